@@ -1,0 +1,61 @@
+import { Execute, Executed } from '../executions/schema.ts'
+import { start } from '../executions/service.ts'
+import { rest, router, token } from '../trpc.ts'
+import * as schema from './schema.ts'
+import * as service from './service.ts'
+
+export const agents = router({
+  list: token('agents:read')
+    .meta(rest('GET', '/api/v1/agents', 'List the agents of your organization'))
+    .input(schema.ListAgents.prefault({}))
+    .output(schema.AgentsResponse)
+    .query(({ ctx, input }) => service.list(ctx.actor, ctx.deps, input)),
+
+  create: token('agents:write')
+    .meta(rest('POST', '/api/v1/agents', 'Create an agent'))
+    .input(schema.CreateAgent)
+    .output(schema.AgentCreated)
+    .mutation(({ ctx, input }) => service.create(ctx.actor, ctx.deps, input)),
+
+  get: token('agents:read')
+    .meta(rest('GET', '/api/v1/agents/{id}', 'Get an agent'))
+    .input(schema.AgentId)
+    .output(schema.AgentResponse)
+    .query(({ ctx, input }) => service.get(ctx.actor, ctx.deps, input.id)),
+
+  update: token('agents:write')
+    .meta(rest('PATCH', '/api/v1/agents/{id}', 'Change an agent'))
+    .input(schema.UpdateAgent)
+    .output(schema.AgentMessage)
+    .mutation(({ ctx, input }) => service.update(ctx.actor, ctx.deps, input)),
+
+  delete: token('agents:write')
+    .meta(rest('DELETE', '/api/v1/agents/{id}', 'Archive an agent'))
+    .input(schema.AgentId)
+    .output(schema.AgentMessage)
+    .mutation(({ ctx, input }) => service.remove(ctx.actor, ctx.deps, input.id)),
+
+  versions: token('agents:read')
+    .meta(rest('GET', '/api/v1/agents/{id}/versions', 'List what an agent was, newest first'))
+    .input(schema.AgentId)
+    .output(schema.AgentVersionsResponse)
+    .query(({ ctx, input }) => service.versions(ctx.actor, ctx.deps, input.id)),
+
+  execute: token('agents:execute')
+    .meta(rest('POST', '/api/v1/agents/{id}/execute', 'Run an agent on a message'))
+    .input(Execute)
+    .output(Executed)
+    .mutation(({ ctx, input }) => start(ctx.actor, ctx.deps, input, ctx.signal)),
+
+  listPublic: token('agents:read')
+    .meta(rest('GET', '/api/v1/public/agents', "List every organization's public agents"))
+    .input(schema.ListPublicAgents.prefault({}))
+    .output(schema.AgentCardsResponse)
+    .query(({ ctx, input }) => service.listPublic(ctx.deps, input)),
+
+  getPublic: token('agents:read')
+    .meta(rest('GET', '/api/v1/public/agents/{id}', 'Get the card of a public or unlisted agent'))
+    .input(schema.AgentId)
+    .output(schema.AgentCardResponse)
+    .query(({ ctx, input }) => service.getPublic(ctx.deps, input.id)),
+})

@@ -1,0 +1,119 @@
+import { z } from 'zod'
+import { bool, int, ok, requiredText, text, textList, timestamp } from '../lib/fields.ts'
+import { pageInput } from '../lib/page.ts'
+
+export const Visibility = z.enum(['private', 'organization', 'public', 'unlisted'], {
+  error: 'Invalid visibility value. Must be: private, organization, public, or unlisted',
+})
+
+const agentId = z.string().describe('The agent')
+
+/** What a client may say of an agent, beside name and system prompt (contract.md section 3). */
+const optionalFields = {
+  role: text(200).nullable().optional().describe('`Assistant` unless told'),
+  visibility: Visibility.optional().describe('`organization` unless told'),
+  model: text(200).nullable().optional().describe('`<provider>/<id>`; null for the default model'),
+  description: text(2000).nullable().optional(),
+  tags: textList(50, 50).nullable().optional(),
+  category: text(100).nullable().optional(),
+  image: text(2000).nullable().optional().describe('Address of a picture'),
+  color: text(50).nullable().optional(),
+  initialGreeting: text(10_000).nullable().optional(),
+  skillIds: textList().nullable().optional(),
+  mcpInstanceIds: textList().nullable().optional(),
+  mcpTypes: textList().nullable().optional(),
+  subagentIds: textList().nullable().optional().describe('Agents of the organization that this one may delegate to'),
+  allowedTools: textList(500).nullable().optional(),
+  disallowedTools: textList(500).nullable().optional(),
+  maxTurns: int(1, 500).nullable().optional().describe('At most so many model steps in a run'),
+  system_message: text(100_000).optional().describe('Another name of systemPrompt, which wins'),
+}
+
+const name = requiredText(200)
+const systemPrompt = requiredText(100_000)
+
+export const CreateAgent = z.object({
+  name,
+  systemPrompt: systemPrompt.optional().describe('Required, unless basedOnAgentId or system_message says it'),
+  basedOnAgentId: z.string().optional().describe('Copy this agent; the other fields win'),
+  ...optionalFields,
+})
+
+export const UpdateAgent = z.object({
+  id: agentId,
+  name: name.optional(),
+  systemPrompt: systemPrompt.optional(),
+  archived: bool().optional().describe('true archives the agent, as DELETE does'),
+  ...optionalFields,
+})
+
+export const AgentId = z.object({ id: agentId })
+
+export const ListAgents = z.object({
+  owner: z.literal('me', { error: 'Invalid value for field: owner. Expected me' }).optional(),
+  visibility: Visibility.optional(),
+  tag: z.string().optional(),
+  search: z.string().max(200).optional().describe('In name, role, description and tags, without regard to case'),
+  ...pageInput,
+})
+
+export const ListPublicAgents = z.object({ search: ListAgents.shape.search, tag: ListAgents.shape.tag, ...pageInput })
+
+/** An agent as its organization sees it (service.md, "Agent"; contract.md section 3). */
+export const Agent = z
+  .object({
+    id: z.string(),
+    name: z.string(),
+    role: z.string(),
+    systemPrompt: z.string(),
+    visibility: Visibility,
+    organizationId: z.string(),
+    userId: z.string().describe('The creator'),
+    model: z.string().nullable(),
+    description: z.string().nullable(),
+    tags: z.array(z.string()),
+    category: z.string().nullable(),
+    image: z.string().nullable(),
+    color: z.string().nullable(),
+    initialGreeting: z.string().nullable(),
+    skillIds: z.array(z.string()),
+    mcpInstanceIds: z.array(z.string()),
+    mcpTypes: z.array(z.string()),
+    subagentIds: z.array(z.string()),
+    allowedTools: z.array(z.string()),
+    disallowedTools: z.array(z.string()),
+    maxTurns: z.int().nullable(),
+    version: z.int(),
+    archived: z.boolean(),
+    createdAt: timestamp,
+    updatedAt: timestamp,
+  })
+  .meta({ id: 'Agent' })
+
+/** What everybody may know of a public agent: never its prompt (contract.md section 2). */
+export const AgentCard = z
+  .object({
+    id: z.string(),
+    name: z.string(),
+    role: z.string(),
+    description: z.string().nullable(),
+    tags: z.array(z.string()),
+    organizationName: z.string(),
+  })
+  .meta({ id: 'AgentCard' })
+
+export const AgentResponse = ok({ agent: Agent })
+export const AgentsResponse = ok({ agents: z.array(Agent), total: z.int(), nextCursor: z.string().nullable() })
+export const AgentCreated = ok({
+  id: z.string(),
+  name: z.string(),
+  status: z.literal('active'),
+  chatUrl: z.string().describe('/<organization>/spaces/<spaceId>/chats/<chatId>'),
+  agent: Agent,
+})
+export const AgentMessage = ok({ message: z.string() })
+export const AgentVersionsResponse = ok({
+  versions: z.array(z.object({ version: z.int(), createdAt: timestamp, userId: z.string(), agent: Agent })),
+})
+export const AgentCardResponse = ok({ agent: AgentCard })
+export const AgentCardsResponse = ok({ agents: z.array(AgentCard), total: z.int(), nextCursor: z.string().nullable() })

@@ -1,0 +1,324 @@
+import { isDeepStrictEqual } from 'node:util'
+import type { z } from 'zod'
+import { type Actor, type Authorized, isAdmin, permit } from '../auth/actor.ts'
+import { audit } from '../auth/audit.ts'
+import type { Prisma, Tx } from '../db/client.ts'
+import type { Deps } from '../deps.ts'
+import { badRequest, conflict, notFound } from '../errors.ts'
+import { newId } from '../lib/id.ts'
+import { pageQuery, toPage } from '../lib/page.ts'
+import type { Agent, AgentCard, CreateAgent, ListAgents, ListPublicAgents, UpdateAgent } from './schema.ts'
+
+type AgentRow = Prisma.AgentGetPayload<object>
+
+/** In the organization's list: what is shared; with `owner: 'me'` the caller's own of every visibility. */
+export const listed = (actor: Actor, owner?: 'me'): Prisma.AgentWhereInput => ({
+  organizationId: actor.organizationId,
+  archivedAt: null,
+  ...(owner === 'me' ? { userId: actor.userId } : { visibility: { in: ['organization', 'public'] } }),
+})
+
+/** By id: everything of the organization but other people's private agents. */
+export const reachable = (actor: Actor): Prisma.AgentWhereInput => ({
+  organizationId: actor.organizationId,
+  archivedAt: null,
+  OR: [{ visibility: { not: 'private' } }, { userId: actor.userId }],
+})
+
+/** What the caller may run: the reachable ones, and across organizations the public and unlisted ones. */
+export const executable = (actor: Actor): Prisma.AgentWhereInput => ({
+  archivedAt: null,
+  OR: [{ visibility: { in: ['public', 'unlisted'] } }, reachable(actor)],
+})
+
+/**
+ * What belongs to an agent (chats, executions) follows it: with a private one it is its owner's. Another
+ * organization's agent was run by this organization, and stays its business (contract.md section 2).
+ */
+export const notPrivate = (actor: Actor) => ({
+  OR: [
+    { agentOrganizationId: { not: actor.organizationId } },
+    { agent: { OR: [{ visibility: { not: 'private' as const } }, { userId: actor.userId }] } },
+  ],
+})
+
+/** The cards of everybody's agents: public ones in the list, unlisted ones by id too. */
+const onShow = (how: 'listed' | 'byId'): Prisma.AgentWhereInput => ({
+  archivedAt: null,
+  visibility: { in: how === 'listed' ? ['public'] : ['public', 'unlisted'] },
+})
+
+/** Changing is for the creator, and for admins unless the agent is private (contract.md section 2). */
+const authorize = (actor: Actor, agent: AgentRow): Authorized<AgentRow> =>
+  permit(agent, agent.userId === actor.userId || (isAdmin(actor) && agent.visibility !== 'private'))
+
+const strings = (value: Prisma.JsonValue) => value as string[]
+
+export const toAgent = (row: AgentRow): z.output<typeof Agent> => ({
+  id: row.id,
+  name: row.name,
+  role: row.role,
+  systemPrompt: row.systemPrompt,
+  visibility: row.visibility,
+  organizationId: row.organizationId,
+  userId: row.userId,
+  model: row.model,
+  description: row.description,
+  tags: strings(row.tags),
+  category: row.category,
+  image: row.image,
+  color: row.color,
+  initialGreeting: row.initialGreeting,
+  skillIds: strings(row.skillIds),
+  mcpInstanceIds: strings(row.mcpInstanceIds),
+  mcpTypes: strings(row.mcpTypes),
+  subagentIds: strings(row.subagentIds),
+  allowedTools: strings(row.allowedTools),
+  disallowedTools: strings(row.disallowedTools),
+  maxTurns: row.maxTurns,
+  version: row.version,
+  archived: row.archivedAt !== null,
+  createdAt: row.createdAt.toISOString(),
+  updatedAt: row.updatedAt.toISOString(),
+})
+
+const matching = (input: { search?: string | undefined; tag?: string | undefined }): Prisma.AgentWhereInput[] => [
+  ...(input.search === undefined ? [] : [{ searchText: { contains: input.search.toLowerCase() } }]),
+  ...(input.tag === undefined ? [] : [{ tagRows: { some: { tag: input.tag } } }]),
+]
+
+/** The count is asked only when the rows do not tell it. */
+async function pageOfAgents<Include extends Prisma.AgentInclude>(
+  { db }: Deps,
+  where: Prisma.AgentWhereInput,
+  input: z.output<typeof ListPublicAgents>,
+  include: Include,
+) {
+  const { where: after, ...page } = pageQuery(input)
+  const found = await db.agent.findMany({ where: { AND: [where, after ?? {}] }, include, ...page })
+  const { rows, nextCursor } = toPage(found, input)
+  const total = after || nextCursor ? await db.agent.count({ where }) : rows.length
+  return { rows, nextCursor, total }
+}
+
+/** GET /agents (contract.md section 2). */
+export async function list(actor: Actor, deps: Deps, input: z.output<typeof ListAgents>) {
+  const where = {
+    AND: [
+      listed(actor, input.owner),
+      ...(input.visibility === undefined ? [] : [{ visibility: input.visibility }]),
+      ...matching(input),
+    ],
+  }
+  const { rows, ...page } = await pageOfAgents(deps, where, input, {})
+  return { agents: rows.map(toAgent), ...page }
+}
+
+/** GET /agents/{id}. */
+export async function get(actor: Actor, deps: Deps, id: string) {
+  return { agent: toAgent(await find(actor, deps, id)) }
+}
+
+async function find(actor: Actor, { db }: Deps, id: string): Promise<AgentRow> {
+  const row = await db.agent.findFirst({ where: { id, ...reachable(actor) } })
+  if (!row) throw notFound('Agent')
+  return row
+}
+
+const withOrganization = { organization: { select: { name: true } } } as const
+
+type CardRow = Prisma.AgentGetPayload<{ include: typeof withOrganization }>
+
+const toCard = (row: CardRow): z.output<typeof AgentCard> => ({
+  id: row.id,
+  name: row.name,
+  role: row.role,
+  description: row.description,
+  tags: strings(row.tags),
+  organizationName: row.organization.name,
+})
+
+/** GET /public/agents: every organization's public agents, as cards. */
+export async function listPublic(deps: Deps, input: z.output<typeof ListPublicAgents>) {
+  const where = { AND: [onShow('listed'), ...matching(input)] }
+  const { rows, ...page } = await pageOfAgents(deps, where, input, withOrganization)
+  return { agents: rows.map(toCard), ...page }
+}
+
+/** GET /public/agents/{id}: the card of a public or unlisted agent. */
+export async function getPublic({ db }: Deps, id: string) {
+  const row = await db.agent.findFirst({ where: { id, ...onShow('byId') }, include: withOrganization })
+  if (!row) throw notFound('Agent')
+  return { agent: toCard(row) }
+}
+
+/** GET /agents/{id}/versions, newest first. */
+export async function versions(actor: Actor, deps: Deps, id: string) {
+  const agent = await find(actor, deps, id)
+  const rows = await deps.db.agentVersion.findMany({ where: { agentId: agent.id }, orderBy: { version: 'desc' } })
+  return {
+    versions: rows.map((row) => ({
+      version: row.version,
+      createdAt: row.createdAt.toISOString(),
+      userId: row.userId,
+      agent: row.agent as z.output<typeof Agent>,
+    })),
+  }
+}
+
+const LISTS = [
+  'tags',
+  'skillIds',
+  'mcpInstanceIds',
+  'mcpTypes',
+  'subagentIds',
+  'allowedTools',
+  'disallowedTools',
+] as const
+
+/** What a client sets. */
+type Values = { [Field in (typeof LISTS)[number]]: string[] } & Pick<
+  AgentRow,
+  | 'name'
+  | 'role'
+  | 'systemPrompt'
+  | 'visibility'
+  | 'model'
+  | 'description'
+  | 'category'
+  | 'image'
+  | 'color'
+  | 'initialGreeting'
+  | 'maxTurns'
+>
+
+const DEFAULTS: Values = {
+  name: '',
+  role: 'Assistant',
+  systemPrompt: '',
+  visibility: 'organization',
+  model: null,
+  description: null,
+  category: null,
+  image: null,
+  color: null,
+  initialGreeting: null,
+  maxTurns: null,
+  ...(Object.fromEntries(LISTS.map((field) => [field, []])) as unknown as Pick<Values, (typeof LISTS)[number]>),
+}
+
+/** The client's part of a row or of an input: what is said, null as the default. `systemPrompt` wins over its alias. */
+function valuesOf(source: AgentRow | z.output<typeof CreateAgent> | z.output<typeof UpdateAgent>): Partial<Values> {
+  const said = Object.entries(source)
+    .filter(([field, value]) => field in DEFAULTS && value !== undefined)
+    .map(([field, value]) => [field, value ?? DEFAULTS[field as keyof Values]])
+  const alias = 'system_message' in source && source.system_message !== undefined
+  return { ...(alias && { systemPrompt: source.system_message }), ...Object.fromEntries(said) }
+}
+
+const toColumns = (values: Values) => ({
+  ...values,
+  searchText: [values.name, values.role, values.description ?? '', ...values.tags].join('\n').toLowerCase(),
+})
+
+/** Ids in an agent must be ones that the caller can reach in the organization (contract.md section 3). */
+async function checkReferences(actor: Actor, { db }: Deps, values: Partial<Values>): Promise<void> {
+  if (values.skillIds?.length) throw badRequest('Invalid skillIds')
+  if (values.mcpInstanceIds?.length) throw badRequest('Invalid mcpInstanceIds')
+  if (values.subagentIds?.length) {
+    const found = await db.agent.count({ where: { id: { in: values.subagentIds }, ...reachable(actor) } })
+    if (found !== values.subagentIds.length) throw badRequest('Invalid subagentIds')
+  }
+}
+
+/** Every change leaves its version, its tags as rows and its audit event. */
+async function recordChange(tx: Tx, actor: Actor, action: string, row: AgentRow): Promise<void> {
+  const { organizationId, id: agentId, version, updatedAt: createdAt } = row
+  await tx.agentVersion.create({
+    data: { organizationId, agentId, version, userId: actor.userId, createdAt, agent: toAgent(row) },
+  })
+  if (version > 1) await tx.agentTag.deleteMany({ where: { agentId } })
+  const tags = strings(row.tags).map((tag) => ({ organizationId, agentId, tag }))
+  if (tags.length) await tx.agentTag.createMany({ data: tags })
+  await audit(tx, actor, action, agentId, createdAt)
+}
+
+/** POST /agents: the agent, its first version and a chat with it in the organization's default space. */
+export async function create(actor: Actor, deps: Deps, input: z.output<typeof CreateAgent>) {
+  const { db, clock } = deps
+  const base = input.basedOnAgentId === undefined ? {} : valuesOf(await find(actor, deps, input.basedOnAgentId))
+  const said = valuesOf(input)
+  const values: Values = { ...DEFAULTS, ...base, ...said }
+  if (values.systemPrompt.trim() === '') throw badRequest('Missing required field: systemPrompt')
+  await checkReferences(actor, deps, said)
+  const { organizationId, organizationSlug, userId } = actor
+  const now = clock.now()
+  const [agentId, chatId] = [newId(), newId()]
+  return db.$transaction(async (tx) => {
+    const space = await tx.space.findFirstOrThrow({ where: { organizationId, isDefault: true }, select: { id: true } })
+    const row = await tx.agent.create({
+      data: { id: agentId, organizationId, userId, ...toColumns(values), version: 1, createdAt: now, updatedAt: now },
+    })
+    await tx.chat.create({
+      data: {
+        id: chatId,
+        organizationId,
+        spaceId: space.id,
+        agentId,
+        agentOrganizationId: organizationId,
+        ownerId: userId,
+        title: row.name,
+        status: 'standby',
+        createdAt: now,
+        updatedAt: now,
+      },
+    })
+    await recordChange(tx, actor, 'agent.create', row)
+    const chatUrl = `/${organizationSlug}/spaces/${space.id}/chats/${chatId}`
+    return { id: row.id, name: row.name, status: 'active' as const, chatUrl, agent: toAgent(row) }
+  })
+}
+
+/** PATCH /agents/{id}. A change of nothing makes no version. */
+export async function update(actor: Actor, deps: Deps, input: z.output<typeof UpdateAgent>) {
+  if (input.archived) return remove(actor, deps, input.id)
+  const said = valuesOf(input)
+  await checkReferences(actor, deps, said)
+  await change(actor, deps, input.id, 'agent.update', (row) => {
+    const before = valuesOf(row) as Values
+    const after = { ...before, ...said }
+    return isDeepStrictEqual(before, after) ? null : toColumns(after)
+  })
+  return { message: 'Agent updated successfully' }
+}
+
+/** DELETE /agents/{id}: archives it; its executions stay (service.md, "Agent lifecycle"). */
+export async function remove(actor: Actor, deps: Deps, id: string) {
+  await change(actor, deps, id, 'agent.archive', () => ({ archivedAt: deps.clock.now() }))
+  return { message: 'Agent deleted successfully' }
+}
+
+/** Reads, decides and writes, again if somebody else's change came between: the version is the condition. */
+async function change(
+  actor: Actor,
+  deps: Deps,
+  id: string,
+  action: string,
+  decide: (row: Authorized<AgentRow>) => Prisma.AgentUpdateManyMutationInput | null,
+): Promise<void> {
+  for (let attempt = 1; attempt <= 10; attempt++) {
+    const row = await find(actor, deps, id)
+    const data = decide(authorize(actor, row))
+    if (!data) return
+    const won = await deps.db.$transaction(async (tx) => {
+      const [changed] = await tx.agent.updateManyAndReturn({
+        where: { id, version: row.version, archivedAt: null },
+        data: { ...data, version: row.version + 1, updatedAt: deps.clock.now() },
+      })
+      if (changed) await recordChange(tx, actor, action, changed)
+      return changed !== undefined
+    })
+    if (won) return
+  }
+  throw conflict('The agent is being changed by others. Please retry.')
+}

@@ -1,0 +1,126 @@
+import type { IncomingMessage, RequestListener, ServerResponse } from 'node:http'
+import { nodeHTTPRequestHandler } from '@trpc/server/adapters/node-http'
+import { authenticate } from './auth/actor.ts'
+import type { Deps } from './deps.ts'
+import { type AppError, noSuchPath, toAppError, toBody, unavailable } from './errors.ts'
+import { allowCrossOrigin } from './http/cors.ts'
+import { handleRest } from './http/rest.ts'
+import { newId } from './lib/id.ts'
+import { appRouter } from './router.ts'
+import { type Context, fromTRPCError } from './trpc.ts'
+
+const MAX_BATCH = 10
+const MAX_BODY = 1024 * 1024
+
+/** Everything the service answers, by the prefix table of contract.md section 0. `ready` is what `/readyz` says. */
+export function createApp(deps: Deps, ready: () => Promise<boolean>): RequestListener {
+  const { settings } = deps
+  // Loaded at the first request for them: half of the start-up time is theirs.
+  const openapi = once(async () => (await import('./http/openapi.ts')).createDocument(settings))
+  const graphql = once(async () => (await import('./graphql/server.ts')).createGraphql(settings))
+
+  async function route(context: Context, req: IncomingMessage, res: ServerResponse): Promise<void> {
+    const path = pathOf(req)
+    if (/^\/api\/(v1|spaces|agent|usage)\//.test(path)) return handleRest(context, req, res)
+    if (path.startsWith('/trpc/')) return handleTrpc(context, path.slice('/trpc/'.length), req, res)
+    if (path === '/graphql') return (await graphql())(context, req, res)
+    if (req.method !== 'GET' && req.method !== 'HEAD') throw noSuchPath()
+    switch (path) {
+      case '/healthz':
+        return sendJson(res, 200, { status: 'ok' })
+      case '/readyz':
+      case '/api/health':
+        if (!(await ready())) throw unavailable()
+        return sendJson(res, 200, { status: 'ok' })
+      case '/api/openapi.json':
+        return sendJson(res, 200, await openapi())
+      case '/api/docs':
+        return (await import('./http/docs.ts')).sendDocs(res)
+      default:
+        throw noSuchPath()
+    }
+  }
+
+  return async (req, res) => {
+    const requestId = requestIdOf(req)
+    res.setHeader('X-Request-Id', requestId)
+    const started = performance.now()
+    res.on('close', () => logRequest(deps, req, res, requestId, performance.now() - started))
+    try {
+      if (allowCrossOrigin(settings, req, res)) return
+      await route(createContext(deps, requestId, req, res), req, res)
+    } catch (error) {
+      sendError(deps, toAppError(error), res, requestId)
+    }
+  }
+}
+
+function createContext(deps: Deps, requestId: string, req: IncomingMessage, res: ServerResponse): Context {
+  const gone = new AbortController()
+  res.on('close', () => gone.abort())
+  const documented = pathOf(req).startsWith('/api/v1/')
+  const invalid = documented ? 'Unauthorized. Invalid or expired token' : 'Invalid or expired token'
+  return {
+    deps,
+    requestId,
+    authenticate: once(() => authenticate(deps, req.headers.authorization, invalid)),
+    signal: gone.signal,
+  }
+}
+
+function handleTrpc(context: Context, path: string, req: IncomingMessage, res: ServerResponse): Promise<void> {
+  return nodeHTTPRequestHandler({
+    router: appRouter,
+    req,
+    res,
+    path,
+    // The token would stand in the URL of a subscription, and so in other people's logs.
+    createContext: ({ info }) => {
+      if (info.connectionParams) throw toAppError(new Error('connectionParams'))
+      return context
+    },
+    maxBodySize: MAX_BODY,
+    maxBatchSize: MAX_BATCH,
+    onError: ({ error }) => report(context.deps, fromTRPCError(error), context.requestId),
+  })
+}
+
+const once = <T>(make: () => Promise<T>) => {
+  let made: Promise<T> | undefined
+  return () => (made ??= make())
+}
+
+const pathOf = (req: IncomingMessage): string => (req.url ?? '/').split('?', 1)[0] ?? '/'
+
+const requestIdOf = (req: IncomingMessage): string => {
+  const given = req.headers['x-request-id']
+  return typeof given === 'string' && /^[\w.:-]{1,128}$/.test(given) ? given : newId()
+}
+
+function sendJson(res: ServerResponse, status: number, body: unknown, headers: Record<string, string> = {}): void {
+  const bytes = Buffer.from(JSON.stringify(body))
+  res.writeHead(status, {
+    'Content-Type': 'application/json; charset=utf-8',
+    'Content-Length': bytes.length,
+    ...headers,
+  })
+  res.end(bytes)
+}
+
+function sendError(deps: Deps, error: AppError, res: ServerResponse, requestId: string): void {
+  report(deps, error, requestId)
+  if (res.headersSent) res.destroy()
+  else sendJson(res, error.status, toBody(error, requestId), error.headers)
+}
+
+/** What nobody expected is worth its stack; the rest says all in the request's own line. */
+function report({ log }: Deps, error: AppError, requestId: string): void {
+  if (error.status >= 500) log.error({ requestId, err: error.cause ?? error }, error.message)
+}
+
+/** Never the query string: it may hold what a caller should not have put there. */
+function logRequest({ log }: Deps, req: IncomingMessage, res: ServerResponse, requestId: string, ms: number): void {
+  const status = res.statusCode
+  const level = status >= 500 ? 'error' : status === 401 || status === 404 ? 'info' : status >= 400 ? 'warn' : 'debug'
+  log[level]({ requestId, method: req.method, path: pathOf(req), status, ms: Math.round(ms) }, 'request')
+}

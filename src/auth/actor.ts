@@ -1,0 +1,91 @@
+import { type Db, Prisma, type Role } from '../db/client.ts'
+import { forbidden, unauthorized } from '../errors.ts'
+import type { Clock } from '../lib/clock.ts'
+import type { Settings } from '../settings.ts'
+import { covers, type Scope } from './scopes.ts'
+import { isWellFormed, tokenDigest } from './tokens.ts'
+
+/** Who asks: a user, in one organization, within their role and the token's scopes (contract.md section 2). */
+export type Actor = {
+  readonly userId: string
+  readonly organizationId: string
+  readonly organizationSlug: string
+  readonly role: Role
+  readonly scopes: readonly string[]
+}
+
+declare const authorized: unique symbol
+
+/** A row on which the actor may act. Only {@link permit} makes it, so an unchecked row does not compile. */
+export type Authorized<T> = T & { readonly [authorized]: true }
+
+/** Brands the row if it is `allowed`; 403 if not. For rows the actor can see: the unseen ones are a 404 before this. */
+export function permit<T>(row: T, allowed: boolean): Authorized<T> {
+  if (!allowed) throw forbidden()
+  return row as Authorized<T>
+}
+
+/** Owners are admins too. */
+export const isAdmin = (actor: Actor): boolean => actor.role !== 'member'
+
+export function requireScope(actor: Actor, ...anyOf: Scope[]): void {
+  if (!anyOf.some((scope) => covers(actor.scopes, scope))) throw forbidden()
+}
+
+type TokenRow = {
+  id: string
+  userId: string
+  organizationId: string
+  scopes: unknown
+  expiresAt: unknown
+  revokedAt: unknown
+  lastUsedAt: unknown
+  role: Role | null
+  slug: string
+}
+
+const LAST_USED_PRECISION = 60_000
+
+/**
+ * The actor of an `Authorization` header with a personal access token: one statement.
+ * Throws the 401s of contract.md section 1 and 403 when the membership has ended. `invalid` is what an unknown token is
+ * told, which differs between `/api/v1` and the rest.
+ */
+export async function authenticate(
+  deps: { db: Db; clock: Clock; tokenKey: Buffer; settings: Pick<Settings, 'TOKEN_PREFIX'> },
+  header: string | undefined,
+  invalid: string,
+): Promise<Actor> {
+  const { db } = deps
+  const tokenPrefix = deps.settings.TOKEN_PREFIX
+  if (header === undefined) throw unauthorized('Authorization header required')
+  const token = /^Bearer ([\x21-\x7e]+)$/.exec(header)?.[1]
+  if (!token?.startsWith(`${tokenPrefix}_`)) {
+    throw unauthorized(`Invalid token format. Token must start with ${tokenPrefix}_`)
+  }
+  if (!isWellFormed(token, tokenPrefix)) throw unauthorized(invalid)
+  const [row] = await db.$queryRaw<TokenRow[]>(Prisma.sql`
+    SELECT t."id", t."userId", t."organizationId", t."scopes", t."expiresAt", t."revokedAt", t."lastUsedAt",
+           m."role", o."slug"
+    FROM "Token" t
+    JOIN "Organization" o ON o."id" = t."organizationId"
+    LEFT JOIN "Membership" m ON m."organizationId" = t."organizationId" AND m."userId" = t."userId"
+    WHERE t."digest" = ${tokenDigest(deps.tokenKey, token)}`)
+  if (!row || row.revokedAt) throw unauthorized(invalid)
+  const now = deps.clock.now()
+  if (row.expiresAt && time(row.expiresAt) <= now.getTime()) throw unauthorized('Token expired')
+  if (!row.role) throw forbidden()
+  if (!row.lastUsedAt || time(row.lastUsedAt) < now.getTime() - LAST_USED_PRECISION) {
+    await db.token.updateMany({ where: { id: row.id }, data: { lastUsedAt: now } })
+  }
+  return {
+    userId: row.userId,
+    organizationId: row.organizationId,
+    organizationSlug: row.slug,
+    role: row.role,
+    scopes: (typeof row.scopes === 'string' ? JSON.parse(row.scopes) : row.scopes) as string[],
+  }
+}
+
+/** Raw rows carry dates as the driver gives them. */
+const time = (value: unknown): number => new Date(value as string | number | Date).getTime()

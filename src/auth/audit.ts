@@ -1,0 +1,19 @@
+import type { Tx } from '../db/client.ts'
+import { newId } from '../lib/id.ts'
+import type { Actor } from './actor.ts'
+
+/** The actor of what the command line does. */
+export const operator = (organizationId: string) => ({ organizationId, userId: 'operator' })
+
+/** Writes the audit event of a mutation, in its transaction. `action` is `<resource>.<verb>`. */
+export const audit = (
+  tx: Tx,
+  actor: Pick<Actor, 'organizationId' | 'userId'>,
+  action: string,
+  target: string,
+  at: Date,
+) =>
+  tx.auditEvent.create({
+    data: { id: newId(), organizationId: actor.organizationId, actor: actor.userId, action, target, at },
+    select: { id: true },
+  })

@@ -1,0 +1,32 @@
+/** The resources that a token can be limited to (contract.md section 2). */
+const RESOURCES = [
+  'agents',
+  'tasks',
+  'executions',
+  'spaces',
+  'chats',
+  'secrets',
+  'missions',
+  'skills',
+  'mcps',
+  'keys',
+  'media',
+  'profile',
+  'usage',
+  'approvals',
+] as const
+
+/** `agents:execute` is to execute, cancel and follow one's own runs. */
+export type Scope = `${(typeof RESOURCES)[number]}:${'read' | 'write'}` | 'agents:execute'
+
+const SCOPES: ReadonlySet<string> = new Set([
+  '*',
+  'agents:execute',
+  ...RESOURCES.flatMap((resource) => [`${resource}:read`, `${resource}:write`]),
+])
+
+export const isScope = (scope: string): scope is Scope | '*' => SCOPES.has(scope)
+
+/** Whether the given scopes include the needed one; a `write` includes its `read`. */
+export const covers = (given: readonly string[], needed: Scope): boolean =>
+  given.includes('*') || given.includes(needed) || given.includes(needed.replace(/:read$/, ':write'))

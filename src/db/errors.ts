@@ -1,0 +1,45 @@
+/** Prisma's codes: not reached, timed out, closed, no connection or transaction to be had, undone by a deadlock. */
+const CODES = new Set(['P1001', 'P1002', 'P1008', 'P1017', 'P2024', 'P2028', 'P2034', 'P2037'])
+
+/** The same as its adapters say it, whose errors come through bare when they meet a COMMIT. */
+const KINDS = new Set([
+  'DatabaseNotReachable',
+  'SocketTimeout',
+  'ConnectionClosed',
+  'TransactionWriteConflict',
+  'TooManyConnections',
+])
+
+/** The operating system's, and PostgreSQL's: class 08, shutting down, starting up, full. */
+const DRIVER =
+  /^(E(CONN(REFUSED|RESET|ABORTED)|PIPE|TIMEDOUT|(HOST|NET)UNREACH|NOTFOUND|AI_AGAIN)|08...|57P0[1-3]|53300)$/
+
+/** What pg says without any code, of a connection that broke and of a pool that is exhausted. */
+const MESSAGE =
+  /^(Connection terminated|Client has encountered a connection error|Client was closed|timeout exceeded when trying to connect)/
+
+type Details = { code?: unknown; message?: unknown; kind?: unknown; originalCode?: unknown }
+
+/**
+ * Whether an error says that the database cannot be reached or has no room just now: nothing was written, and the same
+ * request may succeed later (contract.md section 1: 503).
+ */
+export function isUnavailable(error: unknown): boolean {
+  const { code, message, kind, originalCode } = details(error)
+  if (CODES.has(String(code)) || KINDS.has(String(kind))) return true
+  return DRIVER.test(String(originalCode ?? code)) || MESSAGE.test(String(message))
+}
+
+/** Whether an error says that a unique key has the value already, whether a model's or a raw statement's. */
+export function isUniqueViolation(error: unknown): boolean {
+  const { code, kind } = details(error)
+  return code === 'P2002' || kind === 'UniqueConstraintViolation'
+}
+
+/** An error's own fields, and those of the driver adapter's error that it is or carries. */
+function details(error: unknown): Details {
+  if (!(error instanceof Error)) return {}
+  const { code, meta, cause } = error as Error & { code?: unknown; meta?: { driverAdapterError?: { cause?: Details } } }
+  const driver = meta?.driverAdapterError?.cause ?? (error.name === 'DriverAdapterError' ? (cause as Details) : {})
+  return { code, message: error.message, kind: driver.kind, originalCode: driver.originalCode }
+}

@@ -1,0 +1,124 @@
+import { createHash, randomUUID } from 'node:crypto'
+import { mkdirSync, readdirSync, readFileSync } from 'node:fs'
+import { dirname, join } from 'node:path'
+
+/** The tables could not be brought up to date, and are as they were before. The message says why. */
+export class MigrationError extends Error {
+  override name = 'MigrationError'
+}
+
+type Applied = { name: string }
+
+const MIGRATIONS = join(import.meta.dirname, '..', '..', 'prisma', 'migrations')
+
+/** The lock that Prisma's own tools take on PostgreSQL. */
+const ADVISORY_LOCK = 72707369
+
+// The history is Prisma's own table, column for column, so that its tools can read it.
+const HISTORY = {
+  sqlite: `CREATE TABLE IF NOT EXISTS "_prisma_migrations" (
+    "id" TEXT PRIMARY KEY NOT NULL, "checksum" TEXT NOT NULL, "finished_at" DATETIME, "migration_name" TEXT NOT NULL,
+    "logs" TEXT, "rolled_back_at" DATETIME, "started_at" DATETIME NOT NULL DEFAULT current_timestamp,
+    "applied_steps_count" INTEGER UNSIGNED NOT NULL DEFAULT 0)`,
+  postgresql: `CREATE TABLE IF NOT EXISTS "_prisma_migrations" (
+    "id" VARCHAR(36) PRIMARY KEY NOT NULL, "checksum" VARCHAR(64) NOT NULL, "finished_at" TIMESTAMPTZ,
+    "migration_name" VARCHAR(255) NOT NULL, "logs" TEXT, "rolled_back_at" TIMESTAMPTZ,
+    "started_at" TIMESTAMPTZ NOT NULL DEFAULT now(), "applied_steps_count" INTEGER NOT NULL DEFAULT 0)`,
+}
+const APPLIED = `SELECT "migration_name" AS "name" FROM "_prisma_migrations" WHERE "rolled_back_at" IS NULL`
+const RECORD = `INSERT INTO "_prisma_migrations"
+  ("id", "checksum", "migration_name", "started_at", "finished_at", "applied_steps_count") VALUES`
+
+/**
+ * Applies what is missing to an SQLite file, which is made if there is none. It all happens in one transaction: a
+ * failing migration leaves the file as it was, and another process that does the same waits.
+ */
+export async function migrateSqlite(file: string, migrations = MIGRATIONS): Promise<void> {
+  const { default: Sqlite } = await import('better-sqlite3')
+  const folder = join(migrations, 'sqlite')
+  mkdirSync(dirname(file), { recursive: true })
+  const connection = new Sqlite(file, { timeout: 10_000 })
+  const missing = () => {
+    const history = connection.prepare(`SELECT 1 FROM "sqlite_schema" WHERE "name" = '_prisma_migrations'`).get()
+    return missingIn(folder, history ? connection.prepare<[], Applied>(APPLIED).all() : [])
+  }
+  try {
+    if (missing().length === 0) return
+    // Rebuilding a table means to drop it: references are left alone meanwhile and checked as a whole at the end.
+    connection.pragma('foreign_keys = OFF')
+    connection.exec('BEGIN IMMEDIATE')
+    connection.exec(HISTORY.sqlite)
+    for (const name of missing()) {
+      const { sql, checksum } = read(folder, name)
+      const startedAt = Date.now()
+      try {
+        connection.exec(sql)
+      } catch (error) {
+        throw failure(name, error)
+      }
+      connection.prepare(`${RECORD} (?, ?, ?, ?, ?, 1)`).run(randomUUID(), checksum, name, startedAt, Date.now())
+    }
+    const [broken] = connection.pragma('foreign_key_check') as { table: string }[]
+    if (broken) throw new MigrationError(`The migration was undone: rows of ${broken.table} would refer to nothing.`)
+    connection.exec('COMMIT')
+  } finally {
+    // Closing rolls back what is open.
+    connection.close()
+  }
+}
+
+/** The same for PostgreSQL, each migration in a transaction of its own, under an advisory lock that ends with it. */
+export async function migratePostgresql(url: string, migrations = MIGRATIONS): Promise<void> {
+  const { PrismaPg } = await import('@prisma/adapter-pg')
+  const folder = join(migrations, 'postgresql')
+  const adapter = await new PrismaPg({ connectionString: url, max: 1, connectionTimeoutMillis: 10_000 }).connect()
+  try {
+    const connection = await adapter.underlyingDriver().connect()
+    const missing = async () => {
+      const history = await connection.query<{ found: boolean }>(
+        `SELECT to_regclass('"_prisma_migrations"') IS NOT NULL AS "found"`,
+      )
+      return missingIn(folder, history.rows[0]?.found ? (await connection.query<Applied>(APPLIED)).rows : [])
+    }
+    try {
+      while ((await missing()).length > 0) {
+        await connection.query(`BEGIN; SELECT pg_advisory_xact_lock(${ADVISORY_LOCK})`)
+        await connection.query(HISTORY.postgresql)
+        const [name] = await missing()
+        if (name) {
+          const { sql, checksum } = read(folder, name)
+          await connection.query(sql).catch((error: unknown) => Promise.reject(failure(name, error)))
+          await connection.query(`${RECORD} ($1, $2, $3, now(), clock_timestamp(), 1)`, [randomUUID(), checksum, name])
+        }
+        await connection.query('COMMIT')
+      }
+    } finally {
+      // true: the connection is closed, not kept, which rolls back what is open.
+      connection.release(true)
+    }
+  } finally {
+    await adapter.dispose()
+  }
+}
+
+/** What the folder has and the database has not, in order. */
+function missingIn(folder: string, applied: Applied[]): string[] {
+  const names = readdirSync(folder).sort()
+  const known = new Set(names)
+  const unknown = applied.find(({ name }) => !known.has(name))
+  if (unknown) {
+    throw new MigrationError(`The database was made by a newer version of Muster (it has ${unknown.name}). Upgrade.`)
+  }
+  const done = new Set(applied.map(({ name }) => name))
+  return names.filter((name) => !done.has(name))
+}
+
+function read(folder: string, name: string): { sql: string; checksum: string } {
+  const sql = readFileSync(join(folder, name, 'migration.sql'), 'utf8')
+  return { sql, checksum: createHash('sha256').update(sql).digest('hex') }
+}
+
+function failure(name: string, cause: unknown): MigrationError {
+  const reason = cause instanceof Error ? cause.message : String(cause)
+  return new MigrationError(`The migration ${name} failed and was undone: ${reason}`, { cause })
+}

@@ -1,0 +1,20 @@
+import type { Logger } from 'pino'
+import type { Bus } from './bus/index.ts'
+import type { Db } from './db/client.ts'
+import type { Models } from './executions/engine/models.ts'
+import type { Engine } from './executions/engine/worker.ts'
+import type { Clock } from './lib/clock.ts'
+import type { Settings } from './settings.ts'
+
+/** What the service is made of; a test gives other parts. */
+export type Deps = {
+  readonly settings: Settings
+  readonly db: Db
+  readonly clock: Clock
+  readonly bus: Bus
+  readonly log: Logger
+  readonly models: Models
+  readonly engine: Engine
+  /** Keys the digests of tokens. */
+  readonly tokenKey: Buffer
+}

@@ -1,0 +1,255 @@
+import type { Actor } from '../../auth/actor.ts'
+import { audit } from '../../auth/audit.ts'
+import type { Db, Prisma, Tx } from '../../db/client.ts'
+import { conflict } from '../../errors.ts'
+import type { Clock } from '../../lib/clock.ts'
+import { newId, newTimedId } from '../../lib/id.ts'
+import { type ExecutionEvent, type ExecutionRow, META_SEQ, toSegment } from './events.ts'
+import { SEQ_BLOCK } from './journal.ts'
+
+export type AgentRow = Prisma.AgentGetPayload<object>
+
+/** Where a run belongs: an existing session, a new session of an existing chat, or a new chat in a space. */
+export type Conversation = { spaceId: string; chatId?: string; sessionId?: string }
+
+/** A run that may be: who may not, or may not see, does not get here. */
+export type Request = {
+  actor: Actor
+  agent: AgentRow
+  message: string
+  /** The caller's choice of a model. */
+  model: string | null
+  conversation: Conversation
+  onBusy: 'queue' | 'reject' | 'interrupt'
+}
+
+export type Outcome =
+  | { status: 'completed'; result: string }
+  | { status: 'failed'; error: string }
+  | { status: 'cancelled' }
+
+/** What a run leaves beside its outcome. */
+export type Remains = {
+  /** The text of the last step, whole or as far as it came. */
+  text: string
+  model: string | null
+  usage: { inputTokens: number; outputTokens: number; usageEstimated: boolean }
+  events: readonly Extract<ExecutionEvent, { event: 'message' }>[]
+  terminalSeq: number
+}
+
+export type ClaimDeps = { db: Db; clock: Clock; owner: string; leaseDuration: number }
+
+const PREVIEW_LENGTH = 200
+const TITLE_LENGTH = 80
+
+const claimed = ({ owner, leaseDuration }: ClaimDeps, now: Date, attempt: number, seqReserved: number) => ({
+  status: 'running' as const,
+  attempt: attempt + 1,
+  seqReserved: seqReserved + SEQ_BLOCK,
+  leaseOwner: owner,
+  leaseUntil: new Date(now.getTime() + leaseDuration),
+})
+
+/**
+ * The one transaction in which a run is accepted. Where its session is free it takes the session's lock and is claimed
+ * by this process; otherwise it waits as `pending`, in the order of `queueSeq`.
+ * Throws 409 `Session is busy` for `onBusy: reject`.
+ */
+export async function accept(deps: ClaimDeps, request: Request): Promise<ExecutionRow> {
+  const { actor, agent, message, conversation } = request
+  const now = deps.clock.now()
+  const id = newTimedId('exec', now)
+  const owned = { organizationId: actor.organizationId, createdAt: now, updatedAt: now }
+  const agentKey = { agentId: agent.id, agentOrganizationId: agent.organizationId }
+  const { spaceId, chatId = newId(), sessionId = newId() } = conversation
+  return deps.db.$transaction(async (tx) => {
+    if (!conversation.chatId) {
+      const title = message.trim().slice(0, TITLE_LENGTH)
+      const chat = { id: chatId, spaceId, sessionId, ownerId: actor.userId, title, status: 'working' } as const
+      await tx.chat.create({ data: { ...chat, ...agentKey, ...owned }, select: { id: true } })
+    }
+    const session = conversation.sessionId
+      ? await joinQueue(tx, sessionId, request.onBusy, now)
+      : { free: true, queueSeq: 1 }
+    if (!conversation.sessionId) {
+      const lock = { activeExecutionId: id, lastQueueSeq: 1 }
+      const data = { id: sessionId, chatId, userId: actor.userId, ...lock, ...agentKey, ...owned }
+      await tx.session.create({ data, select: { id: true } })
+    } else if (session.free) {
+      await tx.session.update({ where: { id: sessionId }, data: { activeExecutionId: id }, select: { id: true } })
+    }
+    const execution = await tx.execution.create({
+      data: {
+        id,
+        ...owned,
+        ...agentKey,
+        agentVersion: agent.version,
+        userId: actor.userId,
+        chatId,
+        sessionId,
+        spaceId,
+        rootExecutionId: id,
+        message,
+        preview: message.slice(0, PREVIEW_LENGTH),
+        modelOverride: request.model,
+        queueSeq: session.queueSeq,
+        ...(session.free
+          ? { ...claimed(deps, now, 0, META_SEQ), startedAt: now }
+          : { status: 'pending' as const, seqReserved: META_SEQ }),
+      },
+    })
+    if (session.free) await writeMessage(tx, execution, 'user', message, now)
+    if (conversation.chatId) {
+      const data = { status: 'working', sessionId, closedAt: null, updatedAt: now } as const
+      await tx.chat.update({ where: { id: chatId }, data, select: { id: true } })
+    }
+    await audit(tx, actor, 'agent.execute', id, now)
+    return execution
+  })
+}
+
+/** Takes a number in the session's queue, which locks the session's row until the transaction ends. */
+async function joinQueue(tx: Tx, id: string, onBusy: Request['onBusy'], now: Date) {
+  const { activeExecutionId, lastQueueSeq } = await tx.session.update({
+    where: { id },
+    data: { lastQueueSeq: { increment: 1 }, updatedAt: now },
+    select: { activeExecutionId: true, lastQueueSeq: true },
+  })
+  if (activeExecutionId && onBusy === 'reject') throw conflict('Session is busy')
+  return { free: activeExecutionId === null, queueSeq: lastQueueSeq }
+}
+
+async function writeMessage(
+  tx: Tx,
+  execution: ExecutionRow,
+  role: 'user' | 'assistant',
+  content: string,
+  createdAt: Date,
+  interrupted = false,
+): Promise<void> {
+  const { organizationId, chatId, sessionId, id: executionId, queueSeq } = execution
+  const position = queueSeq * 2 - (role === 'user' ? 1 : 0)
+  const data = { id: newId(), organizationId, chatId, sessionId, executionId, position, role, content, createdAt }
+  await tx.message.create({ data: { ...data, interrupted, toolCalls: [] }, select: { id: true } })
+}
+
+/** Claims a pending run that holds its session's lock. Null when another process was first, or it has ended. */
+export async function claimPending(deps: ClaimDeps, row: ExecutionRow): Promise<ExecutionRow | null> {
+  const now = deps.clock.now()
+  return deps.db.$transaction(async (tx) => {
+    const [execution] = await tx.execution.updateManyAndReturn({
+      where: { id: row.id, status: 'pending', attempt: row.attempt },
+      data: { ...claimed(deps, now, row.attempt, row.seqReserved), startedAt: row.startedAt ?? now, updatedAt: now },
+    })
+    if (!execution) return null
+    if (row.attempt === 0) await writeMessage(tx, execution, 'user', execution.message, now)
+    return execution
+  })
+}
+
+/** Takes over a run whose process has died: the attempt as read is the condition. */
+export async function takeOver(deps: ClaimDeps, row: ExecutionRow): Promise<ExecutionRow | null> {
+  const now = deps.clock.now()
+  const [execution] = await deps.db.execution.updateManyAndReturn({
+    where: { id: row.id, status: 'running', attempt: row.attempt, leaseUntil: row.leaseUntil },
+    data: { ...claimed(deps, now, row.attempt, row.seqReserved), updatedAt: now },
+  })
+  return execution ?? null
+}
+
+export type Ended = {
+  execution: ExecutionRow /** The pending run that holds the session's lock now. */
+  next: string | null
+}
+
+/**
+ * The terminal write, fenced by the attempt: state, last events, answer, and the session's lock to the next in line.
+ * Null when the run was taken away, or shall be cancelled and the outcome is another.
+ */
+export async function finish(
+  deps: ClaimDeps,
+  row: ExecutionRow,
+  outcome: Outcome,
+  remains: Remains,
+): Promise<Ended | null> {
+  const now = deps.clock.now()
+  const completed = outcome.status === 'completed'
+  return deps.db.$transaction(async (tx) => {
+    const [execution] = await tx.execution.updateManyAndReturn({
+      where: {
+        id: row.id,
+        attempt: row.attempt,
+        status: 'running',
+        ...(outcome.status !== 'cancelled' && { wantsCancel: false }),
+      },
+      data: {
+        ...outcome,
+        ...remains.usage,
+        model: remains.model,
+        terminalSeq: remains.terminalSeq,
+        completedAt: now,
+        updatedAt: now,
+        leaseOwner: null,
+        leaseUntil: null,
+      },
+    })
+    if (!execution) return null
+    if (remains.events.length) {
+      await tx.executionEvent.create({ data: toSegment(row.id, now, remains.events), select: { executionId: true } })
+    }
+    if (completed || remains.text) await writeMessage(tx, execution, 'assistant', remains.text, now, !completed)
+    return { execution, next: await release(tx, execution, now, remains.text) }
+  })
+}
+
+/** Ends a run that has not begun. Null when it has begun or ended meanwhile. */
+export async function finishPending(
+  deps: ClaimDeps,
+  row: ExecutionRow,
+  outcome: Exclude<Outcome, { status: 'completed' }>,
+): Promise<Ended | null> {
+  const now = deps.clock.now()
+  return deps.db.$transaction(async (tx) => {
+    const [execution] = await tx.execution.updateManyAndReturn({
+      where: { id: row.id, status: 'pending', attempt: row.attempt },
+      data: { ...outcome, terminalSeq: row.seqReserved + 1, completedAt: now, updatedAt: now },
+    })
+    return execution ? { execution, next: await release(tx, execution, now, '') } : null
+  })
+}
+
+const CHAT_STATUS = { completed: 'done', failed: 'error', cancelled: 'standby' } as const
+
+/** Hands the session's lock to the oldest pending run, or frees it. Does nothing for a run that did not hold it. */
+async function release(tx: Tx, ended: ExecutionRow, now: Date, text: string): Promise<string | null> {
+  const [session] = await tx.session.updateManyAndReturn({
+    where: { id: ended.sessionId, activeExecutionId: ended.id },
+    data: { activeExecutionId: null, updatedAt: now },
+    select: { lastQueueSeq: true },
+  })
+  if (!session) return null
+  // Whoever queues takes a number under the lock of the row just written: no later number, nobody waits.
+  const next =
+    session.lastQueueSeq === ended.queueSeq
+      ? null
+      : await tx.execution.findFirst({
+          where: { sessionId: ended.sessionId, status: 'pending' },
+          orderBy: { queueSeq: 'asc' },
+          select: { id: true },
+        })
+  if (next) {
+    const data = { activeExecutionId: next.id }
+    await tx.session.update({ where: { id: ended.sessionId }, data, select: { id: true } })
+  }
+  await tx.chat.update({
+    where: { id: ended.chatId },
+    data: {
+      status: next ? 'working' : CHAT_STATUS[ended.status as keyof typeof CHAT_STATUS],
+      ...(text && { lastMessage: text.slice(0, PREVIEW_LENGTH) }),
+      updatedAt: now,
+    },
+    select: { id: true },
+  })
+  return next?.id ?? null
+}

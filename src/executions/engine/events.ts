@@ -1,0 +1,115 @@
+import type { Db, Prisma, Tx } from '../../db/client.ts'
+
+/** What a `message` event tells (contract.md section 4, "SSE"). Steps count from 1. */
+export type MessageData =
+  | { messageType: 'stream_event'; step: number; delta: { type: 'text_delta'; text: string } }
+  | { messageType: 'assistant'; step: number; content: ContentBlock[] }
+  | { messageType: 'tool_result'; toolUseId: string; content: string; isError: boolean }
+
+export type ContentBlock =
+  | { type: 'text'; text: string }
+  | { type: 'tool_use'; id: string; name: string; input: unknown }
+
+/** One event of an execution as every face shows it. `seq` strictly increases and may have gaps. */
+export type ExecutionEvent =
+  | { seq: number; at: Date; event: 'meta'; data: { executionId: string; chatId: string; sessionId: string } }
+  | { seq: number; at: Date; event: 'message'; data: MessageData }
+  | { seq: number; at: Date; event: 'result'; data: ResultData }
+  | {
+      seq: number
+      at: Date
+      event: 'error'
+      data: { message: string; executionId: string; status: 'failed' | 'cancelled' }
+    }
+
+type ResultData = {
+  executionId: string
+  status: 'completed'
+  sessionId: string
+  usage: { input_tokens: number; output_tokens: number }
+}
+
+export type ExecutionRow = Prisma.ExecutionGetPayload<object>
+
+/**
+ * The number of `meta`. It and the terminal event are not stored: they say what the execution's row says, so that they
+ * are there for ever and cannot disagree with it.
+ */
+export const META_SEQ = 1
+
+export const metaEvent = (row: ExecutionRow): ExecutionEvent => ({
+  seq: META_SEQ,
+  at: row.createdAt,
+  event: 'meta',
+  data: { executionId: row.id, chatId: row.chatId, sessionId: row.sessionId },
+})
+
+/** The last event of an execution that has ended, null while it has not. */
+export function terminalEvent(row: ExecutionRow): ExecutionEvent | null {
+  if (row.terminalSeq === null || row.completedAt === null) return null
+  const { id: executionId, sessionId, terminalSeq: seq, completedAt: at } = row
+  if (row.status === 'completed') {
+    const usage = { input_tokens: row.inputTokens, output_tokens: row.outputTokens }
+    return { seq, at, event: 'result', data: { sessionId, usage, executionId, status: 'completed' } }
+  }
+  const status = row.status === 'cancelled' ? 'cancelled' : 'failed'
+  const message = status === 'cancelled' ? 'Execution was cancelled' : 'Chat execution failed'
+  return { seq, at, event: 'error', data: { message, executionId, status } }
+}
+
+/**
+ * How a segment is stored: adjacent text deltas of a step as one text with the length of each, the rest as it is.
+ * Every delta and every other event takes one number, counted from the segment's first.
+ */
+type Stored = { step: number; text: string; lengths: number[] } | { data: MessageData }
+
+export type NumberedMessage = { seq: number; data: MessageData }
+
+/** The row of a segment: consecutive events, at least one. */
+export function toSegment(executionId: string, at: Date, events: readonly NumberedMessage[]) {
+  const stored: Stored[] = []
+  for (const { data } of events) {
+    const last = stored.at(-1)
+    if (data.messageType !== 'stream_event') stored.push({ data })
+    else if (last && 'text' in last && last.step === data.step) {
+      last.text += data.delta.text
+      last.lengths.push(data.delta.text.length)
+    } else stored.push({ step: data.step, text: data.delta.text, lengths: [data.delta.text.length] })
+  }
+  const firstSeq = events[0]!.seq
+  return { executionId, firstSeq, lastSeq: events.at(-1)!.seq, at, events: JSON.stringify(stored) }
+}
+
+function* fromSegment(row: Prisma.ExecutionEventGetPayload<object>): Generator<ExecutionEvent> {
+  let seq = row.firstSeq
+  const message = (data: MessageData): ExecutionEvent => ({ seq: seq++, at: row.at, event: 'message', data })
+  for (const stored of JSON.parse(row.events) as Stored[]) {
+    if ('data' in stored) {
+      yield message(stored.data)
+      continue
+    }
+    let from = 0
+    for (const length of stored.lengths) {
+      const text = stored.text.slice(from, from + length)
+      from += length
+      yield message({ messageType: 'stream_event', step: stored.step, delta: { type: 'text_delta', text } })
+    }
+  }
+}
+
+const SEGMENTS_AT_ONCE = 100
+
+/** The stored events after a number, in order, a batch at a time. */
+export async function* readEvents(db: Db | Tx, executionId: string, after: number): AsyncGenerator<ExecutionEvent[]> {
+  for (let last = after; ; ) {
+    const rows = await db.executionEvent.findMany({
+      where: { executionId, lastSeq: { gt: last } },
+      orderBy: { firstSeq: 'asc' },
+      take: SEGMENTS_AT_ONCE,
+    })
+    const events = rows.flatMap((row) => [...fromSegment(row)]).filter((event) => event.seq > last)
+    if (events.length) yield events
+    if (rows.length < SEGMENTS_AT_ONCE) return
+    last = rows.at(-1)!.lastSeq
+  }
+}

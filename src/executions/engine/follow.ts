@@ -1,0 +1,57 @@
+import type { Db } from '../../db/client.ts'
+import { type ExecutionEvent, type ExecutionRow, META_SEQ, metaEvent, readEvents, terminalEvent } from './events.ts'
+import type { Journal } from './journal.ts'
+import type { Notices } from './notices.ts'
+
+/**
+ * The events of an execution after a number, in order, without a gap or a double, up to its terminal event: from the
+ * database, and live from this process where it runs here. Batches, none empty. Ends early when the signal aborts.
+ * Every face streams from it.
+ */
+export async function* follow(
+  deps: { db: Db; journal: Journal; notices: Notices },
+  row: ExecutionRow,
+  after: number,
+  signal: AbortSignal,
+): AsyncGenerator<readonly ExecutionEvent[]> {
+  let last = after
+  let current = row
+  const fresh = (events: readonly ExecutionEvent[]) => {
+    const news = events.filter(({ seq }) => seq > last)
+    last = news.at(-1)?.seq ?? last
+    return news
+  }
+  if (last < META_SEQ) yield fresh([metaEvent(row)])
+  while (!signal.aborted) {
+    using notice = deps.notices.expect(row.id, signal)
+    const follower = deps.journal.find(row.id)?.follow()
+    const leave = () => follower?.end()
+    signal.addEventListener('abort', leave, { once: true })
+    try {
+      // The row first: once it says that the run has ended, all of its events are there.
+      if (!follower && !terminalEvent(current)) {
+        current = await deps.db.execution.findUniqueOrThrow({ where: { id: row.id } })
+      }
+      if (!follower || follower.stored) {
+        for await (const events of readEvents(deps.db, row.id, last)) {
+          const news = fresh(events)
+          if (news.length) yield news
+        }
+      }
+      const terminal = terminalEvent(current)
+      if (terminal) {
+        if (terminal.seq !== last) yield [terminal]
+        return
+      }
+      for (let events = await follower?.next(); events; events = await follower?.next()) {
+        const news = fresh(events)
+        if (news.length) yield news
+        if (news.at(-1)?.event === 'result' || news.at(-1)?.event === 'error') return
+      }
+      if (!follower) await notice.happened
+    } finally {
+      leave()
+      signal.removeEventListener('abort', leave)
+    }
+  }
+}

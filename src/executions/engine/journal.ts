@@ -1,0 +1,247 @@
+import type { Logger } from 'pino'
+import type { Db } from '../../db/client.ts'
+import type { Clock } from '../../lib/clock.ts'
+import { type ExecutionEvent, type ExecutionRow, type MessageData, terminalEvent, toSegment } from './events.ts'
+
+/** How long events wait for company before they are written (ms). */
+const FLUSH_INTERVAL = 30
+const RETRY_INTERVAL = 500
+/** How many event numbers are reserved ahead at a time. */
+export const SEQ_BLOCK = 256
+/** A follower with so much waiting (bytes, roughly) is sent to the database instead. */
+const MAX_WAITING = 256 * 1024
+
+type MessageEvent = Extract<ExecutionEvent, { event: 'message' }>
+
+/** What one execution, in one attempt, says in this process. */
+export type Channel = {
+  readonly row: ExecutionRow
+  /** Numbers the event, stores it soon and shows it to followers. Await what it returns: room in the numbers. */
+  append(data: MessageData): Promise<void> | undefined
+  /** No more events: resolves to what is not stored yet and the terminal event's number, for the terminal write. */
+  drain(): Promise<{ events: readonly MessageEvent[]; terminalSeq: number }>
+  /** Shows how it ended; null when the run was taken away from this process. */
+  close(ended: ExecutionRow | null): void
+  follow(): Follower
+}
+
+export type Follower = {
+  /** Whether events may stand in the database that `next` will not tell. */
+  readonly stored: boolean
+  /** The next events; null when it is time to look into the database again. */
+  next(): Promise<readonly ExecutionEvent[] | null>
+  end(): void
+}
+
+export type Journal = {
+  open(row: ExecutionRow, onLost: () => void): Channel
+  find(executionId: string): Channel | undefined
+  /** Writes what is waiting now. */
+  flush(): Promise<void>
+}
+
+type Seat = { waiting: ExecutionEvent[]; size: number; over: boolean; wake: (() => void) | null }
+
+type State = {
+  readonly row: ExecutionRow
+  readonly onLost: () => void
+  nextSeq: number
+  reserved: number
+  /** What is not stored yet. */
+  tail: MessageEvent[]
+  /** Until something of the attempt is stored, followers see nothing (contract.md section 4, "Durability"). */
+  stored: boolean
+  ending: boolean
+  readonly seats: Set<Seat>
+  room: PromiseWithResolvers<void> | null
+}
+
+/**
+ * The events of all executions that run in this process: one flusher writes the new segments of all of them in one
+ * transaction, fenced per execution, while followers in this process see them at once (design: "Events").
+ */
+export function createJournal(deps: {
+  db: Db
+  clock: Clock
+  log: Logger
+  owner: string
+  leaseDuration: number
+}): Journal {
+  const { db, clock, log, owner } = deps
+  const states = new Map<string, { state: State; channel: Channel }>()
+  let timer: NodeJS.Timeout | null = null
+  let flushing: Promise<void> | null = null
+  let urgent = false
+
+  function schedule(soon: boolean): void {
+    urgent ||= soon
+    if (flushing || (timer && !soon)) return
+    if (soon) void flush()
+    else timer = setTimeout(flush, FLUSH_INTERVAL)
+  }
+
+  function flush(): Promise<void> {
+    if (timer) clearTimeout(timer)
+    timer = null
+    flushing ??= write()
+      .then(
+        () => FLUSH_INTERVAL,
+        (error) => {
+          log.error({ err: error }, 'events could not be stored, trying again')
+          return RETRY_INTERVAL
+        },
+      )
+      .then((pause) => {
+        flushing = null
+        if (!withNews().length) return
+        if (urgent && pause === FLUSH_INTERVAL) void flush()
+        else timer ??= setTimeout(flush, pause)
+      })
+    return flushing
+  }
+
+  const withNews = () => [...states.values()].flatMap(({ state }) => (state.tail.length && !state.ending ? state : []))
+
+  async function write(): Promise<void> {
+    urgent = false
+    const batches = withNews().map((state) => ({
+      state,
+      events: [...state.tail],
+      reserve: state.nextSeq + SEQ_BLOCK / 2 > state.reserved ? state.reserved + SEQ_BLOCK : null,
+    }))
+    if (!batches.length) return
+    const at = clock.now()
+    const kept = await db.$transaction(async (tx) => {
+      // One statement locks the rows and tells which attempts are still ours: the fence.
+      const owned = await tx.execution.updateManyAndReturn({
+        where: { id: { in: batches.map(({ state }) => state.row.id) }, leaseOwner: owner, status: 'running' },
+        data: { leaseUntil: new Date(at.getTime() + deps.leaseDuration) },
+        select: { id: true, attempt: true },
+      })
+      const attempts = new Map(owned.map((row) => [row.id, row.attempt]))
+      const mine = batches.filter(({ state }) => attempts.get(state.row.id) === state.row.attempt)
+      for (const { state, reserve } of mine) {
+        if (reserve === null) continue
+        await tx.execution.update({
+          where: { id: state.row.id },
+          data: { seqReserved: reserve },
+          select: { id: true },
+        })
+      }
+      await tx.executionEvent.createMany({ data: mine.map(({ state, events }) => toSegment(state.row.id, at, events)) })
+      return new Set(mine)
+    })
+    for (const batch of batches) {
+      const { state, events, reserve } = batch
+      if (!kept.has(batch)) {
+        state.onLost()
+        state.room?.resolve()
+        continue
+      }
+      state.reserved = reserve ?? state.reserved
+      state.tail = state.tail.slice(events.length)
+      if (!state.stored) {
+        state.stored = true
+        show(state, [...events, ...state.tail])
+      }
+      if (state.room && state.nextSeq <= state.reserved) {
+        state.room.resolve()
+        state.room = null
+      }
+    }
+  }
+
+  function show(state: State, events: readonly ExecutionEvent[]): void {
+    for (const seat of state.seats) {
+      if (seat.over) continue
+      for (const event of events) {
+        seat.waiting.push(event)
+        seat.size += sizeOf(event)
+      }
+      if (seat.size > MAX_WAITING) leave(seat)
+      seat.wake?.()
+    }
+  }
+
+  return {
+    open(row, onLost) {
+      const state: State = {
+        row,
+        onLost,
+        nextSeq: row.seqReserved - SEQ_BLOCK + 1,
+        reserved: row.seqReserved,
+        tail: [],
+        stored: false,
+        ending: false,
+        seats: new Set(),
+        room: null,
+      }
+      const channel: Channel = {
+        row,
+        append(data) {
+          const event: MessageEvent = { seq: state.nextSeq++, at: clock.now(), event: 'message', data }
+          state.tail.push(event)
+          if (state.stored) show(state, [event])
+          const full = state.nextSeq > state.reserved
+          schedule(full || (!state.stored && state.seats.size > 0))
+          if (full) state.room ??= Promise.withResolvers()
+          return state.room?.promise
+        },
+        async drain() {
+          state.ending = true
+          await flushing
+          return { events: state.tail, terminalSeq: state.nextSeq }
+        },
+        close(ended) {
+          if (states.get(row.id)?.channel === channel) states.delete(row.id)
+          state.room?.resolve()
+          const terminal = ended && terminalEvent(ended)
+          if (terminal) show(state, [...(state.stored ? [] : state.tail), terminal])
+          for (const seat of state.seats) {
+            seat.over = true
+            seat.wake?.()
+          }
+        },
+        follow() {
+          const seat: Seat = { waiting: state.stored ? [...state.tail] : [], size: 0, over: false, wake: null }
+          state.seats.add(seat)
+          if (!state.stored && state.tail.length) schedule(true)
+          return {
+            stored: state.stored,
+            async next() {
+              while (!seat.waiting.length && !seat.over) {
+                await new Promise<void>((resolve) => {
+                  seat.wake = resolve
+                })
+              }
+              const events = seat.waiting
+              seat.waiting = []
+              seat.size = 0
+              return events.length ? events : null
+            },
+            end() {
+              state.seats.delete(seat)
+              leave(seat)
+              seat.wake?.()
+            },
+          }
+        },
+      }
+      states.set(row.id, { state, channel })
+      return channel
+    },
+    find: (executionId) => states.get(executionId)?.channel,
+    flush,
+  }
+}
+
+function leave(seat: Seat): void {
+  seat.over = true
+  seat.waiting = []
+}
+
+/** The heap that an event costs, roughly: what matters is that it grows with the text. */
+function sizeOf(event: ExecutionEvent): number {
+  const text = event.event === 'message' && event.data.messageType === 'stream_event' ? event.data.delta.text : ''
+  return 200 + text.length * 2
+}

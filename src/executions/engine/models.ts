@@ -1,0 +1,105 @@
+import type { LanguageModelV4 } from '@ai-sdk/provider'
+import { type Clock, systemClock } from '../../lib/clock.ts'
+import type { Settings } from '../../settings.ts'
+import { createCatalogue } from './compatible.ts'
+import { describeModelError, isModelError, ModelError, UNEXPECTED } from './model-errors.ts'
+import { createProviders, type ProviderName } from './providers.ts'
+
+export type ModelInfo = { id: string; provider: string; available: boolean }
+
+export type Models = {
+  /** What `GET /models` shows: current models, what the server at OPENAI_BASE_URL lists, the offline one. Never rejects. */
+  list(): Promise<ModelInfo[]>
+  /** The full id of the model of those who name none. Rejects with a {@link ModelError}. */
+  defaultModel(): Promise<string>
+  /**
+   * The model of that name, null for the default one, and its full id. Its `doStream` asks the provider once and tries
+   * nothing again. Rejects with a {@link ModelError} when there is no such model or its provider is not configured.
+   */
+  resolve(name: string | null): Promise<{ id: string; model: LanguageModelV4 }>
+  /**
+   * An error of `resolve`, `doStream` or its stream as the caller may read it, see {@link describeModelError};
+   * {@link UNEXPECTED} for any other error. Do not log a provider's error itself: it holds the prompt.
+   */
+  describeError(error: unknown): string
+}
+
+const TOLD_BY_NAME: readonly (readonly [RegExp, ProviderName])[] = [
+  [/^claude-/, 'anthropic'],
+  [/^(gpt-|chatgpt-|o\d)/, 'openai'],
+  [/^gemini-/, 'google'],
+]
+
+const WAY_OUT = 'Name a model, or set DEFAULT_MODEL'
+
+// A model builds schemas when it is made, which costs more than a short reply: it is kept. Callers choose the names.
+const MAX_KEPT = 100
+
+/** The models that the settings give, by the rules of contract.md section 8. */
+export function createModels(settings: Settings, clock: Clock = systemClock): Models {
+  const { DEFAULT_MODEL, ANTHROPIC_API_KEY, OPENAI_API_KEY, OPENAI_BASE_URL, GOOGLE_GENERATIVE_AI_API_KEY } = settings
+  const secrets = [ANTHROPIC_API_KEY, OPENAI_API_KEY, GOOGLE_GENERATIVE_AI_API_KEY].flatMap((key) => key ?? [])
+  const providers = createProviders(settings)
+  const catalogue = OPENAI_BASE_URL === undefined ? undefined : createCatalogue(OPENAI_BASE_URL, OPENAI_API_KEY, clock)
+  const loading = new Map<ProviderName, Promise<(id: string) => LanguageModelV4>>()
+  const kept = new Map<string, LanguageModelV4>()
+
+  function identify(name: string): { provider: ProviderName; id: string } {
+    const prefix = name.slice(0, Math.max(0, name.indexOf('/')))
+    const told = TOLD_BY_NAME.find(([pattern]) => pattern.test(name))?.[1] ?? (catalogue && 'compatible')
+    const provider = Object.hasOwn(providers, prefix) ? (prefix as ProviderName) : told
+    const id = provider === prefix ? name.slice(prefix.length + 1) : name
+    if (provider && providers[provider].validId.test(id)) return { provider, id }
+    throw new ModelError(`Unknown model: ${name.slice(0, 100)}. A model is named like anthropic/claude-sonnet-5-5`)
+  }
+
+  async function defaultModel(): Promise<string> {
+    if (DEFAULT_MODEL !== undefined) {
+      const { provider, id } = identify(DEFAULT_MODEL)
+      return `${provider}/${id}`
+    }
+    const ready = Object.entries(providers).find(([, { configured, models }]) => configured && models.length > 0)
+    if (ready) return `${ready[0]}/${ready[1].models[0]}`
+    const listed = await catalogue?.first().catch((error) => {
+      throw new ModelError(
+        `The server at OPENAI_BASE_URL does not list its models (${describeModelError(error, secrets)}). ${WAY_OUT}`,
+      )
+    })
+    if (listed === undefined) throw new ModelError(`The server at OPENAI_BASE_URL lists no models. ${WAY_OUT}`)
+    return `compatible/${listed}`
+  }
+
+  function load(name: ProviderName): Promise<(id: string) => LanguageModelV4> {
+    const known = loading.get(name) ?? providers[name].load()
+    loading.set(name, known)
+    return known
+  }
+
+  return {
+    defaultModel,
+    describeError: (error) => (isModelError(error) ? describeModelError(error, secrets) : UNEXPECTED),
+
+    async list() {
+      const listed = (await catalogue?.list()) ?? []
+      return Object.entries(providers).flatMap(([provider, { configured, models }]) =>
+        (provider === 'compatible' ? listed : models).map((id) => ({
+          id: `${provider}/${id}`,
+          provider,
+          available: configured,
+        })),
+      )
+    },
+
+    async resolve(name) {
+      const { provider, id } = identify(name ?? (await defaultModel()))
+      const fullId = `${provider}/${id}`
+      if (!providers[provider].configured) {
+        throw new ModelError(`The model ${fullId} is not available: ${providers[provider].hint}`)
+      }
+      const model = kept.get(fullId) ?? (await load(provider))(id)
+      if (kept.size >= MAX_KEPT && !kept.has(fullId)) kept.delete(kept.keys().next().value ?? '')
+      kept.set(fullId, model)
+      return { id: fullId, model }
+    },
+  }
+}

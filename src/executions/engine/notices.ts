@@ -1,0 +1,35 @@
+import type { Bus } from '../../bus/index.ts'
+
+/** Whoever waits looks again after so long (ms), should a notice have been lost. */
+const LOOK_AGAIN = 5_000
+
+export type Notices = {
+  /** Armed at once: `happened` resolves at the next notice of the execution, when the signal aborts, or in 5 s. */
+  expect(executionId: string, signal: AbortSignal): Disposable & { happened: Promise<void> }
+}
+
+/** One subscription for all who wait for something to happen to an execution. */
+export function createNotices(bus: Bus): Notices {
+  const waiting = new Map<string, Set<() => void>>()
+  bus.subscribe('execution', (ids) => {
+    for (const id of ids) for (const wake of waiting.get(id) ?? []) wake()
+  })
+  return {
+    expect(executionId, signal) {
+      const { promise, resolve } = Promise.withResolvers<void>()
+      const wakes = waiting.get(executionId) ?? new Set()
+      waiting.set(executionId, wakes.add(resolve))
+      const timer = setTimeout(resolve, LOOK_AGAIN)
+      signal.addEventListener('abort', () => resolve(), { once: true })
+      if (signal.aborted) resolve()
+      return {
+        happened: promise,
+        [Symbol.dispose]() {
+          clearTimeout(timer)
+          wakes.delete(resolve)
+          if (!wakes.size && waiting.get(executionId) === wakes) waiting.delete(executionId)
+        },
+      }
+    },
+  }
+}

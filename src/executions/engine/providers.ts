@@ -1,0 +1,103 @@
+import type { AnthropicProvider } from '@ai-sdk/anthropic'
+import type { GoogleProvider } from '@ai-sdk/google'
+import type { OpenAIProvider } from '@ai-sdk/openai'
+import type { LanguageModelV4 } from '@ai-sdk/provider'
+import type { Settings } from '../../settings.ts'
+import { offlineEcho } from './offline.ts'
+
+export type ProviderName = 'anthropic' | 'openai' | 'google' | 'compatible' | 'offline'
+
+type Provider = {
+  readonly configured: boolean
+  /** What to do to have it. */
+  readonly hint: string
+  /** Ids of current models, the default one first. */
+  readonly models: readonly string[]
+  readonly validId: RegExp
+  /** Imports the package (up to 60 ms and 20 MB). */
+  readonly load: () => Promise<(id: string) => LanguageModelV4>
+}
+
+/** The ids that a package's type names, without the `string & {}` that stands for all others. */
+type Named<Id> = Id extends string ? (Record<never, never> extends Record<Id, 1> ? never : Id) : never
+
+// First the one that the provider recommends for a balance of quality and price.
+const CURRENT = {
+  anthropic: ['claude-sonnet-5-5', 'claude-opus-5-5', 'claude-haiku-5-5', 'claude-fable-5-2'],
+  openai: ['gpt-6.1-sol', 'gpt-6-astra', 'gpt-6.1-terra', 'gpt-6-luna'],
+  google: ['gemini-4-argon', 'gemini-3.8-flash', 'gemini-3.5-flash-lite'],
+} as const satisfies {
+  anthropic: readonly Named<Parameters<AnthropicProvider['languageModel']>[0]>[]
+  openai: readonly Named<Parameters<OpenAIProvider['responses']>[0]>[]
+  google: readonly Named<Parameters<GoogleProvider['languageModel']>[0]>[]
+}
+
+const ANY_ID = /^[^\x00-\x1f\x7f]{1,200}$/
+
+/**
+ * The providers, the first ones first in the choice of a default, and whether the settings configure them; the offline
+ * model is there only when they configure none (contract.md section 8). The packages are given every address and key:
+ * what is left out, they would read from the environment.
+ */
+export function createProviders(settings: Settings): Readonly<Record<ProviderName, Provider>> {
+  const { ANTHROPIC_API_KEY, OPENAI_API_KEY, OPENAI_BASE_URL, GOOGLE_GENERATIVE_AI_API_KEY } = settings
+
+  const anthropic: Provider = {
+    configured: ANTHROPIC_API_KEY !== undefined,
+    hint: 'set ANTHROPIC_API_KEY',
+    models: CURRENT.anthropic,
+    validId: ANY_ID,
+    async load() {
+      const { createAnthropic } = await import('@ai-sdk/anthropic')
+      // Anthropic's own clients want the address without the version, the package with it: either will do.
+      const baseURL = (settings.ANTHROPIC_BASE_URL ?? 'https://api.anthropic.com').replace(/(\/v1)?\/*$/, '/v1')
+      return createAnthropic({ baseURL, apiKey: ANTHROPIC_API_KEY ?? '' })
+    },
+  }
+
+  const openai: Provider = {
+    configured: OPENAI_API_KEY !== undefined,
+    hint: 'set OPENAI_API_KEY',
+    models: CURRENT.openai,
+    validId: ANY_ID,
+    async load() {
+      const { createOpenAI } = await import('@ai-sdk/openai')
+      return createOpenAI({ baseURL: 'https://api.openai.com/v1', apiKey: OPENAI_API_KEY ?? '' })
+    },
+  }
+
+  const google: Provider = {
+    configured: GOOGLE_GENERATIVE_AI_API_KEY !== undefined,
+    hint: 'set GOOGLE_GENERATIVE_AI_API_KEY',
+    models: CURRENT.google,
+    // The id becomes part of a path.
+    validId: /^(?!.*\.\.)[\w./-]{1,200}$/,
+    async load() {
+      const { createGoogle } = await import('@ai-sdk/google')
+      return createGoogle({ apiKey: GOOGLE_GENERATIVE_AI_API_KEY ?? '' })
+    },
+  }
+
+  const compatible: Provider = {
+    configured: OPENAI_BASE_URL !== undefined,
+    hint: 'set OPENAI_BASE_URL',
+    models: [],
+    validId: ANY_ID,
+    async load() {
+      const { createOpenAICompatible } = await import('@ai-sdk/openai-compatible')
+      const key = OPENAI_API_KEY === undefined ? {} : { apiKey: OPENAI_API_KEY }
+      return createOpenAICompatible({ name: 'compatible', baseURL: OPENAI_BASE_URL ?? '', includeUsage: true, ...key })
+    },
+  }
+
+  // Beside OPENAI_BASE_URL the key belongs to that server and must not go to OpenAI.
+  const online = { anthropic, openai: compatible.configured ? compatible : openai, google, compatible }
+  const offline: Provider = {
+    configured: Object.values(online).every(({ configured }) => !configured),
+    hint: 'it is there only while no model provider is configured',
+    models: ['echo'],
+    validId: /^echo$/,
+    load: async () => () => offlineEcho,
+  }
+  return { ...online, offline }
+}

@@ -1,0 +1,34 @@
+import { tracked } from '@trpc/server'
+import { rest, router, token } from '../trpc.ts'
+import * as schema from './schema.ts'
+import * as service from './service.ts'
+
+export const executions = router({
+  list: token('executions:read')
+    .meta(rest('GET', '/api/v1/executions', 'List executions'))
+    .input(schema.ListExecutions.prefault({}))
+    .output(schema.ExecutionsResponse)
+    .query(({ ctx, input }) => service.list(ctx.actor, ctx.deps, input)),
+
+  get: token('executions:read', 'agents:execute')
+    .meta(rest('GET', '/api/v1/executions/{id}', 'Get an execution'))
+    .input(schema.ExecutionId)
+    .output(schema.ExecutionResponse)
+    .query(({ ctx, input }) => service.get(ctx.actor, ctx.deps, input.id)),
+
+  cancel: token('executions:write', 'agents:execute')
+    .meta(rest('POST', '/api/v1/executions/{id}/cancel', 'Cancel an execution'))
+    .input(schema.ExecutionId)
+    .output(schema.ExecutionCancelled)
+    .mutation(({ ctx, input }) => service.cancel(ctx.actor, ctx.deps, input.id)),
+
+  /** Follows an execution; it has no effect, and is repeated by clients that reconnect. */
+  events: token('executions:read', 'agents:execute')
+    .input(schema.FollowExecution)
+    .subscription(async ({ ctx, input, signal }) => {
+      const batches = await service.follow(ctx.actor, ctx.deps, input, signal ?? ctx.signal)
+      return (async function* () {
+        for await (const events of batches) for (const event of events) yield tracked(String(event.seq), event)
+      })()
+    }),
+})

@@ -1,0 +1,20 @@
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import type { Settings } from '../settings.ts'
+
+/** Lets pages of the allowed origins use the service; true when that was the whole request (a preflight). */
+export function allowCrossOrigin({ CORS_ORIGINS }: Settings, req: IncomingMessage, res: ServerResponse): boolean {
+  const { origin } = req.headers
+  if (!CORS_ORIGINS.length) return false
+  res.setHeader('Vary', 'Origin')
+  if (!origin || !(CORS_ORIGINS.includes(origin) || CORS_ORIGINS.includes('*'))) return false
+  res.setHeader('Access-Control-Allow-Origin', origin)
+  res.setHeader('Access-Control-Expose-Headers', 'X-Request-Id, Retry-After, Idempotent-Replayed')
+  if (req.method !== 'OPTIONS' || !req.headers['access-control-request-method']) return false
+  res.writeHead(204, {
+    'Access-Control-Allow-Methods': 'GET, POST, PATCH, PUT, DELETE',
+    'Access-Control-Allow-Headers': 'Authorization, Content-Type, Idempotency-Key, Last-Event-ID, X-Request-Id',
+    'Access-Control-Max-Age': '600',
+  })
+  res.end()
+  return true
+}

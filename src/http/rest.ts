@@ -1,0 +1,101 @@
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import { createOpenApiNodeHttpHandler } from 'trpc-to-openapi'
+import { noSuchPath } from '../errors.ts'
+import { appRouter, createCaller } from '../router.ts'
+import { type Context, fromTRPCError } from '../trpc.ts'
+import { readJson } from './body.ts'
+import { type ServerSentEvent, writeEvents } from './sse.ts'
+
+const EVENTS = /^\/api\/v1\/executions\/([\w-]+)\/events\/?$/
+const EXECUTE = /^\/api\/v1\/agents\/[\w-]+\/execute\/?$/
+
+/** One REST request on its way through trpc-to-openapi. */
+type Call = {
+  context: Context
+  /** Of POST, PATCH and PUT, once the procedure is found: who asks comes before what they say. */
+  body?: Promise<Record<string, unknown>>
+  error?: unknown
+  answer?: string
+}
+
+/**
+ * trpc-to-openapi finds the procedure and calls it; what it gets wrong is kept from it here. Its own body parser takes
+ * one content type only and reads `null` as `{}`, its query parser fails on `?constructor=`, it leaves path parameters
+ * encoded, answers HEAD to any path, and its error body is not ours: it is handed a fetch Request (by prototype) that
+ * has a parsed body and query, and a response that only keeps the text; its errors are taken from `onError`.
+ */
+const dispatch = createOpenApiNodeHttpHandler({
+  router: appRouter,
+  createContext: (({ req }: { req: ShimRequest }) => req.call.context) as never,
+  onError: (({ error, req }: { error: unknown; req: ShimRequest }) => {
+    req.call.error = error
+  }) as never,
+}) as unknown as (req: ShimRequest, res: ShimResponse) => Promise<void>
+
+type ShimRequest = Request & { call: Call }
+type ShimResponse = { statusCode: number; setHeader: () => void; end: (text: string) => void }
+
+const JSON_TYPE = new Headers({ 'content-type': 'application/json' })
+
+function shimRequest(call: Call, req: IncomingMessage): ShimRequest {
+  const { pathname, searchParams } = new URL(req.url ?? '/', 'http://localhost')
+  const query: Record<string, string[]> = Object.create(null)
+  for (const [key, value] of searchParams) (query[key] ??= []).push(value)
+  const get = (value: unknown) => ({ value })
+  return Object.create(Request.prototype, {
+    call: get(call),
+    method: get(req.method),
+    url: get(decodeUnreserved(pathname)),
+    headers: get(JSON_TYPE),
+    query: get(query),
+    signal: get(call.context.signal),
+    body: {
+      get: () => {
+        call.body ??= call.context.authenticate().then(() => readJson(req))
+        return call.body
+      },
+    },
+  })
+}
+
+/** `%41` is `A` (RFC 3986, 6.2.2.2). Ids have unreserved characters only, so that nothing else needs decoding. */
+const decodeUnreserved = (path: string): string =>
+  path.replace(/%([2-7][0-9a-f])/gi, (encoded, hex: string) => {
+    const character = String.fromCharCode(Number.parseInt(hex, 16))
+    return /[\w.~-]/.test(character) ? character : encoded
+  })
+
+/** The REST face: every procedure with a `rest(…)` meta, and the two streams. Throws what the error body says. */
+export async function handleRest(context: Context, req: IncomingMessage, res: ServerResponse): Promise<void> {
+  const path = (req.url ?? '').split('?', 1)[0] ?? ''
+  const [, executionId] = EVENTS.exec(path) ?? []
+  if (executionId && req.method === 'GET') return sendEvents(context, req, res, executionId)
+  if (req.method === 'HEAD') throw noSuchPath()
+
+  const call: Call = { context }
+  const keep = (text: string) => {
+    call.answer = text
+  }
+  await dispatch(shimRequest(call, req), { statusCode: 200, setHeader() {}, end: keep })
+  if (call.error) throw fromTRPCError(call.error)
+  if (EXECUTE.test(path) && (await call.body)?.stream === true) {
+    return sendEvents(context, req, res, JSON.parse(call.answer ?? '').executionId)
+  }
+  const answer = Buffer.from(call.answer ?? '')
+  res.writeHead(200, { 'Content-Type': 'application/json; charset=utf-8', 'Content-Length': answer.length })
+  res.end(answer)
+}
+
+/** The subscription `executions.events` as the documented stream. */
+async function sendEvents(context: Context, req: IncomingMessage, res: ServerResponse, executionId: string) {
+  const { searchParams } = new URL(req.url ?? '/', 'http://localhost')
+  const after = searchParams.get('after') ?? undefined
+  const input = { executionId, after, lastEventId: req.headers['last-event-id'] } as never
+  const events = await createCaller(context).executions.events(input)
+  await writeEvents(res, untracked(events))
+}
+
+/** A caller gets what the procedure yields: tRPC's `tracked` envelopes, though their type says otherwise. */
+async function* untracked(events: AsyncIterable<unknown>): AsyncGenerator<ServerSentEvent> {
+  for await (const [, event] of events as AsyncIterable<[id: string, event: ServerSentEvent]>) yield event
+}

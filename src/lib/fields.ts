@@ -1,0 +1,37 @@
+import { z } from 'zod'
+
+/**
+ * The building blocks of request bodies.
+ *
+ * trpc-to-openapi turns on Zod's coercion in every number and boolean at the top of an input, at the first REST call
+ * and for good (`"false"` would then be true, on every face). It does not see through a pipe.
+ */
+export const bool = () => z.boolean().pipe(z.boolean())
+export const int = (min: number, max: number) => z.int().pipe(z.int().min(min).max(max))
+
+/** A string that must be there and say something; blank counts as missing (contract.md section 1). */
+export const requiredText = (max: number) =>
+  z
+    .string()
+    .max(max)
+    .refine((text) => text.trim() !== '', {
+      error: (issue) => `Missing required field: ${(issue.path ?? []).join('.')}`,
+    })
+
+export const text = (max: number) => z.string().max(max)
+
+/** A list of short strings, without doubles; the order is kept. */
+export const textList = (maxItems = 100, maxLength = 200) =>
+  z
+    .array(z.string().min(1).max(maxLength))
+    .max(maxItems)
+    .transform((items) => [...new Set(items)])
+
+/** A number in a query string. */
+export const queryInt = (min: number, max: number) => z.coerce.number<number>().int().min(min).max(max)
+
+export const timestamp = z.iso.datetime()
+
+/** The output of a procedure: `success: true` beside its fields (service.md, "What the service does"). */
+export const ok = <Shape extends z.ZodRawShape>(shape: Shape) =>
+  z.object({ success: z.literal(true).default(true), ...shape })

@@ -1,0 +1,31 @@
+import { randomBytes } from 'node:crypto'
+
+const BASE62 = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz'
+
+/**
+ * `length` base62 characters from the CSPRNG, without bias: bytes past the last whole multiple of 62 are thrown away.
+ * 22 characters carry 130 bits.
+ */
+export function randomBase62(length: number): string {
+  let text = ''
+  while (text.length < length) {
+    for (const byte of randomBytes(length - text.length + 8)) {
+      if (byte < 248 && text.length < length) text += BASE62[byte % 62]
+    }
+  }
+  return text
+}
+
+/** A number in base62, most significant digit first, zero-padded to `length`. */
+export function toBase62(value: number, length: number): string {
+  let text = ''
+  for (let rest = value; text.length < length; rest = Math.floor(rest / 62)) text = BASE62[rest % 62] + text
+  return text
+}
+
+/** An id of a resource. At least 128 bits, since an unlisted agent's id is its only lock (contract.md section 1). */
+export const newId = (): string => randomBase62(22)
+
+/** `task-<ms>-<random>` or `exec-<ms>-<random>` (service.md, "Task" and "Execution"). */
+export const newTimedId = (prefix: 'task' | 'exec', now: Date): string =>
+  `${prefix}-${now.getTime()}-${randomBase62(22)}`

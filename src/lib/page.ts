@@ -1,0 +1,40 @@
+import { z } from 'zod'
+import { invalidField } from '../errors.ts'
+import { queryInt } from './fields.ts'
+
+const MAX_ROWS = 1000
+
+/** The query fields of every list (contract.md section 1, "Lists"). */
+export const pageInput = {
+  limit: queryInt(1, MAX_ROWS).optional().describe('At most so many rows, 1000 unless told'),
+  cursor: z.string().optional().describe('`nextCursor` of the page before'),
+}
+
+type Row = { id: string; createdAt: Date }
+
+const encodeCursor = (row: Row) => Buffer.from(`${row.createdAt.getTime()}.${row.id}`).toString('base64url')
+
+function decodeCursor(cursor: string): Row {
+  const [, time, id] = /^(\d{1,15})\.([\w-]+)$/.exec(Buffer.from(cursor, 'base64url').toString()) ?? []
+  if (!time || !id) throw invalidField('cursor', 'a nextCursor of this list')
+  return { id, createdAt: new Date(Number(time)) }
+}
+
+/** Prisma's arguments for one page, newest first by creation and id, and one row more to see whether it goes on. */
+export function pageQuery(input: { limit?: number | undefined; cursor?: string | undefined }) {
+  const after = input.cursor === undefined ? undefined : decodeCursor(input.cursor)
+  return {
+    ...(after && {
+      where: { OR: [{ createdAt: { lt: after.createdAt } }, { createdAt: after.createdAt, id: { lt: after.id } }] },
+    }),
+    orderBy: [{ createdAt: 'desc' as const }, { id: 'desc' as const }],
+    take: (input.limit ?? MAX_ROWS) + 1,
+  }
+}
+
+/** Cuts the extra row off again. `nextCursor` is null at the end. */
+export function toPage<T extends Row>(rows: T[], input: { limit?: number | undefined }) {
+  const limit = input.limit ?? MAX_ROWS
+  const last = rows.length > limit ? rows[limit - 1] : undefined
+  return { rows: last ? rows.slice(0, limit) : rows, nextCursor: last ? encodeCursor(last) : null }
+}

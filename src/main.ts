@@ -1,0 +1,67 @@
+import { pino } from 'pino'
+import { DatabaseLockedError } from './db/lock.ts'
+import { MigrationError } from './db/migrate.ts'
+import { EncryptionKeyError } from './db/secrets.ts'
+import { readSettings, type Settings, SettingsError } from './settings.ts'
+import { type Service, startService } from './start.ts'
+
+const EXPECTED = [SettingsError, DatabaseLockedError, MigrationError, EncryptionKeyError]
+
+/** A problem that the operator can solve gets its message alone; anything else its stack too. */
+function refuseToStart(error: unknown): never {
+  const expected = EXPECTED.some((kind) => error instanceof kind)
+  const inUse = error instanceof Error && 'code' in error && error.code === 'EADDRINUSE'
+  if (inUse) console.error(`Muster cannot start. ${(error as Error).message}. Set PORT to another port.`)
+  else console.error(expected ? (error as Error).message : error)
+  process.exit(1)
+}
+
+function greet({ url, firstToken }: Service, { DATABASE_URL, DATA_DIR }: Settings): void {
+  const lines = [
+    '',
+    `  Muster is ready at ${url}`,
+    '',
+    `  REST      ${url}/api/v1      reference: ${url}/api/docs`,
+    `  GraphQL   ${url}/graphql`,
+    `  tRPC      ${url}/trpc`,
+    `  Data      ${DATABASE_URL ? DATABASE_URL.replace(/\/\/[^@/]*@/, '//') : DATA_DIR}`,
+    '',
+  ]
+  if (firstToken) {
+    lines.push(
+      '  Your first token. It is shown this once:',
+      '',
+      `  ${firstToken}`,
+      '',
+      '  Try it:',
+      '',
+      `  curl ${url}/api/v1/agents -H 'Authorization: Bearer ${firstToken}' \\`,
+      `    -H 'Content-Type: application/json' -d '{"name": "Ada", "systemPrompt": "You are a helpful assistant."}'`,
+      '',
+    )
+  }
+  console.log(lines.join('\n'))
+}
+
+try {
+  const settings = readSettings(process.env)
+  const log = pino({ level: settings.LOG_LEVEL })
+  const service = await startService(settings, log)
+  greet(service, settings)
+  let stopping = false
+  const stop = () => {
+    if (stopping) process.exit(1)
+    stopping = true
+    log.info('stopping')
+    service.stop().then(
+      () => process.exit(0),
+      (error) => {
+        log.error({ err: error }, 'the stop failed')
+        process.exit(1)
+      },
+    )
+  }
+  process.on('SIGTERM', stop).on('SIGINT', stop)
+} catch (error) {
+  refuseToStart(error)
+}

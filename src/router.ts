@@ -1,0 +1,12 @@
+import { agents } from './agents/router.ts'
+import { executions } from './executions/router.ts'
+import { models } from './models/router.ts'
+import { createCallerFactory, router } from './trpc.ts'
+
+export const appRouter = router({ agents, executions, models })
+
+/** For typed clients: `createTRPCClient<AppRouter>`. */
+export type AppRouter = typeof appRouter
+
+export const createCaller = createCallerFactory(appRouter)
+export type Caller = ReturnType<typeof createCaller>

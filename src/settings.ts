@@ -1,0 +1,90 @@
+import { z } from 'zod'
+
+const seconds = (fallback: number) =>
+  z.coerce
+    .number()
+    .positive()
+    .default(fallback)
+    .transform((value) => value * 1000)
+
+const flag = z
+  .enum(['true', 'false', '1', '0'])
+  .default('false')
+  .transform((value) => value === 'true' || value === '1')
+
+const address = z
+  .url({ protocol: /^https?$/ })
+  .refine((url) => !new URL(url).username && !new URL(url).password, 'must not hold a user or password')
+  .optional()
+
+const list = z
+  .string()
+  .default('')
+  .transform((text) => text.split(',').flatMap((item) => item.trim() || []))
+
+/**
+ * Everything the environment can set (contract.md section 0). Durations are given in seconds and kept in milliseconds.
+ * An empty variable counts as absent.
+ */
+const Settings = z
+  .object({
+    NODE_ENV: z.enum(['development', 'production', 'test']).default('development'),
+    HOST: z.string().default('127.0.0.1'),
+    PORT: z.coerce.number().int().min(0).max(65535).default(3000),
+    PUBLIC_URL: address,
+    CORS_ORIGINS: list,
+    TRUST_PROXY: flag,
+    LOG_LEVEL: z.enum(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent']).default('info'),
+
+    DATA_DIR: z.string().default('./data'),
+    DATABASE_URL: z
+      .string()
+      .regex(/^(file:|postgres(ql)?:\/\/)/, 'must begin with file: or postgresql://')
+      .optional(),
+    DATABASE_POOL_SIZE: z.coerce.number().int().min(1).max(500).default(10),
+    ENCRYPTION_KEY: z
+      .string()
+      .refine(
+        (text) => Buffer.from(text, 'base64').length === 32,
+        'must be 32 bytes in base64 (openssl rand -base64 32)',
+      )
+      .optional(),
+    TOKEN_PREFIX: z
+      .string()
+      .regex(/^[a-z][a-z0-9]{0,15}$/, 'must be 1 to 16 lower-case letters or digits, a letter first')
+      .default('mst'),
+    BOOTSTRAP_TOKEN: z.string().optional(),
+
+    DEFAULT_MODEL: z.string().optional(),
+    ANTHROPIC_API_KEY: z.string().optional(),
+    ANTHROPIC_BASE_URL: address,
+    OPENAI_API_KEY: z.string().optional(),
+    OPENAI_BASE_URL: address,
+    GOOGLE_GENERATIVE_AI_API_KEY: z.string().optional(),
+
+    EXECUTION_TIMEOUT: seconds(30 * 60),
+    MODEL_IDLE_TIMEOUT: seconds(120),
+    QUEUE_TIMEOUT: seconds(60 * 60),
+    LEASE_DURATION: seconds(15),
+    DRAIN_TIMEOUT: seconds(20),
+  })
+  .refine((env) => !env.DATABASE_URL?.startsWith('postgres') || env.ENCRYPTION_KEY, {
+    path: ['ENCRYPTION_KEY'],
+    message: 'is required with PostgreSQL: every server needs the same one (openssl rand -base64 32)',
+  })
+
+export type Settings = z.output<typeof Settings>
+
+/** Thrown by {@link readSettings}; its message lists every problem, a line each. */
+export class SettingsError extends Error {
+  override name = 'SettingsError'
+}
+
+/** Reads and checks the environment. Throws a {@link SettingsError} that names every bad variable, never its value. */
+export function readSettings(env: Record<string, string | undefined>): Settings {
+  const given = Object.fromEntries(Object.entries(env).filter(([, value]) => value !== undefined && value !== ''))
+  const result = Settings.safeParse(given)
+  if (result.success) return result.data
+  const problems = result.error.issues.map((issue) => `  ${issue.path.join('.')}: ${issue.message}`)
+  throw new SettingsError(`Muster cannot start. These settings are wrong:\n${problems.join('\n')}`)
+}

@@ -1,0 +1,94 @@
+import { createServer, type Server } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import type { Logger } from 'pino'
+import { createApp } from './app.ts'
+import { bootstrap } from './bootstrap.ts'
+import { createLocalBus } from './bus/local.ts'
+import { databaseFile, openDatabase } from './db/client.ts'
+import { lockDatabase } from './db/lock.ts'
+import { deriveKey, openMasterKey } from './db/secrets.ts'
+import type { Deps } from './deps.ts'
+import { createModels } from './executions/engine/models.ts'
+import { createEngine } from './executions/engine/worker.ts'
+import { agentFor } from './executions/service.ts'
+import { refuseMalformed } from './http/malformed.ts'
+import { type Clock, systemClock } from './lib/clock.ts'
+import type { Settings } from './settings.ts'
+
+export type Service = {
+  deps: Deps
+  /** Where it listens. */
+  url: string
+  /** The first token, when this start made it: to be shown once. */
+  firstToken: string | null
+  /** Refuses new work, gives runs and requests time to end, closes everything. */
+  stop: () => Promise<void>
+}
+
+/**
+ * Starts the whole service in this process: locks, migrates and opens the database, recovers what a crash left behind,
+ * and listens. Throws when any of it cannot be; nothing is left open then.
+ */
+export async function startService(
+  settings: Settings,
+  log: Logger,
+  options: { clock?: Clock; onQuery?: (sql: string) => void } = {},
+): Promise<Service> {
+  await using cleanup = new AsyncDisposableStack()
+  const { clock = systemClock, onQuery } = options
+  const file = databaseFile(settings)
+  if (file) cleanup.adopt(lockDatabase(file), (lock) => lock.release())
+  const database = cleanup.adopt(await openDatabase(settings, onQuery), (opened) => opened.close())
+  const db = database.client
+  const masterKey = await openMasterKey(database, settings, clock.now())
+  const base = { settings, db, clock, log, bus: createLocalBus(), models: createModels(settings, clock) }
+  const engine = createEngine({ ...base, agentFor })
+  const deps: Deps = { ...base, engine, tokenKey: deriveKey(masterKey, 'tokens') }
+  const firstToken = await bootstrap(deps)
+  // The lock proves that no other server uses the file: whatever runs there was left behind.
+  await engine.start(file !== null)
+
+  let draining = false
+  const ready = async () => !draining && (await db.$queryRaw`SELECT 1`.then(Boolean, () => false))
+  const server = createServer(createApp(deps, ready))
+  server.on('clientError', refuseMalformed)
+  await listen(server, settings)
+  const resources = cleanup.move()
+  return {
+    deps,
+    url: urlOf(server, settings),
+    firstToken,
+    async stop() {
+      draining = true
+      await engine.drain()
+      await close(server)
+      await resources.disposeAsync()
+    },
+  }
+}
+
+function listen(server: Server, { HOST, PORT }: Settings): Promise<void> {
+  return new Promise((resolve, reject) => {
+    server.once('error', reject).listen(PORT, HOST, () => {
+      server.off('error', reject)
+      resolve()
+    })
+  })
+}
+
+function urlOf(server: Server, { PUBLIC_URL }: Settings): string {
+  const { address, family, port } = server.address() as AddressInfo
+  const host = address === '0.0.0.0' || address === '::' ? 'localhost' : family === 'IPv6' ? `[${address}]` : address
+  return PUBLIC_URL?.replace(/\/$/, '') ?? `http://${host}:${port}`
+}
+
+/** How long answers that are under way may still take (ms). */
+const CLOSE_PATIENCE = 3_000
+
+async function close(server: Server): Promise<void> {
+  const closed = new Promise((resolve) => server.close(resolve))
+  server.closeIdleConnections()
+  const timer = setTimeout(() => server.closeAllConnections(), CLOSE_PATIENCE)
+  await closed
+  clearTimeout(timer)
+}

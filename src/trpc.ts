@@ -1,0 +1,100 @@
+import { initTRPC, type TRPC_ERROR_CODE_KEY, TRPCError } from '@trpc/server'
+import type { OpenApiMeta } from 'trpc-to-openapi'
+import { z } from 'zod'
+import { type Actor, requireScope } from './auth/actor.ts'
+import type { Scope } from './auth/scopes.ts'
+import type { Deps } from './deps.ts'
+import { AppError, describeIssue, toAppError, toBody } from './errors.ts'
+
+z.config({ customError: describeIssue })
+
+/** What every face gives a procedure: who asks (found out once, at the first need), and what the service is made of. */
+export type Context = {
+  readonly deps: Deps
+  readonly requestId: string
+  /** Throws the 401s and 403s of contract.md section 1. */
+  readonly authenticate: () => Promise<Actor>
+  /** Aborted when the caller has gone away. */
+  readonly signal: AbortSignal
+}
+
+type Meta = OpenApiMeta<{ scopes?: readonly Scope[] }>
+
+const t = initTRPC
+  .context<Context>()
+  .meta<Meta>()
+  .create({
+    isDev: false,
+    sse: { ping: { enabled: true, intervalMs: 15_000 } },
+    errorFormatter({ shape, error, ctx }) {
+      const { code, httpStatus, path } = shape.data
+      const body = toBody(fromTRPCError(error), ctx?.requestId ?? '')
+      return { code: shape.code, message: body.message, data: { code, httpStatus, ...(path && { path }), ...body } }
+    },
+  })
+
+const CODES: Record<number, TRPC_ERROR_CODE_KEY> = {
+  400: 'BAD_REQUEST',
+  401: 'UNAUTHORIZED',
+  403: 'FORBIDDEN',
+  404: 'NOT_FOUND',
+  409: 'CONFLICT',
+  413: 'PAYLOAD_TOO_LARGE',
+  415: 'UNSUPPORTED_MEDIA_TYPE',
+  422: 'UNPROCESSABLE_CONTENT',
+  429: 'TOO_MANY_REQUESTS',
+  502: 'BAD_GATEWAY',
+  503: 'SERVICE_UNAVAILABLE',
+}
+
+/** The same error for tRPC, the original as its cause: {@link toAppError} finds it there again. */
+export const toTRPCError = (error: AppError): TRPCError =>
+  new TRPCError({ code: CODES[error.status] ?? 'INTERNAL_SERVER_ERROR', message: error.message, cause: error })
+
+/**
+ * What a caller may see of an error that left tRPC or trpc-to-openapi: ours, or one that they made themselves before
+ * any procedure was called.
+ */
+export function fromTRPCError(error: unknown): AppError {
+  const ours = toAppError(error)
+  if (ours.status !== 500 || !(error instanceof TRPCError)) return ours
+  const [status, message] = THEIRS[error.code] ?? [ours.status, ours.message]
+  return new AppError(status, message, { cause: error })
+}
+
+const THEIRS: { [Code in TRPC_ERROR_CODE_KEY]?: [status: number, message: string] } = {
+  PARSE_ERROR: [400, 'Invalid JSON in request body'],
+  BAD_REQUEST: [400, 'Malformed tRPC request'],
+  NOT_FOUND: [404, 'Not found'],
+  METHOD_NOT_SUPPORTED: [404, 'Not found'],
+  PAYLOAD_TOO_LARGE: [413, 'Request body too large'],
+  UNSUPPORTED_MEDIA_TYPE: [415, 'Unsupported content type'],
+}
+
+/** First of all middlewares, before any input parser: whatever fails, in input, policy or service, leaves as AppError. */
+const errors = t.middleware(async ({ next }) => {
+  const result = await next()
+  if (!result.ok) throw toTRPCError(toAppError(result.error))
+  return result
+})
+
+const authenticated = t.middleware(async ({ ctx, meta, next }) => {
+  const actor = await ctx.authenticate()
+  if (meta?.scopes?.length) requireScope(actor, ...meta.scopes)
+  return next({ ctx: { actor } })
+})
+
+/** A procedure for holders of a token (or ID token) with any of these scopes; none given means any token at all. */
+export const token = (...scopes: Scope[]) => t.procedure.use(errors).meta({ scopes }).use(authenticated)
+
+/** The REST side of a procedure. Errors are described once, in http/openapi.ts. */
+export const rest = (
+  method: 'GET' | 'POST' | 'PATCH' | 'PUT' | 'DELETE',
+  path: `/api/${string}`,
+  summary: string,
+): Meta => ({
+  openapi: { method, path, summary, tags: [path.replace('/api/v1', '').split('/')[1] ?? ''], errorResponses: [] },
+})
+
+export const router = t.router
+export const createCallerFactory = t.createCallerFactory

