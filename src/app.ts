@@ -17,6 +17,7 @@ export function createApp(deps: Deps, ready: () => Promise<boolean>): RequestLis
   const { settings } = deps
   // Loaded at the first request for them: half of the start-up time is theirs.
   const openapi = once(async () => (await import('./http/openapi.ts')).createDocument(settings))
+  const docs = () => import('./http/docs.ts')
   const graphql = once(async () => (await import('./graphql/server.ts')).createGraphql(settings))
 
   async function route(context: Context, req: IncomingMessage, res: ServerResponse): Promise<void> {
@@ -25,6 +26,7 @@ export function createApp(deps: Deps, ready: () => Promise<boolean>): RequestLis
     if (path.startsWith('/trpc/')) return handleTrpc(context, path.slice('/trpc/'.length), req, res)
     if (path === '/graphql') return (await graphql())(context, req, res)
     if (req.method !== 'GET' && req.method !== 'HEAD') throw noSuchPath()
+    if (path.startsWith('/api/docs/')) return (await docs()).sendDocs(res, path.slice('/api/docs/'.length))
     switch (path) {
       case '/healthz':
         return sendJson(res, 200, { status: 'ok' })
@@ -35,7 +37,7 @@ export function createApp(deps: Deps, ready: () => Promise<boolean>): RequestLis
       case '/api/openapi.json':
         return sendJson(res, 200, await openapi())
       case '/api/docs':
-        return (await import('./http/docs.ts')).sendDocs(res)
+        return (await docs()).sendDocs(res)
       default:
         throw noSuchPath()
     }
@@ -65,6 +67,7 @@ function createContext(deps: Deps, requestId: string, req: IncomingMessage, res:
     requestId,
     authenticate: once(() => authenticate(deps, req.headers.authorization, invalid)),
     signal: gone.signal,
+    idempotency: null,
   }
 }
 

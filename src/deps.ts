@@ -1,4 +1,5 @@
 import type { Logger } from 'pino'
+import type { Revocations } from './auth/revocations.ts'
 import type { Bus } from './bus/index.ts'
 import type { Db } from './db/client.ts'
 import type { Models } from './executions/engine/models.ts'
@@ -15,6 +16,9 @@ export type Deps = {
   readonly log: Logger
   readonly models: Models
   readonly engine: Engine
+  readonly revocations: Revocations
   /** Keys the digests of tokens. */
   readonly tokenKey: Buffer
+  /** Keys the digests of idempotency keys and their inputs. */
+  readonly idempotencyKey: Buffer
 }

@@ -67,6 +67,10 @@ const Settings = z
     QUEUE_TIMEOUT: seconds(60 * 60),
     LEASE_DURATION: seconds(15),
     DRAIN_TIMEOUT: seconds(20),
+    MAX_RUNNING: z.coerce.number().int().min(1).default(5000),
+    MAX_RUNNING_PER_ORGANIZATION: z.coerce.number().int().min(1).optional(),
+    MAX_PENDING_RUNS: z.coerce.number().int().min(0).optional(),
+    EVENT_RETENTION_DAYS: z.coerce.number().positive().default(90),
   })
   .refine((env) => !env.DATABASE_URL?.startsWith('postgres') || env.ENCRYPTION_KEY, {
     path: ['ENCRYPTION_KEY'],

@@ -2,6 +2,7 @@ import { createServer, type Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import type { Logger } from 'pino'
 import { createApp } from './app.ts'
+import { createRevocations } from './auth/revocations.ts'
 import { bootstrap } from './bootstrap.ts'
 import { createLocalBus } from './bus/local.ts'
 import { databaseFile, openDatabase } from './db/client.ts'
@@ -43,7 +44,10 @@ export async function startService(
   const masterKey = await openMasterKey(database, settings, clock.now())
   const base = { settings, db, clock, log, bus: createLocalBus(), models: createModels(settings, clock) }
   const engine = createEngine({ ...base, agentFor })
-  const deps: Deps = { ...base, engine, tokenKey: deriveKey(masterKey, 'tokens') }
+  const revocations = createRevocations(base)
+  cleanup.defer(() => revocations.stop())
+  const keys = { tokenKey: deriveKey(masterKey, 'tokens'), idempotencyKey: deriveKey(masterKey, 'idempotency') }
+  const deps: Deps = { ...base, ...keys, engine, revocations }
   const firstToken = await bootstrap(deps)
   // The lock proves that no other server uses the file: whatever runs there was left behind.
   await engine.start(file !== null)

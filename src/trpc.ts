@@ -5,6 +5,7 @@ import { type Actor, requireScope } from './auth/actor.ts'
 import type { Scope } from './auth/scopes.ts'
 import type { Deps } from './deps.ts'
 import { AppError, describeIssue, toAppError, toBody } from './errors.ts'
+import type { IdempotencyKey } from './idempotency.ts'
 
 z.config({ customError: describeIssue })
 
@@ -16,9 +17,15 @@ export type Context = {
   readonly authenticate: () => Promise<Actor>
   /** Aborted when the caller has gone away. */
   readonly signal: AbortSignal
+  /** Of a REST POST with an Idempotency-Key. */
+  readonly idempotency: IdempotencyKey | null
 }
 
-type Meta = OpenApiMeta<{ scopes?: readonly Scope[] }>
+type Meta = OpenApiMeta<{
+  scopes?: readonly Scope[]
+  /** When it gives which status, beyond what can be told from its method, path and input (http/openapi.ts). */
+  errors?: Readonly<Record<number, string>>
+}>
 
 const t = initTRPC
   .context<Context>()
@@ -87,14 +94,16 @@ const authenticated = t.middleware(async ({ ctx, meta, next }) => {
 /** A procedure for holders of a token (or ID token) with any of these scopes; none given means any token at all. */
 export const token = (...scopes: Scope[]) => t.procedure.use(errors).meta({ scopes }).use(authenticated)
 
-/** The REST side of a procedure. Errors are described once, in http/openapi.ts. */
+/**
+ * The REST side of a procedure. Its tag, its id and the errors that anything like it can give are added in
+ * http/openapi.ts; `errors` says when it gives another status, or what one means here.
+ */
 export const rest = (
   method: 'GET' | 'POST' | 'PATCH' | 'PUT' | 'DELETE',
   path: `/api/${string}`,
   summary: string,
-): Meta => ({
-  openapi: { method, path, summary, tags: [path.replace('/api/v1', '').split('/')[1] ?? ''], errorResponses: [] },
-})
+  errors: Readonly<Record<number, string>> = {},
+): Meta => ({ openapi: { method, path, summary, errorResponses: [] }, errors })
 
 export const router = t.router
 export const createCallerFactory = t.createCallerFactory

@@ -1,5 +1,6 @@
 import { Execute, Executed } from '../executions/schema.ts'
 import { start } from '../executions/service.ts'
+import { once } from '../idempotency.ts'
 import { rest, router, token } from '../trpc.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
@@ -15,7 +16,7 @@ export const agents = router({
     .meta(rest('POST', '/api/v1/agents', 'Create an agent'))
     .input(schema.CreateAgent)
     .output(schema.AgentCreated)
-    .mutation(({ ctx, input }) => service.create(ctx.actor, ctx.deps, input)),
+    .mutation(({ ctx, input }) => once(ctx, input, (deps) => service.create(ctx.actor, deps, input))),
 
   get: token('agents:read')
     .meta(rest('GET', '/api/v1/agents/{id}', 'Get an agent'))
@@ -42,10 +43,16 @@ export const agents = router({
     .query(({ ctx, input }) => service.versions(ctx.actor, ctx.deps, input.id)),
 
   execute: token('agents:execute')
-    .meta(rest('POST', '/api/v1/agents/{id}/execute', 'Run an agent on a message'))
+    .meta(
+      rest('POST', '/api/v1/agents/{id}/execute', 'Run an agent on a message', {
+        404: 'The agent, space, chat or session is none that you can use',
+        409: 'The session is busy (`onBusy: "reject"`), or the execution was cancelled while you waited',
+        500: 'The model failed; the execution says why',
+      }),
+    )
     .input(Execute)
     .output(Executed)
-    .mutation(({ ctx, input }) => start(ctx.actor, ctx.deps, input, ctx.signal)),
+    .mutation(({ ctx, input }) => start(ctx.actor, ctx.deps, input, ctx)),
 
   listPublic: token('agents:read')
     .meta(rest('GET', '/api/v1/public/agents', "List every organization's public agents"))

@@ -2,9 +2,11 @@ import { z } from 'zod'
 import { bool, int, ok, requiredText, text, textList, timestamp } from '../lib/fields.ts'
 import { pageInput } from '../lib/page.ts'
 
-export const Visibility = z.enum(['private', 'organization', 'public', 'unlisted'], {
-  error: 'Invalid visibility value. Must be: private, organization, public, or unlisted',
-})
+export const Visibility = z
+  .enum(['private', 'organization', 'public', 'unlisted'], {
+    error: 'Invalid visibility value. Must be: private, organization, public, or unlisted',
+  })
+  .meta({ id: 'AgentVisibility' })
 
 const agentId = z.string().describe('The agent')
 
@@ -32,12 +34,14 @@ const optionalFields = {
 const name = requiredText(200)
 const systemPrompt = requiredText(100_000)
 
-export const CreateAgent = z.object({
-  name,
-  systemPrompt: systemPrompt.optional().describe('Required, unless basedOnAgentId or system_message says it'),
-  basedOnAgentId: z.string().optional().describe('Copy this agent; the other fields win'),
-  ...optionalFields,
-})
+export const CreateAgent = z
+  .object({
+    name,
+    systemPrompt: systemPrompt.optional().describe('Required, unless basedOnAgentId or system_message says it'),
+    basedOnAgentId: z.string().optional().describe('Copy this agent; the other fields win'),
+    ...optionalFields,
+  })
+  .meta({ examples: [{ name: 'Ada', systemPrompt: 'You are a helpful assistant.' }] })
 
 export const UpdateAgent = z.object({
   id: agentId,
@@ -112,8 +116,11 @@ export const AgentCreated = ok({
   agent: Agent,
 })
 export const AgentMessage = ok({ message: z.string() })
-export const AgentVersionsResponse = ok({
-  versions: z.array(z.object({ version: z.int(), createdAt: timestamp, userId: z.string(), agent: Agent })),
-})
+
+const AgentVersion = z
+  .object({ version: z.int(), createdAt: timestamp, userId: z.string().describe('Who made it so'), agent: Agent })
+  .meta({ id: 'AgentVersion' })
+
+export const AgentVersionsResponse = ok({ versions: z.array(AgentVersion) })
 export const AgentCardResponse = ok({ agent: AgentCard })
 export const AgentCardsResponse = ok({ agents: z.array(AgentCard), total: z.int(), nextCursor: z.string().nullable() })

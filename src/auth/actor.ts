@@ -12,6 +12,8 @@ export type Actor = {
   readonly organizationSlug: string
   readonly role: Role
   readonly scopes: readonly string[]
+  /** The token it came with; empty for whoever came without one. */
+  readonly tokenId: string
 }
 
 declare const authorized: unique symbol
@@ -79,6 +81,7 @@ export async function authenticate(
     await db.token.updateMany({ where: { id: row.id }, data: { lastUsedAt: now } })
   }
   return {
+    tokenId: row.id,
     userId: row.userId,
     organizationId: row.organizationId,
     organizationSlug: row.slug,

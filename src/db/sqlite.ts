@@ -90,6 +90,7 @@ function openTransaction(writer: Connection, release: () => void): Transaction {
       if (writer.inTransaction()) writer.script('ROLLBACK')
     } finally {
       isOpen = false
+      release()
     }
   }
 

@@ -1,4 +1,5 @@
 import { tracked } from '@trpc/server'
+import { onceOutside } from '../idempotency.ts'
 import { rest, router, token } from '../trpc.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
@@ -17,10 +18,29 @@ export const executions = router({
     .query(({ ctx, input }) => service.get(ctx.actor, ctx.deps, input.id)),
 
   cancel: token('executions:write', 'agents:execute')
-    .meta(rest('POST', '/api/v1/executions/{id}/cancel', 'Cancel an execution'))
+    .meta(rest('POST', '/api/v1/executions/{id}/cancel', 'Cancel an execution', { 400: 'It has ended already' }))
     .input(schema.ExecutionId)
     .output(schema.ExecutionCancelled)
-    .mutation(({ ctx, input }) => service.cancel(ctx.actor, ctx.deps, input.id)),
+    .mutation(({ ctx, input: { id } }) =>
+      onceOutside(
+        ctx,
+        { id },
+        () => service.checkVisible(ctx.actor, ctx.deps, id),
+        () => service.cancel(ctx.actor, ctx.deps, id),
+      ),
+    ),
+
+  tree: token('executions:read', 'agents:execute')
+    .meta(rest('GET', '/api/v1/executions/{id}/tree', 'Get the whole tree an execution belongs to'))
+    .input(schema.ExecutionId)
+    .output(schema.TreeResponse)
+    .query(({ ctx, input }) => service.tree(ctx.actor, ctx.deps, input.id)),
+
+  logs: token('executions:read', 'agents:execute')
+    .meta(rest('GET', '/api/v1/executions/{id}/logs', 'Get the events of an execution'))
+    .input(schema.ReadLogs)
+    .output(schema.LogsResponse)
+    .query(({ ctx, input }) => service.logs(ctx.actor, ctx.deps, input)),
 
   /** Follows an execution; it has no effect, and is repeated by clients that reconnect. */
   events: token('executions:read', 'agents:execute')

@@ -1,26 +1,43 @@
 import { z } from 'zod'
-import { bool, ok, requiredText, timestamp } from '../lib/fields.ts'
+import { bool, ok, queryInt, requiredText, timestamp } from '../lib/fields.ts'
 import { pageInput } from '../lib/page.ts'
 
-export const Status = z.enum(['pending', 'running', 'completed', 'failed', 'cancelled'], {
-  error: 'Invalid status. Must be: pending, running, completed, failed, cancelled',
-})
+export const Status = z
+  .enum(['pending', 'running', 'completed', 'failed', 'cancelled'], {
+    error: 'Invalid status. Must be: pending, running, completed, failed, cancelled',
+  })
+  .meta({ id: 'ExecutionStatus' })
+
+/** 1-255 printable ASCII characters (contract.md section 1). */
+export const IDEMPOTENCY_KEY = /^[\x20-\x7e]{1,255}$/
 
 /** POST /agents/{id}/execute (service.md, "A. Agents"; contract.md section 4). */
-export const Execute = z.object({
-  id: z.string().describe('The agent'),
-  message: requiredText(200_000),
-  spaceId: z.string().nullish().describe('Space to run in; the default space unless told'),
-  chatId: z.string().nullish().describe('Chat to continue: its latest session'),
-  sessionId: z.string().nullish().describe('Session to continue'),
-  stream: bool().nullish().describe('Answer with the events (text/event-stream)'),
-  background: bool().nullish().describe('Answer as soon as the run is accepted'),
-  model: z.string().max(200).nullish().describe("Instead of the agent's model"),
-  onBusy: z
-    .enum(['queue', 'reject', 'interrupt'])
-    .nullish()
-    .describe('While the session runs another message: wait (default), be refused (409), or cancel what is there'),
-})
+export const Execute = z
+  .object({
+    id: z.string().describe('The agent'),
+    message: requiredText(200_000),
+    spaceId: z.string().nullish().describe('Space to run in; the default space unless told'),
+    chatId: z.string().nullish().describe('Chat to continue: its latest session'),
+    sessionId: z.string().nullish().describe('Session to continue'),
+    stream: bool().nullish().describe('Answer with the events (text/event-stream)'),
+    background: bool().nullish().describe('Answer as soon as the run is accepted'),
+    model: z.string().max(200).nullish().describe("Instead of the agent's model"),
+    onBusy: z
+      .enum(['queue', 'reject', 'interrupt'])
+      .nullish()
+      .describe('While the session runs another message: wait (default), be refused (409), or cancel what is there'),
+    onDisconnect: z
+      .enum(['continue', 'cancel'])
+      .nullish()
+      .describe('What becomes of the run when the caller goes away; over REST also a query parameter'),
+    parentExecutionId: z.string().nullish().describe('The execution that this one is a part of'),
+    idempotencyKey: z
+      .string()
+      .regex(IDEMPOTENCY_KEY, 'Invalid Idempotency-Key. Must be 1-255 printable ASCII characters')
+      .nullish()
+      .describe('What the header Idempotency-Key is over REST, where the header wins'),
+  })
+  .meta({ examples: [{ message: 'Hello' }] })
 
 /** `result` is there when the run was waited for. */
 export const Executed = ok({
@@ -28,10 +45,10 @@ export const Executed = ok({
   chatId: z.string(),
   sessionId: z.string(),
   status: Status,
-  result: z.string().optional(),
+  result: z.string().optional().describe('The text of the last step, when the run was waited for'),
 })
 
-const usage = z.object({ input_tokens: z.int(), output_tokens: z.int() })
+const usage = z.object({ input_tokens: z.int(), output_tokens: z.int() }).meta({ id: 'Usage' })
 
 /** One run of an agent (contract.md section 4). In lists `message` is cut at 200 characters and `result` left out. */
 export const Execution = z
@@ -69,7 +86,7 @@ export const Execution = z
 export const ListExecutions = z.object({
   agentId: z.string().optional(),
   status: Status.optional(),
-  since: timestamp.optional().describe('Created at this time or later'),
+  since: z.iso.datetime({ offset: true }).optional().describe('Created at this time or later'),
   spaceId: z.string().optional(),
   chatId: z.string().optional(),
   taskId: z.string().optional(),
@@ -81,12 +98,36 @@ export const ListExecutions = z.object({
 export const ExecutionId = z.object({ id: z.string().describe('The execution') })
 
 export const ExecutionsResponse = ok({
-  executions: z.array(Execution.omit({ result: true })),
+  executions: z.array(Execution.omit({ result: true }).meta({ id: 'ExecutionListed' })),
   nextCursor: z.string().nullable(),
   total: z.int().optional().describe('With count=true'),
 })
 export const ExecutionResponse = ok({ execution: Execution })
 export const ExecutionCancelled = ok({ message: z.string(), execution: Execution })
+
+/** The whole tree that the execution belongs to, as far as the caller may see it. */
+export type ExecutionNode = z.output<typeof Execution> & { children: ExecutionNode[] }
+
+const Node: z.ZodType<ExecutionNode> = Execution.extend({
+  get children() {
+    return z.array(Node)
+  },
+}).meta({ id: 'ExecutionNode' })
+
+export const TreeResponse = ok({ tree: Node, usage: usage.describe('Of the whole tree, seen or not') })
+
+export const ReadLogs = z.object({
+  id: z.string().describe('The execution'),
+  after: z.coerce.number<number>().int().min(0).optional().describe('Only events after this number'),
+  limit: queryInt(1, 10_000).optional().describe('At most so many, 10000 unless told'),
+})
+
+export const LogsResponse = ok({
+  logs: z.array(
+    z.object({ seq: z.int(), at: timestamp, event: z.enum(['meta', 'message', 'result', 'error']), data: z.unknown() }),
+  ),
+  nextAfter: z.int().nullable().describe('Where to go on; null at the end'),
+})
 
 /** `after` or, when a client comes back, `lastEventId`: the number of the last event it has. */
 export const FollowExecution = z.object({
@@ -95,24 +136,32 @@ export const FollowExecution = z.object({
   lastEventId: z.coerce.number<number>().int().min(0).nullish(),
 })
 
-const textDelta = z.object({ type: z.literal('text_delta'), text: z.string() })
+const textDelta = z.object({ type: z.literal('text_delta'), text: z.string() }).meta({ id: 'TextDelta' })
 const contentBlock = z.discriminatedUnion('type', [
-  z.object({ type: z.literal('text'), text: z.string() }),
-  z.object({ type: z.literal('tool_use'), id: z.string(), name: z.string(), input: z.unknown() }),
+  z.object({ type: z.literal('text'), text: z.string() }).meta({ id: 'TextBlock' }),
+  z
+    .object({ type: z.literal('tool_use'), id: z.string(), name: z.string(), input: z.unknown() })
+    .meta({ id: 'ToolUseBlock' }),
 ])
 
 /** The data of each event, by its name (service.md, "Events"; contract.md section 4, "SSE"). */
 export const EventData = {
   meta: z.object({ executionId: z.string(), chatId: z.string(), sessionId: z.string() }),
   message: z.discriminatedUnion('messageType', [
-    z.object({ messageType: z.literal('stream_event'), step: z.int(), delta: textDelta }),
-    z.object({ messageType: z.literal('assistant'), step: z.int(), content: z.array(contentBlock) }),
-    z.object({
-      messageType: z.literal('tool_result'),
-      toolUseId: z.string(),
-      content: z.string(),
-      isError: z.boolean(),
-    }),
+    z
+      .object({ messageType: z.literal('stream_event'), step: z.int(), delta: textDelta })
+      .meta({ id: 'StreamEventMessage', description: 'A fragment of the text' }),
+    z
+      .object({ messageType: z.literal('assistant'), step: z.int(), content: z.array(contentBlock) })
+      .meta({ id: 'AssistantMessage', description: 'A complete step of the model' }),
+    z
+      .object({
+        messageType: z.literal('tool_result'),
+        toolUseId: z.string(),
+        content: z.string(),
+        isError: z.boolean(),
+      })
+      .meta({ id: 'ToolResultMessage', description: 'What a tool answered' }),
   ]),
   result: z.object({ executionId: z.string(), status: z.literal('completed'), sessionId: z.string(), usage }),
   error: z.object({ executionId: z.string(), status: z.enum(['failed', 'cancelled']), message: z.string() }),

@@ -5,12 +5,28 @@ import { covers } from '../auth/scopes.ts'
 import { reachable as reachableChat } from '../chats/service.ts'
 import type { Db, Prisma } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
-import { AppError, badRequest, chatFailed, conflict, forbidden, notFound } from '../errors.ts'
+import { badRequest, chatFailed, conflict, forbidden, notFound } from '../errors.ts'
+import { type IdempotencyKey, KeyTaken, lookUp } from '../idempotency.ts'
 import { pageQuery, toPage } from '../lib/page.ts'
 import { reachable as reachableSpace, visible as visibleSpace } from '../spaces/service.ts'
 import type { AgentRow, Conversation } from './engine/claims.ts'
-import type { ExecutionEvent, ExecutionRow } from './engine/events.ts'
-import type { Execute, Executed, Execution, FollowExecution, ListExecutions } from './schema.ts'
+import {
+  type ExecutionEvent,
+  type ExecutionRow,
+  META_SEQ,
+  metaEvent,
+  readEvents,
+  terminalEvent,
+} from './engine/events.ts'
+import type {
+  Execute,
+  Executed,
+  Execution,
+  ExecutionNode,
+  FollowExecution,
+  ListExecutions,
+  ReadLogs,
+} from './schema.ts'
 
 /** By id, and in lists: an execution follows its agent and its space (contract.md section 2). */
 export const reachable = (actor: Actor): Prisma.ExecutionWhereInput => ({
@@ -105,7 +121,55 @@ export async function cancel(actor: Actor, deps: Deps, id: string) {
   return { message: 'Execution cancelled successfully', execution: toExecution(ended) }
 }
 
-/** The events after a number, in batches, live while it runs. Throws before the first one, or not at all. */
+/** Throws unless the caller may see the execution. */
+export const checkVisible = async (actor: Actor, deps: Deps, id: string): Promise<void> => {
+  await find(actor, deps, id)
+}
+
+/**
+ * GET /executions/{id}/tree: from the root down, as far as the caller may see it. Where an ancestor is out of reach,
+ * the tree begins below it.
+ */
+export async function tree(actor: Actor, deps: Deps, id: string) {
+  const { organizationId, rootExecutionId } = await find(actor, deps, id)
+  const family = { organizationId, rootExecutionId }
+  const [rows, { _sum: sum }] = await Promise.all([
+    deps.db.execution.findMany({
+      where: { AND: [family, reachable(actor)] },
+      orderBy: [{ depth: 'asc' }, { createdAt: 'asc' }, { id: 'asc' }],
+    }),
+    deps.db.execution.aggregate({ where: family, _sum: { inputTokens: true, outputTokens: true } }),
+  ])
+  const nodes = new Map(rows.map((row) => [row.id, { ...toExecution(row), children: [] } as ExecutionNode]))
+  const parentOf = (node: ExecutionNode) => nodes.get(node.parentExecutionId ?? '')
+  for (const node of nodes.values()) parentOf(node)?.children.push(node)
+  let root = nodes.get(id)!
+  for (let parent = parentOf(root); parent; parent = parentOf(root)) root = parent
+  return { tree: root, usage: { input_tokens: sum.inputTokens ?? 0, output_tokens: sum.outputTokens ?? 0 } }
+}
+
+/** GET /executions/{id}/logs: its events so far. */
+export async function logs(actor: Actor, deps: Deps, input: z.output<typeof ReadLogs>) {
+  const { id, after = 0, limit = 10_000 } = input
+  const row = await find(actor, deps, id)
+  const events: ExecutionEvent[] = after < META_SEQ ? [metaEvent(row)] : []
+  for await (const batch of readEvents(deps.db, id, after)) {
+    events.push(...batch)
+    if (events.length > limit) break
+  }
+  const terminal = terminalEvent(row)
+  if (terminal && terminal.seq > after && events.length <= limit) events.push(terminal)
+  const shown = events.slice(0, limit)
+  return {
+    logs: shown.map(({ at, ...event }) => ({ ...event, at: at.toISOString() })),
+    nextAfter: events.length > limit ? shown.at(-1)!.seq : null,
+  }
+}
+
+/**
+ * The events after a number, in batches, live while it runs, until the caller's token or membership ends. Throws before
+ * the first one, or not at all.
+ */
 export async function follow(
   actor: Actor,
   deps: Deps,
@@ -113,37 +177,79 @@ export async function follow(
   signal: AbortSignal,
 ): Promise<AsyncGenerator<readonly ExecutionEvent[]>> {
   const row = await find(actor, deps, input.executionId)
-  return deps.engine.follow(row, input.lastEventId ?? input.after ?? 0, signal)
+  return (async function* () {
+    using watch = deps.revocations.watch(actor)
+    const until = AbortSignal.any([signal, watch.signal])
+    yield* deps.engine.follow(row, input.lastEventId ?? input.after ?? 0, until)
+  })()
 }
+
+/** How a run was asked for, beside its input. */
+type Call = { signal: AbortSignal; idempotency: IdempotencyKey | null }
 
 /**
  * POST /agents/{id}/execute: accepts the run, and waits for its end unless it is to be streamed or in the background.
- * 404 for an agent, space, chat or session that the caller cannot use; 409 when the session is busy (`onBusy: reject`)
- * or the run was cancelled; 500 `Chat execution failed`.
+ * 404 for an agent, space, chat, session or parent that the caller cannot use; 409 when the session is busy (`onBusy:
+ * reject`) or the run was cancelled; 422 for an Idempotency-Key of another request; 500 `Chat execution failed`.
  */
 export async function start(
   actor: Actor,
   deps: Deps,
   input: z.output<typeof Execute>,
-  signal: AbortSignal,
+  { signal, idempotency }: Call,
 ): Promise<z.input<typeof Executed>> {
   const agent = await deps.db.agent.findFirst({ where: { AND: [{ id: input.id }, executable(actor)] } })
   if (!agent) throw notFound('Agent')
-  const row = await deps.engine.accept({
+  const row = await acceptOnce(actor, deps, agent, input, idempotency)
+  const { id: executionId, chatId, sessionId } = row
+  const accepted = { executionId, chatId, sessionId }
+  if (input.stream || input.background) return { ...accepted, status: row.status }
+  const ended = await deps.engine.ended(row, signal)
+  if (ended.terminalSeq === null && input.onDisconnect === 'cancel') await deps.engine.cancel(ended)
+  if (ended.status === 'cancelled') throw conflict('Execution was cancelled')
+  if (ended.status === 'failed') throw chatFailed()
+  return { ...accepted, status: ended.status, result: ended.result ?? '' }
+}
+
+/**
+ * The run of this request: a new one, or the one that its Idempotency-Key is bound to, unless that has failed
+ * (contract.md section 1).
+ */
+async function acceptOnce(
+  actor: Actor,
+  deps: Deps,
+  agent: AgentRow,
+  input: z.output<typeof Execute>,
+  header: IdempotencyKey | null,
+): Promise<ExecutionRow> {
+  const { idempotencyKey, ...rest } = input
+  const path = `/api/v1/agents/${agent.id}/execute`
+  const key = header ?? (idempotencyKey ? { key: idempotencyKey, path, replayed: false } : null)
+  const request = {
     actor,
     agent,
     message: input.message,
     model: input.model ?? null,
     conversation: await findConversation(actor, deps, agent, input),
     onBusy: input.onBusy ?? 'queue',
-  })
-  const { id: executionId, chatId, sessionId } = row
-  const accepted = { executionId, chatId, sessionId }
-  if (input.stream || input.background) return { ...accepted, status: row.status }
-  const { status, result } = await deps.engine.ended(row, signal)
-  if (status === 'cancelled') throw conflict('Execution was cancelled')
-  if (status === 'failed') throw chatFailed()
-  return { ...accepted, status, result: result ?? '' }
+    parent: input.parentExecutionId ? await find(actor, deps, input.parentExecutionId) : null,
+  } as const
+  if (!key) return deps.engine.accept({ ...request, key: null })
+  for (;;) {
+    const { record, claim } = await lookUp(actor, deps, { ...key, path }, rest)
+    const bound = record?.executionId
+      ? await deps.db.execution.findUniqueOrThrow({ where: { id: record.executionId } })
+      : null
+    if (bound && bound.status !== 'failed') {
+      key.replayed = true
+      return bound
+    }
+    try {
+      return await deps.engine.accept({ ...request, key: claim })
+    } catch (error) {
+      if (!(error instanceof KeyTaken)) throw error
+    }
+  }
 }
 
 async function findConversation(
@@ -188,6 +294,6 @@ export async function agentFor(db: Db, row: ExecutionRow): Promise<AgentRow | nu
   })
   if (!membership) return null
   const { role, organization } = membership
-  const actor: Actor = { userId, organizationId, organizationSlug: organization.slug, role, scopes: [] }
+  const actor = { userId, organizationId, organizationSlug: organization.slug, role, scopes: [], tokenId: '' }
   return db.agent.findFirst({ where: { AND: [{ id: row.agentId }, executable(actor)] } })
 }

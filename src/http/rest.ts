@@ -1,6 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { createOpenApiNodeHttpHandler } from 'trpc-to-openapi'
 import { noSuchPath } from '../errors.ts'
+import { readKey } from '../idempotency.ts'
 import { appRouter, createCaller } from '../router.ts'
 import { type Context, fromTRPCError } from '../trpc.ts'
 import { readJson } from './body.ts'
@@ -40,7 +41,7 @@ const JSON_TYPE = new Headers({ 'content-type': 'application/json' })
 function shimRequest(call: Call, req: IncomingMessage): ShimRequest {
   const { pathname, searchParams } = new URL(req.url ?? '/', 'http://localhost')
   const query: Record<string, string[]> = Object.create(null)
-  for (const [key, value] of searchParams) (query[key] ??= []).push(value)
+  for (const key of searchParams.keys()) query[key] = searchParams.getAll(key)
   const get = (value: unknown) => ({ value })
   return Object.create(Request.prototype, {
     call: get(call),
@@ -51,11 +52,18 @@ function shimRequest(call: Call, req: IncomingMessage): ShimRequest {
     signal: get(call.context.signal),
     body: {
       get: () => {
-        call.body ??= call.context.authenticate().then(() => readJson(req))
+        call.body ??= call.context.authenticate().then(() => readBody(req, query))
         return call.body
       },
     },
   })
+}
+
+/** The body; a POST takes `onDisconnect` from the query too (contract.md section 4). */
+async function readBody(req: IncomingMessage, query: Record<string, string[]>): Promise<Record<string, unknown>> {
+  const body = await readJson(req)
+  const [onDisconnect] = query.onDisconnect ?? []
+  return req.method === 'POST' && onDisconnect !== undefined ? { ...body, onDisconnect } : body
 }
 
 /** `%41` is `A` (RFC 3986, 6.2.2.2). Ids have unreserved characters only, so that nothing else needs decoding. */
@@ -72,18 +80,33 @@ export async function handleRest(context: Context, req: IncomingMessage, res: Se
   if (executionId && req.method === 'GET') return sendEvents(context, req, res, executionId)
   if (req.method === 'HEAD') throw noSuchPath()
 
-  const call: Call = { context }
+  const key = req.method === 'POST' ? req.headers['idempotency-key'] : undefined
+  if (key !== undefined) await context.authenticate()
+  const idempotency = key === undefined ? null : readKey(String(key), path.replace(/\/$/, ''))
+  const call: Call = { context: { ...context, idempotency } }
   const keep = (text: string) => {
     call.answer = text
   }
   await dispatch(shimRequest(call, req), { statusCode: 200, setHeader() {}, end: keep })
   if (call.error) throw fromTRPCError(call.error)
+  if (idempotency?.replayed) res.setHeader('Idempotent-Replayed', 'true')
   if (EXECUTE.test(path) && (await call.body)?.stream === true) {
-    return sendEvents(context, req, res, JSON.parse(call.answer ?? '').executionId)
+    const { executionId: id } = JSON.parse(call.answer ?? '')
+    await sendEvents(context, req, res, id)
+    const body = await call.body
+    if (body?.onDisconnect === 'cancel' && context.signal.aborted) await cancelLeft(context, id)
+    return
   }
   const answer = Buffer.from(call.answer ?? '')
   res.writeHead(200, { 'Content-Type': 'application/json; charset=utf-8', 'Content-Length': answer.length })
   res.end(answer)
+}
+
+/** The caller has gone, and did not want the run to go on without them; it may have ended already. */
+async function cancelLeft(context: Context, id: string): Promise<void> {
+  await createCaller(context)
+    .executions.cancel({ id })
+    .catch(() => {})
 }
 
 /** The subscription `executions.events` as the documented stream. */

@@ -7,7 +7,7 @@ import { z } from 'zod'
  * and for good (`"false"` would then be true, on every face). It does not see through a pipe.
  */
 export const bool = () => z.boolean().pipe(z.boolean())
-export const int = (min: number, max: number) => z.int().pipe(z.int().min(min).max(max))
+export const int = (min: number, max: number) => z.int().min(min).max(max).pipe(z.int())
 
 /** A string that must be there and say something; blank counts as missing (contract.md section 1). */
 export const requiredText = (max: number) =>
@@ -17,6 +17,7 @@ export const requiredText = (max: number) =>
     .refine((text) => text.trim() !== '', {
       error: (issue) => `Missing required field: ${(issue.path ?? []).join('.')}`,
     })
+    .meta({ minLength: 1, pattern: '\\S' })
 
 export const text = (max: number) => z.string().max(max)
 

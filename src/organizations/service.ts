@@ -1,21 +1,22 @@
 import { audit, operator } from '../auth/audit.ts'
 import type { Role, Tx } from '../db/client.ts'
+import { conflict } from '../errors.ts'
 import { newId } from '../lib/id.ts'
 
 /**
- * A name as a part of a path: lower-case letters and digits of any script without their accents, joined by hyphens.
- * Empty when the name has none.
+ * A name as a part of a path: at most 60 lower-case letters and digits of any script without their accents, joined by
+ * hyphens. Empty when the name has none.
  */
-export const toSlug = (name: string): string =>
-  name
+export const toSlug = (name: string): string => {
+  const words = name
     .normalize('NFKD')
     .replace(/\p{Mark}/gu, '')
     .toLowerCase()
     .replace(/[^\p{Letter}\p{Number}]+/gu, '-')
-    .replace(/^-+|-+$/g, '')
-    .slice(0, 60)
+  return /[^-].{0,59}/u.exec(words)?.[0].replace(/-$/, '') ?? ''
+}
 
-/** An organization without members, its default space owned by `ownerId` (contract.md section 3). */
+/** An organization without members. Its default space comes with the first one, who owns it (contract.md section 3). */
 export async function createOrganization(tx: Tx, input: { name: string; slug: string }, at: Date) {
   const id = newId()
   const organization = await tx.organization.create({ data: { id, ...input, createdAt: at } })
@@ -23,7 +24,10 @@ export async function createOrganization(tx: Tx, input: { name: string; slug: st
   return organization
 }
 
-/** Makes the user if there is none with that e-mail, and gives them the role. The first member owns the default space. */
+/**
+ * Makes the user if there is none with that e-mail, and gives them the role. The first member owns the default space.
+ * 409 when it would take the role from the last owner.
+ */
 export async function addMember(tx: Tx, organizationId: string, email: string, role: Role, at: Date) {
   const name = email.split('@', 1)[0] ?? email
   const user = await tx.user.upsert({
@@ -32,6 +36,7 @@ export async function addMember(tx: Tx, organizationId: string, email: string, r
     update: {},
   })
   const membership = { organizationId, userId: user.id }
+  if (role !== 'owner') await keepAnOwner(tx, membership)
   await tx.membership.upsert({
     where: { organizationId_userId: membership },
     create: { ...membership, role, createdAt: at },
@@ -53,4 +58,29 @@ export async function addMember(tx: Tx, organizationId: string, email: string, r
   }
   await audit(tx, operator(organizationId), 'member.add', user.id, at)
   return user
+}
+
+/**
+ * Ends a membership, and with it the user's runs in the organization: they are marked, and their servers cancel them at
+ * the next heartbeat (contract.md section 2). How many are marked; null when the user is no member. 409 for the last
+ * owner.
+ */
+export async function removeMember(tx: Tx, organizationId: string, userId: string, at: Date): Promise<number | null> {
+  const membership = { organizationId, userId }
+  await keepAnOwner(tx, membership)
+  const { count } = await tx.membership.deleteMany({ where: membership })
+  if (count === 0) return null
+  const runs = await tx.execution.updateMany({
+    where: { ...membership, status: { in: ['pending', 'running'] } },
+    data: { wantsCancel: true, updatedAt: at },
+  })
+  await audit(tx, operator(organizationId), 'member.remove', userId, at)
+  return runs.count
+}
+
+/** Throws 409 when the member is the only owner. Two owners cannot go at once: the organization's row is the lock. */
+async function keepAnOwner(tx: Tx, { organizationId, userId }: { organizationId: string; userId: string }) {
+  await tx.organization.update({ where: { id: organizationId }, data: { id: organizationId }, select: { id: true } })
+  const owners = await tx.membership.findMany({ where: { organizationId, role: 'owner' }, select: { userId: true } })
+  if (owners.length === 1 && owners[0]?.userId === userId) throw conflict('An organization keeps at least one owner')
 }

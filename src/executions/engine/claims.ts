@@ -1,7 +1,8 @@
 import type { Actor } from '../../auth/actor.ts'
 import { audit } from '../../auth/audit.ts'
-import type { Db, Prisma, Tx } from '../../db/client.ts'
-import { conflict } from '../../errors.ts'
+import { type Db, Prisma, type Tx } from '../../db/client.ts'
+import { AppError, conflict } from '../../errors.ts'
+import { type KeyClaim, take } from '../../idempotency.ts'
 import type { Clock } from '../../lib/clock.ts'
 import { newId, newTimedId } from '../../lib/id.ts'
 import { type ExecutionEvent, type ExecutionRow, META_SEQ, toSegment } from './events.ts'
@@ -21,6 +22,9 @@ export type Request = {
   model: string | null
   conversation: Conversation
   onBusy: 'queue' | 'reject' | 'interrupt'
+  parent: ExecutionRow | null
+  /** The Idempotency-Key that is bound to it. */
+  key: KeyClaim | null
 }
 
 export type Outcome =
@@ -38,7 +42,15 @@ export type Remains = {
   terminalSeq: number
 }
 
-export type ClaimDeps = { db: Db; clock: Clock; owner: string; leaseDuration: number }
+export type ClaimDeps = {
+  db: Db
+  clock: Clock
+  owner: string
+  /** In milliseconds. */
+  leaseDuration: number
+  /** How many runs of an organization may run, and wait. */
+  limits: { running: number | undefined; pending: number | undefined }
+}
 
 const PREVIEW_LENGTH = 200
 const TITLE_LENGTH = 80
@@ -52,18 +64,21 @@ const claimed = ({ owner, leaseDuration }: ClaimDeps, now: Date, attempt: number
 })
 
 /**
- * The one transaction in which a run is accepted. Where its session is free it takes the session's lock and is claimed
- * by this process; otherwise it waits as `pending`, in the order of `queueSeq`.
- * Throws 409 `Session is busy` for `onBusy: reject`.
+ * The one transaction in which a run is accepted. Where its session is free it takes the session's lock, and is claimed
+ * by this process if it `hasRoom`; otherwise it waits as `pending`, in the order of `queueSeq`.
+ * Throws 409 `Session is busy` for `onBusy: reject` and for a child of a cancelled run, 429 when too many wait already,
+ * and KeyTaken.
  */
-export async function accept(deps: ClaimDeps, request: Request): Promise<ExecutionRow> {
-  const { actor, agent, message, conversation } = request
+export async function accept(deps: ClaimDeps, request: Request, hasRoom: boolean): Promise<ExecutionRow> {
+  const { actor, agent, message, conversation, parent } = request
   const now = deps.clock.now()
   const id = newTimedId('exec', now)
   const owned = { organizationId: actor.organizationId, createdAt: now, updatedAt: now }
   const agentKey = { agentId: agent.id, agentOrganizationId: agent.organizationId }
   const { spaceId, chatId = newId(), sessionId = newId() } = conversation
   return deps.db.$transaction(async (tx) => {
+    if (request.key) await take(tx, request.key, now, { executionId: id })
+    if (parent) await holdParent(tx, parent, now)
     if (!conversation.chatId) {
       const title = message.trim().slice(0, TITLE_LENGTH)
       const chat = { id: chatId, spaceId, sessionId, ownerId: actor.userId, title, status: 'working' } as const
@@ -79,6 +94,8 @@ export async function accept(deps: ClaimDeps, request: Request): Promise<Executi
     } else if (session.free) {
       await tx.session.update({ where: { id: sessionId }, data: { activeExecutionId: id }, select: { id: true } })
     }
+    const begins = session.free && hasRoom && (await takeSlot(tx, deps, actor.organizationId))
+    if (!begins) await checkBacklog(tx, deps, actor.organizationId)
     const execution = await tx.execution.create({
       data: {
         id,
@@ -89,17 +106,18 @@ export async function accept(deps: ClaimDeps, request: Request): Promise<Executi
         chatId,
         sessionId,
         spaceId,
-        rootExecutionId: id,
+        ...(parent && { parentExecutionId: parent.id, depth: parent.depth + 1 }),
+        rootExecutionId: parent?.rootExecutionId ?? id,
         message,
         preview: message.slice(0, PREVIEW_LENGTH),
         modelOverride: request.model,
         queueSeq: session.queueSeq,
-        ...(session.free
+        ...(begins
           ? { ...claimed(deps, now, 0, META_SEQ), startedAt: now }
           : { status: 'pending' as const, seqReserved: META_SEQ }),
       },
     })
-    if (session.free) await writeMessage(tx, execution, 'user', message, now)
+    if (begins) await writeMessage(tx, execution, 'user', message, now)
     if (conversation.chatId) {
       const data = { status: 'working', sessionId, closedAt: null, updatedAt: now } as const
       await tx.chat.update({ where: { id: chatId }, data, select: { id: true } })
@@ -120,6 +138,49 @@ async function joinQueue(tx: Tx, id: string, onBusy: Request['onBusy'], now: Dat
   return { free: activeExecutionId === null, queueSeq: lastQueueSeq }
 }
 
+/** Whoever cancels a tree marks the parent before looking for children: this waits for the mark, or is found. */
+async function holdParent(tx: Tx, parent: ExecutionRow, now: Date): Promise<void> {
+  const { count } = await tx.execution.updateMany({
+    where: { id: parent.id, wantsCancel: false, status: { not: 'cancelled' } },
+    data: { updatedAt: now },
+  })
+  if (!count) throw conflict('Execution was cancelled')
+}
+
+/** Counts a run of the organization that begins, if it may have one more. Without a limit nobody counts. */
+async function takeSlot(tx: Tx, { limits }: ClaimDeps, organizationId: string): Promise<boolean> {
+  if (limits.running === undefined) return true
+  const { count } = await tx.organization.updateMany({
+    where: { id: organizationId, running: { lt: limits.running } },
+    data: { running: { increment: 1 } },
+  })
+  return count === 1
+}
+
+async function giveSlotBack(tx: Tx, { limits }: ClaimDeps, organizationId: string): Promise<void> {
+  if (limits.running === undefined) return
+  await tx.organization.updateMany({
+    where: { id: organizationId, running: { gt: 0 } },
+    data: { running: { decrement: 1 } },
+  })
+}
+
+/** Counts what runs, where a limit was set since: the counters were not kept before. */
+export async function countRunning({ db, limits }: ClaimDeps): Promise<void> {
+  if (limits.running === undefined) return
+  await db.$executeRaw(Prisma.sql`
+    UPDATE "Organization" SET "running" = (
+      SELECT count(*) FROM "Execution" e WHERE e."organizationId" = "Organization"."id" AND e."status" = 'running')`)
+}
+
+async function checkBacklog(tx: Tx, { limits }: ClaimDeps, organizationId: string): Promise<void> {
+  if (limits.pending === undefined) return
+  const waiting = await tx.execution.count({ where: { organizationId, status: 'pending' } })
+  if (waiting < limits.pending) return
+  const headers = { 'Retry-After': '60' }
+  throw new AppError(429, 'Rate limit exceeded. Retry after 60 seconds.', { headers })
+}
+
 async function writeMessage(
   tx: Tx,
   execution: ExecutionRow,
@@ -134,15 +195,22 @@ async function writeMessage(
   await tx.message.create({ data: { ...data, interrupted, toolCalls: [] }, select: { id: true } })
 }
 
-/** Claims a pending run that holds its session's lock. Null when another process was first, or it has ended. */
+/**
+ * Claims a pending run that holds its session's lock. Null when another process was first, when it has ended, or when
+ * its organization has no room for it yet.
+ */
 export async function claimPending(deps: ClaimDeps, row: ExecutionRow): Promise<ExecutionRow | null> {
   const now = deps.clock.now()
   return deps.db.$transaction(async (tx) => {
+    if (!(await takeSlot(tx, deps, row.organizationId))) return null
     const [execution] = await tx.execution.updateManyAndReturn({
       where: { id: row.id, status: 'pending', attempt: row.attempt },
       data: { ...claimed(deps, now, row.attempt, row.seqReserved), startedAt: row.startedAt ?? now, updatedAt: now },
     })
-    if (!execution) return null
+    if (!execution) {
+      await giveSlotBack(tx, deps, row.organizationId)
+      return null
+    }
     if (row.attempt === 0) await writeMessage(tx, execution, 'user', execution.message, now)
     return execution
   })
@@ -195,6 +263,7 @@ export async function finish(
       },
     })
     if (!execution) return null
+    await giveSlotBack(tx, deps, row.organizationId)
     if (remains.events.length) {
       await tx.executionEvent.create({ data: toSegment(row.id, now, remains.events), select: { executionId: true } })
     }
@@ -252,4 +321,23 @@ async function release(tx: Tx, ended: ExecutionRow, now: Date, text: string): Pr
     select: { id: true },
   })
   return next?.id ?? null
+}
+
+const READY_AT_ONCE = 100
+
+/** Pending runs that hold their session's lock, the oldest first: what keeps them is room. */
+export async function findReady(db: Db): Promise<string[]> {
+  const rows = await db.$queryRaw<{ id: string }[]>(Prisma.sql`
+    SELECT e."id" FROM "Execution" e
+    JOIN "Session" s ON s."id" = e."sessionId" AND s."activeExecutionId" = e."id"
+    WHERE e."status" = 'pending' ORDER BY e."createdAt", e."id" LIMIT ${READY_AT_ONCE}`)
+  return rows.map(({ id }) => id)
+}
+
+/** The descendants of an execution that have not ended, children before their own children. */
+export async function findDescendants(db: Db, { organizationId, rootExecutionId, id }: ExecutionRow) {
+  const tree = await db.execution.findMany({ where: { organizationId, rootExecutionId }, orderBy: { depth: 'asc' } })
+  const family = new Set([id])
+  for (const row of tree) if (row.parentExecutionId && family.has(row.parentExecutionId)) family.add(row.id)
+  return tree.filter((row) => row.id !== id && family.has(row.id) && row.terminalSeq === null)
 }

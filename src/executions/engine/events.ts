@@ -113,3 +113,9 @@ export async function* readEvents(db: Db | Tx, executionId: string, after: numbe
     last = rows.at(-1)!.lastSeq
   }
 }
+
+/** The text of the step that is on, or of the last one, after one more message. */
+export function textSoFar(text: string, data: MessageData): string {
+  if (data.messageType === 'stream_event') return text + data.delta.text
+  return data.messageType === 'tool_result' ? '' : text
+}

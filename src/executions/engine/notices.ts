@@ -6,26 +6,30 @@ const LOOK_AGAIN = 5_000
 export type Notices = {
   /** Armed at once: `happened` resolves at the next notice of the execution, when the signal aborts, or in 5 s. */
   expect(executionId: string, signal: AbortSignal): Disposable & { happened: Promise<void> }
+  stop(): void
 }
 
 /** One subscription for all who wait for something to happen to an execution. */
 export function createNotices(bus: Bus): Notices {
   const waiting = new Map<string, Set<() => void>>()
-  bus.subscribe('execution', (ids) => {
+  const stop = bus.subscribe('execution', (ids) => {
     for (const id of ids) for (const wake of waiting.get(id) ?? []) wake()
   })
   return {
+    stop,
     expect(executionId, signal) {
       const { promise, resolve } = Promise.withResolvers<void>()
       const wakes = waiting.get(executionId) ?? new Set()
       waiting.set(executionId, wakes.add(resolve))
       const timer = setTimeout(resolve, LOOK_AGAIN)
-      signal.addEventListener('abort', () => resolve(), { once: true })
-      if (signal.aborted) resolve()
+      const abort = () => resolve()
+      signal.addEventListener('abort', abort)
+      if (signal.aborted) abort()
       return {
         happened: promise,
         [Symbol.dispose]() {
           clearTimeout(timer)
+          signal.removeEventListener('abort', abort)
           wakes.delete(resolve)
           if (!wakes.size && waiting.get(executionId) === wakes) waiting.delete(executionId)
         },

@@ -1,12 +1,13 @@
 import type { Logger } from 'pino'
 import type { Bus } from '../../bus/index.ts'
-import { type Db, Prisma } from '../../db/client.ts'
+import type { Db } from '../../db/client.ts'
 import { unavailable } from '../../errors.ts'
 import type { Clock } from '../../lib/clock.ts'
 import { newId } from '../../lib/id.ts'
 import type { Settings } from '../../settings.ts'
+import { createCaretaker } from './caretaker.ts'
 import * as claims from './claims.ts'
-import { type ExecutionEvent, type ExecutionRow, type MessageData, readEvents } from './events.ts'
+import { type ExecutionEvent, type ExecutionRow, type MessageData, readEvents, textSoFar } from './events.ts'
 import { follow } from './follow.ts'
 import { type Channel, createJournal, SEQ_BLOCK } from './journal.ts'
 import { UNEXPECTED } from './model-errors.ts'
@@ -28,12 +29,12 @@ export type EngineDeps = {
 
 /** What runs agents: accepts, runs, recovers and ends executions, and shows their events. */
 export type Engine = {
-  /** Accepts a run and, where its session is free, begins it. 409 `Session is busy`, 503 while the server drains. */
+  /** Accepts a run and, where its session is free, begins it. Throws what `claims.accept` throws, 503 in a drain. */
   accept(request: claims.Request): Promise<ExecutionRow>
   follow(row: ExecutionRow, after: number, signal: AbortSignal): AsyncGenerator<readonly ExecutionEvent[]>
   /** The execution once it has ended, or as it is when the signal aborts. */
   ended(row: ExecutionRow, signal: AbortSignal): Promise<ExecutionRow>
-  /** Cancels it if it has not ended, and returns it as it then is. */
+  /** Cancels it and its descendants if they have not ended, and returns it as it then is. */
   cancel(row: ExecutionRow): Promise<ExecutionRow>
   /** Takes care of what was left behind, now and from then on. `alone`: no other process uses this database. */
   start(alone: boolean): Promise<void>
@@ -42,8 +43,6 @@ export type Engine = {
 }
 
 const DEFAULT_MAX_TURNS = 50
-const SWEEP_INTERVAL = 2_000
-const SWEEP_SIZE = 100
 /** How long a cancel waits for the run's end before it answers (ms). */
 const CANCEL_PATIENCE = 5_000
 const RETRY_INTERVAL = 500
@@ -63,16 +62,23 @@ export function createEngine(deps: EngineDeps): Engine {
   const { settings, db, clock, bus, log, models } = deps
   const owner = newId()
   const leaseDuration = settings.LEASE_DURATION
-  const claimDeps = { db, clock, owner, leaseDuration }
+  const limits = { running: settings.MAX_RUNNING_PER_ORGANIZATION, pending: settings.MAX_PENDING_RUNS }
+  const claimDeps: claims.ClaimDeps = { db, clock, owner, leaseDuration, limits }
   const journal = createJournal({ db, clock, log, owner, leaseDuration })
   const notices = createNotices(bus)
   const live = new Map<string, Live>()
-  const timers: NodeJS.Timeout[] = []
   const stopped = new AbortController()
   let draining = false
+  /** Runs wait for room, not for their session: whoever ends makes room for the oldest. */
+  let crowded = false
+  /** Places kept for runs that are being claimed. */
+  let claiming = 0
 
-  bus.subscribe('cancel', (ids) => {
-    for (const id of ids) live.get(id)?.controller.abort(new Stop('cancelled'))
+  const isFull = () => live.size + claiming >= settings.MAX_RUNNING
+  const stop = (id: string, why: Stop['why']) => live.get(id)?.controller.abort(new Stop(why))
+
+  const unsubscribe = bus.subscribe('cancel', (ids) => {
+    for (const id of ids) stop(id, 'cancelled')
   })
 
   function launch(row: ExecutionRow, agent: claims.AgentRow): void {
@@ -84,7 +90,10 @@ export function createEngine(deps: EngineDeps): Engine {
         channel.close(null)
         return null
       })
-      .finally(() => live.delete(row.id))
+      .finally(() => {
+        live.delete(row.id)
+        if (crowded) background(fill())
+      })
     live.set(row.id, { row, controller, ended })
   }
 
@@ -93,17 +102,14 @@ export function createEngine(deps: EngineDeps): Engine {
     const { signal } = controller
     const patience = (row.startedAt ?? row.createdAt).getTime() + settings.EXECUTION_TIMEOUT - clock.now().getTime()
     const timer = setTimeout(() => controller.abort(new TimeoutError('The run took too long')), Math.max(0, patience))
-    let outcome: claims.Outcome
+    let outcome: claims.Outcome = { status: 'completed', result: '' }
     try {
       const { id, model } = await models.resolve(row.modelOverride ?? agent.model)
       remains.model = id
       const prompt = await buildPrompt(db, agent, row)
       const maxTurns = agent.maxTurns ?? DEFAULT_MAX_TURNS
-      const idleTimeout = settings.MODEL_IDLE_TIMEOUT
-      for await (const data of run(
-        { model, agentName: agent.name, prompt, maxTurns, idleTimeout, signal },
-        remains.usage,
-      )) {
+      const input = { model, agentName: agent.name, prompt, maxTurns, idleTimeout: settings.MODEL_IDLE_TIMEOUT, signal }
+      for await (const data of run(input, remains.usage)) {
         remains.text = textSoFar(remains.text, data)
         const room = channel.append(data)
         if (room) await room
@@ -115,14 +121,7 @@ export function createEngine(deps: EngineDeps): Engine {
         channel.close(null)
         return null
       }
-      if (why instanceof Stop) outcome = { status: 'cancelled' }
-      else if (why instanceof TimeoutError) outcome = { status: 'failed', error: 'timeout' }
-      else outcome = { status: 'failed', error: models.describeError(why) }
-      if (outcome.status === 'failed') {
-        // A provider's error holds the prompt: only what nobody expected is logged as it is.
-        const unexpected = outcome.error === UNEXPECTED && { err: why }
-        log.warn({ executionId: row.id, cause: outcome.error, ...unexpected }, 'a run failed')
-      }
+      outcome = why instanceof Stop ? { status: 'cancelled' } : { status: 'failed', error: causeOf(row, why) }
     } finally {
       clearTimeout(timer)
     }
@@ -131,7 +130,14 @@ export function createEngine(deps: EngineDeps): Engine {
     return ended
   }
 
-  /** The terminal write, again until the database takes it. A run that shall be cancelled has not completed. */
+  function causeOf(row: ExecutionRow, why: unknown): string {
+    const cause = why instanceof TimeoutError ? 'timeout' : models.describeError(why)
+    // A provider's error holds the prompt: only what nobody expected is logged as it is.
+    log.warn({ executionId: row.id, cause, ...(cause === UNEXPECTED && { err: why }) }, 'a run failed')
+    return cause
+  }
+
+  /** The terminal write, again until the database takes it. A run that shall be cancelled has no other outcome. */
   async function conclude(row: ExecutionRow, outcome: claims.Outcome, remains: claims.Remains) {
     for (;;) {
       try {
@@ -141,6 +147,7 @@ export function createEngine(deps: EngineDeps): Engine {
         if (ended) afterwards(ended)
         return ended?.execution ?? null
       } catch (error) {
+        if (draining) throw error
         log.error({ err: error, executionId: row.id }, 'the end of a run could not be stored, trying again')
         await new Promise((resolve) => setTimeout(resolve, RETRY_INTERVAL))
       }
@@ -149,12 +156,25 @@ export function createEngine(deps: EngineDeps): Engine {
 
   function afterwards({ execution, next }: claims.Ended): void {
     bus.publish('execution', [execution.id])
-    if (next) void beginPending(next).catch((error) => log.error({ err: error }, 'a pending run could not be begun'))
+    if (next) background(beginPending(next))
   }
 
-  /** Begins a pending run that holds its session's lock. */
+  /** Begins a pending run that holds its session's lock, if there is room. */
   async function beginPending(id: string): Promise<void> {
-    if (draining) return
+    if (draining || live.has(id)) return
+    if (isFull()) {
+      crowded = true
+      return
+    }
+    claiming++
+    try {
+      await claimAndLaunch(id)
+    } finally {
+      claiming--
+    }
+  }
+
+  async function claimAndLaunch(id: string): Promise<void> {
     const pending = await db.execution.findUnique({ where: { id, status: 'pending' } })
     if (!pending) return
     const agent = await deps.agentFor(db, pending)
@@ -164,9 +184,25 @@ export function createEngine(deps: EngineDeps): Engine {
       return
     }
     const row = await claims.claimPending(claimDeps, pending)
-    if (!row) return
+    if (!row) {
+      crowded ||= limits.running !== undefined
+      return
+    }
     launch(row, agent)
     bus.publish('execution', [id])
+  }
+
+  /** Begins what waits for room, the oldest first. */
+  async function fill(): Promise<void> {
+    crowded = false
+    for (const id of await claims.findReady(db)) {
+      await beginPending(id)
+      if (crowded) return
+    }
+  }
+
+  const background = (task: Promise<void>) => {
+    task.catch((error) => log.error({ err: error }, 'a pending run could not be begun; the sweep will try again'))
   }
 
   /**
@@ -174,6 +210,7 @@ export function createEngine(deps: EngineDeps): Engine {
    * (contract.md section 4, "Durability").
    */
   async function recover(left: ExecutionRow): Promise<void> {
+    if (draining || live.has(left.id)) return
     const row = await claims.takeOver(claimDeps, left)
     if (!row) return
     log.warn({ executionId: row.id, attempt: row.attempt }, 'taking over a run whose process has died')
@@ -181,7 +218,7 @@ export function createEngine(deps: EngineDeps): Engine {
     let shown = false
     for await (const events of readEvents(db, row.id, 0)) {
       shown = true
-      for (const { event, data } of events) if (event === 'message') text = textSoFar(text, data)
+      for (const event of events) if (event.event === 'message') text = textSoFar(text, event.data)
     }
     const agent = shown || row.wantsCancel ? null : await deps.agentFor(db, row)
     if (agent) {
@@ -192,67 +229,30 @@ export function createEngine(deps: EngineDeps): Engine {
     const outcome: claims.Outcome = row.wantsCancel
       ? { status: 'cancelled' }
       : { status: 'failed', error: shown ? 'interrupted' : 'Agent not found' }
-    const { model, inputTokens, outputTokens, usageEstimated } = row
-    const usage = { inputTokens, outputTokens, usageEstimated }
+    const { model, inputTokens, outputTokens } = row
+    const usage = { inputTokens, outputTokens, usageEstimated: true }
     await conclude(row, outcome, { text, model, usage, events: [], terminalSeq: row.seqReserved - SEQ_BLOCK + 1 })
   }
 
-  /** Whatever no process takes care of: expired leases, pending runs whose turn it is, pending runs that waited too long. */
-  async function sweep(alone: boolean): Promise<void> {
-    const now = clock.now()
-    const left = await db.execution.findMany({
-      where: { status: 'running', ...(!alone && { leaseUntil: { lt: now } }) },
-      take: alone ? Number.MAX_SAFE_INTEGER : SWEEP_SIZE,
-    })
-    for (const row of left) if (!live.has(row.id)) await recover(row)
-    const tooOld = new Date(now.getTime() - settings.QUEUE_TIMEOUT)
-    const stale = await db.execution.findMany({
-      where: { status: 'pending', createdAt: { lt: tooOld } },
-      take: SWEEP_SIZE,
-    })
-    for (const row of stale) {
-      const ended = await claims.finishPending(claimDeps, row, { status: 'failed', error: 'timeout' })
-      if (ended) afterwards(ended)
+  async function cancelOne(row: ExecutionRow): Promise<ExecutionRow | null> {
+    if (row.status === 'pending') {
+      const gone = await claims.finishPending(claimDeps, row, { status: 'cancelled' })
+      if (gone) {
+        afterwards(gone)
+        return gone.execution
+      }
     }
-    const ready = await db.$queryRaw<{ id: string }[]>(Prisma.sql`
-      SELECT e."id" FROM "Execution" e
-      JOIN "Session" s ON s."id" = e."sessionId" AND s."activeExecutionId" = e."id"
-      WHERE e."status" = 'pending' LIMIT ${SWEEP_SIZE}`)
-    for (const { id } of ready) await beginPending(id)
-  }
-
-  async function heartbeat(): Promise<void> {
-    const held = [...live.values()]
-    if (!held.length) return
-    const kept = await db.execution.updateManyAndReturn({
-      where: { id: { in: held.map(({ row }) => row.id) }, leaseOwner: owner, status: 'running' },
-      data: { leaseUntil: new Date(clock.now().getTime() + leaseDuration) },
-      select: { id: true, attempt: true, wantsCancel: true },
-    })
-    const found = new Map(kept.map((row) => [row.id, row]))
-    for (const { row, controller } of held) {
-      const mine = found.get(row.id)
-      if (mine?.attempt !== row.attempt) controller.abort(new Stop('lost'))
-      else if (mine.wantsCancel) controller.abort(new Stop('cancelled'))
-    }
-  }
-
-  /** Repeats a task without overlap until the engine stops; its failures are logged. */
-  function every(interval: number, what: string, task: () => Promise<void>): void {
-    const timer = setInterval(async () => {
-      if (busy) return
-      busy = true
-      await task().catch((error) => log.error({ err: error }, `${what} failed, trying again`))
-      busy = false
-    }, interval)
-    let busy = false
-    timers.push(timer)
+    const data = { wantsCancel: true, updatedAt: clock.now() }
+    const { count } = await db.execution.updateMany({ where: { id: row.id, status: 'running' }, data })
+    if (count) bus.publish('cancel', [row.id])
+    return null
   }
 
   async function ended(row: ExecutionRow, signal: AbortSignal): Promise<ExecutionRow> {
+    const patience = AbortSignal.any([signal, stopped.signal])
     for (;;) {
-      using notice = notices.expect(row.id, signal)
-      const here = await live.get(row.id)?.ended
+      using notice = notices.expect(row.id, patience)
+      const here = await unlessAborted(live.get(row.id)?.ended, patience)
       if (here) return here
       const current = await db.execution.findUniqueOrThrow({ where: { id: row.id } })
       if (current.terminalSeq !== null || signal.aborted) return current
@@ -261,61 +261,78 @@ export function createEngine(deps: EngineDeps): Engine {
     }
   }
 
+  const caretaker = createCaretaker({
+    ...deps,
+    owner,
+    heldRows: () => [...live.values()].map(({ row }) => row),
+    stop,
+    recover,
+    expire: async (row) => {
+      const gone = await claims.finishPending(claimDeps, row, { status: 'failed', error: 'timeout' })
+      if (gone) afterwards(gone)
+    },
+    begin: fill,
+  })
+
   return {
     async accept(request) {
       if (draining) throw unavailable()
-      if (request.onBusy === 'interrupt' && request.conversation.sessionId) {
-        const sessionId = request.conversation.sessionId
-        const busy = await db.execution.findMany({ where: { sessionId, status: { in: ['pending', 'running'] } } })
-        // The waiting ones first, lest the end of the running one begins them.
-        for (const row of busy.sort((a, b) => b.queueSeq - a.queueSeq)) await this.cancel(row)
+      const { sessionId } = request.conversation
+      if (request.onBusy === 'interrupt' && sessionId) {
+        const where = { sessionId, status: { in: ['pending' as const, 'running' as const] } }
+        // The last first, lest the end of one begins the next.
+        const busy = await db.execution.findMany({ where, orderBy: { queueSeq: 'desc' } })
+        for (const row of busy) await this.cancel(row)
       }
-      const row = await claims.accept(claimDeps, request)
-      if (row.status === 'running') launch(row, request.agent)
-      return row
+      const hasRoom = !crowded && !isFull()
+      claiming++
+      try {
+        const row = await claims.accept(claimDeps, request, hasRoom)
+        if (row.status === 'running') launch(row, request.agent)
+        else if (!hasRoom || limits.running !== undefined) {
+          crowded = true
+          background(fill())
+        }
+        return row
+      } finally {
+        claiming--
+      }
     },
     follow: (row, after, signal) =>
       follow({ db, journal, notices }, row, after, AbortSignal.any([signal, stopped.signal])),
     ended,
     async cancel(row) {
-      if (row.status === 'pending') {
-        const gone = await claims.finishPending(claimDeps, row, { status: 'cancelled' })
-        if (gone) {
-          afterwards(gone)
-          return gone.execution
-        }
-      }
-      const data = { wantsCancel: true, updatedAt: clock.now() }
-      const { count } = await db.execution.updateMany({ where: { id: row.id, status: 'running' }, data })
-      if (count) bus.publish('cancel', [row.id])
-      return ended(row, AbortSignal.timeout(CANCEL_PATIENCE))
+      const gone = await cancelOne(row)
+      for (const descendant of await claims.findDescendants(db, row)) await cancelOne(descendant)
+      return gone ?? ended(row, AbortSignal.timeout(CANCEL_PATIENCE))
     },
     async start(alone) {
-      await sweep(alone)
-      every(SWEEP_INTERVAL, 'the sweep', () => sweep(false))
-      every(leaseDuration / 3, 'the heartbeat', heartbeat)
+      await claims.countRunning(claimDeps)
+      await caretaker.start(alone)
     },
     async drain() {
       draining = true
       const patience = AbortSignal.timeout(settings.DRAIN_TIMEOUT)
-      const late = new Promise((resolve) => patience.addEventListener('abort', resolve))
-      await Promise.race([late, Promise.all([...live.values()].map((run) => run.ended))])
+      await unlessAborted(Promise.all([...live.values()].map((run) => run.ended)), patience)
       await journal.flush()
       const left = [...live.values()]
-      for (const { controller } of left) controller.abort(new Stop('drained'))
+      for (const { row } of left) stop(row.id, 'drained')
       await Promise.all(left.map((run) => run.ended))
       stopped.abort()
-      for (const timer of timers) clearInterval(timer)
-      const ids = left.map(({ row }) => row.id)
-      const data = { leaseUntil: clock.now() }
-      await db.execution.updateMany({ where: { id: { in: ids }, leaseOwner: owner, status: 'running' }, data })
+      caretaker.stop()
+      unsubscribe()
+      notices.stop()
+      const where = { id: { in: left.map(({ row }) => row.id) }, leaseOwner: owner, status: 'running' as const }
+      await db.execution.updateMany({ where, data: { leaseUntil: clock.now() } })
     },
   }
 }
 
-/** The text of the step that is on, or of the last one. */
-function textSoFar(text: string, data: MessageData): string {
-  if (data.messageType === 'stream_event') return text + data.delta.text
-  if (data.messageType === 'tool_result') return ''
-  return text
+/** What the promise gives, or undefined if the signal aborts before. */
+function unlessAborted<T>(promise: Promise<T> | undefined, signal: AbortSignal): Promise<T | undefined> {
+  const { promise: aborted, resolve } = Promise.withResolvers<undefined>()
+  const abort = () => resolve(undefined)
+  signal.addEventListener('abort', abort)
+  if (signal.aborted) abort()
+  return Promise.race([promise, aborted]).finally(() => signal.removeEventListener('abort', abort))
 }

@@ -1,0 +1,135 @@
+import { parseArgs } from 'node:util'
+import * as commands from './commands.ts'
+
+/** The command line was not understood: exit code 2. */
+export class UsageError extends Error {
+  override name = 'UsageError'
+}
+
+const OPTIONS = {
+  org: { type: 'string' },
+  role: { type: 'string' },
+  user: { type: 'string' },
+  name: { type: 'string' },
+  slug: { type: 'string' },
+  expires: { type: 'string' },
+  'expires-at': { type: 'string' },
+  scope: { type: 'string', multiple: true },
+  json: { type: 'boolean' },
+  help: { type: 'boolean', short: 'h' },
+} as const
+
+type OptionName = keyof commands.Options
+
+type Command = {
+  usage: string
+  summary: string
+  /** How many arguments it takes, all of them needed. */
+  args: number
+  required: readonly OptionName[]
+  optional: readonly OptionName[]
+  run: (admin: commands.Admin, args: string[], options: commands.Options) => Promise<commands.Answer>
+}
+
+const COMMANDS: readonly Command[] = [
+  {
+    usage: 'org create NAME [--slug SLUG]',
+    summary: 'Create an organization',
+    args: 1,
+    required: [],
+    optional: ['slug'],
+    run: commands.createOrg,
+  },
+  {
+    usage: 'user add EMAIL --org SLUG --role owner|admin|member',
+    summary: 'Make somebody a member, or give a member another role',
+    args: 1,
+    required: ['org', 'role'],
+    optional: [],
+    run: commands.addUser,
+  },
+  {
+    usage: 'user remove EMAIL --org SLUG',
+    summary: 'End a membership: its tokens stop working, its runs are cancelled',
+    args: 1,
+    required: ['org'],
+    optional: [],
+    run: commands.removeUser,
+  },
+  {
+    usage: 'token create --user EMAIL --org SLUG --name NAME [--expires DAYS | --expires-at ISO] [--scope SCOPE]...',
+    summary: 'Create a token, shown once. Scope * unless told: agents:read, executions:write, agents:execute...',
+    args: 0,
+    required: ['user', 'org', 'name'],
+    optional: ['expires', 'expires-at', 'scope'],
+    run: commands.newToken,
+  },
+  {
+    usage: 'token list',
+    summary: 'List all tokens, newest first',
+    args: 0,
+    required: [],
+    optional: [],
+    run: commands.listTokens,
+  },
+  {
+    usage: 'token revoke ID',
+    summary: 'Revoke a token: its next request is refused',
+    args: 1,
+    required: [],
+    optional: [],
+    run: commands.endToken,
+  },
+  {
+    usage: 'backup FILE',
+    summary: 'Copy the SQLite database into a new file, beside a running server',
+    args: 1,
+    required: [],
+    optional: [],
+    run: commands.backUp,
+  },
+]
+
+export const HELP = [
+  'Usage: npm run admin -- COMMAND [--json]',
+  '',
+  ...COMMANDS.flatMap(({ usage, summary }) => [`  ${usage}`, `      ${summary}`]),
+  '',
+  "It works beside a running server, on the same database: give it the server's environment (DATA_DIR, DATABASE_URL,",
+  'ENCRYPTION_KEY). --json prints one object; `npm run -s admin -- …` prints nothing else. Exit codes: 0 done, 1 it',
+  'could not be done, 2 the command line is wrong.',
+].join('\n')
+
+export type Invocation = { command: Command; args: string[]; options: commands.Options; json: boolean }
+
+/** The command that the arguments name, with what was given to it; null when help is asked for. */
+export function readArguments(argv: string[]): Invocation | null {
+  const { values, positionals } = parse(argv)
+  const { json = false, help, ...options } = values
+  if (help) return null
+  const command = COMMANDS.find(({ usage }) => wordsOf(usage).every((word, index) => word === positionals[index]))
+  if (!command) throw new UsageError('Which command? See npm run admin -- --help')
+  const wrong = (problem: string) => new UsageError(`${problem} Usage: ${command.usage}`)
+  const args = positionals.slice(wordsOf(command.usage).length)
+  if (args.length < command.args) throw wrong('Something is missing.')
+  if (args.length > command.args) throw wrong(`Unexpected argument: ${args.at(-1)}.`)
+  const given = Object.keys(options) as OptionName[]
+  const missing = command.required.find((option) => !given.includes(option))
+  if (missing) throw wrong(`Missing option: --${missing}.`)
+  const unknown = given.find((option) => !command.required.includes(option) && !command.optional.includes(option))
+  if (unknown) throw wrong(`Unexpected option: --${unknown}.`)
+  return { command, args, options, json }
+}
+
+/** The words that name a command: what its usage begins with in lower case. */
+const wordsOf = (usage: string): string[] => (/^[a-z]+( [a-z]+)?/.exec(usage)?.[0] ?? '').split(' ')
+
+function parse(argv: string[]) {
+  try {
+    return parseArgs({ args: argv, options: OPTIONS, allowPositionals: true })
+  } catch (error) {
+    const isUsage = error instanceof TypeError && 'code' in error && String(error.code).startsWith('ERR_PARSE_ARGS')
+    if (!isUsage) throw error
+    throw new UsageError(`${error.message.split(/\.\s/, 1)[0]?.replace(/\.$/, '')}. See npm run admin -- --help`)
+  }
+}

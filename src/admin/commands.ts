@@ -1,0 +1,151 @@
+import { resolve } from 'node:path'
+import type { Database, Tx } from '../db/client.ts'
+import { isUniqueViolation } from '../db/errors.ts'
+import { deriveKey, openMasterKey } from '../db/secrets.ts'
+import { createToken, revokeToken } from '../keys/service.ts'
+import { table } from '../lib/table.ts'
+import { addMember, createOrganization, removeMember, toSlug } from '../organizations/service.ts'
+import type { Settings } from '../settings.ts'
+import { backup } from './backup.ts'
+import { AdminError, checkedSlug, toEmail, toExpiry, toName, toRole, toScopes } from './values.ts'
+
+/** What a command works with. */
+export type Admin = { database: Database; settings: Settings; now: Date }
+
+/** What the command line may give to a command beside its arguments. */
+export type Options = Partial<
+  Record<'org' | 'role' | 'user' | 'name' | 'slug' | 'expires' | 'expires-at', string> & { scope: string[] }
+>
+
+/** What it says: `json` with --json (contract.md section 0), `text` without. */
+export type Answer = { json: object; text: string }
+
+const shown = { id: true, name: true, slug: true } as const
+
+async function findOrganization(tx: Tx, slug: string) {
+  const organization = await tx.organization.findUnique({ where: { slug }, select: shown })
+  if (!organization) throw new AdminError(`There is no organization with the slug ${slug}.`)
+  return organization
+}
+
+async function findUser(tx: Tx, email: string) {
+  const user = await tx.user.findUnique({ where: { email: toEmail(email) }, select: { id: true, email: true } })
+  if (!user) throw new AdminError(`There is no user with the e-mail address ${email}.`)
+  return user
+}
+
+const notMember = (email: string, slug: string) => new AdminError(`${email} is not a member of ${slug}.`)
+
+/** A slug that is asked for must be free; one that is made from the name is numbered until it is. */
+export async function createOrg({ database, now }: Admin, [given = '']: string[], options: Options): Promise<Answer> {
+  const name = toName(given, 'The name')
+  const wanted = options.slug === undefined ? toSlug(name) : checkedSlug(options.slug)
+  if (!wanted) throw new AdminError(`No slug can be made of ${name}. Give one with --slug.`)
+  const organization = await database.client.$transaction(async (tx) => {
+    let slug = wanted
+    const isTaken = () => tx.organization.findUnique({ where: { slug }, select: { id: true } })
+    for (let number = 2; options.slug === undefined && (await isTaken()); number++) slug = `${wanted}-${number}`
+    return createOrganization(tx, { name, slug }, now).catch((error: unknown) => {
+      throw isUniqueViolation(error) ? new AdminError(`The slug ${slug} is taken.`) : error
+    })
+  })
+  const { id, slug } = organization
+  return { json: { organization: { id, name, slug } }, text: `Created the organization ${name}, slug ${slug}.` }
+}
+
+export async function addUser({ database, now }: Admin, [given = '']: string[], options: Options): Promise<Answer> {
+  const email = toEmail(given)
+  const role = toRole(options.role ?? '')
+  return database.client.$transaction(async (tx) => {
+    const organization = await findOrganization(tx, options.org ?? '')
+    const { id } = await addMember(tx, organization.id, email, role, now)
+    return { json: { user: { id, email }, organization, role }, text: `${email} is ${role} of ${organization.slug}.` }
+  })
+}
+
+export async function removeUser({ database, now }: Admin, [given = '']: string[], options: Options): Promise<Answer> {
+  return database.client.$transaction(async (tx) => {
+    const organization = await findOrganization(tx, options.org ?? '')
+    const user = await findUser(tx, given)
+    const runs = await removeMember(tx, organization.id, user.id, now)
+    if (runs === null) throw notMember(user.email, organization.slug)
+    const text = `${user.email} is no member of ${organization.slug} any more. Runs to be cancelled: ${runs}.`
+    return { json: { user, organization, removed: true, runsCancelled: runs }, text }
+  })
+}
+
+export async function newToken({ database, settings, now }: Admin, _: string[], options: Options): Promise<Answer> {
+  const name = toName(options.name ?? '', 'The name')
+  const scopes = toScopes(options.scope)
+  const expiresAt = toExpiry(options.expires, options['expires-at'], now)
+  const tokenKey = deriveKey(await openMasterKey(database, settings, now), 'tokens')
+  return database.client.$transaction(async (tx) => {
+    const organization = await findOrganization(tx, options.org ?? '')
+    const user = await findUser(tx, options.user ?? '')
+    const membership = { organizationId: organization.id, userId: user.id }
+    const isMember = await tx.membership.findUnique({ where: { organizationId_userId: membership } })
+    if (!isMember) throw notMember(user.email, organization.slug)
+    const deps = { tokenKey, prefix: settings.TOKEN_PREFIX, now }
+    const { id, token } = await createToken(tx, deps, { ...membership, name, scopes, expiresAt })
+    const end = expiresAt ? `${expiresAt <= now ? 'Expired' : 'Expires'} ${expiresAt.toISOString()}` : 'Never expires'
+    const text = `A token of ${user.email} in ${organization.slug}. It is shown this once:\n\n  ${token}\n\n${end}. Id: ${id}`
+    return { json: { id, token, expiresAt }, text }
+  })
+}
+
+const listed = {
+  id: true,
+  name: true,
+  preview: true,
+  scopes: true,
+  createdAt: true,
+  expiresAt: true,
+  lastUsedAt: true,
+  revokedAt: true,
+  user: { select: { email: true } },
+  organization: { select: { slug: true } },
+} as const
+
+export async function listTokens({ database, now }: Admin): Promise<Answer> {
+  const rows = await database.client.token.findMany({
+    select: listed,
+    orderBy: [{ createdAt: 'desc' }, { id: 'desc' }],
+  })
+  const tokens = rows.map(({ user, organization, ...token }) => ({
+    ...token,
+    user: user.email,
+    organization: organization.slug,
+  }))
+  const state = ({ revokedAt, expiresAt }: (typeof tokens)[number]) =>
+    revokedAt ? 'revoked' : !expiresAt ? 'never' : `${expiresAt <= now ? 'expired ' : ''}${day(expiresAt)}`
+  const lines = tokens.map((token) => [
+    token.id,
+    token.preview,
+    token.name,
+    token.user,
+    token.organization,
+    (token.scopes as string[]).join(' '),
+    state(token),
+    day(token.lastUsedAt),
+  ])
+  return {
+    json: { tokens },
+    text: table([['ID', 'TOKEN', 'NAME', 'USER', 'ORG', 'SCOPES', 'EXPIRES', 'LAST USED'], ...lines]),
+  }
+}
+
+const day = (date: Date | null): string => date?.toISOString().slice(0, 10) ?? 'never'
+
+export async function endToken({ database, now }: Admin, [id = '']: string[]): Promise<Answer> {
+  const revokedAt = await database.client.$transaction((tx) => revokeToken(tx, id, now))
+  if (!revokedAt) throw new AdminError(`There is no token with the id ${id}.`)
+  return { json: { id, revokedAt }, text: `The token ${id} is revoked.` }
+}
+
+export async function backUp({ settings }: Admin, [target = '']: string[]): Promise<Answer> {
+  const { file, bytes } = await backup(settings, target)
+  const key = settings.ENCRYPTION_KEY ? 'ENCRYPTION_KEY' : resolve(settings.DATA_DIR, 'encryption.key')
+  const text = `Wrote ${file} (${bytes} bytes).
+Keep ${key} too, elsewhere: without it the copy is of no use.`
+  return { json: { file, bytes }, text }
+}

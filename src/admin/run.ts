@@ -1,0 +1,45 @@
+import { existsSync } from 'node:fs'
+import { databaseFile, openDatabase } from '../db/client.ts'
+import { isUnavailable } from '../db/errors.ts'
+import { readSettings, type Settings, SettingsError } from '../settings.ts'
+import { HELP, type Invocation, readArguments, UsageError } from './arguments.ts'
+import type { Answer } from './commands.ts'
+import { AdminError } from './values.ts'
+
+export type Outcome = { code: 0 | 1 | 2; out: string; err: string }
+
+/** The operator's command line (contract.md section 0): what to print and the exit code. Throws nothing. */
+export async function runAdmin(argv: string[], env: Record<string, string | undefined>): Promise<Outcome> {
+  try {
+    const invocation = readArguments(argv)
+    if (!invocation) return { code: 0, out: HELP, err: '' }
+    const { json, text } = await perform(invocation, readSettings(env))
+    return { code: 0, out: invocation.json ? JSON.stringify(json) : text, err: '' }
+  } catch (error) {
+    return { code: error instanceof UsageError ? 2 : 1, out: '', err: describe(error) }
+  }
+}
+
+async function perform({ command, args, options }: Invocation, settings: Settings): Promise<Answer> {
+  const file = databaseFile(settings)
+  // It would be made, and the first start of the server would then find it set up by somebody else.
+  if (file && !existsSync(file))
+    throw new AdminError(`There is no database at ${file}. Start Muster once, or set DATA_DIR.`)
+  const database = await openDatabase(settings)
+  try {
+    if (!(await database.client.installation.findUnique({ where: { id: 1 } }))) {
+      throw new AdminError('The database is empty. Start Muster once.')
+    }
+    return await command.run({ database, settings, now: new Date() }, args, options)
+  } finally {
+    await database.close()
+  }
+}
+
+/** One line, without a stack. */
+function describe(error: unknown): string {
+  if (isUnavailable(error)) return 'The database cannot be reached.'
+  const message = error instanceof Error ? error.message : String(error)
+  if (error instanceof SettingsError) return message
+  return message.trim().split('\n').at(-1) ?? message
+}

@@ -1,0 +1,70 @@
+import { z } from 'zod'
+import { isScope } from '../auth/scopes.ts'
+import type { Role } from '../db/client.ts'
+import { toSlug } from '../organizations/service.ts'
+
+/** The command was understood, and cannot be done: its message says why, in one line. */
+export class AdminError extends Error {
+  override name = 'AdminError'
+}
+
+const ROLES: readonly string[] = ['owner', 'admin', 'member'] satisfies Role[]
+const MAX_LENGTH = 200
+const MAX_DAYS = 36_500
+
+/** A name: trimmed, not empty, of one line. */
+export function toName(value: string, what: string): string {
+  const name = value.trim()
+  if (!name) throw new AdminError(`${what} must not be empty.`)
+  if (name.length > MAX_LENGTH) throw new AdminError(`${what} must have at most ${MAX_LENGTH} characters.`)
+  if (/\p{Cc}/u.test(name)) throw new AdminError(`${what} must not have control characters.`)
+  return name
+}
+
+/** Addresses are compared as they are stored: in lower case. */
+export function toEmail(value: string): string {
+  const email = value.trim().toLowerCase()
+  if (email.length > 254 || !/^[^\s@\p{Cc}]+@[^\s@\p{Cc}]+$/u.test(email)) {
+    throw new AdminError(`Not an e-mail address: ${value}`)
+  }
+  return email
+}
+
+export function toRole(value: string): Role {
+  if (!ROLES.includes(value)) throw new AdminError(`Unknown role: ${value}. Must be: ${ROLES.join(', ')}`)
+  return value as Role
+}
+
+export function checkedSlug(value: string): string {
+  if (!value || value !== toSlug(value)) {
+    throw new AdminError(`Not a slug: ${value}. Lower-case letters, digits and single hyphens, for example acme-2`)
+  }
+  return value
+}
+
+/** `*` when none is given. */
+export function toScopes(values: readonly string[] = ['*']): string[] {
+  const unknown = values.find((value) => !isScope(value))
+  if (unknown === undefined) return [...new Set(values)]
+  throw new AdminError(`Unknown scope: ${unknown}. A scope is *, agents:execute, <resource>:read or <resource>:write`)
+}
+
+/** A date is the beginning of that day in UTC. */
+const Moment = z.iso.datetime({ offset: true }).or(z.iso.date())
+
+/** When a token expires; null when neither is given: never. */
+export function toExpiry(days: string | undefined, at: string | undefined, now: Date): Date | null {
+  if (days !== undefined && at !== undefined) throw new AdminError('Give --expires or --expires-at, not both.')
+  if (days !== undefined) {
+    const count = Number(days)
+    if (!/^\d+$/.test(days) || count < 1 || count > MAX_DAYS) {
+      throw new AdminError(`Not a number of days: ${days}. --expires takes 1 to ${MAX_DAYS}`)
+    }
+    return new Date(now.getTime() + count * 86_400_000)
+  }
+  if (at === undefined) return null
+  if (!Moment.safeParse(at).success) {
+    throw new AdminError(`Not an ISO 8601 date or time: ${at}. For example 2030-01-31 or 2030-01-31T12:00:00Z`)
+  }
+  return new Date(at)
+}

@@ -1,0 +1,141 @@
+/**
+ * `npm run demo`: a tour of the main job. It starts the service on a temporary folder and a free port, uses it over
+ * HTTP as any client would, and leaves nothing behind.
+ */
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { styleText } from 'node:util'
+import { pino } from 'pino'
+import { table } from './lib/table.ts'
+import { readSettings } from './settings.ts'
+import { startService } from './start.ts'
+
+const { stdout } = process
+const INDENT = '  '
+const WIDTH = Math.min(stdout.columns || 80, 96) - 2 * INDENT.length
+/** So that a person can read along (ms for each delta): the offline model says all it has to say at once. */
+const PACE = stdout.isTTY ? 20 : 0
+const MODEL_SETTINGS = /^(DEFAULT_MODEL|(ANTHROPIC|OPENAI|GOOGLE_GENERATIVE_AI)_(API_KEY|BASE_URL))$/
+
+// It heeds NO_COLOR, and whether this is a terminal.
+const paint = (style: 'bold' | 'cyan' | 'dim' | 'green', text: string) => styleText(style, text, { stream: stdout })
+const say = (text = '') => stdout.write(`${text.replace(/^(?=.)/gm, INDENT)}\n`)
+const title = (text: string) => say(`\n${paint('bold', text)}`)
+
+type Call = (method: 'GET' | 'POST', path: string, body?: object) => Promise<Response>
+
+/** Makes a call and says which. Throws unless it succeeds. */
+const caller =
+  (url: string, token: string): Call =>
+  async (method, path, body) => {
+    say(`${paint('cyan', `${method} ${path}`)}`)
+    if (body) say(paint('dim', JSON.stringify(body)))
+    const response = await fetch(url + path, {
+      method,
+      headers: { Authorization: `Bearer ${token}`, ...(body && { 'Content-Type': 'application/json' }) },
+      ...(body && { body: JSON.stringify(body) }),
+    })
+    if (!response.ok) throw new Error(`${method} ${path} answered ${response.status}: ${await response.text()}`)
+    return response
+  }
+
+/** The events of a stream (text/event-stream) as they come: their names, and their data parsed. */
+async function* eventsOf({ body }: Response): AsyncGenerator<[event: string, data: any]> {
+  let rest = ''
+  for await (const chunk of body?.pipeThrough(new TextDecoderStream()) ?? []) {
+    const blocks = (rest + chunk).split('\n\n')
+    rest = blocks.pop() ?? ''
+    for (const block of blocks) {
+      const [, event, data] = /^event: (.*)\ndata: (.*)$/m.exec(block) ?? []
+      if (event && data) yield [event, JSON.parse(data)]
+    }
+  }
+}
+
+/** Writes text as it comes, and breaks its lines between words. */
+function createWriter() {
+  let column = 0
+  return (text: string) => {
+    for (const word of text.split(/(?<=\s)(?=\S)/)) {
+      if (column > 0 && column + word.trimEnd().length > WIDTH) {
+        stdout.write(`\n${INDENT}`)
+        column = 0
+      }
+      stdout.write(word.replaceAll('\n', `\n${INDENT}`))
+      column = word.includes('\n') ? 0 : column + word.length
+    }
+  }
+}
+
+/** Streams a reply into the terminal, token by token. The session, to go on with. */
+async function converse(call: Call, agentId: string, message: string, sessionId?: string): Promise<string> {
+  const input = { message, stream: true, ...(sessionId && { sessionId }) }
+  const response = await call('POST', `/api/v1/agents/${agentId}/execute`, input)
+  stdout.write(`\n${INDENT}`)
+  const write = createWriter()
+  for await (const [event, data] of eventsOf(response)) {
+    if (event === 'message' && data.messageType === 'stream_event') {
+      write(data.delta.text)
+      await sleep(PACE)
+    } else if (event === 'error') {
+      stdout.write('\n')
+      const { execution } = await (await call('GET', `/api/v1/executions/${data.executionId}`)).json()
+      throw new Error(execution.error ?? data.message)
+    } else if (event === 'result') {
+      stdout.write('\n')
+      return data.sessionId
+    }
+  }
+  throw new Error('The stream ended without a result')
+}
+
+async function tour(folder: string): Promise<void> {
+  const models = Object.fromEntries(Object.entries(process.env).filter(([name]) => MODEL_SETTINGS.test(name)))
+  const settings = readSettings({ ...models, DATA_DIR: folder, PORT: '0', MODEL_IDLE_TIMEOUT: '30' })
+  const service = await startService(settings, pino({ level: 'silent' }))
+  const call = caller(service.url, service.firstToken ?? '')
+  try {
+    title('Muster in four steps')
+    say(`The service listens at ${service.url} while this runs. Its data are in a temporary folder.`)
+
+    title('1. Create an agent')
+    const agent = { name: 'Ada', systemPrompt: 'You are a helpful assistant. Answer in two sentences.' }
+    const { id, name, status } = await (await call('POST', '/api/v1/agents', agent)).json()
+    say(`${paint('green', '✓')} ${name} is ${status}`)
+
+    title('2. Run it on a message, and stream the reply')
+    const sessionId = await converse(call, id, 'Name two things that a team can leave to an agent.')
+
+    title('3. Go on in the same session: it knows what was said')
+    await converse(call, id, 'Which of them did you name first?', sessionId)
+
+    title('4. Every run is kept, with its events')
+    const { executions } = await (await call('GET', `/api/v1/executions?agentId=${id}`)).json()
+    const rows = executions.map((run: any) => [
+      run.id,
+      run.status,
+      run.model,
+      `${run.executionTime} ms`,
+      `${run.usage.input_tokens} + ${run.usage.output_tokens}`,
+      run.message,
+    ])
+    say(`\n${table([['EXECUTION', 'STATUS', 'MODEL', 'TIME', 'TOKENS', 'MESSAGE'], ...rows])}`)
+
+    title('Now yours')
+    say('npm start prints a token and a curl to begin with. Everything is in README.md.\n')
+  } finally {
+    await service.stop()
+  }
+}
+
+const folder = mkdtempSync(join(tmpdir(), 'muster-demo-'))
+process.on('exit', () => rmSync(folder, { recursive: true, force: true }))
+process.on('SIGINT', () => process.exit(130)).on('SIGTERM', () => process.exit(143))
+try {
+  await tour(folder)
+} catch (error) {
+  console.error(`\n${INDENT}The demo failed. ${error instanceof Error ? error.message : error}`)
+  process.exitCode = 1
+}

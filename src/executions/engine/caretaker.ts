@@ -1,0 +1,111 @@
+import type { Logger } from 'pino'
+import { type Db, Prisma } from '../../db/client.ts'
+import type { Clock } from '../../lib/clock.ts'
+import type { Settings } from '../../settings.ts'
+import type { ExecutionRow } from './events.ts'
+
+const SWEEP_INTERVAL = 2_000
+const SWEEP_SIZE = 100
+const RETENTION_INTERVAL = 60_000
+const RETENTION_BATCH = 500
+const DAY = 24 * 60 * 60 * 1000
+
+export type CaretakerDeps = {
+  settings: Settings
+  db: Db
+  clock: Clock
+  log: Logger
+  owner: string
+  /** The rows, as claimed, of what runs in this process. */
+  heldRows: () => ExecutionRow[]
+  stop: (executionId: string, why: 'lost' | 'cancelled') => void
+  recover: (row: ExecutionRow) => Promise<void>
+  /** Ends a run that has waited too long. */
+  expire: (row: ExecutionRow) => Promise<void>
+  /** Begins pending runs whose turn it is. */
+  begin: () => Promise<void>
+}
+
+/** What is done again and again: leases kept, those of dead processes taken over, old rows removed. */
+export function createCaretaker(deps: CaretakerDeps) {
+  const { settings, db, clock, log, owner } = deps
+  const timers: NodeJS.Timeout[] = []
+
+  /** Keeps the leases of what runs here, and hears what other processes want of it. */
+  async function heartbeat(): Promise<void> {
+    const held = deps.heldRows()
+    if (!held.length) return
+    const kept = await db.execution.updateManyAndReturn({
+      where: { id: { in: held.map(({ id }) => id) }, leaseOwner: owner, status: 'running' },
+      data: { leaseUntil: new Date(clock.now().getTime() + settings.LEASE_DURATION) },
+      select: { id: true, attempt: true, wantsCancel: true },
+    })
+    const found = new Map(kept.map((row) => [row.id, row]))
+    for (const { id, attempt } of held) {
+      const mine = found.get(id)
+      if (mine?.attempt !== attempt) deps.stop(id, 'lost')
+      else if (mine.wantsCancel) deps.stop(id, 'cancelled')
+    }
+  }
+
+  /** What no process takes care of. `all`: every run that is not of this process is such a one. */
+  async function sweep(all: boolean): Promise<void> {
+    const now = clock.now()
+    const tooOld = new Date(now.getTime() - settings.QUEUE_TIMEOUT)
+    const stale = await db.execution.findMany({
+      where: { status: 'pending', createdAt: { lt: tooOld } },
+      take: SWEEP_SIZE,
+    })
+    for (const row of stale) await deps.expire(row)
+    const left = await db.execution.findMany({
+      where: { status: 'running', ...(!all && { leaseUntil: { lt: now } }) },
+      orderBy: { createdAt: 'asc' },
+      ...(!all && { take: SWEEP_SIZE }),
+    })
+    for (const row of left) await deps.recover(row)
+    await deps.begin()
+  }
+
+  /** Events past their time and idempotency records of yesterday, a small batch at a time; executions stay. */
+  async function forget(): Promise<void> {
+    const now = clock.now().getTime()
+    const events = new Date(now - settings.EVENT_RETENTION_DAYS * DAY)
+    const records = new Date(now - DAY)
+    for (;;) {
+      const removed = await db.$executeRaw(Prisma.sql`
+        DELETE FROM "ExecutionEvent" WHERE ("executionId", "firstSeq") IN (
+          SELECT "executionId", "firstSeq" FROM "ExecutionEvent" WHERE "at" < ${events} LIMIT ${RETENTION_BATCH})`)
+      if (removed < RETENTION_BATCH) break
+    }
+    for (;;) {
+      const removed = await db.$executeRaw(Prisma.sql`
+        DELETE FROM "IdempotencyRecord" WHERE "id" IN (
+          SELECT "id" FROM "IdempotencyRecord" WHERE "createdAt" < ${records} LIMIT ${RETENTION_BATCH})`)
+      if (removed < RETENTION_BATCH) break
+    }
+  }
+
+  /** Repeats a task, never twice at once; what fails is logged and tried again. */
+  function every(interval: number, what: string, task: () => Promise<void>): void {
+    let busy = false
+    const timer = setInterval(async () => {
+      if (busy) return
+      busy = true
+      await task().catch((error) => log.error({ err: error }, `${what} failed, trying again`))
+      busy = false
+    }, interval)
+    timers.push(timer)
+  }
+
+  return {
+    async start(alone: boolean): Promise<void> {
+      await sweep(alone)
+      every(SWEEP_INTERVAL, 'the sweep', () => sweep(false))
+      every(settings.LEASE_DURATION / 3, 'the heartbeat', heartbeat)
+      every(RETENTION_INTERVAL, 'the removal of old events', forget)
+    },
+    stop(): void {
+      for (const timer of timers) clearInterval(timer)
+    },
+  }
+}

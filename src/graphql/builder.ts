@@ -1,0 +1,78 @@
+import SchemaBuilder from '@pothos/core'
+import PrismaPlugin from '@pothos/plugin-prisma'
+import { GraphQLError } from 'graphql'
+import type { z } from 'zod'
+import type PrismaTypes from '../../prisma/generated/pothos.ts'
+import { getDatamodel } from '../../prisma/generated/pothos.ts'
+import type { Actor } from '../auth/actor.ts'
+import type { Scope } from '../auth/scopes.ts'
+import type { Caller } from '../router.ts'
+import type { Context } from '../trpc.ts'
+
+/** What a resolver gets: the request, who asks, and the procedures as that caller. */
+export type GraphQLContext = Context & { readonly actor: Actor; readonly caller: Caller }
+
+/** What types and fields say of themselves beside their GraphQL type, under `extensions`. */
+export type Extensions = {
+  /** A token needs any of them: for the rows of a type, or for a field, whose word beats its type's. */
+  scopes?: readonly Scope[]
+  /** The procedure's input, in whose words bad values are refused. */
+  input?: z.ZodType
+  /** An object type: the schema whose descriptions its fields take over. */
+  like?: z.ZodObject
+  /** What a field costs where it is more than 1: long texts (see limits.ts). */
+  cost?: number
+  /** How many rows a list has when nobody says `limit`. */
+  rows?: number
+  /** A list that is asked of one row at a time: Prisma would read it whole to cut it for each of many. */
+  single?: boolean
+}
+
+export const extensionsOf = (of: { readonly extensions: object }): Extensions => of.extensions
+
+type BuilderTypes = {
+  Context: GraphQLContext
+  PrismaTypes: PrismaTypes
+  DefaultFieldNullability: false
+  Scalars: {
+    ID: { Input: string; Output: string }
+    DateTime: { Input: string; Output: Date | string }
+    JSON: { Input: never; Output: unknown }
+  }
+}
+
+/** For those who write helpers over the builder. */
+export type Types = PothosSchemaTypes.ExtendDefaultTypes<BuilderTypes>
+
+export const builder = new SchemaBuilder<BuilderTypes>({
+  plugins: [PrismaPlugin],
+  defaultFieldNullability: false,
+  prisma: {
+    client: (context) => context.deps.db,
+    dmmf: getDatamodel(),
+    // A resolver that forgets what was selected would load it again, row by row.
+    onUnusedQuery: process.env.NODE_ENV === 'production' ? null : 'error',
+  },
+})
+
+builder.queryType({ description: 'Reading. Needs the same scopes as the REST paths.' })
+builder.mutationType({ description: 'Writing, through the same procedures as REST.' })
+builder.subscriptionType({ description: 'Following, as server-sent events.' })
+
+builder.scalarType('DateTime', {
+  description: 'ISO 8601 in UTC, with milliseconds',
+  serialize: (value) => new Date(value).toISOString(),
+  // The text itself goes on: the procedure's own schema checks it, in its own words.
+  parseValue(value) {
+    if (typeof value === 'string') return value
+    throw new GraphQLError('A DateTime is a string in ISO 8601')
+  },
+})
+
+builder.scalarType('JSON', {
+  description: 'Any JSON value, where there is no schema: what a model gave to a tool',
+  serialize: (value) => value,
+  parseValue() {
+    throw new GraphQLError('JSON is for output only')
+  },
+})

@@ -1,0 +1,76 @@
+import type { ArgumentRef, EnumRef, InputType } from '@pothos/core'
+import { z } from 'zod'
+import { builder, type Types } from './builder.ts'
+
+/**
+ * GraphQL's inputs from the schemas of the procedures, so that a field is defined once. Only types are taken over: what
+ * a value must be beyond them is checked by the procedure, with the same message on every face.
+ */
+
+type Leaf = InputType<Types> & ('ID' | 'String' | 'Int' | 'Float' | 'Boolean' | 'DateTime' | EnumRef<Types, string>)
+
+/** A field of a Zod object in the terms of GraphQL. */
+export type Field = { type: Leaf | [Leaf]; required: boolean; description?: string }
+
+const enums = new Map<z.ZodType, EnumRef<Types, string>>()
+
+/** Names an enum, or the literals, of a schema for GraphQL. The values are the same on every face. */
+export function enumFromZod<Value extends string>(
+  name: string,
+  schema: z.ZodType<Value | null | undefined>,
+  description: string,
+): EnumRef<Types, Value> {
+  const plain = unwrap(schema)
+  const values = plain instanceof z.ZodEnum ? plain.options : plain instanceof z.ZodLiteral ? [...plain.values] : []
+  const ref = builder.enumType(name, { description, values: values as unknown as readonly Value[] })
+  enums.set(plain, ref as EnumRef<Types, string>)
+  return ref as EnumRef<Types, Value>
+}
+
+/** The arguments of a field, one for each field of the schema. */
+export const argsFromZod = <Shape extends z.ZodRawShape>({ shape }: z.ZodObject<Shape>) =>
+  builder.args((t) => mapFields(shape, (field) => t.field(field))) as {
+    [Name in keyof Shape]: ArgumentRef<Types, z.input<Shape[Name]>>
+  }
+
+/** An input type with the fields of the schema. */
+export const inputFromZod = <Schema extends z.ZodObject>(name: string, schema: Schema, description: string) =>
+  builder.inputRef<z.input<Schema>>(name).implement({
+    description,
+    fields: (t) => mapFields(schema.shape, (field) => t.field(field)) as never,
+  })
+
+/** Checks the arguments of a query. Clients send null for what they leave out. */
+export const parseArgs = <Schema extends z.ZodObject>(schema: Schema, args: object): z.output<Schema> =>
+  schema.parse(Object.fromEntries(Object.entries(args).filter(([, value]) => value !== null)))
+
+export const mapFields = <Ref>(shape: z.ZodRawShape, make: (field: Field, name: string) => Ref): Record<string, Ref> =>
+  Object.fromEntries(Object.entries(shape).map(([name, schema]) => [name, make(toField(name, schema), name)]))
+
+function toField(name: string, given: z.core.$ZodType): Field {
+  const schema = given as z.ZodType
+  const plain = unwrap(schema)
+  return {
+    type: plain instanceof z.ZodArray ? [toLeaf(name, unwrap(plain.element))] : toLeaf(name, plain),
+    required: !schema.isOptional() && !schema.isNullable(),
+    ...(schema.description && { description: schema.description }),
+  }
+}
+
+function toLeaf(name: string, schema: z.ZodType): Leaf {
+  if (schema instanceof z.ZodISODateTime) return 'DateTime'
+  if (schema instanceof z.ZodString) return /^id$|Ids?$/.test(name) ? 'ID' : 'String'
+  if (schema instanceof z.ZodNumber) return schema.isInt ? 'Int' : 'Float'
+  if (schema instanceof z.ZodBoolean) return 'Boolean'
+  const named = enums.get(schema)
+  if (named) return named
+  throw new Error(`The field ${name} has a type that GraphQL has no name for: ${schema.def.type}`)
+}
+
+/** What is within optional, nullable, transformed. */
+function unwrap(given: z.core.$ZodType): z.ZodType {
+  const schema = given as z.ZodType
+  if (schema instanceof z.ZodOptional || schema instanceof z.ZodNullable) return unwrap(schema.unwrap())
+  if (schema instanceof z.ZodPipe) return unwrap(schema.in)
+  return schema
+}

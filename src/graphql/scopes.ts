@@ -1,0 +1,47 @@
+import {
+  defaultFieldResolver,
+  type GraphQLField,
+  type GraphQLObjectType,
+  type GraphQLSchema,
+  getNamedType,
+  isAbstractType,
+  isIntrospectionType,
+  isObjectType,
+} from 'graphql'
+import { requireScope } from '../auth/actor.ts'
+import type { Scope } from '../auth/scopes.ts'
+import { extensionsOf, type GraphQLContext } from './builder.ts'
+
+/**
+ * Puts the scopes before the resolvers: a field that answers rows of a type needs the scopes of that type, wherever it
+ * stands, unless it names its own. What mutations and subscriptions do is checked by their procedures; what they answer
+ * is rows like any other. Throws when something has not said which scopes it needs.
+ */
+export function guard(schema: GraphQLSchema): GraphQLSchema {
+  for (const type of Object.values(schema.getTypeMap())) {
+    if (!isObjectType(type) || isIntrospectionType(type)) continue
+    if ('pothosPrismaModel' in type.extensions && type.extensions.pothosPrismaModel && !extensionsOf(type).scopes) {
+      throw new Error(`The type ${type.name} shows rows and declares no scopes`)
+    }
+    for (const field of Object.values(type.getFields())) guardField(schema, type, field)
+  }
+  return schema
+}
+
+function guardField(schema: GraphQLSchema, type: GraphQLObjectType, field: GraphQLField<unknown, GraphQLContext>): void {
+  if (type === schema.getMutationType() || type === schema.getSubscriptionType()) return
+  const target = getNamedType(field.type)
+  const scopes = extensionsOf(field).scopes ?? (isObjectType(target) ? extensionsOf(target).scopes : undefined)
+  if (!scopes && (type === schema.getQueryType() || (isAbstractType(target) && hasRows(schema, target)))) {
+    throw new Error(`The field ${type.name}.${field.name} declares no scopes`)
+  }
+  if (!scopes?.length) return
+  const resolve = field.resolve ?? defaultFieldResolver
+  field.resolve = (parent, args, context, info) => {
+    requireScope(context.actor, ...scopes)
+    return resolve(parent, args, context, info)
+  }
+}
+
+const hasRows = (schema: GraphQLSchema, type: Parameters<GraphQLSchema['getPossibleTypes']>[0]): boolean =>
+  schema.getPossibleTypes(type).some((possible) => extensionsOf(possible).scopes)

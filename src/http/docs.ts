@@ -1,0 +1,98 @@
+import { createHash } from 'node:crypto'
+import { readFile } from 'node:fs/promises'
+import type { ServerResponse } from 'node:http'
+import swaggerUi from 'swagger-ui-dist/package.json' with { type: 'json' }
+import { noSuchPath } from '../errors.ts'
+
+/** What the page loads, all of it from here. */
+const ASSETS: Record<string, string> = {
+  'swagger-ui.css': 'text/css; charset=utf-8',
+  'swagger-ui-bundle.js': 'text/javascript; charset=utf-8',
+}
+
+const STYLE = `
+:root { color-scheme: light dark; }
+body { margin: 0; }
+html.dark-mode body { background: #1c2022; }
+.swagger-ui .wrapper { max-width: 68rem; }
+.swagger-ui .info { margin: 2.5rem 0 1.5rem; }
+.swagger-ui .scheme-container { background: none; box-shadow: none; margin: 0; padding: 0 0 1rem; }
+.swagger-ui :is(.servers, .servers-title, .response-col_links, .response-control-media-type__accept-message) {
+  display: none;
+}
+.swagger-ui .header-col { color: inherit; }
+`
+
+// Requests go to the server that the page came from, whatever PUBLIC_URL calls it: nothing else is allowed to them.
+const SCRIPT = `
+const dark = matchMedia('(prefers-color-scheme: dark)')
+const paint = () => document.documentElement.classList.toggle('dark-mode', dark.matches)
+dark.addEventListener('change', paint)
+paint()
+const spec = await (await fetch('openapi.json')).json()
+spec.servers = [{ url: new URL('..', location.href).pathname }]
+SwaggerUIBundle({ spec, dom_id: '#reference', deepLinking: true, defaultModelsExpandDepth: 0, validatorUrl: 'none' })
+`
+
+const PAGE = `<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Muster · API reference</title>
+<link rel="icon" href="data:,">
+<link rel="stylesheet" href="docs/swagger-ui.css?${swaggerUi.version}">
+<style>${STYLE}</style>
+</head>
+<body>
+<div id="reference"></div>
+<script src="docs/swagger-ui-bundle.js?${swaggerUi.version}"></script>
+<script type="module">${SCRIPT}</script>
+</body>
+</html>
+`
+
+const hash = (text: string) => `'sha256-${createHash('sha256').update(text).digest('base64')}'`
+
+/** The browser itself refuses whatever would go elsewhere, out of Swagger UI or out of the document. */
+const POLICY = [
+  "default-src 'none'",
+  `script-src 'self' ${hash(SCRIPT)}`,
+  `style-src 'self' ${hash(STYLE)}`,
+  "img-src 'self' data:",
+  "connect-src 'self'",
+  "base-uri 'none'",
+  "form-action 'none'",
+  "frame-ancestors 'none'",
+].join('; ')
+
+/**
+ * Answers `/api/docs` (no `asset`) with the reference page, and `/api/docs/<asset>` with what the page loads. It loads
+ * nothing from anywhere else (contract.md section 0). Throws 404 for an unknown asset.
+ *
+ * Of the well-kept pages, Swagger UI is the one that is a single package, asks no other server for fonts, telemetry or
+ * a proxy, and runs under a policy without `unsafe-inline` or `unsafe-eval`.
+ */
+export async function sendDocs(res: ServerResponse, asset?: string): Promise<void> {
+  if (asset === undefined) {
+    return send(res, PAGE, {
+      'Content-Type': 'text/html; charset=utf-8',
+      'Cache-Control': 'no-cache',
+      'Content-Security-Policy': POLICY,
+    })
+  }
+  const type = Object.hasOwn(ASSETS, asset) && ASSETS[asset]
+  if (!type) throw noSuchPath()
+  const bytes = await readFile(new URL(asset, import.meta.resolve('swagger-ui-dist/package.json')))
+  send(res, bytes, { 'Content-Type': type, 'Cache-Control': 'public, max-age=31536000, immutable' })
+}
+
+function send(res: ServerResponse, body: string | Buffer, headers: Record<string, string>): void {
+  res.writeHead(200, {
+    'Content-Length': Buffer.byteLength(body),
+    'Referrer-Policy': 'no-referrer',
+    'X-Content-Type-Options': 'nosniff',
+    ...headers,
+  })
+  res.end(body)
+}

@@ -1,0 +1,146 @@
+import { z } from 'zod'
+import type { oas31, ZodOpenApiOperationObject, ZodOpenApiPathsObject } from 'zod-openapi'
+import * as errors from '../errors.ts'
+import { EventData, ExecutionId, FollowExecution } from '../executions/schema.ts'
+
+// What http/openapi.ts puts the document together from, beside the procedures.
+
+export const ErrorBody = z.object({
+  error: z.literal(true),
+  statusCode: z.int().describe('The HTTP status'),
+  statusMessage: z.string().describe('The standard phrase of the status'),
+  message: z.string().describe('What is wrong, for a person to read'),
+  requestId: z.string().describe('What the logs call this request; also in the header X-Request-Id'),
+})
+
+/** The headers of answers, for `components`. */
+export const HEADERS = {
+  'X-Request-Id': {
+    description: 'What the logs call this request: taken from the request, if it has a well-formed one',
+    required: true,
+    schema: { type: 'string' },
+  },
+  'Retry-After': { description: 'When to try again, in seconds', required: true, schema: { type: 'string' } },
+} satisfies Record<string, oas31.HeaderObject>
+
+/** References to {@link HEADERS}. */
+export const headers = (...names: (keyof typeof HEADERS)[]): oas31.HeadersObject =>
+  Object.fromEntries(['X-Request-Id', ...names].map((name) => [name, { $ref: `#/components/headers/${name}` }]))
+
+const errorResponse = (description: string, example?: errors.AppError): oas31.ResponseObject => ({
+  description,
+  headers: headers(...(example?.headers['Retry-After'] ? ['Retry-After' as const] : [])),
+  content: {
+    'application/json': {
+      schema: { $ref: '#/components/schemas/Error' },
+      ...(example && { example: errors.toBody(example, 'k3Jx0aQ9mZr7TbYc2LwVn5') }),
+    },
+  },
+})
+
+/** The errors by status, with what a client reads of them. */
+const ERRORS: Record<string, [name: string, description: string, example?: errors.AppError]> = {
+  400: ['BadRequest', 'What was sent is incomplete or wrong', errors.badRequest('Missing required field: name')],
+  401: ['Unauthorized', 'No token, or no valid one', errors.unauthorized('Unauthorized. Invalid or expired token')],
+  403: ['Forbidden', 'The role, or the scopes of the token, do not allow it', errors.forbidden()],
+  404: ['NotFound', 'There is no such thing, or none that you can see', errors.notFound('Agent')],
+  409: ['Conflict', 'Its state does not allow it', errors.conflict('Session is busy')],
+  413: ['BodyTooLarge', 'The body is larger than 1 MiB', new errors.AppError(413, 'Request body too large')],
+  415: ['UnsupportedContentType', 'The body is not JSON', new errors.AppError(415, 'Unsupported content type')],
+  500: ['InternalError', 'The service failed', errors.toAppError(undefined)],
+  503: ['Unavailable', 'The service cannot answer just now', errors.unavailable()],
+  default: ['UnexpectedError', 'Any other error has the same body'],
+}
+
+/** {@link ERRORS}, for `components`. */
+export const ERROR_RESPONSES = Object.fromEntries(
+  Object.values(ERRORS).map(([name, ...response]) => [name, errorResponse(...response)]),
+)
+
+/** Throws for a status that has no response of its own yet: it wants a line in ERRORS. */
+export function errorReference(status: string, description?: string): oas31.ReferenceObject {
+  const [name] = ERRORS[status] ?? []
+  if (!name) throw new Error(`No error response for status ${status}`)
+  return { $ref: `#/components/responses/${name}`, ...(description && { description }) }
+}
+
+const event = <Name extends keyof typeof EventData>(name: Name, id: string, description: string) =>
+  z
+    .object({ id: z.string().describe('A growing number'), event: z.literal(name), data: EventData[name] })
+    .meta({ id, description })
+
+const ExecutionEvent = z
+  .discriminatedUnion('event', [
+    event('meta', 'MetaEvent', 'The first: the run was accepted'),
+    event('message', 'MessageEvent', 'A fragment of text, a complete step, or the answer of a tool'),
+    event('result', 'ResultEvent', 'The last of a run that completed'),
+    event('error', 'ErrorEvent', 'The last of a run that failed or was cancelled'),
+  ])
+  .meta({ id: 'ExecutionEvent' })
+
+const EXAMPLE: z.output<typeof ExecutionEvent> = {
+  id: '3',
+  event: 'message',
+  data: { messageType: 'stream_event', step: 1, delta: { type: 'text_delta', text: 'Hello' } },
+}
+
+/** What an event stream is. OpenAPI 3.1 can say it in words only; by custom the schema is that of one event. */
+export const STREAM = `An event stream has one \`meta\` first, then any number of \`message\`, then one \`result\` or
+\`error\`, and ends. The schema is that of each event, here as it is sent:
+
+\`\`\`
+id: ${EXAMPLE.id}
+event: ${EXAMPLE.event}
+data: ${JSON.stringify(EXAMPLE.data)}
+\`\`\``
+
+export const STREAM_CONTENT = {
+  'text/event-stream': { schema: { $ref: '#/components/schemas/ExecutionEvent' }, example: EXAMPLE },
+}
+
+export const EVENTS_PATH = '/api/v1/executions/{id}/events'
+
+const health = (operationId: string, summary: string, canFail: boolean): { get: ZodOpenApiOperationObject } => ({
+  get: {
+    operationId,
+    summary,
+    tags: ['health'],
+    security: [],
+    responses: {
+      200: {
+        description: 'Yes',
+        headers: headers(),
+        content: { 'application/json': { schema: z.object({ status: z.literal('ok') }) } },
+      },
+      ...(canFail && { 503: errorReference('503', 'No') }),
+      default: errorReference('default'),
+    },
+  },
+})
+
+const { after } = FollowExecution.shape
+
+/** What is no procedure that trpc-to-openapi knows: the bridge over the subscription, and the state of the process. */
+export const PATHS: ZodOpenApiPathsObject = {
+  [EVENTS_PATH]: {
+    get: {
+      summary: 'Follow an execution',
+      description:
+        'Its events from the start, live while it runs. It can be followed after it has ended, too, and from anywhere: ' +
+        'a client that lost the connection goes on after the last event it has.',
+      requestParams: {
+        path: ExecutionId,
+        query: z.object({ after: after.describe('Only what comes after this event') }),
+        header: z.object({
+          'Last-Event-ID': after.describe('The same, as clients of event streams send it when they come back. It wins'),
+        }),
+      },
+      responses: {
+        200: { description: STREAM, content: { 'text/event-stream': { schema: ExecutionEvent, example: EXAMPLE } } },
+      },
+    },
+  },
+  '/healthz': health('isAlive', 'Is the process alive?', false),
+  '/readyz': health('isReady', 'Can it serve requests?', true),
+  '/api/health': health('isHealthy', 'The same as /readyz', true),
+}

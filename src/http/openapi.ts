@@ -1,0 +1,144 @@
+import { generateOpenApiDocument, type OpenAPIObject } from 'trpc-to-openapi'
+import type { z } from 'zod'
+import type { oas31 } from 'zod-openapi'
+import packageJson from '../../package.json' with { type: 'json' }
+import { appRouter } from '../router.ts'
+import type { Settings } from '../settings.ts'
+import type { rest } from '../trpc.ts'
+import * as parts from './openapi-parts.ts'
+
+type Meta = ReturnType<typeof rest>
+type Procedure = { _def: { meta?: Meta; inputs: z.ZodType[] } }
+type Schemas = Record<string, oas31.SchemaObject | oas31.ReferenceObject>
+type Operation = oas31.OperationObject & {
+  parameters?: oas31.ParameterObject[]
+  requestBody?: oas31.RequestBodyObject
+  responses: { 200: oas31.ResponseObject }
+}
+
+/** One tag for each router. */
+const TAGS: Record<keyof (typeof appRouter)['_def']['record'] | 'health', string> = {
+  agents: 'Assistants: a name, a role, a system prompt, and who may see and run them.',
+  executions: 'Runs of agents: their state, their result, and their events as they happen.',
+  models: 'The language models that agents can use.',
+  health: 'The state of this server. Needs no token.',
+}
+
+/** Subscriptions that REST has a bridge for, which is none of trpc-to-openapi's. */
+const BRIDGES: Record<string, { method: string; path: string }> = {
+  'executions.events': { method: 'GET', path: parts.EVENTS_PATH },
+}
+
+const describe = (prefix: string) => `Runs your organization's AI agents.
+
+**Authentication.** Every request carries \`Authorization: Bearer ${prefix}_…\`: a personal access token. It acts as its user, in
+one organization, within its scopes. A \`write\` scope includes its \`read\`; \`*\` is all of them.
+
+**Answers** are JSON with \`success: true\`. They may carry more fields than are named here: ignore those you do not know.
+
+**Errors** are JSON with \`error: true\`. One from 500 on may be tried again after a while, another not unchanged.
+Every answer has an \`X-Request-Id\`, yours if you sent one.
+
+**Lists** come newest first, in pages of \`limit\`: the \`nextCursor\` of one is the \`cursor\` of the next, and null at the end.`
+
+/**
+ * The OpenAPI 3.1 document of the REST face (contract.md section 0). It is made from the procedures: what an operation
+ * can answer is told from its method, path and input, and from the `errors` that `rest()` was given.
+ */
+export function createDocument(settings: Pick<Settings, 'PUBLIC_URL' | 'TOKEN_PREFIX'>): OpenAPIObject {
+  const prefix = settings.TOKEN_PREFIX
+  const document = generateOpenApiDocument(appRouter, {
+    title: 'Muster',
+    version: packageJson.version,
+    description: describe(prefix),
+    license: { name: 'Apache License 2.0', identifier: packageJson.license },
+    openApiVersion: '3.1.0',
+    baseUrl: settings.PUBLIC_URL?.replace(/\/$/, '') ?? '/',
+    securitySchemes: {
+      token: { type: 'http', scheme: 'bearer', description: `A token that begins with \`${prefix}_\`.` },
+    },
+    paths: parts.PATHS,
+    defs: { Error: parts.ErrorBody },
+  })
+  const schemas: Schemas = document.components?.schemas ?? {}
+  for (const [name, { _def }] of Object.entries(appRouter._def.procedures as unknown as Record<string, Procedure>)) {
+    const { method, path } = _def.meta?.openapi ?? BRIDGES[name] ?? {}
+    const operation = path && method && document.paths?.[path]?.[method.toLowerCase() as 'get']
+    if (operation) complete(operation as Operation, { name, method, path, ..._def }, schemas)
+  }
+  document.tags = Object.entries(TAGS).map(([name, description]) => ({ name, description }))
+  document.components = { ...document.components, responses: parts.ERROR_RESPONSES, headers: parts.HEADERS }
+  return withoutNoise(document)
+}
+
+type Described = Procedure['_def'] & { name: string; method: string; path: string }
+
+/** Says of an operation what trpc-to-openapi does not. */
+function complete(operation: Operation, { name, method, path, meta, inputs }: Described, schemas: Schemas): void {
+  const id = name.replace(/\.(\w)/g, (_, letter: string) => letter.toUpperCase())
+  const component = id.charAt(0).toUpperCase() + id.slice(1)
+  const scopes = meta?.scopes ?? []
+  operation.operationId = id
+  operation.tags = [name.split('.', 1)[0] ?? '']
+  operation.security = scopes.length ? scopes.map((scope) => ({ token: [scope] })) : [{ token: [] }]
+  const needs = scopes.length ? `Needs the scope ${scopes.map((scope) => `\`${scope}\``).join(' or ')}.` : ''
+  operation.description = [operation.description, needs].filter(Boolean).join('\n\n')
+
+  // trpc-to-openapi takes `.optional()` off, and with it what was said of the field.
+  for (const parameter of operation.parameters ?? []) {
+    const description = shapeOf(inputs[0])[parameter.name]?.description
+    if (description) parameter.description ??= description
+  }
+  const body = operation.requestBody?.content['application/json']
+  const fields = body?.schema as oas31.SchemaObject | undefined
+  if (operation.requestBody) operation.requestBody.required = Boolean(fields?.required?.length)
+  moveToComponents(body, `${component}Request`, schemas)
+
+  const success = operation.responses[200]
+  success.headers = parts.headers()
+  if (success.description === 'Successful response') success.description = 'Success'
+  moveToComponents(success.content?.['application/json'], `${component}Response`, schemas)
+  if (fields?.properties?.stream) {
+    success.description = `The outcome. With \`stream: true\`, an event stream. ${parts.STREAM}`
+    success.content = { ...success.content, ...parts.STREAM_CONTENT }
+  }
+  const statuses = errorStatuses(method, path, Object.keys(fields?.properties ?? {}))
+  for (const status of [...statuses, ...Object.keys(meta?.errors ?? {})]) {
+    Object.assign(operation.responses, { [status]: parts.errorReference(status, meta?.errors?.[Number(status)]) })
+  }
+}
+
+/** The errors that an operation can give, as far as its method, its path and the fields of its body tell. */
+function errorStatuses(method: string, path: string, fields: string[]): string[] {
+  const names = path.includes('{') || fields.some((field) => field.endsWith('Id'))
+  const takesBody = method !== 'GET' && method !== 'DELETE'
+  return ['400', '401', '403', ...(names ? ['404'] : []), ...(takesBody ? ['413', '415'] : []), '500', '503', 'default']
+}
+
+function shapeOf(schema: z.ZodType | undefined): Record<string, z.ZodType> {
+  if (schema && 'shape' in schema) return schema.shape as Record<string, z.ZodType>
+  return schema && 'unwrap' in schema ? shapeOf((schema.unwrap as () => z.ZodType)()) : {}
+}
+
+/** A schema with a name is a type with a name in a generated client. */
+function moveToComponents(content: oas31.MediaTypeObject | undefined, name: string, schemas: Schemas): void {
+  if (!content?.schema || '$ref' in content.schema) return
+  schemas[name] = content.schema
+  content.schema = { $ref: `#/components/schemas/${name}` }
+}
+
+/**
+ * Takes out what Zod says and nobody means: that an answer has no more fields than these (it may), that an integer is a
+ * safe one, that a constant is its own default, and the pattern of a `date-time`, 300 characters long.
+ */
+function withoutNoise(document: OpenAPIObject): OpenAPIObject {
+  const text = JSON.stringify(document, function (this: { format?: unknown; const?: unknown }, key, value) {
+    const isNoise =
+      (key === 'additionalProperties' && value === false) ||
+      (key === 'default' && value === this.const) ||
+      (key === 'pattern' && this.format === 'date-time') ||
+      (typeof value === 'number' && Math.abs(value) === Number.MAX_SAFE_INTEGER)
+    return isNoise ? undefined : value
+  })
+  return JSON.parse(text)
+}

@@ -1,0 +1,170 @@
+import { createHmac } from 'node:crypto'
+import type { Actor } from './auth/actor.ts'
+import type { Db, Prisma, Tx } from './db/client.ts'
+import { isUniqueViolation } from './db/errors.ts'
+import type { Deps } from './deps.ts'
+import { AppError, badRequest, conflict } from './errors.ts'
+
+const LIFETIME = 24 * 60 * 60 * 1000
+const LEASE = 60_000
+
+/** The `Idempotency-Key` of a request, and the concrete path it belongs to. */
+export type IdempotencyKey = {
+  readonly key: string
+  readonly path: string
+  /** Set once the answer turned out to be an earlier one. */
+  replayed: boolean
+}
+
+/** A key as it is kept: nothing of what the caller sent can be read from it. */
+export type KeyClaim = {
+  id: string
+  organizationId: string
+  inputDigest: string
+  /** The record that it takes the place of: expired, or of a run that failed. */
+  replaces: Date | null
+}
+
+/** Somebody else has the key since it was looked up. */
+export class KeyTaken extends Error {
+  override name = 'KeyTaken'
+}
+
+type IdempotencyRow = Prisma.IdempotencyRecordGetPayload<object>
+
+/** Checks the header's form (contract.md section 1). */
+export function readKey(key: string, path: string): IdempotencyKey {
+  if (!/^[\x20-\x7e]{1,255}$/.test(key))
+    throw badRequest('Invalid Idempotency-Key. Must be 1-255 printable ASCII characters')
+  return { key, path, replayed: false }
+}
+
+/**
+ * What is known of the key: its record, or the claim with which to make one. Throws 422 when the key was used with
+ * another request.
+ */
+export async function lookUp(actor: Actor, deps: Deps, { key, path }: IdempotencyKey, input: unknown) {
+  const digest = (...parts: string[]) =>
+    createHmac('sha256', deps.idempotencyKey).update(JSON.stringify(parts)).digest('base64url')
+  const { organizationId } = actor
+  const id = digest(organizationId, actor.userId, 'POST', path, key)
+  const inputDigest = digest(canonical(input))
+  const record = await deps.db.idempotencyRecord.findUnique({ where: { id } })
+  const expired = record && record.createdAt.getTime() <= deps.clock.now().getTime() - LIFETIME
+  if (record && !expired && record.inputDigest !== inputDigest) {
+    throw new AppError(422, 'Idempotency-Key was used with another request')
+  }
+  const claim: KeyClaim = { id, organizationId, inputDigest, replaces: record?.createdAt ?? null }
+  return { record: expired ? null : record, claim }
+}
+
+/** Writes the record, in the transaction of what the request does. Throws {@link KeyTaken}. */
+export async function take(
+  tx: Tx,
+  claim: KeyClaim,
+  now: Date,
+  content: { executionId?: string; leaseUntil?: Date } = {},
+): Promise<void> {
+  const { id, replaces, ...rest } = claim
+  const data = { ...rest, answer: null, executionId: null, leaseUntil: null, ...content, createdAt: now }
+  if (replaces) {
+    const { count } = await tx.idempotencyRecord.updateMany({ where: { id, createdAt: replaces }, data })
+    if (!count) throw new KeyTaken()
+    return
+  }
+  try {
+    await tx.idempotencyRecord.create({ data: { id, ...data }, select: { id: true } })
+  } catch (error) {
+    throw isUniqueViolation(error) ? new KeyTaken() : error
+  }
+}
+
+type Ctx = { deps: Deps; actor: Actor; idempotency: IdempotencyKey | null }
+
+/**
+ * Does a POST at most once for its Idempotency-Key: the record is committed with the effect, and a repetition gets the
+ * first answer. `effect` uses the `deps` it is given, so that its writes are in the record's transaction. What it must
+ * not see twice it checks in `visible`, which runs every time.
+ */
+export async function once<T extends object>(ctx: Ctx, input: unknown, effect: (deps: Deps) => Promise<T>): Promise<T> {
+  const { deps, actor, idempotency } = ctx
+  if (!idempotency) return effect(deps)
+  for (;;) {
+    const { record, claim } = await lookUp(actor, deps, idempotency, input)
+    if (record) return replay(record, idempotency)
+    try {
+      return await deps.db.$transaction(async (tx) => {
+        await take(tx, claim, deps.clock.now())
+        const answer = await effect({ ...deps, db: within(tx) })
+        await store(tx, claim, answer)
+        return answer
+      })
+    } catch (error) {
+      if (!(error instanceof KeyTaken)) throw error
+    }
+  }
+}
+
+/**
+ * The same for an effect that is not one transaction: the record holds a lease while it is under way (409), and goes
+ * when it fails. `visible` throws when the caller may not see what it is about, and runs before anything else.
+ */
+export async function onceOutside<T extends object>(
+  ctx: Ctx,
+  input: unknown,
+  visible: () => Promise<unknown>,
+  effect: () => Promise<T>,
+): Promise<T> {
+  const { deps, actor, idempotency } = ctx
+  if (!idempotency) return effect()
+  await visible()
+  const { db, clock } = deps
+  const { record, claim } = await lookUp(actor, deps, idempotency, input)
+  const now = clock.now()
+  const lapsed = record?.leaseUntil && record.leaseUntil <= now
+  if (record?.answer) return replay(record, idempotency)
+  if (record && !lapsed) throw inProgress()
+  try {
+    await take(db, claim, now, { leaseUntil: new Date(now.getTime() + LEASE) })
+  } catch (error) {
+    throw error instanceof KeyTaken ? inProgress() : error
+  }
+  try {
+    const answer = await effect()
+    await store(db, claim, answer)
+    return answer
+  } catch (error) {
+    await db.idempotencyRecord.deleteMany({ where: { id: claim.id, createdAt: now } })
+    throw error
+  }
+}
+
+const inProgress = () => conflict('A request with this Idempotency-Key is in progress')
+
+function replay<T>({ answer }: IdempotencyRow, idempotency: IdempotencyKey): T {
+  if (answer === null) throw inProgress()
+  idempotency.replayed = true
+  return JSON.parse(answer)
+}
+
+/** A token is shown once: what is stored, and so the repetition, has null in its place. */
+const store = (tx: Tx, { id }: KeyClaim, answer: object) => {
+  const shown = 'token' in answer ? { ...answer, token: null } : answer
+  return tx.idempotencyRecord.updateMany({ where: { id }, data: { answer: JSON.stringify(shown), leaseUntil: null } })
+}
+
+/** A transaction in the place of the database: what would be a transaction of its own is part of it. */
+const within = (tx: Tx): Db =>
+  new Proxy(tx, {
+    get: (target, name) =>
+      name === '$transaction' ? (work: (tx: Tx) => unknown) => work(tx) : Reflect.get(target, name),
+  }) as Db
+
+/** JSON whose keys are in order, so that the same input has the same text. */
+function canonical(value: unknown): string {
+  return JSON.stringify(value, (_, part: unknown) =>
+    part && typeof part === 'object' && !Array.isArray(part)
+      ? Object.fromEntries(Object.entries(part).sort(([a], [b]) => (a < b ? -1 : 1)))
+      : part,
+  )
+}
