@@ -1,6 +1,29 @@
-// No TypeScript here, so that an old Node can read it and say what is wrong.
+/**
+ * What must hold before anything starts: the right Node, and what Prisma generates is there and fresh. No TypeScript
+ * here, so that an old Node can read it and say what is wrong, and a new one is done in a few milliseconds.
+ */
+import { createHash } from 'node:crypto'
+import { existsSync, readFileSync } from 'node:fs'
+
 const [major, minor] = process.versions.node.split('.')
 if (Number(major) < 24) {
   console.error(`Muster needs Node 24; found ${major}.${minor}`)
   process.exit(1)
+}
+
+/** All that decides about what is generated. */
+const sources = [
+  'prisma/schema.prisma',
+  '.config/generate.ts',
+  'node_modules/prisma/package.json',
+  'node_modules/@pothos/plugin-prisma/package.json',
+]
+const fromRoot = (path) => new URL(`../${path}`, import.meta.url)
+const stamp = sources
+  .reduce((hash, path) => hash.update(readFileSync(fromRoot(path))), createHash('sha256'))
+  .digest('hex')
+const found = fromRoot('prisma/generated/.stamp')
+if (!existsSync(found) || readFileSync(found, 'utf8') !== stamp) {
+  const { generate } = await import('./generate.ts')
+  await generate(stamp)
 }

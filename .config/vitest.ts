@@ -1,11 +1,13 @@
+import { fileURLToPath } from 'node:url'
 import { defineConfig } from 'vitest/config'
 
 export default defineConfig({
   test: {
-    root: new URL('..', import.meta.url).pathname,
+    root: fileURLToPath(new URL('..', import.meta.url)),
     include: ['test/**/*.test.ts'],
-    testTimeout: 20_000,
+    exclude: ['test/soak/**'],
+    testTimeout: 30_000,
     hookTimeout: 30_000,
-    reporters: process.env.CI ? ['default'] : ['default'],
+    reporters: ['default', fileURLToPath(new URL('reporter.ts', import.meta.url))],
   },
 })

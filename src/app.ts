@@ -2,12 +2,13 @@ import type { IncomingMessage, RequestListener, ServerResponse } from 'node:http
 import { nodeHTTPRequestHandler } from '@trpc/server/adapters/node-http'
 import { authenticate } from './auth/actor.ts'
 import type { Deps } from './deps.ts'
-import { type AppError, noSuchPath, toAppError, toBody, unavailable } from './errors.ts'
+import { type AppError, badRequest, noSuchPath, toAppError, toBody, unavailable, unsupportedType } from './errors.ts'
+import { isJson } from './http/body.ts'
 import { allowCrossOrigin } from './http/cors.ts'
 import { handleRest } from './http/rest.ts'
 import { newId } from './lib/id.ts'
 import { appRouter } from './router.ts'
-import { type Context, fromTRPCError } from './trpc.ts'
+import { type Context, fromTRPCError, requestIds, toTRPCError } from './trpc.ts'
 
 const MAX_BATCH = 10
 const MAX_BODY = 1024 * 1024
@@ -23,7 +24,8 @@ export function createApp(deps: Deps, ready: () => Promise<boolean>): RequestLis
   async function route(context: Context, req: IncomingMessage, res: ServerResponse): Promise<void> {
     const path = pathOf(req)
     if (/^\/api\/(v1|spaces|agent|usage)\//.test(path)) return handleRest(context, req, res)
-    if (path.startsWith('/trpc/')) return handleTrpc(context, path.slice('/trpc/'.length), req, res)
+    if (path.startsWith('/trpc/') && req.method !== 'HEAD')
+      return handleTrpc(context, path.slice('/trpc/'.length), req, res)
     if (path === '/graphql') return (await graphql())(context, req, res)
     if (req.method !== 'GET' && req.method !== 'HEAD') throw noSuchPath()
     if (path.startsWith('/api/docs/')) return (await docs()).sendDocs(res, path.slice('/api/docs/'.length))
@@ -77,14 +79,25 @@ function handleTrpc(context: Context, path: string, req: IncomingMessage, res: S
     req,
     res,
     path,
-    // The token would stand in the URL of a subscription, and so in other people's logs.
     createContext: ({ info }) => {
-      if (info.connectionParams) throw toAppError(new Error('connectionParams'))
+      // It would read forms and files, too.
+      if (req.method === 'POST' && !isJson(req)) throw toTRPCError(unsupportedType())
+      // The token would stand in the URL of a subscription, and so in other people's logs.
+      if (info.connectionParams) throw toTRPCError(badRequest('Send an Authorization header, not connectionParams'))
       return context
     },
     maxBodySize: MAX_BODY,
     maxBatchSize: MAX_BATCH,
-    onError: ({ error }) => report(context.deps, fromTRPCError(error), context.requestId),
+    // Its codes cannot say all of our statuses, nor when to try again.
+    responseMeta: ({ errors: [error], data }) => {
+      if (!error || data.length > 1) return {}
+      const { status, headers } = fromTRPCError(error)
+      return { status, headers: { ...headers, 'content-type': 'application/json' } }
+    },
+    onError: ({ error }) => {
+      requestIds.set(error, context.requestId)
+      report(context.deps, fromTRPCError(error), context.requestId)
+    },
   })
 }
 

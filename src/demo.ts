@@ -8,6 +8,9 @@ import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { styleText } from 'node:util'
 import { pino } from 'pino'
+import type { z } from 'zod'
+import type { AgentCreated } from './agents/schema.ts'
+import type { EventData, ExecutionResponse, ExecutionsResponse } from './executions/schema.ts'
 import { table } from './lib/table.ts'
 import { readSettings } from './settings.ts'
 import { startService } from './start.ts'
@@ -30,8 +33,8 @@ type Call = (method: 'GET' | 'POST', path: string, body?: object) => Promise<Res
 const caller =
   (url: string, token: string): Call =>
   async (method, path, body) => {
-    say(`${paint('cyan', `${method} ${path}`)}`)
-    if (body) say(paint('dim', JSON.stringify(body)))
+    say(paint('cyan', `${method} ${path}`))
+    if (body) say(paint('dim', JSON.stringify(body, null, 2)))
     const response = await fetch(url + path, {
       method,
       headers: { Authorization: `Bearer ${token}`, ...(body && { 'Content-Type': 'application/json' }) },
@@ -41,15 +44,20 @@ const caller =
     return response
   }
 
-/** The events of a stream (text/event-stream) as they come: their names, and their data parsed. */
-async function* eventsOf({ body }: Response): AsyncGenerator<[event: string, data: any]> {
+const bodyOf = async <Schema extends z.ZodType>(response: Response) => (await response.json()) as z.output<Schema>
+
+type Names = keyof typeof EventData
+type Event = { [Name in Names]: { event: Name; data: z.output<(typeof EventData)[Name]> } }[Names]
+
+/** The events of a stream (text/event-stream) as they come. */
+async function* eventsOf({ body }: Response): AsyncGenerator<Event> {
   let rest = ''
   for await (const chunk of body?.pipeThrough(new TextDecoderStream()) ?? []) {
     const blocks = (rest + chunk).split('\n\n')
     rest = blocks.pop() ?? ''
     for (const block of blocks) {
       const [, event, data] = /^event: (.*)\ndata: (.*)$/m.exec(block) ?? []
-      if (event && data) yield [event, JSON.parse(data)]
+      if (event && data) yield { event, data: JSON.parse(data) } as Event
     }
   }
 }
@@ -57,14 +65,16 @@ async function* eventsOf({ body }: Response): AsyncGenerator<[event: string, dat
 /** Writes text as it comes, and breaks its lines between words. */
 function createWriter() {
   let column = 0
+  let gap = ''
   return (text: string) => {
-    for (const word of text.split(/(?<=\s)(?=\S)/)) {
-      if (column > 0 && column + word.trimEnd().length > WIDTH) {
-        stdout.write(`\n${INDENT}`)
-        column = 0
+    for (const piece of text.match(/\s+|\S+/g) ?? []) {
+      if (!piece.trim()) gap += piece
+      else {
+        const wraps = gap.includes('\n') || column + gap.length + piece.length > WIDTH
+        stdout.write(`${wraps ? `\n${INDENT}` : gap}${piece}`)
+        column = wraps ? piece.length : column + gap.length + piece.length
+        gap = ''
       }
-      stdout.write(word.replaceAll('\n', `\n${INDENT}`))
-      column = word.includes('\n') ? 0 : column + word.length
     }
   }
 }
@@ -75,17 +85,15 @@ async function converse(call: Call, agentId: string, message: string, sessionId?
   const response = await call('POST', `/api/v1/agents/${agentId}/execute`, input)
   stdout.write(`\n${INDENT}`)
   const write = createWriter()
-  for await (const [event, data] of eventsOf(response)) {
+  for await (const { event, data } of eventsOf(response)) {
     if (event === 'message' && data.messageType === 'stream_event') {
       write(data.delta.text)
       await sleep(PACE)
-    } else if (event === 'error') {
+    } else if (event === 'result' || event === 'error') {
       stdout.write('\n')
-      const { execution } = await (await call('GET', `/api/v1/executions/${data.executionId}`)).json()
-      throw new Error(execution.error ?? data.message)
-    } else if (event === 'result') {
-      stdout.write('\n')
-      return data.sessionId
+      if (event === 'result') return data.sessionId
+      const found = await bodyOf<typeof ExecutionResponse>(await call('GET', `/api/v1/executions/${data.executionId}`))
+      throw new Error(`${data.message}: ${found.execution.error}`)
     }
   }
   throw new Error('The stream ended without a result')
@@ -98,30 +106,32 @@ async function tour(folder: string): Promise<void> {
   const call = caller(service.url, service.firstToken ?? '')
   try {
     title('Muster in four steps')
-    say(`The service listens at ${service.url} while this runs. Its data are in a temporary folder.`)
+    say(`The service is at ${service.url} for now, its data in a temporary folder.`)
 
     title('1. Create an agent')
-    const agent = { name: 'Ada', systemPrompt: 'You are a helpful assistant. Answer in two sentences.' }
-    const { id, name, status } = await (await call('POST', '/api/v1/agents', agent)).json()
+    const agent = { name: 'Ada', systemPrompt: 'You are a helpful assistant. Be brief.' }
+    const { id, name, status } = await bodyOf<typeof AgentCreated>(await call('POST', '/api/v1/agents', agent))
     say(`${paint('green', '✓')} ${name} is ${status}`)
 
     title('2. Run it on a message, and stream the reply')
-    const sessionId = await converse(call, id, 'Name two things that a team can leave to an agent.')
+    const sessionId = await converse(call, id, 'Name two things to leave to an agent.')
 
     title('3. Go on in the same session: it knows what was said')
     await converse(call, id, 'Which of them did you name first?', sessionId)
 
     title('4. Every run is kept, with its events')
-    const { executions } = await (await call('GET', `/api/v1/executions?agentId=${id}`)).json()
-    const rows = executions.map((run: any) => [
-      run.id,
-      run.status,
-      run.model,
-      `${run.executionTime} ms`,
-      `${run.usage.input_tokens} + ${run.usage.output_tokens}`,
-      run.message,
+    const list = await call('GET', `/api/v1/executions?agentId=${id}`)
+    const { executions } = await bodyOf<typeof ExecutionsResponse>(list)
+    const rows = executions.map(({ message, status, model, executionTime, usage, usageEstimated }) => [
+      message,
+      status,
+      model ?? '',
+      `${executionTime} ms`,
+      usageEstimated ? 'unknown' : `${usage.input_tokens} + ${usage.output_tokens}`,
     ])
-    say(`\n${table([['EXECUTION', 'STATUS', 'MODEL', 'TIME', 'TOKENS', 'MESSAGE'], ...rows])}`)
+    say(`\n${table([['MESSAGE', 'STATUS', 'MODEL', 'TIME', 'TOKENS'], ...rows])}\n`)
+    say(paint('cyan', `GET /api/v1/executions/${executions[0]?.id}/events`))
+    say('would replay the last one, token by token, today or after a restart.')
 
     title('Now yours')
     say('npm start prints a token and a curl to begin with. Everything is in README.md.\n')

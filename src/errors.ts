@@ -43,6 +43,7 @@ export const forbidden = () => new AppError(403, "You don't have permission to a
 export const notFound = (resource: ResourceName) => new AppError(404, `${resource} not found`)
 export const noSuchPath = () => new AppError(404, 'Not found')
 export const conflict = (message: string) => new AppError(409, message)
+export const unsupportedType = () => new AppError(415, 'Unsupported content type')
 export const chatFailed = () => new AppError(500, 'Chat execution failed')
 export const unavailable = (cause?: unknown) =>
   new AppError(503, 'Service temporarily unavailable. Please retry.', { cause, headers: { 'Retry-After': '1' } })

@@ -1,9 +1,10 @@
 import { agents } from './agents/router.ts'
 import { executions } from './executions/router.ts'
 import { models } from './models/router.ts'
+import { tasks } from './tasks/router.ts'
 import { createCallerFactory, router } from './trpc.ts'
 
-export const appRouter = router({ agents, executions, models })
+export const appRouter = router({ agents, executions, models, tasks })
 
 /** For typed clients: `createTRPCClient<AppRouter>`. */
 export type AppRouter = typeof appRouter

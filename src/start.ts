@@ -11,10 +11,12 @@ import { deriveKey, openMasterKey } from './db/secrets.ts'
 import type { Deps } from './deps.ts'
 import { createModels } from './executions/engine/models.ts'
 import { createEngine } from './executions/engine/worker.ts'
-import { agentFor } from './executions/service.ts'
+import { agentFor } from './executions/start.ts'
 import { refuseMalformed } from './http/malformed.ts'
 import { type Clock, systemClock } from './lib/clock.ts'
 import type { Settings } from './settings.ts'
+import { settle as settleTask } from './tasks/service.ts'
+import { count as countUsage } from './usage/service.ts'
 
 export type Service = {
   deps: Deps
@@ -43,7 +45,14 @@ export async function startService(
   const db = database.client
   const masterKey = await openMasterKey(database, settings, clock.now())
   const base = { settings, db, clock, log, bus: createLocalBus(), models: createModels(settings, clock) }
-  const engine = createEngine({ ...base, agentFor })
+  const engine = createEngine({
+    ...base,
+    agentFor,
+    async settle(tx, ended, now) {
+      await settleTask(tx, ended, now)
+      await countUsage(tx, ended, now)
+    },
+  })
   const revocations = createRevocations(base)
   cleanup.defer(() => revocations.stop())
   const keys = { tokenKey: deriveKey(masterKey, 'tokens'), idempotencyKey: deriveKey(masterKey, 'idempotency') }

@@ -6,6 +6,7 @@ import type { Scope } from './auth/scopes.ts'
 import type { Deps } from './deps.ts'
 import { AppError, describeIssue, toAppError, toBody } from './errors.ts'
 import type { IdempotencyKey } from './idempotency.ts'
+import { checkInput } from './lib/fields.ts'
 
 z.config({ customError: describeIssue })
 
@@ -34,11 +35,15 @@ const t = initTRPC
     isDev: false,
     sse: { ping: { enabled: true, intervalMs: 15_000 } },
     errorFormatter({ shape, error, ctx }) {
-      const { code, httpStatus, path } = shape.data
-      const body = toBody(fromTRPCError(error), ctx?.requestId ?? '')
-      return { code: shape.code, message: body.message, data: { code, httpStatus, ...(path && { path }), ...body } }
+      const { code, path } = shape.data
+      const body = toBody(fromTRPCError(error), ctx?.requestId ?? requestIds.get(error) ?? '')
+      const data = { code, httpStatus: body.statusCode, ...(path && { path }), ...body }
+      return { code: shape.code, message: body.message, data }
     },
   })
+
+/** Of errors that tRPC makes before it asks for a context. */
+export const requestIds = new WeakMap<TRPCError, string>()
 
 const CODES: Record<number, TRPC_ERROR_CODE_KEY> = {
   400: 'BAD_REQUEST',
@@ -59,13 +64,15 @@ export const toTRPCError = (error: AppError): TRPCError =>
   new TRPCError({ code: CODES[error.status] ?? 'INTERNAL_SERVER_ERROR', message: error.message, cause: error })
 
 /**
- * What a caller may see of an error that left tRPC or trpc-to-openapi: ours, or one that they made themselves before
- * any procedure was called.
+ * What a caller may see of an error that left tRPC or trpc-to-openapi: ours, or one that they made themselves (of what
+ * they could not read or find). What does not fit an output schema is our fault, not the caller's.
  */
 export function fromTRPCError(error: unknown): AppError {
-  const ours = toAppError(error)
+  const isOutput = error instanceof TRPCError && error.message === 'Output validation failed'
+  const ours = toAppError(isOutput ? new Error(error.message, { cause: error.cause?.message }) : error)
   if (ours.status !== 500 || !(error instanceof TRPCError)) return ours
-  const [status, message] = THEIRS[error.code] ?? [ours.status, ours.message]
+  const code = error.cause instanceof SyntaxError ? 'PARSE_ERROR' : error.code
+  const [status, message] = THEIRS[code] ?? [ours.status, ours.message]
   return new AppError(status, message, { cause: error })
 }
 
@@ -81,13 +88,14 @@ const THEIRS: { [Code in TRPC_ERROR_CODE_KEY]?: [status: number, message: string
 /** First of all middlewares, before any input parser: whatever fails, in input, policy or service, leaves as AppError. */
 const errors = t.middleware(async ({ next }) => {
   const result = await next()
-  if (!result.ok) throw toTRPCError(toAppError(result.error))
+  if (!result.ok) throw toTRPCError(fromTRPCError(result.error))
   return result
 })
 
-const authenticated = t.middleware(async ({ ctx, meta, next }) => {
+const authenticated = t.middleware(async ({ ctx, meta, getRawInput, next }) => {
   const actor = await ctx.authenticate()
   if (meta?.scopes?.length) requireScope(actor, ...meta.scopes)
+  checkInput(await getRawInput())
   return next({ ctx: { actor } })
 })
 

@@ -1,5 +1,5 @@
 import { Execute, Executed } from '../executions/schema.ts'
-import { start } from '../executions/service.ts'
+import { start } from '../executions/start.ts'
 import { once } from '../idempotency.ts'
 import { rest, router, token } from '../trpc.ts'
 import * as schema from './schema.ts'
@@ -25,13 +25,13 @@ export const agents = router({
     .query(({ ctx, input }) => service.get(ctx.actor, ctx.deps, input.id)),
 
   update: token('agents:write')
-    .meta(rest('PATCH', '/api/v1/agents/{id}', 'Change an agent'))
+    .meta(rest('PATCH', '/api/v1/agents/{id}', 'Change an agent', { 409: 'Others keep changing it' }))
     .input(schema.UpdateAgent)
     .output(schema.AgentMessage)
     .mutation(({ ctx, input }) => service.update(ctx.actor, ctx.deps, input)),
 
   delete: token('agents:write')
-    .meta(rest('DELETE', '/api/v1/agents/{id}', 'Archive an agent'))
+    .meta(rest('DELETE', '/api/v1/agents/{id}', 'Archive an agent', { 409: 'Others keep changing it' }))
     .input(schema.AgentId)
     .output(schema.AgentMessage)
     .mutation(({ ctx, input }) => service.remove(ctx.actor, ctx.deps, input.id)),
@@ -46,7 +46,8 @@ export const agents = router({
     .meta(
       rest('POST', '/api/v1/agents/{id}/execute', 'Run an agent on a message', {
         404: 'The agent, space, chat or session is none that you can use',
-        409: 'The session is busy (`onBusy: "reject"`), or the execution was cancelled while you waited',
+        409: 'The session is busy (`onBusy: "reject"`), or the execution was cancelled',
+        429: 'Too many runs wait, if the operator set a limit',
         500: 'The model failed; the execution says why',
       }),
     )

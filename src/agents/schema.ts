@@ -38,7 +38,7 @@ export const CreateAgent = z
   .object({
     name,
     systemPrompt: systemPrompt.optional().describe('Required, unless basedOnAgentId or system_message says it'),
-    basedOnAgentId: z.string().optional().describe('Copy this agent; the other fields win'),
+    basedOnAgentId: z.string().nullish().describe('Copy this agent; the other fields win'),
     ...optionalFields,
   })
   .meta({ examples: [{ name: 'Ada', systemPrompt: 'You are a helpful assistant.' }] })

@@ -43,7 +43,7 @@ export const notPrivate = (actor: Actor) => ({
 })
 
 /** The cards of everybody's agents: public ones in the list, unlisted ones by id too. */
-const onShow = (how: 'listed' | 'byId'): Prisma.AgentWhereInput => ({
+export const onShow = (how: 'listed' | 'byId'): Prisma.AgentWhereInput => ({
   archivedAt: null,
   visibility: { in: how === 'listed' ? ['public'] : ['public', 'unlisted'] },
 })
@@ -101,16 +101,18 @@ async function pageOfAgents<Include extends Prisma.AgentInclude>(
   return { rows, nextCursor, total }
 }
 
+/** What `list` lists: the filters of its input on top of {@link listed}. */
+export const listedBy = (actor: Actor, input: z.output<typeof ListAgents>): Prisma.AgentWhereInput => ({
+  AND: [
+    listed(actor, input.owner),
+    ...(input.visibility === undefined ? [] : [{ visibility: input.visibility }]),
+    ...matching(input),
+  ],
+})
+
 /** GET /agents (contract.md section 2). */
 export async function list(actor: Actor, deps: Deps, input: z.output<typeof ListAgents>) {
-  const where = {
-    AND: [
-      listed(actor, input.owner),
-      ...(input.visibility === undefined ? [] : [{ visibility: input.visibility }]),
-      ...matching(input),
-    ],
-  }
-  const { rows, ...page } = await pageOfAgents(deps, where, input, {})
+  const { rows, ...page } = await pageOfAgents(deps, listedBy(actor, input), input, {})
   return { agents: rows.map(toAgent), ...page }
 }
 
@@ -138,10 +140,14 @@ const toCard = (row: CardRow): z.output<typeof AgentCard> => ({
   organizationName: row.organization.name,
 })
 
+/** What `listPublic` lists. */
+export const onShowBy = (input: z.output<typeof ListPublicAgents>): Prisma.AgentWhereInput => ({
+  AND: [onShow('listed'), ...matching(input)],
+})
+
 /** GET /public/agents: every organization's public agents, as cards. */
 export async function listPublic(deps: Deps, input: z.output<typeof ListPublicAgents>) {
-  const where = { AND: [onShow('listed'), ...matching(input)] }
-  const { rows, ...page } = await pageOfAgents(deps, where, input, withOrganization)
+  const { rows, ...page } = await pageOfAgents(deps, onShowBy(input), input, withOrganization)
   return { agents: rows.map(toCard), ...page }
 }
 
@@ -221,6 +227,11 @@ const toColumns = (values: Values) => ({
   searchText: [values.name, values.role, values.description ?? '', ...values.tags].join('\n').toLowerCase(),
 })
 
+/** Whichever of its names it was given by. */
+function checkPrompt({ systemPrompt }: Partial<Values>): void {
+  if (systemPrompt?.trim() === '') throw badRequest('Missing required field: systemPrompt')
+}
+
 /** Ids in an agent must be ones that the caller can reach in the organization (contract.md section 3). */
 async function checkReferences(actor: Actor, { db }: Deps, values: Partial<Values>): Promise<void> {
   if (values.skillIds?.length) throw badRequest('Invalid skillIds')
@@ -246,10 +257,10 @@ async function recordChange(tx: Tx, actor: Actor, action: string, row: AgentRow)
 /** POST /agents: the agent, its first version and a chat with it in the organization's default space. */
 export async function create(actor: Actor, deps: Deps, input: z.output<typeof CreateAgent>) {
   const { db, clock } = deps
-  const base = input.basedOnAgentId === undefined ? {} : valuesOf(await find(actor, deps, input.basedOnAgentId))
+  const base = typeof input.basedOnAgentId === 'string' ? valuesOf(await find(actor, deps, input.basedOnAgentId)) : {}
   const said = valuesOf(input)
   const values: Values = { ...DEFAULTS, ...base, ...said }
-  if (values.systemPrompt.trim() === '') throw badRequest('Missing required field: systemPrompt')
+  checkPrompt(values)
   await checkReferences(actor, deps, said)
   const { organizationId, organizationSlug, userId } = actor
   const now = clock.now()
@@ -283,6 +294,7 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
 export async function update(actor: Actor, deps: Deps, input: z.output<typeof UpdateAgent>) {
   if (input.archived) return remove(actor, deps, input.id)
   const said = valuesOf(input)
+  checkPrompt(said)
   await checkReferences(actor, deps, said)
   await change(actor, deps, input.id, 'agent.update', (row) => {
     const before = valuesOf(row) as Values

@@ -5,7 +5,7 @@ import type { Settings } from '../settings.ts'
 import { migratePostgresql, migrateSqlite } from './migrate.ts'
 
 export type * from '../../prisma/generated/sqlite/client.ts'
-export { Prisma, type Role } from '../../prisma/generated/sqlite/client.ts'
+export { Prisma } from '../../prisma/generated/sqlite/client.ts'
 
 /** The database as everybody sees it, whichever it is. */
 export type Db = PrismaClient
@@ -48,8 +48,9 @@ export async function openDatabase(settings: Source, onQuery?: (sql: string) => 
   return { client, kind: file ? 'sqlite' : 'postgresql', close: () => client.$disconnect() }
 }
 
-// Each driver is loaded only where it is used: they take a third of the time that opening takes.
 type Options = { log: { emit: 'event'; level: 'query' }[]; transactionOptions: typeof TRANSACTION }
+
+// Each driver is loaded only where it is used: loading takes most of the time that opening takes.
 
 async function openSqlite(file: string, options: Options): Promise<PrismaClient<'query'>> {
   const [{ sqliteAdapter }] = await Promise.all([import('./sqlite.ts'), migrateSqlite(file)])

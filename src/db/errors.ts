@@ -10,9 +10,9 @@ const KINDS = new Set([
   'TooManyConnections',
 ])
 
-/** The operating system's, and PostgreSQL's: class 08, shutting down, starting up, full. */
+/** The operating system's and SQLite's, and PostgreSQL's: class 08, shutting down, starting up, full. */
 const DRIVER =
-  /^(E(CONN(REFUSED|RESET|ABORTED)|PIPE|TIMEDOUT|(HOST|NET)UNREACH|NOTFOUND|AI_AGAIN)|08...|57P0[1-3]|53300)$/
+  /^(E(CONN(REFUSED|RESET|ABORTED)|PIPE|TIMEDOUT|(HOST|NET)UNREACH|NOTFOUND|AI_AGAIN)|SQLITE_BUSY.*|08...|57P0[1-3]|53300)$/
 
 /** What pg says without any code, of a connection that broke and of a pool that is exhausted. */
 const MESSAGE =

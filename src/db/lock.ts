@@ -9,6 +9,9 @@ export class DatabaseLockedError extends Error {
 
 export type Lock = { release: () => void }
 
+/** A connection that nobody refers to is closed by the garbage collector, and its lock is lost. */
+const held = new Set<Sqlite.Database>()
+
 /**
  * Keeps a second server off an SQLite file, from before it is opened until `release`. The operator's command line takes
  * no lock and works beside a server. Throws a DatabaseLockedError.
@@ -18,7 +21,7 @@ export type Lock = { release: () => void }
  * message only.
  */
 export function lockDatabase(file: string): Lock {
-  mkdirSync(dirname(file), { recursive: true })
+  mkdirSync(dirname(file), { recursive: true, mode: 0o700 })
   const pidFile = `${file}.pid`
   const connection = new Sqlite(`${file}.lock`, { timeout: 0 })
   try {
@@ -30,10 +33,12 @@ export function lockDatabase(file: string): Lock {
       `Another Muster server${holder(pidFile)} uses ${file}. Stop it first, or give this one a DATA_DIR of its own.`,
     )
   }
+  held.add(connection)
   writeFileSync(pidFile, `${process.pid}\n`)
   return {
     release() {
       rmSync(pidFile, { force: true })
+      held.delete(connection)
       connection.close()
     },
   }

@@ -25,7 +25,8 @@ const HISTORY = {
     "migration_name" VARCHAR(255) NOT NULL, "logs" TEXT, "rolled_back_at" TIMESTAMPTZ,
     "started_at" TIMESTAMPTZ NOT NULL DEFAULT now(), "applied_steps_count" INTEGER NOT NULL DEFAULT 0)`,
 }
-const APPLIED = `SELECT "migration_name" AS "name" FROM "_prisma_migrations" WHERE "rolled_back_at" IS NULL`
+const APPLIED = `SELECT "migration_name" AS "name" FROM "_prisma_migrations" 
+  WHERE "finished_at" IS NOT NULL AND "rolled_back_at" IS NULL`
 const RECORD = `INSERT INTO "_prisma_migrations"
   ("id", "checksum", "migration_name", "started_at", "finished_at", "applied_steps_count") VALUES`
 
@@ -36,7 +37,7 @@ const RECORD = `INSERT INTO "_prisma_migrations"
 export async function migrateSqlite(file: string, migrations = MIGRATIONS): Promise<void> {
   const { default: Sqlite } = await import('better-sqlite3')
   const folder = join(migrations, 'sqlite')
-  mkdirSync(dirname(file), { recursive: true })
+  mkdirSync(dirname(file), { recursive: true, mode: 0o700 })
   const connection = new Sqlite(file, { timeout: 10_000 })
   const missing = () => {
     const history = connection.prepare(`SELECT 1 FROM "sqlite_schema" WHERE "name" = '_prisma_migrations'`).get()
@@ -103,7 +104,9 @@ export async function migratePostgresql(url: string, migrations = MIGRATIONS): P
 
 /** What the folder has and the database has not, in order. */
 function missingIn(folder: string, applied: Applied[]): string[] {
-  const names = readdirSync(folder).sort()
+  const names = readdirSync(folder)
+    .filter((name) => /^\d/.test(name))
+    .sort()
   const known = new Set(names)
   const unknown = applied.find(({ name }) => !known.has(name))
   if (unknown) {

@@ -60,7 +60,7 @@ async function keyFile(path: string, mayCreate: boolean): Promise<Buffer> {
 /** Makes the file whole or not at all, and leaves alone one that is there, even if it came a moment ago. */
 async function createKeyFile(path: string): Promise<void> {
   const draft = `${path}.${randomBytes(8).toString('hex')}`
-  await mkdir(dirname(path), { recursive: true })
+  await mkdir(dirname(path), { recursive: true, mode: 0o700 })
   try {
     await writeFile(draft, `${randomBytes(32).toString('base64')}\n`, { mode: 0o600, flag: 'wx', flush: true })
     await link(draft, path)

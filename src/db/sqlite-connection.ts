@@ -25,9 +25,9 @@ const TYPES: Record<string, ColumnType> = {
 }
 
 export type Connection = {
-  /** Whether a statement answers rows and writes nothing. */
-  isRead: (sql: string) => boolean
   query: (query: SqlQuery) => SqlResultSet
+  /** The same if the statement writes nothing; else null, and it was not run. */
+  read: (query: SqlQuery) => SqlResultSet | null
   /** The number of rows changed. */
   execute: (query: SqlQuery) => number
   /** Statements without parameters. */
@@ -58,8 +58,12 @@ export function connect(file: string): Connection {
   }
 
   return {
-    isRead: (sql) => translated(() => prepare(sql).isRead),
     query: (query) => translated(() => run(prepare(query.sql), query)),
+    read: (query) =>
+      translated(() => {
+        const statement = prepare(query.sql)
+        return statement.handle.reader && statement.handle.readonly ? run(statement, query) : null
+      }),
     execute: (query) => translated(() => prepare(query.sql).handle.run(...bind(query)).changes),
     script: (sql) => translated(() => void client.exec(sql)),
     inTransaction: () => client.inTransaction,
@@ -69,7 +73,6 @@ export function connect(file: string): Connection {
 
 type Statement = {
   handle: Sqlite.Statement<unknown[], unknown[]>
-  isRead: boolean
   columnNames: string[]
   /** null: an expression, whose type its values tell. */
   columnTypes: (ColumnType | null)[]
@@ -80,12 +83,7 @@ function describe(handle: Sqlite.Statement<unknown[], unknown[]>): Statement {
   const columnTypes = columns.map(({ type }) => TYPES[type ?? ''] ?? null)
   // As BigInt, an integer is exact and can be told from a real. It is slow, and needless for most statements.
   handle.safeIntegers(columnTypes.some((type) => type === null || type === ColumnTypeEnum.Int64))
-  return {
-    handle,
-    isRead: handle.reader && handle.readonly,
-    columnNames: columns.map(({ name }) => name),
-    columnTypes,
-  }
+  return { handle, columnNames: columns.map(({ name }) => name), columnTypes }
 }
 
 function run({ handle, columnNames, columnTypes }: Statement, query: SqlQuery): SqlResultSet {

@@ -49,8 +49,7 @@ function safeAdapter(writer: Connection, reader: Connection): SqlDriverAdapter {
 
   return {
     ...NAMES,
-    queryRaw: async (query) =>
-      reader.isRead(query.sql) ? untilFree(() => reader.query(query)) : write(() => writer.query(query)),
+    queryRaw: async (query) => (await untilFree(() => reader.read(query))) ?? write(() => writer.query(query)),
     executeRaw: (query) => write(() => writer.execute(query)),
     executeScript: (sql) => write(() => writer.script(sql)),
     async startTransaction(isolationLevel) {
@@ -68,9 +67,11 @@ function safeAdapter(writer: Connection, reader: Connection): SqlDriverAdapter {
       return openTransaction(writer, release)
     },
     async dispose() {
-      await acquire()
+      const release = await acquire()
       reader.close()
       writer.close()
+      // Whoever still waits is told so, by the closed connection.
+      release()
     },
   }
 }

@@ -25,7 +25,7 @@ export const executions = router({
       onceOutside(
         ctx,
         { id },
-        () => service.checkVisible(ctx.actor, ctx.deps, id),
+        () => service.find(ctx.actor, ctx.deps, id),
         () => service.cancel(ctx.actor, ctx.deps, id),
       ),
     ),

@@ -76,13 +76,16 @@ export const toExecution = (row: ExecutionRow): z.input<typeof Execution> => ({
   ...(row.result !== null && { result: row.result }),
 })
 
-/** GET /executions, newest first. */
-export async function list(actor: Actor, { db }: Deps, input: z.output<typeof ListExecutions>) {
+/** What `list` lists: the filters of its input on top of {@link listed}. */
+export function listedBy(actor: Actor, input: z.output<typeof ListExecutions>): Prisma.ExecutionWhereInput {
   const { agentId, status, since, spaceId, chatId, taskId, missionId } = input
   const given = Object.entries({ agentId, status, spaceId, chatId, taskId, missionId }).filter(([, value]) => value)
-  const where: Prisma.ExecutionWhereInput = {
-    AND: [listed(actor), Object.fromEntries(given), since ? { createdAt: { gte: new Date(since) } } : {}],
-  }
+  return { AND: [listed(actor), Object.fromEntries(given), since ? { createdAt: { gte: new Date(since) } } : {}] }
+}
+
+/** GET /executions, newest first. */
+export async function list(actor: Actor, { db }: Deps, input: z.output<typeof ListExecutions>) {
+  const where = listedBy(actor, input)
   const { where: after, ...page } = pageQuery(input)
   const found = await db.execution.findMany({
     where: { AND: [where, after ?? {}] },
@@ -94,12 +97,17 @@ export async function list(actor: Actor, { db }: Deps, input: z.output<typeof Li
   return { executions: rows.map(toListed), nextCursor, ...total }
 }
 
-/** The execution, if the caller may see it. A token without `executions:read` sees its user's own runs only. */
-async function find(actor: Actor, { db }: Deps, id: string): Promise<ExecutionRow> {
+/** The execution, if the caller may see it. */
+export async function find(actor: Actor, { db }: Deps, id: string): Promise<ExecutionRow> {
   const row = await db.execution.findFirst({ where: { AND: [{ id }, reachable(actor)] } })
   if (!row) throw notFound('Execution')
-  if (row.userId !== actor.userId && !covers(actor.scopes, 'executions:read')) throw forbidden()
+  requireOwnRun(actor, row)
   return row
+}
+
+/** A token without `executions:read` sees its user's own runs only. */
+export function requireOwnRun(actor: Actor, row: { userId: string }): void {
+  if (row.userId !== actor.userId && !covers(actor.scopes, 'executions:read')) throw forbidden()
 }
 
 /** GET /executions/{id}. */
@@ -119,11 +127,6 @@ export async function cancel(actor: Actor, deps: Deps, id: string) {
     throw badRequest(`Cannot cancel execution with status: ${ended.status}`)
   }
   return { message: 'Execution cancelled successfully', execution: toExecution(ended) }
-}
-
-/** Throws unless the caller may see the execution. */
-export const checkVisible = async (actor: Actor, deps: Deps, id: string): Promise<void> => {
-  await find(actor, deps, id)
 }
 
 /**
@@ -182,118 +185,4 @@ export async function follow(
     const until = AbortSignal.any([signal, watch.signal])
     yield* deps.engine.follow(row, input.lastEventId ?? input.after ?? 0, until)
   })()
-}
-
-/** How a run was asked for, beside its input. */
-type Call = { signal: AbortSignal; idempotency: IdempotencyKey | null }
-
-/**
- * POST /agents/{id}/execute: accepts the run, and waits for its end unless it is to be streamed or in the background.
- * 404 for an agent, space, chat, session or parent that the caller cannot use; 409 when the session is busy (`onBusy:
- * reject`) or the run was cancelled; 422 for an Idempotency-Key of another request; 500 `Chat execution failed`.
- */
-export async function start(
-  actor: Actor,
-  deps: Deps,
-  input: z.output<typeof Execute>,
-  { signal, idempotency }: Call,
-): Promise<z.input<typeof Executed>> {
-  const agent = await deps.db.agent.findFirst({ where: { AND: [{ id: input.id }, executable(actor)] } })
-  if (!agent) throw notFound('Agent')
-  const row = await acceptOnce(actor, deps, agent, input, idempotency)
-  const { id: executionId, chatId, sessionId } = row
-  const accepted = { executionId, chatId, sessionId }
-  if (input.stream || input.background) return { ...accepted, status: row.status }
-  const ended = await deps.engine.ended(row, signal)
-  if (ended.terminalSeq === null && input.onDisconnect === 'cancel') await deps.engine.cancel(ended)
-  if (ended.status === 'cancelled') throw conflict('Execution was cancelled')
-  if (ended.status === 'failed') throw chatFailed()
-  return { ...accepted, status: ended.status, result: ended.result ?? '' }
-}
-
-/**
- * The run of this request: a new one, or the one that its Idempotency-Key is bound to, unless that has failed
- * (contract.md section 1).
- */
-async function acceptOnce(
-  actor: Actor,
-  deps: Deps,
-  agent: AgentRow,
-  input: z.output<typeof Execute>,
-  header: IdempotencyKey | null,
-): Promise<ExecutionRow> {
-  const { idempotencyKey, ...rest } = input
-  const path = `/api/v1/agents/${agent.id}/execute`
-  const key = header ?? (idempotencyKey ? { key: idempotencyKey, path, replayed: false } : null)
-  const request = {
-    actor,
-    agent,
-    message: input.message,
-    model: input.model ?? null,
-    conversation: await findConversation(actor, deps, agent, input),
-    onBusy: input.onBusy ?? 'queue',
-    parent: input.parentExecutionId ? await find(actor, deps, input.parentExecutionId) : null,
-  } as const
-  if (!key) return deps.engine.accept({ ...request, key: null })
-  for (;;) {
-    const { record, claim } = await lookUp(actor, deps, { ...key, path }, rest)
-    const bound = record?.executionId
-      ? await deps.db.execution.findUniqueOrThrow({ where: { id: record.executionId } })
-      : null
-    if (bound && bound.status !== 'failed') {
-      key.replayed = true
-      return bound
-    }
-    try {
-      return await deps.engine.accept({ ...request, key: claim })
-    } catch (error) {
-      if (!(error instanceof KeyTaken)) throw error
-    }
-  }
-}
-
-async function findConversation(
-  actor: Actor,
-  { db }: Deps,
-  agent: AgentRow,
-  { spaceId, chatId, sessionId }: z.output<typeof Execute>,
-): Promise<Conversation> {
-  if (!chatId && !sessionId) {
-    const wanted: Prisma.SpaceWhereInput = spaceId ? { id: spaceId } : { isDefault: true }
-    const space = await db.space.findFirst({ where: { AND: [wanted, reachableSpace(actor)] }, select: { id: true } })
-    if (!space) throw notFound('Space')
-    return { spaceId: space.id }
-  }
-  const session = await db.session.findFirst({
-    where: {
-      agentId: agent.id,
-      ...(sessionId && { id: sessionId }),
-      ...(chatId && { chatId }),
-      chat: reachableChat(actor),
-    },
-    orderBy: [{ createdAt: 'desc' }, { id: 'desc' }],
-    select: { id: true, chat: { select: { id: true, spaceId: true } } },
-  })
-  if (!session && sessionId) {
-    const chat = chatId && (await db.chat.findFirst({ where: { AND: [{ id: chatId }, reachableChat(actor)] } }))
-    throw notFound(chatId && !chat ? 'Chat' : 'Session')
-  }
-  const where = { AND: [{ id: chatId as string }, reachableChat(actor)] }
-  const chat = session?.chat ?? (await db.chat.findFirst({ where, select: { id: true, spaceId: true } }))
-  if (!chat) throw notFound('Chat')
-  if (spaceId && spaceId !== chat.spaceId) throw notFound('Space')
-  return { spaceId: chat.spaceId, chatId: chat.id, ...(session && { sessionId: session.id }) }
-}
-
-/** The agent of a run that is about to begin, if its user is still a member and may still run it. */
-export async function agentFor(db: Db, row: ExecutionRow): Promise<AgentRow | null> {
-  const { organizationId, userId } = row
-  const membership = await db.membership.findUnique({
-    where: { organizationId_userId: { organizationId, userId } },
-    include: { organization: { select: { slug: true } } },
-  })
-  if (!membership) return null
-  const { role, organization } = membership
-  const actor = { userId, organizationId, organizationSlug: organization.slug, role, scopes: [], tokenId: '' }
-  return db.agent.findFirst({ where: { AND: [{ id: row.agentId }, executable(actor)] } })
 }

@@ -35,7 +35,7 @@ export const argsFromZod = <Shape extends z.ZodRawShape>({ shape }: z.ZodObject<
 
 /** An input type with the fields of the schema. */
 export const inputFromZod = <Schema extends z.ZodObject>(name: string, schema: Schema, description: string) =>
-  builder.inputRef<z.input<Schema>>(name).implement({
+  builder.inputRef<z.input<Schema>, false>(name).implement({
     description,
     fields: (t) => mapFields(schema.shape, (field) => t.field(field)) as never,
   })
@@ -71,6 +71,7 @@ function toLeaf(name: string, schema: z.ZodType): Leaf {
 function unwrap(given: z.core.$ZodType): z.ZodType {
   const schema = given as z.ZodType
   if (schema instanceof z.ZodOptional || schema instanceof z.ZodNullable) return unwrap(schema.unwrap())
+  if (schema instanceof z.ZodDefault) return unwrap(schema.unwrap())
   if (schema instanceof z.ZodPipe) return unwrap(schema.in)
   return schema
 }

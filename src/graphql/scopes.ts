@@ -9,7 +9,6 @@ import {
   isObjectType,
 } from 'graphql'
 import { requireScope } from '../auth/actor.ts'
-import type { Scope } from '../auth/scopes.ts'
 import { extensionsOf, type GraphQLContext } from './builder.ts'
 
 /**
@@ -28,7 +27,11 @@ export function guard(schema: GraphQLSchema): GraphQLSchema {
   return schema
 }
 
-function guardField(schema: GraphQLSchema, type: GraphQLObjectType, field: GraphQLField<unknown, GraphQLContext>): void {
+function guardField(
+  schema: GraphQLSchema,
+  type: GraphQLObjectType,
+  field: GraphQLField<unknown, GraphQLContext>,
+): void {
   if (type === schema.getMutationType() || type === schema.getSubscriptionType()) return
   const target = getNamedType(field.type)
   const scopes = extensionsOf(field).scopes ?? (isObjectType(target) ? extensionsOf(target).scopes : undefined)

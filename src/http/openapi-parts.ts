@@ -1,7 +1,7 @@
 import { z } from 'zod'
 import type { oas31, ZodOpenApiOperationObject, ZodOpenApiPathsObject } from 'zod-openapi'
 import * as errors from '../errors.ts'
-import { EventData, ExecutionId, FollowExecution } from '../executions/schema.ts'
+import { EventData, Execute, ExecutionId, FollowExecution } from '../executions/schema.ts'
 
 // What http/openapi.ts puts the document together from, beside the procedures.
 
@@ -13,15 +13,34 @@ export const ErrorBody = z.object({
   requestId: z.string().describe('What the logs call this request; also in the header X-Request-Id'),
 })
 
-/** The headers of answers, for `components`. */
-export const HEADERS = {
+const HEADERS = {
   'X-Request-Id': {
     description: 'What the logs call this request: taken from the request, if it has a well-formed one',
     required: true,
     schema: { type: 'string' },
   },
+  'Idempotent-Replayed': {
+    description: '`true` when this is the answer that an earlier request with the same Idempotency-Key got',
+    schema: { type: 'string', const: 'true' },
+  },
   'Retry-After': { description: 'When to try again, in seconds', required: true, schema: { type: 'string' } },
 } satisfies Record<string, oas31.HeaderObject>
+
+const PARAMETERS = {
+  'Idempotency-Key': {
+    in: 'header',
+    name: 'Idempotency-Key',
+    description:
+      'Your name for this request: sent again within a day, it gets the first answer and has no second effect',
+    schema: { type: 'string', minLength: 1, maxLength: 255, pattern: '^[ -~]+$' },
+  },
+  onDisconnect: {
+    in: 'query',
+    name: 'onDisconnect',
+    description: 'As in the body, which it beats',
+    schema: { type: 'string', enum: Execute.shape.onDisconnect.unwrap().unwrap().options },
+  },
+} satisfies Record<string, oas31.ParameterObject>
 
 /** References to {@link HEADERS}. */
 export const headers = (...names: (keyof typeof HEADERS)[]): oas31.HeadersObject =>
@@ -44,18 +63,30 @@ const ERRORS: Record<string, [name: string, description: string, example?: error
   401: ['Unauthorized', 'No token, or no valid one', errors.unauthorized('Unauthorized. Invalid or expired token')],
   403: ['Forbidden', 'The role, or the scopes of the token, do not allow it', errors.forbidden()],
   404: ['NotFound', 'There is no such thing, or none that you can see', errors.notFound('Agent')],
-  409: ['Conflict', 'Its state does not allow it', errors.conflict('Session is busy')],
+  409: ['Conflict', 'Its state, or what others do to it, does not allow it', errors.conflict('Session is busy')],
   413: ['BodyTooLarge', 'The body is larger than 1 MiB', new errors.AppError(413, 'Request body too large')],
   415: ['UnsupportedContentType', 'The body is not JSON', new errors.AppError(415, 'Unsupported content type')],
+  422: [
+    'KeyReused',
+    'The Idempotency-Key was used with another body',
+    new errors.AppError(422, 'Idempotency-Key was used with another request'),
+  ],
+  429: [
+    'TooManyRequests',
+    'A limit that the operator set',
+    new errors.AppError(429, 'Rate limit exceeded. Retry after 60 seconds.', { headers: { 'Retry-After': '60' } }),
+  ],
   500: ['InternalError', 'The service failed', errors.toAppError(undefined)],
   503: ['Unavailable', 'The service cannot answer just now', errors.unavailable()],
   default: ['UnexpectedError', 'Any other error has the same body'],
 }
 
-/** {@link ERRORS}, for `components`. */
-export const ERROR_RESPONSES = Object.fromEntries(
-  Object.values(ERRORS).map(([name, ...response]) => [name, errorResponse(...response)]),
-)
+/** What operations refer to. */
+export const COMPONENTS = {
+  headers: HEADERS,
+  parameters: PARAMETERS,
+  responses: Object.fromEntries(Object.values(ERRORS).map(([name, ...response]) => [name, errorResponse(...response)])),
+}
 
 /** Throws for a status that has no response of its own yet: it wants a line in ERRORS. */
 export function errorReference(status: string, description?: string): oas31.ReferenceObject {

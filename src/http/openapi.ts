@@ -67,7 +67,7 @@ export function createDocument(settings: Pick<Settings, 'PUBLIC_URL' | 'TOKEN_PR
     if (operation) complete(operation as Operation, { name, method, path, ..._def }, schemas)
   }
   document.tags = Object.entries(TAGS).map(([name, description]) => ({ name, description }))
-  document.components = { ...document.components, responses: parts.ERROR_RESPONSES, headers: parts.HEADERS }
+  document.components = { ...document.components, ...parts.COMPONENTS }
   return withoutNoise(document)
 }
 
@@ -79,13 +79,14 @@ function complete(operation: Operation, { name, method, path, meta, inputs }: De
   const component = id.charAt(0).toUpperCase() + id.slice(1)
   const scopes = meta?.scopes ?? []
   operation.operationId = id
+  operation.parameters ??= []
   operation.tags = [name.split('.', 1)[0] ?? '']
   operation.security = scopes.length ? scopes.map((scope) => ({ token: [scope] })) : [{ token: [] }]
   const needs = scopes.length ? `Needs the scope ${scopes.map((scope) => `\`${scope}\``).join(' or ')}.` : ''
   operation.description = [operation.description, needs].filter(Boolean).join('\n\n')
 
   // trpc-to-openapi takes `.optional()` off, and with it what was said of the field.
-  for (const parameter of operation.parameters ?? []) {
+  for (const parameter of operation.parameters) {
     const description = shapeOf(inputs[0])[parameter.name]?.description
     if (description) parameter.description ??= description
   }
@@ -96,6 +97,11 @@ function complete(operation: Operation, { name, method, path, meta, inputs }: De
 
   const success = operation.responses[200]
   success.headers = parts.headers()
+  if (method === 'POST') {
+    success.headers = parts.headers('Idempotent-Replayed')
+    addParameter(operation, 'Idempotency-Key')
+  }
+  if (fields?.properties?.onDisconnect) addParameter(operation, 'onDisconnect')
   if (success.description === 'Successful response') success.description = 'Success'
   moveToComponents(success.content?.['application/json'], `${component}Response`, schemas)
   if (fields?.properties?.stream) {
@@ -112,8 +118,16 @@ function complete(operation: Operation, { name, method, path, meta, inputs }: De
 function errorStatuses(method: string, path: string, fields: string[]): string[] {
   const names = path.includes('{') || fields.some((field) => field.endsWith('Id'))
   const takesBody = method !== 'GET' && method !== 'DELETE'
-  return ['400', '401', '403', ...(names ? ['404'] : []), ...(takesBody ? ['413', '415'] : []), '500', '503', 'default']
+  return [
+    ...['400', '401', '403', '500', '503', 'default'],
+    ...(names ? ['404'] : []),
+    ...(takesBody ? ['413', '415'] : []),
+    ...(method === 'POST' ? ['409', '422'] : []),
+  ]
 }
+
+const addParameter = (operation: Operation, name: keyof typeof parts.COMPONENTS.parameters) =>
+  (operation.parameters as unknown[]).push({ $ref: `#/components/parameters/${name}` })
 
 function shapeOf(schema: z.ZodType | undefined): Record<string, z.ZodType> {
   if (schema && 'shape' in schema) return schema.shape as Record<string, z.ZodType>

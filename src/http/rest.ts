@@ -7,8 +7,8 @@ import { type Context, fromTRPCError } from '../trpc.ts'
 import { readJson } from './body.ts'
 import { type ServerSentEvent, writeEvents } from './sse.ts'
 
-const EVENTS = /^\/api\/v1\/executions\/([\w-]+)\/events\/?$/
-const EXECUTE = /^\/api\/v1\/agents\/[\w-]+\/execute\/?$/
+const EVENTS = /^\/api\/v1\/executions\/([\w-]+)\/events\/?$/i
+const EXECUTE = /^\/api\/v1\/agents\/[\w-]+\/execute\/?$/i
 
 /** One REST request on its way through trpc-to-openapi. */
 type Call = {
@@ -75,7 +75,7 @@ const decodeUnreserved = (path: string): string =>
 
 /** The REST face: every procedure with a `rest(…)` meta, and the two streams. Throws what the error body says. */
 export async function handleRest(context: Context, req: IncomingMessage, res: ServerResponse): Promise<void> {
-  const path = (req.url ?? '').split('?', 1)[0] ?? ''
+  const path = decodeUnreserved((req.url ?? '').split('?', 1)[0] ?? '')
   const [, executionId] = EVENTS.exec(path) ?? []
   if (executionId && req.method === 'GET') return sendEvents(context, req, res, executionId)
   if (req.method === 'HEAD') throw noSuchPath()

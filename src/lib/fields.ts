@@ -1,4 +1,5 @@
 import { z } from 'zod'
+import { badRequest } from '../errors.ts'
 
 /**
  * The building blocks of request bodies.
@@ -8,6 +9,20 @@ import { z } from 'zod'
  */
 export const bool = () => z.boolean().pipe(z.boolean())
 export const int = (min: number, max: number) => z.int().min(min).max(max).pipe(z.int())
+
+const MAX_DEPTH = 64
+
+/**
+ * Refuses, whatever the field and whichever the face, what is deeper than allowed (contract.md section 1, "Limits") and
+ * text that PostgreSQL cannot keep: NUL and half a surrogate pair.
+ */
+export function checkInput(value: unknown, depth = 1): void {
+  if (typeof value === 'string' && value.includes('\0')) throw badRequest('Invalid character in request: U+0000')
+  if (typeof value === 'string' && !value.isWellFormed()) throw badRequest('Invalid character in request: half of one')
+  if (typeof value !== 'object' || value === null) return
+  if (depth > MAX_DEPTH) throw badRequest(`Request body too deep. At most ${MAX_DEPTH} levels`)
+  for (const item of Object.values(value)) checkInput(item, depth + 1)
+}
 
 /** A string that must be there and say something; blank counts as missing (contract.md section 1). */
 export const requiredText = (max: number) =>

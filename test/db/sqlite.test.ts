@@ -146,7 +146,8 @@ describe('transactions', () => {
   test('a commit that the database refuses undoes everything and frees the database', async () => {
     const broken = db.$transaction(async (tx) => {
       await tx.$executeRaw`PRAGMA defer_foreign_keys = ON`
-      await tx.$executeRaw`INSERT INTO "Membership" VALUES ('nobody', 'nowhere', 'member', 0)`
+      await tx.$executeRaw`INSERT INTO "Membership" ("organizationId", "userId", "role", "createdAt")
+        VALUES ('nowhere', 'nobody', 'member', 0)`
       await addOrganization(tx, 'undone')
     })
     await expect(broken).rejects.toThrow('ForeignKeyConstraintViolation')
@@ -159,7 +160,9 @@ describe('transactions', () => {
     const first = await adapter.startTransaction()
     await first.rollback()
     const second = await adapter.startTransaction()
-    const late = first.executeRaw(query(`INSERT INTO "Organization" VALUES ('late', 'a', 'late', 0)`))
+    const late = first.executeRaw(
+      query(`INSERT INTO "Organization" ("id", "name", "slug", "createdAt") VALUES ('late', 'a', 'late', 0)`),
+    )
     await expect(late).rejects.toThrow('TransactionAlreadyClosed')
     await first.rollback()
     await second.commit()
@@ -171,7 +174,8 @@ describe('transactions', () => {
     const adapter = await sqliteAdapter(file).connect()
     const held = await adapter.startTransaction()
     const order: string[] = []
-    const insert = (id: string) => query(`INSERT INTO "Organization" VALUES ('${id}', 'a', '${id}', 0)`)
+    const insert = (id: string) =>
+      query(`INSERT INTO "Organization" ("id", "name", "slug", "createdAt") VALUES ('${id}', 'a', '${id}', 0)`)
     const turns = [
       adapter.executeRaw(insert('1')).then(() => order.push('write 1')),
       adapter.startTransaction().then(async (transaction) => {
@@ -198,10 +202,13 @@ describe('statements outside a transaction', () => {
     >`WITH o AS (SELECT * FROM "Organization") SELECT count(*) n FROM o`
     expect(n).toBe(0n)
     let written = false
-    const write = db.$queryRaw`INSERT INTO "Organization" VALUES ('raw', 'a', 'raw', 0) RETURNING "id"`.then((rows) => {
-      written = true
-      return rows
-    })
+    const write =
+      db.$queryRaw`INSERT INTO "Organization" ("id", "name", "slug", "createdAt") VALUES ('raw', 'a', 'raw', 0) RETURNING "id"`.then(
+        (rows) => {
+          written = true
+          return rows
+        },
+      )
     await nextTurn()
     expect(written).toBe(false)
     await transaction.commit()

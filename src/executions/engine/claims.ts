@@ -25,6 +25,10 @@ export type Request = {
   parent: ExecutionRow | null
   /** The Idempotency-Key that is bound to it. */
   key: KeyClaim | null
+  /** The task that it works on. */
+  taskId: string | null
+  /** What else happens in the transaction that accepts it; throwing refuses the run. */
+  also: ((tx: Tx, executionId: string, now: Date) => Promise<void>) | null
 }
 
 export type Outcome =
@@ -50,6 +54,8 @@ export type ClaimDeps = {
   leaseDuration: number
   /** How many runs of an organization may run, and wait. */
   limits: { running: number | undefined; pending: number | undefined }
+  /** What else changes when an execution ends, in the same transaction. */
+  settle: (tx: Tx, ended: ExecutionRow, now: Date) => Promise<void>
 }
 
 const PREVIEW_LENGTH = 200
@@ -110,6 +116,7 @@ export async function accept(deps: ClaimDeps, request: Request, hasRoom: boolean
         rootExecutionId: parent?.rootExecutionId ?? id,
         message,
         preview: message.slice(0, PREVIEW_LENGTH),
+        taskId: request.taskId,
         modelOverride: request.model,
         queueSeq: session.queueSeq,
         ...(begins
@@ -122,6 +129,7 @@ export async function accept(deps: ClaimDeps, request: Request, hasRoom: boolean
       const data = { status: 'working', sessionId, closedAt: null, updatedAt: now } as const
       await tx.chat.update({ where: { id: chatId }, data, select: { id: true } })
     }
+    await request.also?.(tx, id, now)
     await audit(tx, actor, 'agent.execute', id, now)
     return execution
   })
@@ -268,6 +276,7 @@ export async function finish(
       await tx.executionEvent.create({ data: toSegment(row.id, now, remains.events), select: { executionId: true } })
     }
     if (completed || remains.text) await writeMessage(tx, execution, 'assistant', remains.text, now, !completed)
+    await deps.settle(tx, execution, now)
     return { execution, next: await release(tx, execution, now, remains.text) }
   })
 }
@@ -284,7 +293,9 @@ export async function finishPending(
       where: { id: row.id, status: 'pending', attempt: row.attempt },
       data: { ...outcome, terminalSeq: row.seqReserved + 1, completedAt: now, updatedAt: now },
     })
-    return execution ? { execution, next: await release(tx, execution, now, '') } : null
+    if (!execution) return null
+    await deps.settle(tx, execution, now)
+    return { execution, next: await release(tx, execution, now, '') }
   })
 }
 

@@ -25,6 +25,7 @@ export type EngineDeps = {
   models: Models
   /** The agent of a run that is about to begin, if its user may still run it (contract.md section 2). */
   agentFor: (db: Db, row: ExecutionRow) => Promise<claims.AgentRow | null>
+  settle: claims.ClaimDeps['settle']
 }
 
 /** What runs agents: accepts, runs, recovers and ends executions, and shows their events. */
@@ -63,7 +64,7 @@ export function createEngine(deps: EngineDeps): Engine {
   const owner = newId()
   const leaseDuration = settings.LEASE_DURATION
   const limits = { running: settings.MAX_RUNNING_PER_ORGANIZATION, pending: settings.MAX_PENDING_RUNS }
-  const claimDeps: claims.ClaimDeps = { db, clock, owner, leaseDuration, limits }
+  const claimDeps: claims.ClaimDeps = { db, clock, owner, leaseDuration, limits, settle: deps.settle }
   const journal = createJournal({ db, clock, log, owner, leaseDuration })
   const notices = createNotices(bus)
   const live = new Map<string, Live>()

@@ -1,0 +1,58 @@
+// Which way imports go: a file uses only what stands below it, and there are no circles. Types are free to point
+// anywhere, since they are gone when the code runs. See ARCHITECTURE.md.
+import { globSync, readFileSync } from 'node:fs'
+import { dirname, join } from 'node:path'
+
+/** From the ground up; a file has the rank of the first pattern that fits. */
+const LAYERS: readonly (readonly [name: string, pattern: RegExp])[] = [
+  ['foundation', /^src\/(lib\/|errors\.ts|settings\.ts)/],
+  ['infrastructure', /^src\/(db|auth|bus)\/|^src\/(deps|idempotency)\.ts/],
+  ['resource schema', /^src\/(?!graphql)\w+\/schema\.ts/],
+  ['engine', /^src\/executions\/engine\//],
+  ['resource service', /^src\/\w+\/service\.ts|^src\/executions\/start\.ts|^src\/bootstrap\.ts/],
+  ['procedure and type builders', /^src\/trpc\.ts|^src\/graphql\/(builder|inputs|context|errors)\.ts/],
+  ['resource router and graphql', /^src\/\w+\/(router|graphql)\.ts/],
+  ['all routers', /^src\/router\.ts/],
+  ['graphql schema', /^src\/graphql\/schema\.ts/],
+  ['http', /^src\/(http|graphql)\//],
+  ['app', /^src\/app\.ts/],
+  ['start', /^src\/start\.ts/],
+  ['programs', /^src\/(main|demo)\.ts|^src\/admin\//],
+]
+const rankOf = (file: string) => LAYERS.findIndex(([, pattern]) => pattern.test(file))
+
+const IMPORT = /^(?:import|export) (?!type )[^'"]*?from '(\.[^']+)'|^import '(\.[^']+)'/gm
+
+const files = globSync('src/**/*.ts').map((file) => file.replaceAll('\\', '/'))
+const imports = new Map<string, string[]>()
+for (const file of files) {
+  const targets = [...readFileSync(file, 'utf8').matchAll(IMPORT)].map(([, from, bare]) =>
+    join(dirname(file), from ?? bare ?? '').replaceAll('\\', '/'),
+  )
+  imports.set(
+    file,
+    targets.filter((target) => target.startsWith('src/')),
+  )
+}
+
+const problems: string[] = []
+for (const [file, targets] of imports) {
+  if (rankOf(file) === -1) problems.push(`${file} belongs to no layer: add it to .config/imports.ts`)
+  for (const target of targets) {
+    if (rankOf(target) <= rankOf(file)) continue
+    problems.push(`${file} (${LAYERS[rankOf(file)]?.[0]}) imports ${target} (${LAYERS[rankOf(target)]?.[0]})`)
+  }
+}
+
+const done = new Set<string>()
+function walk(file: string, path: string[]): void {
+  if (path.includes(file)) problems.push(`circle: ${[...path.slice(path.indexOf(file)), file].join(' → ')}`)
+  else if (!done.has(file)) for (const target of imports.get(file) ?? []) walk(target, [...path, file])
+  done.add(file)
+}
+for (const file of files) walk(file, [])
+
+if (problems.length) {
+  console.error(problems.join('\n'))
+  process.exit(1)
+}

@@ -1,0 +1,49 @@
+// A process of its own: what node:http does on this machine with nothing on it. Prints where it listens.
+//
+//   PUT  /<name>    keeps a JSON body
+//   GET, POST /<name>    parses the body, if any, and answers the kept one, serialized anew each time
+//   POST /store     parses the body and inserts two rows, each committed to the disk (synchronous=FULL)
+//   POST /relay     sends the body to the model and pipes back what it streams
+import { Agent, createServer, type IncomingMessage, request, type ServerResponse } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { json } from 'node:stream/consumers'
+import { parseArgs } from 'node:util'
+import Sqlite from 'better-sqlite3'
+
+const { values } = parseArgs({ options: { file: { type: 'string' }, model: { type: 'string' } } })
+
+const database = new Sqlite(values.file)
+database.exec(`
+  PRAGMA journal_mode = WAL;
+  PRAGMA synchronous = FULL;
+  CREATE TABLE message (id INTEGER PRIMARY KEY, role TEXT NOT NULL, content TEXT NOT NULL, at INTEGER NOT NULL)`)
+const insert = database.prepare('INSERT INTO message (role, content, at) VALUES (?, ?, ?)')
+const kept = new Map<string, unknown>()
+const agent = new Agent({ keepAlive: true })
+
+function relay(req: IncomingMessage, res: ServerResponse): void {
+  const headers = { 'content-type': 'application/json' }
+  const up = request(`${values.model}/chat/completions`, { method: 'POST', headers, agent }, (reply) => {
+    res.writeHead(reply.statusCode ?? 502, { 'content-type': 'text/event-stream' })
+    reply.pipe(res)
+  })
+  up.on('error', () => res.destroy())
+  req.pipe(up)
+}
+
+const server = createServer(async (req, res) => {
+  const name = req.url ?? '/'
+  if (name === '/relay') return relay(req, res)
+  const body = req.method === 'GET' ? null : ((await json(req)) as { message?: string })
+  if (req.method === 'PUT') kept.set(name, body)
+  if (name === '/store') {
+    insert.run('user', body?.message ?? '', Date.now())
+    insert.run('assistant', body?.message ?? '', Date.now())
+  }
+  const answer = Buffer.from(JSON.stringify(kept.get(name) ?? { success: true }))
+  res.writeHead(200, { 'content-type': 'application/json; charset=utf-8', 'content-length': answer.length })
+  res.end(answer)
+})
+server.listen(0, '127.0.0.1', () => {
+  console.log(JSON.stringify({ url: `http://127.0.0.1:${(server.address() as AddressInfo).port}` }))
+})

@@ -1,0 +1,45 @@
+import { execFile } from 'node:child_process'
+import { fileURLToPath } from 'node:url'
+import { promisify } from 'node:util'
+import { cpuTimeOf, type Program } from './lab.ts'
+
+const AUTOCANNON = fileURLToPath(import.meta.resolve('autocannon'))
+/** Requests in flight. */
+const CONNECTIONS = 16
+
+export type Target = {
+  program: Program
+  path: string
+  method?: 'GET' | 'POST'
+  headers?: Record<string, string>
+  body?: unknown
+}
+
+export type Throughput = {
+  /** Requests answered in a second. */
+  rate: number
+  requests: number
+  /** Processor time of the server for each (µs), null where it cannot be told. */
+  cpu: number | null
+}
+
+/** Loads one path for so many seconds, from a process of its own. Throws when any answer was not a success. */
+export async function load(target: Target, seconds: number): Promise<Throughput> {
+  const { program, path, method = 'GET', headers = {}, body } = target
+  const args = ['-j', '-n', '-c', String(CONNECTIONS), '-d', String(seconds), '-m', method]
+  for (const [name, value] of Object.entries(headers)) args.push('-H', `${name}=${value}`)
+  if (body !== undefined) args.push('-b', JSON.stringify(body))
+  const before = cpuTimeOf(program.pid)
+  const { stdout } = await promisify(execFile)(process.execPath, [AUTOCANNON, ...args, program.url + path], {
+    timeout: (seconds + 20) * 1000,
+    maxBuffer: 16 * 1024 * 1024,
+  })
+  const after = cpuTimeOf(program.pid)
+  const result = JSON.parse(stdout) as { '2xx': number; non2xx: number; errors: number; duration: number }
+  const requests = result['2xx']
+  if (!requests || result.non2xx || result.errors) {
+    throw new Error(`${method} ${path}: ${result.non2xx} answers were no success, ${result.errors} errors`)
+  }
+  const cpu = before === null || after === null ? null : ((after - before) * 1000) / requests
+  return { rate: requests / result.duration, requests, cpu }
+}

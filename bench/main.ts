@@ -1,0 +1,69 @@
+/**
+ * `npm run bench -- [--quick] [--json FILE] [ROW…]`: measures the real service, in a process of its own, beside a bare
+ * node:http server in the same run, and shows where its time goes. Without names: every row, and the profile.
+ */
+import { writeFile } from 'node:fs/promises'
+import { cpus } from 'node:os'
+import { parseArgs } from 'node:util'
+import { createLab } from './lab.ts'
+import { type Profile, profile } from './profile.ts'
+import { profileTable, resultTable, toResult } from './report.ts'
+import { processRows } from './rows/process.ts'
+import { requestRows } from './rows/requests.ts'
+import type { Effort, Sample } from './rows/row.ts'
+import { runRows } from './rows/runs.ts'
+
+const ROWS = [...requestRows, ...runRows, ...processRows]
+const PROFILE = 'profile'
+const NAMES = [...ROWS.map(({ name }) => name), PROFILE]
+
+/** The whole run, in milliseconds: whatever hangs, it ends. */
+const PATIENCE = 15 * 60_000
+
+const { values: options, positionals } = parseArgs({
+  options: { quick: { type: 'boolean' }, json: { type: 'string' } },
+  allowPositionals: true,
+})
+const unknown = positionals.find((name) => !NAMES.includes(name))
+if (unknown) {
+  console.error(`There is no row named ${unknown}. Rows: ${NAMES.join(', ')}`)
+  process.exit(1)
+}
+const chosen = positionals.length ? positionals : NAMES
+const effort: Effort = options.quick ? { seconds: 1, repeats: 20 } : { seconds: 3, repeats: 100 }
+const rounds = options.quick ? 2 : 5
+
+// Exiting ends what was started (lab.ts).
+for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => process.exit(130))
+setTimeout(() => {
+  console.error('The benchmark took too long.')
+  process.exit(1)
+}, PATIENCE).unref()
+
+const lab = createLab()
+const rows = []
+for (const row of ROWS) {
+  if (chosen.includes(row.name)) rows.push({ row, measure: await row.prepare(lab), samples: [] as Sample[] })
+}
+// The first round warms up and does not count.
+for (let round = 0; round <= rounds && rows.length; round++) {
+  for (const { row, measure, samples } of rows) {
+    process.stderr.write(`\r\x1b[K${round ? `round ${round} of ${rounds}` : 'warming up'}: ${row.name}`)
+    const sample = await measure(round ? effort : { seconds: 1, repeats: 10 })
+    if (round) samples.push(sample)
+  }
+}
+process.stderr.write('\r\x1b[K')
+const results = rows.map(({ row, samples }) => toResult(row, samples))
+const profiles: Profile[] = chosen.includes(PROFILE) ? await profile(lab, effort.seconds * 2) : []
+lab.close()
+
+const machine = `${cpus().length} x ${cpus()[0]?.model.trim()}, Node ${process.version}, ${process.platform}`
+console.log(`${machine}; medians of ${rounds} rounds, 16 requests in flight\n`)
+if (results.length) console.log(`${resultTable(results)}\n`)
+if (profiles.length) console.log(profileTable(profiles))
+if (options.json) {
+  const report = { at: new Date().toISOString(), machine, rounds, effort, results, profiles }
+  await writeFile(options.json, `${JSON.stringify(report, null, 2)}\n`)
+}
+process.exit()

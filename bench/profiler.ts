@@ -1,0 +1,13 @@
+// Loaded before the service (`node --import`) when it is to be profiled: starts and stops at the word of the parent.
+import { Session } from 'node:inspector/promises'
+
+const session = new Session()
+session.connect()
+await session.post('Profiler.enable')
+await session.post('Profiler.setSamplingInterval', { interval: 500 })
+
+process.on('message', async (word) => {
+  if (word === 'start') await session.post('Profiler.start')
+  const profile = word === 'stop' && (await session.post('Profiler.stop')).profile
+  process.send?.(profile || null)
+})

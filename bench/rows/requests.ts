@@ -1,0 +1,82 @@
+import { call, type Lab, type Service } from '../lab.ts'
+import { load, type Target } from '../load.ts'
+import type { Row } from './row.ts'
+
+const AGENT = {
+  name: 'Ada',
+  role: 'Librarian',
+  systemPrompt: 'You are a helpful librarian. You know every book in the house and answer in a few short sentences.',
+  description: 'Finds what you look for, and what you did not know you were looking for',
+  tags: ['books', 'search'],
+}
+const AGENTS = 10
+
+export type Workload = Omit<Target, 'program'> & { path: string }
+
+/** A service with ten agents and the offline model, and the requests that are made to it. */
+export async function populate(service: Service): Promise<Record<'list' | 'get' | 'create' | 'execute', Workload>> {
+  let id = ''
+  for (let count = 0; count < AGENTS; count++)
+    ({ id } = await call<{ id: string }>(service, 'POST', '/api/v1/agents', AGENT))
+  const { headers } = service
+  // Private ones are not listed: the list stays at ten, however many are made.
+  const body = { ...AGENT, visibility: 'private' }
+  return {
+    list: { path: '/api/v1/agents', headers },
+    get: { path: `/api/v1/agents/${id}`, headers },
+    create: { path: '/api/v1/agents', method: 'POST', headers, body },
+    execute: {
+      path: `/api/v1/agents/${id}/execute`,
+      method: 'POST',
+      headers,
+      body: { message: 'Where is the atlas?' },
+    },
+  }
+}
+
+/** Shared by the rows of this file. */
+const services = new WeakMap<
+  Lab,
+  Promise<{ service: Service; bare: Awaited<ReturnType<Lab['bare']>>; workloads: Awaited<ReturnType<typeof populate>> }>
+>()
+
+function setting(lab: Lab) {
+  const make = async () => {
+    const [service, bare] = await Promise.all([lab.service(lab.folder()), lab.bare()])
+    return { service, bare, workloads: await populate(service) }
+  }
+  const made = services.get(lab) ?? make()
+  services.set(lab, made)
+  return made
+}
+
+type Name = keyof Awaited<ReturnType<typeof populate>>
+
+function requestRow(name: Name, what: string, goal?: NonNullable<Row['goal']>): Row {
+  return {
+    name,
+    what,
+    unit: 'requests/s',
+    reference: 'bare node:http',
+    ...(goal && { goal }),
+    async prepare(lab) {
+      const { service, bare, workloads } = await setting(lab)
+      const workload = workloads[name]
+      const { method = 'GET', path, body } = workload
+      const answer = await call(service, method, path, body)
+      await call({ url: bare.url, headers: service.headers }, 'PUT', `/${name}`, answer)
+      return async ({ seconds }) => {
+        const theirs = await load({ ...workload, program: bare, path: `/${name}` }, seconds)
+        const ours = await load({ ...workload, program: service }, seconds)
+        return { value: ours.rate, reference: theirs.rate, cpu: [ours.cpu, theirs.cpu] }
+      }
+    },
+  }
+}
+
+export const requestRows: Row[] = [
+  requestRow('get', 'get an agent', { of: 'ratio', atLeast: 0.1 }),
+  requestRow('list', 'list 10 agents', { of: 'ratio', atLeast: 0.08 }),
+  requestRow('create', 'create an agent'),
+  requestRow('execute', 'execute, offline model'),
+]

@@ -1,0 +1,112 @@
+import { execFile } from 'node:child_process'
+import { promisify } from 'node:util'
+import { call, type Lab } from '../lab.ts'
+import { load } from '../load.ts'
+import { median } from '../numbers.ts'
+import { readStream, type StreamTarget } from '../sse.ts'
+import type { Row } from './row.ts'
+
+const MESSAGE = 'Where is the atlas?'
+
+/** A service with one agent on the scripted model, the model itself, and a bare server before it. */
+async function conversation(lab: Lab, tokens: number, delay: number) {
+  const model = await lab.model(tokens, delay)
+  const env = { OPENAI_BASE_URL: model.url }
+  const [service, bare] = await Promise.all([lab.service(lab.folder(), { env }), lab.bare(model.url)])
+  const agent = { name: 'Ada', systemPrompt: 'You are a helpful librarian.', model: 'compatible/test-model' }
+  const { id } = await call<{ id: string }>(service, 'POST', '/api/v1/agents', agent)
+  const path = `/api/v1/agents/${id}/execute`
+  const messages = [
+    { role: 'system', content: agent.systemPrompt },
+    { role: 'user', content: MESSAGE },
+  ]
+  const question = {
+    headers: { 'content-type': 'application/json' },
+    body: { model: 'test-model', stream: true, messages },
+    marker: '"content":"token',
+  }
+  const ours: StreamTarget = {
+    url: service.url + path,
+    headers: service.headers,
+    body: { message: MESSAGE, stream: true },
+    marker: '"text_delta"',
+  }
+  return {
+    service,
+    bare,
+    path,
+    ours,
+    direct: { ...question, url: `${model.url}/chat/completions` },
+    relayed: { ...question, url: `${bare.url}/relay` },
+  }
+}
+
+const runs: Row = {
+  name: 'runs',
+  what: 'runs, conversation stored',
+  unit: 'runs/s',
+  reference: 'node:http + 2 inserts',
+  goal: { of: 'value', atLeast: 250 },
+  async prepare(lab) {
+    const { service, bare, path } = await conversation(lab, 20, 0)
+    const work = { method: 'POST', headers: service.headers, body: { message: MESSAGE } } as const
+    return async ({ seconds }) => {
+      const theirs = await load({ ...work, program: bare, path: '/store' }, seconds)
+      const ours = await load({ ...work, program: service, path }, seconds)
+      return { value: ours.rate, reference: theirs.rate, cpu: [ours.cpu, theirs.cpu] }
+    }
+  },
+}
+
+const firstToken: Row = {
+  name: 'first-token',
+  what: 'time to first token, more than direct',
+  unit: 'ms',
+  reference: 'the model itself',
+  goal: { of: 'value', atMost: 4 },
+  async prepare(lab) {
+    const { ours, direct } = await conversation(lab, 20, 0)
+    return async ({ repeats }) => {
+      const [more, theirs]: [number[], number[]] = [[], []]
+      for (let pair = 0; pair < repeats; pair++) {
+        const { first } = await readStream(direct)
+        more.push((await readStream(ours)).first - first)
+        theirs.push(first)
+      }
+      return { value: median(more), reference: median(theirs) }
+    }
+  },
+}
+
+const STREAMS = 200
+const TOKENS = 100
+const DELAY = 20
+
+/** Tokens a second over all streams, from the first request to the last token, read in a process of its own. */
+async function readTogether(target: StreamTarget): Promise<number> {
+  const input = JSON.stringify({ target, count: STREAMS })
+  const { stdout } = await promisify(execFile)(process.execPath, ['bench/streams.ts', input], {
+    cwd: `${import.meta.dirname}/../..`,
+    timeout: 90_000,
+  })
+  const { tokens, ms } = JSON.parse(stdout) as { tokens: number; ms: number }
+  if (tokens !== STREAMS * TOKENS) throw new Error(`${target.url}: ${tokens} tokens instead of ${STREAMS * TOKENS}`)
+  return tokens / (ms / 1000)
+}
+
+const streams: Row = {
+  name: 'streams',
+  what: `${STREAMS} streams of ${TOKENS} tokens at ${DELAY} ms`,
+  unit: 'tokens/s',
+  reference: 'bare relay',
+  goal: { of: 'value', atLeast: 8000 },
+  async prepare(lab) {
+    const { ours, relayed } = await conversation(lab, TOKENS, DELAY)
+    return async () => {
+      const reference = await readTogether(relayed)
+      return { value: await readTogether(ours), reference }
+    }
+  },
+}
+
+export const runRows: Row[] = [runs, firstToken, streams]

@@ -1,0 +1,41 @@
+import { Agent, request } from 'node:http'
+
+export type StreamTarget = {
+  url: string
+  headers: Record<string, string>
+  body: unknown
+  /** What stands in the stream once for each token. */
+  marker: string
+}
+
+/** As many connections as streams: none waits for another. */
+const agent = new Agent({ keepAlive: true, maxSockets: Number.POSITIVE_INFINITY })
+const PATIENCE = 60_000
+
+/** POSTs and reads the stream that comes back: how many tokens it had, and after how long (ms) the first one came. */
+export function readStream(target: StreamTarget): Promise<{ tokens: number; first: number }> {
+  const body = JSON.stringify(target.body)
+  const started = performance.now()
+  return new Promise((resolve, reject) => {
+    const signal = AbortSignal.timeout(PATIENCE)
+    const headers = { ...target.headers, 'content-length': Buffer.byteLength(body) }
+    const req = request(target.url, { method: 'POST', headers, agent, signal }, (res) => {
+      let [tokens, first, rest] = [0, Number.NaN, '']
+      res.setEncoding('utf8')
+      res.on('data', (chunk: string) => {
+        const text = rest + chunk
+        for (let at = text.indexOf(target.marker); at !== -1; at = text.indexOf(target.marker, at + 1)) tokens += 1
+        // A marker may be cut in two.
+        rest = text.slice(1 - target.marker.length)
+        if (tokens && Number.isNaN(first)) first = performance.now() - started
+      })
+      res.on('error', reject)
+      res.on('end', () => {
+        if (res.statusCode === 200 && tokens) resolve({ tokens, first })
+        else reject(new Error(`${target.url} answered ${res.statusCode} and ${tokens} tokens: ${rest}`))
+      })
+    })
+    req.on('error', reject)
+    req.end(body)
+  })
+}

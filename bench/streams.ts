@@ -1,0 +1,9 @@
+// A process of its own: opens so many streams at once and reads them to their ends. Takes and prints a line of JSON.
+import { readStream, type StreamTarget } from './sse.ts'
+
+const { target, count } = JSON.parse(process.argv[2] ?? '') as { target: StreamTarget; count: number }
+const started = performance.now()
+const streams = await Promise.all(Array.from({ length: count }, () => readStream(target)))
+const tokens = streams.reduce((sum, stream) => sum + stream.tokens, 0)
+console.log(JSON.stringify({ tokens, ms: performance.now() - started }))
+process.exit()

@@ -1,0 +1,227 @@
+import { notFound } from '../errors.ts'
+import { listed as listedExecutions } from '../executions/service.ts'
+import { builder } from '../graphql/builder.ts'
+import { argsFromZod, enumFromZod, inputFromZod, parseArgs } from '../graphql/inputs.ts'
+import { objectFromZod } from '../graphql/outputs.ts'
+import { CURSOR_COLUMNS, newestFirst, pageType, RelationArgs, readPage } from '../graphql/page.ts'
+import { shows } from '../graphql/procedures.ts'
+import { selectRows } from '../graphql/select.ts'
+import { agents } from './router.ts'
+import * as schema from './schema.ts'
+import * as service from './service.ts'
+
+const Visibility = enumFromZod('AgentVisibility', schema.Visibility, 'Who sees an agent and may run it')
+enumFromZod('AgentOwner', schema.ListAgents.shape.owner, 'Whose agents to list')
+
+const strings = (value: unknown) => value as string[]
+
+export const Agent = builder.prismaObject('Agent', {
+  description: 'An assistant: name, role, system prompt and who may see and run it',
+  select: { id: true },
+  extensions: { scopes: ['agents:read'], like: schema.Agent },
+  fields: (t) => ({
+    id: t.exposeID('id'),
+    name: t.exposeString('name'),
+    role: t.exposeString('role'),
+    systemPrompt: t.exposeString('systemPrompt', { extensions: { cost: 20 } }),
+    visibility: t.expose('visibility', { type: Visibility }),
+    organizationId: t.exposeID('organizationId'),
+    userId: t.exposeID('userId'),
+    model: t.exposeString('model', { nullable: true }),
+    description: t.exposeString('description', { nullable: true }),
+    tags: t.stringList({ select: { tags: true }, resolve: ({ tags }) => strings(tags) }),
+    category: t.exposeString('category', { nullable: true }),
+    image: t.exposeString('image', { nullable: true }),
+    color: t.exposeString('color', { nullable: true }),
+    initialGreeting: t.exposeString('initialGreeting', { nullable: true }),
+    skillIds: t.idList({ select: { skillIds: true }, resolve: (row) => strings(row.skillIds) }),
+    mcpInstanceIds: t.idList({ select: { mcpInstanceIds: true }, resolve: (row) => strings(row.mcpInstanceIds) }),
+    mcpTypes: t.stringList({ select: { mcpTypes: true }, resolve: (row) => strings(row.mcpTypes) }),
+    subagentIds: t.idList({ select: { subagentIds: true }, resolve: (row) => strings(row.subagentIds) }),
+    allowedTools: t.stringList({ select: { allowedTools: true }, resolve: (row) => strings(row.allowedTools) }),
+    disallowedTools: t.stringList({
+      select: { disallowedTools: true },
+      resolve: (row) => strings(row.disallowedTools),
+    }),
+    maxTurns: t.exposeInt('maxTurns', { nullable: true }),
+    version: t.exposeInt('version'),
+    archived: t.boolean({ select: { archivedAt: true }, resolve: ({ archivedAt }) => archivedAt !== null }),
+    createdAt: t.expose('createdAt', { type: 'DateTime' }),
+    updatedAt: t.expose('updatedAt', { type: 'DateTime' }),
+    versions: t.relation('versions', {
+      description: 'What it was, newest first',
+      args: argsFromZod(RelationArgs),
+      extensions: { rows: 20, single: true },
+      query: (args) => ({ orderBy: { version: 'desc' }, take: parseArgs(RelationArgs, args).limit }),
+    }),
+    executions: t.relation('executions', {
+      description: 'Its runs in your organization, newest first',
+      nullable: true,
+      args: argsFromZod(RelationArgs),
+      extensions: { rows: 20, single: true },
+      query: (args, { actor }) => ({
+        where: listedExecutions(actor),
+        orderBy: newestFirst,
+        take: parseArgs(RelationArgs, args).limit,
+      }),
+    }),
+  }),
+})
+
+const AgentSnapshot = objectFromZod('AgentSnapshot', schema.Agent, 'An agent as it was at a version')
+
+builder.prismaObject('AgentVersion', {
+  description: 'What an agent was at a version',
+  select: { agentId: true, version: true },
+  extensions: { scopes: ['agents:read'] },
+  fields: (t) => ({
+    version: t.exposeInt('version', { description: 'Counts from 1' }),
+    createdAt: t.expose('createdAt', { type: 'DateTime', description: 'Since when it was so' }),
+    userId: t.exposeID('userId', { description: 'Who made it so' }),
+    agent: t.field({
+      type: AgentSnapshot,
+      description: 'All that it was',
+      select: { agent: true },
+      resolve: ({ agent }) => agent as never,
+    }),
+  }),
+})
+
+const AgentCard = builder.prismaObject('Agent', {
+  variant: 'AgentCard',
+  description: 'What everybody may know of a public agent: never its prompt',
+  select: { id: true },
+  extensions: { scopes: ['agents:read'], like: schema.AgentCard },
+  fields: (t) => ({
+    id: t.exposeID('id'),
+    name: t.exposeString('name'),
+    role: t.exposeString('role'),
+    description: t.exposeString('description', { nullable: true }),
+    tags: t.stringList({ select: { tags: true }, resolve: ({ tags }) => strings(tags) }),
+    organizationName: t.string({
+      select: { organization: { select: { name: true } } },
+      resolve: ({ organization }) => organization.name,
+    }),
+  }),
+})
+
+const AgentPage = pageType('AgentPage', Agent, 'A page of agents, newest first')
+const AgentCardPage = pageType('AgentCardPage', AgentCard, "A page of agents' cards, newest first")
+
+builder.queryFields((t) => ({
+  agents: t.field({
+    ...shows(agents.list, { rows: 1000 }),
+    type: AgentPage,
+    args: argsFromZod(schema.ListAgents),
+    resolve: (_, args, context, info) => {
+      const { db } = context.deps
+      const input = parseArgs(schema.ListAgents, args)
+      const where = service.listedBy(context.actor, input)
+      const query = selectRows(context, info, { type: 'Agent', path: ['nodes'], columns: CURSOR_COLUMNS })
+      return readPage(
+        input,
+        where,
+        (page) => db.agent.findMany({ ...query, ...page }),
+        () => db.agent.count({ where }),
+      )
+    },
+  }),
+  agent: t.prismaField({
+    ...shows(agents.get),
+    type: Agent,
+    nullable: true,
+    args: argsFromZod(schema.AgentId),
+    resolve: async (query, _, args, { actor, deps }) => {
+      const { id } = parseArgs(schema.AgentId, args)
+      const row = await deps.db.agent.findFirst({ ...query, where: { id, ...service.reachable(actor) } })
+      if (!row) throw notFound('Agent')
+      return row
+    },
+  }),
+  publicAgents: t.field({
+    ...shows(agents.listPublic, { rows: 1000 }),
+    type: AgentCardPage,
+    args: argsFromZod(schema.ListPublicAgents),
+    resolve: (_, args, context, info) => {
+      const { db } = context.deps
+      const input = parseArgs(schema.ListPublicAgents, args)
+      const where = service.onShowBy(input)
+      const query = selectRows(context, info, { type: 'AgentCard', path: ['nodes'], columns: CURSOR_COLUMNS })
+      return readPage(
+        input,
+        where,
+        (page) => db.agent.findMany({ ...query, ...page }),
+        () => db.agent.count({ where }),
+      )
+    },
+  }),
+  publicAgent: t.prismaField({
+    ...shows(agents.getPublic),
+    type: AgentCard,
+    nullable: true,
+    args: argsFromZod(schema.AgentId),
+    resolve: async (query, _, args, { deps }) => {
+      const { id } = parseArgs(schema.AgentId, args)
+      const row = await deps.db.agent.findFirst({ ...query, where: { id, ...service.onShow('byId') } })
+      if (!row) throw notFound('Agent')
+      return row
+    },
+  }),
+}))
+
+// The other name of systemPrompt is for clients of old, who speak REST.
+const ALIAS = { system_message: true } as const
+
+const CreateInput = inputFromZod('CreateAgentInput', schema.CreateAgent.omit(ALIAS), 'A new agent')
+const UpdateInput = inputFromZod(
+  'UpdateAgentInput',
+  schema.UpdateAgent.omit(ALIAS),
+  'What to change of an agent; the rest stays',
+)
+
+const CreatePayload = builder.objectRef<{ id: string; chatUrl: string }>('CreateAgentPayload').implement({
+  description: 'A new agent and a chat with it',
+  fields: (t) => ({
+    chatUrl: t.exposeString('chatUrl', { description: '/<organization>/spaces/<spaceId>/chats/<chatId>' }),
+    agent: t.prismaField({
+      type: Agent,
+      description: 'The agent',
+      resolve: (query, { id }, _, { deps }) => deps.db.agent.findUniqueOrThrow({ ...query, where: { id } }),
+    }),
+  }),
+})
+
+const ChangePayload = builder.objectRef<{ id: string; message: string }>('ChangeAgentPayload').implement({
+  description: 'What became of a change',
+  fields: (t) => ({
+    message: t.exposeString('message', { description: 'For people' }),
+    agent: t.prismaField({
+      type: Agent,
+      nullable: true,
+      description: 'The agent as it is now; null when it was archived',
+      resolve: (query, { id }, _, { actor, deps }) =>
+        deps.db.agent.findFirst({ ...query, where: { id, ...service.reachable(actor) } }),
+    }),
+  }),
+})
+
+builder.mutationFields((t) => ({
+  createAgent: t.field({
+    ...shows(agents.create),
+    type: CreatePayload,
+    args: { input: t.arg({ type: CreateInput, required: true }) },
+    resolve: (_, { input }, { caller }) => caller.agents.create(input),
+  }),
+  updateAgent: t.field({
+    ...shows(agents.update),
+    type: ChangePayload,
+    args: { input: t.arg({ type: UpdateInput, required: true }) },
+    resolve: async (_, { input }, { caller }) => ({ id: input.id, ...(await caller.agents.update(input)) }),
+  }),
+  deleteAgent: t.field({
+    ...shows(agents.delete),
+    type: ChangePayload,
+    args: argsFromZod(schema.AgentId),
+    resolve: async (_, args, { caller }) => ({ ...args, ...(await caller.agents.delete(args)) }),
+  }),
+}))

@@ -1,0 +1,132 @@
+import { builder, type GraphQLContext } from '../graphql/builder.ts'
+import { argsFromZod, parseArgs } from '../graphql/inputs.ts'
+import { shows } from '../graphql/procedures.ts'
+import type { ContentBlock, ExecutionEvent, MessageData } from './engine/events.ts'
+import { Status, Usage } from './graphql.ts'
+import { executions } from './router.ts'
+import * as schema from './schema.ts'
+
+type Of<Name extends ExecutionEvent['event']> = Extract<ExecutionEvent, { event: Name }>
+type Message<Kind extends MessageData['messageType']> = Of<'message'> & {
+  data: Extract<MessageData, { messageType: Kind }>
+}
+
+const TYPES = {
+  meta: 'MetaEvent',
+  stream_event: 'TextDeltaEvent',
+  assistant: 'AssistantEvent',
+  tool_result: 'ToolResultEvent',
+  result: 'ResultEvent',
+  error: 'ErrorEvent',
+} as const
+
+const Event = builder.interfaceRef<ExecutionEvent>('ExecutionEvent').implement({
+  description: 'Something that happened in a run: first its MetaEvent, last its ResultEvent or ErrorEvent',
+  resolveType: ({ event, data }) => TYPES[event === 'message' ? (data as MessageData).messageType : event],
+  fields: (t) => ({
+    seq: t.exposeInt('seq', { description: 'Increases, with gaps; give the last one you have as `after` to go on' }),
+    at: t.expose('at', { type: 'DateTime', description: 'When it happened' }),
+  }),
+})
+
+builder.objectRef<Of<'meta'>>(TYPES.meta).implement({
+  description: 'The run was accepted',
+  interfaces: [Event],
+  fields: (t) => ({
+    executionId: t.id({ description: 'The run', resolve: ({ data }) => data.executionId }),
+    chatId: t.id({ description: 'Its chat, to continue', resolve: ({ data }) => data.chatId }),
+    sessionId: t.id({ description: 'Its session, to continue', resolve: ({ data }) => data.sessionId }),
+  }),
+})
+
+builder.objectRef<Message<'stream_event'>>(TYPES.stream_event).implement({
+  description: 'A fragment of the text; those of the last step make up the result',
+  interfaces: [Event],
+  fields: (t) => ({
+    step: t.int({ description: 'Which answer of the model, from 1', resolve: ({ data }) => data.step }),
+    text: t.string({ description: 'The fragment', resolve: ({ data }) => data.delta.text }),
+  }),
+})
+
+const TextBlock = builder.objectRef<Extract<ContentBlock, { type: 'text' }>>('TextBlock').implement({
+  description: 'What the model said',
+  fields: (t) => ({ text: t.exposeString('text', { description: 'The text' }) }),
+})
+
+const ToolUseBlock = builder.objectRef<Extract<ContentBlock, { type: 'tool_use' }>>('ToolUseBlock').implement({
+  description: 'A tool that the model calls',
+  fields: (t) => ({
+    id: t.exposeID('id', { description: 'The call' }),
+    name: t.exposeString('name', { description: 'The tool' }),
+    input: t.expose('input', { type: 'JSON', nullable: true, description: 'What the model gives to it' }),
+  }),
+})
+
+const Block = builder.unionType('ContentBlock', {
+  description: 'A part of what the model answered',
+  types: [TextBlock, ToolUseBlock],
+  resolveType: ({ type }) => (type === 'text' ? TextBlock : ToolUseBlock),
+})
+
+builder.objectRef<Message<'assistant'>>(TYPES.assistant).implement({
+  description: 'A complete answer of the model',
+  interfaces: [Event],
+  fields: (t) => ({
+    step: t.int({ description: 'Which answer of the model, from 1', resolve: ({ data }) => data.step }),
+    content: t.field({ type: [Block], description: 'Its parts', resolve: ({ data }) => data.content }),
+  }),
+})
+
+builder.objectRef<Message<'tool_result'>>(TYPES.tool_result).implement({
+  description: 'What a tool answered',
+  interfaces: [Event],
+  fields: (t) => ({
+    toolUseId: t.id({ description: 'The call', resolve: ({ data }) => data.toolUseId }),
+    content: t.string({ description: 'The answer', resolve: ({ data }) => data.content }),
+    isError: t.boolean({ description: 'The tool failed', resolve: ({ data }) => data.isError }),
+  }),
+})
+
+builder.objectRef<Of<'result'>>(TYPES.result).implement({
+  description: 'The run has completed',
+  interfaces: [Event],
+  fields: (t) => ({
+    executionId: t.id({ description: 'The run', resolve: ({ data }) => data.executionId }),
+    sessionId: t.id({ description: 'Its session, to continue', resolve: ({ data }) => data.sessionId }),
+    status: t.field({ type: Status, description: 'Always `completed`', resolve: ({ data }) => data.status }),
+    usage: t.field({
+      type: Usage,
+      description: 'Of the whole run',
+      resolve: ({ data: { usage } }) => ({ inputTokens: usage.input_tokens, outputTokens: usage.output_tokens }),
+    }),
+  }),
+})
+
+builder.objectRef<Of<'error'>>(TYPES.error).implement({
+  description: 'The run has failed or was cancelled',
+  interfaces: [Event],
+  fields: (t) => ({
+    executionId: t.id({ description: 'The run', resolve: ({ data }) => data.executionId }),
+    status: t.field({ type: Status, description: '`failed` or `cancelled`', resolve: ({ data }) => data.status }),
+    message: t.string({ description: 'What happened', resolve: ({ data }) => data.message }),
+  }),
+})
+
+const Follow = schema.FollowExecution.omit({ lastEventId: true })
+
+builder.subscriptionField('executionEvents', (t) =>
+  t.field({
+    ...shows(executions.events),
+    description: 'The events of an execution from the start or `after` a number, live while it runs, then the end',
+    type: Event,
+    args: argsFromZod(Follow),
+    subscribe: (_, args, context) => follow(context, parseArgs(Follow, args)),
+    resolve: (event) => event,
+  }),
+)
+
+/** The caller's subscription yields tRPC's `tracked` envelopes, though its type says otherwise. */
+async function* follow({ caller }: GraphQLContext, input: { executionId: string; after?: number | undefined }) {
+  const events: AsyncIterable<unknown> = await caller.executions.events(input)
+  for await (const [, event] of events as AsyncIterable<[id: string, event: ExecutionEvent]>) yield event
+}

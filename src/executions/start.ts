@@ -1,0 +1,143 @@
+import type { z } from 'zod'
+import { executable } from '../agents/service.ts'
+import type { Actor } from '../auth/actor.ts'
+import { reachable as reachableChat } from '../chats/service.ts'
+import type { Db, Prisma, Tx } from '../db/client.ts'
+import type { Deps } from '../deps.ts'
+import { chatFailed, conflict, notFound } from '../errors.ts'
+import { type IdempotencyKey, KeyTaken, lookUp } from '../idempotency.ts'
+import { reachable as reachableSpace } from '../spaces/service.ts'
+import type { AgentRow, Conversation } from './engine/claims.ts'
+import type { ExecutionRow } from './engine/events.ts'
+import type { Execute, Executed } from './schema.ts'
+import { find } from './service.ts'
+
+/** How a run was asked for, beside its input. */
+export type Call = {
+  signal: AbortSignal
+  idempotency: IdempotencyKey | null
+}
+
+/** What a run is for, when it is more than a message. */
+export type Purpose = {
+  /** The path that an Idempotency-Key belongs to. */
+  path: string
+  taskId: string
+  /** What else happens in the transaction that accepts it; throwing refuses the run. */
+  also: (tx: Tx, executionId: string, now: Date) => Promise<void>
+}
+
+/**
+ * POST /agents/{id}/execute: accepts the run, and waits for its end unless it is to be streamed or in the background.
+ * 404 for an agent, space, chat, session or parent that the caller cannot use; 409 when the session is busy (`onBusy:
+ * reject`) or the run was cancelled; 422 for an Idempotency-Key of another request; 500 `Chat execution failed`.
+ */
+export async function start(
+  actor: Actor,
+  deps: Deps,
+  input: z.output<typeof Execute>,
+  { signal, idempotency }: Call,
+  purpose?: Purpose,
+): Promise<z.input<typeof Executed>> {
+  const agent = await deps.db.agent.findFirst({ where: { AND: [{ id: input.id }, executable(actor)] } })
+  if (!agent) throw notFound('Agent')
+  const row = await acceptOnce(actor, deps, agent, input, idempotency, purpose)
+  const { id: executionId, chatId, sessionId } = row
+  const accepted = { executionId, chatId, sessionId }
+  if (input.stream || input.background) return { ...accepted, status: row.status }
+  const ended = await deps.engine.ended(row, signal)
+  if (ended.terminalSeq === null && input.onDisconnect === 'cancel') await deps.engine.cancel(ended)
+  if (ended.status === 'cancelled') throw conflict('Execution was cancelled')
+  if (ended.status === 'failed') throw chatFailed()
+  return { ...accepted, status: ended.status, result: ended.result ?? '' }
+}
+
+/**
+ * The run of this request: a new one, or the one that its Idempotency-Key is bound to, unless that has failed
+ * (contract.md section 1).
+ */
+async function acceptOnce(
+  actor: Actor,
+  deps: Deps,
+  agent: AgentRow,
+  input: z.output<typeof Execute>,
+  header: IdempotencyKey | null,
+  purpose: Purpose | undefined,
+): Promise<ExecutionRow> {
+  const { idempotencyKey, ...rest } = input
+  const path = purpose?.path ?? `/api/v1/agents/${agent.id}/execute`
+  const key = header ?? (idempotencyKey ? { key: idempotencyKey, path, replayed: false } : null)
+  const request = {
+    actor,
+    agent,
+    message: input.message,
+    model: input.model ?? null,
+    conversation: await findConversation(actor, deps, agent, input),
+    onBusy: input.onBusy ?? 'queue',
+    parent: input.parentExecutionId ? await find(actor, deps, input.parentExecutionId) : null,
+    taskId: purpose?.taskId ?? null,
+    also: purpose?.also ?? null,
+  } as const
+  if (!key) return deps.engine.accept({ ...request, key: null })
+  for (;;) {
+    const { record, claim } = await lookUp(actor, deps, { ...key, path }, rest)
+    const bound = record?.executionId
+      ? await deps.db.execution.findUniqueOrThrow({ where: { id: record.executionId } })
+      : null
+    if (bound && bound.status !== 'failed') {
+      key.replayed = true
+      return bound
+    }
+    try {
+      return await deps.engine.accept({ ...request, key: claim })
+    } catch (error) {
+      if (!(error instanceof KeyTaken)) throw error
+    }
+  }
+}
+
+async function findConversation(
+  actor: Actor,
+  { db }: Deps,
+  agent: AgentRow,
+  { spaceId, chatId, sessionId }: z.output<typeof Execute>,
+): Promise<Conversation> {
+  if (!chatId && !sessionId) {
+    const wanted: Prisma.SpaceWhereInput = spaceId ? { id: spaceId } : { isDefault: true }
+    const space = await db.space.findFirst({ where: { AND: [wanted, reachableSpace(actor)] }, select: { id: true } })
+    if (!space) throw notFound('Space')
+    return { spaceId: space.id }
+  }
+  const session = await db.session.findFirst({
+    where: {
+      agentId: agent.id,
+      ...(sessionId && { id: sessionId }),
+      ...(chatId && { chatId }),
+      chat: reachableChat(actor),
+    },
+    orderBy: [{ createdAt: 'desc' }, { id: 'desc' }],
+    select: { id: true, chat: { select: { id: true, spaceId: true } } },
+  })
+  if (!session && sessionId) {
+    const chat = chatId && (await db.chat.findFirst({ where: { AND: [{ id: chatId }, reachableChat(actor)] } }))
+    throw notFound(chatId && !chat ? 'Chat' : 'Session')
+  }
+  const where = { AND: [{ id: chatId as string }, reachableChat(actor)] }
+  const chat = session?.chat ?? (await db.chat.findFirst({ where, select: { id: true, spaceId: true } }))
+  if (!chat) throw notFound('Chat')
+  if (spaceId && spaceId !== chat.spaceId) throw notFound('Space')
+  return { spaceId: chat.spaceId, chatId: chat.id, ...(session && { sessionId: session.id }) }
+}
+
+/** The agent of a run that is about to begin, if its user is still a member and may still run it. */
+export async function agentFor(db: Db, row: ExecutionRow): Promise<AgentRow | null> {
+  const { organizationId, userId } = row
+  const membership = await db.membership.findUnique({
+    where: { organizationId_userId: { organizationId, userId } },
+    include: { organization: { select: { slug: true } } },
+  })
+  if (!membership) return null
+  const { role, organization } = membership
+  const actor = { userId, organizationId, organizationSlug: organization.slug, role, scopes: [], tokenId: '' }
+  return db.agent.findFirst({ where: { AND: [{ id: row.agentId }, executable(actor)] } })
+}

@@ -1,0 +1,162 @@
+import {
+  type DocumentNode,
+  type FieldNode,
+  GraphQLError,
+  type GraphQLField,
+  type GraphQLSchema,
+  getNamedType,
+  getNullableType,
+  isInterfaceType,
+  isIntrospectionType,
+  isListType,
+  isObjectType,
+  Kind,
+  type OperationDefinitionNode,
+  parse,
+  type SelectionNode,
+} from 'graphql'
+import type { Plugin } from 'graphql-yoga'
+import { extensionsOf } from './builder.ts'
+import { argumentsOf, type Values, variablesOf } from './values.ts'
+
+/**
+ * What a document may ask for. The cost is the number of values in the answer, if lists are as long as their `limit`
+ * allows; long texts count more. The dearest answer that is allowed takes about a second.
+ */
+export const LIMITS = {
+  length: 100_000,
+  tokens: 2_000,
+  depth: 12,
+  rootFields: 20,
+  aliases: 30,
+  directives: 30,
+  cost: 75_000,
+}
+
+/** The rows of a list that does not say how many. So the introspection of the whole schema fits, and not twice. */
+const ROWS = 10
+const MAX_ROWS = 1000
+
+/** Refuses what asks for too much before it is validated: queries, mutations and subscriptions. */
+export function useLimits(): Plugin {
+  return {
+    onParse({ params, setParseFn }) {
+      if (params.source.toString().length > LIMITS.length) refuse('is too long', `${LIMITS.length} characters`)
+      setParseFn((source, options) => parse(source, { ...options, maxTokens: LIMITS.tokens }))
+    },
+    // Thrown, not set as the result: that would be kept for the document, with other variables too.
+    onValidate({ params: { schema, documentAST }, context }) {
+      const { variables } = (context as { params?: { variables?: Values | null } }).params ?? {}
+      checkLimits(schema, documentAST, variables ?? {})
+    },
+  }
+}
+
+/** Throws a GraphQLError for a document beyond {@link LIMITS}, which need not be valid otherwise. */
+export function checkLimits(schema: GraphQLSchema, document: DocumentNode, variables: Values): void {
+  for (const node of document.definitions) {
+    if (node.kind !== Kind.OPERATION_DEFINITION) continue
+    const { fields, depth, aliases, directives, cost } = weigh(schema, document, node, variablesOf(node, variables))
+    if (fields > LIMITS.rootFields) refuse('has too many fields at its root', `${LIMITS.rootFields}`)
+    if (depth > LIMITS.depth) refuse('is nested too deeply', `${LIMITS.depth} levels`)
+    if (aliases > LIMITS.aliases) refuse('has too many aliases', `${LIMITS.aliases}`)
+    if (directives > LIMITS.directives) refuse('has too many directives', `${LIMITS.directives}`)
+    if (cost > LIMITS.cost) refuse(`asks for too much at once (${cost})`, `${LIMITS.cost}; give a smaller limit`)
+  }
+}
+
+function refuse(what: string, atMost: string): never {
+  throw new GraphQLError(`The document ${what}. At most ${atMost}`, { extensions: { code: 'LIMIT_EXCEEDED' } })
+}
+
+/** What selections amount to: `fields` of their own level, the rest with all that is below. */
+type Weight = {
+  fields: number
+  depth: number
+  aliases: number
+  directives: number
+  cost: number
+  /** A list in them that can be asked of one row at a time only. */
+  single?: string | undefined
+}
+
+const NOTHING: Weight = { fields: 0, depth: 0, aliases: 0, directives: 0, cost: 0 }
+
+/** Each fragment is weighed once, so that the work grows with the document, whatever it amounts to. */
+function weigh(
+  schema: GraphQLSchema,
+  document: DocumentNode,
+  operation: OperationDefinitionNode,
+  variables: Values,
+): Weight {
+  const weighed = new Map<string, Weight>()
+
+  function ofFragment(name: string): Weight {
+    const known = weighed.get(name)
+    if (known) return known
+    // In a circle it weighs nothing: validation refuses it.
+    weighed.set(name, NOTHING)
+    const fragment = document.definitions.find(
+      (node) => node.kind === Kind.FRAGMENT_DEFINITION && node.name.value === name,
+    )
+    const weight =
+      fragment?.kind === Kind.FRAGMENT_DEFINITION
+        ? ofAll(fragment.selectionSet.selections, fragment.typeCondition.name.value)
+        : NOTHING
+    weighed.set(name, weight)
+    return weight
+  }
+
+  function ofAll(selections: readonly SelectionNode[], type: string | undefined): Weight {
+    return selections.reduce((sum, node) => {
+      const weight = ofOne(node, type)
+      return {
+        fields: sum.fields + weight.fields,
+        depth: Math.max(sum.depth, weight.depth),
+        aliases: sum.aliases + weight.aliases,
+        directives: sum.directives + weight.directives + (node.directives?.length ?? 0),
+        cost: sum.cost + weight.cost,
+        single: sum.single ?? weight.single,
+      }
+    }, NOTHING)
+  }
+
+  function ofOne(node: SelectionNode, type: string | undefined): Weight {
+    if (node.kind === Kind.FRAGMENT_SPREAD) return ofFragment(node.name.value)
+    if (node.kind === Kind.INLINE_FRAGMENT)
+      return ofAll(node.selectionSet.selections, node.typeCondition?.name.value ?? type)
+    return ofField(node, fieldOf(schema, type, node.name.value))
+  }
+
+  function ofField(node: FieldNode, field: GraphQLField<unknown, unknown> | undefined): Weight {
+    const { single, cost = 1 } = field ? extensionsOf(field) : {}
+    const target = field && getNamedType(field.type)
+    const below = node.selectionSet ? ofAll(node.selectionSet.selections, target?.name) : NOTHING
+    const rows = field ? rowsOf(node, field, variables) : 1
+    if (below.single && rows > 1)
+      refuse(`asks for the ${below.single} of many ${node.name.value}`, 'one: give limit: 1')
+    return {
+      fields: 1,
+      // How deep the schema may be asked of itself is a rule of GraphQL's own.
+      depth: target && isIntrospectionType(target) ? 1 : below.depth + 1,
+      aliases: below.aliases + (node.alias ? 1 : 0),
+      directives: below.directives,
+      cost: cost + rows * below.cost,
+      single: single ? node.name.value : below.single,
+    }
+  }
+
+  return ofAll(operation.selectionSet.selections, schema.getRootType(operation.operation)?.name)
+}
+
+function fieldOf(schema: GraphQLSchema, typeName: string | undefined, name: string) {
+  const type = typeName === undefined ? undefined : schema.getType(typeName)
+  return type && (isObjectType(type) || isInterfaceType(type)) ? schema.getField(type, name) : undefined
+}
+
+function rowsOf(node: FieldNode, field: GraphQLField<unknown, unknown>, variables: Values): number {
+  const { rows } = extensionsOf(field)
+  if (rows === undefined) return isListType(getNullableType(field.type)) ? ROWS : 1
+  const { limit } = argumentsOf(node, variables)
+  return typeof limit === 'number' ? Math.min(Math.max(limit, 1), MAX_ROWS) : rows
+}

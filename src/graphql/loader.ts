@@ -1,0 +1,42 @@
+import type { GraphQLResolveInfo } from 'graphql'
+import type { GraphQLContext } from './builder.ts'
+
+type Batch = { keys: Set<string>; found: Promise<ReadonlyMap<string, unknown>> }
+
+const batches = new WeakMap<GraphQLContext, Map<string, Batch>>()
+
+/**
+ * Finds what belongs to a row, together with what belongs to the other rows at the same place of the answer: `find` is
+ * called once, with the keys of them all. Null for a key it does not find.
+ */
+export async function loadOne<Found>(
+  context: GraphQLContext,
+  info: GraphQLResolveInfo,
+  key: string,
+  find: (keys: string[]) => Promise<ReadonlyMap<string, Found>>,
+): Promise<Found | null> {
+  const open = batches.get(context) ?? new Map<string, Batch>()
+  batches.set(context, open)
+  const place = placeOf(info.path)
+  let batch = open.get(place)
+  if (!batch) {
+    const keys = new Set<string>()
+    const found = allAsked().then(() => {
+      open.delete(place)
+      return find([...keys])
+    })
+    batch = { keys, found }
+    open.set(place, batch)
+  }
+  batch.keys.add(key)
+  return ((await batch.found).get(key) as Found | undefined) ?? null
+}
+
+/** The rows of a list share it: the path without the positions in lists. */
+function placeOf(path: GraphQLResolveInfo['path'] | undefined): string {
+  if (!path) return ''
+  return typeof path.key === 'number' ? placeOf(path.prev) : `${placeOf(path.prev)}.${path.typename}.${path.key}`
+}
+
+/** Once all promises that are settled by now have called on their resolvers: ticks come after them. */
+const allAsked = () => Promise.resolve().then(() => new Promise<void>((resolve) => process.nextTick(resolve)))

@@ -1,0 +1,20 @@
+import { type GraphQLSchema, isObjectType } from 'graphql'
+import '../agents/graphql.ts'
+import '../executions/graphql.ts'
+import '../executions/graphql-events.ts'
+import '../models/graphql.ts'
+import { builder, extensionsOf } from './builder.ts'
+import { guard } from './scopes.ts'
+
+/** The whole GraphQL schema: each resource adds its part to the builder when it is imported. */
+export const createSchema = (): GraphQLSchema => guard(describe(builder.toSchema()))
+
+/** The fields of a row that say nothing of themselves are described as in the OpenAPI document. */
+function describe(schema: GraphQLSchema): GraphQLSchema {
+  for (const type of Object.values(schema.getTypeMap())) {
+    const like = extensionsOf(type).like?.shape
+    if (!like || !isObjectType(type)) continue
+    for (const field of Object.values(type.getFields())) field.description ??= like[field.name]?.description
+  }
+  return schema
+}

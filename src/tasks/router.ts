@@ -1,0 +1,50 @@
+import { once } from '../idempotency.ts'
+import { rest, router, token } from '../trpc.ts'
+import * as schema from './schema.ts'
+import * as service from './service.ts'
+
+export const tasks = router({
+  list: token('tasks:read')
+    .meta(rest('GET', '/api/v1/tasks', 'List the tasks of your organization'))
+    .input(schema.ListTasks.prefault({}))
+    .output(schema.TasksResponse)
+    .query(({ ctx, input }) => service.list(ctx.actor, ctx.deps, input)),
+
+  create: token('tasks:write')
+    .meta(rest('POST', '/api/v1/tasks', 'Create a task'))
+    .input(schema.CreateTask)
+    .output(schema.TaskCreated)
+    .mutation(({ ctx, input }) => once(ctx, input, (deps) => service.create(ctx.actor, deps, input))),
+
+  get: token('tasks:read')
+    .meta(rest('GET', '/api/v1/tasks/{id}', 'Get a task'))
+    .input(schema.TaskId)
+    .output(schema.TaskResponse)
+    .query(({ ctx, input }) => service.get(ctx.actor, ctx.deps, input.id)),
+
+  update: token('tasks:write')
+    .meta(rest('PATCH', '/api/v1/tasks/{id}', 'Change a task'))
+    .input(schema.UpdateTask)
+    .output(schema.TaskResponse)
+    .mutation(({ ctx, input }) => service.update(ctx.actor, ctx.deps, input)),
+
+  delete: token('tasks:write')
+    .meta(rest('DELETE', '/api/v1/tasks/{id}', 'Delete a task'))
+    .input(schema.TaskId)
+    .output(schema.TaskDeleted)
+    .mutation(({ ctx, input }) => service.remove(ctx.actor, ctx.deps, input.id)),
+
+  claim: token('tasks:write')
+    .meta(rest('POST', '/api/v1/tasks/{id}/claim', 'Take an unassigned task', { 409: 'Task is already assigned' }))
+    .input(schema.ClaimTask)
+    .output(schema.TaskResponse)
+    .mutation(({ ctx, input }) => once(ctx, input, (deps) => service.claim(ctx.actor, deps, input))),
+
+  execute: token('tasks:write')
+    .meta(
+      rest('POST', '/api/v1/tasks/{id}/execute', 'Run the agent of a task on it', { 409: 'Task is already running' }),
+    )
+    .input(schema.ExecuteTask)
+    .output(schema.TaskExecuted)
+    .mutation(({ ctx, input }) => service.execute(ctx.actor, ctx.deps, input, ctx)),
+})

@@ -1,0 +1,91 @@
+import { z } from 'zod'
+import { Executed } from '../executions/schema.ts'
+import { bool, ok, requiredText, text, timestamp } from '../lib/fields.ts'
+import { pageInput } from '../lib/page.ts'
+
+export const TaskStatus = z
+  .enum(['pending', 'in_progress', 'completed', 'cancelled'], {
+    error: 'Invalid status. Must be: pending, in_progress, completed, cancelled',
+  })
+  .meta({ id: 'TaskStatus' })
+
+export const TaskPriority = z
+  .enum(['low', 'medium', 'high', 'urgent'], { error: 'Invalid priority. Must be: low, medium, high, urgent' })
+  .meta({ id: 'TaskPriority' })
+
+const assignee = z.string().nullish().describe('An agent or a member of the organization; null for nobody')
+const title = requiredText(500)
+const taskId = z.string().describe('The task')
+
+export const CreateTask = z
+  .object({
+    title,
+    description: text(100_000).nullish(),
+    priority: TaskPriority.optional().describe('`medium` unless told'),
+    assignTo: assignee,
+    assignedTo: assignee.describe('Another name of assignTo, which wins'),
+    spaceId: z.string().nullish(),
+  })
+  .meta({ examples: [{ title: 'Write the release notes', priority: 'high' }] })
+
+export const UpdateTask = z.object({
+  id: taskId,
+  title: title.optional(),
+  description: text(100_000).nullish(),
+  status: TaskStatus.optional(),
+  priority: TaskPriority.optional(),
+  assignTo: assignee,
+  assignedTo: assignee.describe('Another name of assignTo, which wins'),
+  spaceId: z.string().nullish(),
+})
+
+export const ListTasks = z.object({
+  status: TaskStatus.optional(),
+  priority: TaskPriority.optional(),
+  assignedTo: z.string().optional().describe('An agent or user id, `me`, or `none`'),
+  spaceId: z.string().optional(),
+  count: z.literal('true', { error: 'Invalid value for field: count. Expected true' }).optional(),
+  ...pageInput,
+})
+
+export const TaskId = z.object({ id: taskId })
+
+export const ClaimTask = z.object({
+  id: taskId,
+  agentId: z.string().nullish().describe('The agent that takes it, instead of the caller'),
+})
+
+export const ExecuteTask = z.object({
+  id: taskId,
+  background: bool().nullish().describe('Answer as soon as the run is accepted'),
+})
+
+/** A work item (service.md, "Task"). */
+export const Task = z
+  .object({
+    id: z.string(),
+    title: z.string(),
+    description: z.string().nullable(),
+    status: TaskStatus,
+    priority: TaskPriority,
+    assignedTo: z.string().nullable(),
+    spaceId: z.string().nullable(),
+    organizationId: z.string(),
+    createdBy: z.string().describe('The user, or the agent whose tool made it'),
+    executionId: z.string().nullable().describe('The run that works on it, or did'),
+    result: z.string().nullable().describe('What the run answered'),
+    createdAt: timestamp,
+    updatedAt: timestamp,
+    completedAt: timestamp.nullable(),
+  })
+  .meta({ id: 'Task' })
+
+export const TaskResponse = ok({ task: Task })
+export const TaskCreated = ok({ id: z.string(), title: z.string(), status: TaskStatus, task: Task })
+export const TasksResponse = ok({
+  tasks: z.array(Task),
+  nextCursor: z.string().nullable(),
+  total: z.int().optional().describe('With count=true'),
+})
+export const TaskDeleted = ok({ message: z.string() })
+export const TaskExecuted = Executed.extend({ task: Task })

@@ -1,0 +1,327 @@
+import { readdir, readFile, stat } from 'node:fs/promises'
+import { join } from 'node:path'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { runAdmin } from '../../src/admin/run.ts'
+import { createFolder } from '../support/folder.ts'
+import { startPostgres } from '../support/postgres.ts'
+import { runProgram } from '../support/process.ts'
+import { request } from '../support/rest.ts'
+import { startServer, type TestServer } from '../support/server.ts'
+
+let server: TestServer
+beforeAll(async () => {
+  server = await startServer()
+})
+afterAll(() => server[Symbol.asyncDispose]())
+
+const run = (...argv: string[]) => runAdmin(argv, { DATA_DIR: server.folder })
+
+/** What a command answers with --json. */
+async function json(...argv: string[]): Promise<any> {
+  const { code, out, err } = await run(...argv, '--json')
+  expect([code, err]).toEqual([0, ''])
+  return JSON.parse(out)
+}
+
+/** A new organization with an owner, `owner@<slug>`. */
+async function createOrganization(name: string) {
+  const { organization } = await json('org', 'create', name)
+  await json('user', 'add', `owner@${organization.slug}`, '--org', organization.slug, '--role', 'owner')
+  return organization as { id: string; slug: string }
+}
+
+describe('organizations', () => {
+  test('two of one name get slugs of their own', async () => {
+    const first = await json('org', 'create', ' Café & Söhne ')
+    const second = await json('org', 'create', 'Café & Söhne')
+    expect(first.organization).toMatchObject({ name: 'Café & Söhne', slug: 'cafe-sohne' })
+    expect(second.organization).toEqual({ id: expect.any(String), name: 'Café & Söhne', slug: 'cafe-sohne-2' })
+  })
+
+  test('a slug that is asked for is given, or refused when it is taken', async () => {
+    expect((await json('org', 'create', 'One', '--slug', 'wanted')).organization.slug).toBe('wanted')
+    expect(await run('org', 'create', 'Two', '--slug', 'wanted')).toEqual(failed('The slug wanted is taken.'))
+  })
+})
+
+describe('users', () => {
+  test('somebody who is added again has the new role, and is the same user in another organization', async () => {
+    const [one, two] = [await createOrganization('Roles'), await createOrganization('Other roles')]
+    const first = await json('user', 'add', 'Ada@Example.com', '--org', one.slug, '--role', 'member')
+    const second = await json('user', 'add', 'ada@example.com', '--org', one.slug, '--role', 'admin')
+    const third = await json('user', 'add', 'ada@example.com', '--org', two.slug, '--role', 'owner')
+    expect(first).toMatchObject({ user: { email: 'ada@example.com' }, organization: one, role: 'member' })
+    expect([second.role, second.user]).toEqual(['admin', first.user])
+    expect(third.user).toEqual(first.user)
+  })
+
+  test('the last owner can neither be removed nor get another role', async () => {
+    const { slug } = await createOrganization('Owned')
+    const refused = failed('An organization keeps at least one owner')
+    expect(await run('user', 'remove', `owner@${slug}`, '--org', slug)).toEqual(refused)
+    expect(await run('user', 'add', `owner@${slug}`, '--org', slug, '--role', 'admin')).toEqual(refused)
+  })
+
+  test('of two owners who are removed at once, one stays', async () => {
+    const { slug } = await createOrganization('Twice owned')
+    await json('user', 'add', `second@${slug}`, '--org', slug, '--role', 'owner')
+    const removals = await Promise.all(
+      ['owner', 'second'].map((name) => run('user', 'remove', `${name}@${slug}`, '--org', slug)),
+    )
+    expect(removals.map(({ code }) => code).sort()).toEqual([0, 1])
+  })
+
+  test('a removed user has lost the organization, and nothing else', async () => {
+    const [one, two] = [await createOrganization('Left'), await createOrganization('Kept')]
+    const tokens = []
+    for (const { slug } of [one, two]) {
+      await json('user', 'add', 'eve@example.com', '--org', slug, '--role', 'member')
+      tokens.push((await json('token', 'create', '--user', 'eve@example.com', '--org', slug, '--name', 'eve')).token)
+    }
+    const { removed, user } = await json('user', 'remove', 'eve@example.com', '--org', one.slug)
+    expect([removed, user.email]).toEqual([true, 'eve@example.com'])
+    const answers = tokens.map((token) => request({ url: server.url, token }, 'GET', '/api/v1/agents'))
+    expect((await Promise.all(answers)).map(({ status }) => status)).toEqual([403, 200])
+  })
+})
+
+describe('tokens', () => {
+  const owner = ['--user', 'owner@localhost', '--org', 'default', '--name', 'ci']
+
+  test('a token works with its scopes only, and its last use is listed', async () => {
+    const { id, token } = await json('token', 'create', ...owner, '--scope', 'agents:read', '--scope', 'agents:execute')
+    const as = { url: server.url, token }
+    expect((await request(as, 'GET', '/api/v1/agents')).status).toBe(200)
+    expect((await request(as, 'POST', '/api/v1/agents', { body: { name: 'x', systemPrompt: 'x' } })).status).toBe(403)
+    const { tokens } = await json('token', 'list')
+    expect(tokens.find((token: { id: string }) => token.id === id)).toEqual({
+      id,
+      name: 'ci',
+      preview: `${token.slice(0, 8)}…`,
+      scopes: ['agents:read', 'agents:execute'],
+      user: 'owner@localhost',
+      organization: 'default',
+      createdAt: expect.any(String),
+      expiresAt: null,
+      lastUsedAt: expect.any(String),
+      revokedAt: null,
+    })
+  })
+
+  test('exactly id, token and expiry are answered, and the token is stored nowhere', async () => {
+    const before = Date.now()
+    const answer = await json('token', 'create', ...owner, '--expires', '30')
+    expect(Object.keys(answer)).toEqual(['id', 'token', 'expiresAt'])
+    const lifetime = Date.parse(answer.expiresAt) - before
+    expect(Math.round(lifetime / 86_400_000)).toBe(30)
+    const row = await server.service.deps.db.token.findUniqueOrThrow({ where: { id: answer.id } })
+    expect(JSON.stringify(row)).not.toContain(answer.token.slice(8))
+  })
+
+  test.each([
+    ['2020-01-01', '2020-01-01T00:00:00.000Z'],
+    ['2020-01-01T12:00:00+02:00', '2020-01-01T10:00:00.000Z'],
+  ])('a token with --expires-at %s is refused from then on', async (at, expiresAt) => {
+    const answer = await json('token', 'create', ...owner, '--expires-at', at)
+    expect(answer.expiresAt).toBe(expiresAt)
+    const { status, body } = await request({ url: server.url, token: answer.token }, 'GET', '/api/v1/agents')
+    expect([status, body.message]).toEqual([401, 'Token expired'])
+  })
+
+  test('a revoked token is refused, and stays as it was when it is revoked again', async () => {
+    const { id, token } = await json('token', 'create', ...owner)
+    const first = await json('token', 'revoke', id)
+    expect(await json('token', 'revoke', id)).toEqual(first)
+    const { status, body } = await request({ url: server.url, token }, 'GET', '/api/v1/agents')
+    expect([status, body.message]).toEqual([401, 'Unauthorized. Invalid or expired token'])
+  })
+
+  test('what others have named cannot steer the terminal of who lists it', async () => {
+    const { id } = await json('token', 'create', ...owner)
+    await server.service.deps.db.token.update({ where: { id }, data: { name: 'a\x1b[2J\nb' } })
+    const { out } = await run('token', 'list')
+    expect(out).toContain('a?[2J?b')
+  })
+})
+
+test('every change is in the audit log, by the operator', async () => {
+  const { id: organizationId, slug } = await createOrganization('Audited')
+  const { user } = await json('user', 'add', 'ada@example.com', '--org', slug, '--role', 'member')
+  const token = await json('token', 'create', '--user', 'ada@example.com', '--org', slug, '--name', 'x')
+  await json('token', 'revoke', token.id)
+  await json('token', 'revoke', token.id)
+  await json('user', 'remove', 'ada@example.com', '--org', slug)
+  const events = await server.service.deps.db.auditEvent.findMany({ where: { organizationId }, orderBy: { at: 'asc' } })
+  expect(new Set(events.map(({ actor }) => actor))).toEqual(new Set(['operator']))
+  expect(events.map(({ action, target }) => [action, target])).toEqual([
+    ['organization.create', organizationId],
+    ['member.add', expect.any(String)],
+    ['member.add', user.id],
+    ['key.create', token.id],
+    ['key.revoke', token.id],
+    ['member.remove', user.id],
+  ])
+})
+
+describe('backups', () => {
+  test('a copy made beside a server that writes is whole: another server starts on it, with the same token', async () => {
+    await using folder = await createFolder()
+    let writing = true
+    const create = (name: string) =>
+      request(server, 'POST', '/api/v1/agents', { body: { name, systemPrompt: 'You are one of many.' } })
+    const before = await create('before')
+    const writer = (async () => {
+      while (writing) await create('during')
+    })()
+    const file = join(folder.path, 'muster.db')
+    const env = { DATA_DIR: server.folder }
+    const { out } = await runProgram('src/admin/main.ts', ['backup', file, '--json'], folder.path, env)
+    const { bytes, ...answer } = JSON.parse(out)
+    writing = false
+    await writer
+    expect(answer).toEqual({ file })
+    const { mode, size } = await stat(file)
+    expect([mode & 0o777, size]).toEqual([0o600, bytes])
+    const ENCRYPTION_KEY = (await readFile(join(server.folder, 'encryption.key'), 'utf8')).trim()
+    await using copy = await startServer({ ENCRYPTION_KEY }, { folder: folder.path })
+    const found = await request({ url: copy.url, token: server.token }, 'GET', `/api/v1/agents/${before.body.id}`)
+    expect(found.body.agent.name).toBe('before')
+  })
+
+  test('a file that exists is left alone, and one that cannot be made is said', async () => {
+    await using folder = await createFolder()
+    const file = join(folder.path, 'backup.db')
+    await json('backup', file)
+    const { size } = await stat(file)
+    expect(await run('backup', file)).toEqual(failed(`${file} exists already. A backup goes into a new file.`))
+    expect((await stat(file)).size).toBe(size)
+    const nowhere = join(folder.path, 'nowhere', 'backup.db')
+    expect(await run('backup', nowhere)).toEqual(failed(`${nowhere} cannot be written: ENOENT`))
+    expect(await readdir(folder.path)).toEqual(['backup.db'])
+  })
+})
+
+const failed = (err: string) => ({ code: 1, out: '', err })
+const member = ['--org', 'default', '--role', 'member']
+const token = ['token', 'create', '--user', 'owner@localhost', '--org', 'default', '--name', 'x']
+
+test.each([
+  [['org', 'create', ' '], 'The name must not be empty.'],
+  [['org', 'create', '!!!'], 'No slug can be made of !!!. Give one with --slug.'],
+  [
+    ['org', 'create', 'X', '--slug', 'A b'],
+    'Not a slug: A b. Lower-case letters, digits and single hyphens, for example acme-2',
+  ],
+  [['user', 'add', 'ada', ...member], 'Not an e-mail address: ada'],
+  [['user', 'add', 'a@b.c', '--org', 'nope', '--role', 'member'], 'There is no organization with the slug nope.'],
+  [['user', 'add', 'a@b.c', '--org', 'default', '--role', 'boss'], 'Unknown role: boss. Must be: owner, admin, member'],
+  [['user', 'remove', 'no@b.c', '--org', 'default'], 'There is no user with the e-mail address no@b.c.'],
+  [
+    ['token', 'create', '--user', 'no@b.c', '--org', 'default', '--name', 'x'],
+    'There is no user with the e-mail address no@b.c.',
+  ],
+  [[...token.slice(0, -1), ' '], 'The name must not be empty.'],
+  [
+    [...token, '--scope', 'agents:all'],
+    'Unknown scope: agents:all. A scope is *, agents:execute, <resource>:read or <resource>:write',
+  ],
+  [[...token, '--expires', '1.5'], 'Not a number of days: 1.5. --expires takes 1 to 36500'],
+  [[...token, '--expires', '0'], 'Not a number of days: 0. --expires takes 1 to 36500'],
+  [
+    [...token, '--expires-at', '2030-02-30'],
+    'Not an ISO 8601 date or time: 2030-02-30. For example 2030-01-31 or 2030-01-31T12:00:00Z',
+  ],
+  [
+    [...token, '--expires-at', '2030-01-31T12:00:00'],
+    'Not an ISO 8601 date or time: 2030-01-31T12:00:00. For example 2030-01-31 or 2030-01-31T12:00:00Z',
+  ],
+  [[...token, '--expires', '1', '--expires-at', '2030-01-31'], 'Give --expires or --expires-at, not both.'],
+  [['token', 'revoke', 'nope'], 'There is no token with the id nope.'],
+])('what cannot be done is said in one line: %j', async (argv, message) => {
+  expect(await run(...argv)).toEqual(failed(message))
+})
+
+test('a user of another organization gets no token in one that they are no member of', async () => {
+  const { slug } = await createOrganization('Foreign')
+  const argv = ['token', 'create', '--user', 'owner@localhost', '--org', slug, '--name', 'x']
+  expect(await run(...argv)).toEqual(failed(`owner@localhost is not a member of ${slug}.`))
+})
+
+test.each([
+  [[], /^Which command/],
+  [['org', 'delete', 'x'], /^Which command/],
+  [['org', 'create'], /^Something is missing. Usage: org create NAME/],
+  [['org', 'create', 'Two', 'words'], /^Unexpected argument: words/],
+  [['user', 'add', 'a@b.c', '--org', 'default'], /^Missing option: --role/],
+  [['token', 'list', '--org', 'default'], /^Unexpected option: --org/],
+  [['token', 'list', '--verbose'], /^Unknown option '--verbose'/],
+  [['user', 'remove', 'a@b.c', '--org'], /^Option '--org <value>' argument missing/],
+])('a wrong command line is said in one line, with exit code 2: %j', async (argv, message) => {
+  const { code, out, err } = await run(...argv)
+  expect([code, out]).toEqual([2, ''])
+  expect(err).toMatch(message)
+  expect(err).not.toContain('\n')
+})
+
+test('--help tells every command', async () => {
+  const { code, out } = await run('--help')
+  expect(code).toBe(0)
+  for (const usage of [
+    'org create NAME',
+    'user add EMAIL',
+    'user remove EMAIL',
+    'token create',
+    'token list',
+    'token revoke ID',
+    'backup FILE',
+  ]) {
+    expect(out).toContain(`  ${usage}`)
+  }
+})
+
+test('where no server has been started, nothing is made', async () => {
+  await using folder = await createFolder()
+  const { code, err } = await runAdmin(['token', 'list'], { DATA_DIR: join(folder.path, 'data') })
+  expect([code, err]).toEqual([1, expect.stringMatching(/^There is no database at .*muster\.db\. Start Muster once/)])
+  expect(await readdir(folder.path)).toEqual([])
+})
+
+test('the program prints the answer alone to stdout, problems alone to stderr, and exits with the code', async () => {
+  const env = { DATA_DIR: server.folder }
+  const program = (...argv: string[]) => runProgram('src/admin/main.ts', argv, server.folder, env)
+  const done = await program('token', 'list', '--json')
+  expect([done.code, done.err, Object.keys(JSON.parse(done.out))]).toEqual([0, '', ['tokens']])
+  expect(await program('token', 'revoke', 'x')).toEqual({ code: 1, out: '', err: 'There is no token with the id x.\n' })
+  const bad = await runProgram('src/admin/main.ts', ['token', 'list'], server.folder, {
+    ...env,
+    PORT: 'x',
+    LOG_LEVEL: 'x',
+  })
+  expect([bad.code, bad.out]).toEqual([1, ''])
+  expect(bad.err).toMatch(/PORT: .*\n.*LOG_LEVEL: /)
+})
+
+test('on PostgreSQL it does the same, and leaves backups to pg_dump', async () => {
+  await using postgres = await startPostgres()
+  await using folder = await createFolder()
+  const env = {
+    DATA_DIR: folder.path,
+    DATABASE_URL: await postgres.createDatabase(),
+    ENCRYPTION_KEY: Buffer.alloc(32, 1).toString('base64'),
+  }
+  expect(await runAdmin(['token', 'list'], env)).toEqual(failed('The database is empty. Start Muster once.'))
+  await using other = await startServer(env, { folder: folder.path })
+  const onPostgres = async (...argv: string[]) => JSON.parse((await runAdmin([...argv, '--json'], env)).out)
+  const { organization } = await onPostgres('org', 'create', 'Acme')
+  expect((await runAdmin(['org', 'create', 'x', '--slug', 'acme'], env)).err).toBe('The slug acme is taken.')
+  for (const email of ['a@acme', 'b@acme']) await onPostgres('user', 'add', email, '--org', 'acme', '--role', 'owner')
+  const { token } = await onPostgres('token', 'create', '--user', 'a@acme', '--org', 'acme', '--name', 'x')
+  const { body } = await request({ url: other.url, token }, 'GET', '/api/v1/agents')
+  expect([body.success, organization.slug]).toEqual([true, 'acme'])
+  const removals = ['a', 'b'].map((name) => runAdmin(['user', 'remove', `${name}@acme`, '--org', 'acme'], env))
+  expect((await Promise.all(removals)).map(({ code }) => code).sort()).toEqual([0, 1])
+  expect((await runAdmin(['backup', join(folder.path, 'x')], env)).err).toMatch(/pg_dump/)
+  await postgres.stop()
+  expect(await runAdmin(['token', 'list'], env)).toEqual(failed('The database cannot be reached.'))
+  await postgres.start()
+})

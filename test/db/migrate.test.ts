@@ -1,0 +1,214 @@
+import { execFile } from 'node:child_process'
+import { cpSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { promisify } from 'node:util'
+import { PrismaBetterSqlite3 } from '@prisma/adapter-better-sqlite3'
+import { PrismaPg } from '@prisma/adapter-pg'
+import Sqlite from 'better-sqlite3'
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import { postgresqlTwin } from '../../.config/generate.ts'
+import { database, diff, emptied, noDatabase, schema } from '../../.config/schema-engine.ts'
+import { openDatabase } from '../../src/db/client.ts'
+import { MigrationError, migratePostgresql, migrateSqlite } from '../../src/db/migrate.ts'
+import { type Postgres, startPostgres } from '../support/postgres.ts'
+
+const prisma = join(import.meta.dirname, '..', '..', 'prisma')
+const models = readFileSync(join(prisma, 'schema.prisma'), 'utf8')
+
+let folder: string
+beforeEach(() => {
+  folder = mkdtempSync(join(tmpdir(), 'muster-test-'))
+})
+afterEach(() => rmSync(folder, { recursive: true, force: true }))
+
+/** A migrations folder of its own: name → SQL. */
+function migrations(kind: 'sqlite' | 'postgresql', scripts: Record<string, string>): string {
+  for (const [name, sql] of Object.entries(scripts)) {
+    mkdirSync(join(folder, kind, name), { recursive: true })
+    writeFileSync(join(folder, kind, name, 'migration.sql'), sql)
+  }
+  return folder
+}
+
+test('the schema that the next migration starts from is the one that the models want', async () => {
+  const snapshot = readFileSync(join(prisma, 'migrations', 'schema.prisma'), 'utf8')
+  expect(await diff(noDatabase('sqlite'), schema(snapshot), schema(models))).toBe('')
+})
+
+describe('SQLite', () => {
+  let file: string
+  beforeEach(() => {
+    file = join(folder, 'data', 'muster.db')
+  })
+  const rows = (sql: string): unknown[] => {
+    const connection = new Sqlite(file)
+    try {
+      return connection.prepare(sql).raw().all().flat()
+    } finally {
+      connection.close()
+    }
+  }
+
+  test('the migrations give the tables that the models want', async () => {
+    await migrateSqlite(file)
+    expect(await diff(new PrismaBetterSqlite3({ url: file }), database(models), schema(models))).toBe('')
+  })
+
+  test('each migration is applied once, in order, however many processes start at once', async () => {
+    const scripts = migrations('sqlite', {
+      '1_table': 'CREATE TABLE "t" ("n" INTEGER); INSERT INTO "t" VALUES (1)',
+      '2_more': 'INSERT INTO "t" SELECT max("n") + 1 FROM "t"',
+    })
+    const migrate = join(prisma, '..', 'src', 'db', 'migrate.ts')
+    const program =
+      'const { migrateSqlite } = await import(process.argv[1]); await migrateSqlite(...process.argv.slice(2))'
+    const args = ['--input-type=module', '-e', program, migrate, file, scripts]
+    await Promise.all([1, 2, 3].map(() => promisify(execFile)(process.execPath, args)))
+    migrations('sqlite', { '3_last': 'INSERT INTO "t" SELECT max("n") + 1 FROM "t"' })
+    await migrateSqlite(file, scripts)
+    await migrateSqlite(file, scripts)
+    expect(rows('SELECT "n" FROM "t"')).toEqual([1, 2, 3])
+    expect(rows('SELECT "migration_name" FROM "_prisma_migrations" ORDER BY "started_at", 1')).toEqual([
+      '1_table',
+      '2_more',
+      '3_last',
+    ])
+  })
+
+  test('a migration that fails leaves the file as it was, and the error says which and why', async () => {
+    const scripts = migrations('sqlite', { '1_table': 'CREATE TABLE "t" ("n" INTEGER); INSERT INTO "t" VALUES (1)' })
+    await migrateSqlite(file, scripts)
+    migrations('sqlite', {
+      '2_good': 'CREATE TABLE "u" ("n" INTEGER); DELETE FROM "t"',
+      '3_bad': 'ALTER TABLE "u" ADD COLUMN "m"; INSERT INTO "nowhere" VALUES (1)',
+    })
+    const failure = migrateSqlite(file, scripts)
+    await expect(failure).rejects.toThrow(MigrationError)
+    await expect(failure).rejects.toThrow('The migration 3_bad failed and was undone: no such table: nowhere')
+    expect(rows('SELECT "n" FROM "t"')).toEqual([1])
+    expect(rows(`SELECT "name" FROM "sqlite_schema" WHERE "type" = 'table'`)).toEqual(['_prisma_migrations', 't'])
+    writeFileSync(join(scripts, 'sqlite', '3_bad', 'migration.sql'), 'ALTER TABLE "u" ADD COLUMN "m"')
+    await migrateSqlite(file, scripts)
+    expect(rows('SELECT "n" FROM "t"')).toEqual([])
+  })
+
+  test('rebuilding a table keeps the rows that refer to it', async () => {
+    const scripts = migrations('sqlite', {
+      '1_tables': `CREATE TABLE "p" ("id" TEXT PRIMARY KEY);
+        CREATE TABLE "c" ("p" TEXT NOT NULL REFERENCES "p" ("id") ON DELETE CASCADE);
+        INSERT INTO "p" VALUES ('a'); INSERT INTO "c" VALUES ('a')`,
+      '2_rebuild': `PRAGMA defer_foreign_keys=ON; PRAGMA foreign_keys=OFF;
+        CREATE TABLE "new_p" ("id" TEXT PRIMARY KEY, "n" INTEGER NOT NULL DEFAULT 0);
+        INSERT INTO "new_p" ("id") SELECT "id" FROM "p"; DROP TABLE "p"; ALTER TABLE "new_p" RENAME TO "p";
+        PRAGMA foreign_keys=ON; PRAGMA defer_foreign_keys=OFF;`,
+    })
+    await migrateSqlite(file, scripts)
+    expect(rows('SELECT * FROM "p", "c"')).toEqual(['a', 0, 'a'])
+  })
+
+  test('a migration that would leave a reference to nothing is undone', async () => {
+    const scripts = migrations('sqlite', {
+      '1_tables': `CREATE TABLE "p" ("id" TEXT PRIMARY KEY);
+        CREATE TABLE "c" ("p" TEXT REFERENCES "p" ("id")); INSERT INTO "c" VALUES ('nobody')`,
+    })
+    await expect(migrateSqlite(file, scripts)).rejects.toThrow('rows of c would refer to nothing')
+    expect(rows('SELECT "name" FROM "sqlite_schema"')).toEqual([])
+  })
+
+  test('a database of a newer version is left alone', async () => {
+    const scripts = migrations('sqlite', { '1_a': 'CREATE TABLE "a" ("n")', '2_b': 'CREATE TABLE "b" ("n")' })
+    await migrateSqlite(file, scripts)
+    rmSync(join(scripts, 'sqlite', '2_b'), { recursive: true })
+    await expect(migrateSqlite(file, scripts)).rejects.toThrow('made by a newer version of Muster (it has 2_b)')
+  })
+
+  test('an existing database with rows is brought up to date from its first version', async () => {
+    const all = join(prisma, 'migrations')
+    cpSync(all, folder, { recursive: true })
+    const [, ...later] = readdirSync(join(folder, 'sqlite')).sort()
+    for (const name of later) rmSync(join(folder, 'sqlite', name), { recursive: true })
+    await migrateSqlite(file, folder)
+    rows(`INSERT INTO "Organization" ("id", "name", "slug", "createdAt") VALUES ('o', 'a', 's', 0) RETURNING 1`)
+    await migrateSqlite(file, all)
+    const { client, close } = await openDatabase({ DATABASE_URL: `file:${file}`, DATA_DIR: '', DATABASE_POOL_SIZE: 1 })
+    expect(await client.organization.count({ where: { id: 'o' } })).toBe(1)
+    await close()
+  })
+})
+
+describe.skipIf(process.env.SKIP_POSTGRES === '1')('PostgreSQL', () => {
+  let postgres: Postgres
+  beforeAll(async () => {
+    postgres = await startPostgres()
+  })
+  afterAll(() => postgres?.[Symbol.asyncDispose]())
+
+  async function rows(url: string, sql: string): Promise<unknown[][]> {
+    const adapter = await new PrismaPg(url).connect()
+    try {
+      return (await adapter.queryRaw({ sql, args: [], argTypes: [] })).rows
+    } finally {
+      await adapter.dispose()
+    }
+  }
+
+  test('the migrations give the tables that the models want', async () => {
+    const migrated = await postgres.createDatabase()
+    await migratePostgresql(migrated)
+    const wanted = await postgres.createDatabase()
+    const twin = postgresqlTwin(models)
+    const script = await diff(noDatabase('postgres'), schema(emptied(twin)), schema(twin))
+    await migratePostgresql(wanted, migrations('postgresql', { '1_all': script }))
+    expect(await rows(migrated, CATALOG)).toEqual(await rows(wanted, CATALOG))
+    expect((await rows(migrated, CATALOG)).length).toBeGreaterThan(100)
+  })
+
+  test('each migration is applied once, in order, however many servers start at once', async () => {
+    const url = await postgres.createDatabase()
+    const scripts = migrations('postgresql', {
+      '1_table': 'CREATE TABLE "t" ("n" INTEGER); INSERT INTO "t" VALUES (1)',
+      '2_more': 'INSERT INTO "t" SELECT max("n") + 1 FROM "t"',
+    })
+    await Promise.all([1, 2, 3, 4, 5].map(() => migratePostgresql(url, scripts)))
+    await migratePostgresql(url, scripts)
+    expect(await rows(url, 'SELECT "n" FROM "t" ORDER BY 1')).toEqual([[1], [2]])
+  })
+
+  test('a migration that fails is undone as a whole, and the error says which and why', async () => {
+    const url = await postgres.createDatabase()
+    const scripts = migrations('postgresql', {
+      '1_good': 'CREATE TABLE "t" ("n" INTEGER)',
+      '2_bad': 'CREATE TABLE "u" ("n" INTEGER); INSERT INTO "nowhere" VALUES (1)',
+    })
+    await expect(migratePostgresql(url, scripts)).rejects.toThrow(
+      'The migration 2_bad failed and was undone: relation "nowhere" does not exist',
+    )
+    expect(await rows(url, `SELECT to_regclass('t') IS NOT NULL, to_regclass('u') IS NOT NULL`)).toEqual([
+      [true, false],
+    ])
+  })
+
+  test('the client works on it as on SQLite', async () => {
+    const url = await postgres.createDatabase()
+    const settings = { DATABASE_URL: url, DATA_DIR: folder, DATABASE_POOL_SIZE: 2 }
+    const { client, kind, close } = await openDatabase(settings)
+    const createdAt = new Date('2026-01-02T03:04:05.678Z')
+    await client.$transaction((tx) => tx.organization.create({ data: { id: 'o', name: 'a', slug: 'o', createdAt } }))
+    expect(kind).toBe('postgresql')
+    expect(await client.organization.findUnique({ where: { id: 'o' } })).toMatchObject({ id: 'o', createdAt })
+    await close()
+  })
+})
+
+/** Everything that makes a schema, a row each, in an order of its own: columns, constraints, indexes, enums. */
+const CATALOG = `
+  SELECT 'column', table_name, column_name, udt_name || ' ' || is_nullable || ' ' || coalesce(column_default, '') ||
+      ' ' || coalesce(datetime_precision::text, '') AS definition
+    FROM information_schema.columns WHERE table_schema = 'public'
+  UNION ALL SELECT 'constraint', conrelid::regclass::text, conname, pg_get_constraintdef(oid)
+    FROM pg_constraint WHERE connamespace = 'public'::regnamespace
+  UNION ALL SELECT 'index', tablename, indexname, indexdef FROM pg_indexes WHERE schemaname = 'public'
+  UNION ALL SELECT 'enum', typname, enumlabel, enumsortorder::text
+    FROM pg_enum JOIN pg_type ON pg_type.oid = enumtypid
+  ORDER BY 1, 2, 3, 4`

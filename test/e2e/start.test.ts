@@ -1,0 +1,236 @@
+import { execFile } from 'node:child_process'
+import { once } from 'node:events'
+import { readdir, stat } from 'node:fs/promises'
+import { createServer } from 'node:net'
+import { join } from 'node:path'
+import { promisify } from 'node:util'
+import { expect, test } from 'vitest'
+import { runAdmin } from '../../src/admin/run.ts'
+import { newToken } from '../../src/auth/tokens.ts'
+import { createFolder } from '../support/folder.ts'
+import { startModelServer } from '../support/model-server.ts'
+import { runProgram, type ServerProcess, spawnServer } from '../support/process.ts'
+import { request } from '../support/rest.ts'
+
+const TOKEN = /mst_[0-9A-Za-z]{36}/
+const firstToken = ({ out }: ServerProcess) => TOKEN.exec(out)?.[0] ?? ''
+const agent = { name: 'Ada', systemPrompt: 'You are Ada.' }
+const key = (byte: number) => Buffer.alloc(32, byte).toString('base64')
+
+/** Starts a server that is expected to refuse, and gives what it said. */
+async function refusal(cwd: string, env: Record<string, string>): Promise<string> {
+  const { code, out, err } = await runProgram('src/main.ts', [], cwd, { PORT: '0', ...env })
+  expect(code).toBe(1)
+  expect(out).not.toContain('ready')
+  expect(err).not.toMatch(/^\s+at /m)
+  return err
+}
+
+test('the first start prints its addresses, and the token once, with a curl that works when pasted', async () => {
+  await using folder = await createFolder()
+  await using server = await spawnServer(folder.path)
+  for (const path of ['/api/v1', '/api/docs', '/graphql', '/trpc']) expect(server.out).toContain(server.url + path)
+  expect(server.out.match(new RegExp(TOKEN, 'g'))).toHaveLength(2)
+  const curl = /^ {2}curl [\s\S]*?[^\\]\n/m.exec(server.out)?.[0] ?? ''
+  const pasted = await runShell(curl)
+  expect(JSON.parse(pasted)).toMatchObject({ success: true, name: 'Ada', status: 'active' })
+})
+
+test('a later start prints no token, and the first one goes on working', async () => {
+  await using folder = await createFolder()
+  await using first = await spawnServer(folder.path)
+  const token = firstToken(first)
+  expect((await first.stop()).code).toBe(0)
+  await using second = await spawnServer(folder.path)
+  expect(second.out).not.toMatch(/mst_|curl/)
+  expect((await request({ url: second.url, token }, 'GET', '/api/v1/agents')).status).toBe(200)
+})
+
+test('BOOTSTRAP_TOKEN becomes the first token, and nothing secret is printed', async () => {
+  await using folder = await createFolder()
+  const token = newToken('mst')
+  await using server = await spawnServer(folder.path, { BOOTSTRAP_TOKEN: token, LOG_LEVEL: 'trace' })
+  expect((await request({ url: server.url, token }, 'POST', '/api/v1/agents', { body: agent })).status).toBe(200)
+  const { out, err } = await server.stop()
+  expect(out + err).not.toContain(token.slice(4, 34))
+})
+
+test('bad settings stop the start with every one of them named, none of their values shown', async () => {
+  await using folder = await createFolder()
+  const bad = {
+    PORT: 'sesame-1',
+    LOG_LEVEL: 'sesame-2',
+    PUBLIC_URL: 'sesame-3',
+    OPENAI_BASE_URL: 'ftp://sesame-4',
+    ENCRYPTION_KEY: 'sesame-5',
+    TRUST_PROXY: 'sesame-6',
+    EXECUTION_TIMEOUT: 'sesame-7',
+    TOKEN_PREFIX: 'SESAME-8',
+  }
+  const message = await refusal(folder.path, bad)
+  for (const name of Object.keys(bad)) expect(message).toMatch(new RegExp(`^ +${name}: `, 'm'))
+  expect(message).not.toMatch(/sesame/i)
+  expect(await readdir(folder.path)).toEqual([])
+})
+
+test('a BOOTSTRAP_TOKEN that is no token stops the start, without being shown', async () => {
+  await using folder = await createFolder()
+  const message = await refusal(folder.path, { BOOTSTRAP_TOKEN: `${newToken('mst').slice(0, -1)}-` })
+  expect(message).toContain('BOOTSTRAP_TOKEN')
+  expect(message).not.toMatch(/mst_\w{6}/)
+})
+
+test('a port that is in use is said in one line', async () => {
+  await using folder = await createFolder()
+  const other = createServer().listen(0, '127.0.0.1')
+  await once(other, 'listening')
+  const { port } = other.address() as { port: number }
+  const message = await refusal(folder.path, { PORT: String(port) })
+  expect(message).toMatch(new RegExp(`^Muster cannot start.*${port}.*\n$`))
+  other.close()
+})
+
+test('a second server on the same database refuses to start, and the first is not disturbed', async () => {
+  await using folder = await createFolder()
+  await using server = await spawnServer(folder.path)
+  const message = await refusal(folder.path, {})
+  expect(message).toContain(`Another Muster server (pid ${server.child.pid}) uses ${join(folder.path, 'data')}`)
+  expect((await request({ url: server.url, token: firstToken(server) }, 'GET', '/api/v1/agents')).status).toBe(200)
+})
+
+test('the key file is for its owner alone, and a start with another key is refused', async () => {
+  await using folder = await createFolder()
+  await using server = await spawnServer(folder.path)
+  const { mode } = await stat(join(folder.path, 'data', 'encryption.key'))
+  expect(mode & 0o777).toBe(0o600)
+  await server.stop()
+  expect(await refusal(folder.path, { ENCRYPTION_KEY: key(1) })).toContain('not the key that this database')
+})
+
+test('/healthz, /readyz and /api/health answer without authentication', async () => {
+  await using folder = await createFolder()
+  await using server = await spawnServer(folder.path)
+  for (const path of ['/healthz', '/readyz', '/api/health']) {
+    const response = await fetch(server.url + path)
+    expect([response.status, response.headers.get('content-type')]).toEqual([200, 'application/json; charset=utf-8'])
+  }
+})
+
+test('SIGTERM lets a run that is on come to its end, streamed to the last event, and exits with 0', async () => {
+  await using folder = await createFolder()
+  await using model = await startModelServer()
+  const goOn = Promise.withResolvers<void>()
+  model.script({ tokens: ['one ', goOn.promise, 'two'] })
+  await using server = await spawnServer(folder.path, { OPENAI_BASE_URL: model.baseUrl })
+  const stream = await openStream(server)
+  await stream.until('one ')
+  const stopped = server.stop('SIGTERM')
+  await expect.poll(async () => (await fetch(`${server.url}/readyz`)).status).toBe(503)
+  goOn.resolve()
+  expect(await stream.rest()).toMatch(/"text":"two"[\s\S]*event: result\n.*"status":"completed".*\n\n$/)
+  expect((await stopped).code).toBe(0)
+})
+
+test('SIGTERM hands back a run that does not come to its end, and the next start ends it', async () => {
+  await using folder = await createFolder()
+  await using model = await startModelServer()
+  model.script({ tokens: ['one '], end: 'hang' })
+  const env = { OPENAI_BASE_URL: model.baseUrl, DRAIN_TIMEOUT: '0.2' }
+  await using server = await spawnServer(folder.path, env)
+  const token = firstToken(server)
+  const stream = await openStream(server)
+  await stream.until('one ')
+  expect((await server.stop('SIGTERM')).code).toBe(0)
+  expect(await stream.rest().catch(String)).not.toMatch(/event: (result|error)/)
+  await using next = await spawnServer(folder.path, env)
+  const { body } = await request({ url: next.url, token }, 'GET', `/api/v1/executions/${stream.executionId}`)
+  expect(body.execution).toMatchObject({ status: 'failed', error: 'interrupted' })
+})
+
+test('the command line makes organizations, users and tokens beside a running server, and revokes them', async () => {
+  await using folder = await createFolder()
+  await using server = await spawnServer(folder.path)
+  const run = (...args: string[]) => admin(folder.path, ...args)
+  const { organization } = await run('org', 'create', 'Acme Works')
+  expect(organization).toEqual({ id: expect.any(String), name: 'Acme Works', slug: 'acme-works' })
+  const { user, role } = await run('user', 'add', 'ada@example.com', '--org', 'acme-works', '--role', 'admin')
+  expect({ user, role }).toEqual({ user: { id: expect.any(String), email: 'ada@example.com' }, role: 'admin' })
+  const who = ['--user', 'ada@example.com', '--org', 'acme-works', '--name', 'ci']
+  const { id, token, expiresAt } = await run('token', 'create', ...who)
+  expect([token, expiresAt]).toEqual([expect.stringMatching(TOKEN), null])
+  const created = await request({ url: server.url, token }, 'POST', '/api/v1/agents', { body: agent })
+  expect(created.body).toMatchObject({ success: true, agent: { organizationId: organization.id, userId: user.id } })
+  await run('token', 'revoke', id)
+  await expect.poll(async () => (await call(server, token)).status, { timeout: 5_000 }).toBe(401)
+  const { token: second } = await run('token', 'create', ...who, '--scope', 'agents:read')
+  expect((await call(server, second)).status).toBe(200)
+  await run('user', 'add', 'eve@example.com', '--org', 'acme-works', '--role', 'owner')
+  await run('user', 'remove', 'ada@example.com', '--org', 'acme-works')
+  await expect.poll(async () => (await call(server, second)).status, { timeout: 5_000 }).toBe(403)
+})
+
+test("a removed user's runs are cancelled by the server, down to the model's connection", async () => {
+  await using folder = await createFolder()
+  await using model = await startModelServer()
+  model.fallback = { tokens: ['one '], end: 'hang' }
+  await using server = await spawnServer(folder.path, { OPENAI_BASE_URL: model.baseUrl, LEASE_DURATION: '1.5' })
+  const owner = firstToken(server)
+  const { body } = await request({ url: server.url, token: owner }, 'POST', '/api/v1/agents', { body: agent })
+  await admin(folder.path, 'user', 'add', 'ada@example.com', '--org', 'default', '--role', 'member')
+  const who = ['--user', 'ada@example.com', '--org', 'default', '--name', 'ada']
+  const { token } = await admin(folder.path, 'token', 'create', ...who)
+  const input = { message: 'Hello', background: true }
+  const run = await request({ url: server.url, token }, 'POST', `/api/v1/agents/${body.id}/execute`, { body: input })
+  const { aborted } = await model.request(0)
+  const waiting = await request({ url: server.url, token }, 'POST', `/api/v1/agents/${body.id}/execute`, {
+    body: { ...input, sessionId: run.body.sessionId },
+  })
+  expect(waiting.body.status).toBe('pending')
+  expect(await admin(folder.path, 'user', 'remove', 'ada@example.com', '--org', 'default')).toMatchObject({
+    removed: true,
+    runsCancelled: 2,
+  })
+  await aborted
+  for (const { body } of [run, waiting]) {
+    const path = `/api/v1/executions/${body.executionId}`
+    const status = async () =>
+      (await request({ url: server.url, token: owner }, 'GET', path)).body.execution.status as string
+    await expect.poll(status, { timeout: 10_000 }).toBe('cancelled')
+  }
+  expect(model.requests).toHaveLength(1)
+})
+
+/** The operator's command line beside a server that runs in a folder: what it answers. */
+async function admin(folder: string, ...argv: string[]): Promise<any> {
+  const { code, out, err } = await runAdmin([...argv, '--json'], { DATA_DIR: join(folder, 'data') })
+  expect([code, err]).toEqual([0, ''])
+  return JSON.parse(out)
+}
+
+const call = (server: ServerProcess, token: string) => request({ url: server.url, token }, 'GET', '/api/v1/agents')
+
+const runShell = async (command: string) => (await promisify(execFile)('bash', ['-c', command])).stdout
+
+/** Creates an agent and runs it, streamed: what has come, up to a text or to the end. */
+async function openStream(server: ServerProcess) {
+  const token = firstToken(server)
+  const { body: created } = await request({ url: server.url, token }, 'POST', '/api/v1/agents', { body: agent })
+  const response = await fetch(`${server.url}/api/v1/agents/${created.id}/execute`, {
+    method: 'POST',
+    headers: { Authorization: `Bearer ${token}`, 'Content-Type': 'application/json' },
+    body: JSON.stringify({ message: 'Hello', stream: true }),
+  })
+  const chunks = response.body!.pipeThrough(new TextDecoderStream()).getReader()
+  let text = ''
+  async function until(wanted: string | null): Promise<string> {
+    while (wanted === null || !text.includes(wanted)) {
+      const { done, value } = await chunks.read()
+      if (done && wanted !== null) throw new Error(`The stream ended before ${wanted}:\n${text}`)
+      if (done) break
+      text += value
+    }
+    return text
+  }
+  const [, executionId] = /"executionId":"([^"]+)"/.exec(await until('event: meta')) ?? []
+  return { executionId, until, rest: () => until(null) }
+}

@@ -1,0 +1,90 @@
+import { type Db, Prisma } from '../../src/db/client.ts'
+import type { ExecutionRow } from '../../src/executions/engine/events.ts'
+import { storedEvents, textOf } from './lab.ts'
+
+/**
+ * What must hold of a database in which nothing is under way (contract.md section 4, "Durability"), each violation as a
+ * sentence. Empty when all is well.
+ */
+export async function violations(db: Db): Promise<string[]> {
+  const found: string[] = []
+  const executions = await db.execution.findMany({ orderBy: [{ sessionId: 'asc' }, { queueSeq: 'asc' }] })
+  for (const row of executions) found.push(...(await violationsOf(db, row)))
+  found.push(...overlaps(executions))
+
+  const locked = await db.session.findMany({ where: { activeExecutionId: { not: null } } })
+  for (const { id, activeExecutionId } of locked) found.push(`session ${id} is locked by ${activeExecutionId}`)
+  const working = await db.chat.findMany({ where: { status: 'working' } })
+  for (const { id } of working) found.push(`chat ${id} is still working`)
+  const counted = await db.organization.findMany({ where: { running: { not: 0 } } })
+  for (const { slug, running } of counted) found.push(`organization ${slug} counts ${running} running`)
+  return found
+}
+
+async function violationsOf(db: Db, row: ExecutionRow): Promise<string[]> {
+  const { id, status, terminalSeq, result } = row
+  const found: string[] = []
+  const check = (holds: boolean, what: string) => holds || found.push(`${id} (${status}): ${what}`)
+  check(status === 'completed' || status === 'failed' || status === 'cancelled', 'has not ended')
+  check(terminalSeq !== null && row.completedAt !== null, 'has no terminal event')
+  check(row.leaseOwner === null && row.leaseUntil === null, 'has a lease')
+  check((status === 'failed') === (row.error !== null), 'has an error unless it failed')
+  check((status === 'completed') === (result !== null), 'has a result unless it completed')
+
+  const segments = await db.executionEvent.findMany({ where: { executionId: id }, orderBy: { firstSeq: 'asc' } })
+  let last = 1
+  for (const { firstSeq, lastSeq } of segments) {
+    check(firstSeq > last && lastSeq >= firstSeq, `has events ${firstSeq}-${lastSeq} after ${last}`)
+    last = lastSeq
+  }
+  check(terminalSeq !== null && terminalSeq > last, `ends with ${terminalSeq}, though it has shown ${last}`)
+
+  const messages = await db.message.findMany({ where: { executionId: id } })
+  const [answer, ...more] = messages.filter(({ role }) => role === 'assistant')
+  check(more.length === 0, 'has more than one answer')
+  if (status === 'completed') {
+    check(answer?.content === result && !answer?.interrupted, 'has an answer that is not its result')
+    const events = await storedEvents(db, id)
+    check(textOf(events) === result, 'has deltas that are not its result')
+    check(messages.some(({ role }) => role === 'user'), 'has no question')
+  } else check(answer?.interrupted ?? true, 'has an answer that does not say that it is not whole')
+  return found
+}
+
+/** Runs of one session follow one another, in the order in which they were accepted. */
+function overlaps(executions: ExecutionRow[]): string[] {
+  const found: string[] = []
+  let before: ExecutionRow | undefined
+  for (const row of executions.filter(({ startedAt }) => startedAt !== null)) {
+    const sameSession = before?.sessionId === row.sessionId
+    if (sameSession && before!.completedAt! > row.startedAt!) found.push(`${row.id} began before ${before!.id} had ended`)
+    before = row
+  }
+  return found
+}
+
+const ALLOWED = new Set([
+  '-pending',
+  '-running',
+  'pending-running',
+  'pending-cancelled',
+  'pending-failed',
+  'running-running',
+  'running-completed',
+  'running-failed',
+  'running-cancelled',
+])
+
+/** Has the database itself write down every change of a status from now on, whoever makes it. */
+export async function watchTransitions(db: Db): Promise<() => Promise<string[]>> {
+  await db.$executeRaw(Prisma.sql`CREATE TABLE "_seen" ("id" TEXT, "before" TEXT, "after" TEXT, "attempt" INTEGER)`)
+  await db.$executeRaw(Prisma.sql`CREATE TRIGGER "_born" AFTER INSERT ON "Execution" BEGIN
+    INSERT INTO "_seen" VALUES (NEW."id", '', NEW."status", NEW."attempt"); END`)
+  await db.$executeRaw(Prisma.sql`CREATE TRIGGER "_moved" AFTER UPDATE ON "Execution"
+    WHEN OLD."status" <> NEW."status" OR OLD."attempt" <> NEW."attempt" OR OLD."terminalSeq" IS NOT NULL BEGIN
+    INSERT INTO "_seen" VALUES (NEW."id", OLD."status", NEW."status", NEW."attempt"); END`)
+  return async () => {
+    const rows = await db.$queryRaw<{ id: string; before: string; after: string }[]>(Prisma.sql`SELECT * FROM "_seen"`)
+    return rows.flatMap(({ id, before, after }) => (ALLOWED.has(`${before}-${after}`) ? [] : `${id}: ${before} → ${after}`))
+  }
+}

@@ -1,0 +1,129 @@
+import { expect } from 'vitest'
+import type { Actor } from '../../src/auth/actor.ts'
+import { createLocalBus } from '../../src/bus/local.ts'
+import type { Db } from '../../src/db/client.ts'
+import type { Request } from '../../src/executions/engine/claims.ts'
+import { type ExecutionEvent, type ExecutionRow, readEvents } from '../../src/executions/engine/events.ts'
+import { createEngine, type Engine, type EngineDeps } from '../../src/executions/engine/worker.ts'
+import { agentFor } from '../../src/executions/service.ts'
+import { type ModelServer, startModelServer } from '../support/model-server.ts'
+import { request } from '../support/rest.ts'
+import { startServer, type TestServer } from '../support/server.ts'
+
+/** The real time, moved forward at will. */
+export type TestClock = { now: () => Date; advance: (ms: number) => void }
+
+export function createClock(): TestClock {
+  let offset = 0
+  return {
+    now: () => new Date(Date.now() + offset),
+    advance(ms) {
+      offset += ms
+    },
+  }
+}
+
+/** The service in this process with a model server of its own, an agent to run, and its engine at hand. */
+export type Lab = AsyncDisposable & {
+  server: TestServer
+  model: ModelServer
+  clock: TestClock
+  db: Db
+  engine: Engine
+  actor: Actor
+  agentId: string
+  spaceId: string
+  /** What the engine accepts: a new chat, unless told. */
+  run(overrides?: Partial<Request>): Promise<ExecutionRow>
+  /** A first run in a new session, ended, and its conversation to go on with. */
+  session(): Promise<{ spaceId: string; chatId: string; sessionId: string }>
+  /** Another process on the same database, as far as the engine can tell. */
+  another(overrides?: Partial<EngineDeps>): Engine
+  row(id: string): Promise<ExecutionRow>
+  /** Waits until nothing is pending or running. */
+  idle(timeout?: number): Promise<void>
+}
+
+export async function startLab(env: Record<string, string> = {}): Promise<Lab> {
+  const model = await startModelServer()
+  const clock = createClock()
+  const server = await startServer({ OPENAI_BASE_URL: model.baseUrl, ...env }, { clock })
+  const { deps } = server.service
+  const { db, engine } = deps
+  const agentId = await createAgent(server)
+  const agent = await db.agent.findUniqueOrThrow({ where: { id: agentId } })
+  const { id: spaceId } = await db.space.findFirstOrThrow({ where: { isDefault: true } })
+  const { userId, organizationId } = agent
+  const actor: Actor = { userId, organizationId, organizationSlug: 'default', role: 'owner', scopes: ['*'], tokenId: '' }
+
+  const run: Lab['run'] = (overrides) =>
+    engine.accept({
+      actor,
+      agent,
+      message: 'Hello',
+      model: null,
+      conversation: { spaceId },
+      onBusy: 'queue',
+      parent: null,
+      key: null,
+      ...overrides,
+    })
+
+  return {
+    server,
+    model,
+    clock,
+    db,
+    engine,
+    actor,
+    agentId,
+    spaceId,
+    run,
+    async session() {
+      const { id, chatId, sessionId } = await run({ message: 'Begin' })
+      await ended(engine, await db.execution.findUniqueOrThrow({ where: { id } }))
+      return { spaceId, chatId, sessionId }
+    },
+    another: (overrides) => createEngine({ ...deps, bus: createLocalBus(), agentFor, ...overrides }),
+    row: (id) => db.execution.findUniqueOrThrow({ where: { id } }),
+    idle: (timeout = 15_000) => idle(db, timeout),
+    async [Symbol.asyncDispose]() {
+      await model.close()
+      await server[Symbol.asyncDispose]()
+    },
+  }
+}
+
+/** An agent that everybody in the organization may run; its id. */
+export async function createAgent(server: Pick<TestServer, 'url' | 'token'>, fields: object = {}): Promise<string> {
+  const body = { name: 'Ada', systemPrompt: 'You are Ada.', ...fields }
+  const answer = await request(server, 'POST', '/api/v1/agents', { body })
+  expect(answer.status).toBe(200)
+  return answer.body.id
+}
+
+/** The run once it has ended. */
+export const ended = (engine: Engine, row: ExecutionRow): Promise<ExecutionRow> =>
+  engine.ended(row, new AbortController().signal)
+
+/** Waits until nothing is pending or running. */
+export const idle = (db: Db, timeout: number): Promise<void> =>
+  expect
+    .poll(() => db.execution.count({ where: { status: { in: ['pending', 'running'] } } }), { timeout, interval: 20 })
+    .toBe(0)
+
+/** Everything that a follower is told from a number on, to the end of the stream. */
+export async function followed(engine: Engine, row: ExecutionRow, after = 0): Promise<ExecutionEvent[]> {
+  const events: ExecutionEvent[] = []
+  for await (const batch of engine.follow(row, after, new AbortController().signal)) events.push(...batch)
+  return events
+}
+
+/** The text of the events' deltas. */
+export const textOf = (events: readonly ExecutionEvent[]): string =>
+  events
+    .map(({ event, data }) => (event === 'message' && data.messageType === 'stream_event' ? data.delta.text : ''))
+    .join('')
+
+export const storedEvents = async (db: Db, id: string): Promise<ExecutionEvent[]> =>
+  (await Array.fromAsync(readEvents(db, id, 0))).flat()

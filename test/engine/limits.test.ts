@@ -1,0 +1,204 @@
+import { expect, test } from 'vitest'
+import type { ExecutionRow } from '../../src/executions/engine/events.ts'
+import { request } from '../support/rest.ts'
+import { violations } from './invariants.ts'
+import { createAgent, ended, type Lab, startLab } from './lab.ts'
+
+/** The messages that reached the model, in order. */
+const asked = ({ model }: Lab) => model.requests.map(({ body }) => body.messages.at(-1)?.content)
+
+/** A gate for every message: the model answers once it is opened. */
+function gates({ model }: Lab): (message: string) => void {
+  const known = new Map<unknown, PromiseWithResolvers<void>>()
+  const gate = (message: unknown) => {
+    const found = known.get(message) ?? Promise.withResolvers<void>()
+    known.set(message, found)
+    return found
+  }
+  model.fallback = ({ body }) => ({ tokens: [gate(body.messages.at(-1)?.content).promise, 'Done.'] })
+  return (message) => gate(message).resolve()
+}
+
+const statuses = async ({ db }: Lab, rows: ExecutionRow[]) => {
+  const found = await db.execution.findMany({ where: { id: { in: rows.map(({ id }) => id) } } })
+  return rows.map(({ id }) => found.find((row) => row.id === id)?.status)
+}
+
+async function runAll(lab: Lab, messages: string[], overrides: Parameters<Lab['run']>[0] = {}) {
+  const rows: ExecutionRow[] = []
+  for (const message of messages) rows.push(await lab.run({ message, ...overrides }))
+  return rows
+}
+
+const numbered = (prefix: string, count: number) => Array.from({ length: count }, (_, index) => `${prefix}${index}`)
+
+/** A member of an organization of their own, as the engine knows them, with an agent there. */
+async function anotherOrganization({ server, db }: Lab, organization: string) {
+  const member = await server.member({ organization, role: 'owner' })
+  const agentId = await createAgent({ url: server.url, token: member.token })
+  const agent = await db.agent.findUniqueOrThrow({ where: { id: agentId } })
+  const { organizationId, userId } = member
+  const { id: spaceId } = await db.space.findFirstOrThrow({ where: { organizationId, isDefault: true } })
+  const actor = { userId, organizationId, organizationSlug: organization, role: 'owner', scopes: ['*'], tokenId: '' }
+  return { actor: { ...actor, role: 'owner' as const }, agent, conversation: { spaceId } }
+}
+
+test('no more than MAX_RUNNING runs are on; the others wait and begin in the order they came', async () => {
+  await using lab = await startLab({ MAX_RUNNING: '2' })
+  const open = gates(lab)
+  const messages = numbered('m', 6)
+  const rows = await runAll(lab, messages)
+  expect(rows.map(({ status }) => status)).toEqual(['running', 'running', 'pending', 'pending', 'pending', 'pending'])
+  for (const [index, message] of messages.entries()) {
+    await lab.model.request(Math.min(index + 1, 5))
+    expect(lab.model.active).toBe(Math.min(2, 6 - index))
+    open(message)
+    await ended(lab.engine, rows[index]!)
+  }
+  expect(asked(lab)).toEqual(messages)
+  expect(await violations(lab.db)).toEqual([])
+})
+
+test('a run that comes just when there is room again does not overtake those that wait', async () => {
+  await using lab = await startLab({ MAX_RUNNING: '1' })
+  const open = gates(lab)
+  const rows = await runAll(lab, ['first', 'second'])
+  open('first')
+  // Every turn of the event loop a newcomer: some come between the end of one run and the begin of the next.
+  const newcomers: Promise<ExecutionRow>[] = []
+  const first = ended(lab.engine, rows[0]!).then(() => 'ended')
+  for (let index = 0; (await Promise.race([first, nextTurn()])) !== 'ended'; index++) {
+    newcomers.push(lab.run({ message: `newcomer ${index}` }))
+  }
+  for (let index = 0; index < 5; index++) newcomers.push(lab.run({ message: `late ${index}` }))
+  const { length } = await Promise.all(newcomers)
+  await lab.model.request(1)
+  expect(asked(lab)).toEqual(['first', 'second'])
+  open('second')
+  for (let index = 0; index < length - 5; index++) open(`newcomer ${index}`)
+  for (let index = 0; index < 5; index++) open(`late ${index}`)
+  await lab.idle()
+  expect(asked(lab)).toHaveLength(length + 2)
+  expect(await violations(lab.db)).toEqual([])
+})
+
+const nextTurn = () => new Promise<void>((resolve) => setImmediate(resolve))
+
+test('an organization has no more than its limit of runs on, in order, and another one is not held up by it', async () => {
+  await using lab = await startLab({ MAX_RUNNING_PER_ORGANIZATION: '2' })
+  const open = gates(lab)
+  const acme = await anotherOrganization(lab, 'acme')
+  const ours = numbered('ours', 5)
+  const rows = await runAll(lab, ours)
+  expect(await statuses(lab, rows)).toEqual(['running', 'running', 'pending', 'pending', 'pending'])
+  const theirs = await runAll(lab, numbered('theirs', 3), acme)
+  expect(await statuses(lab, theirs)).toEqual(['running', 'running', 'pending'])
+
+  // They get their place when one of theirs ends, though ours are older and wait.
+  open('theirs0')
+  await ended(lab.engine, theirs[0]!)
+  await expect.poll(() => statuses(lab, theirs), { timeout: 1_500 }).toEqual(['completed', 'running', 'running'])
+  expect(await statuses(lab, rows)).toEqual(['running', 'running', 'pending', 'pending', 'pending'])
+  for (const [index, row] of rows.entries()) {
+    open(`ours${index}`)
+    await ended(lab.engine, row)
+  }
+  open('theirs1')
+  open('theirs2')
+  await lab.idle()
+  expect(asked(lab).filter((message) => String(message).startsWith('ours'))).toEqual(ours)
+  expect(await violations(lab.db)).toEqual([])
+})
+
+test('an organization with more waiting runs than are looked at in one go does not hide another one', async () => {
+  await using lab = await startLab({ MAX_RUNNING_PER_ORGANIZATION: '1' })
+  const open = gates(lab)
+  const acme = await anotherOrganization(lab, 'acme')
+  await runAll(lab, numbered('ours', 120))
+  const theirs = await runAll(lab, ['theirs0', 'theirs1'], acme)
+  open('theirs0')
+  await ended(lab.engine, theirs[0]!)
+  await expect.poll(() => statuses(lab, theirs), { timeout: 1_500 }).toEqual(['completed', 'running'])
+})
+
+test('an organization that waits for its own limit does not make another one wait, nor count as full', async () => {
+  await using lab = await startLab({ MAX_RUNNING_PER_ORGANIZATION: '1', MAX_PENDING_RUNS: '1' })
+  gates(lab)
+  const acme = await anotherOrganization(lab, 'acme')
+  await runAll(lab, ['ours0', 'ours1'])
+  const [theirs] = await runAll(lab, ['theirs'], acme)
+  expect(theirs?.status).toBe('running')
+})
+
+test('beyond MAX_PENDING_RUNS waiting runs a request is 429, stores nothing, and succeeds once there is room', async () => {
+  await using lab = await startLab({ MAX_RUNNING: '1', MAX_PENDING_RUNS: '2' })
+  const open = gates(lab)
+  const path = `/api/v1/agents/${lab.agentId}/execute`
+  const execute = (message: string) => request(lab.server, 'POST', path, { body: { message, background: true } })
+  const accepted = [await execute('m0'), await execute('m1'), await execute('m2')]
+  expect(accepted.map(({ body }) => body.status)).toEqual(['running', 'pending', 'pending'])
+  const counts = async () => [await lab.db.execution.count(), await lab.db.chat.count(), await lab.db.session.count()]
+  const before = await counts()
+  const refused = await execute('m3')
+  expect(refused.status).toBe(429)
+  expect(refused.headers.get('retry-after')).toBe('60')
+  expect(refused.body).toMatchObject({ error: true, message: 'Rate limit exceeded. Retry after 60 seconds.' })
+  expect(await counts()).toEqual(before)
+
+  // A session's queue waits, too.
+  const { chatId, sessionId } = accepted[0]!.body
+  const body = { message: 'm4', background: true, chatId, sessionId }
+  expect((await request(lab.server, 'POST', path, { body })).status).toBe(429)
+  open('m0')
+  await ended(lab.engine, await lab.row(accepted[0]!.body.executionId))
+  await lab.model.request(1)
+  expect((await execute('m5')).status).toBe(200)
+  for (const message of ['m1', 'm2', 'm5']) open(message)
+  await lab.idle()
+  expect(await violations(lab.db)).toEqual([])
+})
+
+test('the count of running runs stays right through completion, failure, cancel and a server that dies', async () => {
+  await using lab = await startLab({ MAX_RUNNING_PER_ORGANIZATION: '3' })
+  const running = async () => (await lab.db.organization.findFirstOrThrow()).running
+  const open = gates(lab)
+  const rows = await runAll(lab, ['completes', 'is cancelled', 'hangs', 'waits'])
+  expect(await running()).toBe(3)
+  await lab.engine.cancel(rows[3]!)
+  expect(await running()).toBe(3)
+  await lab.engine.cancel(rows[1]!)
+  expect(await running()).toBe(2)
+  open('completes')
+  await ended(lab.engine, rows[0]!)
+  expect(await running()).toBe(1)
+  lab.model.script({ error: { status: 500 } })
+  await ended(lab.engine, await lab.run({ message: 'fails' }))
+  expect(await running()).toBe(1)
+
+  // Taken over by another process: it is one run all the time.
+  await using other = disposable(lab)
+  lab.clock.advance(60_000)
+  await other.engine.start(false)
+  expect((await lab.row(rows[2]!.id)).attempt).toBe(2)
+  expect(await running()).toBe(1)
+  open('hangs')
+  await lab.idle()
+  expect(await running()).toBe(0)
+})
+
+const disposable = (lab: Lab) => {
+  const engine = lab.another()
+  return { engine, [Symbol.asyncDispose]: () => engine.drain() }
+}
+
+test('a limit that is set later counts what runs already', async () => {
+  await using lab = await startLab()
+  gates(lab)
+  await runAll(lab, ['m0', 'm1', 'm2'])
+  expect((await lab.db.organization.findFirstOrThrow()).running).toBe(0)
+  const settings = { ...lab.server.service.deps.settings, MAX_RUNNING_PER_ORGANIZATION: 10 }
+  const engine = lab.another({ settings })
+  await engine.start(false)
+  expect((await lab.db.organization.findFirstOrThrow()).running).toBe(3)
+  await engine.drain()
+})

@@ -1,0 +1,273 @@
+import { randomBytes } from 'node:crypto'
+import { once } from 'node:events'
+import { connect } from 'node:net'
+import { text } from 'node:stream/consumers'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { isScope } from '../../src/auth/scopes.ts'
+import { newToken } from '../../src/auth/tokens.ts'
+import { expectError, FACES, faces, onEachFace, procedures } from '../support/faces.ts'
+import { type Answer, request } from '../support/rest.ts'
+import { type Member, startServer, type TestServer } from '../support/server.ts'
+
+const MISSING = 'Authorization header required'
+const FORMAT = 'Invalid token format. Token must start with mst_'
+const EXPIRED = 'Token expired'
+const FORBIDDEN = "You don't have permission to access this resource"
+
+let now = new Date('2026-01-01T00:00:00Z')
+const clock = { now: () => now }
+
+let server: TestServer
+let port: number
+beforeAll(async () => {
+  server = await startServer({}, { clock })
+  port = Number(new URL(server.url).port)
+})
+afterAll(() => server[Symbol.asyncDispose]())
+
+const revoke = ({ tokenId: id }: Member) =>
+  server.service.deps.db.token.update({ where: { id }, data: { revokedAt: clock.now() } })
+
+const endMembership = ({ organizationId, userId }: Member) =>
+  server.service.deps.db.membership.delete({ where: { organizationId_userId: { organizationId, userId } } })
+
+/** What a token that is none, or no longer, is told: under `/api/v1` it differs from the rest. */
+const invalid = (face: string) =>
+  face === 'REST' ? 'Unauthorized. Invalid or expired token' : 'Invalid or expired token'
+
+const mistyped = (token: string) => token.slice(0, -1) + (token.endsWith('0') ? '1' : '0')
+
+describe('the Authorization header', () => {
+  type Row = [what: string, header: (member: Member) => string | null, status: number, message?: string]
+  const rows: Row[] = [
+    ['a good token', ({ token }) => `Bearer ${token}`, 200],
+    ['none', () => null, 401, MISSING],
+    ['an empty one', () => '', 401, FORMAT],
+    ['bearer in lower case', ({ token }) => `bearer ${token}`, 401, FORMAT],
+    ['BEARER in upper case', ({ token }) => `BEARER ${token}`, 401, FORMAT],
+    ['Bearer alone', () => 'Bearer', 401, FORMAT],
+    ['Bearer and a blank', () => 'Bearer ', 401, FORMAT],
+    ['two blanks', ({ token }) => `Bearer  ${token}`, 401, FORMAT],
+    ['a tab', ({ token }) => `Bearer\t${token}`, 401, FORMAT],
+    ['the token alone', ({ token }) => token, 401, FORMAT],
+    ['something after the token', ({ token }) => `Bearer ${token} x`, 401, FORMAT],
+    ['Basic', ({ token }) => `Basic ${btoa(`user:${token}`)}`, 401, FORMAT],
+    ['another prefix', ({ token }) => `Bearer ${token.replace('mst_', 'sk_')}`, 401, FORMAT],
+    ['a prefix in upper case', ({ token }) => `Bearer ${token.replace('mst_', 'MST_')}`, 401, FORMAT],
+    ['no underscore', ({ token }) => `Bearer ${token.replace('mst_', 'mst-')}`, 401, FORMAT],
+    ['the prefix alone', () => 'Bearer mst_', 401, 'invalid'],
+    ['a bad checksum', ({ token }) => `Bearer ${mistyped(token)}`, 401, 'invalid'],
+    ['a token too long', ({ token }) => `Bearer ${token}0`, 401, 'invalid'],
+    ['a token too short', ({ token }) => `Bearer ${token.slice(0, -1)}`, 401, 'invalid'],
+    ['an unknown, well-formed token', () => `Bearer ${newToken('mst')}`, 401, 'invalid'],
+    ['8 KiB', () => `Bearer mst_${'x'.repeat(8192)}`, 401, 'invalid'],
+    ['bytes that are no ASCII', () => 'Bearer mst_\xe4\xff', 401, FORMAT],
+    ['SQL', () => `Bearer mst_'OR'1'='1`, 401, 'invalid'],
+  ]
+
+  it.each(onEachFace(rows))('%s: %s', async (face, _, header, status, message = '') => {
+    const value = header(await server.member())
+    const headers = value === null ? undefined : { Authorization: value }
+    for (const procedure of ['agents.list', 'agents.create', 'executions.events']) {
+      const answer = await faces[face](server, procedure, {}, { token: null, ...(headers && { headers }) })
+      if (status !== 200) expectError(answer, status, message === 'invalid' ? invalid(face) : message)
+      else expect([200, 400, 404]).toContain(answer.status)
+    }
+  })
+
+  type Ended = [what: string, end: (member: Member) => unknown, status: number, message: string]
+  const ended: Ended[] = [
+    ['revoked', revoke, 401, 'invalid'],
+    ['of somebody who is no member any more', endMembership, 403, FORBIDDEN],
+    [
+      'expired',
+      () => {
+        now = new Date(now.getTime() + 60_000)
+      },
+      401,
+      EXPIRED,
+    ],
+  ]
+  it.each(onEachFace(ended))('%s: a token that was %s is refused from the next request on', async (...row) => {
+    const [face, , end, status, message] = row
+    const member = await server.member({ expiresAt: new Date(now.getTime() + 60_000) })
+    const call = () => faces[face](server, 'agents.list', {}, { token: member.token })
+    expect((await call()).status).toBe(200)
+    await end(member)
+    expectError(await call(), status, message === 'invalid' ? invalid(face) : message)
+  })
+
+  it('with a token that expires in a millisecond is good, and bad then', async () => {
+    const { token } = await server.member({ expiresAt: new Date(now.getTime() + 1) })
+    expect((await request(server, 'GET', '/api/v1/agents', { token })).status).toBe(200)
+    now = new Date(now.getTime() + 1)
+    expectError(await request(server, 'GET', '/api/v1/agents', { token }), 401, EXPIRED)
+  })
+
+  it('of two, the first one counts', async () => {
+    const good = `Authorization: Bearer ${server.token}`
+    const bad = `Authorization: Bearer ${newToken('mst')}`
+    expect((await raw([good, bad])).status).toBe(200)
+    expectError(await raw([bad, good]), 401, invalid('REST'))
+  })
+
+  it('of 64 KiB is refused before anybody reads it', async () => {
+    expectError(await raw([`Authorization: Bearer mst_${'x'.repeat(65_536)}`]), 431, 'Request Header Fields Too Large')
+  })
+
+  it.each(['\x00', '\x01', '\x0b', '\x1b[2J', '\x7f', 'a\rb'])(
+    'with the control character %j is refused',
+    async (it) => {
+      const { status, body } = await raw([`Authorization: Bearer mst_${it}${server.token.slice(4)}`])
+      expect([400, 401]).toContain(status)
+      expect(body).toMatchObject({ error: true, statusCode: status })
+    },
+  )
+
+  it('of 100 random bytes is refused, a hundred times', async () => {
+    for (let round = 0; round < 100; round++) {
+      const bytes = randomBytes(100)
+        .toString('latin1')
+        .replace(/[\r\n]/g, '')
+      const { status, body } = await raw([`Authorization: ${bytes}`])
+      expect([400, 401]).toContain(status)
+      expect(body).toMatchObject({ error: true, statusCode: status })
+    }
+    expect((await request(server, 'GET', '/api/v1/agents')).status).toBe(200)
+  })
+
+  it('is what other paths have no need of', async () => {
+    for (const path of ['/healthz', '/readyz', '/api/health', '/api/openapi.json']) {
+      expect((await request(server, 'GET', path, { token: null })).status).toBe(200)
+    }
+  })
+
+  /** The answer to GET /api/v1/agents with these header lines, whatever bytes they have. */
+  async function raw(lines: string[]): Promise<Answer> {
+    const socket = connect(port, '127.0.0.1')
+    await once(socket, 'connect')
+    const head = ['GET /api/v1/agents HTTP/1.1', 'Host: x', 'Connection: close', ...lines]
+    socket.write(`${head.join('\r\n')}\r\n\r\n`, 'latin1')
+    const [answer = '', body = ''] = (await text(socket)).split('\r\n\r\n')
+    const [first = '', ...rest] = answer.split('\r\n')
+    const headers = new Headers(rest.map((line) => line.split(': ', 2) as [string, string]))
+    return { status: Number(first.split(' ')[1]), headers, body: JSON.parse(body) }
+  }
+})
+
+it('the prefix of tokens is a setting', async () => {
+  await using other = await startServer({ TOKEN_PREFIX: 'td' })
+  expect(other.token).toMatch(/^td_[0-9A-Za-z]{36}$/)
+  expect((await request(other, 'GET', '/api/v1/agents')).status).toBe(200)
+  const answer = await request(other, 'GET', '/api/v1/agents', { token: newToken('mst') })
+  expectError(answer, 401, 'Invalid token format. Token must start with td_')
+})
+
+it('when a token was last used is written at most once a minute', async () => {
+  const { token, tokenId } = await server.member()
+  const use = async () => {
+    server.queries.length = 0
+    await Promise.all(FACES.map((face) => faces[face](server, 'agents.list', {}, { token })))
+    await faces.REST(server, 'agents.list', {}, { token })
+    return server.queries.filter((sql) => /^UPDATE/i.test(sql))
+  }
+  const lastUsedAt = async () =>
+    (await server.service.deps.db.token.findUnique({ where: { id: tokenId } }))?.lastUsedAt?.toISOString()
+  const first = now.toISOString()
+  await faces.REST(server, 'agents.list', {}, { token })
+  expect(await lastUsedAt()).toBe(first)
+  for (const seconds of [0, 30, 30]) {
+    now = new Date(now.getTime() + seconds * 1000)
+    expect(await use()).toEqual([])
+  }
+  expect(await lastUsedAt()).toBe(first)
+  now = new Date(now.getTime() + 1)
+  expect(await use()).not.toEqual([])
+  expect(await lastUsedAt()).toBe(now.toISOString())
+})
+
+type Need = {
+  /** Any of these. One for reading is also given by that for writing; none at all: any token will do. */
+  scopes: string[]
+  input?: 'agent' | 'doomed' | 'execution' | 'events' | 'message' | 'create'
+  /** The statuses of those who may: 200 if not told. */
+  says?: number[]
+}
+
+/** contract.md section 2, by hand: what stands in the code is measured by it. */
+const NEEDED: Record<string, Need> = {
+  'agents.list': { scopes: ['agents:read'] },
+  'agents.create': { scopes: ['agents:write'], input: 'create' },
+  'agents.get': { scopes: ['agents:read'], input: 'agent' },
+  'agents.update': { scopes: ['agents:write'], input: 'agent' },
+  'agents.delete': { scopes: ['agents:write'], input: 'doomed', says: [200, 404] },
+  'agents.versions': { scopes: ['agents:read'], input: 'agent' },
+  'agents.execute': { scopes: ['agents:execute'], input: 'message' },
+  'agents.listPublic': { scopes: ['agents:read'] },
+  'agents.getPublic': { scopes: ['agents:read'], input: 'agent' },
+  'executions.list': { scopes: ['executions:read'] },
+  'executions.get': { scopes: ['executions:read', 'agents:execute'], input: 'execution' },
+  'executions.cancel': { scopes: ['executions:write', 'agents:execute'], input: 'execution', says: [400] },
+  'executions.tree': { scopes: ['executions:read', 'agents:execute'], input: 'execution' },
+  'executions.logs': { scopes: ['executions:read', 'agents:execute'], input: 'execution' },
+  'executions.events': { scopes: ['executions:read', 'agents:execute'], input: 'events' },
+  'models.list': { scopes: [] },
+}
+
+const RESOURCES = [
+  ...['agents', 'tasks', 'executions', 'spaces', 'chats', 'secrets', 'missions', 'skills'],
+  ...['mcps', 'keys', 'media', 'profile', 'usage', 'approvals'],
+]
+const SCOPES = ['*', 'agents:execute', ...RESOURCES.flatMap((name) => [`${name}:read`, `${name}:write`])]
+
+describe('the scope of a token', () => {
+  it('is one of those that there are', () => {
+    expect(SCOPES.filter((scope) => !isScope(scope))).toEqual([])
+    expect(['agents', 'agents:delete', 'agents:*', 'write', '', '**'].filter(isScope)).toEqual([])
+  })
+
+  it('is decided for every procedure', () => {
+    expect(Object.keys(NEEDED).sort()).toEqual(Object.keys(procedures).sort())
+  })
+
+  const tokens = new Map<string, string>()
+  const inputs: Record<string, Record<string, unknown>> = {}
+  beforeAll(async () => {
+    const email = 'scopes@example.com'
+    for (const scope of [...SCOPES, '']) {
+      tokens.set(scope, (await server.member({ email, scopes: scope ? [scope] : [] })).token)
+    }
+    const token = tokens.get('*')!
+    const body = { name: 'A', systemPrompt: 'x', visibility: 'public' }
+    const create = async () => (await request(server, 'POST', '/api/v1/agents', { token, body })).body.id
+    const [agent, doomed] = [await create(), await create()]
+    const path = `/api/v1/agents/${agent}/execute`
+    const { executionId } = (await request(server, 'POST', path, { token, body: { message: 'Hi' } })).body
+    Object.assign(inputs, {
+      agent: { id: agent },
+      doomed: { id: doomed },
+      create: body,
+      message: { id: agent, message: 'Hi' },
+      execution: { id: executionId },
+      events: { executionId },
+    })
+  })
+
+  const suffices = (scopes: string[], scope: string) =>
+    scope === '*' || scopes.length === 0 || scopes.includes(scope) || scopes.includes(scope.replace(/:write$/, ':read'))
+
+  it.each(onEachFace(Object.entries(NEEDED)))('%s: %s takes exactly %j', async (face, procedure, need) => {
+    const { scopes, input = '', says = [200] } = need
+    for (const [scope, token] of tokens) {
+      const answer = await faces[face](server, procedure, inputs[input], { token })
+      if (suffices(scopes, scope)) expect(says, `${scope}: ${JSON.stringify(answer.body)}`).toContain(answer.status)
+      else expectError(answer, 403, FORBIDDEN)
+    }
+  })
+
+  it.each(FACES)('%s: is asked for before anything is said of the input', async (face) => {
+    const token = tokens.get('tasks:read')!
+    expectError(await faces[face](server, 'agents.create', { name: 5 }, { token }), 403, FORBIDDEN)
+    expectError(await faces[face](server, 'agents.get', { id: 'unknown' }, { token }), 403, FORBIDDEN)
+  })
+})

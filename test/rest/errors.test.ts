@@ -1,0 +1,481 @@
+import { once } from 'node:events'
+import { request as httpRequest } from 'node:http'
+import { connect } from 'node:net'
+import { text } from 'node:stream/consumers'
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
+import { expectError, FACES, faces, onEachFace } from '../support/faces.ts'
+import { type Answer, request } from '../support/rest.ts'
+import { startServer, type TestServer } from '../support/server.ts'
+
+let server: TestServer
+let agentId: string
+beforeAll(async () => {
+  server = await startServer()
+  agentId = (await request(server, 'POST', '/api/v1/agents', { body: valid })).body.id
+})
+afterAll(() => server[Symbol.asyncDispose]())
+afterEach(async () => {
+  expect((await request(server, 'GET', '/api/v1/agents?limit=1')).status).toBe(200)
+})
+
+const valid = { name: 'Ada', systemPrompt: 'You are Ada.' }
+const VISIBILITY = 'Invalid visibility value. Must be: private, organization, public, or unlisted'
+const STATUS = 'Invalid status. Must be: pending, running, completed, failed, cancelled'
+const missing = (field: string) => `Missing required field: ${field}`
+const invalid = (field: string, expected: string) => `Invalid value for field: ${field}. Expected ${expected}`
+
+const BLANKS = [undefined, null, '', ' ', '\t\n\u00a0']
+
+/** Procedure, input, message. `{id}` of the first agent is added where the input has none. */
+const badInputs: [procedure: string, input: object, message: string][] = [
+  ...BLANKS.map((value): [string, object, string] => ['agents.create', { ...valid, name: value }, missing('name')]),
+  ...['systemPrompt', 'system_message'].flatMap((field) =>
+    BLANKS.filter((value) => value !== null).map((value): [string, object, string] => [
+      'agents.create',
+      { name: 'Ada', [field]: value },
+      missing('systemPrompt'),
+    ]),
+  ),
+  ['agents.create', { ...valid, systemPrompt: null }, missing('systemPrompt')],
+  ...BLANKS.map((message): [string, object, string] => ['agents.execute', { message }, missing('message')]),
+  ['agents.update', { name: null }, missing('name')],
+  ['agents.update', { name: ' ' }, missing('name')],
+  ['agents.update', { systemPrompt: null }, missing('systemPrompt')],
+  ['agents.update', { systemPrompt: '' }, missing('systemPrompt')],
+  ['agents.update', { system_message: ' ' }, missing('systemPrompt')],
+
+  ['agents.create', { ...valid, name: 1 }, invalid('name', 'string')],
+  ['agents.create', { ...valid, name: ['Ada'] }, invalid('name', 'string')],
+  ['agents.create', { ...valid, systemPrompt: {} }, invalid('systemPrompt', 'string')],
+  ['agents.create', { ...valid, role: true }, invalid('role', 'string')],
+  ['agents.create', { ...valid, model: 5 }, invalid('model', 'string')],
+  ['agents.create', { ...valid, tags: 'a,b' }, invalid('tags', 'array')],
+  ['agents.create', { ...valid, tags: { 0: 'a' } }, invalid('tags', 'array')],
+  ['agents.create', { ...valid, tags: ['a', 1] }, invalid('tags.1', 'string')],
+  ['agents.create', { ...valid, maxTurns: '5' }, invalid('maxTurns', 'number')],
+  ['agents.create', { ...valid, maxTurns: true }, invalid('maxTurns', 'number')],
+  ['agents.create', { ...valid, maxTurns: 1.5 }, invalid('maxTurns', 'integer')],
+  ['agents.create', { ...valid, maxTurns: 0 }, invalid('maxTurns', 'at least 1')],
+  ['agents.create', { ...valid, maxTurns: 501 }, invalid('maxTurns', 'at most 500')],
+  ['agents.create', { ...valid, name: 'x'.repeat(201) }, invalid('name', 'at most 200 characters')],
+  [
+    'agents.create',
+    { ...valid, systemPrompt: 'x'.repeat(100_001) },
+    invalid('systemPrompt', 'at most 100000 characters'),
+  ],
+  ['agents.execute', { message: 'x'.repeat(200_001) }, invalid('message', 'at most 200000 characters')],
+  ['agents.execute', { message: 7 }, invalid('message', 'string')],
+  ['agents.execute', { message: 'Hi', stream: 'false' }, invalid('stream', 'boolean')],
+  ['agents.execute', { message: 'Hi', stream: 1 }, invalid('stream', 'boolean')],
+  ['agents.execute', { message: 'Hi', background: 'true' }, invalid('background', 'boolean')],
+  ['agents.execute', { message: 'Hi', onBusy: 'wait' }, invalid('onBusy', 'one of: queue, reject, interrupt')],
+  ['agents.execute', { message: 'Hi', sessionId: 1 }, invalid('sessionId', 'string')],
+  ['agents.update', { archived: 'false' }, invalid('archived', 'boolean')],
+  ['agents.update', { archived: 0 }, invalid('archived', 'boolean')],
+  ['agents.update', { maxTurns: '5' }, invalid('maxTurns', 'number')],
+
+  ...['', 'Private', 'secret', 5, null, ['private'], { toString: 'private' }].flatMap(
+    (visibility): [string, object, string][] => [
+      ['agents.create', { ...valid, visibility }, VISIBILITY],
+      ['agents.update', { visibility }, VISIBILITY],
+    ],
+  ),
+  ['agents.list', { visibility: 'secret' }, VISIBILITY],
+  ['agents.list', { owner: 'you' }, invalid('owner', 'me')],
+  ['agents.list', { limit: '0' }, invalid('limit', 'at least 1')],
+  ['agents.list', { limit: '-1' }, invalid('limit', 'at least 1')],
+  ['agents.list', { limit: '1001' }, invalid('limit', 'at most 1000')],
+  ['agents.list', { limit: '1.5' }, invalid('limit', 'integer')],
+  ['agents.list', { limit: 'ten' }, invalid('limit', 'number')],
+  ['agents.listPublic', { limit: 'ten' }, invalid('limit', 'number')],
+  ['executions.list', { limit: '1001' }, invalid('limit', 'at most 1000')],
+  ...['', 'x', btoa('1.'), btoa('.a'), btoa(`1.a' OR 1`), btoa('-1.a'), 'x'.repeat(3000)].flatMap((cursor) =>
+    ['agents.list', 'agents.listPublic', 'executions.list'].map((procedure): [string, object, string] => [
+      procedure,
+      { cursor },
+      invalid('cursor', 'a nextCursor of this list'),
+    ]),
+  ),
+  ['executions.list', { status: 'done' }, STATUS],
+  ['executions.list', { since: 'yesterday' }, invalid('since', 'ISO 8601 timestamp')],
+  ['executions.list', { count: 'yes' }, invalid('count', 'true')],
+  ['executions.events', { executionId: 'x', after: 'first' }, invalid('after', 'number')],
+  ['executions.events', { executionId: 'x', after: '-1' }, invalid('after', 'at least 0')],
+  ['agents.list', { search: 'a\0b' }, 'Invalid character in request: U+0000'],
+  ['agents.create', { ...valid, name: 'a\0b' }, 'Invalid character in request: U+0000'],
+  ['agents.create', { ...valid, tags: ['\ud800'] }, 'Invalid character in request: half of one'],
+]
+
+const nested = (depth: number): unknown => JSON.parse(`${'{"a":'.repeat(depth - 1)}{}${'}'.repeat(depth - 1)}`)
+
+const call = (face: 'REST' | 'tRPC', procedure: string, input: object, token?: string) =>
+  faces[face](server, procedure, /update|execute/.test(procedure) ? { id: agentId, ...input } : { ...input }, {
+    ...(token && { token }),
+  })
+
+describe('what is missing or wrong is a 400 that names it', () => {
+  it.each(onEachFace(badInputs))('%s %s %j: %s', async (face, procedure, input, message) => {
+    expectError(await call(face, procedure, input), 400, message)
+  })
+
+  it.each(FACES)('%s: a boolean in quotes stays refused when REST has been called before', async (face) => {
+    await request(server, 'PATCH', `/api/v1/agents/${agentId}`, { body: { archived: false, maxTurns: 5 } })
+    await request(server, 'POST', `/api/v1/agents/${agentId}/execute`, { body: { message: 'Hi', background: true } })
+    for (const wrong of [{ archived: 'false' }, { archived: 'true' }, { archived: '' }]) {
+      expectError(await call(face, 'agents.update', wrong), 400, invalid('archived', 'boolean'))
+    }
+    expectError(await call(face, 'agents.update', { maxTurns: '7' }), 400, invalid('maxTurns', 'number'))
+    const wrong = { message: 'Hi', background: 'false' }
+    expectError(await call(face, 'agents.execute', wrong), 400, invalid('background', 'boolean'))
+    expect((await call(face, 'agents.get', { id: agentId })).body.agent).toMatchObject({ archived: false, maxTurns: 5 })
+  })
+
+  it.each(FACES)('%s: 64 levels are taken, 65 are not', async (face) => {
+    expect((await call(face, 'agents.create', { ...valid, unknown: nested(63) })).status).toBe(200)
+    const answer = await call(face, 'agents.create', { ...valid, unknown: nested(64) })
+    expectError(answer, 400, 'Request body too deep. At most 64 levels')
+  })
+
+  it.each(FACES)('%s: lengths up to the limit are taken', async (face) => {
+    const long = { name: 'x'.repeat(200), systemPrompt: 'x'.repeat(100_000) }
+    expect((await call(face, 'agents.create', long)).status).toBe(200)
+  })
+})
+
+describe('a body', () => {
+  it.each([
+    ['{', 400, 'Invalid JSON in request body'],
+    ['{"name":}', 400, 'Invalid JSON in request body'],
+    ["{'name': 'Ada'}", 400, 'Invalid JSON in request body'],
+    ['{"name": "Ada"} x', 400, 'Invalid JSON in request body'],
+    ['undefined', 400, 'Invalid JSON in request body'],
+    ['\n', 400, 'Invalid JSON in request body'],
+    ['null', 400, invalid('body', 'object')],
+    ['[]', 400, invalid('body', 'object')],
+    [`[${JSON.stringify(valid)}]`, 400, invalid('body', 'object')],
+    ['"Ada"', 400, invalid('body', 'object')],
+    ['true', 400, invalid('body', 'object')],
+    ['1', 400, invalid('body', 'object')],
+    ['', 400, missing('name')],
+  ])('%j over REST: %i %s', async (body, status, message) => {
+    for (const [method, path] of [
+      ['POST', '/api/v1/agents'],
+      ['PATCH', `/api/v1/agents/${agentId}`],
+      ['POST', `/api/v1/agents/${agentId}/execute`],
+    ] as const) {
+      if (body === '' && path !== '/api/v1/agents') continue
+      expectError(await request(server, method, path, { body }), status, message)
+    }
+  })
+
+  it.each([
+    ['POST', '/trpc/agents.create', '{', 400, 'Invalid JSON in request body'],
+    ['POST', '/trpc/agents.create', '[]', 400, invalid('body', 'object')],
+    ['POST', '/trpc/agents.create', '"Ada"', 400, invalid('body', 'object')],
+    ['GET', '/trpc/agents.list?input={', undefined, 400, 'Invalid JSON in request body'],
+    ['GET', '/trpc/agents.list?input=[]', undefined, 400, invalid('body', 'object')],
+  ])('over tRPC: %s %s %s: %i %s', async (method, path, body, status, message) => {
+    const answer = await request(server, method, path, { body })
+    expectError({ ...answer, body: answer.body.error.data }, status, message)
+    expect(answer.body.error.message).toBe(message)
+  })
+
+  it('that is not UTF-8 is a 400', async () => {
+    const answer = await send('POST', '/api/v1/agents', [Buffer.from('{"name":"\xff","systemPrompt":"x"}', 'latin1')])
+    expectError(answer, 400, 'Invalid JSON in request body')
+  })
+
+  it.each(['/api/v1/agents', '/trpc/agents.create'])('of 1 MiB is taken by %s', async (path) => {
+    const body = Buffer.alloc(1024 * 1024, ' ')
+    body.write(JSON.stringify(valid))
+    expect((await send('POST', path, [body])).status).toBe(200)
+  })
+
+  it.each([
+    ['/api/v1/agents', 1, true],
+    ['/api/v1/agents', 1, false],
+    ['/api/v1/agents', 8 * 1024 * 1024, true],
+    ['/api/v1/agents', 8 * 1024 * 1024, false],
+    ['/trpc/agents.create', 1, true],
+    ['/trpc/agents.create', 1, false],
+  ])('at %s with %i bytes more than 1 MiB, its length told: %s, is a 413', async (path, more, toldLength) => {
+    const body = Buffer.alloc(1024 * 1024 + more, ' ')
+    body.write(JSON.stringify(valid))
+    const headers = toldLength ? { 'Content-Length': String(body.length) } : {}
+    const half = body.length / 2
+    const answer = await send('POST', path, [body.subarray(0, half), body.subarray(half)], headers)
+    const data = answer.body.error?.data ?? answer.body
+    expectError({ ...answer, body: data }, 413, 'Request body too large')
+  })
+
+  it.each([
+    ['text/plain', 415],
+    ['application/x-www-form-urlencoded', 415],
+    ['multipart/form-data; boundary=x', 415],
+    ['application/jsonp', 415],
+    ['application/xml', 415],
+    ['json', 415],
+    ['application/json', 200],
+    ['application/json; charset=utf-8', 200],
+    ['application/json;charset=UTF-8', 200],
+    ['Application/JSON', 200],
+  ])('of type %s is a %i', async (type, status) => {
+    for (const path of ['/api/v1/agents', '/trpc/agents.create']) {
+      const answer = await send('POST', path, [Buffer.from(JSON.stringify(valid))], { 'Content-Type': type })
+      const data = answer.body.error?.data ?? answer.body
+      if (status === 200) expect(answer.status).toBe(200)
+      else expectError({ ...answer, body: data }, 415, 'Unsupported content type')
+    }
+  })
+
+  it('without a type is a 415', async () => {
+    const answer = await send('POST', '/api/v1/agents', [Buffer.from(JSON.stringify(valid))], { 'Content-Type': null })
+    expectError(answer, 415, 'Unsupported content type')
+  })
+
+  it('is not needed, and no content type, where no field is', async () => {
+    const { executionId } = await run('Hi')
+    const answer = await send('POST', `/api/v1/executions/${executionId}/cancel`, [], { 'Content-Type': null })
+    expectError(answer, 400, 'Cannot cancel execution with status: completed')
+  })
+
+  it('is asked of nobody who may not ask', async () => {
+    for (const body of ['{', 'null', '{}']) {
+      const answer = await request(server, 'POST', '/api/v1/agents', { body, token: null })
+      expectError(answer, 401, 'Authorization header required')
+    }
+  })
+})
+
+describe('what a client cannot set', () => {
+  const theirs = {
+    id: 'x'.repeat(22),
+    organizationId: 'theirs',
+    userId: 'theirs',
+    createdBy: 'theirs',
+    createdAt: '2001-01-01T00:00:00.000Z',
+    updatedAt: '2001-01-01T00:00:00.000Z',
+    archivedAt: '2001-01-01T00:00:00.000Z',
+    version: 99,
+    status: 'deleted',
+    searchText: 'theirs',
+    unknown: { nested: true },
+    success: false,
+    constructor: 'x',
+  }
+
+  it.each(FACES)('is ignored on create and in a PATCH (%s)', async (face) => {
+    const { body } = await call(face, 'agents.create', { ...valid, ...theirs, archived: true })
+    const { agent } = (await call(face, 'agents.get', { id: body.id })).body
+    expect(agent).toEqual({ ...agent, ...valid, id: body.id, version: 1, archived: false })
+    expect(body.id).not.toBe(theirs.id)
+    expect([agent.organizationId, agent.userId]).not.toContain('theirs')
+    expect(agent.createdAt).not.toBe(theirs.createdAt)
+    expect(Object.keys(agent)).not.toContain('unknown')
+
+    expect((await call(face, 'agents.update', { ...theirs, id: body.id })).status).toBe(200)
+    expect((await call(face, 'agents.get', { id: body.id })).body.agent).toEqual(agent)
+  })
+
+  it('is whose agent it is: the path decides, not an id in the body', async () => {
+    const other = (await request(server, 'POST', '/api/v1/agents', { body: valid })).body.id
+    await request(server, 'PATCH', `/api/v1/agents/${other}`, { body: { id: agentId, role: 'Changed' } })
+    expect((await call('REST', 'agents.get', { id: other })).body.agent.role).toBe('Changed')
+    expect((await call('REST', 'agents.get', { id: agentId })).body.agent.role).toBe('Assistant')
+  })
+})
+
+describe('what there is none of is a 404', () => {
+  it.each([
+    ['GET', '/'],
+    ['GET', '/api'],
+    ['GET', '/api/v1'],
+    ['GET', '/api/v1/'],
+    ['GET', '/api/v1/nope'],
+    ['GET', '/api/v2/agents'],
+    ['GET', '//api/v1/agents'],
+    ['GET', '/api/v1//agents'],
+    ['PUT', '/api/v1/agents'],
+    ['DELETE', '/api/v1/agents'],
+    ['OPTIONS', '/api/v1/agents'],
+    ['PROPFIND', '/api/v1/agents'],
+    ['POST', '/api/v1/agents/some-id'],
+    ['GET', '/api/v1/agents/some-id/execute'],
+    ['GET', '/api/v1/agents/some/id'],
+    ['POST', '/api/v1/executions/some-id/events'],
+    ['POST', '/healthz'],
+    ['GET', '/trpc'],
+    ['GET', '/.env'],
+    ['GET', '/api/v1/../../healthz/..%2f'],
+  ])('%s %s: Not found', async (method, path) => {
+    expectError(await request(server, method, path), 404, 'Not found')
+  })
+
+  it.each([
+    ['GET', 'nope'],
+    ['GET', 'agents'],
+    ['GET', 'agents.nope'],
+    ['GET', '__proto__'],
+    ['GET', 'agents.__proto__'],
+    ['GET', 'constructor.constructor'],
+    ['GET', 'agents.create'],
+    ['GET', 'agents.execute'],
+    ['POST', 'agents.list'],
+    ['PUT', 'agents.list'],
+    ['DELETE', 'agents.delete'],
+  ])('%s /trpc/%s: Not found', async (method, path) => {
+    const answer = await request(server, method, `/trpc/${path}`, { ...(method !== 'GET' && { body: {} }) })
+    expectError({ ...answer, body: answer.body.error.data }, 404, 'Not found')
+  })
+
+  it.each(['/api/v1/agents', '/trpc/agents.list', '/nope'])('HEAD %s', async (path) => {
+    const { status, body } = await request(server, 'HEAD', path)
+    expect({ status, body }).toEqual({ status: 404, body: null })
+  })
+
+  it.each([
+    '%00',
+    '%E0%A4%A',
+    '%',
+    'a%2Fb',
+    'ä',
+    '%C3%A4',
+    '%20',
+    "'--",
+    'x'.repeat(10_000),
+    '__proto__',
+    'constructor',
+    'undefined',
+  ])('an agent or an execution called %j', async (id) => {
+    expectError(await request(server, 'GET', `/api/v1/agents/${id}`), 404, 'Agent not found')
+    expectError(await request(server, 'GET', `/api/v1/executions/${id}`), 404, 'Execution not found')
+  })
+})
+
+it('reads a percent-encoded id as what it stands for', async () => {
+  const encode = (id: string) => id.replace(/./, (first) => `%${first.charCodeAt(0).toString(16)}`)
+  expect((await request(server, 'GET', `/api/v1/agents/${encode(agentId)}`)).body.agent.id).toBe(agentId)
+  const options = { body: { message: 'Hi', stream: true } }
+  const stream = await request(server, 'POST', `/api/v1/agents/${encode(agentId)}/execute`, options)
+  expect(stream.body).toMatch(/^id: 1\nevent: meta\n/)
+  const { executionId } = await run('Hi')
+  expect((await request(server, 'GET', `/api/v1/executions/${encode(executionId)}/events`)).status).toBe(200)
+})
+
+it.each([
+  '/api/v1/agents?constructor=1&__proto__=x&toString=1&hasOwnProperty=',
+  '/api/v1/agents?__proto__[limit]=0&a[b]=c&&=&%',
+  `/trpc/agents.list?constructor=1&__proto__=x&input=${encodeURIComponent('{"__proto__":{"limit":"x"}}')}`,
+])('ignores query fields that nobody knows: %s', async (path) => {
+  expect((await request(server, 'GET', path)).status).toBe(200)
+})
+
+describe('X-Request-Id', () => {
+  const paths: [method: string, path: string, status: number][] = [
+    ['GET', '/api/v1/agents', 200],
+    ['GET', '/api/v1/agents/none', 404],
+    ['GET', '/trpc/agents.list', 200],
+    ['GET', '/trpc/agents.nope', 404],
+    ['POST', '/trpc/agents.create', 415],
+    ['GET', `/trpc/${Array(11).fill('agents.list').join()}?batch=1`, 400],
+    ['GET', '/healthz', 200],
+    ['GET', '/nope', 404],
+  ]
+
+  it.each(paths)('is answered as it was sent when it is well-formed: %s %s', async (method, path, status) => {
+    for (const id of ['abc', 'A.b:c-d_9', 'x'.repeat(128)]) {
+      const answer = await request(server, method, path, { headers: { 'X-Request-Id': id } })
+      expect([answer.status, answer.headers.get('x-request-id')]).toEqual([status, id])
+      const error = answer.body.error?.data ?? (answer.body.error && answer.body)
+      if (error) expect(error.requestId).toBe(id)
+    }
+  })
+
+  it.each(['', 'a b', 'a\xe9', '<script>', 'x'.repeat(129), 'a,b'])('is a new one for %j', async (id) => {
+    const answers = await Promise.all(
+      [1, 2].map(() => request(server, 'GET', '/api/v1/agents', { headers: { 'X-Request-Id': id } })),
+    )
+    const [first, second] = answers.map(({ headers }) => headers.get('x-request-id'))
+    expect(first).toMatch(/^\w{22}$/)
+    expect(second).not.toBe(first)
+  })
+})
+
+describe('a failure of the service', () => {
+  const CANARY = 'canary-5b1d7e'
+  const failing = async (list: () => unknown, check: () => Promise<void>) => {
+    const { models } = server.service.deps
+    const { list: original } = models
+    models.list = list as typeof original
+    await check().finally(() => {
+      models.list = original
+    })
+  }
+
+  it.each([
+    [
+      'an error of its own',
+      () => {
+        throw new Error(CANARY)
+      },
+    ],
+    ['an answer that is none', async () => [{ id: 5, provider: CANARY }]],
+  ])('is a 500 that tells nothing of it, and is in the log by its request id: %s', async (_, list) => {
+    await failing(list, async () => {
+      for (const face of FACES) {
+        const answer = await faces[face](server, 'models.list')
+        expectError(answer, 500, 'An unexpected error occurred')
+        expect(JSON.stringify(answer.body)).not.toContain(CANARY)
+        const logged = server.logs.find((line) => line.includes(answer.body.requestId) && line.includes('"level":50'))
+        expect(logged).toContain(_ === 'an error of its own' ? CANARY : 'Output validation failed')
+      }
+    })
+  })
+})
+
+describe('what is hardly HTTP', () => {
+  it.each([
+    ['GARBAGE\r\n\r\n', 400, 'Malformed HTTP request'],
+    ['GET /api/v1/agents HTTP/1.1\r\nHost: x\r\nBad Header: x\r\n\r\n', 400, 'Malformed HTTP request'],
+    ['POST /api/v1/agents HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n', 400, 'Malformed HTTP request'],
+    [`GET / HTTP/1.1\r\nHost: x\r\nX: ${'x'.repeat(70_000)}\r\n\r\n`, 431, 'Request Header Fields Too Large'],
+  ])('%.40j is answered in the same body: %i', async (bytes, status, message) => {
+    const answer = await raw(bytes)
+    expect(answer.status).toBe(status)
+    expectError(answer, status, message)
+  })
+})
+
+const run = async (message: string): Promise<{ executionId: string }> =>
+  (await request(server, 'POST', `/api/v1/agents/${agentId}/execute`, { body: { message } })).body
+
+/** A request whose body is written piece by piece, whatever the server does meanwhile. A null header is left out. */
+function send(method: string, path: string, pieces: Buffer[], headers: Record<string, string | null> = {}) {
+  const all = { Authorization: `Bearer ${server.token}`, 'Content-Type': 'application/json', ...headers }
+  const given = Object.entries(all).filter((entry): entry is [string, string] => entry[1] !== null)
+  return new Promise<Answer>((resolve, reject) => {
+    const outgoing = httpRequest(
+      server.url + path,
+      { method, headers: Object.fromEntries(given) },
+      async (incoming) => {
+        const body = JSON.parse(await text(incoming))
+        const received = new Headers(incoming.headers as Record<string, string>)
+        resolve({ status: incoming.statusCode ?? 0, headers: received, body })
+      },
+    )
+    outgoing.on('error', reject)
+    for (const piece of pieces) outgoing.write(piece)
+    outgoing.end()
+  })
+}
+
+/** The answer to bytes on a socket. */
+async function raw(bytes: string): Promise<Answer> {
+  const socket = connect(Number(new URL(server.url).port), '127.0.0.1')
+  await once(socket, 'connect')
+  socket.write(bytes, 'latin1')
+  const [head = '', body = ''] = (await text(socket)).split('\r\n\r\n')
+  const [first = '', ...lines] = head.split('\r\n')
+  const headers = new Headers(lines.map((line) => line.split(': ', 2) as [string, string]))
+  return { status: Number(first.split(' ')[1]), headers, body: JSON.parse(body) }
+}

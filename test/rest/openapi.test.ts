@@ -1,0 +1,256 @@
+import { createHash } from 'node:crypto'
+import { Validator } from '@seriousme/openapi-schema-validator'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import type { oas31 } from 'zod-openapi'
+import { createDocument } from '../../src/http/openapi.ts'
+import { appRouter } from '../../src/router.ts'
+import { document, expectDocumented, expectEverySchemaToCompile } from '../support/openapi.ts'
+import { startServer, type TestServer } from '../support/server.ts'
+
+type Operation = oas31.OperationObject & { method: string; path: string }
+type Described = { _def: { meta?: { openapi?: { method: string; path: string }; scopes?: string[] } } }
+
+const procedures = Object.entries(appRouter._def.procedures as unknown as Record<string, Described>).flatMap(
+  ([name, { _def }]) => (_def.meta?.openapi ? [{ name, ..._def.meta.openapi, scopes: _def.meta.scopes ?? [] }] : []),
+)
+const operations: Operation[] = Object.entries(document.paths ?? {}).flatMap(([path, item]) =>
+  Object.entries(item as Record<string, oas31.OperationObject>).map(([method, operation]) => ({
+    ...operation,
+    method: method.toUpperCase(),
+    path,
+  })),
+)
+const withToken = operations.filter(({ security }) => security?.length)
+const find = (method: string, path: string) =>
+  operations.find((operation) => operation.method === method && operation.path === path) as Operation
+const schemas = document.components?.schemas as Record<string, oas31.SchemaObject>
+const EVENTS = '/api/v1/executions/{id}/events'
+
+describe('the document', () => {
+  it('is valid OpenAPI 3.1, and the validator would say if it were not', async () => {
+    expect(document.openapi).toBe('3.1.0')
+    expect(await new Validator().validate({ ...structuredClone(document) })).toMatchObject({ valid: true })
+    const broken = { ...structuredClone(document), info: { title: 'no version' } }
+    expect(await new Validator().validate(broken)).toMatchObject({ valid: false })
+  })
+
+  it('holds schemas that are valid JSON Schema, with every reference resolved', expectEverySchemaToCompile)
+
+  it('has every procedure with a REST path, the event stream and the health checks, and nothing else', () => {
+    const expected = procedures.map(({ method, path }) => `${method} ${path}`)
+    expected.push(`GET ${EVENTS}`, 'GET /healthz', 'GET /readyz', 'GET /api/health')
+    expect(operations.map(({ method, path }) => `${method} ${path}`).sort()).toEqual(expected.sort())
+  })
+
+  it('gives each operation an id of its own that is a name in any language, a summary, and a tag that is explained', () => {
+    const ids = operations.map(({ operationId }) => operationId)
+    expect(new Set(ids).size).toBe(ids.length)
+    const tags = new Map(document.tags?.map(({ name, description }) => [name, description]))
+    for (const { operationId, summary, tags: own = [] } of operations) {
+      expect(operationId).toMatch(/^[a-z][A-Za-z0-9]*$/)
+      expect(summary).toMatch(/\w/)
+      expect(own.map((tag) => tags.get(tag))).toEqual([expect.stringMatching(/\w/)])
+    }
+  })
+
+  it('asks for a token with the scopes of the procedure', () => {
+    for (const { method, path, scopes } of procedures) {
+      const expected = scopes.length ? scopes.map((scope) => ({ token: [scope] })) : [{ token: [] }]
+      expect(find(method, path).security).toEqual(expected)
+    }
+    expect(find('GET', EVENTS).security).toEqual([{ token: ['executions:read'] }, { token: ['agents:execute'] }])
+    expect(document.components?.securitySchemes?.token).toMatchObject({ type: 'http', scheme: 'bearer' })
+    expect(JSON.stringify(createDocument({ PUBLIC_URL: undefined, TOKEN_PREFIX: 'td' }))).toContain('td_')
+  })
+
+  it('describes every parameter in the path, and no other', () => {
+    for (const { path, parameters = [] } of operations) {
+      const inPath = (parameters as oas31.ParameterObject[]).filter(({ in: place }) => place === 'path')
+      expect(inPath.map(({ name }) => `{${name}}`)).toEqual(path.match(/\{\w+\}/g) ?? [])
+      for (const parameter of inPath)
+        expect(parameter).toMatchObject({ required: true, description: expect.any(String) })
+    }
+  })
+
+  it('keeps what is said of an optional query field', () => {
+    expect(find('GET', '/api/v1/agents').parameters).toContainEqual(
+      expect.objectContaining({ name: 'limit', description: expect.stringMatching(/\w/) }),
+    )
+  })
+
+  it('declares every error an operation can give, all with one body', () => {
+    for (const { method, path, requestBody, responses = {} } of withToken) {
+      const expected = ['400', '401', '403', '500', '503', 'default']
+      if (path.includes('{')) expected.push('404')
+      if (requestBody) expected.push('413', '415')
+      if (method === 'POST') expected.push('409', '422')
+      expect(Object.keys(responses)).toEqual(expect.arrayContaining(expected))
+    }
+    for (const { responses = {} } of operations) {
+      for (const [status, { $ref }] of Object.entries(responses) as [string, oas31.ReferenceObject][]) {
+        if (status === '200') continue
+        const response = document.components?.responses?.[$ref?.split('/').at(-1) ?? ''] as oas31.ResponseObject
+        expect(response.content).toMatchObject({
+          'application/json': { schema: { $ref: '#/components/schemas/Error' } },
+        })
+      }
+    }
+    expect(schemas.Error?.required).toEqual(['error', 'statusCode', 'statusMessage', 'message', 'requestId'])
+  })
+
+  it('says when an operation gives an error of its own', () => {
+    const { responses } = find('POST', '/api/v1/agents/{id}/execute')
+    expect(responses?.[409]).toMatchObject({ description: expect.stringContaining('session is busy') })
+  })
+
+  it('shows requests as a client sends them', () => {
+    expect(schemas.AgentsCreateRequest).toMatchObject({
+      required: ['name'],
+      properties: {
+        name: { type: 'string', minLength: 1, maxLength: 200 },
+        tags: { anyOf: [{ type: 'array', maxItems: 50, items: { type: 'string' } }, { type: 'null' }] },
+        maxTurns: { anyOf: [{ type: 'integer', minimum: 1, maximum: 500 }, { type: 'null' }] },
+      },
+    })
+    expect(schemas.AgentsUpdateRequest).toMatchObject({ properties: { archived: { type: 'boolean' } } })
+    expect(find('PATCH', '/api/v1/agents/{id}').requestBody).toMatchObject({ required: false })
+    expect(find('POST', '/api/v1/agents').requestBody).toMatchObject({ required: true })
+  })
+
+  it('lets every answer carry more fields than it names', () => {
+    expect(JSON.stringify(document)).not.toContain('"additionalProperties":false')
+  })
+
+  it('describes the two event streams by the shape of their events', () => {
+    for (const operation of [find('POST', '/api/v1/agents/{id}/execute'), find('GET', EVENTS)]) {
+      expect(operation.responses?.[200].content['text/event-stream'].schema).toEqual({
+        $ref: '#/components/schemas/ExecutionEvent',
+      })
+    }
+    expect(Object.keys(find('POST', '/api/v1/agents/{id}/execute').responses?.[200].content)).toHaveLength(2)
+    expect(schemas.ExecutionEvent?.discriminator?.mapping).toEqual({
+      meta: '#/components/schemas/MetaEvent',
+      message: '#/components/schemas/MessageEvent',
+      result: '#/components/schemas/ResultEvent',
+      error: '#/components/schemas/ErrorEvent',
+    })
+    expect(find('GET', EVENTS).parameters).toMatchObject([
+      { in: 'path', name: 'id' },
+      { in: 'query', name: 'after', schema: { type: 'integer' } },
+      { in: 'header', name: 'Last-Event-ID', schema: { type: 'integer' } },
+    ])
+  })
+
+  it('names the server as PUBLIC_URL does', () => {
+    expect(document.servers).toEqual([{ url: '/' }])
+    const named = createDocument({ PUBLIC_URL: 'https://muster.example/', TOKEN_PREFIX: 'mst' })
+    expect(named.servers).toEqual([{ url: 'https://muster.example' }])
+  })
+})
+
+describe('over HTTP', () => {
+  let server: TestServer
+  beforeAll(async () => {
+    server = await startServer()
+  })
+  afterAll(() => server[Symbol.asyncDispose]())
+
+  it('is served at /api/openapi.json without a token', async () => {
+    const response = await fetch(`${server.url}/api/openapi.json`)
+    expect(response.headers.get('content-type')).toContain('application/json')
+    expect(await response.json()).toEqual(document)
+  })
+
+  it('tells the truth of the health checks, of errors, and of a run with its stream', async () => {
+    const call = async (method: string, path: string, body?: object) => {
+      const answer = await fetch(server.url + path, {
+        method,
+        headers: { Authorization: `Bearer ${server.token}`, 'Content-Type': 'application/json' },
+        ...(body && { body: JSON.stringify(body) }),
+      })
+      const text = await answer.text()
+      const isStream = answer.headers.get('content-type')?.startsWith('text/event-stream')
+      expectDocumented(method, path, answer.status, answer.headers, isStream ? text : JSON.parse(text))
+      return text
+    }
+    for (const path of ['/healthz', '/readyz', '/api/health', '/api/v1/nothing', '/api/v1/models']) {
+      await call('GET', path)
+    }
+    const agent = JSON.parse(await call('POST', '/api/v1/agents', { name: 'Ada', systemPrompt: 'Be helpful.' }))
+    await call('POST', '/api/v1/agents', {})
+    const stream = await call('POST', `/api/v1/agents/${agent.id}/execute`, { message: 'Hello', stream: true })
+    const [, executionId] = /"executionId":"([\w-]+)"/.exec(stream) ?? []
+    expect(await call('GET', `/api/v1/executions/${executionId}/events`)).toContain('event: result')
+    await call('GET', `/api/v1/executions/${executionId}`)
+    await call('POST', `/api/v1/executions/${executionId}/cancel`)
+  })
+
+  it('has a reference page that loads nothing from elsewhere, and could not', async () => {
+    const page = await fetch(`${server.url}/api/docs`)
+    expect(page.headers.get('content-type')).toBe('text/html; charset=utf-8')
+    const html = await page.text()
+    const inline = [...html.matchAll(/<(?:script|style)(?: type="module")?>([^<]*)<\//g)].map(
+      ([, text = '']) => `'sha256-${createHash('sha256').update(text).digest('base64')}'`,
+    )
+    expect(inline).toHaveLength(2)
+    const policy = page.headers.get('content-security-policy')?.split('; ') ?? []
+    expect(policy).toContain("default-src 'none'")
+    const sources = policy.flatMap((directive) => directive.split(' ').slice(1))
+    expect(new Set(sources)).toEqual(new Set(["'none'", "'self'", 'data:', ...inline]))
+
+    const links = [...html.matchAll(/(?:src|href)="([^"]*)"/g)].flatMap(([, link = '']) =>
+      link === 'data:,' ? [] : link,
+    )
+    expect(links).toHaveLength(2)
+    for (const link of links) {
+      const url = new URL(link, page.url)
+      expect(url.origin).toBe(server.url)
+      const asset = await fetch(url)
+      expect(asset.status).toBe(200)
+      if (!link.includes('.css')) continue
+      const css = await asset.text()
+      expect(css).not.toContain('@import')
+      expect(css.match(/url\((?!["']?data:)/g)).toBeNull()
+    }
+  })
+
+  it('serves no other file beside the page', async () => {
+    for (const name of ['', 'package.json', '..%2fpackage.json', 'constructor', 'swagger-ui.js']) {
+      expect((await fetch(`${server.url}/api/docs/${name}`)).status).toBe(404)
+    }
+  })
+})
+
+describe('expectDocumented', () => {
+  const headers = (type: string, more: Record<string, string> = { 'X-Request-Id': 'r' }) =>
+    new Headers({ 'Content-Type': type, ...more })
+  const json = headers('application/json; charset=utf-8')
+  const stream = headers('text/event-stream; charset=utf-8')
+  const list = { success: true, agents: [], total: 0, nextCursor: null }
+  const error = { error: true, statusCode: 404, statusMessage: 'Not Found', message: 'Not found', requestId: 'r' }
+  const meta = 'id: 1\nevent: meta\ndata: {"executionId":"e","chatId":"c","sessionId":"s"}\n\n'
+
+  it('accepts what the document declares', () => {
+    expectDocumented('GET', '/api/v1/agents?limit=1', 200, json, { ...list, more: 1 })
+    expectDocumented('GET', '/api/v1/agents/x', 404, json, error)
+    expectDocumented('GET', '/api/v1/nothing', 404, json, error)
+    expectDocumented('GET', '/api/v1/executions/x/events', 200, stream, `${meta}: ping\n\nid: 2\nevent: mess`)
+    expectDocumented('POST', '/api/v1/agents/x/execute', 200, stream, meta)
+  })
+
+  it.each([
+    ['a status', '/api/v1/agents', 201, json, list, 'the status is not among its responses'],
+    ['an error status', '/api/v1/agents', 409, json, error, 'the status is not among its responses'],
+    ['a content type', '/api/v1/agents', 200, headers('text/html'), list, 'text/html is not among'],
+    ['a missing field', '/api/v1/agents', 200, json, { ...list, total: undefined }, "required property 'total'"],
+    ['a wrong type', '/api/v1/agents', 200, json, { ...list, total: '0' }, 'body/total must be integer'],
+    ['a wrong row', '/api/v1/agents', 200, json, { ...list, agents: [{}] }, "required property 'systemPrompt'"],
+    ['an error without request id', '/api/v1/agents/x', 404, json, { ...error, requestId: undefined }, 'requestId'],
+    ['a missing header', '/api/v1/agents', 200, headers('application/json', {}), list, 'X-Request-Id is missing'],
+    ['an operation', '/api/v1/nothing', 200, json, list, 'not in the document'],
+    ['an event', '/api/v1/executions/x/events', 200, stream, meta.replace('meta', 'other'), 'exactly one schema'],
+    ['event data', '/api/v1/executions/x/events', 200, stream, meta.replace('chatId', 'chat'), "property 'chatId'"],
+  ])('refuses %s that the document does not have', (_, path, status, given, body, message) => {
+    expect(() => expectDocumented('GET', path, status, given, JSON.parse(JSON.stringify(body)))).toThrow(message)
+  })
+})

@@ -1,0 +1,73 @@
+import { STATUS_CODES } from 'node:http'
+import { expect } from 'vitest'
+import { appRouter } from '../../src/router.ts'
+import { type Answer, request } from './rest.ts'
+import type { TestServer } from './server.ts'
+
+type Input = Record<string, unknown>
+type Target = Pick<TestServer, 'url' | 'token'>
+type Options = { token?: string | null; headers?: Record<string, string> }
+type Route = { method: string; path: string }
+type Procedure = { _def: { type: 'query' | 'mutation' | 'subscription'; meta: { openapi?: Route; scopes?: string[] } } }
+
+/** Every procedure by its dotted name, as the router has it. */
+export const procedures = appRouter._def.procedures as unknown as Record<string, Procedure>
+
+/** What REST makes of the one kind of procedure that has no path of its own. */
+const BRIDGES: Record<string, Route> = {
+  'executions.events': { method: 'GET', path: '/api/v1/executions/{executionId}/events' },
+}
+
+/** Calls a procedure as REST has it: path parameters taken from the input, the rest in the query or the body. */
+async function rest(server: Target, name: string, input: Input = {}, options: Options = {}): Promise<Answer> {
+  const { method, path } = procedures[name]?._def.meta.openapi ?? BRIDGES[name] ?? { method: 'GET', path: name }
+  const left = { ...input }
+  const filled = path.replace(/{(\w+)}/g, (_, parameter: string) => {
+    const value = String(left[parameter])
+    delete left[parameter]
+    return encodeURIComponent(value)
+  })
+  const inQuery = method === 'GET' || method === 'DELETE'
+  const query = inQuery && new URLSearchParams(left as Record<string, string>).toString()
+  return request(server, method, query ? `${filled}?${query}` : filled, { ...options, ...(!inQuery && { body: left }) })
+}
+
+/**
+ * The same over tRPC. `body` is the result, or what an error carries in `data`: the fields of REST's error body and
+ * tRPC's own. Of a subscription it is what comes first, whose errors are in the stream.
+ */
+async function trpc(server: Target, name: string, input: unknown = {}, options: Options = {}): Promise<Answer> {
+  const { type } = procedures[name]?._def ?? { type: 'query' }
+  const json = JSON.stringify(input)
+  const path = type === 'mutation' ? `/trpc/${name}` : `/trpc/${name}?input=${encodeURIComponent(json)}`
+  const body = type === 'mutation' && { body: json }
+  const answer = await request(server, body ? 'POST' : 'GET', path, { ...options, ...body })
+  const said = typeof answer.body === 'string' ? firstOf(answer.body) : answer.body
+  const { data = said } = said?.result ?? said?.error ?? said
+  return { ...answer, status: data.statusCode ?? answer.status, body: data }
+}
+
+/** What a tRPC event stream tells first, after its greeting. */
+const firstOf = (text: string): { data?: any } => JSON.parse(text.split('\n\n')[1]?.match(/^data: (.*)$/m)?.[1] ?? '{}')
+
+/** The faces on which a procedure can be called by its name, for tables. */
+export const faces = { REST: rest, tRPC: trpc }
+export type Face = keyof typeof faces
+export const FACES = Object.keys(faces) as Face[]
+
+/** Both faces with each row of a table. */
+export const onEachFace = <Row extends readonly unknown[]>(rows: readonly Row[]): [Face, ...Row][] =>
+  FACES.flatMap((face) => rows.map((row): [Face, ...Row] => [face, ...row]))
+
+const BODY = ['error', 'message', 'requestId', 'statusCode', 'statusMessage']
+const TRPC_DATA = [...BODY, 'code', 'httpStatus', 'path']
+
+/** An error as contract.md section 1 says it, with nothing else in it, on either face. */
+export function expectError({ status, headers, body }: Answer, statusCode: number, message: string): void {
+  const requestId = headers.get('x-request-id')
+  expect({ status, ...body }).toMatchObject({ status: statusCode, error: true, statusCode, message, requestId })
+  expect(body.statusMessage).toBe(STATUS_CODES[statusCode])
+  const allowed = 'code' in body ? TRPC_DATA : BODY
+  expect(allowed).toEqual(expect.arrayContaining(Object.keys(body)))
+  expect(headers.get('content-type')).toMatch(/^application\/json|^text\/event-stream/)
+}

@@ -1,0 +1,103 @@
+import { Ajv2020, type ValidateFunction } from 'ajv/dist/2020.js'
+import addFormats from 'ajv-formats'
+import type { oas31 } from 'zod-openapi'
+import { createDocument } from '../../src/http/openapi.ts'
+
+export const document = createDocument({ PUBLIC_URL: undefined, TOKEN_PREFIX: 'mst' })
+
+const ajv = new Ajv2020({ strict: true, allowUnionTypes: true, allErrors: true })
+addFormats.default(ajv)
+// The document is no schema but holds them: its own fields, and hints to generators, say nothing to Ajv.
+ajv.addVocabulary([...Object.keys(document), 'discriminator']).addSchema({ ...document, $id: 'openapi' })
+
+/** Answers of the HTTP parser, before any path is known. */
+const BEFORE_ROUTING = [408, 431]
+
+type Operation = { template: string; path: RegExp; method: string; responses: Record<string, unknown> }
+
+const operations: Operation[] = Object.entries(document.paths ?? {}).flatMap(([template, item]) =>
+  Object.entries(item as Record<string, oas31.OperationObject>).map(([method, { responses }]) => ({
+    template,
+    path: new RegExp(`^${template.replace(/\{\w+\}/g, '[^/]+')}/?$`),
+    method: method.toUpperCase(),
+    responses: responses as Record<string, unknown>,
+  })),
+)
+
+const validators = new Map<string, ValidateFunction>()
+
+/** The validator of the schema at a JSON pointer into the document. */
+function compile(pointer: string[]): ValidateFunction {
+  const fragment = pointer.map((part) => encodeURIComponent(part.replaceAll('~', '~0').replaceAll('/', '~1'))).join('/')
+  const $ref = `openapi#/${fragment}`
+  const validate = validators.get($ref) ?? ajv.compile({ $ref })
+  validators.set($ref, validate)
+  return validate
+}
+
+function check(pointer: string[], value: unknown): void {
+  const validate = compile(pointer)
+  if (!validate(value)) throw new Error(ajv.errorsText(validate.errors, { dataVar: 'body' }))
+}
+
+const find = (pointer: string[]): unknown =>
+  pointer.reduce<unknown>((value, part) => (value as Record<string, unknown>)[part], document)
+
+/** Where the response object lies, references followed. */
+function locate(pointer: string[]): { pointer: string[]; response: oas31.ResponseObject } {
+  const response = find(pointer) as oas31.ResponseObject | oas31.ReferenceObject
+  return '$ref' in response ? locate(response.$ref.slice(2).split('/')) : { pointer, response }
+}
+
+/** The complete events of a stream, as a client sees them; comments are none. */
+const parseEvents = (text: string) =>
+  text.split('\n\n').flatMap((block, index, { length }) => {
+    if (index === length - 1 || block.startsWith(':')) return []
+    const fields = Object.fromEntries(block.split('\n').map((line) => line.split(/: (.*)/s, 2)))
+    return [{ ...fields, data: JSON.parse(fields.data ?? 'null') }]
+  })
+
+function checkResponse(pointer: string[], headers: Headers, body: unknown): void {
+  const located = locate(pointer)
+  const type = headers.get('content-type')?.split(';', 1)[0] ?? 'no content type'
+  if (!located.response.content?.[type]) throw new Error(`${type} is not among its content types`)
+  const schema = [...located.pointer, 'content', type, 'schema']
+  if (type !== 'text/event-stream') check(schema, body)
+  else for (const event of parseEvents(String(body))) check(schema, event)
+
+  for (const name of Object.keys(located.response.headers ?? {})) {
+    const header = document.components?.headers?.[name] as oas31.HeaderObject
+    const value = headers.get(name)
+    if (value === null && header.required) throw new Error(`the header ${name} is missing`)
+    if (value !== null) check(['components', 'headers', name, 'schema'], value)
+  }
+}
+
+/**
+ * Throws unless the OpenAPI document declares this answer: the operation, the status by its number, the content type,
+ * the headers, and a body that fits the schema. `body` is the parsed JSON, or the text of an event stream. What is no
+ * operation must answer 404 in the error body.
+ */
+export function expectDocumented(method: string, path: string, status: number, headers: Headers, body: unknown): void {
+  const { pathname } = new URL(path, 'http://localhost')
+  const [operation] = operations
+    .filter((candidate) => candidate.method === method && candidate.path.test(pathname))
+    .sort((a, b) => a.template.split('{').length - b.template.split('{').length)
+  const key = BEFORE_ROUTING.includes(status) ? 'default' : String(status)
+  try {
+    if (!operation) {
+      if (status !== 404) throw new Error('the operation is not in the document')
+      checkResponse(['components', 'responses', 'NotFound'], headers, body)
+    } else {
+      if (!operation.responses[key]) throw new Error('the status is not among its responses')
+      checkResponse(['paths', operation.template, method.toLowerCase(), 'responses', key], headers, body)
+    }
+  } catch (error) {
+    throw new Error(`${method} ${path} ${status}: ${(error as Error).message}`, { cause: error })
+  }
+}
+
+/** Throws unless all components compile in Ajv's strict mode, references included. */
+export function expectEverySchemaToCompile(): void {
+  for (const name of Object.keys(document.components?.schemas ?? {})) compile(['components', 'schemas', name])
+}

@@ -1,0 +1,76 @@
+import { type ChildProcess, spawn } from 'node:child_process'
+import { join } from 'node:path'
+import { text } from 'node:stream/consumers'
+
+const ROOT = join(import.meta.dirname, '..', '..')
+
+type Env = Record<string, string>
+
+export type Finished = { code: number | null; out: string; err: string }
+
+export type ServerProcess = AsyncDisposable & {
+  child: ChildProcess
+  url: string
+  /** All that it has printed so far. */
+  readonly out: string
+  /** Sends a signal and waits for the end. */
+  stop: (signal?: NodeJS.Signals) => Promise<Finished>
+}
+
+/** Nothing of the developer's own environment: no provider's key, no settings. */
+const environment = (env: Env): Env => ({ PATH: process.env.PATH ?? '', NO_COLOR: '1', ...env })
+
+const launch = (script: string, args: readonly string[], cwd: string, env: Env) =>
+  spawn(process.execPath, [join(ROOT, script), ...args], {
+    cwd,
+    env: environment(env),
+    stdio: ['ignore', 'pipe', 'pipe'],
+  })
+
+async function finish(child: ChildProcess, out: Promise<string>, err: Promise<string>): Promise<Finished> {
+  const closed = new Promise<number | null>((resolve, reject) => child.on('close', resolve).on('error', reject))
+  return { code: await closed, out: await out, err: await err }
+}
+
+/** Runs one of the project's programs to its end, in a folder and with an environment of its own. */
+export async function runProgram(
+  script: string,
+  args: readonly string[],
+  cwd: string,
+  env: Env = {},
+): Promise<Finished> {
+  const child = launch(script, args, cwd, env)
+  return finish(child, text(child.stdout), text(child.stderr))
+}
+
+/** The real server in a process of its own, on a free port unless told, ready when this resolves. */
+export async function spawnServer(cwd: string, env: Env = {}): Promise<ServerProcess> {
+  const child = launch('src/main.ts', [], cwd, { PORT: '0', LOG_LEVEL: 'warn', ...env })
+  let out = ''
+  const err = text(child.stderr)
+  const ready = Promise.withResolvers<string>()
+  child.stdout.setEncoding('utf8').on('data', (chunk: string) => {
+    out += chunk
+    // The greeting is printed at once, and ends with an empty line.
+    const [, url] = /Muster is ready at (\S+)\n[\s\S]*\n\n$/.exec(out) ?? []
+    if (url) ready.resolve(url)
+  })
+  const ended = finish(child, Promise.resolve(''), err).then((end) => ({ ...end, out }))
+  void ended.then(({ code, err }) => ready.reject(new Error(`The server ended with ${code}:\n${out}${err}`)))
+  const url = await ready.promise
+  const stop = (signal: NodeJS.Signals = 'SIGTERM') => {
+    child.kill(signal)
+    return ended
+  }
+  return {
+    child,
+    url,
+    get out() {
+      return out
+    },
+    stop,
+    async [Symbol.asyncDispose]() {
+      if (child.exitCode === null && child.signalCode === null) await stop('SIGKILL')
+    },
+  }
+}

@@ -1,0 +1,86 @@
+import { checkDocumented, type RequestOptions, toFetch } from './rest.ts'
+import type { TestServer } from './server.ts'
+
+/** One event as it came: `text` is its lines without the blank one that ends it. */
+export type StreamEvent = { id: number; event: string; data: any; text: string }
+
+export type EventStream = AsyncDisposable & {
+  status: number
+  headers: Headers
+  /** The next event; null when the stream has ended. Rejects when the connection breaks. */
+  next(): Promise<StreamEvent | null>
+  /** Everything from here to the end. */
+  rest(): Promise<StreamEvent[]>
+  /** Every byte so far, comments included; of an answer that is no stream (an error), all of it. */
+  readonly text: string
+  /** Hangs up. */
+  close(): Promise<void>
+}
+
+const EVENT = /^id: (\d+)\nevent: (\w+)\ndata: (.*)$/
+
+function parse(text: string): StreamEvent {
+  const [, id, event = '', data = ''] = EVENT.exec(text) ?? []
+  if (id === undefined) throw new Error(`Not an event: ${JSON.stringify(text)}`)
+  return { id: Number(id), event, data: JSON.parse(data), text }
+}
+
+/**
+ * Opens an event stream over real HTTP and reads it at the caller's pace. What is not exactly `id`, `event`, `data` and
+ * a blank line, or a comment, is an error; so is an answer that the OpenAPI document does not know.
+ */
+export async function openStream(
+  server: Pick<TestServer, 'url' | 'token'>,
+  path: string,
+  { method = 'GET', ...options }: RequestOptions & { method?: string } = {},
+): Promise<EventStream> {
+  const controller = new AbortController()
+  const response = await fetch(server.url + path, { ...toFetch(server, method, options), signal: controller.signal })
+  const chunks = response.body!.pipeThrough(new TextDecoderStream()).getReader()
+  const isStream = response.headers.get('content-type') === 'text/event-stream; charset=utf-8'
+  let text = ''
+  let read = 0
+
+  /** More of the text; false at the end of it. */
+  async function receive(): Promise<boolean> {
+    const { done, value = '' } = await chunks.read()
+    text += value
+    if (done) checkDocumented(method, path, response, isStream ? text : JSON.parse(text))
+    return !done
+  }
+
+  async function next(): Promise<StreamEvent | null> {
+    for (;;) {
+      const end = text.indexOf('\n\n', read)
+      if (end >= 0) {
+        const block = text.slice(read, end)
+        read = end + 2
+        if (!block.startsWith(':')) return parse(block)
+      } else if (!(await receive())) {
+        if (read < text.length) throw new Error(`The stream broke off: ${text.slice(read)}`)
+        return null
+      }
+    }
+  }
+
+  const stream: EventStream = {
+    status: response.status,
+    headers: response.headers,
+    next,
+    async rest() {
+      const events: StreamEvent[] = []
+      for (let event = await next(); event; event = await next()) events.push(event)
+      return events
+    },
+    get text() {
+      return text
+    },
+    async close() {
+      controller.abort()
+      await chunks.cancel().catch(() => {})
+    },
+    [Symbol.asyncDispose]: () => stream.close(),
+  }
+  if (!isStream) while (await receive());
+  return stream
+}
