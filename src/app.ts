@@ -31,11 +31,11 @@ export function createApp(deps: Deps, ready: () => Promise<boolean>): RequestLis
     if (path.startsWith('/api/docs/')) return (await docs()).sendDocs(res, path.slice('/api/docs/'.length))
     switch (path) {
       case '/healthz':
-        return sendJson(res, 200, { status: 'ok' })
+        return sendJson(res, 200, { success: true, status: 'ok' })
       case '/readyz':
       case '/api/health':
         if (!(await ready())) throw unavailable()
-        return sendJson(res, 200, { status: 'ok' })
+        return sendJson(res, 200, { success: true, status: 'ok' })
       case '/api/openapi.json':
         return sendJson(res, 200, await openapi())
       case '/api/docs':

@@ -1,6 +1,6 @@
 import { STATUS_CODES } from 'node:http'
 import { z } from 'zod'
-import { isUnavailable } from './db/errors.ts'
+import { isUnavailable } from './lib/database-errors.ts'
 
 /**
  * What the caller is told: a status and a message of contract.md section 1. `cause` is for the log alone.

@@ -1,9 +1,9 @@
 import { createHmac } from 'node:crypto'
 import type { Actor } from './auth/actor.ts'
 import type { Db, Prisma, Tx } from './db/client.ts'
-import { isUniqueViolation } from './db/errors.ts'
 import type { Deps } from './deps.ts'
 import { AppError, badRequest, conflict } from './errors.ts'
+import { isUniqueViolation } from './lib/database-errors.ts'
 
 const LIFETIME = 24 * 60 * 60 * 1000
 const LEASE = 60_000

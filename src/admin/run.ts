@@ -1,6 +1,6 @@
 import { existsSync } from 'node:fs'
 import { databaseFile, openDatabase } from '../db/client.ts'
-import { isUnavailable } from '../db/errors.ts'
+import { isUnavailable } from '../lib/database-errors.ts'
 import { readSettings, type Settings, SettingsError } from '../settings.ts'
 import { HELP, type Invocation, readArguments, UsageError } from './arguments.ts'
 import type { Answer } from './commands.ts'

@@ -23,7 +23,7 @@ export type Database = {
 }
 
 /** In milliseconds: how long to wait for a transaction to begin (the lock, or a connection), and for how long it may last. */
-const TRANSACTION = { maxWait: 5_000, timeout: 10_000 }
+const TRANSACTION = { maxWait: 10_000, timeout: 10_000 }
 
 /** The absolute path of the SQLite file that the settings name; null where they name a PostgreSQL. */
 export function databaseFile({ DATABASE_URL, DATA_DIR }: Pick<Settings, 'DATABASE_URL' | 'DATA_DIR'>): string | null {

@@ -1,9 +1,9 @@
 import { hkdfSync, randomBytes, timingSafeEqual } from 'node:crypto'
 import { link, mkdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
+import { isUniqueViolation } from '../lib/database-errors.ts'
 import type { Settings } from '../settings.ts'
 import type { Database } from './client.ts'
-import { isUniqueViolation } from './errors.ts'
 
 /** The encryption key is missing, malformed, or not the one of this database. */
 export class EncryptionKeyError extends Error {

@@ -2,17 +2,18 @@ import { GraphQLError, type GraphQLSchema, getOperationAST, Kind, parse } from '
 import { toAppError } from '../errors.ts'
 import { extensionsOf } from './builder.ts'
 import { LIMITS } from './limits.ts'
-import { argumentsOf, type Values, variablesOf } from './values.ts'
-
-/** What Yoga makes of a request. */
-export type Params = { query?: string; operationName?: string | null; variables?: Values | null }
+import type { GraphQLRequest } from './requests.ts'
+import { argumentsOf, variablesOf } from './values.ts'
 
 /**
  * Why a procedure would refuse the input, where GraphQL's types refused it first: a missing field or a wrong value is
  * told in the contract's words on every face. Null when the procedure has nothing against it, or the document is not
  * one.
  */
-export function explain(schema: GraphQLSchema, { query = '', operationName, variables }: Params): GraphQLError | null {
+export function explain(
+  schema: GraphQLSchema,
+  { query = '', operationName, variables }: NonNullable<GraphQLRequest['params']>,
+): GraphQLError | null {
   const operation = getOperationAST(tryParse(query), operationName)
   const fields = operation && schema.getRootType(operation.operation)?.getFields()
   for (const node of operation?.selectionSet.selections ?? []) {

@@ -141,7 +141,7 @@ const health = (operationId: string, summary: string, canFail: boolean): { get: 
       200: {
         description: 'Yes',
         headers: headers(),
-        content: { 'application/json': { schema: z.object({ status: z.literal('ok') }) } },
+        content: { 'application/json': { schema: z.object({ success: z.literal(true), status: z.literal('ok') }) } },
       },
       ...(canFail && { 503: errorReference('503', 'No') }),
       default: errorReference('default'),

@@ -21,6 +21,7 @@ const TAGS: Record<keyof (typeof appRouter)['_def']['record'] | 'health', string
   agents: 'Assistants: a name, a role, a system prompt, and who may see and run them.',
   executions: 'Runs of agents: their state, their result, and their events as they happen.',
   models: 'The language models that agents can use.',
+  tasks: 'Work items, for people and for agents.',
   health: 'The state of this server. Needs no token.',
 }
 

@@ -8,9 +8,9 @@ import Sqlite from 'better-sqlite3'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { PrismaClient } from '../../prisma/generated/sqlite/client.ts'
 import type { Db } from '../../src/db/client.ts'
-import { isUnavailable } from '../../src/db/errors.ts'
 import { migrateSqlite } from '../../src/db/migrate.ts'
 import { sqliteAdapter } from '../../src/db/sqlite.ts'
+import { isUnavailable } from '../../src/lib/database-errors.ts'
 
 const now = new Date('2026-01-02T03:04:05.678Z')
 const query = (sql: string, args: unknown[] = []): SqlQuery => ({

@@ -46,7 +46,10 @@ async function violationsOf(db: Db, row: ExecutionRow): Promise<string[]> {
     check(answer?.content === result && !answer?.interrupted, 'has an answer that is not its result')
     const events = await storedEvents(db, id)
     check(textOf(events) === result, 'has deltas that are not its result')
-    check(messages.some(({ role }) => role === 'user'), 'has no question')
+    check(
+      messages.some(({ role }) => role === 'user'),
+      'has no question',
+    )
   } else check(answer?.interrupted ?? true, 'has an answer that does not say that it is not whole')
   return found
 }
@@ -57,7 +60,8 @@ function overlaps(executions: ExecutionRow[]): string[] {
   let before: ExecutionRow | undefined
   for (const row of executions.filter(({ startedAt }) => startedAt !== null)) {
     const sameSession = before?.sessionId === row.sessionId
-    if (sameSession && before!.completedAt! > row.startedAt!) found.push(`${row.id} began before ${before!.id} had ended`)
+    if (sameSession && before!.completedAt! > row.startedAt!)
+      found.push(`${row.id} began before ${before!.id} had ended`)
     before = row
   }
   return found
@@ -85,6 +89,8 @@ export async function watchTransitions(db: Db): Promise<() => Promise<string[]>>
     INSERT INTO "_seen" VALUES (NEW."id", OLD."status", NEW."status", NEW."attempt"); END`)
   return async () => {
     const rows = await db.$queryRaw<{ id: string; before: string; after: string }[]>(Prisma.sql`SELECT * FROM "_seen"`)
-    return rows.flatMap(({ id, before, after }) => (ALLOWED.has(`${before}-${after}`) ? [] : `${id}: ${before} → ${after}`))
+    return rows.flatMap(({ id, before, after }) =>
+      ALLOWED.has(`${before}-${after}`) ? [] : `${id}: ${before} → ${after}`,
+    )
   }
 }

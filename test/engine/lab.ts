@@ -54,7 +54,14 @@ export async function startLab(env: Record<string, string> = {}): Promise<Lab> {
   const agent = await db.agent.findUniqueOrThrow({ where: { id: agentId } })
   const { id: spaceId } = await db.space.findFirstOrThrow({ where: { isDefault: true } })
   const { userId, organizationId } = agent
-  const actor: Actor = { userId, organizationId, organizationSlug: 'default', role: 'owner', scopes: ['*'], tokenId: '' }
+  const actor: Actor = {
+    userId,
+    organizationId,
+    organizationSlug: 'default',
+    role: 'owner',
+    scopes: ['*'],
+    tokenId: '',
+  }
 
   const run: Lab['run'] = (overrides) =>
     engine.accept({

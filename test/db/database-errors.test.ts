@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { type Database, openDatabase } from '../../src/db/client.ts'
-import { isUnavailable, isUniqueViolation } from '../../src/db/errors.ts'
+import { isUnavailable, isUniqueViolation } from '../../src/lib/database-errors.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 import { type Postgres, startPostgres } from '../support/postgres.ts'
 

@@ -1,0 +1,50 @@
+import { type ExecutionResult, GraphQLError, type GraphQLSchema, Kind } from 'graphql'
+import { isAsyncIterable, mapAsyncIterator, type Plugin } from 'graphql-yoga'
+import { AppError, toAppError, toBody } from '../errors.ts'
+import { toTRPCError } from '../trpc.ts'
+import { explain } from './refusals.ts'
+import type { GraphQLRequest } from './requests.ts'
+
+/** Errors leave with the contract's messages and fields, whatever they come from. */
+export const useAnswers = (schema: GraphQLSchema): Plugin<object, GraphQLRequest> => ({
+  onResultProcess({ result, setResult, resultProcessor, serverContext }) {
+    if (!resultProcessor) throw new AppError(406, 'Not acceptable')
+    const answer = (one: ExecutionResult) => toAnswer(schema, one, serverContext)
+    if (isAsyncIterable(result)) setResult(mapAsyncIterator(result, answer))
+    else if (!Array.isArray(result)) setResult(answer(result))
+  },
+})
+
+function toAnswer(schema: GraphQLSchema, result: ExecutionResult, request: GraphQLRequest): ExecutionResult {
+  if (!result.errors?.length) return result
+  const explained = result.errors.every(isRefusal) && explain(schema, request.params ?? {})
+  const errors = explained ? [explained] : result.errors
+  return { ...result, errors: errors.map((error) => present(error, request)) }
+}
+
+type Http = { status: number; spec?: boolean; headers?: Readonly<Record<string, string>> }
+
+/**
+ * The error as the caller may see it: the contract's message, and its error body under `extensions`. An error of the
+ * whole request sets the HTTP status, one at a field of the answer does not.
+ */
+function present(error: GraphQLError, { deps, requestId }: GraphQLRequest): GraphQLError {
+  const refusal = isRefusal(error)
+  const { code, http } = error.extensions as { code?: string; http?: Http }
+  const app = refusal ? new AppError(http?.status ?? 400, error.message) : toAppError(error)
+  if (app.status >= 500) deps.log.error({ requestId, err: app.cause ?? app }, app.message)
+  const { message, ...body } = toBody(app, requestId)
+  // `spec` makes it 200 for those who accept `application/json` only: so GraphQL over HTTP wants GraphQL's refusals.
+  const whole = { http: http ?? { status: app.status, spec: refusal, headers: app.headers } }
+  const extensions = { ...body, code: (refusal && code) || toTRPCError(app).code, ...(!error.path && whole) }
+  const { nodes, source, positions, path } = error
+  return new GraphQLError(message, { nodes, source, positions, path, extensions })
+}
+
+/** Whether GraphQL refuses what the client wrote. What goes wrong at a field of the answer is no refusal. */
+function isRefusal(error: GraphQLError): boolean {
+  for (let cause: unknown = error.originalError; cause; cause = (cause as GraphQLError).originalError) {
+    if (!(cause instanceof GraphQLError)) return false
+  }
+  return !error.path || !error.nodes?.every((node) => node.kind === Kind.FIELD)
+}

@@ -1,0 +1,39 @@
+import type { IncomingMessage } from 'node:http'
+import type { Plugin } from 'graphql-yoga'
+import { badRequest } from '../errors.ts'
+import { readJson } from '../http/body.ts'
+import type { Context } from '../trpc.ts'
+import type { Values } from './values.ts'
+
+/** What Yoga's plugins are given of a request; `params` once it is read. */
+export type GraphQLRequest = Context & {
+  readonly req: IncomingMessage
+  readonly params?: { query?: string; operationName?: string | null; variables?: Values | null }
+}
+
+/** Who asks comes before what they ask. Bodies are read as those of REST. */
+export const useRequests = (): Plugin<object, GraphQLRequest> => ({
+  async onRequestParse({ request, url, serverContext, setRequestParser }) {
+    await serverContext.authenticate()
+    if (request.method === 'POST') setRequestParser(() => readJson(serverContext.req))
+    if (request.method === 'GET') setRequestParser(() => readQuery(url.searchParams))
+  },
+})
+
+function readQuery(query: URLSearchParams) {
+  const [text, operationName] = [query.get('query'), query.get('operationName')]
+  return {
+    ...(text !== null && { query: text }),
+    ...(operationName && { operationName }),
+    variables: readJsonIn(query, 'variables'),
+    extensions: readJsonIn(query, 'extensions'),
+  }
+}
+
+function readJsonIn(query: URLSearchParams, name: string) {
+  try {
+    return JSON.parse(query.get(name) || 'null')
+  } catch {
+    throw badRequest(`Invalid value for field: ${name}. Expected JSON`)
+  }
+}

@@ -1,0 +1,57 @@
+import { afterAll, beforeAll, expect, it } from 'vitest'
+import { faces, onEachFace } from '../support/faces.ts'
+import { request } from '../support/rest.ts'
+import { startServer, type TestServer } from '../support/server.ts'
+
+// The database is what a request costs, and a query in a loop is what makes it cost too much.
+
+let server: TestServer
+let agentId: string
+let executionId: string
+beforeAll(async () => {
+  server = await startServer()
+  agentId = await create(server.token)
+  const options = { body: { message: 'Hi' } }
+  executionId = (await request(server, 'POST', `/api/v1/agents/${agentId}/execute`, options)).body.executionId
+})
+afterAll(() => server[Symbol.asyncDispose]())
+
+const create = async (token: string): Promise<string> => {
+  const body = { name: 'A', systemPrompt: 'x', tags: ['a', 'b'], visibility: 'public' }
+  return (await request(server, 'POST', '/api/v1/agents', { body, token })).body.id
+}
+
+/** The statements of a call, once its token has been used in this minute. */
+async function statements(token: string, call: () => Promise<{ status: number }>): Promise<string[]> {
+  await faces.REST(server, 'models.list', {}, { token })
+  server.queries.length = 0
+  expect((await call()).status).toBe(200)
+  return [...server.queries]
+}
+
+it.each(
+  onEachFace([
+    ['models.list', () => ({}), 1],
+    ['agents.get', () => ({ id: agentId }), 2],
+    ['agents.getPublic', () => ({ id: agentId }), 3],
+    ['agents.versions', () => ({ id: agentId }), 3],
+    ['executions.get', () => ({ id: executionId }), 2],
+    ['executions.tree', () => ({ id: executionId }), 4],
+  ] as const),
+)('%s: %s, its token included, takes few statements', async (face, procedure, input, most) => {
+  const sent = await statements(server.token, () => faces[face](server, procedure, input()))
+  expect(sent.length, sent.join('\n')).toBeLessThanOrEqual(most)
+})
+
+it.each([0, 10, 100])('a list of %i takes three statements at most', async (size) => {
+  const { token } = await server.member({ organization: `Of ${size}` })
+  for (let made = 0; made < size; made++) {
+    const id = await create(token)
+    const body = { message: 'Hi', background: true }
+    await request(server, 'POST', `/api/v1/agents/${id}/execute`, { body, token })
+  }
+  for (const [face, procedure] of onEachFace([['agents.list'], ['agents.listPublic'], ['executions.list']])) {
+    const sent = await statements(token, () => faces[face](server, procedure, {}, { token }))
+    expect(sent.length, sent.join('\n')).toBeLessThanOrEqual(3)
+  }
+})
