@@ -1,10 +1,12 @@
 import { agents } from './agents/router.ts'
 import { executions } from './executions/router.ts'
+import { keys } from './keys/router.ts'
 import { models } from './models/router.ts'
+import { profile } from './profile/router.ts'
 import { tasks } from './tasks/router.ts'
 import { createCallerFactory, router } from './trpc.ts'
 
-export const appRouter = router({ agents, executions, models, tasks })
+export const appRouter = router({ agents, executions, keys, models, profile, tasks })
 
 /** For typed clients: `createTRPCClient<AppRouter>`. */
 export type AppRouter = typeof appRouter

@@ -67,10 +67,11 @@ export async function removeUser({ database, now }: Admin, [given = '']: string[
   return database.client.$transaction(async (tx) => {
     const organization = await findOrganization(tx, options.org ?? '')
     const user = await findUser(tx, given)
-    const runs = await removeMember(tx, organization.id, user.id, now)
-    if (runs === null) throw notMember(user.email, organization.slug)
-    const text = `${user.email} is no member of ${organization.slug} any more. Runs to be cancelled: ${runs}.`
-    return { json: { user, organization, removed: true, runsCancelled: runs }, text }
+    const ended = await removeMember(tx, organization.id, user.id, now)
+    if (!ended) throw notMember(user.email, organization.slug)
+    const consequences = `Runs to be cancelled: ${ended.runs}, tasks that are nobody's now: ${ended.tasks}.`
+    const text = `${user.email} is no member of ${organization.slug} any more. ${consequences}`
+    return { json: { user, organization, removed: true, ...ended }, text }
   })
 }
 
@@ -86,7 +87,10 @@ export async function newToken({ database, settings, now }: Admin, _: string[], 
     const isMember = await tx.membership.findUnique({ where: { organizationId_userId: membership } })
     if (!isMember) throw notMember(user.email, organization.slug)
     const deps = { tokenKey, prefix: settings.TOKEN_PREFIX, now }
-    const { id, token } = await createToken(tx, deps, { ...membership, name, scopes, expiresAt })
+    const {
+      row: { id },
+      token,
+    } = await createToken(tx, deps, { ...membership, name, scopes, expiresAt })
     const end = expiresAt ? `${expiresAt <= now ? 'Expired' : 'Expires'} ${expiresAt.toISOString()}` : 'Never expires'
     const text = `A token of ${user.email} in ${organization.slug}. It is shown this once:\n\n  ${token}\n\n${end}. Id: ${id}`
     return { json: { id, token, expiresAt }, text }

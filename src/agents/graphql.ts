@@ -1,9 +1,9 @@
 import { notFound } from '../errors.ts'
 import { listed as listedExecutions } from '../executions/service.ts'
 import { builder } from '../graphql/builder.ts'
-import { argsFromZod, enumFromZod, inputFromZod, parseArgs } from '../graphql/inputs.ts'
+import { argsFromZod, enumFromZod, parseArgs } from '../graphql/inputs.ts'
 import { objectFromZod } from '../graphql/outputs.ts'
-import { CURSOR_COLUMNS, newestFirst, pageType, RelationArgs, readPage } from '../graphql/page.ts'
+import { CURSOR_COLUMNS, newestFirst, pageType, RELATION, RelationArgs, readPage } from '../graphql/page.ts'
 import { shows } from '../graphql/procedures.ts'
 import { selectRows } from '../graphql/select.ts'
 import { agents } from './router.ts'
@@ -48,22 +48,27 @@ export const Agent = builder.prismaObject('Agent', {
     archived: t.boolean({ select: { archivedAt: true }, resolve: ({ archivedAt }) => archivedAt !== null }),
     createdAt: t.expose('createdAt', { type: 'DateTime' }),
     updatedAt: t.expose('updatedAt', { type: 'DateTime' }),
-    versions: t.relation('versions', {
+    versions: t.prismaField({
+      type: ['AgentVersion'],
       description: 'What it was, newest first',
       args: argsFromZod(RelationArgs),
-      extensions: { rows: 20, single: true },
-      query: (args) => ({ orderBy: { version: 'desc' }, take: parseArgs(RelationArgs, args).limit }),
+      extensions: RELATION,
+      resolve: (query, { id: agentId }, args, { deps }) => {
+        const { limit: take } = parseArgs(RelationArgs, args)
+        return deps.db.agentVersion.findMany({ ...query, where: { agentId }, orderBy: { version: 'desc' }, take })
+      },
     }),
-    executions: t.relation('executions', {
+    executions: t.prismaField({
+      type: ['Execution'],
       description: 'Its runs in your organization, newest first',
       nullable: true,
       args: argsFromZod(RelationArgs),
-      extensions: { rows: 20, single: true },
-      query: (args, { actor }) => ({
-        where: listedExecutions(actor),
-        orderBy: newestFirst,
-        take: parseArgs(RelationArgs, args).limit,
-      }),
+      extensions: RELATION,
+      resolve: (query, { id: agentId }, args, { actor, deps }) => {
+        const { limit: take } = parseArgs(RelationArgs, args)
+        const where = { AND: [{ agentId }, listedExecutions(actor)] }
+        return deps.db.execution.findMany({ ...query, where, orderBy: newestFirst, take })
+      },
     }),
   }),
 })
@@ -166,62 +171,5 @@ builder.queryFields((t) => ({
       if (!row) throw notFound('Agent')
       return row
     },
-  }),
-}))
-
-// The other name of systemPrompt is for clients of old, who speak REST.
-const ALIAS = { system_message: true } as const
-
-const CreateInput = inputFromZod('CreateAgentInput', schema.CreateAgent.omit(ALIAS), 'A new agent')
-const UpdateInput = inputFromZod(
-  'UpdateAgentInput',
-  schema.UpdateAgent.omit(ALIAS),
-  'What to change of an agent; the rest stays',
-)
-
-const CreatePayload = builder.objectRef<{ id: string; chatUrl: string }>('CreateAgentPayload').implement({
-  description: 'A new agent and a chat with it',
-  fields: (t) => ({
-    chatUrl: t.exposeString('chatUrl', { description: '/<organization>/spaces/<spaceId>/chats/<chatId>' }),
-    agent: t.prismaField({
-      type: Agent,
-      description: 'The agent',
-      resolve: (query, { id }, _, { deps }) => deps.db.agent.findUniqueOrThrow({ ...query, where: { id } }),
-    }),
-  }),
-})
-
-const ChangePayload = builder.objectRef<{ id: string; message: string }>('ChangeAgentPayload').implement({
-  description: 'What became of a change',
-  fields: (t) => ({
-    message: t.exposeString('message', { description: 'For people' }),
-    agent: t.prismaField({
-      type: Agent,
-      nullable: true,
-      description: 'The agent as it is now; null when it was archived',
-      resolve: (query, { id }, _, { actor, deps }) =>
-        deps.db.agent.findFirst({ ...query, where: { id, ...service.reachable(actor) } }),
-    }),
-  }),
-})
-
-builder.mutationFields((t) => ({
-  createAgent: t.field({
-    ...shows(agents.create),
-    type: CreatePayload,
-    args: { input: t.arg({ type: CreateInput, required: true }) },
-    resolve: (_, { input }, { caller }) => caller.agents.create(input),
-  }),
-  updateAgent: t.field({
-    ...shows(agents.update),
-    type: ChangePayload,
-    args: { input: t.arg({ type: UpdateInput, required: true }) },
-    resolve: async (_, { input }, { caller }) => ({ id: input.id, ...(await caller.agents.update(input)) }),
-  }),
-  deleteAgent: t.field({
-    ...shows(agents.delete),
-    type: ChangePayload,
-    args: argsFromZod(schema.AgentId),
-    resolve: async (_, args, { caller }) => ({ ...args, ...(await caller.agents.delete(args)) }),
   }),
 }))

@@ -82,8 +82,12 @@ export const toAgent = (row: AgentRow): z.output<typeof Agent> => ({
   updatedAt: row.updatedAt.toISOString(),
 })
 
+/** In lower case (the databases differ in what else they ignore case of), and without what LIKE takes for a pattern. */
+const searchable = (text: string): string =>
+  text.toLowerCase().replace(/[%_\\]/g, (mark) => String.fromCharCode(0xe000 + mark.charCodeAt(0)))
+
 const matching = (input: { search?: string | undefined; tag?: string | undefined }): Prisma.AgentWhereInput[] => [
-  ...(input.search === undefined ? [] : [{ searchText: { contains: input.search.toLowerCase() } }]),
+  ...(input.search === undefined ? [] : [{ searchText: { contains: searchable(input.search) } }]),
   ...(input.tag === undefined ? [] : [{ tagRows: { some: { tag: input.tag } } }]),
 ]
 
@@ -224,7 +228,7 @@ function valuesOf(source: AgentRow | z.output<typeof CreateAgent> | z.output<typ
 
 const toColumns = (values: Values) => ({
   ...values,
-  searchText: [values.name, values.role, values.description ?? '', ...values.tags].join('\n').toLowerCase(),
+  searchText: searchable([values.name, values.role, values.description ?? '', ...values.tags].join('\n')),
 })
 
 /** Whichever of its names it was given by. */

@@ -1,6 +1,7 @@
-import { builder, type GraphQLContext } from '../graphql/builder.ts'
+import { builder } from '../graphql/builder.ts'
 import { argsFromZod, parseArgs } from '../graphql/inputs.ts'
 import { shows } from '../graphql/procedures.ts'
+import type { Caller } from '../router.ts'
 import type { ContentBlock, ExecutionEvent, MessageData } from './engine/events.ts'
 import { Status, Usage } from './graphql.ts'
 import { executions } from './router.ts'
@@ -112,6 +113,31 @@ builder.objectRef<Of<'error'>>(TYPES.error).implement({
   }),
 })
 
+type Logs = Awaited<ReturnType<Caller['executions']['logs']>>
+
+const ExecutionLogs = builder.objectRef<Logs>('ExecutionLogs').implement({
+  description: 'Events of an execution so far',
+  fields: (t) => ({
+    events: t.field({
+      type: [Event],
+      description: 'In their order',
+      extensions: { rows: 1 },
+      // The schema of logs leaves open what the data of each is.
+      resolve: ({ logs }) => logs as unknown as ExecutionEvent[],
+    }),
+    nextAfter: t.exposeInt('nextAfter', { nullable: true, description: 'Where to go on; null at the end' }),
+  }),
+})
+
+builder.queryField('executionLogs', (t) =>
+  t.field({
+    ...shows(executions.logs, { rows: 10_000 }),
+    type: ExecutionLogs,
+    args: argsFromZod(schema.ReadLogs),
+    resolve: (_, args, { caller }) => caller.executions.logs(parseArgs(schema.ReadLogs, args)),
+  }),
+)
+
 const Follow = schema.FollowExecution.omit({ lastEventId: true })
 
 builder.subscriptionField('executionEvents', (t) =>
@@ -120,13 +146,13 @@ builder.subscriptionField('executionEvents', (t) =>
     description: 'The events of an execution from the start or `after` a number, live while it runs, then the end',
     type: Event,
     args: argsFromZod(Follow),
-    subscribe: (_, args, context) => follow(context, parseArgs(Follow, args)),
+    // Refused before the first event, or not at all.
+    subscribe: async (_, args, { caller }) => untracked(await caller.executions.events(parseArgs(Follow, args))),
     resolve: (event) => event,
   }),
 )
 
 /** The caller's subscription yields tRPC's `tracked` envelopes, though its type says otherwise. */
-async function* follow({ caller }: GraphQLContext, input: { executionId: string; after?: number | undefined }) {
-  const events: AsyncIterable<unknown> = await caller.executions.events(input)
+async function* untracked(events: AsyncIterable<unknown>): AsyncGenerator<ExecutionEvent> {
   for await (const [, event] of events as AsyncIterable<[id: string, event: ExecutionEvent]>) yield event
 }

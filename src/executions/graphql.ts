@@ -1,12 +1,10 @@
-import type { z } from 'zod'
 import { Agent } from '../agents/graphql.ts'
-import { agents } from '../agents/router.ts'
 import { executable, reachable as reachableAgent } from '../agents/service.ts'
 import { notFound } from '../errors.ts'
 import { builder } from '../graphql/builder.ts'
-import { argsFromZod, enumFromZod, inputFromZod, parseArgs } from '../graphql/inputs.ts'
+import { argsFromZod, enumFromZod, parseArgs } from '../graphql/inputs.ts'
 import { loadOne } from '../graphql/loader.ts'
-import { CURSOR_COLUMNS, newestFirst, pageType, RelationArgs, readPage } from '../graphql/page.ts'
+import { CURSOR_COLUMNS, newestFirst, pageType, RELATION, RelationArgs, readPage } from '../graphql/page.ts'
 import { shows } from '../graphql/procedures.ts'
 import { selectRows } from '../graphql/select.ts'
 import { executions } from './router.ts'
@@ -15,10 +13,10 @@ import * as service from './service.ts'
 
 export const Status = enumFromZod('ExecutionStatus', schema.Status, 'Where an execution is')
 const Wait = enumFromZod('ExecutionWait', schema.Execution.shape.waitingFor, 'What a pending execution waits for')
-enumFromZod('OnBusy', schema.Execute.shape.onBusy, 'What to do while the session runs another message')
-enumFromZod('OnDisconnect', schema.Execute.shape.onDisconnect, 'What becomes of the run when the caller goes away')
 
-export const Usage = builder.objectRef<{ inputTokens: number; outputTokens: number }>('Usage').implement({
+type TokenUsage = { inputTokens: number; outputTokens: number }
+
+export const Usage = builder.objectRef<TokenUsage>('Usage').implement({
   description: 'Tokens, as the provider counts them',
   fields: (t) => ({
     inputTokens: t.exposeInt('inputTokens', { description: 'What the model read' }),
@@ -95,17 +93,36 @@ export const Execution = builder.prismaObject('Execution', {
       nullable: true,
       query: (_, { actor }) => ({ where: service.reachable(actor) }),
     }),
-    children: t.relation('children', {
+    children: t.prismaField({
+      type: ['Execution'],
       description: 'The executions that are a part of it, newest first',
       nullable: true,
       args: argsFromZod(RelationArgs),
-      extensions: { rows: 20, single: true },
-      query: (args, { actor }) => ({
-        where: service.listed(actor),
-        orderBy: newestFirst,
-        take: parseArgs(RelationArgs, args).limit,
-      }),
+      extensions: RELATION,
+      resolve: (query, { id: parentExecutionId }, args, { actor, deps }) => {
+        const { limit: take } = parseArgs(RelationArgs, args)
+        const where = { AND: [{ parentExecutionId }, service.listed(actor)] }
+        return deps.db.execution.findMany({ ...query, where, orderBy: newestFirst, take })
+      },
     }),
+  }),
+})
+
+const ExecutionTree = builder.objectRef<{ ids: string[]; usage: TokenUsage }>('ExecutionTree').implement({
+  description: 'An execution with all that it is a part of, and all that is a part of it',
+  fields: (t) => ({
+    executions: t.prismaField({
+      type: [Execution],
+      description: 'The root first, then as deep as they are; those that you cannot reach are left out',
+      extensions: { scopes: ['executions:read', 'agents:execute'] },
+      resolve: (query, { ids }, _, { deps }) =>
+        deps.db.execution.findMany({
+          ...query,
+          where: { id: { in: ids } },
+          orderBy: [{ depth: 'asc' }, { createdAt: 'asc' }, { id: 'asc' }],
+        }),
+    }),
+    usage: t.expose('usage', { type: Usage, description: 'Of the whole tree, seen or not' }),
   }),
 })
 
@@ -147,56 +164,15 @@ builder.queryFields((t) => ({
       return row
     },
   }),
-}))
-
-const ExecuteInput = inputFromZod(
-  'ExecuteAgentInput',
-  schema.Execute.omit({ stream: true }),
-  'A message for an agent. To follow the run, say `background` and subscribe to `executionEvents`',
-)
-
-const ExecutePayload = builder.objectRef<z.output<typeof schema.Executed>>('ExecuteAgentPayload').implement({
-  description: 'A run that was accepted and, unless it is in the background, has completed',
-  fields: (t) => ({
-    executionId: t.exposeID('executionId', { description: 'The run' }),
-    chatId: t.exposeID('chatId', { description: 'Its chat, to continue' }),
-    sessionId: t.exposeID('sessionId', { description: 'Its session, to continue' }),
-    status: t.expose('status', { type: Status, description: 'Where it is' }),
-    result: t.exposeString('result', { nullable: true, description: 'The answer, unless it is in the background' }),
-    execution: t.prismaField({
-      type: Execution,
-      description: 'The run as a whole',
-      extensions: { scopes: ['executions:read', 'agents:execute'] },
-      resolve: (query, { executionId: id }, _, { deps }) =>
-        deps.db.execution.findUniqueOrThrow({ ...query, where: { id } }),
-    }),
-  }),
-})
-
-const CancelPayload = builder.objectRef<{ id: string; message: string }>('CancelExecutionPayload').implement({
-  description: 'What became of a cancelled run',
-  fields: (t) => ({
-    message: t.exposeString('message', { description: 'For people' }),
-    execution: t.prismaField({
-      type: Execution,
-      description: 'The run as it is now',
-      extensions: { scopes: ['executions:read', 'agents:execute'] },
-      resolve: (query, { id }, _, { deps }) => deps.db.execution.findUniqueOrThrow({ ...query, where: { id } }),
-    }),
-  }),
-})
-
-builder.mutationFields((t) => ({
-  executeAgent: t.field({
-    ...shows(agents.execute),
-    type: ExecutePayload,
-    args: { input: t.arg({ type: ExecuteInput, required: true }) },
-    resolve: (_, { input }, { caller }) => caller.agents.execute(input),
-  }),
-  cancelExecution: t.field({
-    ...shows(executions.cancel),
-    type: CancelPayload,
+  executionTree: t.field({
+    ...shows(executions.tree),
+    type: ExecutionTree,
     args: argsFromZod(schema.ExecutionId),
-    resolve: async (_, { id }, { caller }) => ({ id, message: (await caller.executions.cancel({ id })).message }),
+    resolve: async (_, args, { caller }) => {
+      const { tree, usage } = await caller.executions.tree(args)
+      return { ids: idsOf(tree), usage: { inputTokens: usage.input_tokens, outputTokens: usage.output_tokens } }
+    },
   }),
 }))
+
+const idsOf = ({ id, children }: schema.ExecutionNode): string[] => [id, ...children.flatMap(idsOf)]

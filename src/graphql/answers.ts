@@ -2,6 +2,7 @@ import { type ExecutionResult, GraphQLError, type GraphQLSchema, Kind } from 'gr
 import { isAsyncIterable, mapAsyncIterator, type Plugin } from 'graphql-yoga'
 import { AppError, toAppError, toBody } from '../errors.ts'
 import { toTRPCError } from '../trpc.ts'
+import { TOO_MUCH } from './limits.ts'
 import { explain } from './refusals.ts'
 import type { GraphQLRequest } from './requests.ts'
 
@@ -17,7 +18,7 @@ export const useAnswers = (schema: GraphQLSchema): Plugin<object, GraphQLRequest
 
 function toAnswer(schema: GraphQLSchema, result: ExecutionResult, request: GraphQLRequest): ExecutionResult {
   if (!result.errors?.length) return result
-  const explained = result.errors.every(isRefusal) && explain(schema, request.params ?? {})
+  const explained = result.errors.every(isOfInput) && explain(schema, request.params ?? {})
   const errors = explained ? [explained] : result.errors
   return { ...result, errors: errors.map((error) => present(error, request)) }
 }
@@ -40,6 +41,9 @@ function present(error: GraphQLError, { deps, requestId }: GraphQLRequest): Grap
   const { nodes, source, positions, path } = error
   return new GraphQLError(message, { nodes, source, positions, path, extensions })
 }
+
+/** Whether it may be the input of a procedure that GraphQL refuses, and not the document or its size. */
+const isOfInput = (error: GraphQLError) => isRefusal(error) && error.nodes && error.extensions.code !== TOO_MUCH
 
 /** Whether GraphQL refuses what the client wrote. What goes wrong at a field of the answer is no refusal. */
 function isRefusal(error: GraphQLError): boolean {

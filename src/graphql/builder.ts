@@ -24,7 +24,7 @@ export type Extensions = {
   cost?: number
   /** How many rows a list has when nobody says `limit`. */
   rows?: number
-  /** A list that is asked of one row at a time: Prisma would read it whole to cut it for each of many. */
+  /** A list that can be asked of one row at a time only. */
   single?: boolean
 }
 

@@ -1,5 +1,6 @@
 import type { ArgumentRef, EnumRef, InputType } from '@pothos/core'
 import { z } from 'zod'
+import { checkInput } from '../lib/fields.ts'
 import { builder, type Types } from './builder.ts'
 
 /**
@@ -40,9 +41,11 @@ export const inputFromZod = <Schema extends z.ZodObject>(name: string, schema: S
     fields: (t) => mapFields(schema.shape, (field) => t.field(field)) as never,
   })
 
-/** Checks the arguments of a query. Clients send null for what they leave out. */
-export const parseArgs = <Schema extends z.ZodObject>(schema: Schema, args: object): z.output<Schema> =>
-  schema.parse(Object.fromEntries(Object.entries(args).filter(([, value]) => value !== null)))
+/** Checks the arguments of a query, as its procedure would. Clients send null for what they leave out. */
+export function parseArgs<Schema extends z.ZodObject>(schema: Schema, args: object): z.output<Schema> {
+  checkInput(args)
+  return schema.parse(Object.fromEntries(Object.entries(args).filter(([, value]) => value !== null)))
+}
 
 export const mapFields = <Ref>(shape: z.ZodRawShape, make: (field: Field, name: string) => Ref): Record<string, Ref> =>
   Object.fromEntries(Object.entries(shape).map(([name, schema]) => [name, make(toField(name, schema), name)]))

@@ -14,41 +14,56 @@ import {
   type OperationDefinitionNode,
   parse,
   type SelectionNode,
+  validate,
 } from 'graphql'
 import type { Plugin } from 'graphql-yoga'
 import { extensionsOf } from './builder.ts'
 import { argumentsOf, type Values, variablesOf } from './values.ts'
 
 /**
- * What a document may ask for. The cost is the number of values in the answer, if lists are as long as their `limit`
- * allows; long texts count more. The dearest answer that is allowed takes about a second.
+ * What a document may be and ask for. The cost is the number of values in the answer, if lists are as long as their
+ * `limit` allows; long texts count more. After `errors` errors validation gives up.
  */
 export const LIMITS = {
   length: 100_000,
   tokens: 2_000,
+  variables: 50,
   depth: 12,
   rootFields: 20,
   aliases: 30,
   directives: 30,
   cost: 75_000,
+  errors: 10,
 }
+
+export const TOO_MUCH = 'LIMIT_EXCEEDED'
 
 /** The rows of a list that does not say how many. So the introspection of the whole schema fits, and not twice. */
 const ROWS = 10
-const MAX_ROWS = 1000
+const MAX_ROWS = 10_000
 
 /** Refuses what asks for too much before it is validated: queries, mutations and subscriptions. */
 export function useLimits(): Plugin {
   return {
     onParse({ params, setParseFn }) {
       if (params.source.toString().length > LIMITS.length) refuse('is too long', `${LIMITS.length} characters`)
-      setParseFn((source, options) => parse(source, { ...options, maxTokens: LIMITS.tokens }))
+      setParseFn((source, options) => withStack(() => parse(source, { ...options, maxTokens: LIMITS.tokens })))
     },
     // Thrown, not set as the result: that would be kept for the document, with other variables too.
-    onValidate({ params: { schema, documentAST }, context }) {
+    onValidate({ params: { schema, documentAST }, context, setValidationFn }) {
       const { variables } = (context as { params?: { variables?: Values | null } }).params ?? {}
-      checkLimits(schema, documentAST, variables ?? {})
+      withStack(() => checkLimits(schema, documentAST, variables ?? {}))
+      setValidationFn((schema, document, rules) => validate(schema, document, rules, { maxErrors: LIMITS.errors }))
     },
+  }
+}
+
+/** What is nested too deeply for the stack is nested too deeply. */
+function withStack<T>(work: () => T): T {
+  try {
+    return work()
+  } catch (error) {
+    throw error instanceof RangeError ? tooMuch('is nested too deeply', `${LIMITS.depth} levels`) : error
   }
 }
 
@@ -56,6 +71,8 @@ export function useLimits(): Plugin {
 export function checkLimits(schema: GraphQLSchema, document: DocumentNode, variables: Values): void {
   for (const node of document.definitions) {
     if (node.kind !== Kind.OPERATION_DEFINITION) continue
+    const { length: given = 0 } = node.variableDefinitions ?? []
+    if (given > LIMITS.variables) refuse('has too many variables', `${LIMITS.variables}`)
     const { fields, depth, aliases, directives, cost } = weigh(schema, document, node, variablesOf(node, variables))
     if (fields > LIMITS.rootFields) refuse('has too many fields at its root', `${LIMITS.rootFields}`)
     if (depth > LIMITS.depth) refuse('is nested too deeply', `${LIMITS.depth} levels`)
@@ -65,8 +82,11 @@ export function checkLimits(schema: GraphQLSchema, document: DocumentNode, varia
   }
 }
 
+const tooMuch = (what: string, atMost: string) =>
+  new GraphQLError(`The document ${what}. At most ${atMost}`, { extensions: { code: TOO_MUCH } })
+
 function refuse(what: string, atMost: string): never {
-  throw new GraphQLError(`The document ${what}. At most ${atMost}`, { extensions: { code: 'LIMIT_EXCEEDED' } })
+  throw tooMuch(what, atMost)
 }
 
 /** What selections amount to: `fields` of their own level, the rest with all that is below. */

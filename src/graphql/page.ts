@@ -51,7 +51,15 @@ export const CURSOR_COLUMNS = { id: true, createdAt: true } as const
 
 export const newestFirst = [{ createdAt: 'desc' as const }, { id: 'desc' as const }]
 
+const RELATION_ROWS = 20
+
 /** The arguments of a list that hangs on a row. */
 export const RelationArgs = z.object({
-  limit: queryInt(1, 100).default(20).describe('At most so many rows, 20 unless told'),
+  limit: queryInt(1, 100).default(RELATION_ROWS).describe(`At most so many rows, ${RELATION_ROWS} unless told`),
 })
+
+/**
+ * Such a list is a statement of its own, for one row at a time (see limits.ts). Prisma's `take` in a relation would read
+ * all that there is, for all rows, and cut it in memory.
+ */
+export const RELATION = { rows: RELATION_ROWS, single: true } as const

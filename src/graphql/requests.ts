@@ -15,10 +15,15 @@ export type GraphQLRequest = Context & {
 export const useRequests = (): Plugin<object, GraphQLRequest> => ({
   async onRequestParse({ request, url, serverContext, setRequestParser }) {
     await serverContext.authenticate()
-    if (request.method === 'POST') setRequestParser(() => readJson(serverContext.req))
-    if (request.method === 'GET') setRequestParser(() => readQuery(url.searchParams))
+    if (request.method === 'POST') setRequestParser(async () => withQuery(await readJson(serverContext.req)))
+    if (request.method === 'GET') setRequestParser(() => withQuery(readQuery(url.searchParams)))
   },
 })
+
+function withQuery<Params extends object>(params: Params): Params {
+  if (!('query' in params)) throw badRequest('Missing required field: query')
+  return params
+}
 
 function readQuery(query: URLSearchParams) {
   const [text, operationName] = [query.get('query'), query.get('operationName')]

@@ -1,6 +1,8 @@
 import { type GraphQLSchema, isObjectType } from 'graphql'
 import '../agents/graphql.ts'
+import '../agents/graphql-actions.ts'
 import '../executions/graphql.ts'
+import '../executions/graphql-actions.ts'
 import '../executions/graphql-events.ts'
 import '../models/graphql.ts'
 import { builder, extensionsOf } from './builder.ts'

@@ -1,6 +1,8 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { pipeline } from 'node:stream/promises'
+import type { DocumentNode } from 'graphql'
 import { _createLRUCache, createYoga } from 'graphql-yoga'
+import { badRequest } from '../errors.ts'
 import { createCaller } from '../router.ts'
 import type { Settings } from '../settings.ts'
 import type { Context } from '../trpc.ts'
@@ -10,7 +12,7 @@ import { type GraphQLRequest, useRequests } from './requests.ts'
 import { createSchema } from './schema.ts'
 
 /** How many documents are kept parsed and validated. */
-const documentCache = _createLRUCache({ max: 200 })
+const documentCache = _createLRUCache<DocumentNode>({ max: 200 })
 /** Documents that do not parse are not kept. */
 const errorCache = { get: () => undefined, set() {} }
 
@@ -37,20 +39,23 @@ export function createGraphql({ NODE_ENV }: Pick<Settings, 'NODE_ENV'>) {
     multipart: false,
     landingPage: false,
   })
-  return async (context: Context, req: IncomingMessage, res: ServerResponse): Promise<void> =>
-    send(res, await yoga.handleNodeRequestAndResponse(req, res, { ...context, req }))
+  return async (context: Context, req: IncomingMessage, res: ServerResponse): Promise<void> => {
+    // Yoga makes a URL of it, and an unexpected error if it is none.
+    if (!URL.canParse(`http://${req.headers.host}`)) throw badRequest('Invalid Host header')
+    await send(res, await yoga.handleNodeRequestAndResponse(req, res, { ...context, req }))
+  }
 }
 
 /** Whole, or as it comes where it is a stream: to its end, or until the client is gone. */
 async function send(res: ServerResponse, response: Response): Promise<void> {
   const headers = Object.fromEntries(response.headers)
-  if (!response.body || !headers['content-type']?.startsWith('text/event-stream')) {
+  if (!response.body || !response.headers.get('content-type')?.startsWith('text/event-stream')) {
     const bytes = Buffer.from(await response.arrayBuffer())
-    res.writeHead(response.status, { ...headers, 'content-length': bytes.length }).end(bytes)
+    res.writeHead(response.status, { ...headers, 'Content-Length': bytes.length }).end(bytes)
     return
   }
   // Proxies would keep back what is meant to come at once.
-  res.writeHead(response.status, { ...headers, 'x-accel-buffering': 'no' }).flushHeaders()
+  res.writeHead(response.status, { ...headers, 'X-Accel-Buffering': 'no' }).flushHeaders()
   await pipeline(response.body, res).catch((error: NodeJS.ErrnoException) => {
     if (error.code !== 'ERR_STREAM_PREMATURE_CLOSE') throw error
   })

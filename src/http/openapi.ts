@@ -22,6 +22,8 @@ const TAGS: Record<keyof (typeof appRouter)['_def']['record'] | 'health', string
   executions: 'Runs of agents: their state, their result, and their events as they happen.',
   models: 'The language models that agents can use.',
   tasks: 'Work items, for people and for agents.',
+  keys: 'Your personal access tokens.',
+  profile: 'Who you are, and the organizations you belong to.',
   health: 'The state of this server. Needs no token.',
 }
 

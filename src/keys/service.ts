@@ -1,7 +1,71 @@
+import type { z } from 'zod'
+import type { Actor } from '../auth/actor.ts'
 import { audit, operator } from '../auth/audit.ts'
+import { covers, type Scope } from '../auth/scopes.ts'
 import { newToken, tokenDigest, tokenPreview } from '../auth/tokens.ts'
-import type { Tx } from '../db/client.ts'
+import type { Prisma, Tx } from '../db/client.ts'
+import type { Deps } from '../deps.ts'
+import { forbidden, notFound } from '../errors.ts'
 import { newId } from '../lib/id.ts'
+import { pageQuery, toPage } from '../lib/page.ts'
+import type { CreateKey, Key, ListKeys } from './schema.ts'
+
+type TokenRow = Prisma.TokenGetPayload<object>
+
+/** A user's own keys in the organization, unless revoked: nobody else's concern. */
+export const reachable = ({ organizationId, userId }: Actor): Prisma.TokenWhereInput => ({
+  organizationId,
+  userId,
+  revokedAt: null,
+})
+
+export const toKey = (row: TokenRow): z.input<typeof Key> => ({
+  id: row.id,
+  name: row.name,
+  preview: row.preview,
+  scopes: row.scopes as string[],
+  createdAt: row.createdAt.toISOString(),
+  expiresAt: row.expiresAt?.toISOString() ?? null,
+  lastUsedAt: row.lastUsedAt?.toISOString() ?? null,
+})
+
+/** GET /keys, newest first. */
+export async function list(actor: Actor, { db }: Deps, input: z.output<typeof ListKeys>) {
+  const { where: after, ...page } = pageQuery(input)
+  const found = await db.token.findMany({ where: { AND: [reachable(actor), after ?? {}] }, ...page })
+  const { rows, nextCursor } = toPage(found, input)
+  return { keys: rows.map(toKey), nextCursor }
+}
+
+const DAY = 24 * 60 * 60 * 1000
+
+/** POST /keys. A key never outranks its maker: 403 for a scope that the caller does not have. */
+export async function create(actor: Actor, deps: Deps, input: z.output<typeof CreateKey>) {
+  const scopes = input.scopes ?? [...actor.scopes]
+  const has = (scope: string) => (scope === '*' ? actor.scopes.includes('*') : covers(actor.scopes, scope as Scope))
+  if (!scopes.every(has)) throw forbidden()
+  const { organizationId, userId } = actor
+  const now = deps.clock.now()
+  const expiresAt = input.expiresInDays ? new Date(now.getTime() + input.expiresInDays * DAY) : null
+  const how = { tokenKey: deps.tokenKey, prefix: deps.settings.TOKEN_PREFIX, now, by: actor }
+  const { row, token } = await deps.db.$transaction((tx) =>
+    createToken(tx, how, { organizationId, userId, name: input.name, scopes, expiresAt }),
+  )
+  const key = toKey(row)
+  return { id: key.id, name: key.name, token, expiresAt: key.expiresAt, key }
+}
+
+/** DELETE /keys/{id}: revokes it; what is open with it ends. */
+export async function remove(actor: Actor, deps: Deps, id: string) {
+  const now = deps.clock.now()
+  await deps.db.$transaction(async (tx) => {
+    const { count } = await tx.token.updateMany({ where: { id, ...reachable(actor) }, data: { revokedAt: now } })
+    if (!count) throw notFound('Key')
+    await audit(tx, actor, 'key.revoke', id, now)
+  })
+  deps.bus.publish('token', [id])
+  return { message: 'Key revoked successfully' }
+}
 
 export type NewToken = {
   organizationId: string
@@ -17,7 +81,7 @@ export type NewToken = {
  */
 export async function createToken(
   tx: Tx,
-  deps: { tokenKey: Buffer; prefix: string; now: Date },
+  deps: { tokenKey: Buffer; prefix: string; now: Date; by?: Actor },
   input: NewToken,
   token = newToken(deps.prefix),
 ) {
@@ -30,10 +94,9 @@ export async function createToken(
       preview: tokenPreview(token),
       createdAt: deps.now,
     },
-    select: { id: true, name: true, expiresAt: true },
   })
-  await audit(tx, operator(input.organizationId), 'key.create', row.id, deps.now)
-  return { ...row, token }
+  await audit(tx, deps.by ?? operator(input.organizationId), 'key.create', row.id, deps.now)
+  return { row, token }
 }
 
 /** Revokes a token for good, if it is not already. When it was; null when there is none of that id. */

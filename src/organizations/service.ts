@@ -61,11 +61,11 @@ export async function addMember(tx: Tx, organizationId: string, email: string, r
 }
 
 /**
- * Ends a membership, and with it the user's runs in the organization: they are marked, and their servers cancel them at
- * the next heartbeat (contract.md section 2). How many are marked; null when the user is no member. 409 for the last
- * owner.
+ * Ends a membership (contract.md section 2). The user's runs in the organization are marked, and their servers cancel
+ * them at the next heartbeat; the user's open tasks are nobody's. How many of each; null when the user is no member.
+ * 409 for the last owner.
  */
-export async function removeMember(tx: Tx, organizationId: string, userId: string, at: Date): Promise<number | null> {
+export async function removeMember(tx: Tx, organizationId: string, userId: string, at: Date) {
   const membership = { organizationId, userId }
   await keepAnOwner(tx, membership)
   const { count } = await tx.membership.deleteMany({ where: membership })
@@ -74,8 +74,12 @@ export async function removeMember(tx: Tx, organizationId: string, userId: strin
     where: { ...membership, status: { in: ['pending', 'running'] } },
     data: { wantsCancel: true, updatedAt: at },
   })
+  const tasks = await tx.task.updateMany({
+    where: { organizationId, assignedTo: userId, status: { in: ['pending', 'in_progress'] } },
+    data: { assignedTo: null, updatedAt: at },
+  })
   await audit(tx, operator(organizationId), 'member.remove', userId, at)
-  return runs.count
+  return { runs: runs.count, tasks: tasks.count }
 }
 
 /** Throws 409 when the member is the only owner. Two owners cannot go at once: the organization's row is the lock. */

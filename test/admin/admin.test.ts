@@ -71,6 +71,31 @@ describe('users', () => {
     expect(removals.map(({ code }) => code).sort()).toEqual([0, 1])
   })
 
+  test("a removed user's open tasks are nobody's, the completed ones stay theirs", async () => {
+    const { slug } = await createOrganization('Tasks')
+    const { user } = await json('user', 'add', 'worker@example.com', '--org', slug, '--role', 'member')
+    const { token } = await json('token', 'create', '--user', `owner@${slug}`, '--org', slug, '--name', 'x')
+    const as = { url: server.url, token }
+    const create = (title: string) => request(as, 'POST', '/api/v1/tasks', { body: { title, assignTo: user.id } })
+    const { body: done } = await create('done')
+    for (const status of ['in_progress', 'completed']) {
+      await request(as, 'PATCH', `/api/v1/tasks/${done.id}`, { body: { status } })
+    }
+    await create('open')
+    expect((await json('user', 'remove', 'worker@example.com', '--org', slug)).tasks).toBe(1)
+    const { body } = await request(as, 'GET', '/api/v1/tasks')
+    const assignees = body.tasks.map((task: { title: string; assignedTo: string | null }) => [
+      task.title,
+      task.assignedTo,
+    ])
+    expect(new Map(assignees)).toEqual(
+      new Map([
+        ['open', null],
+        ['done', user.id],
+      ]),
+    )
+  })
+
   test('a removed user has lost the organization, and nothing else', async () => {
     const [one, two] = [await createOrganization('Left'), await createOrganization('Kept')]
     const tokens = []

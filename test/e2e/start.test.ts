@@ -188,7 +188,7 @@ test("a removed user's runs are cancelled by the server, down to the model's con
   expect(waiting.body.status).toBe('pending')
   expect(await admin(folder.path, 'user', 'remove', 'ada@example.com', '--org', 'default')).toMatchObject({
     removed: true,
-    runsCancelled: 2,
+    runs: 2,
   })
   await aborted
   for (const { body } of [run, waiting]) {

@@ -21,12 +21,19 @@ const create = async (token: string): Promise<string> => {
   return (await request(server, 'POST', '/api/v1/agents', { body, token })).body.id
 }
 
-/** The statements of a call, once its token has been used in this minute. */
+/**
+ * The statements of a call, once its token has been used in this minute. The fewest of three times: the engine looks
+ * around in the database every few seconds.
+ */
 async function statements(token: string, call: () => Promise<{ status: number }>): Promise<string[]> {
   await faces.REST(server, 'models.list', {}, { token })
-  server.queries.length = 0
-  expect((await call()).status).toBe(200)
-  return [...server.queries]
+  const counts: string[][] = []
+  while (counts.length < 3) {
+    server.queries.length = 0
+    expect((await call()).status).toBe(200)
+    counts.push([...server.queries])
+  }
+  return counts.sort((a, b) => a.length - b.length)[0] ?? []
 }
 
 it.each(
@@ -37,7 +44,7 @@ it.each(
     ['agents.versions', () => ({ id: agentId }), 3],
     ['executions.get', () => ({ id: executionId }), 2],
     ['executions.tree', () => ({ id: executionId }), 4],
-  ] as const),
+  ]),
 )('%s: %s, its token included, takes few statements', async (face, procedure, input, most) => {
   const sent = await statements(server.token, () => faces[face](server, procedure, input()))
   expect(sent.length, sent.join('\n')).toBeLessThanOrEqual(most)
@@ -47,8 +54,7 @@ it.each([0, 10, 100])('a list of %i takes three statements at most', async (size
   const { token } = await server.member({ organization: `Of ${size}` })
   for (let made = 0; made < size; made++) {
     const id = await create(token)
-    const body = { message: 'Hi', background: true }
-    await request(server, 'POST', `/api/v1/agents/${id}/execute`, { body, token })
+    await request(server, 'POST', `/api/v1/agents/${id}/execute`, { body: { message: 'Hi' }, token })
   }
   for (const [face, procedure] of onEachFace([['agents.list'], ['agents.listPublic'], ['executions.list']])) {
     const sent = await statements(token, () => faces[face](server, procedure, {}, { token }))

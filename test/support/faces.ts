@@ -56,7 +56,7 @@ export type Face = keyof typeof faces
 export const FACES = Object.keys(faces) as Face[]
 
 /** Both faces with each row of a table. */
-export const onEachFace = <Row extends readonly unknown[]>(rows: readonly Row[]): [Face, ...Row][] =>
+export const onEachFace = <const Row extends readonly unknown[]>(rows: readonly Row[]): [Face, ...Row][] =>
   FACES.flatMap((face) => rows.map((row): [Face, ...Row] => [face, ...row]))
 
 const BODY = ['error', 'message', 'requestId', 'statusCode', 'statusMessage']

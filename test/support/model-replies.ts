@@ -49,7 +49,7 @@ function encode(reply: Reply, withUsage: boolean): Step[] {
   const pieces = typeof tokens === 'string' ? words(tokens) : tokens
   const count = pieces.filter((piece) => typeof piece === 'string').length
   const pause = reply.delay ? [reply.delay] : []
-  const encoded: Step[] = pieces.flatMap((piece) =>
+  const encoded: Step[] = pieces.flatMap((piece): Step[] =>
     typeof piece === 'string' ? [...pause, chunk({ content: piece })] : [piece],
   )
   if (count > 0) encoded.unshift(chunk({ role: 'assistant', content: '' }))

@@ -10,7 +10,7 @@ import * as claims from './claims.ts'
 import { type ExecutionEvent, type ExecutionRow, type MessageData, readEvents, textSoFar } from './events.ts'
 import { follow } from './follow.ts'
 import { type Channel, createJournal, SEQ_BLOCK } from './journal.ts'
-import { UNEXPECTED } from './model-errors.ts'
+import { ModelError, UNEXPECTED } from './model-errors.ts'
 import type { Models } from './models.ts'
 import { createNotices } from './notices.ts'
 import { buildPrompt } from './prompt.ts'
@@ -122,7 +122,7 @@ export function createEngine(deps: EngineDeps): Engine {
         channel.close(null)
         return null
       }
-      outcome = why instanceof Stop ? { status: 'cancelled' } : { status: 'failed', error: causeOf(row, why) }
+      outcome = why instanceof Stop ? { status: 'cancelled' } : { status: 'failed', error: causeOf(row, agent, why) }
     } finally {
       clearTimeout(timer)
     }
@@ -131,11 +131,13 @@ export function createEngine(deps: EngineDeps): Engine {
     return ended
   }
 
-  function causeOf(row: ExecutionRow, why: unknown): string {
+  /** A provider may repeat the prompt that it was given: not in the log, and not to another organization. */
+  function causeOf(row: ExecutionRow, agent: claims.AgentRow, why: unknown): string {
     const cause = why instanceof TimeoutError ? 'timeout' : models.describeError(why)
-    // A provider's error holds the prompt: only what nobody expected is logged as it is.
-    log.warn({ executionId: row.id, cause, ...(cause === UNEXPECTED && { err: why }) }, 'a run failed')
-    return cause
+    log.warn({ executionId: row.id, ...(cause === UNEXPECTED && { err: why }) }, 'a run failed')
+    const isProviders = !(why instanceof TimeoutError || why instanceof ModelError || cause === UNEXPECTED)
+    if (!isProviders || agent.organizationId === row.organizationId) return cause
+    return /^HTTP \d+/.exec(cause)?.[0] ?? 'The model failed'
   }
 
   /** The terminal write, again until the database takes it. A run that shall be cancelled has no other outcome. */

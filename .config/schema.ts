@@ -1,0 +1,17 @@
+/**
+ * Prints the GraphQL schema into schema.graphql. With `--check` it writes nothing and fails when the file is not what
+ * the code gives.
+ */
+import { readFileSync, writeFileSync } from 'node:fs'
+import { dirname, join } from 'node:path'
+import { printSchema } from 'graphql'
+import { createSchema } from '../src/graphql/schema.ts'
+
+const path = join(dirname(import.meta.dirname), 'schema.graphql')
+const printed = `${printSchema(createSchema())}\n`
+
+if (!process.argv.includes('--check')) writeFileSync(path, printed)
+else if (readFileSync(path, 'utf8') !== printed) {
+  console.error('schema.graphql is not what the code gives: run node .config/schema.ts')
+  process.exit(1)
+}

@@ -1,0 +1,64 @@
+import { builder } from '../graphql/builder.ts'
+import { argsFromZod, inputFromZod } from '../graphql/inputs.ts'
+import { shows } from '../graphql/procedures.ts'
+import { Agent } from './graphql.ts'
+import { agents } from './router.ts'
+import * as schema from './schema.ts'
+import * as service from './service.ts'
+
+// The other name of systemPrompt is for clients of old, who speak REST.
+const ALIAS = { system_message: true } as const
+
+const CreateInput = inputFromZod('CreateAgentInput', schema.CreateAgent.omit(ALIAS), 'A new agent')
+const UpdateInput = inputFromZod(
+  'UpdateAgentInput',
+  schema.UpdateAgent.omit(ALIAS),
+  'What to change of an agent; the rest stays',
+)
+
+const CreatePayload = builder.objectRef<{ id: string; chatUrl: string }>('CreateAgentPayload').implement({
+  description: 'A new agent and a chat with it',
+  fields: (t) => ({
+    chatUrl: t.exposeString('chatUrl', { description: '/<organization>/spaces/<spaceId>/chats/<chatId>' }),
+    agent: t.prismaField({
+      type: Agent,
+      description: 'The agent',
+      resolve: (query, { id }, _, { deps }) => deps.db.agent.findUniqueOrThrow({ ...query, where: { id } }),
+    }),
+  }),
+})
+
+const ChangePayload = builder.objectRef<{ id: string; message: string }>('ChangeAgentPayload').implement({
+  description: 'What became of a change',
+  fields: (t) => ({
+    message: t.exposeString('message', { description: 'For people' }),
+    agent: t.prismaField({
+      type: Agent,
+      nullable: true,
+      description: 'The agent as it is now; null when it was archived',
+      resolve: (query, { id }, _, { actor, deps }) =>
+        deps.db.agent.findFirst({ ...query, where: { id, ...service.reachable(actor) } }),
+    }),
+  }),
+})
+
+builder.mutationFields((t) => ({
+  createAgent: t.field({
+    ...shows(agents.create),
+    type: CreatePayload,
+    args: { input: t.arg({ type: CreateInput, required: true }) },
+    resolve: (_, { input }, { caller }) => caller.agents.create(input),
+  }),
+  updateAgent: t.field({
+    ...shows(agents.update),
+    type: ChangePayload,
+    args: { input: t.arg({ type: UpdateInput, required: true }) },
+    resolve: async (_, { input }, { caller }) => ({ id: input.id, ...(await caller.agents.update(input)) }),
+  }),
+  deleteAgent: t.field({
+    ...shows(agents.delete),
+    type: ChangePayload,
+    args: argsFromZod(schema.AgentId),
+    resolve: async (_, args, { caller }) => ({ ...args, ...(await caller.agents.delete(args)) }),
+  }),
+}))

@@ -1,0 +1,63 @@
+import type { z } from 'zod'
+import { agents } from '../agents/router.ts'
+import { builder } from '../graphql/builder.ts'
+import { argsFromZod, enumFromZod, inputFromZod } from '../graphql/inputs.ts'
+import { shows } from '../graphql/procedures.ts'
+import { Execution, Status } from './graphql.ts'
+import { executions } from './router.ts'
+import * as schema from './schema.ts'
+
+enumFromZod('OnBusy', schema.Execute.shape.onBusy, 'What to do while the session runs another message')
+enumFromZod('OnDisconnect', schema.Execute.shape.onDisconnect, 'What becomes of the run when the caller goes away')
+
+const ExecuteInput = inputFromZod(
+  'ExecuteAgentInput',
+  schema.Execute.omit({ stream: true }),
+  'A message for an agent. To follow the run, say `background` and subscribe to `executionEvents`',
+)
+
+const ExecutePayload = builder.objectRef<z.output<typeof schema.Executed>>('ExecuteAgentPayload').implement({
+  description: 'A run that was accepted and, unless it is in the background, has completed',
+  fields: (t) => ({
+    executionId: t.exposeID('executionId', { description: 'The run' }),
+    chatId: t.exposeID('chatId', { description: 'Its chat, to continue' }),
+    sessionId: t.exposeID('sessionId', { description: 'Its session, to continue' }),
+    status: t.expose('status', { type: Status, description: 'Where it is' }),
+    result: t.exposeString('result', { nullable: true, description: 'The answer, unless it is in the background' }),
+    execution: t.prismaField({
+      type: Execution,
+      description: 'The run as a whole',
+      extensions: { scopes: ['executions:read', 'agents:execute'] },
+      resolve: (query, { executionId: id }, _, { deps }) =>
+        deps.db.execution.findUniqueOrThrow({ ...query, where: { id } }),
+    }),
+  }),
+})
+
+const CancelPayload = builder.objectRef<{ id: string; message: string }>('CancelExecutionPayload').implement({
+  description: 'What became of a cancelled run',
+  fields: (t) => ({
+    message: t.exposeString('message', { description: 'For people' }),
+    execution: t.prismaField({
+      type: Execution,
+      description: 'The run as it is now',
+      extensions: { scopes: ['executions:read', 'agents:execute'] },
+      resolve: (query, { id }, _, { deps }) => deps.db.execution.findUniqueOrThrow({ ...query, where: { id } }),
+    }),
+  }),
+})
+
+builder.mutationFields((t) => ({
+  executeAgent: t.field({
+    ...shows(agents.execute),
+    type: ExecutePayload,
+    args: { input: t.arg({ type: ExecuteInput, required: true }) },
+    resolve: (_, { input }, { caller }) => caller.agents.execute(input),
+  }),
+  cancelExecution: t.field({
+    ...shows(executions.cancel),
+    type: CancelPayload,
+    args: argsFromZod(schema.ExecutionId),
+    resolve: async (_, { id }, { caller }) => ({ id, message: (await caller.executions.cancel({ id })).message }),
+  }),
+}))

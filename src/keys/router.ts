@@ -1,0 +1,24 @@
+import { once } from '../idempotency.ts'
+import { rest, router, token } from '../trpc.ts'
+import * as schema from './schema.ts'
+import * as service from './service.ts'
+
+export const keys = router({
+  list: token('keys:read')
+    .meta(rest('GET', '/api/v1/keys', 'List your keys'))
+    .input(schema.ListKeys.prefault({}))
+    .output(schema.KeysResponse)
+    .query(({ ctx, input }) => service.list(ctx.actor, ctx.deps, input)),
+
+  create: token('keys:write')
+    .meta(rest('POST', '/api/v1/keys', 'Create a key'))
+    .input(schema.CreateKey)
+    .output(schema.KeyCreated)
+    .mutation(({ ctx, input }) => once(ctx, input, (deps) => service.create(ctx.actor, deps, input))),
+
+  delete: token('keys:write')
+    .meta(rest('DELETE', '/api/v1/keys/{id}', 'Revoke a key'))
+    .input(schema.KeyId)
+    .output(schema.KeyDeleted)
+    .mutation(({ ctx, input }) => service.remove(ctx.actor, ctx.deps, input.id)),
+})

@@ -1,0 +1,73 @@
+import { execFile } from 'node:child_process'
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { promisify } from 'node:util'
+import { expect, test } from 'vitest'
+import { runAdmin } from '../../src/admin/run.ts'
+import { newToken } from '../../src/auth/tokens.ts'
+import { createFolder } from '../support/folder.ts'
+import { spawnServer } from '../support/process.ts'
+import { startServer } from '../support/server.ts'
+
+const ROOT = join(import.meta.dirname, '..', '..')
+const readme = readFileSync(join(ROOT, 'README.md'), 'utf8')
+const blocks = [...readme.matchAll(/^```(\w*)\n([\s\S]*?)^```$/gm)].map(([, language, text = '']) => ({
+  language,
+  text,
+}))
+
+/** Runs what a reader would paste. */
+async function paste(script: string, cwd: string, env: Record<string, string> = {}): Promise<string> {
+  const options = { cwd, env: { PATH: process.env.PATH, ...env } }
+  const { stdout } = await promisify(execFile)('bash', ['-euo', 'pipefail', '-c', script], options)
+  return stdout
+}
+
+test('every setting is in the table of the README, and nothing else is', () => {
+  const source = readFileSync(join(ROOT, 'src', 'settings.ts'), 'utf8')
+  const settings = [...source.matchAll(/^ {4}([A-Z][A-Z_]+):/gm)].map(([, name]) => name)
+  const cells = [...readme.matchAll(/^\| (`[A-Z_`, ]+`) \|/gm)].flatMap(([, cell = '']) => cell.match(/[A-Z_]+/g) ?? [])
+  expect(settings.length).toBeGreaterThan(20)
+  expect(cells.toSorted()).toEqual(settings.toSorted())
+})
+
+test("the README's first steps work when pasted: create, stream, replay, GraphQL", async () => {
+  await using folder = await createFolder()
+  const token = newToken('mst')
+  await using server = await spawnServer(folder.path, { BOOTSTRAP_TOKEN: token })
+  const script = blocks.flatMap(({ language, text }) => (language === 'bash' ? text : [])).join('\n')
+  const out = await paste(
+    script.replace('mst_...', token).replaceAll('http://127.0.0.1:3000', server.url).replaceAll('curl -N', 'curl -sN'),
+    folder.path,
+  )
+  const ids = [...out.matchAll(/^id: (\d+)$/gm)].map(([, id]) => Number(id))
+  const last = ids.at(-1) ?? 0
+  const upTo = (from: number) => Array.from({ length: last - from + 1 }, (_, index) => from + index)
+  expect(ids).toEqual([...upTo(1), ...upTo(11)])
+  expect(out.match(/^event: result$/gm)).toHaveLength(2)
+  const { data } = JSON.parse(out.split('\n').at(-1) ?? '')
+  expect(data.executions.nodes).toEqual([
+    { status: 'completed', model: 'offline/echo', result: expect.stringContaining('Hello'), agent: { name: 'Ada' } },
+  ])
+})
+
+test("each line of the README's tour of the command line is understood and done", async () => {
+  await using server = await startServer()
+  const lines =
+    blocks
+      .find(({ text }) => text.includes('npm run admin'))
+      ?.text.trim()
+      .split('\n') ?? []
+  let id = ''
+  for (const line of lines) {
+    const words = [...line.replace('npm run admin -- ', '').matchAll(/"([^"]*)"|\S+/g)].map(
+      ([word, quoted]) => quoted ?? word,
+    )
+    const given: Record<string, string> = { ID: id, 'backup.db': join(server.folder, 'backup.db') }
+    const argv = words.map((word) => given[word] ?? word)
+    const { code, out, err } = await runAdmin([...argv, '--json'], { DATA_DIR: server.folder })
+    expect([line, code, err]).toEqual([line, 0, ''])
+    id = JSON.parse(out).id ?? id
+  }
+  expect(lines.length).toBeGreaterThan(7)
+})

@@ -1,0 +1,59 @@
+import { getIntrospectionQuery } from 'graphql'
+
+/** Documents that ask for too much, each in another way. All of them must be refused before a resolver or a statement. */
+const nested = (depth: number, open: string, inner: string) => `${open} `.repeat(depth) + inner + '}'.repeat(depth)
+const times = (count: number, make: (i: number) => string, separator = ' ') =>
+  Array.from({ length: count }, (_, i) => make(i)).join(separator)
+
+const types = (depth: number) => `{__schema{types${'{fields{type'.repeat(depth)}{name}${'}}'.repeat(depth)}}}`
+
+export const hostile: Record<string, string> = {
+  'parents of parents': `{execution(id:"x")${nested(20, '{parent', '{id}')}}`,
+  'parents of parents, inline fragments between': `{execution(id:"x")${'{...on Execution{parent'.repeat(20)}{id}${'}}'.repeat(20)}}`,
+  'parents of parents, by fragments': `{execution(id:"x"){...F0}} ${times(20, (i) => `fragment F${i} on Execution{parent{...F${i + 1}}}`)} fragment F20 on Execution{id}`,
+  'fields that do not exist, deep': `{a${nested(200, '{a', '{a}')}}`,
+  'agents of executions of agents': '{agents{nodes{executions{agent{executions{agent{executions{id}}}}}}}}',
+  'a list for each row': '{agents{nodes{executions{id}}}}',
+  'a list for each row, with the greatest limits': '{agents(limit:1000){nodes{executions(limit:100){id}}}}',
+  'a list for each row, by a fragment': '{agents{nodes{...F}}} fragment F on Agent{versions{version}}',
+  'a list for each row, limit in a default': 'query($n:Int=1000){agents(limit:$n){nodes{versions{version}}}}',
+  'long texts of many rows': '{executions{nodes{message result}}}',
+  'long texts of many rows, twice':
+    '{executions(limit:500){nodes{message result}} more:executions(limit:500){nodes{message result}}}',
+  'long logs':
+    '{executionLogs(id:"x"){events{seq at ...on TextDeltaEvent{text step} ...on ErrorEvent{message status} ...on MetaEvent{chatId sessionId}}}}',
+  'the same list by many aliases': `{${times(31, (i) => `a${i}:agents(limit:1){total}`)}}`,
+  'aliases below': `{agents(limit:1){nodes{${times(31, (i) => `a${i}:name`)}}}}`,
+  'aliases in fragments': `{agents(limit:1){nodes{...A ...B}}} fragment A on Agent{${times(16, (i) => `a${i}:name`)}} fragment B on Agent{${times(16, (i) => `b${i}:name`)}}`,
+  'aliases multiplied by fragments': `{agents(limit:1){nodes{...A ...B}}} fragment A on Agent{...C ...C ...C ...C} fragment B on Agent{...C ...C ...C ...C} fragment C on Agent{a:name b:name c:name d:name}`,
+  'many mutations': `mutation{${times(21, (i) => `a${i}:deleteAgent(id:"x"){message}`)}}`,
+  'many mutations by a fragment': `mutation{...F} fragment F on Mutation{${times(21, (i) => `a${i}:deleteAgent(id:"x"){message}`)}}`,
+  'the schema of the schema of itself': getIntrospectionQuery({ typeDepth: 100 }),
+  'many fields at the root': `{${times(40, () => '__typename')}}`,
+  'many fields that do not exist': `{${times(600, (i) => `a${i}`)}}`,
+  'the same field again and again': `{agents(limit:100){nodes{${times(900, () => 'id')}}}}`,
+  'many directives': `{${times(31, () => '__typename @skip(if:false)')}}`,
+  'many directives at one field': `{__typename ${times(200, () => '@skip(if:false)')}}`,
+  'directives that do not exist': `{__typename ${times(900, (i) => `@a${i}`)}}`,
+  'many tokens': `{${times(2500, () => 'id')}}`,
+  'many tokens in a list': `{agents(limit:[${times(3000, (i) => `${i}`)}]){total}}`,
+  'deep lists': `{agents(limit:${'['.repeat(2000)}${']'.repeat(2000)}){total}}`,
+  'a long document': `{__typename}${' '.repeat(200_000)}`,
+  'a long comment': `#${'x'.repeat(200_000)}\n{__typename}`,
+  'many operations': times(400, (i) => `query Q${i}{__typename}`),
+  'many fragments': `{...F0} ${times(400, (i) => `fragment F${i} on Query{...F${i + 1}}`)}`,
+  'fragments that double, and double': `{...F0} ${times(30, (i) => `fragment F${i} on Query{...F${i + 1} ...F${i + 1}}`)} fragment F30 on Query{models{models{id}}}`,
+  'a circle of fragments': '{...A} fragment A on Query{...B} fragment B on Query{...A}',
+  'a fragment in itself, with lists': '{agents{nodes{...A}}} fragment A on Agent{executions{agent{...A}}}',
+  'many variables': `query(${times(300, (i) => `$v${i}:Int`)}){__typename}`,
+  'the schema twice': getIntrospectionQuery()
+    .replace('__schema {', 'a: __schema {')
+    .replace('queryType {', 'queryType { name } } b: __schema { queryType {'),
+  'types of fields of types': types(3),
+  'types of fields of types, deeper': types(40),
+  'possible types of interfaces of types': `{__schema{types{interfaces{possibleTypes{interfaces{possibleTypes{name}}}}}}}`,
+  'a deep subscription': `subscription{executionEvents(executionId:"x")${nested(20, '{seq', '{seq}')}}`,
+  'a subscription with aliases': `subscription{executionEvents(executionId:"x"){${times(31, (i) => `a${i}:seq`)}}}`,
+  'two subscriptions in one':
+    'subscription{a:executionEvents(executionId:"x"){seq} b:executionEvents(executionId:"x"){seq}}',
+}

@@ -1,0 +1,462 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { expectError, faces, onEachFace } from '../support/faces.ts'
+import { type Answer, request } from '../support/rest.ts'
+import { type Member, startServer, type TestServer } from '../support/server.ts'
+
+let now = Date.parse('2026-01-01T00:00:00Z')
+const clock = { now: () => new Date(now) }
+
+let server: TestServer
+let ann: Member
+let ben: Member
+let eve: Member
+beforeAll(async () => {
+  server = await startServer({}, { clock })
+  ann = await server.member({ organization: 'Acme' })
+  ben = await server.member({ organization: 'Acme' })
+  eve = await server.member({ organization: 'Evil & Co' })
+})
+afterAll(() => server[Symbol.asyncDispose]())
+
+type Body = Record<string, unknown>
+const call = (method: string, path: string, { token }: Pick<Member, 'token'> = ann, body?: Body): Promise<Answer> =>
+  request(server, method, `/api/v1${path}`, { token, ...(body && { body }) })
+
+const valid = { name: 'Ada', systemPrompt: 'You are Ada.' }
+const create = async (fields: Body = {}, who = ann): Promise<Body & { id: string }> => {
+  const { status, body } = await call('POST', '/agents', who, { ...valid, ...fields })
+  expect(status, JSON.stringify(body)).toBe(200)
+  return body
+}
+const get = async (id: string, who = ann) => (await call('GET', `/agents/${id}`, who)).body.agent
+const patch = (id: string, fields: Body, who = ann) => call('PATCH', `/agents/${id}`, who, fields)
+const names = ({ body }: Answer) => body.agents.map(({ name }: { name: string }) => name)
+
+const OPTIONAL = {
+  model: null,
+  description: null,
+  tags: [],
+  category: null,
+  image: null,
+  color: null,
+  initialGreeting: null,
+  skillIds: [],
+  mcpInstanceIds: [],
+  mcpTypes: [],
+  subagentIds: [],
+  allowedTools: [],
+  disallowedTools: [],
+  maxTurns: null,
+}
+const FULL = {
+  role: 'Analyst',
+  visibility: 'public',
+  model: 'anthropic/claude-x',
+  description: 'Counts engines',
+  tags: ['math', 'Engines'],
+  category: 'science',
+  image: 'https://example.com/ada.png',
+  color: '#ff8800',
+  initialGreeting: 'Good day.',
+  mcpTypes: ['github'],
+  allowedTools: ['read'],
+  disallowedTools: ['write'],
+  maxTurns: 7,
+}
+
+describe('POST /agents', () => {
+  it('answers exactly what is documented, with the agent beside it', async () => {
+    const { body } = await call('POST', '/agents', ann, valid)
+    expect(body).toEqual({
+      success: true,
+      id: expect.stringMatching(/^[0-9A-Za-z]{22}$/),
+      name: 'Ada',
+      status: 'active',
+      chatUrl: expect.stringMatching(/^\/acme\/spaces\/\w{22}\/chats\/\w{22}$/),
+      agent: {
+        ...valid,
+        ...OPTIONAL,
+        id: body.id,
+        role: 'Assistant',
+        visibility: 'organization',
+        organizationId: ann.organizationId,
+        userId: ann.userId,
+        version: 1,
+        archived: false,
+        createdAt: new Date(now).toISOString(),
+        updatedAt: new Date(now).toISOString(),
+      },
+    })
+    expect(await get(body.id)).toEqual(body.agent)
+  })
+
+  it('keeps every field, and gives it back', async () => {
+    const { id } = await create(FULL)
+    expect(await get(id)).toMatchObject({ ...valid, ...FULL })
+  })
+
+  it('takes null for what is optional as its default', async () => {
+    const nothing = Object.fromEntries(Object.keys(OPTIONAL).map((field) => [field, null]))
+    const { id } = await create({ ...nothing, role: null, basedOnAgentId: null })
+    expect(await get(id)).toMatchObject({ ...OPTIONAL, role: 'Assistant' })
+  })
+
+  it('keeps text as it is: space around it, line ends, any script, and a tag once', async () => {
+    const fields = { name: '  Ädä 👩🏽‍💻 ', systemPrompt: '\n\tZeile\r\n二\u2028 ', tags: ['b', 'a', 'b'] }
+    const { id } = await create(fields)
+    expect(await get(id)).toMatchObject({ ...fields, tags: ['b', 'a'] })
+  })
+
+  it('opens a chat in the default space, at chatUrl', async () => {
+    const { id, chatUrl } = await create({ name: 'Chatty' })
+    const [, spaceId, chatId] = /^\/acme\/spaces\/(\w+)\/chats\/(\w+)$/.exec(String(chatUrl)) ?? []
+    const { db } = server.service.deps
+    const chat = await db.chat.findUnique({ where: { id: String(chatId) }, include: { space: true } })
+    expect(chat).toMatchObject({ title: 'Chatty', agentId: id, ownerId: ann.userId, status: 'standby', spaceId })
+    expect(chat?.space).toMatchObject({ name: 'General', isDefault: true, organizationId: ann.organizationId })
+    const run = await call('POST', `/agents/${id}/execute`, ann, { message: 'Hi', chatId })
+    expect(run.body).toMatchObject({ success: true, chatId })
+  })
+
+  it('takes system_message for systemPrompt, which wins over it', async () => {
+    const alias = await call('POST', '/agents', ann, { name: 'A', system_message: 'Old name.' })
+    expect(alias.body.agent.systemPrompt).toBe('Old name.')
+    expect((await create({ system_message: 'Old name.' })).agent).toMatchObject(valid)
+    expect(Object.keys(alias.body.agent)).not.toContain('system_message')
+  })
+
+  it('copies an agent that the caller can see, with what it was told instead', async () => {
+    const { id } = await create({ ...FULL, visibility: 'unlisted' })
+    await patch(id, { role: 'Copied' })
+    const { body } = await call('POST', '/agents', ben, {
+      name: 'Copy',
+      basedOnAgentId: id,
+      color: null,
+      tags: ['new'],
+    })
+    const agent = await get(body.id, ben)
+    const { systemPrompt } = valid
+    const told = { name: 'Copy', color: null, tags: ['new'] }
+    const own = { id: body.id, userId: ben.userId, version: 1 }
+    expect(agent).toMatchObject({ ...FULL, role: 'Copied', systemPrompt, visibility: 'unlisted', ...told, ...own })
+  })
+
+  it.each([
+    ['of another organization, though public', () => create({ visibility: 'public' }, eve)],
+    ["somebody else's private", () => create({ visibility: 'private' }, ben)],
+    [
+      'archived',
+      async () => {
+        const agent = await create()
+        await call('DELETE', `/agents/${agent.id}`)
+        return agent
+      },
+    ],
+    ['unknown', async () => ({ id: 'x'.repeat(22) })],
+  ])('does not copy one that is %s', async (_, make) => {
+    const { id } = await make()
+    expectError(await call('POST', '/agents', ann, { ...valid, basedOnAgentId: id }), 404, 'Agent not found')
+  })
+
+  it.each(['skillIds', 'mcpInstanceIds'])('refuses every id in %s that is none', async (field) => {
+    const agent = await create()
+    for (const ids of [['x'], [agent.id]]) {
+      expectError(await call('POST', '/agents', ann, { ...valid, [field]: ids }), 400, `Invalid ${field}`)
+      expectError(await patch(agent.id, { [field]: ids }), 400, `Invalid ${field}`)
+    }
+    expect(await get(agent.id)).toMatchObject({ [field]: [], version: 1 })
+  })
+
+  it('takes in subagentIds what the caller can reach, and nothing else', async () => {
+    const [own, shared, secret, foreign, unlisted] = await Promise.all([
+      create({ visibility: 'private' }),
+      create({}, ben),
+      create({ visibility: 'private' }, ben),
+      create({ visibility: 'public' }, eve),
+      create({ visibility: 'unlisted' }, ben),
+    ])
+    const subagentIds = [shared.id, own.id, unlisted.id]
+    const { id } = await create({ subagentIds })
+    expect((await get(id)).subagentIds).toEqual(subagentIds)
+    for (const wrong of [secret.id, foreign.id, 'x']) {
+      const answer = await call('POST', '/agents', ann, { ...valid, subagentIds: [shared.id, wrong] })
+      expectError(answer, 400, 'Invalid subagentIds')
+      expectError(await patch(id, { subagentIds: [wrong] }), 400, 'Invalid subagentIds')
+    }
+    expect((await patch(id, { subagentIds: null })).status).toBe(200)
+    expect((await get(id)).subagentIds).toEqual([])
+  })
+})
+
+describe('PATCH /agents/{id}', () => {
+  it('changes what it names and leaves the rest', async () => {
+    const { id } = await create(FULL)
+    now += 1000
+    for (const [field, value] of Object.entries({ ...FULL, name: 'B', systemPrompt: 'C' })) {
+      const before = await get(id)
+      const changed =
+        field === 'visibility' ? 'organization' : Array.isArray(value) ? ['x'] : field === 'maxTurns' ? 8 : 'x'
+      const { body } = await patch(id, { [field]: changed })
+      expect(body).toEqual({ success: true, message: expect.any(String) })
+      const updatedAt = new Date(now).toISOString()
+      expect(await get(id)).toEqual({ ...before, [field]: changed, version: before.version + 1, updatedAt })
+    }
+  })
+
+  it('clears with null what is optional', async () => {
+    const { id } = await create(FULL)
+    const nothing = Object.fromEntries(Object.keys(OPTIONAL).map((field) => [field, null]))
+    expect((await patch(id, { ...nothing, role: null })).status).toBe(200)
+    expect(await get(id)).toMatchObject({ ...valid, ...OPTIONAL, role: 'Assistant', visibility: 'public', version: 2 })
+  })
+
+  it('takes system_message for systemPrompt', async () => {
+    const { id } = await create()
+    await patch(id, { system_message: 'New.' })
+    expect((await get(id)).systemPrompt).toBe('New.')
+    await patch(id, { system_message: 'Old.', systemPrompt: 'Newer.' })
+    expect((await get(id)).systemPrompt).toBe('Newer.')
+  })
+
+  it.each([{}, { name: 'Ada' }, { role: 'Assistant', tags: [], model: null }, { archived: false }, { unknown: 1 }])(
+    'makes no version of a change of nothing: %j',
+    async (fields) => {
+      const { id, agent } = await create()
+      now += 1000
+      expect((await patch(id, fields)).status).toBe(200)
+      expect(await get(id)).toEqual(agent)
+      expect((await call('GET', `/agents/${id}/versions`)).body.versions).toHaveLength(1)
+    },
+  )
+
+  it('of several at once, all land, each as a version of its own', async () => {
+    const { id } = await create()
+    const fields = { role: 'R', description: 'D', category: 'C', color: '#123', image: 'I' }
+    const answers = await Promise.all(Object.entries(fields).map(([field, value]) => patch(id, { [field]: value })))
+    expect(answers.map(({ status }) => status)).toEqual([200, 200, 200, 200, 200])
+    expect(await get(id)).toMatchObject({ ...fields, version: 6 })
+    const { versions } = (await call('GET', `/agents/${id}/versions`)).body
+    expect(versions.map(({ version }: { version: number }) => version)).toEqual([6, 5, 4, 3, 2, 1])
+  })
+
+  it('a refused change changes nothing', async () => {
+    const { id, agent } = await create({ visibility: 'organization' })
+    expectError(
+      await patch(id, { role: 'X', maxTurns: 0 }),
+      400,
+      'Invalid value for field: maxTurns. Expected at least 1',
+    )
+    expectError(await patch(id, { role: 'X' }, ben), 403, "You don't have permission to access this resource")
+    expectError(await patch(id, { role: 'X' }, eve), 404, 'Agent not found')
+    expect(await get(id)).toEqual(agent)
+  })
+})
+
+describe('GET /agents/{id}/versions', () => {
+  it('is what the agent was, newest first, with who made it so', async () => {
+    const admin = await server.member({ organization: 'Acme', role: 'admin' })
+    const { id } = await create({ tags: ['one'] })
+    const at = [0, 1000, 2000].map((later) => new Date(now + later).toISOString())
+    now += 1000
+    await patch(id, { systemPrompt: 'Second.', tags: ['two'] })
+    now += 1000
+    await patch(id, { name: 'Third' }, admin)
+    const { body } = await call('GET', `/agents/${id}/versions`, ben)
+    expect(body).toMatchObject({
+      success: true,
+      versions: [
+        { version: 3, createdAt: at[2], userId: admin.userId, agent: { name: 'Third', systemPrompt: 'Second.' } },
+        { version: 2, createdAt: at[1], userId: ann.userId, agent: { name: 'Ada', tags: ['two'], version: 2 } },
+        { version: 1, createdAt: at[0], userId: ann.userId, agent: { ...valid, tags: ['one'], version: 1 } },
+      ],
+    })
+    expect(body.versions[0].agent).toEqual(await get(id))
+  })
+
+  it('is seen by those who see the agent', async () => {
+    const { id } = await create({ visibility: 'private' })
+    for (const [who, status] of [
+      [ann, 200],
+      [ben, 404],
+      [eve, 404],
+    ] as const) {
+      expect((await call('GET', `/agents/${id}/versions`, who)).status).toBe(status)
+    }
+  })
+})
+
+describe('an archived agent', () => {
+  it.each(['DELETE', 'PATCH archived: true'])('by %s is gone from everywhere, its executions are not', async (how) => {
+    const { id } = await create({ visibility: 'public', tags: ['doomed'] })
+    const run = (await call('POST', `/agents/${id}/execute`, ann, { message: 'Hi' })).body
+    const answer = how === 'DELETE' ? await call('DELETE', `/agents/${id}`) : await patch(id, { archived: true })
+    expect(answer.body).toEqual({ success: true, message: 'Agent deleted successfully' })
+
+    for (const [method, path, body] of [
+      ['GET', ''],
+      ['PATCH', '', { role: 'x' }],
+      ['PATCH', '', {}],
+      ['PATCH', '', { archived: false }],
+      ['DELETE', ''],
+      ['GET', '/versions'],
+      ['POST', '/execute', { message: 'Hi' }],
+      ['POST', '/execute', { message: 'Hi', chatId: run.chatId }],
+      ['POST', '/execute', { message: 'Hi', sessionId: run.sessionId }],
+    ] as [string, string, Body?][]) {
+      expectError(await call(method, `/agents/${id}${path}`, ann, body), 404, 'Agent not found')
+    }
+    expectError(await call('GET', `/public/agents/${id}`), 404, 'Agent not found')
+    for (const list of ['/agents?tag=doomed', '/agents?owner=me&tag=doomed', '/public/agents?tag=doomed']) {
+      expect((await call('GET', list)).body).toMatchObject({ agents: [], total: 0 })
+    }
+    const { execution } = (await call('GET', `/executions/${run.executionId}`)).body
+    expect(execution).toMatchObject({ agentId: id, status: 'completed', result: run.result })
+    expect(names(await call('GET', '/agents'))).not.toContain('doomed')
+    expect((await call('GET', `/executions?agentId=${id}`)).body.executions).toHaveLength(1)
+    expect((await call('GET', `/executions/${run.executionId}/events`)).status).toBe(200)
+  })
+
+  it('is archived once: of two at the same time, one is told that there is none', async () => {
+    const { id } = await create()
+    const answers = await Promise.all([call('DELETE', `/agents/${id}`), call('DELETE', `/agents/${id}`)])
+    expect(answers.map(({ status }) => status).sort()).toEqual([200, 404])
+  })
+})
+
+describe('lists', () => {
+  let lea: Member
+  let leo: Member
+  beforeAll(async () => {
+    lea = await server.member({ organization: 'Lists' })
+    leo = await server.member({ organization: 'Lists' })
+    for (const [name, fields, who] of [
+      ['one', { visibility: 'private', tags: ['x'] }, lea],
+      ['two', { visibility: 'organization', tags: ['x', 'y'], description: 'Finds NEEDLES' }, lea],
+      ['three', { visibility: 'public', tags: ['X'], role: 'Haystack' }, leo],
+      ['four', { visibility: 'unlisted', tags: ['x'] }, leo],
+      ['five', { visibility: 'organization', tags: ['100%', 'a_b'], systemPrompt: 'needle' }, leo],
+    ] as const) {
+      now += 1000
+      await create({ name, ...fields }, who)
+    }
+  })
+
+  it.each([
+    ['', ['five', 'three', 'two']],
+    ['?owner=me', ['two', 'one']],
+    ['?visibility=public', ['three']],
+    ['?visibility=organization', ['five', 'two']],
+    ['?visibility=private', []],
+    ['?visibility=unlisted', []],
+    ['?visibility=private&owner=me', ['one']],
+    ['?tag=x', ['two']],
+    ['?tag=X', ['three']],
+    ['?tag=x&owner=me', ['two', 'one']],
+    ['?tag=none', []],
+    ['?search=needle', ['two']],
+    ['?search=NEEDLE', ['two']],
+    ['?search=hayst', ['three']],
+    ['?search=wo', ['two']],
+    ['?search=%25', ['five']],
+    ['?search=_', ['five']],
+    ['?search=y&tag=y', ['two']],
+    ['?search=', ['five', 'three', 'two']],
+    ['?limit=2', ['five', 'three'], 3],
+    ['?limit=1&owner=me', ['two'], 2],
+    ['?unknown=1', ['five', 'three', 'two']],
+  ] as [string, string[], number?][])('GET /agents%s: %j', async (query, expected, total = expected.length) => {
+    const answer = await call('GET', `/agents${query}`, lea)
+    expect(names(answer)).toEqual(expected)
+    expect(answer.body).toMatchObject({ success: true, total })
+    expect(answer.body.nextCursor === null).toBe(total === expected.length)
+    for (const agent of answer.body.agents) expect(agent).toEqual(await get(agent.id, lea))
+  })
+
+  it('of an organization without agents are empty', async () => {
+    const who = await server.member({ organization: 'Nobody' })
+    expect((await call('GET', '/agents', who)).body).toEqual({ success: true, agents: [], total: 0, nextCursor: null })
+  })
+
+  it.each(onEachFace([['agents.list'], ['agents.listPublic']]))(
+    '%s %s: pages show every row once, newest first, though all were made in one moment',
+    async (face, procedure) => {
+      const who = await server.member({ organization: `Pages of ${face} ${procedure}` })
+      const tag = `${face}-${procedure}`
+      const ids = await Promise.all(
+        Array.from({ length: 7 }, async () => (await create({ visibility: 'public', tags: [tag] }, who)).id),
+      )
+      const seen: string[] = []
+      let cursor: string | null = null
+      do {
+        const input: Body = { tag, limit: face === 'REST' ? '3' : 3, ...(cursor && { cursor }) }
+        const { body }: Answer = await faces[face](server, procedure, input, who)
+        expect(body.total).toBe(7)
+        seen.push(...body.agents.map(({ id }: { id: string }) => id))
+        // What comes to the front meanwhile moves nothing.
+        now += 1000
+        await create({ visibility: 'organization', tags: ['later'] }, who)
+        now -= 1000
+        cursor = body.nextCursor
+      } while (cursor)
+      expect(seen).toEqual(ids.toSorted().toReversed())
+    },
+  )
+
+  it('a page that is exactly the rest is the last', async () => {
+    const { body } = await call('GET', '/agents?limit=3', lea)
+    expect([body.agents.length, body.nextCursor]).toEqual([3, null])
+  })
+
+  it('end at the page whose rows went meanwhile', async () => {
+    const who = await server.member({ organization: 'Vanishing' })
+    const made: string[] = []
+    for (const name of ['a', 'b', 'c']) {
+      now += 1000
+      made.push((await create({ name }, who)).id)
+    }
+    const { nextCursor } = (await call('GET', '/agents?limit=2', who)).body
+    await call('DELETE', `/agents/${made[0]}`, who)
+    const { body } = await call('GET', `/agents?limit=2&cursor=${nextCursor}`, who)
+    expect(body).toMatchObject({ agents: [], nextCursor: null, total: 2 })
+  })
+})
+
+describe('public cards', () => {
+  it("show every organization's public agents, and nothing more of them than a card", async () => {
+    const { id } = await create({ ...FULL, visibility: 'public', tags: ['on-show'] }, eve)
+    await create({ visibility: 'unlisted', tags: ['on-show'] }, eve)
+    const card = {
+      id,
+      name: 'Ada',
+      role: FULL.role,
+      description: FULL.description,
+      tags: ['on-show'],
+      organizationName: 'Evil & Co',
+    }
+    for (const who of [ann, eve]) {
+      const { body } = await call('GET', '/public/agents?tag=on-show', who)
+      expect(body).toEqual({ success: true, agents: [card], total: 1, nextCursor: null })
+      expect((await call('GET', `/public/agents/${id}`, who)).body).toEqual({ success: true, agent: card })
+    }
+  })
+})
+
+it('times are the moment of the change, in UTC with milliseconds', async () => {
+  const { id, agent } = await create()
+  expect((agent as Body).createdAt).toMatch(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/)
+  now += 1234
+  await patch(id, { role: 'x' })
+  const after = await get(id)
+  expect(Date.parse(after.updatedAt) - Date.parse(after.createdAt)).toBe(1234)
+})
+
+it('every change leaves an audit event of who did what to which', async () => {
+  const { id } = await create()
+  await patch(id, { role: 'x' })
+  await patch(id, {})
+  await call('DELETE', `/agents/${id}`)
+  const events = await server.service.deps.db.auditEvent.findMany({ where: { target: id }, orderBy: { action: 'asc' } })
+  const { organizationId, userId: actor } = ann
+  const event = (action: string) => expect.objectContaining({ organizationId, actor, action, target: id })
+  expect(events).toEqual(['agent.archive', 'agent.create', 'agent.update'].map(event))
+})

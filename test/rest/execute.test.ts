@@ -1,0 +1,374 @@
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import type { Prisma } from '../../src/db/client.ts'
+import { newId } from '../../src/lib/id.ts'
+import { expectError, FACES, faces, onEachFace } from '../support/faces.ts'
+import { type ModelServer, startModelServer } from '../support/model-server.ts'
+import { type Answer, request } from '../support/rest.ts'
+import { type Member, startServer, type TestServer } from '../support/server.ts'
+
+let model: ModelServer
+let server: TestServer
+let ann: Member
+let ben: Member
+let eve: Member
+let agent: string
+beforeAll(async () => {
+  model = await startModelServer()
+  server = await startServer({ OPENAI_BASE_URL: model.baseUrl, DEFAULT_MODEL: 'compatible/test' })
+  ann = await server.member({ organization: 'Acme' })
+  ben = await server.member({ organization: 'Acme' })
+  eve = await server.member({ organization: 'Other' })
+})
+afterAll(async () => {
+  await server[Symbol.asyncDispose]()
+  await model.close()
+})
+beforeEach(async () => {
+  agent = await create()
+})
+
+type Fields = Record<string, unknown>
+
+async function create(fields: Fields = {}, { token } = ann): Promise<string> {
+  const body = { name: 'Ada', systemPrompt: 'You are Ada.', ...fields }
+  return (await request(server, 'POST', '/api/v1/agents', { body, token })).body.id
+}
+
+const execute = (fields: Fields, { token } = ann, id = agent): Promise<Answer> =>
+  request(server, 'POST', `/api/v1/agents/${id}/execute`, { body: { message: 'Hi', ...fields }, token })
+
+const run = async (fields: Fields, who = ann, id = agent) => {
+  const { status, body } = await execute(fields, who, id)
+  expect(status, JSON.stringify(body)).toBe(200)
+  return body
+}
+
+const get = async (id: string, { token } = ann) =>
+  (await request(server, 'GET', `/api/v1/executions/${id}`, { token })).body.execution
+
+/** What the model was asked last, as `role: content`. */
+const asked = () => model.requests.at(-1)?.body.messages.map(({ role, content }) => `${role}: ${content}`)
+
+const space = async (
+  { organizationId, userId: ownerId }: Member,
+  fields: Partial<Prisma.SpaceUncheckedCreateInput> = {},
+) => {
+  const at = new Date()
+  const own = { id: newId(), organizationId, ownerId, name: 'S', visibility: 'organization' as const }
+  return (await server.service.deps.db.space.create({ data: { ...own, createdAt: at, updatedAt: at, ...fields } })).id
+}
+
+describe('a run that is waited for', () => {
+  it.each(FACES)('answers the whole reply, and is kept (%s)', async (face) => {
+    model.script({ tokens: ['Good ', 'day, ', 'Ann.'], usage: { input: 17, output: 5 } })
+    const { status, body } = await faces[face](server, 'agents.execute', { id: agent, message: 'Hello' }, ann)
+    expect({ status, body }).toEqual({
+      status: 200,
+      body: {
+        success: true,
+        executionId: expect.stringMatching(/^exec-\d{13}-[0-9A-Za-z]{22}$/),
+        chatId: expect.stringMatching(/^\w{22}$/),
+        sessionId: expect.stringMatching(/^\w{22}$/),
+        status: 'completed',
+        result: 'Good day, Ann.',
+      },
+    })
+    const { executionId: id, chatId, sessionId, result } = body
+    const time = expect.stringMatching(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/)
+    const execution = await get(id)
+    expect(execution).toEqual({
+      id,
+      executionId: id,
+      agentId: agent,
+      agentVersion: 1,
+      organizationId: ann.organizationId,
+      userId: ann.userId,
+      status: 'completed',
+      message: 'Hello',
+      result,
+      model: 'compatible/test',
+      usage: { input_tokens: 17, output_tokens: 5 },
+      usageEstimated: false,
+      chatId,
+      sessionId,
+      spaceId: expect.stringMatching(/^\w{22}$/),
+      depth: 0,
+      attempt: 1,
+      executionTime: Date.parse(execution.completedAt) - Date.parse(execution.startedAt),
+      createdAt: time,
+      startedAt: time,
+      completedAt: time,
+      updatedAt: time,
+    })
+  })
+
+  it('asks the model once, with the system prompt and the message', async () => {
+    const before = model.requests.length
+    await run({ message: ' Hello\n' })
+    expect(model.requests.length).toBe(before + 1)
+    expect(asked()).toEqual(['system: You are Ada.', 'user:  Hello\n'])
+    expect(model.requests.at(-1)?.body).toMatchObject({ model: 'test', stream: true })
+  })
+
+  it('gives text back as it was said, whatever is in it', async () => {
+    const tokens = ['"\n\n', 'data: x\r\n', '\u2028', '👩🏽', '‍💻', ' \\u0000 ', '</script>']
+    model.script({ tokens })
+    const { executionId, result } = await run({})
+    expect(result).toBe(tokens.join(''))
+    expect((await get(executionId)).result).toBe(tokens.join(''))
+  })
+
+  it('may say nothing at all', async () => {
+    model.script({ tokens: [] })
+    expect((await run({})).result).toBe('')
+  })
+
+  it('records the version of the agent that it ran, and follows a changed prompt from the next one on', async () => {
+    const { executionId: first } = await run({})
+    const body = { systemPrompt: 'You are new.' }
+    await request(server, 'PATCH', `/api/v1/agents/${agent}`, { body, token: ann.token })
+    const { executionId: second } = await run({})
+    expect(asked()?.[0]).toBe('system: You are new.')
+    expect([(await get(first)).agentVersion, (await get(second)).agentVersion]).toEqual([1, 2])
+  })
+
+  it('adds the instructions of its space to the prompt', async () => {
+    const spaceId = await space(ann, { instructions: 'Be brief.' })
+    const { executionId } = await run({ spaceId })
+    expect(asked()?.[0]).toBe('system: You are Ada.\n\nBe brief.')
+    expect((await get(executionId)).spaceId).toBe(spaceId)
+  })
+
+  it.each([
+    [{ input: 0, output: 0 }, { input_tokens: 0, output_tokens: 0 }, false],
+    [{ input: 123_456, output: 1 }, { input_tokens: 123_456, output_tokens: 1 }, false],
+    [null, { input_tokens: 0, output_tokens: 0 }, true],
+  ])('counts what the provider reports, %j, and invents nothing', async (usage, expected, usageEstimated) => {
+    model.script({ tokens: 'Hi', usage })
+    const { executionId } = await run({})
+    expect(await get(executionId)).toMatchObject({ usage: expected, usageEstimated })
+  })
+})
+
+describe('a conversation', () => {
+  it.each(onEachFace([['sessionId'], ['chatId'], ['both']]))('%s: goes on by its %s, in order', async (face, by) => {
+    const said = async (message: string, answer: string, more: Fields = {}) => {
+      model.script({ tokens: answer })
+      const { body } = await faces[face](server, 'agents.execute', { id: agent, message, ...more }, ann)
+      expect(body.result).toBe(answer)
+      return body
+    }
+    const { chatId, sessionId } = await said('One?', 'First.')
+    const more = { ...(by !== 'sessionId' && { chatId }), ...(by !== 'chatId' && { sessionId }) }
+    expect(await said('Two?', 'Second.', more)).toMatchObject({ chatId, sessionId })
+    expect(await said('Three?', 'Third.', more)).toMatchObject({ chatId, sessionId })
+    const history = ['user: One?', 'assistant: First.', 'user: Two?', 'assistant: Second.']
+    expect(asked()).toEqual(['system: You are Ada.', ...history, 'user: Three?'])
+  })
+
+  it('is another one without either', async () => {
+    const first = await run({ message: 'One?' })
+    const second = await run({ message: 'Two?' })
+    expect(asked()).toEqual(['system: You are Ada.', 'user: Two?'])
+    expect(new Set([first.chatId, second.chatId, first.sessionId, second.sessionId]).size).toBe(4)
+  })
+
+  it('of two agents in one chat is a session of each', async () => {
+    const other = await create({ systemPrompt: 'You are Bea.' })
+    const { chatId, sessionId } = await run({ message: 'To Ada' })
+    const second = await run({ message: 'To Bea', chatId }, ann, other)
+    expect(second).toMatchObject({ chatId })
+    expect(second.sessionId).not.toBe(sessionId)
+    expect(asked()).toEqual(['system: You are Bea.', 'user: To Bea'])
+    expect(await run({ message: 'Again', chatId })).toMatchObject({ chatId, sessionId })
+    expect(asked()?.slice(1)).toEqual(['user: To Ada', 'assistant: A reply of the test model.', 'user: Again'])
+  })
+
+  it('may be gone on with by any member who can reach it, as their own run', async () => {
+    const { chatId, sessionId } = await run({ message: 'Ann here' })
+    const { executionId } = await run({ message: 'Ben here', sessionId }, ben)
+    expect(asked()?.at(1)).toBe('user: Ann here')
+    expect(await get(executionId)).toMatchObject({ userId: ben.userId, chatId })
+  })
+
+  it('keeps, of a cancelled run, what it had said', async () => {
+    const never = Promise.withResolvers<void>()
+    model.script({ tokens: ['I was ', 'saying ', never.promise] })
+    const { executionId, sessionId } = await run({ message: 'Tell me', background: true })
+    const events = await fetch(`${server.url}/api/v1/executions/${executionId}/events`, {
+      headers: { Authorization: `Bearer ${ann.token}` },
+    })
+    let text = ''
+    for await (const chunk of events.body!.pipeThrough(new TextDecoderStream())) {
+      text += chunk
+      if (text.includes('saying ')) break
+    }
+    await request(server, 'POST', `/api/v1/executions/${executionId}/cancel`, { token: ann.token })
+    never.resolve()
+    await run({ message: 'Go on', sessionId })
+    expect(asked()?.slice(1)).toEqual(['user: Tell me', 'assistant: I was saying ', 'user: Go on'])
+    const { db } = server.service.deps
+    const message = await db.message.findFirst({ where: { executionId, role: 'assistant' } })
+    expect(message).toMatchObject({ content: 'I was saying ', interrupted: true })
+  })
+
+  it('reopens a closed chat, whose state tells how it went', async () => {
+    const { db } = server.service.deps
+    const { chatId } = await run({})
+    const chat = () => db.chat.findUnique({ where: { id: chatId } })
+    expect(await chat()).toMatchObject({ status: 'done', lastMessage: 'A reply of the test model.' })
+    await db.chat.update({ where: { id: chatId }, data: { closedAt: new Date() } })
+    model.script({ error: { status: 500 } })
+    await execute({ chatId })
+    expect(await chat()).toMatchObject({ status: 'error', closedAt: null })
+  })
+})
+
+describe('ids that are not to be used', () => {
+  const UNKNOWN = 'x'.repeat(22)
+  type Made = { chatId: string; sessionId: string; spaceId?: string }
+
+  const rows: [what: string, resource: string, make: () => Promise<Fields>][] = [
+    ['an unknown space', 'Space', async () => ({ spaceId: UNKNOWN })],
+    ['an unknown chat', 'Chat', async () => ({ chatId: UNKNOWN })],
+    ['an unknown session', 'Session', async () => ({ sessionId: UNKNOWN })],
+    ['an unknown parent', 'Execution', async () => ({ parentExecutionId: UNKNOWN })],
+    ["another organization's space", 'Space', async () => ({ spaceId: await space(eve) })],
+    ["somebody's private space", 'Space', async () => ({ spaceId: await space(ben, { visibility: 'private' }) })],
+    ['an archived space', 'Space', async () => ({ spaceId: await space(ann, { archivedAt: new Date() }) })],
+    ["another organization's chat", 'Chat', async () => ({ chatId: (await foreign()).chatId })],
+    ["another organization's session", 'Session', async () => ({ sessionId: (await foreign()).sessionId })],
+    ['a chat in a private space', 'Chat', async () => ({ chatId: (await inPrivate()).chatId })],
+    ['a session in a private space', 'Session', async () => ({ sessionId: (await inPrivate()).sessionId })],
+    ['a chat with a private agent', 'Chat', async () => ({ chatId: (await withPrivate()).chatId })],
+    [
+      'a session of another agent',
+      'Session',
+      async () => ({ sessionId: (await run({}, ann, await create())).sessionId }),
+    ],
+    [
+      'a session of another chat',
+      'Session',
+      async () => ({ chatId: (await run({})).chatId, sessionId: (await run({})).sessionId }),
+    ],
+    [
+      'a chat that is unknown beside a session that is known',
+      'Chat',
+      async () => ({ chatId: UNKNOWN, sessionId: (await run({})).sessionId }),
+    ],
+    [
+      'a space that is not that of the chat',
+      'Space',
+      async () => ({ chatId: (await run({})).chatId, spaceId: await space(ann) }),
+    ],
+    [
+      'a space that is not that of the session',
+      'Space',
+      async () => ({ sessionId: (await run({})).sessionId, spaceId: await space(ann) }),
+    ],
+    [
+      "another organization's execution as parent",
+      'Execution',
+      async () => ({ parentExecutionId: (await foreign()).executionId }),
+    ],
+  ]
+  const foreign = async () => run({}, eve, await create({}, eve))
+  const inPrivate = async (): Promise<Made> => run({ spaceId: await space(ben, { visibility: 'private' }) }, ben)
+  const withPrivate = async (): Promise<Made> => run({}, ben, await create({ visibility: 'private' }, ben))
+
+  it.each(onEachFace(rows))(
+    '%s: %s is a 404 that names it (%s), and nothing is begun',
+    async (face, _, resource, make) => {
+      const input = await make()
+      const before = await server.service.deps.db.execution.count()
+      const count = model.requests.length
+      const answer = await faces[face](server, 'agents.execute', { id: agent, message: 'Hi', ...input }, ann)
+      expectError(answer, 404, `${resource} not found`)
+      const stream = await faces.REST(
+        server,
+        'agents.execute',
+        { id: agent, message: 'Hi', stream: true, ...input },
+        ann,
+      )
+      expectError(stream, 404, `${resource} not found`)
+      expect([await server.service.deps.db.execution.count(), model.requests.length]).toEqual([before, count])
+    },
+  )
+
+  it('null, or the right one, is as good as none', async () => {
+    const nothing = { spaceId: null, chatId: null, sessionId: null, model: null, onBusy: null, stream: null }
+    const { chatId, sessionId, executionId } = await run(nothing)
+    const { spaceId } = await get(executionId)
+    expect(await run({ spaceId, chatId, sessionId })).toMatchObject({ chatId, sessionId })
+    expect(await run({ spaceId, chatId })).toMatchObject({ chatId, sessionId })
+  })
+})
+
+describe('the model', () => {
+  it.each([
+    ['the default one', {}, {}, 'compatible/test'],
+    ["the agent's", { model: 'compatible/agents-own' }, {}, 'compatible/agents-own'],
+    ["the request's, for this run", { model: 'compatible/agents-own' }, { model: 'callers' }, 'compatible/callers'],
+  ])('is %s', async (_, fields, more, expected) => {
+    const id = await create(fields)
+    const { executionId, sessionId } = await run(more, ann, id)
+    expect((await get(executionId)).model).toBe(expected)
+    expect(`compatible/${model.requests.at(-1)?.body.model}`).toBe(expected)
+    await run({ sessionId }, ann, id)
+    expect(`compatible/${model.requests.at(-1)?.body.model}`).toBe('model' in fields ? fields.model : 'compatible/test')
+  })
+
+  it.each(['anthropic/claude-x', 'offline/echo'])(
+    'that is not there fails the run and says what would help: %s',
+    async (name) => {
+      const answer = await execute({ model: name })
+      expectError(answer, 500, 'Chat execution failed')
+      const { body } = await request(server, 'GET', `/api/v1/executions?agentId=${agent}`, { token: ann.token })
+      expect(body.executions).toMatchObject([{ status: 'failed' }])
+      expect(body.executions[0].error).toContain(`The model ${name} is not available`)
+    },
+  )
+})
+
+describe('in the background', () => {
+  it.each(FACES)('a run answers as soon as it is accepted (%s)', async (face) => {
+    const gate = Promise.withResolvers<void>()
+    model.script({ tokens: [gate.promise, 'Done.'] })
+    const input = { id: agent, message: 'Hi', background: true }
+    const { status, body } = await faces[face](server, 'agents.execute', input, ann)
+    expect({ status, body }).toEqual({
+      status: 200,
+      body: {
+        success: true,
+        executionId: expect.any(String),
+        chatId: expect.any(String),
+        sessionId: expect.any(String),
+        status: 'running',
+      },
+    })
+    expect(await get(body.executionId)).toMatchObject({ status: 'running', executionId: body.executionId })
+    expect(Object.keys(await get(body.executionId))).not.toContain('completedAt')
+    gate.resolve()
+    await expect.poll(async () => (await get(body.executionId)).status).toBe('completed')
+    expect((await get(body.executionId)).result).toBe('Done.')
+  })
+
+  it('goes on when whoever waited for it has gone', async () => {
+    const gate = Promise.withResolvers<void>()
+    const index = model.requests.length
+    model.script({ tokens: [gate.promise, 'Done.'] })
+    const controller = new AbortController()
+    const waiting = fetch(`${server.url}/api/v1/agents/${agent}/execute`, {
+      method: 'POST',
+      headers: { Authorization: `Bearer ${ann.token}`, 'Content-Type': 'application/json' },
+      body: JSON.stringify({ message: 'Hi' }),
+      signal: controller.signal,
+    })
+    await model.request(index)
+    controller.abort()
+    await expect(waiting).rejects.toThrow()
+    gate.resolve()
+    const list = () => request(server, 'GET', `/api/v1/executions?agentId=${agent}`, { token: ann.token })
+    await expect.poll(async () => (await list()).body.executions[0].status).toBe('completed')
+  })
+})

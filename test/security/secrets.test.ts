@@ -1,0 +1,96 @@
+import { afterAll, beforeAll, expect, it } from 'vitest'
+import { newToken } from '../../src/auth/tokens.ts'
+import { FACES, faces } from '../support/faces.ts'
+import { type ModelServer, startModelServer } from '../support/model-server.ts'
+import { request } from '../support/rest.ts'
+import { type Member, startServer, type TestServer } from '../support/server.ts'
+import { openStream } from '../support/sse.ts'
+
+/** Each says where it was put; none may be found anywhere else. */
+const PROMPT = 'canary-prompt-c8e1a7'
+const MESSAGE = 'canary-message-41d0b9'
+const ANSWER = 'canary-answer-2f6e55'
+const KEY = 'canary-provider-key-93aa07'
+const QUERY = 'canary-query-b7c210'
+const INPUT = 'canary-input-e04d18'
+
+let model: ModelServer
+let server: TestServer
+let member: Member
+const unknown = newToken('mst')
+
+beforeAll(async () => {
+  model = await startModelServer()
+  const env = { OPENAI_BASE_URL: model.baseUrl, OPENAI_API_KEY: KEY, DEFAULT_MODEL: 'compatible/test' }
+  server = await startServer({ ...env, LOG_LEVEL: 'trace' })
+  member = await server.member()
+})
+afterAll(async () => {
+  await server[Symbol.asyncDispose]()
+  await model.close()
+})
+
+it('no token, prompt, message, answer, provider key, query string or input is ever logged', async () => {
+  const { token } = member
+  for (const face of FACES) {
+    const call = (procedure: string, input: Record<string, unknown>, as = token) =>
+      faces[face](server, procedure, input, { token: as })
+    const { id } = (await call('agents.create', { name: 'Ada', systemPrompt: PROMPT })).body
+    await call('agents.update', { id, systemPrompt: `${PROMPT}!`, description: 5 })
+
+    model.script({ tokens: ANSWER })
+    const { executionId } = (await call('agents.execute', { id, message: MESSAGE })).body
+    await call('executions.get', { id: executionId })
+    await call('executions.events', { executionId })
+
+    // A provider that repeats all it was told, with an error for an answer, and one that breaks off.
+    model.script(({ headers, body }) => ({
+      error: { status: 500, message: `${headers.authorization} ${JSON.stringify(body)}` },
+    }))
+    await call('agents.execute', { id, message: MESSAGE })
+    model.script({ tokens: [ANSWER], end: 'drop' })
+    await call('agents.execute', { id, message: MESSAGE })
+
+    await call('agents.create', { name: INPUT, systemPrompt: INPUT, maxTurns: INPUT, visibility: INPUT })
+    await call('agents.list', { search: INPUT, cursor: INPUT })
+    await call('agents.list', {}, unknown)
+    await call('agents.list', {}, `${token}x`)
+  }
+  const agents = `/api/v1/agents?token=${token}&secret=${QUERY}`
+  await request(server, 'GET', agents)
+  await request(server, 'GET', `/trpc/agents.list?connectionParams=${encodeURIComponent(`{"token":"${token}"}`)}`)
+  await request(server, 'GET', `/trpc/agents.list?input=${QUERY}`)
+  await request(server, 'GET', `/nope?${QUERY}`)
+  await request(server, 'POST', agents, { body: `{"name":"${INPUT}"` })
+  await request(server, 'POST', agents, { body: INPUT, headers: { 'Content-Type': 'text/plain' } })
+  await (await openStream(server, `/api/v1/executions/none/events?${QUERY}`)).close()
+
+  const logs = server.logs.join('')
+  expect(logs).toContain('"request"')
+  expect(logs).toContain('a run failed')
+  for (const secret of [token, server.token, unknown, PROMPT, MESSAGE, ANSWER, KEY, QUERY, INPUT]) {
+    const line = server.logs.find((text) => text.includes(secret))
+    expect(line, secret).toBeUndefined()
+  }
+})
+
+it('a token is nowhere in the database, and its holder is nowhere shown it', async () => {
+  const { db } = server.service.deps
+  const rows = await db.token.findMany()
+  expect(rows.map(({ id }) => id)).toContain(member.tokenId)
+  const random = member.token.slice(member.token.indexOf('_') + 5)
+  expect(JSON.stringify([rows, await db.auditEvent.findMany()])).not.toContain(random)
+})
+
+it('what a provider said of its key reaches nobody', async () => {
+  const { body: agent } = await request(server, 'POST', '/api/v1/agents', { body: { name: 'A', systemPrompt: 'x' } })
+  model.script(({ headers }) => ({ error: { status: 401, message: `Incorrect API key: ${headers.authorization}` } }))
+  const path = `/api/v1/agents/${agent.id}/execute`
+  const stream = await openStream(server, path, { method: 'POST', body: { message: 'Hi', stream: true } })
+  const events = await stream.rest()
+  expect(events.at(-1)?.event).toBe('error')
+  const { executionId } = events[0]!.data
+  const { body } = await request(server, 'GET', `/api/v1/executions/${executionId}`)
+  expect(body.execution.error).toContain('Incorrect API key')
+  expect(stream.text + JSON.stringify(body)).not.toContain(KEY)
+})
