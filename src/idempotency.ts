@@ -83,12 +83,18 @@ type Ctx = { deps: Deps; actor: Actor; idempotency: IdempotencyKey | null }
 
 /**
  * Does a POST at most once for its Idempotency-Key: the record is committed with the effect, and a repetition gets the
- * first answer. `effect` uses the `deps` it is given, so that its writes are in the record's transaction. What it must
- * not see twice it checks in `visible`, which runs every time.
+ * first answer. `effect` uses the `deps` it is given, so that its writes are in the record's transaction. `visible`
+ * throws when the caller may not see what the path names, and runs before anything else.
  */
-export async function once<T extends object>(ctx: Ctx, input: unknown, effect: (deps: Deps) => Promise<T>): Promise<T> {
+export async function once<T extends object>(
+  ctx: Ctx,
+  input: unknown,
+  effect: (deps: Deps) => Promise<T>,
+  visible: () => Promise<unknown> = async () => {},
+): Promise<T> {
   const { deps, actor, idempotency } = ctx
   if (!idempotency) return effect(deps)
+  await visible()
   for (;;) {
     const { record, claim } = await lookUp(actor, deps, idempotency, input)
     if (record) return replay(record, idempotency)
@@ -107,7 +113,7 @@ export async function once<T extends object>(ctx: Ctx, input: unknown, effect: (
 
 /**
  * The same for an effect that is not one transaction: the record holds a lease while it is under way (409), and goes
- * when it fails. `visible` throws when the caller may not see what it is about, and runs before anything else.
+ * when it fails.
  */
 export async function onceOutside<T extends object>(
   ctx: Ctx,

@@ -1,12 +1,13 @@
 import { agents } from './agents/router.ts'
 import { executions } from './executions/router.ts'
 import { keys } from './keys/router.ts'
+import { missions } from './missions/router.ts'
 import { models } from './models/router.ts'
 import { profile } from './profile/router.ts'
 import { tasks } from './tasks/router.ts'
 import { createCallerFactory, router } from './trpc.ts'
 
-export const appRouter = router({ agents, executions, keys, models, profile, tasks })
+export const appRouter = router({ agents, executions, keys, missions, models, profile, tasks })
 
 /** For typed clients: `createTRPCClient<AppRouter>`. */
 export type AppRouter = typeof appRouter

@@ -17,6 +17,11 @@ const address = z
   .refine((url) => !new URL(url).username && !new URL(url).password, 'must not hold a user or password')
   .optional()
 
+const key = z
+  .string()
+  .refine((text) => Buffer.from(text, 'base64').length === 32, 'must be 32 bytes in base64 (openssl rand -base64 32)')
+  .optional()
+
 const list = z
   .string()
   .default('')
@@ -42,18 +47,17 @@ const Settings = z
       .regex(/^(file:|postgres(ql)?:\/\/)/, 'must begin with file: or postgresql://')
       .optional(),
     DATABASE_POOL_SIZE: z.coerce.number().int().min(1).max(500).default(10),
-    ENCRYPTION_KEY: z
-      .string()
-      .refine(
-        (text) => Buffer.from(text, 'base64').length === 32,
-        'must be 32 bytes in base64 (openssl rand -base64 32)',
-      )
-      .optional(),
+    ENCRYPTION_KEY: key,
+    NEW_ENCRYPTION_KEY: key,
     TOKEN_PREFIX: z
       .string()
       .regex(/^[a-z][a-z0-9]{0,15}$/, 'must be 1 to 16 lower-case letters or digits, a letter first')
       .default('mst'),
     BOOTSTRAP_TOKEN: z.string().optional(),
+    OIDC_ISSUER: address,
+    OIDC_AUDIENCE: z.string().optional(),
+    OIDC_JWKS_URL: address,
+    ALLOW_PRIVATE_NETWORK: flag,
 
     DEFAULT_MODEL: z.string().optional(),
     ANTHROPIC_API_KEY: z.string().optional(),
@@ -75,6 +79,14 @@ const Settings = z
   .refine((env) => !env.DATABASE_URL?.startsWith('postgres') || env.ENCRYPTION_KEY, {
     path: ['ENCRYPTION_KEY'],
     message: 'is required with PostgreSQL: every server needs the same one (openssl rand -base64 32)',
+  })
+  .refine((env) => !(env.OIDC_AUDIENCE || env.OIDC_JWKS_URL) || env.OIDC_ISSUER, {
+    path: ['OIDC_ISSUER'],
+    message: 'is required with OIDC_AUDIENCE and OIDC_JWKS_URL',
+  })
+  .refine((env) => !env.OIDC_ISSUER || env.OIDC_AUDIENCE, {
+    path: ['OIDC_AUDIENCE'],
+    message: 'is required with OIDC_ISSUER: tokens that were issued for others are refused',
   })
 
 export type Settings = z.output<typeof Settings>

@@ -14,6 +14,8 @@ import { createEngine } from './executions/engine/worker.ts'
 import { agentFor } from './executions/start.ts'
 import { refuseMalformed } from './http/malformed.ts'
 import { type Clock, systemClock } from './lib/clock.ts'
+import { createScheduler } from './missions/scheduler.ts'
+import { settle as settleMission } from './missions/service.ts'
 import type { Settings } from './settings.ts'
 import { settle as settleTask } from './tasks/service.ts'
 import { count as countUsage } from './usage/service.ts'
@@ -50,6 +52,7 @@ export async function startService(
     agentFor,
     async settle(tx, ended, now) {
       await settleTask(tx, ended, now)
+      await settleMission(tx, ended, now)
       await countUsage(tx, ended, now)
     },
   })
@@ -60,6 +63,8 @@ export async function startService(
   const firstToken = await bootstrap(deps)
   // The lock proves that no other server uses the file: whatever runs there was left behind.
   await engine.start(file !== null)
+  const scheduler = createScheduler(deps)
+  cleanup.defer(() => scheduler.stop())
 
   let draining = false
   const ready = async () => !draining && (await db.$queryRaw`SELECT 1`.then(Boolean, () => false))
@@ -73,6 +78,7 @@ export async function startService(
     firstToken,
     async stop() {
       draining = true
+      await scheduler.stop()
       await engine.drain()
       await close(server)
       await resources.disposeAsync()
@@ -100,8 +106,10 @@ const CLOSE_PATIENCE = 3_000
 
 async function close(server: Server): Promise<void> {
   const closed = new Promise((resolve) => server.close(resolve))
-  server.closeIdleConnections()
+  // Those that are answered only now become idle now.
+  const idle = setInterval(() => server.closeIdleConnections(), 20)
   const timer = setTimeout(() => server.closeAllConnections(), CLOSE_PATIENCE)
   await closed
   clearTimeout(timer)
+  clearInterval(idle)
 }

@@ -90,5 +90,17 @@ export async function authenticate(
   }
 }
 
+/** A member as themselves, with every scope: whom a run or a mission acts as. Null when the membership has ended. */
+export async function actorOf(db: Db, who: { organizationId: string; userId: string }): Promise<Actor | null> {
+  const { organizationId, userId } = who
+  const membership = await db.membership.findUnique({
+    where: { organizationId_userId: { organizationId, userId } },
+    include: { organization: { select: { slug: true } } },
+  })
+  if (!membership) return null
+  const { role, organization } = membership
+  return { userId, organizationId, organizationSlug: organization.slug, role, scopes: ['*'], tokenId: '' }
+}
+
 /** Raw rows carry dates as the driver gives them. */
 const time = (value: unknown): number => new Date(value as string | number | Date).getTime()

@@ -1,6 +1,6 @@
 import type { z } from 'zod'
 import { executable } from '../agents/service.ts'
-import type { Actor } from '../auth/actor.ts'
+import { type Actor, actorOf } from '../auth/actor.ts'
 import { reachable as reachableChat } from '../chats/service.ts'
 import type { Db, Prisma, Tx } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
@@ -76,6 +76,7 @@ async function acceptOnce(
     onBusy: input.onBusy ?? 'queue',
     parent: input.parentExecutionId ? await find(actor, deps, input.parentExecutionId) : null,
     taskId: purpose?.taskId ?? null,
+    mission: null,
     also: purpose?.also ?? null,
   } as const
   if (!key) return deps.engine.accept({ ...request, key: null })
@@ -131,13 +132,9 @@ async function findConversation(
 
 /** The agent of a run that is about to begin, if its user is still a member and may still run it. */
 export async function agentFor(db: Db, row: ExecutionRow): Promise<AgentRow | null> {
-  const { organizationId, userId } = row
-  const membership = await db.membership.findUnique({
-    where: { organizationId_userId: { organizationId, userId } },
-    include: { organization: { select: { slug: true } } },
-  })
-  if (!membership) return null
-  const { role, organization } = membership
-  const actor = { userId, organizationId, organizationSlug: organization.slug, role, scopes: [], tokenId: '' }
-  return db.agent.findFirst({ where: { AND: [{ id: row.agentId }, executable(actor)] } })
+  const actor = await actorOf(db, row)
+  const agent = actor && (await db.agent.findFirst({ where: { AND: [{ id: row.agentId }, executable(actor)] } }))
+  if (!agent || !row.missionId) return agent
+  const mission = await db.mission.findUnique({ where: { id: row.missionId }, select: { maxTurns: true } })
+  return { ...agent, maxTurns: mission?.maxTurns ?? agent.maxTurns }
 }

@@ -23,6 +23,7 @@ const TAGS: Record<keyof (typeof appRouter)['_def']['record'] | 'health', string
   models: 'The language models that agents can use.',
   tasks: 'Work items, for people and for agents.',
   keys: 'Your personal access tokens.',
+  missions: 'Long-running work of agents: by hand, once, by the clock, or again and again.',
   profile: 'Who you are, and the organizations you belong to.',
   health: 'The state of this server. Needs no token.',
 }

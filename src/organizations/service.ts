@@ -62,7 +62,7 @@ export async function addMember(tx: Tx, organizationId: string, email: string, r
 
 /**
  * Ends a membership (contract.md section 2). The user's runs in the organization are marked, and their servers cancel
- * them at the next heartbeat; the user's open tasks are nobody's. How many of each; null when the user is no member.
+ * them at the next heartbeat; the user's open tasks are nobody's, their missions pause. How many runs and tasks; null when the user is no member.
  * 409 for the last owner.
  */
 export async function removeMember(tx: Tx, organizationId: string, userId: string, at: Date) {
@@ -77,6 +77,10 @@ export async function removeMember(tx: Tx, organizationId: string, userId: strin
   const tasks = await tx.task.updateMany({
     where: { organizationId, assignedTo: userId, status: { in: ['pending', 'in_progress'] } },
     data: { assignedTo: null, updatedAt: at },
+  })
+  await tx.mission.updateMany({
+    where: { ...membership, status: { not: 'completed' } },
+    data: { status: 'paused', pauseReason: 'The owner is no longer a member', nextRunAt: null, updatedAt: at },
   })
   await audit(tx, operator(organizationId), 'member.remove', userId, at)
   return { runs: runs.count, tasks: tasks.count }

@@ -14,7 +14,10 @@ export const tasks = router({
     .meta(rest('POST', '/api/v1/tasks', 'Create a task'))
     .input(schema.CreateTask)
     .output(schema.TaskCreated)
-    .mutation(({ ctx, input }) => once(ctx, input, (deps) => service.create(ctx.actor, deps, input))),
+    .mutation(async ({ ctx, input }) => {
+      if (ctx.idempotency) await service.checkVisible(ctx.actor, ctx.deps, input)
+      return once(ctx, input, (deps) => service.create(ctx.actor, deps, input))
+    }),
 
   get: token('tasks:read')
     .meta(rest('GET', '/api/v1/tasks/{id}', 'Get a task'))
@@ -38,11 +41,19 @@ export const tasks = router({
     .meta(rest('POST', '/api/v1/tasks/{id}/claim', 'Take an unassigned task', { 409: 'Task is already assigned' }))
     .input(schema.ClaimTask)
     .output(schema.TaskResponse)
-    .mutation(({ ctx, input }) => once(ctx, input, (deps) => service.claim(ctx.actor, deps, input))),
+    .mutation(async ({ ctx, input }) => {
+      if (ctx.idempotency) await service.checkVisible(ctx.actor, ctx.deps, input)
+      return once(ctx, input, (deps) => service.claim(ctx.actor, deps, input))
+    }),
 
   execute: token('tasks:write')
     .meta(
-      rest('POST', '/api/v1/tasks/{id}/execute', 'Run the agent of a task on it', { 409: 'Task is already running' }),
+      rest('POST', '/api/v1/tasks/{id}/execute', 'Run the agent of a task on it', {
+        404: 'The task, its agent or its space is none that you can use',
+        409: 'Task is already running, or its execution was cancelled',
+        429: 'Too many runs wait, if the operator set a limit',
+        500: 'The model failed; the execution says why, and the task is pending again',
+      }),
     )
     .input(schema.ExecuteTask)
     .output(schema.TaskExecuted)

@@ -1,5 +1,5 @@
 import { z } from 'zod'
-import { Executed } from '../executions/schema.ts'
+import { Execute, Executed } from '../executions/schema.ts'
 import { bool, ok, requiredText, text, timestamp } from '../lib/fields.ts'
 import { pageInput } from '../lib/page.ts'
 
@@ -58,6 +58,7 @@ export const ClaimTask = z.object({
 export const ExecuteTask = z.object({
   id: taskId,
   background: bool().nullish().describe('Answer as soon as the run is accepted'),
+  idempotencyKey: Execute.shape.idempotencyKey,
 })
 
 /** A work item (service.md, "Task"). */
@@ -65,7 +66,7 @@ export const Task = z
   .object({
     id: z.string(),
     title: z.string(),
-    description: z.string().nullable(),
+    description: z.string(),
     status: TaskStatus,
     priority: TaskPriority,
     assignedTo: z.string().nullable(),

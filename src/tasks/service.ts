@@ -29,7 +29,7 @@ export const TRANSITIONS: Readonly<Record<Status, readonly Status[]>> = {
 export const toTask = (row: TaskRow): z.input<typeof Task> => ({
   id: row.id,
   title: row.title,
-  description: row.description,
+  description: row.description ?? '',
   status: row.status,
   priority: row.priority,
   assignedTo: row.assignedTo,
@@ -60,7 +60,7 @@ export async function list(actor: Actor, { db }: Deps, input: z.output<typeof Li
   return { tasks: rows.map(toTask), nextCursor, ...total }
 }
 
-async function find(actor: Actor, { db }: Pick<Deps, 'db'>, id: string): Promise<TaskRow> {
+async function find(actor: Actor, { db }: { db: Tx }, id: string): Promise<TaskRow> {
   const row = await db.task.findFirst({ where: { id, ...reachable(actor) } })
   if (!row) throw notFound('Task')
   return row
@@ -71,26 +71,51 @@ export async function get(actor: Actor, deps: Deps, id: string) {
   return { task: toTask(await find(actor, deps, id)) }
 }
 
-const NOBODY = { assignedTo: null, assignedAgentId: null }
+type Assignee = Pick<TaskRow, 'assignedTo' | 'assignedAgentId'>
 
-/** An agent that the caller can reach in the organization, or a member of it. */
-async function findAssignee(actor: Actor, { db }: Deps, id: string | null) {
-  if (id === null) return NOBODY
+const toUser = (id: string | null): Assignee => ({ assignedTo: id, assignedAgentId: null })
+
+async function findAgent(actor: Actor, { db }: Deps, id: string): Promise<Assignee | null> {
   const agent = await db.agent.findFirst({ where: { id, ...reachableAgent(actor) }, select: { id: true } })
-  if (agent) return { assignedTo: id, assignedAgentId: id }
+  return agent && { assignedTo: id, assignedAgentId: id }
+}
+
+/** An agent that the caller can reach in the organization, or a member of it (contract.md section 5). */
+async function findAssignee(actor: Actor, deps: Deps, id: string | null): Promise<Assignee> {
+  if (id === null) return toUser(null)
+  const agent = await findAgent(actor, deps, id)
+  if (agent) return agent
   const { organizationId } = actor
-  const member = await db.membership.findUnique({
+  const member = await deps.db.membership.findUnique({
     where: { organizationId_userId: { organizationId, userId: id } },
     select: { userId: true },
   })
   if (!member) throw badRequest('Invalid assignTo. Must be an agent or user id of this organization')
-  return { assignedTo: id, assignedAgentId: null }
+  return toUser(id)
 }
 
 async function checkSpace(actor: Actor, { db }: Deps, id: string | null | undefined): Promise<void> {
-  if (!id) return
+  if (id === null || id === undefined) return
   const space = await db.space.findFirst({ where: { id, ...reachableSpace(actor) }, select: { id: true } })
   if (!space) throw notFound('Space')
+}
+
+/** What a request may name. */
+type Named = { id?: string; spaceId?: string | null | undefined; agentId?: string | null | undefined }
+
+/** 404 for what it names and the caller cannot see: also where an earlier answer is repeated (contract.md section 1). */
+export async function checkVisible(actor: Actor, deps: Deps, { id, spaceId, agentId }: Named): Promise<void> {
+  if (id !== undefined) await find(actor, deps, id)
+  await checkSpace(actor, deps, spaceId)
+  await findClaimant(actor, deps, agentId)
+}
+
+/** The agent that takes a task, or the caller. */
+async function findClaimant(actor: Actor, deps: Deps, agentId: string | null | undefined): Promise<Assignee> {
+  if (agentId === null || agentId === undefined) return toUser(actor.userId)
+  const agent = await findAgent(actor, deps, agentId)
+  if (!agent) throw notFound('Agent')
+  return agent
 }
 
 /** `assignTo` and its other name, which loses; undefined when neither is said. */
@@ -113,7 +138,7 @@ export async function create(
         id: newTimedId('task', now),
         organizationId: actor.organizationId,
         title: input.title,
-        description: input.description ?? null,
+        description: input.description ?? '',
         status: 'pending',
         priority: input.priority ?? 'medium',
         ...assignee,
@@ -147,28 +172,28 @@ async function write(
 }
 
 /**
- * PATCH /tasks/{id}. A status must follow from the one it has; cancelling cancels the run that works on it. 400 for a
- * transition that the state table does not have.
+ * PATCH /tasks/{id}. A change of nothing writes nothing. A status must follow from the one it has: 400 for a transition
+ * that the state table does not have. Cancelling cancels what runs for it.
  */
 export async function update(actor: Actor, deps: Deps, input: z.output<typeof UpdateTask>) {
-  await find(actor, deps, input.id)
-  await checkSpace(actor, deps, input.spaceId)
+  const { title, priority, spaceId, status } = input
+  const description = input.description === null ? '' : input.description
   const assignTo = assigneeOf(input)
-  const assignee = assignTo === undefined ? {} : await findAssignee(actor, deps, assignTo)
-  const { title, description, priority, spaceId, status } = input
-  const said = Object.entries({ title, description, priority, spaceId }).filter(([, value]) => value !== undefined)
   for (;;) {
     const task = await find(actor, deps, input.id)
+    await checkSpace(actor, deps, spaceId)
     const now = deps.clock.now()
-    const changed = await deps.db.$transaction((tx) =>
-      write(tx, actor, task, 'task.update', now, {
-        ...Object.fromEntries(said),
-        ...assignee,
-        ...(status && status !== task.status && moveTo(task.status, status, now)),
-      }),
-    )
+    const said = Object.entries({
+      ...{ title, description, priority, spaceId },
+      ...(assignTo !== undefined && (await findAssignee(actor, deps, assignTo))),
+      ...(status !== undefined && status !== task.status && moveTo(task.status, status, now)),
+    })
+    const news = said.filter(([field, value]) => value !== undefined && value !== task[field as keyof TaskRow])
+    const changed = news.length
+      ? await deps.db.$transaction((tx) => write(tx, actor, task, 'task.update', now, Object.fromEntries(news)))
+      : task
     if (!changed) continue
-    if (status === 'cancelled' && task.status === 'in_progress') await cancelRun(deps, task)
+    if (status === 'cancelled') await cancelRuns(deps, changed)
     return { task: toTask(changed) }
   }
 }
@@ -176,15 +201,19 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
 /** What changes with a status. Throws 400 when it does not follow from the one before. */
 function moveTo(from: Status, to: Status, now: Date) {
   if (!TRANSITIONS[from].includes(to)) throw badRequest(`Invalid status transition: ${from} to ${to}`)
-  return { status: to, completedAt: to === 'completed' ? now : null }
+  // A run settles the task whose `executionId` it is: not one that somebody has begun by hand since.
+  const begun = to === 'in_progress' && { executionId: null }
+  return { status: to, completedAt: to === 'completed' ? now : null, ...begun }
 }
 
-async function cancelRun({ db, engine }: Deps, task: TaskRow): Promise<void> {
-  const run = task.executionId ? await db.execution.findUnique({ where: { id: task.executionId } }) : null
-  if (run?.taskId === task.id && run.terminalSeq === null) await engine.cancel(run)
+/** Also what goes on for a task that was taken from it by hand. */
+async function cancelRuns({ db, engine }: Deps, { organizationId, id }: TaskRow): Promise<void> {
+  const status = { in: ['pending' as const, 'running' as const] }
+  const runs = await db.execution.findMany({ where: { organizationId, taskId: id, status } })
+  await Promise.all(runs.map((run) => engine.cancel(run)))
 }
 
-/** DELETE /tasks/{id}. The run that works on it is cancelled. */
+/** DELETE /tasks/{id}. What runs for it is cancelled. */
 export async function remove(actor: Actor, deps: Deps, id: string) {
   const task = await find(actor, deps, id)
   const now = deps.clock.now()
@@ -193,15 +222,14 @@ export async function remove(actor: Actor, deps: Deps, id: string) {
     if (!count) throw notFound('Task')
     await audit(tx, actor, 'task.delete', id, now)
   })
-  await cancelRun(deps, task)
+  await cancelRuns(deps, task)
   return { message: 'Task deleted successfully' }
 }
 
-/** POST /tasks/{id}/claim: of two who claim it, one gets it. */
+/** POST /tasks/{id}/claim: of two who claim it, one gets it. 404 for an agent that the caller cannot reach. */
 export async function claim(actor: Actor, deps: Deps, input: z.output<typeof ClaimTask>) {
   const task = await find(actor, deps, input.id)
-  const assignee = await findAssignee(actor, deps, input.agentId ?? actor.userId)
-  if (input.agentId && !assignee.assignedAgentId) throw notFound('Agent')
+  const assignee = await findClaimant(actor, deps, input.agentId)
   if (task.status !== 'pending' || task.assignedTo !== null) throw alreadyAssigned()
   const now = deps.clock.now()
   const row = await deps.db.$transaction((tx) => write(tx, actor, task, 'task.claim', now, assignee))
@@ -213,26 +241,33 @@ const alreadyAssigned = () => conflict('Task is already assigned')
 
 /**
  * POST /tasks/{id}/execute: runs its agent on its title and description. It is `in_progress` meanwhile, then
- * `completed` with the result, or `pending` again. 409 when it is running already.
+ * `completed` with the result, or `pending` again. 409 when it is running already, 400 when it has ended or has no
+ * agent.
  */
 export async function execute(actor: Actor, deps: Deps, input: z.output<typeof ExecuteTask>, call: Call) {
   const task = await find(actor, deps, input.id)
   if (!task.assignedAgentId) throw badRequest('Task is not assigned to an agent')
+  const { background, idempotencyKey } = input
   const message = [task.title, task.description].filter(Boolean).join('\n\n')
-  const run = { id: task.assignedAgentId, message, spaceId: task.spaceId, background: input.background }
+  const run = { id: task.assignedAgentId, message, spaceId: task.spaceId, background, idempotencyKey }
   const executed = await start(actor, deps, run, call, {
     path: `/api/v1/tasks/${task.id}/execute`,
     taskId: task.id,
-    async also(tx, executionId, now) {
-      if (task.status === 'in_progress') throw alreadyRunning()
-      const data = { ...moveTo(task.status, 'in_progress', now), executionId, result: null }
-      if (!(await write(tx, actor, task, 'task.execute', now, data))) throw alreadyRunning()
-    },
+    also: (tx, executionId, now) => begin(tx, actor, task, executionId, now),
   })
   return { ...executed, ...(await get(actor, deps, task.id)) }
 }
 
-const alreadyRunning = () => conflict('Task is already running')
+/** In the transaction that accepts a run. The task is pending, or it is told what became of it meanwhile. */
+async function begin(tx: Tx, actor: Actor, task: TaskRow, executionId: string, now: Date): Promise<void> {
+  const moveFrom = (status: Status) => {
+    if (status === 'in_progress') throw conflict('Task is already running')
+    return moveTo(status, 'in_progress', now)
+  }
+  if (await write(tx, actor, task, 'task.execute', now, { ...moveFrom(task.status), executionId })) return
+  moveFrom((await find(actor, { db: tx }, task.id)).status)
+  throw conflict('The task is being changed by others. Please retry.')
+}
 
 /** In the terminal transaction of a run: moves its task on, unless somebody has moved it by hand meanwhile. */
 export async function settle(tx: Tx, run: ExecutionRow, now: Date): Promise<void> {

@@ -1,4 +1,4 @@
-import { getIntrospectionQuery } from 'graphql'
+import { getIntrospectionQuery, Kind, parse, print, visit } from 'graphql'
 
 /** Documents that ask for too much, each in another way. All of them must be refused before a resolver or a statement. */
 const nested = (depth: number, open: string, inner: string) => `${open} `.repeat(depth) + inner + '}'.repeat(depth)
@@ -6,6 +6,19 @@ const times = (count: number, make: (i: number) => string, separator = ' ') =>
   Array.from({ length: count }, (_, i) => make(i)).join(separator)
 
 const types = (depth: number) => `{__schema{types${'{fields{type'.repeat(depth)}{name}${'}}'.repeat(depth)}}}`
+
+function schemaTwice(): string {
+  const alias = (value: string) => ({ kind: Kind.NAME, value }) as const
+  const twice = visit(parse(getIntrospectionQuery()), {
+    OperationDefinition: (node) => {
+      const selections = ['a', 'b'].flatMap((name) =>
+        node.selectionSet.selections.map((field) => ({ ...field, alias: alias(name) })),
+      )
+      return { ...node, selectionSet: { ...node.selectionSet, selections } }
+    },
+  })
+  return print(twice)
+}
 
 export const hostile: Record<string, string> = {
   'parents of parents': `{execution(id:"x")${nested(20, '{parent', '{id}')}}`,
@@ -46,9 +59,7 @@ export const hostile: Record<string, string> = {
   'a circle of fragments': '{...A} fragment A on Query{...B} fragment B on Query{...A}',
   'a fragment in itself, with lists': '{agents{nodes{...A}}} fragment A on Agent{executions{agent{...A}}}',
   'many variables': `query(${times(300, (i) => `$v${i}:Int`)}){__typename}`,
-  'the schema twice': getIntrospectionQuery()
-    .replace('__schema {', 'a: __schema {')
-    .replace('queryType {', 'queryType { name } } b: __schema { queryType {'),
+  'the schema twice': schemaTwice(),
   'types of fields of types': types(3),
   'types of fields of types, deeper': types(40),
   'possible types of interfaces of types': `{__schema{types{interfaces{possibleTypes{interfaces{possibleTypes{name}}}}}}}`,

@@ -27,6 +27,8 @@ export type Request = {
   key: KeyClaim | null
   /** The task that it works on. */
   taskId: string | null
+  /** The mission whose run it is; its chat says so too. */
+  mission: { id: string; title: string; runNumber: number } | null
   /** What else happens in the transaction that accepts it; throwing refuses the run. */
   also: ((tx: Tx, executionId: string, now: Date) => Promise<void>) | null
 }
@@ -86,9 +88,10 @@ export async function accept(deps: ClaimDeps, request: Request, hasRoom: boolean
     if (request.key) await take(tx, request.key, now, { executionId: id })
     if (parent) await holdParent(tx, parent, now)
     if (!conversation.chatId) {
-      const title = message.trim().slice(0, TITLE_LENGTH)
+      const title = request.mission?.title ?? message.trim().slice(0, TITLE_LENGTH)
+      const run = request.mission && { missionId: request.mission.id, runNumber: request.mission.runNumber }
       const chat = { id: chatId, spaceId, sessionId, ownerId: actor.userId, title, status: 'working' } as const
-      await tx.chat.create({ data: { ...chat, ...agentKey, ...owned }, select: { id: true } })
+      await tx.chat.create({ data: { ...chat, ...run, ...agentKey, ...owned }, select: { id: true } })
     }
     const session = conversation.sessionId
       ? await joinQueue(tx, sessionId, request.onBusy, now)
@@ -117,6 +120,7 @@ export async function accept(deps: ClaimDeps, request: Request, hasRoom: boolean
         message,
         preview: message.slice(0, PREVIEW_LENGTH),
         taskId: request.taskId,
+        missionId: request.mission?.id ?? null,
         modelOverride: request.model,
         queueSeq: session.queueSeq,
         ...(begins

@@ -1,0 +1,91 @@
+import { once, onceOutside } from '../idempotency.ts'
+import { rest, router, token } from '../trpc.ts'
+import * as schema from './schema.ts'
+import * as service from './service.ts'
+
+export const missions = router({
+  list: token('missions:read')
+    .meta(rest('GET', '/api/v1/missions', 'List missions'))
+    .input(schema.ListMissions.prefault({}))
+    .output(schema.MissionsResponse)
+    .query(({ ctx, input }) => service.list(ctx.actor, ctx.deps, input)),
+
+  create: token('missions:write')
+    .meta(rest('POST', '/api/v1/missions', 'Create a mission'))
+    .input(schema.CreateMission)
+    .output(schema.MissionCreated)
+    .mutation(({ ctx, input }) => once(ctx, input, (deps) => service.create(ctx.actor, deps, input))),
+
+  get: token('missions:read')
+    .meta(rest('GET', '/api/v1/missions/{id}', 'Get a mission'))
+    .input(schema.MissionId)
+    .output(schema.MissionResponse)
+    .query(({ ctx, input }) => service.get(ctx.actor, ctx.deps, input.id)),
+
+  update: token('missions:write')
+    .meta(
+      rest('PATCH', '/api/v1/missions/{id}', 'Change, run, pause or resume a mission', {
+        409: 'It is not in a state for that',
+      }),
+    )
+    .input(schema.UpdateMission)
+    .output(schema.MissionResponse)
+    .mutation(({ ctx, input }) => service.update(ctx.actor, ctx.deps, input)),
+
+  delete: token('missions:write')
+    .meta(rest('DELETE', '/api/v1/missions/{id}', 'Archive a mission'))
+    .input(schema.MissionId)
+    .output(schema.MissionDeleted)
+    .mutation(({ ctx, input }) => service.remove(ctx.actor, ctx.deps, input.id)),
+
+  run: token('missions:write')
+    .meta(rest('POST', '/api/v1/missions/{id}/run', 'Run a mission now', { 409: 'It is running or paused' }))
+    .input(schema.MissionId)
+    .output(schema.MissionRun)
+    .mutation(({ ctx, input }) =>
+      onceOutside(
+        ctx,
+        input,
+        () => service.get(ctx.actor, ctx.deps, input.id),
+        () => service.run(ctx.actor, ctx.deps, input.id),
+      ),
+    ),
+
+  pause: token('missions:write')
+    .meta(rest('POST', '/api/v1/missions/{id}/pause', 'Pause a mission', { 409: 'It is completed' }))
+    .input(schema.MissionId)
+    .output(schema.MissionResponse)
+    .mutation(({ ctx, input }) =>
+      once(
+        ctx,
+        input,
+        (deps) => service.pause(ctx.actor, deps, input.id),
+        () => service.get(ctx.actor, ctx.deps, input.id),
+      ),
+    ),
+
+  resume: token('missions:write')
+    .meta(rest('POST', '/api/v1/missions/{id}/resume', 'Resume a paused mission', { 409: 'It is not paused' }))
+    .input(schema.MissionId)
+    .output(schema.MissionResponse)
+    .mutation(({ ctx, input }) =>
+      once(
+        ctx,
+        input,
+        (deps) => service.resume(ctx.actor, deps, input.id),
+        () => service.get(ctx.actor, ctx.deps, input.id),
+      ),
+    ),
+
+  runs: token('missions:read')
+    .meta(rest('GET', '/api/v1/missions/{id}/runs', 'List the runs of a mission'))
+    .input(schema.ListRuns)
+    .output(schema.RunsResponse)
+    .query(({ ctx, input }) => service.runs(ctx.actor, ctx.deps, input)),
+
+  next: token('missions:read')
+    .meta(rest('GET', '/api/v1/missions/{id}/next', 'List the next fire times of a mission'))
+    .input(schema.NextRuns)
+    .output(schema.NextResponse)
+    .query(({ ctx, input }) => service.next(ctx.actor, ctx.deps, input)),
+})

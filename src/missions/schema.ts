@@ -1,0 +1,105 @@
+import { z } from 'zod'
+import { Execution, Status as ExecutionStatus } from '../executions/schema.ts'
+import { int, ok, queryInt, requiredText, text, timestamp } from '../lib/fields.ts'
+import { pageInput } from '../lib/page.ts'
+
+export const MissionStatus = z
+  .enum(['pending', 'running', 'completed', 'paused'], {
+    error: 'Invalid status. Must be: pending, running, completed, paused',
+  })
+  .meta({ id: 'MissionStatus' })
+
+const Visibility = z.enum(['private', 'organization', 'public'], {
+  error: 'Invalid visibility value. Must be: private, organization, or public',
+})
+
+const scheduleFields = {
+  type: z.enum(['none', 'once', 'cron', 'continuous']),
+  value: text(200)
+    .nullish()
+    .describe('cron: an expression of five or six fields; once: a date and time; continuous: the pause in seconds'),
+  timezone: text(100).optional().describe('IANA, UTC unless told'),
+  overlap: z.enum(['skip', 'queue']).optional().describe('A fire time while the last run is on: passes, or waits'),
+  catchUp: z.enum(['last', 'skip']).optional().describe('Fire times nobody was there for: the last one runs, or none'),
+}
+
+const missionId = z.string().describe('The mission')
+
+const fields = {
+  title: requiredText(200),
+  goal: requiredText(100_000),
+  spaceId: z.string().nullish().describe('The default space unless told'),
+  icon: text(200).nullish(),
+  visibility: Visibility.optional().describe('`organization` unless told'),
+  maxTurns: int(1, 500).nullish(),
+  agentType: text(100).nullish(),
+  agentId: z.string().nullish().describe('The agent that works on it'),
+  characterId: z.string().nullish().describe('Another name of agentId, which wins'),
+  schedule: z.object(scheduleFields).nullish(),
+}
+
+export const CreateMission = z
+  .object(fields)
+  .meta({
+    examples: [
+      { title: 'Morning news', goal: 'Sum up the news.', agentId: '…', schedule: { type: 'cron', value: '0 8 * * *' } },
+    ],
+  })
+
+export const UpdateMission = z.object({
+  id: missionId,
+  ...fields,
+  title: fields.title.optional(),
+  goal: fields.goal.optional(),
+  status: MissionStatus.optional().describe('running runs it now, paused pauses it, pending resumes it'),
+})
+
+export const MissionId = z.object({ id: missionId })
+export const ListMissions = z.object({ status: MissionStatus.optional(), ...pageInput })
+export const ListRuns = z.object({ id: missionId, ...pageInput })
+export const NextRuns = z.object({ id: missionId, count: queryInt(1, 100).optional().describe('10 unless told') })
+
+/** An agent's long-running work (service.md, "Client-library resource shapes"; contract.md section 7). */
+export const Mission = z
+  .object({
+    id: z.string(),
+    title: z.string(),
+    goal: z.string(),
+    agentId: z.string(),
+    agentType: z.string().nullable(),
+    spaceId: z.string(),
+    icon: z.string().nullable(),
+    visibility: Visibility,
+    maxTurns: z.int().nullable(),
+    organizationId: z.string(),
+    userId: z.string().describe('The owner, as whom it runs'),
+    status: MissionStatus,
+    pauseReason: z.string().optional(),
+    schedule: z.object({
+      type: scheduleFields.type,
+      value: z.string().nullable(),
+      timezone: z.string(),
+      overlap: z.enum(['skip', 'queue']),
+      catchUp: z.enum(['last', 'skip']),
+      lastRun: timestamp.nullable(),
+      nextRun: timestamp.nullable(),
+      runCount: z.int(),
+    }),
+    createdAt: timestamp,
+    updatedAt: timestamp,
+  })
+  .meta({ id: 'Mission' })
+
+export const MissionResponse = ok({ mission: Mission })
+export const MissionCreated = ok({ id: z.string(), title: z.string(), status: MissionStatus, mission: Mission })
+export const MissionsResponse = ok({ missions: z.array(Mission), count: z.int(), nextCursor: z.string().nullable() })
+export const MissionDeleted = ok({ message: z.string() })
+export const MissionRun = ok({
+  mission: Mission,
+  executionId: z.string(),
+  chatId: z.string(),
+  sessionId: z.string(),
+  status: ExecutionStatus,
+})
+export const RunsResponse = ok({ runs: z.array(Execution.omit({ result: true })), nextCursor: z.string().nullable() })
+export const NextResponse = ok({ next: z.array(timestamp) })

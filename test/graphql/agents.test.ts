@@ -1,0 +1,247 @@
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { type Member, startServer, type TestServer } from '../support/server.ts'
+import { callerOf, graphql, refusal } from './support.ts'
+
+let server: TestServer
+let member: Member
+let foreigner: Member
+
+beforeAll(async () => {
+  server = await startServer()
+  member = await server.member()
+  foreigner = await server.member({ organization: 'Elsewhere' })
+})
+afterAll(() => server[Symbol.asyncDispose]())
+
+const FIELDS = `id name role systemPrompt visibility organizationId userId model description tags category image color
+  initialGreeting skillIds mcpInstanceIds mcpTypes subagentIds allowedTools disallowedTools maxTurns version archived
+  createdAt updatedAt`
+
+const CREATE = `mutation ($input: CreateAgentInput!) { createAgent(input: $input) { chatUrl agent { ${FIELDS} } } }`
+const UPDATE = `mutation ($input: UpdateAgentInput!) { updateAgent(input: $input) { message agent { ${FIELDS} } } }`
+const DELETE = 'mutation ($id: ID!) { deleteAgent(id: $id) { message agent { id } } }'
+const GET = `query ($id: ID!) { agent(id: $id) { ${FIELDS} } }`
+const LIST = `query ($owner: AgentOwner, $visibility: AgentVisibility, $tag: String, $search: String, $limit: Int, $cursor: String) {
+  agents(owner: $owner, visibility: $visibility, tag: $tag, search: $search, limit: $limit, cursor: $cursor) {
+    nodes { ${FIELDS} } total nextCursor
+  }
+}`
+
+type Visibility = 'private' | 'organization' | 'public' | 'unlisted'
+
+const create = (visibility: Visibility, token = server.token, name: string = visibility) =>
+  callerOf(server, token).agents.create({ name, systemPrompt: 'secret prompt', visibility, tags: ['a', 'b'] })
+
+describe('the same through GraphQL and tRPC', () => {
+  test('an agent is created with all of its fields, and read back', async () => {
+    const input = {
+      name: 'Ada',
+      systemPrompt: 'p',
+      role: 'R',
+      visibility: 'unlisted',
+      model: 'offline/echo',
+      description: 'd',
+      tags: ['x', 'y', 'x'],
+      category: 'c',
+      image: 'i',
+      color: 'red',
+      initialGreeting: 'hello',
+      mcpTypes: ['t'],
+      allowedTools: ['a'],
+      disallowedTools: ['b'],
+      maxTurns: 7,
+    }
+    const { data, errors } = await graphql(server, CREATE, { input })
+    expect(errors).toBeUndefined()
+    const { agent, chatUrl } = data.createAgent
+    expect(agent).toMatchObject({ ...input, tags: ['x', 'y'], version: 1, archived: false })
+    expect(chatUrl).toMatch(/^\/default\/spaces\/\w+\/chats\/\w+$/)
+    expect((await callerOf(server).agents.get({ id: agent.id })).agent).toEqual(agent)
+    expect((await graphql(server, GET, { id: agent.id })).data.agent).toEqual(agent)
+  })
+
+  test.each([
+    ['no name', { systemPrompt: 'p' }],
+    ['a null name', { name: null, systemPrompt: 'p' }],
+    ['an empty name', { name: '', systemPrompt: 'p' }],
+    ['a blank name', { name: ' \n', systemPrompt: 'p' }],
+    ['a name of another type', { name: 7, systemPrompt: 'p' }],
+    ['a long name', { name: 'n'.repeat(201), systemPrompt: 'p' }],
+    ['no system prompt', { name: 'n' }],
+    ['an empty system prompt', { name: 'n', systemPrompt: '' }],
+    ['a null system prompt', { name: 'n', systemPrompt: null }],
+    ['a long system prompt', { name: 'n', systemPrompt: 'p'.repeat(100_001) }],
+    ['a visibility that there is not', { name: 'n', systemPrompt: 'p', visibility: 'secret' }],
+    ['a null visibility', { name: 'n', systemPrompt: 'p', visibility: null }],
+    ['tags that are no list', { name: 'n', systemPrompt: 'p', tags: { a: 1 } }],
+    ['maxTurns of another type', { name: 'n', systemPrompt: 'p', maxTurns: 'many' }],
+    ['maxTurns out of bounds', { name: 'n', systemPrompt: 'p', maxTurns: 501 }],
+    ['a subagent that there is not', { name: 'n', systemPrompt: 'p', subagentIds: ['nobody'] }],
+    ['a base that there is not', { name: 'n', basedOnAgentId: 'nobody' }],
+    ['a character that cannot be kept', { name: 'a\0b', systemPrompt: 'p' }],
+  ])('%s is refused in the same words', async (_, input) => {
+    const expected = await refusal(callerOf(server).agents.create(input as never))
+    const { message, errors } = await graphql(server, CREATE, { input })
+    expect(message).toBe(expected.message)
+    expect(errors?.[0]?.extensions).toMatchObject({ error: true, statusCode: expected.status })
+  })
+
+  test('a bad value is refused in the same words where it stands in the document', async () => {
+    const text = 'mutation { createAgent(input: {name: "n", systemPrompt: "p", visibility: secret}) { chatUrl } }'
+    expect((await graphql(server, text)).message).toBe(
+      'Invalid visibility value. Must be: private, organization, public, or unlisted',
+    )
+  })
+
+  test.each([
+    ['limit', { limit: 0 }],
+    ['limit', { limit: 1001 }],
+    ['limit', { limit: 'x' }],
+    ['cursor', { cursor: 'nonsense' }],
+    ['search', { search: 's'.repeat(201) }],
+    ['visibility', { visibility: 'secret' }],
+    ['owner', { owner: 'you' }],
+  ])('a bad %s of a list is refused in the same words', async (_, input) => {
+    const expected = await refusal(callerOf(server).agents.list(input as never))
+    expect((await graphql(server, LIST, input)).message).toBe(expected.message)
+  })
+
+  test.each(['organization', 'public', 'unlisted', 'private'] as const)(
+    '%s agents are found by the same people',
+    async (visibility) => {
+      const { id } = await create(visibility)
+      for (const token of [server.token, member.token, foreigner.token]) {
+        const caller = callerOf(server, token)
+        const got = await graphql(server, GET, { id }, { token })
+        const expected = await caller.agents.get({ id }).catch((error: Error) => error)
+        if (expected instanceof Error) {
+          expect(got.message).toBe(expected.message)
+          expect(got.data).toEqual({ agent: null })
+          expect(JSON.stringify(got)).not.toContain('secret prompt')
+        } else expect(got.data.agent).toEqual(expected.agent)
+
+        for (const input of [{}, { owner: 'me' }, { visibility }, { tag: 'a', search: visibility }] as const) {
+          const { agents: nodes, total, nextCursor } = await caller.agents.list(input)
+          expect((await graphql(server, LIST, input, { token })).data.agents).toEqual({ nodes, total, nextCursor })
+        }
+      }
+    },
+  )
+
+  test('an unknown, an archived, a foreign and a private agent are told in the same words', async () => {
+    const archived = await create('organization')
+    await callerOf(server).agents.delete({ id: archived.id })
+    const foreign = await create('organization', foreigner.token)
+    const hidden = await create('private', member.token)
+    const answers = await Promise.all(
+      ['nothing', archived.id, foreign.id, hidden.id].map((id) => graphql(server, GET, { id })),
+    )
+    for (const { status, data, errors } of answers) {
+      expect({ status, data }).toEqual({ status: 200, data: { agent: null } })
+      const { requestId, ...extensions } = errors![0]!.extensions
+      expect(errors![0]!.message).toBe('Agent not found')
+      expect(requestId).toEqual(expect.any(String))
+      expect(extensions).toEqual({ error: true, statusCode: 404, statusMessage: 'Not Found', code: 'NOT_FOUND' })
+    }
+  })
+
+  test('a list is read page by page, to the last one', async () => {
+    const { token } = await server.member({ organization: 'Paged', role: 'owner' })
+    for (let i = 0; i < 5; i++) await create('organization', token, `agent ${i}`)
+    const seen: string[] = []
+    let cursor: string | null = null
+    do {
+      const { data, errors } = await graphql(server, LIST, { limit: 2, cursor }, { token })
+      expect(errors).toBeUndefined()
+      expect(data.agents.total).toBe(5)
+      seen.push(...data.agents.nodes.map(({ name }: { name: string }) => name))
+      cursor = data.agents.nextCursor
+    } while (cursor)
+    expect(seen).toEqual(['agent 4', 'agent 3', 'agent 2', 'agent 1', 'agent 0'])
+  })
+
+  test('a change is made by its creator, and shown in the answer', async () => {
+    const { id } = await create('organization', member.token)
+    const input = { id, name: 'Grace', tags: null, description: 'new' }
+    const { data } = await graphql(server, UPDATE, { input }, { token: member.token })
+    expect(data.updateAgent.message).toBe('Agent updated successfully')
+    expect(data.updateAgent.agent).toMatchObject({ name: 'Grace', tags: [], description: 'new', version: 2 })
+    expect((await callerOf(server).agents.get({ id })).agent).toEqual(data.updateAgent.agent)
+  })
+
+  test('another member who sees an agent may not change it, and who does not see it does not learn of it', async () => {
+    const shared = await create('organization')
+    const hidden = await create('private')
+    for (const [agent, message, statusCode] of [
+      [shared, "You don't have permission to access this resource", 403],
+      [hidden, 'Agent not found', 404],
+    ] as const) {
+      const input = { id: agent.id, name: 'mine' }
+      expect(await refusal(callerOf(server, member.token).agents.update(input))).toMatchObject({ message })
+      for (const [text, variables] of [
+        [UPDATE, { input }],
+        [DELETE, { id: agent.id }],
+      ] as const) {
+        const answer = await graphql(server, text, variables, { token: member.token })
+        expect(answer.message).toBe(message)
+        expect(answer.errors?.[0]?.extensions).toMatchObject({ statusCode })
+        expect(answer.data).toBeNull()
+      }
+    }
+    expect((await callerOf(server).agents.get({ id: shared.id })).agent).toMatchObject({
+      name: 'organization',
+      version: 1,
+    })
+  })
+
+  test('a deleted agent is gone', async () => {
+    const { id } = await create('organization')
+    const { data } = await graphql(server, DELETE, { id })
+    expect(data.deleteAgent).toEqual({ message: 'Agent deleted successfully', agent: null })
+    expect((await graphql(server, DELETE, { id })).message).toBe('Agent not found')
+  })
+
+  test('its versions are told, newest first', async () => {
+    const { id } = await create('organization')
+    await callerOf(server).agents.update({ id, name: 'Second' })
+    const text = `query ($id: ID!) { agent(id: $id) { versions(limit: 10) { version userId createdAt agent { ${FIELDS} } } } }`
+    const { data } = await graphql(server, text, { id })
+    const { versions } = await callerOf(server).agents.versions({ id })
+    expect(data.agent.versions).toEqual(versions)
+    expect(versions.map(({ version }) => version)).toEqual([2, 1])
+  })
+})
+
+describe('public agents', () => {
+  const CARD = 'id name role description tags organizationName'
+
+  test('are shown to everybody as cards, never with their prompt', async () => {
+    const shown = await create('public', foreigner.token, 'Shown')
+    const unlisted = await create('unlisted', foreigner.token, 'Unlisted')
+    const { publicAgents } = (await graphql(server, `{ publicAgents(search: "shown") { nodes { ${CARD} } total } }`))
+      .data
+    const { agents: nodes, total } = await callerOf(server).agents.listPublic({ search: 'shown' })
+    expect(publicAgents).toEqual({ nodes, total })
+    expect(nodes).toMatchObject([{ id: shown.id, organizationName: 'Elsewhere' }])
+
+    const one = await graphql(server, `query ($id: ID!) { publicAgent(id: $id) { ${CARD} } }`, { id: unlisted.id })
+    expect(one.data.publicAgent).toEqual((await callerOf(server).agents.getPublic({ id: unlisted.id })).agent)
+    const refused = await graphql(server, 'query ($id: ID!) { publicAgent(id: $id) { systemPrompt } }', {
+      id: shown.id,
+    })
+    expect(refused.message).toBe('Cannot query field "systemPrompt" on type "AgentCard".')
+  })
+
+  test.each(['private', 'organization'] as const)('%s ones have no card', async (visibility) => {
+    const { id } = await create(visibility, foreigner.token)
+    expect((await graphql(server, 'query ($id: ID!) { publicAgent(id: $id) { id } }', { id })).message).toBe(
+      'Agent not found',
+    )
+  })
+})
+
+test('the models are told', async () => {
+  const { data } = await graphql(server, '{ models { models { id provider available } defaultModel } }')
+  const { models, defaultModel } = await callerOf(server).models.list()
+  expect(data.models).toEqual({ models, defaultModel })
+})

@@ -1,0 +1,400 @@
+import { type ExecutionResult, parse, subscribe as run } from 'graphql'
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
+import type { ExecutionEvent } from '../../src/executions/engine/events.ts'
+import { createSchema } from '../../src/graphql/schema.ts'
+import { type ModelServer, startModelServer } from '../support/model-server.ts'
+import { type Member, startServer, type TestServer } from '../support/server.ts'
+import { callerOf, graphql, post, refusal, subscribe } from './support.ts'
+
+let server: TestServer
+let model: ModelServer
+let member: Member
+let foreigner: Member
+let agentId: string
+
+beforeAll(async () => {
+  model = await startModelServer()
+  server = await startServer({ OPENAI_BASE_URL: model.baseUrl, DEFAULT_MODEL: 'compatible/test' })
+  member = await server.member()
+  foreigner = await server.member({ organization: 'Elsewhere' })
+  agentId = await createAgent()
+})
+afterAll(async () => {
+  await server[Symbol.asyncDispose]()
+  await model.close()
+})
+
+const createAgent = async (visibility: 'private' | 'organization' | 'public' = 'organization', token = server.token) =>
+  (await callerOf(server, token).agents.create({ name: 'Ada', systemPrompt: 'secret prompt', visibility })).id
+
+const EXECUTE = `mutation ($input: ExecuteAgentInput!) {
+  executeAgent(input: $input) { executionId chatId sessionId status result execution { id status result message } }
+}`
+const CANCEL = 'mutation ($id: ID!) { cancelExecution(id: $id) { message execution { id status } } }'
+const FIELDS = `id agentId agentVersion organizationId userId status waitingFor message result error model
+  usage { inputTokens outputTokens } usageEstimated chatId sessionId spaceId taskId missionId parentExecutionId depth
+  attempt executionTime createdAt startedAt completedAt updatedAt`
+const GET = `query ($id: ID!) { execution(id: $id) { ${FIELDS} } }`
+const EVENTS = `subscription ($id: ID!, $after: Int) {
+  executionEvents(executionId: $id, after: $after) {
+    __typename seq at
+    ... on MetaEvent { executionId chatId sessionId }
+    ... on TextDeltaEvent { step text }
+    ... on AssistantEvent { step content { __typename ... on TextBlock { text } ... on ToolUseBlock { id name input } } }
+    ... on ToolResultEvent { toolUseId content isError }
+    ... on ResultEvent { executionId sessionId status usage { inputTokens outputTokens } }
+    ... on ErrorEvent { executionId status message }
+  }
+}`
+
+const execute = async (input: Record<string, unknown>, token = server.token) => {
+  const { data, errors } = await graphql(
+    server,
+    EXECUTE,
+    { input: { id: agentId, message: 'hi', ...input } },
+    { token },
+  )
+  if (errors) throw new Error(errors[0]!.message)
+  return data.executeAgent
+}
+
+const eventsOf = async (id: string, after?: number) => {
+  const events: any[] = []
+  for await (const { data, errors } of subscribe(server, EVENTS, { id, ...(after !== undefined && { after }) })) {
+    expect(errors).toBeUndefined()
+    events.push(data.executionEvents)
+  }
+  return events
+}
+
+describe('executing', () => {
+  test('answers with the result, and the session goes on', async () => {
+    model.script({ tokens: 'Hello to you.' }, { tokens: 'Again.' })
+    const first = await execute({})
+    expect(first).toMatchObject({ status: 'completed', result: 'Hello to you.' })
+    const { executionId: id } = first
+    expect(first.execution).toEqual({ id, status: 'completed', result: 'Hello to you.', message: 'hi' })
+    const second = await execute({ sessionId: first.sessionId, message: 'and?' })
+    expect(second).toMatchObject({ chatId: first.chatId, sessionId: first.sessionId, result: 'Again.' })
+    const asked = model.requests.at(-1)!.body.messages.map(({ content }) => content)
+    expect(asked).toEqual(['secret prompt', 'hi', 'Hello to you.', 'and?'])
+  })
+
+  test.each([
+    ['no message', { message: undefined }],
+    ['a null message', { message: null }],
+    ['a blank message', { message: ' ' }],
+    ['a message of another type', { message: 7 }],
+    ['an onBusy that there is not', { onBusy: 'wait' }],
+    ['an unknown agent', { id: 'nobody' }],
+    ['an unknown space', { spaceId: 'nowhere' }],
+    ['an unknown chat', { chatId: 'nothing' }],
+    ['an unknown session', { sessionId: 'nothing' }],
+  ])('with %s is refused in the same words', async (_, given) => {
+    const input = { id: agentId, message: 'hi', ...given }
+    const expected = await refusal(callerOf(server).agents.execute(input as never))
+    const { message, errors } = await graphql(server, EXECUTE, { input })
+    expect(message).toBe(expected.message)
+    expect(errors?.[0]?.extensions.statusCode).toBe(expected.status)
+  })
+
+  test('tells that the model failed, and nothing of how', async () => {
+    model.script({ error: { status: 500, message: 'secret of the provider' } })
+    const { errors, message, data } = await graphql(server, EXECUTE, { input: { id: agentId, message: 'hi' } })
+    expect(message).toBe('Chat execution failed')
+    expect(errors?.[0]?.extensions).toMatchObject({ statusCode: 500, code: 'INTERNAL_SERVER_ERROR' })
+    expect(data).toBeNull()
+    expect(JSON.stringify(errors)).not.toContain('secret of the provider')
+  })
+
+  test("somebody else's private agent is not found", async () => {
+    const id = await createAgent('private')
+    const { message } = await graphql(server, EXECUTE, { input: { id, message: 'hi' } }, { token: member.token })
+    expect(message).toBe('Agent not found')
+  })
+})
+
+describe('reading', () => {
+  test('one execution gives the same as tRPC', async () => {
+    const { executionId: id } = await execute({})
+    const { execution } = await callerOf(server).executions.get({ id })
+    const { executionId: _, usage, ...rest } = execution
+    const { data } = await graphql(server, GET, { id })
+    expect(data.execution).toEqual({
+      waitingFor: null,
+      error: null,
+      taskId: null,
+      missionId: null,
+      parentExecutionId: null,
+      ...rest,
+      usage: { inputTokens: usage.input_tokens, outputTokens: usage.output_tokens },
+    })
+  })
+
+  test('lists give the same rows, filtered and in pages', async () => {
+    const other = await createAgent()
+    for (const message of ['one', 'two', 'three']) await execute({ id: other, message })
+    const text = `query ($agentId: ID, $status: ExecutionStatus, $since: DateTime, $limit: Int, $cursor: String) {
+      executions(agentId: $agentId, status: $status, since: $since, limit: $limit, cursor: $cursor) {
+        nodes { id preview } nextCursor total
+      }
+    }`
+    for (const input of [
+      { agentId: other },
+      { agentId: other, limit: 2 },
+      { agentId: other, status: 'completed' as const },
+      { agentId: other, status: 'failed' as const },
+      { agentId: other, since: '2000-01-01T00:00:00Z' },
+      { agentId: other, since: '2100-01-01T00:00:00Z' },
+    ]) {
+      const { executions, nextCursor, total } = await callerOf(server).executions.list({ ...input, count: 'true' })
+      const nodes = executions.map(({ id, message }) => ({ id, preview: message }))
+      expect((await graphql(server, text, input)).data.executions).toEqual({ nodes, nextCursor, total })
+    }
+    const { executions } = (await graphql(server, text, { agentId: other, limit: 2 })).data
+    const next = (await graphql(server, text, { agentId: other, limit: 2, cursor: executions.nextCursor })).data
+      .executions
+    expect([...executions.nodes, ...next.nodes].map(({ preview }) => preview)).toEqual(['three', 'two', 'one'])
+
+    const expected = await refusal(callerOf(server).executions.list({ status: 'done' } as never))
+    expect((await graphql(server, text, { status: 'done' })).message).toBe(expected.message)
+    const since = await refusal(callerOf(server).executions.list({ since: 'yesterday' }))
+    expect((await graphql(server, text, { since: 'yesterday' })).message).toBe(since.message)
+  })
+
+  test('an unknown, a foreign and a hidden execution are told in the same words', async () => {
+    const hidden = await execute({ id: await createAgent('private') })
+    for (const [id, token] of [
+      ['nothing', server.token],
+      [hidden.executionId, foreigner.token],
+      [hidden.executionId, member.token],
+    ] as const) {
+      const answer = await graphql(server, GET, { id }, { token })
+      expect({ data: answer.data, message: answer.message }).toEqual({
+        data: { execution: null },
+        message: 'Execution not found',
+      })
+    }
+  })
+
+  test("a run of another organization's agent shows its id, name and version, and never the agent", async () => {
+    const id = await createAgent('public', foreigner.token)
+    const { executionId } = await execute({ id })
+    const text = `query ($id: ID!) { execution(id: $id) { agentId agentName agentVersion agent { id systemPrompt } } }`
+    const { data, errors } = await graphql(server, text, { id: executionId })
+    expect(errors).toBeUndefined()
+    expect(data.execution).toEqual({ agentId: id, agentName: 'Ada', agentVersion: 1, agent: null })
+
+    // What its owner calls it once it is theirs alone is their business.
+    await callerOf(server, foreigner.token).agents.update({ id, visibility: 'private', name: 'Secret' })
+    expect((await graphql(server, text, { id: executionId })).data.execution.agentName).toBeNull()
+    // And of the runs they learn nothing.
+    const owner = 'query ($id: ID!) { agent(id: $id) { executions { id } } }'
+    expect((await graphql(server, owner, { id }, { token: foreigner.token })).data.agent.executions).toEqual([])
+  })
+
+  test('the tree of a run tells its executions from the root down, and links parent and children', async () => {
+    const root = (await execute({ message: 'root' })).executionId
+    const child = (await execute({ message: 'child', parentExecutionId: root })).executionId
+    const text = `query ($id: ID!) {
+      executionTree(id: $id) { executions { id depth } usage { inputTokens outputTokens } }
+      execution(id: $id) { parent { id } children { id } }
+    }`
+    const { data } = await graphql(server, text, { id: child })
+    expect(data.executionTree.executions).toEqual([
+      { id: root, depth: 0 },
+      { id: child, depth: 1 },
+    ])
+    const { usage } = await callerOf(server).executions.tree({ id: child })
+    expect(data.executionTree.usage).toEqual({ inputTokens: usage.input_tokens, outputTokens: usage.output_tokens })
+    expect(data.execution).toEqual({ parent: { id: root }, children: [] })
+    expect((await graphql(server, text, { id: root })).data.execution).toEqual({
+      parent: null,
+      children: [{ id: child }],
+    })
+  })
+})
+
+describe('following', () => {
+  test('a run in the background is followed live, from meta to result', async () => {
+    const gate = Promise.withResolvers<void>()
+    model.script({ tokens: ['One ', 'two ', gate.promise, 'three.'] })
+    const { executionId: id, status } = await execute({ background: true })
+    expect(status).toBe('running')
+    const events: any[] = []
+    for await (const { data } of subscribe(server, EVENTS, { id })) {
+      events.push(data.executionEvents)
+      if (data.executionEvents.text === 'two ') gate.resolve()
+    }
+    expect(events.map(({ __typename }) => __typename)).toEqual([
+      'MetaEvent',
+      'TextDeltaEvent',
+      'TextDeltaEvent',
+      'TextDeltaEvent',
+      'AssistantEvent',
+      'ResultEvent',
+    ])
+    expect(events.map(({ text }) => text ?? '').join('')).toBe('One two three.')
+    expect(events[4].content).toEqual([{ __typename: 'TextBlock', text: 'One two three.' }])
+    expect(events[5]).toMatchObject({
+      executionId: id,
+      status: 'completed',
+      usage: { inputTokens: 10, outputTokens: 3 },
+    })
+    const numbers = events.map(({ seq }) => seq)
+    expect(numbers).toEqual([...new Set(numbers)].sort((a, b) => a - b))
+  })
+
+  test('the events of a run that has ended are there, from any number on', async () => {
+    const { executionId: id } = await execute({})
+    const events = await eventsOf(id)
+    const expected: { seq: number; event: string; data: any }[] = []
+    const followed = (await callerOf(server).executions.events({ executionId: id })) as AsyncIterable<any>
+    for await (const [, event] of followed) expected.push(event)
+    expect(events.map(({ seq, at }) => ({ seq, at }))).toEqual(
+      expected.map(({ seq, at }: any) => ({ seq, at: at.toISOString() })),
+    )
+    const from = events[2].seq
+    expect(await eventsOf(id, from)).toEqual(events.slice(3))
+    const logs = `query ($id: ID!) { executionLogs(id: $id, limit: 1000) { nextAfter events { __typename seq at } } }`
+    expect((await graphql(server, logs, { id })).data.executionLogs).toEqual({
+      nextAfter: null,
+      events: events.map(({ __typename, seq, at }) => ({ __typename, seq, at })),
+    })
+  })
+
+  test('a cancelled run ends with an error event, and is told as cancelled', async () => {
+    model.script({ tokens: ['One '], end: 'hang' })
+    const { executionId: id } = await execute({ background: true })
+    const events: any[] = []
+    for await (const { data } of subscribe(server, EVENTS, { id })) {
+      events.push(data.executionEvents)
+      if (data.executionEvents.text === 'One ') {
+        const { data: cancelled } = await graphql(server, CANCEL, { id })
+        expect(cancelled.cancelExecution).toEqual({
+          message: 'Execution cancelled successfully',
+          execution: { id, status: 'cancelled' },
+        })
+      }
+    }
+    expect(events.at(-1)).toMatchObject({
+      __typename: 'ErrorEvent',
+      executionId: id,
+      status: 'cancelled',
+      message: 'Execution was cancelled',
+    })
+    expect((await graphql(server, CANCEL, { id })).message).toBe('Cannot cancel execution with status: cancelled')
+  })
+
+  test('what cannot be followed is refused before the first event', async () => {
+    const { executionId: id } = await execute({ id: await createAgent('private') })
+    for (const [wanted, token] of [
+      ['nothing', server.token],
+      [id, member.token],
+    ] as const) {
+      const answers = await Array.fromAsync(subscribe(server, EVENTS, { id: wanted }, { token }))
+      expect(answers).toMatchObject([{ errors: [{ message: 'Execution not found', extensions: { statusCode: 404 } }] }])
+    }
+    const after = await Array.fromAsync(subscribe(server, EVENTS, { id, after: -1 }))
+    expect(after).toMatchObject([{ errors: [{ message: 'Invalid value for field: after. Expected at least 0' }] }])
+  })
+
+  test('a client that goes away stops its subscription, not the run', async () => {
+    const gate = Promise.withResolvers<void>()
+    model.script({ tokens: ['One ', gate.promise, 'two.'] })
+    const { executionId: id } = await execute({ background: true })
+    const follow = vi.spyOn(server.service.deps.engine, 'follow')
+    const gone = new AbortController()
+    const events = subscribe(server, EVENTS, { id }, { signal: gone.signal })
+    await events.next()
+    const [, , signal] = follow.mock.lastCall!
+    const stopped = new Promise((resolve) => signal.addEventListener('abort', resolve))
+    expect(signal.aborted).toBe(false)
+    gone.abort()
+    await stopped
+    follow.mockRestore()
+    gate.resolve()
+    expect((await eventsOf(id)).at(-1)).toMatchObject({ __typename: 'ResultEvent' })
+  })
+
+  test('a stream ends when its token is revoked', async () => {
+    model.script({ tokens: ['One '], end: 'hang' })
+    const reader = await server.member()
+    const { executionId: id } = await execute({ background: true })
+    const events = subscribe(server, EVENTS, { id }, { token: reader.token })
+    expect((await events.next()).done).toBe(false)
+    const { db, bus } = server.service.deps
+    await db.token.update({ where: { id: reader.tokenId }, data: { revokedAt: new Date() } })
+    bus.publish('token', [reader.tokenId])
+    const rest = await Array.fromAsync(events)
+    expect(rest.map(({ data }) => data.executionEvents.__typename)).not.toContain('ResultEvent')
+    await graphql(server, CANCEL, { id })
+  })
+
+  test('proxies are told not to keep the stream back', async () => {
+    const { executionId: id } = await execute({})
+    const response = await post(
+      server,
+      { query: EVENTS, variables: { id } },
+      { headers: { Accept: 'text/event-stream' } },
+    )
+    expect(response.headers.get('content-type')).toBe('text/event-stream')
+    expect(response.headers.get('x-accel-buffering')).toBe('no')
+    expect(response.headers.get('cache-control')).toContain('no-cache')
+    await response.body?.cancel()
+  })
+
+  test('every kind of event has its fields', async () => {
+    const at = new Date(0)
+    const message = (data: object) => ({ seq: 2, at, event: 'message', data }) as ExecutionEvent
+    const events: ExecutionEvent[] = [
+      { seq: 1, at, event: 'meta', data: { executionId: 'e', chatId: 'c', sessionId: 's' } },
+      message({ messageType: 'stream_event', step: 1, delta: { type: 'text_delta', text: 't' } }),
+      message({
+        messageType: 'assistant',
+        step: 1,
+        content: [{ type: 'tool_use', id: 'u', name: 'n', input: { a: [1] } }],
+      }),
+      message({ messageType: 'tool_result', toolUseId: 'u', content: 'c', isError: true }),
+      { seq: 3, at, event: 'error', data: { executionId: 'e', status: 'failed', message: 'm' } },
+    ]
+    const caller = { executions: { events: async () => events.map((event) => [String(event.seq), event]) } }
+    const contextValue = { caller, actor: { scopes: ['*'] } }
+    const variableValues = { id: 'e' }
+    const answers = await run({ schema: createSchema(), document: parse(EVENTS), contextValue, variableValues })
+    const told = (await Array.fromAsync(answers as AsyncIterable<ExecutionResult<any>>)).map(({ data, errors }) => {
+      expect(errors).toBeUndefined()
+      const { at: _, seq: __, ...rest } = data.executionEvents
+      return rest
+    })
+    expect(told).toEqual([
+      { __typename: 'MetaEvent', executionId: 'e', chatId: 'c', sessionId: 's' },
+      { __typename: 'TextDeltaEvent', step: 1, text: 't' },
+      {
+        __typename: 'AssistantEvent',
+        step: 1,
+        content: [{ __typename: 'ToolUseBlock', id: 'u', name: 'n', input: { a: [1] } }],
+      },
+      { __typename: 'ToolResultEvent', toolUseId: 'u', content: 'c', isError: true },
+      { __typename: 'ErrorEvent', executionId: 'e', status: 'failed', message: 'm' },
+    ])
+  })
+})
+
+test('a list asks as many statements for a hundred rows as for ten', async () => {
+  const text = `query ($limit: Int) {
+    executions(limit: $limit) { total nodes { ${FIELDS} agentName agent { ${'id name tags'} } parent { id agent { name } } } }
+  }`
+  const { token } = await server.member({ organization: 'Busy', role: 'owner' })
+  const ids = [await createAgent('organization', token), await createAgent('organization', token)]
+  const caller = callerOf(server, token)
+  for (let i = 0; i < 100; i++) await caller.agents.execute({ id: ids[i % 2]!, message: 'm' })
+  const statements = async (limit: number) => {
+    server.queries.length = 0
+    const { data, errors } = await graphql(server, text, { limit }, { token })
+    expect(errors).toBeUndefined()
+    expect(data.executions.nodes).toHaveLength(limit)
+    return server.queries.length
+  }
+  expect(await statements(100)).toBe(await statements(10))
+})

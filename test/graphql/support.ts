@@ -1,0 +1,89 @@
+import { authenticate } from '../../src/auth/actor.ts'
+import { toAppError } from '../../src/errors.ts'
+import { type Caller, createCaller } from '../../src/router.ts'
+import type { TestServer } from '../support/server.ts'
+
+type GraphQLAnswer = {
+  status: number
+  headers: Headers
+  data: any
+  errors: { message: string; path?: (string | number)[]; extensions: Record<string, unknown> }[] | undefined
+  /** The message of its only error; the errors themselves when there are more, undefined when there is none. */
+  message: unknown
+}
+
+type Options = { token?: string | null; headers?: Record<string, string> }
+
+/** One operation over real HTTP. */
+export async function graphql(
+  server: Pick<TestServer, 'url' | 'token'>,
+  query: string,
+  variables: Record<string, unknown> = {},
+  options: Options = {},
+): Promise<GraphQLAnswer> {
+  const response = await post(server, { query, variables }, options)
+  const { data, errors } = (await response.json()) as Pick<GraphQLAnswer, 'data' | 'errors'>
+  const message = errors && errors.length > 1 ? errors : errors?.[0]?.message
+  return { status: response.status, headers: response.headers, data, errors, message }
+}
+
+export const post = (
+  { url, token: first }: Pick<TestServer, 'url' | 'token'>,
+  body: unknown,
+  { token = first, headers = {} }: Options = {},
+): Promise<Response> =>
+  fetch(`${url}/graphql`, {
+    method: 'POST',
+    headers: {
+      'Content-Type': 'application/json',
+      ...(token !== null && { Authorization: `Bearer ${token}` }),
+      ...headers,
+    },
+    body: typeof body === 'string' ? body : JSON.stringify(body),
+  })
+
+/** The procedures as the holder of the token, to compare with. */
+export function callerOf(server: TestServer, token = server.token): Caller {
+  const { deps } = server.service
+  return createCaller({
+    deps,
+    requestId: 'test',
+    authenticate: () => authenticate(deps, `Bearer ${token}`, 'Invalid or expired token'),
+    signal: new AbortController().signal,
+    idempotency: null,
+  })
+}
+
+/** What a call is refused with. */
+export const refusal = (call: Promise<unknown>): Promise<{ message: string; status: number }> =>
+  call.then(
+    () => Promise.reject(new Error('It was not refused')),
+    (error) => toAppError(error),
+  )
+
+/** The events of a subscription as they come: the `data` of each `next`, until `complete`. */
+export async function* subscribe(
+  server: Pick<TestServer, 'url' | 'token'>,
+  query: string,
+  variables: Record<string, unknown>,
+  options: Options & { signal?: AbortSignal } = {},
+): AsyncGenerator<any> {
+  const { token = server.token, signal } = options
+  const response = await fetch(`${server.url}/graphql`, {
+    method: 'POST',
+    headers: { 'Content-Type': 'application/json', Accept: 'text/event-stream', Authorization: `Bearer ${token}` },
+    body: JSON.stringify({ query, variables }),
+    ...(signal && { signal }),
+  })
+  let text = ''
+  for await (const chunk of response.body!.pipeThrough(new TextDecoderStream())) {
+    text += chunk
+    for (let end = text.indexOf('\n\n'); end >= 0; end = text.indexOf('\n\n')) {
+      const [, event, data] = /^event: (.*)\ndata:(.*)$/s.exec(text.slice(0, end)) ?? []
+      text = text.slice(end + 2)
+      if (event === 'complete') return
+      if (event === 'next') yield JSON.parse(data ?? '')
+    }
+  }
+  throw new Error('The stream broke off')
+}

@@ -1,0 +1,468 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { newId } from '../../src/lib/id.ts'
+import { expectError, FACES, faces, onEachFace } from '../support/faces.ts'
+import { type ModelServer, startModelServer } from '../support/model-server.ts'
+import { type Answer, request } from '../support/rest.ts'
+import { type Member, startServer, type TestServer } from '../support/server.ts'
+
+const FORBIDDEN = "You don't have permission to access this resource"
+const NOT_FOUND = 'Execution not found'
+
+let model: ModelServer
+let server: TestServer
+let ann: Member
+let ben: Member
+let admin: Member
+let eve: Member
+let agent: string
+beforeAll(async () => {
+  model = await startModelServer()
+  server = await startServer({ OPENAI_BASE_URL: model.baseUrl, DEFAULT_MODEL: 'compatible/test' })
+  ann = await server.member({ organization: 'Acme' })
+  ben = await server.member({ organization: 'Acme' })
+  admin = await server.member({ organization: 'Acme', role: 'admin' })
+  eve = await server.member({ organization: 'Other' })
+  agent = await create()
+})
+afterAll(async () => {
+  await server[Symbol.asyncDispose]()
+  await model.close()
+})
+
+type Fields = Record<string, unknown>
+
+async function create(fields: Fields = {}, { token } = ann): Promise<string> {
+  const body = { name: 'Ada', systemPrompt: 'You are Ada.', ...fields }
+  return (await request(server, 'POST', '/api/v1/agents', { body, token })).body.id
+}
+const execute = (fields: Fields = {}, { token } = ann, id = agent): Promise<Answer> =>
+  request(server, 'POST', `/api/v1/agents/${id}/execute`, { body: { message: 'Hi', ...fields }, token })
+const call = (method: string, path: string, { token } = ann) =>
+  request(server, method, `/api/v1/executions${path}`, { token })
+const get = async (id: string, who = ann) => (await call('GET', `/${id}`, who)).body.execution
+const cancel = (id: string, who = ann) => call('POST', `/${id}/cancel`, who)
+const list = async (query: string, who = ann) => (await call('GET', query, who)).body
+const idsOf = (rows: { id: string }[]) => rows.map(({ id }) => id)
+
+/** A run whose model has been asked, and says nothing until `release`. */
+async function begin(fields: Fields = {}, who = ann, id = agent) {
+  const index = model.requests.length
+  const gate = Promise.withResolvers<void>()
+  model.script({ tokens: [gate.promise, 'Done.'] })
+  const { body } = await execute({ background: true, ...fields }, who, id)
+  return { ...body, asked: await model.request(index), release: () => gate.resolve() }
+}
+
+describe('while a session is busy', () => {
+  it('the next message waits for its turn, and knows what was said', async () => {
+    const first = await begin({ message: 'One?' })
+    const { sessionId } = first
+    const second = execute({ message: 'Two?', sessionId })
+    await expect.poll(async () => (await list('?status=pending')).executions).toMatchObject([{ sessionId }])
+    const third = execute({ message: 'Three?', sessionId, onBusy: 'queue' })
+    await expect.poll(async () => (await list('?status=pending')).executions).toHaveLength(2)
+    const asked = model.requests.length
+    first.release()
+    const answers = [await second, await third].map(({ status, body }) => ({ status, sessionId: body.sessionId }))
+    expect(answers).toEqual([
+      { status: 200, sessionId },
+      { status: 200, sessionId },
+    ])
+    expect(model.requests.slice(asked).map(({ body }) => body.messages.at(-1)?.content)).toEqual(['Two?', 'Three?'])
+    expect(model.requests.at(-1)?.body.messages.map(({ content }) => content)).toEqual([
+      'You are Ada.',
+      'One?',
+      'Done.',
+      'Two?',
+      'A reply of the test model.',
+      'Three?',
+    ])
+  })
+
+  it('onBusy: reject is told so, and leaves nothing behind', async () => {
+    const { executionId, sessionId, chatId, release } = await begin()
+    for (const more of [{ sessionId }, { chatId }, { sessionId, stream: true }, { sessionId, background: true }]) {
+      expectError(await execute({ onBusy: 'reject', ...more }), 409, 'Session is busy')
+    }
+    const input = { id: agent, message: 'Hi', sessionId, onBusy: 'reject' }
+    expectError(await faces.tRPC(server, 'agents.execute', input, ann), 409, 'Session is busy')
+    expect(idsOf((await list(`?chatId=${chatId}`)).executions)).toEqual([executionId])
+    release()
+    await expect.poll(async () => (await get(executionId)).status).toBe('completed')
+    expect((await execute({ onBusy: 'reject', sessionId })).status).toBe(200)
+  })
+
+  it('onBusy: interrupt cancels what runs and what waits, and then runs', async () => {
+    const running = await begin({ message: 'One?' })
+    const { sessionId, chatId } = running
+    const waiting = execute({ message: 'Two?', sessionId })
+    await expect.poll(async () => (await list('?status=pending')).executions).toHaveLength(1)
+    const answer = await execute({ message: 'Stop. Three?', sessionId, onBusy: 'interrupt' })
+    expect(answer.body).toMatchObject({ status: 'completed', sessionId })
+    await running.asked.aborted
+    running.release()
+    expectError(await waiting, 409, 'Execution was cancelled')
+    const { executions } = await list(`?chatId=${chatId}`)
+    expect(executions.map(({ message, status }: Fields) => [message, status])).toEqual([
+      ['Stop. Three?', 'completed'],
+      ['Two?', 'cancelled'],
+      ['One?', 'cancelled'],
+    ])
+    const said = model.requests.at(-1)?.body.messages.map(({ content }) => content)
+    expect(said).toEqual(['You are Ada.', 'One?', 'Stop. Three?'])
+  })
+
+  it.each(['queue', 'reject', 'interrupt'])('onBusy: %s, of ten at once one runs at a time', async (onBusy) => {
+    const { sessionId } = (await execute()).body
+    let most = 0
+    model.fallback = () => {
+      most = Math.max(most, model.active)
+      return { tokens: 'Hi', delay: 5 }
+    }
+    const answers = await Promise.all(Array.from({ length: 10 }, () => execute({ sessionId, onBusy })))
+    model.fallback = { tokens: 'A reply of the test model.' }
+    const statuses = answers.map(({ status }) => status)
+    expect(statuses.filter((status) => status !== 200 && status !== 409)).toEqual([])
+    expect(statuses).toContain(200)
+    if (onBusy === 'queue') expect(new Set(statuses)).toEqual(new Set([200]))
+    if (onBusy !== 'interrupt') expect(most).toBe(1)
+    expect((await list('?status=running')).executions).toEqual([])
+    expect((await list('?status=pending')).executions).toEqual([])
+  })
+})
+
+describe('POST /executions/{id}/cancel', () => {
+  it.each(FACES)('%s: ends a running one, and hangs up on the model', async (face) => {
+    const { executionId, chatId, sessionId, asked, release } = await begin()
+    const { status, body } = await faces[face](server, 'executions.cancel', { id: executionId }, ann)
+    expect({ status, body }).toMatchObject({
+      status: 200,
+      body: { success: true, message: expect.any(String), execution: { id: executionId, status: 'cancelled' } },
+    })
+    await asked.aborted
+    release()
+    const execution = await get(executionId)
+    expect(execution).toEqual(body.execution)
+    expect(execution).toMatchObject({ status: 'cancelled', chatId, sessionId, completedAt: expect.any(String) })
+    expect(execution).not.toHaveProperty('result')
+    expect(execution).not.toHaveProperty('error')
+    expect((await execute({ sessionId })).status).toBe(200)
+  })
+
+  it('ends one that waits, of which nothing is remembered', async () => {
+    const first = await begin({ message: 'One?' })
+    const { sessionId } = first
+    const { executionId } = (await execute({ message: 'Never mind', sessionId, background: true })).body
+    expect(await get(executionId)).toMatchObject({ status: 'pending' })
+    expect((await cancel(executionId)).body.execution).toMatchObject({ status: 'cancelled' })
+    first.release()
+    await expect.poll(async () => (await get(first.executionId)).status).toBe('completed')
+    await execute({ message: 'Two?', sessionId })
+    const said = model.requests.at(-1)?.body.messages.map(({ content }) => content)
+    expect(said).toEqual(['You are Ada.', 'One?', 'Done.', 'Two?'])
+  })
+
+  it('of the running one lets the next begin', async () => {
+    const first = await begin()
+    const next = execute({ sessionId: first.sessionId })
+    await expect.poll(async () => (await list('?status=pending')).executions).toHaveLength(1)
+    await cancel(first.executionId)
+    expect((await next).body).toMatchObject({ status: 'completed' })
+    first.release()
+  })
+
+  it('tells whoever waits that it was cancelled', async () => {
+    for (const face of FACES) {
+      const index = model.requests.length
+      const gate = Promise.withResolvers<void>()
+      model.script({ tokens: [gate.promise] })
+      const id = await create()
+      const waiting = faces[face](server, 'agents.execute', { id, message: 'Hi' }, ann)
+      await model.request(index)
+      const [running] = (await list(`?agentId=${id}`)).executions
+      await cancel(running.id)
+      expectError(await waiting, 409, 'Execution was cancelled')
+      gate.resolve()
+    }
+  })
+
+  it.each(['completed', 'failed', 'cancelled'])('of one that is %s is refused, and changes nothing', async (how) => {
+    if (how === 'failed') model.script({ error: { status: 500 } })
+    const begun = how === 'cancelled' ? await begin() : { release() {} }
+    if ('executionId' in begun) await cancel(begun.executionId)
+    else await execute()
+    begun.release()
+    const [execution] = (await list('?limit=1')).executions
+    const { id } = execution
+    expect(execution.status).toBe(how)
+    for (const face of FACES) {
+      const answer = await faces[face](server, 'executions.cancel', { id }, ann)
+      expectError(answer, 400, `Cannot cancel execution with status: ${how}`)
+    }
+    expect((await list('?limit=1')).executions).toEqual([execution])
+  })
+
+  it('is for whoever started it and for admins', async () => {
+    const { executionId, release } = await begin()
+    expectError(await cancel(executionId, ben), 403, FORBIDDEN)
+    expectError(await cancel(executionId, eve), 404, NOT_FOUND)
+    expect((await get(executionId)).status).toBe('running')
+    expect((await cancel(executionId, admin)).status).toBe(200)
+    release()
+    expectError(await cancel('exec-1-x'), 404, NOT_FOUND)
+  })
+
+  it('at the moment of its end agrees with what is kept', async () => {
+    for (let round = 0; round < 20; round++) {
+      const { executionId } = (await execute({ background: true })).body
+      const answers = await Promise.all([cancel(executionId), cancel(executionId)])
+      const { status } = await get(executionId)
+      for (const answer of answers) {
+        if (answer.status === 200) expect([status, answer.body.execution.status]).toEqual(['cancelled', 'cancelled'])
+        else expectError(answer, 400, `Cannot cancel execution with status: ${status}`)
+      }
+      const logs = (await call('GET', `/${executionId}/logs`)).body.logs.map(({ event }: { event: string }) => event)
+      expect(logs.filter((event: string) => event === 'result' || event === 'error')).toHaveLength(1)
+    }
+  })
+})
+
+describe('GET /executions', () => {
+  let lea: Member
+  let one: string
+  let two: string
+  /** Oldest first. */
+  const made: string[] = []
+  let second: Fields
+  beforeAll(async () => {
+    lea = await server.member({ organization: 'Lists' })
+    one = await create({}, lea)
+    two = await create({}, lea)
+    for (const [id, fields] of [
+      [one, { message: 'x'.repeat(1000) }],
+      [two, {}],
+      [one, { model: 'nowhere/x' }],
+      [one, {}],
+      [two, { message: 'The last' }],
+    ] as const) {
+      await execute(fields, lea, id)
+      made.push((await list('?limit=1', lea)).executions[0].id)
+    }
+    second = await get(made[1]!, lea)
+  })
+  const pick = (numbers: number[]) => numbers.map((number) => made[number])
+
+  it.each([
+    ['', [4, 3, 2, 1, 0]],
+    ['?agentId={one}', [3, 2, 0]],
+    ['?agentId={two}', [4, 1]],
+    ['?agentId=unknown', []],
+    ['?status=completed', [4, 3, 1, 0]],
+    ['?status=failed', [2]],
+    ['?status=cancelled', []],
+    ['?status=failed&agentId={two}', []],
+    ['?chatId={chatId}', [1]],
+    ['?spaceId={spaceId}', [4, 3, 2, 1, 0]],
+    ['?spaceId=unknown', []],
+    ['?taskId=unknown', []],
+    ['?missionId=unknown', []],
+    ['?since={createdAt}', [4, 3, 2, 1]],
+    ['?since={createdAt}&agentId={two}', [4, 1]],
+    ['?since=2999-01-01T00:00:00Z', []],
+    ['?since=2001-01-01T00:00:00%2B02:00', [4, 3, 2, 1, 0]],
+    ['?limit=2', [4, 3]],
+  ] as const)('%s: %j', async (query, expected) => {
+    const filled = query.replace(/{(\w+)}/g, (_, name) => String({ one, two, ...second }[name]))
+    const body = await list(filled, lea)
+    expect(idsOf(body.executions)).toEqual(pick([...expected]))
+    expect(body).not.toHaveProperty('total')
+    const counted = await list(`${filled}${filled ? '&' : '?'}count=true`, lea)
+    expect(counted).toEqual({ ...body, total: query === '?limit=2' ? 5 : expected.length })
+  })
+
+  it('shows each without its result and with a message of at most 200 characters', async () => {
+    const { executions } = await list('', lea)
+    for (const row of executions) {
+      const { result: _, ...execution } = await get(row.id, lea)
+      expect(row).toEqual({ ...execution, message: execution.message.slice(0, 200) })
+    }
+    expect(executions.at(-1).message).toBe('x'.repeat(200))
+    expect((await get(made[0]!, lea)).message).toBe('x'.repeat(1000))
+  })
+
+  it.each(FACES)('%s: pages show every row once', async (face) => {
+    const seen: string[] = []
+    let cursor: string | null = null
+    do {
+      const input: Fields = { limit: face === 'REST' ? '2' : 2, ...(cursor && { cursor }) }
+      const { body }: Answer = await faces[face](server, 'executions.list', input, lea)
+      seen.push(...idsOf(body.executions))
+      cursor = body.nextCursor
+    } while (cursor)
+    expect(seen).toEqual(made.toReversed())
+  })
+})
+
+/** What each can see of an execution, by the statuses of its answers: all of them agree. */
+async function sight(face: 'REST' | 'tRPC', who: Member, id: string): Promise<string> {
+  const answers: Answer[] = []
+  for (const procedure of ['executions.get', 'executions.tree', 'executions.logs']) {
+    answers.push(await faces[face](server, procedure, { id }, who))
+  }
+  answers.push(await faces[face](server, 'executions.events', { executionId: id }, who))
+  for (const answer of answers) if (answer.status === 404) expectError(answer, 404, NOT_FOUND)
+  const rows: { id: string }[] = (await faces[face](server, 'executions.list', {}, who)).body.executions
+  const listed = rows.some((row) => row.id === id) ? 'listed' : 'not listed'
+  return [...new Set(answers.map(({ status }) => status)), listed].join()
+}
+
+describe('an execution follows its agent and its space', () => {
+  const space = async ({ organizationId, userId: ownerId }: Member) => {
+    const at = new Date()
+    const data = { id: newId(), organizationId, ownerId, name: 'S', createdAt: at, updatedAt: at }
+    return (await server.service.deps.db.space.create({ data: { ...data, visibility: 'private' } })).id
+  }
+  const SEEN = '200,listed'
+  const HIDDEN = '404,not listed'
+
+  it.each(
+    onEachFace([
+      ["with the organization's agent", {}, false, { ann: SEEN, ben: SEEN, admin: SEEN, eve: HIDDEN }],
+      ['with an unlisted agent', { visibility: 'unlisted' }, false, { ann: SEEN, ben: SEEN, admin: SEEN, eve: HIDDEN }],
+      ['with a public agent', { visibility: 'public' }, false, { ann: SEEN, ben: SEEN, admin: SEEN, eve: HIDDEN }],
+      [
+        'with a private agent',
+        { visibility: 'private' },
+        false,
+        { ann: SEEN, ben: HIDDEN, admin: HIDDEN, eve: HIDDEN },
+      ],
+      ['in a private space', {}, true, { ann: SEEN, ben: HIDDEN, admin: SEEN, eve: HIDDEN }],
+      [
+        'with a private agent in a private space',
+        { visibility: 'private' },
+        true,
+        { ann: SEEN, ben: HIDDEN, admin: HIDDEN, eve: HIDDEN },
+      ],
+    ]),
+  )('%s: %s', async (face, _, fields, isPrivate, expected) => {
+    const id = await create(fields)
+    const more = isPrivate ? { spaceId: await space(ann) } : {}
+    const { executionId } = (await execute(more, ann, id)).body
+    const seen = {
+      ann: await sight(face, ann, executionId),
+      ben: await sight(face, ben, executionId),
+      admin: await sight(face, admin, executionId),
+      eve: await sight(face, eve, executionId),
+    }
+    expect(seen).toEqual(expected)
+    for (const who of [ben, admin, eve]) {
+      const { status } = await cancel(executionId, who)
+      const hidden = (await sight(face, who, executionId)) === HIDDEN
+      expect(status).toBe(hidden ? 404 : who === ben ? 403 : 400)
+    }
+  })
+
+  it('that becomes private, and is then its owner’s alone', async () => {
+    const id = await create()
+    const { executionId } = (await execute({}, ben, id)).body
+    expect(await sight('REST', admin, executionId)).toBe(SEEN)
+    await request(server, 'PATCH', `/api/v1/agents/${id}`, { body: { visibility: 'private' }, token: ann.token })
+    expect(await sight('REST', ann, executionId)).toBe(SEEN)
+    for (const who of [ben, admin]) expect(await sight('REST', who, executionId)).toBe(HIDDEN)
+  })
+})
+
+describe("a run of another organization's agent", () => {
+  const SECRET = `secret-prompt-${newId()}`
+  const fields = { name: 'Guide', systemPrompt: SECRET, model: 'compatible/theirs', initialGreeting: SECRET }
+
+  it.each(onEachFace([['public'], ['unlisted']]))(
+    "%s: belongs to the caller's, is nothing of the owner's, and tells no prompt (%s)",
+    async (face, visibility) => {
+      const id = await create({ ...fields, visibility }, eve)
+      const answers: Answer[] = []
+      const ask = async (procedure: string, input: Fields) => {
+        const answer = await faces[face](server, procedure, input, ann)
+        answers.push(answer)
+        return answer
+      }
+      const { body } = await ask('agents.execute', { id, message: 'One?' })
+      expect(body).toMatchObject({ status: 'completed', result: 'A reply of the test model.' })
+      const { chatId, sessionId, executionId } = body
+      expect((await ask('agents.execute', { id, message: 'Two?', sessionId })).body).toMatchObject({
+        chatId,
+        sessionId,
+      })
+      expect(model.requests.at(-1)?.body.model).toBe('theirs')
+      const roles = model.requests.at(-1)?.body.messages.map(({ role, content }) => `${role}: ${content}`)
+      expect(roles?.slice(0, 2)).toEqual([`system: ${SECRET}`, 'user: One?'])
+
+      const { execution } = (await ask('executions.get', { id: executionId })).body
+      const { organizationId, userId } = ann
+      expect(execution).toMatchObject({ agentId: id, agentVersion: 1, organizationId, userId, status: 'completed' })
+      const { db } = server.service.deps
+      expect(await db.space.findUnique({ where: { id: execution.spaceId } })).toMatchObject({ organizationId })
+
+      // A provider that repeats the whole request in its error.
+      model.script(({ body }) => ({ error: { status: 422, message: JSON.stringify(body) } }))
+      expectError(await ask('agents.execute', { id, message: 'Three?', sessionId }), 500, 'Chat execution failed')
+      model.script(({ body }) => ({
+        tokens: [Buffer.from(`data: {"error":{"message":${JSON.stringify(JSON.stringify(body))}}}\n\n`)],
+      }))
+      expectError(await ask('agents.execute', { id, message: 'Four?', sessionId }), 500, 'Chat execution failed')
+      const rows = (await ask('executions.list', { agentId: id })).body.executions
+      expect(rows.map(({ status }: { status: string }) => status)).toEqual([
+        'failed',
+        'failed',
+        'completed',
+        'completed',
+      ])
+      for (const row of rows) {
+        for (const procedure of ['get', 'tree', 'logs']) await ask(`executions.${procedure}`, { id: row.id })
+        await ask('executions.events', { executionId: row.id })
+      }
+      expect(JSON.stringify(answers.map(({ body: said }) => said))).not.toContain(SECRET)
+
+      expect((await faces[face](server, 'executions.list', { agentId: id }, eve)).body.executions).toEqual([])
+      expect(await sight(face, eve, executionId)).toBe('404,not listed')
+      expectError(await cancel(executionId, eve), 404, NOT_FOUND)
+      expect(await sight(face, ben, executionId)).toBe('200,listed')
+    },
+  )
+
+  it('stays readable when the owner withdraws the agent, which nobody else can run then', async () => {
+    const id = await create({ ...fields, visibility: 'public' }, eve)
+    const { executionId, sessionId } = (await execute({}, ann, id)).body
+    await request(server, 'PATCH', `/api/v1/agents/${id}`, { body: { visibility: 'private' }, token: eve.token })
+    expectError(await execute({ sessionId }, ann, id), 404, 'Agent not found')
+    expect(await sight('REST', ann, executionId)).toBe('200,listed')
+    await request(server, 'DELETE', `/api/v1/agents/${id}`, { token: eve.token })
+    expect(await sight('REST', ann, executionId)).toBe('200,listed')
+  })
+})
+
+describe('a token with agents:execute only', () => {
+  it.each(FACES)("%s: is for one's own runs", async (face) => {
+    const email = `runner-${face}@example.com`
+    const runner = await server.member({ organization: 'Acme', email, scopes: ['agents:execute'] })
+    const token = (await server.member({ organization: 'Acme', email })).token
+    const { executionId: own } = (await execute({}, runner)).body
+    const { executionId: sameUser } = (await execute({}, { ...runner, token })).body
+    const { executionId: others } = (await execute({}, ann)).body
+    const call = (procedure: string, id: string) =>
+      faces[face](server, procedure, procedure.endsWith('events') ? { executionId: id } : { id }, runner)
+    for (const procedure of ['executions.get', 'executions.tree', 'executions.logs', 'executions.events']) {
+      expect((await call(procedure, own)).status).toBe(200)
+      expect((await call(procedure, sameUser)).status).toBe(200)
+      expectError(await call(procedure, others), 403, FORBIDDEN)
+      expectError(await call(procedure, 'exec-1-unknown'), 404, NOT_FOUND)
+    }
+    expectError(await call('executions.cancel', others), 403, FORBIDDEN)
+    expectError(await call('executions.cancel', own), 400, 'Cannot cancel execution with status: completed')
+    expectError(await call('executions.list', own), 403, FORBIDDEN)
+    expectError(await call('agents.get', agent), 403, FORBIDDEN)
+    const begun = await begin({}, runner)
+    expect((await call('executions.cancel', begun.executionId)).status).toBe(200)
+    begun.release()
+  })
+})
