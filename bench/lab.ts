@@ -4,7 +4,7 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
-import { newToken } from '../src/auth/tokens.ts'
+import { newToken } from '../src/lib/token.ts'
 
 const ROOT = join(import.meta.dirname, '..')
 const START_PATIENCE = 20_000

@@ -1,28 +1,38 @@
 import { once } from 'node:events'
 import type { Profiler } from 'node:inspector'
-import type { Lab, Service } from './lab.ts'
+import type { Lab, Program, Service } from './lab.ts'
 import { load } from './load.ts'
-import { populate, type Workload } from './rows/requests.ts'
+import { populate } from './rows/requests.ts'
 
 /** Where the processor time of one request goes: microseconds by part, the largest first. */
 export type Profile = { name: string; micros: number; parts: [part: string, micros: number][] }
 
-const NAMES = ['get', 'list', 'execute'] as const
-
 /** Profiles the service under load, request by request. */
 export async function profile(lab: Lab, seconds: number): Promise<Profile[]> {
-  const nodeArgs = ['--import', './bench/profiler.ts']
-  const service = await lab.service(lab.folder(), { nodeArgs, ipc: true })
-  const workloads = await populate(service)
-  const profiles: Profile[] = []
-  for (const name of NAMES) profiles.push(await profileOne(service, name, workloads[name], seconds))
-  await service.stop()
-  return profiles
+  const [offline, online] = [await start(lab), await start(lab, await lab.model(20, 0))]
+  return [
+    await profileOne(offline, 'get', seconds),
+    await profileOne(offline, 'list', seconds),
+    await profileOne(offline, 'execute', seconds),
+    { ...(await profileOne(online, 'execute', seconds)), name: 'runs' },
+  ]
 }
 
-async function profileOne(service: Service, name: string, workload: Workload, seconds: number): Promise<Profile> {
-  const target = { ...workload, program: service }
-  await load(target, 1)
+/** A service that can be profiled, and what can be asked of it. */
+async function start(lab: Lab, model?: Program) {
+  const nodeArgs = ['--import', './bench/profiler.ts']
+  const env = model && { env: { OPENAI_BASE_URL: model.url } }
+  const service = await lab.service(lab.folder(), { nodeArgs, ipc: true, ...env })
+  return { service, workloads: await populate(service) }
+}
+
+async function profileOne(
+  { service, workloads }: Awaited<ReturnType<typeof start>>,
+  name: 'get' | 'list' | 'execute',
+  seconds: number,
+): Promise<Profile> {
+  const target = { ...workloads[name], program: service }
+  await load(target, 2)
   await say(service, 'start')
   const { requests } = await load(target, seconds)
   const taken = (await say(service, 'stop')) as Profiler.Profile

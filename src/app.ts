@@ -1,6 +1,7 @@
 import type { IncomingMessage, RequestListener, ServerResponse } from 'node:http'
 import { nodeHTTPRequestHandler } from '@trpc/server/adapters/node-http'
 import { authenticate } from './auth/actor.ts'
+import { identify } from './auth/identity.ts'
 import type { Deps } from './deps.ts'
 import { type AppError, badRequest, noSuchPath, toAppError, toBody, unavailable, unsupportedType } from './errors.ts'
 import { isJson } from './http/body.ts'
@@ -64,10 +65,15 @@ function createContext(deps: Deps, requestId: string, req: IncomingMessage, res:
   res.on('close', () => gone.abort())
   const documented = pathOf(req).startsWith('/api/v1/')
   const invalid = documented ? 'Unauthorized. Invalid or expired token' : 'Invalid or expired token'
+  const { authorization } = req.headers
+  const byToken = once(() => authenticate(deps, authorization, invalid))
   return {
     deps,
     requestId,
-    authenticate: once(() => authenticate(deps, req.headers.authorization, invalid)),
+    authenticate: byToken,
+    identify: documented
+      ? async () => ({ actor: await byToken() })
+      : once(() => identify(deps, authorization, byToken)),
     signal: gone.signal,
     idempotency: null,
   }

@@ -1,8 +1,6 @@
-import { isWellFormed } from './auth/tokens.ts'
 import type { Deps } from './deps.ts'
 import { createToken } from './keys/service.ts'
 import { addMember, createOrganization } from './organizations/service.ts'
-import { SettingsError } from './settings.ts'
 
 const EMAIL = 'owner@localhost'
 
@@ -12,11 +10,6 @@ const EMAIL = 'owner@localhost'
  */
 export async function bootstrap({ db, clock, settings, tokenKey }: Deps): Promise<string | null> {
   const { TOKEN_PREFIX: prefix, BOOTSTRAP_TOKEN: given } = settings
-  if (given !== undefined && !isWellFormed(given, prefix)) {
-    throw new SettingsError(
-      `Muster cannot start. BOOTSTRAP_TOKEN is not a token: ${prefix}_, 30 base62 characters and their checksum`,
-    )
-  }
   if (await db.organization.findFirst({ select: { id: true } })) return null
   const now = clock.now()
   return db.$transaction(async (tx) => {

@@ -1,10 +1,12 @@
 import type { Logger } from 'pino'
+import type { IdTokens } from './auth/id-tokens.ts'
 import type { Revocations } from './auth/revocations.ts'
 import type { Bus } from './bus/index.ts'
 import type { Db } from './db/client.ts'
 import type { Models } from './executions/engine/models.ts'
 import type { Engine } from './executions/engine/worker.ts'
 import type { Clock } from './lib/clock.ts'
+import type { MediaStorage } from './media/storage.ts'
 import type { Settings } from './settings.ts'
 
 /** What the service is made of; a test gives other parts. */
@@ -17,8 +19,13 @@ export type Deps = {
   readonly models: Models
   readonly engine: Engine
   readonly revocations: Revocations
+  readonly storage: MediaStorage
+  /** Null when no identity provider is configured. */
+  readonly idTokens: IdTokens | null
   /** Keys the digests of tokens. */
   readonly tokenKey: Buffer
   /** Keys the digests of idempotency keys and their inputs. */
   readonly idempotencyKey: Buffer
+  /** Wraps the data keys under which secrets are encrypted. */
+  readonly wrappingKey: Buffer
 }

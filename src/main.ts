@@ -9,10 +9,11 @@ const EXPECTED = [SettingsError, DatabaseLockedError, MigrationError, Encryption
 
 /** A problem that the operator can solve gets its message alone; anything else its stack too. */
 function refuseToStart(error: unknown): never {
-  const expected = EXPECTED.some((kind) => error instanceof kind)
-  const inUse = error instanceof Error && 'code' in error && error.code === 'EADDRINUSE'
-  if (inUse) console.error(`Muster cannot start. ${(error as Error).message}. Set PORT to another port.`)
-  else console.error(expected ? (error as Error).message : error)
+  const wayOut = error instanceof Error && 'code' in error && error.code === 'EADDRINUSE' ? ' Set PORT to another.' : ''
+  // Of the operating system: an address or a folder that cannot be used, a database that does not answer.
+  const isSystems = error instanceof Error && 'syscall' in error
+  if (isSystems) console.error(`Muster cannot start. ${error.message}.${wayOut}`)
+  else console.error(EXPECTED.some((kind) => error instanceof kind) ? (error as Error).message : error)
   process.exit(1)
 }
 
@@ -24,7 +25,7 @@ function greet({ url, firstToken }: Service, { DATABASE_URL, DATA_DIR }: Setting
     `  REST      ${url}/api/v1      reference: ${url}/api/docs`,
     `  GraphQL   ${url}/graphql`,
     `  tRPC      ${url}/trpc`,
-    `  Data      ${DATABASE_URL ? DATABASE_URL.replace(/\/\/[^@/]*@/, '//') : DATA_DIR}`,
+    `  Data      ${DATABASE_URL?.startsWith('postgres') ? new URL(DATABASE_URL).host : (DATABASE_URL ?? DATA_DIR)}`,
     '',
   ]
   if (firstToken) {
@@ -47,7 +48,6 @@ try {
   const settings = readSettings(process.env)
   const log = pino({ level: settings.LOG_LEVEL })
   const service = await startService(settings, log)
-  greet(service, settings)
   let stopping = false
   const stop = () => {
     if (stopping) process.exit(1)
@@ -62,6 +62,8 @@ try {
     )
   }
   process.on('SIGTERM', stop).on('SIGINT', stop)
+  // Whoever reads that it is ready may stop it at once.
+  greet(service, settings)
 } catch (error) {
   refuseToStart(error)
 }

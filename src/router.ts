@@ -1,13 +1,15 @@
 import { agents } from './agents/router.ts'
 import { executions } from './executions/router.ts'
 import { keys } from './keys/router.ts'
+import { media } from './media/router.ts'
 import { missions } from './missions/router.ts'
 import { models } from './models/router.ts'
 import { profile } from './profile/router.ts'
+import { secrets } from './secrets/router.ts'
 import { tasks } from './tasks/router.ts'
 import { createCallerFactory, router } from './trpc.ts'
 
-export const appRouter = router({ agents, executions, keys, missions, models, profile, tasks })
+export const appRouter = router({ agents, executions, keys, media, missions, models, profile, secrets, tasks })
 
 /** For typed clients: `createTRPCClient<AppRouter>`. */
 export type AppRouter = typeof appRouter

@@ -1,4 +1,5 @@
 import { z } from 'zod'
+import { isWellFormed } from './lib/token.ts'
 
 const seconds = (fallback: number) =>
   z.coerce
@@ -14,7 +15,7 @@ const flag = z
 
 const address = z
   .url({ protocol: /^https?$/ })
-  .refine((url) => !new URL(url).username && !new URL(url).password, 'must not hold a user or password')
+  .refine((url) => !/^[^/]*\/\/[^/?#]*@/.test(url), 'must not hold a user or password')
   .optional()
 
 const key = z
@@ -74,7 +75,16 @@ const Settings = z
     MAX_RUNNING: z.coerce.number().int().min(1).default(5000),
     MAX_RUNNING_PER_ORGANIZATION: z.coerce.number().int().min(1).optional(),
     MAX_PENDING_RUNS: z.coerce.number().int().min(0).optional(),
+    MEDIA_QUOTA: z.coerce
+      .number()
+      .int()
+      .min(0)
+      .default(10 * 1024 ** 3),
     EVENT_RETENTION_DAYS: z.coerce.number().positive().default(90),
+  })
+  .refine((env) => env.BOOTSTRAP_TOKEN === undefined || isWellFormed(env.BOOTSTRAP_TOKEN, env.TOKEN_PREFIX), {
+    path: ['BOOTSTRAP_TOKEN'],
+    message: 'must be a token: <TOKEN_PREFIX>_, 30 base62 characters and the 6 of their checksum',
   })
   .refine((env) => !env.DATABASE_URL?.startsWith('postgres') || env.ENCRYPTION_KEY, {
     path: ['ENCRYPTION_KEY'],

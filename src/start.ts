@@ -1,7 +1,9 @@
 import { createServer, type Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
+import { join } from 'node:path'
 import type { Logger } from 'pino'
 import { createApp } from './app.ts'
+import { createIdTokens } from './auth/id-tokens.ts'
 import { createRevocations } from './auth/revocations.ts'
 import { bootstrap } from './bootstrap.ts'
 import { createLocalBus } from './bus/local.ts'
@@ -14,6 +16,8 @@ import { createEngine } from './executions/engine/worker.ts'
 import { agentFor } from './executions/start.ts'
 import { refuseMalformed } from './http/malformed.ts'
 import { type Clock, systemClock } from './lib/clock.ts'
+import { removeOrphans } from './media/service.ts'
+import { createFolderStorage } from './media/storage.ts'
 import { createScheduler } from './missions/scheduler.ts'
 import { settle as settleMission } from './missions/service.ts'
 import type { Settings } from './settings.ts'
@@ -46,7 +50,8 @@ export async function startService(
   const database = cleanup.adopt(await openDatabase(settings, onQuery), (opened) => opened.close())
   const db = database.client
   const masterKey = await openMasterKey(database, settings, clock.now())
-  const base = { settings, db, clock, log, bus: createLocalBus(), models: createModels(settings, clock) }
+  const storage = await createFolderStorage(join(settings.DATA_DIR, 'media'))
+  const base = { settings, db, clock, log, storage, bus: createLocalBus(), models: createModels(settings, clock) }
   const engine = createEngine({
     ...base,
     agentFor,
@@ -58,8 +63,17 @@ export async function startService(
   })
   const revocations = createRevocations(base)
   cleanup.defer(() => revocations.stop())
-  const keys = { tokenKey: deriveKey(masterKey, 'tokens'), idempotencyKey: deriveKey(masterKey, 'idempotency') }
-  const deps: Deps = { ...base, ...keys, engine, revocations }
+  const idTokens = createIdTokens(settings, clock)
+  const deps: Deps = {
+    ...base,
+    engine,
+    revocations,
+    idTokens,
+    tokenKey: deriveKey(masterKey, 'tokens'),
+    idempotencyKey: deriveKey(masterKey, 'idempotency'),
+    wrappingKey: deriveKey(masterKey, 'data keys'),
+  }
+  removeOrphans(deps).catch((error) => log.error({ err: error }, 'orphaned media could not be removed'))
   const firstToken = await bootstrap(deps)
   // The lock proves that no other server uses the file: whatever runs there was left behind.
   await engine.start(file !== null)

@@ -2,9 +2,10 @@ import { initTRPC, type TRPC_ERROR_CODE_KEY, TRPCError } from '@trpc/server'
 import type { OpenApiMeta } from 'trpc-to-openapi'
 import { z } from 'zod'
 import { type Actor, requireScope } from './auth/actor.ts'
+import { actorIn, type Identity } from './auth/identity.ts'
 import type { Scope } from './auth/scopes.ts'
 import type { Deps } from './deps.ts'
-import { AppError, describeIssue, toAppError, toBody } from './errors.ts'
+import { AppError, describeIssue, forbidden, toAppError, toBody } from './errors.ts'
 import type { IdempotencyKey } from './idempotency.ts'
 import { checkInput } from './lib/fields.ts'
 
@@ -14,8 +15,10 @@ z.config({ customError: describeIssue })
 export type Context = {
   readonly deps: Deps
   readonly requestId: string
-  /** Throws the 401s and 403s of contract.md section 1. */
+  /** The holder of a personal access token. Throws the 401s and 403s of contract.md section 1. */
   readonly authenticate: () => Promise<Actor>
+  /** The same, or the holder of an ID token where those are taken. */
+  readonly identify: () => Promise<Identity>
   /** Aborted when the caller has gone away. */
   readonly signal: AbortSignal
   /** Of a REST POST with an Idempotency-Key. */
@@ -101,6 +104,36 @@ const authenticated = t.middleware(async ({ ctx, meta, getRawInput, next }) => {
 
 /** A procedure for holders of a token (or ID token) with any of these scopes; none given means any token at all. */
 export const token = (...scopes: Scope[]) => t.procedure.use(errors).meta({ scopes }).use(authenticated)
+
+type PlaceField = 'spaceId' | 'orgId'
+
+/** Who asks, in the place that the field of the input names: it tells the organization of who comes with an ID token. */
+export async function actorAt({ deps, identify }: Context, field: PlaceField, input: unknown): Promise<Actor> {
+  const identity = await identify()
+  if ('actor' in identity) return identity.actor
+  const place = z.object({ [field]: z.string() }).parse(input ?? {}) as Record<PlaceField, string>
+  return actorIn(deps.db, place, identity)
+}
+
+const identified = (field: PlaceField) =>
+  t.middleware(async ({ ctx, meta, getRawInput, next }) => {
+    const identity = await ctx.identify()
+    if ('actor' in identity) requireScope(identity.actor, ...(meta?.scopes ?? []))
+    const input = await getRawInput()
+    checkInput(input)
+    const actor = await actorAt(ctx, field, input)
+    const { orgId } = z.object({ orgId: z.unknown() }).parse(input ?? {})
+    if (typeof orgId === 'string' && orgId !== actor.organizationId) throw forbidden()
+    return next({ ctx: { actor } })
+  })
+
+/**
+ * A procedure of section F (contract.md section 6): for holders of a token with any of these scopes, and of an ID token,
+ * which acts in the organization of the space, or in the organization, that this field of the input names. An `orgId`
+ * in the input must be that organization, else 403.
+ */
+export const idToken = (field: PlaceField, ...scopes: Scope[]) =>
+  t.procedure.use(errors).meta({ scopes }).use(identified(field))
 
 /**
  * The REST side of a procedure. Its tag, its id and the errors that anything like it can give are added in

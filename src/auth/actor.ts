@@ -1,9 +1,9 @@
 import { type Db, Prisma, type Role } from '../db/client.ts'
 import { forbidden, unauthorized } from '../errors.ts'
 import type { Clock } from '../lib/clock.ts'
+import { isWellFormed, tokenDigest } from '../lib/token.ts'
 import type { Settings } from '../settings.ts'
 import { covers, type Scope } from './scopes.ts'
-import { isWellFormed, tokenDigest } from './tokens.ts'
 
 /** Who asks: a user, in one organization, within their role and the token's scopes (contract.md section 2). */
 export type Actor = {
@@ -12,8 +12,10 @@ export type Actor = {
   readonly organizationSlug: string
   readonly role: Role
   readonly scopes: readonly string[]
-  /** The token it came with; empty for whoever came without one. */
+  /** The personal access token it came with; empty for whoever came without one. */
   readonly tokenId: string
+  /** When the ID token ends that it came with. */
+  readonly expiresAt?: Date
 }
 
 declare const authorized: unique symbol

@@ -13,40 +13,52 @@ export type Revocations = {
   stop(): void
 }
 
-/** Ends what goes on after its request was let in, when the caller is let in no more: one statement for all of them. */
+type Watch = { actor: Actor; controller: AbortController }
+
+/** Ends what goes on after its request was let in, when the caller is let in no more: one statement for all of a kind. */
 export function createRevocations(deps: { db: Db; clock: Clock; bus: Bus; log: Logger }): Revocations {
   const { db, clock, bus, log } = deps
-  const watched = new Map<string, Set<AbortController>>()
+  const watches = new Set<Watch>()
 
   async function look(): Promise<void> {
-    const ids = [...watched.keys()]
-    if (!ids.length) return
-    const valid = await db.$queryRaw<{ id: string; expiresAt: unknown }[]>(Prisma.sql`
+    const looked = [...watches]
+    const now = clock.now()
+    const tokens = await validTokens(
+      looked.flatMap(({ actor }) => actor.tokenId || []),
+      now,
+    )
+    const members = await currentMembers(looked.flatMap(({ actor }) => (actor.tokenId ? [] : actor.userId)))
+    for (const { actor, controller } of looked) {
+      const { tokenId, expiresAt } = actor
+      const isIn = tokenId ? tokens.has(tokenId) : members.has(keyOf(actor)) && !(expiresAt && expiresAt <= now)
+      if (!isIn) controller.abort()
+    }
+  }
+
+  async function validTokens(ids: string[], now: Date): Promise<Set<string>> {
+    if (!ids.length) return new Set()
+    const rows = await db.$queryRaw<{ id: string; expiresAt: unknown }[]>(Prisma.sql`
       SELECT t."id", t."expiresAt" FROM "Token" t
       JOIN "Membership" m ON m."organizationId" = t."organizationId" AND m."userId" = t."userId"
-      WHERE t."revokedAt" IS NULL AND t."id" IN (${Prisma.join(ids)})`)
-    const now = clock.now()
-    const still = new Set(
-      valid.flatMap(({ id, expiresAt }) => (expiresAt && new Date(expiresAt as string) <= now ? [] : id)),
-    )
-    for (const id of ids) if (!still.has(id)) for (const controller of watched.get(id) ?? []) controller.abort()
+      WHERE t."revokedAt" IS NULL AND t."id" IN (${Prisma.join([...new Set(ids)])})`)
+    return new Set(rows.flatMap(({ id, expiresAt }) => (expiresAt && new Date(expiresAt as string) <= now ? [] : id)))
+  }
+
+  async function currentMembers(userIds: string[]): Promise<Set<string>> {
+    if (!userIds.length) return new Set()
+    const where = { userId: { in: [...new Set(userIds)] } }
+    const rows = await db.membership.findMany({ where, select: { organizationId: true, userId: true } })
+    return new Set(rows.map(keyOf))
   }
 
   const check = () => void look().catch((error) => log.error({ err: error }, 'open streams could not be checked'))
   const timer = setInterval(check, INTERVAL)
   const unsubscribe = bus.subscribe('token', check)
   return {
-    watch({ tokenId }) {
-      const controller = new AbortController()
-      const controllers = watched.get(tokenId) ?? new Set()
-      watched.set(tokenId, controllers.add(controller))
-      return {
-        signal: controller.signal,
-        [Symbol.dispose]() {
-          controllers.delete(controller)
-          if (!controllers.size && watched.get(tokenId) === controllers) watched.delete(tokenId)
-        },
-      }
+    watch(actor) {
+      const watch = { actor, controller: new AbortController() }
+      watches.add(watch)
+      return { signal: watch.controller.signal, [Symbol.dispose]: () => void watches.delete(watch) }
     },
     stop() {
       clearInterval(timer)
@@ -54,3 +66,5 @@ export function createRevocations(deps: { db: Db; clock: Clock; bus: Bus; log: L
     },
   }
 }
+
+const keyOf = ({ organizationId, userId }: { organizationId: string; userId: string }) => `${organizationId} ${userId}`

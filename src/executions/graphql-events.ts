@@ -83,7 +83,7 @@ builder.objectRef<Message<'tool_result'>>(TYPES.tool_result).implement({
   interfaces: [Event],
   fields: (t) => ({
     toolUseId: t.id({ description: 'The call', resolve: ({ data }) => data.toolUseId }),
-    content: t.string({ description: 'The answer', resolve: ({ data }) => data.content }),
+    output: t.string({ description: 'The answer', resolve: ({ data }) => data.content }),
     isError: t.boolean({ description: 'The tool failed', resolve: ({ data }) => data.isError }),
   }),
 })

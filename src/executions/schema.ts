@@ -1,5 +1,5 @@
 import { z } from 'zod'
-import { bool, ok, queryInt, requiredText, timestamp } from '../lib/fields.ts'
+import { bool, ok, queryInt, requiredText, textList, timestamp } from '../lib/fields.ts'
 import { pageInput } from '../lib/page.ts'
 
 export const Status = z
@@ -31,6 +31,7 @@ export const Execute = z
       .nullish()
       .describe('What becomes of the run when the caller goes away; over REST also a query parameter'),
     parentExecutionId: z.string().nullish().describe('The execution that this one is a part of'),
+    mediaIds: textList(20).nullish().describe('What is attached to the message: images are shown to models that see'),
     idempotencyKey: z
       .string()
       .regex(IDEMPOTENCY_KEY, 'Invalid Idempotency-Key. Must be 1-255 printable ASCII characters')
@@ -62,6 +63,7 @@ export const Execution = z
     status: Status,
     waitingFor: z.literal('approval').optional(),
     message: z.string(),
+    mediaIds: z.array(z.string()),
     result: z.string().optional().describe('The text of the last step'),
     error: z.string().optional().describe('Why it failed'),
     model: z.string().nullable().describe('Known once the run has begun'),

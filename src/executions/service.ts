@@ -51,6 +51,7 @@ const toListed = (row: ListedRow): Omit<z.input<typeof Execution>, 'result'> => 
   status: row.status,
   ...(row.waitingFor && { waitingFor: row.waitingFor }),
   message: row.preview,
+  mediaIds: row.mediaIds as string[],
   ...(row.error !== null && { error: row.error }),
   model: row.model,
   usage: { input_tokens: row.inputTokens, output_tokens: row.outputTokens },

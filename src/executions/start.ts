@@ -6,6 +6,7 @@ import type { Db, Prisma, Tx } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
 import { chatFailed, conflict, notFound } from '../errors.ts'
 import { type IdempotencyKey, KeyTaken, lookUp } from '../idempotency.ts'
+import { checkAll as checkMedia } from '../media/service.ts'
 import { reachable as reachableSpace } from '../spaces/service.ts'
 import type { AgentRow, Conversation } from './engine/claims.ts'
 import type { ExecutionRow } from './engine/events.ts'
@@ -67,10 +68,13 @@ async function acceptOnce(
   const { idempotencyKey, ...rest } = input
   const path = purpose?.path ?? `/api/v1/agents/${agent.id}/execute`
   const key = header ?? (idempotencyKey ? { key: idempotencyKey, path, replayed: false } : null)
+  const mediaIds = input.mediaIds ?? []
+  await checkMedia(actor, deps, mediaIds)
   const request = {
     actor,
     agent,
     message: input.message,
+    mediaIds,
     model: input.model ?? null,
     conversation: await findConversation(actor, deps, agent, input),
     onBusy: input.onBusy ?? 'queue',

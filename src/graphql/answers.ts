@@ -1,18 +1,25 @@
 import { type ExecutionResult, GraphQLError, type GraphQLSchema, Kind } from 'graphql'
-import { isAsyncIterable, mapAsyncIterator, type Plugin } from 'graphql-yoga'
+import { getSSEProcessor, isAsyncIterable, mapAsyncIterator, type Plugin, processRegularResult } from 'graphql-yoga'
 import { AppError, toAppError, toBody } from '../errors.ts'
 import { toTRPCError } from '../trpc.ts'
 import { TOO_MUCH } from './limits.ts'
 import { explain } from './refusals.ts'
 import type { GraphQLRequest } from './requests.ts'
 
-/** Errors leave with the contract's messages and fields, whatever they come from. */
+/**
+ * Errors leave with the contract's messages and fields, whatever they come from. Who accepts nothing that there is gets
+ * it as JSON, or as server-sent events where it is a stream.
+ */
 export const useAnswers = (schema: GraphQLSchema): Plugin<object, GraphQLRequest> => ({
-  onResultProcess({ result, setResult, resultProcessor, serverContext }) {
-    if (!resultProcessor) throw new AppError(406, 'Not acceptable')
+  onResultProcess({ result, setResult, resultProcessor, setResultProcessor, serverContext }) {
     const answer = (one: ExecutionResult) => toAnswer(schema, one, serverContext)
-    if (isAsyncIterable(result)) setResult(mapAsyncIterator(result, answer))
-    else if (!Array.isArray(result)) setResult(answer(result))
+    if (isAsyncIterable(result)) {
+      if (!resultProcessor) setResultProcessor(getSSEProcessor(), 'text/event-stream')
+      setResult(mapAsyncIterator(result, answer))
+    } else if (!Array.isArray(result)) {
+      if (!resultProcessor) setResultProcessor(processRegularResult, 'application/json')
+      setResult(answer(result))
+    }
   },
 })
 

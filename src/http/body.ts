@@ -6,12 +6,18 @@ const MAX_BYTES = 1024 * 1024
 export const isJson = (req: IncomingMessage): boolean =>
   /^application\/json *(;|$)/i.test(req.headers['content-type'] ?? '')
 
+/** How long the body is said to be; NaN when it comes in pieces. */
+const lengthOf = ({ headers }: IncomingMessage): number =>
+  Number(headers['content-length'] ?? (headers['transfer-encoding'] ? Number.NaN : 0))
+
+export const hasBody = (req: IncomingMessage): boolean => lengthOf(req) !== 0
+
 /**
  * The JSON object in a request's body; an empty one when there is no body. Throws 400, 413 and 415 as contract.md
  * section 1 says.
  */
 export async function readJson(req: IncomingMessage): Promise<Record<string, unknown>> {
-  const length = Number(req.headers['content-length'] ?? (req.headers['transfer-encoding'] ? Number.NaN : 0))
+  const length = lengthOf(req)
   if (length === 0) return {}
   if (!isJson(req)) throw unsupportedType()
   const bytes = await readBytes(req, length)

@@ -2,6 +2,7 @@ import { z } from 'zod'
 import type { oas31, ZodOpenApiOperationObject, ZodOpenApiPathsObject } from 'zod-openapi'
 import * as errors from '../errors.ts'
 import { EventData, Execute, ExecutionId, FollowExecution } from '../executions/schema.ts'
+import { MediaCreated, MediaId } from '../media/schema.ts'
 
 // What http/openapi.ts puts the document together from, beside the procedures.
 
@@ -130,6 +131,8 @@ export const STREAM_CONTENT = {
 }
 
 export const EVENTS_PATH = '/api/v1/executions/{id}/events'
+export const MEDIA_PATH = '/api/v1/media'
+export const CONTENT_PATH = '/api/v1/media/{id}/content'
 
 const health = (operationId: string, summary: string, canFail: boolean): { get: ZodOpenApiOperationObject } => ({
   get: {
@@ -168,6 +171,27 @@ export const PATHS: ZodOpenApiPathsObject = {
       },
       responses: {
         200: { description: STREAM, content: { 'text/event-stream': { schema: ExecutionEvent, example: EXAMPLE } } },
+      },
+    },
+  },
+  [MEDIA_PATH]: {
+    post: {
+      summary: 'Upload a file',
+      description: 'At most 25 MiB. Its type is told by its content.',
+      requestBody: {
+        required: true,
+        content: { 'multipart/form-data': { schema: z.object({ file: z.string().meta({ format: 'binary' }) }) } },
+      },
+      responses: { 200: { description: 'Success', content: { 'application/json': { schema: MediaCreated } } } },
+    },
+  },
+  [CONTENT_PATH]: {
+    get: {
+      summary: 'Get the content of an uploaded file',
+      description: 'A picture to be shown, anything else to be saved.',
+      requestParams: { path: MediaId },
+      responses: {
+        200: { description: 'The bytes', content: { '*/*': { schema: z.string().meta({ format: 'binary' }) } } },
       },
     },
   },

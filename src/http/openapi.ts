@@ -23,8 +23,10 @@ const TAGS: Record<keyof (typeof appRouter)['_def']['record'] | 'health', string
   models: 'The language models that agents can use.',
   tasks: 'Work items, for people and for agents.',
   keys: 'Your personal access tokens.',
+  media: 'Uploaded files, to show to agents.',
   missions: 'Long-running work of agents: by hand, once, by the clock, or again and again.',
   profile: 'Who you are, and the organizations you belong to.',
+  secrets: 'What runs may use and nobody may read: names come back, values never do.',
   health: 'The state of this server. Needs no token.',
 }
 
@@ -32,6 +34,12 @@ const TAGS: Record<keyof (typeof appRouter)['_def']['record'] | 'health', string
 const BRIDGES: Record<string, { method: string; path: string }> = {
   'executions.events': { method: 'GET', path: parts.EVENTS_PATH },
 }
+
+/** Streams of bytes, which are no procedures: http/media.ts. */
+const BINARY: Described[] = [
+  { name: 'media.upload', method: 'POST', path: parts.MEDIA_PATH, meta: { scopes: ['media:write'] }, inputs: [] },
+  { name: 'media.content', method: 'GET', path: parts.CONTENT_PATH, meta: { scopes: ['media:read'] }, inputs: [] },
+]
 
 const describe = (prefix: string) => `Runs your organization's AI agents.
 
@@ -70,6 +78,10 @@ export function createDocument(settings: Pick<Settings, 'PUBLIC_URL' | 'TOKEN_PR
     const operation = path && method && document.paths?.[path]?.[method.toLowerCase() as 'get']
     if (operation) complete(operation as Operation, { name, method, path, ..._def }, schemas)
   }
+  for (const described of BINARY) {
+    const operation = document.paths?.[described.path]?.[described.method.toLowerCase() as 'get']
+    complete(operation as Operation, described, schemas)
+  }
   document.tags = Object.entries(TAGS).map(([name, description]) => ({ name, description }))
   document.components = { ...document.components, ...parts.COMPONENTS }
   return withoutNoise(document)
@@ -94,6 +106,7 @@ function complete(operation: Operation, { name, method, path, meta, inputs }: De
     const description = shapeOf(inputs[0])[parameter.name]?.description
     if (description) parameter.description ??= description
   }
+  if (method === 'DELETE') moveListsToBody(operation)
   const body = operation.requestBody?.content['application/json']
   const fields = body?.schema as oas31.SchemaObject | undefined
   if (operation.requestBody) operation.requestBody.required = Boolean(fields?.required?.length)
@@ -121,13 +134,27 @@ function complete(operation: Operation, { name, method, path, meta, inputs }: De
 /** The errors that an operation can give, as far as its method, its path and the fields of its body tell. */
 function errorStatuses(method: string, path: string, fields: string[]): string[] {
   const names = path.includes('{') || fields.some((field) => field.endsWith('Id'))
-  const takesBody = method !== 'GET' && method !== 'DELETE'
   return [
     ...['400', '401', '403', '500', '503', 'default'],
     ...(names ? ['404'] : []),
-    ...(takesBody ? ['413', '415'] : []),
+    ...(method === 'GET' ? [] : ['413', '415']),
     ...(method === 'POST' ? ['409', '422'] : []),
   ]
+}
+
+/** What a DELETE takes is said to be in its query. It is taken from a body too, and that is the place for lists. */
+function moveListsToBody(operation: Operation): void {
+  const isList = ({ in: place, schema }: oas31.ParameterObject) =>
+    place === 'query' && (schema as oas31.SchemaObject).type === 'array'
+  const lists = operation.parameters?.filter(isList) ?? []
+  if (!lists.length) return
+  operation.parameters = operation.parameters?.filter((parameter) => !isList(parameter)) ?? []
+  const schema: oas31.SchemaObject = {
+    type: 'object',
+    properties: Object.fromEntries(lists.map(({ name, schema, description }) => [name, { ...schema, description }])),
+    required: lists.flatMap(({ name, required }) => (required ? name : [])),
+  }
+  operation.requestBody = { content: { 'application/json': { schema } } }
 }
 
 const addParameter = (operation: Operation, name: keyof typeof parts.COMPONENTS.parameters) =>

@@ -3,16 +3,21 @@ import { createOpenApiNodeHttpHandler } from 'trpc-to-openapi'
 import { noSuchPath } from '../errors.ts'
 import { readKey } from '../idempotency.ts'
 import { appRouter, createCaller } from '../router.ts'
-import { type Context, fromTRPCError } from '../trpc.ts'
-import { readJson } from './body.ts'
+import { actorAt, type Context, fromTRPCError } from '../trpc.ts'
+import { hasBody, readJson } from './body.ts'
+import { download, upload } from './media.ts'
 import { type ServerSentEvent, writeEvents } from './sse.ts'
 
 const EVENTS = /^\/api\/v1\/executions\/([\w-]+)\/events\/?$/i
-const EXECUTE = /^\/api\/v1\/agents\/[\w-]+\/execute\/?$/i
+const MEDIA_CONTENT = /^\/api\/v1\/media\/([\w-]+)\/content\/?$/i
+const MEDIA = /^\/api\/v1\/media\/?$/i
+const EXECUTE = /^\/api\/(v1\/agents\/[\w-]+|agent)\/execute\/?$/i
 
 /** One REST request on its way through trpc-to-openapi. */
 type Call = {
   context: Context
+  /** What a DELETE says in its body; trpc-to-openapi takes its input from the query alone. */
+  deleted: Record<string, unknown>
   /** Of POST, PATCH and PUT, once the procedure is found: who asks comes before what they say. */
   body?: Promise<Record<string, unknown>>
   error?: unknown
@@ -48,11 +53,11 @@ function shimRequest(call: Call, req: IncomingMessage): ShimRequest {
     method: get(req.method),
     url: get(decodeUnreserved(pathname)),
     headers: get(JSON_TYPE),
-    query: get(query),
+    query: get({ ...query, ...call.deleted }),
     signal: get(call.context.signal),
     body: {
       get: () => {
-        call.body ??= call.context.authenticate().then(() => readBody(req, query))
+        call.body ??= call.context.identify().then(() => readBody(req, query))
         return call.body
       },
     },
@@ -78,26 +83,39 @@ export async function handleRest(context: Context, req: IncomingMessage, res: Se
   const path = decodeUnreserved((req.url ?? '').split('?', 1)[0] ?? '')
   const [, executionId] = EVENTS.exec(path) ?? []
   if (executionId && req.method === 'GET') return sendEvents(context, req, res, executionId)
+  const [, mediaId] = MEDIA_CONTENT.exec(path) ?? []
+  if (mediaId && req.method === 'GET') return download(context, res, mediaId)
   if (req.method === 'HEAD') throw noSuchPath()
 
   const key = req.method === 'POST' ? req.headers['idempotency-key'] : undefined
-  if (key !== undefined) await context.authenticate()
+  if (key !== undefined) await context.identify()
   const idempotency = key === undefined ? null : readKey(String(key), path.replace(/\/$/, ''))
-  const call: Call = { context: { ...context, idempotency } }
+  const deleted = req.method === 'DELETE' && hasBody(req) ? await context.identify().then(() => readJson(req)) : {}
+  if (req.method === 'POST' && MEDIA.test(path)) {
+    const created = await upload(context, req, idempotency)
+    if (idempotency?.replayed) res.setHeader('Idempotent-Replayed', 'true')
+    return sendText(res, JSON.stringify(created))
+  }
+  const call: Call = { context: { ...context, idempotency }, deleted }
   const keep = (text: string) => {
     call.answer = text
   }
   await dispatch(shimRequest(call, req), { statusCode: 200, setHeader() {}, end: keep })
   if (call.error) throw fromTRPCError(call.error)
   if (idempotency?.replayed) res.setHeader('Idempotent-Replayed', 'true')
-  if (EXECUTE.test(path) && (await call.body)?.stream === true) {
+  const body = await call.body
+  if (EXECUTE.test(path) && body?.stream === true) {
     const { executionId: id } = JSON.parse(call.answer ?? '')
-    await sendEvents(context, req, res, id)
-    const body = await call.body
-    if (body?.onDisconnect === 'cancel' && context.signal.aborted) await cancelLeft(context, id)
+    const here = { ...context, authenticate: () => actorAt(context, 'spaceId', body) }
+    await sendEvents(here, req, res, id)
+    if (body.onDisconnect === 'cancel' && context.signal.aborted) await cancelLeft(here, id)
     return
   }
-  const answer = Buffer.from(call.answer ?? '')
+  sendText(res, call.answer ?? '')
+}
+
+function sendText(res: ServerResponse, json: string): void {
+  const answer = Buffer.from(json)
   res.writeHead(200, { 'Content-Type': 'application/json; charset=utf-8', 'Content-Length': answer.length })
   res.end(answer)
 }

@@ -2,12 +2,12 @@ import type { z } from 'zod'
 import type { Actor } from '../auth/actor.ts'
 import { audit, operator } from '../auth/audit.ts'
 import { covers, type Scope } from '../auth/scopes.ts'
-import { newToken, tokenDigest, tokenPreview } from '../auth/tokens.ts'
 import type { Prisma, Tx } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
 import { forbidden, notFound } from '../errors.ts'
 import { newId } from '../lib/id.ts'
 import { pageQuery, toPage } from '../lib/page.ts'
+import { newToken, tokenDigest, tokenPreview } from '../lib/token.ts'
 import type { CreateKey, Key, ListKeys } from './schema.ts'
 
 type TokenRow = Prisma.TokenGetPayload<object>

@@ -37,6 +37,7 @@ export async function run(deps: Deps, mission: MissionRow, { actor, fire }: Caus
       actor,
       agent: { ...agent, maxTurns: mission.maxTurns ?? agent.maxTurns },
       message: mission.goal,
+      mediaIds: [],
       model: null,
       conversation: { spaceId: mission.spaceId },
       onBusy: 'queue',

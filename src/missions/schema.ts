@@ -38,13 +38,11 @@ const fields = {
   schedule: z.object(scheduleFields).nullish(),
 }
 
-export const CreateMission = z
-  .object(fields)
-  .meta({
-    examples: [
-      { title: 'Morning news', goal: 'Sum up the news.', agentId: '…', schedule: { type: 'cron', value: '0 8 * * *' } },
-    ],
-  })
+export const CreateMission = z.object(fields).meta({
+  examples: [
+    { title: 'Morning news', goal: 'Sum up the news.', agentId: '…', schedule: { type: 'cron', value: '0 8 * * *' } },
+  ],
+})
 
 export const UpdateMission = z.object({
   id: missionId,

@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { expect, test } from 'vitest'
 import { runAdmin } from '../../src/admin/run.ts'
-import { newToken } from '../../src/auth/tokens.ts'
+import { newToken } from '../../src/lib/token.ts'
 import { createFolder } from '../support/folder.ts'
 import { startModelServer } from '../support/model-server.ts'
 import { runProgram, type ServerProcess, spawnServer } from '../support/process.ts'
@@ -88,6 +88,21 @@ test('a port that is in use is said in one line', async () => {
   const message = await refusal(folder.path, { PORT: String(port) })
   expect(message).toMatch(new RegExp(`^Muster cannot start.*${port}.*\n$`))
   other.close()
+})
+
+test.each([
+  ['an address that is not of this machine', { HOST: '192.0.2.1' }, /192\.0\.2\.1/],
+  ['a folder that cannot be made', { DATA_DIR: '/dev/null/data' }, /\/dev\/null\/data/],
+  [
+    'a database that does not answer',
+    { DATABASE_URL: 'postgresql://ada:sesame@127.0.0.1:1/muster', ENCRYPTION_KEY: key(1) },
+    /^(?!.*sesame).*ECONNREFUSED/,
+  ],
+])('%s is said in one line', async (_, env, message) => {
+  await using folder = await createFolder()
+  const said = await refusal(folder.path, env)
+  expect(said).toMatch(/^Muster cannot start\..*\n$/)
+  expect(said).toMatch(message)
 })
 
 test('a second server on the same database refuses to start, and the first is not disturbed', async () => {

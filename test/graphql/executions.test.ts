@@ -41,7 +41,7 @@ const EVENTS = `subscription ($id: ID!, $after: Int) {
     ... on MetaEvent { executionId chatId sessionId }
     ... on TextDeltaEvent { step text }
     ... on AssistantEvent { step content { __typename ... on TextBlock { text } ... on ToolUseBlock { id name input } } }
-    ... on ToolResultEvent { toolUseId content isError }
+    ... on ToolResultEvent { toolUseId output isError }
     ... on ResultEvent { executionId sessionId status usage { inputTokens outputTokens } }
     ... on ErrorEvent { executionId status message }
   }
@@ -375,7 +375,7 @@ describe('following', () => {
         step: 1,
         content: [{ __typename: 'ToolUseBlock', id: 'u', name: 'n', input: { a: [1] } }],
       },
-      { __typename: 'ToolResultEvent', toolUseId: 'u', content: 'c', isError: true },
+      { __typename: 'ToolResultEvent', toolUseId: 'u', output: 'c', isError: true },
       { __typename: 'ErrorEvent', executionId: 'e', status: 'failed', message: 'm' },
     ])
   })
@@ -388,7 +388,7 @@ test('a list asks as many statements for a hundred rows as for ten', async () =>
   const { token } = await server.member({ organization: 'Busy', role: 'owner' })
   const ids = [await createAgent('organization', token), await createAgent('organization', token)]
   const caller = callerOf(server, token)
-  for (let i = 0; i < 100; i++) await caller.agents.execute({ id: ids[i % 2]!, message: 'm' })
+  for (let i = 0; i <= 100; i++) await caller.agents.execute({ id: ids[i % 2]!, message: 'm' })
   const statements = async (limit: number) => {
     server.queries.length = 0
     const { data, errors } = await graphql(server, text, { limit }, { token })

@@ -1,8 +1,8 @@
-import { setTimeout as sleep } from 'node:timers/promises'
+import { join } from 'node:path'
 import Sqlite from 'better-sqlite3'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { newToken } from '../../src/auth/tokens.ts'
-import { TRANSITIONS } from '../../src/tasks/service.ts'
+import { newId } from '../../src/lib/id.ts'
+import { newToken } from '../../src/lib/token.ts'
 import { expectError, FACES, faces, onEachFace, procedures } from '../support/faces.ts'
 import { createFolder } from '../support/folder.ts'
 import { type ModelServer, startModelServer } from '../support/model-server.ts'
@@ -57,12 +57,11 @@ const archivedAgent = async () => {
   return id
 }
 
-/** A space of the organization that nobody but ben may see. */
-const privateSpace = async (fields: object = {}): Promise<string> => {
-  const at = { createdAt: clock.now(), updatedAt: clock.now() }
-  const { organizationId, userId: ownerId } = ben
-  const data = { id: newToken('space'), organizationId, ownerId, name: 'S', visibility: 'private' as const, ...at }
-  return (await server.service.deps.db.space.create({ data: { ...data, ...fields } })).id
+/** A private space of its owner's, unless told. */
+const createSpace = async ({ organizationId, userId: ownerId }: Member, fields: object = {}): Promise<string> => {
+  const { db } = server.service.deps
+  const data = { id: newId(), organizationId, ownerId, name: 'S', createdAt: clock.now(), updatedAt: clock.now() }
+  return (await db.space.create({ data: { ...data, visibility: 'private', ...fields } })).id
 }
 const defaultSpace = async ({ organizationId }: Member) =>
   (await server.service.deps.db.space.findFirstOrThrow({ where: { organizationId, isDefault: true } })).id
@@ -71,6 +70,14 @@ const audits = (target: string) => server.service.deps.db.auditEvent.count({ whe
 
 const STATUSES = ['pending', 'in_progress', 'completed', 'cancelled'] as const
 type Status = (typeof STATUSES)[number]
+
+/** Where a status may go (service description, "Task status"). */
+const NEXT: Record<Status, readonly Status[]> = {
+  pending: ['in_progress', 'cancelled'],
+  in_progress: ['completed', 'cancelled', 'pending'],
+  completed: [],
+  cancelled: [],
+}
 
 /** A task that has come to be in this status. */
 const createIn = async (status: Status, fields: Body = {}) => {
@@ -115,8 +122,8 @@ describe('POST /tasks', () => {
     const spaceId = await defaultSpace(ann)
     const full = { description: 'All of\nthem 👩🏽‍💻', priority: 'urgent', assignedTo: ben.userId, spaceId }
     expect(await create(full)).toMatchObject(full)
-    const none = { description: null, assignTo: null, assignedTo: null, spaceId: null }
-    expect(await create(none)).toMatchObject({ ...none, description: '' })
+    const none = { assignedTo: null, spaceId: null }
+    expect(await create({ ...none, description: null, assignTo: null })).toMatchObject({ ...none, description: '' })
   })
 
   it('is done by any member, and changed and deleted by any other', async () => {
@@ -224,8 +231,8 @@ describe('a space', () => {
     ['that never was', async () => 'x'.repeat(22)],
     ['without a name', async () => ''],
     ['of another organization', () => defaultSpace(eve)],
-    ["that is somebody else's private one", () => privateSpace()],
-    ['that is archived', () => privateSpace({ visibility: 'organization', archivedAt: clock.now() })],
+    ["that is somebody else's private one", () => createSpace(ben)],
+    ['that is archived', () => createSpace(ann, { archivedAt: clock.now() })],
   ]
   it.each(nowhere)('%s is a 404 on create and in a PATCH', async (_, make) => {
     const spaceId = await make()
@@ -236,7 +243,7 @@ describe('a space', () => {
   })
 
   it('is changed and left by a PATCH', async () => {
-    const [spaceId, shared] = [await defaultSpace(ann), await privateSpace({ visibility: 'organization' })]
+    const [spaceId, shared] = [await defaultSpace(ann), await createSpace(ben, { visibility: 'organization' })]
     const { id } = await create({ spaceId })
     expect(await patched(id, { spaceId: shared })).toMatchObject({ spaceId: shared })
     expect(await patched(id, { spaceId: null })).toMatchObject({ spaceId: null })
@@ -339,22 +346,13 @@ describe('the status', () => {
     const events = await audits(before.id)
     now += 1000
     const answer = await faces[face](server, 'tasks.update', { id: before.id, status: to }, ann)
-    const allowed = TRANSITIONS[from].includes(to)
+    const allowed = NEXT[from].includes(to)
     if (allowed || from === to) expect(answer.status).toBe(200)
     else expectError(answer, 400, TRANSITION(from, to))
     const at = new Date(now).toISOString()
     const completedAt = to === 'completed' ? at : null
     expect(await get(before.id)).toEqual(allowed ? { ...before, status: to, updatedAt: at, completedAt } : before)
     expect(await audits(before.id)).toBe(allowed ? events + 1 : events)
-  })
-
-  it('has the table of the service description', () => {
-    expect(TRANSITIONS).toEqual({
-      pending: ['in_progress', 'cancelled'],
-      in_progress: ['completed', 'cancelled', 'pending'],
-      completed: [],
-      cancelled: [],
-    })
   })
 
   it('that is refused takes the rest of its PATCH with it; the same one does not', async () => {
@@ -365,45 +363,685 @@ describe('the status', () => {
     expect(changed).toMatchObject({ title: 'Done', status: 'completed', completedAt: task.completedAt })
   })
 
-  it('of ended tasks is taken by one of many who change it at once', async () => {
-    const { id } = await createIn('in_progress')
-    const ends = ['completed', 'cancelled', 'completed', 'cancelled', 'pending'] as const
-    const answers = await Promise.all(ends.map((status) => patch(id, { status })))
-    const { status, completedAt } = await get(id)
-    expect(completedAt === null).toBe(status !== 'completed')
-    for (const [index, answer] of answers.entries()) {
-      // `pending` may have come between; whoever came after the end is told so, unless it was the same.
-      if (ends[index] === status) expect(answer.status).toBe(200)
-      else if (answer.status !== 200) expect(answer.body.message).toMatch(/^Invalid status transition: \w+ to \w+$/)
+  it('is changed by one of two who end it at once; the other is told what it is', async () => {
+    for (let round = 0; round < 10; round++) {
+      const { id } = await createIn('in_progress')
+      const ends = ['completed', 'cancelled'] as const
+      const answers = await Promise.all(ends.map((status) => patch(id, { status })))
+      const { status, completedAt } = await get(id)
+      const lost = ends.indexOf(status === 'completed' ? 'cancelled' : 'completed')
+      expect(answers[1 - lost]?.status).toBe(200)
+      expectError(answers[lost]!, 400, TRANSITION(status, ends[lost]!))
+      expect(completedAt === null).toBe(status === 'cancelled')
     }
   })
 })
 
 describe('GET /tasks', () => {
   let lea: Member
-  let agent: string
-  let spaces: string[]
+  let leo: Member
+  let agentId: string
+  let spaceId: string
   let all: Body[]
+  const list = async (query: string) => ok(call('GET', `/tasks${query}`, undefined, { who: lea }))
   beforeAll(async () => {
     lea = await server.member({ organization: 'Lists' })
-    const leo = await server.member({ organization: 'Lists' })
-    agent = await createAgent({}, lea)
-    spaces = [await defaultSpace(lea), await privateSpace({ ...leo, ownerId: leo.userId, ...NOTHING })]
-    for (const [index, status] of [...STATUSES, ...STATUSES, ...STATUSES, ...STATUSES].entries()) {
+    leo = await server.member({ organization: 'Lists' })
+    agentId = await createAgent({}, lea)
+    spaceId = await createSpace(leo)
+    await create({ title: 'Of others' })
+    for (let index = 0; index < 30; index++) {
       now += 1000
-      const priority = ['low', 'medium', 'high', 'urgent'][Math.floor(index / 4)]
-      const assignTo = [agent, lea.userId, leo.userId, null, null][index % 5]
-      const spaceId = [spaces[0], null, null][index % 3]
-      const { id } = await create({ title: `Task ${index}`, priority, assignTo, spaceId }, lea)
+      const priority = ['low', 'medium', 'high', 'urgent'][index % 4]
+      const assignTo = [agentId, lea.userId, leo.userId, null, null][index % 5]
+      const where = index % 3 === 0 && { spaceId }
+      const { id } = await create({ title: `Task ${index}`, priority, assignTo, ...where }, leo)
+      const status = STATUSES[Math.floor(index / 8) % 4]
       if (status === 'completed') await patched(id, { status: 'in_progress' }, lea)
       if (status !== 'pending') await patched(id, { status }, lea)
     }
-    all = (await ok(call('GET', '/tasks', undefined, { who: lea }))).tasks
+    all = (await list('')).tasks
   })
-  const NOTHING = { token: undefined, tokenId: undefined, userId: undefined }
 
-  it('lists them newest first, each as it is', async () => {
-    expect(all.map(({ title }) => title)).toEqual(Array.from({ length: 16 }, (_, index) => `Task ${15 - index}`))
+  it("lists the organization's, newest first, each as it is", async () => {
+    expect(all.map(({ title }) => title)).toEqual(Array.from({ length: 30 }, (_, index) => `Task ${29 - index}`))
     for (const task of all) expect(task).toEqual(await get(task.id, lea))
   })
+
+  it('filters by any of status, priority, assignee and space together', async () => {
+    const none = undefined
+    const queries = (['status', 'priority', 'assignedTo', 'spaceId'] as const).reduce<Body[]>(
+      (queries, field) => {
+        const values: readonly string[] = {
+          status: STATUSES,
+          priority: ['low', 'medium', 'high', 'urgent'],
+          assignedTo: [agentId, leo.userId, 'me', 'none', eve.userId, ''],
+          spaceId: [spaceId, 'x'],
+        }[field]
+        return queries.flatMap((query) => [none, ...values].map((value) => ({ ...query, [field]: value })))
+      },
+      [{}],
+    )
+    let found = 0
+    for (const query of queries) {
+      const given = Object.entries(query).filter(([, value]) => value !== undefined) as [string, string][]
+      const meant: Body = { ...query, ...(query.assignedTo === 'me' && { assignedTo: lea.userId }) }
+      const expected = all.filter((task) =>
+        given.every(([field]) => task[field] === (meant[field] === 'none' ? null : meant[field])),
+      )
+      const { tasks } = await list(`?${new URLSearchParams(given)}`)
+      expect(tasks, JSON.stringify(query)).toEqual(expected)
+      found += tasks.length
+    }
+    expect(queries).toHaveLength(5 * 5 * 7 * 3)
+    expect(found).toBeGreaterThan(all.length)
+  })
+
+  it('of an organization without tasks, or of a filter that fits none, is empty', async () => {
+    const who = await server.member({ organization: 'Idle' })
+    const empty = { success: true, tasks: [], nextCursor: null }
+    expect(await ok(call('GET', '/tasks', undefined, { who }))).toEqual(empty)
+    expect(await list('?assignedTo=nobody')).toEqual(empty)
+    expect(await list('?spaceId=nowhere&count=true')).toEqual({ ...empty, total: 0 })
+  })
+
+  it('counts all that fit for count=true, whatever the page, and otherwise not', async () => {
+    const open = all.filter(({ status }) => status === 'pending')
+    expect(await list('?status=pending&limit=2&count=true')).toMatchObject({ total: open.length })
+    expect(Object.keys(await list('?status=pending&limit=2'))).not.toContain('total')
+    const { nextCursor } = await list('?status=pending&limit=2')
+    const next = await list(`?status=pending&limit=2&count=true&cursor=${nextCursor}`)
+    expect(next).toMatchObject({ total: open.length, tasks: open.slice(2, 4) })
+  })
+
+  it.each(onEachFace([[{}], [{ priority: 'high' }], [{ assignedTo: 'none' }]]))(
+    '%s: pages of %j show every row once, though many were made in one moment',
+    async (face, filter) => {
+      const who = await server.member({ organization: `Pages ${face} ${JSON.stringify(filter)}` })
+      const made = await Promise.all(Array.from({ length: 7 }, () => create({ priority: 'high' }, who)))
+      const seen: string[] = []
+      let cursor: string | null = null
+      do {
+        const input: Body = { ...filter, limit: face === 'REST' ? '3' : 3, ...(cursor && { cursor }) }
+        const { body }: Answer = await faces[face](server, 'tasks.list', input, who)
+        seen.push(...body.tasks.map(({ id }: { id: string }) => id))
+        cursor = body.nextCursor
+        // What comes to the front meanwhile moves nothing.
+        now += 1000
+        await create({ priority: 'high' }, who)
+        now -= 1000
+      } while (cursor)
+      const ids = made.map(({ id }) => id)
+      expect(seen).toEqual(ids.toSorted().toReversed())
+    },
+  )
+
+  it.each(['', 'status=pending', 'priority=low', 'assignedTo=x', 'assignedTo=me', 'assignedTo=none', 'spaceId=x'])(
+    'finds the first page of "%s" by an index, and sorts nothing',
+    async (query) => {
+      server.queries.length = 0
+      await list(`?limit=100&${query}`)
+      const sql = server.queries.find((text) => /FROM `\w+`\.`Task`/.test(text)) ?? ''
+      const plan = explain(sql)
+      const column = /^\w+/.exec(query)
+      const [index, terms] = column ? [`${column}_createdAt`, ` AND ${column}=?`] : ['createdAt', '']
+      expect(plan).toBe(`SEARCH main.Task USING INDEX Task_organizationId_${index}_id_idx (organizationId=?${terms})`)
+    },
+  )
+
+  /** How SQLite finds the rows of a statement. */
+  function explain(sql: string): string {
+    const database = new Sqlite(join(server.folder, 'muster.db'), { readonly: true })
+    using _ = { [Symbol.dispose]: () => database.close() }
+    const steps = database.prepare<unknown[], { detail: string }>(`EXPLAIN QUERY PLAN ${sql}`)
+    return steps
+      .all(...sql.matchAll(/\?/g).map(() => null))
+      .map(({ detail }) => detail)
+      .join('\n')
+  }
+})
+
+describe('POST /tasks/{id}/claim', () => {
+  it.each(FACES)("gives the caller a task that is nobody's (%s)", async (face) => {
+    const task = await create()
+    now += 1000
+    const { body } = await faces[face](server, 'tasks.claim', { id: task.id }, ben)
+    const claimed = { ...task, assignedTo: ben.userId, updatedAt: new Date(now).toISOString() }
+    expect(body.task).toEqual(claimed)
+    expect(await get(task.id)).toEqual(claimed)
+    expect(await audits(task.id)).toBe(2)
+  })
+
+  it('needs no body and no content type', async () => {
+    const { id } = await create()
+    const answer = await call('POST', `/tasks/${id}/claim`)
+    expect(answer.body.task.assignedTo).toBe(ann.userId)
+  })
+
+  it('gives it to an agent instead, which then can run it', async () => {
+    const [{ id }, agentId] = [await create(), await createAgent({ visibility: 'private' })]
+    expect((await ok(call('POST', `/tasks/${id}/claim`, { agentId }))).task.assignedTo).toBe(agentId)
+    expect((await ok(call('POST', `/tasks/${id}/execute`))).task.status).toBe('completed')
+  })
+
+  it.each<[string, () => Promise<string> | string]>([
+    ['nobody', () => 'x'.repeat(22)],
+    ['without an id', () => ''],
+    ['a member', () => ann.userId],
+    ["another organization's, though public", () => createAgent({ visibility: 'public' }, eve)],
+    ["somebody else's private one", () => createAgent({ visibility: 'private' }, ben)],
+    ['archived', archivedAgent],
+  ])('knows no agent that is %s: 404', async (_, make) => {
+    const task = await create()
+    expectError(await call('POST', `/tasks/${task.id}/claim`, { agentId: await make() }), 404, 'Agent not found')
+    expect(await get(task.id)).toEqual(task)
+  })
+
+  it.each<[string, () => Promise<Body>]>([
+    ["is somebody's", () => create({ assignTo: ben.userId })],
+    ["is the caller's", () => create({ assignTo: ann.userId })],
+    ["is an agent's", async () => create({ assignTo: await createAgent() })],
+    ...STATUSES.slice(1).map((status): [string, () => Promise<Body>] => [`is ${status}`, () => createIn(status)]),
+  ])('does not take a task that %s: 409', async (_, make) => {
+    const task = await make()
+    expectError(await call('POST', `/tasks/${task.id}/claim`), 409, 'Task is already assigned')
+    expect(await get(task.id)).toEqual(task)
+  })
+
+  it.each([false, true])('of 20 at once has one winner, the others are told (each with a key: %s)', async (keys) => {
+    for (let round = 0; round < 5; round++) {
+      const { id } = await create()
+      const before = await server.service.deps.db.idempotencyRecord.count()
+      const claims = Array.from({ length: 20 }, (_, index) => {
+        const who = index % 2 ? ann : ben
+        return call('POST', `/tasks/${id}/claim`, undefined, { who, ...(keys && { key: `claim-${index}` }) })
+      })
+      const answers = await Promise.all(claims)
+      const winners = answers.filter(({ status }) => status === 200)
+      expect(winners).toHaveLength(1)
+      for (const answer of answers) if (answer.status !== 200) expectError(answer, 409, 'Task is already assigned')
+      const winner = answers.indexOf(winners[0]!) % 2 ? ann : ben
+      expect(await get(id)).toEqual(winners[0]?.body.task)
+      expect(winners[0]?.body.task.assignedTo).toBe(winner.userId)
+      expect(await audits(id)).toBe(2)
+      expect(await server.service.deps.db.idempotencyRecord.count()).toBe(before + (keys ? 1 : 0))
+    }
+  })
+})
+
+describe('POST /tasks/{id}/execute', () => {
+  let agentId: string
+  beforeAll(async () => {
+    agentId = await createAgent()
+  })
+  const execute = (id: string, body?: Body, options?: Options) => call('POST', `/tasks/${id}/execute`, body, options)
+  const execution = async (id: string) => (await ok(call('GET', `/executions/${id}`))).execution
+  const ended = async (id: string) => {
+    const { db, engine } = server.service.deps
+    const row = await db.execution.findUniqueOrThrow({ where: { id } })
+    return engine.ended(row, new AbortController().signal)
+  }
+
+  /** A task whose run has said a word and waits to be let go on, and what the model was asked. */
+  async function running(fields: Body = {}) {
+    const { promise, resolve: finish } = Promise.withResolvers<void>()
+    model.script({ tokens: ['Half ', promise, 'done.'] })
+    const asked = model.request(model.requests.length)
+    const task = await create({ assignTo: agentId, ...fields })
+    const { executionId } = await ok(execute(task.id, { background: true }))
+    return { id: task.id, executionId, finish, asked: await asked }
+  }
+
+  it.each(FACES)(
+    'runs the agent on title and description, and completes the task with the result (%s)',
+    async (face) => {
+      const { promise, resolve } = Promise.withResolvers<void>()
+      model.script({ tokens: ['Four ', promise, 'engines.'] })
+      const asked = model.request(model.requests.length)
+      const task = await create({ description: 'All\nof them', assignTo: agentId })
+      const answer = faces[face](server, 'tasks.execute', { id: task.id }, ben)
+      const { messages } = (await asked).body
+      expect(messages.at(-1)).toMatchObject({ role: 'user', content: 'Count the engines\n\nAll\nof them' })
+      const meanwhile = await get(task.id)
+      expect(meanwhile).toEqual({ ...task, status: 'in_progress', executionId: meanwhile.executionId })
+      now += 1000
+      resolve()
+
+      const { body } = await answer
+      const { executionId } = meanwhile
+      const at = new Date(now).toISOString()
+      const result = 'Four engines.'
+      const done = { ...meanwhile, status: 'completed', result, completedAt: at, updatedAt: at }
+      const { chatId, sessionId } = body
+      expect(body).toEqual({ success: true, executionId, chatId, sessionId, status: 'completed', result, task: done })
+      expect(await get(task.id)).toEqual(done)
+      expect(await execution(executionId)).toMatchObject({
+        taskId: task.id,
+        agentId,
+        chatId,
+        sessionId,
+        userId: ben.userId,
+      })
+      const { executions } = await ok(call('GET', `/executions?taskId=${task.id}`))
+      expect(executions.map(({ id }: Body) => id)).toEqual([executionId])
+    },
+  )
+
+  it('runs in the space of the task', async () => {
+    const spaceId = await createSpace(ann)
+    const { id } = await create({ assignTo: agentId, spaceId })
+    const { executionId } = await ok(execute(id))
+    expect((await execution(executionId)).spaceId).toBe(spaceId)
+  })
+
+  it('answers at once for background: true', async () => {
+    const { id, executionId, finish } = await running()
+    expect(await get(id)).toMatchObject({ status: 'in_progress', executionId, result: null })
+    finish()
+    await ended(executionId)
+    expect(await get(id)).toMatchObject({ status: 'completed', executionId, result: 'Half done.' })
+  })
+
+  it('puts the task back when the run fails, so that it can be run again', async () => {
+    const { id } = await create({ assignTo: agentId })
+    model.script({ tokens: ['Half'], end: 'drop' })
+    expectError(await execute(id), 500, 'Chat execution failed')
+    const back = await get(id)
+    expect(back).toMatchObject({ status: 'pending', result: null, completedAt: null, assignedTo: agentId })
+    expect((await execution(back.executionId)).status).toBe('failed')
+    const { task } = await ok(execute(id))
+    expect(task.status).toBe('completed')
+    expect(task.executionId).not.toBe(back.executionId)
+  })
+
+  it('puts it back when the run is cancelled', async () => {
+    const { promise } = Promise.withResolvers<void>()
+    model.script({ tokens: ['Half', promise] })
+    const asked = model.request(model.requests.length)
+    const { id } = await create({ assignTo: agentId })
+    const answer = execute(id)
+    await asked
+    const { executionId } = await get(id)
+    await ok(call('POST', `/executions/${executionId}/cancel`))
+    expectError(await answer, 409, 'Execution was cancelled')
+    expect(await get(id)).toMatchObject({ status: 'pending', executionId, result: null, completedAt: null })
+  })
+
+  it('starts one run, whoever else wants to at the same time', async () => {
+    for (let round = 0; round < 5; round++) {
+      const { id } = await create({ assignTo: agentId })
+      const { promise, resolve } = Promise.withResolvers<void>()
+      model.script({ tokens: [promise, 'Done.'] })
+      const runs = Array.from({ length: 10 }, () => execute(id, { background: true }))
+      const answers = await Promise.all(runs)
+      expect(answers.filter(({ status }) => status === 200)).toHaveLength(1)
+      for (const answer of answers) if (answer.status !== 200) expectError(answer, 409, 'Task is already running')
+      const { executions } = await ok(call('GET', `/executions?taskId=${id}`))
+      expect(executions).toHaveLength(1)
+      resolve()
+      await ended(executions[0].id)
+    }
+  })
+
+  it('leaves nothing behind of a run that was refused', async () => {
+    const { id, executionId, finish } = await running()
+    const { db } = server.service.deps
+    const counts = () => Promise.all([db.execution.count(), db.chat.count(), db.session.count(), db.auditEvent.count()])
+    const before = await counts()
+    expectError(await execute(id), 409, 'Task is already running')
+    expect(await counts()).toEqual(before)
+    finish()
+    await ended(executionId)
+  })
+
+  it('needs an agent', async () => {
+    for (const assignTo of [null, ann.userId]) {
+      const task = await create({ assignTo })
+      expectError(await execute(task.id), 400, 'Task is not assigned to an agent')
+      expect(await get(task.id)).toEqual(task)
+    }
+  })
+
+  it.each(['completed', 'cancelled'] as const)('does not begin again what is %s', async (status) => {
+    const task = await createIn(status, { assignTo: agentId })
+    expectError(await execute(task.id), 400, TRANSITION(status, 'in_progress'))
+    expect(await get(task.id)).toEqual(task)
+  })
+
+  it('does not run what somebody works on', async () => {
+    const task = await createIn('in_progress', { assignTo: agentId })
+    expectError(await execute(task.id), 409, 'Task is already running')
+    expect(await get(task.id)).toEqual(task)
+  })
+
+  it.each<[string, (agentId: string) => Promise<Answer>]>([
+    ['archived', (id) => call('DELETE', `/agents/${id}`)],
+    ["somebody else's private one", (id) => call('PATCH', `/agents/${id}`, { visibility: 'private' }, { who: ben })],
+  ])('finds no agent that is %s by now: 404', async (how, change) => {
+    const assignTo = await createAgent({}, how === 'archived' ? ann : ben)
+    const task = await create({ assignTo })
+    await ok(change(assignTo))
+    expectError(await execute(task.id), 404, 'Agent not found')
+    expect(await get(task.id)).toEqual(task)
+  })
+
+  it('finds no space that the caller cannot see: 404', async () => {
+    const spaceId = await createSpace(ben)
+    const { task } = await ok(call('POST', '/tasks', { title: 'x', assignTo: agentId, spaceId }, { who: ben }))
+    expectError(await execute(task.id), 404, 'Space not found')
+    expect(await get(task.id)).toEqual(task)
+    expect((await ok(execute(task.id, {}, { who: ben }))).task.status).toBe('completed')
+  })
+
+  describe('while it runs', () => {
+    const aborts: [string, (id: string) => Promise<Answer>][] = [
+      ['cancelled', (id) => patch(id, { status: 'cancelled' })],
+      ['deleted', (id) => call('DELETE', `/tasks/${id}`)],
+      ['set to pending and then cancelled', (id) => patch(id, { status: 'pending' }).then(() => aborts[0]![1](id))],
+      ['set to pending and then deleted', (id) => patch(id, { status: 'pending' }).then(() => aborts[1]![1](id))],
+    ]
+    it.each(aborts)('a task that is %s cancels its run, down to the model', async (how, end) => {
+      const { id, executionId, asked } = await running()
+      await ok(end(id))
+      await asked.aborted
+      expect((await ended(executionId)).status).toBe('cancelled')
+      if (how.endsWith('deleted')) expectError(await call('GET', `/tasks/${id}`), 404, 'Task not found')
+      else expect(await get(id)).toMatchObject({ status: 'cancelled', completedAt: null, result: null })
+    })
+
+    it.each([
+      [['pending'], null],
+      [['completed'], null],
+      [['pending', 'in_progress'], null],
+      [['pending', 'in_progress', 'completed'], null],
+    ] as [Status[], null][])('a status set by hand stays: %j', async (statuses) => {
+      const { id, executionId, finish } = await running()
+      for (const status of statuses) await patched(id, { status })
+      const byHand = await get(id)
+      now += 1000
+      finish()
+      expect((await ended(executionId)).status).toBe('completed')
+      expect(await get(id)).toEqual(byHand)
+      if (byHand.status === 'in_progress') await patched(id, { status: 'cancelled' })
+    })
+
+    it('everything else may change, and stays', async () => {
+      const { id, executionId, finish } = await running()
+      const said = { title: 'Other', description: 'D', priority: 'low', assignedTo: ben.userId }
+      await patched(id, said)
+      finish()
+      await ended(executionId)
+      expect(await get(id)).toMatchObject({ ...said, status: 'completed', result: 'Half done.' })
+    })
+
+    it('a second run, begun after the task was set back by hand, is the one that counts', async () => {
+      const first = await running()
+      await patched(first.id, { status: 'pending' })
+      const { promise, resolve } = Promise.withResolvers<void>()
+      model.script({ tokens: ['Second', promise] })
+      const asked = model.request(model.requests.length)
+      const { executionId } = await ok(execute(first.id, { background: true }))
+      await asked
+      first.finish()
+      await ended(first.executionId)
+      expect(await get(first.id)).toMatchObject({ status: 'in_progress', executionId, result: null })
+      resolve()
+      await ended(executionId)
+      expect(await get(first.id)).toMatchObject({ status: 'completed', executionId, result: 'Second' })
+    })
+  })
+})
+
+describe('an Idempotency-Key', () => {
+  let agentId: string
+  beforeAll(async () => {
+    agentId = await createAgent()
+  })
+  const counts = async () => {
+    const { task, execution, auditEvent, idempotencyRecord } = server.service.deps.db
+    return Promise.all([task.count(), execution.count(), auditEvent.count(), idempotencyRecord.count()])
+  }
+  const OTHER = 'Idempotency-Key was used with another request'
+
+  /** A POST with a key, again and with another body: one effect, one answer, one refusal. */
+  async function expectOnce(path: string, body: Body, other: Body) {
+    const key = newId()
+    const first = await call('POST', path, body, { key })
+    expect(first.headers.has('idempotent-replayed')).toBe(false)
+    const before = await counts()
+    const again = await call('POST', path, body, { key })
+    expect([again.status, again.body]).toEqual([200, first.body])
+    expect(again.headers.get('idempotent-replayed')).toBe('true')
+    expectError(await call('POST', path, other, { key }), 422, OTHER)
+    expect(await counts()).toEqual(before)
+    return first.body
+  }
+
+  it('makes one task, however often it is sent', async () => {
+    const body = { title: 'Once', assignTo: ben.userId, priority: 'low' }
+    const { id } = await expectOnce('/tasks', body, { ...body, priority: 'high' })
+    expect((await get(id)).title).toBe('Once')
+  })
+
+  it('makes one task of 20 at once', async () => {
+    const [tasks] = await counts()
+    const sent = Array.from({ length: 20 }, () => call('POST', '/tasks', { title: 'Once' }, { key: 'at once' }))
+    const answers = await Promise.all(sent)
+    expect(new Set(answers.map(({ body }) => JSON.stringify(body))).size).toBe(1)
+    expect(answers.filter(({ headers }) => headers.has('idempotent-replayed'))).toHaveLength(19)
+    expect((await counts())[0]).toBe(tasks + 1)
+  })
+
+  it('claims once, and repeats the answer though the task has changed since', async () => {
+    const { id } = await create()
+    const { task } = await expectOnce(`/tasks/${id}/claim`, {}, { agentId })
+    expect(task.assignedTo).toBe(ann.userId)
+    const key = newId()
+    const other = await create()
+    const first = await call('POST', `/tasks/${other.id}/claim`, undefined, { key })
+    await patched(other.id, { assignTo: null, title: 'Changed' })
+    expect((await call('POST', `/tasks/${other.id}/claim`, undefined, { key })).body).toEqual(first.body)
+    expect(await get(other.id)).toMatchObject({ assignedTo: null, title: 'Changed' })
+  })
+
+  it('of 20 claims at once gives all the one answer', async () => {
+    const { id } = await create()
+    const sent = Array.from({ length: 20 }, () => call('POST', `/tasks/${id}/claim`, {}, { key: 'one' }))
+    const answers = await Promise.all(sent)
+    expect(new Set(answers.map(({ body }) => JSON.stringify(body))).size).toBe(1)
+    expect(answers[0]?.body.task.assignedTo).toBe(ann.userId)
+    expect(await audits(id)).toBe(2)
+  })
+
+  it('keeps nothing of what was refused: the same key may succeed later', async () => {
+    const { id } = await create({ assignTo: ben.userId })
+    const claim = () => call('POST', `/tasks/${id}/claim`, {}, { key: 'later' })
+    expectError(await claim(), 409, 'Task is already assigned')
+    await patched(id, { assignTo: null })
+    expect((await ok(claim())).task.assignedTo).toBe(ann.userId)
+    const body = { title: 'x', assignTo: 'nobody' }
+    expectError(await call('POST', '/tasks', body, { key: 'assign' }), 400, ASSIGNEE)
+    expect((await call('POST', '/tasks', { title: 'x' }, { key: 'assign' })).status).toBe(200)
+  })
+
+  it('shows nothing that the caller may no longer see', async () => {
+    const { id } = await create()
+    const claim = () => call('POST', `/tasks/${id}/claim`, {}, { key: 'gone' })
+    await ok(claim())
+    await ok(call('DELETE', `/tasks/${id}`))
+    expectError(await claim(), 404, 'Task not found')
+
+    const spaceId = await createSpace(ann)
+    const make = () => call('POST', '/tasks', { title: 'x', spaceId }, { key: 'space gone' })
+    await ok(make())
+    await server.service.deps.db.space.update({ where: { id: spaceId }, data: { archivedAt: clock.now() } })
+    expectError(await make(), 404, 'Space not found')
+  })
+
+  it('belongs to its path and to its user', async () => {
+    const tasks = [await create(), await create()]
+    for (const { id } of tasks) await ok(call('POST', `/tasks/${id}/claim`, {}, { key: 'mine' }))
+    const made = [ann, ben].map((who) => call('POST', '/tasks', { title: 'x' }, { who, key: 'mine' }))
+    const [one, other] = await Promise.all(made.map(ok))
+    expect(one?.id).not.toBe(other?.id)
+  })
+
+  it('runs a task once, and repeats the outcome', async () => {
+    const { id } = await create({ assignTo: agentId })
+    const { executionId, task } = await expectOnce(`/tasks/${id}/execute`, {}, { background: true })
+    expect(task).toMatchObject({ status: 'completed', executionId })
+  })
+
+  it.each(FACES)('joins the run that is on (%s)', async (face) => {
+    const { promise, resolve } = Promise.withResolvers<void>()
+    model.script({ tokens: ['Half ', promise, 'done.'] })
+    const asked = model.request(model.requests.length)
+    const { id } = await create({ assignTo: agentId })
+    const input = { id, ...(face === 'tRPC' && { idempotencyKey: 'join' }) }
+    const options = { token: ann.token, ...(face === 'REST' && { headers: { 'Idempotency-Key': 'join' } }) }
+    const execute = () => faces[face](server, 'tasks.execute', input, options)
+    const first = execute()
+    await asked
+    const second = execute()
+    const wanted = { status: 'completed', result: 'Half done.' }
+    expect((await call('POST', `/tasks/${id}/execute`, {}, { key: 'not mine' })).status).toBe(409)
+    resolve()
+    const answers = (await Promise.all([first, second])).map(({ body }) => body)
+    const { executionId } = answers[0]
+    for (const body of answers) expect(body).toMatchObject({ ...wanted, executionId, task: { ...wanted, executionId } })
+    expect((await ok(call('GET', `/executions?taskId=${id}&count=true`))).total).toBe(1)
+  })
+
+  it('begins a new run when the first has failed', async () => {
+    const { id } = await create({ assignTo: agentId })
+    const execute = () => call('POST', `/tasks/${id}/execute`, {}, { key: 'again' })
+    model.script({ error: { status: 400 } })
+    expectError(await execute(), 500, 'Chat execution failed')
+    const failed = await get(id)
+    const { executionId } = await ok(execute())
+    expect(executionId).not.toBe(failed.executionId)
+    expect((await ok(execute())).executionId).toBe(executionId)
+  })
+
+  it('tells of a run that was cancelled that it was, and begins none', async () => {
+    const { promise } = Promise.withResolvers<void>()
+    model.script({ tokens: ['Half', promise] })
+    const { id } = await create({ assignTo: agentId })
+    const execute = () => call('POST', `/tasks/${id}/execute`, { background: true }, { key: 'cancelled' })
+    const { executionId } = await ok(execute())
+    await ok(call('POST', `/executions/${executionId}/cancel`))
+    expect(await ok(execute())).toMatchObject({ executionId, status: 'cancelled', task: { status: 'pending' } })
+    expect((await ok(call('GET', `/executions?taskId=${id}&count=true`))).total).toBe(1)
+  })
+})
+
+describe('who may what', () => {
+  const named = ['get', 'update', 'delete', 'claim', 'execute'].map((verb) => [`tasks.${verb}`])
+
+  it.each(onEachFace(named as [string][]))(
+    "%s %s: another organization's task, a deleted one and one that never was are the same 404",
+    async (face, procedure) => {
+      const [foreign, deleted] = [await create({}, eve), await create()]
+      await ok(call('DELETE', `/tasks/${deleted.id}`))
+      const ids = [foreign.id, deleted.id, `task-${now}-${newId()}`, 'x']
+      const answers = await Promise.all(
+        ids.map((id) => faces[face](server, procedure, { id, title: 'x', status: 'cancelled' }, ann)),
+      )
+      for (const answer of answers) expectError(answer, 404, 'Task not found')
+      const bytes = answers.map(({ body: { requestId, ...body }, headers }) => {
+        const told = [...headers].filter(([name]) => name !== 'x-request-id' && name !== 'date')
+        return JSON.stringify([body, told])
+      })
+      expect(new Set(bytes).size).toBe(1)
+      expect(await get(foreign.id, eve)).toEqual(foreign)
+    },
+  )
+
+  it('is told by the scopes of the token', async () => {
+    const scoped = (scope: string) => server.member({ organization: 'Acme', scopes: [scope] })
+    const [reader, writer, stranger] = await Promise.all(['tasks:read', 'tasks:write', 'agents:write'].map(scoped))
+    const verbs = Object.keys(procedures).filter((name) => name.startsWith('tasks.'))
+    expect(verbs.length).toBeGreaterThanOrEqual(7)
+    for (const [face, procedure] of onEachFace(verbs.map((verb): [string] => [verb]))) {
+      const { id } = await create()
+      const status = async (who: Member | undefined) =>
+        (await faces[face](server, procedure, /list|create/.test(procedure) ? {} : { id }, who)).status
+      expect(await status(stranger), procedure).toBe(403)
+      const reads = procedures[procedure]?._def.type === 'query'
+      if (reads) expect(await status(reader), procedure).toBe(200)
+      else expect(await status(reader), procedure).toBe(403)
+      expect(await status(writer), procedure).not.toBe(403)
+    }
+  })
+})
+
+it('every change leaves an audit event of who did what to which', async () => {
+  const agentId = await createAgent()
+  const { id } = await create()
+  await patched(id, { title: 'x' }, ben)
+  await ok(call('POST', `/tasks/${id}/claim`, { agentId }, { who: ben }))
+  await ok(call('POST', `/tasks/${id}/execute`))
+  await ok(call('DELETE', `/tasks/${id}`))
+  const events = await server.service.deps.db.auditEvent.findMany({ where: { target: id } })
+  const said = events.map(({ action, actor }) => `${action} by ${actor === ann.userId ? 'ann' : 'ben'}`)
+  const expected = ['claim by ben', 'create by ann', 'delete by ann', 'execute by ann', 'update by ben']
+  expect(said.toSorted()).toEqual(expected.map((event) => `task.${event}`))
+  expect(events.every(({ organizationId }) => organizationId === ann.organizationId)).toBe(true)
+})
+
+it('a task whose run waits for room is in progress, and cancelling it cancels the run before it begins', async () => {
+  await using narrow = await startServer({ OPENAI_BASE_URL: model.baseUrl, MAX_RUNNING: '1' })
+  const send = async (method: string, path: string, body?: Body) =>
+    ok(request(narrow, method, `/api/v1${path}`, body ? { body } : {}))
+  const agent = await send('POST', '/agents', { name: 'Ada', systemPrompt: 'You are Ada.' })
+  const { promise, resolve } = Promise.withResolvers<void>()
+  model.script({ tokens: [promise, 'Done.'] })
+  const asked = model.requests.length
+  const [first, second] = await Promise.all(
+    ['one', 'two'].map(async (title) => (await send('POST', '/tasks', { title, assignTo: agent.id })).id),
+  )
+  await send('POST', `/tasks/${first}/execute`, { background: true })
+  const { executionId, status, task } = await send('POST', `/tasks/${second}/execute`, { background: true })
+  expect([status, task.status]).toEqual(['pending', 'in_progress'])
+  await send('PATCH', `/tasks/${second}`, { status: 'cancelled' })
+  expect((await send('GET', `/executions/${executionId}`)).execution.status).toBe('cancelled')
+  resolve()
+  await expect.poll(async () => (await send('GET', `/tasks/${first}`)).task.status).toBe('completed')
+  expect(model.requests).toHaveLength(asked + 1)
+  expect((await send('GET', `/tasks/${second}`)).task.status).toBe('cancelled')
+})
+
+it('no task is left in progress by a process that was killed while it ran', async () => {
+  await using folder = await createFolder()
+  const token = newToken('mst')
+  const env = { DATA_DIR: folder.path, BOOTSTRAP_TOKEN: token, OPENAI_BASE_URL: model.baseUrl }
+  const { promise } = Promise.withResolvers<void>()
+  let tasks: string[] = []
+  {
+    await using killed = await spawnServer(folder.path, env)
+    const send = (path: string, body: Body) => ok(request({ ...killed, token }, 'POST', `/api/v1${path}`, { body }))
+    const agent = await send('/agents', { name: 'Ada', systemPrompt: 'You are Ada.' })
+    const asked = model.requests.length
+    model.script({ tokens: ['Shown', promise] }, { tokens: [promise] })
+    for (const title of ['shown', 'not shown']) {
+      const { id } = await send('/tasks', { title, assignTo: agent.id })
+      tasks = [...tasks, id]
+      const { executionId } = await send(`/tasks/${id}/execute`, { background: true })
+      await model.request(asked + tasks.length - 1)
+      if (title === 'not shown') continue
+      // Until the word is stored.
+      const logs = () => request({ ...killed, token }, 'GET', `/api/v1/executions/${executionId}/logs`)
+      await expect.poll(async () => (await logs()).body.logs.length).toBe(2)
+    }
+    await killed.stop('SIGKILL')
+  }
+  await using server = await spawnServer(folder.path, env)
+  const get = async (id: string) => (await ok(request({ ...server, token }, 'GET', `/api/v1/tasks/${id}`))).task
+  // What had shown text fails, and the task may be tried again; what had not is run again.
+  for (const [index, status] of ['pending', 'completed'].entries()) {
+    await expect.poll(async () => (await get(tasks[index]!)).status, { timeout: 20_000 }).toBe(status)
+  }
+  const [shown, again] = await Promise.all(tasks.map(get))
+  expect(shown).toMatchObject({ result: null, completedAt: null })
+  expect(again).toMatchObject({ result: 'A reply of the test model.', completedAt: expect.any(String) })
 })

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, expect, it } from 'vitest'
-import { newToken } from '../../src/auth/tokens.ts'
+import { newToken } from '../../src/lib/token.ts'
 import { FACES, faces } from '../support/faces.ts'
 import { type ModelServer, startModelServer } from '../support/model-server.ts'
 import { request } from '../support/rest.ts'

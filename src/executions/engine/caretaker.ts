@@ -20,7 +20,7 @@ export type CaretakerDeps = {
   heldRows: () => ExecutionRow[]
   stop: (executionId: string, why: 'lost' | 'cancelled') => void
   recover: (row: ExecutionRow) => Promise<void>
-  /** Ends a run that has waited too long. */
+  /** Ends a run that has waited too long, or shall be cancelled. */
   expire: (row: ExecutionRow) => Promise<void>
   /** Begins pending runs whose turn it is. */
   begin: () => Promise<void>
@@ -53,7 +53,7 @@ export function createCaretaker(deps: CaretakerDeps) {
     const now = clock.now()
     const tooOld = new Date(now.getTime() - settings.QUEUE_TIMEOUT)
     const stale = await db.execution.findMany({
-      where: { status: 'pending', createdAt: { lt: tooOld } },
+      where: { status: 'pending', OR: [{ createdAt: { lt: tooOld } }, { wantsCancel: true }] },
       take: SWEEP_SIZE,
     })
     for (const row of stale) await deps.expire(row)

@@ -18,6 +18,7 @@ export type Request = {
   actor: Actor
   agent: AgentRow
   message: string
+  mediaIds: readonly string[]
   /** The caller's choice of a model. */
   model: string | null
   conversation: Conversation
@@ -118,6 +119,7 @@ export async function accept(deps: ClaimDeps, request: Request, hasRoom: boolean
         ...(parent && { parentExecutionId: parent.id, depth: parent.depth + 1 }),
         rootExecutionId: parent?.rootExecutionId ?? id,
         message,
+        mediaIds: [...request.mediaIds],
         preview: message.slice(0, PREVIEW_LENGTH),
         taskId: request.taskId,
         missionId: request.mission?.id ?? null,

@@ -4,6 +4,7 @@ import type { Db } from '../../db/client.ts'
 import { unavailable } from '../../errors.ts'
 import type { Clock } from '../../lib/clock.ts'
 import { newId } from '../../lib/id.ts'
+import type { MediaStorage } from '../../media/storage.ts'
 import type { Settings } from '../../settings.ts'
 import { createCaretaker } from './caretaker.ts'
 import * as claims from './claims.ts'
@@ -23,6 +24,7 @@ export type EngineDeps = {
   bus: Bus
   log: Logger
   models: Models
+  storage: MediaStorage
   /** The agent of a run that is about to begin, if its user may still run it (contract.md section 2). */
   agentFor: (db: Db, row: ExecutionRow) => Promise<claims.AgentRow | null>
   settle: claims.ClaimDeps['settle']
@@ -107,7 +109,7 @@ export function createEngine(deps: EngineDeps): Engine {
     try {
       const { id, model } = await models.resolve(row.modelOverride ?? agent.model)
       remains.model = id
-      const prompt = await buildPrompt(db, agent, row)
+      const prompt = await buildPrompt(deps, agent, row)
       const maxTurns = agent.maxTurns ?? DEFAULT_MAX_TURNS
       const input = { model, agentName: agent.name, prompt, maxTurns, idleTimeout: settings.MODEL_IDLE_TIMEOUT, signal }
       for await (const data of run(input, remains.usage)) {
@@ -180,12 +182,8 @@ export function createEngine(deps: EngineDeps): Engine {
   async function claimAndLaunch(id: string): Promise<void> {
     const pending = await db.execution.findUnique({ where: { id, status: 'pending' } })
     if (!pending) return
-    const agent = await deps.agentFor(db, pending)
-    if (!agent) {
-      const ended = await claims.finishPending(claimDeps, pending, { status: 'failed', error: 'Agent not found' })
-      if (ended) afterwards(ended)
-      return
-    }
+    const agent = pending.wantsCancel ? null : await deps.agentFor(db, pending)
+    if (!agent) return endPending(pending, 'Agent not found')
     const row = await claims.claimPending(claimDeps, pending)
     if (!row) {
       crowded ||= limits.running !== undefined
@@ -193,6 +191,13 @@ export function createEngine(deps: EngineDeps): Engine {
     }
     launch(row, agent)
     bus.publish('execution', [id])
+  }
+
+  /** Ends a run that has not begun: as cancelled where somebody wants that, as failed otherwise. */
+  async function endPending(row: ExecutionRow, error: string): Promise<void> {
+    const outcome = row.wantsCancel ? { status: 'cancelled' as const } : { status: 'failed' as const, error }
+    const ended = await claims.finishPending(claimDeps, row, outcome)
+    if (ended) afterwards(ended)
   }
 
   /** Begins what waits for room, the oldest first. */
@@ -270,10 +275,7 @@ export function createEngine(deps: EngineDeps): Engine {
     heldRows: () => [...live.values()].map(({ row }) => row),
     stop,
     recover,
-    expire: async (row) => {
-      const gone = await claims.finishPending(claimDeps, row, { status: 'failed', error: 'timeout' })
-      if (gone) afterwards(gone)
-    },
+    expire: (row) => endPending(row, 'timeout'),
     begin: fill,
   })
 

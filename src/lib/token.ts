@@ -1,6 +1,6 @@
 import { createHmac } from 'node:crypto'
 import { crc32 } from 'node:zlib'
-import { randomBase62, toBase62 } from '../lib/id.ts'
+import { randomBase62, toBase62 } from './id.ts'
 
 const BODY = /^([0-9A-Za-z]{30})([0-9A-Za-z]{6})$/
 

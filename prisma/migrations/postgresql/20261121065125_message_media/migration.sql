@@ -1,0 +1,2 @@
+-- AlterTable
+ALTER TABLE "Execution" ADD COLUMN     "mediaIds" JSONB NOT NULL DEFAULT '[]';

@@ -1,0 +1,93 @@
+import { createRemoteJWKSet, errors, type JWTPayload, type JWTVerifyGetKey, jwtVerify } from 'jose'
+import { z } from 'zod'
+import { unauthorized, unavailable } from '../errors.ts'
+import type { Clock } from '../lib/clock.ts'
+import type { Settings } from '../settings.ts'
+
+/** What an ID token says of its bearer. */
+export type IdToken = {
+  issuer: string
+  subject: string
+  /** In lower case; null unless the issuer has verified it. */
+  email: string | null
+  expiresAt: Date
+}
+
+/** Checks an ID token. Throws 401 `Token expired` or `Invalid or expired token`, 503 when its issuer does not answer. */
+export type IdTokens = { verify: (token: string) => Promise<IdToken> }
+
+/** Signatures by a key pair only: with a shared secret, or none, anybody could make a token. */
+const ALGORITHMS = ['RS256', 'RS384', 'RS512', 'PS256', 'PS384', 'PS512', 'ES256', 'ES384', 'ES512', 'EdDSA', 'Ed25519']
+/** By how much the issuer's clock may differ (s). */
+const LEEWAY = 30
+const DISCOVERY_TIMEOUT = 5_000
+
+/**
+ * The check of ID tokens of the operator's identity provider (contract.md section 6): signature by a key of its JWKS,
+ * algorithm, `iss`, `aud`, `exp`, `nbf`. The keys are fetched at the first need, kept, and fetched anew for a key that
+ * is not among them, at most every half minute. Null when no provider is configured.
+ */
+export function createIdTokens(
+  { OIDC_ISSUER: issuer, OIDC_AUDIENCE: audience, OIDC_JWKS_URL: url }: Settings,
+  clock: Clock,
+): IdTokens | null {
+  if (!issuer || !audience) return null
+  const discover = async () => createRemoteJWKSet(new URL(url ?? (await findKeys(issuer))))
+  let keys: ReturnType<typeof discover> | undefined
+
+  const findKey: JWTVerifyGetKey = async (header, token) => {
+    keys ??= discover().catch((error) => {
+      keys = undefined
+      throw error
+    })
+    try {
+      return await (await keys)(header, token)
+    } catch (error) {
+      throw isTokensFault(error) ? error : unavailable(error)
+    }
+  }
+
+  return {
+    async verify(token) {
+      const options = { issuer, audience, algorithms: ALGORITHMS, requiredClaims: ['sub', 'exp'] }
+      const now = { currentDate: clock.now(), clockTolerance: LEEWAY }
+      const { payload, protectedHeader } = await jwtVerify(token, findKey, { ...options, ...now }).catch(refuse)
+      // Other tokens that the same issuer signs, for other ends, say so.
+      if (!/^JWT$/i.test(protectedHeader.typ ?? 'JWT') || isForAnother(payload, audience)) throw invalid()
+      const { sub = '', exp = 0, email, email_verified } = payload
+      const verified = email_verified === true && typeof email === 'string'
+      return {
+        issuer,
+        subject: sub,
+        email: verified ? email.toLowerCase() : null,
+        expiresAt: new Date((exp + LEEWAY) * 1000),
+      }
+    },
+  }
+}
+
+const invalid = () => unauthorized('Invalid or expired token')
+
+function refuse(error: unknown): never {
+  if (error instanceof errors.JWTExpired) throw unauthorized('Token expired')
+  throw error instanceof errors.JOSEError ? invalid() : error
+}
+
+/** Whether it is the token that names no key of ours, rather than the keys that could not be had. */
+const isTokensFault = (error: unknown): boolean =>
+  error instanceof errors.JWKSNoMatchingKey ||
+  error instanceof errors.JWKSMultipleMatchingKeys ||
+  error instanceof errors.JOSENotSupported
+
+/** A token for several parties names the one that it was issued to (OpenID Connect Core, 3.1.3.7). */
+const isForAnother = ({ aud, azp }: JWTPayload, audience: string): boolean =>
+  azp === undefined ? Array.isArray(aud) && aud.length > 1 : azp !== audience
+
+/** Where the issuer says that its keys are (OpenID Connect Discovery, 4). */
+async function findKeys(issuer: string): Promise<string> {
+  const address = `${issuer.replace(/\/$/, '')}/.well-known/openid-configuration`
+  const response = await fetch(address, { redirect: 'error', signal: AbortSignal.timeout(DISCOVERY_TIMEOUT) })
+  if (!response.ok) throw new Error(`The discovery of the identity provider answered ${response.status}`)
+  const Configuration = z.object({ issuer: z.literal(issuer), jwks_uri: z.url({ protocol: /^https?$/ }) })
+  return Configuration.parse(await response.json()).jwks_uri
+}

@@ -1,0 +1,24 @@
+import { rest, router, token } from '../trpc.ts'
+import * as schema from './schema.ts'
+import * as service from './service.ts'
+
+/** Uploading and downloading are REST only, since they are streams of bytes: http/media.ts. */
+export const media = router({
+  list: token('media:read')
+    .meta(rest('GET', '/api/v1/media', 'List uploaded files'))
+    .input(schema.ListMedia.prefault({}))
+    .output(schema.MediaListResponse)
+    .query(({ ctx, input }) => service.list(ctx.actor, ctx.deps, input)),
+
+  get: token('media:read')
+    .meta(rest('GET', '/api/v1/media/{id}', 'Get what is known of an uploaded file'))
+    .input(schema.MediaId)
+    .output(schema.MediaResponse)
+    .query(({ ctx, input }) => service.get(ctx.actor, ctx.deps, input.id)),
+
+  delete: token('media:write')
+    .meta(rest('DELETE', '/api/v1/media/{id}', 'Delete an uploaded file'))
+    .input(schema.MediaId)
+    .output(schema.MediaDeleted)
+    .mutation(({ ctx, input }) => service.remove(ctx.actor, ctx.deps, input.id)),
+})

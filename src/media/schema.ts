@@ -1,0 +1,25 @@
+import { z } from 'zod'
+import { ok, timestamp } from '../lib/fields.ts'
+import { pageInput } from '../lib/page.ts'
+
+export const MediaId = z.object({ id: z.string().describe('The media') })
+export const ListMedia = z.object(pageInput)
+
+/** An uploaded file (contract.md section 7). Its type is what its content says, not its name. */
+export const Media = z
+  .object({
+    id: z.string(),
+    name: z.string(),
+    mimeType: z.string(),
+    size: z.int().describe('In bytes'),
+    organizationId: z.string(),
+    userId: z.string().describe('Who uploaded it'),
+    url: z.string().describe('Where its content is'),
+    createdAt: timestamp,
+  })
+  .meta({ id: 'Media' })
+
+export const MediaResponse = ok({ media: Media })
+export const MediaCreated = ok({ id: z.string(), name: z.string(), media: Media })
+export const MediaListResponse = ok({ media: z.array(Media), nextCursor: z.string().nullable() })
+export const MediaDeleted = ok({ message: z.string() })

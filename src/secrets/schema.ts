@@ -1,0 +1,46 @@
+import { z } from 'zod'
+import { ok, requiredText } from '../lib/fields.ts'
+
+const MAX_BYTES = 64 * 1024
+
+/** How many secrets a space, or the organization itself, can have. */
+export const MAX_SECRETS = 200
+
+const BAD_NAME = 'Invalid secret name. Must be UPPER_SNAKE_CASE: A-Z, 0-9 and _, a letter first, at most 100 characters'
+
+const Name = z.string().regex(/^[A-Z][A-Z0-9_]{0,99}$/, BAD_NAME)
+
+const Value = requiredText(MAX_BYTES).refine((text) => Buffer.byteLength(text) <= MAX_BYTES, {
+  error: (issue) => `Invalid value for field: ${(issue.path ?? []).join('.')}. Expected at most ${MAX_BYTES} bytes`,
+})
+
+/** Secrets as they come in, by name. They never go out again (contract.md section 6). */
+export const Secrets = z
+  .record(Name, Value, { error: ({ code }) => (code === 'invalid_key' ? BAD_NAME : undefined) })
+  .refine((secrets) => Object.keys(secrets).length > 0, {
+    error: (issue) => `Missing required field: ${(issue.path ?? []).join('.')}`,
+  })
+  .describe('The values by name; one that is there already is replaced')
+
+const keys = z.array(Name).min(1).max(MAX_SECRETS).describe('The names of the secrets')
+const spaceId = z.string().describe('The space')
+const orgId = z.string().describe('Your organization')
+const name = Name.describe('The name of the secret')
+const examples = [{ secrets: { GITHUB_TOKEN: 'ghp_…' } }]
+
+export const SpaceSecrets = z.object({ id: spaceId })
+export const SetSpaceSecrets = z.object({ id: spaceId, secrets: Secrets }).meta({ examples })
+export const DeleteSpaceSecrets = z.object({ id: spaceId, keys })
+export const DeleteSpaceSecret = z.object({ id: spaceId, name })
+
+export const OrganizationSecrets = z.object({ orgId })
+export const SetOrganizationSecrets = z.object({ orgId, secrets: Secrets }).meta({ examples })
+export const DeleteOrganizationSecrets = z.object({ orgId, keys })
+export const DeleteOrganizationSecret = z.object({ orgId, name })
+
+const names = { secrets: z.array(z.string()).describe('Their names'), count: z.int() }
+
+export const SpaceSecretsResponse = ok({ spaceId: z.string(), ...names })
+export const OrganizationSecretsResponse = ok({ organizationId: z.string(), ...names })
+export const SecretsSet = ok({ keys: z.array(z.string()) })
+export const SecretsDeleted = ok({ message: z.string(), keys: z.array(z.string()) })

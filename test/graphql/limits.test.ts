@@ -1,0 +1,93 @@
+import { getIntrospectionQuery, parse } from 'graphql'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { checkLimits, LIMITS } from '../../src/graphql/limits.ts'
+import { createSchema } from '../../src/graphql/schema.ts'
+import { startServer, type TestServer } from '../support/server.ts'
+import { hostile } from './hostile.ts'
+import { graphql, post } from './support.ts'
+
+let server: TestServer
+
+beforeAll(async () => {
+  server = await startServer()
+  // The first use of a token is written down.
+  await graphql(server, '{ __typename }')
+})
+afterAll(() => server[Symbol.asyncDispose]())
+
+const GRAPHQL = { headers: { Accept: 'application/graphql-response+json' } }
+
+describe('what asks for too much is refused before anything of it runs', () => {
+  test.each(Object.entries(hostile))('%s', async (_, query) => {
+    server.queries.length = 0
+    const { status, data, errors } = await graphql(server, query, {}, GRAPHQL)
+    expect({ status, data }).toEqual({ status: 400, data: undefined })
+    expect(errors?.length).toBeLessThanOrEqual(LIMITS.errors + 1)
+    for (const { extensions } of errors!) expect(extensions).toMatchObject({ error: true, statusCode: 400 })
+    // The one that tells who asks.
+    expect(server.queries).toHaveLength(1)
+  })
+
+  test('by what the variables say, too, and not for those who say less', async () => {
+    const text = 'query ($limit: Int) { executions(limit: $limit) { nodes { message result } } }'
+    expect((await graphql(server, text, { limit: 10 })).errors).toBeUndefined()
+    const refused = await graphql(server, text, { limit: 1000 })
+    expect(refused.message).toBe('The document asks for too much at once (101001). At most 75000; give a smaller limit')
+    expect(refused.errors?.[0]?.extensions.code).toBe('LIMIT_EXCEEDED')
+    expect((await graphql(server, text, { limit: 10 })).errors).toBeUndefined()
+  })
+})
+
+describe('what asks for enough is let in', () => {
+  const schema = createSchema()
+  const AGENT = `id name role systemPrompt visibility organizationId userId model description tags category image color
+    initialGreeting skillIds mcpInstanceIds mcpTypes subagentIds allowedTools disallowedTools maxTurns version archived`
+
+  test.each([
+    ['the whole list of agents with all of their fields', `{ agents { total nextCursor nodes { ${AGENT} } } }`],
+    [
+      'executions with their agents',
+      '{ executions { nodes { id status preview usage { inputTokens } agent { id name } } } }',
+    ],
+    [
+      'a list for one row',
+      '{ agent(id: "x") { executions(limit: 100) { id agent { name } } versions(limit: 100) { version } } }',
+    ],
+    ['a list for the only row of a list', '{ agents(limit: 1) { nodes { executions(limit: 100) { id result } } } }'],
+    ['one of many operations', 'query A { agents { total } } query B { models { defaultModel } }'],
+  ])('%s', (_, text) => {
+    expect(() => checkLimits(schema, parse(text), {})).not.toThrow()
+  })
+
+  test.each([
+    ['the standard one', {}],
+    [
+      'with all that it can ask for',
+      {
+        inputValueDeprecation: true,
+        specifiedByUrl: true,
+        schemaDescription: true,
+        directiveIsRepeatable: true,
+        oneOf: true,
+      },
+    ],
+  ])('the introspection query: %s', async (_, options) => {
+    const { data, errors } = await graphql(server, getIntrospectionQuery(options))
+    expect(errors).toBeUndefined()
+    expect(data.__schema.types.map(({ name }: { name: string }) => name)).toContain('Agent')
+  })
+})
+
+test('a long literal is no reason to refuse, a longer document is', async () => {
+  const text = (length: number) =>
+    `mutation { createAgent(input: {name: "n", systemPrompt: "${'p'.repeat(length)}"}) { agent { id } } }`
+  expect((await graphql(server, text(90_000))).errors).toBeUndefined()
+  expect((await graphql(server, text(100_000))).message).toBe('The document is too long. At most 100000 characters')
+  const query = 'mutation ($p: String) { createAgent(input: {name: "n", systemPrompt: $p}) { agent { id } } }'
+  expect((await graphql(server, query, { p: 'p'.repeat(100_000) })).errors).toBeUndefined()
+})
+
+test('the server goes on after all of them', async () => {
+  for (const query of Object.values(hostile)) await post(server, { query })
+  expect((await graphql(server, '{ __typename }')).data).toEqual({ __typename: 'Query' })
+})

@@ -1,0 +1,200 @@
+import { spawnSync } from 'node:child_process'
+import { connect } from 'node:net'
+import { text } from 'node:stream/consumers'
+import { auditServer } from 'graphql-http'
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
+import { newToken } from '../../src/lib/token.ts'
+import { startServer, type TestServer } from '../support/server.ts'
+import { graphql, post } from './support.ts'
+
+let server: TestServer
+
+beforeAll(async () => {
+  server = await startServer()
+})
+afterAll(() => server[Symbol.asyncDispose]())
+
+const QUERY = '{ agents { total } }'
+
+describe('GraphQL over HTTP', () => {
+  test('passes the audit of graphql-http', async () => {
+    const results = await auditServer({
+      url: `${server.url}/graphql`,
+      fetchFn: (url: string, { headers, ...init }: RequestInit = {}) =>
+        fetch(url, { ...init, headers: { ...(headers as object), Authorization: `Bearer ${server.token}` } }),
+    })
+    expect(results.filter(({ status }) => status !== 'ok').map(({ name }) => name)).toEqual([])
+    expect(results).toHaveLength(61)
+  })
+
+  test.each([
+    ['malformed JSON', '{', 400, 'Invalid JSON in request body'],
+    ['null', 'null', 400, 'Invalid value for field: body. Expected object'],
+    ['a batch', [{ query: QUERY }], 400, 'Invalid value for field: body. Expected object'],
+    ['no query', {}, 400, 'Missing required field: query'],
+    ['an empty body', '', 400, 'Missing required field: query'],
+    ['an unknown parameter', { query: QUERY, more: 1 }, 400, 'Unexpected parameter "more" in the request body.'],
+    ['more than 1 MiB', { query: QUERY, variables: { a: 'x'.repeat(1024 * 1024) } }, 413, 'Request body too large'],
+  ])('%s is refused', async (_, body, status, message) => {
+    const response = await post(server, body)
+    const { errors, data } = (await response.json()) as any
+    expect({ status: response.status, data, errors }).toEqual({
+      status,
+      data: undefined,
+      errors: [{ message, extensions: expect.objectContaining({ error: true, statusCode: status }) }],
+    })
+  })
+
+  test('another content type is refused', async () => {
+    const response = await post(server, JSON.stringify({ query: QUERY }), { headers: { 'Content-Type': 'text/plain' } })
+    expect(response.status).toBe(415)
+    expect(await response.json()).toMatchObject({ errors: [{ message: 'Unsupported content type' }] })
+  })
+
+  test('who accepts nothing that there is gets JSON', async () => {
+    const response = await post(server, { query: QUERY }, { headers: { Accept: 'image/png' } })
+    expect(response.status).toBe(200)
+    expect(response.headers.get('content-type')).toBe('application/json; charset=utf-8')
+    expect(await response.json()).toEqual({ data: { agents: { total: 0 } } })
+  })
+
+  test('a mutation is none over GET, and other methods are none at all', async () => {
+    const query = encodeURIComponent('mutation { deleteAgent(id: "x") { message } }')
+    const headers = { Authorization: `Bearer ${server.token}` }
+    for (const [url, method] of [
+      [`${server.url}/graphql?query=${query}`, 'GET'],
+      [`${server.url}/graphql`, 'PUT'],
+      [`${server.url}/graphql`, 'DELETE'],
+    ] as const) {
+      const response = await fetch(url, { method, headers })
+      expect(response.status).toBe(405)
+      expect(await response.json()).toMatchObject({ errors: [{ extensions: { error: true, statusCode: 405 } }] })
+    }
+  })
+
+  test('variables that are no JSON are refused over GET', async () => {
+    const headers = { Authorization: `Bearer ${server.token}` }
+    const response = await fetch(`${server.url}/graphql?query={__typename}&variables={no`, { headers })
+    expect(response.status).toBe(400)
+    expect(await response.json()).toMatchObject({
+      errors: [{ message: 'Invalid value for field: variables. Expected JSON' }],
+    })
+  })
+
+  test('a Host that is none is refused, and not told as an error of the server', async () => {
+    const { hostname, port } = new URL(server.url)
+    const socket = connect(Number(port), hostname)
+    socket.end(
+      `GET /graphql?query={__typename} HTTP/1.1\r\nHost: a b%\r\nConnection: close\r\nAuthorization: Bearer ${server.token}\r\n\r\n`,
+    )
+    expect(await text(socket)).toMatch(/^HTTP\/1.1 400 .*Invalid Host header/s)
+  })
+
+  test('every answer carries the request id, errors too', async () => {
+    const response = await post(server, { query: '{ nope }' }, { headers: { 'X-Request-Id': 'my-request' } })
+    expect(response.headers.get('x-request-id')).toBe('my-request')
+    expect(await response.json()).toMatchObject({ errors: [{ extensions: { requestId: 'my-request' } }] })
+  })
+})
+
+describe('who asks', () => {
+  const unknown = newToken('mst')
+
+  test.each([
+    ['no header', null, 'Authorization header required'],
+    ['another prefix', 'sk_abc', 'Invalid token format. Token must start with mst_'],
+    ['a bad checksum', 'mst_abc', 'Invalid or expired token'],
+    ['an unknown token', unknown, 'Invalid or expired token'],
+  ])('%s: 401, whatever is asked', async (_, token, message) => {
+    for (const body of [
+      { query: QUERY },
+      { query: '{ __typename }' },
+      { query: '{ __schema { types { name } } }' },
+      '{',
+      {},
+    ]) {
+      const response = await post(server, body, { token })
+      expect(response.status).toBe(401)
+      const { errors, data } = (await response.json()) as any
+      expect(data).toBeUndefined()
+      expect(errors).toEqual([
+        {
+          message,
+          extensions: {
+            error: true,
+            statusCode: 401,
+            statusMessage: 'Unauthorized',
+            requestId: expect.any(String),
+            code: 'UNAUTHORIZED',
+          },
+        },
+      ])
+    }
+  })
+
+  test('an expired and a revoked token: 401; one whose membership has ended: 403', async () => {
+    const expired = await server.member({ expiresAt: new Date(Date.now() - 1000) })
+    expect(await graphql(server, QUERY, {}, expired)).toMatchObject({ status: 401, message: 'Token expired' })
+    const { db } = server.service.deps
+    const revoked = await server.member()
+    await db.token.update({ where: { id: revoked.tokenId }, data: { revokedAt: new Date() } })
+    expect(await graphql(server, QUERY, {}, revoked)).toMatchObject({
+      status: 401,
+      message: 'Invalid or expired token',
+    })
+    const { userId, organizationId, token } = await server.member()
+    await db.membership.delete({ where: { organizationId_userId: { organizationId, userId } } })
+    const message = "You don't have permission to access this resource"
+    expect(await graphql(server, QUERY, {}, { token })).toMatchObject({ status: 403, message })
+  })
+
+  test('is told in the same way to those who want a stream', async () => {
+    const response = await post(server, { query: QUERY }, { token: null, headers: { Accept: 'text/event-stream' } })
+    expect(response.status).toBe(401)
+    expect(await response.text()).toContain('"message":"Authorization header required"')
+  })
+})
+
+describe('what nobody expected', () => {
+  test('is told as such, without a word of it, and logged with its request', async () => {
+    const list = vi.spyOn(server.service.deps.models, 'list').mockRejectedValue(new Error('secret of the database'))
+    const answer = await graphql(server, '{ models { models { id } } }')
+    list.mockRestore()
+    const { requestId, ...extensions } = answer.errors![0]!.extensions
+    expect(answer.message).toBe('An unexpected error occurred')
+    expect(extensions).toEqual({
+      error: true,
+      statusCode: 500,
+      statusMessage: 'Internal Server Error',
+      code: 'INTERNAL_SERVER_ERROR',
+    })
+    expect(JSON.stringify(answer)).not.toContain('secret of the database')
+    const logged = server.logs.filter((line) => line.includes('secret of the database'))
+    expect(logged.map((line) => JSON.parse(line))).toMatchObject([{ level: 50, requestId }])
+  })
+})
+
+describe('GraphiQL', () => {
+  const page = (url: string) => fetch(`${url}/graphql`, { headers: { Accept: 'text/html' } })
+
+  test('is open to browsers, and loads nothing from elsewhere', async () => {
+    const response = await page(server.url)
+    expect(response.status).toBe(200)
+    expect(response.headers.get('content-type')).toContain('text/html')
+    const html = await response.text()
+    expect(html).toContain('<title>Muster</title>')
+    expect(html).not.toMatch(/<(script|link|img)[^>]+(src|href)=["']?(https?:)?\/\//)
+  })
+
+  test('is not there in production', async () => {
+    await using production = await startServer({ NODE_ENV: 'production' })
+    const response = await page(production.url)
+    expect(response.status).toBe(401)
+    expect(await response.text()).not.toContain('<html')
+  })
+})
+
+test('schema.graphql is what the code gives', () => {
+  const check = spawnSync(process.execPath, ['.config/schema.ts', '--check'], { encoding: 'utf8' })
+  expect(check).toMatchObject({ status: 0, stderr: '' })
+})
