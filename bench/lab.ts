@@ -4,9 +4,11 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
+import { fileURLToPath } from 'node:url'
 import { newToken } from '../src/lib/token.ts'
 
 const ROOT = join(import.meta.dirname, '..')
+const BARE = fileURLToPath(import.meta.resolve('./bare.ts'))
 const START_PATIENCE = 20_000
 const STOP_PATIENCE = 10_000
 
@@ -91,7 +93,7 @@ export function createLab(): Lab {
     },
 
     bare: (model = '') =>
-      lab.start(['bench/bare.ts', '--file', join(lab.folder(), 'bare.db'), '--model', model], /"url":"([^"]+)"/),
+      lab.start([BARE, '--file', join(lab.folder(), 'bare.db'), '--model', model], /"url":"([^"]+)"/),
 
     model(tokens, delay) {
       const key = `${tokens} ${delay}`

@@ -20,7 +20,7 @@ export async function profile(lab: Lab, seconds: number): Promise<Profile[]> {
 
 /** A service that can be profiled, and what can be asked of it. */
 async function start(lab: Lab, model?: Program) {
-  const nodeArgs = ['--import', './bench/profiler.ts']
+  const nodeArgs = ['--import', import.meta.resolve('./profiler.ts')]
   const env = model && { env: { OPENAI_BASE_URL: model.url } }
   const service = await lab.service(lab.folder(), { nodeArgs, ipc: true, ...env })
   return { service, workloads: await populate(service) }
@@ -75,7 +75,7 @@ function aggregate({ nodes, samples = [], timeDeltas = [] }: Profiler.Profile): 
 const PARTS: readonly (readonly [RegExp, string])[] = [
   [/^wasm:/, 'Prisma, query compiler (wasm)'],
   [/node_modules\/@prisma\/|prisma\/generated\//, 'Prisma, client'],
-  [/node_modules\/better-sqlite3\/|src\/db\/sqlite/, 'SQLite and its adapter'],
+  [/node_modules\/better-sqlite3\/|src\/db\/sqlite/, 'SQLite, statements'],
   [/\/src\/(.+)$/, 'Muster'],
   [/node_modules\/(@ai-sdk\/|eventsource-parser)/, 'AI SDK'],
   [/node_modules\/((?:@[^/]+\/)?[^/]+)\//, '$1'],
@@ -92,6 +92,7 @@ function partByName(functionName: string, url: string): string | null {
   if (functionName === '(garbage collector)') return 'garbage collection'
   if (functionName === '(idle)') return 'idle'
   if (functionName === '(program)') return 'native, system calls'
+  if (functionName === 'exec' && url.includes('/better-sqlite3/')) return 'SQLite, begin and commit'
   if (url === '') return functionName === 'parse' || functionName === 'stringify' ? 'JSON' : null
   for (const [pattern, part] of PARTS) {
     const found = pattern.exec(url)

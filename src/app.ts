@@ -9,6 +9,7 @@ import { allowCrossOrigin } from './http/cors.ts'
 import { handleRest } from './http/rest.ts'
 import { newId } from './lib/id.ts'
 import { appRouter } from './router.ts'
+import type { Settings } from './settings.ts'
 import { type Context, fromTRPCError, requestIds, toTRPCError } from './trpc.ts'
 
 const MAX_BATCH = 10
@@ -50,7 +51,8 @@ export function createApp(deps: Deps, ready: () => Promise<boolean>): RequestLis
     const requestId = requestIdOf(req)
     res.setHeader('X-Request-Id', requestId)
     const started = performance.now()
-    res.on('close', () => logRequest(deps, req, res, requestId, performance.now() - started))
+    const ip = addressOf(req, settings)
+    res.on('close', () => logRequest(deps, req, res, { requestId, ip, ms: Math.round(performance.now() - started) }))
     try {
       if (allowCrossOrigin(settings, req, res)) return
       await route(createContext(deps, requestId, req, res), req, res)
@@ -141,8 +143,19 @@ function report({ log }: Deps, error: AppError, requestId: string): void {
 }
 
 /** Never the query string: it may hold what a caller should not have put there. */
-function logRequest({ log }: Deps, req: IncomingMessage, res: ServerResponse, requestId: string, ms: number): void {
+function logRequest({ log }: Deps, req: IncomingMessage, res: ServerResponse, details: object): void {
   const status = res.statusCode
   const level = status >= 500 ? 'error' : status === 401 || status === 404 ? 'info' : status >= 400 ? 'warn' : 'debug'
-  log[level]({ requestId, method: req.method, path: pathOf(req), status, ms: Math.round(ms) }, 'request')
+  log[level]({ ...details, method: req.method, path: pathOf(req), status }, 'request')
+}
+
+/** Who asks: the connection's other end, or what a trusted proxy says of its own one (the last it was forwarded for). */
+function addressOf(req: IncomingMessage, { TRUST_PROXY }: Settings): string | undefined {
+  const forwarded =
+    TRUST_PROXY &&
+    String(req.headers['x-forwarded-for'] ?? '')
+      .split(',')
+      .at(-1)
+      ?.trim()
+  return forwarded || req.socket.remoteAddress
 }

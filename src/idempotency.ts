@@ -58,6 +58,12 @@ export async function lookUp(actor: Actor, deps: Deps, { key, path }: Idempotenc
   return { record: expired ? null : record, claim }
 }
 
+/** Whether somebody has the key since it was looked up. */
+export async function isTaken(db: Db, { id, replaces }: KeyClaim): Promise<boolean> {
+  const record = await db.idempotencyRecord.findUnique({ where: { id }, select: { createdAt: true } })
+  return record !== null && record.createdAt.getTime() !== replaces?.getTime()
+}
+
 /** Writes the record, in the transaction of what the request does. Throws {@link KeyTaken}. */
 export async function take(
   tx: Tx,

@@ -1,15 +1,33 @@
 import { agents } from './agents/router.ts'
+import { chats } from './chats/router.ts'
 import { executions } from './executions/router.ts'
+import { files } from './files/router.ts'
 import { keys } from './keys/router.ts'
 import { media } from './media/router.ts'
 import { missions } from './missions/router.ts'
 import { models } from './models/router.ts'
 import { profile } from './profile/router.ts'
 import { secrets } from './secrets/router.ts'
+import { spaces } from './spaces/router.ts'
 import { tasks } from './tasks/router.ts'
 import { createCallerFactory, router } from './trpc.ts'
+import { usage } from './usage/router.ts'
 
-export const appRouter = router({ agents, executions, keys, media, missions, models, profile, secrets, tasks })
+export const appRouter = router({
+  agents,
+  chats,
+  executions,
+  files,
+  keys,
+  media,
+  missions,
+  models,
+  profile,
+  secrets,
+  spaces,
+  tasks,
+  usage,
+})
 
 /** For typed clients: `createTRPCClient<AppRouter>`. */
 export type AppRouter = typeof appRouter

@@ -1,4 +1,5 @@
 import { execFile } from 'node:child_process'
+import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { call, type Lab } from '../lab.ts'
 import { load } from '../load.ts'
@@ -78,6 +79,7 @@ const firstToken: Row = {
   },
 }
 
+const READER = fileURLToPath(import.meta.resolve('../streams.ts'))
 const STREAMS = 200
 const TOKENS = 100
 const DELAY = 20
@@ -85,10 +87,7 @@ const DELAY = 20
 /** Tokens a second over all streams, from the first request to the last token, read in a process of its own. */
 async function readTogether(target: StreamTarget): Promise<number> {
   const input = JSON.stringify({ target, count: STREAMS })
-  const { stdout } = await promisify(execFile)(process.execPath, ['bench/streams.ts', input], {
-    cwd: `${import.meta.dirname}/../..`,
-    timeout: 90_000,
-  })
+  const { stdout } = await promisify(execFile)(process.execPath, [READER, input], { timeout: 90_000 })
   const { tokens, ms } = JSON.parse(stdout) as { tokens: number; ms: number }
   if (tokens !== STREAMS * TOKENS) throw new Error(`${target.url}: ${tokens} tokens instead of ${STREAMS * TOKENS}`)
   return tokens / (ms / 1000)

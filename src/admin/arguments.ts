@@ -1,5 +1,6 @@
 import { parseArgs } from 'node:util'
 import * as commands from './commands.ts'
+import { rotateKey } from './rotate-key.ts'
 
 /** The command line was not understood: exit code 2. */
 export class UsageError extends Error {
@@ -88,6 +89,14 @@ const COMMANDS: readonly Command[] = [
     optional: [],
     run: commands.backUp,
   },
+  {
+    usage: 'rotate-key',
+    summary: 'Change the encryption key to NEW_ENCRYPTION_KEY, or to a new key file, beside a running server',
+    args: 0,
+    required: [],
+    optional: [],
+    run: rotateKey,
+  },
 ]
 
 export const HELP = [
@@ -122,7 +131,7 @@ export function readArguments(argv: string[]): Invocation | null {
 }
 
 /** The words that name a command: what its usage begins with in lower case. */
-const wordsOf = (usage: string): string[] => (/^[a-z]+( [a-z]+)?/.exec(usage)?.[0] ?? '').split(' ')
+const wordsOf = (usage: string): string[] => (/^[a-z-]+( [a-z]+)?/.exec(usage)?.[0] ?? '').split(' ')
 
 function parse(argv: string[]) {
   try {

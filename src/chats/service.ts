@@ -1,11 +1,240 @@
-import { notPrivate } from '../agents/service.ts'
-import type { Actor } from '../auth/actor.ts'
-import type { Prisma } from '../db/client.ts'
-import { visible } from '../spaces/service.ts'
+import type { z } from 'zod'
+import { executable, notPrivate } from '../agents/service.ts'
+import { type Actor, type Authorized, isAdmin, permit } from '../auth/actor.ts'
+import { audit } from '../auth/audit.ts'
+import type { Db, Prisma, Tx } from '../db/client.ts'
+import type { Deps } from '../deps.ts'
+import { conflict, invalidField, notFound } from '../errors.ts'
+import { newId } from '../lib/id.ts'
+import { pageQuery, toPage } from '../lib/page.ts'
+import { chatsFor, find as findSpace, visible } from '../spaces/service.ts'
+import type { Chat, CreateChat, ListChats, ListMessages, MessagesResponse, UpdateChat } from './schema.ts'
 
-/** By id: the organization's chats, in a space and with an agent that the caller may see. */
+/** By id: the organization's chats, in a space, with an agent and of a mission that the caller may see. */
 export const reachable = (actor: Actor): Prisma.ChatWhereInput => ({
-  organizationId: actor.organizationId,
+  ...chatsFor(actor),
   space: { archivedAt: null, ...visible(actor) },
-  OR: [{ agentId: null }, notPrivate(actor)],
 })
+
+export const listed = reachable
+
+/**
+ * A chat may hold sessions of several agents. What a private one says in it is its owner's, as everything of it
+ * (contract.md section 2).
+ */
+const ownSessions = (actor: Actor): Prisma.SessionWhereInput => notPrivate(actor)
+
+const withNames = { agent: { select: { name: true } }, mission: { select: { title: true } } } as const
+
+type ChatRow = Prisma.ChatGetPayload<{ include: typeof withNames }>
+
+type Counted = { messageCount: number; hides: boolean }
+
+const toChat = (row: ChatRow, { messageCount, hides }: Counted): z.input<typeof Chat> => ({
+  id: row.id,
+  organizationId: row.organizationId,
+  spaceId: row.spaceId,
+  agentId: row.agentId,
+  agentName: row.agent?.name ?? null,
+  ownerId: row.ownerId,
+  title: row.title,
+  ...(row.subtitle !== null && { subtitle: row.subtitle }),
+  status: row.status,
+  ...(row.lastMessage !== null && !hides && { lastMessage: row.lastMessage }),
+  ...(row.sessionId !== null && !hides && { sessionId: row.sessionId }),
+  messageCount,
+  ...(row.mission && { missionTitle: row.mission.title }),
+  ...(row.runNumber !== null && { runNumber: row.runNumber }),
+  closed: row.closedAt !== null,
+  closedAt: row.closedAt?.toISOString() ?? null,
+  createdAt: row.createdAt.toISOString(),
+  updatedAt: row.updatedAt.toISOString(),
+})
+
+/** The chats of a page, with what is counted beside their rows: two statements, however many they are. */
+async function toChats(actor: Actor, db: Db, rows: readonly ChatRow[]) {
+  const chats = { organizationId: actor.organizationId, chatId: { in: rows.map(({ id }) => id) } }
+  const [counts, hidden] = await Promise.all([
+    db.message.groupBy({ by: ['chatId'], where: { ...chats, session: ownSessions(actor) }, _count: true }),
+    db.session.findMany({ where: { ...chats, NOT: ownSessions(actor) }, select: { chatId: true } }),
+  ])
+  const messages = new Map(counts.map(({ chatId, _count }) => [chatId, _count]))
+  const hiding = new Set(hidden.map(({ chatId }) => chatId))
+  return rows.map((row) => toChat(row, { messageCount: messages.get(row.id) ?? 0, hides: hiding.has(row.id) }))
+}
+
+/** What `list` lists: the filters of its input on top of {@link listed}. */
+export function listedBy(actor: Actor, input: z.output<typeof ListChats>): Prisma.ChatWhereInput {
+  const { spaceId, agentId, status } = input
+  const given = Object.entries({ spaceId, agentId, status }).filter(([, value]) => value !== undefined)
+  const filter: Prisma.ChatWhereInput = Object.fromEntries(given)
+  return { AND: [listed(actor), filter, input.mission ? { missionId: { not: null } } : {}] }
+}
+
+/** GET /chats, newest first. */
+export async function list(actor: Actor, { db }: Deps, input: z.output<typeof ListChats>) {
+  const where = listedBy(actor, input)
+  const { where: after, ...page } = pageQuery(input)
+  const found = await db.chat.findMany({ where: { AND: [where, after ?? {}] }, include: withNames, ...page })
+  const { rows, nextCursor } = toPage(found, input)
+  const total = input.count && { total: await db.chat.count({ where }) }
+  return { chats: await toChats(actor, db, rows), nextCursor, ...total }
+}
+
+async function find(actor: Actor, { db }: { db: Tx }, id: string): Promise<ChatRow> {
+  const row = await db.chat.findFirst({ where: { AND: [{ id }, reachable(actor)] }, include: withNames })
+  if (!row) throw notFound('Chat')
+  return row
+}
+
+/** GET /chats/{id}. */
+export async function get(actor: Actor, deps: Deps, id: string) {
+  const [chat] = await toChats(actor, deps.db, [await find(actor, deps, id)])
+  if (!chat) throw notFound('Chat')
+  return { chat }
+}
+
+/** The space and the agent of a chat that is to be. 404 for what the caller cannot reach, or run. */
+export async function findPlace(actor: Actor, deps: Deps, { spaceId, agentId }: z.output<typeof CreateChat>) {
+  const space = await findSpace(actor, deps, spaceId)
+  if (!agentId) return { space, agent: null }
+  const agent = await deps.db.agent.findFirst({
+    where: { AND: [{ id: agentId }, executable(actor)] },
+    select: { id: true, organizationId: true, name: true },
+  })
+  if (!agent) throw notFound('Agent')
+  return { space, agent }
+}
+
+const NEW_TITLE = 'New chat'
+
+/** POST /chats. */
+export async function create(actor: Actor, deps: Deps, input: z.output<typeof CreateChat>) {
+  const { space, agent } = await findPlace(actor, deps, input)
+  const now = deps.clock.now()
+  const row = await deps.db.$transaction(async (tx) => {
+    const created = await tx.chat.create({
+      data: {
+        id: newId(),
+        organizationId: actor.organizationId,
+        spaceId: space.id,
+        agentId: agent?.id ?? null,
+        agentOrganizationId: agent?.organizationId ?? null,
+        ownerId: actor.userId,
+        title: input.title ?? agent?.name ?? NEW_TITLE,
+        status: 'standby',
+        createdAt: now,
+        updatedAt: now,
+      },
+      include: withNames,
+    })
+    await audit(tx, actor, 'chat.create', created.id, now)
+    return created
+  })
+  const { id, title, status } = row
+  return { id, title, status, chat: toChat(row, { messageCount: 0, hides: false }) }
+}
+
+const authorize = (actor: Actor, chat: ChatRow): Authorized<ChatRow> =>
+  permit(chat, chat.ownerId === actor.userId || isAdmin(actor))
+
+/** PATCH /chats/{id}, by its owner or an admin. Closing does not stop a run that is on. */
+export async function update(actor: Actor, deps: Deps, { id, title, closed }: z.output<typeof UpdateChat>) {
+  const chat = authorize(actor, await find(actor, deps, id))
+  const now = deps.clock.now()
+  const data = {
+    ...(title !== undefined && { title }),
+    ...(closed !== undefined && { closedAt: closed ? (chat.closedAt ?? now) : null }),
+  }
+  if (Object.keys(data).length) {
+    await deps.db.$transaction(async (tx) => {
+      if (!(await write(tx, actor, chat, 'chat.update', now, data))) throw notFound('Chat')
+    })
+  }
+  return get(actor, deps, id)
+}
+
+/** DELETE /chats/{id}, by its owner or an admin: archives it; its executions stay. 409 while a run is on in it. */
+export async function remove(actor: Actor, deps: Deps, id: string) {
+  const chat = authorize(actor, await find(actor, deps, id))
+  const now = deps.clock.now()
+  // Of the two the status is that of the row itself, which a run that is accepted at this moment locks.
+  const idle: Prisma.ChatWhereInput = {
+    status: { not: 'working' },
+    executions: { none: { status: { in: ['pending', 'running'] } } },
+  }
+  await deps.db.$transaction(async (tx) => {
+    if (await write(tx, actor, chat, 'chat.archive', now, { archivedAt: now }, idle)) return
+    await find(actor, { db: tx }, id)
+    throw conflict('Chat is busy')
+  })
+  return { message: 'Chat deleted successfully' }
+}
+
+/** Changes a chat that meets the condition and has not been archived. Whether it did. */
+async function write(
+  tx: Tx,
+  actor: Actor,
+  { id }: Authorized<ChatRow>,
+  action: string,
+  now: Date,
+  data: Prisma.ChatUpdateManyMutationInput,
+  condition: Prisma.ChatWhereInput = {},
+): Promise<boolean> {
+  const where = { id, archivedAt: null, ...condition }
+  const { count } = await tx.chat.updateMany({ where, data: { ...data, updatedAt: now } })
+  if (count) await audit(tx, actor, action, id, now)
+  return count === 1
+}
+
+type MessageRow = Prisma.MessageGetPayload<object>
+
+const MAX_MESSAGES = 1000
+
+/** GET /chats/{id}/messages, oldest first: those of the sessions that the caller may see. */
+export async function messages(
+  actor: Actor,
+  deps: Deps,
+  { id, limit = MAX_MESSAGES, cursor }: z.output<typeof ListMessages>,
+): Promise<z.input<typeof MessagesResponse>> {
+  const after = cursor === undefined ? {} : afterCursor(cursor)
+  const { id: chatId, title, status, organizationId } = await find(actor, deps, id)
+  const found = await deps.db.message.findMany({
+    where: { AND: [{ organizationId, chatId, session: ownSessions(actor) }, after] },
+    orderBy: [{ createdAt: 'asc' }, { position: 'asc' }, { id: 'asc' }],
+    take: limit + 1,
+  })
+  const rows = found.slice(0, limit)
+  const last = rows.at(-1)
+  return {
+    chatId,
+    title,
+    status,
+    messages: rows.map((row) => ({
+      id: row.id,
+      role: row.role,
+      content: row.content,
+      toolCalls: row.toolCalls as unknown[],
+      executionId: row.executionId,
+      interrupted: row.interrupted,
+      createdAt: row.createdAt.toISOString(),
+    })),
+    nextCursor: last && found.length > limit ? encodeCursor(last) : null,
+  }
+}
+
+const encodeCursor = ({ createdAt, position, id }: MessageRow) =>
+  Buffer.from(`${createdAt.getTime()}.${position}.${id}`).toString('base64url')
+
+function afterCursor(cursor: string): Prisma.MessageWhereInput {
+  const [, time, place, id] = /^(\d{1,15})\.(\d{1,9})\.(\w+)$/.exec(Buffer.from(cursor, 'base64url').toString()) ?? []
+  if (!time || !place || !id) throw invalidField('cursor', 'a nextCursor of this list')
+  const [createdAt, position] = [new Date(Number(time)), Number(place)]
+  return {
+    OR: [
+      { createdAt: { gt: createdAt } },
+      { createdAt, position: { gt: position } },
+      { createdAt, position, id: { gt: id } },
+    ],
+  }
+}

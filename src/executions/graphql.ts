@@ -65,6 +65,7 @@ export const Execution = builder.prismaObject('Execution', {
     status: t.expose('status', { type: Status }),
     waitingFor: t.expose('waitingFor', { type: Wait, nullable: true }),
     message: t.exposeString('message', { extensions: { cost: 50 } }),
+    mediaIds: t.idList({ select: { mediaIds: true }, resolve: ({ mediaIds }) => mediaIds as string[] }),
     preview: t.exposeString('preview', { description: 'The first 200 characters of the message' }),
     result: t.exposeString('result', { nullable: true, extensions: { cost: 50 } }),
     error: t.exposeString('error', { nullable: true }),

@@ -1,7 +1,12 @@
 import type { IncomingMessage } from 'node:http'
 import { AppError, badRequest, invalidField, unsupportedType } from '../errors.ts'
 
-const MAX_BYTES = 1024 * 1024
+const MIB = 1024 * 1024
+
+/** Written in base64, a file of 1 MiB is larger than anything else may be. */
+const FILE_CONTENT = /^\/api\/v1\/spaces\/[\w-]+\/files\/content\/?(\?|$)/i
+
+const maxBytes = ({ url = '' }: IncomingMessage): number => (FILE_CONTENT.test(url) ? 4 * MIB : MIB)
 
 export const isJson = (req: IncomingMessage): boolean =>
   /^application\/json *(;|$)/i.test(req.headers['content-type'] ?? '')
@@ -34,14 +39,15 @@ export async function readJson(req: IncomingMessage): Promise<Record<string, unk
 
 async function readBytes(req: IncomingMessage, length: number): Promise<Buffer> {
   const chunks: Buffer[] = []
+  const most = maxBytes(req)
   let size = 0
-  if (!(length > MAX_BYTES)) {
+  if (!(length > most)) {
     for await (const chunk of req as AsyncIterable<Buffer>) {
       size += chunk.length
-      if (size > MAX_BYTES) break
+      if (size > most) break
       chunks.push(chunk)
     }
-    if (size <= MAX_BYTES) return Buffer.concat(chunks, size)
+    if (size <= most) return Buffer.concat(chunks, size)
   }
   throw new AppError(413, 'Request body too large', { headers: { Connection: 'close' } })
 }

@@ -21,12 +21,16 @@ const TAGS: Record<keyof (typeof appRouter)['_def']['record'] | 'health', string
   agents: 'Assistants: a name, a role, a system prompt, and who may see and run them.',
   executions: 'Runs of agents: their state, their result, and their events as they happen.',
   models: 'The language models that agents can use.',
+  spaces: 'Workspaces, with instructions for every run in them, agents, chats and files.',
+  files: 'Files of spaces.',
+  chats: 'Conversations with agents.',
   tasks: 'Work items, for people and for agents.',
   keys: 'Your personal access tokens.',
   media: 'Uploaded files, to show to agents.',
   missions: 'Long-running work of agents: by hand, once, by the clock, or again and again.',
   profile: 'Who you are, and the organizations you belong to.',
   secrets: 'What runs may use and nobody may read: names come back, values never do.',
+  usage: 'What runs used, by day, week or month. Takes an ID token of your identity provider, too.',
   health: 'The state of this server. Needs no token.',
 }
 
@@ -101,6 +105,7 @@ function complete(operation: Operation, { name, method, path, meta, inputs }: De
   const needs = scopes.length ? `Needs the scope ${scopes.map((scope) => `\`${scope}\``).join(' or ')}.` : ''
   operation.description = [operation.description, needs].filter(Boolean).join('\n\n')
 
+  moveToQuery(operation, shapeOf(inputs[0]))
   // trpc-to-openapi takes `.optional()` off, and with it what was said of the field.
   for (const parameter of operation.parameters) {
     const description = shapeOf(inputs[0])[parameter.name]?.description
@@ -142,16 +147,29 @@ function errorStatuses(method: string, path: string, fields: string[]): string[]
   ]
 }
 
+/** What a PUT or POST takes is said to be in its body. A field may have its place in the address: `param` in its meta. */
+function moveToQuery(operation: Operation, shape: Record<string, z.ZodType>): void {
+  const fields = operation.requestBody?.content['application/json']?.schema as oas31.SchemaObject | undefined
+  for (const [name, schema] of Object.entries(fields?.properties ?? {})) {
+    if (shape[name]?.meta()?.param?.in !== 'query') continue
+    const required = fields?.required?.includes(name) ?? false
+    operation.parameters?.push({ in: 'query', name, required, schema })
+    delete fields?.properties?.[name]
+    if (required) fields?.required?.splice(fields.required.indexOf(name), 1)
+  }
+}
+
 /** What a DELETE takes is said to be in its query. It is taken from a body too, and that is the place for lists. */
 function moveListsToBody(operation: Operation): void {
-  const isList = ({ in: place, schema }: oas31.ParameterObject) =>
-    place === 'query' && (schema as oas31.SchemaObject).type === 'array'
-  const lists = operation.parameters?.filter(isList) ?? []
+  const parameters: oas31.ParameterObject[] = operation.parameters ?? []
+  const isList = (parameter: oas31.ParameterObject) =>
+    parameter.in === 'query' && (parameter.schema as oas31.SchemaObject).type === 'array'
+  const lists = parameters.filter(isList)
   if (!lists.length) return
-  operation.parameters = operation.parameters?.filter((parameter) => !isList(parameter)) ?? []
+  operation.parameters = parameters.filter((parameter) => !isList(parameter))
   const schema: oas31.SchemaObject = {
     type: 'object',
-    properties: Object.fromEntries(lists.map(({ name, schema, description }) => [name, { ...schema, description }])),
+    properties: Object.fromEntries(lists.map((list) => [list.name, list.schema as oas31.SchemaObject])),
     required: lists.flatMap(({ name, required }) => (required ? name : [])),
   }
   operation.requestBody = { content: { 'application/json': { schema } } }

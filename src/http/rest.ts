@@ -64,11 +64,10 @@ function shimRequest(call: Call, req: IncomingMessage): ShimRequest {
   })
 }
 
-/** The body; a POST takes `onDisconnect` from the query too (contract.md section 4). */
+/** The body, and from the query what it does not say: a file's path stands there, and `onDisconnect` may. */
 async function readBody(req: IncomingMessage, query: Record<string, string[]>): Promise<Record<string, unknown>> {
   const body = await readJson(req)
-  const [onDisconnect] = query.onDisconnect ?? []
-  return req.method === 'POST' && onDisconnect !== undefined ? { ...body, onDisconnect } : body
+  return { ...Object.fromEntries(Object.entries(query).map(([name, [first]]) => [name, first])), ...body }
 }
 
 /** `%41` is `A` (RFC 3986, 6.2.2.2). Ids have unreserved characters only, so that nothing else needs decoding. */

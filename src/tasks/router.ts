@@ -14,10 +14,14 @@ export const tasks = router({
     .meta(rest('POST', '/api/v1/tasks', 'Create a task'))
     .input(schema.CreateTask)
     .output(schema.TaskCreated)
-    .mutation(async ({ ctx, input }) => {
-      if (ctx.idempotency) await service.checkVisible(ctx.actor, ctx.deps, input)
-      return once(ctx, input, (deps) => service.create(ctx.actor, deps, input))
-    }),
+    .mutation(({ ctx, input }) =>
+      once(
+        ctx,
+        input,
+        (deps) => service.create(ctx.actor, deps, input),
+        () => service.checkVisible(ctx.actor, ctx.deps, input),
+      ),
+    ),
 
   get: token('tasks:read')
     .meta(rest('GET', '/api/v1/tasks/{id}', 'Get a task'))
@@ -41,10 +45,14 @@ export const tasks = router({
     .meta(rest('POST', '/api/v1/tasks/{id}/claim', 'Take an unassigned task', { 409: 'Task is already assigned' }))
     .input(schema.ClaimTask)
     .output(schema.TaskResponse)
-    .mutation(async ({ ctx, input }) => {
-      if (ctx.idempotency) await service.checkVisible(ctx.actor, ctx.deps, input)
-      return once(ctx, input, (deps) => service.claim(ctx.actor, deps, input))
-    }),
+    .mutation(({ ctx, input }) =>
+      once(
+        ctx,
+        input,
+        (deps) => service.claim(ctx.actor, deps, input),
+        () => service.checkVisible(ctx.actor, ctx.deps, input),
+      ),
+    ),
 
   execute: token('tasks:write')
     .meta(

@@ -1,5 +1,10 @@
+import type { z } from 'zod'
+import type { Actor } from '../auth/actor.ts'
 import { Prisma, type Tx } from '../db/client.ts'
+import type { Deps } from '../deps.ts'
+import { badRequest } from '../errors.ts'
 import type { ExecutionRow } from '../executions/engine/events.ts'
+import type { GetUsage, Period, Totals } from './schema.ts'
 
 /** In the terminal transaction of a run: adds it to its day's row, so that a report reads as many rows as days. */
 export async function count(tx: Tx, run: ExecutionRow, now: Date): Promise<void> {
@@ -14,4 +19,76 @@ export async function count(tx: Tx, run: ExecutionRow, now: Date): Promise<void>
       "failed" = "UsageDay"."failed" + excluded."failed",
       "inputTokens" = "UsageDay"."inputTokens" + excluded."inputTokens",
       "outputTokens" = "UsageDay"."outputTokens" + excluded."outputTokens"`)
+}
+
+type Amounts = z.output<typeof Totals>
+type UsageRow = Prisma.UsageDayGetPayload<object>
+type Range = { start: string; end: string }
+
+const DAY = 24 * 60 * 60 * 1000
+const DEFAULT_DAYS = 30
+const MAX_DAYS = 366
+
+/**
+ * GET /usage/organization/{orgId}: what the organization's runs used, by period, from the rows of its days alone. Other
+ * people's private agents are counted and not named (contract.md section 2).
+ */
+export async function get(actor: Actor, { db, clock }: Deps, input: z.output<typeof GetUsage>) {
+  const { organizationId } = actor
+  const { start, end } = rangeOf(input, clock.now())
+  const period = input.period ?? 'daily'
+  const rows = await db.usageDay.findMany({
+    where: { organizationId, date: { gte: start, lte: end } },
+    orderBy: [{ date: 'asc' }, { agentId: 'asc' }, { model: 'asc' }],
+  })
+  const hidden = await hiddenAgents(actor, db, rows)
+  const shown = (some: UsageRow[]) => some.filter(({ agentId }) => !hidden.has(agentId))
+  const usage = group(rows, ({ date }) => beginOf(date, period)).map(([date, some]) => ({
+    date,
+    ...sum(some),
+    byAgent: group(shown(some), (row) => row.agentId).map(([agentId, its]) => ({ agentId, ...sum(its) })),
+    byModel: group(some, (row) => row.model).map(([model, its]) => ({ model: model || null, ...sum(its) })),
+  }))
+  return { organizationId, period, start, end, usage, totals: sum(rows) }
+}
+
+const dateOf = (time: number): string => new Date(time).toISOString().slice(0, 10)
+
+function rangeOf(input: z.output<typeof GetUsage>, now: Date): Range {
+  const end = input.end ?? dateOf(now.getTime())
+  const start = input.start ?? dateOf(Date.parse(end) - (DEFAULT_DAYS - 1) * DAY)
+  const days = (Date.parse(end) - Date.parse(start)) / DAY + 1
+  if (days < 1) throw badRequest('Invalid date range. start must not be after end')
+  if (days > MAX_DAYS) throw badRequest(`Invalid date range. At most ${MAX_DAYS} days`)
+  return { start, end }
+}
+
+/** The first day of the period that a day is in. */
+export function beginOf(date: string, period: z.output<typeof Period>): string {
+  if (period === 'daily') return date
+  if (period === 'monthly') return `${date.slice(0, 7)}-01`
+  const time = Date.parse(date)
+  const daysSinceMonday = (new Date(time).getUTCDay() + 6) % 7
+  return dateOf(time - daysSinceMonday * DAY)
+}
+
+async function hiddenAgents({ organizationId, userId }: Actor, db: Deps['db'], rows: UsageRow[]): Promise<Set<string>> {
+  const ids = [...new Set(rows.map(({ agentId }) => agentId))]
+  const othersPrivate = { id: { in: ids }, organizationId, visibility: 'private', userId: { not: userId } } as const
+  const agents = await db.agent.findMany({ where: othersPrivate, select: { id: true } })
+  return new Set(agents.map(({ id }) => id))
+}
+
+/** The rows by a key of theirs, in the order in which the keys come. */
+const group = (rows: UsageRow[], keyOf: (row: UsageRow) => string) => [...Map.groupBy(rows, keyOf)]
+
+function sum(rows: UsageRow[]): Amounts {
+  const total = { executions: 0, failed: 0, input_tokens: 0, output_tokens: 0 }
+  for (const row of rows) {
+    total.executions += row.executions
+    total.failed += row.failed
+    total.input_tokens += row.inputTokens
+    total.output_tokens += row.outputTokens
+  }
+  return total
 }

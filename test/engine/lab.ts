@@ -5,7 +5,7 @@ import type { Db } from '../../src/db/client.ts'
 import type { Request } from '../../src/executions/engine/claims.ts'
 import { type ExecutionEvent, type ExecutionRow, readEvents } from '../../src/executions/engine/events.ts'
 import { createEngine, type Engine, type EngineDeps } from '../../src/executions/engine/worker.ts'
-import { agentFor } from '../../src/executions/service.ts'
+import { agentFor } from '../../src/executions/start.ts'
 import { type ModelServer, startModelServer } from '../support/model-server.ts'
 import { request } from '../support/rest.ts'
 import { startServer, type TestServer } from '../support/server.ts'
@@ -44,10 +44,26 @@ export type Lab = AsyncDisposable & {
   idle(timeout?: number): Promise<void>
 }
 
+/** A request without anything special. */
+export const PLAIN = {
+  message: 'Hello',
+  mediaIds: [],
+  model: null,
+  onBusy: 'queue',
+  parent: null,
+  key: null,
+  taskId: null,
+  mission: null,
+  also: null,
+} as const
+
 export async function startLab(env: Record<string, string> = {}): Promise<Lab> {
   const model = await startModelServer()
   const clock = createClock()
-  const server = await startServer({ OPENAI_BASE_URL: model.baseUrl, ...env }, { clock })
+  const server = await startServer(
+    { OPENAI_BASE_URL: model.baseUrl, DEFAULT_MODEL: 'compatible/test-model', ...env },
+    { clock },
+  )
   const { deps } = server.service
   const { db, engine } = deps
   const agentId = await createAgent(server)
@@ -67,12 +83,8 @@ export async function startLab(env: Record<string, string> = {}): Promise<Lab> {
     engine.accept({
       actor,
       agent,
-      message: 'Hello',
-      model: null,
+      ...PLAIN,
       conversation: { spaceId },
-      onBusy: 'queue',
-      parent: null,
-      key: null,
       ...overrides,
     })
 
@@ -91,7 +103,8 @@ export async function startLab(env: Record<string, string> = {}): Promise<Lab> {
       await ended(engine, await db.execution.findUniqueOrThrow({ where: { id } }))
       return { spaceId, chatId, sessionId }
     },
-    another: (overrides) => createEngine({ ...deps, bus: createLocalBus(), agentFor, ...overrides }),
+    another: (overrides) =>
+      createEngine({ ...deps, bus: createLocalBus(), agentFor, settle: async () => {}, ...overrides }),
     row: (id) => db.execution.findUniqueOrThrow({ where: { id } }),
     idle: (timeout = 15_000) => idle(db, timeout),
     async [Symbol.asyncDispose]() {
@@ -134,3 +147,33 @@ export const textOf = (events: readonly ExecutionEvent[]): string =>
 
 export const storedEvents = async (db: Db, id: string): Promise<ExecutionEvent[]> =>
   (await Array.fromAsync(readEvents(db, id, 0))).flat()
+
+/** A gate for every message: the model answers `Done.` once it is opened. */
+export function gates({ model }: Lab): (message: string) => void {
+  const known = new Map<unknown, PromiseWithResolvers<void>>()
+  const gate = (message: unknown) => {
+    const found = known.get(message) ?? Promise.withResolvers<void>()
+    known.set(message, found)
+    return found
+  }
+  model.fallback = ({ body }) => ({ tokens: [gate(body.messages.at(-1)?.content).promise, 'Done.'] })
+  return (message) => gate(message).resolve()
+}
+
+/** The messages that reached the model, in order. */
+export const asked = ({ model }: Lab): unknown[] => model.requests.map(({ body }) => body.messages.at(-1)?.content)
+
+export const nextTurn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve))
+
+/** The database, with a pause after each transaction that has been committed, before its caller hears of it. */
+export const slowToAnswer = (db: Db, pause: () => Promise<unknown>): Db =>
+  new Proxy(db, {
+    get: (target, name) =>
+      name === '$transaction'
+        ? async (work: never) => {
+            const answer = await target.$transaction(work)
+            await pause()
+            return answer
+          }
+        : Reflect.get(target, name),
+  })

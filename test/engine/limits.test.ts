@@ -2,22 +2,7 @@ import { expect, test } from 'vitest'
 import type { ExecutionRow } from '../../src/executions/engine/events.ts'
 import { request } from '../support/rest.ts'
 import { violations } from './invariants.ts'
-import { createAgent, ended, type Lab, startLab } from './lab.ts'
-
-/** The messages that reached the model, in order. */
-const asked = ({ model }: Lab) => model.requests.map(({ body }) => body.messages.at(-1)?.content)
-
-/** A gate for every message: the model answers once it is opened. */
-function gates({ model }: Lab): (message: string) => void {
-  const known = new Map<unknown, PromiseWithResolvers<void>>()
-  const gate = (message: unknown) => {
-    const found = known.get(message) ?? Promise.withResolvers<void>()
-    known.set(message, found)
-    return found
-  }
-  model.fallback = ({ body }) => ({ tokens: [gate(body.messages.at(-1)?.content).promise, 'Done.'] })
-  return (message) => gate(message).resolve()
-}
+import { asked, createAgent, ended, gates, type Lab, nextTurn, startLab } from './lab.ts'
 
 const statuses = async ({ db }: Lab, rows: ExecutionRow[]) => {
   const found = await db.execution.findMany({ where: { id: { in: rows.map(({ id }) => id) } } })
@@ -82,8 +67,6 @@ test('a run that comes just when there is room again does not overtake those tha
   expect(await violations(lab.db)).toEqual([])
 })
 
-const nextTurn = () => new Promise<void>((resolve) => setImmediate(resolve))
-
 test('an organization has no more than its limit of runs on, in order, and another one is not held up by it', async () => {
   await using lab = await startLab({ MAX_RUNNING_PER_ORGANIZATION: '2' })
   const open = gates(lab)
@@ -126,6 +109,7 @@ test('an organization that waits for its own limit does not make another one wai
   gates(lab)
   const acme = await anotherOrganization(lab, 'acme')
   await runAll(lab, ['ours0', 'ours1'])
+  for (let turn = 0; turn < 50; turn++) await nextTurn()
   const [theirs] = await runAll(lab, ['theirs'], acme)
   expect(theirs?.status).toBe('running')
 })
@@ -164,6 +148,7 @@ test('the count of running runs stays right through completion, failure, cancel 
   const open = gates(lab)
   const rows = await runAll(lab, ['completes', 'is cancelled', 'hangs', 'waits'])
   expect(await running()).toBe(3)
+  await lab.model.request(2)
   await lab.engine.cancel(rows[3]!)
   expect(await running()).toBe(3)
   await lab.engine.cancel(rows[1]!)

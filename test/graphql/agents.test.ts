@@ -99,6 +99,7 @@ describe('the same through GraphQL and tRPC', () => {
     ['limit', { limit: 'x' }],
     ['cursor', { cursor: 'nonsense' }],
     ['search', { search: 's'.repeat(201) }],
+    ['search', { search: 'a\0b' }],
     ['visibility', { visibility: 'secret' }],
     ['owner', { owner: 'you' }],
   ])('a bad %s of a list is refused in the same words', async (_, input) => {

@@ -4,7 +4,7 @@ import type { ExecutionEvent } from '../../src/executions/engine/events.ts'
 import { createSchema } from '../../src/graphql/schema.ts'
 import { type ModelServer, startModelServer } from '../support/model-server.ts'
 import { type Member, startServer, type TestServer } from '../support/server.ts'
-import { callerOf, graphql, post, refusal, subscribe } from './support.ts'
+import { callerOf, graphql, post, refusal, statementsOf, subscribe } from './support.ts'
 
 let server: TestServer
 let model: ModelServer
@@ -32,7 +32,7 @@ const EXECUTE = `mutation ($input: ExecuteAgentInput!) {
 }`
 const CANCEL = 'mutation ($id: ID!) { cancelExecution(id: $id) { message execution { id status } } }'
 const FIELDS = `id agentId agentVersion organizationId userId status waitingFor message result error model
-  usage { inputTokens outputTokens } usageEstimated chatId sessionId spaceId taskId missionId parentExecutionId depth
+  usage { inputTokens outputTokens } usageEstimated mediaIds chatId sessionId spaceId taskId missionId parentExecutionId depth
   attempt executionTime createdAt startedAt completedAt updatedAt`
 const GET = `query ($id: ID!) { execution(id: $id) { ${FIELDS} } }`
 const EVENTS = `subscription ($id: ID!, $after: Int) {
@@ -215,6 +215,28 @@ describe('reading', () => {
   })
 })
 
+test('no relation shows an execution or an agent that cannot be reached by its id', async () => {
+  const [mine, theirs] = [await createAgent(), await createAgent('organization', member.token)]
+  const run = (id: string, parent?: string) => execute({ id, ...(parent && { parentExecutionId: parent }) })
+  const above = (await run(theirs)).executionId
+  const between = (await run(mine, above)).executionId
+  const below = (await run(theirs, between)).executionId
+  const text = `query ($id: ID!) {
+    execution(id: $id) { parent { id } children { id } agent { id } }
+    executionTree(id: $id) { executions { id } }
+  }`
+  const before = (await graphql(server, text, { id: between })).data
+  expect(before.execution).toEqual({ parent: { id: above }, children: [{ id: below }], agent: { id: mine } })
+  expect(before.executionTree.executions).toEqual([{ id: above }, { id: between }, { id: below }])
+
+  await callerOf(server, member.token).agents.update({ id: theirs, visibility: 'private' })
+  const after = (await graphql(server, text, { id: between })).data
+  expect(after.execution).toEqual({ parent: null, children: [], agent: { id: mine } })
+  expect(after.executionTree.executions).toEqual([{ id: between }])
+  await callerOf(server).agents.delete({ id: mine })
+  expect((await graphql(server, text, { id: between })).data.execution.agent).toBeNull()
+})
+
 describe('following', () => {
   test('a run in the background is followed live, from meta to result', async () => {
     const gate = Promise.withResolvers<void>()
@@ -389,12 +411,10 @@ test('a list asks as many statements for a hundred rows as for ten', async () =>
   const ids = [await createAgent('organization', token), await createAgent('organization', token)]
   const caller = callerOf(server, token)
   for (let i = 0; i <= 100; i++) await caller.agents.execute({ id: ids[i % 2]!, message: 'm' })
-  const statements = async (limit: number) => {
-    server.queries.length = 0
+  const ask = async (limit: number) => {
     const { data, errors } = await graphql(server, text, { limit }, { token })
     expect(errors).toBeUndefined()
     expect(data.executions.nodes).toHaveLength(limit)
-    return server.queries.length
   }
-  expect(await statements(100)).toBe(await statements(10))
+  expect(await statementsOf(server, () => ask(100))).toBe(await statementsOf(server, () => ask(10)))
 })

@@ -5,6 +5,9 @@ const nested = (depth: number, open: string, inner: string) => `${open} `.repeat
 const times = (count: number, make: (i: number) => string, separator = ' ') =>
   Array.from({ length: count }, (_, i) => make(i)).join(separator)
 
+const FIELDS = `id name role visibility organizationId userId model description category image color initialGreeting
+  maxTurns version archived createdAt updatedAt`.split(/\s+/)
+
 const types = (depth: number) => `{__schema{types${'{fields{type'.repeat(depth)}{name}${'}}'.repeat(depth)}}}`
 
 function schemaTwice(): string {
@@ -46,6 +49,8 @@ export const hostile: Record<string, string> = {
   'many fields that do not exist': `{${times(600, (i) => `a${i}`)}}`,
   'the same field again and again': `{agents(limit:100){nodes{${times(900, () => 'id')}}}}`,
   'many directives': `{${times(31, () => '__typename @skip(if:false)')}}`,
+  'two directives at every field': `{agents(limit:1){nodes{${FIELDS.map((name) => `${name} @skip(if:false) @include(if:true)`).join(' ')}}}}`,
+  'many errors': `{agents(limit:1){nodes{${times(200, (i) => `a${i}`)}}}}`,
   'many directives at one field': `{__typename ${times(200, () => '@skip(if:false)')}}`,
   'directives that do not exist': `{__typename ${times(900, (i) => `@a${i}`)}}`,
   'many tokens': `{${times(2500, () => 'id')}}`,
@@ -58,6 +63,7 @@ export const hostile: Record<string, string> = {
   'fragments that double, and double': `{...F0} ${times(30, (i) => `fragment F${i} on Query{...F${i + 1} ...F${i + 1}}`)} fragment F30 on Query{models{models{id}}}`,
   'a circle of fragments': '{...A} fragment A on Query{...B} fragment B on Query{...A}',
   'a fragment in itself, with lists': '{agents{nodes{...A}}} fragment A on Agent{executions{agent{...A}}}',
+  'many variables, all of them used': `query(${times(51, (i) => `$v${i}:String`)}){${times(17, (i) => `a${i}:agents(tag:$v${3 * i},search:$v${3 * i + 1},cursor:$v${3 * i + 2},limit:1){total}`)}}`,
   'many variables': `query(${times(300, (i) => `$v${i}:Int`)}){__typename}`,
   'the schema twice': schemaTwice(),
   'types of fields of types': types(3),

@@ -4,7 +4,7 @@ import { checkLimits, LIMITS } from '../../src/graphql/limits.ts'
 import { createSchema } from '../../src/graphql/schema.ts'
 import { startServer, type TestServer } from '../support/server.ts'
 import { hostile } from './hostile.ts'
-import { graphql, post } from './support.ts'
+import { graphql, post, statementsOf } from './support.ts'
 
 let server: TestServer
 
@@ -19,13 +19,27 @@ const GRAPHQL = { headers: { Accept: 'application/graphql-response+json' } }
 
 describe('what asks for too much is refused before anything of it runs', () => {
   test.each(Object.entries(hostile))('%s', async (_, query) => {
-    server.queries.length = 0
     const { status, data, errors } = await graphql(server, query, {}, GRAPHQL)
     expect({ status, data }).toEqual({ status: 400, data: undefined })
     expect(errors?.length).toBeLessThanOrEqual(LIMITS.errors + 1)
     for (const { extensions } of errors!) expect(extensions).toMatchObject({ error: true, statusCode: 400 })
     // The one that tells who asks.
-    expect(server.queries).toHaveLength(1)
+    expect(await statementsOf(server, () => post(server, { query }))).toBe(1)
+  })
+
+  test.each([
+    ['parents of parents', 'is nested too deeply. At most 12 levels'],
+    ['aliases below', 'has too many aliases. At most 30'],
+    ['two directives at every field', 'has too many directives. At most 30'],
+    ['many mutations by a fragment', 'has too many fields at its root. At most 20'],
+    ['many variables, all of them used', 'has too many variables. At most 50'],
+    ['a list for each row', 'asks for the executions of many agents. At most one: give limit: 1'],
+    ['long texts of many rows', 'asks for too much at once (101001). At most 75000; give a smaller limit'],
+    ['a long document', 'is too long. At most 100000 characters'],
+  ])('%s, and it says why', async (name, why) => {
+    const { message, errors } = await graphql(server, hostile[name]!)
+    expect(message).toBe(`The document ${why}`)
+    expect(errors?.[0]?.extensions.code).toBe('LIMIT_EXCEEDED')
   })
 
   test('by what the variables say, too, and not for those who say less', async () => {

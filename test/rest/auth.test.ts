@@ -3,9 +3,8 @@ import { once } from 'node:events'
 import { connect } from 'node:net'
 import { text } from 'node:stream/consumers'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { isScope } from '../../src/auth/scopes.ts'
 import { newToken } from '../../src/lib/token.ts'
-import { expectError, FACES, faces, onEachFace, procedures } from '../support/faces.ts'
+import { expectError, FACES, faces, onEachFace } from '../support/faces.ts'
 import { type Answer, request } from '../support/rest.ts'
 import { type Member, startServer, type TestServer } from '../support/server.ts'
 
@@ -184,90 +183,4 @@ it('when a token was last used is written at most once a minute', async () => {
   now = new Date(now.getTime() + 1)
   expect(await use()).not.toEqual([])
   expect(await lastUsedAt()).toBe(now.toISOString())
-})
-
-type Need = {
-  /** Any of these. One for reading is also given by that for writing; none at all: any token will do. */
-  scopes: string[]
-  input?: 'agent' | 'doomed' | 'execution' | 'events' | 'message' | 'create'
-  /** The statuses of those who may: 200 if not told. */
-  says?: number[]
-}
-
-/** contract.md section 2, by hand: what stands in the code is measured by it. */
-const NEEDED: Record<string, Need> = {
-  'agents.list': { scopes: ['agents:read'] },
-  'agents.create': { scopes: ['agents:write'], input: 'create' },
-  'agents.get': { scopes: ['agents:read'], input: 'agent' },
-  'agents.update': { scopes: ['agents:write'], input: 'agent' },
-  'agents.delete': { scopes: ['agents:write'], input: 'doomed', says: [200, 404] },
-  'agents.versions': { scopes: ['agents:read'], input: 'agent' },
-  'agents.execute': { scopes: ['agents:execute'], input: 'message' },
-  'agents.listPublic': { scopes: ['agents:read'] },
-  'agents.getPublic': { scopes: ['agents:read'], input: 'agent' },
-  'executions.list': { scopes: ['executions:read'] },
-  'executions.get': { scopes: ['executions:read', 'agents:execute'], input: 'execution' },
-  'executions.cancel': { scopes: ['executions:write', 'agents:execute'], input: 'execution', says: [400] },
-  'executions.tree': { scopes: ['executions:read', 'agents:execute'], input: 'execution' },
-  'executions.logs': { scopes: ['executions:read', 'agents:execute'], input: 'execution' },
-  'executions.events': { scopes: ['executions:read', 'agents:execute'], input: 'events' },
-  'models.list': { scopes: [] },
-}
-
-const RESOURCES = [
-  ...['agents', 'tasks', 'executions', 'spaces', 'chats', 'secrets', 'missions', 'skills'],
-  ...['mcps', 'keys', 'media', 'profile', 'usage', 'approvals'],
-]
-const SCOPES = ['*', 'agents:execute', ...RESOURCES.flatMap((name) => [`${name}:read`, `${name}:write`])]
-
-describe('the scope of a token', () => {
-  it('is one of those that there are', () => {
-    expect(SCOPES.filter((scope) => !isScope(scope))).toEqual([])
-    expect(['agents', 'agents:delete', 'agents:*', 'write', '', '**'].filter(isScope)).toEqual([])
-  })
-
-  it('is decided for every procedure', () => {
-    expect(Object.keys(NEEDED).sort()).toEqual(Object.keys(procedures).sort())
-  })
-
-  const tokens = new Map<string, string>()
-  const inputs: Record<string, Record<string, unknown>> = {}
-  beforeAll(async () => {
-    const email = 'scopes@example.com'
-    for (const scope of [...SCOPES, '']) {
-      tokens.set(scope, (await server.member({ email, scopes: scope ? [scope] : [] })).token)
-    }
-    const token = tokens.get('*')!
-    const body = { name: 'A', systemPrompt: 'x', visibility: 'public' }
-    const create = async () => (await request(server, 'POST', '/api/v1/agents', { token, body })).body.id
-    const [agent, doomed] = [await create(), await create()]
-    const path = `/api/v1/agents/${agent}/execute`
-    const { executionId } = (await request(server, 'POST', path, { token, body: { message: 'Hi' } })).body
-    Object.assign(inputs, {
-      agent: { id: agent },
-      doomed: { id: doomed },
-      create: body,
-      message: { id: agent, message: 'Hi' },
-      execution: { id: executionId },
-      events: { executionId },
-    })
-  })
-
-  const suffices = (scopes: string[], scope: string) =>
-    scope === '*' || scopes.length === 0 || scopes.includes(scope) || scopes.includes(scope.replace(/:write$/, ':read'))
-
-  it.each(onEachFace(Object.entries(NEEDED)))('%s: %s takes exactly %j', async (face, procedure, need) => {
-    const { scopes, input = '', says = [200] } = need
-    for (const [scope, token] of tokens) {
-      const answer = await faces[face](server, procedure, inputs[input], { token })
-      if (suffices(scopes, scope)) expect(says, `${scope}: ${JSON.stringify(answer.body)}`).toContain(answer.status)
-      else expectError(answer, 403, FORBIDDEN)
-    }
-  })
-
-  it.each(FACES)('%s: is asked for before anything is said of the input', async (face) => {
-    const token = tokens.get('tasks:read')!
-    expectError(await faces[face](server, 'agents.create', { name: 5 }, { token }), 403, FORBIDDEN)
-    expectError(await faces[face](server, 'agents.get', { id: 'unknown' }, { token }), 403, FORBIDDEN)
-  })
 })

@@ -241,7 +241,7 @@ describe('GET /executions', () => {
     for (const [id, fields] of [
       [one, { message: 'x'.repeat(1000) }],
       [two, {}],
-      [one, { model: 'nowhere/x' }],
+      [one, { model: 'anthropic/none' }],
       [one, {}],
       [two, { message: 'The last' }],
     ] as const) {
@@ -272,7 +272,7 @@ describe('GET /executions', () => {
     ['?since=2001-01-01T00:00:00%2B02:00', [4, 3, 2, 1, 0]],
     ['?limit=2', [4, 3]],
   ] as const)('%s: %j', async (query, expected) => {
-    const filled = query.replace(/{(\w+)}/g, (_, name) => String({ one, two, ...second }[name]))
+    const filled = query.replace(/{(\w+)}/g, (_, name) => String(({ one, two, ...second } as Fields)[name]))
     const body = await list(filled, lea)
     expect(idsOf(body.executions)).toEqual(pick([...expected]))
     expect(body).not.toHaveProperty('total')

@@ -17,7 +17,7 @@ export type EventStream = AsyncDisposable & {
   close(): Promise<void>
 }
 
-const EVENT = /^id: (\d+)\nevent: (\w+)\ndata: (.*)$/
+const EVENT = /^id: (\d+)\nevent: (\w+)\ndata: ([^\r\n]*)$/
 
 function parse(text: string): StreamEvent {
   const [, id, event = '', data = ''] = EVENT.exec(text) ?? []

@@ -61,6 +61,11 @@ export type ClaimDeps = {
   settle: (tx: Tx, ended: ExecutionRow, now: Date) => Promise<void>
 }
 
+/** Somebody else has begun a run in the session since it was interrupted. */
+export class SessionTaken extends Error {
+  override name = 'SessionTaken'
+}
+
 const PREVIEW_LENGTH = 200
 const TITLE_LENGTH = 80
 
@@ -76,7 +81,7 @@ const claimed = ({ owner, leaseDuration }: ClaimDeps, now: Date, attempt: number
  * The one transaction in which a run is accepted. Where its session is free it takes the session's lock, and is claimed
  * by this process if it `hasRoom`; otherwise it waits as `pending`, in the order of `queueSeq`.
  * Throws 409 `Session is busy` for `onBusy: reject` and for a child of a cancelled run, 429 when too many wait already,
- * and KeyTaken.
+ * KeyTaken and SessionTaken.
  */
 export async function accept(deps: ClaimDeps, request: Request, hasRoom: boolean): Promise<ExecutionRow> {
   const { actor, agent, message, conversation, parent } = request
@@ -84,20 +89,20 @@ export async function accept(deps: ClaimDeps, request: Request, hasRoom: boolean
   const id = newTimedId('exec', now)
   const owned = { organizationId: actor.organizationId, createdAt: now, updatedAt: now }
   const agentKey = { agentId: agent.id, agentOrganizationId: agent.organizationId }
-  const { spaceId, chatId = newId(), sessionId = newId() } = conversation
+  const { spaceId, chatId = newId() } = conversation
   return deps.db.$transaction(async (tx) => {
     if (request.key) await take(tx, request.key, now, { executionId: id })
     if (parent) await holdParent(tx, parent, now)
+    const known = conversation.sessionId ?? (conversation.chatId && (await latestSession(tx, chatId, agent.id, now)))
+    const sessionId = known ?? newId()
     if (!conversation.chatId) {
       const title = request.mission?.title ?? message.trim().slice(0, TITLE_LENGTH)
       const run = request.mission && { missionId: request.mission.id, runNumber: request.mission.runNumber }
       const chat = { id: chatId, spaceId, sessionId, ownerId: actor.userId, title, status: 'working' } as const
       await tx.chat.create({ data: { ...chat, ...run, ...agentKey, ...owned }, select: { id: true } })
     }
-    const session = conversation.sessionId
-      ? await joinQueue(tx, sessionId, request.onBusy, now)
-      : { free: true, queueSeq: 1 }
-    if (!conversation.sessionId) {
+    const session = known ? await joinQueue(tx, known, request.onBusy, now) : { free: true, queueSeq: 1 }
+    if (!known) {
       const lock = { activeExecutionId: id, lastQueueSeq: 1 }
       const data = { id: sessionId, chatId, userId: actor.userId, ...lock, ...agentKey, ...owned }
       await tx.session.create({ data, select: { id: true } })
@@ -141,6 +146,14 @@ export async function accept(deps: ClaimDeps, request: Request, hasRoom: boolean
   })
 }
 
+/** Of two first messages in a chat, the second goes on with the session of the first: the chat's row is the lock. */
+async function latestSession(tx: Tx, chatId: string, agentId: string, now: Date): Promise<string | undefined> {
+  await tx.chat.update({ where: { id: chatId }, data: { updatedAt: now }, select: { id: true } })
+  const orderBy = [{ createdAt: 'desc' as const }, { id: 'desc' as const }]
+  const session = await tx.session.findFirst({ where: { chatId, agentId }, orderBy, select: { id: true } })
+  return session?.id
+}
+
 /** Takes a number in the session's queue, which locks the session's row until the transaction ends. */
 async function joinQueue(tx: Tx, id: string, onBusy: Request['onBusy'], now: Date) {
   const { activeExecutionId, lastQueueSeq } = await tx.session.update({
@@ -149,6 +162,10 @@ async function joinQueue(tx: Tx, id: string, onBusy: Request['onBusy'], now: Dat
     select: { activeExecutionId: true, lastQueueSeq: true },
   })
   if (activeExecutionId && onBusy === 'reject') throw conflict('Session is busy')
+  if (activeExecutionId && onBusy === 'interrupt') {
+    const where = { sessionId: id, status: { in: ['pending' as const, 'running' as const] }, wantsCancel: false }
+    if (await tx.execution.findFirst({ where, select: { id: true } })) throw new SessionTaken()
+  }
   return { free: activeExecutionId === null, queueSeq: lastQueueSeq }
 }
 
@@ -340,15 +357,23 @@ async function release(tx: Tx, ended: ExecutionRow, now: Date, text: string): Pr
   return next?.id ?? null
 }
 
-const READY_AT_ONCE = 100
+/** Whether a pending run holds its session's lock: what keeps it is room. */
+const READY = Prisma.sql`
+  FROM "Execution" e JOIN "Session" s ON s."id" = e."sessionId" AND s."activeExecutionId" = e."id"
+  JOIN "Organization" o ON o."id" = e."organizationId" WHERE e."status" = 'pending'`
 
-/** Pending runs that hold their session's lock, the oldest first: what keeps them is room. */
-export async function findReady(db: Db): Promise<string[]> {
-  const rows = await db.$queryRaw<{ id: string }[]>(Prisma.sql`
-    SELECT e."id" FROM "Execution" e
-    JOIN "Session" s ON s."id" = e."sessionId" AND s."activeExecutionId" = e."id"
-    WHERE e."status" = 'pending' ORDER BY e."createdAt", e."id" LIMIT ${READY_AT_ONCE}`)
-  return rows.map(({ id }) => id)
+export const READY_AT_ONCE = 100
+
+/** Pending runs that only wait for room, the oldest first; not those of organizations that run as many as they may. */
+export const findReady = (db: Db, limit: number | undefined) =>
+  db.$queryRaw<{ id: string; organizationId: string }[]>(Prisma.sql`
+    SELECT e."id", e."organizationId" ${READY} ${limit === undefined ? Prisma.empty : Prisma.sql`AND o."running" < ${limit}`}
+    ORDER BY e."createdAt", e."id" LIMIT ${READY_AT_ONCE}`)
+
+/** The organizations with pending runs that only wait for room. */
+export async function findCrowded(db: Db): Promise<string[]> {
+  const rows = await db.$queryRaw<{ organizationId: string }[]>(Prisma.sql`SELECT DISTINCT e."organizationId" ${READY}`)
+  return rows.map(({ organizationId }) => organizationId)
 }
 
 /** The descendants of an execution that have not ended, children before their own children. */

@@ -5,15 +5,15 @@ import type { Notices } from './notices.ts'
 
 /**
  * The events of an execution after a number, in order, without a gap or a double, up to its terminal event: from the
- * database, and live from this process where it runs here. Batches, none empty. Ends early when the signal aborts.
- * Every face streams from it.
+ * database, and live from this process where it runs here. Batches, none empty. Every face streams from it.
+ * Ends early when the signal aborts, and returns whether it came to the end.
  */
 export async function* follow(
   deps: { db: Db; journal: Journal; notices: Notices },
   row: ExecutionRow,
   after: number,
   signal: AbortSignal,
-): AsyncGenerator<readonly ExecutionEvent[]> {
+): AsyncGenerator<readonly ExecutionEvent[], boolean> {
   let last = after
   let current = row
   const fresh = (events: readonly ExecutionEvent[]) => {
@@ -41,12 +41,12 @@ export async function* follow(
       const terminal = terminalEvent(current)
       if (terminal) {
         if (terminal.seq !== last) yield [terminal]
-        return
+        return true
       }
       for (let events = await follower?.next(); events; events = await follower?.next()) {
         const news = fresh(events)
         if (news.length) yield news
-        if (news.at(-1)?.event === 'result' || news.at(-1)?.event === 'error') return
+        if (news.at(-1)?.event === 'result' || news.at(-1)?.event === 'error') return true
       }
       if (!follower) await notice.happened
     } finally {
@@ -54,4 +54,5 @@ export async function* follow(
       signal.removeEventListener('abort', leave)
     }
   }
+  return false
 }

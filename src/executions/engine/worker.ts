@@ -2,19 +2,21 @@ import type { Logger } from 'pino'
 import type { Bus } from '../../bus/index.ts'
 import type { Db } from '../../db/client.ts'
 import { unavailable } from '../../errors.ts'
+import { isTaken, type KeyClaim, KeyTaken } from '../../idempotency.ts'
 import type { Clock } from '../../lib/clock.ts'
 import { newId } from '../../lib/id.ts'
 import type { MediaStorage } from '../../media/storage.ts'
 import type { Settings } from '../../settings.ts'
 import { createCaretaker } from './caretaker.ts'
 import * as claims from './claims.ts'
-import { type ExecutionEvent, type ExecutionRow, type MessageData, readEvents, textSoFar } from './events.ts'
+import { type ExecutionEvent, type ExecutionRow, readEvents, textSoFar } from './events.ts'
 import { follow } from './follow.ts'
 import { type Channel, createJournal, SEQ_BLOCK } from './journal.ts'
 import { ModelError, UNEXPECTED } from './model-errors.ts'
 import type { Models } from './models.ts'
 import { createNotices } from './notices.ts'
 import { buildPrompt } from './prompt.ts'
+import { createRoom } from './room.ts'
 import { run, TimeoutError } from './run.ts'
 
 export type EngineDeps = {
@@ -72,17 +74,36 @@ export function createEngine(deps: EngineDeps): Engine {
   const live = new Map<string, Live>()
   const stopped = new AbortController()
   let draining = false
-  /** Runs wait for room, not for their session: whoever ends makes room for the oldest. */
-  let crowded = false
-  /** Places kept for runs that are being claimed. */
+  /** How many runs are being claimed: each keeps a place. */
   let claiming = 0
+  /** Who shall be cancelled while claims are under way: their own may be one of them. */
+  const early = new Set<string>()
+  const room = createRoom({
+    db,
+    limits: { process: settings.MAX_RUNNING, organization: limits.running },
+    taken: () => live.size + claiming,
+    begin: beginPending,
+  })
 
-  const isFull = () => live.size + claiming >= settings.MAX_RUNNING
   const stop = (id: string, why: Stop['why']) => live.get(id)?.controller.abort(new Stop(why))
 
   const unsubscribe = bus.subscribe('cancel', (ids) => {
-    for (const id of ids) stop(id, 'cancelled')
+    for (const id of ids) {
+      if (live.has(id)) stop(id, 'cancelled')
+      else if (claiming) early.add(id)
+    }
   })
+
+  /** Claims a run and begins it. What comes meanwhile from those who find its row already is not lost. */
+  async function claim<T>(task: () => Promise<T>): Promise<T> {
+    claiming++
+    try {
+      return await task()
+    } finally {
+      claiming--
+      if (!claiming) early.clear()
+    }
+  }
 
   function launch(row: ExecutionRow, agent: claims.AgentRow): void {
     const controller = new AbortController()
@@ -95,9 +116,10 @@ export function createEngine(deps: EngineDeps): Engine {
       })
       .finally(() => {
         live.delete(row.id)
-        if (crowded) background(fill())
+        if (room.isWanted()) background(room.fill())
       })
     live.set(row.id, { row, controller, ended })
+    if (early.has(row.id)) stop(row.id, 'cancelled')
   }
 
   async function work(row: ExecutionRow, agent: claims.AgentRow, channel: Channel, controller: AbortController) {
@@ -161,36 +183,36 @@ export function createEngine(deps: EngineDeps): Engine {
 
   function afterwards({ execution, next }: claims.Ended): void {
     bus.publish('execution', [execution.id])
-    if (next) background(beginPending(next))
+    if (next && room.isFor(execution.organizationId)) background(beginPending(next))
+    else if (next) waitForRoom(execution.organizationId)
   }
 
-  /** Begins a pending run that holds its session's lock, if there is room. */
-  async function beginPending(id: string): Promise<void> {
-    if (draining || live.has(id)) return
-    if (isFull()) {
-      crowded = true
-      return
-    }
-    claiming++
-    try {
-      await claimAndLaunch(id)
-    } finally {
-      claiming--
-    }
+  function waitForRoom(organizationId: string): void {
+    room.wait(organizationId)
+    background(room.fill())
   }
 
-  async function claimAndLaunch(id: string): Promise<void> {
+  /** Begins a pending run that holds its session's lock. False when there is no room for it. */
+  async function beginPending(id: string): Promise<boolean> {
+    return !draining && claim(() => claimAndLaunch(id))
+  }
+
+  async function claimAndLaunch(id: string): Promise<boolean> {
     const pending = await db.execution.findUnique({ where: { id, status: 'pending' } })
-    if (!pending) return
+    if (!pending) return true
     const agent = pending.wantsCancel ? null : await deps.agentFor(db, pending)
-    if (!agent) return endPending(pending, 'Agent not found')
+    if (!agent) {
+      await endPending(pending, 'Agent not found')
+      return true
+    }
     const row = await claims.claimPending(claimDeps, pending)
     if (!row) {
-      crowded ||= limits.running !== undefined
-      return
+      if (limits.running !== undefined) room.wait(pending.organizationId)
+      return limits.running === undefined
     }
     launch(row, agent)
     bus.publish('execution', [id])
+    return true
   }
 
   /** Ends a run that has not begun: as cancelled where somebody wants that, as failed otherwise. */
@@ -200,16 +222,7 @@ export function createEngine(deps: EngineDeps): Engine {
     if (ended) afterwards(ended)
   }
 
-  /** Begins what waits for room, the oldest first. */
-  async function fill(): Promise<void> {
-    crowded = false
-    for (const id of await claims.findReady(db)) {
-      await beginPending(id)
-      if (crowded) return
-    }
-  }
-
-  const background = (task: Promise<void>) => {
+  const background = (task: Promise<unknown>) => {
     task.catch((error) => log.error({ err: error }, 'a pending run could not be begun; the sweep will try again'))
   }
 
@@ -218,7 +231,10 @@ export function createEngine(deps: EngineDeps): Engine {
    * (contract.md section 4, "Durability").
    */
   async function recover(left: ExecutionRow): Promise<void> {
-    if (draining || live.has(left.id)) return
+    if (!draining && !live.has(left.id)) await claim(() => takeOver(left))
+  }
+
+  async function takeOver(left: ExecutionRow): Promise<void> {
     const row = await claims.takeOver(claimDeps, left)
     if (!row) return
     log.warn({ executionId: row.id, attempt: row.attempt }, 'taking over a run whose process has died')
@@ -256,6 +272,29 @@ export function createEngine(deps: EngineDeps): Engine {
     return null
   }
 
+  /** Cancels a run and its descendants. A run is marked before its children are looked for, and then gets no more. */
+  async function cancelTree(row: ExecutionRow): Promise<ExecutionRow | null> {
+    const gone = await cancelOne(row)
+    const known = new Set<string>()
+    for (;;) {
+      const found = (await claims.findDescendants(db, row)).filter(({ id }) => !known.has(id))
+      if (!found.length) return gone
+      for (const descendant of found) {
+        known.add(descendant.id)
+        await cancelOne(descendant)
+      }
+    }
+  }
+
+  /** Cancels what a session has under way, unless this request itself, made before, has begun it. */
+  async function interrupt(sessionId: string, key: KeyClaim | null): Promise<void> {
+    const where = { sessionId, status: { in: ['pending' as const, 'running' as const] } }
+    // The last first, lest the end of one begins the next.
+    const busy = await db.execution.findMany({ where, orderBy: { queueSeq: 'desc' } })
+    if (key && (await isTaken(db, key))) throw new KeyTaken()
+    for (const row of busy) await engine.cancel(row)
+  }
+
   async function ended(row: ExecutionRow, signal: AbortSignal): Promise<ExecutionRow> {
     const patience = AbortSignal.any([signal, stopped.signal])
     for (;;) {
@@ -276,39 +315,38 @@ export function createEngine(deps: EngineDeps): Engine {
     stop,
     recover,
     expire: (row) => endPending(row, 'timeout'),
-    begin: fill,
+    begin: room.fill,
   })
 
-  return {
+  const engine: Engine = {
     async accept(request) {
-      if (draining) throw unavailable()
-      const { sessionId } = request.conversation
-      if (request.onBusy === 'interrupt' && sessionId) {
-        const where = { sessionId, status: { in: ['pending' as const, 'running' as const] } }
-        // The last first, lest the end of one begins the next.
-        const busy = await db.execution.findMany({ where, orderBy: { queueSeq: 'desc' } })
-        for (const row of busy) await this.cancel(row)
-      }
-      const hasRoom = !crowded && !isFull()
-      claiming++
-      try {
-        const row = await claims.accept(claimDeps, request, hasRoom)
-        if (row.status === 'running') launch(row, request.agent)
-        else if (!hasRoom || limits.running !== undefined) {
-          crowded = true
-          background(fill())
+      const { actor, conversation, key } = request
+      for (;;) {
+        if (draining) throw unavailable()
+        const { sessionId } = conversation
+        if (request.onBusy === 'interrupt' && sessionId) await interrupt(sessionId, key)
+        const hasRoom = room.isFor(actor.organizationId)
+        try {
+          return await claim(async () => {
+            const row = await claims.accept(claimDeps, request, hasRoom)
+            if (row.status === 'running') launch(row, request.agent)
+            else if (!hasRoom || limits.running !== undefined) waitForRoom(actor.organizationId)
+            return row
+          })
+        } catch (error) {
+          if (!(error instanceof claims.SessionTaken)) throw error
         }
-        return row
-      } finally {
-        claiming--
       }
     },
-    follow: (row, after, signal) =>
-      follow({ db, journal, notices }, row, after, AbortSignal.any([signal, stopped.signal])),
+    async *follow(row, after, signal) {
+      const either = AbortSignal.any([signal, stopped.signal])
+      const ended = yield* follow({ db, journal, notices }, row, after, either)
+      // Not to be taken for the end of the run: whoever follows it shall come back.
+      if (!ended && !signal.aborted) throw unavailable()
+    },
     ended,
     async cancel(row) {
-      const gone = await cancelOne(row)
-      for (const descendant of await claims.findDescendants(db, row)) await cancelOne(descendant)
+      const gone = await cancelTree(row)
       return gone ?? ended(row, AbortSignal.timeout(CANCEL_PATIENCE))
     },
     async start(alone) {
@@ -331,6 +369,7 @@ export function createEngine(deps: EngineDeps): Engine {
       await db.execution.updateMany({ where, data: { leaseUntil: clock.now() } })
     },
   }
+  return engine
 }
 
 /** What the promise gives, or undefined if the signal aborts before. */

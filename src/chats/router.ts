@@ -1,0 +1,49 @@
+import { once } from '../idempotency.ts'
+import { rest, router, token } from '../trpc.ts'
+import * as schema from './schema.ts'
+import * as service from './service.ts'
+
+export const chats = router({
+  list: token('chats:read')
+    .meta(rest('GET', '/api/v1/chats', 'List chats'))
+    .input(schema.ListChats.prefault({}))
+    .output(schema.ChatsResponse)
+    .query(({ ctx, input }) => service.list(ctx.actor, ctx.deps, input)),
+
+  create: token('chats:write')
+    .meta(rest('POST', '/api/v1/chats', 'Open a chat in a space'))
+    .input(schema.CreateChat.prefault({}))
+    .output(schema.ChatCreated)
+    .mutation(({ ctx, input }) =>
+      once(
+        ctx,
+        input,
+        (deps) => service.create(ctx.actor, deps, input),
+        () => service.findPlace(ctx.actor, ctx.deps, input),
+      ),
+    ),
+
+  get: token('chats:read')
+    .meta(rest('GET', '/api/v1/chats/{id}', 'Get a chat'))
+    .input(schema.ChatId)
+    .output(schema.ChatResponse)
+    .query(({ ctx, input }) => service.get(ctx.actor, ctx.deps, input.id)),
+
+  update: token('chats:write')
+    .meta(rest('PATCH', '/api/v1/chats/{id}', 'Rename a chat, close it or open it again'))
+    .input(schema.UpdateChat)
+    .output(schema.ChatResponse)
+    .mutation(({ ctx, input }) => service.update(ctx.actor, ctx.deps, input)),
+
+  delete: token('chats:write')
+    .meta(rest('DELETE', '/api/v1/chats/{id}', 'Delete a chat; its executions stay', { 409: 'A run is on in it' }))
+    .input(schema.ChatId)
+    .output(schema.ChatDeleted)
+    .mutation(({ ctx, input }) => service.remove(ctx.actor, ctx.deps, input.id)),
+
+  messages: token('chats:read')
+    .meta(rest('GET', '/api/v1/chats/{id}/messages', 'List the messages of a chat, oldest first'))
+    .input(schema.ListMessages)
+    .output(schema.MessagesResponse)
+    .query(({ ctx, input }) => service.messages(ctx.actor, ctx.deps, input)),
+})

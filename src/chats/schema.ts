@@ -1,0 +1,91 @@
+import { z } from 'zod'
+import { bool, ok, requiredText, timestamp } from '../lib/fields.ts'
+import { pageInput } from '../lib/page.ts'
+
+export const ChatStatus = z
+  .enum(['standby', 'working', 'done', 'needs_attention', 'error'], {
+    error: 'Invalid status. Must be: standby, working, done, needs_attention, error',
+  })
+  .meta({ id: 'ChatStatus' })
+
+const chatId = z.string().describe('The chat')
+const title = requiredText(200)
+const only = (field: string) => z.literal('true', { error: `Invalid value for field: ${field}. Expected true` })
+
+export const CreateChat = z
+  .object({
+    spaceId: z.string().nullish().describe('The default space unless told'),
+    agentId: z.string().nullish().describe('The agent to talk to'),
+    title: title.nullish().describe("The agent's name unless told"),
+  })
+  .meta({ examples: [{ title: 'Release notes' }] })
+
+export const UpdateChat = z.object({
+  id: chatId,
+  title: title.optional(),
+  closed: bool().optional().describe('A closed chat opens again with its next message'),
+})
+
+export const ListChats = z.object({
+  spaceId: z.string().optional(),
+  agentId: z.string().optional(),
+  mission: only('mission').optional().describe('Only runs of missions'),
+  status: ChatStatus.optional(),
+  count: only('count').optional(),
+  ...pageInput,
+})
+
+export const ChatId = z.object({ id: chatId })
+export const ListMessages = z.object({ id: chatId, ...pageInput })
+
+/** A conversation (service.md, "Client-library resource shapes"; contract.md section 6). */
+export const Chat = z
+  .object({
+    id: z.string(),
+    organizationId: z.string(),
+    spaceId: z.string(),
+    agentId: z.string().nullable().describe('The agent it was opened with'),
+    agentName: z.string().nullable(),
+    ownerId: z.string(),
+    title: z.string(),
+    subtitle: z.string().optional(),
+    status: ChatStatus,
+    lastMessage: z.string().optional().describe('How the latest answer begins'),
+    sessionId: z.string().optional().describe('The latest session'),
+    messageCount: z.int(),
+    missionTitle: z.string().optional().describe('Of the mission whose run it is'),
+    runNumber: z.int().optional(),
+    closed: z.boolean(),
+    closedAt: timestamp.nullable(),
+    createdAt: timestamp,
+    updatedAt: timestamp,
+  })
+  .meta({ id: 'Chat' })
+
+const Message = z
+  .object({
+    id: z.string(),
+    role: z.enum(['user', 'assistant']).meta({ id: 'MessageRole' }),
+    content: z.string(),
+    toolCalls: z.array(z.unknown()),
+    executionId: z.string(),
+    interrupted: z.boolean().describe('The run was cancelled or failed; this is what it had said'),
+    createdAt: timestamp,
+  })
+  .meta({ id: 'Message' })
+
+export const ChatResponse = ok({ chat: Chat })
+export const ChatCreated = ok({ id: z.string(), title: z.string(), status: ChatStatus, chat: Chat })
+export const ChatsResponse = ok({
+  chats: z.array(Chat),
+  nextCursor: z.string().nullable(),
+  total: z.int().optional().describe('With count=true'),
+})
+export const MessagesResponse = ok({
+  chatId: z.string(),
+  title: z.string(),
+  status: ChatStatus,
+  messages: z.array(Message),
+  nextCursor: z.string().nullable(),
+})
+export const ChatDeleted = ok({ message: z.string() })

@@ -1,0 +1,31 @@
+import { rest, router, token } from '../trpc.ts'
+import * as schema from './schema.ts'
+import * as service from './service.ts'
+
+const CONTENT = '/api/v1/spaces/{id}/files/content'
+
+export const files = router({
+  list: token('spaces:read')
+    .meta(rest('GET', '/api/v1/spaces/{id}/files', 'List the files of a space, by path'))
+    .input(schema.ListFiles)
+    .output(schema.FilesResponse)
+    .query(({ ctx, input }) => service.list(ctx.actor, ctx.deps, input)),
+
+  get: token('spaces:read')
+    .meta(rest('GET', CONTENT, 'Get a file of a space'))
+    .input(schema.FilePath)
+    .output(schema.FileResponse)
+    .query(({ ctx, input }) => service.get(ctx.actor, ctx.deps, input)),
+
+  write: token('spaces:write')
+    .meta(rest('PUT', CONTENT, 'Write a file of a space', { 413: 'The body is larger than 4 MiB' }))
+    .input(schema.WriteFile)
+    .output(schema.FileResponse)
+    .mutation(({ ctx, input }) => service.write(ctx.actor, ctx.deps, input)),
+
+  delete: token('spaces:write')
+    .meta(rest('DELETE', CONTENT, 'Delete a file of a space'))
+    .input(schema.FilePath)
+    .output(schema.FileDeleted)
+    .mutation(({ ctx, input }) => service.remove(ctx.actor, ctx.deps, input)),
+})

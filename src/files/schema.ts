@@ -1,0 +1,71 @@
+import { z } from 'zod'
+import { ok, timestamp } from '../lib/fields.ts'
+import { pageInput } from '../lib/page.ts'
+
+/** What a space holds at most (contract.md section 6). */
+export const MAX_FILES = 2000
+export const MAX_FILE_BYTES = 1024 * 1024
+export const MAX_SPACE_BYTES = 50 * 1024 * 1024
+
+const MAX_PATH_BYTES = 512
+
+/** What no path holds: control characters, ends of lines, what is not seen (but joiners), and what was no text. */
+const UNSEEN = /[\p{Cc}\p{Cs}\p{Zl}\p{Zp}\ufffd]|(?![\u200c\u200d])\p{Cf}/u
+
+/** Empty, or dots and blanks only, which some file systems take for each other. */
+const NO_NAME = /^[.\s]*$/
+
+/**
+ * Whether it is a path as they are kept: a key of the form `a/b.md` in Unicode's NFC, which never names a path of the
+ * server's. None is what might lead elsewhere once somebody writes the file to a disk: absolute, with `..`, `.` or empty
+ * parts, a backslash, a drive or anything percent-encoded, also where it only looks so (contract.md section 6).
+ */
+export function isPath(path: string): boolean {
+  if (path !== path.normalize('NFC') || Buffer.byteLength(path) > MAX_PATH_BYTES || UNSEEN.test(path)) return false
+  const look = path.normalize('NFKC').replace(/\p{Cf}/gu, '')
+  if (/\\|^[a-z]:|%[0-9a-f]{2}/i.test(look)) return false
+  return !look.split('/').some((part) => NO_NAME.test(part) || part !== part.trim())
+}
+
+const INVALID = 'Invalid path'
+
+const Path = z
+  .string()
+  .normalize('NFC')
+  .refine((text) => text.trim() !== '', 'Missing required field: path')
+  .refine(isPath, INVALID)
+  .describe('Such as `docs/plan.md`')
+
+const Prefix = z
+  .string()
+  .normalize('NFC')
+  .refine((text) => text === '' || isPath(text.replace(/\/$/, '')), INVALID)
+  .describe('Only files whose path begins so')
+
+const spaceId = z.string().describe('The space')
+
+const Encoding = z.enum(['utf8', 'base64']).meta({ id: 'FileEncoding' })
+
+export const ListFiles = z.object({ id: spaceId, path: Prefix.optional(), ...pageInput })
+export const FilePath = z.object({ id: spaceId, path: Path })
+export const WriteFile = z
+  .object({
+    id: spaceId,
+    path: Path.meta({ param: { in: 'query' } }),
+    content: z.string().describe('At most 1 MiB'),
+    encoding: Encoding.nullish().describe('What the content is written in; `utf8` unless told'),
+  })
+  .meta({ examples: [{ content: '# Plan' }] })
+
+const listed = { path: z.string(), size: z.int().describe('In bytes'), updatedAt: timestamp }
+
+/** A file of a space (contract.md section 6). */
+export const SpaceFile = z.object(listed).meta({ id: 'SpaceFile' })
+
+export const FilesResponse = ok({ files: z.array(SpaceFile), nextCursor: z.string().nullable() })
+export const FileResponse = ok({
+  ...listed,
+  content: z.string(),
+  encoding: Encoding.describe('`base64` for what is no text'),
+})
+export const FileDeleted = ok({ message: z.string() })

@@ -1,0 +1,150 @@
+import { isUtf8 } from 'node:buffer'
+import type { z } from 'zod'
+import type { Actor } from '../auth/actor.ts'
+import { audit } from '../auth/audit.ts'
+import type { Prisma, Tx } from '../db/client.ts'
+import type { Deps } from '../deps.ts'
+import { badRequest, invalidField, notFound } from '../errors.ts'
+import { find, reachable } from '../spaces/service.ts'
+import {
+  type FilePath,
+  type FileResponse,
+  isPath,
+  type ListFiles,
+  MAX_FILE_BYTES,
+  MAX_FILES,
+  MAX_SPACE_BYTES,
+  type SpaceFile,
+  type WriteFile,
+} from './schema.ts'
+
+const LISTED = { path: true, size: true, updatedAt: true } as const
+
+type ListedRow = Prisma.SpaceFileGetPayload<{ select: typeof LISTED }>
+
+const toListed = ({ path, size, updatedAt }: ListedRow): z.input<typeof SpaceFile> => ({
+  path,
+  size,
+  updatedAt: updatedAt.toISOString(),
+})
+
+function toFile(row: ListedRow & { content: Uint8Array }): z.input<typeof FileResponse> {
+  const bytes = Buffer.from(row.content)
+  // JSON could carry NUL, but no request may.
+  const encoding = isUtf8(bytes) && !bytes.includes(0) ? 'utf8' : 'base64'
+  return { ...toListed(row), content: bytes.toString(encoding), encoding }
+}
+
+const DEFAULT_LIMIT = 1000
+
+/**
+ * GET /spaces/{id}/files, by path. All of a space are looked through, a bounded number: neither LIKE, nor `<`, nor ORDER
+ * BY mean the same in both databases.
+ */
+export async function list(actor: Actor, deps: Deps, input: z.output<typeof ListFiles>) {
+  const { path: prefix = '', limit = DEFAULT_LIMIT, cursor } = input
+  const after = cursor === undefined ? '' : decodeCursor(cursor)
+  const { id: spaceId } = await find(actor, deps, input.id)
+  const rows = await deps.db.spaceFile.findMany({ where: { spaceId }, select: LISTED })
+  const wanted = rows
+    .filter(({ path }) => path.startsWith(prefix) && path > after)
+    .sort((a, b) => (a.path < b.path ? -1 : 1))
+  const files = wanted.slice(0, limit)
+  const last = files.at(-1)
+  return { files: files.map(toListed), nextCursor: last && wanted.length > limit ? encodeCursor(last) : null }
+}
+
+const encodeCursor = ({ path }: ListedRow) => Buffer.from(path).toString('base64url')
+
+function decodeCursor(cursor: string): string {
+  const path = Buffer.from(cursor, 'base64url').toString()
+  if (!isPath(path)) throw invalidField('cursor', 'a nextCursor of this list')
+  return path
+}
+
+/** GET /spaces/{id}/files/content. */
+export async function get(actor: Actor, deps: Deps, input: z.output<typeof FilePath>) {
+  const { id: spaceId } = await find(actor, deps, input.id)
+  const row = await deps.db.spaceFile.findUnique({ where: { spaceId_path: { spaceId, path: input.path } } })
+  if (!row) throw notFound('File')
+  return toFile(row)
+}
+
+/** PUT /spaces/{id}/files/content: makes the file or replaces it, by whoever can reach the space. 400 beyond a limit. */
+export async function write(actor: Actor, deps: Deps, input: z.output<typeof WriteFile>) {
+  const { id: spaceId, path } = input
+  const content = decode(input)
+  const now = deps.clock.now()
+  await deps.db.$transaction(async (tx) => {
+    await store(tx, actor, spaceId, { path, content }, now)
+    await audit(tx, actor, 'file.write', `${spaceId}/${path}`, now)
+  })
+  return toFile({ path, content, size: content.length, updatedAt: now })
+}
+
+function decode({ content, encoding }: z.output<typeof WriteFile>): Buffer<ArrayBuffer> {
+  const bytes = Buffer.from(content, encoding ?? 'utf8')
+  if (encoding === 'base64' && bytes.toString('base64') !== content) throw invalidField('content', 'base64')
+  return bytes
+}
+
+/**
+ * Stores a file in the caller's transaction. The limits are conditions on the space's own counters, whose row is locked
+ * first: what is there of the file cannot change meanwhile. Throws 404 for the space, 400 beyond a limit.
+ */
+export async function store(
+  tx: Tx,
+  actor: Actor,
+  spaceId: string,
+  { path, content }: { path: string; content: Uint8Array<ArrayBuffer> },
+  now: Date,
+): Promise<void> {
+  const size = content.length
+  if (size > MAX_FILE_BYTES) throw badRequest('File too large. At most 1 MiB')
+  const { fileCount } = await lock(tx, actor, spaceId, now)
+  const key = { spaceId_path: { spaceId, path } }
+  const before = await tx.spaceFile.findUnique({ where: key, select: { size: true } })
+  const files = before ? 0 : 1
+  const bytes = size - (before?.size ?? 0)
+  const { count } = await tx.space.updateMany({
+    where: { id: spaceId, fileCount: { lte: MAX_FILES - files }, fileBytes: { lte: MAX_SPACE_BYTES - bytes } },
+    data: { fileCount: { increment: files }, fileBytes: { increment: bytes } },
+  })
+  if (!count && fileCount + files > MAX_FILES) throw badRequest(`Too many files. At most ${MAX_FILES} in a space`)
+  if (!count) throw badRequest('Space is full. At most 50 MiB of files')
+  const { organizationId, userId: updatedBy } = actor
+  const data = { content, size, updatedBy, updatedAt: now }
+  await tx.spaceFile.upsert({
+    where: key,
+    create: { organizationId, spaceId, path, ...data },
+    update: data,
+    select: { path: true },
+  })
+}
+
+/** DELETE /spaces/{id}/files/content. */
+export async function remove(actor: Actor, deps: Deps, { id: spaceId, path }: z.output<typeof FilePath>) {
+  const now = deps.clock.now()
+  await deps.db.$transaction(async (tx) => {
+    await lock(tx, actor, spaceId, now)
+    const key = { spaceId_path: { spaceId, path } }
+    const file = await tx.spaceFile.findUnique({ where: key, select: { size: true } })
+    if (!file) throw notFound('File')
+    await tx.spaceFile.delete({ where: key, select: { path: true } })
+    const less = { fileCount: { decrement: 1 }, fileBytes: { decrement: file.size } }
+    await tx.space.update({ where: { id: spaceId }, data: less, select: { id: true } })
+    await audit(tx, actor, 'file.delete', `${spaceId}/${path}`, now)
+  })
+  return { message: 'File deleted successfully' }
+}
+
+/** Whoever writes files of a space takes turns. */
+async function lock(tx: Tx, actor: Actor, id: string, now: Date): Promise<{ fileCount: number }> {
+  const [space] = await tx.space.updateManyAndReturn({
+    where: { id, ...reachable(actor) },
+    data: { updatedAt: now },
+    select: { fileCount: true },
+  })
+  if (!space) throw notFound('Space')
+  return space
+}

@@ -1,0 +1,36 @@
+import { once } from '../idempotency.ts'
+import { rest, router, token } from '../trpc.ts'
+import * as schema from './schema.ts'
+import * as service from './service.ts'
+
+export const spaces = router({
+  list: token('spaces:read')
+    .meta(rest('GET', '/api/v1/spaces', 'List the spaces of your organization'))
+    .input(schema.ListSpaces.prefault({}))
+    .output(schema.SpacesResponse)
+    .query(({ ctx, input }) => service.list(ctx.actor, ctx.deps, input)),
+
+  create: token('spaces:write')
+    .meta(rest('POST', '/api/v1/spaces', 'Create a space'))
+    .input(schema.CreateSpace)
+    .output(schema.SpaceCreated)
+    .mutation(({ ctx, input }) => once(ctx, input, (deps) => service.create(ctx.actor, deps, input))),
+
+  get: token('spaces:read')
+    .meta(rest('GET', '/api/v1/spaces/{id}', 'Get a space'))
+    .input(schema.SpaceId)
+    .output(schema.SpaceResponse)
+    .query(({ ctx, input }) => service.get(ctx.actor, ctx.deps, input.id)),
+
+  update: token('spaces:write')
+    .meta(rest('PATCH', '/api/v1/spaces/{id}', 'Change a space, and what is attached to it'))
+    .input(schema.UpdateSpace)
+    .output(schema.SpaceResponse)
+    .mutation(({ ctx, input }) => service.update(ctx.actor, ctx.deps, input)),
+
+  delete: token('spaces:write')
+    .meta(rest('DELETE', '/api/v1/spaces/{id}', 'Archive a space with its chats', { 400: 'It is the default space' }))
+    .input(schema.SpaceId)
+    .output(schema.SpaceDeleted)
+    .mutation(({ ctx, input }) => service.remove(ctx.actor, ctx.deps, input.id)),
+})

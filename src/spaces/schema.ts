@@ -1,0 +1,79 @@
+import { z } from 'zod'
+import { ok, requiredText, text, textList, timestamp } from '../lib/fields.ts'
+import { pageInput } from '../lib/page.ts'
+
+export const SpaceVisibility = z
+  .enum(['private', 'organization', 'public'], {
+    error: 'Invalid visibility value. Must be: private, organization, or public',
+  })
+  .meta({ id: 'SpaceVisibility' })
+
+const spaceId = z.string().describe('The space')
+const name = requiredText(200)
+
+const optionalFields = {
+  description: text(2000).nullish(),
+  visibility: SpaceVisibility.optional().describe('`organization` unless told; `public` behaves the same'),
+  instructions: text(100_000).nullish().describe('What every agent is told that runs here'),
+  addAgents: textList().nullish().describe('Agents to attach'),
+  addCharacters: textList().nullish().describe('The same'),
+  addSkills: textList().nullish(),
+  addMcps: textList().nullish(),
+}
+
+export const CreateSpace = z
+  .object({
+    name,
+    ...optionalFields,
+    assignedAgents: textList().nullish().describe('The same as addAgents'),
+  })
+  .meta({ examples: [{ name: 'Research', instructions: 'Name your sources.' }] })
+
+export const UpdateSpace = z.object({
+  id: spaceId,
+  name: name.optional(),
+  ...optionalFields,
+  removeAgents: textList().nullish().describe('Agents to detach; what is added, too, stays'),
+  removeCharacters: textList().nullish().describe('The same'),
+  removeSkills: textList().nullish(),
+  removeMcps: textList().nullish(),
+})
+
+export const SpaceId = z.object({ id: spaceId })
+export const ListSpaces = z.object(pageInput)
+
+const added = {
+  enabled: z.boolean(),
+  addedAt: timestamp,
+  addedBy: z.string().describe('The user'),
+}
+
+/** A workspace (service.md, "Client-library resource shapes"; contract.md section 6). */
+export const Space = z
+  .object({
+    id: z.string(),
+    organizationId: z.string(),
+    name: z.string(),
+    description: z.string().nullable(),
+    visibility: SpaceVisibility,
+    ownerId: z.string(),
+    instructions: z.string().nullable(),
+    isDefault: z.boolean().describe('Where chats and runs are that name no space'),
+    assignedAgents: z.array(z.string()).describe('The ids of the enabled ones among agentRefs'),
+    skillIds: z.array(z.string()),
+    pluginIds: z.array(z.string()),
+    agentRefs: z.array(z.object({ agentId: z.string(), ...added })).describe('The attached agents that you can see'),
+    skillRefs: z.array(z.object({ skillId: z.string(), ...added })),
+    mcpRefs: z.array(z.object({ mcpId: z.string(), ...added })),
+    secretKeys: z.array(z.string()).describe('The names of its secrets'),
+    chatCount: z.int().describe('The chats that you can see'),
+    fileCount: z.int(),
+    createdAt: timestamp,
+    updatedAt: timestamp,
+  })
+  .meta({ id: 'Space' })
+
+export const SpaceResponse = ok({ space: Space })
+export const SpaceCreated = ok({ id: z.string(), name: z.string(), space: Space })
+export const SpacesResponse = ok({ spaces: z.array(Space), total: z.int(), nextCursor: z.string().nullable() })
+export const SpaceDeleted = ok({ message: z.string() })

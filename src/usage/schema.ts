@@ -1,0 +1,42 @@
+import { z } from 'zod'
+import { ok } from '../lib/fields.ts'
+
+export const Period = z
+  .enum(['daily', 'weekly', 'monthly'], { error: 'Invalid period. Must be: daily, weekly, monthly' })
+  .meta({ id: 'UsagePeriod' })
+
+const date = z.iso.date({ error: (issue) => `Invalid value for field: ${issue.path?.join('.')}. Expected YYYY-MM-DD` })
+
+/** GET /usage/organization/{orgId} (service.md, "F"; contract.md section 6). */
+export const GetUsage = z.object({
+  orgId: z.string().describe('Your organization'),
+  period: Period.optional().describe('`daily` unless told; weeks begin on Monday'),
+  start: date.optional().describe('The first day (UTC); 30 days up to the end unless told'),
+  end: date.optional().describe('The last day (UTC); today unless told. A year at most'),
+})
+
+const amounts = { executions: z.int(), failed: z.int(), input_tokens: z.int(), output_tokens: z.int() }
+
+export const Totals = z.object(amounts).meta({ id: 'UsageTotals' })
+export const AgentUsage = z.object({ agentId: z.string(), ...amounts }).meta({ id: 'AgentUsage' })
+export const ModelUsage = z
+  .object({ model: z.string().nullable().describe('null: the runs ended before one was asked'), ...amounts })
+  .meta({ id: 'ModelUsage' })
+
+export const UsageEntry = z
+  .object({
+    date: z.iso.date().describe('The first day of the period: the day, its Monday, or the first of its month'),
+    ...amounts,
+    byAgent: z.array(AgentUsage).describe("Without other people's private agents, which are in the sums all the same"),
+    byModel: z.array(ModelUsage),
+  })
+  .meta({ id: 'UsageEntry' })
+
+export const UsageResponse = ok({
+  organizationId: z.string(),
+  period: Period,
+  start: z.iso.date(),
+  end: z.iso.date(),
+  usage: z.array(UsageEntry).describe('In order of time; periods in which no run ended are left out'),
+  totals: Totals,
+})

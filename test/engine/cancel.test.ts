@@ -1,0 +1,219 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import { expect, test } from 'vitest'
+import type { ExecutionRow } from '../../src/executions/engine/events.ts'
+import { type Answer, request } from '../support/rest.ts'
+import { violations, watchTransitions } from './invariants.ts'
+import { asked, ended, gates, type Lab, nextTurn, PLAIN, slowToAnswer, startLab } from './lab.ts'
+
+const cancel = ({ server }: Lab, { id }: { id: string }): Promise<Answer> =>
+  request(server, 'POST', `/api/v1/executions/${id}/cancel`)
+
+const statusOf = async (lab: Lab, { id }: { id: string }) => (await lab.row(id)).status
+
+/** What the answer of a cancel says, held against what became of the run. */
+async function expectAgreement(lab: Lab, row: ExecutionRow, answer: Answer): Promise<string> {
+  const status = await statusOf(lab, row)
+  const expected =
+    status === 'cancelled'
+      ? { status: 200, body: { execution: { id: row.id, status: 'cancelled' } } }
+      : { status: 400, body: { message: `Cannot cancel execution with status: ${status}` } }
+  expect(answer).toMatchObject(expected)
+  return status
+}
+
+test('500 races of cancel against completion: one terminal state each, and the answer agrees with it', async () => {
+  await using lab = await startLab()
+  const open = gates(lab)
+  const transitions = await watchTransitions(lab.db)
+  const outcomes = { completed: 0, cancelled: 0 }
+  // How long after the model's answer to cancel (ms), or before it: from race to race nearer to the run's end.
+  let moment = 0
+  const race = async (index: number) => {
+    const message = `race ${index}`
+    const row = await lab.run({ message })
+    await lab.model.request(index)
+    const answering = sleep(Math.max(0, -moment)).then(() => open(message))
+    await sleep(Math.max(0, moment))
+    const status = await expectAgreement(lab, row, await cancel(lab, row))
+    await answering
+    outcomes[status as keyof typeof outcomes]++
+    moment += status === 'completed' ? -0.5 : 0.5
+  }
+  for (let first = 0; first < 500; first += 20) {
+    await Promise.all(Array.from({ length: 20 }, (_, index) => race(first + index)))
+  }
+  expect(outcomes.completed + outcomes.cancelled).toBe(500)
+  expect(Math.min(outcomes.completed, outcomes.cancelled)).toBeGreaterThan(20)
+  expect(await transitions()).toEqual([])
+  expect(await violations(lab.db)).toEqual([])
+}, 60_000)
+
+test('100 races of cancel against the begin of a run that waited: none goes on, and none asks the model in vain', async () => {
+  await using lab = await startLab({ LEASE_DURATION: '60' })
+  const open = gates(lab)
+  const transitions = await watchTransitions(lab.db)
+  for (let index = 0; index < 100; index++) {
+    const first = await lab.run({ message: `first ${index}` })
+    const { chatId, sessionId, spaceId } = first
+    const second = await lab.run({ message: `second ${index}`, conversation: { spaceId, chatId, sessionId } })
+    expect(second.status).toBe('pending')
+    open(`first ${index}`)
+    const answer = ended(lab.engine, first).then(async () => {
+      for (let turn = 0; turn < index % 10; turn++) await nextTurn()
+      return cancel(lab, second)
+    })
+    expect((await answer).status).toBe(200)
+    expect(await statusOf(lab, second)).toBe('cancelled')
+  }
+  await expect.poll(() => lab.model.active).toBe(0)
+  expect(await transitions()).toEqual([])
+  expect(await violations(lab.db)).toEqual([])
+}, 60_000)
+
+test('a cancel that comes after the claim of a waiting run and before its begin is not lost', async () => {
+  await using lab = await startLab({ LEASE_DURATION: '60' })
+  gates(lab)
+  const claimed = Promise.withResolvers<void>()
+  const goOn = Promise.withResolvers<void>()
+  const pause = () => {
+    claimed.resolve()
+    return goOn.promise
+  }
+  const first = await lab.run({ message: 'first' })
+  const { chatId, sessionId, spaceId } = first
+  const second = await lab.run({ message: 'second', conversation: { spaceId, chatId, sessionId } })
+  // The first one's end is not this engine's doing, so that its first transaction is the claim of the second.
+  const other = lab.another({ db: slowToAnswer(lab.db, pause), bus: lab.server.service.deps.bus })
+  await lab.db.session.update({ where: { id: sessionId }, data: { activeExecutionId: second.id } })
+  void other.start(false)
+  await claimed.promise
+  expect(await statusOf(lab, second)).toBe('running')
+  const answer = lab.engine.cancel(await lab.row(second.id))
+  await nextTurn()
+  await expect.poll(async () => (await lab.row(second.id)).wantsCancel).toBe(true)
+  goOn.resolve()
+  expect((await answer).status).toBe('cancelled')
+  await lab.engine.cancel(first)
+  await other.drain()
+})
+
+test('a cancel of an accepted run that its process has not begun yet is not lost', async () => {
+  await using lab = await startLab({ LEASE_DURATION: '60' })
+  gates(lab)
+  const committed = Promise.withResolvers<void>()
+  const goOn = Promise.withResolvers<void>()
+  const db = slowToAnswer(lab.db, () => {
+    committed.resolve()
+    return goOn.promise
+  })
+  const other = lab.another({ db, bus: lab.server.service.deps.bus })
+  const [agent] = await lab.db.agent.findMany()
+  const accepting = other.accept({
+    actor: lab.actor,
+    agent: agent!,
+    ...PLAIN,
+    conversation: { spaceId: lab.spaceId },
+  })
+  await committed.promise
+  const [row] = await lab.db.execution.findMany()
+  const answer = lab.engine.cancel(row!)
+  await expect.poll(async () => (await lab.row(row!.id)).wantsCancel).toBe(true)
+  goOn.resolve()
+  await accepting
+  expect((await answer).status).toBe('cancelled')
+  await other.drain()
+})
+
+test('the cancel of a waiting run leaves the one before it alone, and the one after it follows', async () => {
+  await using lab = await startLab()
+  const open = gates(lab)
+  const first = await lab.run({ message: 'first' })
+  const conversation = { spaceId: first.spaceId, chatId: first.chatId, sessionId: first.sessionId }
+  const second = await lab.run({ message: 'second', conversation })
+  const third = await lab.run({ message: 'third', conversation })
+  await expectAgreement(lab, second, await cancel(lab, second))
+  expect(await statusOf(lab, first)).toBe('running')
+  open('first')
+  open('third')
+  await ended(lab.engine, third)
+  expect(asked(lab)).toEqual(['first', 'third'])
+  const messages = await lab.db.message.findMany({ orderBy: { position: 'asc' } })
+  expect(messages.map(({ content }) => content)).toEqual(['first', 'Done.', 'third', 'Done.'])
+  expect(await violations(lab.db)).toEqual([])
+})
+
+test('a cancel reaches every model connection of the tree, and no other', async () => {
+  await using lab = await startLab()
+  lab.model.fallback = { tokens: ['one '], end: 'hang' }
+  const root = await lab.run({ message: 'root' })
+  const children = [await lab.run({ message: 'a', parent: root }), await lab.run({ message: 'b', parent: root })]
+  const grandchild = await lab.run({ message: 'a a', parent: children[0]! })
+  const stranger = await lab.run({ message: 'stranger' })
+  const conversation = { spaceId: lab.spaceId, chatId: stranger.chatId, sessionId: stranger.sessionId }
+  const waiting = await lab.run({ message: 'b a', parent: children[1]!, conversation })
+  expect(waiting.status).toBe('pending')
+  await lab.model.request(4)
+
+  const answer = await cancel(lab, root)
+  await expectAgreement(lab, root, answer)
+  await Promise.all(lab.model.requests.slice(0, 4).map(({ aborted }) => aborted))
+  for (const row of [root, ...children, grandchild, waiting]) {
+    await expect.poll(() => statusOf(lab, row)).toBe('cancelled')
+  }
+  expect(await statusOf(lab, stranger)).toBe('running')
+  expect(lab.model.active).toBe(1)
+  await cancel(lab, stranger)
+  expect(await violations(lab.db)).toEqual([])
+})
+
+test('a run that joins the tree while it is being cancelled is refused or cancelled, at any depth', async () => {
+  await using lab = await startLab()
+  lab.model.fallback = { tokens: ['one '], end: 'hang' }
+  const { bus } = lab.server.service.deps
+  for (let round = 0; round < 30; round++) {
+    let parent = await lab.run({ message: 'root' })
+    const family = [parent]
+    for (let depth = 0; depth < 3; depth++) {
+      parent = await lab.run({ message: `depth ${depth}`, parent })
+      family.push(parent)
+    }
+    const joining: Promise<unknown>[] = []
+    const join = (row: ExecutionRow) => joining.push(lab.run({ message: 'late', parent: row }).catch(String))
+    // At every cancel notice, everybody gets another child.
+    const stop = bus.subscribe('cancel', () => {
+      if (joining.length < 40) family.forEach(join)
+    })
+    await lab.engine.cancel(family[0]!)
+    stop()
+    const late = await Promise.all(joining)
+    expect(late.filter((outcome) => typeof outcome === 'string')).not.toHaveLength(0)
+    await expect
+      .poll(() => lab.db.execution.count({ where: { status: { in: ['pending', 'running'] }, wantsCancel: false } }))
+      .toBe(0)
+    await lab.idle()
+  }
+  await expect.poll(() => lab.model.active).toBe(0)
+  expect(await lab.db.execution.count({ where: { status: { not: 'cancelled' } } })).toBe(0)
+  expect(await violations(lab.db)).toEqual([])
+}, 60_000)
+
+test('what a cancelled run had said stays in its events and, marked as not whole, in the history', async () => {
+  await using lab = await startLab()
+  lab.model.fallback = { tokens: ['one ', 'two '], end: 'hang' }
+  const row = await lab.run()
+  const follower = lab.engine.follow(row, 0, new AbortController().signal)
+  let text = ''
+  for await (const events of follower) {
+    for (const { event, data } of events) {
+      if (event === 'message' && data.messageType === 'stream_event') text += data.delta.text
+    }
+    if (text === 'one two ') break
+  }
+  await cancel(lab, row)
+  const messages = await lab.db.message.findMany({ orderBy: { position: 'asc' } })
+  expect(messages.map(({ role, content, interrupted }) => [role, content, interrupted])).toEqual([
+    ['user', 'Hello', false],
+    ['assistant', 'one two ', true],
+  ])
+  expect(await violations(lab.db)).toEqual([])
+})

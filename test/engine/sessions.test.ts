@@ -1,0 +1,190 @@
+import { expect, test } from 'vitest'
+import type { ExecutionRow } from '../../src/executions/engine/events.ts'
+import { type Answer, request } from '../support/rest.ts'
+import { violations, watchTransitions } from './invariants.ts'
+import { asked, ended, gates, type Lab, startLab } from './lab.ts'
+
+const numbers = (count: number) => Array.from({ length: count }, (_, index) => index)
+
+const execute = ({ server, agentId }: Lab, body: object): Promise<Answer> =>
+  request(server, 'POST', `/api/v1/agents/${agentId}/execute`, { body })
+
+/** A chat's messages, in the order in which they were said. */
+const history = ({ db }: Lab, sessionId: string) =>
+  db.message.findMany({ where: { sessionId }, orderBy: { position: 'asc' } })
+
+/** Every question is followed by its own answer, and was put to the model with everything that came before. */
+async function expectConversation(lab: Lab, sessionId: string, count: number): Promise<void> {
+  const messages = await history(lab, sessionId)
+  expect(messages).toHaveLength(count * 2)
+  for (const [index, { role, content, executionId }] of messages.entries()) {
+    const question = messages[index - (index % 2)]!
+    expect([role, executionId]).toEqual([index % 2 ? 'assistant' : 'user', question.executionId])
+    if (role === 'assistant') expect(content).toBe(`Answer to ${question.content}`)
+  }
+  const spoken = messages.map(({ content }) => content)
+  const prompts = lab.model.requests.map(({ body }) => body.messages.slice(1).map(({ content }) => content))
+  for (const index of numbers(count)) expect(prompts).toContainEqual(spoken.slice(0, index * 2 + 1))
+}
+
+const echo = (lab: Lab) => {
+  lab.model.fallback = ({ body }) => ({ tokens: ['Answer ', 'to ', String(body.messages.at(-1)?.content)] })
+}
+
+test('20 messages sent at once to one session run one after another, each question followed by its answer', async () => {
+  await using lab = await startLab()
+  echo(lab)
+  const transitions = await watchTransitions(lab.db)
+  const { sessionId, chatId } = await lab.session()
+  const answers = await Promise.all(
+    numbers(20).map((index) => execute(lab, { message: `m${index}`, sessionId, chatId })),
+  )
+  for (const [index, { status, body }] of answers.entries()) {
+    expect([status, body.result, body.sessionId]).toEqual([200, `Answer to m${index}`, sessionId])
+  }
+  const rows = await lab.db.execution.findMany({ orderBy: { queueSeq: 'asc' } })
+  expect(rows.map(({ queueSeq }) => queueSeq)).toEqual(numbers(21).map((index) => index + 1))
+  expect(asked(lab)).toEqual(rows.map(({ message }) => message))
+  await expectConversation(lab, sessionId, 21)
+  expect(await transitions()).toEqual([])
+  expect(await violations(lab.db)).toEqual([])
+})
+
+test('20 messages sent at once to a chat that has no session yet make one, and run one after another in it', async () => {
+  await using lab = await startLab()
+  echo(lab)
+  const { id: chatId, spaceId } = await lab.db.chat.findFirstOrThrow({ where: { agentId: lab.agentId } })
+  const rows = await Promise.all(
+    numbers(20).map((index) => lab.run({ message: `m${index}`, conversation: { spaceId, chatId } })),
+  )
+  expect(new Set(rows.map(({ sessionId }) => sessionId)).size).toBe(1)
+  await lab.idle()
+  await expectConversation(lab, rows[0]!.sessionId, 20)
+  expect((await lab.db.chat.findUniqueOrThrow({ where: { id: chatId } })).sessionId).toBe(rows[0]!.sessionId)
+  expect(await violations(lab.db)).toEqual([])
+})
+
+const AGENT = { name: 'Bo', systemPrompt: 'You are Bo.' }
+
+test('sessions do not wait for one another', async () => {
+  await using lab = await startLab()
+  const open = gates(lab)
+  const slow = await lab.run({ message: 'slow' })
+  const quick = await lab.run({ message: 'quick' })
+  open('quick')
+  expect((await ended(lab.engine, quick)).status).toBe('completed')
+  expect((await lab.row(slow.id)).status).toBe('running')
+  open('slow')
+  await lab.idle()
+})
+
+test('a run that fails, is cancelled or times out lets the next of its session begin', async () => {
+  await using lab = await startLab({ EXECUTION_TIMEOUT: '0.3' })
+  const first = await lab.session()
+  lab.model.script({ error: { status: 500 } }, { end: 'hang' }, { tokens: ['part '], end: 'drop' }, { tokens: 'Done.' })
+  const rows: ExecutionRow[] = []
+  for (const message of ['fails', 'hangs', 'breaks', 'completes']) {
+    rows.push(await lab.run({ message, conversation: first }))
+  }
+  const outcomes = await Promise.all(rows.map((row) => ended(lab.engine, row)))
+  expect(outcomes.map(({ status }) => status)).toEqual(['failed', 'failed', 'failed', 'completed'])
+  expect(outcomes[1]?.error).toBe('timeout')
+  expect(await violations(lab.db)).toEqual([])
+})
+
+test('onBusy reject: of 20 at once in a free session one runs, the others are 409 and leave nothing behind', async () => {
+  await using lab = await startLab()
+  const open = gates(lab)
+  open('Begin')
+  const conversation = await lab.session()
+  const { sessionId } = conversation
+  const answers = await Promise.all(
+    numbers(20).map((index) => execute(lab, { message: `m${index}`, sessionId, onBusy: 'reject', background: true })),
+  )
+  const refused = answers.filter(({ status }) => status === 409)
+  expect(refused).toHaveLength(19)
+  for (const { body } of refused) expect(body).toMatchObject({ error: true, message: 'Session is busy' })
+  expect(await lab.db.execution.count()).toBe(2)
+  const { lastQueueSeq } = await lab.db.session.findUniqueOrThrow({ where: { id: sessionId } })
+  expect(lastQueueSeq).toBe(2)
+  for (const index of numbers(20)) open(`m${index}`)
+  await lab.idle()
+  expect((await execute(lab, { message: 'm0', sessionId, onBusy: 'reject' })).status).toBe(200)
+  expect(await violations(lab.db)).toEqual([])
+})
+
+test('onBusy interrupt: the running and the waiting ones are cancelled, down to the model, and the new one runs', async () => {
+  await using lab = await startLab()
+  const open = gates(lab)
+  open('Begin')
+  const conversation = await lab.session()
+  const running = await lab.run({ message: 'running', conversation })
+  const waiting = await lab.run({ message: 'waiting', conversation })
+  const asks = await lab.model.request(1)
+  const answer = execute(lab, { message: 'new', sessionId: conversation.sessionId, onBusy: 'interrupt' })
+  await asks.aborted
+  await lab.model.request(2)
+  open('new')
+  expect((await answer).status).toBe(200)
+  expect((await lab.row(running.id)).status).toBe('cancelled')
+  expect((await lab.row(waiting.id)).status).toBe('cancelled')
+  expect(asked(lab)).toEqual(['Begin', 'running', 'new'])
+  expect(await violations(lab.db)).toEqual([])
+})
+
+test('onBusy interrupt: of 20 at once the last one accepted completes, and all the others are cancelled', async () => {
+  await using lab = await startLab()
+  const transitions = await watchTransitions(lab.db)
+  const open = gates(lab)
+  open('Begin')
+  const conversation = await lab.session()
+  await Promise.all(numbers(20).map((index) => lab.run({ message: `m${index}`, conversation, onBusy: 'interrupt' })))
+  const accepted = async () =>
+    lab.db.execution.findMany({ where: { message: { not: 'Begin' } }, orderBy: { queueSeq: 'asc' } })
+  await expect
+    .poll(async () => (await accepted()).filter(({ status }) => status === 'running' || status === 'pending').length)
+    .toBe(1)
+  const last = (await accepted()).at(-1)!
+  open(last.message)
+  await lab.idle()
+  const outcomes = (await accepted()).map(({ status }) => status)
+  expect(outcomes).toEqual([...Array(19).fill('cancelled'), 'completed'])
+  expect(await transitions()).toEqual([])
+  expect(await violations(lab.db)).toEqual([])
+})
+
+test('onBusy interrupt leaves other sessions of the chat alone', async () => {
+  await using lab = await startLab()
+  const open = gates(lab)
+  open('Begin')
+  const conversation = await lab.session()
+  const agentId = await otherAgent(lab)
+  const other = await execute({ ...lab, agentId }, { message: 'other', chatId: conversation.chatId, background: true })
+  await lab.run({ message: 'mine', conversation })
+  await lab.run({ message: 'again', conversation, onBusy: 'interrupt' })
+  expect((await lab.row(other.body.executionId)).status).toBe('running')
+  open('other')
+  open('again')
+  await lab.idle()
+  expect(await violations(lab.db)).toEqual([])
+})
+
+const otherAgent = async ({ server }: Lab): Promise<string> =>
+  (await request(server, 'POST', '/api/v1/agents', { body: AGENT })).body.id
+
+test('100 sessions with 3 messages each, all at once: every history alternates, and nothing is left over', async () => {
+  await using lab = await startLab({ MAX_RUNNING: '16' })
+  echo(lab)
+  const firsts = await Promise.all(numbers(100).map((index) => lab.run({ message: `s${index}` })))
+  await Promise.all(
+    firsts.flatMap(({ spaceId, chatId, sessionId }) =>
+      numbers(2).map((index) => lab.run({ message: `n${index}`, conversation: { spaceId, chatId, sessionId } })),
+    ),
+  )
+  await lab.idle()
+  for (const { sessionId } of firsts) {
+    const roles = (await history(lab, sessionId)).map(({ role }) => role)
+    expect(roles).toEqual(['user', 'assistant', 'user', 'assistant', 'user', 'assistant'])
+  }
+  expect(await violations(lab.db)).toEqual([])
+})

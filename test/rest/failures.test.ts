@@ -1,0 +1,194 @@
+import { join } from 'node:path'
+import Sqlite from 'better-sqlite3'
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { expectError, FACES, faces, onEachFace } from '../support/faces.ts'
+import type { Reply } from '../support/model-replies.ts'
+import { type ModelServer, startModelServer } from '../support/model-server.ts'
+import { type Answer, request } from '../support/rest.ts'
+import { startServer, type TestServer } from '../support/server.ts'
+
+const KEY = 'canary-key-6f0d3b8e'
+const UNAVAILABLE = 'Service temporarily unavailable. Please retry.'
+const BUSY = 'Rate limit exceeded. Retry after 60 seconds.'
+
+let model: ModelServer
+const env = (more: Record<string, string> = {}) => ({
+  OPENAI_BASE_URL: model.baseUrl,
+  OPENAI_API_KEY: KEY,
+  DEFAULT_MODEL: 'compatible/test',
+  ...more,
+})
+beforeAll(async () => {
+  model = await startModelServer()
+})
+afterAll(() => model.close())
+
+type Server = Pick<TestServer, 'url' | 'token'>
+
+const create = async (server: Server): Promise<string> => {
+  const body = { name: 'Ada', systemPrompt: 'You are Ada.' }
+  return (await request(server, 'POST', '/api/v1/agents', { body })).body.id
+}
+const execute = (server: Server, id: string, fields: Record<string, unknown> = {}): Promise<Answer> =>
+  request(server, 'POST', `/api/v1/agents/${id}/execute`, { body: { message: 'Hi', ...fields } })
+const last = async (server: Server) => (await request(server, 'GET', '/api/v1/executions?limit=1')).body.executions[0]
+
+const forever = new Promise<never>(() => {})
+
+describe('a run that fails', () => {
+  let server: TestServer
+  let agent: string
+  beforeAll(async () => {
+    server = await startServer(env({ MODEL_IDLE_TIMEOUT: '0.3', EXECUTION_TIMEOUT: '1.5' }))
+    agent = await create(server)
+  })
+  afterAll(() => server[Symbol.asyncDispose]())
+
+  type Case = [what: string, reply: Reply, error: string | RegExp, said?: string]
+  const causes: Case[] = [
+    ['an error', { error: { status: 500, message: 'The model is on fire' } }, 'HTTP 500: The model is on fire'],
+    ['a refusal', { error: { status: 429, message: 'Slow down' } }, 'HTTP 429: Slow down'],
+    ['an error that is no JSON', { error: { status: 502, body: '<html>Bad gateway</html>' } }, /^HTTP 502/],
+    [
+      'an error that repeats the key',
+      { error: { status: 401, message: `Wrong: ${KEY}` } },
+      'HTTP 401: Wrong: [redacted]',
+    ],
+    ['nothing', { end: 'hang' }, 'timeout'],
+    ['nothing more after a while', { tokens: ['Well, '], end: 'hang' }, 'timeout', 'Well, '],
+    ['an end in mid-sentence', { tokens: ['Well, '], end: 'cut' }, /./, 'Well, '],
+    ['a broken connection', { tokens: ['Well, '], end: 'drop' }, /^The connection to the model broke/, 'Well, '],
+    ['no end', { tokens: Array(200).fill('on '), delay: 20 }, 'timeout'],
+    ['another protocol', { tokens: [Buffer.from('HELO\r\n\r\n')], end: 'cut' }, /./],
+    ['what cannot be read', { tokens: [Buffer.from('data: {"choices": 5}\n\n')] }, /cannot be read/],
+  ]
+
+  it.each(onEachFace(causes))('%s: because the model gives %s is a 500, and says why', async (...row) => {
+    const [face, , reply, error, said] = row
+    const before = model.requests.length
+    model.script(reply)
+    expectError(await faces[face](server, 'agents.execute', { id: agent, message: 'Hi' }), 500, 'Chat execution failed')
+    expect(model.requests.length).toBe(before + 1)
+    const execution = await last(server)
+    expect(execution).toMatchObject({ status: 'failed', usageEstimated: true })
+    if (typeof error === 'string') expect(execution.error).toBe(error)
+    else expect(execution.error).toMatch(error)
+    expect(JSON.stringify(execution)).not.toContain(KEY)
+    expect(execution.error).not.toMatch(/\n| at .*\.(ts|js)/)
+
+    // The session is free, and what was said is kept.
+    const next = await execute(server, agent, { sessionId: execution.sessionId, message: 'Again' })
+    expect(next.body).toMatchObject({ status: 'completed' })
+    const contents = model.requests.at(-1)?.body.messages.map(({ content }) => content)
+    if (said) expect(contents).toEqual(['You are Ada.', 'Hi', said, 'Again'])
+    else expect([contents?.[1], contents?.at(-1)]).toEqual(['Hi', 'Again'])
+  })
+
+  it('no model server at all is the same', async () => {
+    const gone = await startModelServer()
+    await gone.close()
+    await using other = await startServer(env({ OPENAI_BASE_URL: gone.baseUrl }))
+    expectError(await execute(other, await create(other)), 500, 'Chat execution failed')
+    expect(await last(other)).toMatchObject({
+      status: 'failed',
+      error: expect.stringMatching(/ECONNREFUSED|fetch failed/),
+    })
+  })
+
+  it('the server goes on', async () => {
+    expect((await execute(server, agent)).status).toBe(200)
+    expect((await request(server, 'GET', '/readyz')).status).toBe(200)
+  })
+})
+
+it('a run that has waited for its turn too long fails with a timeout', async () => {
+  await using server = await startServer(env({ QUEUE_TIMEOUT: '0.5' }))
+  const agent = await create(server)
+  const gate = Promise.withResolvers<void>()
+  model.script({ tokens: [gate.promise, 'Hi'] })
+  const { sessionId } = (await execute(server, agent, { background: true })).body
+  expectError(await execute(server, agent, { sessionId }), 500, 'Chat execution failed')
+  expect(await last(server)).toMatchObject({ status: 'failed', error: 'timeout' })
+  gate.resolve()
+})
+
+describe('too many waiting runs', () => {
+  it('are a 429 where the operator set a limit, and leave nothing behind', async () => {
+    await using server = await startServer(env({ MAX_PENDING_RUNS: '1' }))
+    const agent = await create(server)
+    const gate = Promise.withResolvers<void>()
+    model.script({ tokens: [gate.promise, 'Hi'] })
+    const { sessionId } = (await execute(server, agent, { background: true })).body
+    expect((await execute(server, agent, { sessionId, background: true })).body.status).toBe('pending')
+    for (const face of FACES) {
+      const answer = await faces[face](server, 'agents.execute', { id: agent, message: 'Hi', sessionId })
+      expectError(answer, 429, BUSY)
+      expect(answer.headers.get('retry-after')).toBe('60')
+    }
+    expect((await request(server, 'GET', '/api/v1/executions')).body.executions).toHaveLength(2)
+    gate.resolve()
+    await expect.poll(async () => (await last(server)).status).toBe('completed')
+    expect((await execute(server, agent, { sessionId })).status).toBe(200)
+  })
+})
+
+describe('a server that stops', () => {
+  let server: TestServer
+  let agent: string
+  beforeEach(async () => {
+    server = await startServer(env({ DRAIN_TIMEOUT: '20' }))
+    agent = await create(server)
+  })
+
+  it('takes no new run, is not ready, and lets those that it has end', async () => {
+    const gate = Promise.withResolvers<void>()
+    const index = model.requests.length
+    model.script({ tokens: [gate.promise, 'Done.'] })
+    const waiting = execute(server, agent)
+    await model.request(index)
+    const stopped = server[Symbol.asyncDispose]()
+    for (const face of FACES) {
+      const answer = await faces[face](server, 'agents.execute', { id: agent, message: 'Hi' })
+      expectError(answer, 503, UNAVAILABLE)
+      expect(Number(answer.headers.get('retry-after'))).toBeGreaterThan(0)
+    }
+    for (const path of ['/readyz', '/api/health']) expectError(await request(server, 'GET', path), 503, UNAVAILABLE)
+    expect((await request(server, 'GET', '/healthz')).status).toBe(200)
+    expect((await last(server)).status).toBe('running')
+    gate.resolve()
+    expect((await waiting).body).toMatchObject({ status: 'completed', result: 'Done.' })
+    await stopped
+    await expect(request(server, 'GET', '/healthz')).rejects.toThrow('fetch failed')
+  })
+
+  it('tells whoever waits for a run that does not end in time to come again', async () => {
+    await server[Symbol.asyncDispose]()
+    server = await startServer(env({ DRAIN_TIMEOUT: '0.2' }))
+    const index = model.requests.length
+    model.script({ tokens: [forever] })
+    const waiting = execute(server, await create(server))
+    const request = await model.request(index)
+    const stopped = server[Symbol.asyncDispose]()
+    expectError(await waiting, 503, UNAVAILABLE)
+    await request.aborted
+    await stopped
+  })
+})
+
+it('a database that cannot be written is a 503, and nothing is half written', async () => {
+  await using server = await startServer(env())
+  const agent = await create(server)
+  const { db } = server.service.deps
+  const counts = async () => [await db.agent.count(), await db.chat.count(), await db.execution.count()]
+  const before = await counts()
+  const other = new Sqlite(join(server.folder, 'muster.db'))
+  other.exec('BEGIN IMMEDIATE')
+  const answer = await execute(server, agent)
+  expectError(answer, 503, UNAVAILABLE)
+  expect(Number(answer.headers.get('retry-after'))).toBeGreaterThan(0)
+  expect((await request(server, 'GET', `/api/v1/agents/${agent}`)).status).toBe(200)
+  other.exec('ROLLBACK')
+  other.close()
+  expect(await counts()).toEqual(before)
+  expect((await execute(server, agent)).status).toBe(200)
+})

@@ -1,0 +1,155 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { isScope } from '../../src/auth/scopes.ts'
+import { expectError, FACES, faces, onEachFace, procedures } from '../support/faces.ts'
+import { request } from '../support/rest.ts'
+import { startServer, type TestServer } from '../support/server.ts'
+
+const FORBIDDEN = "You don't have permission to access this resource"
+
+/**
+ * contract.md section 2, by hand: what stands in the code is measured by it. Any of the scopes will do; one for reading
+ * is also given by that for writing; none at all: any token.
+ */
+const NEEDED: Record<string, string[]> = {
+  'agents.list': ['agents:read'],
+  'agents.create': ['agents:write'],
+  'agents.get': ['agents:read'],
+  'agents.update': ['agents:write'],
+  'agents.delete': ['agents:write'],
+  'agents.versions': ['agents:read'],
+  'agents.execute': ['agents:execute'],
+  'agents.listPublic': ['agents:read'],
+  'agents.getPublic': ['agents:read'],
+  'executions.list': ['executions:read'],
+  'executions.get': ['executions:read', 'agents:execute'],
+  'executions.cancel': ['executions:write', 'agents:execute'],
+  'executions.tree': ['executions:read', 'agents:execute'],
+  'executions.logs': ['executions:read', 'agents:execute'],
+  'executions.events': ['executions:read', 'agents:execute'],
+  'keys.list': ['keys:read'],
+  'keys.create': ['keys:write'],
+  'keys.delete': ['keys:write'],
+  'media.list': ['media:read'],
+  'media.get': ['media:read'],
+  'media.delete': ['media:write'],
+  'missions.list': ['missions:read'],
+  'missions.create': ['missions:write'],
+  'missions.get': ['missions:read'],
+  'missions.update': ['missions:write'],
+  'missions.delete': ['missions:write'],
+  'missions.run': ['missions:write'],
+  'missions.pause': ['missions:write'],
+  'missions.resume': ['missions:write'],
+  'missions.runs': ['missions:read'],
+  'missions.next': ['missions:read'],
+  'models.list': [],
+  'profile.get': ['profile:read'],
+  'profile.update': ['profile:write'],
+  'secrets.list': ['secrets:read'],
+  'secrets.set': ['secrets:write'],
+  'secrets.delete': ['secrets:write'],
+  'secrets.deleteOne': ['secrets:write'],
+  'secrets.listEnv': ['secrets:read'],
+  'secrets.setEnv': ['secrets:write'],
+  'secrets.deleteEnv': ['secrets:write'],
+  'secrets.deleteOneEnv': ['secrets:write'],
+  'tasks.list': ['tasks:read'],
+  'tasks.create': ['tasks:write'],
+  'tasks.get': ['tasks:read'],
+  'tasks.update': ['tasks:write'],
+  'tasks.delete': ['tasks:write'],
+  'tasks.claim': ['tasks:write'],
+  'tasks.execute': ['tasks:write'],
+}
+
+/** What is no procedure, being a stream of bytes. */
+const ROUTES: [method: string, path: string, scope: string][] = [
+  ['POST', '/api/v1/media', 'media:write'],
+  ['GET', '/api/v1/media/none/content', 'media:read'],
+]
+
+const RESOURCES = [
+  ...['agents', 'tasks', 'executions', 'spaces', 'chats', 'secrets', 'missions', 'skills'],
+  ...['mcps', 'keys', 'media', 'profile', 'usage', 'approvals'],
+]
+const SCOPES = ['*', 'agents:execute', ...RESOURCES.flatMap((name) => [`${name}:read`, `${name}:write`])]
+
+const suffices = (scopes: string[], scope: string) =>
+  scope === '*' || scopes.length === 0 || scopes.includes(scope) || scopes.includes(scope.replace(/:write$/, ':read'))
+
+let server: TestServer
+/** One for each scope, and one without any, all of one user, whose role allows everything. */
+const tokens = new Map<string, string>()
+/** Finds nothing, in the user's own organization. */
+const nothing: Record<string, unknown> = { id: 'none' }
+/** What the procedures that ask for more than a scope are asked about: the user's own. */
+const inputs: Record<string, Record<string, unknown>> = {}
+beforeAll(async () => {
+  server = await startServer()
+  for (const scope of [...SCOPES, '']) {
+    const options = { email: 'scopes@example.com', role: 'owner' as const, scopes: scope ? [scope] : [] }
+    const member = await server.member(options)
+    tokens.set(scope, member.token)
+    nothing.orgId = member.organizationId
+  }
+  const token = tokens.get('*')!
+  const body = { name: 'A', systemPrompt: 'x' }
+  const { id } = (await request(server, 'POST', '/api/v1/agents', { token, body })).body
+  const run = { token, body: { message: 'Hi' } }
+  const { executionId } = (await request(server, 'POST', `/api/v1/agents/${id}/execute`, run)).body
+  for (const name of ['get', 'cancel', 'tree', 'logs']) inputs[`executions.${name}`] = { id: executionId }
+  inputs['executions.events'] = { executionId }
+})
+afterAll(() => server[Symbol.asyncDispose]())
+
+const call = (face: 'REST' | 'tRPC', procedure: string, token: string | null) =>
+  faces[face](server, procedure, inputs[procedure] ?? nothing, { token })
+
+it('are those that there are', () => {
+  expect(SCOPES.filter((scope) => !isScope(scope))).toEqual([])
+  expect(['agents', 'agents:delete', 'agents:*', 'write', '', '**'].filter(isScope)).toEqual([])
+})
+
+it('are decided for every procedure', () => {
+  expect(Object.keys(NEEDED).sort()).toEqual(Object.keys(procedures).sort())
+})
+
+describe('every procedure', () => {
+  it.each(Object.entries(NEEDED))('%s takes a token with %j, and no other', async (procedure, scopes) => {
+    const check = async (face: 'REST' | 'tRPC', scope: string) => {
+      const answer = await call(face, procedure, tokens.get(scope)!)
+      if (suffices(scopes, scope)) expect([200, 400, 404], `${scope}: ${answer.status}`).toContain(answer.status)
+      else expectError(answer, 403, FORBIDDEN)
+    }
+    await Promise.all([...tokens.keys()].map((scope) => check('tRPC', scope)))
+    // The faces share what decides: that they do is seen from what is there and what is nearly.
+    const near = scopes.map((scope) => scope.replace(/:.*/, (verb) => (verb === ':read' ? ':write' : ':read')))
+    await Promise.all(['', '*', ...scopes, ...near].map((scope) => check('REST', scope)))
+  })
+
+  it.each(onEachFace(Object.keys(NEEDED).map((procedure) => [procedure])))(
+    '%s: %s is for nobody without a token, or whose membership has ended',
+    async (face, procedure) => {
+      expectError(await call(face, procedure, null), 401, 'Authorization header required')
+      const { token, organizationId, userId } = await server.member({ organization: 'Left' })
+      const where = { organizationId_userId: { organizationId, userId } }
+      await server.service.deps.db.membership.delete({ where })
+      expectError(await call(face, procedure, token), 403, FORBIDDEN)
+    },
+  )
+})
+
+it.each(ROUTES)('%s %s takes a token with %s, and no other', async (method, path, needed) => {
+  for (const [scope, token] of tokens) {
+    const answer = await request(server, method, path, { token })
+    if (suffices([needed], scope)) expect([400, 404, 415]).toContain(answer.status)
+    else expectError(answer, 403, FORBIDDEN)
+  }
+  expectError(await request(server, method, path, { token: null }), 401, 'Authorization header required')
+})
+
+it.each(FACES)('%s: are asked for before anything is said of the input', async (face) => {
+  const token = tokens.get('usage:read')!
+  expectError(await faces[face](server, 'agents.create', { name: 5 }, { token }), 403, FORBIDDEN)
+  expectError(await faces[face](server, 'agents.get', { id: 'unknown' }, { token }), 403, FORBIDDEN)
+})

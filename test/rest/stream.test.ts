@@ -1,0 +1,417 @@
+import { mkdtemp, rm } from 'node:fs/promises'
+import { connect } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { text as textOf } from 'node:stream/consumers'
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
+import { expectError } from '../support/faces.ts'
+import type { Reply } from '../support/model-replies.ts'
+import { type ModelServer, startModelServer } from '../support/model-server.ts'
+import { request } from '../support/rest.ts'
+import { startServer, type TestServer } from '../support/server.ts'
+import { type EventStream, openStream, type StreamEvent } from '../support/sse.ts'
+
+let model: ModelServer
+let server: TestServer
+let agent: string
+const env = () => ({ OPENAI_BASE_URL: model.baseUrl, DEFAULT_MODEL: 'compatible/test' })
+beforeAll(async () => {
+  model = await startModelServer()
+  server = await startServer(env())
+  agent = await create(server)
+})
+afterAll(async () => {
+  await server[Symbol.asyncDispose]()
+  await model.close()
+})
+
+type Server = Pick<TestServer, 'url' | 'token'>
+type Fields = Record<string, unknown>
+
+const create = async (at: Server): Promise<string> =>
+  (await request(at, 'POST', '/api/v1/agents', { body: { name: 'Ada', systemPrompt: 'You are Ada.' } })).body.id
+
+const execute = (fields: Fields = {}, query = '', headers: Record<string, string> = {}): Promise<EventStream> => {
+  const body = { message: 'Hi', stream: true, ...fields }
+  return openStream(server, `/api/v1/agents/${agent}/execute${query}`, { method: 'POST', body, headers })
+}
+
+const background = async (fields: Fields = {}) => {
+  const body = { message: 'Hi', background: true, ...fields }
+  return (await request(server, 'POST', `/api/v1/agents/${agent}/execute`, { body })).body
+}
+
+const events = (id: string, query = '', headers: Record<string, string> = {}, at: Server = server) =>
+  openStream(at, `/api/v1/executions/${id}/events${query}`, { headers })
+
+const get = async (id: string) => (await request(server, 'GET', `/api/v1/executions/${id}`)).body.execution
+const isEnded = async (id: string) => (await get(id)).completedAt !== undefined
+const cancel = (id: string) => request(server, 'POST', `/api/v1/executions/${id}/cancel`)
+
+/** So many of the next events; fewer where the stream ends. */
+async function take(stream: EventStream, count: number): Promise<StreamEvent[]> {
+  const taken: StreamEvent[] = []
+  while (taken.length < count) {
+    const event = await stream.next()
+    if (!event) break
+    taken.push(event)
+  }
+  return taken
+}
+
+/** A reply whose tokens come one by one, each when its gate is opened. */
+function gated(tokens: string[], more: Reply = {}) {
+  const gates = tokens.map(() => Promise.withResolvers<void>())
+  model.script({ tokens: tokens.flatMap((token, index) => [gates[index]!.promise, token]), ...more })
+  return {
+    open: (index: number) => gates[index]?.resolve(),
+    openAll: () => gates.forEach((gate) => void gate.resolve()),
+  }
+}
+
+const textsOf = (all: StreamEvent[]) => all.flatMap(({ data }) => data.delta?.text ?? [])
+const delta = (text: string, step = 1) =>
+  `{"messageType":"stream_event","step":${step},"delta":{"type":"text_delta","text":${JSON.stringify(text)}}}`
+
+describe('the stream of a run', () => {
+  it('is, byte for byte, what is documented', async () => {
+    const tokens = ['Hel', 'lo,\n', '"Wörld"', ' 👋 ', '\u2028']
+    model.script({ tokens, usage: { input: 7, output: 5 } })
+    const stream = await execute()
+    const all = await stream.rest()
+    const { executionId, chatId, sessionId } = all[0]!.data
+    const expected: [event: string, data: string][] = [
+      ['meta', `{"executionId":"${executionId}","chatId":"${chatId}","sessionId":"${sessionId}"}`],
+      ...tokens.map((token): [string, string] => ['message', delta(token)]),
+      [
+        'message',
+        `{"messageType":"assistant","step":1,"content":[{"type":"text","text":${JSON.stringify(tokens.join(''))}}]}`,
+      ],
+      [
+        'result',
+        `{"sessionId":"${sessionId}","usage":{"input_tokens":7,"output_tokens":5},"executionId":"${executionId}","status":"completed"}`,
+      ],
+    ]
+    const ids = all.map(({ id }) => id)
+    expect(ids).toEqual(ids.toSorted((a, b) => a - b))
+    expect(new Set(ids).size).toBe(ids.length)
+    const text = expected
+      .map(([event, data], index) => `id: ${ids[index]}\nevent: ${event}\ndata: ${data}\n\n`)
+      .join('')
+    expect(stream.text).toBe(text)
+    expect(executionId).toMatch(/^exec-\d+-\w{22}$/)
+    expect(await get(executionId)).toMatchObject({ status: 'completed', chatId, sessionId, result: tokens.join('') })
+    expect((await (await events(executionId)).rest()).map((event) => event.text).join('\n\n')).toBe(text.trimEnd())
+  })
+
+  it('has the headers that keep proxies from holding it back', async () => {
+    const stream = await execute()
+    expect(stream.status).toBe(200)
+    expect(Object.fromEntries(stream.headers)).toMatchObject({
+      'content-type': 'text/event-stream; charset=utf-8',
+      'cache-control': 'no-cache, no-transform',
+      'x-accel-buffering': 'no',
+      'x-request-id': expect.any(String),
+    })
+    expect(stream.headers.get('content-length')).toBeNull()
+    expect(stream.headers.get('content-encoding')).toBeNull()
+    await stream.rest()
+  })
+
+  it('is asked for by the body, whatever Accept says', async () => {
+    for (const Accept of ['application/json', 'text/event-stream', '*/*']) {
+      const stream = await execute({}, '', { Accept })
+      expect((await stream.rest()).at(-1)?.event).toBe('result')
+      const whole = await execute({ stream: false }, '', { Accept })
+      expect(JSON.parse(whole.text)).toMatchObject({ success: true, status: 'completed' })
+    }
+  })
+
+  it('shows the call of a tool, its answer, and the next step', async () => {
+    model.script({ tokens: ['Let me see.'], toolCalls: [{ id: 'call-1', name: 'nothing', input: { a: [1] } }] })
+    model.script({ tokens: ['There is ', 'none.'] })
+    const stream = await execute()
+    const all = await stream.rest()
+    expect(all.slice(1, -1).map(({ data }) => data)).toEqual([
+      JSON.parse(delta('Let me see.')),
+      {
+        messageType: 'assistant',
+        step: 1,
+        content: [
+          { type: 'text', text: 'Let me see.' },
+          { type: 'tool_use', id: 'call-1', name: 'nothing', input: { a: [1] } },
+        ],
+      },
+      { messageType: 'tool_result', toolUseId: 'call-1', content: 'There is no tool named nothing', isError: true },
+      JSON.parse(delta('There is ', 2)),
+      JSON.parse(delta('none.', 2)),
+      { messageType: 'assistant', step: 2, content: [{ type: 'text', text: 'There is none.' }] },
+    ])
+    expect((await get(all[0]!.data.executionId)).result).toBe('There is none.')
+  })
+
+  it('begins with meta before the model is asked', async () => {
+    const { models } = server.service.deps
+    const { resolve } = models
+    const gate = Promise.withResolvers<void>()
+    models.resolve = async (name) => {
+      await gate.promise
+      return resolve(name)
+    }
+    const asked = model.requests.length
+    const stream = await execute()
+    expect(await stream.next()).toMatchObject({ id: 1, event: 'meta' })
+    expect(model.requests.length).toBe(asked)
+    models.resolve = resolve
+    gate.resolve()
+    expect((await stream.rest()).at(-1)?.event).toBe('result')
+    expect(model.requests.length).toBe(asked + 1)
+  })
+
+  it('shows each token as it is said', async () => {
+    const tokens = ['One ', 'two ', 'three ', 'four']
+    const reply = gated(tokens)
+    const stream = await execute()
+    await stream.next()
+    for (const [index, token] of tokens.entries()) {
+      reply.open(index)
+      expect((await stream.next())?.data.delta.text).toBe(token)
+    }
+    expect((await stream.rest()).map(({ event }) => event)).toEqual(['message', 'result'])
+  })
+
+  it('is one line of data an event, however long the text', async () => {
+    const long = 'line\n'.repeat(20_000)
+    model.script({ tokens: [long] })
+    const stream = await execute()
+    expect(textsOf(await stream.rest()).join('')).toBe(long)
+  })
+
+  it('says that it is alive while there is nothing to say', async () => {
+    vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] })
+    try {
+      const reply = gated(['Late.'])
+      const stream = await execute()
+      await stream.next()
+      const late = stream.next()
+      vi.advanceTimersByTime(15_000)
+      reply.openAll()
+      expect((await late)?.data.delta.text).toBe('Late.')
+      expect(stream.text).toContain('\n\n: ping\n\nid: 2\n')
+      await stream.rest()
+    } finally {
+      vi.useRealTimers()
+    }
+  })
+})
+
+describe('the last event', () => {
+  const failed = { message: 'Chat execution failed', status: 'failed' }
+  const cancelled = { message: 'Execution was cancelled', status: 'cancelled' }
+
+  it.each([
+    ['before a word', { error: { status: 500 } }, []],
+    ['in the middle', { tokens: ['Well, '], end: 'drop' }, ['Well, ']],
+  ] as [string, Reply, string[]][])('is an error when the model fails %s', async (_, reply, texts) => {
+    model.script(reply)
+    const stream = await execute()
+    const all = await stream.rest()
+    expect(stream.status).toBe(200)
+    expect(textsOf(all)).toEqual(texts)
+    const { executionId } = all[0]!.data
+    expect(all.at(-1)).toMatchObject({ event: 'error' })
+    expect(all.at(-1)?.data).toEqual({ ...failed, executionId })
+    expect((await (await events(executionId)).rest()).map(({ text }) => text)).toEqual(all.map(({ text }) => text))
+  })
+
+  it('is an error when the run is cancelled, and all who follow it get it', async () => {
+    const reply = gated(['Well, ', 'never'])
+    const stream = await execute()
+    const { executionId } = (await stream.next())!.data
+    const other = await events(executionId)
+    reply.open(0)
+    expect((await stream.next())?.data.delta.text).toBe('Well, ')
+    await cancel(executionId)
+    const end = await stream.rest()
+    expect(end.map(({ event, data }) => [event, data])).toEqual([['error', { ...cancelled, executionId }]])
+    expect((await other.rest()).at(-1)?.text).toBe(end[0]?.text)
+    reply.openAll()
+  })
+
+  it('comes at once to those who follow a run that is cancelled before it began', async () => {
+    const reply = gated(['Done.'])
+    const { sessionId } = await background()
+    const { executionId } = await background({ sessionId })
+    const stream = await events(executionId)
+    expect((await stream.next())?.event).toBe('meta')
+    await cancel(executionId)
+    expect((await stream.rest()).map(({ event, data }) => [event, data.status])).toEqual([['error', 'cancelled']])
+    reply.openAll()
+  })
+})
+
+describe('whoever comes back', () => {
+  const HOW: [how: string, open: (id: string, after: number, at?: Server) => Promise<EventStream>][] = [
+    ['Last-Event-ID', (id, after, at) => events(id, '', { 'Last-Event-ID': String(after) }, at)],
+    ['?after', (id, after, at) => events(id, `?after=${after}`, {}, at)],
+    ['both', (id, after, at) => events(id, '?after=0', { 'Last-Event-ID': String(after) }, at)],
+  ]
+
+  it.each(HOW)('with %s goes on after any event, while it runs and when it has ended', async (_, open) => {
+    const tokens = ['One ', 'two ', 'three ', 'four ', 'five']
+    const reply = gated(tokens)
+    const stream = await execute()
+    const { executionId } = (await stream.next())!.data
+    for (let shown = 0; shown < 3; shown++) reply.open(shown)
+    await take(stream, 3)
+    const first = await events(executionId)
+    const seen = await take(first, 4)
+    const followers = await Promise.all([0, ...seen.map(({ id }) => id)].map((after) => open(executionId, after)))
+    // Each has what it lacks of the present before the rest is said.
+    const begun = await Promise.all(followers.map((follower, index) => take(follower, seen.length - index)))
+    reply.openAll()
+    const all = [...seen, ...(await first.rest())].map(({ text }) => text)
+    expect(all).toHaveLength(1 + tokens.length + 2)
+    for (const [index, follower] of followers.entries()) {
+      const got = [...(begun[index] ?? []), ...(await follower.rest())].map(({ text }) => text)
+      expect(got).toEqual(all.slice(index))
+    }
+    await stream.rest()
+    const numbers = [0, ...all.map((text) => Number(/^id: (\d+)/.exec(text)?.[1]))]
+    for (const [index, after] of numbers.entries()) {
+      const got = (await (await open(executionId, after)).rest()).map(({ text }) => text)
+      expect(got).toEqual(all.slice(index))
+    }
+  })
+
+  it('after a restart of the server gets the same events, none twice', async () => {
+    const folder = await mkdtemp(join(tmpdir(), 'muster-test-'))
+    try {
+      let before = await startServer(env(), { folder })
+      const { token } = before
+      const id = await create(before)
+      model.script({ tokens: ['One ', 'two ', 'three'] })
+      const body = { message: 'Hi', stream: true }
+      const stream = await openStream(before, `/api/v1/agents/${id}/execute`, { method: 'POST', body })
+      const all = await stream.rest()
+      await before[Symbol.asyncDispose]()
+      before = await startServer(env(), { folder })
+      const at = { url: before.url, token }
+      for (const [, open] of HOW) {
+        for (const [index, after] of [0, ...all.map((event) => event.id)].entries()) {
+          const again = await (await open(all[0]!.data.executionId, after, at)).rest()
+          expect(again).toEqual(all.slice(index))
+        }
+      }
+      await before[Symbol.asyncDispose]()
+    } finally {
+      await rm(folder, { recursive: true, force: true })
+    }
+  })
+
+  it('sees the events of a run that a stopped server ended, to the terminal one', async () => {
+    const folder = await mkdtemp(join(tmpdir(), 'muster-test-'))
+    try {
+      const first = await startServer({ ...env(), DRAIN_TIMEOUT: '0.1' }, { folder })
+      const { token } = first
+      const id = await create(first)
+      const reply = gated(['One ', 'never'])
+      const body = { message: 'Hi', stream: true }
+      const stream = await openStream(first, `/api/v1/agents/${id}/execute`, { method: 'POST', body })
+      reply.open(0)
+      const seen = await take(stream, 2)
+      await first[Symbol.asyncDispose]()
+      await using second = await startServer(env(), { folder })
+      const { executionId } = seen[0]!.data
+      const resumed = await events(
+        executionId,
+        '',
+        { 'Last-Event-ID': String(seen[1]!.id) },
+        { url: second.url, token },
+      )
+      const rest = await resumed.rest()
+      expect(rest.map(({ event, data }) => [event, data.status])).toEqual([['error', 'failed']])
+      expect(rest[0]!.id).toBeGreaterThan(seen[1]!.id)
+      reply.openAll()
+    } finally {
+      await rm(folder, { recursive: true, force: true })
+    }
+  })
+})
+
+describe('followers', () => {
+  it('of a run that waits get meta at once, and then the rest', async () => {
+    const [first, second] = [gated(['One']), gated(['Two'])]
+    const { sessionId } = await background()
+    const stream = await execute({ sessionId })
+    const meta = await stream.next()
+    expect(meta).toMatchObject({ id: 1, event: 'meta', data: { sessionId } })
+    const other = await events(meta?.data.executionId)
+    expect((await other.next())?.text).toBe(meta?.text)
+    expect((await get(meta?.data.executionId)).status).toBe('pending')
+    first.openAll()
+    second.openAll()
+    const rest = await stream.rest()
+    expect(rest.map(({ event }) => event)).toEqual(['message', 'message', 'result'])
+    expect(await other.rest()).toEqual(rest)
+  })
+
+  it('see the same, all twenty of them, wherever they came in', async () => {
+    const tokens = Array.from({ length: 40 }, (_, index) => `token${index} `)
+    model.script({ tokens, delay: 2 })
+    const { executionId } = await background()
+    const followers: Promise<StreamEvent[]>[] = []
+    for (let count = 0; count < 20; count++) followers.push(events(executionId).then((stream) => stream.rest()))
+    const [first, ...others] = await Promise.all(followers)
+    expect(textsOf(first ?? [])).toEqual(tokens)
+    for (const other of others) expect(other).toEqual(first)
+  })
+
+  it('that do not read hold up nobody, and lose nothing', async () => {
+    const tokens = Array.from({ length: 1500 }, (_, index) => `${index} `.padEnd(4096, '.'))
+    model.script({ tokens })
+    const { executionId } = await background()
+    const socket = connect(Number(new URL(server.url).port), '127.0.0.1')
+    socket.pause()
+    const head = [`GET /api/v1/executions/${executionId}/events HTTP/1.0`, `Authorization: Bearer ${server.token}`]
+    socket.write(`${head.join('\r\n')}\r\n\r\n`)
+    expect(textsOf(await (await events(executionId)).rest())).toEqual(tokens)
+    expect(await isEnded(executionId)).toBe(true)
+    const text = await textOf(socket)
+    const ids = [...text.matchAll(/^id: (\d+)$/gm)].map(([, id]) => Number(id))
+    expect(ids).toEqual(Array.from({ length: tokens.length + 3 }, (_, index) => index + 1))
+    expect(text).toMatch(/\nevent: result\ndata: .*\n\n$/)
+  })
+
+  it.each([
+    ['goes on', '', {}, 'completed'],
+    ['is cancelled, if that was asked for in the query', '?onDisconnect=cancel', {}, 'cancelled'],
+    ['is cancelled, if that was asked for in the body', '', { onDisconnect: 'cancel' }, 'cancelled'],
+  ])('may go away: the run %s', async (_, query, fields, status) => {
+    const index = model.requests.length
+    const reply = gated(['One ', 'two'])
+    const stream = await execute(fields, query)
+    reply.open(0)
+    const { executionId } = (await take(stream, 2))[0]!.data
+    await stream.close()
+    if (status === 'cancelled') await (await model.request(index)).aborted
+    reply.openAll()
+    await expect.poll(() => isEnded(executionId)).toBe(true)
+    expect((await get(executionId)).status).toBe(status)
+  })
+
+  it('of what is not theirs are told in JSON, before any byte of a stream', async () => {
+    const { token } = await server.member({ organization: 'Other' })
+    const { executionId } = await background()
+    for (const [id, who] of [
+      ['exec-1-unknown', server.token],
+      [executionId, token],
+    ] as const) {
+      const stream = await openStream(server, `/api/v1/executions/${id}/events`, { token: who })
+      expect(stream.headers.get('content-type')).toBe('application/json; charset=utf-8')
+      expectError({ ...stream, body: JSON.parse(stream.text) }, 404, 'Execution not found')
+    }
+    const refused = await execute({ message: ' ' })
+    expectError({ ...refused, body: JSON.parse(refused.text) }, 400, 'Missing required field: message')
+  })
+})

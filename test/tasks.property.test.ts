@@ -1,0 +1,185 @@
+import fc from 'fast-check'
+import { afterAll, beforeAll, expect, it } from 'vitest'
+import { type Db, Prisma } from '../src/db/client.ts'
+import type { ExecutionRow } from '../src/executions/engine/events.ts'
+import { expectError, FACES, type Face, faces } from './support/faces.ts'
+import { type ModelServer, startModelServer } from './support/model-server.ts'
+import { type Member, startServer, type TestServer } from './support/server.ts'
+
+let now = Date.parse('2026-01-01T00:00:00Z')
+const clock = { now: () => new Date(now) }
+
+let server: TestServer
+let model: ModelServer
+let ann: Member
+let agentId: string
+let db: Db
+beforeAll(async () => {
+  model = await startModelServer()
+  server = await startServer({ OPENAI_BASE_URL: model.baseUrl }, { clock })
+  db = server.service.deps.db
+  ann = await server.member()
+  agentId = (await faces.REST(server, 'agents.create', { name: 'Ada', systemPrompt: 'You are Ada.' }, ann)).body.id
+})
+afterAll(async () => {
+  await server[Symbol.asyncDispose]()
+  await model.close()
+})
+
+const STATUSES = ['pending', 'in_progress', 'completed', 'cancelled'] as const
+type Status = (typeof STATUSES)[number]
+
+/** The state table of the service description, "Task status". */
+const NEXT: Record<Status, readonly Status[]> = {
+  pending: ['in_progress', 'cancelled'],
+  in_progress: ['completed', 'cancelled', 'pending'],
+  completed: [],
+  cancelled: [],
+}
+
+const statuses = fc.oneof(
+  { weight: 5, arbitrary: fc.constantFrom<Status>('pending', 'in_progress') },
+  { weight: 1, arbitrary: fc.constantFrom<Status>('completed', 'cancelled') },
+)
+const steps = fc.oneof(
+  { weight: 4, arbitrary: fc.record({ call: fc.constant('move' as const), to: statuses }) },
+  {
+    weight: 2,
+    arbitrary: fc.record({ call: fc.constant('assign' as const), to: fc.constantFrom('agent', 'me', null) }),
+  },
+  { weight: 2, arbitrary: fc.record({ call: fc.constant('claim' as const), by: fc.constantFrom('agent', 'me') }) },
+  { weight: 4, arbitrary: fc.record({ call: fc.constant('execute' as const) }) },
+  {
+    weight: 4,
+    arbitrary: fc.record({
+      call: fc.constant('end' as const),
+      how: fc.constantFrom('completed' as const, 'failed' as const, 'cancelled' as const),
+    }),
+  },
+)
+
+type Run = { id: string; finish: () => void; fail: () => void }
+
+/** What a task must be, beside the real one, and the runs that go on for it. */
+type Expected = {
+  task: Record<string, unknown> & { id: string; status: Status; executionId: string | null }
+  audits: number
+  runs: Run[]
+}
+
+const ended = async (id: string): Promise<ExecutionRow> => {
+  const row = await db.execution.findUniqueOrThrow({ where: { id } })
+  return server.service.deps.engine.ended(row, new AbortController().signal)
+}
+
+/** Does a step on the real task, and on the expected one; what is answered must be what is expected. */
+async function take(
+  step: typeof steps extends fc.Arbitrary<infer Step> ? Step : never,
+  face: Face,
+  expected: Expected,
+) {
+  const { task, runs } = expected
+  const { id, status } = task
+  const at = () => new Date(now).toISOString()
+  const call = (procedure: string, input: object = {}) => faces[face](server, procedure, { id, ...input }, ann)
+  const change = (fields: object) => {
+    expected.audits++
+    Object.assign(task, fields, { updatedAt: at() })
+  }
+  now += 1000
+
+  if (step.call === 'move') {
+    const answer = await call('tasks.update', { status: step.to })
+    if (!NEXT[status].includes(step.to) && step.to !== status) {
+      return expectError(answer, 400, `Invalid status transition: ${status} to ${step.to}`)
+    }
+    const byHand = step.to === 'in_progress' && { executionId: null }
+    if (step.to !== status)
+      change({ status: step.to, ...(step.to === 'completed' && { completedAt: at() }), ...byHand })
+    expect(answer).toMatchObject({ status: 200, body: { task } })
+    if (step.to !== 'cancelled') return
+    for (const run of runs.splice(0)) expect((await ended(run.id)).status).toBe('cancelled')
+  } else if (step.call === 'assign') {
+    const assignedTo = step.to && { agent: agentId, me: ann.userId }[step.to]
+    const answer = await call('tasks.update', { assignTo: assignedTo })
+    if (assignedTo !== task.assignedTo) change({ assignedTo })
+    expect(answer).toMatchObject({ status: 200, body: { task } })
+  } else if (step.call === 'claim') {
+    const answer = await call('tasks.claim', step.by === 'agent' ? { agentId } : {})
+    if (status !== 'pending' || task.assignedTo) return expectError(answer, 409, 'Task is already assigned')
+    change({ assignedTo: step.by === 'agent' ? agentId : ann.userId })
+    expect(answer).toMatchObject({ status: 200, body: { task } })
+  } else if (step.call === 'execute') {
+    if (task.assignedTo !== agentId) {
+      return expectError(await call('tasks.execute'), 400, 'Task is not assigned to an agent')
+    }
+    if (status === 'in_progress') return expectError(await call('tasks.execute'), 409, 'Task is already running')
+    if (status !== 'pending') {
+      return expectError(await call('tasks.execute'), 400, `Invalid status transition: ${status} to in_progress`)
+    }
+    const { promise, resolve, reject } = Promise.withResolvers<void>()
+    model.script({ tokens: ['Half ', promise, 'done.'] })
+    const asked = model.request(model.requests.length)
+    const { body } = await call('tasks.execute', { background: true })
+    change({ status: 'in_progress', executionId: body.executionId })
+    expect(body.task).toEqual(task)
+    runs.push({ id: body.executionId, finish: resolve, fail: () => reject(new Error('scripted')) })
+    await asked
+  } else {
+    const run = runs.shift()
+    if (!run) return
+    if (step.how === 'completed') run.finish()
+    else if (step.how === 'failed') run.fail()
+    else expect((await call('executions.cancel', { id: run.id })).status).toBe(200)
+    expect((await ended(run.id)).status).toBe(step.how)
+    if (status !== 'in_progress' || task.executionId !== run.id) return
+    const done = step.how === 'completed' && { status: 'completed', result: 'Half done.', completedAt: at() }
+    Object.assign(task, done || { status: 'pending' }, { updatedAt: at() })
+  }
+}
+
+it('a task goes as the state table says, whatever is called in whatever order', async () => {
+  const walks = fc.array(fc.tuple(steps, fc.constantFrom(...FACES)), { minLength: 5, maxLength: 20, size: 'max' })
+  const walk = fc.asyncProperty(walks, async (calls) => {
+    const { task } = (await faces.REST(server, 'tasks.create', { title: 'Walk' }, ann)).body
+    const expected: Expected = { task, audits: 1, runs: [] }
+    for (const [step, face] of calls) {
+      await take(step, face, expected)
+      const found = await faces[face](server, 'tasks.get', { id: task.id }, ann)
+      expect(found.body.task, JSON.stringify(step)).toEqual(expected.task)
+      expect((task.status === 'completed') === (found.body.task.completedAt !== null)).toBe(true)
+      expect(await db.auditEvent.count({ where: { target: task.id } })).toBe(expected.audits)
+    }
+    expect((await faces.REST(server, 'tasks.delete', { id: task.id }, ann)).status).toBe(200)
+    for (const run of expected.runs) expect((await ended(run.id)).status).toBe('cancelled')
+  })
+  await fc.assert(walk, { numRuns: 25 })
+})
+
+it('and when all of it is called at once: the database has seen no other move', async () => {
+  await db.$executeRaw(Prisma.sql`CREATE TABLE "_moved" ("before" TEXT, "after" TEXT, "completedAt" INTEGER)`)
+  await db.$executeRaw(Prisma.sql`CREATE TRIGGER "_move" AFTER UPDATE ON "Task" BEGIN
+    INSERT INTO "_moved" VALUES (OLD."status", NEW."status", NEW."completedAt"); END`)
+  const crowds = fc.array(fc.tuple(steps, fc.constantFrom(...FACES)), { minLength: 5, maxLength: 15, size: 'max' })
+  const crowd = fc.asyncProperty(crowds, async (calls) => {
+    const { id } = (await faces.REST(server, 'tasks.create', { title: 'Crowd', assignTo: agentId }, ann)).body
+    const answers = await Promise.all(
+      calls.map(([step, face]) => {
+        if (step.call === 'move') return faces[face](server, 'tasks.update', { id, status: step.to }, ann)
+        if (step.call === 'execute') return faces[face](server, 'tasks.execute', { id }, ann)
+        return faces[face](server, step.call === 'claim' ? 'tasks.claim' : 'tasks.get', { id }, ann)
+      }),
+    )
+    for (const { status } of answers) expect([200, 400, 409]).toContain(status)
+  })
+  await fc.assert(crowd, { numRuns: 20 })
+
+  type Moved = { before: Status; after: Status; completedAt: unknown }
+  const moved = await db.$queryRaw<Moved[]>(Prisma.sql`SELECT * FROM "_moved"`)
+  for (const { before, after, completedAt } of moved) {
+    if (before !== after) expect(NEXT[before]).toContain(after)
+    expect(completedAt !== null).toBe(after === 'completed')
+  }
+  expect(new Set(moved.map(({ before, after }) => `${before} ${after}`)).size).toBeGreaterThan(1)
+  expect(await db.task.count({ where: { status: 'in_progress', executionId: { not: null } } })).toBe(0)
+})

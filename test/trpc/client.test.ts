@@ -1,0 +1,328 @@
+import { once } from 'node:events'
+import { mkdtemp, rm } from 'node:fs/promises'
+import { type AddressInfo, connect as connectTo, createServer, type Socket } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import {
+  createTRPCClient,
+  httpBatchLink,
+  httpLink,
+  httpSubscriptionLink,
+  splitLink,
+  type TRPCClientError,
+} from '@trpc/client'
+import { EventSource } from 'eventsource'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import type { AppRouter } from '../../src/router.ts'
+import { expectError } from '../support/faces.ts'
+import { type ModelServer, startModelServer } from '../support/model-server.ts'
+import { request } from '../support/rest.ts'
+import { startServer, type TestServer } from '../support/server.ts'
+
+// The service as a TypeScript front end uses it: tRPC's own client, over real HTTP.
+
+let model: ModelServer
+let server: TestServer
+let agentId: string
+const env = () => ({ OPENAI_BASE_URL: model.baseUrl, DEFAULT_MODEL: 'compatible/test' })
+beforeAll(async () => {
+  model = await startModelServer()
+  server = await startServer(env())
+  agentId = (await connect().agents.create.mutate({ name: 'Ada', systemPrompt: 'You are Ada.' })).id
+})
+afterAll(async () => {
+  await server[Symbol.asyncDispose]()
+  await model.close()
+})
+
+type Target = Pick<TestServer, 'url' | 'token'>
+type Seen = { path: string; lastEventId: string | null }
+
+/** A client that authenticates by header throughout; `seen` takes down the connections of its subscriptions. */
+function connect(
+  { url, token }: Target = server,
+  {
+    seen = [],
+    connectionParams,
+    maxItems,
+  }: { seen?: Seen[]; connectionParams?: Record<string, string>; maxItems?: number } = {},
+) {
+  const headers = { Authorization: `Bearer ${token}` }
+  const http = { url: `${url}/trpc`, headers }
+  return createTRPCClient<AppRouter>({
+    links: [
+      splitLink({
+        condition: ({ type }) => type === 'subscription',
+        true: httpSubscriptionLink({
+          url: http.url,
+          ...(connectionParams && { connectionParams }),
+          EventSource,
+          eventSourceOptions: {
+            fetch: (input, init) => {
+              const { pathname, search } = new URL(input)
+              const sent = new Headers(init.headers)
+              seen.push({ path: pathname + search, lastEventId: sent.get('last-event-id') })
+              return fetch(input, { ...(init as RequestInit), headers: { ...init.headers, ...headers } })
+            },
+          },
+        }),
+        false: maxItems ? httpBatchLink({ ...http, maxItems }) : httpLink(http),
+      }),
+    ],
+  })
+}
+
+type Client = ReturnType<typeof connect>
+type Input = Parameters<Client['executions']['events']['subscribe']>[0]
+type Event = { id: string; data: { seq: number; event: string; data: any } }
+
+/** A subscription: its events as they come, and how it ends. */
+function subscribe(client: Client, input: Input) {
+  const events: Event[] = []
+  const { promise: ended, resolve, reject } = Promise.withResolvers<void>()
+  const wanted = new Set<() => void>()
+  const subscription = client.executions.events.subscribe(input, {
+    onData(event) {
+      events.push(event as unknown as Event)
+      for (const look of wanted) look()
+    },
+    onError: reject,
+    onComplete: resolve,
+  })
+  ended.catch(() => {})
+  return {
+    events,
+    ended,
+    /** Resolves once so many have come. */
+    count: (number: number) =>
+      new Promise<void>((done) => {
+        const look = () => void (events.length >= number && done())
+        wanted.add(look)
+        look()
+      }),
+    close: () => subscription.unsubscribe(),
+  }
+}
+
+function gated(tokens: string[]) {
+  const gates = tokens.map(() => Promise.withResolvers<void>())
+  model.script({ tokens: tokens.flatMap((token, index) => [gates[index]!.promise, token]) })
+  return {
+    open: (index: number) => gates[index]?.resolve(),
+    openAll: () => gates.forEach((gate) => void gate.resolve()),
+  }
+}
+
+const begin = (client: Client, id = agentId) => client.agents.execute.mutate({ id, message: 'Hi', background: true })
+/** A way to a server on which all connections can be broken off. */
+async function startProxy(target: string): Promise<AsyncDisposable & { url: string; hangUp: () => void }> {
+  const sockets = new Set<Socket>()
+  const proxy = createServer((socket) => {
+    const upstream = connectTo(Number(new URL(target).port), '127.0.0.1')
+    for (const end of [socket, upstream]) sockets.add(end.on('error', () => {}))
+    socket.pipe(upstream).pipe(socket)
+  })
+  proxy.listen(0, '127.0.0.1')
+  await once(proxy, 'listening')
+  const hangUp = () => {
+    for (const socket of sockets) socket.destroy()
+  }
+  return {
+    url: `http://127.0.0.1:${(proxy.address() as AddressInfo).port}`,
+    hangUp,
+    async [Symbol.asyncDispose]() {
+      hangUp()
+      proxy.close()
+      await once(proxy, 'close')
+    },
+  }
+}
+
+const namesOf = (events: Event[]) => events.map(({ data }) => data.event)
+const failure = (promise: Promise<unknown>): Promise<TRPCClientError<AppRouter>> =>
+  promise.then(
+    () => Promise.reject(new Error('It did not fail')),
+    (error) => error,
+  )
+
+describe('a call', () => {
+  it('has the types and the values of REST', async () => {
+    const client = connect()
+    const { agent } = await client.agents.get.query({ id: agentId })
+    const name: string = agent.name
+    expect(name).toBe('Ada')
+    expect((await request(server, 'GET', `/api/v1/agents/${agentId}`)).body.agent).toEqual(agent)
+    const { result } = await client.agents.execute.mutate({ id: agentId, message: 'Hi' })
+    expect(result).toBe('A reply of the test model.')
+  })
+
+  it('that fails carries the fields of an error body, and no stack', async () => {
+    const { data, message } = await failure(connect().agents.get.query({ id: 'unknown' }))
+    expect(message).toBe('Agent not found')
+    expect(data).toEqual({
+      code: 'NOT_FOUND',
+      httpStatus: 404,
+      path: 'agents.get',
+      error: true,
+      statusCode: 404,
+      statusMessage: 'Not Found',
+      message: 'Agent not found',
+      requestId: expect.stringMatching(/^\w{22}$/),
+    })
+  })
+})
+
+describe('a batch', () => {
+  const ask = (client: Client, count: number) =>
+    Promise.all(Array.from({ length: count }, () => client.agents.get.query({ id: agentId })))
+
+  it('of ten is answered at once, each by itself', async () => {
+    const client = connect(server, { maxItems: 10 })
+    const ten = await Promise.allSettled([
+      ...Array.from({ length: 9 }, () => client.agents.get.query({ id: agentId })),
+      client.agents.get.query({ id: 'unknown' }),
+    ])
+    expect(ten.map(({ status }) => status)).toEqual([...Array(9).fill('fulfilled'), 'rejected'])
+  })
+
+  it.each([11, 100])('of %i is refused', async (count) => {
+    const error = await failure(ask(connect(server, { maxItems: 1000 }), count))
+    expect(error.data).toMatchObject({ statusCode: 400, message: 'Malformed tRPC request' })
+    expect(error.data?.requestId).toMatch(/^\w{22}$/)
+  })
+
+  it('authenticates once, and looks its token up once', async () => {
+    const client = connect(server, { maxItems: 10 })
+    await client.models.list.query()
+    server.queries.length = 0
+    await Promise.all(Array.from({ length: 10 }, () => client.models.list.query()))
+    expect(server.queries.filter((sql) => sql.includes('"Token"'))).toHaveLength(1)
+  })
+})
+
+describe('the subscription to an execution', () => {
+  it('tells every event of it as it happens, each with its number, and completes', async () => {
+    const client = connect()
+    const reply = gated(['One ', 'two'])
+    const { executionId, chatId, sessionId } = await begin(client)
+    const { events, ended, count } = subscribe(client, { executionId })
+    await count(1)
+    expect(events[0]?.data).toMatchObject({ event: 'meta', data: { executionId, chatId, sessionId } })
+    for (const [index, text] of ['One ', 'two'].entries()) {
+      reply.open(index)
+      await count(index + 2)
+      expect(events.at(-1)?.data.data).toEqual({
+        messageType: 'stream_event',
+        step: 1,
+        delta: { type: 'text_delta', text },
+      })
+    }
+    await ended
+    expect(namesOf(events)).toEqual(['meta', 'message', 'message', 'message', 'result'])
+    expect(events.map(({ id }) => Number(id))).toEqual(events.map(({ data }) => data.seq))
+    const stream = await request(server, 'GET', `/api/v1/executions/${executionId}/events`)
+    const lines = events.map(
+      ({ id, data: { event, data } }) => `id: ${id}\nevent: ${event}\ndata: ${JSON.stringify(data)}\n\n`,
+    )
+    expect(stream.body).toBe(lines.join(''))
+  })
+
+  it.each(['after', 'lastEventId'])('goes on after any event by %s', async (name) => {
+    const client = connect()
+    model.script({ tokens: ['One ', 'two ', 'three'] })
+    const { executionId } = await begin(client)
+    const whole = subscribe(client, { executionId })
+    await whole.ended
+    for (const [index, { id }] of whole.events.entries()) {
+      const { events, ended } = subscribe(client, { executionId, [name]: name === 'after' ? Number(id) : id } as Input)
+      await ended
+      expect(events).toEqual(whole.events.slice(index + 1))
+    }
+  })
+
+  it('that loses its connection goes on by itself where it was, and misses and doubles nothing', async () => {
+    const seen: Seen[] = []
+    await using proxy = await startProxy(server.url)
+    const reply = gated(['One ', 'two ', 'three'])
+    const { executionId } = await begin(connect())
+    const client = connect({ url: proxy.url, token: server.token }, { seen })
+    const { events, ended, count } = subscribe(client, { executionId })
+    reply.open(0)
+    await count(2)
+    proxy.hangUp()
+    reply.openAll()
+    await ended
+    expect(namesOf(events)).toEqual(['meta', 'message', 'message', 'message', 'message', 'result'])
+    expect(new Set(events.map(({ id }) => id)).size).toBe(events.length)
+    expect(seen.map(({ lastEventId }) => lastEventId)).toEqual([null, events[1]?.id])
+  })
+
+  it('survives a restart of the server: it goes on to the end', async () => {
+    const folder = await mkdtemp(join(tmpdir(), 'muster-test-'))
+    try {
+      const seen: Seen[] = []
+      const first = await startServer({ ...env(), DRAIN_TIMEOUT: '0.1' }, { folder })
+      const { port } = new URL(first.url)
+      const client = connect(first, { seen })
+      const { id } = await client.agents.create.mutate({ name: 'Ada', systemPrompt: 'x' })
+      const never = gated(['One ', 'never'])
+      const { executionId } = await begin(client, id)
+      const { events, ended, count } = subscribe(client, { executionId })
+      never.open(0)
+      await count(2)
+      await first[Symbol.asyncDispose]()
+      await using _second = await startServer({ ...env(), PORT: port }, { folder })
+      await ended
+      expect(namesOf(events)).toEqual(['meta', 'message', 'error'])
+      expect(events.at(-1)?.data.data).toMatchObject({ status: 'failed', executionId })
+      expect(seen.at(-1)?.lastEventId).toBe(events[1]?.id)
+      never.openAll()
+    } finally {
+      await rm(folder, { recursive: true, force: true })
+    }
+  })
+
+  it('ends with the run, however often it is cancelled by those who follow', async () => {
+    const client = connect()
+    const reply = gated(['One ', 'never'])
+    const { executionId } = await begin(client)
+    const followers = [1, 2, 3].map(() => subscribe(client, { executionId }))
+    reply.open(0)
+    await Promise.all(followers.map(({ count }) => count(2)))
+    followers[0]?.close()
+    await client.executions.cancel.mutate({ id: executionId })
+    await Promise.all(followers.slice(1).map(({ ended }) => ended))
+    expect(followers.map(({ events }) => namesOf(events).at(-1))).toEqual(['message', 'error', 'error'])
+    reply.openAll()
+  })
+
+  it.each([
+    ['unknown', 'Execution not found', 404],
+    ["somebody else's", 'Execution not found', 404],
+    ['asked for without a token', 'Authorization header required', 401],
+    ['asked for with a bad number', 'Invalid value for field: after. Expected at least 0', 400],
+  ])('of one that is %s is refused once, and not tried again', async (what, message, statusCode) => {
+    const seen: Seen[] = []
+    const { executionId } = await begin(connect())
+    const other = await server.member({ organization: 'Other' })
+    const token = what === "somebody else's" ? other.token : server.token
+    const client = connect({ url: server.url, token: what.includes('without') ? '' : token }, { seen })
+    const id = what === 'unknown' ? 'exec-1-unknown' : executionId
+    const error = await failure(
+      subscribe(client, { executionId: id, ...(what.includes('bad') && { after: -1 }) }).ended,
+    )
+    if (statusCode !== 401) expect(error).toMatchObject({ message, data: { statusCode } })
+    expect(seen.length).toBe(1)
+  })
+
+  it('takes no token in its URL: connectionParams are refused, and not tried again', async () => {
+    const seen: Seen[] = []
+    const { executionId } = await begin(connect())
+    const client = connect(server, { seen, connectionParams: { token: server.token } })
+    const error = await failure(subscribe(client, { executionId }).ended)
+    expect(error.data).toMatchObject({ statusCode: 400, message: expect.stringContaining('Authorization') })
+    expect(seen).toHaveLength(1)
+    const answer = await request(server, 'GET', `/trpc/agents.list?connectionParams=${encodeURIComponent('{"a":"b"}')}`)
+    expectError({ ...answer, body: answer.body.error.data }, 400, error.message)
+  })
+})
