@@ -1,5 +1,6 @@
 import { agents } from './agents/router.ts'
 import { chats } from './chats/router.ts'
+import { client } from './client/router.ts'
 import { executions } from './executions/router.ts'
 import { files } from './files/router.ts'
 import { keys } from './keys/router.ts'
@@ -16,6 +17,7 @@ import { usage } from './usage/router.ts'
 export const appRouter = router({
   agents,
   chats,
+  client,
   executions,
   files,
   keys,

@@ -122,7 +122,7 @@ const identified = (field: PlaceField) =>
     const input = await getRawInput()
     checkInput(input)
     const actor = await actorAt(ctx, field, input)
-    const { orgId } = z.object({ orgId: z.unknown() }).parse(input ?? {})
+    const { orgId } = z.object({ orgId: z.unknown().optional() }).parse(input ?? {})
     if (typeof orgId === 'string' && orgId !== actor.organizationId) throw forbidden()
     return next({ ctx: { actor } })
   })

@@ -57,14 +57,15 @@ let clones = 0
 /**
  * Reads files of a public repository: a shallow clone of one branch into a temporary folder, without a working tree, so
  * that nothing of it becomes a file of this machine and no hook, filter or submodule comes into play. `choose` says
- * which of them to read. Throws 400 with the reason why it cannot be, 503 when too many are under way.
+ * which of them to read. Their contents, and how much there is in `total`. Throws 400 with the reason why it cannot be, 503
+ * when too many are under way.
  */
 export async function readRepository(
   repository: Repository,
   allowPrivate: boolean,
   signal: AbortSignal,
   choose: (entries: Entry[]) => Entry[],
-): Promise<Buffer<ArrayBuffer>[]> {
+): Promise<{ contents: Buffer<ArrayBuffer>[]; total: number }> {
   const url = checkUrl(repository.url)
   const branch = repository.branch === null ? [] : [`--branch=${checkBranch(repository.branch)}`]
   const addresses = await addressesOf(url, allowPrivate)
@@ -82,9 +83,13 @@ export async function readRepository(
     await git('clone', ...options, '--', url.href, 'repository')
     const read = (input: string, ...args: string[]) => runGit(folder, ['--git-dir=repository', ...args], input, until)
     // An empty repository has no commit.
-    if (String(await read('HEAD', 'cat-file', '--batch-check')).includes('missing')) return []
-    const entries = choose(parseTree(await read('', 'ls-tree', '-r', '-z', '-l', '--full-tree', 'HEAD')))
-    return parseBlobs(entries, await read(entries.map(({ id }) => `${id}\n`).join(''), 'cat-file', '--batch'))
+    if (String(await read('HEAD', 'cat-file', '--batch-check')).includes('missing')) return { contents: [], total: 0 }
+    const lines = String(await read('', 'ls-tree', '-r', '-z', '-l', '--full-tree', 'HEAD'))
+      .split('\0')
+      .slice(0, -1)
+    const entries = choose(lines.flatMap(parseEntry))
+    const blobs = await read(entries.map(({ id }) => `${id}\n`).join(''), 'cat-file', '--batch')
+    return { contents: parseBlobs(entries, blobs), total: lines.length }
   } finally {
     clones--
     if (folder) await rm(folder, { recursive: true, force: true })
@@ -172,15 +177,11 @@ async function runGit(cwd: string, args: string[], input: string, signal: AbortS
   }
 }
 
-/** The regular files of `ls-tree -z -l`: no symbolic links and no submodules. */
-const parseTree = (output: Buffer): Entry[] =>
-  output
-    .toString()
-    .split('\0')
-    .flatMap((line) => {
-      const [, id = '', size, path = ''] = /^100\d{3} blob ([0-9a-f]+) +(\d+)\t(.*)$/s.exec(line) ?? []
-      return size === undefined ? [] : { id, path, size: Number(size) }
-    })
+/** A line of `ls-tree -z -l`, if it is a regular file: no symbolic link and no submodule. */
+function parseEntry(line: string): Entry[] {
+  const [, id = '', size, path = ''] = /^100\d{3} blob ([0-9a-f]+) +(\d+)\t(.*)$/s.exec(line) ?? []
+  return size === undefined ? [] : [{ id, path, size: Number(size) }]
+}
 
 /** The contents in the output of `cat-file --batch`: for each a line, its bytes, and the end of a line. */
 function parseBlobs(entries: Entry[], output: Buffer): Buffer<ArrayBuffer>[] {

@@ -23,9 +23,9 @@ export type Call = {
 export type Purpose = {
   /** The path that an Idempotency-Key belongs to. */
   path: string
-  taskId: string
+  taskId?: string
   /** What else happens in the transaction that accepts it; throwing refuses the run. */
-  also: (tx: Tx, executionId: string, now: Date) => Promise<void>
+  also?: (tx: Tx, executionId: string, now: Date) => Promise<void>
 }
 
 /**

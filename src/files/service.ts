@@ -104,14 +104,7 @@ export async function store(
   const { fileCount } = await lock(tx, actor, spaceId, now)
   const key = { spaceId_path: { spaceId, path } }
   const before = await tx.spaceFile.findUnique({ where: key, select: { size: true } })
-  const files = before ? 0 : 1
-  const bytes = size - (before?.size ?? 0)
-  const { count } = await tx.space.updateMany({
-    where: { id: spaceId, fileCount: { lte: MAX_FILES - files }, fileBytes: { lte: MAX_SPACE_BYTES - bytes } },
-    data: { fileCount: { increment: files }, fileBytes: { increment: bytes } },
-  })
-  if (!count && fileCount + files > MAX_FILES) throw badRequest(`Too many files. At most ${MAX_FILES} in a space`)
-  if (!count) throw badRequest('Space is full. At most 50 MiB of files')
+  await grow(tx, { id: spaceId, fileCount }, before ? 0 : 1, size - (before?.size ?? 0))
   const { organizationId, userId: updatedBy } = actor
   const data = { content, size, updatedBy, updatedAt: now }
   await tx.spaceFile.upsert({
@@ -120,6 +113,36 @@ export async function store(
     update: data,
     select: { path: true },
   })
+}
+
+/** Makes room in a space whose row is locked. */
+async function grow(tx: Tx, { id, fileCount }: { id: string; fileCount: number }, files: number, bytes: number) {
+  const { count } = await tx.space.updateMany({
+    where: { id, fileCount: { lte: MAX_FILES - files }, fileBytes: { lte: MAX_SPACE_BYTES - bytes } },
+    data: { fileCount: { increment: files }, fileBytes: { increment: bytes } },
+  })
+  if (!count && fileCount + files > MAX_FILES) throw badRequest(`Too many files. At most ${MAX_FILES} in a space`)
+  if (!count) throw badRequest('Space is full. At most 50 MiB of files')
+}
+
+type NewFile = { path: string; content: Uint8Array<ArrayBuffer> }
+
+/**
+ * Adds files in the caller's transaction, all or none; each is small enough, and its path is one. What is there already
+ * stays. The paths that were added. Throws as {@link store} does.
+ */
+export async function add(tx: Tx, actor: Actor, spaceId: string, files: NewFile[], now: Date): Promise<string[]> {
+  const space = await lock(tx, actor, spaceId, now)
+  const rows = await tx.spaceFile.findMany({ where: { spaceId }, select: { path: true } })
+  const there = new Set(rows.map(({ path }) => path))
+  const added = files.filter(({ path }) => !there.has(path))
+  const bytes = added.reduce((sum, { content }) => sum + content.length, 0)
+  await grow(tx, { id: spaceId, fileCount: space.fileCount }, added.length, bytes)
+  const { organizationId, userId: updatedBy } = actor
+  const common = { organizationId, spaceId, updatedBy, updatedAt: now }
+  const data = added.map(({ path, content }) => ({ ...common, path, content, size: content.length }))
+  for (let at = 0; at < data.length; at += 100) await tx.spaceFile.createMany({ data: data.slice(at, at + 100) })
+  return added.map(({ path }) => path)
 }
 
 /** DELETE /spaces/{id}/files/content. */

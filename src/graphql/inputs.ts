@@ -1,4 +1,4 @@
-import type { ArgumentRef, EnumRef, InputType } from '@pothos/core'
+import type { ArgumentRef, EnumRef, InputRef, InputType } from '@pothos/core'
 import { z } from 'zod'
 import { checkInput } from '../lib/fields.ts'
 import { builder, type Types } from './builder.ts'
@@ -8,12 +8,14 @@ import { builder, type Types } from './builder.ts'
  * a value must be beyond them is checked by the procedure, with the same message on every face.
  */
 
-type Leaf = InputType<Types> & ('ID' | 'String' | 'Int' | 'Float' | 'Boolean' | 'DateTime' | EnumRef<Types, string>)
+type Leaf = InputType<Types> &
+  ('ID' | 'String' | 'Int' | 'Float' | 'Boolean' | 'DateTime' | EnumRef<Types, string> | InputRef<object>)
 
 /** A field of a Zod object in the terms of GraphQL. */
 export type Field = { type: Leaf | [Leaf]; required: boolean; description?: string }
 
 const enums = new Map<z.ZodType, EnumRef<Types, string>>()
+const objects = new Map<z.ZodType, InputRef<object>>()
 
 /** Names an enum, or the literals, of a schema for GraphQL. The values are the same on every face. */
 export function enumFromZod<Value extends string>(
@@ -34,12 +36,15 @@ export const argsFromZod = <Shape extends z.ZodRawShape>({ shape }: z.ZodObject<
     [Name in keyof Shape]: ArgumentRef<Types, z.input<Shape[Name]>>
   }
 
-/** An input type with the fields of the schema. */
-export const inputFromZod = <Schema extends z.ZodObject>(name: string, schema: Schema, description: string) =>
-  builder.inputRef<z.input<Schema>, false>(name).implement({
+/** An input type with the fields of the schema, also where the schema is a field of another one. */
+export function inputFromZod<Schema extends z.ZodObject>(name: string, schema: Schema, description: string) {
+  const ref = builder.inputRef<z.input<Schema>, false>(name).implement({
     description,
     fields: (t) => mapFields(schema.shape, (field) => t.field(field)) as never,
   })
+  objects.set(schema, ref as unknown as InputRef<object>)
+  return ref
+}
 
 /** Checks the arguments of a query, as its procedure would. Clients send null for what they leave out. */
 export function parseArgs<Schema extends z.ZodObject>(schema: Schema, args: object): z.output<Schema> {
@@ -65,7 +70,7 @@ function toLeaf(name: string, schema: z.ZodType): Leaf {
   if (schema instanceof z.ZodString) return /^id$|Ids?$/.test(name) ? 'ID' : 'String'
   if (schema instanceof z.ZodNumber) return schema.isInt ? 'Int' : 'Float'
   if (schema instanceof z.ZodBoolean) return 'Boolean'
-  const named = enums.get(schema)
+  const named = enums.get(schema) ?? objects.get(schema)
   if (named) return named
   throw new Error(`The field ${name} has a type that GraphQL has no name for: ${schema.def.type}`)
 }

@@ -29,6 +29,7 @@ const TAGS: Record<keyof (typeof appRouter)['_def']['record'] | 'health', string
   media: 'Uploaded files, to show to agents.',
   missions: 'Long-running work of agents: by hand, once, by the clock, or again and again.',
   profile: 'Who you are, and the organizations you belong to.',
+  client: 'For client libraries. They take an ID token of your identity provider, too.',
   secrets: 'What runs may use and nobody may read: names come back, values never do.',
   usage: 'What runs used, by day, week or month. Takes an ID token of your identity provider, too.',
   health: 'The state of this server. Needs no token.',

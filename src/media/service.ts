@@ -26,6 +26,9 @@ export const INLINE: ReadonlySet<string> = new Set(['image/png', 'image/jpeg', '
 /** Media are the organization's. */
 export const reachable = ({ organizationId }: Actor): Prisma.MediaWhereInput => ({ organizationId })
 
+/** Where its bytes are. */
+export const contentUrl = (id: string): string => `/api/v1/media/${id}/content`
+
 export const toMedia = (row: MediaRow): z.input<typeof Media> => ({
   id: row.id,
   name: row.name,
@@ -33,7 +36,7 @@ export const toMedia = (row: MediaRow): z.input<typeof Media> => ({
   size: row.size,
   organizationId: row.organizationId,
   userId: row.userId,
-  url: `/api/v1/media/${row.id}/content`,
+  url: contentUrl(row.id),
   createdAt: row.createdAt.toISOString(),
 })
 

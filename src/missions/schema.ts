@@ -9,11 +9,12 @@ export const MissionStatus = z
   })
   .meta({ id: 'MissionStatus' })
 
-const Visibility = z.enum(['private', 'organization', 'public'], {
+export const MissionVisibility = z.enum(['private', 'organization', 'public'], {
   error: 'Invalid visibility value. Must be: private, organization, or public',
 })
 
-const scheduleFields = {
+/** When a mission runs. */
+export const Schedule = z.object({
   type: z.enum(['none', 'once', 'cron', 'continuous']),
   value: text(200)
     .nullish()
@@ -21,7 +22,7 @@ const scheduleFields = {
   timezone: text(100).optional().describe('IANA, UTC unless told'),
   overlap: z.enum(['skip', 'queue']).optional().describe('A fire time while the last run is on: passes, or waits'),
   catchUp: z.enum(['last', 'skip']).optional().describe('Fire times nobody was there for: the last one runs, or none'),
-}
+})
 
 const missionId = z.string().describe('The mission')
 
@@ -30,12 +31,12 @@ const fields = {
   goal: requiredText(100_000),
   spaceId: z.string().nullish().describe('The default space unless told'),
   icon: text(200).nullish(),
-  visibility: Visibility.optional().describe('`organization` unless told'),
+  visibility: MissionVisibility.optional().describe('`organization` unless told'),
   maxTurns: int(1, 500).nullish(),
   agentType: text(100).nullish(),
   agentId: z.string().nullish().describe('The agent that works on it'),
   characterId: z.string().nullish().describe('Another name of agentId, which wins'),
-  schedule: z.object(scheduleFields).nullish(),
+  schedule: Schedule.nullish(),
 }
 
 export const CreateMission = z.object(fields).meta({
@@ -67,14 +68,14 @@ export const Mission = z
     agentType: z.string().nullable(),
     spaceId: z.string(),
     icon: z.string().nullable(),
-    visibility: Visibility,
+    visibility: MissionVisibility,
     maxTurns: z.int().nullable(),
     organizationId: z.string(),
     userId: z.string().describe('The owner, as whom it runs'),
     status: MissionStatus,
     pauseReason: z.string().optional(),
     schedule: z.object({
-      type: scheduleFields.type,
+      type: Schedule.shape.type,
       value: z.string().nullable(),
       timezone: z.string(),
       overlap: z.enum(['skip', 'queue']),

@@ -1,0 +1,85 @@
+import type { z } from 'zod'
+import { type Actor, isAdmin, permit } from '../auth/actor.ts'
+import { audit } from '../auth/audit.ts'
+import type { Deps } from '../deps.ts'
+import { badRequest, conflict } from '../errors.ts'
+import { isPath, MAX_FILE_BYTES, MAX_FILES, MAX_SPACE_BYTES } from '../files/schema.ts'
+import { add } from '../files/service.ts'
+import { find, get } from '../spaces/service.ts'
+import { type Entry, readRepository } from './git.ts'
+import type { InitSpace } from './schema.ts'
+import { readme, starterKit } from './starter.ts'
+
+type Contents = { files: { path: string; content: Buffer<ArrayBuffer> }[]; skipped: number }
+
+/** The space, if the caller may initialize it: its owner and admins may. */
+export async function findInitializable(actor: Actor, deps: Deps, id: string) {
+  const space = await find(actor, deps, id)
+  return permit(space, space.ownerId === actor.userId || isAdmin(actor))
+}
+
+/**
+ * POST /spaces/{spaceId}/init: gives a space its first files, once (contract.md section 6). 404 for an unknown space, 409
+ * when it was done already, 400 for a repository that cannot be had or does not fit.
+ */
+export async function init(actor: Actor, deps: Deps, input: z.output<typeof InitSpace>, signal: AbortSignal) {
+  const space = await findInitializable(actor, deps, input.spaceId)
+  if (space.initializedAs !== null) throw alreadyInitialized()
+  const name = input.spaceName ?? space.name
+  const { files, skipped } = await contentsOf(deps, input, { ...space, name }, signal)
+  const now = deps.clock.now()
+  const paths = await deps.db.$transaction(async (tx) => {
+    const { count } = await tx.space.updateMany({
+      where: { id: space.id, archivedAt: null, initializedAs: null },
+      data: { initializedAs: input.type, name, updatedAt: now },
+    })
+    if (!count) throw alreadyInitialized()
+    await audit(tx, actor, 'space.init', space.id, now)
+    return add(tx, actor, space.id, files, now)
+  })
+  return { ...(await get(actor, deps, space.id)), files: paths, skipped }
+}
+
+const alreadyInitialized = () => conflict('Space is already initialized')
+
+async function contentsOf(
+  { settings }: Deps,
+  { type, url, branch }: z.output<typeof InitSpace>,
+  space: { name: string; description: string | null },
+  signal: AbortSignal,
+): Promise<Contents> {
+  switch (type) {
+    case 'empty':
+      return { files: [], skipped: 0 }
+    case 'readme':
+      return { files: readme(space), skipped: 0 }
+    case 'starterKit':
+      return { files: starterKit(space), skipped: 0 }
+    case 'git': {
+      if (!url?.trim()) throw badRequest('Missing required field: url')
+      return importRepository({ url, branch: branch || null }, settings.ALLOW_PRIVATE_NETWORK, signal)
+    }
+  }
+}
+
+/** A repository as files of a space: what cannot be one is left out, more than fits is a 400 before any of it is read. */
+async function importRepository(
+  repository: { url: string; branch: string | null },
+  allowPrivate: boolean,
+  signal: AbortSignal,
+): Promise<Contents> {
+  const paths = new Map<string, Entry>()
+  const { contents, total } = await readRepository(repository, allowPrivate, signal, (entries) => {
+    for (const entry of entries) {
+      const path = entry.path.normalize('NFC')
+      if (entry.size <= MAX_FILE_BYTES && isPath(path) && !paths.has(path)) paths.set(path, entry)
+    }
+    const chosen = [...paths.values()]
+    const bytes = chosen.reduce((sum, { size }) => sum + size, 0)
+    if (chosen.length > MAX_FILES) throw badRequest(`Too many files. At most ${MAX_FILES} in a space`)
+    if (bytes > MAX_SPACE_BYTES) throw badRequest('Space is full. At most 50 MiB of files')
+    return chosen
+  })
+  const files = [...paths.keys()].map((path, index) => ({ path, content: contents[index] ?? Buffer.alloc(0) }))
+  return { files, skipped: total - files.length }
+}

@@ -1,0 +1,187 @@
+import { expect, test } from 'vitest'
+import type { Db, Tx } from '../../src/db/client.ts'
+import { type ClaimDeps, finish } from '../../src/executions/engine/claims.ts'
+import type { ExecutionRow } from '../../src/executions/engine/events.ts'
+import { violations, watchTransitions } from './invariants.ts'
+import { ended, followed, type Lab, startLab } from './lab.ts'
+
+const COUNT = 100
+/** Nobody renews a lease by himself while the test goes on: it is the clock that moves. */
+const LEASE = { LEASE_DURATION: '600' }
+const BEYOND_LEASE = 700_000
+
+/** COUNT runs, as they were claimed. */
+const runAll = (lab: Lab): Promise<ExecutionRow[]> =>
+  Promise.all(Array.from({ length: COUNT }, (_, index) => lab.run({ message: `run ${index}` })))
+
+/** Everything that a run could write to. */
+const everything = async (db: Db) => ({
+  executions: await db.execution.findMany({ orderBy: { id: 'asc' } }),
+  events: await db.executionEvent.findMany({ orderBy: [{ executionId: 'asc' }, { firstSeq: 'asc' }] }),
+  messages: await db.message.findMany({ orderBy: { id: 'asc' } }),
+  sessions: await db.session.findMany({ orderBy: { id: 'asc' } }),
+  chats: await db.chat.findMany({ orderBy: { id: 'asc' } }),
+})
+
+/** The database, whose transactions are all undone. */
+const undone = (db: Db): Db =>
+  new Proxy(db, {
+    get(target, name) {
+      if (name !== '$transaction') return Reflect.get(target, name)
+      return async (work: (tx: Tx) => Promise<unknown>) => {
+        let answer: unknown
+        const undo = new Error('undone')
+        await target
+          .$transaction(async (tx) => {
+            answer = await work(tx)
+            throw undo
+          })
+          .catch((error) => expect(error).toBe(undo))
+        return answer
+      }
+    },
+  })
+
+test('a worker that is stopped beyond its lease and continued writes nothing more, 100 of 100', async () => {
+  await using lab = await startLab(LEASE)
+  const transitions = await watchTransitions(lab.db)
+  const goOn = Promise.withResolvers<void>()
+  lab.model.fallback = { tokens: ['one ', goOn.promise, 'two ', 'three'] }
+  const rows = await runAll(lab)
+  await expect.poll(() => lab.db.executionEvent.count(), { timeout: 10_000 }).toBe(COUNT)
+  const follower = followed(lab.engine, rows[0]!)
+
+  const other = lab.another()
+  lab.clock.advance(BEYOND_LEASE)
+  await other.start(false)
+  const before = await everything(lab.db)
+  expect(new Set(before.executions.map(({ status, error, attempt }) => `${status} ${error} ${attempt}`))).toEqual(
+    new Set(['failed interrupted 2']),
+  )
+  goOn.resolve()
+  // Those who follow at the one that was stopped are told the end that the other one wrote.
+  const events = await follower
+  expect(events.at(-1)).toMatchObject({ event: 'error', seq: (await lab.row(rows[0]!.id)).terminalSeq })
+  await lab.engine.drain()
+  await expect.poll(() => lab.model.active).toBe(0)
+  expect(await everything(lab.db)).toEqual(before)
+  expect(await transitions()).toEqual([])
+  expect(await violations(lab.db)).toEqual([])
+  await other.drain()
+})
+
+test('what had shown nothing runs again elsewhere; the first worker cannot end it, and could without the fence', async () => {
+  await using lab = await startLab(LEASE)
+  const transitions = await watchTransitions(lab.db)
+  const late = Promise.withResolvers<void>()
+  const goOn = Promise.withResolvers<void>()
+  lab.model.fallback = () => ({
+    tokens: lab.model.requests.length <= COUNT ? [late.promise, 'Too late.'] : [goOn.promise, 'In time.'],
+  })
+  const rows = await runAll(lab)
+  await lab.model.request(COUNT - 1)
+  const other = lab.another()
+  lab.clock.advance(BEYOND_LEASE)
+  await other.start(false)
+  await lab.model.request(2 * COUNT - 1)
+
+  const before = await everything(lab.db)
+  expect(new Set(before.executions.map(({ status, attempt }) => `${status} ${attempt}`))).toEqual(
+    new Set(['running 2']),
+  )
+  late.resolve()
+  await expect.poll(() => lab.model.active).toBe(COUNT)
+  await lab.engine.drain()
+  expect(await everything(lab.db)).toEqual(before)
+
+  // The very write with which a run ends, from the first worker's point of view, and with the fence at the new attempt.
+  const db = undone(lab.db)
+  const { clock } = lab
+  const limits = { running: undefined, pending: undefined }
+  const deps: ClaimDeps = { db, clock, owner: 'anybody', leaseDuration: 1, limits, settle: async () => {} }
+  const usage = { inputTokens: 1, outputTokens: 1, usageEstimated: false }
+  const remains = { text: 'Too late.', model: 'm', usage, events: [], terminalSeq: 10_000 }
+  const end = (row: ExecutionRow) => finish(deps, row, { status: 'completed', result: 'Too late.' }, remains)
+  let refused = 0
+  let accepted = 0
+  for (const row of rows) {
+    if ((await end(row)) === null) refused++
+    if ((await end({ ...row, attempt: 2 })) !== null) accepted++
+  }
+  expect({ refused, accepted }).toEqual({ refused: COUNT, accepted: COUNT })
+
+  goOn.resolve()
+  const results = await Promise.all(rows.map((row) => ended(other, row)))
+  expect(new Set(results.map(({ status, result, attempt }) => `${status} ${result} ${attempt}`))).toEqual(
+    new Set(['completed In time. 2']),
+  )
+  expect(await transitions()).toEqual([])
+  expect(await violations(lab.db)).toEqual([])
+  await other.drain()
+})
+
+test('a flush of a worker that was taken over from stores nothing, and its numbers are never used again', async () => {
+  await using lab = await startLab(LEASE)
+  const goOn = Promise.withResolvers<void>()
+  lab.model.fallback = { tokens: ['one ', goOn.promise, ...Array.from({ length: 300 }, () => 'more ')] }
+  const row = await lab.run()
+  await expect.poll(() => lab.db.executionEvent.count()).toBe(1)
+  const other = lab.another()
+  lab.clock.advance(BEYOND_LEASE)
+  await other.start(false)
+  goOn.resolve()
+  await expect.poll(() => lab.model.active).toBe(0)
+  await lab.engine.drain()
+  const [segment, ...more] = await lab.db.executionEvent.findMany()
+  expect(more).toEqual([])
+  // The first worker may have shown anything up to what it had reserved.
+  expect(segment!.lastSeq).toBeLessThan(row.seqReserved)
+  expect((await lab.row(row.id)).terminalSeq).toBeGreaterThan(row.seqReserved)
+  await other.drain()
+})
+
+test('of two workers that find the same dead runs, each run is taken over by one', async () => {
+  await using lab = await startLab(LEASE)
+  const late = Promise.withResolvers<void>()
+  lab.model.fallback = () => ({ tokens: lab.model.requests.length <= COUNT ? [late.promise, 'Too late.'] : 'Done.' })
+  const rows = await runAll(lab)
+  await lab.model.request(COUNT - 1)
+  const others = [lab.another(), lab.another()]
+  lab.clock.advance(BEYOND_LEASE)
+  await Promise.all(others.map((engine) => engine.start(false)))
+  const results = await Promise.all(rows.map((row) => ended(others[0]!, row)))
+  expect(new Set(results.map(({ status, attempt }) => `${status} ${attempt}`))).toEqual(new Set(['completed 2']))
+  expect(lab.model.requests).toHaveLength(2 * COUNT)
+  late.resolve()
+  await lab.engine.drain()
+  expect(await violations(lab.db)).toEqual([])
+  await Promise.all(others.map((engine) => engine.drain()))
+})
+
+test('of two workers that find the same waiting runs, each run is begun by one', async () => {
+  await using lab = await startLab({ ...LEASE, MAX_RUNNING: '1' })
+  const goOn = Promise.withResolvers<void>()
+  lab.model.fallback = { tokens: [goOn.promise, 'Done.'] }
+  const rows = await runAll(lab)
+  const settings = { ...lab.server.service.deps.settings, MAX_RUNNING: 1_000 }
+  const others = [lab.another({ settings }), lab.another({ settings })]
+  await Promise.all(others.map((engine) => engine.start(false)))
+  goOn.resolve()
+  await lab.idle()
+  const found = await lab.db.execution.findMany()
+  expect(new Set(found.map(({ status, attempt }) => `${status} ${attempt}`))).toEqual(new Set(['completed 1']))
+  expect(lab.model.requests).toHaveLength(rows.length)
+  expect(await violations(lab.db)).toEqual([])
+  await Promise.all(others.map((engine) => engine.drain()))
+})
+
+test('a worker that is back before anybody took over keeps its runs', async () => {
+  await using lab = await startLab(LEASE)
+  const goOn = Promise.withResolvers<void>()
+  lab.model.fallback = { tokens: ['one ', goOn.promise, 'two'] }
+  const row = await lab.run()
+  await expect.poll(() => lab.db.executionEvent.count()).toBe(1)
+  lab.clock.advance(BEYOND_LEASE)
+  goOn.resolve()
+  expect(await ended(lab.engine, row)).toMatchObject({ status: 'completed', result: 'one two', attempt: 1 })
+})

@@ -1,0 +1,219 @@
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { subscribe } from '../graphql/support.ts'
+import { createFolder } from '../support/folder.ts'
+import { type ModelServer, startModelServer } from '../support/model-server.ts'
+import { request } from '../support/rest.ts'
+import { startServer, type TestServer } from '../support/server.ts'
+import { openStream } from '../support/sse.ts'
+import { createAgent } from './lab.ts'
+
+// Half a surrogate pair each, what could be taken for the end of a line or an event, and spaces at both ends.
+const ODD = ['\ud83d', '\ude00', '\n', '\r\n\r\n', '\u2028', 'data: x\n\n', '  ']
+const TOKENS = [...Array.from({ length: 60 - ODD.length }, (_, index) => `token${index} `), ...ODD]
+/** `meta`, the tokens, the whole text, `result`. */
+const COUNT = 63
+
+let folder: Awaited<ReturnType<typeof createFolder>>
+let model: ModelServer
+let server: TestServer
+let agentId: string
+
+const start = async () => {
+  const env = { OPENAI_BASE_URL: model.baseUrl, DEFAULT_MODEL: 'compatible/test-model' }
+  const started = await startServer(env, { folder: folder.path })
+  return Object.assign(started, { token: started.token || server.token })
+}
+
+beforeAll(async () => {
+  folder = await createFolder()
+  model = await startModelServer()
+  server = await start()
+  agentId = await createAgent(server)
+})
+
+afterAll(async () => {
+  await server[Symbol.asyncDispose]()
+  await model.close()
+  await folder[Symbol.asyncDispose]()
+})
+
+/** What every face tells of an event. */
+type Seen = { seq: number; what: unknown }
+
+type Face = (executionId: string, after: number) => AsyncGenerator<Seen, void>
+
+const eventsPath = (executionId: string) => `/api/v1/executions/${executionId}/events`
+
+async function* overRest(path: string, headers: Record<string, string>): AsyncGenerator<Seen, void> {
+  await using stream = await openStream(server, path, { headers })
+  for (let event = await stream.next(); event; event = await stream.next()) {
+    yield { seq: event.id, what: { event: event.event, data: event.data } }
+  }
+}
+
+/** tRPC's own stream: a number for each tracked event, `connected` before and `return` after them. */
+async function* overTrpc(input: object, headers: Record<string, string> = {}): AsyncGenerator<Seen, void> {
+  const url = `${server.url}/trpc/executions.events?input=${encodeURIComponent(JSON.stringify(input))}`
+  const gone = new AbortController()
+  const authorization = { Authorization: `Bearer ${server.token}` }
+  const response = await fetch(url, { headers: { ...authorization, ...headers }, signal: gone.signal })
+  let text = ''
+  try {
+    for await (const chunk of response.body!.pipeThrough(new TextDecoderStream())) {
+      const blocks = (text + chunk).split('\n\n')
+      text = blocks.pop()!
+      for (const block of blocks) {
+        const field = (name: string) => new RegExp(`^${name}: ?(.*)$`, 'm').exec(block)?.[1]
+        if (field('event') === 'return') return
+        const { event, data, seq } = JSON.parse(field('data') ?? '{}')
+        if (field('id')) yield { seq, what: { event, data } }
+        if (field('id')) expect(field('id')).toBe(String(seq))
+      }
+    }
+    throw new Error('The stream broke off')
+  } finally {
+    gone.abort()
+  }
+}
+
+const QUERY = `subscription ($executionId: ID!, $after: Int) {
+  executionEvents(executionId: $executionId, after: $after) {
+    __typename seq ... on TextDeltaEvent { text } ... on AssistantEvent { content { ... on TextBlock { text } } }
+  }
+}`
+
+async function* overGraphql(executionId: string, after: number): AsyncGenerator<Seen, void> {
+  const gone = new AbortController()
+  try {
+    for await (const answer of subscribe(server, QUERY, { executionId, after }, { signal: gone.signal })) {
+      const { seq, ...what } = answer.data.executionEvents
+      yield { seq, what }
+    }
+  } finally {
+    gone.abort()
+  }
+}
+
+const FACES: Record<string, Face> = {
+  'REST, Last-Event-ID': (id, after) => overRest(eventsPath(id), { 'Last-Event-ID': String(after) }),
+  'REST, ?after=': (id, after) => overRest(`${eventsPath(id)}?after=${after}`, {}),
+  'tRPC, Last-Event-ID': (executionId, after) => overTrpc({ executionId }, { 'Last-Event-ID': String(after) }),
+  'tRPC, lastEventId': (executionId, after) => overTrpc({ executionId, lastEventId: String(after) }),
+  GraphQL: overGraphql,
+}
+
+const execute = (body: object = {}) => ({ method: 'POST', body: { message: 'Hello', stream: true, ...body } })
+const executePath = () => `/api/v1/agents/${agentId}/execute`
+
+/** A run whose stream nobody cut; what each face tells of it. */
+async function uncut(): Promise<{ executionId: string; streamed: Seen[] }> {
+  model.script({ tokens: TOKENS })
+  await using stream = await openStream(server, executePath(), execute())
+  const streamed = (await stream.rest()).map(({ id, event, data }) => ({ seq: id, what: { event, data } }))
+  expect(streamed).toHaveLength(COUNT)
+  const deltas = streamed.slice(1, -2).map(({ what }) => (what as any).data.delta.text)
+  expect(deltas).toEqual(TOKENS)
+  return { executionId: (streamed[0]!.what as any).data.executionId, streamed }
+}
+
+const all = (face: Face, executionId: string, after = 0) => Array.fromAsync(face(executionId, after))
+
+async function expectEveryCutToResume(executionId: string, whole: Seen[], face: Face): Promise<void> {
+  for (const [index, { seq }] of whole.entries()) {
+    expect(await all(face, executionId, seq)).toEqual(whole.slice(index + 1))
+  }
+}
+
+describe('a stream of 60 tokens, cut at every event and resumed, is the same as the uncut one, with none twice', () => {
+  for (const [name, face] of Object.entries(FACES)) {
+    test(`after the run has ended, and after a restart (${name})`, async () => {
+      const { executionId, streamed } = await uncut()
+      const whole = await all(face, executionId)
+      if (name !== 'GraphQL') expect(whole).toEqual(streamed)
+      await expectEveryCutToResume(executionId, whole, face)
+      await server[Symbol.asyncDispose]()
+      server = await start()
+      await expectEveryCutToResume(executionId, whole, face)
+    }, 60_000)
+
+    test(`while the run is on (${name})`, async () => {
+      const gates = TOKENS.map(() => Promise.withResolvers<void>())
+      const open = (index: number) => gates[index]?.resolve()
+      model.script({ tokens: TOKENS.flatMap((token, index) => [gates[index]!.promise, token]) })
+      const { body } = await request(server, 'POST', executePath(), {
+        body: { message: 'Hello', background: true },
+      })
+      const { executionId } = body
+      const seen: Seen[] = []
+      for (let index = 0; index < COUNT; index++) {
+        // The next event happens while nobody is there, or while the client comes back.
+        if (index % 2) open(index - 1)
+        const events = face(executionId, seen.at(-1)?.seq ?? 0)
+        const next = events.next()
+        if (index % 2 === 0) open(index - 1)
+        const { value } = await next
+        seen.push(value!)
+        await events.return()
+      }
+      expect(seen).toEqual(await all(face, executionId))
+      expect(seen).toHaveLength(COUNT)
+    }, 60_000)
+  }
+})
+
+test('20 clients that cut and resume one live stream at random each get exactly the whole', async () => {
+  const goOn = Promise.withResolvers<void>()
+  model.script({ tokens: [goOn.promise, ...TOKENS], delay: 4 })
+  const { body } = await request(server, 'POST', executePath(), { body: { message: 'Hello', background: true } })
+  const face = FACES['REST, Last-Event-ID']!
+  const client = async (patience: number): Promise<Seen[]> => {
+    const seen: Seen[] = []
+    while (!isTerminal(seen.at(-1))) {
+      let left = 1 + ((seen.length * patience) % 11)
+      for await (const event of face(body.executionId, seen.at(-1)?.seq ?? 0)) {
+        seen.push(event)
+        if (--left === 0) break
+      }
+    }
+    return seen
+  }
+  const clients = Promise.all(Array.from({ length: 20 }, (_, index) => client(index + 1)))
+  goOn.resolve()
+  const seen = await clients
+  const whole = await all(face, body.executionId)
+  expect(whole).toHaveLength(COUNT)
+  for (const one of seen) expect(one).toEqual(whole)
+})
+
+const isTerminal = (seen: Seen | undefined) => /^(result|error)$/.test((seen?.what as any)?.event)
+
+test('a client that claims to have more than there is gets the terminal event all the same', async () => {
+  const { executionId, streamed } = await uncut()
+  const last = streamed.at(-1)!
+  for (const [name, face] of Object.entries(FACES)) {
+    if (name === 'GraphQL') continue
+    expect(await all(face, executionId, last.seq + 1_000)).toEqual([last])
+  }
+
+  const goOn = Promise.withResolvers<void>()
+  model.script({ tokens: ['one ', goOn.promise, 'two'] })
+  const { body } = await request(server, 'POST', executePath(), { body: { message: 'Hello', background: true } })
+  const rest = all(FACES['REST, Last-Event-ID']!, body.executionId, 1_000_000)
+  goOn.resolve()
+  expect((await rest).map(({ what }) => (what as any).event)).toEqual(['result'])
+})
+
+test('a run that waits for its session is followed from its meta on through its begin to its end', async () => {
+  const goOn = Promise.withResolvers<void>()
+  model.script({ tokens: [goOn.promise, 'First.'] }, { tokens: 'Second.' })
+  const first = await request(server, 'POST', executePath(), { body: { message: 'Hello', background: true } })
+  const { sessionId } = first.body
+  await using stream = await openStream(server, executePath(), execute({ sessionId }))
+  expect(await stream.next()).toMatchObject({ id: 1, event: 'meta' })
+  const { executionId } = (await request(server, 'GET', '/api/v1/executions?status=pending')).body.executions[0]
+  const follower = all(FACES['REST, Last-Event-ID']!, executionId)
+  goOn.resolve()
+  const rest = await stream.rest()
+  expect(rest.map(({ event }) => event)).toEqual(['message', 'message', 'result'])
+  expect((await follower).slice(1).map(({ seq }) => seq)).toEqual(rest.map(({ id }) => id))
+})

@@ -1,0 +1,483 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { newId } from '../../src/lib/id.ts'
+import { expectError, FACES, type Face, faces, onEachFace } from '../support/faces.ts'
+import { type Answer, request, toFetch } from '../support/rest.ts'
+import { type Member, startServer, type TestServer } from '../support/server.ts'
+
+let now = Date.parse('2026-01-01T00:00:00Z')
+const clock = { now: () => new Date(now) }
+
+let server: TestServer
+const people = {} as Record<'owner' | 'admin' | 'ann' | 'ben' | 'eve', Member>
+type Who = keyof typeof people
+beforeAll(async () => {
+  server = await startServer({}, { clock })
+  const organization = 'Acme'
+  people.owner = await server.member({ organization, role: 'owner' })
+  people.admin = await server.member({ organization, role: 'admin' })
+  people.ann = await server.member({ organization })
+  people.ben = await server.member({ organization })
+  people.eve = await server.member({ organization: 'Evil & Co', role: 'owner' })
+})
+afterAll(() => server[Symbol.asyncDispose]())
+
+type Fields = Record<string, unknown>
+const FORBIDDEN = "You don't have permission to access this resource"
+const VISIBILITY = 'Invalid visibility value. Must be: private, organization, or public'
+
+const on = (face: Face, procedure: string, input: Fields = {}, who: Who = 'ann'): Promise<Answer> =>
+  faces[face](server, procedure, input, { token: people[who].token })
+const call = (procedure: string, input: Fields = {}, who: Who = 'ann') => on('REST', procedure, input, who)
+
+async function create(fields: Fields = {}, who: Who = 'ann') {
+  const { status, body } = await call('spaces.create', { name: 'Lab', ...fields }, who)
+  expect(status, JSON.stringify(body)).toBe(200)
+  return body.space
+}
+const get = async (id: string, who: Who = 'ann') => (await call('spaces.get', { id }, who)).body.space
+const patch = (id: string, fields: Fields, who: Who = 'ann') => call('spaces.update', { id, ...fields }, who)
+const agent = async (fields: Fields = {}, who: Who = 'ann'): Promise<string> =>
+  (await call('agents.create', { name: 'Ada', systemPrompt: 'You are Ada.', ...fields }, who)).body.id
+const archivedAgent = async (): Promise<string> => {
+  const id = await agent()
+  await call('agents.delete', { id })
+  return id
+}
+const general = async (who: Who = 'ann') =>
+  (await call('spaces.list', {}, who)).body.spaces.find(({ isDefault }: Fields) => isDefault)
+const audited = async (target: string) =>
+  (await server.service.deps.db.auditEvent.findMany({ where: { target }, orderBy: { at: 'asc' } })).map(
+    ({ action, actor }) => `${action} ${actor}`,
+  )
+
+const EMPTY = {
+  description: null,
+  instructions: null,
+  isDefault: false,
+  assignedAgents: [],
+  skillIds: [],
+  pluginIds: [],
+  agentRefs: [],
+  skillRefs: [],
+  mcpRefs: [],
+  secretKeys: [],
+  chatCount: 0,
+  fileCount: 0,
+}
+
+describe('POST /spaces', () => {
+  it.each(FACES)('%s: answers its id and name beside the whole space', async (face) => {
+    const { body } = await on(face, 'spaces.create', { name: 'Lab' })
+    expect(body).toEqual({
+      success: true,
+      id: expect.stringMatching(/^\w{22}$/),
+      name: 'Lab',
+      space: {
+        ...EMPTY,
+        id: body.id,
+        organizationId: people.ann.organizationId,
+        name: 'Lab',
+        visibility: 'organization',
+        ownerId: people.ann.userId,
+        createdAt: new Date(now).toISOString(),
+        updatedAt: new Date(now).toISOString(),
+      },
+    })
+    expect(await get(body.id)).toEqual(body.space)
+    expect(await audited(body.id)).toEqual([`space.create ${people.ann.userId}`])
+  })
+
+  it('keeps what it is told, null as nothing, and ignores what a client cannot set', async () => {
+    const told = { name: ' Lab ', description: 'Where we try', instructions: 'Be brief.', visibility: 'private' }
+    const theirs = { id: 'x', ownerId: 'x', organizationId: 'x', isDefault: true, fileCount: 5, archivedAt: now }
+    const space = await create({ ...told, ...theirs })
+    expect(await get(space.id)).toEqual({ ...space, ...EMPTY, ...told, ownerId: people.ann.userId })
+    expect(await create({ description: null, instructions: null, addAgents: null })).toMatchObject(EMPTY)
+  })
+
+  it.each(['addAgents', 'addCharacters', 'assignedAgents'])('attaches the agents in %s, each once', async (field) => {
+    const [own, bens] = [await agent({ visibility: 'private' }), await agent({ visibility: 'unlisted' }, 'ben')]
+    const space = await create({ [field]: [own, bens, own] })
+    expect(space.assignedAgents.toSorted()).toEqual([own, bens].sort())
+    const added = { enabled: true, addedAt: new Date(now).toISOString(), addedBy: people.ann.userId }
+    expect(space.agentRefs).toContainEqual({ agentId: bens, ...added })
+    expect(await get(space.id)).toEqual(space)
+  })
+
+  it('with an Idempotency-Key is done once', async () => {
+    const headers = { 'Idempotency-Key': newId() }
+    const post = (body: Fields) => request(server, 'POST', '/api/v1/spaces', { body, headers, token: people.ann.token })
+    const addAgents = [await agent()]
+    const [first, second] = [await post({ name: 'Once', addAgents }), await post({ name: 'Once', addAgents })]
+    expect(second.body).toEqual(first.body)
+    expect(second.headers.get('idempotent-replayed')).toBe('true')
+    const { spaces } = (await call('spaces.list')).body
+    expect(spaces.filter(({ name }: Fields) => name === 'Once')).toEqual([first.body.space])
+    expectError(await post({ name: 'Twice' }), 422, 'Idempotency-Key was used with another request')
+  })
+})
+
+describe('GET /spaces', () => {
+  it.each(FACES)('%s: lists what the caller may see, newest first, page by page, with the total', async (face) => {
+    const member = await server.member({ organization: `Pages of ${face}` })
+    const list = async (input: Fields = {}) =>
+      (await faces[face](server, 'spaces.list', input, { token: member.token })).body
+    for (const name of ['a', 'b', 'c', 'd']) {
+      now += 1
+      await faces[face](server, 'spaces.create', { name }, { token: member.token })
+    }
+    const names = (page: { spaces: Fields[] }) => page.spaces.map(({ name }) => name).join('')
+    const all = await list()
+    expect(all).toMatchObject({ success: true, total: 5, nextCursor: null })
+    expect(names(all)).toBe('dcbaGeneral')
+    const first = await list({ limit: '2' })
+    expect(first).toMatchObject({ total: 5, nextCursor: expect.any(String) })
+    const second = await list({ limit: '3', cursor: first.nextCursor })
+    expect(second).toMatchObject({ total: 5, nextCursor: null })
+    expect(names(first) + names(second)).toBe('dcbaGeneral')
+  })
+
+  it('counts the chats that the caller may see, and the files, and names the secrets', async () => {
+    const { id, organizationId } = await create()
+    const { db } = server.service.deps
+    for (const name of ['B_KEY', 'A_KEY']) {
+      const secret = { organizationId, scope: id, name, ciphertext: Buffer.from('canary'), updatedBy: 'x' }
+      await db.secret.create({ data: { ...secret, createdAt: clock.now(), updatedAt: clock.now() } })
+    }
+    await call('chats.create', { spaceId: id })
+    await call('chats.create', { spaceId: id, agentId: await agent({ visibility: 'private' }) })
+    const { body } = await call('chats.create', { spaceId: id })
+    await call('chats.delete', { id: body.id })
+    await call('files.write', { id, path: 'a.md', content: 'a' })
+
+    const seen = { secretKeys: ['A_KEY', 'B_KEY'], fileCount: 1 }
+    for (const [who, chatCount] of [
+      ['ann', 2],
+      ['ben', 1],
+      ['admin', 1],
+    ] as const) {
+      expect(await get(id, who)).toMatchObject({ ...seen, chatCount })
+      const { spaces } = (await call('spaces.list', {}, who)).body
+      expect(spaces.find((space: Fields) => space.id === id)).toEqual(await get(id, who))
+      expect(JSON.stringify(spaces)).not.toContain('canary')
+    }
+  })
+
+  it('names no agent that the caller cannot see, and no archived one', async () => {
+    const [shared, secret, gone] = [await agent(), await agent({ visibility: 'private' }), await agent()]
+    const { id } = await create({ addAgents: [shared, secret, gone] })
+    await call('agents.delete', { id: gone })
+    expect((await get(id)).assignedAgents.toSorted()).toEqual([shared, secret].sort())
+    for (const who of ['ben', 'admin'] as const) {
+      expect(await get(id, who)).toMatchObject({ assignedAgents: [shared], agentRefs: [{ agentId: shared }] })
+    }
+  })
+})
+
+describe('PATCH /spaces/{id}', () => {
+  it.each(FACES)('%s: changes what it names and leaves the rest', async (face) => {
+    const told = { description: 'd', instructions: 'i', visibility: 'public' }
+    const before = await create(told)
+    now += 1000
+    let expected = { ...before, updatedAt: new Date(now).toISOString() }
+    for (const [field, value] of Object.entries({ ...told, name: 'n', visibility: 'private' })) {
+      const { body } = await on(face, 'spaces.update', { id: before.id, [field]: `${value}`, unknown: 1 })
+      expected = { ...expected, [field]: value }
+      expect(body).toEqual({ success: true, space: expected })
+    }
+    await on(face, 'spaces.update', { id: before.id, description: null, instructions: null })
+    expect(await get(before.id)).toEqual({ ...expected, description: null, instructions: null })
+    expect((await audited(before.id))[1]).toBe(`space.update ${people.ann.userId}`)
+  })
+
+  it('that says nothing changes nothing', async () => {
+    const space = await create()
+    now += 1000
+    for (const fields of [{}, { addAgents: [] }, { removeAgents: null }]) {
+      expect((await patch(space.id, fields)).body.space).toEqual(space)
+    }
+    expect(await audited(space.id)).toHaveLength(1)
+  })
+
+  it.each([
+    ['addAgents', 'removeAgents'],
+    ['addCharacters', 'removeCharacters'],
+  ])('attaches with %s and detaches with %s, as often as it is told', async (add, remove) => {
+    const [a, b, c] = [await agent(), await agent(), await agent()]
+    const { id } = await create({ addAgents: [a] })
+    now += 1000
+    expect((await patch(id, { [add]: [a, b] })).body.space.assignedAgents).toEqual([a, b])
+    expect((await patch(id, { [add]: [b, c], [remove]: [a, b] })).body.space.assignedAgents.toSorted()).toEqual(
+      [b, c].sort(),
+    )
+    expect((await patch(id, { [remove]: [b, b, 'unknown'] })).body.space.assignedAgents).toEqual([c])
+  })
+
+  it('of two that attach the same agents at once, both are answered', async () => {
+    const ids = await Promise.all(Array.from({ length: 5 }, () => agent()))
+    const { id } = await create()
+    const answers = await Promise.all([1, 2, 3, 4].map(() => patch(id, { addAgents: ids })))
+    expect(answers.map(({ status }) => status)).toEqual([200, 200, 200, 200])
+    expect((await get(id)).assignedAgents.toSorted()).toEqual(ids.sort())
+  })
+})
+
+describe('the default space', () => {
+  it('is there from the start, for every member, and may be renamed', async () => {
+    const space = await general()
+    expect(space).toMatchObject({ name: 'General', visibility: 'organization', ownerId: people.owner.userId })
+    expect((await patch(space.id, { name: 'Home' }, 'owner')).body.space).toMatchObject({ id: space.id, name: 'Home' })
+    expect((await patch(space.id, { name: 'General' }, 'admin')).body.space).toMatchObject({ name: 'General' })
+  })
+
+  it.each(FACES)('%s: is neither deleted nor made private, by nobody', async (face) => {
+    const { id } = await general()
+    for (const who of ['owner', 'admin'] as const) {
+      expectError(await on(face, 'spaces.delete', { id }, who), 400, 'The default space cannot be deleted')
+      const answer = await on(face, 'spaces.update', { id, visibility: 'private' }, who)
+      expectError(answer, 400, 'The default space cannot be private')
+    }
+    expectError(await on(face, 'spaces.delete', { id }, 'ann'), 403, FORBIDDEN)
+    expect(await general()).toMatchObject({ id, visibility: 'organization' })
+  })
+})
+
+describe('DELETE /spaces/{id}', () => {
+  it.each(FACES)('%s: archives it with its chats, and no run begins in it; what ran stays', async (face) => {
+    const { id } = await create()
+    const agentId = await agent()
+    await call('files.write', { id, path: 'a.md', content: 'a' })
+    const said = { id: agentId, message: 'Hi', spaceId: id }
+    const { executionId, chatId, sessionId } = (await call('agents.execute', said)).body
+    const { body } = await on(face, 'spaces.delete', { id })
+    expect(body).toEqual({ success: true, message: 'Space deleted successfully' })
+
+    for (const procedure of ['spaces.get', 'spaces.update', 'spaces.delete', 'files.list']) {
+      expectError(await on(face, procedure, { id }), 404, 'Space not found')
+    }
+    for (const procedure of ['files.get', 'files.write', 'files.delete']) {
+      expectError(await on(face, procedure, { id, path: 'a.md', content: 'b' }), 404, 'Space not found')
+    }
+    for (const procedure of ['chats.get', 'chats.messages', 'chats.update', 'chats.delete']) {
+      expectError(await on(face, procedure, { id: chatId }), 404, 'Chat not found')
+    }
+    expectError(await on(face, 'agents.execute', said), 404, 'Space not found')
+    expectError(await on(face, 'chats.create', { spaceId: id }), 404, 'Space not found')
+    expectError(await on(face, 'agents.execute', { id: agentId, message: 'Hi', chatId }), 404, 'Chat not found')
+    expectError(await on(face, 'agents.execute', { id: agentId, message: 'Hi', sessionId }), 404, 'Session not found')
+    expect((await on(face, 'chats.list', { spaceId: id })).body.chats).toEqual([])
+    const { spaces } = (await on(face, 'spaces.list')).body
+    expect(spaces.map((space: Fields) => space.id)).not.toContain(id)
+    expect((await on(face, 'executions.get', { id: executionId })).body.execution).toMatchObject({
+      spaceId: id,
+      chatId,
+    })
+    expect(await audited(id)).toContain(`space.archive ${people.ann.userId}`)
+  })
+})
+
+describe('what is missing or wrong is a 400 that names it', () => {
+  const invalid = (field: string, expected: string) => `Invalid value for field: ${field}. Expected ${expected}`
+  const wrong: [procedure: string, input: Fields, message: string][] = [
+    ...[undefined, null, '', ' \t'].map((name): [string, Fields, string] => [
+      'spaces.create',
+      { name },
+      'Missing required field: name',
+    ]),
+    ['spaces.update', { name: null }, 'Missing required field: name'],
+    ['spaces.update', { name: ' ' }, 'Missing required field: name'],
+    ...['spaces.create', 'spaces.update'].flatMap((procedure): [string, Fields, string][] => [
+      [procedure, { name: 5 }, invalid('name', 'string')],
+      [procedure, { name: 'x'.repeat(201) }, invalid('name', 'at most 200 characters')],
+      [procedure, { name: 'x', description: 5 }, invalid('description', 'string')],
+      [procedure, { name: 'x', description: 'x'.repeat(2001) }, invalid('description', 'at most 2000 characters')],
+      [procedure, { name: 'x', instructions: [] }, invalid('instructions', 'string')],
+      [
+        procedure,
+        { name: 'x', instructions: 'x'.repeat(100_001) },
+        invalid('instructions', 'at most 100000 characters'),
+      ],
+      ...['unlisted', '', 'Private', null, 5, []].map((visibility): [string, Fields, string] => [
+        procedure,
+        { name: 'x', visibility },
+        VISIBILITY,
+      ]),
+      [procedure, { name: 'x', addAgents: 'a' }, invalid('addAgents', 'array')],
+      [procedure, { name: 'x', addAgents: [1] }, invalid('addAgents.0', 'string')],
+      [procedure, { name: 'x', addAgents: ['unknown'] }, 'Invalid addAgents'],
+      [procedure, { name: 'x', addCharacters: ['unknown'] }, 'Invalid addAgents'],
+      [procedure, { name: 'x', addSkills: ['any'] }, 'Invalid addSkills'],
+      [procedure, { name: 'x', addMcps: ['any'] }, 'Invalid addMcps'],
+    ]),
+    ['spaces.create', { name: 'x', assignedAgents: ['unknown'] }, 'Invalid addAgents'],
+    ['spaces.update', { removeAgents: 'a' }, invalid('removeAgents', 'array')],
+    ['spaces.list', { limit: '0' }, invalid('limit', 'at least 1')],
+    ['spaces.list', { limit: '1001' }, invalid('limit', 'at most 1000')],
+    ['spaces.list', { cursor: 'x' }, invalid('cursor', 'a nextCursor of this list')],
+  ]
+
+  let id: string
+  beforeAll(async () => {
+    id = (await create()).id
+  })
+
+  const rows = wrong.map(([procedure, input, message]) => [procedure, message, input] as const)
+  it.each(onEachFace(rows))('%s %s: %s', async (face, procedure, message, input) => {
+    expectError(await on(face, procedure, procedure === 'spaces.update' ? { id, ...input } : input), 400, message)
+  })
+
+  it.each([
+    ["somebody else's private one", () => agent({ visibility: 'private' }, 'ben')],
+    ["another organization's, though public", () => agent({ visibility: 'public' }, 'eve')],
+    ['an archived one', archivedAgent],
+  ])('attaches no agent that is %s', async (_, make) => {
+    const [wrongId, good] = [await make(), await agent()]
+    for (const face of FACES) {
+      expectError(await on(face, 'spaces.create', { name: 'x', addAgents: [wrongId] }), 400, 'Invalid addAgents')
+      const answer = await on(face, 'spaces.update', { id, addAgents: [good, wrongId], name: 'changed' })
+      expectError(answer, 400, 'Invalid addAgents')
+    }
+    expect(await get(id)).toMatchObject({ name: 'Lab', assignedAgents: [] })
+  })
+})
+
+describe('who may do what with a space', () => {
+  const SEEN = '✓'
+  const ABSENT = '–'
+  const COLUMNS = ['list', 'get', 'files', 'write a file', 'chat', 'run', 'update', 'delete'] as const
+  const everything = [SEEN, 200, 200, 200, 200, 200, 200, 200] as const
+  const use = [SEEN, 200, 200, 200, 200, 200, 403, 403] as const
+  const nothing = [ABSENT, 404, 404, 404, 404, 404, 404, 404] as const
+  const TABLE: [visibility: string, who: Who, row: readonly (string | number)[]][] = [
+    ['private', 'ann', everything],
+    ['private', 'ben', nothing],
+    ['private', 'admin', everything],
+    ['private', 'owner', everything],
+    ['private', 'eve', nothing],
+    ...['organization', 'public'].flatMap((visibility): [string, Who, readonly (string | number)[]][] => [
+      [visibility, 'ann', everything],
+      [visibility, 'ben', use],
+      [visibility, 'admin', everything],
+      [visibility, 'owner', everything],
+      [visibility, 'eve', nothing],
+    ]),
+  ]
+
+  it.each(onEachFace(TABLE))('%s: %s, %s', async (face, visibility, who, expected) => {
+    const { id } = await create({ visibility })
+    const agentId = await agent({ visibility: 'public' })
+    const attempt = async (procedure: string, input: Fields = {}) => {
+      const answer = await on(face, procedure, { id, ...input }, who)
+      if (answer.status === 404) expectError(answer, 404, 'Space not found')
+      if (answer.status === 403) expectError(answer, 403, FORBIDDEN)
+      return answer.status
+    }
+    const { spaces } = (await on(face, 'spaces.list', {}, who)).body
+    const row = [
+      spaces.some((space: Fields) => space.id === id) ? SEEN : ABSENT,
+      await attempt('spaces.get'),
+      await attempt('files.list'),
+      await attempt('files.write', { path: 'a.md', content: 'a' }),
+      await attempt('chats.create', { spaceId: id }),
+      await attempt('agents.execute', { id: agentId, message: 'Hi', spaceId: id }),
+      await attempt('spaces.update', { name: 'Changed' }),
+      await attempt('spaces.delete'),
+    ]
+    const named = (values: readonly unknown[]) => Object.fromEntries(COLUMNS.map((name, i) => [name, values[i]]))
+    expect(named(row)).toEqual(named(expected))
+  })
+
+  it('it changes with the visibility, for what is in it, too', async () => {
+    const { id } = await create()
+    const { chatId } = (await call('agents.execute', { id: await agent(), message: 'Hi', spaceId: id }, 'ben')).body
+    for (const [visibility, status] of [
+      ['private', 404],
+      ['public', 200],
+      ['private', 404],
+    ] as const) {
+      await patch(id, { visibility })
+      for (const [procedure, input] of [
+        ['spaces.get', { id }],
+        ['files.list', { id }],
+        ['chats.get', { id: chatId }],
+        ['chats.messages', { id: chatId }],
+      ] as const) {
+        expect((await call(procedure, input, 'ben')).status, procedure).toBe(status)
+      }
+    }
+  })
+})
+
+describe("what is somebody else's is told apart by nothing from what never was", () => {
+  const ATTEMPTS: [what: string, method: string, path: (id: string) => string, body?: Fields][] = [
+    ['get', 'GET', (id) => `/api/v1/spaces/${id}`],
+    ['update', 'PATCH', (id) => `/api/v1/spaces/${id}`, { name: 'x' }],
+    ['delete', 'DELETE', (id) => `/api/v1/spaces/${id}`],
+    ['files', 'GET', (id) => `/api/v1/spaces/${id}/files`],
+    ['file', 'GET', (id) => `/api/v1/spaces/${id}/files/content?path=a.md`],
+    ['write', 'PUT', (id) => `/api/v1/spaces/${id}/files/content?path=a.md`, { content: 'x' }],
+    ['delete a file', 'DELETE', (id) => `/api/v1/spaces/${id}/files/content?path=a.md`],
+    ['chat', 'POST', () => '/api/v1/chats', { spaceId: '{id}' }],
+    ['chats', 'GET', (id) => `/api/v1/chats?spaceId=${id}&count=true`],
+    ['run', 'POST', () => '/api/v1/agents/{agent}/execute', { message: 'x', spaceId: '{id}' }],
+    ['get', 'GET', (id) => `/trpc/spaces.get?input=${encodeURIComponent(JSON.stringify({ id }))}`],
+    ['update', 'POST', () => '/trpc/spaces.update', { id: '{id}', name: 'x' }],
+    ['write', 'POST', () => '/trpc/files.write', { id: '{id}', path: 'a.md', content: 'x' }],
+  ]
+
+  it.each(ATTEMPTS)('%s: %s', async (_, method, path, body) => {
+    const [own, secret, archived] = [await create(), await create({ visibility: 'private' }), await create()]
+    for (const { id } of [own, secret, archived]) await call('files.write', { id, path: 'a.md', content: 'x' })
+    await call('spaces.delete', { id: archived.id })
+    for (const [who, ids] of [
+      ['eve', [own.id, secret.id, archived.id]],
+      ['ben', [secret.id, archived.id]],
+    ] as const) {
+      const runnable = await agent({}, who)
+      const answers: unknown[] = []
+      for (const id of [newId(), ...ids]) {
+        const said = body && JSON.stringify(body).replace('{id}', id)
+        const init = toFetch({ ...server, token: people[who].token }, method, { body: said })
+        const response = await fetch(server.url + path(id).replace('{agent}', runnable), init)
+        const headers = [...response.headers].filter(([name]) => name !== 'date' && name !== 'x-request-id')
+        const text = (await response.text()).replace(/"requestId":"\w{22}"/, '"requestId"')
+        answers.push({ status: response.status, headers, text })
+      }
+      expect([200, 404]).toContain((answers[0] as Answer).status)
+      for (const answer of answers) expect(answer).toEqual(answers[0])
+    }
+  })
+
+  it.each(['addAgents', 'removeAgents'])('an agent in %s', async (field) => {
+    const ids = [newId(), await agent({ visibility: 'public' }, 'eve'), await agent({ visibility: 'private' }, 'ben')]
+    const answers: unknown[] = []
+    for (const id of ids) {
+      const { status, body } = await patch((await create()).id, { [field]: [id] })
+      const { requestId, space, ...rest } = body
+      answers.push({ status, ...rest, agents: space?.agentRefs })
+    }
+    for (const answer of answers) expect(answer).toEqual(answers[0])
+  })
+})
+
+it('a list of 10 spaces takes as many statements as one of 100', async () => {
+  const agentId = await agent()
+  const { db } = server.service.deps
+  const counts: number[] = []
+  let made = 0
+  for (const size of [10, 100]) {
+    for (; made < size; made++) {
+      const { id, organizationId } = await create({ addAgents: [agentId] })
+      await call('chats.create', { spaceId: id })
+      const secret = { organizationId, scope: id, name: 'A', ciphertext: Buffer.from('x'), updatedBy: 'x' }
+      await db.secret.create({ data: { ...secret, createdAt: clock.now(), updatedAt: clock.now() } })
+    }
+    for (const face of FACES) {
+      server.queries.length = 0
+      expect((await on(face, 'spaces.list', { limit: String(size) })).body.spaces).toHaveLength(size)
+      counts.push(server.queries.filter((sql) => !/"Execution"|`Execution`/.test(sql)).length)
+    }
+  }
+  expect(new Set(counts).size, String(counts)).toBe(1)
+  expect(counts[0]).toBeLessThanOrEqual(6)
+})
