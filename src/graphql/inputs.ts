@@ -67,7 +67,7 @@ function toField(name: string, given: z.core.$ZodType): Field {
 
 function toLeaf(name: string, schema: z.ZodType): Leaf {
   if (schema instanceof z.ZodISODateTime) return 'DateTime'
-  if (schema instanceof z.ZodString) return /^id$|Ids?$/.test(name) ? 'ID' : 'String'
+  if (schema instanceof z.ZodString) return /^id$|Ids?$|^assign(ed)?To$/.test(name) ? 'ID' : 'String'
   if (schema instanceof z.ZodNumber) return schema.isInt ? 'Int' : 'Float'
   if (schema instanceof z.ZodBoolean) return 'Boolean'
   const named = enums.get(schema) ?? objects.get(schema)

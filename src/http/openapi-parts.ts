@@ -38,7 +38,7 @@ const PARAMETERS = {
   onDisconnect: {
     in: 'query',
     name: 'onDisconnect',
-    description: 'As in the body, which beats it',
+    description: 'As in the body, which it beats',
     schema: { type: 'string', enum: Execute.shape.onDisconnect.unwrap().unwrap().options },
   },
 } satisfies Record<string, oas31.ParameterObject>

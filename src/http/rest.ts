@@ -64,10 +64,10 @@ function shimRequest(call: Call, req: IncomingMessage): ShimRequest {
   })
 }
 
-/** The body, and from the query what it does not say: a file's path stands there, and `onDisconnect` may. */
+/** The body, and what the address says, which beats it: a file's path stands there, and `onDisconnect` may. */
 async function readBody(req: IncomingMessage, query: Record<string, string[]>): Promise<Record<string, unknown>> {
   const body = await readJson(req)
-  return { ...Object.fromEntries(Object.entries(query).map(([name, [first]]) => [name, first])), ...body }
+  return { ...body, ...Object.fromEntries(Object.entries(query).map(([name, [first]]) => [name, first])) }
 }
 
 /** `%41` is `A` (RFC 3986, 6.2.2.2). Ids have unreserved characters only, so that nothing else needs decoding. */

@@ -1,5 +1,6 @@
 import { Cron } from 'croner'
 import { invalidField } from '../errors.ts'
+import { isTimezone, toMoment, toWallClock } from '../lib/wall-clock.ts'
 
 /** When a mission runs, as it is stored. */
 export type Schedule = {
@@ -12,14 +13,11 @@ const DEFAULT_PAUSE = 60
 const MAX_PAUSE = 30 * 24 * 60 * 60
 
 /** Throws a 400 that says what is wrong with it. `now` is what a date must be after. */
-export function checkSchedule({ scheduleType, scheduleValue, timezone }: Schedule, now: Date): void {
-  try {
-    new Intl.DateTimeFormat('en', { timeZone: timezone })
-  } catch {
-    throw invalidField('schedule.timezone', 'an IANA timezone, like Europe/Berlin')
-  }
-  if (scheduleType === 'cron') checkCron(scheduleValue ?? '', timezone, now)
-  if (scheduleType === 'once' && parseDate(scheduleValue ?? '', timezone) <= now) {
+export function checkSchedule(schedule: Schedule, now: Date): void {
+  const { scheduleType, scheduleValue, timezone } = schedule
+  if (!isTimezone(timezone)) throw invalidField('schedule.timezone', 'an IANA timezone, like Europe/Berlin')
+  if (scheduleType === 'cron') checkCron(schedule, now)
+  if (scheduleType === 'once' && parseDate(schedule) <= now) {
     throw invalidField('schedule.value', 'a date in the future')
   }
   if (scheduleType === 'continuous' && scheduleValue !== null) {
@@ -28,38 +26,53 @@ export function checkSchedule({ scheduleType, scheduleValue, timezone }: Schedul
   }
 }
 
-function checkCron(expression: string, timezone: string, now: Date): void {
-  const fields = expression.trim().split(/\s+/).length
+function checkCron(schedule: Schedule, now: Date): void {
+  const fields = schedule.scheduleValue?.trim().split(/\s+/).length
   if (fields !== 5 && fields !== 6) throw invalidField('schedule.value', 'a cron expression of five or six fields')
+  let next: Date | null
   try {
-    if (new Cron(expression, { timezone, paused: true }).nextRun(now)) return
+    next = nextFire(schedule, now)
   } catch (error) {
     const why = error instanceof Error ? error.message.replace(/^\w+: /, '') : ''
     throw invalidField('schedule.value', `a cron expression. ${why}`)
   }
-  throw invalidField('schedule.value', 'a cron expression that is ever due')
+  if (!next) throw invalidField('schedule.value', 'a cron expression that is ever due')
 }
 
 /** An ISO 8601 date and time; without an offset it is local to the timezone. */
-function parseDate(text: string, timezone: string): Date {
-  const [, local, offset] = /^(\d{4}-\d\d-\d\dT\d\d:\d\d(?::\d\d(?:\.\d{1,3})?)?)(Z|[+-]\d\d:\d\d)?$/.exec(text) ?? []
-  const date = new Date(`${local}${offset ?? 'Z'}`)
-  if (!local || Number.isNaN(date.getTime())) throw invalidField('schedule.value', 'an ISO 8601 date and time')
-  if (offset) return date
-  // croner knows of clock changes: a local time that is skipped is the next one there is.
-  return (
-    new Cron(local.length === 16 ? `${local}:00` : local.slice(0, 19), { timezone, paused: true }).nextRun(
-      new Date(0),
-    ) ?? date
-  )
+function parseDate({ scheduleValue, timezone }: Schedule): Date {
+  const [, day, time, offset] =
+    /^(\d{4}-\d\d-\d\d)(T\d\d:\d\d(?::\d\d(?:\.\d{1,3})?)?)(Z|[+-]\d\d:\d\d)?$/.exec(scheduleValue ?? '') ?? []
+  const local = new Date(`${day}${time}Z`)
+  const date = new Date(`${day}${time}${offset ?? 'Z'}`)
+  // JavaScript takes the 30th of February for the 2nd of March.
+  const isDate = !Number.isNaN(date.getTime()) && local.toISOString().slice(0, 10) === day
+  if (!isDate) throw invalidField('schedule.value', 'an ISO 8601 date and time')
+  return offset ? date : toMoment(local, timezone)
 }
 
+/**
+ * The pattern of a cron expression, matched against what the clock on the wall shows: a clock change is none of its
+ * business (contract.md section 7: a local time that is skipped runs at the next there is, a repeated one once).
+ */
+const patternOf = ({ scheduleValue }: Schedule) => new Cron(scheduleValue ?? '', { timezone: 'UTC', paused: true })
+
 /** The first fire time after a moment; null when there is none. A continuous mission's comes when its run ends. */
-export function nextFire({ scheduleType, scheduleValue, timezone }: Schedule, after: Date): Date | null {
-  if (scheduleType === 'cron') return new Cron(scheduleValue ?? '', { timezone, paused: true }).nextRun(after)
-  if (scheduleType !== 'once') return null
-  const date = parseDate(scheduleValue ?? '', timezone)
-  return date > after ? date : null
+export function nextFire(schedule: Schedule, after: Date): Date | null {
+  const { scheduleType, timezone } = schedule
+  if (scheduleType === 'once') {
+    const date = parseDate(schedule)
+    return date > after ? date : null
+  }
+  if (scheduleType !== 'cron') return null
+  const pattern = patternOf(schedule)
+  let reading = pattern.nextRun(toWallClock(after, timezone))
+  for (; reading; reading = pattern.nextRun(reading)) {
+    const fire = toMoment(reading, timezone)
+    // Otherwise the clock was put back, and this reading has been before.
+    if (fire > after) return fire
+  }
+  return null
 }
 
 /** When a schedule begins that was set, or resumed, now. */
@@ -80,7 +93,11 @@ export function nextFires(schedule: Schedule, after: Date, count: number): Date[
 
 /** The last fire time that is not after `now`, from one that is due on. */
 export function lastDue(schedule: Schedule, due: Date, now: Date): Date {
-  let last = due
+  if (schedule.scheduleType !== 'cron') return due
+  const { timezone } = schedule
+  const [reading] = patternOf(schedule).previousRuns(1, toWallClock(now, timezone))
+  const near = reading ? toMoment(reading, timezone) : due
+  let last = near > due ? near : due
   for (let next = nextFire(schedule, last); next && next <= now; next = nextFire(schedule, last)) last = next
   return last
 }

@@ -107,11 +107,14 @@ describe('a file of a space', () => {
     expect((await call('files.get', { id, path: 'e\u0301.md' })).body).toMatchObject({ content: 'composed' })
   })
 
-  it('takes its path from the address before the body, and its space from nowhere else', async () => {
+  it('is the one that the address names, whatever the body repeats of another', async () => {
     const [id, other] = [await space(), await space()]
-    const url = content(id, 'address.md')
-    await request(server, 'PUT', url, { token: ann.token, body: { content: 'x', id: other } })
-    expect([await paths(id), await paths(other)]).toEqual([['address.md'], []])
+    await write(id, 'a.md', 'one')
+    const { body } = await call('files.get', { id, path: 'a.md' })
+    const copy = { ...body, id: other, content: 'two' }
+    await request(server, 'PUT', content(id, 'copy.md'), { token: ann.token, body: copy })
+    expect([await paths(id), await paths(other)]).toEqual([['a.md', 'copy.md'], []])
+    expect((await call('files.get', { id, path: 'a.md' })).body.content).toBe('one')
   })
 })
 
