@@ -92,25 +92,41 @@ type Ctx = { deps: Deps; actor: Actor; idempotency: IdempotencyKey | null }
  * first answer. `effect` uses the `deps` it is given, so that its writes are in the record's transaction. `visible`
  * throws when the caller may not see what the path names, and runs before anything else.
  */
-export async function once<T extends object>(
+export const once = <T extends object>(
   ctx: Ctx,
   input: unknown,
   effect: (deps: Deps) => Promise<T>,
+  visible?: () => Promise<unknown>,
+): Promise<T> => {
+  const { deps } = ctx
+  const inTransaction = (claim: KeyClaim) =>
+    deps.db.$transaction(async (tx) => {
+      await take(tx, claim, deps.clock.now())
+      const answer = await effect({ ...deps, db: within(tx) })
+      await store(tx, claim, answer)
+      return answer
+    })
+  return onceClaimed(ctx, input, (claim) => (claim ? inTransaction(claim) : effect(deps)), visible)
+}
+
+/**
+ * The same for an effect with a transaction of its own, in which it takes the claim, if there is one, and stores its
+ * answer.
+ */
+export async function onceClaimed<T extends object>(
+  ctx: Ctx,
+  input: unknown,
+  effect: (claim: KeyClaim | null) => Promise<T>,
   visible: () => Promise<unknown> = async () => {},
 ): Promise<T> {
   const { deps, actor, idempotency } = ctx
-  if (!idempotency) return effect(deps)
+  if (!idempotency) return effect(null)
   await visible()
   for (;;) {
     const { record, claim } = await lookUp(actor, deps, idempotency, input)
     if (record) return replay(record, idempotency)
     try {
-      return await deps.db.$transaction(async (tx) => {
-        await take(tx, claim, deps.clock.now())
-        const answer = await effect({ ...deps, db: within(tx) })
-        await store(tx, claim, answer)
-        return answer
-      })
+      return await effect(claim)
     } catch (error) {
       if (!(error instanceof KeyTaken)) throw error
     }
@@ -160,7 +176,7 @@ function replay<T>({ answer }: IdempotencyRow, idempotency: IdempotencyKey): T {
 }
 
 /** A token is shown once: what is stored, and so the repetition, has null in its place. */
-const store = (tx: Tx, { id }: KeyClaim, answer: object) => {
+export const store = (tx: Tx, { id }: KeyClaim, answer: object) => {
   const shown = 'token' in answer ? { ...answer, token: null } : answer
   return tx.idempotencyRecord.updateMany({ where: { id }, data: { answer: JSON.stringify(shown), leaseUntil: null } })
 }

@@ -8,6 +8,7 @@ import type { Deps } from './deps.ts'
 import { AppError, describeIssue, forbidden, toAppError, toBody } from './errors.ts'
 import type { IdempotencyKey } from './idempotency.ts'
 import { checkInput } from './lib/fields.ts'
+import { find as findSpace } from './spaces/service.ts'
 
 z.config({ customError: describeIssue })
 
@@ -112,7 +113,9 @@ export async function actorAt({ deps, identify }: Context, field: PlaceField, in
   const identity = await identify()
   if ('actor' in identity) return identity.actor
   const place = z.object({ [field]: z.string() }).parse(input ?? {}) as Record<PlaceField, string>
-  return actorIn(deps.db, place, identity)
+  const actor = await actorIn(deps.db, place, identity)
+  if (field === 'spaceId') await findSpace(actor, deps, place.spaceId)
+  return actor
 }
 
 const identified = (field: PlaceField) =>

@@ -5,6 +5,7 @@ import type { ExecutionRow } from '../src/executions/engine/events.ts'
 import { expectError, FACES, type Face, faces } from './support/faces.ts'
 import { type ModelServer, startModelServer } from './support/model-server.ts'
 import { type Member, startServer, type TestServer } from './support/server.ts'
+import { together } from './support/together.ts'
 
 let now = Date.parse('2026-01-01T00:00:00Z')
 const clock = { now: () => new Date(now) }
@@ -163,8 +164,10 @@ it('and when all of it is called at once: the database has seen no other move', 
   const crowds = fc.array(fc.tuple(steps, fc.constantFrom(...FACES)), { minLength: 5, maxLength: 15, size: 'max' })
   const crowd = fc.asyncProperty(crowds, async (calls) => {
     const { id } = (await faces.REST(server, 'tasks.create', { title: 'Crowd', assignTo: agentId }, ann)).body
-    const answers = await Promise.all(
-      calls.map(([step, face]) => {
+    const answers = await together(
+      server,
+      'Task',
+      calls.map(([step, face]) => () => {
         if (step.call === 'move') return faces[face](server, 'tasks.update', { id, status: step.to }, ann)
         if (step.call === 'execute') return faces[face](server, 'tasks.execute', { id }, ann)
         return faces[face](server, step.call === 'claim' ? 'tasks.claim' : 'tasks.get', { id }, ann)

@@ -314,6 +314,14 @@ export async function remove(actor: Actor, deps: Deps, id: string) {
   return { message: 'Agent deleted successfully' }
 }
 
+/** The missions of an agent that is archived say so at once, not only when they are due; runs that are on go on. */
+async function pauseMissions(tx: Tx, { organizationId, id, updatedAt }: AgentRow): Promise<void> {
+  await tx.mission.updateMany({
+    where: { agentOrganizationId: organizationId, agentId: id, status: { in: ['pending', 'running'] } },
+    data: { status: 'paused', pauseReason: 'The agent was archived', nextRunAt: null, updatedAt },
+  })
+}
+
 /** Reads, decides and writes, again if somebody else's change came between: the version is the condition. */
 async function change(
   actor: Actor,
@@ -332,6 +340,7 @@ async function change(
         data: { ...data, version: row.version + 1, updatedAt: deps.clock.now() },
       })
       if (changed) await recordChange(tx, actor, action, changed)
+      if (changed?.archivedAt) await pauseMissions(tx, changed)
       return changed !== undefined
     })
     if (won) return

@@ -52,9 +52,10 @@ export function createIdTokens(
       const options = { issuer, audience, algorithms: ALGORITHMS, requiredClaims: ['sub', 'exp'] }
       const now = { currentDate: clock.now(), clockTolerance: LEEWAY }
       const { payload, protectedHeader } = await jwtVerify(token, findKey, { ...options, ...now }).catch(refuse)
+      const { sub, exp = 0, email, email_verified } = payload
       // Other tokens that the same issuer signs, for other ends, say so.
-      if (!/^JWT$/i.test(protectedHeader.typ ?? 'JWT') || isForAnother(payload, audience)) throw invalid()
-      const { sub = '', exp = 0, email, email_verified } = payload
+      const isOther = !/^JWT$/i.test(protectedHeader.typ ?? 'JWT') || isForAnother(payload, audience)
+      if (isOther || typeof sub !== 'string' || !sub) throw invalid()
       const verified = email_verified === true && typeof email === 'string'
       return {
         issuer,

@@ -1,5 +1,6 @@
 import SchemaBuilder from '@pothos/core'
 import PrismaPlugin from '@pothos/plugin-prisma'
+import type { AnyProcedure } from '@trpc/server'
 import { GraphQLError } from 'graphql'
 import type { z } from 'zod'
 import type PrismaTypes from '../../prisma/generated/pothos.ts'
@@ -16,6 +17,8 @@ export type GraphQLContext = Context & { readonly actor: Actor; readonly caller:
 export type Extensions = {
   /** A token needs any of them: for the rows of a type, or for a field, whose word beats its type's. */
   scopes?: readonly Scope[]
+  /** A root field: the procedure that it shows. */
+  procedure?: AnyProcedure
   /** The procedure's input, in whose words bad values are refused. */
   input?: z.ZodType
   /** An object type: the schema whose descriptions its fields take over. */

@@ -16,6 +16,6 @@ export function shows(
   const [input] = inputs
   return {
     ...(meta?.openapi && { description: meta.openapi.summary }),
-    extensions: { scopes: meta?.scopes ?? [], ...(input && { input }), ...more },
+    extensions: { procedure, scopes: meta?.scopes ?? [], ...(input && { input }), ...more },
   }
 }

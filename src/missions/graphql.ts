@@ -18,6 +18,7 @@ const Overlap = enumFromZod('ScheduleOverlap', overlap, 'What a fire time does w
 const CatchUp = enumFromZod('ScheduleCatchUp', catchUp, 'What becomes of fire times that nobody was there for')
 
 inputFromZod('ScheduleInput', schema.Schedule, 'When a mission runs')
+inputFromZod('ScheduleChangeInput', schema.ScheduleChange, 'What to change of when a mission runs')
 // The other name is for clients of old, who speak REST.
 const ALIAS = { characterId: true } as const
 const CreateInput = inputFromZod('CreateMissionInput', schema.CreateMission.omit(ALIAS), 'A new mission')

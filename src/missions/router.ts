@@ -1,4 +1,4 @@
-import { once, onceOutside } from '../idempotency.ts'
+import { once, onceClaimed } from '../idempotency.ts'
 import { rest, router, token } from '../trpc.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
@@ -43,11 +43,11 @@ export const missions = router({
     .input(schema.MissionId)
     .output(schema.MissionRun)
     .mutation(({ ctx, input }) =>
-      onceOutside(
+      onceClaimed(
         ctx,
         input,
+        (key) => service.run(ctx.actor, ctx.deps, input.id, key),
         () => service.get(ctx.actor, ctx.deps, input.id),
-        () => service.run(ctx.actor, ctx.deps, input.id),
       ),
     ),
 

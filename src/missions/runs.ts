@@ -1,9 +1,10 @@
 import { executable } from '../agents/service.ts'
 import { type Actor, actorOf } from '../auth/actor.ts'
-import type { Prisma } from '../db/client.ts'
+import type { Prisma, Tx } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
 import { notFound } from '../errors.ts'
 import type { ExecutionRow } from '../executions/engine/events.ts'
+import type { KeyClaim } from '../idempotency.ts'
 import { reachable as reachableSpace } from '../spaces/service.ts'
 import { lastDue, nextFire } from './schedule.ts'
 
@@ -18,14 +19,25 @@ class NotNow extends Error {
 }
 
 /** How a run begins: by hand, or at a fire time that is thereby claimed. */
-type Cause = { actor: Actor; fire: null } | { actor: Actor; fire: { due: Date; at: Date; next: Date | null } }
+type Cause = {
+  actor: Actor
+  fire: { at: Date; next: Date | null } | null
+  /** The Idempotency-Key of a run by hand. */
+  key: KeyClaim | null
+  /** What else happens in the transaction that accepts it. */
+  also?: (tx: Tx, executionId: string) => Promise<void>
+}
 
 /**
  * Begins a run of a mission in a chat of its own. The mission moves on in the transaction that accepts the run, so that
- * each fire time starts one, whatever the number of servers; null when it is not to be. Throws 404 when the owner may
- * not use the agent or the space any more.
+ * each fire time starts one, whatever the number of servers; null when it is not to be. Throws 404 when the actor may
+ * not use the agent or the space any more, and what the engine throws.
  */
-export async function run(deps: Deps, mission: MissionRow, { actor, fire }: Cause): Promise<ExecutionRow | null> {
+export async function run(
+  deps: Deps,
+  mission: MissionRow,
+  { actor, fire, key, also }: Cause,
+): Promise<ExecutionRow | null> {
   const { db, engine } = deps
   const agent = await db.agent.findFirst({ where: { AND: [{ id: mission.agentId }, executable(actor)] } })
   if (!agent) throw notFound('Agent')
@@ -42,7 +54,7 @@ export async function run(deps: Deps, mission: MissionRow, { actor, fire }: Caus
       conversation: { spaceId: mission.spaceId },
       onBusy: 'queue',
       parent: null,
-      key: null,
+      key,
       taskId: null,
       mission: { id: mission.id, title: mission.title, runNumber },
       async also(tx, executionId, now) {
@@ -51,7 +63,9 @@ export async function run(deps: Deps, mission: MissionRow, { actor, fire }: Caus
             id: mission.id,
             archivedAt: null,
             runCount: mission.runCount,
-            ...(fire ? { status: 'pending', nextRunAt: fire.due } : { status: { in: ['pending', 'completed'] } }),
+            ...(fire
+              ? { status: 'pending', nextRunAt: mission.nextRunAt }
+              : { status: { in: ['pending', 'completed'] } }),
           },
           data: {
             status: 'running',
@@ -63,6 +77,7 @@ export async function run(deps: Deps, mission: MissionRow, { actor, fire }: Caus
           },
         })
         if (!count) throw new NotNow()
+        await also?.(tx, executionId)
       },
     })
   } catch (error) {
@@ -71,33 +86,56 @@ export async function run(deps: Deps, mission: MissionRow, { actor, fire }: Caus
   }
 }
 
-/** Does what a mission's due fire time asks for: a run, nothing but the next one, or a pause with its reason. */
+/**
+ * Does what the due fire time of a mission asks for: a run, nothing but the next one, or a pause with its reason. One
+ * that waits for the run before it (`overlap: queue`) stays due until that has ended.
+ */
 export async function fire(deps: Deps, mission: MissionRow, now: Date): Promise<void> {
   const due = mission.nextRunAt
   if (!due) return
-  const at = lastDue(mission, due, now)
+  if (mission.status === 'running') {
+    if (mission.overlap === 'queue') return
+    return moveOn(deps, mission, { nextRunAt: nextFire(mission, lastDue(mission, due, now)) }, now)
+  }
+  const at = (await isMissed(deps, mission, due, now)) ? lastDue(mission, due, now) : due
   const next = nextFire(mission, at)
-  const skipped =
-    (mission.status === 'running' && mission.overlap === 'skip') ||
-    (mission.catchUp === 'skip' && mission.overlap === 'skip' && now.getTime() - at.getTime() > MISSED)
-  if (skipped) return moveOn(deps, mission, { nextRunAt: next }, now)
-  // A fire time that waits stays due until the run before it has ended.
-  if (mission.status === 'running') return
+  if (mission.catchUp === 'skip' && (await isMissed(deps, mission, at, now))) {
+    return moveOn(deps, mission, { nextRunAt: next }, now)
+  }
   const actor = await actorOf(deps.db, mission)
-  if (!actor) return moveOn(deps, mission, stopped('The owner is no longer a member'), now)
+  if (!actor) return stop(deps, mission, 'The owner is no longer a member', now)
   try {
-    await run(deps, mission, { actor, fire: { due, at, next } })
+    await run(deps, mission, { actor, fire: { at, next }, key: null })
   } catch (error) {
-    const { status, message } = error as { status?: number; message?: string }
+    const { status, message } = error as { status?: number; message: string }
+    // Too many runs wait already: it stays due.
+    if (status === 429) return
     if (status !== 404) throw error
-    await moveOn(deps, mission, stopped(message ?? ''), now)
+    await stop(deps, mission, message, now)
   }
 }
 
-const stopped = (pauseReason: string) => ({ status: 'paused' as const, pauseReason, nextRunAt: null })
+/** Whether nobody was there at a fire time: it is late, and has not waited for the run before it all the while. */
+async function isMissed({ db }: Deps, mission: MissionRow, due: Date, now: Date): Promise<boolean> {
+  const limit = new Date(now.getTime() - MISSED)
+  if (mission.scheduleType === 'continuous' || due >= limit) return false
+  if (mission.overlap === 'skip' || !mission.executionId) return true
+  const before = await db.execution.findUnique({
+    where: { id: mission.executionId },
+    select: { completedAt: true, attempt: true },
+  })
+  // One that was taken over from a process that died may itself have been late.
+  const waited = before?.completedAt && before.attempt === 1 && before.completedAt >= due
+  return !waited
+}
+
+/** Pauses a mission that cannot run any more, and says why. */
+export const stop = (deps: Deps, mission: MissionRow, pauseReason: string, now: Date) =>
+  moveOn(deps, mission, { status: 'paused', pauseReason, nextRunAt: null }, now)
 
 /** Changes a mission unless its fire time was claimed meanwhile. */
 async function moveOn({ db }: Deps, mission: MissionRow, data: Prisma.MissionUncheckedUpdateManyInput, now: Date) {
-  const where = { id: mission.id, nextRunAt: mission.nextRunAt, runCount: mission.runCount }
+  const { id, nextRunAt, runCount, status } = mission
+  const where = { id, nextRunAt, runCount, status, archivedAt: null }
   await db.mission.updateMany({ where, data: { ...data, updatedAt: now } })
 }

@@ -1,6 +1,8 @@
 import { Cron } from 'croner'
+import type { z } from 'zod'
 import { invalidField } from '../errors.ts'
 import { isTimezone, toMoment, toWallClock } from '../lib/wall-clock.ts'
+import type { ScheduleChange } from './schema.ts'
 
 /** When a mission runs, as it is stored. */
 export type Schedule = {
@@ -8,6 +10,34 @@ export type Schedule = {
   scheduleValue: string | null
   timezone: string
 }
+
+type FullSchedule = Schedule & { overlap: 'skip' | 'queue'; catchUp: 'last' | 'skip' }
+
+export const NO_SCHEDULE: FullSchedule = {
+  scheduleType: 'none',
+  scheduleValue: null,
+  timezone: 'UTC',
+  overlap: 'skip',
+  catchUp: 'last',
+}
+
+/** A schedule after a change: what is not said stays, null is the default. A value is of its type only. */
+export function changeSchedule(before: FullSchedule, change: z.output<typeof ScheduleChange> | null): FullSchedule {
+  if (!change) return NO_SCHEDULE
+  const { type = before.scheduleType, value, timezone, overlap, catchUp } = change
+  const kept = type === before.scheduleType ? before.scheduleValue : null
+  return {
+    scheduleType: type,
+    scheduleValue: value === undefined ? kept : value,
+    timezone: timezone === undefined ? before.timezone : (timezone ?? NO_SCHEDULE.timezone),
+    overlap: overlap === undefined ? before.overlap : (overlap ?? NO_SCHEDULE.overlap),
+    catchUp: catchUp === undefined ? before.catchUp : (catchUp ?? NO_SCHEDULE.catchUp),
+  }
+}
+
+/** Whether both run at the same times. */
+export const isSameTime = (a: Schedule, b: Schedule): boolean =>
+  a.scheduleType === b.scheduleType && a.scheduleValue === b.scheduleValue && a.timezone === b.timezone
 
 const DEFAULT_PAUSE = 60
 const MAX_PAUSE = 30 * 24 * 60 * 60

@@ -1,15 +1,20 @@
+import type { Prisma } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
 import { fire } from './runs.ts'
 
 /** How often due missions are looked for (ms). */
 const INTERVAL = 500
-const BATCH = 100
+const PAGE = 100
+/** How many are fired at once: while one reads, another writes. */
+const AT_ONCE = 10
 
 export type Scheduler = {
-  /** Fires what is due; resolves when nothing is. */
+  /** Fires what is due. */
   tick(): Promise<void>
   stop(): Promise<void>
 }
+
+type Due = Prisma.MissionGetPayload<object>
 
 /** Fires missions when they are due. Any number of servers do so at once: a fire time is claimed by a condition. */
 export function createScheduler(deps: Deps): Scheduler {
@@ -18,28 +23,32 @@ export function createScheduler(deps: Deps): Scheduler {
   let stopped = false
 
   async function fireAll(): Promise<void> {
-    for (let more = true; more && !stopped; ) {
-      const now = clock.now()
-      const due = await db.mission.findMany({
-        where: {
-          nextRunAt: { lte: now },
-          // One that waits for its own run to end is looked at when that has ended.
-          OR: [{ status: { not: 'running' } }, { overlap: 'skip' }],
-        },
-        orderBy: { nextRunAt: 'asc' },
-        take: BATCH,
-      })
-      let failed = false
-      for (const mission of due) {
-        if (stopped) return
-        await fire(deps, mission, now).catch((error) => {
-          failed = true
-          log.error({ err: error, missionId: mission.id }, 'a mission could not be started, trying again')
-        })
+    const now = clock.now()
+    for (let page = await read(now); page.length && !stopped; page = await read(now, page.at(-1))) {
+      for (let from = 0; from < page.length && !stopped; from += AT_ONCE) {
+        await Promise.all(page.slice(from, from + AT_ONCE).map((mission) => tryToFire(mission, now)))
       }
-      more = due.length === BATCH && !failed
     }
   }
+
+  /** What is due, by its fire time: what cannot be fired keeps nobody behind it waiting. */
+  const read = (now: Date, after?: Due): Promise<Due[]> =>
+    db.mission.findMany({
+      where: {
+        archivedAt: null,
+        // One that waits for its own run to end is looked at when that has ended.
+        OR: [{ status: 'pending' }, { status: 'running', overlap: 'skip' }],
+        nextRunAt: { lte: now },
+        ...(after && { AND: { OR: laterThan(after) } }),
+      },
+      orderBy: [{ nextRunAt: 'asc' }, { id: 'asc' }],
+      take: PAGE,
+    })
+
+  const tryToFire = (mission: Due, now: Date) =>
+    fire(deps, mission, now).catch((error) => {
+      log.error({ err: error, missionId: mission.id }, 'a mission could not be started, trying again')
+    })
 
   const tick = () => {
     ticking ??= fireAll().finally(() => {
@@ -60,3 +69,6 @@ export function createScheduler(deps: Deps): Scheduler {
     },
   }
 }
+
+const laterThan = ({ nextRunAt, id }: Due): Prisma.MissionWhereInput[] =>
+  nextRunAt ? [{ nextRunAt: { gt: nextRunAt } }, { nextRunAt, id: { gt: id } }] : []

@@ -1,5 +1,5 @@
 import { z } from 'zod'
-import { Execution, Status as ExecutionStatus } from '../executions/schema.ts'
+import { Status as ExecutionStatus, ExecutionsResponse, ListExecutions } from '../executions/schema.ts'
 import { int, ok, queryInt, requiredText, text, timestamp } from '../lib/fields.ts'
 import { pageInput } from '../lib/page.ts'
 
@@ -19,10 +19,19 @@ export const Schedule = z.object({
   value: text(200)
     .nullish()
     .describe('cron: an expression of five or six fields; once: a date and time; continuous: the pause in seconds'),
-  timezone: text(100).optional().describe('IANA, UTC unless told'),
-  overlap: z.enum(['skip', 'queue']).optional().describe('A fire time while the last run is on: passes, or waits'),
-  catchUp: z.enum(['last', 'skip']).optional().describe('Fire times nobody was there for: the last one runs, or none'),
+  timezone: text(100).nullish().describe('IANA, UTC unless told'),
+  overlap: z
+    .enum(['skip', 'queue'])
+    .nullish()
+    .describe('A fire time while the last run is on: passes (unless told), or waits'),
+  catchUp: z
+    .enum(['last', 'skip'])
+    .nullish()
+    .describe('Of the fire times that nobody was there for the last one runs (unless told), or none'),
 })
+
+/** What to change of it. What is not said stays, but for the value of a schedule of another type. */
+export const ScheduleChange = Schedule.partial()
 
 const missionId = z.string().describe('The mission')
 
@@ -50,12 +59,15 @@ export const UpdateMission = z.object({
   ...fields,
   title: fields.title.optional(),
   goal: fields.goal.optional(),
+  agentId: requiredText(100).optional().describe('The agent that works on it'),
+  characterId: requiredText(100).optional().describe('Another name of agentId, which wins'),
+  schedule: ScheduleChange.nullish(),
   status: MissionStatus.optional().describe('running runs it now, paused pauses it, pending resumes it'),
 })
 
 export const MissionId = z.object({ id: missionId })
 export const ListMissions = z.object({ status: MissionStatus.optional(), ...pageInput })
-export const ListRuns = z.object({ id: missionId, ...pageInput })
+export const ListRuns = ListExecutions.pick({ count: true, limit: true, cursor: true }).extend({ id: missionId })
 export const NextRuns = z.object({ id: missionId, count: queryInt(1, 100).optional().describe('10 unless told') })
 
 /** An agent's long-running work (service.md, "Client-library resource shapes"; contract.md section 7). */
@@ -100,5 +112,6 @@ export const MissionRun = ok({
   sessionId: z.string(),
   status: ExecutionStatus,
 })
-export const RunsResponse = ok({ runs: z.array(Execution.omit({ result: true })), nextCursor: z.string().nullable() })
+const { executions: runs, nextCursor, total } = ExecutionsResponse.shape
+export const RunsResponse = ok({ runs, nextCursor, total })
 export const NextResponse = ok({ next: z.array(timestamp) })

@@ -7,12 +7,13 @@ import type { Deps } from '../deps.ts'
 import { badRequest, conflict, notFound } from '../errors.ts'
 import type { ExecutionRow } from '../executions/engine/events.ts'
 import { list as listExecutions } from '../executions/service.ts'
+import { type KeyClaim, store } from '../idempotency.ts'
 import { newId } from '../lib/id.ts'
 import { pageQuery, toPage } from '../lib/page.ts'
 import { reachable as reachableSpace, visible as visibleSpace } from '../spaces/service.ts'
 import { run as begin } from './runs.ts'
-import { checkSchedule, firstFire, nextFires, pauseOf } from './schedule.ts'
-import type { CreateMission, ListMissions, ListRuns, Mission, NextRuns, UpdateMission } from './schema.ts'
+import { changeSchedule, checkSchedule, firstFire, isSameTime, NO_SCHEDULE, nextFires, pauseOf } from './schedule.ts'
+import type { CreateMission, ListMissions, ListRuns, Mission, MissionRun, NextRuns, UpdateMission } from './schema.ts'
 
 export type MissionRow = Prisma.MissionGetPayload<object>
 
@@ -101,23 +102,15 @@ async function findSpace(actor: Actor, { db }: Deps, id: string | null | undefin
   return space.id
 }
 
-type ScheduleInput = NonNullable<z.output<typeof CreateMission>['schedule']>
-
-function toSchedule(input: ScheduleInput | null | undefined, now: Date) {
-  const { type = 'none', value, timezone = 'UTC', overlap = 'skip', catchUp = 'last' } = input ?? { type: 'none' }
-  const schedule = { scheduleType: type, scheduleValue: value ?? null, timezone, overlap, catchUp }
-  checkSchedule(schedule, now)
-  return { ...schedule, nextRunAt: firstFire(schedule, now) }
-}
-
 /** POST /missions. */
 export async function create(actor: Actor, deps: Deps, input: z.output<typeof CreateMission>) {
   const { title, goal, icon, visibility, maxTurns, agentType } = input
   const agentId = agentOf(input)
   if (!agentId) throw badRequest('Missing required field: agentId')
   const now = deps.clock.now()
+  const schedule = changeSchedule(NO_SCHEDULE, input.schedule ?? null)
+  checkSchedule(schedule, now)
   const [agent, spaceId] = [await findAgent(actor, deps, agentId), await findSpace(actor, deps, input.spaceId)]
-  const schedule = toSchedule(input.schedule, now)
   const row = await deps.db.$transaction(async (tx) => {
     const created = await tx.mission.create({
       data: {
@@ -126,6 +119,7 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
         userId: actor.userId,
         ...agent,
         ...schedule,
+        nextRunAt: firstFire(schedule, now),
         spaceId,
         title,
         goal,
@@ -144,96 +138,158 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
   return { id: row.id, title: row.title, status: row.status, mission: toMission(row) }
 }
 
-/** PATCH /missions/{id}. `status` runs, pauses or resumes it; a schedule that is said begins anew. */
+/**
+ * PATCH /missions/{id}. `status` runs, pauses or resumes it; the one that it has changes nothing. Where it changes when
+ * it runs, it begins anew.
+ */
 export async function update(actor: Actor, deps: Deps, input: z.output<typeof UpdateMission>) {
   const mission = authorize(actor, await find(actor, deps, input.id))
-  const { title, goal, icon, visibility, maxTurns, agentType, status } = input
+  const { title, goal, icon, visibility, maxTurns, agentType } = input
+  const status = input.status === mission.status ? undefined : input.status
+  if (status) checkMove(mission.status, status)
+  const now = deps.clock.now()
+  const schedule = input.schedule === undefined ? null : changeSchedule(mission, input.schedule)
+  const anew = schedule !== null && !isSameTime(schedule, mission)
+  if (anew) checkSchedule(schedule, now)
   const said = Object.entries({ title, goal, icon, visibility, maxTurns, agentType })
   const agentId = agentOf(input)
-  const now = deps.clock.now()
   const data: Prisma.MissionUncheckedUpdateManyInput = {
     ...Object.fromEntries(said.filter(([, value]) => value !== undefined)),
     ...(agentId && (await findAgent(actor, deps, agentId))),
     ...(input.spaceId !== undefined && { spaceId: await findSpace(actor, deps, input.spaceId) }),
+    ...schedule,
+    ...(anew && { nextRunAt: firstFire(schedule, now) }),
   }
-  if (input.schedule !== undefined) {
-    const { nextRunAt, ...schedule } = toSchedule(input.schedule, now)
-    Object.assign(data, schedule, { nextRunAt: mission.status === 'paused' ? null : nextRunAt })
-    if (nextRunAt && mission.status === 'completed') data.status = 'pending'
+  if (Object.keys(data).length) {
+    await deps.db.$transaction(async (tx) => {
+      if (!(await write(tx, actor, mission, 'mission.update', now, data))) throw notFound('Mission')
+      if (anew) await settleAnew(tx, mission.id)
+    })
   }
-  if (Object.keys(data).length) await write(actor, deps, mission, 'mission.update', data)
   if (status === 'running') await run(actor, deps, input.id)
   if (status === 'paused') return pause(actor, deps, input.id)
   if (status === 'pending') return resume(actor, deps, input.id)
   return get(actor, deps, input.id)
 }
 
-async function write(
-  actor: Actor,
-  { db, clock }: Deps,
-  { id }: Authorized<MissionRow>,
-  action: string,
-  data: Prisma.MissionUncheckedUpdateManyInput,
-  condition: Prisma.MissionWhereInput = {},
-): Promise<boolean> {
-  const now = clock.now()
-  return db.$transaction(async (tx) => {
-    const { count } = await tx.mission.updateMany({ where: { id, ...condition }, data: { ...data, updatedAt: now } })
-    if (count) await audit(tx, actor, action, id, now)
-    return count === 1
+/** What a new fire time makes of its status, as that is now: a paused mission has none, a completed one waits for it. */
+async function settleAnew(tx: Tx, id: string): Promise<void> {
+  await tx.mission.updateMany({ where: { id, status: 'paused' }, data: { nextRunAt: null } })
+  await tx.mission.updateMany({
+    where: { id, status: 'completed', NOT: { nextRunAt: null } },
+    data: { status: 'pending' },
   })
 }
 
-/** POST /missions/{id}/run: now, whatever its schedule says. 409 while it runs or is paused. */
-export async function run(actor: Actor, deps: Deps, id: string) {
+const isPaused = () => conflict('Mission is paused')
+const isCompleted = () => conflict('Mission is completed')
+const isNotPaused = () => conflict('Mission is not paused')
+
+/** Before anything is written, what {@link update} would fail with afterwards. */
+function checkMove(from: MissionRow['status'], to: MissionRow['status']): void {
+  if (to === 'completed') throw badRequest(`Invalid status transition: ${from} to ${to}`)
+  if (to === 'running' && from === 'paused') throw isPaused()
+  if (to === 'paused' && from === 'completed') throw isCompleted()
+  if (to === 'pending' && from !== 'paused') throw isNotPaused()
+}
+
+/** Changes a mission that meets the condition and has not been archived. Whether it did. */
+async function write(
+  tx: Tx,
+  actor: Actor,
+  { id }: Authorized<MissionRow>,
+  action: string,
+  now: Date,
+  data: Prisma.MissionUncheckedUpdateManyInput,
+  condition: Prisma.MissionWhereInput = {},
+): Promise<boolean> {
+  const where = { id, archivedAt: null, ...condition }
+  const { count } = await tx.mission.updateMany({ where, data: { ...data, updatedAt: now } })
+  if (count) await audit(tx, actor, action, id, now)
+  return count === 1
+}
+
+/**
+ * POST /missions/{id}/run: now, whatever its schedule says. 409 while it runs or is paused. The answer is stored with
+ * the Idempotency-Key, if there is one, in the transaction that accepts the run.
+ */
+export async function run(actor: Actor, deps: Deps, id: string, key: KeyClaim | null = null) {
   const mission = authorize(actor, await find(actor, deps, id))
-  if (mission.status === 'paused') throw conflict('Mission is paused')
-  const started = await begin(deps, mission, { actor, fire: null })
-  if (!started) throw conflict('Mission is already running')
-  const { id: executionId, chatId, sessionId, status } = started
-  return { ...(await get(actor, deps, id)), executionId, chatId, sessionId, status }
+  if (mission.status === 'paused') throw isPaused()
+  let answer = null as z.input<typeof MissionRun> | null
+  const also = async (tx: Tx, executionId: string) => {
+    const { chatId, sessionId, status } = await tx.execution.findUniqueOrThrow({ where: { id: executionId } })
+    const begun = toMission(await tx.mission.findUniqueOrThrow({ where: { id } }))
+    answer = { mission: begun, executionId, chatId, sessionId, status }
+    if (key) await store(tx, key, answer)
+  }
+  await begin(deps, mission, { actor, fire: null, key, also })
+  if (!answer) throw conflict('Mission is already running')
+  return answer
 }
 
 /** POST /missions/{id}/pause: once this has answered no run starts; one that is on goes on. */
 export async function pause(actor: Actor, deps: Deps, id: string) {
   const mission = authorize(actor, await find(actor, deps, id))
   const data = { status: 'paused', pauseReason: null, nextRunAt: null } as const
-  const paused = await write(actor, deps, mission, 'mission.pause', data, { status: { not: 'completed' } })
-  if (!paused) throw conflict('Mission is completed')
+  await deps.db.$transaction(async (tx) => {
+    const condition = { status: { not: 'completed' as const } }
+    if (!(await write(tx, actor, mission, 'mission.pause', deps.clock.now(), data, condition))) throw isCompleted()
+  })
   return get(actor, deps, id)
 }
 
-/** POST /missions/{id}/resume: it waits for its next fire time; those it was paused for have passed. */
+/**
+ * POST /missions/{id}/resume: it waits for its next fire time; those it was paused for have passed. It is `running`
+ * again where the run that was on when it was paused still is.
+ */
 export async function resume(actor: Actor, deps: Deps, id: string) {
   const mission = authorize(actor, await find(actor, deps, id))
-  const data = { status: 'pending', pauseReason: null, nextRunAt: firstFire(mission, deps.clock.now()) } as const
-  const resumed = await write(actor, deps, mission, 'mission.resume', data, { status: 'paused' })
-  if (!resumed) throw conflict('Mission is not paused')
+  const { executionId } = mission
+  const now = deps.clock.now()
+  await deps.db.$transaction(async (tx) => {
+    const status = executionId && (await holdRun(tx, executionId)) ? 'running' : 'pending'
+    const data = { status, pauseReason: null, nextRunAt: firstFire(mission, now) } as const
+    const condition = { status: 'paused' as const, executionId }
+    if (!(await write(tx, actor, mission, 'mission.resume', now, data, condition))) throw isNotPaused()
+  })
   return get(actor, deps, id)
+}
+
+/** Whether a run has not ended: its end then waits for this transaction, and finds the mission as this leaves it. */
+async function holdRun(tx: Tx, id: string): Promise<boolean> {
+  const { count } = await tx.execution.updateMany({ where: { id, terminalSeq: null }, data: { id } })
+  return count === 1
 }
 
 /** DELETE /missions/{id}: archives it, and cancels the run that is on; its runs and chats stay. */
 export async function remove(actor: Actor, deps: Deps, id: string) {
   const mission = authorize(actor, await find(actor, deps, id))
-  await write(actor, deps, mission, 'mission.archive', { archivedAt: deps.clock.now(), nextRunAt: null })
-  const { executionId } = mission
-  const run = executionId ? await deps.db.execution.findUnique({ where: { id: executionId } }) : null
-  if (run && run.terminalSeq === null) await deps.engine.cancel(run)
+  const now = deps.clock.now()
+  await deps.db.$transaction(async (tx) => {
+    const data = { archivedAt: now, nextRunAt: null }
+    if (!(await write(tx, actor, mission, 'mission.archive', now, data))) throw notFound('Mission')
+  })
+  // No other begins from here on.
+  const live = { organizationId: mission.organizationId, missionId: id, terminalSeq: null }
+  const runs = await deps.db.execution.findMany({ where: live })
+  await Promise.all(runs.map((run) => deps.engine.cancel(run)))
   return { message: 'Mission deleted successfully' }
 }
 
 /** GET /missions/{id}/runs, newest first. */
-export async function runs(actor: Actor, deps: Deps, { id, ...page }: z.output<typeof ListRuns>) {
+export async function runs(actor: Actor, deps: Deps, { id, ...input }: z.output<typeof ListRuns>) {
   await find(actor, deps, id)
-  const { executions, nextCursor } = await listExecutions(actor, deps, { ...page, missionId: id })
-  return { runs: executions, nextCursor }
+  const { executions, ...page } = await listExecutions(actor, deps, { ...input, missionId: id })
+  return { runs: executions, ...page }
 }
 
-/** GET /missions/{id}/next: the fire times to come. */
+/** GET /missions/{id}/next: the fire times to come; of a continuous mission the next one, where it is known. */
 export async function next(actor: Actor, deps: Deps, { id, count = 10 }: z.output<typeof NextRuns>) {
   const mission = await find(actor, deps, id)
-  const fires = mission.status === 'paused' ? [] : nextFires(mission, deps.clock.now(), count)
-  return { next: fires.map((fire) => fire.toISOString()) }
+  const { status, scheduleType, nextRunAt } = mission
+  const fires = scheduleType === 'continuous' ? [nextRunAt ?? []].flat() : nextFires(mission, deps.clock.now(), count)
+  return { next: status === 'paused' ? [] : fires.map((fire) => fire.toISOString()) }
 }
 
 /** In the terminal transaction of a run: moves its mission on, unless it was paused or has begun another run. */
@@ -242,8 +298,9 @@ export async function settle(tx: Tx, ended: ExecutionRow, now: Date): Promise<vo
   const where = { id: ended.missionId, executionId: ended.id, status: 'running' as const }
   const mission = await tx.mission.findFirst({ where })
   if (!mission) return
-  const { scheduleType } = mission
-  const over = scheduleType === 'none' || scheduleType === 'once'
+  const { scheduleType, nextRunAt } = mission
+  // One that was run by hand before its time still has it to come.
+  const over = scheduleType === 'none' || (scheduleType === 'once' && nextRunAt === null)
   await tx.mission.updateMany({
     where,
     data: {

@@ -100,7 +100,8 @@ export const placeOf = ({ organizationId, scope, name }: Scope & { name: string 
   name,
 ]
 
-const dataKeyPlace = (organizationId: string) => ['data key', organizationId]
+/** What the key of an organization is bound to. */
+export const dataKeyPlace = (organizationId: string) => ['data key', organizationId]
 
 /**
  * The key of an organization's secrets, made at the first need. Its row stays locked until the transaction ends: who

@@ -63,7 +63,7 @@ async function* overTrpc(input: object, headers: Record<string, string> = {}): A
       const blocks = (text + chunk).split('\n\n')
       text = blocks.pop()!
       for (const block of blocks) {
-        const field = (name: string) => new RegExp(`^${name}: ?(.*)$`, 'm').exec(block)?.[1]
+        const field = (name: string) => new RegExp(`^${name}: ?([^\\n]*)$`, 'm').exec(block)?.[1]
         if (field('event') === 'return') return
         const { event, data, seq } = JSON.parse(field('data') ?? '{}')
         if (field('id')) yield { seq, what: { event, data } }

@@ -279,7 +279,7 @@ const FINE = [
     '50% off.md',
     '%',
     '%zz',
-    'a:b',
+    'ab:c',
     '12:30.md',
     "it's",
     'a"b',

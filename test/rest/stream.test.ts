@@ -1,3 +1,4 @@
+import { once } from 'node:events'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { connect } from 'node:net'
 import { tmpdir } from 'node:os'
@@ -356,25 +357,32 @@ describe('followers', () => {
     expect(await other.rest()).toEqual(rest)
   })
 
-  it('see the same, all twenty of them, wherever they came in', async () => {
-    const tokens = Array.from({ length: 40 }, (_, index) => `token${index} `)
-    model.script({ tokens, delay: 2 })
+  it('see the same, two hundred of them, whenever they came in', async () => {
+    const tokens = Array.from({ length: 200 }, (_, index) => `token${index} `)
+    model.script({ tokens, delay: 1 })
     const { executionId } = await background()
-    const followers: Promise<StreamEvent[]>[] = []
-    for (let count = 0; count < 20; count++) followers.push(events(executionId).then((stream) => stream.rest()))
-    const [first, ...others] = await Promise.all(followers)
-    expect(textsOf(first ?? [])).toEqual(tokens)
-    for (const other of others) expect(other).toEqual(first)
+    const first = await events(executionId)
+    const all: StreamEvent[] = []
+    const followers: Promise<[after: number, StreamEvent[]]>[] = []
+    // While it runs there are always some that come in: from the start, and after what was seen last.
+    for (let event = await first.next(); event; event = await first.next()) {
+      const after = all.push(event) % 2 ? 0 : event.id
+      followers.push(events(executionId, `?after=${after}`).then(async (stream) => [after, await stream.rest()]))
+    }
+    expect(textsOf(all)).toEqual(tokens)
+    for (const [after, got] of await Promise.all(followers)) expect(got).toEqual(all.filter(({ id }) => id > after))
   })
 
   it('that do not read hold up nobody, and lose nothing', async () => {
-    const tokens = Array.from({ length: 1500 }, (_, index) => `${index} `.padEnd(4096, '.'))
-    model.script({ tokens })
+    const tokens = Array.from({ length: 500 }, (_, index) => `${index} `.padEnd(8192, '.'))
+    const gate = Promise.withResolvers<void>()
+    model.script({ tokens: [gate.promise, ...tokens] })
     const { executionId } = await background()
     const socket = connect(Number(new URL(server.url).port), '127.0.0.1')
-    socket.pause()
     const head = [`GET /api/v1/executions/${executionId}/events HTTP/1.0`, `Authorization: Bearer ${server.token}`]
     socket.write(`${head.join('\r\n')}\r\n\r\n`)
+    await once(socket, 'readable')
+    gate.resolve()
     expect(textsOf(await (await events(executionId)).rest())).toEqual(tokens)
     expect(await isEnded(executionId)).toBe(true)
     const text = await textOf(socket)

@@ -5,7 +5,7 @@ import { AppError, conflict } from '../../errors.ts'
 import { type KeyClaim, take } from '../../idempotency.ts'
 import type { Clock } from '../../lib/clock.ts'
 import { newId, newTimedId } from '../../lib/id.ts'
-import { type ExecutionEvent, type ExecutionRow, META_SEQ, toSegment } from './events.ts'
+import { type ExecutionEvent, type ExecutionRow, joinText, META_SEQ, toSegment } from './events.ts'
 import { SEQ_BLOCK } from './journal.ts'
 
 export type AgentRow = Prisma.AgentGetPayload<object>
@@ -47,6 +47,8 @@ export type Remains = {
   usage: { inputTokens: number; outputTokens: number; usageEstimated: boolean }
   events: readonly Extract<ExecutionEvent, { event: 'message' }>[]
   terminalSeq: number
+  /** What is stored already lies in many small segments. */
+  scattered: boolean
 }
 
 export type ClaimDeps = {
@@ -295,6 +297,7 @@ export async function finish(
     })
     if (!execution) return null
     await giveSlotBack(tx, deps, row.organizationId)
+    if (remains.scattered) await joinSegments(tx, row.id)
     if (remains.events.length) {
       await tx.executionEvent.create({ data: toSegment(row.id, now, remains.events), select: { executionId: true } })
     }
@@ -302,6 +305,17 @@ export async function finish(
     await deps.settle(tx, execution, now)
     return { execution, next: await release(tx, execution, now, remains.text) }
   })
+}
+
+/** Rows and their indexes cost more than the few words in each: what was said slowly would take a multiple of its size. */
+async function joinSegments(tx: Tx, executionId: string): Promise<void> {
+  const rows = await tx.executionEvent.findMany({ where: { executionId }, orderBy: { firstSeq: 'asc' } })
+  for (const { firstSeq, lastSeq, events } of joinText(rows)) {
+    const joined = { executionId, firstSeq: { gt: firstSeq, lte: lastSeq } }
+    await tx.executionEvent.deleteMany({ where: joined })
+    const key = { executionId_firstSeq: { executionId, firstSeq } }
+    await tx.executionEvent.update({ where: key, data: { lastSeq, events }, select: { executionId: true } })
+  }
 }
 
 /** Ends a run that has not begun. Null when it has begun or ended meanwhile. */

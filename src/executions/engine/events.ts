@@ -61,7 +61,10 @@ export function terminalEvent(row: ExecutionRow): ExecutionEvent | null {
  * How a segment is stored: adjacent text deltas of a step as one text with the length of each, the rest as it is.
  * Every delta and every other event takes one number, counted from the segment's first.
  */
-type Stored = { step: number; text: string; lengths: number[] } | { data: MessageData }
+type Stored = StoredText | { data: MessageData }
+type StoredText = { step: number; text: string; lengths: number[] }
+
+type SegmentRow = Prisma.ExecutionEventGetPayload<object>
 
 export type NumberedMessage = { seq: number; data: MessageData }
 
@@ -80,7 +83,31 @@ export function toSegment(executionId: string, at: Date, events: readonly Number
   return { executionId, firstSeq, lastSeq: events.at(-1)!.seq, at, events: JSON.stringify(stored) }
 }
 
-function* fromSegment(row: Prisma.ExecutionEventGetPayload<object>): Generator<ExecutionEvent> {
+const MAX_JOINED = 32 * 1024
+
+/**
+ * The segments that take the place of adjacent ones which hold nothing but text of the same step. Only their times are
+ * lost: a joined segment has that of its first.
+ */
+export function joinText(rows: readonly SegmentRow[]): SegmentRow[] {
+  const joined: (SegmentRow & { text: StoredText; count: number })[] = []
+  for (const row of rows) {
+    const last = joined.at(-1)
+    const [text, ...more] = JSON.parse(row.events) as Stored[]
+    if (!text || !('text' in text) || more.length) continue
+    const follows = last?.lastSeq === row.firstSeq - 1 && last.text.step === text.step
+    if (!follows || last.text.text.length > MAX_JOINED) joined.push({ ...row, text, count: 1 })
+    else {
+      last.text.text += text.text
+      last.text.lengths.push(...text.lengths)
+      last.lastSeq = row.lastSeq
+      last.count++
+    }
+  }
+  return joined.flatMap(({ text, count, ...row }) => (count > 1 ? { ...row, events: JSON.stringify([text]) } : []))
+}
+
+function* fromSegment(row: SegmentRow): Generator<ExecutionEvent> {
   let seq = row.firstSeq
   const message = (data: MessageData): ExecutionEvent => ({ seq: seq++, at: row.at, event: 'message', data })
   for (const stored of JSON.parse(row.events) as Stored[]) {

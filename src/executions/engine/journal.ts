@@ -11,6 +11,10 @@ export const SEQ_BLOCK = 256
 /** A follower with so much waiting (bytes, roughly) is sent to the database instead. */
 const MAX_WAITING = 256 * 1024
 
+/** More segments than this, and smaller ones on average (bytes, roughly), are worth putting together. */
+const MANY_SEGMENTS = 16
+const SMALL_SEGMENT = 8 * 1024
+
 type MessageEvent = Extract<ExecutionEvent, { event: 'message' }>
 
 /** What one execution, in one attempt, says in this process. */
@@ -18,8 +22,11 @@ export type Channel = {
   readonly row: ExecutionRow
   /** Numbers the event, stores it soon and shows it to followers. Await what it returns: room in the numbers. */
   append(data: MessageData): Promise<void> | undefined
-  /** No more events: resolves to what is not stored yet and the terminal event's number, for the terminal write. */
-  drain(): Promise<{ events: readonly MessageEvent[]; terminalSeq: number }>
+  /**
+   * No more events: resolves to what is not stored yet, the terminal event's number, and whether what is stored lies in
+   * many small segments, for the terminal write.
+   */
+  drain(): Promise<{ events: readonly MessageEvent[]; terminalSeq: number; scattered: boolean }>
   /** Shows how it ended; null when the run was taken away from this process. */
   close(ended: ExecutionRow | null): void
   follow(): Follower
@@ -51,6 +58,9 @@ type State = {
   tail: MessageEvent[]
   /** Until something of the attempt is stored, followers see nothing (contract.md section 4, "Durability"). */
   stored: boolean
+  /** How many segments are stored, and of what size together (bytes, roughly). */
+  segments: number
+  size: number
   ending: boolean
   readonly seats: Set<Seat>
   room: PromiseWithResolvers<void> | null
@@ -140,6 +150,8 @@ export function createJournal(deps: {
       }
       state.reserved = reserve ?? state.reserved
       state.tail = state.tail.slice(events.length)
+      state.segments++
+      for (const event of events) state.size += sizeOf(event)
       if (!state.stored) {
         state.stored = true
         show(state, [...events, ...state.tail])
@@ -172,6 +184,8 @@ export function createJournal(deps: {
         reserved: row.seqReserved,
         tail: [],
         stored: false,
+        segments: 0,
+        size: 0,
         ending: false,
         seats: new Set(),
         room: null,
@@ -190,7 +204,8 @@ export function createJournal(deps: {
         async drain() {
           state.ending = true
           await flushing
-          return { events: state.tail, terminalSeq: state.nextSeq }
+          const scattered = state.segments > MANY_SEGMENTS && state.size / state.segments < SMALL_SEGMENT
+          return { events: state.tail, terminalSeq: state.nextSeq, scattered }
         },
         close(ended) {
           if (states.get(row.id)?.channel === channel) states.delete(row.id)

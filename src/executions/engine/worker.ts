@@ -255,7 +255,14 @@ export function createEngine(deps: EngineDeps): Engine {
       : { status: 'failed', error: shown ? 'interrupted' : 'Agent not found' }
     const { model, inputTokens, outputTokens } = row
     const usage = { inputTokens, outputTokens, usageEstimated: true }
-    await conclude(row, outcome, { text, model, usage, events: [], terminalSeq: row.seqReserved - SEQ_BLOCK + 1 })
+    await conclude(row, outcome, {
+      text,
+      model,
+      usage,
+      events: [],
+      terminalSeq: row.seqReserved - SEQ_BLOCK + 1,
+      scattered: true,
+    })
   }
 
   async function cancelOne(row: ExecutionRow): Promise<ExecutionRow | null> {

@@ -1,0 +1,234 @@
+import Sqlite from 'better-sqlite3'
+import fc from 'fast-check'
+import { expect, test } from 'vitest'
+import { accept, type ClaimDeps, finish } from '../../src/executions/engine/claims.ts'
+import {
+  type ExecutionEvent,
+  type ExecutionRow,
+  META_SEQ,
+  type MessageData,
+} from '../../src/executions/engine/events.ts'
+import { follow } from '../../src/executions/engine/follow.ts'
+import { type Channel, createJournal, type Journal } from '../../src/executions/engine/journal.ts'
+import { createNotices } from '../../src/executions/engine/notices.ts'
+import { violations } from './invariants.ts'
+import { type Lab, nextTurn, PLAIN, startLab, storedEvents } from './lab.ts'
+
+const delta = (text: string, step = 1): MessageData => ({
+  messageType: 'stream_event',
+  step,
+  delta: { type: 'text_delta', text },
+})
+
+/** A run whose worker is the test: what it says is appended by hand. */
+type Puppet = {
+  row: ExecutionRow
+  journal: Journal
+  channel: Channel
+  follow(after: number, pace: () => Promise<void>, signal?: AbortSignal): Promise<ExecutionEvent[]>
+  complete(result: string): Promise<ExecutionRow>
+}
+
+async function puppet(lab: Lab): Promise<Puppet> {
+  const { db, clock, actor } = lab
+  const { log, bus } = lab.server.service.deps
+  const owner = 'the test'
+  const limits = { running: undefined, pending: undefined }
+  const deps: ClaimDeps = { db, clock, owner, leaseDuration: 600_000, limits, settle: async () => {} }
+  const agent = await db.agent.findFirstOrThrow()
+  const row = await accept(deps, { actor, agent, ...PLAIN, conversation: { spaceId: lab.spaceId } }, true)
+  const journal = createJournal({ db, clock, log, owner, leaseDuration: 600_000 })
+  const notices = createNotices(bus)
+  const channel = journal.open(row, () => {
+    throw new Error('The run was taken away')
+  })
+  return {
+    row,
+    journal,
+    channel,
+    async follow(after, pace, signal = new AbortController().signal) {
+      const events: ExecutionEvent[] = []
+      for await (const batch of follow({ db, journal, notices }, row, after, signal)) {
+        expect(batch).not.toHaveLength(0)
+        events.push(...batch)
+        await pace()
+      }
+      return events
+    },
+    async complete(result) {
+      const usage = { inputTokens: 0, outputTokens: 0, usageEstimated: false }
+      const remains = { text: result, model: 'm', usage, ...(await channel.drain()) }
+      const ended = await finish(deps, row, { status: 'completed', result }, remains)
+      expect(ended).not.toBeNull()
+      channel.close(ended!.execution)
+      bus.publish('execution', [row.id])
+      return ended!.execution
+    },
+  }
+}
+
+const step = fc.oneof(
+  { weight: 6, arbitrary: fc.record({ do: fc.constant('append' as const), count: fc.integer({ min: 1, max: 40 }) }) },
+  {
+    weight: 1,
+    arbitrary: fc.record({ do: fc.constant('append much' as const), kib: fc.integer({ min: 1, max: 300 }) }),
+  },
+  { weight: 2, arbitrary: fc.record({ do: fc.constant('tool' as const) }) },
+  { weight: 3, arbitrary: fc.record({ do: fc.constant('flush' as const) }) },
+  { weight: 3, arbitrary: fc.record({ do: fc.constant('wait' as const), turns: fc.integer({ min: 1, max: 20 }) }) },
+  {
+    weight: 4,
+    arbitrary: fc.record({
+      do: fc.constant('join' as const),
+      after: fc.double({ min: 0, max: 1, noNaN: true }),
+      pace: fc.constantFrom(0, 0, 1, 30),
+    }),
+  },
+)
+
+/** What comes after a number, without the time: that of an event is when it was said, or when it was stored. */
+const plain = (events: readonly ExecutionEvent[]) => events.map(({ seq, event, data }) => ({ seq, event, data }))
+
+test('whoever joins whenever, at whatever pace, is told exactly what comes after the number they have', async () => {
+  await using lab = await startLab()
+  const check = async (steps: (typeof step extends fc.Arbitrary<infer Step> ? Step : never)[]) => {
+    const run = await puppet(lab)
+    const said: MessageData[] = []
+    const followers: { after: number; events: Promise<ExecutionEvent[]> }[] = []
+    const say = async (data: MessageData) => {
+      said.push(data)
+      await run.channel.append(data)
+    }
+    let turn = 1
+    for (const next of steps) {
+      if (next.do === 'append') {
+        for (let index = 0; index < next.count; index++) await say(delta(`${said.length} `, turn))
+      } else if (next.do === 'append much') await say(delta('x'.repeat(next.kib * 1024), turn))
+      else if (next.do === 'tool') {
+        await say({ messageType: 'tool_result', toolUseId: `t${turn}`, content: '', isError: true })
+        turn++
+      } else if (next.do === 'flush') await run.journal.flush()
+      else if (next.do === 'wait') for (let index = 0; index < next.turns; index++) await nextTurn()
+      else {
+        const after = Math.round(next.after * (said.length + META_SEQ))
+        const pace = async () => {
+          for (let index = 0; index < next.pace; index++) await nextTurn()
+        }
+        followers.push({ after, events: run.follow(after, pace) })
+      }
+    }
+    const ended = await run.complete('done')
+    const whole = [
+      { seq: META_SEQ, event: 'meta' },
+      ...said.map((data, index) => ({ seq: META_SEQ + 1 + index, event: 'message', data })),
+      { seq: ended.terminalSeq, event: 'result' },
+    ]
+    for (const { after, events } of followers) {
+      const expected = whole.filter(({ seq }) => seq! > after)
+      const told = plain(await events)
+      expect(told).toHaveLength(expected.length)
+      expect(told).toMatchObject(expected)
+    }
+    const stored = await storedEvents(lab.db, run.row.id)
+    expect(stored.map(({ data }) => data)).toEqual(said)
+    expect(run.journal.find(run.row.id)).toBeUndefined()
+  }
+  await fc.assert(fc.asyncProperty(fc.array(step, { maxLength: 50 }), check), { numRuns: 60 })
+}, 120_000)
+
+test('numbers are reserved before anybody sees them, however many come at once', async () => {
+  await using lab = await startLab()
+  const run = await puppet(lab)
+  const seen: ExecutionEvent[] = []
+  const watching = (async () => {
+    const signal = new AbortController().signal
+    const { db } = lab
+    const notices = createNotices(lab.server.service.deps.bus)
+    for await (const batch of follow({ db, journal: run.journal, notices }, run.row, 0, signal)) {
+      seen.push(...batch)
+      const { seqReserved, terminalSeq } = await lab.row(run.row.id)
+      expect(terminalSeq ?? seqReserved).toBeGreaterThanOrEqual(batch.at(-1)!.seq)
+    }
+  })()
+  for (let index = 0; index < 2_000; index++) await run.channel.append(delta('x'))
+  await run.complete('x'.repeat(2_000))
+  await watching
+  expect(seen).toHaveLength(2_002)
+  expect(await violations(lab.db)).toEqual([])
+})
+
+test('a follower sees nothing of a run before something of it is stored', async () => {
+  await using lab = await startLab()
+  const run = await puppet(lab)
+  const shown = new AbortController()
+  const following = run.follow(
+    META_SEQ,
+    async () => {
+      expect(await lab.db.executionEvent.count()).toBe(1)
+      shown.abort()
+    },
+    shown.signal,
+  )
+  run.channel.append(delta('one '))
+  run.channel.append(delta('two '))
+  expect(await following).toHaveLength(2)
+  await run.complete('one two ')
+})
+
+test('a reply takes less than 64 KiB for 1,000 tokens, though each was stored as it came, and is read as it was said', async () => {
+  await using lab = await startLab()
+  const file = new Sqlite(`${lab.server.folder}/muster.db`, { readonly: true })
+  const size = () => (file.prepare('SELECT sum("pgsize") AS "size" FROM "dbstat"').get() as { size: number }).size
+  const count = 500
+  const say = async () => {
+    const run = await puppet(lab)
+    const tokens = Array.from({ length: count }, (_, index) => `token${index % 10} `)
+    for (const token of tokens) {
+      await run.channel.append(delta(token))
+      await run.journal.flush()
+    }
+    const text = tokens.join('')
+    await run.channel.append({ messageType: 'assistant', step: 1, content: [{ type: 'text', text }] })
+    await run.complete(text)
+    const events = await storedEvents(lab.db, run.row.id)
+    expect(events).toHaveLength(count + 1)
+    expect(plain(events.slice(0, -1)).map(({ data }) => data)).toEqual(tokens.map((token) => delta(token)))
+  }
+  await say()
+  const before = size()
+  await say()
+  await say()
+  expect((size() - before) / 2).toBeLessThan((64 * 1024 * count) / 1_000)
+  expect(await violations(lab.db)).toEqual([])
+  file.close()
+}, 60_000)
+
+test('text that is put together keeps its steps, its tools between them, and whoever reads just then loses nothing', async () => {
+  await using lab = await startLab()
+  const run = await puppet(lab)
+  const said: MessageData[] = []
+  const say = async (data: MessageData) => {
+    said.push(data)
+    await run.channel.append(data)
+    await run.journal.flush()
+  }
+  for (let turn = 1; turn <= 5; turn++) {
+    for (let index = 0; index < 30; index++) await say(delta(`${turn}-${index} `, turn))
+    if (turn === 3) await say(delta('x'.repeat(40_000), turn))
+    await say({ messageType: 'tool_result', toolUseId: `t${turn}`, content: 'ok', isError: false })
+  }
+  const before = await lab.db.executionEvent.count()
+  // Readers that have begun before it, each at another place, and go on after it.
+  const goOn = Promise.withResolvers<void>()
+  const readers = [0, 1, 17, 100].map((after) => ({ after, events: run.follow(after, () => goOn.promise) }))
+  for (let turn = 0; turn < 20; turn++) await nextTurn()
+  const ended = await run.complete('done')
+  goOn.resolve()
+  expect(await lab.db.executionEvent.count()).toBeLessThan(before / 8)
+  const whole = [...said.map((data, index) => ({ seq: index + 2, data })), { seq: ended.terminalSeq }]
+  for (const { after, events } of readers) {
+    const told = plain(await events).filter(({ event }) => event !== 'meta')
+    expect(told).toMatchObject(whole.filter(({ seq }) => seq! > after))
+  }
+  expect((await storedEvents(lab.db, run.row.id)).map(({ data }) => data)).toEqual(said)
+})

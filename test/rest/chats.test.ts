@@ -1,0 +1,572 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { newId } from '../../src/lib/id.ts'
+import { expectError, FACES, type Face, faces, onEachFace } from '../support/faces.ts'
+import { type ModelServer, startModelServer } from '../support/model-server.ts'
+import { type Answer, request, toFetch } from '../support/rest.ts'
+import { type Member, startServer, type TestServer } from '../support/server.ts'
+
+let now = Date.parse('2026-01-01T00:00:00Z')
+const clock = { now: () => new Date(now) }
+
+let model: ModelServer
+let server: TestServer
+const people = {} as Record<'owner' | 'admin' | 'ann' | 'ben' | 'eve', Member>
+type Who = keyof typeof people
+beforeAll(async () => {
+  model = await startModelServer()
+  server = await startServer({ OPENAI_BASE_URL: model.baseUrl, DEFAULT_MODEL: 'compatible/test' }, { clock })
+  const organization = 'Acme'
+  people.owner = await server.member({ organization, role: 'owner' })
+  people.admin = await server.member({ organization, role: 'admin' })
+  people.ann = await server.member({ organization })
+  people.ben = await server.member({ organization })
+  people.eve = await server.member({ organization: 'Evil & Co', role: 'owner' })
+})
+afterAll(async () => {
+  await server[Symbol.asyncDispose]()
+  await model.close()
+})
+
+type Fields = Record<string, unknown>
+const FORBIDDEN = "You don't have permission to access this resource"
+
+const on = (face: Face, procedure: string, input: Fields = {}, who: Who = 'ann'): Promise<Answer> =>
+  faces[face](server, procedure, input, { token: people[who].token })
+const call = (procedure: string, input: Fields = {}, who: Who = 'ann') => on('REST', procedure, input, who)
+const done = async (procedure: string, input: Fields = {}, who: Who = 'ann') => {
+  const { status, body } = await call(procedure, input, who)
+  expect(status, JSON.stringify(body)).toBe(200)
+  return body
+}
+
+const agent = async (fields: Fields = {}, who: Who = 'ann'): Promise<string> =>
+  (await done('agents.create', { name: 'Ada', systemPrompt: 'You are Ada.', ...fields }, who)).id
+const space = async (fields: Fields = {}, who: Who = 'ann'): Promise<string> =>
+  (await done('spaces.create', { name: 'Lab', ...fields }, who)).id
+const open = async (fields: Fields = {}, who: Who = 'ann') => (await done('chats.create', fields, who)).chat
+const get = async (id: string, who: Who = 'ann') => (await done('chats.get', { id }, who)).chat
+const say = (id: string, fields: Fields, who: Who = 'ann') =>
+  done('agents.execute', { id, message: 'Hi', ...fields }, who)
+const said = async (id: string, who: Who = 'ann') =>
+  (await done('chats.messages', { id }, who)).messages.map(({ role, content }: Fields) => `${role}: ${content}`)
+const ids = (chats: { id: string }[]) => chats.map(({ id }) => id)
+const general = async (who: Who = 'ann'): Promise<string> =>
+  (await done('spaces.list', {}, who)).spaces.find(({ isDefault }: Fields) => isDefault).id
+
+/** A run that goes on until it is let go. */
+async function working(agentId: string, fields: Fields = {}) {
+  const gate = Promise.withResolvers<void>()
+  model.script({ tokens: ['Half ', gate.promise, 'done'] })
+  const index = model.requests.length
+  const run = await say(agentId, { background: true, ...fields })
+  await model.request(index)
+  const status = async () => (await done('executions.get', { id: run.executionId })).execution.status
+  return {
+    ...run,
+    letGo: gate.resolve,
+    async end() {
+      gate.resolve()
+      await expect.poll(status).toBe('completed')
+    },
+  }
+}
+
+describe('POST /chats', () => {
+  it.each(FACES)('%s: opens one in the default space, and needs to be told nothing', async (face) => {
+    const { body } = await on(face, 'chats.create')
+    expect(body).toEqual({
+      success: true,
+      id: expect.stringMatching(/^\w{22}$/),
+      title: 'New chat',
+      status: 'standby',
+      chat: {
+        id: body.id,
+        organizationId: people.ann.organizationId,
+        spaceId: await general(),
+        agentId: null,
+        agentName: null,
+        ownerId: people.ann.userId,
+        title: 'New chat',
+        status: 'standby',
+        messageCount: 0,
+        closed: false,
+        closedAt: null,
+        createdAt: new Date(now).toISOString(),
+        updatedAt: new Date(now).toISOString(),
+      },
+    })
+    expect(await get(body.id)).toEqual(body.chat)
+    expect(await said(body.id)).toEqual([])
+    const events = await server.service.deps.db.auditEvent.findMany({ where: { target: body.id } })
+    expect(events).toMatchObject([{ action: 'chat.create', actor: people.ann.userId }])
+  })
+
+  it('needs no body over REST', async () => {
+    const response = await fetch(`${server.url}/api/v1/chats`, toFetch({ ...server, ...people.ann }, 'POST', {}))
+    expect(response.status).toBe(200)
+  })
+
+  it('opens one in a space, with an agent that the caller may run: of other organizations, too', async () => {
+    const spaceId = await space({ visibility: 'private' })
+    const own = await agent({ name: 'Mine', visibility: 'private' })
+    const chat = await open({ spaceId, agentId: own, title: 'A talk' })
+    expect(chat).toMatchObject({ spaceId, agentId: own, agentName: 'Mine', title: 'A talk' })
+    expect(await open({ agentId: own })).toMatchObject({ title: 'Mine' })
+    for (const visibility of ['public', 'unlisted']) {
+      const theirs = await agent({ name: 'Theirs', visibility }, 'eve')
+      const { id } = await open({ agentId: theirs })
+      expect(await get(id, 'ben')).toMatchObject({ agentId: theirs, agentName: 'Theirs' })
+      await say(theirs, { chatId: id })
+      expect(await said(id, 'ben')).toHaveLength(2)
+    }
+  })
+
+  it('with an Idempotency-Key is done once, and tells nothing to who has lost the space', async () => {
+    const spaceId = await space({}, 'ben')
+    const headers = { 'Idempotency-Key': newId() }
+    const post = () => request(server, 'POST', '/api/v1/chats', { body: { spaceId }, headers, token: people.ann.token })
+    const [first, second] = [await post(), await post()]
+    expect(second.body).toEqual(first.body)
+    expect(second.headers.get('idempotent-replayed')).toBe('true')
+    expect(ids((await done('chats.list', { spaceId })).chats)).toEqual([first.body.id])
+    await done('spaces.update', { id: spaceId, visibility: 'private' }, 'ben')
+    expectError(await post(), 404, 'Space not found')
+  })
+
+  it("leads to where a new agent's chatUrl says", async () => {
+    const { id, chatUrl } = await done('agents.create', { name: 'Chatty', systemPrompt: 'x' })
+    const [, spaceId, chatId] = /^\/acme\/spaces\/(\w+)\/chats\/(\w+)$/.exec(chatUrl) ?? []
+    expect(await get(chatId ?? '')).toMatchObject({ spaceId, agentId: id, agentName: 'Chatty', status: 'standby' })
+    expect((await done('spaces.get', { id: spaceId })).space).toMatchObject({ isDefault: true })
+    expect(ids((await done('chats.list', { agentId: id })).chats)).toEqual([chatId])
+  })
+})
+
+describe('GET /chats', () => {
+  it.each(FACES)('%s: lists them by space, agent and status, newest first, page by page', async (face) => {
+    const [one, other] = [await space(), await space()]
+    const [ada, bob] = [await agent(), await agent()]
+    const chats: { id: string }[] = []
+    for (const fields of [{ agentId: ada }, { agentId: bob }, {}, { agentId: ada }]) {
+      now += 1
+      chats.unshift(await open({ spaceId: one, ...fields }))
+    }
+    await open({ spaceId: other, agentId: ada })
+    await say(ada, { chatId: chats[0]!.id })
+    const list = async (input: Fields) => (await on(face, 'chats.list', input)).body
+    const all = await list({ spaceId: one })
+    expect(all).toEqual({ success: true, chats: expect.any(Array), nextCursor: null })
+    expect(ids(all.chats)).toEqual(ids(chats))
+    expect(ids((await list({ spaceId: one, agentId: ada })).chats)).toEqual([chats[0]!.id, chats[3]!.id])
+    expect(ids((await list({ spaceId: one, status: 'done' })).chats)).toEqual([chats[0]!.id])
+    expect(ids((await list({ spaceId: one, status: 'standby' })).chats)).toEqual(ids(chats.slice(1)))
+    for (const status of ['working', 'needs_attention', 'error']) {
+      expect((await list({ spaceId: one, status })).chats).toEqual([])
+    }
+    expect((await list({ spaceId: one, mission: 'true' })).chats).toEqual([])
+    const first = await list({ spaceId: one, limit: '3', count: 'true' })
+    expect(first).toMatchObject({ total: 4, nextCursor: expect.any(String) })
+    const second = await list({ spaceId: one, limit: '3', count: 'true', cursor: first.nextCursor })
+    expect(second).toMatchObject({ total: 4, nextCursor: null })
+    expect(ids([...first.chats, ...second.chats])).toEqual(ids(chats))
+  })
+
+  it("tells a mission's runs from other chats, by its title and their numbers", async () => {
+    const agentId = await agent()
+    const { id } = await done('missions.create', { title: 'Digest', goal: 'Read it all.', agentId })
+    for (const runNumber of [1, 2]) {
+      const { executionId, chatId } = await done('missions.run', { id })
+      await expect
+        .poll(async () => (await done('executions.get', { id: executionId })).execution.status)
+        .toBe('completed')
+      expect(await get(chatId)).toMatchObject({ agentId, missionTitle: 'Digest', runNumber })
+    }
+    const { chats } = await done('chats.list', { agentId, mission: 'true' })
+    expect(chats.map(({ runNumber }: Fields) => runNumber).sort()).toEqual([1, 2])
+    expect((await done('chats.list', { agentId })).chats).toHaveLength(3)
+  })
+
+  it("a private mission's chats are its owner's", async () => {
+    const said = { title: 'Secret', goal: 'Hush.', agentId: await agent(), visibility: 'private' }
+    const { id } = await done('missions.create', said)
+    const { chatId } = await done('missions.run', { id })
+    for (const who of ['ben', 'admin', 'owner'] as const) {
+      expectError(await call('chats.get', { id: chatId }, who), 404, 'Chat not found')
+      expect(ids((await done('chats.list', {}, who)).chats)).not.toContain(chatId)
+    }
+    expect(ids((await done('chats.list')).chats)).toContain(chatId)
+  })
+})
+
+describe('the status', () => {
+  it('is standby, working while a run is on, and then done', async () => {
+    const agentId = await agent()
+    const { id } = await open({ agentId })
+    const run = await working(agentId, { chatId: id })
+    expect(await get(id)).toMatchObject({ status: 'working', sessionId: run.sessionId, messageCount: 1 })
+    expect(ids((await done('chats.list', { agentId, status: 'working' })).chats)).toEqual([id])
+    await run.end()
+    expect(await get(id)).toMatchObject({ status: 'done', lastMessage: 'Half done', messageCount: 2 })
+  })
+
+  it('is error when the run fails, and standby when it is cancelled', async () => {
+    const agentId = await agent()
+    const { id } = await open({ agentId })
+    model.script({ error: { status: 400 } })
+    expect((await call('agents.execute', { id: agentId, message: 'Hi', chatId: id })).status).toBe(500)
+    expect(await get(id)).toMatchObject({ status: 'error', messageCount: 1 })
+    const run = await working(agentId, { chatId: id })
+    await done('executions.cancel', { id: run.executionId })
+    expect((await get(id)).status).toBe('standby')
+    run.letGo()
+  })
+})
+
+describe('GET /chats/{id}/messages', () => {
+  it.each(FACES)('%s: tells them oldest first, with their runs', async (face) => {
+    const agentId = await agent()
+    const { id } = await open({ agentId, title: 'Talk' })
+    const runs = []
+    for (const [message, reply] of [
+      ['One?', 'One.'],
+      ['Two?', 'Two.'],
+    ] as const) {
+      model.script({ tokens: [reply] })
+      runs.push(await say(agentId, { chatId: id, message }))
+    }
+    const { body } = await on(face, 'chats.messages', { id }, 'ben')
+    const [first, second] = runs.map(({ executionId }) => ({
+      id: expect.stringMatching(/^\w{22}$/),
+      toolCalls: [],
+      executionId,
+      interrupted: false,
+      createdAt: new Date(now).toISOString(),
+    }))
+    expect(body).toEqual({
+      success: true,
+      chatId: id,
+      title: 'Talk',
+      status: 'done',
+      messages: [
+        { ...first, role: 'user', content: 'One?' },
+        { ...first, role: 'assistant', content: 'One.' },
+        { ...second, role: 'user', content: 'Two?' },
+        { ...second, role: 'assistant', content: 'Two.' },
+      ],
+      nextCursor: null,
+    })
+  })
+
+  it.each(FACES)('%s: come page by page, none twice and none left out, though many have one time', async (face) => {
+    const [ada, bob] = [await agent(), await agent()]
+    const { id } = await open()
+    for (let turn = 0; turn < 3; turn++) {
+      for (const agentId of [ada, bob]) {
+        const session = (await done('executions.list', { chatId: id, agentId })).executions[0]?.sessionId
+        await say(agentId, { chatId: id, message: `${turn}`, ...(session && { sessionId: session }) })
+      }
+      if (turn === 1) now += 1
+    }
+    const all = (await done('chats.messages', { id })).messages
+    expect(all).toHaveLength(12)
+    const seen: unknown[] = []
+    let cursor: string | null = ''
+    while (cursor !== null) {
+      const { body }: Answer = await on(face, 'chats.messages', { id, limit: '5', ...(cursor && { cursor }) })
+      expect(body.messages.length).toBeLessThanOrEqual(5)
+      seen.push(...body.messages)
+      cursor = body.nextCursor
+    }
+    expect(seen).toEqual(all)
+  })
+
+  it('marks what a cancelled run had said', async () => {
+    const agentId = await agent()
+    const run = await working(agentId)
+    await expect
+      .poll(async () => (await done('executions.logs', { id: run.executionId })).logs.length)
+      .toBeGreaterThan(1)
+    await done('executions.cancel', { id: run.executionId })
+    const { messages } = await done('chats.messages', { id: run.chatId })
+    expect(messages).toMatchObject([
+      { role: 'user', content: 'Hi', interrupted: false },
+      { role: 'assistant', content: 'Half ', interrupted: true },
+    ])
+    run.letGo()
+  })
+})
+
+describe('PATCH /chats/{id}', () => {
+  it.each(FACES)('%s: renames it, closes it and opens it again', async (face) => {
+    const before = await open()
+    const patch = async (fields: Fields, who: Who = 'ann') =>
+      (await on(face, 'chats.update', { id: before.id, ...fields }, who)).body.chat
+    now += 1000
+    const at = new Date(now).toISOString()
+    expect(await patch({})).toEqual(before)
+    expect(await patch({ title: 'Renamed' })).toEqual({ ...before, title: 'Renamed', updatedAt: at })
+    const closed = { ...before, title: 'Renamed', updatedAt: at, closed: true, closedAt: at }
+    expect(await patch({ closed: true }, 'admin')).toEqual(closed)
+    now += 1000
+    const later = new Date(now).toISOString()
+    expect(await patch({ closed: true })).toEqual({ ...closed, updatedAt: later })
+    expect(await patch({ closed: false }, 'owner')).toEqual({
+      ...closed,
+      updatedAt: later,
+      closed: false,
+      closedAt: null,
+    })
+    const events = await server.service.deps.db.auditEvent.findMany({ where: { target: before.id } })
+    expect(events.filter(({ action }) => action === 'chat.update')).toHaveLength(4)
+  })
+
+  it('a closed chat stays in lists, and its next message opens it', async () => {
+    const agentId = await agent()
+    const { id } = await open({ agentId })
+    await done('chats.update', { id, closed: true })
+    expect((await done('chats.list', { agentId })).chats).toContainEqual(expect.objectContaining({ id, closed: true }))
+    await say(agentId, { chatId: id }, 'ben')
+    expect(await get(id)).toMatchObject({ closed: false, closedAt: null, status: 'done' })
+  })
+})
+
+describe('DELETE /chats/{id}', () => {
+  it.each(FACES)('%s: it is gone, everywhere, and its executions stay', async (face) => {
+    const agentId = await agent()
+    const { id } = await open({ agentId })
+    const { executionId, sessionId } = await say(agentId, { chatId: id })
+    const { body } = await on(face, 'chats.delete', { id })
+    expect(body).toEqual({ success: true, message: 'Chat deleted successfully' })
+    for (const procedure of ['chats.get', 'chats.messages', 'chats.update', 'chats.delete']) {
+      expectError(await on(face, procedure, { id }), 404, 'Chat not found')
+    }
+    const again = { id: agentId, message: 'Hi' }
+    expectError(await on(face, 'agents.execute', { ...again, chatId: id }), 404, 'Chat not found')
+    expectError(await on(face, 'agents.execute', { ...again, sessionId }), 404, 'Session not found')
+    expect(ids((await on(face, 'chats.list', { agentId })).body.chats)).not.toContain(id)
+    const { execution } = (await on(face, 'executions.get', { id: executionId })).body
+    expect(execution).toMatchObject({ chatId: id, status: 'completed', result: expect.any(String) })
+    const events = await server.service.deps.db.auditEvent.findMany({ where: { target: id } })
+    expect(events.map(({ action }) => action)).toContain('chat.archive')
+  })
+
+  it.each(FACES)('%s: not while a run is on in it', async (face) => {
+    const agentId = await agent()
+    const run = await working(agentId)
+    expectError(await on(face, 'chats.delete', { id: run.chatId }), 409, 'Chat is busy')
+    expect(await get(run.chatId)).toMatchObject({ status: 'working' })
+    await run.end()
+    expect((await on(face, 'chats.delete', { id: run.chatId })).status).toBe(200)
+  })
+
+  it('of two at once, one does it and the other finds it gone', async () => {
+    const { id } = await open()
+    const answers = await Promise.all([1, 2, 3].map(() => call('chats.delete', { id })))
+    expect(answers.map(({ status }) => status).sort()).toEqual([200, 404, 404])
+  })
+})
+
+describe('who may do what with a chat', () => {
+  const SEEN = '✓'
+  const ABSENT = '–'
+  const COLUMNS = ['list', 'get', 'messages', 'continue', 'update', 'delete'] as const
+  const everything = [SEEN, 200, 200, 200, 200, 200] as const
+  const use = [SEEN, 200, 200, 200, 403, 403] as const
+  const nothing = [ABSENT, 404, 404, 404, 404, 404] as const
+  type Row = [what: string, where: { space?: string; agent?: string }, who: Who, row: readonly (string | number)[]]
+  const TABLE: Row[] = [
+    ...(['ann', 'admin', 'owner'] as const).map((who): Row => ['a chat', {}, who, everything]),
+    ['a chat', {}, 'ben', use],
+    ['a chat', {}, 'eve', nothing],
+    ...(['ann', 'admin', 'owner'] as const).map(
+      (who): Row => ['in a private space', { space: 'private' }, who, everything],
+    ),
+    ['in a private space', { space: 'private' }, 'ben', nothing],
+    ['in a private space', { space: 'private' }, 'eve', nothing],
+    ['with a private agent', { agent: 'private' }, 'ann', everything],
+    ...(['ben', 'admin', 'owner', 'eve'] as const).map(
+      (who): Row => ['with a private agent', { agent: 'private' }, who, nothing],
+    ),
+  ]
+
+  it.each(onEachFace(TABLE))('%s: %s %j: %s', async (face, _, where, who, expected) => {
+    const agentId = await agent({ visibility: where.agent ?? 'organization' })
+    const shared = await agent({ visibility: 'public' })
+    const spaceId = await space({ visibility: where.space ?? 'organization' })
+    const { id } = await open({ spaceId, agentId })
+    await say(agentId, { chatId: id })
+    const attempt = async (procedure: string, input: Fields = {}) => {
+      const answer = await on(face, procedure, { id, ...input }, who)
+      if (answer.status === 404) expectError(answer, 404, 'Chat not found')
+      if (answer.status === 403) expectError(answer, 403, FORBIDDEN)
+      return answer.status
+    }
+    const { chats } = (await on(face, 'chats.list', {}, who)).body
+    const row = [
+      ids(chats).includes(id) ? SEEN : ABSENT,
+      await attempt('chats.get'),
+      await attempt('chats.messages'),
+      await attempt('agents.execute', { id: shared, message: 'Hi', chatId: id }),
+      await attempt('chats.update', { title: 'Changed' }),
+      await attempt('chats.delete'),
+    ]
+    const named = (values: readonly unknown[]) => Object.fromEntries(COLUMNS.map((name, i) => [name, values[i]]))
+    expect(named(row)).toEqual(named(expected))
+  })
+
+  it("what a private agent says in a chat of everybody is its owner's alone", async () => {
+    const [shared, secret] = [await agent(), await agent({ visibility: 'private' })]
+    const { id } = await open({ agentId: shared })
+    model.script({ tokens: ['open'] })
+    await say(shared, { chatId: id, message: 'all' }, 'ben')
+    now += 1
+    model.script({ tokens: ['canary'] })
+    const { sessionId } = await say(secret, { chatId: id, message: 'hush' })
+    expect(await get(id)).toMatchObject({ messageCount: 4, lastMessage: 'canary', sessionId })
+    expect(await said(id)).toEqual(['user: all', 'assistant: open', 'user: hush', 'assistant: canary'])
+    for (const who of ['ben', 'admin', 'owner'] as const) {
+      expect(await said(id, who)).toEqual(['user: all', 'assistant: open'])
+      const chat = await get(id, who)
+      expect(chat).toMatchObject({ messageCount: 2 })
+      const answers = [chat, await done('chats.list', {}, who), await done('chats.messages', { id }, who)]
+      expect(JSON.stringify(answers)).not.toMatch(new RegExp(`canary|hush|${sessionId}`))
+    }
+  })
+
+  it('an agent that becomes private takes its chats with it', async () => {
+    const agentId = await agent()
+    const { chatId } = await say(agentId, {}, 'ben')
+    expect((await call('chats.get', { id: chatId }, 'ben')).status).toBe(200)
+    await done('agents.update', { id: agentId, visibility: 'private' })
+    expectError(await call('chats.messages', { id: chatId }, 'ben'), 404, 'Chat not found')
+    expect(await said(chatId)).toHaveLength(2)
+  })
+})
+
+describe("what is somebody else's is told apart by nothing from what never was", () => {
+  const ATTEMPTS: [what: string, method: string, path: (id: string) => string, body?: Fields][] = [
+    ['get', 'GET', (id) => `/api/v1/chats/${id}`],
+    ['messages', 'GET', (id) => `/api/v1/chats/${id}/messages`],
+    ['update', 'PATCH', (id) => `/api/v1/chats/${id}`, { title: 'x' }],
+    ['delete', 'DELETE', (id) => `/api/v1/chats/${id}`],
+    ['run', 'POST', () => '/api/v1/agents/{agent}/execute', { message: 'x', chatId: '{id}' }],
+    ['get', 'GET', (id) => `/trpc/chats.get?input=${encodeURIComponent(JSON.stringify({ id }))}`],
+    ['update', 'POST', () => '/trpc/chats.update', { id: '{id}', title: 'x' }],
+  ]
+  const answersTo = async (who: Who, all: string[], method: string, path: (id: string) => string, body?: Fields) => {
+    const runnable = await agent({}, who)
+    const answers: { status: number }[] = []
+    for (const id of all) {
+      const said = body && JSON.stringify(body).replace('{id}', id)
+      const init = toFetch({ ...server, token: people[who].token }, method, { body: said })
+      const response = await fetch(server.url + path(id).replace('{agent}', runnable), init)
+      const headers = [...response.headers].filter(([name]) => name !== 'date' && name !== 'x-request-id')
+      const text = (await response.text()).replace(/"requestId":"\w{22}"/, '"requestId"')
+      answers.push({ status: response.status, ...{ headers, text } })
+    }
+    return answers
+  }
+
+  it.each(ATTEMPTS)('a chat: %s: %s', async (_, method, path, body) => {
+    const secret = await open({ agentId: await agent({ visibility: 'private' }) })
+    const hidden = await open({ spaceId: await space({ visibility: 'private' }) })
+    const [own, gone] = [await open(), await open()]
+    await done('chats.delete', { id: gone.id })
+    for (const who of ['eve', 'ben'] as const) {
+      const foreign = [secret.id, hidden.id, gone.id, ...(who === 'eve' ? [own.id] : [])]
+      const answers = await answersTo(who, [newId(), ...foreign], method, path, body)
+      expect(answers[0]!.status).toBe(404)
+      for (const answer of answers) expect(answer).toEqual(answers[0])
+    }
+  })
+
+  it.each([
+    ['an agent', () => agent({ visibility: 'private' }), { agentId: '{id}' }, 404],
+    ['an agent of the organization', () => agent(), { agentId: '{id}' }, 404],
+    ['a space', () => space(), { spaceId: '{id}' }, 404],
+  ])('%s of a chat that is to be', async (_, make, body, status) => {
+    const answers = await answersTo('eve', [newId(), await make()], 'POST', () => '/api/v1/chats', body)
+    expect(answers[0]!.status).toBe(status)
+    expect(answers[1]).toEqual(answers[0])
+  })
+
+  it.each(['agentId', 'spaceId'])('%s in a query', async (field) => {
+    const spaceId = await space()
+    const agentId = await agent()
+    await open({ spaceId, agentId })
+    const path = (id: string) => `/api/v1/chats?${field}=${id}&count=true`
+    const answers = await answersTo('eve', [newId(), { agentId, spaceId }[field] ?? ''], 'GET', path)
+    expect(answers[0]!.status).toBe(200)
+    expect(answers[1]).toEqual(answers[0])
+  })
+})
+
+describe('what is missing or wrong is a 400 that names it', () => {
+  const STATUS = 'Invalid status. Must be: standby, working, done, needs_attention, error'
+  const invalid = (field: string, expected: string) => `Invalid value for field: ${field}. Expected ${expected}`
+  const wrong: [procedure: string, message: string, input: Fields][] = [
+    ...['', ' '].map((title): [string, string, Fields] => ['chats.create', 'Missing required field: title', { title }]),
+    ...[null, '', ' '].map((title): [string, string, Fields] => [
+      'chats.update',
+      'Missing required field: title',
+      { title },
+    ]),
+    ...['chats.create', 'chats.update'].flatMap((procedure): [string, string, Fields][] => [
+      [procedure, invalid('title', 'string'), { title: 5 }],
+      [procedure, invalid('title', 'at most 200 characters'), { title: 'x'.repeat(201) }],
+    ]),
+    ['chats.create', invalid('spaceId', 'string'), { spaceId: 5 }],
+    ['chats.create', invalid('agentId', 'string'), { agentId: ['x'] }],
+    ['chats.update', invalid('closed', 'boolean'), { closed: 'true' }],
+    ['chats.update', invalid('closed', 'boolean'), { closed: 1 }],
+    ...['', 'Done', 'closed', 'completed'].map((status): [string, string, Fields] => [
+      'chats.list',
+      STATUS,
+      { status },
+    ]),
+    ['chats.list', invalid('mission', 'true'), { mission: 'false' }],
+    ['chats.list', invalid('count', 'true'), { count: 'yes' }],
+    ['chats.list', invalid('limit', 'at most 1000'), { limit: '1001' }],
+    ['chats.messages', invalid('limit', 'at least 1'), { limit: '0' }],
+    ...['', 'x', btoa('1.2.3'), btoa("1.a' OR 1")].map((cursor): [string, string, Fields] => [
+      'chats.list',
+      invalid('cursor', 'a nextCursor of this list'),
+      { cursor },
+    ]),
+    ...['', 'x', btoa('1.2'), btoa('1.2.'), btoa("1.2.a' OR 1"), btoa('1.99999999999.a')].map(
+      (cursor): [string, string, Fields] => [
+        'chats.messages',
+        invalid('cursor', 'a nextCursor of this list'),
+        { cursor },
+      ],
+    ),
+  ]
+
+  it.each(onEachFace(wrong))('%s %s: %s', async (face, procedure, message, input) => {
+    const { id } = await open()
+    expectError(await on(face, procedure, /update|messages/.test(procedure) ? { id, ...input } : input), 400, message)
+  })
+
+  it.each(FACES)('%s: null is as good as nothing where nothing is needed', async (face) => {
+    const { body } = await on(face, 'chats.create', { spaceId: null, agentId: null, title: null })
+    expect(body.chat).toMatchObject({ title: 'New chat', agentId: null, spaceId: await general() })
+  })
+})
+
+it.each(FACES)('%s: a list of 10 chats takes as many statements as one of 100', async (face) => {
+  const agentId = await agent({ name: 'Many' })
+  const spaceId = await space()
+  const counts: number[] = []
+  let made = 0
+  for (const size of [10, 100]) {
+    for (; made < size; made++) {
+      const { id } = await open({ spaceId, agentId })
+      if (made % 5 === 0) await say(agentId, { chatId: id })
+    }
+    server.queries.length = 0
+    expect((await on(face, 'chats.list', { spaceId, limit: String(size) })).body.chats).toHaveLength(size)
+    counts.push(server.queries.filter((sql) => !/`(Execution|Mission)`\.`(status|nextRunAt)`/.test(sql)).length)
+  }
+  expect(new Set(counts).size, String(counts)).toBe(1)
+  expect(counts[0]).toBeLessThanOrEqual(6)
+})
