@@ -62,10 +62,12 @@ export const Chat = z
   })
   .meta({ id: 'Chat' })
 
-const Message = z
+export const MessageRole = z.enum(['user', 'assistant']).meta({ id: 'MessageRole' })
+
+export const Message = z
   .object({
     id: z.string(),
-    role: z.enum(['user', 'assistant']).meta({ id: 'MessageRole' }),
+    role: MessageRole,
     content: z.string(),
     toolCalls: z.array(z.unknown()),
     executionId: z.string(),

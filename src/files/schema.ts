@@ -44,7 +44,7 @@ const Prefix = z
 
 const spaceId = z.string().describe('The space')
 
-const Encoding = z.enum(['utf8', 'base64']).meta({ id: 'FileEncoding' })
+export const Encoding = z.enum(['utf8', 'base64']).meta({ id: 'FileEncoding' })
 
 export const ListFiles = z.object({ id: spaceId, path: Prefix.optional(), ...pageInput })
 export const FilePath = z.object({ id: spaceId, path: Path })

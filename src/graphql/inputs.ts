@@ -52,10 +52,10 @@ export function parseArgs<Schema extends z.ZodObject>(schema: Schema, args: obje
   return schema.parse(Object.fromEntries(Object.entries(args).filter(([, value]) => value !== null)))
 }
 
-export const mapFields = <Ref>(shape: z.ZodRawShape, make: (field: Field, name: string) => Ref): Record<string, Ref> =>
+const mapFields = <Ref>(shape: z.ZodRawShape, make: (field: Field, name: string) => Ref): Record<string, Ref> =>
   Object.fromEntries(Object.entries(shape).map(([name, schema]) => [name, make(toField(name, schema), name)]))
 
-function toField(name: string, given: z.core.$ZodType): Field {
+export function toField(name: string, given: z.core.$ZodType): Field {
   const schema = given as z.ZodType
   const plain = unwrap(schema)
   return {
@@ -67,16 +67,23 @@ function toField(name: string, given: z.core.$ZodType): Field {
 
 function toLeaf(name: string, schema: z.ZodType): Leaf {
   if (schema instanceof z.ZodISODateTime) return 'DateTime'
+  if (schema instanceof z.ZodISODate) return 'String'
   if (schema instanceof z.ZodString) return /^id$|Ids?$|^assign(ed)?To$/.test(name) ? 'ID' : 'String'
   if (schema instanceof z.ZodNumber) return schema.isInt ? 'Int' : 'Float'
   if (schema instanceof z.ZodBoolean) return 'Boolean'
-  const named = enums.get(schema) ?? objects.get(schema)
+  const named = lookUp(enums, schema) ?? lookUp(objects, schema)
   if (named) return named
   throw new Error(`The field ${name} has a type that GraphQL has no name for: ${schema.def.type}`)
 }
 
+/** What is known of a schema, or of the one that it is but for its description. */
+export function lookUp<Known>(known: ReadonlyMap<z.ZodType, Known>, schema: z.core.$ZodType): Known | undefined {
+  const { parent } = schema._zod
+  return known.get(schema as z.ZodType) ?? (parent && lookUp(known, parent))
+}
+
 /** What is within optional, nullable, transformed. */
-function unwrap(given: z.core.$ZodType): z.ZodType {
+export function unwrap(given: z.core.$ZodType): z.ZodType {
   const schema = given as z.ZodType
   if (schema instanceof z.ZodOptional || schema instanceof z.ZodNullable) return unwrap(schema.unwrap())
   if (schema instanceof z.ZodDefault) return unwrap(schema.unwrap())

@@ -1,24 +1,44 @@
 import type { ObjectRef } from '@pothos/core'
-import type { z } from 'zod'
+import { z } from 'zod'
 import { builder, type Types } from './builder.ts'
-import { mapFields } from './inputs.ts'
+import { type Field, lookUp, toField, unwrap } from './inputs.ts'
 
-/** An object type with the fields of a schema, for what is no row: all that is known of it stands in the schema. */
+const objects = new Map<z.ZodType, ObjectRef<Types, object>>()
+
+/**
+ * An object type with the fields of a schema, for what is no row: all that is known of it stands in the schema. It is
+ * the type of the schema's other uses too, in objects that are made after it.
+ */
 export function objectFromZod<Schema extends z.ZodObject>(
   name: string,
   schema: Schema,
   description: string,
 ): ObjectRef<Types, z.output<Schema>> {
   const ref = builder.objectRef<z.output<Schema>>(name)
+  objects.set(schema, ref as unknown as ObjectRef<Types, object>)
   return ref.implement({
     description,
     fields: (t) =>
-      mapFields(schema.shape, ({ type, required, description }, field) =>
-        t.expose(field as never, {
-          type: type as 'String',
-          nullable: !required as never,
-          ...(description && { description }),
+      Object.fromEntries(
+        Object.entries(schema.shape).map(([field, of]) => {
+          const { type, required, description } = outputField(field, of as z.ZodType)
+          const options = { type: type as 'String', nullable: !required as never, ...(description && { description }) }
+          return [field, t.expose(field as never, options)]
         }),
       ) as never,
   })
+}
+
+type OutputField = Omit<Field, 'type'> & { type: unknown }
+
+function outputField(name: string, schema: z.ZodType): OutputField {
+  const plain = unwrap(schema)
+  const element = plain instanceof z.ZodArray ? unwrap(plain.element) : plain
+  const type = element instanceof z.ZodUnknown ? 'JSON' : lookUp(objects, element)
+  if (!type) return toField(name, schema)
+  return {
+    type: plain instanceof z.ZodArray ? [type] : type,
+    required: !schema.isOptional() && !schema.isNullable(),
+    ...(schema.description && { description: schema.description }),
+  }
 }

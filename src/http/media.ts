@@ -1,12 +1,16 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
+import type { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import { Busboy, type BusboyInstance } from '@fastify/busboy'
 import { requireScope } from '../auth/actor.ts'
-import { AppError, badRequest, unsupportedType } from '../errors.ts'
+import { AppError, badRequest, invalidField, unsupportedType } from '../errors.ts'
 import { type IdempotencyKey, onceOutside } from '../idempotency.ts'
-import { MediaCreated } from '../media/schema.ts'
+import { MediaCreated, PICTURES } from '../media/schema.ts'
 import * as service from '../media/service.ts'
 import type { Context } from '../trpc.ts'
+
+/** A file, and room for what a form has around it. */
+const MAX_FORM = service.MAX_BYTES + 1024 * 1024
 
 /** POST /api/v1/media: multipart/form-data with one `file`, streamed into the storage as it comes. */
 export async function upload(context: Context, req: IncomingMessage, idempotency: IdempotencyKey | null) {
@@ -24,41 +28,61 @@ export async function upload(context: Context, req: IncomingMessage, idempotency
   }
 }
 
-/** The first file that is named `file`; what else the form holds is passed over. */
+/** The file that is named `file`; what else the form holds is passed over. */
 async function receiveFile({ deps }: Context, req: IncomingMessage): Promise<service.Upload> {
   const contentType = req.headers['content-type'] ?? ''
   if (!/^multipart\/form-data *;/i.test(contentType)) throw unsupportedType()
+  if (Number(req.headers['content-length']) > MAX_FORM) throw service.tooLarge()
+  const form = openForm(contentType)
+  const files: Readable[] = []
   let received: Promise<service.Upload> | undefined
-  let form: BusboyInstance
-  try {
-    form = new Busboy({
-      headers: { 'content-type': contentType },
-      limits: { parts: 20, headerPairs: 50, fieldSize: 1024 },
-    })
-  } catch {
-    throw malformed()
-  }
   form.on('file', (field, stream, name) => {
-    if (field !== 'file' || received) {
-      stream.resume()
-      return
-    }
+    files.push(stream)
+    // A form that breaks off says so here, too, whether anybody listens or not.
+    stream.on('error', () => {})
+    if (field !== 'file') return void stream.resume()
+    if (received) return void form.destroy(invalidField('file', 'one file'))
     received = service.receive(deps, stream, name ?? '')
     // What is wrong with the file ends the reading of the rest.
     received.catch((error) => form.destroy(error))
   })
   try {
-    await pipeline(req, form)
+    await pipeline(readForm(req), form)
   } catch (error) {
-    // Too large is one reason for the rest not to be read, a form that breaks off another.
+    for (const file of files) file.destroy()
     const failure = await received?.then(
       ({ draft }) => draft.discard(),
       (refused: unknown) => refused,
     )
-    throw [failure, error].find((reason) => reason instanceof AppError) ?? malformed()
+    throw reasonOf([error, failure])
   }
   if (!received) throw badRequest('Missing required field: file')
   return received
+}
+
+function openForm(contentType: string): BusboyInstance {
+  try {
+    const limits = { parts: 20, headerPairs: 50, fieldSize: 1024 }
+    return new Busboy({ headers: { 'content-type': contentType }, limits })
+  } catch {
+    throw malformed()
+  }
+}
+
+/** The bytes of a form, which may hold a little beside the file. What is refused does not end the connection. */
+async function* readForm(req: IncomingMessage): AsyncGenerator<Buffer> {
+  let size = 0
+  for await (const chunk of req.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>) {
+    size += chunk.length
+    if (size > MAX_FORM) throw service.tooLarge()
+    yield chunk
+  }
+}
+
+/** Why a form was not taken: what is ours to say, then what the disk says; otherwise it broke off, or is none. */
+function reasonOf(errors: unknown[]): unknown {
+  const isSystems = (error: unknown) => error instanceof Error && 'syscall' in error
+  return errors.find((error) => error instanceof AppError) ?? errors.find(isSystems) ?? malformed()
 }
 
 const malformed = () => badRequest('Malformed multipart body')
@@ -71,14 +95,21 @@ export async function download(context: Context, res: ServerResponse, id: string
   const actor = await context.authenticate()
   requireScope(actor, 'media:read')
   const { name, mimeType, size, stream } = await service.content(actor, context.deps, id)
-  const disposition = service.INLINE.has(mimeType) ? 'inline' : 'attachment'
+  const disposition = PICTURES.has(mimeType) ? 'inline' : 'attachment'
   res.writeHead(200, {
     'Content-Type': mimeType,
     'Content-Length': size,
-    'Content-Disposition': `${disposition}; filename*=UTF-8''${encodeURIComponent(name).replace(/['()*]/g, escape)}`,
+    'Content-Disposition': `${disposition}; filename*=UTF-8''${encodeName(name)}`,
     'X-Content-Type-Options': 'nosniff',
     'Content-Security-Policy': "default-src 'none'; sandbox",
     'Cache-Control': 'private, max-age=0',
   })
-  await pipeline(stream, res)
+  await pipeline(stream, res).catch((error) => {
+    // Whoever hangs up has had enough.
+    if (!context.signal.aborted) throw error
+  })
 }
+
+/** RFC 8187: what `encodeURIComponent` leaves, and a header may not hold. */
+const encodeName = (name: string): string =>
+  encodeURIComponent(name).replace(/['()*]/g, (mark) => `%${mark.charCodeAt(0).toString(16).toUpperCase()}`)

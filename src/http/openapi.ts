@@ -42,7 +42,16 @@ const BRIDGES: Record<string, { method: string; path: string }> = {
 
 /** Streams of bytes, which are no procedures: http/media.ts. */
 const BINARY: Described[] = [
-  { name: 'media.upload', method: 'POST', path: parts.MEDIA_PATH, meta: { scopes: ['media:write'] }, inputs: [] },
+  {
+    name: 'media.upload',
+    method: 'POST',
+    path: parts.MEDIA_PATH,
+    meta: {
+      scopes: ['media:write'],
+      errors: { 413: 'The file is too large, or the organization has no room for it', 415: 'The body is no form' },
+    },
+    inputs: [],
+  },
   { name: 'media.content', method: 'GET', path: parts.CONTENT_PATH, meta: { scopes: ['media:read'] }, inputs: [] },
 ]
 

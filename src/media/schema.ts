@@ -5,6 +5,9 @@ import { pageInput } from '../lib/page.ts'
 export const MediaId = z.object({ id: z.string().describe('The media') })
 export const ListMedia = z.object(pageInput)
 
+/** The types that browsers may show as they are, and models see (contract.md section 7). */
+export const PICTURES: ReadonlySet<string> = new Set(['image/png', 'image/jpeg', 'image/gif', 'image/webp'])
+
 /** An uploaded file (contract.md section 7). Its type is what its content says, not its name. */
 export const Media = z
   .object({

@@ -15,13 +15,11 @@ import type { Draft } from './storage.ts'
 
 type MediaRow = Prisma.MediaGetPayload<object>
 
-const MAX_BYTES = 25 * 1024 * 1024
+/** Of one file (contract.md section 7). */
+export const MAX_BYTES = 25 * 1024 * 1024
 const MAX_NAME = 255
 /** What `file-type` needs to see. */
 const HEAD = 4100
-
-/** The only types that a browser may show as they are (contract.md section 7). */
-export const INLINE: ReadonlySet<string> = new Set(['image/png', 'image/jpeg', 'image/gif', 'image/webp'])
 
 /** Media are the organization's. */
 export const reachable = ({ organizationId }: Actor): Prisma.MediaWhereInput => ({ organizationId })
@@ -62,7 +60,9 @@ export async function get(actor: Actor, deps: Deps, id: string) {
 /** GET /media/{id}/content. */
 export async function content(actor: Actor, deps: Deps, id: string) {
   const row = await find(actor, deps, id)
-  return { ...row, stream: deps.storage.read(row.id) }
+  const stream = await deps.storage.read(row.id)
+  if (!stream) throw notFound('Media')
+  return { ...row, stream }
 }
 
 /** DELETE /media/{id}, by whoever uploaded it or an admin. No file is left behind. */
@@ -91,14 +91,14 @@ export async function receive({ storage }: Deps, source: Readable, name: string)
     transform(chunk: Buffer, _, done) {
       size += chunk.length
       hash.update(chunk)
-      done(size > MAX_BYTES ? new AppError(413, 'Request body too large', { headers: HANG_UP }) : null, chunk)
+      done(size > MAX_BYTES ? tooLarge() : null, chunk)
     },
   })
   const draft = await storage.draft(source, meter)
   return { draft, name: cleanName(name), size, sha256: hash.digest('hex') }
 }
 
-const HANG_UP = { Connection: 'close' }
+export const tooLarge = () => new AppError(413, 'Request body too large')
 
 /** A name is only ever shown: no folders, no control characters, not too long. */
 function cleanName(name: string): string {
@@ -139,7 +139,7 @@ export async function create(actor: Actor, deps: Deps, { draft, name, size }: Up
   }
 }
 
-/** The media of these ids, in their order. 404 when one is not the caller's to use. */
+/** Throws 404 unless all of these ids, each of which is there once, are of media that the caller may use. */
 export async function checkAll(actor: Actor, { db }: Deps, ids: readonly string[]): Promise<void> {
   if (!ids.length) return
   const found = await db.media.count({ where: { id: { in: [...ids] }, ...reachable(actor) } })

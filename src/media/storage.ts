@@ -1,4 +1,4 @@
-import { createReadStream, createWriteStream } from 'node:fs'
+import { createWriteStream } from 'node:fs'
 import { mkdir, open, readdir, rename, rm, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { Readable, Transform } from 'node:stream'
@@ -18,7 +18,8 @@ export type Draft = {
 export type MediaStorage = {
   /** Takes in a stream, through `meter` (which may refuse it), as it comes. Nothing is left of one that fails. */
   draft(source: Readable, meter: Transform): Promise<Draft>
-  read(id: string): Readable
+  /** Its bytes; null when it is gone. */
+  read(id: string): Promise<Readable | null>
   /** Nothing happens if it is gone already. */
   remove(id: string): Promise<void>
   /** The ids of what is older than an hour, in batches. */
@@ -58,7 +59,12 @@ export async function createFolderStorage(folder: string): Promise<MediaStorage>
         discard,
       }
     },
-    read: (id) => createReadStream(pathOf(id)),
+    async read(id) {
+      const file = await open(pathOf(id)).catch((error: NodeJS.ErrnoException) => {
+        if (error.code !== 'ENOENT') throw error
+      })
+      return file?.createReadStream() ?? null
+    },
     remove: (id) => rm(pathOf(id), { force: true }),
     async *list() {
       for (const shard of await readdir(folder)) {

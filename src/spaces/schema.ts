@@ -48,6 +48,9 @@ const added = {
   addedBy: z.string().describe('The user'),
 }
 
+/** An agent that is attached to a space. */
+export const AgentRef = z.object({ agentId: z.string(), ...added })
+
 /** A workspace (service.md, "Client-library resource shapes"; contract.md section 6). */
 export const Space = z
   .object({
@@ -62,7 +65,7 @@ export const Space = z
     assignedAgents: z.array(z.string()).describe('The ids of the enabled ones among agentRefs'),
     skillIds: z.array(z.string()),
     pluginIds: z.array(z.string()),
-    agentRefs: z.array(z.object({ agentId: z.string(), ...added })).describe('The attached agents that you can see'),
+    agentRefs: z.array(AgentRef).describe('The attached agents that you can see'),
     skillRefs: z.array(z.object({ skillId: z.string(), ...added })),
     mcpRefs: z.array(z.object({ mcpId: z.string(), ...added })),
     secretKeys: z.array(z.string()).describe('The names of its secrets'),

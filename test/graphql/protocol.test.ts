@@ -194,6 +194,22 @@ describe('GraphiQL', () => {
   })
 })
 
+test('nothing of GraphQL is loaded before it is asked for', () => {
+  const script = `
+    import { registerHooks } from 'node:module'
+    registerHooks({
+      resolve(specifier, context, next) {
+        const found = next(specifier, context)
+        if (/node_modules.(graphql|@pothos|@graphql)|src.graphql/.test(found.url)) console.log(found.url)
+        return found
+      },
+    })
+    await import('./src/start.ts')
+    console.log('started')`
+  const { stdout } = spawnSync(process.execPath, ['--input-type=module', '-e', script], { encoding: 'utf8' })
+  expect(stdout).toBe('started\n')
+})
+
 test('schema.graphql is what the code gives', () => {
   const check = spawnSync(process.execPath, ['.config/schema.ts', '--check'], { encoding: 'utf8' })
   expect(check).toMatchObject({ status: 0, stderr: '' })

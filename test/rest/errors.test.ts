@@ -277,11 +277,26 @@ describe('what a client cannot set', () => {
     expect((await call(face, 'agents.get', { id: body.id })).body.agent).toEqual(agent)
   })
 
-  it('is whose agent it is: the path decides, not an id in the body', async () => {
+  it('is not set by way of a prototype either', async () => {
+    const hidden = '{"visibility":"private","role":"Hidden"}'
+    for (const field of ['"__proto__"', '"constructor":{"prototype"']) {
+      const end = field.includes('{') ? '}' : ''
+      const body = `{"name":"A","systemPrompt":"x",${field}:${hidden}${end}}`
+      for (const path of ['/api/v1/agents', '/trpc/agents.create']) {
+        const answer = await request(server, 'POST', path, { body })
+        const { agent } = answer.body.result?.data ?? answer.body
+        expect(agent).toMatchObject({ visibility: 'organization', role: 'Assistant' })
+      }
+    }
+    expect({}).not.toHaveProperty('role')
+  })
+
+  it('is whose agent it is: the path decides, not an id in the body or the query', async () => {
     const other = (await request(server, 'POST', '/api/v1/agents', { body: valid })).body.id
     await request(server, 'PATCH', `/api/v1/agents/${other}`, { body: { id: agentId, role: 'Changed' } })
     expect((await call('REST', 'agents.get', { id: other })).body.agent.role).toBe('Changed')
     expect((await call('REST', 'agents.get', { id: agentId })).body.agent.role).toBe('Assistant')
+    expect((await request(server, 'GET', `/api/v1/agents/${other}?id=${agentId}`)).body.agent.id).toBe(other)
   })
 })
 

@@ -20,12 +20,25 @@ const NEEDED: Record<string, string[]> = {
   'agents.execute': ['agents:execute'],
   'agents.listPublic': ['agents:read'],
   'agents.getPublic': ['agents:read'],
+  'chats.list': ['chats:read'],
+  'chats.create': ['chats:write'],
+  'chats.get': ['chats:read'],
+  'chats.update': ['chats:write'],
+  'chats.delete': ['chats:write'],
+  'chats.messages': ['chats:read'],
+  'client.init': ['spaces:write'],
+  'client.environment': ['secrets:write'],
+  'client.execute': ['agents:execute'],
   'executions.list': ['executions:read'],
   'executions.get': ['executions:read', 'agents:execute'],
   'executions.cancel': ['executions:write', 'agents:execute'],
   'executions.tree': ['executions:read', 'agents:execute'],
   'executions.logs': ['executions:read', 'agents:execute'],
   'executions.events': ['executions:read', 'agents:execute'],
+  'files.list': ['spaces:read'],
+  'files.get': ['spaces:read'],
+  'files.write': ['spaces:write'],
+  'files.delete': ['spaces:write'],
   'keys.list': ['keys:read'],
   'keys.create': ['keys:write'],
   'keys.delete': ['keys:write'],
@@ -53,6 +66,11 @@ const NEEDED: Record<string, string[]> = {
   'secrets.setEnv': ['secrets:write'],
   'secrets.deleteEnv': ['secrets:write'],
   'secrets.deleteOneEnv': ['secrets:write'],
+  'spaces.list': ['spaces:read'],
+  'spaces.create': ['spaces:write'],
+  'spaces.get': ['spaces:read'],
+  'spaces.update': ['spaces:write'],
+  'spaces.delete': ['spaces:write'],
   'tasks.list': ['tasks:read'],
   'tasks.create': ['tasks:write'],
   'tasks.get': ['tasks:read'],
@@ -60,6 +78,7 @@ const NEEDED: Record<string, string[]> = {
   'tasks.delete': ['tasks:write'],
   'tasks.claim': ['tasks:write'],
   'tasks.execute': ['tasks:write'],
+  'usage.get': ['usage:read'],
 }
 
 /** What is no procedure, being a stream of bytes. */
@@ -80,8 +99,10 @@ const suffices = (scopes: string[], scope: string) =>
 let server: TestServer
 /** One for each scope, and one without any, all of one user, whose role allows everything. */
 const tokens = new Map<string, string>()
+/** Of somebody who is no member any more. */
+let left: string
 /** Finds nothing, in the user's own organization. */
-const nothing: Record<string, unknown> = { id: 'none' }
+const nothing: Record<string, unknown> = { id: 'none', spaceId: 'none' }
 /** What the procedures that ask for more than a scope are asked about: the user's own. */
 const inputs: Record<string, Record<string, unknown>> = {}
 beforeAll(async () => {
@@ -99,6 +120,10 @@ beforeAll(async () => {
   const { executionId } = (await request(server, 'POST', `/api/v1/agents/${id}/execute`, run)).body
   for (const name of ['get', 'cancel', 'tree', 'logs']) inputs[`executions.${name}`] = { id: executionId }
   inputs['executions.events'] = { executionId }
+
+  const { token: theirs, organizationId, userId } = await server.member()
+  await server.service.deps.db.membership.delete({ where: { organizationId_userId: { organizationId, userId } } })
+  left = theirs
 })
 afterAll(() => server[Symbol.asyncDispose]())
 
@@ -131,10 +156,7 @@ describe('every procedure', () => {
     '%s: %s is for nobody without a token, or whose membership has ended',
     async (face, procedure) => {
       expectError(await call(face, procedure, null), 401, 'Authorization header required')
-      const { token, organizationId, userId } = await server.member({ organization: 'Left' })
-      const where = { organizationId_userId: { organizationId, userId } }
-      await server.service.deps.db.membership.delete({ where })
-      expectError(await call(face, procedure, token), 403, FORBIDDEN)
+      expectError(await call(face, procedure, left), 403, FORBIDDEN)
     },
   )
 })

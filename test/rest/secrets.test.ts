@@ -286,7 +286,9 @@ describe('a value', () => {
     expect(await db.secret.count()).toBe(4)
     expect((await runAdmin(['backup', join(own.folder, 'backup.db')], { DATA_DIR: own.folder })).code).toBe(0)
 
-    const files = readdirSync(own.folder).map((name) => [name, readFileSync(join(own.folder, name))] as const)
+    const files = readdirSync(own.folder, { withFileTypes: true, recursive: true }).flatMap((file) =>
+      file.isFile() ? [[file.name, readFileSync(join(file.parentPath, file.name))] as const] : [],
+    )
     expect(files.map(([name]) => name)).toEqual(
       expect.arrayContaining(['backup.db', 'encryption.key', 'muster.db', 'muster.db-wal']),
     )

@@ -1,0 +1,71 @@
+import { builder } from '../graphql/builder.ts'
+import { argsFromZod, enumFromZod, inputFromZod, parseArgs } from '../graphql/inputs.ts'
+import { objectFromZod } from '../graphql/outputs.ts'
+import { pageType } from '../graphql/page.ts'
+import { shows } from '../graphql/procedures.ts'
+import { spaces } from './router.ts'
+import * as schema from './schema.ts'
+
+enumFromZod('SpaceVisibility', schema.SpaceVisibility, 'Who sees a space')
+objectFromZod('SpaceAgent', schema.AgentRef, 'An agent that is attached to a space')
+
+// Skills and MCP servers are attached by fields of their own, once there are any.
+const LATER = { skillRefs: true, mcpRefs: true, skillIds: true, pluginIds: true } as const
+const Space = objectFromZod('Space', schema.Space.omit(LATER), 'A workspace')
+const SpacePage = pageType('SpacePage', Space, 'A page of spaces, newest first')
+
+// The other names are for clients of old, who speak REST.
+const CREATE_ALIASES = { addCharacters: true, assignedAgents: true, addSkills: true, addMcps: true } as const
+const UPDATE_ALIASES = {
+  addCharacters: true,
+  addSkills: true,
+  addMcps: true,
+  removeCharacters: true,
+  removeSkills: true,
+  removeMcps: true,
+} as const
+const CreateInput = inputFromZod('CreateSpaceInput', schema.CreateSpace.omit(CREATE_ALIASES), 'A new space')
+const UpdateInput = inputFromZod(
+  'UpdateSpaceInput',
+  schema.UpdateSpace.omit(UPDATE_ALIASES),
+  'What to change of a space',
+)
+
+builder.queryFields((t) => ({
+  spaces: t.field({
+    ...shows(spaces.list, { rows: 1000 }),
+    type: SpacePage,
+    args: argsFromZod(schema.ListSpaces),
+    resolve: async (_, args, { caller }) => {
+      const { spaces: nodes, nextCursor, total } = await caller.spaces.list(parseArgs(schema.ListSpaces, args))
+      return { nodes, nextCursor, total: () => total }
+    },
+  }),
+  space: t.field({
+    ...shows(spaces.get),
+    type: Space,
+    nullable: true,
+    args: argsFromZod(schema.SpaceId),
+    resolve: async (_, args, { caller }) => (await caller.spaces.get(args)).space,
+  }),
+}))
+
+builder.mutationFields((t) => ({
+  createSpace: t.field({
+    ...shows(spaces.create),
+    type: Space,
+    args: { input: t.arg({ type: CreateInput, required: true }) },
+    resolve: async (_, { input }, { caller }) => (await caller.spaces.create(input)).space,
+  }),
+  updateSpace: t.field({
+    ...shows(spaces.update),
+    type: Space,
+    args: { input: t.arg({ type: UpdateInput, required: true }) },
+    resolve: async (_, { input }, { caller }) => (await caller.spaces.update(input)).space,
+  }),
+  deleteSpace: t.string({
+    ...shows(spaces.delete),
+    args: argsFromZod(schema.SpaceId),
+    resolve: async (_, args, { caller }) => (await caller.spaces.delete(args)).message,
+  }),
+}))

@@ -1,0 +1,104 @@
+import { expect, test } from 'vitest'
+import type { ExecutionRow } from '../../src/executions/engine/events.ts'
+import { request } from '../support/rest.ts'
+import { openStream } from '../support/sse.ts'
+import { violations } from './invariants.ts'
+import { ended, followed, gates, type Lab, startLab, textOf } from './lab.ts'
+
+/** The session goes on: its next message is answered, with what came before in its history. */
+async function expectToGoOn(lab: Lab, { spaceId, chatId, sessionId }: ExecutionRow): Promise<void> {
+  lab.model.script({ tokens: 'Here I am.' })
+  const next = await lab.run({ message: 'Are you there?', conversation: { spaceId, chatId, sessionId } })
+  expect(await ended(lab.engine, next)).toMatchObject({ status: 'completed', result: 'Here I am.' })
+  expect((await lab.db.chat.findUniqueOrThrow({ where: { id: chatId } })).status).toBe('done')
+  expect(await violations(lab.db)).toEqual([])
+}
+
+test('a model that accepts and never answers: the run ends as timeout, its connection is closed, the session goes on', async () => {
+  await using lab = await startLab({ MODEL_IDLE_TIMEOUT: '0.4' })
+  lab.model.script({ end: 'hang' })
+  const row = await lab.run()
+  const { aborted } = await lab.model.request(0)
+  expect(await ended(lab.engine, row)).toMatchObject({ status: 'failed', error: 'timeout' })
+  await aborted
+  expect((await followed(lab.engine, row)).map(({ event }) => event)).toEqual(['meta', 'error'])
+  expect((await lab.db.chat.findFirstOrThrow({ where: { id: row.chatId } })).status).toBe('error')
+  await expectToGoOn(lab, row)
+})
+
+test('a model that stops in mid-token: the run ends as timeout with what it had said, and the session goes on', async () => {
+  await using lab = await startLab({ MODEL_IDLE_TIMEOUT: '0.4' })
+  lab.model.script({ tokens: ['one ', 'two '], end: 'hang' })
+  const row = await lab.run()
+  const { aborted } = await lab.model.request(0)
+  const events = await followed(lab.engine, row)
+  await aborted
+  expect(textOf(events)).toBe('one two ')
+  expect(events.at(-1)).toMatchObject({ event: 'error', data: { message: 'Chat execution failed', status: 'failed' } })
+  expect(await lab.row(row.id)).toMatchObject({ status: 'failed', error: 'timeout' })
+  const answer = await lab.db.message.findFirst({ where: { executionId: row.id, role: 'assistant' } })
+  expect(answer).toMatchObject({ content: 'one two ', interrupted: true })
+  await expectToGoOn(lab, row)
+})
+
+test('a model that is slow but not silent does not time out', async () => {
+  await using lab = await startLab({ MODEL_IDLE_TIMEOUT: '1' })
+  lab.model.script({ tokens: Array.from({ length: 12 }, () => 'slow '), delay: 150 })
+  expect(await ended(lab.engine, await lab.run())).toMatchObject({ status: 'completed' })
+})
+
+test('a model that never stops talking: the run ends as timeout after EXECUTION_TIMEOUT', async () => {
+  await using lab = await startLab({ EXECUTION_TIMEOUT: '0.5' })
+  lab.model.script({ tokens: Array.from({ length: 10_000 }, () => 'more '), delay: 5 })
+  const row = await lab.run()
+  const { aborted } = await lab.model.request(0)
+  const events = await followed(lab.engine, row)
+  await aborted
+  expect(await lab.row(row.id)).toMatchObject({ status: 'failed', error: 'timeout' })
+  expect(textOf(events)).toMatch(/^(more )+$/)
+  await expectToGoOn(lab, row)
+})
+
+test('EXECUTION_TIMEOUT goes on counting when another process takes the run over', async () => {
+  await using lab = await startLab({ EXECUTION_TIMEOUT: '3600', LEASE_DURATION: '600' })
+  lab.model.fallback = { end: 'hang' }
+  const row = await lab.run()
+  await lab.model.request(0)
+  lab.clock.advance(2 * 3_600_000)
+  const other = lab.another()
+  await other.start(false)
+  expect(await ended(other, row)).toMatchObject({ status: 'failed', error: 'timeout', attempt: 2 })
+  await other.drain()
+  await lab.engine.drain()
+  expect(await violations(lab.db)).toEqual([])
+})
+
+test('what waits for longer than QUEUE_TIMEOUT ends as timeout, wherever it stands in the queue; what runs goes on', async () => {
+  await using lab = await startLab({ MAX_RUNNING: '2' })
+  const open = gates(lab)
+  const running = await lab.run({ message: 'running' })
+  const conversation = { spaceId: lab.spaceId, chatId: running.chatId, sessionId: running.sessionId }
+  await lab.run({ message: 'other' })
+  const waiting = [
+    await lab.run({ message: 'for its session', conversation }),
+    await lab.run({ message: 'behind it', conversation }),
+    await lab.run({ message: 'for room' }),
+  ]
+  const path = `/api/v1/agents/${lab.agentId}/execute`
+  const body = { message: 'waits', sessionId: running.sessionId }
+  const stream = await openStream(lab.server, path, { method: 'POST', body: { ...body, stream: true } })
+  const answer = request(lab.server, 'POST', path, { body })
+  await expect.poll(() => lab.db.execution.count({ where: { status: 'pending' } })).toBe(5)
+  lab.clock.advance(3_600_000 + 1_000)
+  for (const row of waiting) {
+    expect(await ended(lab.engine, row)).toMatchObject({ status: 'failed', error: 'timeout', attempt: 0 })
+  }
+  expect((await answer).body).toMatchObject({ statusCode: 500, message: 'Chat execution failed' })
+  expect((await stream.rest()).map(({ event }) => event)).toEqual(['meta', 'error'])
+  expect((await lab.row(running.id)).status).toBe('running')
+  open('running')
+  open('other')
+  expect((await ended(lab.engine, running)).status).toBe('completed')
+  await lab.idle()
+  expect(await violations(lab.db)).toEqual([])
+})

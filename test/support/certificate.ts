@@ -1,0 +1,39 @@
+import { generateKeyPairSync, randomBytes, sign } from 'node:crypto'
+
+/** DER: a value with its tag and its length. */
+function der(tag: number, ...contents: Uint8Array[]): Buffer {
+  const content = Buffer.concat(contents)
+  const { length } = content
+  const size = length < 128 ? [length] : length < 256 ? [0x81, length] : [0x82, length >> 8, length & 255]
+  return Buffer.concat([Buffer.from([tag, ...size]), content])
+}
+
+const sequence = (...contents: Uint8Array[]) => der(0x30, ...contents)
+const bytes = (hex: string) => Buffer.from(hex, 'hex')
+const oid = (hex: string) => der(0x06, bytes(hex))
+const time = (date: Date) => der(0x18, Buffer.from(`${date.toISOString().replace(/[-:T]/g, '').slice(0, 14)}Z`))
+
+const ECDSA_WITH_SHA256 = sequence(oid('2a8648ce3d040302'))
+const DAY = 24 * 60 * 60 * 1000
+
+/** A key and a certificate that it signs itself, for these DNS names and for 127.0.0.1; good for a day. In PEM. */
+export function createCertificate(...names: string[]): { key: string; cert: string } {
+  const { privateKey, publicKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' })
+  const subject = sequence(der(0x31, sequence(oid('550403'), der(0x0c, Buffer.from('Muster tests')))))
+  const alternatives = [...names.map((name) => der(0x82, Buffer.from(name))), der(0x87, Buffer.from([127, 0, 0, 1]))]
+  const isAuthority = sequence(oid('551d13'), der(0x04, sequence(der(0x01, bytes('ff')))))
+  const content = sequence(
+    der(0xa0, der(0x02, bytes('02'))),
+    der(0x02, Buffer.concat([bytes('01'), randomBytes(8)])),
+    ECDSA_WITH_SHA256,
+    subject,
+    sequence(time(new Date(Date.now() - DAY)), time(new Date(Date.now() + DAY))),
+    subject,
+    publicKey.export({ type: 'spki', format: 'der' }),
+    der(0xa3, sequence(isAuthority, sequence(oid('551d11'), der(0x04, sequence(...alternatives))))),
+  )
+  const signature = der(0x03, bytes('00'), sign('sha256', content, privateKey))
+  const text = sequence(content, ECDSA_WITH_SHA256, signature).toString('base64')
+  const cert = `-----BEGIN CERTIFICATE-----\n${text.replace(/.{64}/g, '$&\n')}\n-----END CERTIFICATE-----\n`
+  return { cert, key: privateKey.export({ type: 'pkcs8', format: 'pem' }) as string }
+}
