@@ -9,7 +9,10 @@ const LAYERS: readonly (readonly [name: string, pattern: RegExp])[] = [
   ['infrastructure', /^src\/(db|auth|bus)\/|^src\/(deps|idempotency)\.ts/],
   ['resource schema', /^src\/(?!graphql)\w+\/schema\.ts/],
   ['engine', /^src\/executions\/engine\//],
-  ['resource service', /^src\/\w+\/service\.ts|^src\/executions\/start\.ts|^src\/missions\/(runs|schedule|scheduler)\.ts|^src\/media\/storage\.ts|^src\/client\/(?!router)|^src\/client\/(git|starter)\.ts|^src\/bootstrap\.ts/],
+  [
+    'resource service',
+    /^src\/\w+\/service\.ts|^src\/executions\/start\.ts|^src\/missions\/(runs|schedule|scheduler)\.ts|^src\/media\/storage\.ts|^src\/client\/(?!router)|^src\/bootstrap\.ts/,
+  ],
   ['procedure and type builders', /^src\/trpc\.ts|^src\/graphql\/(?!schema|server|requests)/],
   ['resource router and graphql', /^src\/\w+\/(router|graphql(-\w+)?)\.ts/],
   ['all routers', /^src\/router\.ts/],

@@ -134,7 +134,8 @@ const REASONS: readonly [RegExp, string][] = [
   [/Remote branch .* not found/, 'there is no such branch'],
   [/not found|could not read Username|Authentication failed|error: 40[134]/, 'there is none, or it is not public'],
   [/error: 30\d|redirect/, 'it has moved; give its present address'],
-  [/signal 25|File too large|Out of memory|malloc|out of memory/, 'it is too large'],
+  // What git says of a part of it that reached a limit, or got a pack that is none.
+  [/index-pack/, 'it is too large, or not whole'],
 ]
 
 const notCloned = (reason: string) => badRequest(`Repository could not be cloned: ${reason}`)

@@ -1,15 +1,12 @@
 import type { z } from 'zod'
-import { executable, notPrivate } from '../agents/service.ts'
+import { notPrivate } from '../agents/service.ts'
 import { type Actor, isAdmin, permit } from '../auth/actor.ts'
 import { covers } from '../auth/scopes.ts'
-import { reachable as reachableChat } from '../chats/service.ts'
-import type { Db, Prisma } from '../db/client.ts'
+import type { Prisma } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
-import { badRequest, chatFailed, conflict, forbidden, notFound } from '../errors.ts'
-import { type IdempotencyKey, KeyTaken, lookUp } from '../idempotency.ts'
+import { badRequest, forbidden, notFound } from '../errors.ts'
 import { pageQuery, toPage } from '../lib/page.ts'
-import { reachable as reachableSpace, visible as visibleSpace } from '../spaces/service.ts'
-import type { AgentRow, Conversation } from './engine/claims.ts'
+import { visible as visibleSpace } from '../spaces/service.ts'
 import {
   type ExecutionEvent,
   type ExecutionRow,
@@ -18,15 +15,7 @@ import {
   readEvents,
   terminalEvent,
 } from './engine/events.ts'
-import type {
-  Execute,
-  Executed,
-  Execution,
-  ExecutionNode,
-  FollowExecution,
-  ListExecutions,
-  ReadLogs,
-} from './schema.ts'
+import type { Execution, ExecutionNode, FollowExecution, ListExecutions, ReadLogs } from './schema.ts'
 
 /** By id, and in lists: an execution follows its agent and its space (contract.md section 2). */
 export const reachable = (actor: Actor): Prisma.ExecutionWhereInput => ({

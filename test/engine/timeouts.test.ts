@@ -60,7 +60,7 @@ test('a model that never stops talking: the run ends as timeout after EXECUTION_
 })
 
 test('EXECUTION_TIMEOUT goes on counting when another process takes the run over', async () => {
-  await using lab = await startLab({ EXECUTION_TIMEOUT: '3600', LEASE_DURATION: '600' })
+  await using lab = await startLab({ EXECUTION_TIMEOUT: '3600', LEASE_DURATION: '600', DRAIN_TIMEOUT: '0.1' })
   lab.model.fallback = { end: 'hang' }
   const row = await lab.run()
   await lab.model.request(0)

@@ -18,7 +18,7 @@ import { extensionsOf } from '../../src/graphql/builder.ts'
 import { createSchema } from '../../src/graphql/schema.ts'
 import { guard } from '../../src/graphql/scopes.ts'
 import { appRouter } from '../../src/router.ts'
-import { startServer, type TestServer } from '../support/server.ts'
+import { type Member, startServer, type TestServer } from '../support/server.ts'
 import { callerOf, graphql, subscribe } from './support.ts'
 
 let server: TestServer
@@ -44,7 +44,9 @@ type RootField = { name: string; text: string; procedure: string; scopes: readon
 const ROOTS: RootField[] = (['query', 'mutation', 'subscription'] as const).flatMap((operation) => {
   const root = schema.getRootType(operation as OperationTypeNode)!
   return Object.values(root.getFields()).map((field) => {
-    const args = field.args.flatMap(({ name, type }) => (isNonNullType(type) ? `${name}: ${literal(type.ofType)}` : []))
+    const args = field.args.flatMap(({ name, type }) =>
+      isNonNullType(type) ? `${name}: ${literal(type.ofType, name)}` : [],
+    )
     const given = args.length ? `(${args.join(', ')})` : ''
     const selection = isLeafType(getNamedType(field.type)) ? '' : '{ __typename }'
     const { procedure } = extensionsOf(field)
@@ -59,19 +61,21 @@ const ROOTS: RootField[] = (['query', 'mutation', 'subscription'] as const).flat
   })
 })
 
-/** A value of the type, as it stands in a document. */
-function literal(type: GraphQLInputType): string {
-  if (isNonNullType(type)) return literal(type.ofType)
+/** A value of the type, as it stands in a document. An organization is the caller's: another one is a 403 of its own. */
+function literal(type: GraphQLInputType, name = ''): string {
+  if (isNonNullType(type)) return literal(type.ofType, name)
+  if (/^org(anization)?Id$/.test(name)) return '"ORGANIZATION"'
   if (isListType(type)) return `[${literal(type.ofType)}]`
   if (isEnumType(type)) return type.getValues()[0]!.name
   if (isInputObjectType(type)) {
     const required = Object.values(type.getFields()).filter((field) => isNonNullType(field.type))
-    return `{${required.map((field) => `${field.name}: ${literal(field.type)}`).join(', ')}}`
+    return `{${required.map((field) => `${field.name}: ${literal(field.type, field.name)}`).join(', ')}}`
   }
   return { Int: '1', Float: '1', Boolean: 'true', DateTime: '"2100-01-01T00:00:00Z"' }[type.name] ?? '"x"'
 }
 
-const messageOf = async ({ text }: RootField, token: string): Promise<unknown> => {
+const messageOf = async (root: RootField, { token, organizationId }: Member): Promise<unknown> => {
+  const text = root.text.replace('ORGANIZATION', organizationId)
   if (!text.startsWith('subscription')) return (await graphql(server, text, {}, { token })).message
   const [first] = await Array.fromAsync(subscribe(server, text, {}, { token }))
   return first.errors[0].message
@@ -87,11 +91,11 @@ describe('a token', () => {
   test.each([...new Set(['usage:read', '*', ...ROOTS.flatMap(({ scopes }) => scopes)])])(
     'with %s is let into the root fields whose procedures want it, and no others',
     async (scope) => {
-      const { token } = await server.member({ scopes: [scope] })
+      const member = await server.member({ scopes: [scope] })
       const refused: Record<string, boolean> = {}
       const expected: Record<string, boolean> = {}
       for (const root of ROOTS) {
-        refused[root.name] = (await messageOf(root, token)) === FORBIDDEN
+        refused[root.name] = (await messageOf(root, member)) === FORBIDDEN
         expected[root.name] = root.scopes.length > 0 && !root.scopes.some((needed) => covers([scope], needed))
       }
       expect(refused).toEqual(expected)

@@ -60,7 +60,10 @@ export async function startGitServer(...names: string[]): Promise<GitServer> {
     const lines = [...parts].map(([name, inside]) => {
       const [[path, content]] = inside as [[string[], Content]]
       if (path.length > 1) {
-        const tree = writeTree(repository, inside.map(([[, ...rest], its]) => [rest, its]))
+        const tree = writeTree(
+          repository,
+          inside.map(([[, ...rest], its]) => [rest, its]),
+        )
         return `040000 tree ${tree}\t${name}\0`
       }
       if (typeof content === 'object' && 'submodule' in content) return `160000 commit ${content.submodule}\t${name}\0`
@@ -74,7 +77,10 @@ export async function startGitServer(...names: string[]): Promise<GitServer> {
   function commit(repository: string, files: Record<string, Content>, branch = 'main'): void {
     if (!created.has(repository)) create(repository)
     created.add(repository)
-    const tree = writeTree(repository, Object.entries(files).map(([path, content]) => [path.split('/'), content]))
+    const tree = writeTree(
+      repository,
+      Object.entries(files).map(([path, content]) => [path.split('/'), content]),
+    )
     git(repository, ['update-ref', `refs/heads/${branch}`, git(repository, ['commit-tree', tree, '-m', 'x'])])
   }
   const created = new Set<string>()
@@ -101,13 +107,16 @@ export async function startGitServer(...names: string[]): Promise<GitServer> {
     let head = ''
     for await (const chunk of child.stdout as AsyncIterable<Buffer>) {
       if (res.headersSent) {
-        if (!res.write(chunk) && !res.destroyed) await Promise.race([once(res, 'drain'), once(res, 'close')])
+        await new Promise((written) => res.write(chunk, written))
         continue
       }
       head += chunk.toString('latin1')
       const end = head.indexOf('\r\n\r\n')
       if (end < 0) continue
-      const headers = head.slice(0, end).split('\r\n').map((line) => line.split(': ', 2) as [string, string])
+      const headers = head
+        .slice(0, end)
+        .split('\r\n')
+        .map((line) => line.split(': ', 2) as [string, string])
       const status = headers.find(([name]) => name === 'Status')?.[1] ?? '200'
       res.writeHead(Number(status.slice(0, 3)), headers.filter(([name]) => name !== 'Status').flat())
       res.write(Buffer.from(head.slice(end + 4), 'latin1'))

@@ -59,7 +59,10 @@ export async function startServer(
         (await createOrganization(tx, { name: organization, slug }, now))
       const { id: userId } = await addMember(tx, organizationId, email, role, now)
       const input = { organizationId, userId, name: 'test', scopes, expiresAt }
-      const { token, row: { id: tokenId } } = await createToken(tx, { tokenKey, prefix: settings.TOKEN_PREFIX, now }, input)
+      const {
+        token,
+        row: { id: tokenId },
+      } = await createToken(tx, { tokenKey, prefix: settings.TOKEN_PREFIX, now }, input)
       return { token, tokenId, userId, organizationId }
     })
   }

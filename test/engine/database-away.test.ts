@@ -1,0 +1,56 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import Sqlite from 'better-sqlite3'
+import { expect, test } from 'vitest'
+import { request } from '../support/rest.ts'
+import { violations, watchTransitions } from './invariants.ts'
+import { followed, type Lab, startLab, textOf } from './lab.ts'
+
+/** Another process has the database for itself; what gives it back. */
+function takeAway({ server }: Lab): () => void {
+  const other = new Sqlite(`${server.folder}/muster.db`)
+  other.exec('BEGIN EXCLUSIVE')
+  return () => {
+    other.exec('ROLLBACK')
+    other.close()
+  }
+}
+
+// Longer than a statement is tried again (5 s), so that every kind of write fails meanwhile.
+const AWAY = 6_500
+
+test('the database away for seconds: runs and streams wait and go on, nothing is lost or told twice', async () => {
+  await using lab = await startLab()
+  const transitions = await watchTransitions(lab.db)
+  // More events than are numbered ahead: sooner or later each run has to wait for the database.
+  const tokens = Array.from({ length: 700 }, (_, index) => `t${index} `)
+  lab.model.fallback = { tokens, delay: 1 }
+  const rows = await Promise.all(Array.from({ length: 8 }, () => lab.run()))
+  const ending = await lab.run({ message: 'ends meanwhile' })
+  const streams = rows.map((row) => followed(lab.engine, row))
+  await expect.poll(() => lab.db.executionEvent.count(), { timeout: 10_000 }).toBeGreaterThan(8)
+
+  const giveBack = takeAway(lab)
+  const since = Date.now()
+  const body = { message: 'meanwhile', background: true }
+  const refused = await request(lab.server, 'POST', `/api/v1/agents/${lab.agentId}/execute`, { body })
+  expect(refused).toMatchObject({ status: 503, body: { message: 'Service temporarily unavailable. Please retry.' } })
+  expect(refused.headers.get('retry-after')).toMatch(/^\d+$/)
+  expect((await request(lab.server, 'GET', `/api/v1/executions/${ending.id}`)).status).toBe(200)
+  await sleep(since + AWAY - Date.now())
+  giveBack()
+
+  for (const events of await Promise.all(streams)) {
+    expect(textOf(events)).toBe(tokens.join(''))
+    expect(events.map(({ seq }) => seq)).toEqual([...new Set(events.map(({ seq }) => seq))].sort((a, b) => a - b))
+    expect(events.at(-1)?.event).toBe('result')
+  }
+  await lab.idle()
+  expect(await lab.db.execution.count({ where: { message: 'meanwhile' } })).toBe(0)
+  expect((await request(lab.server, 'POST', `/api/v1/agents/${lab.agentId}/execute`, { body })).status).toBe(200)
+  await lab.idle()
+  expect(new Set((await lab.db.execution.findMany()).map(({ status, attempt }) => `${status} ${attempt}`))).toEqual(
+    new Set(['completed 1']),
+  )
+  expect(await transitions()).toEqual([])
+  expect(await violations(lab.db)).toEqual([])
+}, 60_000)

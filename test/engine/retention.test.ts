@@ -1,0 +1,92 @@
+import { afterEach, beforeEach, expect, test, vi } from 'vitest'
+import { openStream } from '../support/sse.ts'
+import { ended, followed, type Lab, startLab } from './lab.ts'
+
+const DAY = 24 * 60 * 60 * 1_000
+const MINUTE = 60_000
+
+// Everything that is done again and again is done when the test says so.
+beforeEach(() => void vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] }))
+afterEach(() => void vi.useRealTimers())
+
+/** A run with so many events, stored long ago. */
+async function oldRun(lab: Lab, count: number, age: number) {
+  const row = await ended(lab.engine, await lab.run())
+  const at = new Date(lab.clock.now().getTime() - age)
+  await lab.db.executionEvent.updateMany({ where: { executionId: row.id }, data: { at } })
+  const events = JSON.stringify([{ step: 1, text: 'x', lengths: [1] }])
+  const segments = Array.from({ length: count }, (_, index) => ({ firstSeq: 1_000 + index, lastSeq: 1_000 + index }))
+  await lab.db.executionEvent.createMany({
+    data: segments.map((segment) => ({ executionId: row.id, at, events, ...segment })),
+  })
+  const terminalSeq = 1_000 + count
+  return lab.db.execution.update({ where: { id: row.id }, data: { terminalSeq } })
+}
+
+const deletions = ({ server }: Lab, table: string) =>
+  server.queries.filter((sql) => sql.includes(`DELETE FROM "${table}"`))
+
+test('events past their time go, a small batch at a time; executions, messages and later events stay', async () => {
+  await using lab = await startLab({ EVENT_RETENTION_DAYS: '10' })
+  const old = await oldRun(lab, 1_200, 11 * DAY)
+  const recent = await oldRun(lab, 3, 9 * DAY)
+  const kept = await lab.db.executionEvent.count({ where: { executionId: recent.id } })
+  const messages = await lab.db.message.count()
+  lab.server.queries.length = 0
+  vi.advanceTimersByTime(MINUTE)
+  await expect.poll(() => lab.db.executionEvent.count({ where: { executionId: old.id } })).toBe(0)
+  expect(deletions(lab.server ? lab : lab, 'ExecutionEvent').length).toBeGreaterThanOrEqual(3)
+  for (const sql of deletions(lab, 'ExecutionEvent')) expect(sql).toMatch(/LIMIT/)
+  expect(await lab.db.executionEvent.count({ where: { executionId: recent.id } })).toBe(kept)
+  expect(await lab.db.message.count()).toBe(messages)
+  expect(await lab.row(old.id)).toEqual(old)
+})
+
+test('other writes get their turn between the batches', async () => {
+  await using lab = await startLab({ EVENT_RETENTION_DAYS: '10' })
+  const old = await oldRun(lab, 3_000, 11 * DAY)
+  const order: string[] = []
+  lab.server.queries.length = 0
+  vi.advanceTimersByTime(MINUTE)
+  await expect.poll(() => deletions(lab, 'ExecutionEvent').length).toBeGreaterThan(0)
+  await lab.db.execution.update({ where: { id: old.id }, data: { preview: 'changed' } })
+  for (const sql of lab.server.queries) {
+    if (sql.includes('DELETE FROM "ExecutionEvent"')) order.push('delete')
+    else if (sql.startsWith('UPDATE') && sql.includes('"preview"')) order.push('update')
+  }
+  await expect.poll(() => lab.db.executionEvent.count({ where: { executionId: old.id } })).toBe(0)
+  expect(order).toContain('update')
+  expect(deletions(lab, 'ExecutionEvent').length).toBeGreaterThan(order.indexOf('update'))
+})
+
+test('the stream of a run whose events are gone has its meta and its end, from any number on', async () => {
+  await using lab = await startLab({ EVENT_RETENTION_DAYS: '10' })
+  const row = await oldRun(lab, 10, 11 * DAY)
+  vi.advanceTimersByTime(MINUTE)
+  await expect.poll(() => lab.db.executionEvent.count()).toBe(0)
+  expect((await followed(lab.engine, row)).map(({ event, seq }) => [event, seq])).toEqual([
+    ['meta', 1],
+    ['result', 1_010],
+  ])
+  const headers = { 'Last-Event-ID': '1003' }
+  const stream = await openStream(lab.server, `/api/v1/executions/${row.id}/events`, { headers })
+  expect((await stream.rest()).map(({ event, id }) => [event, id])).toEqual([['result', 1_010]])
+})
+
+test('a run that is on while its first events go still ends its streams in order', async () => {
+  await using lab = await startLab({ EVENT_RETENTION_DAYS: '10' })
+  const goOn = Promise.withResolvers<void>()
+  lab.model.script({ tokens: ['one ', goOn.promise, 'two'] })
+  const row = await lab.run()
+  await expect.poll(() => lab.db.executionEvent.count()).toBe(1)
+  const following = followed(lab.engine, row)
+  lab.clock.advance(11 * DAY)
+  vi.advanceTimersByTime(MINUTE)
+  await expect.poll(() => lab.db.executionEvent.count()).toBe(0)
+  goOn.resolve()
+  const events = await following
+  expect(events.map(({ event }) => event)).toEqual(['meta', 'message', 'message', 'message', 'result'])
+  const late = await followed(lab.engine, row)
+  expect(late.at(-1)).toEqual(events.at(-1))
+  expect(await lab.row(row.id)).toMatchObject({ status: 'completed', result: 'one two' })
+})
