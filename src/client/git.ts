@@ -82,8 +82,8 @@ export async function readRepository(
     const options = ['--bare', '--depth=1', '--single-branch', '--no-tags', '--template=', '--quiet', ...branch]
     await git('clone', ...options, '--', url.href, 'repository')
     const read = (input: string, ...args: string[]) => runGit(folder, ['--git-dir=repository', ...args], input, until)
-    // An empty repository has no commit.
-    if (String(await read('HEAD', 'cat-file', '--batch-check')).includes('missing')) return { contents: [], total: 0 }
+    // What is no repository at all may look like an empty one.
+    if (String(await read('HEAD', 'cat-file', '--batch-check')).includes('missing')) throw notCloned('it has no commit')
     const lines = String(await read('', 'ls-tree', '-r', '-z', '-l', '--full-tree', 'HEAD'))
       .split('\0')
       .slice(0, -1)

@@ -167,8 +167,10 @@ describe('a repository', () => {
     git.requests.length = 0
     names.clear()
     // Whatever happened, nothing is left behind.
-    expect(readdirSync(temporary.path)).toEqual([])
+    expect(clones()).toEqual([])
   })
+
+  const clones = () => readdirSync(temporary.path).filter((name) => name.startsWith('muster-clone-'))
 
   const clone = async (url: string, more: object = {}) => {
     const id = await createSpace()
@@ -186,9 +188,9 @@ describe('a repository', () => {
     expect(branch.body.space.fileCount).toBe(1)
   })
 
-  it('without a commit is no file', async () => {
+  it('without a commit is none', async () => {
     git.create('empty.git')
-    expect((await clone(`${git.url}/empty.git`)).body).toMatchObject({ success: true, files: [], skipped: 0 })
+    expectError(await clone(`${git.url}/empty.git`), 400, 'Repository could not be cloned: it has no commit')
   })
 
   it('gives neither links, nor submodules, nor paths that lead elsewhere, nor what is too large', async () => {
@@ -336,10 +338,10 @@ describe('a repository', () => {
       body: JSON.stringify({ type: 'git', url: `${git.url}/a.git` }),
     })
     await asked.promise
-    expect(readdirSync(temporary.path)).toHaveLength(1)
+    expect(clones()).toHaveLength(1)
     caller.abort()
     await expect(call).rejects.toThrow()
-    await vi.waitFor(() => expect(readdirSync(temporary.path)).toEqual([]))
+    await vi.waitFor(() => expect(clones()).toEqual([]))
     git.instead = null
     const again = () => init(id, { type: 'git', url: `${git.url}/a.git` }, owner, { 'Idempotency-Key': 'gone' })
     await vi.waitFor(async () => expect((await again()).status).toBe(200))
@@ -348,12 +350,12 @@ describe('a repository', () => {
   it('is cloned by four at a time, and one more is told to come again', async () => {
     const waiting: Parameters<Instead>[1][] = []
     git.instead = (_, res) => void waiting.push(res)
-    const clones = Array.from({ length: 4 }, () => clone(`${git.url}/a.git`))
+    const answers = Array.from({ length: 4 }, () => clone(`${git.url}/a.git`))
     await vi.waitFor(() => expect(waiting).toHaveLength(4), { timeout: 10_000 })
     const { status, headers } = await clone(`${git.url}/a.git`)
     expect([status, headers.get('retry-after')]).toEqual([503, '1'])
     for (const res of waiting) res.writeHead(404).end()
-    expect((await Promise.all(clones)).map((answer) => answer.status)).toEqual([400, 400, 400, 400])
+    expect((await Promise.all(answers)).map((answer) => answer.status)).toEqual([400, 400, 400, 400])
     git.instead = null
     expect((await clone(`${git.url}/a.git`)).status).toBe(200)
   })

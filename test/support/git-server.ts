@@ -1,4 +1,5 @@
 import { execFileSync, spawn } from 'node:child_process'
+import { createHash } from 'node:crypto'
 import { once } from 'node:events'
 import { mkdirSync, writeFileSync } from 'node:fs'
 import type { IncomingMessage, RequestListener, ServerResponse } from 'node:http'
@@ -54,6 +55,16 @@ export async function startGitServer(...names: string[]): Promise<GitServer> {
     return path
   }
 
+  const blobs = new Map<string, string>()
+
+  /** Equal contents are written once. */
+  function writeBlob(repository: string, content: string | Buffer): string {
+    const key = `${repository} ${createHash('sha256').update(content).digest('hex')}`
+    const blob = blobs.get(key) ?? git(repository, ['hash-object', '-w', '--stdin'], content)
+    blobs.set(key, blob)
+    return blob
+  }
+
   /** A tree, written part by part: `mktree` does not mind what a part is called. */
   function writeTree(repository: string, files: [path: string[], content: Content][]): string {
     const parts = Map.groupBy(files, ([[first = '']]) => first)
@@ -68,8 +79,7 @@ export async function startGitServer(...names: string[]): Promise<GitServer> {
       }
       if (typeof content === 'object' && 'submodule' in content) return `160000 commit ${content.submodule}\t${name}\0`
       const isLink = typeof content === 'object' && 'link' in content
-      const blob = git(repository, ['hash-object', '-w', '--stdin'], isLink ? content.link : content)
-      return `${isLink ? '120000' : '100644'} blob ${blob}\t${name}\0`
+      return `${isLink ? '120000' : '100644'} blob ${writeBlob(repository, isLink ? content.link : content)}\t${name}\0`
     })
     return git(repository, ['mktree', '-z', '--missing'], lines.join(''))
   }
