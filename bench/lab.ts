@@ -1,33 +1,20 @@
-import { type ChildProcess, spawn } from 'node:child_process'
-import { once } from 'node:events'
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
 import { newToken } from '../src/lib/token.ts'
+import { killAll, type Program, type StartOptions, start } from './processes.ts'
 
-const ROOT = join(import.meta.dirname, '..')
 const BARE = fileURLToPath(import.meta.resolve('./bare.ts'))
-const START_PATIENCE = 20_000
-const STOP_PATIENCE = 10_000
+const MODEL = fileURLToPath(import.meta.resolve('../test/support/model-server.ts'))
+const PACKAGE = join(import.meta.dirname, '..', 'package.json')
 
-/** A process that this run started, and where it listens. */
-export type Program = { url: string; pid: number; process: ChildProcess; stop: () => Promise<void> }
 export type Service = Program & { headers: Record<string, string> }
-
-type StartOptions = {
-  env?: Record<string, string>
-  /** Whether to open a channel for messages. */
-  ipc?: boolean
-}
 
 export type Lab = {
   /** A new folder under the temporary one, gone at the end. */
   folder: () => string
-  /** `node <args>` in a process of its own, once it has printed what `pattern` finds: its address. */
-  start: (args: string[], pattern: RegExp, options?: StartOptions) => Promise<Program>
-  /** The real service, on a free port, with its database in `folder`. */
+  /** The real service as `npm start` starts it, on a free port, with its database in `folder`. */
   service: (folder: string, options?: StartOptions & { nodeArgs?: string[] }) => Promise<Service>
   /** The bare node:http server that rows are compared with. */
   bare: (model?: string) => Promise<Program>
@@ -37,86 +24,41 @@ export type Lab = {
   close: () => void
 }
 
-/** Starts and ends processes, all on loopback. Whatever way this process ends, they and their files go with it. */
+/** What is measured and what it is compared with: each a process of its own, all on loopback, gone with this one. */
 export function createLab(): Lab {
   const root = mkdtempSync(join(tmpdir(), 'muster-bench-'))
   const token = newToken('mst')
-  const running = new Set<ChildProcess>()
+  const [, ...startArgs] = (JSON.parse(readFileSync(PACKAGE, 'utf8')).scripts.start as string).split(' ')
   const models = new Map<string, Promise<Program>>()
 
   function close(): void {
-    for (const child of running) child.kill('SIGKILL')
+    killAll()
     rmSync(root, { recursive: true, force: true, maxRetries: 3 })
   }
+  // However this process ends.
   process.once('exit', close)
 
-  const lab: Lab = {
+  const folder = () => mkdtempSync(join(root, 'data-'))
+  return {
     close,
-    folder: () => mkdtempSync(join(root, 'data-')),
+    folder,
 
-    async start(args, pattern, { env = {}, ipc = false } = {}) {
-      const child = spawn(process.execPath, args, {
-        cwd: ROOT,
-        env: { PATH: process.env.PATH, SystemRoot: process.env.SystemRoot, ...env },
-        stdio: ['ignore', 'pipe', 'pipe', ...(ipc ? (['ipc'] as const) : [])],
-      })
-      running.add(child)
-      child.once('exit', () => running.delete(child))
-      const said: string[] = []
-      const address = Promise.withResolvers<string>()
-      const failed = (why: string) => address.reject(new Error(`${args.join(' ')} ${why}\n${said.join('\n')}`))
-      const patience = setTimeout(() => failed('did not start in time'), START_PATIENCE)
-      child.once('exit', (code) => failed(`ended with ${code}`))
-      for (const stream of [child.stdout!, child.stderr!]) {
-        createInterface(stream).on('line', (line) => {
-          if (said.push(line) > 50) said.shift()
-          const found = pattern.exec(line)?.[1]
-          if (found) address.resolve(found)
-        })
-      }
-      const url = await address.promise.finally(() => clearTimeout(patience))
-      const stop = async () => {
-        if (child.exitCode !== null || child.signalCode !== null) return
-        const ended = once(child, 'exit')
-        child.kill('SIGTERM')
-        const timer = setTimeout(() => child.kill('SIGKILL'), STOP_PATIENCE)
-        await ended
-        clearTimeout(timer)
-      }
-      return { url, pid: child.pid!, process: child, stop }
-    },
-
-    async service(folder, { env, nodeArgs = [], ipc = false } = {}) {
+    async service(folder, { env = {}, nodeArgs = [], ipc = false } = {}) {
       const settings = { DATA_DIR: folder, PORT: '0', LOG_LEVEL: 'warn', BOOTSTRAP_TOKEN: token, ...env }
-      const program = await lab.start([...nodeArgs, 'src/main.ts'], /ready at (http:\S+)/, { env: settings, ipc })
+      const program = await start([...nodeArgs, ...startArgs], /ready at (http:\S+)/, { env: settings, ipc })
       return { ...program, headers: { authorization: `Bearer ${token}`, 'content-type': 'application/json' } }
     },
 
-    bare: (model = '') =>
-      lab.start([BARE, '--file', join(lab.folder(), 'bare.db'), '--model', model], /"url":"([^"]+)"/),
+    bare: (model = '') => start([BARE, '--file', join(folder(), 'bare.db'), '--model', model], /"url":"([^"]+)"/),
 
     model(tokens, delay) {
       const key = `${tokens} ${delay}`
-      const args = ['test/support/model-server.ts', '--tokens', String(tokens), '--delay', String(delay)]
-      const started = models.get(key) ?? lab.start(args, /"baseUrl":"([^"]+)"/)
+      const args = [MODEL, '--tokens', String(tokens), '--delay', String(delay)]
+      const started = models.get(key) ?? start(args, /"baseUrl":"([^"]+)"/)
       models.set(key, started)
       return started
     },
   }
-  return lab
-}
-
-/** Memory in use by a process (MiB): its resident set. Linux only, null elsewhere. */
-export function memoryOf(pid: number): number | null {
-  if (process.platform !== 'linux') return null
-  return Number(/^VmRSS:\s+(\d+) kB/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1]) / 1024
-}
-
-/** Processor time that a process has used so far (ms), in steps of 10. Linux only, null elsewhere. */
-export function cpuTimeOf(pid: number): number | null {
-  if (process.platform !== 'linux') return null
-  const fields = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ')[1]!.split(' ')
-  return (Number(fields[11]) + Number(fields[12])) * 10
 }
 
 /** One JSON request that must succeed; its answer. */

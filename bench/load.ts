@@ -1,7 +1,5 @@
-import { execFile } from 'node:child_process'
 import { fileURLToPath } from 'node:url'
-import { promisify } from 'node:util'
-import { cpuTimeOf, type Program } from './lab.ts'
+import { cpuTimeOf, type Program, runToEnd } from './processes.ts'
 
 const AUTOCANNON = fileURLToPath(import.meta.resolve('autocannon'))
 /** Requests in flight. */
@@ -30,12 +28,9 @@ export async function load(target: Target, seconds: number): Promise<Throughput>
   for (const [name, value] of Object.entries(headers)) args.push('-H', `${name}=${value}`)
   if (body !== undefined) args.push('-b', JSON.stringify(body))
   const before = cpuTimeOf(program.pid)
-  const { stdout } = await promisify(execFile)(process.execPath, [AUTOCANNON, ...args, program.url + path], {
-    timeout: (seconds + 20) * 1000,
-    maxBuffer: 16 * 1024 * 1024,
-  })
+  const printed = await runToEnd([AUTOCANNON, ...args, program.url + path], (seconds + 20) * 1000)
   const after = cpuTimeOf(program.pid)
-  const result = JSON.parse(stdout) as { '2xx': number; non2xx: number; errors: number; duration: number }
+  const result = printed as { '2xx': number; non2xx: number; errors: number; duration: number }
   const requests = result['2xx']
   if (!requests || result.non2xx || result.errors) {
     throw new Error(`${method} ${path}: ${result.non2xx} answers were no success, ${result.errors} errors`)

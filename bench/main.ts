@@ -12,8 +12,9 @@ import { processRows } from './rows/process.ts'
 import { requestRows } from './rows/requests.ts'
 import type { Effort, Sample } from './rows/row.ts'
 import { runRows } from './rows/runs.ts'
+import { taskRows } from './rows/tasks.ts'
 
-const ROWS = [...requestRows, ...runRows, ...processRows]
+const ROWS = [...requestRows, ...runRows, ...taskRows, ...processRows]
 const PROFILE = 'profile'
 const NAMES = [...ROWS.map(({ name }) => name), PROFILE]
 

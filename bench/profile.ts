@@ -1,7 +1,8 @@
 import { once } from 'node:events'
 import type { Profiler } from 'node:inspector'
-import type { Lab, Program, Service } from './lab.ts'
+import type { Lab, Service } from './lab.ts'
 import { load } from './load.ts'
+import type { Program } from './processes.ts'
 import { populate } from './rows/requests.ts'
 
 /** Where the processor time of one request goes: microseconds by part, the largest first. */
@@ -79,9 +80,11 @@ const PARTS: readonly (readonly [RegExp, string])[] = [
   [/\/src\/(.+)$/, 'Muster'],
   [/node_modules\/(@ai-sdk\/|eventsource-parser)/, 'AI SDK'],
   [/node_modules\/((?:@[^/]+\/)?[^/]+)\//, '$1'],
+  [/^node:internal\/deps\/undici/, 'node: fetch'],
+  [/^node:internal\/webstreams/, 'node: web streams'],
   [/^node:(_http|internal\/http|net|internal\/net|_tls|dgram)|http_/, 'node:http'],
   [
-    /^node:(internal\/(streams|stream_base|webstreams)|stream|events|buffer|internal\/(event|buffer))/,
+    /^node:(internal\/(streams|stream_base)|stream|events|buffer|internal\/(event|buffer|abort))/,
     'node: streams, events',
   ],
   [/^node:internal\/(crypto|hash)|^node:crypto/, 'node: crypto'],

@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import { call, type Lab, memoryOf, type Program, type Service } from '../lab.ts'
+import { call, type Lab, type Service } from '../lab.ts'
 import { load } from '../load.ts'
+import { memoryOf, type Program } from '../processes.ts'
 import { readStream } from '../sse.ts'
 import { populate } from './requests.ts'
 import type { Row } from './row.ts'

@@ -1,5 +1,6 @@
 import { call, type Lab, type Service } from '../lab.ts'
 import { load, type Target } from '../load.ts'
+import type { Program } from '../processes.ts'
 import type { Row } from './row.ts'
 
 const AGENT = {
@@ -11,10 +12,11 @@ const AGENT = {
 }
 const AGENTS = 10
 
-export type Workload = Omit<Target, 'program'> & { path: string }
+type Name = 'list' | 'get' | 'create' | 'execute'
+type Workloads = Record<Name, Omit<Target, 'program'>>
 
-/** A service with ten agents and the offline model, and the requests that are made to it. */
-export async function populate(service: Service): Promise<Record<'list' | 'get' | 'create' | 'execute', Workload>> {
+/** Makes ten agents; the requests that can be made of the service then. */
+export async function populate(service: Service): Promise<Workloads> {
   let id = ''
   for (let count = 0; count < AGENTS; count++)
     ({ id } = await call<{ id: string }>(service, 'POST', '/api/v1/agents', AGENT))
@@ -34,23 +36,21 @@ export async function populate(service: Service): Promise<Record<'list' | 'get' 
   }
 }
 
-/** Shared by the rows of this file. */
-const services = new WeakMap<
-  Lab,
-  Promise<{ service: Service; bare: Awaited<ReturnType<Lab['bare']>>; workloads: Awaited<ReturnType<typeof populate>> }>
->()
+type Pair = { service: Service; bare: Program; workloads: Workloads }
 
-function setting(lab: Lab) {
-  const make = async () => {
-    const [service, bare] = await Promise.all([lab.service(lab.folder()), lab.bare()])
-    return { service, bare, workloads: await populate(service) }
-  }
-  const made = services.get(lab) ?? make()
-  services.set(lab, made)
+const pairs = new WeakMap<Lab, Promise<Pair>>()
+
+/** The service and the bare server that the rows of this file share. */
+function pairOf(lab: Lab): Promise<Pair> {
+  const made = pairs.get(lab) ?? makePair(lab)
+  pairs.set(lab, made)
   return made
 }
 
-type Name = keyof Awaited<ReturnType<typeof populate>>
+async function makePair(lab: Lab): Promise<Pair> {
+  const [service, bare] = await Promise.all([lab.service(lab.folder()), lab.bare()])
+  return { service, bare, workloads: await populate(service) }
+}
 
 function requestRow(name: Name, what: string, goal?: NonNullable<Row['goal']>): Row {
   return {
@@ -60,7 +60,7 @@ function requestRow(name: Name, what: string, goal?: NonNullable<Row['goal']>): 
     reference: 'bare node:http',
     ...(goal && { goal }),
     async prepare(lab) {
-      const { service, bare, workloads } = await setting(lab)
+      const { service, bare, workloads } = await pairOf(lab)
       const workload = workloads[name]
       const { method = 'GET', path, body } = workload
       const answer = await call(service, method, path, body)

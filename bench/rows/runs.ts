@@ -1,9 +1,8 @@
-import { execFile } from 'node:child_process'
 import { fileURLToPath } from 'node:url'
-import { promisify } from 'node:util'
 import { call, type Lab } from '../lab.ts'
 import { load } from '../load.ts'
 import { median } from '../numbers.ts'
+import { runToEnd } from '../processes.ts'
 import { readStream, type StreamTarget } from '../sse.ts'
 import type { Row } from './row.ts'
 
@@ -87,8 +86,7 @@ const DELAY = 20
 /** Tokens a second over all streams, from the first request to the last token, read in a process of its own. */
 async function readTogether(target: StreamTarget): Promise<number> {
   const input = JSON.stringify({ target, count: STREAMS })
-  const { stdout } = await promisify(execFile)(process.execPath, [READER, input], { timeout: 90_000 })
-  const { tokens, ms } = JSON.parse(stdout) as { tokens: number; ms: number }
+  const { tokens, ms } = (await runToEnd([READER, input], 90_000)) as { tokens: number; ms: number }
   if (tokens !== STREAMS * TOKENS) throw new Error(`${target.url}: ${tokens} tokens instead of ${STREAMS * TOKENS}`)
   return tokens / (ms / 1000)
 }

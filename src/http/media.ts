@@ -31,7 +31,8 @@ export async function upload(context: Context, req: IncomingMessage, idempotency
 /** The file that is named `file`; what else the form holds is passed over. */
 async function receiveFile({ deps }: Context, req: IncomingMessage): Promise<service.Upload> {
   const contentType = req.headers['content-type'] ?? ''
-  if (!/^multipart\/form-data *;/i.test(contentType)) throw unsupportedType()
+  if (!/^multipart\/form-data *(;|$)/i.test(contentType)) throw unsupportedType()
+  if (!/; *boundary=("[^"]+"|[^\s;"]+)/i.test(contentType)) throw malformed()
   if (Number(req.headers['content-length']) > MAX_FORM) throw service.tooLarge()
   const form = openForm(contentType)
   const files: Readable[] = []
@@ -49,7 +50,9 @@ async function receiveFile({ deps }: Context, req: IncomingMessage): Promise<ser
   try {
     await pipeline(readForm(req), form)
   } catch (error) {
-    for (const file of files) file.destroy()
+    for (const file of files) file.destroy(error as Error)
+    // The answer reaches whoever is still sending, and their connection is good for the next request.
+    req.resume()
     const failure = await received?.then(
       ({ draft }) => draft.discard(),
       (refused: unknown) => refused,

@@ -27,7 +27,9 @@ export const UsageEntry = z
   .object({
     date: z.iso.date().describe('The first day of the period: the day, its Monday, or the first of its month'),
     ...amounts,
-    byAgent: z.array(AgentUsage).describe("Without other people's private agents, which are in the sums all the same"),
+    byAgent: z
+      .array(AgentUsage)
+      .describe("The most runs first. Without other people's private agents, which are in the sums"),
     byModel: z.array(ModelUsage),
   })
   .meta({ id: 'UsageEntry' })

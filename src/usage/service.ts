@@ -46,11 +46,17 @@ export async function get(actor: Actor, { db, clock }: Deps, input: z.output<typ
   const usage = group(rows, ({ date }) => beginOf(date, period)).map(([date, some]) => ({
     date,
     ...sum(some),
-    byAgent: group(shown(some), (row) => row.agentId).map(([agentId, its]) => ({ agentId, ...sum(its) })),
-    byModel: group(some, (row) => row.model).map(([model, its]) => ({ model: model || null, ...sum(its) })),
+    byAgent: group(shown(some), (row) => row.agentId)
+      .map(([agentId, its]) => ({ agentId, ...sum(its) }))
+      .sort(mostFirst),
+    byModel: group(some, (row) => row.model)
+      .map(([model, its]) => ({ model: model || null, ...sum(its) }))
+      .sort(mostFirst),
   }))
   return { organizationId, period, start, end, usage, totals: sum(rows) }
 }
+
+const mostFirst = (a: Amounts, b: Amounts) => b.executions - a.executions
 
 const dateOf = (time: number): string => new Date(time).toISOString().slice(0, 10)
 

@@ -2,8 +2,8 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import Sqlite from 'better-sqlite3'
 import { expect, test } from 'vitest'
 import { request } from '../support/rest.ts'
-import { violations, watchTransitions } from './invariants.ts'
-import { followed, type Lab, startLab, textOf } from './lab.ts'
+import { textOf, violations, watchTransitions } from './invariants.ts'
+import { followed, type Lab, startLab } from './lab.ts'
 
 /** Another process has the database for itself; what gives it back. */
 function takeAway({ server }: Lab): () => void {

@@ -1,14 +1,14 @@
 import { type Db, Prisma } from '../../src/db/client.ts'
-import type { ExecutionRow } from '../../src/executions/engine/events.ts'
-import { storedEvents, textOf } from './lab.ts'
+import { type ExecutionEvent, type ExecutionRow, readEvents } from '../../src/executions/engine/events.ts'
 
 /**
  * What must hold of a database in which nothing is under way (contract.md section 4, "Durability"), each violation as a
- * sentence. Empty when all is well.
+ * sentence; empty when all is well. Of executions, those since a time.
  */
-export async function violations(db: Db): Promise<string[]> {
+export async function violations(db: Db, since = new Date(0)): Promise<string[]> {
   const found: string[] = []
-  const executions = await db.execution.findMany({ orderBy: [{ sessionId: 'asc' }, { queueSeq: 'asc' }] })
+  const where = { createdAt: { gte: since } }
+  const executions = await db.execution.findMany({ where, orderBy: [{ sessionId: 'asc' }, { queueSeq: 'asc' }] })
   for (const row of executions) found.push(...(await violationsOf(db, row)))
   found.push(...overlaps(executions))
 
@@ -94,3 +94,12 @@ export async function watchTransitions(db: Db): Promise<() => Promise<string[]>>
     )
   }
 }
+
+/** The text of the events' deltas. */
+export const textOf = (events: readonly ExecutionEvent[]): string =>
+  events
+    .map(({ event, data }) => (event === 'message' && data.messageType === 'stream_event' ? data.delta.text : ''))
+    .join('')
+
+export const storedEvents = async (db: Db, id: string): Promise<ExecutionEvent[]> =>
+  (await Array.fromAsync(readEvents(db, id, 0))).flat()

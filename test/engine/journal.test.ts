@@ -11,8 +11,8 @@ import {
 import { follow } from '../../src/executions/engine/follow.ts'
 import { type Channel, createJournal, type Journal } from '../../src/executions/engine/journal.ts'
 import { createNotices } from '../../src/executions/engine/notices.ts'
-import { violations } from './invariants.ts'
-import { type Lab, nextTurn, PLAIN, startLab, storedEvents } from './lab.ts'
+import { storedEvents, violations } from './invariants.ts'
+import { type Lab, nextTurn, PLAIN, startLab } from './lab.ts'
 
 const delta = (text: string, step = 1): MessageData => ({
   messageType: 'stream_event',

@@ -3,7 +3,7 @@ import type { Actor } from '../../src/auth/actor.ts'
 import { createLocalBus } from '../../src/bus/local.ts'
 import type { Db } from '../../src/db/client.ts'
 import type { Request } from '../../src/executions/engine/claims.ts'
-import { type ExecutionEvent, type ExecutionRow, readEvents } from '../../src/executions/engine/events.ts'
+import type { ExecutionEvent, ExecutionRow } from '../../src/executions/engine/events.ts'
 import { createEngine, type Engine, type EngineDeps } from '../../src/executions/engine/worker.ts'
 import { agentFor } from '../../src/executions/start.ts'
 import { type ModelServer, startModelServer } from '../support/model-server.ts'
@@ -138,15 +138,6 @@ export async function followed(engine: Engine, row: ExecutionRow, after = 0): Pr
   for await (const batch of engine.follow(row, after, new AbortController().signal)) events.push(...batch)
   return events
 }
-
-/** The text of the events' deltas. */
-export const textOf = (events: readonly ExecutionEvent[]): string =>
-  events
-    .map(({ event, data }) => (event === 'message' && data.messageType === 'stream_event' ? data.delta.text : ''))
-    .join('')
-
-export const storedEvents = async (db: Db, id: string): Promise<ExecutionEvent[]> =>
-  (await Array.fromAsync(readEvents(db, id, 0))).flat()
 
 /** A gate for every message: the model answers `Done.` once it is opened. */
 export function gates({ model }: Lab): (message: string) => void {

@@ -2,8 +2,8 @@ import { expect, test } from 'vitest'
 import type { ExecutionRow } from '../../src/executions/engine/events.ts'
 import { request } from '../support/rest.ts'
 import { openStream } from '../support/sse.ts'
-import { violations } from './invariants.ts'
-import { ended, followed, gates, type Lab, startLab, textOf } from './lab.ts'
+import { textOf, violations } from './invariants.ts'
+import { ended, followed, gates, type Lab, startLab } from './lab.ts'
 
 /** The session goes on: its next message is answered, with what came before in its history. */
 async function expectToGoOn(lab: Lab, { spaceId, chatId, sessionId }: ExecutionRow): Promise<void> {

@@ -359,10 +359,30 @@ describe('DELETE /chats/{id}', () => {
     expect((await on(face, 'chats.delete', { id: run.chatId })).status).toBe(200)
   })
 
+  it.each(FACES)('%s: not while a run of another agent is on in it, whatever the status says', async (face) => {
+    const [slow, quick] = [await agent(), await agent()]
+    const run = await working(slow)
+    await say(quick, { chatId: run.chatId })
+    expectError(await on(face, 'chats.delete', { id: run.chatId }), 409, 'Chat is busy')
+    await run.end()
+    expect((await on(face, 'chats.delete', { id: run.chatId })).status).toBe(200)
+  })
+
   it('of two at once, one does it and the other finds it gone', async () => {
     const { id } = await open()
-    const answers = await Promise.all([1, 2, 3].map(() => call('chats.delete', { id })))
-    expect(answers.map(({ status }) => status).sort()).toEqual([200, 404, 404])
+    const { db } = server.service.deps
+    const { $transaction } = db
+    // Both have found it before either writes.
+    const both = Promise.withResolvers<void>()
+    let waiting = 0
+    db.$transaction = (async (work: never) => {
+      if (++waiting === 2) both.resolve()
+      await both.promise
+      return $transaction.call(db, work)
+    }) as typeof $transaction
+    const answers = Promise.all([1, 2].map(() => call('chats.delete', { id })))
+    const statuses = (await answers.finally(() => Object.assign(db, { $transaction }))).map(({ status }) => status)
+    expect(statuses.sort()).toEqual([200, 404])
   })
 })
 

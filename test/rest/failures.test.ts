@@ -39,7 +39,7 @@ describe('a run that fails', () => {
   let server: TestServer
   let agent: string
   beforeAll(async () => {
-    server = await startServer(env({ MODEL_IDLE_TIMEOUT: '0.3', EXECUTION_TIMEOUT: '1.5' }))
+    server = await startServer(env({ MODEL_IDLE_TIMEOUT: '0.7', EXECUTION_TIMEOUT: '2' }))
     agent = await create(server)
   })
   afterAll(() => server[Symbol.asyncDispose]())

@@ -36,9 +36,16 @@ describe('the document', () => {
 
   it('holds schemas that are valid JSON Schema, with every reference resolved', expectEverySchemaToCompile)
 
-  it('has every procedure with a REST path, the event stream and the health checks, and nothing else', () => {
+  it('has every procedure with a REST path, the streams of events and bytes, the health checks, and nothing else', () => {
     const expected = procedures.map(({ method, path }) => `${method} ${path}`)
-    expected.push(`GET ${EVENTS}`, 'GET /healthz', 'GET /readyz', 'GET /api/health')
+    expected.push(
+      `GET ${EVENTS}`,
+      'POST /api/v1/media',
+      'GET /api/v1/media/{id}/content',
+      'GET /healthz',
+      'GET /readyz',
+      'GET /api/health',
+    )
     expect(operations.map(({ method, path }) => `${method} ${path}`).sort()).toEqual(expected.sort())
   })
 

@@ -278,6 +278,17 @@ describe('a value', () => {
       said.push((await faces[face](own, 'secrets.set', { id: space.id, secrets: { x: CANARY } })).body)
       said.push((await faces[face](own, 'secrets.list', { id: space.id })).body)
     }
+    const query = 'mutation ($id: ID!, $secrets: [SecretInput!]!) { setSpaceSecrets(id: $id, secrets: $secrets) }'
+    const mutate = (secrets: unknown) => send('POST', '/graphql', { query, variables: { id: space.id, secrets } })
+    const { body: done } = await mutate([{ name: 'CANARY', value: CANARY }])
+    expect(done.data).toEqual({ setSpaceSecrets: ['CANARY'] })
+    await mutate([{ name: 'CANARY', value: { x: CANARY } }])
+    await mutate([{ name: 'a', value: CANARY }])
+    await mutate(CANARY)
+    for (const value of [`"${CANARY}"`, CANARY, `{ x: "${CANARY}" }`, `"${CANARY}`]) {
+      const literal = `secrets: [{ name: "CANARY", value: ${value} }]`
+      await send('POST', '/graphql', { query: `mutation { setSpaceSecrets(id: "${space.id}", ${literal}) }` })
+    }
     await send('GET', `/api/v1/spaces/${space.id}`)
     const agent = await send('POST', '/api/v1/agents', { name: 'A', systemPrompt: 'x' })
     const run = await send('POST', `/api/v1/agents/${agent.body.id}/execute`, { message: 'Hi' })

@@ -1070,7 +1070,7 @@ it('no task is left in progress by a process that was killed while it ran', asyn
       if (title === 'not shown') continue
       // Until the word is stored.
       const logs = () => request({ ...killed, token }, 'GET', `/api/v1/executions/${executionId}/logs`)
-      await expect.poll(async () => (await logs()).body.logs.length, { timeout: 10_000 }).toBe(2)
+      await expect.poll(async () => (await logs()).body.logs.length, { timeout: 60_000 }).toBe(2)
     }
     await killed.stop('SIGKILL')
   }
@@ -1078,9 +1078,9 @@ it('no task is left in progress by a process that was killed while it ran', asyn
   const get = async (id: string) => (await ok(request({ ...server, token }, 'GET', `/api/v1/tasks/${id}`))).task
   // What had shown text fails, and the task may be tried again; what had not is run again.
   for (const [index, status] of ['pending', 'completed'].entries()) {
-    await expect.poll(async () => (await get(tasks[index]!)).status, { timeout: 20_000 }).toBe(status)
+    await expect.poll(async () => (await get(tasks[index]!)).status, { timeout: 60_000 }).toBe(status)
   }
   const [shown, again] = await Promise.all(tasks.map(get))
   expect(shown).toMatchObject({ result: null, completedAt: null })
   expect(again).toMatchObject({ result: 'A reply of the test model.', completedAt: expect.any(String) })
-})
+}, 120_000)

@@ -1,3 +1,4 @@
+import { setImmediate } from 'node:timers/promises'
 import type { Logger } from 'pino'
 import { type Db, Prisma } from '../../db/client.ts'
 import type { Clock } from '../../lib/clock.ts'
@@ -56,14 +57,19 @@ export function createCaretaker(deps: CaretakerDeps) {
       where: { status: 'pending', OR: [{ createdAt: { lt: tooOld } }, { wantsCancel: true }] },
       take: SWEEP_SIZE,
     })
-    for (const row of stale) await deps.expire(row)
+    for (const row of stale) await attempt(row, deps.expire)
     const left = await db.execution.findMany({
       where: { status: 'running', ...(!all && { leaseUntil: { lt: now } }) },
       orderBy: { createdAt: 'asc' },
       ...(!all && { take: SWEEP_SIZE }),
     })
-    for (const row of left) await deps.recover(row)
+    for (const row of left) await attempt(row, deps.recover)
     await deps.begin()
+  }
+
+  /** What cannot be done for one run is no reason not to do it for the others. */
+  async function attempt(row: ExecutionRow, task: (row: ExecutionRow) => Promise<void>): Promise<void> {
+    await task(row).catch((error) => log.error({ err: error, executionId: row.id }, 'a run could not be taken care of'))
   }
 
   /** Events past their time and idempotency records of yesterday, a small batch at a time; executions stay. */
@@ -71,18 +77,16 @@ export function createCaretaker(deps: CaretakerDeps) {
     const now = clock.now().getTime()
     const events = new Date(now - settings.EVENT_RETENTION_DAYS * DAY)
     const records = new Date(now - DAY)
-    for (;;) {
-      const removed = await db.$executeRaw(Prisma.sql`
+    await inBatches(() =>
+      db.$executeRaw(Prisma.sql`
         DELETE FROM "ExecutionEvent" WHERE ("executionId", "firstSeq") IN (
-          SELECT "executionId", "firstSeq" FROM "ExecutionEvent" WHERE "at" < ${events} LIMIT ${RETENTION_BATCH})`)
-      if (removed < RETENTION_BATCH) break
-    }
-    for (;;) {
-      const removed = await db.$executeRaw(Prisma.sql`
+          SELECT "executionId", "firstSeq" FROM "ExecutionEvent" WHERE "at" < ${events} LIMIT ${RETENTION_BATCH})`),
+    )
+    await inBatches(() =>
+      db.$executeRaw(Prisma.sql`
         DELETE FROM "IdempotencyRecord" WHERE "id" IN (
-          SELECT "id" FROM "IdempotencyRecord" WHERE "createdAt" < ${records} LIMIT ${RETENTION_BATCH})`)
-      if (removed < RETENTION_BATCH) break
-    }
+          SELECT "id" FROM "IdempotencyRecord" WHERE "createdAt" < ${records} LIMIT ${RETENTION_BATCH})`),
+    )
   }
 
   /** Repeats a task, never twice at once; what fails is logged and tried again. */
@@ -108,4 +112,9 @@ export function createCaretaker(deps: CaretakerDeps) {
       for (const timer of timers) clearInterval(timer)
     },
   }
+}
+
+/** Everybody else has a turn between two batches: SQLite answers at once, and would not let go of the event loop. */
+async function inBatches(remove: () => Promise<number>): Promise<void> {
+  while ((await remove()) === RETENTION_BATCH) await setImmediate()
 }

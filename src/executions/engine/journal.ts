@@ -43,7 +43,7 @@ export type Follower = {
 export type Journal = {
   open(row: ExecutionRow, onLost: () => void): Channel
   find(executionId: string): Channel | undefined
-  /** Writes what is waiting now. */
+  /** Writes what is waiting now; tries once. */
   flush(): Promise<void>
 }
 
@@ -246,7 +246,11 @@ export function createJournal(deps: {
       return channel
     },
     find: (executionId) => states.get(executionId)?.channel,
-    flush,
+    async flush() {
+      // What is being written does not have what came since.
+      await flushing
+      await flush()
+    },
   }
 }
 

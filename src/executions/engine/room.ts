@@ -1,3 +1,4 @@
+import { setImmediate } from 'node:timers/promises'
 import type { Db } from '../../db/client.ts'
 import { findCrowded, findReady, READY_AT_ONCE } from './claims.ts'
 
@@ -47,6 +48,7 @@ export function createRoom({ db, limits, taken, begin }: RoomDeps) {
     do {
       again = false
       await fillOnce()
+      await setImmediate()
     } while (again)
   }
 

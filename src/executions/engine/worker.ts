@@ -1,3 +1,4 @@
+import { setImmediate } from 'node:timers/promises'
 import type { Logger } from 'pino'
 import type { Bus } from '../../bus/index.ts'
 import type { Db } from '../../db/client.ts'
@@ -51,6 +52,8 @@ const DEFAULT_MAX_TURNS = 50
 /** How long a cancel waits for the run's end before it answers (ms). */
 const CANCEL_PATIENCE = 5_000
 const RETRY_INTERVAL = 500
+/** How long the end of a process waits for each of: its last runs to let go, and the database to hear of it (ms). */
+const HAND_BACK_PATIENCE = 1_000
 
 /** Why a run is stopped from outside. */
 class Stop extends Error {
@@ -119,7 +122,8 @@ export function createEngine(deps: EngineDeps): Engine {
         if (room.isWanted()) background(room.fill())
       })
     live.set(row.id, { row, controller, ended })
-    if (early.has(row.id)) stop(row.id, 'cancelled')
+    if (stopped.signal.aborted) stop(row.id, 'drained')
+    else if (early.has(row.id)) stop(row.id, 'cancelled')
   }
 
   async function work(row: ExecutionRow, agent: claims.AgentRow, channel: Channel, controller: AbortController) {
@@ -137,12 +141,15 @@ export function createEngine(deps: EngineDeps): Engine {
       for await (const data of run(input, remains.usage)) {
         remains.text = textSoFar(remains.text, data)
         const room = channel.append(data)
-        if (room) await room
+        if (!room) continue
+        await unlessAborted(room, signal)
+        signal.throwIfAborted()
       }
       outcome = { status: 'completed', result: remains.text }
     } catch (error) {
       const why = signal.aborted ? signal.reason : error
       if (why instanceof Stop && why.why !== 'cancelled') {
+        if (why.why === 'drained') await journal.flush()
         channel.close(null)
         return null
       }
@@ -164,17 +171,22 @@ export function createEngine(deps: EngineDeps): Engine {
     return /^HTTP \d+/.exec(cause)?.[0] ?? 'The model failed'
   }
 
-  /** The terminal write, again until the database takes it. A run that shall be cancelled has no other outcome. */
+  /** The terminal write. A run that shall be cancelled has no other outcome. Null when it was taken away. */
+  async function end(row: ExecutionRow, outcome: claims.Outcome, remains: claims.Remains) {
+    const ended =
+      (await claims.finish(claimDeps, row, outcome, remains)) ??
+      (await claims.finish(claimDeps, row, { status: 'cancelled' }, remains))
+    if (ended) afterwards(ended)
+    return ended?.execution ?? null
+  }
+
+  /** The same, again until the database takes it, as long as this process has the time. */
   async function conclude(row: ExecutionRow, outcome: claims.Outcome, remains: claims.Remains) {
     for (;;) {
       try {
-        const ended =
-          (await claims.finish(claimDeps, row, outcome, remains)) ??
-          (await claims.finish(claimDeps, row, { status: 'cancelled' }, remains))
-        if (ended) afterwards(ended)
-        return ended?.execution ?? null
+        return await end(row, outcome, remains)
       } catch (error) {
-        if (draining) throw error
+        if (stopped.signal.aborted) throw error
         log.error({ err: error, executionId: row.id }, 'the end of a run could not be stored, trying again')
         await new Promise((resolve) => setTimeout(resolve, RETRY_INTERVAL))
       }
@@ -255,7 +267,7 @@ export function createEngine(deps: EngineDeps): Engine {
       : { status: 'failed', error: shown ? 'interrupted' : 'Agent not found' }
     const { model, inputTokens, outputTokens } = row
     const usage = { inputTokens, outputTokens, usageEstimated: true }
-    await conclude(row, outcome, {
+    await end(row, outcome, {
       text,
       model,
       usage,
@@ -315,6 +327,22 @@ export function createEngine(deps: EngineDeps): Engine {
     }
   }
 
+  /** Resolves when nothing runs here, and nothing is being begun; or a little after the signal has aborted. */
+  async function quiet(signal: AbortSignal): Promise<void> {
+    while ((live.size || claiming) && !signal.aborted) {
+      await unlessAborted(Promise.all([...live.values()].map((run) => run.ended)), signal)
+      await setImmediate()
+    }
+  }
+
+  /** Whoever looks next takes over what is left. Without it, they do when the leases end. */
+  async function handBack(): Promise<void> {
+    const where = { leaseOwner: owner, status: 'running' as const }
+    await db.execution
+      .updateMany({ where, data: { leaseUntil: clock.now() } })
+      .catch((error) => log.error({ err: error }, 'the runs that are left could not be handed back'))
+  }
+
   const caretaker = createCaretaker({
     ...deps,
     owner,
@@ -363,17 +391,14 @@ export function createEngine(deps: EngineDeps): Engine {
     async drain() {
       draining = true
       const patience = AbortSignal.timeout(settings.DRAIN_TIMEOUT)
-      await unlessAborted(Promise.all([...live.values()].map((run) => run.ended)), patience)
-      await journal.flush()
-      const left = [...live.values()]
-      for (const { row } of left) stop(row.id, 'drained')
-      await Promise.all(left.map((run) => run.ended))
+      await unlessAborted(quiet(patience), patience)
       stopped.abort()
+      for (const id of live.keys()) stop(id, 'drained')
+      await quiet(AbortSignal.timeout(HAND_BACK_PATIENCE))
       caretaker.stop()
       unsubscribe()
       notices.stop()
-      const where = { id: { in: left.map(({ row }) => row.id) }, leaseOwner: owner, status: 'running' as const }
-      await db.execution.updateMany({ where, data: { leaseUntil: clock.now() } })
+      await unlessAborted(handBack(), AbortSignal.timeout(HAND_BACK_PATIENCE))
     },
   }
   return engine

@@ -1,0 +1,92 @@
+import { type ChildProcess, execFile, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { createInterface } from 'node:readline'
+
+const ROOT = join(import.meta.dirname, '..')
+const START_PATIENCE = 30_000
+const STOP_PATIENCE = 10_000
+
+/** A process that this run started, and where it listens. */
+export type Program = { url: string; pid: number; process: ChildProcess; stop: () => Promise<void> }
+
+export type StartOptions = {
+  env?: Record<string, string>
+  /** Whether to open a channel for messages. */
+  ipc?: boolean
+}
+
+/** What was started and has not ended. */
+const running = new Set<ChildProcess>()
+
+function track(child: ChildProcess): void {
+  running.add(child)
+  child.once('exit', () => running.delete(child))
+}
+
+/** Ends at once whatever this run has started. */
+export function killAll(): void {
+  for (const child of running) child.kill('SIGKILL')
+}
+
+/** `node <args>`, in the background, once it has printed what `pattern` finds: its address. */
+export async function start(
+  args: string[],
+  pattern: RegExp,
+  { env = {}, ipc = false }: StartOptions = {},
+): Promise<Program> {
+  const child = spawn(process.execPath, args, {
+    cwd: ROOT,
+    env: { PATH: process.env.PATH, SystemRoot: process.env.SystemRoot, ...env },
+    stdio: ['ignore', 'pipe', 'pipe', ...(ipc ? (['ipc'] as const) : [])],
+  })
+  track(child)
+  const said: string[] = []
+  const address = Promise.withResolvers<string>()
+  const failed = (why: string) => address.reject(new Error(`${args.join(' ')} ${why}\n${said.join('\n')}`))
+  const patience = setTimeout(() => failed('did not start in time'), START_PATIENCE)
+  child.once('exit', (code) => failed(`ended with ${code}`))
+  for (const stream of [child.stdout!, child.stderr!]) {
+    createInterface(stream).on('line', (line) => {
+      if (said.push(line) > 50) said.shift()
+      const found = pattern.exec(line)?.[1]
+      if (found) address.resolve(found)
+    })
+  }
+  const url = await address.promise.finally(() => clearTimeout(patience))
+  return { url, pid: child.pid!, process: child, stop: () => stop(child) }
+}
+
+async function stop(child: ChildProcess): Promise<void> {
+  if (!running.has(child)) return
+  const ended = once(child, 'exit')
+  child.kill('SIGTERM')
+  const timer = setTimeout(() => child.kill('SIGKILL'), STOP_PATIENCE)
+  await ended
+  clearTimeout(timer)
+}
+
+/** `node <args>` to its end, at most so many milliseconds: what it prints, a JSON value. */
+export function runToEnd(args: string[], patience: number): Promise<unknown> {
+  return new Promise((resolve, reject) => {
+    const options = { cwd: ROOT, timeout: patience, maxBuffer: 16 * 1024 * 1024 }
+    const child = execFile(process.execPath, args, options, (error, stdout) =>
+      error ? reject(error) : resolve(JSON.parse(stdout)),
+    )
+    track(child)
+  })
+}
+
+/** Memory in use by a process (MiB): its resident set. Linux only, null elsewhere. */
+export function memoryOf(pid: number): number | null {
+  if (process.platform !== 'linux') return null
+  return Number(/^VmRSS:\s+(\d+) kB/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1]) / 1024
+}
+
+/** Processor time that a process has used so far (ms), in steps of 10. Linux only, null elsewhere. */
+export function cpuTimeOf(pid: number): number | null {
+  if (process.platform !== 'linux') return null
+  const fields = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ')[1]!.split(' ')
+  return (Number(fields[11]) + Number(fields[12])) * 10
+}

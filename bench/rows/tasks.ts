@@ -1,0 +1,82 @@
+import { join } from 'node:path'
+import Sqlite from 'better-sqlite3'
+import { newTimedId } from '../../src/lib/id.ts'
+import { call, type Lab, type Service } from '../lab.ts'
+import { median } from '../numbers.ts'
+import type { Row } from './row.ts'
+
+const FEW = 1_000
+const MANY = 100_000
+const STATUSES = ['pending', 'in_progress', 'completed', 'cancelled']
+const PRIORITIES = ['low', 'medium', 'high', 'urgent']
+
+/** A service with so many tasks, of which every filter finds at least a tenth, and the filters. */
+async function withTasks(lab: Lab, count: number): Promise<{ service: Service; filters: string[] }> {
+  const folder = lab.folder()
+  const service = await lab.service(folder)
+  const agent = { name: 'Ada', systemPrompt: 'You are a helpful librarian.' }
+  const { id: agentId, chatUrl } = await call<{ id: string; chatUrl: string }>(service, 'POST', '/api/v1/agents', agent)
+  const spaceId = chatUrl.split('/')[3]
+  const { task } = await call<{ task: { organizationId: string; createdBy: string } }>(
+    service,
+    'POST',
+    '/api/v1/tasks',
+    { title: 'The first' },
+  )
+  const { organizationId, createdBy } = task
+  const database = new Sqlite(join(folder, 'muster.db'), { timeout: 5_000 })
+  const insert = database.prepare(`
+    INSERT INTO "Task" ("id", "organizationId", "title", "description", "status", "priority", "assignedTo",
+      "assignedAgentId", "spaceId", "createdBy", "createdAt", "updatedAt") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`)
+  const started = Date.now() - count
+  database.transaction(() => {
+    for (let index = 0; index < count; index++) {
+      const at = started + index
+      const assignedAgentId = index % 5 === 0 ? agentId : null
+      const assignedTo = index % 5 === 1 ? createdBy : assignedAgentId
+      insert.run(
+        ...[newTimedId('task', new Date(at)), organizationId, `Task ${index}`, 'Where is the atlas?'],
+        ...[STATUSES[index % 4], PRIORITIES[(index >> 2) % 4], assignedTo, assignedAgentId],
+        ...[index % 3 ? null : spaceId, createdBy, at, at],
+      )
+    }
+  })()
+  database.close()
+  const by = { status: 'pending', priority: 'high', assignedTo: agentId, spaceId }
+  const filters = Object.entries(by).map(([field, value]) => `&${field}=${value}`)
+  return { service, filters: ['', ...filters, '&assignedTo=me', '&assignedTo=none'] }
+}
+
+async function time(work: () => Promise<unknown>): Promise<number> {
+  const started = performance.now()
+  await work()
+  return performance.now() - started
+}
+
+const tasks: Row = {
+  name: 'tasks',
+  what: `first 100 of ${MANY.toLocaleString('en')} tasks, by the filter that costs most`,
+  unit: 'ms, p50',
+  reference: `of ${FEW.toLocaleString('en')}`,
+  goal: { of: 'ratio', atMost: 1.3 },
+  async prepare(lab) {
+    const few = await withTasks(lab, FEW)
+    const many = await withTasks(lab, MANY)
+    return async ({ repeats }) => {
+      const samples = []
+      for (const [index, filter] of many.filters.entries()) {
+        const [theirs, ours]: [number[], number[]] = [[], []]
+        for (let pair = 0; pair < repeats; pair++) {
+          theirs.push(await time(() => call(few.service, 'GET', `/api/v1/tasks?limit=100${few.filters[index]}`)))
+          ours.push(await time(() => call(many.service, 'GET', `/api/v1/tasks?limit=100${filter}`)))
+        }
+        samples.push({ value: median(ours), reference: median(theirs) })
+      }
+      return samples.reduce((worst, each) =>
+        each.value / each.reference > worst.value / worst.reference ? each : worst,
+      )
+    }
+  },
+}
+
+export const taskRows: Row[] = [tasks]

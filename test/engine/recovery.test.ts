@@ -1,0 +1,213 @@
+import { describe, expect, test } from 'vitest'
+import type { ExecutionEvent, ExecutionRow } from '../../src/executions/engine/events.ts'
+import type { Engine } from '../../src/executions/engine/worker.ts'
+import { storedEvents, textOf, violations, watchTransitions } from './invariants.ts'
+import { asked, ended, followed, type Lab, startLab } from './lab.ts'
+
+const LEASE = { LEASE_DURATION: '600', DRAIN_TIMEOUT: '0.1' }
+
+/** Another process, which finds this lab's runs dead. */
+async function takeOver(lab: Lab, overrides: Parameters<Lab['another']>[0] = {}): Promise<Engine> {
+  const other = lab.another(overrides)
+  lab.clock.advance(700_000)
+  await other.start(false)
+  return other
+}
+
+const hanging = async (lab: Lab, tokens: string[] = []): Promise<ExecutionRow> => {
+  const index = lab.model.requests.length
+  const stored = await lab.db.executionEvent.count()
+  lab.model.script({ tokens, end: 'hang' })
+  const row = await lab.run()
+  await lab.model.request(index)
+  if (tokens.length) await expect.poll(() => lab.db.executionEvent.count()).toBe(stored + 1)
+  return row
+}
+
+describe('a run whose process died', () => {
+  test('that had shown nothing runs again: one question, one answer, and its followers see one stream', async () => {
+    await using lab = await startLab(LEASE)
+    const transitions = await watchTransitions(lab.db)
+    const row = await hanging(lab)
+    lab.model.script({ tokens: 'Second try.' })
+    const other = await takeOver(lab)
+    const events = await followed(other, row)
+    expect(events.map(({ event }) => event)).toEqual([
+      'meta',
+      ...textOf(events)
+        .split(' ')
+        .map(() => 'message'),
+      'message',
+      'result',
+    ])
+    expect(await lab.row(row.id)).toMatchObject({ status: 'completed', result: 'Second try.', attempt: 2 })
+    expect(asked(lab)).toEqual(['Hello', 'Hello'])
+    const messages = await lab.db.message.findMany({ orderBy: { position: 'asc' } })
+    expect(messages.map(({ content }) => content)).toEqual(['Hello', 'Second try.'])
+    await lab.engine.drain()
+    expect(await transitions()).toEqual([])
+    expect(await violations(lab.db)).toEqual([])
+    await other.drain()
+  })
+
+  test('that had shown text ends as interrupted, keeps what it had said, and lets the next of its session begin', async () => {
+    await using lab = await startLab(LEASE)
+    const row = await hanging(lab, ['one ', 'two '])
+    const { spaceId, chatId, sessionId } = row
+    const next = await lab.run({ message: 'And then?', conversation: { spaceId, chatId, sessionId } })
+    lab.model.script({ tokens: 'Three.' })
+    const other = await takeOver(lab)
+    expect(await lab.row(row.id)).toMatchObject({ status: 'failed', error: 'interrupted', result: null })
+    const events = await followed(other, row)
+    expect(textOf(events)).toBe('one two ')
+    expect(events.at(-1)).toMatchObject({ event: 'error', data: { status: 'failed' } })
+    expect((await ended(other, next)).result).toBe('Three.')
+    const prompt = lab.model.requests
+      .at(-1)!
+      .body.messages.slice(1)
+      .map(({ content }) => content)
+    expect(prompt).toEqual(['Hello', 'one two ', 'And then?'])
+    await lab.engine.drain()
+    expect(await violations(lab.db)).toEqual([])
+    await other.drain()
+  })
+
+  test('that had called a tool ends as interrupted, though it had said nothing', async () => {
+    await using lab = await startLab(LEASE)
+    lab.model.script({ toolCalls: [{ id: 't1', name: 'nothing', input: {} }] }, { end: 'hang' })
+    const row = await lab.run()
+    await lab.model.request(1)
+    await expect.poll(() => lab.db.executionEvent.count()).toBeGreaterThan(0)
+    const other = await takeOver(lab)
+    expect(await lab.row(row.id)).toMatchObject({ status: 'failed', error: 'interrupted' })
+    expect(lab.model.requests).toHaveLength(2)
+    await lab.engine.drain()
+    await other.drain()
+  })
+
+  test('and that somebody wanted cancelled is cancelled', async () => {
+    await using lab = await startLab(LEASE)
+    const rows = [await hanging(lab), await hanging(lab, ['one '])]
+    await lab.db.execution.updateMany({ data: { wantsCancel: true } })
+    const other = await takeOver(lab)
+    for (const { id } of rows) expect(await lab.row(id)).toMatchObject({ status: 'cancelled', error: null })
+    expect(lab.model.requests).toHaveLength(2)
+    await lab.engine.drain()
+    expect(await violations(lab.db)).toEqual([])
+    await other.drain()
+  })
+
+  test('is not run again for a user who is no member any more, nor with an agent that is archived', async () => {
+    await using lab = await startLab(LEASE)
+    const row = await hanging(lab)
+    await lab.db.agent.update({ where: { id: lab.agentId }, data: { archivedAt: lab.clock.now() } })
+    const other = await takeOver(lab)
+    expect(await lab.row(row.id)).toMatchObject({ status: 'failed', error: 'Agent not found' })
+    expect(lab.model.requests).toHaveLength(1)
+    await lab.engine.drain()
+    expect(await violations(lab.db)).toEqual([])
+    await other.drain()
+  })
+
+  test('that cannot be ended does not keep the others from it, nor the service from its start', async () => {
+    await using lab = await startLab(LEASE)
+    const poison = await hanging(lab, ['one '])
+    const rows = [await hanging(lab, ['one ']), await hanging(lab, ['one '])]
+    const settle = async (_: unknown, { id }: ExecutionRow) => {
+      if (id === poison.id) throw new Error('It cannot be settled')
+    }
+    const other = await takeOver(lab, { settle })
+    for (const { id } of rows) expect(await lab.row(id)).toMatchObject({ status: 'failed', error: 'interrupted' })
+    expect(await lab.row(poison.id)).toMatchObject({ status: 'running' })
+    const third = await takeOver(lab)
+    expect(await lab.row(poison.id)).toMatchObject({ status: 'failed', error: 'interrupted' })
+    await Promise.all([lab.engine.drain(), other.drain(), third.drain()])
+    expect(await violations(lab.db)).toEqual([])
+  })
+
+  test('60 of them, with two waiting behind each, are all taken care of', async () => {
+    await using lab = await startLab({ ...LEASE, MAX_RUNNING: '10000' })
+    lab.model.fallback = { end: 'hang' }
+    for (let index = 0; index < 60; index++) {
+      const { spaceId, chatId, sessionId } = await lab.run({ message: `first ${index}` })
+      for (let behind = 0; behind < 2; behind++) {
+        await lab.run({ message: `behind ${index}`, conversation: { spaceId, chatId, sessionId } })
+      }
+    }
+    await lab.model.request(59)
+    lab.model.fallback = { tokens: 'Done.' }
+    const other = await takeOver(lab)
+    await lab.idle()
+    const counts = await lab.db.execution.groupBy({
+      by: ['status', 'attempt'],
+      _count: true,
+      orderBy: { attempt: 'asc' },
+    })
+    expect(counts.map(({ status, attempt, _count }) => [status, attempt, _count])).toEqual([
+      ['completed', 1, 120],
+      ['completed', 2, 60],
+    ])
+    await lab.engine.drain()
+    expect(await violations(lab.db)).toEqual([])
+    await other.drain()
+  })
+})
+
+describe('a process that ends in order', () => {
+  test('has stored all that it has shown when it hands a run back', async () => {
+    await using lab = await startLab({ DRAIN_TIMEOUT: '0.3' })
+    lab.model.fallback = { tokens: Array.from({ length: 100_000 }, (_, index) => `t${index} `), delay: 1 }
+    const rows = await Promise.all(Array.from({ length: 5 }, () => lab.run()))
+    const seen = rows.map((): ExecutionEvent[] => [])
+    const following = rows.map(async (row, index) => {
+      const { signal } = new AbortController()
+      for await (const batch of lab.engine.follow(row, 0, signal)) seen[index]!.push(...batch)
+    })
+    await expect.poll(() => Math.min(...seen.map(({ length }) => length))).toBeGreaterThan(5)
+    await lab.engine.drain()
+    for (const end of await Promise.allSettled(following)) expect(end.status).toBe('rejected')
+    for (const [index, row] of rows.entries()) {
+      expect(await lab.row(row.id)).toMatchObject({ status: 'running', attempt: 1 })
+      const stored = await storedEvents(lab.db, row.id)
+      expect(seen[index]!.at(-1)!.seq).toBeLessThanOrEqual(stored.at(-1)!.seq)
+    }
+    // At once, though the leases would have lasted for a while.
+    const next = lab.another()
+    lab.clock.advance(1)
+    await next.start(false)
+    for (const { id } of rows) expect(await lab.row(id)).toMatchObject({ status: 'failed', error: 'interrupted' })
+    expect(await violations(lab.db)).toEqual([])
+    await next.drain()
+  })
+
+  test('lets a run that is just being accepted come to its end', async () => {
+    await using lab = await startLab()
+    const accepting = Array.from({ length: 10 }, () => lab.run())
+    await lab.engine.drain()
+    for (const row of await Promise.all(accepting)) expect((await lab.row(row.id)).status).toBe('completed')
+    await expect(lab.run()).rejects.toMatchObject({ status: 503 })
+  })
+
+  test('begins nothing more: what waits is begun by the next one', async () => {
+    await using lab = await startLab({ MAX_RUNNING: '1' })
+    const goOn = Promise.withResolvers<void>()
+    lab.model.script({ tokens: [goOn.promise, 'First.'] })
+    const first = await lab.run({ message: 'first' })
+    const { spaceId, chatId, sessionId } = first
+    const waiting = [
+      await lab.run({ message: 'behind', conversation: { spaceId, chatId, sessionId } }),
+      await lab.run({ message: 'for room' }),
+    ]
+    await lab.model.request(0)
+    const drained = lab.engine.drain()
+    goOn.resolve()
+    await drained
+    expect((await lab.row(first.id)).status).toBe('completed')
+    for (const { id } of waiting) expect((await lab.row(id)).status).toBe('pending')
+    const next = lab.another()
+    await next.start(true)
+    for (const row of waiting) expect((await ended(next, row)).status).toBe('completed')
+    expect(await violations(lab.db)).toEqual([])
+    await next.drain()
+  })
+})

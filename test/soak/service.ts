@@ -1,0 +1,98 @@
+import assert from 'node:assert/strict'
+import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { newToken } from '../../src/auth/tokens.ts'
+import { type Database, type Db, openDatabase } from '../../src/db/client.ts'
+import { createFolder } from '../support/folder.ts'
+import { type ModelServer, startModelServer } from '../support/model-server.ts'
+import { type Finished, type ServerProcess, spawnServer } from '../support/process.ts'
+import { type Answer, request } from '../support/rest.ts'
+
+/**
+ * The real service in a process of its own, to be killed and started again on the same data; its model server and its
+ * database are at hand.
+ */
+export type Subject = AsyncDisposable & {
+  readonly url: string
+  readonly token: string
+  readonly process: ServerProcess
+  model: ModelServer
+  /** The database file, opened beside the server. */
+  db: Db
+  file: string
+  agentId: string
+  /** Starts it (again), with other settings if told. */
+  start(env?: Record<string, string>): Promise<void>
+  /** `kill -9` unless told, and what it left. */
+  kill(signal?: NodeJS.Signals): Promise<Finished>
+}
+
+export async function createSubject(env: Record<string, string> = {}): Promise<Subject> {
+  await using cleanup = new AsyncDisposableStack()
+  const folder = cleanup.use(await createFolder())
+  const model = cleanup.use(await startModelServer())
+  const token = newToken('mst')
+  const settings = {
+    OPENAI_BASE_URL: model.baseUrl,
+    DEFAULT_MODEL: 'compatible/test-model',
+    BOOTSTRAP_TOKEN: token,
+    ...env,
+  }
+  let server = await spawnServer(folder.path, settings)
+  cleanup.defer(() => server[Symbol.asyncDispose]())
+  const source = { DATA_DIR: join(folder.path, 'data'), DATABASE_URL: undefined, DATABASE_POOL_SIZE: 1 }
+  const database: Database = cleanup.adopt(await openDatabase(source), (opened) => opened.close())
+  const agent = { name: 'Ada', systemPrompt: 'You are Ada.' }
+  const created = await request({ url: server.url, token }, 'POST', '/api/v1/agents', { body: agent })
+  const owned = cleanup.move()
+  return {
+    get url() {
+      return server.url
+    },
+    get process() {
+      return server
+    },
+    token,
+    model,
+    db: database.client,
+    file: join(source.DATA_DIR, 'muster.db'),
+    agentId: created.body.id,
+    async start(more = {}) {
+      server = await spawnServer(folder.path, { ...settings, ...more })
+    },
+    kill: (signal = 'SIGKILL') => server.stop(signal),
+    [Symbol.asyncDispose]: () => owned.disposeAsync(),
+  }
+}
+
+export const executePath = ({ agentId }: Subject): string => `/api/v1/agents/${agentId}/execute`
+
+export const execute = (subject: Subject, body: object, headers: Record<string, string> = {}): Promise<Answer> =>
+  request(subject, 'POST', executePath(subject), { body, headers })
+
+/** Waits until it holds. */
+export async function until(what: string, holds: () => Promise<boolean> | boolean, timeout = 35_000): Promise<void> {
+  for (const deadline = Date.now() + timeout; !(await holds()); ) {
+    assert(Date.now() < deadline, `${what}: not within ${timeout / 1_000} s`)
+    await sleep(10)
+  }
+}
+
+/** Waits until nothing is pending or running: contract.md section 4 gives a dead run 30 s, the issue 35. */
+export const settled = (db: Db, timeout?: number): Promise<void> =>
+  until(
+    'nothing pending or running',
+    async () => (await db.execution.count({ where: { status: { in: ['pending', 'running'] } } })) === 0,
+    timeout,
+  )
+
+/** Random numbers that can be had again from the same seed (mulberry32). */
+export function createRandom(seed: number): () => number {
+  let state = seed
+  return () => {
+    state = (state + 0x6d2b79f5) | 0
+    let mixed = Math.imul(state ^ (state >>> 15), 1 | state)
+    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed
+    return ((mixed ^ (mixed >>> 14)) >>> 0) / 4_294_967_296
+  }
+}
