@@ -16,7 +16,14 @@ export const agents = router({
     .meta(rest('POST', '/api/v1/agents', 'Create an agent'))
     .input(schema.CreateAgent)
     .output(schema.AgentCreated)
-    .mutation(({ ctx, input }) => once(ctx, input, (deps) => service.create(ctx.actor, deps, input))),
+    .mutation(({ ctx, input }) =>
+      once(
+        ctx,
+        input,
+        (deps) => service.create(ctx.actor, deps, input),
+        async () => input.basedOnAgentId && service.get(ctx.actor, ctx.deps, input.basedOnAgentId),
+      ),
+    ),
 
   get: token('agents:read')
     .meta(rest('GET', '/api/v1/agents/{id}', 'Get an agent'))

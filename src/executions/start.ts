@@ -23,6 +23,8 @@ export type Call = {
 export type Purpose = {
   /** The path that an Idempotency-Key belongs to. */
   path: string
+  /** What its request said, where the run's input is made of more than that: the key is compared by it. */
+  said?: object
   taskId?: string
   /** What else happens in the transaction that accepts it; throwing refuses the run. */
   also?: (tx: Tx, executionId: string, now: Date) => Promise<void>
@@ -85,7 +87,7 @@ async function acceptOnce(
   } as const
   if (!key) return deps.engine.accept({ ...request, key: null })
   for (;;) {
-    const { record, claim } = await lookUp(actor, deps, { ...key, path }, rest)
+    const { record, claim } = await lookUp(actor, deps, { ...key, path }, purpose?.said ?? rest)
     const bound = record?.executionId
       ? await deps.db.execution.findUniqueOrThrow({ where: { id: record.executionId } })
       : null

@@ -25,7 +25,11 @@ export function pageQuery(input: { limit?: number | undefined; cursor?: string |
   const after = input.cursor === undefined ? undefined : decodeCursor(input.cursor)
   return {
     ...(after && {
-      where: { OR: [{ createdAt: { lt: after.createdAt } }, { createdAt: after.createdAt, id: { lt: after.id } }] },
+      where: {
+        // Said once more, so that an index is entered where the page begins and not at its top.
+        createdAt: { lte: after.createdAt },
+        OR: [{ createdAt: { lt: after.createdAt } }, { createdAt: after.createdAt, id: { lt: after.id } }],
+      },
     }),
     orderBy: [{ createdAt: 'desc' as const }, { id: 'desc' as const }],
     take: (input.limit ?? MAX_ROWS) + 1,

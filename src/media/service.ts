@@ -8,6 +8,7 @@ import { audit } from '../auth/audit.ts'
 import type { Prisma } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
 import { AppError, badRequest, notFound } from '../errors.ts'
+import { countPassed } from '../lib/buffers.ts'
 import { newId } from '../lib/id.ts'
 import { pageQuery, toPage } from '../lib/page.ts'
 import type { ListMedia, Media } from './schema.ts'
@@ -90,8 +91,8 @@ export async function receive({ storage }: Deps, source: Readable, name: string)
   const meter = new Transform({
     transform(chunk: Buffer, _, done) {
       size += chunk.length
-      flow(chunk.length)
       hash.update(chunk)
+      countPassed(chunk.length)
       done(size > MAX_BYTES ? tooLarge() : null, chunk)
     },
   })
@@ -155,10 +156,3 @@ export async function removeOrphans({ db, storage }: Pick<Deps, 'db' | 'storage'
     for (const id of ids) if (!rows.has(id)) await storage.remove(id)
   }
 }
-
-import { setFlagsFromString } from 'node:v8'
-import { runInNewContext } from 'node:vm'
-setFlagsFromString('--expose-gc')
-const gc = runInNewContext('gc') as (o: object) => void
-let passed = 0
-function flow(n: number) { passed += n; if (passed > Number(process.env.EVERY ?? 8) * 1048576) { passed = 0; gc({ type: 'minor' }) } }

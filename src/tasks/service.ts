@@ -252,6 +252,7 @@ export async function execute(actor: Actor, deps: Deps, input: z.output<typeof E
   const run = { id: task.assignedAgentId, message, spaceId: task.spaceId, background, idempotencyKey }
   const executed = await start(actor, deps, run, call, {
     path: `/api/v1/tasks/${task.id}/execute`,
+    said: { background },
     taskId: task.id,
     also: (tx, executionId, now) => begin(tx, actor, task, executionId, now),
   })

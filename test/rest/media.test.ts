@@ -702,7 +702,6 @@ describe.runIf(process.platform === 'linux')('in a process of its own', () => {
     await writeFile(`/proc/${pid}/clear_refs`, '5')
     await Promise.all(Array.from({ length: 20 }, send))
     const peak = await memory(pid, 'VmHWM')
-    console.log({ before, peak })
     expect(peak - before).toBeLessThan(64)
     expect(peak).toBeGreaterThan(before)
   })

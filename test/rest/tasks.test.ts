@@ -949,6 +949,16 @@ describe('an Idempotency-Key', () => {
     expect((await ok(call('GET', `/executions?taskId=${id}&count=true`))).total).toBe(1)
   })
 
+  it('is answered by its run, whatever has become of the task since', async () => {
+    const { id } = await create({ assignTo: agentId })
+    const execute = () => call('POST', `/tasks/${id}/execute`, {}, { key: 'since' })
+    const { executionId } = await ok(execute())
+    await patched(id, { title: 'Other', description: 'D', spaceId: await createSpace(ann) })
+    expect((await ok(execute())).executionId).toBe(executionId)
+    await patched(id, { assignTo: await createAgent() })
+    expect((await ok(execute())).executionId).toBe(executionId)
+  })
+
   it('begins a new run when the first has failed', async () => {
     const { id } = await create({ assignTo: agentId })
     const execute = () => call('POST', `/tasks/${id}/execute`, {}, { key: 'again' })

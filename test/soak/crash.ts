@@ -9,7 +9,7 @@ import { createRandom, createSubject, execute, executePath, type Subject, settle
 const IN_FLIGHT = 8
 
 /** What a client was told before the server died. */
-type Client = { executionId: string | null; seen: StreamEvent[] }
+type Client = { executionId: string | null; seen: StreamEvent[]; error: unknown }
 
 export type CrashReport = {
   rounds: number
@@ -45,7 +45,7 @@ function* begin(
   shared: { sessionId?: string },
 ): Generator<[Client, Promise<void>]> {
   for (let index = 0; index < IN_FLIGHT; index++) {
-    const client: Client = { executionId: null, seen: [] }
+    const client: Client = { executionId: null, seen: [], error: null }
     const sharing = index % 2 === 1 && shared.sessionId !== undefined
     const onBusy = random() < 0.1 ? 'interrupt' : 'queue'
     const body = { message: `message ${index}`, ...(sharing && { sessionId: shared.sessionId, onBusy }) }
@@ -62,12 +62,21 @@ function* begin(
     }
     const streamed = () =>
       read(subject, client, executePath(subject), { method: 'POST', body: { ...body, stream: true } })
-    yield [client, [streamed, inBackground, streamed, waiting][index % 4]!()]
+    const run = [streamed, inBackground, streamed, waiting][index % 4]!
+    const keep = (error: unknown) => {
+      client.error = error
+    }
+    yield [client, run().catch(keep)]
   }
 }
 
+/** What `fetch` and the reader of a stream say of a connection that broke. */
+const isCut = (error: unknown): boolean =>
+  error instanceof TypeError || (error instanceof Error && error.message.startsWith('The stream broke off'))
+
 /** Nothing that a client was told is missing or changed, and its stream comes to its end. */
-async function check(subject: Subject, { executionId, seen }: Client): Promise<boolean> {
+async function check(subject: Subject, { executionId, seen, error }: Client): Promise<boolean> {
+  if (error && !isCut(error)) throw error
   if (!executionId) return false
   const row = await subject.db.execution.findUnique({ where: { id: executionId } })
   assert(row, `${executionId} was accepted and is missing`)
@@ -103,7 +112,7 @@ export async function crash(rounds: number, seed = Math.floor(Math.random() * 2 
     const runs = [...begin(subject, random, {})]
     await sleep(random() * 350)
     await subject.kill()
-    await Promise.allSettled(runs.map(([, run]) => run))
+    await Promise.all(runs.map(([, run]) => run))
     const restarted = Date.now()
     await subject.start()
     await settled(subject.db)
