@@ -258,10 +258,19 @@ async function recordChange(tx: Tx, actor: Actor, action: string, row: AgentRow)
   await audit(tx, actor, action, agentId, createdAt)
 }
 
+/** What a copy of an agent takes over: not the subagents that the copier cannot reach. */
+async function copyOf(actor: Actor, deps: Deps, id: string): Promise<Partial<Values>> {
+  const values = valuesOf(await find(actor, deps, id))
+  const where = { id: { in: values.subagentIds ?? [] }, ...reachable(actor) }
+  const known = values.subagentIds?.length ? await deps.db.agent.findMany({ where, select: { id: true } }) : []
+  const ids = new Set(known.map((agent) => agent.id))
+  return { ...values, subagentIds: (values.subagentIds ?? []).filter((subagent) => ids.has(subagent)) }
+}
+
 /** POST /agents: the agent, its first version and a chat with it in the organization's default space. */
 export async function create(actor: Actor, deps: Deps, input: z.output<typeof CreateAgent>) {
   const { db, clock } = deps
-  const base = typeof input.basedOnAgentId === 'string' ? valuesOf(await find(actor, deps, input.basedOnAgentId)) : {}
+  const base = input.basedOnAgentId ? await copyOf(actor, deps, input.basedOnAgentId) : {}
   const said = valuesOf(input)
   const values: Values = { ...DEFAULTS, ...base, ...said }
   checkPrompt(values)
