@@ -7,6 +7,9 @@ import {
 } from '@prisma/driver-adapter-utils'
 import { type Connection, connect } from './sqlite-connection.ts'
 
+/** SQLite's own limit of parameters in a statement; Prisma would take it for 999, and fail a page of 1,000 rows. */
+const MAX_BIND_VALUES = 32_766
+
 /** How long, in milliseconds, a statement is tried again while another process holds the file. */
 const BUSY_TIMEOUT = 5_000
 
@@ -49,6 +52,7 @@ function safeAdapter(writer: Connection, reader: Connection): SqlDriverAdapter {
 
   return {
     ...NAMES,
+    getConnectionInfo: () => ({ maxBindValues: MAX_BIND_VALUES, supportsRelationJoins: false }),
     queryRaw: async (query) => (await untilFree(() => reader.read(query))) ?? write(() => writer.query(query)),
     executeRaw: (query) => write(() => writer.execute(query)),
     executeScript: (sql) => write(() => writer.script(sql)),

@@ -136,11 +136,13 @@ async function findConversation(
   return { spaceId: chat.spaceId, chatId: chat.id, ...(session && { sessionId: session.id }) }
 }
 
-/** The agent of a run that is about to begin, if its user is still a member and may still run it. */
+/** The agent of a run that is about to begin, if its user is still a member and may still run it, there. */
 export async function agentFor(db: Db, row: ExecutionRow): Promise<AgentRow | null> {
   const actor = await actorOf(db, row)
   const agent = actor && (await db.agent.findFirst({ where: { AND: [{ id: row.agentId }, executable(actor)] } }))
-  if (!agent || !row.missionId) return agent
+  const where = { id: row.spaceId, ...(actor && reachableSpace(actor)) }
+  const space = agent && (await db.space.findFirst({ where, select: { id: true } }))
+  if (!space || !row.missionId) return space && agent
   const mission = await db.mission.findUnique({ where: { id: row.missionId }, select: { maxTurns: true } })
   return { ...agent, maxTurns: mission?.maxTurns ?? agent.maxTurns }
 }

@@ -14,14 +14,17 @@ const MAX_DEPTH = 64
 
 /**
  * Refuses, whatever the field and whichever the face, what is deeper than allowed (contract.md section 1, "Limits") and
- * text that PostgreSQL cannot keep: NUL and half a surrogate pair.
+ * text that PostgreSQL cannot keep: NUL (in a path it has the message of contract.md section 6) and half a surrogate
+ * pair.
  */
-export function checkInput(value: unknown, depth = 1): void {
-  if (typeof value === 'string' && value.includes('\0')) throw badRequest('Invalid character in request: U+0000')
+export function checkInput(value: unknown, depth = 1, field = ''): void {
+  if (typeof value === 'string' && value.includes('\0')) {
+    throw badRequest(field === 'path' ? 'Invalid path' : 'Invalid character in request: U+0000')
+  }
   if (typeof value === 'string' && !value.isWellFormed()) throw badRequest('Invalid character in request: half of one')
   if (typeof value !== 'object' || value === null) return
   if (depth > MAX_DEPTH) throw badRequest(`Request body too deep. At most ${MAX_DEPTH} levels`)
-  for (const item of Object.values(value)) checkInput(item, depth + 1)
+  for (const [name, item] of Object.entries(value)) checkInput(item, depth + 1, name)
 }
 
 /** A string that must be there and say something; blank counts as missing (contract.md section 1). */

@@ -590,3 +590,34 @@ it.each(FACES)('%s: a list of 10 chats takes as many statements as one of 100', 
   expect(new Set(counts).size, String(counts)).toBe(1)
   expect(counts[0]).toBeLessThanOrEqual(6)
 })
+
+it('a page of 1,000 chats is no larger than the database can answer', async () => {
+  const { organizationId, userId: ownerId } = people.ann
+  const spaceId = await space()
+  const { db } = server.service.deps
+  const at = { createdAt: clock.now(), updatedAt: clock.now() }
+  const own = { organizationId, ...at }
+  const seen = { role: 'x', systemPrompt: 'x', visibility: 'organization' as const, searchText: '', version: 1 }
+  const none = { tags: [], skillIds: [], mcpInstanceIds: [], mcpTypes: [], subagentIds: [] }
+  const agents = Array.from({ length: 1001 }, () => ({
+    ...{ ...own, ...seen, ...none, id: newId(), userId: ownerId, name: 'x', allowedTools: [], disallowedTools: [] },
+  }))
+  await db.agent.createMany({ data: agents })
+  const chat = { ...own, spaceId, ownerId, title: 'x', status: 'standby' as const, agentOrganizationId: organizationId }
+  await db.chat.createMany({ data: agents.map(({ id }) => ({ ...chat, id: newId(), agentId: id })) })
+  for (const face of FACES) expect((await on(face, 'chats.list', { spaceId })).body.chats).toHaveLength(1000)
+})
+
+it('a chat that is deleted just before a run is accepted in it takes no run', async () => {
+  const agentId = await agent()
+  const { id } = await open({ agentId })
+  const { engine } = server.service.deps
+  const { accept } = engine
+  engine.accept = async (wanted) => {
+    engine.accept = accept
+    await done('chats.delete', { id })
+    return engine.accept(wanted)
+  }
+  expectError(await call('agents.execute', { id: agentId, message: 'Hi', chatId: id }), 404, 'Chat not found')
+  expect((await done('executions.list', { chatId: id })).executions).toEqual([])
+})

@@ -264,7 +264,20 @@ const HOSTILE = [
   ...['\\', 'a\\b', '..\\a', '\\a', '\\\\server\\share', 'a/..\\b', 'C:\\a', '.\\a'],
   ...['C:', 'C:/a', 'c:a', 'z:/a', 'C:../a'],
   ...['%2e%2e/a', '%2E%2E%2Fa', '..%2fa', 'a%2f..%2fb', '%2fetc/passwd', '%5c..%5ca', 'a%00', '%252e%252e/a', '%c0%ae'],
-  ...['a\tb', 'a\nb', 'a\rb', 'a\u001bb', 'a\u007fb', 'a\u0085b', 'a\u2028b', 'a\u2029b', '\u0001'],
+  ...[
+    'a\0b',
+    '\0',
+    'a.md\0.png',
+    'a\tb',
+    'a\nb',
+    'a\rb',
+    'a\u001bb',
+    'a\u007fb',
+    'a\u0085b',
+    'a\u2028b',
+    'a\u2029b',
+    '\u0001',
+  ],
   ...['\uff0e\uff0e/a', '..\uff0fa', '\uff0fa', 'a\uff3cb', '\u2025/a', '\u2024\u2024/a', '\u2026/a', '\ufe52\ufe52/a'],
   ...['\uff23\uff1a/a', '\uff052e/a', 'a/\ufe68b'],
   ...['.\u200b./a', '.\u200d./a', '.\u00ad./a', '\ufeff../a', 'a\u202egpj.exe', '\u2066a', 'a\u200bb', 'a\ufffdb'],
@@ -305,24 +318,24 @@ describe('a path', () => {
     expect(await counters(id)).toEqual({ fileCount: 0, fileBytes: 0 })
   })
 
-  it.each(['..%2fa', '%2e%2e/a', '..%5ca', '%252e%252e%252fa', '..%c0%afa', '%ff', 'a%0ab', '%EF%BC%8F', '+a', 'a+'])(
-    'written %s in an address leads nowhere',
-    async (path) => {
-      const url = content(await space(), path)
-      const { token } = ann
-      expectError(await request(server, 'GET', url, { token }), 400, 'Invalid path')
-      expectError(await request(server, 'PUT', url, { token, body: { content: 'x' } }), 400, 'Invalid path')
-      expectError(await request(server, 'DELETE', url, { token }), 400, 'Invalid path')
-    },
-  )
-
-  it.each(FACES)('%s: with NUL is a 400', async (face) => {
-    const id = await space()
-    for (const path of ['a\0b', '\0', 'a.md\0.png']) {
-      for (const procedure of ['files.get', 'files.write', 'files.delete', 'files.list']) {
-        expect((await on(face, procedure, { id, path, content: 'x' })).status).toBe(400)
-      }
-    }
+  it.each([
+    '..%2fa',
+    '%2e%2e/a',
+    'a%00b',
+    '..%5ca',
+    '%252e%252e%252fa',
+    '..%c0%afa',
+    '%ff',
+    'a%0ab',
+    '%EF%BC%8F',
+    '+a',
+    'a+',
+  ])('written %s in an address leads nowhere', async (path) => {
+    const url = content(await space(), path)
+    const { token } = ann
+    expectError(await request(server, 'GET', url, { token }), 400, 'Invalid path')
+    expectError(await request(server, 'PUT', url, { token, body: { content: 'x' } }), 400, 'Invalid path')
+    expectError(await request(server, 'DELETE', url, { token }), 400, 'Invalid path')
   })
 
   it('may be anything else', async () => {

@@ -481,3 +481,20 @@ it('a list of 10 spaces takes as many statements as one of 100', async () => {
   expect(new Set(counts).size, String(counts)).toBe(1)
   expect(counts[0]).toBeLessThanOrEqual(6)
 })
+
+it('a page of 1,000 spaces is no larger than the database can answer', async () => {
+  const { token, organizationId, userId: ownerId } = await server.member({ organization: 'Large' })
+  const { db } = server.service.deps
+  const space = { organizationId, ownerId, name: 'x', visibility: 'organization' as const }
+  const data = Array.from({ length: 1000 }, () => ({
+    ...space,
+    id: newId(),
+    createdAt: clock.now(),
+    updatedAt: clock.now(),
+  }))
+  await db.space.createMany({ data })
+  for (const face of FACES) {
+    const { body } = await faces[face](server, 'spaces.list', {}, { token })
+    expect([body.spaces?.length, body.total]).toEqual([1000, 1001])
+  }
+})

@@ -1,7 +1,7 @@
 import type { Actor } from '../../auth/actor.ts'
 import { audit } from '../../auth/audit.ts'
 import { type Db, Prisma, type Tx } from '../../db/client.ts'
-import { AppError, conflict } from '../../errors.ts'
+import { AppError, conflict, notFound } from '../../errors.ts'
 import { type KeyClaim, take } from '../../idempotency.ts'
 import type { Clock } from '../../lib/clock.ts'
 import { newId, newTimedId } from '../../lib/id.ts'
@@ -82,7 +82,7 @@ const claimed = ({ owner, leaseDuration }: ClaimDeps, now: Date, attempt: number
 /**
  * The one transaction in which a run is accepted. Where its session is free it takes the session's lock, and is claimed
  * by this process if it `hasRoom`; otherwise it waits as `pending`, in the order of `queueSeq`.
- * Throws 409 `Session is busy` for `onBusy: reject` and for a child of a cancelled run, 429 when too many wait already,
+ * Throws 404 for a deleted chat, 409 for `onBusy: reject` and for a child of a cancelled run, 429 beyond the backlog,
  * KeyTaken and SessionTaken.
  */
 export async function accept(deps: ClaimDeps, request: Request, hasRoom: boolean): Promise<ExecutionRow> {
@@ -140,7 +140,8 @@ export async function accept(deps: ClaimDeps, request: Request, hasRoom: boolean
     if (begins) await writeMessage(tx, execution, 'user', message, now)
     if (conversation.chatId) {
       const data = { status: 'working', sessionId, closedAt: null, updatedAt: now } as const
-      await tx.chat.update({ where: { id: chatId }, data, select: { id: true } })
+      const { count } = await tx.chat.updateMany({ where: { id: chatId, archivedAt: null }, data })
+      if (!count) throw notFound('Chat')
     }
     await request.also?.(tx, id, now)
     await audit(tx, actor, 'agent.execute', id, now)

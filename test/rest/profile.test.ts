@@ -1,0 +1,101 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { expectError, faces, onEachFace } from '../support/faces.ts'
+import { request } from '../support/rest.ts'
+import { startServer, type TestServer } from '../support/server.ts'
+
+const FORBIDDEN = "You don't have permission to access this resource"
+
+let server: TestServer
+beforeAll(async () => {
+  server = await startServer()
+})
+afterAll(() => server[Symbol.asyncDispose]())
+
+type Caller = { token: string }
+const get = ({ token }: Caller) => request(server, 'GET', '/api/v1/profile', { token })
+const patch = ({ token }: Caller, body: unknown) => request(server, 'PATCH', '/api/v1/profile', { token, body })
+
+describe('GET /profile', () => {
+  it('says who the caller is, in which organization and with which role, and all the others', async () => {
+    const email = 'ann@example.com'
+    const ann = await server.member({ email, organization: 'Acme', role: 'admin' })
+    const beta = await server.member({ email, organization: 'Beta & Co' })
+    const own = { id: ann.organizationId, name: 'Acme', slug: 'acme', role: 'admin' }
+    const other = { id: beta.organizationId, name: 'Beta & Co', slug: 'beta-co', role: 'member' }
+    const profile = { id: ann.userId, email, name: 'ann', image: null, organizations: [own, other] }
+    expect((await get(ann)).body).toEqual({ success: true, profile: { ...profile, organization: own } })
+    expect((await get(beta)).body).toEqual({ success: true, profile: { ...profile, organization: other } })
+  })
+
+  it('says nothing of an organization that the caller has left, where it says nothing at all', async () => {
+    const email = 'ben@example.com'
+    const ben = await server.member({ email, organization: 'Acme' })
+    const beta = await server.member({ email, organization: 'Beta & Co' })
+    const membership = { organizationId: ben.organizationId, userId: ben.userId }
+    await server.service.deps.db.membership.delete({ where: { organizationId_userId: membership } })
+    expectError(await get(ben), 403, FORBIDDEN)
+    const { organizations } = (await get(beta)).body.profile
+    expect(organizations.map(({ slug }: { slug: string }) => slug)).toEqual(['beta-co'])
+  })
+
+  it('needs the scope', async () => {
+    expectError(await get(await server.member({ scopes: ['keys:write'] })), 403, FORBIDDEN)
+    const reader = await server.member({ scopes: ['profile:read'] })
+    expect((await get(reader)).status).toBe(200)
+    expectError(await patch(reader, { name: 'x' }), 403, FORBIDDEN)
+  })
+})
+
+describe('PATCH /profile', () => {
+  it('changes the name and the picture, everywhere and on every face', async () => {
+    const email = 'cat@example.com'
+    const cat = await server.member({ email, organization: 'Acme' })
+    const beta = await server.member({ email, organization: 'Beta & Co' })
+    const image = 'https://example.com/cat.png'
+    const { status, body } = await patch(cat, { name: 'Cat 👩🏽‍💻', image })
+    expect(status).toBe(200)
+    expect(body.profile).toMatchObject({ id: cat.userId, email, name: 'Cat 👩🏽‍💻', image })
+    expect((await get(cat)).body).toEqual(body)
+    expect((await get(beta)).body.profile).toMatchObject({ name: 'Cat 👩🏽‍💻', image })
+    expect((await faces.tRPC(server, 'profile.get', undefined, { token: cat.token })).body).toEqual(body)
+    expect((await patch(cat, { image: null })).body.profile).toMatchObject({ name: 'Cat 👩🏽‍💻', image: null })
+    expect((await patch(cat, { name: 'Kate' })).body.profile).toMatchObject({ name: 'Kate', image: null })
+  })
+
+  it('leaves everything else, and everybody else, as it was', async () => {
+    const dan = await server.member({ email: 'dan@example.com' })
+    const eve = await server.member({ email: 'eve@example.com' })
+    const before = [(await get(dan)).body, (await get(eve)).body]
+    const own = {
+      id: 'x',
+      email: 'owner@example.com',
+      organization: { role: 'owner' },
+      role: 'owner',
+      organizations: [],
+    }
+    expect((await patch(dan, own)).body).toEqual(before[0])
+    expect((await patch(dan, {})).status).toBe(200)
+    expect([(await get(dan)).body, (await get(eve)).body]).toEqual(before)
+  })
+
+  const tooLong = (field: string, most: number) =>
+    `Invalid value for field: ${field}. Expected at most ${most} characters`
+  type Bad = [body: Record<string, unknown>, message: string]
+  it.each(
+    onEachFace<Bad>([
+      [{ name: null }, 'Missing required field: name'],
+      [{ name: '' }, 'Missing required field: name'],
+      [{ name: ' ' }, 'Missing required field: name'],
+      [{ name: 7 }, 'Invalid value for field: name. Expected string'],
+      [{ name: 'x'.repeat(201) }, tooLong('name', 200)],
+      [{ name: 'a\0b' }, 'Invalid character in request: U+0000'],
+      [{ image: 7 }, 'Invalid value for field: image. Expected string'],
+      [{ image: 'x'.repeat(2001) }, tooLong('image', 2000)],
+      [{ name: 'fine', image: false }, 'Invalid value for field: image. Expected string'],
+    ]),
+  )('%s: %j is a 400, and changes nothing', async (face, body, message) => {
+    const before = (await get(server)).body
+    expectError(await faces[face](server, 'profile.update', body), 400, message)
+    expect((await get(server)).body).toEqual(before)
+  })
+})
