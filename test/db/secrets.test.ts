@@ -126,6 +126,29 @@ describe('the master key', () => {
     }
   })
 
+  test('is not wrapped by a key that somebody else overtook: that change is refused, and leaves nothing', async () => {
+    const key = await open()
+    const [arrived, overtaken] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
+    const client = installation.db.$extends({
+      query: {
+        installation: {
+          async updateMany({ args, query }) {
+            arrived.resolve()
+            await overtaken.promise
+            return query(args)
+          },
+        },
+      },
+    }) as unknown as TestDatabase['db']
+    const slow = changeEncryptionKey({ ...installation.database, client }, source(), null, now)
+    await arrived.promise
+    await rotate(undefined, null)
+    overtaken.resolve()
+    await expect(slow).rejects.toThrow('Somebody else has changed the encryption key at the same moment')
+    expect(await open()).toEqual(key)
+    expect(keyFiles()).toEqual(['encryption.key'])
+  })
+
   test('gives keys for two purposes that have nothing in common with each other, nor with it', () => {
     const master = Buffer.alloc(32, 7)
     const keys = [master, deriveKey(master, 'tokens'), deriveKey(master, 'secrets')]

@@ -132,7 +132,7 @@ describe('POST /keys', () => {
       [{ name: 'x', expiresInDays: -1 }, days('at least 1')],
       [{ name: 'x', expiresInDays: 366 }, days('at most 365')],
       [{ name: 'x', expiresInDays: 1.5 }, days('integer')],
-      [{ name: 'x', expiresInDays: 1e300 }, days('integer')],
+      [{ name: 'x', expiresInDays: 1e9 }, days('at most 365')],
       [{ name: 'x', expiresInDays: '90' }, days('number')],
       [{ name: 'x', expiresInDays: true }, days('number')],
       [{ name: 'x', expiresInDays: [90] }, days('number')],
