@@ -3,7 +3,6 @@ import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import type { Logger } from 'pino'
 import { createApp } from './app.ts'
-import { createIdTokens } from './auth/id-tokens.ts'
 import { createRevocations } from './auth/revocations.ts'
 import { bootstrap } from './bootstrap.ts'
 import { createLocalBus } from './bus/local.ts'
@@ -63,7 +62,8 @@ export async function startService(
   })
   const revocations = createRevocations(base)
   cleanup.defer(() => revocations.stop())
-  const idTokens = createIdTokens(settings, clock)
+  // Who does without does not wait for it to be loaded.
+  const idTokens = settings.OIDC_ISSUER ? (await import('./auth/id-tokens.ts')).createIdTokens(settings, clock) : null
   const deps: Deps = {
     ...base,
     engine,

@@ -69,7 +69,8 @@ function toLeaf(name: string, schema: z.ZodType): Leaf {
   if (schema instanceof z.ZodISODateTime) return 'DateTime'
   if (schema instanceof z.ZodISODate) return 'String'
   if (schema instanceof z.ZodString) return /^id$|Ids?$|^assign(ed)?To$/.test(name) ? 'ID' : 'String'
-  if (schema instanceof z.ZodNumber) return schema.isInt ? 'Int' : 'Float'
+  // GraphQL's Int has 32 bits.
+  if (schema instanceof z.ZodNumber) return schema.isInt && schema.meta()?.format !== 'int64' ? 'Int' : 'Float'
   if (schema instanceof z.ZodBoolean) return 'Boolean'
   const named = lookUp(enums, schema) ?? lookUp(objects, schema)
   if (named) return named

@@ -93,15 +93,20 @@ export async function run(
 export async function fire(deps: Deps, mission: MissionRow, now: Date): Promise<void> {
   const due = mission.nextRunAt
   if (!due) return
+  const before = await findLastRun(deps, mission)
   if (mission.status === 'running') {
-    if (mission.overlap === 'queue') return
-    return moveOn(deps, mission, { nextRunAt: nextFire(mission, lastDue(mission, due, now)) }, now)
+    // What was due before that run began is late, but does not overlap with it.
+    const passes = mission.overlap === 'skip' && !(before && due <= before.createdAt)
+    if (passes) await moveOn(deps, mission, { nextRunAt: nextFire(mission, lastDue(mission, due, now)) }, now)
+    return
   }
-  const at = (await isMissed(deps, mission, due, now)) ? lastDue(mission, due, now) : due
+  // A fire time may have waited until then. A run that was taken over from a process that died was itself late.
+  const free = mission.overlap === 'queue' && before?.attempt === 1 ? (before.completedAt?.getTime() ?? 0) : 0
+  const isMissed = (time: Date) =>
+    mission.scheduleType !== 'continuous' && now.getTime() - Math.max(time.getTime(), free) > MISSED
+  const at = isMissed(due) ? lastDue(mission, due, now) : due
   const next = nextFire(mission, at)
-  if (mission.catchUp === 'skip' && (await isMissed(deps, mission, at, now))) {
-    return moveOn(deps, mission, { nextRunAt: next }, now)
-  }
+  if (mission.catchUp === 'skip' && isMissed(at)) return moveOn(deps, mission, { nextRunAt: next }, now)
   const actor = await actorOf(deps.db, mission)
   if (!actor) return stop(deps, mission, 'The owner is no longer a member', now)
   try {
@@ -115,19 +120,13 @@ export async function fire(deps: Deps, mission: MissionRow, now: Date): Promise<
   }
 }
 
-/** Whether nobody was there at a fire time: it is late, and has not waited for the run before it all the while. */
-async function isMissed({ db }: Deps, mission: MissionRow, due: Date, now: Date): Promise<boolean> {
-  const limit = new Date(now.getTime() - MISSED)
-  if (mission.scheduleType === 'continuous' || due >= limit) return false
-  if (mission.overlap === 'skip' || !mission.executionId) return true
-  const before = await db.execution.findUnique({
-    where: { id: mission.executionId },
-    select: { completedAt: true, attempt: true },
-  })
-  // One that was taken over from a process that died may itself have been late.
-  const waited = before?.completedAt && before.attempt === 1 && before.completedAt >= due
-  return !waited
-}
+const findLastRun = async ({ db }: Deps, { executionId }: MissionRow) =>
+  executionId === null
+    ? null
+    : db.execution.findUnique({
+        where: { id: executionId },
+        select: { createdAt: true, completedAt: true, attempt: true },
+      })
 
 /** Pauses a mission that cannot run any more, and says why. */
 export const stop = (deps: Deps, mission: MissionRow, pauseReason: string, now: Date) =>

@@ -15,7 +15,8 @@ export const GetUsage = z.object({
   end: date.optional().describe('The last day (UTC); today unless told. A year at most'),
 })
 
-const amounts = { executions: z.int(), failed: z.int(), input_tokens: z.int(), output_tokens: z.int() }
+const tokens = z.int().meta({ format: 'int64' })
+const amounts = { executions: z.int(), failed: z.int(), input_tokens: tokens, output_tokens: tokens }
 
 export const Totals = z.object(amounts).meta({ id: 'UsageTotals' })
 export const AgentUsage = z.object({ agentId: z.string(), ...amounts }).meta({ id: 'AgentUsage' })

@@ -93,8 +93,8 @@ function sum(rows: UsageRow[]): Amounts {
   for (const row of rows) {
     total.executions += row.executions
     total.failed += row.failed
-    total.input_tokens += row.inputTokens
-    total.output_tokens += row.outputTokens
+    total.input_tokens += Number(row.inputTokens)
+    total.output_tokens += Number(row.outputTokens)
   }
   return total
 }

@@ -163,9 +163,10 @@ describe('a process that ends in order', () => {
       const { signal } = new AbortController()
       for await (const batch of lab.engine.follow(row, 0, signal)) seen[index]!.push(...batch)
     })
+    const ends = Promise.allSettled(following)
     await expect.poll(() => Math.min(...seen.map(({ length }) => length))).toBeGreaterThan(5)
     await lab.engine.drain()
-    for (const end of await Promise.allSettled(following)) expect(end.status).toBe('rejected')
+    for (const end of await ends) expect(end.status).toBe('rejected')
     for (const [index, row] of rows.entries()) {
       expect(await lab.row(row.id)).toMatchObject({ status: 'running', attempt: 1 })
       const stored = await storedEvents(lab.db, row.id)

@@ -268,6 +268,7 @@ describe('a repository', () => {
     'https://name.invalid/a.git',
   ]
   it.each(URLS)('at %j is refused', async (url) => {
+    for (const name of ['-oproxycommand=x', '-x.example', '*', 'a,b']) names.set(name, ['127.0.0.1'])
     const { status, body } = await clone(url)
     expect([status, body.message]).toEqual([
       400,
@@ -345,6 +346,18 @@ describe('a repository', () => {
     git.instead = null
     const again = () => init(id, { type: 'git', url: `${git.url}/a.git` }, owner, { 'Idempotency-Key': 'gone' })
     await vi.waitFor(async () => expect((await again()).status).toBe(200))
+  })
+
+  it('is not imported when somebody else has initialized the space meanwhile', async () => {
+    const gate = Promise.withResolvers<void>()
+    git.hold = gate.promise
+    const id = await createSpace()
+    const late = init(id, { type: 'git', url: `${git.url}/a.git` })
+    await vi.waitFor(() => expect(git.requests).toHaveLength(1), { timeout: 10_000 })
+    expect((await init(id, { type: 'empty' })).status).toBe(200)
+    gate.resolve()
+    expectError(await late, 409, INITIALIZED)
+    expect(await filesOf(id)).toEqual({})
   })
 
   it('is cloned by four at a time, and one more is told to come again', async () => {

@@ -119,34 +119,34 @@ describe('POST /keys', () => {
 
   const SCOPES = 'Invalid scopes. Must be: *, agents:execute, or <resource>:read, <resource>:write'
   const days = (what: string) => `Invalid value for field: expiresInDays. Expected ${what}`
-  type Bad = [body: Record<string, unknown>, message: string]
+  type Bad = [message: string, body: Record<string, unknown>]
   it.each(
     onEachFace<Bad>([
-      [{}, 'Missing required field: name'],
-      [{ name: '' }, 'Missing required field: name'],
-      [{ name: ' \n' }, 'Missing required field: name'],
-      [{ name: null }, 'Missing required field: name'],
-      [{ name: 7 }, 'Invalid value for field: name. Expected string'],
-      [{ name: 'x'.repeat(201) }, 'Invalid value for field: name. Expected at most 200 characters'],
-      [{ name: 'x', expiresInDays: 0 }, days('at least 1')],
-      [{ name: 'x', expiresInDays: -1 }, days('at least 1')],
-      [{ name: 'x', expiresInDays: 366 }, days('at most 365')],
-      [{ name: 'x', expiresInDays: 1.5 }, days('integer')],
-      [{ name: 'x', expiresInDays: 1e9 }, days('at most 365')],
-      [{ name: 'x', expiresInDays: '90' }, days('number')],
-      [{ name: 'x', expiresInDays: true }, days('number')],
-      [{ name: 'x', expiresInDays: [90] }, days('number')],
-      [{ name: 'x', scopes: ['everything'] }, SCOPES],
-      [{ name: 'x', scopes: ['tasks:read', 'tasks:delete'] }, SCOPES],
-      [{ name: 'x', scopes: ['Tasks:read'] }, SCOPES],
-      [{ name: 'x', scopes: ['tasks:execute'] }, SCOPES],
-      [{ name: 'x', scopes: [''] }, SCOPES],
-      [{ name: 'x', scopes: ['constructor'] }, SCOPES],
-      [{ name: 'x', scopes: [] }, 'Invalid value for field: scopes. Expected at least 1 items'],
-      [{ name: 'x', scopes: '*' }, 'Invalid value for field: scopes. Expected array'],
-      [{ name: 'x', scopes: [null] }, 'Missing required field: scopes.0'],
+      ['Missing required field: name', {}],
+      ['Missing required field: name', { name: '' }],
+      ['Missing required field: name', { name: ' \n' }],
+      ['Missing required field: name', { name: null }],
+      ['Invalid value for field: name. Expected string', { name: 7 }],
+      ['Invalid value for field: name. Expected at most 200 characters', { name: 'x'.repeat(201) }],
+      [days('at least 1'), { name: 'x', expiresInDays: 0 }],
+      [days('at least 1'), { name: 'x', expiresInDays: -1 }],
+      [days('at most 365'), { name: 'x', expiresInDays: 366 }],
+      [days('integer'), { name: 'x', expiresInDays: 1.5 }],
+      [days('at most 365'), { name: 'x', expiresInDays: 1e9 }],
+      [days('number'), { name: 'x', expiresInDays: '90' }],
+      [days('number'), { name: 'x', expiresInDays: true }],
+      [days('number'), { name: 'x', expiresInDays: [90] }],
+      [SCOPES, { name: 'x', scopes: ['everything'] }],
+      [SCOPES, { name: 'x', scopes: ['tasks:read', 'tasks:delete'] }],
+      [SCOPES, { name: 'x', scopes: ['Tasks:read'] }],
+      [SCOPES, { name: 'x', scopes: ['tasks:execute'] }],
+      [SCOPES, { name: 'x', scopes: [''] }],
+      [SCOPES, { name: 'x', scopes: ['constructor'] }],
+      ['Invalid value for field: scopes. Expected at least 1 items', { name: 'x', scopes: [] }],
+      ['Invalid value for field: scopes. Expected array', { name: 'x', scopes: '*' }],
+      ['Missing required field: scopes.0', { name: 'x', scopes: [null] }],
     ]),
-  )('%s: %j is a 400', async (face, body, message) => {
+  )('%s: 400 %s', async (face, message, body) => {
     const before = await server.service.deps.db.token.count()
     expectError(await faces[face](server, 'keys.create', body), 400, message)
     expect(await server.service.deps.db.token.count()).toBe(before)
@@ -313,7 +313,8 @@ describe('an open stream', () => {
 
   it('ends within five seconds of its key, and not with another one; the run goes on', async () => {
     const ann = await server.member()
-    await using first = (await open(ann)).stream
+    const { stream, executionId } = await open(ann)
+    await using first = stream
     const second = await open(ann)
     await using other = second.stream
     const [newest, older] = await list(ann)
@@ -321,10 +322,10 @@ describe('an open stream', () => {
     await revoke(ann, older.id)
     // No terminal event: the run has not ended.
     expect(await restOf(first)).toEqual([])
-    const { status } = (await request(server, 'GET', `/api/v1/executions/${second.executionId}`, { token: ann.token }))
-      .body.execution
+    const { status } = (await request(server, 'GET', `/api/v1/executions/${executionId}`, { token: ann.token })).body
+      .execution
     expect(status).toBe('running')
-    await cancel(ann, second.executionId)
+    for (const id of [executionId, second.executionId]) await cancel(ann, id)
     expect((await restOf(other)).map(({ event }) => event)).toEqual(['error'])
   })
 

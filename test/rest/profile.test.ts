@@ -80,20 +80,20 @@ describe('PATCH /profile', () => {
 
   const tooLong = (field: string, most: number) =>
     `Invalid value for field: ${field}. Expected at most ${most} characters`
-  type Bad = [body: Record<string, unknown>, message: string]
+  type Bad = [message: string, body: Record<string, unknown>]
   it.each(
     onEachFace<Bad>([
-      [{ name: null }, 'Missing required field: name'],
-      [{ name: '' }, 'Missing required field: name'],
-      [{ name: ' ' }, 'Missing required field: name'],
-      [{ name: 7 }, 'Invalid value for field: name. Expected string'],
-      [{ name: 'x'.repeat(201) }, tooLong('name', 200)],
-      [{ name: 'a\0b' }, 'Invalid character in request: U+0000'],
-      [{ image: 7 }, 'Invalid value for field: image. Expected string'],
-      [{ image: 'x'.repeat(2001) }, tooLong('image', 2000)],
-      [{ name: 'fine', image: false }, 'Invalid value for field: image. Expected string'],
+      ['Missing required field: name', { name: null }],
+      ['Missing required field: name', { name: '' }],
+      ['Missing required field: name', { name: ' ' }],
+      ['Invalid value for field: name. Expected string', { name: 7 }],
+      [tooLong('name', 200), { name: 'x'.repeat(201) }],
+      ['Invalid character in request: U+0000', { name: 'a\0b' }],
+      ['Invalid value for field: image. Expected string', { image: 7 }],
+      [tooLong('image', 2000), { image: 'x'.repeat(2001) }],
+      ['Invalid value for field: image. Expected string', { name: 'fine', image: false }],
     ]),
-  )('%s: %j is a 400, and changes nothing', async (face, body, message) => {
+  )('%s: 400 %s, and changes nothing', async (face, message, body) => {
     const before = (await get(server)).body
     expectError(await faces[face](server, 'profile.update', body), 400, message)
     expect((await get(server)).body).toEqual(before)

@@ -3,6 +3,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { beginOf } from '../../src/usage/service.ts'
 import { expectError, FACES, type Face, faces, onEachFace } from '../support/faces.ts'
 import { type ModelServer, startModelServer } from '../support/model-server.ts'
+import { startPostgres } from '../support/postgres.ts'
 import { request } from '../support/rest.ts'
 import { type Member, startServer, type TestServer } from '../support/server.ts'
 
@@ -178,6 +179,27 @@ describe('the usage of an organization', () => {
     expect(await seen(other)).toEqual(new Set([shared, foreign]))
   })
 
+  it.each(['SQLite', 'PostgreSQL'])('may be more than an integer of 32 bits holds, on %s', async (kind) => {
+    await using postgres = kind === 'PostgreSQL' ? await startPostgres() : null
+    await using large = await startServer({
+      ...(postgres && { DATABASE_URL: await postgres.createDatabase() }),
+      ENCRYPTION_KEY: Buffer.alloc(32, 1).toString('base64'),
+      OPENAI_BASE_URL: model.baseUrl,
+      DEFAULT_MODEL: 'compatible/test',
+    })
+    const { id } = (await request(large, 'POST', '/api/v1/agents', { body: { name: 'A', systemPrompt: 'x' } })).body
+    for (let round = 0; round < 3; round++) {
+      model.script({ tokens: 'x', usage: { input: 2_000_000_000, output: 2_000_000_000 } })
+      await request(large, 'POST', `/api/v1/agents/${id}/execute`, { body: { message: 'Hi' } })
+    }
+    const { id: organizationId } = await large.service.deps.db.organization.findFirstOrThrow()
+    const { body } = await request(large, 'GET', `/api/usage/organization/${organizationId}`)
+    expect(body.totals).toEqual({ executions: 3, failed: 0, input_tokens: 6_000_000_000, output_tokens: 6_000_000_000 })
+    const query = `{ usage(orgId: "${organizationId}") { totals { input_tokens } } }`
+    const { body: graphql } = await request(large, 'POST', '/graphql', { body: { query } })
+    expect(graphql).toEqual({ data: { usage: { totals: { input_tokens: 6_000_000_000 } } } })
+  })
+
   it('is that of one organization alone', async () => {
     const [one, two] = [await server.member({ organization: 'One' }), await server.member({ organization: 'Two' })]
     await used(one, [TODAY, 1])
@@ -189,9 +211,14 @@ describe('the usage of an organization', () => {
     const who = await server.member({ organization: 'Statements' })
     await used(who, ...Array.from({ length: 30 }, (_, day) => [dateBefore(day), 1] as [string, number]))
     await usage(who)
-    server.queries.length = 0
-    await usage(who)
-    const sent = [...server.queries]
+    // The fewest of three times: engine and scheduler look around in the database now and then.
+    const samples: string[][] = []
+    while (samples.length < 3) {
+      server.queries.length = 0
+      await usage(who)
+      samples.push([...server.queries])
+    }
+    const [sent = []] = samples.sort((a, b) => a.length - b.length)
     expect(sent.filter((sql) => /`Execution|"Execution/.test(sql))).toEqual([])
     expect(sent.filter((sql) => sql.includes('UsageDay'))).toHaveLength(1)
     expect(sent.length).toBeLessThanOrEqual(3)

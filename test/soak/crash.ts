@@ -111,11 +111,11 @@ export async function crash(rounds: number, seed = Math.floor(Math.random() * 2 
     const began = new Date()
     const runs = [...begin(subject, random, {})]
     await sleep(random() * 350)
-    await subject.kill()
+    console.error(round, "kill"); await subject.kill(); console.error("killed")
     await Promise.all(runs.map(([, run]) => run))
-    const restarted = Date.now()
+    console.error("runs done"); const restarted = Date.now()
     await subject.start()
-    await settled(subject.db)
+    console.error("started"); await settled(subject.db); console.error("settled")
     report.slowestRecovery = Math.max(report.slowestRecovery, Date.now() - restarted)
     for (const [client] of runs) if (await check(subject, client)) report.resumed++
     assert.deepEqual(await violations(subject.db, began), [], `seed ${seed}, round ${round}`)

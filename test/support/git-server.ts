@@ -26,6 +26,8 @@ export type GitServer = AsyncDisposable & {
   create(repository: string): string
   /** When set, answers instead of git. */
   instead: RequestListener | null
+  /** What git's answers wait for. */
+  hold: Promise<unknown>
 }
 
 const IDENTITY = { GIT_AUTHOR_NAME: 'a', GIT_AUTHOR_EMAIL: 'a@b', GIT_COMMITTER_NAME: 'a', GIT_COMMITTER_EMAIL: 'a@b' }
@@ -137,7 +139,7 @@ export async function startGitServer(...names: string[]): Promise<GitServer> {
   const server = createServer({ key, cert }, (req, res) => {
     requests.push(req.url ?? '')
     if (gitServer.instead) gitServer.instead(req, res)
-    else void answer(req, res).catch(() => res.destroy())
+    else void gitServer.hold.then(() => answer(req, res)).catch(() => res.destroy())
   }).listen(0, '127.0.0.1')
   await once(server, 'listening')
   const { port } = server.address() as AddressInfo
@@ -149,6 +151,7 @@ export async function startGitServer(...names: string[]): Promise<GitServer> {
     commit,
     create,
     instead: null,
+    hold: Promise.resolve(),
     async [Symbol.asyncDispose]() {
       server.closeAllConnections()
       server.close()

@@ -51,8 +51,8 @@ export async function spawnServer(cwd: string, env: Env = {}): Promise<ServerPro
   const ready = Promise.withResolvers<string>()
   child.stdout.setEncoding('utf8').on('data', (chunk: string) => {
     out += chunk
-    // The greeting is printed at once, and ends with an empty line.
-    const [, url] = /Muster is ready at (\S+)\n[\s\S]*\n\n$/.exec(out) ?? []
+    // The greeting is printed at once: indented and empty lines. What is logged may stand before and after it.
+    const [, url] = /Muster is ready at (\S+)\n(?:(?: {2}.*)?\n)*\n/.exec(out) ?? []
     if (url) ready.resolve(url)
   })
   const ended = finish(child, Promise.resolve(''), err).then((end) => ({ ...end, out }))

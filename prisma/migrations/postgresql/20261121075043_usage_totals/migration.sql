@@ -1,0 +1,3 @@
+-- AlterTable
+ALTER TABLE "UsageDay" ALTER COLUMN "inputTokens" SET DATA TYPE BIGINT,
+ALTER COLUMN "outputTokens" SET DATA TYPE BIGINT;

@@ -1,0 +1,374 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { createScheduler } from '../../src/missions/scheduler.ts'
+import { type ModelServer, startModelServer } from '../support/model-server.ts'
+import { type MissionLab, type Other, startLab } from './lab.ts'
+
+const MINUTE = 60_000
+const HOUR = 60 * MINUTE
+const everyMinute = { type: 'cron', value: '* * * * *' } as const
+const hourly = { type: 'cron', value: '0 * * * *' } as const
+
+/** A pseudo-random number generator (mulberry32), so that a failure can be seen again. */
+function seeded(seed: number): (below: number) => number {
+  let state = seed
+  return (below) => {
+    state = (state + 0x6d2b79f5) | 0
+    let mixed = Math.imul(state ^ (state >>> 15), 1 | state)
+    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed
+    return ((mixed ^ (mixed >>> 14)) >>> 0) % below
+  }
+}
+
+/** The runs of each mission by their number, each there once. */
+async function expectNumbered({ db }: MissionLab, ids: readonly string[], count: number): Promise<void> {
+  const chats = await db.chat.findMany({
+    where: { missionId: { in: [...ids] } },
+    select: { missionId: true, runNumber: true },
+  })
+  const executions = await db.execution.groupBy({
+    by: ['missionId'],
+    where: { missionId: { in: [...ids] } },
+    _count: true,
+  })
+  const numbers = Array.from({ length: count }, (_, index) => index + 1)
+  for (const id of ids) {
+    const own = chats.flatMap(({ missionId, runNumber }) => (missionId === id ? (runNumber ?? 0) : []))
+    expect(own.sort((a, b) => a - b)).toEqual(numbers)
+    expect(executions.find(({ missionId }) => missionId === id)?._count).toBe(count)
+  }
+}
+
+describe('two servers', () => {
+  it('and 500 fire times, one of the two stopped or killed at random: 500 runs, none twice, none missing', {
+    timeout: 120_000,
+  }, async () => {
+    await using lab = await startLab()
+    const random = seeded(500)
+    const ids = await lab.createMany(20, { schedule: { ...everyMinute, overlap: 'queue' } })
+    let other: Other = await lab.another()
+    let killed = 0
+    for (let minute = 1; minute <= 25; minute++) {
+      lab.clock.advance(MINUTE)
+      const ticks = [lab.scheduler.tick(), other.scheduler.tick().catch(() => {})]
+      const fate = random(5)
+      if (fate < 2) {
+        await new Promise((resolve) => setTimeout(resolve, random(30)))
+        if (fate === 0) {
+          other.kill()
+          killed++
+          // Nobody renews what it held.
+          lab.clock.advance(16_000)
+        } else await other.stop()
+        other = await lab.another()
+        if (fate === 0) lab.clock.advance(-16_000)
+      }
+      await Promise.all(ticks)
+      await lab.idle()
+      await Promise.all([lab.scheduler.tick(), other.scheduler.tick()])
+      await lab.idle()
+    }
+    await other.stop()
+    expect(killed).toBeGreaterThan(1)
+    await expectNumbered(lab, ids, 25)
+    for (const id of ids) {
+      expect(await lab.get(id)).toMatchObject({
+        status: 'pending',
+        schedule: { runCount: 25, lastRun: '2026-06-01T12:25:00.000Z', nextRun: '2026-06-01T12:26:00.000Z' },
+      })
+    }
+  })
+
+  it('that look at the same moment start what is due once', async () => {
+    await using lab = await startLab()
+    const ids = await lab.createMany(50, { schedule: everyMinute })
+    const others = [await lab.another(), await lab.another()]
+    lab.clock.advance(MINUTE)
+    await Promise.all([lab.scheduler, ...others.map(({ scheduler }) => scheduler)].map((scheduler) => scheduler.tick()))
+    await lab.idle()
+    await expectNumbered(lab, ids, 1)
+    for (const other of others) await other.stop()
+  })
+})
+
+describe('pausing', () => {
+  it('while 100 fire times come: no run starts after the answer, of a pause or of a deletion', async () => {
+    await using lab = await startLab()
+    const ids = await lab.createMany(100, { schedule: everyMinute })
+    const other = await lab.another()
+    const { queries } = lab.server
+    const seen = (pattern: RegExp) => queries.filter((sql) => pattern.test(sql)).length
+    const answered = new Map<string, number>()
+    const pauseOne = async (id: string, index: number) => {
+      const [method, path] = index % 4 ? ['POST', `/missions/${id}/pause`] : ['DELETE', `/missions/${id}`]
+      const answer = await lab.call(method, path)
+      expect(answer.status).toBe(200)
+      answered.set(id, (await lab.db.mission.findUniqueOrThrow({ where: { id } })).runCount)
+    }
+    // Nobody writes before everybody has read: the first to fire come first then, the others after the pauses.
+    const { ended } = await lab.db.$transaction(async () => {
+      queries.length = 0
+      lab.clock.advance(MINUTE)
+      const ticks = [lab.scheduler.tick(), other.scheduler.tick()]
+      await expect.poll(() => seen(/FROM \S+\.[`"]Agent[`"]/), { timeout: 5_000 }).toBeGreaterThan(10)
+      queries.length = 0
+      const pauses = ids.map(pauseOne)
+      await expect.poll(() => seen(/FROM \S+\.[`"]Mission[`"]/), { timeout: 5_000 }).toBeGreaterThanOrEqual(100)
+      return { ended: Promise.all([...ticks, ...pauses]) }
+    })
+    await ended
+    for (let minute = 0; minute < 3; minute++) {
+      lab.clock.advance(MINUTE)
+      await Promise.all([lab.scheduler.tick(), other.scheduler.tick()])
+    }
+    await lab.idle()
+    for (const [id, runCount] of answered) {
+      const now = await lab.db.mission.findUniqueOrThrow({ where: { id } })
+      expect(now).toMatchObject({ runCount, nextRunAt: null })
+      expect(await lab.db.execution.count({ where: { missionId: id } })).toBe(runCount)
+    }
+    // Otherwise this says nothing.
+    const total = [...answered.values()].reduce((sum, count) => sum + count, 0)
+    expect(total).toBeGreaterThan(0)
+    expect(total).toBeLessThan(50)
+    await other.stop()
+  })
+})
+
+describe('what is due', () => {
+  it('is started though a hundred others before it cannot be', async () => {
+    await using lab = await startLab({ MAX_PENDING_RUNS: '0', MAX_RUNNING_PER_ORGANIZATION: '1' })
+    // The organization has a run, and room for no other.
+    const eve = await lab.server.member({ organization: 'Evil', role: 'owner' })
+    const agentId = await lab.createAgent({}, eve.token)
+    await lab.createMany(120, { agentId, schedule: everyMinute }, eve.token)
+    await lab.db.organization.update({ where: { id: eve.organizationId }, data: { running: 1 } })
+    const { id } = await lab.create({ schedule: everyMinute })
+    lab.clock.advance(MINUTE)
+    await lab.tick()
+    expect((await lab.get(id)).schedule.runCount).toBe(1)
+    // They stay due, and run when there is room.
+    await lab.db.organization.update({ where: { id: eve.organizationId }, data: { running: 0 } })
+    await expect
+      .poll(
+        async () => {
+          await lab.tick()
+          return lab.db.mission.count({ where: { organizationId: eve.organizationId, runCount: 0 } })
+        },
+        { timeout: 20_000, interval: 1 },
+      )
+      .toBe(0)
+    expect(lab.server.logs.filter((line) => JSON.parse(line).level >= 50)).toEqual([])
+  })
+
+  it('is looked at by the server itself, again and again', async () => {
+    await using lab = await startLab()
+    const { id } = await lab.create({ schedule: everyMinute })
+    for (const minute of [1, 2]) {
+      lab.clock.advance(MINUTE)
+      await expect.poll(async () => (await lab.get(id)).schedule.runCount, { timeout: 5_000 }).toBe(minute)
+      await lab.idle()
+    }
+  })
+
+  it('of a scheduler that has stopped is left to others', async () => {
+    await using lab = await startLab()
+    const stopped = createScheduler(lab.server.service.deps)
+    await stopped.stop()
+    const { id } = await lab.create({ schedule: everyMinute })
+    lab.clock.advance(MINUTE)
+    await stopped.tick()
+    expect((await lab.db.mission.findUniqueOrThrow({ where: { id } })).runCount).toBe(0)
+  })
+})
+
+describe('fire times that nobody was there for', () => {
+  let lab: MissionLab
+  beforeAll(async () => {
+    lab = await startLab()
+  })
+  afterAll(() => lab[Symbol.asyncDispose]())
+
+  type Row = [schedule: object, after: number, runCount: number, lastRun: string | null, nextRun: string | null]
+  // It is 12:00 when they are made.
+  const rows: Row[] = [
+    [{ ...hourly, catchUp: 'last' }, 3 * HOUR + 5 * MINUTE, 1, '15:00', '16:00'],
+    [{ ...hourly, catchUp: 'skip' }, 3 * HOUR + 5 * MINUTE, 0, null, '16:00'],
+    [{ ...hourly, catchUp: 'skip', overlap: 'queue' }, 3 * HOUR + 5 * MINUTE, 0, null, '16:00'],
+    [{ ...hourly, catchUp: 'last', overlap: 'queue' }, 3 * HOUR + 5 * MINUTE, 1, '15:00', '16:00'],
+    // The last one is not missed: it is late by as much as a busy server may be.
+    [{ ...hourly, catchUp: 'skip' }, 3 * HOUR + MINUTE / 2, 1, '15:00', '16:00'],
+    [{ type: 'once', value: '2026-06-01T13:00', catchUp: 'last' }, 24 * HOUR, 1, '13:00', null],
+    [{ type: 'once', value: '2026-06-01T13:00', catchUp: 'skip' }, 24 * HOUR, 0, null, null],
+    [{ type: 'once', value: '2026-06-01T13:00', catchUp: 'skip' }, HOUR + MINUTE, 1, '13:00', null],
+    [{ type: 'continuous', value: '10', catchUp: 'skip' }, 0, 1, '12:00', '12:00:10'],
+  ]
+  const at = (time: string | null) => time && new Date(`2026-06-01T${time.padEnd(8, ':00')}Z`).toISOString()
+
+  it.each(rows)('%j, %i ms later: %i runs, last %s, next %s', async (schedule, after, runCount, lastRun, nextRun) => {
+    lab.clock.set('2026-06-01T12:00:00Z')
+    const { id } = await lab.create({ schedule })
+    lab.clock.advance(after)
+    await lab.tick()
+    expect((await lab.get(id)).schedule).toMatchObject({ runCount, lastRun: at(lastRun), nextRun: at(nextRun) })
+    await lab.call('DELETE', `/missions/${id}`)
+  })
+
+  it('of a continuous mission: it goes on, whatever it says of those', async () => {
+    lab.clock.set('2026-06-01T12:00:00Z')
+    const { id } = await lab.create({ schedule: { type: 'continuous', value: '10', catchUp: 'skip' } })
+    await lab.tick()
+    lab.clock.advance(24 * HOUR)
+    await lab.tick()
+    const { schedule } = await lab.get(id)
+    expect(schedule).toMatchObject({ runCount: 2, nextRun: '2026-06-02T12:00:10.000Z' })
+    await lab.call('DELETE', `/missions/${id}`)
+  })
+
+  it('when a server is slow, each one still runs', async () => {
+    lab.clock.set('2026-06-01T12:00:00.500Z')
+    const { id } = await lab.create({ schedule: { type: 'cron', value: '*/10 * * * * *' } })
+    lab.clock.advance(45_000)
+    for (let round = 0; round < 6; round++) await lab.tick()
+    expect((await lab.get(id)).schedule).toMatchObject({ runCount: 4, lastRun: '2026-06-01T12:00:40.000Z' })
+    await lab.call('DELETE', `/missions/${id}`)
+  })
+})
+
+describe('a fire time while the last run is on', () => {
+  let model: ModelServer
+  let lab: MissionLab
+  beforeAll(async () => {
+    model = await startModelServer()
+    lab = await startLab({ OPENAI_BASE_URL: model.baseUrl })
+  })
+  afterAll(async () => {
+    await lab[Symbol.asyncDispose]()
+    await model.close()
+  })
+
+  /** A mission whose first run goes on until it is let go. */
+  async function begin(schedule: object) {
+    const { promise, resolve } = Promise.withResolvers<void>()
+    model.script({ tokens: [promise, 'Done.'] })
+    lab.clock.set('2026-06-01T12:00:00Z')
+    const { id } = await lab.create({ schedule })
+    lab.clock.advance(schedule && 'type' in schedule && schedule.type === 'continuous' ? 0 : MINUTE)
+    await lab.scheduler.tick()
+    await expect.poll(async () => (await lab.get(id)).status).toBe('running')
+    return { id, letGo: resolve }
+  }
+
+  it('passes (skip)', async () => {
+    const { id, letGo } = await begin({ ...everyMinute, overlap: 'skip' })
+    for (let minute = 2; minute <= 4; minute++) {
+      lab.clock.advance(MINUTE)
+      await lab.scheduler.tick()
+    }
+    expect((await lab.get(id)).schedule).toMatchObject({ runCount: 1, nextRun: '2026-06-01T12:05:00.000Z' })
+    letGo()
+    await lab.idle()
+    await lab.tick()
+    expect(await lab.get(id)).toMatchObject({
+      status: 'pending',
+      schedule: { runCount: 1, lastRun: '2026-06-01T12:01:00.000Z' },
+    })
+    lab.clock.advance(MINUTE)
+    await lab.tick()
+    expect((await lab.get(id)).schedule).toMatchObject({ runCount: 2, lastRun: '2026-06-01T12:05:00.000Z' })
+    await lab.call('DELETE', `/missions/${id}`)
+  })
+
+  it('waits for its end, and every one that came meanwhile runs, one after another (queue)', async () => {
+    const { id, letGo } = await begin({ ...everyMinute, overlap: 'queue', catchUp: 'skip' })
+    for (let minute = 2; minute <= 4; minute++) {
+      lab.clock.advance(MINUTE)
+      await lab.scheduler.tick()
+    }
+    expect((await lab.get(id)).schedule).toMatchObject({ runCount: 1, nextRun: '2026-06-01T12:02:00.000Z' })
+    letGo()
+    await lab.idle()
+    for (const minute of [2, 3, 4]) {
+      await lab.tick()
+      expect((await lab.get(id)).schedule).toMatchObject({
+        runCount: minute,
+        lastRun: `2026-06-01T12:0${minute}:00.000Z`,
+      })
+    }
+    await lab.tick()
+    expect(await lab.get(id)).toMatchObject({
+      status: 'pending',
+      schedule: { runCount: 4, nextRun: '2026-06-01T12:05:00.000Z' },
+    })
+    await lab.call('DELETE', `/missions/${id}`)
+  })
+
+  it('waits for its end, but not for longer than anybody was there', async () => {
+    const { id, letGo } = await begin({ ...everyMinute, overlap: 'queue', catchUp: 'skip' })
+    lab.clock.advance(MINUTE)
+    letGo()
+    await lab.idle()
+    lab.clock.advance(HOUR)
+    await lab.tick()
+    // Of the hour only the one that is due just now.
+    expect((await lab.get(id)).schedule).toMatchObject({ runCount: 2, lastRun: '2026-06-01T13:02:00.000Z' })
+    await lab.call('DELETE', `/missions/${id}`)
+  })
+
+  it('of a continuous mission comes when the run has ended', async () => {
+    const { id, letGo } = await begin({ type: 'continuous', value: '30' })
+    expect((await lab.get(id)).schedule.nextRun).toBeNull()
+    lab.clock.advance(HOUR)
+    await lab.scheduler.tick()
+    letGo()
+    await lab.idle()
+    expect(await lab.get(id)).toMatchObject({
+      status: 'pending',
+      schedule: { runCount: 1, nextRun: '2026-06-01T13:00:30.000Z' },
+    })
+    lab.clock.advance(29_999)
+    await lab.tick()
+    expect((await lab.get(id)).schedule.runCount).toBe(1)
+    lab.clock.advance(1)
+    await lab.tick()
+    expect((await lab.get(id)).schedule).toMatchObject({ runCount: 2, nextRun: '2026-06-01T13:01:00.000Z' })
+    await lab.call('DELETE', `/missions/${id}`)
+  })
+
+  it('is not missed by a mission that was paused and resumed meanwhile: it runs once at a time', async () => {
+    for (const overlap of ['skip', 'queue']) {
+      const { id, letGo } = await begin({ ...everyMinute, overlap })
+      expect((await lab.call('POST', `/missions/${id}/pause`)).body.mission).toMatchObject({
+        status: 'paused',
+        schedule: { nextRun: null },
+      })
+      lab.clock.advance(MINUTE)
+      await lab.scheduler.tick()
+      const { mission } = (await lab.call('POST', `/missions/${id}/resume`)).body
+      expect(mission).toMatchObject({ status: 'running', schedule: { nextRun: '2026-06-01T12:03:00.000Z' } })
+      lab.clock.advance(MINUTE)
+      await lab.scheduler.tick()
+      expect((await lab.get(id)).schedule.runCount).toBe(1)
+      letGo()
+      await lab.idle()
+      await lab.tick()
+      expect(await lab.get(id)).toMatchObject({
+        status: 'pending',
+        schedule: { runCount: overlap === 'queue' ? 2 : 1 },
+      })
+      await lab.call('DELETE', `/missions/${id}`)
+    }
+  })
+
+  it('of a mission that was paused until its run had ended: it waits for the next one', async () => {
+    const { id, letGo } = await begin(everyMinute)
+    await lab.call('POST', `/missions/${id}/pause`)
+    letGo()
+    await lab.idle()
+    expect((await lab.get(id)).status).toBe('paused')
+    lab.clock.advance(HOUR)
+    await lab.tick()
+    const { mission } = (await lab.call('POST', `/missions/${id}/resume`)).body
+    expect(mission).toMatchObject({ status: 'pending', schedule: { runCount: 1, nextRun: '2026-06-01T13:02:00.000Z' } })
+    await lab.call('DELETE', `/missions/${id}`)
+  })
+})
