@@ -93,6 +93,7 @@ export function describeIssue(issue: z.core.$ZodRawIssue): string {
     case 'too_small':
       return expected(`at least ${issue.minimum}${unit(issue.origin)}`)
     case 'invalid_value':
+      if (issue.input === undefined) return `Missing required field: ${field}`
       return expected(`one of: ${issue.values.map(String).join(', ')}`)
     case 'invalid_format':
       return expected(issue.format === 'datetime' ? 'ISO 8601 timestamp' : issue.format)

@@ -2,6 +2,19 @@ import { randomBytes } from 'node:crypto'
 
 const BASE62 = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz'
 
+/** Random bytes are asked for in bulk: a call costs more than the bytes. None is used twice. */
+const POOL_SIZE = 4096
+let pool = Buffer.alloc(0)
+let used = 0
+
+function randomByte(): number {
+  if (used === pool.length) {
+    pool = randomBytes(POOL_SIZE)
+    used = 0
+  }
+  return pool[used++]!
+}
+
 /**
  * `length` base62 characters from the CSPRNG, without bias: bytes past the last whole multiple of 62 are thrown away.
  * 22 characters carry 130 bits.
@@ -9,9 +22,8 @@ const BASE62 = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz'
 export function randomBase62(length: number): string {
   let text = ''
   while (text.length < length) {
-    for (const byte of randomBytes(length - text.length + 8)) {
-      if (byte < 248 && text.length < length) text += BASE62[byte % 62]
-    }
+    const byte = randomByte()
+    if (byte < 248) text += BASE62[byte % 62]
   }
   return text
 }

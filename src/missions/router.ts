@@ -3,6 +3,8 @@ import { rest, router, token } from '../trpc.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
 
+const TOO_MANY = 'Too many runs wait, if the operator set a limit'
+
 export const missions = router({
   list: token('missions:read')
     .meta(rest('GET', '/api/v1/missions', 'List missions'))
@@ -26,6 +28,7 @@ export const missions = router({
     .meta(
       rest('PATCH', '/api/v1/missions/{id}', 'Change, run, pause or resume a mission', {
         409: 'It is not in a state for that',
+        429: TOO_MANY,
       }),
     )
     .input(schema.UpdateMission)
@@ -39,7 +42,9 @@ export const missions = router({
     .mutation(({ ctx, input }) => service.remove(ctx.actor, ctx.deps, input.id)),
 
   run: token('missions:write')
-    .meta(rest('POST', '/api/v1/missions/{id}/run', 'Run a mission now', { 409: 'It is running or paused' }))
+    .meta(
+      rest('POST', '/api/v1/missions/{id}/run', 'Run a mission now', { 409: 'It is running or paused', 429: TOO_MANY }),
+    )
     .input(schema.MissionId)
     .output(schema.MissionRun)
     .mutation(({ ctx, input }) =>

@@ -129,7 +129,7 @@ const findLastRun = async ({ db }: Deps, { executionId }: MissionRow) =>
       })
 
 /** Pauses a mission that cannot run any more, and says why. */
-export const stop = (deps: Deps, mission: MissionRow, pauseReason: string, now: Date) =>
+const stop = (deps: Deps, mission: MissionRow, pauseReason: string, now: Date) =>
   moveOn(deps, mission, { status: 'paused', pauseReason, nextRunAt: null }, now)
 
 /** Changes a mission unless its fire time was claimed meanwhile. */

@@ -288,7 +288,8 @@ export async function runs(actor: Actor, deps: Deps, { id, ...input }: z.output<
 export async function next(actor: Actor, deps: Deps, { id, count = 10 }: z.output<typeof NextRuns>) {
   const mission = await find(actor, deps, id)
   const { status, scheduleType, nextRunAt } = mission
-  const fires = scheduleType === 'continuous' ? [nextRunAt ?? []].flat() : nextFires(mission, deps.clock.now(), count)
+  const known = nextRunAt ? [nextRunAt] : []
+  const fires = scheduleType === 'continuous' ? known : nextFires(mission, deps.clock.now(), count)
   return { next: status === 'paused' ? [] : fires.map((fire) => fire.toISOString()) }
 }
 

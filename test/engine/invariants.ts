@@ -85,7 +85,8 @@ export async function watchTransitions(db: Db): Promise<() => Promise<string[]>>
   await db.$executeRaw(Prisma.sql`CREATE TRIGGER "_born" AFTER INSERT ON "Execution" BEGIN
     INSERT INTO "_seen" VALUES (NEW."id", '', NEW."status", NEW."attempt"); END`)
   await db.$executeRaw(Prisma.sql`CREATE TRIGGER "_moved" AFTER UPDATE ON "Execution"
-    WHEN OLD."status" <> NEW."status" OR OLD."attempt" <> NEW."attempt" OR OLD."terminalSeq" IS NOT NULL BEGIN
+    WHEN OLD."status" <> NEW."status" OR OLD."attempt" <> NEW."attempt"
+      OR OLD."terminalSeq" IS NOT NEW."terminalSeq" OR OLD."result" IS NOT NEW."result" BEGIN
     INSERT INTO "_seen" VALUES (NEW."id", OLD."status", NEW."status", NEW."attempt"); END`)
   return async () => {
     const rows = await db.$queryRaw<{ id: string; before: string; after: string }[]>(Prisma.sql`SELECT * FROM "_seen"`)

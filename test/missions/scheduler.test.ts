@@ -90,6 +90,37 @@ describe('two servers', () => {
   })
 })
 
+describe('a server that sleeps between looking and starting', () => {
+  it('starts nothing that another has started, or that has changed, meanwhile', async () => {
+    await using lab = await startLab()
+    const ids = await lab.createMany(10, { schedule: everyMinute })
+    const [byHand = '', paused = '', deleted = ''] = ids
+    const { deps } = lab.server.service
+    const { promise, resolve } = Promise.withResolvers<void>()
+    let asleep = 0
+    const accept: typeof deps.engine.accept = async (request) => {
+      asleep++
+      await promise
+      return deps.engine.accept(request)
+    }
+    const sleepy = createScheduler({ ...deps, engine: { ...deps.engine, accept } })
+    lab.clock.advance(MINUTE)
+    const ticking = sleepy.tick()
+    await expect.poll(() => asleep).toBe(10)
+    await lab.tick()
+    await lab.call('POST', `/missions/${byHand}/run`)
+    await lab.idle()
+    await lab.call('POST', `/missions/${paused}/pause`)
+    await lab.call('DELETE', `/missions/${deleted}`)
+    resolve()
+    await ticking
+    await lab.idle()
+    await expectNumbered(lab, ids.slice(1), 1)
+    await expectNumbered(lab, [byHand], 2)
+    await sleepy.stop()
+  })
+})
+
 describe('pausing', () => {
   it('while 100 fire times come: no run starts after the answer, of a pause or of a deletion', async () => {
     await using lab = await startLab()
@@ -142,10 +173,13 @@ describe('what is due', () => {
     const agentId = await lab.createAgent({}, eve.token)
     await lab.createMany(120, { agentId, schedule: everyMinute }, eve.token)
     await lab.db.organization.update({ where: { id: eve.organizationId }, data: { running: 1 } })
-    const { id } = await lab.create({ schedule: everyMinute })
-    lab.clock.advance(MINUTE)
+    const { id } = await lab.create({ schedule: { type: 'once', value: '2026-06-01T12:01:10' } })
+    lab.clock.advance(MINUTE + 10_000)
     await lab.tick()
     expect((await lab.get(id)).schedule.runCount).toBe(1)
+    const [waiting] = (await lab.call('GET', '/missions?limit=1', undefined, eve.token)).body.missions
+    expect((await lab.call('POST', `/missions/${waiting.id}/run`, undefined, eve.token)).status).toBe(429)
+    expect((await lab.call('PATCH', `/missions/${waiting.id}`, { status: 'running' }, eve.token)).status).toBe(429)
     // They stay due, and run when there is room.
     await lab.db.organization.update({ where: { id: eve.organizationId }, data: { running: 0 } })
     await expect

@@ -4,7 +4,7 @@ import { violations, watchTransitions } from '../engine/invariants.ts'
 import type { ModelServer } from '../support/model-server.ts'
 import { request } from '../support/rest.ts'
 import { openStream, type StreamEvent } from '../support/sse.ts'
-import { createRandom, createSubject, execute, executePath, type Subject, settled } from './service.ts'
+import { createRandom, createSubject, execute, executePath, type Subject, settled, until } from './service.ts'
 
 const IN_FLIGHT = 8
 
@@ -38,21 +38,15 @@ async function read(subject: Subject, client: Client, path: string, options: obj
   }
 }
 
-/** Eight runs in flight, of every kind, in sessions of their own and of one another. */
-function* begin(
-  subject: Subject,
-  random: () => number,
-  shared: { sessionId?: string },
-): Generator<[Client, Promise<void>]> {
+/** Eight runs in flight, of every kind, half of them in one session. */
+function* begin(subject: Subject, random: () => number, sessionId: string): Generator<[Client, Promise<void>]> {
   for (let index = 0; index < IN_FLIGHT; index++) {
     const client: Client = { executionId: null, seen: [], error: null }
-    const sharing = index % 2 === 1 && shared.sessionId !== undefined
     const onBusy = random() < 0.1 ? 'interrupt' : 'queue'
-    const body = { message: `message ${index}`, ...(sharing && { sessionId: shared.sessionId, onBusy }) }
+    const body = { message: `message ${index}`, ...(index % 2 && { sessionId, onBusy }) }
     const inBackground = async () => {
       const { body: accepted } = await execute(subject, { ...body, background: true })
       client.executionId = accepted.executionId
-      shared.sessionId ??= accepted.sessionId
       if (random() < 0.2) await request(subject, 'POST', `/api/v1/executions/${client.executionId}/cancel`)
       else await read(subject, client, `/api/v1/executions/${client.executionId}/events`, {})
     }
@@ -100,22 +94,28 @@ async function check(subject: Subject, { executionId, seen, error }: Client): Pr
   return !seen.includes(ends[0]!)
 }
 
+const hasAccepted = async ({ db }: Subject, count: number, since: Date) =>
+  (await db.execution.count({ where: { createdAt: { gte: since } } })) >= count
+
 /** Kills the server at a random moment with eight runs in flight, starts it again and looks, so many times. */
 export async function crash(rounds: number, seed = Math.floor(Math.random() * 2 ** 31)): Promise<CrashReport> {
   const random = createRandom(seed)
   await using subject = await createSubject({ MAX_RUNNING_PER_ORGANIZATION: '6' })
   const transitions = await watchTransitions(subject.db)
+  const { sessionId } = (await execute(subject, { message: 'Begin' })).body
   answerAtRandom(subject.model, random)
   const report: CrashReport = { rounds, seed, accepted: 0, byOutcome: {}, resumed: 0, slowestRecovery: 0 }
   for (let round = 0; round < rounds; round++) {
     const began = new Date()
-    const runs = [...begin(subject, random, {})]
-    await sleep(random() * 350)
-    console.error(round, "kill"); await subject.kill(); console.error("killed")
+    const runs = [...begin(subject, random, sessionId)]
+    // At any moment of their lives, and every other time of their acceptance.
+    if (round % 2) await until('eight runs accepted', () => hasAccepted(subject, IN_FLIGHT, began))
+    await sleep(random() * 300)
+    await subject.kill()
     await Promise.all(runs.map(([, run]) => run))
-    console.error("runs done"); const restarted = Date.now()
+    const restarted = Date.now()
     await subject.start()
-    console.error("started"); await settled(subject.db); console.error("settled")
+    await settled(subject.db)
     report.slowestRecovery = Math.max(report.slowestRecovery, Date.now() - restarted)
     for (const [client] of runs) if (await check(subject, client)) report.resumed++
     assert.deepEqual(await violations(subject.db, began), [], `seed ${seed}, round ${round}`)

@@ -1,0 +1,143 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import { describe, expect, test } from 'vitest'
+import { violations, watchTransitions } from '../engine/invariants.ts'
+import { crash } from '../soak/crash.ts'
+import { killedKeys } from '../soak/keys.ts'
+import { createSubject, execute, executePath, type Subject, settled } from '../soak/service.ts'
+import { request } from '../support/rest.ts'
+import { openStream, type StreamEvent } from '../support/sse.ts'
+
+// All here is the real process, killed and started again. `npm run test:soak` has the same in long.
+
+const stream = (subject: Subject, body: object = {}) =>
+  openStream(subject, executePath(subject), { method: 'POST', body: { message: 'Hello', stream: true, ...body } })
+
+const resume = (subject: Subject, executionId: string, last: StreamEvent) =>
+  openStream(subject, `/api/v1/executions/${executionId}/events`, { headers: { 'Last-Event-ID': String(last.id) } })
+
+const execution = async (subject: Subject, id: string) =>
+  (await request(subject, 'GET', `/api/v1/executions/${id}`)).body.execution
+
+test('kill -9 at a random moment with 8 runs in flight, 6 times: nothing accepted is lost, and each has one end', async () => {
+  const { accepted } = await crash(6)
+  expect(accepted).toBeGreaterThan(20)
+}, 120_000)
+
+test('kill -9 between effect and answer, 4 times: the retry with the same key gets the same id, of one row', async () => {
+  expect(await killedKeys(4)).toMatchObject({ replayed: 8 })
+}, 60_000)
+
+test('a stream cut by kill -9 goes on after the restart where the client was, to an end later than all it saw', async () => {
+  await using subject = await createSubject()
+  subject.model.script({ tokens: Array.from({ length: 300 }, (_, index) => `t${index} `), end: 'hang' })
+  const cut = await stream(subject)
+  const seen: StreamEvent[] = []
+  while (seen.length < 280) seen.push((await cut.next())!)
+  const { executionId } = seen[0]!.data
+  await subject.kill()
+  await cut.rest().catch(() => {})
+  await subject.start()
+  const rest = await (await resume(subject, executionId, seen.at(-1)!)).rest()
+  expect(rest.at(-1)).toMatchObject({ event: 'error', data: { status: 'failed', executionId } })
+  for (const { id } of rest) expect(id).toBeGreaterThan(seen.at(-1)!.id)
+  expect(await execution(subject, executionId)).toMatchObject({ status: 'failed', error: 'interrupted', attempt: 2 })
+  expect(await violations(subject.db)).toEqual([])
+}, 60_000)
+
+test("after kill -9 the organization's count is right again, and what waited for room begins", async () => {
+  await using subject = await createSubject({ MAX_RUNNING_PER_ORGANIZATION: '2' })
+  const running = async () => (await subject.db.organization.findFirstOrThrow()).running
+  subject.model.fallback = { end: 'hang' }
+  for (let index = 0; index < 5; index++) await execute(subject, { message: `m${index}`, background: true })
+  await subject.model.request(1)
+  expect(await running()).toBe(2)
+  await subject.kill()
+  await subject.start()
+  expect(await running()).toBe(2)
+  await subject.model.request(3)
+  expect(await subject.db.execution.count({ where: { status: 'pending' } })).toBe(3)
+  await subject.kill()
+  subject.model.fallback = { tokens: 'Done.' }
+  await subject.start()
+  await settled(subject.db)
+  expect(await subject.db.execution.count({ where: { status: 'completed' } })).toBe(5)
+  expect(await violations(subject.db)).toEqual([])
+}, 60_000)
+
+test('a process that is stopped beyond its lease and continued goes on with its runs, and nothing of them is twice', async () => {
+  await using subject = await createSubject({ LEASE_DURATION: '1' })
+  const transitions = await watchTransitions(subject.db)
+  const goOn = Promise.withResolvers<void>()
+  subject.model.script({ tokens: ['one ', goOn.promise, 'two'] })
+  const open = await stream(subject)
+  const seen = [(await open.next())!, (await open.next())!]
+  const pid = subject.process.child.pid!
+  process.kill(pid, 'SIGSTOP')
+  await sleep(2_500)
+  goOn.resolve()
+  process.kill(pid, 'SIGCONT')
+  const events = [...seen, ...(await open.rest())]
+  expect(events.map(({ event }) => event)).toEqual(['meta', 'message', 'message', 'message', 'result'])
+  expect(await execution(subject, seen[0]!.data.executionId)).toMatchObject({ result: 'one two', attempt: 1 })
+  expect(await transitions()).toEqual([])
+  expect(await violations(subject.db)).toEqual([])
+}, 60_000)
+
+describe('SIGTERM', () => {
+  test('not ready at once, nothing new, live runs end, the rest is handed back and streams can be resumed, exit 0', async () => {
+    await using subject = await createSubject({ DRAIN_TIMEOUT: '1.5' })
+    const goOn = Promise.withResolvers<void>()
+    subject.model.script({ tokens: ['one ', goOn.promise, 'two'] })
+    const ending = await stream(subject)
+    const ended = [(await ending.next())!, (await ending.next())!]
+    subject.model.script({ tokens: ['three '], end: 'hang' })
+    const staying = await stream(subject)
+    const seen = [(await staying.next())!, (await staying.next())!]
+    subject.model.script({ end: 'hang' })
+    const silent = await stream(subject)
+    const [meta] = [(await silent.next())!]
+    await subject.model.request(2)
+    const waiting = await stream(subject, { sessionId: seen[0]!.data.sessionId })
+    const pending = (await waiting.next())!
+
+    const finished = subject.kill('SIGTERM')
+    await expect.poll(async () => (await fetch(`${subject.url}/readyz`)).status).toBe(503)
+    const refused = await execute(subject, { message: 'new', background: true })
+    expect(refused).toMatchObject({ status: 503, body: { message: 'Service temporarily unavailable. Please retry.' } })
+    expect(refused.headers.get('retry-after')).toMatch(/^\d+$/)
+    // What is there can be read until the end.
+    expect((await execution(subject, meta.data.executionId)).status).toBe('running')
+    goOn.resolve()
+    expect([...ended, ...(await ending.rest())].at(-1)).toMatchObject({ event: 'result' })
+    for (const open of [staying, silent, waiting]) {
+      const rest = await open.rest().catch(() => [])
+      expect(rest.filter(({ event }) => event === 'result' || event === 'error')).toEqual([])
+    }
+    expect((await finished).code).toBe(0)
+
+    subject.model.fallback = { tokens: 'Done.' }
+    await subject.start()
+    const after = async (event: StreamEvent) => (await resume(subject, event.data.executionId, event)).rest()
+    const rest = await (await resume(subject, meta.data.executionId, seen[1]!)).rest()
+    expect(rest.at(-1)).toMatchObject({ event: 'result' })
+    expect((await after(pending)).at(-1)).toMatchObject({ event: 'result' })
+    const cut = await (await resume(subject, seen[0]!.data.executionId, seen[1]!)).rest()
+    expect(cut.map(({ event }) => event)).toEqual(['error'])
+    await settled(subject.db)
+    const outcomes = await subject.db.execution.findMany({ orderBy: { createdAt: 'asc' } })
+    expect(outcomes.map(({ status, attempt }) => [status, attempt])).toEqual([
+      ['completed', 1],
+      ['failed', 2],
+      ['completed', 2],
+      ['completed', 1],
+    ])
+    expect(await violations(subject.db)).toEqual([])
+  }, 60_000)
+
+  test('with nothing to do ends at once, though clients hold idle connections', async () => {
+    await using subject = await createSubject()
+    await execute(subject, { message: 'Hello' })
+    const { code, err } = await subject.kill('SIGTERM')
+    expect([code, err]).toEqual([0, ''])
+  })
+})

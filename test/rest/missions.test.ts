@@ -1,0 +1,850 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { newId } from '../../src/lib/id.ts'
+import { createScheduler, type Scheduler } from '../../src/missions/scheduler.ts'
+import { removeMember } from '../../src/organizations/service.ts'
+import { stopClock } from '../support/clock.ts'
+import { expectError, FACES, faces, onEachFace } from '../support/faces.ts'
+import { type ModelServer, startModelServer } from '../support/model-server.ts'
+import { type Answer, request } from '../support/rest.ts'
+import { type Member, startServer, type TestServer } from '../support/server.ts'
+import { together } from '../support/together.ts'
+
+const FORBIDDEN = "You don't have permission to access this resource"
+const NOT_FOUND = 'Mission not found'
+const MINUTE = 60_000
+const START = '2026-06-01T12:00:00.000Z'
+
+const clock = stopClock(START)
+
+let server: TestServer
+let model: ModelServer
+let scheduler: Scheduler
+let ann: Member
+let ben: Member
+let admin: Member
+let eve: Member
+let agentId: string
+beforeAll(async () => {
+  model = await startModelServer()
+  server = await startServer({ OPENAI_BASE_URL: model.baseUrl }, { clock })
+  scheduler = createScheduler(server.service.deps)
+  ann = await server.member({ organization: 'Acme' })
+  ben = await server.member({ organization: 'Acme' })
+  admin = await server.member({ organization: 'Acme', role: 'admin' })
+  eve = await server.member({ organization: 'Evil & Co' })
+  agentId = await createAgent()
+})
+afterAll(async () => {
+  await scheduler.stop()
+  await server[Symbol.asyncDispose]()
+  await model.close()
+})
+
+type Body = Record<string, any>
+type Options = { who?: Pick<Member, 'token'>; key?: string }
+const call = (method: string, path: string, body?: Body, { who = ann, key }: Options = {}): Promise<Answer> =>
+  request(server, method, `/api/v1${path}`, {
+    token: who.token,
+    ...(body && { body }),
+    ...(key && { headers: { 'Idempotency-Key': key } }),
+  })
+const ok = async (answer: Promise<Answer>): Promise<Body> => {
+  const { status, body } = await answer
+  expect(status, JSON.stringify(body)).toBe(200)
+  return body
+}
+
+const createAgent = async (fields: Body = {}, who = ann): Promise<string> =>
+  (await ok(call('POST', '/agents', { name: 'Ada', systemPrompt: 'You are Ada.', ...fields }, { who }))).id
+const createSpace = async (fields: Body = {}, who = ann): Promise<string> =>
+  (await ok(call('POST', '/spaces', { name: 'S', ...fields }, { who }))).id
+const create = async (fields: Body = {}, who = ann) =>
+  (await ok(call('POST', '/missions', { title: 'Watch', goal: 'Look around', agentId, ...fields }, { who }))).mission
+const get = async (id: string, who = ann) => (await ok(call('GET', `/missions/${id}`, undefined, { who }))).mission
+const patch = (id: string, fields: Body, who = ann) => call('PATCH', `/missions/${id}`, fields, { who })
+const patched = async (id: string, fields: Body, who = ann) => (await ok(patch(id, fields, who))).mission
+const act = (id: string, verb: 'run' | 'pause' | 'resume', options?: Options) =>
+  call('POST', `/missions/${id}/${verb}`, undefined, options)
+const run = async (id: string, who = ann) => ok(act(id, 'run', { who }))
+const runsOf = async (id: string, query = '') => ok(call('GET', `/missions/${id}/runs${query}`))
+
+/** Waits until nothing is pending or running. */
+const idle = () =>
+  expect
+    .poll(() => server.service.deps.db.execution.count({ where: { status: { in: ['pending', 'running'] } } }), {
+      timeout: 10_000,
+      interval: 10,
+    })
+    .toBe(0)
+const tick = async () => {
+  await scheduler.tick()
+  await idle()
+}
+
+/** The next run goes on until it is let go. */
+function hold(): () => void {
+  const { promise, resolve } = Promise.withResolvers<void>()
+  model.script({ tokens: [promise, 'Done.'] })
+  return resolve
+}
+
+describe('POST /missions', () => {
+  it('answers the new mission, with what it was told and defaults for the rest', async () => {
+    const body = await ok(call('POST', '/missions', { title: 'Watch', goal: 'Look around', agentId }))
+    const { id: spaceId } = await server.service.deps.db.space.findFirstOrThrow({
+      where: { organizationId: ann.organizationId, isDefault: true },
+    })
+    const at = clock.now().toISOString()
+    const mission = {
+      id: expect.stringMatching(/^\w{22}$/),
+      title: 'Watch',
+      goal: 'Look around',
+      agentId,
+      agentType: null,
+      spaceId,
+      icon: null,
+      visibility: 'organization',
+      maxTurns: null,
+      organizationId: ann.organizationId,
+      userId: ann.userId,
+      status: 'pending',
+      schedule: {
+        type: 'none',
+        value: null,
+        timezone: 'UTC',
+        overlap: 'skip',
+        catchUp: 'last',
+        lastRun: null,
+        nextRun: null,
+        runCount: 0,
+      },
+      createdAt: at,
+      updatedAt: at,
+    }
+    expect(body).toEqual({ success: true, id: body.mission.id, title: 'Watch', status: 'pending', mission })
+    expect(await get(body.id)).toEqual(body.mission)
+  })
+
+  it('keeps every field, and takes null for what is optional as its default', async () => {
+    const spaceId = await createSpace()
+    const schedule = {
+      type: 'cron',
+      value: '0 9 * * 1-5',
+      timezone: 'Europe/Berlin',
+      overlap: 'queue',
+      catchUp: 'skip',
+    }
+    const full = { spaceId, icon: '🛰️', visibility: 'private', maxTurns: 7, agentType: 'watcher' }
+    expect(await create({ ...full, schedule })).toMatchObject({
+      ...full,
+      schedule: { ...schedule, nextRun: '2026-06-02T07:00:00.000Z' },
+    })
+    const none = { spaceId: null, icon: null, maxTurns: null, agentType: null, schedule: null }
+    expect(await create(none)).toMatchObject({ icon: null, maxTurns: null, schedule: { type: 'none' } })
+    const nulls = { type: 'none', value: null, timezone: null, overlap: null, catchUp: null }
+    expect((await create({ schedule: nulls })).schedule).toMatchObject({
+      timezone: 'UTC',
+      overlap: 'skip',
+      catchUp: 'last',
+    })
+  })
+
+  it('takes the agent as characterId too, and agentId before it', async () => {
+    const other = await createAgent()
+    expect((await create({ agentId: undefined, characterId: other })).agentId).toBe(other)
+    expect((await create({ agentId, characterId: other })).agentId).toBe(agentId)
+    expect((await patched((await create()).id, { characterId: other })).agentId).toBe(other)
+  })
+
+  it('takes nothing from the body that is not the client’s', async () => {
+    const own = {
+      id: 'mine',
+      organizationId: eve.organizationId,
+      userId: eve.userId,
+      status: 'running',
+      pauseReason: 'x',
+    }
+    const counts = { type: 'none', runCount: 7, lastRun: START, nextRun: START }
+    const mission = await create({ ...own, runCount: 7, schedule: counts })
+    expect(mission).toMatchObject({ userId: ann.userId, organizationId: ann.organizationId, status: 'pending' })
+    expect(mission.pauseReason).toBeUndefined()
+    expect(mission.schedule).toMatchObject({ runCount: 0, lastRun: null, nextRun: null })
+  })
+
+  it('is for agents and spaces that the caller can use', async () => {
+    const secret = await createAgent({ visibility: 'private' })
+    const hidden = await createSpace({ visibility: 'private' })
+    const foreign = await createAgent({ visibility: 'public' }, eve)
+    const shy = await createAgent({}, eve)
+    const base = { title: 'x', goal: 'x' }
+    for (const id of [secret, shy, 'x', 'x'.repeat(22)]) {
+      expectError(await call('POST', '/missions', { ...base, agentId: id }, { who: ben }), 404, 'Agent not found')
+    }
+    expectError(
+      await call('POST', '/missions', { ...base, agentId, spaceId: hidden }, { who: ben }),
+      404,
+      'Space not found',
+    )
+    expect((await create({ agentId: secret, spaceId: hidden })).agentId).toBe(secret)
+    expect((await create({ agentId: foreign }, ben)).agentId).toBe(foreign)
+  })
+
+  const missing = (field: string) => `Missing required field: ${field}`
+  const invalid = (field: string, expected: string) => `Invalid value for field: ${field}. Expected ${expected}`
+  const cron = (value: unknown, rest: Body = {}) => ({ schedule: { type: 'cron', value, ...rest } })
+  const VISIBILITY = 'Invalid visibility value. Must be: private, organization, or public'
+  type Bad = [message: string | RegExp, fields: Body]
+  const bad: Bad[] = [
+    [missing('title'), { title: undefined }],
+    [missing('title'), { title: ' ' }],
+    [missing('goal'), { goal: null }],
+    [missing('agentId'), { agentId: undefined }],
+    [missing('agentId'), { agentId: '' }],
+    [missing('agentId'), { agentId: null }],
+    [invalid('title', 'string'), { title: 7 }],
+    [invalid('title', 'at most 200 characters'), { title: 'x'.repeat(201) }],
+    [invalid('goal', 'at most 100000 characters'), { goal: 'x'.repeat(100_001) }],
+    [invalid('agentId', 'string'), { agentId: [] }],
+    [VISIBILITY, { visibility: 'unlisted' }],
+    [VISIBILITY, { visibility: null }],
+    [invalid('maxTurns', 'at least 1'), { maxTurns: 0 }],
+    [invalid('maxTurns', 'at most 500'), { maxTurns: 501 }],
+    [invalid('maxTurns', 'integer'), { maxTurns: 1.5 }],
+    [invalid('maxTurns', 'number'), { maxTurns: '7' }],
+    [invalid('schedule', 'object'), { schedule: '* * * * *' }],
+    [missing('schedule.type'), { schedule: {} }],
+    [invalid('schedule.type', 'one of: none, once, cron, continuous'), { schedule: { type: 'interval' } }],
+    [invalid('schedule.overlap', 'one of: skip, queue'), cron('* * * * *', { overlap: 'allow' })],
+    [invalid('schedule.catchUp', 'one of: last, skip'), cron('* * * * *', { catchUp: 'all' })],
+    [invalid('schedule.value', 'string'), cron(5)],
+    [invalid('schedule.value', 'a cron expression of five or six fields'), cron(undefined)],
+    [invalid('schedule.value', 'a cron expression of five or six fields'), cron('@daily')],
+    [invalid('schedule.value', 'a cron expression of five or six fields'), cron('0 0 0 1 1 * 2030')],
+    [/^Invalid value for field: schedule\.value\. Expected a cron expression\. .*minute: 61/, cron('61 * * * *')],
+    [invalid('schedule.value', 'a cron expression that is ever due'), cron('0 0 30 2 *')],
+    [
+      invalid('schedule.timezone', 'an IANA timezone, like Europe/Berlin'),
+      cron('* * * * *', { timezone: 'Mars/Phobos' }),
+    ],
+    [invalid('schedule.timezone', 'an IANA timezone, like Europe/Berlin'), cron('* * * * *', { timezone: '+02:00' })],
+    [invalid('schedule.value', 'an ISO 8601 date and time'), { schedule: { type: 'once', value: '2027-02-30T10:00' } }],
+    [invalid('schedule.value', 'a date in the future'), { schedule: { type: 'once', value: '2020-01-01T10:00Z' } }],
+    [invalid('schedule.value', 'seconds from 1 to 2592000'), { schedule: { type: 'continuous', value: '0' } }],
+  ]
+  it.each(onEachFace(bad))('%s: 400 %s', async (face, message, fields) => {
+    const body = JSON.parse(JSON.stringify({ title: 'x', goal: 'x', agentId, ...fields }))
+    const before = await server.service.deps.db.mission.count()
+    const answer = await faces[face](server, 'missions.create', body, { token: ann.token })
+    expectError(answer, 400, message instanceof RegExp ? expect.stringMatching(message) : message)
+    expect(await server.service.deps.db.mission.count()).toBe(before)
+  })
+
+  it('with an Idempotency-Key makes one', async () => {
+    const body = { title: 'Once', goal: 'x', agentId }
+    const first = await call('POST', '/missions', body, { key: 'create-1' })
+    const again = await call('POST', '/missions', body, { key: 'create-1' })
+    expect(again.body).toEqual(first.body)
+    expect(again.headers.get('idempotent-replayed')).toBe('true')
+    const other = await call('POST', '/missions', { ...body, title: 'Other' }, { key: 'create-1' })
+    expectError(other, 422, 'Idempotency-Key was used with another request')
+    expect(await server.service.deps.db.mission.count({ where: { title: 'Once' } })).toBe(1)
+  })
+})
+
+describe('PATCH /missions/{id}', () => {
+  it('changes each field by itself, and leaves the others as they were', async () => {
+    const { id } = await create()
+    const [otherAgent, spaceId] = [await createAgent(), await createSpace()]
+    const changes: Body[] = [
+      { title: 'New' },
+      { goal: 'Newer' },
+      { icon: '🛰️' },
+      { visibility: 'private' },
+      { maxTurns: 3 },
+      { agentType: 'watcher' },
+      { agentId: otherAgent },
+      { spaceId },
+      { icon: null },
+      { maxTurns: null },
+      { agentType: null },
+    ]
+    let expected = await get(id)
+    for (const change of changes) {
+      clock.advance(1000)
+      expected = { ...expected, ...change, updatedAt: clock.now().toISOString() }
+      expect(await patched(id, change)).toEqual(expected)
+    }
+    expect((await patched(id, { spaceId: null })).spaceId).not.toBe(spaceId)
+    expect(await patched(id, {})).toEqual(await get(id))
+  })
+
+  it('changes the schedule field by field, and begins it anew where it changes when it runs', async () => {
+    clock.set(START)
+    const { id } = await create({ schedule: { type: 'cron', value: '0 9 * * *', timezone: 'Europe/Berlin' } })
+    const schedule = async (change: Body | null) => (await patched(id, { schedule: change })).schedule
+    expect(await schedule({ overlap: 'queue' })).toMatchObject({ overlap: 'queue', timezone: 'Europe/Berlin' })
+    expect(await schedule({ value: '0 10 * * *' })).toMatchObject({
+      type: 'cron',
+      value: '0 10 * * *',
+      timezone: 'Europe/Berlin',
+      overlap: 'queue',
+      nextRun: '2026-06-02T08:00:00.000Z',
+    })
+    expect(await schedule({ timezone: null })).toMatchObject({ timezone: 'UTC', nextRun: '2026-06-02T10:00:00.000Z' })
+    expect(await schedule({ type: 'once', value: '2026-06-03T00:00Z' })).toMatchObject({
+      nextRun: '2026-06-03T00:00:00.000Z',
+    })
+    expect(await schedule({ type: 'continuous' })).toMatchObject({ type: 'continuous', value: null, nextRun: START })
+    expect(await schedule(null)).toMatchObject({ type: 'none', value: null, overlap: 'skip', nextRun: null })
+  })
+
+  it('that says the same schedule again does not lose a fire time that is due', async () => {
+    clock.set(START)
+    const once = { type: 'once', value: '2026-06-01T12:30' }
+    const { id } = await create({ schedule: once })
+    clock.advance(30 * MINUTE)
+    expect((await patched(id, { title: 'New', schedule: { ...once, catchUp: 'last' } })).title).toBe('New')
+    await tick()
+    expect(await get(id)).toMatchObject({ status: 'completed', schedule: { runCount: 1 } })
+  })
+
+  it('a new time for one that has completed makes it wait for that', async () => {
+    clock.set(START)
+    const { id } = await create({ schedule: { type: 'once', value: '2026-06-01T12:30' } })
+    clock.advance(30 * MINUTE)
+    await tick()
+    expect((await get(id)).status).toBe('completed')
+    const mission = await patched(id, { schedule: { value: '2026-06-01T13:00' } })
+    expect(mission).toMatchObject({ status: 'pending', schedule: { nextRun: '2026-06-01T13:00:00.000Z', runCount: 1 } })
+    clock.advance(30 * MINUTE)
+    await tick()
+    expect(await get(id)).toMatchObject({ status: 'completed', schedule: { runCount: 2 } })
+  })
+
+  it('a new time for a paused one counts when it is resumed', async () => {
+    clock.set(START)
+    const { id } = await create()
+    await act(id, 'pause')
+    const change = { schedule: { type: 'cron', value: '* * * * *' } }
+    expect(await patched(id, change)).toMatchObject({ status: 'paused', schedule: { type: 'cron', nextRun: null } })
+    clock.advance(5 * MINUTE)
+    await tick()
+    const { mission } = await ok(act(id, 'resume'))
+    expect(mission.schedule).toMatchObject({ runCount: 0, nextRun: '2026-06-01T12:06:00.000Z' })
+    await ok(call('DELETE', `/missions/${id}`))
+  })
+
+  it('its status runs, pauses and resumes it, and the one that it has changes nothing', async () => {
+    const { id } = await create()
+    const letGo = hold()
+    expect(await patched(id, { title: 'Go', status: 'running' })).toMatchObject({
+      title: 'Go',
+      status: 'running',
+      schedule: { runCount: 1 },
+    })
+    expect(await patched(id, { status: 'running', title: 'Going' })).toMatchObject({
+      title: 'Going',
+      schedule: { runCount: 1 },
+    })
+    expect((await patched(id, { status: 'paused' })).status).toBe('paused')
+    expect((await patched(id, { status: 'paused', icon: 'x' })).icon).toBe('x')
+    expect((await patched(id, { status: 'pending' })).status).toBe('running')
+    letGo()
+    await idle()
+    expect(await get(id)).toMatchObject({ status: 'completed', schedule: { runCount: 1 } })
+    expect((await patched(id, { status: 'completed', icon: 'y' })).icon).toBe('y')
+  })
+
+  it('to a status that it cannot come to is refused as a whole', async () => {
+    const { id } = await create()
+    const refused = async (status: string, code: number, message: string) => {
+      const before = await get(id)
+      expectError(await patch(id, { title: 'No', status }), code, message)
+      expect(await get(id)).toEqual(before)
+    }
+    await refused('pending-ish', 400, 'Invalid status. Must be: pending, running, completed, paused')
+    await refused('completed', 400, 'Invalid status transition: pending to completed')
+    await act(id, 'pause')
+    await refused('running', 409, 'Mission is paused')
+    await refused('completed', 400, 'Invalid status transition: paused to completed')
+    await act(id, 'resume')
+    await run(id)
+    await idle()
+    await refused('paused', 409, 'Mission is completed')
+    await refused('pending', 409, 'Mission is not paused')
+  })
+
+  it.each(
+    onEachFace([
+      ['Missing required field: title', { title: null }],
+      ['Missing required field: goal', { goal: '' }],
+      ['Missing required field: agentId', { agentId: null }],
+      ['Missing required field: agentId', { agentId: '' }],
+      ['Missing required field: characterId', { characterId: null }],
+      ['Invalid visibility value. Must be: private, organization, or public', { visibility: 'secret' }],
+      [
+        'Invalid value for field: schedule.value. Expected a cron expression of five or six fields',
+        { schedule: { type: 'cron' } },
+      ],
+      [
+        'Invalid value for field: schedule.timezone. Expected an IANA timezone, like Europe/Berlin',
+        { schedule: { timezone: 'x' } },
+      ],
+    ]),
+  )('%s: 400 %s', async (face, message, fields) => {
+    const { id } = await create()
+    const before = await get(id)
+    expectError(await faces[face](server, 'missions.update', { id, ...fields }, { token: ann.token }), 400, message)
+    expect(await get(id)).toEqual(before)
+    expectError(await patch(id, { agentId: 'x' }), 404, 'Agent not found')
+    expectError(await patch(id, { spaceId: 'x' }), 404, 'Space not found')
+  })
+})
+
+describe('POST /missions/{id}/run', () => {
+  it('runs it now, in a chat of its own that says so, and it is completed then', async () => {
+    const mission = await create({ title: 'Rounds', goal: 'Do your rounds' })
+    const answer = await run(mission.id)
+    expect(answer).toEqual({
+      success: true,
+      executionId: expect.stringMatching(/^exec-/),
+      chatId: expect.any(String),
+      sessionId: expect.any(String),
+      status: 'running',
+      mission: {
+        ...mission,
+        status: 'running',
+        updatedAt: expect.any(String),
+        schedule: { ...mission.schedule, runCount: 1, lastRun: clock.now().toISOString() },
+      },
+    })
+    await idle()
+    expect((await get(mission.id)).status).toBe('completed')
+    const { execution } = await ok(call('GET', `/executions/${answer.executionId}`))
+    expect(execution).toMatchObject({
+      status: 'completed',
+      message: 'Do your rounds',
+      missionId: mission.id,
+      agentId,
+      userId: ann.userId,
+      chatId: answer.chatId,
+    })
+    const { chat } = await ok(call('GET', `/chats/${answer.chatId}`))
+    expect(chat).toMatchObject({ title: 'Rounds', missionTitle: 'Rounds', runNumber: 1, status: 'done' })
+  })
+
+  it('again, each in another chat, and the runs are listed newest first', async () => {
+    const { id } = await create({ title: 'Thrice' })
+    const started = []
+    for (let count = 0; count < 3; count++) {
+      clock.advance(1000)
+      started.unshift(await run(id))
+      await idle()
+    }
+    expect(new Set(started.map(({ chatId }) => chatId)).size).toBe(3)
+    const { runs, nextCursor, total } = await runsOf(id)
+    expect([nextCursor, total]).toEqual([null, undefined])
+    expect(runs.map(({ id: run, chatId, missionId }: Body) => [run, chatId, missionId])).toEqual(
+      started.map(({ executionId, chatId }) => [executionId, chatId, id]),
+    )
+    expect(runs[0]).not.toHaveProperty('result')
+    const first = await runsOf(id, '?limit=2&count=true')
+    const second = await runsOf(id, `?limit=2&cursor=${first.nextCursor}`)
+    expect([...first.runs, ...second.runs]).toEqual(runs)
+    expect([first.total, second.nextCursor]).toEqual([3, null])
+    const { chats } = await ok(call('GET', '/chats?mission=true'))
+    const own = chats.filter(({ missionTitle }: Body) => missionTitle === 'Thrice')
+    expect(own.map(({ runNumber }: Body) => runNumber)).toEqual([3, 2, 1])
+    expect((await get(id)).schedule.runCount).toBe(3)
+  })
+
+  it('a failed run lets it wait, with its run to be read', async () => {
+    const { id } = await create()
+    model.script({ error: { status: 500 } })
+    const { executionId } = await run(id)
+    await idle()
+    expect(await get(id)).toMatchObject({ status: 'pending', schedule: { runCount: 1 } })
+    expect((await runsOf(id)).runs[0]).toMatchObject({ id: executionId, status: 'failed' })
+    await run(id)
+    await idle()
+    expect(await get(id)).toMatchObject({ status: 'completed', schedule: { runCount: 2 } })
+  })
+
+  it('a scheduled one waits for its next fire time afterwards, which it keeps', async () => {
+    clock.set(START)
+    const { id } = await create({ schedule: { type: 'cron', value: '0 * * * *' } })
+    const once = await create({ schedule: { type: 'once', value: '2026-06-01T13:00' } })
+    for (const mission of [id, once.id]) {
+      await run(mission)
+      await idle()
+      expect(await get(mission)).toMatchObject({
+        status: 'pending',
+        schedule: { runCount: 1, lastRun: START, nextRun: '2026-06-01T13:00:00.000Z' },
+      })
+    }
+    clock.advance(60 * MINUTE)
+    await tick()
+    expect(await get(once.id)).toMatchObject({ status: 'completed', schedule: { runCount: 2, nextRun: null } })
+    expect(await get(id)).toMatchObject({ status: 'pending', schedule: { runCount: 2 } })
+    await ok(call('DELETE', `/missions/${id}`))
+  })
+
+  it('of ten at once one begins it', async () => {
+    const { id } = await create()
+    const letGo = hold()
+    const answers = await together(
+      server,
+      'Mission',
+      Array.from({ length: 10 }, () => () => act(id, 'run')),
+    )
+    const tally = answers.map(({ status }) => status).sort()
+    expect(tally).toEqual([200, ...Array(9).fill(409)])
+    for (const answer of answers) if (answer.status === 409) expectError(answer, 409, 'Mission is already running')
+    expectError(await act(id, 'run'), 409, 'Mission is already running')
+    letGo()
+    await idle()
+    expect((await runsOf(id)).runs).toHaveLength(1)
+  })
+
+  it('with an Idempotency-Key runs once, and repeats the answer when it is over', async () => {
+    const { id } = await create()
+    const letGo = hold()
+    const calls = Array.from({ length: 5 }, () => () => act(id, 'run', { key: `run-${id}` }))
+    const answers = await together(server, 'Mission', calls)
+    expect(answers.map(({ status }) => status)).toEqual([200, 200, 200, 200, 200])
+    expect(answers.filter(({ headers }) => headers.get('idempotent-replayed')).length).toBe(4)
+    letGo()
+    await idle()
+    const late = await act(id, 'run', { key: `run-${id}` })
+    for (const { body } of [...answers, late]) expect(body).toEqual(answers[0]?.body)
+    expect((await runsOf(id)).runs).toHaveLength(1)
+    // One that is refused is not kept.
+    await act(id, 'run')
+    await idle()
+    expect((await get(id)).schedule.runCount).toBe(2)
+  })
+
+  it('a refusal is not kept with the Idempotency-Key', async () => {
+    const { id } = await create()
+    await act(id, 'pause')
+    expectError(await act(id, 'run', { key: `again-${id}` }), 409, 'Mission is paused')
+    await act(id, 'resume')
+    const answer = await act(id, 'run', { key: `again-${id}` })
+    expect([answer.status, answer.headers.get('idempotent-replayed')]).toEqual([200, null])
+    await idle()
+  })
+
+  it('asks the model at most maxTurns times, the agent’s limit notwithstanding', async () => {
+    const eager = await createAgent({ maxTurns: 9 })
+    for (const [maxTurns, expected] of [
+      [2, 2],
+      [1, 1],
+      [null, 9],
+    ] as const) {
+      const { id } = await create({ agentId: eager, maxTurns })
+      const before = model.requests.length
+      const { fallback } = model
+      model.fallback = { toolCalls: [{ id: 'c', name: 'again', input: {} }] }
+      await run(id)
+      await idle()
+      model.fallback = fallback
+      expect(model.requests.length - before).toBe(expected)
+    }
+  })
+})
+
+describe('POST /missions/{id}/pause and resume', () => {
+  it('a paused mission has no fire times, and starts none until it is resumed', async () => {
+    clock.set(START)
+    const { id } = await create({ schedule: { type: 'cron', value: '0 * * * *' } })
+    const paused = await ok(act(id, 'pause'))
+    expect(paused).toEqual({ success: true, mission: expect.objectContaining({ status: 'paused' }) })
+    expect(paused.mission.schedule.nextRun).toBeNull()
+    expect((await ok(call('GET', `/missions/${id}/next`))).next).toEqual([])
+    clock.advance(150 * MINUTE)
+    await tick()
+    expectError(await act(id, 'run'), 409, 'Mission is paused')
+    const { mission } = await ok(act(id, 'resume'))
+    expect(mission).toMatchObject({ status: 'pending', schedule: { runCount: 0, nextRun: '2026-06-01T15:00:00.000Z' } })
+    expectError(await act(id, 'resume'), 409, 'Mission is not paused')
+    await ok(call('DELETE', `/missions/${id}`))
+  })
+
+  it('a run that is on goes on', async () => {
+    const { id } = await create()
+    const letGo = hold()
+    const { executionId } = await run(id)
+    await ok(act(id, 'pause'))
+    letGo()
+    await idle()
+    expect((await ok(call('GET', `/executions/${executionId}`))).execution.status).toBe('completed')
+    expect((await get(id)).status).toBe('paused')
+  })
+
+  it('twice is the same as once, with an Idempotency-Key too', async () => {
+    const { id } = await create()
+    const first = await act(id, 'pause', { key: `pause-${id}` })
+    expect((await act(id, 'pause')).status).toBe(200)
+    await ok(act(id, 'resume', { key: `resume-${id}` }))
+    const again = await act(id, 'pause', { key: `pause-${id}` })
+    expect(again.body).toEqual(first.body)
+    expect(again.headers.get('idempotent-replayed')).toBe('true')
+    expect((await get(id)).status).toBe('pending')
+    expect((await act(id, 'resume', { key: `resume-${id}` })).headers.get('idempotent-replayed')).toBe('true')
+  })
+
+  it('a completed mission cannot be paused', async () => {
+    const { id } = await create()
+    await run(id)
+    await idle()
+    expectError(await act(id, 'pause'), 409, 'Mission is completed')
+  })
+})
+
+describe('GET /missions/{id}/next', () => {
+  const next = async (id: string, query = '') => (await ok(call('GET', `/missions/${id}/next${query}`))).next
+  beforeAll(() => clock.set(START))
+
+  it('lists the fire times to come, ten unless told', async () => {
+    const { id } = await create({ schedule: { type: 'cron', value: '0 9 * * 1', timezone: 'America/New_York' } })
+    expect(await next(id, '?count=3')).toEqual([
+      '2026-06-01T13:00:00.000Z',
+      '2026-06-08T13:00:00.000Z',
+      '2026-06-15T13:00:00.000Z',
+    ])
+    const ten = await next(id)
+    expect(ten).toHaveLength(10)
+    expect(ten[0]).toBe((await get(id)).schedule.nextRun)
+    expect(await next(id, '?count=100')).toHaveLength(100)
+  })
+
+  it('of one that runs once, when its last run ends, or by hand there are fewer', async () => {
+    const once = await create({ schedule: { type: 'once', value: '2026-06-01T13:00' } })
+    expect(await next(once.id)).toEqual(['2026-06-01T13:00:00.000Z'])
+    expect(await next((await create()).id)).toEqual([])
+    const { id } = await create({ schedule: { type: 'continuous', value: '600' } })
+    await tick()
+    expect(await next(id)).toEqual(['2026-06-01T12:10:00.000Z'])
+    await ok(call('DELETE', `/missions/${id}`))
+  })
+
+  it.each(['0', '101', '-1', 'x', '1.5'])('a count of %s is a 400', async (count) => {
+    const { id } = await create()
+    const { status, body } = await call('GET', `/missions/${id}/next?count=${count}`)
+    expect(status).toBe(400)
+    expect(body.message).toMatch(/^Invalid value for field: count\. /)
+  })
+})
+
+describe('DELETE /missions/{id}', () => {
+  it('takes it from everywhere and cancels its run; runs and chats stay', async () => {
+    const { id } = await create({ title: 'Gone', schedule: { type: 'cron', value: '* * * * *' } })
+    hold()
+    const { executionId, chatId } = await run(id)
+    expect((await call('DELETE', `/missions/${id}`)).body).toEqual({
+      success: true,
+      message: 'Mission deleted successfully',
+    })
+    for (const answer of [
+      await call('GET', `/missions/${id}`),
+      await call('DELETE', `/missions/${id}`),
+      await patch(id, { title: 'x' }),
+      await act(id, 'run'),
+      await act(id, 'pause'),
+      await act(id, 'resume'),
+      await call('GET', `/missions/${id}/runs`),
+      await call('GET', `/missions/${id}/next`),
+    ]) {
+      expectError(answer, 404, NOT_FOUND)
+    }
+    expect((await ok(call('GET', `/executions/${executionId}`))).execution).toMatchObject({
+      status: 'cancelled',
+      missionId: id,
+    })
+    expect((await ok(call('GET', `/chats/${chatId}`))).chat.title).toBe('Gone')
+    clock.advance(10 * MINUTE)
+    await tick()
+    expect(await server.service.deps.db.execution.count({ where: { missionId: id } })).toBe(1)
+  })
+})
+
+describe('GET /missions', () => {
+  it('lists newest first, by status, page by page, with the count of all', async () => {
+    const zoe = await server.member({ organization: 'Zoo' })
+    const zebra = await createAgent({}, zoe)
+    const ids: string[] = []
+    for (let count = 0; count < 4; count++) {
+      clock.advance(1000)
+      ids.unshift((await create({ agentId: zebra }, zoe)).id)
+    }
+    await act(ids[1]!, 'pause', { who: zoe })
+    const list = async (query: string): Promise<Body> => {
+      const { missions, ...rest } = await ok(call('GET', `/missions${query}`, undefined, { who: zoe }))
+      return { ids: missions.map(({ id }: Body) => id), ...rest }
+    }
+    expect(await list('')).toEqual({ success: true, ids, count: 4, nextCursor: null })
+    expect(await list('?status=paused')).toMatchObject({ ids: [ids[1]], count: 1 })
+    const first = await list('?limit=3')
+    expect(first).toMatchObject({ ids: ids.slice(0, 3), count: 4 })
+    expect(await list(`?limit=3&cursor=${first.nextCursor}`)).toMatchObject({
+      ids: ids.slice(3),
+      count: 4,
+      nextCursor: null,
+    })
+    const { body, status } = await call('GET', '/missions?status=done', undefined, { who: zoe })
+    expect([status, body.message]).toEqual([400, 'Invalid status. Must be: pending, running, completed, paused'])
+  })
+})
+
+describe('who sees a mission, and who changes it', () => {
+  type Kind = 'organization' | 'public' | 'private' | 'in a private space' | 'of a private agent'
+  const make: Record<Kind, () => Promise<Body>> = {
+    organization: () => create(),
+    public: () => create({ visibility: 'public' }),
+    private: () => create({ visibility: 'private' }),
+    'in a private space': async () => create({ spaceId: await createSpace({ visibility: 'private' }) }),
+    'of a private agent': async () => create({ agentId: await createAgent({ visibility: 'private' }) }),
+  }
+  type Row = [kind: Kind, ben: number, admin: number]
+  const rows: Row[] = [
+    ['organization', 403, 200],
+    ['public', 403, 200],
+    ['private', 404, 404],
+    ['in a private space', 404, 200],
+    ['of a private agent', 404, 404],
+  ]
+  it.each(rows)('%s: a colleague gets %i, an admin %i, a stranger 404', async (kind, colleague, boss) => {
+    const { id } = await make[kind]()
+    const expected: [Member, number][] = [
+      [eve, 404],
+      [ben, colleague],
+      [admin, boss],
+      [ann, 200],
+    ]
+    for (const [who, status] of expected) {
+      const reads = status === 404 ? 404 : 200
+      for (const path of ['', '/runs', '/next']) {
+        expect((await call('GET', `/missions/${id}${path}`, undefined, { who })).status).toBe(reads)
+      }
+      const { missions } = await ok(call('GET', '/missions', undefined, { who }))
+      expect(missions.some((mission: Body) => mission.id === id)).toBe(reads === 200)
+      const writes = [
+        await patch(id, { icon: 'x' }, who),
+        await act(id, 'pause', { who }),
+        await act(id, 'resume', { who, key: `resume-${id}-${who.userId}` }),
+        await act(id, 'run', { who, key: `run-${id}-${who.userId}` }),
+      ]
+      await idle()
+      const removed = status === 200 ? null : await call('DELETE', `/missions/${id}`, undefined, { who })
+      for (const answer of [...writes, ...(removed ? [removed] : [])]) {
+        expect(answer.status, JSON.stringify(answer.body)).toBe(status)
+        if (status !== 200) expectError(answer, status, status === 403 ? FORBIDDEN : NOT_FOUND)
+      }
+      if (status === 200) await server.service.deps.db.mission.update({ where: { id }, data: { status: 'pending' } })
+    }
+  })
+
+  it('a 404 is the same for what is hidden and for what never was', async () => {
+    const { id } = await make.private()
+    for (const face of FACES) {
+      const answers = [id, newId()].map(
+        async (id) => (await faces[face](server, 'missions.get', { id }, { token: ben.token })).body,
+      )
+      const [hidden, none] = (await Promise.all(answers)).map(({ requestId, ...body }) => body)
+      expect(hidden).toEqual(none)
+    }
+  })
+
+  it('a token needs the scope', async () => {
+    const reader = await server.member({ organization: 'Acme', scopes: ['missions:read'] })
+    const other = await server.member({ organization: 'Acme', scopes: ['agents:write'] })
+    const { id } = await create()
+    expect((await call('GET', `/missions/${id}`, undefined, { who: reader })).status).toBe(200)
+    for (const [method, path] of [
+      ['POST', '/missions'],
+      ['PATCH', `/missions/${id}`],
+      ['DELETE', `/missions/${id}`],
+      ['POST', `/missions/${id}/run`],
+      ['POST', `/missions/${id}/pause`],
+      ['POST', `/missions/${id}/resume`],
+    ] as const) {
+      expectError(await call(method, path, undefined, { who: reader }), 403, FORBIDDEN)
+    }
+    for (const path of ['', `/${id}`, `/${id}/runs`, `/${id}/next`]) {
+      expectError(await call('GET', `/missions${path}`, undefined, { who: other }), 403, FORBIDDEN)
+    }
+  })
+})
+
+describe('a mission that cannot run any more pauses itself, and says why', () => {
+  const schedule = { type: 'cron', value: '* * * * *' }
+  const expectPaused = async (id: string, pauseReason: string, who = ann) => {
+    expect(await get(id, who)).toMatchObject({
+      status: 'paused',
+      pauseReason,
+      schedule: { nextRun: null, runCount: 0 },
+    })
+  }
+  const fire = async () => {
+    clock.advance(MINUTE)
+    await tick()
+  }
+
+  it('when its agent was archived: at once', async () => {
+    const doomed = await createAgent()
+    const { id } = await create({ agentId: doomed, schedule })
+    const byHand = await create({ agentId: doomed })
+    const elsewhere = await create({ schedule })
+    await ok(call('DELETE', `/agents/${doomed}`))
+    for (const mission of [id, byHand.id]) await expectPaused(mission, 'The agent was archived')
+    await fire()
+    await expectPaused(id, 'The agent was archived')
+    expectError(await act(id, 'run'), 409, 'Mission is paused')
+    expect(await get(elsewhere.id)).toMatchObject({ status: 'pending', schedule: { runCount: 1 } })
+    // It is no use to resume it, but with another agent it is.
+    await ok(act(id, 'resume'))
+    expectError(await act(id, 'run'), 404, 'Agent not found')
+    await fire()
+    await expectPaused(id, 'Agent not found')
+    await patched(id, { agentId })
+    const { mission } = await ok(act(id, 'resume'))
+    expect(mission.pauseReason).toBeUndefined()
+    await fire()
+    expect((await get(id)).schedule.runCount).toBe(1)
+    for (const mission of [id, elsewhere.id]) await ok(call('DELETE', `/missions/${mission}`))
+  })
+
+  it('when its agent is another one’s secret now', async () => {
+    const shared = await createAgent({}, ben)
+    const { id } = await create({ agentId: shared, schedule })
+    await ok(call('PATCH', `/agents/${shared}`, { visibility: 'private' }, { who: ben }))
+    await fire()
+    const row = await server.service.deps.db.mission.findUniqueOrThrow({ where: { id } })
+    expect(row).toMatchObject({ status: 'paused', pauseReason: 'Agent not found', runCount: 0, nextRunAt: null })
+  })
+
+  it('when its space was archived, or is closed to its owner', async () => {
+    const [gone, closed] = [await createSpace({}, ben), await createSpace({}, ben)]
+    const missions = [await create({ spaceId: gone, schedule }), await create({ spaceId: closed, schedule })]
+    await ok(call('DELETE', `/spaces/${gone}`, undefined, { who: ben }))
+    await ok(call('PATCH', `/spaces/${closed}`, { visibility: 'private' }, { who: ben }))
+    await fire()
+    for (const { id } of missions) {
+      const row = await server.service.deps.db.mission.findUniqueOrThrow({ where: { id } })
+      expect(row).toMatchObject({ status: 'paused', pauseReason: 'Space not found', runCount: 0 })
+    }
+  })
+
+  it('when its owner is no longer a member: at once, or when it is due', async () => {
+    const { db } = server.service.deps
+    const [dan, fay] = [await server.member({ organization: 'Acme' }), await server.member({ organization: 'Acme' })]
+    const missions = [await create({ schedule }, dan), await create({ schedule }, fay)] as const
+    await db.$transaction((tx) => removeMember(tx, dan.organizationId, dan.userId, clock.now()))
+    await expectPaused(missions[0].id, 'The owner is no longer a member', admin)
+    await db.membership.delete({
+      where: { organizationId_userId: { organizationId: fay.organizationId, userId: fay.userId } },
+    })
+    await fire()
+    await expectPaused(missions[1].id, 'The owner is no longer a member', admin)
+  })
+})
