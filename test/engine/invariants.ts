@@ -79,7 +79,10 @@ const ALLOWED = new Set([
   'running-cancelled',
 ])
 
-/** Has the database itself write down every change of a status from now on, whoever makes it. */
+/**
+ * Has the database itself write down every change of a status from now on, whoever makes it. What it returns gives the
+ * undocumented ones since it was last asked.
+ */
 export async function watchTransitions(db: Db): Promise<() => Promise<string[]>> {
   await db.$executeRaw(Prisma.sql`CREATE TABLE "_seen" ("id" TEXT, "before" TEXT, "after" TEXT, "attempt" INTEGER)`)
   await db.$executeRaw(Prisma.sql`CREATE TRIGGER "_born" AFTER INSERT ON "Execution" BEGIN
@@ -89,7 +92,8 @@ export async function watchTransitions(db: Db): Promise<() => Promise<string[]>>
       OR OLD."terminalSeq" IS NOT NEW."terminalSeq" OR OLD."result" IS NOT NEW."result" BEGIN
     INSERT INTO "_seen" VALUES (NEW."id", OLD."status", NEW."status", NEW."attempt"); END`)
   return async () => {
-    const rows = await db.$queryRaw<{ id: string; before: string; after: string }[]>(Prisma.sql`SELECT * FROM "_seen"`)
+    const rows = await db.$queryRaw<{ id: string; before: string; after: string }[]>(Prisma.sql`
+      DELETE FROM "_seen" RETURNING *`)
     return rows.flatMap(({ id, before, after }) =>
       ALLOWED.has(`${before}-${after}`) ? [] : `${id}: ${before} → ${after}`,
     )
