@@ -46,16 +46,21 @@ const rows = []
 for (const row of ROWS) {
   if (chosen.includes(row.name)) rows.push({ row, measure: await row.prepare(lab), samples: [] as Sample[] })
 }
+const failures: string[] = []
 // The first round warms up and does not count.
 for (let round = 0; round <= rounds && rows.length; round++) {
   for (const { row, measure, samples } of rows) {
     process.stderr.write(`\r\x1b[K${round ? `round ${round} of ${rounds}` : 'warming up'}: ${row.name}`)
-    const sample = await measure(round ? effort : { seconds: 1, repeats: 10 })
-    if (round) samples.push(sample)
+    try {
+      const sample = await measure(round ? effort : { seconds: 1, repeats: 10 })
+      if (round) samples.push(sample)
+    } catch (error) {
+      failures.push(`${row.name}: ${error instanceof Error ? error.message : error}`)
+    }
   }
 }
 process.stderr.write('\r\x1b[K')
-const results = rows.map(({ row, samples }) => toResult(row, samples))
+const results = rows.flatMap(({ row, samples }) => (samples.length ? toResult(row, samples) : []))
 const profiles: Profile[] = chosen.includes(PROFILE) ? await profile(lab, effort.seconds * 2) : []
 lab.close()
 
@@ -67,4 +72,5 @@ if (options.json) {
   const report = { at: new Date().toISOString(), machine, rounds, effort, results, profiles }
   await writeFile(options.json, `${JSON.stringify(report, null, 2)}\n`)
 }
-process.exit()
+for (const failure of failures) console.error(`\nA measurement failed. ${failure}`)
+process.exit(failures.length ? 1 : 0)

@@ -20,10 +20,11 @@ export function readStream(target: StreamTarget): Promise<{ tokens: number; firs
     const signal = AbortSignal.timeout(PATIENCE)
     const headers = { ...target.headers, 'content-length': Buffer.byteLength(body) }
     const req = request(target.url, { method: 'POST', headers, agent, signal }, (res) => {
-      let [tokens, first, rest] = [0, Number.NaN, '']
+      let [tokens, first, rest, head] = [0, Number.NaN, '', '']
       res.setEncoding('utf8')
       res.on('data', (chunk: string) => {
         const text = rest + chunk
+        if (head.length < 500) head += chunk
         for (let at = text.indexOf(target.marker); at !== -1; at = text.indexOf(target.marker, at + 1)) tokens += 1
         // A marker may be cut in two.
         rest = text.slice(1 - target.marker.length)
@@ -32,7 +33,7 @@ export function readStream(target: StreamTarget): Promise<{ tokens: number; firs
       res.on('error', reject)
       res.on('end', () => {
         if (res.statusCode === 200 && tokens) resolve({ tokens, first })
-        else reject(new Error(`${target.url} answered ${res.statusCode} and ${tokens} tokens: ${rest}`))
+        else reject(new Error(`${target.url} answered ${res.statusCode} and ${tokens} tokens: ${head}`))
       })
     })
     req.on('error', reject)

@@ -159,7 +159,8 @@ export async function onceOutside<T extends object>(
   }
   try {
     const answer = await effect()
-    await store(db, claim, answer)
+    // Unless somebody took its place meanwhile.
+    await store(db, claim, answer, now)
     return answer
   } catch (error) {
     await db.idempotencyRecord.deleteMany({ where: { id: claim.id, createdAt: now } })
@@ -176,9 +177,10 @@ function replay<T>({ answer }: IdempotencyRow, idempotency: IdempotencyKey): T {
 }
 
 /** A token is shown once: what is stored, and so the repetition, has null in its place. */
-export const store = (tx: Tx, { id }: KeyClaim, answer: object) => {
+export const store = (tx: Tx, { id }: KeyClaim, answer: object, createdAt?: Date) => {
   const shown = 'token' in answer ? { ...answer, token: null } : answer
-  return tx.idempotencyRecord.updateMany({ where: { id }, data: { answer: JSON.stringify(shown), leaseUntil: null } })
+  const data = { answer: JSON.stringify(shown), leaseUntil: null }
+  return tx.idempotencyRecord.updateMany({ where: { id, ...(createdAt && { createdAt }) }, data })
 }
 
 /** A transaction in the place of the database: what would be a transaction of its own is part of it. */

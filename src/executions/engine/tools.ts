@@ -1,0 +1,50 @@
+import type { JSONSchema7 } from '@ai-sdk/provider'
+import type { Actor } from '../../auth/actor.ts'
+import type { AgentRow } from './claims.ts'
+import type { ExecutionRow } from './events.ts'
+
+/** What a tool answered: shown to the model as data, never as an instruction. */
+export type ToolResult = { content: string; isError: boolean }
+
+export type ToolCall = {
+  toolUseId: string
+  /** Aborts with the run, with its cancellation and when the call took too long. */
+  signal: AbortSignal
+}
+
+/** One thing that a run's model can call. */
+export type Tool = {
+  /** As the model calls it: 1 to 64 letters, digits, `_` and `-`. */
+  name: string
+  description: string
+  inputSchema: JSONSchema7
+  /** `ask`: a person decides about each call first (contract.md section 7, "Approvals"). */
+  mode: 'allow' | 'ask'
+  /** Throws an AppError for what the caller may not, which becomes an error result. */
+  call(input: unknown, call: ToolCall): Promise<ToolResult>
+}
+
+/** What a run can call, opened for it and closed with it. */
+export type Toolbox = {
+  tools: readonly Tool[]
+  /** What the model is told of them, after its system prompt. */
+  instructions: readonly string[]
+  close(): Promise<void>
+}
+
+/** For whom tools are opened. */
+export type ToolUser = {
+  row: ExecutionRow
+  agent: AgentRow
+  /**
+   * As whom the run acts, read anew at each call: throws 403 once the membership has ended (contract.md section 2).
+   */
+  actor: () => Promise<Actor>
+  signal: AbortSignal
+}
+
+/**
+ * Opens the tools of a run that begins or goes on. What cannot be reached is left out, and the model is told so; it
+ * rejects with the signal's reason only. A run across organizations gets the caller's tools, not the agent's own.
+ */
+export type OpenTools = (user: ToolUser) => Promise<Toolbox>

@@ -1,0 +1,604 @@
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import { onceOutside } from '../src/idempotency.ts'
+import { appRouter } from '../src/router.ts'
+import { violations } from './engine/invariants.ts'
+import { gates, type Lab, startLab } from './engine/lab.ts'
+import { type Answer, type RequestOptions, request } from './support/rest.ts'
+import type { Member } from './support/server.ts'
+import { openStream } from './support/sse.ts'
+
+let lab: Lab
+let member: Member
+
+beforeAll(async () => {
+  lab = await startLab({ DRAIN_TIMEOUT: '0.1' })
+  member = await lab.server.member()
+})
+afterAll(() => lab[Symbol.asyncDispose]())
+beforeEach(() => {
+  lab.model.fallback = { tokens: 'Done.' }
+})
+
+let keys = 0
+const newKey = () => `key ${++keys}`
+
+const post = (path: string, key: string | null, options: RequestOptions = {}): Promise<Answer> =>
+  request(lab.server, 'POST', path, {
+    ...options,
+    headers: { ...(key !== null && { 'Idempotency-Key': key }), ...options.headers },
+  })
+
+const isReplay = ({ headers }: Answer) => headers.get('idempotent-replayed') === 'true'
+const plain = ({ requestId: _, ...body }: Answer['body']) => body
+
+const executePath = () => `/api/v1/agents/${lab.agentId}/execute`
+
+/** How often anything was done: every mutation leaves an audit event, a cancel a cancelled run. */
+const effects = async () =>
+  (await lab.db.auditEvent.count({ where: { action: { notIn: ['mission.complete', 'execution.cancel'] } } })) +
+  (await lab.db.execution.count({ where: { status: 'cancelled' } }))
+
+/** What a POST needs to be there, where it goes and what it says; `other` is another thing to say. */
+type Case = () => Promise<{ path: string; body?: object | FormData; other?: object | FormData }>
+
+const create = async (path: string, body: object): Promise<string> => (await post(path, null, { body })).body.id
+const space = () => create('/api/v1/spaces', { name: 'Lab' })
+const task = () => create('/api/v1/tasks', { title: 'Tidy up', assignTo: lab.agentId })
+const mission = () => create('/api/v1/missions', { title: 'News', goal: 'Sum up.', agentId: lab.agentId })
+
+async function hangingRun(): Promise<string> {
+  lab.model.script({ tokens: ['one '], end: 'hang' })
+  const asked = lab.model.request(lab.model.requests.length)
+  const { body } = await post(executePath(), null, { body: { message: 'Hello', background: true } })
+  await asked
+  return body.executionId
+}
+
+const file = (text: string) => {
+  const form = new FormData()
+  form.set('file', new File([text], 'notes.txt'))
+  return form
+}
+
+/** Every POST there is. One without a case here fails below. */
+const CASES: Record<string, Case> = {
+  'agents.create': async () => ({
+    path: '/api/v1/agents',
+    body: { name: 'Bo', systemPrompt: 'You are Bo.' },
+    other: { name: 'Bo', systemPrompt: 'You are not.' },
+  }),
+  'agents.execute': async () => ({ path: executePath(), body: { message: 'Hello' }, other: { message: 'Bye' } }),
+  'chats.create': async () => ({ path: '/api/v1/chats', body: { title: 'A' }, other: { title: 'B' } }),
+  'client.init': async () => ({
+    path: `/api/spaces/${await space()}/init`,
+    body: { type: 'readme' },
+    other: { type: 'empty' },
+  }),
+  'client.environment': async () => ({
+    path: `/api/spaces/${await space()}/environment`,
+    body: { environmentVariables: { NAME: 'value' } },
+    other: { environmentVariables: { NAME: 'other' } },
+  }),
+  'client.execute': async () => ({
+    path: '/api/agent/execute',
+    body: { characterId: lab.agentId, message: 'Hello' },
+    other: { characterId: lab.agentId, message: 'Bye' },
+  }),
+  'executions.cancel': async () => ({ path: `/api/v1/executions/${await hangingRun()}/cancel` }),
+  'keys.create': async () => ({ path: '/api/v1/keys', body: { name: 'ci' }, other: { name: 'other' } }),
+  'media.create': async () => ({ path: '/api/v1/media', body: file('one'), other: file('two') }),
+  'missions.create': async () => ({
+    path: '/api/v1/missions',
+    body: { title: 'A', goal: 'Do it.', agentId: lab.agentId },
+    other: { title: 'B', goal: 'Do it.', agentId: lab.agentId },
+  }),
+  'missions.run': async () => ({ path: `/api/v1/missions/${await mission()}/run` }),
+  'missions.pause': async () => ({ path: `/api/v1/missions/${await mission()}/pause` }),
+  'missions.resume': async () => {
+    const id = await mission()
+    await post(`/api/v1/missions/${id}/pause`, null)
+    return { path: `/api/v1/missions/${id}/resume` }
+  },
+  'secrets.set': async () => ({
+    path: `/api/v1/spaces/${await space()}/secrets`,
+    body: { secrets: { NAME: 'value' } },
+    other: { secrets: { NAME: 'other' } },
+  }),
+  'secrets.setEnv': async () => ({
+    path: `/api/v1/organizations/${lab.actor.organizationId}/env`,
+    body: { secrets: { NAME: 'value' } },
+    other: { secrets: { NAME: 'other' } },
+  }),
+  'spaces.create': async () => ({ path: '/api/v1/spaces', body: { name: 'A' }, other: { name: 'B' } }),
+  'tasks.create': async () => ({ path: '/api/v1/tasks', body: { title: 'A' }, other: { title: 'B' } }),
+  'tasks.claim': async () => ({
+    path: `/api/v1/tasks/${await create('/api/v1/tasks', { title: 'Free' })}/claim`,
+    body: {},
+    other: { agentId: lab.agentId },
+  }),
+  'tasks.execute': async () => ({
+    path: `/api/v1/tasks/${await task()}/execute`,
+    body: {},
+    other: { background: true },
+  }),
+}
+
+/** One of the cases' requests; a form goes as it is. */
+async function send(path: string, key: string | null, body: object | undefined, token?: string): Promise<Answer> {
+  if (!(body instanceof FormData)) return post(path, key, { ...(body && { body }), ...(token && { token }) })
+  const headers = {
+    Authorization: `Bearer ${token ?? lab.server.token}`,
+    ...(key !== null && { 'Idempotency-Key': key }),
+  }
+  const response = await fetch(lab.server.url + path, { method: 'POST', headers, body })
+  return { status: response.status, headers: response.headers, body: await response.json() }
+}
+
+type Procedure = { _def: { meta?: { openapi?: { method: string; path: string } } } }
+const posts = Object.entries(appRouter._def.procedures as unknown as Record<string, Procedure>)
+  .filter(([, { _def }]) => _def.meta?.openapi?.method === 'POST')
+  .map(([name]) => name)
+
+test('every POST of the REST face is tried here', () => {
+  // The upload is no procedure: its body is no JSON.
+  expect(Object.keys(CASES).sort()).toEqual([...posts, 'media.create'].sort())
+})
+
+describe.each(Object.entries(CASES))('POST %s', (_, prepare) => {
+  test('is done once for a key, and the repetition gets the first answer', async () => {
+    const { path, body, other } = await prepare()
+    const key = newKey()
+    const before = await effects()
+    const first = await send(path, key, body)
+    expect([first.status, isReplay(first)]).toEqual([200, false])
+    const done = await effects()
+    expect(done).toBeGreaterThan(before)
+    const second = await send(path, key, body)
+    expect([second.status, isReplay(second)]).toEqual([200, true])
+    const { token = null, ...rest } = plain(first.body)
+    expect(plain(second.body)).toEqual({ ...rest, ...(token !== null && { token: null }) })
+    if (other) {
+      const refused = await send(path, key, other)
+      expect(refused.status).toBe(422)
+      expect(plain(refused.body)).toEqual({
+        error: true,
+        statusCode: 422,
+        statusMessage: 'Unprocessable Entity',
+        message: 'Idempotency-Key was used with another request',
+      })
+    }
+    expect(await effects()).toBe(done)
+  })
+
+  test('sent ten times at once with a key, is done once', async () => {
+    const { path, body } = await prepare()
+    const key = newKey()
+    const before = await effects()
+    const once = await effectsOfOne(prepare)
+    const middle = await effects()
+    const answers = await Promise.all(Array.from({ length: 10 }, () => send(path, key, body)))
+    const good = answers.filter(({ status }) => status === 200)
+    expect(good.length).toBeGreaterThan(0)
+    for (const { status, body } of answers) {
+      if (status !== 200) expect([status, body.message]).toEqual([409, IN_PROGRESS])
+    }
+    expect(good.filter((answer) => !isReplay(answer))).toHaveLength(1)
+    expect((await effects()) - middle).toBe(once)
+    expect(before).toBeLessThan(middle)
+  })
+
+  test('refuses a key that is no key, after it has seen who asks, and before it does anything', async () => {
+    const { path, body } = await prepare()
+    const before = await effects()
+    for (const key of ['', 'x'.repeat(256), 'caf\u00e9', 'a\tb']) {
+      const { status, body: error } = await send(path, key, body)
+      expect([status, error.message]).toEqual([
+        400,
+        'Invalid Idempotency-Key. Must be 1-255 printable ASCII characters',
+      ])
+    }
+    expect((await send(path, '', body, 'mst_nobody')).status).toBe(401)
+    expect(await effects()).toBe(before)
+  })
+
+  test('asks for authentication first, replay or not', async () => {
+    const { path, body } = await prepare()
+    const key = newKey()
+    expect((await send(path, key, body)).status).toBe(200)
+    expect((await send(path, key, body, 'mst_nobody')).status).toBe(401)
+    const reader = await lab.server.member({ scopes: ['usage:read'] })
+    expect((await send(path, key, body, reader.token)).status).toBe(403)
+  })
+})
+
+const IN_PROGRESS = 'A request with this Idempotency-Key is in progress'
+
+/** How many audit events one such request leaves. */
+async function effectsOfOne(prepare: Case): Promise<number> {
+  const { path, body } = await prepare()
+  const before = await effects()
+  expect((await send(path, newKey(), body)).status).toBe(200)
+  return (await effects()) - before
+}
+
+test('50 parallel POSTs with one key, 10 rounds of each kind: one effect each, and every answer is the same', async () => {
+  const kinds = [
+    { path: '/api/v1/tasks', body: { title: 'A' }, idOf: (body: any) => body.id, count: () => lab.db.task.count() },
+    {
+      path: executePath(),
+      body: { message: 'Hello' },
+      idOf: (body: any) => body.executionId,
+      count: () => lab.db.execution.count(),
+    },
+  ]
+  for (const { path, body, idOf, count } of kinds) {
+    for (let round = 0; round < 10; round++) {
+      const key = newKey()
+      const before = await count()
+      const answers = await Promise.all(Array.from({ length: 50 }, () => post(path, key, { body })))
+      expect(new Set(answers.map(({ status, body }) => `${status} ${idOf(body)}`)).size).toBe(1)
+      expect(answers[0]!.status).toBe(200)
+      expect(answers.filter(isReplay)).toHaveLength(49)
+      expect(await count()).toBe(before + 1)
+    }
+  }
+}, 60_000)
+
+describe('a key belongs to', () => {
+  const body = { title: 'Mine' }
+  const create = async (key: string, token: string, path = '/api/v1/tasks') => {
+    const answer = await post(path, key, { body, token })
+    expect([answer.status, isReplay(answer)]).toEqual([200, false])
+    return answer.body.id
+  }
+
+  test('a user, an organization and a path: in another of these it is another key', async () => {
+    const key = newKey()
+    const { token } = lab.server
+    const colleague = await lab.server.member()
+    const elsewhere = await lab.server.member({ organization: 'Elsewhere', email: 'same@example.com' })
+    const here = await lab.server.member({ email: 'same@example.com' })
+    expect(here.userId).toBe(elsewhere.userId)
+    const ids = [
+      await create(key, token),
+      await create(key, colleague.token),
+      await create(key, elsewhere.token),
+      await create(key, here.token),
+      await create(key, token, '/api/v1/chats'),
+    ]
+    expect(new Set(ids).size).toBe(5)
+    const tasks = [await task(), await task()]
+    for (const id of tasks) {
+      const answer = await post(`/api/v1/tasks/${id}/execute`, key, { body: {} })
+      expect([answer.status, isReplay(answer)]).toEqual([200, false])
+    }
+  })
+
+  test('the user, not the token: another token of theirs gets the replay', async () => {
+    const key = newKey()
+    const email = 'two-tokens@example.com'
+    const first = await lab.server.member({ email })
+    const second = await lab.server.member({ email })
+    const id = await create(key, first.token)
+    const answer = await post('/api/v1/tasks', key, { body, token: second.token })
+    expect([answer.body.id, isReplay(answer)]).toEqual([id, true])
+  })
+
+  test('the body, whatever the order of its fields; what is ignored is ignored here, too', async () => {
+    const key = newKey()
+    const first = await post('/api/v1/tasks', key, { body: '{"title":"A","priority":"low"}' })
+    const same = await post('/api/v1/tasks', key, { body: '{ "priority": "low", "title": "A" }' })
+    expect([same.body.id, isReplay(same)]).toEqual([first.body.id, true])
+  })
+
+  test('POST alone: other methods do not look at it', async () => {
+    const key = newKey()
+    const headers = { 'Idempotency-Key': key }
+    const id = await task()
+    for (const title of ['One', 'Two']) {
+      const answer = await request(lab.server, 'PATCH', `/api/v1/tasks/${id}`, { body: { title }, headers })
+      expect([answer.status, isReplay(answer), answer.body.task.title]).toEqual([200, false, title])
+    }
+  })
+
+  test('24 hours: after them it is new', async () => {
+    await using other = await startLab()
+    const send = () =>
+      request(other.server, 'POST', '/api/v1/tasks', { body, headers: { 'Idempotency-Key': 'yesterday' } })
+    const first = await send()
+    other.clock.advance(24 * 3_600_000 - 60_000)
+    expect((await send()).body.id).toBe(first.body.id)
+    other.clock.advance(60_000)
+    const answers = await Promise.all(Array.from({ length: 10 }, send))
+    const ids = new Set(answers.map(({ body }) => body.id))
+    expect([ids.size, ids.has(first.body.id)]).toEqual([1, false])
+    expect(answers.filter(isReplay)).toHaveLength(9)
+    expect(await other.db.task.count()).toBe(2)
+  })
+})
+
+describe('a replay', () => {
+  test('is refused to a caller whose membership or token has ended', async () => {
+    const key = newKey()
+    const { token, tokenId, userId, organizationId } = await lab.server.member()
+    const send = () => post('/api/v1/tasks', key, { body: { title: 'A' }, token })
+    expect((await send()).status).toBe(200)
+    await lab.db.membership.deleteMany({ where: { userId, organizationId } })
+    expect((await send()).status).toBe(403)
+    await lab.db.token.update({ where: { id: tokenId }, data: { revokedAt: lab.clock.now() } })
+    expect((await send()).status).toBe(401)
+  })
+
+  test('is 404 once the caller may not see what the path names', async () => {
+    const { token } = member
+    const agentId = await create('/api/v1/agents', { name: 'Bo', systemPrompt: 'You are Bo.' })
+    const path = `/api/v1/agents/${agentId}/execute`
+    const key = newKey()
+    const body = { message: 'Hello' }
+    const first = await post(path, key, { body, token })
+    expect(first.status).toBe(200)
+    await request(lab.server, 'PATCH', `/api/v1/agents/${agentId}`, { body: { visibility: 'private' } })
+    const { status, body: error } = await post(path, key, { body, token })
+    expect([status, error.message]).toEqual([404, 'Agent not found'])
+    const cancel = `/api/v1/executions/${first.body.executionId}/cancel`
+    expect((await post(cancel, newKey(), { token })).status).toBe(404)
+  })
+
+  test('of a cancel is 404 once the caller may not see the execution', async () => {
+    const agentId = await create('/api/v1/agents', { name: 'Bo', systemPrompt: 'You are Bo.' })
+    const { token } = member
+    lab.model.script({ tokens: ['one '], end: 'hang' })
+    const body = { message: 'Hello', background: true }
+    const { executionId } = (await post(`/api/v1/agents/${agentId}/execute`, null, { body, token })).body
+    const key = newKey()
+    const path = `/api/v1/executions/${executionId}/cancel`
+    expect((await post(path, key, { token })).status).toBe(200)
+    expect(isReplay(await post(path, key, { token }))).toBe(true)
+    await request(lab.server, 'PATCH', `/api/v1/agents/${agentId}`, { body: { visibility: 'private' } })
+    expect((await post(path, key, { token })).status).toBe(404)
+  })
+
+  test('shows no token again, and no token, key or body is stored', async () => {
+    const key = `secret-key-${newKey()}`
+    const body = { name: 'a name that is said once', scopes: ['tasks:read'] }
+    const first = await post('/api/v1/keys', key, { body })
+    const second = await post('/api/v1/keys', key, { body })
+    expect(first.body.token).toMatch(/^mst_/)
+    expect(second.body.token).toBeNull()
+    expect({ ...plain(first.body), token: null }).toEqual(plain(second.body))
+    await post(executePath(), key, { body: { message: 'a message that is said once' } })
+    await post(`/api/v1/organizations/${lab.actor.organizationId}/env`, key, {
+      body: { secrets: { NAME: 'a value that is said once' } },
+    })
+    const stored = JSON.stringify(await lab.db.idempotencyRecord.findMany())
+    expect(stored).not.toContain(first.body.token)
+    expect(stored).not.toContain(first.body.token.slice(4, 34))
+    expect(stored).not.toContain(key)
+    expect(stored).not.toContain('a message that is said once')
+    expect(stored).not.toContain('a value that is said once')
+  })
+})
+
+describe('nothing is stored', () => {
+  const records = () => lab.db.idempotencyRecord.count()
+
+  test.each([
+    ['a wrong body', '/api/v1/tasks', { title: '' }, 400],
+    ['malformed JSON', '/api/v1/tasks', '{"title":', 400],
+    ['an unknown agent', '/api/v1/agents/nobody/execute', { message: 'Hello' }, 404],
+    ['an unknown execution', '/api/v1/executions/nothing/cancel', {}, 404],
+    ['an unknown path', '/api/v1/nowhere', {}, 404],
+  ])('of %s: the same key is good for the right request', async (_, path, body, status) => {
+    const before = await records()
+    const key = newKey()
+    expect((await post(path, key, { body })).status).toBe(status)
+    expect((await post('/api/v1/tasks', key, { body: { title: 'A' } })).status).toBe(200)
+    expect(await records()).toBe(before + 1)
+  })
+
+  test('of what cannot be done just then: a cancel of what has ended, a run in a busy session', async () => {
+    const before = await records()
+    const { body } = await post(executePath(), null, { body: { message: 'Hello' } })
+    expect((await post(`/api/v1/executions/${body.executionId}/cancel`, newKey())).status).toBe(400)
+    const running = await lab.row(await hangingRun())
+    const busy = { message: 'Hello', sessionId: running.sessionId, onBusy: 'reject' }
+    const key = newKey()
+    expect((await post(executePath(), key, { body: busy })).status).toBe(409)
+    expect(await records()).toBe(before)
+    await lab.engine.cancel(running)
+    const later = await post(executePath(), key, { body: busy })
+    expect([later.status, isReplay(later)]).toEqual([200, false])
+  })
+
+  test('of a failure of ours: the effect is undone with the record, and the retry does it', async () => {
+    const before = await records()
+    const tasks = await lab.db.task.count()
+    await lab.db.$executeRaw`CREATE TRIGGER "_broken" BEFORE INSERT ON "AuditEvent" WHEN NEW."action" = 'task.create'
+      BEGIN SELECT RAISE(ABORT, 'broken'); END`
+    const key = newKey()
+    const body = { title: 'A' }
+    expect((await post('/api/v1/tasks', key, { body })).status).toBe(500)
+    expect([await records(), await lab.db.task.count()]).toEqual([before, tasks])
+    await lab.db.$executeRaw`DROP TRIGGER "_broken"`
+    const retry = await post('/api/v1/tasks', key, { body })
+    expect([retry.status, isReplay(retry)]).toEqual([200, false])
+  })
+})
+
+describe('execute with a key', () => {
+  const conversation = async () => {
+    const { body } = await post(executePath(), null, { body: { message: 'Begin' } })
+    return { sessionId: body.sessionId, chatId: body.chatId }
+  }
+
+  test('while its run is on: joins it, as an answer, in the background and as a stream from its first event on', async () => {
+    const open = gates(lab)
+    const key = newKey()
+    const body = { message: newKey() }
+    const asked = lab.model.requests.length
+    const first = post(executePath(), key, { body })
+    await lab.model.request(asked)
+    const second = post(executePath(), key, { body })
+    await expect
+      .poll(() => lab.db.idempotencyRecord.count({ where: { executionId: { not: null } } }))
+      .toBeGreaterThan(0)
+    open(body.message)
+    const answers = await Promise.all([first, second])
+    expect(answers.map(({ status, body }) => [status, body.result])).toEqual([
+      [200, 'Done.'],
+      [200, 'Done.'],
+    ])
+    expect(answers[0]!.body.executionId).toBe(answers[1]!.body.executionId)
+    expect(answers.filter(isReplay)).toHaveLength(1)
+    expect(lab.model.requests).toHaveLength(asked + 1)
+
+    const streamed = { message: newKey(), stream: true }
+    const streamKey = newKey()
+    const options = { method: 'POST', body: streamed, headers: { 'Idempotency-Key': streamKey } }
+    const streams = [await openStream(lab.server, executePath(), options)]
+    const [meta] = [await streams[0]!.next()]
+    streams.push(await openStream(lab.server, executePath(), options))
+    expect(await streams[1]!.next()).toEqual(meta)
+    expect(streams.map(({ headers }) => headers.get('idempotent-replayed'))).toEqual([null, 'true'])
+    open(streamed.message)
+    const [one, two] = await Promise.all(streams.map((stream) => stream.rest()))
+    expect(one).toEqual(two)
+    const late = await openStream(lab.server, executePath(), options)
+    expect(late.headers.get('idempotent-replayed')).toBe('true')
+    expect((await late.rest()).slice(1)).toEqual(one)
+  })
+
+  test('whose run was cancelled: has that outcome again', async () => {
+    const key = newKey()
+    const body = { message: newKey() }
+    lab.model.script({ tokens: ['one '], end: 'hang' })
+    const asked = lab.model.requests.length
+    const first = post(executePath(), key, { body })
+    await lab.model.request(asked)
+    const [row] = await lab.db.execution.findMany({ where: { message: body.message } })
+    await lab.engine.cancel(row!)
+    for (const answer of [await first, await post(executePath(), key, { body })]) {
+      expect([answer.status, answer.body.message]).toEqual([409, 'Execution was cancelled'])
+    }
+    expect(isReplay(await post(executePath(), key, { body }))).toBe(true)
+    expect(await lab.db.execution.count({ where: { message: body.message } })).toBe(1)
+  })
+
+  test('whose run failed: a new run takes the key, of ten retries at once one', async () => {
+    const key = newKey()
+    const body = { message: newKey() }
+    lab.model.script({ error: { status: 500 } })
+    const first = await post(executePath(), key, { body })
+    expect([first.status, first.body.message]).toEqual([500, 'Chat execution failed'])
+    const retries = await Promise.all(Array.from({ length: 10 }, () => post(executePath(), key, { body })))
+    expect(new Set(retries.map(({ status, body }) => `${status} ${body.executionId}`)).size).toBe(1)
+    expect(retries.filter(isReplay)).toHaveLength(9)
+    const rows = await lab.db.execution.findMany({ where: { message: body.message }, orderBy: { createdAt: 'asc' } })
+    expect(rows.map(({ status }) => status)).toEqual(['failed', 'completed'])
+    const again = await post(executePath(), key, { body })
+    expect([again.body.executionId, isReplay(again)]).toEqual([rows[1]!.id, true])
+  })
+
+  test('and onBusy interrupt, 20 times at once: interrupts what was there, and never the run of the key itself', async () => {
+    for (let round = 0; round < 5; round++) {
+      const { sessionId } = await conversation()
+      lab.model.script({ tokens: ['one '], end: 'hang' })
+      const asked = lab.model.requests.length
+      const busy = await post(executePath(), null, { body: { message: 'busy', sessionId, background: true } })
+      await lab.model.request(asked)
+      const key = newKey()
+      const body = { message: 'interrupts', sessionId, onBusy: 'interrupt' }
+      const answers = await Promise.all(Array.from({ length: 20 }, () => post(executePath(), key, { body })))
+      expect(new Set(answers.map(({ status, body }) => `${status} ${body.executionId}`)).size).toBe(1)
+      expect(answers[0]!.status).toBe(200)
+      expect((await lab.row(busy.body.executionId)).status).toBe('cancelled')
+    }
+  }, 60_000)
+
+  test('and onBusy reject, 20 times at once: runs once, and nobody is told that the session is busy with it', async () => {
+    const { sessionId } = await conversation()
+    const key = newKey()
+    const body = { message: 'alone', sessionId, onBusy: 'reject' }
+    const answers = await Promise.all(Array.from({ length: 20 }, () => post(executePath(), key, { body })))
+    expect(new Set(answers.map(({ status, body }) => `${status} ${body.executionId}`)).size).toBe(1)
+    expect(answers[0]!.status).toBe(200)
+  })
+
+  test('is the same over REST, tRPC and GraphQL, where it is a field', async () => {
+    const key = newKey()
+    const input = { id: lab.agentId, message: newKey() }
+    const overRest = await post(executePath(), key, { body: { message: input.message } })
+    const overTrpc = await request(lab.server, 'POST', '/trpc/agents.execute', {
+      body: { ...input, idempotencyKey: key },
+    })
+    expect(overTrpc.body.result.data.executionId).toBe(overRest.body.executionId)
+    const query = `mutation ($input: ExecuteAgentInput!) { executeAgent(input: $input) { execution { id } } }`
+    const body = { query, variables: { input: { ...input, idempotencyKey: key } } }
+    const overGraphql = await request(lab.server, 'POST', '/graphql', { body })
+    expect(overGraphql.body.data?.executeAgent.execution.id).toBe(overRest.body.executionId)
+    const field = await post(executePath(), null, { body: { message: input.message, idempotencyKey: key } })
+    expect([field.body.executionId, isReplay(field)]).toEqual([overRest.body.executionId, false])
+    const other = await request(lab.server, 'POST', '/trpc/agents.execute', {
+      body: { ...input, message: 'Other', idempotencyKey: key },
+    })
+    expect(other.body.error.data.httpStatus).toBe(422)
+  })
+})
+
+describe('a request that is under way outside a transaction', () => {
+  test('beyond its minute does not take the answer of the one that took its place', async () => {
+    const { deps } = lab.server.service
+    const once = (effect: () => Promise<{ by: string }>) =>
+      onceOutside(
+        { deps, actor: lab.actor, idempotency: { key: 'slow', path: '/', replayed: false } },
+        {},
+        async () => {},
+        effect,
+      )
+    const goOn = Promise.withResolvers<void>()
+    const slow = once(() => goOn.promise.then(() => ({ by: 'the first' })))
+    await expect.poll(() => lab.db.idempotencyRecord.count({ where: { leaseUntil: { not: null } } })).toBe(1)
+    lab.clock.advance(60_001)
+    expect(await once(async () => ({ by: 'the second' }))).toEqual({ by: 'the second' })
+    goOn.resolve()
+    expect(await slow).toEqual({ by: 'the first' })
+    expect(await once(async () => ({ by: 'nobody' }))).toEqual({ by: 'the second' })
+  })
+
+  test('is 409 for whoever repeats it meanwhile; then they get its answer', async () => {
+    const key = newKey()
+    const id = await hangingRun()
+    const path = `/api/v1/executions/${id}/cancel`
+    const answers = await Promise.all(Array.from({ length: 5 }, () => post(path, key)))
+    for (const { status, body } of answers)
+      if (status !== 200) expect([status, body.message]).toEqual([409, IN_PROGRESS])
+    expect(answers.filter((answer) => answer.status === 200 && !isReplay(answer))).toHaveLength(1)
+    expect(isReplay(await post(path, key))).toBe(true)
+  })
+
+  test('and whose process died may be repeated after a minute, and is answered as it was done', async () => {
+    const key = newKey()
+    const id = await hangingRun()
+    const path = `/api/v1/executions/${id}/cancel`
+    expect((await post(path, key)).status).toBe(200)
+    // As the database is when the process dies between the effect and its answer.
+    const leaseUntil = new Date(lab.clock.now().getTime() + 60_000)
+    const { count } = await lab.db.idempotencyRecord.updateMany({
+      where: { answer: { contains: id }, executionId: null },
+      data: { answer: null, leaseUntil },
+    })
+    expect(count).toBe(1)
+    const early = await post(path, key)
+    expect([early.status, early.body.message]).toEqual([409, IN_PROGRESS])
+    lab.clock.advance(60_001)
+    const late = await post(path, key)
+    expect(late).toMatchObject({ status: 200, body: { execution: { id, status: 'cancelled' } } })
+    expect(isReplay(await post(path, key))).toBe(true)
+  })
+})
+
+test('after all this, nothing is left under way', async () => {
+  for (const row of await lab.db.execution.findMany({ where: { terminalSeq: null } })) await lab.engine.cancel(row)
+  await lab.idle()
+  expect(await violations(lab.db)).toEqual([])
+})
