@@ -107,7 +107,7 @@ export const dataKeyPlace = (organizationId: string) => ['data key', organizatio
  * The key of an organization's secrets, made at the first need. Its row stays locked until the transaction ends: who
  * writes secrets of one organization does it one after the other.
  */
-async function dataKeyOf(tx: Tx, { wrappingKey }: Deps, organizationId: string, now: Date): Promise<Buffer> {
+export async function dataKeyOf(tx: Tx, { wrappingKey }: Deps, organizationId: string, now: Date): Promise<Buffer> {
   const place = dataKeyPlace(organizationId)
   const { wrapped } = await tx.dataKey.upsert({
     where: { organizationId },

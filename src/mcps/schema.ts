@@ -1,0 +1,171 @@
+import { z } from 'zod'
+import { badRequest } from '../errors.ts'
+import { bool, ok, requiredText, text, timestamp } from '../lib/fields.ts'
+import { pageInput } from '../lib/page.ts'
+
+const MAX_HEADERS = 50
+
+/** Of one server. */
+export const MAX_CREDENTIALS = 50
+
+const MAX_VALUE = 8192
+const MAX_PERMISSIONS = 500
+
+export const Transport = z.enum(['streamable-http', 'sse']).meta({ id: 'McpTransport' })
+
+export const PermissionMode = z.enum(['ask', 'allow', 'deny']).meta({ id: 'McpPermissionMode' })
+
+export const Permission = z.object({
+  tool: requiredText(200).describe('The name of a tool, or * for those that have no entry of their own'),
+  mode: PermissionMode.describe('ask: a person decides about each call; deny: no agent sees the tool'),
+})
+
+const Permissions = z
+  .array(Permission)
+  .max(MAX_PERMISSIONS)
+  .refine((list) => new Set(list.map(({ tool }) => tool)).size === list.length, {
+    error: 'Invalid permissions. A tool is named twice',
+  })
+
+/** What the protocol itself sends, and what would change where a message ends or who it is for. */
+const RESERVED =
+  /^(host|connection|content-.*|transfer-encoding|accept|accept-encoding|upgrade|te|trailer|keep-alive|expect|proxy-.*|mcp-.*|last-event-id)$/i
+
+const isHeaderName = (name: string) => /^[\w!#$%&'*+.^`|~-]{1,100}$/.test(name) && !RESERVED.test(name)
+
+const Value = z
+  .string()
+  .max(MAX_VALUE)
+  .regex(/^[\x20-\x7e]*$/, {
+    error: (issue) => `Invalid value for field: ${(issue.path ?? []).join('.')}. Expected printable ASCII characters`,
+  })
+
+const atMost = (max: number) => (record: Readonly<Record<string, unknown>>) => Object.keys(record).length <= max
+
+const BAD_HEADER = 'Invalid headers. A name must be that of an HTTP header, and none that the protocol itself sets'
+
+const Headers = z
+  .record(z.string().refine(isHeaderName), Value, {
+    error: ({ code }) => (code === 'invalid_key' ? BAD_HEADER : undefined),
+  })
+  .refine(atMost(MAX_HEADERS), { error: `Invalid headers. At most ${MAX_HEADERS}` })
+  .describe(`What is sent with each request; \${NAME} stands for a credential`)
+
+const BAD_CREDENTIAL =
+  'Invalid credentials. A name must be letters, digits, _ and -, a letter first, and no header that the protocol sets'
+
+const Credential = z.object({
+  value: Value.min(1),
+  isSecret: bool().nullish().describe('true unless told; the value is never shown in either case'),
+})
+
+const Credentials = z
+  .record(
+    z.string().refine((name) => /^[A-Za-z][\w-]{0,99}$/.test(name) && isHeaderName(name)),
+    Credential.nullable(),
+    { error: ({ code }) => (code === 'invalid_key' ? BAD_CREDENTIAL : undefined) },
+  )
+  .refine(atMost(MAX_CREDENTIALS), { error: `Invalid credentials. At most ${MAX_CREDENTIALS}` })
+  .describe('By name; sent as a header of that name unless headers mention it. null takes one away')
+
+const BAD_URL = 'Invalid url. Must be an http or https address, without user and password'
+
+const Url = requiredText(2000).refine(
+  (text) => {
+    const url = URL.parse(text)
+    if (!url || /[\x00-\x20\x7f\\]/.test(text)) return false
+    return /^https?:$/.test(url.protocol) && !url.username && !url.password
+  },
+  { error: ({ input }) => (typeof input === 'string' && input.trim() ? BAD_URL : undefined) },
+)
+
+/** What starts a program, in no spelling: servers are reached over the network (contract.md section 7). */
+const PROCESS = new Set(['command', 'cmd', 'args', 'argv', 'arguments', 'env', 'environment'])
+
+/**
+ * Refuses an input with such a field, wherever it is in it: 400. Its depth is bounded already, see lib/fields.ts.
+ */
+export function checkNoProcess(value: unknown): void {
+  if (typeof value !== 'object' || value === null) return
+  for (const [name, item] of Object.entries(value)) {
+    const plain = name
+      .normalize('NFKC')
+      .toLowerCase()
+      .replace(/[^a-z0-9]/g, '')
+    if (PROCESS.has(plain)) throw badRequest('Invalid field: command, args and env are not supported')
+    checkNoProcess(item)
+  }
+}
+
+const fields = {
+  mcpType: requiredText(100).optional().describe('What kind of server it is, `custom` unless told'),
+  name: requiredText(200),
+  description: text(2000).nullish(),
+  isActive: bool().optional().describe('true unless told; runs leave out one that is not'),
+  url: Url.describe('Where it is, http or https'),
+  transport: Transport.optional().describe('`streamable-http` unless told'),
+  headers: Headers.nullish(),
+  credentials: Credentials.nullish(),
+  permissions: Permissions.nullish().describe('Tools need no approval unless told'),
+}
+
+export const CreateMcp = z.object(fields).meta({
+  examples: [
+    {
+      mcpType: 'github',
+      name: 'GitHub',
+      url: 'https://mcp.example.com/mcp',
+      headers: { Authorization: `Bearer \${GITHUB_TOKEN}` },
+      credentials: { GITHUB_TOKEN: { value: 'ghp_…', isSecret: true } },
+      permissions: [{ tool: 'delete_repository', mode: 'ask' }],
+    },
+  ],
+})
+
+const mcpId = z.string().describe('The MCP server')
+
+export const UpdateMcp = z.object({
+  id: mcpId,
+  ...fields,
+  name: fields.name.optional(),
+  url: fields.url.optional(),
+})
+
+export const McpId = z.object({ id: mcpId })
+export const ListMcps = z.object(pageInput)
+
+/** A remote MCP server (contract.md section 7). The values of its credentials never come out. */
+export const Mcp = z
+  .object({
+    id: z.string(),
+    mcpType: z.string(),
+    name: z.string(),
+    description: z.string().nullable(),
+    isActive: z.boolean(),
+    ownerId: z.string(),
+    organizationId: z.string(),
+    url: z.string(),
+    transport: Transport,
+    headers: z.record(z.string(), z.string()),
+    credentialsSet: z.array(z.string()).describe('The names of its credentials'),
+    permissions: z.array(Permission),
+    usageCount: z.int().describe('How many runs have connected to it'),
+    createdAt: timestamp,
+    updatedAt: timestamp,
+  })
+  .meta({ id: 'Mcp' })
+
+/** A tool as its server describes it. */
+export const McpTool = z
+  .object({
+    name: z.string(),
+    description: z.string(),
+    inputSchema: z.record(z.string(), z.unknown()).describe('JSON Schema'),
+  })
+  .meta({ id: 'McpTool' })
+
+export const McpResponse = ok({ mcp: Mcp })
+export const McpCreated = ok({ id: z.string(), name: z.string(), mcpType: z.string(), mcp: Mcp })
+export const McpsResponse = ok({ mcps: z.array(Mcp), total: z.int(), nextCursor: z.string().nullable() })
+export const McpDeleted = ok({ message: z.string() })
+export const McpToolsResponse = ok({ tools: z.array(McpTool) })

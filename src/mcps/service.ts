@@ -1,0 +1,189 @@
+import type { z } from 'zod'
+import { type Actor, type Authorized, isAdmin, permit } from '../auth/actor.ts'
+import { audit } from '../auth/audit.ts'
+import type { Prisma, Tx } from '../db/client.ts'
+import { seal, unseal } from '../db/envelope.ts'
+import type { Deps } from '../deps.ts'
+import { badRequest, notFound } from '../errors.ts'
+import { newId } from '../lib/id.ts'
+import { pageQuery, toPage } from '../lib/page.ts'
+import { dataKeyOf, dataKeyPlace } from '../secrets/service.ts'
+import { type CreateMcp, type ListMcps, MAX_CREDENTIALS, type Mcp, type Permission, type UpdateMcp } from './schema.ts'
+
+/** With the names of its credentials. */
+export type McpRow = Prisma.McpServerGetPayload<{ include: typeof NAMES }>
+
+const NAMES = {
+  credentials: { select: { name: true }, orderBy: { name: 'asc' } },
+} satisfies Prisma.McpServerInclude
+
+/** Every member sees the organization's (contract.md section 2). */
+export const reachable = ({ organizationId }: Actor): Prisma.McpServerWhereInput => ({ organizationId })
+
+const authorize = <Row extends { ownerId: string }>(actor: Actor, row: Row): Authorized<Row> =>
+  permit(row, row.ownerId === actor.userId || isAdmin(actor))
+
+export const headersOf = ({ headers }: { headers: Prisma.JsonValue }) => headers as Record<string, string>
+export const permissionsOf = ({ permissions }: { permissions: Prisma.JsonValue }) =>
+  permissions as z.infer<typeof Permission>[]
+
+export const toMcp = (row: McpRow): z.input<typeof Mcp> => ({
+  id: row.id,
+  mcpType: row.mcpType,
+  name: row.name,
+  description: row.description,
+  isActive: row.isActive,
+  ownerId: row.ownerId,
+  organizationId: row.organizationId,
+  url: row.url,
+  transport: row.transport as z.input<typeof Mcp>['transport'],
+  headers: headersOf(row),
+  credentialsSet: row.credentials.map(({ name }) => name),
+  permissions: permissionsOf(row),
+  usageCount: row.usageCount,
+  createdAt: row.createdAt.toISOString(),
+  updatedAt: row.updatedAt.toISOString(),
+})
+
+/** GET /mcps, newest first. */
+export async function list(actor: Actor, { db }: Deps, input: z.output<typeof ListMcps>) {
+  const where = reachable(actor)
+  const { where: after, ...page } = pageQuery(input)
+  const found = await db.mcpServer.findMany({ where: { AND: [where, after ?? {}] }, include: NAMES, ...page })
+  const { rows, nextCursor } = toPage(found, input)
+  const total = after || nextCursor ? await db.mcpServer.count({ where }) : rows.length
+  return { mcps: rows.map(toMcp), total, nextCursor }
+}
+
+export async function find(actor: Actor, { db }: Pick<Deps, 'db'>, id: string): Promise<McpRow> {
+  const row = await db.mcpServer.findFirst({ where: { id, ...reachable(actor) }, include: NAMES })
+  if (!row) throw notFound('MCP')
+  return row
+}
+
+/** GET /mcps/{id}. */
+export async function get(actor: Actor, deps: Deps, id: string) {
+  return { mcp: toMcp(await find(actor, deps, id)) }
+}
+
+/** POST /mcps. */
+export async function create(actor: Actor, deps: Deps, input: z.output<typeof CreateMcp>) {
+  const { mcpType, name, description, isActive, url, transport, headers, permissions } = input
+  const { organizationId, userId: ownerId } = actor
+  const now = deps.clock.now()
+  const row = await deps.db.$transaction(async (tx) => {
+    const { id } = await tx.mcpServer.create({
+      data: {
+        id: newId(),
+        organizationId,
+        ownerId,
+        mcpType: mcpType ?? 'custom',
+        name,
+        description: description ?? null,
+        isActive: isActive ?? true,
+        url,
+        transport: transport ?? 'streamable-http',
+        headers: headers ?? {},
+        permissions: permissions ?? [],
+        createdAt: now,
+        updatedAt: now,
+      },
+      select: { id: true },
+    })
+    await setCredentials(tx, deps, { organizationId, mcpId: id }, input.credentials ?? {}, now)
+    await audit(tx, actor, 'mcp.create', id, now)
+    return tx.mcpServer.findUniqueOrThrow({ where: { id }, include: NAMES })
+  })
+  return { id: row.id, name: row.name, mcpType: row.mcpType, mcp: toMcp(row) }
+}
+
+/**
+ * PATCH /mcps/{id}, by its owner or an admin. Credentials are changed one by one, since nobody can read them to say all
+ * of them again; null takes all of them away.
+ */
+export async function update(actor: Actor, deps: Deps, input: z.output<typeof UpdateMcp>) {
+  const row = authorize(actor, await find(actor, deps, input.id))
+  checkMove(actor, row, input)
+  const { organizationId, id: mcpId } = row
+  const { mcpType, name, description, isActive, url, transport, headers, permissions, credentials } = input
+  const said = { mcpType, name, description, isActive, url, transport }
+  const now = deps.clock.now()
+  const data: Prisma.McpServerUpdateManyMutationInput = {
+    ...Object.fromEntries(Object.entries(said).filter(([, value]) => value !== undefined)),
+    ...(headers !== undefined && { headers: headers ?? {} }),
+    ...(permissions !== undefined && { permissions: permissions ?? [] }),
+  }
+  if (Object.keys(data).length || credentials !== undefined) {
+    await deps.db.$transaction(async (tx) => {
+      const { count } = await tx.mcpServer.updateMany({ where: { id: mcpId }, data: { ...data, updatedAt: now } })
+      if (!count) throw notFound('MCP')
+      if (credentials === null) await tx.mcpCredential.deleteMany({ where: { organizationId, mcpId } })
+      await setCredentials(tx, deps, { organizationId, mcpId }, credentials ?? {}, now)
+      await audit(tx, actor, 'mcp.update', mcpId, now)
+    })
+  }
+  return get(actor, deps, mcpId)
+}
+
+/**
+ * A credential goes to the server that it was given for: whoever did not give it cannot have it sent somewhere else,
+ * and so read it. 400 unless all of them are given anew, or taken away.
+ */
+function checkMove(actor: Actor, row: McpRow, { url, credentials }: z.output<typeof UpdateMcp>): void {
+  if (actor.userId === row.ownerId || !url || originOf(url) === originOf(row.url) || credentials === null) return
+  const kept = row.credentials.filter(({ name }) => credentials?.[name] === undefined)
+  if (kept.length) throw badRequest('Invalid url. For another server the credentials must be given again')
+}
+
+const originOf = (url: string) => URL.parse(url)?.origin
+
+/** DELETE /mcps/{id}: with its credentials, and from all spaces. */
+export async function remove(actor: Actor, deps: Deps, id: string) {
+  const row = authorize(actor, await find(actor, deps, id))
+  await deps.db.$transaction(async (tx) => {
+    const { count } = await tx.mcpServer.deleteMany({ where: { id: row.id } })
+    if (!count) throw notFound('MCP')
+    await audit(tx, actor, 'mcp.delete', id, deps.clock.now())
+  })
+  return { message: 'MCP deleted successfully' }
+}
+
+type Place = { organizationId: string; mcpId: string }
+
+/** What a credential is bound to: with another server or name it does not decrypt. */
+const placeOf = ({ organizationId, mcpId }: Place, name: string) => ['mcp credential', organizationId, mcpId, name]
+
+async function setCredentials(
+  tx: Tx,
+  deps: Deps,
+  place: Place,
+  credentials: NonNullable<z.output<typeof CreateMcp>['credentials']>,
+  now: Date,
+): Promise<void> {
+  const entries = Object.entries(credentials)
+  if (!entries.length) return
+  const dataKey = await dataKeyOf(tx, deps, place.organizationId, now)
+  const names = entries.map(([name]) => name)
+  await tx.mcpCredential.deleteMany({ where: { ...place, name: { in: names } } })
+  const data = entries.flatMap(([name, credential]) => {
+    if (!credential) return []
+    const ciphertext = seal(dataKey, placeOf(place, name), Buffer.from(credential.value))
+    return [{ ...place, name, ciphertext, isSecret: credential.isSecret ?? true, updatedAt: now }]
+  })
+  if (data.length) await tx.mcpCredential.createMany({ data })
+  if ((await tx.mcpCredential.count({ where: place })) > MAX_CREDENTIALS) {
+    throw badRequest(`Invalid credentials. At most ${MAX_CREDENTIALS}`)
+  }
+}
+
+/** The credentials of a server by name, for its requests alone. */
+export async function readCredentials({ db, wrappingKey }: Deps, place: Place): Promise<Map<string, string>> {
+  const rows = await db.mcpCredential.findMany({ where: place })
+  if (!rows.length) return new Map()
+  const { organizationId } = place
+  const { wrapped } = await db.dataKey.findUniqueOrThrow({ where: { organizationId }, select: { wrapped: true } })
+  const dataKey = unseal(wrappingKey, dataKeyPlace(organizationId), wrapped)
+  return new Map(
+    rows.map(({ name, ciphertext }) => [name, unseal(dataKey, placeOf(place, name), ciphertext).toString()]),
+  )
+}
