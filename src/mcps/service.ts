@@ -2,12 +2,12 @@ import type { z } from 'zod'
 import { type Actor, type Authorized, isAdmin, permit } from '../auth/actor.ts'
 import { audit } from '../auth/audit.ts'
 import type { Prisma, Tx } from '../db/client.ts'
+import { dataKeyOf, dataKeyPlace } from '../db/data-key.ts'
 import { seal, unseal } from '../db/envelope.ts'
 import type { Deps } from '../deps.ts'
 import { badRequest, notFound } from '../errors.ts'
 import { newId } from '../lib/id.ts'
 import { pageQuery, toPage } from '../lib/page.ts'
-import { dataKeyOf, dataKeyPlace } from '../secrets/service.ts'
 import { type CreateMcp, type ListMcps, MAX_CREDENTIALS, type Mcp, type Permission, type UpdateMcp } from './schema.ts'
 
 /** With the names of its credentials. */

@@ -1,8 +1,8 @@
-import { randomBytes } from 'node:crypto'
 import { type Actor, type Authorized, isAdmin, permit } from '../auth/actor.ts'
 import { audit } from '../auth/audit.ts'
 import type { Tx } from '../db/client.ts'
-import { seal, unseal } from '../db/envelope.ts'
+import { dataKeyOf } from '../db/data-key.ts'
+import { seal } from '../db/envelope.ts'
 import type { Deps } from '../deps.ts'
 import { badRequest, forbidden, notFound } from '../errors.ts'
 import { reachable as reachableSpace } from '../spaces/service.ts'
@@ -99,21 +99,3 @@ export const placeOf = ({ organizationId, scope, name }: Scope & { name: string 
   scope,
   name,
 ]
-
-/** What the key of an organization is bound to. */
-export const dataKeyPlace = (organizationId: string) => ['data key', organizationId]
-
-/**
- * The key of an organization's secrets, made at the first need. Its row stays locked until the transaction ends: who
- * writes secrets of one organization does it one after the other.
- */
-export async function dataKeyOf(tx: Tx, { wrappingKey }: Deps, organizationId: string, now: Date): Promise<Buffer> {
-  const place = dataKeyPlace(organizationId)
-  const { wrapped } = await tx.dataKey.upsert({
-    where: { organizationId },
-    create: { organizationId, wrapped: seal(wrappingKey, place, randomBytes(32)), createdAt: now },
-    update: { organizationId },
-    select: { wrapped: true },
-  })
-  return unseal(wrappingKey, place, wrapped)
-}
