@@ -135,16 +135,16 @@ export async function onceClaimed<T extends object>(
 
 /**
  * The same for an effect that is not one transaction: the record holds a lease while it is under way (409), and goes
- * when it fails.
+ * when it fails. `effect` is told whether it begins anew what was under way when a process died: it may find it done.
  */
 export async function onceOutside<T extends object>(
   ctx: Ctx,
   input: unknown,
   visible: () => Promise<unknown>,
-  effect: () => Promise<T>,
+  effect: (anew: boolean) => Promise<T>,
 ): Promise<T> {
   const { deps, actor, idempotency } = ctx
-  if (!idempotency) return effect()
+  if (!idempotency) return effect(false)
   await visible()
   const { db, clock } = deps
   const { record, claim } = await lookUp(actor, deps, idempotency, input)
@@ -158,7 +158,7 @@ export async function onceOutside<T extends object>(
     throw error instanceof KeyTaken ? inProgress() : error
   }
   try {
-    const answer = await effect()
+    const answer = await effect(record !== null)
     // Unless somebody took its place meanwhile.
     await store(db, claim, answer, now)
     return answer

@@ -107,13 +107,15 @@ export async function get(actor: Actor, deps: Deps, id: string) {
 
 /**
  * POST /executions/{id}/cancel: by whoever started it, or an admin. When the run completes at the same moment, one of
- * the two wins, and the answer agrees with it.
+ * the two wins, and the answer agrees with it. `anew`: this caller asked before, and the process died; that it is
+ * cancelled already is what they asked for.
  */
-export async function cancel(actor: Actor, deps: Deps, id: string) {
+export async function cancel(actor: Actor, deps: Deps, id: string, anew = false) {
   const row = await find(actor, deps, id)
   const allowed = permit(row, row.userId === actor.userId || isAdmin(actor))
+  const tooLate = allowed.terminalSeq !== null && !(anew && allowed.status === 'cancelled')
   const ended = allowed.terminalSeq === null ? await deps.engine.cancel(allowed) : allowed
-  if (ended === allowed || (ended.terminalSeq !== null && ended.status !== 'cancelled')) {
+  if (tooLate || (ended.terminalSeq !== null && ended.status !== 'cancelled')) {
     throw badRequest(`Cannot cancel execution with status: ${ended.status}`)
   }
   return { message: 'Execution cancelled successfully', execution: toExecution(ended) }
