@@ -5,9 +5,10 @@ import type { Prisma, Tx } from '../db/client.ts'
 import { dataKeyOf, dataKeyPlace } from '../db/data-key.ts'
 import { seal, unseal } from '../db/envelope.ts'
 import type { Deps } from '../deps.ts'
-import { badRequest, notFound } from '../errors.ts'
+import { AppError, badRequest, notFound } from '../errors.ts'
 import { newId } from '../lib/id.ts'
 import { pageQuery, toPage } from '../lib/page.ts'
+import type { McpClient } from './client.ts'
 import { type CreateMcp, type ListMcps, MAX_CREDENTIALS, type Mcp, type Permission, type UpdateMcp } from './schema.ts'
 
 /** With the names of its credentials. */
@@ -59,6 +60,13 @@ export async function find(actor: Actor, { db }: Pick<Deps, 'db'>, id: string): 
   const row = await db.mcpServer.findFirst({ where: { id, ...reachable(actor) }, include: NAMES })
   if (!row) throw notFound('MCP')
   return row
+}
+
+/** Those of the ids that the caller can reach, with their types: one statement at most. */
+export async function typesOf(actor: Actor, db: Tx, ids: readonly string[]): Promise<Map<string, string>> {
+  const where = { id: { in: [...new Set(ids)] }, ...reachable(actor) }
+  const rows = ids.length ? await db.mcpServer.findMany({ where, select: { id: true, mcpType: true } }) : []
+  return new Map(rows.map(({ id, mcpType }) => [id, mcpType]))
 }
 
 /** GET /mcps/{id}. */
@@ -177,7 +185,7 @@ async function setCredentials(
 }
 
 /** The credentials of a server by name, for its requests alone. */
-export async function readCredentials({ db, wrappingKey }: Deps, place: Place): Promise<Map<string, string>> {
+async function readCredentials({ db, wrappingKey }: ConnectDeps, place: Place): Promise<Map<string, string>> {
   const rows = await db.mcpCredential.findMany({ where: place })
   if (!rows.length) return new Map()
   const { organizationId } = place
@@ -186,4 +194,47 @@ export async function readCredentials({ db, wrappingKey }: Deps, place: Place): 
   return new Map(
     rows.map(({ name, ciphertext }) => [name, unseal(dataKey, placeOf(place, name), ciphertext).toString()]),
   )
+}
+
+/** GET /mcps/{id}/tools: connects and asks. 502 when that cannot be. */
+export async function listTools(actor: Actor, deps: Deps, id: string, signal: AbortSignal) {
+  const row = await find(actor, deps, id)
+  const client = await connect(deps, row, signal).catch((error: unknown) => {
+    signal.throwIfAborted()
+    throw new AppError(502, 'MCP server unreachable', { cause: error })
+  })
+  const { tools } = client
+  await client.close()
+  return { tools: [...tools] }
+}
+
+type ConnectDeps = Pick<Deps, 'db' | 'settings' | 'wrappingKey'>
+
+type ServerRow = Pick<Prisma.McpServerGetPayload<object>, 'id' | 'organizationId' | 'url' | 'transport' | 'headers'>
+
+/**
+ * Connects to a server, as whoever may: with its credentials in their places. Throws the signal's reason, or an error
+ * whose message says why it cannot be reached.
+ */
+export async function connect(deps: ConnectDeps, row: ServerRow, signal: AbortSignal): Promise<McpClient> {
+  const { id: mcpId, organizationId, url, transport } = row
+  // Loaded at the first need: most of what a start would otherwise take.
+  const [{ connectMcp, UnreachableServer }, credentials] = await Promise.all([
+    import('./client.ts'),
+    readCredentials(deps, { organizationId, mcpId }),
+  ])
+  const mentioned = new Set<string>()
+  const written = Object.entries(headersOf(row)).map(([name, template]): [string, string] => {
+    const value = template.replace(/\$\{([\w-]+)\}/g, (_, credential: string) => {
+      mentioned.add(credential)
+      const given = credentials.get(credential)
+      if (given === undefined) throw new UnreachableServer(`its credential ${credential} is not set`)
+      return given
+    })
+    return [name, value]
+  })
+  const headers = new Headers([...credentials].filter(([name]) => !mentioned.has(name)))
+  for (const [name, value] of written) headers.set(name, value)
+  const { ALLOW_PRIVATE_NETWORK: allowPrivate } = deps.settings
+  return connectMcp({ url, transport, headers, allowPrivate, secrets: [...credentials.values()] }, signal)
 }

@@ -1,0 +1,129 @@
+import { lookup as systemLookup } from 'node:dns'
+import { isIP, type LookupFunction } from 'node:net'
+import { setImmediate } from 'node:timers/promises'
+import { Agent, buildConnector, type RequestInit as DispatchedInit, fetch } from 'undici'
+import { isPublicAddress } from './addresses.ts'
+
+const MEBIBYTE = 1024 * 1024
+
+/** In bytes, after decompression: of one response, however long it goes on. */
+export const MAX_RESPONSE = 16 * MEBIBYTE
+const MAX_HEADERS = 32 * 1024
+const MAX_REDIRECTS = 5
+const CONNECT_TIMEOUT = 10_000
+/** How much of a body is handed on at once, before others get their turn. */
+const PORTION = 64 * 1024
+
+/** What says nothing of who asks, and so may follow a redirect to another server. */
+const IMPERSONAL = ['accept', 'content-type', 'user-agent']
+
+/** A connection that was not made, because of where it would have gone. */
+export class ForbiddenAddress extends Error {
+  override name = 'ForbiddenAddress'
+}
+
+export type SafeFetchOptions = {
+  allowPrivate: boolean
+  /** For how long a server may think before it answers, in milliseconds. */
+  headersTimeout: number
+  /** For how long it may be silent in the middle of a body, in milliseconds. */
+  idleTimeout: number
+  /** How names become addresses; the system's way unless told. */
+  lookup?: LookupFunction
+}
+
+export type SafeFetch = {
+  fetch(url: string | URL, init?: RequestInit): Promise<Response>
+  /** Ends every connection, those in use too. */
+  close(): Promise<void>
+}
+
+/**
+ * The one way out to an address that a user has given (contract.md section 7). It connects to public addresses only,
+ * unless `allowPrivate`: what is checked is the address that is connected to, so that neither its spelling nor a name
+ * that stands for another one the next time gets around it. Redirects are followed to where the same holds, up to five,
+ * and headers do not follow to another origin. Sizes and times are bounded. Its connections live until it is closed.
+ */
+export function createSafeFetch(options: SafeFetchOptions): SafeFetch {
+  const { allowPrivate, headersTimeout, idleTimeout, lookup = systemLookup as LookupFunction } = options
+  const connect = buildConnector({
+    timeout: CONNECT_TIMEOUT,
+    allowH2: false,
+    lookup: allowPrivate ? lookup : publicOnly(lookup),
+  })
+  const agent = new Agent({
+    headersTimeout,
+    bodyTimeout: idleTimeout,
+    maxHeaderSize: MAX_HEADERS,
+    // An address in numbers is not looked up.
+    connect: (target, callback) =>
+      allowPrivate || isAllowed(target.hostname)
+        ? connect(target, callback)
+        : callback(new ForbiddenAddress('The address is not a public one'), null),
+  })
+  return {
+    async fetch(url, init = {}) {
+      const request = { ...init, dispatcher: agent, redirect: 'manual' } as DispatchedInit
+      return bounded((await follow(new URL(url), request)) as unknown as Response)
+    },
+    close: () => agent.destroy(),
+  }
+}
+
+/** A name is allowed here: {@link publicOnly} decides about its addresses. */
+function isAllowed(hostname: string): boolean {
+  const host = hostname.replace(/^\[(.*)\]$/, '$1')
+  return !isIP(host) || isPublicAddress(host)
+}
+
+/** Looks a name up for a connection, and finds it only if all of its addresses are public. */
+const publicOnly =
+  (lookup: LookupFunction): LookupFunction =>
+  (hostname, options, callback) =>
+    lookup(hostname, options, (error, found, family) => {
+      const addresses = typeof found === 'string' ? [found] : (found ?? []).map(({ address }) => address)
+      if (error || addresses.every(isPublicAddress)) callback(error, found, family)
+      else callback(new ForbiddenAddress('The name does not stand for public addresses'), found, family)
+    })
+
+/** Follows a redirect that keeps the method; another one is the answer itself. */
+async function follow(start: URL, request: DispatchedInit): Promise<Awaited<ReturnType<typeof fetch>>> {
+  let url = start
+  let init = request
+  for (let redirects = 0; ; redirects++) {
+    if (!/^https?:$/.test(url.protocol) || url.username || url.password) throw new ForbiddenAddress('Not an address')
+    const response = await fetch(url, init)
+    const location = response.headers.get('location')
+    const keepsMethod = /^(GET|HEAD)$/i.test(init.method ?? 'GET') || response.status === 307 || response.status === 308
+    if (![301, 302, 303, 307, 308].includes(response.status) || !location || !keepsMethod) return response
+    await response.body?.cancel()
+    if (redirects === MAX_REDIRECTS) throw new Error('Too many redirects')
+    const target = URL.parse(location, url)
+    if (!target) throw new Error('A redirect to nowhere')
+    if (target.origin !== url.origin) init = { ...init, headers: impersonal(new Headers(init.headers as HeadersInit)) }
+    url = target
+  }
+}
+
+const impersonal = (headers: Headers) =>
+  Object.fromEntries(IMPERSONAL.flatMap((name) => (headers.has(name) ? [[name, headers.get(name) ?? '']] : [])))
+
+/** The same response, whose body fails beyond {@link MAX_RESPONSE} and comes in portions that keep nobody waiting. */
+function bounded(response: Response): Response {
+  if (!response.body) return response
+  let total = 0
+  const limited = response.body.pipeThrough(
+    new TransformStream<Uint8Array, Uint8Array>({
+      async transform(chunk, controller) {
+        total += chunk.byteLength
+        if (total > MAX_RESPONSE) return controller.error(new Error('The response is too large'))
+        for (let at = 0; at < chunk.byteLength; at += PORTION) {
+          controller.enqueue(chunk.subarray(at, at + PORTION))
+          await setImmediate()
+        }
+      },
+    }),
+  )
+  const { status, statusText, headers } = response
+  return new Response(limited, { status, statusText, headers: [...headers] })
+}

@@ -1,0 +1,47 @@
+import type { CallToolResult } from '@modelcontextprotocol/client'
+import type { ToolResult } from '../executions/engine/tools.ts'
+
+/** In characters: what a model is shown of one answer. */
+const MAX_CONTENT = 256 * 1024
+
+/** What a terminal or a reader would not show as it is: control characters, and those that change a direction or hide. */
+const INVISIBLE = /[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\u{e0000}-\u{e007f}]/gu
+
+/** A server's words as text that can be stored and shown: at most so many characters, without the invisible ones. */
+export const cleanText = (text: string, max: number): string =>
+  text.slice(0, max).toWellFormed().replaceAll('\r\n', '\n').replace(INVISIBLE, '')
+
+/**
+ * An answer as the model reads it: text as it is, the rest in words. What is too long is cut, and says so. `scrub`
+ * takes out what must not be told.
+ */
+export function toToolResult(result: CallToolResult, scrub: (text: string) => string): ToolResult {
+  const parts = result.content.map(toText)
+  if (!parts.length && result.structuredContent) parts.push(JSON.stringify(result.structuredContent))
+  const content = parts.join('\n\n')
+  const cut = content.length > MAX_CONTENT ? `\n\n[Cut: ${content.length} characters in all]` : ''
+  return { content: scrub(cleanText(content, MAX_CONTENT)) + cut, isError: result.isError === true }
+}
+
+type Block = CallToolResult['content'][number]
+
+function toText(block: Block): string {
+  switch (block.type) {
+    case 'text':
+      return block.text
+    case 'image':
+    case 'audio':
+      return `[${block.type}, ${block.mimeType}, ${sizeOf(block.data)} bytes: not shown]`
+    case 'resource_link':
+      return `[link to ${block.name}: ${block.uri}]`
+    case 'resource': {
+      const { resource } = block
+      if ('text' in resource) return `[${resource.uri}]\n${resource.text}`
+      return `[${resource.uri}, ${resource.mimeType ?? 'binary'}, ${sizeOf(resource.blob)} bytes: not shown]`
+    }
+    default:
+      return '[something that cannot be shown]'
+  }
+}
+
+const sizeOf = (base64: string) => Math.floor((base64.length * 3) / 4)

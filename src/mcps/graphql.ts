@@ -1,0 +1,163 @@
+import { z } from 'zod'
+import { notFound } from '../errors.ts'
+import { builder } from '../graphql/builder.ts'
+import { argsFromZod, enumFromZod, inputFromZod, parseArgs } from '../graphql/inputs.ts'
+import { objectFromZod } from '../graphql/outputs.ts'
+import { CURSOR_COLUMNS, pageType, readPage } from '../graphql/page.ts'
+import { shows } from '../graphql/procedures.ts'
+import { selectRows } from '../graphql/select.ts'
+import { bool } from '../lib/fields.ts'
+import { mcps } from './router.ts'
+import * as schema from './schema.ts'
+import * as service from './service.ts'
+
+// GraphQL has no objects with names of the client's choice, where a list of pairs says the same, and no hyphens in the
+// values of an enum: the transport is a string.
+const Header = z.object({ name: z.string(), value: z.string() })
+const Credential = z.object({
+  name: z.string(),
+  value: z.string().nullish().describe('null takes it away'),
+  isSecret: bool().nullish(),
+})
+const { transport, headers, credentials } = schema.CreateMcp.shape
+const lists = {
+  transport: z
+    .string()
+    .optional()
+    .describe(transport.description ?? ''),
+  headers: z
+    .array(Header)
+    .nullish()
+    .describe(headers.description ?? ''),
+  credentials: z
+    .array(Credential)
+    .nullish()
+    .describe(credentials.description ?? ''),
+}
+const CreateFields = schema.CreateMcp.extend(lists)
+const UpdateFields = schema.UpdateMcp.extend(lists)
+
+enumFromZod('McpPermissionMode', schema.PermissionMode, 'What it takes to call a tool')
+inputFromZod('McpPermissionInput', schema.Permission, 'What it takes to call a tool, or all others')
+inputFromZod('McpHeaderInput', Header, 'A header')
+inputFromZod('McpCredentialInput', Credential, 'A credential')
+const CreateInput = inputFromZod('CreateMcpInput', CreateFields, 'A new MCP server')
+const UpdateInput = inputFromZod('UpdateMcpInput', UpdateFields, 'What to change of an MCP server; the rest stays')
+
+const McpPermission = objectFromZod('McpPermission', schema.Permission, 'What it takes to call a tool, or all others')
+const McpHeader = objectFromZod('McpHeader', Header, 'A header that is sent with each request')
+const McpTool = objectFromZod('McpTool', schema.McpTool, 'A tool as its server describes it')
+
+const Mcp = builder.prismaObject('McpServer', {
+  name: 'Mcp',
+  description: 'A remote MCP server',
+  select: { id: true },
+  extensions: { scopes: ['mcps:read'], like: schema.Mcp },
+  fields: (t) => ({
+    id: t.exposeID('id'),
+    mcpType: t.exposeString('mcpType'),
+    name: t.exposeString('name'),
+    description: t.exposeString('description', { nullable: true }),
+    isActive: t.exposeBoolean('isActive'),
+    ownerId: t.exposeID('ownerId'),
+    organizationId: t.exposeID('organizationId'),
+    url: t.exposeString('url'),
+    transport: t.exposeString('transport'),
+    headers: t.field({
+      type: [McpHeader],
+      select: { headers: true },
+      resolve: (row) => Object.entries(service.headersOf(row)).map(([name, value]) => ({ name, value })),
+    }),
+    credentialsSet: t.stringList({
+      select: { credentials: { select: { name: true }, orderBy: { name: 'asc' } } },
+      resolve: (row) => row.credentials.map(({ name }) => name),
+    }),
+    permissions: t.field({ type: [McpPermission], select: { permissions: true }, resolve: service.permissionsOf }),
+    usageCount: t.exposeInt('usageCount'),
+    createdAt: t.expose('createdAt', { type: 'DateTime' }),
+    updatedAt: t.expose('updatedAt', { type: 'DateTime' }),
+  }),
+})
+
+const McpPage = pageType('McpPage', Mcp, 'A page of MCP servers, newest first')
+
+builder.queryFields((t) => ({
+  mcps: t.field({
+    ...shows(mcps.list, { rows: 1000 }),
+    type: McpPage,
+    args: argsFromZod(schema.ListMcps),
+    resolve: (_, args, context, info) => {
+      const { db } = context.deps
+      const input = parseArgs(schema.ListMcps, args)
+      const where = service.reachable(context.actor)
+      const rows = selectRows(context, info, { type: 'Mcp', path: ['nodes'], columns: CURSOR_COLUMNS })
+      return readPage(
+        input,
+        where,
+        (page) => db.mcpServer.findMany({ ...rows, ...page }),
+        () => db.mcpServer.count({ where }),
+      )
+    },
+  }),
+  mcp: t.prismaField({
+    ...shows(mcps.get),
+    type: Mcp,
+    nullable: true,
+    args: argsFromZod(schema.McpId),
+    resolve: async (query, _, args, { actor, deps }) => {
+      const { id } = parseArgs(schema.McpId, args)
+      const row = await deps.db.mcpServer.findFirst({ ...query, where: { id, ...service.reachable(actor) } })
+      if (!row) throw notFound('MCP')
+      return row
+    },
+  }),
+  mcpTools: t.field({
+    ...shows(mcps.tools),
+    type: [McpTool],
+    args: argsFromZod(schema.McpId),
+    resolve: async (_, args, { caller }) => (await caller.mcps.tools(args)).tools,
+  }),
+}))
+
+type Lists = Pick<z.input<typeof UpdateFields>, 'headers' | 'credentials'>
+
+/** What the procedures take for the lists of pairs. */
+const byName = <Input extends Lists>({ headers, credentials, ...rest }: Input) => ({
+  ...(rest as Omit<Input, keyof Lists | 'transport'> & { transport?: never }),
+  ...(headers !== undefined && {
+    headers: headers && Object.fromEntries(headers.map(({ name, value }) => [name, value])),
+  }),
+  ...(credentials !== undefined && {
+    credentials:
+      credentials &&
+      Object.fromEntries(
+        credentials.map(({ name, value, isSecret }) => [name, value == null ? null : { value, isSecret }]),
+      ),
+  }),
+})
+
+builder.mutationFields((t) => ({
+  createMcp: t.prismaField({
+    ...shows(mcps.create, { input: CreateFields }),
+    type: Mcp,
+    args: { input: t.arg({ type: CreateInput, required: true }) },
+    resolve: async (query, _, { input }, { caller, deps }) => {
+      const { id } = await caller.mcps.create(byName(input))
+      return deps.db.mcpServer.findUniqueOrThrow({ ...query, where: { id } })
+    },
+  }),
+  updateMcp: t.prismaField({
+    ...shows(mcps.update, { input: UpdateFields }),
+    type: Mcp,
+    args: { input: t.arg({ type: UpdateInput, required: true }) },
+    resolve: async (query, _, { input }, { caller, deps }) => {
+      await caller.mcps.update(byName(input))
+      return deps.db.mcpServer.findUniqueOrThrow({ ...query, where: { id: input.id } })
+    },
+  }),
+  deleteMcp: t.string({
+    ...shows(mcps.delete),
+    args: argsFromZod(schema.McpId),
+    resolve: async (_, args, { caller }) => (await caller.mcps.delete(args)).message,
+  }),
+}))

@@ -1,0 +1,52 @@
+import { once } from '../idempotency.ts'
+import { rest, router, token } from '../trpc.ts'
+import * as schema from './schema.ts'
+import * as service from './service.ts'
+
+/** Before anything else is said of the input: what it has of this kind, parsing it would take away in silence. */
+const writing = token('mcps:write').use(async ({ getRawInput, next }) => {
+  schema.checkNoProcess(await getRawInput())
+  return next()
+})
+
+export const mcps = router({
+  list: token('mcps:read')
+    .meta(rest('GET', '/api/v1/mcps', 'List MCP servers'))
+    .input(schema.ListMcps.prefault({}))
+    .output(schema.McpsResponse)
+    .query(({ ctx, input }) => service.list(ctx.actor, ctx.deps, input)),
+
+  create: writing
+    .meta(rest('POST', '/api/v1/mcps', 'Add an MCP server'))
+    .input(schema.CreateMcp)
+    .output(schema.McpCreated)
+    .mutation(({ ctx, input }) => once(ctx, input, (deps) => service.create(ctx.actor, deps, input))),
+
+  get: token('mcps:read')
+    .meta(rest('GET', '/api/v1/mcps/{id}', 'Get an MCP server'))
+    .input(schema.McpId)
+    .output(schema.McpResponse)
+    .query(({ ctx, input }) => service.get(ctx.actor, ctx.deps, input.id)),
+
+  update: writing
+    .meta(rest('PATCH', '/api/v1/mcps/{id}', 'Change an MCP server'))
+    .input(schema.UpdateMcp)
+    .output(schema.McpResponse)
+    .mutation(({ ctx, input }) => service.update(ctx.actor, ctx.deps, input)),
+
+  delete: token('mcps:write')
+    .meta(rest('DELETE', '/api/v1/mcps/{id}', 'Delete an MCP server'))
+    .input(schema.McpId)
+    .output(schema.McpDeleted)
+    .mutation(({ ctx, input }) => service.remove(ctx.actor, ctx.deps, input.id)),
+
+  tools: token('mcps:read')
+    .meta(
+      rest('GET', '/api/v1/mcps/{id}/tools', 'Connect to an MCP server and list its tools', {
+        502: 'The server cannot be reached',
+      }),
+    )
+    .input(schema.McpId)
+    .output(schema.McpToolsResponse)
+    .query(({ ctx, input }) => service.listTools(ctx.actor, ctx.deps, input.id, ctx.signal)),
+})

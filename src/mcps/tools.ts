@@ -1,0 +1,119 @@
+import type { JSONSchema7 } from '@ai-sdk/provider'
+import type { Prisma } from '../db/client.ts'
+import type { Deps } from '../deps.ts'
+import type { Tool, Toolbox, ToolUser } from '../executions/engine/tools.ts'
+import type { McpClient } from './client.ts'
+import { connect, permissionsOf } from './service.ts'
+
+/** Of one run. */
+const MAX_SERVERS = 50
+const MAX_TOOL_NAME = 64
+
+type ServerRow = Prisma.McpServerGetPayload<object>
+type Opened = { server: ServerRow; client: McpClient }
+
+/**
+ * The tools of the MCP servers of a run: those of its agent, unless it is another organization's, and those of its
+ * space. Each server has one connection, which ends with the toolbox. One that cannot be reached is left out, and the
+ * model is told so. Rejects with the signal's reason only.
+ */
+export async function openMcpTools(
+  deps: Pick<Deps, 'db' | 'log' | 'settings' | 'wrappingKey'>,
+  user: ToolUser,
+): Promise<Toolbox> {
+  const servers = await deps.db.mcpServer.findMany({
+    where: serversOf(user),
+    orderBy: [{ createdAt: 'asc' }, { id: 'asc' }],
+    take: MAX_SERVERS,
+  })
+  const instructions: string[] = []
+  const opened: Opened[] = []
+  const close = async () => void (await Promise.allSettled(opened.map(({ client }) => client.close())))
+  const attempts = servers.map(async (server) => {
+    try {
+      opened.push({ server, client: await connect(deps, server, user.signal) })
+    } catch (error) {
+      user.signal.throwIfAborted()
+      const reason = error instanceof Error ? error.message : ''
+      deps.log.warn({ mcpId: server.id, executionId: user.row.id, reason }, 'an MCP server cannot be reached')
+      instructions.push(`The tools of the MCP server "${server.name}" cannot be used now: it cannot be reached.`)
+    }
+  })
+  try {
+    await Promise.allSettled(attempts)
+    user.signal.throwIfAborted()
+    await countUse(deps, user, opened)
+  } catch (error) {
+    await close()
+    throw error
+  }
+  opened.sort((a, b) => servers.indexOf(a.server) - servers.indexOf(b.server))
+  for (const { server, client } of opened) {
+    if (!client.hasMore) continue
+    instructions.push(`The MCP server "${server.name}" has more tools than can be used: these are its first ones.`)
+  }
+  return { tools: toTools(user, opened), instructions, close }
+}
+
+function serversOf({ row, agent }: ToolUser): Prisma.McpServerWhereInput {
+  const { organizationId, spaceId } = row
+  const ofAgent = agent.organizationId === organizationId ? (agent.mcpInstanceIds as string[]) : []
+  return {
+    organizationId,
+    isActive: true,
+    OR: [{ id: { in: ofAgent } }, { spaceRefs: { some: { spaceId, enabled: true } } }],
+  }
+}
+
+/** Once for a run, however often it goes on. */
+async function countUse({ db }: Pick<Deps, 'db'>, { row }: ToolUser, opened: readonly Opened[]): Promise<void> {
+  if (!opened.length || row.attempt > 1) return
+  const where = { id: { in: opened.map(({ server }) => server.id) } }
+  await db.mcpServer.updateMany({ where, data: { usageCount: { increment: 1 } } })
+}
+
+/** All that are not denied, by names that the model can call. */
+function toTools(user: ToolUser, opened: readonly Opened[]): Tool[] {
+  const found = opened.flatMap(({ server, client }) =>
+    client.tools.flatMap((tool) => {
+      const mode = modeOf(server, tool.name)
+      return mode === 'deny' ? [] : { server, client, tool, mode, plain: toName(tool.name) }
+    }),
+  )
+  const shared = Map.groupBy(found, ({ plain }) => plain)
+  const taken = new Set<string>()
+  return found.map(({ server, client, tool, mode, plain }) => {
+    const isShared = (shared.get(plain)?.length ?? 0) > 1
+    const name = vacant(isShared ? toName(`${toName(server.name)}__${plain}`) : plain, taken)
+    taken.add(name)
+    return {
+      name,
+      description: tool.description,
+      inputSchema: tool.inputSchema as JSONSchema7,
+      mode,
+      async call(input, { signal }) {
+        await user.actor()
+        return client.call(tool.name, input, signal)
+      },
+    }
+  })
+}
+
+/** What its permissions say of a tool: the entry of its name, else that of all others (contract.md section 7). */
+function modeOf(server: ServerRow, name: string): 'ask' | 'allow' | 'deny' {
+  const permissions = permissionsOf(server)
+  const entry = permissions.find(({ tool }) => tool === name) ?? permissions.find(({ tool }) => tool === '*')
+  return entry?.mode ?? 'allow'
+}
+
+/** What a model's provider takes as a tool's name. */
+const toName = (text: string) => text.replace(/[^A-Za-z0-9_-]+/g, '_').slice(0, MAX_TOOL_NAME) || '_'
+
+/** The name, or the first like it that nobody has. */
+function vacant(name: string, taken: ReadonlySet<string>): string {
+  for (let count = 1; ; count++) {
+    const ending = count === 1 ? '' : `_${count}`
+    const candidate = name.slice(0, MAX_TOOL_NAME - ending.length) + ending
+    if (!taken.has(candidate)) return candidate
+  }
+}
