@@ -1,11 +1,16 @@
+import type { GraphQLResolveInfo } from 'graphql'
 import { notFound } from '../errors.ts'
 import { listed as listedExecutions } from '../executions/service.ts'
-import { builder } from '../graphql/builder.ts'
+import { builder, type GraphQLContext } from '../graphql/builder.ts'
 import { argsFromZod, enumFromZod, parseArgs } from '../graphql/inputs.ts'
+import { loadOne } from '../graphql/loader.ts'
 import { objectFromZod } from '../graphql/outputs.ts'
 import { CURSOR_COLUMNS, newestFirst, pageType, RELATION, RelationArgs, readPage } from '../graphql/page.ts'
 import { shows } from '../graphql/procedures.ts'
 import { selectRows } from '../graphql/select.ts'
+import { typesOf } from '../mcps/service.ts'
+import { Skill } from '../skills/graphql.ts'
+import { findIds as findSkillIds, findMany as findSkills } from '../skills/service.ts'
 import { agents } from './router.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
@@ -14,6 +19,17 @@ const Visibility = enumFromZod('AgentVisibility', schema.Visibility, 'Who sees a
 enumFromZod('AgentOwner', schema.ListAgents.shape.owner, 'Whose agents to list')
 
 const strings = (value: unknown) => value as string[]
+
+/** What a list of ids in an agent stands for, in its order: what `find` finds of it, for all agents of a list at once. */
+async function loadAll<Found>(
+  context: GraphQLContext,
+  info: GraphQLResolveInfo,
+  ids: unknown,
+  find: (ids: string[]) => Promise<ReadonlyMap<string, Found>>,
+): Promise<Found[]> {
+  const found = await Promise.all(strings(ids).map((id) => loadOne(context, info, id, find)))
+  return found.filter((one) => one !== null)
+}
 
 export const Agent = builder.prismaObject('Agent', {
   description: 'An assistant: name, role, system prompt and who may see and run it',
@@ -34,8 +50,34 @@ export const Agent = builder.prismaObject('Agent', {
     image: t.exposeString('image', { nullable: true }),
     color: t.exposeString('color', { nullable: true }),
     initialGreeting: t.exposeString('initialGreeting', { nullable: true }),
-    skillIds: t.idList({ select: { skillIds: true }, resolve: (row) => strings(row.skillIds) }),
-    mcpInstanceIds: t.idList({ select: { mcpInstanceIds: true }, resolve: (row) => strings(row.mcpInstanceIds) }),
+    skillIds: t.idList({
+      select: { skillIds: true },
+      resolve: ({ skillIds }, _, context, info) =>
+        loadAll(context, info, skillIds, async (ids) => {
+          const found = await findSkillIds(context.actor, context.deps.db, ids)
+          return new Map([...found].map((id) => [id, id]))
+        }),
+    }),
+    skills: t.field({
+      type: [Skill],
+      description: 'Its skills that you can see',
+      nullable: true,
+      select: { skillIds: true },
+      extensions: { scopes: ['skills:read'] },
+      resolve: ({ skillIds }, _, context, info) =>
+        loadAll(context, info, skillIds, async (ids) => {
+          const found = await findSkills(context.actor, context.deps.db, ids)
+          return new Map(found.map((skill) => [skill.id, skill]))
+        }),
+    }),
+    mcpInstanceIds: t.idList({
+      select: { mcpInstanceIds: true },
+      resolve: ({ mcpInstanceIds }, _, context, info) =>
+        loadAll(context, info, mcpInstanceIds, async (ids) => {
+          const found = await typesOf(context.actor, context.deps.db, ids)
+          return new Map([...found.keys()].map((id) => [id, id]))
+        }),
+    }),
     mcpTypes: t.stringList({ select: { mcpTypes: true }, resolve: (row) => strings(row.mcpTypes) }),
     subagentIds: t.idList({ select: { subagentIds: true }, resolve: (row) => strings(row.subagentIds) }),
     allowedTools: t.stringList({ select: { allowedTools: true }, resolve: (row) => strings(row.allowedTools) }),

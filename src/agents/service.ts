@@ -7,6 +7,8 @@ import type { Deps } from '../deps.ts'
 import { badRequest, conflict, notFound } from '../errors.ts'
 import { newId } from '../lib/id.ts'
 import { pageQuery, toPage } from '../lib/page.ts'
+import { typesOf } from '../mcps/service.ts'
+import { checkRequirements, findIds as findSkillIds, findMany as findSkills } from '../skills/service.ts'
 import type { Agent, AgentCard, CreateAgent, ListAgents, ListPublicAgents, UpdateAgent } from './schema.ts'
 
 type AgentRow = Prisma.AgentGetPayload<object>
@@ -82,6 +84,31 @@ export const toAgent = (row: AgentRow): z.output<typeof Agent> => ({
   updatedAt: row.updatedAt.toISOString(),
 })
 
+/**
+ * Agents as the caller sees them: without skills and MCP servers that are gone, or out of their reach. Two statements at
+ * most, none where no agent has any.
+ */
+async function toAgents(actor: Actor, { db }: Pick<Deps, 'db'>, rows: readonly AgentRow[]) {
+  const agents = rows.map(toAgent)
+  const [skills, mcps] = await Promise.all([
+    findSkillIds(
+      actor,
+      db,
+      agents.flatMap(({ skillIds }) => skillIds),
+    ),
+    typesOf(
+      actor,
+      db,
+      agents.flatMap(({ mcpInstanceIds }) => mcpInstanceIds),
+    ),
+  ])
+  return agents.map((agent) => ({
+    ...agent,
+    skillIds: agent.skillIds.filter((id) => skills.has(id)),
+    mcpInstanceIds: agent.mcpInstanceIds.filter((id) => mcps.has(id)),
+  }))
+}
+
 /** In lower case (the databases differ in what else they ignore case of), and without what LIKE takes for a pattern. */
 const searchable = (text: string): string =>
   text.toLowerCase().replace(/[%_\\]/g, (mark) => String.fromCharCode(0xe000 + mark.charCodeAt(0)))
@@ -117,12 +144,13 @@ export const listedBy = (actor: Actor, input: z.output<typeof ListAgents>): Pris
 /** GET /agents (contract.md section 2). */
 export async function list(actor: Actor, deps: Deps, input: z.output<typeof ListAgents>) {
   const { rows, ...page } = await pageOfAgents(deps, listedBy(actor, input), input, {})
-  return { agents: rows.map(toAgent), ...page }
+  return { agents: await toAgents(actor, deps, rows), ...page }
 }
 
 /** GET /agents/{id}. */
 export async function get(actor: Actor, deps: Deps, id: string) {
-  return { agent: toAgent(await find(actor, deps, id)) }
+  const [agent] = await toAgents(actor, deps, [await find(actor, deps, id)])
+  return { agent: agent! }
 }
 
 async function find(actor: Actor, { db }: Deps, id: string): Promise<AgentRow> {
@@ -236,10 +264,25 @@ function checkPrompt({ systemPrompt }: Partial<Values>): void {
   if (systemPrompt?.trim() === '') throw badRequest('Missing required field: systemPrompt')
 }
 
-/** Ids in an agent must be ones that the caller can reach in the organization (contract.md section 3). */
-async function checkReferences(actor: Actor, { db }: Deps, values: Partial<Values>): Promise<void> {
-  if (values.skillIds?.length) throw badRequest('Invalid skillIds')
-  if (values.mcpInstanceIds?.length) throw badRequest('Invalid mcpInstanceIds')
+/**
+ * Ids in an agent must be ones that the caller can reach (contract.md section 3), and what a skill requires must be
+ * there when it is added to those the agent has.
+ */
+async function checkReferences(
+  actor: Actor,
+  { db }: Deps,
+  values: Partial<Values>,
+  has: Pick<Values, 'skillIds' | 'mcpInstanceIds'> = DEFAULTS,
+): Promise<void> {
+  const mcpIds = values.mcpInstanceIds ?? has.mcpInstanceIds
+  const mcps = await typesOf(actor, db, mcpIds)
+  if (values.mcpInstanceIds && mcps.size !== mcpIds.length) throw badRequest('Invalid mcpInstanceIds')
+  if (values.skillIds?.length) {
+    const skills = await findSkills(actor, db, values.skillIds)
+    if (skills.length !== values.skillIds.length) throw badRequest('Invalid skillIds')
+    const added = skills.filter(({ id }) => !has.skillIds.includes(id))
+    checkRequirements(added, [...mcps.values()])
+  }
   if (values.subagentIds?.length) {
     const found = await db.agent.count({ where: { id: { in: values.subagentIds }, ...reachable(actor) } })
     if (found !== values.subagentIds.length) throw badRequest('Invalid subagentIds')
@@ -258,9 +301,12 @@ async function recordChange(tx: Tx, actor: Actor, action: string, row: AgentRow)
   await audit(tx, actor, action, agentId, createdAt)
 }
 
-/** What a copy of an agent takes over: not the subagents that the copier cannot reach. */
+/** What a copy of an agent takes over: not the subagents, skills and MCP servers that the copier cannot reach. */
 async function copyOf(actor: Actor, deps: Deps, id: string): Promise<Partial<Values>> {
-  const values = valuesOf(await find(actor, deps, id))
+  const row = await find(actor, deps, id)
+  const [agent] = await toAgents(actor, deps, [row])
+  const { skillIds = [], mcpInstanceIds = [] } = agent ?? {}
+  const values = { ...valuesOf(row), skillIds, mcpInstanceIds }
   const where = { id: { in: values.subagentIds ?? [] }, ...reachable(actor) }
   const known = values.subagentIds?.length ? await deps.db.agent.findMany({ where, select: { id: true } }) : []
   const ids = new Set(known.map((agent) => agent.id))
@@ -274,7 +320,7 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
   const said = valuesOf(input)
   const values: Values = { ...DEFAULTS, ...base, ...said }
   checkPrompt(values)
-  await checkReferences(actor, deps, said)
+  await checkReferences(actor, deps, said, { ...DEFAULTS, ...base })
   const { organizationId, organizationSlug, userId } = actor
   const now = clock.now()
   const [agentId, chatId] = [newId(), newId()]
@@ -308,7 +354,8 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
   if (input.archived) return remove(actor, deps, input.id)
   const said = valuesOf(input)
   checkPrompt(said)
-  await checkReferences(actor, deps, said)
+  const before = said.skillIds?.length ? await get(actor, deps, input.id) : undefined
+  await checkReferences(actor, deps, said, before?.agent)
   await change(actor, deps, input.id, 'agent.update', (row) => {
     const before = valuesOf(row) as Values
     const after = { ...before, ...said }

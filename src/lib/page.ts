@@ -42,3 +42,11 @@ export function toPage<T extends Row>(rows: T[], input: { limit?: number | undef
   const last = rows.length > limit ? rows[limit - 1] : undefined
   return { rows: last ? rows.slice(0, limit) : rows, nextCursor: last ? encodeCursor(last) : null }
 }
+
+/** Whether a row stands behind the cursor: for rows that are in no table. */
+export function isBehind(row: Row, { cursor }: { cursor?: string | undefined }): boolean {
+  if (cursor === undefined) return true
+  const after = decodeCursor(cursor)
+  const between = after.createdAt.getTime() - row.createdAt.getTime()
+  return between > 0 || (between === 0 && row.id < after.id)
+}

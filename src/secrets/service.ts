@@ -1,6 +1,5 @@
 import { type Actor, type Authorized, isAdmin, permit } from '../auth/actor.ts'
 import { audit } from '../auth/audit.ts'
-import type { Tx } from '../db/client.ts'
 import { dataKeyOf } from '../db/data-key.ts'
 import { seal } from '../db/envelope.ts'
 import type { Deps } from '../deps.ts'

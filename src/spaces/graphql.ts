@@ -8,22 +8,15 @@ import * as schema from './schema.ts'
 
 enumFromZod('SpaceVisibility', schema.SpaceVisibility, 'Who sees a space')
 objectFromZod('SpaceAgent', schema.AgentRef, 'An agent that is attached to a space')
+objectFromZod('SpaceSkill', schema.SkillRef, 'A skill that is attached to a space')
+objectFromZod('SpaceMcp', schema.McpRef, 'An MCP server that is attached to a space')
 
-// Skills and MCP servers are attached by fields of their own, once there are any.
-const LATER = { skillRefs: true, mcpRefs: true, skillIds: true, pluginIds: true } as const
-const Space = objectFromZod('Space', schema.Space.omit(LATER), 'A workspace')
+const Space = objectFromZod('Space', schema.Space, 'A workspace')
 const SpacePage = pageType('SpacePage', Space, 'A page of spaces, newest first')
 
 // The other names are for clients of old, who speak REST.
-const CREATE_ALIASES = { addCharacters: true, assignedAgents: true, addSkills: true, addMcps: true } as const
-const UPDATE_ALIASES = {
-  addCharacters: true,
-  addSkills: true,
-  addMcps: true,
-  removeCharacters: true,
-  removeSkills: true,
-  removeMcps: true,
-} as const
+const CREATE_ALIASES = { addCharacters: true, assignedAgents: true } as const
+const UPDATE_ALIASES = { addCharacters: true, removeCharacters: true } as const
 const CreateInput = inputFromZod('CreateSpaceInput', schema.CreateSpace.omit(CREATE_ALIASES), 'A new space')
 const UpdateInput = inputFromZod(
   'UpdateSpaceInput',

@@ -17,8 +17,8 @@ const optionalFields = {
   instructions: text(100_000).nullish().describe('What every agent is told that runs here'),
   addAgents: textList().nullish().describe('Agents to attach'),
   addCharacters: textList().nullish().describe('The same'),
-  addSkills: textList().nullish(),
-  addMcps: textList().nullish(),
+  addSkills: textList().nullish().describe('Skills to attach'),
+  addMcps: textList().nullish().describe('MCP servers to attach'),
 }
 
 export const CreateSpace = z
@@ -35,8 +35,8 @@ export const UpdateSpace = z.object({
   ...optionalFields,
   removeAgents: textList().nullish().describe('Agents to detach; what is added, too, stays'),
   removeCharacters: textList().nullish().describe('The same'),
-  removeSkills: textList().nullish(),
-  removeMcps: textList().nullish(),
+  removeSkills: textList().nullish().describe('Skills to detach'),
+  removeMcps: textList().nullish().describe('MCP servers to detach'),
 })
 
 export const SpaceId = z.object({ id: spaceId })
@@ -51,6 +51,12 @@ const added = {
 /** An agent that is attached to a space. */
 export const AgentRef = z.object({ agentId: z.string(), ...added })
 
+/** A skill that is attached to a space. */
+export const SkillRef = z.object({ skillId: z.string(), ...added })
+
+/** An MCP server that is attached to a space. */
+export const McpRef = z.object({ mcpId: z.string(), ...added })
+
 /** A workspace (service.md, "Client-library resource shapes"; contract.md section 6). */
 export const Space = z
   .object({
@@ -63,11 +69,11 @@ export const Space = z
     instructions: z.string().nullable(),
     isDefault: z.boolean().describe('Where chats and runs are that name no space'),
     assignedAgents: z.array(z.string()).describe('The ids of the enabled ones among agentRefs'),
-    skillIds: z.array(z.string()),
-    pluginIds: z.array(z.string()),
+    skillIds: z.array(z.string()).describe('The ids of the enabled ones among skillRefs'),
+    pluginIds: z.array(z.string()).describe('The ids of the enabled ones among mcpRefs'),
     agentRefs: z.array(AgentRef).describe('The attached agents that you can see'),
-    skillRefs: z.array(z.object({ skillId: z.string(), ...added })),
-    mcpRefs: z.array(z.object({ mcpId: z.string(), ...added })),
+    skillRefs: z.array(SkillRef).describe('The attached skills that you can see'),
+    mcpRefs: z.array(McpRef).describe('The attached MCP servers'),
     secretKeys: z.array(z.string()).describe('The names of its secrets'),
     chatCount: z.int().describe('The chats that you can see'),
     fileCount: z.int(),

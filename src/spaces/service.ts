@@ -7,6 +7,9 @@ import type { Deps } from '../deps.ts'
 import { badRequest, notFound } from '../errors.ts'
 import { newId } from '../lib/id.ts'
 import { pageQuery, toPage } from '../lib/page.ts'
+import { reachable as reachableMcp } from '../mcps/service.ts'
+import { findIds as findSkillIds } from '../skills/service.ts'
+import { attach, detach, findAdded, isNothing, removedBy } from './attachments.ts'
 import type { CreateSpace, ListSpaces, Space, UpdateSpace } from './schema.ts'
 
 type SpaceRow = Prisma.SpaceGetPayload<object>
@@ -39,16 +42,21 @@ export const chatsFor = (actor: Actor): Prisma.ChatWhereInput => ({
 const authorize = (actor: Actor, space: SpaceRow): Authorized<SpaceRow> =>
   permit(space, space.ownerId === actor.userId || isAdmin(actor))
 
-/** With the attached agents that the caller can see. */
-const withAgents = (actor: Actor) =>
+/** With what is attached that the caller can see; of the skills, which are no rows all, with everything. */
+const withRefs = (actor: Actor) =>
   ({
     agentRefs: { where: { agent: reachableAgent(actor) }, orderBy: [{ addedAt: 'asc' }, { agentId: 'asc' }] },
+    skillRefs: { orderBy: [{ addedAt: 'asc' }, { skillId: 'asc' }] },
+    mcpRefs: { where: { mcp: reachableMcp(actor) }, orderBy: [{ addedAt: 'asc' }, { mcpId: 'asc' }] },
   }) satisfies Prisma.SpaceInclude
 
-type FullRow = Prisma.SpaceGetPayload<{ include: { agentRefs: true } }>
-type Counted = { chatCount: number; secretKeys: string[] }
+type FullRow = Prisma.SpaceGetPayload<{ include: { agentRefs: true; skillRefs: true; mcpRefs: true } }>
+type Found = { chatCount: number; secretKeys: string[]; isSkill: (id: string) => boolean }
+type Added = { enabled: boolean; addedAt: Date; addedBy: string }
 
-const toSpace = (row: FullRow, { chatCount, secretKeys }: Counted): z.input<typeof Space> => ({
+const toRef = ({ enabled, addedAt, addedBy }: Added) => ({ enabled, addedAt: addedAt.toISOString(), addedBy })
+
+const toSpace = (row: FullRow, { chatCount, secretKeys, isSkill }: Found): z.input<typeof Space> => ({
   id: row.id,
   organizationId: row.organizationId,
   name: row.name,
@@ -58,16 +66,11 @@ const toSpace = (row: FullRow, { chatCount, secretKeys }: Counted): z.input<type
   instructions: row.instructions,
   isDefault: row.isDefault,
   assignedAgents: row.agentRefs.flatMap(({ agentId, enabled }) => (enabled ? agentId : [])),
-  skillIds: [],
-  pluginIds: [],
-  agentRefs: row.agentRefs.map(({ agentId, enabled, addedAt, addedBy }) => ({
-    agentId,
-    enabled,
-    addedAt: addedAt.toISOString(),
-    addedBy,
-  })),
-  skillRefs: [],
-  mcpRefs: [],
+  skillIds: row.skillRefs.flatMap(({ skillId, enabled }) => (enabled && isSkill(skillId) ? skillId : [])),
+  pluginIds: row.mcpRefs.flatMap(({ mcpId, enabled }) => (enabled ? mcpId : [])),
+  agentRefs: row.agentRefs.map((ref) => ({ agentId: ref.agentId, ...toRef(ref) })),
+  skillRefs: row.skillRefs.flatMap((ref) => (isSkill(ref.skillId) ? { skillId: ref.skillId, ...toRef(ref) } : [])),
+  mcpRefs: row.mcpRefs.map((ref) => ({ mcpId: ref.mcpId, ...toRef(ref) })),
   secretKeys,
   chatCount,
   fileCount: row.fileCount,
@@ -75,16 +78,18 @@ const toSpace = (row: FullRow, { chatCount, secretKeys }: Counted): z.input<type
   updatedAt: row.updatedAt.toISOString(),
 })
 
-/** The spaces of a page, with what is counted and named beside their rows: two statements, however many they are. */
+/** The spaces of a page, with what is counted and named beside their rows: three statements, however many they are. */
 async function toSpaces(actor: Actor, db: Db, rows: readonly FullRow[]) {
   const ids = rows.map(({ id }) => id)
-  const [counts, secrets] = await Promise.all([
+  const skillIds = rows.flatMap(({ skillRefs }) => skillRefs.map(({ skillId }) => skillId))
+  const [counts, secrets, skills] = await Promise.all([
     db.chat.groupBy({ by: ['spaceId'], where: { ...chatsFor(actor), spaceId: { in: ids } }, _count: true }),
     db.secret.findMany({
       where: { organizationId: actor.organizationId, scope: { in: ids } },
       select: { scope: true, name: true },
       orderBy: { name: 'asc' },
     }),
+    findSkillIds(actor, db, skillIds),
   ])
   const chats = new Map(counts.map(({ spaceId, _count }) => [spaceId, _count]))
   const keys = Map.groupBy(secrets, ({ scope }) => scope)
@@ -92,6 +97,7 @@ async function toSpaces(actor: Actor, db: Db, rows: readonly FullRow[]) {
     toSpace(row, {
       chatCount: chats.get(row.id) ?? 0,
       secretKeys: keys.get(row.id)?.map(({ name }) => name) ?? [],
+      isSkill: (id) => skills.has(id),
     }),
   )
 }
@@ -102,7 +108,7 @@ export async function list(actor: Actor, { db }: Deps, input: z.output<typeof Li
   const { where: after, ...page } = pageQuery(input)
   const found = await db.space.findMany({
     where: { AND: [where, after ?? {}] },
-    include: withAgents(actor),
+    include: withRefs(actor),
     ...page,
   })
   const { rows, nextCursor } = toPage(found, input)
@@ -114,7 +120,7 @@ export async function list(actor: Actor, { db }: Deps, input: z.output<typeof Li
 export async function get(actor: Actor, { db }: Deps, id: string) {
   const rows = await db.space.findMany({
     where: { id, ...reachable(actor) },
-    include: withAgents(actor),
+    include: withRefs(actor),
   })
   const [space] = await toSpaces(actor, db, rows)
   if (!space) throw notFound('Space')
@@ -129,39 +135,10 @@ export async function find(actor: Actor, { db }: Pick<Deps, 'db'>, id: string | 
   return row
 }
 
-const union = (...lists: (readonly string[] | null | undefined)[]) => [...new Set(lists.flatMap((ids) => ids ?? []))]
-
-type Attached = Partial<
-  Pick<z.output<typeof CreateSpace>, 'addAgents' | 'addCharacters' | 'assignedAgents' | 'addSkills' | 'addMcps'>
->
-
-/** The agents to attach: ones that the caller can reach in the organization. There are no skills and MCP servers yet. */
-async function findAdded(actor: Actor, { db }: Deps, input: Attached): Promise<string[]> {
-  if (input.addSkills?.length) throw badRequest('Invalid addSkills')
-  if (input.addMcps?.length) throw badRequest('Invalid addMcps')
-  const ids = union(input.addAgents, input.addCharacters, input.assignedAgents)
-  if (!ids.length) return ids
-  const found = await db.agent.count({ where: { id: { in: ids }, ...reachableAgent(actor) } })
-  if (found !== ids.length) throw badRequest('Invalid addAgents')
-  return ids
-}
-
-/** Attaches agents to a space whose row the transaction has written: until it ends nobody else attaches any. */
-async function attach(tx: Tx, actor: Actor, spaceId: string, ids: string[], now: Date): Promise<void> {
-  if (!ids.length) return
-  const there = await tx.spaceAgent.findMany({ where: { spaceId, agentId: { in: ids } }, select: { agentId: true } })
-  const known = new Set(there.map(({ agentId }) => agentId))
-  const { organizationId, userId: addedBy } = actor
-  const data = ids.flatMap((agentId) =>
-    known.has(agentId) ? [] : { organizationId, spaceId, agentId, addedAt: now, addedBy },
-  )
-  if (data.length) await tx.spaceAgent.createMany({ data })
-}
-
 /** POST /spaces. */
 export async function create(actor: Actor, deps: Deps, input: z.output<typeof CreateSpace>) {
   const { name, description, visibility, instructions } = input
-  const added = await findAdded(actor, deps, input)
+  const added = await findAdded(actor, deps.db, input)
   const now = deps.clock.now()
   const row = await deps.db.$transaction(async (tx) => {
     const { id } = await tx.space.create({
@@ -180,27 +157,27 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
     })
     await attach(tx, actor, id, added, now)
     await audit(tx, actor, 'space.create', id, now)
-    return tx.space.findUniqueOrThrow({ where: { id }, include: withAgents(actor) })
+    return tx.space.findUniqueOrThrow({ where: { id }, include: withRefs(actor) })
   })
-  return { id: row.id, name: row.name, space: toSpace(row, { chatCount: 0, secretKeys: [] }) }
+  return { id: row.id, name: row.name, space: toSpace(row, { chatCount: 0, secretKeys: [], isSkill: () => true }) }
 }
 
 /** PATCH /spaces/{id}, by its owner or an admin. */
 export async function update(actor: Actor, deps: Deps, input: z.output<typeof UpdateSpace>) {
   const space = authorize(actor, await find(actor, deps, input.id))
-  const added = await findAdded(actor, deps, input)
-  const removed = union(input.removeAgents, input.removeCharacters)
+  const added = await findAdded(actor, deps.db, input)
+  const removed = removedBy(input)
   const { name, description, visibility, instructions } = input
   if (visibility === 'private' && space.isDefault) throw badRequest('The default space cannot be private')
   const said = Object.entries({ name, description, visibility, instructions }).filter(
     ([, value]) => value !== undefined,
   )
-  if (said.length || added.length || removed.length) {
+  if (said.length || !isNothing(added) || !isNothing(removed)) {
     const now = deps.clock.now()
     const data = { ...Object.fromEntries(said), updatedAt: now }
     await deps.db.$transaction(async (tx) => {
       await write(tx, actor, space, 'space.update', data)
-      await tx.spaceAgent.deleteMany({ where: { spaceId: space.id, agentId: { in: removed } } })
+      await detach(tx, space.id, removed)
       await attach(tx, actor, space.id, added, now)
     })
   }

@@ -1,0 +1,117 @@
+import { z } from 'zod'
+import { ok, requiredText, text, textList, timestamp } from '../lib/fields.ts'
+import { pageInput } from '../lib/page.ts'
+
+/** The tools that come with the service, for whom a skill or an agent asks by name (see tasks/tools.ts, files/tools.ts). */
+export const BUILT_IN_TOOLS = [
+  'list_tasks',
+  'create_task',
+  'update_task',
+  'claim_task',
+  'list_files',
+  'read_file',
+  'write_file',
+] as const
+
+const isBuiltIn = (name: string) => (BUILT_IN_TOOLS as readonly string[]).includes(name)
+
+const CATEGORIES = [
+  'research',
+  'writing',
+  'data',
+  'code',
+  'marketing',
+  'productivity',
+  'file-handling',
+  'other',
+] as const
+
+export const SkillCategory = z
+  .enum(CATEGORIES, { error: `Invalid category. Must be: ${CATEGORIES.join(', ')}` })
+  .meta({ id: 'SkillCategory' })
+
+export const SkillVisibility = z
+  .enum(['private', 'organization', 'public'], {
+    error: 'Invalid visibility value. Must be: private, organization, or public',
+  })
+  .meta({ id: 'SkillVisibility' })
+
+export const SkillSource = z.enum(['core', 'organization', 'marketplace']).meta({ id: 'SkillSource' })
+
+const skillId = z.string().describe('The skill')
+
+const name = requiredText(64)
+  .refine((name) => /^[a-z0-9]+(-[a-z0-9]+)*$/.test(name), 'Invalid value for field: name. Expected kebab-case')
+  .describe('kebab-case, unique in the organization; what a model loads it by')
+const description = requiredText(1000).describe('What it is for: a model decides by it when to load the prompt')
+const prompt = requiredText(100_000).describe('Markdown')
+
+const optionalFields = {
+  category: SkillCategory.optional().describe('`other` unless told'),
+  builtInTools: textList()
+    .refine((names) => names.every(isBuiltIn), `Invalid builtInTools. Must be: ${BUILT_IN_TOOLS.join(', ')}`)
+    .nullish()
+    .describe('Tools of the service that it works with: runs that have the skill have them'),
+  requiredMCPs: textList().nullish().describe('The types of MCP servers that must be there where it is attached'),
+  visibility: SkillVisibility.optional().describe('`organization` unless told; `public` shows it to everybody'),
+}
+
+export const CreateSkill = z
+  .object({
+    name,
+    displayName: text(200).nullish().describe('Made of the name unless told'),
+    description,
+    prompt,
+    ...optionalFields,
+  })
+  .meta({
+    examples: [
+      { name: 'release-notes', description: 'Writes release notes from a list of changes.', prompt: '# Release notes' },
+    ],
+  })
+
+export const UpdateSkill = z.object({
+  id: skillId,
+  name: name.optional(),
+  displayName: requiredText(200).optional(),
+  description: description.optional(),
+  prompt: prompt.optional(),
+  ...optionalFields,
+})
+
+export const SkillId = z.object({ id: skillId })
+export const ListSkills = z.object(pageInput)
+
+/** A reusable prompt package (service.md, "Client-library resource shapes"). */
+export const Skill = z
+  .object({
+    id: z.string(),
+    name: z.string(),
+    displayName: z.string(),
+    description: z.string(),
+    prompt: z.string(),
+    category: SkillCategory,
+    builtInTools: z.array(z.string()),
+    requiredMCPs: z.array(z.string()),
+    visibility: SkillVisibility,
+    source: SkillSource.describe("Comes with the service, is your organization's, or another's public one"),
+    organizationId: z.string().describe('`core` where it comes with the service'),
+    ownerId: z.string().describe('`core` where it comes with the service'),
+    version: z.int().describe('1 at creation, one more with each change'),
+    createdAt: timestamp,
+    updatedAt: timestamp,
+  })
+  .meta({ id: 'Skill' })
+
+export const SkillResponse = ok({ skill: Skill })
+export const SkillCreated = ok({ id: z.string(), name: z.string(), skill: Skill })
+export const SkillsResponse = ok({
+  skills: z.object({
+    core: z.array(Skill).describe('They come with the service'),
+    organization: z.array(Skill).describe("Your organization's"),
+    marketplace: z.array(Skill).describe("Other organizations' public ones"),
+  }),
+  total: z.int().describe('Of all three'),
+  nextCursor: z.string().nullable(),
+})
+export const SkillDeleted = ok({ message: z.string() })

@@ -1,0 +1,196 @@
+import { isDeepStrictEqual } from 'node:util'
+import type { z } from 'zod'
+import { type Actor, type Authorized, isAdmin, permit } from '../auth/actor.ts'
+import { audit } from '../auth/audit.ts'
+import type { Prisma, Tx } from '../db/client.ts'
+import type { Deps } from '../deps.ts'
+import { badRequest, conflict, forbidden, notFound } from '../errors.ts'
+import { isUniqueViolation } from '../lib/database-errors.ts'
+import { newId } from '../lib/id.ts'
+import { isBehind, pageQuery, toPage } from '../lib/page.ts'
+import { CORE_SKILLS, toDisplayName } from './core.ts'
+import type { CreateSkill, ListSkills, Skill, UpdateSkill } from './schema.ts'
+
+/** Who looks: a user in an organization. */
+type Viewer = Pick<Actor, 'organizationId' | 'userId'>
+type SkillRow = Prisma.SkillGetPayload<object>
+export type SkillOutput = z.input<typeof Skill>
+
+/** The organization's, private ones for their owner only, and everybody's public ones (contract.md section 7). */
+export const reachable = ({ organizationId, userId }: Viewer): Prisma.SkillWhereInput => ({
+  OR: [{ visibility: 'public' }, { organizationId, visibility: 'organization' }, { organizationId, ownerId: userId }],
+})
+
+export const listed = reachable
+
+/** Changing is for the owner and for admins, within the organization (contract.md section 2). */
+const authorize = (actor: Actor, skill: SkillRow): Authorized<SkillRow> =>
+  permit(skill, skill.organizationId === actor.organizationId && (skill.ownerId === actor.userId || isAdmin(actor)))
+
+const strings = (value: Prisma.JsonValue) => value as string[]
+
+export const toSkill = ({ organizationId }: Viewer, row: SkillRow): SkillOutput => ({
+  id: row.id,
+  name: row.name,
+  displayName: row.displayName,
+  description: row.description,
+  prompt: row.prompt,
+  category: row.category as SkillOutput['category'],
+  builtInTools: strings(row.builtInTools),
+  requiredMCPs: strings(row.requiredMCPs),
+  visibility: row.visibility,
+  source: row.organizationId === organizationId ? 'organization' : 'marketplace',
+  organizationId: row.organizationId,
+  ownerId: row.ownerId,
+  version: row.version,
+  createdAt: row.createdAt.toISOString(),
+  updatedAt: row.updatedAt.toISOString(),
+})
+
+const core = new Map(CORE_SKILLS.map((skill) => [skill.id, skill]))
+
+/** Newest first, like every list; those that come with the service have their place among the others. */
+export async function listPage(actor: Actor, { db }: Deps, input: z.output<typeof ListSkills>) {
+  const where = listed(actor)
+  const { where: after, ...query } = pageQuery(input)
+  const found = await db.skill.findMany({ where: { AND: [where, after ?? {}] }, ...query })
+  const shipped = CORE_SKILLS.map((skill) => ({ ...skill, createdAt: new Date(skill.createdAt) }))
+  const all = [...found, ...shipped.filter((skill) => isBehind(skill, input))].sort(
+    (a, b) => b.createdAt.getTime() - a.createdAt.getTime() || (a.id < b.id ? 1 : -1),
+  )
+  const { rows, nextCursor } = toPage(all, input)
+  const count = after || nextCursor ? await db.skill.count({ where }) : found.length
+  const skills = rows.map((row) => core.get(row.id) ?? toSkill(actor, row as SkillRow))
+  return { skills, total: count + CORE_SKILLS.length, nextCursor }
+}
+
+/** GET /skills, by where they come from. */
+export async function list(actor: Actor, deps: Deps, input: z.output<typeof ListSkills>) {
+  const { skills, ...page } = await listPage(actor, deps, input)
+  const from = (wanted: SkillOutput['source']) => skills.filter(({ source }) => source === wanted)
+  const groups = { core: from('core'), organization: from('organization'), marketplace: from('marketplace') }
+  return { skills: groups, ...page }
+}
+
+/** GET /skills/{id}. A public skill is there to be used: its prompt is shown, whoever's it is. */
+export async function get(actor: Actor, { db }: Deps, id: string) {
+  return { skill: core.get(id) ?? toSkill(actor, await find(actor, db, id)) }
+}
+
+async function find(actor: Actor, db: Tx, id: string): Promise<SkillRow> {
+  const row = await db.skill.findFirst({ where: { id, ...reachable(actor) } })
+  if (!row) throw notFound('Skill')
+  return row
+}
+
+/** Those of the ids that are rows which somebody can reach; null when none can be. */
+function rowsOf(viewer: Viewer, ids: readonly string[]): Prisma.SkillWhereInput | null {
+  const rows = [...new Set(ids)].filter((id) => !core.has(id))
+  return rows.length ? { id: { in: rows }, ...reachable(viewer) } : null
+}
+
+/** Those of the ids that somebody can reach: one statement at most. */
+export async function findIds(viewer: Viewer, db: Tx, ids: readonly string[]): Promise<Set<string>> {
+  const where = rowsOf(viewer, ids)
+  const rows = where ? await db.skill.findMany({ where, select: { id: true } }) : []
+  return new Set([...core.keys(), ...rows.map(({ id }) => id)])
+}
+
+/** The same as skills, in the order of the ids. */
+export async function findMany(viewer: Viewer, db: Tx, ids: readonly string[]): Promise<SkillOutput[]> {
+  const where = rowsOf(viewer, ids)
+  const rows = where ? await db.skill.findMany({ where }) : []
+  const known = new Map([...core, ...rows.map((row) => [row.id, toSkill(viewer, row)] as const)])
+  return ids.flatMap((id) => known.get(id) ?? [])
+}
+
+/**
+ * Said where a skill is attached: 400 for one that needs MCP servers of types that are not there (contract.md section
+ * 7, "Skills").
+ */
+export function checkRequirements(skills: readonly SkillOutput[], mcpTypes: readonly string[]): void {
+  for (const { name, requiredMCPs } of skills) {
+    const missing = requiredMCPs.filter((type) => !mcpTypes.includes(type))
+    if (missing.length) throw badRequest(`Skill ${name} requires the MCP servers: ${missing.join(', ')}`)
+  }
+}
+
+/** A name is unique in the organization. */
+async function unlessTaken<T>(write: Promise<T>): Promise<T> {
+  try {
+    return await write
+  } catch (error) {
+    throw isUniqueViolation(error) ? conflict('Skill name already exists') : error
+  }
+}
+
+/** POST /skills. 409 when the organization has one of that name, were it a private one. */
+export async function create(actor: Actor, deps: Deps, input: z.output<typeof CreateSkill>) {
+  const { name, displayName, description, prompt, category, builtInTools, requiredMCPs, visibility } = input
+  const { organizationId, userId: ownerId } = actor
+  const now = deps.clock.now()
+  const row = await deps.db.$transaction(async (tx) => {
+    const data = {
+      id: newId(),
+      organizationId,
+      ownerId,
+      name,
+      displayName: displayName?.trim() ? displayName : toDisplayName(name),
+      description,
+      prompt,
+      category: category ?? 'other',
+      builtInTools: builtInTools ?? [],
+      requiredMCPs: requiredMCPs ?? [],
+      visibility: visibility ?? 'organization',
+      version: 1,
+      createdAt: now,
+      updatedAt: now,
+    }
+    const created = await unlessTaken(tx.skill.create({ data }))
+    await audit(tx, actor, 'skill.create', created.id, now)
+    return created
+  })
+  return { id: row.id, name: row.name, skill: toSkill(actor, row) }
+}
+
+/** What the caller may change. 403 for what they only see: shipped skills, other people's. */
+async function findWritable(actor: Actor, { db }: Deps, id: string): Promise<Authorized<SkillRow>> {
+  if (core.has(id)) throw forbidden()
+  return authorize(actor, await find(actor, db, id))
+}
+
+/** PATCH /skills/{id}. A change of nothing makes no version; runs that begin later have the new one. */
+export async function update(actor: Actor, deps: Deps, input: z.output<typeof UpdateSkill>) {
+  const skill = await findWritable(actor, deps, input.id)
+  const { name, displayName, description, prompt, category, visibility } = input
+  const builtInTools = input.builtInTools === null ? [] : input.builtInTools
+  const requiredMCPs = input.requiredMCPs === null ? [] : input.requiredMCPs
+  const said = { name, displayName, description, prompt, category, visibility, builtInTools, requiredMCPs }
+  const news = Object.entries(said).filter(
+    ([field, value]) => value !== undefined && !isDeepStrictEqual(value, skill[field as keyof SkillRow]),
+  )
+  if (!news.length) return { skill: toSkill(actor, skill) }
+  const now = deps.clock.now()
+  const row = await deps.db.$transaction(async (tx) => {
+    const data = { ...Object.fromEntries(news), version: { increment: 1 }, updatedAt: now }
+    const [changed] = await unlessTaken(tx.skill.updateManyAndReturn({ where: { id: skill.id }, data }))
+    if (!changed) throw notFound('Skill')
+    await audit(tx, actor, 'skill.update', skill.id, now)
+    return changed
+  })
+  return { skill: toSkill(actor, row) }
+}
+
+/** DELETE /skills/{id}. It is gone from agents and spaces, and from runs that begin later. */
+export async function remove(actor: Actor, deps: Deps, id: string) {
+  const skill = await findWritable(actor, deps, id)
+  await deps.db.$transaction(async (tx) => {
+    const { organizationId } = skill
+    // What names it elsewhere finds nothing from now on.
+    await tx.spaceSkill.deleteMany({ where: { organizationId, skillId: id } })
+    const { count } = await tx.skill.deleteMany({ where: { id } })
+    if (!count) throw notFound('Skill')
+    await audit(tx, actor, 'skill.delete', id, deps.clock.now())
+  })
+  return { message: 'Skill deleted successfully' }
+}

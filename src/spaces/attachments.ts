@@ -1,0 +1,84 @@
+import type { z } from 'zod'
+import { reachable as reachableAgent } from '../agents/service.ts'
+import type { Actor } from '../auth/actor.ts'
+import type { Tx } from '../db/client.ts'
+import { badRequest } from '../errors.ts'
+import { typesOf } from '../mcps/service.ts'
+import { checkRequirements, findMany as findSkills } from '../skills/service.ts'
+import type { CreateSpace, UpdateSpace } from './schema.ts'
+
+/** Ids of what hangs on a space. */
+export type Attachments = { agents: string[]; skills: string[]; mcps: string[] }
+
+type Said = Partial<Omit<z.output<typeof CreateSpace> & z.output<typeof UpdateSpace>, 'name'>>
+
+const union = (...lists: (readonly string[] | null | undefined)[]) => [...new Set(lists.flatMap((ids) => ids ?? []))]
+
+export const isNothing = ({ agents, skills, mcps }: Attachments) => !agents.length && !skills.length && !mcps.length
+
+/** What is to be detached; it need not be there. */
+export const removedBy = (said: Said): Attachments => ({
+  agents: union(said.removeAgents, said.removeCharacters),
+  skills: union(said.removeSkills),
+  mcps: union(said.removeMcps),
+})
+
+/**
+ * What is to be attached: 400 for what the caller cannot reach, and for a skill that requires MCP servers of types that
+ * the space will not have (contract.md sections 6 and 7).
+ */
+export async function findAdded(actor: Actor, db: Tx, said: Said): Promise<Attachments> {
+  const agents = union(said.addAgents, said.addCharacters, said.assignedAgents)
+  const found = agents.length && (await db.agent.count({ where: { id: { in: agents }, ...reachableAgent(actor) } }))
+  if (found !== agents.length) throw badRequest('Invalid addAgents')
+  const mcps = union(said.addMcps)
+  const types = await typesOf(actor, db, mcps)
+  if (types.size !== mcps.length) throw badRequest('Invalid addMcps')
+  const ids = union(said.addSkills)
+  const skills = await findSkills(actor, db, ids)
+  if (skills.length !== ids.length) throw badRequest('Invalid addSkills')
+  const kept = skills.some(({ requiredMCPs }) => requiredMCPs.length) ? await typesIn(db, said) : []
+  checkRequirements(skills, [...types.values(), ...kept])
+  return { agents, skills: ids, mcps }
+}
+
+/** The types of the MCP servers that the space has, and keeps. */
+async function typesIn(db: Tx, { id, removeMcps }: Said): Promise<string[]> {
+  if (id === undefined) return []
+  const rows = await db.spaceMcp.findMany({
+    where: { spaceId: id, mcpId: { notIn: removeMcps ?? [] } },
+    select: { mcp: { select: { mcpType: true } } },
+  })
+  return rows.map(({ mcp }) => mcp.mcpType)
+}
+
+/** In a transaction that has written the space's row: until it ends nobody else attaches or detaches anything. */
+export async function detach(tx: Tx, spaceId: string, { agents, skills, mcps }: Attachments): Promise<void> {
+  if (agents.length) await tx.spaceAgent.deleteMany({ where: { spaceId, agentId: { in: agents } } })
+  if (skills.length) await tx.spaceSkill.deleteMany({ where: { spaceId, skillId: { in: skills } } })
+  if (mcps.length) await tx.spaceMcp.deleteMany({ where: { spaceId, mcpId: { in: mcps } } })
+}
+
+/** In such a transaction too. What is there already stays as it is. */
+export async function attach(tx: Tx, actor: Actor, spaceId: string, added: Attachments, now: Date): Promise<void> {
+  const common = { organizationId: actor.organizationId, spaceId, addedAt: now, addedBy: actor.userId }
+  const { agents, skills, mcps } = added
+  if (agents.length) {
+    const there = await tx.spaceAgent.findMany({ where: { spaceId, agentId: { in: agents } } })
+    const data = without(agents, there, 'agentId').map((agentId) => ({ ...common, agentId }))
+    if (data.length) await tx.spaceAgent.createMany({ data })
+  }
+  if (skills.length) {
+    const there = await tx.spaceSkill.findMany({ where: { spaceId, skillId: { in: skills } } })
+    const data = without(skills, there, 'skillId').map((skillId) => ({ ...common, skillId }))
+    if (data.length) await tx.spaceSkill.createMany({ data })
+  }
+  if (mcps.length) {
+    const there = await tx.spaceMcp.findMany({ where: { spaceId, mcpId: { in: mcps } } })
+    const data = without(mcps, there, 'mcpId').map((mcpId) => ({ ...common, mcpId }))
+    if (data.length) await tx.spaceMcp.createMany({ data })
+  }
+}
+
+const without = <Key extends string>(ids: string[], rows: readonly Record<Key, string>[], key: Key): string[] =>
+  ids.filter((id) => !rows.some((row) => row[key] === id))

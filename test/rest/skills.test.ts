@@ -1,0 +1,424 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { CORE_SKILLS } from '../../src/skills/core.ts'
+import { BUILT_IN_TOOLS } from '../../src/skills/schema.ts'
+import { graphql } from '../graphql/support.ts'
+import { expectError, FACES, type Face, faces, onEachFace } from '../support/faces.ts'
+import { type Answer, request, toFetch } from '../support/rest.ts'
+import { type Member, startServer, type TestServer } from '../support/server.ts'
+
+let now = Date.parse('2026-01-01T00:00:00Z')
+const clock = { now: () => new Date(now) }
+
+let server: TestServer
+const people = {} as Record<'ann' | 'ben' | 'admin' | 'owner' | 'eve', Member>
+type Who = keyof typeof people
+beforeAll(async () => {
+  server = await startServer({}, { clock })
+  const organization = 'Acme'
+  people.owner = await server.member({ organization, role: 'owner' })
+  people.admin = await server.member({ organization, role: 'admin' })
+  people.ann = await server.member({ organization })
+  people.ben = await server.member({ organization })
+  people.eve = await server.member({ organization: 'Other', role: 'owner' })
+})
+afterAll(() => server[Symbol.asyncDispose]())
+
+type Fields = Record<string, unknown>
+const FORBIDDEN = "You don't have permission to access this resource"
+const CORE = CORE_SKILLS.length
+
+const on = (face: Face, procedure: string, input: Fields = {}, who: Who = 'ann'): Promise<Answer> =>
+  faces[face](server, procedure, input, { token: people[who].token })
+const call = (procedure: string, input: Fields = {}, who: Who = 'ann') => on('REST', procedure, input, who)
+
+let made = 0
+const newName = () => `skill-${++made}`
+
+async function create(fields: Fields = {}, who: Who = 'ann') {
+  const said = { name: newName(), description: 'What for.', prompt: '# How', ...fields }
+  const { status, body } = await call('skills.create', said, who)
+  expect(status, JSON.stringify(body)).toBe(200)
+  return body.skill
+}
+const get = async (id: string, who: Who = 'ann') => (await call('skills.get', { id }, who)).body.skill
+const audited = async (target: string) =>
+  (await server.service.deps.db.auditEvent.findMany({ where: { target }, orderBy: { at: 'asc' } })).map(
+    ({ action, actor }) => `${action} ${actor}`,
+  )
+
+const TOLD = {
+  displayName: 'Release notes!',
+  description: 'Writes them.',
+  prompt: '# Notes\n\nBe brief.',
+  category: 'file-handling',
+  builtInTools: ['write_file', 'list_tasks'],
+  requiredMCPs: ['github'],
+  visibility: 'private',
+}
+
+describe('POST /skills', () => {
+  it.each(FACES)('%s: answers its id and name beside the whole skill', async (face) => {
+    const name = `${newName()}-of-ann`
+    const { body } = await on(face, 'skills.create', { name, description: 'd', prompt: 'p' })
+    expect(body).toEqual({
+      success: true,
+      id: expect.stringMatching(/^\w{22}$/),
+      name,
+      skill: {
+        id: body.id,
+        name,
+        displayName: expect.stringMatching(/^Skill-\d+ Of Ann$|^Skill \d+ Of Ann$/),
+        description: 'd',
+        prompt: 'p',
+        category: 'other',
+        builtInTools: [],
+        requiredMCPs: [],
+        visibility: 'organization',
+        source: 'organization',
+        organizationId: people.ann.organizationId,
+        ownerId: people.ann.userId,
+        version: 1,
+        createdAt: new Date(now).toISOString(),
+        updatedAt: new Date(now).toISOString(),
+      },
+    })
+    expect(await get(body.id)).toEqual(body.skill)
+    expect(await audited(body.id)).toEqual([`skill.create ${people.ann.userId}`])
+  })
+
+  it('keeps what it is told, and ignores what a client cannot set', async () => {
+    const theirs = { id: 'x', ownerId: 'x', organizationId: 'x', version: 7, source: 'core', createdAt: 'x' }
+    const skill = await create({ ...TOLD, ...theirs })
+    expect(skill).toMatchObject({ ...TOLD, ownerId: people.ann.userId, version: 1, source: 'organization' })
+    expect(await get(skill.id)).toEqual(skill)
+    expect(await create({ builtInTools: null, requiredMCPs: null })).toMatchObject({
+      builtInTools: [],
+      requiredMCPs: [],
+    })
+  })
+
+  it.each(FACES)('%s: a name is taken once in an organization, also by a private skill', async (face) => {
+    const { name } = await create({ visibility: 'private' })
+    const said = { name, description: 'd', prompt: 'p' }
+    for (const who of ['ann', 'ben'] as const) {
+      expectError(await on(face, 'skills.create', said, who), 409, 'Skill name already exists')
+    }
+    const other = await create({}, 'ben')
+    const answer = await on(face, 'skills.update', { id: other.id, name }, 'ben')
+    expectError(answer, 409, 'Skill name already exists')
+    expect(await get(other.id)).toEqual(other)
+    expect((await on(face, 'skills.create', said, 'eve')).status).toBe(200)
+  })
+
+  it('of two at once with one name, one is made', async () => {
+    const said = { name: newName(), description: 'd', prompt: 'p' }
+    const answers = await Promise.all([1, 2, 3, 4].map(() => call('skills.create', said)))
+    expect(answers.map(({ status }) => status).sort()).toEqual([200, 409, 409, 409])
+  })
+
+  it('an Idempotency-Key makes one, and a name that was taken stores nothing', async () => {
+    const taken = await create()
+    const headers = { 'Idempotency-Key': crypto.randomUUID() }
+    const post = (name: string) =>
+      request(server, 'POST', '/api/v1/skills', {
+        body: { name, description: 'd', prompt: 'p' },
+        headers,
+        token: people.ann.token,
+      })
+    expectError(await post(taken.name), 409, 'Skill name already exists')
+    const name = newName()
+    const [first, second] = [await post(name), await post(name)]
+    expect([first.status, second.body]).toEqual([200, first.body])
+  })
+})
+
+describe('what is missing or wrong is a 400 that names it', () => {
+  const invalid = (field: string, expected: string) => `Invalid value for field: ${field}. Expected ${expected}`
+  const WRONG: [input: Fields, message: string][] = [
+    ...['name', 'description', 'prompt'].flatMap((field): [Fields, string][] =>
+      [null, '', ' \n'].map((value) => [{ [field]: value }, `Missing required field: ${field}`]),
+    ),
+    ...['Name', 'a b', '-a', 'a-', 'a--b', 'ä', 'a_b', 'a/b', '../a'].map((name): [Fields, string] => [
+      { name },
+      invalid('name', 'kebab-case'),
+    ]),
+    [{ name: 5 }, invalid('name', 'string')],
+    [{ name: 'x'.repeat(65) }, invalid('name', 'at most 64 characters')],
+    [{ description: 'x'.repeat(1001) }, invalid('description', 'at most 1000 characters')],
+    [{ prompt: 'x'.repeat(100_001) }, invalid('prompt', 'at most 100000 characters')],
+    ...['', 'Research', null, 5].map((category): [Fields, string] => [
+      { category },
+      'Invalid category. Must be: research, writing, data, code, marketing, productivity, file-handling, other',
+    ]),
+    ...['unlisted', '', null].map((visibility): [Fields, string] => [
+      { visibility },
+      'Invalid visibility value. Must be: private, organization, or public',
+    ]),
+    ...['load_skill', 'rm', 'List_tasks'].map((name): [Fields, string] => [
+      { builtInTools: ['list_tasks', name] },
+      `Invalid builtInTools. Must be: ${BUILT_IN_TOOLS.join(', ')}`,
+    ]),
+    [{ builtInTools: 'list_tasks' }, invalid('builtInTools', 'array')],
+    [{ requiredMCPs: [5] }, invalid('requiredMCPs.0', 'string')],
+  ]
+  let id: string
+  beforeAll(async () => {
+    id = (await create()).id
+  })
+
+  it.each(onEachFace(WRONG.map(([input, message]) => [message, input] as const)))(
+    '%s: %s',
+    async (face, message, input) => {
+      const whole = { name: newName(), description: 'd', prompt: 'p', ...input }
+      expectError(await on(face, 'skills.create', whole), 400, message)
+      expectError(await on(face, 'skills.update', { id, ...input }), 400, message)
+    },
+  )
+})
+
+describe('PATCH /skills/{id}', () => {
+  it.each(FACES)('%s: changes what it names, leaves the rest, and counts', async (face) => {
+    let expected = await create()
+    for (const [field, value] of Object.entries({ ...TOLD, name: newName() })) {
+      now += 1000
+      expected = { ...expected, [field]: value, version: expected.version + 1, updatedAt: new Date(now).toISOString() }
+      const { body } = await on(face, 'skills.update', { id: expected.id, [field]: value, unknown: 1, version: 99 })
+      expect(body).toEqual({ success: true, skill: expected })
+    }
+    expect(await get(expected.id)).toEqual(expected)
+    const none = { id: expected.id, builtInTools: null, requiredMCPs: null }
+    expect((await on(face, 'skills.update', none)).body.skill).toMatchObject({ builtInTools: [], requiredMCPs: [] })
+    expect((await audited(expected.id))[1]).toBe(`skill.update ${people.ann.userId}`)
+  })
+
+  it('that changes nothing makes no version', async () => {
+    const skill = await create(TOLD)
+    now += 1000
+    for (const said of [{}, TOLD, { name: skill.name }]) {
+      expect((await call('skills.update', { id: skill.id, ...said })).body.skill).toEqual(skill)
+    }
+    expect(await audited(skill.id)).toHaveLength(1)
+  })
+
+  it('of many at once, each counts', async () => {
+    const { id } = await create()
+    await Promise.all([1, 2, 3, 4, 5].map((n) => call('skills.update', { id, description: `${n}` })))
+    expect((await get(id)).version).toBe(6)
+  })
+})
+
+const ABSENT = '–'
+const COLUMNS = ['list', 'get', 'attach', 'update', 'delete'] as const
+// contract.md sections 2 and 7: what is private is its owner's alone, public ones are everybody's to use.
+const TABLE: [visibility: string, who: Who, ...row: (string | number)[]][] = [
+  ['private', 'ann', 'organization', 200, 200, 200, 200],
+  ['private', 'ben', ABSENT, 404, 400, 404, 404],
+  ['private', 'admin', ABSENT, 404, 400, 404, 404],
+  ['private', 'owner', ABSENT, 404, 400, 404, 404],
+  ['private', 'eve', ABSENT, 404, 400, 404, 404],
+  ['organization', 'ann', 'organization', 200, 200, 200, 200],
+  ['organization', 'ben', 'organization', 200, 200, 403, 403],
+  ['organization', 'admin', 'organization', 200, 200, 200, 200],
+  ['organization', 'owner', 'organization', 200, 200, 200, 200],
+  ['organization', 'eve', ABSENT, 404, 400, 404, 404],
+  ['public', 'ann', 'organization', 200, 200, 200, 200],
+  ['public', 'ben', 'organization', 200, 200, 403, 403],
+  ['public', 'admin', 'organization', 200, 200, 200, 200],
+  ['public', 'owner', 'organization', 200, 200, 200, 200],
+  ['public', 'eve', 'marketplace', 200, 200, 403, 403],
+  ['core', 'ann', 'core', 200, 200, 403, 403],
+  ['core', 'owner', 'core', 200, 200, 403, 403],
+  ['core', 'eve', 'core', 200, 200, 403, 403],
+]
+
+describe('who may do what with a skill', () => {
+  it.each(onEachFace(TABLE))('%s: %s, %s', async (face, visibility, who, ...expected) => {
+    const id = visibility === 'core' ? 'core-task-planning' : (await create({ visibility })).id
+    const { skills } = (await on(face, 'skills.list', {}, who)).body
+    const places = Object.entries(skills as Record<string, Fields[]>).flatMap(([source, list]) =>
+      list.some((skill) => skill.id === id) ? source : [],
+    )
+    const attempt = async (procedure: string, input: Fields = {}) => {
+      const answer = await on(face, procedure, { id, ...input }, who)
+      if (answer.status === 404) expectError(answer, 404, 'Skill not found')
+      if (answer.status === 403) expectError(answer, 403, FORBIDDEN)
+      if (answer.status === 400) expectError(answer, 400, 'Invalid skillIds')
+      return answer.status
+    }
+    const row = [
+      places.join() || ABSENT,
+      await attempt('skills.get'),
+      await attempt('agents.create', { name: 'A', systemPrompt: 'x', skillIds: [id] }),
+      await attempt('skills.update', { description: 'Changed' }),
+      await attempt('skills.delete'),
+    ]
+    const named = (values: readonly unknown[]) => Object.fromEntries(COLUMNS.map((name, i) => [name, values[i]]))
+    expect(named(row)).toEqual(named(expected))
+  })
+
+  it.each(FACES)('%s: as soon as it is private, it is out of reach for others', async (face) => {
+    const { id } = await create({ visibility: 'public' })
+    for (const who of ['ben', 'eve'] as const) expect((await on(face, 'skills.get', { id }, who)).status).toBe(200)
+    await on(face, 'skills.update', { id, visibility: 'private' })
+    for (const who of ['ben', 'admin', 'eve'] as const) {
+      expectError(await on(face, 'skills.get', { id }, who), 404, 'Skill not found')
+    }
+  })
+
+  it.each([
+    ['GET', {}],
+    ['PATCH', { description: 'x' }],
+    ['DELETE', undefined],
+  ] as const)("%s: somebody else's is told apart by nothing from one that never was", async (method, body) => {
+    const answers = []
+    const gone = await create({ visibility: 'public' })
+    await call('skills.delete', { id: gone.id })
+    const ids = [(await create({ visibility: 'private' })).id, (await create()).id, gone.id, 'core-none']
+    for (const id of ['x'.repeat(22), ...ids]) {
+      const init = toFetch({ ...server, token: people.eve.token }, method, method === 'GET' ? {} : { body })
+      const response = await fetch(`${server.url}/api/v1/skills/${id}`, init)
+      const headers = [...response.headers].filter(([name]) => name !== 'date' && name !== 'x-request-id')
+      const text = (await response.text()).replace(/"requestId":"\w{22}"/, '"requestId"')
+      answers.push({ status: response.status, headers, text })
+    }
+    expect(answers[0]).toMatchObject({ status: 404 })
+    for (const answer of answers) expect(answer).toEqual(answers[0])
+  })
+})
+
+describe('GET /skills', () => {
+  it.each(FACES)('%s: says where each comes from, newest first, with the total of all', async (face) => {
+    const [mine, yours] = [
+      await server.member({ organization: 'Mine' }),
+      await server.member({ organization: 'Yours' }),
+    ]
+    const as = (who: Member, procedure: string, input: Fields = {}) =>
+      faces[face](server, procedure, input, { token: who.token })
+    const before = (await as(mine, 'skills.list')).body
+    const add = async (who: Member, visibility: string) => {
+      now += 1000
+      return (await as(who, 'skills.create', { name: newName(), description: 'd', prompt: 'p', visibility })).body.skill
+    }
+    const [own, hidden, open] = [
+      await add(mine, 'private'),
+      await add(yours, 'organization'),
+      await add(yours, 'public'),
+    ]
+    const newer = await add(mine, 'public')
+    const { skills, total, nextCursor } = (await as(mine, 'skills.list')).body
+    expect(skills.core).toEqual(CORE_SKILLS)
+    expect(skills.organization).toEqual([newer, own, ...before.skills.organization])
+    expect(skills.marketplace).toEqual([{ ...open, source: 'marketplace' }, ...before.skills.marketplace])
+    expect(JSON.stringify(skills)).not.toContain(hidden.id)
+    expect([total, nextCursor]).toEqual([before.total + 3, null])
+  })
+
+  it.each([1, 2, 5])('in pages of %i is the same list, each once', async (limit) => {
+    const all = (await call('skills.list')).body
+    const ids = (skills: Record<string, Fields[]>) =>
+      Object.values(skills)
+        .flat()
+        .map(({ id }) => id)
+    const seen: unknown[] = []
+    for (let cursor = ''; ; ) {
+      const { body } = await call('skills.list', { limit: `${limit}`, ...(cursor && { cursor }) })
+      expect(ids(body.skills).length).toBeLessThanOrEqual(limit)
+      expect(body.total).toBe(all.total)
+      seen.push(...ids(body.skills))
+      if (!body.nextCursor) break
+      cursor = body.nextCursor
+    }
+    expect(seen.toSorted()).toEqual(ids(all.skills).toSorted())
+    expect(seen).toHaveLength(all.total)
+  })
+
+  it('takes three statements at most, its token included', async () => {
+    await call('skills.list')
+    const counts = []
+    for (let i = 0; i < 3; i++) {
+      server.queries.length = 0
+      await call('skills.list', { limit: '2' })
+      counts.push(server.queries.length)
+    }
+    expect(Math.min(...counts)).toBeLessThanOrEqual(3)
+  })
+})
+
+describe('the skills that come with the service', () => {
+  const categories = ['research', 'writing', 'data', 'code', 'productivity', 'file-handling']
+
+  it('are six over the categories, named as their ids, with tools that there are', () => {
+    expect(CORE_SKILLS.map(({ category }) => category).toSorted()).toEqual(categories.toSorted())
+    for (const { id, name, builtInTools, visibility } of CORE_SKILLS) {
+      expect([id, visibility]).toEqual([`core-${name}`, 'public'])
+      expect(BUILT_IN_TOOLS).toEqual(expect.arrayContaining(builtInTools))
+      expect(builtInTools).not.toEqual([])
+    }
+  })
+
+  it.each(CORE_SKILLS.map((skill) => [skill.name, skill] as const))(
+    '%s could be a skill of anybody',
+    async (_, skill) => {
+      const { id: __, visibility: ___, ...said } = skill
+      const { prompt, displayName, builtInTools } = await create({ ...said, visibility: 'private' })
+      expect({ prompt, displayName, builtInTools }).toEqual({ prompt: skill.prompt, displayName, builtInTools })
+      const lines = prompt.trimEnd().split('\n')
+      expect(lines.length).toBeGreaterThanOrEqual(30)
+      expect(lines.length).toBeLessThanOrEqual(90)
+      // It tells how to use each of its tools.
+      for (const tool of builtInTools) expect(prompt).toContain(`\`${tool}\``)
+    },
+  )
+})
+
+describe('GraphQL', () => {
+  const FIELDS = `id name displayName description prompt category builtInTools requiredMCPs visibility source
+    organizationId ownerId version createdAt updatedAt`
+  const ask = (query: string, variables: Fields, who: Who = 'ann') =>
+    graphql(server, query, variables, { token: people[who].token })
+
+  it('reads and writes the same skills as REST', async () => {
+    const input = { name: newName(), ...TOLD }
+    const created = await ask(`mutation ($input: CreateSkillInput!) { createSkill(input: $input) { ${FIELDS} } }`, {
+      input,
+    })
+    const skill = created.data.createSkill
+    expect(skill).toEqual(await get(skill.id))
+    const change = { id: skill.id, description: 'New' }
+    const updated = await ask(`mutation ($input: UpdateSkillInput!) { updateSkill(input: $input) { ${FIELDS} } }`, {
+      input: change,
+    })
+    expect(updated.data.updateSkill).toEqual(await get(skill.id))
+    const one = await ask(`query ($id: ID!) { skill(id: $id) { ${FIELDS} } }`, { id: skill.id })
+    expect(one.data.skill).toEqual(await get(skill.id))
+    const { data } = await ask(`{ skills(limit: 1000) { nodes { ${FIELDS} } total nextCursor } }`, {})
+    const { skills, total, nextCursor } = (await call('skills.list')).body
+    expect({ total, nextCursor }).toEqual({ total: data.skills.total, nextCursor: data.skills.nextCursor })
+    for (const source of ['core', 'organization', 'marketplace']) {
+      expect(data.skills.nodes.filter((node: Fields) => node.source === source)).toEqual(skills[source])
+    }
+    const deleted = await ask(`mutation ($id: ID!) { deleteSkill(id: $id) }`, { id: skill.id })
+    expect(deleted.data.deleteSkill).toBe('Skill deleted successfully')
+    expect((await ask(`query ($id: ID!) { skill(id: $id) { id } }`, { id: skill.id })).message).toBe('Skill not found')
+  })
+
+  it('refuses in the words of REST', async () => {
+    const input = { name: newName(), description: 'd', prompt: 'p' }
+    const query = `mutation ($input: CreateSkillInput!) { createSkill(input: $input) { id } }`
+    expect((await ask(query, { input: { ...input, category: 'x' } })).message).toMatch(/^Invalid category. Must be: /)
+    expect((await ask(query, { input: { ...input, name: 'A' } })).message).toMatch(/kebab-case$/)
+    const { id } = await create({ visibility: 'private' })
+    expect((await ask(`query ($id: ID!) { skill(id: $id) { id } }`, { id }, 'ben')).message).toBe('Skill not found')
+  })
+})
+
+it('counts the shipped ones in the total', async () => {
+  const { body } = await faces.REST(
+    server,
+    'skills.list',
+    {},
+    { token: (await server.member({ organization: 'New' })).token },
+  )
+  expect(body.skills.core).toHaveLength(CORE)
+  expect(body.skills.organization).toEqual([])
+})
