@@ -69,6 +69,8 @@ const Settings = z
 
     EXECUTION_TIMEOUT: seconds(30 * 60),
     MODEL_IDLE_TIMEOUT: seconds(120),
+    TOOL_TIMEOUT: seconds(60),
+    APPROVAL_TIMEOUT: seconds(7 * 24 * 60 * 60),
     QUEUE_TIMEOUT: seconds(60 * 60),
     LEASE_DURATION: seconds(15),
     DRAIN_TIMEOUT: seconds(20),

@@ -13,6 +13,7 @@ import type { Deps } from './deps.ts'
 import { createModels } from './executions/engine/models.ts'
 import { createEngine } from './executions/engine/worker.ts'
 import { agentFor } from './executions/start.ts'
+import { openTools } from './executions/tools.ts'
 import { refuseMalformed } from './http/malformed.ts'
 import { type Clock, systemClock } from './lib/clock.ts'
 import { removeOrphans } from './media/service.ts'
@@ -54,6 +55,7 @@ export async function startService(
   const engine = createEngine({
     ...base,
     agentFor,
+    openTools: (user) => openTools(deps, user),
     async settle(tx, ended, now) {
       await settleTask(tx, ended, now)
       await settleMission(tx, ended, now)

@@ -17,6 +17,8 @@ const TYPES = {
   stream_event: 'TextDeltaEvent',
   assistant: 'AssistantEvent',
   tool_result: 'ToolResultEvent',
+  approval: 'ApprovalEvent',
+  resumed: 'ResumedEvent',
   result: 'ResultEvent',
   error: 'ErrorEvent',
 } as const
@@ -85,6 +87,24 @@ builder.objectRef<Message<'tool_result'>>(TYPES.tool_result).implement({
     toolUseId: t.id({ description: 'The call', resolve: ({ data }) => data.toolUseId }),
     output: t.string({ description: 'The answer', resolve: ({ data }) => data.content }),
     isError: t.boolean({ description: 'The tool failed', resolve: ({ data }) => data.isError }),
+  }),
+})
+
+builder.objectRef<Message<'approval'>>(TYPES.approval).implement({
+  description: 'The run waits for a person to decide about a call',
+  interfaces: [Event],
+  fields: (t) => ({
+    approvalId: t.id({ description: 'What is to be decided', resolve: ({ data }) => data.approvalId }),
+    toolUseId: t.id({ description: 'The call', resolve: ({ data }) => data.toolUseId }),
+    name: t.string({ description: 'The tool', resolve: ({ data }) => data.name }),
+  }),
+})
+
+builder.objectRef<Message<'resumed'>>(TYPES.resumed).implement({
+  description: 'The server restarted, and the run goes on behind its last complete step',
+  interfaces: [Event],
+  fields: (t) => ({
+    step: t.int({ description: 'The answer whose fragments begin anew', resolve: ({ data }) => data.step }),
   }),
 })
 

@@ -164,6 +164,12 @@ export const EventData = {
         isError: z.boolean(),
       })
       .meta({ id: 'ToolResultMessage', description: 'What a tool answered' }),
+    z
+      .object({ messageType: z.literal('approval'), approvalId: z.string(), toolUseId: z.string(), name: z.string() })
+      .meta({ id: 'ApprovalMessage', description: 'The run waits for a person to decide about this call of a tool' }),
+    z
+      .object({ messageType: z.literal('resumed'), step: z.int() })
+      .meta({ id: 'ResumedMessage', description: 'The server restarted: the fragments of this step begin anew' }),
   ]),
   result: z.object({ executionId: z.string(), status: z.literal('completed'), sessionId: z.string(), usage }),
   error: z.object({ executionId: z.string(), status: z.enum(['failed', 'cancelled']), message: z.string() }),

@@ -78,6 +78,7 @@ const ERRORS: Record<string, [name: string, description: string, example?: error
     new errors.AppError(429, 'Rate limit exceeded. Retry after 60 seconds.', { headers: { 'Retry-After': '60' } }),
   ],
   500: ['InternalError', 'The service failed', errors.toAppError(undefined)],
+  502: ['BadGateway', 'Another server did not answer', new errors.AppError(502, 'MCP server unreachable')],
   503: ['Unavailable', 'The service cannot answer just now', errors.unavailable()],
   default: ['UnexpectedError', 'Any other error has the same body'],
 }

@@ -100,7 +100,15 @@ test('what had shown nothing runs again elsewhere; the first worker cannot end i
   const limits = { running: undefined, pending: undefined }
   const deps: ClaimDeps = { db, clock, owner: 'anybody', leaseDuration: 1, limits, settle: async () => {} }
   const usage = { inputTokens: 1, outputTokens: 1, usageEstimated: false }
-  const remains = { text: 'Too late.', model: 'm', usage, events: [], terminalSeq: 10_000, scattered: true }
+  const remains = {
+    text: 'Too late.',
+    toolCalls: [],
+    model: 'm',
+    usage,
+    events: [],
+    terminalSeq: 10_000,
+    scattered: true,
+  }
   const end = (row: ExecutionRow) => finish(deps, row, { status: 'completed', result: 'Too late.' }, remains)
   let refused = 0
   let accepted = 0

@@ -57,7 +57,7 @@ async function puppet(lab: Lab): Promise<Puppet> {
     },
     async complete(result) {
       const usage = { inputTokens: 0, outputTokens: 0, usageEstimated: false }
-      const remains = { text: result, model: 'm', usage, ...(await channel.drain()) }
+      const remains = { text: result, toolCalls: [], model: 'm', usage, ...(await channel.drain()) }
       const ended = await finish(deps, row, { status: 'completed', result }, remains)
       expect(ended).not.toBeNull()
       channel.close(ended!.execution)

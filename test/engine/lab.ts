@@ -6,6 +6,7 @@ import type { Request } from '../../src/executions/engine/claims.ts'
 import type { ExecutionEvent, ExecutionRow } from '../../src/executions/engine/events.ts'
 import { createEngine, type Engine, type EngineDeps } from '../../src/executions/engine/worker.ts'
 import { agentFor } from '../../src/executions/start.ts'
+import { openTools } from '../../src/executions/tools.ts'
 import { type ModelServer, startModelServer } from '../support/model-server.ts'
 import { request } from '../support/rest.ts'
 import { startServer, type TestServer } from '../support/server.ts'
@@ -104,7 +105,14 @@ export async function startLab(env: Record<string, string> = {}): Promise<Lab> {
       return { spaceId, chatId, sessionId }
     },
     another: (overrides) =>
-      createEngine({ ...deps, bus: createLocalBus(), agentFor, settle: async () => {}, ...overrides }),
+      createEngine({
+        ...deps,
+        bus: createLocalBus(),
+        agentFor,
+        openTools: (user) => openTools(deps, user),
+        settle: async () => {},
+        ...overrides,
+      }),
     row: (id) => db.execution.findUniqueOrThrow({ where: { id } }),
     idle: (timeout = 15_000) => idle(db, timeout),
     async [Symbol.asyncDispose]() {

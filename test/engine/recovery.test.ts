@@ -72,16 +72,24 @@ describe('a run whose process died', () => {
     await other.drain()
   })
 
-  test('that had called a tool ends as interrupted, though it had said nothing', async () => {
+  test('that had called a tool goes on behind that step, and says so', async () => {
     await using lab = await startLab(LEASE)
     lab.model.script({ toolCalls: [{ id: 't1', name: 'nothing', input: {} }] }, { end: 'hang' })
     const row = await lab.run()
     await lab.model.request(1)
     await expect.poll(() => lab.db.executionEvent.count()).toBeGreaterThan(0)
+    lab.model.script({ tokens: 'There is none.' })
     const other = await takeOver(lab)
-    expect(await lab.row(row.id)).toMatchObject({ status: 'failed', error: 'interrupted' })
-    expect(lab.model.requests).toHaveLength(2)
+    const told = (await followed(other, row)).flatMap(({ event, data }) => (event === 'message' ? data : []))
+    expect(told.map((data) => data.messageType)).toEqual([
+      ...['assistant', 'tool_result', 'resumed'],
+      ...['stream_event', 'stream_event', 'stream_event', 'assistant'],
+    ])
+    expect(told[2]).toEqual({ messageType: 'resumed', step: 2 })
+    expect(await lab.row(row.id)).toMatchObject({ status: 'completed', result: 'There is none.', attempt: 2 })
+    expect(lab.model.requests[2]?.body.messages).toEqual(lab.model.requests[1]?.body.messages)
     await lab.engine.drain()
+    expect(await violations(lab.db)).toEqual([])
     await other.drain()
   })
 

@@ -4,6 +4,7 @@ import { type Db, Prisma } from '../../db/client.ts'
 import type { Clock } from '../../lib/clock.ts'
 import type { Settings } from '../../settings.ts'
 import type { ExecutionRow } from './events.ts'
+import type { ApprovalRow } from './waits.ts'
 
 const SWEEP_INTERVAL = 2_000
 const SWEEP_SIZE = 100
@@ -23,6 +24,7 @@ export type CaretakerDeps = {
   recover: (row: ExecutionRow) => Promise<void>
   /** Ends a run that has waited too long, or shall be cancelled. */
   expire: (row: ExecutionRow) => Promise<void>
+  expireApproval: (approval: ApprovalRow) => Promise<void>
   /** Begins pending runs whose turn it is. */
   begin: () => Promise<void>
 }
@@ -54,10 +56,15 @@ export function createCaretaker(deps: CaretakerDeps) {
     const now = clock.now()
     const tooOld = new Date(now.getTime() - settings.QUEUE_TIMEOUT)
     const stale = await db.execution.findMany({
-      where: { status: 'pending', OR: [{ createdAt: { lt: tooOld } }, { wantsCancel: true }] },
+      where: { status: 'pending', OR: [{ createdAt: { lt: tooOld }, attempt: 0 }, { wantsCancel: true }] },
       take: SWEEP_SIZE,
     })
     for (const row of stale) await attempt(row, deps.expire)
+    const overdue = await db.approval.findMany({
+      where: { status: 'pending', expiresAt: { lt: now } },
+      take: SWEEP_SIZE,
+    })
+    for (const approval of overdue) await attempt({ id: approval.executionId }, () => deps.expireApproval(approval))
     const left = await db.execution.findMany({
       where: { status: 'running', ...(!all && { leaseUntil: { lt: now } }) },
       orderBy: { createdAt: 'asc' },
@@ -68,7 +75,7 @@ export function createCaretaker(deps: CaretakerDeps) {
   }
 
   /** What cannot be done for one run is no reason not to do it for the others. */
-  async function attempt(row: ExecutionRow, task: (row: ExecutionRow) => Promise<void>): Promise<void> {
+  async function attempt<Row extends { id: string }>(row: Row, task: (row: Row) => Promise<void>): Promise<void> {
     await task(row).catch((error) => log.error({ err: error, executionId: row.id }, 'a run could not be taken care of'))
   }
 

@@ -7,6 +7,7 @@ import type { Clock } from '../../lib/clock.ts'
 import { newId, newTimedId } from '../../lib/id.ts'
 import { type ExecutionEvent, type ExecutionRow, joinText, META_SEQ, toSegment } from './events.ts'
 import { SEQ_BLOCK } from './journal.ts'
+import { type CallRecord, loadSteps, recordsOf, textOf } from './steps.ts'
 
 export type AgentRow = Prisma.AgentGetPayload<object>
 
@@ -30,6 +31,8 @@ export type Request = {
   taskId: string | null
   /** The mission whose run it is; its chat says so too. */
   mission: { id: string; title: string; runNumber: number } | null
+  /** A run waits for it, and holds a place meanwhile: it begins however many are on. */
+  delegated?: true
   /** What else happens in the transaction that accepts it; throwing refuses the run. */
   also: ((tx: Tx, executionId: string, now: Date) => Promise<void>) | null
 }
@@ -43,6 +46,8 @@ export type Outcome =
 export type Remains = {
   /** The text of the last step, whole or as far as it came. */
   text: string
+  /** What the history says of its tool calls. */
+  toolCalls: readonly CallRecord[]
   model: string | null
   usage: { inputTokens: number; outputTokens: number; usageEstimated: boolean }
   events: readonly Extract<ExecutionEvent, { event: 'message' }>[]
@@ -111,7 +116,7 @@ export async function accept(deps: ClaimDeps, request: Request, hasRoom: boolean
     } else if (session.free) {
       await tx.session.update({ where: { id: sessionId }, data: { activeExecutionId: id }, select: { id: true } })
     }
-    const begins = session.free && hasRoom && (await takeSlot(tx, deps, actor.organizationId))
+    const begins = session.free && hasRoom && (await takeSlot(tx, deps, actor.organizationId, request.delegated))
     if (!begins) await checkBacklog(tx, deps, actor.organizationId)
     const execution = await tx.execution.create({
       data: {
@@ -182,16 +187,21 @@ async function holdParent(tx: Tx, parent: ExecutionRow, now: Date): Promise<void
 }
 
 /** Counts a run of the organization that begins, if it may have one more. Without a limit nobody counts. */
-async function takeSlot(tx: Tx, { limits }: ClaimDeps, organizationId: string): Promise<boolean> {
+async function takeSlot(
+  tx: Tx,
+  { limits }: ClaimDeps,
+  organizationId: string,
+  beyond: boolean | undefined,
+): Promise<boolean> {
   if (limits.running === undefined) return true
   const { count } = await tx.organization.updateMany({
-    where: { id: organizationId, running: { lt: limits.running } },
+    where: { id: organizationId, ...(!beyond && { running: { lt: limits.running } }) },
     data: { running: { increment: 1 } },
   })
   return count === 1
 }
 
-async function giveSlotBack(tx: Tx, { limits }: ClaimDeps, organizationId: string): Promise<void> {
+export async function giveSlotBack(tx: Tx, { limits }: ClaimDeps, organizationId: string): Promise<void> {
   if (limits.running === undefined) return
   await tx.organization.updateMany({
     where: { id: organizationId, running: { gt: 0 } },
@@ -209,7 +219,7 @@ export async function countRunning({ db, limits }: ClaimDeps): Promise<void> {
 
 async function checkBacklog(tx: Tx, { limits }: ClaimDeps, organizationId: string): Promise<void> {
   if (limits.pending === undefined) return
-  const waiting = await tx.execution.count({ where: { organizationId, status: 'pending' } })
+  const waiting = await tx.execution.count({ where: { organizationId, status: 'pending', waitingFor: null } })
   if (waiting < limits.pending) return
   const headers = { 'Retry-After': '60' }
   throw new AppError(429, 'Rate limit exceeded. Retry after 60 seconds.', { headers })
@@ -221,12 +231,15 @@ async function writeMessage(
   role: 'user' | 'assistant',
   content: string,
   createdAt: Date,
-  interrupted = false,
+  { interrupted = false, toolCalls = [] }: { interrupted?: boolean; toolCalls?: readonly CallRecord[] } = {},
 ): Promise<void> {
   const { organizationId, chatId, sessionId, id: executionId, queueSeq } = execution
   const position = queueSeq * 2 - (role === 'user' ? 1 : 0)
   const data = { id: newId(), organizationId, chatId, sessionId, executionId, position, role, content, createdAt }
-  await tx.message.create({ data: { ...data, interrupted, toolCalls: [] }, select: { id: true } })
+  await tx.message.create({
+    data: { ...data, interrupted, toolCalls: toolCalls as Prisma.InputJsonArray },
+    select: { id: true },
+  })
 }
 
 /**
@@ -236,10 +249,17 @@ async function writeMessage(
 export async function claimPending(deps: ClaimDeps, row: ExecutionRow): Promise<ExecutionRow | null> {
   const now = deps.clock.now()
   return deps.db.$transaction(async (tx) => {
-    if (!(await takeSlot(tx, deps, row.organizationId))) return null
+    if (!(await takeSlot(tx, deps, row.organizationId, await isDelegated(tx, row)))) return null
+    const waited = row.waitingSince ? now.getTime() - row.waitingSince.getTime() : 0
     const [execution] = await tx.execution.updateManyAndReturn({
-      where: { id: row.id, status: 'pending', attempt: row.attempt },
-      data: { ...claimed(deps, now, row.attempt, row.seqReserved), startedAt: row.startedAt ?? now, updatedAt: now },
+      where: { id: row.id, status: 'pending', attempt: row.attempt, waitingFor: null },
+      data: {
+        ...claimed(deps, now, row.attempt, row.seqReserved),
+        startedAt: row.startedAt ?? now,
+        waitingSince: null,
+        waitedMs: row.waitedMs + waited,
+        updatedAt: now,
+      },
     })
     if (!execution) {
       await giveSlotBack(tx, deps, row.organizationId)
@@ -248,6 +268,13 @@ export async function claimPending(deps: ClaimDeps, row: ExecutionRow): Promise<
     if (row.attempt === 0) await writeMessage(tx, execution, 'user', execution.message, now)
     return execution
   })
+}
+
+/** Whether a call of its parent waits for it. */
+async function isDelegated(tx: Tx, { id, parentExecutionId }: ExecutionRow): Promise<boolean> {
+  if (!parentExecutionId) return false
+  const call = { executionId: parentExecutionId, childExecutionId: id }
+  return (await tx.toolCall.findFirst({ where: call, select: { step: true } })) !== null
 }
 
 /** Takes over a run whose process has died: the attempt as read is the condition. */
@@ -302,7 +329,10 @@ export async function finish(
     if (remains.events.length) {
       await tx.executionEvent.create({ data: toSegment(row.id, now, remains.events), select: { executionId: true } })
     }
-    if (completed || remains.text) await writeMessage(tx, execution, 'assistant', remains.text, now, !completed)
+    const { text, toolCalls } = remains
+    if (completed || text || toolCalls.length) {
+      await writeMessage(tx, execution, 'assistant', text, now, { interrupted: !completed, toolCalls })
+    }
     await deps.settle(tx, execution, now)
     return { execution, next: await release(tx, execution, now, remains.text) }
   })
@@ -319,7 +349,7 @@ async function joinSegments(tx: Tx, executionId: string): Promise<void> {
   }
 }
 
-/** Ends a run that has not begun. Null when it has begun or ended meanwhile. */
+/** Ends a run that has not begun, or waits for an approval. Null when it has begun or ended meanwhile. */
 export async function finishPending(
   deps: ClaimDeps,
   row: ExecutionRow,
@@ -329,11 +359,18 @@ export async function finishPending(
   return deps.db.$transaction(async (tx) => {
     const [execution] = await tx.execution.updateManyAndReturn({
       where: { id: row.id, status: 'pending', attempt: row.attempt },
-      data: { ...outcome, terminalSeq: row.seqReserved + 1, completedAt: now, updatedAt: now },
+      data: { ...outcome, waitingFor: null, terminalSeq: row.seqReserved + 1, completedAt: now, updatedAt: now },
     })
     if (!execution) return null
+    const steps = row.attempt > 0 ? await loadSteps(tx, row.id) : []
+    const text = textOf(steps.at(-1)?.parts ?? [])
+    if (steps.length) {
+      const open = { executionId: row.id, status: 'pending' as const }
+      await tx.approval.updateMany({ where: open, data: { status: 'expired', decidedAt: now } })
+      await writeMessage(tx, execution, 'assistant', text, now, { interrupted: true, toolCalls: recordsOf(steps) })
+    }
     await deps.settle(tx, execution, now)
-    return { execution, next: await release(tx, execution, now, '') }
+    return { execution, next: await release(tx, execution, now, text) }
   })
 }
 
@@ -375,15 +412,23 @@ async function release(tx: Tx, ended: ExecutionRow, now: Date, text: string): Pr
 /** Whether a pending run holds its session's lock: what keeps it is room. */
 const READY = Prisma.sql`
   FROM "Execution" e JOIN "Session" s ON s."id" = e."sessionId" AND s."activeExecutionId" = e."id"
-  JOIN "Organization" o ON o."id" = e."organizationId" WHERE e."status" = 'pending'`
+  JOIN "Organization" o ON o."id" = e."organizationId" WHERE e."status" = 'pending' AND e."waitingFor" IS NULL`
+
+/** Whether a call of its parent waits for it, as `isDelegated` says. */
+const DELEGATED = Prisma.sql`EXISTS (SELECT 1 FROM "ToolCall" c
+  WHERE c."executionId" = e."parentExecutionId" AND c."childExecutionId" = e."id")`
 
 export const READY_AT_ONCE = 100
 
-/** Pending runs that only wait for room, the oldest first; not those of organizations that run as many as they may. */
+/**
+ * Pending runs that only wait for room, the oldest first; of organizations that run as many as they may, only those
+ * that another run waits for: that one holds a place, and would wait for ever.
+ */
 export const findReady = (db: Db, limit: number | undefined) =>
-  db.$queryRaw<{ id: string; organizationId: string }[]>(Prisma.sql`
-    SELECT e."id", e."organizationId" ${READY} ${limit === undefined ? Prisma.empty : Prisma.sql`AND o."running" < ${limit}`}
-    ORDER BY e."createdAt", e."id" LIMIT ${READY_AT_ONCE}`)
+  db.$queryRaw<{ id: string; organizationId: string; delegated: boolean | number | bigint }[]>(Prisma.sql`
+    SELECT e."id", e."organizationId", ${DELEGATED} AS "delegated" ${READY}
+    ${limit === undefined ? Prisma.empty : Prisma.sql`AND (o."running" < ${limit} OR ${DELEGATED})`}
+    ORDER BY "delegated" DESC, e."createdAt", e."id" LIMIT ${READY_AT_ONCE}`)
 
 /** The organizations with pending runs that only wait for room. */
 export async function findCrowded(db: Db): Promise<string[]> {

@@ -5,6 +5,9 @@ export type MessageData =
   | { messageType: 'stream_event'; step: number; delta: { type: 'text_delta'; text: string } }
   | { messageType: 'assistant'; step: number; content: ContentBlock[] }
   | { messageType: 'tool_result'; toolUseId: string; content: string; isError: boolean }
+  | { messageType: 'approval'; approvalId: string; toolUseId: string; name: string }
+  /** A run whose process died goes on: the deltas of that step begin anew. */
+  | { messageType: 'resumed'; step: number }
 
 export type ContentBlock =
   | { type: 'text'; text: string }
@@ -141,8 +144,16 @@ export async function* readEvents(db: Db | Tx, executionId: string, after: numbe
   }
 }
 
-/** The text of the step that is on, or of the last one, after one more message. */
-export function textSoFar(text: string, data: MessageData): string {
-  if (data.messageType === 'stream_event') return text + data.delta.text
-  return data.messageType === 'tool_result' ? '' : text
+/** What a step has said. */
+export type Said = { step: number; text: string }
+
+/** The text of the step that is on, or of the last one that said something, after one more message. */
+export function textSoFar(said: Said, data: MessageData): Said {
+  if (data.messageType === 'resumed') return data.step === said.step ? { ...said, text: '' } : said
+  if (data.messageType === 'assistant') {
+    return { step: data.step, text: data.content.map((block) => (block.type === 'text' ? block.text : '')).join('') }
+  }
+  if (data.messageType !== 'stream_event') return said
+  const before = data.step === said.step ? said.text : ''
+  return { step: data.step, text: before + data.delta.text }
 }

@@ -222,7 +222,8 @@ export function createJournal(deps: {
           state.seats.add(seat)
           if (!state.stored && state.tail.length) schedule(true)
           return {
-            stored: state.stored,
+            // An earlier attempt may have stored some.
+            stored: state.stored || row.attempt > 1,
             async next() {
               while (!seat.waiting.length && !seat.over) {
                 await new Promise<void>((resolve) => {
@@ -261,6 +262,8 @@ function leave(seat: Seat): void {
 
 /** The heap that an event costs, roughly: what matters is that it grows with the text. */
 function sizeOf(event: ExecutionEvent): number {
-  const text = event.event === 'message' && event.data.messageType === 'stream_event' ? event.data.delta.text : ''
+  const data = event.event === 'message' ? event.data : null
+  const text =
+    data?.messageType === 'stream_event' ? data.delta.text : data?.messageType === 'tool_result' ? data.content : ''
   return 200 + text.length * 2
 }

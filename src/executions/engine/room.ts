@@ -30,16 +30,18 @@ export function createRoom({ db, limits, taken, begin }: RoomDeps) {
     const ready = await findReady(db, limits.organization)
     const full = new Set<string>()
     let begun = 0
-    for (const { id, organizationId } of ready) {
-      if (isFull()) {
-        crowded = true
-        return
+    let keptOut = false
+    for (const { id, organizationId, delegated } of ready) {
+      if (isFull() && !delegated) {
+        keptOut = true
+        continue
       }
-      if (full.has(organizationId)) continue
+      if (full.has(organizationId) && !delegated) continue
       if (await begin(id)) begun++
       else full.add(organizationId)
     }
-    crowded = ready.length === READY_AT_ONCE
+    crowded = keptOut || ready.length === READY_AT_ONCE
+    if (keptOut) return
     if (limits.organization !== undefined) crowdedOrganizations = new Set(await findCrowded(db))
     again ||= crowded && begun > 0
   }

@@ -1,5 +1,6 @@
 import type { JSONSchema7 } from '@ai-sdk/provider'
 import type { Actor } from '../../auth/actor.ts'
+import type { Tx } from '../../db/client.ts'
 import type { AgentRow } from './claims.ts'
 import type { ExecutionRow } from './events.ts'
 
@@ -10,6 +11,10 @@ export type ToolCall = {
   toolUseId: string
   /** Aborts with the run, with its cancellation and when the call took too long. */
   signal: AbortSignal
+  /** The run that this call started before its process died. */
+  childExecutionId: string | null
+  /** Says, in the transaction that accepts it, which run this call starts. */
+  adopt(tx: Tx, childExecutionId: string): Promise<void>
 }
 
 /** One thing that a run's model can call. */
@@ -20,6 +25,11 @@ export type Tool = {
   inputSchema: JSONSchema7
   /** `ask`: a person decides about each call first (contract.md section 7, "Approvals"). */
   mode: 'allow' | 'ask'
+  /**
+   * Each call starts a run, and waits for it: side by side with others of its step, for as long as it takes. After a
+   * restart the call is made again, with the run it had started.
+   */
+  delegates?: true
   /** Throws an AppError for what the caller may not, which becomes an error result. */
   call(input: unknown, call: ToolCall): Promise<ToolResult>
 }

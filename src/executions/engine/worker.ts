@@ -9,16 +9,21 @@ import { newId } from '../../lib/id.ts'
 import type { MediaStorage } from '../../media/storage.ts'
 import type { Settings } from '../../settings.ts'
 import { createCaretaker } from './caretaker.ts'
+import { BEGIN, type Checkpoint, loadCheckpoint, loadRemains } from './checkpoint.ts'
 import * as claims from './claims.ts'
-import { type ExecutionEvent, type ExecutionRow, readEvents, textSoFar } from './events.ts'
+import { equip } from './equip.ts'
+import { type ExecutionEvent, type ExecutionRow, textSoFar } from './events.ts'
 import { follow } from './follow.ts'
 import { type Channel, createJournal, SEQ_BLOCK } from './journal.ts'
 import { ModelError, UNEXPECTED } from './model-errors.ts'
 import type { Models } from './models.ts'
 import { createNotices } from './notices.ts'
-import { buildPrompt } from './prompt.ts'
 import { createRoom } from './room.ts'
-import { run, TimeoutError } from './run.ts'
+import { type Progress, run } from './run.ts'
+import { recordsOf } from './steps.ts'
+import { Stop, TimeoutError, unlessAborted } from './stop.ts'
+import type { OpenTools } from './tools.ts'
+import * as waits from './waits.ts'
 
 export type EngineDeps = {
   settings: Settings
@@ -31,6 +36,7 @@ export type EngineDeps = {
   /** The agent of a run that is about to begin, if its user may still run it (contract.md section 2). */
   agentFor: (db: Db, row: ExecutionRow) => Promise<claims.AgentRow | null>
   settle: claims.ClaimDeps['settle']
+  openTools: OpenTools
 }
 
 /** What runs agents: accepts, runs, recovers and ends executions, and shows their events. */
@@ -42,27 +48,19 @@ export type Engine = {
   ended(row: ExecutionRow, signal: AbortSignal): Promise<ExecutionRow>
   /** Cancels it and its descendants if they have not ended, and returns it as it then is. */
   cancel(row: ExecutionRow): Promise<ExecutionRow>
+  /** A run whose approvals have been decided: it goes on when there is room for it. */
+  goOn(row: Pick<ExecutionRow, 'id' | 'organizationId' | 'parentExecutionId'>): void
   /** Takes care of what was left behind, now and from then on. `alone`: no other process uses this database. */
   start(alone: boolean): Promise<void>
   /** Accepts nothing more, gives live runs time to end, hands the rest back, ends the streams. */
   drain(): Promise<void>
 }
 
-const DEFAULT_MAX_TURNS = 50
 /** How long a cancel waits for the run's end before it answers (ms). */
 const CANCEL_PATIENCE = 5_000
 const RETRY_INTERVAL = 500
 /** How long the end of a process waits for each of: its last runs to let go, and the database to hear of it (ms). */
 const HAND_BACK_PATIENCE = 1_000
-
-/** Why a run is stopped from outside. */
-class Stop extends Error {
-  readonly why: 'cancelled' | 'lost' | 'drained'
-  constructor(why: Stop['why']) {
-    super(why)
-    this.why = why
-  }
-}
 
 type Live = { row: ExecutionRow; controller: AbortController; ended: Promise<ExecutionRow | null> }
 
@@ -71,6 +69,7 @@ export function createEngine(deps: EngineDeps): Engine {
   const owner = newId()
   const leaseDuration = settings.LEASE_DURATION
   const limits = { running: settings.MAX_RUNNING_PER_ORGANIZATION, pending: settings.MAX_PENDING_RUNS }
+  const approvalTimeout = settings.APPROVAL_TIMEOUT
   const claimDeps: claims.ClaimDeps = { db, clock, owner, leaseDuration, limits, settle: deps.settle }
   const journal = createJournal({ db, clock, log, owner, leaseDuration })
   const notices = createNotices(bus)
@@ -108,10 +107,10 @@ export function createEngine(deps: EngineDeps): Engine {
     }
   }
 
-  function launch(row: ExecutionRow, agent: claims.AgentRow): void {
+  function launch(row: ExecutionRow, agent: claims.AgentRow, from: Checkpoint): void {
     const controller = new AbortController()
     const channel = journal.open(row, () => controller.abort(new Stop('lost')))
-    const ended = work(row, agent, channel, controller)
+    const ended = work(row, agent, from, channel, controller)
       .catch((error) => {
         log.error({ err: error, executionId: row.id }, 'a run could not be ended')
         channel.close(null)
@@ -126,26 +125,31 @@ export function createEngine(deps: EngineDeps): Engine {
     else if (early.has(row.id)) stop(row.id, 'cancelled')
   }
 
-  async function work(row: ExecutionRow, agent: claims.AgentRow, channel: Channel, controller: AbortController) {
-    const remains = { text: '', model: row.model, usage: { inputTokens: 0, outputTokens: 0, usageEstimated: false } }
+  async function work(
+    row: ExecutionRow,
+    agent: claims.AgentRow,
+    from: Checkpoint,
+    channel: Channel,
+    controller: AbortController,
+  ): Promise<ExecutionRow | null> {
     const { signal } = controller
-    const patience = (row.startedAt ?? row.createdAt).getTime() + settings.EXECUTION_TIMEOUT - clock.now().getTime()
-    const timer = setTimeout(() => controller.abort(new TimeoutError('The run took too long')), Math.max(0, patience))
+    const progress: Progress = { usage: { ...from.usage }, steps: [...from.steps], asks: [] }
+    let { model } = row
+    let { said } = from
     let outcome: claims.Outcome = { status: 'completed', result: '' }
+    using _ = limitTime(row, progress, controller)
     try {
-      const { id, model } = await models.resolve(row.modelOverride ?? agent.model)
-      remains.model = id
-      const prompt = await buildPrompt(deps, agent, row)
-      const maxTurns = agent.maxTurns ?? DEFAULT_MAX_TURNS
-      const input = { model, agentName: agent.name, prompt, maxTurns, idleTimeout: settings.MODEL_IDLE_TIMEOUT, signal }
-      for await (const data of run(input, remains.usage)) {
-        remains.text = textSoFar(remains.text, data)
+      for (const data of from.opening) channel.append(data)
+      using equipment = await equip(deps, { row, agent, signal })
+      model = equipment.model
+      for await (const data of run(equipment.input, progress)) {
+        said = textSoFar(said, data)
         const room = channel.append(data)
         if (!room) continue
         await unlessAborted(room, signal)
         signal.throwIfAborted()
       }
-      outcome = { status: 'completed', result: remains.text }
+      outcome = { status: 'completed', result: said.text }
     } catch (error) {
       const why = signal.aborted ? signal.reason : error
       if (why instanceof Stop && why.why !== 'cancelled') {
@@ -154,12 +158,57 @@ export function createEngine(deps: EngineDeps): Engine {
         return null
       }
       outcome = why instanceof Stop ? { status: 'cancelled' } : { status: 'failed', error: causeOf(row, agent, why) }
-    } finally {
-      clearTimeout(timer)
     }
-    const ended = await conclude(row, outcome, { ...remains, ...(await channel.drain()) })
+    const asked = outcome.status === 'completed' ? ask(progress, channel) : []
+    const { usage, steps } = progress
+    const remains = { text: said.text, toolCalls: recordsOf(steps), model, usage, ...(await channel.drain()) }
+    if (asked.length) {
+      if (await persist(row, () => waits.suspend({ ...claimDeps, approvalTimeout }, row, asked, remains))) {
+        channel.close(null)
+        bus.publish('execution', [row.id])
+        return null
+      }
+      outcome = { status: 'cancelled' }
+    }
+    const ended = await persist(row, () => end(row, outcome, remains))
     channel.close(ended)
+    if (ended && ended.status !== 'completed' && steps.length) background(cancelDelegates(ended))
     return ended
+  }
+
+  /** Tells the followers what a person has to decide about. */
+  function ask({ steps, asks }: Progress, channel: Channel): waits.Asked[] {
+    return asks.map((call) => {
+      const asked = { id: newId(), step: steps.at(-1)?.step ?? 0, call }
+      channel.append({ messageType: 'approval', approvalId: asked.id, toolUseId: call.id, name: call.name })
+      return asked
+    })
+  }
+
+  /**
+   * Ends a run after EXECUTION_TIMEOUT, without the time in which it waited for an approval; while one that it waits
+   * for does, its clock stands still too.
+   */
+  function limitTime(row: ExecutionRow, { steps }: Progress, controller: AbortController): Disposable {
+    const since = (row.startedAt ?? row.createdAt).getTime() + row.waitedMs
+    const patience = since + settings.EXECUTION_TIMEOUT - clock.now().getTime()
+    const expire = async () => {
+      const isCalling = steps.at(-1)?.calls.some(({ result }) => !result)
+      const family = isCalling ? await claims.findDescendants(db, row).catch(() => []) : []
+      if (family.some(({ waitingFor }) => waitingFor)) timer = setTimeout(expire, settings.EXECUTION_TIMEOUT)
+      else controller.abort(new TimeoutError('The run took too long'))
+    }
+    let timer = setTimeout(expire, Math.max(0, patience))
+    return { [Symbol.dispose]: () => clearTimeout(timer) }
+  }
+
+  /** The runs that its calls have started go with it. */
+  async function cancelDelegates({ id: executionId }: ExecutionRow): Promise<void> {
+    const where = { executionId, completedAt: null, childExecutionId: { not: null } }
+    for (const { childExecutionId } of await db.toolCall.findMany({ where })) {
+      const child = await db.execution.findUnique({ where: { id: childExecutionId ?? '', terminalSeq: null } })
+      if (child) await cancelTree(child)
+    }
   }
 
   /** A provider may repeat the prompt that it was given: not in the log, and not to another organization. */
@@ -180,11 +229,11 @@ export function createEngine(deps: EngineDeps): Engine {
     return ended?.execution ?? null
   }
 
-  /** The same, again until the database takes it, as long as this process has the time. */
-  async function conclude(row: ExecutionRow, outcome: claims.Outcome, remains: claims.Remains) {
+  /** Writes, again until the database takes it, as long as this process has the time. */
+  async function persist<T>(row: ExecutionRow, write: () => Promise<T>): Promise<T> {
     for (;;) {
       try {
-        return await end(row, outcome, remains)
+        return await write()
       } catch (error) {
         if (stopped.signal.aborted) throw error
         log.error({ err: error, executionId: row.id }, 'the end of a run could not be stored, trying again')
@@ -210,7 +259,7 @@ export function createEngine(deps: EngineDeps): Engine {
   }
 
   async function claimAndLaunch(id: string): Promise<boolean> {
-    const pending = await db.execution.findUnique({ where: { id, status: 'pending' } })
+    const pending = await db.execution.findUnique({ where: { id, status: 'pending', waitingFor: null } })
     if (!pending) return true
     const agent = pending.wantsCancel ? null : await deps.agentFor(db, pending)
     if (!agent) {
@@ -222,12 +271,12 @@ export function createEngine(deps: EngineDeps): Engine {
       if (limits.running !== undefined) room.wait(pending.organizationId)
       return limits.running === undefined
     }
-    launch(row, agent)
+    launch(row, agent, row.attempt > 1 ? await loadCheckpoint(db, row) : BEGIN)
     bus.publish('execution', [id])
     return true
   }
 
-  /** Ends a run that has not begun: as cancelled where somebody wants that, as failed otherwise. */
+  /** Ends a run that has not begun, or waits: as cancelled where somebody wants that, as failed otherwise. */
   async function endPending(row: ExecutionRow, error: string): Promise<void> {
     const outcome = row.wantsCancel ? { status: 'cancelled' as const } : { status: 'failed' as const, error }
     const ended = await claims.finishPending(claimDeps, row, outcome)
@@ -239,8 +288,8 @@ export function createEngine(deps: EngineDeps): Engine {
   }
 
   /**
-   * Goes on with a run whose process has died: again if it had shown nothing, otherwise it ends as interrupted
-   * (contract.md section 4, "Durability").
+   * Goes on with a run whose process has died: behind its last step, or again if it had shown nothing; otherwise it
+   * ends as interrupted (contract.md section 4, "Durability").
    */
   async function recover(left: ExecutionRow): Promise<void> {
     if (!draining && !live.has(left.id)) await claim(() => takeOver(left))
@@ -250,44 +299,49 @@ export function createEngine(deps: EngineDeps): Engine {
     const row = await claims.takeOver(claimDeps, left)
     if (!row) return
     log.warn({ executionId: row.id, attempt: row.attempt }, 'taking over a run whose process has died')
-    let text = ''
-    let shown = false
-    for await (const events of readEvents(db, row.id, 0)) {
-      shown = true
-      for (const event of events) if (event.event === 'message') text = textSoFar(text, event.data)
-    }
-    const agent = shown || row.wantsCancel ? null : await deps.agentFor(db, row)
+    const { shown, said, checkpoint } = await loadRemains(db, row)
+    const canGoOn = checkpoint !== null || !shown
+    const agent = canGoOn && !row.wantsCancel ? await deps.agentFor(db, row) : null
     if (agent) {
-      launch(row, agent)
+      launch(row, agent, checkpoint ?? BEGIN)
       bus.publish('execution', [row.id])
       return
     }
     const outcome: claims.Outcome = row.wantsCancel
       ? { status: 'cancelled' }
-      : { status: 'failed', error: shown ? 'interrupted' : 'Agent not found' }
+      : { status: 'failed', error: canGoOn ? 'Agent not found' : 'interrupted' }
     const { model, inputTokens, outputTokens } = row
-    const usage = { inputTokens, outputTokens, usageEstimated: true }
-    await end(row, outcome, {
-      text,
+    const ended = await end(row, outcome, {
+      text: said.text,
+      toolCalls: recordsOf(checkpoint?.steps ?? []),
       model,
-      usage,
+      usage: checkpoint?.usage ?? { inputTokens, outputTokens, usageEstimated: true },
       events: [],
       terminalSeq: row.seqReserved - SEQ_BLOCK + 1,
       scattered: true,
     })
+    if (ended && checkpoint) await cancelDelegates(ended)
   }
 
+  /** Marks it, for whoever runs it; ends it here if it does not run. What it then is, once that is known here. */
   async function cancelOne(row: ExecutionRow): Promise<ExecutionRow | null> {
-    if (row.status === 'pending') {
-      const gone = await claims.finishPending(claimDeps, row, { status: 'cancelled' })
-      if (gone) {
-        afterwards(gone)
-        return gone.execution
+    for (let current = row; current.terminalSeq === null; ) {
+      if (current.status === 'pending') {
+        const gone = await claims.finishPending(claimDeps, current, { status: 'cancelled' })
+        if (gone) {
+          afterwards(gone)
+          return gone.execution
+        }
       }
+      const data = { wantsCancel: true, updatedAt: clock.now() }
+      const { count } = await db.execution.updateMany({ where: { id: row.id, status: 'running' }, data })
+      if (count) {
+        bus.publish('cancel', [row.id])
+        return null
+      }
+      // It has ended, or begun to wait.
+      current = await db.execution.findUniqueOrThrow({ where: { id: row.id } })
     }
-    const data = { wantsCancel: true, updatedAt: clock.now() }
-    const { count } = await db.execution.updateMany({ where: { id: row.id, status: 'running' }, data })
-    if (count) bus.publish('cancel', [row.id])
     return null
   }
 
@@ -343,6 +397,12 @@ export function createEngine(deps: EngineDeps): Engine {
       .catch((error) => log.error({ err: error }, 'the runs that are left could not be handed back'))
   }
 
+  async function expireApproval(approval: waits.ApprovalRow): Promise<void> {
+    const verdict = { status: 'expired', reason: null, decidedBy: null } as const
+    await db.$transaction((tx) => waits.decide(tx, approval, verdict, clock.now()))
+    engine.goOn(await db.execution.findUniqueOrThrow({ where: { id: approval.executionId } }))
+  }
+
   const caretaker = createCaretaker({
     ...deps,
     owner,
@@ -350,6 +410,7 @@ export function createEngine(deps: EngineDeps): Engine {
     stop,
     recover,
     expire: (row) => endPending(row, 'timeout'),
+    expireApproval,
     begin: room.fill,
   })
 
@@ -357,14 +418,14 @@ export function createEngine(deps: EngineDeps): Engine {
     async accept(request) {
       const { actor, conversation, key } = request
       for (;;) {
-        if (draining) throw unavailable()
+        if (draining && !request.delegated) throw unavailable()
         const { sessionId } = conversation
         if (request.onBusy === 'interrupt' && sessionId) await interrupt(sessionId, key)
-        const hasRoom = room.isFor(actor.organizationId)
+        const hasRoom = request.delegated || room.isFor(actor.organizationId)
         try {
           return await claim(async () => {
             const row = await claims.accept(claimDeps, request, hasRoom)
-            if (row.status === 'running') launch(row, request.agent)
+            if (row.status === 'running') launch(row, request.agent, BEGIN)
             else if (!hasRoom || limits.running !== undefined) waitForRoom(actor.organizationId)
             return row
           })
@@ -380,6 +441,11 @@ export function createEngine(deps: EngineDeps): Engine {
       if (!ended && !signal.aborted) throw unavailable()
     },
     ended,
+    goOn(row) {
+      bus.publish('execution', [row.id])
+      if (row.parentExecutionId || room.isFor(row.organizationId)) background(beginPending(row.id))
+      else waitForRoom(row.organizationId)
+    },
     async cancel(row) {
       const gone = await cancelTree(row)
       return gone ?? ended(row, AbortSignal.timeout(CANCEL_PATIENCE))
@@ -402,13 +468,4 @@ export function createEngine(deps: EngineDeps): Engine {
     },
   }
   return engine
-}
-
-/** What the promise gives, or undefined if the signal aborts before. */
-function unlessAborted<T>(promise: Promise<T> | undefined, signal: AbortSignal): Promise<T | undefined> {
-  const { promise: aborted, resolve } = Promise.withResolvers<undefined>()
-  const abort = () => resolve(undefined)
-  signal.addEventListener('abort', abort)
-  if (signal.aborted) abort()
-  return Promise.race([promise, aborted]).finally(() => signal.removeEventListener('abort', abort))
 }

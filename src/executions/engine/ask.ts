@@ -1,0 +1,139 @@
+import type { LanguageModelV4Prompt, LanguageModelV4StreamPart, LanguageModelV4ToolCall } from '@ai-sdk/provider'
+import type { MessageData } from './events.ts'
+import { ModelError } from './model-errors.ts'
+import type { RunInput, RunUsage } from './run.ts'
+import type { ReplyPart } from './steps.ts'
+import { TimeoutError } from './stop.ts'
+
+/**
+ * One answer of the model: yields its text as it comes, returns all that it said. Adds to `usage` as it goes. Throws
+ * what the provider throws, the signal's reason when aborted, and {@link TimeoutError}.
+ */
+export async function* ask(
+  input: RunInput,
+  prompt: LanguageModelV4Prompt,
+  step: number,
+  usage: RunUsage,
+): AsyncGenerator<MessageData, ReplyPart[]> {
+  const parts: ReplyPart[] = []
+  const open = new Map<string, TextPart>()
+  const ids = new Set<string>()
+  let finished = false
+  try {
+    for await (const part of callModel(input, prompt)) {
+      if (part.type === 'error') throw part.error
+      if (part.type === 'tool-call') parts.push(readCall(part, ids))
+      else if (part.type === 'finish') {
+        finished = true
+        count(usage, part)
+        if (BROKEN_OFF.has(part.finishReason.unified)) throw new ModelError('The model broke off its reply')
+      } else if (isText(part)) {
+        const type = part.type.startsWith('text') ? 'text' : 'reasoning'
+        const key = `${type} ${part.id}`
+        const known: TextPart = open.get(key) ?? { type, text: '' }
+        if (!open.has(key)) {
+          open.set(key, known)
+          parts.push(known)
+        }
+        if (part.providerMetadata) known.providerOptions = { ...known.providerOptions, ...part.providerMetadata }
+        if ('delta' in part) {
+          const delta = part.delta.replaceAll('\0', '')
+          known.text += delta
+          const text = { type: 'text_delta' as const, text: delta }
+          if (delta && type === 'text') yield { messageType: 'stream_event', step, delta: text }
+        } else if (part.type.endsWith('end')) open.delete(key)
+      }
+    }
+  } finally {
+    if (!finished) usage.usageEstimated = true
+  }
+  return parts
+}
+
+type TextPart = Extract<ReplyPart, { text: string }>
+type Texts = Extract<LanguageModelV4StreamPart, { type: `${'text' | 'reasoning'}-${string}` }>
+
+const isText = (part: LanguageModelV4StreamPart): part is Exclude<Texts, { mediaType: string }> =>
+  /^(text|reasoning)-(start|delta|end)$/.test(part.type)
+
+/** A call, its id told apart from those before it. Some models refuse their own calls without their signature. */
+function readCall(part: LanguageModelV4ToolCall, ids: Set<string>): ReplyPart {
+  const given = clean(part.toolCallId) as string
+  const toolCallId = given && !ids.has(given) ? given : `${given || 'call'}_${ids.size + 1}`
+  ids.add(toolCallId)
+  return {
+    type: 'tool-call',
+    toolCallId,
+    toolName: clean(part.toolName) as string,
+    input: clean(parse(part.input)),
+    ...(part.providerMetadata && { providerOptions: part.providerMetadata }),
+  }
+}
+
+function parse(input: string): unknown {
+  try {
+    return JSON.parse(input || '{}')
+  } catch {
+    return input
+  }
+}
+
+/** Without what PostgreSQL stores in no text: NUL, and halves of surrogate pairs. */
+function clean(value: unknown): unknown {
+  if (typeof value === 'string') return value.replaceAll('\0', '').toWellFormed()
+  if (Array.isArray(value)) return value.map(clean)
+  if (typeof value !== 'object' || value === null) return value
+  return Object.fromEntries(Object.entries(value).map(([key, inner]) => [clean(key), clean(inner)]))
+}
+
+/** How a provider says that its reply is not whole, though its stream ended in order. */
+const BROKEN_OFF: ReadonlySet<string> = new Set(['error', 'interrupted'])
+
+/** One model call. Its request is aborted with the signal, and when nothing came for `idleTimeout`. */
+async function* callModel(input: RunInput, prompt: LanguageModelV4Prompt): AsyncGenerator<LanguageModelV4StreamPart> {
+  const call = new AbortController()
+  const abort = () => call.abort(input.signal.reason)
+  const silence = () => call.abort(new TimeoutError(`The model was silent for ${input.idleTimeout / 1000} s`))
+  input.signal.addEventListener('abort', abort)
+  const watchdog = setTimeout(silence, input.idleTimeout)
+  try {
+    input.signal.throwIfAborted()
+    const { stream } = await input.model.doStream({
+      prompt,
+      ...(input.tools.length && {
+        tools: input.tools.map(({ name, description, inputSchema }) => ({
+          type: 'function' as const,
+          ...{ name, description, inputSchema },
+        })),
+      }),
+      abortSignal: call.signal,
+      // Hidden thinking and pings are no parts of their own, but a model that sends them is not silent.
+      includeRawChunks: true,
+      providerOptions: { offline: { agentName: input.agentName } },
+    })
+    const reader = stream.getReader()
+    // A provider that does not heed the signal in mid-stream must not keep the run waiting.
+    call.signal.addEventListener('abort', () => void reader.cancel(call.signal.reason).catch(() => {}))
+    for (;;) {
+      const { done, value } = await reader.read()
+      call.signal.throwIfAborted()
+      if (done) return
+      watchdog.refresh()
+      yield value
+    }
+  } catch (error) {
+    throw call.signal.aborted ? call.signal.reason : error
+  } finally {
+    clearTimeout(watchdog)
+    input.signal.removeEventListener('abort', abort)
+    if (!call.signal.aborted) call.abort()
+  }
+}
+
+/** What the provider does not report is 0, and said to be unknown (contract.md section 8). */
+function count(usage: RunUsage, { usage: reported }: Extract<LanguageModelV4StreamPart, { type: 'finish' }>): void {
+  const [input, output] = [reported.inputTokens.total, reported.outputTokens.total]
+  usage.inputTokens += input ?? 0
+  usage.outputTokens += output ?? 0
+  if (input === undefined || output === undefined) usage.usageEstimated = true
+}

@@ -1,0 +1,92 @@
+import type { Tx } from '../../db/client.ts'
+import { AppError } from '../../errors.ts'
+import type { MessageData } from './events.ts'
+import type { Progress, RunInput } from './run.ts'
+import { type Call, isObject, resultEvent, type Step } from './steps.ts'
+import { Stop, unlessAborted } from './stop.ts'
+import type { Tool, ToolResult } from './tools.ts'
+
+/** How much of an answer a model is shown, in bytes. */
+const MAX_RESULT = 256 * 1024
+
+/**
+ * Makes the calls of a step that have not been made: one after the other, those that start runs side by side. Yields
+ * each result as it comes, once it is stored. Calls that a person has to decide about first go to `progress.asks`.
+ */
+export async function* makeCalls(input: RunInput, step: Step, progress: Progress): AsyncGenerator<MessageData> {
+  const open = step.calls.filter(({ result }) => !result)
+  progress.asks = open.filter((call) => isToAsk(call, toolOf(input, call)))
+  const ready = open.filter((call) => !progress.asks.includes(call))
+  const together = ready.filter((call) => toolOf(input, call)?.delegates)
+  for (const call of ready) if (!together.includes(call)) yield make(input, step, call)
+  yield* asTheyCome(together.map((call) => make(input, step, call)))
+}
+
+const toolOf = ({ tools }: RunInput, { name }: Call) => tools.find((tool) => tool.name === name)
+
+const isToAsk = ({ decision, inFlight, input }: Call, tool: Tool | undefined) =>
+  tool?.mode === 'ask' && !inFlight && isObject(input) && (!decision || decision.status === 'pending')
+
+async function make(input: RunInput, { step }: Step, call: Call): Promise<MessageData> {
+  const tool = toolOf(input, call)
+  const refused = refusal(call, tool)
+  if (!refused) await input.steps.begin(step, call)
+  const result = bounded(refused ? failure(refused) : await answerOf(input, step, call, tool as Tool))
+  await input.steps.complete(step, call, result)
+  call.result = result
+  return resultEvent(call, result)
+}
+
+const failure = (content: string): ToolResult => ({ content, isError: true })
+
+/** Why a call is not made. */
+function refusal({ name, input, inFlight, decision }: Call, tool: Tool | undefined): string | null {
+  if (inFlight && !tool?.delegates) {
+    return 'The outcome of this call is unknown: the server restarted while it was under way. It was not made again.'
+  }
+  if (!tool) return `There is no tool named ${name}`
+  if (!isObject(input)) return 'The input is not a JSON object'
+  if (decision?.status === 'denied') return `A person denied this call${decision.reason ? `: ${decision.reason}` : ''}`
+  if (decision?.status === 'expired') return 'Nobody approved this call in time'
+  return null
+}
+
+/** What the tool says; an error result when it fails or takes too long. Throws the signal's reason when aborted. */
+async function answerOf(input: RunInput, step: number, call: Call, tool: Tool): Promise<ToolResult> {
+  const { signal, toolTimeout } = input
+  const timeout = tool.delegates ? null : AbortSignal.timeout(toolTimeout)
+  const either = timeout ? AbortSignal.any([signal, timeout]) : signal
+  const context = {
+    toolUseId: call.id,
+    signal: either,
+    childExecutionId: call.childExecutionId,
+    adopt: (tx: Tx, childExecutionId: string) => input.steps.adopt(tx, step, call, childExecutionId),
+  }
+  const answer = tool.call(call.input, context).catch((error) => {
+    if (error instanceof Stop) throw error
+    if (error instanceof AppError && error.status < 500) return failure(error.message)
+    if (!either.aborted) input.onToolError(tool.name, error)
+    return failure('The tool failed')
+  })
+  // A tool that does not heed the signal must not keep the run waiting.
+  const result = await unlessAborted(answer, either)
+  signal.throwIfAborted()
+  return result && !timeout?.aborted ? result : failure('Tool call timed out')
+}
+
+function bounded({ content, isError }: ToolResult): ToolResult {
+  const text = content.replaceAll('\0', '').toWellFormed()
+  if (Buffer.byteLength(text) <= MAX_RESULT) return { content: text, isError }
+  const note = '\n[The rest was cut off]'
+  const kept = Buffer.from(text).subarray(0, MAX_RESULT - note.length)
+  return { content: `${kept.toString().replace(/\ufffd$/, '')}${note}`, isError }
+}
+
+async function* asTheyCome<T>(promises: readonly Promise<T>[]): AsyncGenerator<T> {
+  const left = new Map(promises.map((promise, index) => [index, promise.then((value) => ({ index, value }))]))
+  while (left.size) {
+    const { index, value } = await Promise.race(left.values())
+    left.delete(index)
+    yield value
+  }
+}

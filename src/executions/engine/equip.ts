@@ -1,0 +1,94 @@
+import type { Logger } from 'pino'
+import { actorOf } from '../../auth/actor.ts'
+import type { Db } from '../../db/client.ts'
+import { forbidden } from '../../errors.ts'
+import type { Clock } from '../../lib/clock.ts'
+import type { MediaStorage } from '../../media/storage.ts'
+import type { Settings } from '../../settings.ts'
+import type { AgentRow } from './claims.ts'
+import type { ExecutionRow } from './events.ts'
+import type { Models } from './models.ts'
+import { buildPrompt } from './prompt.ts'
+import type { RunInput } from './run.ts'
+import { createStepStore } from './steps.ts'
+import { unlessAborted } from './stop.ts'
+import type { OpenTools, Toolbox } from './tools.ts'
+
+export type EquipDeps = {
+  settings: Settings
+  db: Db
+  clock: Clock
+  log: Logger
+  models: Models
+  storage: MediaStorage
+  openTools: OpenTools
+}
+
+/** A run that begins or goes on in this process. */
+export type Attempt = {
+  row: ExecutionRow
+  agent: AgentRow
+  signal: AbortSignal
+}
+
+const DEFAULT_MAX_TURNS = 50
+const NOTHING: Toolbox = { tools: [], instructions: [], close: async () => {} }
+
+/** All that a run needs: its model, its tools, which are closed with it, and its prompt. Throws what keeps it from it. */
+export async function equip(
+  deps: EquipDeps,
+  attempt: Attempt,
+): Promise<Disposable & { input: RunInput; model: string }> {
+  const { settings, db, log } = deps
+  const { row, agent, signal } = attempt
+  using cleanup = new DisposableStack()
+  const { id, model } = await deps.models.resolve(row.modelOverride ?? agent.model)
+  const space = await db.space.findUniqueOrThrow({
+    where: { id: row.spaceId },
+    select: { instructions: true, _count: { select: { skillRefs: true, mcpRefs: true } } },
+  })
+  const isEquipped = hasTools(agent) || space._count.skillRefs > 0 || space._count.mcpRefs > 0
+  const toolbox = isEquipped ? await open(deps, attempt) : NOTHING
+  cleanup.defer(() => close(deps, toolbox))
+  const instructions = [space.instructions, ...toolbox.instructions].flatMap((text) => text || [])
+  const input: RunInput = {
+    model,
+    agentName: agent.name,
+    prompt: await buildPrompt(deps, agent, row, { instructions, withCalls: toolbox.tools.length > 0 }),
+    tools: toolbox.tools,
+    maxTurns: agent.maxTurns ?? DEFAULT_MAX_TURNS,
+    idleTimeout: settings.MODEL_IDLE_TIMEOUT,
+    toolTimeout: settings.TOOL_TIMEOUT,
+    steps: createStepStore({ ...deps, leaseDuration: settings.LEASE_DURATION, signal }, row),
+    onToolError: (tool, error) => log.warn({ executionId: row.id, tool, err: error }, 'a tool failed'),
+    signal,
+  }
+  const owned = cleanup.move()
+  return { input, model: id, [Symbol.dispose]: () => owned.dispose() }
+}
+
+/** Most agents have none: their runs ask nobody about it. */
+const hasTools = ({ skillIds, mcpInstanceIds, mcpTypes, subagentIds, allowedTools }: AgentRow): boolean =>
+  [skillIds, mcpInstanceIds, mcpTypes, subagentIds, allowedTools].some((list) => (list as string[]).length > 0)
+
+/** Those who come too late, since the run was stopped meanwhile, are closed at once. */
+async function open(deps: EquipDeps, { row, agent, signal }: Attempt): Promise<Toolbox> {
+  const actor = async () => {
+    const found = await actorOf(deps.db, row)
+    if (!found) throw forbidden()
+    return found
+  }
+  const opening = deps.openTools({ row, agent, actor, signal })
+  const toolbox = await unlessAborted(opening, signal)
+  if (toolbox) return toolbox
+  opening.then(
+    (late) => close(deps, late),
+    () => {},
+  )
+  throw signal.reason
+}
+
+/** Nobody waits for what a server says to its end. */
+function close({ log }: EquipDeps, toolbox: Toolbox): void {
+  toolbox.close().catch((error) => log.warn({ err: error }, 'the tools of a run could not be closed'))
+}

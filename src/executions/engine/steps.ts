@@ -1,0 +1,191 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { SharedV4ProviderOptions } from '@ai-sdk/provider'
+import type { ApprovalStatus, Db, Tx } from '../../db/client.ts'
+import type { Clock } from '../../lib/clock.ts'
+import { isUnavailable, isUniqueViolation } from '../../lib/database-errors.ts'
+import type { ExecutionRow, MessageData } from './events.ts'
+import type { RunUsage } from './run.ts'
+import { Stop } from './stop.ts'
+import type { ToolResult } from './tools.ts'
+
+/** What the model said, part by part in its order, with what its provider wants to be told again with each. */
+export type ReplyPart =
+  | { type: 'text'; text: string; providerOptions?: SharedV4ProviderOptions }
+  | { type: 'reasoning'; text: string; providerOptions?: SharedV4ProviderOptions }
+  | {
+      type: 'tool-call'
+      toolCallId: string
+      toolName: string
+      /** The text itself where that is no JSON. */
+      input: unknown
+      providerOptions?: SharedV4ProviderOptions
+    }
+
+/** What a person said of a call that waited for it; `pending` is not yet. */
+export type Decision = { status: ApprovalStatus; reason: string | null }
+
+export type Call = {
+  /** Its place in the step. */
+  position: number
+  id: string
+  name: string
+  input: unknown
+  /** Whether it was begun by a process that has died since. */
+  inFlight: boolean
+  result: ToolResult | null
+  childExecutionId: string | null
+  decision: Decision | null
+}
+
+/** An answer of the model that calls tools. */
+export type Step = { step: number; parts: ReplyPart[]; usage: RunUsage; calls: Call[] }
+
+type Reply = Pick<Step, 'parts' | 'usage'>
+
+/** The calls of an answer that has just come. */
+export const callsOf = (parts: readonly ReplyPart[]): Call[] =>
+  parts
+    .flatMap((part) => (part.type === 'tool-call' ? part : []))
+    .map(({ toolCallId: id, toolName: name, input }, position) => ({
+      ...{ position, id, name, input },
+      ...{ inFlight: false, result: null, childExecutionId: null, decision: null },
+    }))
+
+/** Tools take objects, and models are told of nothing else, whatever they gave. */
+export const isObject = (value: unknown): value is object =>
+  typeof value === 'object' && value !== null && !Array.isArray(value)
+
+export const textOf = (parts: readonly ReplyPart[]): string =>
+  parts.map((part) => (part.type === 'text' ? part.text : '')).join('')
+
+/** A step as the event that shows it. */
+export const assistantEvent = (step: number, parts: readonly ReplyPart[]): MessageData => {
+  const text = textOf(parts)
+  const calls = callsOf(parts).map(({ id, name, input }) => ({ type: 'tool_use' as const, id, name, input }))
+  return {
+    messageType: 'assistant',
+    step,
+    content: [...(text || !calls.length ? [{ type: 'text' as const, text }] : []), ...calls],
+  }
+}
+
+export const resultEvent = ({ id }: Call, { content, isError }: ToolResult): MessageData => ({
+  messageType: 'tool_result',
+  toolUseId: id,
+  content,
+  isError,
+})
+
+/** A call in the history of a chat. `result` is null where it never came. */
+export type CallRecord = { id: string; name: string; input: unknown; result: string | null; isError: boolean }
+
+/** How much of a result stands in the history, in characters; the events have it whole. */
+const MAX_RECORDED = 10_000
+
+export const recordsOf = (steps: readonly Step[]): CallRecord[] =>
+  steps.flatMap(({ calls }) =>
+    calls.map(({ id, name, input, result }) => ({
+      ...{ id, name, input },
+      result: result && cut(result.content, MAX_RECORDED),
+      isError: result?.isError ?? false,
+    })),
+  )
+
+/** The beginning of a text, which then says so. */
+export const cut = (text: string, length: number): string =>
+  text.length > length ? `${text.slice(0, length).toWellFormed()}… [cut]` : text
+
+/** The steps of a run that went before, in order, with what became of their calls. */
+export async function loadSteps(db: Db | Tx, executionId: string): Promise<Step[]> {
+  const where = { executionId }
+  const rows = await db.executionStep.findMany({ where, orderBy: { step: 'asc' }, include: { toolCalls: true } })
+  const approvals = rows.length ? await db.approval.findMany({ where }) : []
+  return rows.map(({ step, reply, toolCalls }) => {
+    const { parts, usage } = JSON.parse(reply) as Reply
+    const calls = callsOf(parts).map((call): Call => {
+      const row = toolCalls.find(({ position }) => position === call.position)
+      const asked = approvals.find((approval) => approval.step === step && approval.position === call.position)
+      return {
+        ...call,
+        inFlight: !!row?.startedAt && !row.completedAt,
+        result: row?.completedAt ? { content: row.content ?? '', isError: row.isError } : null,
+        childExecutionId: row?.childExecutionId ?? null,
+        decision: asked ? { status: asked.status, reason: asked.reason } : null,
+      }
+    })
+    return { step, parts, usage, calls }
+  })
+}
+
+/** Keeps the steps of a run, each write fenced by its attempt: throws `Stop('lost')` when it was taken away. */
+export type StepStore = {
+  /** An answer, before any of its calls is made. */
+  save(step: Step): Promise<void>
+  /** A call that is about to be made: once this is stored, nobody makes it again. */
+  begin(step: number, call: Call): Promise<void>
+  complete(step: number, call: Call, result: ToolResult): Promise<void>
+  /** The run that a call starts, in the transaction that accepts it. */
+  adopt(tx: Tx, step: number, call: Call, childExecutionId: string): Promise<void>
+}
+
+const RETRY_INTERVAL = 500
+
+type StoreDeps = { db: Db; clock: Clock; leaseDuration: number; signal: AbortSignal }
+
+export function createStepStore({ signal, ...deps }: StoreDeps, row: ExecutionRow): StepStore {
+  const { id: executionId, attempt } = row
+
+  const once = (write: (tx: Tx, now: Date) => Promise<unknown>) =>
+    deps.db.$transaction(async (tx) => {
+      const now = deps.clock.now()
+      const { count } = await tx.execution.updateMany({
+        where: { id: executionId, attempt, status: 'running' },
+        data: { leaseUntil: new Date(now.getTime() + deps.leaseDuration) },
+      })
+      if (!count) throw new Stop('lost')
+      await write(tx, now)
+    })
+
+  /** While the database is away, the run waits for it. */
+  async function fenced(write: (tx: Tx, now: Date) => Promise<unknown>): Promise<void> {
+    for (;;) {
+      try {
+        return await once(write)
+      } catch (error) {
+        if (!isUnavailable(error) || signal.aborted) throw error
+        await sleep(RETRY_INTERVAL)
+      }
+    }
+  }
+
+  return {
+    async save({ step, parts, usage, calls }) {
+      const reply: Reply = { parts, usage }
+      await fenced(async (tx, createdAt) => {
+        const data = { executionId, step, reply: JSON.stringify(reply), createdAt }
+        await tx.executionStep.create({ data, select: { step: true } })
+        await tx.toolCall.createMany({
+          data: calls.map(({ position, id: toolUseId }) => ({ executionId, step, position, toolUseId })),
+        })
+      }).catch((error) => {
+        // It was stored, and the word of it got lost.
+        if (!isUniqueViolation(error)) throw error
+      })
+    },
+    begin: (step, { position }) =>
+      fenced((tx, startedAt) =>
+        tx.toolCall.updateMany({ where: { executionId, step, position, startedAt: null }, data: { startedAt } }),
+      ),
+    complete: (step, { position }, { content, isError }) =>
+      fenced((tx, completedAt) =>
+        tx.toolCall.updateMany({ where: { executionId, step, position }, data: { completedAt, content, isError } }),
+      ),
+    async adopt(tx, step, { position }, childExecutionId) {
+      const { count } = await tx.toolCall.updateMany({
+        where: { executionId, step, position, completedAt: null, execution: { attempt, status: 'running' } },
+        data: { childExecutionId },
+      })
+      if (!count) throw new Stop('lost')
+    },
+  }
+}

@@ -1,0 +1,87 @@
+import type { Prisma, Tx } from '../../db/client.ts'
+import { conflict } from '../../errors.ts'
+import type { ClaimDeps, Remains } from './claims.ts'
+import { giveSlotBack } from './claims.ts'
+import { type ExecutionRow, toSegment } from './events.ts'
+import type { Call } from './steps.ts'
+
+export type ApprovalRow = Prisma.ApprovalGetPayload<object>
+
+/** A call that a person has to decide about, by the id of its approval. */
+export type Asked = { id: string; step: number; call: Call }
+
+/**
+ * Lets a run wait for its approvals (contract.md section 4, "Time"): it gives back its lease and its place, and keeps
+ * its session. Fenced as its end is; false when it was taken away or shall be cancelled.
+ */
+export async function suspend(
+  deps: ClaimDeps & { approvalTimeout: number },
+  row: ExecutionRow,
+  asked: readonly Asked[],
+  remains: Remains,
+): Promise<boolean> {
+  const now = deps.clock.now()
+  const { id: executionId, organizationId, chatId } = row
+  return deps.db.$transaction(async (tx) => {
+    const { count } = await tx.execution.updateMany({
+      where: { id: executionId, attempt: row.attempt, status: 'running', wantsCancel: false },
+      data: {
+        ...{ status: 'pending', waitingFor: 'approval', waitingSince: now, leaseOwner: null, leaseUntil: null },
+        ...remains.usage,
+        model: remains.model,
+        // Whoever goes on numbers its events behind these.
+        seqReserved: remains.terminalSeq,
+        updatedAt: now,
+      },
+    })
+    if (!count) return false
+    await giveSlotBack(tx, deps, organizationId)
+    if (remains.events.length) {
+      await tx.executionEvent.create({
+        data: toSegment(executionId, now, remains.events),
+        select: { executionId: true },
+      })
+    }
+    const expiresAt = new Date(now.getTime() + deps.approvalTimeout)
+    await tx.approval.createMany({
+      data: asked.map(({ id, step, call }) => ({
+        ...{ id, organizationId, executionId, chatId, step, position: call.position },
+        ...{ toolUseId: call.id, tool: call.name, input: JSON.stringify(call.input) },
+        ...{ status: 'pending' as const, createdAt: now, expiresAt },
+      })),
+    })
+    await tx.chat.update({
+      where: { id: chatId },
+      data: { status: 'needs_attention', updatedAt: now },
+      select: { id: true },
+    })
+    return true
+  })
+}
+
+/** Approved or denied by a user, or expired. */
+export type Verdict = { status: 'approved' | 'denied' | 'expired'; reason: string | null; decidedBy: string | null }
+
+/**
+ * Decides about a call. With the last decision that it waited for the run can be claimed again; its time of waiting
+ * ends with the claim. Throws 409 when it was decided already.
+ */
+export async function decide(tx: Tx, approval: ApprovalRow, verdict: Verdict, now: Date): Promise<ApprovalRow> {
+  const { id, executionId } = approval
+  // The run's row is the lock: of two who decide, the second sees what the first has.
+  await tx.execution.updateMany({ where: { id: executionId, waitingFor: 'approval' }, data: { updatedAt: now } })
+  const [decided] = await tx.approval.updateManyAndReturn({
+    where: { id, status: 'pending' },
+    data: { ...verdict, decidedAt: now },
+  })
+  if (!decided) throw conflict('Approval was already decided')
+  if (await tx.approval.findFirst({ where: { executionId, status: 'pending' }, select: { id: true } })) return decided
+  const where = { id: executionId, status: 'pending' as const }
+  await tx.execution.updateMany({ where, data: { waitingFor: null } })
+  await tx.chat.update({
+    where: { id: approval.chatId },
+    data: { status: 'working', updatedAt: now },
+    select: { id: true },
+  })
+  return decided
+}
