@@ -1,0 +1,64 @@
+import { z } from 'zod'
+import type { Deps } from '../deps.ts'
+import { badRequest } from '../errors.ts'
+import type { Tool, ToolUser } from '../executions/engine/tools.ts'
+import { defineTool, endAt } from '../lib/tool.ts'
+import { FilePath, ListFiles, WriteFile } from './schema.ts'
+import { get, list, write } from './service.ts'
+
+/** How much of a file a model is shown at once, in characters. */
+const MAX_TEXT = 50_000
+const MAX_ROWS = 200
+
+const { path } = FilePath.shape
+
+const listFiles = defineTool(
+  'list_files',
+  'Lists the files of the space, by path, a page at a time.',
+  z.object({
+    path: ListFiles.shape.path,
+    limit: z.int().min(1).max(MAX_ROWS).default(MAX_ROWS),
+    cursor: z.string().optional().describe('nextCursor of the page before'),
+  }),
+)
+
+const readFile = defineTool(
+  'read_file',
+  'Reads a text file of the space. Of a long one it shows a part, and says where to go on.',
+  z.object({
+    path,
+    offset: z.int().min(0).default(0).describe('At which character to begin'),
+  }),
+)
+
+const writeFile = defineTool(
+  'write_file',
+  'Writes a text file of the space: makes it, or replaces the whole of it.',
+  z.object({ path, content: WriteFile.shape.content }),
+)
+
+/** The files of the run's space, as its user may read and write them (contract.md section 6). */
+export function fileTools(deps: Deps, { row, actor }: ToolUser): Tool[] {
+  const { spaceId: id } = row
+  return [
+    listFiles(async (input) => list(await actor(), deps, { id, ...input })),
+    readFile(async ({ path, offset }) => {
+      const { content, encoding } = await get(await actor(), deps, { id, path })
+      if (encoding !== 'utf8') throw badRequest('The file is not text')
+      return excerpt(content, offset)
+    }),
+    writeFile(async (input) => {
+      const { path, size } = await write(await actor(), deps, { id, ...input })
+      return `Wrote ${path}: ${size} bytes`
+    }),
+  ]
+}
+
+function excerpt(content: string, offset: number): string {
+  if (offset > content.length) throw badRequest(`Invalid offset. The file has ${content.length} characters`)
+  const end = endAt(content, offset + MAX_TEXT)
+  const text = content.slice(offset, end)
+  if (end < content.length)
+    return `${text}\n[Cut off after ${end} of ${content.length} characters: offset ${end} goes on]`
+  return text || '[Nothing: the file ends here]'
+}

@@ -1,0 +1,80 @@
+import { z } from 'zod'
+import type { Deps } from '../deps.ts'
+import { notFound } from '../errors.ts'
+import type { Toolbox, ToolUser } from '../executions/engine/tools.ts'
+import { defineTool } from '../lib/tool.ts'
+import { findMany, type SkillOutput } from './service.ts'
+
+/** The skills of a run: what it is told of them, the tool that loads one, and the built-in tools that they work with. */
+export type OpenedSkills = Pick<Toolbox, 'tools' | 'instructions'> & { builtInTools: ReadonlySet<string> }
+
+/** What is told at once, of all skills together, in characters. */
+const MAX_TOLD = 200_000
+
+/**
+ * The skills of a run's agent and of its space, as far as they can be reached now: one that was deleted, or has become
+ * somebody's private one, is not there. The model knows names and descriptions, and loads a prompt when it needs it.
+ *
+ * What an agent of another organization brings along are the skills that its organization shares. Their text is told to
+ * the model at once and not loaded, since what a tool answers is shown to the caller, who may not see it (contract.md
+ * section 2).
+ */
+export async function openSkills({ db }: Pick<Deps, 'db'>, user: ToolUser): Promise<OpenedSkills> {
+  const { row, agent } = user
+  const { organizationId } = agent
+  const isForeign = organizationId !== row.organizationId
+  const refs = await db.spaceSkill.findMany({
+    where: { spaceId: row.spaceId, enabled: true },
+    orderBy: [{ addedAt: 'asc' }, { skillId: 'asc' }],
+  })
+  const ofSpace = refs.map(({ skillId }) => skillId)
+  const ofAgent = agent.skillIds as string[]
+  const reachable = await findMany(await user.actor(), db, [...new Set(isForeign ? ofSpace : [...ofAgent, ...ofSpace])])
+  const told = isForeign ? await findMany({ organizationId, userId: '' }, db, ofAgent) : []
+  const known = byName(reachable)
+  return {
+    instructions: [...(known.size ? [describe(known)] : []), ...tell(told)],
+    tools: known.size ? [loader(db, user, known)] : [],
+    builtInTools: new Set([...reachable, ...told].flatMap(({ builtInTools }) => builtInTools)),
+  }
+}
+
+/** Several organizations may have used a name: the later ones are told apart by a number. */
+function byName(skills: readonly SkillOutput[]): Map<string, SkillOutput> {
+  const known = new Map<string, SkillOutput>()
+  for (const skill of skills) {
+    let name = skill.name
+    for (let number = 2; known.has(name); number++) name = `${skill.name}-${number}`
+    known.set(name, skill)
+  }
+  return known
+}
+
+const describe = (known: ReadonlyMap<string, SkillOutput>): string => {
+  const list = [...known].map(([name, { description }]) => `- ${name}: ${description.replace(/\s+/g, ' ').trim()}`)
+  return [
+    'You have skills: instructions for certain kinds of work. Before you begin work that one of these is for, call',
+    'load_skill with its name, once, and follow what it says.',
+    ...list,
+  ].join('\n')
+}
+
+function loader(db: Deps['db'], { actor }: ToolUser, known: ReadonlyMap<string, SkillOutput>) {
+  const name = z.enum([...known.keys()]).describe('The skill')
+  const load = defineTool('load_skill', 'Loads the instructions of one of your skills.', z.object({ name }))
+  return load(async (input) => {
+    const [skill] = await findMany(await actor(), db, [known.get(input.name)?.id ?? ''])
+    if (!skill) throw notFound('Skill')
+    return skill.prompt
+  })
+}
+
+function tell(skills: readonly SkillOutput[]): string[] {
+  let room = MAX_TOLD
+  return skills.flatMap(({ displayName, description, prompt }) => {
+    room -= prompt.length
+    return room < 0
+      ? []
+      : [`For this kind of work – ${displayName}: ${description} – follow these instructions:\n\n${prompt}`]
+  })
+}

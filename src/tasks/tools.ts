@@ -1,0 +1,99 @@
+import { z } from 'zod'
+import type { Deps } from '../deps.ts'
+import type { Tool, ToolUser } from '../executions/engine/tools.ts'
+import { cut, defineTool } from '../lib/tool.ts'
+import { CreateTask, TaskId, TaskPriority, TaskStatus } from './schema.ts'
+import { claim, create, list, update } from './service.ts'
+
+/** How much of a text of a task a model is shown. */
+const MAX_TEXT = 2000
+const MAX_ROWS = 50
+
+// Without the names that make the API's schemas refer to each other: a model's tool says all of itself.
+const status = z.enum(TaskStatus.options)
+const priority = z.enum(TaskPriority.options)
+const { title, description } = CreateTask.shape
+const { id } = TaskId.shape
+
+const listTasks = defineTool(
+  'list_tasks',
+  "Lists the organization's tasks, newest first, a page at a time.",
+  z.object({
+    status: status.optional(),
+    priority: priority.optional(),
+    assignedTo: z.string().optional().describe('`me` for you, `none` for nobody, or the id of an agent or a member'),
+    limit: z.int().min(1).max(MAX_ROWS).default(20),
+    cursor: z.string().optional().describe('nextCursor of the page before'),
+  }),
+)
+
+const createTask = defineTool(
+  'create_task',
+  'Creates a task, which is pending at first.',
+  z.object({
+    title,
+    description,
+    priority: priority.optional().describe('medium unless told'),
+    assignTo: z.string().nullish().describe('`me` for you, or the id of an agent or a member; nobody unless told'),
+  }),
+)
+
+const updateTask = defineTool(
+  'update_task',
+  'Changes a task; what is not named stays. A status moves pending → in_progress → completed, and to cancelled.',
+  z.object({
+    id,
+    title: title.optional(),
+    description,
+    status: status.optional(),
+    priority: priority.optional(),
+    assignTo: z.string().nullish().describe('`me` for you, or the id of an agent or a member; null for nobody'),
+  }),
+)
+
+const claimTask = defineTool(
+  'claim_task',
+  'Takes a pending task that nobody has, for you to do. Of two who try, one gets it.',
+  z.object({ id }),
+)
+
+type Shown = Awaited<ReturnType<typeof update>>['task']
+
+/** What a model is told of a task: long texts cut, nothing of its organization. */
+const show = ({ organizationId: _, ...task }: Shown) => ({
+  ...task,
+  description: cut(task.description, MAX_TEXT),
+  result: task.result === null ? null : cut(task.result, MAX_TEXT),
+})
+
+/**
+ * Tasks, as the user of the run may see and change them (contract.md section 5). What is made is made by the agent, in
+ * the space of the run.
+ */
+export function taskTools(deps: Deps, { row, agent, actor }: ToolUser): Tool[] {
+  // An agent of another organization can be nobody's assignee here: its user is, for whom it works.
+  const me = agent.organizationId === row.organizationId ? agent.id : row.userId
+  const named = (who: string | null | undefined) => (who === 'me' ? me : who)
+  return [
+    listTasks(async ({ assignedTo, ...input }) => {
+      const { tasks, nextCursor } = await list(await actor(), deps, {
+        ...input,
+        assignedTo: assignedTo === 'me' ? me : assignedTo,
+      })
+      return { tasks: tasks.map(show), nextCursor }
+    }),
+    createTask(async ({ assignTo, ...input }) => {
+      const said = { ...input, assignTo: named(assignTo), spaceId: row.spaceId }
+      const { task } = await create(await actor(), deps, said, agent.id)
+      return { task: show(task) }
+    }),
+    updateTask(async ({ assignTo, ...input }) => {
+      const { task } = await update(await actor(), deps, { ...input, assignTo: named(assignTo) })
+      return { task: show(task) }
+    }),
+    claimTask(async (input) => {
+      const { task } = await claim(await actor(), deps, { ...input, agentId: me === agent.id ? me : null })
+      return { task: show(task) }
+    }),
+  ]
+}
