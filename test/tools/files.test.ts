@@ -1,0 +1,95 @@
+import { afterAll, beforeAll, expect, it } from 'vitest'
+import { fileTools } from '../../src/files/tools.ts'
+import { request } from '../support/rest.ts'
+import type { Member } from '../support/server.ts'
+import { callTool, type Lab, startLab } from './lab.ts'
+
+let lab: Lab
+let ann: Member
+let agentId: string
+let spaceId: string
+beforeAll(async () => {
+  lab = await startLab()
+  ann = await lab.server.member({ organization: 'Acme' })
+  agentId = await lab.agent(ann)
+  spaceId = await lab.space(ann, { visibility: 'private' })
+})
+afterAll(() => lab[Symbol.asyncDispose]())
+
+const toolsOf = async (who: Member, space = spaceId) =>
+  fileTools(lab.server.service.deps, await lab.user(who, agentId, space))
+const call = async (name: string, input: unknown = {}, who = ann) => callTool(await toolsOf(who), name, input)
+const put = (path: string, content: string, encoding = 'utf8') =>
+  request(lab.server, 'PUT', `/api/v1/spaces/${spaceId}/files/content?path=${encodeURIComponent(path)}`, {
+    token: ann.token,
+    body: { content, encoding },
+  })
+
+it('what is written is the file that everybody reads', async () => {
+  expect(await call('write_file', { path: 'docs/plan.md', content: '# Plän' })).toBe('Wrote docs/plan.md: 7 bytes')
+  expect(await call('read_file', { path: 'docs/plan.md' })).toBe('# Plän')
+  const { content } = await lab.get(ann, `/api/v1/spaces/${spaceId}/files/content?path=docs/plan.md`)
+  expect(content).toBe('# Plän')
+  await call('write_file', { path: 'docs/plan.md', content: '' })
+  expect(await call('read_file', { path: 'docs/plan.md' })).toBe('[Nothing: the file ends here]')
+})
+
+it('lists by path, page by page', async () => {
+  for (const path of ['list/b.md', 'list/a.md', 'list/c.md']) await put(path, path)
+  const first = await call('list_files', { path: 'list/', limit: 2 })
+  expect(first.files).toEqual(
+    ['list/a.md', 'list/b.md'].map((path) => ({ path, size: 9, updatedAt: expect.any(String) })),
+  )
+  const { files, nextCursor } = await call('list_files', { path: 'list/', cursor: first.nextCursor })
+  expect([files.map(({ path }: { path: string }) => path), nextCursor]).toEqual([['list/c.md'], null])
+})
+
+it('reads a long file in parts that join to the whole, no character broken', async () => {
+  const whole = `a${'😀'.repeat(60_000)}ü`
+  await put('long.txt', whole)
+  let text = ''
+  for (let offset = 0; ; ) {
+    const part: string = await call('read_file', { path: 'long.txt', offset })
+    expect(part.length).toBeLessThan(51_000)
+    expect(part.isWellFormed()).toBe(true)
+    const note = /\n\[Cut off after \d+ of 120002 characters: offset (\d+) goes on\]$/.exec(part)
+    text += part.slice(0, note?.index)
+    if (!note) break
+    offset = Number(note[1])
+  }
+  expect(text).toBe(whole)
+})
+
+it.each([
+  ['read_file', {}, 400, 'Missing required field: path'],
+  ['read_file', { path: 'none.md' }, 404, 'File not found'],
+  ['read_file', { path: '../x' }, 400, 'Invalid path'],
+  ['read_file', { path: 'a\0b' }, 400, 'Invalid path'],
+  ['read_file', { path: 'bin', offset: -1 }, 400, 'Invalid value for field: offset. Expected at least 0'],
+  ['read_file', { path: 'bin' }, 400, 'The file is not text'],
+  ['read_file', { path: 'short.md', offset: 6 }, 400, 'Invalid offset. The file has 5 characters'],
+  ['write_file', { path: '/etc/passwd', content: 'x' }, 400, 'Invalid path'],
+  ['write_file', { path: 'a\\b', content: 'x' }, 400, 'Invalid path'],
+  ['write_file', { path: 'a.md' }, 400, 'Missing required field: content'],
+  ['write_file', { path: 'a.md', content: 'x'.repeat(1024 * 1024 + 1) }, 400, 'File too large. At most 1 MiB'],
+  ['list_files', { path: '..' }, 400, 'Invalid path'],
+  ['list_files', { limit: 201 }, 400, 'Invalid value for field: limit. Expected at most 200'],
+])('%s refuses %j', async (name, input, status, message) => {
+  await put('bin', Buffer.from([0xff, 0, 1]).toString('base64'), 'base64')
+  await put('short.md', 'short')
+  await expect(call(name, input)).rejects.toMatchObject({ status, message })
+})
+
+it.each([
+  ['list_files', {}],
+  ['read_file', { path: 'secret.md' }],
+  ['write_file', { path: 'secret.md', content: 'mine' }],
+])('%s reaches no space that its user cannot reach', async (name, input) => {
+  await put('secret.md', 'secret')
+  const ben = await lab.server.member({ organization: 'Acme' })
+  const eve = await lab.server.member({ organization: 'Other', role: 'owner' })
+  for (const who of [ben, eve]) {
+    await expect(call(name, input, who)).rejects.toMatchObject({ status: 404, message: 'Space not found' })
+  }
+  expect(await call('read_file', { path: 'secret.md' })).toBe('secret')
+})

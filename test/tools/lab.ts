@@ -1,0 +1,69 @@
+import { actorOf } from '../../src/auth/actor.ts'
+import { forbidden } from '../../src/errors.ts'
+import type { Tool, ToolUser } from '../../src/executions/engine/tools.ts'
+import { request } from '../support/rest.ts'
+import { type Member, startServer, type TestServer } from '../support/server.ts'
+
+type Fields = Record<string, unknown>
+
+export type Lab = AsyncDisposable & {
+  server: TestServer
+  /** A REST call that must succeed. */
+  post(who: Member, path: string, body: Fields): Promise<any>
+  get(who: Member, path: string): Promise<any>
+  agent(who: Member, fields?: Fields): Promise<string>
+  space(who: Member, fields?: Fields): Promise<string>
+  skill(who: Member, fields?: Fields): Promise<{ id: string; name: string; prompt: string }>
+  /** For whom a run of the agent would open its tools, in a space of the user's or the default one. */
+  user(who: Member, agentId: string, spaceId?: string): Promise<ToolUser>
+}
+
+/** A real service whose tools are called without a model. */
+export async function startLab(): Promise<Lab> {
+  const server = await startServer()
+  const { db } = server.service.deps
+  let made = 0
+
+  async function call(method: string, who: Member, path: string, body?: Fields) {
+    const answer = await request(server, method, path, { token: who.token, ...(body && { body }) })
+    if (answer.status !== 200) throw new Error(`${method} ${path}: ${JSON.stringify(answer.body)}`)
+    return answer.body
+  }
+  const post: Lab['post'] = (who, path, body) => call('POST', who, path, body)
+
+  return {
+    server,
+    post,
+    get: (who, path) => call('GET', who, path),
+    agent: async (who, fields = {}) =>
+      (await post(who, '/api/v1/agents', { name: 'A', systemPrompt: 'x', ...fields })).id,
+    space: async (who, fields = {}) => (await post(who, '/api/v1/spaces', { name: 'S', ...fields })).id,
+    skill: async (who, fields = {}) => {
+      made += 1
+      const said = { name: `skill-${made}`, description: `For work ${made}.`, prompt: `# Prompt ${made}`, ...fields }
+      return (await post(who, '/api/v1/skills', said)).skill
+    },
+    async user(who, agentId, spaceId) {
+      const { organizationId, userId } = who
+      const agent = await db.agent.findUniqueOrThrow({ where: { id: agentId } })
+      const space = spaceId ?? (await db.space.findFirstOrThrow({ where: { organizationId, isDefault: true } })).id
+      const row = { organizationId, userId, agentId, spaceId: space } as ToolUser['row']
+      const actor = async () => {
+        const found = await actorOf(db, row)
+        if (!found) throw forbidden()
+        return found
+      }
+      return { row, agent, actor, signal: new AbortController().signal }
+    },
+    [Symbol.asyncDispose]: () => server[Symbol.asyncDispose](),
+  }
+}
+
+/** Calls a tool by its name, as a run does: what it answers, parsed where it is JSON. */
+export async function callTool(tools: readonly Tool[], name: string, input: unknown = {}): Promise<any> {
+  const tool = tools.find((one) => one.name === name)
+  if (!tool) throw new Error(`There is no tool ${name}`)
+  const signal = new AbortController().signal
+  const { content } = await tool.call(input, { toolUseId: 'x', signal, childExecutionId: null, adopt: async () => {} })
+  return content.startsWith('{') ? JSON.parse(content) : content
+}

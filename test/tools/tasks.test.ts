@@ -1,0 +1,169 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import type { Tool } from '../../src/executions/engine/tools.ts'
+import { fileTools } from '../../src/files/tools.ts'
+import { BUILT_IN_TOOLS } from '../../src/skills/schema.ts'
+import { taskTools } from '../../src/tasks/tools.ts'
+import type { Member } from '../support/server.ts'
+import { callTool, type Lab, startLab } from './lab.ts'
+
+let lab: Lab
+let ann: Member
+let eve: Member
+let agentId: string
+let tools: Tool[]
+beforeAll(async () => {
+  lab = await startLab()
+  ann = await lab.server.member({ organization: 'Acme' })
+  eve = await lab.server.member({ organization: 'Other' })
+  agentId = await lab.agent(ann)
+  tools = await toolsOf(ann, agentId)
+})
+afterAll(() => lab[Symbol.asyncDispose]())
+
+const toolsOf = async (who: Member, id: string, spaceId?: string) =>
+  taskTools(lab.server.service.deps, await lab.user(who, id, spaceId))
+const call = (name: string, input: unknown = {}) => callTool(tools, name, input)
+const task = async (fields: object = {}, who = ann) =>
+  (await lab.post(who, '/api/v1/tasks', { title: 'Tidy up', ...fields })).task
+const refused = (name: string, input: unknown, status: number, message: string) =>
+  expect(call(name, input)).rejects.toMatchObject({ status, message })
+
+it('with those of files they are the built-in tools, each with a schema that says all of itself', async () => {
+  const user = await lab.user(ann, agentId)
+  const all = [...tools, ...fileTools(lab.server.service.deps, user)]
+  expect(all.map(({ name }) => name)).toEqual([...BUILT_IN_TOOLS])
+  for (const { inputSchema, description, mode } of all) {
+    expect(inputSchema).toMatchObject({ type: 'object' })
+    expect(JSON.stringify(inputSchema)).not.toMatch(/\$ref|\$defs|\$schema/)
+    expect(description.length).toBeGreaterThan(20)
+    expect(mode).toBe('allow')
+  }
+})
+
+describe('create_task', () => {
+  it("makes a task of the agent's in the space of the run", async () => {
+    const spaceId = await lab.space(ann)
+    const made = await callTool(await toolsOf(ann, agentId, spaceId), 'create_task', {
+      title: 'Write',
+      description: 'All of it.',
+      priority: 'high',
+      assignTo: 'me',
+    })
+    const { task } = await lab.get(ann, `/api/v1/tasks/${made.task.id}`)
+    expect(task).toMatchObject({
+      ...{ title: 'Write', description: 'All of it.', priority: 'high', status: 'pending' },
+      ...{ createdBy: agentId, assignedTo: agentId, spaceId, organizationId: ann.organizationId },
+    })
+    const { organizationId: _, ...shown } = task
+    expect(made.task).toEqual(shown)
+    const audit = await lab.server.service.deps.db.auditEvent.findFirstOrThrow({ where: { target: task.id } })
+    expect([audit.action, audit.actor]).toEqual(['task.create', ann.userId])
+  })
+
+  it('assigns to whom it is told, or to nobody', async () => {
+    expect((await call('create_task', { title: 'A' })).task).toMatchObject({ assignedTo: null, priority: 'medium' })
+    expect((await call('create_task', { title: 'A', assignTo: ann.userId })).task.assignedTo).toBe(ann.userId)
+    const message = 'Invalid assignTo. Must be an agent or user id of this organization'
+    await refused('create_task', { title: 'A', assignTo: eve.userId }, 400, message)
+  })
+
+  it.each([
+    [{}, 'Missing required field: title'],
+    [{ title: ' ' }, 'Missing required field: title'],
+    [{ title: 'A', priority: 'soon' }, 'Invalid value for field: priority. Expected one of: low, medium, high, urgent'],
+    [{ title: 5 }, 'Invalid value for field: title. Expected string'],
+    [{ title: 'a\0b' }, 'Invalid character in request: U+0000'],
+    ['title', 'Invalid value for field: body. Expected object'],
+  ])('refuses %j', async (input, message) => {
+    const before = await lab.server.service.deps.db.task.count()
+    await refused('create_task', input, 400, message)
+    expect(await lab.server.service.deps.db.task.count()).toBe(before)
+  })
+})
+
+describe('list_tasks', () => {
+  it("lists the organization's by filter, page by page, and nobody else's", async () => {
+    const mine = await lab.server.member({ organization: 'Listing' })
+    const own = await lab.agent(mine)
+    const lists = await toolsOf(mine, own)
+    const list = (input: object = {}) => callTool(lists, 'list_tasks', input)
+    for (const title of ['a', 'b', 'c']) await task({ title, priority: 'low' }, mine)
+    await task({ title: 'd', assignTo: own }, mine)
+    const foreign = await task({ title: 'foreign' }, eve)
+    const titles = async (input: object) =>
+      (await list(input)).tasks.map((one: { title: string }) => one.title).join('')
+    expect(await titles({})).toBe('dcba')
+    expect(await titles({ assignedTo: 'me' })).toBe('d')
+    expect(await titles({ assignedTo: 'none', priority: 'low' })).toBe('cba')
+    expect(await titles({ status: 'completed' })).toBe('')
+    const first = await list({ limit: 3 })
+    expect(await titles({ cursor: first.nextCursor })).toBe('a')
+    expect(JSON.stringify(await list())).not.toContain(foreign.id)
+  })
+
+  it('shows at most 50 at once, with long texts cut', async () => {
+    const many = await lab.server.member({ organization: 'Many' })
+    const lists = await toolsOf(many, await lab.agent(many))
+    const description = '😀'.repeat(40_000)
+    for (let i = 0; i < 60; i++) await task({ description }, many)
+    const { tasks, nextCursor } = await callTool(lists, 'list_tasks', { limit: 50 })
+    expect([tasks.length, typeof nextCursor]).toEqual([50, 'string'])
+    expect(JSON.stringify(tasks).length).toBeLessThan(200_000)
+    expect(tasks[0].description).toMatch(/^(😀)+…$/u)
+    const tooMany = callTool(lists, 'list_tasks', { limit: 51 })
+    await expect(tooMany).rejects.toMatchObject({ message: 'Invalid value for field: limit. Expected at most 50' })
+  })
+})
+
+describe('update_task and claim_task', () => {
+  it('change a task as the state table allows', async () => {
+    const { id } = await task()
+    expect((await call('claim_task', { id })).task).toMatchObject({ assignedTo: agentId, status: 'pending' })
+    await refused('claim_task', { id }, 409, 'Task is already assigned')
+    expect((await call('update_task', { id, status: 'in_progress', title: 'New' })).task).toMatchObject({
+      status: 'in_progress',
+      title: 'New',
+    })
+    expect((await call('update_task', { id, assignTo: null })).task.assignedTo).toBe(null)
+    expect((await call('update_task', { id, assignTo: 'me' })).task.assignedTo).toBe(agentId)
+    const done = (await call('update_task', { id, status: 'completed', description: null })).task
+    expect(done).toMatchObject({ status: 'completed', description: '', completedAt: expect.any(String) })
+    await refused('update_task', { id, status: 'pending' }, 400, 'Invalid status transition: completed to pending')
+    expect((await lab.get(ann, `/api/v1/tasks/${id}`)).task).toMatchObject(done)
+  })
+
+  it.each(['update_task', 'claim_task'])("%s finds no other organization's task", async (name) => {
+    const { id } = await task({}, eve)
+    for (const unknown of [id, 'task-0-none']) await refused(name, { id: unknown, title: 'x' }, 404, 'Task not found')
+    expect((await lab.get(eve, `/api/v1/tasks/${id}`)).task).toMatchObject({ title: 'Tidy up', assignedTo: null })
+  })
+})
+
+it('for a public agent of another organization they work on the tasks of its user, for its user', async () => {
+  const foreign = await lab.agent(eve, { visibility: 'public' })
+  const theirs = await task({ title: 'of Eve' }, eve)
+  const used = await toolsOf(ann, foreign)
+  const { id } = await task()
+  expect((await callTool(used, 'claim_task', { id })).task.assignedTo).toBe(ann.userId)
+  expect((await callTool(used, 'create_task', { title: 'A', assignTo: 'me' })).task).toMatchObject({
+    assignedTo: ann.userId,
+    createdBy: foreign,
+  })
+  expect(JSON.stringify(await callTool(used, 'list_tasks', { limit: 50 }))).not.toContain(theirs.id)
+})
+
+it('once the membership has ended nothing can be called', async () => {
+  const gone = await lab.server.member({ organization: 'Acme' })
+  const left = await toolsOf(gone, agentId)
+  const { id } = await task()
+  const { organizationId, userId } = gone
+  await lab.server.service.deps.db.membership.delete({ where: { organizationId_userId: { organizationId, userId } } })
+  for (const [name, input] of [
+    ['list_tasks', {}],
+    ['create_task', { title: 'A' }],
+    ['update_task', { id, title: 'B' }],
+    ['claim_task', { id }],
+  ] as const) {
+    await expect(callTool(left, name, input)).rejects.toMatchObject({ status: 403 })
+  }
+})
