@@ -4,11 +4,13 @@ import { client } from './client/router.ts'
 import { executions } from './executions/router.ts'
 import { files } from './files/router.ts'
 import { keys } from './keys/router.ts'
+import { mcps } from './mcps/router.ts'
 import { media } from './media/router.ts'
 import { missions } from './missions/router.ts'
 import { models } from './models/router.ts'
 import { profile } from './profile/router.ts'
 import { secrets } from './secrets/router.ts'
+import { skills } from './skills/router.ts'
 import { spaces } from './spaces/router.ts'
 import { tasks } from './tasks/router.ts'
 import { createCallerFactory, router } from './trpc.ts'
@@ -21,11 +23,13 @@ export const appRouter = router({
   executions,
   files,
   keys,
+  mcps,
   media,
   missions,
   models,
   profile,
   secrets,
+  skills,
   spaces,
   tasks,
   usage,

@@ -109,6 +109,11 @@ const CASES: Record<string, Case> = {
     body: { secrets: { NAME: 'value' } },
     other: { secrets: { NAME: 'other' } },
   }),
+  'skills.create': async () => ({
+    path: '/api/v1/skills',
+    body: { name: `skill-${++keys}`, description: 'd', prompt: 'p' },
+    other: { name: `skill-${++keys}`, description: 'd', prompt: 'q' },
+  }),
   'spaces.create': async () => ({ path: '/api/v1/spaces', body: { name: 'A' }, other: { name: 'B' } }),
   'tasks.create': async () => ({ path: '/api/v1/tasks', body: { title: 'A' }, other: { title: 'B' } }),
   'tasks.claim': async () => ({
