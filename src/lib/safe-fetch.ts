@@ -2,12 +2,11 @@ import { lookup as systemLookup } from 'node:dns'
 import { isIP, type LookupFunction } from 'node:net'
 import { setImmediate } from 'node:timers/promises'
 import { Agent, buildConnector, type RequestInit as DispatchedInit, fetch } from 'undici'
-import { isPublicAddress } from './addresses.ts'
 
 const MEBIBYTE = 1024 * 1024
 
 /** In bytes, after decompression: of one response, however long it goes on. */
-export const MAX_RESPONSE = 16 * MEBIBYTE
+export const MAX_RESPONSE = 8 * MEBIBYTE
 const MAX_HEADERS = 32 * 1024
 const MAX_REDIRECTS = 5
 const CONNECT_TIMEOUT = 10_000
@@ -20,10 +19,12 @@ const IMPERSONAL = ['accept', 'content-type', 'user-agent']
 /** A connection that was not made, because of where it would have gone. */
 export class ForbiddenAddress extends Error {
   override name = 'ForbiddenAddress'
+  override message = 'The address is not allowed'
 }
 
 export type SafeFetchOptions = {
-  allowPrivate: boolean
+  /** Which IP addresses may be connected to. */
+  isAllowed: (address: string) => boolean
   /** For how long a server may think before it answers, in milliseconds. */
   headersTimeout: number
   /** For how long it may be silent in the middle of a body, in milliseconds. */
@@ -39,27 +40,28 @@ export type SafeFetch = {
 }
 
 /**
- * The one way out to an address that a user has given (contract.md section 7). It connects to public addresses only,
- * unless `allowPrivate`: what is checked is the address that is connected to, so that neither its spelling nor a name
- * that stands for another one the next time gets around it. Redirects are followed to where the same holds, up to five,
- * and headers do not follow to another origin. Sizes and times are bounded. Its connections live until it is closed.
+ * The one way out to an address that a user has given (contract.md section 7). It connects to allowed IP addresses
+ * only: what is checked is the one that is connected to, so that neither a spelling nor a name that stands for another
+ * one the next time gets around it. Redirects are followed to where the same holds, up to five, and headers do not
+ * follow to another origin. Sizes and times are bounded. Its connections live until it is closed.
  */
 export function createSafeFetch(options: SafeFetchOptions): SafeFetch {
-  const { allowPrivate, headersTimeout, idleTimeout, lookup = systemLookup as LookupFunction } = options
+  const { isAllowed, headersTimeout, idleTimeout, lookup = systemLookup as LookupFunction } = options
   const connect = buildConnector({
     timeout: CONNECT_TIMEOUT,
     allowH2: false,
-    lookup: allowPrivate ? lookup : publicOnly(lookup),
+    lookup: onlyAllowed(lookup, isAllowed),
   })
   const agent = new Agent({
     headersTimeout,
     bodyTimeout: idleTimeout,
     maxHeaderSize: MAX_HEADERS,
-    // An address in numbers is not looked up.
-    connect: (target, callback) =>
-      allowPrivate || isAllowed(target.hostname)
-        ? connect(target, callback)
-        : callback(new ForbiddenAddress('The address is not a public one'), null),
+    connect(target, callback) {
+      const host = target.hostname.replace(/^\[(.*)\]$/, '$1')
+      // An address in numbers is not looked up.
+      if (!isIP(host) || isAllowed(host)) connect(target, callback)
+      else callback(new ForbiddenAddress(), null)
+    },
   })
   return {
     async fetch(url, init = {}) {
@@ -70,20 +72,13 @@ export function createSafeFetch(options: SafeFetchOptions): SafeFetch {
   }
 }
 
-/** A name is allowed here: {@link publicOnly} decides about its addresses. */
-function isAllowed(hostname: string): boolean {
-  const host = hostname.replace(/^\[(.*)\]$/, '$1')
-  return !isIP(host) || isPublicAddress(host)
-}
-
-/** Looks a name up for a connection, and finds it only if all of its addresses are public. */
-const publicOnly =
-  (lookup: LookupFunction): LookupFunction =>
+/** Looks a name up for a connection, and finds it only if all of its addresses are allowed. */
+const onlyAllowed =
+  (lookup: LookupFunction, isAllowed: (address: string) => boolean): LookupFunction =>
   (hostname, options, callback) =>
     lookup(hostname, options, (error, found, family) => {
       const addresses = typeof found === 'string' ? [found] : (found ?? []).map(({ address }) => address)
-      if (error || addresses.every(isPublicAddress)) callback(error, found, family)
-      else callback(new ForbiddenAddress('The name does not stand for public addresses'), found, family)
+      callback(error ?? (addresses.every(isAllowed) ? null : new ForbiddenAddress()), found, family)
     })
 
 /** Follows a redirect that keeps the method; another one is the answer itself. */
@@ -91,7 +86,7 @@ async function follow(start: URL, request: DispatchedInit): Promise<Awaited<Retu
   let url = start
   let init = request
   for (let redirects = 0; ; redirects++) {
-    if (!/^https?:$/.test(url.protocol) || url.username || url.password) throw new ForbiddenAddress('Not an address')
+    if (!/^https?:$/.test(url.protocol) || url.username || url.password) throw new ForbiddenAddress()
     const response = await fetch(url, init)
     const location = response.headers.get('location')
     const keepsMethod = /^(GET|HEAD)$/i.test(init.method ?? 'GET') || response.status === 307 || response.status === 308

@@ -13,8 +13,9 @@ import {
 } from '@modelcontextprotocol/client'
 import packageJson from '../../package.json' with { type: 'json' }
 import type { ToolResult } from '../executions/engine/tools.ts'
+import { isPublicAddress } from '../lib/addresses.ts'
 import { createSafeFetch, ForbiddenAddress } from '../lib/safe-fetch.ts'
-import { cleanText, toToolResult } from './content.ts'
+import { cleanName, cleanText, toToolResult } from './content.ts'
 
 const MINUTE = 60_000
 
@@ -35,6 +36,8 @@ const MAX_SCHEMA = 32 * 1024
 const MAX_SCHEMAS = 512 * 1024
 /** In one connection: a server that says more has nothing to say. */
 const MAX_MESSAGES = 10_000
+/** A request of the server's, such as a ping, is answered by a request of ours. */
+const REQUEST_WEIGHT = 50
 
 /** A tool as its server describes it, cleaned. */
 export type McpTool = { name: string; description: string; inputSchema: Record<string, unknown> }
@@ -59,10 +62,14 @@ export type McpClient = {
   close(): Promise<void>
 }
 
+/** As the SDK has it: of the errors that no server gave. */
+const CLOSED = -32000
+
 export type Connection = {
   url: string
   transport: string
   headers: Headers
+  /** Whether it may have a private address. */
   allowPrivate: boolean
   /** What the server was sent and nobody may read: taken out of all that it says. */
   secrets: readonly string[]
@@ -84,7 +91,7 @@ class StrictClient extends Client {
 
   /** The request's response has ended. If its answer was not in it, there is none. */
   giveUp(id: string | number): void {
-    super._onresponse({ jsonrpc: '2.0', id, error: { code: -32000, message: 'The connection was closed' } })
+    super._onresponse({ jsonrpc: '2.0', id, error: { code: CLOSED, message: 'The connection was closed' } })
   }
 }
 
@@ -109,11 +116,10 @@ export async function connectMcp(connection: Connection, signal: AbortSignal): P
   }
 }
 
-const isRefusal = (error: unknown) =>
-  error instanceof ProtocolError || (error instanceof SdkHttpError && error.status === 400)
+const isRefusal = (error: unknown) => error instanceof SdkHttpError && error.status === 400
 
 async function open(connection: Connection, signal: AbortSignal, isLatest: boolean): Promise<McpClient> {
-  const safe = createSafeFetch({ allowPrivate: connection.allowPrivate, ...SILENCE })
+  const safe = createSafeFetch({ isAllowed: connection.allowPrivate ? () => true : isPublicAddress, ...SILENCE })
   const transport = createTransport(connection, safe.fetch)
   const client = new StrictClient(
     { name: 'muster', version: packageJson.version },
@@ -169,12 +175,13 @@ function createTransport({ url, transport, headers }: Connection, fetch: FetchLi
 /** Before it is connected: what goes out says for which request, and what comes in is counted. */
 function prepare(client: StrictClient, transport: Transport): void {
   let messages = 0
-  const count = () => {
-    if (++messages === MAX_MESSAGES) void transport.close()
+  const count = (weight: number) => {
+    messages += weight
+    if (messages > MAX_MESSAGES) void transport.close()
   }
-  transport.onmessage = count
+  transport.onmessage = (message) => count('method' in message && 'id' in message ? REQUEST_WEIGHT : 1)
   transport.onerror = (error) => {
-    count()
+    count(1)
     // The one stream of an SSE server has ended.
     if (error instanceof SseError) void transport.close()
   }
@@ -185,7 +192,7 @@ function prepare(client: StrictClient, transport: Transport): void {
     const { id } = message
     const requestSignal = options?.requestSignal ? AbortSignal.any([signal, options.requestSignal]) : signal
     return sending.run({ id, signal }, () =>
-      send(message, { ...options, requestSignal, onRequestStreamEnd: () => client.giveUp(id) }),
+      send(message, { onRequestStreamEnd: () => client.giveUp(id), ...options, requestSignal }),
     )
   }
 }
@@ -216,7 +223,7 @@ type Described = { name: string; description?: string | undefined; inputSchema: 
 
 /** Null for one whose name or schema is of no use. */
 function toTool(described: Described, secrets: readonly string[]): McpTool | null {
-  const name = cleanText(described.name, MAX_NAME).trim()
+  const name = cleanName(described.name, MAX_NAME)
   const schema = toJson(described.inputSchema)
   if (!name || schema === null || schema.length > MAX_SCHEMA) return null
   const clean = (_: string, value: unknown) => (typeof value === 'string' ? cleanText(value, MAX_SCHEMA) : value)
@@ -267,7 +274,7 @@ const unreachable = (error: unknown, until: AbortSignal) =>
 /** Why, without a word of what the server said: that may be anything, the credentials it was sent among it. */
 function reasonOf(error: unknown): string {
   if (error instanceof SdkHttpError) return `it answered with the status ${error.status}`
-  if (error instanceof ProtocolError) return `it answered with the error ${error.code}`
+  if (error instanceof ProtocolError && error.code !== CLOSED) return `it answered with the error ${error.code}`
   for (let cause = error; cause instanceof Error; cause = cause.cause) {
     if (cause instanceof ForbiddenAddress) return 'its address is not allowed'
   }

@@ -4,12 +4,18 @@ import type { ToolResult } from '../executions/engine/tools.ts'
 /** In characters: what a model is shown of one answer. */
 const MAX_CONTENT = 256 * 1024
 
-/** What a terminal or a reader would not show as it is: control characters, and those that change a direction or hide. */
-const INVISIBLE = /[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\u{e0000}-\u{e007f}]/gu
+/** Control characters, and what changes a direction or hides a text. The joiners that scripts and emoji need are none. */
+const INVISIBLE = /[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u2028-\u202e\u2060-\u2069\ufeff\u{e0000}-\u{e007f}]/gu
 
 /** A server's words as text that can be stored and shown: at most so many characters, without the invisible ones. */
 export const cleanText = (text: string, max: number): string =>
   text.slice(0, max).toWellFormed().replaceAll('\r\n', '\n').replace(INVISIBLE, '')
+
+/** A name: nothing in it is invisible, so that two that differ can be told apart. */
+export const cleanName = (text: string, max: number): string =>
+  cleanText(text, max)
+    .replace(/[\p{C}\p{Z}]+/gu, ' ')
+    .trim()
 
 /**
  * An answer as the model reads it: text as it is, the rest in words. What is too long is cut, and says so. `scrub`

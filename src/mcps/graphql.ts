@@ -46,7 +46,11 @@ const UpdateInput = inputFromZod('UpdateMcpInput', UpdateFields, 'What to change
 
 const McpPermission = objectFromZod('McpPermission', schema.Permission, 'What it takes to call a tool, or all others')
 const McpHeader = objectFromZod('McpHeader', Header, 'A header that is sent with each request')
-const McpTool = objectFromZod('McpTool', schema.McpTool, 'A tool as its server describes it')
+const McpTool = objectFromZod(
+  'McpTool',
+  schema.McpTool.extend({ inputSchema: z.unknown().describe('JSON Schema') }),
+  'A tool as its server describes it',
+)
 
 const Mcp = builder.prismaObject('McpServer', {
   name: 'Mcp',

@@ -1,0 +1,128 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { connectMcp, type McpClient } from '../../src/mcps/client.ts'
+import { type McpTestServer, startMcpServer } from '../support/mcp-server.ts'
+
+let mcp: McpTestServer
+beforeAll(async () => {
+  mcp = await startMcpServer()
+})
+afterAll(() => mcp[Symbol.asyncDispose]())
+
+const signal = new AbortController().signal
+const TRANSPORTS = ['streamable-http', 'sse'] as const
+type Options = { headers?: Record<string, string>; secrets?: string[] }
+
+const connect = (transport: (typeof TRANSPORTS)[number], { headers = {}, secrets = [] }: Options = {}) => {
+  const url = transport === 'sse' ? mcp.sseUrl : mcp.url
+  return connectMcp({ url, transport, headers: new Headers(headers), allowPrivate: true, secrets }, signal)
+}
+
+async function using<T>(client: McpClient, use: (client: McpClient) => Promise<T>): Promise<T> {
+  try {
+    return await use(client)
+  } finally {
+    await client.close()
+  }
+}
+
+describe.each(TRANSPORTS)('a server that speaks %s', (transport) => {
+  it('has its tools listed, with what they take', async () => {
+    const { tools, hasMore } = await using(await connect(transport), async (client) => client)
+    expect(tools.map(({ name }) => name)).toEqual(['echo', 'add', 'fail', 'wait', 'much', 'show', 'headers'])
+    expect(tools[1]).toMatchObject({
+      description: 'The tool add',
+      inputSchema: { type: 'object', properties: { a: { type: 'number' } }, required: ['a', 'b'] },
+    })
+    expect(hasMore).toBe(false)
+  })
+
+  it('answers calls, several at once too', async () => {
+    await using(await connect(transport), async (client) => {
+      const sums = await Promise.all([1, 2, 3, 4].map((a) => client.call('add', { a, b: 10 }, signal)))
+      expect(sums).toEqual(['11', '12', '13', '14'].map((content) => ({ content, isError: false })))
+    })
+  })
+
+  it('fails a call as an error result: of the tool, of what it is given, of a name that there is not', async () => {
+    await using(await connect(transport), async (client) => {
+      const error = (pattern: RegExp) => ({ isError: true, content: expect.stringMatching(pattern) })
+      expect(await client.call('fail', {}, signal)).toEqual(error(/It does not work/))
+      expect(await client.call('add', { a: 'x' }, signal)).toEqual(error(/Invalid/))
+      expect(await client.call('nothing', {}, signal)).toEqual(error(/not found/))
+      expect(await client.call('echo', { text: 'still here' }, signal)).toMatchObject({ content: 'still here' })
+    })
+  })
+
+  it('gets the headers with every request', async () => {
+    mcp.requests.length = 0
+    await using(await connect(transport, { headers: { 'X-Key': 'k1' } }), async (client) => {
+      await client.call('add', { a: 1, b: 2 }, signal)
+    })
+    expect(mcp.requests.length).toBeGreaterThan(3)
+    expect(mcp.requests.map(({ headers }) => headers['x-key'])).toEqual(mcp.requests.map(() => 'k1'))
+  })
+
+  it('is given up by the signal of a call, which says why; other calls go on', async () => {
+    const { promise, resolve } = Promise.withResolvers<void>()
+    mcp.hold = promise
+    await using(await connect(transport), async (client) => {
+      const giveUp = new AbortController()
+      const waiting = client.call('wait', {}, giveUp.signal)
+      waiting.catch(() => {})
+      const other = client.call('wait', {}, signal)
+      await expect.poll(() => mcp.calls.filter(({ tool }) => tool === 'wait').length).toBeGreaterThan(1)
+      giveUp.abort(new Error('enough'))
+      await expect(waiting).rejects.toThrow('enough')
+      resolve()
+      expect(await other).toEqual({ content: 'Done', isError: false })
+    })
+    mcp.hold = Promise.resolve()
+    mcp.calls.length = 0
+  })
+
+  it('has no session and no connection left when it is closed', async () => {
+    const client = await connect(transport)
+    expect(mcp.sessions).toBe(1)
+    await client.close()
+    await expect.poll(() => [mcp.sessions, mcp.connections]).toEqual([0, 0])
+    expect(await client.call('add', { a: 1, b: 2 }, signal)).toMatchObject({ isError: true })
+  })
+})
+
+describe('what a tool answers', () => {
+  it('is text: of pictures and files it says what they are', async () => {
+    const result = await using(await connect('streamable-http'), (client) => client.call('show', {}, signal))
+    expect(result).toEqual({
+      content: [
+        'A picture',
+        '[image, image/png, 3 bytes: not shown]',
+        '[file:///a.txt]\nIts text',
+        '[link to b: https://example.com/b]',
+      ].join('\n\n'),
+      isError: false,
+    })
+  })
+
+  it('is cut where it is too long, and says so', async () => {
+    const { content } = await using(await connect('streamable-http'), (client) =>
+      client.call('much', { characters: 300_000 }, signal),
+    )
+    expect(content).toBe(`${'x'.repeat(256 * 1024)}\n\n[Cut: 300000 characters in all]`)
+  })
+
+  it('has no control characters, and nothing that hides', async () => {
+    const { content } = await using(await connect('sse'), (client) =>
+      client.call('echo', { text: 'a\u0000b\u001b[31mc\u202ed\u200be\u{e0041}f\tg\nh\ud800' }, signal),
+    )
+    expect(content).toBe('ab[31mcdef\tg\nh\ufffd')
+  })
+
+  it('is without the credentials that the server was sent', async () => {
+    const options = { headers: { Authorization: 'Bearer s3cret-value' }, secrets: ['s3cret-value'] }
+    const { content } = await using(await connect('streamable-http', options), (client) =>
+      client.call('headers', {}, signal),
+    )
+    expect(content).toContain('Bearer [removed]')
+    expect(content).not.toContain('s3cret')
+  })
+})

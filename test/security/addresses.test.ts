@@ -1,0 +1,240 @@
+import { once } from 'node:events'
+import { createServer, type IncomingHttpHeaders } from 'node:http'
+import { type AddressInfo, createServer as createTcpServer, type LookupFunction } from 'node:net'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { isPublicAddress } from '../../src/lib/addresses.ts'
+import { createSafeFetch, type SafeFetchOptions } from '../../src/lib/safe-fetch.ts'
+
+/** Stands for all of the internet in these tests: on loopback too, but no other address of loopback is allowed. */
+const ALLOWED = '127.0.0.2'
+const isAllowed = (address: string) => address === ALLOWED || isPublicAddress(address)
+
+/** Whoever connects here, or there by the other family, has been where nobody may go. */
+let canary: { port: number; connections: number; close(): void }
+/** An allowed server, which redirects to where `/to/<address>` says. */
+let outside: { port: number; headers: IncomingHttpHeaders[]; close(): void }
+beforeAll(async () => {
+  const watch = createTcpServer((socket) => {
+    canary.connections++
+    socket.destroy()
+  }).listen(0, '127.0.0.1')
+  await once(watch, 'listening')
+  const { port } = watch.address() as AddressInfo
+  const watch6 = createTcpServer(() => canary.connections++)
+  watch6.on('error', () => {})
+  watch6.listen(port, '::1')
+  canary = {
+    port,
+    connections: 0,
+    close() {
+      watch.close()
+      watch6.close()
+    },
+  }
+  const server = createServer((request, response) => {
+    outside.headers.push(request.headers)
+    const [, status, target] = /^\/to\/(\d+)\/(.*)$/.exec(request.url ?? '') ?? []
+    // As bytes, in whatever language; line breaks cannot be sent.
+    const location = Buffer.from(decodeURIComponent(target ?? '').replace(/[\r\n]/g, '')).toString('latin1')
+    if (target) response.writeHead(Number(status), { location }).end()
+    else response.end('Hello')
+  })
+  server.listen(0, '0.0.0.0')
+  await once(server, 'listening')
+  outside = { port: (server.address() as AddressInfo).port, headers: [], close: () => server.close() }
+})
+afterAll(() => {
+  canary.close()
+  outside.close()
+})
+
+async function get(url: string, options: Partial<SafeFetchOptions> = {}, init: RequestInit = {}): Promise<string> {
+  const safe = createSafeFetch({ isAllowed, headersTimeout: 5000, idleTimeout: 5000, ...options })
+  try {
+    return await (await safe.fetch(url, init)).text()
+  } finally {
+    await safe.close()
+  }
+}
+
+const redirecting = (to: string, status = 307) =>
+  `http://${ALLOWED}:${outside.port}/to/${status}/${encodeURIComponent(to)}`
+
+/** Spellings of hosts where nobody may go: this machine, its neighbours, what a cloud tells its machines. */
+const HOSTS = [
+  // Loopback: as it is, as numbers of every base and length, with a dot behind it.
+  ...['127.0.0.1', '127.1', '127.0.1', '127.0.0.1.', '127.255.255.254', '127.0.0.3', '0127.0.0.1', '127.000.000.001'],
+  ...['2130706433', '2130706433.', '0x7f000001', '0X7F000001', '0x7f.1', '0x7f.0.0.1', '0x7f.0x0.0x0.0x1'],
+  ...['017700000001', '0177.0.0.1', '0177.0.0.01', '00000177.1', '0x7f.0.1', '127.0x1', '0x0000000000007f000001'],
+  ...[
+    '%31%32%37.0.0.1',
+    '127%2e0%2e0%2e1',
+    '127。0。0。1',
+    '１２７.０.０.１',
+    '①②⑦.⓪.⓪.①',
+    '127．0．0．1',
+    '𝟏𝟐𝟕.𝟎.𝟎.𝟏',
+  ],
+  ...['localhost', 'LOCALHOST', 'localhost.', 'ⓛocalhost', 'ｌｏｃａｌｈｏｓｔ', 'local%68ost', 'lo\u00adcalhost'],
+  // "This" network, and IPv6's.
+  ...['0.0.0.0', '0', '0x0', '00', '0.0', '0.0.0.1', '[::]', '[0:0:0:0:0:0:0:0]'],
+  ...['[::1]', '[0:0:0:0:0:0:0:1]', '[0000:0000:0000:0000:0000:0000:0000:0001]', '[::0001]', '[0::1]'],
+  // IPv4 in IPv6: mapped, compatible, translated (NAT64), 6to4, Teredo, ISATAP.
+  ...['[::ffff:127.0.0.1]', '[::ffff:7f00:1]', '[0:0:0:0:0:ffff:127.0.0.1]', '[::FFFF:7F00:0001]', '[::127.0.0.1]'],
+  ...['[::ffff:10.0.0.1]', '[::ffff:169.254.169.254]', '[::ffff:0:127.0.0.1]', '[::7f00:1]', '[::ffff:c0a8:1]'],
+  ...['[64:ff9b::127.0.0.1]', '[64:ff9b::7f00:1]', '[64:ff9b::a9fe:a9fe]', '[64:ff9b:1::127.0.0.1]'],
+  ...['[2002:7f00:1::]', '[2002:7f00:0001::1]', '[2002:a9fe:a9fe::]', '[2002:c0a8:0101::1]'],
+  ...['[2001::7f00:1]', '[2001:0:4136:e378:8000:63bf:80ff:fffe]', '[fe80::5efe:127.0.0.1]'],
+  // Private, shared, link-local, with what clouds tell their machines.
+  ...['10.0.0.1', '10.255.255.255', '012.0.0.1', '0xa.0.0.1', '167772161', '172.16.0.1', '172.31.255.255'],
+  ...['192.168.0.1', '192.168.1.1', '3232235777', '0xc0a80101', '0300.0250.1.1', '100.64.0.1', '100.100.100.200'],
+  ...['169.254.169.254', '169.254.170.2', '2852039166', '0xa9fea9fe', '0251.0376.0251.0376', '169.254.43518'],
+  ...['[fe80::1]', '[fe80::a9fe:a9fe]', '[fec0::1]', '[fc00::1]', '[fd00::1]', '[fd00:ec2::254]'],
+  // Multicast, broadcast, reserved, documentation, benchmarks.
+  ...['224.0.0.1', '239.255.255.250', '255.255.255.255', '4294967295', '240.0.0.1', '192.0.0.8', '192.0.2.1'],
+  ...[
+    '198.18.0.1',
+    '198.51.100.1',
+    '203.0.113.1',
+    '192.88.99.1',
+    '[ff02::1]',
+    '[2001:db8::1]',
+    '[3fff::1]',
+    '[100::1]',
+  ],
+]
+
+/** Whole addresses: who is asked for is in another place than it seems. */
+const addresses = () => [
+  ...HOSTS.map((host) => `http://${host}:${canary.port}/`),
+  `https://127.0.0.1:${canary.port}/`,
+  `http://example.com@127.0.0.1:${canary.port}/`,
+  `http://example.com:80@127.0.0.1:${canary.port}/`,
+  `http://127.0.0.1:${canary.port}\\@example.com/`,
+  `http:\\\\127.0.0.1:${canary.port}\\`,
+  `http:127.0.0.1:${canary.port}/`,
+  `http:////127.0.0.1:${canary.port}/`,
+  `  http://127.0.0.1:${canary.port}/`,
+  `ht\ttp://127.0.\n0.1:${canary.port}/`,
+  `http://127.0.0.1:0${canary.port}/#@example.com`,
+  `http://127.0.0.1:${canary.port}/?@example.com`,
+  `http://user:password@${ALLOWED}:${outside.port}/`,
+  ...['file:///etc/passwd', 'data:text/plain,hello', 'blob:nodedata:x', 'about:blank', 'javascript:1'],
+  ...[`ftp://127.0.0.1:${canary.port}/`, `ws://127.0.0.1:${canary.port}/`, `gopher://127.0.0.1:${canary.port}/_x`],
+  ...[
+    '',
+    'http://',
+    '//',
+    'http://[::1',
+    `http://[::1%25lo]:${canary.port}/`,
+    'http://256.1.1.1/',
+    'http://1.2.3.4.5/',
+  ],
+]
+
+it('spells forbidden addresses in more than eighty ways', () => {
+  expect(new Set(addresses()).size).toBeGreaterThan(120)
+})
+
+it('would be seen connecting there', async () => {
+  await expect(get(`http://0x7f.1:${canary.port}/`, { isAllowed: () => true })).rejects.toThrow()
+  await expect.poll(() => canary.connections).toBe(1)
+  canary.connections = 0
+  expect(await get(`http://${ALLOWED}:${outside.port}/`)).toBe('Hello')
+})
+
+it('connects to none of them', async () => {
+  await Promise.all(addresses().map((url) => expect(get(url), url).rejects.toThrow()))
+  expect(canary.connections).toBe(0)
+})
+
+it('is not redirected to any of them, in any way', async () => {
+  for (const status of [301, 302, 303, 307, 308]) {
+    const refused = addresses().filter((url) => url !== '' && url !== '//')
+    // What stands for another place on the same server is no way out.
+    const outcomes = await Promise.allSettled(refused.map((url) => get(redirecting(url, status))))
+    const followed = outcomes.flatMap((outcome, index) => (outcome.status === 'fulfilled' ? refused[index] : []))
+    expect(followed).toEqual([])
+  }
+  expect(canary.connections).toBe(0)
+})
+
+describe('a name', () => {
+  const naming =
+    (...answers: (string | string[])[]): LookupFunction =>
+    (_, options, callback) => {
+      const next = [answers.length > 1 ? answers.shift() : answers[0]].flat() as string[]
+      const found = next.map((address) => ({ address, family: address.includes(':') ? 6 : 4 }))
+      if (options.all) callback(null, found)
+      else callback(null, found[0]!.address, found[0]!.family)
+    }
+
+  it.each([
+    ...['127.0.0.1', '::1', '::ffff:127.0.0.1', '10.0.0.1', '169.254.169.254', '192.168.1.1', '0.0.0.0', 'fe80::1'],
+    ...['64:ff9b::7f00:1', '2002:7f00:1::', 'fd00::1', '100.64.0.1', '::'],
+  ])('that stands for %s is not connected to', async (address) => {
+    await expect(get(`http://rebind.test:${canary.port}/`, { lookup: naming(address) })).rejects.toThrow()
+    expect(canary.connections).toBe(0)
+  })
+
+  it('that stands for an allowed and a forbidden address is not connected to', async () => {
+    for (const both of [
+      [ALLOWED, '127.0.0.1'],
+      ['127.0.0.1', ALLOWED],
+    ]) {
+      await expect(get(`http://rebind.test:${canary.port}/`, { lookup: naming(both) })).rejects.toThrow()
+    }
+    expect(canary.connections).toBe(0)
+  })
+
+  it('is asked for once for a connection, and the answer that was checked is connected to', async () => {
+    const lookup = naming(ALLOWED, '127.0.0.1')
+    const url = `http://rebind.test:${outside.port}/`
+    expect(await get(url, { lookup })).toBe('Hello')
+    await expect(get(url, { lookup })).rejects.toThrow()
+    await expect(get(`http://rebind.test:${canary.port}/`, { lookup })).rejects.toThrow()
+    expect(canary.connections).toBe(0)
+  })
+
+  it('that changes between a redirect and its target is not connected to', async () => {
+    const lookup = naming(ALLOWED, '127.0.0.1')
+    const url = redirecting(`http://rebind.test:${canary.port}/`).replace(ALLOWED, 'rebind.test')
+    await expect(get(url, { lookup })).rejects.toThrow()
+    expect(canary.connections).toBe(0)
+  })
+})
+
+describe('a redirect', () => {
+  it('is followed, five times at most', async () => {
+    const nested = (times: number): string =>
+      times === 0 ? `http://${ALLOWED}:${outside.port}/` : redirecting(nested(times - 1))
+    expect(await get(nested(5))).toBe('Hello')
+    await expect(get(nested(6))).rejects.toThrow('Too many redirects')
+  })
+
+  it('keeps the headers on the same origin, and leaves them behind when it goes to another', async () => {
+    const headers = { Authorization: 'Bearer x', 'X-Key': 'x', Cookie: 'x', Accept: 'text/plain' }
+    const there = `http://127.0.0.4:${outside.port}/`
+    const allowed = { isAllowed: (address: string) => isAllowed(address) || address === '127.0.0.4' }
+    outside.headers.length = 0
+    expect(await get(redirecting(`http://${ALLOWED}:${outside.port}/`), {}, { headers })).toBe('Hello')
+    expect(await get(redirecting(redirecting(there)), allowed, { headers })).toBe('Hello')
+    const seen = outside.headers.map(({ authorization, 'x-key': key, cookie, accept }) => [
+      authorization,
+      key,
+      cookie,
+      accept,
+    ])
+    const all = ['Bearer x', 'x', 'x', 'text/plain']
+    expect(seen).toEqual([all, all, all, all, [undefined, undefined, undefined, 'text/plain']])
+  })
+
+  it('that would make a GET of a POST is not followed', async () => {
+    outside.headers.length = 0
+    const post = { method: 'POST', body: '{}' }
+    for (const status of [301, 302, 303]) {
+      expect(await get(redirecting(`http://${ALLOWED}:${outside.port}/`, status), {}, post)).toBe('')
+    }
+    expect(outside.headers).toHaveLength(3)
+  })
+})
