@@ -6,11 +6,12 @@ import type {
   LanguageModelV4TextPart,
 } from '@ai-sdk/provider'
 import type { Db } from '../../db/client.ts'
+import { cut } from '../../lib/tool.ts'
 import { PICTURES } from '../../media/schema.ts'
 import type { MediaStorage } from '../../media/storage.ts'
 import type { AgentRow } from './claims.ts'
 import type { ExecutionRow } from './events.ts'
-import { type CallRecord, cut, isObject } from './steps.ts'
+import { type CallRecord, isObject } from './steps.ts'
 
 type PromptDeps = { db: Db; storage: MediaStorage }
 

@@ -3,6 +3,7 @@ import type { SharedV4ProviderOptions } from '@ai-sdk/provider'
 import type { ApprovalStatus, Db, Tx } from '../../db/client.ts'
 import type { Clock } from '../../lib/clock.ts'
 import { isUnavailable, isUniqueViolation } from '../../lib/database-errors.ts'
+import { cut } from '../../lib/tool.ts'
 import type { ExecutionRow, MessageData } from './events.ts'
 import type { RunUsage } from './run.ts'
 import { Stop } from './stop.ts'
@@ -90,10 +91,6 @@ export const recordsOf = (steps: readonly Step[]): CallRecord[] =>
       isError: result?.isError ?? false,
     })),
   )
-
-/** The beginning of a text, which then says so. */
-export const cut = (text: string, length: number): string =>
-  text.length > length ? `${text.slice(0, length).toWellFormed()}… [cut]` : text
 
 /** The steps of a run that went before, in order, with what became of their calls. */
 export async function loadSteps(db: Db | Tx, executionId: string): Promise<Step[]> {

@@ -1,0 +1,99 @@
+import { z } from 'zod'
+import { reachable } from '../agents/service.ts'
+import type { Db } from '../db/client.ts'
+import type { Deps } from '../deps.ts'
+import { conflict, notFound } from '../errors.ts'
+import { requiredText } from '../lib/fields.ts'
+import { cut, defineTool } from '../lib/tool.ts'
+import { toSlug } from '../organizations/service.ts'
+import type { AgentRow } from './engine/claims.ts'
+import type { ExecutionRow } from './engine/events.ts'
+import type { Tool, ToolCall, ToolUser } from './engine/tools.ts'
+
+/** How deep below its root an execution may lie . */
+const MAX_DEPTH = 5
+const MAX_NAME = 64
+const MAX_DESCRIPTION = 1_000
+
+const Task = z.object({ message: requiredText(200_000).describe('What it is to do, with all that it has to know') })
+
+/**
+ * A tool for each agent that the run's agent may delegate to, as far as its user can reach them: a call is a run of
+ * that agent in a chat of its own, and the tool answers what the run did. Another organization's agent has none.
+ */
+export async function delegates(deps: Deps, user: ToolUser): Promise<Tool[]> {
+  const { row, agent } = user
+  const ids = agent.organizationId === row.organizationId ? (agent.subagentIds as string[]) : []
+  if (!ids.length) return []
+  const where = { AND: [{ id: { in: ids } }, reachable(await user.actor())] }
+  const found = new Map((await deps.db.agent.findMany({ where })).map((subagent) => [subagent.id, subagent]))
+  const taken = new Set<string>()
+  return ids.flatMap((id) => {
+    const subagent = found.get(id)
+    return subagent ? delegate(deps, user, subagent, nameOf(subagent, taken)) : []
+  })
+}
+
+function nameOf({ name }: AgentRow, taken: Set<string>): string {
+  const slug = toSlug(name).replace(/[^a-z0-9-]/g, '')
+  const plain = `delegate_to_${slug || 'agent'}`.slice(0, MAX_NAME - 4)
+  let unique = plain
+  for (let count = 2; taken.has(unique); count++) unique = `${plain}_${count}`
+  taken.add(unique)
+  return unique
+}
+
+function delegate(deps: Deps, user: ToolUser, { id, name, role, description }: AgentRow, tool: string): Tool {
+  const about = `Has the agent ${name} (${role}) do something, and answers with its result. ${description ?? ''}`.trim()
+  const define = defineTool(tool, cut(about, MAX_DESCRIPTION), Task)
+  const run = define(async ({ message }, call) => {
+    const child = call.childExecutionId
+      ? await deps.db.execution.findUniqueOrThrow({ where: { id: call.childExecutionId } })
+      : await begin(deps, user, id, message, call)
+    const { status, result, error } = await deps.engine.ended(child, call.signal)
+    call.signal.throwIfAborted()
+    if (status === 'failed') throw conflict(`${name} failed: ${error}`)
+    if (status === 'cancelled') throw conflict(`The work of ${name} was cancelled`)
+    return result ?? ''
+  })
+  return { ...run, delegates: true }
+}
+
+/** Accepts the run of a call. Throws what the model is told when it may not be. */
+async function begin(deps: Deps, user: ToolUser, agentId: string, message: string, call: ToolCall) {
+  const { row } = user
+  if (row.depth >= MAX_DEPTH) throw conflict(`Delegation goes no deeper than ${MAX_DEPTH} levels`)
+  if ((await line(deps.db, row)).has(agentId)) throw conflict('This agent waits for the result of this run itself')
+  const actor = await user.actor()
+  const agent = await deps.db.agent.findFirst({ where: { AND: [{ id: agentId }, reachable(actor)] } })
+  if (!agent) throw notFound('Agent')
+  return deps.engine.accept({
+    actor,
+    agent,
+    message,
+    mediaIds: [],
+    model: null,
+    conversation: { spaceId: row.spaceId },
+    onBusy: 'queue',
+    parent: row,
+    key: null,
+    taskId: null,
+    mission: null,
+    delegated: true,
+    also: (tx, executionId) => call.adopt(tx, executionId),
+  })
+}
+
+/** The agents of an execution and of all that it is a part of. */
+async function line(db: Db, { agentId, parentExecutionId }: ExecutionRow): Promise<Set<string>> {
+  const agents = new Set([agentId])
+  for (let id = parentExecutionId; id; ) {
+    const parent = await db.execution.findUniqueOrThrow({
+      where: { id },
+      select: { agentId: true, parentExecutionId: true },
+    })
+    agents.add(parent.agentId)
+    id = parent.parentExecutionId
+  }
+  return agents
+}

@@ -1,0 +1,67 @@
+import { expect } from 'vitest'
+import type { ExecutionEvent, ExecutionRow, MessageData } from '../../src/executions/engine/events.ts'
+import { type McpTestServer, startMcpServer } from '../support/mcp-server.ts'
+import type { ModelRequest } from '../support/model-server.ts'
+import { request } from '../support/rest.ts'
+import type { TestServer } from '../support/server.ts'
+import { createAgent, followed, type Lab, startLab } from './lab.ts'
+
+/** A lab with a real MCP server, and agents that may call its tools. */
+export type Equipped = AsyncDisposable & {
+  lab: Lab
+  mcp: McpTestServer
+  /** An agent with that server, and what else is said of it; its row. */
+  agent(fields?: object, permissions?: readonly object[]): Promise<Awaited<ReturnType<typeof agentRow>>>
+  /** A run of an agent to its end, as its followers see it. */
+  run(agent: { id: string }, message?: string): Promise<{ row: ExecutionRow; events: ExecutionEvent[] }>
+}
+
+const agentRow = ({ db }: Lab, id: string) => db.agent.findUniqueOrThrow({ where: { id } })
+
+export async function startEquipped(env: Record<string, string> = {}): Promise<Equipped> {
+  const mcp = await startMcpServer()
+  const lab = await startLab({ ALLOW_PRIVATE_NETWORK: 'true', ...env })
+  return {
+    lab,
+    mcp,
+    async agent(fields = {}, permissions = []) {
+      const mcpId = await createMcp(lab.server, mcp.url, permissions)
+      return agentRow(lab, await createAgent(lab.server, { mcpInstanceIds: [mcpId], ...fields }))
+    },
+    async run(agent, message = 'Hello') {
+      const begun = await lab.run({ agent: await agentRow(lab, agent.id), message })
+      const events = await followed(lab.engine, begun)
+      return { row: await lab.row(begun.id), events }
+    },
+    async [Symbol.asyncDispose]() {
+      await lab[Symbol.asyncDispose]()
+      await mcp[Symbol.asyncDispose]()
+    },
+  }
+}
+
+export async function createMcp(
+  server: Pick<TestServer, 'url' | 'token'>,
+  url: string,
+  permissions: readonly object[] = [],
+): Promise<string> {
+  const body = { name: 'Test', mcpType: 'test', url, transport: 'streamable-http', permissions }
+  const answer = await request(server, 'POST', '/api/v1/mcps', { body })
+  expect(answer.status, JSON.stringify(answer.body)).toBe(200)
+  return answer.body.id
+}
+
+/** A call as the model makes it. */
+export const call = (name: string, input: unknown = {}, id = `${name}-1`) => ({ id, name, input })
+
+/** What the messages of a run told, without the fragments of text. */
+export const told = (events: readonly ExecutionEvent[]): MessageData[] =>
+  events.flatMap(({ event, data }) => (event === 'message' && data.messageType !== 'stream_event' ? data : []))
+
+/** What the tools answered, in order. */
+export const results = (events: readonly ExecutionEvent[]) =>
+  told(events).flatMap((data) => (data.messageType === 'tool_result' ? data : []))
+
+/** The names of the tools that a request offers to the model. */
+export const offered = ({ body }: ModelRequest): string[] =>
+  ((body.tools ?? []) as { function: { name: string } }[]).map((tool) => tool.function.name)

@@ -1,0 +1,191 @@
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import { request } from '../support/rest.ts'
+import { call, type Equipped, offered, results, startEquipped, told } from './equipped.ts'
+import { violations } from './invariants.ts'
+import { ended, type Lab } from './lab.ts'
+
+let equipped: Equipped
+let lab: Lab
+beforeAll(async () => {
+  equipped = await startEquipped({ TOOL_TIMEOUT: '0.3' })
+  lab = equipped.lab
+})
+afterAll(() => equipped[Symbol.asyncDispose]())
+beforeEach(() => {
+  equipped.mcp.hold = Promise.resolve()
+})
+
+const lastRequest = () => lab.model.requests.at(-1)!
+
+describe('a run whose model calls a tool of an MCP server', () => {
+  test('shows the call, what the server answered, and the answer made of it, and counts the usage of both steps', async () => {
+    const agent = await equipped.agent()
+    lab.model.script(
+      { tokens: ['Let me add.'], toolCalls: [call('add', { a: 2, b: 3 })], usage: { input: 10, output: 4 } },
+      { tokens: ['It is ', '5.'], usage: { input: 20, output: 2 } },
+    )
+    const { row, events } = await equipped.run(agent)
+    expect(told(events)).toEqual([
+      {
+        messageType: 'assistant',
+        step: 1,
+        content: [
+          { type: 'text', text: 'Let me add.' },
+          { type: 'tool_use', id: 'add-1', name: 'add', input: { a: 2, b: 3 } },
+        ],
+      },
+      { messageType: 'tool_result', toolUseId: 'add-1', content: '5', isError: false },
+      { messageType: 'assistant', step: 2, content: [{ type: 'text', text: 'It is 5.' }] },
+    ])
+    expect(row).toMatchObject({ status: 'completed', result: 'It is 5.', inputTokens: 30, outputTokens: 6 })
+    expect(row.usageEstimated).toBe(false)
+    expect(lastRequest().body.messages.slice(-2)).toMatchObject([
+      { role: 'assistant', content: 'Let me add.', tool_calls: [{ id: 'add-1', function: { name: 'add' } }] },
+      { role: 'tool', tool_call_id: 'add-1', content: '5' },
+    ])
+    expect(equipped.mcp.calls.at(-1)).toEqual({ tool: 'add', input: { a: 2, b: 3 } })
+    await expect.poll(() => equipped.mcp.sessions).toBe(0)
+  })
+
+  test('has it in the messages of its chat, and tells the next run of the session about it', async () => {
+    const agent = await equipped.agent()
+    lab.model.script({ toolCalls: [call('add', { a: 1, b: 1 }), call('fail')] }, { tokens: 'Two.' }, { tokens: 'Yes.' })
+    const { row } = await equipped.run(agent)
+    const { chatId, sessionId, spaceId } = row
+    const { body } = await request(lab.server, 'GET', `/api/v1/chats/${chatId}/messages`)
+    expect(body.messages[1]).toMatchObject({
+      content: 'Two.',
+      toolCalls: [
+        { id: 'add-1', name: 'add', input: { a: 1, b: 1 }, result: '2', isError: false },
+        { id: 'fail-1', name: 'fail', input: {}, isError: true },
+      ],
+    })
+    await ended(lab.engine, await lab.run({ agent, message: 'Sure?', conversation: { spaceId, chatId, sessionId } }))
+    expect(
+      lastRequest()
+        .body.messages.slice(1)
+        .map(({ role }) => role),
+    ).toEqual([...['user', 'assistant', 'tool', 'tool', 'assistant', 'user']])
+    expect(lastRequest().body.messages[3]).toMatchObject({ role: 'tool', content: '2' })
+  })
+
+  test('goes on when the tool fails, is called with what is no object, or is not there', async () => {
+    const agent = await equipped.agent()
+    lab.model.script(
+      { toolCalls: [call('fail'), call('add', 'two'), call('add', { a: 'x' }, 'add-2'), call('nothing')] },
+      { tokens: 'I see.' },
+    )
+    const { row, events } = await equipped.run(agent)
+    expect(row.result).toBe('I see.')
+    expect(results(events).map(({ toolUseId, isError }) => [toolUseId, isError])).toEqual([
+      ['fail-1', true],
+      ['add-1', true],
+      ['add-2', true],
+      ['nothing-1', true],
+    ])
+    expect(results(events)[1]?.content).toBe('The input is not a JSON object')
+    expect(results(events)[3]?.content).toBe('There is no tool named nothing')
+  })
+
+  test('goes on when the tool takes too long', async () => {
+    const agent = await equipped.agent()
+    equipped.mcp.hold = new Promise(() => {})
+    lab.model.script({ toolCalls: [call('wait')] }, { tokens: 'Too bad.' })
+    const { row, events } = await equipped.run(agent)
+    expect(results(events)).toMatchObject([{ content: 'Tool call timed out', isError: true }])
+    expect(row).toMatchObject({ status: 'completed', result: 'Too bad.' })
+    await expect.poll(() => equipped.mcp.sessions).toBe(0)
+  })
+
+  test('is shown no more of an answer than 256 KiB, and nothing that a database cannot hold', async () => {
+    const agent = await equipped.agent()
+    lab.model.script(
+      { toolCalls: [call('much', { characters: 1_000_000 }), call('echo', { text: 'a\0b\ud800' })] },
+      { tokens: 'Much.' },
+    )
+    const { events } = await equipped.run(agent)
+    const [much, echo] = results(events)
+    expect(Buffer.byteLength(much!.content)).toBeLessThanOrEqual(256 * 1024)
+    expect(much!.content.length).toBeGreaterThan(50_000)
+    expect(echo!.content).toBe('ab\ufffd')
+  })
+
+  test('is cancelled in the middle of a call: the call ends, and the history has it without a result', async () => {
+    const agent = await equipped.agent()
+    equipped.mcp.hold = new Promise(() => {})
+    const before = equipped.mcp.calls.length
+    // Sooner than its time is up.
+    lab.model.script({ tokens: 'Well.', toolCalls: [call('wait')] })
+    const row = await lab.run({ agent })
+    await expect.poll(() => equipped.mcp.calls.length, { interval: 5 }).toBe(before + 1)
+    expect((await lab.engine.cancel(row)).status).toBe('cancelled')
+    await expect.poll(() => equipped.mcp.sessions).toBe(0)
+    const answer = await lab.db.message.findFirstOrThrow({ where: { executionId: row.id, role: 'assistant' } })
+    expect(answer).toMatchObject({ content: 'Well.', interrupted: true })
+    expect(answer.toolCalls).toMatchObject([{ name: 'wait', result: null }])
+  })
+})
+
+describe('maxTurns', () => {
+  test('ends a run that would go on calling tools with what it has said, without making the calls', async () => {
+    const agent = await equipped.agent({ maxTurns: 2 })
+    const before = equipped.mcp.calls.length
+    const again = (id: string) => ({ tokens: [`Call ${id}.`], toolCalls: [call('echo', { text: id }, id)] })
+    lab.model.script(again('a'), again('b'))
+    const { row, events } = await equipped.run(agent)
+    expect(row).toMatchObject({ status: 'completed', result: 'Call b.' })
+    expect(results(events)).toMatchObject([
+      { toolUseId: 'a', content: 'a', isError: false },
+      { toolUseId: 'b', content: 'Not called: the run has reached its limit of 2 turns', isError: true },
+    ])
+    expect(equipped.mcp.calls.length - before).toBe(1)
+  })
+})
+
+describe('the tools that a model is offered', () => {
+  const offers = async (fields: object) => {
+    lab.model.script({ tokens: 'Hi.' })
+    await equipped.run(await equipped.agent(fields))
+    return offered(lastRequest())
+  }
+
+  test('are those of its servers, unless allowedTools and disallowedTools say otherwise', async () => {
+    expect(await offers({})).toEqual(['echo', 'add', 'fail', 'wait', 'much', 'show', 'headers'])
+    expect(await offers({ allowedTools: ['add', 'echo'] })).toEqual(['echo', 'add'])
+    expect(await offers({ disallowedTools: ['fail', 'much', 'wait'] })).toEqual(['echo', 'add', 'show', 'headers'])
+    expect(await offers({ allowedTools: ['add', 'echo'], disallowedTools: ['echo'] })).toEqual(['add'])
+  })
+
+  test('are those of the service when they are named', async () => {
+    expect(await offers({ allowedTools: ['list_tasks', 'read_file', 'add'] })).toEqual([
+      ...['list_tasks', 'read_file', 'add'],
+    ])
+    expect(await offers({ mcpInstanceIds: [] })).toEqual([])
+  })
+
+  test('work within the rights of the run’s user', async () => {
+    const agent = await equipped.agent({ mcpInstanceIds: [], allowedTools: ['create_task'] })
+    lab.model.script({ toolCalls: [call('create_task', { title: 'Water the plants' })] }, { tokens: 'Noted.' })
+    const { events } = await equipped.run(agent)
+    expect(results(events)).toMatchObject([{ isError: false }])
+    expect(await lab.db.task.findFirstOrThrow()).toMatchObject({ title: 'Water the plants', createdBy: agent.id })
+  })
+})
+
+test('a run without tools asks the database no more than one without', async () => {
+  const count = async (run: () => Promise<unknown>) => {
+    lab.server.queries.length = 0
+    await run()
+    return lab.server.queries.filter((sql) => /ExecutionStep|ToolCall|Approval|Skill|Mcp/.test(sql))
+  }
+  lab.model.script({ tokens: 'Hi.' })
+  const sent = await count(async () => ended(lab.engine, await lab.run()))
+  // One reads the space, and counts what is attached to it.
+  const ofRun = sent.filter((sql) => !/"expiresAt"/.test(sql))
+  expect(ofRun, ofRun.join('\n')).toHaveLength(1)
+})
+
+test('nothing is left over', async () => {
+  await lab.idle()
+  expect(await violations(lab.db)).toEqual([])
+})
