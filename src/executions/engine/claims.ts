@@ -5,7 +5,7 @@ import { AppError, conflict, notFound } from '../../errors.ts'
 import { type KeyClaim, take } from '../../idempotency.ts'
 import type { Clock } from '../../lib/clock.ts'
 import { newId, newTimedId } from '../../lib/id.ts'
-import { type ExecutionEvent, type ExecutionRow, joinText, META_SEQ, toSegment } from './events.ts'
+import { type ExecutionEvent, type ExecutionRow, joinText, META_SEQ, toSegments } from './events.ts'
 import { SEQ_BLOCK } from './journal.ts'
 import { type CallRecord, loadSteps, recordsOf, textOf } from './steps.ts'
 
@@ -327,7 +327,7 @@ export async function finish(
     await giveSlotBack(tx, deps, row.organizationId)
     if (remains.scattered) await joinSegments(tx, row.id)
     if (remains.events.length) {
-      await tx.executionEvent.create({ data: toSegment(row.id, now, remains.events), select: { executionId: true } })
+      await tx.executionEvent.createMany({ data: toSegments(row.id, now, remains.events) })
     }
     const { text, toolCalls } = remains
     if (completed || text || toolCalls.length) {

@@ -71,8 +71,26 @@ type SegmentRow = Prisma.ExecutionEventGetPayload<object>
 
 export type NumberedMessage = { seq: number; data: MessageData }
 
-/** The row of a segment: consecutive events, at least one. */
-export function toSegment(executionId: string, at: Date, events: readonly NumberedMessage[]) {
+/** Text beyond this (characters) begins another segment. */
+const MAX_SEGMENT = 32 * 1024
+
+/** The rows of consecutive events: segments of a bounded size, apart from an event that is larger by itself. */
+export function toSegments(executionId: string, at: Date, events: readonly NumberedMessage[]) {
+  const segments: NumberedMessage[][] = []
+  let size = MAX_SEGMENT
+  for (const event of events) {
+    if (size >= MAX_SEGMENT) {
+      segments.push([])
+      size = 0
+    }
+    segments.at(-1)!.push(event)
+    const { data } = event
+    size += data.messageType === 'stream_event' ? data.delta.text.length : JSON.stringify(data).length
+  }
+  return segments.map((segment) => toSegment(executionId, at, segment))
+}
+
+function toSegment(executionId: string, at: Date, events: readonly NumberedMessage[]) {
   const stored: Stored[] = []
   for (const { data } of events) {
     const last = stored.at(-1)
@@ -127,20 +145,28 @@ function* fromSegment(row: SegmentRow): Generator<ExecutionEvent> {
   }
 }
 
-const SEGMENTS_AT_ONCE = 100
+const MAX_BATCH = 64 * 1024
+const FIRST_SEGMENTS = 4
+const MAX_SEGMENTS = 100
 
-/** The stored events after a number, in order, a batch at a time. */
+/**
+ * The stored events after a number, in order, a batch at a time: about 64 KiB, going by the segments before, since
+ * somebody who reads slowly holds a batch.
+ */
 export async function* readEvents(db: Db | Tx, executionId: string, after: number): AsyncGenerator<ExecutionEvent[]> {
+  let take = FIRST_SEGMENTS
   for (let last = after; ; ) {
     const rows = await db.executionEvent.findMany({
       where: { executionId, lastSeq: { gt: last } },
       orderBy: { firstSeq: 'asc' },
-      take: SEGMENTS_AT_ONCE,
+      take,
     })
     const events = rows.flatMap((row) => [...fromSegment(row)]).filter((event) => event.seq > last)
     if (events.length) yield events
-    if (rows.length < SEGMENTS_AT_ONCE) return
+    if (rows.length < take) return
     last = rows.at(-1)!.lastSeq
+    const size = rows.reduce((sum, row) => sum + row.events.length, 0) / rows.length
+    take = Math.min(MAX_SEGMENTS, Math.ceil(MAX_BATCH / size))
   }
 }
 

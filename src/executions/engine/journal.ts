@@ -1,7 +1,7 @@
 import type { Logger } from 'pino'
 import type { Db } from '../../db/client.ts'
 import type { Clock } from '../../lib/clock.ts'
-import { type ExecutionEvent, type ExecutionRow, type MessageData, terminalEvent, toSegment } from './events.ts'
+import { type ExecutionEvent, type ExecutionRow, type MessageData, terminalEvent, toSegments } from './events.ts'
 
 /** How long events wait for company before they are written (ms). */
 const FLUSH_INTERVAL = 30
@@ -58,6 +58,10 @@ type State = {
   tail: MessageEvent[]
   /** Until something of the attempt is stored, followers see nothing (contract.md section 4, "Durability"). */
   stored: boolean
+  /** They wait for something to be stored: the first of the attempt, or what must not be lost once it was seen. */
+  held: boolean
+  /** The number of the last event that they have seen. */
+  shown: number
   /** How many segments are stored, and of what size together (bytes, roughly). */
   segments: number
   size: number
@@ -138,7 +142,9 @@ export function createJournal(deps: {
           select: { id: true },
         })
       }
-      await tx.executionEvent.createMany({ data: mine.map(({ state, events }) => toSegment(state.row.id, at, events)) })
+      await tx.executionEvent.createMany({
+        data: mine.flatMap(({ state, events }) => toSegments(state.row.id, at, events)),
+      })
       return new Set(mine)
     })
     for (const batch of batches) {
@@ -152,9 +158,11 @@ export function createJournal(deps: {
       state.tail = state.tail.slice(events.length)
       state.segments++
       for (const event of events) state.size += sizeOf(event)
-      if (!state.stored) {
-        state.stored = true
-        show(state, [...events, ...state.tail])
+      state.stored = true
+      if (state.held) {
+        const first = state.tail.findIndex(({ data }) => isToLast(data))
+        state.held = first >= 0
+        show(state, [...events, ...(state.held ? state.tail.slice(0, first) : state.tail)])
       }
       if (state.room && state.nextSeq <= state.reserved) {
         state.room.resolve()
@@ -163,7 +171,9 @@ export function createJournal(deps: {
     }
   }
 
-  function show(state: State, events: readonly ExecutionEvent[]): void {
+  function show(state: State, given: readonly ExecutionEvent[]): void {
+    const events = given.filter(({ seq }) => seq > state.shown)
+    state.shown = events.at(-1)?.seq ?? state.shown
     for (const seat of state.seats) {
       if (seat.over) continue
       for (const event of events) {
@@ -184,6 +194,8 @@ export function createJournal(deps: {
         reserved: row.seqReserved,
         tail: [],
         stored: false,
+        held: true,
+        shown: 0,
         segments: 0,
         size: 0,
         ending: false,
@@ -195,9 +207,10 @@ export function createJournal(deps: {
         append(data) {
           const event: MessageEvent = { seq: state.nextSeq++, at: clock.now(), event: 'message', data }
           state.tail.push(event)
-          if (state.stored) show(state, [event])
+          state.held ||= isToLast(data)
+          if (!state.held) show(state, [event])
           const full = state.nextSeq > state.reserved
-          schedule(full || (!state.stored && state.seats.size > 0))
+          schedule(full || (state.held && state.seats.size > 0))
           if (full) state.room ??= Promise.withResolvers()
           return state.room?.promise
         },
@@ -211,16 +224,16 @@ export function createJournal(deps: {
           if (states.get(row.id)?.channel === channel) states.delete(row.id)
           state.room?.resolve()
           const terminal = ended && terminalEvent(ended)
-          if (terminal) show(state, [...(state.stored ? [] : state.tail), terminal])
+          if (terminal) show(state, [...state.tail, terminal])
           for (const seat of state.seats) {
             seat.over = true
             seat.wake?.()
           }
         },
         follow() {
-          const seat: Seat = { waiting: state.stored ? [...state.tail] : [], size: 0, over: false, wake: null }
+          const seat: Seat = { waiting: state.tail.filter(({ seq }) => seq <= state.shown), size: 0, over: false, wake: null }
           state.seats.add(seat)
-          if (!state.stored && state.tail.length) schedule(true)
+          if (state.held && state.tail.length) schedule(true)
           return {
             // An earlier attempt may have stored some.
             stored: state.stored || row.attempt > 1,
@@ -259,6 +272,12 @@ function leave(seat: Seat): void {
   seat.over = true
   seat.waiting = []
 }
+
+/** A run that goes on after a crash says once what its tools were asked and have answered. */
+const isToLast = (data: MessageData): boolean =>
+  data.messageType === 'assistant'
+    ? data.content.some(({ type }) => type === 'tool_use')
+    : data.messageType !== 'stream_event'
 
 /** The heap that an event costs, roughly: what matters is that it grows with the text. */
 function sizeOf(event: ExecutionEvent): number {

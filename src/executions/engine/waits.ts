@@ -2,7 +2,7 @@ import type { Prisma, Tx } from '../../db/client.ts'
 import { conflict } from '../../errors.ts'
 import type { ClaimDeps, Remains } from './claims.ts'
 import { giveSlotBack } from './claims.ts'
-import { type ExecutionRow, toSegment } from './events.ts'
+import { type ExecutionRow, toSegments } from './events.ts'
 import type { Call } from './steps.ts'
 
 export type ApprovalRow = Prisma.ApprovalGetPayload<object>
@@ -37,10 +37,7 @@ export async function suspend(
     if (!count) return false
     await giveSlotBack(tx, deps, organizationId)
     if (remains.events.length) {
-      await tx.executionEvent.create({
-        data: toSegment(executionId, now, remains.events),
-        select: { executionId: true },
-      })
+      await tx.executionEvent.createMany({ data: toSegments(executionId, now, remains.events) })
     }
     const expiresAt = new Date(now.getTime() + deps.approvalTimeout)
     await tx.approval.createMany({
