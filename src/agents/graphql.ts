@@ -8,7 +8,8 @@ import { objectFromZod } from '../graphql/outputs.ts'
 import { CURSOR_COLUMNS, newestFirst, pageType, RELATION, RelationArgs, readPage } from '../graphql/page.ts'
 import { shows } from '../graphql/procedures.ts'
 import { selectRows } from '../graphql/select.ts'
-import { typesOf } from '../mcps/service.ts'
+import { Mcp } from '../mcps/graphql.ts'
+import { reachable as reachableMcp, typesOf } from '../mcps/service.ts'
 import { Skill } from '../skills/graphql.ts'
 import { findIds as findSkillIds, findMany as findSkills } from '../skills/service.ts'
 import { agents } from './router.ts'
@@ -76,6 +77,19 @@ export const Agent = builder.prismaObject('Agent', {
         loadAll(context, info, mcpInstanceIds, async (ids) => {
           const found = await typesOf(context.actor, context.deps.db, ids)
           return new Map([...found.keys()].map((id) => [id, id]))
+        }),
+    }),
+    mcpServers: t.field({
+      type: [Mcp],
+      description: 'Its MCP servers that you can see',
+      nullable: true,
+      select: { mcpInstanceIds: true },
+      resolve: ({ mcpInstanceIds }, _, context, info) =>
+        loadAll(context, info, mcpInstanceIds, async (ids) => {
+          const where = { id: { in: ids }, ...reachableMcp(context.actor) }
+          const rows = selectRows(context, info, { type: 'Mcp', columns: { id: true } })
+          const found = await context.deps.db.mcpServer.findMany({ ...rows, where })
+          return new Map(found.map((row) => [row.id, row]))
         }),
     }),
     mcpTypes: t.stringList({ select: { mcpTypes: true }, resolve: (row) => strings(row.mcpTypes) }),

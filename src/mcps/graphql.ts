@@ -52,7 +52,7 @@ const McpTool = objectFromZod(
   'A tool as its server describes it',
 )
 
-const Mcp = builder.prismaObject('McpServer', {
+export const Mcp = builder.prismaObject('McpServer', {
   name: 'Mcp',
   description: 'A remote MCP server',
   select: { id: true },
