@@ -231,7 +231,12 @@ export function createJournal(deps: {
           }
         },
         follow() {
-          const seat: Seat = { waiting: state.tail.filter(({ seq }) => seq <= state.shown), size: 0, over: false, wake: null }
+          const seat: Seat = {
+            waiting: state.tail.filter(({ seq }) => seq <= state.shown),
+            size: 0,
+            over: false,
+            wake: null,
+          }
           state.seats.add(seat)
           if (state.held && state.tail.length) schedule(true)
           return {

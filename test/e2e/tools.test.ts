@@ -1,0 +1,89 @@
+import { expect, test } from 'vitest'
+import { createMcp } from '../engine/equipped.ts'
+import { violations } from '../engine/invariants.ts'
+import { createSubject, executePath, type Subject, until } from '../soak/service.ts'
+import { startMcpServer } from '../support/mcp-server.ts'
+import type { Reply } from '../support/model-replies.ts'
+import { request } from '../support/rest.ts'
+import { openStream, type StreamEvent } from '../support/sse.ts'
+
+// The real process, killed and started again.
+
+/** A client that comes back with the last event it has, as often as it is cut off. */
+async function follow(subject: Subject, seen: StreamEvent[], enough: () => boolean): Promise<void> {
+  const { executionId } = seen[0]!.data
+  const headers = { 'Last-Event-ID': String(seen.at(-1)!.id) }
+  const stream = await openStream(subject, `/api/v1/executions/${executionId}/events`, { headers })
+  while (!enough()) {
+    const event = await stream.next()
+    if (!event) return
+    seen.push(event)
+  }
+  await stream.close()
+}
+
+const textOf = (events: readonly StreamEvent[]): string =>
+  events.map(({ data }) => (data.messageType === 'stream_event' ? data.delta.text : '')).join('')
+
+test('a run that is killed at every step comes to its end, and none of its calls is made twice', async () => {
+  await using mcp = await startMcpServer()
+  await using subject = await createSubject({ ALLOW_PRIVATE_NETWORK: 'true' })
+  const mcpInstanceIds = [await createMcp(subject, mcp.url)]
+  await request(subject, 'PATCH', `/api/v1/agents/${subject.agentId}`, { body: { mcpInstanceIds } })
+  const { model } = subject
+  /** What the model says, by how many results it knows, and once more after each time that it was killed. */
+  const script: Reply[][] = [
+    [{ end: 'hang' }, { tokens: 'First. ', toolCalls: [{ id: 'a', name: 'echo', input: { text: 'one' } }] }],
+    [{ toolCalls: [{ id: 'b', name: 'wait', input: {} }] }],
+    [{ end: 'hang' }, { toolCalls: [{ id: 'c', name: 'echo', input: { text: 'three' } }] }],
+    [{ tokens: ['Not ', 'to ', 'the '], end: 'hang' }, { tokens: ['All ', 'is ', 'done.'] }],
+  ]
+  model.fallback = ({ body }) => script[body.messages.filter(({ role }) => role === 'tool').length]!.shift()!
+  const again = async () => {
+    await subject.kill()
+    await subject.start()
+  }
+  mcp.hold = new Promise(() => {})
+
+  const begun = await openStream(subject, executePath(subject), {
+    method: 'POST',
+    body: { message: 'Hello', stream: true },
+  })
+  const seen = [(await begun.next())!]
+  await model.request(0)
+  await again()
+  await until('the call is in flight', () => mcp.calls.some(({ tool }) => tool === 'wait'))
+  await follow(subject, seen, () => seen.at(-1)!.data.content?.[0]?.name === 'wait')
+  await again()
+  await until('the third step', () => script[2]!.length === 1)
+  await again()
+  await follow(subject, seen, () => textOf(seen).endsWith('Not to the '))
+  await again()
+  await follow(subject, seen, () => false)
+
+  expect(mcp.calls.map(({ tool }) => tool)).toEqual(['echo', 'wait', 'echo'])
+  const results = seen.filter(({ data }) => data.messageType === 'tool_result').map(({ data }) => data)
+  expect(results).toMatchObject([
+    { toolUseId: 'a', content: 'one', isError: false },
+    { toolUseId: 'b', isError: true, content: expect.stringContaining('unknown: the server restarted') },
+    { toolUseId: 'c', content: 'three', isError: false },
+  ])
+  expect(model.requests.at(-1)!.body.messages.filter(({ role }) => role === 'tool')).toHaveLength(3)
+  const resumed = seen.filter(({ data }) => data.messageType === 'resumed').map(({ data }) => data.step)
+  expect(resumed).toEqual([3, 3, 4])
+  const anew = seen.findLastIndex(({ data }) => data.messageType === 'resumed')
+  expect(textOf(seen.slice(anew))).toBe('All is done.')
+  expect(seen.at(-1)!.event).toBe('result')
+  for (const [index, { id }] of seen.entries()) expect(id).toBeGreaterThan(seen[index - 1]?.id ?? 0)
+  const { executionId, chatId } = seen[0]!.data
+  const { execution } = (await request(subject, 'GET', `/api/v1/executions/${executionId}`)).body
+  expect(execution).toMatchObject({ status: 'completed', result: 'All is done.', attempt: 5 })
+  const { messages } = (await request(subject, 'GET', `/api/v1/chats/${chatId}/messages`)).body
+  expect(messages[1].toolCalls.map(({ id }: { id: string }) => id)).toEqual(['a', 'b', 'c'])
+  const replay = await openStream(subject, `/api/v1/executions/${executionId}/events`)
+  const whole = await replay.rest()
+  // Only fragments that were shown in the last moment before a crash may be missing.
+  const lasting = seen.filter(({ data }) => data.messageType !== 'stream_event')
+  expect(whole.filter(({ data }) => data.messageType !== 'stream_event')).toEqual(lasting)
+  expect(await violations(subject.db)).toEqual([])
+}, 60_000)
