@@ -19,7 +19,7 @@ import { cleanName, cleanText, toToolResult } from './content.ts'
 
 const MINUTE = 60_000
 
-/** To connect and to list the tools, in milliseconds. */
+/** To connect and to list the tools, in milliseconds, where a call may take longer. */
 const CONNECT_TIMEOUT = 20_000
 /** Each call has its own, shorter one: its signal. */
 const LONGEST = 24 * 60 * MINUTE
@@ -34,6 +34,7 @@ const MAX_DESCRIPTION = 4000
 /** In characters of JSON: of one tool's schema, and of all of a server's. */
 const MAX_SCHEMA = 32 * 1024
 const MAX_SCHEMAS = 512 * 1024
+const MAX_DEPTH = 64
 /** In one connection: a server that says more has nothing to say. */
 const MAX_MESSAGES = 10_000
 /** A request of the server's, such as a ping, is answered by a request of ours. */
@@ -71,6 +72,8 @@ export type Connection = {
   headers: Headers
   /** Whether it may have a private address. */
   allowPrivate: boolean
+  /** How long a call may take, in milliseconds. */
+  toolTimeout: number
   /** What the server was sent and nobody may read: taken out of all that it says. */
   secrets: readonly string[]
 }
@@ -100,7 +103,7 @@ class StrictClient extends Client {
  * the signal's reason.
  */
 export async function connectMcp(connection: Connection, signal: AbortSignal): Promise<McpClient> {
-  const until = AbortSignal.any([signal, AbortSignal.timeout(CONNECT_TIMEOUT)])
+  const until = AbortSignal.any([signal, AbortSignal.timeout(Math.min(CONNECT_TIMEOUT, connection.toolTimeout))])
   try {
     return await open(connection, until, false)
   } catch (error) {
@@ -224,21 +227,16 @@ type Described = { name: string; description?: string | undefined; inputSchema: 
 /** Null for one whose name or schema is of no use. */
 function toTool(described: Described, secrets: readonly string[]): McpTool | null {
   const name = cleanName(described.name, MAX_NAME)
-  const schema = toJson(described.inputSchema)
+  const schema = isTooDeep(described.inputSchema) ? null : JSON.stringify(described.inputSchema)
   if (!name || schema === null || schema.length > MAX_SCHEMA) return null
   const clean = (_: string, value: unknown) => (typeof value === 'string' ? cleanText(value, MAX_SCHEMA) : value)
   const description = scrubbed(cleanText(described.description ?? '', MAX_DESCRIPTION), secrets)
   return { name, description, inputSchema: JSON.parse(scrubbed(schema, secrets), clean) as McpTool['inputSchema'] }
 }
 
-/** Null for what is too deep. */
-function toJson(value: unknown): string | null {
-  try {
-    return JSON.stringify(value)
-  } catch {
-    return null
-  }
-}
+const isTooDeep = (value: unknown, left = MAX_DEPTH): boolean =>
+  left === 0 ||
+  (typeof value === 'object' && value !== null && Object.values(value).some((part) => isTooDeep(part, left - 1)))
 
 async function callTool(
   client: Client,

@@ -235,6 +235,7 @@ export async function connect(deps: ConnectDeps, row: ServerRow, signal: AbortSi
   })
   const headers = new Headers([...credentials].filter(([name]) => !mentioned.has(name)))
   for (const [name, value] of written) headers.set(name, value)
-  const { ALLOW_PRIVATE_NETWORK: allowPrivate } = deps.settings
-  return connectMcp({ url, transport, headers, allowPrivate, secrets: [...credentials.values()] }, signal)
+  const { ALLOW_PRIVATE_NETWORK: allowPrivate, TOOL_TIMEOUT: toolTimeout } = deps.settings
+  const secrets = [...credentials.values()]
+  return connectMcp({ url, transport, headers, allowPrivate, toolTimeout, secrets }, signal)
 }

@@ -14,7 +14,8 @@ type Options = { headers?: Record<string, string>; secrets?: string[] }
 
 const connect = (transport: (typeof TRANSPORTS)[number], { headers = {}, secrets = [] }: Options = {}) => {
   const url = transport === 'sse' ? mcp.sseUrl : mcp.url
-  return connectMcp({ url, transport, headers: new Headers(headers), allowPrivate: true, secrets }, signal)
+  const connection = { url, transport, headers: new Headers(headers), allowPrivate: true, toolTimeout: 10_000, secrets }
+  return connectMcp(connection, signal)
 }
 
 async function using<T>(client: McpClient, use: (client: McpClient) => Promise<T>): Promise<T> {

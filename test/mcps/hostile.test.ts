@@ -1,0 +1,303 @@
+import { once } from 'node:events'
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { gzipSync } from 'node:zlib'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { connectMcp, type McpClient } from '../../src/mcps/client.ts'
+import { type McpTestServer, startMcpServer } from '../support/mcp-server.ts'
+
+type Message = { id?: number; method: string; params?: { name?: string; cursor?: string } }
+type Answer = (response: ServerResponse, message: Message, request: IncomingMessage) => void
+
+const MEBIBYTE = 1024 * 1024
+const JSON_TYPE = { 'content-type': 'application/json' }
+const SSE_TYPE = { 'content-type': 'text/event-stream' }
+
+/** How it answers what it is asked for after the greeting, and how much it could send. */
+let answer: Answer
+let sent: number
+let hostile: { url: string; connections: () => number; close: () => void }
+let good: McpTestServer
+beforeAll(async () => {
+  good = await startMcpServer()
+  let connections = 0
+  const http = createServer(async (request, response) => {
+    const chunks: Buffer[] = []
+    for await (const chunk of request) chunks.push(chunk)
+    if (request.method !== 'POST') return void response.writeHead(405).end()
+    const message: Message = JSON.parse(Buffer.concat(chunks).toString())
+    const greeting = {
+      protocolVersion: '2025-06-18',
+      capabilities: { tools: {} },
+      serverInfo: { name: 'x', version: '1' },
+    }
+    if (message.method === 'initialize') return reply(response, message, greeting)
+    if (message.id === undefined) return void response.writeHead(202).end()
+    answer(response, message, request)
+  })
+  http.on('connection', (socket) => {
+    connections++
+    socket.on('close', () => {
+      connections--
+      sent += socket.bytesWritten
+    })
+  })
+  http.listen(0, '127.0.0.1')
+  await once(http, 'listening')
+  const url = `http://127.0.0.1:${(http.address() as AddressInfo).port}/`
+  const close = () => {
+    http.closeAllConnections()
+    http.close()
+  }
+  hostile = { url, connections: () => connections, close }
+})
+afterAll(async () => {
+  hostile.close()
+  await good[Symbol.asyncDispose]()
+})
+
+const envelope = ({ id }: Message, result: unknown) => JSON.stringify({ jsonrpc: '2.0', id, result })
+const reply = (response: ServerResponse, message: Message, result: unknown) =>
+  void response.writeHead(200, JSON_TYPE).end(envelope(message, result))
+const tool = (name: string, more: object = {}) => ({ name, inputSchema: { type: 'object' }, ...more })
+
+/** Writes for as long as anybody reads. */
+function pour(response: ServerResponse, chunk: Buffer | string): void {
+  const write = () => {
+    while (!response.destroyed && response.write(chunk));
+    if (!response.destroyed) response.once('drain', write)
+  }
+  write()
+}
+
+const signal = new AbortController().signal
+const connect = (url = hostile.url, toolTimeout = 20_000) =>
+  connectMcp(
+    { url, transport: 'streamable-http', headers: new Headers(), allowPrivate: true, toolTimeout, secrets: [] },
+    signal,
+  )
+
+/** What becomes of listing its tools. Nothing of the connection is left, and another server was not kept waiting. */
+async function list(answering: Answer, toolTimeout?: number): Promise<McpClient['tools'] | string> {
+  answer = answering
+  sent = 0
+  const outcome = connect(hostile.url, toolTimeout).then(
+    async (client) => {
+      await client.close()
+      return client.tools
+    },
+    (error: Error) => error.message,
+  )
+  const other = await connect(good.url)
+  expect(await other.call('add', { a: 1, b: 2 }, signal)).toEqual({ content: '3', isError: false })
+  await other.close()
+  const result = await outcome
+  await expect.poll(hostile.connections).toBe(0)
+  return result
+}
+
+describe('a server whose list of tools', () => {
+  it.each<[string, string, Answer]>([
+    [
+      'is a gigabyte of JSON',
+      'the connection failed',
+      (response) => pour(response.writeHead(200, JSON_TYPE), ' '.repeat(MEBIBYTE)),
+    ],
+    [
+      'is one endless line of a stream',
+      'the connection failed',
+      (response) => pour(response.writeHead(200, SSE_TYPE), `data: ${'x'.repeat(MEBIBYTE)}`),
+    ],
+    [
+      'is a stream of garbage',
+      'the connection failed',
+      (response) => pour(response.writeHead(200, SSE_TYPE), 'data: {}\n\n'.repeat(10_000)),
+    ],
+    [
+      'is a stream of comments',
+      'the connection failed',
+      (response) => pour(response.writeHead(200, SSE_TYPE), ': x\n'.repeat(100_000)),
+    ],
+    [
+      'is a stream of pings, each to be answered',
+      'the connection failed',
+      (response) =>
+        pour(response.writeHead(200, SSE_TYPE), 'data: {"jsonrpc":"2.0","id":7,"method":"ping"}\n\n'.repeat(1000)),
+    ],
+    [
+      'is small, and large when it is unpacked',
+      'the connection failed',
+      (response) =>
+        void response
+          .writeHead(200, { ...JSON_TYPE, 'content-encoding': 'gzip' })
+          .end(gzipSync(Buffer.alloc(200 * MEBIBYTE, ' '))),
+    ],
+    [
+      'comes with huge headers',
+      'the connection failed',
+      (response) => void response.writeHead(200, { ...JSON_TYPE, x: 'y'.repeat(100_000) }).end('{}'),
+    ],
+    ['is no JSON', 'the connection failed', (response) => void response.writeHead(200, JSON_TYPE).end('{nope')],
+    [
+      'is a page',
+      'the connection failed',
+      (response) => void response.writeHead(200, { 'content-type': 'text/html' }).end('<html>'),
+    ],
+    [
+      'breaks off',
+      'the connection failed',
+      (response) =>
+        void response.writeHead(200, { ...JSON_TYPE, 'content-length': 999 }).write('{', () => response.destroy()),
+    ],
+    [
+      'breaks off in a stream',
+      'the connection failed',
+      (response) => void response.writeHead(200, SSE_TYPE).write('id: 1\ndata: {', () => response.destroy()),
+    ],
+    ['ends without an answer', 'the connection failed', (response) => void response.writeHead(200, SSE_TYPE).end()],
+    [
+      'is an error',
+      'it answered with the error -32603',
+      (response, { id }) =>
+        void response
+          .writeHead(200, JSON_TYPE)
+          .end(JSON.stringify({ jsonrpc: '2.0', id, error: { code: -32603, message: 'Secret!' } })),
+    ],
+    ['is a status', 'it answered with the status 500', (response) => void response.writeHead(500).end('Secret!')],
+    [
+      'asks to sign in',
+      'it answered with the status 401',
+      (response) =>
+        void response.writeHead(401, { 'www-authenticate': 'Bearer resource_metadata="http://127.0.0.1:1/"' }).end(),
+    ],
+    ['is of another form', 'the connection failed', (response, message) => reply(response, message, { tools: 'all' })],
+  ])('%s cannot be used: %s', async (_, reason, answering) => {
+    expect(await list(answering)).toBe(reason)
+    expect(sent).toBeLessThan(64 * MEBIBYTE)
+  })
+
+  it.each<[string, Answer]>([
+    ['never comes', () => {}],
+    [
+      'drips',
+      (response) => {
+        response.writeHead(200, JSON_TYPE)
+        const timer = setInterval(() => response.write(' '), 5)
+        response.on('close', () => clearInterval(timer))
+      },
+    ],
+    [
+      'claims to be the answer to something else',
+      (response, message) => reply(response, { ...message, id: 99 }, { tools: [] }),
+    ],
+    [
+      'is an endless stream of answers to something else',
+      (response, message) => {
+        response.writeHead(200, SSE_TYPE)
+        const timer = setInterval(() => response.write(`data: ${envelope({ ...message, id: 99 }, {})}\n\n`), 5)
+        response.on('close', () => clearInterval(timer))
+      },
+    ],
+  ])('%s is given up after a while', async (_, answering) => {
+    expect(await list(answering, 500)).toBe('it takes too long')
+  })
+
+  it('has ten thousand is used up to two hundred', async () => {
+    const tools = Array.from({ length: 10_000 }, (_, index) => tool(`t${index}`))
+    const listed = await list((response, message) => reply(response, message, { tools }))
+    expect(listed).toHaveLength(200)
+  })
+
+  it('never ends is read for twenty pages', async () => {
+    let pages = 0
+    const listed = await list((response, message) =>
+      reply(response, message, { tools: [tool(`t${++pages}`)], nextCursor: 'on' }),
+    )
+    expect(listed).toHaveLength(20)
+    expect(pages).toBe(20)
+  })
+
+  it('has names and descriptions with control characters has them cleaned, and huge and bottomless schemas left out', async () => {
+    const deep = JSON.parse(`${'{"items":'.repeat(1000)}{}${'}'.repeat(1000)}`)
+    const tools = [
+      tool('a\u0000b\u001b[2J\u202e\u200b c', { description: 'x\u0007y\u{e0041}z\nnext' }),
+      tool('del\u200cete', { description: 'd'.repeat(10_000) }),
+      tool('schema', {
+        inputSchema: { type: 'object', properties: { p: { type: 'string', description: 'q\u0000r' } } },
+      }),
+      tool('', {}),
+      tool('\u200b\u0000'),
+      tool('huge', {
+        inputSchema: { type: 'object', properties: { p: { type: 'string', description: 'x'.repeat(40_000) } } },
+      }),
+      tool('schema', { description: 'once more' }),
+    ]
+    const listed = (await list((response, message) => reply(response, message, { tools }))) as McpClient['tools']
+    expect(listed.map(({ name }) => name)).toEqual(['ab[2J c', 'del ete', 'schema'])
+    expect(listed.map(({ description }) => description)).toEqual(['xyz\nnext', 'd'.repeat(4000), ''])
+    expect(listed[2]!.inputSchema).toEqual({ type: 'object', properties: { p: { type: 'string', description: 'qr' } } })
+    const bottomless = [tool('deep', { inputSchema: { type: 'object', properties: { deep } } }), tool('plain')]
+    expect(await list((response, message) => reply(response, message, { tools: bottomless }))).toHaveLength(1)
+  })
+})
+
+describe('a call', () => {
+  /** Answers the list, and calls as told. */
+  const calling =
+    (call: Answer): Answer =>
+    (response, message, request) =>
+      message.method === 'tools/list'
+        ? reply(response, message, { tools: [tool('a'), tool('b')] })
+        : call(response, message, request)
+
+  it('is not answered by what is sent as the answer of another', async () => {
+    const waiting: { response: ServerResponse; message: Message }[] = []
+    answer = calling((response, message) => {
+      response.writeHead(200, SSE_TYPE)
+      waiting.push({ response, message })
+    })
+    const client = await connect()
+    const [a, b] = [client.call('a', {}, signal), client.call('b', {}, signal)]
+    await expect.poll(() => waiting.length).toBe(2)
+    const [first, second] = waiting as [(typeof waiting)[0], (typeof waiting)[0]]
+    const says = (text: string) => ({ content: [{ type: 'text', text }] })
+    first.response.write(`data: ${envelope(second.message, says('forged'))}\n\n`)
+    first.response.write(
+      `data: ${envelope({ ...second.message, id: String(second.message.id) as never }, says('forged'))}\n\n`,
+    )
+    first.response.end(`data: ${envelope(first.message, says('own'))}\n\n`)
+    expect(await a).toEqual({ content: 'own', isError: false })
+    second.response.end(`data: ${envelope(second.message, says('true'))}\n\n`)
+    expect(await b).toEqual({ content: 'true', isError: false })
+    await client.close()
+  })
+
+  it.each<[string, Answer]>([
+    ['a gigabyte', (response) => pour(response.writeHead(200, SSE_TYPE), `data: ${'x'.repeat(MEBIBYTE)}`)],
+    ['nothing, and hangs up', (response) => void response.destroy()],
+    ['half an answer', (response) => void response.writeHead(200, SSE_TYPE).end('data: {"jsonrpc":')],
+    ['something of another form', (response, message) => reply(response, message, { content: 'x' })],
+    ['a status', (response) => void response.writeHead(503).end()],
+    ['a redirect to elsewhere as a GET', (response) => void response.writeHead(302, { location: good.url }).end()],
+  ])('that is answered by %s is an error result', async (_, call) => {
+    answer = calling(call)
+    const client = await connect()
+    expect(await client.call('a', {}, signal)).toEqual({
+      isError: true,
+      content: expect.stringMatching(/^The call failed: /),
+    })
+    await client.close()
+  })
+
+  it('is not repeated', async () => {
+    let calls = 0
+    answer = calling((response) => {
+      calls++
+      response.writeHead(200, SSE_TYPE).write('retry: 1\nid: 1\n\n', () => response.destroy())
+    })
+    const client = await connect()
+    expect(await client.call('a', {}, signal)).toMatchObject({ isError: true })
+    await client.close()
+    expect(calls).toBe(1)
+  })
+})
