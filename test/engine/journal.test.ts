@@ -7,11 +7,12 @@ import {
   type ExecutionRow,
   META_SEQ,
   type MessageData,
+  readEvents,
 } from '../../src/executions/engine/events.ts'
 import { follow } from '../../src/executions/engine/follow.ts'
 import { type Channel, createJournal, type Journal } from '../../src/executions/engine/journal.ts'
 import { createNotices } from '../../src/executions/engine/notices.ts'
-import { storedEvents, violations } from './invariants.ts'
+import { storedEvents, textOf, violations } from './invariants.ts'
 import { type Lab, nextTurn, PLAIN, startLab } from './lab.ts'
 
 const delta = (text: string, step = 1): MessageData => ({
@@ -201,6 +202,27 @@ test('a reply takes less than 64 KiB for 1,000 tokens, though each was stored as
   expect((size() - before) / 2).toBeLessThan((64 * 1024 * count) / 1_000)
   expect(await violations(lab.db)).toEqual([])
   file.close()
+}, 60_000)
+
+test('however much is said at once, and in whatever portions, nobody holds more than a small part of it', async () => {
+  await using lab = await startLab()
+  const sizes: number[] = []
+  for (const [count, length] of [
+    [2_000, 2_000],
+    [60, 100_000],
+  ] as const) {
+    const run = await puppet(lab)
+    for (let index = 0; index < count; index++) await run.channel.append(delta('x'.repeat(length)))
+    await run.complete('x'.repeat(count * length))
+    let total = 0
+    for await (const batch of readEvents(lab.db, run.row.id, 0)) {
+      sizes.push(textOf(batch).length)
+      total += sizes.at(-1)!
+    }
+    expect(total).toBe(count * length)
+  }
+  // Four segments of 32 KiB, each with a token that goes beyond.
+  expect(Math.max(...sizes)).toBeLessThan(4 * (32 * 1024 + 100_000))
 }, 60_000)
 
 test('text that is put together keeps its steps, its tools between them, and whoever reads just then loses nothing', async () => {

@@ -4,6 +4,7 @@ import type { Db } from '../../src/db/client.ts'
 import type { Deps } from '../../src/deps.ts'
 import { createEngine } from '../../src/executions/engine/worker.ts'
 import { agentFor } from '../../src/executions/start.ts'
+import { openTools } from '../../src/executions/tools.ts'
 import { newId } from '../../src/lib/id.ts'
 import { createScheduler, type Scheduler } from '../../src/missions/scheduler.ts'
 import { settle as settleMission } from '../../src/missions/service.ts'
@@ -101,7 +102,7 @@ export async function startLab(env: Record<string, string> = {}, start = '2026-0
 async function startOther(shared: Deps): Promise<Other> {
   const { db, kill } = mortal(shared.db)
   const base = { ...shared, db, bus: createLocalBus() }
-  const engine = createEngine({ ...base, agentFor, settle: settleMission })
+  const engine = createEngine({ ...base, agentFor, settle: settleMission, openTools: (user) => openTools(base, user) })
   await engine.start(false)
   const scheduler = createScheduler({ ...base, engine })
   return {

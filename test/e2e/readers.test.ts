@@ -1,0 +1,69 @@
+import { once } from 'node:events'
+import { createServer, type ServerResponse } from 'node:http'
+import { type AddressInfo, connect } from 'node:net'
+import { afterEach, expect, test, vi } from 'vitest'
+import { type ServerSentEvent, writeEvents } from '../../src/http/sse.ts'
+import { readers } from '../soak/readers.ts'
+
+// Of the real process, in short. `npm run test:soak` has 20 readers and 20 MiB for each.
+test('readers that never read: runs complete, other streams go on, and the server does not hold what they leave', async () => {
+  const count = 3
+  const { grownBy } = await readers(count, 6, false)
+  expect(grownBy).toBeLessThan((32 / 20) * count)
+}, 60_000)
+
+afterEach(() => vi.useRealTimers())
+
+test('a reader that takes nothing for 30 s is dropped, and one that takes a little now and then is not', async () => {
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
+  const responses: ServerResponse[] = []
+  let ended = 0
+  const server = createServer((_, res) => {
+    responses.push(res)
+    writeEvents(res, endless()).finally(() => ended++)
+  })
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const open = async () => {
+    const socket = connect((server.address() as AddressInfo).port, '127.0.0.1')
+    socket.on('error', () => {})
+    socket.write('GET / HTTP/1.1\r\nHost: localhost\r\n\r\n')
+    await until(() => responses.length > 0)
+    return { socket, res: responses.shift()! }
+  }
+  const idle = await open()
+  const slow = await open()
+  for (const { res } of [idle, slow]) await stalled(res)
+  vi.advanceTimersByTime(29_999)
+  expect([idle.res.destroyed, slow.res.destroyed]).toEqual([false, false])
+  slow.socket.resume()
+  await once(slow.res, 'drain')
+  slow.socket.pause()
+  await stalled(slow.res)
+  vi.advanceTimersByTime(1)
+  expect([idle.res.destroyed, slow.res.destroyed]).toEqual([true, false])
+  await until(() => ended === 1)
+  slow.socket.destroy()
+  await until(() => ended === 2)
+  idle.socket.destroy()
+  server.close()
+})
+
+/** Without a timer: the clock stands still. */
+async function until(holds: () => boolean): Promise<void> {
+  while (!holds()) await new Promise((resolve) => setImmediate(resolve))
+}
+
+/** Until everything between here and the reader is full. */
+async function stalled(res: ServerResponse): Promise<void> {
+  for (let [turns, written] = [0, 0]; turns < 500; turns++) {
+    await new Promise((resolve) => setImmediate(resolve))
+    const now = res.socket?.bytesWritten ?? 0
+    if (now !== written || !res.writableNeedDrain) turns = 0
+    written = now
+  }
+}
+
+async function* endless(): AsyncGenerator<ServerSentEvent> {
+  for (let seq = 1; ; seq++) yield { seq, event: 'message', data: 'x'.repeat(64 * 1024) }
+}
