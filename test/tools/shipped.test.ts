@@ -234,12 +234,13 @@ it("another organization's public agent follows its skills, whose text is shown 
   const steps = [
     use('write_file', { path: 'a.md', content: 'a' }),
     use('load_skill', { name: 'secret' }),
+    use('load_skill', { name: 'open' }),
     { tokens: 'Ok' },
   ]
   const { meta, results, requests } = await run(agentId, spaceId, steps)
   expect(String(requests[0]!.body.messages[0]?.content).split(canary)).toHaveLength(3)
   expect(offered(requests[0]!).toSorted()).toEqual(['load_skill', 'read_file', 'write_file'])
-  expect(results.map(({ isError }) => isError)).toEqual([false, true])
+  expect(results.map(({ isError }) => isError)).toEqual([false, true, true])
   expect(await read(spaceId, 'a.md')).toBe('a')
   const { executionId, chatId } = meta
   for (const path of [

@@ -100,12 +100,20 @@ describe('what can be reached is seen anew', () => {
     expect(await load(opened, skill.name)).toBe('# Better')
   })
 
-  it('one that is taken from the space is not there', async () => {
+  it('one that is disabled in the space, or taken from it, is not there', async () => {
+    const other = await lab.agent(ben)
+    expect(namesIn(await open(ben, other, spaceId))).toEqual([skill.name])
+    const enable = (enabled: boolean) =>
+      lab.server.service.deps.db.spaceSkill.updateMany({ where: { spaceId }, data: { enabled } })
+    await enable(false)
+    expect(namesIn(await open(ben, other, spaceId))).toEqual([])
+    expect((await lab.get(ben, `/api/v1/spaces/${spaceId}`)).space).toMatchObject({ skillIds: [], skillRefs: [{}] })
+    await enable(true)
     await request(lab.server, 'PATCH', `/api/v1/spaces/${spaceId}`, {
       token: ben.token,
       body: { removeSkills: [skill.id] },
     })
-    expect(namesIn(await open(ben, await lab.agent(ben), spaceId))).toEqual([])
+    expect(namesIn(await open(ben, other, spaceId))).toEqual([])
   })
 })
 
