@@ -1,0 +1,114 @@
+/**
+ * `npm run test:soak -- [--rounds N] [NAME…]`: the durability proofs of `npm test` at full length, against the real
+ * process, killed and started again. Writes what it found to `bench/soak.md` when all of them ran. 100 rounds unless
+ * told; the first failure ends it.
+ */
+import { execFile } from 'node:child_process'
+import { readFile, writeFile } from 'node:fs/promises'
+import { cpus } from 'node:os'
+import { join } from 'node:path'
+import { parseArgs, promisify } from 'node:util'
+import { createFolder } from '../support/folder.ts'
+import { crash } from './crash.ts'
+import { killedKeys, parallelKeys } from './keys.ts'
+import { readers } from './readers.ts'
+
+const ROOT = join(import.meta.dirname, '..', '..')
+const VITEST = join(ROOT, 'node_modules', 'vitest', 'vitest.mjs')
+
+const { values, positionals } = parseArgs({
+  options: { rounds: { type: 'string', default: '100' } },
+  allowPositionals: true,
+})
+const rounds = Number(values.rounds)
+
+type Proof = { name: string; what: string; run: () => Promise<string> }
+
+/** Tests that have their full length in `npm test`, too: their titles say how often. */
+async function tests(file: string, pattern: string): Promise<string> {
+  await using folder = await createFolder()
+  const output = join(folder.path, 'report.json')
+  const args = ['run', '--config', '.config/vitest.ts', '--reporter', 'json', '--outputFile', output]
+  await promisify(execFile)(process.execPath, [VITEST, ...args, file, '-t', pattern], { cwd: ROOT })
+  const { testResults } = JSON.parse(await readFile(output, 'utf8')) as {
+    testResults: { assertionResults: { title: string; status: string }[] }[]
+  }
+  const passed = testResults.flatMap((result) => result.assertionResults).filter(({ status }) => status === 'passed')
+  if (!passed.length) throw new Error(`${file} has no test like ${pattern}`)
+  return passed.map(({ title }) => `passed: ${title}`).join('<br>')
+}
+
+const PROOFS: Proof[] = [
+  {
+    name: 'crash',
+    what: `\`kill -9\` at a random moment with 8 runs in flight, ${rounds} rounds`,
+    async run() {
+      const { seed, accepted, byOutcome, resumed, slowestRecovery } = await crash(rounds)
+      const outcomes = Object.entries(byOutcome).map(([outcome, count]) => `${count} ${outcome}`)
+      return [
+        `${accepted} accepted, none missing: ${outcomes.join('; ')}`,
+        `${resumed} cut streams resumed to their ends; no second terminal event, no second answer, no chat left working`,
+        `all settled at most ${(slowestRecovery / 1_000).toFixed(1)} s after the restart; seed ${seed}`,
+      ].join('<br>')
+    },
+  },
+  {
+    name: 'keys-killed',
+    what: `\`kill -9\` between effect and answer, ${rounds} rounds`,
+    async run() {
+      const { replayed } = await killedKeys(rounds)
+      return `one row each; ${replayed} retries, all answered with the same id`
+    },
+  },
+  {
+    name: 'keys-parallel',
+    what: `50 parallel POSTs with one key, ${rounds} rounds`,
+    async run() {
+      const { requests, replayed } = await parallelKeys(rounds)
+      return `one effect each: ${requests} requests, ${replayed} of them replays`
+    },
+  },
+  {
+    name: 'readers',
+    what: '20 readers that never read, 20 MiB produced for each',
+    async run() {
+      const { dropped, grownBy } = await readers(20, 20, true)
+      if (grownBy > 32) throw new Error(`The server holds ${grownBy} MiB for readers that never read`)
+      return `all runs completed, another stream went on, ${dropped} dropped; ${grownBy} MiB held more than without them`
+    },
+  },
+  {
+    name: 'fence',
+    what: 'late writes of a worker that was taken over from',
+    run: () => tests('test/engine/fencing.test.ts', 'stopped beyond its lease|without the fence'),
+  },
+  {
+    name: 'cancel',
+    what: 'cancel against completion',
+    run: () => tests('test/engine/cancel.test.ts', '500 races'),
+  },
+]
+
+const chosen = PROOFS.filter(({ name }) => !positionals.length || positionals.includes(name))
+const found: string[] = []
+for (const { name, what, run } of chosen) {
+  const started = Date.now()
+  const finding = await run()
+  const seconds = Math.round((Date.now() - started) / 1_000)
+  console.log(`${name} (${seconds} s): ${finding.replaceAll('<br>', '\n  ')}`)
+  found.push(`| ${name} | ${what} | ${finding} | ${seconds} s |`)
+}
+if (!positionals.length) {
+  const machine = `${cpus().length} x ${cpus()[0]?.model.trim()}, Node ${process.version}, ${process.platform}`
+  const report = [
+    '# Soak',
+    '',
+    `What \`npm run test:soak\` found last: ${new Date().toISOString()}, ${machine}.`,
+    '',
+    '| proof | what | found | took |',
+    '|---|---|---|---|',
+    ...found,
+  ]
+  await writeFile(join(ROOT, 'bench', 'soak.md'), `${report.join('\n')}\n`)
+}
+process.exit()
