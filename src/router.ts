@@ -1,4 +1,5 @@
 import { agents } from './agents/router.ts'
+import { approvals } from './approvals/router.ts'
 import { chats } from './chats/router.ts'
 import { client } from './client/router.ts'
 import { executions } from './executions/router.ts'
@@ -18,6 +19,7 @@ import { usage } from './usage/router.ts'
 
 export const appRouter = router({
   agents,
+  approvals,
   chats,
   client,
   executions,

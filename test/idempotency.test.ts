@@ -54,6 +54,16 @@ async function hangingRun(): Promise<string> {
   return body.executionId
 }
 
+async function approval(): Promise<string> {
+  const { executionId, chatId } = (await post(executePath(), null, { body: { message: 'Hello' } })).body
+  const createdAt = lab.clock.now()
+  const call = { step: 1, position: 0, toolUseId: 'a', tool: 'send', input: '{}' }
+  const expiresAt = new Date(createdAt.getTime() + 3_600_000)
+  const { organizationId } = lab.actor
+  const data = { organizationId, executionId, chatId, ...call, status: 'pending', createdAt, expiresAt } as const
+  return (await lab.db.approval.create({ data: { id: newKey().replace(' ', ''), ...data } })).id
+}
+
 const file = (text: string) => {
   const form = new FormData()
   form.set('file', new File([text], 'notes.txt'))
@@ -68,6 +78,16 @@ const CASES: Record<string, Case> = {
     other: { name: 'Bo', systemPrompt: 'You are not.' },
   }),
   'agents.execute': async () => ({ path: executePath(), body: { message: 'Hello' }, other: { message: 'Bye' } }),
+  'approvals.approve': async () => ({
+    path: `/api/v1/approvals/${await approval()}/approve`,
+    body: {},
+    other: { reason: 'Yes' },
+  }),
+  'approvals.deny': async () => ({
+    path: `/api/v1/approvals/${await approval()}/deny`,
+    body: {},
+    other: { reason: 'No' },
+  }),
   'chats.create': async () => ({ path: '/api/v1/chats', body: { title: 'A' }, other: { title: 'B' } }),
   'client.init': async () => ({
     path: `/api/spaces/${await space()}/init`,

@@ -1,6 +1,7 @@
 import { type GraphQLSchema, isObjectType } from 'graphql'
 import '../agents/graphql.ts'
 import '../agents/graphql-actions.ts'
+import '../approvals/graphql.ts'
 import '../chats/graphql.ts'
 import '../executions/graphql.ts'
 import '../executions/graphql-actions.ts'

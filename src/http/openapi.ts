@@ -20,6 +20,7 @@ type Operation = oas31.OperationObject & {
 const TAGS: Record<keyof (typeof appRouter)['_def']['record'] | 'health', string> = {
   agents: 'Assistants: a name, a role, a system prompt, and who may see and run them.',
   executions: 'Runs of agents: their state, their result, and their events as they happen.',
+  approvals: 'Calls of tools that wait for a person to decide about them.',
   models: 'The language models that agents can use.',
   spaces: 'Workspaces, with instructions for every run in them, agents, chats and files.',
   files: 'Files of spaces.',

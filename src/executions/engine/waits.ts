@@ -73,12 +73,8 @@ export async function decide(tx: Tx, approval: ApprovalRow, verdict: Verdict, no
   })
   if (!decided) throw conflict('Approval was already decided')
   if (await tx.approval.findFirst({ where: { executionId, status: 'pending' }, select: { id: true } })) return decided
-  const where = { id: executionId, status: 'pending' as const }
-  await tx.execution.updateMany({ where, data: { waitingFor: null } })
-  await tx.chat.update({
-    where: { id: approval.chatId },
-    data: { status: 'working', updatedAt: now },
-    select: { id: true },
-  })
+  const where = { id: executionId, waitingFor: 'approval' as const }
+  const { count } = await tx.execution.updateMany({ where, data: { waitingFor: null, updatedAt: now } })
+  if (count) await tx.chat.updateMany({ where: { id: approval.chatId }, data: { status: 'working', updatedAt: now } })
   return decided
 }
