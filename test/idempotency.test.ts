@@ -134,6 +134,11 @@ const CASES: Record<string, Case> = {
     body: { name: `skill-${++keys}`, description: 'd', prompt: 'p' },
     other: { name: `skill-${++keys}`, description: 'd', prompt: 'q' },
   }),
+  'mcps.create': async () => ({
+    path: '/api/v1/mcps',
+    body: { name: 'A', url: 'https://mcp.example.com', credentials: { KEY: { value: 'x' } } },
+    other: { name: 'A', url: 'https://mcp.example.com', credentials: { KEY: { value: 'y' } } },
+  }),
   'spaces.create': async () => ({ path: '/api/v1/spaces', body: { name: 'A' }, other: { name: 'B' } }),
   'tasks.create': async () => ({ path: '/api/v1/tasks', body: { title: 'A' }, other: { title: 'B' } }),
   'tasks.claim': async () => ({

@@ -1,0 +1,467 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { graphql } from '../graphql/support.ts'
+import { expectError, faces, onEachFace } from '../support/faces.ts'
+import { type McpTestServer, startMcpServer } from '../support/mcp-server.ts'
+import { type Answer, request } from '../support/rest.ts'
+import { type Member, startServer, type TestServer } from '../support/server.ts'
+
+const FORBIDDEN = "You don't have permission to access this resource"
+const NOT_FOUND = 'MCP not found'
+const UNREACHABLE = 'MCP server unreachable'
+
+type Body = Record<string, any>
+
+let server: TestServer
+let mcp: McpTestServer
+let ann: Member
+let ben: Member
+let admin: Member
+let eve: Member
+beforeAll(async () => {
+  mcp = await startMcpServer()
+  server = await startServer({ ALLOW_PRIVATE_NETWORK: 'true', TOOL_TIMEOUT: '2' })
+  ann = await server.member({ organization: 'Acme' })
+  ben = await server.member({ organization: 'Acme' })
+  admin = await server.member({ organization: 'Acme', role: 'admin' })
+  eve = await server.member({ organization: 'Evil & Co', role: 'owner' })
+})
+afterAll(async () => {
+  await server[Symbol.asyncDispose]()
+  await mcp[Symbol.asyncDispose]()
+})
+
+const call = (method: string, path: string, body?: unknown, who: Pick<Member, 'token'> = ann): Promise<Answer> =>
+  request(server, method, `/api/v1${path}`, { token: who.token, ...(body !== undefined && { body }) })
+const ok = async (answer: Promise<Answer>): Promise<Body> => {
+  const { status, body } = await answer
+  expect(status, JSON.stringify(body)).toBe(200)
+  return body
+}
+const MINIMAL = { name: 'GitHub', url: 'https://mcp.example.com/mcp' }
+const create = async (fields: Body = {}, who = ann): Promise<Body> =>
+  (await ok(call('POST', '/mcps', { ...MINIMAL, ...fields }, who))).mcp
+const get = async (id: string, who = ann) => (await ok(call('GET', `/mcps/${id}`, undefined, who))).mcp
+const patched = async (id: string, fields: Body, who = ann) => (await ok(call('PATCH', `/mcps/${id}`, fields, who))).mcp
+
+describe('POST /mcps', () => {
+  it('answers the new server, with what it was told and defaults for the rest', async () => {
+    const body = await ok(call('POST', '/mcps', MINIMAL))
+    expect(body).toEqual({
+      success: true,
+      id: body.mcp.id,
+      name: 'GitHub',
+      mcpType: 'custom',
+      mcp: {
+        ...MINIMAL,
+        id: expect.stringMatching(/^\w{22}$/),
+        mcpType: 'custom',
+        description: null,
+        isActive: true,
+        ownerId: ann.userId,
+        organizationId: ann.organizationId,
+        transport: 'streamable-http',
+        headers: {},
+        credentialsSet: [],
+        permissions: [],
+        usageCount: 0,
+        createdAt: expect.any(String),
+        updatedAt: body.mcp.createdAt,
+      },
+    })
+    expect(await get(body.id)).toEqual(body.mcp)
+  })
+
+  it('keeps every field, and of credentials shows the names only', async () => {
+    const fields = {
+      mcpType: 'github',
+      description: 'Issues and more',
+      isActive: false,
+      transport: 'sse',
+      headers: { Authorization: `Bearer \${TOKEN}`, 'X-Team': 'blue' },
+      permissions: [
+        { tool: 'delete', mode: 'deny' },
+        { tool: '*', mode: 'ask' },
+      ],
+    }
+    const credentials = {
+      TOKEN: { value: 'secret-1', isSecret: true },
+      'X-Key': { value: 'secret-2', isSecret: false },
+    }
+    const made = await create({ ...fields, credentials })
+    expect(made).toMatchObject({ ...fields, credentialsSet: ['TOKEN', 'X-Key'] })
+    expect(made).not.toHaveProperty('credentials')
+    const none = { description: null, headers: null, credentials: null, permissions: null }
+    expect(await create(none)).toMatchObject({ description: null, headers: {}, credentialsSet: [], permissions: [] })
+  })
+
+  it('ignores what the server sets, and what it does not know', async () => {
+    const made = await create({
+      id: 'x',
+      organizationId: eve.organizationId,
+      ownerId: eve.userId,
+      usageCount: 9,
+      colour: 1,
+    })
+    expect(made).toMatchObject({ organizationId: ann.organizationId, ownerId: ann.userId, usageCount: 0 })
+  })
+
+  it('makes one server for a key that is sent twice', async () => {
+    const options = { token: ann.token, body: { ...MINIMAL, name: 'Once' }, headers: { 'Idempotency-Key': 'mcp-1' } }
+    const first = await request(server, 'POST', '/api/v1/mcps', options)
+    const second = await request(server, 'POST', '/api/v1/mcps', options)
+    expect(second.body).toEqual(first.body)
+    expect(second.headers.get('idempotent-replayed')).toBe('true')
+  })
+
+  const BAD_URL = 'Invalid url. Must be an http or https address, without user and password'
+  const BAD_HEADER = 'Invalid headers. A name must be that of an HTTP header, and none that the protocol itself sets'
+  const BAD_CREDENTIAL =
+    'Invalid credentials. A name must be letters, digits, _ and -, a letter first, and no header that the protocol sets'
+
+  it.each<[Body, string]>([
+    [{ name: undefined }, 'Missing required field: name'],
+    [{ name: ' ' }, 'Missing required field: name'],
+    [{ url: undefined }, 'Missing required field: url'],
+    [{ url: '' }, 'Missing required field: url'],
+    [{ url: 7 }, 'Invalid value for field: url. Expected string'],
+    ...['mcp.example.com', '/mcp', 'ftp://example.com/', 'file:///etc/passwd', 'stdio:node', 'javascript:1'].map(
+      (url): [Body, string] => [{ url }, BAD_URL],
+    ),
+    ...['https://a:b@example.com/', 'https://a@example.com/', 'https://exa mple.com/', 'https:\\\\example.com'].map(
+      (url): [Body, string] => [{ url }, BAD_URL],
+    ),
+    [{ transport: 'stdio' }, 'Invalid value for field: transport. Expected one of: streamable-http, sse'],
+    [{ isActive: 'true' }, 'Invalid value for field: isActive. Expected boolean'],
+    [{ headers: [] }, 'Invalid value for field: headers. Expected object'],
+    [{ headers: { A: 1 } }, 'Invalid value for field: headers.A. Expected string'],
+    [{ headers: { A: 'x\r\nHost: y' } }, 'Invalid value for field: headers.A. Expected printable ASCII characters'],
+    [{ headers: { A: 'ü' } }, 'Invalid value for field: headers.A. Expected printable ASCII characters'],
+    ...['', 'a b', 'a:b', 'a\r\nb', 'ü', 'Host', 'content-LENGTH', 'Transfer-Encoding', 'Mcp-Session-Id', 'Accept'].map(
+      (name): [Body, string] => [{ headers: { [name]: 'x' } }, BAD_HEADER],
+    ),
+    [{ credentials: { A: 'x' } }, 'Invalid value for field: credentials.A. Expected object'],
+    [{ credentials: { A: {} } }, 'Missing required field: credentials.A.value'],
+    [
+      { credentials: { A: { value: 'x\ny' } } },
+      'Invalid value for field: credentials.A.value. Expected printable ASCII characters',
+    ],
+    ...['1A', 'A B', 'A.B', '-A', 'Host', 'Connection', 'constructor '].map((name): [Body, string] => [
+      { credentials: { [name]: { value: 'x' } } },
+      BAD_CREDENTIAL,
+    ]),
+    [{ permissions: [{ tool: 'a' }] }, 'Missing required field: permissions.0.mode'],
+    [
+      { permissions: [{ tool: 'a', mode: 'maybe' }] },
+      'Invalid value for field: permissions.0.mode. Expected one of: ask, allow, deny',
+    ],
+    [
+      {
+        permissions: [
+          { tool: 'a', mode: 'ask' },
+          { tool: 'a', mode: 'allow' },
+        ],
+      },
+      'Invalid permissions. A tool is named twice',
+    ],
+  ])('refuses %j', async (fields, message) => {
+    expectError(await call('POST', '/mcps', { ...MINIMAL, ...fields }), 400, message)
+  })
+})
+
+it('has an address and headers of a bounded size', async () => {
+  const url = `https://example.com/${'x'.repeat(2000)}`
+  const long = 'Invalid value for field: url. Expected at most 2000 characters'
+  expectError(await call('POST', '/mcps', { ...MINIMAL, url }), 400, long)
+  const headers = Object.fromEntries(Array.from({ length: 51 }, (_, index) => [`x${index}`, 'x']))
+  expectError(await call('POST', '/mcps', { ...MINIMAL, headers }), 400, 'Invalid headers. At most 50')
+  const value = 'Invalid value for field: headers.A. Expected at most 8192 characters'
+  expectError(await call('POST', '/mcps', { ...MINIMAL, headers: { A: 'x'.repeat(8193) } }), 400, value)
+})
+
+describe('what would start a program', () => {
+  const NO_PROCESS = 'Invalid field: command, args and env are not supported'
+  const NAMES = [
+    ...[
+      'command',
+      'Command',
+      'COMMAND',
+      'com_mand',
+      'com-mand',
+      'com.mand',
+      ' command ',
+      'c o m m a n d',
+      'ｃｏｍｍａｎｄ',
+    ],
+    ...['cmd', 'CMD', 'args', 'Args', 'ARGS', '_args', 'args[]', 'a\u200brgs', 'argv', 'arguments'],
+    ...['env', 'ENV', 'Env', 'e-n-v', 'env_', 'environment', 'ᵉⁿᵛ', '$env'],
+  ]
+  const PLACES: [string, (name: string) => Body][] = [
+    ['at the top', (name) => ({ [name]: 'node' })],
+    ['in config', (name) => ({ config: { [name]: ['x'] } })],
+    ['in the transport', (name) => ({ transport: { type: 'stdio', [name]: 'node' } })],
+    ['in a list', (name) => ({ servers: [{ a: [{ [name]: null }] }] })],
+    ['in the headers', (name) => ({ headers: { [name]: 'x' } })],
+  ]
+
+  it.each(PLACES)('is refused in any spelling %s, and nothing is kept', async (_, place) => {
+    const { total } = await ok(call('GET', '/mcps'))
+    const known = await create()
+    for (const name of NAMES) {
+      const body = place(name)
+      expectError(await call('POST', '/mcps', { ...MINIMAL, ...body }), 400, NO_PROCESS)
+      expectError(await call('PATCH', `/mcps/${known.id}`, body), 400, NO_PROCESS)
+      expectError(
+        await faces.tRPC(server, 'mcps.create', { ...MINIMAL, ...body }, { token: ann.token }),
+        400,
+        NO_PROCESS,
+      )
+    }
+    expect((await ok(call('GET', '/mcps'))).total).toBe(total + 1)
+    expect(await get(known.id)).toEqual(known)
+  })
+
+  it('is unknown to GraphQL', async () => {
+    const query = 'mutation { createMcp(input: { name: "A", url: "https://example.com", command: "node" }) { id } }'
+    const { data, message } = await graphql(server, query, {}, { token: ann.token })
+    expect(data).toBeUndefined()
+    expect(message).toContain('unknown field "command"')
+  })
+})
+
+describe('GET /mcps', () => {
+  it('lists the servers of the organization, newest first, in pages', async () => {
+    const { member } = server
+    const zoe = await member({ organization: 'Zoo' })
+    const made: Body[] = []
+    for (const name of ['a', 'b', 'c']) made.unshift(await create({ name }, zoe))
+    expect(await ok(call('GET', '/mcps', undefined, zoe))).toEqual({
+      success: true,
+      mcps: made,
+      total: 3,
+      nextCursor: null,
+    })
+    const page = await ok(call('GET', '/mcps?limit=2', undefined, zoe))
+    expect(page).toMatchObject({ mcps: made.slice(0, 2), total: 3, nextCursor: expect.any(String) })
+    const rest = await ok(call('GET', `/mcps?limit=2&cursor=${page.nextCursor}`, undefined, zoe))
+    expect(rest).toMatchObject({ mcps: made.slice(2), total: 3, nextCursor: null })
+  })
+
+  it('costs the same number of statements however many there are', async () => {
+    const zoe = await server.member({ organization: 'Zoo 2' })
+    const count = async () => {
+      server.queries.length = 0
+      await ok(call('GET', '/mcps', undefined, zoe))
+      return server.queries.length
+    }
+    await create({ credentials: { A: { value: 'x' } } }, zoe)
+    const one = await count()
+    for (const name of ['a', 'b', 'c']) await create({ name, credentials: { A: { value: 'x' } } }, zoe)
+    expect(await count()).toBe(one)
+  })
+})
+
+describe('PATCH /mcps/{id}', () => {
+  it('changes what it is told, and nothing else', async () => {
+    const made = await create({ description: 'x', headers: { A: 'b' }, permissions: [{ tool: '*', mode: 'ask' }] })
+    const renamed = await patched(made.id, { name: 'New' })
+    expect(renamed).toEqual({ ...made, name: 'New', updatedAt: renamed.updatedAt })
+    const more = { mcpType: 't', isActive: false, url: 'http://example.org/', transport: 'sse' }
+    expect(await patched(made.id, more)).toMatchObject({ name: 'New', description: 'x', ...more })
+    const cleared = await patched(made.id, { description: null, headers: null, permissions: null })
+    expect(cleared).toMatchObject({ description: null, headers: {}, permissions: [] })
+    expect(await patched(made.id, {})).toEqual(cleared)
+  })
+
+  it('refuses null for what must be there', async () => {
+    const { id } = await create()
+    for (const field of ['name', 'url', 'mcpType', 'isActive']) {
+      expectError(await call('PATCH', `/mcps/${id}`, { [field]: null }), 400, `Missing required field: ${field}`)
+    }
+  })
+
+  it('sets, keeps and takes away credentials one by one, and all of them at once', async () => {
+    const { id } = await create({ credentials: { A: { value: '1' }, B: { value: '2' } } })
+    const namesAfter = async (credentials: unknown) => (await patched(id, { credentials })).credentialsSet
+    expect(await namesAfter({ C: { value: '3' } })).toEqual(['A', 'B', 'C'])
+    expect(await namesAfter({ A: null, B: { value: '4' } })).toEqual(['B', 'C'])
+    expect(await namesAfter({ Z: null })).toEqual(['B', 'C'])
+    expect(await namesAfter(null)).toEqual([])
+    const many = Object.fromEntries(Array.from({ length: 50 }, (_, index) => [`C${index}`, { value: 'x' }]))
+    expect(await namesAfter(many)).toHaveLength(50)
+    const message = 'Invalid credentials. At most 50'
+    expectError(await call('PATCH', `/mcps/${id}`, { credentials: { A: { value: 'x' } } }), 400, message)
+    expect((await get(id)).credentialsSet).toHaveLength(50)
+  })
+
+  it('does not let an admin send the credentials of somebody else to another server', async () => {
+    const credentials = { A: { value: '1' }, B: { value: '2' } }
+    const { id } = await create({ credentials })
+    const url = 'https://evil.example.com/mcp'
+    const message = 'Invalid url. For another server the credentials must be given again'
+    for (const body of [{ url }, { url, credentials: { A: { value: 'x' } } }, { url: 'http://mcp.example.com/mcp' }]) {
+      expectError(await call('PATCH', `/mcps/${id}`, body, admin), 400, message)
+    }
+    expect(await patched(id, { url: 'https://mcp.example.com/other' }, admin)).toMatchObject({
+      credentialsSet: ['A', 'B'],
+    })
+    expect(await patched(id, { url, credentials: { A: { value: 'x' }, B: null } }, admin)).toMatchObject({ url })
+    expect(await patched(id, MINIMAL)).toMatchObject({ ...MINIMAL, credentialsSet: ['A'] })
+  })
+})
+
+describe('an MCP server', () => {
+  it('is seen by all members, and written by its owner and admins', async () => {
+    const { id, ...made } = await create()
+    expect(await get(id, ben)).toEqual({ id, ...made })
+    expectError(await call('PATCH', `/mcps/${id}`, { name: 'x' }, ben), 403, FORBIDDEN)
+    expectError(await call('DELETE', `/mcps/${id}`, undefined, ben), 403, FORBIDDEN)
+    expect(await patched(id, { name: 'Admin' }, admin)).toMatchObject({ name: 'Admin', ownerId: ann.userId })
+    await ok(call('DELETE', `/mcps/${id}`, undefined, admin))
+  })
+
+  it.each(onEachFace([['get'], ['update'], ['delete'], ['tools']]))(
+    'of another organization is one that there is not: %s %s',
+    async (face, action) => {
+      const { id } = await create()
+      const input = action === 'update' ? { name: 'x' } : {}
+      const [foreign, unknown] = await Promise.all(
+        [id, 'x'.repeat(22)].map((id) => faces[face](server, `mcps.${action}`, { id, ...input }, { token: eve.token })),
+      )
+      expectError(foreign!, 404, NOT_FOUND)
+      expectError(unknown!, 404, NOT_FOUND)
+      expect((await get(id)).name).toBe('GitHub')
+      expect((await ok(call('GET', '/mcps', undefined, eve))).mcps).toEqual([])
+    },
+  )
+
+  it('goes with its credentials, and from its spaces', async () => {
+    const { db } = server.service.deps
+    const { id } = await create({ credentials: { A: { value: 'x' } } })
+    const { id: spaceId } = await db.space.findFirstOrThrow({ where: { organizationId: ann.organizationId } })
+    const { organizationId, userId } = ann
+    await db.spaceMcp.create({ data: { organizationId, spaceId, mcpId: id, addedAt: new Date(), addedBy: userId } })
+    expect(await ok(call('DELETE', `/mcps/${id}`))).toEqual({ success: true, message: 'MCP deleted successfully' })
+    expectError(await call('GET', `/mcps/${id}`), 404, NOT_FOUND)
+    expectError(await call('DELETE', `/mcps/${id}`), 404, NOT_FOUND)
+    expect(await db.mcpCredential.count({ where: { mcpId: id } })).toBe(0)
+    expect(await db.spaceMcp.count({ where: { mcpId: id } })).toBe(0)
+  })
+
+  it('has an audit event for each change, and none for what changes nothing', async () => {
+    const { id } = await create()
+    await patched(id, { name: 'x' })
+    await patched(id, {})
+    await call('PATCH', `/mcps/${id}`, { url: 'nowhere' })
+    await ok(call('DELETE', `/mcps/${id}`))
+    const events = await server.service.deps.db.auditEvent.findMany({
+      where: { target: id },
+      orderBy: { action: 'asc' },
+    })
+    expect(events.map(({ action, actor }) => [action, actor])).toEqual(
+      ['mcp.create', 'mcp.delete', 'mcp.update'].map((action) => [action, ann.userId]),
+    )
+  })
+})
+
+describe('GET /mcps/{id}/tools', () => {
+  it.each(['streamable-http', 'sse'] as const)('connects by %s, and lists what there is', async (transport) => {
+    const { id } = await create({ transport, url: transport === 'sse' ? mcp.sseUrl : mcp.url })
+    const { tools } = await ok(call('GET', `/mcps/${id}/tools`, undefined, ben))
+    expect(tools.map(({ name }: Body) => name)).toEqual(['echo', 'add', 'fail', 'wait', 'much', 'show', 'headers'])
+    expect(tools[0]).toMatchObject({
+      description: 'The tool echo',
+      inputSchema: { type: 'object', properties: { text: { type: 'string' } } },
+    })
+    await expect.poll(() => [mcp.sessions, mcp.connections]).toEqual([0, 0])
+    expect((await get(id)).usageCount).toBe(0)
+  })
+
+  it('sends the credentials in the headers that name them, and the others by their own names', async () => {
+    mcp.requests.length = 0
+    const { id } = await create({
+      url: mcp.url,
+      headers: { Authorization: `Bearer \${TOKEN}`, 'X-Both': `\${TOKEN}/\${USER}`, 'X-Plain': '$TOKEN {x}' },
+      credentials: { TOKEN: { value: 't$&1' }, USER: { value: 'ann' }, 'X-Api-Key': { value: 'k' } },
+    })
+    await ok(call('GET', `/mcps/${id}/tools`))
+    const expected = { authorization: 'Bearer t$&1', 'x-both': 't$&1/ann', 'x-plain': '$TOKEN {x}', 'x-api-key': 'k' }
+    expect(mcp.requests.length).toBeGreaterThan(2)
+    for (const { headers } of mcp.requests) {
+      expect(headers).toMatchObject(expected)
+      expect(headers).not.toHaveProperty('token')
+      expect(headers).not.toHaveProperty('user')
+    }
+  })
+
+  it.each<[string, Body]>([
+    ['nobody listens', { url: 'http://127.0.0.1:1/' }],
+    ['there is no such name', { url: 'http://nowhere.invalid/' }],
+    ['it is none', { url: 'REST' }],
+    ['it is asked in another way', { url: 'MCP', transport: 'sse' }],
+    ['a credential is not set', { url: 'MCP', headers: { Authorization: `\${NOTHING}` } }],
+  ])('answers 502 where %s', async (_, { url, ...fields }) => {
+    const addresses: Body = { REST: `${server.url}/api/v1/agents`, MCP: mcp.url }
+    const { id } = await create({ url: addresses[url] ?? url, ...fields })
+    expectError(await call('GET', `/mcps/${id}/tools`), 502, UNREACHABLE)
+  })
+
+  it('answers 502 for a private address, unless the operator allows those', async () => {
+    await using strict = await startServer()
+    for (const url of [mcp.url, mcp.url.replace('127.0.0.1', 'localhost'), mcp.url.replace('127.0.0.1', '0x7f.1')]) {
+      const { id } = (await request(strict, 'POST', '/api/v1/mcps', { body: { name: 'x', url } })).body
+      mcp.requests.length = 0
+      expectError(await request(strict, 'GET', `/api/v1/mcps/${id}/tools`), 502, UNREACHABLE)
+      expect(mcp.requests).toEqual([])
+    }
+  })
+})
+
+describe('over GraphQL', () => {
+  const run = async (query: string, variables: Body = {}, who = ann) =>
+    graphql(server, query, variables, { token: who.token })
+
+  it('a server is made, read, changed, asked for its tools and deleted', async () => {
+    const fields = `id mcpType name description isActive ownerId url transport headers { name value } credentialsSet
+      permissions { tool mode } usageCount createdAt updatedAt`
+    const input = {
+      name: 'G',
+      url: mcp.url,
+      headers: [{ name: 'X-Key', value: `\${KEY}` }],
+      credentials: [
+        { name: 'KEY', value: 'k' },
+        { name: 'OTHER', value: 'o', isSecret: true },
+      ],
+      permissions: [{ tool: '*', mode: 'ask' }],
+    }
+    const made = await run(`mutation ($input: CreateMcpInput!) { createMcp(input: $input) { ${fields} } }`, { input })
+    const { id } = made.data.createMcp
+    const { credentials, ...shown } = input
+    expect(made.data.createMcp).toMatchObject({
+      ...shown,
+      transport: 'streamable-http',
+      credentialsSet: ['KEY', 'OTHER'],
+    })
+    const read = await run(`query ($id: ID!) { mcp(id: $id) { ${fields} } mcps(limit: 1) { nodes { id } total } }`, {
+      id,
+    })
+    expect(read.data).toMatchObject({ mcp: made.data.createMcp, mcps: { nodes: [{ id }] } })
+    const change = { id, name: 'H', credentials: [{ name: 'OTHER', value: null }], headers: null }
+    const changed = await run(`mutation ($input: UpdateMcpInput!) { updateMcp(input: $input) { ${fields} } }`, {
+      input: change,
+    })
+    expect(changed.data.updateMcp).toMatchObject({ name: 'H', credentialsSet: ['KEY'], headers: [] })
+    const listed = await run('query ($id: ID!) { mcpTools(id: $id) { name description inputSchema } }', { id })
+    expect(listed.data.mcpTools[0]).toMatchObject({ name: 'echo', inputSchema: { type: 'object' } })
+    expect((await run('query ($id: ID!) { mcp(id: $id) { id } }', { id }, eve)).message).toBe(NOT_FOUND)
+    expect((await run('mutation ($id: ID!) { deleteMcp(id: $id) }', { id }, ben)).message).toBe(FORBIDDEN)
+    expect((await run('mutation ($id: ID!) { deleteMcp(id: $id) }', { id })).data.deleteMcp).toContain('deleted')
+  })
+
+  it('errors have the words of REST', async () => {
+    const query = 'mutation ($input: CreateMcpInput!) { createMcp(input: $input) { id } }'
+    expect((await run(query, { input: { name: 'x' } })).message).toBe('Missing required field: url')
+    expect((await run(query, { input: { name: 'x', url: 'x' } })).message).toMatch(/^Invalid url/)
+    const { id } = await create({ url: 'http://127.0.0.1:1/' })
+    expect((await run('query ($id: ID!) { mcpTools(id: $id) { name } }', { id })).message).toBe(UNREACHABLE)
+  })
+})
