@@ -1,0 +1,217 @@
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import type { ExecutionRow } from '../../src/executions/engine/events.ts'
+import { request } from '../support/rest.ts'
+import { openStream } from '../support/sse.ts'
+import { call, type Equipped, results, startEquipped, told } from './equipped.ts'
+import { violations, watchTransitions } from './invariants.ts'
+import { ended, followed, type Lab } from './lab.ts'
+
+const ASK = [{ tool: 'echo', mode: 'ask' }]
+
+let equipped: Equipped
+let lab: Lab
+let transitions: () => Promise<string[]>
+beforeAll(async () => {
+  equipped = await startEquipped({ APPROVAL_TIMEOUT: '3600', QUEUE_TIMEOUT: '60', EXECUTION_TIMEOUT: '600' })
+  lab = equipped.lab
+  transitions = await watchTransitions(lab.db)
+})
+afterAll(() => equipped[Symbol.asyncDispose]())
+
+const echo = (text: string, id = `echo-${text}`) => call('echo', { text }, id)
+const made = (text: string) =>
+  equipped.mcp.calls.filter(({ input }) => (input as { text?: string }).text === text).length
+
+const waiting = async (row: ExecutionRow) => {
+  await expect.poll(() => lab.row(row.id)).toMatchObject({ status: 'pending', waitingFor: 'approval' })
+  return lab.row(row.id)
+}
+
+/** A run that waits for somebody to decide about these calls. */
+async function asking(texts: readonly string[], agent?: Awaited<ReturnType<Equipped['agent']>>): Promise<ExecutionRow> {
+  lab.model.script({ tokens: 'May I?', toolCalls: texts.map((text) => echo(text)) })
+  return waiting(await lab.run({ agent: agent ?? (await equipped.agent({}, ASK)) }))
+}
+
+const approvalsOf = async ({ id }: ExecutionRow) =>
+  (await request(lab.server, 'GET', `/api/v1/approvals?executionId=${id}`)).body.approvals
+
+const decide = async (row: ExecutionRow, verdict: 'approve' | 'deny', body: object = {}, toolUseId?: string) => {
+  const approval = (await approvalsOf(row)).find((one: any) => !toolUseId || one.toolUseId === toolUseId)
+  return request(lab.server, 'POST', `/api/v1/approvals/${approval.id}/${verdict}`, { body })
+}
+
+const chatOf = async ({ chatId }: ExecutionRow) =>
+  (await request(lab.server, 'GET', `/api/v1/chats/${chatId}`)).body.chat
+
+describe('a run whose tool wants an approval', () => {
+  test('waits without a lease: the stream says so, the chat needs attention, nothing is called', async () => {
+    const row = await asking(['a'])
+    expect(row).toMatchObject({ leaseOwner: null, leaseUntil: null, attempt: 1 })
+    expect(row.waitingSince).not.toBeNull()
+    expect(await chatOf(row)).toMatchObject({ status: 'needs_attention' })
+    expect(made('a')).toBe(0)
+    const [approval] = await approvalsOf(row)
+    expect(approval).toMatchObject({ tool: 'echo', input: { text: 'a' }, status: 'pending', executionId: row.id })
+    const stream = await openStream(lab.server, `/api/v1/executions/${row.id}/events`)
+    let event = await stream.next()
+    while (event?.data.messageType !== 'approval') event = await stream.next()
+    expect(event.data).toEqual({
+      ...{ messageType: 'approval', approvalId: approval.id, toolUseId: 'echo-a', name: 'echo' },
+    })
+    lab.model.script({ tokens: 'Thank you.' })
+    expect(await decide(row, 'approve', { reason: 'Fine' })).toMatchObject({
+      status: 200,
+      body: { approval: { status: 'approved', reason: 'Fine', decidedBy: lab.actor.userId } },
+    })
+    // The stream that was open all the time goes on.
+    const rest = await stream.rest()
+    expect(rest.map(({ data }) => data.messageType)).toEqual([
+      ...['tool_result', 'stream_event', 'stream_event', 'assistant', undefined],
+    ])
+    const whole = await followed(lab.engine, await lab.row(row.id))
+    for (const [index, { seq }] of whole.entries()) expect(seq).toBeGreaterThan(whole[index - 1]?.seq ?? 0)
+    expect(await lab.row(row.id)).toMatchObject({ status: 'completed', result: 'Thank you.', attempt: 2 })
+    expect(await chatOf(row)).toMatchObject({ status: 'done' })
+    expect(made('a')).toBe(1)
+  })
+
+  test('and is denied goes on without it, and knows why', async () => {
+    const row = await asking(['b'])
+    lab.model.script({ tokens: 'As you wish.' })
+    await decide(row, 'deny', { reason: 'Not on a Friday' })
+    expect((await ended(lab.engine, row)).result).toBe('As you wish.')
+    expect(results(await followed(lab.engine, row))).toMatchObject([
+      { content: 'A person denied this call: Not on a Friday', isError: true },
+    ])
+    expect(made('b')).toBe(0)
+  })
+
+  test('makes its other calls first, and goes on when all have been decided', async () => {
+    const agent = await equipped.agent({}, ASK)
+    lab.model.script({ toolCalls: [echo('c'), call('add', { a: 1, b: 2 }), echo('d')] })
+    const row = await waiting(await lab.run({ agent }))
+    expect(told(await storedMessages(row)).map((data) => data.messageType)).toEqual([
+      ...['assistant', 'tool_result', 'approval', 'approval'],
+    ])
+    await decide(row, 'approve', {}, 'echo-d')
+    expect(await lab.row(row.id)).toMatchObject({ status: 'pending', waitingFor: 'approval' })
+    lab.model.script({ tokens: 'Done.' })
+    await decide(row, 'deny', {}, 'echo-c')
+    await ended(lab.engine, row)
+    expect(results(await followed(lab.engine, row)).map(({ toolUseId, isError }) => [toolUseId, isError])).toEqual([
+      ['add-1', false],
+      ['echo-c', true],
+      ['echo-d', false],
+    ])
+    // To the model they stand in the order in which it made them.
+    const answers = lab.model.requests.at(-1)!.body.messages.filter(({ role }) => role === 'tool')
+    expect(answers.map((message) => message.tool_call_id)).toEqual(['echo-c', 'add-1', 'echo-d'])
+  })
+
+  test('is decided about once: of ten at once one wins, the others are 409', async () => {
+    const row = await asking(['e'])
+    lab.model.script({ tokens: 'Well.' })
+    const answers = await Promise.all(
+      Array.from({ length: 10 }, (_, index) => decide(row, index % 2 ? 'approve' : 'deny')),
+    )
+    expect(answers.map(({ status }) => status).sort()).toEqual([200, ...Array(9).fill(409)])
+    expect(answers.find(({ status }) => status === 409)?.body.message).toBe('Approval was already decided')
+    await ended(lab.engine, row)
+  })
+
+  test('keeps its session, and its time of waiting does not count, nor does it time out in the queue', async () => {
+    const row = await asking(['f'])
+    const { spaceId, chatId, sessionId } = row
+    const next = await lab.run({ message: 'And?', conversation: { spaceId, chatId, sessionId } }).catch((e) => e)
+    expect(next.status).toBe('pending')
+    await lab.engine.cancel(next)
+    lab.clock.advance(1_800_000)
+    const other = lab.another()
+    await other.start(false)
+    expect(await lab.row(row.id)).toMatchObject({ status: 'pending', waitingFor: 'approval' })
+    await other.drain()
+    lab.model.script({ tokens: 'At last.' })
+    await decide(row, 'approve')
+    expect(await ended(lab.engine, row)).toMatchObject({ status: 'completed', result: 'At last.' })
+    expect((await lab.row(row.id)).waitedMs).toBeGreaterThanOrEqual(1_800_000)
+  })
+
+  test('goes on without it when nobody decides in time', async () => {
+    const row = await asking(['g'])
+    lab.clock.advance(3_700_000)
+    lab.model.script({ tokens: 'Nobody there.' })
+    const other = lab.another()
+    await other.start(false)
+    expect(await ended(other, row)).toMatchObject({ status: 'completed', result: 'Nobody there.' })
+    expect(results(await followed(other, row))).toMatchObject([
+      { content: 'Nobody approved this call in time', isError: true },
+    ])
+    expect((await approvalsOf(row))[0]).toMatchObject({ status: 'expired' })
+    expect(await decide(row, 'approve')).toMatchObject({ status: 409 })
+    await other.drain()
+    expect(made('g')).toBe(0)
+  })
+
+  test('can be cancelled: its approvals expire, its session is free, and its history has what it had said', async () => {
+    const row = await asking(['h'])
+    const answer = await request(lab.server, 'POST', `/api/v1/executions/${row.id}/cancel`)
+    expect(answer).toMatchObject({ status: 200, body: { execution: { status: 'cancelled' } } })
+    expect(answer.body.execution.waitingFor).toBeUndefined()
+    expect((await approvalsOf(row))[0]).toMatchObject({ status: 'expired' })
+    expect((await decide(row, 'approve')).status).toBe(409)
+    const message = await lab.db.message.findFirstOrThrow({ where: { executionId: row.id, role: 'assistant' } })
+    expect(message).toMatchObject({ content: 'May I?', interrupted: true, toolCalls: [{ name: 'echo', result: null }] })
+    const events = await followed(lab.engine, row)
+    expect(events.at(-1)).toMatchObject({ event: 'error', data: { status: 'cancelled' } })
+    expect(events.at(-1)!.seq).toBeGreaterThan(events.at(-2)!.seq)
+  })
+
+  test('40 races of a decision against a cancel: each run ends once, as the cancel says', async () => {
+    const agent = await equipped.agent({}, ASK)
+    lab.model.fallback = ({ body }) =>
+      body.messages.at(-1)?.role === 'tool' ? { tokens: 'Done.' } : { toolCalls: [echo('race')] }
+    for (let round = 0; round < 4; round++) {
+      const rows = await Promise.all(Array.from({ length: 10 }, async () => waiting(await lab.run({ agent }))))
+      await Promise.all(
+        rows.map(async (row, index) => {
+          const decided = decide(row, 'approve')
+          if (index % 2) await decided
+          await lab.engine.cancel(await lab.row(row.id))
+          await decided
+        }),
+      )
+    }
+    await lab.idle()
+  })
+})
+
+const storedMessages = async (row: ExecutionRow) => {
+  const { body } = await request(lab.server, 'GET', `/api/v1/executions/${row.id}/logs`)
+  return body.logs
+}
+
+test('a place is free while a run waits, of the process and of the organization', async () => {
+  await using small = await startEquipped({
+    MAX_RUNNING: '1',
+    MAX_RUNNING_PER_ORGANIZATION: '1',
+    MAX_PENDING_RUNS: '1',
+  })
+  const agent = await small.agent({}, ASK)
+  small.lab.model.script({ toolCalls: [echo('a')] }, { tokens: 'Other.' }, { tokens: 'First.' })
+  const first = await small.lab.run({ agent })
+  await expect.poll(() => small.lab.row(first.id)).toMatchObject({ waitingFor: 'approval' })
+  const second = await small.lab.run()
+  expect((await ended(small.lab.engine, second)).result).toBe('Other.')
+  const [approval] = (await request(small.lab.server, 'GET', '/api/v1/approvals?status=pending')).body.approvals
+  await request(small.lab.server, 'POST', `/api/v1/approvals/${approval.id}/approve`)
+  expect((await ended(small.lab.engine, first)).result).toBe('First.')
+  expect(await violations(small.lab.db)).toEqual([])
+})
+
+test('nothing is left over, and no run has gone through a state that is not documented', async () => {
+  await lab.idle()
+  expect(await transitions()).toEqual([])
+  expect(await violations(lab.db)).toEqual([])
+  expect(await lab.db.approval.count({ where: { status: 'pending' } })).toBe(0)
+})
