@@ -1,0 +1,228 @@
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import type { ExecutionRow } from '../../src/executions/engine/events.ts'
+import type { ModelRequest } from '../support/model-server.ts'
+import { request } from '../support/rest.ts'
+import { call, type Equipped, offered, results, startEquipped } from './equipped.ts'
+import { violations, watchTransitions } from './invariants.ts'
+import { createAgent, ended, followed, type Lab } from './lab.ts'
+
+let equipped: Equipped
+let lab: Lab
+let transitions: () => Promise<string[]>
+beforeAll(async () => {
+  equipped = await startEquipped()
+  lab = equipped.lab
+  transitions = await watchTransitions(lab.db)
+})
+afterAll(() => equipped[Symbol.asyncDispose]())
+beforeEach(() => {
+  lab.model.fallback = { tokens: 'Done.' }
+})
+
+const agentOf = (id: string) => lab.db.agent.findUniqueOrThrow({ where: { id } })
+const make = (name: string, subagentIds: readonly string[] = [], fields: object = {}) =>
+  createAgent(lab.server, { name, systemPrompt: `You are ${name}.`, subagentIds, ...fields })
+
+/** The agent that a request of the model is for. */
+const speaker = ({ body }: ModelRequest) => /^You are (\w+)\./.exec(String(body.messages[0]?.content))?.[1] ?? ''
+const lastRole = ({ body }: ModelRequest) => body.messages.at(-1)?.role
+const delegate = (name: string, message: string, id = `to-${name}`) => call(`delegate_to_${name}`, { message }, id)
+
+async function run(agentId: string): Promise<{ row: ExecutionRow; children: ExecutionRow[] }> {
+  const begun = await lab.run({ agent: await agentOf(agentId) })
+  const row = await ended(lab.engine, begun)
+  return { row, children: await lab.db.execution.findMany({ where: { parentExecutionId: row.id } }) }
+}
+
+describe('an agent with subagents', () => {
+  test('has a tool for each, whose answer is what a run of it has done, in a chat of its own', async () => {
+    const boss = await make('Boss', [await make('Sue', [], { role: 'Researcher', description: 'Finds things.' })])
+    lab.model.script(
+      { toolCalls: [delegate('sue', 'Find it')], usage: { input: 10, output: 1 } },
+      { tokens: 'Found.', usage: { input: 20, output: 2 } },
+      { tokens: 'Sue found it.', usage: { input: 30, output: 3 } },
+    )
+    const asked = lab.model.requests.length
+    const { row, children } = await run(boss)
+    expect(row).toMatchObject({ status: 'completed', result: 'Sue found it.', inputTokens: 40 })
+    const [child] = children
+    expect(child).toMatchObject({ status: 'completed', message: 'Find it', depth: 1, rootExecutionId: row.id })
+    expect(child).toMatchObject({ spaceId: row.spaceId, userId: row.userId })
+    expect(child!.chatId).not.toBe(row.chatId)
+    const [first, second, third] = lab.model.requests.slice(asked)
+    expect(first!.body.tools).toMatchObject([
+      { function: { name: 'delegate_to_sue', description: expect.stringContaining('Sue (Researcher)') } },
+    ])
+    expect(second!.body.messages.at(-1)?.content).toBe('Find it')
+    expect(third!.body.messages.at(-1)).toMatchObject({ role: 'tool', content: 'Found.' })
+    const { body } = await request(lab.server, 'GET', `/api/v1/executions/${row.id}/tree`)
+    expect(body).toMatchObject({
+      tree: { id: row.id, children: [{ id: child!.id }] },
+      usage: { input_tokens: 60, output_tokens: 6 },
+    })
+  })
+
+  test('is told when one of them fails, or is cancelled, and goes on', async () => {
+    const boss = await make('Boss', [await make('Fay'), await make('Cal')])
+    lab.model.fallback = (asked) => {
+      if (speaker(asked) === 'Fay') return { error: { status: 400, message: 'no such thing' } }
+      if (speaker(asked) === 'Cal') return { end: 'hang' }
+      return lastRole(asked) === 'tool'
+        ? { tokens: 'I see.' }
+        : { toolCalls: [delegate('fay', 'Fail'), delegate('cal', 'Wait')] }
+    }
+    const begun = await lab.run({ agent: await agentOf(boss) })
+    const calls = () => lab.db.execution.findFirst({ where: { parentExecutionId: begun.id, message: 'Wait' } })
+    await expect.poll(calls).toMatchObject({ status: 'running' })
+    await lab.engine.cancel((await calls())!)
+    const events = await followed(lab.engine, begun)
+    expect(results(events)).toMatchObject([
+      { toolUseId: 'to-fay', content: expect.stringMatching(/^Fay failed: HTTP 400/), isError: true },
+      { toolUseId: 'to-cal', content: 'The work of Cal was cancelled', isError: true },
+    ])
+    expect((await lab.row(begun.id)).result).toBe('I see.')
+  })
+
+  test('has several of them at work at the same time', async () => {
+    const boss = await make('Boss', [await make('Ann'), await make('Bob'), await make('Cid')])
+    const all = Promise.withResolvers<void>()
+    const here = new Set<string>()
+    lab.model.fallback = (asked) => {
+      const name = speaker(asked)
+      if (name !== 'Boss') {
+        here.add(name)
+        if (here.size === 3) all.resolve()
+        return { tokens: [all.promise, name] }
+      }
+      const names = ['ann', 'bob', 'cid']
+      return lastRole(asked) === 'tool' ? { tokens: 'All.' } : { toolCalls: names.map((one) => delegate(one, 'Go')) }
+    }
+    const { row, children } = await run(boss)
+    expect(row.result).toBe('All.')
+    expect(children.map(({ result }) => result).sort()).toEqual(['Ann', 'Bob', 'Cid'])
+  })
+
+  test('cannot go round in a circle, nor deeper than five levels', async () => {
+    const names = ['Zero', 'One', 'Two', 'Three', 'Four', 'Five', 'Six']
+    let id = await make('Seven')
+    for (const name of names.toReversed()) id = await make(name, [id])
+    lab.model.fallback = (asked) => {
+      const next = ['seven', ...names.toReversed()].find((_, index, all) => all[index + 1] === speaker(asked))
+      if (lastRole(asked) === 'tool') return { tokens: String(asked.body.messages.at(-1)?.content) }
+      return { toolCalls: [delegate(next!.toLowerCase(), 'Deeper')] }
+    }
+    const { row } = await run(id)
+    expect(row.result).toBe('Delegation goes no deeper than 5 levels')
+    expect(await lab.db.execution.count({ where: { rootExecutionId: row.id } })).toBe(6)
+
+    const [ping, pong] = [await make('Ping'), await make('Pong')]
+    for (const [from, to] of [
+      [ping, pong],
+      [pong, ping],
+    ]) {
+      await request(lab.server, 'PATCH', `/api/v1/agents/${from}`, { body: { subagentIds: [to] } })
+    }
+    lab.model.fallback = (asked) => {
+      if (lastRole(asked) === 'tool') return { tokens: String(asked.body.messages.at(-1)?.content) }
+      return { toolCalls: [delegate(speaker(asked) === 'Ping' ? 'pong' : 'ping', 'Yours')] }
+    }
+    const round = await run(ping)
+    expect(round.row.result).toBe('This agent waits for the result of this run itself')
+    expect(await lab.db.execution.count({ where: { rootExecutionId: round.row.id } })).toBe(2)
+  })
+
+  test('has only those that its user can reach, and none when it is of another organization', async () => {
+    const member = await lab.server.member()
+    const token = member.token
+    const hidden = await make('Hidden', [], { visibility: 'private' })
+    const boss = await make('Boss', [await make('Open'), hidden], { visibility: 'public' })
+    const asked = async (by: string) => {
+      const index = lab.model.requests.length
+      const body = { message: 'Hello' }
+      expect((await request(lab.server, 'POST', `/api/v1/agents/${boss}/execute`, { body, token: by })).status).toBe(
+        200,
+      )
+      return offered(lab.model.requests[index]!)
+    }
+    expect(await asked(lab.server.token)).toEqual(['delegate_to_open', 'delegate_to_hidden'])
+    expect(await asked(token)).toEqual(['delegate_to_open'])
+    expect(await asked((await lab.server.member({ organization: 'Other' })).token)).toEqual([])
+  })
+
+  test('and a name in another script, or the same twice, has a tool for each all the same', async () => {
+    const boss = await make('Boss', [
+      await make('Ю'),
+      await make('Ann'),
+      await make('Änn'),
+      await make('x'.repeat(200)),
+    ])
+    const index = lab.model.requests.length
+    await run(boss)
+    const names = offered(lab.model.requests[index]!)
+    expect(names.slice(0, 3)).toEqual(['delegate_to_agent', 'delegate_to_ann', 'delegate_to_ann_2'])
+    for (const name of names) expect(name).toMatch(/^[a-zA-Z0-9_-]{1,64}$/)
+  })
+})
+
+test('a tree of 1 + 3 + 9 that is cancelled from its root ends as a whole within 2 s, every connection to the model closed', async () => {
+  const leaf = await make('Leaf')
+  const branch = await make('Branch', [leaf])
+  const root = await make('Root', [branch])
+  const three = (name: string) => [1, 2, 3].map((index) => delegate(name, `Go ${index}`, `${name}-${index}`))
+  lab.model.fallback = (asked) => {
+    if (speaker(asked) === 'Root') return { toolCalls: three('branch') }
+    return speaker(asked) === 'Branch' ? { toolCalls: three('leaf') } : { tokens: 'Hm', end: 'hang' }
+  }
+  const before = lab.model.active
+  const row = await lab.run({ agent: await agentOf(root) })
+  await expect.poll(() => lab.model.active - before).toBe(9)
+  const family = () => lab.db.execution.findMany({ where: { rootExecutionId: row.id } })
+  expect(await family()).toHaveLength(13)
+  const answer = await request(lab.server, 'POST', `/api/v1/executions/${row.id}/cancel`)
+  expect(answer.status).toBe(200)
+  const isOver = async () =>
+    lab.model.active === before && (await family()).every(({ status }) => status === 'cancelled')
+  await expect.poll(isOver, { timeout: 2_000, interval: 20 }).toBe(true)
+})
+
+test('a run that takes too long takes those with it that it waits for', async () => {
+  await using short = await startEquipped({ EXECUTION_TIMEOUT: '1' })
+  const sub = await createAgent(short.lab.server, { name: 'Slow' })
+  const boss = await createAgent(short.lab.server, { name: 'Boss', subagentIds: [sub] })
+  short.lab.model.script({ toolCalls: [delegate('slow', 'Wait')] }, { end: 'hang' })
+  const agent = await short.lab.db.agent.findUniqueOrThrow({ where: { id: boss } })
+  const row = await ended(short.lab.engine, await short.lab.run({ agent }))
+  expect(row).toMatchObject({ status: 'failed', error: 'timeout' })
+  await short.lab.idle(3_000)
+  await expect.poll(() => short.lab.model.active).toBe(0)
+  expect(await violations(short.lab.db)).toEqual([])
+})
+
+test('a run that waits for another holds its place, and that one finds one', async () => {
+  await using small = await startEquipped({
+    MAX_RUNNING: '1',
+    MAX_RUNNING_PER_ORGANIZATION: '1',
+    MAX_PENDING_RUNS: '0',
+  })
+  const sub = await small.agent({ name: 'Sub' }, [{ tool: 'echo', mode: 'ask' }])
+  const boss = await createAgent(small.lab.server, { name: 'Boss', subagentIds: [sub.id] })
+  small.lab.model.script(
+    { toolCalls: [delegate('sub', 'Ask')] },
+    { toolCalls: [call('echo', { text: 'a' })] },
+    { tokens: 'Allowed.' },
+    { tokens: 'Good.' },
+  )
+  const agent = await small.lab.db.agent.findUniqueOrThrow({ where: { id: boss } })
+  const row = await small.lab.run({ agent })
+  await expect.poll(() => small.lab.db.approval.count()).toBe(1)
+  const { approvals } = (await request(small.lab.server, 'GET', '/api/v1/approvals')).body
+  await request(small.lab.server, 'POST', `/api/v1/approvals/${approvals[0].id}/approve`)
+  expect((await ended(small.lab.engine, row)).result).toBe('Good.')
+  expect(await violations(small.lab.db)).toEqual([])
+})
+
+test('nothing is left over', async () => {
+  await lab.idle()
+  expect(await transitions()).toEqual([])
+  expect(await violations(lab.db)).toEqual([])
+})
