@@ -87,3 +87,43 @@ test('a run that is killed at every step comes to its end, and none of its calls
   expect(whole.filter(({ data }) => data.messageType !== 'stream_event')).toEqual(lasting)
   expect(await violations(subject.db)).toEqual([])
 }, 60_000)
+
+test('an approval survives kill -9 and is answered after the restart; a run that waits for another finds it again', async () => {
+  await using mcp = await startMcpServer()
+  await using subject = await createSubject({ ALLOW_PRIVATE_NETWORK: 'true' })
+  const mcpId = await createMcp(subject, mcp.url, [{ tool: 'echo', mode: 'ask' }])
+  const { model } = subject
+  const make = async (body: object) => (await request(subject, 'POST', '/api/v1/agents', { body })).body.id
+  const sub = await make({ name: 'Sub', systemPrompt: 'You are Sub.', mcpInstanceIds: [mcpId] })
+  const boss = await make({ name: 'Boss', systemPrompt: 'You are Boss.', subagentIds: [sub] })
+  model.fallback = ({ body }) => {
+    const isBoss = body.messages[0]?.content === 'You are Boss.'
+    const answer = body.messages.at(-1)
+    if (answer?.role === 'tool') return { tokens: `${isBoss ? 'Sub' : 'Echo'}: ${answer.content}` }
+    return isBoss
+      ? { toolCalls: [{ id: 'd', name: 'delegate_to_sub', input: { message: 'Ask' } }] }
+      : { toolCalls: [{ id: 'e', name: 'echo', input: { text: 'one' } }] }
+  }
+  const body = { message: 'Hello', background: true }
+  const { executionId } = (await request(subject, 'POST', `/api/v1/agents/${boss}/execute`, { body })).body
+  const pending = async () => (await request(subject, 'GET', '/api/v1/approvals?status=pending')).body.approvals
+  await until('the approval', async () => (await pending()).length === 1)
+  const [approval] = await pending()
+  await subject.kill()
+  await subject.start()
+  expect(await pending()).toEqual([approval])
+  const child = await subject.db.execution.findUniqueOrThrow({ where: { id: approval.executionId } })
+  expect(child).toMatchObject({ status: 'pending', waitingFor: 'approval', parentExecutionId: executionId })
+  expect(mcp.calls).toEqual([])
+  expect((await request(subject, 'POST', `/api/v1/approvals/${approval.id}/approve`)).status).toBe(200)
+  const stream = await openStream(subject, `/api/v1/executions/${executionId}/events`)
+  const events = await stream.rest()
+  expect(events.at(-1)!.event).toBe('result')
+  const kinds = events.map(({ data }) => data.messageType).filter((kind) => kind && kind !== 'stream_event')
+  expect(kinds).toEqual(['assistant', 'resumed', 'tool_result', 'assistant'])
+  const { execution } = (await request(subject, 'GET', `/api/v1/executions/${executionId}`)).body
+  expect(execution).toMatchObject({ status: 'completed', result: 'Sub: Echo: one' })
+  expect(mcp.calls).toHaveLength(1)
+  expect(await subject.db.execution.count()).toBe(2)
+  expect(await violations(subject.db)).toEqual([])
+}, 60_000)

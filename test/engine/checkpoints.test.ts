@@ -1,0 +1,214 @@
+import type { LanguageModelV4, LanguageModelV4CallOptions, LanguageModelV4StreamPart } from '@ai-sdk/provider'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import type { ExecutionRow } from '../../src/executions/engine/events.ts'
+import type { Models } from '../../src/executions/engine/models.ts'
+import { createStepStore, loadSteps } from '../../src/executions/engine/steps.ts'
+import type { Engine } from '../../src/executions/engine/worker.ts'
+import { request } from '../support/rest.ts'
+import { openStream } from '../support/sse.ts'
+import { call, type Equipped, results, startEquipped, told } from './equipped.ts'
+import { storedEvents, violations } from './invariants.ts'
+import { ended, followed, type Lab, PLAIN } from './lab.ts'
+
+let equipped: Equipped
+let lab: Lab
+beforeAll(async () => {
+  equipped = await startEquipped({ LEASE_DURATION: '600', DRAIN_TIMEOUT: '0.1' })
+  lab = equipped.lab
+})
+afterAll(() => equipped[Symbol.asyncDispose]())
+
+/** Another process, which finds this lab's runs dead. */
+async function takeOver(overrides: Parameters<Lab['another']>[0] = {}): Promise<Engine> {
+  const other = lab.another(overrides)
+  lab.clock.advance(700_000)
+  await other.start(false)
+  return other
+}
+
+/** A run that has made one call and is at its second step, which says nothing. */
+async function atSecondStep(): Promise<ExecutionRow> {
+  const agent = await equipped.agent()
+  const index = lab.model.requests.length
+  lab.model.script({ toolCalls: [call('add', { a: 1, b: 2 })] }, { end: 'hang' })
+  const row = await lab.run({ agent })
+  await lab.model.request(index + 1)
+  return lab.row(row.id)
+}
+
+test('a run with two steps is the same wherever its stream is cut, for every one of its events', async () => {
+  const agent = await equipped.agent()
+  lab.model.script(
+    { tokens: ['Let me ', 'see.'], toolCalls: [call('add', { a: 1, b: 2 }), call('fail')] },
+    { tokens: ['It ', 'is ', '3.'] },
+  )
+  const { row, events } = await equipped.run(agent)
+  expect(events.length).toBeGreaterThan(8)
+  for (const { seq } of events) {
+    const expected = events.filter((event) => event.seq > seq).map(({ seq: id, event, data }) => ({ id, event, data }))
+    for (const resume of [{ headers: { 'Last-Event-ID': String(seq) } }, `?after=${seq}`]) {
+      const path = `/api/v1/executions/${row.id}/events${typeof resume === 'string' ? resume : ''}`
+      const stream = await openStream(lab.server, path, typeof resume === 'string' ? {} : resume)
+      expect((await stream.rest()).map(({ text: _, ...event }) => event)).toEqual(expected)
+    }
+  }
+})
+
+test('what a tool had answered and nobody was shown is shown by whoever goes on, once', async () => {
+  const row = await atSecondStep()
+  const stored = async () => (await storedEvents(lab.db, row.id)).length
+  await expect.poll(stored).toBe(2)
+  // As if the process had died between the two writes.
+  await lab.db.executionEvent.deleteMany({ where: { executionId: row.id } })
+  lab.model.script({ tokens: 'Three.' })
+  const other = await takeOver()
+  await ended(other, row)
+  const shown = told(await followed(other, row))
+  expect(shown.map((data) => data.messageType)).toEqual(['resumed', 'assistant', 'tool_result', 'assistant'])
+  expect(results(await followed(other, row))).toMatchObject([{ toolUseId: 'add-1', content: '3' }])
+  expect(await lab.row(row.id)).toMatchObject({ status: 'completed', result: 'Three.', usageEstimated: true })
+  await other.drain()
+})
+
+test('a worker whose run was taken over stores no step, no begin of a call and no result of one', async () => {
+  const row = await atSecondStep()
+  const index = lab.model.requests.length
+  lab.model.script({ end: 'hang' })
+  const other = await takeOver()
+  await lab.model.request(index)
+  const stale = createStepStore({ ...lab.server.service.deps, leaseDuration: 1, signal: AbortSignal.abort() }, row)
+  const [step] = await loadSteps(lab.db, row.id)
+  const [made] = step!.calls
+  for (const write of [
+    () => stale.save({ ...step!, step: 2 }),
+    () => stale.begin(1, made!),
+    () => stale.complete(1, made!, { content: 'wrong', isError: true }),
+    () => lab.db.$transaction((tx) => stale.adopt(tx, 1, made!, 'child')),
+  ]) {
+    await expect(write()).rejects.toMatchObject({ why: 'lost' })
+  }
+  expect(await loadSteps(lab.db, row.id)).toEqual([step])
+  await other.cancel(await lab.row(row.id))
+  await other.drain()
+})
+
+test('a run whose agent is gone fails, and its history has what it had done', async () => {
+  const row = await atSecondStep()
+  await lab.db.agent.update({ where: { id: row.agentId }, data: { archivedAt: lab.clock.now() } })
+  const other = await takeOver()
+  expect(await lab.row(row.id)).toMatchObject({ status: 'failed', error: 'Agent not found' })
+  const message = await lab.db.message.findFirstOrThrow({ where: { executionId: row.id, role: 'assistant' } })
+  expect(message.toolCalls).toMatchObject([{ name: 'add', result: '3' }])
+  await other.drain()
+})
+
+test('a run that somebody wanted cancelled while its process died is cancelled, and makes no call', async () => {
+  const row = await atSecondStep()
+  await lab.db.execution.update({ where: { id: row.id }, data: { wantsCancel: true } })
+  const other = await takeOver()
+  expect(await lab.row(row.id)).toMatchObject({ status: 'cancelled' })
+  await other.drain()
+})
+
+test('what a provider wants told again with its own words is, after a restart too', async () => {
+  const prompts: LanguageModelV4CallOptions['prompt'][] = []
+  const signed = (value: string) => ({ provider: { signature: value } })
+  const said: LanguageModelV4StreamPart[] = [
+    { type: 'reasoning-start', id: 'r' },
+    { type: 'reasoning-delta', id: 'r', delta: 'Hm.' },
+    { type: 'reasoning-end', id: 'r', providerMetadata: signed('thought') },
+    { type: 'text-start', id: 't' },
+    { type: 'text-delta', id: 't', delta: 'Let me add.' },
+    { type: 'text-end', id: 't' },
+    { type: 'tool-call', toolCallId: 'c', toolName: 'add', input: '{"a":1,"b":2}', providerMetadata: signed('call') },
+  ]
+  const usage = {
+    inputTokens: { total: 1, noCache: 1, cacheRead: 0, cacheWrite: 0 },
+    outputTokens: { total: 1, text: 1, reasoning: 0 },
+  }
+  const hung = Promise.withResolvers<void>()
+  const model = (hangs: boolean) =>
+    ({
+      async doStream({ prompt, abortSignal }: LanguageModelV4CallOptions) {
+        const index = prompts.push(structuredClone(prompt)) - 1
+        const stream = new ReadableStream<LanguageModelV4StreamPart>({
+          start(controller) {
+            for (const part of index === 0 ? said : []) controller.enqueue(part)
+            if (index > 0 && hangs) {
+              hung.resolve()
+              abortSignal?.addEventListener('abort', () => controller.error(abortSignal.reason))
+              return
+            }
+            controller.enqueue({ type: 'finish', finishReason: { unified: 'stop', raw: undefined }, usage })
+            controller.close()
+          },
+        })
+        return { stream }
+      },
+    }) as unknown as LanguageModelV4
+  const models = (hangs: boolean): Models => ({
+    ...lab.server.service.deps.models,
+    resolve: async () => ({ id: 'test/signed', model: model(hangs) }),
+  })
+  const agent = await equipped.agent()
+  const first = lab.another({ models: models(true) })
+  const row = await first.accept({
+    ...PLAIN,
+    ...{ actor: lab.actor, agent, conversation: { spaceId: lab.spaceId } },
+  })
+  await hung.promise
+  const other = await takeOver({ models: models(false) })
+  expect((await ended(other, row)).status).toBe('completed')
+  expect(prompts).toHaveLength(3)
+  expect(prompts[2]).toEqual(prompts[1])
+  expect(prompts[2]!.at(-2)).toEqual({
+    role: 'assistant',
+    content: [
+      { type: 'reasoning', text: 'Hm.', providerOptions: signed('thought') },
+      { type: 'text', text: 'Let me add.' },
+      {
+        ...{ type: 'tool-call', toolCallId: 'c', toolName: 'add', input: { a: 1, b: 2 } },
+        providerOptions: signed('call'),
+      },
+    ],
+  })
+  await Promise.all([first.drain(), other.drain()])
+})
+
+test('while the database is away a run waits for it, and makes no call that is not stored', async () => {
+  const agent = await equipped.agent()
+  const { db } = lab
+  let away = 0
+  const failing = new Proxy(db, {
+    get: (target, name) => {
+      if (name !== '$transaction' || away === 0) return Reflect.get(target, name)
+      away--
+      return async () => {
+        throw Object.assign(new Error('The database is away'), { code: 'P1001' })
+      }
+    },
+  })
+  const other = lab.another({ db: failing })
+  const before = equipped.mcp.calls.length
+  lab.model.script(
+    () => {
+      away = 2
+      return { toolCalls: [call('add', { a: 2, b: 2 })] }
+    },
+    { tokens: 'Four.' },
+  )
+  const row = await other.accept({
+    ...PLAIN,
+    ...{ actor: lab.actor, agent, conversation: { spaceId: lab.spaceId } },
+  })
+  expect(await ended(other, row)).toMatchObject({ status: 'completed', result: 'Four.' })
+  expect(equipped.mcp.calls.length - before).toBe(1)
+  await other.drain()
+})
+
+test('nothing is left over', async () => {
+  await lab.idle()
+  expect(await violations(lab.db)).toEqual([])
+  const { body } = await request(lab.server, 'GET', '/api/v1/executions?status=running')
+  expect(body.executions).toEqual([])
+})
