@@ -26,7 +26,11 @@ export function toToolResult(result: CallToolResult, scrub: (text: string) => st
   if (!parts.length && result.structuredContent) parts.push(JSON.stringify(result.structuredContent))
   const content = parts.join('\n\n')
   const cut = content.length > MAX_CONTENT ? `\n\n[Cut: ${content.length} characters in all]` : ''
-  return { content: scrub(cleanText(content, MAX_CONTENT)) + cut, isError: result.isError === true }
+  // Cut last, so that no secret is cut in two.
+  const shown = scrub(cleanText(content, 2 * MAX_CONTENT))
+    .slice(0, MAX_CONTENT)
+    .toWellFormed()
+  return { content: shown + cut, isError: result.isError === true }
 }
 
 type Block = CallToolResult['content'][number]
@@ -51,3 +55,15 @@ function toText(block: Block): string {
 }
 
 const sizeOf = (base64: string) => Math.floor((base64.length * 3) / 4)
+
+/** Shorter ones are words that anybody may say. */
+const SHORTEST_SECRET = 6
+
+/** Takes secrets out of a text. */
+export const scrubber =
+  (secrets: readonly string[]) =>
+  (text: string): string =>
+    secrets.reduce(
+      (rest, secret) => (secret.length < SHORTEST_SECRET ? rest : rest.replaceAll(secret, '[removed]')),
+      text,
+    )

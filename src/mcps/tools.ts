@@ -8,6 +8,8 @@ import { connect, permissionsOf } from './service.ts'
 /** Of one run. */
 const MAX_SERVERS = 50
 const MAX_TOOL_NAME = 64
+/** How much of a server's name is put before the name of a tool. */
+const MAX_PREFIX = 20
 
 type ServerRow = Prisma.McpServerGetPayload<object>
 type Opened = { server: ServerRow; client: McpClient }
@@ -15,7 +17,7 @@ type Opened = { server: ServerRow; client: McpClient }
 /**
  * The tools of the MCP servers of a run: those of its agent, unless it is another organization's, and those of its
  * space. Each server has one connection, which ends with the toolbox. One that cannot be reached is left out, and the
- * model is told so. Rejects with the signal's reason only.
+ * model is told so. Rejects with the signal's reason.
  */
 export async function openMcpTools(
   deps: Pick<Deps, 'db' | 'log' | 'settings' | 'wrappingKey'>,
@@ -26,34 +28,33 @@ export async function openMcpTools(
     orderBy: [{ createdAt: 'asc' }, { id: 'asc' }],
     take: MAX_SERVERS,
   })
-  const instructions: string[] = []
-  const opened: Opened[] = []
-  const close = async () => void (await Promise.allSettled(opened.map(({ client }) => client.close())))
-  const attempts = servers.map(async (server) => {
-    try {
-      opened.push({ server, client: await connect(deps, server, user.signal) })
-    } catch (error) {
-      user.signal.throwIfAborted()
-      const reason = error instanceof Error ? error.message : ''
-      deps.log.warn({ mcpId: server.id, executionId: user.row.id, reason }, 'an MCP server cannot be reached')
-      instructions.push(`The tools of the MCP server "${server.name}" cannot be used now: it cannot be reached.`)
-    }
+  const outcomes = await Promise.allSettled(servers.map((server) => connect(deps, server, user.signal)))
+  const opened = servers.flatMap((server, index): Opened | [] => {
+    const outcome = outcomes[index]
+    return outcome?.status === 'fulfilled' ? { server, client: outcome.value } : []
   })
+  const close = async () => void (await Promise.allSettled(opened.map(({ client }) => client.close())))
   try {
-    await Promise.allSettled(attempts)
     user.signal.throwIfAborted()
     await countUse(deps, user, opened)
   } catch (error) {
     await close()
     throw error
   }
-  opened.sort((a, b) => servers.indexOf(a.server) - servers.indexOf(b.server))
-  for (const { server, client } of opened) {
-    if (!client.hasMore) continue
-    instructions.push(`The MCP server "${server.name}" has more tools than can be used: these are its first ones.`)
-  }
+  const instructions = servers.flatMap((server, index) => {
+    const outcome = outcomes[index]
+    if (outcome?.status === 'fulfilled') return outcome.value.hasMore ? hasMore(server) : []
+    const reason: unknown = outcome?.reason
+    deps.log.warn({ mcpId: server.id, executionId: user.row.id, err: reason }, 'an MCP server cannot be reached')
+    return isAway(server)
+  })
   return { tools: toTools(user, opened), instructions, close }
 }
+
+const isAway = ({ name }: ServerRow) =>
+  `The tools of the MCP server "${name}" cannot be used now: it cannot be reached.`
+const hasMore = ({ name }: ServerRow) =>
+  `The MCP server "${name}" has more tools than can be used: these are its first ones.`
 
 function serversOf({ row, agent }: ToolUser): Prisma.McpServerWhereInput {
   const { organizationId, spaceId } = row
@@ -84,7 +85,7 @@ function toTools(user: ToolUser, opened: readonly Opened[]): Tool[] {
   const taken = new Set<string>()
   return found.map(({ server, client, tool, mode, plain }) => {
     const isShared = (shared.get(plain)?.length ?? 0) > 1
-    const name = vacant(isShared ? toName(`${toName(server.name)}__${plain}`) : plain, taken)
+    const name = vacant(isShared ? toName(`${toName(server.name).slice(0, MAX_PREFIX)}__${plain}`) : plain, taken)
     taken.add(name)
     return {
       name,

@@ -1,0 +1,58 @@
+import type { Client } from '@modelcontextprotocol/client'
+import { cleanName, cleanText } from './content.ts'
+import { asking } from './transport.ts'
+
+const MAX_TOOLS = 200
+const MAX_PAGES = 20
+const MAX_NAME = 200
+const MAX_DESCRIPTION = 4000
+/** In characters of JSON: of one tool's schema, and of all of a server's. */
+const MAX_SCHEMA = 32 * 1024
+const MAX_SCHEMAS = 512 * 1024
+const MAX_DEPTH = 64
+
+/** A tool as its server describes it, cleaned. */
+export type McpTool = { name: string; description: string; inputSchema: Record<string, unknown> }
+
+/** By the cleaned name: the tool, and the name that the server knows it by. */
+type McpTools = Map<string, { tool: McpTool; calledAs: string }>
+
+/** Its tools as they can be used: as many and as large as allowed, each name once. */
+export async function listTools(client: Client, scrub: (text: string) => string, signal: AbortSignal) {
+  const tools: McpTools = new Map()
+  let size = 0
+  let cursor: string | undefined
+  for (let page = 0; page < MAX_PAGES; page++) {
+    const params = cursor === undefined ? {} : { cursor }
+    const request = { method: 'tools/list', params } as const
+    const listed = await asking(signal, (options) => client.request(request, options))
+    for (const described of listed.tools) {
+      const tool = toTool(described, scrub)
+      if (!tool || tools.has(tool.name)) continue
+      size += JSON.stringify(tool).length
+      if (tools.size === MAX_TOOLS || size > MAX_SCHEMAS) return { tools, hasMore: true }
+      tools.set(tool.name, { tool, calledAs: described.name })
+    }
+    cursor = listed.nextCursor
+    if (cursor === undefined) return { tools, hasMore: false }
+  }
+  return { tools, hasMore: true }
+}
+
+type Described = { name: string; description?: string | undefined; inputSchema: unknown }
+
+/** Null for one whose name or schema is of no use, or that tells a secret where it cannot be taken out. */
+function toTool(described: Described, scrub: (text: string) => string): McpTool | null {
+  const name = scrub(cleanName(described.name, MAX_NAME))
+  if (!name || isTooDeep(described.inputSchema)) return null
+  const schema = JSON.stringify(described.inputSchema, (_, value: unknown) =>
+    typeof value === 'string' ? scrub(cleanText(value, MAX_SCHEMA)) : value,
+  )
+  if (schema.length > MAX_SCHEMA || scrub(schema) !== schema) return null
+  const description = scrub(cleanText(described.description ?? '', MAX_DESCRIPTION))
+  return { name, description, inputSchema: JSON.parse(schema) as McpTool['inputSchema'] }
+}
+
+const isTooDeep = (value: unknown, left = MAX_DEPTH): boolean =>
+  left === 0 ||
+  (typeof value === 'object' && value !== null && Object.values(value).some((part) => isTooDeep(part, left - 1)))

@@ -1,0 +1,222 @@
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { forbidden } from '../../src/errors.ts'
+import type { ToolUser } from '../../src/executions/engine/tools.ts'
+import { openMcpTools } from '../../src/mcps/tools.ts'
+import { type McpTestServer, startMcpServer } from '../support/mcp-server.ts'
+import { request } from '../support/rest.ts'
+import { type Member, startServer, type TestServer } from '../support/server.ts'
+
+const ALL = ['echo', 'add', 'fail', 'wait', 'much', 'show', 'headers']
+
+let server: TestServer
+let one: McpTestServer
+let two: McpTestServer
+let ann: Member
+let eve: Member
+let spaceId: string
+beforeAll(async () => {
+  one = await startMcpServer()
+  two = await startMcpServer()
+  server = await startServer({ ALLOW_PRIVATE_NETWORK: 'true', TOOL_TIMEOUT: '1' })
+  ann = await server.member({ organization: 'Acme' })
+  eve = await server.member({ organization: 'Evil & Co' })
+})
+afterAll(async () => {
+  await server[Symbol.asyncDispose]()
+  await one[Symbol.asyncDispose]()
+  await two[Symbol.asyncDispose]()
+})
+beforeEach(async () => {
+  const answer = await request(server, 'POST', '/api/v1/spaces', { token: ann.token, body: { name: 'S' } })
+  spaceId = answer.body.id
+})
+
+type Body = Record<string, unknown>
+
+async function createMcp(fields: Body = {}, who = ann): Promise<string> {
+  const body = { name: 'One', url: one.url, ...fields }
+  const answer = await request(server, 'POST', '/api/v1/mcps', { token: who.token, body })
+  expect(answer.status, JSON.stringify(answer.body)).toBe(200)
+  return answer.body.id
+}
+
+const attach = (mcpId: string, enabled = true) =>
+  server.service.deps.db.spaceMcp.create({
+    data: { organizationId: ann.organizationId, spaceId, mcpId, enabled, addedAt: new Date(), addedBy: ann.userId },
+  })
+
+/** As far as the tools of MCP servers ask. */
+function user(ids: string[], more: { of?: Member; attempt?: number; signal?: AbortSignal; actor?: () => never } = {}) {
+  const { of = ann, attempt = 1, signal = new AbortController().signal, actor = async () => ({}) } = more
+  const row = { id: 'exec', organizationId: ann.organizationId, spaceId, attempt }
+  return {
+    row,
+    agent: { organizationId: of.organizationId, mcpInstanceIds: ids },
+    actor,
+    signal,
+  } as unknown as ToolUser
+}
+
+const open = (...args: Parameters<typeof user>) => openMcpTools(server.service.deps, user(...args))
+
+async function opened(...args: Parameters<typeof user>) {
+  const { tools, instructions, close } = await open(...args)
+  await close()
+  return { names: tools.map(({ name }) => name), modes: tools.map(({ mode }) => mode), instructions }
+}
+
+const usage = async (id: string) =>
+  (await server.service.deps.db.mcpServer.findUniqueOrThrow({ where: { id } })).usageCount
+
+describe('the tools of a run', () => {
+  it('are those of its agent and of its space, each server once', async () => {
+    const [ofAgent, ofBoth, ofSpace] = [
+      await createMcp(),
+      await createMcp({ url: two.url }),
+      await createMcp({ url: one.sseUrl, transport: 'sse' }),
+    ]
+    await attach(ofBoth)
+    await attach(ofSpace)
+    one.requests.length = 0
+    two.requests.length = 0
+    const { names } = await opened([ofAgent, ofBoth])
+    expect(names).toHaveLength(3 * ALL.length)
+    expect(two.requests.filter(({ method }) => method === 'DELETE')).toHaveLength(1)
+    expect(await Promise.all([ofAgent, ofBoth, ofSpace].map(usage))).toEqual([1, 1, 1])
+  })
+
+  it('are called, and closed with it', async () => {
+    const toolbox = await open([await createMcp()])
+    const add = toolbox.tools.find(({ name }) => name === 'add')!
+    expect(add).toMatchObject({ description: 'The tool add', mode: 'allow', inputSchema: { type: 'object' } })
+    const call = { toolUseId: 'x', signal: new AbortController().signal } as Parameters<typeof add.call>[1]
+    expect(await add.call({ a: 1, b: 2 }, call)).toEqual({ content: '3', isError: false })
+    await toolbox.close()
+    await expect.poll(() => [one.sessions, one.connections]).toEqual([0, 0])
+  })
+
+  it('are called as a member only: whose membership has ended calls nothing', async () => {
+    const refuse = () => {
+      throw forbidden()
+    }
+    const toolbox = await open([await createMcp()], { actor: refuse })
+    const echo = toolbox.tools.find(({ name }) => name === 'echo')!
+    one.calls.length = 0
+    const call = { toolUseId: 'x', signal: new AbortController().signal } as Parameters<typeof echo.call>[1]
+    await expect(echo.call({ text: 'x' }, call)).rejects.toThrow("You don't have permission")
+    await toolbox.close()
+    expect(one.calls).toEqual([])
+  })
+
+  it('are not those of servers that are inactive, disabled, deleted or of another organization', async () => {
+    const inactive = await createMcp({ isActive: false })
+    const disabled = await createMcp()
+    const foreign = await createMcp({}, eve)
+    await attach(disabled, false)
+    one.requests.length = 0
+    expect(await opened([inactive, foreign, 'nothing'])).toEqual({ names: [], modes: [], instructions: [] })
+    expect(one.requests).toEqual([])
+  })
+
+  it('are those of the space alone where the agent is another organization’s', async () => {
+    const ofAgent = await createMcp()
+    const ofSpace = await createMcp({ url: two.url })
+    await attach(ofSpace)
+    one.requests.length = 0
+    expect((await opened([ofAgent], { of: eve })).names).toEqual(ALL)
+    expect(one.requests).toEqual([])
+  })
+
+  it('count the run once, however often it goes on', async () => {
+    const id = await createMcp()
+    for (const attempt of [1, 2, 3]) await opened([id], { attempt })
+    expect(await usage(id)).toBe(1)
+  })
+})
+
+describe('permissions', () => {
+  it.each<[Body[], Body]>([
+    [[], { echo: 'allow', add: 'allow', fail: 'allow' }],
+    [[{ tool: 'echo', mode: 'ask' }], { echo: 'ask', add: 'allow', fail: 'allow' }],
+    [
+      [
+        { tool: '*', mode: 'ask' },
+        { tool: 'echo', mode: 'allow' },
+      ],
+      { echo: 'allow', add: 'ask', fail: 'ask' },
+    ],
+    [
+      [
+        { tool: 'add', mode: 'deny' },
+        { tool: '*', mode: 'ask' },
+      ],
+      { echo: 'ask', fail: 'ask' },
+    ],
+    [
+      [
+        { tool: '*', mode: 'deny' },
+        { tool: 'fail', mode: 'ask' },
+      ],
+      { fail: 'ask' },
+    ],
+    [
+      [
+        { tool: 'ECHO', mode: 'deny' },
+        { tool: 'ec*', mode: 'deny' },
+      ],
+      { echo: 'allow', add: 'allow', fail: 'allow' },
+    ],
+  ])('%j give %j', async (permissions, expected) => {
+    const { names, modes } = await opened([await createMcp({ permissions })])
+    const seen = Object.fromEntries(names.map((name, index) => [name, modes[index]]))
+    const { echo, add, fail } = seen
+    expect(JSON.parse(JSON.stringify({ echo, add, fail }))).toEqual(expected)
+  })
+})
+
+describe('names', () => {
+  it('that two servers share are told apart by theirs', async () => {
+    const permissions = [
+      { tool: '*', mode: 'deny' },
+      { tool: 'add', mode: 'allow' },
+    ]
+    const echo = [...permissions, { tool: 'echo', mode: 'ask' }]
+    const servers: Body[] = [
+      { name: 'Git Hub!', permissions: echo },
+      { name: 'Git_Hub_', url: two.url, permissions },
+      { name: 'ö'.repeat(100), permissions },
+      { name: 'x'.repeat(200), permissions },
+    ]
+    const ids: string[] = []
+    for (const fields of servers) ids.push(await createMcp(fields))
+    const { names, modes } = await opened(ids)
+    expect(names.toSorted()).toEqual(['Git_Hub___add', 'Git_Hub___add_2', '___add', 'echo', `${'x'.repeat(20)}__add`])
+    expect(modes.filter((mode) => mode === 'ask')).toHaveLength(1)
+  })
+})
+
+describe('a server that cannot be reached', () => {
+  it('is left out, and the model is told; the others are there', async () => {
+    const gone = await createMcp({ name: 'Gone', url: 'http://127.0.0.1:1/' })
+    const unset = await createMcp({ name: 'Unset', headers: { A: `\${NOTHING}` } })
+    const { names, instructions } = await opened([gone, unset, await createMcp()])
+    expect(names).toEqual(ALL)
+    expect(instructions).toEqual([
+      'The tools of the MCP server "Gone" cannot be used now: it cannot be reached.',
+      'The tools of the MCP server "Unset" cannot be used now: it cannot be reached.',
+    ])
+    expect(await usage(gone)).toBe(0)
+    const reasons = server.logs.flatMap((line) => JSON.parse(line).err?.message ?? [])
+    expect(reasons).toEqual(expect.arrayContaining(['the connection failed', 'its credential NOTHING is not set']))
+  })
+
+  it('does not keep a run that is stopped: what was opened is closed', async () => {
+    const controller = new AbortController()
+    const hanging = await createMcp({ url: 'http://127.0.0.1:1/' })
+    const opening = open([await createMcp(), await createMcp({ url: two.url }), hanging], { signal: controller.signal })
+    opening.catch(() => {})
+    controller.abort(new Error('stopped'))
+    await expect(opening).rejects.toThrow('stopped')
+    await expect.poll(() => [one.sessions, two.sessions, one.connections, two.connections]).toEqual([0, 0, 0, 0])
+  })
+})
