@@ -12,6 +12,7 @@ enumFromZod('MessageRole', schema.MessageRole, 'Who says it')
 
 const Chat = objectFromZod('Chat', schema.Chat, 'A conversation')
 const ChatPage = pageType('ChatPage', Chat, 'A page of chats, newest first')
+objectFromZod('ToolCall', schema.ToolCall, 'A call of a tool')
 const Message = objectFromZod('Message', schema.Message, 'One turn of a chat')
 
 const MessagePage = builder.objectRef<z.output<typeof schema.MessagesResponse>>('MessagePage').implement({

@@ -64,12 +64,23 @@ export const Chat = z
 
 export const MessageRole = z.enum(['user', 'assistant']).meta({ id: 'MessageRole' })
 
+/** A call of a tool in a turn (contract.md section 6). */
+export const ToolCall = z
+  .object({
+    id: z.string().describe('As the events of the run name it'),
+    name: z.string().describe('The tool'),
+    input: z.unknown().describe('What the model gave to it'),
+    result: z.string().nullable().describe('The beginning of what it answered; null when the run ended before'),
+    isError: z.boolean().describe('It failed'),
+  })
+  .meta({ id: 'ToolCall' })
+
 export const Message = z
   .object({
     id: z.string(),
     role: MessageRole,
     content: z.string(),
-    toolCalls: z.array(z.unknown()),
+    toolCalls: z.array(ToolCall),
     executionId: z.string(),
     interrupted: z.boolean().describe('The run was cancelled or failed; this is what it had said'),
     createdAt: timestamp,

@@ -8,7 +8,7 @@ import { conflict, invalidField, notFound } from '../errors.ts'
 import { newId } from '../lib/id.ts'
 import { pageQuery, toPage } from '../lib/page.ts'
 import { chatsFor, find as findSpace, visible } from '../spaces/service.ts'
-import type { Chat, CreateChat, ListChats, ListMessages, MessagesResponse, UpdateChat } from './schema.ts'
+import type { Chat, CreateChat, ListChats, ListMessages, MessagesResponse, ToolCall, UpdateChat } from './schema.ts'
 
 /** By id: the organization's chats, in a space, with an agent and of a mission that the caller may see. */
 export const reachable = (actor: Actor): Prisma.ChatWhereInput => ({
@@ -214,7 +214,7 @@ export async function messages(
       id: row.id,
       role: row.role,
       content: row.content,
-      toolCalls: row.toolCalls as unknown[],
+      toolCalls: row.toolCalls as z.input<typeof ToolCall>[],
       executionId: row.executionId,
       interrupted: row.interrupted,
       createdAt: row.createdAt.toISOString(),
