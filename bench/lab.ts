@@ -11,13 +11,15 @@ const PACKAGE = join(import.meta.dirname, '..', 'package.json')
 
 export type Service = Program & { headers: Record<string, string> }
 
+type Options = StartOptions & { nodeArgs?: string[] }
+
 export type Lab = {
   /** A new folder under the temporary one, gone at the end. */
   folder: () => string
   /** The real service as `npm start` starts it, on a free port, with its database in `folder`. */
-  service: (folder: string, options?: StartOptions & { nodeArgs?: string[] }) => Promise<Service>
+  service: (folder: string, options?: Options) => Promise<Service>
   /** The bare node:http server that rows are compared with. */
-  bare: (model?: string) => Promise<Program>
+  bare: (model?: string, options?: Options) => Promise<Program>
   /** The scripted model server: so many tokens in a reply, so many milliseconds before each. Shared by all who ask. */
   model: (tokens: number, delay: number) => Promise<Program>
   /** Kills what still runs, removes every file. */
@@ -49,7 +51,10 @@ export function createLab(): Lab {
       return { ...program, headers: { authorization: `Bearer ${token}`, 'content-type': 'application/json' } }
     },
 
-    bare: (model = '') => start([BARE, '--file', join(folder(), 'bare.db'), '--model', model], /"url":"([^"]+)"/),
+    bare(model = '', { nodeArgs = [], ...options } = {}) {
+      const args = [...nodeArgs, BARE, '--file', join(folder(), 'bare.db'), '--model', model]
+      return start(args, /"url":"([^"]+)"/, options)
+    },
 
     model(tokens, delay) {
       const key = `${tokens} ${delay}`

@@ -8,13 +8,24 @@ import { parseArgs } from 'node:util'
 import { createLab } from './lab.ts'
 import { type Profile, profile } from './profile.ts'
 import { profileTable, resultTable, toResult } from './report.ts'
+import { manyStreamRows } from './rows/many-streams.ts'
 import { processRows } from './rows/process.ts'
 import { requestRows } from './rows/requests.ts'
 import type { Effort, Sample } from './rows/row.ts'
 import { runRows } from './rows/runs.ts'
+import { schedulerRows } from './rows/scheduler.ts'
 import { taskRows } from './rows/tasks.ts'
+import { usageRows } from './rows/usage.ts'
 
-const ROWS = [...requestRows, ...runRows, ...taskRows, ...processRows]
+const ROWS = [
+  ...requestRows,
+  ...runRows,
+  ...taskRows,
+  ...usageRows,
+  ...manyStreamRows,
+  ...schedulerRows,
+  ...processRows,
+]
 const PROFILE = 'profile'
 const NAMES = [...ROWS.map(({ name }) => name), PROFILE]
 
@@ -50,6 +61,7 @@ const failures: string[] = []
 // The first round warms up and does not count.
 for (let round = 0; round <= rounds && rows.length; round++) {
   for (const { row, measure, samples } of rows) {
+    if (row.once && round !== 1) continue
     process.stderr.write(`\r\x1b[K${round ? `round ${round} of ${rounds}` : 'warming up'}: ${row.name}`)
     try {
       const sample = await measure(round ? effort : { seconds: 1, repeats: 10 })

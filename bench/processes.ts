@@ -15,6 +15,8 @@ export type StartOptions = {
   env?: Record<string, string>
   /** Whether to open a channel for messages. */
   ipc?: boolean
+  /** How long it may take to print its address (ms). */
+  patience?: number
 }
 
 /** What was started and has not ended. */
@@ -34,7 +36,7 @@ export function killAll(): void {
 export async function start(
   args: string[],
   pattern: RegExp,
-  { env = {}, ipc = false }: StartOptions = {},
+  { env = {}, ipc = false, patience = START_PATIENCE }: StartOptions = {},
 ): Promise<Program> {
   const child = spawn(process.execPath, args, {
     cwd: ROOT,
@@ -45,7 +47,7 @@ export async function start(
   const said: string[] = []
   const address = Promise.withResolvers<string>()
   const failed = (why: string) => address.reject(new Error(`${args.join(' ')} ${why}\n${said.join('\n')}`))
-  const patience = setTimeout(() => failed('did not start in time'), START_PATIENCE)
+  const timer = setTimeout(() => failed('did not start in time'), patience)
   child.once('exit', (code) => failed(`ended with ${code}`))
   for (const stream of [child.stdout!, child.stderr!]) {
     createInterface(stream).on('line', (line) => {
@@ -54,7 +56,7 @@ export async function start(
       if (found) address.resolve(found)
     })
   }
-  const url = await address.promise.finally(() => clearTimeout(patience))
+  const url = await address.promise.finally(() => clearTimeout(timer))
   return { url, pid: child.pid!, process: child, stop: () => stop(child) }
 }
 

@@ -18,6 +18,8 @@ export type Row = {
   /** What it is compared with. */
   reference: string
   goal?: { of: 'value' | 'ratio'; atLeast: number } | { of: 'value' | 'ratio'; atMost: number }
+  /** Takes so long that it is measured in the first round only, and not warmed up. */
+  once?: boolean
   /** Starts what is needed; what it returns measures once. */
   prepare: (lab: Lab) => Promise<(effort: Effort) => Promise<Sample>>
 }

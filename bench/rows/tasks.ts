@@ -1,8 +1,7 @@
-import { join } from 'node:path'
-import Sqlite from 'better-sqlite3'
 import { newTimedId } from '../../src/lib/id.ts'
+import { openBeside } from '../copies.ts'
 import { call, type Lab, type Service } from '../lab.ts'
-import { median } from '../numbers.ts'
+import { median, time } from '../numbers.ts'
 import type { Row } from './row.ts'
 
 const FEW = 1_000
@@ -24,7 +23,7 @@ async function withTasks(lab: Lab, count: number): Promise<{ service: Service; f
     { title: 'The first' },
   )
   const { organizationId, createdBy } = task
-  const database = new Sqlite(join(folder, 'muster.db'), { timeout: 5_000 })
+  const database = openBeside(folder)
   const insert = database.prepare(`
     INSERT INTO "Task" ("id", "organizationId", "title", "description", "status", "priority", "assignedTo",
       "assignedAgentId", "spaceId", "createdBy", "createdAt", "updatedAt") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`)
@@ -45,12 +44,6 @@ async function withTasks(lab: Lab, count: number): Promise<{ service: Service; f
   const by = { status: 'pending', priority: 'high', assignedTo: agentId, spaceId }
   const filters = Object.entries(by).map(([field, value]) => `&${field}=${value}`)
   return { service, filters: ['', ...filters, '&assignedTo=me', '&assignedTo=none'] }
-}
-
-async function time(work: () => Promise<unknown>): Promise<number> {
-  const started = performance.now()
-  await work()
-  return performance.now() - started
 }
 
 const tasks: Row = {

@@ -1,0 +1,105 @@
+import { once } from 'node:events'
+import { fileURLToPath } from 'node:url'
+import { call, type Lab } from '../lab.ts'
+import { percentile } from '../numbers.ts'
+import { type Program, start } from '../processes.ts'
+import type { StreamTarget } from '../sse.ts'
+import type { Row, Sample } from './row.ts'
+
+const TICKING = fileURLToPath(import.meta.resolve('../ticking.ts'))
+const TICKS = fileURLToPath(import.meta.resolve('../ticks.ts'))
+const COLLECTED = { nodeArgs: ['--expose-gc', '--import', import.meta.resolve('../collector.ts')], ipc: true }
+const STREAMS = 1_000
+const READERS = 2
+/** How long all of them are on at once (s). */
+const DURATION = 20
+const MESSAGE = 'Tell me the time.'
+
+type Ticks = [said: number, took: number][]
+type Found = { delivery: number; memory: number }
+
+/** The resident memory of a server after a forced collection (bytes). */
+async function collect({ process: server }: Program): Promise<number> {
+  const answer = once(server, 'message', { signal: AbortSignal.timeout(20_000) })
+  server.send('collect')
+  return (await answer)[0]
+}
+
+/** So many streams at once, read in other processes: delivery (ms, p99) while all are on, memory for each (KB). */
+async function readMany(server: Program, target: StreamTarget): Promise<Found> {
+  const input = JSON.stringify({ target, count: STREAMS / READERS })
+  const read = () => start([TICKS, input], /(reading)/, { ipc: true, patience: 120_000 })
+  const before = await collect(server)
+  const programs = await Promise.all(Array.from({ length: READERS }, read))
+  const results = Promise.all(programs.map(({ process: reader }) => once(reader, 'message')))
+  const memory = ((await collect(server)) - before) / STREAMS / 1_000
+  const from = performance.timeOrigin + performance.now()
+  const streams = (await results).flatMap(([ticks]) => ticks as (Ticks | null)[])
+  const whole = streams.filter((ticks) => ticks !== null)
+  if (whole.length < STREAMS) throw new Error(`${target.url}: ${STREAMS - whole.length} of ${STREAMS} streams were cut`)
+  const to = Math.min(...whole.map((ticks) => ticks.at(-1)![0]))
+  const together = whole.flatMap((ticks) => ticks.filter(([said]) => said > from && said < to))
+  return {
+    delivery: percentile(
+      99,
+      together.map(([, took]) => took),
+    ),
+    memory,
+  }
+}
+
+async function measure(lab: Lab): Promise<{ service: Found; bare: Found }> {
+  const model = await start([TICKING, String(DURATION)], /"baseUrl":"([^"]+)"/)
+  const env = { OPENAI_BASE_URL: model.url }
+  const [service, bare] = await Promise.all([
+    lab.service(lab.folder(), { env, ...COLLECTED }),
+    lab.bare(model.url, COLLECTED),
+  ])
+  const agent = { name: 'Ada', systemPrompt: 'You tell the time.', model: 'compatible/m' }
+  const { id } = await call<{ id: string }>(service, 'POST', '/api/v1/agents', agent)
+  const { headers } = service
+  const messages = [{ role: 'user', content: MESSAGE }]
+  const relayed = { url: `${bare.url}/relay`, headers, body: { model: 'm', stream: true, messages }, marker: '' }
+  const ours = {
+    ...relayed,
+    url: `${service.url}/api/v1/agents/${id}/execute`,
+    body: { message: MESSAGE, stream: true },
+  }
+  const found = { bare: await readMany(bare, relayed), service: await readMany(service, ours) }
+  await Promise.all([service.stop(), bare.stop(), model.stop()])
+  return found
+}
+
+const measured = new WeakMap<Lab, ReturnType<typeof measure>>()
+
+/** Both rows are of the same streams. */
+const row = (of: keyof Found, rest: Omit<Row, 'reference' | 'once' | 'prepare'>): Row => ({
+  ...rest,
+  reference: 'bare relay',
+  once: true,
+  async prepare(lab) {
+    return async (): Promise<Sample> => {
+      const found = measured.get(lab) ?? measure(lab)
+      measured.set(lab, found)
+      const { service, bare } = await found
+      return { value: service[of], reference: bare[of] }
+    }
+  },
+})
+
+const what = `${STREAMS.toLocaleString('en')} streams, an event a second each`
+
+export const manyStreamRows: Row[] = [
+  row('delivery', {
+    name: 'streams-1000',
+    what: `${what}: delivery`,
+    unit: 'ms, p99',
+    goal: { of: 'value', atMost: 250 },
+  }),
+  row('memory', {
+    name: 'streams-memory',
+    what: `${what}: memory for each`,
+    unit: 'KB',
+    goal: { of: 'value', atMost: 60 },
+  }),
+]

@@ -1,0 +1,35 @@
+// A process of its own: opens so many streams of a ticking model at once and reads them to their ends. Prints a word once
+// each has begun, and sends its parent when every token was said and how long it took to get here (ms), by stream; of a
+// stream that lacks any, null.
+import { Agent, request } from 'node:http'
+
+const { target, count } = JSON.parse(process.argv[2] ?? '')
+const agent = new Agent({ keepAlive: true, maxSockets: Number.POSITIVE_INFINITY })
+const now = () => performance.timeOrigin + performance.now()
+let begun = 0
+
+const read = () =>
+  new Promise<[said: number, took: number][] | null>((resolve, reject) => {
+    const req = request(target.url, { method: 'POST', headers: target.headers, agent }, (res) => {
+      const ticks: [number, number][] = []
+      let [rest, whole] = ['', false]
+      res.setEncoding('utf8')
+      res.on('data', (data: string) => {
+        const events = (rest + data).split('\n\n')
+        rest = events.pop() ?? ''
+        for (const event of events) {
+          const [, word, number, said] = /"(?:text|content)":"(tick|last) (\d+) ([\d.]+) "/.exec(event) ?? []
+          if (!word) continue
+          if (!ticks.length && ++begun === count) console.log('reading')
+          if (Number(number) === ticks.push([Number(said), now() - Number(said)])) whole = word === 'last'
+        }
+      })
+      res.on('end', () => resolve(whole ? ticks : null))
+      res.on('error', reject)
+    })
+    req.on('error', reject)
+    req.end(JSON.stringify(target.body))
+  })
+
+const streams = await Promise.all(Array.from({ length: count }, read))
+process.send?.(streams, () => process.exit())
