@@ -1,0 +1,163 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { removeMember } from '../../src/organizations/service.ts'
+import { createMcp } from '../engine/equipped.ts'
+import { violations } from '../engine/invariants.ts'
+import { graphql } from '../graphql/support.ts'
+import { expectError, faces, onEachFace } from '../support/faces.ts'
+import { type McpTestServer, startMcpServer } from '../support/mcp-server.ts'
+import { type ModelServer, startModelServer } from '../support/model-server.ts'
+import { request } from '../support/rest.ts'
+import { type Member, startServer, type TestServer } from '../support/server.ts'
+
+const FORBIDDEN = "You don't have permission to access this resource"
+
+let server: TestServer
+let model: ModelServer
+let mcp: McpTestServer
+let ann: Member
+let bob: Member
+let eve: Member
+beforeAll(async () => {
+  model = await startModelServer()
+  mcp = await startMcpServer()
+  server = await startServer({ OPENAI_BASE_URL: model.baseUrl, ALLOW_PRIVATE_NETWORK: 'true' })
+  ann = await server.member()
+  bob = await server.member()
+  eve = await server.member({ organization: 'Elsewhere', role: 'owner' })
+  model.fallback = ({ body }) =>
+    body.messages.at(-1)?.role === 'tool'
+      ? { tokens: 'Done.' }
+      : { toolCalls: [{ id: 'call', name: 'echo', input: { text: 'Hi' } }] }
+})
+afterAll(async () => {
+  await server[Symbol.asyncDispose]()
+  await model.close()
+  await mcp[Symbol.asyncDispose]()
+})
+
+type Caller = { token: string }
+const call = (method: string, path: string, { token }: Caller, body?: object) =>
+  request(server, method, `/api/v1${path}`, { token, ...(body && { body }) })
+
+const list = async (caller: Caller, query = '') => (await call('GET', `/approvals${query}`, caller)).body.approvals
+const decide = (caller: Caller, id: string, verdict: 'approve' | 'deny', body?: object) =>
+  call('POST', `/approvals/${id}/${verdict}`, caller, body)
+
+/** A run of ann's, of an agent of hers, that waits; its approval. */
+async function asked(fields: object = {}, place: object = {}): Promise<{ executionId: string; id: string }> {
+  const mcpId = await createMcp({ url: server.url, token: ann.token }, mcp.url, [{ tool: '*', mode: 'ask' }])
+  const agent = { name: 'A', systemPrompt: 'x', mcpInstanceIds: [mcpId], ...fields }
+  const { id: agentId } = (await call('POST', '/agents', ann, agent)).body
+  const body = { message: 'Hello', background: true, ...place }
+  const { executionId } = (await call('POST', `/agents/${agentId}/execute`, ann, body)).body
+  await expect.poll(async () => (await list(ann, `?executionId=${executionId}`)).length).toBe(1)
+  const [{ id }] = await list(ann, `?executionId=${executionId}`)
+  return { executionId, id }
+}
+
+const end = async (executionId: string) => {
+  const status = async () => (await call('GET', `/executions/${executionId}`, ann)).body.execution.status
+  await expect.poll(status).toMatch(/completed|cancelled/)
+}
+
+describe('GET /approvals', () => {
+  it('lists those of the executions that the caller can reach, by status, a page at a time', async () => {
+    const first = await asked()
+    const second = await asked()
+    expect((await list(bob)).slice(0, 2).map(({ id }: Caller & { id: string }) => id)).toEqual([second.id, first.id])
+    expect(await list(eve)).toEqual([])
+    const page = (await call('GET', '/approvals?limit=1', bob)).body
+    expect(page.approvals.map(({ id }: { id: string }) => id)).toEqual([second.id])
+    const next = (await call('GET', `/approvals?limit=1&cursor=${page.nextCursor}`, bob)).body
+    expect(next.approvals.map(({ id }: { id: string }) => id)).toEqual([first.id])
+    await decide(ann, first.id, 'deny')
+    expect((await list(bob, '?status=denied')).map(({ id }: { id: string }) => id)).toEqual([first.id])
+    expectError(
+      await call('GET', '/approvals?status=maybe', ann),
+      400,
+      'Invalid status. Must be: pending, approved, denied, expired',
+    )
+    await decide(ann, second.id, 'approve')
+    await end(first.executionId)
+    await end(second.executionId)
+  })
+
+  it('shows nobody those of a private agent, or in a private space, but their owner', async () => {
+    const { id: spaceId } = (await call('POST', '/spaces', ann, { name: 'Mine', visibility: 'private' })).body
+    for (const { id, executionId } of [await asked({ visibility: 'private' }), await asked({}, { spaceId })]) {
+      expect(await list(bob, `?executionId=${executionId}`)).toEqual([])
+      expectError(await decide(bob, id, 'approve'), 404, 'Approval not found')
+      expect((await decide(ann, id, 'deny')).status).toBe(200)
+      await end(executionId)
+    }
+  })
+})
+
+describe.each(['approve', 'deny'] as const)('POST /approvals/{id}/%s', (verdict) => {
+  it('is for whoever started the run, and admins', async () => {
+    const { id, executionId } = await asked()
+    expectError(await decide(bob, id, verdict), 403, FORBIDDEN)
+    expectError(await decide(eve, id, verdict), 404, 'Approval not found')
+    const owner = { token: server.token }
+    const { body } = await decide(owner, id, verdict, { reason: 'So be it' })
+    expect(body.approval).toMatchObject({
+      ...{ id, executionId, tool: 'echo', input: { text: 'Hi' }, reason: 'So be it' },
+      status: verdict === 'approve' ? 'approved' : 'denied',
+      decidedBy: expect.any(String),
+    })
+    const actions = await server.service.deps.db.auditEvent.findMany({ where: { target: id } })
+    expect(actions.map(({ action }) => action)).toEqual([`approval.${verdict}`])
+    expectError(await decide(owner, id, verdict), 409, 'Approval was already decided')
+    await end(executionId)
+  })
+
+  it('takes no reason that is too long or no text, and knows no other id', async () => {
+    const { id, executionId } = await asked()
+    expectError(await decide(ann, id, verdict, { reason: 5 }), 400, 'Invalid value for field: reason. Expected string')
+    expect((await decide(ann, id, verdict, { reason: 'x'.repeat(2_001) })).status).toBe(400)
+    expectError(await decide(ann, 'unknown', verdict), 404, 'Approval not found')
+    expect((await list(ann, '?status=pending')).map((one: { id: string }) => one.id)).toContain(id)
+    await decide(ann, id, verdict, { reason: null })
+    await end(executionId)
+  })
+})
+
+it.each(onEachFace([['approve'], ['deny']]))('%s: %s decides', async (face, verdict) => {
+  const { id, executionId } = await asked()
+  const { status, body } = await faces[face](server, `approvals.${verdict}`, { id }, { token: ann.token })
+  expect([status, body.approval.status]).toEqual([200, verdict === 'approve' ? 'approved' : 'denied'])
+  await end(executionId)
+})
+
+it('GraphQL: shows and decides', async () => {
+  const ask = async (query: string) => (await graphql(server, query, {}, { token: ann.token })).data
+  const { id, executionId } = await asked()
+  expect(await ask('{ approvals(status: pending) { nodes { id tool input status } total } }')).toEqual({
+    approvals: { nodes: [{ id, tool: 'echo', input: { text: 'Hi' }, status: 'pending' }], total: 1 },
+  })
+  expect(await ask(`{ execution(id: "${executionId}") { status waitingFor } }`)).toEqual({
+    execution: { status: 'pending', waitingFor: 'approval' },
+  })
+  expect(await ask(`mutation { denyToolCall(id: "${id}", reason: "No") { status reason } }`)).toEqual({
+    denyToolCall: { status: 'denied', reason: 'No' },
+  })
+  await end(executionId)
+  const kinds = '__typename ... on ApprovalEvent { name approvalId } ... on ToolResultEvent { isError }'
+  const data = await ask(`{ executionLogs(id: "${executionId}") { events { ${kinds} } } }`)
+  expect(data.executionLogs.events).toContainEqual({ __typename: 'ApprovalEvent', name: 'echo', approvalId: id })
+})
+
+it('a run that waits is cancelled when the membership of its user ends', async () => {
+  const { executionId } = await asked()
+  const { db, clock } = server.service.deps
+  await db.$transaction((tx) => removeMember(tx, ann.organizationId, ann.userId, clock.now()))
+  const status = async () => (await db.execution.findUniqueOrThrow({ where: { id: executionId } })).status
+  await expect.poll(status, { timeout: 5_000 }).toBe('cancelled')
+  expect(await db.approval.count({ where: { executionId, status: 'expired' } })).toBe(1)
+})
+
+it('nothing is left over', async () => {
+  const { db } = server.service.deps
+  await expect.poll(() => db.execution.count({ where: { terminalSeq: null } })).toBe(0)
+  expect(await violations(db)).toEqual([])
+})
