@@ -3,10 +3,6 @@ import { isIP, type LookupFunction } from 'node:net'
 import { setImmediate } from 'node:timers/promises'
 import { Agent, buildConnector, type RequestInit as DispatchedInit, fetch } from 'undici'
 
-const MEBIBYTE = 1024 * 1024
-
-/** In bytes, after decompression: of one response, however long it goes on. */
-export const MAX_RESPONSE = 8 * MEBIBYTE
 const MAX_HEADERS = 32 * 1024
 const MAX_REDIRECTS = 5
 const CONNECT_TIMEOUT = 10_000
@@ -25,6 +21,8 @@ export class ForbiddenAddress extends Error {
 export type SafeFetchOptions = {
   /** Which IP addresses may be connected to. */
   isAllowed: (address: string) => boolean
+  /** Of one response, after decompression and however long it goes on, in bytes. */
+  maxResponse: number
   /** For how long a server may think before it answers, in milliseconds. */
   headersTimeout: number
   /** For how long it may be silent in the middle of a body, in milliseconds. */
@@ -46,7 +44,7 @@ export type SafeFetch = {
  * follow to another origin. Sizes and times are bounded. Its connections live until it is closed.
  */
 export function createSafeFetch(options: SafeFetchOptions): SafeFetch {
-  const { isAllowed, headersTimeout, idleTimeout, lookup = systemLookup as LookupFunction } = options
+  const { isAllowed, maxResponse, headersTimeout, idleTimeout, lookup = systemLookup as LookupFunction } = options
   const connect = buildConnector({
     timeout: CONNECT_TIMEOUT,
     allowH2: false,
@@ -66,7 +64,7 @@ export function createSafeFetch(options: SafeFetchOptions): SafeFetch {
   return {
     async fetch(url, init = {}) {
       const request = { ...init, dispatcher: agent, redirect: 'manual' } as DispatchedInit
-      return bounded((await follow(new URL(url), request)) as unknown as Response)
+      return bounded((await follow(new URL(url), request)) as unknown as Response, maxResponse)
     },
     close: () => agent.destroy(),
   }
@@ -103,15 +101,15 @@ async function follow(start: URL, request: DispatchedInit): Promise<Awaited<Retu
 const impersonal = (headers: Headers) =>
   Object.fromEntries(IMPERSONAL.flatMap((name) => (headers.has(name) ? [[name, headers.get(name) ?? '']] : [])))
 
-/** The same response, whose body fails beyond {@link MAX_RESPONSE} and comes in portions that keep nobody waiting. */
-function bounded(response: Response): Response {
+/** The same response, whose body fails beyond so many bytes and comes in portions that keep nobody waiting. */
+function bounded(response: Response, maxResponse: number): Response {
   if (!response.body) return response
   let total = 0
   const limited = response.body.pipeThrough(
     new TransformStream<Uint8Array, Uint8Array>({
       async transform(chunk, controller) {
         total += chunk.byteLength
-        if (total > MAX_RESPONSE) return controller.error(new Error('The response is too large'))
+        if (total > maxResponse) return controller.error(new Error('The response is too large'))
         for (let at = 0; at < chunk.byteLength; at += PORTION) {
           controller.enqueue(chunk.subarray(at, at + PORTION))
           await setImmediate()

@@ -1,4 +1,4 @@
-import { type Client, ProtocolError, SdkHttpError } from '@modelcontextprotocol/client'
+import { type Client, ProtocolError, SdkHttpError, SseError } from '@modelcontextprotocol/client'
 import type { ToolResult } from '../executions/engine/tools.ts'
 import { isPublicAddress } from '../lib/addresses.ts'
 import { createSafeFetch, ForbiddenAddress } from '../lib/safe-fetch.ts'
@@ -7,11 +7,14 @@ import { listTools, type McpTool } from './listing.ts'
 import { type Address, asking, CLOSED, createClient } from './transport.ts'
 
 const MINUTE = 60_000
+const MEBIBYTE = 1024 * 1024
 
 /** To connect and to list the tools, in milliseconds, where a call may take longer. */
 const CONNECT_TIMEOUT = 20_000
 /** What is not heard of for so long is given up: a standing stream may well be silent while the model thinks. */
 const SILENCE = { headersTimeout: 10 * MINUTE, idleTimeout: 30 * MINUTE }
+/** Of an answer, in bytes; SSE has one stream for all answers of a run. */
+const MAX_RESPONSE = { one: 8 * MEBIBYTE, all: 32 * MEBIBYTE }
 const GOODBYE_TIMEOUT = 1000
 /** Of an error that a server gives, in characters. */
 const MAX_MESSAGE = 4000
@@ -66,7 +69,9 @@ export async function connectMcp(connection: Connection, signal: AbortSignal): P
 const isRefusal = (error: unknown) => error instanceof SdkHttpError && error.status === 400
 
 async function open(connection: Connection, signal: AbortSignal, isLatest: boolean): Promise<McpClient> {
-  const safe = createSafeFetch({ isAllowed: connection.allowPrivate ? () => true : isPublicAddress, ...SILENCE })
+  const isAllowed = connection.allowPrivate ? () => true : isPublicAddress
+  const maxResponse = connection.transport === 'sse' ? MAX_RESPONSE.all : MAX_RESPONSE.one
+  const safe = createSafeFetch({ isAllowed, maxResponse, ...SILENCE })
   const { client, transport } = createClient(connection, safe.fetch, isLatest)
   const scrub = scrubber(connection.secrets)
   const end = async () => {
@@ -119,6 +124,7 @@ const unreachable = (error: unknown, until: AbortSignal) =>
 /** Why, without a word of what the server said: that may be anything, the credentials it was sent among it. */
 function reasonOf(error: unknown): string {
   if (error instanceof SdkHttpError) return `it answered with the status ${error.status}`
+  if (error instanceof SseError && error.code) return `it answered with the status ${error.code}`
   if (error instanceof ProtocolError && error.code !== CLOSED) return `it answered with the error ${error.code}`
   for (let cause = error; cause instanceof Error; cause = cause.cause) {
     if (cause instanceof ForbiddenAddress) return 'its address is not allowed'

@@ -29,7 +29,7 @@ const Permissions = z
 
 /** What the protocol itself sends, and what would change where a message ends or who it is for. */
 const RESERVED =
-  /^(host|connection|content-.*|transfer-encoding|accept|accept-encoding|upgrade|te|trailer|keep-alive|expect|proxy-.*|mcp-.*|last-event-id)$/i
+  /^(host|connection|content-.*|transfer-encoding|accept-encoding|upgrade|te|trailer|keep-alive|expect|proxy-.*|last-event-id|mcp-(session-id|protocol-version|method|name|param-.*))$/i
 
 const isHeaderName = (name: string) => /^[\w!#$%&'*+.^`|~-]{1,100}$/.test(name) && !RESERVED.test(name)
 

@@ -34,7 +34,7 @@ const sending = new AsyncLocalStorage<{ id: unknown; signal: AbortSignal }>()
 class StrictClient extends Client {
   protected override _onresponse(response: JSONRPCResponse | JSONRPCErrorResponse): void {
     const asked = sending.getStore()
-    const isOwn = this.transport instanceof SSEClientTransport || (asked && asked.id === response.id)
+    const isOwn = this.transport instanceof SSEClientTransport || String(asked?.id) === String(response.id)
     if (isOwn) super._onresponse(response as JSONRPCResponse)
   }
 

@@ -49,7 +49,7 @@ afterAll(() => {
 })
 
 async function get(url: string, options: Partial<SafeFetchOptions> = {}, init: RequestInit = {}): Promise<string> {
-  const safe = createSafeFetch({ isAllowed, headersTimeout: 5000, idleTimeout: 5000, ...options })
+  const safe = createSafeFetch({ isAllowed, maxResponse: 1e6, headersTimeout: 5000, idleTimeout: 5000, ...options })
   try {
     return await (await safe.fetch(url, init)).text()
   } finally {
