@@ -65,25 +65,30 @@ function readCall(part: LanguageModelV4ToolCall, ids: Set<string>): ReplyPart {
     type: 'tool-call',
     toolCallId,
     toolName: clean(part.toolName) as string,
-    input: clean(parse(part.input)),
+    input: readInput(part.input),
     ...(part.providerMetadata && { providerOptions: part.providerMetadata }),
   }
 }
 
-function parse(input: string): unknown {
+/** Deeper than this is no input of a tool, and would be too much for whoever writes it out again. */
+const MAX_DEPTH = 64
+
+/** The JSON of an input, the text itself where it is none. */
+function readInput(input: string): unknown {
   try {
-    return JSON.parse(input || '{}')
+    return clean(JSON.parse(input || '{}'))
   } catch {
-    return input
+    return clean(input)
   }
 }
 
-/** Without what PostgreSQL stores in no text: NUL, and halves of surrogate pairs. */
-function clean(value: unknown): unknown {
+/** Without what PostgreSQL stores in no text: NUL, and halves of surrogate pairs. Throws for what is too deep. */
+function clean(value: unknown, depth = 0): unknown {
   if (typeof value === 'string') return value.replaceAll('\0', '').toWellFormed()
-  if (Array.isArray(value)) return value.map(clean)
   if (typeof value !== 'object' || value === null) return value
-  return Object.fromEntries(Object.entries(value).map(([key, inner]) => [clean(key), clean(inner)]))
+  if (depth === MAX_DEPTH) throw new RangeError('Too deep')
+  if (Array.isArray(value)) return value.map((item) => clean(item, depth + 1))
+  return Object.fromEntries(Object.entries(value).map(([key, inner]) => [clean(key), clean(inner, depth + 1)]))
 }
 
 /** How a provider says that its reply is not whole, though its stream ended in order. */

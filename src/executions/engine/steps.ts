@@ -80,17 +80,23 @@ export const resultEvent = ({ id }: Call, { content, isError }: ToolResult): Mes
 /** A call in the history of a chat. `result` is null where it never came. */
 export type CallRecord = { id: string; name: string; input: unknown; result: string | null; isError: boolean }
 
-/** How much of a result stands in the history, in characters; the events have it whole. */
+/** How much of an input and of a result stands in the history, in characters; the events have them whole. */
 const MAX_RECORDED = 10_000
 
 export const recordsOf = (steps: readonly Step[]): CallRecord[] =>
   steps.flatMap(({ calls }) =>
     calls.map(({ id, name, input, result }) => ({
-      ...{ id, name, input },
+      ...{ id, name },
+      input: brief(input),
       result: result && cut(result.content, MAX_RECORDED),
       isError: result?.isError ?? false,
     })),
   )
+
+function brief(input: unknown): unknown {
+  const json = JSON.stringify(input)
+  return json.length > MAX_RECORDED ? cut(json, MAX_RECORDED) : input
+}
 
 /** The steps of a run that went before, in order, with what became of their calls. */
 export async function loadSteps(db: Db | Tx, executionId: string): Promise<Step[]> {

@@ -139,7 +139,7 @@ export function createEngine(deps: EngineDeps): Engine {
     let outcome: claims.Outcome = { status: 'completed', result: '' }
     using _ = limitTime(row, progress, controller)
     try {
-      for (const data of from.opening) channel.append(data)
+      for (const data of from.opening) await channel.append(data)
       using equipment = await equip(deps, { row, agent, signal })
       model = equipment.model
       for await (const data of run(equipment.input, progress)) {
