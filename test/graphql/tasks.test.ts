@@ -1,0 +1,58 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { request } from '../support/rest.ts'
+import { type Member, startServer, type TestServer } from '../support/server.ts'
+import { graphql } from './support.ts'
+
+let server: TestServer
+let ann: Member
+beforeAll(async () => {
+  server = await startServer()
+  ann = await server.member()
+})
+afterAll(() => server[Symbol.asyncDispose]())
+
+const STATUSES = ['pending', 'in_progress', 'completed', 'cancelled'] as const
+type Status = (typeof STATUSES)[number]
+
+/** The state table of the service description, "Task status". */
+const NEXT: Record<Status, readonly Status[]> = {
+  pending: ['in_progress', 'cancelled'],
+  in_progress: ['completed', 'cancelled', 'pending'],
+  completed: [],
+  cancelled: [],
+}
+
+const asAnn = () => ({ token: ann.token })
+
+/** A task in a status, as REST has it. */
+async function taskIn(status: Status) {
+  const { body } = await request(server, 'POST', '/api/v1/tasks', { body: { title: 'Tidy up' }, ...asAnn() })
+  for (const step of status === 'completed' ? ['in_progress', status] : [status]) {
+    await request(server, 'PATCH', `/api/v1/tasks/${body.id}`, { body: { status: step }, ...asAnn() })
+  }
+  return show(body.id)
+}
+
+const show = async (id: string) => (await request(server, 'GET', `/api/v1/tasks/${id}`, asAnn())).body.task
+
+const UPDATE = 'mutation ($input: UpdateTaskInput!) { updateTask(input: $input) { id status completedAt } }'
+
+describe('the status over GraphQL', () => {
+  const pairs = STATUSES.flatMap((from) => STATUSES.map((to): [Status, Status] => [from, to]))
+
+  it.each(pairs)('from %s to %s is as in the state table', async (from, to) => {
+    const before = await taskIn(from)
+    expect(before.status).toBe(from)
+    const { data, message } = await graphql(server, UPDATE, { input: { id: before.id, status: to } }, asAnn())
+    const after = await show(before.id)
+    if (from === to || NEXT[from].includes(to)) {
+      expect(message).toBeUndefined()
+      expect(data.updateTask).toEqual({ id: before.id, status: to, completedAt: after.completedAt })
+      expect(after.status).toBe(to)
+      expect(after.completedAt !== null).toBe(to === 'completed')
+    } else {
+      expect([data, message]).toEqual([null, `Invalid status transition: ${from} to ${to}`])
+      expect(after).toEqual(before)
+    }
+  })
+})
