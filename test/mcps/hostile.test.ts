@@ -1,74 +1,34 @@
-import { once } from 'node:events'
-import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
-import type { AddressInfo } from 'node:net'
+import type { ServerResponse } from 'node:http'
 import { gzipSync } from 'node:zlib'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { connectMcp, type McpClient } from '../../src/mcps/client.ts'
+import {
+  type Answer,
+  calling,
+  drip,
+  envelope,
+  type HostileMcp,
+  JSON_TYPE,
+  MEBIBYTE,
+  type Message,
+  pour,
+  reply,
+  SSE_TYPE,
+  startHostileMcp,
+  tool,
+} from '../support/hostile-mcp.ts'
 import { type McpTestServer, startMcpServer } from '../support/mcp-server.ts'
 
-type Message = { id?: number; method: string; params?: { name?: string; cursor?: string } }
-type Answer = (response: ServerResponse, message: Message, request: IncomingMessage) => void
-
-const MEBIBYTE = 1024 * 1024
-const JSON_TYPE = { 'content-type': 'application/json' }
-const SSE_TYPE = { 'content-type': 'text/event-stream' }
-
-/** How it answers what it is asked for after the greeting, and how much it could send. */
-let answer: Answer
-let sent: number
-let hostile: { url: string; connections: () => number; close: () => void }
+let hostile: HostileMcp
 let good: McpTestServer
 beforeAll(async () => {
+  hostile = await startHostileMcp()
   good = await startMcpServer()
-  let connections = 0
-  const http = createServer(async (request, response) => {
-    const chunks: Buffer[] = []
-    for await (const chunk of request) chunks.push(chunk)
-    if (request.method !== 'POST') return void response.writeHead(405).end()
-    const message: Message = JSON.parse(Buffer.concat(chunks).toString())
-    const greeting = {
-      protocolVersion: '2025-06-18',
-      capabilities: { tools: {} },
-      serverInfo: { name: 'x', version: '1' },
-    }
-    if (message.method === 'initialize') return reply(response, message, greeting)
-    if (message.id === undefined) return void response.writeHead(202).end()
-    answer(response, message, request)
-  })
-  http.on('connection', (socket) => {
-    connections++
-    socket.on('close', () => {
-      connections--
-      sent += socket.bytesWritten
-    })
-  })
-  http.listen(0, '127.0.0.1')
-  await once(http, 'listening')
-  const url = `http://127.0.0.1:${(http.address() as AddressInfo).port}/`
-  const close = () => {
-    http.closeAllConnections()
-    http.close()
-  }
-  hostile = { url, connections: () => connections, close }
 })
 afterAll(async () => {
-  hostile.close()
+  await hostile[Symbol.asyncDispose]()
   await good[Symbol.asyncDispose]()
 })
-
-const envelope = ({ id }: Message, result: unknown) => JSON.stringify({ jsonrpc: '2.0', id, result })
-const reply = (response: ServerResponse, message: Message, result: unknown) =>
-  void response.writeHead(200, JSON_TYPE).end(envelope(message, result))
-const tool = (name: string, more: object = {}) => ({ name, inputSchema: { type: 'object' }, ...more })
-
-/** Writes for as long as anybody reads. */
-function pour(response: ServerResponse, chunk: Buffer | string): void {
-  const write = () => {
-    while (!response.destroyed && response.write(chunk));
-    if (!response.destroyed) response.once('drain', write)
-  }
-  write()
-}
 
 const signal = new AbortController().signal
 const connect = (url = hostile.url, toolTimeout = 20_000) =>
@@ -79,8 +39,8 @@ const connect = (url = hostile.url, toolTimeout = 20_000) =>
 
 /** What becomes of listing its tools. Nothing of the connection is left, and another server was not kept waiting. */
 async function list(answering: Answer, toolTimeout?: number): Promise<McpClient['tools'] | string> {
-  answer = answering
-  sent = 0
+  hostile.answer = answering
+  hostile.sent = 0
   const outcome = connect(hostile.url, toolTimeout).then(
     async (client) => {
       await client.close()
@@ -92,7 +52,7 @@ async function list(answering: Answer, toolTimeout?: number): Promise<McpClient[
   expect(await other.call('add', { a: 1, b: 2 }, signal)).toEqual({ content: '3', isError: false })
   await other.close()
   const result = await outcome
-  await expect.poll(hostile.connections).toBe(0)
+  await expect.poll(() => hostile.connections).toBe(0)
   return result
 }
 
@@ -173,7 +133,7 @@ describe('a server whose list of tools', () => {
     ['is of another form', 'the connection failed', (response, message) => reply(response, message, { tools: 'all' })],
   ])('%s cannot be used: %s', async (_, reason, answering) => {
     expect(await list(answering)).toBe(reason)
-    expect(sent).toBeLessThan(64 * MEBIBYTE)
+    expect(hostile.sent).toBeLessThan(64 * MEBIBYTE)
   })
 
   it.each<[string, Answer]>([
@@ -181,9 +141,7 @@ describe('a server whose list of tools', () => {
     [
       'drips',
       (response) => {
-        response.writeHead(200, JSON_TYPE)
-        const timer = setInterval(() => response.write(' '), 5)
-        response.on('close', () => clearInterval(timer))
+        drip(response.writeHead(200, JSON_TYPE), ' ')
       },
     ],
     [
@@ -193,9 +151,7 @@ describe('a server whose list of tools', () => {
     [
       'is an endless stream of answers to something else',
       (response, message) => {
-        response.writeHead(200, SSE_TYPE)
-        const timer = setInterval(() => response.write(`data: ${envelope({ ...message, id: 99 }, {})}\n\n`), 5)
-        response.on('close', () => clearInterval(timer))
+        drip(response.writeHead(200, SSE_TYPE), `data: ${envelope({ ...message, id: 99 }, {})}\n\n`)
       },
     ],
   ])('%s is given up after a while', async (_, answering) => {
@@ -242,17 +198,9 @@ describe('a server whose list of tools', () => {
 })
 
 describe('a call', () => {
-  /** Answers the list, and calls as told. */
-  const calling =
-    (call: Answer): Answer =>
-    (response, message, request) =>
-      message.method === 'tools/list'
-        ? reply(response, message, { tools: [tool('a'), tool('b')] })
-        : call(response, message, request)
-
   it('is not answered by what is sent as the answer of another', async () => {
     const waiting: { response: ServerResponse; message: Message }[] = []
-    answer = calling((response, message) => {
+    hostile.answer = calling(['a', 'b'], (response, message) => {
       response.writeHead(200, SSE_TYPE)
       waiting.push({ response, message })
     })
@@ -280,7 +228,7 @@ describe('a call', () => {
     ['a status', (response) => void response.writeHead(503).end()],
     ['a redirect to elsewhere as a GET', (response) => void response.writeHead(302, { location: good.url }).end()],
   ])('that is answered by %s is an error result', async (_, call) => {
-    answer = calling(call)
+    hostile.answer = calling(['a', 'b'], call)
     const client = await connect()
     expect(await client.call('a', {}, signal)).toEqual({
       isError: true,
@@ -291,7 +239,7 @@ describe('a call', () => {
 
   it('is not repeated', async () => {
     let calls = 0
-    answer = calling((response) => {
+    hostile.answer = calling(['a', 'b'], (response) => {
       calls++
       response.writeHead(200, SSE_TYPE).write('retry: 1\nid: 1\n\n', () => response.destroy())
     })

@@ -1,0 +1,94 @@
+import { afterAll, beforeAll, expect, it } from 'vitest'
+import * as hostileMcp from '../support/hostile-mcp.ts'
+import { type ModelServer, startModelServer } from '../support/model-server.ts'
+import { request } from '../support/rest.ts'
+import { startServer, type TestServer } from '../support/server.ts'
+
+const { calling, drip, JSON_TYPE, MEBIBYTE, pour, reply, SSE_TYPE } = hostileMcp
+
+let server: TestServer
+let model: ModelServer
+let hostile: hostileMcp.HostileMcp
+let equipped: string
+let plain: string
+beforeAll(async () => {
+  model = await startModelServer()
+  hostile = await hostileMcp.startHostileMcp()
+  const env = { OPENAI_BASE_URL: model.baseUrl, DEFAULT_MODEL: 'compatible/test-model' }
+  server = await startServer({ ...env, ALLOW_PRIVATE_NETWORK: 'true', TOOL_TIMEOUT: '1' })
+  const { id } = await post('/mcps', { name: 'Hostile', url: hostile.url })
+  equipped = (await post('/agents', { name: 'A', systemPrompt: 'x', mcpInstanceIds: [id] })).id
+  plain = (await post('/agents', { name: 'B', systemPrompt: 'x' })).id
+  // Calls the tool where there is one, once, and then says that it is done.
+  model.fallback = ({ body }) => {
+    const canCall = body.tools?.length && body.messages.at(-1)?.role !== 'tool'
+    return canCall ? { toolCalls: [{ id: 'call-1', name: 'a', input: {} }] } : { tokens: 'Done' }
+  }
+})
+afterAll(async () => {
+  await server[Symbol.asyncDispose]()
+  await hostile[Symbol.asyncDispose]()
+  await model.close()
+})
+
+async function post(path: string, body: object): Promise<any> {
+  const answer = await request(server, 'POST', `/api/v1${path}`, { body })
+  expect(answer.status, JSON.stringify(answer.body)).toBe(200)
+  return answer.body
+}
+
+const execute = (agentId: string) => post(`/agents/${agentId}/execute`, { message: 'Hello' })
+
+/** Runs against the hostile server, while another run goes on; what its tool answered, and that nothing is left. */
+async function run(answer: hostileMcp.Answer): Promise<any[]> {
+  hostile.answer = answer
+  hostile.sent = 0
+  const [{ result, executionId }, other] = await Promise.all([execute(equipped), execute(plain)])
+  expect([result, other.result]).toEqual(['Done', 'Done'])
+  await expect.poll(() => hostile.connections).toBe(0)
+  expect(hostile.sent).toBeLessThan(64 * MEBIBYTE)
+  const { logs } = (await request(server, 'GET', `/api/v1/executions/${executionId}/logs`)).body
+  return (logs as { data: Record<string, unknown> }[]).flatMap(({ data }) =>
+    data.messageType === 'tool_result' ? data : [],
+  )
+}
+
+it.each<[string, hostileMcp.Answer]>([
+  ['says nothing', () => {}],
+  ['drips', (response) => drip(response.writeHead(200, JSON_TYPE), ' ')],
+  ['sends a gigabyte', (response) => pour(response.writeHead(200, JSON_TYPE), ' '.repeat(MEBIBYTE))],
+  ['never ends', (response) => drip(response.writeHead(200, SSE_TYPE), ': on and on\n\n')],
+  ['answers something else', (response, message) => reply(response, { ...message, id: 0 }, { content: [] })],
+  ['sends garbage', (response) => pour(response.writeHead(200, SSE_TYPE), 'data: {}\n\n'.repeat(1000))],
+  ['breaks off', (response) => void response.writeHead(200, SSE_TYPE).write('data: {', () => response.destroy())],
+  [
+    'gives a huge error',
+    (response, { id }) => {
+      const error = { code: -32000, message: 'x\u0000'.repeat(MEBIBYTE) }
+      response.writeHead(200, JSON_TYPE).end(JSON.stringify({ jsonrpc: '2.0', id, error }))
+    },
+  ],
+])('a run whose tool %s has an error for its result, and goes on; other runs do too', async (_, call) => {
+  const [result, ...more] = await run(calling(['a'], call))
+  expect(result).toMatchObject({ toolUseId: 'call-1', isError: true })
+  expect(result.content.length).toBeLessThan(5000)
+  expect(more).toEqual([])
+})
+
+it.each<[string, hostileMcp.Answer]>([
+  ['says nothing', () => {}],
+  ['sends a gigabyte', (response) => pour(response.writeHead(200, SSE_TYPE), `data: ${'x'.repeat(MEBIBYTE)}`)],
+  ['answers something else', (response, message) => reply(response, { ...message, id: 0 }, { tools: [] })],
+])('a run whose MCP server, asked for its tools, %s goes on without them, and its model is told', async (_, answer) => {
+  const before = model.requests.length
+  expect(await run(answer)).toEqual([])
+  const prompts = JSON.stringify(model.requests.slice(before).map(({ body }) => body.messages))
+  expect(prompts).toContain('cannot be used now: it cannot be reached.')
+})
+
+it('a result of control characters alone is an empty one', async () => {
+  const content = [{ type: 'text', text: '\u0000\u001b' }]
+  expect(await run(calling(['a'], (response, message) => reply(response, message, { content })))).toMatchObject([
+    { content: '', isError: false },
+  ])
+})
