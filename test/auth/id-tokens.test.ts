@@ -371,7 +371,8 @@ describe('the holder of an ID token', () => {
   })
 
   type Who = Awaited<ReturnType<typeof linked>>
-  it.each<[string, (who: Who) => Promise<string>, (who: Who) => Promise<unknown>]>([
+  // Both wait for the next look at who is there.
+  it.concurrent.each<[string, (who: Who) => Promise<string>, (who: Who) => Promise<unknown>]>([
     [
       'the membership ends',
       async ({ as }) => as,

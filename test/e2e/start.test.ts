@@ -26,7 +26,8 @@ async function refusal(cwd: string, env: Record<string, string>): Promise<string
   return err
 }
 
-test('the first start prints its addresses, and the token once, with a curl that works when pasted', async () => {
+// Each has a process, a folder and a port of its own, and waits for it most of the time.
+test.concurrent('the first start prints its addresses, and the token once, with a curl that works when pasted', async () => {
   await using folder = await createFolder()
   await using server = await spawnServer(folder.path)
   for (const path of ['/api/v1', '/api/docs', '/graphql', '/trpc']) expect(server.out).toContain(server.url + path)
@@ -36,7 +37,7 @@ test('the first start prints its addresses, and the token once, with a curl that
   expect(JSON.parse(pasted)).toMatchObject({ success: true, name: 'Ada', status: 'active' })
 })
 
-test('a later start prints no token, and the first one goes on working', async () => {
+test.concurrent('a later start prints no token, and the first one goes on working', async () => {
   await using folder = await createFolder()
   await using first = await spawnServer(folder.path)
   const token = firstToken(first)
@@ -46,7 +47,7 @@ test('a later start prints no token, and the first one goes on working', async (
   expect((await request({ url: second.url, token }, 'GET', '/api/v1/agents')).status).toBe(200)
 })
 
-test('BOOTSTRAP_TOKEN becomes the first token, and nothing secret is printed', async () => {
+test.concurrent('BOOTSTRAP_TOKEN becomes the first token, and nothing secret is printed', async () => {
   await using folder = await createFolder()
   const token = newToken('mst')
   await using server = await spawnServer(folder.path, { BOOTSTRAP_TOKEN: token, LOG_LEVEL: 'trace' })
@@ -55,7 +56,7 @@ test('BOOTSTRAP_TOKEN becomes the first token, and nothing secret is printed', a
   expect(out + err).not.toContain(token.slice(4, 34))
 })
 
-test('bad settings stop the start with every one of them named, none of their values shown', async () => {
+test.concurrent('bad settings stop the start with every one of them named, none of their values shown', async () => {
   await using folder = await createFolder()
   const bad = {
     PORT: 'sesame-1',
@@ -73,14 +74,14 @@ test('bad settings stop the start with every one of them named, none of their va
   expect(await readdir(folder.path)).toEqual([])
 })
 
-test('a BOOTSTRAP_TOKEN that is no token stops the start, without being shown', async () => {
+test.concurrent('a BOOTSTRAP_TOKEN that is no token stops the start, without being shown', async () => {
   await using folder = await createFolder()
   const message = await refusal(folder.path, { BOOTSTRAP_TOKEN: `${newToken('mst').slice(0, -1)}-` })
   expect(message).toContain('BOOTSTRAP_TOKEN')
   expect(message).not.toMatch(/mst_\w{6}/)
 })
 
-test('a port that is in use is said in one line', async () => {
+test.concurrent('a port that is in use is said in one line', async () => {
   await using folder = await createFolder()
   const other = createServer().listen(0, '127.0.0.1')
   await once(other, 'listening')
@@ -90,7 +91,7 @@ test('a port that is in use is said in one line', async () => {
   other.close()
 })
 
-test.each([
+test.concurrent.each([
   ['an address that is not of this machine', { HOST: '192.0.2.1' }, /192\.0\.2\.1/],
   ['a folder that cannot be made', { DATA_DIR: '/dev/null/data' }, /\/dev\/null\/data/],
   [
@@ -105,7 +106,7 @@ test.each([
   expect(said).toMatch(message)
 })
 
-test('a second server on the same database refuses to start, and the first is not disturbed', async () => {
+test.concurrent('a second server on the same database refuses to start, and the first is not disturbed', async () => {
   await using folder = await createFolder()
   await using server = await spawnServer(folder.path)
   const message = await refusal(folder.path, {})
@@ -113,7 +114,7 @@ test('a second server on the same database refuses to start, and the first is no
   expect((await request({ url: server.url, token: firstToken(server) }, 'GET', '/api/v1/agents')).status).toBe(200)
 })
 
-test('the key file is for its owner alone, and a start with another key is refused', async () => {
+test.concurrent('the key file is for its owner alone, and a start with another key is refused', async () => {
   await using folder = await createFolder()
   await using server = await spawnServer(folder.path)
   const { mode } = await stat(join(folder.path, 'data', 'encryption.key'))
@@ -122,7 +123,7 @@ test('the key file is for its owner alone, and a start with another key is refus
   expect(await refusal(folder.path, { ENCRYPTION_KEY: key(1) })).toContain('not the key that this database')
 })
 
-test('/healthz, /readyz and /api/health answer without authentication', async () => {
+test.concurrent('/healthz, /readyz and /api/health answer without authentication', async () => {
   await using folder = await createFolder()
   await using server = await spawnServer(folder.path)
   for (const path of ['/healthz', '/readyz', '/api/health']) {
@@ -131,7 +132,9 @@ test('/healthz, /readyz and /api/health answer without authentication', async ()
   }
 })
 
-test('SIGTERM lets a run that is on come to its end, streamed to the last event, and exits with 0', async () => {
+test.concurrent('SIGTERM lets a run that is on come to its end, streamed to the last event, and exits with 0', async ({
+  expect,
+}) => {
   await using folder = await createFolder()
   await using model = await startModelServer()
   const goOn = Promise.withResolvers<void>()
@@ -146,7 +149,7 @@ test('SIGTERM lets a run that is on come to its end, streamed to the last event,
   expect((await stopped).code).toBe(0)
 })
 
-test('SIGTERM hands back a run that does not come to its end, and the next start ends it', async () => {
+test.concurrent('SIGTERM hands back a run that does not come to its end, and the next start ends it', async () => {
   await using folder = await createFolder()
   await using model = await startModelServer()
   model.script({ tokens: ['one '], end: 'hang' })
@@ -162,7 +165,9 @@ test('SIGTERM hands back a run that does not come to its end, and the next start
   expect(body.execution).toMatchObject({ status: 'failed', error: 'interrupted' })
 })
 
-test('the command line makes organizations, users and tokens beside a running server, and revokes them', async () => {
+test.concurrent('the command line makes organizations, users and tokens beside a running server, and revokes them', async ({
+  expect,
+}) => {
   await using folder = await createFolder()
   await using server = await spawnServer(folder.path)
   const run = (...args: string[]) => admin(folder.path, ...args)
@@ -184,7 +189,9 @@ test('the command line makes organizations, users and tokens beside a running se
   await expect.poll(async () => (await call(server, second)).status, { timeout: 5_000 }).toBe(403)
 })
 
-test("a removed user's runs are cancelled by the server, down to the model's connection", async () => {
+test.concurrent("a removed user's runs are cancelled by the server, down to the model's connection", async ({
+  expect,
+}) => {
   await using folder = await createFolder()
   await using model = await startModelServer()
   model.fallback = { tokens: ['one '], end: 'hang' }
