@@ -4,7 +4,7 @@ import { request } from '../support/rest.ts'
 import { openStream } from '../support/sse.ts'
 import { call, type Equipped, results, startEquipped, told } from './equipped.ts'
 import { violations, watchTransitions } from './invariants.ts'
-import { ended, followed, type Lab } from './lab.ts'
+import { ended, followed, type Lab, PLAIN } from './lab.ts'
 
 const ASK = [{ tool: 'echo', mode: 'ask' }]
 
@@ -208,6 +208,22 @@ test('a place is free while a run waits, of the process and of the organization'
   expect((await ended(small.lab.engine, first)).result).toBe('First.')
   expect(await violations(small.lab.db)).toEqual([])
 })
+
+test('a hundred runs that wait are in nobody’s way', async () => {
+  const agent = await equipped.agent({}, ASK)
+  lab.model.fallback = { toolCalls: [echo('many')] }
+  const rows = await Promise.all(Array.from({ length: 100 }, () => lab.run({ agent })))
+  const waits = { waitingFor: 'approval' as const }
+  await expect.poll(() => lab.db.execution.count({ where: waits }), { timeout: 20_000 }).toBe(100)
+  lab.model.fallback = { tokens: 'Hi.' }
+  const other = lab.another()
+  await other.start(false)
+  const plain = await lab.db.agent.findUniqueOrThrow({ where: { id: lab.agentId } })
+  const row = await other.accept({ ...PLAIN, actor: lab.actor, agent: plain, conversation: { spaceId: lab.spaceId } })
+  expect((await ended(other, row)).result).toBe('Hi.')
+  await other.drain()
+  await Promise.all(rows.map(async ({ id }) => lab.engine.cancel(await lab.row(id))))
+}, 40_000)
 
 test('nothing is left over, and no run has gone through a state that is not documented', async () => {
   await lab.idle()
