@@ -100,8 +100,9 @@ export async function handleRest(context: Context, req: IncomingMessage, res: Se
     call.answer = text
   }
   await dispatch(shimRequest(call, req), { statusCode: 200, setHeader() {}, end: keep })
-  if (call.error) throw fromTRPCError(call.error)
+  // An error, too, can be the first answer: that of a cancelled run.
   if (idempotency?.replayed) res.setHeader('Idempotent-Replayed', 'true')
+  if (call.error) throw fromTRPCError(call.error)
   const body = await call.body
   if (EXECUTE.test(path) && body?.stream === true) {
     const { executionId: id } = JSON.parse(call.answer ?? '')
