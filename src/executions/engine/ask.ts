@@ -1,4 +1,9 @@
-import type { LanguageModelV4Prompt, LanguageModelV4StreamPart, LanguageModelV4ToolCall } from '@ai-sdk/provider'
+import type {
+  LanguageModelV4Prompt,
+  LanguageModelV4StreamPart,
+  LanguageModelV4ToolCall,
+  SharedV4ProviderMetadata,
+} from '@ai-sdk/provider'
 import type { MessageData } from './events.ts'
 import { ModelError } from './model-errors.ts'
 import type { RunInput, RunUsage } from './run.ts'
@@ -15,46 +20,78 @@ export async function* ask(
   step: number,
   usage: RunUsage,
 ): AsyncGenerator<MessageData, ReplyPart[]> {
-  const parts: ReplyPart[] = []
-  const open = new Map<string, TextPart>()
-  const ids = new Set<string>()
+  const reply = createReply()
   let finished = false
   try {
     for await (const part of callModel(input, prompt)) {
-      if (part.type === 'error') throw part.error
-      if (part.type === 'tool-call') parts.push(readCall(part, ids))
-      else if (part.type === 'finish') {
-        finished = true
-        count(usage, part)
-        if (BROKEN_OFF.has(part.finishReason.unified)) throw new ModelError('The model broke off its reply')
-      } else if (isText(part)) {
-        const type = part.type.startsWith('text') ? 'text' : 'reasoning'
-        const key = `${type} ${part.id}`
-        const known: TextPart = open.get(key) ?? { type, text: '' }
-        if (!open.has(key)) {
-          open.set(key, known)
-          parts.push(known)
+      switch (part.type) {
+        case 'text-delta': {
+          const text = part.delta.replaceAll('\0', '')
+          reply.add('text', part, text)
+          if (text) yield { messageType: 'stream_event', step, delta: { type: 'text_delta', text } }
+          break
         }
-        if (part.providerMetadata) known.providerOptions = { ...known.providerOptions, ...part.providerMetadata }
-        if ('delta' in part) {
-          const delta = part.delta.replaceAll('\0', '')
-          known.text += delta
-          const text = { type: 'text_delta' as const, text: delta }
-          if (delta && type === 'text') yield { messageType: 'stream_event', step, delta: text }
-        } else if (part.type.endsWith('end')) open.delete(key)
+        case 'reasoning-delta':
+          reply.add('reasoning', part, part.delta)
+          break
+        case 'text-start':
+          reply.add('text', part, '')
+          break
+        case 'reasoning-start':
+          reply.add('reasoning', part, '')
+          break
+        case 'text-end':
+          reply.end('text', part)
+          break
+        case 'reasoning-end':
+          reply.end('reasoning', part)
+          break
+        case 'tool-call':
+          reply.call(part)
+          break
+        case 'error':
+          throw part.error
+        case 'finish':
+          finished = true
+          count(usage, part)
+          if (BROKEN_OFF.has(part.finishReason.unified)) throw new ModelError('The model broke off its reply')
       }
     }
   } finally {
     if (!finished) usage.usageEstimated = true
   }
-  return parts
+  return reply.parts
 }
 
 type TextPart = Extract<ReplyPart, { text: string }>
-type Texts = Extract<LanguageModelV4StreamPart, { type: `${'text' | 'reasoning'}-${string}` }>
+type Fragment = { id: string; providerMetadata?: SharedV4ProviderMetadata }
 
-const isText = (part: LanguageModelV4StreamPart): part is Exclude<Texts, { mediaType: string }> =>
-  /^(text|reasoning)-(start|delta|end)$/.test(part.type)
+/** Puts together what comes in pieces. */
+function createReply() {
+  const parts: ReplyPart[] = []
+  const open = new Map<string, TextPart>()
+  const ids = new Set<string>()
+  function begin(type: TextPart['type'], id: string): TextPart {
+    const part: TextPart = { type, text: '' }
+    open.set(type + id, part)
+    parts.push(part)
+    return part
+  }
+  function add(type: TextPart['type'], { id, providerMetadata }: Fragment, text: string): void {
+    const part = open.get(type + id) ?? begin(type, id)
+    part.text += text
+    if (providerMetadata) part.providerOptions = { ...part.providerOptions, ...providerMetadata }
+  }
+  return {
+    parts,
+    add,
+    end(type: TextPart['type'], part: Fragment): void {
+      add(type, part, '')
+      open.delete(type + part.id)
+    },
+    call: (part: LanguageModelV4ToolCall) => void parts.push(readCall(part, ids)),
+  }
+}
 
 /** A call, its id told apart from those before it. Some models refuse their own calls without their signature. */
 function readCall(part: LanguageModelV4ToolCall, ids: Set<string>): ReplyPart {
