@@ -63,11 +63,10 @@ export function createApp(deps: Deps, ready: () => Promise<boolean>): RequestLis
 }
 
 function createContext(deps: Deps, requestId: string, req: IncomingMessage, res: ServerResponse): Context {
-  const gone = new AbortController()
-  res.on('close', () => gone.abort())
   const documented = pathOf(req).startsWith('/api/v1/')
   const invalid = documented ? 'Unauthorized. Invalid or expired token' : 'Invalid or expired token'
   const { authorization } = req.headers
+  let gone: AbortSignal | undefined
   const byToken = once(() => authenticate(deps, authorization, invalid))
   return {
     deps,
@@ -76,9 +75,16 @@ function createContext(deps: Deps, requestId: string, req: IncomingMessage, res:
     identify: documented
       ? async () => ({ actor: await byToken() })
       : once(() => identify(deps, authorization, byToken)),
-    signal: gone.signal,
+    gone: () => (gone ??= signalOfClose(res)),
     idempotency: null,
   }
+}
+
+function signalOfClose(res: ServerResponse): AbortSignal {
+  const controller = new AbortController()
+  if (res.closed) controller.abort()
+  else res.on('close', () => controller.abort())
+  return controller.signal
 }
 
 function handleTrpc(context: Context, path: string, req: IncomingMessage, res: ServerResponse): Promise<void> {

@@ -1,3 +1,4 @@
+import type { KeyObject } from 'node:crypto'
 import type { Logger } from 'pino'
 import type { IdTokens } from './auth/id-tokens.ts'
 import type { Revocations } from './auth/revocations.ts'
@@ -23,9 +24,9 @@ export type Deps = {
   /** Null when no identity provider is configured. */
   readonly idTokens: IdTokens | null
   /** Keys the digests of tokens. */
-  readonly tokenKey: Buffer
+  readonly tokenKey: KeyObject
   /** Keys the digests of idempotency keys and their inputs. */
-  readonly idempotencyKey: Buffer
+  readonly idempotencyKey: KeyObject
   /** Wraps the data keys under which secrets are encrypted. */
-  readonly wrappingKey: Buffer
+  readonly wrappingKey: KeyObject
 }

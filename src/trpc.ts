@@ -20,8 +20,8 @@ export type Context = {
   readonly authenticate: () => Promise<Actor>
   /** The same, or the holder of an ID token where those are taken. */
   readonly identify: () => Promise<Identity>
-  /** Aborted when the caller has gone away. */
-  readonly signal: AbortSignal
+  /** A signal that aborts when the caller has gone away; made when it is asked for. */
+  readonly gone: () => AbortSignal
   /** Of a REST POST with an Idempotency-Key. */
   readonly idempotency: IdempotencyKey | null
 }

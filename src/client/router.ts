@@ -24,7 +24,7 @@ export const client = router({
         ctx,
         input,
         () => service.findInitializable(ctx.actor, ctx.deps, input.spaceId),
-        () => service.init(ctx.actor, ctx.deps, input, ctx.signal),
+        () => service.init(ctx.actor, ctx.deps, input, ctx.gone()),
       ),
     ),
 

@@ -2,6 +2,7 @@ import { join, resolve } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { type Prisma, PrismaClient } from '../../prisma/generated/sqlite/client.ts'
 import type { Settings } from '../settings.ts'
+import { direct, type Shortcut } from './direct.ts'
 import { migratePostgresql, migrateSqlite } from './migrate.ts'
 
 export type * from '../../prisma/generated/sqlite/client.ts'
@@ -42,22 +43,29 @@ export async function openDatabase(settings: Source, onQuery?: (sql: string) => 
     log: onQuery ? [{ emit: 'event', level: 'query' }] : [],
     transactionOptions: TRANSACTION,
   }
-  const client = await (file ? openSqlite(file, options) : openPostgresql(settings, options))
+  const { client, shortcut } = await (file ? openSqlite(file, options) : openPostgresql(settings, options))
   if (onQuery) client.$on('query', (event) => onQuery(event.query))
   await client.$connect()
-  return { client, kind: file ? 'sqlite' : 'postgresql', close: () => client.$disconnect() }
+  return {
+    client: shortcut ? direct(client, shortcut, onQuery) : client,
+    kind: file ? 'sqlite' : 'postgresql',
+    close: () => client.$disconnect(),
+  }
 }
 
 type Options = { log: { emit: 'event'; level: 'query' }[]; transactionOptions: typeof TRANSACTION }
 
 // Each driver is loaded only where it is used: loading takes most of the time that opening takes.
 
-async function openSqlite(file: string, options: Options): Promise<PrismaClient<'query'>> {
+type Opened = { client: PrismaClient<'query'>; shortcut?: Shortcut }
+
+async function openSqlite(file: string, options: Options): Promise<Opened> {
   const [{ sqliteAdapter }] = await Promise.all([import('./sqlite.ts'), migrateSqlite(file)])
-  return new PrismaClient({ ...options, adapter: sqliteAdapter(file) })
+  const adapter = sqliteAdapter(file)
+  return { client: new PrismaClient({ ...options, adapter }), shortcut: adapter }
 }
 
-async function openPostgresql(settings: Source, options: Options): Promise<PrismaClient<'query'>> {
+async function openPostgresql(settings: Source, options: Options): Promise<Opened> {
   const { DATABASE_URL: url = '', DATABASE_POOL_SIZE: max } = settings
   const [{ PrismaPg }, generated] = await Promise.all([
     import('@prisma/adapter-pg'),
@@ -66,5 +74,5 @@ async function openPostgresql(settings: Source, options: Options): Promise<Prism
   ])
   const adapter = new PrismaPg({ connectionString: url, max, connectionTimeoutMillis: TRANSACTION.maxWait })
   // The two clients differ in the type of `isolationLevel` only, which nobody uses.
-  return new generated.PrismaClient({ ...options, adapter }) as unknown as PrismaClient<'query'>
+  return { client: new generated.PrismaClient({ ...options, adapter }) as unknown as PrismaClient<'query'> }
 }

@@ -1,4 +1,4 @@
-import { hkdfSync, randomBytes } from 'node:crypto'
+import { createSecretKey, hkdfSync, type KeyObject, randomBytes } from 'node:crypto'
 import { rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import { isUniqueViolation } from '../lib/database-errors.ts'
@@ -98,6 +98,6 @@ export async function changeEncryptionKey(database: Database, source: Source, gi
 }
 
 /** A 32-byte key for one purpose (`tokens`, `secrets`…), by HKDF-SHA256. */
-export function deriveKey(master: Buffer, purpose: string): Buffer {
-  return Buffer.from(hkdfSync('sha256', master, '', `muster ${purpose}`, 32))
+export function deriveKey(master: Buffer, purpose: string): KeyObject {
+  return createSecretKey(Buffer.from(hkdfSync('sha256', master, '', `muster ${purpose}`, 32)))
 }

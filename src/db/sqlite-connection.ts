@@ -7,6 +7,7 @@ import {
   type SqlResultSet,
 } from '@prisma/driver-adapter-utils'
 import Sqlite from 'better-sqlite3'
+import type { Statement } from './statements.ts'
 
 /** How many prepared statements a connection keeps. To prepare one costs as much as all the rest of a query. */
 const STATEMENTS = 500
@@ -24,12 +25,22 @@ const TYPES: Record<string, ColumnType> = {
   BLOB: ColumnTypeEnum.Bytes,
 }
 
+type Row = Record<string, unknown>
+
 export type Connection = {
   query: (query: SqlQuery) => SqlResultSet
   /** The same if the statement writes nothing; else null, and it was not run. */
   read: (query: SqlQuery) => SqlResultSet | null
   /** The number of rows changed. */
   execute: (query: SqlQuery) => number
+  /**
+   * Rows as objects with the values as they are stored, numbers as BigInt if `exact`. Null if `readOnly` and the
+   * statement writes, and then it was not run.
+   */
+  rows: (statement: Statement, options: { exact: boolean; readOnly: boolean }) => Row[] | null
+  /** Rows as objects with the values that the columns declare, as Prisma's raw queries have them. */
+  typedRows: (statement: Statement) => Row[] | null
+  changes: (statement: Statement) => number
   /** Statements without parameters. */
   script: (sql: string) => void
   inTransaction: () => boolean
@@ -42,43 +53,92 @@ export type Connection = {
  */
 export function connect(file: string): Connection {
   const client = new Sqlite(file, { timeout: 0 })
-  const statements = new Map<string, Statement>()
-
-  function prepare(sql: string): Statement {
-    let statement = statements.get(sql)
-    if (statement) statements.delete(sql)
-    else statement = describe(client.prepare<unknown[], unknown[]>(sql))
-    // Put back at the end: the first one is then the one not used for longest.
-    statements.set(sql, statement)
-    for (const [oldest] of statements) {
-      if (statements.size <= STATEMENTS) break
-      statements.delete(oldest)
-    }
-    return statement
-  }
+  const prepare = cache((sql) => describe(client.prepare<unknown[], unknown[]>(sql)))
+  const prepareRows = cache((sql) => client.prepare<unknown[], Row>(sql))
+  const prepareTyped = cache((sql) => declare(client.prepare<unknown[], Row>(sql)))
 
   return {
-    query: (query) => translated(() => run(prepare(query.sql), query)),
-    read: (query) =>
+    query: (given) =>
       translated(() => {
+        const query = withLimit(given)
+        return run(prepare(query.sql), query)
+      }),
+    read: (given) =>
+      translated(() => {
+        const query = withLimit(given)
         const statement = prepare(query.sql)
         return statement.handle.reader && statement.handle.readonly ? run(statement, query) : null
       }),
     execute: (query) => translated(() => prepare(query.sql).handle.run(...bind(query)).changes),
+    rows: ({ sql, args }, { exact, readOnly }) =>
+      translated(() => {
+        const handle = prepareRows(sql)
+        return readOnly && !handle.readonly ? null : handle.safeIntegers(exact).all(...args)
+      }),
+    typedRows: ({ sql, args }) =>
+      translated(() => {
+        const { handle, convert } = prepareTyped(sql)
+        if (!handle.reader || !handle.readonly) return null
+        return handle.all(...args.map(plain)).map(convert)
+      }),
+    changes: ({ sql, args }) => translated(() => prepareRows(sql).run(...args).changes),
     script: (sql) => translated(() => void client.exec(sql)),
     inTransaction: () => client.inTransaction,
     close: () => void client.close(),
   }
 }
 
-type Statement = {
+/** What is made for a text, kept for as many texts as are in use. */
+function cache<T>(make: (sql: string) => T): (sql: string) => T {
+  const kept = new Map<string, T>()
+  return (sql) => {
+    const known = kept.get(sql)
+    if (known !== undefined && kept.size < STATEMENTS / 2) return known
+    const value = known ?? make(sql)
+    // Put back at the end: the first one is then the one not used for longest.
+    kept.delete(sql)
+    kept.set(sql, value)
+    for (const [oldest] of kept) {
+      if (kept.size <= STATEMENTS) break
+      kept.delete(oldest)
+    }
+    return value
+  }
+}
+
+const DECLARED: Record<string, (value: unknown) => unknown> = {
+  INTEGER: Number,
+  BOOLEAN: Boolean,
+  DATETIME: (value) => new Date(Number(value)),
+  JSONB: (value) => JSON.parse(value as string),
+}
+
+/** A statement whose integers are exact, and what makes its rows' values what their columns declare. */
+function declare(handle: Sqlite.Statement<unknown[], Row>) {
+  const conversions = (handle.reader ? handle.columns() : []).flatMap(({ name, type }) => {
+    const convert = DECLARED[type ?? '']
+    return convert ? [[name, convert] as const] : []
+  })
+  function convert(row: Row): Row {
+    for (const [name, conversion] of conversions) if (row[name] !== null) row[name] = conversion(row[name])
+    return row
+  }
+  return { handle: handle.safeIntegers(), convert }
+}
+
+const plain = (arg: unknown): unknown => {
+  if (typeof arg === 'boolean') return arg ? 1 : 0
+  return arg instanceof Date ? arg.getTime() : arg
+}
+
+type Described = {
   handle: Sqlite.Statement<unknown[], unknown[]>
   columnNames: string[]
   /** null: an expression, whose type its values tell. */
   columnTypes: (ColumnType | null)[]
 }
 
-function describe(handle: Sqlite.Statement<unknown[], unknown[]>): Statement {
+function describe(handle: Sqlite.Statement<unknown[], unknown[]>): Described {
   const columns = handle.reader ? handle.raw().columns() : []
   const columnTypes = columns.map(({ type }) => TYPES[type ?? ''] ?? null)
   // As BigInt, an integer is exact and can be told from a real. It is slow, and needless for most statements.
@@ -86,7 +146,16 @@ function describe(handle: Sqlite.Statement<unknown[], unknown[]>): Statement {
   return { handle, columnNames: columns.map(({ name }) => name), columnTypes }
 }
 
-function run({ handle, columnNames, columnTypes }: Statement, query: SqlQuery): SqlResultSet {
+/** With the limit in the text: SQLite prepares a statement anew for each limit that is a parameter. */
+function withLimit(query: SqlQuery): SqlQuery {
+  if (!query.sql.endsWith(' LIMIT ? OFFSET ?')) return query
+  const [limit, offset] = query.args.slice(-2)
+  if (!Number.isSafeInteger(limit) || !Number.isSafeInteger(offset)) return query
+  const sql = `${query.sql.slice(0, -' LIMIT ? OFFSET ?'.length)} LIMIT ${limit} OFFSET ${offset}`
+  return { sql, args: query.args.slice(0, -2), argTypes: query.argTypes.slice(0, -2) }
+}
+
+function run({ handle, columnNames, columnTypes }: Described, query: SqlQuery): SqlResultSet {
   if (!handle.reader) {
     handle.run(...bind(query))
     return { columnNames, columnTypes: [], rows: [] }

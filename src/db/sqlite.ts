@@ -1,17 +1,15 @@
-import { setTimeout as sleep } from 'node:timers/promises'
 import {
   DriverAdapterError,
   type SqlDriverAdapter,
   type SqlDriverAdapterFactory,
   type Transaction,
 } from '@prisma/driver-adapter-utils'
+import type { Shortcut } from './direct.ts'
 import { type Connection, connect } from './sqlite-connection.ts'
+import { createTurns, type Turn, untilFree } from './sqlite-turns.ts'
 
 /** SQLite's own limit of parameters in a statement; Prisma would take it for 999, and fail a page of 1,000 rows. */
 const MAX_BIND_VALUES = 32_766
-
-/** How long, in milliseconds, a statement is tried again while another process holds the file. */
-const BUSY_TIMEOUT = 5_000
 
 const NAMES = { provider: 'sqlite', adapterName: 'muster-sqlite' } as const
 
@@ -23,7 +21,12 @@ const NAMES = { provider: 'sqlite', adapterName: 'muster-sqlite' } as const
  * on another, which sees what is committed and nothing else. Within a process nobody ever finds the file locked; while
  * another process has it, a statement is tried again from a timer, since SQLite's own waiting would stop the event loop.
  */
-export function sqliteAdapter(file: string): SqlDriverAdapterFactory {
+export function sqliteAdapter(file: string): SqlDriverAdapterFactory & Shortcut {
+  let opened: SafeAdapter | undefined
+  const connected = (): SafeAdapter => {
+    if (opened) return opened
+    throw new DriverAdapterError({ kind: 'ConnectionClosed' })
+  }
   return {
     ...NAMES,
     async connect() {
@@ -32,22 +35,36 @@ export function sqliteAdapter(file: string): SqlDriverAdapterFactory {
       await untilFree(() => writer.script('PRAGMA journal_mode = WAL'))
       writer.script('PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON')
       reader.script('PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; PRAGMA query_only = ON')
-      return safeAdapter(writer, reader)
+      opened = safeAdapter(writer, reader)
+      return opened
     },
+    plain: {
+      rows: (statement, exact) => connected().plain.rows(statement, exact),
+      typedRows: (statement) => connected().plain.typedRows(statement),
+      changes: (statement) => connected().plain.changes(statement),
+    },
+    inside: () => connected().inside(),
   }
 }
 
-function safeAdapter(writer: Connection, reader: Connection): SqlDriverAdapter {
-  const acquire = createLock()
+type SafeAdapter = SqlDriverAdapter & Shortcut
+
+function safeAdapter(writer: Connection, reader: Connection): SafeAdapter {
+  const turns = createTurns(writer)
+  let latest: (() => Connection) | undefined
 
   /** One statement in its turn on the writing connection. */
   async function write<T>(statement: () => T): Promise<T> {
-    const release = await acquire()
+    const turn = await turns.take()
+    let answer: T
     try {
-      return await untilFree(statement)
-    } finally {
-      release()
+      answer = statement()
+    } catch (error) {
+      await turn.undo()
+      throw error
     }
+    await turn.keep()
+    return answer
   }
 
   return {
@@ -60,28 +77,39 @@ function safeAdapter(writer: Connection, reader: Connection): SqlDriverAdapter {
       if (isolationLevel && isolationLevel !== 'SERIALIZABLE') {
         throw new DriverAdapterError({ kind: 'InvalidIsolationLevel', level: isolationLevel })
       }
-      const release = await acquire()
-      try {
-        // At once for writing: a transaction that reads first and writes later could find that somebody else has.
-        await untilFree(() => writer.script('BEGIN IMMEDIATE'))
-      } catch (error) {
-        release()
-        throw error
+      const [transaction, inside] = openTransaction(writer, await turns.take())
+      latest = inside
+      return transaction
+    },
+    plain: {
+      rows: async (statement, exact) =>
+        (await untilFree(() => reader.rows(statement, { exact, readOnly: true }))) ??
+        (await write(() => writer.rows(statement, { exact, readOnly: false }))) ??
+        [],
+      typedRows: async (statement) => untilFree(() => reader.typedRows(statement)),
+      changes: (statement) => write(() => writer.changes(statement)),
+    },
+    inside() {
+      // Nobody can have begun another one while it is open.
+      const current = latest
+      if (!current) throw new DriverAdapterError({ kind: 'TransactionAlreadyClosed', cause: 'There is none.' })
+      return {
+        rows: async (statement, exact) => current().rows(statement, { exact, readOnly: false }) ?? [],
+        typedRows: async (statement) => current().typedRows(statement),
+        changes: async (statement) => current().changes(statement),
       }
-      return openTransaction(writer, release)
     },
     async dispose() {
-      const release = await acquire()
+      const turn = await turns.take()
+      await turn.keep(true)
       reader.close()
       writer.close()
-      // Whoever still waits is told so, by the closed connection.
-      release()
     },
   }
 }
 
 /** The transaction that is open on the writing connection, and has it for itself until it ends. */
-function openTransaction(writer: Connection, release: () => void): Transaction {
+function openTransaction(writer: Connection, turn: Turn): [Transaction, inside: () => Connection] {
   let isOpen = true
 
   // SQLite ends a transaction by itself when the disk is full, and what came after would be a transaction of its own.
@@ -89,17 +117,8 @@ function openTransaction(writer: Connection, release: () => void): Transaction {
     if (isOpen && writer.inTransaction()) return writer
     throw new DriverAdapterError({ kind: 'TransactionAlreadyClosed', cause: 'The transaction has ended.' })
   }
-  function rollback(): void {
-    if (!isOpen) return
-    try {
-      if (writer.inTransaction()) writer.script('ROLLBACK')
-    } finally {
-      isOpen = false
-      release()
-    }
-  }
 
-  return {
+  const transaction: Transaction = {
     ...NAMES,
     // Prisma then sends no COMMIT and ROLLBACK of its own, and the lock cannot outlive them.
     options: { usePhantomQuery: true },
@@ -108,39 +127,19 @@ function openTransaction(writer: Connection, release: () => void): Transaction {
     createSavepoint: async (name) => inside().script(`SAVEPOINT ${name}`),
     rollbackToSavepoint: async (name) => inside().script(`ROLLBACK TO ${name}`),
     releaseSavepoint: async (name) => inside().script(`RELEASE ${name}`),
-    rollback: async () => rollback(),
+    async rollback() {
+      if (!isOpen) return
+      isOpen = false
+      await turn.undo()
+    },
     async commit() {
-      try {
-        inside().script('COMMIT')
-      } finally {
-        rollback()
+      const ended = !isOpen || !writer.inTransaction()
+      if (isOpen) {
+        isOpen = false
+        await (ended ? turn.undo() : turn.keep())
       }
+      if (ended) throw new DriverAdapterError({ kind: 'TransactionAlreadyClosed', cause: 'The transaction has ended.' })
     },
   }
-}
-
-/** A lock that is given out in the order it was asked for: `const release = await acquire()`. */
-function createLock(): () => Promise<() => void> {
-  let last = Promise.resolve()
-  return async () => {
-    const before = last
-    const { promise, resolve } = Promise.withResolvers<void>()
-    last = promise
-    await before
-    return resolve
-  }
-}
-
-/** Runs a statement, again and again while another process has the file. Nothing of it has happened until then. */
-async function untilFree<T>(statement: () => T): Promise<T> {
-  const deadline = Date.now() + BUSY_TIMEOUT
-  for (let pause = 1; ; pause = Math.min(pause * 2, 50)) {
-    try {
-      return statement()
-    } catch (error) {
-      const isBusy = error instanceof DriverAdapterError && error.cause.kind === 'SocketTimeout'
-      if (!isBusy || Date.now() >= deadline) throw error
-    }
-    await sleep(pause)
-  }
+  return [transaction, inside]
 }

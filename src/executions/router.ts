@@ -46,7 +46,7 @@ export const executions = router({
   events: token('executions:read', 'agents:execute')
     .input(schema.FollowExecution)
     .subscription(async ({ ctx, input, signal }) => {
-      const batches = await service.follow(ctx.actor, ctx.deps, input, signal ?? ctx.signal)
+      const batches = await service.follow(ctx.actor, ctx.deps, input, signal ?? ctx.gone())
       return (async function* () {
         for await (const events of batches) for (const event of events) yield tracked(String(event.seq), event)
       })()

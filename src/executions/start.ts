@@ -15,7 +15,7 @@ import { find } from './service.ts'
 
 /** How a run was asked for, beside its input. */
 export type Call = {
-  signal: AbortSignal
+  gone: () => AbortSignal
   idempotency: IdempotencyKey | null
 }
 
@@ -39,7 +39,7 @@ export async function start(
   actor: Actor,
   deps: Deps,
   input: z.output<typeof Execute>,
-  { signal, idempotency }: Call,
+  { gone, idempotency }: Call,
   purpose?: Purpose,
 ): Promise<z.input<typeof Executed>> {
   const agent = await deps.db.agent.findFirst({ where: { AND: [{ id: input.id }, executable(actor)] } })
@@ -48,7 +48,7 @@ export async function start(
   const { id: executionId, chatId, sessionId } = row
   const accepted = { executionId, chatId, sessionId }
   if (input.stream || input.background) return { ...accepted, status: row.status }
-  const ended = await deps.engine.ended(row, signal)
+  const ended = await deps.engine.ended(row, gone())
   if (ended.terminalSeq === null && input.onDisconnect === 'cancel') await deps.engine.cancel(ended)
   if (ended.status === 'cancelled') throw conflict('Execution was cancelled')
   if (ended.status === 'failed') throw chatFailed()

@@ -109,7 +109,7 @@ export async function download(context: Context, res: ServerResponse, id: string
   })
   await pipeline(stream, res).catch((error) => {
     // Whoever hangs up has had enough.
-    if (!context.signal.aborted) throw error
+    if (!context.gone().aborted) throw error
   })
 }
 

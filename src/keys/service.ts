@@ -1,3 +1,4 @@
+import type { KeyObject } from 'node:crypto'
 import type { z } from 'zod'
 import type { Actor } from '../auth/actor.ts'
 import { audit, operator } from '../auth/audit.ts'
@@ -80,7 +81,7 @@ export type NewToken = {
  */
 export async function createToken(
   tx: Tx,
-  deps: { tokenKey: Buffer; prefix: string; now: Date; by?: Actor },
+  deps: { tokenKey: KeyObject; prefix: string; now: Date; by?: Actor },
   input: NewToken,
   token = newToken(deps.prefix),
 ) {

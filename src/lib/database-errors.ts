@@ -8,6 +8,7 @@ const KINDS = new Set([
   'ConnectionClosed',
   'TransactionWriteConflict',
   'TooManyConnections',
+  'TransactionAlreadyClosed',
 ])
 
 /** The operating system's and SQLite's, and PostgreSQL's: class 08, shutting down, starting up, full. */

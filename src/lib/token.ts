@@ -1,4 +1,4 @@
-import { createHmac } from 'node:crypto'
+import { createHmac, type KeyObject } from 'node:crypto'
 import { crc32 } from 'node:zlib'
 import { randomBase62, toBase62 } from './id.ts'
 
@@ -20,7 +20,7 @@ export function isWellFormed(token: string, prefix: string): boolean {
 }
 
 /** All that is stored of a token. */
-export const tokenDigest = (key: Buffer, token: string): string =>
+export const tokenDigest = (key: KeyObject, token: string): string =>
   createHmac('sha256', key).update(token).digest('base64url')
 
 /** What a person recognises a token by. */

@@ -48,5 +48,5 @@ export const mcps = router({
     )
     .input(schema.McpId)
     .output(schema.McpToolsResponse)
-    .query(({ ctx, input }) => service.listTools(ctx.actor, ctx.deps, input.id, ctx.signal)),
+    .query(({ ctx, input }) => service.listTools(ctx.actor, ctx.deps, input.id, ctx.gone())),
 })

@@ -1,4 +1,4 @@
-import { mkdtempSync, rmSync } from 'node:fs'
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises'
@@ -18,6 +18,9 @@ const query = (sql: string, args: unknown[] = []): SqlQuery => ({
   args,
   argTypes: args.map(() => ({ scalarType: 'unknown', arity: 'scalar' })),
 })
+
+const insert = (id: string, name = 'a') =>
+  query(`INSERT INTO "Organization" ("id", "name", "slug", "createdAt") VALUES (?, ?, ?, 0)`, [id, name, id])
 
 let folder: string
 let file: string
@@ -173,23 +176,89 @@ describe('transactions', () => {
   test('writes and transactions take turns in the order in which they asked', async () => {
     const adapter = await sqliteAdapter(file).connect()
     const held = await adapter.startTransaction()
-    const order: string[] = []
-    const insert = (id: string) =>
-      query(`INSERT INTO "Organization" ("id", "name", "slug", "createdAt") VALUES ('${id}', 'a', '${id}', 0)`)
     const turns = [
-      adapter.executeRaw(insert('1')).then(() => order.push('write 1')),
+      adapter.executeRaw(insert('1')),
       adapter.startTransaction().then(async (transaction) => {
-        order.push('transaction 2')
         await nextTurn()
+        await transaction.executeRaw(insert('2'))
         await transaction.commit()
       }),
-      adapter.queryRaw(insert('3')).then(() => order.push('write 3')),
+      adapter.queryRaw(insert('3')),
     ]
     await nextTurn()
-    expect(order).toEqual([])
+    await held.executeRaw(insert('0'))
     await held.commit()
     await Promise.all(turns)
-    expect(order).toEqual(['write 1', 'transaction 2', 'write 3'])
+    const { rows } = await adapter.queryRaw(query('SELECT "id" FROM "Organization" ORDER BY rowid'))
+    expect(rows.flat()).toEqual(['0', '1', '2', '3'])
+    await adapter.dispose()
+  })
+})
+
+describe('transactions that wait for each other', () => {
+  /** How often something was committed, by the log of the file: the frames that end a transaction. */
+  function commits(): number {
+    const log = readFileSync(`${file}-wal`)
+    let count = 0
+    for (let frame = 32; frame < log.length; frame += 24 + 4096) count += Number(log.readUInt32BE(frame + 4) > 0)
+    return count
+  }
+  const committed = (id: string): boolean => {
+    const other = new Sqlite(file, { readonly: true })
+    using _ = { [Symbol.dispose]: () => other.close() }
+    return other.prepare('SELECT 1 FROM "Organization" WHERE "id" = ?').get(id) !== undefined
+  }
+
+  test('share a write to the disk, and each is there when it is told so', async () => {
+    const adapter = await sqliteAdapter(file).connect()
+    const before = commits()
+    const held = await adapter.startTransaction()
+    const writes = Array.from({ length: 20 }, async (_, index) => {
+      await adapter.executeRaw(insert(`${index}`))
+      expect(committed(`${index}`)).toBe(true)
+    })
+    await held.commit()
+    await Promise.all(writes)
+    expect(commits() - before).toBeLessThan(10)
+    await adapter.dispose()
+  })
+
+  test('lose nothing by the rollback or the failure of one of them', async () => {
+    const adapter = await sqliteAdapter(file).connect()
+    const held = await adapter.startTransaction()
+    const transaction = async (id: string, end: 'commit' | 'rollback') => {
+      const own = await adapter.startTransaction()
+      await own.executeRaw(insert(id))
+      await own[end]()
+    }
+    const all = [
+      transaction('1', 'commit'),
+      transaction('2', 'rollback'),
+      adapter.executeRaw(insert('3')),
+      adapter.executeRaw(insert('3')),
+      transaction('4', 'commit'),
+    ]
+    await held.executeRaw(insert('0'))
+    await held.rollback()
+    const states = (await Promise.allSettled(all)).map(({ status }) => status)
+    expect(states).toEqual(['fulfilled', 'fulfilled', 'fulfilled', 'rejected', 'fulfilled'])
+    expect(['0', '1', '2', '3', '4'].filter(committed)).toEqual(['1', '3', '4'])
+    await adapter.dispose()
+  })
+
+  test('are all told when the disk is full', async () => {
+    const adapter = await sqliteAdapter(file).connect()
+    const { rows } = await adapter.queryRaw(query('PRAGMA page_count'))
+    await adapter.executeScript(`PRAGMA max_page_count = ${Number(rows[0]?.[0]) + 10}`)
+    const held = await adapter.startTransaction()
+    const small = adapter.executeRaw(insert('small'))
+    const large = adapter.executeRaw(insert('large', 'x'.repeat(1_000_000)))
+    await held.executeRaw(insert('held'))
+    const all = await Promise.allSettled([held.commit(), small, large])
+    expect(all.map(({ status }) => status)).toEqual(['rejected', 'rejected', 'rejected'])
+    expect(['held', 'small', 'large'].filter(committed)).toEqual([])
+    await adapter.executeRaw(insert('next'))
+    expect(committed('next')).toBe(true)
     await adapter.dispose()
   })
 })

@@ -62,7 +62,7 @@ export function callerOf(server: TestServer, token = server.token): Caller {
     requestId: 'test',
     authenticate: whoAsks,
     identify: async () => ({ actor: await whoAsks() }),
-    signal: new AbortController().signal,
+    gone: () => new AbortController().signal,
     idempotency: null,
   })
 }

@@ -179,7 +179,6 @@ describe('POST /keys', () => {
     expect(await list(ann)).toHaveLength(2)
     const { token } = first.body
     expect((await use({ token })).status).toBe(200)
-    await server.service.deps.db.$executeRaw`PRAGMA wal_checkpoint(TRUNCATE)`
     for (const file of ['muster.db', 'muster.db-wal']) {
       const bytes = await readFile(join(server.folder, file)).catch(() => Buffer.alloc(0))
       for (const part of [token.slice(8), token.slice(4), token.slice(12, 30)]) {

@@ -495,11 +495,11 @@ describe('GET /tasks', () => {
     async (query) => {
       server.queries.length = 0
       await list(`?limit=100&${query}`)
-      const sql = server.queries.find((text) => /FROM `\w+`\.`Task`/.test(text)) ?? ''
+      const sql = server.queries.find((text) => /FROM "Task"/.test(text)) ?? ''
       const plan = explain(sql)
       const column = /^\w+/.exec(query)
       const [index, terms] = column ? [`${column}_createdAt`, ` AND ${column}=?`] : ['createdAt', '']
-      expect(plan).toBe(`SEARCH main.Task USING INDEX Task_organizationId_${index}_id_idx (organizationId=?${terms})`)
+      expect(plan).toBe(`SEARCH Task USING INDEX Task_organizationId_${index}_id_idx (organizationId=?${terms})`)
     },
   )
 

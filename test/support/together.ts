@@ -12,7 +12,7 @@ export async function together(
   table: string,
   calls: readonly (() => Promise<Answer>)[],
 ): Promise<Answer[]> {
-  const pattern = new RegExp(`^SELECT .* FROM \\S+\\.[\`"]${table}[\`"]`)
+  const pattern = new RegExp(`^SELECT .* FROM (\\S+\\.)?[\`"]${table}[\`"]`)
   const { answers } = await service.deps.db.$transaction(async () => {
     queries.length = 0
     const answers = Promise.all(calls.map((call) => call()))

@@ -1,0 +1,117 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import { DriverAdapterError } from '@prisma/driver-adapter-utils'
+import type { Connection } from './sqlite-connection.ts'
+
+/** How long, in milliseconds, a statement is tried again while another process holds the file. */
+const BUSY_TIMEOUT = 5_000
+
+/** A group takes nobody in any more when it has so many members, or is so old (ms). */
+const MAX_MEMBERS = 64
+const MAX_AGE = 5
+
+/** Somebody's time alone on the writing connection, in a transaction of their own as far as they can tell. */
+export type Turn = {
+  /** Resolves when what was done is on the disk; rejects, and it never was, when it cannot be. `last`: nobody joins. */
+  keep: (last?: boolean) => Promise<void>
+  /** Takes back what was done. */
+  undo: () => Promise<void>
+}
+
+/** Turns whose work goes to the disk together. */
+type Group = { members: number; begun: number; end: PromiseWithResolvers<void> }
+
+/**
+ * Turns on the writing connection, first come first served. A write to the disk takes longer than most transactions:
+ * those that wait for each other share one, as savepoints in one transaction of SQLite's, and none is told that it is
+ * done before all are on the disk. Whoever is alone is written at once.
+ */
+export function createTurns(writer: Connection): { take: () => Promise<Turn> } {
+  const waiting: (() => void)[] = []
+  let taken = false
+  let group: Group | null = null
+
+  /** Lets the next one in. */
+  function handOver(): void {
+    const next = waiting.shift()
+    if (next) next()
+    else taken = false
+  }
+
+  function end({ end: { resolve, reject } }: Group): void {
+    group = null
+    try {
+      // SQLite gives a transaction up by itself when the disk is full.
+      if (!writer.inTransaction())
+        throw new DriverAdapterError({ kind: 'TransactionAlreadyClosed', cause: 'Given up.' })
+      writer.script('COMMIT')
+      resolve()
+    } catch (error) {
+      if (writer.inTransaction()) writer.script('ROLLBACK')
+      reject(error)
+    }
+  }
+
+  async function join(): Promise<Group> {
+    if (!group) {
+      // At once for writing: a transaction that reads first and writes later could find that somebody else has.
+      await untilFree(() => writer.script('BEGIN IMMEDIATE'))
+      group = { members: 0, begun: performance.now(), end: Promise.withResolvers() }
+      group.end.promise.catch(() => {})
+    } else writer.script('SAVEPOINT turn')
+    group.members++
+    return group
+  }
+
+  function leave(own: Group, last: boolean): Promise<void> {
+    const full = own.members >= MAX_MEMBERS || performance.now() - own.begun >= MAX_AGE
+    if (last || full || !waiting.length || !writer.inTransaction()) end(own)
+    handOver()
+    return own.end.promise
+  }
+
+  return {
+    async take() {
+      if (taken) await new Promise<void>((resolve) => waiting.push(resolve))
+      taken = true
+      let own: Group
+      try {
+        own = await join()
+      } catch (error) {
+        handOver()
+        throw error
+      }
+      const isFirst = own.members === 1
+      return {
+        async keep(last = false) {
+          if (!isFirst && writer.inTransaction()) writer.script('RELEASE turn')
+          await leave(own, last)
+        },
+        async undo() {
+          if (isFirst && writer.inTransaction()) {
+            group = null
+            writer.script('ROLLBACK')
+            handOver()
+            return
+          }
+          if (writer.inTransaction()) writer.script('ROLLBACK TO turn; RELEASE turn')
+          // What it saw of the others decided it: not told before that is for good.
+          await leave(own, false).catch(() => {})
+        },
+      }
+    },
+  }
+}
+
+/** Runs a statement, again and again while another process has the file. Nothing of it has happened until then. */
+export async function untilFree<T>(statement: () => T): Promise<T> {
+  const deadline = Date.now() + BUSY_TIMEOUT
+  for (let pause = 1; ; pause = Math.min(pause * 2, 50)) {
+    try {
+      return statement()
+    } catch (error) {
+      const isBusy = error instanceof DriverAdapterError && error.cause.kind === 'SocketTimeout'
+      if (!isBusy || Date.now() >= deadline) throw error
+    }
+    await sleep(pause)
+  }
+}
