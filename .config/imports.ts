@@ -20,7 +20,7 @@ const LAYERS: readonly (readonly [name: string, pattern: RegExp])[] = [
   ['http', /^src\/(http|graphql)\//],
   ['app', /^src\/app\.ts/],
   ['start', /^src\/start\.ts/],
-  ['programs', /^src\/(main|demo)\.ts|^src\/admin\//],
+  ['programs', /^src\/(main|serve|demo)\.ts|^src\/admin\//],
 ]
 const rankOf = (file: string) => LAYERS.findIndex(([, pattern]) => pattern.test(file))
 

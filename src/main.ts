@@ -1,69 +1,7 @@
-import { pino } from 'pino'
-import { DatabaseLockedError } from './db/lock.ts'
-import { MigrationError } from './db/migrate.ts'
-import { EncryptionKeyError } from './db/secrets.ts'
-import { readSettings, type Settings, SettingsError } from './settings.ts'
-import { type Service, startService } from './start.ts'
+import { enableCompileCache } from 'node:module'
+import { join } from 'node:path'
 
-const EXPECTED = [SettingsError, DatabaseLockedError, MigrationError, EncryptionKeyError]
-
-/** A problem that the operator can solve gets its message alone; anything else its stack too. */
-function refuseToStart(error: unknown): never {
-  const wayOut = error instanceof Error && 'code' in error && error.code === 'EADDRINUSE' ? ' Set PORT to another.' : ''
-  // Of the operating system: an address or a folder that cannot be used, a database that does not answer.
-  const isSystems = error instanceof Error && 'syscall' in error
-  if (isSystems) console.error(`Muster cannot start. ${error.message}.${wayOut}`)
-  else console.error(EXPECTED.some((kind) => error instanceof kind) ? (error as Error).message : error)
-  process.exit(1)
-}
-
-function greet({ url, firstToken }: Service, { DATABASE_URL, DATA_DIR }: Settings): void {
-  const lines = [
-    '',
-    `  Muster is ready at ${url}`,
-    '',
-    `  REST      ${url}/api/v1      reference: ${url}/api/docs`,
-    `  GraphQL   ${url}/graphql`,
-    `  tRPC      ${url}/trpc`,
-    `  Data      ${DATABASE_URL?.startsWith('postgres') ? new URL(DATABASE_URL).host : (DATABASE_URL ?? DATA_DIR)}`,
-    '',
-  ]
-  if (firstToken) {
-    lines.push(
-      '  Your first token. It is shown this once:',
-      '',
-      `  ${firstToken}`,
-      '',
-      '  Try it:',
-      '',
-      `  curl ${url}/api/v1/agents -H 'Authorization: Bearer ${firstToken}' \\`,
-      `    -H 'Content-Type: application/json' -d '{"name": "Ada", "systemPrompt": "You are a helpful assistant."}'`,
-      '',
-    )
-  }
-  console.log(lines.join('\n'))
-}
-
-try {
-  const settings = readSettings(process.env)
-  const log = pino({ level: settings.LOG_LEVEL })
-  const service = await startService(settings, log)
-  let stopping = false
-  const stop = () => {
-    if (stopping) process.exit(1)
-    stopping = true
-    log.info('stopping')
-    service.stop().then(
-      () => process.exit(0),
-      (error) => {
-        log.error({ err: error }, 'the stop failed')
-        process.exit(1)
-      },
-    )
-  }
-  process.on('SIGTERM', stop).on('SIGINT', stop)
-  // Whoever reads that it is ready may stop it at once.
-  greet(service, settings)
-} catch (error) {
-  refuseToStart(error)
-}
+// A third of the time to start is compiling. In a folder that only whoever installs can write to: what it holds is run.
+enableCompileCache(join(import.meta.dirname, '../node_modules/.cache/muster'))
+const { serve } = await import('./serve.ts')
+await serve()

@@ -1,0 +1,78 @@
+import { flushCompileCache } from 'node:module'
+import { pino } from 'pino'
+import { DatabaseLockedError } from './db/lock.ts'
+import { MigrationError } from './db/migrate.ts'
+import { EncryptionKeyError } from './db/secrets.ts'
+import { readSettings, type Settings, SettingsError } from './settings.ts'
+import { type Service, startService } from './start.ts'
+
+/** When the compiled modules are kept for the next start (ms): the first requests come before. */
+const FLUSH_DELAY = 5_000
+
+const EXPECTED = [SettingsError, DatabaseLockedError, MigrationError, EncryptionKeyError]
+
+/** A problem that the operator can solve gets its message alone; anything else its stack too. */
+function refuseToStart(error: unknown): never {
+  const wayOut = error instanceof Error && 'code' in error && error.code === 'EADDRINUSE' ? ' Set PORT to another.' : ''
+  // Of the operating system: an address or a folder that cannot be used, a database that does not answer.
+  const isSystems = error instanceof Error && 'syscall' in error
+  if (isSystems) console.error(`Muster cannot start. ${error.message}.${wayOut}`)
+  else console.error(EXPECTED.some((kind) => error instanceof kind) ? (error as Error).message : error)
+  process.exit(1)
+}
+
+function greet({ url, firstToken }: Service, { DATABASE_URL, DATA_DIR }: Settings): void {
+  const lines = [
+    '',
+    `  Muster is ready at ${url}`,
+    '',
+    `  REST      ${url}/api/v1      reference: ${url}/api/docs`,
+    `  GraphQL   ${url}/graphql`,
+    `  tRPC      ${url}/trpc`,
+    `  Data      ${DATABASE_URL?.startsWith('postgres') ? new URL(DATABASE_URL).host : (DATABASE_URL ?? DATA_DIR)}`,
+    '',
+  ]
+  if (firstToken) {
+    lines.push(
+      '  Your first token. It is shown this once:',
+      '',
+      `  ${firstToken}`,
+      '',
+      '  Try it:',
+      '',
+      `  curl ${url}/api/v1/agents -H 'Authorization: Bearer ${firstToken}' \\`,
+      `    -H 'Content-Type: application/json' -d '{"name": "Ada", "systemPrompt": "You are a helpful assistant."}'`,
+      '',
+    )
+  }
+  console.log(lines.join('\n'))
+}
+
+/** Runs the service as the environment sets it, until it is told to stop. */
+export async function serve(): Promise<void> {
+  try {
+    const settings = readSettings(process.env)
+    const log = pino({ level: settings.LOG_LEVEL })
+    const service = await startService(settings, log)
+    let stopping = false
+    const stop = () => {
+      if (stopping) process.exit(1)
+      stopping = true
+      log.info('stopping')
+      service.stop().then(
+        () => process.exit(0),
+        (error) => {
+          log.error({ err: error }, 'the stop failed')
+          process.exit(1)
+        },
+      )
+    }
+    process.on('SIGTERM', stop).on('SIGINT', stop)
+    // Whoever reads that it is ready may stop it at once.
+    greet(service, settings)
+    // Not left to the end, which may never be an orderly one.
+    setTimeout(flushCompileCache, FLUSH_DELAY).unref()
+  } catch (error) {
+    refuseToStart(error)
+  }
+}
