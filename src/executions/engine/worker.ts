@@ -8,20 +8,18 @@ import type { Clock } from '../../lib/clock.ts'
 import { newId } from '../../lib/id.ts'
 import type { MediaStorage } from '../../media/storage.ts'
 import type { Settings } from '../../settings.ts'
+import { createAttempts } from './attempt.ts'
 import { createCaretaker } from './caretaker.ts'
 import { BEGIN, type Checkpoint, loadCheckpoint, loadRemains } from './checkpoint.ts'
 import * as claims from './claims.ts'
-import { equip } from './equip.ts'
-import { type ExecutionEvent, type ExecutionRow, textSoFar } from './events.ts'
+import type { ExecutionEvent, ExecutionRow } from './events.ts'
 import { follow } from './follow.ts'
-import { type Channel, createJournal, SEQ_BLOCK } from './journal.ts'
-import { ModelError, UNEXPECTED } from './model-errors.ts'
+import { createJournal, SEQ_BLOCK } from './journal.ts'
 import type { Models } from './models.ts'
 import { createNotices } from './notices.ts'
 import { createRoom } from './room.ts'
-import { type Progress, run } from './run.ts'
 import { recordsOf } from './steps.ts'
-import { Stop, TimeoutError, unlessAborted } from './stop.ts'
+import { Stop, unlessAborted } from './stop.ts'
 import type { OpenTools } from './tools.ts'
 import * as waits from './waits.ts'
 
@@ -58,18 +56,16 @@ export type Engine = {
 
 /** How long a cancel waits for the run's end before it answers (ms). */
 const CANCEL_PATIENCE = 5_000
-const RETRY_INTERVAL = 500
 /** How long the end of a process waits for each of: its last runs to let go, and the database to hear of it (ms). */
 const HAND_BACK_PATIENCE = 1_000
 
 type Live = { row: ExecutionRow; controller: AbortController; ended: Promise<ExecutionRow | null> }
 
 export function createEngine(deps: EngineDeps): Engine {
-  const { settings, db, clock, bus, log, models } = deps
+  const { settings, db, clock, bus, log } = deps
   const owner = newId()
   const leaseDuration = settings.LEASE_DURATION
   const limits = { running: settings.MAX_RUNNING_PER_ORGANIZATION, pending: settings.MAX_PENDING_RUNS }
-  const approvalTimeout = settings.APPROVAL_TIMEOUT
   const claimDeps: claims.ClaimDeps = { db, clock, owner, leaseDuration, limits, settle: deps.settle }
   const journal = createJournal({ db, clock, log, owner, leaseDuration })
   const notices = createNotices(bus)
@@ -85,6 +81,15 @@ export function createEngine(deps: EngineDeps): Engine {
     limits: { process: settings.MAX_RUNNING, organization: limits.running },
     taken: () => live.size + claiming,
     begin: beginPending,
+  })
+
+  const attempt = createAttempts({
+    ...deps,
+    claimDeps,
+    journal,
+    stopped: stopped.signal,
+    end,
+    abandon: (row) => background(cancelDelegates(row)),
   })
 
   const stop = (id: string, why: Stop['why']) => live.get(id)?.controller.abort(new Stop(why))
@@ -110,7 +115,7 @@ export function createEngine(deps: EngineDeps): Engine {
   function launch(row: ExecutionRow, agent: claims.AgentRow, from: Checkpoint): void {
     const controller = new AbortController()
     const channel = journal.open(row, () => controller.abort(new Stop('lost')))
-    const ended = work(row, agent, from, channel, controller)
+    const ended = attempt(row, agent, from, channel, controller)
       .catch((error) => {
         log.error({ err: error, executionId: row.id }, 'a run could not be ended')
         channel.close(null)
@@ -125,83 +130,6 @@ export function createEngine(deps: EngineDeps): Engine {
     else if (early.has(row.id)) stop(row.id, 'cancelled')
   }
 
-  async function work(
-    row: ExecutionRow,
-    agent: claims.AgentRow,
-    from: Checkpoint,
-    channel: Channel,
-    controller: AbortController,
-  ): Promise<ExecutionRow | null> {
-    const { signal } = controller
-    const progress: Progress = { usage: { ...from.usage }, steps: [...from.steps], asks: [] }
-    let { model } = row
-    let { said } = from
-    let outcome: claims.Outcome = { status: 'completed', result: '' }
-    using _ = limitTime(row, progress, controller)
-    try {
-      for (const data of from.opening) await channel.append(data)
-      using equipment = await equip(deps, { row, agent, signal })
-      model = equipment.model
-      for await (const data of run(equipment.input, progress)) {
-        said = textSoFar(said, data)
-        const room = channel.append(data)
-        if (!room) continue
-        await unlessAborted(room, signal)
-        signal.throwIfAborted()
-      }
-      outcome = { status: 'completed', result: said.text }
-    } catch (error) {
-      const why = signal.aborted ? signal.reason : error
-      if (why instanceof Stop && why.why !== 'cancelled') {
-        if (why.why === 'drained') await journal.flush()
-        channel.close(null)
-        return null
-      }
-      outcome = why instanceof Stop ? { status: 'cancelled' } : { status: 'failed', error: causeOf(row, agent, why) }
-    }
-    const asked = outcome.status === 'completed' ? ask(progress, channel) : []
-    const { usage, steps } = progress
-    const remains = { text: said.text, toolCalls: recordsOf(steps), model, usage, ...(await channel.drain()) }
-    if (asked.length) {
-      if (await persist(row, () => waits.suspend({ ...claimDeps, approvalTimeout }, row, asked, remains))) {
-        channel.close(null)
-        bus.publish('execution', [row.id])
-        return null
-      }
-      outcome = { status: 'cancelled' }
-    }
-    const ended = await persist(row, () => end(row, outcome, remains))
-    channel.close(ended)
-    if (ended && ended.status !== 'completed' && steps.length) background(cancelDelegates(ended))
-    return ended
-  }
-
-  /** Tells the followers what a person has to decide about. */
-  function ask({ steps, asks }: Progress, channel: Channel): waits.Asked[] {
-    return asks.map((call) => {
-      const asked = { id: newId(), step: steps.at(-1)?.step ?? 0, call }
-      channel.append({ messageType: 'approval', approvalId: asked.id, toolUseId: call.id, name: call.name })
-      return asked
-    })
-  }
-
-  /**
-   * Ends a run after EXECUTION_TIMEOUT, without the time in which it waited for an approval; while one that it waits
-   * for does, its clock stands still too.
-   */
-  function limitTime(row: ExecutionRow, { steps }: Progress, controller: AbortController): Disposable {
-    const since = (row.startedAt ?? row.createdAt).getTime() + row.waitedMs
-    const patience = since + settings.EXECUTION_TIMEOUT - clock.now().getTime()
-    const expire = async () => {
-      const isCalling = steps.at(-1)?.calls.some(({ result }) => !result)
-      const family = isCalling ? await claims.findDescendants(db, row).catch(() => []) : []
-      if (family.some(({ waitingFor }) => waitingFor)) timer = setTimeout(expire, settings.EXECUTION_TIMEOUT)
-      else controller.abort(new TimeoutError('The run took too long'))
-    }
-    let timer = setTimeout(expire, Math.max(0, patience))
-    return { [Symbol.dispose]: () => clearTimeout(timer) }
-  }
-
   /** The runs that its calls have started go with it. */
   async function cancelDelegates({ id: executionId }: ExecutionRow): Promise<void> {
     const where = { executionId, completedAt: null, childExecutionId: { not: null } }
@@ -211,15 +139,6 @@ export function createEngine(deps: EngineDeps): Engine {
     }
   }
 
-  /** A provider may repeat the prompt that it was given: not in the log, and not to another organization. */
-  function causeOf(row: ExecutionRow, agent: claims.AgentRow, why: unknown): string {
-    const cause = why instanceof TimeoutError ? 'timeout' : models.describeError(why)
-    log.warn({ executionId: row.id, ...(cause === UNEXPECTED && { err: why }) }, 'a run failed')
-    const isProviders = !(why instanceof TimeoutError || why instanceof ModelError || cause === UNEXPECTED)
-    if (!isProviders || agent.organizationId === row.organizationId) return cause
-    return /^HTTP \d+/.exec(cause)?.[0] ?? 'The model failed'
-  }
-
   /** The terminal write. A run that shall be cancelled has no other outcome. Null when it was taken away. */
   async function end(row: ExecutionRow, outcome: claims.Outcome, remains: claims.Remains) {
     const ended =
@@ -227,19 +146,6 @@ export function createEngine(deps: EngineDeps): Engine {
       (await claims.finish(claimDeps, row, { status: 'cancelled' }, remains))
     if (ended) afterwards(ended)
     return ended?.execution ?? null
-  }
-
-  /** Writes, again until the database takes it, as long as this process has the time. */
-  async function persist<T>(row: ExecutionRow, write: () => Promise<T>): Promise<T> {
-    for (;;) {
-      try {
-        return await write()
-      } catch (error) {
-        if (stopped.signal.aborted) throw error
-        log.error({ err: error, executionId: row.id }, 'the end of a run could not be stored, trying again')
-        await new Promise((resolve) => setTimeout(resolve, RETRY_INTERVAL))
-      }
-    }
   }
 
   function afterwards({ execution, next }: claims.Ended): void {

@@ -1,0 +1,151 @@
+import type { Bus } from '../../bus/index.ts'
+import { newId } from '../../lib/id.ts'
+import type { Checkpoint } from './checkpoint.ts'
+import * as claims from './claims.ts'
+import { type EquipDeps, equip } from './equip.ts'
+import { type ExecutionRow, textSoFar } from './events.ts'
+import type { Channel, Journal } from './journal.ts'
+import { ModelError, UNEXPECTED } from './model-errors.ts'
+import { type Progress, run } from './run.ts'
+import { recordsOf } from './steps.ts'
+import { Stop, TimeoutError, unlessAborted } from './stop.ts'
+import * as waits from './waits.ts'
+
+export type AttemptDeps = EquipDeps & {
+  bus: Bus
+  claimDeps: claims.ClaimDeps
+  journal: Journal
+  /** Aborted when this process ends. */
+  stopped: AbortSignal
+  /** The terminal write; null when the run was taken away. */
+  end: (row: ExecutionRow, outcome: claims.Outcome, remains: claims.Remains) => Promise<ExecutionRow | null>
+  /** Cancels what the calls of a run have started, which has not completed. */
+  abandon: (row: ExecutionRow) => void
+}
+
+/** One attempt at a run, from its claim to its end, or until it waits for an approval, or is taken away. */
+export type RunAttempt = (
+  row: ExecutionRow,
+  agent: claims.AgentRow,
+  from: Checkpoint,
+  channel: Channel,
+  controller: AbortController,
+) => Promise<ExecutionRow | null>
+
+const RETRY_INTERVAL = 500
+
+export function createAttempts(deps: AttemptDeps): RunAttempt {
+  const { settings, db, clock, bus, log, models } = deps
+
+  async function attempt(
+    row: ExecutionRow,
+    agent: claims.AgentRow,
+    from: Checkpoint,
+    channel: Channel,
+    controller: AbortController,
+  ): Promise<ExecutionRow | null> {
+    const { signal } = controller
+    const progress: Progress = { usage: { ...from.usage }, steps: [...from.steps], asks: [] }
+    let { model } = row
+    let { said } = from
+    let outcome: claims.Outcome = { status: 'completed', result: '' }
+    using _ = limitTime(row, progress, controller)
+    try {
+      for (const data of from.opening) await channel.append(data)
+      using equipment = await equip(deps, { row, agent, signal })
+      model = equipment.model
+      for await (const data of run(equipment.input, progress)) {
+        said = textSoFar(said, data)
+        const room = channel.append(data)
+        if (!room) continue
+        await unlessAborted(room, signal)
+        signal.throwIfAborted()
+      }
+      outcome = { status: 'completed', result: said.text }
+    } catch (error) {
+      const why = signal.aborted ? signal.reason : error
+      if (why instanceof Stop && why.why !== 'cancelled') {
+        if (why.why === 'drained') await deps.journal.flush()
+        channel.close(null)
+        return null
+      }
+      outcome = why instanceof Stop ? { status: 'cancelled' } : { status: 'failed', error: causeOf(row, agent, why) }
+    }
+    const asked = outcome.status === 'completed' ? ask(progress, channel) : []
+    const { usage, steps } = progress
+    const remains = { text: said.text, toolCalls: recordsOf(steps), model, usage, ...(await channel.drain()) }
+    if (asked.length) {
+      if (
+        await persist(row, () =>
+          waits.suspend({ ...deps.claimDeps, approvalTimeout: settings.APPROVAL_TIMEOUT }, row, asked, remains),
+        )
+      ) {
+        channel.close(null)
+        bus.publish('execution', [row.id])
+        return null
+      }
+      outcome = { status: 'cancelled' }
+    }
+    const ended = await persist(row, () => deps.end(row, outcome, remains))
+    channel.close(ended)
+    if (ended && ended.status !== 'completed' && steps.length) deps.abandon(ended)
+    return ended
+  }
+
+  /** Tells the followers what a person has to decide about. */
+  function ask({ steps, asks }: Progress, channel: Channel): waits.Asked[] {
+    return asks.map((call) => {
+      const asked = { id: newId(), step: steps.at(-1)?.step ?? 0, call }
+      channel.append({ messageType: 'approval', approvalId: asked.id, toolUseId: call.id, name: call.name })
+      return asked
+    })
+  }
+
+  /**
+   * Ends a run after EXECUTION_TIMEOUT, without the time in which it waited for an approval; while one that it waits
+   * for does, its clock stands still too.
+   */
+  function limitTime(row: ExecutionRow, { steps }: Progress, controller: AbortController): Disposable {
+    const since = (row.startedAt ?? row.createdAt).getTime() + row.waitedMs
+    const patience = since + settings.EXECUTION_TIMEOUT - clock.now().getTime()
+    let over = false
+    const expire = async () => {
+      const isCalling = steps.at(-1)?.calls.some(({ result }) => !result)
+      const family = isCalling ? await claims.findDescendants(db, row).catch(() => []) : []
+      if (over) return
+      if (family.some(({ waitingFor }) => waitingFor)) timer = setTimeout(expire, settings.EXECUTION_TIMEOUT)
+      else controller.abort(new TimeoutError('The run took too long'))
+    }
+    let timer = setTimeout(expire, Math.max(0, patience))
+    return {
+      [Symbol.dispose]() {
+        over = true
+        clearTimeout(timer)
+      },
+    }
+  }
+
+  /** A provider may repeat the prompt that it was given: not in the log, and not to another organization. */
+  function causeOf(row: ExecutionRow, agent: claims.AgentRow, why: unknown): string {
+    const cause = why instanceof TimeoutError ? 'timeout' : models.describeError(why)
+    log.warn({ executionId: row.id, ...(cause === UNEXPECTED && { err: why }) }, 'a run failed')
+    const isProviders = !(why instanceof TimeoutError || why instanceof ModelError || cause === UNEXPECTED)
+    if (!isProviders || agent.organizationId === row.organizationId) return cause
+    return /^HTTP \d+/.exec(cause)?.[0] ?? 'The model failed'
+  }
+
+  /** Writes, again until the database takes it, as long as this process has the time. */
+  async function persist<T>(row: ExecutionRow, write: () => Promise<T>): Promise<T> {
+    for (;;) {
+      try {
+        return await write()
+      } catch (error) {
+        if (deps.stopped.aborted) throw error
+        log.error({ err: error, executionId: row.id }, 'the end of a run could not be stored, trying again')
+        await new Promise((resolve) => setTimeout(resolve, RETRY_INTERVAL))
+      }
+    }
+  }
+
+  return attempt
+}
