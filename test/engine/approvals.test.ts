@@ -167,6 +167,17 @@ describe('a run whose tool wants an approval', () => {
     expect(events.at(-1)!.seq).toBeGreaterThan(events.at(-2)!.seq)
   })
 
+  test('is cancelled by a message that interrupts it', async () => {
+    const row = await asking(['i'])
+    const { spaceId, chatId, sessionId } = row
+    lab.model.script({ tokens: 'Something else, then.' })
+    const agent = await lab.db.agent.findUniqueOrThrow({ where: { id: row.agentId } })
+    const next = await lab.run({ agent, onBusy: 'interrupt', conversation: { spaceId, chatId, sessionId } })
+    expect((await ended(lab.engine, next)).result).toBe('Something else, then.')
+    expect(await lab.row(row.id)).toMatchObject({ status: 'cancelled', waitingFor: null })
+    expect(made('i')).toBe(0)
+  })
+
   test('40 races of a decision against a cancel: each run ends once, as the cancel says', async () => {
     const agent = await equipped.agent({}, ASK)
     lab.model.fallback = ({ body }) =>

@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises'
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import type { ExecutionRow } from '../../src/executions/engine/events.ts'
 import type { ModelRequest } from '../support/model-server.ts'
@@ -199,6 +200,25 @@ test('a run that takes too long takes those with it that it waits for', async ()
   expect(child).toMatchObject({ status: 'cancelled' })
   await expect.poll(() => short.lab.model.active).toBe(0)
   expect(await violations(short.lab.db)).toEqual([])
+})
+
+test('while a run waits for one that waits for an approval, its time stands still', async () => {
+  await using short = await startEquipped({ EXECUTION_TIMEOUT: '1' })
+  const sub = await short.agent({ name: 'Sub' }, [{ tool: 'echo', mode: 'ask' }])
+  const boss = await createAgent(short.lab.server, { name: 'Boss', subagentIds: [sub.id] })
+  short.lab.model.script(
+    { toolCalls: [delegate('sub', 'Ask')] },
+    { toolCalls: [call('echo', { text: 'a' })] },
+    { tokens: 'Allowed.' },
+    { tokens: 'Good.' },
+  )
+  const agent = await short.lab.db.agent.findUniqueOrThrow({ where: { id: boss } })
+  const row = await short.lab.run({ agent })
+  await expect.poll(() => short.lab.db.approval.count()).toBe(1)
+  await sleep(1_500)
+  const { approvals } = (await request(short.lab.server, 'GET', '/api/v1/approvals')).body
+  await request(short.lab.server, 'POST', `/api/v1/approvals/${approvals[0].id}/approve`)
+  expect((await ended(short.lab.engine, row)).result).toBe('Good.')
 })
 
 test('a run that waits for another holds its place, and that one finds one', async () => {

@@ -12,6 +12,8 @@ export async function violations(db: Db, since = new Date(0)): Promise<string[]>
   for (const row of executions) found.push(...(await violationsOf(db, row)))
   found.push(...overlaps(executions))
 
+  const steps = await db.executionStep.findMany({ where: { execution: { status: 'completed' } } })
+  for (const { executionId, step } of steps) found.push(`${executionId} has completed, and keeps step ${step}`)
   const locked = await db.session.findMany({ where: { activeExecutionId: { not: null } } })
   for (const { id, activeExecutionId } of locked) found.push(`session ${id} is locked by ${activeExecutionId}`)
   const working = await db.chat.findMany({ where: { status: 'working' } })

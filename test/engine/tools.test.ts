@@ -87,6 +87,22 @@ describe('a run whose model calls a tool of an MCP server', () => {
     expect(results(events)[3]?.content).toBe('There is no tool named nothing')
   })
 
+  test('tells its calls apart, though the model does not, and does not follow it into any depth', async () => {
+    const agent = await equipped.agent()
+    let deep: object = {}
+    for (let level = 0; level < 100; level++) deep = { deep }
+    lab.model.script(
+      { toolCalls: [call('add', { a: 1, b: 1 }, 'same'), call('add', { a: 2, b: 2 }, 'same'), call('echo', deep)] },
+      { tokens: 'I see.' },
+    )
+    const { events } = await equipped.run(agent)
+    expect(results(events)).toMatchObject([
+      { toolUseId: 'same', content: '2' },
+      { toolUseId: expect.not.stringMatching(/^same$/), content: '4' },
+      { toolUseId: 'echo-1', content: 'The input is not a JSON object', isError: true },
+    ])
+  })
+
   test('goes on when the tool takes too long', async () => {
     const agent = await equipped.agent()
     equipped.mcp.hold = new Promise(() => {})

@@ -7,7 +7,7 @@ import type { Clock } from '../../lib/clock.ts'
 import { newId, newTimedId } from '../../lib/id.ts'
 import { type ExecutionEvent, type ExecutionRow, joinText, META_SEQ, toSegments } from './events.ts'
 import { SEQ_BLOCK } from './journal.ts'
-import { type CallRecord, loadSteps, recordsOf, textOf } from './steps.ts'
+import { type CallRecord, forgetSteps, loadSteps, recordsOf, textOf } from './steps.ts'
 
 export type AgentRow = Prisma.AgentGetPayload<object>
 
@@ -333,6 +333,7 @@ export async function finish(
     if (completed || text || toolCalls.length) {
       await writeMessage(tx, execution, 'assistant', text, now, { interrupted: !completed, toolCalls })
     }
+    if (completed && toolCalls.length) await forgetSteps(tx, row.id)
     await deps.settle(tx, execution, now)
     return { execution, next: await release(tx, execution, now, remains.text) }
   })
@@ -368,6 +369,7 @@ export async function finishPending(
       const open = { executionId: row.id, status: 'pending' as const }
       await tx.approval.updateMany({ where: open, data: { status: 'expired', decidedAt: now } })
       await writeMessage(tx, execution, 'assistant', text, now, { interrupted: true, toolCalls: recordsOf(steps) })
+      await forgetSteps(tx, row.id)
     }
     await deps.settle(tx, execution, now)
     return { execution, next: await release(tx, execution, now, text) }

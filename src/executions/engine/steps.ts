@@ -131,6 +131,9 @@ export type StepStore = {
   adopt(tx: Tx, step: number, call: Call, childExecutionId: string): Promise<void>
 }
 
+/** A run that has ended goes on from nothing; its events and its message tell what it did. */
+export const forgetSteps = (db: Db | Tx, executionId: string) => db.executionStep.deleteMany({ where: { executionId } })
+
 const RETRY_INTERVAL = 500
 
 type StoreDeps = { db: Db; clock: Clock; leaseDuration: number; signal: AbortSignal }

@@ -18,7 +18,7 @@ import { createJournal, SEQ_BLOCK } from './journal.ts'
 import type { Models } from './models.ts'
 import { createNotices } from './notices.ts'
 import { createRoom } from './room.ts'
-import { recordsOf } from './steps.ts'
+import { forgetSteps, recordsOf } from './steps.ts'
 import { Stop, unlessAborted } from './stop.ts'
 import type { OpenTools } from './tools.ts'
 import * as waits from './waits.ts'
@@ -130,13 +130,14 @@ export function createEngine(deps: EngineDeps): Engine {
     else if (early.has(row.id)) stop(row.id, 'cancelled')
   }
 
-  /** The runs that its calls have started go with it. */
+  /** The runs that its calls have started go with a run that did not complete. */
   async function cancelDelegates({ id: executionId }: ExecutionRow): Promise<void> {
     const where = { executionId, completedAt: null, childExecutionId: { not: null } }
     for (const { childExecutionId } of await db.toolCall.findMany({ where })) {
       const child = await db.execution.findUnique({ where: { id: childExecutionId ?? '', terminalSeq: null } })
       if (child) await cancelTree(child)
     }
+    await forgetSteps(db, executionId)
   }
 
   /** The terminal write. A run that shall be cancelled has no other outcome. Null when it was taken away. */
