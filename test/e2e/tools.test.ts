@@ -1,7 +1,8 @@
+import { setTimeout as sleep } from 'node:timers/promises'
 import { expect, test } from 'vitest'
 import { createMcp } from '../engine/equipped.ts'
-import { violations } from '../engine/invariants.ts'
-import { createSubject, executePath, type Subject, until } from '../soak/service.ts'
+import { violations, watchTransitions } from '../engine/invariants.ts'
+import { createSubject, executePath, type Subject, settled, until } from '../soak/service.ts'
 import { startMcpServer } from '../support/mcp-server.ts'
 import type { Reply } from '../support/model-replies.ts'
 import { request } from '../support/rest.ts'
@@ -126,4 +127,61 @@ test('an approval survives kill -9 and is answered after the restart; a run that
   expect(mcp.calls).toHaveLength(1)
   expect(await subject.db.execution.count()).toBe(2)
   expect(await violations(subject.db)).toEqual([])
+}, 60_000)
+
+test('kill -9 at a random moment, 3 times with 6 runs and what they delegate: all complete, no call is made twice, and no event is lost or shown twice', async () => {
+  await using mcp = await startMcpServer()
+  await using subject = await createSubject({ ALLOW_PRIVATE_NETWORK: 'true' })
+  const transitions = await watchTransitions(subject.db)
+  const mcpInstanceIds = [await createMcp(subject, mcp.url)]
+  const make = async (body: object) => (await request(subject, 'POST', '/api/v1/agents', { body })).body.id
+  const sub = await make({ name: 'Sub', systemPrompt: 'You are Sub.', mcpInstanceIds })
+  const boss = await make({ name: 'Boss', systemPrompt: 'You are Boss.', mcpInstanceIds, subagentIds: [sub] })
+  subject.model.fallback = ({ body: { messages } }) => {
+    const step = messages.filter(({ role }) => role === 'tool').length
+    const asked = messages.findLast(({ role }) => role === 'user')?.content
+    const pause = sleep(Math.random() * 40)
+    if (step === 4) return { tokens: [pause, 'All ', 'done.'], delay: 3 }
+    const delegates = step === 2 && messages[0]?.content === 'You are Boss.'
+    const call = delegates
+      ? { name: 'delegate_to_sub', input: { message: `${asked}, below` } }
+      : { name: 'echo', input: { text: `${asked}, ${step}` } }
+    return { tokens: [pause], toolCalls: [{ id: `call-${step}`, ...call }] }
+  }
+
+  /** A run, and what a client saw of it before the server died. */
+  const begin = async (message: string) => {
+    const body = { message, background: true }
+    const { executionId } = (await request(subject, 'POST', `/api/v1/agents/${boss}/execute`, { body })).body
+    const seen: StreamEvent[] = []
+    const stream = await openStream(subject, `/api/v1/executions/${executionId}/events`)
+    const read = async () => {
+      for (let event = await stream.next(); event; event = await stream.next()) seen.push(event)
+    }
+    return { executionId, seen, over: read().catch(() => {}) }
+  }
+  for (let round = 0; round < 3; round++) {
+    const runs = await Promise.all([1, 2, 3, 4, 5, 6].map((run) => begin(`${round}.${run}`)))
+    await sleep(Math.random() * 400)
+    await subject.kill()
+    await subject.start()
+    await settled(subject.db)
+    for (const { executionId, seen, over } of runs) {
+      await over
+      const whole = await (await openStream(subject, `/api/v1/executions/${executionId}/events`)).rest()
+      expect(whole.at(-1)!.event).toBe('result')
+      const lasting = whole.filter(({ data }) => data.messageType !== 'stream_event')
+      const ids = (kind: string, of: (data: any) => unknown) =>
+        lasting.filter(({ data }) => data.messageType === kind).map(({ data }) => of(data))
+      expect(ids('assistant', ({ step }) => step)).toEqual([1, 2, 3, 4, 5])
+      expect(ids('tool_result', ({ toolUseId }) => toolUseId)).toEqual(['call-0', 'call-1', 'call-2', 'call-3'])
+      const shown = seen.filter(({ data }) => data.messageType !== 'stream_event')
+      expect(lasting.slice(0, shown.length)).toEqual(shown)
+    }
+    expect(await violations(subject.db)).toEqual([])
+  }
+  const made = mcp.calls.map(({ input }) => (input as { text: string }).text)
+  expect(made.length).toBe(new Set(made).size)
+  expect(await subject.db.execution.count()).toBe(36)
+  expect(await transitions()).toEqual([])
 }, 60_000)
