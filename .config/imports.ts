@@ -5,7 +5,7 @@ import { dirname, join } from 'node:path'
 
 /** From the ground up; a file has the rank of the first pattern that fits. */
 const LAYERS: readonly (readonly [name: string, pattern: RegExp])[] = [
-  ['foundation', /^src\/(lib\/|errors\.ts|settings\.ts)/],
+  ['foundation', /^src\/(lib\/|errors\.ts|settings\.ts|wire\.ts)/],
   ['infrastructure', /^src\/(db|auth|bus)\/|^src\/(deps|idempotency)\.ts/],
   ['resource schema', /^src\/(?!graphql)\w+\/schema\.ts/],
   ['engine', /^src\/executions\/engine\//],
@@ -20,7 +20,7 @@ const LAYERS: readonly (readonly [name: string, pattern: RegExp])[] = [
   ['http', /^src\/(http|graphql)\//],
   ['app', /^src\/app\.ts/],
   ['start', /^src\/start\.ts/],
-  ['programs', /^src\/(main|serve|demo)\.ts|^src\/admin\//],
+  ['programs', /^src\/(main|serve|demo)\.ts|^src\/(admin|sdk)\//],
 ]
 const rankOf = (file: string) => LAYERS.findIndex(([, pattern]) => pattern.test(file))
 

@@ -1,6 +1,7 @@
 import { STATUS_CODES } from 'node:http'
 import { z } from 'zod'
 import { isUnavailable } from './lib/database-errors.ts'
+import type { ErrorBody } from './wire.ts'
 
 /**
  * What the caller is told: a status and a message of contract.md section 1. `cause` is for the log alone.
@@ -56,15 +57,6 @@ export function toAppError(error: unknown): AppError {
     if (isUnavailable(cause)) return unavailable(error)
   }
   return new AppError(500, 'An unexpected error occurred', { cause: error })
-}
-
-/** The error body of every REST answer, and the fields that tRPC and GraphQL errors carry (contract.md section 1). */
-export type ErrorBody = {
-  error: true
-  statusCode: number
-  statusMessage: string
-  message: string
-  requestId: string
 }
 
 export const toBody = (error: AppError, requestId: string): ErrorBody => ({

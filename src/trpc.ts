@@ -9,6 +9,7 @@ import { AppError, describeIssue, forbidden, toAppError, toBody } from './errors
 import type { IdempotencyKey } from './idempotency.ts'
 import { checkInput } from './lib/fields.ts'
 import { find as findSpace } from './spaces/service.ts'
+import type { ErrorShape } from './wire.ts'
 
 z.config({ customError: describeIssue })
 
@@ -26,11 +27,14 @@ export type Context = {
   readonly idempotency: IdempotencyKey | null
 }
 
-type Meta = OpenApiMeta<{
+type Described = {
   scopes?: readonly Scope[]
   /** When it gives which status, beyond what can be told from its method, path and input (http/openapi.ts). */
   errors?: Readonly<Record<number, string>>
-}>
+}
+
+/** An interface, since that stays a name in the type of the router: the typed client leaves it out. */
+export interface Meta extends OpenApiMeta<Described> {}
 
 const t = initTRPC
   .context<Context>()
@@ -38,7 +42,7 @@ const t = initTRPC
   .create({
     isDev: false,
     sse: { ping: { enabled: true, intervalMs: 15_000 } },
-    errorFormatter({ shape, error, ctx }) {
+    errorFormatter({ shape, error, ctx }): ErrorShape {
       const { code, path } = shape.data
       const body = toBody(fromTRPCError(error), ctx?.requestId ?? requestIds.get(error) ?? '')
       const data = { code, httpStatus: body.statusCode, ...(path && { path }), ...body }

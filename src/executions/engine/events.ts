@@ -1,36 +1,7 @@
 import type { Db, Prisma, Tx } from '../../db/client.ts'
+import type { ExecutionEvent, MessageData } from '../../wire.ts'
 
-/** What a `message` event tells (contract.md section 4, "SSE"). Steps count from 1. */
-export type MessageData =
-  | { messageType: 'stream_event'; step: number; delta: { type: 'text_delta'; text: string } }
-  | { messageType: 'assistant'; step: number; content: ContentBlock[] }
-  | { messageType: 'tool_result'; toolUseId: string; content: string; isError: boolean }
-  | { messageType: 'approval'; approvalId: string; toolUseId: string; name: string }
-  /** A run whose process died goes on: the deltas of that step begin anew. */
-  | { messageType: 'resumed'; step: number }
-
-export type ContentBlock =
-  | { type: 'text'; text: string }
-  | { type: 'tool_use'; id: string; name: string; input: unknown }
-
-/** One event of an execution as every face shows it. `seq` strictly increases and may have gaps. */
-export type ExecutionEvent =
-  | { seq: number; at: Date; event: 'meta'; data: { executionId: string; chatId: string; sessionId: string } }
-  | { seq: number; at: Date; event: 'message'; data: MessageData }
-  | { seq: number; at: Date; event: 'result'; data: ResultData }
-  | {
-      seq: number
-      at: Date
-      event: 'error'
-      data: { message: string; executionId: string; status: 'failed' | 'cancelled' }
-    }
-
-type ResultData = {
-  executionId: string
-  status: 'completed'
-  sessionId: string
-  usage: { input_tokens: number; output_tokens: number }
-}
+export type { ContentBlock, ExecutionEvent, MessageData } from '../../wire.ts'
 
 export type ExecutionRow = Prisma.ExecutionGetPayload<object>
 

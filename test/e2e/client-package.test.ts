@@ -1,0 +1,140 @@
+import { execFile } from 'node:child_process'
+import { readdir, writeFile } from 'node:fs/promises'
+import { createRequire } from 'node:module'
+import { dirname, join } from 'node:path'
+import { promisify } from 'node:util'
+import { beforeAll, describe, expect, it, onTestFinished } from 'vitest'
+import { createFolder } from '../support/folder.ts'
+import { startServer } from '../support/server.ts'
+
+// The package as somebody gets it: built, packed, installed into an empty folder.
+
+const ROOT = join(import.meta.dirname, '..', '..')
+const MODULES = join(ROOT, 'node_modules')
+const run = promisify(execFile)
+const npm = (args: readonly string[], cwd: string) => run('npm', args, { cwd, shell: process.platform === 'win32' })
+
+/** What the package depends on, as it lies here, so that nothing is downloaded. */
+function dependencies(): string[] {
+  const eventsource = dirname(createRequire(join(MODULES, 'eventsource', 'package.json')).resolve('eventsource-parser'))
+  const parser = eventsource.slice(0, eventsource.lastIndexOf('eventsource-parser') + 'eventsource-parser'.length)
+  return [...['@trpc/client', '@trpc/server', 'eventsource'].map((name) => join(MODULES, name)), parser]
+}
+
+let folder: string
+
+async function write(name: string, text: string): Promise<void> {
+  await writeFile(join(folder, name), text)
+}
+
+beforeAll(async () => {
+  const made = await createFolder()
+  folder = made.path
+  await run(process.execPath, ['.config/client.ts'], { cwd: ROOT })
+  await write('package.json', '{"private": true, "type": "module"}')
+  await npm(['pack', '--silent', '--ignore-scripts', join(ROOT, 'dist', 'client'), ...dependencies()], folder)
+  const packed = (await readdir(folder)).filter((name) => name.endsWith('.tgz')).map((name) => `./${name}`)
+  const quiet = ['--offline', '--ignore-scripts', '--legacy-peer-deps', '--no-audit', '--no-fund', '--no-package-lock']
+  await npm(['install', ...quiet, ...packed], folder)
+  return () => made[Symbol.asyncDispose]()
+})
+
+describe('the package of the typed client', () => {
+  it('brings neither the service nor a database: what is installed is it, tRPC and an EventSource', async () => {
+    const installed = async (path: string) =>
+      (await readdir(join(folder, 'node_modules', path))).filter((name) => !name.startsWith('.'))
+    expect(await installed('')).toEqual(['@muster', '@trpc', 'eventsource', 'eventsource-parser'])
+    expect(await installed('@trpc')).toEqual(['client', 'server'])
+    const files = await readdir(join(folder, 'node_modules/@muster/client'), { recursive: true })
+    expect(files.filter((name) => name.includes('.')).toSorted()).toEqual([
+      'README.md',
+      'package.json',
+      'router.d.ts',
+      'sdk/index.d.ts',
+      'sdk/index.js',
+      'wire.d.ts',
+    ])
+  })
+
+  it.each(['nodenext', 'bundler'])(
+    'has types that are whole and say what is wrong (%s, strict)',
+    async (resolution) => {
+      await write('index.ts', PROGRAM)
+      const module = resolution === 'nodenext' ? 'nodenext' : 'esnext'
+      const compilerOptions = {
+        ...{ strict: true, exactOptionalPropertyTypes: true, noUncheckedIndexedAccess: true, skipLibCheck: false },
+        ...{ target: 'esnext', lib: ['esnext', 'dom'], types: [], noEmit: true, module, moduleResolution: resolution },
+      }
+      await write('tsconfig.json', JSON.stringify({ compilerOptions, files: ['index.ts'] }))
+      const { stdout } = await run(process.execPath, [join(MODULES, 'typescript/bin/tsc'), '-p', folder]).catch(
+        (error) => error,
+      )
+      expect(stdout).toBe('')
+    },
+  )
+
+  it('talks to the service: calls in a batch of ten at most, and a stream, by header', async () => {
+    const server = await startServer()
+    onTestFinished(() => server[Symbol.asyncDispose]())
+    await write('talk.js', TALK)
+    const { stdout } = await run(process.execPath, ['talk.js', server.url, server.token], { cwd: folder })
+    expect(JSON.parse(stdout)).toEqual({
+      names: Array.from({ length: 11 }, (_, index) => `Ada ${index}`),
+      events: ['meta', 'message', 'result'],
+      refusal: [404, 'Agent not found'],
+    })
+  })
+})
+
+const PROGRAM = `
+import { createClient, type Outputs } from '@muster/client'
+
+const muster = createClient({ url: 'http://127.0.0.1', token: 'mst_' })
+const { agent } = await muster.agents.get.query({ id: 'a' })
+export const name: string = agent.name
+// @ts-expect-error a name is no number
+export const wrong: number = agent.name
+// @ts-expect-error there is no such field
+agent.nothing
+// @ts-expect-error nor such a procedure
+muster.agents.nothing
+// @ts-expect-error a name is text
+await muster.agents.create.mutate({ name: 5, systemPrompt: '' })
+
+export type Tree = Outputs['executions']['tree']['tree']
+export const deepest = ({ children: [child] }: Tree): string | undefined => child?.children[0]?.chatId
+// @ts-expect-error at any depth
+export const notThere = ({ children: [child] }: Tree) => child?.children[0]?.nothing
+
+muster.executions.events.subscribe({ executionId: 'e' }, {
+  onData({ data: { at, event, data } }) {
+    const time: string = at
+    if (event === 'message' && data.messageType === 'stream_event') console.log(time, data.delta.text)
+    // @ts-expect-error only a result has it
+    if (event === 'meta') console.log(data.usage)
+  },
+  onError(error) {
+    const status: number | undefined = error.data?.statusCode
+    console.log(status, error.data?.requestId)
+  },
+})
+`
+
+const TALK = `
+import { createClient } from '@muster/client'
+
+const [url, token] = process.argv.slice(2)
+const muster = createClient({ url, token })
+const create = (name) => muster.agents.create.mutate({ name, systemPrompt: 'You are Ada.' })
+const agents = await Promise.all(Array.from({ length: 11 }, (_, index) => create(\`Ada \${index}\`)))
+const run = { id: agents[0].id, message: 'Hi', background: true }
+const { executionId } = await muster.agents.execute.mutate(run)
+const events = new Set()
+await new Promise((onComplete, onError) => {
+  const onData = ({ data }) => events.add(data.event)
+  muster.executions.events.subscribe({ executionId }, { onData, onError, onComplete })
+})
+const { data } = await muster.agents.get.query({ id: 'unknown' }).catch((error) => error)
+const answer = { names: agents.map(({ name }) => name), events: [...events], refusal: [data.statusCode, data.message] }
+console.log(JSON.stringify(answer))
+`
