@@ -1,0 +1,57 @@
+import { execFile, spawn } from 'node:child_process'
+import { join } from 'node:path'
+import { text } from 'node:stream/consumers'
+import { promisify } from 'node:util'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { type ModelServer, startModelServer } from '../support/model-server.ts'
+import { startServer, type TestServer } from '../support/server.ts'
+
+// The examples as their readers run them, each a program of its own.
+
+const ROOT = join(import.meta.dirname, '..', '..')
+
+let model: ModelServer
+let server: TestServer
+beforeAll(async () => {
+  model = await startModelServer()
+  server = await startServer({ OPENAI_BASE_URL: model.baseUrl, DEFAULT_MODEL: 'compatible/test' })
+})
+afterAll(async () => {
+  await server[Symbol.asyncDispose]()
+  await model.close()
+})
+
+/** All that a program says that was given this input; what it says of an error, too. */
+async function run(name: string, input = ''): Promise<string> {
+  const env = { PATH: process.env.PATH, MUSTER_URL: server.url, TOKEN: server.token }
+  const child = spawn(process.execPath, [join('examples', name)], { cwd: ROOT, env })
+  child.stdin.end(input)
+  const [out, err] = await Promise.all([text(child.stdout), text(child.stderr)])
+  return out + err
+}
+
+test('the chat streams an answer to each line, and goes on with one session', async () => {
+  model.script({ tokens: ['Hello', ' there'] }, { tokens: ['Still ', 'here'] })
+  expect((await run('chat.ts', 'Hi\n\nAre you there?\n')).split('\n').slice(1)).toEqual([
+    'Hello there',
+    expect.stringMatching(/^\(\d+ tokens\)$/),
+    'Still here',
+    expect.stringMatching(/^\(\d+ tokens\)$/),
+    '',
+  ])
+  expect(JSON.stringify(model.requests.at(-1))).toContain('Hello there')
+})
+
+test('the client that is generated from the OpenAPI document runs agents and tasks, and has typed errors', async () => {
+  await promisify(execFile)(process.execPath, ['.config/rest-client.ts'], { cwd: ROOT })
+  expect((await run('rest.ts')).split('\n')).toEqual([
+    'A reply of the test model. true',
+    expect.stringMatching(/^Write the release notes: completed in \d+ ms$/),
+    '404 Agent not found',
+    '',
+  ])
+})
+
+test('the GraphQL client starts a run, follows it and looks at it', async () => {
+  expect(await run('graphql.ts')).toBe('A reply of the test model.\nAda: completed\n')
+})
