@@ -5,7 +5,12 @@
 import { createClient } from 'graphql-sse'
 
 const { MUSTER_URL = 'http://127.0.0.1:3000', TOKEN = '' } = process.env
-const client = createClient({ url: `${MUSTER_URL}/graphql`, headers: { Authorization: `Bearer ${TOKEN}` } })
+const client = createClient({
+  url: `${MUSTER_URL}/graphql`,
+  headers: { Authorization: `Bearer ${TOKEN}` },
+  // It would send mutations again, too.
+  retryAttempts: 0,
+})
 
 /** A document, with what it takes and gives. A generator can write these types from schema.graphql. */
 type Document<Variables, Data> = string & { types?: (variables: Variables) => Data }
