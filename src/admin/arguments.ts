@@ -16,6 +16,7 @@ const OPTIONS = {
   expires: { type: 'string' },
   'expires-at': { type: 'string' },
   scope: { type: 'string', multiple: true },
+  to: { type: 'string' },
   json: { type: 'boolean' },
   help: { type: 'boolean', short: 'h' },
 } as const
@@ -88,6 +89,15 @@ const COMMANDS: readonly Command[] = [
     required: [],
     optional: [],
     run: commands.backUp,
+  },
+  {
+    usage: 'move --to URL',
+    summary: 'Copy the SQLite database into an empty PostgreSQL (postgresql://…), with the server stopped',
+    args: 0,
+    required: ['to'],
+    optional: [],
+    // Who does something else does not wait for what it needs.
+    run: async (...given) => (await import('./move.ts')).move(...given),
   },
   {
     usage: 'rotate-key',

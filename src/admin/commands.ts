@@ -14,7 +14,7 @@ export type Admin = { database: Database; settings: Settings; now: Date }
 
 /** What the command line may give to a command beside its arguments. */
 export type Options = Partial<
-  Record<'org' | 'role' | 'user' | 'name' | 'slug' | 'expires' | 'expires-at', string> & { scope: string[] }
+  Record<'org' | 'role' | 'user' | 'name' | 'slug' | 'expires' | 'expires-at' | 'to', string> & { scope: string[] }
 >
 
 /** What it says: `json` with --json (contract.md section 0), `text` without. */

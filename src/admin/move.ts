@@ -1,0 +1,185 @@
+import { resolve } from 'node:path'
+import Sqlite from 'better-sqlite3'
+import { Client } from 'pg'
+import { databaseFile } from '../db/client.ts'
+import { DatabaseLockedError, type Lock, lockDatabase } from '../db/lock.ts'
+import { migratePostgresql } from '../db/migrate.ts'
+import { table } from '../lib/table.ts'
+import type { Admin, Answer, Options } from './commands.ts'
+import { createProgress } from './progress.ts'
+import { allTables, createChecksum, fromPostgres, fromSqlite, type Row, type Table } from './tables.ts'
+import { AdminError } from './values.ts'
+
+/** Rows that are read and written at a time, and about how many characters they may have together. */
+const BATCH = 500
+const BATCH_SIZE = 8 * 1024 * 1024
+
+/** What PostgreSQL says of `\u0000`. */
+const NUL = '22P05'
+
+export type Moved = { name: string; rows: number; checksum: string }
+
+const quote = (name: string) => `"${name.replaceAll('"', '""')}"`
+const listOf = ({ columns }: Table, form = quote) => columns.map(({ name }) => form(name)).join(', ')
+
+/**
+ * Copies the SQLite database into an empty PostgreSQL, as it is at one moment, and reads it back to compare. It happens
+ * in one transaction: what goes wrong leaves the target empty. No server may use the file, whose writes would be lost.
+ */
+export async function move({ settings }: Admin, _: string[], { to = '' }: Options): Promise<Answer> {
+  const file = databaseFile(settings)
+  if (!file) throw new AdminError('The database is PostgreSQL already. DATABASE_URL names what is to be moved.')
+  if (!/^postgres(ql)?:\/\//.test(to)) throw new AdminError('--to takes an address that begins with postgresql://')
+  const lock = lockSource(file)
+  const source = new Sqlite(file, { readonly: true, timeout: 10_000 }).defaultSafeIntegers()
+  const target = new Client({ connectionString: to, connectionTimeoutMillis: 10_000 })
+  try {
+    source.exec('BEGIN')
+    await target.connect().catch((error: Error) => {
+      throw new AdminError(`The target cannot be reached: ${error.message}`)
+    })
+    await refuseForeign(target)
+    await migratePostgresql(to)
+    const tables = await copyAll(source, target)
+    const rows = tables.reduce((sum, { rows }) => sum + rows, 0)
+    return { json: { tables, rows }, text: report(tables, rows, settings) }
+  } finally {
+    // Closing rolls back what is open.
+    await target.end()
+    source.close()
+    lock.release()
+  }
+}
+
+function lockSource(file: string): Lock {
+  try {
+    return lockDatabase(file)
+  } catch (error) {
+    if (error instanceof DatabaseLockedError) throw new AdminError(`A server uses ${file}. Stop it first.`)
+    throw error
+  }
+}
+
+/** The database of something else is not even migrated. */
+async function refuseForeign(target: Client): Promise<void> {
+  const { rows } = await target.query<{ name: string }>(
+    `SELECT table_name AS name FROM information_schema.tables WHERE table_schema = current_schema()`,
+  )
+  if (rows.length && !rows.some(({ name }) => name === '_prisma_migrations'))
+    throw new AdminError(`The target is not empty: it has a table ${rows[0]?.name}. Give it a database of its own.`)
+}
+
+async function copyAll(source: Sqlite.Database, target: Client): Promise<Moved[]> {
+  const tables = allTables()
+  await target.query(`BEGIN; LOCK TABLE ${tables.map(({ name }) => quote(name)).join(', ')} IN ACCESS EXCLUSIVE MODE`)
+  for (const { name } of tables) {
+    const { rowCount } = await target.query(`SELECT FROM ${quote(name)} LIMIT 1`)
+    if (rowCount) throw new AdminError(`The target is not empty: there are rows in ${name}.`)
+  }
+  const counts = tables.map(({ name }) => countIn(source, name))
+  // Each row is copied, and read again.
+  const total = 2 * counts.reduce((sum, count) => sum + count, 0)
+  const progress = createProgress(process.stderr)
+  let done = 0
+  const moved: Moved[] = []
+  try {
+    const restore = await setForeignKeysAside(target)
+    for (const [index, table] of tables.entries()) {
+      const step = (count: number) => {
+        done += count
+        progress.show(done, total, table.name)
+      }
+      const written = await copy(source, target, table, step)
+      const read = await readBack(target, table, step)
+      if (written !== read.checksum || counts[index] !== read.rows)
+        throw new AdminError(`The copy of ${table.name} is not what was copied. Nothing was changed.`)
+      moved.push({ name: table.name, ...read })
+    }
+    await restore()
+    await target.query('COMMIT')
+  } finally {
+    progress.end()
+  }
+  await target.query('ANALYZE')
+  return moved
+}
+
+const countIn = (source: Sqlite.Database, name: string): number =>
+  Number(source.prepare<[], { count: bigint }>(`SELECT count(*) AS "count" FROM ${quote(name)}`).get()?.count)
+
+/**
+ * Takes the foreign keys away until the rows are there: an execution may refer to a later one, and all are checked
+ * faster together. What is returned makes them again, which fails where a row refers to nothing.
+ */
+async function setForeignKeysAside(target: Client): Promise<() => Promise<void>> {
+  const { rows } = await target.query<{ of: string; name: string; definition: string }>(
+    `SELECT conrelid::regclass::text AS of, conname AS name, pg_get_constraintdef(oid) AS definition
+     FROM pg_constraint WHERE contype = 'f' AND connamespace = current_schema()::regnamespace`,
+  )
+  for (const { of, name } of rows) await target.query(`ALTER TABLE ${of} DROP CONSTRAINT ${quote(name)}`)
+  return async () => {
+    for (const { of, name, definition } of rows)
+      await target.query(`ALTER TABLE ${of} ADD CONSTRAINT ${quote(name)} ${definition}`)
+  }
+}
+
+/** Copies a table in batches; its checksum. */
+async function copy(source: Sqlite.Database, target: Client, table: Table, step: (count: number) => void) {
+  const checksum = createChecksum()
+  // PostgreSQL turns the text of a value into what the column wants.
+  const insert = `INSERT INTO ${quote(table.name)} (${listOf(table)})
+    SELECT ${listOf(table)} FROM json_populate_recordset(NULL::${quote(table.name)}, $1::json)`
+  let batch: string[] = []
+  let size = 0
+  async function flush(): Promise<void> {
+    await target.query(insert, [`[${batch.join(',')}]`]).catch((error: Error & { code?: string }) => {
+      if (error.code !== NUL) throw error
+      throw new AdminError(`${table.name} has text with a NUL character, which PostgreSQL cannot keep.`)
+    })
+    step(batch.length)
+    batch = []
+    size = 0
+  }
+  const statement = source.prepare<[], unknown[]>(`SELECT ${listOf(table)} FROM ${quote(table.name)}`).raw()
+  for (const values of statement.iterate()) {
+    const row: Row = table.columns.map(({ type }, index) => fromSqlite(type, values[index]))
+    checksum.add(row)
+    const text = JSON.stringify(Object.fromEntries(table.columns.map(({ name }, index) => [name, toJson(row[index])])))
+    size += text.length
+    if (batch.push(text) >= BATCH || size >= BATCH_SIZE) await flush()
+  }
+  if (batch.length) await flush()
+  return checksum.digest()
+}
+
+const toJson = (value: Row[number] | undefined): unknown => (value && typeof value === 'object' ? value.json : value)
+
+async function readBack(target: Client, table: Table, step: (count: number) => void): Promise<Omit<Moved, 'name'>> {
+  const checksum = createChecksum()
+  const selected = listOf(table, (name) => `${quote(name)}::text`)
+  await target.query(`DECLARE "copied" NO SCROLL CURSOR FOR SELECT ${selected} FROM ${quote(table.name)}`)
+  let rows = 0
+  for (;;) {
+    const query = { text: `FETCH ${BATCH} FROM "copied"`, rowMode: 'array' }
+    const batch = await target.query<(string | null)[]>(query)
+    for (const values of batch.rows)
+      checksum.add(table.columns.map(({ type }, index) => fromPostgres(type, values[index] ?? null)))
+    rows += batch.rows.length
+    step(batch.rows.length)
+    if (batch.rows.length < BATCH) break
+  }
+  await target.query('CLOSE "copied"')
+  return { rows, checksum: checksum.digest() }
+}
+
+function report(tables: Moved[], rows: number, { ENCRYPTION_KEY, DATA_DIR }: Admin['settings']): string {
+  const lines = tables.map(({ name, rows, checksum }) => [name, String(rows), checksum])
+  const key = ENCRYPTION_KEY ? 'the same as now' : `what ${resolve(DATA_DIR, 'encryption.key')} holds`
+  return `${table([['TABLE', 'ROWS', 'CHECKSUM'], ...lines])}
+
+Copied ${rows} rows, and read them back. To switch, start Muster with
+  DATABASE_URL    the address that --to was given
+  ENCRYPTION_KEY  ${key}
+Uploaded files are not in the database: they are in ${resolve(DATA_DIR, 'media')}.
+The SQLite file is as it was. Start no server on it again.`
+}

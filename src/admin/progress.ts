@@ -1,0 +1,24 @@
+import type { WriteStream } from 'node:tty'
+
+export type Progress = { show: (done: number, total: number, what: string) => void; end: () => void }
+
+const WIDTH = 30
+
+/** A line that shows how far something is. Nothing at all where nobody watches. */
+export function createProgress(stream: Pick<WriteStream, 'isTTY' | 'write'>): Progress {
+  if (!stream.isTTY) return { show: () => {}, end: () => {} }
+  let shown = ''
+  const draw = (line: string) => {
+    if (line === shown) return
+    stream.write(`\r\x1b[K${line}`)
+    shown = line
+  }
+  return {
+    show(done, total, what) {
+      const part = total ? done / total : 1
+      const bar = '█'.repeat(Math.round(part * WIDTH)).padEnd(WIDTH, '░')
+      draw(`${bar} ${Math.floor(part * 100)} %  ${what}`)
+    },
+    end: () => draw(''),
+  }
+}

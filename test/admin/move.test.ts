@@ -1,0 +1,245 @@
+import { readFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import Sqlite from 'better-sqlite3'
+import { Client } from 'pg'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { getDatamodel } from '../../prisma/generated/pothos.ts'
+import * as enums from '../../prisma/generated/sqlite/enums.ts'
+import { createProgress } from '../../src/admin/progress.ts'
+import { runAdmin } from '../../src/admin/run.ts'
+import { dataKeyPlace } from '../../src/db/data-key.ts'
+import { unseal } from '../../src/db/envelope.ts'
+import { migratePostgresql } from '../../src/db/migrate.ts'
+import { placeOf } from '../../src/secrets/service.ts'
+import { createFolder } from '../support/folder.ts'
+import { type Postgres, startPostgres } from '../support/postgres.ts'
+import { request } from '../support/rest.ts'
+import { startServer } from '../support/server.ts'
+
+type Field = { name: string; kind: string; type: string; isRequired: boolean; isId: boolean }
+const MODELS = Object.entries(
+  (getDatamodel().datamodel as unknown as { models: Record<string, { fields: Field[] }> }).models,
+).map(([name, { fields }]) => ({ name, fields: fields.filter(({ kind }) => kind !== 'object') }))
+
+let postgres: Postgres
+let source: Awaited<ReturnType<typeof createFolder>>
+let token: string
+let executionId: string
+
+/** The file of a server that has done something, with rows in every table. */
+beforeAll(async () => {
+  postgres = await startPostgres()
+  source = await createFolder()
+  await using server = await startServer({}, { folder: source.path })
+  token = server.token
+  const { body: agent } = await request(server, 'POST', '/api/v1/agents', {
+    body: { name: 'Ada 😀 "\\', systemPrompt: 'Line\nline' },
+  })
+  const { body: run } = await request(server, 'POST', `/api/v1/agents/${agent.id}/execute`, { body: { message: 'Hi' } })
+  executionId = run.executionId
+  const { body } = await request(server, 'GET', '/api/v1/spaces')
+  const secrets = { body: { secrets: { API_KEY: 'the value' } } }
+  await request(server, 'POST', `/api/v1/spaces/${body.spaces[0].id}/secrets`, secrets)
+  await server[Symbol.asyncDispose]()
+  fill(join(source.path, 'muster.db'))
+})
+afterAll(async () => {
+  await source[Symbol.asyncDispose]()
+  await postgres[Symbol.asyncDispose]()
+})
+
+/** Two rows in each table: one with a value in every column, and one with as few as can be. */
+function fill(file: string): void {
+  const database = new Sqlite(file)
+  database.pragma('foreign_keys = OFF')
+  for (const { name, fields } of MODELS) {
+    for (const number of [1001, 1002]) {
+      const given = fields.filter(({ isRequired }) => isRequired || number === 1001)
+      const columns = given.map((field) => `"${field.name}"`).join(', ')
+      const values = given.map((field) => sampleOf(field, number))
+      database.prepare(`INSERT INTO "${name}" (${columns}) VALUES (${values.map(() => '?')})`).run(values)
+    }
+  }
+  expect(database.pragma('foreign_key_check')).toEqual([])
+  database.close()
+}
+
+/** The same for all columns of a type, so that every reference is to the row of that number; states are final ones. */
+function sampleOf({ name, kind, type }: Field, number: number): unknown {
+  if (kind === 'enum') return Object.values((enums as Record<string, Record<string, string>>)[type] ?? {}).at(-1)
+  if (type === 'String') return `${number} "ö\\ \t\n${'😀'} 'x' {}`
+  if (type === 'DateTime') return Date.UTC(2026, 2, 29, 1, 30, 0, number % 1000)
+  if (type === 'Bytes') return Buffer.from([0, 1, 254, 255, number % 256])
+  if (type === 'Json') return JSON.stringify({ b: [1.5, 1e21, 'ü'], a: { d: null, c: [{}] }, [name]: `${number}` })
+  if (type === 'BigInt') return 2n ** 60n + BigInt(number)
+  if (type === 'Boolean') return number === 1001 ? 1 : 0
+  if (type === 'Int') return number
+  throw new Error(`${name} is of a type that nobody has thought of: ${type}`)
+}
+
+const move = (to: string, folder = source.path) => runAdmin(['move', '--to', to, '--json'], { DATA_DIR: folder })
+
+async function sql(url: string, text: string): Promise<any[]> {
+  const client = new Client({ connectionString: url })
+  await client.connect()
+  try {
+    return (await client.query(text)).rows
+  } finally {
+    await client.end()
+  }
+}
+
+const FOREIGN_KEYS = `SELECT conrelid::regclass::text AS of, conname, pg_get_constraintdef(oid) FROM pg_constraint
+  WHERE contype = 'f' ORDER BY 1, 2`
+
+async function expectEmpty(url: string): Promise<void> {
+  for (const { name } of MODELS) expect([name, await sql(url, `SELECT * FROM "${name}"`)]).toEqual([name, []])
+}
+
+describe('a moved database', () => {
+  let url: string
+  beforeAll(async () => {
+    url = await postgres.createDatabase()
+    const { code, out, err } = await move(url)
+    expect([code, err]).toEqual([0, ''])
+    const { tables, rows } = JSON.parse(out)
+    expect(tables.map(({ name }: { name: string }) => name)).toEqual(MODELS.map(({ name }) => name))
+    expect(rows).toBeGreaterThan(2 * MODELS.length + 10)
+  })
+
+  test('has every row with every value', async () => {
+    const file = new Sqlite(join(source.path, 'muster.db'), { readonly: true })
+    for (const { name, fields } of MODELS) {
+      const [{ count }] = await sql(url, `SELECT count(*)::int AS count FROM "${name}"`)
+      expect([name, count]).toEqual([name, file.prepare(`SELECT count(*) FROM "${name}"`).pluck().get()])
+      // Read by the driver, which knows nothing of how it was written; its clock is told that times are in UTC.
+      const columns = fields.map(({ name, type }) =>
+        type === 'DateTime' ? `"${name}" AT TIME ZONE 'UTC' AS "${name}"` : `"${name}"`,
+      )
+      const id = fields.find(({ type, kind }) => type === 'String' && kind === 'scalar')
+      const where = id ? `"${id.name}" LIKE '1001 %'` : `"id" = 1001`
+      const [row] = await sql(url, `SELECT ${columns} FROM "${name}" WHERE ${where}`)
+      for (const field of fields) expect([name, field.name, row[field.name]]).toEqual([name, field.name, told(field)])
+    }
+    file.close()
+  })
+
+  function told(field: Field): unknown {
+    const value = sampleOf(field, 1001)
+    if (field.type === 'DateTime') return new Date(value as number)
+    if (field.type === 'Json') return JSON.parse(value as string)
+    if (field.type === 'BigInt') return String(value)
+    return field.type === 'Boolean' ? true : value
+  }
+
+  test('has the references that it was made with', async () => {
+    const fresh = await postgres.createDatabase()
+    await migratePostgresql(fresh)
+    expect(await sql(url, FOREIGN_KEYS)).toEqual(await sql(fresh, FOREIGN_KEYS))
+  })
+
+  test('is served with the encryption key of before: tokens, runs and secrets are what they were', async () => {
+    const key = (await readFile(join(source.path, 'encryption.key'), 'utf8')).trim()
+    await using folder = await createFolder()
+    await using server = await startServer({ DATABASE_URL: url, ENCRYPTION_KEY: key }, { folder: folder.path })
+    const as = { url: server.url, token }
+    const { body } = await request(as, 'GET', `/api/v1/executions/${executionId}`)
+    expect(body.execution).toMatchObject({ status: 'completed', message: 'Hi' })
+    const { body: stream } = await request(as, 'GET', `/api/v1/executions/${executionId}/events`)
+    expect(stream).toContain('event: result')
+    const { db, wrappingKey } = server.service.deps
+    const secret = await db.secret.findFirstOrThrow({ where: { name: 'API_KEY' } })
+    const { organizationId } = secret
+    const { wrapped } = await db.dataKey.findUniqueOrThrow({ where: { organizationId } })
+    const dataKey = unseal(wrappingKey, dataKeyPlace(organizationId), wrapped)
+    expect(unseal(dataKey, placeOf(secret), secret.ciphertext).toString()).toBe('the value')
+  })
+
+  test('takes no second copy', async () => {
+    const { code, err } = await move(url)
+    expect([code, err]).toEqual([1, 'The target is not empty: there are rows in Installation.'])
+  })
+})
+
+describe('nothing is copied', () => {
+  test('while a server uses the file', async () => {
+    await using server = await startServer()
+    const url = await postgres.createDatabase()
+    const { code, err } = await move(url, server.folder)
+    expect([code, err]).toEqual([1, `A server uses ${join(server.folder, 'muster.db')}. Stop it first.`])
+    expect(
+      await sql(url, 'SELECT table_name FROM information_schema.tables WHERE table_schema = current_schema()'),
+    ).toEqual([])
+  })
+
+  test('into the database of something else, which stays as it is', async () => {
+    const url = await postgres.createDatabase()
+    await sql(url, 'CREATE TABLE "theirs" ("id" int)')
+    const { code, err } = await move(url)
+    expect([code, err]).toEqual([1, 'The target is not empty: it has a table theirs. Give it a database of its own.'])
+    expect(await sql(url, 'SELECT to_regclass(\'"Installation"\') AS found')).toEqual([{ found: null }])
+  })
+
+  test('when a row does not arrive as it was sent', async () => {
+    const url = await postgres.createDatabase()
+    await migratePostgresql(url)
+    await sql(
+      url,
+      `CREATE FUNCTION change() RETURNS trigger AS $$ BEGIN NEW.name := NEW.name || '!'; RETURN NEW; END $$ LANGUAGE plpgsql;
+       CREATE TRIGGER change BEFORE INSERT ON "Mission" FOR EACH ROW EXECUTE FUNCTION change()`.replaceAll(
+        '.name',
+        '.title',
+      ),
+    )
+    const { code, err } = await move(url)
+    expect([code, err]).toEqual([1, 'The copy of Mission is not what was copied. Nothing was changed.'])
+    await expectEmpty(url)
+  })
+
+  test('when a row refers to nothing, or holds what PostgreSQL cannot keep', async () => {
+    const url = await postgres.createDatabase()
+    await using folder = await createFolder()
+    const file = join(folder.path, 'muster.db')
+    new Sqlite(join(source.path, 'muster.db')).prepare('VACUUM INTO ?').run(file)
+    const copy = new Sqlite(file)
+    copy.pragma('foreign_keys = OFF')
+    copy.exec(`UPDATE "Task" SET "spaceId" = 'nothing'`)
+    const broken = await move(url, folder.path)
+    expect([broken.code, broken.err]).toEqual([1, expect.stringContaining('violates foreign key constraint')])
+    await expectEmpty(url)
+    copy.prepare('UPDATE "Task" SET "title" = ?').run('a\0b')
+    copy.close()
+    const { code, err } = await move(url, folder.path)
+    expect([code, err]).toEqual([1, 'Task has text with a NUL character, which PostgreSQL cannot keep.'])
+  })
+
+  test.each([
+    [
+      'to something that is no PostgreSQL',
+      ['--to', 'file:x'],
+      1,
+      '--to takes an address that begins with postgresql://',
+    ],
+    ['to where nothing answers', ['--to', 'postgresql://127.0.0.1:1/x'], 1, expect.stringContaining('ECONNREFUSED')],
+    ['to nowhere', [], 2, 'Missing option: --to. Usage: move --to URL'],
+  ])('%s', async (_, args, code, err) => {
+    expect(await runAdmin(['move', ...args], { DATA_DIR: source.path })).toEqual({ code, out: '', err })
+  })
+})
+
+describe('the progress', () => {
+  const shown = (isTTY: boolean) => {
+    const written: string[] = []
+    const progress = createProgress({ isTTY, write: (text: string) => written.push(text) > 0 })
+    for (const done of [0, 50, 50, 100]) progress.show(done, 100, 'Task')
+    progress.end()
+    return written.map((text) => text.replace('\r\x1b[K', '')).join('|')
+  }
+
+  test('is a bar on a terminal, which goes away, and drawn only when it changes', () => {
+    const [none, half, full] = ['░'.repeat(30), '█'.repeat(15) + '░'.repeat(15), '█'.repeat(30)]
+    expect(shown(true)).toBe(`${none} 0 %  Task|${half} 50 %  Task|${full} 100 %  Task|`)
+  })
+
+  test('is not written into a file', () => expect(shown(false)).toBe(''))
+})
