@@ -6,7 +6,7 @@ import type { Prisma } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
 import { badRequest, forbidden, notFound } from '../errors.ts'
 import { pageQuery, toPage } from '../lib/page.ts'
-import { visible as visibleSpace } from '../spaces/service.ts'
+import { ofMissionFor, visible as visibleSpace } from '../spaces/service.ts'
 import {
   type ExecutionEvent,
   type ExecutionRow,
@@ -17,11 +17,14 @@ import {
 } from './engine/events.ts'
 import type { Execution, ExecutionNode, FollowExecution, ListExecutions, ReadLogs } from './schema.ts'
 
-/** By id, and in lists: an execution follows its agent and its space (contract.md section 2). */
+/**
+ * By id, and in lists: an execution follows its agent and its space (contract.md section 2), and a mission's run its
+ * mission, whose goal it says.
+ */
 export const reachable = (actor: Actor): Prisma.ExecutionWhereInput => ({
   organizationId: actor.organizationId,
   ...(isAdmin(actor) ? {} : { space: visibleSpace(actor) }),
-  ...notPrivate(actor),
+  AND: [notPrivate(actor), { OR: [{ missionId: null }, { chat: ofMissionFor(actor) }] }],
 })
 
 export const listed = reachable

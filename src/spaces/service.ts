@@ -27,16 +27,16 @@ export const reachable = (actor: Actor): Prisma.SpaceWhereInput => ({
 
 export const listed = reachable
 
+/** Chats of no mission, or of one that is not somebody else's private one. */
+export const ofMissionFor = ({ userId }: Actor): Prisma.ChatWhereInput => ({
+  OR: [{ missionId: null }, { mission: { visibility: { not: 'private' } } }, { mission: { userId } }],
+})
+
 /** The organization's chats that the caller may see wherever they can see the space: those of their agent and mission. */
 export const chatsFor = (actor: Actor): Prisma.ChatWhereInput => ({
   organizationId: actor.organizationId,
   archivedAt: null,
-  AND: [
-    { OR: [{ agentId: null }, notPrivate(actor)] },
-    {
-      OR: [{ missionId: null }, { mission: { visibility: { not: 'private' } } }, { mission: { userId: actor.userId } }],
-    },
-  ],
+  AND: [{ OR: [{ agentId: null }, notPrivate(actor)] }, ofMissionFor(actor)],
 })
 
 const authorize = (actor: Actor, space: SpaceRow): Authorized<SpaceRow> =>
@@ -116,13 +116,15 @@ export async function list(actor: Actor, { db }: Deps, input: z.output<typeof Li
   return { spaces: await toSpaces(actor, db, rows), total, nextCursor }
 }
 
+/** Those of the ids that the caller can reach. */
+export async function findMany(actor: Actor, { db }: Deps, ids: readonly string[]) {
+  const where = { id: { in: [...ids] }, ...reachable(actor) }
+  return toSpaces(actor, db, await db.space.findMany({ where, include: withRefs(actor) }))
+}
+
 /** GET /spaces/{id}. */
-export async function get(actor: Actor, { db }: Deps, id: string) {
-  const rows = await db.space.findMany({
-    where: { id, ...reachable(actor) },
-    include: withRefs(actor),
-  })
-  const [space] = await toSpaces(actor, db, rows)
+export async function get(actor: Actor, deps: Deps, id: string) {
+  const [space] = await findMany(actor, deps, [id])
   if (!space) throw notFound('Space')
   return { space }
 }

@@ -1,0 +1,268 @@
+import { getDatamodel } from '../../prisma/generated/pothos.ts'
+import { Prisma } from '../../src/db/client.ts'
+import { newId, newTimedId } from '../../src/lib/id.ts'
+import { faces } from '../support/faces.ts'
+import { exampleOf, type Input, isList, leastOf, shapeOf } from '../support/inputs.ts'
+import { request } from '../support/rest.ts'
+import type { Member, TestServer } from '../support/server.ts'
+
+/** What ids can be of. */
+export type Kind =
+  | 'agent'
+  | 'approval'
+  | 'chat'
+  | 'execution'
+  | 'key'
+  | 'mcp'
+  | 'media'
+  | 'mission'
+  | 'organization'
+  | 'session'
+  | 'skill'
+  | 'space'
+  | 'task'
+  | 'user'
+
+/** The ids of some things that somebody has, one of each kind. */
+export type Ids = Partial<Record<Kind, string>>
+
+const OF_ROUTER: Record<string, Kind> = {
+  agents: 'agent',
+  approvals: 'approval',
+  chats: 'chat',
+  executions: 'execution',
+  files: 'space',
+  keys: 'key',
+  mcps: 'mcp',
+  media: 'media',
+  missions: 'mission',
+  secrets: 'space',
+  skills: 'skill',
+  spaces: 'space',
+  tasks: 'task',
+}
+
+const OF_FIELD: Record<string, Kind[]> = {
+  agentId: ['agent'],
+  basedOnAgentId: ['agent'],
+  characterId: ['agent'],
+  subagentIds: ['agent'],
+  assignedAgents: ['agent'],
+  addAgents: ['agent'],
+  addCharacters: ['agent'],
+  removeAgents: ['agent'],
+  removeCharacters: ['agent'],
+  assignTo: ['agent', 'user'],
+  assignedTo: ['agent', 'user'],
+  chatId: ['chat'],
+  executionId: ['execution'],
+  parentExecutionId: ['execution'],
+  mcpInstanceIds: ['mcp'],
+  addMcps: ['mcp'],
+  removeMcps: ['mcp'],
+  mediaIds: ['media'],
+  missionId: ['mission'],
+  orgId: ['organization'],
+  sessionId: ['session'],
+  skillIds: ['skill'],
+  addSkills: ['skill'],
+  removeSkills: ['skill'],
+  spaceId: ['space'],
+  taskId: ['task'],
+}
+
+/** What the ids of a field are of. Throws for one that nobody has said it of. */
+export function kindsOf(procedure: string, field: string): Kind[] {
+  const router = procedure.split('.', 1)[0] ?? ''
+  const own = field === 'id' ? OF_ROUTER[router] : undefined
+  const kinds = own ? [own] : OF_FIELD[field]
+  if (!kinds) throw new Error(`Say in test/security/fixtures.ts what the ids in ${procedure}.${field} are of`)
+  return kinds
+}
+
+/** An id as the service makes them, of nothing. */
+export const neverWas = (kind: Kind): string =>
+  kind === 'execution' ? newTimedId('exec', new Date()) : kind === 'task' ? newTimedId('task', new Date()) : newId()
+
+/** What an input must say beside its required fields, lest it be refused for another reason. */
+const ALSO: Record<string, (own: Ids) => Input> = {
+  'agents.create': () => ({ systemPrompt: 'Be good.' }),
+  'agents.execute': () => ({ background: true }),
+  'client.execute': ({ space }) => ({ background: true, spaceId: space }),
+  'missions.create': ({ agent }) => ({ agentId: agent }),
+  'skills.create': () => ({ name: `skill-${newId().toLowerCase()}` }),
+  'tasks.execute': () => ({ background: true }),
+}
+
+/** Fields that say where the thing of another field is: theirs must go together. */
+const WITHOUT: Record<string, string[]> = { chatId: ['spaceId'], sessionId: ['spaceId'], characterId: ['agentId'] }
+
+/** An input whose ids are all of what the caller has, but for one field, which has this id. */
+export function inputWith(procedure: string, field: string | null, id: string | undefined, own: Ids): Input {
+  const shape = shapeOf(procedure)
+  const said = { ...leastOf(procedure), ...ALSO[procedure]?.(own) }
+  for (const name of Object.keys(said)) {
+    if (/^id$|Id$/.test(name)) said[name] = own[kindsOf(procedure, name)[0] as Kind] ?? exampleOf(shape[name]!)
+  }
+  if (field === null) return said
+  for (const name of WITHOUT[field] ?? []) delete said[name]
+  return { ...said, [field]: isList(shape[field]!) ? [id] : id }
+}
+
+/** Does as somebody, over tRPC; throws unless it succeeds. */
+async function act(server: TestServer, { token }: Pick<Member, 'token'>, procedure: string, input: Input) {
+  const answer = await faces.tRPC(server, procedure, input, { token })
+  if (answer.status !== 200) throw new Error(`${procedure}: ${JSON.stringify(answer.body)}`)
+  return answer.body
+}
+
+type Marks = { visibility?: 'private' | 'organization' | 'public'; canary: string }
+
+/** Makes things, each with the canary in whatever others must not read of it. */
+export function maker(server: TestServer, who: Member) {
+  const { db, clock } = server.service.deps
+  const does = (procedure: string, input: Input) => act(server, who, procedure, input)
+
+  async function idle(): Promise<void> {
+    const live = { organizationId: who.organizationId, terminalSeq: null }
+    while (await db.execution.count({ where: live })) await new Promise((resolve) => setTimeout(resolve, 5))
+  }
+
+  return {
+    does,
+    idle,
+    async agent({ visibility = 'organization', canary }: Marks, more: Input = {}): Promise<string> {
+      const text = `${canary} agent`
+      const said = { name: text, role: text, description: text, systemPrompt: text, initialGreeting: text, visibility }
+      return (await does('agents.create', { ...said, ...more })).id
+    },
+    async space({ visibility = 'organization', canary }: Marks, more: Input = {}): Promise<string> {
+      const text = `${canary} space`
+      const said = { name: text, description: text, instructions: text, visibility }
+      const { id } = await does('spaces.create', { ...said, ...more })
+      await does('files.write', { id, path: 'an-example', content: `${canary} file` })
+      await does('secrets.set', { id, secrets: { AN_EXAMPLE: `${canary} secret` } })
+      return id
+    },
+    async skill({ visibility = 'organization', canary }: Marks): Promise<string> {
+      const text = `${canary} skill`
+      const said = { name: `skill-${newId().toLowerCase()}`, description: text, displayName: text, prompt: text }
+      return (await does('skills.create', { ...said, visibility })).id
+    },
+    async mcp({ canary }: Marks): Promise<string> {
+      const said = { name: `${canary} mcp`, url: 'https://mcp.example.com/', mcpType: 'example' }
+      return (await does('mcps.create', { ...said, credentials: { KEY: { value: `${canary} credential` } } })).id
+    },
+    async task({ canary }: Marks, more: Input = {}): Promise<string> {
+      return (await does('tasks.create', { title: `${canary} task`, description: `${canary} task`, ...more })).id
+    },
+    async mission({ visibility = 'organization', canary }: Marks, more: Input): Promise<string> {
+      return (
+        await does('missions.create', { title: `${canary} mission`, goal: `${canary} goal`, visibility, ...more })
+      ).id
+    },
+    async key({ canary }: Marks): Promise<string> {
+      return (await does('keys.create', { name: `${canary} key` })).id
+    },
+    async media({ canary }: Marks): Promise<string> {
+      const body = new FormData()
+      body.set('file', new File([`${canary} content`], `${canary} media.txt`))
+      const headers = { Authorization: `Bearer ${who.token}` }
+      const response = await fetch(`${server.url}/api/v1/media`, { method: 'POST', headers, body })
+      return ((await response.json()) as { id: string }).id
+    },
+    /** A run that has ended, its chat and session, and the approval of a call of it. */
+    async run(
+      { canary }: Marks,
+      input: Input,
+    ): Promise<Required<Pick<Ids, 'execution' | 'chat' | 'session' | 'approval'>>> {
+      const run = await does('agents.execute', { message: `${canary} message`, background: true, ...input })
+      await idle()
+      return this.approved({ canary }, run)
+    },
+    async approved({ canary }: Marks, run: { executionId: string; chatId: string; sessionId: string }) {
+      const { executionId, chatId, sessionId } = run
+      const call = {
+        step: 1,
+        position: 0,
+        toolUseId: newId(),
+        tool: `${canary}_tool`,
+        input: `{"a":"${canary} input"}`,
+      }
+      const createdAt = clock.now()
+      const times = { createdAt, expiresAt: new Date(createdAt.getTime() + 3_600_000) }
+      const data = { id: newId(), organizationId: who.organizationId, executionId, chatId, ...call, ...times }
+      const { id } = await db.approval.create({ data: { ...data, status: 'pending' } })
+      return { execution: executionId, chat: chatId, session: sessionId, approval: id }
+    },
+  }
+}
+
+export type Maker = ReturnType<typeof maker>
+
+/** One of each kind, all that somebody can reach, and each other's where that can be. */
+export async function everything(server: TestServer, who: Member, canary: string): Promise<Required<Ids>> {
+  const make = maker(server, who)
+  const marks = { canary }
+  const [agent, skill, mcp, media, key] = await Promise.all([
+    make.agent(marks),
+    make.skill(marks),
+    make.mcp(marks),
+    make.media(marks),
+    make.key(marks),
+  ])
+  const space = await make.space(marks, { addAgents: [agent], addSkills: [skill], addMcps: [mcp] })
+  const run = await make.run(marks, { id: agent, spaceId: space, mediaIds: [media] })
+  const mission = await make.mission(marks, { agentId: agent, spaceId: space })
+  const task = await make.task(marks, { spaceId: space })
+  await make.does('agents.update', { id: agent, skillIds: [skill], mcpInstanceIds: [mcp] })
+  const { organizationId: organization, userId: user } = who
+  return { agent, skill, mcp, media, key, space, mission, task, organization, user, ...run }
+}
+
+/** The request, answered by the files of the bytes: `GET /media/{id}/content` is no procedure. */
+export const contentOf = (server: TestServer, id: string, token: string) =>
+  request(server, 'GET', `/api/v1/media/${id}/content`, { token })
+
+type Row = Record<string, unknown>
+type Model = { fields: { name: string; isId: boolean }[]; primaryKey: { fields: string[] } | null }
+
+const MODELS = Object.entries(getDatamodel().datamodel.models as unknown as Record<string, Model>)
+
+/** When somebody was last seen is no change of anything. */
+const RESTLESS = 'lastUsedAt'
+
+/** Every row of the database, as text by its place. */
+export async function rowsOf({ service }: TestServer): Promise<Map<string, string>> {
+  const rows = new Map<string, string>()
+  for (const [name, { fields, primaryKey }] of MODELS) {
+    const key = primaryKey?.fields ?? fields.flatMap((field) => (field.isId ? field.name : []))
+    const table = Prisma.raw(`"${name}"`)
+    for (const row of await service.deps.db.$queryRaw<Row[]>(Prisma.sql`SELECT * FROM ${table}`)) {
+      const said = Object.entries(row).flatMap(([column, value]) => (column === RESTLESS ? [] : textOf(value)))
+      rows.set(`${name} ${key.map((column) => row[column]).join(' ')}`, said.join('|'))
+    }
+  }
+  return rows
+}
+
+function textOf(value: unknown): string {
+  if (value instanceof Uint8Array) return Buffer.from(value).toString('base64')
+  return typeof value === 'object' ? JSON.stringify(value) : String(value)
+}
+
+/** What has become of the rows since: those at these places that have changed, and new ones that speak of these ids. */
+export async function changesIn(
+  server: TestServer,
+  before: ReadonlyMap<string, string>,
+  places: ReadonlySet<string>,
+  ids: readonly string[],
+): Promise<string[]> {
+  const now = await rowsOf(server)
+  const changed = [...places].filter((place) => now.get(place) !== before.get(place))
+  const added = [...now].filter(([place, row]) => !before.has(place) && ids.some((id) => row.includes(id)))
+  return [
+    ...changed.map((place) => `${place}: ${before.get(place)} -> ${now.get(place)}`),
+    ...added.map(([place, row]) => `${place}: new: ${row}`),
+  ]
+}

@@ -1,0 +1,445 @@
+import { isIntrospectionType, isObjectType } from 'graphql'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { type Face, faces, procedures } from '../support/faces.ts'
+import { callRoot, inputsOf, ROOTS, rootsOf, schema } from '../support/graphql-face.ts'
+import { type Input, shapeOf, takesId } from '../support/inputs.ts'
+import { type Member, startServer, type TestServer } from '../support/server.ts'
+import {
+  changesIn,
+  contentOf,
+  everything,
+  type Ids,
+  inputWith,
+  type Kind,
+  kindsOf,
+  maker,
+  neverWas,
+  rowsOf,
+} from './fixtures.ts'
+
+/**
+ * The isolation matrix: every field of every procedure that takes an id, with the ids of what belongs to somebody else,
+ * as everybody else, on every face. The fields are those of the router; one whose ids are of nobody knows what fails.
+ */
+
+type Procedure = string
+type Field = { procedure: Procedure; field: string; kind: Kind }
+
+const FIELDS: Field[] = Object.keys(procedures).flatMap((procedure) =>
+  Object.keys(shapeOf(procedure))
+    .filter(takesId)
+    .flatMap((field) => kindsOf(procedure, field).map((kind) => ({ procedure, field, kind }))),
+)
+
+type Answer = { status: number; text: string }
+const ALL_FACES = ['REST', 'tRPC', 'GraphQL'] as const
+type AnyFace = (typeof ALL_FACES)[number]
+
+let server: TestServer
+beforeAll(async () => {
+  server = await startServer()
+  await build()
+})
+afterAll(() => server[Symbol.asyncDispose]())
+
+/** The answers of a procedure on a face: none where the face has no place for the field. */
+async function call(face: AnyFace, procedure: string, input: Input, token: string, field?: string): Promise<Answer[]> {
+  if (face !== 'GraphQL') return [await callOn(face, procedure, input, token)]
+  const roots = rootsOf(procedure).filter((root) => !field || field in inputsOf(root))
+  return Promise.all(
+    roots.map(async (root) => {
+      const { status, data, errors } = await callRoot(server, root, input, { token })
+      return { status, text: JSON.stringify({ data, errors }) }
+    }),
+  )
+}
+
+async function callOn(face: Face, procedure: string, input: Input, token: string): Promise<Answer> {
+  const { status, body } = await faces[face](server, procedure, input, { token })
+  return { status, text: JSON.stringify(body) }
+}
+
+/** But for what differs from request to request: its id, the id that was asked for, and the time. */
+const plain = ({ status, text }: Answer, id: string): string =>
+  `${status} ${text}`
+    .replaceAll(id, '<id>')
+    .replace(/"requestId":"[\w-]+"/g, '"requestId":"…"')
+    .replace(/"\d{4}-\d\d-\d\dT[\d:.]+Z"/g, '"<time>"')
+
+async function inParallel<Item>(items: readonly Item[], work: (item: Item) => Promise<void>): Promise<void> {
+  const rest = items.values()
+  await Promise.all(
+    Array.from({ length: 8 }, async () => {
+      for (const item of rest) await work(item)
+    }),
+  )
+}
+
+/** Of one member of an organization, in the ways in which things can be closed to others. */
+const SETS = ['shared', 'ofAgent', 'inSpace', 'ofMission', 'inChat', 'own'] as const
+type SetName = (typeof SETS)[number]
+const victims = {} as Record<SetName, Ids>
+const open = {} as { publicAgent: string; unlistedAgent: string; skill: string }
+const canaryOf = (set: SetName) => `canary-${set.toLowerCase()}`
+
+/** Who asks for what is not theirs; `of` is what is closed to them. */
+type Foreigner = 'outsider' | 'twofold' | 'colleague' | 'admin' | 'revoked'
+const CLOSED: Record<Foreigner, { who: string; of: readonly SetName[] }> = {
+  outsider: { who: 'the owner of another organization', of: SETS },
+  twofold: { who: 'the same user, with a token of another organization', of: SETS },
+  colleague: { who: 'another member', of: ['ofAgent', 'inSpace', 'ofMission', 'inChat', 'own'] },
+  admin: { who: 'an admin, to whom private spaces alone are open', of: ['ofAgent', 'ofMission', 'inChat', 'own'] },
+  revoked: { who: 'somebody whose membership has ended', of: ['shared', 'ofAgent'] },
+}
+const FOREIGNERS = Object.keys(CLOSED) as Foreigner[]
+const people = {} as Record<Foreigner | 'victim', Member>
+const owned = {} as Record<Foreigner, Required<Ids>>
+
+/** The places of the rows that the victim has made. */
+const places = new Set<string>()
+
+async function build(): Promise<void> {
+  const organization = 'Victim'
+  const email = 'victim@example.com'
+  people.victim = await server.member({ organization, email })
+  people.outsider = await server.member({ organization: 'Other', role: 'owner' })
+  people.twofold = await server.member({ organization: 'Second', email, role: 'owner' })
+  people.colleague = await server.member({ organization })
+  people.admin = await server.member({ organization, role: 'admin' })
+  people.revoked = await server.member({ organization })
+
+  const make = maker(server, people.victim)
+  const shared = await everything(server, people.victim, canaryOf('shared'))
+  // Somebody who is in no other organization.
+  victims.shared = { ...shared, user: people.admin.userId }
+
+  const own = { visibility: 'private', canary: canaryOf('own') } as const
+  victims.own = { skill: await make.skill(own), key: await make.key(own) }
+
+  const ofAgent = { visibility: 'private', canary: canaryOf('ofAgent') } as const
+  const agent = await make.agent(ofAgent)
+  const mission = await make.mission({ canary: ofAgent.canary }, { agentId: agent })
+  victims.ofAgent = { agent, mission, ...(await make.run(ofAgent, { id: agent })) }
+
+  const inSpace = { visibility: 'private', canary: canaryOf('inSpace') } as const
+  const space = await make.space(inSpace)
+  const inSpaceRun = await make.run(inSpace, { id: shared.agent, spaceId: space })
+  const inSpaceMission = await make.mission({ canary: inSpace.canary }, { agentId: shared.agent, spaceId: space })
+  victims.inSpace = { space, mission: inSpaceMission, ...inSpaceRun }
+
+  const ofMission = { visibility: 'private', canary: canaryOf('ofMission') } as const
+  const id = await make.mission(ofMission, { agentId: shared.agent, spaceId: shared.space })
+  const begun = await make.does('missions.run', { id })
+  await make.idle()
+  victims.ofMission = { mission: id, ...(await make.approved(ofMission, begun)) }
+
+  // What leads from what is shared to what is not.
+  const guest = { canary: canaryOf('inChat') }
+  const { execution, session, approval } = await make.run(guest, { id: agent, chatId: shared.chat })
+  victims.inChat = { execution, session, approval }
+  await make.run(guest, { id: agent, chatId: shared.chat, parentExecutionId: shared.execution })
+  await make.does('spaces.update', { id: shared.space, addAgents: [agent], addSkills: [victims.own.skill] })
+  await make.does('agents.update', {
+    id: shared.agent,
+    subagentIds: [agent],
+    skillIds: [shared.skill, victims.own.skill],
+  })
+  await make.does('tasks.update', { id: shared.task, assignTo: await make.agent(ofAgent) })
+
+  const name = 'open'
+  open.publicAgent = await make.agent(
+    { visibility: 'public', canary: name },
+    { systemPrompt: 'hidden', tags: ['open'] },
+  )
+  const unlisted = { visibility: 'unlisted', systemPrompt: 'hidden' }
+  open.unlistedAgent = await make.agent({ canary: name }, unlisted)
+  open.skill = await make.skill({ visibility: 'public', canary: name })
+
+  for (const place of (await rowsOf(server)).keys()) places.add(place)
+  for (const foreigner of FOREIGNERS) owned[foreigner] = await everything(server, people[foreigner], `own-${foreigner}`)
+  const { organizationId, userId } = people.revoked
+  await server.service.deps.db.membership.delete({ where: { organizationId_userId: { organizationId, userId } } })
+}
+
+/** Does something; none of the victim's rows may change by it, and no other may come to speak of what is theirs. */
+async function untouched(work: () => Promise<void>): Promise<void> {
+  const before = await rowsOf(server)
+  await work()
+  const ids = Object.values(victims).flatMap(({ organization: _, user: __, ...of }) => Object.values(of))
+  const changes = await changesIn(server, before, places, ids)
+  expect(changes).toEqual([])
+}
+
+/** What finds nothing without an error: the filters of lists, and taking away what is not there. */
+const isTolerant = ({ procedure, field }: Field): boolean =>
+  field.startsWith('remove') || (procedures[procedure]?._def.type === 'query' && field !== 'id' && field !== 'orgId')
+
+const isMember = (foreigner: Foreigner): boolean => foreigner === 'colleague' || foreigner === 'admin'
+
+const canariesIn = (foreigner: Foreigner, text: string): string[] =>
+  [...CLOSED[foreigner].of.map(canaryOf), ...(isMember(foreigner) ? [] : ['hidden'])].filter((canary) =>
+    text.includes(canary),
+  )
+
+/** The answers for ids that never were, which are the same for all the ids of others. */
+const nowhere = new Map<string, string[]>()
+
+/** What is wrong with how one field treats one id of somebody else's; nothing, if all is well. */
+async function attack(face: AnyFace, foreigner: Foreigner, field: Field, id: string): Promise<string[]> {
+  const { procedure, field: name, kind } = field
+  const { token } = people[foreigner]
+  const never = neverWas(kind)
+  const ask = (value: string) => call(face, procedure, inputWith(procedure, name, value, owned[foreigner]), token, name)
+  const place = [face, foreigner, procedure, name, kind].join(' ')
+  const nobodys = nowhere.get(place) ?? (await ask(never)).map((answer) => plain(answer, never))
+  nowhere.set(place, nobodys)
+  const theirs = await ask(id)
+  return theirs.flatMap((answer, index) => {
+    const where = `${procedure}.${name} (${kind})`
+    const expected = nobodys[index]
+    const said = plain(answer, id)
+    const found = canariesIn(foreigner, answer.text)
+    const succeeded = face === 'GraphQL' ? !/"errors":|:null/.test(answer.text) : answer.status === 200
+    return [
+      ...(said === expected ? [] : [`${where}: ${said} is not ${expected}`]),
+      ...found.map((canary) => `${where}: tells ${canary}`),
+      ...(succeeded && !isTolerant(field) ? [`${where}: succeeds: ${said}`] : []),
+    ]
+  })
+}
+
+/** Reads as somebody who may be told nothing of some things; what is told of them all the same. */
+async function read(face: AnyFace, foreigner: Foreigner, procedure: string, own: Ids): Promise<string[]> {
+  const input = inputWith(procedure, null, undefined, own)
+  const answers = await call(face, procedure, input, people[foreigner].token)
+  return answers.flatMap(({ text }) =>
+    canariesIn(foreigner, text).map((canary) => `${procedure} tells ${canary}: ${text}`),
+  )
+}
+
+const ofType = (type: string) => Object.keys(procedures).filter((name) => procedures[name]!._def.type === type)
+const READS = [...ofType('query'), ...ofType('subscription')]
+
+describe.each(FOREIGNERS.map((foreigner) => [CLOSED[foreigner].who, foreigner] as const))('%s', (_, foreigner) => {
+  const { of } = CLOSED[foreigner]
+
+  test.each(ALL_FACES)('%s: finds nothing by any id of what is not theirs, as if it never was', async (face) => {
+    const attacks = FIELDS.flatMap((field) =>
+      of.flatMap((set) => {
+        const id = victims[set][field.kind]
+        return id === undefined ? [] : [{ field, id }]
+      }),
+    )
+    expect(attacks.length).toBeGreaterThan(40)
+    const problems: string[] = []
+    await untouched(() =>
+      inParallel(attacks, async ({ field, id }) => {
+        problems.push(...(await attack(face, foreigner, field, id)))
+      }),
+    )
+    expect(problems).toEqual([])
+  })
+
+  test.each(ALL_FACES)('%s: is told nothing of it by what they may read', async (face) => {
+    const own = owned[foreigner]
+    const told: string[] = []
+    await inParallel(READS, async (procedure) => {
+      told.push(...(await read(face, foreigner, procedure, own)))
+      if (isMember(foreigner)) told.push(...(await read(face, foreigner, procedure, { ...own, ...victims.shared })))
+    })
+    expect(told).toEqual([])
+  })
+
+  test('gets no file', async () => {
+    for (const set of of) {
+      const id = victims[set].media
+      if (!id) continue
+      const [theirs, nobodys] = await Promise.all(
+        [id, neverWas('media')].map((of) => contentOf(server, of, people[foreigner].token)),
+      )
+      expect({ ...theirs!.body, requestId: '' }).toEqual({ ...nobodys!.body, requestId: '' })
+      expect(theirs!.status).toBe(foreigner === 'revoked' ? 403 : 404)
+    }
+  })
+
+  test.each(ROOTS.filter(({ procedure }) => procedure === null))('GraphQL: $field.name finds nothing', async (root) => {
+    const problems: string[] = []
+    const names = Object.keys(inputsOf(root)).filter(takesId)
+    for (const id of of.flatMap((set) => Object.values(victims[set]))) {
+      for (const name of names) {
+        const ask = async (value: string) => {
+          const { data, errors } = await callRoot(
+            server,
+            root,
+            { [name]: value },
+            { token: people[foreigner].token, depth: 1 },
+          )
+          return { status: 200, text: JSON.stringify({ data, errors }) }
+        }
+        const never = neverWas('agent')
+        const [theirs, nobodys] = [plain(await ask(id), id), plain(await ask(never), never)]
+        if (theirs !== nobodys) problems.push(`${name}: ${theirs} is not ${nobodys}`)
+      }
+    }
+    expect(problems).toEqual([])
+  })
+})
+
+/** What any member may write, also where it is another's (contract.md section 2): tasks, files, and runs of one's own. */
+const isAnybodys = (procedure: string) => /^(tasks|files)\.|\.execute$/.test(procedure)
+
+describe('another member, of what everybody in the organization sees', () => {
+  const writes = ofType('mutation').filter((procedure) => !isAnybodys(procedure))
+  const fields = FIELDS.filter(({ procedure, field }) => writes.includes(procedure) && isTarget(procedure, field))
+
+  test.each(ALL_FACES)('%s: changes nothing: 403', async (face) => {
+    const { token } = people.colleague
+    const problems: string[] = []
+    await untouched(() =>
+      inParallel(fields, async ({ procedure, field, kind }) => {
+        const id = kind === 'organization' ? people.victim.organizationId : victims.shared[kind]
+        if (kind === 'key') return
+        for (const { text } of await call(
+          face,
+          procedure,
+          inputWith(procedure, field, id, owned.colleague),
+          token,
+          field,
+        )) {
+          if (!text.includes(FORBIDDEN)) problems.push(`${procedure}.${field}: ${text}`)
+        }
+      }),
+    )
+    expect(problems).toEqual([])
+  })
+})
+
+const FORBIDDEN = "You don't have permission to access this resource"
+
+/** What a mutation is of, rather than what it mentions. */
+const isTarget = (procedure: string, field: string): boolean =>
+  field === (procedure.startsWith('client.') ? 'spaceId' : 'id') || procedure.endsWith('Env')
+
+/** Across organizations, what is `public` or `unlisted` may be run and shown, and public skills read (section 2, 7). */
+const OPEN: Record<'agent' | 'skill', Record<string, number>> = {
+  agent: {
+    'agents.getPublic.id': 200,
+    'agents.execute.id': 200,
+    'client.execute.characterId': 200,
+    'chats.create.agentId': 200,
+    'missions.create.agentId': 200,
+    'missions.create.characterId': 200,
+    'missions.update.agentId': 200,
+    'missions.update.characterId': 200,
+  },
+  skill: {
+    'skills.get.id': 200,
+    'skills.update.id': 403,
+    'skills.delete.id': 403,
+    'agents.create.skillIds': 200,
+    'agents.update.skillIds': 200,
+    'spaces.create.addSkills': 200,
+    'spaces.update.addSkills': 200,
+  },
+}
+
+describe('what is open across organizations is open for this and nothing else', () => {
+  const things = [
+    ['a public agent', 'agent', 'publicAgent'],
+    ['an unlisted agent', 'agent', 'unlistedAgent'],
+    ['a public skill', 'skill', 'skill'],
+  ] as const
+  const rows = things.flatMap((thing) => ALL_FACES.map((face) => [...thing, face] as const))
+
+  test.each(rows)('%s', async (_, kind, name, face) => {
+    const id = open[name]
+    const { token } = people.outsider
+    const problems: string[] = []
+    await untouched(() =>
+      inParallel(
+        FIELDS.filter((field) => field.kind === kind),
+        async (field) => {
+          const where = `${field.procedure}.${field.field}`
+          const status = OPEN[kind][where]
+          if (status === undefined) {
+            // A list may have what was begun with it.
+            if (!isTolerant(field)) problems.push(...(await attack(face, 'outsider', field, id)))
+            return
+          }
+          const input = inputWith(field.procedure, field.field, id, owned.outsider)
+          for (const answer of await call(face, field.procedure, input, token, field.field)) {
+            const said = status === 200 ? !/"error":true|"errors":/.test(answer.text) : answer.text.includes(FORBIDDEN)
+            if (!said) problems.push(`${where}: ${answer.text}`)
+            if (answer.text.includes('hidden')) problems.push(`${where} tells the prompt`)
+          }
+        },
+      ),
+    )
+    await maker(server, people.outsider).idle()
+    expect(problems).toEqual([])
+  })
+
+  test.each(ALL_FACES)('%s: and its owner sees nothing of it', async (face) => {
+    const told: string[] = []
+    await inParallel(READS, async (procedure) => {
+      const input = inputWith(procedure, null, undefined, { ...victims.shared, agent: open.publicAgent, key: '' })
+      for (const { text } of await call(face, procedure, input, people.victim.token)) {
+        if (text.includes('own-outsider')) told.push(`${procedure}: ${text}`)
+      }
+    })
+    expect(told).toEqual([])
+  })
+})
+
+describe('every field is tried with what is there, too', () => {
+  test.each(ALL_FACES)('%s: one’s own ids are not answered like ids that never were', async (face) => {
+    const member = await server.member({ organization: `Control ${face}`, role: 'owner' })
+    const own = await everything(server, member, 'control')
+    const make = maker(server, member)
+    await make.does('agents.update', { id: own.agent, visibility: 'public' })
+    await make.does('missions.run', { id: own.mission })
+    await make.does('tasks.create', { title: 'For a person', assignTo: own.user })
+    await make.does('tasks.update', { id: own.task, assignTo: own.agent })
+    await make.does('tasks.execute', { id: own.task })
+    const problems: string[] = []
+    for (const { procedure, field, kind } of FIELDS.toSorted((a, b) => destroys(a) - destroys(b))) {
+      const { agent, skill, mcp } = own
+      const attached = { addAgents: [agent], addSkills: [skill], addMcps: [mcp] }
+      if (field.startsWith('remove')) await make.does('spaces.update', { id: own.space, ...attached })
+      const ask = (id: string) => call(face, procedure, inputWith(procedure, field, id, own), member.token, field)
+      const never = neverWas(kind)
+      const nobodys = (await ask(never)).map((answer) => plain(answer, never))
+      const theirs = (await ask(own[kind])).map((answer) => plain(answer, own[kind]))
+      theirs.forEach((said, index) => {
+        if (said === nobodys[index]) problems.push(`${procedure}.${field}: ${said}`)
+      })
+    }
+    expect(problems).toEqual([])
+  })
+})
+
+/** After what it is that others hang on comes last. */
+const destroys = ({ procedure }: Field): number =>
+  !procedure.endsWith('.delete') ? 0 : ['spaces.delete', 'agents.delete'].indexOf(procedure) + 2
+
+test('every argument and input field of GraphQL that takes an id is one of a procedure’s', () => {
+  const known = new Set(
+    ROOTS.flatMap((root) => Object.keys(inputsOf(root)).map((name) => `${root.field.name}.${name}`)),
+  )
+  const unknown = ROOTS.flatMap((root) =>
+    Object.keys(inputsOf(root))
+      .filter((name) => takesId(name) && root.procedure !== null && !(name in shapeOf(root.procedure)))
+      .map((name) => `${root.field.name}.${name}`),
+  )
+  expect(known.size).toBeGreaterThan(100)
+  expect(unknown).toEqual([])
+  // Relations take none: what they show is told by the row they hang on.
+  const deeper = Object.values(schema.getTypeMap()).flatMap((type) => {
+    const isRoot = ROOTS.some(({ operation }) => schema.getRootType(operation as never) === type)
+    if (isRoot || !isObjectType(type) || isIntrospectionType(type)) return []
+    return Object.values(type.getFields()).flatMap((field) =>
+      field.args.filter(({ name }) => takesId(name)).map(({ name }) => `${type.name}.${field.name}.${name}`),
+    )
+  })
+  expect(deeper).toEqual([])
+})

@@ -1,0 +1,149 @@
+import {
+  type GraphQLArgument,
+  type GraphQLField,
+  type GraphQLInputType,
+  type GraphQLNamedOutputType,
+  type GraphQLObjectType,
+  getNamedType,
+  getNullableType,
+  isAbstractType,
+  isInputObjectType,
+  isLeafType,
+  isListType,
+  isNonNullType,
+  isObjectType,
+  type OperationTypeNode,
+  parse,
+} from 'graphql'
+import { extensionsOf } from '../../src/graphql/builder.ts'
+import { checkLimits } from '../../src/graphql/limits.ts'
+import { createSchema } from '../../src/graphql/schema.ts'
+import { graphql, post } from '../graphql/support.ts'
+import { procedures } from './faces.ts'
+import type { Input } from './inputs.ts'
+import type { TestServer } from './server.ts'
+
+/** The GraphQL face as it is found in the schema: the root field of each procedure, and documents that call it. */
+
+export const schema = createSchema()
+
+type Operation = 'query' | 'mutation' | 'subscription'
+type Field = GraphQLField<unknown, unknown>
+
+/** A field of Query, Mutation or Subscription, and the procedure that it shows; null where it shows none. */
+export type Root = { operation: Operation; field: Field; procedure: string | null }
+
+export const ROOTS: readonly Root[] = (['query', 'mutation', 'subscription'] as const).flatMap((operation) =>
+  Object.values(schema.getRootType(operation as OperationTypeNode)?.getFields() ?? {}).map((field) => {
+    const shown = extensionsOf(field).procedure as unknown
+    const [procedure = null] = Object.entries(procedures).find(([, known]) => (known as unknown) === shown) ?? []
+    return { operation, field: field as Field, procedure }
+  }),
+)
+
+/** The root fields that show a procedure. */
+export const rootsOf = (procedure: string): Root[] => ROOTS.filter((root) => root.procedure === procedure)
+
+/** The fields of `input`, where that is the only argument, or the arguments themselves. */
+export function inputsOf({ field: { args } }: Root): Readonly<Record<string, { type: GraphQLInputType }>> {
+  const [input] = args
+  const type = args.length === 1 && input?.name === 'input' ? getNullableType(input.type) : null
+  if (isInputObjectType(type)) return type.getFields()
+  return Object.fromEntries(args.map((arg) => [arg.name, arg]))
+}
+
+/** What stands for a value of REST in GraphQL: objects by name are lists of objects with a name. */
+function toValue(value: unknown, type: GraphQLInputType): unknown {
+  const plain = getNullableType(type)
+  const isRecord = typeof value === 'object' && value !== null && !Array.isArray(value)
+  if (!isListType(plain) || !isRecord) return value
+  return Object.entries(value).map(([name, of]) => (typeof of === 'object' ? { name, ...of } : { name, value: of }))
+}
+
+/** The variables that say what an input says, as far as the root has a place for it. */
+function variablesOf(root: Root, input: Input): Record<string, unknown> {
+  const places = inputsOf(root)
+  const said = Object.fromEntries(
+    Object.entries(input).flatMap(([name, value]) => (places[name] ? [[name, toValue(value, places[name].type)]] : [])),
+  )
+  return places === undefined || root.field.args.some(({ name }) => name in places) ? said : { input: said }
+}
+
+type Selector = (field: Field) => boolean
+
+/** Rows of a list, so few that much can be asked of each. */
+const FEW = 5
+
+/** The argument by which a list is kept short, in its own words. */
+const pageOf = ({ args }: Field): string | undefined =>
+  args.find(({ name }) => name === 'first' || name === 'limit')?.name
+
+const isFree = ({ args }: Field) => args.every((arg: GraphQLArgument) => !isNonNullType(arg.type))
+
+/** All that can be asked without arguments, so many levels deep. */
+function select(type: GraphQLNamedOutputType, depth: number, wanted: Selector): string {
+  if (isLeafType(type)) return ''
+  const types: GraphQLObjectType[] = isAbstractType(type)
+    ? [...schema.getPossibleTypes(type)]
+    : isObjectType(type)
+      ? [type]
+      : []
+  const parts = types.map((object) => {
+    const fields = Object.values(object.getFields() as Record<string, Field>).flatMap((field) => {
+      const target = getNamedType(field.type)
+      if (!isFree(field) || !wanted(field) || (!isLeafType(target) && depth === 0)) return []
+      const page = pageOf(field)
+      return `${field.name}${page ? `(${page}: ${FEW})` : ''} ${select(target, depth - 1, wanted)}`
+    })
+    const all = ['__typename', ...fields].join(' ')
+    return isAbstractType(type) ? `... on ${object.name} { ${all} }` : all
+  })
+  return `{ ${parts.join(' ')} }`
+}
+
+/** A document that calls the root and asks for all that it may, as deep as the limits allow, at most `depth`. */
+export function documentOf(root: Root, variables: Record<string, unknown>, depth = 2): string {
+  const { operation, field } = root
+  const args = field.args.filter(({ name }) => name in variables)
+  const declared = args.length ? `(${args.map(({ name, type }) => `$${name}: ${type}`).join(', ')})` : ''
+  const given = args.length ? `(${args.map(({ name }) => `${name}: $${name}`).join(', ')})` : ''
+  const target = getNamedType(field.type)
+  const once: Selector = (of) => !extensionsOf(of).single
+  for (let deep = depth; ; deep--) {
+    const text = `${operation}${declared} { ${field.name}${given} ${select(target, deep, once)} }`
+    try {
+      checkLimits(schema, parse(text), variables)
+      return text
+    } catch (error) {
+      if (deep <= 0) throw error
+    }
+  }
+}
+
+export type GraphQLFaceAnswer = { status: number; data: any; errors: any[] | undefined }
+
+/** Calls a root field with the input of its procedure. Of a subscription it is what comes first. */
+export async function callRoot(
+  server: Pick<TestServer, 'url' | 'token'>,
+  root: Root,
+  input: Input,
+  { depth = 2, ...options }: { token?: string; depth?: number } = {},
+): Promise<GraphQLFaceAnswer> {
+  const page = pageOf(root.field)
+  const variables = { ...(page && { [page]: 100 }), ...variablesOf(root, input) }
+  const text = documentOf(root, variables, depth)
+  if (root.operation !== 'subscription') {
+    const { status, data, errors } = await graphql(server, text, variables, options)
+    return { status, data, errors }
+  }
+  const response = await post(
+    server,
+    { query: text, variables },
+    { ...options, headers: { Accept: 'text/event-stream' } },
+  )
+  const said = await response.text()
+  const isJson = response.headers.get('content-type')?.startsWith('application/json')
+  const first = isJson ? said : /^event: next\ndata:(.*)$/m.exec(said)?.[1]
+  const { data = null, errors } = JSON.parse(first ?? '{}')
+  return { status: response.status, data, errors }
+}

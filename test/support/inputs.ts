@@ -1,0 +1,60 @@
+import { z } from 'zod'
+import { unwrap } from '../../src/graphql/inputs.ts'
+import { procedures } from './faces.ts'
+
+/** What the inputs of procedures consist of, read from their schemas, and values that they take. */
+
+type Shape = Readonly<Record<string, z.ZodType>>
+export type Input = Record<string, unknown>
+
+/** The fields of a procedure's input by name; none where it takes nothing. */
+export function shapeOf(procedure: string): Shape {
+  const { inputs } = procedures[procedure]!._def as unknown as { inputs: z.ZodType[] }
+  return Object.assign({}, ...inputs.map((input) => shapeOfSchema(input)))
+}
+
+function shapeOfSchema(schema: z.ZodType): Shape {
+  const plain = unwrap(schema instanceof z.ZodPrefault ? schema.unwrap() : schema)
+  return plain instanceof z.ZodObject ? (plain.shape as Shape) : {}
+}
+
+export const isList = (schema: z.ZodType): boolean => unwrap(schema) instanceof z.ZodArray
+
+/**
+ * Whether a field takes the ids of things that there are, by its name: `id`, `…Id`, `…Ids`, and what adds, removes or
+ * assigns. `Last-Event-ID` is the number of an event.
+ */
+export const takesId = (name: string): boolean =>
+  /^id$|Ids?$|^(add|remove|assign|assigned)[A-Z]/.test(name) && name !== 'lastEventId'
+
+const texts = [
+  'an-example',
+  'AN_EXAMPLE',
+  'https://example.com/',
+  'notes.txt',
+  '2030-01-01',
+  '2030-01-01T00:00:00.000Z',
+]
+
+/** A value that a field takes: the simplest of its kind. Throws when there is none among those it knows. */
+export function exampleOf(given: z.ZodType): unknown {
+  const schema = unwrap(given)
+  if (schema instanceof z.ZodObject) return requiredOf(schema.shape as Shape)
+  if (schema instanceof z.ZodArray) return [exampleOf(schema.element as z.ZodType)]
+  if (schema instanceof z.ZodRecord) return { AN_EXAMPLE: exampleOf(schema.valueType as z.ZodType) }
+  if (schema instanceof z.ZodEnum) return schema.options[0]
+  if (schema instanceof z.ZodUnion) return exampleOf(schema.options[0] as z.ZodType)
+  const candidates = schema instanceof z.ZodLiteral ? [...schema.values] : [...texts, 1, false]
+  const found = candidates.find((candidate) => given.safeParse(candidate).success)
+  if (found === undefined) throw new Error(`No example of ${schema.def.type}`)
+  return found
+}
+
+/** The fields without which an input is none. */
+const requiredOf = (shape: Shape): Input =>
+  Object.fromEntries(
+    Object.entries(shape).flatMap(([name, field]) => (field.isOptional() ? [] : [[name, exampleOf(field)]])),
+  )
+
+/** The least that a procedure takes; ids are of nothing. */
+export const leastOf = (procedure: string): Input => requiredOf(shapeOf(procedure))
