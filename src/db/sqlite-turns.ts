@@ -23,7 +23,7 @@ type Group = { members: number; begun: number; end: PromiseWithResolvers<void> }
 /**
  * Turns on the writing connection, first come first served. A write to the disk takes longer than most transactions:
  * those that wait for each other share one, as savepoints in one transaction of SQLite's, and none is told that it is
- * done before all are on the disk. Whoever is alone is written at once.
+ * done before all are on the disk. Whoever is alone is written when the event loop has come round.
  */
 export function createTurns(writer: Connection): { take: () => Promise<Turn> } {
   const waiting: (() => void)[] = []
@@ -64,8 +64,10 @@ export function createTurns(writer: Connection): { take: () => Promise<Turn> } {
 
   function leave(own: Group, last: boolean): Promise<void> {
     const full = own.members >= MAX_MEMBERS || performance.now() - own.begun >= MAX_AGE
-    if (last || full || !waiting.length || !writer.inTransaction()) end(own)
+    if (last || full || !writer.inTransaction()) end(own)
     handOver()
+    // Whoever comes in the same turn of the event loop shares it.
+    if (!taken && group === own) setImmediate(() => group === own && !taken && end(own))
     return own.end.promise
   }
 
