@@ -44,15 +44,14 @@ export function direct<Client extends PrismaClient>(
 ): Client {
   const tables = tablesOf(client)
   const runner = told(plain, onQuery)
-  const $queryRaw = queryRaw(client, runner)
   const $transaction = (work: unknown, options?: object) => {
     if (typeof work !== 'function') return client.$transaction(work as never, options)
     return client.$transaction(async (tx) => {
       const within = told(inside(), onQuery)
-      return work(over(tx, { $queryRaw: queryRaw(tx, within) }, wrapAll(tx, tables, within, true)))
+      return work(over(tx, rawOf(tx, within), wrapAll(tx, tables, within, true)))
     }, options)
   }
-  return over(client, { $queryRaw, $transaction }, wrapAll(client, tables, runner, false))
+  return over(client, { ...rawOf(client, runner), $transaction }, wrapAll(client, tables, runner, false))
 }
 
 const told = ({ rows, typedRows, changes }: Runner, tell: (sql: string) => void): Runner => ({
@@ -70,11 +69,17 @@ const told = ({ rows, typedRows, changes }: Runner, tell: (sql: string) => void)
   },
 })
 
-/** Raw queries that only read. */
-function queryRaw(client: Pick<PrismaClient, '$queryRaw'>, { typedRows }: Runner) {
-  return async (query: Prisma.Sql | TemplateStringsArray, ...values: unknown[]): Promise<unknown> => {
-    const found = 'sql' in query ? await typedRows({ sql: query.sql, args: query.values }) : null
-    return found ?? client.$queryRaw(query, ...values)
+/** Raw statements, and raw queries that only read. */
+function rawOf(client: Pick<PrismaClient, '$queryRaw' | '$executeRaw'>, { typedRows, changes }: Runner) {
+  type Said = Prisma.Sql | TemplateStringsArray
+  return {
+    async $queryRaw(query: Said, ...values: unknown[]): Promise<unknown> {
+      const found = 'sql' in query ? await typedRows({ sql: query.sql, args: query.values }) : null
+      return found ?? client.$queryRaw(query, ...values)
+    },
+    async $executeRaw(query: Said, ...values: unknown[]): Promise<number> {
+      return 'sql' in query ? changes({ sql: query.sql, args: query.values }) : client.$executeRaw(query, ...values)
+    },
   }
 }
 

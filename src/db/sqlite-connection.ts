@@ -81,7 +81,7 @@ export function connect(file: string): Connection {
         if (!handle.reader || !handle.readonly) return null
         return handle.all(...args.map(plain)).map(convert)
       }),
-    changes: ({ sql, args }) => translated(() => prepareRows(sql).run(...args).changes),
+    changes: ({ sql, args }) => translated(() => prepareRows(sql).run(...args.map(plain)).changes),
     script: (sql) => translated(() => void client.exec(sql)),
     inTransaction: () => client.inTransaction,
     close: () => void client.close(),

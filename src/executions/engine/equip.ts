@@ -1,6 +1,6 @@
 import type { Logger } from 'pino'
 import { actorOf } from '../../auth/actor.ts'
-import type { Db } from '../../db/client.ts'
+import { type Db, Prisma } from '../../db/client.ts'
 import { forbidden } from '../../errors.ts'
 import type { Clock } from '../../lib/clock.ts'
 import type { MediaStorage } from '../../media/storage.ts'
@@ -43,11 +43,8 @@ export async function equip(
   const { row, agent, signal } = attempt
   using cleanup = new DisposableStack()
   const { id, model } = await deps.models.resolve(row.modelOverride ?? agent.model)
-  const space = await db.space.findUniqueOrThrow({
-    where: { id: row.spaceId },
-    select: { instructions: true, _count: { select: { skillRefs: true, mcpRefs: true } } },
-  })
-  const isEquipped = hasTools(agent) || space._count.skillRefs > 0 || space._count.mcpRefs > 0
+  const space = await readSpace(db, row.spaceId)
+  const isEquipped = hasTools(agent) || space.isEquipped
   const toolbox = isEquipped ? await open(deps, attempt) : NOTHING
   cleanup.defer(() => close(deps, toolbox))
   const instructions = [space.instructions, ...toolbox.instructions].flatMap((text) => text || [])
@@ -65,6 +62,16 @@ export async function equip(
   }
   const owned = cleanup.move()
   return { input, model: id, [Symbol.dispose]: () => owned.dispose() }
+}
+
+/** What a space adds to its runs: instructions, and whether there are skills or MCP servers to look for. */
+async function readSpace(db: Db, id: string) {
+  const [space] = await db.$queryRaw<{ instructions: string | null; isEquipped: boolean | bigint }[]>(Prisma.sql`
+    SELECT s."instructions", (
+      EXISTS (SELECT 1 FROM "SpaceSkill" k WHERE k."spaceId" = s."id") OR
+      EXISTS (SELECT 1 FROM "SpaceMcp" m WHERE m."spaceId" = s."id")) AS "isEquipped"
+    FROM "Space" s WHERE s."id" = ${id}`)
+  return { instructions: space?.instructions, isEquipped: Boolean(space?.isEquipped) }
 }
 
 /** Most agents have none: their runs ask nobody about it. */
