@@ -1,13 +1,12 @@
 import {
   APICallError,
-  type LanguageModelV4,
   type LanguageModelV4CallOptions,
   type LanguageModelV4Prompt,
   type LanguageModelV4StreamPart,
 } from '@ai-sdk/provider'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { ModelError } from '../../src/executions/engine/model-errors.ts'
-import { createModels } from '../../src/executions/engine/models.ts'
+import { createModels, type TextModel } from '../../src/executions/engine/models.ts'
 import { readSettings } from '../../src/settings.ts'
 import type { Reply } from '../support/model-replies.ts'
 import { type ModelServer, startModelServer } from '../support/model-server.ts'
@@ -23,19 +22,19 @@ const assistant = (text: string): LanguageModelV4Prompt[number] => ({
   content: [{ type: 'text', text }],
 })
 
-async function* ask(model: LanguageModelV4, options: Partial<LanguageModelV4CallOptions> = {}) {
+async function* ask(model: TextModel, options: Partial<LanguageModelV4CallOptions> = {}) {
   const { stream } = await model.doStream({ prompt: [user('Hello')], ...options })
   yield* stream
 }
 
-async function collect(model: LanguageModelV4, options: Partial<LanguageModelV4CallOptions> = {}) {
+async function collect(model: TextModel, options: Partial<LanguageModelV4CallOptions> = {}) {
   const parts: LanguageModelV4StreamPart[] = await Array.fromAsync(ask(model, options))
   const deltas = parts.flatMap((part) => (part.type === 'text-delta' ? part.delta : []))
   return { parts, deltas, text: deltas.join(''), finish: parts.find((part) => part.type === 'finish') }
 }
 
 /** What the call fails with: thrown, or in its stream. */
-async function failure(model: LanguageModelV4): Promise<unknown> {
+async function failure(model: TextModel): Promise<unknown> {
   try {
     const error = (await collect(model)).parts.find((part) => part.type === 'error')
     return error?.error

@@ -131,6 +131,20 @@ function clean(value: unknown, depth = 0): unknown {
 /** How a provider says that its reply is not whole, though its stream ended in order. */
 const BROKEN_OFF: ReadonlySet<string> = new Set(['error', 'interrupted'])
 
+/** Why a call that has ended is aborted: whatever is left of it. An error of the runtime's own would cost its stack. */
+const OVER = new Error('The call is over')
+
+/** A provider's stream, which need not heed the signal itself. */
+async function* readAll<T>(stream: ReadableStream<T>, signal: AbortSignal): AsyncGenerator<T> {
+  const reader = stream.getReader()
+  signal.addEventListener('abort', () => void reader.cancel(signal.reason).catch(() => {}))
+  for (;;) {
+    const { done, value } = await reader.read()
+    if (done) return
+    yield value
+  }
+}
+
 /** One model call. Its request is aborted with the signal, and when nothing came for `idleTimeout`. */
 async function* callModel(input: RunInput, prompt: LanguageModelV4Prompt): AsyncGenerator<LanguageModelV4StreamPart> {
   const call = new AbortController()
@@ -153,22 +167,17 @@ async function* callModel(input: RunInput, prompt: LanguageModelV4Prompt): Async
       includeRawChunks: true,
       providerOptions: { offline: { agentName: input.agentName } },
     })
-    const reader = stream.getReader()
-    // A provider that does not heed the signal in mid-stream must not keep the run waiting.
-    call.signal.addEventListener('abort', () => void reader.cancel(call.signal.reason).catch(() => {}))
-    for (;;) {
-      const { done, value } = await reader.read()
+    for await (const part of stream instanceof ReadableStream ? readAll(stream, call.signal) : stream) {
       call.signal.throwIfAborted()
-      if (done) return
       watchdog.refresh()
-      yield value
+      yield part
     }
   } catch (error) {
     throw call.signal.aborted ? call.signal.reason : error
   } finally {
     clearTimeout(watchdog)
     input.signal.removeEventListener('abort', abort)
-    if (!call.signal.aborted) call.abort()
+    if (!call.signal.aborted) call.abort(OVER)
   }
 }
 

@@ -1,4 +1,4 @@
-import type { LanguageModelV4 } from '@ai-sdk/provider'
+import type { LanguageModelV4, LanguageModelV4CallOptions, LanguageModelV4StreamPart } from '@ai-sdk/provider'
 import { type Clock, systemClock } from '../../lib/clock.ts'
 import type { Settings } from '../../settings.ts'
 import { createCatalogue } from './compatible.ts'
@@ -6,6 +6,11 @@ import { describeModelError, isModelError, ModelError, UNEXPECTED } from './mode
 import { createProviders, type ProviderName } from './providers.ts'
 
 export type ModelInfo = { id: string; provider: string; available: boolean }
+
+/** What the engine needs of a model: the AI SDK's own, or one whose stream is lighter. */
+export type TextModel = Pick<LanguageModelV4, 'provider' | 'modelId'> & {
+  doStream(options: LanguageModelV4CallOptions): PromiseLike<{ stream: AsyncIterable<LanguageModelV4StreamPart> }>
+}
 
 export type Models = {
   /** What `GET /models` shows: current models, what the server at OPENAI_BASE_URL lists, the offline one. Never rejects. */
@@ -16,7 +21,7 @@ export type Models = {
    * The model of that name, null for the default one, and its full id. Its `doStream` asks the provider once and tries
    * nothing again. Rejects with a {@link ModelError} when there is no such model or its provider is not configured.
    */
-  resolve(name: string | null): Promise<{ id: string; model: LanguageModelV4 }>
+  resolve(name: string | null): Promise<{ id: string; model: TextModel }>
   /**
    * An error of `resolve`, `doStream` or its stream as the caller may read it, see {@link describeModelError};
    * {@link UNEXPECTED} for any other error. Do not log a provider's error itself: it holds the prompt.
@@ -41,8 +46,8 @@ export function createModels(settings: Settings, clock: Clock = systemClock): Mo
   const secrets = [ANTHROPIC_API_KEY, OPENAI_API_KEY, GOOGLE_GENERATIVE_AI_API_KEY].flatMap((key) => key ?? [])
   const providers = createProviders(settings)
   const catalogue = OPENAI_BASE_URL === undefined ? undefined : createCatalogue(OPENAI_BASE_URL, OPENAI_API_KEY, clock)
-  const loading = new Map<ProviderName, Promise<(id: string) => LanguageModelV4>>()
-  const kept = new Map<string, LanguageModelV4>()
+  const loading = new Map<ProviderName, Promise<(id: string) => TextModel>>()
+  const kept = new Map<string, TextModel>()
 
   function identify(name: string): { provider: ProviderName; id: string } {
     const prefix = name.slice(0, Math.max(0, name.indexOf('/')))
@@ -69,7 +74,7 @@ export function createModels(settings: Settings, clock: Clock = systemClock): Mo
     return `compatible/${listed}`
   }
 
-  function load(name: ProviderName): Promise<(id: string) => LanguageModelV4> {
+  function load(name: ProviderName): Promise<(id: string) => TextModel> {
     const known = loading.get(name) ?? providers[name].load()
     loading.set(name, known)
     return known

@@ -1,8 +1,8 @@
 import type { AnthropicProvider } from '@ai-sdk/anthropic'
 import type { GoogleProvider } from '@ai-sdk/google'
 import type { OpenAIProvider } from '@ai-sdk/openai'
-import type { LanguageModelV4 } from '@ai-sdk/provider'
 import type { Settings } from '../../settings.ts'
+import type { TextModel } from './models.ts'
 import { offlineEcho } from './offline.ts'
 
 export type ProviderName = 'anthropic' | 'openai' | 'google' | 'compatible' | 'offline'
@@ -15,7 +15,7 @@ type Provider = {
   readonly models: readonly string[]
   readonly validId: RegExp
   /** Imports the package (up to 60 ms and 20 MB). */
-  readonly load: () => Promise<(id: string) => LanguageModelV4>
+  readonly load: () => Promise<(id: string) => TextModel>
 }
 
 /** The ids that a package's type names, without the `string & {}` that stands for all others. */
@@ -84,9 +84,16 @@ export function createProviders(settings: Settings): Readonly<Record<ProviderNam
     models: [],
     validId: ANY_ID,
     async load() {
-      const { createOpenAICompatible } = await import('@ai-sdk/openai-compatible')
-      const key = OPENAI_API_KEY === undefined ? {} : { apiKey: OPENAI_API_KEY }
-      return createOpenAICompatible({ name: 'compatible', baseURL: OPENAI_BASE_URL ?? '', includeUsage: true, ...key })
+      const [{ OpenAICompatibleChatLanguageModel }, { chatCompletions }] = await Promise.all([
+        import('@ai-sdk/openai-compatible'),
+        import('./chat-completions.ts'),
+      ])
+      const url = `${(OPENAI_BASE_URL ?? '').replace(/\/+$/, '')}/chat/completions`
+      const config = { provider: 'compatible.chat', url: () => url, headers: {} }
+      return (id) => {
+        const packaged = new OpenAICompatibleChatLanguageModel(id, config)
+        return chatCompletions(packaged, url, OPENAI_API_KEY, (options) => packaged.prepareRequest(options))
+      }
     },
   }
 

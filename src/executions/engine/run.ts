@@ -1,13 +1,14 @@
-import type { LanguageModelV4, LanguageModelV4Message, LanguageModelV4Prompt } from '@ai-sdk/provider'
+import type { LanguageModelV4Message, LanguageModelV4Prompt } from '@ai-sdk/provider'
 import { ask } from './ask.ts'
 import { makeCalls } from './calls.ts'
 import type { MessageData } from './events.ts'
+import type { TextModel } from './models.ts'
 import { assistantEvent, type Call, callsOf, isObject, resultEvent, type Step, type StepStore } from './steps.ts'
 import type { Tool } from './tools.ts'
 
 /** What a run is made of. */
 export type RunInput = {
-  model: LanguageModelV4
+  model: TextModel
   agentName: string
   prompt: LanguageModelV4Prompt
   tools: readonly Tool[]
