@@ -1,6 +1,6 @@
 import { join, resolve } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { type Prisma, PrismaClient } from '../../prisma/generated/sqlite/client.ts'
+import { Prisma, PrismaClient } from '../../prisma/generated/sqlite/client.ts'
 import type { Settings } from '../settings.ts'
 import { direct, type Shortcut } from './direct.ts'
 import { migratePostgresql, migrateSqlite } from './migrate.ts'
@@ -32,6 +32,13 @@ export function databaseFile({ DATABASE_URL, DATA_DIR }: Pick<Settings, 'DATABAS
   if (!DATABASE_URL.startsWith('file:')) return null
   return DATABASE_URL.startsWith('file://') ? fileURLToPath(DATABASE_URL) : resolve(DATABASE_URL.slice('file:'.length))
 }
+
+/**
+ * What stands at the end of a SELECT in a transaction, so that nobody changes its rows before the transaction ends. On
+ * SQLite nobody else writes meanwhile.
+ */
+export const rowLock = (settings: Pick<Settings, 'DATABASE_URL' | 'DATA_DIR'>): Prisma.Sql =>
+  databaseFile(settings) === null ? Prisma.sql`FOR NO KEY UPDATE` : Prisma.empty
 
 /**
  * Opens the database that the settings name, with its tables brought up to date; makes an SQLite file that is missing.

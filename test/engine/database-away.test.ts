@@ -6,9 +6,10 @@ import { textOf, violations, watchTransitions } from './invariants.ts'
 import { followed, type Lab, startLab } from './lab.ts'
 
 /** Another process has the database for itself; what gives it back. */
-function takeAway({ server }: Lab): () => void {
-  const other = new Sqlite(`${server.folder}/muster.db`)
-  other.exec('BEGIN EXCLUSIVE')
+async function takeAway({ server }: Lab): Promise<() => void> {
+  const other = new Sqlite(`${server.folder}/muster.db`, { timeout: 0 })
+  // This process must have its turn between two attempts: it may have a transaction open.
+  await expect.poll(() => other.exec('BEGIN EXCLUSIVE'), { timeout: 10_000, interval: 1 }).toBeDefined()
   return () => {
     other.exec('ROLLBACK')
     other.close()
@@ -29,7 +30,7 @@ test('the database away for seconds: runs and streams wait and go on, nothing is
   const streams = rows.map((row) => followed(lab.engine, row))
   await expect.poll(() => lab.db.executionEvent.count(), { timeout: 10_000 }).toBeGreaterThan(8)
 
-  const giveBack = takeAway(lab)
+  const giveBack = await takeAway(lab)
   const since = Date.now()
   const body = { message: 'meanwhile', background: true }
   const refused = await request(lab.server, 'POST', `/api/v1/agents/${lab.agentId}/execute`, { body })

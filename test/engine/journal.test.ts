@@ -1,6 +1,7 @@
 import Sqlite from 'better-sqlite3'
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
+import { rowLock } from '../../src/db/client.ts'
 import { accept, type ClaimDeps, finish } from '../../src/executions/engine/claims.ts'
 import {
   type ExecutionEvent,
@@ -32,13 +33,13 @@ type Puppet = {
 
 async function puppet(lab: Lab): Promise<Puppet> {
   const { db, clock, actor } = lab
-  const { log, bus } = lab.server.service.deps
+  const { log, bus, settings } = lab.server.service.deps
   const owner = 'the test'
   const limits = { running: undefined, pending: undefined }
   const deps: ClaimDeps = { db, clock, owner, leaseDuration: 600_000, limits, settle: async () => {} }
   const agent = await db.agent.findFirstOrThrow()
   const row = await accept(deps, { actor, agent, ...PLAIN, conversation: { spaceId: lab.spaceId } }, true)
-  const journal = createJournal({ db, clock, log, owner, leaseDuration: 600_000 })
+  const journal = createJournal({ db, clock, log, owner, rowLock: rowLock(settings) })
   const notices = createNotices(bus)
   const channel = journal.open(row, () => {
     throw new Error('The run was taken away')

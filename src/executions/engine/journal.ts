@@ -1,10 +1,10 @@
 import type { Logger } from 'pino'
-import type { Db } from '../../db/client.ts'
+import { type Db, Prisma } from '../../db/client.ts'
 import type { Clock } from '../../lib/clock.ts'
 import { type ExecutionEvent, type ExecutionRow, type MessageData, terminalEvent, toSegments } from './events.ts'
 
 /** How long events wait for company before they are written (ms). */
-const FLUSH_INTERVAL = 30
+const FLUSH_INTERVAL = 50
 const RETRY_INTERVAL = 500
 /** How many event numbers are reserved ahead at a time. */
 export const SEQ_BLOCK = 256
@@ -79,9 +79,10 @@ export function createJournal(deps: {
   clock: Clock
   log: Logger
   owner: string
-  leaseDuration: number
+  /** Keeps rows that a statement of a transaction reads as they are until its end (db/client.ts). */
+  rowLock: Prisma.Sql
 }): Journal {
-  const { db, clock, log, owner } = deps
+  const { db, clock, log, owner, rowLock } = deps
   const states = new Map<string, { state: State; channel: Channel }>()
   let timer: NodeJS.Timeout | null = null
   let flushing: Promise<void> | null = null
@@ -126,12 +127,11 @@ export function createJournal(deps: {
     if (!batches.length) return
     const at = clock.now()
     const kept = await db.$transaction(async (tx) => {
-      // One statement locks the rows and tells which attempts are still ours: the fence.
-      const owned = await tx.execution.updateManyAndReturn({
-        where: { id: { in: batches.map(({ state }) => state.row.id) }, leaseOwner: owner, status: 'running' },
-        data: { leaseUntil: new Date(at.getTime() + deps.leaseDuration) },
-        select: { id: true, attempt: true },
-      })
+      // One statement locks the rows and tells which attempts are still ours: the fence. The heartbeat keeps the leases.
+      const owned = await tx.$queryRaw<{ id: string; attempt: number }[]>(Prisma.sql`
+        SELECT "id", "attempt" FROM "Execution"
+        WHERE "leaseOwner" = ${owner} AND "status" = 'running'
+          AND "id" IN (${Prisma.join(batches.map(({ state }) => state.row.id))}) ${rowLock}`)
       const attempts = new Map(owned.map((row) => [row.id, row.attempt]))
       const mine = batches.filter(({ state }) => attempts.get(state.row.id) === state.row.attempt)
       for (const { state, reserve } of mine) {

@@ -1,7 +1,7 @@
 import { setImmediate } from 'node:timers/promises'
 import type { Logger } from 'pino'
 import type { Bus } from '../../bus/index.ts'
-import type { Db } from '../../db/client.ts'
+import { type Db, rowLock } from '../../db/client.ts'
 import { unavailable } from '../../errors.ts'
 import { isTaken, type KeyClaim, KeyTaken } from '../../idempotency.ts'
 import type { Clock } from '../../lib/clock.ts'
@@ -67,7 +67,7 @@ export function createEngine(deps: EngineDeps): Engine {
   const leaseDuration = settings.LEASE_DURATION
   const limits = { running: settings.MAX_RUNNING_PER_ORGANIZATION, pending: settings.MAX_PENDING_RUNS }
   const claimDeps: claims.ClaimDeps = { db, clock, owner, leaseDuration, limits, settle: deps.settle }
-  const journal = createJournal({ db, clock, log, owner, leaseDuration })
+  const journal = createJournal({ db, clock, log, owner, rowLock: rowLock(settings) })
   const notices = createNotices(bus)
   const live = new Map<string, Live>()
   const stopped = new AbortController()
