@@ -36,6 +36,11 @@ builder.mutationFields((t) => ({
     args: argsFromZod(schema.DeleteSpaceSecrets),
     resolve: async (_, args, { caller }) => (await caller.secrets.delete(args)).keys,
   }),
+  deleteSpaceSecret: t.stringList({
+    ...shows(secrets.deleteOne),
+    args: argsFromZod(schema.DeleteSpaceSecret),
+    resolve: async (_, args, { caller }) => (await caller.secrets.deleteOne(args)).keys,
+  }),
   setOrganizationSecrets: t.stringList({
     ...shows(secrets.setEnv),
     args: { orgId: t.arg.id({ required: true }), secrets: t.arg({ type: [SecretInput], required: true }) },
@@ -46,5 +51,10 @@ builder.mutationFields((t) => ({
     ...shows(secrets.deleteEnv),
     args: argsFromZod(schema.DeleteOrganizationSecrets),
     resolve: async (_, args, { caller }) => (await caller.secrets.deleteEnv(args)).keys,
+  }),
+  deleteOrganizationSecret: t.stringList({
+    ...shows(secrets.deleteOneEnv),
+    args: argsFromZod(schema.DeleteOrganizationSecret),
+    resolve: async (_, args, { caller }) => (await caller.secrets.deleteOneEnv(args)).keys,
   }),
 }))

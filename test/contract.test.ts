@@ -1,0 +1,292 @@
+import { isObjectType } from 'graphql'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { extensionsOf } from '../src/graphql/builder.ts'
+import { everything, type Ids, inputWith, type Kind, kindsOf, neverWas } from './security/fixtures.ts'
+import { faces, procedures } from './support/faces.ts'
+import { callRoot, inputsOf, rootsOf, schema } from './support/graphql-face.ts'
+import { shapeOf, takesId } from './support/inputs.ts'
+import { document } from './support/openapi.ts'
+import { request } from './support/rest.ts'
+import { type Member, startServer, type TestServer } from './support/server.ts'
+
+/** The faces hold the same procedures, and say the same of them. */
+
+let server: TestServer
+let member: Member
+let own: Required<Ids>
+beforeAll(async () => {
+  server = await startServer()
+  member = await server.member({ role: 'owner' })
+  own = await everything(server, member, 'contract')
+})
+afterAll(() => server[Symbol.asyncDispose]())
+
+/** What is not everywhere, and why that is so: bytes, forms and streams that GraphQL does not carry, and section F. */
+const EXCEPTIONS: Record<string, { only: string[]; why: 'binary' | 'multipart' | 'SSE' | 'section F' }> = {
+  'POST /api/v1/media': { only: ['REST'], why: 'multipart' },
+  'GET /api/v1/media/{id}/content': { only: ['REST'], why: 'binary' },
+  'POST /api/spaces/{spaceId}/init': { only: ['REST', 'tRPC'], why: 'section F' },
+  'POST /api/spaces/{spaceId}/environment': { only: ['REST', 'tRPC'], why: 'section F' },
+  'POST /api/agent/execute': { only: ['REST', 'tRPC'], why: 'section F' },
+}
+
+/** The paths of the service's description and of its contract. */
+const PATHS = `
+GET /api/v1/agents
+POST /api/v1/agents
+GET /api/v1/agents/{id}
+PATCH /api/v1/agents/{id}
+DELETE /api/v1/agents/{id}
+POST /api/v1/agents/{id}/execute
+GET /api/v1/agents/{id}/versions
+GET /api/v1/public/agents
+GET /api/v1/public/agents/{id}
+GET /api/v1/models
+GET /api/v1/tasks
+POST /api/v1/tasks
+GET /api/v1/tasks/{id}
+PATCH /api/v1/tasks/{id}
+DELETE /api/v1/tasks/{id}
+POST /api/v1/tasks/{id}/claim
+POST /api/v1/tasks/{id}/execute
+GET /api/v1/executions
+GET /api/v1/executions/{id}
+GET /api/v1/executions/{id}/tree
+GET /api/v1/executions/{id}/logs
+GET /api/v1/executions/{id}/events
+POST /api/v1/executions/{id}/cancel
+GET /api/v1/spaces
+POST /api/v1/spaces
+GET /api/v1/spaces/{id}
+PATCH /api/v1/spaces/{id}
+DELETE /api/v1/spaces/{id}
+GET /api/v1/spaces/{id}/secrets
+POST /api/v1/spaces/{id}/secrets
+DELETE /api/v1/spaces/{id}/secrets
+DELETE /api/v1/spaces/{id}/secrets/{name}
+GET /api/v1/organizations/{orgId}/env
+POST /api/v1/organizations/{orgId}/env
+DELETE /api/v1/organizations/{orgId}/env
+DELETE /api/v1/organizations/{orgId}/env/{name}
+GET /api/v1/spaces/{id}/files
+GET /api/v1/spaces/{id}/files/content
+PUT /api/v1/spaces/{id}/files/content
+DELETE /api/v1/spaces/{id}/files/content
+GET /api/v1/chats
+POST /api/v1/chats
+GET /api/v1/chats/{id}
+PATCH /api/v1/chats/{id}
+DELETE /api/v1/chats/{id}
+GET /api/v1/chats/{id}/messages
+GET /api/v1/missions
+POST /api/v1/missions
+GET /api/v1/missions/{id}
+PATCH /api/v1/missions/{id}
+DELETE /api/v1/missions/{id}
+POST /api/v1/missions/{id}/run
+POST /api/v1/missions/{id}/pause
+POST /api/v1/missions/{id}/resume
+GET /api/v1/missions/{id}/runs
+GET /api/v1/missions/{id}/next
+GET /api/v1/skills
+POST /api/v1/skills
+GET /api/v1/skills/{id}
+PATCH /api/v1/skills/{id}
+DELETE /api/v1/skills/{id}
+GET /api/v1/mcps
+POST /api/v1/mcps
+GET /api/v1/mcps/{id}
+PATCH /api/v1/mcps/{id}
+DELETE /api/v1/mcps/{id}
+GET /api/v1/mcps/{id}/tools
+GET /api/v1/approvals
+POST /api/v1/approvals/{id}/approve
+POST /api/v1/approvals/{id}/deny
+GET /api/v1/keys
+POST /api/v1/keys
+DELETE /api/v1/keys/{id}
+GET /api/v1/media
+POST /api/v1/media
+GET /api/v1/media/{id}
+GET /api/v1/media/{id}/content
+DELETE /api/v1/media/{id}
+GET /api/v1/profile
+PATCH /api/v1/profile
+POST /api/spaces/{spaceId}/init
+POST /api/spaces/{spaceId}/environment
+POST /api/agent/execute
+GET /api/usage/organization/{orgId}
+GET /healthz
+GET /readyz
+GET /api/health
+`
+  .trim()
+  .split('\n')
+
+const NAMES = Object.keys(procedures)
+
+/** Where REST has the procedures; the one that is a stream there has a path of its own. */
+const pathOf = (name: string): string => {
+  const { method, path } = procedures[name]?._def.meta.openapi ?? {
+    method: 'GET',
+    path: '/api/v1/executions/{id}/events',
+  }
+  return `${method} ${path}`
+}
+
+const OPERATIONS = Object.entries(document.paths ?? {}).flatMap(([path, item]) =>
+  Object.keys(item).map((method) => `${method.toUpperCase()} ${path}`),
+)
+
+/** Whatever field of GraphQL shows a procedure, at the root or on a row. */
+const inGraphql = new Set<unknown>(
+  Object.values(schema.getTypeMap()).flatMap((type) =>
+    isObjectType(type) ? Object.values(type.getFields()).map((field) => extensionsOf(field).procedure) : [],
+  ),
+)
+
+describe('every procedure', () => {
+  test('has a path of its own, which the OpenAPI document has', () => {
+    const paths = NAMES.map(pathOf)
+    expect(new Set(paths).size).toBe(NAMES.length)
+    expect(paths.filter((path) => !OPERATIONS.includes(path))).toEqual([])
+  })
+
+  test('is in GraphQL, unless it is among the exceptions', () => {
+    const missing = NAMES.filter((name) => !inGraphql.has(procedures[name]))
+    expect(missing.map(pathOf).sort()).toEqual(
+      Object.keys(EXCEPTIONS)
+        .filter((path) => EXCEPTIONS[path]!.only.includes('tRPC'))
+        .sort(),
+    )
+  })
+})
+
+test('every operation of the OpenAPI document is a procedure, the state of the server, or among the exceptions', () => {
+  const known = new Set(NAMES.map(pathOf))
+  const others = OPERATIONS.filter((operation) => !known.has(operation) && !/health|readyz/.test(operation))
+  const only = Object.keys(EXCEPTIONS).filter((path) => EXCEPTIONS[path]!.only.join() === 'REST')
+  expect(others.sort()).toEqual(only.sort())
+})
+
+test('the exceptions are few, and of a kind that has to be', () => {
+  expect(Object.keys(EXCEPTIONS).length).toBeLessThanOrEqual(8)
+  for (const [path, { why }] of Object.entries(EXCEPTIONS)) {
+    const [method = '', address = ''] = path.split(' ')
+    const operation = document.paths?.[address]?.[method.toLowerCase() as 'get'] as {
+      requestBody?: { content: object }
+      responses: { 200: { content: object } }
+    }
+    const takes = Object.keys(operation.requestBody?.content ?? {})
+    const gives = Object.keys(operation.responses[200].content)
+    if (why === 'multipart') expect(takes).toEqual(['multipart/form-data'])
+    if (why === 'binary') expect(gives).toEqual(['*/*'])
+    if (why === 'SSE') expect(gives).toContain('text/event-stream')
+    if (why === 'section F') expect(address).not.toMatch(/^\/api\/v1\//)
+  }
+})
+
+test.each(PATHS)('%s is served, and documented', async (line) => {
+  const [method = '', path = ''] = line.split(' ')
+  const body = ['POST', 'PUT', 'PATCH'].includes(method) ? { body: {} } : {}
+  const address = path.replace(/{(\w+)}/g, 'none')
+  expect(OPERATIONS).toContain(line)
+  const { status, body: said } = await request(server, method, address, { ...body, token: member.token })
+  expect(said.message).not.toBe('Not found')
+  expect(status).toBeLessThan(500)
+})
+
+test('what is on no list is not served', async () => {
+  expect(OPERATIONS.filter((operation) => !PATHS.includes(operation))).toEqual([])
+  const answer = await request(server, 'GET', '/api/v1/nothing', { token: member.token })
+  expect([answer.status, answer.body.message]).toEqual([404, 'Not found'])
+})
+
+type Told = { statusCode: number; message: string }
+
+/** The error of a procedure on each face where it has one. */
+async function errorsOf(name: string, input: Record<string, unknown>, field: string): Promise<Told[]> {
+  const { token } = member
+  const answers = await Promise.all([
+    faces.REST(server, name, input, { token }),
+    faces.tRPC(server, name, input, { token }),
+  ])
+  const roots = rootsOf(name).filter((root) => field in inputsOf(root))
+  const inGraphql = await Promise.all(roots.map((root) => callRoot(server, root, input, { token, depth: 0 })))
+  return [
+    ...answers.map(({ body: { statusCode, message } }) => ({ statusCode, message })),
+    ...inGraphql.map(({ errors }) => ({
+      statusCode: errors?.[0]?.extensions.statusCode,
+      message: errors?.[0]?.message,
+    })),
+  ]
+}
+
+describe('the faces give the same error', () => {
+  const fields = NAMES.flatMap((name) => Object.keys(shapeOf(name)).map((field) => ({ name, field })))
+
+  test('for an id that never was', async () => {
+    const differing: unknown[] = []
+    for (const { name, field } of fields.filter(({ field }) => takesId(field))) {
+      const id = neverWas(kindsOf(name, field)[0] as Kind)
+      const told = await errorsOf(name, inputWith(name, field, id, own), field)
+      if (new Set(told.map((error) => JSON.stringify(error))).size > 1) differing.push({ name, field, told })
+    }
+    expect(differing).toEqual([])
+  })
+
+  test('for a field that must be there and is not', async () => {
+    const differing: unknown[] = []
+    for (const { name, field } of fields) {
+      const inPath = pathOf(name).includes(`{${field}}`) || procedures[name]!._def.type === 'subscription'
+      if (shapeOf(name)[field]!.isOptional() || inPath) continue
+      const { [field]: _, ...input } = inputWith(name, null, undefined, own)
+      const told = await errorsOf(name, input, field)
+      if (new Set(told.map((error) => JSON.stringify(error))).size > 1) differing.push({ name, field, told })
+    }
+    expect(differing).toEqual([])
+  })
+})
+
+type Found = Record<string, unknown>
+
+/** Every object with an id, wherever it is in an answer. */
+function objectsIn(value: unknown): Found[] {
+  if (typeof value !== 'object' || value === null) return []
+  const below = Object.values(value).flatMap(objectsIn)
+  return 'id' in value ? [value as Found, ...below] : below
+}
+
+const isPlain = (value: unknown) => value === null || typeof value !== 'object'
+
+describe('the faces give the same data', () => {
+  const reads = NAMES.filter((name) => procedures[name]!._def.type === 'query' && name !== 'mcps.tools')
+
+  test.each(reads)('%s', async (name) => {
+    const { token } = member
+    const input = inputWith(name, null, undefined, own)
+    const [rest, trpc] = [
+      await faces.REST(server, name, input, { token }),
+      await faces.tRPC(server, name, input, { token }),
+    ]
+    const { requestId: _, ...said } = rest.body
+    expect(trpc.body).toMatchObject(said)
+    for (const root of rootsOf(name)) {
+      const { data, errors } = await callRoot(server, root, input, { token, depth: 1 })
+      if (rest.status !== 200) {
+        expect(errors).toMatchObject([{ message: rest.body.message }])
+        continue
+      }
+      expect(errors).toBeUndefined()
+      const inRest = new Map(objectsIn(rest.body).map((object) => [object.id, object]))
+      for (const object of objectsIn(data)) {
+        const same = inRest.get(object.id)
+        if (!same) continue
+        const both = Object.keys(object).filter((key) => key in same && isPlain(same[key]) && isPlain(object[key]))
+        const pick = (from: Found) => Object.fromEntries(both.map((key) => [key, from[key]]))
+        expect(pick(object)).toEqual(pick(same))
+        inRest.delete(object.id)
+      }
+    }
+  })
+})
