@@ -1,10 +1,10 @@
 import { builder } from '../graphql/builder.ts'
 import { argsFromZod, inputFromZod } from '../graphql/inputs.ts'
 import { shows } from '../graphql/procedures.ts'
-import { Agent } from './graphql.ts'
+import { loadRow, reload } from '../graphql/rows.ts'
+import { AGENT, Agent } from './graphql.ts'
 import { agents } from './router.ts'
 import * as schema from './schema.ts'
-import * as service from './service.ts'
 
 // The other name of systemPrompt is for clients of old, who speak REST.
 const ALIAS = { system_message: true } as const
@@ -20,10 +20,10 @@ const CreatePayload = builder.objectRef<{ id: string; chatUrl: string }>('Create
   description: 'A new agent and a chat with it',
   fields: (t) => ({
     chatUrl: t.exposeString('chatUrl', { description: '/<organization>/spaces/<spaceId>/chats/<chatId>' }),
-    agent: t.prismaField({
+    agent: t.field({
       type: Agent,
       description: 'The agent',
-      resolve: (query, { id }, _, { deps }) => deps.db.agent.findUniqueOrThrow({ ...query, where: { id } }),
+      resolve: ({ id }, _, context, info) => reload(context, info, AGENT, id),
     }),
   }),
 })
@@ -32,12 +32,11 @@ const ChangePayload = builder.objectRef<{ id: string; message: string }>('Change
   description: 'What became of a change',
   fields: (t) => ({
     message: t.exposeString('message', { description: 'For people' }),
-    agent: t.prismaField({
+    agent: t.field({
       type: Agent,
       nullable: true,
       description: 'The agent as it is now; null when it was archived',
-      resolve: (query, { id }, _, { actor, deps }) =>
-        deps.db.agent.findFirst({ ...query, where: { id, ...service.reachable(actor) } }),
+      resolve: ({ id }, _, context, info) => loadRow(context, info, AGENT, id),
     }),
   }),
 })

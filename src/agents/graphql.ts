@@ -1,15 +1,14 @@
 import type { GraphQLResolveInfo } from 'graphql'
-import { notFound } from '../errors.ts'
-import { listed as listedExecutions } from '../executions/service.ts'
 import { builder, type GraphQLContext } from '../graphql/builder.ts'
-import { argsFromZod, enumFromZod, parseArgs } from '../graphql/inputs.ts'
+import { connectionType, relationList, rootList } from '../graphql/connection.ts'
+import { enumFromZod } from '../graphql/inputs.ts'
 import { loadOne } from '../graphql/loader.ts'
+import { nodeOf } from '../graphql/node.ts'
 import { objectFromZod } from '../graphql/outputs.ts'
-import { CURSOR_COLUMNS, newestFirst, pageType, RELATION, RelationArgs, readPage } from '../graphql/page.ts'
-import { shows } from '../graphql/procedures.ts'
-import { selectRows } from '../graphql/select.ts'
-import { Mcp } from '../mcps/graphql.ts'
-import { reachable as reachableMcp, typesOf } from '../mcps/service.ts'
+import { loadRows, rootRow, rowIn, rowsOf } from '../graphql/rows.ts'
+import { MCP, Mcp } from '../mcps/graphql.ts'
+import { typesOf } from '../mcps/service.ts'
+import { USER, User } from '../organizations/graphql.ts'
 import { Skill } from '../skills/graphql.ts'
 import { findIds as findSkillIds, findMany as findSkills } from '../skills/service.ts'
 import { agents } from './router.ts'
@@ -32,8 +31,11 @@ async function loadAll<Found>(
   return found.filter((one) => one !== null)
 }
 
+export const AGENT = rowsOf('Agent', 'Agent', service.reachable, { listed: service.listed })
+
 export const Agent = builder.prismaObject('Agent', {
   description: 'An assistant: name, role, system prompt and who may see and run it',
+  interfaces: nodeOf(AGENT),
   select: { id: true },
   extensions: { scopes: ['agents:read'], like: schema.Agent },
   fields: (t) => ({
@@ -84,13 +86,7 @@ export const Agent = builder.prismaObject('Agent', {
       description: 'Its MCP servers that you can see',
       nullable: true,
       select: { mcpInstanceIds: true },
-      resolve: ({ mcpInstanceIds }, _, context, info) =>
-        loadAll(context, info, mcpInstanceIds, async (ids) => {
-          const where = { id: { in: ids }, ...reachableMcp(context.actor) }
-          const rows = selectRows(context, info, { type: 'Mcp', columns: { id: true } })
-          const found = await context.deps.db.mcpServer.findMany({ ...rows, where })
-          return new Map(found.map((row) => [row.id, row]))
-        }),
+      resolve: ({ mcpInstanceIds }, _, context, info) => loadRows(context, info, MCP, strings(mcpInstanceIds)),
     }),
     mcpTypes: t.stringList({ select: { mcpTypes: true }, resolve: (row) => strings(row.mcpTypes) }),
     subagentIds: t.idList({ select: { subagentIds: true }, resolve: (row) => strings(row.subagentIds) }),
@@ -104,34 +100,19 @@ export const Agent = builder.prismaObject('Agent', {
     archived: t.boolean({ select: { archivedAt: true }, resolve: ({ archivedAt }) => archivedAt !== null }),
     createdAt: t.expose('createdAt', { type: 'DateTime' }),
     updatedAt: t.expose('updatedAt', { type: 'DateTime' }),
-    versions: t.prismaField({
-      type: ['AgentVersion'],
-      description: 'What it was, newest first',
-      args: argsFromZod(RelationArgs),
-      extensions: RELATION,
-      resolve: (query, { id: agentId }, args, { deps }) => {
-        const { limit: take } = parseArgs(RelationArgs, args)
-        return deps.db.agentVersion.findMany({ ...query, where: { agentId }, orderBy: { version: 'desc' }, take })
-      },
-    }),
-    executions: t.prismaField({
-      type: ['Execution'],
-      description: 'Its runs in your organization, newest first',
-      nullable: true,
-      args: argsFromZod(RelationArgs),
-      extensions: RELATION,
-      resolve: (query, { id: agentId }, args, { actor, deps }) => {
-        const { limit: take } = parseArgs(RelationArgs, args)
-        const where = { AND: [{ agentId }, listedExecutions(actor)] }
-        return deps.db.execution.findMany({ ...query, where, orderBy: newestFirst, take })
-      },
-    }),
+    user: t.field(rowIn(User, USER, 'userId', 'Who made it')),
   }),
 })
 
 const AgentSnapshot = objectFromZod('AgentSnapshot', schema.Agent, 'An agent as it was at a version')
 
-builder.prismaObject('AgentVersion', {
+// Whoever reaches the agent sees what it was.
+const VERSION = rowsOf<{ agentId: string; version: number }>('AgentVersion', 'AgentVersion', () => ({}), {
+  order: [['version', 'desc']],
+  key: ['version'],
+})
+
+const AgentVersion = builder.prismaObject('AgentVersion', {
   description: 'What an agent was at a version',
   select: { agentId: true, version: true },
   extensions: { scopes: ['agents:read'] },
@@ -147,6 +128,10 @@ builder.prismaObject('AgentVersion', {
     }),
   }),
 })
+
+const Versions = connectionType('AgentVersion', AgentVersion, 'versions of an agent, newest first')
+
+const CARD = rowsOf('AgentCard', 'Agent', () => service.onShow('byId'))
 
 const AgentCard = builder.prismaObject('Agent', {
   variant: 'AgentCard',
@@ -166,66 +151,33 @@ const AgentCard = builder.prismaObject('Agent', {
   }),
 })
 
-const AgentPage = pageType('AgentPage', Agent, 'A page of agents, newest first')
-const AgentCardPage = pageType('AgentCardPage', AgentCard, "A page of agents' cards, newest first")
+builder.prismaObjectFields(Agent, (t) => ({
+  subagents: t.field({
+    type: [Agent],
+    description: 'The agents that it may delegate to and you can reach',
+    nullable: true,
+    select: { subagentIds: true },
+    resolve: ({ subagentIds }, _, context, info) => loadRows(context, info, AGENT, strings(subagentIds)),
+  }),
+  versions: t.field(
+    relationList(Versions, VERSION, {
+      column: 'agentId',
+      description: 'What it was, newest first',
+      extensions: { procedure: agents.versions },
+    }),
+  ),
+}))
+
+const Agents = connectionType('Agent', Agent, 'agents, newest first')
+const AgentCards = connectionType('AgentCard', AgentCard, "agents' cards, newest first")
 
 builder.queryFields((t) => ({
-  agents: t.field({
-    ...shows(agents.list, { rows: 1000 }),
-    type: AgentPage,
-    args: argsFromZod(schema.ListAgents),
-    resolve: (_, args, context, info) => {
-      const { db } = context.deps
-      const input = parseArgs(schema.ListAgents, args)
-      const where = service.listedBy(context.actor, input)
-      const query = selectRows(context, info, { type: 'Agent', path: ['nodes'], columns: CURSOR_COLUMNS })
-      return readPage(
-        input,
-        where,
-        (page) => db.agent.findMany({ ...query, ...page }),
-        () => db.agent.count({ where }),
-      )
-    },
-  }),
-  agent: t.prismaField({
-    ...shows(agents.get),
-    type: Agent,
-    nullable: true,
-    args: argsFromZod(schema.AgentId),
-    resolve: async (query, _, args, { actor, deps }) => {
-      const { id } = parseArgs(schema.AgentId, args)
-      const row = await deps.db.agent.findFirst({ ...query, where: { id, ...service.reachable(actor) } })
-      if (!row) throw notFound('Agent')
-      return row
-    },
-  }),
-  publicAgents: t.field({
-    ...shows(agents.listPublic, { rows: 1000 }),
-    type: AgentCardPage,
-    args: argsFromZod(schema.ListPublicAgents),
-    resolve: (_, args, context, info) => {
-      const { db } = context.deps
-      const input = parseArgs(schema.ListPublicAgents, args)
-      const where = service.onShowBy(input)
-      const query = selectRows(context, info, { type: 'AgentCard', path: ['nodes'], columns: CURSOR_COLUMNS })
-      return readPage(
-        input,
-        where,
-        (page) => db.agent.findMany({ ...query, ...page }),
-        () => db.agent.count({ where }),
-      )
-    },
-  }),
-  publicAgent: t.prismaField({
-    ...shows(agents.getPublic),
-    type: AgentCard,
-    nullable: true,
-    args: argsFromZod(schema.AgentId),
-    resolve: async (query, _, args, { deps }) => {
-      const { id } = parseArgs(schema.AgentId, args)
-      const row = await deps.db.agent.findFirst({ ...query, where: { id, ...service.onShow('byId') } })
-      if (!row) throw notFound('Agent')
-      return row
-    },
-  }),
+  agents: t.field(
+    rootList(Agents, AGENT, agents.list, schema.ListAgents, ({ actor }, input) => service.listedBy(actor, input)),
+  ),
+  agent: t.field(rootRow(Agent, AGENT, agents.get, schema.AgentId, 'Agent')),
+  publicAgents: t.field(
+    rootList(AgentCards, CARD, agents.listPublic, schema.ListPublicAgents, (_, input) => service.onShowBy(input)),
+  ),
+  publicAgent: t.field(rootRow(AgentCard, CARD, agents.getPublic, schema.AgentId, 'Agent')),
 }))

@@ -1,16 +1,23 @@
+import { CHAT, Chat } from '../chats/graphql.ts'
+import { EXECUTION, Execution } from '../executions/graphql.ts'
 import { builder } from '../graphql/builder.ts'
-import { argsFromZod, enumFromZod, parseArgs } from '../graphql/inputs.ts'
-import { CURSOR_COLUMNS, pageType, readPage } from '../graphql/page.ts'
+import { connectionType, relationList, rootList } from '../graphql/connection.ts'
+import { argsFromZod, enumFromZod } from '../graphql/inputs.ts'
+import { nodeOf } from '../graphql/node.ts'
 import { shows } from '../graphql/procedures.ts'
-import { selectRows } from '../graphql/select.ts'
+import { reload, rowIn, rowsOf } from '../graphql/rows.ts'
+import { USER, User } from '../organizations/graphql.ts'
 import { approvals } from './router.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
 
 const Status = enumFromZod('ApprovalStatus', schema.ApprovalStatus, 'Where an approval is')
 
+const APPROVAL = rowsOf('Approval', 'Approval', service.reachable, { listed: service.listed })
+
 const Approval = builder.prismaObject('Approval', {
   description: 'A call of a tool that waits for a person’s word, or did',
+  interfaces: nodeOf(APPROVAL),
   select: { id: true },
   extensions: { scopes: ['approvals:read'], like: schema.Approval },
   fields: (t) => ({
@@ -32,48 +39,45 @@ const Approval = builder.prismaObject('Approval', {
     expiresAt: t.expose('expiresAt', { type: 'DateTime' }),
     decidedBy: t.exposeID('decidedBy', { nullable: true }),
     decidedAt: t.expose('decidedAt', { type: 'DateTime', nullable: true }),
+    execution: t.field(rowIn(Execution, EXECUTION, 'executionId', 'The run that waits, or did')),
+    chat: t.field(rowIn(Chat, CHAT, 'chatId', 'The chat that the run is in')),
+    decider: t.field(rowIn(User, USER, 'decidedBy', 'Who decided')),
   }),
 })
 
-const ApprovalPage = pageType('ApprovalPage', Approval, 'A page of approvals, newest first')
+const Approvals = connectionType('Approval', Approval, 'approvals, newest first')
+
+builder.prismaObjectFields(Execution, (t) => ({
+  approvals: t.field(
+    relationList(Approvals, APPROVAL, { column: 'executionId', description: 'What it asked people, newest first' }),
+  ),
+}))
 
 builder.queryField('approvals', (t) =>
-  t.field({
-    ...shows(approvals.list, { rows: 1000 }),
-    type: ApprovalPage,
-    args: argsFromZod(schema.ListApprovals),
-    resolve: (_, args, context, info) => {
-      const { approval } = context.deps.db
-      const input = parseArgs(schema.ListApprovals, args)
-      const where = service.listedBy(context.actor, input)
-      const rows = selectRows(context, info, { type: 'Approval', path: ['nodes'], columns: CURSOR_COLUMNS })
-      return readPage(
-        input,
-        where,
-        (page) => approval.findMany({ ...rows, ...page }),
-        () => approval.count({ where }),
-      )
-    },
-  }),
+  t.field(
+    rootList(Approvals, APPROVAL, approvals.list, schema.ListApprovals, ({ actor }, input) =>
+      service.listedBy(actor, input),
+    ),
+  ),
 )
 
 builder.mutationFields((t) => ({
-  approveToolCall: t.prismaField({
+  approveToolCall: t.field({
     ...shows(approvals.approve),
     type: Approval,
     args: argsFromZod(schema.Decide),
-    resolve: async (query, _, args, { caller, deps }) => {
-      await caller.approvals.approve(args)
-      return deps.db.approval.findUniqueOrThrow({ ...query, where: { id: args.id } })
+    resolve: async (_, args, context, info) => {
+      await context.caller.approvals.approve(args)
+      return reload(context, info, APPROVAL, args.id)
     },
   }),
-  denyToolCall: t.prismaField({
+  denyToolCall: t.field({
     ...shows(approvals.deny),
     type: Approval,
     args: argsFromZod(schema.Decide),
-    resolve: async (query, _, args, { caller, deps }) => {
-      await caller.approvals.deny(args)
-      return deps.db.approval.findUniqueOrThrow({ ...query, where: { id: args.id } })
+    resolve: async (_, args, context, info) => {
+      await context.caller.approvals.deny(args)
+      return reload(context, info, APPROVAL, args.id)
     },
   }),
 }))

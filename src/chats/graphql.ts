@@ -1,64 +1,131 @@
+import type { GraphQLResolveInfo } from 'graphql'
 import type { z } from 'zod'
-import { builder } from '../graphql/builder.ts'
-import { argsFromZod, enumFromZod, inputFromZod, parseArgs } from '../graphql/inputs.ts'
+import { AGENT, Agent } from '../agents/graphql.ts'
+import { notFound } from '../errors.ts'
+import { builder, type GraphQLContext } from '../graphql/builder.ts'
+import { connectionType, relationList, rootList } from '../graphql/connection.ts'
+import { argsFromZod, enumFromZod, inputFromZod } from '../graphql/inputs.ts'
+import { beside, loadOne } from '../graphql/loader.ts'
+import { nodeOf } from '../graphql/node.ts'
 import { objectFromZod } from '../graphql/outputs.ts'
-import { pageType } from '../graphql/page.ts'
 import { shows } from '../graphql/procedures.ts'
+import { reload, rootRow, rowIn, rowsOf } from '../graphql/rows.ts'
+import { USER, User } from '../organizations/graphql.ts'
+import { SPACE, Space } from '../spaces/graphql.ts'
 import { chats } from './router.ts'
 import * as schema from './schema.ts'
+import * as service from './service.ts'
 
-enumFromZod('ChatStatus', schema.ChatStatus, 'What goes on in a chat')
-enumFromZod('MessageRole', schema.MessageRole, 'Who says it')
+const Status = enumFromZod('ChatStatus', schema.ChatStatus, 'What goes on in a chat')
+const MessageRole = enumFromZod('MessageRole', schema.MessageRole, 'Who says it')
 
-const Chat = objectFromZod('Chat', schema.Chat, 'A conversation')
-const ChatPage = pageType('ChatPage', Chat, 'A page of chats, newest first')
-objectFromZod('ToolCall', schema.ToolCall, 'A call of a tool')
-const Message = objectFromZod('Message', schema.Message, 'One turn of a chat')
+export const CHAT = rowsOf('Chat', 'Chat', service.reachable, { listed: service.listed })
 
-const MessagePage = builder.objectRef<z.output<typeof schema.MessagesResponse>>('MessagePage').implement({
-  description: 'A page of the messages of a chat, oldest first',
+export const Chat = builder.prismaObject('Chat', {
+  description: 'A conversation',
+  interfaces: nodeOf(CHAT),
+  select: { id: true },
+  extensions: { scopes: ['chats:read'], like: schema.Chat },
+  fields: (t) => {
+    type Told = z.input<typeof schema.Chat>
+    /** What is told beside the row, of all chats of a list at once. */
+    const told =
+      <Name extends keyof Told>(name: Name) =>
+      async ({ id }: { id: string }, _: object, context: GraphQLContext, info: GraphQLResolveInfo) => {
+        const chat = await loadOne(context, beside(info, 'told'), id, async (ids) => {
+          const found = await service.findMany(context.actor, context.deps, ids)
+          return new Map(found.map((one) => [one.id, one]))
+        })
+        if (!chat) throw notFound('Chat')
+        return chat[name]
+      }
+    return {
+      id: t.exposeID('id'),
+      organizationId: t.exposeID('organizationId'),
+      spaceId: t.exposeID('spaceId'),
+      agentId: t.exposeID('agentId', { nullable: true }),
+      agentName: t.string({ nullable: true, resolve: told('agentName') }),
+      ownerId: t.exposeID('ownerId'),
+      title: t.exposeString('title'),
+      subtitle: t.exposeString('subtitle', { nullable: true }),
+      status: t.expose('status', { type: Status }),
+      lastMessage: t.string({ nullable: true, resolve: told('lastMessage') }),
+      sessionId: t.id({ nullable: true, resolve: told('sessionId') }),
+      messageCount: t.int({ resolve: told('messageCount') }),
+      missionTitle: t.string({ nullable: true, resolve: told('missionTitle') }),
+      runNumber: t.exposeInt('runNumber', { nullable: true }),
+      closed: t.boolean({ select: { closedAt: true }, resolve: ({ closedAt }) => closedAt !== null }),
+      closedAt: t.expose('closedAt', { type: 'DateTime', nullable: true }),
+      createdAt: t.expose('createdAt', { type: 'DateTime' }),
+      updatedAt: t.expose('updatedAt', { type: 'DateTime' }),
+      agent: t.field(rowIn(Agent, AGENT, 'agentId', 'The agent it was opened with; null when you cannot reach it')),
+      space: t.field(rowIn(Space, SPACE, 'spaceId', 'The space that it is in')),
+      owner: t.field(rowIn(User, USER, 'ownerId', 'Who opened it')),
+    }
+  },
+})
+
+const ToolCall = objectFromZod('ToolCall', schema.ToolCall, 'A call of a tool')
+
+const MESSAGE = rowsOf('Message', 'Message', service.reachableMessages, {
+  listed: service.listedMessages,
+  order: [
+    ['createdAt', 'asc'],
+    ['position', 'asc'],
+    ['id', 'asc'],
+  ],
+})
+
+export const Message = builder.prismaObject('Message', {
+  description: 'One turn of a chat',
+  interfaces: nodeOf(MESSAGE),
+  select: { id: true },
+  extensions: { scopes: ['chats:read'], like: schema.Message },
   fields: (t) => ({
-    nodes: t.field({
-      type: [Message],
-      description: 'The messages',
-      // How many, the page itself says.
-      extensions: { rows: 1, cost: 20 },
-      resolve: ({ messages }) => messages,
+    id: t.exposeID('id'),
+    role: t.expose('role', { type: MessageRole }),
+    content: t.exposeString('content', { extensions: { cost: 20 } }),
+    toolCalls: t.field({
+      type: [ToolCall],
+      select: { toolCalls: true },
+      resolve: ({ toolCalls }) => toolCalls as z.output<typeof schema.ToolCall>[],
     }),
-    nextCursor: t.exposeString('nextCursor', { nullable: true, description: 'Where to go on; null at the end' }),
+    executionId: t.exposeID('executionId'),
+    interrupted: t.exposeBoolean('interrupted'),
+    createdAt: t.expose('createdAt', { type: 'DateTime' }),
   }),
 })
 
-// Whoever wants to know how many there are selects `total`; missions are found by their runs.
-const ListChats = schema.ListChats.omit({ count: true, mission: true })
+const Chats = connectionType('Chat', Chat, 'chats, newest first')
+const Messages = connectionType('Message', Message, 'messages, oldest first')
+
+builder.prismaObjectFields(Chat, (t) => ({
+  messages: t.field(
+    relationList(Messages, MESSAGE, {
+      column: 'chatId',
+      description: 'What was said in the sessions that you may see, oldest first',
+      extensions: { procedure: chats.messages },
+    }),
+  ),
+}))
+
+for (const [type, column, what] of [
+  [Agent, 'agentId', 'The chats that were opened with it'],
+  [Space, 'spaceId', 'The chats in it'],
+] as const) {
+  builder.prismaObjectFields(type, (t) => ({
+    chats: t.field(relationList(Chats, CHAT, { column, description: `${what}, newest first` })),
+  }))
+}
+
+// Missions are found by their runs.
+const ListChats = schema.ListChats.omit({ mission: true })
 const CreateInput = inputFromZod('CreateChatInput', schema.CreateChat, 'A new chat')
 const UpdateInput = inputFromZod('UpdateChatInput', schema.UpdateChat, 'What to change of a chat')
 
 builder.queryFields((t) => ({
-  chats: t.field({
-    ...shows(chats.list, { rows: 1000 }),
-    type: ChatPage,
-    args: argsFromZod(ListChats),
-    resolve: async (_, args, { caller }) => {
-      const input = parseArgs(ListChats, args)
-      const { chats: nodes, nextCursor } = await caller.chats.list(input)
-      const total = async () => (await caller.chats.list({ ...input, limit: 1, count: 'true' })).total ?? 0
-      return { nodes, nextCursor, total }
-    },
-  }),
-  chat: t.field({
-    ...shows(chats.get),
-    type: Chat,
-    nullable: true,
-    args: argsFromZod(schema.ChatId),
-    resolve: async (_, args, { caller }) => (await caller.chats.get(args)).chat,
-  }),
-  chatMessages: t.field({
-    ...shows(chats.messages, { rows: 1000 }),
-    type: MessagePage,
-    args: argsFromZod(schema.ListMessages),
-    resolve: (_, args, { caller }) => caller.chats.messages(parseArgs(schema.ListMessages, args)),
-  }),
+  chats: t.field(rootList(Chats, CHAT, chats.list, ListChats, ({ actor }, input) => service.listedBy(actor, input))),
+  chat: t.field(rootRow(Chat, CHAT, chats.get, schema.ChatId, 'Chat')),
 }))
 
 builder.mutationFields((t) => ({
@@ -66,13 +133,19 @@ builder.mutationFields((t) => ({
     ...shows(chats.create),
     type: Chat,
     args: { input: t.arg({ type: CreateInput, required: true }) },
-    resolve: async (_, { input }, { caller }) => (await caller.chats.create(input)).chat,
+    resolve: async (_, { input }, context, info) => {
+      const { id } = await context.caller.chats.create(input)
+      return reload(context, info, CHAT, id)
+    },
   }),
   updateChat: t.field({
     ...shows(chats.update),
     type: Chat,
     args: { input: t.arg({ type: UpdateInput, required: true }) },
-    resolve: async (_, { input }, { caller }) => (await caller.chats.update(input)).chat,
+    resolve: async (_, { input }, context, info) => {
+      await context.caller.chats.update(input)
+      return reload(context, info, CHAT, input.id)
+    },
   }),
   deleteChat: t.string({
     ...shows(chats.delete),

@@ -24,6 +24,17 @@ export const listed = reachable
  */
 const ownSessions = (actor: Actor): Prisma.SessionWhereInput => notPrivate(actor)
 
+/** The messages of a chat that the caller can reach: those of the sessions that they may see. */
+export const listedMessages = (actor: Actor): Prisma.MessageWhereInput => ({
+  organizationId: actor.organizationId,
+  session: ownSessions(actor),
+})
+
+export const reachableMessages = (actor: Actor): Prisma.MessageWhereInput => ({
+  ...listedMessages(actor),
+  chat: reachable(actor),
+})
+
 const withNames = { agent: { select: { name: true } }, mission: { select: { title: true } } } as const
 
 type ChatRow = Prisma.ChatGetPayload<{ include: typeof withNames }>
@@ -87,9 +98,15 @@ async function find(actor: Actor, { db }: { db: Tx }, id: string): Promise<ChatR
   return row
 }
 
+/** Those of the ids that the caller can reach. */
+export async function findMany(actor: Actor, { db }: Deps, ids: readonly string[]) {
+  const where = { AND: [{ id: { in: [...ids] } }, reachable(actor)] }
+  return toChats(actor, db, await db.chat.findMany({ where, include: withNames }))
+}
+
 /** GET /chats/{id}. */
 export async function get(actor: Actor, deps: Deps, id: string) {
-  const [chat] = await toChats(actor, deps.db, [await find(actor, deps, id)])
+  const [chat] = await findMany(actor, deps, [id])
   if (!chat) throw notFound('Chat')
   return { chat }
 }
@@ -198,9 +215,9 @@ export async function messages(
   { id, limit = MAX_MESSAGES, cursor }: z.output<typeof ListMessages>,
 ): Promise<z.input<typeof MessagesResponse>> {
   const after = cursor === undefined ? {} : afterCursor(cursor)
-  const { id: chatId, title, status, organizationId } = await find(actor, deps, id)
+  const { id: chatId, title, status } = await find(actor, deps, id)
   const found = await deps.db.message.findMany({
-    where: { AND: [{ organizationId, chatId, session: ownSessions(actor) }, after] },
+    where: { AND: [{ chatId }, listedMessages(actor), after] },
     orderBy: [{ createdAt: 'asc' }, { position: 'asc' }, { id: 'asc' }],
     take: limit + 1,
   })

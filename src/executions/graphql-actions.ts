@@ -3,7 +3,8 @@ import { agents } from '../agents/router.ts'
 import { builder } from '../graphql/builder.ts'
 import { argsFromZod, enumFromZod, inputFromZod } from '../graphql/inputs.ts'
 import { shows } from '../graphql/procedures.ts'
-import { Execution, Status } from './graphql.ts'
+import { reload } from '../graphql/rows.ts'
+import { EXECUTION, Execution, Status } from './graphql.ts'
 import { executions } from './router.ts'
 import * as schema from './schema.ts'
 
@@ -24,12 +25,11 @@ const ExecutePayload = builder.objectRef<z.output<typeof schema.Executed>>('Exec
     sessionId: t.exposeID('sessionId', { description: 'Its session, to continue' }),
     status: t.expose('status', { type: Status, description: 'Where it is' }),
     result: t.exposeString('result', { nullable: true, description: 'The answer, unless it is in the background' }),
-    execution: t.prismaField({
+    execution: t.field({
       type: Execution,
       description: 'The run as a whole',
       extensions: { scopes: ['executions:read', 'agents:execute'] },
-      resolve: (query, { executionId: id }, _, { deps }) =>
-        deps.db.execution.findUniqueOrThrow({ ...query, where: { id } }),
+      resolve: ({ executionId }, _, context, info) => reload(context, info, EXECUTION, executionId),
     }),
   }),
 })
@@ -38,11 +38,11 @@ const CancelPayload = builder.objectRef<{ id: string; message: string }>('Cancel
   description: 'What became of a cancelled run',
   fields: (t) => ({
     message: t.exposeString('message', { description: 'For people' }),
-    execution: t.prismaField({
+    execution: t.field({
       type: Execution,
       description: 'The run as it is now',
       extensions: { scopes: ['executions:read', 'agents:execute'] },
-      resolve: (query, { id }, _, { deps }) => deps.db.execution.findUniqueOrThrow({ ...query, where: { id } }),
+      resolve: ({ id }, _, context, info) => reload(context, info, EXECUTION, id),
     }),
   }),
 })

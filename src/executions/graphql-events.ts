@@ -1,9 +1,20 @@
 import { builder } from '../graphql/builder.ts'
+import { connectionType, RELATION_ROWS, RelationArgs, readLists, toConnection } from '../graphql/connection.ts'
+import { fromCursor } from '../graphql/cursor.ts'
 import { argsFromZod, parseArgs } from '../graphql/inputs.ts'
+import { loadOne } from '../graphql/loader.ts'
 import { shows } from '../graphql/procedures.ts'
-import type { Caller } from '../router.ts'
-import type { ContentBlock, ExecutionEvent, MessageData } from './engine/events.ts'
-import { Status, Usage } from './graphql.ts'
+import { rowsOf } from '../graphql/rows.ts'
+import {
+  type ContentBlock,
+  EDGE_COLUMNS,
+  type ExecutionEvent,
+  fromSegment,
+  type MessageData,
+  metaEvent,
+  terminalEvent,
+} from './engine/events.ts'
+import { Execution, Status, Usage } from './graphql.ts'
 import { executions } from './router.ts'
 import * as schema from './schema.ts'
 
@@ -133,30 +144,49 @@ builder.objectRef<Of<'error'>>(TYPES.error).implement({
   }),
 })
 
-type Logs = Awaited<ReturnType<Caller['executions']['logs']>>
+const EVENT_ORDER = [['seq', 'asc']] as const
+const Events = connectionType('ExecutionEvent', Event, 'events of an execution, in their order', { counted: false })
 
-const ExecutionLogs = builder.objectRef<Logs>('ExecutionLogs').implement({
-  description: 'Events of an execution so far',
-  fields: (t) => ({
-    events: t.field({
-      type: [Event],
-      description: 'In their order',
-      extensions: { rows: 1 },
-      // The schema of logs leaves open what the data of each is.
-      resolve: ({ logs }) => logs as unknown as ExecutionEvent[],
-    }),
-    nextAfter: t.exposeInt('nextAfter', { nullable: true, description: 'Where to go on; null at the end' }),
-  }),
+type Segment = { executionId: string; firstSeq: number; lastSeq: number; at: Date; events: string }
+
+const SEGMENT = rowsOf<Segment>('ExecutionEvent', 'ExecutionEvent', () => ({}), {
+  order: [['firstSeq', 'asc']],
+  key: ['firstSeq'],
 })
 
-builder.queryField('executionLogs', (t) =>
-  t.field({
-    ...shows(executions.logs, { rows: 10_000 }),
-    type: ExecutionLogs,
-    args: argsFromZod(schema.ReadLogs),
-    resolve: (_, args, { caller }) => caller.executions.logs(parseArgs(schema.ReadLogs, args)),
+builder.prismaObjectFields(Execution, (t) => ({
+  events: t.field({
+    type: Events,
+    description: 'What has happened in it so far',
+    nullable: true,
+    args: argsFromZod(RelationArgs),
+    extensions: { ...shows(executions.logs).extensions, rows: RELATION_ROWS },
+    select: EDGE_COLUMNS,
+    resolve: async (row, args, context, info) => {
+      const { first = RELATION_ROWS, after } = parseArgs(RelationArgs, args)
+      const from = after === undefined ? 0 : Number(fromCursor(EVENT_ORDER, after)[0])
+      const stored = await loadOne(context, info, row.id, async (ids) => {
+        // Of each segment at least one event is behind the cursor.
+        const where = { lastSeq: { gt: from } }
+        const found = await readLists(context, SEGMENT, {
+          ids,
+          column: 'executionId',
+          where,
+          take: first + 1,
+          query: {},
+        })
+        return Map.groupBy(found, ({ executionId }) => executionId)
+      })
+      const all = [
+        metaEvent(row),
+        ...(stored ?? []).flatMap((segment) => [...fromSegment(segment)]),
+        terminalEvent(row),
+      ]
+      const found = all.filter((event) => event !== null && event.seq > from).slice(0, first + 1) as ExecutionEvent[]
+      return toConnection(found, { first, after }, EVENT_ORDER, () => 0)
+    },
   }),
-)
+}))
 
 const Follow = schema.FollowExecution.omit({ lastEventId: true })
 

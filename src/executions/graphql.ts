@@ -1,12 +1,15 @@
-import { Agent } from '../agents/graphql.ts'
-import { executable, reachable as reachableAgent } from '../agents/service.ts'
-import { notFound } from '../errors.ts'
+import { AGENT, Agent } from '../agents/graphql.ts'
+import { executable } from '../agents/service.ts'
+import { CHAT, Chat, Message } from '../chats/graphql.ts'
 import { builder } from '../graphql/builder.ts'
+import { connectionType, relationList, rootList } from '../graphql/connection.ts'
 import { argsFromZod, enumFromZod, parseArgs } from '../graphql/inputs.ts'
 import { loadOne } from '../graphql/loader.ts'
-import { CURSOR_COLUMNS, newestFirst, pageType, RELATION, RelationArgs, readPage } from '../graphql/page.ts'
+import { nodeOf } from '../graphql/node.ts'
 import { shows } from '../graphql/procedures.ts'
-import { selectRows } from '../graphql/select.ts'
+import { delegateOf, findRow, rootRow, rowIn, rowsOf, selectRows } from '../graphql/rows.ts'
+import { USER, User } from '../organizations/graphql.ts'
+import { SPACE, Space } from '../spaces/graphql.ts'
 import { executions } from './router.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
@@ -24,8 +27,16 @@ export const Usage = builder.objectRef<TokenUsage>('Usage').implement({
   }),
 })
 
+type Row = { id: string; userId: string }
+
+export const EXECUTION = rowsOf<Row>('Execution', 'Execution', service.reachable, {
+  listed: service.listed,
+  columns: { userId: true },
+})
+
 export const Execution = builder.prismaObject('Execution', {
   description: 'One run of an agent',
+  interfaces: nodeOf(EXECUTION),
   // Whose run it is decides who may read it.
   select: { id: true, userId: true },
   extensions: { scopes: ['executions:read'], like: schema.Execution },
@@ -46,20 +57,14 @@ export const Execution = builder.prismaObject('Execution', {
           return new Map(found.map(({ id, name }) => [id, name]))
         }),
     }),
-    agent: t.field({
-      type: Agent,
-      description: 'The agent as it is now; null when you cannot reach it, as that of another organization',
-      nullable: true,
-      select: { agentId: true },
-      resolve: ({ agentId }, _, context, info) =>
-        loadOne(context, info, agentId, async (ids) => {
-          const { actor, deps } = context
-          const where = { id: { in: ids }, ...reachableAgent(actor) }
-          const rows = selectRows(context, info, { type: 'Agent', columns: { id: true } })
-          const found = await deps.db.agent.findMany({ ...rows, where })
-          return new Map(found.map((row) => [row.id, row]))
-        }),
-    }),
+    agent: t.field(
+      rowIn(
+        Agent,
+        AGENT,
+        'agentId',
+        'The agent as it is now; null when you cannot reach it, as that of another organization',
+      ),
+    ),
     organizationId: t.exposeID('organizationId'),
     userId: t.exposeID('userId'),
     status: t.expose('status', { type: Status }),
@@ -89,36 +94,24 @@ export const Execution = builder.prismaObject('Execution', {
     startedAt: t.expose('startedAt', { type: 'DateTime', nullable: true }),
     completedAt: t.expose('completedAt', { type: 'DateTime', nullable: true }),
     updatedAt: t.expose('updatedAt', { type: 'DateTime' }),
-    parent: t.relation('parent', {
-      description: 'The execution that it is a part of; null when there is none, or none that you can reach',
-      nullable: true,
-      query: (_, { actor }) => ({ where: service.reachable(actor) }),
-    }),
-    children: t.prismaField({
-      type: ['Execution'],
-      description: 'The executions that are a part of it, newest first',
-      nullable: true,
-      args: argsFromZod(RelationArgs),
-      extensions: RELATION,
-      resolve: (query, { id: parentExecutionId }, args, { actor, deps }) => {
-        const { limit: take } = parseArgs(RelationArgs, args)
-        const where = { AND: [{ parentExecutionId }, service.listed(actor)] }
-        return deps.db.execution.findMany({ ...query, where, orderBy: newestFirst, take })
-      },
-    }),
+    user: t.field(rowIn(User, USER, 'userId', 'Whose run it is')),
+    chat: t.field(rowIn(Chat, CHAT, 'chatId', 'The chat that it is a part of')),
+    space: t.field(rowIn(Space, SPACE, 'spaceId', 'The space that it runs in')),
   }),
 })
+
+export const Executions = connectionType('Execution', Execution, 'executions, newest first')
 
 const ExecutionTree = builder.objectRef<{ ids: string[]; usage: TokenUsage }>('ExecutionTree').implement({
   description: 'An execution with all that it is a part of, and all that is a part of it',
   fields: (t) => ({
-    executions: t.prismaField({
+    executions: t.field({
       type: [Execution],
       description: 'The root first, then as deep as they are; those that you cannot reach are left out',
       extensions: { scopes: ['executions:read', 'agents:execute'] },
-      resolve: (query, { ids }, _, { deps }) =>
-        deps.db.execution.findMany({
-          ...query,
+      resolve: ({ ids }, _, context, info) =>
+        delegateOf(context.deps.db, EXECUTION).findMany({
+          ...selectRows(context, info, EXECUTION),
           where: { id: { in: ids } },
           orderBy: [{ depth: 'asc' }, { createdAt: 'asc' }, { id: 'asc' }],
         }),
@@ -127,41 +120,60 @@ const ExecutionTree = builder.objectRef<{ ids: string[]; usage: TokenUsage }>('E
   }),
 })
 
-const ExecutionPage = pageType('ExecutionPage', Execution, 'A page of executions, newest first')
+builder.prismaObjectFields(Execution, (t) => ({
+  parent: t.field(
+    rowIn(
+      Execution,
+      EXECUTION,
+      'parentExecutionId',
+      'The execution that it is a part of; null when there is none, or none that you can reach',
+    ),
+  ),
+  children: t.field(
+    relationList(Executions, EXECUTION, {
+      column: 'parentExecutionId',
+      description: 'The executions that are a part of it, newest first',
+    }),
+  ),
+}))
 
-// Whoever wants to know how many there are selects `total`.
-const ListExecutions = schema.ListExecutions.omit({ count: true })
+builder.prismaObjectFields(Agent, (t) => ({
+  executions: t.field(
+    relationList(Executions, EXECUTION, {
+      column: 'agentId',
+      description: 'Its runs in your organization, newest first',
+    }),
+  ),
+}))
+
+builder.prismaObjectFields(Chat, (t) => ({
+  executions: t.field(
+    relationList(Executions, EXECUTION, { column: 'chatId', description: 'The runs in it, newest first' }),
+  ),
+}))
+
+builder.prismaObjectFields(Message, (t) => ({
+  execution: t.field(rowIn(Execution, EXECUTION, 'executionId', 'The run that it is of')),
+}))
+
+builder.prismaObjectFields(Space, (t) => ({
+  executions: t.field(
+    relationList(Executions, EXECUTION, { column: 'spaceId', description: 'The runs in it, newest first' }),
+  ),
+}))
 
 builder.queryFields((t) => ({
-  executions: t.field({
-    ...shows(executions.list, { rows: 1000 }),
-    type: ExecutionPage,
-    args: argsFromZod(ListExecutions),
-    resolve: (_, args, context, info) => {
-      const { execution } = context.deps.db
-      const input = parseArgs(ListExecutions, args)
-      const where = service.listedBy(context.actor, input)
-      const columns = { ...CURSOR_COLUMNS, userId: true } as const
-      const rows = selectRows(context, info, { type: 'Execution', path: ['nodes'], columns })
-      return readPage(
-        input,
-        where,
-        (page) => execution.findMany({ ...rows, ...page }),
-        () => execution.count({ where }),
-      )
-    },
-  }),
-  execution: t.prismaField({
-    ...shows(executions.get),
-    type: Execution,
-    nullable: true,
-    args: argsFromZod(schema.ExecutionId),
-    resolve: async (query, _, args, { actor, deps }) => {
+  executions: t.field(
+    rootList(Executions, EXECUTION, executions.list, schema.ListExecutions, ({ actor }, input) =>
+      service.listedBy(actor, input),
+    ),
+  ),
+  execution: t.field({
+    ...rootRow(Execution, EXECUTION, executions.get, schema.ExecutionId, 'Execution'),
+    resolve: async (_, args, context, info) => {
       const { id } = parseArgs(schema.ExecutionId, args)
-      const where = { AND: [{ id }, service.reachable(actor)] }
-      const row = await deps.db.execution.findFirst({ ...query, where })
-      if (!row) throw notFound('Execution')
-      service.requireOwnRun(actor, row)
+      const row = await findRow(context, info, EXECUTION, id, 'Execution')
+      service.requireOwnRun(context.actor, row)
       return row
     },
   }),

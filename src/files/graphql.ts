@@ -1,55 +1,114 @@
-import type { z } from 'zod'
-import { builder } from '../graphql/builder.ts'
+import { notFound } from '../errors.ts'
+import { builder, type GraphQLContext } from '../graphql/builder.ts'
+import { connectionType, PATHS, RELATION_ROWS, RelationArgs, toConnection } from '../graphql/connection.ts'
+import { fromCursor } from '../graphql/cursor.ts'
 import { argsFromZod, enumFromZod, parseArgs } from '../graphql/inputs.ts'
-import { objectFromZod } from '../graphql/outputs.ts'
+import { loadOne } from '../graphql/loader.ts'
 import { shows } from '../graphql/procedures.ts'
+import { delegateOf, rowsOf, selectRows } from '../graphql/rows.ts'
+import { Space } from '../spaces/graphql.ts'
+import { find as findSpace } from '../spaces/service.ts'
 import { files } from './router.ts'
 import * as schema from './schema.ts'
+import * as service from './service.ts'
 
-enumFromZod('FileEncoding', schema.Encoding, 'What the content of a file is written in')
+const Encoding = enumFromZod('FileEncoding', schema.Encoding, 'What the content of a file is written in')
+const { content, encoding } = schema.FileResponse.shape
 
-const SpaceFile = objectFromZod('SpaceFile', schema.SpaceFile, 'A file of a space')
-const FileContent = objectFromZod(
-  'SpaceFileContent',
-  schema.FileResponse.omit({ success: true }),
-  'A file of a space with its content',
-)
+const BY_PATH = [['path', 'asc']] as const
 
-const FilePage = builder.objectRef<z.output<typeof schema.FilesResponse>>('SpaceFilePage').implement({
-  description: 'A page of the files of a space, by path',
+// Whoever reaches the space sees its files.
+const FILE = rowsOf<Key>('SpaceFile', 'SpaceFile', () => ({}), { order: BY_PATH, key: ['spaceId', 'path'] })
+
+type Key = { spaceId: string; path: string }
+
+const SpaceFile = builder.prismaObject('SpaceFile', {
+  description: 'A file of a space',
+  select: { spaceId: true, path: true },
+  extensions: { scopes: ['spaces:read'], like: schema.SpaceFile.extend({ content, encoding }) },
   fields: (t) => ({
-    nodes: t.field({
-      type: [SpaceFile],
-      description: 'The files',
-      extensions: { rows: 1 },
-      resolve: ({ files }) => files,
+    path: t.exposeString('path', { description: 'Such as `docs/plan.md`' }),
+    size: t.exposeInt('size'),
+    updatedAt: t.expose('updatedAt', { type: 'DateTime' }),
+    content: t.string({
+      description: 'What is in it',
+      extensions: { cost: 50 },
+      select: { content: true },
+      resolve: (row) => service.toText(row.content).content,
     }),
-    nextCursor: t.exposeString('nextCursor', { nullable: true, description: 'Where to go on; null at the end' }),
+    encoding: t.field({
+      type: Encoding,
+      extensions: { cost: 50 },
+      select: { content: true },
+      resolve: (row) => service.toText(row.content).encoding,
+    }),
   }),
 })
 
-builder.queryFields((t) => ({
-  spaceFiles: t.field({
-    ...shows(files.list, { rows: 1000 }),
-    type: FilePage,
-    args: argsFromZod(schema.ListFiles),
-    resolve: (_, args, { caller }) => caller.files.list(parseArgs(schema.ListFiles, args)),
-  }),
-  spaceFile: t.field({
-    ...shows(files.get, { cost: 50 }),
-    type: FileContent,
+const SpaceFiles = connectionType('SpaceFile', SpaceFile, 'files of a space, by path')
+const ListArgs = schema.ListFiles.pick({ path: true }).extend(RelationArgs.shape)
+
+builder.prismaObjectFields(Space, (t) => ({
+  files: t.field({
+    type: SpaceFiles,
+    description: 'Its files, by path',
     nullable: true,
-    args: argsFromZod(schema.FilePath),
-    resolve: (_, args, { caller }) => caller.files.get(args),
+    args: argsFromZod(ListArgs),
+    extensions: { rows: RELATION_ROWS, procedure: files.list },
+    resolve: async ({ id }, args, context, info) => {
+      const { first = RELATION_ROWS, after, path: prefix = '' } = parseArgs(ListArgs, args)
+      const from = after === undefined ? '' : String(fromCursor(BY_PATH, after)[0])
+      const query = selectRows(context, info, FILE, PATHS)
+      const list = await loadOne(context, info, id, async (ids) => {
+        const lists = Map.groupBy(await pathsIn(context, ids), ({ spaceId }) => spaceId)
+        const pages = ids.map((id) => {
+          const all = service.inOrder(lists.get(id) ?? [], prefix, '')
+          return { id, total: all.length, page: service.inOrder(all, prefix, from).slice(0, first + 1) }
+        })
+        const paths = [...new Set(pages.flatMap(({ page }) => page.map(({ path }) => path)))]
+        const where = { spaceId: { in: ids }, path: { in: paths } }
+        const found = paths.length ? await delegateOf(context.deps.db, FILE).findMany({ ...query, where }) : []
+        const rows = new Map(found.map((row) => [keyOf(row), row]))
+        return new Map(
+          pages.map(({ id, total, page }) => [id, { total, rows: page.flatMap((row) => rows.get(keyOf(row)) ?? []) }]),
+        )
+      })
+      return toConnection(list?.rows ?? [], { first, after }, BY_PATH, () => list?.total ?? 0)
+    },
   }),
 }))
 
+/** All paths of some spaces, a bounded number each: what comes first is not for the databases to say, as in `list`. */
+const pathsIn = ({ deps }: GraphQLContext, ids: string[]) =>
+  deps.db.spaceFile.findMany({ where: { spaceId: { in: ids } }, select: { spaceId: true, path: true } })
+
+const keyOf = ({ spaceId, path }: Key) => `${spaceId} ${path}`
+
+builder.queryField('spaceFile', (t) =>
+  t.prismaField({
+    ...shows(files.get),
+    type: SpaceFile,
+    nullable: true,
+    args: argsFromZod(schema.FilePath),
+    resolve: async (query, _, args, { actor, deps }) => {
+      const { id, path } = parseArgs(schema.FilePath, args)
+      const { id: spaceId } = await findSpace(actor, deps, id)
+      const row = await deps.db.spaceFile.findUnique({ ...query, where: { spaceId_path: { spaceId, path } } })
+      if (!row) throw notFound('File')
+      return row
+    },
+  }),
+)
+
 builder.mutationFields((t) => ({
-  writeSpaceFile: t.field({
+  writeSpaceFile: t.prismaField({
     ...shows(files.write),
-    type: FileContent,
+    type: SpaceFile,
     args: argsFromZod(schema.WriteFile),
-    resolve: (_, args, { caller }) => caller.files.write(args),
+    resolve: async (query, _, args, { caller, deps }) => {
+      const { path } = await caller.files.write(args)
+      return deps.db.spaceFile.findUniqueOrThrow({ ...query, where: { spaceId_path: { spaceId: args.id, path } } })
+    },
   }),
   deleteSpaceFile: t.string({
     ...shows(files.delete),

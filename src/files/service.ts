@@ -28,12 +28,18 @@ const toListed = ({ path, size, updatedAt }: ListedRow): z.input<typeof SpaceFil
   updatedAt: updatedAt.toISOString(),
 })
 
-function toFile(row: ListedRow & { content: Uint8Array }): z.input<typeof FileResponse> {
-  const bytes = Buffer.from(row.content)
+/** Content as the API shows it: text where it is some. */
+export function toText(content: Uint8Array) {
+  const bytes = Buffer.from(content)
   // JSON could carry NUL, but no request may.
-  const encoding = isUtf8(bytes) && !bytes.includes(0) ? 'utf8' : 'base64'
-  return { ...toListed(row), content: bytes.toString(encoding), encoding }
+  const encoding = isUtf8(bytes) && !bytes.includes(0) ? ('utf8' as const) : ('base64' as const)
+  return { content: bytes.toString(encoding), encoding }
 }
+
+const toFile = (row: ListedRow & { content: Uint8Array }): z.input<typeof FileResponse> => ({
+  ...toListed(row),
+  ...toText(row.content),
+})
 
 const DEFAULT_LIMIT = 1000
 
@@ -46,13 +52,15 @@ export async function list(actor: Actor, deps: Deps, input: z.output<typeof List
   const after = cursor === undefined ? '' : decodeCursor(cursor)
   const { id: spaceId } = await find(actor, deps, input.id)
   const rows = await deps.db.spaceFile.findMany({ where: { spaceId }, select: LISTED })
-  const wanted = rows
-    .filter(({ path }) => path.startsWith(prefix) && path > after)
-    .sort((a, b) => (a.path < b.path ? -1 : 1))
+  const wanted = inOrder(rows, prefix, after)
   const files = wanted.slice(0, limit)
   const last = files.at(-1)
   return { files: files.map(toListed), nextCursor: last && wanted.length > limit ? encodeCursor(last) : null }
 }
+
+/** Of the files of a space those whose path begins so and comes later, by path. */
+export const inOrder = <Row extends { path: string }>(rows: readonly Row[], prefix: string, after: string): Row[] =>
+  rows.filter(({ path }) => path.startsWith(prefix) && path > after).sort((a, b) => (a.path < b.path ? -1 : 1))
 
 const encodeCursor = ({ path }: ListedRow) => Buffer.from(path).toString('base64url')
 

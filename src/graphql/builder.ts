@@ -25,7 +25,7 @@ export type Extensions = {
   like?: z.ZodObject
   /** What a field costs where it is more than 1: long texts (see limits.ts). */
   cost?: number
-  /** How many rows a list has when nobody says `limit`. */
+  /** How many rows a list has when nobody says `first`. */
   rows?: number
   /** A list that can be asked of one row at a time only. */
   single?: boolean
@@ -40,6 +40,7 @@ type BuilderTypes = {
   Scalars: {
     ID: { Input: string; Output: string }
     DateTime: { Input: string; Output: Date | string }
+    Date: { Input: string; Output: string }
     JSON: { Input: never; Output: unknown }
   }
 }
@@ -69,6 +70,15 @@ builder.scalarType('DateTime', {
   parseValue(value) {
     if (typeof value === 'string') return value
     throw new GraphQLError('A DateTime is a string in ISO 8601')
+  },
+})
+
+builder.scalarType('Date', {
+  description: 'A day, YYYY-MM-DD',
+  serialize: String,
+  parseValue(value) {
+    if (typeof value === 'string') return value
+    throw new GraphQLError('A Date is a string, YYYY-MM-DD')
   },
 })
 

@@ -9,7 +9,7 @@ import { builder, type Types } from './builder.ts'
  */
 
 type Leaf = InputType<Types> &
-  ('ID' | 'String' | 'Int' | 'Float' | 'Boolean' | 'DateTime' | EnumRef<Types, string> | InputRef<object>)
+  ('ID' | 'String' | 'Int' | 'Float' | 'Boolean' | 'DateTime' | 'Date' | EnumRef<Types, string> | InputRef<object>)
 
 /** A field of a Zod object in the terms of GraphQL. */
 export type Field = { type: Leaf | [Leaf]; required: boolean; description?: string }
@@ -67,7 +67,7 @@ export function toField(name: string, given: z.core.$ZodType): Field {
 
 function toLeaf(name: string, schema: z.ZodType): Leaf {
   if (schema instanceof z.ZodISODateTime) return 'DateTime'
-  if (schema instanceof z.ZodISODate) return 'String'
+  if (schema instanceof z.ZodISODate) return 'Date'
   if (schema instanceof z.ZodString) return /^id$|Ids?$|^assign(ed)?To$/.test(name) ? 'ID' : 'String'
   // GraphQL's Int has 32 bits.
   if (schema instanceof z.ZodNumber) return schema.isInt && schema.meta()?.format !== 'int64' ? 'Int' : 'Float'

@@ -22,7 +22,7 @@ import { argumentsOf, type Values, variablesOf } from './values.ts'
 
 /**
  * What a document may be and ask for. The cost is the number of values in the answer, if lists are as long as their
- * `limit` allows; long texts count more. After `errors` errors validation gives up.
+ * `first` allows; long texts count more. After `errors` errors validation gives up.
  */
 export const LIMITS = {
   length: 100_000,
@@ -78,7 +78,7 @@ export function checkLimits(schema: GraphQLSchema, document: DocumentNode, varia
     if (depth > LIMITS.depth) refuse('is nested too deeply', `${LIMITS.depth} levels`)
     if (aliases > LIMITS.aliases) refuse('has too many aliases', `${LIMITS.aliases}`)
     if (directives > LIMITS.directives) refuse('has too many directives', `${LIMITS.directives}`)
-    if (cost > LIMITS.cost) refuse(`asks for too much at once (${cost})`, `${LIMITS.cost}; give a smaller limit`)
+    if (cost > LIMITS.cost) refuse(`asks for too much at once (${cost})`, `${LIMITS.cost}; give a smaller first`)
   }
 }
 
@@ -154,7 +154,7 @@ function weigh(
     const below = node.selectionSet ? ofAll(node.selectionSet.selections, target?.name) : NOTHING
     const rows = field ? rowsOf(node, field, variables) : 1
     if (below.single && rows > 1)
-      refuse(`asks for the ${below.single} of many ${node.name.value}`, 'one: give limit: 1')
+      refuse(`asks for the ${below.single} of many ${node.name.value}`, 'one: give first: 1')
     return {
       fields: 1,
       // How deep the schema may be asked of itself is a rule of GraphQL's own.
@@ -177,6 +177,6 @@ function fieldOf(schema: GraphQLSchema, typeName: string | undefined, name: stri
 function rowsOf(node: FieldNode, field: GraphQLField<unknown, unknown>, variables: Values): number {
   const { rows } = extensionsOf(field)
   if (rows === undefined) return isListType(getNullableType(field.type)) ? ROWS : 1
-  const { limit } = argumentsOf(node, variables)
+  const { first, limit = first } = argumentsOf(node, variables)
   return typeof limit === 'number' ? Math.min(Math.max(limit, 1), MAX_ROWS) : rows
 }

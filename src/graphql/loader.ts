@@ -11,7 +11,7 @@ const batches = new WeakMap<GraphQLContext, Map<string, Batch>>()
  */
 export async function loadOne<Found>(
   context: GraphQLContext,
-  info: GraphQLResolveInfo,
+  info: Pick<GraphQLResolveInfo, 'path'>,
   key: string,
   find: (keys: string[]) => Promise<ReadonlyMap<string, Found>>,
 ): Promise<Found | null> {
@@ -31,6 +31,11 @@ export async function loadOne<Found>(
   batch.keys.add(key)
   return ((await batch.found).get(key) as Found | undefined) ?? null
 }
+
+/** A place for what several fields of a row share. */
+export const beside = (info: GraphQLResolveInfo, key: string): Pick<GraphQLResolveInfo, 'path'> => ({
+  path: { ...info.path, key },
+})
 
 /** The rows of a list share it: the path without the positions in lists. */
 function placeOf(path: GraphQLResolveInfo['path'] | undefined): string {

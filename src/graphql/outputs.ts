@@ -1,6 +1,6 @@
-import type { ObjectRef } from '@pothos/core'
+import type { InterfaceRef, ObjectRef } from '@pothos/core'
 import { z } from 'zod'
-import { builder, type Types } from './builder.ts'
+import { builder, type Extensions, type Types } from './builder.ts'
 import { type Field, lookUp, toField, unwrap } from './inputs.ts'
 
 const objects = new Map<z.ZodType, ObjectRef<Types, object>>()
@@ -13,11 +13,17 @@ export function objectFromZod<Schema extends z.ZodObject>(
   name: string,
   schema: Schema,
   description: string,
+  {
+    interfaces = [],
+    extensions = {},
+  }: { interfaces?: InterfaceRef<Types, { id: string }>[]; extensions?: Extensions } = {},
 ): ObjectRef<Types, z.output<Schema>> {
   const ref = builder.objectRef<z.output<Schema>>(name)
   objects.set(schema, ref as unknown as ObjectRef<Types, object>)
   return ref.implement({
     description,
+    interfaces: interfaces as [],
+    extensions,
     fields: (t) =>
       Object.fromEntries(
         Object.entries(schema.shape).map(([field, of]) => {

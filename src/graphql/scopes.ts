@@ -9,7 +9,7 @@ import {
   isObjectType,
 } from 'graphql'
 import { requireScope } from '../auth/actor.ts'
-import { extensionsOf, type GraphQLContext } from './builder.ts'
+import { type Extensions, extensionsOf, type GraphQLContext } from './builder.ts'
 
 /**
  * Puts the scopes before the resolvers: a field that answers rows of a type needs the scopes of that type, wherever it
@@ -34,7 +34,7 @@ function guardField(
 ): void {
   if (type === schema.getMutationType() || type === schema.getSubscriptionType()) return
   const target = getNamedType(field.type)
-  const scopes = extensionsOf(field).scopes ?? (isObjectType(target) ? extensionsOf(target).scopes : undefined)
+  const scopes = extensionsOf(field).scopes ?? (isObjectType(target) ? scopesOf(target) : undefined)
   if (!scopes && (type === schema.getQueryType() || (isAbstractType(target) && hasRows(schema, target)))) {
     throw new Error(`The field ${type.name}.${field.name} declares no scopes`)
   }
@@ -44,6 +44,12 @@ function guardField(
     requireScope(context.actor, ...scopes)
     return resolve(parent, args, context, info)
   }
+}
+
+/** Those of the rows, for a list of them: how many there are is a thing to know, too. */
+function scopesOf(type: GraphQLObjectType): Extensions['scopes'] {
+  const rows = type.getFields().nodes
+  return extensionsOf(type).scopes ?? (rows && extensionsOf(getNamedType(rows.type)).scopes)
 }
 
 const hasRows = (schema: GraphQLSchema, type: Parameters<GraphQLSchema['getPossibleTypes']>[0]): boolean =>

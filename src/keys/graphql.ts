@@ -1,15 +1,19 @@
 import { builder } from '../graphql/builder.ts'
-import { argsFromZod, inputFromZod, parseArgs } from '../graphql/inputs.ts'
-import { CURSOR_COLUMNS, pageType, readPage } from '../graphql/page.ts'
+import { connectionType, rootList } from '../graphql/connection.ts'
+import { argsFromZod, inputFromZod } from '../graphql/inputs.ts'
+import { nodeOf } from '../graphql/node.ts'
 import { shows } from '../graphql/procedures.ts'
-import { selectRows } from '../graphql/select.ts'
+import { reload, rowsOf } from '../graphql/rows.ts'
 import { keys } from './router.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
 
+const KEY = rowsOf('Key', 'Token', service.reachable)
+
 const Key = builder.prismaObject('Token', {
   name: 'Key',
   description: 'A personal access token of yours, never the token itself',
+  interfaces: nodeOf(KEY),
   select: { id: true },
   extensions: { scopes: ['keys:read'], like: schema.Key },
   fields: (t) => ({
@@ -23,40 +27,24 @@ const Key = builder.prismaObject('Token', {
   }),
 })
 
-const KeyPage = pageType('KeyPage', Key, 'A page of your keys, newest first')
+const Keys = connectionType('Key', Key, 'your keys, newest first')
 const CreateInput = inputFromZod('CreateKeyInput', schema.CreateKey, 'A new key')
 
 const CreatePayload = builder.objectRef<{ id: string; token: string | null }>('CreateKeyPayload').implement({
   description: 'A new key and its token',
   fields: (t) => ({
     token: t.exposeString('token', { nullable: true, description: 'The token, this once' }),
-    key: t.prismaField({
+    key: t.field({
       type: Key,
       description: 'The key',
       extensions: { scopes: ['keys:write'] },
-      resolve: (query, { id }, _, { deps }) => deps.db.token.findUniqueOrThrow({ ...query, where: { id } }),
+      resolve: ({ id }, _, context, info) => reload(context, info, KEY, id),
     }),
   }),
 })
 
 builder.queryField('keys', (t) =>
-  t.field({
-    ...shows(keys.list, { rows: 1000 }),
-    type: KeyPage,
-    args: argsFromZod(schema.ListKeys),
-    resolve: (_, args, context, info) => {
-      const { db } = context.deps
-      const input = parseArgs(schema.ListKeys, args)
-      const where = service.reachable(context.actor)
-      const rows = selectRows(context, info, { type: 'Key', path: ['nodes'], columns: CURSOR_COLUMNS })
-      return readPage(
-        input,
-        where,
-        (page) => db.token.findMany({ ...rows, ...page }),
-        () => db.token.count({ where }),
-      )
-    },
-  }),
+  t.field(rootList(Keys, KEY, keys.list, schema.ListKeys, ({ actor }) => service.reachable(actor))),
 )
 
 builder.mutationFields((t) => ({

@@ -12,7 +12,8 @@ export const pageInput = {
 
 type Row = { id: string; createdAt: Date }
 
-const encodeCursor = (row: Row) => Buffer.from(`${row.createdAt.getTime()}.${row.id}`).toString('base64url')
+/** Where a row stands in such a list. */
+export const encodeCursor = (row: Row) => Buffer.from(`${row.createdAt.getTime()}.${row.id}`).toString('base64url')
 
 function decodeCursor(cursor: string): Row {
   const [, time, id] = /^(\d{1,15})\.([\w-]+)$/.exec(Buffer.from(cursor, 'base64url').toString()) ?? []

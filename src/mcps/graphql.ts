@@ -1,12 +1,13 @@
 import { z } from 'zod'
-import { notFound } from '../errors.ts'
 import { builder } from '../graphql/builder.ts'
-import { argsFromZod, enumFromZod, inputFromZod, parseArgs } from '../graphql/inputs.ts'
+import { connectionType, rootList } from '../graphql/connection.ts'
+import { argsFromZod, enumFromZod, inputFromZod } from '../graphql/inputs.ts'
+import { nodeOf } from '../graphql/node.ts'
 import { objectFromZod } from '../graphql/outputs.ts'
-import { CURSOR_COLUMNS, pageType, readPage } from '../graphql/page.ts'
 import { shows } from '../graphql/procedures.ts'
-import { selectRows } from '../graphql/select.ts'
+import { reload, rootRow, rowIn, rowsOf } from '../graphql/rows.ts'
 import { bool } from '../lib/fields.ts'
+import { USER, User } from '../organizations/graphql.ts'
 import { mcps } from './router.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
@@ -52,9 +53,12 @@ const McpTool = objectFromZod(
   'A tool as its server describes it',
 )
 
+export const MCP = rowsOf('Mcp', 'McpServer', service.reachable)
+
 export const Mcp = builder.prismaObject('McpServer', {
   name: 'Mcp',
   description: 'A remote MCP server',
+  interfaces: nodeOf(MCP),
   select: { id: true },
   extensions: { scopes: ['mcps:read'], like: schema.Mcp },
   fields: (t) => ({
@@ -80,41 +84,15 @@ export const Mcp = builder.prismaObject('McpServer', {
     usageCount: t.exposeInt('usageCount'),
     createdAt: t.expose('createdAt', { type: 'DateTime' }),
     updatedAt: t.expose('updatedAt', { type: 'DateTime' }),
+    owner: t.field(rowIn(User, USER, 'ownerId', 'Who made it')),
   }),
 })
 
-const McpPage = pageType('McpPage', Mcp, 'A page of MCP servers, newest first')
+const Mcps = connectionType('Mcp', Mcp, 'MCP servers, newest first')
 
 builder.queryFields((t) => ({
-  mcps: t.field({
-    ...shows(mcps.list, { rows: 1000 }),
-    type: McpPage,
-    args: argsFromZod(schema.ListMcps),
-    resolve: (_, args, context, info) => {
-      const { db } = context.deps
-      const input = parseArgs(schema.ListMcps, args)
-      const where = service.reachable(context.actor)
-      const rows = selectRows(context, info, { type: 'Mcp', path: ['nodes'], columns: CURSOR_COLUMNS })
-      return readPage(
-        input,
-        where,
-        (page) => db.mcpServer.findMany({ ...rows, ...page }),
-        () => db.mcpServer.count({ where }),
-      )
-    },
-  }),
-  mcp: t.prismaField({
-    ...shows(mcps.get),
-    type: Mcp,
-    nullable: true,
-    args: argsFromZod(schema.McpId),
-    resolve: async (query, _, args, { actor, deps }) => {
-      const { id } = parseArgs(schema.McpId, args)
-      const row = await deps.db.mcpServer.findFirst({ ...query, where: { id, ...service.reachable(actor) } })
-      if (!row) throw notFound('MCP')
-      return row
-    },
-  }),
+  mcps: t.field(rootList(Mcps, MCP, mcps.list, schema.ListMcps, ({ actor }) => service.reachable(actor))),
+  mcp: t.field(rootRow(Mcp, MCP, mcps.get, schema.McpId, 'MCP')),
   mcpTools: t.field({
     ...shows(mcps.tools),
     type: [McpTool],
@@ -141,22 +119,22 @@ const byName = <Input extends Lists>({ headers, credentials, ...rest }: Input) =
 })
 
 builder.mutationFields((t) => ({
-  createMcp: t.prismaField({
+  createMcp: t.field({
     ...shows(mcps.create, { input: CreateFields }),
     type: Mcp,
     args: { input: t.arg({ type: CreateInput, required: true }) },
-    resolve: async (query, _, { input }, { caller, deps }) => {
-      const { id } = await caller.mcps.create(byName(input))
-      return deps.db.mcpServer.findUniqueOrThrow({ ...query, where: { id } })
+    resolve: async (_, { input }, context, info) => {
+      const { id } = await context.caller.mcps.create(byName(input))
+      return reload(context, info, MCP, id)
     },
   }),
-  updateMcp: t.prismaField({
+  updateMcp: t.field({
     ...shows(mcps.update, { input: UpdateFields }),
     type: Mcp,
     args: { input: t.arg({ type: UpdateInput, required: true }) },
-    resolve: async (query, _, { input }, { caller, deps }) => {
-      await caller.mcps.update(byName(input))
-      return deps.db.mcpServer.findUniqueOrThrow({ ...query, where: { id: input.id } })
+    resolve: async (_, { input }, context, info) => {
+      await context.caller.mcps.update(byName(input))
+      return reload(context, info, MCP, input.id)
     },
   }),
   deleteMcp: t.string({

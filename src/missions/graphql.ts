@@ -1,11 +1,14 @@
-import { notFound } from '../errors.ts'
-import { Execution } from '../executions/graphql.ts'
-import { listed as listedExecutions } from '../executions/service.ts'
+import { AGENT, Agent } from '../agents/graphql.ts'
+import { Chat } from '../chats/graphql.ts'
+import { EXECUTION, Execution, Executions } from '../executions/graphql.ts'
 import { builder } from '../graphql/builder.ts'
+import { connectionType, relationList, rootList } from '../graphql/connection.ts'
 import { argsFromZod, enumFromZod, inputFromZod, parseArgs } from '../graphql/inputs.ts'
-import { CURSOR_COLUMNS, newestFirst, pageType, RELATION, RelationArgs, readPage } from '../graphql/page.ts'
+import { nodeOf } from '../graphql/node.ts'
 import { shows } from '../graphql/procedures.ts'
-import { selectRows } from '../graphql/select.ts'
+import { reload, rootRow, rowIn, rowsOf } from '../graphql/rows.ts'
+import { USER, User } from '../organizations/graphql.ts'
+import { SPACE, Space } from '../spaces/graphql.ts'
 import { missions } from './router.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
@@ -24,8 +27,11 @@ const ALIAS = { characterId: true } as const
 const CreateInput = inputFromZod('CreateMissionInput', schema.CreateMission.omit(ALIAS), 'A new mission')
 const UpdateInput = inputFromZod('UpdateMissionInput', schema.UpdateMission.omit(ALIAS), 'What to change of a mission')
 
+const MISSION = rowsOf('Mission', 'Mission', service.reachable)
+
 const Mission = builder.prismaObject('Mission', {
   description: 'Long-running work of an agent',
+  interfaces: nodeOf(MISSION),
   select: { id: true },
   extensions: { scopes: ['missions:read'], like: schema.Mission },
   fields: (t) => ({
@@ -56,66 +62,57 @@ const Mission = builder.prismaObject('Mission', {
     runCount: t.exposeInt('runCount', { description: 'How often it has run' }),
     createdAt: t.expose('createdAt', { type: 'DateTime' }),
     updatedAt: t.expose('updatedAt', { type: 'DateTime' }),
-    runs: t.prismaField({
-      type: [Execution],
-      description: 'Its runs, newest first',
-      nullable: true,
-      args: argsFromZod(RelationArgs),
-      extensions: RELATION,
-      resolve: (query, { id: missionId }, args, { actor, deps }) => {
-        const { limit: take } = parseArgs(RelationArgs, args)
-        const where = { AND: [{ missionId }, listedExecutions(actor)] }
-        return deps.db.execution.findMany({ ...query, where, orderBy: newestFirst, take })
-      },
-    }),
+    agent: t.field(rowIn(Agent, AGENT, 'agentId', 'Whose work it is; null when you cannot reach it')),
+    space: t.field(rowIn(Space, SPACE, 'spaceId', 'Where it runs')),
+    user: t.field(rowIn(User, USER, 'userId', 'Its owner, as whom it runs')),
+    runs: t.field(
+      relationList(Executions, EXECUTION, {
+        column: 'missionId',
+        description: 'Its runs, newest first',
+        extensions: { procedure: missions.runs },
+      }),
+    ),
   }),
 })
 
-const MissionPage = pageType('MissionPage', Mission, 'A page of missions, newest first')
+const Missions = connectionType('Mission', Mission, 'missions, newest first')
+
+for (const [type, column, what] of [
+  [Agent, 'agentId', 'Its missions'],
+  [Space, 'spaceId', 'The missions that run in it'],
+] as const) {
+  builder.prismaObjectFields(type, (t) => ({
+    missions: t.field(relationList(Missions, MISSION, { column, description: `${what}, newest first` })),
+  }))
+}
+
+builder.prismaObjectFields(Execution, (t) => ({
+  mission: t.field(rowIn(Mission, MISSION, 'missionId', 'The mission whose run it is')),
+}))
+
+builder.prismaObjectFields(Chat, (t) => ({
+  mission: t.field(rowIn(Mission, MISSION, 'missionId', 'The mission whose run it is of')),
+}))
 
 const RunPayload = builder.objectRef<{ executionId: string; missionId: string }>('RunMissionPayload').implement({
   description: 'A run of a mission',
   fields: (t) => ({
     executionId: t.exposeID('executionId', { description: 'The run' }),
-    mission: t.prismaField({
+    mission: t.field({
       type: Mission,
       description: 'The mission as it is now',
-      resolve: (query, { missionId: id }, _, { deps }) =>
-        deps.db.mission.findUniqueOrThrow({ ...query, where: { id } }),
+      resolve: ({ missionId }, _, context, info) => reload(context, info, MISSION, missionId),
     }),
   }),
 })
 
 builder.queryFields((t) => ({
-  missions: t.field({
-    ...shows(missions.list, { rows: 1000 }),
-    type: MissionPage,
-    args: argsFromZod(schema.ListMissions),
-    resolve: (_, args, context, info) => {
-      const { db } = context.deps
-      const input = parseArgs(schema.ListMissions, args)
-      const where = service.listedBy(context.actor, input)
-      const rows = selectRows(context, info, { type: 'Mission', path: ['nodes'], columns: CURSOR_COLUMNS })
-      return readPage(
-        input,
-        where,
-        (page) => db.mission.findMany({ ...rows, ...page }),
-        () => db.mission.count({ where }),
-      )
-    },
-  }),
-  mission: t.prismaField({
-    ...shows(missions.get),
-    type: Mission,
-    nullable: true,
-    args: argsFromZod(schema.MissionId),
-    resolve: async (query, _, args, { actor, deps }) => {
-      const { id } = parseArgs(schema.MissionId, args)
-      const row = await deps.db.mission.findFirst({ ...query, where: { AND: [{ id }, service.reachable(actor)] } })
-      if (!row) throw notFound('Mission')
-      return row
-    },
-  }),
+  missions: t.field(
+    rootList(Missions, MISSION, missions.list, schema.ListMissions, ({ actor }, input) =>
+      service.listedBy(actor, input),
+    ),
+  ),
+  mission: t.field(rootRow(Mission, MISSION, missions.get, schema.MissionId, 'Mission')),
   missionFireTimes: t.field({
     ...shows(missions.next),
     type: ['DateTime'],
@@ -127,32 +124,32 @@ builder.queryFields((t) => ({
 builder.mutationFields((t) => {
   /** A mutation that answers the mission as it then is. */
   const changing = (procedure: 'pause' | 'resume') =>
-    t.prismaField({
+    t.field({
       ...shows(missions[procedure]),
       type: Mission,
       args: argsFromZod(schema.MissionId),
-      resolve: async (query, _, { id }, { caller, deps }) => {
-        await caller.missions[procedure]({ id })
-        return deps.db.mission.findUniqueOrThrow({ ...query, where: { id } })
+      resolve: async (_, { id }, context, info) => {
+        await context.caller.missions[procedure]({ id })
+        return reload(context, info, MISSION, id)
       },
     })
   return {
-    createMission: t.prismaField({
+    createMission: t.field({
       ...shows(missions.create),
       type: Mission,
       args: { input: t.arg({ type: CreateInput, required: true }) },
-      resolve: async (query, _, { input }, { caller, deps }) => {
-        const { id } = await caller.missions.create(input)
-        return deps.db.mission.findUniqueOrThrow({ ...query, where: { id } })
+      resolve: async (_, { input }, context, info) => {
+        const { id } = await context.caller.missions.create(input)
+        return reload(context, info, MISSION, id)
       },
     }),
-    updateMission: t.prismaField({
+    updateMission: t.field({
       ...shows(missions.update),
       type: Mission,
       args: { input: t.arg({ type: UpdateInput, required: true }) },
-      resolve: async (query, _, { input }, { caller, deps }) => {
-        await caller.missions.update(input)
-        return deps.db.mission.findUniqueOrThrow({ ...query, where: { id: input.id } })
+      resolve: async (_, { input }, context, info) => {
+        await context.caller.missions.update(input)
+        return reload(context, info, MISSION, input.id)
       },
     }),
     deleteMission: t.string({

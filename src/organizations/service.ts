@@ -1,7 +1,13 @@
+import type { Actor } from '../auth/actor.ts'
 import { audit, operator } from '../auth/audit.ts'
-import type { Role, Tx } from '../db/client.ts'
+import type { Prisma, Role, Tx } from '../db/client.ts'
 import { conflict } from '../errors.ts'
 import { newId } from '../lib/id.ts'
+
+/** Members see their organization, and each other. */
+export const reachable = ({ organizationId }: Actor): Prisma.OrganizationWhereInput => ({ id: organizationId })
+export const listedMembers = ({ organizationId }: Actor): Prisma.MembershipWhereInput => ({ organizationId })
+export const reachableUser = (actor: Actor): Prisma.UserWhereInput => ({ memberships: { some: listedMembers(actor) } })
 
 /**
  * A name as a part of a path: at most 60 lower-case letters and digits of any script without their accents, joined by

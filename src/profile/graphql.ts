@@ -1,13 +1,12 @@
 import type { z } from 'zod'
 import { builder } from '../graphql/builder.ts'
-import { enumFromZod, inputFromZod } from '../graphql/inputs.ts'
+import { inputFromZod } from '../graphql/inputs.ts'
 import { shows } from '../graphql/procedures.ts'
+import { Role } from '../organizations/graphql.ts'
 import { profile } from './router.ts'
 import * as schema from './schema.ts'
 
 type ProfileData = z.output<typeof schema.Profile>
-
-const Role = enumFromZod('Role', schema.Profile.shape.organization.shape.role, 'What a member may do')
 
 const Membership = builder.objectRef<ProfileData['organization']>('Membership').implement({
   description: 'An organization that you belong to',

@@ -1,9 +1,11 @@
 import { z } from 'zod'
 import { builder } from '../graphql/builder.ts'
+import { connectionType, listArgs, MAX_ROWS } from '../graphql/connection.ts'
 import { argsFromZod, enumFromZod, inputFromZod, parseArgs } from '../graphql/inputs.ts'
+import { nodeBy } from '../graphql/node.ts'
 import { objectFromZod } from '../graphql/outputs.ts'
-import { pageType } from '../graphql/page.ts'
 import { shows } from '../graphql/procedures.ts'
+import { encodeCursor } from '../lib/page.ts'
 import { skills } from './router.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
@@ -14,8 +16,18 @@ enumFromZod('SkillSource', schema.SkillSource, 'Where a skill comes from')
 // One of the categories: GraphQL has no names with a hyphen, as in `file-handling`.
 const category = z.string().describe('What it is about') as unknown as typeof schema.SkillCategory
 
-export const Skill = objectFromZod('Skill', schema.Skill.extend({ category }), 'A reusable prompt package')
-const SkillPage = pageType('SkillPage', Skill, 'A page of skills, newest first')
+// Those that come with the service are no rows.
+const interfaces = nodeBy('Skill', async ({ actor, deps }, _, id) => {
+  const [skill] = await service.findMany(actor, deps.db, [id])
+  return skill ?? null
+})
+const fields = schema.Skill.extend({ category })
+export const Skill = objectFromZod('Skill', fields, 'A reusable prompt package', {
+  interfaces,
+  extensions: { scopes: ['skills:read'] },
+})
+const Skills = connectionType('Skill', Skill, 'skills, newest first')
+const ListSkills = listArgs(schema.ListSkills)
 const CreateInput = inputFromZod(
   'CreateSkillInput',
   schema.CreateSkill.extend({ category: category.optional() }),
@@ -29,12 +41,19 @@ const UpdateInput = inputFromZod(
 
 builder.queryFields((t) => ({
   skills: t.field({
-    ...shows(skills.list, { rows: 1000 }),
-    type: SkillPage,
-    args: argsFromZod(schema.ListSkills),
+    ...shows(skills.list, { rows: MAX_ROWS, input: ListSkills }),
+    type: Skills,
+    args: argsFromZod(ListSkills),
     resolve: async (_, args, { actor, deps }) => {
-      const page = await service.listPage(actor, deps, parseArgs(schema.ListSkills, args))
-      return { nodes: page.skills, nextCursor: page.nextCursor, total: () => page.total }
+      const { first = MAX_ROWS, after } = parseArgs(ListSkills, args)
+      const page = await service.listPage(actor, deps, { limit: first, ...(after !== undefined && { cursor: after }) })
+      return {
+        rows: page.skills,
+        cursorOf: ({ id, createdAt }) => encodeCursor({ id, createdAt: new Date(createdAt) }),
+        hasNextPage: page.nextCursor !== null,
+        hasPreviousPage: after !== undefined,
+        total: () => page.total,
+      }
     },
   }),
   skill: t.field({

@@ -1,18 +1,105 @@
-import { builder } from '../graphql/builder.ts'
-import { argsFromZod, enumFromZod, inputFromZod, parseArgs } from '../graphql/inputs.ts'
+import type { GraphQLResolveInfo } from 'graphql'
+import type { z } from 'zod'
+import { AGENT, Agent } from '../agents/graphql.ts'
+import { notFound } from '../errors.ts'
+import { builder, type GraphQLContext } from '../graphql/builder.ts'
+import { connectionType, rootList } from '../graphql/connection.ts'
+import { argsFromZod, enumFromZod, inputFromZod } from '../graphql/inputs.ts'
+import { beside, loadOne } from '../graphql/loader.ts'
+import { nodeOf } from '../graphql/node.ts'
 import { objectFromZod } from '../graphql/outputs.ts'
-import { pageType } from '../graphql/page.ts'
 import { shows } from '../graphql/procedures.ts'
+import { loadRow, reload, rootRow, rowIn, rowsOf } from '../graphql/rows.ts'
+import { MCP, Mcp } from '../mcps/graphql.ts'
+import { USER, User } from '../organizations/graphql.ts'
+import { Skill } from '../skills/graphql.ts'
+import { findMany as findSkills } from '../skills/service.ts'
 import { spaces } from './router.ts'
 import * as schema from './schema.ts'
+import * as service from './service.ts'
 
-enumFromZod('SpaceVisibility', schema.SpaceVisibility, 'Who sees a space')
-objectFromZod('SpaceAgent', schema.AgentRef, 'An agent that is attached to a space')
-objectFromZod('SpaceSkill', schema.SkillRef, 'A skill that is attached to a space')
-objectFromZod('SpaceMcp', schema.McpRef, 'An MCP server that is attached to a space')
+const Visibility = enumFromZod('SpaceVisibility', schema.SpaceVisibility, 'Who sees a space')
+const SpaceAgent = objectFromZod('SpaceAgent', schema.AgentRef, 'An agent that is attached to a space')
+const SpaceSkill = objectFromZod('SpaceSkill', schema.SkillRef, 'A skill that is attached to a space')
+const SpaceMcp = objectFromZod('SpaceMcp', schema.McpRef, 'An MCP server that is attached to a space')
 
-const Space = objectFromZod('Space', schema.Space, 'A workspace')
-const SpacePage = pageType('SpacePage', Space, 'A page of spaces, newest first')
+builder.objectField(SpaceAgent, 'agent', (t) =>
+  t.field({
+    type: Agent,
+    nullable: true,
+    description: 'The agent',
+    resolve: ({ agentId }, _, context, info) => loadRow(context, info, AGENT, agentId),
+  }),
+)
+
+builder.objectField(SpaceSkill, 'skill', (t) =>
+  t.field({
+    type: Skill,
+    nullable: true,
+    description: 'The skill',
+    resolve: ({ skillId }, _, context, info) =>
+      loadOne(context, info, skillId, async (ids) => {
+        const found = await findSkills(context.actor, context.deps.db, ids)
+        return new Map(found.map((skill) => [skill.id, skill]))
+      }) as never,
+  }),
+)
+
+builder.objectField(SpaceMcp, 'mcp', (t) =>
+  t.field({
+    type: Mcp,
+    nullable: true,
+    description: 'The MCP server',
+    resolve: ({ mcpId }, _, context, info) => loadRow(context, info, MCP, mcpId),
+  }),
+)
+
+export const SPACE = rowsOf('Space', 'Space', service.reachable, { listed: service.listed })
+
+export const Space = builder.prismaObject('Space', {
+  description: 'A workspace: what its runs share',
+  interfaces: nodeOf(SPACE),
+  select: { id: true },
+  extensions: { scopes: ['spaces:read'], like: schema.Space },
+  fields: (t) => {
+    type Told = z.input<typeof schema.Space>
+    /** What is told beside the row, of all spaces of a list at once. */
+    const told =
+      <Name extends keyof Told>(name: Name) =>
+      async ({ id }: { id: string }, _: object, context: GraphQLContext, info: GraphQLResolveInfo) => {
+        const space = await loadOne(context, beside(info, 'told'), id, async (ids) => {
+          const found = await service.findMany(context.actor, context.deps, ids)
+          return new Map(found.map((one) => [one.id, one]))
+        })
+        if (!space) throw notFound('Space')
+        return space[name]
+      }
+    return {
+      id: t.exposeID('id'),
+      organizationId: t.exposeID('organizationId'),
+      name: t.exposeString('name'),
+      description: t.exposeString('description', { nullable: true }),
+      visibility: t.expose('visibility', { type: Visibility }),
+      ownerId: t.exposeID('ownerId'),
+      instructions: t.exposeString('instructions', { nullable: true, extensions: { cost: 20 } }),
+      isDefault: t.exposeBoolean('isDefault'),
+      assignedAgents: t.idList({ resolve: told('assignedAgents') }),
+      skillIds: t.idList({ resolve: told('skillIds') }),
+      pluginIds: t.idList({ resolve: told('pluginIds') }),
+      agentRefs: t.field({ type: [SpaceAgent], resolve: told('agentRefs') }),
+      skillRefs: t.field({ type: [SpaceSkill], resolve: told('skillRefs') }),
+      mcpRefs: t.field({ type: [SpaceMcp], resolve: told('mcpRefs') }),
+      secretKeys: t.stringList({ resolve: told('secretKeys') }),
+      chatCount: t.int({ resolve: told('chatCount') }),
+      fileCount: t.exposeInt('fileCount'),
+      createdAt: t.expose('createdAt', { type: 'DateTime' }),
+      updatedAt: t.expose('updatedAt', { type: 'DateTime' }),
+      owner: t.field(rowIn(User, USER, 'ownerId', 'Whose it is')),
+    }
+  },
+})
+
+const Spaces = connectionType('Space', Space, 'spaces, newest first')
 
 // The other names are for clients of old, who speak REST.
 const CREATE_ALIASES = { addCharacters: true, assignedAgents: true } as const
@@ -25,22 +112,8 @@ const UpdateInput = inputFromZod(
 )
 
 builder.queryFields((t) => ({
-  spaces: t.field({
-    ...shows(spaces.list, { rows: 1000 }),
-    type: SpacePage,
-    args: argsFromZod(schema.ListSpaces),
-    resolve: async (_, args, { caller }) => {
-      const { spaces: nodes, nextCursor, total } = await caller.spaces.list(parseArgs(schema.ListSpaces, args))
-      return { nodes, nextCursor, total: () => total }
-    },
-  }),
-  space: t.field({
-    ...shows(spaces.get),
-    type: Space,
-    nullable: true,
-    args: argsFromZod(schema.SpaceId),
-    resolve: async (_, args, { caller }) => (await caller.spaces.get(args)).space,
-  }),
+  spaces: t.field(rootList(Spaces, SPACE, spaces.list, schema.ListSpaces, ({ actor }) => service.listed(actor))),
+  space: t.field(rootRow(Space, SPACE, spaces.get, schema.SpaceId, 'Space')),
 }))
 
 builder.mutationFields((t) => ({
@@ -48,13 +121,19 @@ builder.mutationFields((t) => ({
     ...shows(spaces.create),
     type: Space,
     args: { input: t.arg({ type: CreateInput, required: true }) },
-    resolve: async (_, { input }, { caller }) => (await caller.spaces.create(input)).space,
+    resolve: async (_, { input }, context, info) => {
+      const { id } = await context.caller.spaces.create(input)
+      return reload(context, info, SPACE, id)
+    },
   }),
   updateSpace: t.field({
     ...shows(spaces.update),
     type: Space,
     args: { input: t.arg({ type: UpdateInput, required: true }) },
-    resolve: async (_, { input }, { caller }) => (await caller.spaces.update(input)).space,
+    resolve: async (_, { input }, context, info) => {
+      await context.caller.spaces.update(input)
+      return reload(context, info, SPACE, input.id)
+    },
   }),
   deleteSpace: t.string({
     ...shows(spaces.delete),

@@ -1,12 +1,13 @@
-import { Agent } from '../agents/graphql.ts'
-import { reachable as reachableAgent } from '../agents/service.ts'
-import { notFound } from '../errors.ts'
+import { AGENT, Agent } from '../agents/graphql.ts'
+import { EXECUTION, Execution, Executions } from '../executions/graphql.ts'
 import { builder } from '../graphql/builder.ts'
-import { argsFromZod, enumFromZod, inputFromZod, parseArgs } from '../graphql/inputs.ts'
-import { loadOne } from '../graphql/loader.ts'
-import { CURSOR_COLUMNS, pageType, readPage } from '../graphql/page.ts'
+import { connectionType, relationList, rootList } from '../graphql/connection.ts'
+import { argsFromZod, enumFromZod, inputFromZod } from '../graphql/inputs.ts'
+import { nodeOf } from '../graphql/node.ts'
 import { shows } from '../graphql/procedures.ts'
-import { selectRows } from '../graphql/select.ts'
+import { reload, rootRow, rowIn, rowsOf } from '../graphql/rows.ts'
+import { USER, User } from '../organizations/graphql.ts'
+import { SPACE, Space } from '../spaces/graphql.ts'
 import { tasks } from './router.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
@@ -14,8 +15,11 @@ import * as service from './service.ts'
 const Status = enumFromZod('TaskStatus', schema.TaskStatus, 'Where a task is')
 const Priority = enumFromZod('TaskPriority', schema.TaskPriority, 'How soon a task is wanted')
 
-const Task = builder.prismaObject('Task', {
+export const TASK = rowsOf('Task', 'Task', service.reachable)
+
+export const Task = builder.prismaObject('Task', {
   description: 'A work item, for a person or an agent',
+  interfaces: nodeOf(TASK),
   select: { id: true },
   extensions: { scopes: ['tasks:read'], like: schema.Task },
   fields: (t) => ({
@@ -25,22 +29,15 @@ const Task = builder.prismaObject('Task', {
     status: t.expose('status', { type: Status }),
     priority: t.expose('priority', { type: Priority }),
     assignedTo: t.exposeID('assignedTo', { nullable: true, description: 'The id of an agent or a member' }),
-    assignedAgent: t.field({
-      type: Agent,
-      nullable: true,
-      description: 'The agent that it is assigned to; null when it is none, or none that you can reach',
-      select: { assignedAgentId: true },
-      resolve: ({ assignedAgentId }, _, context, info) =>
-        assignedAgentId === null
-          ? null
-          : loadOne(context, info, assignedAgentId, async (ids) => {
-              const { actor, deps } = context
-              const where = { id: { in: ids }, ...reachableAgent(actor) }
-              const rows = selectRows(context, info, { type: 'Agent', columns: { id: true } })
-              const found = await deps.db.agent.findMany({ ...rows, where })
-              return new Map(found.map((row) => [row.id, row]))
-            }),
-    }),
+    assignedAgent: t.field(
+      rowIn(
+        Agent,
+        AGENT,
+        'assignedAgentId',
+        'The agent that it is assigned to; null when it is none, or none that you can reach',
+      ),
+    ),
+    assignedUser: t.field(rowIn(User, USER, 'assignedTo', 'The member that it is assigned to; null when it is none')),
     spaceId: t.exposeID('spaceId', { nullable: true }),
     organizationId: t.exposeID('organizationId'),
     createdBy: t.exposeID('createdBy'),
@@ -49,13 +46,29 @@ const Task = builder.prismaObject('Task', {
     createdAt: t.expose('createdAt', { type: 'DateTime' }),
     updatedAt: t.expose('updatedAt', { type: 'DateTime' }),
     completedAt: t.expose('completedAt', { type: 'DateTime', nullable: true }),
+    space: t.field(rowIn(Space, SPACE, 'spaceId', 'The space that it is of')),
+    execution: t.field(rowIn(Execution, EXECUTION, 'executionId', 'The run that works on it, or did')),
+    executions: t.field(
+      relationList(Executions, EXECUTION, { column: 'taskId', description: 'All of its runs, newest first' }),
+    ),
   }),
 })
 
-const TaskPage = pageType('TaskPage', Task, 'A page of tasks, newest first')
+const Tasks = connectionType('Task', Task, 'tasks, newest first')
 
-// Whoever wants to know how many there are selects `total`.
-const ListTasks = schema.ListTasks.omit({ count: true })
+for (const [type, column, what] of [
+  [Agent, 'assignedAgentId', 'What is assigned to it'],
+  [Space, 'spaceId', 'The tasks of it'],
+] as const) {
+  builder.prismaObjectFields(type, (t) => ({
+    tasks: t.field(relationList(Tasks, TASK, { column, description: `${what}, newest first` })),
+  }))
+}
+
+builder.prismaObjectFields(Execution, (t) => ({
+  task: t.field(rowIn(Task, TASK, 'taskId', 'The task that it works on')),
+}))
+
 // The other names are for clients of old, who speak REST.
 const ALIAS = { assignedTo: true } as const
 const CreateInput = inputFromZod('CreateTaskInput', schema.CreateTask.omit(ALIAS), 'A new task')
@@ -65,63 +78,38 @@ const ExecutePayload = builder.objectRef<{ executionId: string; taskId: string }
   description: 'A run of the agent of a task on it',
   fields: (t) => ({
     executionId: t.exposeID('executionId', { description: 'The run' }),
-    task: t.prismaField({
+    task: t.field({
       type: Task,
       description: 'The task as it is now',
-      resolve: (query, { taskId: id }, _, { deps }) => deps.db.task.findUniqueOrThrow({ ...query, where: { id } }),
+      resolve: ({ taskId }, _, context, info) => reload(context, info, TASK, taskId),
     }),
   }),
 })
 
 builder.queryFields((t) => ({
-  tasks: t.field({
-    ...shows(tasks.list, { rows: 1000 }),
-    type: TaskPage,
-    args: argsFromZod(ListTasks),
-    resolve: (_, args, context, info) => {
-      const { db } = context.deps
-      const input = parseArgs(ListTasks, args)
-      const where = service.listedBy(context.actor, input)
-      const rows = selectRows(context, info, { type: 'Task', path: ['nodes'], columns: CURSOR_COLUMNS })
-      return readPage(
-        input,
-        where,
-        (page) => db.task.findMany({ ...rows, ...page }),
-        () => db.task.count({ where }),
-      )
-    },
-  }),
-  task: t.prismaField({
-    ...shows(tasks.get),
-    type: Task,
-    nullable: true,
-    args: argsFromZod(schema.TaskId),
-    resolve: async (query, _, args, { actor, deps }) => {
-      const { id } = parseArgs(schema.TaskId, args)
-      const row = await deps.db.task.findFirst({ ...query, where: { id, ...service.reachable(actor) } })
-      if (!row) throw notFound('Task')
-      return row
-    },
-  }),
+  tasks: t.field(
+    rootList(Tasks, TASK, tasks.list, schema.ListTasks, ({ actor }, input) => service.listedBy(actor, input)),
+  ),
+  task: t.field(rootRow(Task, TASK, tasks.get, schema.TaskId, 'Task')),
 }))
 
 builder.mutationFields((t) => ({
-  createTask: t.prismaField({
+  createTask: t.field({
     ...shows(tasks.create),
     type: Task,
     args: { input: t.arg({ type: CreateInput, required: true }) },
-    resolve: async (query, _, { input }, { caller, deps }) => {
-      const { id } = await caller.tasks.create(input)
-      return deps.db.task.findUniqueOrThrow({ ...query, where: { id } })
+    resolve: async (_, { input }, context, info) => {
+      const { id } = await context.caller.tasks.create(input)
+      return reload(context, info, TASK, id)
     },
   }),
-  updateTask: t.prismaField({
+  updateTask: t.field({
     ...shows(tasks.update),
     type: Task,
     args: { input: t.arg({ type: UpdateInput, required: true }) },
-    resolve: async (query, _, { input }, { caller, deps }) => {
-      await caller.tasks.update(input)
-      return deps.db.task.findUniqueOrThrow({ ...query, where: { id: input.id } })
+    resolve: async (_, { input }, context, info) => {
+      await context.caller.tasks.update(input)
+      return reload(context, info, TASK, input.id)
     },
   }),
   deleteTask: t.string({
@@ -129,13 +117,13 @@ builder.mutationFields((t) => ({
     args: argsFromZod(schema.TaskId),
     resolve: async (_, args, { caller }) => (await caller.tasks.delete(args)).message,
   }),
-  claimTask: t.prismaField({
+  claimTask: t.field({
     ...shows(tasks.claim),
     type: Task,
     args: argsFromZod(schema.ClaimTask),
-    resolve: async (query, _, args, { caller, deps }) => {
-      await caller.tasks.claim(args)
-      return deps.db.task.findUniqueOrThrow({ ...query, where: { id: args.id } })
+    resolve: async (_, args, context, info) => {
+      await context.caller.tasks.claim(args)
+      return reload(context, info, TASK, args.id)
     },
   }),
   executeTask: t.field({

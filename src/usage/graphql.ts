@@ -1,15 +1,26 @@
+import { AGENT, Agent } from '../agents/graphql.ts'
 import { builder } from '../graphql/builder.ts'
 import { argsFromZod, enumFromZod, parseArgs } from '../graphql/inputs.ts'
 import { objectFromZod } from '../graphql/outputs.ts'
 import { shows } from '../graphql/procedures.ts'
+import { loadRow } from '../graphql/rows.ts'
 import { usage } from './router.ts'
 import * as schema from './schema.ts'
 
 enumFromZod('UsagePeriod', schema.Period, 'What is added up')
 objectFromZod('UsageTotals', schema.Totals, 'All of it')
-objectFromZod('AgentUsage', schema.AgentUsage, 'What the runs of one agent used')
+const AgentUsage = objectFromZod('AgentUsage', schema.AgentUsage, 'What the runs of one agent used')
 objectFromZod('ModelUsage', schema.ModelUsage, 'What the runs on one model used')
 objectFromZod('UsageEntry', schema.UsageEntry, 'What the runs of a period used')
+
+builder.objectField(AgentUsage, 'agent', (t) =>
+  t.field({
+    type: Agent,
+    nullable: true,
+    description: 'The agent; null when you cannot reach it',
+    resolve: ({ agentId }, _, context, info) => loadRow(context, info, AGENT, agentId),
+  }),
+)
 
 const Report = objectFromZod('UsageReport', schema.UsageResponse.omit({ success: true }), 'What the runs used')
 

@@ -21,9 +21,9 @@ const CREATE = `mutation ($input: CreateAgentInput!) { createAgent(input: $input
 const UPDATE = `mutation ($input: UpdateAgentInput!) { updateAgent(input: $input) { message agent { ${FIELDS} } } }`
 const DELETE = 'mutation ($id: ID!) { deleteAgent(id: $id) { message agent { id } } }'
 const GET = `query ($id: ID!) { agent(id: $id) { ${FIELDS} } }`
-const LIST = `query ($owner: AgentOwner, $visibility: AgentVisibility, $tag: String, $search: String, $limit: Int, $cursor: String) {
-  agents(owner: $owner, visibility: $visibility, tag: $tag, search: $search, limit: $limit, cursor: $cursor) {
-    nodes { ${FIELDS} } total nextCursor
+const LIST = `query ($owner: AgentOwner, $visibility: AgentVisibility, $tag: String, $search: String, $first: Int, $after: String) {
+  agents(owner: $owner, visibility: $visibility, tag: $tag, search: $search, first: $first, after: $after) {
+    nodes { ${FIELDS} } totalCount pageInfo { hasNextPage endCursor }
   }
 }`
 
@@ -94,10 +94,6 @@ describe('the same through GraphQL and tRPC', () => {
   })
 
   test.each([
-    ['limit', { limit: 0 }],
-    ['limit', { limit: 1001 }],
-    ['limit', { limit: 'x' }],
-    ['cursor', { cursor: 'nonsense' }],
     ['search', { search: 's'.repeat(201) }],
     ['search', { search: 'a\0b' }],
     ['visibility', { visibility: 'secret' }],
@@ -105,6 +101,16 @@ describe('the same through GraphQL and tRPC', () => {
   ])('a bad %s of a list is refused in the same words', async (_, input) => {
     const expected = await refusal(callerOf(server).agents.list(input as never))
     expect((await graphql(server, LIST, input)).message).toBe(expected.message)
+  })
+
+  test.each([
+    [{ first: 0 }, 'Invalid value for field: first. Expected at least 1'],
+    [{ first: 1001 }, 'Invalid value for field: first. Expected at most 1000'],
+    [{ first: 'x' }, 'Invalid value for field: first. Expected number'],
+    [{ after: 'nonsense' }, 'Invalid value for field: after. Expected an endCursor of this list'],
+    [{ after: 'WzFd' }, 'Invalid value for field: after. Expected an endCursor of this list'],
+  ])('a bad page of a list is refused: %j', async (input, message) => {
+    expect((await graphql(server, LIST, input)).message).toBe(message)
   })
 
   test.each(['organization', 'public', 'unlisted', 'private'] as const)(
@@ -122,8 +128,9 @@ describe('the same through GraphQL and tRPC', () => {
         } else expect(got.data.agent).toEqual(expected.agent)
 
         for (const input of [{}, { owner: 'me' }, { visibility }, { tag: 'a', search: visibility }] as const) {
-          const { agents: nodes, total, nextCursor } = await caller.agents.list(input)
-          expect((await graphql(server, LIST, input, { token })).data.agents).toEqual({ nodes, total, nextCursor })
+          const { agents: nodes, total: totalCount } = await caller.agents.list(input)
+          const { data } = await graphql(server, LIST, input, { token })
+          expect(data.agents).toMatchObject({ nodes, totalCount, pageInfo: { hasNextPage: false } })
         }
       }
     },
@@ -150,14 +157,15 @@ describe('the same through GraphQL and tRPC', () => {
     const { token } = await server.member({ organization: 'Paged', role: 'owner' })
     for (let i = 0; i < 5; i++) await create('organization', token, `agent ${i}`)
     const seen: string[] = []
-    let cursor: string | null = null
+    let after: string | null = null
     do {
-      const { data, errors } = await graphql(server, LIST, { limit: 2, cursor }, { token })
+      const { data, errors } = await graphql(server, LIST, { first: 2, after }, { token })
       expect(errors).toBeUndefined()
-      expect(data.agents.total).toBe(5)
+      expect(data.agents.totalCount).toBe(5)
       seen.push(...data.agents.nodes.map(({ name }: { name: string }) => name))
-      cursor = data.agents.nextCursor
-    } while (cursor)
+      const { hasNextPage, endCursor } = data.agents.pageInfo
+      after = hasNextPage ? endCursor : null
+    } while (after)
     expect(seen.sort()).toEqual(['agent 0', 'agent 1', 'agent 2', 'agent 3', 'agent 4'])
   })
 
@@ -205,10 +213,10 @@ describe('the same through GraphQL and tRPC', () => {
   test('its versions are told, newest first', async () => {
     const { id } = await create('organization')
     await callerOf(server).agents.update({ id, name: 'Second' })
-    const text = `query ($id: ID!) { agent(id: $id) { versions(limit: 10) { version userId createdAt agent { ${FIELDS} } } } }`
+    const text = `query ($id: ID!) { agent(id: $id) { versions(first: 10) { nodes { version userId createdAt agent { ${FIELDS} } } } } }`
     const { data } = await graphql(server, text, { id })
     const { versions } = await callerOf(server).agents.versions({ id })
-    expect(data.agent.versions).toEqual(versions)
+    expect(data.agent.versions.nodes).toEqual(versions)
     expect(versions.map(({ version }) => version)).toEqual([2, 1])
   })
 })
@@ -219,10 +227,11 @@ describe('public agents', () => {
   test('are shown to everybody as cards, never with their prompt', async () => {
     const shown = await create('public', foreigner.token, 'Shown')
     const unlisted = await create('unlisted', foreigner.token, 'Unlisted')
-    const { publicAgents } = (await graphql(server, `{ publicAgents(search: "shown") { nodes { ${CARD} } total } }`))
-      .data
+    const { publicAgents } = (
+      await graphql(server, `{ publicAgents(search: "shown") { nodes { ${CARD} } totalCount } }`)
+    ).data
     const { agents: nodes, total } = await callerOf(server).agents.listPublic({ search: 'shown' })
-    expect(publicAgents).toEqual({ nodes, total })
+    expect(publicAgents).toEqual({ nodes, totalCount: total })
     expect(nodes).toMatchObject([{ id: shown.id, organizationName: 'Elsewhere' }])
 
     const one = await graphql(server, `query ($id: ID!) { publicAgent(id: $id) { ${CARD} } }`, { id: unlisted.id })

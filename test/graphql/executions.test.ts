@@ -134,25 +134,32 @@ describe('reading', () => {
   test('lists give the same rows, filtered and in pages', async () => {
     const other = await createAgent()
     for (const message of ['one', 'two', 'three']) await execute({ id: other, message })
-    const text = `query ($agentId: ID, $status: ExecutionStatus, $since: DateTime, $limit: Int, $cursor: String) {
-      executions(agentId: $agentId, status: $status, since: $since, limit: $limit, cursor: $cursor) {
-        nodes { id preview } nextCursor total
+    const text = `query ($agentId: ID, $status: ExecutionStatus, $since: DateTime, $first: Int, $after: String) {
+      executions(agentId: $agentId, status: $status, since: $since, first: $first, after: $after) {
+        nodes { id preview } pageInfo { hasNextPage endCursor } totalCount
       }
     }`
     for (const input of [
       { agentId: other },
-      { agentId: other, limit: 2 },
+      { agentId: other, first: 2 },
       { agentId: other, status: 'completed' as const },
       { agentId: other, status: 'failed' as const },
       { agentId: other, since: '2000-01-01T00:00:00Z' },
       { agentId: other, since: '2100-01-01T00:00:00Z' },
     ]) {
-      const { executions, nextCursor, total } = await callerOf(server).executions.list({ ...input, count: 'true' })
+      const { first, ...rest } = { first: 1000, ...input }
+      const { executions, nextCursor, total } = await callerOf(server).executions.list({
+        ...rest,
+        limit: first,
+        count: 'true',
+      })
       const nodes = executions.map(({ id, message }) => ({ id, preview: message }))
-      expect((await graphql(server, text, input)).data.executions).toEqual({ nodes, nextCursor, total })
+      const { data } = await graphql(server, text, input)
+      const pageInfo = { hasNextPage: nextCursor !== null }
+      expect(data.executions).toMatchObject({ nodes, pageInfo, totalCount: total })
     }
-    const { executions } = (await graphql(server, text, { agentId: other, limit: 2 })).data
-    const next = (await graphql(server, text, { agentId: other, limit: 2, cursor: executions.nextCursor })).data
+    const { executions } = (await graphql(server, text, { agentId: other, first: 2 })).data
+    const next = (await graphql(server, text, { agentId: other, first: 2, after: executions.pageInfo.endCursor })).data
       .executions
     expect([...executions.nodes, ...next.nodes].map(({ preview }) => preview)).toEqual(['three', 'two', 'one'])
 
@@ -189,8 +196,8 @@ describe('reading', () => {
     await callerOf(server, foreigner.token).agents.update({ id, visibility: 'private', name: 'Secret' })
     expect((await graphql(server, text, { id: executionId })).data.execution.agentName).toBeNull()
     // And of the runs they learn nothing.
-    const owner = 'query ($id: ID!) { agent(id: $id) { executions { id } } }'
-    expect((await graphql(server, owner, { id }, { token: foreigner.token })).data.agent.executions).toEqual([])
+    const owner = 'query ($id: ID!) { agent(id: $id) { executions { nodes { id } } } }'
+    expect((await graphql(server, owner, { id }, { token: foreigner.token })).data.agent.executions.nodes).toEqual([])
   })
 
   test('the tree of a run tells its executions from the root down, and links parent and children', async () => {
@@ -198,7 +205,7 @@ describe('reading', () => {
     const child = (await execute({ message: 'child', parentExecutionId: root })).executionId
     const text = `query ($id: ID!) {
       executionTree(id: $id) { executions { id depth } usage { inputTokens outputTokens } }
-      execution(id: $id) { parent { id } children { id } }
+      execution(id: $id) { parent { id } children { nodes { id } } }
     }`
     const { data } = await graphql(server, text, { id: child })
     expect(data.executionTree.executions).toEqual([
@@ -207,10 +214,10 @@ describe('reading', () => {
     ])
     const { usage } = await callerOf(server).executions.tree({ id: child })
     expect(data.executionTree.usage).toEqual({ inputTokens: usage.input_tokens, outputTokens: usage.output_tokens })
-    expect(data.execution).toEqual({ parent: { id: root }, children: [] })
+    expect(data.execution).toEqual({ parent: { id: root }, children: { nodes: [] } })
     expect((await graphql(server, text, { id: root })).data.execution).toEqual({
       parent: null,
-      children: [{ id: child }],
+      children: { nodes: [{ id: child }] },
     })
   })
 })
@@ -222,16 +229,16 @@ test('no relation shows an execution or an agent that cannot be reached by its i
   const between = (await run(mine, above)).executionId
   const below = (await run(theirs, between)).executionId
   const text = `query ($id: ID!) {
-    execution(id: $id) { parent { id } children { id } agent { id } }
+    execution(id: $id) { parent { id } children { nodes { id } } agent { id } }
     executionTree(id: $id) { executions { id } }
   }`
   const before = (await graphql(server, text, { id: between })).data
-  expect(before.execution).toEqual({ parent: { id: above }, children: [{ id: below }], agent: { id: mine } })
+  expect(before.execution).toEqual({ parent: { id: above }, children: { nodes: [{ id: below }] }, agent: { id: mine } })
   expect(before.executionTree.executions).toEqual([{ id: above }, { id: between }, { id: below }])
 
   await callerOf(server, member.token).agents.update({ id: theirs, visibility: 'private' })
   const after = (await graphql(server, text, { id: between })).data
-  expect(after.execution).toEqual({ parent: null, children: [], agent: { id: mine } })
+  expect(after.execution).toEqual({ parent: null, children: { nodes: [] }, agent: { id: mine } })
   expect(after.executionTree.executions).toEqual([{ id: between }])
   await callerOf(server).agents.delete({ id: mine })
   expect((await graphql(server, text, { id: between })).data.execution.agent).toBeNull()
@@ -278,11 +285,17 @@ describe('following', () => {
     )
     const from = events[2].seq
     expect(await eventsOf(id, from)).toEqual(events.slice(3))
-    const logs = `query ($id: ID!) { executionLogs(id: $id, limit: 1000) { nextAfter events { __typename seq at } } }`
-    expect((await graphql(server, logs, { id })).data.executionLogs).toEqual({
-      nextAfter: null,
-      events: events.map(({ __typename, seq, at }) => ({ __typename, seq, at })),
-    })
+    const text = `query ($id: ID!, $after: String) {
+      execution(id: $id) { events(first: 2, after: $after) { nodes { __typename seq at } pageInfo { hasNextPage endCursor } } }
+    }`
+    const told: unknown[] = []
+    for (let after: string | null = null, more = true; more; ) {
+      const { nodes, pageInfo }: any = (await graphql(server, text, { id, after })).data.execution.events
+      told.push(...nodes)
+      more = pageInfo.hasNextPage
+      after = pageInfo.endCursor
+    }
+    expect(told).toEqual(events.map(({ __typename, seq, at }) => ({ __typename, seq, at })))
   })
 
   test('a cancelled run ends with an error event, and is told as cancelled', async () => {
@@ -404,17 +417,17 @@ describe('following', () => {
 })
 
 test('a list asks as many statements for a hundred rows as for ten', async () => {
-  const text = `query ($limit: Int) {
-    executions(limit: $limit) { total nodes { ${FIELDS} agentName agent { ${'id name tags'} } parent { id agent { name } } } }
+  const text = `query ($first: Int) {
+    executions(first: $first) { totalCount nodes { ${FIELDS} agentName agent { ${'id name tags'} } parent { id agent { name } } } }
   }`
   const { token } = await server.member({ organization: 'Busy', role: 'owner' })
   const ids = [await createAgent('organization', token), await createAgent('organization', token)]
   const caller = callerOf(server, token)
   for (let i = 0; i <= 100; i++) await caller.agents.execute({ id: ids[i % 2]!, message: 'm' })
-  const ask = async (limit: number) => {
-    const { data, errors } = await graphql(server, text, { limit }, { token })
+  const ask = async (first: number) => {
+    const { data, errors } = await graphql(server, text, { first }, { token })
     expect(errors).toBeUndefined()
-    expect(data.executions.nodes).toHaveLength(limit)
+    expect(data.executions.nodes).toHaveLength(first)
   }
   expect(await statementsOf(server, () => ask(100))).toBe(await statementsOf(server, () => ask(10)))
 })

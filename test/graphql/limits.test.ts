@@ -33,8 +33,8 @@ describe('what asks for too much is refused before anything of it runs', () => {
     ['two directives at every field', 'has too many directives. At most 30'],
     ['many mutations by a fragment', 'has too many fields at its root. At most 20'],
     ['many variables, all of them used', 'has too many variables. At most 50'],
-    ['a list for each row', 'asks for the executions of many agents. At most one: give limit: 1'],
-    ['long texts of many rows', 'asks for too much at once (101001). At most 75000; give a smaller limit'],
+    ['a list for each row', 'asks for too much at once (202001). At most 75000; give a smaller first'],
+    ['long texts of many rows', 'asks for too much at once (101001). At most 75000; give a smaller first'],
     ['a long document', 'is too long. At most 100000 characters'],
   ])('%s, and it says why', async (name, why) => {
     const { message, errors } = await graphql(server, hostile[name]!)
@@ -43,12 +43,12 @@ describe('what asks for too much is refused before anything of it runs', () => {
   })
 
   test('by what the variables say, too, and not for those who say less', async () => {
-    const text = 'query ($limit: Int) { executions(limit: $limit) { nodes { message result } } }'
-    expect((await graphql(server, text, { limit: 10 })).errors).toBeUndefined()
-    const refused = await graphql(server, text, { limit: 1000 })
-    expect(refused.message).toBe('The document asks for too much at once (101001). At most 75000; give a smaller limit')
+    const text = 'query ($first: Int) { executions(first: $first) { nodes { message result } } }'
+    expect((await graphql(server, text, { first: 10 })).errors).toBeUndefined()
+    const refused = await graphql(server, text, { first: 1000 })
+    expect(refused.message).toBe('The document asks for too much at once (101001). At most 75000; give a smaller first')
     expect(refused.errors?.[0]?.extensions.code).toBe('LIMIT_EXCEEDED')
-    expect((await graphql(server, text, { limit: 10 })).errors).toBeUndefined()
+    expect((await graphql(server, text, { first: 10 })).errors).toBeUndefined()
   })
 })
 
@@ -58,17 +58,27 @@ describe('what asks for enough is let in', () => {
     initialGreeting skillIds mcpInstanceIds mcpTypes subagentIds allowedTools disallowedTools maxTurns version archived`
 
   test.each([
-    ['the whole list of agents with all of their fields', `{ agents { total nextCursor nodes { ${AGENT} } } }`],
+    [
+      'the whole list of agents with all of their fields',
+      `{ agents { totalCount pageInfo { endCursor } nodes { ${AGENT} } } }`,
+    ],
     [
       'executions with their agents',
       '{ executions { nodes { id status preview usage { inputTokens } agent { id name } } } }',
     ],
     [
       'a list for one row',
-      '{ agent(id: "x") { executions(limit: 100) { id agent { name } } versions(limit: 100) { version } } }',
+      '{ agent(id: "x") { executions(first: 100) { nodes { id agent { name } } } versions(first: 100) { nodes { version } } } }',
     ],
-    ['a list for the only row of a list', '{ agents(limit: 1) { nodes { executions(limit: 100) { id result } } } }'],
-    ['one of many operations', 'query A { agents { total } } query B { models { defaultModel } }'],
+    [
+      'lists of the rows of a list',
+      '{ agents(first: 50) { nodes { id executions(first: 20) { totalCount edges { cursor node { id status } } } } } }',
+    ],
+    [
+      'a list for the only row of a list',
+      '{ agents(first: 1) { nodes { executions(first: 100) { nodes { id result } } } } }',
+    ],
+    ['one of many operations', 'query A { agents { totalCount } } query B { models { defaultModel } }'],
   ])('%s', (_, text) => {
     expect(() => checkLimits(schema, parse(text), {})).not.toThrow()
   })

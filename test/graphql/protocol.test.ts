@@ -14,7 +14,7 @@ beforeAll(async () => {
 })
 afterAll(() => server[Symbol.asyncDispose]())
 
-const QUERY = '{ agents { total } }'
+const QUERY = '{ agents { totalCount } }'
 
 describe('GraphQL over HTTP', () => {
   test('passes the audit of graphql-http', async () => {
@@ -55,7 +55,7 @@ describe('GraphQL over HTTP', () => {
     const response = await post(server, { query: QUERY }, { headers: { Accept: 'image/png' } })
     expect(response.status).toBe(200)
     expect(response.headers.get('content-type')).toBe('application/json; charset=utf-8')
-    expect(await response.json()).toEqual({ data: { agents: { total: 0 } } })
+    expect(await response.json()).toEqual({ data: { agents: { totalCount: 0 } } })
   })
 
   test('a mutation is none over GET, and other methods are none at all', async () => {

@@ -132,8 +132,8 @@ it.each(onEachFace([['approve'], ['deny']]))('%s: %s decides', async (face, verd
 it('GraphQL: shows and decides', async () => {
   const ask = async (query: string) => (await graphql(server, query, {}, { token: ann.token })).data
   const { id, executionId } = await asked()
-  expect(await ask('{ approvals(status: pending) { nodes { id tool input status } total } }')).toEqual({
-    approvals: { nodes: [{ id, tool: 'echo', input: { text: 'Hi' }, status: 'pending' }], total: 1 },
+  expect(await ask('{ approvals(status: pending) { nodes { id tool input status } totalCount } }')).toEqual({
+    approvals: { nodes: [{ id, tool: 'echo', input: { text: 'Hi' }, status: 'pending' }], totalCount: 1 },
   })
   expect(await ask(`{ execution(id: "${executionId}") { status waitingFor } }`)).toEqual({
     execution: { status: 'pending', waitingFor: 'approval' },
@@ -143,8 +143,8 @@ it('GraphQL: shows and decides', async () => {
   })
   await end(executionId)
   const kinds = '__typename ... on ApprovalEvent { name approvalId } ... on ToolResultEvent { isError }'
-  const data = await ask(`{ executionLogs(id: "${executionId}") { events { ${kinds} } } }`)
-  expect(data.executionLogs.events).toContainEqual({ __typename: 'ApprovalEvent', name: 'echo', approvalId: id })
+  const data = await ask(`{ execution(id: "${executionId}") { events(first: 100) { nodes { ${kinds} } } } }`)
+  expect(data.execution.events.nodes).toContainEqual({ __typename: 'ApprovalEvent', name: 'echo', approvalId: id })
 })
 
 it('a run that waits is cancelled when the membership of its user ends', async () => {

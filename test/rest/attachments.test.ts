@@ -139,7 +139,7 @@ describe('an agent', () => {
     const ids = { skillIds: [await skill()], mcpInstanceIds: [await mcp('sort')] }
     now += 1000
     for (let i = 0; i < 5; i++) await agent(ids)
-    const query = '{ agents(limit: 5) { nodes { skillIds mcpInstanceIds skills { name } mcpServers { mcpType } } } }'
+    const query = '{ agents(first: 5) { nodes { skillIds mcpInstanceIds skills { name } mcpServers { mcpType } } } }'
     server.queries.length = 0
     const { data } = await graphql(server, query, {}, { token: people.ann.token })
     expect(server.queries.length).toBeLessThanOrEqual(7)

@@ -450,7 +450,7 @@ describe('over GraphQL', () => {
       transport: 'streamable-http',
       credentialsSet: ['KEY', 'OTHER'],
     })
-    const read = await run(`query ($id: ID!) { mcp(id: $id) { ${fields} } mcps(limit: 1) { nodes { id } total } }`, {
+    const read = await run(`query ($id: ID!) { mcp(id: $id) { ${fields} } mcps(first: 1) { nodes { id } totalCount } }`, {
       id,
     })
     expect(read.data).toMatchObject({ mcp: made.data.createMcp, mcps: { nodes: [{ id }] } })

@@ -391,9 +391,15 @@ describe('GraphQL', () => {
     expect(updated.data.updateSkill).toEqual(await get(skill.id))
     const one = await ask(`query ($id: ID!) { skill(id: $id) { ${FIELDS} } }`, { id: skill.id })
     expect(one.data.skill).toEqual(await get(skill.id))
-    const { data } = await ask(`{ skills(limit: 1000) { nodes { ${FIELDS} } total nextCursor } }`, {})
+    const { data } = await ask(
+      `{ skills(first: 1000) { nodes { ${FIELDS} } totalCount pageInfo { hasNextPage } } }`,
+      {},
+    )
     const { skills, total, nextCursor } = (await call('skills.list')).body
-    expect({ total, nextCursor }).toEqual({ total: data.skills.total, nextCursor: data.skills.nextCursor })
+    expect({ totalCount: total, pageInfo: { hasNextPage: nextCursor !== null } }).toEqual({
+      totalCount: data.skills.totalCount,
+      pageInfo: data.skills.pageInfo,
+    })
     for (const source of ['core', 'organization', 'marketplace']) {
       expect(data.skills.nodes.filter((node: Fields) => node.source === source)).toEqual(skills[source])
     }

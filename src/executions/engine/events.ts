@@ -11,7 +11,20 @@ export type ExecutionRow = Prisma.ExecutionGetPayload<object>
  */
 export const META_SEQ = 1
 
-export const metaEvent = (row: ExecutionRow): ExecutionEvent => ({
+/** What the first and the last event are made of. */
+export const EDGE_COLUMNS = {
+  id: true,
+  chatId: true,
+  sessionId: true,
+  status: true,
+  terminalSeq: true,
+  inputTokens: true,
+  outputTokens: true,
+  createdAt: true,
+  completedAt: true,
+} as const
+
+export const metaEvent = (row: Pick<ExecutionRow, keyof typeof EDGE_COLUMNS>): ExecutionEvent => ({
   seq: META_SEQ,
   at: row.createdAt,
   event: 'meta',
@@ -19,7 +32,7 @@ export const metaEvent = (row: ExecutionRow): ExecutionEvent => ({
 })
 
 /** The last event of an execution that has ended, null while it has not. */
-export function terminalEvent(row: ExecutionRow): ExecutionEvent | null {
+export function terminalEvent(row: Pick<ExecutionRow, keyof typeof EDGE_COLUMNS>): ExecutionEvent | null {
   if (row.terminalSeq === null || row.completedAt === null) return null
   const { id: executionId, sessionId, terminalSeq: seq, completedAt: at } = row
   if (row.status === 'completed') {
@@ -99,7 +112,8 @@ export function joinText(rows: readonly SegmentRow[]): SegmentRow[] {
   return joined.flatMap(({ text, count, ...row }) => (count > 1 ? { ...row, events: JSON.stringify([text]) } : []))
 }
 
-function* fromSegment(row: SegmentRow): Generator<ExecutionEvent> {
+/** The events of a segment. */
+export function* fromSegment(row: SegmentRow): Generator<ExecutionEvent> {
   let seq = row.firstSeq
   const message = (data: MessageData): ExecutionEvent => ({ seq: seq++, at: row.at, event: 'message', data })
   for (const stored of JSON.parse(row.events) as Stored[]) {

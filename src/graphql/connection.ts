@@ -1,0 +1,226 @@
+import type { InterfaceRef, ObjectRef } from '@pothos/core'
+import type { AnyProcedure } from '@trpc/server'
+import type { GraphQLResolveInfo } from 'graphql'
+import { z } from 'zod'
+import { queryInt } from '../lib/fields.ts'
+import { builder, type Extensions, type GraphQLContext, type Types } from './builder.ts'
+import { behind, type Order, orderBy, toCursor } from './cursor.ts'
+import { argsFromZod, parseArgs } from './inputs.ts'
+import { loadOne } from './loader.ts'
+import { shows } from './procedures.ts'
+import { delegateOf, type Rows, selectRows } from './rows.ts'
+import { firstOfEach } from './top.ts'
+
+/** A part of a list, in the terms of Relay. */
+export type Connection<Row> = {
+  rows: readonly Row[]
+  cursorOf: (row: Row) => string
+  hasNextPage: boolean
+  hasPreviousPage: boolean
+  /** Counts when it is asked for. */
+  total: (info: GraphQLResolveInfo) => Promise<number> | number
+}
+
+const PageInfo = builder.objectRef<Connection<never>>('PageInfo').implement({
+  description: 'Where a part of a list stands in it',
+  fields: (t) => ({
+    hasNextPage: t.exposeBoolean('hasNextPage', { description: 'Whether the list goes on behind it' }),
+    hasPreviousPage: t.exposeBoolean('hasPreviousPage', { description: 'Whether it began behind a cursor' }),
+    startCursor: t.string({
+      nullable: true,
+      description: 'Where its first row stands; null when it has none',
+      resolve: ({ rows: [first], cursorOf }) => first && cursorOf(first),
+    }),
+    endCursor: t.string({
+      nullable: true,
+      description: 'Where its last row stands: `after` it the list goes on; null when it has none',
+      resolve: ({ rows, cursorOf }) => (rows.length ? cursorOf(rows.at(-1)!) : null),
+    }),
+  }),
+})
+
+/** The types of the lists of a type: `AgentConnection` and `AgentEdge` for `Agent`. */
+export function connectionType<Row extends object>(
+  name: string,
+  rows: ObjectRef<Types, Row> | InterfaceRef<Types, Row>,
+  what: string,
+  { cost = 1, counted = true }: { cost?: number; counted?: boolean } = {},
+) {
+  type Edge = { row: Row; cursorOf: (row: Row) => string }
+  const edge = builder.objectRef<Edge>(`${name}Edge`).implement({
+    description: `One of ${what}`,
+    fields: (t) => ({
+      cursor: t.string({ description: 'Where it stands in the list', resolve: ({ row, cursorOf }) => cursorOf(row) }),
+      node: t.field({ type: rows, description: 'The row itself', resolve: ({ row }) => row as never }),
+    }),
+  })
+  return builder.objectRef<Connection<Row>>(`${name}Connection`).implement({
+    description: `A list of ${what}`,
+    fields: (t) => ({
+      edges: t.field({
+        type: [edge],
+        description: 'The rows, each with its cursor',
+        // How many, the list itself says.
+        extensions: { cost, rows: 1 },
+        resolve: ({ rows, cursorOf }) => rows.map((row) => ({ row, cursorOf })),
+      }),
+      nodes: t.field({
+        type: [rows],
+        description: 'The rows alone',
+        extensions: { cost, rows: 1 },
+        resolve: ({ rows }) => rows as never,
+      }),
+      pageInfo: t.field({
+        type: PageInfo,
+        description: 'Where it goes on',
+        resolve: (connection) => connection as never,
+      }),
+      ...(counted && {
+        totalCount: t.int({
+          description: 'How many rows the whole list has',
+          resolve: ({ total }, _, __, info) => total(info),
+        }),
+      }),
+    }),
+  })
+}
+
+/** Where a list has its rows. */
+export const PATHS = [['nodes'], ['edges', 'node']]
+
+/** Of a list at the root: what it has unless told, too. */
+export const MAX_ROWS = 1000
+const MAX_RELATION = 100
+export const RELATION_ROWS = 20
+
+const pageArgs = (most: number, unlessTold: number) => ({
+  first: queryInt(1, most).optional().describe(`At most so many rows, ${unlessTold} unless told; ${most} at the most`),
+  after: z.string().optional().describe('Only rows behind this cursor: an `endCursor` of the same list'),
+})
+
+type Page = { first?: number | undefined; after?: string | undefined }
+
+/** What a REST list's input is here: its filters, and Relay's words for its pages. */
+export function listArgs<Shape extends z.ZodRawShape>(input: z.ZodObject<Shape>) {
+  const { limit, cursor, count, ...filters } = input.shape
+  return z.object({ ...(filters as Omit<Shape, 'limit' | 'cursor' | 'count'>), ...pageArgs(MAX_ROWS, MAX_ROWS) })
+}
+
+export const RelationArgs = z.object(pageArgs(MAX_RELATION, RELATION_ROWS))
+
+/** Cuts off the row that was read beyond the page. */
+export function toConnection<Row extends object>(
+  found: readonly Row[],
+  { first, after }: Page & { first: number },
+  order: Order,
+  count: Connection<Row>['total'],
+): Connection<Row> {
+  const hasNextPage = found.length > first
+  const rows = hasNextPage ? found.slice(0, first) : found
+  const all = after === undefined && !hasNextPage
+  return {
+    rows,
+    cursorOf: (row) => toCursor(order, row),
+    hasNextPage,
+    hasPreviousPage: after !== undefined,
+    total: all ? () => rows.length : count,
+  }
+}
+
+/** A list at the root: what a procedure lists, by its own filters. */
+export function rootList<Row extends object, Shape extends z.ZodRawShape>(
+  type: ObjectRef<Types, Connection<Row>>,
+  rows: Rows<Row>,
+  procedure: AnyProcedure,
+  input: z.ZodObject<Shape>,
+  where: (context: GraphQLContext, input: z.output<z.ZodObject<Shape>>) => object,
+) {
+  const Args = listArgs(input)
+  return {
+    ...shows(procedure, { rows: MAX_ROWS, input: Args }),
+    type,
+    args: argsFromZod(Args),
+    async resolve(_: unknown, args: object, context: GraphQLContext, info: GraphQLResolveInfo) {
+      const said = parseArgs(Args, args) as Page & z.output<z.ZodObject<Shape>>
+      const { first = MAX_ROWS, after } = said
+      const all = where(context, said)
+      const delegate = delegateOf(context.deps.db, rows)
+      const found = await delegate.findMany({
+        ...selectRows(context, info, rows, PATHS),
+        where: { AND: [all, behind(rows.order, after)] },
+        orderBy: orderBy(rows.order),
+        take: first + 1,
+      })
+      return toConnection(found, { first, after }, rows.order, () => delegate.count({ where: all }))
+    },
+  }
+}
+
+/** A list that hangs on a row: of what it is, and the column that names the row. */
+export type Relation = { column: string; description: string; where?: object; extensions?: Extensions }
+
+/**
+ * The options of such a list. Those of all rows of a list are read together: a statement that finds the first of each,
+ * and one that reads them.
+ */
+export function relationList<Row extends object>(
+  type: ObjectRef<Types, Connection<Row>>,
+  rows: Rows<Row>,
+  { column, description, where = {}, extensions = {} }: Relation,
+) {
+  const key: string = column
+  return {
+    type,
+    description,
+    nullable: true as const,
+    args: argsFromZod(RelationArgs),
+    extensions: { rows: RELATION_ROWS, ...extensions },
+    async resolve({ id }: { id: string }, args: object, context: GraphQLContext, info: GraphQLResolveInfo) {
+      const { first = RELATION_ROWS, after } = parseArgs(RelationArgs, args)
+      const { db } = context.deps
+      const delegate = delegateOf(db, rows)
+      const all = { AND: [where, rows.listed(context.actor)] }
+      const lists = await loadOne(context, info, id, async (ids) => {
+        const condition = { AND: [...all.AND, behind(rows.order, after)] }
+        const query = selectRows(context, info, { ...rows, columns: { ...rows.columns, [key]: true } }, PATHS)
+        const found = await readLists(context, rows, { ids, column: key, where: condition, take: first + 1, query })
+        const lists = Map.groupBy(found, (row) => (row as Record<string, string>)[key]!)
+        return new Map(ids.map((id) => [id, lists.get(id) ?? []]))
+      })
+      const count = (info: GraphQLResolveInfo) =>
+        loadOne(context, info, id, async (ids) => {
+          const counted = { AND: [{ [key]: { in: ids } }, ...all.AND] }
+          const counts = await delegate.groupBy({ by: [key], where: counted, _count: true })
+          return new Map(counts.map((row) => [row[key]!, row._count]))
+        }).then((total) => total ?? 0)
+      return toConnection(lists ?? [], { first, after }, rows.order, count)
+    },
+  }
+}
+
+type Read = { ids: string[]; column: string; where: object; take: number; query: object }
+
+/** The first rows of the lists, in the order of each. */
+export async function readLists<Row extends object>(
+  { deps: { db } }: GraphQLContext,
+  rows: Rows<Row>,
+  { ids, column, where, take, query }: Read,
+): Promise<Row[]> {
+  const { model, order, key } = rows
+  const delegate = delegateOf(db, rows)
+  const ordered = { ...query, orderBy: orderBy(order) }
+  if (ids.length === 1) return delegate.findMany({ ...ordered, where: { AND: [{ [column]: ids[0] }, where] }, take })
+  const columns = [column, ...key]
+  type Found = Record<string, string | number>
+  const found = await firstOfEach<Found>(db, { model, column, keys: ids, where: where as never, order, take, columns })
+  if (!found.length) return []
+  // With keys of several columns that finds more than wanted.
+  const wanted = columns.map((name) => [name, { in: [...new Set(found.map((row) => plain(row[name])))] }] as const)
+  const read = await delegate.findMany({ ...ordered, where: Object.fromEntries(wanted) })
+  const keyOf = (row: object) => columns.map((name) => plain((row as Found)[name])).join(' ')
+  const known = new Set(found.map(keyOf))
+  return read.filter((row) => known.has(keyOf(row)))
+}
+
+/** Raw rows have big integers. */
+const plain = (value: unknown) => (typeof value === 'bigint' ? Number(value) : value)

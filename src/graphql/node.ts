@@ -1,0 +1,71 @@
+import type { GraphQLResolveInfo } from 'graphql'
+import { requireScope } from '../auth/actor.ts'
+import { Prisma } from '../db/client.ts'
+import { AppError } from '../errors.ts'
+import { builder, extensionsOf, type GraphQLContext } from './builder.ts'
+import { delegateOf, type Rows, selectRows } from './rows.ts'
+
+type Found = { id: string }
+type Find = (context: GraphQLContext, info: GraphQLResolveInfo, id: string) => Promise<object | null>
+
+/** What is a node and in a table. */
+const tables = new Map<string, Rows>()
+/** What is none, or not always, by GraphQL's name. */
+const others = new Map<string, Find>()
+
+type Typed = Found & { __typename?: string }
+
+const Node = builder.interfaceRef<Found>('Node').implement({
+  description: 'What has an id. Ids are the same on every face, and no two things have the same one',
+  fields: (t) => ({ id: t.exposeID('id', { description: 'As it is everywhere' }) }),
+  resolveType: (row: Typed) => row.__typename,
+})
+
+/** The interfaces of a type whose rows `node` finds. */
+export function nodeOf(rows: Rows) {
+  tables.set(rows.model, rows)
+  return [Node]
+}
+
+/** The same for a type that is no row, or not always: asked when no table has the id. */
+export function nodeBy(type: string, find: Find) {
+  others.set(type, find)
+  return [Node]
+}
+
+const find: Find = async (context, info, id) => {
+  const { actor, deps } = context
+  const selects = [...tables.keys()].map(
+    (model) =>
+      Prisma.sql`SELECT ${Prisma.raw(`'${model}'`)} AS "model" FROM ${Prisma.raw(`"${model}"`)} WHERE "id" = ${id}`,
+  )
+  const [found] = await deps.db.$queryRaw<{ model: string }[]>(Prisma.join(selects, ' UNION ALL '))
+  const rows = found && tables.get(found.model)
+  if (rows) {
+    const where = { AND: [{ id }, rows.reachable(actor)] }
+    const row = await delegateOf(deps.db, rows).findFirst({ ...selectRows(context, info, rows), where })
+    return row && { ...row, __typename: rows.type }
+  }
+  for (const [type, find] of others) {
+    const row = await find(context, info, id)
+    if (row) return { ...row, __typename: type }
+  }
+  return null
+}
+
+builder.queryField('node', (t) =>
+  t.field({
+    type: Node,
+    nullable: true,
+    description: 'Whatever has this id, if you can reach it. Needs the scope of what it is',
+    // Which, is known when it is found.
+    extensions: { scopes: [] },
+    args: { id: t.arg.id({ required: true, description: 'Of anything that is a Node' }) },
+    async resolve(_, { id }, context, info) {
+      const row = (await find(context, info, id)) as Typed | null
+      if (!row) throw new AppError(404, 'Node not found')
+      requireScope(context.actor, ...(extensionsOf(info.schema.getType(row.__typename!)!).scopes ?? []))
+      return row
+    },
+  }),
+)

@@ -1,0 +1,155 @@
+import type { ObjectRef } from '@pothos/core'
+import { queryFromInfo } from '@pothos/plugin-prisma'
+import type { AnyProcedure } from '@trpc/server'
+import type { GraphQLResolveInfo } from 'graphql'
+import type { z } from 'zod'
+import type { Actor } from '../auth/actor.ts'
+import type { Db, Prisma } from '../db/client.ts'
+import { notFound, type ResourceName } from '../errors.ts'
+import type { GraphQLContext, Types } from './builder.ts'
+import { NEWEST_FIRST, type Order } from './cursor.ts'
+import { argsFromZod, parseArgs } from './inputs.ts'
+import { loadOne } from './loader.ts'
+import { shows } from './procedures.ts'
+
+type Where = object
+
+/** What of Prisma's models is used whatever the model. */
+type Delegate<Row> = {
+  findMany(query: object): Promise<Row[]>
+  findFirst(query: object): Promise<Row | null>
+  count(query: { where: Where }): Promise<number>
+  groupBy(query: object): Promise<(Record<string, string> & { _count: number })[]>
+}
+
+/** How the rows of a type are found, whoever asks for them and from where. */
+export type Rows<Row extends object = object> = {
+  /** GraphQL's name. */
+  type: string
+  model: Prisma.ModelName
+  /** By id. */
+  reachable: (actor: Actor) => Where
+  /** In lists. */
+  listed: (actor: Actor) => Where
+  order: Order
+  /** The key, without what all rows of a list have in common. */
+  key: readonly string[]
+  /** What resolvers need of a row, whatever else is selected. */
+  columns: Readonly<Record<string, true>>
+  /** For the type alone. */
+  row?: Row
+}
+
+type Options = Partial<Pick<Rows, 'listed' | 'order' | 'key'>> & { columns?: Readonly<Record<string, true>> }
+
+export function rowsOf<Row extends object = { id: string }>(
+  type: string,
+  model: Prisma.ModelName,
+  reachable: Rows['reachable'],
+  { listed = reachable, order = NEWEST_FIRST, key = ['id'], columns = {} }: Options = {},
+): Rows<Row> {
+  const needed = [...key, ...order.map(([column]) => column)].map((column) => [column, true] as const)
+  return { type, model, reachable, listed, order, key, columns: { ...columns, ...Object.fromEntries(needed) } }
+}
+
+export function delegateOf<Row extends object>(db: Db, { model }: Rows<Row>): Delegate<Row> {
+  const name = model.charAt(0).toLowerCase() + model.slice(1)
+  return (db as unknown as Record<string, Delegate<Row>>)[name]!
+}
+
+/** What the caller selected of a type's rows: of the field itself, or of what lies under any of the paths. */
+export const selectRows = (
+  context: GraphQLContext,
+  info: GraphQLResolveInfo,
+  { type, columns }: Pick<Rows, 'type' | 'columns'>,
+  paths: string[][] = [],
+) => queryFromInfo({ context, info, typeName: type, paths, select: columns }) as { select: Record<string, true> }
+
+/** A row that a procedure has just shown to be the caller's to see, as it is now. */
+export async function reload<Row extends object>(
+  context: GraphQLContext,
+  info: GraphQLResolveInfo,
+  rows: Rows<Row>,
+  id: string,
+): Promise<Row> {
+  const row = await delegateOf(context.deps.db, rows).findFirst({ ...selectRows(context, info, rows), where: { id } })
+  if (!row) throw new Error(`${rows.type} ${id} is gone`)
+  return row
+}
+
+/** The options of a field at the root that shows a row by its id, as a procedure does. */
+export const rootRow = <Row extends object>(
+  type: ObjectRef<Types, Row>,
+  rows: Rows<Row>,
+  procedure: AnyProcedure,
+  input: z.ZodObject<{ id: z.ZodType<string, string> }>,
+  name: ResourceName,
+) => ({
+  ...shows(procedure),
+  type,
+  nullable: true as const,
+  args: argsFromZod(input),
+  async resolve(_: unknown, args: object, context: GraphQLContext, info: GraphQLResolveInfo) {
+    const { id } = parseArgs(input, args)
+    return (await findRow(context, info, rows, id, name)) as never
+  },
+})
+
+/** Throws 404 for a row that the caller cannot reach. */
+export async function findRow<Row extends object>(
+  context: GraphQLContext,
+  info: GraphQLResolveInfo,
+  rows: Rows<Row>,
+  id: string,
+  name: ResourceName,
+): Promise<Row> {
+  const where = { AND: [{ id }, rows.reachable(context.actor)] }
+  const row = await delegateOf(context.deps.db, rows).findFirst({ ...selectRows(context, info, rows), where })
+  if (!row) throw notFound(name)
+  return row
+}
+
+/**
+ * The row that another one names, with those that its neighbours name: one statement. Null when it names none, or none
+ * that the caller can reach.
+ */
+export async function loadRow<Row extends object>(
+  context: GraphQLContext,
+  info: GraphQLResolveInfo,
+  rows: Rows<Row>,
+  id: string | null,
+): Promise<Row | null> {
+  if (id === null) return null
+  return loadOne(context, info, id, async (ids) => {
+    const { actor, deps } = context
+    const where = { AND: [{ id: { in: ids } }, rows.reachable(actor)] }
+    const found = await delegateOf(deps.db, rows).findMany({ ...selectRows(context, info, rows), where })
+    return new Map(found.map((row) => [(row as { id: string }).id, row]))
+  })
+}
+
+/** The same for a list of ids, in its order: what can be reached of it. */
+export async function loadRows<Row extends object>(
+  context: GraphQLContext,
+  info: GraphQLResolveInfo,
+  rows: Rows<Row>,
+  ids: readonly string[],
+): Promise<Row[]> {
+  const found = await Promise.all(ids.map((id) => loadRow(context, info, rows, id)))
+  return found.filter((row) => row !== null)
+}
+
+/** The options of a field that shows the row which a column names. */
+export const rowIn = <Row extends object, const Column extends string>(
+  type: ObjectRef<Types, Row>,
+  rows: Rows<Row>,
+  column: Column,
+  description: string,
+) => ({
+  type,
+  nullable: true as const,
+  description,
+  select: { [column]: true } as Record<Column, true>,
+  resolve: (row: Record<Column, string | null>, _: object, context: GraphQLContext, info: GraphQLResolveInfo) =>
+    loadRow(context, info, rows, row[column]) as never,
+})

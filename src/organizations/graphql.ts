@@ -1,0 +1,77 @@
+import { builder } from '../graphql/builder.ts'
+import { connectionType, relationList } from '../graphql/connection.ts'
+import { enumFromZod } from '../graphql/inputs.ts'
+import { nodeOf } from '../graphql/node.ts'
+import { reload, rowIn, rowsOf } from '../graphql/rows.ts'
+import { Profile } from '../profile/schema.ts'
+import * as service from './service.ts'
+
+const scopes = ['profile:read'] as const
+
+export const Role = enumFromZod('Role', Profile.shape.organization.shape.role, 'What a member may do')
+
+export const USER = rowsOf('User', 'User', service.reachableUser)
+
+export const User = builder.prismaObject('User', {
+  description: 'A person, as the others of an organization see them',
+  interfaces: nodeOf(USER),
+  select: { id: true },
+  extensions: { scopes },
+  fields: (t) => ({
+    id: t.exposeID('id', { description: 'Who, in fields such as `userId`' }),
+    name: t.exposeString('name', { description: 'What they call themselves' }),
+    image: t.exposeString('image', { nullable: true, description: 'Address of a picture' }),
+  }),
+})
+
+const MEMBER = rowsOf<{ organizationId: string; userId: string }>('Member', 'Membership', service.listedMembers, {
+  order: [
+    ['createdAt', 'asc'],
+    ['userId', 'asc'],
+  ],
+  key: ['userId'],
+})
+
+const Member = builder.prismaObject('Membership', {
+  name: 'Member',
+  description: 'A person in an organization',
+  select: { organizationId: true, userId: true },
+  extensions: { scopes },
+  fields: (t) => ({
+    role: t.expose('role', { type: Role, description: 'What they may do' }),
+    createdAt: t.expose('createdAt', { type: 'DateTime', description: 'Since when' }),
+    user: t.field(rowIn(User, USER, 'userId', 'The person')),
+  }),
+})
+
+const Members = connectionType('Member', Member, 'members')
+
+const ORGANIZATION = rowsOf('Organization', 'Organization', service.reachable)
+
+const Organization = builder.prismaObject('Organization', {
+  description: 'A tenant: everything belongs to exactly one',
+  interfaces: nodeOf(ORGANIZATION),
+  select: { id: true },
+  extensions: { scopes },
+  fields: (t) => ({
+    id: t.exposeID('id', { description: 'Which, in fields such as `organizationId`' }),
+    name: t.exposeString('name', { description: 'What it is called' }),
+    slug: t.exposeString('slug', { description: 'Its name in addresses' }),
+    createdAt: t.expose('createdAt', { type: 'DateTime', description: 'Since when it is there' }),
+    members: t.field(
+      relationList(Members, MEMBER, {
+        column: 'organizationId',
+        description: 'Who belongs to it, in order of joining',
+      }),
+    ),
+  }),
+})
+
+builder.queryField('organization', (t) =>
+  t.field({
+    type: Organization,
+    description: 'The organization that your token is of',
+    extensions: { scopes },
+    resolve: (_, __, context, info) => reload(context, info, ORGANIZATION, context.actor.organizationId),
+  }),
+)
