@@ -122,12 +122,14 @@ export function documentOf(root: Root, variables: Record<string, unknown>, depth
 
 export type GraphQLFaceAnswer = { status: number; data: any; errors: any[] | undefined }
 
+type CallOptions = { token?: string | null; headers?: Record<string, string> }
+
 /** Calls a root field with the input of its procedure. Of a subscription it is what comes first. */
 export async function callRoot(
   server: Pick<TestServer, 'url' | 'token'>,
   root: Root,
   input: Input,
-  { depth = 2, ...options }: { token?: string; depth?: number } = {},
+  { depth = 2, ...options }: CallOptions & { depth?: number } = {},
 ): Promise<GraphQLFaceAnswer> {
   const page = pageOf(root.field)
   const variables = { ...(page && { [page]: 100 }), ...variablesOf(root, input) }
@@ -136,13 +138,28 @@ export async function callRoot(
     const { status, data, errors } = await graphql(server, text, variables, options)
     return { status, data, errors }
   }
-  const response = await post(
-    server,
-    { query: text, variables },
-    { ...options, headers: { Accept: 'text/event-stream' } },
-  )
-  const said = await response.text()
+  return firstOf(server, { query: text, variables }, options)
+}
+
+/** How long a subscription may say nothing, and so has nothing to say (ms). */
+const SILENCE = 1_000
+
+async function firstOf(
+  server: Pick<TestServer, 'url' | 'token'>,
+  body: object,
+  { headers, ...options }: CallOptions,
+): Promise<GraphQLFaceAnswer> {
+  const response = await post(server, body, { ...options, headers: { ...headers, Accept: 'text/event-stream' } })
   const isJson = response.headers.get('content-type')?.startsWith('application/json')
+  const reader = response.body!.pipeThrough(new TextDecoderStream()).getReader()
+  const timer = setTimeout(() => void reader.cancel(), SILENCE)
+  let said = ''
+  for (let part = await reader.read(); !part.done; part = await reader.read()) {
+    said += part.value
+    if (!isJson && /^event: (next|complete)\n.*\n/m.test(said)) break
+  }
+  clearTimeout(timer)
+  await reader.cancel()
   const first = isJson ? said : /^event: next\ndata:(.*)$/m.exec(said)?.[1]
   const { data = null, errors } = JSON.parse(first ?? '{}')
   return { status: response.status, data, errors }

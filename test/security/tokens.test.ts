@@ -1,0 +1,199 @@
+import { getNamedType, isObjectType } from 'graphql'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { covers, isScope, type Scope } from '../../src/auth/scopes.ts'
+import { extensionsOf } from '../../src/graphql/builder.ts'
+import { newToken } from '../../src/lib/token.ts'
+import { FACES, faces, procedures } from '../support/faces.ts'
+import { callRoot, ROOTS, schema } from '../support/graphql-face.ts'
+import { type Input, leastOf } from '../support/inputs.ts'
+import { request } from '../support/rest.ts'
+import { type Member, startServer, type TestServer } from '../support/server.ts'
+import { everything, type Ids, inputWith, maker } from './fixtures.ts'
+
+/**
+ * The token matrix: every procedure and every field of GraphQL with every kind of token that is none, and every type
+ * and relation of GraphQL with every scope. Which scope a procedure needs is decided in test/rest/scopes.test.ts.
+ */
+
+const FORBIDDEN = "You don't have permission to access this resource"
+const FORMAT = 'Invalid token format. Token must start with mst_'
+const INVALID = 'Unauthorized. Invalid or expired token'
+
+let server: TestServer
+let owner: Member
+let own: Required<Ids>
+const tokens = {} as Record<'expired' | 'revoked' | 'ended', string>
+
+beforeAll(async () => {
+  server = await startServer()
+  const { db } = server.service.deps
+  owner = await server.member({ email: 'owner@example.com', role: 'owner' })
+  own = await everything(server, owner, 'own')
+  await maker(server, owner).does('agents.update', { id: own.agent, visibility: 'public' })
+  tokens.expired = (await server.member({ expiresAt: new Date(Date.now() - 1) })).token
+  const revoked = await server.member()
+  tokens.revoked = revoked.token
+  await db.token.update({ where: { id: revoked.tokenId }, data: { revokedAt: new Date() } })
+  const { token, organizationId, userId } = await server.member()
+  await db.membership.delete({ where: { organizationId_userId: { organizationId, userId } } })
+  tokens.ended = token
+})
+afterAll(() => server[Symbol.asyncDispose]())
+
+/** A well-formed token with another last character: its checksum does not fit. */
+function misspelt(): string {
+  const token = newToken('mst')
+  return token.slice(0, -1) + (token.endsWith('a') ? 'b' : 'a')
+}
+
+type Refused = { title: string; header: () => string | null; status: number; message: string; elsewhere?: string }
+
+const REFUSED: Refused[] = [
+  { title: 'no header', header: () => null, status: 401, message: 'Authorization header required' },
+  { title: 'another scheme', header: () => 'Basic b3duZXI6b3duZXI=', status: 401, message: FORMAT },
+  { title: 'a token without a scheme', header: () => owner.token, status: 401, message: FORMAT },
+  { title: 'two tokens', header: () => `Bearer ${owner.token} ${owner.token}`, status: 401, message: FORMAT },
+  { title: 'another prefix', header: () => `Bearer ghp_${owner.token.slice(4)}`, status: 401, message: FORMAT },
+  { title: 'nothing but the prefix', header: () => 'Bearer mst_', ...invalid() },
+  { title: 'a token that is too long', header: () => `Bearer ${owner.token}a`, ...invalid() },
+  { title: 'a misspelt token', header: () => `Bearer ${misspelt()}`, ...invalid() },
+  { title: 'a token that was never given out', header: () => `Bearer ${newToken('mst')}`, ...invalid() },
+  { title: 'a revoked token', header: () => `Bearer ${tokens.revoked}`, ...invalid() },
+  { title: 'an expired token', header: () => `Bearer ${tokens.expired}`, status: 401, message: 'Token expired' },
+  { title: 'a token of a former member', header: () => `Bearer ${tokens.ended}`, status: 403, message: FORBIDDEN },
+]
+
+function invalid() {
+  return { status: 401, message: INVALID, elsewhere: 'Invalid or expired token' }
+}
+
+const NAMES = Object.keys(procedures)
+const pathOf = (name: string): string =>
+  procedures[name]?._def.meta.openapi?.path ?? '/api/v1/executions/{executionId}/events'
+
+/** What is no procedure: streams of bytes. */
+const BYTES = [
+  ['POST', '/api/v1/media'],
+  ['GET', '/api/v1/media/none/content'],
+] as const
+
+/** As the header says, and no token beside it. */
+const headed = (header: string | null) => ({ token: null, headers: header === null ? {} : { Authorization: header } })
+
+describe.each(REFUSED)('$title is refused ($status) by', ({ header, status, message, elsewhere = message }) => {
+  test.each(FACES)('every procedure on %s, whatever it is asked', async (face) => {
+    const answers = await Promise.all(
+      NAMES.map(async (name) => {
+        const { status, body } = await faces[face](server, name, leastOf(name), headed(header()))
+        return { name, status, message: body.message }
+      }),
+    )
+    const isV1 = (name: string) => face === 'REST' && pathOf(name).startsWith('/api/v1/')
+    expect(answers).toEqual(NAMES.map((name) => ({ name, status, message: isV1(name) ? message : elsewhere })))
+  })
+
+  test('every field of GraphQL', async () => {
+    const answers = await Promise.all(
+      ROOTS.map(async (root) => {
+        const { data, errors } = await callRoot(server, root, inputOf(root), { ...headed(header()), depth: 0 })
+        const [error, ...others] = errors ?? []
+        const { statusCode } = error?.extensions ?? {}
+        return { field: root.field.name, status: statusCode, message: error?.message, data: data ?? null, others }
+      }),
+    )
+    const expected = { status, message: elsewhere, data: null, others: [] }
+    expect(answers).toEqual(ROOTS.map(({ field }) => ({ field: field.name, ...expected })))
+  })
+
+  test.each(BYTES)('%s %s', async (method, path) => {
+    const answer = await request(server, method, path, headed(header()))
+    expect([answer.status, answer.body.message]).toEqual([status, message])
+  })
+})
+
+/** The least a root field takes, of the caller's own. */
+function inputOf(root: (typeof ROOTS)[number]): Input {
+  if (root.procedure) return inputWith(root.procedure, null, undefined, own)
+  return Object.fromEntries(root.field.args.map(({ name }) => [name, own.agent]))
+}
+
+/** Every scope that a procedure or a type of GraphQL speaks of, with all that there is none for. */
+const SCOPES = [
+  ...new Set([
+    ...Object.values(procedures).flatMap(({ _def }) => _def.meta.scopes ?? []),
+    ...Object.values(schema.getTypeMap()).flatMap((type) => extensionsOf(type).scopes ?? []),
+  ]),
+]
+
+/** What a field of a type needs: what it says itself, or the type whose rows it shows. */
+function neededBy(typeName: string, fieldName: string): readonly Scope[] {
+  const type = schema.getType(typeName)
+  const field = isObjectType(type) ? type.getFields()[fieldName] : undefined
+  if (!field) return []
+  const target = getNamedType(field.type)
+  // A list needs what its rows need.
+  const rows = isObjectType(target) ? target.getFields().nodes : undefined
+  const types = [target, ...(rows ? [getNamedType(rows.type)] : [])]
+  return extensionsOf(field).scopes ?? types.flatMap((type) => extensionsOf(type).scopes ?? [])
+}
+
+type Row = Record<string, unknown>
+
+/** Calls back for every field of every object in an answer, with the type it is of. */
+function walk(
+  value: unknown,
+  path: string,
+  visit: (type: string, field: string, value: unknown, path: string) => void,
+): void {
+  if (Array.isArray(value)) for (const [index, item] of value.entries()) walk(item, `${path}.${index}`, visit)
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) return
+  const { __typename: type = '', ...fields } = value as Row
+  for (const [name, of] of Object.entries(fields)) {
+    visit(String(type), name, of, `${path}.${name}`)
+    walk(of, `${path}.${name}`, visit)
+  }
+}
+
+/** The types that relations lead to, which a token must be let into one by one. */
+const shown = new Set<string>()
+
+describe('a token of GraphQL', () => {
+  test('there are scopes to try', () => {
+    expect(SCOPES.length).toBeGreaterThan(20)
+    expect(SCOPES.filter((scope) => !isScope(scope))).toEqual([])
+  })
+
+  const roots = ROOTS.filter(({ operation }) => operation === 'query')
+
+  test.each(['*', ...SCOPES])('with %s sees the types and relations that want it, and no others', async (scope) => {
+    const { token } = await server.member({ email: 'owner@example.com', role: 'owner', scopes: [scope] })
+    const problems: string[] = []
+    const lacks = (needed: readonly Scope[]) => needed.length > 0 && !needed.some((one) => covers([scope], one))
+    for (const root of roots) {
+      const { data, errors = [] } = await callRoot(server, root, inputOf(root), { token })
+      const refused = new Map(errors.map((error) => [`.${error.path?.join('.')}`, error]))
+      walk({ __typename: 'Query', ...data }, '', (type, field, value, path) => {
+        shown.add(type)
+        const isRefused = refused.get(path)?.message === FORBIDDEN
+        if (type === '') return
+        const closed = lacks(neededBy(type, field))
+        if (closed && value !== null && !isEmpty(value)) problems.push(`${path}: ${type}.${field} is shown`)
+        if (!closed && isRefused && !isOwnMatter(type, field)) problems.push(`${path}: ${type}.${field} is refused`)
+      })
+    }
+    expect(problems).toEqual([])
+  })
+
+  test('comes to every type that says which scopes it needs', () => {
+    const scoped = Object.values(schema.getTypeMap()).filter(
+      (type) => isObjectType(type) && extensionsOf(type).scopes?.length,
+    )
+    expect(scoped.map(({ name }) => name).filter((name) => !shown.has(name))).toEqual([])
+  })
+})
+
+/** A refused list may leave an empty one behind. */
+const isEmpty = (value: unknown) => Array.isArray(value) && value.length === 0
+
+/** Of `node` the scopes are those of what is found. */
+const isOwnMatter = (type: string, field: string) => type === 'Query' && field === 'node'
