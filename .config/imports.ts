@@ -6,7 +6,7 @@ import { dirname, join } from 'node:path'
 /** From the ground up; a file has the rank of the first pattern that fits. */
 const LAYERS: readonly (readonly [name: string, pattern: RegExp])[] = [
   ['foundation', /^src\/(lib\/|errors\.ts|settings\.ts|wire\.ts)/],
-  ['infrastructure', /^src\/(db|auth|bus)\/|^src\/(deps|idempotency)\.ts/],
+  ['infrastructure', /^src\/(db|auth|bus|telemetry)\/|^src\/(deps|idempotency)\.ts/],
   ['resource schema', /^src\/(?!graphql)\w+\/schema\.ts/],
   ['engine', /^src\/executions\/engine\//],
   [

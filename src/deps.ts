@@ -9,6 +9,7 @@ import type { Engine } from './executions/engine/worker.ts'
 import type { Clock } from './lib/clock.ts'
 import type { MediaStorage } from './media/storage.ts'
 import type { Settings } from './settings.ts'
+import type { Telemetry } from './telemetry/telemetry.ts'
 
 /** What the service is made of; a test gives other parts. */
 export type Deps = {
@@ -21,6 +22,7 @@ export type Deps = {
   readonly engine: Engine
   readonly revocations: Revocations
   readonly storage: MediaStorage
+  readonly telemetry: Telemetry
   /** Null when no identity provider is configured. */
   readonly idTokens: IdTokens | null
   /** Keys the digests of tokens. */

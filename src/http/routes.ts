@@ -9,6 +9,8 @@ type Procedure = ((call: Call & { signal: undefined; batchIndex: number }) => Pr
 
 /** A procedure by its REST method and path. */
 export type Route = {
+  /** Its path as it is documented, with the names of its parameters. */
+  pattern: string
   /** Which of the query's names are lists, though they be given once. */
   lists: ReadonlySet<string>
   /** Calls the procedure as any other face does. Throws a TRPCError. */
@@ -36,6 +38,7 @@ for (const [path, procedure] of Object.entries(appRouter._def.procedures as unkn
     place = next
   }
   place.routes.set(method, {
+    pattern,
     names,
     lists: new Set(inputs.flatMap(listsOf)),
     call: (ctx, getRawInput) => procedure({ path, type, ctx, getRawInput, signal: undefined, batchIndex: 0 }),

@@ -1,0 +1,31 @@
+import { appRouter } from '../router.ts'
+import { findRoute } from './routes.ts'
+
+const OTHERS: ReadonlySet<string> = new Set([
+  '/graphql',
+  '/healthz',
+  '/readyz',
+  '/api/health',
+  '/api/openapi.json',
+  '/api/docs',
+])
+
+/** Of what is served beside the procedures, see http/rest.ts. */
+const BESIDE: readonly (readonly [pattern: RegExp, name: string])[] = [
+  [/^\/api\/v1\/executions\/[^/]+\/events\/?$/, '/api/v1/executions/{id}/events'],
+  [/^\/api\/v1\/media\/[^/]+\/content\/?$/, '/api/v1/media/{id}/content'],
+  [/^\/api\/v1\/media\/?$/, '/api/v1/media'],
+  [/^\/api\/docs\//, '/api/docs/*'],
+]
+
+const procedures: Readonly<Record<string, unknown>> = appRouter._def.procedures
+
+/** The route of a request, of which there are only so many: what nobody serves is `other`. */
+export function routeOf(method: string, path: string): string {
+  const known = findRoute(method, path)?.route.pattern
+  if (known) return known
+  if (OTHERS.has(path)) return path
+  if (!path.startsWith('/trpc/')) return BESIDE.find(([pattern]) => pattern.test(path))?.[1] ?? 'other'
+  const name = path.slice('/trpc/'.length)
+  return Object.hasOwn(procedures, name) ? path : name.includes(',') ? '/trpc (batch)' : 'other'
+}

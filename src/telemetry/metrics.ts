@@ -1,0 +1,138 @@
+import { once } from 'node:events'
+import { createServer, type Server, type ServerResponse } from 'node:http'
+import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client'
+import type { Db } from '../db/client.ts'
+import type { Clock } from '../lib/clock.ts'
+import { silent, type Telemetry } from './telemetry.ts'
+
+type MetricsDeps = { db: Db; clock: Clock }
+
+const METHODS: ReadonlySet<string> = new Set(['GET', 'POST', 'PATCH', 'PUT', 'DELETE', 'HEAD', 'OPTIONS'])
+
+/**
+ * What docs/operating.md says of each metric. No label has values that users choose: neither organizations nor models,
+ * whose number nobody bounds, nor the paths of requests, but their routes.
+ */
+export function createMetrics({ db, clock }: MetricsDeps): { registry: Registry; telemetry: Telemetry } {
+  const registry = new Registry()
+  const registers = [registry]
+  collectDefaultMetrics({ register: registry })
+  const requests = new Histogram({
+    name: 'muster_http_request_duration_seconds',
+    help: 'Requests by route, and how long they took; streams are in muster_http_streams_total',
+    labelNames: ['method', 'route', 'status'],
+    buckets: [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60],
+    registers,
+  })
+  const streams = new Counter({
+    name: 'muster_http_streams_total',
+    help: 'Streams of events that have ended, by route',
+    labelNames: ['route'],
+    registers,
+  })
+  const open = new Set<ServerResponse>()
+  new Gauge({
+    name: 'muster_http_streams_open',
+    help: 'Streams of events that are open in this process',
+    registers,
+    collect() {
+      this.set([...open].filter(isStream).length)
+    },
+  })
+  new Gauge({
+    name: 'muster_runs',
+    help: 'Runs in the database that have not ended, by state: the same from every server',
+    labelNames: ['state'],
+    registers,
+    async collect() {
+      const counts = await countRuns(db)
+      for (const [state, count] of Object.entries(counts)) this.set({ state }, count)
+    },
+  })
+  new Gauge({
+    name: 'muster_oldest_pending_seconds',
+    help: 'For how long the oldest run has been waiting for its turn: the same from every server',
+    registers,
+    async collect() {
+      const where = { status: 'pending' as const, waitingFor: null }
+      const { _min: oldest } = await db.execution.aggregate({ where, _min: { createdAt: true } })
+      this.set(oldest.createdAt ? (clock.now().getTime() - oldest.createdAt.getTime()) / 1000 : 0)
+    },
+  })
+  const ended = new Counter({
+    name: 'muster_runs_ended_total',
+    help: 'Runs that this process has ended, by outcome',
+    labelNames: ['status'],
+    registers,
+  })
+  const expiries = new Counter({
+    name: 'muster_lease_expiries_total',
+    help: 'Runs that this process has taken over from one that gave no sign of life',
+    registers,
+  })
+  const tokens = new Counter({
+    name: 'muster_tokens_total',
+    help: 'Tokens of the runs that this process has ended, by the provider of their model',
+    labelNames: ['provider', 'direction'],
+    registers,
+  })
+  for (const status of ['completed', 'failed', 'cancelled']) ended.inc({ status }, 0)
+
+  return {
+    registry,
+    telemetry: {
+      ...silent,
+      request(res, given, route) {
+        const started = performance.now()
+        const method = METHODS.has(given) ? given : 'other'
+        open.add(res)
+        res.on('close', () => {
+          open.delete(res)
+          if (isStream(res)) streams.inc({ route: route() })
+          else
+            requests.observe({ method, route: route(), status: res.statusCode }, (performance.now() - started) / 1000)
+        })
+      },
+      ended({ status, model, inputTokens, outputTokens }) {
+        ended.inc({ status })
+        const provider = model?.split('/', 1)[0]
+        if (!provider) return
+        tokens.inc({ provider, direction: 'input' }, inputTokens)
+        tokens.inc({ provider, direction: 'output' }, outputTokens)
+      },
+      takenOver: () => expiries.inc(),
+    },
+  }
+}
+
+const isStream = (res: ServerResponse) => String(res.getHeader('content-type') ?? '').startsWith('text/event-stream')
+
+/** By an index that has no others: those that have ended are not counted through. */
+async function countRuns(db: Db): Promise<Record<'pending' | 'waiting' | 'running', number>> {
+  const groups = await db.execution.groupBy({
+    by: ['status', 'waitingFor'],
+    where: { status: { in: ['pending', 'running'] } },
+    _count: true,
+  })
+  const counts = { pending: 0, waiting: 0, running: 0 }
+  for (const { status, waitingFor, _count } of groups)
+    counts[status === 'running' ? 'running' : waitingFor ? 'waiting' : 'pending'] += _count
+  return counts
+}
+
+/** Answers `GET /metrics`, and nothing else. It is for the operator's network alone: nobody is asked for a token. */
+export async function serveMetrics(registry: Registry, host: string, port: number): Promise<Server> {
+  const server = createServer(async (req, res) => {
+    if (req.url !== '/metrics' || req.method !== 'GET') return res.writeHead(404).end()
+    try {
+      const text = await registry.metrics()
+      res.writeHead(200, { 'Content-Type': registry.contentType }).end(text)
+    } catch {
+      // The database is away; the next scrape may find it.
+      res.writeHead(503).end()
+    }
+  })
+  server.listen(port, host)
+  await once(server, 'listening')
+  return server
+}

@@ -1,0 +1,54 @@
+import type { AddressInfo } from 'node:net'
+import type { Db } from '../db/client.ts'
+import type { Clock } from '../lib/clock.ts'
+import type { Settings } from '../settings.ts'
+import { silent, type Telemetry } from './telemetry.ts'
+
+type Started = {
+  telemetry: Telemetry
+  /** Where the metrics are; null without METRICS_PORT. */
+  metricsUrl: string | null
+  stop: () => Promise<void>
+}
+
+/** What the settings ask for, and no more of it loaded: metrics on a port of their own, traces to a collector, or neither. */
+export async function startTelemetry(settings: Settings, deps: { db: Db; clock: Clock }): Promise<Started> {
+  const { METRICS_PORT, OTEL_EXPORTER_OTLP_ENDPOINT, HOST } = settings
+  const metrics = METRICS_PORT === undefined ? null : await startMetrics(deps, HOST, METRICS_PORT)
+  const traces =
+    OTEL_EXPORTER_OTLP_ENDPOINT === undefined
+      ? null
+      : (await import('./traces.ts')).createTraces(OTEL_EXPORTER_OTLP_ENDPOINT)
+  return {
+    metricsUrl: metrics?.url ?? null,
+    telemetry: both(metrics?.telemetry ?? silent, traces?.telemetry ?? silent),
+    async stop() {
+      metrics?.server.close()
+      metrics?.server.closeAllConnections()
+      // A collector that is away is no reason not to stop.
+      await traces?.stop().catch(() => {})
+    },
+  }
+}
+
+async function startMetrics(deps: { db: Db; clock: Clock }, host: string, port: number) {
+  const { createMetrics, serveMetrics } = await import('./metrics.ts')
+  const { registry, telemetry } = createMetrics(deps)
+  const server = await serveMetrics(registry, host, port)
+  const url = `http://${host}:${(server.address() as AddressInfo).port}/metrics`
+  return { telemetry, server, url }
+}
+
+/** Metrics want to know of requests, traces of what a run works with, and both how it ended. */
+function both(metrics: Telemetry, traces: Telemetry): Telemetry {
+  return {
+    ...(metrics.request && { request: metrics.request }),
+    begin: traces.begin,
+    left: traces.left,
+    takenOver: metrics.takenOver,
+    ended(row) {
+      metrics.ended(row)
+      traces.ended(row)
+    },
+  }
+}

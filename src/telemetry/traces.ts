@@ -1,0 +1,177 @@
+import type { LanguageModelV4StreamPart } from '@ai-sdk/provider'
+import {
+  type Attributes,
+  type Context,
+  ROOT_CONTEXT,
+  type Span,
+  SpanKind,
+  SpanStatusCode,
+  trace,
+} from '@opentelemetry/api'
+import { OTLPTraceExporter } from '@opentelemetry/exporter-trace-otlp-http'
+import { resourceFromAttributes } from '@opentelemetry/resources'
+import { BatchSpanProcessor, TracerProvider } from '@opentelemetry/sdk-trace'
+import type { TextModel } from '../executions/engine/models.ts'
+import type { Tool } from '../executions/engine/tools.ts'
+import { silent, type Telemetry } from './telemetry.ts'
+
+/** How long a collector may take to answer, also when the process ends (ms). */
+const PATIENCE = 3_000
+
+/** As OpenTelemetry names providers, where it has another name than we. */
+const PROVIDERS: Record<string, string> = { google: 'gcp.gemini' }
+
+/**
+ * Traces by OpenTelemetry's conventions for generative AI, sent to a collector over OTLP/HTTP: a run (`invoke_agent`)
+ * with its calls of the model (`chat`) and of tools (`execute_tool`), and the runs that it started. Neither prompts nor
+ * answers are in them, nor what tools are told and say, nor the text of errors, which may repeat them.
+ */
+export function createTraces(endpoint: string): { telemetry: Telemetry; stop: () => Promise<void> } {
+  const exporter = new OTLPTraceExporter({ url: `${endpoint.replace(/\/$/, '')}/v1/traces`, timeoutMillis: PATIENCE })
+  const provider = new TracerProvider({
+    resource: resourceFromAttributes({ 'service.name': process.env.OTEL_SERVICE_NAME ?? 'muster' }),
+    spanProcessors: [new BatchSpanProcessor({ exporter, exportTimeoutMillis: PATIENCE })],
+  })
+  const tracer = provider.getTracer('muster')
+  /** Of the runs in this process. */
+  const runs = new Map<string, Span>()
+
+  const start = (name: string, parent: Span | undefined, kind: SpanKind, attributes: Attributes): Span => {
+    const context: Context = parent ? trace.setSpan(ROOT_CONTEXT, parent) : ROOT_CONTEXT
+    return tracer.startSpan(name, { kind, attributes }, context)
+  }
+
+  function watchModel(model: TextModel, run: Span, attributes: Attributes): TextModel {
+    return {
+      provider: model.provider,
+      modelId: model.modelId,
+      async doStream(options) {
+        const span = start(`chat ${model.modelId}`, run, SpanKind.CLIENT, {
+          'gen_ai.operation.name': 'chat',
+          ...attributes,
+        })
+        try {
+          const { stream } = await model.doStream(options)
+          return { stream: watchStream(stream, span) }
+        } catch (error) {
+          throw failed(span, error)
+        }
+      },
+    }
+  }
+
+  function watchTool(tool: Tool, run: Span): Tool {
+    return {
+      ...tool,
+      async call(input, call) {
+        const span = start(`execute_tool ${tool.name}`, run, SpanKind.INTERNAL, {
+          'gen_ai.operation.name': 'execute_tool',
+          'gen_ai.tool.name': tool.name,
+          'gen_ai.tool.type': 'function',
+          'gen_ai.tool.call.id': call.toolUseId,
+        })
+        // Nobody waits any longer for one that does not heed the signal.
+        const abandon = () => void failed(span, call.signal.reason)
+        call.signal.addEventListener('abort', abandon)
+        try {
+          const result = await tool.call(input, call)
+          if (result.isError) mark(span, 'tool_error')
+          span.end()
+          return result
+        } catch (error) {
+          throw failed(span, error)
+        } finally {
+          call.signal.removeEventListener('abort', abandon)
+        }
+      },
+    }
+  }
+
+  return {
+    telemetry: {
+      ...silent,
+      begin(row, agent, { input, model }) {
+        const [provider = '', id] = [model.split('/', 1)[0], model.slice(model.indexOf('/') + 1)]
+        const asked = { 'gen_ai.provider.name': PROVIDERS[provider] ?? provider, 'gen_ai.request.model': id }
+        const run = start(`invoke_agent ${agent.name}`, runs.get(row.parentExecutionId ?? ''), SpanKind.INTERNAL, {
+          'gen_ai.operation.name': 'invoke_agent',
+          'gen_ai.agent.id': agent.id,
+          'gen_ai.agent.name': agent.name,
+          'gen_ai.conversation.id': row.sessionId,
+          'muster.execution.id': row.id,
+          'muster.execution.attempt': row.attempt,
+          ...asked,
+        })
+        runs.set(row.id, run)
+        const tools = input.tools.map((tool) => watchTool(tool, run))
+        return { ...input, model: watchModel(input.model, run, asked), tools }
+      },
+      ended({ id, status, inputTokens, outputTokens }) {
+        const run = runs.get(id)
+        run?.setAttributes({
+          'muster.execution.status': status,
+          'gen_ai.usage.input_tokens': inputTokens,
+          'gen_ai.usage.output_tokens': outputTokens,
+        })
+        if (run && status !== 'completed') mark(run, status)
+      },
+      left(id) {
+        runs.get(id)?.end()
+        runs.delete(id)
+      },
+    },
+    stop: () => provider.shutdown(),
+  }
+}
+
+function mark(span: Span, type: string): void {
+  span.setAttribute('error.type', type).setStatus({ code: SpanStatusCode.ERROR })
+}
+
+/** The kind of an error alone: its text may hold what it was about. */
+function failed<E>(span: Span, error: E): E {
+  const { statusCode } = Object(error) as { statusCode?: unknown }
+  mark(span, typeof statusCode === 'number' ? String(statusCode) : error instanceof Error ? error.name : 'unknown')
+  span.end()
+  return error
+}
+
+type Parts = AsyncIterable<LanguageModelV4StreamPart>
+type Looker = Transformer<LanguageModelV4StreamPart, LanguageModelV4StreamPart>
+
+/** Looks at what passes. What can be cancelled still can: the engine relies on it. */
+function watchStream(stream: Parts, span: Span): Parts {
+  if (!(stream instanceof ReadableStream)) return watchParts(stream, span)
+  // `cancel` is newer than its type: the reader has gone, or the source has failed.
+  const looked: Looker & { cancel: (reason: unknown) => void } = {
+    transform(part, controller) {
+      look(part, span)
+      controller.enqueue(part)
+    },
+    flush: () => span.end(),
+    cancel: (reason) => void failed(span, reason),
+  }
+  return (stream as ReadableStream<LanguageModelV4StreamPart>).pipeThrough(new TransformStream(looked))
+}
+
+async function* watchParts(parts: Parts, span: Span): Parts & AsyncGenerator<LanguageModelV4StreamPart> {
+  try {
+    for await (const part of parts) {
+      look(part, span)
+      yield part
+    }
+  } catch (error) {
+    throw failed(span, error)
+  } finally {
+    span.end()
+  }
+}
+
+function look(part: LanguageModelV4StreamPart, span: Span): void {
+  if (part.type === 'error') mark(span, part.error instanceof Error ? part.error.name : 'unknown')
+  if (part.type !== 'finish') return
+  const { inputTokens, outputTokens } = part.usage
+  span.setAttribute('gen_ai.response.finish_reasons', [part.finishReason.unified])
+  if (inputTokens.total !== undefined) span.setAttribute('gen_ai.usage.input_tokens', inputTokens.total)
+  if (outputTokens.total !== undefined) span.setAttribute('gen_ai.usage.output_tokens', outputTokens.total)
+}

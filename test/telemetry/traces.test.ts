@@ -1,0 +1,130 @@
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
+import { type CollectedSpan, startCollector } from '../support/collector.ts'
+import { type ModelServer, startModelServer } from '../support/model-server.ts'
+import { request } from '../support/rest.ts'
+import { startServer } from '../support/server.ts'
+
+// What a collector gets of runs that have called tools, delegated, failed and been cancelled.
+
+let model: ModelServer
+let collector: Awaited<ReturnType<typeof startCollector>>
+const runs: Record<string, any> = {}
+
+beforeAll(async () => {
+  model = await startModelServer()
+  collector = await startCollector()
+  await using server = await startServer({
+    OTEL_EXPORTER_OTLP_ENDPOINT: collector.url,
+    OPENAI_BASE_URL: model.baseUrl,
+    DEFAULT_MODEL: 'compatible/test',
+  })
+  const create = async (body: object) =>
+    (await request(server, 'POST', '/api/v1/agents', { body: { systemPrompt: 'canary prompt', ...body } })).body.id
+  const run = async (id: string, body: object = {}) =>
+    (await request(server, 'POST', `/api/v1/agents/${id}/execute`, { body: { message: 'canary message', ...body } }))
+      .body
+  const helper = await create({ name: 'Helper' })
+  const ada = await create({ name: 'Ada', allowedTools: ['create_task', 'list_tasks'], subagentIds: [helper] })
+
+  const title = { title: 'canary title' }
+  model.script({ toolCalls: [{ id: 'call-1', name: 'create_task', input: title }] }, { tokens: ['canary ', 'answer'] })
+  runs.tools = await run(ada)
+  const other = await create({ name: 'Chief', subagentIds: [helper] })
+  model.script(
+    { toolCalls: [{ id: 'call-1', name: 'delegate_to_helper', input: { message: 'canary task' } }] },
+    { tokens: ['canary help'] },
+    { tokens: ['done'] },
+  )
+  runs.delegation = await run(other)
+  model.script({ error: { status: 400, message: 'canary refusal' } })
+  runs.failed = await run(ada)
+  const never = Promise.withResolvers<void>()
+  model.script({ tokens: ['One', never.promise, 'never'] })
+  runs.cancelled = await run(ada, { background: true })
+  const { executionId } = runs.cancelled
+  await vi.waitFor(async () => {
+    const { body } = await request(server, 'GET', `/api/v1/executions/${executionId}/logs`)
+    expect(body.logs.length).toBeGreaterThan(1)
+  })
+  await request(server, 'POST', `/api/v1/executions/${executionId}/cancel`)
+  never.resolve()
+  // Its end sends what has not been sent.
+  await server[Symbol.asyncDispose]()
+})
+afterAll(async () => {
+  await collector[Symbol.asyncDispose]()
+  await model.close()
+})
+
+const rootOf = (name: string, ended: string) =>
+  collector.spans.find(
+    (span) => span.name === `invoke_agent ${name}` && span.attributes['muster.execution.status'] === ended,
+  ) as CollectedSpan
+const childrenOf = ({ spanId }: CollectedSpan) => collector.spans.filter(({ parentSpanId }) => parentSpanId === spanId)
+
+describe('traces', () => {
+  it('show a run with its calls of the model and of tools, by the conventions for generative AI', () => {
+    const root = rootOf('Ada', 'completed')
+    expect(root.attributes).toMatchObject({
+      'gen_ai.operation.name': 'invoke_agent',
+      'gen_ai.agent.name': 'Ada',
+      'gen_ai.provider.name': 'compatible',
+      'gen_ai.request.model': 'test',
+      'gen_ai.conversation.id': runs.tools.sessionId,
+      'muster.execution.id': runs.tools.executionId,
+      'gen_ai.usage.output_tokens': expect.any(Number),
+    })
+    expect(root.status.code ?? 0).toBe(0)
+    const children = childrenOf(root)
+    expect(children.map(({ name }) => name).toSorted()).toEqual(['chat test', 'chat test', 'execute_tool create_task'])
+    expect(new Set(children.map(({ traceId }) => traceId))).toEqual(new Set([root.traceId]))
+    const [first] = children.filter(({ name }) => name === 'chat test')
+    expect(first?.kind).toBe(3)
+    expect(first?.attributes).toMatchObject({
+      'gen_ai.operation.name': 'chat',
+      'gen_ai.response.finish_reasons': ['tool-calls'],
+      'gen_ai.usage.input_tokens': expect.any(Number),
+    })
+    const tool = children.find(({ name }) => name.startsWith('execute_tool'))
+    expect(tool?.attributes).toMatchObject({
+      'gen_ai.operation.name': 'execute_tool',
+      'gen_ai.tool.name': 'create_task',
+      'gen_ai.tool.call.id': expect.any(String),
+    })
+  })
+
+  it('show the runs that a run started as a part of it', () => {
+    const root = rootOf('Chief', 'completed')
+    const names = childrenOf(root).map(({ name }) => name)
+    expect(names).toContain('execute_tool delegate_to_helper')
+    const helper = childrenOf(root).find(({ name }) => name === 'invoke_agent Helper')
+    expect(helper?.traceId).toBe(root.traceId)
+    expect(childrenOf(helper as CollectedSpan).map(({ name }) => name)).toEqual(['chat test'])
+  })
+
+  it('mark what failed or was cancelled, by its kind', () => {
+    const failed = rootOf('Ada', 'failed')
+    expect([failed.status.code, failed.attributes['error.type']]).toEqual([2, 'failed'])
+    const [chat] = childrenOf(failed)
+    expect([chat?.status.code, chat?.attributes['error.type']]).toEqual([2, '400'])
+    const cancelled = rootOf('Ada', 'cancelled')
+    expect([cancelled.status.code, cancelled.attributes['error.type']]).toEqual([2, 'cancelled'])
+    expect(childrenOf(cancelled).map(({ status }) => status.code)).toEqual([2])
+  })
+
+  it('hold no prompt, no answer, nothing that a tool was told, and no error text', () => {
+    expect(collector.bodies.length).toBeGreaterThan(0)
+    expect(collector.bodies.every((body) => body.startsWith('POST /v1/traces '))).toBe(true)
+    expect(collector.bodies.join('')).not.toContain('canary')
+    expect(collector.resources[0]).toMatchObject({ 'service.name': 'muster' })
+  })
+})
+
+describe('without a collector', () => {
+  it('that answers, runs end and the server stops', async () => {
+    await using server = await startServer({ OTEL_EXPORTER_OTLP_ENDPOINT: 'http://127.0.0.1:1' })
+    const { body: agent } = await request(server, 'POST', '/api/v1/agents', { body: { name: 'A', systemPrompt: 'x' } })
+    const { body } = await request(server, 'POST', `/api/v1/agents/${agent.id}/execute`, { body: { message: 'Hi' } })
+    expect(body.success).toBe(true)
+  })
+})
