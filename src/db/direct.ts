@@ -8,6 +8,7 @@ import {
   toCount,
   toDelete,
   toInsert,
+  toInserts,
   toSelect,
   toUpdate,
 } from './statements.ts'
@@ -126,11 +127,7 @@ function wrap(prisma: Delegate, table: Table, { rows, changes }: Runner, inTrans
     return found.map((row) => decode(table, query.selected, row))
   }
   /** The short way, where there is one. */
-  function either<S extends Statement>(
-    name: string,
-    plan: (call: unknown) => S,
-    run: (plan: S) => Promise<unknown>,
-  ): Method {
+  function either<S>(name: string, plan: (call: unknown) => S, run: (plan: S) => Promise<unknown>): Method {
     const theirs = prisma[name] as Method
     return (call) => {
       let planned: S
@@ -152,6 +149,14 @@ function wrap(prisma: Delegate, table: Table, { rows, changes }: Runner, inTrans
   const count = async (statement: Statement) => ({ count: await changes(statement) })
   const findFirst = either('findFirst', (call) => toSelect(table, call, 1), first)
   const findUnique = either('findUnique', (call) => toSelect(table, call), first)
+  const createMany = either(
+    'createMany',
+    (call) => toInserts(table, call),
+    async (inserts) => {
+      for (const insert of inserts) await changes(insert)
+      return { count: inserts.length }
+    },
+  )
   const update = either('update', (call) => toUpdate(table, call, true), first)
   const methods = {
     findFirst,
@@ -166,9 +171,8 @@ function wrap(prisma: Delegate, table: Table, { rows, changes }: Runner, inTrans
       },
     ),
     // Outside a transaction Prisma puts those that are asked together into one statement.
-    ...(inTransaction && { findUnique, findUniqueOrThrow: orTheirs('findUniqueOrThrow', findUnique) }),
-    create: either('create', (call) => toInsert(table, call, false), first),
-    createMany: either('createMany', (call) => toInsert(table, call, true), count),
+    ...(inTransaction && { findUnique, findUniqueOrThrow: orTheirs('findUniqueOrThrow', findUnique), createMany }),
+    create: either('create', (call) => toInsert(table, call), first),
     update: orTheirs('update', update),
     updateMany: either('updateMany', (call) => toUpdate(table, call, false), count),
     updateManyAndReturn: either('updateManyAndReturn', (call) => toUpdate(table, call, true), read),

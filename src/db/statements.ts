@@ -59,22 +59,23 @@ export function toCount(table: Table, call: unknown): Statement {
   return { sql: `SELECT count(*) AS "count" FROM ${quote(table.name)}${whereOf(table, where, args)}`, args }
 }
 
-/** `create`, and `createMany` where `selected` is empty. What is left out has the column's default. */
-export function toInsert(table: Table, call: unknown, many: boolean): Query {
+/** `create`. What is left out has the column's default. */
+export function toInsert(table: Table, call: unknown): Query {
   const { data, select } = known(call, 'data', 'select')
-  const rows = (many && Array.isArray(data) ? data : [data]) as Values[]
-  const [first] = rows
-  if (!first) throw BEYOND
-  const names = saidOf(first)
-  const args: unknown[] = []
-  for (const row of rows) {
-    const same = saidOf(row)
-    if (same.length !== names.length) throw BEYOND
-    for (const name of names) args.push(encode(typeOf(table, name), row[name]))
-  }
-  const selected = many ? [] : columnsOf(table, select)
-  const place = `(${names.map(() => '?').join(', ')})`
-  const sql = `INSERT INTO ${quote(table.name)} (${names.map(quote).join(', ')}) VALUES ${rows.map(() => place).join(', ')}`
+  return insertOf(table, data as Values, columnsOf(table, select))
+}
+
+/** `createMany`: a statement for each row, mostly with one text. One for all would be another for each number of rows. */
+export function toInserts(table: Table, call: unknown): Query[] {
+  const { data } = known(call, 'data')
+  return [data].flat().map((row) => insertOf(table, row as Values, []))
+}
+
+function insertOf(table: Table, row: Values, selected: readonly string[]): Query {
+  const names = saidOf(row)
+  const args = names.map((name) => encode(typeOf(table, name), row[name]))
+  const places = names.map(() => '?').join(', ')
+  const sql = `INSERT INTO ${quote(table.name)} (${names.map(quote).join(', ')}) VALUES (${places})`
   return { sql: sql + returning(selected), args, table, selected }
 }
 
@@ -199,8 +200,17 @@ const MAX_IN = 1000
 function membership(column: string, name: 'in' | 'notIn', type: string, list: unknown, args: unknown[]): string {
   if (!Array.isArray(list) || list.length > MAX_IN || list.includes(null)) throw BEYOND
   if (!list.length) return name === 'in' ? '1=0' : '1=1'
-  const operands = list.map((value) => operandOf(type, value, args))
+  const operands = padded(list).map((value) => operandOf(type, value, args))
   return `${column} ${name === 'in' ? 'IN' : 'NOT IN'} (${operands.join(', ')})`
+}
+
+/**
+ * A list with its last element repeated until its length is a power of two: lists of any length then make a few
+ * statements, which are kept prepared, and not as many as there are lengths.
+ */
+export function padded<T>(list: readonly T[]): T[] {
+  const length = 2 ** Math.ceil(Math.log2(list.length))
+  return Array.from({ length }, (_, index) => list[Math.min(index, list.length - 1)] as T)
 }
 
 function changeOf(table: Table, name: string, value: unknown, args: unknown[]): string {
