@@ -97,6 +97,22 @@ const asObject = (value: unknown): Loose => (typeof value === 'object' && value 
 const asText = (value: unknown): string => (typeof value === 'string' ? value : '')
 const asList = (value: unknown): readonly unknown[] => (Array.isArray(value) ? value : [])
 
+/** A chunk, of the form in which they come. What is left out of it, or null, says nothing. */
+function parse(data: string): Loose {
+  try {
+    const chunk: unknown = JSON.parse(data)
+    const { choices, error } = asObject(chunk)
+    const { content, tool_calls: calls } = asObject(asObject(asList(choices)[0]).delta)
+    const isWellFormed = Array.isArray(choices) && (typeof content === 'string' || isList(content)) && isList(calls)
+    if (error || isWellFormed) return asObject(chunk)
+    throw new TypeError('A chunk of another form')
+  } catch (cause) {
+    throw new JSONParseError({ text: data, cause })
+  }
+}
+
+const isList = (value: unknown): boolean => value === undefined || value === null || Array.isArray(value)
+
 /** Puts the chunks of a reply together. */
 function createReply() {
   let parts: LanguageModelV4StreamPart[] = []
@@ -146,12 +162,7 @@ function createReply() {
   return {
     /** One chunk. */
     read(data: string): void {
-      let chunk: Loose
-      try {
-        chunk = asObject(JSON.parse(data))
-      } catch (cause) {
-        throw new JSONParseError({ text: data, cause })
-      }
+      const chunk = parse(data)
       if (chunk.error) return void parts.push({ type: 'error', error: chunk.error })
       if (chunk.usage) usage = asObject(chunk.usage)
       const choice = asObject(asList(chunk.choices)[0])
