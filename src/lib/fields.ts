@@ -1,14 +1,10 @@
 import { z } from 'zod'
 import { badRequest } from '../errors.ts'
 
-/**
- * The building blocks of request bodies.
- *
- * trpc-to-openapi turns on Zod's coercion in every number and boolean at the top of an input, at the first REST call
- * and for good (`"false"` would then be true, on every face). It does not see through a pipe.
- */
-export const bool = () => z.boolean().pipe(z.boolean())
-export const int = (min: number, max: number) => z.int().min(min).max(max).pipe(z.int())
+// The building blocks of request bodies.
+
+export const bool = () => z.boolean()
+export const int = (min: number, max: number) => z.int().min(min).max(max)
 
 const MAX_DEPTH = 64
 
