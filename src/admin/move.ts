@@ -180,6 +180,7 @@ function report(tables: Moved[], rows: number, { ENCRYPTION_KEY, DATA_DIR }: Adm
 Copied ${rows} rows, and read them back. To switch, start Muster with
   DATABASE_URL    the address that --to was given
   ENCRYPTION_KEY  ${key}
-Uploaded files are not in the database: they are in ${resolve(DATA_DIR, 'media')}.
+Uploaded files are not in the database. They are in ${resolve(DATA_DIR, 'media')}:
+set MEDIA_DIR to it, or put them into a folder or a bucket that all servers share.
 The SQLite file is as it was. Start no server on it again.`
 }
