@@ -72,14 +72,19 @@ async function* readStream(
   signal: AbortSignal | null,
 ): AsyncGenerator<LanguageModelV4StreamPart> {
   const reply = createReply()
-  const parser = createParser({ onEvent: ({ data }) => data !== '[DONE]' && reply.read(data) })
+  const chunks: string[] = []
+  const parser = createParser({ onEvent: ({ data }) => data !== '[DONE]' && chunks.push(data) })
   const decoder = new TextDecoder()
   try {
     for await (const bytes of body as AsyncIterable<Buffer>) {
       // Whatever comes says that the model is not silent.
       yield { type: 'raw', rawValue: null }
       parser.feed(decoder.decode(bytes, { stream: true }))
-      yield* reply.take()
+      // One by one: what came before a chunk that cannot be read was said.
+      for (const chunk of chunks.splice(0)) {
+        reply.read(chunk)
+        yield* reply.take()
+      }
     }
   } catch (error) {
     if (signal?.aborted) throw signal.reason
