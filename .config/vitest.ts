@@ -1,15 +1,54 @@
 import { fileURLToPath } from 'node:url'
 import { defineConfig } from 'vitest/config'
 
-export default defineConfig({
+const file = (path: string) => fileURLToPath(new URL(path, import.meta.url))
+
+const common = {
   // Vite would take another build of graphql than Node does for the packages that use it: there may be only one.
   resolve: { alias: [{ find: /^graphql$/, replacement: fileURLToPath(import.meta.resolve('graphql')) }] },
+  root: file('..'),
+}
+
+const timeouts = { testTimeout: 30_000, hookTimeout: 30_000 }
+
+/**
+ * What runs on PostgreSQL a second time: whatever goes through the database in a way that may differ there. That is how
+ * transactions meet (the engine, missions, idempotency, what is done by many at once), what SQL finds, sorts and counts
+ * (each resource), who sees what, and GraphQL's own statements. Not: what comes to the database only through services
+ * that are tried there already (protocols, errors, streams' clients, uploads), what never does (models, addresses, the
+ * documents, programs), and what is SQLite's own (its files, locks and plans).
+ */
+const ON_POSTGRESQL = [
+  'test/engine/{approvals,cancel,checkpoints,delegation,fencing,journal,limits,recovery,retention}.test.ts',
+  'test/engine/{sessions,states,tools}.test.ts',
+  'test/missions/{kill,scheduler}.test.ts',
+  'test/graphql/{agents,executions,tasks}.test.ts',
+  'test/rest/{agents,approvals,attachments,chats,execute,executions,files,keys,mcps,missions}.test.ts',
+  'test/rest/{profile,queries,secrets,skills,spaces,tasks,usage,visibility}.test.ts',
+  'test/security/{isolation,revocation}.test.ts',
+  'test/{idempotency,tasks.property}.test.ts',
+]
+
+const withPostgres = process.env.SKIP_POSTGRES !== '1'
+
+export default defineConfig({
+  ...common,
   test: {
-    root: fileURLToPath(new URL('..', import.meta.url)),
-    include: ['test/**/*.test.ts'],
-    exclude: ['test/soak/**'],
-    testTimeout: 30_000,
-    hookTimeout: 30_000,
-    reporters: ['default', fileURLToPath(new URL('reporter.ts', import.meta.url))],
+    globalSetup: [file('../test/support/postgres-shared.ts')],
+    reporters: ['default', file('reporter.ts')],
+    projects: [
+      {
+        ...common,
+        test: { name: 'sqlite', include: ['test/**/*.test.ts'], exclude: ['test/soak/**'], ...timeouts },
+      },
+      ...(withPostgres
+        ? [
+            {
+              ...common,
+              test: { name: 'postgresql', include: ON_POSTGRESQL, env: { DATABASE: 'postgresql' }, ...timeouts },
+            },
+          ]
+        : []),
+    ],
   },
 })

@@ -7,6 +7,7 @@ import { type AppError, badRequest, noSuchPath, toAppError, toBody, unavailable,
 import { isJson } from './http/body.ts'
 import { allowCrossOrigin } from './http/cors.ts'
 import { handleRest } from './http/rest.ts'
+import { routeOf } from './http/route-names.ts'
 import { newId } from './lib/id.ts'
 import { appRouter } from './router.ts'
 import type { Settings } from './settings.ts'
@@ -14,9 +15,19 @@ import { type Context, fromTRPCError, requestIds, toTRPCError } from './trpc.ts'
 
 const MAX_BATCH = 10
 const MAX_BODY = 1024 * 1024
+const PROBES: ReadonlySet<string> = new Set(['/healthz', '/readyz', '/api/health'])
 
-/** Everything the service answers, by the prefix table of contract.md section 0. `ready` is what `/readyz` says. */
-export function createApp(deps: Deps, ready: () => Promise<boolean>): RequestListener {
+/** What `/readyz` says beside its status; null while the server is not ready. */
+export type Readiness = {
+  /** Whether this server hears of what others do, or looks for itself; only where there may be others. */
+  notices?: 'listening' | 'polling'
+} | null
+
+/**
+ * Everything the service answers, by the prefix table of contract.md section 0. A server that only runs agents answers
+ * how it is, and nothing else.
+ */
+export function createApp(deps: Deps, ready: () => Promise<Readiness>): RequestListener {
   const { settings } = deps
   // Loaded at the first request for them: half of the start-up time is theirs.
   const openapi = once(async () => (await import('./http/openapi.ts')).createDocument(settings))
@@ -25,6 +36,7 @@ export function createApp(deps: Deps, ready: () => Promise<boolean>): RequestLis
 
   async function route(context: Context, req: IncomingMessage, res: ServerResponse): Promise<void> {
     const path = pathOf(req)
+    if (settings.ROLE === 'worker' && !PROBES.has(path)) throw noSuchPath()
     if (/^\/api\/(v1|spaces|agent|usage)\//.test(path)) return handleRest(context, req, res)
     if (path.startsWith('/trpc/') && req.method !== 'HEAD')
       return handleTrpc(context, path.slice('/trpc/'.length), req, res)
@@ -35,9 +47,11 @@ export function createApp(deps: Deps, ready: () => Promise<boolean>): RequestLis
       case '/healthz':
         return sendJson(res, 200, { success: true, status: 'ok' })
       case '/readyz':
-      case '/api/health':
-        if (!(await ready())) throw unavailable()
-        return sendJson(res, 200, { success: true, status: 'ok' })
+      case '/api/health': {
+        const readiness = await ready()
+        if (!readiness) throw unavailable()
+        return sendJson(res, 200, { success: true, status: 'ok', ...readiness })
+      }
       case '/api/openapi.json':
         return sendJson(res, 200, await openapi())
       case '/api/docs':
@@ -52,6 +66,7 @@ export function createApp(deps: Deps, ready: () => Promise<boolean>): RequestLis
     res.setHeader('X-Request-Id', requestId)
     const started = performance.now()
     const ip = addressOf(req, settings)
+    deps.telemetry.request?.(res, req.method ?? '', () => routeOf(req.method ?? '', pathOf(req)))
     res.on('close', () => logRequest(deps, req, res, { requestId, ip, ms: Math.round(performance.now() - started) }))
     try {
       if (allowCrossOrigin(settings, req, res)) return

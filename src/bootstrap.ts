@@ -1,5 +1,6 @@
 import type { Deps } from './deps.ts'
 import { createToken } from './keys/service.ts'
+import { isUniqueViolation } from './lib/database-errors.ts'
 import { addMember, createOrganization } from './organizations/service.ts'
 
 const EMAIL = 'owner@localhost'
@@ -12,13 +13,16 @@ export async function bootstrap({ db, clock, settings, tokenKey }: Deps): Promis
   const { TOKEN_PREFIX: prefix, BOOTSTRAP_TOKEN: given } = settings
   if (await db.organization.findFirst({ select: { id: true } })) return null
   const now = clock.now()
-  return db.$transaction(async (tx) => {
-    // Another server may have been first.
-    if (await tx.organization.findFirst({ select: { id: true } })) return null
+  const first = db.$transaction(async (tx) => {
     const { id: organizationId } = await createOrganization(tx, { name: 'Default', slug: 'default' }, now)
     const { id: userId } = await addMember(tx, organizationId, EMAIL, 'owner', now)
     const input = { organizationId, userId, name: 'First token', scopes: ['*'], expiresAt: null }
     const { token } = await createToken(tx, { tokenKey, prefix, now }, input, given)
     return given === undefined ? token : null
+  })
+  return first.catch((error) => {
+    // Another server was first.
+    if (isUniqueViolation(error)) return null
+    throw error
   })
 }

@@ -42,10 +42,18 @@ const Settings = z
     TRUST_PROXY: flag,
     LOG_LEVEL: z.enum(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent']).default('info'),
 
+    ROLE: z.enum(['all', 'api', 'worker']).default('all'),
+    METRICS_PORT: z.coerce.number().int().min(0).max(65535).optional(),
+    OTEL_EXPORTER_OTLP_ENDPOINT: address,
+
     DATA_DIR: z.string().default('./data'),
     DATABASE_URL: z
       .string()
       .regex(/^(file:|postgres(ql)?:\/\/)/, 'must begin with file: or postgresql://')
+      .optional(),
+    DATABASE_DIRECT_URL: z
+      .string()
+      .regex(/^postgres(ql)?:\/\//, 'must begin with postgresql://')
       .optional(),
     DATABASE_POOL_SIZE: z.coerce.number().int().min(1).max(500).default(10),
     ENCRYPTION_KEY: key,
@@ -82,6 +90,12 @@ const Settings = z
       .int()
       .min(0)
       .default(10 * 1024 ** 3),
+    MEDIA_DIR: z.string().optional(),
+    S3_BUCKET: z.string().optional(),
+    S3_REGION: z.string().default('us-east-1'),
+    S3_ENDPOINT: address,
+    S3_ACCESS_KEY_ID: z.string().optional(),
+    S3_SECRET_ACCESS_KEY: z.string().optional(),
     EVENT_RETENTION_DAYS: z.coerce.number().positive().default(90),
   })
   .refine((env) => env.BOOTSTRAP_TOKEN === undefined || isWellFormed(env.BOOTSTRAP_TOKEN, env.TOKEN_PREFIX), {
@@ -91,6 +105,22 @@ const Settings = z
   .refine((env) => !env.DATABASE_URL?.startsWith('postgres') || env.ENCRYPTION_KEY, {
     path: ['ENCRYPTION_KEY'],
     message: 'is required with PostgreSQL: every server needs the same one (openssl rand -base64 32)',
+  })
+  .refine((env) => env.ROLE === 'all' || env.DATABASE_URL?.startsWith('postgres'), {
+    path: ['ROLE'],
+    message: 'must be all with SQLite, which one server has for itself',
+  })
+  .refine((env) => !env.DATABASE_DIRECT_URL || env.DATABASE_URL?.startsWith('postgres'), {
+    path: ['DATABASE_DIRECT_URL'],
+    message: 'is for a DATABASE_URL of PostgreSQL',
+  })
+  .refine((env) => !(env.S3_BUCKET && env.MEDIA_DIR), {
+    path: ['MEDIA_DIR'],
+    message: 'must not be set with S3_BUCKET: media are in one place',
+  })
+  .refine((env) => !env.S3_ACCESS_KEY_ID === !env.S3_SECRET_ACCESS_KEY, {
+    path: ['S3_ACCESS_KEY_ID'],
+    message: 'and S3_SECRET_ACCESS_KEY belong together',
   })
   .refine((env) => !(env.OIDC_AUDIENCE || env.OIDC_JWKS_URL) || env.OIDC_ISSUER, {
     path: ['OIDC_ISSUER'],

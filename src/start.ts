@@ -1,12 +1,12 @@
 import { createServer, type Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import { join } from 'node:path'
 import type { Logger } from 'pino'
 import { createApp } from './app.ts'
 import { createRevocations } from './auth/revocations.ts'
 import { bootstrap } from './bootstrap.ts'
 import { createLocalBus } from './bus/local.ts'
-import { databaseFile, openDatabase } from './db/client.ts'
+import type { PostgresBus } from './bus/postgres.ts'
+import { type Db, databaseFile, openDatabase } from './db/client.ts'
 import { lockDatabase } from './db/lock.ts'
 import { deriveKey, openMasterKey } from './db/secrets.ts'
 import type { Deps } from './deps.ts'
@@ -17,17 +17,20 @@ import { openTools } from './executions/tools.ts'
 import { refuseMalformed } from './http/malformed.ts'
 import { type Clock, systemClock } from './lib/clock.ts'
 import { removeOrphans } from './media/service.ts'
-import { createFolderStorage } from './media/storage.ts'
+import { noStorage, openStorage } from './media/storage.ts'
 import { createScheduler } from './missions/scheduler.ts'
 import { settle as settleMission } from './missions/service.ts'
 import type { Settings } from './settings.ts'
 import { settle as settleTask } from './tasks/service.ts'
+import { startTelemetry } from './telemetry/start.ts'
 import { count as countUsage } from './usage/service.ts'
 
 export type Service = {
   deps: Deps
   /** Where it listens. */
   url: string
+  /** Where the metrics are, if they are anywhere. */
+  metricsUrl: string | null
   /** The first token, when this start made it: to be shown once. */
   firstToken: string | null
   /** Refuses new work, gives runs and requests time to end, closes everything. */
@@ -50,8 +53,14 @@ export async function startService(
   const database = cleanup.adopt(await openDatabase(settings, onQuery), (opened) => opened.close())
   const db = database.client
   const masterKey = await openMasterKey(database, settings, clock.now())
-  const storage = await createFolderStorage(join(settings.DATA_DIR, 'media'))
-  const base = { settings, db, clock, log, storage, bus: createLocalBus(), models: createModels(settings, clock) }
+  const storage = await openStorage(settings, file !== null)
+  if (!storage) log.warn('media answer 503: the servers on a PostgreSQL need an S3_BUCKET or a MEDIA_DIR in common')
+  const far = file ? null : cleanup.adopt(await openPostgresBus(settings, db, log), (bus) => bus.stop())
+  const bus = far ?? createLocalBus()
+  const told = cleanup.adopt(await startTelemetry(settings, { db, clock }), (started) => started.stop())
+  const { telemetry } = told
+  const models = createModels(settings, clock)
+  const base = { settings, db, clock, log, storage: storage ?? noStorage, bus, models, telemetry }
   const engine = createEngine({
     ...base,
     agentFor,
@@ -79,11 +88,14 @@ export async function startService(
   const firstToken = await bootstrap(deps)
   // The lock proves that no other server uses the file: whatever runs there was left behind.
   await engine.start(file !== null)
-  const scheduler = createScheduler(deps)
-  cleanup.defer(() => scheduler.stop())
+  const scheduler = settings.ROLE === 'api' ? null : createScheduler(deps)
+  cleanup.defer(() => scheduler?.stop())
 
   let draining = false
-  const ready = async () => !draining && (await db.$queryRaw`SELECT 1`.then(Boolean, () => false))
+  const ready = async () => {
+    const answers = !draining && (await db.$queryRaw`SELECT 1`.then(Boolean, () => false))
+    return answers ? { ...(far && { notices: far.state() }) } : null
+  }
   const server = createServer(createApp(deps, ready))
   server.on('clientError', refuseMalformed)
   await listen(server, settings)
@@ -91,15 +103,22 @@ export async function startService(
   return {
     deps,
     url: urlOf(server, settings),
+    metricsUrl: told.metricsUrl,
     firstToken,
     async stop() {
       draining = true
-      await scheduler.stop()
+      await scheduler?.stop()
       await engine.drain()
       await close(server)
       await resources.disposeAsync()
     },
   }
+}
+
+// Loaded only where it is used.
+async function openPostgresBus(settings: Settings, db: Db, log: Logger): Promise<PostgresBus> {
+  const { createPostgresBus } = await import('./bus/postgres.ts')
+  return createPostgresBus({ url: settings.DATABASE_DIRECT_URL ?? settings.DATABASE_URL ?? '', db, log })
 }
 
 function listen(server: Server, { HOST, PORT }: Settings): Promise<void> {

@@ -6,6 +6,7 @@ import { gates, type Lab, startLab } from './engine/lab.ts'
 import { type Answer, type RequestOptions, request } from './support/rest.ts'
 import type { Member } from './support/server.ts'
 import { openStream } from './support/sse.ts'
+import { createTrigger, dropTrigger } from './support/trigger.ts'
 
 let lab: Lab
 let member: Member
@@ -443,13 +444,18 @@ describe('nothing is stored', () => {
   test('of a failure of ours: the effect is undone with the record, and the retry does it', async () => {
     const before = await records()
     const tasks = await lab.db.task.count()
-    await lab.db.$executeRaw`CREATE TRIGGER "_broken" BEFORE INSERT ON "AuditEvent" WHEN NEW."action" = 'task.create'
-      BEGIN SELECT RAISE(ABORT, 'broken'); END`
+    await createTrigger(lab.db, {
+      name: '_broken',
+      event: 'BEFORE INSERT',
+      table: 'AuditEvent',
+      when: `NEW."action" = 'task.create'`,
+      effect: 'INSERT INTO "_nowhere" VALUES (1)',
+    })
     const key = newKey()
     const body = { title: 'A' }
     expect((await post('/api/v1/tasks', key, { body })).status).toBe(500)
     expect([await records(), await lab.db.task.count()]).toEqual([before, tasks])
-    await lab.db.$executeRaw`DROP TRIGGER "_broken"`
+    await dropTrigger(lab.db, '_broken', 'AuditEvent')
     const retry = await post('/api/v1/tasks', key, { body })
     expect([retry.status, isReplay(retry)]).toEqual([200, false])
   })

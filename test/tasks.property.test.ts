@@ -6,6 +6,7 @@ import { expectError, FACES, type Face, faces } from './support/faces.ts'
 import { type ModelServer, startModelServer } from './support/model-server.ts'
 import { type Member, startServer, type TestServer } from './support/server.ts'
 import { together } from './support/together.ts'
+import { createTrigger } from './support/trigger.ts'
 
 let now = Date.parse('2026-01-01T00:00:00Z')
 const clock = { now: () => new Date(now) }
@@ -158,9 +159,13 @@ it('a task goes as the state table says, whatever is called in whatever order', 
 })
 
 it('and when all of it is called at once: the database has seen no other move', async () => {
-  await db.$executeRaw(Prisma.sql`CREATE TABLE "_moved" ("before" TEXT, "after" TEXT, "completedAt" INTEGER)`)
-  await db.$executeRaw(Prisma.sql`CREATE TRIGGER "_move" AFTER UPDATE ON "Task" BEGIN
-    INSERT INTO "_moved" VALUES (OLD."status", NEW."status", NEW."completedAt"); END`)
+  await db.$executeRaw(Prisma.sql`CREATE TABLE "_moved" ("before" TEXT, "after" TEXT, "completedAt" TEXT)`)
+  await createTrigger(db, {
+    name: '_move',
+    event: 'AFTER UPDATE',
+    table: 'Task',
+    effect: 'INSERT INTO "_moved" VALUES (OLD."status", NEW."status", NEW."completedAt")',
+  })
   const crowds = fc.array(fc.tuple(steps, fc.constantFrom(...FACES)), { minLength: 5, maxLength: 15, size: 'max' })
   const crowd = fc.asyncProperty(crowds, async (calls) => {
     const { id } = (await faces.REST(server, 'tasks.create', { title: 'Crowd', assignTo: agentId }, ann)).body

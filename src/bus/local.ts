@@ -1,11 +1,19 @@
-import type { Bus, Notices } from './index.ts'
+import type { Bus, Handler, Notices } from './index.ts'
+
+export type LocalBus = Bus & {
+  /** Tells everybody to look for themselves. */
+  tellAll(): void
+}
 
 /** A bus within one process: handlers run before `publish` returns. */
-export function createLocalBus(): Bus {
-  const handlers: { [Channel in keyof Notices]: Set<(ids: readonly string[]) => void> } = {
+export function createLocalBus(): LocalBus {
+  const handlers: { [Channel in keyof Notices]: Set<Handler> } = {
     execution: new Set(),
     cancel: new Set(),
     token: new Set(),
+    task: new Set(),
+    chat: new Set(),
+    pending: new Set(),
   }
   return {
     publish(channel, ids) {
@@ -14,6 +22,9 @@ export function createLocalBus(): Bus {
     subscribe(channel, handler) {
       handlers[channel].add(handler)
       return () => handlers[channel].delete(handler)
+    },
+    tellAll() {
+      for (const channel of Object.values(handlers)) for (const handler of channel) handler(null)
     },
   }
 }

@@ -2,7 +2,7 @@ import { join, resolve } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { Prisma, PrismaClient } from '../../prisma/generated/sqlite/client.ts'
 import type { Settings } from '../settings.ts'
-import { direct, type Shortcut } from './direct.ts'
+import { direct } from './direct.ts'
 import { migratePostgresql, migrateSqlite } from './migrate.ts'
 
 export type * from '../../prisma/generated/sqlite/client.ts'
@@ -14,7 +14,8 @@ export type Db = PrismaClient
 /** The client inside a transaction. */
 export type Tx = Prisma.TransactionClient
 
-type Source = Pick<Settings, 'DATABASE_URL' | 'DATA_DIR' | 'DATABASE_POOL_SIZE'>
+type Source = Pick<Settings, 'DATABASE_URL' | 'DATA_DIR' | 'DATABASE_POOL_SIZE'> &
+  Partial<Pick<Settings, 'DATABASE_DIRECT_URL'>>
 
 export type Database = {
   client: Db
@@ -50,11 +51,11 @@ export async function openDatabase(settings: Source, onQuery?: (sql: string) => 
     log: onQuery ? [{ emit: 'event', level: 'query' }] : [],
     transactionOptions: TRANSACTION,
   }
-  const { client, shortcut } = await (file ? openSqlite(file, options) : openPostgresql(settings, options))
+  const { client, wrap } = await (file ? openSqlite(file, options) : openPostgresql(settings, options))
   if (onQuery) client.$on('query', (event) => onQuery(event.query))
   await client.$connect()
   return {
-    client: shortcut ? direct(client, shortcut, onQuery) : client,
+    client: wrap(client, onQuery),
     kind: file ? 'sqlite' : 'postgresql',
     close: () => client.$disconnect(),
   }
@@ -64,22 +65,27 @@ type Options = { log: { emit: 'event'; level: 'query' }[]; transactionOptions: t
 
 // Each driver is loaded only where it is used: loading takes most of the time that opening takes.
 
-type Opened = { client: PrismaClient<'query'>; shortcut?: Shortcut }
+type Opened = {
+  client: PrismaClient<'query'>
+  /** What makes it the client that everybody gets. */
+  wrap: (client: PrismaClient, onQuery?: (sql: string) => void) => PrismaClient
+}
 
 async function openSqlite(file: string, options: Options): Promise<Opened> {
   const [{ sqliteAdapter }] = await Promise.all([import('./sqlite.ts'), migrateSqlite(file)])
   const adapter = sqliteAdapter(file)
-  return { client: new PrismaClient({ ...options, adapter }), shortcut: adapter }
+  return {
+    client: new PrismaClient({ ...options, adapter }),
+    wrap: (client, onQuery) => direct(client, adapter, onQuery),
+  }
 }
 
 async function openPostgresql(settings: Source, options: Options): Promise<Opened> {
-  const { DATABASE_URL: url = '', DATABASE_POOL_SIZE: max } = settings
-  const [{ PrismaPg }, generated] = await Promise.all([
-    import('@prisma/adapter-pg'),
-    import('../../prisma/generated/postgresql/client.ts'),
-    migratePostgresql(url),
+  const { DATABASE_URL: url = '', DATABASE_DIRECT_URL: directUrl = url, DATABASE_POOL_SIZE: connections } = settings
+  const [{ postgresqlClient, retryDeadlocks }] = await Promise.all([
+    import('./postgresql.ts'),
+    migratePostgresql(directUrl),
   ])
-  const adapter = new PrismaPg({ connectionString: url, max, connectionTimeoutMillis: TRANSACTION.maxWait })
-  // The two clients differ in the type of `isolationLevel` only, which nobody uses.
-  return { client: new generated.PrismaClient({ ...options, adapter }) as unknown as PrismaClient<'query'> }
+  const client = postgresqlClient(url, connections, options)
+  return { client, wrap: retryDeadlocks }
 }

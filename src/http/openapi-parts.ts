@@ -135,6 +135,15 @@ export const EVENTS_PATH = '/api/v1/executions/{id}/events'
 export const MEDIA_PATH = '/api/v1/media'
 export const CONTENT_PATH = '/api/v1/media/{id}/content'
 
+const Alive = z.object({ success: z.literal(true), status: z.literal('ok') })
+
+const Ready = Alive.extend({
+  notices: z
+    .enum(['listening', 'polling'])
+    .optional()
+    .describe('With PostgreSQL: whether this server hears of what others do, or looks for itself four times a second'),
+})
+
 const health = (operationId: string, summary: string, canFail: boolean): { get: ZodOpenApiOperationObject } => ({
   get: {
     operationId,
@@ -145,7 +154,7 @@ const health = (operationId: string, summary: string, canFail: boolean): { get: 
       200: {
         description: 'Yes',
         headers: headers(),
-        content: { 'application/json': { schema: z.object({ success: z.literal(true), status: z.literal('ok') }) } },
+        content: { 'application/json': { schema: canFail ? Ready : Alive } },
       },
       ...(canFail && { 503: errorReference('503', 'No') }),
       default: errorReference('default'),

@@ -37,6 +37,12 @@ export function isUniqueViolation(error: unknown): boolean {
   return code === 'P2002' || kind === 'UniqueConstraintViolation'
 }
 
+/** Whether the database has undone a transaction because it and another waited for each other. */
+export function isDeadlock(error: unknown): boolean {
+  const { code, kind } = details(error)
+  return code === 'P2034' || kind === 'TransactionWriteConflict'
+}
+
 /** An error's own fields, and those of the driver adapter's error that it is or carries. */
 function details(error: unknown): Details {
   if (!(error instanceof Error)) return {}

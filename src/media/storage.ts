@@ -1,9 +1,9 @@
-import { createWriteStream } from 'node:fs'
 import { mkdir, open, readdir, rename, rm, stat } from 'node:fs/promises'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
 import type { Readable, Transform } from 'node:stream'
-import { pipeline } from 'node:stream/promises'
-import { newId } from '../lib/id.ts'
+import { unavailable } from '../errors.ts'
+import type { Settings } from '../settings.ts'
+import { createDrafts, HOUR } from './drafts.ts'
 
 /** Something being uploaded, not yet anybody's. */
 export type Draft = {
@@ -27,38 +27,30 @@ export type MediaStorage = {
 }
 
 const BATCH = 500
-const HOUR = 60 * 60 * 1000
 
-/** Media in a folder of this machine. What a crash left half-uploaded is removed at once. */
-export async function createFolderStorage(folder: string): Promise<MediaStorage> {
-  const drafts = join(folder, 'drafts')
-  await rm(drafts, { recursive: true, force: true })
-  await mkdir(drafts, { recursive: true })
+/**
+ * The storage that the settings name: a bucket, or a folder. `alone`: no other server uses the database, so that a
+ * folder of this machine is as good as any. Null where several servers have no place in common.
+ */
+export async function openStorage(settings: Settings, alone: boolean): Promise<MediaStorage | null> {
+  const { S3_BUCKET, MEDIA_DIR, DATA_DIR } = settings
+  const local = join(DATA_DIR, 'media')
+  // Who does without does not wait for it to be loaded.
+  if (S3_BUCKET) return (await import('./s3.ts')).createS3Storage({ ...settings, S3_BUCKET }, local)
+  if (!MEDIA_DIR && !alone) return null
+  return createFolderStorage(MEDIA_DIR ?? local, alone)
+}
+
+/** Media in a folder. */
+async function createFolderStorage(folder: string, alone: boolean): Promise<MediaStorage> {
   const pathOf = (id: string) => join(folder, id.slice(0, 2).toLowerCase(), id)
+  const draft = await createDrafts(join(folder, 'drafts'), alone, async (path, id) => {
+    await mkdir(dirname(pathOf(id)), { recursive: true })
+    await rename(path, pathOf(id))
+  })
 
   return {
-    async draft(source, meter) {
-      const path = join(drafts, newId())
-      const discard = () => rm(path, { force: true })
-      try {
-        await pipeline(source, meter, createWriteStream(path, { flags: 'wx', flush: true }))
-      } catch (error) {
-        await discard()
-        throw error
-      }
-      return {
-        async head(length) {
-          await using file = await open(path)
-          const { buffer, bytesRead } = await file.read(Buffer.alloc(length), 0, length, 0)
-          return buffer.subarray(0, bytesRead)
-        },
-        async keep(id) {
-          await mkdir(join(pathOf(id), '..'), { recursive: true })
-          await rename(path, pathOf(id))
-        },
-        discard,
-      }
-    },
+    draft,
     async read(id) {
       const file = await open(pathOf(id)).catch((error: NodeJS.ErrnoException) => {
         if (error.code !== 'ENOENT') throw error
@@ -78,4 +70,17 @@ export async function createFolderStorage(folder: string): Promise<MediaStorage>
       }
     },
   }
+}
+
+/** No place for media: whoever uploads or downloads is told so with 503. */
+export const noStorage: MediaStorage = {
+  async draft(source) {
+    source.resume()
+    throw unavailable()
+  },
+  async read() {
+    throw unavailable()
+  },
+  async remove() {},
+  async *list() {},
 }

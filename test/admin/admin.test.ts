@@ -4,6 +4,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { runAdmin } from '../../src/admin/run.ts'
 import { createFolder } from '../support/folder.ts'
 import { startPostgres } from '../support/postgres.ts'
+import { hasPostgres } from '../support/postgres-shared.ts'
 import { runProgram } from '../support/process.ts'
 import { request } from '../support/rest.ts'
 import { startServer, type TestServer } from '../support/server.ts'
@@ -326,7 +327,7 @@ test('the program prints the answer alone to stdout, problems alone to stderr, a
   expect(bad.err).toMatch(/PORT: .*\n.*LOG_LEVEL: /)
 })
 
-test('on PostgreSQL it does the same, and leaves backups to pg_dump', async () => {
+test.runIf(hasPostgres)('on PostgreSQL it does the same, and leaves backups to pg_dump', async () => {
   await using postgres = await startPostgres()
   await using folder = await createFolder()
   const env = {

@@ -7,7 +7,7 @@ import { seal, unseal } from '../../src/db/envelope.ts'
 import { changeEncryptionKey, deriveKey, EncryptionKeyError, openMasterKey } from '../../src/db/secrets.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 import { createFolder } from '../support/folder.ts'
-import { startPostgres } from '../support/postgres.ts'
+import { hasPostgres, shareDatabase } from '../support/postgres-shared.ts'
 import { request } from '../support/rest.ts'
 import { startServer } from '../support/server.ts'
 
@@ -237,9 +237,8 @@ describe('npm run admin -- rotate-key', () => {
 
   test('goes from a key file to ENCRYPTION_KEY', () => goesOn(['', given(1)]))
 
-  test('does the same on PostgreSQL', async () => {
-    await using postgres = await startPostgres()
-    await goesOn([given(1), given(2)], { DATABASE_URL: await postgres.createDatabase() })
+  test.runIf(hasPostgres)('does the same on PostgreSQL', async () => {
+    await goesOn([given(1), given(2)], { DATABASE_URL: (await shareDatabase()).url })
   })
 
   test('says what is missing, and what to do', async () => {

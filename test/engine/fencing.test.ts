@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest'
 import type { Db, Tx } from '../../src/db/client.ts'
+import { rowLock } from '../../src/db/client.ts'
 import { type ClaimDeps, finish } from '../../src/executions/engine/claims.ts'
 import type { ExecutionRow } from '../../src/executions/engine/events.ts'
 import { violations, watchTransitions } from './invariants.ts'
@@ -98,7 +99,16 @@ test('what had shown nothing runs again elsewhere; the first worker cannot end i
   const db = undone(lab.db)
   const { clock } = lab
   const limits = { running: undefined, pending: undefined }
-  const deps: ClaimDeps = { db, clock, owner: 'anybody', leaseDuration: 1, limits, settle: async () => {} }
+  const lock = rowLock(lab.server.service.deps.settings)
+  const deps: ClaimDeps = {
+    db,
+    clock,
+    owner: 'anybody',
+    leaseDuration: 1,
+    rowLock: lock,
+    limits,
+    settle: async () => {},
+  }
   const usage = { inputTokens: 1, outputTokens: 1, usageEstimated: false }
   const remains = {
     text: 'Too late.',

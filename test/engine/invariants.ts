@@ -1,5 +1,6 @@
 import { type Db, Prisma } from '../../src/db/client.ts'
 import { type ExecutionEvent, type ExecutionRow, readEvents } from '../../src/executions/engine/events.ts'
+import { createTrigger } from '../support/trigger.ts'
 
 /**
  * What must hold of a database in which nothing is under way (contract.md section 4, "Durability"), each violation as a
@@ -88,12 +89,21 @@ const ALLOWED = new Set([
  */
 export async function watchTransitions(db: Db): Promise<() => Promise<string[]>> {
   await db.$executeRaw(Prisma.sql`CREATE TABLE "_seen" ("id" TEXT, "before" TEXT, "after" TEXT, "attempt" INTEGER)`)
-  await db.$executeRaw(Prisma.sql`CREATE TRIGGER "_born" AFTER INSERT ON "Execution" BEGIN
-    INSERT INTO "_seen" VALUES (NEW."id", '', NEW."status", NEW."attempt"); END`)
-  await db.$executeRaw(Prisma.sql`CREATE TRIGGER "_moved" AFTER UPDATE ON "Execution"
-    WHEN OLD."status" <> NEW."status" OR OLD."attempt" <> NEW."attempt"
-      OR OLD."terminalSeq" IS NOT NEW."terminalSeq" OR OLD."result" IS NOT NEW."result" BEGIN
-    INSERT INTO "_seen" VALUES (NEW."id", OLD."status", NEW."status", NEW."attempt"); END`)
+  await createTrigger(db, {
+    name: '_born',
+    event: 'AFTER INSERT',
+    table: 'Execution',
+    effect: `INSERT INTO "_seen" VALUES (NEW."id", '', NEW."status", NEW."attempt")`,
+  })
+  await createTrigger(db, {
+    name: '_moved',
+    event: 'AFTER UPDATE',
+    table: 'Execution',
+    when: ['status', 'attempt', 'terminalSeq', 'result']
+      .map((c) => `OLD."${c}" IS DISTINCT FROM NEW."${c}"`)
+      .join(' OR '),
+    effect: `INSERT INTO "_seen" VALUES (NEW."id", OLD."status", NEW."status", NEW."attempt")`,
+  })
   return async () => {
     const rows = await db.$queryRaw<{ id: string; before: string; after: string }[]>(Prisma.sql`
       DELETE FROM "_seen" RETURNING *`)

@@ -13,6 +13,7 @@ import {
 import { follow } from '../../src/executions/engine/follow.ts'
 import { type Channel, createJournal, type Journal } from '../../src/executions/engine/journal.ts'
 import { createNotices } from '../../src/executions/engine/notices.ts'
+import { onPostgres } from '../support/postgres-shared.ts'
 import { storedEvents, textOf, violations } from './invariants.ts'
 import { type Lab, nextTurn, PLAIN, startLab } from './lab.ts'
 
@@ -36,10 +37,12 @@ async function puppet(lab: Lab): Promise<Puppet> {
   const { log, bus, settings } = lab.server.service.deps
   const owner = 'the test'
   const limits = { running: undefined, pending: undefined }
-  const deps: ClaimDeps = { db, clock, owner, leaseDuration: 600_000, limits, settle: async () => {} }
+  const lock = rowLock(settings)
+  const deps: ClaimDeps = { db, clock, owner, leaseDuration: 600_000, rowLock: lock, limits, settle: async () => {} }
   const agent = await db.agent.findFirstOrThrow()
   const row = await accept(deps, { actor, agent, ...PLAIN, conversation: { spaceId: lab.spaceId } }, true)
-  const journal = createJournal({ db, clock, log, owner, rowLock: rowLock(settings) })
+  const hooks = { rowLock: lock, onStored: () => {} }
+  const journal = createJournal({ db, clock, log, owner, ...hooks })
   const notices = createNotices(bus)
   const channel = journal.open(row, () => {
     throw new Error('The run was taken away')
@@ -166,7 +169,7 @@ test('a follower sees nothing of a run before something of it is stored', async 
   const following = run.follow(
     META_SEQ,
     async () => {
-      expect(await lab.db.executionEvent.count()).toBe(1)
+      expect(await lab.db.executionEvent.count()).toBeGreaterThan(0)
       shown.abort()
     },
     shown.signal,
@@ -177,33 +180,37 @@ test('a follower sees nothing of a run before something of it is stored', async 
   await run.complete('one two ')
 })
 
-test('a reply takes less than 64 KiB for 1,000 tokens, though each was stored as it came, and is read as it was said', async () => {
-  await using lab = await startLab()
-  const file = new Sqlite(`${lab.server.folder}/muster.db`, { readonly: true })
-  const size = () => (file.prepare('SELECT sum("pgsize") AS "size" FROM "dbstat"').get() as { size: number }).size
-  const count = 500
-  const say = async () => {
-    const run = await puppet(lab)
-    const tokens = Array.from({ length: count }, (_, index) => `token${index % 10} `)
-    for (const token of tokens) {
-      await run.channel.append(delta(token))
-      await run.journal.flush()
+test.skipIf(onPostgres)(
+  'a reply takes less than 64 KiB for 1,000 tokens, though each was stored as it came, and is read as it was said',
+  async () => {
+    await using lab = await startLab()
+    const file = new Sqlite(`${lab.server.folder}/muster.db`, { readonly: true })
+    const size = () => (file.prepare('SELECT sum("pgsize") AS "size" FROM "dbstat"').get() as { size: number }).size
+    const count = 500
+    const say = async () => {
+      const run = await puppet(lab)
+      const tokens = Array.from({ length: count }, (_, index) => `token${index % 10} `)
+      for (const token of tokens) {
+        await run.channel.append(delta(token))
+        await run.journal.flush()
+      }
+      const text = tokens.join('')
+      await run.channel.append({ messageType: 'assistant', step: 1, content: [{ type: 'text', text }] })
+      await run.complete(text)
+      const events = await storedEvents(lab.db, run.row.id)
+      expect(events).toHaveLength(count + 1)
+      expect(plain(events.slice(0, -1)).map(({ data }) => data)).toEqual(tokens.map((token) => delta(token)))
     }
-    const text = tokens.join('')
-    await run.channel.append({ messageType: 'assistant', step: 1, content: [{ type: 'text', text }] })
-    await run.complete(text)
-    const events = await storedEvents(lab.db, run.row.id)
-    expect(events).toHaveLength(count + 1)
-    expect(plain(events.slice(0, -1)).map(({ data }) => data)).toEqual(tokens.map((token) => delta(token)))
-  }
-  await say()
-  const before = size()
-  await say()
-  await say()
-  expect((size() - before) / 2).toBeLessThan((64 * 1024 * count) / 1_000)
-  expect(await violations(lab.db)).toEqual([])
-  file.close()
-}, 60_000)
+    await say()
+    const before = size()
+    await say()
+    await say()
+    expect((size() - before) / 2).toBeLessThan((64 * 1024 * count) / 1_000)
+    expect(await violations(lab.db)).toEqual([])
+    file.close()
+  },
+  60_000,
+)
 
 test('however much is said at once, and in whatever portions, nobody holds more than a small part of it', async () => {
   await using lab = await startLab()

@@ -334,6 +334,7 @@ describe('an open stream', () => {
     await using open_ = stream
     const { code, err } = await runProgram('src/admin/main.ts', ['token', 'revoke', key.id], server.folder, {
       DATA_DIR: server.folder,
+      ...server.databaseEnv,
     })
     expect(code, err).toBe(0)
     expectError(await use(key), 401, INVALID)

@@ -2,6 +2,7 @@ import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { type Database, type Db, openDatabase } from '../../src/db/client.ts'
+import { onPostgres, shareDatabase } from './postgres-shared.ts'
 
 export type TestDatabase = AsyncDisposable & {
   db: Db
@@ -14,15 +15,19 @@ export type TestDatabase = AsyncDisposable & {
   dispose: () => Promise<void>
 }
 
-/** A fresh, migrated SQLite file in a temporary folder of its own (about 15 ms). */
+/**
+ * A fresh, migrated database: an SQLite file in a temporary folder of its own (about 15 ms), or one of PostgreSQL where
+ * the environment says `DATABASE=postgresql`.
+ */
 export async function createTestDatabase(): Promise<TestDatabase> {
   const folder = await mkdtemp(join(tmpdir(), 'muster-test-'))
   const queries: string[] = []
-  const database = await openDatabase({ DATA_DIR: folder, DATABASE_URL: undefined, DATABASE_POOL_SIZE: 10 }, (sql) =>
-    queries.push(sql),
-  )
+  const shared = onPostgres ? await shareDatabase(folder) : null
+  const settings = { DATA_DIR: folder, DATABASE_URL: shared?.url, DATABASE_POOL_SIZE: 10 }
+  const database = await openDatabase(settings, (sql) => queries.push(sql))
   const dispose = async () => {
     await database.close()
+    await shared?.drop()
     await rm(folder, { recursive: true, force: true })
   }
   return { db: database.client, database, folder, queries, dispose, [Symbol.asyncDispose]: dispose }

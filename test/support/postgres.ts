@@ -6,7 +6,7 @@ import { createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { dirname, join, relative } from 'node:path'
 import { createInterface } from 'node:readline'
-import { PrismaPg } from '@prisma/adapter-pg'
+import { Client } from 'pg'
 
 export type Postgres = AsyncDisposable & {
   /** A new, empty database; its URL. */
@@ -48,7 +48,13 @@ export async function startPostgres(): Promise<Postgres> {
   let server: ReturnType<typeof program> | undefined
 
   async function start(): Promise<void> {
-    const options = { listen_addresses: '127.0.0.1', port, unix_socket_directories: '', fsync: 'off' }
+    const options = {
+      listen_addresses: '127.0.0.1',
+      port,
+      unix_socket_directories: '',
+      fsync: 'off',
+      max_connections: 300,
+    }
     const child = program('postgres', ['-D', data, ...Object.entries(options).flatMap(([k, v]) => ['-c', `${k}=${v}`])])
     process.once('exit', () => child.kill('SIGKILL'))
     const output: string[] = []
@@ -74,15 +80,24 @@ export async function startPostgres(): Promise<Postgres> {
     stop,
     async createDatabase() {
       const name = `test_${++count}`
-      const adapter = await new PrismaPg(url('postgres')).connect()
-      await adapter.executeScript(`CREATE DATABASE "${name}"`)
-      await adapter.dispose()
+      await runSql(url('postgres'), `CREATE DATABASE "${name}"`)
       return url(name)
     },
     async [Symbol.asyncDispose]() {
       await stop()
       await rm(folder, { recursive: true, force: true })
     },
+  }
+}
+
+/** One statement on a connection of its own. */
+export async function runSql(url: string, sql: string): Promise<void> {
+  const client = new Client({ connectionString: url })
+  await client.connect()
+  try {
+    await client.query(sql)
+  } finally {
+    await client.end()
   }
 }
 

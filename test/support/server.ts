@@ -8,6 +8,7 @@ import type { Clock } from '../../src/lib/clock.ts'
 import { addMember, createOrganization, toSlug } from '../../src/organizations/service.ts'
 import { readSettings } from '../../src/settings.ts'
 import { type Service, startService } from '../../src/start.ts'
+import { onPostgres, postgresEnv, shareDatabase } from './postgres-shared.ts'
 
 export type TestServer = AsyncDisposable & {
   url: string
@@ -15,6 +16,8 @@ export type TestServer = AsyncDisposable & {
   /** The first token: the owner of `default`, scope `*`. */
   token: string
   folder: string
+  /** What another process needs to know of its database, beside DATA_DIR. */
+  databaseEnv: Record<string, string>
   /** Every SQL statement so far. Set `queries.length = 0` to count from there. */
   queries: string[]
   /** Every line that was logged. */
@@ -33,7 +36,10 @@ type MemberOptions = {
 
 export type Member = { token: string; tokenId: string; userId: string; organizationId: string }
 
-/** The whole service in this process, over real HTTP on a free port, on a fresh SQLite file. */
+/**
+ * The whole service in this process, over real HTTP on a free port, on a fresh database: an SQLite file, or one of
+ * PostgreSQL where the environment says `DATABASE=postgresql`. The same folder has the same database again.
+ */
 export async function startServer(
   env: Record<string, string> = {},
   options: { clock?: Clock; folder?: string } = {},
@@ -41,7 +47,16 @@ export async function startServer(
   const folder = options.folder ?? (await mkdtemp(join(tmpdir(), 'muster-test-')))
   const queries: string[] = []
   const logs: string[] = []
-  const settings = readSettings({ NODE_ENV: 'test', DATA_DIR: folder, PORT: '0', LOG_LEVEL: 'debug', ...env })
+  const shared = onPostgres && !env.DATABASE_URL ? await shareDatabase(folder) : null
+  const databaseEnv = shared ? postgresEnv(shared.url, folder) : {}
+  const settings = readSettings({
+    NODE_ENV: 'test',
+    DATA_DIR: folder,
+    PORT: '0',
+    LOG_LEVEL: 'debug',
+    ...databaseEnv,
+    ...env,
+  })
   const log = pino({ level: settings.LOG_LEVEL }, { write: (line: string) => void logs.push(line) })
   const service = await startService(settings, log, {
     onQuery: (sql) => queries.push(sql),
@@ -72,12 +87,15 @@ export async function startServer(
     service,
     token: service.firstToken ?? '',
     folder,
+    databaseEnv,
     queries,
     logs,
     member,
     async [Symbol.asyncDispose]() {
       await service.stop()
-      if (!options.folder) await rm(folder, { recursive: true, force: true })
+      if (options.folder) return
+      await shared?.drop()
+      await rm(folder, { recursive: true, force: true })
     },
   }
 }

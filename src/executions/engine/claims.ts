@@ -62,13 +62,15 @@ export type ClaimDeps = {
   owner: string
   /** In milliseconds. */
   leaseDuration: number
+  /** What stands at the end of a SELECT that locks its rows. */
+  rowLock: Prisma.Sql
   /** How many runs of an organization may run, and wait. */
   limits: { running: number | undefined; pending: number | undefined }
   /** What else changes when an execution ends, in the same transaction. */
   settle: (tx: Tx, ended: ExecutionRow, now: Date) => Promise<void>
 }
 
-/** Somebody else has begun a run in the session since it was interrupted. */
+/** Somebody else has begun a run in the session since it was interrupted, or a session in the chat: look again. */
 export class SessionTaken extends Error {
   override name = 'SessionTaken'
 }
@@ -83,6 +85,9 @@ const claimed = ({ owner, leaseDuration }: ClaimDeps, now: Date, attempt: number
   leaseOwner: owner,
   leaseUntil: new Date(now.getTime() + leaseDuration),
 })
+
+// Locks are taken in one order, so that no two transactions wait for each other: the execution, its session, its chat,
+// its organization.
 
 /**
  * The one transaction in which a run is accepted. Where its session is free it takes the session's lock, and is claimed
@@ -116,8 +121,15 @@ export async function accept(deps: ClaimDeps, request: Request, hasRoom: boolean
     } else if (session.free) {
       await tx.session.update({ where: { id: sessionId }, data: { activeExecutionId: id }, select: { id: true } })
     }
+    if (conversation.chatId) {
+      const data = { status: 'working', sessionId, closedAt: null, updatedAt: now } as const
+      const { count } = await tx.chat.updateMany({ where: { id: chatId, archivedAt: null }, data })
+      if (!count) throw notFound('Chat')
+    }
     const begins = session.free && hasRoom && (await takeSlot(tx, deps, actor.organizationId, request.delegated))
     if (!begins) await checkBacklog(tx, deps, actor.organizationId)
+    // Whoever was before it in the session may have ended only while this waited for the lock.
+    const since = deps.clock.now()
     const execution = await tx.execution.create({
       data: {
         id,
@@ -138,28 +150,32 @@ export async function accept(deps: ClaimDeps, request: Request, hasRoom: boolean
         modelOverride: request.model,
         queueSeq: session.queueSeq,
         ...(begins
-          ? { ...claimed(deps, now, 0, META_SEQ), startedAt: now }
+          ? { ...claimed(deps, since, 0, META_SEQ), startedAt: since }
           : { status: 'pending' as const, seqReserved: META_SEQ }),
       },
     })
     if (begins) await writeMessage(tx, execution, 'user', message, now)
-    if (conversation.chatId) {
-      const data = { status: 'working', sessionId, closedAt: null, updatedAt: now } as const
-      const { count } = await tx.chat.updateMany({ where: { id: chatId, archivedAt: null }, data })
-      if (!count) throw notFound('Chat')
-    }
     await request.also?.(tx, id, now)
     await audit(tx, actor, 'agent.execute', id, now)
     return execution
   })
 }
 
-/** Of two first messages in a chat, the second goes on with the session of the first: the chat's row is the lock. */
+/**
+ * The session that a chat's next message belongs to, if there is one. Of two first messages the second goes on with the
+ * session of the first: the chat's row is the lock. Nobody waits for a session while holding it: whoever ends a run has
+ * the session, and waits for the chat.
+ */
 async function latestSession(tx: Tx, chatId: string, agentId: string, now: Date): Promise<string | undefined> {
+  const find = async () => {
+    const orderBy = [{ createdAt: 'desc' as const }, { id: 'desc' as const }]
+    return (await tx.session.findFirst({ where: { chatId, agentId }, orderBy, select: { id: true } }))?.id
+  }
+  const found = await find()
+  if (found) return found
   await tx.chat.update({ where: { id: chatId }, data: { updatedAt: now }, select: { id: true } })
-  const orderBy = [{ createdAt: 'desc' as const }, { id: 'desc' as const }]
-  const session = await tx.session.findFirst({ where: { chatId, agentId }, orderBy, select: { id: true } })
-  return session?.id
+  if (await find()) throw new SessionTaken()
+  return undefined
 }
 
 /** Takes a number in the session's queue, which locks the session's row until the transaction ends. */
@@ -209,12 +225,18 @@ export async function giveSlotBack(tx: Tx, { limits }: ClaimDeps, organizationId
   })
 }
 
-/** Counts what runs, where a limit was set since: the counters were not kept before. */
+/**
+ * Counts what runs, where a limit was set since: the counters were not kept before. Other servers may be at it: a run
+ * begins and ends with the lock of its organization's row, so that the second statement sees what the first waited for.
+ */
 export async function countRunning({ db, limits }: ClaimDeps): Promise<void> {
   if (limits.running === undefined) return
-  await db.$executeRaw(Prisma.sql`
-    UPDATE "Organization" SET "running" = (
-      SELECT count(*) FROM "Execution" e WHERE e."organizationId" = "Organization"."id" AND e."status" = 'running')`)
+  await db.$transaction(async (tx) => {
+    await tx.$executeRaw(Prisma.sql`UPDATE "Organization" SET "running" = "running"`)
+    await tx.$executeRaw(Prisma.sql`
+      UPDATE "Organization" SET "running" = (
+        SELECT count(*) FROM "Execution" e WHERE e."organizationId" = "Organization"."id" AND e."status" = 'running')`)
+  })
 }
 
 async function checkBacklog(tx: Tx, { limits }: ClaimDeps, organizationId: string): Promise<void> {
@@ -324,7 +346,6 @@ export async function finish(
       },
     })
     if (!execution) return null
-    await giveSlotBack(tx, deps, row.organizationId)
     if (remains.scattered) await joinSegments(tx, row.id)
     if (remains.events.length) {
       await tx.executionEvent.createMany({ data: toSegments(row.id, now, remains.events) })
@@ -335,7 +356,9 @@ export async function finish(
     }
     if (completed && toolCalls.length) await forgetSteps(tx, row.id)
     await deps.settle(tx, execution, now)
-    return { execution, next: await release(tx, execution, now, remains.text) }
+    const next = await release(tx, deps, execution, now, remains.text)
+    await giveSlotBack(tx, deps, row.organizationId)
+    return { execution, next }
   })
 }
 
@@ -372,21 +395,27 @@ export async function finishPending(
       await forgetSteps(tx, row.id)
     }
     await deps.settle(tx, execution, now)
-    return { execution, next: await release(tx, execution, now, text) }
+    return { execution, next: await release(tx, deps, execution, now, text) }
   })
 }
 
 const CHAT_STATUS = { completed: 'done', failed: 'error', cancelled: 'standby' } as const
 
-/** Hands the session's lock to the oldest pending run, or frees it. Does nothing for a run that did not hold it. */
-async function release(tx: Tx, ended: ExecutionRow, now: Date, text: string): Promise<string | null> {
-  const [session] = await tx.session.updateManyAndReturn({
-    where: { id: ended.sessionId, activeExecutionId: ended.id },
-    data: { activeExecutionId: null, updatedAt: now },
-    select: { lastQueueSeq: true },
-  })
-  if (!session) return null
-  // Whoever queues takes a number under the lock of the row just written: no later number, nobody waits.
+/**
+ * Hands the session's lock to the oldest pending run, or frees it. Does nothing for a run that did not hold it: which
+ * can be told only with the session's row locked, since somebody may be handing it the lock just now.
+ */
+async function release(
+  tx: Tx,
+  { rowLock }: ClaimDeps,
+  ended: ExecutionRow,
+  now: Date,
+  text: string,
+): Promise<string | null> {
+  const [session] = await tx.$queryRaw<{ activeExecutionId: string | null; lastQueueSeq: number }[]>(Prisma.sql`
+    SELECT "activeExecutionId", "lastQueueSeq" FROM "Session" WHERE "id" = ${ended.sessionId} ${rowLock}`)
+  if (session?.activeExecutionId !== ended.id) return null
+  // Whoever queues takes a number under the lock of the row: no later number, nobody waits.
   const next =
     session.lastQueueSeq === ended.queueSeq
       ? null
@@ -395,10 +424,8 @@ async function release(tx: Tx, ended: ExecutionRow, now: Date, text: string): Pr
           orderBy: { queueSeq: 'asc' },
           select: { id: true },
         })
-  if (next) {
-    const data = { activeExecutionId: next.id }
-    await tx.session.update({ where: { id: ended.sessionId }, data, select: { id: true } })
-  }
+  const data = { activeExecutionId: next?.id ?? null, updatedAt: now }
+  await tx.session.update({ where: { id: ended.sessionId }, data, select: { id: true } })
   await tx.chat.update({
     where: { id: ended.chatId },
     data: {

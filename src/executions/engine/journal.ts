@@ -1,5 +1,6 @@
 import type { Logger } from 'pino'
 import { type Db, Prisma } from '../../db/client.ts'
+import { padded } from '../../db/statements.ts'
 import type { Clock } from '../../lib/clock.ts'
 import { type ExecutionEvent, type ExecutionRow, type MessageData, terminalEvent, toSegments } from './events.ts'
 
@@ -81,6 +82,8 @@ export function createJournal(deps: {
   owner: string
   /** Keeps rows that a statement of a transaction reads as they are until its end (db/client.ts). */
   rowLock: Prisma.Sql
+  /** Is told of which executions events have been stored: who follows them elsewhere reads them. */
+  onStored: (executionIds: string[]) => void
 }): Journal {
   const { db, clock, log, owner, rowLock } = deps
   const states = new Map<string, { state: State; channel: Channel }>()
@@ -131,7 +134,7 @@ export function createJournal(deps: {
       const owned = await tx.$queryRaw<{ id: string; attempt: number }[]>(Prisma.sql`
         SELECT "id", "attempt" FROM "Execution"
         WHERE "leaseOwner" = ${owner} AND "status" = 'running'
-          AND "id" IN (${Prisma.join(batches.map(({ state }) => state.row.id))}) ${rowLock}`)
+          AND "id" IN (${Prisma.join(padded(batches.map(({ state }) => state.row.id)))}) ${rowLock}`)
       const attempts = new Map(owned.map((row) => [row.id, row.attempt]))
       const mine = batches.filter(({ state }) => attempts.get(state.row.id) === state.row.attempt)
       for (const { state, reserve } of mine) {
@@ -147,6 +150,7 @@ export function createJournal(deps: {
       })
       return new Set(mine)
     })
+    deps.onStored([...kept].map(({ state }) => state.row.id))
     for (const batch of batches) {
       const { state, events, reserve } = batch
       if (!kept.has(batch)) {

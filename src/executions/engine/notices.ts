@@ -13,7 +13,7 @@ export type Notices = {
 export function createNotices(bus: Bus): Notices {
   const waiting = new Map<string, Set<() => void>>()
   const stop = bus.subscribe('execution', (ids) => {
-    for (const id of ids) for (const wake of waiting.get(id) ?? []) wake()
+    for (const id of ids ?? waiting.keys()) for (const wake of waiting.get(id) ?? []) wake()
   })
   return {
     stop,

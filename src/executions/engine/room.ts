@@ -42,7 +42,7 @@ export function createRoom({ db, limits, taken, begin }: RoomDeps) {
     }
     crowded = keptOut || ready.length === READY_AT_ONCE
     if (keptOut) return
-    if (limits.organization !== undefined) crowdedOrganizations = new Set(await findCrowded(db))
+    crowdedOrganizations = new Set(limits.organization === undefined ? [] : await findCrowded(db))
     again ||= crowded && begun > 0
   }
 

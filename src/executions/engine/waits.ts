@@ -35,7 +35,6 @@ export async function suspend(
       },
     })
     if (!count) return false
-    await giveSlotBack(tx, deps, organizationId)
     if (remains.events.length) {
       await tx.executionEvent.createMany({ data: toSegments(executionId, now, remains.events) })
     }
@@ -52,6 +51,7 @@ export async function suspend(
       data: { status: 'needs_attention', updatedAt: now },
       select: { id: true },
     })
+    await giveSlotBack(tx, deps, organizationId)
     return true
   })
 }

@@ -8,6 +8,7 @@ import type { Clock } from '../../lib/clock.ts'
 import { newId } from '../../lib/id.ts'
 import type { MediaStorage } from '../../media/storage.ts'
 import type { Settings } from '../../settings.ts'
+import type { Telemetry } from '../../telemetry/telemetry.ts'
 import { createAttempts } from './attempt.ts'
 import { createCaretaker } from './caretaker.ts'
 import { BEGIN, type Checkpoint, loadCheckpoint, loadRemains } from './checkpoint.ts'
@@ -35,6 +36,7 @@ export type EngineDeps = {
   agentFor: (db: Db, row: ExecutionRow) => Promise<claims.AgentRow | null>
   settle: claims.ClaimDeps['settle']
   openTools: OpenTools
+  telemetry: Telemetry
 }
 
 /** What runs agents: accepts, runs, recovers and ends executions, and shows their events. */
@@ -48,7 +50,10 @@ export type Engine = {
   cancel(row: ExecutionRow): Promise<ExecutionRow>
   /** A run whose approvals have been decided: it goes on when there is room for it. */
   goOn(row: Pick<ExecutionRow, 'id' | 'organizationId' | 'parentExecutionId'>): void
-  /** Takes care of what was left behind, now and from then on. `alone`: no other process uses this database. */
+  /**
+   * Takes care of what was left behind, now and from then on, if runs are on in this process. `alone`: no other process
+   * uses this database.
+   */
   start(alone: boolean): Promise<void>
   /** Accepts nothing more, gives live runs time to end, hands the rest back, ends the streams. */
   drain(): Promise<void>
@@ -66,11 +71,15 @@ export function createEngine(deps: EngineDeps): Engine {
   const owner = newId()
   const leaseDuration = settings.LEASE_DURATION
   const limits = { running: settings.MAX_RUNNING_PER_ORGANIZATION, pending: settings.MAX_PENDING_RUNS }
-  const claimDeps: claims.ClaimDeps = { db, clock, owner, leaseDuration, limits, settle: deps.settle }
-  const journal = createJournal({ db, clock, log, owner, rowLock: rowLock(settings) })
+  const lock = rowLock(settings)
+  const claimDeps: claims.ClaimDeps = { db, clock, owner, leaseDuration, rowLock: lock, limits, settle: deps.settle }
+  const onStored = (ids: string[]) => bus.publish('execution', ids)
+  const journal = createJournal({ db, clock, log, owner, rowLock: lock, onStored })
   const notices = createNotices(bus)
   const live = new Map<string, Live>()
   const stopped = new AbortController()
+  /** Whether runs are on in this process, or only accepted for others. */
+  const runs = settings.ROLE !== 'api'
   let draining = false
   /** How many runs are being claimed: each keeps a place. */
   let claiming = 0
@@ -78,7 +87,7 @@ export function createEngine(deps: EngineDeps): Engine {
   const early = new Set<string>()
   const room = createRoom({
     db,
-    limits: { process: settings.MAX_RUNNING, organization: limits.running },
+    limits: { process: runs ? settings.MAX_RUNNING : 0, organization: limits.running },
     taken: () => live.size + claiming,
     begin: beginPending,
   })
@@ -94,12 +103,26 @@ export function createEngine(deps: EngineDeps): Engine {
 
   const stop = (id: string, why: Stop['why']) => live.get(id)?.controller.abort(new Stop(why))
 
-  const unsubscribe = bus.subscribe('cancel', (ids) => {
-    for (const id of ids) {
-      if (live.has(id)) stop(id, 'cancelled')
-      else if (claiming) early.add(id)
-    }
-  })
+  const subscriptions = [
+    bus.subscribe('cancel', (ids) => {
+      if (!ids) background(lookForCancelled())
+      for (const id of ids ?? []) {
+        if (live.has(id)) stop(id, 'cancelled')
+        else if (claiming) early.add(id)
+      }
+    }),
+    bus.subscribe('pending', (ids) => {
+      if (!runs || draining) return
+      for (const organizationId of ids ?? []) room.wait(organizationId)
+      background(room.fill())
+    }),
+  ]
+
+  async function lookForCancelled(): Promise<void> {
+    if (!live.size) return
+    const where = { id: { in: [...live.keys()] }, wantsCancel: true }
+    for (const { id } of await db.execution.findMany({ where, select: { id: true } })) stop(id, 'cancelled')
+  }
 
   /** Claims a run and begins it. What comes meanwhile from those who find its row already is not lost. */
   async function claim<T>(task: () => Promise<T>): Promise<T> {
@@ -123,6 +146,7 @@ export function createEngine(deps: EngineDeps): Engine {
       })
       .finally(() => {
         live.delete(row.id)
+        deps.telemetry.left(row.id)
         if (room.isWanted()) background(room.fill())
       })
     live.set(row.id, { row, controller, ended })
@@ -149,15 +173,23 @@ export function createEngine(deps: EngineDeps): Engine {
     return ended?.execution ?? null
   }
 
-  function afterwards({ execution, next }: claims.Ended): void {
-    bus.publish('execution', [execution.id])
-    if (next && room.isFor(execution.organizationId)) background(beginPending(next))
-    else if (next) waitForRoom(execution.organizationId)
+  /** What changes with a run, when it is accepted and when it ends. */
+  function tellOwners({ chatId, taskId }: ExecutionRow): void {
+    bus.publish('chat', [chatId])
+    if (taskId) bus.publish('task', [taskId])
   }
 
-  function waitForRoom(organizationId: string): void {
-    room.wait(organizationId)
-    background(room.fill())
+  function afterwards({ execution, next }: claims.Ended): void {
+    deps.telemetry.ended(execution)
+    bus.publish('execution', [execution.id])
+    tellOwners(execution)
+    if (next) begin(next, execution.organizationId, false)
+  }
+
+  /** Begins a pending run when its turn comes: here, if there is room, or wherever there is some first. */
+  function begin(id: string, organizationId: string, delegated: boolean): void {
+    if (runs && !draining && (delegated || room.isFor(organizationId))) background(beginPending(id))
+    else bus.publish('pending', [organizationId])
   }
 
   /** Begins a pending run that holds its session's lock. False when there is no room for it. */
@@ -206,6 +238,7 @@ export function createEngine(deps: EngineDeps): Engine {
     const row = await claims.takeOver(claimDeps, left)
     if (!row) return
     log.warn({ executionId: row.id, attempt: row.attempt }, 'taking over a run whose process has died')
+    deps.telemetry.takenOver()
     const { shown, said, checkpoint } = await loadRemains(db, row)
     const canGoOn = checkpoint !== null || !shown
     const agent = canGoOn && !row.wantsCancel ? await deps.agentFor(db, row) : null
@@ -307,6 +340,7 @@ export function createEngine(deps: EngineDeps): Engine {
   async function expireApproval(approval: waits.ApprovalRow): Promise<void> {
     const verdict = { status: 'expired', reason: null, decidedBy: null } as const
     await db.$transaction((tx) => waits.decide(tx, approval, verdict, clock.now()))
+    bus.publish('chat', [approval.chatId])
     engine.goOn(await db.execution.findUniqueOrThrow({ where: { id: approval.executionId } }))
   }
 
@@ -332,8 +366,9 @@ export function createEngine(deps: EngineDeps): Engine {
         try {
           return await claim(async () => {
             const row = await claims.accept(claimDeps, request, hasRoom)
+            tellOwners(row)
             if (row.status === 'running') launch(row, request.agent, BEGIN)
-            else if (!hasRoom || limits.running !== undefined) waitForRoom(actor.organizationId)
+            else if (!hasRoom || limits.running !== undefined) bus.publish('pending', [actor.organizationId])
             return row
           })
         } catch (error) {
@@ -350,14 +385,14 @@ export function createEngine(deps: EngineDeps): Engine {
     ended,
     goOn(row) {
       bus.publish('execution', [row.id])
-      if (row.parentExecutionId || room.isFor(row.organizationId)) background(beginPending(row.id))
-      else waitForRoom(row.organizationId)
+      begin(row.id, row.organizationId, row.parentExecutionId !== null)
     },
     async cancel(row) {
       const gone = await cancelTree(row)
       return gone ?? ended(row, AbortSignal.timeout(CANCEL_PATIENCE))
     },
     async start(alone) {
+      if (!runs) return
       await claims.countRunning(claimDeps)
       await caretaker.start(alone)
     },
@@ -369,7 +404,7 @@ export function createEngine(deps: EngineDeps): Engine {
       for (const id of live.keys()) stop(id, 'drained')
       await quiet(AbortSignal.timeout(HAND_BACK_PATIENCE))
       caretaker.stop()
-      unsubscribe()
+      for (const unsubscribe of subscriptions) unsubscribe()
       notices.stop()
       await unlessAborted(handBack(), AbortSignal.timeout(HAND_BACK_PATIENCE))
     },

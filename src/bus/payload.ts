@@ -1,0 +1,29 @@
+import type { Notices } from './index.ts'
+
+/** What PostgreSQL takes in one notification is less than 8000 bytes. */
+const MAX_BYTES = 7900
+
+export type Parcel = { from: string; channel: keyof Notices | 'ping'; ids: string[] }
+
+/** The payloads that tell of these ids, as few as hold them: `<who> <channel> <id> <id>…`. Ids are ASCII without spaces. */
+export function pack(from: string, waiting: ReadonlyMap<Parcel['channel'], ReadonlySet<string>>): string[] {
+  const payloads: string[] = []
+  for (const [channel, ids] of waiting) {
+    const head = `${from} ${channel}`
+    let payload = head
+    for (const id of ids) {
+      if (payload.length + 1 + id.length > MAX_BYTES) {
+        payloads.push(payload)
+        payload = head
+      }
+      payload += ` ${id}`
+    }
+    payloads.push(payload)
+  }
+  return payloads
+}
+
+export function unpack(payload: string): Parcel {
+  const [from = '', channel, ...ids] = payload.split(' ')
+  return { from, channel: channel as Parcel['channel'], ids }
+}

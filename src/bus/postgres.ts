@@ -1,0 +1,135 @@
+import { setImmediate, setTimeout as sleep } from 'node:timers/promises'
+import { Client } from 'pg'
+import type { Logger } from 'pino'
+import { type Db, Prisma } from '../db/client.ts'
+import { newId } from '../lib/id.ts'
+import type { Bus } from './index.ts'
+import { createLocalBus } from './local.ts'
+import { type Parcel, pack, unpack } from './payload.ts'
+
+const CHANNEL = 'muster'
+/** How often everybody looks for themselves while notices do not arrive, and what failed is tried again (ms). */
+const POLL_INTERVAL = 250
+/** How often the server sends itself a notice, and by when it must have come (ms). */
+const PING_INTERVAL = 5_000
+const CONNECT_TIMEOUT = 5_000
+
+export type PostgresBus = Bus & {
+  /** Whether notices of other servers arrive, or everybody looks for themselves. */
+  state(): 'listening' | 'polling'
+  stop(): Promise<void>
+}
+
+/**
+ * A bus between the processes on one PostgreSQL. Notices are sent through the pool, those of one moment together: a
+ * commit with a NOTIFY takes a lock of the whole database server. They are received on a connection of the bus's own
+ * to `url`, which must be a session's: it proves that it hears by a notice to itself. Until it does, and whenever it is
+ * lost, everybody is told to look for themselves.
+ */
+export function createPostgresBus({ url, db, log }: { url: string; db: Db; log: Logger }): PostgresBus {
+  const local = createLocalBus()
+  const me = newId()
+  const stopped = new AbortController()
+  const waiting = new Map<Parcel['channel'], Set<string>>()
+  let sending: Promise<void> | null = null
+  let state: 'listening' | 'polling' = 'polling'
+  /** Whether the last ping has come back. */
+  let heard = true
+
+  function post(channel: Parcel['channel'], ids: readonly string[]): void {
+    const known = waiting.get(channel) ?? new Set()
+    waiting.set(channel, known)
+    for (const id of ids) known.add(id)
+    // What is published in the same moment, or while others are on their way, goes together.
+    sending ??= send()
+  }
+
+  async function send(): Promise<void> {
+    await setImmediate()
+    while (waiting.size && !stopped.signal.aborted) {
+      const taken = new Map(waiting)
+      waiting.clear()
+      try {
+        const payloads = pack(me, taken).map((payload) => Prisma.sql`(${payload})`)
+        await db.$executeRaw(Prisma.sql`
+          SELECT pg_notify(${CHANNEL}, "payload") FROM (VALUES ${Prisma.join(payloads)}) AS "notices" ("payload")`)
+      } catch {
+        for (const [channel, ids] of taken) {
+          waiting.set(channel, new Set([...ids, ...(waiting.get(channel) ?? [])]))
+        }
+        await pause()
+      }
+    }
+    sending = null
+  }
+
+  const pause = () => sleep(POLL_INTERVAL, null, { signal: stopped.signal }).catch(() => {})
+
+  function receive(payload: string): void {
+    const { from, channel, ids } = unpack(payload)
+    if (channel !== 'ping') {
+      if (from !== me) local.publish(channel, ids)
+      return
+    }
+    if (from !== me) return
+    heard = true
+    if (state === 'listening') return
+    state = 'listening'
+    log.info('notices of other servers arrive')
+    local.tellAll()
+  }
+
+  /** Resolves when the connection is lost, or the bus stops. */
+  async function listen(): Promise<void> {
+    const client = new Client({
+      connectionString: url,
+      connectionTimeoutMillis: CONNECT_TIMEOUT,
+      application_name: 'muster notices',
+    })
+    const lost = new AbortController()
+    client.on('error', () => lost.abort()).on('end', () => lost.abort())
+    client.on('notification', ({ payload }) => receive(payload ?? ''))
+    try {
+      await client.connect()
+      await client.query(`LISTEN ${CHANNEL}`)
+      const signal = AbortSignal.any([lost.signal, stopped.signal])
+      do {
+        heard = false
+        post('ping', ['1'])
+        await sleep(PING_INTERVAL, null, { signal }).catch(() => {})
+      } while (heard && !signal.aborted)
+    } finally {
+      // Nobody waits for a connection that may be dead.
+      client.end().catch(() => {})
+    }
+  }
+
+  async function keepListening(): Promise<void> {
+    while (!stopped.signal.aborted) {
+      await listen().catch((error) => log.debug({ err: error }, 'notices cannot be received'))
+      if (stopped.signal.aborted) break
+      if (state === 'listening') log.warn('notices of other servers do not arrive: looking for news instead')
+      state = 'polling'
+      await pause()
+    }
+  }
+
+  const polling = setInterval(() => state === 'polling' && local.tellAll(), POLL_INTERVAL)
+  const listening = keepListening()
+
+  return {
+    publish(channel, ids) {
+      local.publish(channel, ids)
+      post(channel, ids)
+    },
+    subscribe: local.subscribe,
+    state: () => state,
+    async stop() {
+      clearInterval(polling)
+      // What was published is still told.
+      await Promise.race([sending, sleep(POLL_INTERVAL)])
+      stopped.abort()
+      await listening
+    },
+  }
+}

@@ -1,0 +1,228 @@
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { violations, watchTransitions } from '../engine/invariants.ts'
+import { until } from '../soak/service.ts'
+import { type Cluster, startCluster } from '../support/cluster.ts'
+import { type Forwarder, startForwarder } from '../support/forwarder.ts'
+import { hasPostgres, type SharedDatabase, shareDatabase, shareEmptyDatabase } from '../support/postgres-shared.ts'
+import { request } from '../support/rest.ts'
+import { openStream, type StreamEvent } from '../support/sse.ts'
+
+const notices = async ({ url }: { url: string }) =>
+  ((await (await fetch(`${url}/readyz`)).json()) as { notices?: string }).notices
+
+const kinds = (events: readonly StreamEvent[]) => events.map(({ event }) => event)
+
+describe.runIf(hasPostgres)('two servers on one PostgreSQL', () => {
+  let database: SharedDatabase
+  /** The way on which the second server hears of the first. */
+  let way: Forwarder
+  let cluster: Cluster
+  let agentId: string
+  let transitions: () => Promise<string[]>
+
+  beforeAll(async () => {
+    database = await shareDatabase()
+    way = await startForwarder(database.url)
+    cluster = await startCluster(database.url, [{}, { DATABASE_DIRECT_URL: way.url }])
+    agentId = await cluster.createAgent()
+    transitions = await watchTransitions(cluster.db)
+    for (const index of [0, 1]) {
+      await until('notices arrive', async () => (await notices(cluster.at(index))) === 'listening')
+    }
+  })
+
+  afterAll(async () => {
+    await cluster?.[Symbol.asyncDispose]()
+    await way?.[Symbol.asyncDispose]()
+    await database?.drop()
+  })
+
+  const executeOn = (index: number, body: object, headers: Record<string, string> = {}) =>
+    request(cluster.at(index), 'POST', `/api/v1/agents/${agentId}/execute`, {
+      body: { message: 'Hello', ...body },
+      headers,
+    })
+
+  const followOn = (index: number, executionId: string, after = 0) =>
+    openStream(cluster.at(index), `/api/v1/executions/${executionId}/events?after=${after}`)
+
+  const settled = () =>
+    expect
+      .poll(() => cluster.db.execution.count({ where: { status: { in: ['pending', 'running'] } } }), {
+        timeout: 15_000,
+      })
+      .toBe(0)
+
+  const sound = async () => {
+    await settled()
+    expect(await transitions()).toEqual([])
+    expect(await violations(cluster.db)).toEqual([])
+  }
+
+  async function beginOnFirst() {
+    const goOn = Promise.withResolvers<void>()
+    cluster.model.script({ tokens: ['one ', goOn.promise, 'two'] })
+    const { executionId, sessionId } = (await executeOn(0, { background: true })).body
+    return { executionId, sessionId, goOn }
+  }
+
+  test('a run of the first is followed on the second as it speaks, cut, and resumed without a gap or a double', async () => {
+    const { executionId, goOn } = await beginOnFirst()
+    await using stream = await followOn(1, executionId)
+    const seen = [(await stream.next())!, (await stream.next())!]
+    expect(seen[1]!.data.delta.text).toBe('one ')
+    await stream.close()
+    await using resumed = await followOn(1, executionId, seen[1]!.id)
+    goOn.resolve()
+    const rest = await resumed.rest()
+    expect(kinds([...seen, ...rest])).toEqual(['meta', 'message', 'message', 'message', 'result'])
+    await using whole = await followOn(0, executionId)
+    const texts = (await whole.rest()).flatMap(({ data }) => data.delta?.text ?? []).join('')
+    expect(texts).toBe('one two')
+    await sound()
+  })
+
+  test('a run of the first is cancelled on the second, down to its model', async () => {
+    const before = cluster.model.requests.length
+    const { executionId } = await beginOnFirst()
+    const asked = await cluster.model.request(before)
+    const { status, body } = await request(cluster.at(1), 'POST', `/api/v1/executions/${executionId}/cancel`)
+    expect([status, body.status ?? body.execution?.status]).toEqual([200, 'cancelled'])
+    await asked.aborted
+    await sound()
+  })
+
+  test('a session is one at a time: what comes on the other server waits, and runs in the order of its coming', async () => {
+    const { sessionId, goOn } = await beginOnFirst()
+    const before = cluster.model.requests.length
+    const ids: string[] = []
+    for (let index = 0; index < 10; index++) {
+      const { body } = await executeOn(index % 2, { message: `m${index}`, sessionId, background: true })
+      expect(body.status).toBe('pending')
+      ids.push(body.executionId)
+    }
+    goOn.resolve()
+    await settled()
+    const asked = cluster.model.requests.slice(before).map(({ body }) => body.messages.at(-1)?.content)
+    expect(asked.filter((message) => /^m\d/.test(String(message)))).toEqual(ids.map((_, index) => `m${index}`))
+    await sound()
+  })
+
+  test('of 20 messages at once to a session, on both, each is answered once', async () => {
+    const { sessionId, goOn } = await beginOnFirst()
+    goOn.resolve()
+    const sent = Array.from({ length: 20 }, (_, index) =>
+      executeOn(index % 2, { message: `at once ${index}`, sessionId }),
+    )
+    expect((await Promise.all(sent)).map(({ status }) => status)).toEqual(Array(20).fill(200))
+    expect(await cluster.db.message.count({ where: { sessionId, role: 'assistant' } })).toBe(21)
+    await sound()
+  })
+
+  test('a fire time starts one run, though both look for it', async () => {
+    const body = { title: 'M', goal: 'Go', agentId, schedule: { type: 'cron', value: '0 0 1 1 *' } }
+    const ids: string[] = []
+    for (let index = 0; index < 10; index++) {
+      const { status, body: created } = await request(cluster.at(index % 2), 'POST', '/api/v1/missions', { body })
+      expect(status, JSON.stringify(created)).toBe(200)
+      ids.push(created.id)
+    }
+    const due = new Date(Date.now() - 1_000)
+    await cluster.db.mission.updateMany({ where: { id: { in: ids } }, data: { nextRunAt: due, status: 'pending' } })
+    const runs = () => cluster.db.execution.findMany({ where: { missionId: { in: ids } } })
+    await expect.poll(async () => (await runs()).length, { timeout: 10_000 }).toBe(10)
+    await settled()
+    const left = { id: { in: ids }, nextRunAt: { lte: new Date() } }
+    expect(await cluster.db.mission.count({ where: left })).toBe(0)
+    expect(new Set((await runs()).map(({ missionId }) => missionId))).toEqual(new Set(ids))
+    expect(await runs()).toHaveLength(10)
+    await sound()
+  })
+
+  test('a key that is revoked on the first is let in by the second no more within 5 s, and its streams there end', async () => {
+    const { body: key } = await request(cluster.at(0), 'POST', '/api/v1/keys', { body: { name: 'k' } })
+    const other = { url: cluster.at(1).url, token: key.token }
+    const { executionId, goOn } = await beginOnFirst()
+    await using stream = await openStream(other, `/api/v1/executions/${executionId}/events`)
+    expect((await stream.next())?.event).toBe('meta')
+    expect((await request(cluster.at(0), 'DELETE', `/api/v1/keys/${key.id}`)).status).toBe(200)
+    await expect
+      .poll(async () => (await request(other, 'GET', '/api/v1/agents')).status, { timeout: 5_000, interval: 20 })
+      .toBe(401)
+    expect(kinds(await stream.rest())).not.toContain('result')
+    goOn.resolve()
+    await sound()
+  })
+
+  test('an idempotency key holds on both: 20 at once have one effect, and a run is joined on the other server', async () => {
+    const key = crypto.randomUUID()
+    const post = (index: number) =>
+      request(cluster.at(index % 2), 'POST', '/api/v1/tasks', {
+        body: { title: 'Once' },
+        headers: { 'Idempotency-Key': key },
+      })
+    const answers = await Promise.all(Array.from({ length: 20 }, (_, index) => post(index)))
+    for (const { status } of answers) expect([200, 409]).toContain(status)
+    const done = answers.filter(({ status }) => status === 200)
+    expect(new Set(done.map(({ body }) => body.id)).size).toBe(1)
+    expect(await cluster.db.task.count({ where: { title: 'Once' } })).toBe(1)
+
+    const goOn = Promise.withResolvers<void>()
+    cluster.model.script({ tokens: ['one ', goOn.promise, 'two'] })
+    const before = cluster.model.requests.length
+    const first = executeOn(0, {}, { 'Idempotency-Key': `${key}-run` })
+    await cluster.model.request(before)
+    const second = executeOn(1, {}, { 'Idempotency-Key': `${key}-run` })
+    goOn.resolve()
+    expect((await second).body.executionId).toBe((await first).body.executionId)
+    expect(cluster.model.requests.length).toBe(before + 1)
+    await sound()
+  })
+
+  test('without notices the second looks for itself and says so; once they come again it hears them again', async () => {
+    way.cut()
+    await expect.poll(() => notices(cluster.at(1))).toBe('polling')
+    const { executionId, goOn } = await beginOnFirst()
+    await using stream = await followOn(1, executionId)
+    const seen = [(await stream.next())!, (await stream.next())!]
+    goOn.resolve()
+    expect(kinds([...seen, ...(await stream.rest())]).at(-1)).toBe('result')
+    const hanging = await beginOnFirst()
+    const { status } = await request(cluster.at(1), 'POST', `/api/v1/executions/${hanging.executionId}/cancel`)
+    expect(status).toBe(200)
+    way.mend()
+    await expect.poll(() => notices(cluster.at(1)), { timeout: 10_000 }).toBe('listening')
+    await sound()
+  })
+
+  test('a third that only accepts gives its runs to the others; one that only runs answers how it is, and nothing else', async () => {
+    const api = await cluster.start({ ROLE: 'api' })
+    const worker = await cluster.start({ ROLE: 'worker' })
+    const { status, body } = await executeOn(api, { message: 'for others' })
+    expect([status, body.success]).toEqual([200, true])
+    await using stream = await openStream(cluster.at(api), `/api/v1/agents/${agentId}/execute`, {
+      method: 'POST',
+      body: { message: 'as a stream', stream: true },
+    })
+    expect(kinds(await stream.rest()).at(-1)).toBe('result')
+    const statusOf = async (path: string) => (await fetch(cluster.at(worker).url + path)).status
+    expect([await statusOf('/healthz'), await statusOf('/readyz')]).toEqual([200, 200])
+    for (const path of ['/api/v1/agents', '/graphql', '/trpc/agents.list', '/api/docs']) {
+      expect(await statusOf(path)).toBe(404)
+    }
+    await sound()
+  })
+})
+
+test.runIf(hasPostgres)(
+  'four servers that start at once on an empty database make one organization and one token',
+  async () => {
+    const database = await shareEmptyDatabase()
+    await using cluster = await startCluster(database.url, [{}, {}, {}, {}])
+    for (const index of [0, 1, 2, 3]) {
+      expect((await request(cluster.at(index), 'GET', '/api/v1/agents')).status).toBe(200)
+    }
+    const { db } = cluster
+    expect([await db.organization.count(), await db.token.count(), await db.installation.count()]).toEqual([1, 1, 1])
+  },
+)

@@ -1,0 +1,53 @@
+import { once } from 'node:events'
+import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
+
+export type Forwarder = AsyncDisposable & {
+  /** The URL, by way of the forwarder. */
+  url: string
+  /** Breaks what is open, and lets nobody through until `mend`. */
+  cut(): void
+  mend(): void
+}
+
+/** A way to a TCP server that can be cut. */
+export async function startForwarder(target: string): Promise<Forwarder> {
+  const to = new URL(target)
+  const sockets = new Set<Socket>()
+  let isCut = false
+  const server = createServer((socket) => {
+    if (isCut) return void socket.destroy()
+    const onward = connect(Number(to.port), to.hostname)
+    socket.pipe(onward).pipe(socket)
+    for (const [one, other] of [
+      [socket, onward],
+      [onward, socket],
+    ] as const) {
+      sockets.add(one)
+      one
+        .on('error', () => {})
+        .on('close', () => {
+          sockets.delete(one)
+          other.destroy()
+        })
+    }
+  }).listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const { port } = server.address() as AddressInfo
+  const breakAll = () => {
+    for (const socket of sockets) socket.destroy()
+  }
+  return {
+    url: Object.assign(new URL(target), { host: `127.0.0.1:${port}` }).href,
+    cut() {
+      isCut = true
+      breakAll()
+    },
+    mend() {
+      isCut = false
+    },
+    async [Symbol.asyncDispose]() {
+      breakAll()
+      server.close()
+    },
+  }
+}

@@ -1,0 +1,70 @@
+import { createHash } from 'node:crypto'
+import { inject } from 'vitest'
+import type { TestProject } from 'vitest/node'
+import { migratePostgresql } from '../../src/db/migrate.ts'
+import { type Postgres, runSql, startPostgres } from './postgres.ts'
+
+declare module 'vitest' {
+  export interface ProvidedContext {
+    /** The migrated database that others are copied from; null under SKIP_POSTGRES=1. */
+    postgres: string | null
+  }
+}
+
+/** Whether there is one to try things on. */
+export const hasPostgres = process.env.SKIP_POSTGRES !== '1'
+
+/** Whether this test file is run on PostgreSQL. */
+export const onPostgres = process.env.DATABASE === 'postgresql'
+
+let postgres: Postgres | null = null
+
+/** One PostgreSQL for all test files of a run. If it cannot start, the run fails. */
+export async function setup(project: TestProject): Promise<void> {
+  if (!hasPostgres) {
+    console.warn('SKIP_POSTGRES=1: nothing is tried on PostgreSQL')
+    project.provide('postgres', null)
+    return
+  }
+  postgres = await startPostgres()
+  const template = await postgres.createDatabase()
+  await migratePostgresql(template)
+  project.provide('postgres', template)
+}
+
+export async function teardown(): Promise<void> {
+  await postgres?.[Symbol.asyncDispose]()
+}
+
+export type SharedDatabase = { url: string; drop: () => Promise<void> }
+
+/**
+ * A database on the PostgreSQL of this run (about 30 ms): migrated and empty, or the same as before for the same
+ * `name`. Its connections are ended when it is dropped.
+ */
+export async function shareDatabase(name: string = crypto.randomUUID()): Promise<SharedDatabase> {
+  const template = new URL(inject('postgres') ?? '')
+  const digest = createHash('sha256').update(name).digest('hex').slice(0, 32)
+  const url = Object.assign(new URL(template), { pathname: `/t_${digest}` })
+  const admin = Object.assign(new URL(template), { pathname: '/postgres' }).href
+  const from = template.pathname.slice(1)
+  // Copying waits for nobody else: nobody is ever connected to the template.
+  await runSql(admin, `CREATE DATABASE "t_${digest}" TEMPLATE "${from}" STRATEGY FILE_COPY`).catch((error) => {
+    if (error.code !== '42P04') throw error
+  })
+  return { url: url.href, drop: () => runSql(admin, `DROP DATABASE IF EXISTS "t_${digest}" WITH (FORCE)`) }
+}
+
+/** A database without any table, on the PostgreSQL of this run. */
+export async function shareEmptyDatabase(): Promise<SharedDatabase> {
+  const { url, drop } = await shareDatabase()
+  await runSql(url, 'DROP SCHEMA public CASCADE; CREATE SCHEMA public')
+  return { url, drop }
+}
+
+/** What the service needs to know of it. */
+export const postgresEnv = (url: string, folder: string): Record<string, string> => ({
+  DATABASE_URL: url,
+  ENCRYPTION_KEY: Buffer.alloc(32, 1).toString('base64'),
+  MEDIA_DIR: `${folder}/media`,
+})

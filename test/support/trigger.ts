@@ -1,0 +1,34 @@
+import { type Db, Prisma } from '../../src/db/client.ts'
+
+type Trigger = {
+  name: string
+  /** As in `AFTER UPDATE`. */
+  event: string
+  table: string
+  /** Where it is not for every row: a condition. */
+  when?: string
+  /** One statement, in what both databases understand. */
+  effect: string
+}
+
+/** Has the database itself do something whenever rows change, on SQLite and on PostgreSQL. */
+export async function createTrigger(db: Db, { name, event, table, when, effect }: Trigger): Promise<void> {
+  const run = (sql: string) => db.$executeRaw(Prisma.raw(sql))
+  if (await isSqlite(db)) {
+    await run(`CREATE TRIGGER "${name}" ${event} ON "${table}" ${when ? `WHEN ${when}` : ''} BEGIN ${effect}; END`)
+    return
+  }
+  await run(`CREATE FUNCTION "${name}"() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN ${effect}; RETURN NEW; END $$`)
+  const condition = when ? `WHEN (${when})` : ''
+  await run(`CREATE TRIGGER "${name}" ${event} ON "${table}" FOR EACH ROW ${condition} EXECUTE FUNCTION "${name}"()`)
+}
+
+export async function dropTrigger(db: Db, name: string, table: string): Promise<void> {
+  await db.$executeRaw(Prisma.raw(`DROP TRIGGER "${name}"${(await isSqlite(db)) ? '' : ` ON "${table}"`}`))
+}
+
+const isSqlite = (db: Db): Promise<boolean> =>
+  db.$queryRaw(Prisma.sql`SELECT sqlite_version()`).then(
+    () => true,
+    () => false,
+  )
