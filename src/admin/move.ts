@@ -1,4 +1,4 @@
-import { resolve } from 'node:path'
+import { join, resolve } from 'node:path'
 import Sqlite from 'better-sqlite3'
 import { Client } from 'pg'
 import { databaseFile } from '../db/client.ts'
@@ -172,15 +172,21 @@ async function readBack(target: Client, table: Table, step: (count: number) => v
   return { rows, checksum: checksum.digest() }
 }
 
-function report(tables: Moved[], rows: number, { ENCRYPTION_KEY, DATA_DIR }: Admin['settings']): string {
+function report(
+  tables: Moved[],
+  rows: number,
+  { ENCRYPTION_KEY, DATA_DIR, MEDIA_DIR, S3_BUCKET }: Admin['settings'],
+): string {
   const lines = tables.map(({ name, rows, checksum }) => [name, String(rows), checksum])
   const key = ENCRYPTION_KEY ? 'the same as now' : `what ${resolve(DATA_DIR, 'encryption.key')} holds`
+  const media = S3_BUCKET
+    ? 'Uploaded files stay in their bucket.'
+    : `Uploaded files stay in ${resolve(MEDIA_DIR ?? join(DATA_DIR, 'media'))}: all servers need them, see MEDIA_DIR.`
   return `${table([['TABLE', 'ROWS', 'CHECKSUM'], ...lines])}
 
 Copied ${rows} rows, and read them back. To switch, start Muster with
   DATABASE_URL    the address that --to was given
   ENCRYPTION_KEY  ${key}
-Uploaded files are not in the database. They are in ${resolve(DATA_DIR, 'media')}:
-set MEDIA_DIR to it, or put them into a folder or a bucket that all servers share.
+${media}
 The SQLite file is as it was. Start no server on it again.`
 }

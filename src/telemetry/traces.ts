@@ -102,6 +102,7 @@ export function createTraces(endpoint: string): { telemetry: Telemetry; stop: ()
           'muster.execution.attempt': row.attempt,
           ...asked,
         })
+        runs.get(row.id)?.end()
         runs.set(row.id, run)
         const tools = input.tools.map((tool) => watchTool(tool, run))
         return { ...input, model: watchModel(input.model, run, asked), tools }

@@ -1,7 +1,6 @@
 import { execFile } from 'node:child_process'
 import { readdir, writeFile } from 'node:fs/promises'
-import { createRequire } from 'node:module'
-import { dirname, join } from 'node:path'
+import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import { createFolder } from '../support/folder.ts'
@@ -15,11 +14,9 @@ const run = promisify(execFile)
 const npm = (args: readonly string[], cwd: string) => run('npm', args, { cwd, shell: process.platform === 'win32' })
 
 /** What the package depends on, as it lies here, so that nothing is downloaded. */
-function dependencies(): string[] {
-  const eventsource = dirname(createRequire(join(MODULES, 'eventsource', 'package.json')).resolve('eventsource-parser'))
-  const parser = eventsource.slice(0, eventsource.lastIndexOf('eventsource-parser') + 'eventsource-parser'.length)
-  return [...['@trpc/client', '@trpc/server', 'eventsource'].map((name) => join(MODULES, name)), parser]
-}
+const overrides = Object.fromEntries(
+  ['@trpc/client', '@trpc/server', 'eventsource'].map((name) => [name, `file:${join(MODULES, name)}`]),
+)
 
 let folder: string
 
@@ -31,11 +28,12 @@ beforeAll(async () => {
   const made = await createFolder()
   folder = made.path
   await run(process.execPath, ['.config/client.ts'], { cwd: ROOT })
-  await write('package.json', '{"private": true, "type": "module"}')
-  await npm(['pack', '--silent', '--ignore-scripts', join(ROOT, 'dist', 'client'), ...dependencies()], folder)
-  const packed = (await readdir(folder)).filter((name) => name.endsWith('.tgz')).map((name) => `./${name}`)
-  const quiet = ['--offline', '--ignore-scripts', '--legacy-peer-deps', '--no-audit', '--no-fund', '--no-package-lock']
-  await npm(['install', ...quiet, ...packed], folder)
+  await npm(['pack', '--silent', '--ignore-scripts', join(ROOT, 'dist', 'client')], folder)
+  const [packed] = (await readdir(folder)).filter((name) => name.endsWith('.tgz'))
+  const dependencies = { '@muster/client': `file:${packed}` }
+  await write('package.json', JSON.stringify({ private: true, type: 'module', dependencies, overrides }))
+  const quiet = ['--ignore-scripts', '--legacy-peer-deps', '--no-audit', '--no-fund', '--no-package-lock']
+  await npm(['install', '--offline', ...quiet], folder)
   return () => made[Symbol.asyncDispose]()
 })
 
@@ -43,7 +41,7 @@ describe('the package of the typed client', () => {
   it('brings neither the service nor a database: what is installed is it, tRPC and an EventSource', async () => {
     const installed = async (path: string) =>
       (await readdir(join(folder, 'node_modules', path))).filter((name) => !name.startsWith('.'))
-    expect(await installed('')).toEqual(['@muster', '@trpc', 'eventsource', 'eventsource-parser'])
+    expect(await installed('')).toEqual(['@muster', '@trpc', 'eventsource'])
     expect(await installed('@trpc')).toEqual(['client', 'server'])
     const files = await readdir(join(folder, 'node_modules/@muster/client'), { recursive: true })
     expect(files.filter((name) => name.includes('.')).toSorted()).toEqual([

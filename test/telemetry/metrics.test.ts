@@ -1,4 +1,5 @@
 import { once } from 'node:events'
+import { readFileSync } from 'node:fs'
 import { request as send } from 'node:http'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { type ModelServer, startModelServer } from '../support/model-server.ts'
@@ -31,6 +32,13 @@ async function metric(name: string): Promise<number | null> {
 const execute = (body: object) => request(server, 'POST', `/api/v1/agents/${agentId}/execute`, { body })
 
 describe('the metrics', () => {
+  it('are all told of in the page for operators, which tells of no others', async () => {
+    const page = readFileSync(new URL('../../docs/operating.md', import.meta.url), 'utf8')
+    const told = [...page.matchAll(/^\| `(muster_\w+)` \|/gm)].map(([, name]) => name)
+    const shown = [...(await scrape()).matchAll(/^# TYPE (muster_\w+)/gm)].map(([, name]) => name)
+    expect(told.toSorted()).toEqual(shown.toSorted())
+  })
+
   it('are on a port of their own, and nowhere else', async () => {
     expect((await request(server, 'GET', '/metrics')).status).toBe(404)
     const elsewhere = new URL('/', server.service.metricsUrl ?? '')
