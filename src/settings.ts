@@ -45,6 +45,7 @@ const Settings = z
     ROLE: z.enum(['all', 'api', 'worker']).default('all'),
     METRICS_PORT: z.coerce.number().int().min(0).max(65535).optional(),
     OTEL_EXPORTER_OTLP_ENDPOINT: address,
+    OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT: flag,
 
     DATA_DIR: z.string().default('./data'),
     DATABASE_URL: z

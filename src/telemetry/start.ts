@@ -14,11 +14,12 @@ type Started = {
 /** What the settings ask for, and no more of it loaded: metrics on a port of their own, traces to a collector, or neither. */
 export async function startTelemetry(settings: Settings, deps: { db: Db; clock: Clock }): Promise<Started> {
   const { METRICS_PORT, OTEL_EXPORTER_OTLP_ENDPOINT, HOST } = settings
+  const withContent = settings.OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT
   const metrics = METRICS_PORT === undefined ? null : await startMetrics(deps, HOST, METRICS_PORT)
   const traces =
     OTEL_EXPORTER_OTLP_ENDPOINT === undefined
       ? null
-      : (await import('./traces.ts')).createTraces(OTEL_EXPORTER_OTLP_ENDPOINT)
+      : (await import('./traces.ts')).createTraces(OTEL_EXPORTER_OTLP_ENDPOINT, withContent)
   return {
     metricsUrl: metrics?.url ?? null,
     telemetry: both(metrics?.telemetry ?? silent, traces?.telemetry ?? silent),

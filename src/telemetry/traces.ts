@@ -1,18 +1,10 @@
-import type { LanguageModelV4StreamPart } from '@ai-sdk/provider'
-import {
-  type Attributes,
-  type Context,
-  ROOT_CONTEXT,
-  type Span,
-  SpanKind,
-  SpanStatusCode,
-  trace,
-} from '@opentelemetry/api'
+import { type Attributes, type Context, ROOT_CONTEXT, type Span, SpanKind, trace } from '@opentelemetry/api'
 import { OTLPTraceExporter } from '@opentelemetry/exporter-trace-otlp-http'
 import { resourceFromAttributes } from '@opentelemetry/resources'
 import { BatchSpanProcessor, TracerProvider } from '@opentelemetry/sdk-trace'
 import type { TextModel } from '../executions/engine/models.ts'
 import type { Tool } from '../executions/engine/tools.ts'
+import { createLook, failed, mark, toMessages, watchStream } from './spans.ts'
 import { silent, type Telemetry } from './telemetry.ts'
 
 /** How long a collector may take to answer, also when the process ends (ms). */
@@ -23,10 +15,14 @@ const PROVIDERS: Record<string, string> = { google: 'gcp.gemini' }
 
 /**
  * Traces by OpenTelemetry's conventions for generative AI, sent to a collector over OTLP/HTTP: a run (`invoke_agent`)
- * with its calls of the model (`chat`) and of tools (`execute_tool`), and the runs that it started. Neither prompts nor
- * answers are in them, nor what tools are told and say, nor the text of errors, which may repeat them.
+ * with its calls of the model (`chat`) and of tools (`execute_tool`), and the runs that it started. Unless `withContent`,
+ * neither prompts nor answers are in them, nor what tools are told and say; the text of errors, which may repeat them,
+ * never is.
  */
-export function createTraces(endpoint: string): { telemetry: Telemetry; stop: () => Promise<void> } {
+export function createTraces(
+  endpoint: string,
+  withContent: boolean,
+): { telemetry: Telemetry; stop: () => Promise<void> } {
   const exporter = new OTLPTraceExporter({ url: `${endpoint.replace(/\/$/, '')}/v1/traces`, timeoutMillis: PATIENCE })
   const provider = new TracerProvider({
     resource: resourceFromAttributes({ 'service.name': process.env.OTEL_SERVICE_NAME ?? 'muster' }),
@@ -51,8 +47,9 @@ export function createTraces(endpoint: string): { telemetry: Telemetry; stop: ()
           ...attributes,
         })
         try {
+          if (withContent) span.setAttribute('gen_ai.input.messages', toMessages(options.prompt))
           const { stream } = await model.doStream(options)
-          return { stream: watchStream(stream, span) }
+          return { stream: watchStream(stream, createLook(span, withContent), span) }
         } catch (error) {
           throw failed(span, error)
         }
@@ -74,7 +71,9 @@ export function createTraces(endpoint: string): { telemetry: Telemetry; stop: ()
         const abandon = () => void failed(span, call.signal.reason)
         call.signal.addEventListener('abort', abandon)
         try {
+          if (withContent) span.setAttribute('gen_ai.tool.call.arguments', JSON.stringify(input))
           const result = await tool.call(input, call)
+          if (withContent) span.setAttribute('gen_ai.tool.call.result', result.content)
           if (result.isError) mark(span, 'tool_error')
           span.end()
           return result
@@ -123,56 +122,4 @@ export function createTraces(endpoint: string): { telemetry: Telemetry; stop: ()
     },
     stop: () => provider.shutdown(),
   }
-}
-
-function mark(span: Span, type: string): void {
-  span.setAttribute('error.type', type).setStatus({ code: SpanStatusCode.ERROR })
-}
-
-/** The kind of an error alone: its text may hold what it was about. */
-function failed<E>(span: Span, error: E): E {
-  const { statusCode } = Object(error) as { statusCode?: unknown }
-  mark(span, typeof statusCode === 'number' ? String(statusCode) : error instanceof Error ? error.name : 'unknown')
-  span.end()
-  return error
-}
-
-type Parts = AsyncIterable<LanguageModelV4StreamPart>
-type Looker = Transformer<LanguageModelV4StreamPart, LanguageModelV4StreamPart>
-
-/** Looks at what passes. What can be cancelled still can: the engine relies on it. */
-function watchStream(stream: Parts, span: Span): Parts {
-  if (!(stream instanceof ReadableStream)) return watchParts(stream, span)
-  // `cancel` is newer than its type: the reader has gone, or the source has failed.
-  const looked: Looker & { cancel: (reason: unknown) => void } = {
-    transform(part, controller) {
-      look(part, span)
-      controller.enqueue(part)
-    },
-    flush: () => span.end(),
-    cancel: (reason) => void failed(span, reason),
-  }
-  return (stream as ReadableStream<LanguageModelV4StreamPart>).pipeThrough(new TransformStream(looked))
-}
-
-async function* watchParts(parts: Parts, span: Span): Parts & AsyncGenerator<LanguageModelV4StreamPart> {
-  try {
-    for await (const part of parts) {
-      look(part, span)
-      yield part
-    }
-  } catch (error) {
-    throw failed(span, error)
-  } finally {
-    span.end()
-  }
-}
-
-function look(part: LanguageModelV4StreamPart, span: Span): void {
-  if (part.type === 'error') mark(span, part.error instanceof Error ? part.error.name : 'unknown')
-  if (part.type !== 'finish') return
-  const { inputTokens, outputTokens } = part.usage
-  span.setAttribute('gen_ai.response.finish_reasons', [part.finishReason.unified])
-  if (inputTokens.total !== undefined) span.setAttribute('gen_ai.usage.input_tokens', inputTokens.total)
-  if (outputTokens.total !== undefined) span.setAttribute('gen_ai.usage.output_tokens', outputTokens.total)
 }

@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
+import { afterAll, beforeAll, describe, expect, it, test, vi } from 'vitest'
 import { type CollectedSpan, startCollector } from '../support/collector.ts'
 import { type ModelServer, startModelServer } from '../support/model-server.ts'
 import { request } from '../support/rest.ts'
@@ -118,6 +118,43 @@ describe('traces', () => {
     expect(collector.bodies.join('')).not.toContain('canary')
     expect(collector.resources[0]).toMatchObject({ 'service.name': 'muster' })
   })
+})
+
+test('with CAPTURE_MESSAGE_CONTENT, they hold what was asked and answered', async () => {
+  await using other = await startCollector()
+  {
+    await using server = await startServer({
+      OTEL_EXPORTER_OTLP_ENDPOINT: other.url,
+      OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT: 'true',
+      OPENAI_BASE_URL: model.baseUrl,
+      DEFAULT_MODEL: 'compatible/test',
+    })
+    const body = { name: 'Ada', systemPrompt: 'the prompt', allowedTools: ['create_task'] }
+    const { body: agent } = await request(server, 'POST', '/api/v1/agents', { body })
+    const input = { title: 'the title' }
+    model.script({ toolCalls: [{ id: 'call-1', name: 'create_task', input }] }, { tokens: ['the ', 'answer'] })
+    await request(server, 'POST', `/api/v1/agents/${agent.id}/execute`, { body: { message: 'the message' } })
+  }
+  const read = (name: string, key: string) =>
+    other.spans.flatMap(({ name: of, attributes }) => (of === name ? [JSON.parse(String(attributes[key]))] : []))
+  const [first, second] = read('chat test', 'gen_ai.input.messages').toSorted((a, b) => a.length - b.length)
+  const text = (content: string) => [expect.objectContaining({ type: 'text', content })]
+  expect(first).toEqual([
+    { role: 'system', parts: [{ type: 'text', content: expect.stringContaining('the prompt') }] },
+    { role: 'user', parts: text('the message') },
+  ])
+  expect(second.slice(2)).toEqual([
+    {
+      role: 'assistant',
+      parts: [{ type: 'tool_call', id: 'call-1', name: 'create_task', arguments: { title: 'the title' } }],
+    },
+    {
+      role: 'tool',
+      parts: [{ type: 'tool_call_response', id: 'call-1', response: expect.stringContaining('the title') }],
+    },
+  ])
+  expect(read('chat test', 'gen_ai.output.messages')).toContainEqual([{ role: 'assistant', parts: text('the answer') }])
+  expect(read('execute_tool create_task', 'gen_ai.tool.call.arguments')).toEqual([{ title: 'the title' }])
 })
 
 describe('without a collector', () => {

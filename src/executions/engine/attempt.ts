@@ -1,5 +1,6 @@
 import type { Bus } from '../../bus/index.ts'
 import { newId } from '../../lib/id.ts'
+import type { Telemetry } from '../../telemetry/telemetry.ts'
 import type { Checkpoint } from './checkpoint.ts'
 import * as claims from './claims.ts'
 import { type EquipDeps, equip } from './equip.ts'
@@ -15,6 +16,7 @@ export type AttemptDeps = EquipDeps & {
   bus: Bus
   claimDeps: claims.ClaimDeps
   journal: Journal
+  telemetry: Telemetry
   /** Aborted when this process ends. */
   stopped: AbortSignal
   /** The terminal write; null when the run was taken away. */
@@ -54,7 +56,7 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
       for (const data of from.opening) await channel.append(data)
       using equipment = await equip(deps, { row, agent, signal })
       model = equipment.model
-      for await (const data of run(equipment.input, progress)) {
+      for await (const data of run(deps.telemetry.begin(row, agent, equipment), progress)) {
         said = textSoFar(said, data)
         const room = channel.append(data)
         if (!room) continue
@@ -82,6 +84,7 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
       ) {
         channel.close(null)
         bus.publish('execution', [row.id])
+        bus.publish('chat', [row.chatId])
         return null
       }
       outcome = { status: 'cancelled' }
