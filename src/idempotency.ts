@@ -1,5 +1,6 @@
 import { createHmac } from 'node:crypto'
 import type { Actor } from './auth/actor.ts'
+import type { Bus } from './bus/index.ts'
 import type { Db, Prisma, Tx } from './db/client.ts'
 import type { Deps } from './deps.ts'
 import { AppError, badRequest, conflict } from './errors.ts'
@@ -99,13 +100,19 @@ export const once = <T extends object>(
   visible?: () => Promise<unknown>,
 ): Promise<T> => {
   const { deps } = ctx
-  const inTransaction = (claim: KeyClaim) =>
-    deps.db.$transaction(async (tx) => {
+  async function inTransaction(claim: KeyClaim) {
+    const told: (() => void)[] = []
+    // Whoever hears of it reads the rows: not before they are there.
+    const bus: Bus = { ...deps.bus, publish: (channel, ids) => told.push(() => deps.bus.publish(channel, ids)) }
+    const answer = await deps.db.$transaction(async (tx) => {
       await take(tx, claim, deps.clock.now())
-      const answer = await effect({ ...deps, db: within(tx) })
+      const answer = await effect({ ...deps, bus, db: within(tx) })
       await store(tx, claim, answer)
       return answer
     })
+    for (const tell of told) tell()
+    return answer
+  }
   return onceClaimed(ctx, input, (claim) => (claim ? inTransaction(claim) : effect(deps)), visible)
 }
 

@@ -324,7 +324,7 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
   const { organizationId, organizationSlug, userId } = actor
   const now = clock.now()
   const [agentId, chatId] = [newId(), newId()]
-  return db.$transaction(async (tx) => {
+  const created = await db.$transaction(async (tx) => {
     const space = await tx.space.findFirstOrThrow({ where: { organizationId, isDefault: true }, select: { id: true } })
     const row = await tx.agent.create({
       data: { id: agentId, organizationId, userId, ...toColumns(values), version: 1, createdAt: now, updatedAt: now },
@@ -347,6 +347,8 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
     const chatUrl = `/${organizationSlug}/spaces/${space.id}/chats/${chatId}`
     return { id: row.id, name: row.name, status: 'active' as const, chatUrl, agent: toAgent(row) }
   })
+  deps.bus.publish('chat', [chatId])
+  return created
 }
 
 /** PATCH /agents/{id}. A change of nothing makes no version. */

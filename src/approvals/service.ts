@@ -80,6 +80,7 @@ export async function decide(
     if (key) await store(tx, key, shown)
     return shown
   })
+  deps.bus.publish('chat', [approval.chatId])
   deps.engine.goOn(execution)
   return answer
 }

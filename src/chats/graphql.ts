@@ -3,6 +3,7 @@ import type { z } from 'zod'
 import { AGENT, Agent } from '../agents/graphql.ts'
 import { notFound } from '../errors.ts'
 import { builder, type GraphQLContext } from '../graphql/builder.ts'
+import { changeField } from '../graphql/changes.ts'
 import { connectionType, relationList, rootList } from '../graphql/connection.ts'
 import { argsFromZod, enumFromZod, inputFromZod } from '../graphql/inputs.ts'
 import { beside, loadOne } from '../graphql/loader.ts'
@@ -127,6 +128,16 @@ builder.queryFields((t) => ({
   chats: t.field(rootList(Chats, CHAT, chats.list, ListChats, ({ actor }, input) => service.listedBy(actor, input))),
   chat: t.field(rootRow(Chat, CHAT, chats.get, schema.ChatId, 'Chat')),
 }))
+
+builder.subscriptionField('chatChanges', (t) =>
+  t.field(
+    changeField(Chat, CHAT, 'chat', {
+      description: 'Chats that are opened or changed, by runs too, each as it is then',
+      scopes: ['chats:read'],
+      name: 'Chat',
+    }),
+  ),
+)
 
 builder.mutationFields((t) => ({
   createChat: t.field({

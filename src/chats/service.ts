@@ -148,6 +148,7 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
     await audit(tx, actor, 'chat.create', created.id, now)
     return created
   })
+  deps.bus.publish('chat', [row.id])
   const { id, title, status } = row
   return { id, title, status, chat: toChat(row, { messageCount: 0, hides: false }) }
 }
@@ -167,6 +168,7 @@ export async function update(actor: Actor, deps: Deps, { id, title, closed }: z.
     await deps.db.$transaction(async (tx) => {
       if (!(await write(tx, actor, chat, 'chat.update', now, data))) throw notFound('Chat')
     })
+    deps.bus.publish('chat', [id])
   }
   return get(actor, deps, id)
 }
@@ -185,6 +187,7 @@ export async function remove(actor: Actor, deps: Deps, id: string) {
     await find(actor, { db: tx }, id)
     throw conflict('Chat is busy')
   })
+  deps.bus.publish('chat', [id])
   return { message: 'Chat deleted successfully' }
 }
 

@@ -27,8 +27,6 @@ export type Extensions = {
   cost?: number
   /** How many rows a list has when nobody says `first`. */
   rows?: number
-  /** A list that can be asked of one row at a time only. */
-  single?: boolean
 }
 
 export const extensionsOf = (of: { readonly extensions: object }): Extensions => of.extensions

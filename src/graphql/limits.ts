@@ -11,9 +11,12 @@ import {
   isListType,
   isObjectType,
   Kind,
+  Lexer,
   type OperationDefinitionNode,
   parse,
   type SelectionNode,
+  Source,
+  TokenKind,
   validate,
 } from 'graphql'
 import type { Plugin } from 'graphql-yoga'
@@ -46,7 +49,9 @@ const MAX_ROWS = 10_000
 export function useLimits(): Plugin {
   return {
     onParse({ params, setParseFn }) {
-      if (params.source.toString().length > LIMITS.length) refuse('is too long', `${LIMITS.length} characters`)
+      const text = params.source.toString()
+      if (text.length > LIMITS.length) refuse('is too long', `${LIMITS.length} characters`)
+      if (isNested(text)) refuse('is nested too deeply', `${LIMITS.depth} levels`)
       setParseFn((source, options) => withStack(() => parse(source, { ...options, maxTokens: LIMITS.tokens })))
     },
     // Thrown, not set as the result: that would be kept for the document, with other variables too.
@@ -56,6 +61,27 @@ export function useLimits(): Plugin {
       setValidationFn((schema, document, rules) => validate(schema, document, rules, { maxErrors: LIMITS.errors }))
     },
   }
+}
+
+/** More than any document needs, and less than the parser's calls can be nested. */
+const BRACKETS = 200
+
+/** Whether brackets are nested so deeply that parsing it would end at the end of the stack, which takes long. */
+function isNested(text: string): boolean {
+  // Those in texts are counted too, until it matters.
+  if ((text.match(/[[{(]/g)?.length ?? 0) <= BRACKETS) return false
+  const lexer = new Lexer(new Source(text))
+  let depth = 0
+  try {
+    for (let { kind } = lexer.advance(); kind !== TokenKind.EOF && depth <= BRACKETS; { kind } = lexer.advance()) {
+      if (kind === TokenKind.BRACKET_L || kind === TokenKind.BRACE_L || kind === TokenKind.PAREN_L) depth++
+      if (kind === TokenKind.BRACKET_R || kind === TokenKind.BRACE_R || kind === TokenKind.PAREN_R) depth--
+    }
+  } catch {
+    // What is no token is for the parser to say.
+    return false
+  }
+  return depth > BRACKETS
 }
 
 /** What is nested too deeply for the stack is nested too deeply. */
@@ -96,8 +122,6 @@ type Weight = {
   aliases: number
   directives: number
   cost: number
-  /** A list in them that can be asked of one row at a time only. */
-  single?: string | undefined
 }
 
 const NOTHING: Weight = { fields: 0, depth: 0, aliases: 0, directives: 0, cost: 0 }
@@ -136,7 +160,6 @@ function weigh(
         aliases: sum.aliases + weight.aliases,
         directives: sum.directives + weight.directives + (node.directives?.length ?? 0),
         cost: sum.cost + weight.cost,
-        single: sum.single ?? weight.single,
       }
     }, NOTHING)
   }
@@ -149,12 +172,10 @@ function weigh(
   }
 
   function ofField(node: FieldNode, field: GraphQLField<unknown, unknown> | undefined): Weight {
-    const { single, cost = 1 } = field ? extensionsOf(field) : {}
+    const { cost = 1 } = field ? extensionsOf(field) : {}
     const target = field && getNamedType(field.type)
     const below = node.selectionSet ? ofAll(node.selectionSet.selections, target?.name) : NOTHING
     const rows = field ? rowsOf(node, field, variables) : 1
-    if (below.single && rows > 1)
-      refuse(`asks for the ${below.single} of many ${node.name.value}`, 'one: give first: 1')
     return {
       fields: 1,
       // How deep the schema may be asked of itself is a rule of GraphQL's own.
@@ -162,7 +183,6 @@ function weigh(
       aliases: below.aliases + (node.alias ? 1 : 0),
       directives: below.directives,
       cost: cost + rows * below.cost,
-      single: single ? node.name.value : below.single,
     }
   }
 
@@ -177,6 +197,6 @@ function fieldOf(schema: GraphQLSchema, typeName: string | undefined, name: stri
 function rowsOf(node: FieldNode, field: GraphQLField<unknown, unknown>, variables: Values): number {
   const { rows } = extensionsOf(field)
   if (rows === undefined) return isListType(getNullableType(field.type)) ? ROWS : 1
-  const { first, limit = first } = argumentsOf(node, variables)
-  return typeof limit === 'number' ? Math.min(Math.max(limit, 1), MAX_ROWS) : rows
+  const { first } = argumentsOf(node, variables)
+  return typeof first === 'number' ? Math.min(Math.max(first, 1), MAX_ROWS) : rows
 }

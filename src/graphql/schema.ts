@@ -1,4 +1,4 @@
-import { type GraphQLSchema, isObjectType } from 'graphql'
+import { type GraphQLSchema, isInputObjectType, isInterfaceType, isObjectType } from 'graphql'
 import '../agents/graphql.ts'
 import '../agents/graphql-actions.ts'
 import '../approvals/graphql.ts'
@@ -21,16 +21,20 @@ import '../tasks/graphql.ts'
 import '../usage/graphql.ts'
 import { builder, extensionsOf } from './builder.ts'
 import { guard } from './scopes.ts'
+import { WORDS } from './words.ts'
 
 /** The whole GraphQL schema: each resource adds its part to the builder when it is imported. */
 export const createSchema = (): GraphQLSchema => guard(describe(builder.toSchema()))
 
-/** The fields of a row that say nothing of themselves are described as in the OpenAPI document. */
+/** What says nothing of itself is described as in the OpenAPI document, or in the words for all of that name. */
 function describe(schema: GraphQLSchema): GraphQLSchema {
   for (const type of Object.values(schema.getTypeMap())) {
+    if (!isObjectType(type) && !isInputObjectType(type) && !isInterfaceType(type)) continue
     const like = extensionsOf(type).like?.shape
-    if (!like || !isObjectType(type)) continue
-    for (const field of Object.values(type.getFields())) field.description ??= like[field.name]?.description
+    for (const field of Object.values(type.getFields())) {
+      field.description ??= like?.[field.name]?.description ?? WORDS[field.name]
+      if ('args' in field) for (const arg of field.args) arg.description ??= WORDS[arg.name]
+    }
   }
   return schema
 }

@@ -32,7 +32,11 @@ function guardField(
   type: GraphQLObjectType,
   field: GraphQLField<unknown, GraphQLContext>,
 ): void {
-  if (type === schema.getMutationType() || type === schema.getSubscriptionType()) return
+  if (type === schema.getMutationType()) return
+  if (type === schema.getSubscriptionType()) {
+    guardSubscription(field)
+    return
+  }
   const target = getNamedType(field.type)
   const scopes = extensionsOf(field).scopes ?? (isObjectType(target) ? scopesOf(target) : undefined)
   if (!scopes && (type === schema.getQueryType() || (isAbstractType(target) && hasRows(schema, target)))) {
@@ -43,6 +47,18 @@ function guardField(
   field.resolve = (parent, args, context, info) => {
     requireScope(context.actor, ...scopes)
     return resolve(parent, args, context, info)
+  }
+}
+
+/** What shows no procedure says itself which scopes it needs. */
+function guardSubscription(field: GraphQLField<unknown, GraphQLContext>): void {
+  const { procedure, scopes } = extensionsOf(field)
+  if (procedure) return
+  const { subscribe } = field
+  if (!scopes?.length || !subscribe) throw new Error(`The subscription ${field.name} declares no scopes`)
+  field.subscribe = (parent, args, context, info) => {
+    requireScope(context.actor, ...scopes)
+    return subscribe(parent, args, context, info)
   }
 }
 

@@ -1,6 +1,7 @@
 import { AGENT, Agent } from '../agents/graphql.ts'
 import { EXECUTION, Execution, Executions } from '../executions/graphql.ts'
 import { builder } from '../graphql/builder.ts'
+import { changeField } from '../graphql/changes.ts'
 import { connectionType, relationList, rootList } from '../graphql/connection.ts'
 import { argsFromZod, enumFromZod, inputFromZod } from '../graphql/inputs.ts'
 import { nodeOf } from '../graphql/node.ts'
@@ -92,6 +93,16 @@ builder.queryFields((t) => ({
   ),
   task: t.field(rootRow(Task, TASK, tasks.get, schema.TaskId, 'Task')),
 }))
+
+builder.subscriptionField('taskChanges', (t) =>
+  t.field(
+    changeField(Task, TASK, 'task', {
+      description: 'Tasks that are made or changed, each as it is then',
+      scopes: ['tasks:read'],
+      name: 'Task',
+    }),
+  ),
+)
 
 builder.mutationFields((t) => ({
   createTask: t.field({

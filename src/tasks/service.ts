@@ -151,6 +151,7 @@ export async function create(
     await audit(tx, actor, 'task.create', created.id, now)
     return created
   })
+  deps.bus.publish('task', [row.id])
   return { id: row.id, title: row.title, status: row.status, task: toTask(row) }
 }
 
@@ -193,6 +194,7 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
       ? await deps.db.$transaction((tx) => write(tx, actor, task, 'task.update', now, Object.fromEntries(news)))
       : task
     if (!changed) continue
+    if (news.length) deps.bus.publish('task', [task.id])
     if (status === 'cancelled') await cancelRuns(deps, changed)
     return { task: toTask(changed) }
   }
@@ -222,6 +224,7 @@ export async function remove(actor: Actor, deps: Deps, id: string) {
     if (!count) throw notFound('Task')
     await audit(tx, actor, 'task.delete', id, now)
   })
+  deps.bus.publish('task', [id])
   await cancelRuns(deps, task)
   return { message: 'Task deleted successfully' }
 }
@@ -234,6 +237,7 @@ export async function claim(actor: Actor, deps: Deps, input: z.output<typeof Cla
   const now = deps.clock.now()
   const row = await deps.db.$transaction((tx) => write(tx, actor, task, 'task.claim', now, assignee))
   if (!row) throw alreadyAssigned()
+  deps.bus.publish('task', [row.id])
   return { task: toTask(row) }
 }
 

@@ -5,6 +5,7 @@ import {
   GraphQLSchema,
   GraphQLString,
   getNamedType,
+  getNullableType,
   isEnumType,
   isInputObjectType,
   isLeafType,
@@ -45,7 +46,9 @@ const ROOTS: RootField[] = (['query', 'mutation', 'subscription'] as const).flat
   const root = schema.getRootType(operation as OperationTypeNode)!
   return Object.values(root.getFields()).map((field) => {
     const args = field.args.flatMap(({ name, type }) =>
-      isNonNullType(type) ? `${name}: ${literal(type.ofType, name)}` : [],
+      isNonNullType(type) || (operation === 'subscription' && name === 'id')
+        ? `${name}: ${literal(getNullableType(type), name)}`
+        : [],
     )
     const given = args.length ? `(${args.join(', ')})` : ''
     const selection = isLeafType(getNamedType(field.type)) ? '' : '{ __typename }'

@@ -108,9 +108,8 @@ export function documentOf(root: Root, variables: Record<string, unknown>, depth
   const declared = args.length ? `(${args.map(({ name, type }) => `$${name}: ${type}`).join(', ')})` : ''
   const given = args.length ? `(${args.map(({ name }) => `${name}: $${name}`).join(', ')})` : ''
   const target = getNamedType(field.type)
-  const once: Selector = (of) => !extensionsOf(of).single
   for (let deep = depth; ; deep--) {
-    const text = `${operation}${declared} { ${field.name}${given} ${select(target, deep, once)} }`
+    const text = `${operation}${declared} { ${field.name}${given} ${select(target, deep, () => true)} }`
     try {
       checkLimits(schema, parse(text), variables)
       return text

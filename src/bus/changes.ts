@@ -1,0 +1,39 @@
+import type { Bus, Notices } from './index.ts'
+
+/**
+ * The ids that a channel tells, as it tells them, until the signal aborts; null when some may have been missed. For who
+ * is slow they are put together: each id is there once, however often it was told.
+ */
+export async function* changes(
+  bus: Bus,
+  channel: keyof Notices,
+  signal: AbortSignal,
+): AsyncGenerator<readonly string[] | null> {
+  const waiting = new Set<string>()
+  let missed = false
+  let wake = () => {}
+  const stop = bus.subscribe(channel, (ids) => {
+    for (const id of ids ?? []) waiting.add(id)
+    missed ||= ids === null
+    wake()
+  })
+  const abort = () => wake()
+  signal.addEventListener('abort', abort)
+  try {
+    while (!signal.aborted) {
+      if (missed || waiting.size) {
+        const told = missed ? null : [...waiting]
+        waiting.clear()
+        missed = false
+        yield told
+      } else {
+        const { promise, resolve } = Promise.withResolvers<void>()
+        wake = resolve
+        await promise
+      }
+    }
+  } finally {
+    stop()
+    signal.removeEventListener('abort', abort)
+  }
+}

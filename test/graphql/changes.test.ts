@@ -1,0 +1,179 @@
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { type Member, startServer, type TestServer } from '../support/server.ts'
+import { callerOf, graphql, subscribe } from './support.ts'
+
+let server: TestServer
+let ann: Member
+
+beforeAll(async () => {
+  server = await startServer()
+  ann = await server.member()
+})
+afterAll(() => server[Symbol.asyncDispose]())
+
+/** Follows until it is disposed of; `next` is the next change. Resolves once it is heard. */
+async function follow(text: string, variables: Record<string, unknown> = {}, token = ann.token) {
+  const gone = new AbortController()
+  const events = subscribe(server, text, variables, { token, signal: gone.signal })
+  const { deps } = server.service
+  const before = heard
+  const { promise, resolve } = Promise.withResolvers<void>()
+  const original = deps.bus.subscribe
+  deps.bus.subscribe = (channel, handler) => {
+    deps.bus.subscribe = original
+    const stop = original(channel, handler)
+    resolve()
+    heard++
+    return () => {
+      heard--
+      stop()
+    }
+  }
+  const first = events.next()
+  await Promise.race([promise, first])
+  let waiting: Promise<any> | null = first
+  return {
+    before,
+    async next() {
+      const { value, done } = await (waiting ?? events.next())
+      waiting = null
+      return done ? null : value
+    },
+    [Symbol.dispose]: () => gone.abort(),
+  }
+}
+
+let heard = 0
+
+const TASKS =
+  'subscription ($id: ID, $spaceId: ID) { taskChanges(id: $id, spaceId: $spaceId) { id title status result } }'
+const CHATS = 'subscription ($id: ID) { chatChanges(id: $id) { id title status messageCount agent { name } } }'
+
+describe('changes', () => {
+  test('of tasks are told: made, changed, claimed', async () => {
+    using events = await follow(TASKS)
+    const caller = callerOf(server, ann.token)
+    const { id } = await caller.tasks.create({ title: 'One' })
+    expect(await events.next()).toEqual({
+      data: { taskChanges: { id, title: 'One', status: 'pending', result: null } },
+    })
+    await caller.tasks.update({ id, title: 'Two' })
+    expect((await events.next()).data.taskChanges).toMatchObject({ id, title: 'Two' })
+    await caller.tasks.claim({ id })
+    expect((await events.next()).data.taskChanges).toMatchObject({ id, title: 'Two' })
+  })
+
+  test('of a task that its agent works on are told, to its result', async () => {
+    const caller = callerOf(server, ann.token)
+    const agent = await caller.agents.create({ name: 'Ada', systemPrompt: 'p' })
+    const { id } = await caller.tasks.create({ title: 'Work', assignTo: agent.id })
+    using events = await follow(TASKS, { id })
+    await caller.tasks.execute({ id, background: true })
+    const seen: string[] = []
+    while (seen.at(-1) !== 'completed') seen.push((await events.next()).data.taskChanges.status)
+    expect(new Set(seen)).toEqual(new Set(seen.length > 1 ? ['in_progress', 'completed'] : ['completed']))
+  })
+
+  test('of chats are told, whatever changes them', async () => {
+    const caller = callerOf(server, ann.token)
+    const agent = await caller.agents.create({ name: 'Ada', systemPrompt: 'p' })
+    using events = await follow(CHATS)
+    const { id } = await caller.chats.create({ title: 'New', agentId: agent.id })
+    expect((await events.next()).data.chatChanges).toEqual({
+      ...{ id, title: 'New', status: 'standby', messageCount: 0, agent: { name: 'Ada' } },
+    })
+    await caller.agents.execute({ id: agent.id, chatId: id, message: 'hi' })
+    let last: any
+    do last = (await events.next()).data.chatChanges
+    while (last.status !== 'done')
+    expect(last).toMatchObject({ id, messageCount: 2 })
+    await caller.chats.update({ id, title: 'Renamed' })
+    expect((await events.next()).data.chatChanges.title).toBe('Renamed')
+  })
+
+  test('with an Idempotency-Key are told once they are there', async () => {
+    using events = await follow(TASKS)
+    const send = () =>
+      fetch(`${server.url}/api/v1/tasks`, {
+        method: 'POST',
+        headers: {
+          'Content-Type': 'application/json',
+          'Idempotency-Key': 'once',
+          Authorization: `Bearer ${ann.token}`,
+        },
+        body: JSON.stringify({ title: 'Kept' }),
+      })
+    await send()
+    expect((await events.next()).data.taskChanges.title).toBe('Kept')
+  })
+
+  test('are for those who can see the row, and of the one that they name', async () => {
+    const caller = callerOf(server, ann.token)
+    const stranger = await server.member({ organization: 'Elsewhere' })
+    using theirs = await follow(TASKS, {}, stranger.token)
+    const [one, other] = [await caller.tasks.create({ title: '1' }), await caller.tasks.create({ title: '2' })]
+    using named = await follow(TASKS, { id: other.id })
+    await caller.tasks.update({ id: one.id, title: '1b' })
+    await caller.tasks.update({ id: other.id, title: '2b' })
+    expect((await named.next()).data.taskChanges).toMatchObject({ id: other.id, title: '2b' })
+    const own = await callerOf(server, stranger.token).tasks.create({ title: 'Own' })
+    expect((await theirs.next()).data.taskChanges).toMatchObject({ id: own.id, title: 'Own' })
+  })
+
+  test('of what is deleted end the subscription that names it', async () => {
+    const caller = callerOf(server, ann.token)
+    const { id } = await caller.tasks.create({ title: 'Gone' })
+    using events = await follow(TASKS, { id })
+    await caller.tasks.delete({ id })
+    expect(await events.next()).toEqual({ data: { taskChanges: null } })
+    expect(await events.next()).toBeNull()
+  })
+
+  test('are refused before the first: without the scope, and for what is not there', async () => {
+    const other = await server.member({ scopes: ['chats:read'] })
+    const stranger = await server.member({ organization: 'Elsewhere' })
+    const { id } = await callerOf(server, ann.token).tasks.create({ title: 'Mine' })
+    for (const [variables, token, statusCode, message] of [
+      [{}, other.token, 403, "You don't have permission to access this resource"],
+      [{ id: 'never' }, ann.token, 404, 'Task not found'],
+      [{ id }, stranger.token, 404, 'Task not found'],
+    ] as const) {
+      const [answer] = await Array.fromAsync(subscribe(server, TASKS, variables, { token }))
+      expect(answer.errors).toMatchObject([{ message, extensions: { statusCode } }])
+    }
+  })
+
+  test('end with the token', async () => {
+    const reader = await server.member()
+    using events = await follow(TASKS, {}, reader.token)
+    const { db, bus } = server.service.deps
+    await db.token.update({ where: { id: reader.tokenId }, data: { revokedAt: new Date() } })
+    bus.publish('token', [reader.tokenId])
+    expect(await events.next()).toBeNull()
+  })
+
+  test('that may have been missed are looked for', async () => {
+    using events = await follow(TASKS)
+    const { db, bus } = server.service.deps
+    const { id } = await callerOf(server, ann.token).tasks.create({ title: 'First' })
+    expect((await events.next()).data.taskChanges.id).toBe(id)
+    await db.task.update({ where: { id }, data: { title: 'Elsewhere', updatedAt: new Date() } })
+    ;(bus as unknown as { tellAll(): void }).tellAll()
+    let title: string
+    do title = (await events.next()).data.taskChanges.title
+    while (title !== 'Elsewhere')
+  })
+
+  test('are listened to no longer than somebody reads', async () => {
+    await expect.poll(() => heard).toBe(0)
+  })
+})
+
+test('a client that follows by what a query gave it misses nothing of the chat', async () => {
+  const caller = callerOf(server, ann.token)
+  const { id } = await caller.chats.create({ title: 'Here' })
+  const { data } = await graphql(server, 'query ($id: ID!) { chat(id: $id) { id title } }', { id }, ann)
+  using events = await follow(CHATS, { id: data.chat.id })
+  await caller.chats.update({ id, closed: true })
+  expect((await events.next()).data.chatChanges.id).toBe(id)
+})

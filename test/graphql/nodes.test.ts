@@ -1,0 +1,152 @@
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { type Member, startServer, type TestServer } from '../support/server.ts'
+import { fill, type Hubs } from './many.ts'
+import { graphql, statementsOf } from './support.ts'
+
+let server: TestServer
+let ann: Member
+let ids: Record<string, string>
+let hubs: Hubs
+
+beforeAll(async () => {
+  server = await startServer()
+  ann = await server.member({ organization: 'Known', role: 'owner' })
+  hubs = await fill(server, ann)
+  const { db } = server.service.deps
+  const where = { organizationId: ann.organizationId }
+  const first = async (find: Promise<{ id: string } | null>) => (await find)!.id
+  ids = {
+    ...hubs,
+    Approval: await first(db.approval.findFirst({ where })),
+    Key: ann.tokenId,
+    Mcp: await first(db.mcpServer.findFirst({ where })),
+    Media: await first(db.media.findFirst({ where })),
+    Message: await first(db.message.findFirst({ where })),
+    Organization: ann.organizationId,
+    Skill: await first(db.skill.findFirst({ where })),
+    User: ann.userId,
+  }
+  delete ids.few
+})
+afterAll(() => server[Symbol.asyncDispose]())
+
+const NODE = 'query ($id: ID!) { node(id: $id) { __typename id } }'
+const ask = (text: string, variables: object, member = ann) => graphql(server, text, { ...variables }, member)
+
+describe('node', () => {
+  test('finds everything by the id that it has elsewhere', async () => {
+    for (const [__typename, id] of Object.entries(ids)) {
+      expect((await ask(NODE, { id })).data).toEqual({ node: { __typename, id } })
+    }
+  })
+
+  test('gives the fields of what it is, and its relations', async () => {
+    const text = `query ($id: ID!) {
+      node(id: $id) { id ... on Agent { name tags user { name } executions(first: 1) { totalCount nodes { id } } } ... on Task { title } }
+    }`
+    const { data, errors } = await ask(text, { id: hubs.Agent })
+    expect(errors).toBeUndefined()
+    expect(data.node).toMatchObject({ id: hubs.Agent, name: 'A0', tags: [], user: { name: 'U0' } })
+    expect(data.node.executions.nodes).toHaveLength(1)
+    expect((await ask(text, { id: hubs.Task })).data.node).toEqual({ id: hubs.Task, title: 'T' })
+    // Who asks, which table, the row.
+    expect(await statementsOf(server, () => ask(NODE, { id: hubs.Agent }))).toBe(3)
+  })
+
+  test('finds a skill that comes with the service', async () => {
+    const { data } = await ask('{ skills { nodes { id source } } }', {})
+    const { id } = data.skills.nodes.find(({ source }: { source: string }) => source === 'core')
+    expect((await ask(NODE, { id })).data.node).toEqual({ __typename: 'Skill', id })
+  })
+
+  test('tells of nothing that the caller cannot reach: as of an id that never was', async () => {
+    const stranger = await server.member({ organization: 'Elsewhere', role: 'owner' })
+    const expected = await ask(NODE, { id: 'never' }, stranger)
+    expect(expected).toMatchObject({ data: { node: null }, message: 'Node not found' })
+    const strip = ({ errors }: typeof expected) => errors!.map(({ extensions: { requestId, ...rest } }) => rest)
+    for (const id of Object.values(ids)) {
+      const answer = await ask(NODE, { id }, stranger)
+      expect([answer.data, answer.message, strip(answer)]).toEqual([expected.data, expected.message, strip(expected)])
+    }
+  })
+
+  test('needs the scope of what it finds', async () => {
+    const reader = await server.member({ organization: 'Known', scopes: ['tasks:read'] })
+    expect((await ask(NODE, { id: hubs.Task }, reader)).data.node).toEqual({ __typename: 'Task', id: hubs.Task })
+    for (const id of [hubs.Agent, hubs.Space, hubs.Execution, ids.Skill, ids.User]) {
+      const { data, errors } = await ask(NODE, { id }, reader)
+      expect(data).toEqual({ node: null })
+      expect(errors).toMatchObject([{ extensions: { statusCode: 403 } }])
+    }
+  })
+})
+
+describe('a connection', () => {
+  test('goes on behind any of its rows', async () => {
+    const text = `query ($first: Int, $after: String, $id: ID!) {
+      chat(id: $id) { messages(first: $first, after: $after) {
+        totalCount edges { cursor node { id createdAt } } pageInfo { hasNextPage hasPreviousPage startCursor endCursor }
+      } }
+    }`
+    const page = async (first: number, after: string | null) =>
+      (await ask(text, { id: hubs.Chat, first, after })).data.chat.messages
+    const all = await page(100, null)
+    expect(all.pageInfo).toMatchObject({ hasNextPage: true, hasPreviousPage: false })
+    const middle = await page(5, all.edges[9].cursor)
+    expect(middle.edges).toEqual(all.edges.slice(10, 15))
+    expect(middle.pageInfo).toEqual({
+      hasNextPage: true,
+      hasPreviousPage: true,
+      startCursor: all.edges[10].cursor,
+      endCursor: all.edges[14].cursor,
+    })
+    expect(middle.totalCount).toBe(all.totalCount)
+    const rest = await page(100, all.pageInfo.endCursor)
+    expect(rest.pageInfo.hasNextPage).toBe(false)
+    const seen = [...all.edges, ...rest.edges].map(({ node }: any) => node.id)
+    expect(new Set(seen).size).toBe(all.totalCount)
+    expect(seen).toHaveLength(all.totalCount)
+  })
+
+  test('of many rows has of each what it has of one', async () => {
+    const CHATS = 'chats(first: 3) { totalCount nodes { id title } pageInfo { hasNextPage endCursor } }'
+    const { data } = await ask(`{ agents(first: 1000) { nodes { id ${CHATS} } } }`, {})
+    expect(data.agents.nodes.length).toBeGreaterThan(100)
+    for (const agent of data.agents.nodes.slice(-15)) {
+      const one = await ask(`query ($id: ID!) { agent(id: $id) { id ${CHATS} } }`, { id: agent.id })
+      expect(agent).toEqual(one.data.agent)
+    }
+    expect(data.agents.nodes.some((agent: any) => agent.chats.pageInfo.hasNextPage)).toBe(true)
+  })
+
+  test('hides from others what is private, and counts it not', async () => {
+    const { db } = server.service.deps
+    const ben = await server.member({ organization: 'Known' })
+    const text = `{ spaces(first: 3) { nodes { id } } agents(first: 3) { nodes { id executions(first: 5) { totalCount nodes { id } } } } }`
+    const before = (await ask(text, {}, ben)).data
+    const [agent] = before.agents.nodes
+    expect(agent.executions).toMatchObject({ totalCount: 1 })
+    const { spaceId } = await db.execution.findUniqueOrThrow({ where: { id: agent.executions.nodes[0].id } })
+    await db.space.update({ where: { id: spaceId }, data: { visibility: 'private', ownerId: ann.userId } })
+    const after = (await ask(text, {}, ben)).data
+    expect(after.agents.nodes[0].executions).toEqual({ totalCount: 0, nodes: [] })
+    expect(after.spaces.nodes.map(({ id }: any) => id)).not.toContain(spaceId)
+    expect((await ask(text, {}, ann)).data.agents.nodes[0].executions.totalCount).toBe(1)
+  })
+})
+
+test('an organization tells its members, without their addresses', async () => {
+  const text = `query ($after: String) {
+    organization { id name slug members(first: 100, after: $after) { nodes { role user { id name } } pageInfo { endCursor } } }
+  }`
+  const first = await ask(text, {})
+  expect(first.data.organization.members.nodes).toHaveLength(100)
+  const { data, errors } = await ask(text, { after: first.data.organization.members.pageInfo.endCursor })
+  expect(errors).toBeUndefined()
+  expect(data.organization).toMatchObject({ id: ann.organizationId, name: 'Known', slug: 'known' })
+  expect(data.organization.members.nodes).toContainEqual({
+    role: 'owner',
+    user: expect.objectContaining({ id: ann.userId }),
+  })
+  expect((await ask('{ organization { members { nodes { user { email } } } } }', {})).message).toMatch(/Cannot query/)
+})

@@ -1,0 +1,75 @@
+import { isInputObjectType, isInterfaceType, isObjectType, isScalarType, isSpecifiedScalarType } from 'graphql'
+import { describe, expect, test } from 'vitest'
+import { extensionsOf } from '../../src/graphql/builder.ts'
+import { createSchema } from '../../src/graphql/schema.ts'
+
+const schema = createSchema()
+const types = Object.values(schema.getTypeMap()).filter(({ name }) => !name.startsWith('__'))
+const fields = types.flatMap((type) =>
+  isObjectType(type) || isInterfaceType(type) || isInputObjectType(type)
+    ? Object.values(type.getFields()).map((field) => ({ name: `${type.name}.${field.name}`, type, field }))
+    : [],
+)
+
+describe('the schema', () => {
+  test('says of every type, field and argument what it is', () => {
+    expect(types.filter(({ description }) => !description).map(({ name }) => name)).toEqual([])
+    expect(fields.filter(({ field }) => !field.description).map(({ name }) => name)).toEqual([])
+    const args = fields.flatMap(({ name, field }) =>
+      'args' in field
+        ? field.args.map((arg: { name: string; description?: string | null }) => [
+            `${name}(${arg.name})`,
+            arg.description,
+          ])
+        : [],
+    )
+    expect(args.filter(([, description]) => !description).map(([name]) => name)).toEqual([])
+  })
+
+  test('has scalars of its own for dates, and JSON only for what has no schema', () => {
+    const scalars = types.filter((type) => isScalarType(type) && !isSpecifiedScalarType(type)).map(({ name }) => name)
+    expect(scalars.sort()).toEqual(['Date', 'DateTime', 'JSON'])
+    const of = (scalar: string) =>
+      fields.filter(({ field }) => String(field.type).replace(/[![\]]/g, '') === scalar).map(({ name }) => name)
+    expect(of('JSON').sort()).toEqual(['Approval.input', 'McpTool.inputSchema', 'ToolCall.input', 'ToolUseBlock.input'])
+    const dates = fields.filter(({ field }) => /At$|^(date|since)$/.test(field.name) && field.name !== 'startAt')
+    for (const { name, field } of dates)
+      expect([name, String(field.type)]).toEqual([name, expect.stringMatching(/^Date/)])
+  })
+
+  test('has one way to say what is a list: connections, whose rows have the same scopes', () => {
+    const connections = types.filter(({ name }) => name.endsWith('Connection'))
+    expect(connections.length).toBeGreaterThan(12)
+    for (const type of connections) {
+      if (!isObjectType(type)) throw new Error(type.name)
+      const row = type.name.replace(/Connection$/, '')
+      const { edges, nodes, pageInfo } = type.getFields()
+      expect([edges, nodes, pageInfo].map((field) => String(field?.type))).toEqual([
+        `[${row}Edge!]!`,
+        `[${row}!]!`,
+        'PageInfo!',
+      ])
+    }
+    const shows = fields.filter(({ field }) => /Connection!?$/.test(String(field.type)))
+    for (const { name, field } of shows) {
+      const names = 'args' in field ? field.args.map((arg: { name: string }) => arg.name) : []
+      expect([name, names]).toEqual([name, expect.arrayContaining(['first', 'after'])])
+    }
+  })
+
+  test('names mutations by what they do, and what `node` finds has an id', () => {
+    for (const name of Object.keys(schema.getMutationType()!.getFields())) {
+      expect(name).toMatch(/^(create|update|delete|set|write|claim|execute|cancel|run|pause|resume|approve|deny)[A-Z]/)
+    }
+    const nodes = types.filter((type) => isObjectType(type) && type.getInterfaces().some(({ name }) => name === 'Node'))
+    expect(nodes.map(({ name }) => name).sort()).toEqual(
+      ['Agent', 'Approval', 'Chat', 'Execution', 'Key', 'Mcp', 'Media', 'Message', 'Mission', 'Organization'].concat([
+        'Skill',
+        'Space',
+        'Task',
+        'User',
+      ]),
+    )
+    for (const type of nodes) expect([type.name, extensionsOf(type).scopes]).toEqual([type.name, expect.any(Array)])
+  })
+})

@@ -1,0 +1,169 @@
+import {
+  type GraphQLField,
+  type GraphQLObjectType,
+  getNamedType,
+  getNullableType,
+  isInterfaceType,
+  isLeafType,
+  isListType,
+  isNonNullType,
+  isObjectType,
+  parse,
+} from 'graphql'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { checkLimits } from '../../src/graphql/limits.ts'
+import { createSchema } from '../../src/graphql/schema.ts'
+import { type Member, startServer, type TestServer } from '../support/server.ts'
+import { fill, type Hubs, MANY } from './many.ts'
+import { graphql, statementsOf } from './support.ts'
+
+let server: TestServer
+let member: Member
+let hubs: Hubs & { few: string }
+
+beforeAll(async () => {
+  server = await startServer()
+  // Not an admin: what they may see is a matter of more tables.
+  member = await server.member({ organization: 'Many' })
+  hubs = await fill(server, member)
+})
+afterAll(() => server[Symbol.asyncDispose]())
+
+type Field = GraphQLField<unknown, unknown>
+
+const schema = createSchema()
+const query = schema.getQueryType()!
+const objects = Object.values(schema.getTypeMap()).filter(
+  (type): type is GraphQLObjectType => isObjectType(type) && !type.name.startsWith('__'),
+)
+const fieldsOf = (type: unknown): Field[] =>
+  isObjectType(type) || isInterfaceType(type) ? Object.values(type.getFields()) : []
+const isConnection = ({ type }: Field) => getNamedType(type).name.endsWith('Connection')
+const isRow = (type: GraphQLObjectType) => !/(Connection|Edge|Payload)$/.test(type.name) && type.name !== 'PageInfo'
+
+/** A field with all that can be asked of it without arguments, `depth` rows deep; null when that is nothing. */
+function ask(field: Field, depth: number): string | null {
+  const type = getNamedType(field.type)
+  if (field.args.some(({ type }) => isNonNullType(type))) return null
+  if (isLeafType(type)) return field.name
+  if (depth === 0) return null
+  if (!isConnection(field)) return `${field.name} { ${all(type, depth - 1)} }`
+  const nodes = getNamedType(fieldsOf(type).find(({ name }) => name === 'nodes')!.type)
+  const counted = fieldsOf(type).some(({ name }) => name === 'totalCount') ? 'totalCount' : ''
+  return `${field.name}(first: 2) { ${counted} nodes { ${all(nodes, depth - 1)} } }`
+}
+
+const all = (type: unknown, depth: number): string =>
+  ['__typename', ...fieldsOf(type).flatMap((field) => ask(field, depth) ?? [])].join(' ')
+
+type List = { name: string; path: string; texts: string[] }
+
+/** The connections of the schema, each with documents that ask for all of its rows' fields and of what they refer to. */
+const LISTS: List[] = objects.flatMap((type) =>
+  fieldsOf(type)
+    .filter(isConnection)
+    .map((field) => {
+      const row = type.name.charAt(0).toLowerCase() + type.name.slice(1)
+      const one = row === 'organization' ? row : `${row}(id: "HUB")`
+      const wrap = (inner: string) => (type === query ? `{ ${inner} }` : `{ ${one} { ${inner} } }`)
+      const connection = getNamedType(field.type)
+      const nodes = getNamedType(fieldsOf(connection).find(({ name }) => name === 'nodes')!.type)
+      const counted = fieldsOf(connection).some(({ name }) => name === 'totalCount') ? 'totalCount' : ''
+      const document = (of: string) =>
+        `query ($n: Int) ${wrap(`${field.name}(first: $n) { ${counted} edges { cursor node { __typename ${of} } } }`)}`
+      // As much in one document as the limits allow.
+      const texts: string[] = []
+      let said = ''
+      const parts = fieldsOf(nodes).flatMap((of) => {
+        const deep = ask(of, 2)
+        return (deep && isAllowed(document(deep)) ? deep : ask(of, 1)) ?? []
+      })
+      for (const part of parts) {
+        if (said && !isAllowed(document(`${said} ${part}`))) {
+          texts.push(document(said))
+          said = ''
+        }
+        said += ` ${part}`
+      }
+      return { name: `${type.name}.${field.name}`, path: type.name, texts: [...texts, document(said)] }
+    }),
+)
+
+function isAllowed(text: string): boolean {
+  try {
+    checkLimits(schema, parse(text), { n: 100 })
+    return true
+  } catch {
+    return false
+  }
+}
+
+const rowsIn = (data: any): unknown[] => {
+  const [value] = Object.values(data) as any[]
+  return value.edges ?? rowsIn(value)
+}
+
+test.each(LISTS)('$name asks as many statements for a hundred rows as for ten', async ({ path, texts }) => {
+  for (const text of texts) {
+    async function statements(n: number): Promise<number> {
+      server.queries.length = 0
+      const document = text.replace('HUB', hubs[path as keyof Hubs])
+      const { data, errors } = await graphql(server, document, { n }, member)
+      expect(errors).toBeUndefined()
+      expect(rowsIn(data)).toHaveLength(n)
+      return server.queries.length
+    }
+    // The server has work of its own: whatever it does between, some time the two are the same.
+    await expect
+      .poll(async () => (await statements(100)) - (await statements(10)), {
+        message: text,
+        timeout: 10_000,
+        interval: 0,
+      })
+      .toBe(0)
+  }
+})
+
+test('a tree asks as many statements for a hundred rows as for ten', async () => {
+  const ofRun = 'id agent { name } user { name } chat { title messageCount } task { title } parent { id }'
+  const statements = (id: string, rows: number) =>
+    statementsOf(server, async () => {
+      const text = `{ executionTree(id: "${id}") { executions { ${ofRun} } } }`
+      const { data, errors } = await graphql(server, text, {}, member)
+      expect(errors).toBeUndefined()
+      expect(data.executionTree.executions).toHaveLength(rows)
+    })
+  expect(await statements(hubs.Execution, 2 * MANY)).toBe(await statements(hubs.few, 11))
+})
+
+test('usage asks as many statements for the days of a hundred agents as for those of ten', async () => {
+  const statements = (end: string, rows: number) =>
+    statementsOf(server, async () => {
+      const said = `orgId: "${member.organizationId}", start: "2026-01-01", end: "${end}", period: monthly`
+      const text = `{ usage(${said}) { usage { byAgent { agentId agent { name user { name } } } } } }`
+      const { data, errors } = await graphql(server, text, {}, member)
+      expect(errors).toBeUndefined()
+      expect(data.usage.usage[0].byAgent).toHaveLength(rows)
+      expect(data.usage.usage[0].byAgent[0].agent.user.name).toMatch(/^U/)
+    })
+  expect(await statements('2026-01-02', MANY)).toBe(await statements('2026-01-01', 10))
+})
+
+/** Lists that are no connections, of rows or of what has some: asked for with the rows that they stand in, or above. */
+test('no list of the schema is left out', () => {
+  const asked = new Set(LISTS.flatMap(({ texts }) => texts.flatMap((text) => text.match(/\w+/g) ?? [])))
+  const plain = objects.filter(isRow).flatMap((type) =>
+    fieldsOf(type)
+      .filter((field) => isListType(getNullableType(field.type)) && !isLeafType(getNamedType(field.type)))
+      .map((field) => ({ name: `${type.name}.${field.name}`, field: field.name })),
+  )
+  const left = plain.filter(({ field }) => !asked.has(field)).map(({ name }) => name)
+  // No rows, or asked for above.
+  expect(left.sort()).toEqual([
+    'ModelList.models',
+    'Profile.organizations',
+    'Query.mcpTools',
+    'UsageEntry.byAgent',
+    'UsageEntry.byModel',
+  ])
+})
