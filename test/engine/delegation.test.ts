@@ -203,7 +203,7 @@ test('a run that takes too long takes those with it that it waits for', async ()
 })
 
 test('while a run waits for one that waits for an approval, its time stands still', async () => {
-  await using short = await startEquipped({ EXECUTION_TIMEOUT: '1' })
+  await using short = await startEquipped({ EXECUTION_TIMEOUT: '3' })
   const sub = await short.agent({ name: 'Sub' }, [{ tool: 'echo', mode: 'ask' }])
   const boss = await createAgent(short.lab.server, { name: 'Boss', subagentIds: [sub.id] })
   short.lab.model.script(
@@ -215,7 +215,7 @@ test('while a run waits for one that waits for an approval, its time stands stil
   const agent = await short.lab.db.agent.findUniqueOrThrow({ where: { id: boss } })
   const row = await short.lab.run({ agent })
   await expect.poll(() => short.lab.db.approval.count()).toBe(1)
-  await sleep(1_500)
+  await sleep(3_200)
   const { approvals } = (await request(short.lab.server, 'GET', '/api/v1/approvals')).body
   await request(short.lab.server, 'POST', `/api/v1/approvals/${approvals[0].id}/approve`)
   expect((await ended(short.lab.engine, row)).result).toBe('Good.')
