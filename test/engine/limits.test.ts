@@ -40,7 +40,9 @@ test('no more than MAX_RUNNING runs are on; the others wait and begin in the ord
     open(message)
     await ended(lab.engine, rows[index]!)
   }
-  expect(asked(lab)).toEqual(messages)
+  // The first two begin together.
+  const [one, two, ...others] = asked(lab)
+  expect([[one, two].sort(), others]).toEqual([messages.slice(0, 2), messages.slice(2)])
   expect(await violations(lab.db)).toEqual([])
 })
 

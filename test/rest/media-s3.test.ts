@@ -1,0 +1,98 @@
+import { randomBytes } from 'node:crypto'
+import { utimes } from 'node:fs/promises'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { createFolder } from '../support/folder.ts'
+import { filesIn, upload } from '../support/multipart.ts'
+import { hasPostgres, postgresEnv, shareDatabase } from '../support/postgres-shared.ts'
+import { request } from '../support/rest.ts'
+import { type S3, startS3 } from '../support/s3.ts'
+import { startServer, type TestServer } from '../support/server.ts'
+
+const MIB = 1024 * 1024
+const UNAVAILABLE = 'Service temporarily unavailable. Please retry.'
+
+let s3: S3
+let server: TestServer
+
+beforeAll(async () => {
+  s3 = await startS3()
+  server = await startServer(s3.env)
+})
+afterAll(async () => {
+  await server?.[Symbol.asyncDispose]()
+  await s3?.[Symbol.asyncDispose]()
+})
+
+const contentOf = async (id: string) => {
+  const headers = { Authorization: `Bearer ${server.token}` }
+  const answer = await fetch(`${server.url}/api/v1/media/${id}/content`, { headers })
+  return { status: answer.status, bytes: Buffer.from(await answer.arrayBuffer()) }
+}
+
+const objects = async () => (await filesIn(s3.folder)).filter((path) => path.endsWith('_object'))
+const drafts = () => filesIn(`${server.folder}/media`)
+
+test('what is uploaded lies in the bucket, is downloaded as it was, and is gone from there with its row', async () => {
+  const bytes = randomBytes(24 * MIB)
+  const { status, body } = await upload(server, bytes, { name: 'big.bin' })
+  expect([status, body.media.size]).toEqual([200, bytes.length])
+  expect([(await objects()).length, await drafts()]).toEqual([1, []])
+  const content = await contentOf(body.id)
+  expect([content.status, content.bytes.equals(bytes)]).toEqual([200, true])
+  expect((await request(server, 'DELETE', `/api/v1/media/${body.id}`)).status).toBe(200)
+  expect(await objects()).toEqual([])
+  expect((await contentOf(body.id)).status).toBe(404)
+})
+
+test('what is refused leaves nothing in the bucket, and nothing on the machine', async () => {
+  expect((await upload(server, randomBytes(26 * MIB))).status).toBe(413)
+  expect((await upload(server, '')).status).toBe(400)
+  expect([await objects(), await drafts()]).toEqual([[], []])
+})
+
+test('the row of an object that is gone is a 404', async () => {
+  const { body } = await upload(server, 'soon gone')
+  await server.service.deps.storage.remove(body.id)
+  expect((await contentOf(body.id)).status).toBe(404)
+})
+
+test('a start removes objects that no row tells of once they are an hour old, and no others', async () => {
+  await using folder = await createFolder()
+  await using bucket = await startS3({ trusting: true })
+  const start = () => startServer(bucket.env, { folder: folder.path })
+  const names = async () => (await filesIn(bucket.folder)).filter((path) => path.endsWith('_object'))
+  const first = await start()
+  const ids: string[] = []
+  for (const content of ['kept', 'young', 'old']) ids.push((await upload(first, content)).body.id)
+  const [kept = '', young = '', old = ''] = ids
+  await first.service.deps.db.media.deleteMany({ where: { id: { not: kept } } })
+  for (const path of await names()) if (!path.includes(young)) await utimes(path, 0, 0)
+  await first.service.stop()
+  await using _ = await start()
+  await expect.poll(async () => (await names()).some((path) => path.includes(old))).toBe(false)
+  expect(await names()).toHaveLength(2)
+})
+
+test('while the bucket does not answer, media answer 503, and nothing is half there', async () => {
+  await using other = await startS3()
+  await using away = await startServer(other.env)
+  const { body } = await upload(away, 'there')
+  await other.stop()
+  const refused = await upload(away, 'x')
+  expect([refused.status, refused.body.message]).toEqual([503, UNAVAILABLE])
+  expect((await request(away, 'GET', `/api/v1/media/${body.id}/content`)).status).toBe(503)
+  expect(await away.service.deps.db.media.count()).toBe(1)
+  expect(await filesIn(`${away.folder}/media`)).toEqual([])
+  expect((await request(away, 'GET', '/api/v1/media')).status).toBe(200)
+})
+
+test.runIf(hasPostgres)('on PostgreSQL without a place in common the start says so, and media answer 503', async () => {
+  const database = await shareDatabase()
+  await using folder = await createFolder()
+  const { MEDIA_DIR: _, ...env } = postgresEnv(database.url, folder.path)
+  await using homeless = await startServer(env)
+  expect(homeless.logs.filter((line) => line.includes('S3_BUCKET or a MEDIA_DIR'))).toHaveLength(1)
+  const refused = await upload(homeless, 'x')
+  expect([refused.status, refused.body.message]).toEqual([503, UNAVAILABLE])
+  expect((await request(homeless, 'GET', '/api/v1/media')).body.media).toEqual([])
+})
