@@ -1,4 +1,5 @@
 import type { Prisma, PrismaClient } from '../../prisma/generated/sqlite/client.ts'
+import { over } from './over.ts'
 import {
   BEYOND,
   decode,
@@ -82,18 +83,6 @@ function rawOf(client: Pick<PrismaClient, '$queryRaw' | '$executeRaw'>, { typedR
       return 'sql' in query ? changes({ sql: query.sql, args: query.values }) : client.$executeRaw(query, ...values)
     },
   }
-}
-
-/** A client, or a model of it, with some of its members replaced: Prisma's own objects stay as they are. */
-function over<T extends object>(
-  client: T,
-  methods: Record<string, unknown>,
-  model: (name: string) => unknown = () => undefined,
-): T {
-  return new Proxy(client, {
-    get: (_, name) => (typeof name === 'string' && (methods[name] ?? model(name))) || Reflect.get(client, name),
-    set: (_, name, value) => Reflect.set(methods, name, value),
-  })
 }
 
 /** Prisma's own description of the models: what every client carries, though it is not declared. */

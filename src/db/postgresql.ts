@@ -3,6 +3,7 @@ import { PrismaPg } from '@prisma/adapter-pg'
 import { PrismaClient } from '../../prisma/generated/postgresql/client.ts'
 import type { PrismaClient as SqliteClient } from '../../prisma/generated/sqlite/client.ts'
 import { isDeadlock } from '../lib/database-errors.ts'
+import { over } from './over.ts'
 
 type Options = {
   log: { emit: 'event'; level: 'query' }[]
@@ -35,7 +36,5 @@ export function retryDeadlocks<Client extends Pick<SqliteClient, '$transaction'>
       }
     }
   }
-  return new Proxy(client, {
-    get: (target, name) => (name === '$transaction' ? $transaction : Reflect.get(target, name)),
-  })
+  return over(client, { $transaction })
 }

@@ -2,6 +2,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { newId } from '../../src/lib/id.ts'
 import { expectError, FACES, type Face, faces, onEachFace } from '../support/faces.ts'
 import { type ModelServer, startModelServer } from '../support/model-server.ts'
+import { onPostgres } from '../support/postgres-shared.ts'
 import { type Answer, request, toFetch } from '../support/rest.ts'
 import { type Member, startServer, type TestServer } from '../support/server.ts'
 
@@ -588,7 +589,8 @@ it.each(FACES)('%s: a list of 10 chats takes as many statements as one of 100', 
     counts.push(server.queries.filter((sql) => !/`(Execution|Mission)`\.`(status|nextRunAt)`/.test(sql)).length)
   }
   expect(new Set(counts).size, String(counts)).toBe(1)
-  expect(counts[0]).toBeLessThanOrEqual(6)
+  // Prisma's own way asks for the same in one more.
+  expect(counts[0]).toBeLessThanOrEqual(onPostgres ? 7 : 6)
 })
 
 it('a page of 1,000 chats is no larger than the database can answer', async () => {

@@ -1,0 +1,11 @@
+/** A client, or a model of it, with some of its members replaced: Prisma's own objects stay as they are. */
+export function over<T extends object>(
+  client: T,
+  methods: Record<string, unknown>,
+  model: (name: string) => unknown = () => undefined,
+): T {
+  return new Proxy(client, {
+    get: (_, name) => (typeof name === 'string' && (methods[name] ?? model(name))) || Reflect.get(client, name),
+    set: (_, name, value) => Reflect.set(methods, name, value),
+  })
+}
