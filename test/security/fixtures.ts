@@ -133,7 +133,15 @@ export function maker(server: TestServer, who: Member) {
     idle,
     async agent({ visibility = 'organization', canary }: Marks, more: Input = {}): Promise<string> {
       const text = `${canary} agent`
-      const said = { name: text, role: text, description: text, systemPrompt: text, initialGreeting: text, visibility }
+      const said = {
+        name: text,
+        role: text,
+        description: text,
+        systemPrompt: text,
+        initialGreeting: text,
+        tags: ['example'],
+        visibility,
+      }
       return (await does('agents.create', { ...said, ...more })).id
     },
     async space({ visibility = 'organization', canary }: Marks, more: Input = {}): Promise<string> {
@@ -225,18 +233,24 @@ export const contentOf = (server: TestServer, id: string, token: string) =>
   request(server, 'GET', `/api/v1/media/${id}/content`, { token })
 
 type Row = Record<string, unknown>
-type Model = { fields: { name: string; isId: boolean }[]; primaryKey: { fields: string[] } | null }
+type ModelField = { name: string; type: string; isId: boolean; relationFromFields?: readonly string[] }
+type Model = { fields: ModelField[]; primaryKey: { fields: string[] } | null }
 
-const MODELS = Object.entries(getDatamodel().datamodel.models as unknown as Record<string, Model>)
+/** Every table: what its columns are, and what they refer to. */
+export const MODELS = Object.entries(getDatamodel().datamodel.models as unknown as Record<string, Model>)
 
 /** When somebody was last seen is no change of anything. */
 const RESTLESS = 'lastUsedAt'
 
+/** The columns that a row is found by. */
+export const keyOf = ({ fields, primaryKey }: Model): string[] =>
+  primaryKey?.fields ?? fields.flatMap((field) => (field.isId ? field.name : []))
+
 /** Every row of the database, as text by its place. */
 export async function rowsOf({ service }: TestServer): Promise<Map<string, string>> {
   const rows = new Map<string, string>()
-  for (const [name, { fields, primaryKey }] of MODELS) {
-    const key = primaryKey?.fields ?? fields.flatMap((field) => (field.isId ? field.name : []))
+  for (const [name, model] of MODELS) {
+    const key = keyOf(model)
     const table = Prisma.raw(`"${name}"`)
     for (const row of await service.deps.db.$queryRaw<Row[]>(Prisma.sql`SELECT * FROM ${table}`)) {
       const said = Object.entries(row).flatMap(([column, value]) => (column === RESTLESS ? [] : textOf(value)))

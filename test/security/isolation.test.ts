@@ -1,7 +1,10 @@
-import { isIntrospectionType, isObjectType } from 'graphql'
+import { getNamedType, isIntrospectionType, isObjectType } from 'graphql'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { Prisma } from '../../src/db/client.ts'
+import { newId } from '../../src/lib/id.ts'
+import { subscribe } from '../graphql/support.ts'
 import { type Face, faces, procedures } from '../support/faces.ts'
-import { callRoot, inputsOf, ROOTS, rootsOf, schema } from '../support/graphql-face.ts'
+import { callRoot, documentOf, inputsOf, ROOTS, type Root, rootsOf, schema } from '../support/graphql-face.ts'
 import { type Input, shapeOf, takesId } from '../support/inputs.ts'
 import { type Member, startServer, type TestServer } from '../support/server.ts'
 import {
@@ -11,7 +14,9 @@ import {
   type Ids,
   inputWith,
   type Kind,
+  keyOf,
   kindsOf,
+  MODELS,
   maker,
   neverWas,
   rowsOf,
@@ -220,6 +225,19 @@ async function read(face: AnyFace, foreigner: Foreigner, procedure: string, own:
 const ofType = (type: string) => Object.keys(procedures).filter((name) => procedures[name]!._def.type === type)
 const READS = [...ofType('query'), ...ofType('subscription')]
 
+/** The subscriptions that show no procedure: to the changes of rows. */
+const CHANGES = ROOTS.filter(({ operation, procedure }) => operation === 'subscription' && procedure === null)
+
+/** What the rows are that a root shows. */
+const kindOf = ({ field }: Root) => getNamedType(field.type).name.toLowerCase() as Kind
+
+/** Each of their fields that takes an id, and of what. */
+const FOLLOWED = CHANGES.flatMap((root) =>
+  Object.keys(inputsOf(root))
+    .filter(takesId)
+    .map((name) => ({ root, name, kind: name === 'id' ? kindOf(root) : (kindsOf('', name)[0] as Kind) })),
+)
+
 describe.each(FOREIGNERS.map((foreigner) => [CLOSED[foreigner].who, foreigner] as const))('%s', (_, foreigner) => {
   const { of } = CLOSED[foreigner]
 
@@ -262,28 +280,66 @@ describe.each(FOREIGNERS.map((foreigner) => [CLOSED[foreigner].who, foreigner] a
     }
   })
 
-  test.each(ROOTS.filter(({ procedure }) => procedure === null))('GraphQL: $field.name finds nothing', async (root) => {
-    const problems: string[] = []
-    const names = Object.keys(inputsOf(root)).filter(takesId)
-    for (const id of of.flatMap((set) => Object.values(victims[set]))) {
-      for (const name of names) {
-        const ask = async (value: string) => {
-          const { data, errors } = await callRoot(
-            server,
-            root,
-            { [name]: value },
-            { token: people[foreigner].token, depth: 1 },
-          )
-          return { status: 200, text: JSON.stringify({ data, errors }) }
-        }
-        const never = neverWas('agent')
-        const [theirs, nobodys] = [plain(await ask(id), id), plain(await ask(never), never)]
-        if (theirs !== nobodys) problems.push(`${name}: ${theirs} is not ${nobodys}`)
-      }
-    }
-    expect(problems).toEqual([])
+  test('GraphQL: node finds nothing', async () => {
+    const [node] = ROOTS.filter(({ field }) => field.name === 'node')
+    const ids = of.flatMap((set) => Object.values(victims[set]))
+    expect(await differing(foreigner, node!, 'id', ids)).toEqual([])
+  })
+
+  test.each(FOLLOWED)('GraphQL: $root.field.name of a $kind tells nothing ($name)', async ({ root, name, kind }) => {
+    const ids = of.flatMap((set) => victims[set][kind] ?? [])
+    expect(await differing(foreigner, root, name, ids)).toEqual([])
   })
 })
+
+/** What fields that show no procedure answer for ids of others, where that is not as for one that never was. */
+async function differing(foreigner: Foreigner, root: Root, name: string, ids: readonly string[]): Promise<string[]> {
+  const ask = async (id: string): Promise<string> => {
+    const { data, errors } = await callRoot(server, root, { [name]: id }, { token: people[foreigner].token, depth: 1 })
+    return plain({ status: 200, text: JSON.stringify({ data, errors }) }, id)
+  }
+  const [nobodys, ...theirs] = await Promise.all([neverWas('agent'), ...ids].map(ask))
+  return theirs.filter((said) => said !== nobodys)
+}
+
+describe('subscriptions to changes', () => {
+  const rows = FOREIGNERS.filter((foreigner) => foreigner !== 'revoked').flatMap((foreigner) =>
+    CHANGES.map((root) => ({ foreigner, root, who: CLOSED[foreigner].who })),
+  )
+
+  test.each(rows)('$root.field.name tells $who nothing of what is not theirs', async ({ foreigner, root }) => {
+    const kind = kindOf(root)
+    const rename = (who: Member, id: string | undefined, title: string) =>
+      maker(server, who).does(`${kind}s.update`, { id, title })
+    const { token } = people[foreigner]
+    const end = new AbortController()
+    let said = ''
+    const reading = (async () => {
+      for await (const event of subscribe(server, documentOf(root, {}, 1), {}, { token, signal: end.signal })) {
+        said += JSON.stringify(event)
+      }
+    })().catch((error) => {
+      if (!end.signal.aborted) throw error
+    })
+    // Whoever hears of their own is following.
+    await until(async () => {
+      await rename(people[foreigner], owned[foreigner][kind], `begin ${newId()}`)
+      return said.includes('begin')
+    })
+    for (const set of CLOSED[foreigner].of) {
+      if (victims[set][kind]) await rename(people.victim, victims[set][kind], `${canaryOf(set)} ${newId()}`)
+    }
+    await rename(people[foreigner], owned[foreigner][kind], 'the end')
+    await until(async () => said.includes('the end'))
+    end.abort()
+    await reading
+    expect(canariesIn(foreigner, said)).toEqual([])
+  })
+})
+
+async function until(isSo: () => Promise<boolean>): Promise<void> {
+  while (!(await isSo())) await new Promise((resolve) => setTimeout(resolve, 20))
+}
 
 /** What any member may write, also where it is another's (contract.md section 2): tasks, files, and runs of one's own. */
 const isAnybodys = (procedure: string) => /^(tasks|files)\.|\.execute$/.test(procedure)
@@ -319,6 +375,45 @@ const FORBIDDEN = "You don't have permission to access this resource"
 /** What a mutation is of, rather than what it mentions. */
 const isTarget = (procedure: string, field: string): boolean =>
   field === (procedure.startsWith('client.') ? 'spaceId' : 'id') || procedure.endsWith('Env')
+
+/** What refers to a row of an organization, and by which columns. */
+const REFERENCES = MODELS.flatMap(([table, model]) =>
+  model.fields.flatMap(({ type, relationFromFields: columns = [] }) => {
+    if (!columns.length) return []
+    const [, target] = MODELS.find(([name]) => name === type) ?? []
+    const isOwned = type !== 'User' && target?.fields.some(({ name }) => name === 'organizationId')
+    return isOwned && model.fields.some(({ name }) => name === 'organizationId')
+      ? [{ table, model, target: type, columns }]
+      : []
+  }),
+)
+
+test.each(REFERENCES)('the database itself refuses a foreign $target in $table ($columns)', async (reference) => {
+  const { table, model, target, columns } = reference
+  const { db } = server.service.deps
+  const [organization, column, ...others] = columns
+  // A reference by the id alone would take anybody's.
+  expect([/organizationId$/i.test(organization ?? ''), others]).toEqual([true, []])
+  const name = (of: string | undefined) => Prisma.raw(`"${of}"`)
+  const whose = (of: string, member: Member, owner = 'organizationId') =>
+    Prisma.sql`SELECT * FROM ${name(of)} WHERE ${name(owner)} = ${member.organizationId} LIMIT 1`
+  const [row] = await db.$queryRaw<Record<string, string>[]>(whose(table, people.outsider, organization))
+  const [foreign] = await db.$queryRaw<{ id: string }[]>(whose(target, people.victim))
+  const its = keyOf(model).map((key) => Prisma.sql`${name(key)} = ${row?.[key]}`)
+  const update = Prisma.sql`UPDATE ${name(table)} SET ${name(column)} = ${foreign?.id} WHERE ${Prisma.join(its, ' AND ')}`
+  const clear = Prisma.sql`DELETE FROM ${name(table)} WHERE "organizationId" = ${people.victim.organizationId}`
+  const refused = await db.$executeRaw(update).then(String, String)
+  // There is one of the kind there already: without it, it is the reference that is refused, and all is undone.
+  const alone = () =>
+    db
+      .$transaction(async (tx) => {
+        await tx.$executeRaw(clear)
+        await tx.$executeRaw(update)
+        throw new Error('It was taken')
+      })
+      .catch(String)
+  expect(/unique/i.test(refused) ? await alone() : refused).toMatch(/foreign.?key/i)
+})
 
 /** Across organizations, what is `public` or `unlisted` may be run and shown, and public skills read (section 2, 7). */
 const OPEN: Record<'agent' | 'skill', Record<string, number>> = {

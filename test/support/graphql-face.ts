@@ -141,7 +141,7 @@ export async function callRoot(
 }
 
 /** How long a subscription may say nothing, and so has nothing to say (ms). */
-const SILENCE = 1_000
+const SILENCE = 300
 
 async function firstOf(
   server: Pick<TestServer, 'url' | 'token'>,
