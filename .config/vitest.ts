@@ -22,7 +22,7 @@ const ON_POSTGRESQL = [
   'test/engine/{approvals,cancel,checkpoints,delegation,fencing,journal,limits,recovery,retention}.test.ts',
   'test/engine/{sessions,states,tools}.test.ts',
   'test/missions/{kill,scheduler}.test.ts',
-  'test/graphql/{agents,executions,tasks}.test.ts',
+  'test/graphql/{agents,executions,nodes,tasks}.test.ts',
   'test/rest/{agents,approvals,attachments,chats,execute,executions,files,keys,mcps,missions}.test.ts',
   'test/rest/{profile,queries,secrets,skills,spaces,tasks,usage,visibility}.test.ts',
   'test/security/{isolation,revocation}.test.ts',

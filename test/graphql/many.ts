@@ -17,7 +17,9 @@ export async function fill(server: TestServer, { organizationId, userId }: Membe
   const { db } = server.service.deps
   const indexes = Array.from({ length: MANY }, (_, i) => i)
   const ids = () => indexes.map(() => newId())
-  const at = (i: number) => new Date(Date.UTC(2026, 0, 1) + i * 1000)
+  // Recent: what is old is not kept.
+  const begin = Date.now() - 60 * 60 * 1000
+  const at = (i: number) => new Date(begin + i * 1000)
   const times = (i: number) => ({ createdAt: at(i), updatedAt: at(i) })
   const mine = { organizationId }
   const user = ids()

@@ -1,6 +1,16 @@
-import { isInputObjectType, isInterfaceType, isObjectType, isScalarType, isSpecifiedScalarType } from 'graphql'
+import { readFileSync } from 'node:fs'
+import {
+  isInputObjectType,
+  isInterfaceType,
+  isObjectType,
+  isScalarType,
+  isSpecifiedScalarType,
+  parse,
+  validate,
+} from 'graphql'
 import { describe, expect, test } from 'vitest'
 import { extensionsOf } from '../../src/graphql/builder.ts'
+import { checkLimits } from '../../src/graphql/limits.ts'
 import { createSchema } from '../../src/graphql/schema.ts'
 
 const schema = createSchema()
@@ -71,5 +81,16 @@ describe('the schema', () => {
       ]),
     )
     for (const type of nodes) expect([type.name, extensionsOf(type).scopes]).toEqual([type.name, expect.any(Array)])
+  })
+
+  test('has what the README asks for, within the limits', () => {
+    const queries = [...readFileSync('README.md', 'utf8').matchAll(/```graphql\n(.*?)```/gs)].map(
+      ([, text = '']) => text,
+    )
+    expect(queries.length).toBeGreaterThan(0)
+    for (const document of queries.map((text) => parse(text))) {
+      expect(validate(schema, document)).toEqual([])
+      checkLimits(schema, document, {})
+    }
   })
 })

@@ -113,14 +113,13 @@ test.each(LISTS)('$name asks as many statements for a hundred rows as for ten', 
       expect(rowsIn(data)).toHaveLength(n)
       return server.queries.length
     }
-    // The server has work of its own: whatever it does between, some time the two are the same.
-    await expect
-      .poll(async () => (await statements(100)) - (await statements(10)), {
-        message: text,
-        timeout: 10_000,
-        interval: 0,
-      })
-      .toBe(0)
+    // The server has work of its own: the least of a few times is what was asked for.
+    const least = [Number.POSITIVE_INFINITY, Number.POSITIVE_INFINITY]
+    const more = async () => {
+      for (const [i, n] of [10, 100].entries()) least[i] = Math.min(least[i]!, await statements(n))
+      return least[1]! - least[0]!
+    }
+    await expect.poll(more, { message: text, timeout: 10_000, interval: 0 }).toBe(0)
   }
 })
 
