@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { violations, watchTransitions } from '../engine/invariants.ts'
+import { servers } from '../soak/servers.ts'
 import { until } from '../soak/service.ts'
 import { type Cluster, startCluster } from '../support/cluster.ts'
 import { type Forwarder, startForwarder } from '../support/forwarder.ts'
@@ -226,3 +227,20 @@ test.runIf(hasPostgres)(
     expect([await db.organization.count(), await db.token.count(), await db.installation.count()]).toEqual([1, 1, 1])
   },
 )
+
+// `npm run test:soak` has the same in long.
+describe.runIf(hasPostgres)('with runs in flight', () => {
+  test('kill -9 of one and the other, and of the database twice: nothing is lost, doubled or stuck', async () => {
+    const violence = { signal: 'SIGKILL', pause: 700, databaseRestarts: 2, lease: 2 } as const
+    const { accepted, ends } = await servers({ seconds: 7, inFlight: 16, ...violence })
+    expect(accepted).toBeGreaterThan(16)
+    expect(ends).toBeGreaterThan(1)
+  }, 60_000)
+
+  test('a rolling restart: every request has its answer on the other server, and every run completes', async () => {
+    const violence = { signal: 'SIGTERM', pause: 300, databaseRestarts: 0 } as const
+    const { accepted, byOutcome, ends } = await servers({ seconds: 5, inFlight: 16, ...violence })
+    expect(byOutcome).toEqual({ completed: accepted })
+    expect(ends).toBeGreaterThan(1)
+  }, 60_000)
+})

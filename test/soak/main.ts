@@ -12,6 +12,7 @@ import { createFolder } from '../support/folder.ts'
 import { crash } from './crash.ts'
 import { killedKeys, parallelKeys } from './keys.ts'
 import { readers } from './readers.ts'
+import { type ServersReport, servers } from './servers.ts'
 
 const ROOT = join(import.meta.dirname, '..', '..')
 const VITEST = join(ROOT, 'node_modules', 'vitest', 'vitest.mjs')
@@ -41,6 +42,15 @@ async function tests(file: string, pattern: string, env: Record<string, string> 
   if (passed.length > 10) return `passed: ${passed.length} tests`
   return passed.map(({ title }) => `passed: ${title}`).join('<br>')
 }
+
+const tell = ({ accepted, byOutcome, ends, resumed, settledAfter, seed }: ServersReport): string =>
+  [
+    `${accepted} accepted, none missing, none twice: ${Object.entries(byOutcome)
+      .map(([outcome, count]) => `${count} ${outcome}`)
+      .join('; ')}`,
+    `${ends} ends of a server; ${resumed} streams taken up again on either server, all to their ends`,
+    `all settled ${(settledAfter / 1_000).toFixed(1)} s after the last of it; seed ${seed}`,
+  ].join('<br>')
 
 const PROOFS: Proof[] = [
   {
@@ -79,6 +89,27 @@ const PROOFS: Proof[] = [
       const { dropped, grownBy } = await readers(20, 20, true)
       if (grownBy > 32) throw new Error(`The server holds ${grownBy} MiB for readers that never read`)
       return `all runs completed, another stream went on, ${dropped} dropped; ${grownBy} MiB held more than without them`
+    },
+  },
+  {
+    name: 'servers',
+    what: `two servers on PostgreSQL, 200 runs in flight, \`kill -9\` of one every 4 s, the database restarted twice, ${rounds} s`,
+    run: async () =>
+      tell(await servers({ seconds: rounds, inFlight: 200, signal: 'SIGKILL', pause: 4_000, databaseRestarts: 2 })),
+  },
+  {
+    name: 'rolling-restart',
+    what: `two servers on PostgreSQL, 50 runs in flight, restarted in turn, ${rounds} s`,
+    async run() {
+      const report = await servers({
+        seconds: rounds,
+        inFlight: 50,
+        signal: 'SIGTERM',
+        pause: 2_000,
+        databaseRestarts: 0,
+      })
+      if (report.byOutcome.completed !== report.accepted) throw new Error(`Not all completed: ${tell(report)}`)
+      return tell(report)
     },
   },
   {

@@ -3,7 +3,7 @@ import { type Db, openDatabase } from '../../src/db/client.ts'
 import { newToken } from '../../src/lib/token.ts'
 import { createFolder } from './folder.ts'
 import { type ModelServer, startModelServer } from './model-server.ts'
-import { postgresEnv } from './postgres-shared.ts'
+import { postgresEnv } from './postgres.ts'
 import { type ServerProcess, spawnServer } from './process.ts'
 import { request } from './rest.ts'
 
@@ -18,6 +18,8 @@ export type Cluster = AsyncDisposable & {
   db: Db
   /** One more; its index. */
   start(env?: Record<string, string>): Promise<number>
+  /** Ends one, and starts it again when told. */
+  kill(index: number, signal: NodeJS.Signals): Promise<() => Promise<void>>
   createAgent(): Promise<string>
 }
 
@@ -53,6 +55,12 @@ export async function startCluster(databaseUrl: string, environments: Record<str
     db: database.client,
     async start(env = {}) {
       return servers.push(await spawn(env)) - 1
+    },
+    async kill(index, signal) {
+      await servers[index]!.stop(signal)
+      return async () => {
+        servers[index] = await spawn(environments[index] ?? {})
+      }
     },
     async createAgent() {
       const body = { name: 'Ada', systemPrompt: 'You are Ada.' }

@@ -61,10 +61,3 @@ export async function shareEmptyDatabase(): Promise<SharedDatabase> {
   await runSql(url, 'DROP SCHEMA public CASCADE; CREATE SCHEMA public')
   return { url, drop }
 }
-
-/** What the service needs to know of it. */
-export const postgresEnv = (url: string, folder: string): Record<string, string> => ({
-  DATABASE_URL: url,
-  ENCRYPTION_KEY: Buffer.alloc(32, 1).toString('base64'),
-  MEDIA_DIR: `${folder}/media`,
-})

@@ -90,6 +90,13 @@ export async function startPostgres(): Promise<Postgres> {
   }
 }
 
+/** What the service needs to know of a database and of a folder that its servers share. */
+export const postgresEnv = (url: string, folder: string): Record<string, string> => ({
+  DATABASE_URL: url,
+  ENCRYPTION_KEY: Buffer.alloc(32, 1).toString('base64'),
+  MEDIA_DIR: `${folder}/media`,
+})
+
 /** One statement on a connection of its own. */
 export async function runSql(url: string, sql: string): Promise<void> {
   const client = new Client({ connectionString: url })

@@ -8,7 +8,8 @@ import type { Clock } from '../../src/lib/clock.ts'
 import { addMember, createOrganization, toSlug } from '../../src/organizations/service.ts'
 import { readSettings } from '../../src/settings.ts'
 import { type Service, startService } from '../../src/start.ts'
-import { onPostgres, postgresEnv, shareDatabase } from './postgres-shared.ts'
+import { postgresEnv } from './postgres.ts'
+import { onPostgres, shareDatabase } from './postgres-shared.ts'
 
 export type TestServer = AsyncDisposable & {
   url: string
