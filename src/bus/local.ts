@@ -17,7 +17,8 @@ export function createLocalBus(): LocalBus {
   }
   return {
     publish(channel, ids) {
-      for (const handler of handlers[channel]) handler(ids)
+      // A server of another version may tell of what this one does not know.
+      for (const handler of handlers[channel] ?? []) handler(ids)
     },
     subscribe(channel, handler) {
       handlers[channel].add(handler)

@@ -159,5 +159,5 @@ test('whatever the order of calls, crashes and drains: only documented transitio
   }
 
   const property = fc.asyncProperty(fc.array(step, { minLength: 5, maxLength: 40 }), check)
-  await fc.assert(property, { numRuns: Number(process.env.STATES_RUNS ?? 60), endOnFailure: true })
+  await fc.assert(property, { numRuns: Number(process.env.STATES_RUNS ?? (onPostgres ? 20 : 60)), endOnFailure: true })
 }, 300_000)

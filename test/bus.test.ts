@@ -1,0 +1,81 @@
+import { pino } from 'pino'
+import { expect, test } from 'vitest'
+import type { Bus } from '../src/bus/index.ts'
+import { createLocalBus } from '../src/bus/local.ts'
+import { pack, unpack } from '../src/bus/payload.ts'
+import { createPostgresBus } from '../src/bus/postgres.ts'
+import { openDatabase } from '../src/db/client.ts'
+import { newTimedId } from '../src/lib/id.ts'
+import { startForwarder } from './support/forwarder.ts'
+import { hasPostgres, shareDatabase } from './support/postgres-shared.ts'
+
+const someIds = (count: number) => Array.from({ length: count }, () => newTimedId('exec', new Date()))
+
+/** What a bus says of executions: ids, and null for each time that everything has to be looked at. */
+function hear(bus: Bus) {
+  const heard: string[] = []
+  let looked = 0
+  bus.subscribe('execution', (ids) => {
+    if (ids) heard.push(...ids)
+    else looked++
+  })
+  return { heard, looked: () => looked }
+}
+
+test('payloads are shorter than PostgreSQL takes, and hold every id once', () => {
+  const ids = someIds(1_000)
+  const payloads = pack('me', new Map([['execution', new Set(ids)] as const, ['token', new Set(['t'])] as const]))
+  for (const payload of payloads) expect(Buffer.byteLength(payload)).toBeLessThan(8_000)
+  const parcels = payloads.map(unpack)
+  expect(parcels.flatMap(({ channel, ids }) => (channel === 'execution' ? ids : []))).toEqual(ids)
+  expect(parcels.at(-1)).toEqual({ from: 'me', channel: 'token', ids: ['t'] })
+})
+
+test('within a process whoever listens is told before publish returns, and of what nobody knows nothing happens', () => {
+  const bus = createLocalBus()
+  const { heard } = hear(bus)
+  bus.publish('execution', ['a', 'b'])
+  bus.publish('unknown' as 'token', ['c'])
+  expect(heard).toEqual(['a', 'b'])
+})
+
+test.runIf(hasPostgres)(
+  'between servers: all of a moment in one statement, once, in order; what is lost is looked for',
+  async () => {
+    await using cleanup = new AsyncDisposableStack()
+    const shared = cleanup.adopt(await shareDatabase(), ({ drop }) => drop())
+    const way = cleanup.use(await startForwarder(shared.url))
+    const statements: string[] = []
+    const source = { DATA_DIR: '', DATABASE_URL: shared.url, DATABASE_POOL_SIZE: 2 }
+    const open = openDatabase(source, (sql) => void (sql.includes('pg_notify') && statements.push(sql)))
+    const { client: db } = cleanup.adopt(await open, ({ close }) => close())
+    const log = pino({ level: 'silent' })
+    const start = (url: string) => cleanup.adopt(createPostgresBus({ url, db, log }), (bus) => bus.stop())
+    const [one, two] = [start(shared.url), start(way.url)]
+    const [here, there] = [hear(one), hear(two)]
+    const states = () => [one.state(), two.state()]
+    await expect.poll(states).toEqual(['listening', 'listening'])
+
+    const looked = there.looked()
+    statements.length = 0
+    const ids = someIds(3_000)
+    for (const id of ids) one.publish('execution', [id])
+    expect(here.heard).toEqual(ids)
+    await expect.poll(() => there.heard.length).toBe(ids.length)
+    expect(there.heard).toEqual(ids)
+    expect(here.heard).toEqual(ids)
+    expect(statements).toHaveLength(1)
+    expect(there.looked()).toBe(looked)
+
+    way.cut()
+    await expect.poll(states).toEqual(['listening', 'polling'])
+    one.publish('execution', ['missed'])
+    const before = there.looked()
+    await expect.poll(there.looked).toBeGreaterThan(before + 1)
+    way.mend()
+    await expect.poll(states, { timeout: 10_000 }).toEqual(['listening', 'listening'])
+    one.publish('execution', ['heard-again'])
+    await expect.poll(() => there.heard.at(-1)).toBe('heard-again')
+    expect(there.heard).not.toContain('missed')
+  },
+)
