@@ -157,7 +157,7 @@ export function rootList<Row extends object, Shape extends z.ZodRawShape>(
 }
 
 /** A list that hangs on a row: of what it is, and the column that names the row. */
-export type Relation = { column: string; description: string; where?: object; extensions?: Extensions }
+export type Relation = { column: string; description: string; extensions?: Extensions }
 
 /**
  * The options of such a list. Those of all rows of a list are read together: a statement that finds the first of each,
@@ -166,7 +166,7 @@ export type Relation = { column: string; description: string; where?: object; ex
 export function relationList<Row extends object>(
   type: ObjectRef<Types, Connection<Row>>,
   rows: Rows<Row>,
-  { column, description, where = {}, extensions = {} }: Relation,
+  { column, description, extensions = {} }: Relation,
 ) {
   const key: string = column
   return {
@@ -179,9 +179,9 @@ export function relationList<Row extends object>(
       const { first = RELATION_ROWS, after } = parseArgs(RelationArgs, args)
       const { db } = context.deps
       const delegate = delegateOf(db, rows)
-      const all = { AND: [where, rows.listed(context.actor)] }
+      const listed = rows.listed(context.actor)
       const lists = await loadOne(context, info, id, async (ids) => {
-        const condition = { AND: [...all.AND, behind(rows.order, after)] }
+        const condition = { AND: [listed, behind(rows.order, after)] }
         const query = selectRows(context, info, { ...rows, columns: { ...rows.columns, [key]: true } }, PATHS)
         const found = await readLists(context, rows, { ids, column: key, where: condition, take: first + 1, query })
         const lists = Map.groupBy(found, (row) => (row as Record<string, string>)[key]!)
@@ -189,7 +189,7 @@ export function relationList<Row extends object>(
       })
       const count = (info: GraphQLResolveInfo) =>
         loadOne(context, info, id, async (ids) => {
-          const counted = { AND: [{ [key]: { in: ids } }, ...all.AND] }
+          const counted = { AND: [{ [key]: { in: ids } }, listed] }
           const counts = await delegate.groupBy({ by: [key], where: counted, _count: true })
           return new Map(counts.map((row) => [row[key]!, row._count]))
         }).then((total) => total ?? 0)

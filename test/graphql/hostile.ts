@@ -75,6 +75,12 @@ export const hostile: Record<string, string> = {
   'possible types of interfaces of types': `{__schema{types{interfaces{possibleTypes{interfaces{possibleTypes{name}}}}}}}`,
   'a deep subscription': `subscription{executionEvents(executionId:"x")${nested(20, '{seq', '{seq}')}}`,
   'a subscription with aliases': `subscription{executionEvents(executionId:"x"){${times(31, (i) => `a${i}:seq`)}}}`,
+  'lists of lists of what changes':
+    'subscription{taskChanges{executions(first:100){nodes{children(first:100){edges{node{children(first:100){totalCount}}}}}}}}',
+  'lists of lists of a node':
+    '{node(id:"x"){...on Agent{executions(first:100){nodes{children(first:100){nodes{message result}}}}}}}',
+  'lists of lists of members':
+    '{organization{members(first:100){nodes{user{id}} edges{node{user{id name image}}}}} agents{nodes{tasks(first:100){nodes{id}}}}}',
   'two subscriptions in one':
     'subscription{a:executionEvents(executionId:"x"){seq} b:executionEvents(executionId:"x"){seq}}',
 }
