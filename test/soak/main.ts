@@ -11,6 +11,7 @@ import { parseArgs, promisify } from 'node:util'
 import { createFolder } from '../support/folder.ts'
 import { crash } from './crash.ts'
 import { killedKeys, parallelKeys } from './keys.ts'
+import { mutations } from './mutations.ts'
 import { readers } from './readers.ts'
 import { type ServersReport, servers } from './servers.ts'
 
@@ -126,6 +127,11 @@ const PROOFS: Proof[] = [
     name: 'fuzz',
     what: 'requests made up from the OpenAPI document, 300 of each operation',
     run: () => tests('test/rest/fuzz.test.ts', 'the server goes on|answers as documented', { FUZZ_RUNS: '300' }),
+  },
+  {
+    name: 'mutations',
+    what: 'every filter, authorization, check of scopes and composite key, taken out one at a time',
+    run: () => mutations(),
   },
 ]
 
