@@ -450,9 +450,12 @@ describe('over GraphQL', () => {
       transport: 'streamable-http',
       credentialsSet: ['KEY', 'OTHER'],
     })
-    const read = await run(`query ($id: ID!) { mcp(id: $id) { ${fields} } mcps(first: 1) { nodes { id } totalCount } }`, {
-      id,
-    })
+    const read = await run(
+      `query ($id: ID!) { mcp(id: $id) { ${fields} } mcps(first: 1) { nodes { id } totalCount } }`,
+      {
+        id,
+      },
+    )
     expect(read.data).toMatchObject({ mcp: made.data.createMcp, mcps: { nodes: [{ id }] } })
     const change = { id, name: 'H', credentials: [{ name: 'OTHER', value: null }], headers: null }
     const changed = await run(`mutation ($input: UpdateMcpInput!) { updateMcp(input: $input) { ${fields} } }`, {
