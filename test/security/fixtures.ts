@@ -206,7 +206,7 @@ export function maker(server: TestServer, who: Member) {
   }
 }
 
-export type Maker = ReturnType<typeof maker>
+type Maker = ReturnType<typeof maker>
 
 /** One of each kind, all that somebody can reach, and each other's where that can be. */
 export async function everything(server: TestServer, who: Member, canary: string): Promise<Required<Ids>> {
