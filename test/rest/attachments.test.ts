@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { graphql } from '../graphql/support.ts'
 import { expectError, FACES, type Face, faces } from '../support/faces.ts'
+import { onPostgres } from '../support/postgres-shared.ts'
 import type { Answer } from '../support/rest.ts'
 import { type Member, startServer, type TestServer } from '../support/server.ts'
 
@@ -142,7 +143,8 @@ describe('an agent', () => {
     const query = '{ agents(first: 5) { nodes { skillIds mcpInstanceIds skills { name } mcpServers { mcpType } } } }'
     server.queries.length = 0
     const { data } = await graphql(server, query, {}, { token: people.ann.token })
-    expect(server.queries.length).toBeLessThanOrEqual(7)
+    // Prisma's own way asks for the same in one more.
+    expect(server.queries.length).toBeLessThanOrEqual(onPostgres ? 8 : 7)
     const node = { ...ids, skills: [{ name: `skill-${made}` }], mcpServers: [{ mcpType: 'sort' }] }
     expect(data.agents.nodes).toEqual(Array.from({ length: 5 }, () => node))
   })
