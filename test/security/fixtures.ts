@@ -15,6 +15,7 @@ export type Kind =
   | 'key'
   | 'mcp'
   | 'media'
+  | 'message'
   | 'mission'
   | 'organization'
   | 'session'
@@ -183,7 +184,7 @@ export function maker(server: TestServer, who: Member) {
     async run(
       { canary }: Marks,
       input: Input,
-    ): Promise<Required<Pick<Ids, 'execution' | 'chat' | 'session' | 'approval'>>> {
+    ): Promise<Required<Pick<Ids, 'execution' | 'chat' | 'session' | 'approval' | 'message'>>> {
       const run = await does('agents.execute', { message: `${canary} message`, background: true, ...input })
       await idle()
       return this.approved({ canary }, run)
@@ -201,12 +202,11 @@ export function maker(server: TestServer, who: Member) {
       const times = { createdAt, expiresAt: new Date(createdAt.getTime() + 3_600_000) }
       const data = { id: newId(), organizationId: who.organizationId, executionId, chatId, ...call, ...times }
       const { id } = await db.approval.create({ data: { ...data, status: 'pending' } })
-      return { execution: executionId, chat: chatId, session: sessionId, approval: id }
+      const { id: message } = await db.message.findFirstOrThrow({ where: { executionId } })
+      return { execution: executionId, chat: chatId, session: sessionId, approval: id, message }
     },
   }
 }
-
-type Maker = ReturnType<typeof maker>
 
 /** One of each kind, all that somebody can reach, and each other's where that can be. */
 export async function everything(server: TestServer, who: Member, canary: string): Promise<Required<Ids>> {

@@ -1,10 +1,19 @@
-import { getNamedType, isIntrospectionType, isObjectType } from 'graphql'
+import { type GraphQLInterfaceType, getNamedType, isIntrospectionType, isObjectType } from 'graphql'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { Prisma } from '../../src/db/client.ts'
 import { newId } from '../../src/lib/id.ts'
 import { subscribe } from '../graphql/support.ts'
 import { type Face, faces, procedures } from '../support/faces.ts'
-import { callRoot, documentOf, inputsOf, ROOTS, type Root, rootsOf, schema } from '../support/graphql-face.ts'
+import {
+  callRoot,
+  documentOf,
+  type GraphQLFaceAnswer,
+  inputsOf,
+  ROOTS,
+  type Root,
+  rootsOf,
+  schema,
+} from '../support/graphql-face.ts'
 import { type Input, shapeOf, takesId } from '../support/inputs.ts'
 import { type Member, startServer, type TestServer } from '../support/server.ts'
 import {
@@ -222,18 +231,32 @@ async function read(face: AnyFace, foreigner: Foreigner, procedure: string, own:
   )
 }
 
-/** The same with all that GraphQL shows of what one has, by what is no procedure's field. */
+const NODE = ROOTS.find(({ field }) => field.name === 'node')!
+
+/** The kinds of what `node` finds, and GraphQL's names for them. */
+const NODES = new Map(
+  schema
+    .getPossibleTypes(getNamedType(NODE.field.type) as GraphQLInterfaceType)
+    .map(({ name }) => [name.toLowerCase(), name]),
+)
+
+/** What `node` answers for an id of a kind. */
+const askNode = (foreigner: Foreigner, kind: string, id: string, depth = 1) =>
+  callRoot(server, NODE, { id }, { token: people[foreigner].token, depth, on: NODES.get(kind)! })
+
+/** The same with what is no procedure's field: all that GraphQL shows of what one has. */
 async function readRoots(foreigner: Foreigner, own: Ids): Promise<string[]> {
   const { token } = people[foreigner]
-  const roots = ROOTS.filter(({ operation, procedure }) => operation === 'query' && procedure === null)
-  const told = roots.flatMap((root) => {
-    const inputs = Object.keys(inputsOf(root)).includes('id') ? Object.values(own).map((id) => ({ id })) : [{}]
-    return inputs.map(async (input) => {
-      const text = JSON.stringify(await callRoot(server, root, input, { token, depth: 3 }))
-      return canariesIn(foreigner, text).map((canary) => `${root.field.name} tells ${canary}: ${text}`)
-    })
+  const others = ROOTS.filter(({ operation, procedure }) => operation === 'query' && procedure === null)
+  const ofOwn = Object.entries(own).filter(([kind]) => NODES.has(kind))
+  const answers = await Promise.all([
+    ...others.filter((root) => root !== NODE).map((root) => callRoot(server, root, {}, { token, depth: 3 })),
+    ...ofOwn.map(([kind, id]) => askNode(foreigner, kind, id, 3)),
+  ])
+  return answers.flatMap((answer) => {
+    const text = JSON.stringify(answer)
+    return canariesIn(foreigner, text).map((canary) => `${canary}: ${text}`)
   })
-  return (await Promise.all(told)).flat()
 }
 
 const ofType = (type: string) => Object.keys(procedures).filter((name) => procedures[name]!._def.type === type)
@@ -297,15 +320,28 @@ describe.each(FOREIGNERS.map((foreigner) => [CLOSED[foreigner].who, foreigner] a
   })
 
   test('GraphQL: node finds nothing', async () => {
-    const [node] = ROOTS.filter(({ field }) => field.name === 'node')
-    const ids = of.flatMap((set) => Object.values(victims[set]))
-    expect(await differing(foreigner, node!, 'id', ids)).toEqual([])
+    const found: string[] = []
+    for (const [kind, id] of of.flatMap((set) => Object.entries(victims[set]))) {
+      if (!NODES.has(kind)) continue
+      const [theirs, nobodys] = [
+        await askNode(foreigner, kind, id),
+        await askNode(foreigner, kind, neverWas(kind as Kind)),
+      ]
+      if (JSON.stringify(plainErrors(theirs)) !== JSON.stringify(plainErrors(nobodys)))
+        found.push(`${kind}: ${JSON.stringify(theirs)}`)
+    }
+    expect(found).toEqual([])
   })
 
   test.each(FOLLOWED)('GraphQL: $root.field.name of a $kind tells nothing ($name)', async ({ root, name, kind }) => {
     const ids = of.flatMap((set) => victims[set][kind] ?? [])
     expect(await differing(foreigner, root, name, ids)).toEqual([])
   })
+})
+
+const plainErrors = ({ data, errors }: GraphQLFaceAnswer) => ({
+  data,
+  errors: errors?.map(({ message, path, extensions: { requestId: _, ...rest } }) => ({ message, path, ...rest })),
 })
 
 /** What fields that show no procedure answer for ids of others, where that is not as for one that never was. */
@@ -384,6 +420,15 @@ describe('another member, of what everybody in the organization sees', () => {
     )
     expect(problems).toEqual([])
   })
+})
+
+test('a copy of an agent takes over nothing that its maker cannot reach', async () => {
+  const copy = await maker(server, people.colleague).does('agents.create', {
+    name: 'Copy',
+    basedOnAgentId: victims.shared.agent,
+  })
+  const { subagentIds, skillIds } = copy.agent
+  expect({ subagentIds, skillIds }).toEqual({ subagentIds: [], skillIds: [victims.shared.skill] })
 })
 
 const FORBIDDEN = "You don't have permission to access this resource"
@@ -503,6 +548,16 @@ describe('what is open across organizations is open for this and nothing else', 
 })
 
 describe('every field is tried with what is there, too', () => {
+  test('GraphQL: node, with something of every type that it finds', async () => {
+    expect(Object.keys(victims.shared)).toEqual(expect.arrayContaining([...NODES.keys()]))
+    for (const [kind, id] of Object.entries(victims.shared)) {
+      if (!NODES.has(kind)) continue
+      // Keys are their owner's alone.
+      const { data, errors } = await askNode('colleague', kind, kind === 'key' ? owned.colleague.key : id)
+      expect([errors, data.node?.id]).toEqual([undefined, kind === 'key' ? owned.colleague.key : id])
+    }
+  })
+
   test.each(ALL_FACES)('%s: one’s own ids are not answered like ids that never were', async (face) => {
     const member = await server.member({ organization: `Control ${face}`, role: 'owner' })
     const own = await everything(server, member, 'control')

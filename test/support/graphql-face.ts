@@ -6,7 +6,6 @@ import {
   type GraphQLObjectType,
   getNamedType,
   getNullableType,
-  isAbstractType,
   isInputObjectType,
   isLeafType,
   isListType,
@@ -69,8 +68,6 @@ function variablesOf(root: Root, input: Input): Record<string, unknown> {
   return places === undefined || root.field.args.some(({ name }) => name in places) ? said : { input: said }
 }
 
-type Selector = (field: Field) => boolean
-
 /** Rows of a list, so few that much can be asked of each. */
 const FEW = 5
 
@@ -80,36 +77,36 @@ const pageOf = ({ args }: Field): string | undefined =>
 
 const isFree = ({ args }: Field) => args.every((arg: GraphQLArgument) => !isNonNullType(arg.type))
 
-/** All that can be asked without arguments, so many levels deep. */
-function select(type: GraphQLNamedOutputType, depth: number, wanted: Selector): string {
+/** All that can be asked without arguments, so many levels deep. Of several types that may come it is their names. */
+function select(type: GraphQLNamedOutputType, depth: number): string {
   if (isLeafType(type)) return ''
-  const types: GraphQLObjectType[] = isAbstractType(type)
-    ? [...schema.getPossibleTypes(type)]
-    : isObjectType(type)
-      ? [type]
-      : []
-  const parts = types.map((object) => {
-    const fields = Object.values(object.getFields() as Record<string, Field>).flatMap((field) => {
-      const target = getNamedType(field.type)
-      if (!isFree(field) || !wanted(field) || (!isLeafType(target) && depth === 0)) return []
-      const page = pageOf(field)
-      return `${field.name}${page ? `(${page}: ${FEW})` : ''} ${select(target, depth - 1, wanted)}`
-    })
-    const all = ['__typename', ...fields].join(' ')
-    return isAbstractType(type) ? `... on ${object.name} { ${all} }` : all
-  })
-  return `{ ${parts.join(' ')} }`
+  return `{ ${['__typename', ...(isObjectType(type) ? fieldsOf(type, depth) : [])].join(' ')} }`
 }
 
-/** A document that calls the root and asks for all that it may, as deep as the limits allow, at most `depth`. */
-export function documentOf(root: Root, variables: Record<string, unknown>, depth = 2): string {
+const fieldsOf = (type: GraphQLObjectType, depth: number): string[] =>
+  Object.values(type.getFields() as Record<string, Field>).flatMap((field) => {
+    const target = getNamedType(field.type)
+    if (!isFree(field) || (!isLeafType(target) && depth === 0)) return []
+    const page = pageOf(field)
+    return `${field.name}${page ? `(${page}: ${FEW})` : ''} ${select(target, depth - 1)}`
+  })
+
+/**
+ * A document that calls the root and asks for all that it may, as deep as the limits allow, at most `depth`. Where it
+ * answers things of several types, `on` is the one that is asked about.
+ */
+export function documentOf(root: Root, variables: Record<string, unknown>, depth = 2, on?: string): string {
   const { operation, field } = root
   const args = field.args.filter(({ name }) => name in variables)
   const declared = args.length ? `(${args.map(({ name, type }) => `$${name}: ${type}`).join(', ')})` : ''
   const given = args.length ? `(${args.map(({ name }) => `${name}: $${name}`).join(', ')})` : ''
   const target = getNamedType(field.type)
+  const one = on === undefined ? undefined : schema.getType(on)
   for (let deep = depth; ; deep--) {
-    const text = `${operation}${declared} { ${field.name}${given} ${select(target, deep, () => true)} }`
+    const selection = isObjectType(one)
+      ? `{ __typename ... on ${one.name} ${select(one, deep)} }`
+      : select(target, deep)
+    const text = `${operation}${declared} { ${field.name}${given} ${selection} }`
     try {
       checkLimits(schema, parse(text), variables)
       return text
@@ -128,11 +125,11 @@ export async function callRoot(
   server: Pick<TestServer, 'url' | 'token'>,
   root: Root,
   input: Input,
-  { depth = 2, ...options }: CallOptions & { depth?: number } = {},
+  { depth = 2, on, ...options }: CallOptions & { depth?: number; on?: string } = {},
 ): Promise<GraphQLFaceAnswer> {
   const page = pageOf(root.field)
   const variables = { ...(page && { [page]: 100 }), ...variablesOf(root, input) }
-  const text = documentOf(root, variables, depth)
+  const text = documentOf(root, variables, depth, on)
   if (root.operation !== 'subscription') {
     const { status, data, errors } = await graphql(server, text, variables, options)
     return { status, data, errors }
