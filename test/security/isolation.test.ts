@@ -149,8 +149,8 @@ async function build(): Promise<void> {
 
   // What leads from what is shared to what is not.
   const guest = { canary: canaryOf('inChat') }
-  const { execution, session, approval } = await make.run(guest, { id: agent, chatId: shared.chat })
-  victims.inChat = { execution, session, approval }
+  const { chat: _, ...inChat } = await make.run(guest, { id: agent, chatId: shared.chat })
+  victims.inChat = inChat
   await make.run(guest, { id: agent, chatId: shared.chat, parentExecutionId: shared.execution })
   await make.does('spaces.update', { id: shared.space, addAgents: [agent], addSkills: [victims.own.skill] })
   await make.does('agents.update', {
@@ -421,6 +421,30 @@ describe('another member, of what everybody in the organization sees', () => {
     expect(problems).toEqual([])
   })
 })
+
+test.each(FOREIGNERS.filter((foreigner) => foreigner !== 'revoked'))(
+  '%s: counts are of what can be seen',
+  async (who) => {
+    const make = maker(server, people[who])
+    const { chat, space } = isMember(who) ? victims.shared : owned[who]
+    const { messages } = await make.does('chats.messages', { id: chat })
+    expect((await make.does('chats.get', { id: chat })).chat.messageCount).toBe(messages.length)
+    const { chats } = await make.does('chats.list', { spaceId: space })
+    expect((await make.does('spaces.get', { id: space })).space.chatCount).toBe(chats.length)
+    for (const procedure of ofType('query').filter((name) => name.endsWith('.list'))) {
+      const input = 'count' in shapeOf(procedure) ? { count: 'true' } : {}
+      const answer = await make.does(procedure, { ...inputWith(procedure, null, undefined, owned[who]), ...input })
+      const { total = answer.count } = answer
+      if (total !== undefined) expect([procedure, total]).toEqual([procedure, rowsIn(answer)])
+    }
+  },
+)
+
+/** How many rows a list has, be it in groups. */
+const rowsIn = (value: unknown): number =>
+  Array.isArray(value)
+    ? value.length
+    : Object.values(typeof value === 'object' && value ? value : {}).reduce((sum, of) => sum + rowsIn(of), 0)
 
 test('a copy of an agent takes over nothing that its maker cannot reach', async () => {
   const copy = await maker(server, people.colleague).does('agents.create', {
