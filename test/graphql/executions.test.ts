@@ -4,7 +4,7 @@ import type { ExecutionEvent } from '../../src/executions/engine/events.ts'
 import { createSchema } from '../../src/graphql/schema.ts'
 import { type ModelServer, startModelServer } from '../support/model-server.ts'
 import { type Member, startServer, type TestServer } from '../support/server.ts'
-import { callerOf, graphql, post, refusal, statementsOf, subscribe } from './support.ts'
+import { callerOf, graphql, post, refusal, subscribe } from './support.ts'
 
 let server: TestServer
 let model: ModelServer
@@ -429,5 +429,6 @@ test('a list asks as many statements for a hundred rows as for ten', async () =>
     expect(errors).toBeUndefined()
     expect(data.executions.nodes).toHaveLength(first)
   }
-  expect(await statementsOf(server, () => ask(100))).toBe(await statementsOf(server, () => ask(10)))
+  const few = await server.statementsOf(() => ask(10))
+  expect(await server.statementsOf(() => ask(100))).toHaveLength(few.length)
 })

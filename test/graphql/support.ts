@@ -42,17 +42,6 @@ export const post = (
     body: typeof body === 'string' ? body : JSON.stringify(body),
   })
 
-/** How many statements some work takes: the least of a few times, since the server has work of its own. */
-export async function statementsOf({ queries }: TestServer, work: () => Promise<unknown>): Promise<number> {
-  const counts: number[] = []
-  for (let i = 0; i < 3; i++) {
-    queries.length = 0
-    await work()
-    counts.push(queries.length)
-  }
-  return Math.min(...counts)
-}
-
 /** The procedures as the holder of the token, to compare with. */
 export function callerOf(server: TestServer, token = server.token): Caller {
   const { deps } = server.service

@@ -21,19 +21,10 @@ const create = async (token: string): Promise<string> => {
   return (await request(server, 'POST', '/api/v1/agents', { body, token })).body.id
 }
 
-/**
- * The statements of a call, once its token has been used in this minute. The fewest of three times: the engine looks
- * around in the database every few seconds.
- */
+/** The statements of a call, once its token has been used in this minute. */
 async function statements(token: string, call: () => Promise<{ status: number }>): Promise<string[]> {
   await faces.REST(server, 'models.list', {}, { token })
-  const counts: string[][] = []
-  while (counts.length < 3) {
-    server.queries.length = 0
-    expect((await call()).status).toBe(200)
-    counts.push([...server.queries])
-  }
-  return counts.sort((a, b) => a.length - b.length)[0] ?? []
+  return server.statementsOf(async () => expect((await call()).status).toBe(200))
 }
 
 it.each(

@@ -1,3 +1,5 @@
+import { AsyncLocalStorage } from 'node:async_hooks'
+import { subscribe } from 'node:diagnostics_channel'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -21,6 +23,8 @@ export type TestServer = AsyncDisposable & {
   databaseEnv: Record<string, string>
   /** Every SQL statement so far. Set `queries.length = 0` to count from there. */
   queries: string[]
+  /** The statements of `work` and of the requests that it sends, without those that the server does by itself meanwhile. */
+  statementsOf(work: () => Promise<unknown>): Promise<string[]>
   /** Every line that was logged. */
   logs: string[]
   /** A member of an organization (made when new) and a token of theirs. */
@@ -36,6 +40,11 @@ type MemberOptions = {
 }
 
 export type Member = { token: string; tokenId: string; userId: string; organizationId: string }
+
+/** Where statements are written down: what is called for `statementsOf`, and the requests that begin during it. */
+const writtenDown = new AsyncLocalStorage<string[] | undefined>()
+let current: string[] | undefined
+subscribe('http.server.request.start', () => writtenDown.enterWith(current))
 
 /**
  * The whole service in this process, over real HTTP on a free port, on a fresh database: an SQLite file, or one of
@@ -60,8 +69,12 @@ export async function startServer(
   })
   const log = pino({ level: settings.LOG_LEVEL }, { write: (line: string) => void logs.push(line) })
   const service = await startService(settings, log, {
-    // What servers tell each other is nobody's request.
-    onQuery: (sql) => void (sql.includes('pg_notify') || queries.push(sql)),
+    onQuery(sql) {
+      // What servers tell each other is nobody's request.
+      if (sql.includes('pg_notify')) return
+      queries.push(sql)
+      writtenDown.getStore()?.push(sql)
+    },
     ...(options.clock && { clock: options.clock }),
   })
   const { db, clock, tokenKey } = service.deps
@@ -91,6 +104,16 @@ export async function startServer(
     folder,
     databaseEnv,
     queries,
+    async statementsOf(work) {
+      const statements: string[] = []
+      current = statements
+      try {
+        await writtenDown.run(statements, work)
+      } finally {
+        current = undefined
+      }
+      return statements
+    },
     logs,
     member,
     async [Symbol.asyncDispose]() {
