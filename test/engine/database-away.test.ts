@@ -1,9 +1,10 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import Sqlite from 'better-sqlite3'
 import { expect, test } from 'vitest'
+import { over } from '../../src/db/over.ts'
 import { request } from '../support/rest.ts'
 import { textOf, violations, watchTransitions } from './invariants.ts'
-import { followed, type Lab, startLab } from './lab.ts'
+import { followed, type Lab, PLAIN, slowToAnswer, startLab } from './lab.ts'
 
 /** Another process has the database for itself; what gives it back. */
 async function takeAway({ server }: Lab): Promise<() => void> {
@@ -55,3 +56,48 @@ test('the database away for seconds: runs and streams wait and go on, nothing is
   expect(await transitions()).toEqual([])
   expect(await violations(lab.db)).toEqual([])
 }, 60_000)
+
+/** What pg says of a connection that breaks while it waits for an answer. */
+const broken = () => new Error('Connection terminated unexpectedly')
+
+const requestOf = async ({ db, agentId, actor, spaceId }: Lab) => ({
+  ...{ ...PLAIN, actor, conversation: { spaceId } },
+  agent: await db.agent.findUniqueOrThrow({ where: { id: agentId } }),
+})
+
+test('of every third write the word gets lost: events, results and ends are stored once all the same', async () => {
+  await using lab = await startLab()
+  let writes = -1
+  const pause = async () => {
+    if (writes >= 0 && writes++ % 3 === 1) throw broken()
+  }
+  const engine = lab.another({ db: slowToAnswer(lab.db, pause) })
+  const tokens = Array.from({ length: 40 }, (_, index) => `t${index} `)
+  lab.model.fallback = { tokens, delay: 40 }
+  const asked = await requestOf(lab)
+  const rows = [await engine.accept(asked), await engine.accept(asked)]
+  writes = 0
+  for (const events of await Promise.all(rows.map((row) => followed(engine, row)))) {
+    expect(textOf(events)).toBe(tokens.join(''))
+    expect(events.at(-1)?.event).toBe('result')
+  }
+  expect(writes).toBeGreaterThan(4)
+  await lab.idle()
+  expect(await violations(lab.db)).toEqual([])
+  await engine.drain()
+}, 30_000)
+
+test('a run that begins just when the database goes away waits for it, and completes', async () => {
+  await using lab = await startLab()
+  let refused = 0
+  const $queryRaw = (...args: [never]) => {
+    if (refused++ < 2) return Promise.reject(broken())
+    return lab.db.$queryRaw(...args)
+  }
+  const engine = lab.another({ db: over(lab.db, { $queryRaw }) })
+  const row = await engine.accept(await requestOf(lab))
+  expect((await followed(engine, row)).at(-1)?.event).toBe('result')
+  expect(refused).toBeGreaterThan(2)
+  expect(await lab.row(row.id)).toMatchObject({ status: 'completed', attempt: 1 })
+  await engine.drain()
+})

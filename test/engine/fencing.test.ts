@@ -116,6 +116,7 @@ test('what had shown nothing runs again elsewhere; the first worker cannot end i
     model: 'm',
     usage,
     events: [],
+    unsure: false,
     terminalSeq: 10_000,
     scattered: true,
   }

@@ -7,6 +7,7 @@ import { type EquipDeps, equip } from './equip.ts'
 import { type ExecutionRow, textSoFar } from './events.ts'
 import type { Channel, Journal } from './journal.ts'
 import { ModelError, UNEXPECTED } from './model-errors.ts'
+import { outlast } from './outlast.ts'
 import { type Progress, run } from './run.ts'
 import { recordsOf } from './steps.ts'
 import { Stop, TimeoutError, unlessAborted } from './stop.ts'
@@ -54,7 +55,7 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
     using _ = limitTime(row, progress, controller)
     try {
       for (const data of from.opening) await channel.append(data)
-      using equipment = await equip(deps, { row, agent, signal })
+      using equipment = await outlast(() => equip(deps, { row, agent, signal }), signal)
       model = equipment.model
       for await (const data of run(deps.telemetry.begin(row, agent, equipment), progress)) {
         said = textSoFar(said, data)

@@ -5,7 +5,7 @@ import { AppError, conflict, notFound } from '../../errors.ts'
 import { type KeyClaim, take } from '../../idempotency.ts'
 import type { Clock } from '../../lib/clock.ts'
 import { newId, newTimedId } from '../../lib/id.ts'
-import { type ExecutionEvent, type ExecutionRow, joinText, META_SEQ, toSegments } from './events.ts'
+import { type ExecutionEvent, type ExecutionRow, joinText, META_SEQ, storeLast } from './events.ts'
 import { SEQ_BLOCK } from './journal.ts'
 import { type CallRecord, forgetSteps, loadSteps, recordsOf, textOf } from './steps.ts'
 
@@ -51,6 +51,8 @@ export type Remains = {
   model: string | null
   usage: { inputTokens: number; outputTokens: number; usageEstimated: boolean }
   events: readonly Extract<ExecutionEvent, { event: 'message' }>[]
+  /** They may be stored: a transaction failed, and it may have been only the word of it that got lost. */
+  unsure: boolean
   terminalSeq: number
   /** What is stored already lies in many small segments. */
   scattered: boolean
@@ -347,9 +349,7 @@ export async function finish(
     })
     if (!execution) return null
     if (remains.scattered) await joinSegments(tx, row.id)
-    if (remains.events.length) {
-      await tx.executionEvent.createMany({ data: toSegments(row.id, now, remains.events) })
-    }
+    await storeLast(tx, row.id, now, remains)
     const { text, toolCalls } = remains
     if (completed || text || toolCalls.length) {
       await writeMessage(tx, execution, 'assistant', text, now, { interrupted: !completed, toolCalls })

@@ -88,6 +88,26 @@ function toSegment(executionId: string, at: Date, events: readonly NumberedMessa
   return { executionId, firstSeq, lastSeq: events.at(-1)!.seq, at, events: JSON.stringify(stored) }
 }
 
+/**
+ * Removes what a transaction has stored whose end nobody heard of, to be stored again: of a run that is fenced, events
+ * from a number on.
+ */
+export const forgetFrom = (tx: Tx, executionId: string, seq: number) =>
+  tx.executionEvent.deleteMany({ where: { executionId, firstSeq: { gte: seq } } })
+
+/** Stores the last events of a run that is fenced. */
+export async function storeLast(
+  tx: Tx,
+  executionId: string,
+  at: Date,
+  { events, unsure }: { events: readonly NumberedMessage[]; unsure: boolean },
+): Promise<void> {
+  const [first] = events
+  if (!first) return
+  if (unsure) await forgetFrom(tx, executionId, first.seq)
+  await tx.executionEvent.createMany({ data: toSegments(executionId, at, events) })
+}
+
 const MAX_JOINED = 32 * 1024
 
 /**

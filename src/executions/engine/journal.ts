@@ -2,7 +2,14 @@ import type { Logger } from 'pino'
 import { type Db, Prisma } from '../../db/client.ts'
 import { padded } from '../../db/statements.ts'
 import type { Clock } from '../../lib/clock.ts'
-import { type ExecutionEvent, type ExecutionRow, type MessageData, terminalEvent, toSegments } from './events.ts'
+import {
+  type ExecutionEvent,
+  type ExecutionRow,
+  forgetFrom,
+  type MessageData,
+  terminalEvent,
+  toSegments,
+} from './events.ts'
 
 /** How long events wait for company before they are written (ms). */
 const FLUSH_INTERVAL = 50
@@ -24,10 +31,10 @@ export type Channel = {
   /** Numbers the event, stores it soon and shows it to followers. Await what it returns: room in the numbers. */
   append(data: MessageData): Promise<void> | undefined
   /**
-   * No more events: resolves to what is not stored yet, the terminal event's number, and whether what is stored lies in
-   * many small segments, for the terminal write.
+   * No more events: resolves to what is not stored yet, as far as is known (`unsure`), the terminal event's number, and
+   * whether what is stored lies in many small segments, for the terminal write.
    */
-  drain(): Promise<{ events: readonly MessageEvent[]; terminalSeq: number; scattered: boolean }>
+  drain(): Promise<{ events: readonly MessageEvent[]; unsure: boolean; terminalSeq: number; scattered: boolean }>
   /** Shows how it ended; null when the run was taken away from this process. */
   close(ended: ExecutionRow | null): void
   follow(): Follower
@@ -57,6 +64,8 @@ type State = {
   reserved: number
   /** What is not stored yet. */
   tail: MessageEvent[]
+  /** Some of the tail may be stored: a write failed, and it may have been only the word of it that got lost. */
+  unsure: boolean
   /** Until something of the attempt is stored, followers see nothing (contract.md section 4, "Durability"). */
   stored: boolean
   /** They wait for something to be stored: the first of the attempt, or what must not be lost once it was seen. */
@@ -129,7 +138,7 @@ export function createJournal(deps: {
     }))
     if (!batches.length) return
     const at = clock.now()
-    const kept = await db.$transaction(async (tx) => {
+    const storing = db.$transaction(async (tx) => {
       // One statement locks the rows and tells which attempts are still ours: the fence. The heartbeat keeps the leases.
       const owned = await tx.$queryRaw<{ id: string; attempt: number }[]>(Prisma.sql`
         SELECT "id", "attempt" FROM "Execution"
@@ -145,10 +154,17 @@ export function createJournal(deps: {
           select: { id: true },
         })
       }
+      for (const { state, events } of mine) {
+        if (state.unsure) await forgetFrom(tx, state.row.id, events[0]!.seq)
+      }
       await tx.executionEvent.createMany({
         data: mine.flatMap(({ state, events }) => toSegments(state.row.id, at, events)),
       })
       return new Set(mine)
+    })
+    const kept = await storing.catch((error) => {
+      for (const { state } of batches) state.unsure = true
+      throw error
     })
     deps.onStored([...kept].map(({ state }) => state.row.id))
     for (const batch of batches) {
@@ -160,6 +176,7 @@ export function createJournal(deps: {
       }
       state.reserved = reserve ?? state.reserved
       state.tail = state.tail.slice(events.length)
+      state.unsure = false
       state.segments++
       for (const event of events) state.size += sizeOf(event)
       state.stored = true
@@ -197,6 +214,7 @@ export function createJournal(deps: {
         nextSeq: row.seqReserved - SEQ_BLOCK + 1,
         reserved: row.seqReserved,
         tail: [],
+        unsure: false,
         stored: false,
         held: true,
         shown: 0,
@@ -222,7 +240,7 @@ export function createJournal(deps: {
           state.ending = true
           await flushing
           const scattered = state.segments > MANY_SEGMENTS && state.size / state.segments < SMALL_SEGMENT
-          return { events: state.tail, terminalSeq: state.nextSeq, scattered }
+          return { events: state.tail, unsure: state.unsure, terminalSeq: state.nextSeq, scattered }
         },
         close(ended) {
           if (states.get(row.id)?.channel === channel) states.delete(row.id)

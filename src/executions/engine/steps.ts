@@ -1,10 +1,10 @@
-import { setTimeout as sleep } from 'node:timers/promises'
 import type { SharedV4ProviderOptions } from '@ai-sdk/provider'
 import type { ApprovalStatus, Db, Tx } from '../../db/client.ts'
 import type { Clock } from '../../lib/clock.ts'
-import { isUnavailable, isUniqueViolation } from '../../lib/database-errors.ts'
+import { isUniqueViolation } from '../../lib/database-errors.ts'
 import { cut } from '../../lib/tool.ts'
 import type { ExecutionRow, MessageData } from './events.ts'
+import { outlast } from './outlast.ts'
 import type { RunUsage } from './run.ts'
 import { Stop } from './stop.ts'
 import type { ToolResult } from './tools.ts'
@@ -134,8 +134,6 @@ export type StepStore = {
 /** A run that has ended goes on from nothing; its events and its message tell what it did. */
 export const forgetSteps = (db: Db | Tx, executionId: string) => db.executionStep.deleteMany({ where: { executionId } })
 
-const RETRY_INTERVAL = 500
-
 type StoreDeps = { db: Db; clock: Clock; leaseDuration: number; signal: AbortSignal }
 
 export function createStepStore({ signal, ...deps }: StoreDeps, row: ExecutionRow): StepStore {
@@ -152,17 +150,7 @@ export function createStepStore({ signal, ...deps }: StoreDeps, row: ExecutionRo
       await write(tx, now)
     })
 
-  /** While the database is away, the run waits for it. */
-  async function fenced(write: (tx: Tx, now: Date) => Promise<unknown>): Promise<void> {
-    for (;;) {
-      try {
-        return await once(write)
-      } catch (error) {
-        if (!isUnavailable(error) || signal.aborted) throw error
-        await sleep(RETRY_INTERVAL)
-      }
-    }
-  }
+  const fenced = (write: (tx: Tx, now: Date) => Promise<unknown>) => outlast(() => once(write), signal)
 
   return {
     async save({ step, parts, usage, calls }) {

@@ -2,7 +2,7 @@ import type { Prisma, Tx } from '../../db/client.ts'
 import { conflict } from '../../errors.ts'
 import type { ClaimDeps, Remains } from './claims.ts'
 import { giveSlotBack } from './claims.ts'
-import { type ExecutionRow, toSegments } from './events.ts'
+import { type ExecutionRow, storeLast } from './events.ts'
 import type { Call } from './steps.ts'
 
 export type ApprovalRow = Prisma.ApprovalGetPayload<object>
@@ -35,9 +35,7 @@ export async function suspend(
       },
     })
     if (!count) return false
-    if (remains.events.length) {
-      await tx.executionEvent.createMany({ data: toSegments(executionId, now, remains.events) })
-    }
+    await storeLast(tx, executionId, now, remains)
     const expiresAt = new Date(now.getTime() + deps.approvalTimeout)
     await tx.approval.createMany({
       data: asked.map(({ id, step, call }) => ({

@@ -257,6 +257,7 @@ export function createEngine(deps: EngineDeps): Engine {
       model,
       usage: checkpoint?.usage ?? { inputTokens, outputTokens, usageEstimated: true },
       events: [],
+      unsure: false,
       terminalSeq: row.seqReserved - SEQ_BLOCK + 1,
       scattered: true,
     })
