@@ -82,6 +82,11 @@ const Settings = z
     APPROVAL_TIMEOUT: seconds(7 * 24 * 60 * 60),
     QUEUE_TIMEOUT: seconds(60 * 60),
     LEASE_DURATION: seconds(15),
+    SHUTDOWN_DELAY: z.coerce
+      .number()
+      .min(0)
+      .default(0)
+      .transform((value) => value * 1000),
     DRAIN_TIMEOUT: seconds(20),
     MAX_RUNNING: z.coerce.number().int().min(1).default(5000),
     MAX_RUNNING_PER_ORGANIZATION: z.coerce.number().int().min(1).optional(),

@@ -1,5 +1,6 @@
 import { createServer, type Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
+import { setTimeout as sleep } from 'node:timers/promises'
 import type { Logger } from 'pino'
 import { createApp } from './app.ts'
 import { createRevocations } from './auth/revocations.ts'
@@ -33,7 +34,7 @@ export type Service = {
   metricsUrl: string | null
   /** The first token, when this start made it: to be shown once. */
   firstToken: string | null
-  /** Refuses new work, gives runs and requests time to end, closes everything. */
+  /** Says that it is not ready, after SHUTDOWN_DELAY refuses new work, gives runs time to end, closes everything. */
   stop: () => Promise<void>
 }
 
@@ -96,7 +97,12 @@ export async function startService(
     const answers = !draining && (await db.$queryRaw`SELECT 1`.then(Boolean, () => false))
     return answers ? { ...(far && { notices: far.state() }) } : null
   }
-  const server = createServer(createApp(deps, ready))
+  const app = createApp(deps, ready)
+  const server = createServer({ keepAliveTimeout: KEEP_ALIVE }, (req, res) => {
+    // A connection that is kept would be closed while its next request may be on the way.
+    if (draining) res.setHeader('Connection', 'close')
+    app(req, res)
+  })
   server.on('clientError', refuseMalformed)
   await listen(server, settings)
   const resources = cleanup.move()
@@ -107,6 +113,8 @@ export async function startService(
     firstToken,
     async stop() {
       draining = true
+      // Until proxies have seen that it is not ready, it takes what they send.
+      await sleep(settings.SHUTDOWN_DELAY)
       await scheduler?.stop()
       await engine.drain()
       await close(server)
@@ -136,6 +144,11 @@ function urlOf(server: Server, { PUBLIC_URL }: Settings): string {
   return PUBLIC_URL?.replace(/\/$/, '') ?? `http://${host}:${port}`
 }
 
+/**
+ * How long a connection may be idle (ms): longer than in proxies, which would send a request on one that is just being
+ * closed here.
+ */
+const KEEP_ALIVE = 150_000
 /** How long answers that are under way may still take (ms). */
 const CLOSE_PATIENCE = 3_000
 

@@ -23,7 +23,8 @@ const made = (text: string) =>
   equipped.mcp.calls.filter(({ input }) => (input as { text?: string }).text === text).length
 
 const waiting = async (row: ExecutionRow) => {
-  await expect.poll(() => lab.row(row.id)).toMatchObject({ status: 'pending', waitingFor: 'approval' })
+  const waits = { status: 'pending', waitingFor: 'approval' }
+  await expect.poll(() => lab.row(row.id), { timeout: 10_000 }).toMatchObject(waits)
   return lab.row(row.id)
 }
 

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { violations, watchTransitions } from '../engine/invariants.ts'
-import { type Cluster, startCluster } from '../support/cluster.ts'
-import { startPostgres } from '../support/postgres.ts'
+import { violations } from '../engine/invariants.ts'
+import type { Cluster } from '../support/cluster.ts'
+import { startProxy } from '../support/proxy.ts'
 import { request } from '../support/rest.ts'
 import { openStream } from '../support/sse.ts'
 import { createRandom, settled } from './service.ts'
@@ -20,71 +20,61 @@ export type ServersReport = {
 }
 
 type Options = {
-  /** How long the violence lasts. */
-  seconds: number
+  cluster: Cluster
+  /** What `watchTransitions` of its database gave. */
+  transitions: () => Promise<string[]>
   inFlight: number
-  /** How one or the other server is ended, again and again: killed, or told to stop, as in a rolling restart. */
-  signal: 'SIGKILL' | 'SIGTERM'
-  /** Between the start of one and the end of the other (ms). */
+  /** How long it lasts, and how often a server is ended: at least. */
+  seconds: number
+  ends: number
+  /** Between the start of one server and the end of the other (ms). */
   pause: number
-  databaseRestarts: number
-  /** In seconds. */
-  lease?: number
   seed?: number
 }
 
-/** What a client of either server goes through: it tries again until it has an answer. */
-function createClients(cluster: Cluster, agentId: string, random: () => number) {
-  const ids = new Set<string>()
-  let resumed = 0
-  const either = () => cluster.at(random() < 0.5 ? 0 : 1)
+const newSeed = () => Math.floor(Math.random() * 2 ** 31)
 
-  async function accepted(message: string): Promise<string> {
-    const headers = { 'Idempotency-Key': crypto.randomUUID() }
-    for (;;) {
-      const path = `/api/v1/agents/${agentId}/execute`
-      const options = { body: { message, background: true }, headers }
-      const answer = await request(either(), 'POST', path, options).catch(whenCut)
-      if (answer?.status === 200) return answer.body.executionId
-      assert([undefined, 409, 503].includes(answer?.status), JSON.stringify(answer?.body))
-      await sleep(50)
+type Client = {
+  at: () => { url: string; token: string }
+  agentId: string
+  /** What it may be told instead of an answer: it then asks again. Null is a connection that broke. */
+  patientWith: readonly (number | null)[]
+  ids: Set<string>
+}
+
+/** Starts a run; its id. */
+async function accepted({ at, agentId, patientWith, ids }: Client, message: string): Promise<string> {
+  const headers = { 'Idempotency-Key': crypto.randomUUID() }
+  for (;;) {
+    const path = `/api/v1/agents/${agentId}/execute`
+    const answer = await request(at(), 'POST', path, { body: { message, background: true }, headers }).catch(whenCut)
+    if (answer?.status === 200) {
+      ids.add(answer.body.executionId)
+      return answer.body.executionId
     }
+    assert(patientWith.includes(answer?.status ?? null), `${answer?.status}: ${JSON.stringify(answer?.body)}`)
+    await sleep(50)
   }
+}
 
-  /** Follows to the end, on whichever server answers. */
-  async function follow(executionId: string): Promise<void> {
-    let last = 0
-    let isEnded = false
-    while (!isEnded) {
-      try {
-        await using stream = await openStream(either(), `/api/v1/executions/${executionId}/events?after=${last}`)
-        if (stream.status === 200) {
-          for (let event = await stream.next(); event; event = await stream.next()) {
-            assert(event.id > last, `${executionId}: ${event.id} after ${last}`)
-            assert(!isEnded, `${executionId} goes on after its end`)
-            last = event.id
-            isEnded = event.event === 'result' || event.event === 'error'
-          }
-        } else assert.equal(stream.status, 503)
-      } catch (error) {
-        whenCut(error)
+/** Follows a run to its end, from server to server; how often it had to come back. */
+async function follow({ at, patientWith }: Client, executionId: string): Promise<number> {
+  let last = 0
+  for (let resumed = 0; ; resumed++) {
+    try {
+      await using stream = await openStream(at(), `/api/v1/executions/${executionId}/events?after=${last}`)
+      assert(stream.status === 200 || patientWith.includes(stream.status), `${stream.status}: ${stream.text}`)
+      for (let event = stream.status === 200 && (await stream.next()); event; event = await stream.next()) {
+        assert(event.id > last, `${executionId}: ${event.id} after ${last}`)
+        last = event.id
+        if (event.event !== 'result' && event.event !== 'error') continue
+        assert.equal(await stream.next(), null, `${executionId} goes on after its end`)
+        return resumed
       }
-      if (isEnded) return
-      resumed++
-      await sleep(50)
+    } catch (error) {
+      whenCut(error)
     }
-  }
-
-  return {
-    ids,
-    resumed: () => resumed,
-    async live(number: number, goesOn: () => boolean): Promise<void> {
-      for (let count = 0; goesOn(); count++) {
-        const executionId = await accepted(`client ${number}, message ${count}`)
-        ids.add(executionId)
-        await follow(executionId)
-      }
-    },
+    await sleep(50)
   }
 }
 
@@ -95,64 +85,108 @@ function whenCut(error: unknown): undefined {
   if (!isCut) throw error
 }
 
-/**
- * Two servers on a PostgreSQL with many runs in flight, one or the other ended again and again, and the database
- * stopped and started. Whatever was accepted ends once, and every stream comes to its end on either server.
- */
-export async function servers(options: Options): Promise<ServersReport> {
-  const { seconds, inFlight, signal, pause, databaseRestarts, lease = 15 } = options
-  const { seed = Math.floor(Math.random() * 2 ** 31) } = options
+/** Has clients start runs and follow them to their ends, while something happens to the servers and then has ended. */
+async function under(
+  { cluster, transitions, inFlight, seed = newSeed() }: Options,
+  at: Client['at'],
+  patientWith: Client['patientWith'],
+  violence: (goesOn: () => boolean) => Promise<number>,
+): Promise<ServersReport> {
   const random = createRandom(seed)
-  await using postgres = await startPostgres()
-  const env = { LEASE_DURATION: String(lease), LOG_LEVEL: 'fatal' }
-  await using cluster = await startCluster(await postgres.createDatabase(), [env, env])
-  const transitions = await watchTransitions(cluster.db)
-  const agentId = await cluster.createAgent()
+  const client = { at, agentId: await cluster.createAgent(), patientWith, ids: new Set<string>() }
   cluster.model.fallback = () => ({
     tokens: Array.from({ length: random() * 40 }, (_, index) => `token${index} `),
     delay: 5 + random() * 50,
   })
-  const clients = createClients(cluster, agentId, random)
-  const until = Date.now() + seconds * 1_000
-  const goesOn = () => Date.now() < until
-  const lives = Promise.all(Array.from({ length: inFlight }, (_, number) => clients.live(number, goesOn)))
+  let over = false
+  let resumed = 0
   let ends = 0
-
-  async function kill(): Promise<void> {
-    await sleep(pause)
-    while (goesOn()) {
-      const start = await cluster.kill(ends++ % 2, signal)
-      // It cannot start while the database is away.
-      while (!(await start().then(Boolean.bind(null, true), () => false))) await sleep(100)
-      await sleep(pause)
+  let settledAfter = 0
+  const live = async (number: number) => {
+    for (let count = 0; !over; count++) {
+      resumed += await follow(client, await accepted(client, `${seed}: client ${number}, message ${count}`))
     }
   }
-
-  async function restartDatabase(): Promise<void> {
-    for (let time = 0; time < databaseRestarts; time++) {
-      await sleep((seconds * 1_000) / (databaseRestarts + 1))
-      await postgres.stop()
-      await sleep(500 + random() * 1_000)
-      await postgres.start()
-    }
+  const happen = async () => {
+    ends = await violence(() => !over)
+    over = true
+    const calm = Date.now()
+    await settled(cluster.db, 35_000)
+    settledAfter = Date.now() - calm
   }
+  // Whatever fails, nothing goes on when this has returned.
+  const all = [happen(), ...Array.from({ length: inFlight }, (_, number) => live(number))]
+  const failed = (await Promise.allSettled(all.map((each) => each.finally(() => (over = true))))).find(
+    (result) => result.status === 'rejected',
+  )
+  if (failed) throw new Error(`seed ${seed}`, { cause: failed.reason })
 
-  await Promise.all([kill(), restartDatabase()])
-  const calm = Date.now()
-  await settled(cluster.db, 35_000)
-  const settledAfter = Date.now() - calm
-  await lives
-
-  const rows = await cluster.db.execution.findMany()
+  const rows = await cluster.db.execution.findMany({ where: { message: { startsWith: `${seed}: ` } } })
   const found = new Set(rows.map(({ id }) => id))
-  for (const id of clients.ids) assert(found.has(id), `${id} was accepted and is missing`)
-  assert.equal(rows.length, clients.ids.size, 'more runs than were asked for')
-  assert.deepEqual(await transitions(), [])
+  for (const id of client.ids) assert(found.has(id), `${id} was accepted and is missing`)
+  assert.equal(rows.length, client.ids.size, 'more runs than were asked for')
+  assert.deepEqual(await transitions(), [], `seed ${seed}`)
   assert.deepEqual(await violations(cluster.db), [], `seed ${seed}`)
   const byOutcome: Record<string, number> = {}
   for (const { status, error, attempt } of rows) {
     const outcome = [status, error, attempt > 1 && status === 'completed' && 'at a later attempt'].filter(Boolean)
     byOutcome[outcome.join(', ')] = (byOutcome[outcome.join(', ')] ?? 0) + 1
   }
-  return { seed, accepted: rows.length, byOutcome, ends, resumed: clients.resumed(), settledAfter }
+  return { seed, accepted: rows.length, byOutcome, ends, resumed, settledAfter }
+}
+
+/** Ends one server and the other in turn, and starts it again; how often. */
+async function endInTurn(
+  { cluster, seconds, ends: atLeast, pause }: Options,
+  signal: NodeJS.Signals,
+  goesOn: () => boolean,
+): Promise<number> {
+  const until = Date.now() + seconds * 1_000
+  let ends = 0
+  while (goesOn() && (Date.now() < until || ends < atLeast)) {
+    const start = await cluster.kill(ends++ % 2, signal)
+    // It cannot start while the database is away.
+    while (goesOn() && !(await start().then(Boolean.bind(null, true), () => false))) await sleep(100)
+    await sleep(pause)
+  }
+  return ends
+}
+
+/**
+ * Two servers with many runs in flight, one or the other killed again and again, and their database taken away and
+ * given back. Whatever was accepted ends once, and every stream comes to its end on either server.
+ */
+export function killed(
+  options: Options & { databaseRestarts: number; restartDatabase: () => Promise<void> },
+): Promise<ServersReport> {
+  const { cluster, seconds, databaseRestarts, restartDatabase } = options
+  let turn = 0
+  const restarts = async () => {
+    for (let time = 0; time < databaseRestarts; time++) {
+      await sleep((seconds * 1_000) / (databaseRestarts + 1))
+      await restartDatabase()
+    }
+  }
+  const either = () => cluster.at(turn++ % 2)
+  return under(options, either, [null, 409, 503], async (goesOn) => {
+    const [ends] = await Promise.all([endInTurn(options, 'SIGKILL', goesOn), restarts()])
+    return ends
+  })
+}
+
+/**
+ * Two servers with many runs in flight behind a proxy, stopped and started again in turn. No request fails, and no
+ * client asks twice, except for the rest of a stream.
+ */
+export async function rollingRestart(options: Options): Promise<ServersReport> {
+  const { servers, token } = options.cluster
+  await using proxy = await startProxy(() => servers.map(({ url }) => url))
+  const report = await under(
+    options,
+    () => ({ url: proxy.url, token }),
+    [],
+    (goesOn) => endInTurn(options, 'SIGTERM', goesOn),
+  )
+  assert.deepEqual(Object.keys(report.byOutcome), ['completed'])
+  return report
 }

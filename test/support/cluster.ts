@@ -16,8 +16,6 @@ export type Cluster = AsyncDisposable & {
   model: ModelServer
   /** Their database, opened beside them. */
   db: Db
-  /** One more; its index. */
-  start(env?: Record<string, string>): Promise<number>
   /** Ends one, and starts it again when told. */
   kill(index: number, signal: NodeJS.Signals): Promise<() => Promise<void>>
   createAgent(): Promise<string>
@@ -53,9 +51,6 @@ export async function startCluster(databaseUrl: string, environments: Record<str
     token,
     model,
     db: database.client,
-    async start(env = {}) {
-      return servers.push(await spawn(env)) - 1
-    },
     async kill(index, signal) {
       await servers[index]!.stop(signal)
       return async () => {
