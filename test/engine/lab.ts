@@ -114,7 +114,7 @@ export async function startLab(env: Record<string, string> = {}): Promise<Lab> {
         ...overrides,
       }),
     row: (id) => db.execution.findUniqueOrThrow({ where: { id } }),
-    idle: (timeout = 15_000) => idle(db, timeout),
+    idle: (timeout = 25_000) => idle(db, timeout),
     async [Symbol.asyncDispose]() {
       await model.close()
       await server[Symbol.asyncDispose]()

@@ -321,17 +321,11 @@ describe('a fire time while the last run is on', () => {
     expect((await lab.get(id)).schedule).toMatchObject({ runCount: 1, nextRun: '2026-06-01T12:02:00.000Z' })
     letGo()
     await lab.idle()
-    for (const minute of [2, 3, 4]) {
-      await lab.tick()
-      expect((await lab.get(id)).schedule).toMatchObject({
-        runCount: minute,
-        lastRun: `2026-06-01T12:0${minute}:00.000Z`,
-      })
-    }
-    await lab.tick()
+    // The server looks for what is due, too, so that there may be fewer left.
+    for (const _ of [2, 3, 4, 5]) await lab.tick()
     expect(await lab.get(id)).toMatchObject({
       status: 'pending',
-      schedule: { runCount: 4, nextRun: '2026-06-01T12:05:00.000Z' },
+      schedule: { runCount: 4, lastRun: '2026-06-01T12:04:00.000Z', nextRun: '2026-06-01T12:05:00.000Z' },
     })
     await lab.call('DELETE', `/missions/${id}`)
   })
@@ -343,8 +337,10 @@ describe('a fire time while the last run is on', () => {
     await lab.idle()
     lab.clock.advance(HOUR)
     await lab.tick()
-    // Of the hour only the one that is due just now.
-    expect((await lab.get(id)).schedule).toMatchObject({ runCount: 2, lastRun: '2026-06-01T13:02:00.000Z' })
+    // Of the hour only the one that is due just now; before it, the one that waited may have been found by the server.
+    const { schedule } = await lab.get(id)
+    expect(schedule).toMatchObject({ lastRun: '2026-06-01T13:02:00.000Z', nextRun: '2026-06-01T13:03:00.000Z' })
+    expect(schedule.runCount).toBeLessThanOrEqual(3)
     await lab.call('DELETE', `/missions/${id}`)
   })
 

@@ -1,4 +1,6 @@
+import dns from 'node:dns/promises'
 import { readdirSync } from 'node:fs'
+import { syncBuiltinESMExports } from 'node:module'
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest'
 import { expectError } from '../support/faces.ts'
 import { createFolder } from '../support/folder.ts'
@@ -13,24 +15,26 @@ const FORBIDDEN = "You don't have permission to access this resource"
 const INITIALIZED = 'Space is already initialized'
 
 /** The resolver says so of these names; it is asked of all others. */
-const names = vi.hoisted(() => new Map<string, string[]>())
-vi.mock('node:dns/promises', async (importOriginal) => {
-  const { lookup } = await importOriginal<typeof import('node:dns/promises')>()
-  return {
-    lookup: async (name: string, options: { all: true }) =>
-      names.get(name)?.map((address) => ({ address, family: address.includes(':') ? 6 : 4 })) ?? lookup(name, options),
-  }
-})
+const names = new Map<string, string[]>()
+const { lookup } = dns
+const told = async (name: string, options: { all: true }) =>
+  names.get(name)?.map((address) => ({ address, family: address.includes(':') ? 6 : 4 })) ?? lookup(name, options)
 
 let server: TestServer
 let owner: Member
 let member: Member
 beforeAll(async () => {
+  vi.spyOn(dns, 'lookup').mockImplementation(told as unknown as typeof lookup)
+  syncBuiltinESMExports()
   server = await startServer({ ALLOW_PRIVATE_NETWORK: 'true' })
   owner = await server.member({ organization: 'Acme', role: 'owner' })
   member = await server.member({ organization: 'Acme' })
 })
-afterAll(() => server[Symbol.asyncDispose]())
+afterAll(() => {
+  vi.restoreAllMocks()
+  syncBuiltinESMExports()
+  return server[Symbol.asyncDispose]()
+})
 
 const post = ({ token }: { token: string }, path: string, body?: unknown, headers = {}) =>
   request(server, 'POST', path, { token, headers, ...(body !== undefined && { body }) })
