@@ -5,7 +5,7 @@ import Sqlite from 'better-sqlite3'
 export const openBeside = (folder: string): Sqlite.Database => new Sqlite(join(folder, 'muster.db'), { timeout: 5_000 })
 
 /**
- * Fills a table with copies of its only row. What differs is an SQL expression for a column, of that row and of the
+ * Fills a table with copies of its first row. What differs is an SQL expression for a column, of that row and of the
  * copy's number `n`, from 1.
  */
 export function addCopies(database: Sqlite.Database, table: string, count: number, changes: Record<string, string>) {

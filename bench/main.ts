@@ -15,12 +15,14 @@ import type { Effort, Sample } from './rows/row.ts'
 import { runRows } from './rows/runs.ts'
 import { schedulerRows } from './rows/scheduler.ts'
 import { taskRows } from './rows/tasks.ts'
+import { turnRows } from './rows/turns.ts'
 import { usageRows } from './rows/usage.ts'
 
 const ROWS = [
   ...requestRows,
   ...runRows,
   ...taskRows,
+  ...turnRows,
   ...usageRows,
   ...manyStreamRows,
   ...schedulerRows,

@@ -76,6 +76,7 @@ const Settings = z
     OPENAI_BASE_URL: address,
     GOOGLE_GENERATIVE_AI_API_KEY: z.string().optional(),
 
+    MAX_HISTORY_TOKENS: z.coerce.number().int().min(0).max(100_000_000).default(100_000),
     EXECUTION_TIMEOUT: seconds(30 * 60),
     MODEL_IDLE_TIMEOUT: seconds(120),
     TOOL_TIMEOUT: seconds(60),

@@ -9,10 +9,11 @@ import type { Row } from './row.ts'
 const MESSAGE = 'Where is the atlas?'
 
 /** A service with one agent on the scripted model, the model itself, and a bare server before it. */
-async function conversation(lab: Lab, tokens: number, delay: number) {
+export async function conversation(lab: Lab, tokens: number, delay: number, settings: Record<string, string> = {}) {
   const model = await lab.model(tokens, delay)
-  const env = { OPENAI_BASE_URL: model.url }
-  const [service, bare] = await Promise.all([lab.service(lab.folder(), { env }), lab.bare(model.url)])
+  const folder = lab.folder()
+  const env = { OPENAI_BASE_URL: model.url, ...settings }
+  const [service, bare] = await Promise.all([lab.service(folder, { env }), lab.bare(model.url)])
   const agent = { name: 'Ada', systemPrompt: 'You are a helpful librarian.', model: 'compatible/test-model' }
   const { id } = await call<{ id: string }>(service, 'POST', '/api/v1/agents', agent)
   const path = `/api/v1/agents/${id}/execute`
@@ -32,6 +33,7 @@ async function conversation(lab: Lab, tokens: number, delay: number) {
     marker: '"text_delta"',
   }
   return {
+    folder,
     service,
     bare,
     path,

@@ -5,15 +5,16 @@ import type {
   LanguageModelV4Prompt,
   LanguageModelV4TextPart,
 } from '@ai-sdk/provider'
-import type { Db } from '../../db/client.ts'
+import { type Db, Prisma } from '../../db/client.ts'
 import { cut } from '../../lib/tool.ts'
 import { PICTURES } from '../../media/schema.ts'
 import type { MediaStorage } from '../../media/storage.ts'
+import type { Settings } from '../../settings.ts'
 import type { AgentRow } from './claims.ts'
 import type { ExecutionRow } from './events.ts'
 import { type CallRecord, isObject } from './steps.ts'
 
-type PromptDeps = { db: Db; storage: MediaStorage }
+type PromptDeps = { db: Db; storage: MediaStorage; settings: Settings }
 
 type Turn = {
   role: 'user' | 'assistant'
@@ -23,8 +24,8 @@ type Turn = {
 }
 
 /**
- * What the model is asked: the agent's prompt and the instructions, the session so far, the message. `withCalls`: there
- * are tools, so that the model may be told of those it called before.
+ * What the model is asked: the agent's prompt and the instructions, the session as far as it fits, the message.
+ * `withCalls`: there are tools, so that the model may be told of those it called before.
  */
 export async function buildPrompt(
   deps: PromptDeps,
@@ -76,19 +77,35 @@ function recall(calls: readonly CallRecord[], turn: number): LanguageModelV4Mess
 
 const text = (content: string): LanguageModelV4TextPart => ({ type: 'text', text: content })
 
-async function readHistory({ db }: PromptDeps, { sessionId, queueSeq }: ExecutionRow): Promise<Turn[]> {
+/** How many messages are looked at, however short they are. */
+const MAX_MESSAGES = 1_000
+/** What a token is taken for, in bytes: models differ, and their tokenizers are not here. */
+const BYTES_PER_TOKEN = 4
+
+type HistoryRow = Pick<Turn, 'role' | 'content' | 'toolCalls'> & { mediaIds: string[] }
+
+/**
+ * The latest turns of a session that fit in `MAX_HISTORY_TOKENS`, from a question on. What does not fit is not read: its
+ * size alone is looked at, of the last {@link MAX_MESSAGES} at most. One statement, however long the session is.
+ */
+async function readHistory({ db, settings }: PromptDeps, { sessionId, queueSeq }: ExecutionRow): Promise<Turn[]> {
   if (queueSeq === 1) return []
-  const messages = await db.message.findMany({
-    where: { sessionId, position: { lt: queueSeq * 2 - 1 } },
-    orderBy: { position: 'asc' },
-    select: { role: true, content: true, toolCalls: true, execution: { select: { mediaIds: true } } },
-  })
-  return messages.map(({ role, content, toolCalls, execution }) => ({
-    role,
-    content,
-    toolCalls: toolCalls as CallRecord[],
-    mediaIds: role === 'user' ? (execution.mediaIds as string[]) : [],
-  }))
+  const room = settings.MAX_HISTORY_TOKENS * BYTES_PER_TOKEN
+  const earlier = Prisma.sql`"sessionId" = ${sessionId} AND "position" < CAST(${queueSeq * 2 - 1} AS INTEGER)`
+  const rows = await db.$queryRaw<HistoryRow[]>(Prisma.sql`
+    SELECT m."role", m."content", m."toolCalls", e."mediaIds"
+    FROM "Message" m JOIN "Execution" e ON e."id" = m."executionId"
+    WHERE m."sessionId" = ${sessionId} AND m."position" < CAST(${queueSeq * 2 - 1} AS INTEGER) AND m."position" >= (
+      SELECT min("position") FROM (
+        SELECT "position", sum("size") OVER (ORDER BY "position" DESC) AS "total" FROM (
+          SELECT "position", octet_length("content") + octet_length(CAST("toolCalls" AS TEXT)) AS "size"
+          FROM "Message" WHERE ${earlier} ORDER BY "position" DESC LIMIT ${Prisma.raw(String(MAX_MESSAGES))}) AS "latest"
+      ) AS "sized" WHERE "total" <= CAST(${room} AS BIGINT))
+    ORDER BY m."position"`)
+  const begin = rows.findIndex(({ role }) => role === 'user')
+  return rows
+    .slice(begin === -1 ? rows.length : begin)
+    .map((row) => ({ ...row, mediaIds: row.role === 'user' ? row.mediaIds : [] }))
 }
 
 /** How much of pictures a model is shown at once. */

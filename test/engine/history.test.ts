@@ -1,0 +1,122 @@
+import { join } from 'node:path'
+import Sqlite from 'better-sqlite3'
+import { expect, test } from 'vitest'
+import { onPostgres } from '../support/postgres-shared.ts'
+import { request } from '../support/rest.ts'
+import { ended, type Lab, startLab } from './lab.ts'
+
+type Conversation = Awaited<ReturnType<Lab['session']>>
+
+/** Puts so many turns of a few bytes each behind the first one of a session, as its runs would have left them. */
+async function addTurns({ db }: Lab, { sessionId }: Conversation, count: number): Promise<void> {
+  const first = await db.execution.findFirstOrThrow({ where: { sessionId } })
+  const said = await db.message.findMany({ where: { sessionId }, orderBy: { position: 'asc' } })
+  const numbers = Array.from({ length: count }, (_, index) => index + 2)
+  const idOf = (queueSeq: number) => `${sessionId}-${queueSeq}`
+  await db.execution.createMany({
+    data: numbers.map((queueSeq) => ({
+      ...first,
+      ...{ id: idOf(queueSeq), rootExecutionId: idOf(queueSeq), mediaIds: [], queueSeq },
+    })),
+  })
+  await db.message.createMany({
+    data: numbers.flatMap((queueSeq) =>
+      said.map((message, index) => ({
+        ...message,
+        id: `${idOf(queueSeq)}-${message.role}`,
+        executionId: idOf(queueSeq),
+        position: queueSeq * 2 - 1 + index,
+        content: `${message.role === 'user' ? 'q' : 'a'}${queueSeq}`,
+        toolCalls: [],
+      })),
+    ),
+  })
+  await db.session.update({ where: { id: sessionId }, data: { lastQueueSeq: count + 1 } })
+}
+
+async function ask(lab: Lab, conversation: Conversation, message: string) {
+  const { id } = await lab.run({ message, conversation })
+  await ended(lab.engine, await lab.row(id))
+  return lab.model.requests
+    .at(-1)!
+    .body.messages.slice(1)
+    .map(({ content }) => content)
+}
+
+test('a long session: the model is told the latest turns that fit in MAX_HISTORY_TOKENS, from a question on', async () => {
+  // A message of a short turn is 5 bytes: 3 of its own, and 2 of the calls it did not make.
+  await using lab = await startLab({ MAX_HISTORY_TOKENS: '10' })
+  const session = await lab.session()
+  await addTurns(lab, session, 40)
+  expect(await ask(lab, session, 'What now?')).toEqual([
+    'q38',
+    'a38',
+    'q39',
+    'a39',
+    'q40',
+    'a40',
+    'q41',
+    'a41',
+    'What now?',
+  ])
+  // Where the answer alone fits, its question is no more told than the answer without it.
+  const long = 'x'.repeat(20)
+  await lab.db.message.updateMany({ where: { sessionId: session.sessionId, position: 83 }, data: { content: long } })
+  await lab.db.message.updateMany({ where: { sessionId: session.sessionId, position: 84 }, data: { content: long } })
+  expect(await ask(lab, session, 'And now?')).toEqual(['And now?'])
+})
+
+test('a message that is longer than MAX_HISTORY_TOKENS is left out, and all before it', async () => {
+  await using lab = await startLab({ MAX_HISTORY_TOKENS: '10' })
+  const session = await lab.session()
+  await addTurns(lab, session, 3)
+  const where = { sessionId: session.sessionId, position: 6 }
+  await lab.db.message.updateMany({ where, data: { content: 'ä'.repeat(21) } })
+  expect(await ask(lab, session, 'What now?')).toEqual(['q4', 'a4', 'What now?'])
+})
+
+test('MAX_HISTORY_TOKENS=0: every message stands alone', async () => {
+  await using lab = await startLab({ MAX_HISTORY_TOKENS: '0' })
+  expect(await ask(lab, await lab.session(), 'What now?')).toEqual(['What now?'])
+})
+
+test('of a session of 1,000 turns no more than 1,000 messages are told, in as many statements as of one of 9', async () => {
+  await using lab = await startLab()
+  const [short, long] = [await lab.session(), await lab.session()]
+  await addTurns(lab, short, 8)
+  await addTurns(lab, long, 999)
+  const statements = async ({ chatId, sessionId }: Conversation, told: number) => {
+    const counts = []
+    // The fewest of three times: engine and scheduler look around in the database now and then.
+    for (let round = 0; round < 3; round++) {
+      lab.server.queries.length = 0
+      const body = { message: 'What now?', chatId, sessionId }
+      const answer = await request(lab.server, 'POST', `/api/v1/agents/${lab.agentId}/execute`, { body })
+      expect(answer.status).toBe(200)
+      counts.push(lab.server.queries.length)
+      await lab.idle()
+    }
+    expect(lab.model.requests.at(-3)!.body.messages).toHaveLength(told + 2)
+    return Math.min(...counts)
+  }
+  expect(await statements(long, 1_000)).toBe(await statements(short, 18))
+})
+
+test.skipIf(onPostgres)('a history is found by its session, newest first, and nothing else of it is read', async () => {
+  await using lab = await startLab()
+  const session = await lab.session()
+  lab.server.queries.length = 0
+  await ask(lab, session, 'What now?')
+  const sql = lab.server.queries.find((text) => text.includes('octet_length')) ?? ''
+  using database = disposable(new Sqlite(join(lab.server.folder, 'muster.db'), { readonly: true }))
+  const plan = database.prepare<unknown[], { detail: string }>(`EXPLAIN QUERY PLAN ${sql}`)
+  const steps = plan.all(...sql.matchAll(/\?/g).map(() => null)).map(({ detail }) => detail)
+  expect(steps.filter((step) => /^(SEARCH|SCAN) (m|e|Message)/.test(step))).toEqual([
+    expect.stringMatching(/^SEARCH m USING INDEX \S+ \(sessionId=\? AND position>\? AND position<\?\)$/),
+    expect.stringMatching(/^SEARCH Message USING INDEX \S+ \(sessionId=\? AND position<\?\)$/),
+    expect.stringMatching(/^SEARCH e USING INDEX \S+ \(id=\?\)$/),
+  ])
+})
+
+const disposable = (database: Sqlite.Database) =>
+  Object.assign(database, { [Symbol.dispose]: () => void database.close() })
