@@ -1,13 +1,17 @@
 /**
  * `npm run bench -- [--quick] [--json FILE] [ROW…]`: measures the real service, in a process of its own, beside a bare
  * node:http server in the same run, and shows where its time goes. Without names: every row, and the profile.
+ *
+ * `npm run bench -- growth [--million]`: what every list, filter and report costs at 1,000, 10,000 and 100,000 rows of
+ * everything, and at a million.
  */
 import { writeFile } from 'node:fs/promises'
 import { cpus } from 'node:os'
 import { parseArgs } from 'node:util'
+import { type Growth, growth } from './growth.ts'
 import { createLab } from './lab.ts'
 import { type Profile, profile } from './profile.ts'
-import { profileTable, resultTable, toResult } from './report.ts'
+import { growthTable, profileTable, resultTable, toResult } from './report.ts'
 import { manyStreamRows } from './rows/many-streams.ts'
 import { processRows } from './rows/process.ts'
 import { requestRows } from './rows/requests.ts'
@@ -29,13 +33,15 @@ const ROWS = [
   ...processRows,
 ]
 const PROFILE = 'profile'
-const NAMES = [...ROWS.map(({ name }) => name), PROFILE]
-
-/** The whole run, in milliseconds: whatever hangs, it ends. */
-const PATIENCE = 15 * 60_000
+const USUAL = [...ROWS.map(({ name }) => name), PROFILE]
+/** Takes minutes and a gigabyte, with `--million` ten of both: only where it is asked for. */
+const GROWTH = 'growth'
+const NAMES = [...USUAL, GROWTH]
+const SIZES = [1_000, 10_000, 100_000]
+const MILLION = 1_000_000
 
 const { values: options, positionals } = parseArgs({
-  options: { quick: { type: 'boolean' }, json: { type: 'string' } },
+  options: { quick: { type: 'boolean' }, json: { type: 'string' }, million: { type: 'boolean' } },
   allowPositionals: true,
 })
 const unknown = positionals.find((name) => !NAMES.includes(name))
@@ -43,9 +49,11 @@ if (unknown) {
   console.error(`There is no row named ${unknown}. Rows: ${NAMES.join(', ')}`)
   process.exit(1)
 }
-const chosen = positionals.length ? positionals : NAMES
+const chosen = positionals.length ? positionals : USUAL
 const effort: Effort = options.quick ? { seconds: 1, repeats: 20 } : { seconds: 3, repeats: 100 }
 const rounds = options.quick ? 2 : 5
+/** The whole run, in milliseconds: whatever hangs, it ends. */
+const PATIENCE = (options.million ? 60 : 15) * 60_000
 
 // Exiting ends what was started (lab.ts).
 for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => process.exit(130))
@@ -76,14 +84,17 @@ for (let round = 0; round <= rounds && rows.length; round++) {
 process.stderr.write('\r\x1b[K')
 const results = rows.flatMap(({ row, samples }) => (samples.length ? toResult(row, samples) : []))
 const profiles: Profile[] = chosen.includes(PROFILE) ? await profile(lab, effort.seconds * 2) : []
+const sizes = options.million ? [...SIZES, MILLION] : SIZES
+const grown: Growth[] = chosen.includes(GROWTH) ? await growth(lab, sizes, options.quick ? 5 : 21) : []
 lab.close()
 
 const machine = `${cpus().length} x ${cpus()[0]?.model.trim()}, Node ${process.version}, ${process.platform}`
 console.log(`${machine}; medians of ${rounds} rounds, 16 requests in flight\n`)
 if (results.length) console.log(`${resultTable(results)}\n`)
 if (profiles.length) console.log(profileTable(profiles))
+if (grown.length) console.log(growthTable(sizes, grown))
 if (options.json) {
-  const report = { at: new Date().toISOString(), machine, rounds, effort, results, profiles }
+  const report = { at: new Date().toISOString(), machine, rounds, effort, results, profiles, sizes, grown }
   await writeFile(options.json, `${JSON.stringify(report, null, 2)}\n`)
 }
 for (const failure of failures) console.error(`\nA measurement failed. ${failure}`)

@@ -1,3 +1,4 @@
+import type { Growth } from './growth.ts'
 import { median } from './numbers.ts'
 import type { Profile } from './profile.ts'
 import type { Row, Sample } from './rows/row.ts'
@@ -80,6 +81,18 @@ export function profileTable(profiles: readonly Profile[]): string {
     [header, ...lines, total],
     profiles.map((_, index) => index + 1),
   )
+}
+
+/** Beyond this a request costs more with more rows. */
+const GROWS = 1.5
+
+export function growthTable(sizes: readonly number[], grown: readonly Growth[]): string {
+  const header = ['p50 (ms) by rows of everything', ...sizes.map(number), 'x', '']
+  const lines = grown.map(({ name, ms }) => {
+    const ratio = ms.at(-1)! / ms[0]!
+    return [name, ...ms.map(number), ratio.toFixed(2), ratio > GROWS ? 'grows' : '']
+  })
+  return table([header, ...lines], [...sizes.map((_, index) => index + 1), sizes.length + 1])
 }
 
 /** Columns as wide as their widest cell, two spaces between; the given ones to the right. */

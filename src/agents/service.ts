@@ -2,7 +2,8 @@ import { isDeepStrictEqual } from 'node:util'
 import type { z } from 'zod'
 import { type Actor, type Authorized, isAdmin, permit } from '../auth/actor.ts'
 import { audit } from '../auth/audit.ts'
-import type { Prisma, Tx } from '../db/client.ts'
+import { Prisma, type Tx } from '../db/client.ts'
+import type { Hidden } from '../db/counting.ts'
 import type { Deps } from '../deps.ts'
 import { badRequest, conflict, notFound } from '../errors.ts'
 import { newId } from '../lib/id.ts'
@@ -42,6 +43,13 @@ export const notPrivate = (actor: Actor) => ({
     { agentOrganizationId: { not: actor.organizationId } },
     { agent: { OR: [{ visibility: { not: 'private' as const } }, { userId: actor.userId }] } },
   ],
+})
+
+/** What {@link notPrivate} leaves out: what belongs to other people's private agents. */
+export const ofPrivateAgents = ({ userId }: Actor): Hidden => ({
+  of: 'Agent',
+  where: Prisma.sql`h."visibility" = 'private' AND h."userId" <> ${userId}`,
+  on: Prisma.sql`t."agentOrganizationId" = h."organizationId" AND t."agentId" = h."id"`,
 })
 
 /** The cards of everybody's agents: public ones in the list, unlisted ones by id too. */

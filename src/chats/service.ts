@@ -2,12 +2,14 @@ import type { z } from 'zod'
 import { executable, notPrivate } from '../agents/service.ts'
 import { type Actor, type Authorized, isAdmin, permit } from '../auth/actor.ts'
 import { audit } from '../auth/audit.ts'
-import type { Db, Prisma, Tx } from '../db/client.ts'
+import { type Db, Prisma, type Tx } from '../db/client.ts'
+import { columnsAre, countBy, countOf, type Hidden } from '../db/counting.ts'
+import { padded } from '../db/statements.ts'
 import type { Deps } from '../deps.ts'
 import { conflict, invalidField, notFound } from '../errors.ts'
 import { newId } from '../lib/id.ts'
 import { pageQuery, toPage } from '../lib/page.ts'
-import { chatsFor, find as findSpace, visible } from '../spaces/service.ts'
+import { chatsFor, find as findSpace, hiddenChats, inPrivateSpaces, inSpaces, visible } from '../spaces/service.ts'
 import type { Chat, CreateChat, ListChats, ListMessages, MessagesResponse, ToolCall, UpdateChat } from './schema.ts'
 
 /** By id: the organization's chats, in a space, with an agent and of a mission that the caller may see. */
@@ -64,12 +66,23 @@ const toChat = (row: ChatRow, { messageCount, hides }: Counted): z.input<typeof 
 
 /** The chats of a page, with what is counted beside their rows: two statements, however many they are. */
 async function toChats(actor: Actor, db: Db, rows: readonly ChatRow[]) {
-  const chats = { organizationId: actor.organizationId, chatId: { in: rows.map(({ id }) => id) } }
-  const [counts, hidden] = await Promise.all([
-    db.message.groupBy({ by: ['chatId'], where: { ...chats, session: ownSessions(actor) }, _count: true }),
-    db.session.findMany({ where: { ...chats, NOT: ownSessions(actor) }, select: { chatId: true } }),
+  const { organizationId } = actor
+  if (!rows.length) return []
+  const chatId = rows.map(({ id }) => id)
+  const ofSessions: Hidden = {
+    of: 'Session',
+    where: Prisma.sql`h."chatId" IN (${Prisma.join(padded(chatId))}) AND h."agentOrganizationId" = h."organizationId"
+      AND h."agentId" IN (SELECT a."id" FROM "Agent" a WHERE a."organizationId" = ${organizationId}
+        AND a."visibility" = 'private' AND a."userId" <> ${actor.userId})`,
+    on: Prisma.sql`t."sessionId" = h."id"`,
+  }
+  const [messages, hidden] = await Promise.all([
+    countBy(db, 'chatId', { table: 'Message', organizationId, given: columnsAre({ chatId }), hidden: [ofSessions] }),
+    db.session.findMany({
+      where: { organizationId, chatId: { in: chatId }, NOT: ownSessions(actor) },
+      select: { chatId: true },
+    }),
   ])
-  const messages = new Map(counts.map(({ chatId, _count }) => [chatId, _count]))
   const hiding = new Set(hidden.map(({ chatId }) => chatId))
   return rows.map((row) => toChat(row, { messageCount: messages.get(row.id) ?? 0, hides: hiding.has(row.id) }))
 }
@@ -82,13 +95,26 @@ export function listedBy(actor: Actor, input: z.output<typeof ListChats>): Prism
   return { AND: [listed(actor), filter, input.mission ? { missionId: { not: null } } : {}] }
 }
 
+/** How many {@link listedBy} finds. */
+function count(actor: Actor, db: Db, { spaceId, agentId, status, mission }: z.output<typeof ListChats>) {
+  return countOf(db, {
+    table: 'Chat',
+    organizationId: actor.organizationId,
+    given: [
+      ...columnsAre({ archivedAt: null, spaceId, agentId, status }),
+      ...(mission ? [Prisma.sql`"missionId" IS NOT NULL`] : []),
+    ],
+    hidden: [...hiddenChats(actor), inSpaces(Prisma.sql`h."archivedAt" IS NOT NULL`), ...inPrivateSpaces(actor)],
+  })
+}
+
 /** GET /chats, newest first. */
 export async function list(actor: Actor, { db }: Deps, input: z.output<typeof ListChats>) {
   const where = listedBy(actor, input)
   const { where: after, ...page } = pageQuery(input)
   const found = await db.chat.findMany({ where: { AND: [where, after ?? {}] }, include: withNames, ...page })
   const { rows, nextCursor } = toPage(found, input)
-  const total = input.count && { total: await db.chat.count({ where }) }
+  const total = input.count && { total: await count(actor, db, input) }
   return { chats: await toChats(actor, db, rows), nextCursor, ...total }
 }
 

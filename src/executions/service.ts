@@ -1,12 +1,13 @@
 import type { z } from 'zod'
-import { notPrivate } from '../agents/service.ts'
+import { notPrivate, ofPrivateAgents } from '../agents/service.ts'
 import { type Actor, isAdmin, permit } from '../auth/actor.ts'
 import { covers } from '../auth/scopes.ts'
-import type { Prisma } from '../db/client.ts'
+import { type Db, Prisma } from '../db/client.ts'
+import { columnsAre, countOf } from '../db/counting.ts'
 import type { Deps } from '../deps.ts'
 import { badRequest, forbidden, notFound } from '../errors.ts'
 import { pageQuery, toPage } from '../lib/page.ts'
-import { ofMissionFor, visible as visibleSpace } from '../spaces/service.ts'
+import { inPrivateSpaces, ofMissionFor, ofPrivateMissions, visible as visibleSpace } from '../spaces/service.ts'
 import {
   type ExecutionEvent,
   type ExecutionRow,
@@ -76,6 +77,20 @@ export function listedBy(actor: Actor, input: z.output<typeof ListExecutions>): 
   return { AND: [listed(actor), Object.fromEntries(given), since ? { createdAt: { gte: new Date(since) } } : {}] }
 }
 
+/** How many {@link listedBy} finds. */
+function count(actor: Actor, db: Db, input: z.output<typeof ListExecutions>) {
+  const { agentId, status, since, spaceId, chatId, taskId, missionId } = input
+  return countOf(db, {
+    table: 'Execution',
+    organizationId: actor.organizationId,
+    given: [
+      ...columnsAre({ agentId, status, spaceId, chatId, taskId, missionId }),
+      ...(since ? [Prisma.sql`"createdAt" >= ${new Date(since)}`] : []),
+    ],
+    hidden: [ofPrivateAgents(actor), ofPrivateMissions(actor), ...inPrivateSpaces(actor)],
+  })
+}
+
 /** GET /executions, newest first. */
 export async function list(actor: Actor, { db }: Deps, input: z.output<typeof ListExecutions>) {
   const where = listedBy(actor, input)
@@ -86,7 +101,7 @@ export async function list(actor: Actor, { db }: Deps, input: z.output<typeof Li
     ...page,
   })
   const { rows, nextCursor } = toPage(found, input)
-  const total = input.count && { total: await db.execution.count({ where }) }
+  const total = input.count && { total: await count(actor, db, input) }
   return { executions: rows.map(toListed), nextCursor, ...total }
 }
 

@@ -1,8 +1,9 @@
 import type { z } from 'zod'
-import { executable, notPrivate } from '../agents/service.ts'
+import { executable, notPrivate, ofPrivateAgents } from '../agents/service.ts'
 import { type Actor, type Authorized, isAdmin, permit } from '../auth/actor.ts'
 import { audit } from '../auth/audit.ts'
-import type { Prisma, Tx } from '../db/client.ts'
+import { type Db, Prisma, type Tx } from '../db/client.ts'
+import { columnsAre, countOf } from '../db/counting.ts'
 import type { Deps } from '../deps.ts'
 import { badRequest, conflict, notFound } from '../errors.ts'
 import type { ExecutionRow } from '../executions/engine/events.ts'
@@ -10,7 +11,12 @@ import { list as listExecutions } from '../executions/service.ts'
 import { type KeyClaim, store } from '../idempotency.ts'
 import { newId } from '../lib/id.ts'
 import { pageQuery, toPage } from '../lib/page.ts'
-import { reachable as reachableSpace, visible as visibleSpace } from '../spaces/service.ts'
+import {
+  inPrivateSpaces,
+  ofPrivateMissions,
+  reachable as reachableSpace,
+  visible as visibleSpace,
+} from '../spaces/service.ts'
 import { run as begin } from './runs.ts'
 import { changeSchedule, checkSchedule, firstFire, isSameTime, NO_SCHEDULE, nextFires, pauseOf } from './schedule.ts'
 import type { CreateMission, ListMissions, ListRuns, Mission, MissionRun, NextRuns, UpdateMission } from './schema.ts'
@@ -62,13 +68,27 @@ export const listedBy = (actor: Actor, { status }: z.output<typeof ListMissions>
   ...(status && { status }),
 })
 
+/** How many {@link listedBy} finds. */
+function countListed(actor: Actor, db: Db, { status }: z.output<typeof ListMissions>): Promise<number> {
+  return countOf(db, {
+    table: 'Mission',
+    organizationId: actor.organizationId,
+    given: columnsAre({ archivedAt: null, status }),
+    hidden: [
+      ofPrivateAgents(actor),
+      { ...ofPrivateMissions(actor), on: Prisma.sql`t."id" = h."id"` },
+      ...inPrivateSpaces(actor),
+    ],
+  })
+}
+
 /** GET /missions, newest first. */
 export async function list(actor: Actor, { db }: Deps, input: z.output<typeof ListMissions>) {
   const where = listedBy(actor, input)
   const { where: after, ...page } = pageQuery(input)
   const found = await db.mission.findMany({ where: { AND: [where, after ?? {}] }, ...page })
   const { rows, nextCursor } = toPage(found, input)
-  const count = after || nextCursor ? await db.mission.count({ where }) : rows.length
+  const count = after || nextCursor ? await countListed(actor, db, input) : rows.length
   return { missions: rows.map(toMission), count, nextCursor }
 }
 

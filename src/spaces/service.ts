@@ -1,8 +1,9 @@
 import type { z } from 'zod'
-import { notPrivate, reachable as reachableAgent } from '../agents/service.ts'
+import { notPrivate, ofPrivateAgents, reachable as reachableAgent } from '../agents/service.ts'
 import { type Actor, type Authorized, isAdmin, permit } from '../auth/actor.ts'
 import { audit } from '../auth/audit.ts'
-import type { Db, Prisma, Tx } from '../db/client.ts'
+import { type Db, Prisma, type Tx } from '../db/client.ts'
+import { columnsAre, countBy, type Hidden } from '../db/counting.ts'
 import type { Deps } from '../deps.ts'
 import { badRequest, notFound } from '../errors.ts'
 import { newId } from '../lib/id.ts'
@@ -18,6 +19,17 @@ type SpaceRow = Prisma.SpaceGetPayload<object>
 export const visible = (actor: Actor): Prisma.SpaceWhereInput =>
   isAdmin(actor) ? {} : { OR: [{ visibility: { not: 'private' } }, { ownerId: actor.userId }] }
 
+/** What lies in some spaces. */
+export const inSpaces = (where: Prisma.Sql): Hidden => ({
+  of: 'Space',
+  where,
+  on: Prisma.sql`t."organizationId" = h."organizationId" AND t."spaceId" = h."id"`,
+})
+
+/** What {@link visible} leaves out: what lies in other people's private spaces, unless the caller is an admin. */
+export const inPrivateSpaces = (actor: Actor): Hidden[] =>
+  isAdmin(actor) ? [] : [inSpaces(Prisma.sql`h."visibility" = 'private' AND h."ownerId" <> ${actor.userId}`)]
+
 /** By id: what is visible in the organization and not archived. */
 export const reachable = (actor: Actor): Prisma.SpaceWhereInput => ({
   organizationId: actor.organizationId,
@@ -32,12 +44,22 @@ export const ofMissionFor = ({ userId }: Actor): Prisma.ChatWhereInput => ({
   OR: [{ missionId: null }, { mission: { visibility: { not: 'private' } } }, { mission: { userId } }],
 })
 
+/** What {@link ofMissionFor} leaves out: what belongs to other people's private missions. */
+export const ofPrivateMissions = ({ userId }: Actor): Hidden => ({
+  of: 'Mission',
+  where: Prisma.sql`h."visibility" = 'private' AND h."userId" <> ${userId}`,
+  on: Prisma.sql`t."organizationId" = h."organizationId" AND t."missionId" = h."id"`,
+})
+
 /** The organization's chats that the caller may see wherever they can see the space: those of their agent and mission. */
 export const chatsFor = (actor: Actor): Prisma.ChatWhereInput => ({
   organizationId: actor.organizationId,
   archivedAt: null,
   AND: [{ OR: [{ agentId: null }, notPrivate(actor)] }, ofMissionFor(actor)],
 })
+
+/** What {@link chatsFor} leaves out of the organization's chats that are not archived. */
+export const hiddenChats = (actor: Actor): Hidden[] => [ofPrivateAgents(actor), ofPrivateMissions(actor)]
 
 const authorize = (actor: Actor, space: SpaceRow): Authorized<SpaceRow> =>
   permit(space, space.ownerId === actor.userId || isAdmin(actor))
@@ -82,16 +104,21 @@ const toSpace = (row: FullRow, { chatCount, secretKeys, isSkill }: Found): z.inp
 async function toSpaces(actor: Actor, db: Db, rows: readonly FullRow[]) {
   const ids = rows.map(({ id }) => id)
   const skillIds = rows.flatMap(({ skillRefs }) => skillRefs.map(({ skillId }) => skillId))
-  const [counts, secrets, skills] = await Promise.all([
-    db.chat.groupBy({ by: ['spaceId'], where: { ...chatsFor(actor), spaceId: { in: ids } }, _count: true }),
+  const { organizationId } = actor
+  const [chats, secrets, skills] = await Promise.all([
+    countBy(db, 'spaceId', {
+      table: 'Chat',
+      organizationId,
+      given: columnsAre({ spaceId: ids, archivedAt: null }),
+      hidden: hiddenChats(actor),
+    }),
     db.secret.findMany({
-      where: { organizationId: actor.organizationId, scope: { in: ids } },
+      where: { organizationId, scope: { in: ids } },
       select: { scope: true, name: true },
       orderBy: { name: 'asc' },
     }),
     findSkillIds(actor, db, skillIds),
   ])
-  const chats = new Map(counts.map(({ spaceId, _count }) => [spaceId, _count]))
   const keys = Map.groupBy(secrets, ({ scope }) => scope)
   return rows.map((row) =>
     toSpace(row, {
