@@ -3,6 +3,7 @@ import { fileURLToPath } from 'node:url'
 import { Prisma, PrismaClient } from '../../prisma/generated/sqlite/client.ts'
 import type { Settings } from '../settings.ts'
 import { direct } from './direct.ts'
+import { TRANSACTION } from './limits.ts'
 import { migratePostgresql, migrateSqlite } from './migrate.ts'
 
 export type * from '../../prisma/generated/sqlite/client.ts'
@@ -23,9 +24,6 @@ export type Database = {
   /** Ends every connection. Open transactions are rolled back. */
   close: () => Promise<void>
 }
-
-/** In milliseconds: how long to wait for a transaction to begin (the lock, or a connection), and for how long it may last. */
-const TRANSACTION = { maxWait: 10_000, timeout: 10_000 }
 
 /** The absolute path of the SQLite file that the settings name; null where they name a PostgreSQL. */
 export function databaseFile({ DATABASE_URL, DATA_DIR }: Pick<Settings, 'DATABASE_URL' | 'DATA_DIR'>): string | null {

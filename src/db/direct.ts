@@ -24,11 +24,21 @@ export type Runner = {
   changes: (statement: Statement) => Promise<number>
 }
 
+/** A transaction that Prisma knows nothing of, unless it has to. */
+export type Transaction = {
+  runner: Runner
+  /** The transaction of Prisma's that `start` begins is this one, and how it ends is not Prisma's to say. */
+  adopt: <T>(start: () => T) => T
+  commit: () => Promise<void>
+  /** Does nothing when it has ended. */
+  rollback: () => Promise<void>
+}
+
 /** What a driver adapter offers beside Prisma's way. */
 export type Shortcut = {
   plain: Runner
-  /** In the transaction that has just begun. */
-  inside: () => Runner
+  /** Undone when it lasts too long; rejects when its turn does not come in time. */
+  begin: () => Promise<Transaction>
 }
 
 type Method = (call?: unknown) => Promise<unknown>
@@ -41,19 +51,69 @@ type Delegate = Record<string, Method>
  */
 export function direct<Client extends PrismaClient>(
   client: Client,
-  { plain, inside }: Shortcut,
+  { plain, begin }: Shortcut,
   onQuery: (sql: string) => void = () => {},
 ): Client {
   const tables = tablesOf(client)
   const runner = told(plain, onQuery)
-  const $transaction = (work: unknown, options?: object) => {
-    if (typeof work !== 'function') return client.$transaction(work as never, options)
-    return client.$transaction(async (tx) => {
-      const within = told(inside(), onQuery)
-      return work(over(tx, rawOf(tx, within), wrapAll(tx, tables, within, true)))
-    }, options)
+  const $transaction = async (work: unknown, options?: object) => {
+    if (typeof work !== 'function' || options) return client.$transaction(work as never, options)
+    const transaction = await begin()
+    const theirs = joining(client, transaction)
+    const within = told(transaction.runner, onQuery)
+    try {
+      const answer = await work(
+        over(theirs.client, rawOf(theirs.client, within), wrapAll(theirs.client, tables, within, true)),
+      )
+      await theirs.end()
+      await transaction.commit()
+      return answer
+    } catch (error) {
+      await theirs.end()
+      await transaction.rollback()
+      throw error
+    }
   }
   return over(client, { ...rawOf(client, runner), $transaction }, wrapAll(client, tables, runner, false))
+}
+
+type Tx = Prisma.TransactionClient
+
+/**
+ * Prisma's client within a transaction, which Prisma joins when it is first asked for something: most transactions can
+ * do without, and to begin one costs it as much as all their statements.
+ */
+function joining(client: PrismaClient, { adopt }: Transaction) {
+  let joined: { tx: Promise<Tx>; end: () => Promise<void> } | undefined
+  function join() {
+    const { promise: tx, resolve, reject } = Promise.withResolvers<Tx>()
+    const over = Promise.withResolvers<void>()
+    const done = adopt(() =>
+      client.$transaction(async (begun) => {
+        resolve(begun)
+        await over.promise
+      }),
+    ).catch(reject)
+    return {
+      tx,
+      end: async () => {
+        over.resolve()
+        await done
+      },
+    }
+  }
+  const call =
+    (model: string | null, name: string) =>
+    async (...args: unknown[]) => {
+      joined ??= join()
+      const tx = await joined.tx
+      const target = model ? Reflect.get(tx, model) : tx
+      return Reflect.get(target, name).apply(target, args)
+    }
+  const members = (get: (name: string) => unknown): object =>
+    new Proxy({}, { get: (_, name) => (typeof name === 'string' ? get(name) : undefined) })
+  const within = members((name) => (name.startsWith('$') ? call(null, name) : members((method) => call(name, method))))
+  return { client: within as Tx, end: async () => joined?.end() }
 }
 
 const told = ({ rows, typedRows, changes }: Runner, tell: (sql: string) => void): Runner => ({

@@ -1,3 +1,4 @@
+import { AsyncLocalStorage } from 'node:async_hooks'
 import {
   DriverAdapterError,
   type SqlDriverAdapter,
@@ -5,6 +6,7 @@ import {
   type Transaction,
 } from '@prisma/driver-adapter-utils'
 import type { Shortcut } from './direct.ts'
+import { TRANSACTION } from './limits.ts'
 import { type Connection, connect } from './sqlite-connection.ts'
 import { createTurns, type Turn, untilFree } from './sqlite-turns.ts'
 
@@ -43,7 +45,7 @@ export function sqliteAdapter(file: string): SqlDriverAdapterFactory & Shortcut 
       typedRows: (statement) => connected().plain.typedRows(statement),
       changes: (statement) => connected().plain.changes(statement),
     },
-    inside: () => connected().inside(),
+    begin: () => connected().begin(),
   }
 }
 
@@ -51,7 +53,8 @@ type SafeAdapter = SqlDriverAdapter & Shortcut
 
 function safeAdapter(writer: Connection, reader: Connection): SafeAdapter {
   const turns = createTurns(writer)
-  let latest: (() => Connection) | undefined
+  /** The transaction that Prisma joins instead of beginning one. */
+  const joined = new AsyncLocalStorage<Transaction>()
 
   /** One statement in its turn on the writing connection. */
   async function write<T>(statement: () => T): Promise<T> {
@@ -77,9 +80,7 @@ function safeAdapter(writer: Connection, reader: Connection): SafeAdapter {
       if (isolationLevel && isolationLevel !== 'SERIALIZABLE') {
         throw new DriverAdapterError({ kind: 'InvalidIsolationLevel', level: isolationLevel })
       }
-      const [transaction, inside] = openTransaction(writer, await turns.take())
-      latest = inside
-      return transaction
+      return joined.getStore() ?? openTransaction(writer, await turns.take()).transaction
     },
     plain: {
       rows: async (statement, exact) =>
@@ -89,14 +90,23 @@ function safeAdapter(writer: Connection, reader: Connection): SafeAdapter {
       typedRows: async (statement) => untilFree(() => reader.typedRows(statement)),
       changes: (statement) => write(() => writer.changes(statement)),
     },
-    inside() {
-      // Nobody can have begun another one while it is open.
-      const current = latest
-      if (!current) throw new DriverAdapterError({ kind: 'TransactionAlreadyClosed', cause: 'There is none.' })
+    async begin() {
+      const { transaction, inside } = openTransaction(writer, await inTime(turns.take(), TRANSACTION.maxWait))
+      const timer = setTimeout(() => transaction.rollback().catch(() => {}), TRANSACTION.timeout)
+      const ending = (end: () => Promise<void>) => () => {
+        clearTimeout(timer)
+        return end()
+      }
+      const theirs: Transaction = { ...transaction, commit: async () => {} }
       return {
-        rows: async (statement, exact) => current().rows(statement, { exact, readOnly: false }) ?? [],
-        typedRows: async (statement) => current().typedRows(statement),
-        changes: async (statement) => current().changes(statement),
+        runner: {
+          rows: async (statement, exact) => inside().rows(statement, { exact, readOnly: false }) ?? [],
+          typedRows: async (statement) => inside().typedRows(statement),
+          changes: async (statement) => inside().changes(statement),
+        },
+        adopt: (start) => joined.run(theirs, start),
+        commit: ending(transaction.commit),
+        rollback: ending(transaction.rollback),
       }
     },
     async dispose() {
@@ -108,8 +118,21 @@ function safeAdapter(writer: Connection, reader: Connection): SafeAdapter {
   }
 }
 
+/** A turn that does not come in so many ms is given back when it comes. */
+async function inTime(taken: Promise<Turn>, most: number): Promise<Turn> {
+  let timer: NodeJS.Timeout | undefined
+  const late = new Promise<null>((resolve) => {
+    timer = setTimeout(resolve, most, null)
+  })
+  const turn = await Promise.race([taken, late])
+  clearTimeout(timer)
+  if (turn) return turn
+  taken.then((unwanted) => unwanted.undo()).catch(() => {})
+  throw new DriverAdapterError({ kind: 'SocketTimeout' })
+}
+
 /** The transaction that is open on the writing connection, and has it for itself until it ends. */
-function openTransaction(writer: Connection, turn: Turn): [Transaction, inside: () => Connection] {
+function openTransaction(writer: Connection, turn: Turn): { transaction: Transaction; inside: () => Connection } {
   let isOpen = true
 
   // SQLite ends a transaction by itself when the disk is full, and what came after would be a transaction of its own.
@@ -141,5 +164,5 @@ function openTransaction(writer: Connection, turn: Turn): [Transaction, inside: 
       if (ended) throw new DriverAdapterError({ kind: 'TransactionAlreadyClosed', cause: 'The transaction has ended.' })
     },
   }
-  return [transaction, inside]
+  return { transaction, inside }
 }

@@ -2,9 +2,10 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import fc from 'fast-check'
-import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { afterAll, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest'
 import { type Prisma, PrismaClient } from '../../prisma/generated/sqlite/client.ts'
 import { direct } from '../../src/db/direct.ts'
+import { TRANSACTION } from '../../src/db/limits.ts'
 import { migrateSqlite } from '../../src/db/migrate.ts'
 import { sqliteAdapter } from '../../src/db/sqlite.ts'
 import { isUnavailable, isUniqueViolation } from '../../src/lib/database-errors.ts'
@@ -225,6 +226,71 @@ describe('a transaction', () => {
       expect(await db.media.findFirst({ where: { id: 'new' } })).toBeNull()
     })
     expect(await db.media.findFirst({ where: { id: 'new' } })).toMatchObject({ id: 'new' })
+  })
+
+  it('is undone as a whole, whichever way its statements went', async () => {
+    const undone = db.$transaction(async (tx) => {
+      await tx.media.create({ data: { ...media(1), id: 'short' } })
+      await tx.user.update({ where: { id: 'u' }, data: { media: { create: { ...theirs, id: 'long' } } } })
+      expect(await tx.media.count({ where: { id: { in: ['short', 'long'] } } })).toBe(2)
+      throw new Error('undone')
+    })
+    const { userId: _, ...theirs } = media(2)
+    await expect(undone).rejects.toThrow('undone')
+    expect(await db.media.count({ where: { id: { in: ['short', 'long'] } } })).toBe(0)
+  })
+
+  it('is begun by Prisma only where it has to be', async () => {
+    const begun = vi.spyOn(prisma, '$transaction')
+    await db.$transaction((tx) => tx.media.updateMany({ data: { name: 'new' } }))
+    expect(begun).toHaveBeenCalledTimes(0)
+    await db.$transaction((tx) =>
+      Promise.all([tx.media.findFirst({ include: { user: true } }), tx.media.findMany({ include: { user: true } })]),
+    )
+    expect(begun).toHaveBeenCalledTimes(1)
+    begun.mockRestore()
+  })
+
+  it('that lasts too long is undone and frees the database; who waits too long for it is told so', async () => {
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
+    const begun = Promise.withResolvers<void>()
+    const go = Promise.withResolvers<void>()
+    const slow = db.$transaction(async (tx) => {
+      await tx.media.create({ data: { ...media(1), id: 'slow' } })
+      begun.resolve()
+      await go.promise
+      await tx.media.deleteMany()
+    })
+    await begun.promise
+    vi.advanceTimersByTime(TRANSACTION.timeout / 2)
+    const waiting = db.$transaction((tx) => tx.media.create({ data: { ...media(1), id: 'waited' } }))
+    vi.advanceTimersByTime(TRANSACTION.timeout / 2)
+    vi.useRealTimers()
+    await waiting
+    go.resolve()
+    expect(isUnavailable(await slow.catch((error: unknown) => error))).toBe(true)
+    expect(await db.media.count({ where: { id: { in: ['slow', 'waited'] } } })).toBe(1)
+  })
+
+  it('that has to wait too long to begin is refused, and never happens', async () => {
+    const go = Promise.withResolvers<void>()
+    const begun = Promise.withResolvers<void>()
+    const first = db.$transaction(async () => {
+      begun.resolve()
+      await go.promise
+    })
+    await begun.promise
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
+    const refused = db
+      .$transaction((tx) => tx.media.create({ data: { ...media(1), id: 'refused' } }))
+      .catch((error: unknown) => error)
+    vi.advanceTimersByTime(TRANSACTION.maxWait)
+    vi.useRealTimers()
+    expect(isUnavailable(await refused)).toBe(true)
+    go.resolve()
+    await first
+    expect(await db.media.count({ where: { id: 'refused' } })).toBe(0)
+    await db.media.create({ data: { ...media(1), id: 'next' } })
   })
 
   it('that has ended takes no more statements', async () => {
