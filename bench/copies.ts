@@ -1,21 +1,32 @@
-import { join } from 'node:path'
-import Sqlite from 'better-sqlite3'
+import { type Database, Prisma } from '../src/db/client.ts'
 
-/** The database of a service that runs in `folder`. */
-export const openBeside = (folder: string): Sqlite.Database => new Sqlite(join(folder, 'muster.db'), { timeout: 5_000 })
+type Copies = {
+  table: string
+  /** Any row of it: its columns. */
+  row: object
+  /** Which rows are copied: SQL behind WHERE, all unless told. */
+  where?: string
+  /** How many of each row. */
+  count: number
+  /** What differs: SQL for a column, of the row's columns and of the copy's number `n`, from 1. */
+  changes: Record<string, string>
+  /** The same of times: how many milliseconds earlier. */
+  earlier?: Record<string, string>
+}
 
-/**
- * Fills a table with copies of its first row. What differs is an SQL expression for a column, of that row and of the
- * copy's number `n`, from 1.
- */
-export function addCopies(database: Sqlite.Database, table: string, count: number, changes: Record<string, string>) {
-  const names = (database.pragma(`table_info("${table}")`) as { name: string }[]).map(({ name }) => name)
-  const columns = names.map((name) => `"${name}"`).join(', ')
-  const values = names.map((name) => changes[name] ?? `"${name}"`).join(', ')
-  database
-    .prepare(`
-      INSERT INTO "${table}" (${columns})
-      WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < ?)
-      SELECT ${values} FROM (SELECT * FROM "${table}" LIMIT 1), numbers`)
-    .run(count)
+/** Copies rows of a table, in one statement that both databases understand. */
+export async function addCopies({ client, kind }: Database, copies: Copies): Promise<void> {
+  const { table, row, where = 'TRUE', count, changes, earlier = {} } = copies
+  const millisecond = kind === 'sqlite' ? '1' : "INTERVAL '1 millisecond'"
+  const value = (name: string) =>
+    earlier[name] ? `"${name}" - (${earlier[name]}) * ${millisecond}` : (changes[name] ?? `"${name}"`)
+  const names = Object.keys(row)
+  await client.$executeRaw(
+    Prisma.raw(`
+      INSERT INTO "${table}" (${names.map((name) => `"${name}"`).join(', ')})
+      WITH RECURSIVE numbers(n) AS (SELECT CAST(1 AS BIGINT) UNION ALL SELECT n + 1 FROM numbers WHERE n < ${count})
+      SELECT ${names.map(value).join(', ')} FROM (SELECT * FROM "${table}" WHERE ${where}) AS "originals", numbers`),
+  )
+  // What it does by itself a minute later.
+  if (kind === 'postgresql') await client.$executeRaw(Prisma.raw(`ANALYZE "${table}"`))
 }

@@ -1,6 +1,5 @@
 import { join } from 'node:path'
 import Sqlite from 'better-sqlite3'
-import { addCopies } from './copies.ts'
 import { call, type Lab, type Service } from './lab.ts'
 
 const DAY = 24 * 60 * 60 * 1000
@@ -70,6 +69,22 @@ async function makeOne(service: Service) {
     longChatId: ran.chatId,
     longSessionId: ran.sessionId,
   }
+}
+
+/**
+ * Fills a table with copies of its first row. What differs is an SQL expression for a column, of that row and of the
+ * copy's number `n`, from 1.
+ */
+function addCopies(database: Sqlite.Database, table: string, count: number, changes: Record<string, string>) {
+  const names = (database.pragma(`table_info("${table}")`) as { name: string }[]).map(({ name }) => name)
+  const columns = names.map((name) => `"${name}"`).join(', ')
+  const values = names.map((name) => changes[name] ?? `"${name}"`).join(', ')
+  database
+    .prepare(`
+      INSERT INTO "${table}" (${columns})
+      WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < ?)
+      SELECT ${values} FROM (SELECT * FROM "${table}" LIMIT 1), numbers`)
+    .run(count)
 }
 
 /** One of the values for each copy, in no order that has to do with another column's. */

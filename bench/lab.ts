@@ -2,7 +2,9 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
+import { type Database, openDatabase } from '../src/db/client.ts'
 import { newToken } from '../src/lib/token.ts'
+import { type Postgres, postgresEnv } from '../test/support/postgres.ts'
 import { killAll, type Program, type StartOptions, start } from './processes.ts'
 
 const BARE = fileURLToPath(import.meta.resolve('./bare.ts'))
@@ -16,9 +18,14 @@ type Options = StartOptions & { nodeArgs?: string[] }
 export type Lab = {
   /** A new folder under the temporary one, gone at the end. */
   folder: () => string
-  /** The real service as `npm start` starts it, on a free port, with its database in `folder`. */
+  /**
+   * The real service as `npm start` starts it, on a free port, with its database in `folder`, or with the one on the
+   * lab's PostgreSQL that goes with the folder.
+   */
   service: (folder: string, options?: Options) => Promise<Service>
-  /** The bare node:http server that rows are compared with. */
+  /** Opens the database of a service beside it. */
+  beside: (folder: string) => Promise<Database>
+  /** The bare node:http server that rows are compared with, with a database of its own of the same kind. */
   bare: (model?: string, options?: Options) => Promise<Program>
   /** The scripted model server: so many tokens in a reply, so many milliseconds before each. Shared by all who ask. */
   model: (tokens: number, delay: number) => Promise<Program>
@@ -26,12 +33,23 @@ export type Lab = {
   close: () => void
 }
 
-/** What is measured and what it is compared with: each a process of its own, all on loopback, gone with this one. */
-export function createLab(): Lab {
+/**
+ * What is measured and what it is compared with: each a process of its own, all on loopback, gone with this one.
+ * Everything that has a database has it on the PostgreSQL, if there is one.
+ */
+export function createLab(postgres: Postgres | null): Lab {
   const root = mkdtempSync(join(tmpdir(), 'muster-bench-'))
   const token = newToken('mst')
   const [, ...startArgs] = (JSON.parse(readFileSync(PACKAGE, 'utf8')).scripts.start as string).split(' ')
   const models = new Map<string, Promise<Program>>()
+  const databases = new Map<string, Promise<string>>()
+
+  async function databaseOf(folder: string): Promise<Record<string, string>> {
+    if (!postgres) return {}
+    const created = databases.get(folder) ?? postgres.createDatabase()
+    databases.set(folder, created)
+    return postgresEnv(await created, folder)
+  }
 
   function close(): void {
     killAll()
@@ -46,13 +64,20 @@ export function createLab(): Lab {
     folder,
 
     async service(folder, { env = {}, nodeArgs = [], ipc = false } = {}) {
-      const settings = { DATA_DIR: folder, PORT: '0', LOG_LEVEL: 'warn', BOOTSTRAP_TOKEN: token, ...env }
+      const own = { DATA_DIR: folder, PORT: '0', LOG_LEVEL: 'warn', BOOTSTRAP_TOKEN: token }
+      const settings = { ...own, ...(await databaseOf(folder)), ...env }
       const program = await start([...nodeArgs, ...startArgs], /ready at (http:\S+)/, { env: settings, ipc })
       return { ...program, headers: { authorization: `Bearer ${token}`, 'content-type': 'application/json' } }
     },
 
-    bare(model = '', { nodeArgs = [], ...options } = {}) {
-      const args = [...nodeArgs, BARE, '--file', join(folder(), 'bare.db'), '--model', model]
+    async beside(folder) {
+      const { DATABASE_URL } = await databaseOf(folder)
+      return openDatabase({ DATA_DIR: folder, DATABASE_URL, DATABASE_POOL_SIZE: 2 })
+    },
+
+    async bare(model = '', { nodeArgs = [], ...options } = {}) {
+      const database = postgres ? await postgres.createDatabase() : join(folder(), 'bare.db')
+      const args = [...nodeArgs, BARE, '--database', database, '--model', model]
       return start(args, /"url":"([^"]+)"/, options)
     },
 

@@ -1,6 +1,7 @@
 /**
- * `npm run bench -- [--quick] [--json FILE] [ROW…]`: measures the real service, in a process of its own, beside a bare
- * node:http server in the same run, and shows where its time goes. Without names: every row, and the profile.
+ * `npm run bench -- [--postgresql] [--quick] [--json FILE] [ROW…]`: measures the real service, in a process of its own,
+ * beside a bare node:http server in the same run, and shows where its time goes. Without names: every row, and the
+ * profile. `--postgresql`: all of it on a PostgreSQL of its own, with the durability that one has by itself.
  *
  * `npm run bench -- growth [--million]`: what every list, filter and report costs at 1,000, 10,000 and 100,000 rows of
  * everything, and at a million.
@@ -8,6 +9,8 @@
 import { writeFile } from 'node:fs/promises'
 import { cpus } from 'node:os'
 import { parseArgs } from 'node:util'
+import { startPostgres } from '../test/support/postgres.ts'
+import { durabilityOf } from './durability.ts'
 import { type Growth, growth } from './growth.ts'
 import { createLab } from './lab.ts'
 import { type Profile, profile } from './profile.ts'
@@ -15,14 +18,25 @@ import { growthTable, profileTable, resultTable, toResult } from './report.ts'
 import { manyStreamRows } from './rows/many-streams.ts'
 import { processRows } from './rows/process.ts'
 import { requestRows } from './rows/requests.ts'
-import type { Effort, Sample } from './rows/row.ts'
+import type { Effort, Row, Sample } from './rows/row.ts'
 import { runRows } from './rows/runs.ts'
 import { schedulerRows } from './rows/scheduler.ts'
 import { taskRows } from './rows/tasks.ts'
 import { turnRows } from './rows/turns.ts'
+import { twoServerRows } from './rows/two-servers.ts'
 import { usageRows } from './rows/usage.ts'
 
-const ROWS = [
+const { values: options, positionals } = parseArgs({
+  options: {
+    postgresql: { type: 'boolean' },
+    quick: { type: 'boolean' },
+    json: { type: 'string' },
+    million: { type: 'boolean' },
+  },
+  allowPositionals: true,
+})
+
+const COMMON = [
   ...requestRows,
   ...runRows,
   ...taskRows,
@@ -32,6 +46,8 @@ const ROWS = [
   ...schedulerRows,
   ...processRows,
 ]
+// What they shall reach is said of SQLite.
+const ROWS: Row[] = options.postgresql ? [...COMMON.map(({ goal: _, ...row }) => row), ...twoServerRows] : COMMON
 const PROFILE = 'profile'
 const USUAL = [...ROWS.map(({ name }) => name), PROFILE]
 /** Takes minutes and a gigabyte, with `--million` ten of both: only where it is asked for. */
@@ -40,10 +56,6 @@ const NAMES = [...USUAL, GROWTH]
 const SIZES = [1_000, 10_000, 100_000]
 const MILLION = 1_000_000
 
-const { values: options, positionals } = parseArgs({
-  options: { quick: { type: 'boolean' }, json: { type: 'string' }, million: { type: 'boolean' } },
-  allowPositionals: true,
-})
 const unknown = positionals.find((name) => !NAMES.includes(name))
 if (unknown) {
   console.error(`There is no row named ${unknown}. Rows: ${NAMES.join(', ')}`)
@@ -62,7 +74,9 @@ setTimeout(() => {
   process.exit(1)
 }, PATIENCE).unref()
 
-const lab = createLab()
+const postgres = options.postgresql ? await startPostgres({ fsync: 'on' }) : null
+const database = postgres ? await durabilityOf(postgres) : 'SQLite, synchronous=FULL'
+const lab = createLab(postgres)
 const rows = []
 for (const row of ROWS) {
   if (chosen.includes(row.name)) rows.push({ row, measure: await row.prepare(lab), samples: [] as Sample[] })
@@ -87,8 +101,9 @@ const profiles: Profile[] = chosen.includes(PROFILE) ? await profile(lab, effort
 const sizes = options.million ? [...SIZES, MILLION] : SIZES
 const grown: Growth[] = chosen.includes(GROWTH) ? await growth(lab, sizes, options.quick ? 5 : 21) : []
 lab.close()
+await postgres?.[Symbol.asyncDispose]()
 
-const machine = `${cpus().length} x ${cpus()[0]?.model.trim()}, Node ${process.version}, ${process.platform}`
+const machine = `${cpus().length} x ${cpus()[0]?.model.trim()}, Node ${process.version}, ${process.platform}, ${database}`
 console.log(`${machine}; medians of ${rounds} rounds, 16 requests in flight\n`)
 if (results.length) console.log(`${resultTable(results)}\n`)
 if (profiles.length) console.log(profileTable(profiles))

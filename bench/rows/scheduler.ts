@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import { addCopies, openBeside } from '../copies.ts'
+import { addCopies } from '../copies.ts'
 import { call } from '../lab.ts'
 import { median, percentile } from '../numbers.ts'
 import type { Row } from './row.ts'
@@ -24,20 +24,19 @@ const scheduler: Row = {
       const schedule = { type: 'once', value: new Date(begin).toISOString() }
       const mission = { title: 'News', goal: 'Where is the atlas?', agentId, schedule }
       await call(service, 'POST', '/api/v1/missions', mission)
-      const database = openBeside(folder)
-      const nextRunAt = `${begin} + n * ${MINUTE / MISSIONS}`
-      addCopies(database, 'Mission', MISSIONS - 1, { id: `"id" || '-' || n`, nextRunAt })
-      const ended = database
-        .prepare(`SELECT count(*) FROM "Execution" WHERE "missionId" IS NOT NULL AND "status" = 'completed'`)
-        .pluck()
-      for (const deadline = begin + PATIENCE; ended.get() !== MISSIONS; await sleep(500)) {
-        if (Date.now() > deadline) throw new Error(`${ended.get()} of ${MISSIONS} missions ran`)
+      const database = await lab.beside(folder)
+      const { mission: missions, execution: executions } = database.client
+      const row = await missions.findFirstOrThrow()
+      const [changes, earlier] = [{ id: `"id" || '-' || n` }, { nextRunAt: `-n * ${MINUTE / MISSIONS}` }]
+      await addCopies(database, { table: 'Mission', row, count: MISSIONS - 1, changes, earlier })
+      const where = { missionId: { not: null }, status: 'completed' } as const
+      for (const deadline = begin + PATIENCE; (await executions.count({ where })) !== MISSIONS; await sleep(500)) {
+        if (Date.now() > deadline) throw new Error(`${await executions.count({ where })} of ${MISSIONS} missions ran`)
       }
-      const late = database
-        .prepare(`SELECT e."startedAt" - m."lastRunAt" FROM "Execution" e JOIN "Mission" m ON m."id" = e."missionId"`)
-        .pluck()
-        .all() as number[]
-      database.close()
+      const fired = new Map((await missions.findMany()).map(({ id, lastRunAt }) => [id, lastRunAt!.getTime()]))
+      const ran = await executions.findMany({ where })
+      const late = ran.map(({ missionId, startedAt }) => startedAt!.getTime() - fired.get(missionId!)!)
+      await database.close()
       await service.stop()
       return { value: percentile(99, late), reference: median(late) }
     }

@@ -1,13 +1,13 @@
 import { newTimedId } from '../../src/lib/id.ts'
-import { openBeside } from '../copies.ts'
+import { addCopies } from '../copies.ts'
 import { call, type Lab, type Service } from '../lab.ts'
 import { median, time } from '../numbers.ts'
 import type { Row } from './row.ts'
 
 const FEW = 1_000
 const MANY = 100_000
-const STATUSES = ['pending', 'in_progress', 'completed', 'cancelled']
-const PRIORITIES = ['low', 'medium', 'high', 'urgent']
+const STATUSES = ['pending', 'in_progress', 'completed', 'cancelled'] as const
+const PRIORITIES = ['low', 'medium', 'high', 'urgent'] as const
 
 /** A service with so many tasks, of which every filter finds at least a tenth, and the filters. */
 async function withTasks(lab: Lab, count: number): Promise<{ service: Service; filters: string[] }> {
@@ -23,24 +23,28 @@ async function withTasks(lab: Lab, count: number): Promise<{ service: Service; f
     { title: 'The first' },
   )
   const { organizationId, createdBy } = task
-  const database = openBeside(folder)
-  const insert = database.prepare(`
-    INSERT INTO "Task" ("id", "organizationId", "title", "description", "status", "priority", "assignedTo",
-      "assignedAgentId", "spaceId", "createdBy", "createdAt", "updatedAt") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`)
   const started = Date.now() - count
-  database.transaction(() => {
-    for (let index = 0; index < count; index++) {
-      const at = started + index
-      const assignedAgentId = index % 5 === 0 ? agentId : null
-      const assignedTo = index % 5 === 1 ? createdBy : assignedAgentId
-      insert.run(
-        ...[newTimedId('task', new Date(at)), organizationId, `Task ${index}`, 'Where is the atlas?'],
-        ...[STATUSES[index % 4], PRIORITIES[(index >> 2) % 4], assignedTo, assignedAgentId],
-        ...[index % 3 ? null : spaceId, createdBy, at, at],
-      )
+  const tasks = Array.from({ length: FEW }, (_, n) => {
+    const createdAt = new Date(started + n)
+    const assignedAgentId = n % 5 === 0 ? agentId : null
+    return {
+      ...{ id: newTimedId('task', createdAt), organizationId, createdBy, createdAt, updatedAt: createdAt },
+      ...{ title: `Task ${n}`, description: 'Where is the atlas?' },
+      ...{ status: STATUSES[n % 4]!, priority: PRIORITIES[(n >> 2) % 4]! },
+      ...{ assignedAgentId, assignedTo: n % 5 === 1 ? createdBy : assignedAgentId },
+      spaceId: n % 3 ? null : spaceId!,
     }
-  })()
-  database.close()
+  })
+  const database = await lab.beside(folder)
+  const { task: table } = database.client
+  await table.deleteMany()
+  await table.createMany({ data: tasks })
+  if (count > FEW) {
+    const row = await table.findFirstOrThrow()
+    const [changes, earlier] = [{ id: `"id" || '-' || n` }, { createdAt: `n * ${FEW}` }]
+    await addCopies(database, { table: 'Task', row, count: count / FEW - 1, changes, earlier })
+  }
+  await database.close()
   const by = { status: 'pending', priority: 'high', assignedTo: agentId, spaceId }
   const filters = Object.entries(by).map(([field, value]) => `&${field}=${value}`)
   return { service, filters: ['', ...filters, '&assignedTo=me', '&assignedTo=none'] }

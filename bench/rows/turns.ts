@@ -1,4 +1,4 @@
-import { addCopies, openBeside } from '../copies.ts'
+import { addCopies } from '../copies.ts'
 import { call, type Lab } from '../lab.ts'
 import { median, time } from '../numbers.ts'
 import type { Row } from './row.ts'
@@ -13,28 +13,31 @@ const MESSAGE = 'Where is the atlas, and who had it last? '.repeat(5)
 async function withTurns(lab: Lab, turns: number, settings: Record<string, string>): Promise<() => Promise<number>> {
   const { folder, service, path } = await conversation(lab, 20, 0, settings)
   const first = await call<{ chatId: string; sessionId: string }>(service, 'POST', path, { message: MESSAGE })
-  const database = openBeside(folder)
+  const database = await lab.beside(folder)
+  const { client: db } = database
   const id = `'run-' || n`
-  const added = turns - 1
-  addCopies(database, 'Execution', added, { id, rootExecutionId: id, queueSeq: 'n + 1' })
-  const executionId = id
-  for (const [role, place] of [
+  const count = turns - 1
+  const row = await db.execution.findFirstOrThrow()
+  const changes = { id, rootExecutionId: id, queueSeq: 'n + 1' }
+  await addCopies(database, { table: 'Execution', row, count, changes })
+  for (const [role, position] of [
     ['user', '2 * n + 1'],
     ['assistant', '2 * n + 2'],
-  ]) {
-    const copy = { id: `'${role}-' || n`, executionId, role: `'${role}'`, position: place!, content: `'${MESSAGE}'` }
-    addCopies(database, 'Message', added, copy)
+  ] as const) {
+    const copy = { id: `'${role}-' || n`, executionId: id, position, content: `'${MESSAGE}'` }
+    const message = await db.message.findFirstOrThrow()
+    const where = `"role" = '${role}'`
+    await addCopies(database, { table: 'Message', row: message, where, count, changes: copy })
   }
   const forget = () =>
-    database.exec(`
-      BEGIN IMMEDIATE;
-      DELETE FROM "Message" WHERE "position" > ${2 * turns};
-      DELETE FROM "Execution" WHERE "queueSeq" > ${turns};
-      UPDATE "Session" SET "lastQueueSeq" = ${turns};
-      COMMIT`)
+    db.$transaction(async (tx) => {
+      await tx.message.deleteMany({ where: { position: { gt: 2 * turns } } })
+      await tx.execution.deleteMany({ where: { queueSeq: { gt: turns } } })
+      await tx.session.updateMany({ data: { lastQueueSeq: turns } })
+    })
   const { chatId, sessionId } = first
   return async () => {
-    forget()
+    await forget()
     return time(() => call(service, 'POST', path, { message: MESSAGE, chatId, sessionId }))
   }
 }

@@ -1,4 +1,5 @@
-import { addCopies, openBeside } from '../copies.ts'
+import { type Database, Prisma } from '../../src/db/client.ts'
+import { addCopies } from '../copies.ts'
 import { call, type Lab } from '../lab.ts'
 import { median, time } from '../numbers.ts'
 import type { Row } from './row.ts'
@@ -17,26 +18,43 @@ async function withExecutions(lab: Lab, count: number): Promise<() => Promise<un
   for (let index = 0; index < AGENTS; index++)
     ({ id } = await call<{ id: string }>(service, 'POST', '/api/v1/agents', agent))
   await call(service, 'POST', `/api/v1/agents/${id}/execute`, { message: 'Where is the atlas?' })
-  const database = openBeside(folder)
-  const past = (column: string) => `"${column}" - (n % 30) * ${DAY}`
-  const [createdAt, startedAt, completedAt] = [past('createdAt'), past('startedAt'), past('completedAt')]
-  const agentId = `(SELECT "id" FROM "Agent" WHERE rowid = 1 + n / 30 % ${AGENTS})`
-  const of = { id: `'exec-' || n`, rootExecutionId: `'exec-' || n`, queueSeq: '"queueSeq" + n', agentId }
-  addCopies(database, 'Execution', count - 1, { ...of, createdAt, startedAt, completedAt })
-  // As the executions would have left it when they ended.
-  database.exec(`
-    DELETE FROM "UsageDay";
-    INSERT INTO "UsageDay" SELECT "organizationId", date("completedAt" / 1000, 'unixepoch'), "agentId", "model", count(*),
-      0, sum("inputTokens"), sum("outputTokens") FROM "Execution" GROUP BY 1, 2, 3, 4`)
-  const { organizationId } = database.prepare('SELECT "organizationId" FROM "Agent"').get() as {
-    organizationId: string
-  }
-  database.close()
+  const database = await lab.beside(folder)
+  const { organizationId } = await database.client.agent.findFirstOrThrow()
+  await copyExecution(database, count - 1)
+  await countAnew(database)
+  await database.close()
   return async () => {
     const path = `/api/usage/organization/${organizationId}`
     const { totals } = await call<{ totals: { executions: number } }>(service, 'GET', path)
     if (totals.executions !== count) throw new Error(`${totals.executions} of ${count} executions are reported`)
   }
+}
+
+/** Adds copies of the only execution, as many each day and agent. */
+async function copyExecution(database: Database, count: number): Promise<void> {
+  const row = await database.client.execution.findFirstOrThrow()
+  const agents = await database.client.agent.findMany({ select: { id: true } })
+  const agentId = agents.map(({ id }, index) => `WHEN ${index} THEN '${id}'`).join(' ')
+  const past = `(n % 30) * ${DAY}`
+  await addCopies(database, {
+    ...{ table: 'Execution', row, count },
+    changes: {
+      ...{ id: `'exec-' || n`, rootExecutionId: `'exec-' || n`, queueSeq: '"queueSeq" + n' },
+      agentId: `CASE n / 30 % ${AGENTS} ${agentId} END`,
+    },
+    earlier: { createdAt: past, startedAt: past, completedAt: past },
+  })
+}
+
+/** Counts the usage of each day, as the executions would have when they ended. */
+async function countAnew({ client, kind }: Database): Promise<void> {
+  const day = kind === 'sqlite' ? `date("completedAt" / 1000, 'unixepoch')` : `to_char("completedAt", 'YYYY-MM-DD')`
+  await client.usageDay.deleteMany()
+  await client.$executeRaw(
+    Prisma.raw(`
+      INSERT INTO "UsageDay" SELECT "organizationId", ${day}, "agentId", "model", count(*), 0,
+        sum("inputTokens"), sum("outputTokens") FROM "Execution" GROUP BY 1, 2, 3, 4`),
+  )
 }
 
 const usage: Row = {

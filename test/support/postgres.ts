@@ -1,5 +1,6 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
+import { rmSync } from 'node:fs'
 import { chmod, chown, cp, mkdtemp, readFile, rm, symlink } from 'node:fs/promises'
 import { createRequire } from 'node:module'
 import { createServer } from 'node:net'
@@ -20,8 +21,9 @@ export type Postgres = AsyncDisposable & {
 /**
  * A real PostgreSQL from npm, on loopback, in a temporary folder that goes with it (`await using`). It refuses to run
  * as root, and an unprivileged user may not be able to read a root's checkout: so the program is copied there, too.
+ * Tests do not pull the plug: without `fsync` they are faster.
  */
-export async function startPostgres(): Promise<Postgres> {
+export async function startPostgres({ fsync = 'off' }: { fsync?: 'on' | 'off' } = {}): Promise<Postgres> {
   const folder = await mkdtemp(join(tmpdir(), 'muster-postgres-'))
   const user = await unprivilegedUser()
   await installProgram(folder)
@@ -52,11 +54,14 @@ export async function startPostgres(): Promise<Postgres> {
       listen_addresses: '127.0.0.1',
       port,
       unix_socket_directories: '',
-      fsync: 'off',
+      fsync,
       max_connections: 300,
     }
     const child = program('postgres', ['-D', data, ...Object.entries(options).flatMap(([k, v]) => ['-c', `${k}=${v}`])])
-    process.once('exit', () => child.kill('SIGKILL'))
+    process.once('exit', () => {
+      child.kill('SIGKILL')
+      rmSync(folder, { recursive: true, force: true, maxRetries: 3 })
+    })
     const output: string[] = []
     for await (const line of createInterface(child.stderr)) {
       output.push(line)

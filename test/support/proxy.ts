@@ -1,10 +1,19 @@
 import { once } from 'node:events'
 import { Agent, createServer, type IncomingMessage, request, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import { setTimeout as sleep } from 'node:timers/promises'
 
 /** How often it asks each server how it is (ms). */
 const HEALTH_INTERVAL = 50
+
+async function isReady(url: string): Promise<boolean> {
+  try {
+    const answer = await fetch(`${url}/readyz`, { signal: AbortSignal.timeout(5_000) })
+    await answer.text()
+    return answer.ok
+  } catch {
+    return false
+  }
+}
 
 /**
  * A proxy as operators have one: sends each request to a server that was ready when last asked, in turn, and keeps its
@@ -12,16 +21,20 @@ const HEALTH_INTERVAL = 50
  */
 export async function startProxy(targets: () => string[]): Promise<AsyncDisposable & { url: string }> {
   const agent = new Agent({ keepAlive: true })
-  let ready: string[] = []
+  const ready = new Map<string, boolean>()
+  const asking = new Map<string, Promise<void>>()
   let turn = 0
 
-  async function look(): Promise<void> {
-    const asked = targets()
-    const answers = await Promise.all(
-      asked.map((url) => fetch(`${url}/readyz`, { signal: AbortSignal.timeout(1_000) }).catch(() => null)),
-    )
-    ready = asked.filter((_, index) => answers[index]?.ok)
-    await Promise.all(answers.map((answer) => answer?.body?.cancel()))
+  /** Asks each, unless it has not answered yet: one that is slow keeps nobody waiting for another. */
+  function look(): void {
+    for (const url of targets()) {
+      if (asking.has(url)) continue
+      const asked = isReady(url).then((answer) => {
+        ready.set(url, answer)
+        asking.delete(url)
+      })
+      asking.set(url, asked)
+    }
   }
 
   function send(url: string, from: IncomingMessage, body: Buffer, res: ServerResponse, left: string[]): void {
@@ -42,25 +55,21 @@ export async function startProxy(targets: () => string[]): Promise<AsyncDisposab
 
   const server = createServer(async (req, res) => {
     const body = Buffer.concat(await Array.fromAsync(req))
-    const first = turn++ % (ready.length || 1)
-    const [url, ...others] = [...ready.slice(first), ...ready.slice(0, first)]
+    const found = targets().filter((target) => ready.get(target))
+    const first = turn++ % (found.length || 1)
+    const [url, ...others] = [...found.slice(first), ...found.slice(0, first)]
     if (url) send(url, req, body, res, others)
     else res.writeHead(502).end('No server is ready')
   }).listen(0, '127.0.0.1')
   await once(server, 'listening')
-  await look()
-  const stopped = new AbortController()
-  const looking = (async () => {
-    while (!stopped.signal.aborted) {
-      await sleep(HEALTH_INTERVAL, null, { signal: stopped.signal }).catch(() => {})
-      await look()
-    }
-  })()
+  look()
+  await Promise.all(asking.values())
+  const timer = setInterval(look, HEALTH_INTERVAL)
   return {
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
     async [Symbol.asyncDispose]() {
-      stopped.abort()
-      await looking
+      clearInterval(timer)
+      await Promise.all(asking.values())
       agent.destroy()
       server.closeAllConnections()
       server.close()
