@@ -58,6 +58,15 @@ export const onShow = (how: 'listed' | 'byId'): Prisma.AgentWhereInput => ({
   visibility: { in: how === 'listed' ? ['public'] : ['public', 'unlisted'] },
 })
 
+/** What it takes to say what an agent is called. */
+export const NAMED = { name: true, organizationId: true, visibility: true, archivedAt: true } as const
+
+/** What an agent is called in an organization: null once another one, whose agent it is, has withdrawn it. */
+export function nameIn(organizationId: string, agent: Pick<AgentRow, keyof typeof NAMED>): string | null {
+  const isOpen = agent.archivedAt === null && (agent.visibility === 'public' || agent.visibility === 'unlisted')
+  return isOpen || agent.organizationId === organizationId ? agent.name : null
+}
+
 /** Changing is for the creator, and for admins unless the agent is private (contract.md section 2). */
 const authorize = (actor: Actor, agent: AgentRow): Authorized<AgentRow> =>
   permit(agent, agent.userId === actor.userId || (isAdmin(actor) && agent.visibility !== 'private'))

@@ -1,5 +1,5 @@
 import type { z } from 'zod'
-import { executable, notPrivate } from '../agents/service.ts'
+import { executable, NAMED, nameIn, notPrivate } from '../agents/service.ts'
 import { type Actor, type Authorized, isAdmin, permit } from '../auth/actor.ts'
 import { audit } from '../auth/audit.ts'
 import { type Db, Prisma, type Tx } from '../db/client.ts'
@@ -37,7 +37,7 @@ export const reachableMessages = (actor: Actor): Prisma.MessageWhereInput => ({
   chat: reachable(actor),
 })
 
-const withNames = { agent: { select: { name: true } }, mission: { select: { title: true } } } as const
+const withNames = { agent: { select: NAMED }, mission: { select: { title: true } } } as const
 
 type ChatRow = Prisma.ChatGetPayload<{ include: typeof withNames }>
 
@@ -48,7 +48,7 @@ const toChat = (row: ChatRow, { messageCount, hides }: Counted): z.input<typeof 
   organizationId: row.organizationId,
   spaceId: row.spaceId,
   agentId: row.agentId,
-  agentName: row.agent?.name ?? null,
+  agentName: row.agent && nameIn(row.organizationId, row.agent),
   ownerId: row.ownerId,
   title: row.title,
   ...(row.subtitle !== null && { subtitle: row.subtitle }),

@@ -1,5 +1,5 @@
 import { AGENT, Agent } from '../agents/graphql.ts'
-import { executable } from '../agents/service.ts'
+import { NAMED, nameIn } from '../agents/service.ts'
 import { CHAT, Chat, Message } from '../chats/graphql.ts'
 import { builder } from '../graphql/builder.ts'
 import { connectionType, relationList, rootList } from '../graphql/connection.ts'
@@ -30,7 +30,6 @@ export const Usage = builder.objectRef<TokenUsage>('Usage').implement({
 type Row = { id: string; userId: string }
 
 export const EXECUTION = rowsOf<Row>('Execution', 'Execution', service.reachable, {
-  listed: service.listed,
   columns: { userId: true },
 })
 
@@ -51,10 +50,8 @@ export const Execution = builder.prismaObject('Execution', {
       resolve: ({ agentId }, _, context, info) =>
         loadOne(context, info, agentId, async (ids) => {
           const { actor, deps } = context
-          const mine = { organizationId: actor.organizationId }
-          const where = { id: { in: ids }, OR: [mine, executable(actor)] }
-          const found = await deps.db.agent.findMany({ where, select: { id: true, name: true } })
-          return new Map(found.map(({ id, name }) => [id, name]))
+          const found = await deps.db.agent.findMany({ where: { id: { in: ids } }, select: { id: true, ...NAMED } })
+          return new Map(found.map((agent) => [agent.id, nameIn(actor.organizationId, agent)]))
         }),
     }),
     agent: t.field(

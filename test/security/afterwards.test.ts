@@ -1,0 +1,275 @@
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import { fire } from '../../src/missions/runs.ts'
+import { BUILT_IN_TOOLS } from '../../src/skills/schema.ts'
+import { type Lab, startLab } from '../engine/lab.ts'
+import { FACES, faces, procedures } from '../support/faces.ts'
+import { callRoot, rootsOf } from '../support/graphql-face.ts'
+import { type Input, shapeOf, takesId } from '../support/inputs.ts'
+import type { ModelRequest } from '../support/model-server.ts'
+import type { Member } from '../support/server.ts'
+import { everything, type Ids, inputWith, kindsOf, maker, neverWas } from './fixtures.ts'
+
+/**
+ * The isolation matrix, afterwards: what is decided later than a request asks for it. A run opens its tools when it
+ * begins and looks again at each call; a run that waits begins when it can; a mission fires when it is due; a request is
+ * repeated. By then what was open may be closed.
+ */
+
+const CANARY = 'canary-closed'
+
+let lab: Lab
+let victim: Member
+const others = {} as Record<'colleague' | 'outsider', Member>
+const OTHERS = [
+  ['another member', 'colleague'],
+  ['the owner of another organization', 'outsider'],
+] as const
+
+beforeAll(async () => {
+  lab = await startLab()
+  const organization = 'Victim'
+  victim = await lab.server.member({ organization })
+  others.colleague = await lab.server.member({ organization })
+  others.outsider = await lab.server.member({ organization: 'Other', role: 'owner' })
+})
+afterAll(() => lab[Symbol.asyncDispose]())
+
+type Call = { name: string; input: Input }
+
+/** The model does as it is told: makes the calls of a message that is a list of them, and says all that it knows. */
+function obey({ body: { messages, tools } }: ModelRequest) {
+  const answers = messages.flatMap(({ role, content }) => (role === 'tool' ? [content] : []))
+  if (answers.length) return { tokens: JSON.stringify(answers) }
+  const said = messages.at(-1)?.content
+  if (typeof said !== 'string' || !said.startsWith('[')) return { tokens: JSON.stringify({ messages, tools }) }
+  return { toolCalls: (JSON.parse(said) as Call[]).map((call, index) => ({ id: `call-${index}`, ...call })) }
+}
+beforeEach(() => {
+  lab.model.fallback = obey
+})
+
+/** What a run of somebody's answers. */
+async function run(who: Member, input: Input): Promise<string> {
+  return (await maker(lab.server, who).does('agents.execute', { message: 'What do you know?', ...input })).result
+}
+
+/** What each tool answers, in the words of the model that called it. */
+const answersOf = async (who: Member, id: string, calls: Call[]): Promise<string[]> =>
+  JSON.parse(await run(who, { id, message: JSON.stringify(calls) }))
+
+describe('a run', () => {
+  test.each(OTHERS)('of %s is told nothing of what is not theirs, whatever hangs on the agent', async (_, who) => {
+    const make = maker(lab.server, victim)
+    const closed = { visibility: 'private', canary: CANARY } as const
+    const [agent, skill] = await Promise.all([make.agent(closed), make.skill(closed)])
+    const hanging = { subagentIds: [agent], skillIds: [skill] }
+    const marks = { canary: 'open', visibility: who === 'outsider' ? 'public' : 'organization' } as const
+    const id = await make.agent(marks, hanging)
+    const spaceId = await make.space({ canary: 'open' }, { addAgents: [agent], addSkills: [skill] })
+    const said = who === 'outsider' ? { id } : { id, spaceId }
+    expect(await run(victim, { id, spaceId })).toContain(CANARY)
+    expect(await run(others[who], said)).not.toContain(CANARY)
+  })
+
+  test('is told nothing of what another agent has said in the chat, which is its owner’s alone', async () => {
+    const make = maker(lab.server, victim)
+    const shared = await everything(lab.server, victim, 'open')
+    const agent = await make.agent({ visibility: 'private', canary: CANARY })
+    await make.run({ canary: CANARY }, { id: agent, chatId: shared.chat })
+    expect(await run(others.colleague, { id: shared.agent, chatId: shared.chat })).not.toContain(CANARY)
+  })
+
+  test.each(OTHERS)('of %s finds nothing by any id that its model names, as if it never was', async (_, who) => {
+    const make = maker(lab.server, victim)
+    const theirs: Ids = await everything(lab.server, victim, CANARY)
+    // Tasks are everybody's in an organization.
+    const closed: Ids = { agent: await make.agent({ visibility: 'private', canary: CANARY }) }
+    const ids = who === 'outsider' ? theirs : closed
+    const own = await everything(lab.server, others[who], 'own')
+    const id = await maker(lab.server, others[who]).agent({ canary: 'own' }, { allowedTools: [...BUILT_IN_TOOLS] })
+    const { tools } = JSON.parse(await run(others[who], { id })) as { tools: OfferedTool[] }
+    const fields = tools.flatMap(({ function: { name, parameters } }) =>
+      Object.keys(parameters.properties)
+        .filter(takesId)
+        .flatMap((field) => kindsOf('tasks', field).map((kind) => ({ name, field, kind, ...parameters }))),
+    )
+    expect(fields.length).toBeGreaterThan(6)
+    const attacks = fields.flatMap((field) => {
+      const id = ids[field.kind]
+      return id ? [{ ...field, id }] : []
+    })
+    const callWith = ({ name, field, required = [] }: (typeof fields)[number], value: string): Call => {
+      const said = required.map((key) => [key, key === 'id' ? own.task : 'an-example'])
+      return { name, input: { ...Object.fromEntries(said), [field]: value } }
+    }
+    const nobodys = attacks.map(({ kind }) => neverWas(kind))
+    const found = await answersOf(
+      others[who],
+      id,
+      attacks.map((attack) => callWith(attack, attack.id)),
+    )
+    const none = await answersOf(
+      others[who],
+      id,
+      attacks.map((attack, index) => callWith(attack, nobodys[index]!)),
+    )
+    expect(found.map((text, index) => text.replaceAll(attacks[index]!.id, '<id>'))).toEqual(
+      none.map((text, index) => text.replaceAll(nobodys[index]!, '<id>')),
+    )
+  })
+
+  test('runs no agent that is closed to its user when it is called, and was not when the run began', async () => {
+    const make = maker(lab.server, victim)
+    const subagent = await make.agent({ canary: 'open' }, { name: 'Sue' })
+    const boss = await make.agent({ canary: 'open' }, { subagentIds: [subagent] })
+    const input = { message: 'Go on' }
+    const before = await answersOf(others.colleague, boss, [{ name: 'delegate_to_sue', input }])
+    expect(before.join()).toContain('Go on')
+    lab.model.script((asked) => {
+      const closing = make.does('agents.update', { id: subagent, visibility: 'private' }).then(() => '')
+      return { tokens: [closing], ...obey(asked) }
+    })
+    const after = await answersOf(others.colleague, boss, [{ name: 'delegate_to_sue', input }])
+    expect(after).toEqual(['Agent not found'])
+    expect(await lab.db.execution.count({ where: { agentId: subagent } })).toBe(1)
+  })
+})
+
+type OfferedTool = {
+  function: { name: string; parameters: { properties: Record<string, unknown>; required?: string[] } }
+}
+
+/** What another's is at first: an agent and a space of everybody's, which `close` makes its owner's alone. */
+async function opened() {
+  const make = maker(lab.server, victim)
+  const [agent, space] = [await make.agent({ canary: 'open' }), await make.space({ canary: 'open' })]
+  return {
+    agent,
+    space,
+    close: {
+      agent: () => make.does('agents.update', { id: agent, visibility: 'private' }),
+      space: () => make.does('spaces.update', { id: space, visibility: 'private' }),
+    },
+  }
+}
+
+const CLOSED = [
+  ['agent', 'Agent not found'],
+  ['space', 'Agent not found'],
+] as const
+
+describe('once an agent or a space is closed to somebody', () => {
+  test.each(CLOSED)('their run that waits for its turn never begins (%s)', async (what, error) => {
+    const { agent, space, close } = await opened()
+    const { does } = maker(lab.server, others.colleague)
+    const gate = Promise.withResolvers<string>()
+    lab.model.fallback = () => ({ tokens: [gate.promise] })
+    const message = `Wait for the ${what}`
+    const input = { id: agent, background: true }
+    const { sessionId } = await does('agents.execute', { ...input, spaceId: space, message: 'First' })
+    const { executionId, status } = await does('agents.execute', { ...input, sessionId, message })
+    expect(status).toBe('pending')
+    await close[what]()
+    gate.resolve('Done.')
+    await lab.idle()
+    expect(await lab.row(executionId)).toMatchObject({ status: 'failed', error })
+    expect(JSON.stringify(lab.model.requests.map(({ body }) => body))).not.toContain(message)
+  })
+
+  test.each([
+    ['agent', 'Agent not found'],
+    ['space', 'Space not found'],
+  ] as const)('their mission runs no more when it is due (%s)', async (what, pauseReason) => {
+    const { agent, space, close } = await opened()
+    const make = maker(lab.server, others.colleague)
+    const schedule = { type: 'cron', value: '0 * * * *' }
+    const id = await make.mission({ canary: 'own' }, { agentId: agent, spaceId: space, schedule })
+    await close[what]()
+    const mission = await lab.db.mission.findUniqueOrThrow({ where: { id } })
+    await fire(lab.server.service.deps, mission, mission.nextRunAt!)
+    expect(await lab.db.mission.findUniqueOrThrow({ where: { id } })).toMatchObject({ status: 'paused', pauseReason })
+    expect(await lab.db.execution.count({ where: { missionId: id } })).toBe(0)
+  })
+
+  test.each(FACES)('%s: no answer is repeated to them that names what they made with it', async (face) => {
+    const { agent, space, close } = await opened()
+    const make = maker(lab.server, others.colleague)
+    const own = await everything(lab.server, others.colleague, 'own')
+    const again = async (procedure: string, id: string) => {
+      const headers = { 'Idempotency-Key': procedure }
+      const input = {
+        ...inputWith(procedure, 'id', id, own),
+        ...(procedure.endsWith('execute') && { message: 'Hello' }),
+      }
+      const { status, body } = await faces[face](lab.server, procedure, input, { ...others.colleague, headers })
+      return { status, body: { ...body, requestId: '' } }
+    }
+    const done = new Map<string, string>()
+    for (const procedure of REPEATED) {
+      const gate = Promise.withResolvers<string>()
+      const hangs = procedure === 'executions.cancel'
+      lab.model.fallback = () => (hangs ? { tokens: [gate.promise] } : { tokens: 'Done.' })
+      const begun = await make.does('agents.execute', { id: agent, spaceId: space, message: 'Hello', background: true })
+      if (!hangs) await make.idle()
+      const { approval } = hangs ? { approval: undefined } : await make.approved({ canary: 'own' }, begun)
+      const mission = await make.mission({ canary: 'own' }, { agentId: agent, spaceId: space })
+      if (procedure === 'missions.resume') await make.does('missions.pause', { id: mission })
+      const id = { agent, approval, mission, execution: begun.executionId }[kindOf(procedure)] ?? ''
+      if ((await again(procedure, id)).status === 200) done.set(procedure, id)
+      gate.resolve('Done.')
+      await make.idle()
+    }
+    expect([...done.keys()]).toEqual(REPEATED)
+    await close.agent()
+    await close.space()
+    for (const [procedure, id] of done) {
+      const never = neverWas(kindOf(procedure))
+      expect([procedure, await again(procedure, id)]).toEqual([procedure, await again(procedure, never)])
+    }
+  })
+
+  test.each(['private', 'archived'])('%s: an agent of another organization takes its new name along', async (how) => {
+    const make = maker(lab.server, victim)
+    const agent = await make.agent({ visibility: 'public', canary: 'open' })
+    const own = await everything(lab.server, others.outsider, 'own')
+    const theirs = maker(lab.server, others.outsider)
+    const made = await theirs.run({ canary: 'own' }, { id: agent })
+    const mission = await theirs.mission({ canary: 'own' }, { agentId: agent })
+    await make.does('agents.update', {
+      id: agent,
+      name: CANARY,
+      role: CANARY,
+      description: CANARY,
+      visibility: 'private',
+    })
+    if (how === 'archived') await make.does('agents.delete', { id: agent })
+    const { token } = others.outsider
+    const told: string[] = []
+    const hear = (where: string, answer: object) => {
+      const at = JSON.stringify(answer).indexOf(CANARY)
+      if (at >= 0) told.push(`${where}: ${JSON.stringify(answer).slice(at - 100, at + 20)}`)
+    }
+    for (const procedure of Object.keys(procedures).filter((name) => procedures[name]!._def.type !== 'mutation')) {
+      const input = inputWith(procedure, null, undefined, { ...own, ...made, mission })
+      for (const face of FACES) hear(procedure, await faces[face](lab.server, procedure, input, { token }))
+      for (const root of rootsOf(procedure)) {
+        hear(`GraphQL ${procedure}`, await callRoot(lab.server, root, input, { token, depth: 3 }))
+      }
+    }
+    expect(told).toEqual([])
+    const { body } = await faces.REST(lab.server, 'missions.run', { id: mission }, { token })
+    expect(body.message).toBe(how === 'private' ? 'Agent not found' : 'Mission is paused')
+  })
+})
+
+/** What others' agents and spaces decide about: a space is its owner's to write, and tasks are everybody's. */
+const HANGING = ['agent', 'approval', 'execution', 'mission'] as const
+type Hanging = (typeof HANGING)[number]
+
+const kindOf = (procedure: string) => kindsOf(procedure, 'id')[0] as Hanging
+
+/** What is a POST with the id of such a thing in its path: its answer is kept for its Idempotency-Key. */
+const REPEATED = Object.keys(procedures).filter((name) => {
+  const isPost = procedures[name]!._def.meta.openapi?.method === 'POST'
+  return isPost && 'id' in shapeOf(name) && HANGING.includes(kindOf(name))
+})
