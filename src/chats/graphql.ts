@@ -20,7 +20,7 @@ import * as service from './service.ts'
 const Status = enumFromZod('ChatStatus', schema.ChatStatus, 'What goes on in a chat')
 const MessageRole = enumFromZod('MessageRole', schema.MessageRole, 'Who says it')
 
-export const CHAT = rowsOf('Chat', 'Chat', service.reachable, { listed: service.listed })
+export const CHAT = rowsOf('Chat', 'Chat', service.reachable)
 
 export const Chat = builder.prismaObject('Chat', {
   description: 'A conversation',

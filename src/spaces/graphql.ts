@@ -54,7 +54,7 @@ builder.objectField(SpaceMcp, 'mcp', (t) =>
   }),
 )
 
-export const SPACE = rowsOf('Space', 'Space', service.reachable, { listed: service.listed })
+export const SPACE = rowsOf('Space', 'Space', service.reachable)
 
 export const Space = builder.prismaObject('Space', {
   description: 'A workspace: what its runs share',

@@ -8,7 +8,6 @@ import type { Deps } from '../deps.ts'
 import { badRequest, notFound } from '../errors.ts'
 import { newId } from '../lib/id.ts'
 import { pageQuery, toPage } from '../lib/page.ts'
-import { reachable as reachableMcp } from '../mcps/service.ts'
 import { findIds as findSkillIds } from '../skills/service.ts'
 import { attach, detach, findAdded, isNothing, removedBy } from './attachments.ts'
 import type { CreateSpace, ListSpaces, Space, UpdateSpace } from './schema.ts'
@@ -64,12 +63,12 @@ export const hiddenChats = (actor: Actor): Hidden[] => [ofPrivateAgents(actor), 
 const authorize = (actor: Actor, space: SpaceRow): Authorized<SpaceRow> =>
   permit(space, space.ownerId === actor.userId || isAdmin(actor))
 
-/** With what is attached that the caller can see; of the skills, which are no rows all, with everything. */
+/** With what is attached that the caller can see: MCP servers are everybody's, and of skills not all are rows. */
 const withRefs = (actor: Actor) =>
   ({
     agentRefs: { where: { agent: reachableAgent(actor) }, orderBy: [{ addedAt: 'asc' }, { agentId: 'asc' }] },
     skillRefs: { orderBy: [{ addedAt: 'asc' }, { skillId: 'asc' }] },
-    mcpRefs: { where: { mcp: reachableMcp(actor) }, orderBy: [{ addedAt: 'asc' }, { mcpId: 'asc' }] },
+    mcpRefs: { orderBy: [{ addedAt: 'asc' }, { mcpId: 'asc' }] },
   }) satisfies Prisma.SpaceInclude
 
 type FullRow = Prisma.SpaceGetPayload<{ include: { agentRefs: true; skillRefs: true; mcpRefs: true } }>
