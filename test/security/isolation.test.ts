@@ -14,7 +14,7 @@ import {
   rootsOf,
   schema,
 } from '../support/graphql-face.ts'
-import { type Input, shapeOf, takesId } from '../support/inputs.ts'
+import { choicesOf, type Input, shapeOf, takesId } from '../support/inputs.ts'
 import { type Member, startServer, type TestServer } from '../support/server.ts'
 import {
   changesIn,
@@ -37,13 +37,18 @@ import {
  */
 
 type Procedure = string
-type Field = { procedure: Procedure; field: string; kind: Kind }
+type Field = { procedure: Procedure; field: string; kind: Kind; beside?: string }
 
 const FIELDS: Field[] = Object.keys(procedures).flatMap((procedure) =>
   Object.keys(shapeOf(procedure))
     .filter(takesId)
     .flatMap((field) => kindsOf(procedure, field).map((kind) => ({ procedure, field, kind }))),
 )
+
+/** The same beside a session of the caller's own, which is looked for in the chat. */
+const BESIDE: Field[] = FIELDS.filter(
+  ({ field, procedure }) => field === 'chatId' && 'sessionId' in shapeOf(procedure),
+).map((field) => ({ ...field, beside: 'sessionId' }))
 
 type Answer = { status: number; text: string }
 const ALL_FACES = ['REST', 'tRPC', 'GraphQL'] as const
@@ -99,10 +104,10 @@ const canaryOf = (set: SetName) => `canary-${set.toLowerCase()}`
 /** Who asks for what is not theirs; `of` is what is closed to them. */
 type Foreigner = 'outsider' | 'twofold' | 'colleague' | 'admin' | 'revoked'
 const CLOSED: Record<Foreigner, { who: string; of: readonly SetName[] }> = {
-  outsider: { who: 'the owner of another organization', of: SETS },
-  twofold: { who: 'the same user, with a token of another organization', of: SETS },
   colleague: { who: 'another member', of: ['ofAgent', 'inSpace', 'ofMission', 'inChat', 'own'] },
+  outsider: { who: 'the owner of another organization', of: SETS },
   admin: { who: 'an admin, to whom private spaces alone are open', of: ['ofAgent', 'ofMission', 'inChat', 'own'] },
+  twofold: { who: 'the same user, with a token of another organization', of: SETS },
   revoked: { who: 'somebody whose membership has ended', of: ['shared', 'ofAgent'] },
 }
 const FOREIGNERS = Object.keys(CLOSED) as Foreigner[]
@@ -196,18 +201,25 @@ const canariesIn = (foreigner: Foreigner, text: string): string[] =>
   )
 
 /** The answers for ids that never were, which are the same for all the ids of others. */
-const nowhere = new Map<string, string[]>()
+const nowhere = new Map<string, Promise<string[]>>()
 
 /** What is wrong with how one field treats one id of somebody else's; nothing, if all is well. */
 async function attack(face: AnyFace, foreigner: Foreigner, field: Field, id: string): Promise<string[]> {
-  const { procedure, field: name, kind } = field
+  const { procedure, field: name, kind, beside } = field
   const { token } = people[foreigner]
+  const own = owned[foreigner]
   const never = neverWas(kind)
-  const ask = (value: string) => call(face, procedure, inputWith(procedure, name, value, owned[foreigner]), token, name)
-  const place = [face, foreigner, procedure, name, kind].join(' ')
-  const nobodys = nowhere.get(place) ?? (await ask(never)).map((answer) => plain(answer, never))
-  nowhere.set(place, nobodys)
-  const theirs = await ask(id)
+  const ask = (value: string) => {
+    const input = {
+      ...inputWith(procedure, name, value, own),
+      ...(beside && { [beside]: own[kindsOf(procedure, beside)[0]!] }),
+    }
+    return call(face, procedure, input, token, name)
+  }
+  const place = [face, foreigner, procedure, name, kind, beside].join(' ')
+  const asked = nowhere.get(place) ?? ask(never).then((answers) => answers.map((answer) => plain(answer, never)))
+  nowhere.set(place, asked)
+  const [nobodys, theirs] = await Promise.all([asked, ask(id)])
   return theirs.flatMap((answer, index) => {
     const where = `${procedure}.${name} (${kind})`
     const expected = nobodys[index]
@@ -225,10 +237,13 @@ async function attack(face: AnyFace, foreigner: Foreigner, field: Field, id: str
 /** Reads as somebody who may be told nothing of some things; what is told of them all the same. */
 async function read(face: AnyFace, foreigner: Foreigner, procedure: string, own: Ids): Promise<string[]> {
   const input = inputWith(procedure, null, undefined, own)
-  const answers = await call(face, procedure, input, people[foreigner].token)
-  return answers.flatMap(({ text }) =>
-    canariesIn(foreigner, text).map((canary) => `${procedure} tells ${canary}: ${text}`),
-  )
+  // The faces hand the same filters on.
+  const filters = face === 'REST' ? choicesOf(procedure) : []
+  const asked = [input, ...filters.map((filter) => ({ ...input, ...filter }))]
+  const answers = await Promise.all(asked.map((one) => call(face, procedure, one, people[foreigner].token)))
+  return answers
+    .flat()
+    .flatMap(({ text }) => canariesIn(foreigner, text).map((canary) => `${procedure} tells ${canary}: ${text}`))
 }
 
 const NODE = ROOTS.find(({ field }) => field.name === 'node')!
@@ -275,123 +290,11 @@ const FOLLOWED = CHANGES.flatMap((root) =>
     .map((name) => ({ root, name, kind: name === 'id' ? kindOf(root) : (kindsOf('', name)[0] as Kind) })),
 )
 
-describe.each(FOREIGNERS.map((foreigner) => [CLOSED[foreigner].who, foreigner] as const))('%s', (_, foreigner) => {
-  const { of } = CLOSED[foreigner]
+const FORBIDDEN = "You don't have permission to access this resource"
 
-  test.each(ALL_FACES)('%s: finds nothing by any id of what is not theirs, as if it never was', async (face) => {
-    const attacks = FIELDS.flatMap((field) =>
-      of.flatMap((set) => {
-        const id = victims[set][field.kind]
-        return id === undefined ? [] : [{ field, id }]
-      }),
-    )
-    expect(attacks.length).toBeGreaterThan(40)
-    const problems: string[] = []
-    await untouched(() =>
-      inParallel(attacks, async ({ field, id }) => {
-        problems.push(...(await attack(face, foreigner, field, id)))
-      }),
-    )
-    expect(problems).toEqual([])
-  })
-
-  test.each(ALL_FACES)('%s: is told nothing of it by what they may read', async (face) => {
-    const own = owned[foreigner]
-    const told: string[] = []
-    const shared = { ...own, ...victims.shared }
-    if (face === 'GraphQL') told.push(...(await readRoots(foreigner, isMember(foreigner) ? shared : own)))
-    await inParallel(READS, async (procedure) => {
-      told.push(...(await read(face, foreigner, procedure, own)))
-      if (isMember(foreigner)) told.push(...(await read(face, foreigner, procedure, shared)))
-    })
-    expect(told).toEqual([])
-  })
-
-  test('gets no file', async () => {
-    for (const set of of) {
-      const id = victims[set].media
-      if (!id) continue
-      const [theirs, nobodys] = await Promise.all(
-        [id, neverWas('media')].map((of) => contentOf(server, of, people[foreigner].token)),
-      )
-      expect({ ...theirs!.body, requestId: '' }).toEqual({ ...nobodys!.body, requestId: '' })
-      expect(theirs!.status).toBe(foreigner === 'revoked' ? 403 : 404)
-    }
-  })
-
-  test('GraphQL: node finds nothing', async () => {
-    const found: string[] = []
-    for (const [kind, id] of of.flatMap((set) => Object.entries(victims[set]))) {
-      if (!NODES.has(kind)) continue
-      const [theirs, nobodys] = [
-        await askNode(foreigner, kind, id),
-        await askNode(foreigner, kind, neverWas(kind as Kind)),
-      ]
-      if (JSON.stringify(plainErrors(theirs)) !== JSON.stringify(plainErrors(nobodys)))
-        found.push(`${kind}: ${JSON.stringify(theirs)}`)
-    }
-    expect(found).toEqual([])
-  })
-
-  test.each(FOLLOWED)('GraphQL: $root.field.name of a $kind tells nothing ($name)', async ({ root, name, kind }) => {
-    const ids = of.flatMap((set) => victims[set][kind] ?? [])
-    expect(await differing(foreigner, root, name, ids)).toEqual([])
-  })
-})
-
-const plainErrors = ({ data, errors }: GraphQLFaceAnswer) => ({
-  data,
-  errors: errors?.map(({ message, path, extensions: { requestId: _, ...rest } }) => ({ message, path, ...rest })),
-})
-
-/** What fields that show no procedure answer for ids of others, where that is not as for one that never was. */
-async function differing(foreigner: Foreigner, root: Root, name: string, ids: readonly string[]): Promise<string[]> {
-  const ask = async (id: string): Promise<string> => {
-    const { data, errors } = await callRoot(server, root, { [name]: id }, { token: people[foreigner].token, depth: 1 })
-    return plain({ status: 200, text: JSON.stringify({ data, errors }) }, id)
-  }
-  const [nobodys, ...theirs] = await Promise.all([neverWas('agent'), ...ids].map(ask))
-  return theirs.filter((said) => said !== nobodys)
-}
-
-describe('subscriptions to changes', () => {
-  const rows = FOREIGNERS.filter((foreigner) => foreigner !== 'revoked').flatMap((foreigner) =>
-    CHANGES.map((root) => ({ foreigner, root, who: CLOSED[foreigner].who })),
-  )
-
-  test.each(rows)('$root.field.name tells $who nothing of what is not theirs', async ({ foreigner, root }) => {
-    const kind = kindOf(root)
-    const rename = (who: Member, id: string | undefined, title: string) =>
-      maker(server, who).does(`${kind}s.update`, { id, title })
-    const { token } = people[foreigner]
-    const end = new AbortController()
-    let said = ''
-    const reading = (async () => {
-      for await (const event of subscribe(server, documentOf(root, {}, 1), {}, { token, signal: end.signal })) {
-        said += JSON.stringify(event)
-      }
-    })().catch((error) => {
-      if (!end.signal.aborted) throw error
-    })
-    // Whoever hears of their own is following.
-    await until(async () => {
-      await rename(people[foreigner], owned[foreigner][kind], `begin ${newId()}`)
-      return said.includes('begin')
-    })
-    for (const set of CLOSED[foreigner].of) {
-      if (victims[set][kind]) await rename(people.victim, victims[set][kind], `${canaryOf(set)} ${newId()}`)
-    }
-    await rename(people[foreigner], owned[foreigner][kind], 'the end')
-    await until(async () => said.includes('the end'))
-    end.abort()
-    await reading
-    expect(canariesIn(foreigner, said)).toEqual([])
-  })
-})
-
-async function until(isSo: () => Promise<boolean>): Promise<void> {
-  while (!(await isSo())) await new Promise((resolve) => setTimeout(resolve, 20))
-}
+/** What a mutation is of, rather than what it mentions. */
+const isTarget = (procedure: string, field: string): boolean =>
+  field === (procedure.startsWith('client.') ? 'spaceId' : 'id') || procedure.endsWith('Env')
 
 /** What any member may write, also where it is another's (contract.md section 2): tasks, files, and runs of one's own. */
 const isAnybodys = (procedure: string) => /^(tasks|files)\.|\.execute$/.test(procedure)
@@ -455,11 +358,131 @@ test('a copy of an agent takes over nothing that its maker cannot reach', async 
   expect({ subagentIds, skillIds }).toEqual({ subagentIds: [], skillIds: [victims.shared.skill] })
 })
 
-const FORBIDDEN = "You don't have permission to access this resource"
+describe.each(FOREIGNERS.map((foreigner) => [CLOSED[foreigner].who, foreigner] as const))('%s', (_, foreigner) => {
+  const { of } = CLOSED[foreigner]
 
-/** What a mutation is of, rather than what it mentions. */
-const isTarget = (procedure: string, field: string): boolean =>
-  field === (procedure.startsWith('client.') ? 'spaceId' : 'id') || procedure.endsWith('Env')
+  test.each(ALL_FACES)('%s: finds nothing by any id of what is not theirs, as if it never was', async (face) => {
+    const attacks = [...FIELDS, ...BESIDE].flatMap((field) =>
+      of.flatMap((set) => {
+        const id = victims[set][field.kind]
+        return id === undefined ? [] : [{ field, id }]
+      }),
+    )
+    expect(attacks.length).toBeGreaterThan(40)
+    const problems: string[] = []
+    await untouched(() =>
+      inParallel(attacks, async ({ field, id }) => {
+        problems.push(...(await attack(face, foreigner, field, id)))
+      }),
+    )
+    expect(problems).toEqual([])
+  })
+
+  test.each(ALL_FACES)('%s: is told nothing of it by what they may read', async (face) => {
+    const own = owned[foreigner]
+    const told: string[] = []
+    const shared = { ...own, ...victims.shared }
+    if (face === 'GraphQL') told.push(...(await readRoots(foreigner, isMember(foreigner) ? shared : own)))
+    await inParallel(READS, async (procedure) => {
+      told.push(...(await read(face, foreigner, procedure, own)))
+      if (isMember(foreigner)) told.push(...(await read(face, foreigner, procedure, shared)))
+    })
+    expect(told).toEqual([])
+  })
+
+  test('gets no file', async () => {
+    for (const set of of) {
+      const id = victims[set].media
+      if (!id) continue
+      const [theirs, nobodys] = await Promise.all(
+        [id, neverWas('media')].map((of) => contentOf(server, of, people[foreigner].token)),
+      )
+      expect({ ...theirs!.body, requestId: '' }).toEqual({ ...nobodys!.body, requestId: '' })
+      expect(theirs!.status).toBe(foreigner === 'revoked' ? 403 : 404)
+    }
+  })
+
+  test('GraphQL: node finds nothing', async () => {
+    const found: string[] = []
+    for (const [kind, id] of of.flatMap((set) => Object.entries(victims[set]))) {
+      if (!NODES.has(kind)) continue
+      const [theirs, nobodys] = [
+        await askNode(foreigner, kind, id),
+        await askNode(foreigner, kind, neverWas(kind as Kind)),
+      ]
+      if (JSON.stringify(plainErrors(theirs)) !== JSON.stringify(plainErrors(nobodys)))
+        found.push(`${kind}: ${JSON.stringify(theirs)}`)
+    }
+    expect(found).toEqual([])
+  })
+})
+
+const plainErrors = ({ data, errors }: GraphQLFaceAnswer) => ({
+  data,
+  errors: errors?.map(({ message, path, extensions: { requestId: _, ...rest } }) => ({ message, path, ...rest })),
+})
+
+/** What fields that show no procedure answer for ids of others, where that is not as for one that never was. */
+async function differing(foreigner: Foreigner, root: Root, name: string, ids: readonly string[]): Promise<string[]> {
+  const ask = async (id: string): Promise<string> => {
+    const { data, errors } = await callRoot(server, root, { [name]: id }, { token: people[foreigner].token, depth: 1 })
+    return plain({ status: 200, text: JSON.stringify({ data, errors }) }, id)
+  }
+  const [nobodys, ...theirs] = await Promise.all([neverWas('agent'), ...ids].map(ask))
+  return theirs.filter((said) => said !== nobodys)
+}
+
+describe('subscriptions to changes', () => {
+  const followed = FOREIGNERS.flatMap((foreigner) => {
+    const { who, of } = CLOSED[foreigner]
+    return FOLLOWED.map((one) => ({ ...one, foreigner, who, of }))
+  })
+
+  test.concurrent.each(followed)(
+    '$root.field.name of a $kind tells $who nothing ($name)',
+    async ({ root, name, kind, foreigner, of }) => {
+      const ids = of.flatMap((set) => victims[set][kind] ?? [])
+      expect(await differing(foreigner, root, name, ids)).toEqual([])
+    },
+  )
+
+  const rows = FOREIGNERS.filter((foreigner) => foreigner !== 'revoked').flatMap((foreigner) =>
+    CHANGES.map((root) => ({ foreigner, root, who: CLOSED[foreigner].who })),
+  )
+
+  test.each(rows)('$root.field.name tells $who nothing of what is not theirs', async ({ foreigner, root }) => {
+    const kind = kindOf(root)
+    const rename = (who: Member, id: string | undefined, title: string) =>
+      maker(server, who).does(`${kind}s.update`, { id, title })
+    const { token } = people[foreigner]
+    const end = new AbortController()
+    let said = ''
+    const reading = (async () => {
+      for await (const event of subscribe(server, documentOf(root, {}, 1), {}, { token, signal: end.signal })) {
+        said += JSON.stringify(event)
+      }
+    })().catch((error) => {
+      if (!end.signal.aborted) throw error
+    })
+    // Whoever hears of their own is following.
+    await until(async () => {
+      await rename(people[foreigner], owned[foreigner][kind], `begin ${newId()}`)
+      return said.includes('begin')
+    })
+    for (const set of CLOSED[foreigner].of) {
+      if (victims[set][kind]) await rename(people.victim, victims[set][kind], `${canaryOf(set)} ${newId()}`)
+    }
+    await rename(people[foreigner], owned[foreigner][kind], 'the end')
+    await until(async () => said.includes('the end'))
+    end.abort()
+    await reading
+    expect(canariesIn(foreigner, said)).toEqual([])
+  })
+})
+
+async function until(isSo: () => Promise<boolean>): Promise<void> {
+  while (!(await isSo())) await new Promise((resolve) => setTimeout(resolve, 20))
+}
 
 /** What refers to a row of an organization, and by which columns. */
 const REFERENCES = MODELS.flatMap(([table, model]) =>

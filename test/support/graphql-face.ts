@@ -91,12 +91,22 @@ const fieldsOf = (type: GraphQLObjectType, depth: number): string[] =>
     return `${field.name}${page ? `(${page}: ${FEW})` : ''} ${select(target, depth - 1)}`
   })
 
+const documents = new Map<string, string>()
+
 /**
  * A document that calls the root and asks for all that it may, as deep as the limits allow, at most `depth`. Where it
- * answers things of several types, `on` is the one that is asked about.
+ * answers things of several types, `on` is the one that is asked about. Made once for the same variables.
  */
 export function documentOf(root: Root, variables: Record<string, unknown>, depth = 2, on?: string): string {
-  const { operation, field } = root
+  const place = [root.operation, root.field.name, depth, on, ...Object.keys(variables)].join(' ')
+  const known = documents.get(place)
+  if (known !== undefined) return known
+  const made = makeDocument(root, variables, depth, on)
+  documents.set(place, made)
+  return made
+}
+
+function makeDocument({ operation, field }: Root, variables: Record<string, unknown>, depth: number, on?: string) {
   const args = field.args.filter(({ name }) => name in variables)
   const declared = args.length ? `(${args.map(({ name, type }) => `$${name}: ${type}`).join(', ')})` : ''
   const given = args.length ? `(${args.map(({ name }) => `${name}: $${name}`).join(', ')})` : ''

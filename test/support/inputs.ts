@@ -58,3 +58,12 @@ const requiredOf = (shape: Shape): Input =>
 
 /** The least that a procedure takes; ids are of nothing. */
 export const leastOf = (procedure: string): Input => requiredOf(shapeOf(procedure))
+
+/** Each value of each field that takes one of a few. */
+export const choicesOf = (procedure: string): Input[] =>
+  Object.entries(shapeOf(procedure)).flatMap(([name, field]) => {
+    const schema = unwrap(field)
+    const values =
+      schema instanceof z.ZodEnum ? schema.options : schema instanceof z.ZodLiteral ? [...schema.values] : []
+    return values.map((value) => ({ [name]: value }))
+  })
