@@ -37,7 +37,7 @@ import {
  */
 
 type Procedure = string
-type Field = { procedure: Procedure; field: string; kind: Kind; beside?: string }
+type Field = { procedure: Procedure; field: string; kind: Kind; beside?: 'session' | 'agent' }
 
 const FIELDS: Field[] = Object.keys(procedures).flatMap((procedure) =>
   Object.keys(shapeOf(procedure))
@@ -45,10 +45,16 @@ const FIELDS: Field[] = Object.keys(procedures).flatMap((procedure) =>
     .flatMap((field) => kindsOf(procedure, field).map((kind) => ({ procedure, field, kind }))),
 )
 
-/** The same beside a session of the caller's own, which is looked for in the chat. */
-const BESIDE: Field[] = FIELDS.filter(
-  ({ field, procedure }) => field === 'chatId' && 'sessionId' in shapeOf(procedure),
-).map((field) => ({ ...field, beside: 'sessionId' }))
+/** Chats and sessions again: beside an agent that anybody may run, and a session of the caller's own. */
+const BESIDE: Field[] = FIELDS.filter(({ procedure }) => 'sessionId' in shapeOf(procedure)).flatMap((field) => {
+  if (field.kind === 'session') return [{ ...field, beside: 'agent' }]
+  return field.kind === 'chat'
+    ? [
+        { ...field, beside: 'agent' },
+        { ...field, beside: 'session' },
+      ]
+    : []
+})
 
 type Answer = { status: number; text: string }
 const ALL_FACES = ['REST', 'tRPC', 'GraphQL'] as const
@@ -140,9 +146,14 @@ async function build(): Promise<void> {
   const mission = await make.mission({ canary: ofAgent.canary }, { agentId: agent })
   victims.ofAgent = { agent, mission, ...(await make.run(ofAgent, { id: agent })) }
 
+  const name = 'open'
+  open.publicAgent = await make.agent(
+    { visibility: 'public', canary: name },
+    { systemPrompt: 'hidden', tags: ['open'] },
+  )
   const inSpace = { visibility: 'private', canary: canaryOf('inSpace') } as const
   const space = await make.space(inSpace)
-  const inSpaceRun = await make.run(inSpace, { id: shared.agent, spaceId: space })
+  const inSpaceRun = await make.run(inSpace, { id: open.publicAgent, spaceId: space })
   const inSpaceMission = await make.mission({ canary: inSpace.canary }, { agentId: shared.agent, spaceId: space })
   victims.inSpace = { space, mission: inSpaceMission, ...inSpaceRun }
 
@@ -165,11 +176,6 @@ async function build(): Promise<void> {
   })
   await make.does('tasks.update', { id: shared.task, assignTo: await make.agent(ofAgent) })
 
-  const name = 'open'
-  open.publicAgent = await make.agent(
-    { visibility: 'public', canary: name },
-    { systemPrompt: 'hidden', tags: ['open'] },
-  )
   const unlisted = { visibility: 'unlisted', systemPrompt: 'hidden' }
   open.unlistedAgent = await make.agent({ canary: name }, unlisted)
   open.skill = await make.skill({ visibility: 'public', canary: name })
@@ -203,6 +209,12 @@ const canariesIn = (foreigner: Foreigner, text: string): string[] =>
 /** The answers for ids that never were, which are the same for all the ids of others. */
 const nowhere = new Map<string, Promise<string[]>>()
 
+/** What else is said there. */
+function besides({ procedure, beside }: Field, own: Ids): Input {
+  if (beside === 'session') return { sessionId: own.session }
+  return beside ? { [procedure === 'agents.execute' ? 'id' : 'characterId']: open.publicAgent } : {}
+}
+
 /** What is wrong with how one field treats one id of somebody else's; nothing, if all is well. */
 async function attack(face: AnyFace, foreigner: Foreigner, field: Field, id: string): Promise<string[]> {
   const { procedure, field: name, kind, beside } = field
@@ -210,10 +222,7 @@ async function attack(face: AnyFace, foreigner: Foreigner, field: Field, id: str
   const own = owned[foreigner]
   const never = neverWas(kind)
   const ask = (value: string) => {
-    const input = {
-      ...inputWith(procedure, name, value, own),
-      ...(beside && { [beside]: own[kindsOf(procedure, beside)[0]!] }),
-    }
+    const input = { ...inputWith(procedure, name, value, own), ...besides(field, own) }
     return call(face, procedure, input, token, name)
   }
   const place = [face, foreigner, procedure, name, kind, beside].join(' ')
