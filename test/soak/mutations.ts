@@ -1,5 +1,7 @@
 import { execFile } from 'node:child_process'
-import { cp, mkdir, readFile, symlink, writeFile } from 'node:fs/promises'
+import { createHash } from 'node:crypto'
+import { appendFile, cp, mkdir, readFile, rm, symlink, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { promisify } from 'node:util'
 import { createFolder } from '../support/folder.ts'
@@ -9,23 +11,31 @@ const run = promisify(execFile)
 
 /** One thing taken out of one place. */
 type Mutation = { kind: Kind; file: string; line: number; was: string; text: string }
-type Kind = 'filter' | 'organization' | 'authorization' | 'scope' | 'composite key'
-type Outcome = Mutation & { caughtBy: string | null; seconds: number }
+type Kind = 'filter' | 'condition' | 'organization' | 'authorization' | 'scope' | 'composite key'
+/** The test that fails for it; null when none does. */
+type Outcome = Omit<Mutation, 'text'> & { caughtBy: string | null }
 
-/** The matrix, which is to catch all of a kind. */
-const MATRIX: Record<Kind, string[]> = {
-  filter: ['test/security/isolation.test.ts'],
-  organization: ['test/security/isolation.test.ts'],
-  authorization: ['test/security/isolation.test.ts'],
-  'composite key': ['test/security/isolation.test.ts', '-t', 'the database itself'],
-  scope: ['test/security/tokens.test.ts', 'test/rest/scopes.test.ts', 'test/graphql/scopes.test.ts'],
+const ISOLATION = { files: ['test/security/isolation.test.ts', 'test/security/afterwards.test.ts'] }
+
+/** The matrix, which is to catch all of a kind: its files, and the tests of them that are about it. */
+const MATRIX: Record<Kind, { files: string[]; tests?: string }> = {
+  filter: ISOLATION,
+  condition: ISOLATION,
+  organization: ISOLATION,
+  authorization: ISOLATION,
+  scope: { files: ['test/security/tokens.test.ts', 'test/rest/scopes.test.ts', 'test/graphql/scopes.test.ts'] },
+  'composite key': { files: ['test/security/isolation.test.ts'], tests: 'the database itself' },
 }
 
-/** Who else might notice: what runs do, long after somebody asked for them. */
-const OTHERS = [
-  ...['test/engine/delegation.test.ts', 'test/engine/approvals.test.ts', 'test/missions', 'test/mcps/runs.test.ts'],
-  ...['test/tools', 'test/graphql', 'test/idempotency.test.ts', 'test/trpc', 'test/auth', 'test/rest'],
-]
+/** What nothing can catch, by its place: it is there for another reason, or beside another that says the same. */
+const EQUIVALENT: Record<string, string> = {
+  "src/agents/graphql.ts export const AGENT = rowsOf('Agent', 'Agent', service.reachable, { listed: service.listed })":
+    'no relation lists agents',
+  'src/approvals/service.ts organizationId: actor.organizationId,':
+    'the index begins with it; the key of its execution says the same',
+  'src/chats/service.ts organizationId: actor.organizationId,':
+    'the index of messages begins with it; the key of their session says the same',
+}
 
 const FILTER = 'listed|reachable|executable|visible|notPrivate|chatsFor|ofMissionFor|onShow|ownSessions'
 /** A filter where it is used: a call, with at most a call within its arguments, or the function handed on. */
@@ -34,6 +44,11 @@ const CALL = new RegExp(
   'g',
 )
 const HANDED = new RegExp(`(?<![\\w.])(?:service|rows)\\.(?:${FILTER})(?:[A-Z]\\w*)?(?![\\w(])`, 'g')
+/** What every row meets. Prisma leaves an empty filter out of OR and NOT, as if it were false. */
+const ALL = '{ createdAt: { gte: new Date(0) } }'
+/** Within a filter: whose it is, who may see it, and what it belongs to. */
+const CONDITION =
+  /\{ (?:visibility|userId|ownerId|agentId|missionId|agentOrganizationId)(?:: (?:\{[^{}]*\}|[\w.]+))? \}(?!:)/g
 const DEFINITION = new RegExp(`^export (?:const|function) (?:${FILTER})\\w*`)
 
 /** What is no code, and what only names or defines. */
@@ -48,6 +63,7 @@ function mutationsOf(file: string, source: string): Mutation[] {
     if (DEFINITION.test(line)) inFilter = true
     if (line === '') inFilter = false
     if (isOther(line)) return []
+    const isCondition = inFilter && !line.includes('input.')
     const replace = (kind: Kind, pattern: RegExp, by: string) =>
       [...line.matchAll(pattern)].map((match): Mutation => {
         const changed = line.slice(0, match.index) + by + line.slice(match.index + match[0].length)
@@ -57,10 +73,12 @@ function mutationsOf(file: string, source: string): Mutation[] {
     const isDefined =
       /^(export )?(const|function|async function|export async function) (authorize|permit|requireScope)\b/.test(line)
     return [
-      ...(DEFINITION.test(line) && !line.includes('=>') ? [] : replace('filter', CALL, '({})')),
-      ...replace('filter', HANDED, '(() => ({}))'),
+      ...(DEFINITION.test(line) && !line.includes('=>') ? [] : replace('filter', CALL, `(${ALL})`)),
+      ...replace('filter', HANDED, `(() => (${ALL}))`),
+      ...(isCondition ? replace('condition', CONDITION, ALL) : []),
+      ...(isCondition ? replace('condition', /(?<=^ *)(?:userId|visibility)(?:: .*)?,$/g, '') : []),
       ...(inFilter ? replace('organization', /organizationId(: \w+(\.organizationId)?)?,(?! \w+ \}:)/g, '') : []),
-      ...(inFilter ? replace('organization', /=> \(\{ organizationId(: [\w.]+)? \}\)/g, '=> ({})') : []),
+      ...(inFilter ? replace('organization', /=> \(\{ (?:id: )?organizationId(: [\w.]+)? \}\)/g, '=> ({})') : []),
       ...(isDefined ? [] : replace('authorization', /(?<![\w.])authorize\(/g, '((_: unknown, row: any) => row)(')),
       ...(isDefined ? [] : replace('authorization', /(?<![\w.])permit\(/g, '((row: any, _: unknown) => row)(')),
       ...(isDefined ? [] : replace('scope', /(?<![\w.])requireScope\(/g, '((..._: unknown[]) => {})(')),
@@ -115,78 +133,125 @@ async function copyTree(to: string): Promise<void> {
   await symlink(join(ROOT, 'node_modules'), join(to, 'node_modules'))
 }
 
-/** Whether the tests pass there. */
-async function passes(tree: string, files: string[]): Promise<boolean> {
+type Report = { testResults: { message: string; assertionResults: { status: string; fullName: string }[] }[] }
+
+/** The first test that fails there; null when all of them pass. */
+async function failing(tree: string, { files, tests }: (typeof MATRIX)[Kind]): Promise<string | null> {
   const vitest = join(ROOT, 'node_modules', 'vitest', 'vitest.mjs')
-  const args = [vitest, 'run', '--config', '.config/vitest.ts', '--project', 'sqlite', '--bail', '1', ...files]
+  const output = join(tree, 'report.json')
+  const args = ['--config', '.config/vitest.ts', '--project', 'sqlite', '--reporter', 'json', '--outputFile', output]
   const env = { ...process.env, SKIP_POSTGRES: '1' }
-  return run(process.execPath, args, { cwd: tree, env, maxBuffer: 1e8 }).then(
-    () => true,
-    () => false,
-  )
+  for (const file of files) {
+    const chosen = [file, ...(tests ? ['-t', tests] : [])]
+    const passed = await run(process.execPath, [vitest, 'run', '--bail', '1', ...args, ...chosen], {
+      cwd: tree,
+      env,
+      maxBuffer: 1e8,
+    }).then(
+      () => true,
+      () => false,
+    )
+    if (passed) continue
+    const { testResults } = JSON.parse(await readFile(output, 'utf8')) as Report
+    const [failed] = testResults.flatMap((result) => result.assertionResults.filter((one) => one.status === 'failed'))
+    return failed ? failed.fullName : `the setup of ${file}: ${testResults[0]?.message.split('\n', 1)[0]}`
+  }
+  return null
 }
 
-async function attempt(tree: string, mutation: Mutation): Promise<Outcome> {
-  const started = Date.now()
+/** What the matrix says without this. */
+async function attempt(tree: string, { text, ...mutation }: Mutation): Promise<Outcome> {
   const file = join(tree, mutation.file)
   const before = await readFile(file, 'utf8')
-  await writeFile(file, mutation.text)
+  await writeFile(file, text)
   try {
-    const matrix = MATRIX[mutation.kind]
-    const isMissed = await passes(tree, matrix)
-    const caughtBy = !isMissed ? 'the matrix' : (await passes(tree, OTHERS)) ? null : 'other tests'
-    return { ...mutation, caughtBy, seconds: Math.round((Date.now() - started) / 1_000) }
+    return { ...mutation, caughtBy: await failing(tree, MATRIX[mutation.kind]) }
   } finally {
     await writeFile(file, before)
   }
 }
 
+/** What was caught so far, for a run that was stopped to go on from. */
+const STATE = join(tmpdir(), 'muster-mutations.jsonl')
+
+const idOf = ({ file, text }: Mutation): string => createHash('sha256').update(file).update(text).digest('hex')
+
+async function caughtBefore(): Promise<Map<string, string>> {
+  const lines = (await readFile(STATE, 'utf8').catch(() => '')).split('\n').filter(Boolean)
+  return new Map(lines.map((line) => JSON.parse(line) as [string, string]))
+}
+
 /**
- * Takes every filter, every organization in a filter, every composite key, every authorization and every check of
- * scopes out of a copy of the tree, one at a time, and tells which of them no test misses. Writes bench/mutations.md.
+ * Takes every filter, every condition and organization in a filter, every composite key, every authorization and every
+ * check of scopes out of a copy of the tree, one at a time, and tells which of them no test misses. Writes
+ * bench/mutations.md. What was caught is not tried again by the next run if this one is stopped.
  */
 export async function mutations(): Promise<string> {
   const all = await allMutations()
   const outcomes: Outcome[] = []
   await using folder = await createFolder()
   await copyTree(folder.path)
-  for (const [kind, files] of Object.entries(MATRIX)) {
-    if (!(await passes(folder.path, files))) throw new Error(`The tests of ${kind} fail before anything is changed`)
+  for (const matrix of new Set(Object.values(MATRIX))) {
+    const failed = await failing(folder.path, matrix)
+    if (failed) throw new Error(`Before anything is changed there fails ${failed}`)
   }
+  const before = await caughtBefore()
   for (const mutation of all) {
-    const outcome = await attempt(folder.path, mutation)
+    const { text: _, ...place } = mutation
+    const known = before.get(idOf(mutation))
+    const started = Date.now()
+    const outcome = known === undefined ? await attempt(folder.path, mutation) : { ...place, caughtBy: known }
     outcomes.push(outcome)
-    const { kind, file, line, caughtBy, seconds } = outcome
-    console.log(`${outcomes.length}/${all.length} ${kind} ${file}:${line} (${seconds} s): ${caughtBy ?? 'NOT CAUGHT'}`)
+    const { kind, file, line, caughtBy } = outcome
+    const took = known === undefined ? `${Math.round((Date.now() - started) / 1_000)} s` : 'before'
+    console.log(`${outcomes.length}/${all.length} ${kind} ${file}:${line} (${took}): ${caughtBy ?? 'NOT CAUGHT'}`)
+    if (caughtBy) await appendFile(STATE, `${JSON.stringify([idOf(mutation), caughtBy])}\n`)
     await writeFile(join(ROOT, 'bench', 'mutations.md'), report(outcomes, all.length))
   }
-  const missed = outcomes.filter(({ caughtBy }) => !caughtBy)
-  return `${outcomes.length} taken out, ${outcomes.length - missed.length} noticed`
+  await rm(STATE, { force: true })
+  const left = outcomes.filter(({ caughtBy }) => !caughtBy)
+  const equivalent = left.filter(reasonOf).length
+  return `${outcomes.length} taken out, ${outcomes.length - left.length} caught, ${equivalent} equivalent`
 }
 
 const place = ({ file, line, was }: Outcome) =>
   `\`${file}:${line}\` \`${was.replaceAll('|', '\\|').replaceAll('`', "'")}\``
 
+/** Why none catches it, where there is a reason. */
+const reasonOf = ({ file, was }: Outcome): string | undefined => EQUIVALENT[`${file} ${was}`]
+
 function report(outcomes: Outcome[], total: number): string {
   const kinds = [...Map.groupBy(outcomes, ({ kind }) => kind)]
-  const by = (of: Outcome[], who: string | null) => of.filter(({ caughtBy }) => caughtBy === who)
-  const rows = kinds.map(
-    ([kind, of]) =>
-      `| ${kind} | ${of.length} | ${by(of, 'the matrix').length} | ${by(of, 'other tests').length} | ${by(of, null).length} |`,
-  )
-  const list = (title: string, of: Outcome[]) =>
-    of.length ? [`## ${title}`, '', ...of.map((outcome) => `- ${outcome.kind}: ${place(outcome)}`), ''] : []
+  const left = outcomes.filter(({ caughtBy }) => caughtBy === null)
+  const missed = left.filter((one) => !reasonOf(one))
+  const equivalent = left.filter(reasonOf)
+  const count = (of: Outcome[], some: Outcome[]) => of.filter((one) => some.includes(one)).length
+  const rows = kinds.map(([kind, of]) => {
+    const open = [count(of, equivalent), count(of, missed)] as const
+    return `| ${kind} | ${of.length} | ${of.length - open[0] - open[1]} | ${open.join(' | ')} |`
+  })
   return [
     '# Mutations',
     '',
     `What \`npm run test:soak -- mutations\` found last: ${new Date().toISOString()}, ${outcomes.length} of ${total}.`,
-    'Each filter, authorization, check of scopes and composite key was taken out of a copy of the tree, one at a time.',
+    'Each filter, condition, authorization, check of scopes and composite key was taken out of a copy of the tree, one',
+    'at a time; then the matrix ran, to its first failure.',
     '',
-    '| taken out | places | caught by the matrix | by other tests | not caught |',
+    '| taken out | places | caught | equivalent | not caught |',
     '|---|---|---|---|---|',
     ...rows,
     '',
-    ...list('Not caught', by(outcomes, null)),
-    ...list('Caught by other tests only', by(outcomes, 'other tests')),
+    ...(missed.length ? ['## Not caught', '', ...missed.map((one) => `- ${one.kind}: ${place(one)}`), ''] : []),
+    ...(equivalent.length
+      ? ['## Equivalent', '', ...equivalent.map((one) => `- ${place(one)}: ${reasonOf(one)}`), '']
+      : []),
+    ...kinds.flatMap(([kind, of]) => [
+      `## What fails without a ${kind}`,
+      '',
+      '| taken out | the first test to fail |',
+      '|---|---|',
+      ...of.flatMap((one) => (one.caughtBy ? [`| ${place(one)} | ${one.caughtBy.replaceAll('|', '\\|')} |`] : [])),
+      '',
+    ]),
   ].join('\n')
 }
