@@ -11,7 +11,7 @@ const run = promisify(execFile)
 
 /** One thing taken out of one place. */
 type Mutation = { kind: Kind; file: string; line: number; was: string; text: string }
-type Kind = 'filter' | 'condition' | 'organization' | 'authorization' | 'scope' | 'composite key'
+type Kind = 'filter' | 'condition' | 'organization' | 'count' | 'authorization' | 'scope' | 'composite key'
 /** The test that fails for it; null when none does. */
 type Outcome = Omit<Mutation, 'text'> & { caughtBy: string | null }
 
@@ -22,6 +22,7 @@ const MATRIX: Record<Kind, { files: string[]; tests?: string }> = {
   filter: ISOLATION,
   condition: ISOLATION,
   organization: ISOLATION,
+  count: ISOLATION,
   authorization: ISOLATION,
   scope: { files: ['test/security/tokens.test.ts', 'test/rest/scopes.test.ts', 'test/graphql/scopes.test.ts'] },
   'composite key': { files: ['test/security/isolation.test.ts'], tests: 'the database itself' },
@@ -49,6 +50,10 @@ const ALL = '{ createdAt: { gte: new Date(0) } }'
 /** Within a filter: whose it is, who may see it, and what it belongs to. */
 const CONDITION =
   /\{ (?:visibility|userId|ownerId|agentId|missionId|agentOrganizationId)(?:: (?:\{[^{}]*\}|[\w.]+))? \}(?!:)/g
+/** What a count takes off: rows of another table, each a call or the list of some. */
+const HIDDEN = /(?:ofPrivate\w+\(actor\)|inSpaces\(Prisma\.sql`[^`]*`\)|(?<=hidden: \[)ofSessions)/g
+const HIDDEN_LIST = /(?:inPrivateSpaces|hiddenChats)\(actor\)/g
+const NOTHING = "{ of: 'Agent', where: Prisma.sql`1 = 0`, on: Prisma.sql`1 = 0` }"
 const DEFINITION = new RegExp(`^export (?:const|function) (?:${FILTER})\\w*`)
 
 /** What is no code, and what only names or defines. */
@@ -79,6 +84,9 @@ function mutationsOf(file: string, source: string): Mutation[] {
       ...(isCondition ? replace('condition', /(?<=^ *)(?:userId|visibility)(?:: .*)?,$/g, '') : []),
       ...(inFilter ? replace('organization', /organizationId(: \w+(\.organizationId)?)?,(?! \w+ \}:)/g, '') : []),
       ...(inFilter ? replace('organization', /=> \(\{ (?:id: )?organizationId(: [\w.]+)? \}\)/g, '=> ({})') : []),
+      ...replace('count', HIDDEN, `(${NOTHING})`),
+      ...replace('count', HIDDEN_LIST, `[${NOTHING}]`),
+      ...replace('count', /t\."organizationId" = \$\{organizationId\}/g, '1 = 1'),
       ...(isDefined ? [] : replace('authorization', /(?<![\w.])authorize\(/g, '((_: unknown, row: any) => row)(')),
       ...(isDefined ? [] : replace('authorization', /(?<![\w.])permit\(/g, '((row: any, _: unknown) => row)(')),
       ...(isDefined ? [] : replace('scope', /(?<![\w.])requireScope\(/g, '((..._: unknown[]) => {})(')),
