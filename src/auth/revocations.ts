@@ -8,8 +8,8 @@ import type { Actor } from './actor.ts'
 const INTERVAL = 4_000
 
 export type Revocations = {
-  /** A signal that aborts once the actor's token or membership has ended. Dispose of it with the stream. */
-  watch(actor: Actor): Disposable & { signal: AbortSignal }
+  /** A signal that aborts with the other, or once the actor's token or membership has ended. Dispose of it with the stream. */
+  watch(actor: Actor, gone: AbortSignal): Disposable & { signal: AbortSignal }
   stop(): void
 }
 
@@ -55,10 +55,20 @@ export function createRevocations(deps: { db: Db; clock: Clock; bus: Bus; log: L
   const timer = setInterval(check, INTERVAL)
   const unsubscribe = bus.subscribe('token', check)
   return {
-    watch(actor) {
-      const watch = { actor, controller: new AbortController() }
+    watch(actor, gone) {
+      const controller = new AbortController()
+      const watch = { actor, controller }
+      const abort = () => controller.abort(gone.reason)
       watches.add(watch)
-      return { signal: watch.controller.signal, [Symbol.dispose]: () => void watches.delete(watch) }
+      gone.addEventListener('abort', abort)
+      if (gone.aborted) abort()
+      return {
+        signal: controller.signal,
+        [Symbol.dispose]() {
+          watches.delete(watch)
+          gone.removeEventListener('abort', abort)
+        },
+      }
     },
     stop() {
       clearInterval(timer)

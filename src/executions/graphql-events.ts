@@ -15,7 +15,7 @@ import {
   terminalEvent,
 } from './engine/events.ts'
 import { Execution, Status, Usage } from './graphql.ts'
-import { executions } from './router.ts'
+import { batchesOf, executions } from './router.ts'
 import * as schema from './schema.ts'
 
 type Of<Name extends ExecutionEvent['event']> = Extract<ExecutionEvent, { event: Name }>
@@ -197,12 +197,11 @@ builder.subscriptionField('executionEvents', (t) =>
     type: Event,
     args: argsFromZod(Follow),
     // Refused before the first event, or not at all.
-    subscribe: async (_, args, { caller }) => untracked(await caller.executions.events(parseArgs(Follow, args))),
+    subscribe: async (_, args, { caller }) => each(batchesOf(await caller.executions.events(parseArgs(Follow, args)))),
     resolve: (event) => event,
   }),
 )
 
-/** The caller's subscription yields tRPC's `tracked` envelopes, though its type says otherwise. */
-async function* untracked(events: AsyncIterable<unknown>): AsyncGenerator<ExecutionEvent> {
-  for await (const [, event] of events as AsyncIterable<[id: string, event: ExecutionEvent]>) yield event
+async function* each(batches: AsyncIterable<readonly ExecutionEvent[]>): AsyncGenerator<ExecutionEvent> {
+  for await (const events of batches) yield* events
 }

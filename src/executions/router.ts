@@ -1,6 +1,7 @@
 import { tracked } from '@trpc/server'
 import { onceOutside } from '../idempotency.ts'
 import { rest, router, token } from '../trpc.ts'
+import type { ExecutionEvent } from './engine/events.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
 
@@ -47,8 +48,15 @@ export const executions = router({
     .input(schema.FollowExecution)
     .subscription(async ({ ctx, input, signal }) => {
       const batches = await service.follow(ctx.actor, ctx.deps, input, signal ?? ctx.gone())
-      return (async function* () {
-        for await (const events of batches) for (const event of events) yield tracked(String(event.seq), event)
-      })()
+      return { batches, [Symbol.asyncIterator]: () => trackEach(batches) }
     }),
 })
+
+/** What the caller's `events` gives to the other faces: they need not track each event. Its type says otherwise. */
+export const batchesOf = (events: AsyncIterable<unknown>) =>
+  (events as unknown as { batches: AsyncIterable<readonly ExecutionEvent[]> }).batches
+
+/** What tRPC needs to resume. */
+async function* trackEach(batches: AsyncIterable<readonly ExecutionEvent[]>) {
+  for await (const events of batches) for (const event of events) yield tracked(String(event.seq), event)
+}

@@ -191,8 +191,7 @@ export async function follow(
 ): Promise<AsyncGenerator<readonly ExecutionEvent[]>> {
   const row = await find(actor, deps, input.executionId)
   return (async function* () {
-    using watch = deps.revocations.watch(actor)
-    const until = AbortSignal.any([signal, watch.signal])
-    yield* deps.engine.follow(row, input.lastEventId ?? input.after ?? 0, until)
+    using watch = deps.revocations.watch(actor, signal)
+    yield* deps.engine.follow(row, input.lastEventId ?? input.after ?? 0, watch.signal)
   })()
 }

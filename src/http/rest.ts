@@ -1,12 +1,13 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { noSuchPath } from '../errors.ts'
+import { batchesOf } from '../executions/router.ts'
 import { readKey } from '../idempotency.ts'
 import { createCaller } from '../router.ts'
 import { actorAt, type Context, fromTRPCError } from '../trpc.ts'
 import { hasBody, readJson } from './body.ts'
 import { download, upload } from './media.ts'
 import { findRoute } from './routes.ts'
-import { type ServerSentEvent, writeEvents } from './sse.ts'
+import { writeEvents } from './sse.ts'
 
 const EVENTS = /^\/api\/v1\/executions\/([\w-]+)\/events\/?$/i
 const MEDIA_CONTENT = /^\/api\/v1\/media\/([\w-]+)\/content\/?$/i
@@ -95,10 +96,5 @@ async function sendEvents(context: Context, req: IncomingMessage, res: ServerRes
   const after = searchParams.get('after') ?? undefined
   const input = { executionId, after, lastEventId: req.headers['last-event-id'] } as never
   const events = await createCaller(context).executions.events(input)
-  await writeEvents(res, untracked(events))
-}
-
-/** A caller gets what the procedure yields: tRPC's `tracked` envelopes, though their type says otherwise. */
-async function* untracked(events: AsyncIterable<unknown>): AsyncGenerator<ServerSentEvent> {
-  for await (const [, event] of events as AsyncIterable<[id: string, event: ServerSentEvent]>) yield event
+  await writeEvents(res, batchesOf(events))
 }

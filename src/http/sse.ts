@@ -11,7 +11,10 @@ export type ServerSentEvent = { seq: number; event: string; data: unknown }
  * Writes the events as a stream (contract.md section 4, "SSE") and ends it after the last one. A reader that is too
  * slow, and a source that fails in mid-stream, cost the connection: the client resumes with the last id it has.
  */
-export async function writeEvents(res: ServerResponse, events: AsyncIterable<ServerSentEvent>): Promise<void> {
+export async function writeEvents(
+  res: ServerResponse,
+  batches: AsyncIterable<readonly ServerSentEvent[]>,
+): Promise<void> {
   res.writeHead(200, {
     'Content-Type': 'text/event-stream; charset=utf-8',
     'Cache-Control': 'no-cache, no-transform',
@@ -20,8 +23,8 @@ export async function writeEvents(res: ServerResponse, events: AsyncIterable<Ser
   res.flushHeaders()
   const ping = setInterval(() => res.write(': ping\n\n'), PING_INTERVAL)
   try {
-    for await (const { seq, event, data } of events) {
-      const room = write(res, `id: ${seq}\nevent: ${event}\ndata: ${JSON.stringify(data)}\n\n`)
+    for await (const events of batches) {
+      const room = write(res, events.map(toText).join(''))
       ping.refresh()
       if (!room) await drained(res)
       if (res.destroyed) return
@@ -36,6 +39,9 @@ export async function writeEvents(res: ServerResponse, events: AsyncIterable<Ser
     clearInterval(ping)
   }
 }
+
+const toText = ({ seq, event, data }: ServerSentEvent): string =>
+  `id: ${seq}\nevent: ${event}\ndata: ${JSON.stringify(data)}\n\n`
 
 /** Events that come in the same turn of the event loop leave in one packet. */
 function write(res: ServerResponse, text: string): boolean {

@@ -64,6 +64,6 @@ async function stalled(res: ServerResponse): Promise<void> {
   }
 }
 
-async function* endless(): AsyncGenerator<ServerSentEvent> {
-  for (let seq = 1; ; seq++) yield { seq, event: 'message', data: 'x'.repeat(64 * 1024) }
+async function* endless(): AsyncGenerator<ServerSentEvent[]> {
+  for (let seq = 1; ; seq++) yield [{ seq, event: 'message', data: 'x'.repeat(64 * 1024) }]
 }

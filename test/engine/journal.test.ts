@@ -17,6 +17,8 @@ import { onPostgres } from '../support/postgres-shared.ts'
 import { storedEvents, textOf, violations } from './invariants.ts'
 import { type Lab, nextTurn, PLAIN, startLab } from './lab.ts'
 
+const NEVER = new AbortController().signal
+
 const delta = (text: string, step = 1): MessageData => ({
   messageType: 'stream_event',
   step,
@@ -53,7 +55,7 @@ async function puppet(lab: Lab): Promise<Puppet> {
     channel,
     async follow(after, pace, signal = new AbortController().signal) {
       const events: ExecutionEvent[] = []
-      for await (const batch of follow({ db, journal, notices }, row, after, signal)) {
+      for await (const batch of follow({ db, journal, notices, stopped: NEVER }, row, after, signal)) {
         expect(batch).not.toHaveLength(0)
         events.push(...batch)
         await pace()
@@ -149,7 +151,7 @@ test('numbers are reserved before anybody sees them, however many come at once',
     const signal = new AbortController().signal
     const { db } = lab
     const notices = createNotices(lab.server.service.deps.bus)
-    for await (const batch of follow({ db, journal: run.journal, notices }, run.row, 0, signal)) {
+    for await (const batch of follow({ db, journal: run.journal, notices, stopped: NEVER }, run.row, 0, signal)) {
       seen.push(...batch)
       const { seqReserved, terminalSeq } = await lab.row(run.row.id)
       expect(terminalSeq ?? seqReserved).toBeGreaterThanOrEqual(batch.at(-1)!.seq)

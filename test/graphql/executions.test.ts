@@ -393,7 +393,10 @@ describe('following', () => {
       message({ messageType: 'tool_result', toolUseId: 'u', content: 'c', isError: true }),
       { seq: 3, at, event: 'error', data: { executionId: 'e', status: 'failed', message: 'm' } },
     ]
-    const caller = { executions: { events: async () => events.map((event) => [String(event.seq), event]) } }
+    const batches = (async function* () {
+      yield events
+    })()
+    const caller = { executions: { events: async () => ({ batches }) } }
     const contextValue = { caller, actor: { scopes: ['*'] } }
     const variableValues = { id: 'e' }
     const answers = await run({ schema: createSchema(), document: parse(EVENTS), contextValue, variableValues })

@@ -77,14 +77,18 @@ async function* readStream(
   const decoder = new TextDecoder()
   try {
     for await (const bytes of body as AsyncIterable<Buffer>) {
-      // Whatever comes says that the model is not silent.
-      yield { type: 'raw', rawValue: null }
       parser.feed(decoder.decode(bytes, { stream: true }))
+      let silent = true
       // One by one: what came before a chunk that cannot be read was said.
       for (const chunk of chunks.splice(0)) {
         reply.read(chunk)
-        yield* reply.take()
+        for (const part of reply.take()) {
+          silent = false
+          yield part
+        }
       }
+      // Whatever comes says that the model is not silent.
+      if (silent) yield { type: 'raw', rawValue: null }
     }
   } catch (error) {
     if (signal?.aborted) throw signal.reason

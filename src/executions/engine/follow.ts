@@ -1,4 +1,5 @@
 import type { Db } from '../../db/client.ts'
+import { unavailable } from '../../errors.ts'
 import { type ExecutionEvent, type ExecutionRow, META_SEQ, metaEvent, readEvents, terminalEvent } from './events.ts'
 import type { Journal } from './journal.ts'
 import type { Notices } from './notices.ts'
@@ -6,14 +7,14 @@ import type { Notices } from './notices.ts'
 /**
  * The events of an execution after a number, in order, without a gap or a double, up to its terminal event: from the
  * database, and live from this process where it runs here. Batches, none empty. Every face streams from it.
- * Ends early when the signal aborts, and returns whether it came to the end.
+ * Ends early when the signal aborts; throws 503 when this process ends first: whoever follows shall come back.
  */
 export async function* follow(
-  deps: { db: Db; journal: Journal; notices: Notices },
+  deps: { db: Db; journal: Journal; notices: Notices; stopped: AbortSignal },
   row: ExecutionRow,
   after: number,
   signal: AbortSignal,
-): AsyncGenerator<readonly ExecutionEvent[], boolean> {
+): AsyncGenerator<readonly ExecutionEvent[]> {
   let last = after
   let current = row
   const fresh = (events: readonly ExecutionEvent[]) => {
@@ -22,9 +23,10 @@ export async function* follow(
     return news
   }
   if (last < META_SEQ) yield fresh([metaEvent(row)])
-  while (!signal.aborted) {
-    using notice = deps.notices.expect(row.id, signal)
+  while (!signal.aborted && !deps.stopped.aborted) {
     const follower = deps.journal.find(row.id)?.follow()
+    // What runs here ends with this process, which its followers are told.
+    using notice = follower ? null : deps.notices.expect(row.id, AbortSignal.any([signal, deps.stopped]))
     const leave = () => follower?.end()
     signal.addEventListener('abort', leave, { once: true })
     try {
@@ -41,18 +43,18 @@ export async function* follow(
       const terminal = terminalEvent(current)
       if (terminal) {
         if (terminal.seq !== last) yield [terminal]
-        return true
+        return
       }
       for (let events = await follower?.next(); events; events = await follower?.next()) {
         const news = fresh(events)
         if (news.length) yield news
-        if (news.at(-1)?.event === 'result' || news.at(-1)?.event === 'error') return true
+        if (news.at(-1)?.event === 'result' || news.at(-1)?.event === 'error') return
       }
-      if (!follower) await notice.happened
+      await notice?.happened
     } finally {
       leave()
       signal.removeEventListener('abort', leave)
     }
   }
-  return false
+  if (!signal.aborted) throw unavailable()
 }

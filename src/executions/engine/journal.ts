@@ -53,6 +53,8 @@ export type Journal = {
   find(executionId: string): Channel | undefined
   /** Writes what is waiting now; tries once. */
   flush(): Promise<void>
+  /** Sends all followers away. */
+  dismiss(): void
 }
 
 type Seat = { waiting: ExecutionEvent[]; size: number; over: boolean; wake: (() => void) | null }
@@ -202,7 +204,7 @@ export function createJournal(deps: {
         seat.size += sizeOf(event)
       }
       if (seat.size > MAX_WAITING) leave(seat)
-      seat.wake?.()
+      else seat.wake?.()
     }
   }
 
@@ -278,7 +280,6 @@ export function createJournal(deps: {
             end() {
               state.seats.delete(seat)
               leave(seat)
-              seat.wake?.()
             },
           }
         },
@@ -292,12 +293,16 @@ export function createJournal(deps: {
       await flushing
       await flush()
     },
+    dismiss() {
+      for (const { state } of states.values()) for (const seat of state.seats) leave(seat)
+    },
   }
 }
 
 function leave(seat: Seat): void {
   seat.over = true
   seat.waiting = []
+  seat.wake?.()
 }
 
 /** A run that goes on after a crash says once what its tools were asked and have answered. */

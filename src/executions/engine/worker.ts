@@ -377,12 +377,7 @@ export function createEngine(deps: EngineDeps): Engine {
         }
       }
     },
-    async *follow(row, after, signal) {
-      const either = AbortSignal.any([signal, stopped.signal])
-      const ended = yield* follow({ db, journal, notices }, row, after, either)
-      // Not to be taken for the end of the run: whoever follows it shall come back.
-      if (!ended && !signal.aborted) throw unavailable()
-    },
+    follow: (row, after, signal) => follow({ db, journal, notices, stopped: stopped.signal }, row, after, signal),
     ended,
     goOn(row) {
       bus.publish('execution', [row.id])
@@ -402,6 +397,7 @@ export function createEngine(deps: EngineDeps): Engine {
       const patience = AbortSignal.timeout(settings.DRAIN_TIMEOUT)
       await unlessAborted(quiet(patience), patience)
       stopped.abort()
+      journal.dismiss()
       for (const id of live.keys()) stop(id, 'drained')
       await quiet(AbortSignal.timeout(HAND_BACK_PATIENCE))
       caretaker.stop()
