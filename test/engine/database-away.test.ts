@@ -101,3 +101,34 @@ test('a run that begins just when the database goes away waits for it, and compl
   expect(await lab.row(row.id)).toMatchObject({ status: 'completed', attempt: 1 })
   await engine.drain()
 })
+
+test('a server that lives keeps its runs when the database was away for longer than their leases', async () => {
+  await using lab = await startLab({ LEASE_DURATION: '600', DRAIN_TIMEOUT: '0.1' })
+  const goOn = Promise.withResolvers<void>()
+  lab.model.fallback = { tokens: ['one ', goOn.promise, 'two'] }
+  const row = await lab.run()
+  await expect.poll(() => lab.db.executionEvent.count(), { timeout: 10_000 }).toBe(1)
+  let away = true
+  let looks = 0
+  const findMany = (...args: [never]) => {
+    looks++
+    return away ? Promise.reject(broken()) : lab.db.execution.findMany(...args)
+  }
+  const execution = over(lab.db.execution, { findMany })
+  const other = lab.another({ db: over(lab.db, {}, (name) => (name === 'execution' ? execution : undefined)) })
+  away = false
+  await other.start(false)
+  away = true
+  lab.clock.advance(700_000)
+  const seen = looks
+  await expect.poll(() => looks, { timeout: 10_000 }).toBeGreaterThan(seen)
+  away = false
+  await expect.poll(() => looks, { timeout: 10_000 }).toBeGreaterThan(seen + 1)
+  expect((await lab.row(row.id)).attempt).toBe(1)
+
+  // The other one gives no sign of life all the same: it is taken over a heartbeat later.
+  lab.clock.advance(300_000)
+  await expect.poll(async () => (await lab.row(row.id)).attempt, { timeout: 10_000 }).toBe(2)
+  goOn.resolve()
+  await other.drain()
+}, 30_000)

@@ -32,7 +32,10 @@ export type CaretakerDeps = {
 /** What is done again and again: leases kept, those of dead processes taken over, old rows removed. */
 export function createCaretaker(deps: CaretakerDeps) {
   const { settings, db, clock, log, owner } = deps
+  const heartbeatInterval = settings.LEASE_DURATION / 3
   const timers: NodeJS.Timeout[] = []
+  /** When the database last failed this process. */
+  let failedAt = Number.NEGATIVE_INFINITY
 
   /** Keeps the leases of what runs here, and hears what other processes want of it. */
   async function heartbeat(): Promise<void> {
@@ -65,13 +68,19 @@ export function createCaretaker(deps: CaretakerDeps) {
       take: SWEEP_SIZE,
     })
     for (const approval of overdue) await attempt({ id: approval.executionId }, () => deps.expireApproval(approval))
+    // While it was away, nobody could keep a lease: those who live do that first.
+    const awayLately = now.getTime() - failedAt < heartbeatInterval + SWEEP_INTERVAL
+    if (!awayLately) await recover(all, now)
+    await deps.begin()
+  }
+
+  async function recover(all: boolean, now: Date): Promise<void> {
     const left = await db.execution.findMany({
       where: { status: 'running', ...(!all && { leaseUntil: { lt: now } }) },
       orderBy: { createdAt: 'asc' },
       ...(!all && { take: SWEEP_SIZE }),
     })
     for (const row of left) await attempt(row, deps.recover)
-    await deps.begin()
   }
 
   /** What cannot be done for one run is no reason not to do it for the others. */
@@ -102,7 +111,10 @@ export function createCaretaker(deps: CaretakerDeps) {
     const timer = setInterval(async () => {
       if (busy) return
       busy = true
-      await task().catch((error) => log.error({ err: error }, `${what} failed, trying again`))
+      await task().catch((error) => {
+        failedAt = clock.now().getTime()
+        log.error({ err: error }, `${what} failed, trying again`)
+      })
       busy = false
     }, interval)
     timers.push(timer)
@@ -112,7 +124,7 @@ export function createCaretaker(deps: CaretakerDeps) {
     async start(alone: boolean): Promise<void> {
       await sweep(alone)
       every(SWEEP_INTERVAL, 'the sweep', () => sweep(false))
-      every(settings.LEASE_DURATION / 3, 'the heartbeat', heartbeat)
+      every(heartbeatInterval, 'the heartbeat', heartbeat)
       every(RETENTION_INTERVAL, 'the removal of old events', forget)
     },
     stop(): void {
