@@ -104,7 +104,8 @@ async function under(
   let settledAfter = 0
   const live = async (number: number) => {
     for (let count = 0; !over; count++) {
-      resumed += await follow(client, await accepted(client, `${seed}: client ${number}, message ${count}`))
+      const again = await follow(client, await accepted(client, `${seed}: client ${number}, message ${count}`))
+      resumed += again
     }
   }
   const happen = async () => {
