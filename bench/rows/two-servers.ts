@@ -41,6 +41,7 @@ async function prepare(lab: Lab): Promise<(effort: Effort) => Promise<Measured>>
   const agent = { name: 'Ada', systemPrompt: 'You are a helpful librarian.', model: 'compatible/test-model' }
   const { id } = await call<{ id: string }>(first, 'POST', '/api/v1/agents', agent)
   const path = `/api/v1/agents/${id}/execute`
+  for (const service of [first, second]) await call(service, 'POST', path, { message: MESSAGE })
   return async ({ seconds }) => ({
     one: await loadAll([first], path, seconds),
     two: await loadAll([first, second], path, seconds),
