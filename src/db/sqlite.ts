@@ -13,6 +13,12 @@ import { createTurns, type Turn, untilFree } from './sqlite-turns.ts'
 /** SQLite's own limit of parameters in a statement; Prisma would take it for 999, and fail a page of 1,000 rows. */
 const MAX_BIND_VALUES = 32_766
 
+/**
+ * After so many pages of the log (32 MiB) they are written to the file, while everybody waits. By default it is 4 MiB,
+ * which two dozen runs fill; most of it are the same pages again.
+ */
+const CHECKPOINT = 8_000
+
 const NAMES = { provider: 'sqlite', adapterName: 'muster-sqlite' } as const
 
 /**
@@ -35,7 +41,7 @@ export function sqliteAdapter(file: string): SqlDriverAdapterFactory & Shortcut 
       const writer = connect(file)
       const reader = connect(file)
       await untilFree(() => writer.script('PRAGMA journal_mode = WAL'))
-      writer.script('PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON')
+      writer.script(`PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; PRAGMA wal_autocheckpoint = ${CHECKPOINT}`)
       reader.script('PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; PRAGMA query_only = ON')
       opened = safeAdapter(writer, reader)
       return opened
