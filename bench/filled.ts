@@ -98,7 +98,8 @@ function fill(file: Sqlite.Database, ids: Ids, count: number, from: number): voi
     PRAGMA locking_mode = EXCLUSIVE; PRAGMA cache_size = -500000`)
   const add = (table: string, prefix: string, changes: Record<string, string>) =>
     addCopies(file, table, count, { id: `'${prefix}-' || n`, createdAt: `${from} + n`, ...changes })
-  const some = (prefix: string) => `'${prefix}-' || (1 + abs(random()) % ${AGENTS})`
+  // The seventh of everything is there for everybody.
+  const some = (prefix: string) => `'${prefix}-' || (CASE n WHEN 7 THEN 1 ELSE 1 + abs(random()) % ${AGENTS} END)`
   const agentId = some('agent')
   const missionId = anyOf(some('mission'), 'NULL', 'NULL', 'NULL')
   const spaceId = anyOf(`'${ids.spaceId}'`, some('space'))

@@ -10,6 +10,7 @@ export type Target = {
   path: string
   method?: 'GET' | 'POST'
   headers?: Record<string, string>
+  /** `[<id>]` in it stands for an id of each request's own. */
   body?: unknown
 }
 
@@ -27,6 +28,7 @@ export async function load(target: Target, seconds: number): Promise<Throughput>
   const args = ['-j', '-n', '-c', String(CONNECTIONS), '-d', String(seconds), '-m', method]
   for (const [name, value] of Object.entries(headers)) args.push('-H', `${name}=${value}`)
   if (body !== undefined) args.push('-b', JSON.stringify(body))
+  if (args.at(-1)?.includes('[<id>]')) args.push('-I')
   const before = cpuTimeOf(program.pid)
   const printed = await runToEnd([AUTOCANNON, ...args, program.url + path], (seconds + 20) * 1000)
   const after = cpuTimeOf(program.pid)

@@ -5,14 +5,19 @@
  *
  * `npm run bench -- growth [--million]`: what every list, filter and report costs at 1,000, 10,000 and 100,000 rows of
  * everything, and at a million.
+ *
+ * `npm run bench -- --peers`: the same measured of Mastra, VoltAgent and LangGraph JS, which are installed into a
+ * temporary folder. bench/README.md has the last table.
  */
 import { writeFile } from 'node:fs/promises'
 import { cpus } from 'node:os'
 import { parseArgs } from 'node:util'
+import packageJson from '../package.json' with { type: 'json' }
 import { startPostgres } from '../test/support/postgres.ts'
 import { durabilityOf } from './durability.ts'
 import { type Growth, growth } from './growth.ts'
 import { createLab } from './lab.ts'
+import { comparePeers, type Measured, peersTable } from './peers.ts'
 import { type Profile, profile } from './profile.ts'
 import { growthTable, profileTable, resultTable, toResult } from './report.ts'
 import { manyStreamRows } from './rows/many-streams.ts'
@@ -32,6 +37,7 @@ const { values: options, positionals } = parseArgs({
     quick: { type: 'boolean' },
     json: { type: 'string' },
     million: { type: 'boolean' },
+    peers: { type: 'boolean' },
   },
   allowPositionals: true,
 })
@@ -48,6 +54,7 @@ const COMMON = [
 ]
 // What they shall reach is said of SQLite.
 const ROWS: Row[] = options.postgresql ? [...COMMON.map(({ goal: _, ...row }) => row), ...twoServerRows] : COMMON
+const { version: VERSION } = packageJson
 const PROFILE = 'profile'
 const USUAL = [...ROWS.map(({ name }) => name), PROFILE]
 /** Takes minutes and a gigabyte, with `--million` ten of both: only where it is asked for. */
@@ -61,11 +68,11 @@ if (unknown) {
   console.error(`There is no row named ${unknown}. Rows: ${NAMES.join(', ')}`)
   process.exit(1)
 }
-const chosen = positionals.length ? positionals : USUAL
+const chosen = positionals.length || options.peers ? positionals : USUAL
 const effort: Effort = options.quick ? { seconds: 1, repeats: 20 } : { seconds: 3, repeats: 100 }
 const rounds = options.quick ? 2 : 5
 /** The whole run, in milliseconds: whatever hangs, it ends. */
-const PATIENCE = (options.million ? 60 : 15) * 60_000
+const PATIENCE = (options.million || options.peers ? 60 : 15) * 60_000
 
 // Exiting ends what was started (lab.ts).
 for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => process.exit(130))
@@ -100,6 +107,7 @@ const results = rows.flatMap(({ row, samples }) => (samples.length ? toResult(ro
 const profiles: Profile[] = chosen.includes(PROFILE) ? await profile(lab, effort.seconds * 2) : []
 const sizes = options.million ? [...SIZES, MILLION] : SIZES
 const grown: Growth[] = chosen.includes(GROWTH) ? await growth(lab, sizes, options.quick ? 5 : 21) : []
+const compared: Measured[] = options.peers ? await comparePeers(lab, VERSION, options.quick ? 1 : 3, effort) : []
 lab.close()
 await postgres?.[Symbol.asyncDispose]()
 
@@ -108,8 +116,9 @@ console.log(`${machine}; medians of ${rounds} rounds, 16 requests in flight\n`)
 if (results.length) console.log(`${resultTable(results)}\n`)
 if (profiles.length) console.log(profileTable(profiles))
 if (grown.length) console.log(growthTable(sizes, grown))
+if (compared.length) console.log(peersTable(compared))
 if (options.json) {
-  const report = { at: new Date().toISOString(), machine, rounds, effort, results, profiles, sizes, grown }
+  const report = { at: new Date().toISOString(), machine, rounds, effort, results, profiles, sizes, grown, compared }
   await writeFile(options.json, `${JSON.stringify(report, null, 2)}\n`)
 }
 for (const failure of failures) console.error(`\nA measurement failed. ${failure}`)

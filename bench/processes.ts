@@ -1,12 +1,15 @@
 import { type ChildProcess, execFile, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { readFileSync } from 'node:fs'
+import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
+import { setTimeout as sleep } from 'node:timers/promises'
 
 const ROOT = join(import.meta.dirname, '..')
 const START_PATIENCE = 30_000
 const STOP_PATIENCE = 10_000
+/** How often a program is asked whether it answers. */
+const POLL = 5
 
 /** A process that this run started, and where it listens. */
 export type Program = { url: string; pid: number; process: ChildProcess; stop: () => Promise<void> }
@@ -17,6 +20,8 @@ export type StartOptions = {
   ipc?: boolean
   /** How long it may take to print its address (ms). */
   patience?: number
+  /** Where it runs, if not in this repository. */
+  cwd?: string
 }
 
 /** What was started and has not ended. */
@@ -29,17 +34,20 @@ function track(child: ChildProcess): void {
 
 /** Ends at once whatever this run has started. */
 export function killAll(): void {
-  for (const child of running) child.kill('SIGKILL')
+  for (const child of running) for (const pid of familyOf(child.pid!)) killOne(pid)
 }
 
-/** `node <args>`, in the background, once it has printed what `pattern` finds: its address. */
+/**
+ * `node <args>`, in the background, once it has printed what `pattern` finds: its address. Of a program that prints none,
+ * the address that it will answer at.
+ */
 export async function start(
   args: string[],
-  pattern: RegExp,
-  { env = {}, ipc = false, patience = START_PATIENCE }: StartOptions = {},
+  pattern: RegExp | string,
+  { env = {}, ipc = false, patience = START_PATIENCE, cwd = ROOT }: StartOptions = {},
 ): Promise<Program> {
   const child = spawn(process.execPath, args, {
-    cwd: ROOT,
+    cwd,
     env: { PATH: process.env.PATH, SystemRoot: process.env.SystemRoot, ...env },
     stdio: ['ignore', 'pipe', 'pipe', ...(ipc ? (['ipc'] as const) : [])],
   })
@@ -52,21 +60,56 @@ export async function start(
   for (const stream of [child.stdout!, child.stderr!]) {
     createInterface(stream).on('line', (line) => {
       if (said.push(line) > 50) said.shift()
-      const found = pattern.exec(line)?.[1]
+      const found = typeof pattern === 'string' ? undefined : pattern.exec(line)?.[1]
       if (found) address.resolve(found)
     })
   }
+  if (typeof pattern === 'string') answers(pattern, patience).then(address.resolve, () => {})
   const url = await address.promise.finally(() => clearTimeout(timer))
   return { url, pid: child.pid!, process: child, stop: () => stop(child) }
 }
 
+/** Asks until somebody answers, whatever they say. */
+async function answers(url: string, patience: number): Promise<string> {
+  for (const until = Date.now() + patience; Date.now() < until; await sleep(POLL)) {
+    try {
+      await (await fetch(url)).arrayBuffer()
+      return url
+    } catch {
+      // Not yet.
+    }
+  }
+  throw new Error(`${url} does not answer`)
+}
+
 async function stop(child: ChildProcess): Promise<void> {
   if (!running.has(child)) return
+  const [, ...others] = familyOf(child.pid!)
   const ended = once(child, 'exit')
   child.kill('SIGTERM')
   const timer = setTimeout(() => child.kill('SIGKILL'), STOP_PATIENCE)
   await ended
   clearTimeout(timer)
+  for (const pid of others) killOne(pid)
+}
+
+/** A process and all that it has started. Linux only; elsewhere itself. */
+function familyOf(pid: number): number[] {
+  try {
+    const tasks = readdirSync(`/proc/${pid}/task`)
+    const lists = tasks.map((task) => readFileSync(`/proc/${pid}/task/${task}/children`, 'utf8'))
+    return [pid, ...lists.flatMap((list) => list.match(/[1-9]\d*/g) ?? []).flatMap((child) => familyOf(Number(child)))]
+  } catch {
+    return [pid]
+  }
+}
+
+function killOne(pid: number): void {
+  try {
+    process.kill(pid, 'SIGKILL')
+  } catch {
+    // It has gone by itself.
+  }
 }
 
 /** `node <args>` to its end, at most so many milliseconds: what it prints, a JSON value. */
@@ -85,6 +128,10 @@ export function memoryOf(pid: number): number | null {
   if (process.platform !== 'linux') return null
   return Number(/^VmRSS:\s+(\d+) kB/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1]) / 1024
 }
+
+/** The same of a program that may be several processes: the largest, which serves. */
+export const memoryOfFamily = (pid: number): number =>
+  Math.max(...familyOf(pid).map((each) => memoryOf(each) ?? Number.NaN))
 
 /** Processor time that a process has used so far (ms), in steps of 10. Linux only, null elsewhere. */
 export function cpuTimeOf(pid: number): number | null {

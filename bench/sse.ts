@@ -3,6 +3,7 @@ import { Agent, request } from 'node:http'
 export type StreamTarget = {
   url: string
   headers: Record<string, string>
+  /** `[<id>]` in it stands for an id of each stream's own. */
   body: unknown
   /** What stands in the stream once for each token. */
   marker: string
@@ -10,11 +11,11 @@ export type StreamTarget = {
 
 /** As many connections as streams: none waits for another. */
 const agent = new Agent({ keepAlive: true, maxSockets: Number.POSITIVE_INFINITY })
-const PATIENCE = 60_000
+const PATIENCE = 150_000
 
 /** POSTs and reads the stream that comes back: how many tokens it had, and after how long (ms) the first one came. */
 export function readStream(target: StreamTarget): Promise<{ tokens: number; first: number }> {
-  const body = JSON.stringify(target.body)
+  const body = JSON.stringify(target.body).replace('[<id>]', crypto.randomUUID())
   const started = performance.now()
   return new Promise((resolve, reject) => {
     const signal = AbortSignal.timeout(PATIENCE)

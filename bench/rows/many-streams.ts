@@ -9,7 +9,6 @@ import type { Row, Sample } from './row.ts'
 const TICKING = fileURLToPath(import.meta.resolve('../ticking.ts'))
 const TICKS = fileURLToPath(import.meta.resolve('../ticks.ts'))
 const COLLECTED = { nodeArgs: ['--expose-gc', '--import', import.meta.resolve('../collector.ts')], ipc: true }
-const STREAMS = 1_000
 const READERS = 2
 /** How long all of them are on at once (s). */
 const DURATION = 20
@@ -26,17 +25,17 @@ async function collect({ process: server }: Program): Promise<number> {
 }
 
 /** So many streams at once, read in other processes: delivery (ms, p99) while all are on, memory for each (KB). */
-async function readMany(server: Program, target: StreamTarget): Promise<Found> {
-  const input = JSON.stringify({ target, count: STREAMS / READERS })
+async function readMany(server: Program, target: StreamTarget, count: number): Promise<Found> {
+  const input = JSON.stringify({ target, count: count / READERS })
   const read = () => start([TICKS, input], /(reading)/, { ipc: true, patience: 120_000 })
   const before = await collect(server)
   const programs = await Promise.all(Array.from({ length: READERS }, read))
   const results = Promise.all(programs.map(({ process: reader }) => once(reader, 'message')))
-  const memory = ((await collect(server)) - before) / STREAMS / 1_000
+  const memory = ((await collect(server)) - before) / count / 1_000
   const from = performance.timeOrigin + performance.now()
   const streams = (await results).flatMap(([ticks]) => ticks as (Ticks | null)[])
   const whole = streams.filter((ticks) => ticks !== null)
-  if (whole.length < STREAMS) throw new Error(`${target.url}: ${STREAMS - whole.length} of ${STREAMS} streams were cut`)
+  if (whole.length < count) throw new Error(`${target.url}: ${count - whole.length} of ${count} streams were cut`)
   const to = Math.min(...whole.map((ticks) => ticks.at(-1)![0]))
   const together = whole.flatMap((ticks) => ticks.filter(([said]) => said > from && said < to))
   return {
@@ -48,7 +47,7 @@ async function readMany(server: Program, target: StreamTarget): Promise<Found> {
   }
 }
 
-async function measure(lab: Lab): Promise<{ service: Found; bare: Found }> {
+async function measure(lab: Lab, count: number): Promise<{ service: Found; bare: Found }> {
   const model = await start([TICKING, String(DURATION)], /"baseUrl":"([^"]+)"/)
   const env = { OPENAI_BASE_URL: model.url }
   const [service, bare] = await Promise.all([
@@ -65,41 +64,45 @@ async function measure(lab: Lab): Promise<{ service: Found; bare: Found }> {
     url: `${service.url}/api/v1/agents/${id}/execute`,
     body: { message: MESSAGE, stream: true },
   }
-  const found = { bare: await readMany(bare, relayed), service: await readMany(service, ours) }
+  const found = { bare: await readMany(bare, relayed, count), service: await readMany(service, ours, count) }
   await Promise.all([service.stop(), bare.stop(), model.stop()])
   return found
 }
 
-const measured = new WeakMap<Lab, ReturnType<typeof measure>>()
+/** Delivery and memory of so many streams: both rows are of the same ones. */
+function rowsOf(count: number, names: Record<keyof Found, string>, goals: Partial<Found>): Row[] {
+  const measured = new WeakMap<Lab, ReturnType<typeof measure>>()
+  const row = (of: keyof Found, what: string, unit: string): Row => ({
+    name: names[of],
+    what: `${count.toLocaleString('en')} streams, an event a second each: ${what}`,
+    unit,
+    ...(goals[of] !== undefined && { goal: { of: 'value', atMost: goals[of] } }),
+    reference: 'bare relay',
+    once: true,
+    async prepare(lab) {
+      return async (): Promise<Sample> => {
+        const found = measured.get(lab) ?? measure(lab, count)
+        measured.set(lab, found)
+        const { service, bare } = await found
+        return { value: service[of], reference: bare[of] }
+      }
+    },
+  })
+  return [row('delivery', 'delivery', 'ms, p99'), row('memory', 'memory for each', 'KB')]
+}
 
-/** Both rows are of the same streams. */
-const row = (of: keyof Found, rest: Omit<Row, 'reference' | 'once' | 'prepare'>): Row => ({
-  ...rest,
-  reference: 'bare relay',
-  once: true,
-  async prepare(lab) {
-    return async (): Promise<Sample> => {
-      const found = measured.get(lab) ?? measure(lab)
-      measured.set(lab, found)
-      const { service, bare } = await found
-      return { value: service[of], reference: bare[of] }
-    }
-  },
-})
+/** Each stream is two sockets of the server: its client's and its model's. */
+const isRoomFor = (count: number): boolean => {
+  const { userLimits } = process.report.getReport() as { userLimits?: { open_files: { soft: number | 'unlimited' } } }
+  const files = userLimits?.open_files.soft
+  return files === undefined || files === 'unlimited' || files > 2 * count + 500
+}
 
-const what = `${STREAMS.toLocaleString('en')} streams, an event a second each`
+const THOUSAND = { delivery: 'streams-1000', memory: 'streams-memory' }
+const THREE_THOUSAND = { delivery: 'streams-3000', memory: 'streams-3000-memory' }
 
+/** The larger ones where the limit of open files (`ulimit -n`) allows it. */
 export const manyStreamRows: Row[] = [
-  row('delivery', {
-    name: 'streams-1000',
-    what: `${what}: delivery`,
-    unit: 'ms, p99',
-    goal: { of: 'value', atMost: 250 },
-  }),
-  row('memory', {
-    name: 'streams-memory',
-    what: `${what}: memory for each`,
-    unit: 'KB',
-    goal: { of: 'value', atMost: 60 },
-  }),
+  ...rowsOf(1_000, THOUSAND, { delivery: 250, memory: 40 }),
+  ...(isRoomFor(3_000) ? rowsOf(3_000, THREE_THOUSAND, { memory: 40 }) : []),
 ]

@@ -83,14 +83,14 @@ const firstToken: Row = {
 }
 
 const READER = fileURLToPath(import.meta.resolve('../streams.ts'))
-const STREAMS = 200
-const TOKENS = 100
-const DELAY = 20
+export const STREAMS = 200
+export const TOKENS = 100
+export const DELAY = 20
 
 /** Tokens a second over all streams, from the first request to the last token, read in a process of its own. */
-async function readTogether(target: StreamTarget): Promise<number> {
+export async function readTogether(target: StreamTarget): Promise<number> {
   const input = JSON.stringify({ target, count: STREAMS })
-  const { tokens, ms } = (await runToEnd([READER, input], 90_000)) as { tokens: number; ms: number }
+  const { tokens, ms } = (await runToEnd([READER, input], 180_000)) as { tokens: number; ms: number }
   if (tokens !== STREAMS * TOKENS) throw new Error(`${target.url}: ${tokens} tokens instead of ${STREAMS * TOKENS}`)
   return tokens / (ms / 1000)
 }

@@ -75,3 +75,16 @@ export function encoded(reply: Reply, withUsage: boolean): Step[] {
   known.set(reply, pieces)
   return pieces
 }
+
+/** The text of a reply as one answer, for those who do not ask for a stream. */
+export function whole({ tokens = [], usage = { input: 10, output: tokens.length } }: Reply): object {
+  const content = typeof tokens === 'string' ? tokens : tokens.filter((piece) => typeof piece === 'string').join('')
+  const message = { role: 'assistant', content }
+  const { input, output } = usage ?? { input: 0, output: 0 }
+  return {
+    ...envelope,
+    object: 'chat.completion',
+    choices: [{ index: 0, message, finish_reason: 'stop' }],
+    usage: { prompt_tokens: input, completion_tokens: output, total_tokens: input + output },
+  }
+}

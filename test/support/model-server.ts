@@ -3,7 +3,7 @@ import { createServer, type IncomingHttpHeaders, type IncomingMessage, type Serv
 import type { AddressInfo, Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { parseArgs } from 'node:util'
-import { encoded, type Reply } from './model-replies.ts'
+import { encoded, type Reply, whole } from './model-replies.ts'
 
 export type ModelRequest = {
   readonly path: string
@@ -83,7 +83,7 @@ async function readBody(request: IncomingMessage): Promise<string> {
 }
 
 /**
- * A model server on loopback that speaks OpenAI's chat completions, streamed, and `GET /v1/models`: real HTTP, with
+ * A model server on loopback that speaks OpenAI's chat completions, and `GET /v1/models`: real HTTP, with
  * scripted answers, errors, silence and broken connections. Without `record` it keeps nothing of the requests.
  */
 export async function startModelServer({ record = true } = {}): Promise<ModelServer> {
@@ -111,8 +111,11 @@ export async function startModelServer({ record = true } = {}): Promise<ModelSer
     const body: ModelRequest['body'] = JSON.parse(await readBody(incoming))
     const request: ModelRequest = { path: incoming.url ?? '', headers: incoming.headers, body, aborted }
     if (record) arrival(requests.push(request) - 1).resolve(request)
-    const reply = scripted.shift() ?? server.fallback
-    await answer(response, typeof reply === 'function' ? reply(request) : reply, !!body.stream_options?.include_usage)
+    const script = scripted.shift() ?? server.fallback
+    const reply = typeof script === 'function' ? script(request) : script
+    if (body.stream || reply.error) return answer(response, reply, !!body.stream_options?.include_usage)
+    response.writeHead(200, { 'content-type': 'application/json' })
+    response.end(JSON.stringify(whole(reply)))
   }
 
   const http = createServer((incoming, response) => {

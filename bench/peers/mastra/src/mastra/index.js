@@ -1,0 +1,14 @@
+import { Mastra } from '@mastra/core'
+import { Agent } from '@mastra/core/agent'
+import { LibSQLStore } from '@mastra/libsql'
+import { Memory } from '@mastra/memory'
+
+const storage = new LibSQLStore({ id: 'bench', url: `file:${process.env.BENCH_FOLDER}/mastra.db` })
+const model = { providerId: 'compatible', modelId: 'test-model', url: process.env.OPENAI_BASE_URL, apiKey: 'none' }
+const agents = Array.from({ length: 10 }, (_, index) => {
+  const id = `ada${index}`
+  const instructions = 'You are a helpful librarian.'
+  return [id, new Agent({ id, name: 'Ada', instructions, model, memory: new Memory() })]
+})
+
+export const mastra = new Mastra({ agents: Object.fromEntries(agents), storage })

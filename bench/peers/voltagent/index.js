@@ -1,0 +1,20 @@
+import { createOpenAICompatible } from '@ai-sdk/openai-compatible'
+import { Agent, Memory, VoltAgent } from '@voltagent/core'
+import { LibSQLMemoryAdapter } from '@voltagent/libsql'
+import { createPinoLogger } from '@voltagent/logger'
+import { honoServer } from '@voltagent/server-hono'
+
+const { BENCH_FOLDER, OPENAI_BASE_URL, PORT } = process.env
+const compatible = createOpenAICompatible({ name: 'compatible', baseURL: OPENAI_BASE_URL })
+const memory = new Memory({ storage: new LibSQLMemoryAdapter({ url: `file:${BENCH_FOLDER}/voltagent.db` }) })
+const agents = Array.from({ length: 10 }, (_, index) => {
+  const id = `ada${index}`
+  const instructions = 'You are a helpful librarian.'
+  return [id, new Agent({ id, name: id, instructions, model: compatible('test-model'), memory })]
+})
+
+new VoltAgent({
+  agents: Object.fromEntries(agents),
+  logger: createPinoLogger({ name: 'bench', level: 'warn' }),
+  server: honoServer({ port: Number(PORT) }),
+})
