@@ -10,7 +10,7 @@
  * temporary folder. bench/README.md has the last table.
  */
 import { writeFile } from 'node:fs/promises'
-import { cpus } from 'node:os'
+import { cpus, loadavg } from 'node:os'
 import { parseArgs } from 'node:util'
 import packageJson from '../package.json' with { type: 'json' }
 import { startPostgres } from '../test/support/postgres.ts'
@@ -70,7 +70,7 @@ if (unknown) {
 }
 const chosen = positionals.length || options.peers ? positionals : USUAL
 const effort: Effort = options.quick ? { seconds: 1, repeats: 20 } : { seconds: 3, repeats: 100 }
-const rounds = options.quick ? 2 : 5
+const rounds = options.peers ? (options.quick ? 1 : 3) : options.quick ? 2 : 5
 /** The whole run, in milliseconds: whatever hangs, it ends. */
 const PATIENCE = (options.million || options.peers ? 60 : 15) * 60_000
 
@@ -107,12 +107,13 @@ const results = rows.flatMap(({ row, samples }) => (samples.length ? toResult(ro
 const profiles: Profile[] = chosen.includes(PROFILE) ? await profile(lab, effort.seconds * 2) : []
 const sizes = options.million ? [...SIZES, MILLION] : SIZES
 const grown: Growth[] = chosen.includes(GROWTH) ? await growth(lab, sizes, options.quick ? 5 : 21) : []
-const compared: Measured[] = options.peers ? await comparePeers(lab, VERSION, options.quick ? 1 : 3, effort) : []
+const compared: Measured[] = options.peers ? await comparePeers(lab, VERSION, rounds, effort) : []
 lab.close()
 await postgres?.[Symbol.asyncDispose]()
 
 const machine = `${cpus().length} x ${cpus()[0]?.model.trim()}, Node ${process.version}, ${process.platform}, ${database}`
-console.log(`${machine}; medians of ${rounds} rounds, 16 requests in flight\n`)
+const [busy = 0] = loadavg()
+console.log(`${machine}, load ${busy.toFixed(1)}; medians of ${rounds} rounds, 16 requests in flight\n`)
 if (results.length) console.log(`${resultTable(results)}\n`)
 if (profiles.length) console.log(profileTable(profiles))
 if (grown.length) console.log(growthTable(sizes, grown))
