@@ -68,7 +68,10 @@ export type ClaimDeps = {
   rowLock: Prisma.Sql
   /** How many runs of an organization may run, and wait. */
   limits: { running: number | undefined; pending: number | undefined }
-  /** What else changes when an execution ends, in the same transaction. */
+  /**
+   * What else changes when an execution ends, last in the same transaction: many runs may count in one row, which is
+   * locked from then on.
+   */
   settle: (tx: Tx, ended: ExecutionRow, now: Date) => Promise<void>
 }
 
@@ -89,7 +92,7 @@ const claimed = ({ owner, leaseDuration }: ClaimDeps, now: Date, attempt: number
 })
 
 // Locks are taken in one order, so that no two transactions wait for each other: the execution, its session, its chat,
-// its organization.
+// its organization, then what it was for (a task, a mission) and its day's usage.
 
 /**
  * The one transaction in which a run is accepted. Where its session is free it takes the session's lock, and is claimed
@@ -355,9 +358,9 @@ export async function finish(
       await writeMessage(tx, execution, 'assistant', text, now, { interrupted: !completed, toolCalls })
     }
     if (completed && toolCalls.length) await forgetSteps(tx, row.id)
-    await deps.settle(tx, execution, now)
     const next = await release(tx, deps, execution, now, remains.text)
     await giveSlotBack(tx, deps, row.organizationId)
+    await deps.settle(tx, execution, now)
     return { execution, next }
   })
 }
@@ -394,8 +397,9 @@ export async function finishPending(
       await writeMessage(tx, execution, 'assistant', text, now, { interrupted: true, toolCalls: recordsOf(steps) })
       await forgetSteps(tx, row.id)
     }
+    const next = await release(tx, deps, execution, now, text)
     await deps.settle(tx, execution, now)
-    return { execution, next: await release(tx, deps, execution, now, text) }
+    return { execution, next }
   })
 }
 
