@@ -1,4 +1,4 @@
-import { type GraphQLInterfaceType, getNamedType, isIntrospectionType, isObjectType } from 'graphql'
+import { getNamedType, isIntrospectionType, isObjectType } from 'graphql'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { Prisma } from '../../src/db/client.ts'
 import { newId } from '../../src/lib/id.ts'
@@ -9,6 +9,8 @@ import {
   documentOf,
   type GraphQLFaceAnswer,
   inputsOf,
+  NODE,
+  NODES,
   ROOTS,
   type Root,
   rootsOf,
@@ -259,15 +261,6 @@ async function read(face: AnyFace, foreigner: Foreigner, procedure: string, own:
     .flat()
     .flatMap(({ text }) => canariesIn(foreigner, text).map((canary) => `${procedure} tells ${canary}: ${text}`))
 }
-
-const NODE = ROOTS.find(({ field }) => field.name === 'node')!
-
-/** The kinds of what `node` finds, and GraphQL's names for them. */
-const NODES = new Map(
-  schema
-    .getPossibleTypes(getNamedType(NODE.field.type) as GraphQLInterfaceType)
-    .map(({ name }) => [name.toLowerCase(), name]),
-)
 
 /** What `node` answers for an id of a kind. */
 const askNode = (foreigner: Foreigner, kind: string, id: string, depth = 1) =>

@@ -4,11 +4,11 @@ import { covers, isScope, type Scope } from '../../src/auth/scopes.ts'
 import { extensionsOf } from '../../src/graphql/builder.ts'
 import { newToken } from '../../src/lib/token.ts'
 import { FACES, faces, procedures } from '../support/faces.ts'
-import { callRoot, ROOTS, schema } from '../support/graphql-face.ts'
+import { callRoot, NODE, NODES, ROOTS, schema } from '../support/graphql-face.ts'
 import { type Input, leastOf } from '../support/inputs.ts'
 import { request } from '../support/rest.ts'
 import { type Member, startServer, type TestServer } from '../support/server.ts'
-import { everything, type Ids, inputWith, maker } from './fixtures.ts'
+import { everything, type Ids, inputWith, type Kind, maker } from './fixtures.ts'
 
 /**
  * The token matrix: every procedure and every field of GraphQL with every kind of token that is none, and every type
@@ -168,7 +168,15 @@ describe('a token of GraphQL', () => {
   test.each(['*', ...SCOPES])('with %s sees the types and relations that want it, and no others', async (scope) => {
     const { token } = await server.member({ email: 'owner@example.com', role: 'owner', scopes: [scope] })
     const problems: string[] = []
-    const lacks = (needed: readonly Scope[]) => needed.length > 0 && !needed.some((one) => covers([scope], one))
+    const lacks = (needed: readonly Scope[] = []) => needed.length > 0 && !needed.some((one) => covers([scope], one))
+    await Promise.all(
+      [...NODES].map(async ([kind, on]) => {
+        const { data, errors } = await callRoot(server, NODE, { id: own[kind as Kind] }, { token, depth: 0, on })
+        const isShown = Boolean(data?.node)
+        if (isShown === lacks(extensionsOf(schema.getType(on)!).scopes)) problems.push(`node ${on}: ${isShown}`)
+        if (!isShown && errors?.[0]?.message !== FORBIDDEN) problems.push(`node ${on}: ${JSON.stringify(errors)}`)
+      }),
+    )
     for (const root of roots) {
       const { data, errors = [] } = await callRoot(server, root, inputOf(root), { token })
       const refused = new Map(errors.map((error) => [`.${error.path?.join('.')}`, error]))

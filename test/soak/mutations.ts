@@ -36,6 +36,8 @@ const EQUIVALENT: Record<string, string> = {
     'the index begins with it; the key of its execution says the same',
   'src/chats/service.ts organizationId: actor.organizationId,':
     'the index of messages begins with it; the key of their session says the same',
+  'src/db/counting.ts const those = Prisma.join([Prisma.sql`t."organizationId" = ${organizationId}`, ...given], \' AND \')':
+    'the indexes begin with it; what is counted by is the organization itself, or of its own rows',
 }
 
 const FILTER = 'listed|reachable|executable|visible|notPrivate|chatsFor|ofMissionFor|onShow|ownSessions'

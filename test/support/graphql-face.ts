@@ -2,6 +2,7 @@ import {
   type GraphQLArgument,
   type GraphQLField,
   type GraphQLInputType,
+  type GraphQLInterfaceType,
   type GraphQLNamedOutputType,
   type GraphQLObjectType,
   getNamedType,
@@ -42,6 +43,15 @@ export const ROOTS: readonly Root[] = (['query', 'mutation', 'subscription'] as 
 
 /** The root fields that show a procedure. */
 export const rootsOf = (procedure: string): Root[] => ROOTS.filter((root) => root.procedure === procedure)
+
+export const NODE = ROOTS.find(({ field }) => field.name === 'node')!
+
+/** The kinds of what `node` finds, and GraphQL's names for them. */
+export const NODES: ReadonlyMap<string, string> = new Map(
+  schema
+    .getPossibleTypes(getNamedType(NODE.field.type) as GraphQLInterfaceType)
+    .map(({ name }) => [name.toLowerCase(), name]),
+)
 
 /** The fields of `input`, where that is the only argument, or the arguments themselves. */
 export function inputsOf({ field: { args } }: Root): Readonly<Record<string, { type: GraphQLInputType }>> {
