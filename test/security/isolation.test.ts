@@ -250,6 +250,9 @@ async function attack(face: AnyFace, foreigner: Foreigner, field: Field, id: str
   })
 }
 
+/** What can be asked for nothing in particular. */
+const isList = (procedure: string) => Object.values(shapeOf(procedure)).every((field) => field.isOptional())
+
 /** Reads as somebody who may be told nothing of some things; what is told of them all the same. */
 async function read(face: AnyFace, foreigner: Foreigner, procedure: string, own: Ids): Promise<string[]> {
   const input = inputWith(procedure, null, undefined, own)
@@ -257,9 +260,13 @@ async function read(face: AnyFace, foreigner: Foreigner, procedure: string, own:
   const filters = face === 'REST' ? choicesOf(procedure) : []
   const asked = [input, ...filters.map((filter) => ({ ...input, ...filter }))]
   const answers = await Promise.all(asked.map((one) => call(face, procedure, one, people[foreigner].token)))
-  return answers
-    .flat()
-    .flatMap(({ text }) => canariesIn(foreigner, text).map((canary) => `${procedure} tells ${canary}: ${text}`))
+  return answers.flat().flatMap(({ text }) => [
+    ...canariesIn(foreigner, text).map((canary) => `${procedure} tells ${canary}: ${text}`),
+    // What fails tells nothing, and hides what another selection would tell.
+    ...(isList(procedure) && foreigner !== 'revoked' && text.includes('"errors":[')
+      ? [`${procedure} fails: ${text}`]
+      : []),
+  ])
 }
 
 /** What `node` answers for an id of a kind. */
@@ -360,6 +367,16 @@ const rowsIn = (value: unknown): number =>
   Array.isArray(value)
     ? value.length
     : Object.values(typeof value === 'object' && value ? value : {}).reduce((sum, of) => sum + rowsIn(of), 0)
+
+test('a space tells of the agents and skills in it that can be reached, and of no others', async () => {
+  const { space } = await maker(server, people.colleague).does('spaces.get', { id: victims.shared.space })
+  const { assignedAgents, skillIds, agentRefs, skillRefs } = space
+  expect({ assignedAgents, skillIds }).toEqual({
+    assignedAgents: [victims.shared.agent],
+    skillIds: [victims.shared.skill],
+  })
+  expect([agentRefs, skillRefs].map((refs) => refs.length)).toEqual([1, 1])
+})
 
 test('a copy of an agent takes over nothing that its maker cannot reach', async () => {
   const copy = await maker(server, people.colleague).does('agents.create', {
