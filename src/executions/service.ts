@@ -11,6 +11,7 @@ import { inPrivateSpaces, ofMissionFor, ofPrivateMissions, visible as visibleSpa
 import {
   type ExecutionEvent,
   type ExecutionRow,
+  edgeOf,
   META_SEQ,
   metaEvent,
   readEvents,
@@ -189,7 +190,8 @@ export async function follow(
   input: z.output<typeof FollowExecution>,
   signal: AbortSignal,
 ): Promise<AsyncGenerator<readonly ExecutionEvent[]>> {
-  const row = await find(actor, deps, input.executionId)
+  // No more of its row: it is kept as long as the stream is on.
+  const row = edgeOf(await find(actor, deps, input.executionId))
   return (async function* () {
     using watch = deps.revocations.watch(actor, signal)
     yield* deps.engine.follow(row, input.lastEventId ?? input.after ?? 0, watch.signal)

@@ -24,7 +24,21 @@ export const EDGE_COLUMNS = {
   completedAt: true,
 } as const
 
-export const metaEvent = (row: Pick<ExecutionRow, keyof typeof EDGE_COLUMNS>): ExecutionEvent => ({
+export type Edge = Pick<ExecutionRow, keyof typeof EDGE_COLUMNS>
+
+export const edgeOf = (row: Edge): Edge => ({
+  id: row.id,
+  chatId: row.chatId,
+  sessionId: row.sessionId,
+  status: row.status,
+  terminalSeq: row.terminalSeq,
+  inputTokens: row.inputTokens,
+  outputTokens: row.outputTokens,
+  createdAt: row.createdAt,
+  completedAt: row.completedAt,
+})
+
+export const metaEvent = (row: Edge): ExecutionEvent => ({
   seq: META_SEQ,
   at: row.createdAt,
   event: 'meta',
@@ -32,7 +46,7 @@ export const metaEvent = (row: Pick<ExecutionRow, keyof typeof EDGE_COLUMNS>): E
 })
 
 /** The last event of an execution that has ended, null while it has not. */
-export function terminalEvent(row: Pick<ExecutionRow, keyof typeof EDGE_COLUMNS>): ExecutionEvent | null {
+export function terminalEvent(row: Edge): ExecutionEvent | null {
   if (row.terminalSeq === null || row.completedAt === null) return null
   const { id: executionId, sessionId, terminalSeq: seq, completedAt: at } = row
   if (row.status === 'completed') {

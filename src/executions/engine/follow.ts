@@ -1,6 +1,14 @@
 import type { Db } from '../../db/client.ts'
 import { unavailable } from '../../errors.ts'
-import { type ExecutionEvent, type ExecutionRow, META_SEQ, metaEvent, readEvents, terminalEvent } from './events.ts'
+import {
+  EDGE_COLUMNS,
+  type Edge,
+  type ExecutionEvent,
+  META_SEQ,
+  metaEvent,
+  readEvents,
+  terminalEvent,
+} from './events.ts'
 import type { Journal } from './journal.ts'
 import type { Notices } from './notices.ts'
 
@@ -11,7 +19,7 @@ import type { Notices } from './notices.ts'
  */
 export async function* follow(
   deps: { db: Db; journal: Journal; notices: Notices; stopped: AbortSignal },
-  row: ExecutionRow,
+  row: Edge,
   after: number,
   signal: AbortSignal,
 ): AsyncGenerator<readonly ExecutionEvent[]> {
@@ -32,7 +40,7 @@ export async function* follow(
     try {
       // The row first: once it says that the run has ended, all of its events are there.
       if (!follower && !terminalEvent(current)) {
-        current = await deps.db.execution.findUniqueOrThrow({ where: { id: row.id } })
+        current = await deps.db.execution.findUniqueOrThrow({ where: { id: row.id }, select: EDGE_COLUMNS })
       }
       if (!follower || follower.stored) {
         for await (const events of readEvents(deps.db, row.id, last)) {

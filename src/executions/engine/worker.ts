@@ -13,7 +13,7 @@ import { createAttempts } from './attempt.ts'
 import { createCaretaker } from './caretaker.ts'
 import { BEGIN, type Checkpoint, loadCheckpoint, loadRemains } from './checkpoint.ts'
 import * as claims from './claims.ts'
-import type { ExecutionEvent, ExecutionRow } from './events.ts'
+import type { Edge, ExecutionEvent, ExecutionRow } from './events.ts'
 import { follow } from './follow.ts'
 import { createJournal, SEQ_BLOCK } from './journal.ts'
 import type { Models } from './models.ts'
@@ -43,7 +43,7 @@ export type EngineDeps = {
 export type Engine = {
   /** Accepts a run and, where its session is free, begins it. Throws what `claims.accept` throws, 503 in a drain. */
   accept(request: claims.Request): Promise<ExecutionRow>
-  follow(row: ExecutionRow, after: number, signal: AbortSignal): AsyncGenerator<readonly ExecutionEvent[]>
+  follow(row: Edge, after: number, signal: AbortSignal): AsyncGenerator<readonly ExecutionEvent[]>
   /** The execution once it has ended, or as it is when the signal aborts. */
   ended(row: ExecutionRow, signal: AbortSignal): Promise<ExecutionRow>
   /** Cancels it and its descendants if they have not ended, and returns it as it then is. */
