@@ -80,9 +80,11 @@ export function beginOf(date: string, period: z.output<typeof Period>): string {
 
 async function hiddenAgents({ organizationId, userId }: Actor, db: Deps['db'], rows: UsageRow[]): Promise<Set<string>> {
   const ids = [...new Set(rows.map(({ agentId }) => agentId))]
-  const othersPrivate = { id: { in: ids }, organizationId, visibility: 'private', userId: { not: userId } } as const
-  const agents = await db.agent.findMany({ where: othersPrivate, select: { id: true } })
-  return new Set(agents.map(({ id }) => id))
+  // By id alone: SQLite would rather read all that the organization has of the private ones.
+  const select = { id: true, visibility: true, userId: true } as const
+  const agents = await db.agent.findMany({ where: { id: { in: ids }, organizationId }, select })
+  const hidden = agents.filter((agent) => agent.visibility === 'private' && agent.userId !== userId)
+  return new Set(hidden.map(({ id }) => id))
 }
 
 /** The rows by a key of theirs, in the order in which the keys come. */
