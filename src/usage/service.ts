@@ -80,9 +80,11 @@ export function beginOf(date: string, period: z.output<typeof Period>): string {
 
 async function hiddenAgents({ organizationId, userId }: Actor, db: Deps['db'], rows: UsageRow[]): Promise<Set<string>> {
   const ids = [...new Set(rows.map(({ agentId }) => agentId))]
-  // By id alone: SQLite would rather read all that the organization has of the private ones.
-  const select = { id: true, visibility: true, userId: true } as const
-  const agents = await db.agent.findMany({ where: { id: { in: ids }, organizationId }, select })
+  // By id alone: with the organization beside, SQLite would rather read all agents that it has.
+  const select = { id: true, organizationId: true, visibility: true, userId: true } as const
+  const agents = (await db.agent.findMany({ where: { id: { in: ids } }, select })).filter(
+    (agent) => agent.organizationId === organizationId,
+  )
   const hidden = agents.filter((agent) => agent.visibility === 'private' && agent.userId !== userId)
   return new Set(hidden.map(({ id }) => id))
 }
