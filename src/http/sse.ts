@@ -24,13 +24,11 @@ export async function writeEvents(
   const ping = setInterval(() => res.write(': ping\n\n'), PING_INTERVAL)
   try {
     for await (const events of batches) {
-      const room = write(res, events.map(toText).join(''))
+      const room = res.write(events.map(toText).join(''))
       ping.refresh()
       if (!room) await drained(res)
       if (res.destroyed) return
     }
-    // Node 24 loses what is corked when a response ends.
-    if (res.writableCorked) res.uncork()
     res.end()
   } catch (error) {
     res.destroy()
@@ -42,15 +40,6 @@ export async function writeEvents(
 
 const toText = ({ seq, event, data }: ServerSentEvent): string =>
   `id: ${seq}\nevent: ${event}\ndata: ${JSON.stringify(data)}\n\n`
-
-/** Events that come in the same turn of the event loop leave in one packet. */
-function write(res: ServerResponse, text: string): boolean {
-  if (!res.writableCorked) {
-    res.cork()
-    setImmediate(() => res.uncork())
-  }
-  return res.write(text)
-}
 
 function drained(res: ServerResponse): Promise<void> {
   return new Promise((resolve) => {
