@@ -321,12 +321,19 @@ async function send(
 /** What can be sent as one. */
 const isHeader = (value: string) => /^[\t\x20-\x7e\x80-\xff]*$/.test(value)
 
-test.each(OPERATIONS)('$method $path answers as documented, whatever is asked', async (operation) => {
-  const good = requests(operation)
-  const broken = fc.tuple(good, mutations).map(([asked, mutation]) => mutate(operation, asked, mutation))
-  const property = fc.asyncProperty(fc.oneof(good, broken), (asked) => send(operation, asked))
-  await fc.assert(property, { numRuns: RUNS, seed: SEED, endOnFailure: true })
-})
+/** In ms: some look for a server that is not there, each time. */
+const PATIENCE = 30_000 + RUNS * 500
+
+test.each(OPERATIONS)(
+  '$method $path answers as documented, whatever is asked',
+  async (operation) => {
+    const good = requests(operation)
+    const broken = fc.tuple(good, mutations).map(([asked, mutation]) => mutate(operation, asked, mutation))
+    const property = fc.asyncProperty(fc.oneof(good, broken), (asked) => send(operation, asked))
+    await fc.assert(property, { numRuns: RUNS, seed: SEED, endOnFailure: true })
+  },
+  PATIENCE,
+)
 
 test('and the server goes on', async () => {
   expect((await request(server, 'GET', '/readyz')).status).toBe(200)
