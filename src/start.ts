@@ -114,9 +114,9 @@ export async function startService(
     async stop() {
       draining = true
       // Until proxies have seen that it is not ready, it takes what they send.
-      await sleep(settings.SHUTDOWN_DELAY)
-      await scheduler?.stop()
-      await engine.drain()
+      if (settings.SHUTDOWN_DELAY) await sleep(settings.SHUTDOWN_DELAY)
+      // From here on new runs are refused, those of missions too: the next server begins them.
+      await Promise.all([scheduler?.stop(), engine.drain()])
       await close(server)
       await resources.disposeAsync()
     },
