@@ -4,6 +4,7 @@ import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { pino } from 'pino'
+import { expect } from 'vitest'
 import type { Role } from '../../src/db/client.ts'
 import { createToken } from '../../src/keys/service.ts'
 import type { Clock } from '../../src/lib/clock.ts'
@@ -112,6 +113,8 @@ export async function startServer(
       } finally {
         current = undefined
       }
+      // Whatever is asked with a token asks at least for that: none means that nobody was listening.
+      expect(statements).not.toEqual([])
       return statements
     },
     logs,
