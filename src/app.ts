@@ -1,6 +1,5 @@
 import type { IncomingMessage, RequestListener, ServerResponse } from 'node:http'
 import { nodeHTTPRequestHandler } from '@trpc/server/adapters/node-http'
-import { authenticate } from './auth/actor.ts'
 import { identify } from './auth/identity.ts'
 import type { Deps } from './deps.ts'
 import { type AppError, badRequest, noSuchPath, toAppError, toBody, unavailable, unsupportedType } from './errors.ts'
@@ -82,7 +81,7 @@ function createContext(deps: Deps, requestId: string, req: IncomingMessage, res:
   const invalid = documented ? 'Unauthorized. Invalid or expired token' : 'Invalid or expired token'
   const { authorization } = req.headers
   let gone: AbortSignal | undefined
-  const byToken = once(() => authenticate(deps, authorization, invalid))
+  const byToken = once(() => deps.actors.of(authorization, invalid))
   return {
     deps,
     requestId,

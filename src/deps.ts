@@ -1,5 +1,7 @@
 import type { KeyObject } from 'node:crypto'
 import type { Logger } from 'pino'
+import type { KnownAgents } from './agents/service.ts'
+import type { Actors } from './auth/actors.ts'
 import type { IdTokens } from './auth/id-tokens.ts'
 import type { Revocations } from './auth/revocations.ts'
 import type { Bus } from './bus/index.ts'
@@ -20,6 +22,8 @@ export type Deps = {
   readonly log: Logger
   readonly models: Models
   readonly engine: Engine
+  readonly actors: Actors
+  readonly knownAgents: KnownAgents
   readonly revocations: Revocations
   readonly storage: MediaStorage
   readonly telemetry: Telemetry

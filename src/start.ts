@@ -2,7 +2,9 @@ import { createServer, type Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Logger } from 'pino'
+import { createKnownAgents } from './agents/service.ts'
 import { createApp } from './app.ts'
+import { createActors } from './auth/actors.ts'
 import { createRevocations } from './auth/revocations.ts'
 import { bootstrap } from './bootstrap.ts'
 import { createLocalBus } from './bus/local.ts'
@@ -74,14 +76,19 @@ export async function startService(
   })
   const revocations = createRevocations(base)
   cleanup.defer(() => revocations.stop())
+  const tokenKey = deriveKey(masterKey, 'tokens')
+  const actors = createActors({ ...base, tokenKey })
+  cleanup.defer(() => actors.stop())
   // Who does without does not wait for it to be loaded.
   const idTokens = settings.OIDC_ISSUER ? (await import('./auth/id-tokens.ts')).createIdTokens(settings, clock) : null
   const deps: Deps = {
     ...base,
     engine,
+    actors,
+    knownAgents: createKnownAgents(),
     revocations,
     idTokens,
-    tokenKey: deriveKey(masterKey, 'tokens'),
+    tokenKey,
     idempotencyKey: deriveKey(masterKey, 'idempotency'),
     wrappingKey: deriveKey(masterKey, 'data keys'),
   }

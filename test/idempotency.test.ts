@@ -355,6 +355,7 @@ describe('a replay', () => {
     const send = () => post('/api/v1/tasks', key, { body: { title: 'A' }, token })
     expect((await send()).status).toBe(200)
     await lab.db.membership.deleteMany({ where: { userId, organizationId } })
+    await lab.server.forgetActors()
     expect((await send()).status).toBe(403)
     await lab.db.token.update({ where: { id: tokenId }, data: { revokedAt: lab.clock.now() } })
     expect((await send()).status).toBe(401)

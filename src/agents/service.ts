@@ -1,4 +1,5 @@
 import { isDeepStrictEqual } from 'node:util'
+import { LRUCache } from 'lru-cache'
 import type { z } from 'zod'
 import { type Actor, type Authorized, isAdmin, permit } from '../auth/actor.ts'
 import { audit } from '../auth/audit.ts'
@@ -101,12 +102,44 @@ export const toAgent = (row: AgentRow): z.output<typeof Agent> => ({
   updatedAt: row.updatedAt.toISOString(),
 })
 
+type KnownAgent = Readonly<z.output<typeof Agent>>
+
+/** What an agent was at a version, by both: no change leaves the version as it is, so that this is true for good. */
+export type KnownAgents = LRUCache<string, KnownAgent>
+
+/** In characters of prompts and the like, of which agents mostly consist. */
+const MAX_KNOWN = 8_000_000
+
+export const createKnownAgents = (): KnownAgents =>
+  new LRUCache({
+    maxSize: MAX_KNOWN,
+    sizeCalculation: ({ systemPrompt, description, initialGreeting }) =>
+      2_000 + systemPrompt.length + (description?.length ?? 0) + (initialGreeting?.length ?? 0),
+  })
+
+/** What tells where an agent stands in a list, and what is known of it. */
+const HEAD = { id: true, version: true, createdAt: true } as const
+type Head = Pick<AgentRow, keyof typeof HEAD>
+
+/** The agents of these heads that still meet `where`: only those are read that nobody has asked for since they changed. */
+async function whole({ db, knownAgents }: Deps, where: Prisma.AgentWhereInput, heads: readonly Head[]) {
+  const keyOf = ({ id, version }: Head) => `${id} ${version}`
+  const agents = new Map(heads.map((head) => [head.id, knownAgents.get(keyOf(head))]))
+  const missing = heads.flatMap(({ id }) => (agents.get(id) ? [] : id))
+  const rows = missing.length ? await db.agent.findMany({ where: { AND: [where, { id: { in: missing } }] } }) : []
+  for (const row of rows) {
+    const agent = Object.freeze(toAgent(row))
+    agents.set(row.id, agent)
+    knownAgents.set(keyOf(row), agent)
+  }
+  return [...agents.values()].filter((agent) => agent !== undefined)
+}
+
 /**
  * Agents as the caller sees them: without skills and MCP servers that are gone, or out of their reach. Two statements at
  * most, none where no agent has any.
  */
-async function toAgents(actor: Actor, { db }: Pick<Deps, 'db'>, rows: readonly AgentRow[]) {
-  const agents = rows.map(toAgent)
+async function asSeenBy(actor: Actor, { db }: Pick<Deps, 'db'>, agents: readonly KnownAgent[]) {
   const [skills, mcps] = await Promise.all([
     findSkillIds(
       actor,
@@ -119,11 +152,17 @@ async function toAgents(actor: Actor, { db }: Pick<Deps, 'db'>, rows: readonly A
       agents.flatMap(({ mcpInstanceIds }) => mcpInstanceIds),
     ),
   ])
-  return agents.map((agent) => ({
-    ...agent,
-    skillIds: agent.skillIds.filter((id) => skills.has(id)),
-    mcpInstanceIds: agent.mcpInstanceIds.filter((id) => mcps.has(id)),
-  }))
+  const hasAll = (agent: KnownAgent) =>
+    agent.skillIds.every((id) => skills.has(id)) && agent.mcpInstanceIds.every((id) => mcps.has(id))
+  return agents.map((agent) =>
+    hasAll(agent)
+      ? agent
+      : {
+          ...agent,
+          skillIds: agent.skillIds.filter((id) => skills.has(id)),
+          mcpInstanceIds: agent.mcpInstanceIds.filter((id) => mcps.has(id)),
+        },
+  )
 }
 
 /** In lower case (the databases differ in what else they ignore case of), and without what LIKE takes for a pattern. */
@@ -136,14 +175,14 @@ const matching = (input: { search?: string | undefined; tag?: string | undefined
 ]
 
 /** The count is asked only when the rows do not tell it. */
-async function pageOfAgents<Include extends Prisma.AgentInclude>(
+async function pageOfAgents<Row extends Head>(
   { db }: Deps,
   where: Prisma.AgentWhereInput,
   input: z.output<typeof ListPublicAgents>,
-  include: Include,
+  read: (query: Pick<Prisma.AgentFindManyArgs, 'where' | 'orderBy' | 'take'>) => Promise<Row[]>,
 ) {
   const { where: after, ...page } = pageQuery(input)
-  const found = await db.agent.findMany({ where: { AND: [where, after ?? {}] }, include, ...page })
+  const found = await read({ where: { AND: [where, after ?? {}] }, ...page })
   const { rows, nextCursor } = toPage(found, input)
   const total = after || nextCursor ? await db.agent.count({ where }) : rows.length
   return { rows, nextCursor, total }
@@ -160,13 +199,16 @@ export const listedBy = (actor: Actor, input: z.output<typeof ListAgents>): Pris
 
 /** GET /agents (contract.md section 2). */
 export async function list(actor: Actor, deps: Deps, input: z.output<typeof ListAgents>) {
-  const { rows, ...page } = await pageOfAgents(deps, listedBy(actor, input), input, {})
-  return { agents: await toAgents(actor, deps, rows), ...page }
+  const where = listedBy(actor, input)
+  const { rows, ...page } = await pageOfAgents(deps, where, input, (query) =>
+    deps.db.agent.findMany({ ...query, select: HEAD }),
+  )
+  return { agents: await asSeenBy(actor, deps, await whole(deps, where, rows)), ...page }
 }
 
 /** GET /agents/{id}. */
 export async function get(actor: Actor, deps: Deps, id: string) {
-  const [agent] = await toAgents(actor, deps, [await find(actor, deps, id)])
+  const [agent] = await asSeenBy(actor, deps, [toAgent(await find(actor, deps, id))])
   return { agent: agent! }
 }
 
@@ -176,9 +218,16 @@ async function find(actor: Actor, { db }: Deps, id: string): Promise<AgentRow> {
   return row
 }
 
-const withOrganization = { organization: { select: { name: true } } } as const
+const CARD = {
+  ...HEAD,
+  name: true,
+  role: true,
+  description: true,
+  tags: true,
+  organization: { select: { name: true } },
+} as const
 
-type CardRow = Prisma.AgentGetPayload<{ include: typeof withOrganization }>
+type CardRow = Prisma.AgentGetPayload<{ select: typeof CARD }>
 
 const toCard = (row: CardRow): z.output<typeof AgentCard> => ({
   id: row.id,
@@ -196,13 +245,15 @@ export const onShowBy = (input: z.output<typeof ListPublicAgents>): Prisma.Agent
 
 /** GET /public/agents: every organization's public agents, as cards. */
 export async function listPublic(deps: Deps, input: z.output<typeof ListPublicAgents>) {
-  const { rows, ...page } = await pageOfAgents(deps, onShowBy(input), input, withOrganization)
+  const { rows, ...page } = await pageOfAgents(deps, onShowBy(input), input, (query) =>
+    deps.db.agent.findMany({ ...query, select: CARD }),
+  )
   return { agents: rows.map(toCard), ...page }
 }
 
 /** GET /public/agents/{id}: the card of a public or unlisted agent. */
 export async function getPublic({ db }: Deps, id: string) {
-  const row = await db.agent.findFirst({ where: { id, ...onShow('byId') }, include: withOrganization })
+  const row = await db.agent.findFirst({ where: { id, ...onShow('byId') }, select: CARD })
   if (!row) throw notFound('Agent')
   return { agent: toCard(row) }
 }
@@ -321,7 +372,7 @@ async function recordChange(tx: Tx, actor: Actor, action: string, row: AgentRow)
 /** What a copy of an agent takes over: not the subagents, skills and MCP servers that the copier cannot reach. */
 async function copyOf(actor: Actor, deps: Deps, id: string): Promise<Partial<Values>> {
   const row = await find(actor, deps, id)
-  const [agent] = await toAgents(actor, deps, [row])
+  const [agent] = await asSeenBy(actor, deps, [toAgent(row)])
   const { skillIds = [], mcpInstanceIds = [] } = agent ?? {}
   const values = { ...valuesOf(row), skillIds, mcpInstanceIds }
   const where = { id: { in: values.subagentIds ?? [] }, ...reachable(actor) }

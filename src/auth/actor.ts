@@ -15,7 +15,7 @@ export type Actor = {
   readonly scopes: readonly string[]
   /** The personal access token it came with; empty for whoever came without one. */
   readonly tokenId: string
-  /** When the ID token ends that it came with. */
+  /** When the token ends that it came with, of either kind. */
   readonly expiresAt?: Date
 }
 
@@ -58,12 +58,11 @@ const LAST_USED_PRECISION = 60_000
  */
 export async function authenticate(
   deps: { db: Db; clock: Clock; tokenKey: KeyObject; settings: Pick<Settings, 'TOKEN_PREFIX'> },
-  header: string | undefined,
+  header: string,
   invalid: string,
 ): Promise<Actor> {
   const { db } = deps
   const tokenPrefix = deps.settings.TOKEN_PREFIX
-  if (header === undefined) throw unauthorized('Authorization header required')
   const token = /^Bearer ([\x21-\x7e]+)$/.exec(header)?.[1]
   if (!token?.startsWith(`${tokenPrefix}_`)) {
     throw unauthorized(`Invalid token format. Token must start with ${tokenPrefix}_`)
@@ -78,7 +77,8 @@ export async function authenticate(
     FROM "Token" t WHERE t."digest" = ${tokenDigest(deps.tokenKey, token)}`)
   if (!row || row.revokedAt) throw unauthorized(invalid)
   const now = deps.clock.now()
-  if (row.expiresAt && time(row.expiresAt) <= now.getTime()) throw unauthorized('Token expired')
+  const expiresAt = row.expiresAt ? new Date(time(row.expiresAt)) : undefined
+  if (hasExpired({ expiresAt }, now)) throw unauthorized('Token expired')
   if (!row.role) throw forbidden()
   if (!row.lastUsedAt || time(row.lastUsedAt) < now.getTime() - LAST_USED_PRECISION) {
     await db.token.updateMany({ where: { id: row.id }, data: { lastUsedAt: now } })
@@ -90,8 +90,13 @@ export async function authenticate(
     organizationSlug: row.slug,
     role: row.role,
     scopes: (typeof row.scopes === 'string' ? JSON.parse(row.scopes) : row.scopes) as string[],
+    ...(expiresAt && { expiresAt }),
   }
 }
+
+/** Whether the token has ended that somebody came with. */
+export const hasExpired = ({ expiresAt }: { expiresAt?: Date | undefined }, now: Date): boolean =>
+  expiresAt !== undefined && expiresAt <= now
 
 /** A member as themselves, with every scope: whom a run or a mission acts as. Null when the membership has ended. */
 export async function actorOf(db: Db, who: { organizationId: string; userId: string }): Promise<Actor | null> {

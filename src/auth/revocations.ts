@@ -2,7 +2,7 @@ import type { Logger } from 'pino'
 import type { Bus } from '../bus/index.ts'
 import { type Db, Prisma } from '../db/client.ts'
 import type { Clock } from '../lib/clock.ts'
-import type { Actor } from './actor.ts'
+import { type Actor, hasExpired } from './actor.ts'
 
 /** How often the tokens of open streams are looked at (ms): they must end within 5 s (contract.md section 1). */
 const INTERVAL = 4_000
@@ -23,25 +23,22 @@ export function createRevocations(deps: { db: Db; clock: Clock; bus: Bus; log: L
   async function look(): Promise<void> {
     const looked = [...watches]
     const now = clock.now()
-    const tokens = await validTokens(
-      looked.flatMap(({ actor }) => actor.tokenId || []),
-      now,
-    )
+    const tokens = await validTokens(looked.flatMap(({ actor }) => actor.tokenId || []))
     const members = await currentMembers(looked.flatMap(({ actor }) => (actor.tokenId ? [] : actor.userId)))
     for (const { actor, controller } of looked) {
-      const { tokenId, expiresAt } = actor
-      const isIn = tokenId ? tokens.has(tokenId) : members.has(keyOf(actor)) && !(expiresAt && expiresAt <= now)
+      const isMember = actor.tokenId ? tokens.has(actor.tokenId) : members.has(keyOf(actor))
+      const isIn = isMember && !hasExpired(actor, now)
       if (!isIn) controller.abort()
     }
   }
 
-  async function validTokens(ids: string[], now: Date): Promise<Set<string>> {
+  async function validTokens(ids: string[]): Promise<Set<string>> {
     if (!ids.length) return new Set()
-    const rows = await db.$queryRaw<{ id: string; expiresAt: unknown }[]>(Prisma.sql`
-      SELECT t."id", t."expiresAt" FROM "Token" t
+    const rows = await db.$queryRaw<{ id: string }[]>(Prisma.sql`
+      SELECT t."id" FROM "Token" t
       JOIN "Membership" m ON m."organizationId" = t."organizationId" AND m."userId" = t."userId"
       WHERE t."revokedAt" IS NULL AND t."id" IN (${Prisma.join([...new Set(ids)])})`)
-    return new Set(rows.flatMap(({ id, expiresAt }) => (expiresAt && new Date(expiresAt as string) <= now ? [] : id)))
+    return new Set(rows.map(({ id }) => id))
   }
 
   async function currentMembers(userIds: string[]): Promise<Set<string>> {

@@ -6,6 +6,7 @@ import {
   type Query,
   type Statement,
   type Table,
+  tableOf,
   toCount,
   toDelete,
   toInsert,
@@ -152,7 +153,7 @@ function tablesOf(client: object): ReadonlyMap<string, Table> {
   return new Map(
     Object.entries(models).map(([name, { fields }]) => {
       const columns = fields.filter(({ kind }) => kind !== 'object').map((field) => [field.name, field.type] as const)
-      return [name.charAt(0).toLowerCase() + name.slice(1), { name, columns: new Map(columns) }]
+      return [name.charAt(0).toLowerCase() + name.slice(1), tableOf(name, new Map(columns))]
     }),
   )
 }

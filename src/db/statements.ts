@@ -1,7 +1,10 @@
 import { Prisma } from '../../prisma/generated/sqlite/client.ts'
 
 /** A table, as far as calls on it can be turned into SQL here: its columns with their Prisma types. */
-export type Table = { name: string; columns: ReadonlyMap<string, string> }
+export type Table = { name: string; columns: ReadonlyMap<string, string>; all: Columns }
+
+/** Columns by name, and as SQL lists them. */
+type Columns = { names: readonly string[]; list: string }
 
 export type Statement = { sql: string; args: unknown[] }
 
@@ -23,6 +26,14 @@ type Args = Readonly<{
 
 const quote = (name: string) => `"${name}"`
 
+const columnsOf = (names: readonly string[]): Columns => ({ names, list: names.map(quote).join(', ') })
+
+const NONE = columnsOf([])
+
+export function tableOf(name: string, columns: ReadonlyMap<string, string>): Table {
+  return { name, columns, all: columnsOf([...columns.keys()]) }
+}
+
 /** The arguments of a call, none of which is unknown here. */
 function known(args: unknown, ...names: (keyof Args)[]): Args {
   const said = (args ?? {}) as Args
@@ -36,16 +47,16 @@ function known(args: unknown, ...names: (keyof Args)[]): Args {
 /** `findFirst`, `findUnique` and, without a limit of its own, `findMany`. */
 export function toSelect(table: Table, call: unknown, limit?: number): Query {
   const { where, select, orderBy, take, skip } = known(call, 'where', 'select', 'orderBy', 'take', 'skip')
-  const selected = columnsOf(table, select)
+  const { names, list } = selectedOf(table, select)
   const args: unknown[] = []
-  let sql = `SELECT ${selected.map(quote).join(', ')} FROM ${quote(table.name)}${whereOf(table, where, args)}`
+  let sql = `SELECT ${list} FROM ${quote(table.name)}${whereOf(table, where, args)}`
   sql += orderOf(table, orderBy)
   if (limit !== undefined && take !== undefined) throw BEYOND
   const most = limit ?? take
   // Numbers of their own: SQLite prepares a statement anew for each limit that is a parameter.
   if (most !== undefined) sql += ` LIMIT ${wholeNumber(most)}`
   if (skip !== undefined) sql += ` OFFSET ${wholeNumber(most === undefined ? Number.NaN : skip)}`
-  return { sql, args, table, selected }
+  return { sql, args, table, selected: names }
 }
 
 function wholeNumber(value: unknown): number {
@@ -62,21 +73,21 @@ export function toCount(table: Table, call: unknown): Statement {
 /** `create`. What is left out has the column's default. */
 export function toInsert(table: Table, call: unknown): Query {
   const { data, select } = known(call, 'data', 'select')
-  return insertOf(table, data as Values, columnsOf(table, select))
+  return insertOf(table, data as Values, selectedOf(table, select))
 }
 
 /** `createMany`: a statement for each row, mostly with one text. One for all would be another for each number of rows. */
 export function toInserts(table: Table, call: unknown): Query[] {
   const { data } = known(call, 'data')
-  return [data].flat().map((row) => insertOf(table, row as Values, []))
+  return [data].flat().map((row) => insertOf(table, row as Values, NONE))
 }
 
-function insertOf(table: Table, row: Values, selected: readonly string[]): Query {
+function insertOf(table: Table, row: Values, selected: Columns): Query {
   const names = saidOf(row)
   const args = names.map((name) => encode(typeOf(table, name), row[name]))
   const places = names.map(() => '?').join(', ')
   const sql = `INSERT INTO ${quote(table.name)} (${names.map(quote).join(', ')}) VALUES (${places})`
-  return { sql: sql + returning(selected), args, table, selected }
+  return { sql: sql + returning(selected), args, table, selected: selected.names }
 }
 
 /** `update` and `updateManyAndReturn`, and `updateMany` where nothing is returned. */
@@ -85,9 +96,9 @@ export function toUpdate(table: Table, call: unknown, returns: boolean): Query {
   const args: unknown[] = []
   const changes = saidOf(data as Values).map((name) => changeOf(table, name, (data as Values)[name], args))
   if (!changes.length) throw BEYOND
-  const selected = returns ? columnsOf(table, select) : []
+  const selected = returns ? selectedOf(table, select) : NONE
   const sql = `UPDATE ${quote(table.name)} SET ${changes.join(', ')}${whereOf(table, where, args)}`
-  return { sql: sql + returning(selected), args, table, selected }
+  return { sql: sql + returning(selected), args, table, selected: selected.names }
 }
 
 export function toDelete(table: Table, call: unknown): Statement {
@@ -96,8 +107,7 @@ export function toDelete(table: Table, call: unknown): Statement {
   return { sql: `DELETE FROM ${quote(table.name)}${whereOf(table, where, args)}`, args }
 }
 
-const returning = (selected: readonly string[]) =>
-  selected.length ? ` RETURNING ${selected.map(quote).join(', ')}` : ''
+const returning = ({ list }: Columns) => list && ` RETURNING ${list}`
 
 const saidOf = (values: Values): string[] => Object.keys(values).filter((name) => values[name] !== Prisma.skip)
 
@@ -107,11 +117,11 @@ function typeOf({ columns }: Table, name: string): string {
   return type
 }
 
-function columnsOf(table: Table, select: Values | undefined): readonly string[] {
-  if (select === undefined) return [...table.columns.keys()]
+function selectedOf(table: Table, select: Values | undefined): Columns {
+  if (select === undefined) return table.all
   const names = Object.keys(select).filter((name) => select[name] !== false)
   for (const name of names) if (select[name] !== true || !table.columns.has(name)) throw BEYOND
-  return names
+  return columnsOf(names)
 }
 
 function orderOf(table: Table, orderBy: unknown): string {
@@ -208,8 +218,9 @@ function membership(column: string, name: 'in' | 'notIn', type: string, list: un
  * A list with its last element repeated until its length is a power of two: lists of any length then make a few
  * statements, which are kept prepared, and not as many as there are lengths.
  */
-export function padded<T>(list: readonly T[]): T[] {
+export function padded<T>(list: readonly T[]): readonly T[] {
   const length = 2 ** Math.ceil(Math.log2(list.length))
+  if (length === list.length) return list
   return Array.from({ length }, (_, index) => list[Math.min(index, list.length - 1)] as T)
 }
 

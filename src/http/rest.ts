@@ -81,9 +81,9 @@ export async function handleRest(context: Context, req: IncomingMessage, res: Se
 }
 
 function sendText(res: ServerResponse, json: string): void {
-  const answer = Buffer.from(json)
-  res.writeHead(200, { 'Content-Type': 'application/json; charset=utf-8', 'Content-Length': answer.length })
-  res.end(answer)
+  const length = Buffer.byteLength(json)
+  res.writeHead(200, { 'Content-Type': 'application/json; charset=utf-8', 'Content-Length': length })
+  res.end(json)
 }
 
 /** The caller has gone, and did not want the run to go on without them; it may have ended already. */

@@ -1,10 +1,10 @@
 import { z } from 'zod'
 import { appRouter } from '../router.ts'
 import type { Context } from '../trpc.ts'
+import { call, type Procedure } from './call.ts'
 
-type Call = { path: string; type: 'query' | 'mutation'; ctx: Context; getRawInput: () => Promise<unknown> }
-type Procedure = ((call: Call & { signal: undefined; batchIndex: number }) => Promise<unknown>) & {
-  _def: { type: Call['type']; inputs: z.ZodType[]; meta?: { openapi?: { method?: string; path?: string } } }
+type Described = Procedure & {
+  _def: { inputs: z.ZodType[]; meta?: { openapi?: { method?: string; path?: string } } }
 }
 
 /** A procedure by its REST method and path. */
@@ -23,8 +23,8 @@ type Node = { children: Map<string, Node>; parameter: Node | null; routes: Map<s
 const node = (): Node => ({ children: new Map(), parameter: null, routes: new Map() })
 
 const root = node()
-for (const [path, procedure] of Object.entries(appRouter._def.procedures as unknown as Record<string, Procedure>)) {
-  const { type, inputs, meta } = procedure._def
+for (const [path, procedure] of Object.entries(appRouter._def.procedures as unknown as Record<string, Described>)) {
+  const { inputs, meta } = procedure._def
   const { method, path: pattern } = meta?.openapi ?? {}
   if (!method || !pattern) continue
   let place = root
@@ -41,7 +41,7 @@ for (const [path, procedure] of Object.entries(appRouter._def.procedures as unkn
     pattern,
     names,
     lists: new Set(inputs.flatMap(listsOf)),
-    call: (ctx, getRawInput) => procedure({ path, type, ctx, getRawInput, signal: undefined, batchIndex: 0 }),
+    call: (ctx, getRawInput) => call(procedure, path, ctx, getRawInput),
   })
 }
 

@@ -1,4 +1,3 @@
-import { authenticate } from '../../src/auth/actor.ts'
 import { toAppError } from '../../src/errors.ts'
 import { type Caller, createCaller } from '../../src/router.ts'
 import type { TestServer } from '../support/server.ts'
@@ -45,7 +44,7 @@ export const post = (
 /** The procedures as the holder of the token, to compare with. */
 export function callerOf(server: TestServer, token = server.token): Caller {
   const { deps } = server.service
-  const whoAsks = () => authenticate(deps, `Bearer ${token}`, 'Invalid or expired token')
+  const whoAsks = () => deps.actors.of(`Bearer ${token}`, 'Invalid or expired token')
   return createCaller({
     deps,
     requestId: 'test',

@@ -1,3 +1,4 @@
+import fc from 'fast-check'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { expectError, faces, onEachFace } from '../support/faces.ts'
 import { type Answer, request } from '../support/rest.ts'
@@ -468,4 +469,43 @@ it('every change leaves an audit event of who did what to which', async () => {
   const { organizationId, userId: actor } = ann
   const event = (action: string) => expect.objectContaining({ organizationId, actor, action, target: id })
   expect(events).toEqual(['agent.archive', 'agent.create', 'agent.update'].map(event))
+})
+
+it('what a list shows of agents is what they are by id, whatever was changed before, and by whom', async () => {
+  const organization = `Lists ${crypto.randomUUID()}`
+  const [ann, bob] = [await server.member({ organization }), await server.member({ organization })]
+  const people = { ann, bob }
+  const as = (who: 'ann' | 'bob', procedure: string, input: object) =>
+    faces.REST(server, procedure, input as Record<string, unknown>, { token: people[who].token })
+  const ids: { id: string; of: 'ann' | 'bob' }[] = []
+  const who = fc.constantFrom('ann' as const, 'bob' as const)
+  const change = fc.oneof(
+    fc.record({ name: fc.constantFrom('Ada', 'Bo') }),
+    fc.record({ systemPrompt: fc.constantFrom('Be brief.', 'Be kind.') }),
+    fc.record({ tags: fc.subarray(['a', 'b', 'c']) }),
+    fc.record({ visibility: fc.constantFrom('private', 'organization', 'public', 'unlisted') }),
+    fc.constant({ archived: true }),
+  )
+  const step = fc.record({ who, pick: fc.nat(), change: fc.option(change, { freq: 4 }) })
+  await fc.assert(
+    fc.asyncProperty(fc.array(step, { minLength: 4, maxLength: 12 }), async (steps) => {
+      for (const { who, pick, change } of steps) {
+        const chosen = ids[pick % ids.length]
+        if (!chosen || !change) {
+          const { body } = await as(who, 'agents.create', { name: 'New', systemPrompt: 'You are new.' })
+          ids.push({ id: body.id, of: who })
+        } else expect([200, 404]).toContain((await as(chosen.of, 'agents.update', { id: chosen.id, ...change })).status)
+        for (const reader of ['ann', 'bob'] as const) {
+          const { agents, total } = (await as(reader, 'agents.list', {})).body
+          const each = await Promise.all(ids.map(({ id }) => as(reader, 'agents.get', { id })))
+          const shared = each.flatMap(({ status, body }) => (status === 200 ? [body.agent] : []))
+          const byId = (a: { id: string }, b: { id: string }) => (a.id < b.id ? -1 : 1)
+          const seen = shared.filter(({ visibility }) => visibility === 'organization' || visibility === 'public')
+          expect(agents.toSorted(byId)).toEqual(seen.toSorted(byId))
+          expect(total).toBe(agents.length)
+        }
+      }
+    }),
+    { numRuns: 8 },
+  )
 })

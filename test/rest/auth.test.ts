@@ -3,6 +3,9 @@ import { once } from 'node:events'
 import { connect } from 'node:net'
 import { text } from 'node:stream/consumers'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { createActors } from '../../src/auth/actors.ts'
+import type { Db } from '../../src/db/client.ts'
+import { over } from '../../src/db/over.ts'
 import { newToken } from '../../src/lib/token.ts'
 import { expectError, FACES, faces, onEachFace } from '../support/faces.ts'
 import { type Answer, request } from '../support/rest.ts'
@@ -24,7 +27,10 @@ beforeAll(async () => {
 })
 afterAll(() => server[Symbol.asyncDispose]())
 
-const revoke = ({ tokenId: id }: Member) =>
+const revoke = ({ tokenId, token }: Member) => request(server, 'DELETE', `/api/v1/keys/${tokenId}`, { token })
+
+/** As the operator's command line does it: no server tells of it. */
+const revokeElsewhere = ({ tokenId: id }: Member) =>
   server.service.deps.db.token.update({ where: { id }, data: { revokedAt: clock.now() } })
 
 const endMembership = ({ organizationId, userId }: Member) =>
@@ -77,7 +83,6 @@ describe('the Authorization header', () => {
   type Ended = [what: string, end: (member: Member) => unknown, status: number, message: string]
   const ended: Ended[] = [
     ['revoked', revoke, 401, 'invalid'],
-    ['of somebody who is no member any more', endMembership, 403, FORBIDDEN],
     [
       'expired',
       () => {
@@ -94,6 +99,45 @@ describe('the Authorization header', () => {
     expect((await call()).status).toBe(200)
     await end(member)
     expectError(await call(), status, message === 'invalid' ? invalid(face) : message)
+  })
+
+  const endedElsewhere: Ended[] = [
+    ['revoked', revokeElsewhere, 401, 'invalid'],
+    ['of somebody who is no member any more', endMembership, 403, FORBIDDEN],
+  ]
+  it.each(onEachFace(endedElsewhere))('%s: a token that was %s by another process is refused soon', async (...row) => {
+    const [face, , end, status, message] = row
+    const member = await server.member()
+    const call = () => faces[face](server, 'agents.list', {}, { token: member.token })
+    expect((await call()).status).toBe(200)
+    await end(member)
+    await expect.poll(async () => (await call()).status).toBe(status)
+    expectError(await call(), status, message === 'invalid' ? invalid(face) : message)
+  })
+
+  it('with a token that was shown a moment ago costs no statement of its own', async () => {
+    const { token } = await server.member()
+    const ask = () => request(server, 'GET', '/api/v1/models', { token })
+    const lookups = (sent: string[]) => sent.filter((sql) => sql.includes('t."digest"')).length
+    expect(lookups(await server.statementsOf(ask))).toBe(1)
+    expect(lookups(await server.statementsOf(() => ask().then(ask).then(ask)))).toBe(1)
+  })
+
+  it('with a token that is revoked while it is looked up is not remembered as good', async () => {
+    const { deps } = server.service
+    const member = await server.member()
+    const db = over(deps.db, {
+      async $queryRaw(...query: Parameters<Db['$queryRaw']>) {
+        const rows = await deps.db.$queryRaw(...query)
+        await revoke(member)
+        return rows
+      },
+    })
+    const actors = createActors({ ...deps, db })
+    const header = `Bearer ${member.token}`
+    expect(await actors.of(header, 'x')).toMatchObject({ tokenId: member.tokenId })
+    await expect(actors.of(header, 'x')).rejects.toMatchObject({ status: 401 })
+    actors.stop()
   })
 
   it('with a token that expires in a millisecond is good, and bad then', async () => {
@@ -177,10 +221,12 @@ it('when a token was last used is written at most once a minute', async () => {
   expect(await lastUsedAt()).toBe(first)
   for (const seconds of [0, 30, 30]) {
     now = new Date(now.getTime() + seconds * 1000)
+    await server.forgetActors()
     expect(await use()).toEqual([])
   }
   expect(await lastUsedAt()).toBe(first)
   now = new Date(now.getTime() + 1)
+  await server.forgetActors()
   expect(await use()).not.toEqual([])
   expect(await lastUsedAt()).toBe(now.toISOString())
 })

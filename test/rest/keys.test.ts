@@ -337,6 +337,7 @@ describe('an open stream', () => {
       ...server.databaseEnv,
     })
     expect(code, err).toBe(0)
+    await expect.poll(async () => (await use(key)).status).toBe(401)
     expectError(await use(key), 401, INVALID)
     expect(await restOf(open_)).toEqual([])
     await cancel(ann, executionId)

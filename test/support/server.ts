@@ -24,8 +24,13 @@ export type TestServer = AsyncDisposable & {
   databaseEnv: Record<string, string>
   /** Every SQL statement so far. Set `queries.length = 0` to count from there. */
   queries: string[]
-  /** The statements of `work` and of the requests that it sends, without those that the server does by itself meanwhile. */
+  /**
+   * The statements of `work` and of the requests that it sends, without those that the server does by itself meanwhile.
+   * Nobody who asks has been seen before.
+   */
   statementsOf(work: () => Promise<unknown>): Promise<string[]>
+  /** Whoever asks next is looked up, though they asked a moment ago: as after any revocation. */
+  forgetActors(): Promise<void>
   /** Every line that was logged. */
   logs: string[]
   /** A member of an organization (made when new) and a token of theirs. */
@@ -80,6 +85,14 @@ export async function startServer(
   })
   const { db, clock, tokenKey } = service.deps
 
+  async function forgetActors(): Promise<void> {
+    const tokens = await db.token.findMany({ select: { id: true } })
+    service.deps.bus.publish(
+      'token',
+      tokens.map(({ id }) => id),
+    )
+  }
+
   async function member({ organization = 'Default', ...rest }: MemberOptions = {}): Promise<Member> {
     const { email = `${crypto.randomUUID()}@example.com`, role = 'member', scopes = ['*'], expiresAt = null } = rest
     const now = clock.now()
@@ -106,6 +119,7 @@ export async function startServer(
     databaseEnv,
     queries,
     async statementsOf(work) {
+      await forgetActors()
       const statements: string[] = []
       current = statements
       try {
@@ -117,6 +131,7 @@ export async function startServer(
       expect(statements).not.toEqual([])
       return statements
     },
+    forgetActors,
     logs,
     member,
     async [Symbol.asyncDispose]() {

@@ -196,6 +196,7 @@ describe('a batch', () => {
   it('authenticates once, and looks its token up once', async () => {
     const client = connect(server, { maxItems: 10 })
     await client.models.list.query()
+    await server.forgetActors()
     server.queries.length = 0
     await Promise.all(Array.from({ length: 10 }, () => client.models.list.query()))
     expect(server.queries.filter((sql) => sql.includes('"Token"'))).toHaveLength(1)
