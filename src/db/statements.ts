@@ -1,7 +1,22 @@
 import { Prisma } from '../../prisma/generated/sqlite/client.ts'
 
-/** A table, as far as calls on it can be turned into SQL here: its columns with their Prisma types. */
-export type Table = { name: string; columns: ReadonlyMap<string, string>; all: Columns }
+/** A table, as far as calls on it can be turned into SQL here. */
+export type Table = {
+  name: string
+  /** With their Prisma types. */
+  columns: ReadonlyMap<string, string>
+  all: Columns
+  relations: ReadonlyMap<string, Relation>
+}
+
+/** Rows of a table that belong to a row of another one. */
+export type Relation = {
+  to: Table
+  /** Many, one, or maybe none. */
+  number: 'many' | 'one' | 'maybe'
+  /** Which columns are the same: the own one, the other's. */
+  on: readonly (readonly [own: string, theirs: string])[]
+}
 
 /** Columns by name, and as SQL lists them. */
 type Columns = { names: readonly string[]; list: string }
@@ -11,14 +26,15 @@ export type Statement = { sql: string; args: unknown[] }
 /** What a statement's rows are made of, to turn them into what Prisma would return. */
 export type Query = Statement & { table: Table; selected: readonly string[] }
 
-/** Thrown where a call says more than one table's SQL: relations, Json filters, patterns. Prisma knows how. */
-export const BEYOND = Symbol('beyond one table')
+/** Thrown where a call says more than is made into SQL here: rows of several tables, Json filters, patterns. */
+export const BEYOND = Symbol('for Prisma')
 
 type Values = Readonly<Record<string, unknown>>
 type Args = Readonly<{
   where?: Values
   data?: unknown
   select?: Values
+  omit?: Values
   orderBy?: unknown
   take?: number
   skip?: number
@@ -30,9 +46,13 @@ const columnsOf = (names: readonly string[]): Columns => ({ names, list: names.m
 
 const NONE = columnsOf([])
 
-export function tableOf(name: string, columns: ReadonlyMap<string, string>): Table {
-  return { name, columns, all: columnsOf([...columns.keys()]) }
-}
+/** A table whose relations are still to be told. */
+export const tableOf = (name: string, columns: ReadonlyMap<string, string>) => ({
+  name,
+  columns,
+  all: columnsOf([...columns.keys()]),
+  relations: new Map<string, Relation>(),
+})
 
 /** The arguments of a call, none of which is unknown here. */
 function known(args: unknown, ...names: (keyof Args)[]): Args {
@@ -44,10 +64,12 @@ function known(args: unknown, ...names: (keyof Args)[]): Args {
   return said
 }
 
+const SELECT = ['where', 'select', 'omit', 'orderBy', 'take', 'skip'] as const
+
 /** `findFirst`, `findUnique` and, without a limit of its own, `findMany`. */
 export function toSelect(table: Table, call: unknown, limit?: number): Query {
-  const { where, select, orderBy, take, skip } = known(call, 'where', 'select', 'orderBy', 'take', 'skip')
-  const { names, list } = selectedOf(table, select)
+  const { where, select, omit, orderBy, take, skip } = known(call, ...SELECT)
+  const { names, list } = selectedOf(table, select, omit)
   const args: unknown[] = []
   let sql = `SELECT ${list} FROM ${quote(table.name)}${whereOf(table, where, args)}`
   sql += orderOf(table, orderBy)
@@ -117,11 +139,13 @@ function typeOf({ columns }: Table, name: string): string {
   return type
 }
 
-function selectedOf(table: Table, select: Values | undefined): Columns {
-  if (select === undefined) return table.all
-  const names = Object.keys(select).filter((name) => select[name] !== false)
-  for (const name of names) if (select[name] !== true || !table.columns.has(name)) throw BEYOND
-  return columnsOf(names)
+function selectedOf(table: Table, select: Values | undefined, omit: Values | undefined = undefined): Columns {
+  if (select === undefined && omit === undefined) return table.all
+  const names = Object.entries(select ?? omit ?? {}).flatMap(([name, said]) => {
+    if (typeof said !== 'boolean' || !table.columns.has(name)) throw BEYOND
+    return said ? name : []
+  })
+  return columnsOf(select ? names : table.all.names.filter((name) => !names.includes(name)))
 }
 
 function orderOf(table: Table, orderBy: unknown): string {
@@ -135,37 +159,67 @@ function orderOf(table: Table, orderBy: unknown): string {
 }
 
 function whereOf(table: Table, where: Values | undefined, args: unknown[]): string {
-  const condition = where === undefined ? '' : allOf(table, where, args)
+  const condition = where === undefined ? '' : allOf({ table, name: quote(table.name), depth: 0 }, where, args)
   return condition && ` WHERE ${condition}`
 }
 
+/** What a filter speaks of: the statement's own table, or one at some depth of relations, by the name it has there. */
+type Scope = { table: Table; name: string; depth: number }
+
 /** All that a filter says, empty where it says nothing. */
-function allOf(table: Table, where: Values, args: unknown[]): string {
+function allOf(scope: Scope, where: Values, args: unknown[]): string {
   const conditions: string[] = []
   for (const [name, value] of Object.entries(where)) {
     if (value === Prisma.skip) continue
-    const condition = conditionOf(table, name, value, args)
+    const condition = conditionOf(scope, name, value, args)
     if (condition) conditions.push(condition)
   }
   return conditions.join(' AND ')
 }
 
-function conditionOf(table: Table, name: string, value: unknown, args: unknown[]): string {
+function conditionOf(scope: Scope, name: string, value: unknown, args: unknown[]): string {
+  const { table, depth } = scope
   const type = table.columns.get(name)
-  if (type !== undefined) return comparisonOf(quote(name), type, value, args)
+  if (type !== undefined) {
+    const column = depth ? `${scope.name}.${quote(name)}` : quote(name)
+    return comparisonOf(column, type, value, args)
+  }
   if (name === 'AND') {
-    const parts = [value as Values | Values[]].flat().map((part) => allOf(table, part, args))
+    const parts = [value as Values | Values[]].flat().map((part) => allOf(scope, part, args))
     return parts.filter(Boolean).join(' AND ')
   }
   if (name === 'OR' && Array.isArray(value) && value.length) {
-    const parts = value.map((part: Values) => allOf(table, part, args))
+    const parts = value.map((part: Values) => allOf(scope, part, args))
     if (parts.includes('')) throw BEYOND
     return `(${parts.map((part) => `(${part})`).join(' OR ')})`
   }
+  if (!isFilter(value)) throw BEYOND
+  const relation = table.relations.get(name)
+  if (relation) return relatedOf(scope, relation, value, args)
   // The name of a key of several columns is made of theirs.
-  const isKey = name.includes('_') && typeof value === 'object' && value !== null
-  if (!isKey || Object.keys(value).join('_') !== name) throw BEYOND
-  return allOf(table, value as Values, args)
+  if (!name.includes('_') || Object.keys(value).join('_') !== name) throw BEYOND
+  return allOf(scope, value, args)
+}
+
+function relatedOf(scope: Scope, relation: Relation, filter: Values, args: unknown[]): string {
+  if (relation.number === 'many') {
+    const [[quantifier, those] = [], ...more] = Object.entries(filter)
+    if (more.length || !isFilter(those) || (quantifier !== 'some' && quantifier !== 'none')) throw BEYOND
+    return (quantifier === 'none' ? 'NOT ' : '') + exists(scope, relation, those, args)
+  }
+  // The one there always is meets a filter that says nothing; of one there may not be, Prisma knows.
+  if (Object.keys(filter).length) return exists(scope, relation, filter, args)
+  if (relation.number === 'maybe') throw BEYOND
+  return ''
+}
+
+function exists(scope: Scope, { to, on }: Relation, filter: Values, args: unknown[]): string {
+  const depth = scope.depth + 1
+  const name = quote(`related${depth}`)
+  const conditions = on.map(([own, theirs]) => `${name}.${quote(theirs)} = ${scope.name}.${quote(own)}`)
+  const said = allOf({ table: to, name, depth }, filter, args)
+  if (said) conditions.push(said)
+  return `EXISTS (SELECT 1 FROM ${quote(to.name)} AS ${name} WHERE ${conditions.join(' AND ')})`
 }
 
 const OPERATORS: Readonly<Record<string, string>> = { equals: '=', not: '<>', lt: '<', lte: '<=', gt: '>', gte: '>=' }

@@ -193,9 +193,67 @@ describe('a call that concerns one table', () => {
   })
 })
 
+describe('a filter by what is related', () => {
+  const SPACES = ['public', 'private', 'organization'] as const
+
+  beforeAll(async () => {
+    const [createdAt, updatedAt] = [TIMES[0]!, TIMES[1]!]
+    for (const index of Array(6).keys()) {
+      const organizationId = pick(['o1', 'o2'], index)
+      const visibility = pick(SPACES, index)
+      const space = { id: `s${index}`, organizationId, name: pick(WORDS, index), ownerId: 'u', createdAt, updatedAt }
+      await prisma.space.create({ data: { ...space, visibility, archivedAt: pick([null, updatedAt], index) } })
+    }
+    for (const index of Array(30).keys()) {
+      const organizationId = pick(['o1', 'o2'], index)
+      const spaceId = index % 3 ? `s${index % 6}` : null
+      const task = { id: `t${index}`, organizationId, title: pick(WORDS, index), spaceId, createdAt, updatedAt }
+      const status = pick(['pending', 'completed'] as const, Math.floor(index / 2))
+      await prisma.task.create({ data: { ...task, status, priority: 'low', createdBy: 'u' } })
+    }
+  })
+
+  const { task } = fc.letrec<{ task: Prisma.TaskWhereInput; space: Prisma.SpaceWhereInput }>((tie) => ({
+    task: fc.oneof(
+      { maxDepth: 3 },
+      fc.record({ title: operators(word) }),
+      fc.record({ status: fc.constantFrom('pending', 'completed'), space: tie('space') }),
+      fc.record({ space: tie('space'), organization: fc.record({ slug: fc.constantFrom('o1', 'o2') }) }),
+      fc.record({ OR: fc.array(tie('task'), { minLength: 1, maxLength: 2 }) }),
+      fc.record({ AND: fc.array(tie('task'), { maxLength: 2 }) }),
+    ),
+    space: fc.oneof(
+      { maxDepth: 3 },
+      fc.record({ visibility: fc.record({ not: fc.constantFrom(...SPACES) }), archivedAt: fc.constant(null) }),
+      fc.record({ name: operators(word) }),
+      fc.record({ organization: fc.constant({}), tasks: fc.record({ some: tie('task') }) }),
+      fc.record({ tasks: fc.record({ none: tie('task') }) }),
+      fc.record({ owner: fc.record({ spaces: fc.record({ some: tie('space') }) }) }),
+    ),
+  }))
+
+  it('finds, counts and changes what Prisma finds, counts and changes, mostly without it', async () => {
+    let short = 0
+    await fc.assert(
+      fc.asyncProperty(task, async (where) => {
+        const asked = async (client: PrismaClient) => [
+          await client.task.findMany({ where, orderBy: { id: 'asc' }, omit: { title: true, updatedAt: true } }),
+          await client.task.count({ where }),
+          await client.task.updateMany({ where, data: { updatedAt: TIMES[2]! } }),
+        ]
+        told.length = 0
+        expect(await asked(db)).toEqual(await asked(prisma))
+        short += Number(told.length === 3)
+      }),
+      { numRuns: 200 },
+    )
+    expect(short).toBeGreaterThan(40)
+  })
+})
+
 describe('everything else is Prisma’s', () => {
   it.each<[what: string, call: () => Promise<unknown>]>([
-    ['a relation in the filter', () => db.media.findMany({ where: { organization: { slug: 'o1' } } })],
+    ['every one of a relation', () => db.user.findMany({ where: { media: { every: { size: 1 } } } })],
     ['a relation that is wanted too', () => db.media.findMany({ include: { user: true } })],
     ['a pattern', () => db.media.findMany({ where: { name: { contains: 'a' } } })],
     ['a Json filter', () => db.token.findMany({ where: { scopes: { equals: ['*'] } } })],
