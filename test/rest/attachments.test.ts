@@ -123,10 +123,12 @@ describe('an agent', () => {
     const ids = { skillIds: [await skill()], mcpInstanceIds: [await mcp()] }
     const statements = () => server.statementsOf(() => faces.REST(server, 'agents.list', {}, { token }))
     await statements()
-    for (let i = 0; i < 3; i++) await agent(ids)
-    expect(await statements()).toHaveLength(4)
-    for (let i = 0; i < 20; i++) await agent(ids)
-    expect(await statements()).toHaveLength(4)
+    for (const more of [3, 20]) {
+      for (let i = 0; i < more; i++) await agent(ids)
+      // The token, where they stand, and the new ones themselves.
+      expect(await statements()).toHaveLength(5)
+      expect(await statements()).toHaveLength(4)
+    }
   })
 
   it('answers all skills and servers of a list in GraphQL at once', async () => {
