@@ -143,7 +143,9 @@ describe('pausing', () => {
       await expect.poll(() => seen(/FROM (\S+\.)?[`"]Agent[`"]/), { timeout: 5_000 }).toBeGreaterThan(10)
       queries.length = 0
       const pauses = ids.map(pauseOne)
-      await expect.poll(() => seen(/FROM (\S+\.)?[`"]Mission[`"].*LIMIT/s), { timeout: 5_000 }).toBeGreaterThanOrEqual(100)
+      await expect
+        .poll(() => seen(/FROM (\S+\.)?[`"]Mission[`"].*LIMIT/s), { timeout: 5_000 })
+        .toBeGreaterThanOrEqual(100)
       return { ended: Promise.all([...ticks, ...pauses]) }
     })
     await ended
