@@ -66,8 +66,10 @@ export function createTurns(writer: Connection): { take: () => Promise<Turn> } {
     const full = own.members >= MAX_MEMBERS || performance.now() - own.begun >= MAX_AGE
     if (last || full || !writer.inTransaction()) end(own)
     handOver()
-    // Whoever comes in the same turn of the event loop shares it.
-    if (!taken && group === own) setImmediate(() => group === own && !taken && end(own))
+    // Whoever comes in the same turn of the event loop shares it. What they have sent by then is under way while the disk
+    // is written, which keeps this process from everything else.
+    const endIfIdle = () => group === own && !taken && end(own)
+    if (!taken && group === own) setImmediate(() => setImmediate(endIfIdle))
     return own.end.promise
   }
 

@@ -1,5 +1,4 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
-import { setImmediate } from 'node:timers/promises'
 import { noSuchPath } from '../errors.ts'
 import { batchesOf } from '../executions/router.ts'
 import { readKey } from '../idempotency.ts'
@@ -70,8 +69,6 @@ export async function handleRest(context: Context, req: IncomingMessage, res: Se
     })
   if (EXECUTE.test(path) && body.stream === true) {
     const { executionId: id } = answer as { executionId: string }
-    // The model's request leaves when the event loop comes round: what follows is done while the model thinks.
-    await setImmediate()
     const here = { ...context, authenticate: () => actorAt(context, 'spaceId', body) }
     await sendEvents(here, req, res, id)
     if (input.onDisconnect === 'cancel' && context.gone().aborted) await cancelLeft(here, id)

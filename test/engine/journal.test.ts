@@ -42,7 +42,7 @@ async function puppet(lab: Lab): Promise<Puppet> {
   const lock = rowLock(settings)
   const deps: ClaimDeps = { db, clock, owner, leaseDuration: 600_000, rowLock: lock, limits, settle: async () => {} }
   const agent = await db.agent.findFirstOrThrow()
-  const row = await accept(deps, { actor, agent, ...PLAIN, conversation: { spaceId: lab.spaceId } }, true)
+  const row = await accept(deps, { actor, agent, ...PLAIN, conversation: { spaceId: lab.spaceId } }, true, () => {})
   const hooks = { rowLock: lock, onStored: () => {} }
   const journal = createJournal({ db, clock, log, owner, ...hooks })
   const notices = createNotices(bus)

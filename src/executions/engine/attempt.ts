@@ -26,13 +26,17 @@ export type AttemptDeps = EquipDeps & {
   abandon: (row: ExecutionRow) => void
 }
 
-/** One attempt at a run, from its claim to its end, or until it waits for an approval, or is taken away. */
+/**
+ * One attempt at a run, from its claim to its end, or until it waits for an approval, or is taken away. Until it is
+ * `claimed` for good the model is asked, and nothing else is done.
+ */
 export type RunAttempt = (
   row: ExecutionRow,
   agent: claims.AgentRow,
   from: Checkpoint,
   channel: Channel,
   controller: AbortController,
+  claimed: Promise<void>,
 ) => Promise<ExecutionRow | null>
 
 const RETRY_INTERVAL = 500
@@ -46,6 +50,7 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
     from: Checkpoint,
     channel: Channel,
     controller: AbortController,
+    claimed: Promise<void>,
   ): Promise<ExecutionRow | null> {
     const { signal } = controller
     const progress: Progress = { usage: { ...from.usage }, steps: [...from.steps], asks: [] }
@@ -57,7 +62,8 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
       for (const data of from.opening) await channel.append(data)
       using equipment = await outlast(() => equip(deps, { row, agent, signal }), signal)
       model = equipment.model
-      for await (const data of run(deps.telemetry.begin(row, agent, equipment), progress)) {
+      for await (const data of after(claimed, run(deps.telemetry.begin(row, agent, equipment), progress))) {
+        signal.throwIfAborted()
         said = textSoFar(said, data)
         const room = channel.append(data)
         if (!room) continue
@@ -66,6 +72,7 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
       }
       outcome = { status: 'completed', result: said.text }
     } catch (error) {
+      await claimed
       const why = signal.aborted ? signal.reason : error
       if (why instanceof Stop && why.why !== 'cancelled') {
         if (why.why === 'drained') await deps.journal.flush()
@@ -152,4 +159,20 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
   }
 
   return attempt
+}
+
+/** What a generator yields, which is begun at once and not shown before. */
+async function* after<T>(before: Promise<void>, generator: AsyncGenerator<T>): AsyncGenerator<T> {
+  const first = generator.next()
+  // It is told below, unless nobody asks for it any more.
+  first.catch(() => {})
+  try {
+    await before
+    const { value, done } = await first
+    if (done) return
+    yield value
+    yield* generator
+  } finally {
+    await generator.return(undefined)
+  }
 }

@@ -97,10 +97,18 @@ const claimed = ({ owner, leaseDuration }: ClaimDeps, now: Date, attempt: number
 /**
  * The one transaction in which a run is accepted. Where its session is free it takes the session's lock, and is claimed
  * by this process if it `hasRoom`; otherwise it waits as `pending`, in the order of `queueSeq`.
+ * `onBegun` is told of a run that begins a session when all that is left to do is to write it to the disk, which takes as
+ * long as all the rest; it may be told twice, and of a run that then is not accepted. One that goes on with a session
+ * could not read yet what was said before.
  * Throws 404 for a deleted chat, 409 for `onBusy: reject` and for a child of a cancelled run, 429 beyond the backlog,
  * KeyTaken and SessionTaken.
  */
-export async function accept(deps: ClaimDeps, request: Request, hasRoom: boolean): Promise<ExecutionRow> {
+export async function accept(
+  deps: ClaimDeps,
+  request: Request,
+  hasRoom: boolean,
+  onBegun: (row: ExecutionRow) => void,
+): Promise<ExecutionRow> {
   const { actor, agent, message, conversation, parent } = request
   const now = deps.clock.now()
   const id = newTimedId('exec', now)
@@ -162,6 +170,7 @@ export async function accept(deps: ClaimDeps, request: Request, hasRoom: boolean
     if (begins) await writeMessage(tx, execution, 'user', message, now)
     await request.also?.(tx, id, now)
     await audit(tx, actor, 'agent.execute', id, now)
+    if (begins && !known) onBegun(execution)
     return execution
   })
 }

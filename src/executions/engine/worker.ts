@@ -83,12 +83,14 @@ export function createEngine(deps: EngineDeps): Engine {
   let draining = false
   /** How many runs are being claimed: each keeps a place. */
   let claiming = 0
+  /** Those of them that have begun already. */
+  const begun = new Set<string>()
   /** Who shall be cancelled while claims are under way: their own may be one of them. */
   const early = new Set<string>()
   const room = createRoom({
     db,
     limits: { process: runs ? settings.MAX_RUNNING : 0, organization: limits.running },
-    taken: () => live.size + claiming,
+    taken: () => live.size + claiming - begun.size,
     begin: beginPending,
   })
 
@@ -135,10 +137,10 @@ export function createEngine(deps: EngineDeps): Engine {
     }
   }
 
-  function launch(row: ExecutionRow, agent: claims.AgentRow, from: Checkpoint): void {
+  function launch(row: ExecutionRow, agent: claims.AgentRow, from: Checkpoint, claimed = Promise.resolve()): void {
     const controller = new AbortController()
     const channel = journal.open(row, () => controller.abort(new Stop('lost')))
-    const ended = attempt(row, agent, from, channel, controller)
+    const ended = attempt(row, agent, from, channel, controller, claimed)
       .catch((error) => {
         log.error({ err: error, executionId: row.id }, 'a run could not be ended')
         channel.close(null)
@@ -152,6 +154,30 @@ export function createEngine(deps: EngineDeps): Engine {
     live.set(row.id, { row, controller, ended })
     if (stopped.signal.aborted) stop(row.id, 'drained')
     else if (early.has(row.id)) stop(row.id, 'cancelled')
+  }
+
+  /** Launches a run, if it can begin, already while it is written that it has. */
+  async function acceptAndLaunch(request: claims.Request, hasRoom: boolean): Promise<ExecutionRow> {
+    const claimed = Promise.withResolvers<void>()
+    let early: string | undefined
+    const onBegun = (row: ExecutionRow) => {
+      if (early) return
+      early = row.id
+      begun.add(row.id)
+      launch(row, request.agent, BEGIN, claimed.promise)
+    }
+    let accepted: ExecutionRow | undefined
+    try {
+      accepted = await claims.accept(claimDeps, request, hasRoom, onBegun)
+      if (accepted.status === 'running' && !early) launch(accepted, request.agent, BEGIN)
+      return accepted
+    } finally {
+      if (early) {
+        begun.delete(early)
+        if (accepted?.status !== 'running') stop(early, 'lost')
+      }
+      claimed.resolve()
+    }
   }
 
   /** The runs that its calls have started go with a run that did not complete. */
@@ -348,7 +374,7 @@ export function createEngine(deps: EngineDeps): Engine {
   const caretaker = createCaretaker({
     ...deps,
     owner,
-    heldRows: () => [...live.values()].map(({ row }) => row),
+    heldRows: () => [...live.values()].flatMap(({ row }) => (begun.has(row.id) ? [] : row)),
     stop,
     recover,
     expire: (row) => endPending(row, 'timeout'),
@@ -366,10 +392,10 @@ export function createEngine(deps: EngineDeps): Engine {
         const hasRoom = request.delegated || room.isFor(actor.organizationId)
         try {
           return await claim(async () => {
-            const row = await claims.accept(claimDeps, request, hasRoom)
+            const row = await acceptAndLaunch(request, hasRoom)
             tellOwners(row)
-            if (row.status === 'running') launch(row, request.agent, BEGIN)
-            else if (!hasRoom || limits.running !== undefined) bus.publish('pending', [actor.organizationId])
+            const waits = row.status === 'pending' && (!hasRoom || limits.running !== undefined)
+            if (waits) bus.publish('pending', [actor.organizationId])
             return row
           })
         } catch (error) {
