@@ -24,6 +24,7 @@ export async function generate(stamp: string): Promise<void> {
     rmSync(stampPath, { force: true })
     writeFileSync(twinPath, postgresqlTwin(readFileSync(schemaPath, 'utf8')))
     await Promise.all([prismaGenerate(schemaPath), prismaGenerate(twinPath)])
+    for (const kind of ['sqlite', 'postgresql']) await unpackCompiler(join(generated, kind))
     writeFileSync(stampPath, stamp)
   } finally {
     lock.close()
@@ -36,6 +37,23 @@ export function postgresqlTwin(schema: string): string {
     .replace('provider = "sqlite"', 'provider = "postgresql"')
     .replace('"./generated/sqlite"', '"./postgresql"')
     .replace(/^generator pothos \{.*?^\}\n/ms, '')
+}
+
+/**
+ * Prisma carries its query compiler as text in a module, of which every process would keep two copies of some MB. Puts
+ * it into a file of its own, and has the client in `folder` read that.
+ */
+async function unpackCompiler(folder: string): Promise<void> {
+  const path = join(folder, 'internal', 'class.ts')
+  const client = readFileSync(path, 'utf8')
+  const loading = /const \{ wasm \} = await import\("(.+?)"\)\s+return await decodeBase64AsWasm\(wasm\)/
+  const [found, module = ''] = loading.exec(client) ?? []
+  if (!found) throw new Error(`Prisma's client loads its query compiler in another way: ${path}`)
+  const { wasm } = (await import(module)) as { wasm: string }
+  writeFileSync(join(folder, 'internal', 'query_compiler.wasm'), Buffer.from(wasm, 'base64'))
+  const reading = `const { readFile } = await import('node:fs/promises')
+    return new WebAssembly.Module(await readFile(new URL('./query_compiler.wasm', import.meta.url)))`
+  writeFileSync(path, client.replace(found, reading))
 }
 
 /** `prisma generate`, silent unless it fails. It finds its generators on PATH. */

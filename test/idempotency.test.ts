@@ -512,8 +512,9 @@ describe('execute with a key', () => {
     const asked = lab.model.requests.length
     const first = post(executePath(), key, { body })
     await lab.model.request(asked)
-    const [row] = await lab.db.execution.findMany({ where: { message: body.message } })
-    await lab.engine.cancel(row!)
+    const where = { message: body.message }
+    await expect.poll(() => lab.db.execution.count({ where })).toBe(1)
+    await lab.engine.cancel(await lab.db.execution.findFirstOrThrow({ where }))
     for (const answer of [await first, await post(executePath(), key, { body })]) {
       expect([answer.status, answer.body.message]).toEqual([409, 'Execution was cancelled'])
     }

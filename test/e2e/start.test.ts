@@ -19,7 +19,7 @@ const key = (byte: number) => Buffer.alloc(32, byte).toString('base64')
 
 /** Starts a server that is expected to refuse, and gives what it said. */
 async function refusal(cwd: string, env: Record<string, string>): Promise<string> {
-  const { code, out, err } = await runProgram('src/main.ts', [], cwd, { PORT: '0', ...env })
+  const { code, out, err } = await runProgram('src/main.js', [], cwd, { PORT: '0', ...env })
   expect(code).toBe(1)
   expect(out).not.toContain('ready')
   expect(err).not.toMatch(/^\s+at /m)

@@ -15,10 +15,12 @@ afterAll(() => lab[Symbol.asyncDispose]())
 
 const execute = (query = '') => `/api/v1/agents/${lab.agentId}/execute${query}`
 
-/** Scripts the next answer of the model; the request for it, once it has come. */
-function script(reply: Reply): Promise<ModelRequest> {
+/** Scripts the next answer of the model; the request for it, once it has come and the run is there. */
+async function script(reply: Reply): Promise<ModelRequest> {
   lab.model.script(reply)
-  return lab.model.request(lab.model.requests.length)
+  const request = await lab.model.request(lab.model.requests.length)
+  await expect.poll(() => lab.db.execution.count({ where: { status: 'running' } })).toBeGreaterThan(0)
+  return request
 }
 
 const latestRun = () => lab.db.execution.findFirstOrThrow({ orderBy: { createdAt: 'desc' } })

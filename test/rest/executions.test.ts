@@ -179,7 +179,9 @@ describe('POST /executions/{id}/cancel', () => {
       const id = await create()
       const waiting = faces[face](server, 'agents.execute', { id, message: 'Hi' }, ann)
       await model.request(index)
-      const [running] = (await list(`?agentId=${id}`)).executions
+      const begun = async () => (await list(`?agentId=${id}`)).executions
+      await expect.poll(begun).toHaveLength(1)
+      const [running] = await begun()
       await cancel(running.id)
       expectError(await waiting, 409, 'Execution was cancelled')
       gate.resolve()

@@ -45,7 +45,7 @@ export async function runProgram(
 
 /** The real server in a process of its own, on a free port unless told, ready when this resolves. */
 export async function spawnServer(cwd: string, env: Env = {}): Promise<ServerProcess> {
-  const child = launch('src/main.ts', [], cwd, { PORT: '0', LOG_LEVEL: 'warn', ...env })
+  const child = launch('src/main.js', [], cwd, { PORT: '0', LOG_LEVEL: 'warn', ...env })
   let out = ''
   const err = text(child.stderr)
   const ready = Promise.withResolvers<string>()
