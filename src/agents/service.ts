@@ -104,7 +104,7 @@ export const toAgent = (row: AgentRow): z.output<typeof Agent> => ({
 
 type KnownAgent = Readonly<z.output<typeof Agent>>
 
-/** What an agent was at a version, by both: no change leaves the version as it is, so that this is true for good. */
+/** Agents by id, each as it was at some version: as long as it has that version, that is what it is. */
 export type KnownAgents = LRUCache<string, KnownAgent>
 
 /** In characters of prompts and the like, of which agents mostly consist. */
@@ -117,22 +117,40 @@ export const createKnownAgents = (): KnownAgents =>
       2_000 + systemPrompt.length + (description?.length ?? 0) + (initialGreeting?.length ?? 0),
   })
 
-/** What tells where an agent stands in a list, and what is known of it. */
+function remember({ knownAgents }: Deps, row: AgentRow): KnownAgent {
+  const agent = Object.freeze(toAgent(row))
+  knownAgents.set(row.id, agent)
+  return agent
+}
+
+/** What tells where an agent stands in a list, and whether what is known of it is still true. */
 const HEAD = { id: true, version: true, createdAt: true } as const
 type Head = Pick<AgentRow, keyof typeof HEAD>
 
 /** The agents of these heads that still meet `where`: only those are read that nobody has asked for since they changed. */
-async function whole({ db, knownAgents }: Deps, where: Prisma.AgentWhereInput, heads: readonly Head[]) {
-  const keyOf = ({ id, version }: Head) => `${id} ${version}`
-  const agents = new Map(heads.map((head) => [head.id, knownAgents.get(keyOf(head))]))
+async function whole(deps: Deps, where: Prisma.AgentWhereInput, heads: readonly Head[]) {
+  const agents = new Map<string, KnownAgent | undefined>()
+  for (const { id, version } of heads) {
+    const known = deps.knownAgents.get(id)
+    agents.set(id, known?.version === version ? known : undefined)
+  }
   const missing = heads.flatMap(({ id }) => (agents.get(id) ? [] : id))
-  const rows = missing.length ? await db.agent.findMany({ where: { AND: [where, { id: { in: missing } }] } }) : []
-  for (const row of rows) {
-    const agent = Object.freeze(toAgent(row))
-    agents.set(row.id, agent)
-    knownAgents.set(keyOf(row), agent)
+  if (missing.length) {
+    const rows = await deps.db.agent.findMany({ where: { AND: [where, { id: { in: missing } }] } })
+    for (const row of rows) agents.set(row.id, remember(deps, row))
   }
   return [...agents.values()].filter((agent) => agent !== undefined)
+}
+
+/** One by id. Of a known one only its version is read. */
+async function findKnown(actor: Actor, deps: Deps, id: string): Promise<KnownAgent> {
+  const known = deps.knownAgents.get(id)
+  if (known) {
+    const head = await deps.db.agent.findFirst({ where: { id, ...reachable(actor) }, select: { version: true } })
+    if (!head) throw notFound('Agent')
+    if (head.version === known.version) return known
+  }
+  return remember(deps, await find(actor, deps, id))
 }
 
 /**
@@ -208,7 +226,7 @@ export async function list(actor: Actor, deps: Deps, input: z.output<typeof List
 
 /** GET /agents/{id}. */
 export async function get(actor: Actor, deps: Deps, id: string) {
-  const [agent] = await asSeenBy(actor, deps, [toAgent(await find(actor, deps, id))])
+  const [agent] = await asSeenBy(actor, deps, [await findKnown(actor, deps, id)])
   return { agent: agent! }
 }
 

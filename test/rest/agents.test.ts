@@ -471,7 +471,7 @@ it('every change leaves an audit event of who did what to which', async () => {
   expect(events).toEqual(['agent.archive', 'agent.create', 'agent.update'].map(event))
 })
 
-it('what a list shows of agents is what they are by id, whatever was changed before, and by whom', async () => {
+it('what is shown of agents, by id and in lists, is what they are, whatever was changed before, and by whom', async () => {
   const organization = `Lists ${crypto.randomUUID()}`
   const [ann, bob] = [await server.member({ organization }), await server.member({ organization })]
   const people = { ann, bob }
@@ -499,6 +499,13 @@ it('what a list shows of agents is what they are by id, whatever was changed bef
           const { agents, total } = (await as(reader, 'agents.list', {})).body
           const each = await Promise.all(ids.map(({ id }) => as(reader, 'agents.get', { id })))
           const shared = each.flatMap(({ status, body }) => (status === 200 ? [body.agent] : []))
+          const rows = await server.service.deps.db.agent.findMany({
+            where: { id: { in: shared.map(({ id }) => id) } },
+          })
+          for (const { id, name, systemPrompt, tags, visibility, version } of rows) {
+            const row = { name, systemPrompt, tags, visibility, version, archived: false }
+            expect(shared.find((agent) => agent.id === id)).toMatchObject(row)
+          }
           const byId = (a: { id: string }, b: { id: string }) => (a.id < b.id ? -1 : 1)
           const seen = shared.filter(({ visibility }) => visibility === 'organization' || visibility === 'public')
           expect(agents.toSorted(byId)).toEqual(seen.toSorted(byId))
