@@ -70,6 +70,8 @@ export async function startServer(
     DATA_DIR: folder,
     PORT: '0',
     LOG_LEVEL: 'debug',
+    // Runs that a test has left hanging are not waited for at its end.
+    DRAIN_TIMEOUT: '1',
     ...databaseEnv,
     ...env,
   })
