@@ -43,12 +43,12 @@ const ALL_ON_POSTGRESQL = [
   'test/{idempotency,tasks.property}.test.ts',
 ]
 
-/** Of these, what `npm test` has the time for; `npm run test:postgresql` runs all of them. */
-const ON_POSTGRESQL = [
-  'test/engine/{approvals,checkpoints,recovery,sessions}.test.ts',
-  'test/graphql/nodes.test.ts',
-  'test/rest/{agents,execute,tasks}.test.ts',
-  'test/idempotency.test.ts',
+/** Of these, what `npm test` has no time for; `npm run test:postgresql` runs all of them. */
+const LONG_ON_POSTGRESQL = [
+  'test/engine/{cancel,fencing,states,tools}.test.ts',
+  'test/missions/kill.test.ts',
+  'test/rest/{chats,missions,spaces}.test.ts',
+  'test/security/isolation.test.ts',
 ]
 
 const withPostgres = process.env.SKIP_POSTGRES !== '1'
@@ -73,7 +73,8 @@ export default defineConfig(({ mode }) => ({
               ...common,
               test: {
                 name: 'postgresql',
-                include: mode === 'all' ? ALL_ON_POSTGRESQL : ON_POSTGRESQL,
+                include: ALL_ON_POSTGRESQL,
+                exclude: mode === 'all' ? [] : LONG_ON_POSTGRESQL,
                 env: { DATABASE: 'postgresql' },
                 ...timeouts,
               },
