@@ -107,15 +107,13 @@ type KnownAgent = Readonly<z.output<typeof Agent>>
 /** Agents by id, each as it was at some version: as long as it has that version, that is what it is. */
 export type KnownAgents = LRUCache<string, KnownAgent>
 
-/** In characters of prompts and the like, of which agents mostly consist. */
+/** In characters. */
 const MAX_KNOWN = 8_000_000
+/** What an agent costs that says nothing. */
+const LEAST = 1_000
 
 export const createKnownAgents = (): KnownAgents =>
-  new LRUCache({
-    maxSize: MAX_KNOWN,
-    sizeCalculation: ({ systemPrompt, description, initialGreeting }) =>
-      2_000 + systemPrompt.length + (description?.length ?? 0) + (initialGreeting?.length ?? 0),
-  })
+  new LRUCache({ maxSize: MAX_KNOWN, sizeCalculation: (agent) => LEAST + JSON.stringify(agent).length })
 
 function remember({ knownAgents }: Deps, row: AgentRow): KnownAgent {
   const agent = Object.freeze(toAgent(row))

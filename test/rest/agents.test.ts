@@ -1,5 +1,6 @@
 import fc from 'fast-check'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { createKnownAgents } from '../../src/agents/service.ts'
 import { expectError, faces, onEachFace } from '../support/faces.ts'
 import { type Answer, request } from '../support/rest.ts'
 import { type Member, startServer, type TestServer } from '../support/server.ts'
@@ -515,4 +516,14 @@ it('what is shown of agents, by id and in lists, is what they are, whatever was 
     }),
     { numRuns: 8 },
   )
+})
+
+it('the agents that are kept in memory take a limited part of it, whatever it is that makes them long', async () => {
+  const names = (of: string) => Array.from({ length: 500 }, (_, index) => `${of}${index}`.padEnd(200, 'x'))
+  const { id } = await create({ allowedTools: names('a'), disallowedTools: names('b') })
+  const agent = await get(id)
+  const known = createKnownAgents()
+  for (const index of Array(200).keys()) known.set(`${index}`, agent)
+  expect(known.size).toBeGreaterThan(0)
+  expect(known.size * JSON.stringify(agent).length).toBeLessThan(10_000_000)
 })
