@@ -1,9 +1,10 @@
 import { expect, test } from 'vitest'
+import { over } from '../../src/db/over.ts'
 import type { ExecutionRow } from '../../src/executions/engine/events.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
 import { request } from '../support/rest.ts'
 import { violations } from './invariants.ts'
-import { asked, createAgent, ended, gates, type Lab, nextTurn, startLab } from './lab.ts'
+import { asked, createAgent, ended, gates, type Lab, nextTurn, PLAIN, startLab } from './lab.ts'
 
 const statuses = async ({ db }: Lab, rows: ExecutionRow[]) => {
   const found = await db.execution.findMany({ where: { id: { in: rows.map(({ id }) => id) } } })
@@ -52,6 +53,35 @@ test('no more than MAX_RUNNING runs are on; the others wait and begin in the ord
 })
 
 // On PostgreSQL the end of a run takes so many turns of the event loop that the newcomers would be hundreds.
+test('what is being accepted without room for it takes none from those who wait', async () => {
+  await using lab = await startLab({ MAX_RUNNING: '1' })
+  const open = gates(lab)
+  let gate = Promise.resolve()
+  const $transaction = async (work: never) => {
+    await gate
+    return lab.db.$transaction(work)
+  }
+  const engine = lab.another({ db: over(lab.db, { $transaction }) })
+  const agent = await lab.db.agent.findFirstOrThrow()
+  const accept = (message: string) =>
+    engine.accept({ ...PLAIN, actor: lab.actor, agent, message, conversation: { spaceId: lab.spaceId } })
+  // The other process has no room either.
+  await lab.run({ message: 'Elsewhere' })
+  await accept('A')
+  await accept('B')
+  const held = Promise.withResolvers<void>()
+  gate = held.promise
+  const accepting = accept('C')
+  gate = Promise.resolve()
+  open('A')
+  await expect.poll(() => asked(lab)).toContain('B')
+  held.resolve()
+  await accepting
+  for (const message of ['Elsewhere', 'B', 'C']) open(message)
+  await lab.idle()
+  await engine.drain()
+})
+
 test.skipIf(onPostgres)(
   'a run that comes just when there is room again does not overtake those that wait',
   async () => {

@@ -81,8 +81,9 @@ export function createEngine(deps: EngineDeps): Engine {
   /** Whether runs are on in this process, or only accepted for others. */
   const runs = settings.ROLE !== 'api'
   let draining = false
-  /** How many runs are being claimed: each keeps a place. */
+  /** How many runs are being claimed, and how many of them may begin: each of these keeps a place. */
   let claiming = 0
+  let places = 0
   /** Those of them that have begun already. */
   const begun = new Set<string>()
   /** Who shall be cancelled while claims are under way: their own may be one of them. */
@@ -90,7 +91,7 @@ export function createEngine(deps: EngineDeps): Engine {
   const room = createRoom({
     db,
     limits: { process: runs ? settings.MAX_RUNNING : 0, organization: limits.running },
-    taken: () => live.size + claiming - begun.size,
+    taken: () => live.size + places - begun.size,
     begin: beginPending,
   })
 
@@ -127,12 +128,14 @@ export function createEngine(deps: EngineDeps): Engine {
   }
 
   /** Claims a run and begins it. What comes meanwhile from those who find its row already is not lost. */
-  async function claim<T>(task: () => Promise<T>): Promise<T> {
+  async function claim<T>(task: () => Promise<T>, hasRoom = true): Promise<T> {
     claiming++
+    if (hasRoom) places++
     try {
       return await task()
     } finally {
       claiming--
+      if (hasRoom) places--
       if (!claiming) early.clear()
     }
   }
@@ -397,7 +400,7 @@ export function createEngine(deps: EngineDeps): Engine {
             const waits = row.status === 'pending' && (!hasRoom || limits.running !== undefined)
             if (waits) bus.publish('pending', [actor.organizationId])
             return row
-          })
+          }, hasRoom)
         } catch (error) {
           if (!(error instanceof claims.SessionTaken)) throw error
         }
