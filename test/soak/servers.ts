@@ -141,6 +141,7 @@ async function endInTurn(
   { cluster, seconds, ends: atLeast, pause }: Options,
   signal: NodeJS.Signals,
   goesOn: () => boolean,
+  started: () => Promise<void> = async () => {},
 ): Promise<number> {
   const until = Date.now() + seconds * 1_000
   let ends = 0
@@ -148,6 +149,7 @@ async function endInTurn(
     const start = await cluster.kill(ends++ % 2, signal)
     // It cannot start while the database is away.
     while (goesOn() && !(await start().then(Boolean.bind(null, true), () => false))) await sleep(100)
+    await started()
     await sleep(pause)
   }
   return ends
@@ -191,7 +193,7 @@ export async function rollingRestart(options: Options): Promise<ServersReport> {
     options,
     () => ({ url: proxy.url, token }),
     [],
-    (goesOn) => endInTurn(options, 'SIGTERM', goesOn),
+    (goesOn) => endInTurn(options, 'SIGTERM', goesOn, proxy.untilAllReady),
   )
   assert.deepEqual(Object.keys(report.byOutcome), ['completed'])
   return report

@@ -1,6 +1,7 @@
 import { once } from 'node:events'
 import { Agent, createServer, type IncomingMessage, request, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
+import { setTimeout as sleep } from 'node:timers/promises'
 
 /** How often it asks each server how it is (ms). */
 const HEALTH_INTERVAL = 50
@@ -15,11 +16,17 @@ async function isReady(url: string): Promise<boolean> {
   }
 }
 
+export type Proxy = AsyncDisposable & {
+  url: string
+  /** Resolves when it has seen that all servers are ready: who stops the next one before leaves nobody to answer. */
+  untilAllReady(): Promise<void>
+}
+
 /**
  * A proxy as operators have one: sends each request to a server that was ready when last asked, in turn, and keeps its
  * connections. What a server refuses or breaks off is the caller's failure: only where nobody listens is the next asked.
  */
-export async function startProxy(targets: () => string[]): Promise<AsyncDisposable & { url: string }> {
+export async function startProxy(targets: () => string[]): Promise<Proxy> {
   const agent = new Agent({ keepAlive: true })
   const ready = new Map<string, boolean>()
   const asking = new Map<string, Promise<void>>()
@@ -67,6 +74,9 @@ export async function startProxy(targets: () => string[]): Promise<AsyncDisposab
   const timer = setInterval(look, HEALTH_INTERVAL)
   return {
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    async untilAllReady() {
+      while (!targets().every((target) => ready.get(target))) await sleep(HEALTH_INTERVAL)
+    },
     async [Symbol.asyncDispose]() {
       clearInterval(timer)
       await Promise.all(asking.values())
