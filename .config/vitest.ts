@@ -45,10 +45,11 @@ const ALL_ON_POSTGRESQL = [
 
 /** Of these, what `npm test` has no time for; `npm run test:postgresql` runs all of them. */
 const LONG_ON_POSTGRESQL = [
-  'test/engine/{cancel,fencing,states,tools}.test.ts',
+  'test/engine/{cancel,fencing,history,states,tools}.test.ts',
   'test/missions/kill.test.ts',
-  'test/rest/{chats,missions,spaces}.test.ts',
-  'test/security/isolation.test.ts',
+  'test/rest/{chats,executions,files,missions,queries,spaces}.test.ts',
+  'test/security/{afterwards,isolation}.test.ts',
+  'test/tasks.property.test.ts',
 ]
 
 const withPostgres = process.env.SKIP_POSTGRES !== '1'
