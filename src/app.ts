@@ -3,7 +3,7 @@ import { nodeHTTPRequestHandler } from '@trpc/server/adapters/node-http'
 import { identify } from './auth/identity.ts'
 import type { Deps } from './deps.ts'
 import { type AppError, badRequest, noSuchPath, toAppError, toBody, unavailable, unsupportedType } from './errors.ts'
-import { isJson } from './http/body.ts'
+import { isJson, sendJson } from './http/body.ts'
 import { allowCrossOrigin } from './http/cors.ts'
 import { handleRest } from './http/rest.ts'
 import { routeOf } from './http/route-names.ts'
@@ -139,16 +139,6 @@ const pathOf = (req: IncomingMessage): string => (req.url ?? '/').split('?', 1)[
 const requestIdOf = (req: IncomingMessage): string => {
   const given = req.headers['x-request-id']
   return typeof given === 'string' && /^[\w.:-]{1,128}$/.test(given) ? given : newId()
-}
-
-function sendJson(res: ServerResponse, status: number, body: unknown, headers: Record<string, string> = {}): void {
-  const bytes = Buffer.from(JSON.stringify(body))
-  res.writeHead(status, {
-    'Content-Type': 'application/json; charset=utf-8',
-    'Content-Length': bytes.length,
-    ...headers,
-  })
-  res.end(bytes)
 }
 
 function sendError(deps: Deps, error: AppError, res: ServerResponse, requestId: string): void {

@@ -23,6 +23,7 @@ export type Deps = {
   readonly models: Models
   readonly engine: Engine
   readonly actors: Actors
+  /** What is shown of agents, by their version. */
   readonly knownAgents: KnownAgents
   readonly revocations: Revocations
   readonly storage: MediaStorage

@@ -21,7 +21,8 @@ export type Actors = {
 /** Remembers for a moment who has shown which token: who asks much is looked up once a second, not at each request. */
 export function createActors(deps: Parameters<typeof authenticate>[0] & { bus: Bus }): Actors {
   const { bus, clock } = deps
-  const known = new LRUCache<string, Actor>({ max: MAX_KNOWN, ttl: FRESH })
+  // It would set a timer at each use, to ask for the time more seldom.
+  const known = new LRUCache<string, Actor>({ max: MAX_KNOWN, ttl: FRESH, ttlResolution: 0 })
   // What is kept of a token is of no use anywhere else.
   const salt = randomBytes(16).toString('base64url')
   /** How often something was revoked: who was read before it is not to be remembered after it. */

@@ -1,4 +1,4 @@
-import type { IncomingMessage } from 'node:http'
+import type { IncomingMessage, ServerResponse } from 'node:http'
 import { AppError, badRequest, invalidField, unsupportedType } from '../errors.ts'
 
 const MIB = 1024 * 1024
@@ -50,4 +50,17 @@ async function readBytes(req: IncomingMessage, length: number): Promise<Buffer> 
     if (size <= most) return Buffer.concat(chunks, size)
   }
   throw new AppError(413, 'Request body too large', { headers: { Connection: 'close' } })
+}
+
+/** Answers with JSON. As a text, it leaves in one piece with its headers. */
+export function sendJson(
+  res: ServerResponse,
+  status: number,
+  body: unknown,
+  headers: Readonly<Record<string, string>> = {},
+): void {
+  const json = JSON.stringify(body)
+  const length = Buffer.byteLength(json)
+  res.writeHead(status, { 'Content-Type': 'application/json; charset=utf-8', 'Content-Length': length, ...headers })
+  res.end(json)
 }

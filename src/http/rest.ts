@@ -4,7 +4,7 @@ import { batchesOf } from '../executions/router.ts'
 import { readKey } from '../idempotency.ts'
 import { createCaller } from '../router.ts'
 import { actorAt, type Context, fromTRPCError } from '../trpc.ts'
-import { hasBody, readJson } from './body.ts'
+import { hasBody, readJson, sendJson } from './body.ts'
 import { download, upload } from './media.ts'
 import { findRoute } from './routes.ts'
 import { writeEvents } from './sse.ts'
@@ -49,7 +49,7 @@ export async function handleRest(context: Context, req: IncomingMessage, res: Se
   if (req.method === 'POST' && MEDIA.test(path)) {
     const created = await upload(context, req, idempotency)
     if (idempotency?.replayed) res.setHeader('Idempotent-Replayed', 'true')
-    return sendText(res, JSON.stringify(created))
+    return sendJson(res, 200, created)
   }
   const found = findRoute(req.method ?? '', path)
   if (!found) throw noSuchPath()
@@ -74,13 +74,7 @@ export async function handleRest(context: Context, req: IncomingMessage, res: Se
     if (input.onDisconnect === 'cancel' && context.gone().aborted) await cancelLeft(here, id)
     return
   }
-  sendText(res, JSON.stringify(answer))
-}
-
-function sendText(res: ServerResponse, json: string): void {
-  const length = Buffer.byteLength(json)
-  res.writeHead(200, { 'Content-Type': 'application/json; charset=utf-8', 'Content-Length': length })
-  res.end(json)
+  sendJson(res, 200, answer)
 }
 
 /** The caller has gone, and did not want the run to go on without them; it may have ended already. */

@@ -68,6 +68,8 @@ test('what goes on with a session is asked about when all before it is on the di
   const accepting = engine.accept({ ...(await requestOf(lab)), conversation })
   const statements = lab.server.queries.length
   await expect.poll(() => lab.server.queries.slice(statements).join()).toContain('AuditEvent')
+  // What had been sent by now would have come before these.
+  for (let time = 0; time < 5; time++) await (await fetch(`${lab.model.baseUrl}/models`)).text()
   expect(lab.model.requests).toHaveLength(1)
   gate.resolve()
   await accepting

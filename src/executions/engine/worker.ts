@@ -162,22 +162,22 @@ export function createEngine(deps: EngineDeps): Engine {
   /** Launches a run, if it can begin, already while it is written that it has. */
   async function acceptAndLaunch(request: claims.Request, hasRoom: boolean): Promise<ExecutionRow> {
     const claimed = Promise.withResolvers<void>()
-    let early: string | undefined
+    let launched: string | undefined
     const onBegun = (row: ExecutionRow) => {
-      if (early) return
-      early = row.id
+      if (launched) return
+      launched = row.id
       begun.add(row.id)
       launch(row, request.agent, BEGIN, claimed.promise)
     }
     let accepted: ExecutionRow | undefined
     try {
       accepted = await claims.accept(claimDeps, request, hasRoom, onBegun)
-      if (accepted.status === 'running' && !early) launch(accepted, request.agent, BEGIN)
+      if (accepted.status === 'running' && !launched) launch(accepted, request.agent, BEGIN)
       return accepted
     } finally {
-      if (early) {
-        begun.delete(early)
-        if (accepted?.status !== 'running') stop(early, 'lost')
+      if (launched) {
+        begun.delete(launched)
+        if (accepted?.status !== 'running') stop(launched, 'lost')
       }
       claimed.resolve()
     }
