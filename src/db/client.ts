@@ -80,10 +80,13 @@ async function openSqlite(file: string, options: Options): Promise<Opened> {
 
 async function openPostgresql(settings: Source, options: Options): Promise<Opened> {
   const { DATABASE_URL: url = '', DATABASE_DIRECT_URL: directUrl = url, DATABASE_POOL_SIZE: connections } = settings
-  const [{ postgresqlClient, retryDeadlocks }] = await Promise.all([
+  const [{ postgresqlAdapter, postgresqlClient, retryDeadlocks }] = await Promise.all([
     import('./postgresql.ts'),
     migratePostgresql(directUrl),
   ])
-  const client = postgresqlClient(url, connections, options)
-  return { client, wrap: retryDeadlocks }
+  const adapter = await postgresqlAdapter(url, connections)
+  return {
+    client: postgresqlClient(adapter, options),
+    wrap: (client, onQuery) => retryDeadlocks(direct(client, adapter, onQuery)),
+  }
 }

@@ -1,19 +1,8 @@
 import type { Prisma, PrismaClient } from '../../prisma/generated/sqlite/client.ts'
+import { type Dialect, decode } from './dialects.ts'
 import { over } from './over.ts'
-import {
-  BEYOND,
-  decode,
-  type Query,
-  type Statement,
-  type Table,
-  tableOf,
-  toCount,
-  toDelete,
-  toInsert,
-  toInserts,
-  toSelect,
-  toUpdate,
-} from './statements.ts'
+import { type Query, type Statement, toCount, toDelete, toInsert, toInserts, toSelect, toUpdate } from './statements.ts'
+import { BEYOND, type Table, tableOf } from './tables.ts'
 
 /** Runs statements without Prisma. */
 export type Runner = {
@@ -37,6 +26,7 @@ export type Transaction = {
 
 /** What a driver adapter offers beside Prisma's way. */
 export type Shortcut = {
+  dialect: Dialect
   plain: Runner
   /** Undone when it lasts too long; rejects when its turn does not come in time. */
   begin: () => Promise<Transaction>
@@ -52,19 +42,20 @@ type Delegate = Record<string, Method>
  */
 export function direct<Client extends PrismaClient>(
   client: Client,
-  { plain, begin }: Shortcut,
-  onQuery: (sql: string) => void = () => {},
+  { dialect, plain, begin }: Shortcut,
+  onQuery?: (sql: string) => void,
 ): Client {
-  const tables = tablesOf(client)
-  const runner = told(plain, onQuery)
+  const tables = tablesOf(client, dialect)
+  const told = (runner: Runner) => (onQuery ? telling(runner, onQuery) : runner)
+  const runner = told(plain)
   const $transaction = async (work: unknown, options?: object) => {
     if (typeof work !== 'function' || options) return client.$transaction(work as never, options)
     const transaction = await begin()
     const theirs = joining(client, transaction)
-    const within = told(transaction.runner, onQuery)
+    const within = told(transaction.runner)
     try {
       const answer = await work(
-        over(theirs.client, rawOf(theirs.client, within), wrapAll(theirs.client, tables, within, true)),
+        over(theirs.client, rawOf(theirs.client, within, dialect), wrapAll(theirs.client, tables, within, true)),
       )
       await theirs.end()
       await transaction.commit()
@@ -75,7 +66,7 @@ export function direct<Client extends PrismaClient>(
       throw error
     }
   }
-  return over(client, { ...rawOf(client, runner), $transaction }, wrapAll(client, tables, runner, false))
+  return over(client, { ...rawOf(client, runner, dialect), $transaction }, wrapAll(client, tables, runner, false))
 }
 
 type Tx = Prisma.TransactionClient
@@ -117,31 +108,29 @@ function joining(client: PrismaClient, { adopt }: Transaction) {
   return { client: within as Tx, end: async () => joined?.end() }
 }
 
-const told = ({ rows, typedRows, changes }: Runner, tell: (sql: string) => void): Runner => ({
-  rows: (statement, exact) => {
-    tell(statement.sql)
-    return rows(statement, exact)
-  },
-  typedRows: (statement) => {
-    tell(statement.sql)
-    return typedRows(statement)
-  },
-  changes: (statement) => {
-    tell(statement.sql)
-    return changes(statement)
-  },
+/** The same, which tells of each statement when it is done, as Prisma does. */
+const telling = ({ rows, typedRows, changes }: Runner, tell: (sql: string) => void): Runner => ({
+  rows: (statement, exact) => rows(statement, exact).finally(() => tell(statement.sql)),
+  typedRows: (statement) => typedRows(statement).finally(() => tell(statement.sql)),
+  changes: (statement) => changes(statement).finally(() => tell(statement.sql)),
 })
 
 /** Raw statements, and raw queries that only read. */
-function rawOf(client: Pick<PrismaClient, '$queryRaw' | '$executeRaw'>, { typedRows, changes }: Runner) {
+function rawOf(
+  client: Pick<PrismaClient, '$queryRaw' | '$executeRaw'>,
+  { typedRows, changes }: Runner,
+  { rawText }: Dialect,
+) {
   type Said = Prisma.Sql | TemplateStringsArray
   return {
     async $queryRaw(query: Said, ...values: unknown[]): Promise<unknown> {
-      const found = 'sql' in query ? await typedRows({ sql: query.sql, args: query.values }) : null
+      const found = 'sql' in query ? await typedRows({ sql: rawText(query), args: query.values }) : null
       return found ?? client.$queryRaw(query, ...values)
     },
     async $executeRaw(query: Said, ...values: unknown[]): Promise<number> {
-      return 'sql' in query ? changes({ sql: query.sql, args: query.values }) : client.$executeRaw(query, ...values)
+      return 'sql' in query
+        ? changes({ sql: rawText(query), args: query.values })
+        : client.$executeRaw(query, ...values)
     },
   }
 }
@@ -149,13 +138,13 @@ function rawOf(client: Pick<PrismaClient, '$queryRaw' | '$executeRaw'>, { typedR
 type Field = { name: string; kind: string; type: string; relationName?: string }
 
 /** Prisma's own description of the models: what every client carries, though it is not declared. */
-function tablesOf(client: object): ReadonlyMap<string, Table> {
+function tablesOf(client: object, dialect: Dialect): ReadonlyMap<string, Table> {
   const { models } = Reflect.get(client, '_runtimeDataModel') as { models: Record<string, { fields: Field[] }> }
   const { inlineSchema: schema } = Reflect.get(client, '_engineConfig') as { inlineSchema: string }
   const tables = new Map(
     Object.entries(models).map(([name, { fields }]) => {
       const columns = fields.filter(({ kind }) => kind !== 'object').map((field) => [field.name, field.type] as const)
-      return [name, tableOf(name, new Map(columns))]
+      return [name, tableOf(name, new Map(columns), dialect)]
     }),
   )
   for (const { model, field, optional, own, theirs } of foreignKeys(schema)) {
@@ -225,8 +214,9 @@ function wrap(prisma: Delegate, table: Table, { rows, changes }: Runner, inTrans
     'createMany',
     (call) => toInserts(table, call),
     async (inserts) => {
-      for (const insert of inserts) await changes(insert)
-      return { count: inserts.length }
+      let count = 0
+      for (const insert of inserts) count += await changes(insert)
+      return { count }
     },
   )
   const update = either('update', (call) => toUpdate(table, call, true), first)

@@ -1,2 +1,16 @@
+import { DriverAdapterError } from '@prisma/driver-adapter-utils'
+
 /** In milliseconds: how long to wait for a transaction to begin (the lock, or a connection), and for how long it may last. */
 export const TRANSACTION = { maxWait: 10_000, timeout: 10_000 }
+
+/** What a transaction waits for to begin. What does not come in time is given back when it comes. */
+export async function inTime<T extends object>(coming: Promise<T>, giveBack: (late: T) => Promise<void>): Promise<T> {
+  let timer: NodeJS.Timeout | undefined
+  const late = new Promise<null>((resolve) => {
+    timer = setTimeout(resolve, TRANSACTION.maxWait, null)
+  })
+  const come = await Promise.race([coming, late]).finally(() => clearTimeout(timer))
+  if (come) return come
+  coming.then(giveBack).catch(() => {})
+  throw new DriverAdapterError({ kind: 'SocketTimeout' })
+}

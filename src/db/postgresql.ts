@@ -1,24 +1,173 @@
+import { AsyncLocalStorage } from 'node:async_hooks'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { PrismaPg } from '@prisma/adapter-pg'
+import {
+  ColumnTypeEnum,
+  DriverAdapterError,
+  type SqlDriverAdapterFactory,
+  type SqlQuery,
+  type SqlQueryable,
+  type SqlResultSet,
+  type Transaction,
+} from '@prisma/driver-adapter-utils'
 import { PrismaClient } from '../../prisma/generated/postgresql/client.ts'
-import type { PrismaClient as SqliteClient } from '../../prisma/generated/sqlite/client.ts'
+import { Prisma, type PrismaClient as SqliteClient } from '../../prisma/generated/sqlite/client.ts'
 import { isDeadlock } from '../lib/database-errors.ts'
+import { POSTGRESQL } from './dialects.ts'
+import type { Runner, Shortcut } from './direct.ts'
+import { inTime, TRANSACTION } from './limits.ts'
 import { over } from './over.ts'
+import type { Statement } from './statements.ts'
 
-type Options = {
-  log: { emit: 'event'; level: 'query' }[]
-  transactionOptions: { maxWait: number; timeout: number }
-}
+type Options = Pick<Prisma.PrismaClientOptions, 'log' | 'transactionOptions'>
 
 /** How often a transaction that was undone for another's sake is tried again, and how long at most in between (ms). */
 const RETRIES = 5
 const PAUSE = 50
 
-/** A client of a PostgreSQL with so many connections. The two clients differ in what nobody uses: isolation levels. */
-export function postgresqlClient(url: string, connections: number, options: Options): SqliteClient<'query'> {
-  const connectionTimeoutMillis = options.transactionOptions.maxWait
-  const adapter = new PrismaPg({ connectionString: url, max: connections, connectionTimeoutMillis })
-  return new PrismaClient({ ...options, adapter }) as unknown as SqliteClient<'query'>
+/** A client that uses the adapter. Those of the two databases differ in what nobody uses: isolation levels. */
+export const postgresqlClient = (adapter: SqlDriverAdapterFactory, options: Options) =>
+  new PrismaClient({ ...options, adapter }) as unknown as SqliteClient<'query'>
+
+/** Prisma's own adapter with so many connections, and the short way beside it: on the same ones, with the same errors. */
+export async function postgresqlAdapter(url: string, connections: number): Promise<SqlDriverAdapterFactory & Shortcut> {
+  const factory = new PrismaPg({
+    connectionString: url,
+    max: connections,
+    connectionTimeoutMillis: TRANSACTION.maxWait,
+  })
+  const adapter = await factory.connect()
+  /** The transaction that Prisma joins instead of beginning one. */
+  const joined = new AsyncLocalStorage<Transaction>()
+  const shared = over(adapter, {
+    startTransaction: async (level?: never) => joined.getStore() ?? adapter.startTransaction(level),
+  })
+  return {
+    provider: factory.provider,
+    adapterName: factory.adapterName,
+    connect: async () => shared,
+    dialect: POSTGRESQL,
+    plain: runnerOf(adapter),
+    async begin() {
+      const transaction = openTransaction(await inTime(adapter.startTransaction(), undo))
+      const timer = setTimeout(transaction.rollback, TRANSACTION.timeout)
+      const ending = (end: () => Promise<void>) => () => {
+        clearTimeout(timer)
+        return end()
+      }
+      const theirs: Transaction = { ...transaction, commit: async () => {} }
+      return {
+        runner: runnerOf(transaction),
+        adopt: (start) => joined.run(theirs, start),
+        commit: ending(transaction.commit),
+        rollback: ending(transaction.rollback),
+      }
+    },
+  }
+}
+
+/** A transaction of the adapter's, which says COMMIT and ROLLBACK itself. */
+function openTransaction(begun: Transaction): Transaction {
+  let isOpen = true
+  /** Whatever fails in a transaction of PostgreSQL's undoes it: its COMMIT would be a ROLLBACK, and say nothing. */
+  let failure: unknown
+
+  /** The statements so far: they come one after the other, whoever asks for several at once. */
+  let last: Promise<unknown> = Promise.resolve()
+
+  function assertOpen(): void {
+    if (isOpen) return
+    throw new DriverAdapterError({ kind: 'TransactionAlreadyClosed', cause: 'The transaction has ended.' })
+  }
+
+  function inside<T>(statement: () => Promise<T>): Promise<T> {
+    const answer = last.then(() => {
+      assertOpen()
+      return statement()
+    })
+    last = answer.catch((error) => {
+      failure ??= error
+    })
+    return answer
+  }
+
+  async function rollback(): Promise<void> {
+    if (!isOpen) return
+    isOpen = false
+    await last
+    await undo(begun)
+  }
+
+  return {
+    provider: begun.provider,
+    adapterName: begun.adapterName,
+    // Prisma then sends no COMMIT and ROLLBACK of its own.
+    options: { usePhantomQuery: true },
+    queryRaw: (query) => inside(() => begun.queryRaw(query)),
+    executeRaw: (query) => inside(() => begun.executeRaw(query)),
+    rollback,
+    async commit() {
+      await last
+      assertOpen()
+      if (failure) {
+        await rollback()
+        throw failure
+      }
+      isOpen = false
+      // The adapter's commit gives the connection back.
+      await begun.executeRaw(said('COMMIT')).finally(() => begun.commit())
+    },
+  }
+}
+
+/** Undoes a transaction. Where it cannot be said, the connection is broken, and the transaction has ended with it. */
+const undo = (begun: Transaction): Promise<void> =>
+  begun
+    .executeRaw(said('ROLLBACK'))
+    .catch(() => {})
+    .then(() => begun.rollback())
+
+const said = (sql: string): SqlQuery => ({ sql, args: [], argTypes: [] })
+
+const runnerOf = (connection: SqlQueryable): Runner => ({
+  rows: async (statement) => objectsOf(await connection.queryRaw(asked(statement))),
+  typedRows: async (statement) => {
+    const found = await connection.queryRaw(asked(statement))
+    const conversions = found.columnTypes.map((type) => CONVERSIONS.get(type))
+    for (const row of found.rows) {
+      for (const [index, convert] of conversions.entries()) {
+        if (convert && row[index] !== null) row[index] = convert(row[index] as string)
+      }
+    }
+    return objectsOf(found)
+  },
+  changes: (statement) => connection.executeRaw(asked(statement)),
+})
+
+const SCALAR = { scalarType: 'unknown', arity: 'scalar' } as const
+const LIST = { scalarType: 'unknown', arity: 'list' } as const
+
+const asked = ({ sql, args }: Statement): SqlQuery => ({
+  sql,
+  args,
+  argTypes: args.map((value) => (Array.isArray(value) ? LIST : SCALAR)),
+})
+
+/** What Prisma's raw queries make of what the adapter says, of the types that columns and expressions have here. */
+const CONVERSIONS = new Map<unknown, (value: string) => unknown>([
+  [ColumnTypeEnum.Int64, BigInt],
+  [ColumnTypeEnum.Numeric, (value) => new Prisma.Decimal(value)],
+  [ColumnTypeEnum.DateTime, (value) => new Date(value)],
+  [ColumnTypeEnum.Json, (value) => JSON.parse(value)],
+  [ColumnTypeEnum.Bytes, (value) => new Uint8Array(Buffer.from(value))],
+])
+
+function objectsOf({ columnNames, rows }: SqlResultSet): Record<string, unknown>[] {
+  return rows.map((row) => {
+    const object: Record<string, unknown> = {}
+    for (const [index, name] of columnNames.entries()) object[name] = row[index]
+    return object
+  })
 }
 
 /**

@@ -5,8 +5,9 @@ import {
   type SqlDriverAdapterFactory,
   type Transaction,
 } from '@prisma/driver-adapter-utils'
+import { SQLITE } from './dialects.ts'
 import type { Shortcut } from './direct.ts'
-import { TRANSACTION } from './limits.ts'
+import { inTime, TRANSACTION } from './limits.ts'
 import { type Connection, connect } from './sqlite-connection.ts'
 import { createTurns, type Turn, untilFree } from './sqlite-turns.ts'
 
@@ -46,6 +47,7 @@ export function sqliteAdapter(file: string): SqlDriverAdapterFactory & Shortcut 
       opened = safeAdapter(writer, reader)
       return opened
     },
+    dialect: SQLITE,
     plain: {
       rows: (statement, exact) => connected().plain.rows(statement, exact),
       typedRows: (statement) => connected().plain.typedRows(statement),
@@ -55,7 +57,7 @@ export function sqliteAdapter(file: string): SqlDriverAdapterFactory & Shortcut 
   }
 }
 
-type SafeAdapter = SqlDriverAdapter & Shortcut
+type SafeAdapter = SqlDriverAdapter & Omit<Shortcut, 'dialect'>
 
 function safeAdapter(writer: Connection, reader: Connection): SafeAdapter {
   const turns = createTurns(writer)
@@ -97,7 +99,7 @@ function safeAdapter(writer: Connection, reader: Connection): SafeAdapter {
       changes: (statement) => write(() => writer.changes(statement)),
     },
     async begin() {
-      const { transaction, inside } = openTransaction(writer, await inTime(turns.take(), TRANSACTION.maxWait))
+      const { transaction, inside } = openTransaction(writer, await inTime(turns.take(), (turn) => turn.undo()))
       const timer = setTimeout(() => transaction.rollback().catch(() => {}), TRANSACTION.timeout)
       const ending = (end: () => Promise<void>) => () => {
         clearTimeout(timer)
@@ -122,19 +124,6 @@ function safeAdapter(writer: Connection, reader: Connection): SafeAdapter {
       writer.close()
     },
   }
-}
-
-/** A turn that does not come in so many ms is given back when it comes. */
-async function inTime(taken: Promise<Turn>, most: number): Promise<Turn> {
-  let timer: NodeJS.Timeout | undefined
-  const late = new Promise<null>((resolve) => {
-    timer = setTimeout(resolve, most, null)
-  })
-  const turn = await Promise.race([taken, late])
-  clearTimeout(timer)
-  if (turn) return turn
-  taken.then((unwanted) => unwanted.undo()).catch(() => {})
-  throw new DriverAdapterError({ kind: 'SocketTimeout' })
 }
 
 /** The transaction that is open on the writing connection, and has it for itself until it ends. */

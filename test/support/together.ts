@@ -1,4 +1,5 @@
 import { expect } from 'vitest'
+import { onPostgres } from './postgres-shared.ts'
 import type { Answer } from './rest.ts'
 import type { TestServer } from './server.ts'
 
@@ -14,7 +15,9 @@ export async function together(
   const pattern = new RegExp(`^SELECT .* FROM (\\S+\\.)?[\`"]${table}[\`"]`)
   // When a token was last used is written, too, once a minute.
   await service.deps.db.token.updateMany({ data: { lastUsedAt: service.deps.clock.now() } })
-  const { answers } = await service.deps.db.$transaction(async () => {
+  const { answers } = await service.deps.db.$transaction(async (tx) => {
+    // On SQLite nobody else writes during a transaction.
+    if (onPostgres) await tx.$executeRawUnsafe(`LOCK TABLE "${table}" IN SHARE MODE`)
     queries.length = 0
     const answers = Promise.all(calls.map((call) => call()))
     const reads = () => queries.filter((sql) => pattern.test(sql)).length

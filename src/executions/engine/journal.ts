@@ -1,6 +1,6 @@
 import type { Logger } from 'pino'
 import { type Db, Prisma } from '../../db/client.ts'
-import { padded } from '../../db/statements.ts'
+import { padded } from '../../db/dialects.ts'
 import type { Clock } from '../../lib/clock.ts'
 import {
   type ExecutionEvent,

@@ -1,0 +1,122 @@
+import type { Prisma } from '../../prisma/generated/sqlite/client.ts'
+import { BEYOND, isFilter, type Table } from './tables.ts'
+
+/** What is different in the SQL, and in the values, of the two databases. */
+export type Dialect = {
+  /** Where a parameter stands, by its position among them from 1. */
+  place: (position: number) => string
+  /** The same where a column of a Prisma type is compared with it. */
+  operand: (position: number, type: string) => string
+  /** After a column: that it has one of some values, or none of them. */
+  in: (values: readonly unknown[], args: unknown[], type: string) => string
+  notIn: (values: readonly unknown[], args: unknown[], type: string) => string
+  /** Whether many rows are inserted by one statement. */
+  insertsTogether: boolean
+  rawText: (query: Prisma.Sql) => string
+  date: (value: Date) => unknown
+  boolean: (value: boolean) => unknown
+  toDate: (stored: unknown) => Date
+}
+
+const NUMBERS = new Set(['Int', 'BigInt', 'DateTime', 'Boolean'])
+
+export const SQLITE: Dialect = {
+  place: () => '?',
+  // A parameter that SQLite does not look at when it plans: for those it does, it plans anew at each run.
+  operand: (_, type) => {
+    if (type === 'Bytes') return '?'
+    return NUMBERS.has(type) ? 'CAST(? AS INTEGER)' : 'CAST(? AS TEXT)'
+  },
+  in: (values, args, type) => `IN (${operandsOf(values, args, type)})`,
+  notIn: (values, args, type) => `NOT IN (${operandsOf(values, args, type)})`,
+  // One statement for all rows would be another for each number of them.
+  insertsTogether: false,
+  rawText: ({ sql }) => sql,
+  date: (value) => value.getTime(),
+  boolean: (value) => (value ? 1 : 0),
+  toDate: (stored) => new Date(Number(stored)),
+}
+
+const operandsOf = (values: readonly unknown[], args: unknown[], type: string): string =>
+  padded(values)
+    .map((value) => SQLITE.operand(args.push(value), type))
+    .join(', ')
+
+/** PostgreSQL takes the type of a parameter from where it stands. */
+export const POSTGRESQL: Dialect = {
+  place: (position) => `$${position}`,
+  operand: (position) => `$${position}`,
+  in: (values, args) => `= ANY($${args.push(values)})`,
+  notIn: (values, args) => `<> ALL($${args.push(values)})`,
+  insertsTogether: true,
+  rawText: ({ text }) => text,
+  date: (value) => value,
+  boolean: (value) => value,
+  toDate: (stored) => new Date(stored as string),
+}
+
+/**
+ * A list with its last element repeated until its length is a power of two: lists of any length then make a few
+ * statements, which are kept prepared, and not as many as there are lengths.
+ */
+export function padded<T>(list: readonly T[]): readonly T[] {
+  const length = 2 ** Math.ceil(Math.log2(list.length))
+  if (length === list.length) return list
+  return Array.from({ length }, (_, index) => list[Math.min(index, list.length - 1)] as T)
+}
+
+/** A value as the column stores it; Prisma says what is wrong with any other. */
+export function encode(dialect: Dialect, type: string, value: unknown): unknown {
+  if (value === null) return null
+  switch (type) {
+    case 'DateTime':
+      if (value instanceof Date && !Number.isNaN(value.getTime())) return dialect.date(value)
+      throw BEYOND
+    case 'Boolean':
+      if (typeof value === 'boolean') return dialect.boolean(value)
+      throw BEYOND
+    case 'Int':
+      if (Number.isSafeInteger(value)) return value
+      throw BEYOND
+    case 'BigInt':
+      if (typeof value === 'bigint' || Number.isSafeInteger(value)) return value
+      throw BEYOND
+    case 'Bytes':
+      if (value instanceof Uint8Array) return value
+      throw BEYOND
+    case 'Json':
+      if (isFilter(value) || Array.isArray(value)) return JSON.stringify(value)
+      throw BEYOND
+    default:
+      if (typeof value === 'string') return value
+      throw BEYOND
+  }
+}
+
+/** A row as the column types say that Prisma would return it; of the row's own object. */
+export function decode({ columns, dialect }: Table, selected: readonly string[], row: Record<string, unknown>): object {
+  for (const name of selected) {
+    const value = row[name]
+    if (value === null) continue
+    switch (columns.get(name)) {
+      case 'DateTime':
+        row[name] = dialect.toDate(value)
+        break
+      case 'Boolean':
+        row[name] = Boolean(value)
+        break
+      case 'Int':
+        if (typeof value === 'bigint') row[name] = Number(value)
+        break
+      case 'BigInt':
+        row[name] = BigInt(value as number)
+        break
+      case 'Bytes':
+        row[name] = new Uint8Array(value as Buffer)
+        break
+      case 'Json':
+        row[name] = JSON.parse(value as string)
+    }
+  }
+  return row
+}

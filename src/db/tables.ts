@@ -1,0 +1,52 @@
+import type { Dialect } from './dialects.ts'
+
+/** A table, as far as calls on it can be turned into SQL here. */
+export type Table = {
+  name: string
+  /** With their Prisma types. */
+  columns: ReadonlyMap<string, string>
+  all: Columns
+  relations: ReadonlyMap<string, Relation>
+  dialect: Dialect
+}
+
+/** Rows of a table that belong to a row of another one. */
+export type Relation = {
+  to: Table
+  /** Many, one, or maybe none. */
+  number: 'many' | 'one' | 'maybe'
+  /** Which columns are the same: the own one, the other's. */
+  on: readonly (readonly [own: string, theirs: string])[]
+}
+
+/** Columns by name, and as SQL lists them. */
+export type Columns = { names: readonly string[]; list: string }
+
+/** Thrown where a call says more than is made into SQL here: rows of several tables, Json filters, patterns. */
+export const BEYOND = Symbol('for Prisma')
+
+export type Values = Readonly<Record<string, unknown>>
+export const quote = (name: string) => `"${name}"`
+
+export const columnsOf = (names: readonly string[]): Columns => ({ names, list: names.map(quote).join(', ') })
+
+export const NONE = columnsOf([])
+
+/** A table whose relations are still to be told. */
+export const tableOf = (name: string, columns: ReadonlyMap<string, string>, dialect: Dialect) => ({
+  name,
+  columns,
+  all: columnsOf([...columns.keys()]),
+  relations: new Map<string, Relation>(),
+  dialect,
+})
+
+export function typeOf({ columns }: Table, name: string): string {
+  const type = columns.get(name)
+  if (type === undefined) throw BEYOND
+  return type
+}
+
+/** Whether a value is an object of what is said about something, and no Date, list or other thing of its own. */
+export const isFilter = (value: unknown): value is Values =>
+  typeof value === 'object' && value !== null && Object.getPrototypeOf(value) === Object.prototype
