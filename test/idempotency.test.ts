@@ -380,8 +380,11 @@ describe('a replay', () => {
     const agentId = await create('/api/v1/agents', { name: 'Bo', systemPrompt: 'You are Bo.' })
     const { token } = member
     lab.model.script({ tokens: ['one '], end: 'hang' })
+    const asked = lab.model.request(lab.model.requests.length)
     const body = { message: 'Hello', background: true }
     const { executionId } = (await post(`/api/v1/agents/${agentId}/execute`, null, { body, token })).body
+    // Cancelled before it asks, it would leave the next run to hang.
+    await asked
     const key = newKey()
     const path = `/api/v1/executions/${executionId}/cancel`
     expect((await post(path, key, { token })).status).toBe(200)

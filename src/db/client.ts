@@ -21,7 +21,7 @@ type Source = Pick<Settings, 'DATABASE_URL' | 'DATA_DIR' | 'DATABASE_POOL_SIZE'>
 export type Database = {
   client: Db
   kind: 'sqlite' | 'postgresql'
-  /** Ends every connection. Open transactions are rolled back. */
+  /** Ends every connection, when the transactions that are open have ended. */
   close: () => Promise<void>
 }
 

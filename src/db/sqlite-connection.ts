@@ -111,6 +111,7 @@ const DECLARED: Record<string, (value: unknown) => unknown> = {
   BOOLEAN: Boolean,
   DATETIME: (value) => new Date(Number(value)),
   JSONB: (value) => JSON.parse(value as string),
+  BLOB: (value) => new Uint8Array(value as Buffer),
 }
 
 /** A statement whose integers are exact, and what makes its rows' values what their columns declare. */

@@ -2,19 +2,40 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import fc from 'fast-check'
-import { afterAll, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest'
-import { type Prisma, PrismaClient } from '../../prisma/generated/sqlite/client.ts'
-import { direct } from '../../src/db/direct.ts'
+import { afterAll, beforeAll, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest'
+import { Prisma, PrismaClient } from '../../prisma/generated/sqlite/client.ts'
+import { direct, type Shortcut } from '../../src/db/direct.ts'
 import { TRANSACTION } from '../../src/db/limits.ts'
 import { migrateSqlite } from '../../src/db/migrate.ts'
+import { postgresqlAdapter, postgresqlClient, retryDeadlocks } from '../../src/db/postgresql.ts'
 import { sqliteAdapter } from '../../src/db/sqlite.ts'
 import { isUnavailable, isUniqueViolation } from '../../src/lib/database-errors.ts'
+import { runSql } from '../support/postgres.ts'
+import { onPostgres, type SharedDatabase, shareDatabase } from '../support/postgres-shared.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'muster-direct-'))
 /** Prisma as it is, and the short way over it; both on the same connections. */
 let prisma: PrismaClient
 let db: PrismaClient
 const told: string[] = []
+let shared: SharedDatabase | undefined
+
+/** How many transactions there can be at once. */
+const AT_ONCE = onPostgres ? 3 : 1
+
+/** A client, and the way past it. */
+async function open(): Promise<[PrismaClient, Shortcut]> {
+  if (onPostgres) {
+    shared = await shareDatabase()
+    // What is written and read is the same wherever the database thinks that it is.
+    const adapter = await postgresqlAdapter(`${shared.url}?options=-c%20TimeZone%3DAsia/Kathmandu`, AT_ONCE)
+    return [postgresqlClient(adapter, {}), adapter]
+  }
+  const file = join(folder, 'test.db')
+  await migrateSqlite(file)
+  const adapter = sqliteAdapter(file)
+  return [new PrismaClient({ adapter }), adapter]
+}
 
 const ROWS = 40
 const pick = <T>(list: readonly T[], index: number): T => list[index % list.length] as T
@@ -32,12 +53,10 @@ const media = (index: number): Prisma.MediaUncheckedCreateInput => ({
 })
 
 beforeAll(async () => {
-  const file = join(folder, 'test.db')
-  await migrateSqlite(file)
-  const adapter = sqliteAdapter(file)
-  prisma = new PrismaClient({ adapter })
+  const [client, shortcut] = await open()
+  prisma = client
   await prisma.$connect()
-  db = direct(prisma, adapter, (sql) => told.push(sql))
+  db = direct(prisma, shortcut, (sql) => told.push(sql))
   const [createdAt, updatedAt] = [new Date(), new Date()]
   for (const id of ['o1', 'o2']) await db.organization.create({ data: { id, name: id, slug: id, createdAt } })
   await db.user.create({ data: { id: 'u', email: 'u@example.com', name: 'U', createdAt, updatedAt } })
@@ -49,6 +68,7 @@ beforeEach(async () => {
 })
 afterAll(async () => {
   await prisma.$disconnect()
+  await shared?.drop()
   rmSync(folder, { recursive: true, force: true, maxRetries: 3 })
 })
 
@@ -193,6 +213,33 @@ describe('a call that concerns one table', () => {
   })
 })
 
+it('a raw query answers with the values that Prisma would answer with, of every type that a column has', async () => {
+  const [createdAt, secret] = [TIMES[3]!, { organizationId: 'o1', scope: 'raw', name: 'N', updatedBy: 'u' }]
+  const bytes = new Uint8Array([0, 200, 255])
+  await db.secret.create({ data: { ...secret, createdAt, updatedAt: createdAt, ciphertext: bytes } })
+  const token = { id: 'raw', organizationId: 'o1', userId: 'u', digest: 'raw', name: 'n', preview: 'p', createdAt }
+  await db.token.create({ data: { ...token, scopes: ['a', { b: "ä'\n" }] } })
+  await db.organization.update({ where: { id: 'o2' }, data: { mediaBytes: 2n ** 60n + 1n } })
+  const ids = ['o1', 'o2']
+  const query = Prisma.sql`
+    SELECT t."createdAt", t."scopes", t."revokedAt", s."ciphertext", o."mediaBytes", o."running", o."name"
+      ${onPostgres ? Prisma.sql`, count(*) OVER (), sum("mediaBytes") OVER (), true AS "yes", o."id" = t."id" AS "no"` : Prisma.empty}
+    FROM "Token" t, "Secret" s, "Organization" o
+    WHERE t."id" = ${'raw'} AND t."createdAt" = ${createdAt} AND s."scope" = ${'raw'} AND o."id" IN (${Prisma.join(ids)})
+    ORDER BY o."id"`
+  told.length = 0
+  const rows = await db.$queryRaw<object[]>(query)
+  expect(told).toHaveLength(1)
+  expect(rows).toHaveLength(2)
+  expect(rows).toEqual(await prisma.$queryRaw(query))
+  expect(rows[1]).toMatchObject({
+    createdAt,
+    revokedAt: null,
+    scopes: ['a', { b: "ä'\n" }],
+    mediaBytes: 2n ** 60n + 1n,
+  })
+})
+
 describe('a filter by what is related', () => {
   const SPACES = ['public', 'private', 'organization'] as const
 
@@ -332,12 +379,15 @@ describe('a transaction', () => {
 
   it('that has to wait too long to begin is refused, and never happens', async () => {
     const go = Promise.withResolvers<void>()
-    const begun = Promise.withResolvers<void>()
-    const first = db.$transaction(async () => {
-      begun.resolve()
-      await go.promise
+    const others = Array.from({ length: AT_ONCE }, () => {
+      const begun = Promise.withResolvers<void>()
+      const ended = db.$transaction(async () => {
+        begun.resolve()
+        await go.promise
+      })
+      return { begun: begun.promise, ended }
     })
-    await begun.promise
+    await Promise.all(others.map(({ begun }) => begun))
     vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
     const refused = db
       .$transaction((tx) => tx.media.create({ data: { ...media(1), id: 'refused' } }))
@@ -346,7 +396,7 @@ describe('a transaction', () => {
     vi.useRealTimers()
     expect(isUnavailable(await refused)).toBe(true)
     go.resolve()
-    await first
+    await Promise.all(others.map(({ ended }) => ended))
     expect(await db.media.count({ where: { id: 'refused' } })).toBe(0)
     await db.media.create({ data: { ...media(1), id: 'next' } })
   })
@@ -364,4 +414,114 @@ it('a key that is taken is told as such', async () => {
   expect(isUniqueViolation(taken)).toBe(true)
   const inside = await db.$transaction((tx) => tx.media.create({ data: media(1) })).catch((error: unknown) => error)
   expect(isUniqueViolation(inside)).toBe(true)
+})
+
+describe.runIf(onPostgres)('on PostgreSQL', () => {
+  const idsOf = async (...ids: string[]) =>
+    (await prisma.media.findMany({ where: { id: { in: ids } }, orderBy: { id: 'asc' } })).map(({ id }) => id)
+  const failureOf = (promise: Promise<unknown>) => promise.then(() => null).catch((error: unknown) => error)
+
+  it('a time means the same, alone and in a list, wherever the process thinks that it is', async () => {
+    const createdAt = TIMES[3]!
+    vi.stubEnv('TZ', 'Asia/Kathmandu')
+    onTestFinished(() => void vi.unstubAllEnvs())
+    expect(new Date(0).getHours()).toBe(5)
+    await db.media.create({ data: { ...media(1), id: 'timed', createdAt } })
+    expect(await db.media.findFirst({ where: { id: 'timed', createdAt } })).toMatchObject({ createdAt })
+    expect(await db.media.count({ where: { id: 'timed', createdAt: { in: [createdAt] } } })).toBe(1)
+    expect(await prisma.media.findFirst({ where: { id: 'timed' } })).toMatchObject({ createdAt })
+  })
+
+  it('a transaction in which a statement failed is undone, and says so, whatever was made of the failure', async () => {
+    const failure = await failureOf(
+      db.$transaction(async (tx) => {
+        await tx.media.create({ data: { ...media(1), id: 'lost' } })
+        await tx.media.create({ data: media(1) }).catch(() => {})
+      }),
+    )
+    expect(isUniqueViolation(failure)).toBe(true)
+    expect(await idsOf('lost')).toEqual([])
+  })
+
+  it('a transaction that cannot be committed is undone, and says so', async () => {
+    await runSql(
+      shared!.url,
+      `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'refused'; END $$;
+      CREATE CONSTRAINT TRIGGER refused AFTER INSERT ON "Media" DEFERRABLE INITIALLY DEFERRED
+        FOR EACH ROW WHEN (NEW."name" = 'refused') EXECUTE FUNCTION refuse()`,
+    )
+    const data = [
+      { ...media(1), id: 'refused', name: 'refused' },
+      { ...media(1), id: 'with it' },
+    ]
+    await expect(db.$transaction((tx) => tx.media.createMany({ data }))).rejects.toThrow('refused')
+    expect(await idsOf('refused', 'with it')).toEqual([])
+  })
+
+  it('a connection that is lost takes its transaction with it, and the next one has another', async () => {
+    const lost = await failureOf(
+      db.$transaction(async (tx) => {
+        await tx.media.create({ data: { ...media(1), id: 'lost' } })
+        const [row] = await tx.$queryRaw<{ pid: number }[]>(Prisma.sql`SELECT pg_backend_pid() AS "pid"`)
+        await prisma.$queryRaw`SELECT pg_terminate_backend(${row?.pid}::int)`
+        await tx.media.create({ data: { ...media(1), id: 'lost too' } })
+      }),
+    )
+    expect(isUnavailable(lost)).toBe(true)
+    const query = failureOf(db.$queryRaw(Prisma.sql`SELECT pg_sleep(60)::text`))
+    const end = `SELECT pg_terminate_backend("pid") FROM pg_stat_activity WHERE "query" LIKE 'SELECT pg_sleep%'`
+    await expect.poll(() => prisma.$queryRawUnsafe<unknown[]>(end)).toHaveLength(1)
+    expect(isUnavailable(await query)).toBe(true)
+    const all = Array.from({ length: AT_ONCE }, (_, index) =>
+      db.$transaction((tx) => tx.media.create({ data: { ...media(1), id: `next ${index}` } })),
+    )
+    await Promise.all(all)
+    expect(await idsOf('lost', 'lost too', 'next 0', 'next 1', 'next 2')).toEqual(['next 0', 'next 1', 'next 2'])
+  })
+
+  it('of two transactions that wait for each other, one is done again, by either way', async () => {
+    const retrying = retryDeadlocks(db)
+    let attempts = 0
+    const met = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
+    const crossing = (own: number) =>
+      retrying.$transaction(async (tx) => {
+        attempts++
+        const [first, second] = own ? ['m1', 'm0'] : ['m0', 'm1']
+        await tx.media.updateMany({ where: { id: first! }, data: { size: { increment: 100 } } })
+        met[own]?.resolve()
+        await Promise.all(met.map(({ promise }) => promise))
+        // The one is Prisma's to do, with its relation.
+        if (own)
+          await tx.media.update({ where: { id: second! }, data: { size: { increment: 100 } }, include: { user: true } })
+        else await tx.media.updateMany({ where: { id: second! }, data: { size: { increment: 100 } } })
+      })
+    await Promise.all([crossing(0), crossing(1)])
+    expect(attempts).toBe(3)
+    const rows = await prisma.media.findMany({ where: { id: { in: ['m0', 'm1'] } }, orderBy: { id: 'asc' } })
+    expect(rows.map(({ size }) => size)).toEqual([200, 201])
+  })
+
+  it('rows that are created together are one statement, as long as they say the same columns', async () => {
+    const rows = [
+      { ...media(0), id: 'a' },
+      { ...media(1), id: 'b' },
+    ]
+    await db.$transaction(async (tx) => {
+      told.length = 0
+      expect(await tx.media.createMany({ data: rows })).toEqual({ count: 2 })
+      expect(told).toHaveLength(1)
+      expect(await tx.media.createMany({ data: [] })).toEqual({ count: 0 })
+      const token = { organizationId: 'o1', userId: 'u', name: 'n', preview: 'p', scopes: [], createdAt: TIMES[0]! }
+      const tokens = [
+        { id: 'c', digest: 'c', ...token },
+        { id: 'd', digest: 'd', ...token, revokedAt: TIMES[0]! },
+      ]
+      expect(await tx.token.createMany({ data: tokens })).toEqual({ count: 2 })
+    })
+    expect(await prisma.media.findMany({ where: { id: { in: ['a', 'b'] } }, orderBy: { id: 'asc' } })).toEqual(rows)
+    expect(await prisma.token.findMany({ where: { id: { in: ['c', 'd'] } }, select: { revokedAt: true } })).toEqual([
+      { revokedAt: null },
+      { revokedAt: TIMES[0]! },
+    ])
+  })
 })
