@@ -4,31 +4,35 @@ import type {
   LanguageModelV4ToolCall,
   SharedV4ProviderMetadata,
 } from '@ai-sdk/provider'
-import type { MessageData } from './events.ts'
 import { ModelError } from './model-errors.ts'
-import type { RunInput, RunUsage } from './run.ts'
+import type { RunInput, RunUsage, Say } from './run.ts'
 import type { ReplyPart } from './steps.ts'
 import { TimeoutError } from './stop.ts'
 
 /**
- * One answer of the model: yields its text as it comes, returns all that it said. Adds to `usage` as it goes. Throws
+ * One answer of the model: tells its text as it comes, returns all that it said. Adds to `usage` as it goes. Throws
  * what the provider throws, the signal's reason when aborted, and {@link TimeoutError}.
  */
-export async function* ask(
+export async function ask(
   input: RunInput,
   prompt: LanguageModelV4Prompt,
   step: number,
   usage: RunUsage,
-): AsyncGenerator<MessageData, ReplyPart[]> {
+  say: Say,
+): Promise<ReplyPart[]> {
   const reply = createReply()
   let finished = false
+  using call = openCall(input)
   try {
-    for await (const part of callModel(input, prompt)) {
+    for await (const part of await callModel(input, prompt, call.signal)) {
+      call.heard()
       switch (part.type) {
         case 'text-delta': {
           const text = part.delta.replaceAll('\0', '')
           reply.add('text', part, text)
-          if (text) yield { messageType: 'stream_event', step, delta: { type: 'text_delta', text } }
+          const said = text && say({ messageType: 'stream_event', step, delta: { type: 'text_delta', text } })
+          // Most of what is said keeps nobody waiting.
+          if (said) await said
           break
         }
         case 'reasoning-delta':
@@ -57,6 +61,8 @@ export async function* ask(
           if (BROKEN_OFF.has(part.finishReason.unified)) throw new ModelError('The model broke off its reply')
       }
     }
+  } catch (error) {
+    throw call.signal.aborted ? call.signal.reason : error
   } finally {
     if (!finished) usage.usageEstimated = true
   }
@@ -145,40 +151,48 @@ async function* readAll<T>(stream: ReadableStream<T>, signal: AbortSignal): Asyn
   }
 }
 
-/** One model call. Its request is aborted with the signal, and when nothing came for `idleTimeout`. */
-async function* callModel(input: RunInput, prompt: LanguageModelV4Prompt): AsyncGenerator<LanguageModelV4StreamPart> {
+/** A call of the model, which is aborted with the run, when nothing is heard for `idleTimeout`, and when it is over. */
+function openCall({ signal, idleTimeout }: RunInput): Disposable & { signal: AbortSignal; heard: () => void } {
   const call = new AbortController()
-  const abort = () => call.abort(input.signal.reason)
-  const silence = () => call.abort(new TimeoutError(`The model was silent for ${input.idleTimeout / 1000} s`))
-  input.signal.addEventListener('abort', abort)
-  const watchdog = setTimeout(silence, input.idleTimeout)
-  try {
-    input.signal.throwIfAborted()
-    const { stream } = await input.model.doStream({
-      prompt,
-      ...(input.tools.length && {
-        tools: input.tools.map(({ name, description, inputSchema }) => ({
-          type: 'function' as const,
-          ...{ name, description, inputSchema },
-        })),
-      }),
-      abortSignal: call.signal,
-      // Hidden thinking and pings are no parts of their own, but a model that sends them is not silent.
-      includeRawChunks: true,
-      providerOptions: { offline: { agentName: input.agentName } },
-    })
-    for await (const part of stream instanceof ReadableStream ? readAll(stream, call.signal) : stream) {
+  const abort = () => call.abort(signal.reason)
+  const silence = () => call.abort(new TimeoutError(`The model was silent for ${idleTimeout / 1000} s`))
+  signal.addEventListener('abort', abort)
+  if (signal.aborted) abort()
+  const watchdog = setTimeout(silence, idleTimeout)
+  return {
+    signal: call.signal,
+    heard() {
       call.signal.throwIfAborted()
       watchdog.refresh()
-      yield part
-    }
-  } catch (error) {
-    throw call.signal.aborted ? call.signal.reason : error
-  } finally {
-    clearTimeout(watchdog)
-    input.signal.removeEventListener('abort', abort)
-    if (!call.signal.aborted) call.abort(OVER)
+    },
+    [Symbol.dispose]() {
+      clearTimeout(watchdog)
+      signal.removeEventListener('abort', abort)
+      if (!call.signal.aborted) call.abort(OVER)
+    },
   }
+}
+
+async function callModel(
+  input: RunInput,
+  prompt: LanguageModelV4Prompt,
+  signal: AbortSignal,
+): Promise<AsyncIterable<LanguageModelV4StreamPart>> {
+  signal.throwIfAborted()
+  const { stream } = await input.model.doStream({
+    prompt,
+    ...(input.tools.length && {
+      tools: input.tools.map(({ name, description, inputSchema }) => ({
+        type: 'function' as const,
+        ...{ name, description, inputSchema },
+      })),
+    }),
+    abortSignal: signal,
+    // Hidden thinking and pings are no parts of their own, but a model that sends them is not silent.
+    includeRawChunks: true,
+    providerOptions: { offline: { agentName: input.agentName } },
+  })
+  return stream instanceof ReadableStream ? readAll(stream, signal) : stream
 }
 
 /** What the provider does not report is 0, and said to be unknown (contract.md section 8). */

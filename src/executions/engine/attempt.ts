@@ -8,7 +8,7 @@ import { type ExecutionRow, textSoFar } from './events.ts'
 import type { Channel, Journal } from './journal.ts'
 import { ModelError, UNEXPECTED } from './model-errors.ts'
 import { outlast } from './outlast.ts'
-import { type Progress, run } from './run.ts'
+import { type Progress, run, type Say } from './run.ts'
 import { recordsOf } from './steps.ts'
 import { Stop, TimeoutError, unlessAborted } from './stop.ts'
 import * as waits from './waits.ts'
@@ -57,19 +57,26 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
     let { model } = row
     let { said } = from
     let outcome: claims.Outcome = { status: 'completed', result: '' }
+    let isSure = false
+    const say: Say = (data) => {
+      if (!isSure) {
+        return claimed.then(() => {
+          isSure = true
+          return say(data)
+        })
+      }
+      signal.throwIfAborted()
+      said = textSoFar(said, data)
+      const room = channel.append(data)
+      return room && unlessAborted(room, signal).then(() => signal.throwIfAborted())
+    }
     using _ = limitTime(row, progress, controller)
     try {
       for (const data of from.opening) await channel.append(data)
       using equipment = await outlast(() => equip(deps, { row, agent, signal }), signal)
       model = equipment.model
-      for await (const data of after(claimed, run(deps.telemetry.begin(row, agent, equipment), progress))) {
-        signal.throwIfAborted()
-        said = textSoFar(said, data)
-        const room = channel.append(data)
-        if (!room) continue
-        await unlessAborted(room, signal)
-        signal.throwIfAborted()
-      }
+      await run(deps.telemetry.begin(row, agent, equipment), progress, say)
+      await claimed
       outcome = { status: 'completed', result: said.text }
     } catch (error) {
       await claimed
@@ -159,20 +166,4 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
   }
 
   return attempt
-}
-
-/** What a generator yields, which is begun at once and not shown before. */
-async function* after<T>(before: Promise<void>, generator: AsyncGenerator<T>): AsyncGenerator<T> {
-  const first = generator.next()
-  // It is told below, unless nobody asks for it any more.
-  first.catch(() => {})
-  try {
-    await before
-    const { value, done } = await first
-    if (done) return
-    yield value
-    yield* generator
-  } finally {
-    await generator.return(undefined)
-  }
 }

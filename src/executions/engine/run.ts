@@ -35,37 +35,43 @@ export type Progress = {
 }
 
 /**
- * One run: asks the model, step by step while it calls tools, and yields what it says and what they answer. Goes on
+ * Tells what a run says. Whoever tells waits for what it returns, if anything, before the run goes on; it throws what
+ * stops the run.
+ */
+export type Say = (data: MessageData) => Promise<unknown> | undefined
+
+/**
+ * One run: asks the model, step by step while it calls tools, and tells what it says and what they answer. Goes on
  * behind the last step of `progress`, with those of its calls first that have no result. The calls of the last turn
  * that it may take are not made: the run ends with what it has said (contract.md section 3, `maxTurns`).
  */
-export async function* run(input: RunInput, progress: Progress): AsyncGenerator<MessageData> {
+export async function run(input: RunInput, progress: Progress, say: Say): Promise<void> {
   const { usage, steps } = progress
   const prompt = [...input.prompt, ...steps.slice(0, -1).flatMap(toPrompt)]
   let last = steps.at(-1)
   for (;;) {
     if (last) {
-      yield* makeCalls(input, last, progress)
+      for await (const result of makeCalls(input, last, progress)) await say(result)
       if (progress.asks.length) return
       prompt.push(...toPrompt(last))
     }
     const number: number = (last?.step ?? 0) + 1
     if (number > input.maxTurns) return
     const before = { ...usage }
-    const parts = yield* ask(input, prompt, number, usage)
-    yield assistantEvent(number, parts)
+    const parts = await ask(input, prompt, number, usage, say)
+    await say(assistantEvent(number, parts))
     last = { step: number, parts, usage: difference(usage, before), calls: callsOf(parts) }
     if (!last.calls.length) return
     steps.push(last)
-    if (number === input.maxTurns) return yield* refuse(last, input.maxTurns)
+    if (number === input.maxTurns) return refuse(last, input.maxTurns, say)
     await input.steps.save(last)
   }
 }
 
-function* refuse({ calls }: Step, maxTurns: number): Generator<MessageData> {
+async function refuse({ calls }: Step, maxTurns: number, say: Say): Promise<void> {
   for (const call of calls) {
     call.result = { content: `Not called: the run has reached its limit of ${maxTurns} turns`, isError: true }
-    yield resultEvent(call, call.result)
+    await say(resultEvent(call, call.result))
   }
 }
 
