@@ -1,6 +1,6 @@
 import { once } from 'node:events'
 import { createServer, type ServerResponse } from 'node:http'
-import { type AddressInfo, connect } from 'node:net'
+import { type AddressInfo, connect, type Socket } from 'node:net'
 import { afterEach, expect, test, vi } from 'vitest'
 import { type ServerSentEvent, writeEvents } from '../../src/http/sse.ts'
 import { readers } from '../soak/readers.ts'
@@ -37,7 +37,7 @@ test('a reader that takes nothing for 30 s is dropped, and one that takes a litt
   vi.advanceTimersByTime(29_999)
   expect([idle.res.destroyed, slow.res.destroyed]).toEqual([false, false])
   slow.socket.resume()
-  await once(slow.res, 'drain')
+  await once(slow.res.socket as Socket, 'drain')
   slow.socket.pause()
   await stalled(slow.res)
   vi.advanceTimersByTime(1)
@@ -59,7 +59,7 @@ async function stalled(res: ServerResponse): Promise<void> {
   for (let [turns, written] = [0, 0]; turns < 500; turns++) {
     await new Promise((resolve) => setImmediate(resolve))
     const now = res.socket?.bytesWritten ?? 0
-    if (now !== written || !res.writableNeedDrain) turns = 0
+    if (now !== written || !res.socket?.writableNeedDrain) turns = 0
     written = now
   }
 }

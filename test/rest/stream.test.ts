@@ -70,6 +70,21 @@ function gated(tokens: string[], more: Reply = {}) {
   }
 }
 
+/** All that comes back on a connection of its own. */
+async function talk(said: string): Promise<string> {
+  const socket = connect(Number(new URL(server.url).port), '127.0.0.1')
+  socket.write(said)
+  return textOf(socket)
+}
+
+/** A body of chunks (RFC 9112, section 7.1), each of them in ASCII. */
+function unchunked(body: string): string {
+  const [, size = '', rest = ''] = /^([0-9a-f]+)\r\n(.*)$/s.exec(body) ?? []
+  const length = Number.parseInt(size, 16)
+  expect(rest.slice(length, length + 2)).toBe('\r\n')
+  return length ? rest.slice(0, length) + unchunked(rest.slice(length + 2)) : ''
+}
+
 const textsOf = (all: StreamEvent[]) => all.flatMap(({ data }) => data.delta?.text ?? [])
 const delta = (text: string, step = 1) =>
   `{"messageType":"stream_event","step":${step},"delta":{"type":"text_delta","text":${JSON.stringify(text)}}}`
@@ -126,6 +141,26 @@ describe('the stream of a run', () => {
       const whole = await execute({ stream: false }, '', { Accept })
       expect(JSON.parse(whole.text)).toMatchObject({ success: true, status: 'completed' })
     }
+  })
+
+  it('is whole for whoever speaks HTTP/1.0, and for whoever still waits for another answer on the connection', async () => {
+    const reply = gated(['One ', 'two ', 'three'])
+    const stream = await execute()
+    const meta = await stream.next()
+    const ask = (version: string) =>
+      `GET /api/v1/executions/${meta?.data.executionId}/events HTTP/${version}\r\nHost: localhost\r\n` +
+      `Authorization: Bearer ${server.token}\r\nConnection: close\r\n\r\n`
+    const old = talk(ask('1.0'))
+    const twice = talk(ask('1.1').replace('Connection: close\r\n', '') + ask('1.1'))
+    for (const index of [0, 1, 2]) {
+      reply.open(index)
+      await stream.next()
+    }
+    await stream.rest()
+    const [, plain] = (await old).split('\r\n\r\n')
+    expect(plain).toBe(stream.text)
+    const answers = (await twice).split(/(?=HTTP\/1\.1 )/)
+    expect(answers.map((answer) => unchunked(answer.slice(answer.indexOf('\r\n\r\n') + 4)))).toEqual([plain, plain])
   })
 
   it('shows the call of a tool, its answer, and the next step', async () => {
