@@ -1,6 +1,6 @@
 import Sqlite from 'better-sqlite3'
 import fc from 'fast-check'
-import { expect, test } from 'vitest'
+import { expect, test, vi } from 'vitest'
 import { rowLock } from '../../src/db/client.ts'
 import { accept, type ClaimDeps, finish } from '../../src/executions/engine/claims.ts'
 import {
@@ -34,7 +34,8 @@ type Puppet = {
   complete(result: string): Promise<ExecutionRow>
 }
 
-async function puppet(lab: Lab): Promise<Puppet> {
+/** In a journal of its own, or that of another one. */
+async function puppet(lab: Lab, beside?: Puppet): Promise<Puppet> {
   const { db, clock, actor } = lab
   const { log, bus, settings } = lab.server.service.deps
   const owner = 'the test'
@@ -44,7 +45,7 @@ async function puppet(lab: Lab): Promise<Puppet> {
   const agent = await db.agent.findFirstOrThrow()
   const row = await accept(deps, { actor, agent, ...PLAIN, conversation: { spaceId: lab.spaceId } }, true, () => {})
   const hooks = { rowLock: lock, onStored: () => {} }
-  const journal = createJournal({ db, clock, log, owner, ...hooks })
+  const journal = beside?.journal ?? createJournal({ db, clock, log, owner, ...hooks })
   const notices = createNotices(bus)
   const channel = journal.open(row, () => {
     throw new Error('The run was taken away')
@@ -181,6 +182,31 @@ test('a follower sees nothing of a run before something of it is stored', async 
   expect(await following).toHaveLength(2)
   await run.complete('one two ')
 })
+
+test('what a follower waits for is stored at once, what nobody waits for when it is time', async () => {
+  await using lab = await startLab()
+  const alone = await puppet(lab)
+  const followed = await puppet(lab, alone)
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
+  try {
+    alone.channel.append(delta('one '))
+    const following = followed.follow(META_SEQ, async () => {})
+    followed.channel.append(delta('two '))
+    await untilStored(lab, followed)
+    expect(await storedEvents(lab.db, alone.row.id)).toEqual([])
+    vi.advanceTimersByTime(50)
+    await untilStored(lab, alone)
+    for (const run of [alone, followed]) await run.complete('')
+    expect(await following).toHaveLength(2)
+  } finally {
+    vi.useRealTimers()
+  }
+})
+
+/** Without a timer: the clock stands still. */
+async function untilStored({ db }: Lab, { row }: Puppet): Promise<void> {
+  while (!(await db.executionEvent.count({ where: { executionId: row.id } }))) await nextTurn()
+}
 
 test.skipIf(onPostgres)(
   'a reply takes less than 64 KiB for 1,000 tokens, though each was stored as it came, and is read as it was said',

@@ -11,8 +11,13 @@ import {
   toSegments,
 } from './events.ts'
 
-/** How long events wait for company before they are written (ms). */
+/**
+ * How long events wait for company before they are written (ms). The more runs there are the longer it takes, and the
+ * longer they wait, so that writing leaves most of the time to the runs.
+ */
 const FLUSH_INTERVAL = 50
+const MAX_FLUSH_INTERVAL = 250
+const FLUSH_SHARE = 0.1
 const RETRY_INTERVAL = 500
 /** How many event numbers are reserved ahead at a time. */
 export const SEQ_BLOCK = 256
@@ -100,21 +105,28 @@ export function createJournal(deps: {
   const states = new Map<string, { state: State; channel: Channel }>()
   let timer: NodeJS.Timeout | null = null
   let flushing: Promise<void> | null = null
-  let urgent = false
+  /** What the next write is for: all that waits, or only what somebody waits for. */
+  let wanted: 'all' | 'urgent' | null = null
+  let interval = FLUSH_INTERVAL
 
   function schedule(soon: boolean): void {
-    urgent ||= soon
-    if (flushing || (timer && !soon)) return
+    if (soon) wanted ??= 'urgent'
+    if (flushing) return
     if (soon) void flush()
-    else timer = setTimeout(flush, FLUSH_INTERVAL)
+    else timer ??= setTimeout(flushAll, interval)
+  }
+
+  function flushAll(): Promise<void> {
+    if (timer) clearTimeout(timer)
+    timer = null
+    wanted = 'all'
+    return flush()
   }
 
   function flush(): Promise<void> {
-    if (timer) clearTimeout(timer)
-    timer = null
     flushing ??= write()
       .then(
-        () => FLUSH_INTERVAL,
+        () => interval,
         (error) => {
           log.error({ err: error }, 'events could not be stored, trying again')
           return RETRY_INTERVAL
@@ -122,9 +134,8 @@ export function createJournal(deps: {
       )
       .then((pause) => {
         flushing = null
-        if (!withNews().length) return
-        if (urgent && pause === FLUSH_INTERVAL) void flush()
-        else timer ??= setTimeout(flush, pause)
+        if (wanted && pause !== RETRY_INTERVAL) void flush()
+        else if (withNews().length) timer ??= setTimeout(flushAll, pause)
       })
     return flushing
   }
@@ -132,12 +143,14 @@ export function createJournal(deps: {
   const withNews = () => [...states.values()].flatMap(({ state }) => (state.tail.length && !state.ending ? state : []))
 
   async function write(): Promise<void> {
-    urgent = false
-    const batches = withNews().map((state) => ({
-      state,
-      events: [...state.tail],
-      reserve: state.nextSeq + SEQ_BLOCK / 2 > state.reserved ? state.reserved + SEQ_BLOCK : null,
-    }))
+    const all = wanted === 'all'
+    wanted = null
+    const begun = performance.now()
+    const batches = withNews().flatMap((state) => {
+      if (!all && !isAwaited(state)) return []
+      const reserve = state.nextSeq + SEQ_BLOCK / 2 > state.reserved ? state.reserved + SEQ_BLOCK : null
+      return { state, events: [...state.tail], reserve }
+    })
     if (!batches.length) return
     const at = clock.now()
     const storing = db.$transaction(async (tx) => {
@@ -192,6 +205,8 @@ export function createJournal(deps: {
         state.room = null
       }
     }
+    const patience = (performance.now() - begun) / FLUSH_SHARE
+    if (all) interval = Math.min(Math.max(patience, FLUSH_INTERVAL), MAX_FLUSH_INTERVAL)
   }
 
   function show(state: State, given: readonly ExecutionEvent[]): void {
@@ -233,9 +248,8 @@ export function createJournal(deps: {
           state.tail.push(event)
           state.held ||= isToLast(data)
           if (!state.held) show(state, [event])
-          const full = state.nextSeq > state.reserved
-          schedule(full || (state.held && state.seats.size > 0))
-          if (full) state.room ??= Promise.withResolvers()
+          if (state.nextSeq > state.reserved) state.room ??= Promise.withResolvers()
+          schedule(isAwaited(state))
           return state.room?.promise
         },
         async drain() {
@@ -262,7 +276,7 @@ export function createJournal(deps: {
             wake: null,
           }
           state.seats.add(seat)
-          if (state.held && state.tail.length) schedule(true)
+          if (state.tail.length && isAwaited(state)) schedule(true)
           return {
             // An earlier attempt may have stored some.
             stored: state.stored || row.attempt > 1,
@@ -290,14 +304,17 @@ export function createJournal(deps: {
     find: (executionId) => states.get(executionId)?.channel,
     async flush() {
       // What is being written does not have what came since.
-      await flushing
-      await flush()
+      while (flushing) await flushing
+      await flushAll()
     },
     dismiss() {
       for (const { state } of states.values()) for (const seat of state.seats) leave(seat)
     },
   }
 }
+
+/** Whether somebody waits until what there is of a run is stored: a follower, or the run for room in its numbers. */
+const isAwaited = ({ held, seats, room }: State): boolean => (held && seats.size > 0) || room !== null
 
 function leave(seat: Seat): void {
   seat.over = true
