@@ -6,8 +6,8 @@ import type { Connection } from './sqlite-connection.ts'
 const BUSY_TIMEOUT = 5_000
 
 /** A group takes nobody in any more when it has so many members, or is so old (ms). */
-const MAX_MEMBERS = 64
-const MAX_AGE = 5
+const MAX_MEMBERS = 256
+const MAX_AGE = 20
 
 /** Somebody's time alone on the writing connection, in a transaction of their own as far as they can tell. */
 export type Turn = {
