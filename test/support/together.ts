@@ -1,5 +1,4 @@
 import { expect } from 'vitest'
-import { onPostgres } from './postgres-shared.ts'
 import type { Answer } from './rest.ts'
 import type { TestServer } from './server.ts'
 
@@ -15,9 +14,7 @@ export async function together(
   const pattern = new RegExp(`^SELECT .* FROM (\\S+\\.)?[\`"]${table}[\`"]`)
   // When a token was last used is written, too, once a minute.
   await service.deps.db.token.updateMany({ data: { lastUsedAt: service.deps.clock.now() } })
-  const { answers } = await service.deps.db.$transaction(async (tx) => {
-    // On SQLite nobody else writes during a transaction.
-    if (onPostgres) await tx.$executeRawUnsafe(`LOCK TABLE "${table}" IN SHARE MODE`)
+  const { answers } = await service.deps.db.$transaction(async () => {
     queries.length = 0
     const answers = Promise.all(calls.map((call) => call()))
     const reads = () => queries.filter((sql) => pattern.test(sql)).length
@@ -25,4 +22,26 @@ export async function together(
     return { answers }
   })
   return answers
+}
+
+/**
+ * On PostgreSQL: sends a request that has to wait before it writes to a table, and another one meanwhile, which is
+ * answered before the first goes on. Their answers.
+ */
+export async function overtaken(
+  { service }: Pick<TestServer, 'service'>,
+  table: string,
+  first: () => Promise<Answer>,
+  other: () => Promise<Answer>,
+): Promise<[Answer, Answer]> {
+  const { db } = service.deps
+  const waiting = () => db.$queryRaw<object[]>`
+    SELECT 1 FROM pg_locks WHERE NOT "granted" AND "relation" = ${`"${table}"`}::regclass`
+  const { slow, quick } = await db.$transaction(async (tx) => {
+    await tx.$executeRawUnsafe(`LOCK TABLE "${table}" IN SHARE MODE`)
+    const slow = first()
+    await expect.poll(waiting, { timeout: 5_000, interval: 5 }).toHaveLength(1)
+    return { slow, quick: await other() }
+  })
+  return [await slow, quick]
 }
