@@ -1,6 +1,6 @@
 import type { KeyObject } from 'node:crypto'
 import type { Logger } from 'pino'
-import type { KnownAgents } from './agents/service.ts'
+import type { KnownAgents } from './agents/known.ts'
 import type { Actors } from './auth/actors.ts'
 import type { IdTokens } from './auth/id-tokens.ts'
 import type { Revocations } from './auth/revocations.ts'

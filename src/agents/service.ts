@@ -1,5 +1,4 @@
 import { isDeepStrictEqual } from 'node:util'
-import { LRUCache } from 'lru-cache'
 import type { z } from 'zod'
 import { type Actor, type Authorized, isAdmin, permit } from '../auth/actor.ts'
 import { audit } from '../auth/audit.ts'
@@ -11,6 +10,7 @@ import { newId } from '../lib/id.ts'
 import { pageQuery, toPage } from '../lib/page.ts'
 import { typesOf } from '../mcps/service.ts'
 import { checkRequirements, findIds as findSkillIds, findMany as findSkills } from '../skills/service.ts'
+import { findKnown, HEAD, type Head, type KnownAgent, strings, toAgent, whole } from './known.ts'
 import type { Agent, AgentCard, CreateAgent, ListAgents, ListPublicAgents, UpdateAgent } from './schema.ts'
 
 type AgentRow = Prisma.AgentGetPayload<object>
@@ -71,85 +71,6 @@ export function nameIn(organizationId: string, agent: Pick<AgentRow, keyof typeo
 /** Changing is for the creator, and for admins unless the agent is private (contract.md section 2). */
 const authorize = (actor: Actor, agent: AgentRow): Authorized<AgentRow> =>
   permit(agent, agent.userId === actor.userId || (isAdmin(actor) && agent.visibility !== 'private'))
-
-const strings = (value: Prisma.JsonValue) => value as string[]
-
-export const toAgent = (row: AgentRow): z.output<typeof Agent> => ({
-  id: row.id,
-  name: row.name,
-  role: row.role,
-  systemPrompt: row.systemPrompt,
-  visibility: row.visibility,
-  organizationId: row.organizationId,
-  userId: row.userId,
-  model: row.model,
-  description: row.description,
-  tags: strings(row.tags),
-  category: row.category,
-  image: row.image,
-  color: row.color,
-  initialGreeting: row.initialGreeting,
-  skillIds: strings(row.skillIds),
-  mcpInstanceIds: strings(row.mcpInstanceIds),
-  mcpTypes: strings(row.mcpTypes),
-  subagentIds: strings(row.subagentIds),
-  allowedTools: strings(row.allowedTools),
-  disallowedTools: strings(row.disallowedTools),
-  maxTurns: row.maxTurns,
-  version: row.version,
-  archived: row.archivedAt !== null,
-  createdAt: row.createdAt.toISOString(),
-  updatedAt: row.updatedAt.toISOString(),
-})
-
-type KnownAgent = Readonly<z.output<typeof Agent>>
-
-/** Agents by id, each as it was at some version: as long as it has that version, that is what it is. */
-export type KnownAgents = LRUCache<string, KnownAgent>
-
-/** In characters. */
-const MAX_KNOWN = 8_000_000
-/** What an agent costs that says nothing. */
-const LEAST = 1_000
-
-export const createKnownAgents = (): KnownAgents =>
-  new LRUCache({ maxSize: MAX_KNOWN, sizeCalculation: (agent) => LEAST + JSON.stringify(agent).length })
-
-function remember({ knownAgents }: Deps, row: AgentRow): KnownAgent {
-  const agent = Object.freeze(toAgent(row))
-  knownAgents.set(row.id, agent)
-  return agent
-}
-
-/** What tells where an agent stands in a list, and whether what is known of it is still true. */
-const HEAD = { id: true, version: true, createdAt: true } as const
-type Head = Pick<AgentRow, keyof typeof HEAD>
-
-/** The agents of these heads that still meet `where`: only those are read that nobody has asked for since they changed. */
-async function whole(deps: Deps, where: Prisma.AgentWhereInput, heads: readonly Head[]) {
-  const agents = new Map<string, KnownAgent | undefined>()
-  for (const { id, version } of heads) {
-    const known = deps.knownAgents.get(id)
-    agents.set(id, known?.version === version ? known : undefined)
-  }
-  const missing = heads.flatMap(({ id }) => (agents.get(id) ? [] : id))
-  if (missing.length) {
-    const rows = await deps.db.agent.findMany({ where: { AND: [where, { id: { in: missing } }] } })
-    for (const row of rows) agents.set(row.id, remember(deps, row))
-  }
-  return [...agents.values()].filter((agent) => agent !== undefined)
-}
-
-/** One by id. Of a known one only its version is read. */
-async function findKnown(actor: Actor, deps: Deps, id: string): Promise<KnownAgent> {
-  const known = deps.knownAgents.get(id)
-  if (known) {
-    const head = await deps.db.agent.findFirst({ where: { id, ...reachable(actor) }, select: { version: true } })
-    if (!head) throw notFound('Agent')
-    if (head.version === known.version) return known
-  }
-  return remember(deps, await find(actor, deps, id))
-}
 
 /**
  * Agents as the caller sees them: without skills and MCP servers that are gone, or out of their reach. Two statements at
@@ -224,7 +145,9 @@ export async function list(actor: Actor, deps: Deps, input: z.output<typeof List
 
 /** GET /agents/{id}. */
 export async function get(actor: Actor, deps: Deps, id: string) {
-  const [agent] = await asSeenBy(actor, deps, [await findKnown(actor, deps, id)])
+  const known = await findKnown(deps, id, reachable(actor))
+  if (!known) throw notFound('Agent')
+  const [agent] = await asSeenBy(actor, deps, [known])
   return { agent: agent! }
 }
 

@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { createKnownAgents } from '../../src/agents/service.ts'
+import { createKnownAgents } from '../../src/agents/known.ts'
 import { expectError, faces, onEachFace } from '../support/faces.ts'
 import { type Answer, request } from '../support/rest.ts'
 import { type Member, startServer, type TestServer } from '../support/server.ts'

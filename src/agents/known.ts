@@ -1,0 +1,93 @@
+import { LRUCache } from 'lru-cache'
+import type { z } from 'zod'
+import type { Prisma } from '../db/client.ts'
+import type { Deps } from '../deps.ts'
+import type { Agent } from './schema.ts'
+
+// What agents say is long, and asked for again and again: what was read once is kept by the version it had, which every
+// change raises. So it is never wrong, and nobody need tell anybody that it has changed.
+
+type AgentRow = Prisma.AgentGetPayload<object>
+
+/** A list that is stored as JSON. */
+export const strings = (value: Prisma.JsonValue) => value as string[]
+
+/** An agent as the API shows it. */
+export const toAgent = (row: AgentRow): z.output<typeof Agent> => ({
+  id: row.id,
+  name: row.name,
+  role: row.role,
+  systemPrompt: row.systemPrompt,
+  visibility: row.visibility,
+  organizationId: row.organizationId,
+  userId: row.userId,
+  model: row.model,
+  description: row.description,
+  tags: strings(row.tags),
+  category: row.category,
+  image: row.image,
+  color: row.color,
+  initialGreeting: row.initialGreeting,
+  skillIds: strings(row.skillIds),
+  mcpInstanceIds: strings(row.mcpInstanceIds),
+  mcpTypes: strings(row.mcpTypes),
+  subagentIds: strings(row.subagentIds),
+  allowedTools: strings(row.allowedTools),
+  disallowedTools: strings(row.disallowedTools),
+  maxTurns: row.maxTurns,
+  version: row.version,
+  archived: row.archivedAt !== null,
+  createdAt: row.createdAt.toISOString(),
+  updatedAt: row.updatedAt.toISOString(),
+})
+
+/** An agent as it was at one version. */
+export type KnownAgent = Readonly<z.output<typeof Agent>>
+
+/** Agents by id, each as it was at some version: as long as it has that version, that is what it is. */
+export type KnownAgents = LRUCache<string, KnownAgent>
+
+/** In characters. */
+const MAX_KNOWN = 8_000_000
+/** What an agent costs that says nothing. */
+const LEAST = 1_000
+
+export const createKnownAgents = (): KnownAgents =>
+  new LRUCache({ maxSize: MAX_KNOWN, sizeCalculation: (agent) => LEAST + JSON.stringify(agent).length })
+
+function remember({ knownAgents }: Deps, row: AgentRow): KnownAgent {
+  const agent = Object.freeze(toAgent(row))
+  knownAgents.set(row.id, agent)
+  return agent
+}
+
+/** What tells where an agent stands in a list, and whether what is known of it is still true. */
+export const HEAD = { id: true, version: true, createdAt: true } as const
+export type Head = Pick<AgentRow, keyof typeof HEAD>
+
+/** The agents of these heads that still meet `where`: only those are read that nobody has asked for since they changed. */
+export async function whole(deps: Deps, where: Prisma.AgentWhereInput, heads: readonly Head[]) {
+  const agents = new Map<string, KnownAgent | undefined>()
+  for (const { id, version } of heads) {
+    const known = deps.knownAgents.get(id)
+    agents.set(id, known?.version === version ? known : undefined)
+  }
+  const missing = heads.flatMap(({ id }) => (agents.get(id) ? [] : id))
+  if (missing.length) {
+    const rows = await deps.db.agent.findMany({ where: { AND: [where, { id: { in: missing } }] } })
+    for (const row of rows) agents.set(row.id, remember(deps, row))
+  }
+  return [...agents.values()].filter((agent) => agent !== undefined)
+}
+
+/** One by id that meets `where`, null if it does not. Of a known one only its version is read. */
+export async function findKnown(deps: Deps, id: string, where: Prisma.AgentWhereInput): Promise<KnownAgent | null> {
+  const known = deps.knownAgents.get(id)
+  if (known) {
+    const head = await deps.db.agent.findFirst({ where: { id, ...where }, select: { version: true } })
+    if (!head) return null
+    if (head.version === known.version) return known
+  }
+  const row = await deps.db.agent.findFirst({ where: { id, ...where } })
+  return row && remember(deps, row)
+}
