@@ -1,4 +1,3 @@
-import { setImmediate } from 'node:timers/promises'
 import type { Logger } from 'pino'
 import type { Bus } from '../../bus/index.ts'
 import { type Db, rowLock } from '../../db/client.ts'
@@ -11,16 +10,17 @@ import type { Settings } from '../../settings.ts'
 import type { Telemetry } from '../../telemetry/telemetry.ts'
 import { createAttempts } from './attempt.ts'
 import { createCaretaker } from './caretaker.ts'
-import { BEGIN, type Checkpoint, loadCheckpoint, loadRemains } from './checkpoint.ts'
+import { BEGIN, loadCheckpoint, loadRemains } from './checkpoint.ts'
 import * as claims from './claims.ts'
 import type { Edge, ExecutionEvent, ExecutionRow } from './events.ts'
 import { follow } from './follow.ts'
 import { createJournal, SEQ_BLOCK } from './journal.ts'
+import { createLive, type Launch } from './live.ts'
 import type { Models } from './models.ts'
 import { createNotices } from './notices.ts'
 import { createRoom } from './room.ts'
 import { forgetSteps, recordsOf } from './steps.ts'
-import { Stop, unlessAborted } from './stop.ts'
+import { unlessAborted } from './stop.ts'
 import type { OpenTools } from './tools.ts'
 import * as waits from './waits.ts'
 
@@ -64,8 +64,6 @@ const CANCEL_PATIENCE = 5_000
 /** How long the end of a process waits for each of: its last runs to let go, and the database to hear of it (ms). */
 const HAND_BACK_PATIENCE = 1_000
 
-type Live = { row: ExecutionRow; controller: AbortController; ended: Promise<ExecutionRow | null> }
-
 export function createEngine(deps: EngineDeps): Engine {
   const { settings, db, clock, bus, log } = deps
   const owner = newId()
@@ -76,22 +74,14 @@ export function createEngine(deps: EngineDeps): Engine {
   const onStored = (ids: string[]) => bus.publish('execution', ids)
   const journal = createJournal({ db, clock, log, owner, rowLock: lock, onStored })
   const notices = createNotices(bus)
-  const live = new Map<string, Live>()
   const stopped = new AbortController()
   /** Whether runs are on in this process, or only accepted for others. */
   const runs = settings.ROLE !== 'api'
   let draining = false
-  /** How many runs are being claimed, and how many of them may begin: each of these keeps a place. */
-  let claiming = 0
-  let places = 0
-  /** Those of them that have begun already. */
-  const begun = new Set<string>()
-  /** Who shall be cancelled while claims are under way: their own may be one of them. */
-  const early = new Set<string>()
   const room = createRoom({
     db,
     limits: { process: runs ? settings.MAX_RUNNING : 0, organization: limits.running },
-    taken: () => live.size + places - begun.size,
+    taken: () => live.taken(),
     begin: beginPending,
   })
 
@@ -103,16 +93,21 @@ export function createEngine(deps: EngineDeps): Engine {
     end,
     abandon: (row) => background(cancelDelegates(row)),
   })
-
-  const stop = (id: string, why: Stop['why']) => live.get(id)?.controller.abort(new Stop(why))
+  const live = createLive({
+    journal,
+    log,
+    attempt,
+    stopped: stopped.signal,
+    onLeft(executionId) {
+      deps.telemetry.left(executionId)
+      if (room.isWanted()) background(room.fill())
+    },
+  })
 
   const subscriptions = [
     bus.subscribe('cancel', (ids) => {
       if (!ids) background(lookForCancelled())
-      for (const id of ids ?? []) {
-        if (live.has(id)) stop(id, 'cancelled')
-        else if (claiming) early.add(id)
-      }
+      for (const id of ids ?? []) live.cancel(id)
     }),
     bus.subscribe('pending', (ids) => {
       if (!runs || draining) return
@@ -122,63 +117,26 @@ export function createEngine(deps: EngineDeps): Engine {
   ]
 
   async function lookForCancelled(): Promise<void> {
-    if (!live.size) return
-    const where = { id: { in: [...live.keys()] }, wantsCancel: true }
-    for (const { id } of await db.execution.findMany({ where, select: { id: true } })) stop(id, 'cancelled')
-  }
-
-  /** Claims a run and begins it. What comes meanwhile from those who find its row already is not lost. */
-  async function claim<T>(task: () => Promise<T>, hasRoom = true): Promise<T> {
-    claiming++
-    if (hasRoom) places++
-    try {
-      return await task()
-    } finally {
-      claiming--
-      if (hasRoom) places--
-      if (!claiming) early.clear()
-    }
-  }
-
-  function launch(row: ExecutionRow, agent: claims.AgentRow, from: Checkpoint, claimed = Promise.resolve()): void {
-    const controller = new AbortController()
-    const channel = journal.open(row, () => controller.abort(new Stop('lost')))
-    const ended = attempt(row, agent, from, channel, controller, claimed)
-      .catch((error) => {
-        log.error({ err: error, executionId: row.id }, 'a run could not be ended')
-        channel.close(null)
-        return null
-      })
-      .finally(() => {
-        live.delete(row.id)
-        deps.telemetry.left(row.id)
-        if (room.isWanted()) background(room.fill())
-      })
-    live.set(row.id, { row, controller, ended })
-    if (stopped.signal.aborted) stop(row.id, 'drained')
-    else if (early.has(row.id)) stop(row.id, 'cancelled')
+    const where = { id: { in: live.ids() }, wantsCancel: true }
+    if (!where.id.in.length) return
+    for (const { id } of await db.execution.findMany({ where, select: { id: true } })) live.stop(id, 'cancelled')
   }
 
   /** Launches a run, if it can begin, already while it is written that it has. */
-  async function acceptAndLaunch(request: claims.Request, hasRoom: boolean): Promise<ExecutionRow> {
+  async function acceptAndLaunch(request: claims.Request, hasRoom: boolean, launch: Launch): Promise<ExecutionRow> {
     const claimed = Promise.withResolvers<void>()
-    let launched: string | undefined
+    let launched: ExecutionRow | undefined
     const onBegun = (row: ExecutionRow) => {
-      if (launched) return
-      launched = row.id
-      begun.add(row.id)
-      launch(row, request.agent, BEGIN, claimed.promise)
+      if (!launched) launch(row, request.agent, BEGIN, claimed.promise)
+      launched ??= row
     }
     let accepted: ExecutionRow | undefined
     try {
       accepted = await claims.accept(claimDeps, request, hasRoom, onBegun)
-      if (accepted.status === 'running' && !launched) launch(accepted, request.agent, BEGIN)
+      if (accepted.status === 'running' && !launched) launch(accepted, request.agent)
       return accepted
     } finally {
-      if (launched) {
-        begun.delete(launched)
-        if (accepted?.status !== 'running') stop(launched, 'lost')
-      }
+      if (launched && accepted?.status !== 'running') live.stop(launched.id, 'lost')
       claimed.resolve()
     }
   }
@@ -223,10 +181,10 @@ export function createEngine(deps: EngineDeps): Engine {
 
   /** Begins a pending run that holds its session's lock. False when there is no room for it. */
   async function beginPending(id: string): Promise<boolean> {
-    return !draining && claim(() => claimAndLaunch(id))
+    return !draining && live.claim((launch) => claimAndLaunch(id, launch))
   }
 
-  async function claimAndLaunch(id: string): Promise<boolean> {
+  async function claimAndLaunch(id: string, launch: Launch): Promise<boolean> {
     const pending = await db.execution.findUnique({ where: { id, status: 'pending', waitingFor: null } })
     if (!pending) return true
     const agent = pending.wantsCancel ? null : await deps.agentFor(db, pending)
@@ -260,10 +218,10 @@ export function createEngine(deps: EngineDeps): Engine {
    * ends as interrupted (contract.md section 4, "Durability").
    */
   async function recover(left: ExecutionRow): Promise<void> {
-    if (!draining && !live.has(left.id)) await claim(() => takeOver(left))
+    if (!draining && !live.has(left.id)) await live.claim((launch) => takeOver(left, launch))
   }
 
-  async function takeOver(left: ExecutionRow): Promise<void> {
+  async function takeOver(left: ExecutionRow, launch: Launch): Promise<void> {
     const row = await claims.takeOver(claimDeps, left)
     if (!row) return
     log.warn({ executionId: row.id, attempt: row.attempt }, 'taking over a run whose process has died')
@@ -342,20 +300,12 @@ export function createEngine(deps: EngineDeps): Engine {
     const patience = AbortSignal.any([signal, stopped.signal])
     for (;;) {
       using notice = notices.expect(row.id, patience)
-      const here = await unlessAborted(live.get(row.id)?.ended, patience)
+      const here = await unlessAborted(live.ended(row.id), patience)
       if (here) return here
       const current = await db.execution.findUniqueOrThrow({ where: { id: row.id } })
       if (current.terminalSeq !== null || signal.aborted) return current
       if (stopped.signal.aborted) throw unavailable()
       if (!live.has(row.id)) await notice.happened
-    }
-  }
-
-  /** Resolves when nothing runs here, and nothing is being begun; or a little after the signal has aborted. */
-  async function quiet(signal: AbortSignal): Promise<void> {
-    while ((live.size || claiming) && !signal.aborted) {
-      await unlessAborted(Promise.all([...live.values()].map((run) => run.ended)), signal)
-      await setImmediate()
     }
   }
 
@@ -377,8 +327,8 @@ export function createEngine(deps: EngineDeps): Engine {
   const caretaker = createCaretaker({
     ...deps,
     owner,
-    heldRows: () => [...live.values()].flatMap(({ row }) => (begun.has(row.id) ? [] : row)),
-    stop,
+    heldRows: live.heldRows,
+    stop: live.stop,
     recover,
     expire: (row) => endPending(row, 'timeout'),
     expireApproval,
@@ -394,8 +344,8 @@ export function createEngine(deps: EngineDeps): Engine {
         if (request.onBusy === 'interrupt' && sessionId) await interrupt(sessionId, key)
         const hasRoom = request.delegated || room.isFor(actor.organizationId)
         try {
-          return await claim(async () => {
-            const row = await acceptAndLaunch(request, hasRoom)
+          return await live.claim(async (launch) => {
+            const row = await acceptAndLaunch(request, hasRoom, launch)
             tellOwners(row)
             const waits = row.status === 'pending' && (!hasRoom || limits.running !== undefined)
             if (waits) bus.publish('pending', [actor.organizationId])
@@ -424,11 +374,11 @@ export function createEngine(deps: EngineDeps): Engine {
     async drain() {
       draining = true
       const patience = AbortSignal.timeout(settings.DRAIN_TIMEOUT)
-      await unlessAborted(quiet(patience), patience)
+      await unlessAborted(live.quiet(patience), patience)
       stopped.abort()
       journal.dismiss()
-      for (const id of live.keys()) stop(id, 'drained')
-      await quiet(AbortSignal.timeout(HAND_BACK_PATIENCE))
+      for (const id of live.ids()) live.stop(id, 'drained')
+      await live.quiet(AbortSignal.timeout(HAND_BACK_PATIENCE))
       caretaker.stop()
       for (const unsubscribe of subscriptions) unsubscribe()
       notices.stop()
