@@ -28,11 +28,13 @@ function readQuery(url: string, lists: ReadonlySet<string>): Record<string, unkn
 }
 
 /** `%41` is `A` (RFC 3986, 6.2.2.2). Ids have unreserved characters only, so that nothing else needs decoding. */
-const decodeUnreserved = (path: string): string =>
-  path.replace(/%([2-7][0-9a-f])/gi, (encoded, hex: string) => {
+function decodeUnreserved(path: string): string {
+  if (!path.includes('%')) return path
+  return path.replace(/%([2-7][0-9a-f])/gi, (encoded, hex: string) => {
     const character = String.fromCharCode(Number.parseInt(hex, 16))
     return /[\w.~-]/.test(character) ? character : encoded
   })
+}
 
 /** The REST face: every procedure with a `rest(…)` meta, and the two streams. Throws what the error body says. */
 export async function handleRest(context: Context, req: IncomingMessage, res: ServerResponse): Promise<void> {
