@@ -29,6 +29,8 @@ const delta = (text: string, step = 1): MessageData => ({
 type Puppet = {
   row: ExecutionRow
   journal: Journal
+  /** What happens when the journal has stored something. */
+  hooks: { onStored: () => void }
   channel: Channel
   follow(after: number, pace: () => Promise<void>, signal?: AbortSignal): Promise<ExecutionEvent[]>
   complete(result: string): Promise<ExecutionRow>
@@ -44,8 +46,9 @@ async function puppet(lab: Lab, beside?: Puppet): Promise<Puppet> {
   const deps: ClaimDeps = { db, clock, owner, leaseDuration: 600_000, rowLock: lock, limits, settle: async () => {} }
   const agent = await db.agent.findFirstOrThrow()
   const row = await accept(deps, { actor, agent, ...PLAIN, conversation: { spaceId: lab.spaceId } }, true, () => {})
-  const hooks = { rowLock: lock, onStored: () => {} }
-  const journal = beside?.journal ?? createJournal({ db, clock, log, owner, ...hooks })
+  const hooks = beside?.hooks ?? { onStored: () => {} }
+  const onStored = () => hooks.onStored()
+  const journal = beside?.journal ?? createJournal({ db, clock, log, owner, rowLock: lock, onStored })
   const notices = createNotices(bus)
   const channel = journal.open(row, () => {
     throw new Error('The run was taken away')
@@ -53,6 +56,7 @@ async function puppet(lab: Lab, beside?: Puppet): Promise<Puppet> {
   return {
     row,
     journal,
+    hooks,
     channel,
     async follow(after, pace, signal = new AbortController().signal) {
       const events: ExecutionEvent[] = []
@@ -198,6 +202,34 @@ test('what a follower waits for is stored at once, what nobody waits for when it
     await untilStored(lab, alone)
     for (const run of [alone, followed]) await run.complete('')
     expect(await following).toHaveLength(2)
+  } finally {
+    vi.useRealTimers()
+  }
+})
+
+test('what nobody waits for is stored, however much is waited for meanwhile', async () => {
+  await using lab = await startLab()
+  const alone = await puppet(lab)
+  const followed = await puppet(lab, alone)
+  const following = followed.follow(META_SEQ, async () => {})
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
+  try {
+    // Whenever something is stored, something is waited for.
+    const say = () => {
+      alone.channel.append(delta('word '))
+      followed.channel.append({ messageType: 'tool_result', toolUseId: 't', content: '', isError: false })
+    }
+    alone.hooks.onStored = say
+    say()
+    let turns = 0
+    while (turns++ < 200 && (await storedEvents(lab.db, alone.row.id)).length < 20) {
+      vi.advanceTimersByTime(5)
+      await nextTurn()
+    }
+    expect(turns).toBeLessThan(200)
+    alone.hooks.onStored = () => {}
+    for (const run of [alone, followed]) await run.complete('')
+    await following
   } finally {
     vi.useRealTimers()
   }

@@ -110,10 +110,10 @@ export function createJournal(deps: {
   let interval = FLUSH_INTERVAL
 
   function schedule(soon: boolean): void {
-    if (soon) wanted ??= 'urgent'
-    if (flushing) return
-    if (soon) void flush()
-    else timer ??= setTimeout(flushAll, interval)
+    timer ??= setTimeout(flushAll, interval)
+    if (!soon) return
+    wanted ??= 'urgent'
+    if (!flushing) void flush()
   }
 
   function flushAll(): Promise<void> {
@@ -125,17 +125,15 @@ export function createJournal(deps: {
 
   function flush(): Promise<void> {
     flushing ??= write()
-      .then(
-        () => interval,
-        (error) => {
-          log.error({ err: error }, 'events could not be stored, trying again')
-          return RETRY_INTERVAL
-        },
-      )
-      .then((pause) => {
+      .catch((error) => {
+        log.error({ err: error }, 'events could not be stored, trying again')
+        wanted = null
+        if (timer) clearTimeout(timer)
+        timer = setTimeout(flushAll, RETRY_INTERVAL)
+      })
+      .then(() => {
         flushing = null
-        if (wanted && pause !== RETRY_INTERVAL) void flush()
-        else if (withNews().length) timer ??= setTimeout(flushAll, pause)
+        if (wanted) void flush()
       })
     return flushing
   }
