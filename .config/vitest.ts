@@ -45,13 +45,7 @@ const ALL_ON_POSTGRESQL = [
 ]
 
 /** Of these, what `npm test` has no time for; `npm run test:postgresql` runs all of them. */
-const LONG_ON_POSTGRESQL = [
-  'test/engine/{cancel,fencing,history,states,tools}.test.ts',
-  'test/missions/kill.test.ts',
-  'test/rest/{chats,executions,files,missions,queries,spaces}.test.ts',
-  'test/security/{afterwards,isolation}.test.ts',
-  'test/tasks.property.test.ts',
-]
+const LONG_ON_POSTGRESQL = ['test/engine/{cancel,fencing,states}.test.ts', 'test/security/isolation.test.ts']
 
 const withPostgres = process.env.SKIP_POSTGRES !== '1'
 
