@@ -65,7 +65,9 @@ export function createTurns(writer: Connection): { take: () => Promise<Turn> } {
   function leave(own: Group, last: boolean): Promise<void> {
     const full = own.members >= MAX_MEMBERS || performance.now() - own.begun >= MAX_AGE
     if (last || full || !writer.inTransaction()) end(own)
-    handOver()
+    // A burst of transactions would keep the event loop from all that is under way, until the last one is done.
+    if (full) setImmediate(handOver)
+    else handOver()
     // Whoever comes in the same turn of the event loop shares it. What they have sent by then is under way while the disk
     // is written, which keeps this process from everything else.
     const endIfIdle = () => group === own && !taken && end(own)

@@ -10,6 +10,8 @@ import { PrismaClient } from '../../prisma/generated/sqlite/client.ts'
 import type { Db } from '../../src/db/client.ts'
 import { migrateSqlite } from '../../src/db/migrate.ts'
 import { sqliteAdapter } from '../../src/db/sqlite.ts'
+import { connect } from '../../src/db/sqlite-connection.ts'
+import { createTurns } from '../../src/db/sqlite-turns.ts'
 import { isUnavailable } from '../../src/lib/database-errors.ts'
 
 const now = new Date('2026-01-02T03:04:05.678Z')
@@ -221,6 +223,26 @@ describe('transactions that wait for each other', () => {
     await Promise.all(writes)
     expect(commits() - before).toBeLessThan(10)
     await adapter.dispose()
+  })
+
+  test('let the event loop come round, however many there are', async () => {
+    const turns = createTurns(connect(file))
+    let rounds = 0
+    let over = false
+    const count = () => {
+      rounds++
+      if (!over) setImmediate(count)
+    }
+    setImmediate(count)
+    const one = async () => {
+      const turn = await turns.take()
+      for (const end = performance.now() + 1; performance.now() < end; );
+      await turn.keep()
+    }
+    await Promise.all(Array.from({ length: 100 }, one))
+    over = true
+    // Groups of 20 ms.
+    expect(rounds).toBeGreaterThanOrEqual(4)
   })
 
   test('lose nothing by the rollback or the failure of one of them', async () => {
