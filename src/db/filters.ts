@@ -14,7 +14,8 @@ type Scope = { table: Table; name: string; depth: number }
 /** All that a filter says, empty where it says nothing. */
 function allOf(scope: Scope, where: Values, args: unknown[]): string {
   const conditions: string[] = []
-  for (const [name, value] of Object.entries(where)) {
+  for (const name in where) {
+    const value = where[name]
     if (value === Prisma.skip) continue
     const condition = conditionOf(scope, name, value, args)
     if (condition) conditions.push(condition)
@@ -30,8 +31,11 @@ function conditionOf(scope: Scope, name: string, value: unknown, args: unknown[]
     return comparisonOf({ name: column, type, dialect: table.dialect }, value, args)
   }
   if (name === 'AND') {
-    const parts = [value as Values | Values[]].flat().map((part) => allOf(scope, part, args))
-    return parts.filter(Boolean).join(' AND ')
+    const parts = Array.isArray(value) ? (value as Values[]) : [value as Values]
+    return parts
+      .map((part) => allOf(scope, part, args))
+      .filter(Boolean)
+      .join(' AND ')
   }
   if (name === 'OR' && Array.isArray(value) && value.length) {
     const parts = value.map((part: Values) => allOf(scope, part, args))

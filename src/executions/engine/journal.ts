@@ -17,7 +17,7 @@ import {
  */
 const FLUSH_INTERVAL = 50
 const MAX_FLUSH_INTERVAL = 250
-const FLUSH_SHARE = 0.1
+const FLUSH_SHARE = 0.05
 const RETRY_INTERVAL = 500
 /** How many event numbers are reserved ahead at a time. */
 export const SEQ_BLOCK = 256
