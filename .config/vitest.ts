@@ -32,7 +32,7 @@ const timeouts = { testTimeout: 30_000, hookTimeout: 30_000, expect: { poll: { t
  * that are tried there already (protocols, errors, streams' clients, uploads), what never does (models, addresses, the
  * documents, programs), what waits for the clock, and what is SQLite's own (its files, locks and plans).
  */
-const ALL_ON_POSTGRESQL = [
+const ON_POSTGRESQL = [
   'test/db/direct.test.ts',
   'test/engine/{acceptance,approvals,cancel,checkpoints,delegation,fencing,history,journal,limits,recovery,retention}.test.ts',
   'test/engine/{sessions,states,tools}.test.ts',
@@ -44,12 +44,9 @@ const ALL_ON_POSTGRESQL = [
   'test/{idempotency,tasks.property}.test.ts',
 ]
 
-/** Of these, what `npm test` has no time for; `npm run test:postgresql` runs all of them. */
-const LONG_ON_POSTGRESQL = ['test/engine/{cancel,fencing,states}.test.ts', 'test/security/isolation.test.ts']
-
 const withPostgres = process.env.SKIP_POSTGRES !== '1'
 
-export default defineConfig(({ mode }) => ({
+export default defineConfig({
   ...common,
   test: {
     globalSetup: [file('../test/support/postgres-shared.ts')],
@@ -69,8 +66,7 @@ export default defineConfig(({ mode }) => ({
               ...common,
               test: {
                 name: 'postgresql',
-                include: ALL_ON_POSTGRESQL,
-                exclude: mode === 'all' ? [] : LONG_ON_POSTGRESQL,
+                include: ON_POSTGRESQL,
                 env: { DATABASE: 'postgresql' },
                 ...timeouts,
               },
@@ -79,4 +75,4 @@ export default defineConfig(({ mode }) => ({
         : []),
     ],
   },
-}))
+})

@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { expect, test } from 'vitest'
 import type { ExecutionRow } from '../../src/executions/engine/events.ts'
+import { onPostgres } from '../support/postgres-shared.ts'
 import { type Answer, request } from '../support/rest.ts'
 import { violations, watchTransitions } from './invariants.ts'
 import { asked, ended, gates, type Lab, nextTurn, PLAIN, slowToAnswer, startLab } from './lab.ts'
@@ -21,7 +22,10 @@ async function expectAgreement(lab: Lab, row: ExecutionRow, answer: Answer): Pro
   return status
 }
 
-test('500 races of cancel against completion: one terminal state each, and the answer agrees with it', async () => {
+/** Fewer where each costs several times as much, in a transaction that is the same. */
+const RACES = onPostgres ? 100 : 500
+
+test(`${RACES} races of cancel against completion: one terminal state each, and the answer agrees with it`, async () => {
   await using lab = await startLab()
   const open = gates(lab)
   const transitions = await watchTransitions(lab.db)
@@ -41,11 +45,11 @@ test('500 races of cancel against completion: one terminal state each, and the a
     outcomes[status as keyof typeof outcomes]++
     moment += status === 'completed' ? -0.5 : 0.5
   }
-  for (let first = 0; first < 500; first += 20) {
+  for (let first = 0; first < RACES; first += 20) {
     await Promise.all(Array.from({ length: 20 }, (_, index) => race(first + index, first)))
   }
-  expect(outcomes.completed + outcomes.cancelled).toBe(500)
-  expect(Math.min(outcomes.completed, outcomes.cancelled)).toBeGreaterThan(20)
+  expect(outcomes.completed + outcomes.cancelled).toBe(RACES)
+  expect(Math.min(outcomes.completed, outcomes.cancelled)).toBeGreaterThan(RACES / 25)
   expect(await transitions()).toEqual([])
   expect(await violations(lab.db)).toEqual([])
 }, 60_000)
