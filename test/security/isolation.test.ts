@@ -120,7 +120,8 @@ const CLOSED: Record<Foreigner, { who: string; of: readonly SetName[] }> = {
   twofold: { who: 'the same user, with a token of another organization', of: SETS },
   revoked: { who: 'somebody whose membership has ended', of: ['shared', 'ofAgent'] },
 }
-const FOREIGNERS = Object.keys(CLOSED) as Foreigner[]
+/** To a database they differ in the values of the same filters: one within the organization and one beyond it do. */
+const FOREIGNERS: Foreigner[] = onPostgres ? ['colleague', 'outsider'] : (Object.keys(CLOSED) as Foreigner[])
 const people = {} as Record<Foreigner | 'victim', Member>
 const owned = {} as Record<Foreigner, Required<Ids>>
 
