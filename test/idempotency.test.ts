@@ -3,10 +3,13 @@ import { onceOutside } from '../src/idempotency.ts'
 import { appRouter } from '../src/router.ts'
 import { violations } from './engine/invariants.ts'
 import { gates, type Lab, startLab } from './engine/lab.ts'
+import { times } from './support/postgres-shared.ts'
 import { type Answer, type RequestOptions, request } from './support/rest.ts'
 import type { Member } from './support/server.ts'
 import { openStream } from './support/sse.ts'
 import { createTrigger, dropTrigger } from './support/trigger.ts'
+
+const ROUNDS = times(10)
 
 let lab: Lab
 let member: Member
@@ -252,7 +255,7 @@ async function effectsOfOne(prepare: Case): Promise<number> {
   return (await effects()) - before
 }
 
-test('50 parallel POSTs with one key, 10 rounds of each kind: one effect each, and every answer is the same', async () => {
+test(`50 parallel POSTs with one key, ${ROUNDS} rounds of each kind: one effect each, and every answer is the same`, async () => {
   const kinds = [
     { path: '/api/v1/tasks', body: { title: 'A' }, idOf: (body: any) => body.id, count: () => lab.db.task.count() },
     {
@@ -263,7 +266,7 @@ test('50 parallel POSTs with one key, 10 rounds of each kind: one effect each, a
     },
   ]
   for (const { path, body, idOf, count } of kinds) {
-    for (let round = 0; round < 10; round++) {
+    for (let round = 0; round < ROUNDS; round++) {
       const key = newKey()
       const before = await count()
       const answers = await Promise.all(Array.from({ length: 50 }, () => post(path, key, { body })))

@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { expect, test } from 'vitest'
 import type { ExecutionRow } from '../../src/executions/engine/events.ts'
-import { onPostgres } from '../support/postgres-shared.ts'
+import { times } from '../support/postgres-shared.ts'
 import { type Answer, request } from '../support/rest.ts'
 import { violations, watchTransitions } from './invariants.ts'
 import { asked, ended, gates, type Lab, nextTurn, PLAIN, slowToAnswer, startLab } from './lab.ts'
@@ -22,8 +22,8 @@ async function expectAgreement(lab: Lab, row: ExecutionRow, answer: Answer): Pro
   return status
 }
 
-/** Fewer where each costs several times as much, in a transaction that is the same. */
-const RACES = onPostgres ? 100 : 500
+const RACES = times(500)
+const BEGINS = times(100)
 
 test(`${RACES} races of cancel against completion: one terminal state each, and the answer agrees with it`, async () => {
   await using lab = await startLab()
@@ -54,11 +54,11 @@ test(`${RACES} races of cancel against completion: one terminal state each, and 
   expect(await violations(lab.db)).toEqual([])
 }, 60_000)
 
-test('100 races of cancel against the begin of a run that waited: none goes on, and none asks the model in vain', async () => {
+test(`${BEGINS} races of cancel against the begin of a run that waited: none goes on, and none asks the model in vain`, async () => {
   await using lab = await startLab({ LEASE_DURATION: '60' })
   const open = gates(lab)
   const transitions = await watchTransitions(lab.db)
-  for (let index = 0; index < 100; index++) {
+  for (let index = 0; index < BEGINS; index++) {
     const first = await lab.run({ message: `first ${index}` })
     const { chatId, sessionId, spaceId } = first
     const second = await lab.run({ message: `second ${index}`, conversation: { spaceId, chatId, sessionId } })
@@ -176,7 +176,7 @@ test('a run that joins the tree while it is being cancelled is refused or cancel
   await using lab = await startLab()
   lab.model.fallback = { tokens: ['one '], end: 'hang' }
   const { bus } = lab.server.service.deps
-  for (let round = 0; round < 30; round++) {
+  for (let round = 0; round < times(30); round++) {
     let parent = await lab.run({ message: 'root' })
     const family = [parent]
     for (let depth = 0; depth < 3; depth++) {

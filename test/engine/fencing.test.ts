@@ -3,10 +3,11 @@ import type { Db, Tx } from '../../src/db/client.ts'
 import { rowLock } from '../../src/db/client.ts'
 import { type ClaimDeps, finish } from '../../src/executions/engine/claims.ts'
 import type { ExecutionRow } from '../../src/executions/engine/events.ts'
+import { times } from '../support/postgres-shared.ts'
 import { violations, watchTransitions } from './invariants.ts'
 import { ended, followed, type Lab, startLab } from './lab.ts'
 
-const COUNT = 100
+const COUNT = times(100)
 /** Nobody renews a lease by himself while the test goes on: it is the clock that moves. */
 const LEASE = { LEASE_DURATION: '600' }
 const BEYOND_LEASE = 700_000
@@ -43,7 +44,7 @@ const undone = (db: Db): Db =>
     },
   })
 
-test('a worker that is stopped beyond its lease and continued writes nothing more, 100 of 100', async () => {
+test(`a worker that is stopped beyond its lease and continued writes nothing more, ${COUNT} of ${COUNT}`, async () => {
   await using lab = await startLab(LEASE)
   const transitions = await watchTransitions(lab.db)
   const goOn = Promise.withResolvers<void>()

@@ -1,8 +1,11 @@
 import { expect, test } from 'vitest'
 import type { ExecutionRow } from '../../src/executions/engine/events.ts'
+import { times } from '../support/postgres-shared.ts'
 import { type Answer, request } from '../support/rest.ts'
 import { violations, watchTransitions } from './invariants.ts'
 import { asked, ended, gates, type Lab, startLab } from './lab.ts'
+
+const SESSIONS = times(100)
 
 const numbers = (count: number) => Array.from({ length: count }, (_, index) => index)
 
@@ -172,10 +175,10 @@ test('onBusy interrupt leaves other sessions of the chat alone', async () => {
 const otherAgent = async ({ server }: Lab): Promise<string> =>
   (await request(server, 'POST', '/api/v1/agents', { body: AGENT })).body.id
 
-test('100 sessions with 3 messages each, all at once: every history alternates, and nothing is left over', async () => {
+test(`${SESSIONS} sessions with 3 messages each, all at once: every history alternates, and nothing is left over`, async () => {
   await using lab = await startLab({ MAX_RUNNING: '16' })
   echo(lab)
-  const firsts = await Promise.all(numbers(100).map((index) => lab.run({ message: `s${index}` })))
+  const firsts = await Promise.all(numbers(SESSIONS).map((index) => lab.run({ message: `s${index}` })))
   await Promise.all(
     firsts.flatMap(({ spaceId, chatId, sessionId }) =>
       numbers(2).map((index) => lab.run({ message: `n${index}`, conversation: { spaceId, chatId, sessionId } })),

@@ -17,6 +17,9 @@ export const hasPostgres = process.env.SKIP_POSTGRES !== '1'
 /** Whether this test file is run on PostgreSQL. */
 export const onPostgres = process.env.DATABASE === 'postgresql'
 
+/** How often to try what chance decides: a fifth as often on PostgreSQL, where each time costs several times as much. */
+export const times = (count: number): number => (onPostgres ? count / 5 : count)
+
 let postgres: Postgres | null = null
 
 /** One PostgreSQL for all test files of a run. If it cannot start, the run fails. */
