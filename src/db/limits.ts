@@ -1,4 +1,6 @@
-import { DriverAdapterError } from '@prisma/driver-adapter-utils'
+import type { AsyncLocalStorage } from 'node:async_hooks'
+import { DriverAdapterError, type Transaction as PrismaTransaction } from '@prisma/driver-adapter-utils'
+import type { Runner, Transaction } from './direct.ts'
 
 /** In milliseconds: how long to wait for a transaction to begin (the lock, or a connection), and for how long it may last. */
 export const TRANSACTION = { maxWait: 10_000, timeout: 10_000 }
@@ -13,4 +15,24 @@ export async function inTime<T extends object>(coming: Promise<T>, giveBack: (la
   if (come) return come
   coming.then(giveBack).catch(() => {})
   throw new DriverAdapterError({ kind: 'SocketTimeout' })
+}
+
+/** A transaction of a driver adapter that is undone when it lasts too long, and that Prisma finds in `joined` to join. */
+export function bounded(
+  transaction: PrismaTransaction,
+  runner: Runner,
+  joined: AsyncLocalStorage<PrismaTransaction>,
+): Transaction {
+  const timer = setTimeout(() => transaction.rollback().catch(() => {}), TRANSACTION.timeout)
+  const ending = (end: () => Promise<void>) => () => {
+    clearTimeout(timer)
+    return end()
+  }
+  const theirs: PrismaTransaction = { ...transaction, commit: async () => {} }
+  return {
+    runner,
+    adopt: (start) => joined.run(theirs, start),
+    commit: ending(transaction.commit),
+    rollback: ending(transaction.rollback),
+  }
 }

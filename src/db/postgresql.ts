@@ -15,7 +15,7 @@ import { Prisma, type PrismaClient as SqliteClient } from '../../prisma/generate
 import { isDeadlock } from '../lib/database-errors.ts'
 import { POSTGRESQL } from './dialects.ts'
 import type { Runner, Shortcut } from './direct.ts'
-import { inTime, TRANSACTION } from './limits.ts'
+import { bounded, inTime, TRANSACTION } from './limits.ts'
 import { over } from './over.ts'
 import type { Statement } from './statements.ts'
 
@@ -50,18 +50,7 @@ export async function postgresqlAdapter(url: string, connections: number): Promi
     plain: runnerOf(adapter),
     async begin() {
       const transaction = openTransaction(await inTime(adapter.startTransaction(), undo))
-      const timer = setTimeout(transaction.rollback, TRANSACTION.timeout)
-      const ending = (end: () => Promise<void>) => () => {
-        clearTimeout(timer)
-        return end()
-      }
-      const theirs: Transaction = { ...transaction, commit: async () => {} }
-      return {
-        runner: runnerOf(transaction),
-        adopt: (start) => joined.run(theirs, start),
-        commit: ending(transaction.commit),
-        rollback: ending(transaction.rollback),
-      }
+      return bounded(transaction, runnerOf(transaction), joined)
     },
   }
 }

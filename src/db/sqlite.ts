@@ -6,8 +6,8 @@ import {
   type Transaction,
 } from '@prisma/driver-adapter-utils'
 import { SQLITE } from './dialects.ts'
-import type { Shortcut } from './direct.ts'
-import { inTime, TRANSACTION } from './limits.ts'
+import type { Runner, Shortcut } from './direct.ts'
+import { bounded, inTime } from './limits.ts'
 import { type Connection, connect } from './sqlite-connection.ts'
 import { createTurns, type Turn, untilFree } from './sqlite-turns.ts'
 
@@ -100,22 +100,12 @@ function safeAdapter(writer: Connection, reader: Connection): SafeAdapter {
     },
     async begin() {
       const { transaction, inside } = openTransaction(writer, await inTime(turns.take(), (turn) => turn.undo()))
-      const timer = setTimeout(() => transaction.rollback().catch(() => {}), TRANSACTION.timeout)
-      const ending = (end: () => Promise<void>) => () => {
-        clearTimeout(timer)
-        return end()
+      const runner: Runner = {
+        rows: async (statement, exact) => inside().rows(statement, { exact, readOnly: false }) ?? [],
+        typedRows: async (statement) => inside().typedRows(statement),
+        changes: async (statement) => inside().changes(statement),
       }
-      const theirs: Transaction = { ...transaction, commit: async () => {} }
-      return {
-        runner: {
-          rows: async (statement, exact) => inside().rows(statement, { exact, readOnly: false }) ?? [],
-          typedRows: async (statement) => inside().typedRows(statement),
-          changes: async (statement) => inside().changes(statement),
-        },
-        adopt: (start) => joined.run(theirs, start),
-        commit: ending(transaction.commit),
-        rollback: ending(transaction.rollback),
-      }
+      return bounded(transaction, runner, joined)
     },
     async dispose() {
       const turn = await turns.take()

@@ -25,11 +25,14 @@ export type Columns = { names: readonly string[]; list: string }
 /** Thrown where a call says more than is made into SQL here: rows of several tables, Json filters, patterns. */
 export const BEYOND = Symbol('for Prisma')
 
+/** What a call says of columns and relations, by their names. */
 export type Values = Readonly<Record<string, unknown>>
+
 export const quote = (name: string) => `"${name}"`
 
 export const columnsOf = (names: readonly string[]): Columns => ({ names, list: names.map(quote).join(', ') })
 
+/** Of a statement that returns nothing. */
 export const NONE = columnsOf([])
 
 /** A table whose relations are still to be told. */
@@ -41,6 +44,7 @@ export const tableOf = (name: string, columns: ReadonlyMap<string, string>, dial
   dialect,
 })
 
+/** The Prisma type of a column. */
 export function typeOf({ columns }: Table, name: string): string {
   const type = columns.get(name)
   if (type === undefined) throw BEYOND

@@ -50,8 +50,8 @@ export async function writeEvents(
  */
 function write(res: ServerResponse, text: string): boolean {
   const { socket } = res
-  // Somebody who speaks HTTP/1.0, or still reads the answer before.
-  if (!socket || !res.chunkedEncoding) return res.write(text)
+  // Somebody who speaks HTTP/1.0, or still reads the answer before; a chunk of nothing would be the end.
+  if (!socket || !res.chunkedEncoding || !text) return res.write(text)
   return socket.write(`${Buffer.byteLength(text).toString(16)}\r\n${text}\r\n`)
 }
 

@@ -226,7 +226,8 @@ describe('transactions that wait for each other', () => {
   })
 
   test('let the event loop come round, however many there are', async () => {
-    const turns = createTurns(connect(file))
+    const connection = connect(file)
+    const turns = createTurns(connection)
     let rounds = 0
     let over = false
     const count = () => {
@@ -241,6 +242,7 @@ describe('transactions that wait for each other', () => {
     }
     await Promise.all(Array.from({ length: 100 }, one))
     over = true
+    connection.close()
     // Groups of 20 ms.
     expect(rounds).toBeGreaterThanOrEqual(4)
   })

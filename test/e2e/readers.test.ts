@@ -49,6 +49,18 @@ test('a reader that takes nothing for 30 s is dropped, and one that takes a litt
   server.close()
 })
 
+test('a batch of nothing is not the end of a stream', async () => {
+  const event = (seq: number): ServerSentEvent => ({ seq, event: 'message', data: seq })
+  const batches = async function* () {
+    yield* [[event(1)], [], [event(2)]]
+  }
+  const server = createServer((_, res) => void writeEvents(res, batches())).listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const answer = await fetch(`http://127.0.0.1:${(server.address() as AddressInfo).port}`)
+  expect((await answer.text()).match(/^id: .$/gm)).toEqual(['id: 1', 'id: 2'])
+  server.close()
+})
+
 /** Without a timer: the clock stands still. */
 async function until(holds: () => boolean): Promise<void> {
   while (!holds()) await new Promise((resolve) => setImmediate(resolve))

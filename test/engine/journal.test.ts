@@ -235,6 +235,43 @@ test('what nobody waits for is stored, however much is waited for meanwhile', as
   }
 })
 
+test('a database that is away is not asked again for each token, and has all of them once it is back', async () => {
+  await using lab = await startLab()
+  let tries = 0
+  let away = true
+  const db = new Proxy(lab.db, {
+    get(target, name) {
+      if (name !== '$transaction' || !away) return Reflect.get(target, name)
+      return async () => {
+        tries++
+        throw new Error('away')
+      }
+    },
+  })
+  const run = await puppet(lab)
+  const { log, settings } = lab.server.service.deps
+  const hooks = { rowLock: rowLock(settings), onStored: () => {} }
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
+  try {
+    const journal = createJournal({ db, clock: lab.clock, log, owner: 'the test', ...hooks })
+    const channel = journal.open(run.row, () => {})
+    const seat = channel.follow()
+    const first = seat.next()
+    for (let index = 0; index < 50; index++) {
+      channel.append(delta('word '))
+      await nextTurn()
+    }
+    expect(tries).toBe(1)
+    away = false
+    vi.advanceTimersByTime(500)
+    expect(await first).toHaveLength(50)
+    seat.end()
+  } finally {
+    vi.useRealTimers()
+  }
+  await run.complete('')
+})
+
 /** Without a timer: the clock stands still. */
 async function untilStored({ db }: Lab, { row }: Puppet): Promise<void> {
   while (!(await db.executionEvent.count({ where: { executionId: row.id } }))) await nextTurn()

@@ -108,12 +108,14 @@ export function createJournal(deps: {
   /** What the next write is for: all that waits, or only what somebody waits for. */
   let wanted: 'all' | 'urgent' | null = null
   let interval = FLUSH_INTERVAL
+  /** The last write failed: the next one is tried when it is time, however many wait for it. */
+  let failed = false
 
   function schedule(soon: boolean): void {
     timer ??= setTimeout(flushAll, interval)
     if (!soon) return
     wanted ??= 'urgent'
-    if (!flushing) void flush()
+    if (!flushing && !failed) void flush()
   }
 
   function flushAll(): Promise<void> {
@@ -125,15 +127,20 @@ export function createJournal(deps: {
 
   function flush(): Promise<void> {
     flushing ??= write()
-      .catch((error) => {
-        log.error({ err: error }, 'events could not be stored, trying again')
-        wanted = null
-        if (timer) clearTimeout(timer)
-        timer = setTimeout(flushAll, RETRY_INTERVAL)
-      })
+      .then(
+        () => {
+          failed = false
+        },
+        (error) => {
+          log.error({ err: error }, 'events could not be stored, trying again')
+          failed = true
+          if (timer) clearTimeout(timer)
+          timer = setTimeout(flushAll, RETRY_INTERVAL)
+        },
+      )
       .then(() => {
         flushing = null
-        if (wanted) void flush()
+        if (wanted && !failed) void flush()
       })
     return flushing
   }

@@ -127,8 +127,9 @@ export function createEngine(deps: EngineDeps): Engine {
     const claimed = Promise.withResolvers<void>()
     let launched: ExecutionRow | undefined
     const onBegun = (row: ExecutionRow) => {
-      if (!launched) launch(row, request.agent, BEGIN, claimed.promise)
-      launched ??= row
+      if (launched) return
+      launched = row
+      launch(row, request.agent, BEGIN, claimed.promise)
     }
     let accepted: ExecutionRow | undefined
     try {
