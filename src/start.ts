@@ -19,6 +19,7 @@ import { agentFor } from './executions/start.ts'
 import { openTools } from './executions/tools.ts'
 import { refuseMalformed } from './http/malformed.ts'
 import { type Clock, systemClock } from './lib/clock.ts'
+import { unlessAborted } from './lib/unless-aborted.ts'
 import { removeOrphans } from './media/service.ts'
 import { noStorage, openStorage } from './media/storage.ts'
 import { createScheduler } from './missions/scheduler.ts'
@@ -99,15 +100,16 @@ export async function startService(
   const scheduler = settings.ROLE === 'api' ? null : createScheduler(deps)
   cleanup.defer(() => scheduler?.stop())
 
-  let draining = false
+  const stopping = new AbortController()
   const ready = async () => {
-    const answers = !draining && (await db.$queryRaw`SELECT 1`.then(Boolean, () => false))
-    return answers ? { ...(far && { notices: far.state() }) } : null
+    const asked = db.$queryRaw`SELECT 1`.then(Boolean, () => false)
+    // Who asked before is told, too: it would send requests here for as long as the answer is on its way.
+    return (await unlessAborted(asked, stopping.signal)) ? { ...(far && { notices: far.state() }) } : null
   }
   const app = createApp(deps, ready)
   const server = createServer({ keepAliveTimeout: KEEP_ALIVE }, (req, res) => {
     // A connection that is kept would be closed while its next request may be on the way.
-    if (draining) res.setHeader('Connection', 'close')
+    if (stopping.signal.aborted) res.setHeader('Connection', 'close')
     app(req, res)
   })
   server.on('clientError', refuseMalformed)
@@ -119,7 +121,7 @@ export async function startService(
     metricsUrl: told.metricsUrl,
     firstToken,
     async stop() {
-      draining = true
+      stopping.abort()
       // Until proxies have seen that it is not ready, it takes what they send.
       if (settings.SHUTDOWN_DELAY) await sleep(settings.SHUTDOWN_DELAY)
       // From here on new runs are refused, those of missions too: the next server begins them.

@@ -17,7 +17,7 @@ let spaceId: string
 beforeAll(async () => {
   one = await startMcpServer()
   two = await startMcpServer()
-  server = await startServer({ ALLOW_PRIVATE_NETWORK: 'true', TOOL_TIMEOUT: '1' })
+  server = await startServer({ ALLOW_PRIVATE_NETWORK: 'true' })
   ann = await server.member({ organization: 'Acme' })
   eve = await server.member({ organization: 'Evil & Co' })
 })

@@ -1,3 +1,4 @@
+import { subscribe } from 'node:diagnostics_channel'
 import { join } from 'node:path'
 import Sqlite from 'better-sqlite3'
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
@@ -161,6 +162,29 @@ describe('a server that stops', () => {
     await stopped
     await expect(request(server, 'GET', '/healthz')).rejects.toThrow('fetch failed')
   })
+
+  it.runIf(onPostgres)(
+    'is not ready for whoever asked before either, though the database keeps them waiting',
+    async () => {
+      const { db, settings } = server.service.deps
+      const free = Promise.withResolvers<void>()
+      let held = 0
+      const hold = () =>
+        db.$transaction(() => {
+          held++
+          return free.promise
+        })
+      const holders = Array.from({ length: settings.DATABASE_POOL_SIZE }, hold)
+      await expect.poll(() => held).toBe(settings.DATABASE_POOL_SIZE)
+      const arrived = new Promise<unknown>((resolve) => subscribe('http.server.request.start', resolve))
+      const asked = request(server, 'GET', '/readyz')
+      await arrived
+      const stopped = server[Symbol.asyncDispose]()
+      expectError(await asked, 503, UNAVAILABLE)
+      free.resolve()
+      await Promise.all([...holders, stopped])
+    },
+  )
 
   it('tells whoever waits for a run that does not end in time to come again', async () => {
     await server[Symbol.asyncDispose]()

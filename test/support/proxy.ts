@@ -3,12 +3,13 @@ import { Agent, createServer, type IncomingMessage, request, type ServerResponse
 import type { AddressInfo } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 
-/** How often it asks each server how it is (ms). */
+/** How often it asks each server how it is, and how long it waits for an answer (ms). */
 const HEALTH_INTERVAL = 50
+const HEALTH_TIMEOUT = 5_000
 
 async function isReady(url: string): Promise<boolean> {
   try {
-    const answer = await fetch(`${url}/readyz`, { signal: AbortSignal.timeout(5_000) })
+    const answer = await fetch(`${url}/readyz`, { signal: AbortSignal.timeout(HEALTH_TIMEOUT) })
     await answer.text()
     return answer.ok
   } catch {

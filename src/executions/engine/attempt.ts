@@ -1,5 +1,6 @@
 import type { Bus } from '../../bus/index.ts'
 import { newId } from '../../lib/id.ts'
+import { unlessAborted } from '../../lib/unless-aborted.ts'
 import type { Telemetry } from '../../telemetry/telemetry.ts'
 import type { Checkpoint } from './checkpoint.ts'
 import * as claims from './claims.ts'
@@ -10,7 +11,7 @@ import { ModelError, UNEXPECTED } from './model-errors.ts'
 import { outlast } from './outlast.ts'
 import { type Progress, run, type Say } from './run.ts'
 import { recordsOf } from './steps.ts'
-import { Stop, TimeoutError, unlessAborted } from './stop.ts'
+import { Stop, TimeoutError } from './stop.ts'
 import * as waits from './waits.ts'
 
 export type AttemptDeps = EquipDeps & {

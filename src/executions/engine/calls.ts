@@ -1,9 +1,10 @@
 import type { Tx } from '../../db/client.ts'
 import { AppError } from '../../errors.ts'
+import { unlessAborted } from '../../lib/unless-aborted.ts'
 import type { MessageData } from './events.ts'
 import type { Progress, RunInput } from './run.ts'
 import { type Call, isObject, resultEvent, type Step } from './steps.ts'
-import { Stop, unlessAborted } from './stop.ts'
+import { Stop } from './stop.ts'
 import type { Tool, ToolResult } from './tools.ts'
 
 /** How much of an answer a model is shown, in bytes. */

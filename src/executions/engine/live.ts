@@ -1,11 +1,12 @@
 import { setImmediate } from 'node:timers/promises'
 import type { Logger } from 'pino'
+import { unlessAborted } from '../../lib/unless-aborted.ts'
 import type { RunAttempt } from './attempt.ts'
 import { BEGIN, type Checkpoint } from './checkpoint.ts'
 import type { AgentRow } from './claims.ts'
 import type { ExecutionRow } from './events.ts'
 import type { Journal } from './journal.ts'
-import { Stop, unlessAborted } from './stop.ts'
+import { Stop } from './stop.ts'
 
 /** A run that is on in this process. */
 type Run = {
