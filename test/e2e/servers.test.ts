@@ -233,7 +233,7 @@ describe.runIf(hasPostgres)('two servers with runs in flight', () => {
   beforeAll(async () => {
     database = await shareDatabase()
     way = await startForwarder(database.url)
-    const env = { LEASE_DURATION: '3', SHUTDOWN_DELAY: '1', LOG_LEVEL: 'fatal' }
+    const env = { LEASE_DURATION: '3', SHUTDOWN_DELAY: '3', LOG_LEVEL: 'fatal' }
     cluster = await startCluster(way.url, [env, env])
     transitions = await watchTransitions(cluster.db)
   })

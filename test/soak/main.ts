@@ -120,7 +120,7 @@ const PROOFS: Proof[] = [
     what: `two servers on PostgreSQL behind a proxy that asks /readyz, 50 runs in flight, restarted in turn, ${rounds} s`,
     async run() {
       await using postgres = await startPostgres()
-      const env = { ...QUIET, SHUTDOWN_DELAY: '2' }
+      const env = { ...QUIET, SHUTDOWN_DELAY: '5' }
       await using cluster = await startCluster(await postgres.createDatabase(), [env, env])
       const transitions = await watchTransitions(cluster.db)
       const restarts = { seconds: rounds, ends: 2, inFlight: 50, pause: 2_000 }

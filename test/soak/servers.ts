@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { violations } from '../engine/invariants.ts'
 import type { Cluster } from '../support/cluster.ts'
-import { startProxy } from '../support/proxy.ts'
+import { AGE_OF_LOOK, startProxy } from '../support/proxy.ts'
 import { request } from '../support/rest.ts'
 import { openStream } from '../support/sse.ts'
 import { createRandom, settled } from './service.ts'
@@ -52,7 +52,11 @@ async function accepted({ at, agentId, patientWith, ids }: Client, message: stri
       ids.add(answer.body.executionId)
       return answer.body.executionId
     }
-    assert(patientWith.includes(answer?.status ?? null), `${answer?.status}: ${JSON.stringify(answer?.body)}`)
+    const age = answer?.headers.get(AGE_OF_LOOK)
+    assert(
+      patientWith.includes(answer?.status ?? null),
+      `${answer?.status}: ${JSON.stringify(answer?.body)}, after a look ${age} ms ago`,
+    )
     await sleep(50)
   }
 }
@@ -141,7 +145,7 @@ async function endInTurn(
   { cluster, seconds, ends: atLeast, pause }: Options,
   signal: NodeJS.Signals,
   goesOn: () => boolean,
-  started: () => Promise<void> = async () => {},
+  allReady = () => true,
 ): Promise<number> {
   const until = Date.now() + seconds * 1_000
   let ends = 0
@@ -149,7 +153,7 @@ async function endInTurn(
     const start = await cluster.kill(ends++ % 2, signal)
     // It cannot start while the database is away.
     while (goesOn() && !(await start().then(Boolean.bind(null, true), () => false))) await sleep(100)
-    await started()
+    while (goesOn() && !allReady()) await sleep(50)
     await sleep(pause)
   }
   return ends
@@ -193,7 +197,7 @@ export async function rollingRestart(options: Options): Promise<ServersReport> {
     options,
     () => ({ url: proxy.url, token }),
     [],
-    (goesOn) => endInTurn(options, 'SIGTERM', goesOn, proxy.untilAllReady),
+    (goesOn) => endInTurn(options, 'SIGTERM', goesOn, proxy.allReady),
   )
   assert.deepEqual(Object.keys(report.byOutcome), ['completed'])
   return report

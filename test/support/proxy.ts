@@ -1,11 +1,15 @@
 import { once } from 'node:events'
 import { Agent, createServer, type IncomingMessage, request, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import { setTimeout as sleep } from 'node:timers/promises'
 
 /** How often it asks each server how it is, and how long it waits for an answer (ms). */
 const HEALTH_INTERVAL = 50
 const HEALTH_TIMEOUT = 5_000
+/** How long a connection may be idle (ms): longer than clients keep theirs, which would send on one that is being closed. */
+const KEEP_ALIVE = 600_000
+
+/** The header that tells how long ago it was heard that the server was ready that gave this answer (ms). */
+export const AGE_OF_LOOK = 'x-age-of-look'
 
 async function isReady(url: string): Promise<boolean> {
   try {
@@ -19,8 +23,8 @@ async function isReady(url: string): Promise<boolean> {
 
 export type Proxy = AsyncDisposable & {
   url: string
-  /** Resolves when it has seen that all servers are ready: who stops the next one before leaves nobody to answer. */
-  untilAllReady(): Promise<void>
+  /** Whether it has seen that all servers are ready: who stops the next one before leaves nobody to answer. */
+  allReady(): boolean
 }
 
 /**
@@ -30,6 +34,7 @@ export type Proxy = AsyncDisposable & {
 export async function startProxy(targets: () => string[]): Promise<Proxy> {
   const agent = new Agent({ keepAlive: true })
   const ready = new Map<string, boolean>()
+  const looked = new Map<string, number>()
   const asking = new Map<string, Promise<void>>()
   let turn = 0
 
@@ -39,6 +44,7 @@ export async function startProxy(targets: () => string[]): Promise<Proxy> {
       if (asking.has(url)) continue
       const asked = isReady(url).then((answer) => {
         ready.set(url, answer)
+        looked.set(url, Date.now())
         asking.delete(url)
       })
       asking.set(url, asked)
@@ -48,7 +54,8 @@ export async function startProxy(targets: () => string[]): Promise<Proxy> {
   function send(url: string, from: IncomingMessage, body: Buffer, res: ServerResponse, left: string[]): void {
     const { method, headers, url: path } = from
     const onward = request(url + path, { method, headers, agent }, (answer) => {
-      res.writeHead(answer.statusCode ?? 502, answer.headers)
+      const age = Date.now() - (looked.get(url) ?? 0)
+      res.writeHead(answer.statusCode ?? 502, { ...answer.headers, [AGE_OF_LOOK]: age })
       answer.on('error', () => res.destroy()).pipe(res)
     })
     onward.on('error', (error: NodeJS.ErrnoException) => {
@@ -61,7 +68,7 @@ export async function startProxy(targets: () => string[]): Promise<Proxy> {
     onward.end(body)
   }
 
-  const server = createServer(async (req, res) => {
+  const server = createServer({ keepAliveTimeout: KEEP_ALIVE }, async (req, res) => {
     const body = Buffer.concat(await Array.fromAsync(req))
     const found = targets().filter((target) => ready.get(target))
     const first = turn++ % (found.length || 1)
@@ -75,9 +82,7 @@ export async function startProxy(targets: () => string[]): Promise<Proxy> {
   const timer = setInterval(look, HEALTH_INTERVAL)
   return {
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
-    async untilAllReady() {
-      while (!targets().every((target) => ready.get(target))) await sleep(HEALTH_INTERVAL)
-    },
+    allReady: () => targets().every((target) => ready.get(target)),
     async [Symbol.asyncDispose]() {
       clearInterval(timer)
       await Promise.all(asking.values())
