@@ -2,7 +2,8 @@ import { LRUCache } from 'lru-cache'
 import type { z } from 'zod'
 import type { Prisma } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
-import type { Agent } from './schema.ts'
+import { constant, toJson } from '../lib/constant.ts'
+import { Agent } from './schema.ts'
 
 // What agents say is long, and asked for again and again: what was read once is kept by the version it had, which every
 // change raises. So it is never wrong, and nobody need tell anybody that it has changed.
@@ -53,10 +54,10 @@ const MAX_KNOWN = 8_000_000
 const LEAST = 1_000
 
 export const createKnownAgents = (): KnownAgents =>
-  new LRUCache({ maxSize: MAX_KNOWN, sizeCalculation: (agent) => LEAST + JSON.stringify(agent).length })
+  new LRUCache({ maxSize: MAX_KNOWN, sizeCalculation: (agent) => LEAST + toJson(agent).length })
 
 function remember({ knownAgents }: Deps, row: AgentRow): KnownAgent {
-  const agent = Object.freeze(toAgent(row))
+  const agent = constant(Agent, toAgent(row))
   knownAgents.set(row.id, agent)
   return agent
 }

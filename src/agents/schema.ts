@@ -1,4 +1,5 @@
 import { z } from 'zod'
+import { takingConstants } from '../lib/constant.ts'
 import { bool, int, ok, requiredText, text, textList, timestamp } from '../lib/fields.ts'
 import { pageInput } from '../lib/page.ts'
 
@@ -64,35 +65,37 @@ export const ListAgents = z.object({
 export const ListPublicAgents = z.object({ search: ListAgents.shape.search, tag: ListAgents.shape.tag, ...pageInput })
 
 /** An agent as its organization sees it (service.md, "Agent"; contract.md section 3). */
-export const Agent = z
-  .object({
-    id: z.string(),
-    name: z.string(),
-    role: z.string(),
-    systemPrompt: z.string(),
-    visibility: Visibility,
-    organizationId: z.string(),
-    userId: z.string().describe('The creator'),
-    model: z.string().nullable(),
-    description: z.string().nullable(),
-    tags: z.array(z.string()),
-    category: z.string().nullable(),
-    image: z.string().nullable(),
-    color: z.string().nullable(),
-    initialGreeting: z.string().nullable(),
-    skillIds: z.array(z.string()),
-    mcpInstanceIds: z.array(z.string()),
-    mcpTypes: z.array(z.string()),
-    subagentIds: z.array(z.string()),
-    allowedTools: z.array(z.string()),
-    disallowedTools: z.array(z.string()),
-    maxTurns: z.int().nullable(),
-    version: z.int(),
-    archived: z.boolean(),
-    createdAt: timestamp,
-    updatedAt: timestamp,
-  })
-  .meta({ id: 'Agent' })
+export const Agent = takingConstants(
+  z
+    .object({
+      id: z.string(),
+      name: z.string(),
+      role: z.string(),
+      systemPrompt: z.string(),
+      visibility: Visibility,
+      organizationId: z.string(),
+      userId: z.string().describe('The creator'),
+      model: z.string().nullable(),
+      description: z.string().nullable(),
+      tags: z.array(z.string()),
+      category: z.string().nullable(),
+      image: z.string().nullable(),
+      color: z.string().nullable(),
+      initialGreeting: z.string().nullable(),
+      skillIds: z.array(z.string()),
+      mcpInstanceIds: z.array(z.string()),
+      mcpTypes: z.array(z.string()),
+      subagentIds: z.array(z.string()),
+      allowedTools: z.array(z.string()),
+      disallowedTools: z.array(z.string()),
+      maxTurns: z.int().nullable(),
+      version: z.int(),
+      archived: z.boolean(),
+      createdAt: timestamp,
+      updatedAt: timestamp,
+    })
+    .meta({ id: 'Agent' }),
+)
 
 /** What everybody may know of a public agent: never its prompt (contract.md section 2). */
 export const AgentCard = z

@@ -1,10 +1,13 @@
-/** A client, or a model of it, with some of its members replaced: Prisma's own objects stay as they are. */
+/**
+ * A client, or a model of it, with some of its members replaced: Prisma's own objects stay as they are. They are
+ * proxies themselves: were one the target of this one, every look at a member would ask it whether that may change.
+ */
 export function over<T extends object>(
   client: T,
   methods: Record<string, unknown>,
   model: (name: string) => unknown = () => undefined,
 ): T {
-  return new Proxy(client, {
+  return new Proxy({} as T, {
     get: (_, name) => (typeof name === 'string' && (methods[name] ?? model(name))) || Reflect.get(client, name),
     set: (_, name, value) => Reflect.set(methods, name, value),
   })

@@ -1,5 +1,6 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { AppError, badRequest, invalidField, unsupportedType } from '../errors.ts'
+import { toJson } from '../lib/constant.ts'
 
 const MIB = 1024 * 1024
 
@@ -56,10 +57,10 @@ async function readBytes(req: IncomingMessage, length: number): Promise<Buffer> 
 export function sendJson(
   res: ServerResponse,
   status: number,
-  body: unknown,
+  body: object,
   headers: Readonly<Record<string, string>> = {},
 ): void {
-  const json = JSON.stringify(body)
+  const json = toJson(body)
   const length = Buffer.byteLength(json)
   res.writeHead(status, { 'Content-Type': 'application/json; charset=utf-8', 'Content-Length': length, ...headers })
   res.end(json)

@@ -1,44 +1,68 @@
-import { getTRPCErrorFromUnknown, type TRPCError } from '@trpc/server'
+import { getTRPCErrorFromUnknown, TRPCError } from '@trpc/server'
+import type { z } from 'zod'
 import type { Context } from '../trpc.ts'
 
 type Result = { ok: true; data: unknown } | { ok: false; error: TRPCError }
 type Step = { ctx?: object; input?: unknown; getRawInput?: () => Promise<unknown> }
-type Call = { path: string; type: string; ctx: object; input?: unknown; getRawInput: () => Promise<unknown> }
-type Middleware = (
-  call: Call & { meta: unknown; signal: undefined; batchIndex: number; next: (step?: Step) => Promise<Result> },
-) => Promise<Result>
+type Call = {
+  path: string
+  type: string
+  meta: unknown
+  signal: undefined
+  batchIndex: number
+  ctx: object
+  input: unknown
+  getRawInput: () => Promise<unknown>
+}
+type Middleware = ((call: Call & { next: (step?: Step) => Promise<Result> }) => Promise<Result>) & { _type?: string }
 
 /** A procedure as tRPC has built it. */
-export type Procedure = { _def: { type: string; meta?: unknown; middlewares: readonly Middleware[] } }
+export type Procedure = {
+  _def: { type: string; meta?: unknown; output?: z.ZodType; middlewares: readonly Middleware[] }
+}
 
 /**
- * Calls a procedure: all its middlewares, in their order, with what each hands to the next, as tRPC's own caller does.
- * That one copies the call twice for each middleware, property by property, which is a tenth of a whole request. Throws
- * a TRPCError.
+ * How to call a procedure: all its middlewares, in their order, with what each hands to the next, as tRPC's own caller
+ * does. That one copies the call twice for each middleware, and its check of the output the whole result, property by
+ * property: a tenth of a whole request. Throws a TRPCError.
  */
-export async function call(
-  { _def }: Procedure,
-  path: string,
-  ctx: Context,
-  getRawInput: () => Promise<unknown>,
-): Promise<unknown> {
-  const { type, meta, middlewares } = _def
+export function callerOf({ _def }: Procedure, path: string) {
+  const { type, meta, output } = _def
+  const middlewares = _def.middlewares.map((each) => (each._type === 'output' && output ? checking(output) : each))
+
   async function run(index: number, given: Call): Promise<Result> {
-    const next = (step: Step = {}) =>
-      run(index + 1, {
-        ...given,
-        ctx: step.ctx ? { ...given.ctx, ...step.ctx } : given.ctx,
-        input: 'input' in step ? step.input : given.input,
-        getRawInput: step.getRawInput ?? given.getRawInput,
-      })
+    const next = ({ ctx, ...step }: Step = {}) =>
+      run(index + 1, { ...given, ...step, ctx: ctx ? { ...given.ctx, ...ctx } : given.ctx })
     try {
-      const result = await middlewares[index]!({ ...given, meta, signal: undefined, batchIndex: 0, next })
-      return result.ok ? { ok: true, data: result.data } : result
+      return await middlewares[index]!({ ...given, next })
     } catch (cause) {
       return { ok: false, error: getTRPCErrorFromUnknown(cause) }
     }
   }
-  const result = await run(0, { path, type, ctx, getRawInput })
-  if (!result.ok) throw result.error
-  return result.data
+
+  return async (ctx: Context, getRawInput: () => Promise<unknown>): Promise<unknown> => {
+    const result = await run(0, {
+      path,
+      type,
+      meta,
+      signal: undefined,
+      batchIndex: 0,
+      ctx,
+      input: undefined,
+      getRawInput,
+    })
+    if (!result.ok) throw result.error
+    return result.data
+  }
 }
+
+/** tRPC's check of the output. */
+const checking =
+  (output: z.ZodType): Middleware =>
+  async ({ next }) => {
+    const result = await next()
+    if (!result.ok) return result
+    const { success, data, error } = output.safeParse(result.data)
+    if (success) return { ok: true, data }
+    throw new TRPCError({ code: 'INTERNAL_SERVER_ERROR', message: 'Output validation failed', cause: error })
+  }

@@ -76,7 +76,7 @@ export async function handleRest(context: Context, req: IncomingMessage, res: Se
     if (input.onDisconnect === 'cancel' && context.gone().aborted) await cancelLeft(here, id)
     return
   }
-  sendJson(res, 200, answer)
+  sendJson(res, 200, answer as object)
 }
 
 /** The caller has gone, and did not want the run to go on without them; it may have ended already. */

@@ -1,7 +1,7 @@
 import { z } from 'zod'
 import { appRouter } from '../router.ts'
 import type { Context } from '../trpc.ts'
-import { call, type Procedure } from './call.ts'
+import { callerOf, type Procedure } from './call.ts'
 
 type Described = Procedure & {
   _def: { inputs: z.ZodType[]; meta?: { openapi?: { method?: string; path?: string } } }
@@ -41,7 +41,7 @@ for (const [path, procedure] of Object.entries(appRouter._def.procedures as unkn
     pattern,
     names,
     lists: new Set(inputs.flatMap(listsOf)),
-    call: (ctx, getRawInput) => call(procedure, path, ctx, getRawInput),
+    call: callerOf(procedure, path),
   })
 }
 
