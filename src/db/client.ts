@@ -1,10 +1,12 @@
 import { join, resolve } from 'node:path'
 import { fileURLToPath } from 'node:url'
+import type { SqlDriverAdapterFactory } from '@prisma/driver-adapter-utils'
 import { Prisma, PrismaClient } from '../../prisma/generated/sqlite/client.ts'
 import type { Settings } from '../settings.ts'
-import { direct } from './direct.ts'
+import { direct, type Shortcut } from './direct.ts'
 import { TRANSACTION } from './limits.ts'
 import { migratePostgresql, migrateSqlite } from './migrate.ts'
+import { over } from './over.ts'
 
 export type * from '../../prisma/generated/sqlite/client.ts'
 export { Prisma } from '../../prisma/generated/sqlite/client.ts'
@@ -45,48 +47,55 @@ export const rowLock = (settings: Pick<Settings, 'DATABASE_URL' | 'DATA_DIR'>): 
  */
 export async function openDatabase(settings: Source, onQuery?: (sql: string) => void): Promise<Database> {
   const file = databaseFile(settings)
-  const options: Options = {
-    log: onQuery ? [{ emit: 'event', level: 'query' }] : [],
-    transactionOptions: TRANSACTION,
+  const { adapter, create, wrap } = await (file ? openSqlite(file) : openPostgresql(settings))
+  const connected = await adapter.connect()
+  // Prisma's, on connections that are not its own to end.
+  const lent = { ...adapter, connect: async () => over(() => connected, { dispose: async () => {} }) }
+  let prisma: PrismaClient | undefined
+  function makePrisma(): PrismaClient {
+    const client = create({
+      adapter: lent,
+      log: onQuery ? [{ emit: 'event', level: 'query' }] : [],
+      transactionOptions: TRANSACTION,
+    })
+    if (onQuery) client.$on('query', (event) => onQuery(event.query))
+    return client
   }
-  const { client, wrap } = await (file ? openSqlite(file, options) : openPostgresql(settings, options))
-  if (onQuery) client.$on('query', (event) => onQuery(event.query))
-  await client.$connect()
   return {
-    client: wrap(client, onQuery),
+    client: wrap(direct(() => (prisma ??= makePrisma()), adapter, onQuery)),
     kind: file ? 'sqlite' : 'postgresql',
-    close: () => client.$disconnect(),
+    async close() {
+      await prisma?.$disconnect()
+      await connected.dispose()
+    },
   }
 }
 
-type Options = { log: { emit: 'event'; level: 'query' }[]; transactionOptions: typeof TRANSACTION }
+type Options = {
+  adapter: SqlDriverAdapterFactory
+  log: { emit: 'event'; level: 'query' }[]
+  transactionOptions: typeof TRANSACTION
+}
 
 // Each driver is loaded only where it is used: loading takes most of the time that opening takes.
 
 type Opened = {
-  client: PrismaClient<'query'>
-  /** What makes it the client that everybody gets. */
-  wrap: (client: PrismaClient, onQuery?: (sql: string) => void) => PrismaClient
+  adapter: SqlDriverAdapterFactory & Shortcut
+  create: (options: Options) => PrismaClient<'query'>
+  /** What makes a client the one that everybody gets. */
+  wrap: (client: PrismaClient) => PrismaClient
 }
 
-async function openSqlite(file: string, options: Options): Promise<Opened> {
+async function openSqlite(file: string): Promise<Opened> {
   const [{ sqliteAdapter }] = await Promise.all([import('./sqlite.ts'), migrateSqlite(file)])
-  const adapter = sqliteAdapter(file)
-  return {
-    client: new PrismaClient({ ...options, adapter }),
-    wrap: (client, onQuery) => direct(client, adapter, onQuery),
-  }
+  return { adapter: sqliteAdapter(file), create: (options) => new PrismaClient(options), wrap: (client) => client }
 }
 
-async function openPostgresql(settings: Source, options: Options): Promise<Opened> {
+async function openPostgresql(settings: Source): Promise<Opened> {
   const { DATABASE_URL: url = '', DATABASE_DIRECT_URL: directUrl = url, DATABASE_POOL_SIZE: connections } = settings
   const [{ postgresqlAdapter, postgresqlClient, retryDeadlocks }] = await Promise.all([
     import('./postgresql.ts'),
     migratePostgresql(directUrl),
   ])
-  const adapter = await postgresqlAdapter(url, connections)
-  return {
-    client: postgresqlClient(adapter, options),
-    wrap: (client, onQuery) => retryDeadlocks(direct(client, adapter, onQuery)),
-  }
+  return { adapter: await postgresqlAdapter(url, connections), create: postgresqlClient, wrap: retryDeadlocks }
 }

@@ -1,8 +1,9 @@
-import type { Prisma, PrismaClient } from '../../prisma/generated/sqlite/client.ts'
+import { Prisma, type PrismaClient } from '../../prisma/generated/sqlite/client.ts'
 import { type Dialect, decode } from './dialects.ts'
 import { over } from './over.ts'
+import { tablesOf } from './schema.ts'
 import { type Query, type Statement, toCount, toDelete, toInsert, toInserts, toSelect, toUpdate } from './statements.ts'
-import { BEYOND, type Table, tableOf } from './tables.ts'
+import { BEYOND, type Table } from './tables.ts'
 
 /** Runs statements without Prisma. */
 export type Runner = {
@@ -38,25 +39,24 @@ type Delegate = Record<string, Method>
 /**
  * A Prisma client that does without Prisma's query compiler where a call concerns rows of one table, though it may know
  * them by what they are related to: that costs a tenth of the time. Everything else, whatever fails to be found, and
- * every error in what was asked is Prisma's. `onQuery` is told the statements that Prisma does not see.
+ * every error in what was asked is Prisma's: its client is asked for then, since it and its compiler take 60 MiB.
+ * `onQuery` is told the statements that Prisma does not see.
  */
-export function direct<Client extends PrismaClient>(
-  client: Client,
+export function direct(
+  prisma: () => PrismaClient,
   { dialect, plain, begin }: Shortcut,
   onQuery?: (sql: string) => void,
-): Client {
-  const tables = tablesOf(client, dialect)
+): PrismaClient {
+  const tables = tablesOf(dialect)
   const told = (runner: Runner) => (onQuery ? telling(runner, onQuery) : runner)
-  const runner = told(plain)
+  const instead = (client: () => Tx, runner: Runner, more: object, inTransaction: boolean) =>
+    over(client, { ...rawOf(client, runner, dialect), ...more }, wrapAll(client, tables, runner, inTransaction))
   const $transaction = async (work: unknown, options?: object) => {
-    if (typeof work !== 'function' || options) return client.$transaction(work as never, options)
+    if (typeof work !== 'function' || options) return prisma().$transaction(work as never, options)
     const transaction = await begin()
-    const theirs = joining(client, transaction)
-    const within = told(transaction.runner)
+    const theirs = joining(prisma, transaction)
     try {
-      const answer = await work(
-        over(theirs.client, rawOf(theirs.client, within, dialect), wrapAll(theirs.client, tables, within, true)),
-      )
+      const answer = await work(instead(() => theirs.client, told(transaction.runner), {}, true))
       await theirs.end()
       await transaction.commit()
       return answer
@@ -66,7 +66,7 @@ export function direct<Client extends PrismaClient>(
       throw error
     }
   }
-  return over(client, { ...rawOf(client, runner, dialect), $transaction }, wrapAll(client, tables, runner, false))
+  return instead(prisma, told(plain), { $transaction }, false) as PrismaClient
 }
 
 type Tx = Prisma.TransactionClient
@@ -75,13 +75,13 @@ type Tx = Prisma.TransactionClient
  * Prisma's client within a transaction, which Prisma joins when it is first asked for something: most transactions can
  * do without, and to begin one costs it as much as all their statements.
  */
-function joining(client: PrismaClient, { adopt }: Transaction) {
+function joining(prisma: () => PrismaClient, { adopt }: Transaction) {
   let joined: { tx: Promise<Tx>; end: () => Promise<void> } | undefined
   function join() {
     const { promise: tx, resolve, reject } = Promise.withResolvers<Tx>()
     const over = Promise.withResolvers<void>()
     const done = adopt(() =>
-      client.$transaction(async (begun) => {
+      prisma().$transaction(async (begun) => {
         resolve(begun)
         await over.promise
       }),
@@ -116,72 +116,36 @@ const telling = ({ rows, typedRows, changes }: Runner, tell: (sql: string) => vo
 })
 
 /** Raw statements, and raw queries that only read. */
-function rawOf(
-  client: Pick<PrismaClient, '$queryRaw' | '$executeRaw'>,
-  { typedRows, changes }: Runner,
-  { rawText }: Dialect,
-) {
-  type Said = Prisma.Sql | TemplateStringsArray
+function rawOf(client: () => Tx, { typedRows, changes }: Runner, { rawText }: Dialect) {
+  const statementOf = (query: Said, values: unknown[]): Statement => {
+    const sql = 'sql' in query ? query : Prisma.sql(query, ...values)
+    return { sql: rawText(sql), args: sql.values }
+  }
   return {
     async $queryRaw(query: Said, ...values: unknown[]): Promise<unknown> {
-      const found = 'sql' in query ? await typedRows({ sql: rawText(query), args: query.values }) : null
-      return found ?? client.$queryRaw(query, ...values)
+      return (await typedRows(statementOf(query, values))) ?? client().$queryRaw(query, ...values)
     },
-    async $executeRaw(query: Said, ...values: unknown[]): Promise<number> {
-      return 'sql' in query
-        ? changes({ sql: rawText(query), args: query.values })
-        : client.$executeRaw(query, ...values)
-    },
+    $executeRaw: async (query: Said, ...values: unknown[]): Promise<number> => changes(statementOf(query, values)),
   }
 }
 
-type Field = { name: string; kind: string; type: string; relationName?: string }
-
-/** Prisma's own description of the models: what every client carries, though it is not declared. */
-function tablesOf(client: object, dialect: Dialect): ReadonlyMap<string, Table> {
-  const { models } = Reflect.get(client, '_runtimeDataModel') as { models: Record<string, { fields: Field[] }> }
-  const { inlineSchema: schema } = Reflect.get(client, '_engineConfig') as { inlineSchema: string }
-  const tables = new Map(
-    Object.entries(models).map(([name, { fields }]) => {
-      const columns = fields.filter(({ kind }) => kind !== 'object').map((field) => [field.name, field.type] as const)
-      return [name, tableOf(name, new Map(columns), dialect)]
-    }),
-  )
-  for (const { model, field, optional, own, theirs } of foreignKeys(schema)) {
-    const { type = '', relationName } = models[model]?.fields.find(({ name }) => name === field) ?? {}
-    const [from, to] = [tables.get(model), tables.get(type)]
-    const back = models[type]?.fields.find((other) => other.relationName === relationName && other.name !== field)
-    if (!from || !to) continue
-    const on = own.map((column, index) => [column, theirs[index] ?? ''] as const)
-    from.relations.set(field, { to, number: optional ? 'maybe' : 'one', on })
-    if (back) to.relations.set(back.name, { to: from, number: 'many', on: on.map(([a, b]) => [b, a] as const) })
-  }
-  return new Map([...tables].map(([name, table]) => [name.charAt(0).toLowerCase() + name.slice(1), table]))
-}
-
-/** The relations of a Prisma schema, as they are written at the side that has the columns. */
-function* foreignKeys(schema: string) {
-  for (const [, model = '', body = ''] of schema.matchAll(/^model (\w+) \{$(.*?)^\}$/gms)) {
-    const relation = /^ *(\w+) +\w+(\??) +@relation\((?:"\w+", )?fields: \[(.+?)\], references: \[(.+?)\]/gm
-    for (const [, field = '', optional = '', own = '', theirs = ''] of body.matchAll(relation)) {
-      yield { model, field, optional: optional !== '', own: own.split(', '), theirs: theirs.split(', ') }
-    }
-  }
-}
+type Said = Prisma.Sql | TemplateStringsArray
 
 /** The models of a client, each wrapped when it is first asked for. */
-function wrapAll(client: object, tables: ReadonlyMap<string, Table>, runner: Runner, inTransaction: boolean) {
+function wrapAll(client: () => object, tables: ReadonlyMap<string, Table>, runner: Runner, inTransaction: boolean) {
   const known = new Map<string, unknown>()
   return (name: string): unknown => {
     const table = tables.get(name)
     if (!table) return undefined
-    const delegate = known.get(name) ?? wrap(Reflect.get(client, name) as Delegate, table, runner, inTransaction)
+    const delegate =
+      known.get(name) ?? wrap(() => Reflect.get(client(), name) as Delegate, table, runner, inTransaction)
     known.set(name, delegate)
     return delegate
   }
 }
 
-function wrap(prisma: Delegate, table: Table, { rows, changes }: Runner, inTransaction: boolean): Delegate {
+function wrap(prisma: () => Delegate, table: Table, { rows, changes }: Runner, inTransaction: boolean): Delegate {
+  const theirs = (name: string, call: unknown) => (prisma()[name] as Method)(call)
   async function read(query: Query): Promise<object[]> {
     const exact = query.selected.some((name) => table.columns.get(name) === 'BigInt')
     const found = await rows(query, exact)
@@ -189,27 +153,41 @@ function wrap(prisma: Delegate, table: Table, { rows, changes }: Runner, inTrans
   }
   /** The short way, where there is one. */
   function either<S>(name: string, plan: (call: unknown) => S, run: (plan: S) => Promise<unknown>): Method {
-    const theirs = prisma[name] as Method
     return (call) => {
       let planned: S
       try {
         planned = plan(call)
       } catch (error) {
-        if (error === BEYOND) return theirs(call)
+        if (error === BEYOND) return theirs(name, call)
         throw error
       }
       return run(planned)
     }
   }
   /** What is not there is for Prisma to say. */
-  const orTheirs = (name: string, method: Method): Method => {
-    const theirs = prisma[name] as Method
-    return async (call) => (await method(call)) ?? theirs(call)
+  const orTheirs =
+    (name: string, method: Method): Method =>
+    async (call) =>
+      (await method(call)) ?? theirs(name, call)
+  /** One alone. Those that are asked in one turn of the event loop Prisma puts together into one statement. */
+  function alone(name: string, method: Method): Method {
+    let turn: { call: unknown; resolve: (answer: Promise<unknown>) => void }[] = []
+    function ask(): void {
+      const asked = turn
+      turn = []
+      for (const { call, resolve } of asked) resolve(asked.length > 1 ? theirs(name, call) : method(call))
+    }
+    return (call) =>
+      new Promise((resolve) => {
+        if (!turn.length) process.nextTick(ask)
+        turn.push({ call, resolve })
+      })
   }
   const first = async (query: Query) => (await read(query))[0] ?? null
   const count = async (statement: Statement) => ({ count: await changes(statement) })
   const findFirst = either('findFirst', (call) => toSelect(table, call, 1), first)
-  const findUnique = either('findUnique', (call) => toSelect(table, call), first)
+  const findOne = either('findUnique', (call) => toSelect(table, call), first)
+  const findUnique = inTransaction ? findOne : alone('findUnique', findOne)
   const createMany = either(
     'createMany',
     (call) => toInserts(table, call),
@@ -232,8 +210,10 @@ function wrap(prisma: Delegate, table: Table, { rows, changes }: Runner, inTrans
         return Number(row?.count)
       },
     ),
-    // Outside a transaction Prisma puts those that are asked together into one statement.
-    ...(inTransaction && { findUnique, findUniqueOrThrow: orTheirs('findUniqueOrThrow', findUnique), createMany }),
+    findUnique,
+    findUniqueOrThrow: orTheirs('findUniqueOrThrow', findUnique),
+    // Outside a transaction, rows that differ in their columns are Prisma's to create together.
+    ...(inTransaction && { createMany }),
     create: either('create', (call) => toInsert(table, call), first),
     update: orTheirs('update', update),
     updateMany: either('updateMany', (call) => toUpdate(table, call, false), count),

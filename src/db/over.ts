@@ -1,14 +1,19 @@
 /**
- * A client, or a model of it, with some of its members replaced: Prisma's own objects stay as they are. They are
- * proxies themselves: were one the target of this one, every look at a member would ask it whether that may change.
+ * A client, or a model of it, with some of its members replaced, which is not made before another one of them is asked
+ * for. Prisma's own objects stay as they are, and are proxies themselves: were one the target of this one, every look at
+ * a member would ask it whether that may change.
  */
 export function over<T extends object>(
-  client: T,
+  client: () => T,
   methods: Record<string, unknown>,
   model: (name: string) => unknown = () => undefined,
 ): T {
   return new Proxy({} as T, {
-    get: (_, name) => (typeof name === 'string' && (methods[name] ?? model(name))) || Reflect.get(client, name),
+    get(_, name) {
+      // Whoever awaits it, or a promise of it, asks whether it is a promise.
+      if (typeof name !== 'string' || name === 'then') return undefined
+      return methods[name] ?? model(name) ?? Reflect.get(client(), name)
+    },
     set: (_, name, value) => Reflect.set(methods, name, value),
   })
 }

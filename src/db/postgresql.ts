@@ -19,15 +19,13 @@ import { bounded, inTime, TRANSACTION } from './limits.ts'
 import { over } from './over.ts'
 import type { Statement } from './statements.ts'
 
-type Options = Pick<Prisma.PrismaClientOptions, 'log' | 'transactionOptions'>
-
 /** How often a transaction that was undone for another's sake is tried again, and how long at most in between (ms). */
 const RETRIES = 5
 const PAUSE = 50
 
 /** A client that uses the adapter. Those of the two databases differ in what nobody uses: isolation levels. */
-export const postgresqlClient = (adapter: SqlDriverAdapterFactory, options: Options) =>
-  new PrismaClient({ ...options, adapter }) as unknown as SqliteClient<'query'>
+export const postgresqlClient = (options: ConstructorParameters<typeof PrismaClient>[0]) =>
+  new PrismaClient(options) as unknown as SqliteClient<'query'>
 
 /** Prisma's own adapter with so many connections, and the short way beside it: on the same ones, with the same errors. */
 export async function postgresqlAdapter(url: string, connections: number): Promise<SqlDriverAdapterFactory & Shortcut> {
@@ -39,7 +37,7 @@ export async function postgresqlAdapter(url: string, connections: number): Promi
   const adapter = await factory.connect()
   /** The transaction that Prisma joins instead of beginning one. */
   const joined = new AsyncLocalStorage<Transaction>()
-  const shared = over(adapter, {
+  const shared = over(() => adapter, {
     startTransaction: async (level?: never) => joined.getStore() ?? adapter.startTransaction(level),
   })
   return {
@@ -174,5 +172,5 @@ export function retryDeadlocks<Client extends Pick<SqliteClient, '$transaction'>
       }
     }
   }
-  return over(client, { $transaction })
+  return over(() => client, { $transaction })
 }

@@ -29,7 +29,7 @@ async function open(): Promise<[PrismaClient, Shortcut]> {
     shared = await shareDatabase()
     // What is written and read is the same wherever the database thinks that it is.
     const adapter = await postgresqlAdapter(`${shared.url}?options=-c%20TimeZone%3DAsia/Kathmandu`, AT_ONCE)
-    return [postgresqlClient(adapter, {}), adapter]
+    return [postgresqlClient({ adapter }), adapter]
   }
   const file = join(folder, 'test.db')
   await migrateSqlite(file)
@@ -56,7 +56,11 @@ beforeAll(async () => {
   const [client, shortcut] = await open()
   prisma = client
   await prisma.$connect()
-  db = direct(prisma, shortcut, (sql) => told.push(sql))
+  db = direct(
+    () => prisma,
+    shortcut,
+    (sql) => told.push(sql),
+  )
   const [createdAt, updatedAt] = [new Date(), new Date()]
   for (const id of ['o1', 'o2']) await db.organization.create({ data: { id, name: id, slug: id, createdAt } })
   await db.user.create({ data: { id: 'u', email: 'u@example.com', name: 'U', createdAt, updatedAt } })

@@ -12,7 +12,7 @@ function gated(lab: Lab, gate: () => Promise<void>): Engine {
       await gate()
       return result
     })
-  return lab.another({ db: over(lab.db, { $transaction }) })
+  return lab.another({ db: over(() => lab.db, { $transaction }) })
 }
 
 const requestOf = async ({ db, actor, spaceId }: Lab) => ({

@@ -94,7 +94,7 @@ test('a run that begins just when the database goes away waits for it, and compl
     if (refused++ < 2) return Promise.reject(broken())
     return lab.db.$queryRaw(...args)
   }
-  const engine = lab.another({ db: over(lab.db, { $queryRaw }) })
+  const engine = lab.another({ db: over(() => lab.db, { $queryRaw }) })
   const row = await engine.accept(await requestOf(lab))
   expect((await followed(engine, row)).at(-1)?.event).toBe('result')
   expect(refused).toBeGreaterThan(2)
@@ -114,8 +114,14 @@ test('a server that lives keeps its runs when the database was away for longer t
     looks++
     return away ? Promise.reject(broken()) : lab.db.execution.findMany(...args)
   }
-  const execution = over(lab.db.execution, { findMany })
-  const other = lab.another({ db: over(lab.db, {}, (name) => (name === 'execution' ? execution : undefined)) })
+  const execution = over(() => lab.db.execution, { findMany })
+  const other = lab.another({
+    db: over(
+      () => lab.db,
+      {},
+      (name) => (name === 'execution' ? execution : undefined),
+    ),
+  })
   away = false
   await other.start(false)
   away = true

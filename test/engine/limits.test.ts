@@ -61,7 +61,7 @@ test('what is being accepted without room for it takes none from those who wait'
     await gate
     return lab.db.$transaction(work)
   }
-  const engine = lab.another({ db: over(lab.db, { $transaction }) })
+  const engine = lab.another({ db: over(() => lab.db, { $transaction }) })
   const agent = await lab.db.agent.findFirstOrThrow()
   const accept = (message: string) =>
     engine.accept({ ...PLAIN, actor: lab.actor, agent, message, conversation: { spaceId: lab.spaceId } })

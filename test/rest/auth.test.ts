@@ -134,7 +134,7 @@ describe('the Authorization header', () => {
   it('with a token that is revoked while it is looked up is not remembered as good', async () => {
     const { deps } = server.service
     const member = await server.member()
-    const db = over(deps.db, {
+    const db = over(() => deps.db, {
       async $queryRaw(...query: Parameters<Db['$queryRaw']>) {
         const rows = await deps.db.$queryRaw(...query)
         await revoke(member)
