@@ -2,8 +2,19 @@ import { Prisma, type PrismaClient } from '../../prisma/generated/sqlite/client.
 import { type Dialect, decode } from './dialects.ts'
 import { over } from './over.ts'
 import { tablesOf } from './schema.ts'
-import { type Query, type Statement, toCount, toDelete, toInsert, toInserts, toSelect, toUpdate } from './statements.ts'
-import { BEYOND, type Table } from './tables.ts'
+import {
+  type Nested,
+  type Query,
+  type Statement,
+  toCount,
+  toDelete,
+  toInsert,
+  toInserts,
+  toNested,
+  toSelect,
+  toUpdate,
+} from './statements.ts'
+import { BEYOND, isFilter, type Table } from './tables.ts'
 
 /** Runs statements without Prisma. */
 export type Runner = {
@@ -144,13 +155,60 @@ function wrapAll(client: () => object, tables: ReadonlyMap<string, Table>, runne
   }
 }
 
-function wrap(prisma: () => Delegate, table: Table, { rows, changes }: Runner, inTransaction: boolean): Delegate {
-  const theirs = (name: string, call: unknown) => (prisma()[name] as Method)(call)
-  async function read(query: Query): Promise<object[]> {
-    const exact = query.selected.some((name) => table.columns.get(name) === 'BigInt')
-    const found = await rows(query, exact)
-    return found.map((row) => decode(table, query.selected, row))
+type Row = Record<string, unknown>
+
+/** The rows of a query, and what belongs to them: a statement for each relation. */
+async function read(runner: Runner, query: Query): Promise<Row[]> {
+  const rows = await readAll(runner, query)
+  hide(rows, query.choice.hidden)
+  return rows
+}
+
+async function readAll(runner: Runner, query: Query): Promise<Row[]> {
+  const { table, choice } = query
+  const exact = choice.names.some((name) => table.columns.get(name) === 'BigInt')
+  const found = await runner.rows(query, exact)
+  for (const row of found) decode(table, choice.names, row)
+  if (choice.nested.length) await Promise.all(choice.nested.map((nested) => attach(runner, found, nested)))
+  return found
+}
+
+function hide(rows: readonly Row[], names: readonly string[]): void {
+  for (const name of names) for (const row of rows) delete row[name]
+}
+
+/** Gives each row those that belong to it. Of what there always is, none means that it changed just now. */
+async function attach(runner: Runner, rows: readonly Row[], nested: Nested): Promise<void> {
+  const { name, relation } = nested
+  const { number, on } = relation
+  const keyOf = (row: Row, columns: readonly string[]) => columns.map((column) => row[column]).join('\0')
+  const own = on.map(([column]) => column)
+  const theirs = on.map(([, column]) => column)
+  const having = rows.filter((row) => own.every((column) => row[column] !== null))
+  const query = toNested(having, nested)
+  const found = having.length ? await readAll(runner, query) : []
+  const known = Map.groupBy(found, (row) => keyOf(row, theirs))
+  hide(found, query.choice.hidden)
+  const given = new Set<Row>()
+  for (const row of rows) {
+    const belonging = known.get(keyOf(row, own)) ?? []
+    if (number === 'one' && !belonging.length) throw BEYOND
+    const [first = null] = belonging
+    row[name] = number === 'many' ? belonging : first && given.has(first) ? copyOf(first) : first
+    if (first) given.add(first)
   }
+}
+
+/** Of what belongs to several rows each has its own, as Prisma has it: whoever knows rows by their identity relies on it. */
+function copyOf<T>(value: T): T {
+  if (Array.isArray(value)) return value.map(copyOf) as T
+  if (!isFilter(value)) return value
+  return Object.fromEntries(Object.entries(value).map(([name, part]) => [name, copyOf(part)])) as T
+}
+
+function wrap(prisma: () => Delegate, table: Table, runner: Runner, inTransaction: boolean): Delegate {
+  const { rows, changes } = runner
+  const theirs = (name: string, call: unknown) => (prisma()[name] as Method)(call)
   /** The short way, where there is one. */
   function either<S>(name: string, plan: (call: unknown) => S, run: (plan: S) => Promise<unknown>): Method {
     return (call) => {
@@ -183,10 +241,25 @@ function wrap(prisma: () => Delegate, table: Table, { rows, changes }: Runner, i
         turn.push({ call, resolve })
       })
   }
-  const first = async (query: Query) => (await read(query))[0] ?? null
+  /** What a query finds, and what belongs to it: too many for one statement, perhaps, which only then is known. */
+  const reading = <T>(name: string, limit: number | undefined, answer: (rows: Row[]) => T) =>
+    either(
+      name,
+      (call) => ({ query: toSelect(table, call, limit), call }),
+      async ({ query, call }) => {
+        try {
+          return answer(await read(runner, query))
+        } catch (error) {
+          if (error === BEYOND) return theirs(name, call)
+          throw error
+        }
+      },
+    )
+  const head = (found: Row[]) => found[0] ?? null
+  const first = async (query: Query) => head(await read(runner, query))
   const count = async (statement: Statement) => ({ count: await changes(statement) })
-  const findFirst = either('findFirst', (call) => toSelect(table, call, 1), first)
-  const findOne = either('findUnique', (call) => toSelect(table, call), first)
+  const findFirst = reading('findFirst', 1, head)
+  const findOne = reading('findUnique', undefined, head)
   const findUnique = inTransaction ? findOne : alone('findUnique', findOne)
   const createMany = either(
     'createMany',
@@ -201,7 +274,7 @@ function wrap(prisma: () => Delegate, table: Table, { rows, changes }: Runner, i
   const methods = {
     findFirst,
     findFirstOrThrow: orTheirs('findFirstOrThrow', findFirst),
-    findMany: either('findMany', (call) => toSelect(table, call), read),
+    findMany: reading('findMany', undefined, (found) => found),
     count: either(
       'count',
       (call) => toCount(table, call),
@@ -217,7 +290,11 @@ function wrap(prisma: () => Delegate, table: Table, { rows, changes }: Runner, i
     create: either('create', (call) => toInsert(table, call), first),
     update: orTheirs('update', update),
     updateMany: either('updateMany', (call) => toUpdate(table, call, false), count),
-    updateManyAndReturn: either('updateManyAndReturn', (call) => toUpdate(table, call, true), read),
+    updateManyAndReturn: either(
+      'updateManyAndReturn',
+      (call) => toUpdate(table, call, true),
+      (query) => read(runner, query),
+    ),
     deleteMany: either('deleteMany', (call) => toDelete(table, call), count),
   }
   return over(prisma, methods)

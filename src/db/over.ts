@@ -8,12 +8,14 @@ export function over<T extends object>(
   methods: Record<string, unknown>,
   model: (name: string) => unknown = () => undefined,
 ): T {
+  const own = (name: string): unknown => methods[name] ?? model(name)
   return new Proxy({} as T, {
     get(_, name) {
       // Whoever awaits it, or a promise of it, asks whether it is a promise.
       if (typeof name !== 'string' || name === 'then') return undefined
-      return methods[name] ?? model(name) ?? Reflect.get(client(), name)
+      return own(name) ?? Reflect.get(client(), name)
     },
+    has: (_, name) => (typeof name === 'string' && own(name) !== undefined) || Reflect.has(client(), name),
     set: (_, name, value) => Reflect.set(methods, name, value),
   })
 }

@@ -1,18 +1,39 @@
 import { Prisma } from '../../prisma/generated/sqlite/client.ts'
 import { encode } from './dialects.ts'
 import { whereOf } from './filters.ts'
-import { BEYOND, type Columns, columnsOf, isFilter, NONE, quote, type Table, typeOf, type Values } from './tables.ts'
+import {
+  BEYOND,
+  type Columns,
+  columnsOf,
+  isFilter,
+  quote,
+  type Relation,
+  type Table,
+  typeOf,
+  type Values,
+} from './tables.ts'
 
 export type Statement = { sql: string; args: unknown[] }
 
 /** What a statement's rows are made of, to turn them into what Prisma would return. */
-export type Query = Statement & { table: Table; selected: readonly string[] }
+export type Query = Statement & { table: Table; choice: Choice }
 
-type Args = Readonly<{
+/** What somebody wants to see of rows. */
+type Choice = Columns & {
+  /** Columns that they do not see: they tell which rows of other tables belong to a row. */
+  hidden: readonly string[]
+  nested: readonly Nested[]
+}
+
+/** Rows of another table that belong to a row, and what is wanted of them. */
+export type Nested = { name: string; relation: Relation; call: Args }
+
+export type Args = Readonly<{
   where?: Values
   data?: unknown
   select?: Values
   omit?: Values
+  include?: Values
   orderBy?: unknown
   take?: number
   skip?: number
@@ -21,29 +42,48 @@ type Args = Readonly<{
 /** The arguments of a call, none of which is unknown here. */
 function known(args: unknown, ...names: (keyof Args)[]): Args {
   const said = (args ?? {}) as Args
-  for (const name of Object.keys(said)) {
-    const nothing = name === 'include' && !Object.keys((said as { include?: object }).include ?? {}).length
-    if (!nothing && !names.includes(name as keyof Args)) throw BEYOND
-  }
+  for (const name of Object.keys(said)) if (!names.includes(name as keyof Args)) throw BEYOND
   return said
 }
 
-const SELECT = ['where', 'select', 'omit', 'orderBy', 'take', 'skip'] as const
+const CHOICE = ['select', 'omit', 'include'] as const
+const SELECT = [...CHOICE, 'where', 'orderBy', 'take', 'skip'] as const
 
 /** `findFirst`, `findUnique` and, without a limit of its own, `findMany`. */
 export function toSelect(table: Table, call: unknown, limit?: number): Query {
-  const { where, select, omit, orderBy, take, skip } = known(call, ...SELECT)
-  const { names, list } = selectedOf(table, select, omit)
+  const { where, orderBy, take, skip, ...wanted } = known(call, ...SELECT)
+  const choice = choiceOf(table, wanted)
   const args: unknown[] = []
-  let sql = `SELECT ${list} FROM ${quote(table.name)}${whereOf(table, where, args)}`
+  let sql = `SELECT ${choice.list} FROM ${quote(table.name)}${whereOf(table, where, args)}`
   sql += orderOf(table, orderBy)
   if (limit !== undefined && take !== undefined) throw BEYOND
   const most = limit ?? take
   // Numbers of their own: SQLite prepares a statement anew for each limit that is a parameter.
   if (most !== undefined) sql += ` LIMIT ${wholeNumber(most)}`
   if (skip !== undefined) sql += ` OFFSET ${wholeNumber(most === undefined ? Number.NaN : skip)}`
-  return { sql, args, table, selected: names }
+  return { sql, args, table, choice }
 }
+
+/** The rows of a relation for all of the rows that have it: one statement, whose rows say which of those they belong to. */
+export function toNested(parents: readonly Values[], { relation: { to, number, on }, call }: Nested): Query {
+  const { where = {}, orderBy, ...wanted } = known(call, ...CHOICE, ...(number === 'many' ? MANY : []))
+  const keys = on.map(([own, theirs]) => [theirs, { in: [...new Set(parents.map((row) => row[own]))] }])
+  const choice = choiceOf(
+    to,
+    wanted,
+    on.map(([, theirs]) => theirs),
+  )
+  const args: unknown[] = []
+  const condition = whereOf(to, { AND: [Object.fromEntries(keys), where] }, args)
+  return {
+    sql: `SELECT ${choice.list} FROM ${quote(to.name)}${condition}${orderOf(to, orderBy)}`,
+    args,
+    table: to,
+    choice,
+  }
+}
+
+const MANY = ['where', 'orderBy'] as const
 
 function wholeNumber(value: unknown): number {
   if (!Number.isSafeInteger(value) || (value as number) < 0) throw BEYOND
@@ -59,7 +99,7 @@ export function toCount(table: Table, call: unknown): Statement {
 /** `create`. What is left out has the column's default. */
 export function toInsert(table: Table, call: unknown): Query {
   const { data, select } = known(call, 'data', 'select')
-  return insertOf(table, [data as Values], selectedOf(table, select))
+  return insertOf(table, [data as Values], written(table, select))
 }
 
 /** `createMany`: of rows that all say the same columns. */
@@ -73,7 +113,7 @@ export function toInserts(table: Table, call: unknown): Query[] {
 /** More parameters are Prisma's to cut up. */
 const MAX_PARAMETERS = 30_000
 
-function insertOf(table: Table, rows: readonly Values[], selected: Columns): Query {
+function insertOf(table: Table, rows: readonly Values[], choice: Choice): Query {
   const { dialect } = table
   const names = saidOf(rows[0] as Values)
   if (rows.length * names.length > MAX_PARAMETERS) throw BEYOND
@@ -84,7 +124,7 @@ function insertOf(table: Table, rows: readonly Values[], selected: Columns): Que
     return `(${places.join(', ')})`
   })
   const sql = `INSERT INTO ${quote(table.name)} (${names.map(quote).join(', ')}) VALUES ${tuples.join(', ')}`
-  return { sql: sql + returning(selected), args, table, selected: selected.names }
+  return { sql: sql + returning(choice), args, table, choice }
 }
 
 /** `update` and `updateManyAndReturn`, and `updateMany` where nothing is returned. */
@@ -93,9 +133,9 @@ export function toUpdate(table: Table, call: unknown, returns: boolean): Query {
   const args: unknown[] = []
   const changes = saidOf(data as Values).map((name) => changeOf(table, name, (data as Values)[name], args))
   if (!changes.length) throw BEYOND
-  const selected = returns ? selectedOf(table, select) : NONE
+  const choice = returns ? written(table, select) : NONE
   const sql = `UPDATE ${quote(table.name)} SET ${changes.join(', ')}${whereOf(table, where, args)}`
-  return { sql: sql + returning(selected), args, table, selected: selected.names }
+  return { sql: sql + returning(choice), args, table, choice }
 }
 
 export function toDelete(table: Table, call: unknown): Statement {
@@ -108,13 +148,44 @@ const returning = ({ list }: Columns) => list && ` RETURNING ${list}`
 
 const saidOf = (values: Values): string[] => Object.keys(values).filter((name) => values[name] !== Prisma.skip)
 
-function selectedOf(table: Table, select: Values | undefined, omit: Values | undefined = undefined): Columns {
-  if (select === undefined && omit === undefined) return table.all
-  const names = Object.entries(select ?? omit ?? {}).flatMap(([name, said]) => {
-    if (typeof said !== 'boolean' || !table.columns.has(name)) throw BEYOND
-    return said ? name : []
-  })
-  return columnsOf(select ? names : table.all.names.filter((name) => !names.includes(name)))
+const chosen = (columns: Columns): Choice => ({ ...columns, hidden: [], nested: [] })
+
+/** Of a statement that returns nothing. */
+const NONE = chosen(columnsOf([]))
+
+/** What is wanted of the rows that a statement writes: none of what belongs to them. */
+function written(table: Table, select: Values | undefined): Choice {
+  const choice = choiceOf(table, select === undefined ? {} : { select })
+  if (choice.nested.length) throw BEYOND
+  return choice
+}
+
+/** `keys` are columns that are read in any case. */
+function choiceOf(table: Table, { select, omit, include }: Args, keys: readonly string[] = []): Choice {
+  if ((select && (omit || include)) || (omit && include)) throw BEYOND
+  const nested: Nested[] = []
+  const names: string[] = []
+  const said = select ?? omit ?? include ?? {}
+  for (const name in said) {
+    const value = said[name]
+    const relation = omit ? undefined : table.relations.get(name)
+    if (!relation) {
+      if (typeof value !== 'boolean' || include || !table.columns.has(name)) throw BEYOND
+      if (value) names.push(name)
+    } else if (value !== false) {
+      if (value !== true && !isFilter(value)) throw BEYOND
+      const each = { name, relation, call: value === true ? {} : value }
+      // For nobody: what is beyond this shall be known before anything is read.
+      toNested([], each)
+      nested.push(each)
+    }
+  }
+  if (!nested.length && !keys.length && !names.length && !select) return chosen(table.all)
+  const shown = select ? names : table.all.names.filter((name) => !names.includes(name))
+  const read = [...keys, ...nested.flatMap(({ relation }) => relation.on.map(([own]) => own))]
+  const hidden = [...new Set(read)].filter((name) => !shown.includes(name))
+  if (!shown.length && !nested.length) throw BEYOND
+  return { ...columnsOf([...shown, ...hidden]), hidden, nested }
 }
 
 function orderOf(table: Table, orderBy: unknown): string {

@@ -22,7 +22,7 @@ export type Relation = {
 /** Columns by name, and as SQL lists them. */
 export type Columns = { names: readonly string[]; list: string }
 
-/** Thrown where a call says more than is made into SQL here: rows of several tables, Json filters, patterns. */
+/** Thrown where a call says more than is made into SQL here: Json filters, patterns, groups, a page of each relation. */
 export const BEYOND = Symbol('for Prisma')
 
 /** What a call says of columns and relations, by their names. */
@@ -31,9 +31,6 @@ export type Values = Readonly<Record<string, unknown>>
 export const quote = (name: string) => `"${name}"`
 
 export const columnsOf = (names: readonly string[]): Columns => ({ names, list: names.map(quote).join(', ') })
-
-/** Of a statement that returns nothing. */
-export const NONE = columnsOf([])
 
 /** A table whose relations are still to be told. */
 export const tableOf = (name: string, columns: ReadonlyMap<string, string>, dialect: Dialect) => ({

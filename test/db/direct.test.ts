@@ -244,26 +244,26 @@ it('a raw query answers with the values that Prisma would answer with, of every 
   })
 })
 
+const SPACES = ['public', 'private', 'organization'] as const
+
+beforeAll(async () => {
+  const [createdAt, updatedAt] = [TIMES[0]!, TIMES[1]!]
+  for (const index of Array(6).keys()) {
+    const organizationId = pick(['o1', 'o2'], index)
+    const visibility = pick(SPACES, index)
+    const space = { id: `s${index}`, organizationId, name: pick(WORDS, index), ownerId: 'u', createdAt, updatedAt }
+    await prisma.space.create({ data: { ...space, visibility, archivedAt: pick([null, updatedAt], index) } })
+  }
+  for (const index of Array(30).keys()) {
+    const organizationId = pick(['o1', 'o2'], index)
+    const spaceId = index % 3 ? `s${index % 6}` : null
+    const task = { id: `t${index}`, organizationId, title: pick(WORDS, index), spaceId, createdAt, updatedAt }
+    const status = pick(['pending', 'completed'] as const, Math.floor(index / 2))
+    await prisma.task.create({ data: { ...task, status, priority: 'low', createdBy: 'u' } })
+  }
+})
+
 describe('a filter by what is related', () => {
-  const SPACES = ['public', 'private', 'organization'] as const
-
-  beforeAll(async () => {
-    const [createdAt, updatedAt] = [TIMES[0]!, TIMES[1]!]
-    for (const index of Array(6).keys()) {
-      const organizationId = pick(['o1', 'o2'], index)
-      const visibility = pick(SPACES, index)
-      const space = { id: `s${index}`, organizationId, name: pick(WORDS, index), ownerId: 'u', createdAt, updatedAt }
-      await prisma.space.create({ data: { ...space, visibility, archivedAt: pick([null, updatedAt], index) } })
-    }
-    for (const index of Array(30).keys()) {
-      const organizationId = pick(['o1', 'o2'], index)
-      const spaceId = index % 3 ? `s${index % 6}` : null
-      const task = { id: `t${index}`, organizationId, title: pick(WORDS, index), spaceId, createdAt, updatedAt }
-      const status = pick(['pending', 'completed'] as const, Math.floor(index / 2))
-      await prisma.task.create({ data: { ...task, status, priority: 'low', createdBy: 'u' } })
-    }
-  })
-
   const { task } = fc.letrec<{ task: Prisma.TaskWhereInput; space: Prisma.SpaceWhereInput }>((tie) => ({
     task: fc.oneof(
       { maxDepth: 3 },
@@ -302,10 +302,74 @@ describe('a filter by what is related', () => {
   })
 })
 
+describe('what belongs to rows', () => {
+  /** What is wanted of tasks and spaces, and of whom and what belongs to them. */
+  const wanted = fc.letrec<{ task: Prisma.TaskDefaultArgs; space: Prisma.SpaceDefaultArgs }>((tie) => {
+    const organization = fc.constantFrom<Prisma.OrganizationDefaultArgs | boolean>(
+      true,
+      false,
+      { select: { slug: true } },
+      { omit: { createdAt: true } },
+      { include: { media: { where: { size: { lt: 3 } }, orderBy: [{ id: 'asc' }], omit: { createdAt: true } } } },
+      { select: { media: { select: { name: true }, orderBy: { id: 'desc' } }, mediaBytes: true } },
+    )
+    const ofTask = fc.record({ space: fc.oneof(fc.boolean(), tie('space')), organization }, { requiredKeys: [] })
+    const tasks = fc
+      .tuple(tie('task'), fc.record({ where: fc.record({ title: operators(word) }) }, { requiredKeys: [] }))
+      .map(([task, filter]) => ({ ...task, ...filter, orderBy: [{ status: 'asc' }, { id: 'desc' }] }))
+    const ofSpace = fc.record({ tasks, organization, owner: fc.boolean() }, { requiredKeys: [] })
+    const either = <T extends object, C extends object>(relations: fc.Arbitrary<T>, columns: C) =>
+      fc.oneof(
+        { maxDepth: 3, depthIdentifier: 'wanted' },
+        fc.constant({ select: columns }),
+        relations.map((include) => ({ include })),
+        relations.map((include) => ({ select: { ...columns, ...include } })),
+      )
+    return {
+      task: either(ofTask, { title: true, createdAt: true }),
+      space: either(ofSpace, { name: true, archivedAt: true }),
+    } as never
+  })
+
+  it('is found as Prisma finds it, however deep, mostly without it', async () => {
+    let short = 0
+    await fc.assert(
+      fc.asyncProperty(wanted.task, wanted.space, word, async (task, space, title) => {
+        const asked = async (client: PrismaClient) => [
+          await client.task.findMany({ ...task, where: { title }, orderBy: { id: 'asc' } }),
+          await client.space.findMany({ ...space, orderBy: { id: 'asc' }, take: 4 } as Prisma.SpaceFindManyArgs),
+          await client.space.findUnique({ ...space, where: { id: 's1' } }),
+          await client.space.findFirst({ ...space, where: { id: 'nothing' } }),
+        ]
+        told.length = 0
+        const found = await asked(db)
+        short += Number(told.length > 4)
+        expect(found).toEqual(await asked(prisma))
+      }),
+      { numRuns: 200 },
+    )
+    expect(short).toBeGreaterThan(100)
+  })
+
+  it('is one statement for each relation, however many rows there are', async () => {
+    told.length = 0
+    const found = await db.space.findMany({ include: { tasks: { include: { organization: true } }, owner: true } })
+    expect(found.length).toBeGreaterThan(2)
+    expect(told).toHaveLength(4)
+    expect(await db.space.findMany({ where: { id: 'nothing' }, include: { tasks: true } })).toEqual([])
+    expect(told).toHaveLength(5)
+  })
+})
+
 describe('everything else is Prisma’s', () => {
   it.each<[what: string, call: () => Promise<unknown>]>([
     ['every one of a relation', () => db.user.findMany({ where: { media: { every: { size: 1 } } } })],
-    ['a relation that is wanted too', () => db.media.findMany({ include: { user: true } })],
+    ['so many of each one’s', () => db.user.findMany({ include: { media: { take: 1 } } })],
+    ['how many each one has', () => db.user.findMany({ include: { _count: { select: { media: true } } } })],
+    [
+      'what belongs to what is written',
+      () => db.media.update({ where: { id: 'm1' }, data: { size: 1 }, include: { user: true } }),
+    ],
     ['a pattern', () => db.media.findMany({ where: { name: { contains: 'a' } } })],
     ['a Json filter', () => db.token.findMany({ where: { scopes: { equals: ['*'] } } })],
     ['a cursor', () => db.media.findMany({ cursor: { id: 'm3' }, take: 2, orderBy: { id: 'asc' } })],
@@ -330,7 +394,7 @@ describe('a transaction', () => {
     await db.$transaction(async (tx) => {
       await tx.media.create({ data: { ...media(1), id: 'new' } })
       expect(await tx.media.findUnique({ where: { id: 'new' } })).toMatchObject({ id: 'new' })
-      const withUser = await tx.media.findFirst({ where: { id: 'new' }, include: { user: true } })
+      const withUser = await tx.media.findFirst({ where: { id: 'new', NOT: { size: -1 } }, include: { user: true } })
       expect(withUser?.user.id).toBe('u')
       expect(await db.media.findFirst({ where: { id: 'new' } })).toBeNull()
     })
@@ -354,7 +418,7 @@ describe('a transaction', () => {
     await db.$transaction((tx) => tx.media.updateMany({ data: { name: 'new' } }))
     expect(begun).toHaveBeenCalledTimes(0)
     await db.$transaction((tx) =>
-      Promise.all([tx.media.findFirst({ include: { user: true } }), tx.media.findMany({ include: { user: true } })]),
+      Promise.all([tx.media.groupBy({ by: ['size'] }), tx.media.findMany({ where: { NOT: { size: 1 } } })]),
     )
     expect(begun).toHaveBeenCalledTimes(1)
     begun.mockRestore()
