@@ -13,6 +13,7 @@ import {
   toNested,
   toSelect,
   toUpdate,
+  toUpsert,
 } from './statements.ts'
 import { BEYOND, isFilter, type Table } from './tables.ts'
 
@@ -288,6 +289,7 @@ function wrap(prisma: () => Delegate, table: Table, runner: Runner, inTransactio
     // Outside a transaction, rows that differ in their columns are Prisma's to create together.
     ...(inTransaction && { createMany }),
     create: either('create', (call) => toInsert(table, call), first),
+    upsert: either('upsert', (call) => toUpsert(table, call), first),
     update: orTheirs('update', update),
     updateMany: either('updateMany', (call) => toUpdate(table, call, false), count),
     updateManyAndReturn: either(

@@ -37,6 +37,11 @@ function conditionOf(scope: Scope, name: string, value: unknown, args: unknown[]
       .filter(Boolean)
       .join(' AND ')
   }
+  if (name === 'NOT' && isFilter(value)) {
+    const denied = allOf(scope, value, args)
+    if (!denied) throw BEYOND
+    return `NOT (${denied})`
+  }
   if (name === 'OR' && Array.isArray(value) && value.length) {
     const parts = value.map((part: Values) => allOf(scope, part, args))
     if (parts.includes('')) throw BEYOND
@@ -82,6 +87,7 @@ function comparisonOf(column: Column, value: unknown, args: unknown[]): string {
   return Object.entries(value)
     .map(([name, operand]) => {
       if (name === 'in' || name === 'notIn') return membership(column, name, operand, args)
+      if (name === 'contains' && typeof operand === 'string') return compare(column, 'LIKE', `%${operand}%`, args)
       const operator = OPERATORS[name]
       if (!operator || isFilter(operand)) throw BEYOND
       return compare(column, operator, operand, args)

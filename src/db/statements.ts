@@ -31,6 +31,8 @@ export type Nested = { name: string; relation: Relation; call: Args }
 export type Args = Readonly<{
   where?: Values
   data?: unknown
+  create?: Values
+  update?: Values
   select?: Values
   omit?: Values
   include?: Values
@@ -113,7 +115,30 @@ export function toInserts(table: Table, call: unknown): Query[] {
 /** More parameters are Prisma's to cut up. */
 const MAX_PARAMETERS = 30_000
 
-function insertOf(table: Table, rows: readonly Values[], choice: Choice): Query {
+/** `upsert`, where what is created is what is looked for. */
+export function toUpsert(table: Table, call: unknown): Query {
+  const { where = {}, create = {}, update = {}, select } = known(call, 'where', 'create', 'update', 'select')
+  const [[name, value] = ['', null], ...more] = Object.entries(where)
+  const key = isFilter(value) && Object.keys(value).join('_') === name ? value : { [name]: value }
+  const names = Object.keys(key)
+  const isUnique = !more.length && names.every((column) => table.columns.has(column) && key[column] === create[column])
+  const isPlain = saidOf(update).every((column) => typeOf(table, column) === 'Json' || !isFilter(update[column]))
+  if (!isUnique || !isPlain) throw BEYOND
+  return insertOf(table, [create], written(table, select), (args) => {
+    const [first = ''] = names
+    const changes = saidOf(update).map((column) => changeOf(table, column, update[column], args))
+    // Nothing would return nothing.
+    const change = changes.join(', ') || `${quote(first)} = excluded.${quote(first)}`
+    return ` ON CONFLICT (${names.map(quote).join(', ')}) DO UPDATE SET ${change}`
+  })
+}
+
+function insertOf(
+  table: Table,
+  rows: readonly Values[],
+  choice: Choice,
+  onConflict: (args: unknown[]) => string = () => '',
+): Query {
   const { dialect } = table
   const names = saidOf(rows[0] as Values)
   if (rows.length * names.length > MAX_PARAMETERS) throw BEYOND
@@ -124,7 +149,7 @@ function insertOf(table: Table, rows: readonly Values[], choice: Choice): Query 
     return `(${places.join(', ')})`
   })
   const sql = `INSERT INTO ${quote(table.name)} (${names.map(quote).join(', ')}) VALUES ${tuples.join(', ')}`
-  return { sql: sql + returning(choice), args, table, choice }
+  return { sql: sql + onConflict(args) + returning(choice), args, table, choice }
 }
 
 /** `update` and `updateManyAndReturn`, and `updateMany` where nothing is returned. */

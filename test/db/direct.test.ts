@@ -90,12 +90,13 @@ const operators = <T>(value: fc.Arbitrary<T>) =>
     fc.record({ gt: value }),
     fc.record({ lte: value }),
   )
+const patterns = fc.oneof(operators(word), fc.record({ contains: word }))
 const where: fc.Arbitrary<Prisma.MediaWhereInput> = fc.letrec<{ filter: Prisma.MediaWhereInput }>((tie) => ({
   filter: fc.oneof(
     { maxDepth: 3 },
     fc.record(
       {
-        name: operators(word),
+        name: patterns,
         size: operators(number),
         createdAt: operators(time),
         organizationId: fc.constantFrom('o1', 'o2', 'o3'),
@@ -105,6 +106,7 @@ const where: fc.Arbitrary<Prisma.MediaWhereInput> = fc.letrec<{ filter: Prisma.M
     fc.record({ AND: fc.array(tie('filter'), { maxLength: 2 }) }),
     fc.record({ OR: fc.array(tie('filter'), { minLength: 1, maxLength: 3 }) }),
     fc.record({ AND: tie('filter'), size: operators(number) }),
+    fc.record({ NOT: tie('filter') }),
   ),
 })).filter
 
@@ -272,6 +274,7 @@ describe('a filter by what is related', () => {
       fc.record({ space: tie('space'), organization: fc.record({ slug: fc.constantFrom('o1', 'o2') }) }),
       fc.record({ OR: fc.array(tie('task'), { minLength: 1, maxLength: 2 }) }),
       fc.record({ AND: fc.array(tie('task'), { maxLength: 2 }) }),
+      fc.record({ NOT: tie('task') }),
     ),
     space: fc.oneof(
       { maxDepth: 3 },
@@ -361,6 +364,44 @@ describe('what belongs to rows', () => {
   })
 })
 
+describe('a row that may be there', () => {
+  it('is created, or changed, as Prisma does it', async () => {
+    const tryOut = async (client: PrismaClient) => {
+      const [first, second] = TIMES.slice(1)
+      const email = { email: 'new@example.com', name: 'New', createdAt: first!, updatedAt: first! }
+      const user = (id: string, update: Prisma.UserUpdateInput) =>
+        client.user.upsert({ where: { email: email.email }, create: { id, ...email }, update })
+      const membership = (role: 'owner' | 'member') => {
+        const key = { organizationId: 'o1', userId: 'first' }
+        const create = { ...key, role, createdAt: first! }
+        return client.membership.upsert({ where: { organizationId_userId: key }, create, update: { role } })
+      }
+      const found = [
+        await user('first', {}),
+        await user('second', {}),
+        await user('third', { name: 'Newer', updatedAt: second! }),
+        await membership('member'),
+        await membership('owner'),
+        await client.membership.findMany({ where: { userId: 'first' } }),
+      ]
+      await client.user.deleteMany({ where: { id: 'first' } })
+      return found
+    }
+    const found = await tryOut(db)
+    expect(told).toHaveLength(7)
+    expect(found).toEqual(await tryOut(prisma))
+  })
+
+  it('is the same one for all who come at once', async () => {
+    const ask = (id: string) => {
+      const create = { id, email: 'together@example.com', name: id, createdAt: TIMES[0]!, updatedAt: TIMES[0]! }
+      return db.user.upsert({ where: { email: create.email }, create, update: {}, select: { id: true } })
+    }
+    const found = await Promise.all(['a', 'b', 'c', 'd'].map(ask))
+    expect(new Set(found.map(({ id }) => id)).size).toBe(1)
+  })
+})
+
 describe('everything else is Prisma’s', () => {
   it.each<[what: string, call: () => Promise<unknown>]>([
     ['every one of a relation', () => db.user.findMany({ where: { media: { every: { size: 1 } } } })],
@@ -370,10 +411,17 @@ describe('everything else is Prisma’s', () => {
       'what belongs to what is written',
       () => db.media.update({ where: { id: 'm1' }, data: { size: 1 }, include: { user: true } }),
     ],
-    ['a pattern', () => db.media.findMany({ where: { name: { contains: 'a' } } })],
+    ['a pattern', () => db.media.findMany({ where: { name: { startsWith: 'a' } } })],
     ['a Json filter', () => db.token.findMany({ where: { scopes: { equals: ['*'] } } })],
     ['a cursor', () => db.media.findMany({ cursor: { id: 'm3' }, take: 2, orderBy: { id: 'asc' } })],
-    ['a negation', () => db.media.findMany({ where: { NOT: { size: 1 } } })],
+    ['several negations', () => db.media.findMany({ where: { NOT: [{ size: 1 }, { size: 2 }] } })],
+    [
+      'a change that is added to what is there',
+      () => {
+        const create = { id: 'o1', name: 'o1', slug: 'o1', createdAt: TIMES[0]! }
+        return db.organization.upsert({ where: { id: 'o1' }, create, update: { mediaBytes: { increment: 0 } } })
+      },
+    ],
     ['groups', () => db.media.groupBy({ by: ['size'], _count: true })],
   ])('%s', async (_, call) => {
     await expect(call()).resolves.toBeDefined()
@@ -394,7 +442,7 @@ describe('a transaction', () => {
     await db.$transaction(async (tx) => {
       await tx.media.create({ data: { ...media(1), id: 'new' } })
       expect(await tx.media.findUnique({ where: { id: 'new' } })).toMatchObject({ id: 'new' })
-      const withUser = await tx.media.findFirst({ where: { id: 'new', NOT: { size: -1 } }, include: { user: true } })
+      const withUser = await tx.media.findFirst({ where: { id: 'new', NOT: [{ size: -1 }] }, include: { user: true } })
       expect(withUser?.user.id).toBe('u')
       expect(await db.media.findFirst({ where: { id: 'new' } })).toBeNull()
     })
@@ -418,7 +466,7 @@ describe('a transaction', () => {
     await db.$transaction((tx) => tx.media.updateMany({ data: { name: 'new' } }))
     expect(begun).toHaveBeenCalledTimes(0)
     await db.$transaction((tx) =>
-      Promise.all([tx.media.groupBy({ by: ['size'] }), tx.media.findMany({ where: { NOT: { size: 1 } } })]),
+      Promise.all([tx.media.groupBy({ by: ['size'] }), tx.media.findMany({ where: { NOT: [{ size: 1 }] } })]),
     )
     expect(begun).toHaveBeenCalledTimes(1)
     begun.mockRestore()
