@@ -8,6 +8,7 @@ import {
   type Statement,
   toCount,
   toDelete,
+  toGroups,
   toInsert,
   toInserts,
   toNested,
@@ -283,6 +284,11 @@ function wrap(prisma: () => Delegate, table: Table, runner: Runner, inTransactio
         const [row] = await rows(statement, false)
         return Number(row?.count)
       },
+    ),
+    groupBy: either(
+      'groupBy',
+      (call) => toGroups(table, call),
+      async (query) => (await read(runner, query)).map((row) => ({ ...row, _count: Number(row._count) })),
     ),
     findUnique,
     findUniqueOrThrow: orTheirs('findUniqueOrThrow', findUnique),

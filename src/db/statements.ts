@@ -36,6 +36,8 @@ export type Args = Readonly<{
   select?: Values
   omit?: Values
   include?: Values
+  by?: readonly string[]
+  _count?: unknown
   orderBy?: unknown
   take?: number
   skip?: number
@@ -96,6 +98,16 @@ export function toCount(table: Table, call: unknown): Statement {
   const { where } = known(call, 'where')
   const args: unknown[] = []
   return { sql: `SELECT count(*) AS "count" FROM ${quote(table.name)}${whereOf(table, where, args)}`, args }
+}
+
+/** `groupBy` of columns, for how many rows there are of each. */
+export function toGroups(table: Table, call: unknown): Query {
+  const { by, where, _count } = known(call, 'by', 'where', '_count')
+  if (!by?.length || _count !== true || !by.every((name) => table.columns.has(name))) throw BEYOND
+  const columns = columnsOf(by)
+  const args: unknown[] = []
+  const from = `FROM ${quote(table.name)}${whereOf(table, where, args)} GROUP BY ${columns.list}`
+  return { sql: `SELECT ${columns.list}, count(*) AS "_count" ${from}`, args, table, choice: chosen(columns) }
 }
 
 /** `create`. What is left out has the column's default. */

@@ -147,19 +147,21 @@ export async function cancel(actor: Actor, deps: Deps, id: string, anew = false)
 export async function tree(actor: Actor, deps: Deps, id: string) {
   const { organizationId, rootExecutionId } = await find(actor, deps, id)
   const family = { organizationId, rootExecutionId }
-  const [rows, { _sum: sum }] = await Promise.all([
+  const [rows, [sum]] = await Promise.all([
     deps.db.execution.findMany({
       where: { AND: [family, reachable(actor)] },
       orderBy: [{ depth: 'asc' }, { createdAt: 'asc' }, { id: 'asc' }],
     }),
-    deps.db.execution.aggregate({ where: family, _sum: { inputTokens: true, outputTokens: true } }),
+    deps.db.$queryRaw<{ input: unknown; output: unknown }[]>(Prisma.sql`
+      SELECT sum("inputTokens") AS "input", sum("outputTokens") AS "output" FROM "Execution"
+      WHERE "organizationId" = ${organizationId} AND "rootExecutionId" = ${rootExecutionId}`),
   ])
   const nodes = new Map(rows.map((row) => [row.id, { ...toExecution(row), children: [] } as ExecutionNode]))
   const parentOf = (node: ExecutionNode) => nodes.get(node.parentExecutionId ?? '')
   for (const node of nodes.values()) parentOf(node)?.children.push(node)
   let root = nodes.get(id)!
   for (let parent = parentOf(root); parent; parent = parentOf(root)) root = parent
-  return { tree: root, usage: { input_tokens: sum.inputTokens ?? 0, output_tokens: sum.outputTokens ?? 0 } }
+  return { tree: root, usage: { input_tokens: Number(sum?.input), output_tokens: Number(sum?.output) } }
 }
 
 /** GET /executions/{id}/logs: its events so far. */
