@@ -14,9 +14,10 @@ import { PrismaClient } from '../../prisma/generated/postgresql/client.ts'
 import { Prisma, type PrismaClient as SqliteClient } from '../../prisma/generated/sqlite/client.ts'
 import { isDeadlock } from '../lib/database-errors.ts'
 import { POSTGRESQL } from './dialects.ts'
-import type { Runner, Shortcut } from './direct.ts'
+import type { Shortcut } from './direct.ts'
 import { bounded, inTime, TRANSACTION } from './limits.ts'
 import { over } from './over.ts'
+import type { Runner } from './read.ts'
 import type { Statement } from './statements.ts'
 
 /** How often a transaction that was undone for another's sake is tried again, and how long at most in between (ms). */

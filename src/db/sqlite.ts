@@ -6,8 +6,9 @@ import {
   type Transaction,
 } from '@prisma/driver-adapter-utils'
 import { SQLITE } from './dialects.ts'
-import type { Runner, Shortcut } from './direct.ts'
+import type { Shortcut } from './direct.ts'
 import { bounded, inTime } from './limits.ts'
+import type { Runner } from './read.ts'
 import { type Connection, connect } from './sqlite-connection.ts'
 import { createTurns, type Turn, untilFree } from './sqlite-turns.ts'
 

@@ -1,0 +1,64 @@
+import { decode } from './dialects.ts'
+import { type Nested, type Query, type Statement, toNested } from './statements.ts'
+import { BEYOND, isFilter } from './tables.ts'
+
+/** Runs statements without Prisma. */
+export type Runner = {
+  /** Rows with the values as they are stored, numbers as BigInt if `exact`. */
+  rows: (statement: Statement, exact: boolean) => Promise<Record<string, unknown>[]>
+  /** Rows with the values that the columns declare; null, and it was not run, if the statement writes. */
+  typedRows: (statement: Statement) => Promise<object[] | null>
+  /** How many rows the statement changed. */
+  changes: (statement: Statement) => Promise<number>
+}
+
+export type Row = Record<string, unknown>
+
+/** The rows of a query, and what belongs to them: a statement for each relation. */
+export async function read(runner: Runner, query: Query): Promise<Row[]> {
+  const rows = await readAll(runner, query)
+  hide(rows, query.choice.hidden)
+  return rows
+}
+
+async function readAll(runner: Runner, query: Query): Promise<Row[]> {
+  const { table, choice } = query
+  const exact = choice.names.some((name) => table.columns.get(name) === 'BigInt')
+  const found = await runner.rows(query, exact)
+  for (const row of found) decode(table, choice.names, row)
+  if (choice.nested.length) await Promise.all(choice.nested.map((nested) => attach(runner, found, nested)))
+  return found
+}
+
+function hide(rows: readonly Row[], names: readonly string[]): void {
+  for (const name of names) for (const row of rows) delete row[name]
+}
+
+/** Gives each row those that belong to it. Of what there always is, none means that it changed just now. */
+async function attach(runner: Runner, rows: readonly Row[], nested: Nested): Promise<void> {
+  const { name, relation } = nested
+  const { number, on } = relation
+  const keyOf = (row: Row, columns: readonly string[]) => columns.map((column) => row[column]).join('\0')
+  const own = on.map(([column]) => column)
+  const theirs = on.map(([, column]) => column)
+  const having = rows.filter((row) => own.every((column) => row[column] !== null))
+  const query = toNested(having, nested)
+  const found = having.length ? await readAll(runner, query) : []
+  const known = Map.groupBy(found, (row) => keyOf(row, theirs))
+  hide(found, query.choice.hidden)
+  const given = new Set<Row>()
+  for (const row of rows) {
+    const belonging = known.get(keyOf(row, own)) ?? []
+    if (number === 'one' && !belonging.length) throw BEYOND
+    const [first = null] = belonging
+    row[name] = number === 'many' ? belonging : first && given.has(first) ? copyOf(first) : first
+    if (first) given.add(first)
+  }
+}
+
+/** Of what belongs to several rows each has its own, as Prisma has it: whoever knows rows by their identity relies on it. */
+function copyOf<T>(value: T): T {
+  if (Array.isArray(value)) return value.map(copyOf) as T
+  if (!isFilter(value)) return value
+  return Object.fromEntries(Object.entries(value).map(([name, part]) => [name, copyOf(part)])) as T
+}
