@@ -91,6 +91,7 @@ function createContext(deps: Deps, requestId: string, req: IncomingMessage, res:
       : once(() => identify(deps, authorization, byToken)),
     gone: () => (gone ??= signalOfClose(res)),
     idempotency: null,
+    onAccepted: null,
   }
 }
 

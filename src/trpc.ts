@@ -6,6 +6,7 @@ import { actorIn, type Identity } from './auth/identity.ts'
 import type { Scope } from './auth/scopes.ts'
 import type { Deps } from './deps.ts'
 import { AppError, describeIssue, forbidden, toAppError, toBody } from './errors.ts'
+import type { ExecutionRow } from './executions/engine/events.ts'
 import type { IdempotencyKey } from './idempotency.ts'
 import { checkInput } from './lib/fields.ts'
 import { find as findSpace } from './spaces/service.ts'
@@ -25,6 +26,8 @@ export type Context = {
   readonly gone: () => AbortSignal
   /** Of a REST POST with an Idempotency-Key. */
   readonly idempotency: IdempotencyKey | null
+  /** Is told of the run that a request has begun, or has joined by its key, as soon as there is one. */
+  readonly onAccepted: ((row: ExecutionRow) => void) | null
 }
 
 type Described = {

@@ -182,20 +182,32 @@ export async function logs(actor: Actor, deps: Deps, input: z.output<typeof Read
   }
 }
 
-/**
- * The events after a number, in batches, live while it runs, until the caller's token or membership ends. Throws before
- * the first one, or not at all.
- */
+/** The events after a number, in batches, as {@link followFrom} gives them. Throws before the first one, or not at all. */
 export async function follow(
   actor: Actor,
   deps: Deps,
   input: z.output<typeof FollowExecution>,
   signal: AbortSignal,
 ): Promise<AsyncGenerator<readonly ExecutionEvent[]>> {
+  const row = await find(actor, deps, input.executionId)
+  return followFrom(actor, deps, row, input.lastEventId ?? input.after ?? 0, signal)
+}
+
+/**
+ * The events after a number of an execution that the caller can see, in batches, live while it runs, until the caller's
+ * token or membership ends.
+ */
+export function followFrom(
+  actor: Actor,
+  deps: Deps,
+  row: ExecutionRow,
+  after: number,
+  signal: AbortSignal,
+): AsyncGenerator<readonly ExecutionEvent[]> {
   // No more of its row: it is kept as long as the stream is on.
-  const row = edgeOf(await find(actor, deps, input.executionId))
+  const edge = edgeOf(row)
   return (async function* () {
     using watch = deps.revocations.watch(actor, signal)
-    yield* deps.engine.follow(row, input.lastEventId ?? input.after ?? 0, watch.signal)
+    yield* deps.engine.follow(edge, after, watch.signal)
   })()
 }

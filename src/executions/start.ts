@@ -8,16 +8,14 @@ import { chatFailed, conflict, notFound } from '../errors.ts'
 import { type IdempotencyKey, KeyTaken, lookUp } from '../idempotency.ts'
 import { checkAll as checkMedia } from '../media/service.ts'
 import { reachable as reachableSpace } from '../spaces/service.ts'
+import type { Context } from '../trpc.ts'
 import type { AgentRow, Conversation } from './engine/claims.ts'
 import type { ExecutionRow } from './engine/events.ts'
 import type { Execute, Executed } from './schema.ts'
 import { find } from './service.ts'
 
 /** How a run was asked for, beside its input. */
-export type Call = {
-  gone: () => AbortSignal
-  idempotency: IdempotencyKey | null
-}
+export type Call = Pick<Context, 'gone' | 'idempotency' | 'onAccepted'>
 
 /** What a run is for, when it is more than a message. */
 export type Purpose = {
@@ -39,12 +37,13 @@ export async function start(
   actor: Actor,
   deps: Deps,
   input: z.output<typeof Execute>,
-  { gone, idempotency }: Call,
+  { gone, idempotency, onAccepted }: Call,
   purpose?: Purpose,
 ): Promise<z.input<typeof Executed>> {
   const agent = await deps.db.agent.findFirst({ where: { AND: [{ id: input.id }, executable(actor)] } })
   if (!agent) throw notFound('Agent')
   const row = await acceptOnce(actor, deps, agent, input, idempotency, purpose)
+  onAccepted?.(row)
   const { id: executionId, chatId, sessionId } = row
   const accepted = { executionId, chatId, sessionId }
   if (input.stream || input.background) return { ...accepted, status: row.status }

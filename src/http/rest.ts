@@ -1,6 +1,8 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { noSuchPath } from '../errors.ts'
+import type { ExecutionRow } from '../executions/engine/events.ts'
 import { batchesOf } from '../executions/router.ts'
+import { followFrom } from '../executions/service.ts'
 import { readKey } from '../idempotency.ts'
 import { createCaller } from '../router.ts'
 import { actorAt, type Context, fromTRPCError } from '../trpc.ts'
@@ -60,8 +62,13 @@ export async function handleRest(context: Context, req: IncomingMessage, res: Se
   // Who asks comes before what they say. What the address says beats the body: `onDisconnect` may stand there.
   const body = hasBody(req) && req.method !== 'GET' ? await context.identify().then(() => readJson(req)) : {}
   const input = { ...body, ...query, ...parameters }
+  const isStream = EXECUTE.test(path) && body.stream === true
+  let accepted: ExecutionRow | undefined
+  const onAccepted = (row: ExecutionRow) => {
+    accepted = row
+  }
   const answer = await route
-    .call({ ...context, idempotency }, async () => input)
+    .call({ ...context, idempotency, onAccepted: isStream ? onAccepted : null }, async () => input)
     .catch((error: unknown) => {
       throw fromTRPCError(error)
     })
@@ -69,11 +76,10 @@ export async function handleRest(context: Context, req: IncomingMessage, res: Se
       // An error, too, can be the first answer: that of a cancelled run.
       if (idempotency?.replayed) res.setHeader('Idempotent-Replayed', 'true')
     })
-  if (EXECUTE.test(path) && body.stream === true) {
-    const { executionId: id } = answer as { executionId: string }
+  if (accepted) {
     const here = { ...context, authenticate: () => actorAt(context, 'spaceId', body) }
-    await sendEvents(here, req, res, id)
-    if (input.onDisconnect === 'cancel' && context.gone().aborted) await cancelLeft(here, id)
+    await sendEvents(here, req, res, accepted.id, accepted)
+    if (input.onDisconnect === 'cancel' && context.gone().aborted) await cancelLeft(here, accepted.id)
     return
   }
   sendJson(res, 200, answer as object)
@@ -86,11 +92,24 @@ async function cancelLeft(context: Context, id: string): Promise<void> {
     .catch(() => {})
 }
 
-/** The subscription `executions.events` as the documented stream. */
-async function sendEvents(context: Context, req: IncomingMessage, res: ServerResponse, executionId: string) {
+/**
+ * The subscription `executions.events` as the documented stream. An execution that the caller has `begun` just now need
+ * not be looked up before its first event.
+ */
+async function sendEvents(
+  context: Context,
+  req: IncomingMessage,
+  res: ServerResponse,
+  executionId: string,
+  begun?: ExecutionRow,
+): Promise<void> {
   const { searchParams } = new URL(req.url ?? '/', 'http://localhost')
   const after = searchParams.get('after') ?? undefined
-  const input = { executionId, after, lastEventId: req.headers['last-event-id'] } as never
-  const events = await createCaller(context).executions.events(input)
-  await writeEvents(res, batchesOf(events))
+  const lastEventId = req.headers['last-event-id']
+  const isWhole = after === undefined && lastEventId === undefined
+  const events =
+    begun && isWhole
+      ? followFrom(await context.authenticate(), context.deps, begun, 0, context.gone())
+      : batchesOf(await createCaller(context).executions.events({ executionId, after, lastEventId } as never))
+  await writeEvents(res, events)
 }

@@ -52,6 +52,7 @@ export function callerOf(server: TestServer, token = server.token): Caller {
     identify: async () => ({ actor: await whoAsks() }),
     gone: () => new AbortController().signal,
     idempotency: null,
+    onAccepted: null,
   })
 }
 
