@@ -31,7 +31,7 @@ const start: Row = {
   what: 'start to first answer, existing data',
   unit: 'ms',
   reference: 'bare node:http',
-  goal: { of: 'value', atMost: 900 },
+  goal: { of: 'value', atMost: 550 },
   async prepare(lab) {
     const { folder, workloads } = await usedBefore(lab)
     return async () => ({
@@ -87,6 +87,6 @@ function memoryRow(name: string, what: string, loaded: boolean, goal?: NonNullab
 
 export const processRows: Row[] = [
   start,
-  memoryRow('memory', 'memory (RSS), idle', false, { of: 'value', atMost: 200 }),
-  memoryRow('memory-load', 'memory (RSS), after load', true),
+  memoryRow('memory', 'memory (RSS), idle', false, { of: 'value', atMost: 150 }),
+  memoryRow('memory-load', 'memory (RSS), after load', true, { of: 'value', atMost: 260 }),
 ]

@@ -75,8 +75,8 @@ function requestRow(name: Name, what: string, goal?: NonNullable<Row['goal']>): 
 }
 
 export const requestRows: Row[] = [
-  requestRow('get', 'get an agent', { of: 'ratio', atLeast: 0.1 }),
-  requestRow('list', 'list 10 agents', { of: 'ratio', atLeast: 0.08 }),
+  requestRow('get', 'get an agent', { of: 'ratio', atLeast: 0.36 }),
+  requestRow('list', 'list 10 agents', { of: 'ratio', atLeast: 0.3 }),
   requestRow('create', 'create an agent'),
   requestRow('execute', 'execute, offline model'),
 ]

@@ -48,7 +48,7 @@ const runs: Row = {
   what: 'runs, conversation stored',
   unit: 'runs/s',
   reference: 'node:http + 2 inserts',
-  goal: { of: 'value', atLeast: 250 },
+  goal: { of: 'value', atLeast: 500 },
   async prepare(lab) {
     const { service, bare, path } = await conversation(lab, 20, 0)
     const work = { method: 'POST', headers: service.headers, body: { message: MESSAGE } } as const
@@ -67,7 +67,7 @@ const firstToken: Row = {
   what: 'time to first token, more than direct',
   unit: 'ms',
   reference: 'the model itself',
-  goal: { of: 'value', atMost: 4 },
+  goal: { of: 'value', atMost: 2 },
   async prepare(lab) {
     const { ours, direct } = await conversation(lab, 20, 0)
     return async ({ repeats }) => {
@@ -100,7 +100,7 @@ const streams: Row = {
   what: `${STREAMS} streams of ${TOKENS} tokens at ${DELAY} ms`,
   unit: 'tokens/s',
   reference: 'bare relay',
-  goal: { of: 'value', atLeast: 8000 },
+  goal: { of: 'ratio', atLeast: 0.97 },
   async prepare(lab) {
     const { ours, relayed } = await conversation(lab, TOKENS, DELAY)
     return async () => {

@@ -1,11 +1,12 @@
 import { Prisma, type PrismaClient } from '../../prisma/generated/sqlite/client.ts'
 import type { Dialect } from './dialects.ts'
 import { over } from './over.ts'
-import { type Row, type Runner, read } from './read.ts'
+import { type Row, type Runner, read, readEach } from './read.ts'
 import { tablesOf } from './schema.ts'
 import {
   type Query,
   type Statement,
+  soughtBy,
   toCount,
   toDelete,
   toGroups,
@@ -167,13 +168,21 @@ function wrap(prisma: () => Delegate, table: Table, runner: Runner, inTransactio
     (name: string, method: Method): Method =>
     async (call) =>
       (await method(call)) ?? theirs(name, call)
-  /** One alone. Those that are asked in one turn of the event loop Prisma puts together into one statement. */
-  function alone(name: string, method: Method): Method {
+  /** Those that are asked in one turn of the event loop, and differ only in whom they look for, are one statement. */
+  function together(name: string, method: Method): Method {
     let turn: { call: unknown; resolve: (answer: Promise<unknown>) => void }[] = []
     function ask(): void {
-      const asked = turn
+      const asked = turn.map((one) => ({ ...one, sought: soughtBy(table, one.call) }))
       turn = []
-      for (const { call, resolve } of asked) resolve(asked.length > 1 ? theirs(name, call) : method(call))
+      for (const alike of Map.groupBy(asked, ({ sought, call }) => sought?.shape ?? call).values()) {
+        const keys = alike.map(({ sought }) => sought?.key ?? {})
+        const nested = alike[0]?.sought?.nested
+        const found = nested && alike.length > 1 ? readEach(runner, nested, keys) : null
+        for (const [index, { call, resolve }] of alike.entries()) {
+          const otherwise = (error: unknown) => (error === BEYOND ? theirs(name, call) : Promise.reject(error))
+          resolve(found ? found.then((rows) => rows[index], otherwise) : method(call))
+        }
+      }
     }
     return (call) =>
       new Promise((resolve) => {
@@ -200,7 +209,7 @@ function wrap(prisma: () => Delegate, table: Table, runner: Runner, inTransactio
   const count = async (statement: Statement) => ({ count: await changes(statement) })
   const findFirst = reading('findFirst', 1, head)
   const findOne = reading('findUnique', undefined, head)
-  const findUnique = inTransaction ? findOne : alone('findUnique', findOne)
+  const findUnique = inTransaction ? findOne : together('findUnique', findOne)
   const createMany = either(
     'createMany',
     (call) => toInserts(table, call),

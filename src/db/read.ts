@@ -1,6 +1,6 @@
 import { decode } from './dialects.ts'
 import { type Nested, type Query, type Statement, toNested } from './statements.ts'
-import { BEYOND, isFilter } from './tables.ts'
+import { BEYOND, isFilter, type Values } from './tables.ts'
 
 /** Runs statements without Prisma. */
 export type Runner = {
@@ -19,6 +19,13 @@ export async function read(runner: Runner, query: Query): Promise<Row[]> {
   const rows = await readAll(runner, query)
   hide(rows, query.choice.hidden)
   return rows
+}
+
+/** The row of each key, null where there is none: one statement for all. */
+export async function readEach(runner: Runner, nested: Nested, keys: readonly Values[]): Promise<unknown[]> {
+  const rows = keys.map((key): Row => ({ ...key }))
+  await attach(runner, rows, nested)
+  return rows.map((row) => row[nested.name])
 }
 
 async function readAll(runner: Runner, query: Query): Promise<Row[]> {

@@ -89,6 +89,22 @@ export function toNested(parents: readonly Values[], { relation: { to, number, o
 
 const MANY = ['where', 'orderBy'] as const
 
+/** Whom a `findUnique` looks for, as a row that is related to itself; null where that says more than a key. */
+export function soughtBy(table: Table, call: unknown): { key: Values; shape: string; nested: Nested } | null {
+  const { where = {}, ...rest } = call as Args
+  const key = keyOf(where)
+  const names = Object.keys(key)
+  if (!names.every((name) => table.columns.has(name) && /string|number/.test(typeof key[name]))) return null
+  const relation = { to: table, number: 'maybe', on: names.map((name) => [name, name] as const) } as const
+  return { key, shape: JSON.stringify([names, rest]), nested: { name: 'found', relation, call: rest } }
+}
+
+/** The columns of a key, which has a name made of theirs where it has several. */
+function keyOf(where: Values): Values {
+  const [[name, value] = ['', null], ...more] = Object.entries(where)
+  return !more.length && isFilter(value) && Object.keys(value).join('_') === name ? value : where
+}
+
 function wholeNumber(value: unknown): number {
   if (!Number.isSafeInteger(value) || (value as number) < 0) throw BEYOND
   return value as number
@@ -130,10 +146,10 @@ const MAX_PARAMETERS = 30_000
 /** `upsert`, where what is created is what is looked for. */
 export function toUpsert(table: Table, call: unknown): Query {
   const { where = {}, create = {}, update = {}, select } = known(call, 'where', 'create', 'update', 'select')
-  const [[name, value] = ['', null], ...more] = Object.entries(where)
-  const key = isFilter(value) && Object.keys(value).join('_') === name ? value : { [name]: value }
+  const key = keyOf(where)
   const names = Object.keys(key)
-  const isUnique = !more.length && names.every((column) => table.columns.has(column) && key[column] === create[column])
+  const isOne = key !== where || names.length === 1
+  const isUnique = isOne && names.every((column) => table.columns.has(column) && key[column] === create[column])
   const isPlain = saidOf(update).every((column) => typeOf(table, column) === 'Json' || !isFilter(update[column]))
   if (!isUnique || !isPlain) throw BEYOND
   return insertOf(table, [create], written(table, select), (args) => {
