@@ -58,15 +58,50 @@ export function toSelect(table: Table, call: unknown, limit?: number): Query {
   const { where, orderBy, take, skip, ...wanted } = known(call, ...SELECT)
   const choice = choiceOf(table, wanted)
   const args: unknown[] = []
-  let sql = `SELECT ${choice.list} FROM ${quote(table.name)}${whereOf(table, where, args)}`
-  sql += orderOf(table, orderBy)
+  const order = orderOf(table, orderBy)
   if (limit !== undefined && take !== undefined) throw BEYOND
   const most = limit ?? take
   // Numbers of their own: SQLite prepares a statement anew for each limit that is a parameter.
-  if (most !== undefined) sql += ` LIMIT ${wholeNumber(most)}`
-  if (skip !== undefined) sql += ` OFFSET ${wholeNumber(most === undefined ? Number.NaN : skip)}`
-  return { sql, args, table, choice }
+  const end = most === undefined ? '' : ` LIMIT ${wholeNumber(most)}`
+  const from = (range?: Values) =>
+    `SELECT ${choice.list} FROM ${quote(table.name)}${whereOf(table, range, args)}${order}`
+  const isPage =
+    order && end && skip === undefined && where && columnsOfOrder(orderBy).every((name) => choice.names.includes(name))
+  const ranges = isPage ? rangesOf(table, where) : null
+  if (ranges) {
+    const parts = ranges.map((range, index) => `SELECT * FROM (${from(range)}${end}) AS range${index}`)
+    return { sql: parts.join(' UNION ALL ') + order + end, args, table, choice }
+  }
+  const start = skip === undefined ? '' : ` OFFSET ${wholeNumber(most === undefined ? Number.NaN : skip)}`
+  return { sql: from(where) + end + start, args, table, choice }
 }
+
+/** More ranges are not worth it. */
+const MAX_RANGES = 3
+
+/**
+ * A filter by several values of an enum as one for each of them. An index has the rows of each in the order of a page;
+ * all of them it has in no order, and whoever reads them in order goes through everybody else's too. Null where a filter
+ * says no such thing.
+ */
+function rangesOf(table: Table, where: Values): Values[] | null {
+  for (const [name, said] of Object.entries(where)) {
+    if (name === 'AND') {
+      const parts = [said].flat() as Values[]
+      for (const [index, part] of parts.entries()) {
+        const ranges = isFilter(part) ? rangesOf(table, part) : null
+        if (ranges) return ranges.map((range) => ({ ...where, AND: parts.with(index, range) }))
+      }
+    }
+    const values = isFilter(said) && isEnum(table.columns.get(name)) && Object.keys(said).length === 1 ? said.in : null
+    if (!Array.isArray(values) || values.length < 2 || values.length > MAX_RANGES) continue
+    if (new Set(values).size === values.length) return values.map((value) => ({ ...where, [name]: value }))
+  }
+  return null
+}
+
+const SCALARS = new Set(['String', 'Int', 'BigInt', 'Float', 'Decimal', 'Boolean', 'DateTime', 'Json', 'Bytes'])
+const isEnum = (type: string | undefined) => type !== undefined && !SCALARS.has(type)
 
 /** The rows of a relation for all of the rows that have it: one statement, whose rows say which of those they belong to. */
 export function toNested(parents: readonly Values[], { relation: { to, number, on }, call }: Nested): Query {
@@ -241,10 +276,13 @@ function choiceOf(table: Table, { select, omit, include }: Args, keys: readonly 
   return { ...columnsOf([...shown, ...hidden]), hidden, nested }
 }
 
+const termsOf = (orderBy: unknown) => [orderBy].flat().flatMap((term) => Object.entries(term as Values))
+
+const columnsOfOrder = (orderBy: unknown): string[] => termsOf(orderBy).map(([name]) => name)
+
 function orderOf(table: Table, orderBy: unknown): string {
   if (orderBy === undefined) return ''
-  const terms = [orderBy].flat().flatMap((term) => Object.entries(term as Values))
-  const columns = terms.map(([name, direction]) => {
+  const columns = termsOf(orderBy).map(([name, direction]) => {
     if (!table.columns.has(name) || (direction !== 'asc' && direction !== 'desc')) throw BEYOND
     return `${quote(name)} ${direction === 'asc' ? 'ASC' : 'DESC'}`
   })

@@ -375,6 +375,49 @@ describe('what belongs to rows', () => {
   })
 })
 
+describe('a page of rows with one of several values', () => {
+  const states = fc.uniqueArray(fc.constantFrom('pending', 'completed', 'in_progress'), { maxLength: 3 })
+
+  it('has the rows that Prisma finds, in their order', async () => {
+    const page = fc.record({ states, title: operators(word), take: fc.integer({ min: 1, max: 12 }) })
+    await fc.assert(
+      fc.asyncProperty(page, fc.boolean(), async ({ states, title, take }, deep) => {
+        const status = { in: states as ('pending' | 'completed')[] }
+        const where = deep ? { AND: [{ title }, { AND: { status } }], organizationId: 'o1' } : { status, title }
+        const asked = async (client: PrismaClient) => [
+          await client.task.findMany({ where, take, orderBy: [{ createdAt: 'desc' }, { id: 'desc' }] }),
+          await client.task.findMany({ where, take, orderBy: { title: 'asc' }, select: { title: true } }),
+          await client.task.findFirst({ where, orderBy: { id: 'asc' }, include: { space: true } }),
+          await client.task.findMany({ where, take, skip: 1, orderBy: { id: 'asc' }, select: { title: true } }),
+        ]
+        expect(await asked(db)).toEqual(await asked(prisma))
+      }),
+      { numRuns: 100 },
+    )
+  })
+
+  it('is read from one index, whatever else there is', async () => {
+    if (onPostgres) return
+    const where = {
+      organizationId: 'o1',
+      archivedAt: null,
+      visibility: { in: ['organization' as const, 'public' as const] },
+    }
+    const orderBy = [{ createdAt: 'desc' as const }, { id: 'desc' as const }]
+    await db.agent.findMany({ where, orderBy, take: 10, select: { id: true, createdAt: true } })
+    const plan = await prisma.$queryRawUnsafe<{ detail: string }[]>(
+      `EXPLAIN QUERY PLAN ${told[0]}`,
+      'o1',
+      'organization',
+      'o1',
+      'public',
+    )
+    const searches = plan.filter(({ detail }) => detail.startsWith('SEARCH'))
+    expect(searches).toHaveLength(2)
+    for (const { detail } of searches) expect(detail).toContain('archivedAt=? AND visibility=?')
+  })
+})
+
 describe('several that are looked for at once', () => {
   it('are found as Prisma finds them, each its own, by a statement for each way of asking', async () => {
     const find = (client: PrismaClient, id: string) =>
