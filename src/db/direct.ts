@@ -4,7 +4,9 @@ import { over } from './over.ts'
 import { type Row, type Runner, read, readEach } from './read.ts'
 import { tablesOf } from './schema.ts'
 import {
+  keyed,
   type Query,
+  type Sought,
   type Statement,
   soughtBy,
   toCount,
@@ -170,9 +172,10 @@ function wrap(prisma: () => Delegate, table: Table, runner: Runner, inTransactio
       (await method(call)) ?? theirs(name, call)
   /** Those that are asked in one turn of the event loop, and differ only in whom they look for, are one statement. */
   function together(name: string, method: Method): Method {
-    let turn: { call: unknown; resolve: (answer: Promise<unknown>) => void }[] = []
+    type Asked = { call: unknown; sought: Sought | null; resolve: (answer: Promise<unknown>) => void }
+    let turn: Asked[] = []
     function ask(): void {
-      const asked = turn.map((one) => ({ ...one, sought: soughtBy(table, one.call) }))
+      const asked = turn
       turn = []
       for (const alike of Map.groupBy(asked, ({ sought, call }) => sought?.shape ?? call).values()) {
         const keys = alike.map(({ sought }) => sought?.key ?? {})
@@ -180,21 +183,23 @@ function wrap(prisma: () => Delegate, table: Table, runner: Runner, inTransactio
         const found = nested && alike.length > 1 ? readEach(runner, nested, keys) : null
         for (const [index, { call, resolve }] of alike.entries()) {
           const otherwise = (error: unknown) => (error === BEYOND ? theirs(name, call) : Promise.reject(error))
-          resolve(found ? found.then((rows) => rows[index], otherwise) : method(call))
+          // Nobody would hear of what is thrown here.
+          resolve(found ? found.then((rows) => rows[index], otherwise) : Promise.try(method, call))
         }
       }
     }
     return (call) =>
       new Promise((resolve) => {
+        const sought = soughtBy(table, call)
         if (!turn.length) process.nextTick(ask)
-        turn.push({ call, resolve })
+        turn.push({ call, sought, resolve })
       })
   }
   /** What a query finds, and what belongs to it: too many for one statement, perhaps, which only then is known. */
-  const reading = <T>(name: string, limit: number | undefined, answer: (rows: Row[]) => T) =>
+  const reading = <T>(name: string, plan: (call: unknown) => Query, answer: (rows: Row[]) => T) =>
     either(
       name,
-      (call) => ({ query: toSelect(table, call, limit), call }),
+      (call) => ({ query: plan(call), call }),
       async ({ query, call }) => {
         try {
           return answer(await read(runner, query))
@@ -207,8 +212,8 @@ function wrap(prisma: () => Delegate, table: Table, runner: Runner, inTransactio
   const head = (found: Row[]) => found[0] ?? null
   const first = async (query: Query) => head(await read(runner, query))
   const count = async (statement: Statement) => ({ count: await changes(statement) })
-  const findFirst = reading('findFirst', 1, head)
-  const findOne = reading('findUnique', undefined, head)
+  const findFirst = reading('findFirst', (call) => toSelect(table, call, 1), head)
+  const findOne = reading('findUnique', (call) => toSelect(table, keyed(call)), head)
   const findUnique = inTransaction ? findOne : together('findUnique', findOne)
   const createMany = either(
     'createMany',
@@ -219,11 +224,15 @@ function wrap(prisma: () => Delegate, table: Table, runner: Runner, inTransactio
       return { count }
     },
   )
-  const update = either('update', (call) => toUpdate(table, call, true), first)
+  const update = either('update', (call) => toUpdate(table, keyed(call), true), first)
   const methods = {
     findFirst,
     findFirstOrThrow: orTheirs('findFirstOrThrow', findFirst),
-    findMany: reading('findMany', undefined, (found) => found),
+    findMany: reading(
+      'findMany',
+      (call) => toSelect(table, call),
+      (found) => found,
+    ),
     count: either(
       'count',
       (call) => toCount(table, call),

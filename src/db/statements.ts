@@ -124,14 +124,26 @@ export function toNested(parents: readonly Values[], { relation: { to, number, o
 
 const MANY = ['where', 'orderBy'] as const
 
-/** Whom a `findUnique` looks for, as a row that is related to itself; null where that says more than a key. */
-export function soughtBy(table: Table, call: unknown): { key: Values; shape: string; nested: Nested } | null {
-  const { where = {}, ...rest } = call as Args
+/** A call that says which row it means: whoever names none would have all of them. */
+export function keyed(call: unknown): unknown {
+  const { where } = (call ?? {}) as Args
+  if (!where || !Object.keys(where).length) throw BEYOND
+  return call
+}
+
+/** Whom a `findUnique` looks for, as a row that is related to itself, and what tells others that ask alike. */
+export type Sought = { key: Values; shape: string; nested: Nested }
+
+/** Null where a call says more than a key. */
+export function soughtBy(table: Table, call: unknown): Sought | null {
+  const { where, ...rest } = (call ?? {}) as Args
+  if (!where) return null
   const key = keyOf(where)
   const names = Object.keys(key)
   if (!names.every((name) => table.columns.has(name) && /string|number/.test(typeof key[name]))) return null
   const relation = { to: table, number: 'maybe', on: names.map((name) => [name, name] as const) } as const
-  return { key, shape: JSON.stringify([names, rest]), nested: { name: 'found', relation, call: rest } }
+  const shape = JSON.stringify([names, rest], (_, value) => (typeof value === 'bigint' ? `${value}n` : value))
+  return { key, shape, nested: { name: 'found', relation, call: rest } }
 }
 
 /** The columns of a key, which has a name made of theirs where it has several. */

@@ -438,6 +438,19 @@ describe('several that are looked for at once', () => {
     expect(found).toEqual(await asked(prisma))
     expect(found[0]).not.toBe(found[2])
   })
+
+  it('are refused one by one, and nobody else with them', async () => {
+    const find = (call: object) =>
+      db.media.findUnique(call as never).then(
+        () => 'found',
+        (error: Error) => error.name,
+      )
+    const wrong = [{}, { where: null }, { where: {} }, { where: { id: 1 } }, { where: { nothing: 'm1' } }, { wher: 1 }]
+    const limit = { organization: { include: { media: { where: { organization: { mediaBytes: { lt: 5n } } } } } } }
+    const right = ['m1', 'm2'].map((id) => ({ where: { id }, include: limit }))
+    const refused = wrong.map(() => 'PrismaClientValidationError')
+    expect(await Promise.all([...wrong, ...right].map(find))).toEqual([...refused, 'found', 'found'])
+  })
 })
 
 describe('a row that may be there', () => {
@@ -505,6 +518,11 @@ describe('everything else is Prisma’s', () => {
   })
 
   it('what is missing, and what is no value, is refused as Prisma refuses it', async () => {
+    for (const where of [{}, null, undefined]) {
+      await expect(db.media.update({ where: where as never, data: { size: 9 } })).rejects.toThrow('where')
+      await db.$transaction((tx) => expect(tx.media.findUnique({ where: where as never })).rejects.toThrow('where'))
+    }
+    expect(await prisma.media.count({ where: { size: 9 } })).toBe(0)
     const nobody = { where: { id: 'nobody' } }
     await expect(db.media.findFirstOrThrow(nobody)).rejects.toMatchObject({ code: 'P2025' })
     await expect(db.media.update({ ...nobody, data: { size: 1 } })).rejects.toMatchObject({ code: 'P2025' })
