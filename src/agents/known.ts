@@ -48,13 +48,13 @@ export type KnownAgent = Readonly<z.output<typeof Agent>>
 /** Agents by id, each as it was at some version: as long as it has that version, that is what it is. */
 export type KnownAgents = LRUCache<string, KnownAgent>
 
-/** In characters. */
+/** In characters, of what agents say and of their JSON. */
 const MAX_KNOWN = 8_000_000
 /** What an agent costs that says nothing. */
 const LEAST = 1_000
 
 export const createKnownAgents = (): KnownAgents =>
-  new LRUCache({ maxSize: MAX_KNOWN, sizeCalculation: (agent) => LEAST + toJson(agent).length })
+  new LRUCache({ maxSize: MAX_KNOWN, sizeCalculation: (agent) => LEAST + 2 * toJson(agent).length })
 
 function remember({ knownAgents }: Deps, row: AgentRow): KnownAgent {
   const agent = constant(Agent, toAgent(row))

@@ -22,7 +22,7 @@ export type Relation = {
 /** Columns by name, and as SQL lists them. */
 export type Columns = { names: readonly string[]; list: string }
 
-/** Thrown where a call says more than is made into SQL here: Json filters, patterns, groups, a page of each relation. */
+/** Thrown where a call says more than is made into SQL here: Json filters, most patterns, sums, a page of each relation. */
 export const BEYOND = Symbol('for Prisma')
 
 /** What a call says of columns and relations, by their names. */
