@@ -63,17 +63,13 @@ export function toSelect(table: Table, call: unknown, limit?: number): Query {
   const most = limit ?? take
   // Numbers of their own: SQLite prepares a statement anew for each limit that is a parameter.
   const end = most === undefined ? '' : ` LIMIT ${wholeNumber(most)}`
-  const from = (range?: Values) =>
-    `SELECT ${choice.list} FROM ${quote(table.name)}${whereOf(table, range, args)}${order}`
+  const from = (range?: Values) => `SELECT ${choice.list} FROM ${quote(table.name)}${whereOf(table, range, args)}`
   const isPage =
     order && end && skip === undefined && where && columnsOfOrder(orderBy).every((name) => choice.names.includes(name))
   const ranges = isPage ? rangesOf(table, where) : null
-  if (ranges) {
-    const parts = ranges.map((range, index) => `SELECT * FROM (${from(range)}${end}) AS range${index}`)
-    return { sql: parts.join(' UNION ALL ') + order + end, args, table, choice }
-  }
+  if (ranges) return { sql: ranges.map(from).join(' UNION ALL ') + order + end, args, table, choice }
   const start = skip === undefined ? '' : ` OFFSET ${wholeNumber(most === undefined ? Number.NaN : skip)}`
-  return { sql: from(where) + end + start, args, table, choice }
+  return { sql: from(where) + order + end + start, args, table, choice }
 }
 
 /** More ranges are not worth it. */
