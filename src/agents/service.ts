@@ -6,7 +6,7 @@ import { Prisma, type Tx } from '../db/client.ts'
 import type { Hidden } from '../db/counting.ts'
 import type { Deps } from '../deps.ts'
 import { badRequest, conflict, notFound } from '../errors.ts'
-import { newId } from '../lib/id.ts'
+import { newId, newSortableId } from '../lib/id.ts'
 import { pageQuery, toPage } from '../lib/page.ts'
 import { typesOf } from '../mcps/service.ts'
 import { checkRequirements, findIds as findSkillIds, findMany as findSkills } from '../skills/service.ts'
@@ -330,7 +330,7 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
   await checkReferences(actor, deps, said, { ...DEFAULTS, ...base })
   const { organizationId, organizationSlug, userId } = actor
   const now = clock.now()
-  const [agentId, chatId] = [newId(), newId()]
+  const [agentId, chatId] = [newId(), newSortableId(now)]
   const created = await db.$transaction(async (tx) => {
     const space = await tx.space.findFirstOrThrow({ where: { organizationId, isDefault: true }, select: { id: true } })
     const row = await tx.agent.create({

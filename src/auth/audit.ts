@@ -1,5 +1,5 @@
 import type { Tx } from '../db/client.ts'
-import { newId } from '../lib/id.ts'
+import { newSortableId } from '../lib/id.ts'
 import type { Actor } from './actor.ts'
 
 /** The actor of what the command line does. */
@@ -14,6 +14,6 @@ export const audit = (
   at: Date,
 ) =>
   tx.auditEvent.create({
-    data: { id: newId(), organizationId: actor.organizationId, actor: actor.userId, action, target, at },
+    data: { id: newSortableId(at), organizationId: actor.organizationId, actor: actor.userId, action, target, at },
     select: { id: true },
   })

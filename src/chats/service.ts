@@ -7,7 +7,7 @@ import { columnsAre, countBy, countOf, type Hidden } from '../db/counting.ts'
 import { padded } from '../db/dialects.ts'
 import type { Deps } from '../deps.ts'
 import { conflict, invalidField, notFound } from '../errors.ts'
-import { newId } from '../lib/id.ts'
+import { newSortableId } from '../lib/id.ts'
 import { pageQuery, toPage } from '../lib/page.ts'
 import { chatsFor, find as findSpace, hiddenChats, inPrivateSpaces, inSpaces, visible } from '../spaces/service.ts'
 import type { Chat, CreateChat, ListChats, ListMessages, MessagesResponse, ToolCall, UpdateChat } from './schema.ts'
@@ -158,7 +158,7 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
   const row = await deps.db.$transaction(async (tx) => {
     const created = await tx.chat.create({
       data: {
-        id: newId(),
+        id: newSortableId(now),
         organizationId: actor.organizationId,
         spaceId: space.id,
         agentId: agent?.id ?? null,

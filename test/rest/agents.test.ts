@@ -81,7 +81,7 @@ describe('POST /agents', () => {
       id: expect.stringMatching(/^[0-9A-Za-z]{22}$/),
       name: 'Ada',
       status: 'active',
-      chatUrl: expect.stringMatching(/^\/acme\/spaces\/\w{22}\/chats\/\w{22}$/),
+      chatUrl: expect.stringMatching(/^\/acme\/spaces\/\w{22}\/chats\/\w{31}$/),
       agent: {
         ...valid,
         ...OPTIONAL,

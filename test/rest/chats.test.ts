@@ -77,7 +77,7 @@ describe('POST /chats', () => {
     const { body } = await on(face, 'chats.create')
     expect(body).toEqual({
       success: true,
-      id: expect.stringMatching(/^\w{22}$/),
+      id: expect.stringMatching(/^\w{31}$/),
       title: 'New chat',
       status: 'standby',
       chat: {
@@ -237,7 +237,7 @@ describe('GET /chats/{id}/messages', () => {
     }
     const { body } = await on(face, 'chats.messages', { id }, 'ben')
     const [first, second] = runs.map(({ executionId }) => ({
-      id: expect.stringMatching(/^\w{22}$/),
+      id: expect.stringMatching(/^\w{31}$/),
       toolCalls: [],
       executionId,
       interrupted: false,

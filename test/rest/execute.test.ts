@@ -67,8 +67,8 @@ describe('a run that is waited for', () => {
       body: {
         success: true,
         executionId: expect.stringMatching(/^exec-\d{13}-[0-9A-Za-z]{22}$/),
-        chatId: expect.stringMatching(/^\w{22}$/),
-        sessionId: expect.stringMatching(/^\w{22}$/),
+        chatId: expect.stringMatching(/^\w{31}$/),
+        sessionId: expect.stringMatching(/^\w{31}$/),
         status: 'completed',
         result: 'Good day, Ann.',
       },

@@ -4,7 +4,7 @@ import { type Db, Prisma, type Tx } from '../../db/client.ts'
 import { AppError, conflict, notFound } from '../../errors.ts'
 import { type KeyClaim, take } from '../../idempotency.ts'
 import type { Clock } from '../../lib/clock.ts'
-import { newId, newTimedId } from '../../lib/id.ts'
+import { newSortableId, newTimedId } from '../../lib/id.ts'
 import { type ExecutionEvent, type ExecutionRow, joinText, META_SEQ, storeLast } from './events.ts'
 import { SEQ_BLOCK } from './journal.ts'
 import { type CallRecord, forgetSteps, loadSteps, recordsOf, textOf } from './steps.ts'
@@ -114,12 +114,12 @@ export async function accept(
   const id = newTimedId('exec', now)
   const owned = { organizationId: actor.organizationId, createdAt: now, updatedAt: now }
   const agentKey = { agentId: agent.id, agentOrganizationId: agent.organizationId }
-  const { spaceId, chatId = newId() } = conversation
+  const { spaceId, chatId = newSortableId(now) } = conversation
   return deps.db.$transaction(async (tx) => {
     if (request.key) await take(tx, request.key, now, { executionId: id })
     if (parent) await holdParent(tx, parent, now)
     const known = conversation.sessionId ?? (conversation.chatId && (await latestSession(tx, chatId, agent.id, now)))
-    const sessionId = known ?? newId()
+    const sessionId = known ?? newSortableId(now)
     if (!conversation.chatId) {
       const title = request.mission?.title ?? message.trim().slice(0, TITLE_LENGTH)
       const run = request.mission && { missionId: request.mission.id, runNumber: request.mission.runNumber }
@@ -271,7 +271,8 @@ async function writeMessage(
 ): Promise<void> {
   const { organizationId, chatId, sessionId, id: executionId, queueSeq } = execution
   const position = queueSeq * 2 - (role === 'user' ? 1 : 0)
-  const data = { id: newId(), organizationId, chatId, sessionId, executionId, position, role, content, createdAt }
+  const id = newSortableId(createdAt)
+  const data = { id, organizationId, chatId, sessionId, executionId, position, role, content, createdAt }
   await tx.message.create({
     data: { ...data, interrupted, toolCalls: toolCalls as Prisma.InputJsonArray },
     select: { id: true },
