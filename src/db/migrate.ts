@@ -9,6 +9,12 @@ export class MigrationError extends Error {
 
 type Applied = { name: string }
 
+/**
+ * The page size of a new SQLite file. A run changes a row or two in each of forty tables and indexes, and the whole page of
+ * each is written to the log: with SQLite's usual 4 KiB that takes twice as long.
+ */
+const PAGE_SIZE = 2048
+
 const MIGRATIONS = join(import.meta.dirname, '..', '..', 'prisma', 'migrations')
 
 /** The lock that Prisma's own tools take on PostgreSQL. */
@@ -45,6 +51,7 @@ export async function migrateSqlite(file: string, migrations = MIGRATIONS): Prom
   }
   try {
     if (missing().length === 0) return
+    connection.pragma(`page_size = ${PAGE_SIZE}`)
     // Rebuilding a table means to drop it: references are left alone meanwhile and checked as a whole at the end.
     connection.pragma('foreign_keys = OFF')
     connection.exec('BEGIN IMMEDIATE')

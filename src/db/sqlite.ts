@@ -16,10 +16,10 @@ import { createTurns, type Turn, untilFree } from './sqlite-turns.ts'
 const MAX_BIND_VALUES = 32_766
 
 /**
- * After so many pages of the log (32 MiB) they are written to the file, while everybody waits. By default it is 4 MiB,
+ * After so many pages of the log (32 MiB) they are written to the file, while everybody waits. By default it is 2 MiB,
  * which two dozen runs fill; most of it are the same pages again.
  */
-const CHECKPOINT = 8_000
+const CHECKPOINT = 16_000
 
 const NAMES = { provider: 'sqlite', adapterName: 'muster-sqlite' } as const
 

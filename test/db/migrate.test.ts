@@ -55,6 +55,11 @@ describe('SQLite', () => {
     expect(await diff(new PrismaBetterSqlite3({ url: file }), database(models), schema(models))).toBe('')
   })
 
+  test('a new file has pages of 2 KiB, of which a run writes many', async () => {
+    await migrateSqlite(file)
+    expect(rows('PRAGMA page_size')).toEqual([2048])
+  })
+
   test('each migration is applied once, in order, however many processes start at once', async () => {
     const scripts = migrations('sqlite', {
       '1_table': 'CREATE TABLE "t" ("n" INTEGER); INSERT INTO "t" VALUES (1)',
