@@ -65,11 +65,11 @@ export function toSelect(table: Table, call: unknown, limit?: number): Query {
   const end = most === undefined ? '' : ` LIMIT ${wholeNumber(most)}`
   const from = (range?: Values) => `SELECT ${choice.list} FROM ${quote(table.name)}${whereOf(table, range, args)}`
   const isPage =
-    order && end && skip === undefined && where && columnsOfOrder(orderBy).every((name) => choice.names.includes(name))
+    order.text && end && skip === undefined && where && order.names.every((name) => choice.names.includes(name))
   const ranges = isPage ? rangesOf(table, where) : null
-  if (ranges) return { sql: ranges.map(from).join(' UNION ALL ') + order + end, args, table, choice }
+  if (ranges) return { sql: ranges.map(from).join(' UNION ALL ') + order.text + end, args, table, choice }
   const start = skip === undefined ? '' : ` OFFSET ${wholeNumber(most === undefined ? Number.NaN : skip)}`
-  return { sql: from(where) + order + end + start, args, table, choice }
+  return { sql: from(where) + order.text + end + start, args, table, choice }
 }
 
 /** More ranges are not worth it. */
@@ -81,9 +81,10 @@ const MAX_RANGES = 3
  * says no such thing.
  */
 function rangesOf(table: Table, where: Values): Values[] | null {
-  for (const [name, said] of Object.entries(where)) {
+  for (const name in where) {
+    const said = where[name]
     if (name === 'AND') {
-      const parts = [said].flat() as Values[]
+      const parts = listOf(said) as Values[]
       for (const [index, part] of parts.entries()) {
         const ranges = isFilter(part) ? rangesOf(table, part) : null
         if (ranges) return ranges.map((range) => ({ ...where, AND: parts.with(index, range) }))
@@ -111,7 +112,7 @@ export function toNested(parents: readonly Values[], { relation: { to, number, o
   const args: unknown[] = []
   const condition = whereOf(to, { AND: [Object.fromEntries(keys), where] }, args)
   return {
-    sql: `SELECT ${choice.list} FROM ${quote(to.name)}${condition}${orderOf(to, orderBy)}`,
+    sql: `SELECT ${choice.list} FROM ${quote(to.name)}${condition}${orderOf(to, orderBy).text}`,
     args,
     table: to,
     choice,
@@ -276,7 +277,10 @@ function choiceOf(table: Table, { select, omit, include }: Args, keys: readonly 
       nested.push(each)
     }
   }
-  if (!nested.length && !keys.length && !names.length && !select) return chosen(table.all)
+  if (!nested.length && !keys.length) {
+    if (select && names.length) return chosen(columnsOf(names))
+    if (!select && !names.length) return chosen(table.all)
+  }
   const shown = select ? names : table.all.names.filter((name) => !names.includes(name))
   const read = [...keys, ...nested.flatMap(({ relation }) => relation.on.map(([own]) => own))]
   const hidden = [...new Set(read)].filter((name) => !shown.includes(name))
@@ -284,17 +288,21 @@ function choiceOf(table: Table, { select, omit, include }: Args, keys: readonly 
   return { ...columnsOf([...shown, ...hidden]), hidden, nested }
 }
 
-const termsOf = (orderBy: unknown) => [orderBy].flat().flatMap((term) => Object.entries(term as Values))
+const listOf = (said: unknown): readonly unknown[] => (Array.isArray(said) ? said : [said])
 
-const columnsOfOrder = (orderBy: unknown): string[] => termsOf(orderBy).map(([name]) => name)
-
-function orderOf(table: Table, orderBy: unknown): string {
-  if (orderBy === undefined) return ''
-  const columns = termsOf(orderBy).map(([name, direction]) => {
-    if (!table.columns.has(name) || (direction !== 'asc' && direction !== 'desc')) throw BEYOND
-    return `${quote(name)} ${direction === 'asc' ? 'ASC' : 'DESC'}`
-  })
-  return columns.length ? ` ORDER BY ${columns.join(', ')}` : ''
+/** The columns of an order, and what SQL says of it: nothing where there is none. */
+function orderOf(table: Table, orderBy: unknown): { names: readonly string[]; text: string } {
+  const names: string[] = []
+  const columns: string[] = []
+  for (const term of orderBy === undefined ? [] : (listOf(orderBy) as Values[])) {
+    for (const name in term) {
+      const direction = term[name]
+      if (!table.columns.has(name) || (direction !== 'asc' && direction !== 'desc')) throw BEYOND
+      names.push(name)
+      columns.push(`${quote(name)} ${direction === 'asc' ? 'ASC' : 'DESC'}`)
+    }
+  }
+  return { names, text: columns.length ? ` ORDER BY ${columns.join(', ')}` : '' }
 }
 
 function changeOf(table: Table, name: string, value: unknown, args: unknown[]): string {
