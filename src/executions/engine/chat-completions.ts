@@ -1,24 +1,16 @@
-import { STATUS_CODES } from 'node:http'
 import {
-  APICallError,
   InvalidResponseDataError,
   JSONParseError,
   type LanguageModelV4CallOptions,
   type LanguageModelV4StreamPart,
 } from '@ai-sdk/provider'
-import { createParser } from 'eventsource-parser'
-import { Agent, type Dispatcher, request } from 'undici'
+import { createParser, type EventSourceParser } from 'eventsource-parser'
 import { newId } from '../../lib/id.ts'
 import type { TextModel } from './models.ts'
+import { post } from './post.ts'
 
 /** Makes a request's body of a call: what the provider package knows best. */
 type Prepare = (options: LanguageModelV4CallOptions) => Promise<{ body: object }>
-
-/** How much of an error's body is read. */
-const MAX_ERROR = 64 * 1024
-
-// How long is too long is for the caller to say, who aborts.
-const agent = new Agent({ headersTimeout: 0, bodyTimeout: 0 })
 
 /**
  * A model of an OpenAI-compatible server by `POST /chat/completions`. The provider package makes the request; its
@@ -41,62 +33,35 @@ export function chatCompletions(
     async doStream(options) {
       const { body } = await prepare(options)
       const text = JSON.stringify({ ...body, stream: true, stream_options: { include_usage: true } })
-      const signal = options.abortSignal ?? null
-      const response = await request(url, { method: 'POST', headers, body: text, signal, dispatcher: agent }).catch(
-        (cause: Error) => {
-          throw signal?.aborted ? signal.reason : failed(url, `Cannot connect to API: ${cause.message}`, cause)
-        },
-      )
-      if (response.statusCode >= 300) throw await refused(url, response)
-      return { stream: readStream(url, response.body, signal) }
+      const request = { url, headers, body: text, signal: options.abortSignal }
+      return { stream: await post(request, createReader()) }
     },
   }
 }
 
-const failed = (url: string, message: string, cause: unknown) =>
-  new APICallError({ message, url, requestBodyValues: {}, cause, isRetryable: false })
+const [LF, CR] = [10, 13]
 
-async function refused(url: string, { statusCode, body }: Dispatcher.ResponseData): Promise<APICallError> {
-  let responseBody = ''
-  for await (const chunk of body.setEncoding('utf8') as AsyncIterable<string>) {
-    responseBody += chunk
-    if (responseBody.length > MAX_ERROR) break
-  }
-  const message = STATUS_CODES[statusCode] ?? ''
-  return new APICallError({ message, url, requestBodyValues: {}, statusCode, responseBody, isRetryable: false })
-}
+/** Makes parts of the bytes of a stream as they come. */
+function createReader() {
+  const reply: Reply = { open: null, reason: undefined, refusal: false, usage: null, calls: [] }
+  let rest: Buffer | null = null
+  let parser: EventSourceParser | null = null
 
-async function* readStream(
-  url: string,
-  body: Dispatcher.ResponseData['body'],
-  signal: AbortSignal | null,
-): AsyncGenerator<LanguageModelV4StreamPart> {
-  const reply = createReply()
-  const chunks: string[] = []
-  const parser = createParser({ onEvent: ({ data }) => data !== '[DONE]' && chunks.push(data) })
-  const decoder = new TextDecoder()
-  try {
-    for await (const bytes of body as AsyncIterable<Buffer>) {
-      parser.feed(decoder.decode(bytes, { stream: true }))
-      let silent = true
-      // One by one: what came before a chunk that cannot be read was said.
-      for (const chunk of chunks.splice(0)) {
-        reply.read(chunk)
-        for (const part of reply.take()) {
-          silent = false
-          yield part
-        }
-      }
-      // Whatever comes says that the model is not silent.
-      if (silent) yield { type: 'raw', rawValue: null }
-    }
-  } catch (error) {
-    if (signal?.aborted) throw signal.reason
-    throw APICallError.isInstance(error) || JSONParseError.isInstance(error)
-      ? error
-      : failed(url, 'Failed to process successful response', error)
+  return (bytes: Buffer | null, parts: Parts) => {
+    if (!bytes) return endReply(reply, parts)
+    const before = parts.length
+    const all: Buffer = rest ? Buffer.concat([rest, bytes]) : bytes
+    // A character may be cut in two, a line's end is not.
+    const end = Math.max(all.lastIndexOf(LF), all.lastIndexOf(CR)) + 1
+    rest = end < all.length ? Buffer.from(all.subarray(end)) : null
+    const text = all.toString('utf8', 0, end)
+    parser ??= createParser({ onEvent: ({ data }) => data !== '[DONE]' && readChunk(reply, data, parts) })
+    parser.feed(text)
+    // Most have come whole: what waits for the next is small.
+    if (text.endsWith('\n\n')) parser = null
+    // Whatever comes says that the model is not silent.
+    if (parts.length === before) parts.push({ type: 'raw', rawValue: null })
   }
-  yield* reply.end()
 }
 
 type Fragment = { index?: number; id?: string; name: string; input: string; signature?: string }
@@ -122,91 +87,87 @@ function parse(data: string): Loose {
 
 const isList = (value: unknown): boolean => value === undefined || value === null || Array.isArray(value)
 
-/** Puts the chunks of a reply together. */
-function createReply() {
-  let parts: LanguageModelV4StreamPart[] = []
-  let open: 'text' | 'reasoning' | null = null
-  let reason: string | undefined
-  let refusal = false
-  let usage: Loose | null = null
-  const calls: Fragment[] = []
+/** What the chunks of a reply are put together in. */
+type Reply = {
+  open: 'text' | 'reasoning' | null
+  reason: string | undefined
+  refusal: boolean
+  usage: Loose | null
+  calls: Fragment[]
+}
 
-  function turnTo(kind: typeof open): void {
-    if (open === kind) return
-    if (open) parts.push({ type: `${open}-end`, id: open })
-    if (kind) parts.push({ type: `${kind}-start`, id: kind })
-    open = kind
-  }
+type Parts = LanguageModelV4StreamPart[]
 
-  function say(kind: 'text' | 'reasoning', delta: string): void {
-    if (!delta) return
-    turnTo(kind)
-    parts.push({ type: `${kind}-delta`, id: kind, delta })
-  }
+function turnTo(reply: Reply, kind: Reply['open'], parts: Parts): void {
+  const { open } = reply
+  if (open === kind) return
+  if (open) parts.push({ type: `${open}-end`, id: open })
+  if (kind) parts.push({ type: `${kind}-start`, id: kind })
+  reply.open = kind
+}
 
-  /** Some servers send a list of parts where others send text. */
-  function sayContent(content: unknown): void {
-    if (typeof content === 'string') say('text', content)
-    for (const part of asList(content).map(asObject)) {
-      if (part.type === 'text') say('text', asText(part.text))
-      if (part.type === 'thinking')
-        for (const { text } of asList(part.thinking).map(asObject)) say('reasoning', asText(text))
-    }
-  }
+function say(reply: Reply, kind: 'text' | 'reasoning', delta: string, parts: Parts): void {
+  if (!delta) return
+  turnTo(reply, kind, parts)
+  parts.push({ type: `${kind}-delta`, id: kind, delta })
+}
 
-  /** Of a call that comes in pieces, the first has its id and name; some servers give no index. */
-  function addCall(delta: Loose): void {
-    const { index, id } = delta
-    const { name, arguments: input } = asObject(delta.function)
-    const known = calls.find((call) => (typeof index === 'number' ? call.index === index : call.id === id && id))
-    const call: Fragment = known ?? { name: '', input: '', ...(typeof index === 'number' && { index }) }
-    if (!known) calls.push(call)
-    call.id ??= asText(id) || newId()
-    call.name ||= asText(name)
-    call.input += asText(input)
-    const signature = asText(asObject(asObject(delta.extra_content).google).thought_signature)
-    if (signature) call.signature ??= signature
+/** Some servers send a list of parts where others send text. */
+function sayContent(reply: Reply, content: unknown, parts: Parts): void {
+  if (typeof content === 'string') say(reply, 'text', content, parts)
+  for (const part of asList(content).map(asObject)) {
+    if (part.type === 'text') say(reply, 'text', asText(part.text), parts)
+    if (part.type === 'thinking')
+      for (const { text } of asList(part.thinking).map(asObject)) say(reply, 'reasoning', asText(text), parts)
   }
+}
 
-  return {
-    /** One chunk. */
-    read(data: string): void {
-      const chunk = parse(data)
-      if (chunk.error) return void parts.push({ type: 'error', error: chunk.error })
-      if (chunk.usage) usage = asObject(chunk.usage)
-      const choice = asObject(asList(chunk.choices)[0])
-      reason = asText(choice.finish_reason) || reason
-      const delta = asObject(choice.delta)
-      say('reasoning', asText(delta.reasoning_content) || asText(delta.reasoning))
-      sayContent(delta.content)
-      if (delta.refusal) refusal = true
-      say('text', asText(delta.refusal))
-      for (const call of asList(delta.tool_calls)) addCall(asObject(call))
-    },
-    /** What has come since the last time. */
-    take(): LanguageModelV4StreamPart[] {
-      const taken = parts
-      parts = []
-      return taken
-    },
-    end(): LanguageModelV4StreamPart[] {
-      turnTo(null)
-      for (const { id = newId(), name, input, signature } of calls) {
-        const signed = signature && { providerMetadata: { compatible: { thoughtSignature: signature } } }
-        parts.push({ type: 'tool-call', toolCallId: id, toolName: name, input, ...signed })
-      }
-      if (reason === undefined) {
-        const message = 'Response stream ended without a finish reason.'
-        parts.push({ type: 'error', error: new InvalidResponseDataError({ data: undefined, message }) })
-      }
-      parts.push({
-        type: 'finish',
-        finishReason: { unified: finishOf(reason, refusal), raw: reason },
-        usage: usageOf(usage),
-      })
-      return parts
-    },
+/** Of a call that comes in pieces, the first has its id and name; some servers give no index. */
+function addCall({ calls }: Reply, delta: Loose): void {
+  const { index, id } = delta
+  const { name, arguments: input } = asObject(delta.function)
+  const known = calls.find((call) => (typeof index === 'number' ? call.index === index : call.id === id && id))
+  const call: Fragment = known ?? { name: '', input: '', ...(typeof index === 'number' && { index }) }
+  if (!known) calls.push(call)
+  call.id ??= asText(id) || newId()
+  call.name ||= asText(name)
+  call.input += asText(input)
+  const signature = asText(asObject(asObject(delta.extra_content).google).thought_signature)
+  if (signature) call.signature ??= signature
+}
+
+/** Makes parts of one chunk. */
+function readChunk(reply: Reply, data: string, parts: Parts): void {
+  const chunk = parse(data)
+  if (chunk.error) return void parts.push({ type: 'error', error: chunk.error })
+  if (chunk.usage) reply.usage = asObject(chunk.usage)
+  const choice = asObject(asList(chunk.choices)[0])
+  reply.reason = asText(choice.finish_reason) || reply.reason
+  const delta = asObject(choice.delta)
+  say(reply, 'reasoning', asText(delta.reasoning_content) || asText(delta.reasoning), parts)
+  sayContent(reply, delta.content, parts)
+  if (delta.refusal) reply.refusal = true
+  say(reply, 'text', asText(delta.refusal), parts)
+  for (const call of asList(delta.tool_calls)) addCall(reply, asObject(call))
+}
+
+/** Makes parts of what is left at the end. */
+function endReply(reply: Reply, parts: Parts): void {
+  const { reason, refusal, usage, calls } = reply
+  turnTo(reply, null, parts)
+  for (const { id = newId(), name, input, signature } of calls) {
+    const signed = signature && { providerMetadata: { compatible: { thoughtSignature: signature } } }
+    parts.push({ type: 'tool-call', toolCallId: id, toolName: name, input, ...signed })
   }
+  if (reason === undefined) {
+    const message = 'Response stream ended without a finish reason.'
+    parts.push({ type: 'error', error: new InvalidResponseDataError({ data: undefined, message }) })
+  }
+  parts.push({
+    type: 'finish',
+    finishReason: { unified: finishOf(reason, refusal), raw: reason },
+    usage: usageOf(usage),
+  })
 }
 
 function finishOf(reason: string | undefined, refusal: boolean) {

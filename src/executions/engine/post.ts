@@ -1,0 +1,117 @@
+import { STATUS_CODES } from 'node:http'
+import { APICallError, JSONParseError } from '@ai-sdk/provider'
+import { Agent, type Dispatcher } from 'undici'
+
+/** How much of a refusal is read (bytes). */
+const MAX_REFUSAL = 64 * 1024
+const NOTHING = Buffer.alloc(0)
+/** With so many parts waiting to be taken the server waits, too. */
+const MANY = 100
+
+// How long is too long is for the caller to say, who aborts.
+const agent = new Agent({ headersTimeout: 0, bodyTimeout: 0 })
+
+type Request = { url: string; headers: Record<string, string>; body: string; signal: AbortSignal | undefined }
+
+/**
+ * Sends a POST, once, and gives the parts of its answer as they come: `read` makes them of bytes, and of null at the end.
+ * Throws the errors of provider packages, those of `read` among them, behind the parts before; and the signal's reason,
+ * which ends the connection.
+ *
+ * Here a run waits most of its time: a stream between undici's parser and who takes the parts, or headers that nobody
+ * reads, would be there as often as there are runs.
+ */
+export function post<Part>(
+  { url, headers, body, signal }: Request,
+  read: (bytes: Buffer | null, parts: Part[]) => void,
+): Promise<AsyncIterable<Part>> {
+  const begun = Promise.withResolvers<AsyncIterable<Part>>()
+  const parts: Part[] = []
+  let controller: Dispatcher.DispatchController | null = null
+  let statusCode = 0
+  let refusal = NOTHING
+  let over: { error?: unknown } | null = null
+  let taker: PromiseWithResolvers<IteratorResult<Part>> | null = null
+
+  function give(): void {
+    if (!taker) return
+    if (!parts.length && !over) {
+      controller?.resume()
+      return
+    }
+    if (parts.length) taker.resolve({ done: false, value: parts.shift() as Part })
+    else if (over && 'error' in over) taker.reject(over.error)
+    else taker.resolve({ done: true, value: undefined })
+    taker = null
+  }
+
+  function finish(how: { error?: unknown }): void {
+    over ??= how
+    begun.reject(over.error)
+    give()
+  }
+
+  function abort(): void {
+    parts.length = 0
+    finish({ error: signal?.reason })
+    controller?.abort(signal?.reason)
+  }
+
+  function fail(message: string, details: object): void {
+    finish({ error: new APICallError({ message, url, requestBodyValues: {}, isRetryable: false, ...details }) })
+  }
+
+  const refuse = () => fail(STATUS_CODES[statusCode] ?? '', { statusCode, responseBody: refusal.toString() })
+
+  const answer = {
+    next(): Promise<IteratorResult<Part>> {
+      taker = Promise.withResolvers()
+      const { promise } = taker
+      give()
+      return promise
+    },
+    [Symbol.asyncIterator]: () => answer,
+  }
+
+  signal?.addEventListener('abort', abort)
+  if (signal?.aborted) abort()
+  const { origin, pathname, search } = new URL(url)
+  agent.dispatch(
+    { origin, path: pathname + search, method: 'POST', headers, body },
+    {
+      onRequestStart(started) {
+        controller = started
+        if (over) started.abort(signal?.reason)
+      },
+      onResponseStart(started, status) {
+        // Pieces of what came with them, all of which they would keep.
+        started.rawHeaders = null
+        if (status < 200) return
+        statusCode = status
+        if (statusCode < 300) begun.resolve(answer)
+      },
+      onResponseData(started, bytes) {
+        if (statusCode < 300) {
+          read(bytes, parts)
+          give()
+          if (parts.length > MANY) started.pause()
+        } else {
+          refusal = Buffer.concat([refusal, bytes])
+          if (refusal.length > MAX_REFUSAL) started.abort(new Error('Nobody reads more'))
+        }
+      },
+      onResponseEnd() {
+        if (statusCode >= 300) return refuse()
+        read(null, parts)
+        finish({})
+      },
+      onResponseError(_, cause) {
+        if (statusCode >= 300) refuse()
+        else if (JSONParseError.isInstance(cause)) finish({ error: cause })
+        else if (statusCode) fail('Failed to process successful response', { cause })
+        else fail(`Cannot connect to API: ${cause.message}`, { cause })
+      },
+    },
+  )
+  return begun.promise
+}
