@@ -8,8 +8,8 @@ import { type Actor, hasExpired } from './actor.ts'
 const INTERVAL = 4_000
 
 export type Revocations = {
-  /** A signal that aborts with the other, or once the actor's token or membership has ended. Dispose of it with the stream. */
-  watch(actor: Actor, gone: AbortSignal): Disposable & { signal: AbortSignal }
+  /** A signal that aborts once the actor's token or membership has ended, at the latest with `gone`, as all requests end. */
+  watch(actor: Actor, gone: AbortSignal): AbortSignal
   stop(): void
 }
 
@@ -55,17 +55,14 @@ export function createRevocations(deps: { db: Db; clock: Clock; bus: Bus; log: L
     watch(actor, gone) {
       const controller = new AbortController()
       const watch = { actor, controller }
-      const abort = () => controller.abort(gone.reason)
-      watches.add(watch)
-      gone.addEventListener('abort', abort)
-      if (gone.aborted) abort()
-      return {
-        signal: controller.signal,
-        [Symbol.dispose]() {
-          watches.delete(watch)
-          gone.removeEventListener('abort', abort)
-        },
+      const end = () => {
+        watches.delete(watch)
+        controller.abort(gone.reason)
       }
+      watches.add(watch)
+      gone.addEventListener('abort', end)
+      if (gone.aborted) end()
+      return controller.signal
     },
     stop() {
       clearInterval(timer)

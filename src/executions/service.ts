@@ -205,9 +205,5 @@ export function followFrom(
   signal: AbortSignal,
 ): AsyncGenerator<readonly ExecutionEvent[]> {
   // No more of its row: it is kept as long as the stream is on.
-  const edge = edgeOf(row)
-  return (async function* () {
-    using watch = deps.revocations.watch(actor, signal)
-    yield* deps.engine.follow(edge, after, watch.signal)
-  })()
+  return deps.engine.follow(edgeOf(row), after, deps.revocations.watch(actor, signal))
 }

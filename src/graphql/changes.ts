@@ -60,9 +60,9 @@ async function* follow(
   id: string | undefined,
   find: Find,
 ): AsyncGenerator<string> {
-  using watch = deps.revocations.watch(actor, gone())
+  const signal = deps.revocations.watch(actor, gone())
   let since = deps.clock.now()
-  for await (const told of changes(deps.bus, channel, watch.signal)) {
+  for await (const told of changes(deps.bus, channel, signal)) {
     if (id !== undefined && told && !told.includes(id)) continue
     const which = id !== undefined ? [id] : told
     const from = new Date(since.getTime() - LOOK_BACK)

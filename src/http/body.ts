@@ -38,19 +38,26 @@ export async function readJson(req: IncomingMessage): Promise<Record<string, unk
   return value as Record<string, unknown>
 }
 
-async function readBytes(req: IncomingMessage, length: number): Promise<Buffer> {
-  const chunks: Buffer[] = []
+/** By events: an iterator leaves its listeners on the request, as long as its answer takes. */
+function readBytes(req: IncomingMessage, length: number): Promise<Buffer> {
+  const tooLarge = () => new AppError(413, 'Request body too large', { headers: { Connection: 'close' } })
   const most = maxBytes(req)
-  let size = 0
-  if (!(length > most)) {
-    for await (const chunk of req as AsyncIterable<Buffer>) {
+  return new Promise((resolve, reject) => {
+    const chunks: Buffer[] = []
+    let size = 0
+    const add = (chunk: Buffer) => {
       size += chunk.length
-      if (size > most) break
       chunks.push(chunk)
+      if (size > most) end(tooLarge())
     }
-    if (size <= most) return Buffer.concat(chunks, size)
-  }
-  throw new AppError(413, 'Request body too large', { headers: { Connection: 'close' } })
+    const end = (error?: Error) => {
+      req.off('data', add).off('end', end).off('error', end)
+      if (error) reject(error)
+      else resolve(Buffer.concat(chunks, size))
+    }
+    if (length > most) reject(tooLarge())
+    else req.on('data', add).on('end', end).on('error', end)
+  })
 }
 
 /** Answers with JSON. As a text, it leaves in one piece with its headers. */

@@ -78,15 +78,16 @@ export async function handleRest(context: Context, req: IncomingMessage, res: Se
     })
   if (accepted) {
     const here = { ...context, authenticate: () => actorAt(context, 'spaceId', body) }
-    await sendEvents(here, req, res, accepted.id, accepted)
-    if (input.onDisconnect === 'cancel' && context.gone().aborted) await cancelLeft(here, accepted.id)
-    return
+    const { id: executionId } = accepted
+    const sent = sendEvents(here, req, res, executionId, accepted)
+    return input.onDisconnect === 'cancel' ? sent.then(() => cancelLeft(here, executionId)) : sent
   }
   sendJson(res, 200, answer as object)
 }
 
-/** The caller has gone, and did not want the run to go on without them; it may have ended already. */
+/** The caller may have gone, and did not want the run to go on without them; it may have ended already. */
 async function cancelLeft(context: Context, id: string): Promise<void> {
+  if (!context.gone().aborted) return
   await createCaller(context)
     .executions.cancel({ id })
     .catch(() => {})
@@ -111,5 +112,5 @@ async function sendEvents(
     begun && isWhole
       ? followFrom(await context.authenticate(), context.deps, begun, 0, context.gone())
       : batchesOf(await createCaller(context).executions.events({ executionId, after, lastEventId } as never))
-  await writeEvents(res, events)
+  return writeEvents(res, events)
 }

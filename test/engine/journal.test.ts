@@ -11,7 +11,7 @@ import {
   readEvents,
 } from '../../src/executions/engine/events.ts'
 import { follow } from '../../src/executions/engine/follow.ts'
-import { type Channel, createJournal, type Journal } from '../../src/executions/engine/journal.ts'
+import { type Channel, createJournal, type Journal, leave, more, take } from '../../src/executions/engine/journal.ts'
 import { createNotices } from '../../src/executions/engine/notices.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
 import { storedEvents, textOf, violations } from './invariants.ts'
@@ -69,10 +69,10 @@ async function puppet(lab: Lab, beside?: Puppet): Promise<Puppet> {
     },
     async complete(result) {
       const usage = { inputTokens: 0, outputTokens: 0, usageEstimated: false }
-      const remains = { text: result, toolCalls: [], model: 'm', usage, ...(await channel.drain()) }
+      const remains = { text: result, toolCalls: [], model: 'm', usage, ...(await journal.drain(channel)) }
       const ended = await finish(deps, row, { status: 'completed', result }, remains)
       expect(ended).not.toBeNull()
-      channel.close(ended!.execution)
+      journal.close(channel, ended!.execution)
       bus.publish('execution', [row.id])
       return ended!.execution
     },
@@ -109,7 +109,7 @@ test('whoever joins whenever, at whatever pace, is told exactly what comes after
     const followers: { after: number; events: Promise<ExecutionEvent[]> }[] = []
     const say = async (data: MessageData) => {
       said.push(data)
-      await run.channel.append(data)
+      await run.journal.append(run.channel, data)
     }
     let turn = 1
     for (const next of steps) {
@@ -162,7 +162,7 @@ test('numbers are reserved before anybody sees them, however many come at once',
       expect(terminalSeq ?? seqReserved).toBeGreaterThanOrEqual(batch.at(-1)!.seq)
     }
   })()
-  for (let index = 0; index < 2_000; index++) await run.channel.append(delta('x'))
+  for (let index = 0; index < 2_000; index++) await run.journal.append(run.channel, delta('x'))
   await run.complete('x'.repeat(2_000))
   await watching
   expect(seen).toHaveLength(2_002)
@@ -181,8 +181,8 @@ test('a follower sees nothing of a run before something of it is stored', async 
     },
     shown.signal,
   )
-  run.channel.append(delta('one '))
-  run.channel.append(delta('two '))
+  run.journal.append(run.channel, delta('one '))
+  run.journal.append(run.channel, delta('two '))
   expect(await following).toHaveLength(2)
   await run.complete('one two ')
 })
@@ -193,9 +193,9 @@ test('what a follower waits for is stored at once, what nobody waits for when it
   const followed = await puppet(lab, alone)
   vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
   try {
-    alone.channel.append(delta('one '))
+    alone.journal.append(alone.channel, delta('one '))
     const following = followed.follow(META_SEQ, async () => {})
-    followed.channel.append(delta('two '))
+    followed.journal.append(followed.channel, delta('two '))
     await untilStored(lab, followed)
     expect(await storedEvents(lab.db, alone.row.id)).toEqual([])
     vi.advanceTimersByTime(50)
@@ -216,8 +216,13 @@ test('what nobody waits for is stored, however much is waited for meanwhile', as
   try {
     // Whenever something is stored, something is waited for.
     const say = () => {
-      alone.channel.append(delta('word '))
-      followed.channel.append({ messageType: 'tool_result', toolUseId: 't', content: '', isError: false })
+      alone.journal.append(alone.channel, delta('word '))
+      followed.journal.append(followed.channel, {
+        messageType: 'tool_result',
+        toolUseId: 't',
+        content: '',
+        isError: false,
+      })
     }
     alone.hooks.onStored = say
     say()
@@ -255,17 +260,18 @@ test('a database that is away is not asked again for each token, and has all of 
   try {
     const journal = createJournal({ db, clock: lab.clock, log, owner: 'the test', ...hooks })
     const channel = journal.open(run.row, () => {})
-    const seat = channel.follow()
-    const first = seat.next()
+    const seat = journal.follow(channel)
+    const first = more(seat)
     for (let index = 0; index < 50; index++) {
-      channel.append(delta('word '))
+      journal.append(channel, delta('word '))
       await nextTurn()
     }
     expect(tries).toBe(1)
     away = false
     vi.advanceTimersByTime(500)
-    expect(await first).toHaveLength(50)
-    seat.end()
+    expect(await first).toBe(true)
+    expect(take(seat)).toHaveLength(50)
+    leave(seat)
   } finally {
     vi.useRealTimers()
   }
@@ -288,11 +294,11 @@ test.skipIf(onPostgres)(
       const run = await puppet(lab)
       const tokens = Array.from({ length: count }, (_, index) => `token${index % 10} `)
       for (const token of tokens) {
-        await run.channel.append(delta(token))
+        await run.journal.append(run.channel, delta(token))
         await run.journal.flush()
       }
       const text = tokens.join('')
-      await run.channel.append({ messageType: 'assistant', step: 1, content: [{ type: 'text', text }] })
+      await run.journal.append(run.channel, { messageType: 'assistant', step: 1, content: [{ type: 'text', text }] })
       await run.complete(text)
       const events = await storedEvents(lab.db, run.row.id)
       expect(events).toHaveLength(count + 1)
@@ -317,7 +323,7 @@ test('however much is said at once, and in whatever portions, nobody holds more 
     [60, 100_000],
   ] as const) {
     const run = await puppet(lab)
-    for (let index = 0; index < count; index++) await run.channel.append(delta('x'.repeat(length)))
+    for (let index = 0; index < count; index++) await run.journal.append(run.channel, delta('x'.repeat(length)))
     await run.complete('x'.repeat(count * length))
     let total = 0
     for await (const batch of readEvents(lab.db, run.row.id, 0)) {
@@ -336,7 +342,7 @@ test('text that is put together keeps its steps, its tools between them, and who
   const said: MessageData[] = []
   const say = async (data: MessageData) => {
     said.push(data)
-    await run.channel.append(data)
+    await run.journal.append(run.channel, data)
     await run.journal.flush()
   }
   for (let turn = 1; turn <= 5; turn++) {

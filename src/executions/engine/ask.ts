@@ -10,8 +10,9 @@ import type { ReplyPart } from './steps.ts'
 import { TimeoutError } from './stop.ts'
 
 /**
- * One answer of the model: tells its text as it comes, returns all that it said. Adds to `usage` as it goes. Throws
- * what the provider throws, the signal's reason when aborted, and {@link TimeoutError}.
+ * One answer of the model: tells its text as it comes, returns all that it said. Adds to `usage` as it goes. The call is
+ * aborted with the run, when nothing is heard for `idleTimeout`, and when it is over. Throws what the provider throws,
+ * the signal's reason when aborted, and {@link TimeoutError}.
  */
 export async function ask(
   input: RunInput,
@@ -20,38 +21,46 @@ export async function ask(
   usage: RunUsage,
   say: Say,
 ): Promise<ReplyPart[]> {
-  const reply = createReply()
+  const { signal, idleTimeout } = input
+  const reply: Reply = { parts: [], open: [] }
+  const call = new AbortController()
+  const abort = () => call.abort(signal.reason)
+  const watchdog = setTimeout(() => {
+    call.abort(new TimeoutError(`The model was silent for ${idleTimeout / 1000} s`))
+  }, idleTimeout)
   let finished = false
-  using call = openCall(input)
+  signal.addEventListener('abort', abort)
+  if (signal.aborted) abort()
   try {
     for await (const part of await callModel(input, prompt, call.signal)) {
-      call.heard()
+      call.signal.throwIfAborted()
+      watchdog.refresh()
       switch (part.type) {
         case 'text-delta': {
           const text = part.delta.replaceAll('\0', '')
-          reply.add('text', part, text)
+          add(reply, 'text', part, text)
           const said = text && say({ messageType: 'stream_event', step, delta: { type: 'text_delta', text } })
           // Most of what is said keeps nobody waiting.
           if (said) await said
           break
         }
         case 'reasoning-delta':
-          reply.add('reasoning', part, part.delta)
+          add(reply, 'reasoning', part, part.delta)
           break
         case 'text-start':
-          reply.add('text', part, '')
+          add(reply, 'text', part, '')
           break
         case 'reasoning-start':
-          reply.add('reasoning', part, '')
+          add(reply, 'reasoning', part, '')
           break
         case 'text-end':
-          reply.end('text', part)
+          end(reply, 'text', part)
           break
         case 'reasoning-end':
-          reply.end('reasoning', part)
+          end(reply, 'reasoning', part)
           break
         case 'tool-call':
-          reply.call(part)
+          reply.parts.push(readCall(part, reply.parts))
           break
         case 'error':
           throw part.error
@@ -65,6 +74,9 @@ export async function ask(
     throw call.signal.aborted ? call.signal.reason : error
   } finally {
     if (!finished) usage.usageEstimated = true
+    clearTimeout(watchdog)
+    signal.removeEventListener('abort', abort)
+    if (!call.signal.aborted) call.abort(OVER)
   }
   return reply.parts
 }
@@ -72,38 +84,30 @@ export async function ask(
 type TextPart = Extract<ReplyPart, { text: string }>
 type Fragment = { id: string; providerMetadata?: SharedV4ProviderMetadata }
 
-/** Puts together what comes in pieces. */
-function createReply() {
-  const parts: ReplyPart[] = []
-  const open = new Map<string, TextPart>()
-  const ids = new Set<string>()
-  function begin(type: TextPart['type'], id: string): TextPart {
-    const part: TextPart = { type, text: '' }
-    open.set(type + id, part)
+/** What is put together of what comes in pieces: all parts, and those that go on. */
+type Reply = { parts: ReplyPart[]; open: { id: string; part: TextPart }[] }
+
+function add({ parts, open }: Reply, type: TextPart['type'], { id, providerMetadata }: Fragment, text: string): void {
+  const known = open.find((each) => each.id === id && each.part.type === type)?.part
+  const part: TextPart = known ?? { type, text: '' }
+  if (!known) {
+    open.push({ id, part })
     parts.push(part)
-    return part
   }
-  function add(type: TextPart['type'], { id, providerMetadata }: Fragment, text: string): void {
-    const part = open.get(type + id) ?? begin(type, id)
-    part.text += text
-    if (providerMetadata) part.providerOptions = { ...part.providerOptions, ...providerMetadata }
-  }
-  return {
-    parts,
-    add,
-    end(type: TextPart['type'], part: Fragment): void {
-      add(type, part, '')
-      open.delete(type + part.id)
-    },
-    call: (part: LanguageModelV4ToolCall) => void parts.push(readCall(part, ids)),
-  }
+  part.text += text
+  if (providerMetadata) part.providerOptions = { ...part.providerOptions, ...providerMetadata }
+}
+
+function end(reply: Reply, type: TextPart['type'], fragment: Fragment): void {
+  add(reply, type, fragment, '')
+  reply.open = reply.open.filter(({ id, part }) => id !== fragment.id || part.type !== type)
 }
 
 /** A call, its id told apart from those before it. Some models refuse their own calls without their signature. */
-function readCall(part: LanguageModelV4ToolCall, ids: Set<string>): ReplyPart {
+function readCall(part: LanguageModelV4ToolCall, parts: readonly ReplyPart[]): ReplyPart {
+  const calls = parts.flatMap((other) => (other.type === 'tool-call' ? other.toolCallId : []))
   const given = clean(part.toolCallId) as string
-  const toolCallId = given && !ids.has(given) ? given : `${given || 'call'}_${ids.size + 1}`
-  ids.add(toolCallId)
+  const toolCallId = given && !calls.includes(given) ? given : `${given || 'call'}_${calls.length + 1}`
   return {
     type: 'tool-call',
     toolCallId,
@@ -148,28 +152,6 @@ async function* readAll<T>(stream: ReadableStream<T>, signal: AbortSignal): Asyn
     const { done, value } = await reader.read()
     if (done) return
     yield value
-  }
-}
-
-/** A call of the model, which is aborted with the run, when nothing is heard for `idleTimeout`, and when it is over. */
-function openCall({ signal, idleTimeout }: RunInput): Disposable & { signal: AbortSignal; heard: () => void } {
-  const call = new AbortController()
-  const abort = () => call.abort(signal.reason)
-  const silence = () => call.abort(new TimeoutError(`The model was silent for ${idleTimeout / 1000} s`))
-  signal.addEventListener('abort', abort)
-  if (signal.aborted) abort()
-  const watchdog = setTimeout(silence, idleTimeout)
-  return {
-    signal: call.signal,
-    heard() {
-      call.signal.throwIfAborted()
-      watchdog.refresh()
-    },
-    [Symbol.dispose]() {
-      clearTimeout(watchdog)
-      signal.removeEventListener('abort', abort)
-      if (!call.signal.aborted) call.abort(OVER)
-    },
   }
 }
 

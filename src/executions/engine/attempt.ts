@@ -4,7 +4,7 @@ import { unlessAborted } from '../../lib/unless-aborted.ts'
 import type { Telemetry } from '../../telemetry/telemetry.ts'
 import type { Checkpoint } from './checkpoint.ts'
 import * as claims from './claims.ts'
-import { type EquipDeps, equip } from './equip.ts'
+import { close, type EquipDeps, equip } from './equip.ts'
 import { type ExecutionRow, textSoFar } from './events.ts'
 import type { Channel, Journal } from './journal.ts'
 import { ModelError, UNEXPECTED } from './model-errors.ts'
@@ -12,6 +12,7 @@ import { outlast } from './outlast.ts'
 import { type Progress, run, type Say } from './run.ts'
 import { recordsOf } from './steps.ts'
 import { Stop, TimeoutError } from './stop.ts'
+import type { Toolbox } from './tools.ts'
 import * as waits from './waits.ts'
 
 export type AttemptDeps = EquipDeps & {
@@ -43,7 +44,7 @@ export type RunAttempt = (
 const RETRY_INTERVAL = 500
 
 export function createAttempts(deps: AttemptDeps): RunAttempt {
-  const { settings, db, clock, bus, log, models } = deps
+  const { settings, db, clock, bus, log, models, journal } = deps
 
   async function attempt(
     row: ExecutionRow,
@@ -68,14 +69,16 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
       }
       signal.throwIfAborted()
       said = textSoFar(said, data)
-      const room = channel.append(data)
+      const room = journal.append(channel, data)
       return room && unlessAborted(room, signal).then(() => signal.throwIfAborted())
     }
-    using _ = limitTime(row, progress, controller)
+    const stopClock = limitTime(row, progress, controller)
+    let toolbox: Toolbox | null = null
     try {
-      for (const data of from.opening) await channel.append(data)
-      using equipment = await outlast(() => equip(deps, { row, agent, signal }), signal)
+      for (const data of from.opening) await journal.append(channel, data)
+      const equipment = await outlast(() => equip(deps, { row, agent, signal }), signal)
       model = equipment.model
+      toolbox = equipment.toolbox
       await run(deps.telemetry.begin(row, agent, equipment), progress, say)
       await claimed
       outcome = { status: 'completed', result: said.text }
@@ -83,22 +86,25 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
       await claimed
       const why = signal.aborted ? signal.reason : error
       if (why instanceof Stop && why.why !== 'cancelled') {
-        if (why.why === 'drained') await deps.journal.flush()
-        channel.close(null)
+        if (why.why === 'drained') await journal.flush()
+        journal.close(channel, null)
         return null
       }
       outcome = why instanceof Stop ? { status: 'cancelled' } : { status: 'failed', error: causeOf(row, agent, why) }
+    } finally {
+      if (toolbox) close(deps, toolbox)
+      stopClock()
     }
     const asked = outcome.status === 'completed' ? ask(progress, channel) : []
     const { usage, steps } = progress
-    const remains = { text: said.text, toolCalls: recordsOf(steps), model, usage, ...(await channel.drain()) }
+    const remains = { text: said.text, toolCalls: recordsOf(steps), model, usage, ...(await journal.drain(channel)) }
     if (asked.length) {
       if (
         await persist(row, () =>
           waits.suspend({ ...deps.claimDeps, approvalTimeout: settings.APPROVAL_TIMEOUT }, row, asked, remains),
         )
       ) {
-        channel.close(null)
+        journal.close(channel, null)
         bus.publish('execution', [row.id])
         bus.publish('chat', [row.chatId])
         return null
@@ -106,7 +112,7 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
       outcome = { status: 'cancelled' }
     }
     const ended = await persist(row, () => deps.end(row, outcome, remains))
-    channel.close(ended)
+    journal.close(channel, ended)
     if (ended && ended.status !== 'completed' && steps.length) deps.abandon(ended)
     return ended
   }
@@ -115,16 +121,16 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
   function ask({ steps, asks }: Progress, channel: Channel): waits.Asked[] {
     return asks.map((call) => {
       const asked = { id: newId(), step: steps.at(-1)?.step ?? 0, call }
-      channel.append({ messageType: 'approval', approvalId: asked.id, toolUseId: call.id, name: call.name })
+      journal.append(channel, { messageType: 'approval', approvalId: asked.id, toolUseId: call.id, name: call.name })
       return asked
     })
   }
 
   /**
    * Ends a run after EXECUTION_TIMEOUT, without the time in which it waited for an approval; while one that it waits
-   * for does, its clock stands still too.
+   * for does, its clock stands still too. Returns what stops the clock.
    */
-  function limitTime(row: ExecutionRow, { steps }: Progress, controller: AbortController): Disposable {
+  function limitTime(row: ExecutionRow, { steps }: Progress, controller: AbortController): () => void {
     const since = (row.startedAt ?? row.createdAt).getTime() + row.waitedMs
     const patience = since + settings.EXECUTION_TIMEOUT - clock.now().getTime()
     let over = false
@@ -136,11 +142,9 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
       else controller.abort(new TimeoutError('The run took too long'))
     }
     let timer = setTimeout(expire, Math.max(0, patience))
-    return {
-      [Symbol.dispose]() {
-        over = true
-        clearTimeout(timer)
-      },
+    return () => {
+      over = true
+      clearTimeout(timer)
     }
   }
 

@@ -31,9 +31,9 @@ const isToAsk = ({ decision, inFlight, input }: Call, tool: Tool | undefined) =>
 async function make(input: RunInput, { step }: Step, call: Call): Promise<MessageData> {
   const tool = toolOf(input, call)
   const refused = refusal(call, tool)
-  if (!refused) await input.steps.begin(step, call)
+  if (!refused) await input.steps().begin(step, call)
   const result = bounded(refused ? failure(refused) : await answerOf(input, step, call, tool as Tool))
-  await input.steps.complete(step, call, result)
+  await input.steps().complete(step, call, result)
   call.result = result
   return resultEvent(call, result)
 }
@@ -61,7 +61,7 @@ async function answerOf(input: RunInput, step: number, call: Call, tool: Tool): 
     toolUseId: call.id,
     signal: either,
     childExecutionId: call.childExecutionId,
-    adopt: (tx: Tx, childExecutionId: string) => input.steps.adopt(tx, step, call, childExecutionId),
+    adopt: (tx: Tx, childExecutionId: string) => input.steps().adopt(tx, step, call, childExecutionId),
   }
   const answer = tool.call(call.input, context).catch((error) => {
     if (error instanceof Stop) throw error

@@ -34,34 +34,36 @@ export type Attempt = {
 const DEFAULT_MAX_TURNS = 50
 const NOTHING: Toolbox = { tools: [], instructions: [], close: async () => {} }
 
-/** All that a run needs: its model, its tools, which are closed with it, and its prompt. Throws what keeps it from it. */
+/** All that a run needs: its model, its tools, to be closed with it, and its prompt. Throws what keeps it from it. */
 export async function equip(
   deps: EquipDeps,
   attempt: Attempt,
-): Promise<Disposable & { input: RunInput; model: string }> {
+): Promise<{ input: RunInput; model: string; toolbox: Toolbox }> {
   const { settings, db, log } = deps
   const { row, agent, signal } = attempt
-  using cleanup = new DisposableStack()
   const { id, model } = await deps.models.resolve(row.modelOverride ?? agent.model)
   const space = await readSpace(db, row.spaceId)
   const isEquipped = hasTools(agent) || space.isEquipped
   const toolbox = isEquipped ? await open(deps, attempt) : NOTHING
-  cleanup.defer(() => close(deps, toolbox))
   const instructions = [space.instructions, ...toolbox.instructions].flatMap((text) => text || [])
-  const input: RunInput = {
-    model,
-    agentName: agent.name,
-    prompt: await buildPrompt(deps, agent, row, { instructions, withCalls: toolbox.tools.length > 0 }),
-    tools: toolbox.tools,
-    maxTurns: agent.maxTurns ?? DEFAULT_MAX_TURNS,
-    idleTimeout: settings.MODEL_IDLE_TIMEOUT,
-    toolTimeout: settings.TOOL_TIMEOUT,
-    steps: createStepStore({ ...deps, leaseDuration: settings.LEASE_DURATION, signal }, row),
-    onToolError: (tool, error) => log.warn({ executionId: row.id, tool, err: error }, 'a tool failed'),
-    signal,
+  try {
+    const input: RunInput = {
+      model,
+      agentName: agent.name,
+      prompt: await buildPrompt(deps, agent, row, { instructions, withCalls: toolbox.tools.length > 0 }),
+      tools: toolbox.tools,
+      maxTurns: agent.maxTurns ?? DEFAULT_MAX_TURNS,
+      idleTimeout: settings.MODEL_IDLE_TIMEOUT,
+      toolTimeout: settings.TOOL_TIMEOUT,
+      steps: () => createStepStore({ ...deps, leaseDuration: settings.LEASE_DURATION, signal }, row),
+      onToolError: (tool, error) => log.warn({ executionId: row.id, tool, err: error }, 'a tool failed'),
+      signal,
+    }
+    return { input, model: id, toolbox }
+  } catch (error) {
+    close(deps, toolbox)
+    throw error
   }
-  const owned = cleanup.move()
-  return { input, model: id, [Symbol.dispose]: () => owned.dispose() }
 }
 
 /** What a space adds to its runs: instructions, and whether there are skills or MCP servers to look for. */
@@ -96,6 +98,6 @@ async function open(deps: EquipDeps, { row, agent, signal }: Attempt): Promise<T
 }
 
 /** Nobody waits for what a server says to its end. */
-function close({ log }: EquipDeps, toolbox: Toolbox): void {
+export function close({ log }: Pick<EquipDeps, 'log'>, toolbox: Toolbox): void {
   toolbox.close().catch((error) => log.warn({ err: error }, 'the tools of a run could not be closed'))
 }

@@ -9,7 +9,7 @@ import {
   readEvents,
   terminalEvent,
 } from './events.ts'
-import type { Journal } from './journal.ts'
+import { hasStored, type Journal, leave, more, take } from './journal.ts'
 import type { Notices } from './notices.ts'
 
 /**
@@ -32,17 +32,18 @@ export async function* follow(
   }
   if (last < META_SEQ) yield fresh([metaEvent(row)])
   while (!signal.aborted && !deps.stopped.aborted) {
-    const follower = deps.journal.find(row.id)?.follow()
+    const channel = deps.journal.find(row.id)
+    const seat = channel && deps.journal.follow(channel)
     // What runs here ends with this process, which its followers are told.
-    using notice = follower ? null : deps.notices.expect(row.id, AbortSignal.any([signal, deps.stopped]))
-    const leave = () => follower?.end()
-    signal.addEventListener('abort', leave, { once: true })
+    const notice = seat ? null : deps.notices.expect(row.id, AbortSignal.any([signal, deps.stopped]))
+    const stop = () => seat && leave(seat)
+    signal.addEventListener('abort', stop)
     try {
       // The row first: once it says that the run has ended, all of its events are there.
-      if (!follower && !terminalEvent(current)) {
+      if (!seat && !terminalEvent(current)) {
         current = await deps.db.execution.findUniqueOrThrow({ where: { id: row.id }, select: EDGE_COLUMNS })
       }
-      if (!follower || follower.stored) {
+      if (!channel || hasStored(channel)) {
         for await (const events of readEvents(deps.db, row.id, last)) {
           const news = fresh(events)
           if (news.length) yield news
@@ -53,15 +54,16 @@ export async function* follow(
         if (terminal.seq !== last) yield [terminal]
         return
       }
-      for (let events = await follower?.next(); events; events = await follower?.next()) {
-        const news = fresh(events)
+      while (seat && (await more(seat))) {
+        const news = fresh(take(seat))
         if (news.length) yield news
         if (news.at(-1)?.event === 'result' || news.at(-1)?.event === 'error') return
       }
       await notice?.happened
     } finally {
-      leave()
-      signal.removeEventListener('abort', leave)
+      notice?.[Symbol.dispose]()
+      stop()
+      signal.removeEventListener('abort', stop)
     }
   }
   if (!signal.aborted) throw unavailable()

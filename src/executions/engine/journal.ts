@@ -30,41 +30,64 @@ const SMALL_SEGMENT = 8 * 1024
 
 type MessageEvent = Extract<ExecutionEvent, { event: 'message' }>
 
-/** What one execution, in one attempt, says in this process. */
-export type Channel = {
-  readonly row: ExecutionRow
+/** Somebody who follows an execution in this process. */
+export type Seat = {
+  readonly channel: Channel
+  waiting: ExecutionEvent[]
+  size: number
+  over: boolean
+  wake: ((more: boolean) => void) | null
+}
+
+export type Journal = {
+  /** For the events of one execution, in one attempt. `onLost` is told when it was taken away from this process. */
+  open(row: ExecutionRow, onLost: () => void): Channel
   /** Numbers the event, stores it soon and shows it to followers. Await what it returns: room in the numbers. */
-  append(data: MessageData): Promise<void> | undefined
+  append(channel: Channel, data: MessageData): Promise<void> | undefined
   /**
    * No more events: resolves to what is not stored yet, as far as is known (`unsure`), the terminal event's number, and
    * whether what is stored lies in many small segments, for the terminal write.
    */
-  drain(): Promise<{ events: readonly MessageEvent[]; unsure: boolean; terminalSeq: number; scattered: boolean }>
+  drain(
+    channel: Channel,
+  ): Promise<{ events: readonly MessageEvent[]; unsure: boolean; terminalSeq: number; scattered: boolean }>
   /** Shows how it ended; null when the run was taken away from this process. */
-  close(ended: ExecutionRow | null): void
-  follow(): Follower
-}
-
-export type Follower = {
-  /** Whether events may stand in the database that `next` will not tell. */
-  readonly stored: boolean
-  /** The next events; null when it is time to look into the database again. */
-  next(): Promise<readonly ExecutionEvent[] | null>
-  end(): void
-}
-
-export type Journal = {
-  open(row: ExecutionRow, onLost: () => void): Channel
+  close(channel: Channel, ended: ExecutionRow | null): void
   find(executionId: string): Channel | undefined
+  follow(channel: Channel): Seat
   /** Writes what is waiting now; tries once. */
   flush(): Promise<void>
   /** Sends all followers away. */
   dismiss(): void
 }
 
-type Seat = { waiting: ExecutionEvent[]; size: number; over: boolean; wake: (() => void) | null }
+/** Whether events may stand in the database that a new follower is not told: an earlier attempt may have stored some. */
+export const hasStored = ({ stored, row }: Channel): boolean => stored || row.attempt > 1
 
-type State = {
+/** Waits for more; false when it is time to look into the database again. */
+export const more = (seat: Seat): Promise<boolean> =>
+  new Promise((resolve) => {
+    if (seat.waiting.length || seat.over) resolve(seat.waiting.length > 0)
+    else seat.wake = resolve
+  })
+
+/** What has come. */
+export function take(seat: Seat): readonly ExecutionEvent[] {
+  const events = seat.waiting
+  seat.waiting = []
+  seat.size = 0
+  return events
+}
+
+/** Follows no more. */
+export function leave(seat: Seat): void {
+  const { channel } = seat
+  channel.seats = channel.seats.filter((other) => other !== seat)
+  send(seat)
+}
+
+/** What one execution, in one attempt, says in this process. */
+export type Channel = {
   readonly row: ExecutionRow
   readonly onLost: () => void
   nextSeq: number
@@ -83,7 +106,7 @@ type State = {
   segments: number
   size: number
   ending: boolean
-  readonly seats: Set<Seat>
+  seats: readonly Seat[]
   room: PromiseWithResolvers<void> | null
 }
 
@@ -102,7 +125,7 @@ export function createJournal(deps: {
   onStored: (executionIds: string[]) => void
 }): Journal {
   const { db, clock, log, owner, rowLock } = deps
-  const states = new Map<string, { state: State; channel: Channel }>()
+  const channels = new Map<string, Channel>()
   let timer: NodeJS.Timeout | null = null
   let flushing: Promise<void> | null = null
   /** What the next write is for: all that waits, or only what somebody waits for. */
@@ -145,16 +168,16 @@ export function createJournal(deps: {
     return flushing
   }
 
-  const withNews = () => [...states.values()].flatMap(({ state }) => (state.tail.length && !state.ending ? state : []))
+  const withNews = () => [...channels.values()].filter(({ tail, ending }) => tail.length && !ending)
 
   async function write(): Promise<void> {
     const all = wanted === 'all'
     wanted = null
     const begun = performance.now()
-    const batches = withNews().flatMap((state) => {
-      if (!all && !isAwaited(state)) return []
-      const reserve = state.nextSeq + SEQ_BLOCK / 2 > state.reserved ? state.reserved + SEQ_BLOCK : null
-      return { state, events: [...state.tail], reserve }
+    const batches = withNews().flatMap((channel) => {
+      if (!all && !isAwaited(channel)) return []
+      const reserve = channel.nextSeq + SEQ_BLOCK / 2 > channel.reserved ? channel.reserved + SEQ_BLOCK : null
+      return { channel, events: [...channel.tail], reserve }
     })
     if (!batches.length) return
     const at = clock.now()
@@ -163,74 +186,74 @@ export function createJournal(deps: {
       const owned = await tx.$queryRaw<{ id: string; attempt: number }[]>(Prisma.sql`
         SELECT "id", "attempt" FROM "Execution"
         WHERE "leaseOwner" = ${owner} AND "status" = 'running'
-          AND "id" IN (${Prisma.join(padded(batches.map(({ state }) => state.row.id)))}) ${rowLock}`)
+          AND "id" IN (${Prisma.join(padded(batches.map(({ channel }) => channel.row.id)))}) ${rowLock}`)
       const attempts = new Map(owned.map((row) => [row.id, row.attempt]))
-      const mine = batches.filter(({ state }) => attempts.get(state.row.id) === state.row.attempt)
-      for (const { state, reserve } of mine) {
+      const mine = batches.filter(({ channel }) => attempts.get(channel.row.id) === channel.row.attempt)
+      for (const { channel, reserve } of mine) {
         if (reserve === null) continue
         await tx.execution.update({
-          where: { id: state.row.id },
+          where: { id: channel.row.id },
           data: { seqReserved: reserve },
           select: { id: true },
         })
       }
-      for (const { state, events } of mine) {
-        if (state.unsure) await forgetFrom(tx, state.row.id, events[0]!.seq)
+      for (const { channel, events } of mine) {
+        if (channel.unsure) await forgetFrom(tx, channel.row.id, events[0]!.seq)
       }
       await tx.executionEvent.createMany({
-        data: mine.flatMap(({ state, events }) => toSegments(state.row.id, at, events)),
+        data: mine.flatMap(({ channel, events }) => toSegments(channel.row.id, at, events)),
       })
       return new Set(mine)
     })
     const kept = await storing.catch((error) => {
-      for (const { state } of batches) state.unsure = true
+      for (const { channel } of batches) channel.unsure = true
       throw error
     })
-    deps.onStored([...kept].map(({ state }) => state.row.id))
+    deps.onStored([...kept].map(({ channel }) => channel.row.id))
     for (const batch of batches) {
-      const { state, events, reserve } = batch
+      const { channel, events, reserve } = batch
       if (!kept.has(batch)) {
-        state.onLost()
-        state.room?.resolve()
+        channel.onLost()
+        channel.room?.resolve()
         continue
       }
-      state.reserved = reserve ?? state.reserved
-      state.tail = state.tail.slice(events.length)
-      state.unsure = false
-      state.segments++
-      for (const event of events) state.size += sizeOf(event)
-      state.stored = true
-      if (state.held) {
-        const first = state.tail.findIndex(({ data }) => isToLast(data))
-        state.held = first >= 0
-        show(state, [...events, ...(state.held ? state.tail.slice(0, first) : state.tail)])
+      channel.reserved = reserve ?? channel.reserved
+      channel.tail = channel.tail.slice(events.length)
+      channel.unsure = false
+      channel.segments++
+      for (const event of events) channel.size += sizeOf(event)
+      channel.stored = true
+      if (channel.held) {
+        const first = channel.tail.findIndex(({ data }) => isToLast(data))
+        channel.held = first >= 0
+        show(channel, [...events, ...(channel.held ? channel.tail.slice(0, first) : channel.tail)])
       }
-      if (state.room && state.nextSeq <= state.reserved) {
-        state.room.resolve()
-        state.room = null
+      if (channel.room && channel.nextSeq <= channel.reserved) {
+        channel.room.resolve()
+        channel.room = null
       }
     }
     const patience = (performance.now() - begun) / FLUSH_SHARE
     if (all) interval = Math.min(Math.max(patience, FLUSH_INTERVAL), MAX_FLUSH_INTERVAL)
   }
 
-  function show(state: State, given: readonly ExecutionEvent[]): void {
-    const events = given.filter(({ seq }) => seq > state.shown)
-    state.shown = events.at(-1)?.seq ?? state.shown
-    for (const seat of state.seats) {
+  function show(channel: Channel, given: readonly ExecutionEvent[]): void {
+    const events = given.filter(({ seq }) => seq > channel.shown)
+    channel.shown = events.at(-1)?.seq ?? channel.shown
+    for (const seat of channel.seats) {
       if (seat.over) continue
       for (const event of events) {
         seat.waiting.push(event)
         seat.size += sizeOf(event)
       }
-      if (seat.size > MAX_WAITING) leave(seat)
-      else seat.wake?.()
+      if (seat.size > MAX_WAITING) send(seat)
+      else seat.wake?.(true)
     }
   }
 
   return {
     open(row, onLost) {
-      const state: State = {
+      const channel: Channel = {
         row,
         onLost,
         nextSeq: row.seqReserved - SEQ_BLOCK + 1,
@@ -243,88 +266,66 @@ export function createJournal(deps: {
         segments: 0,
         size: 0,
         ending: false,
-        seats: new Set(),
+        seats: [],
         room: null,
       }
-      const channel: Channel = {
-        row,
-        append(data) {
-          const event: MessageEvent = { seq: state.nextSeq++, at: clock.now(), event: 'message', data }
-          state.tail.push(event)
-          state.held ||= isToLast(data)
-          if (!state.held) show(state, [event])
-          if (state.nextSeq > state.reserved) state.room ??= Promise.withResolvers()
-          schedule(isAwaited(state))
-          return state.room?.promise
-        },
-        async drain() {
-          state.ending = true
-          await flushing
-          const scattered = state.segments > MANY_SEGMENTS && state.size / state.segments < SMALL_SEGMENT
-          return { events: state.tail, unsure: state.unsure, terminalSeq: state.nextSeq, scattered }
-        },
-        close(ended) {
-          if (states.get(row.id)?.channel === channel) states.delete(row.id)
-          state.room?.resolve()
-          const terminal = ended && terminalEvent(ended)
-          if (terminal) show(state, [...state.tail, terminal])
-          for (const seat of state.seats) {
-            seat.over = true
-            seat.wake?.()
-          }
-        },
-        follow() {
-          const seat: Seat = {
-            waiting: state.tail.filter(({ seq }) => seq <= state.shown),
-            size: 0,
-            over: false,
-            wake: null,
-          }
-          state.seats.add(seat)
-          if (state.tail.length && isAwaited(state)) schedule(true)
-          return {
-            // An earlier attempt may have stored some.
-            stored: state.stored || row.attempt > 1,
-            async next() {
-              while (!seat.waiting.length && !seat.over) {
-                await new Promise<void>((resolve) => {
-                  seat.wake = resolve
-                })
-              }
-              const events = seat.waiting
-              seat.waiting = []
-              seat.size = 0
-              return events.length ? events : null
-            },
-            end() {
-              state.seats.delete(seat)
-              leave(seat)
-            },
-          }
-        },
-      }
-      states.set(row.id, { state, channel })
+      channels.set(row.id, channel)
       return channel
     },
-    find: (executionId) => states.get(executionId)?.channel,
+    append(channel, data) {
+      const event: MessageEvent = { seq: channel.nextSeq++, at: clock.now(), event: 'message', data }
+      channel.tail.push(event)
+      channel.held ||= isToLast(data)
+      if (!channel.held) show(channel, [event])
+      if (channel.nextSeq > channel.reserved) channel.room ??= Promise.withResolvers()
+      schedule(isAwaited(channel))
+      return channel.room?.promise
+    },
+    async drain(channel) {
+      channel.ending = true
+      await flushing
+      const { tail: events, unsure, nextSeq: terminalSeq, segments, size } = channel
+      const scattered = segments > MANY_SEGMENTS && size / segments < SMALL_SEGMENT
+      return { events, unsure, terminalSeq, scattered }
+    },
+    close(channel, ended) {
+      const { row, tail, room, seats } = channel
+      if (channels.get(row.id) === channel) channels.delete(row.id)
+      room?.resolve()
+      const terminal = ended && terminalEvent(ended)
+      if (terminal) show(channel, [...tail, terminal])
+      for (const seat of seats) {
+        seat.over = true
+        seat.wake?.(seat.waiting.length > 0)
+      }
+    },
+    follow(channel) {
+      const waiting = channel.tail.filter(({ seq }) => seq <= channel.shown)
+      const seat: Seat = { channel, waiting, size: 0, over: false, wake: null }
+      channel.seats = [...channel.seats, seat]
+      if (channel.tail.length && isAwaited(channel)) schedule(true)
+      return seat
+    },
+    find: (executionId) => channels.get(executionId),
     async flush() {
       // What is being written does not have what came since.
       while (flushing) await flushing
       await flushAll()
     },
     dismiss() {
-      for (const { state } of states.values()) for (const seat of state.seats) leave(seat)
+      for (const { seats } of channels.values()) for (const seat of seats) send(seat)
     },
   }
 }
 
 /** Whether somebody waits until what there is of a run is stored: a follower, or the run for room in its numbers. */
-const isAwaited = ({ held, seats, room }: State): boolean => (held && seats.size > 0) || room !== null
+const isAwaited = ({ held, seats, room }: Channel): boolean => (held && seats.length > 0) || room !== null
 
-function leave(seat: Seat): void {
+/** To the database. */
+function send(seat: Seat): void {
   seat.over = true
   seat.waiting = []
-  seat.wake?.()
+  seat.wake?.(false)
 }
 
 /** A run that goes on after a crash says once what its tools were asked and have answered. */

@@ -47,7 +47,7 @@ export function createLive({ journal, log, attempt, stopped, onLeft }: LiveDeps)
     const ended = attempt(row, agent, from, channel, controller, claimed)
       .catch((error) => {
         log.error({ err: error, executionId: row.id }, 'a run could not be ended')
-        channel.close(null)
+        journal.close(channel, null)
         return null
       })
       .finally(() => {

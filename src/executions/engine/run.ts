@@ -17,7 +17,8 @@ export type RunInput = {
   /** How long the model may say nothing, and a tool take (ms). */
   idleTimeout: number
   toolTimeout: number
-  steps: StepStore
+  /** Made when it is needed: most runs call no tools. */
+  steps: () => StepStore
   /** Told of what a tool threw that is nobody's to read. */
   onToolError: (tool: string, error: unknown) => void
   signal: AbortSignal
@@ -47,7 +48,8 @@ export type Say = (data: MessageData) => Promise<unknown> | undefined
  */
 export async function run(input: RunInput, progress: Progress, say: Say): Promise<void> {
   const { usage, steps } = progress
-  const prompt = [...input.prompt, ...steps.slice(0, -1).flatMap(toPrompt)]
+  const { prompt } = input
+  for (const step of steps.slice(0, -1)) prompt.push(...toPrompt(step))
   let last = steps.at(-1)
   for (;;) {
     if (last) {
@@ -64,7 +66,7 @@ export async function run(input: RunInput, progress: Progress, say: Say): Promis
     if (!last.calls.length) return
     steps.push(last)
     if (number === input.maxTurns) return refuse(last, input.maxTurns, say)
-    await input.steps.save(last)
+    await input.steps().save(last)
   }
 }
 
