@@ -43,12 +43,20 @@ export type RunAttempt = (
 
 const RETRY_INTERVAL = 500
 
+type Prepared = Awaited<ReturnType<typeof equip>>
+
 export function createAttempts(deps: AttemptDeps): RunAttempt {
   const { settings, db, clock, bus, log, models, journal } = deps
 
+  /** What the attempt runs with. */
+  async function prepare(row: ExecutionRow, agent: claims.AgentRow, signal: AbortSignal): Promise<Prepared> {
+    const equipment = await outlast(() => equip(deps, { row, agent, signal }), signal)
+    return { ...equipment, input: deps.telemetry.begin(row, agent, equipment) }
+  }
+
   async function attempt(
     row: ExecutionRow,
-    agent: claims.AgentRow,
+    preparing: Promise<Prepared>,
     from: Checkpoint,
     channel: Channel,
     controller: AbortController,
@@ -76,10 +84,10 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
     let toolbox: Toolbox | null = null
     try {
       for (const data of from.opening) await journal.append(channel, data)
-      const equipment = await outlast(() => equip(deps, { row, agent, signal }), signal)
-      model = equipment.model
-      toolbox = equipment.toolbox
-      await run(deps.telemetry.begin(row, agent, equipment), progress, say)
+      const prepared = await preparing
+      model = prepared.model
+      toolbox = prepared.toolbox
+      await run(prepared.input, progress, say)
       await claimed
       outcome = { status: 'completed', result: said.text }
     } catch (error) {
@@ -90,7 +98,7 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
         journal.close(channel, null)
         return null
       }
-      outcome = why instanceof Stop ? { status: 'cancelled' } : { status: 'failed', error: causeOf(row, agent, why) }
+      outcome = why instanceof Stop ? { status: 'cancelled' } : { status: 'failed', error: causeOf(row, why) }
     } finally {
       if (toolbox) close(deps, toolbox)
       stopClock()
@@ -149,11 +157,11 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
   }
 
   /** A provider may repeat the prompt that it was given: not in the log, and not to another organization. */
-  function causeOf(row: ExecutionRow, agent: claims.AgentRow, why: unknown): string {
+  function causeOf(row: ExecutionRow, why: unknown): string {
     const cause = why instanceof TimeoutError ? 'timeout' : models.describeError(why)
     log.warn({ executionId: row.id, ...(cause === UNEXPECTED && { err: why }) }, 'a run failed')
     const isProviders = !(why instanceof TimeoutError || why instanceof ModelError || cause === UNEXPECTED)
-    if (!isProviders || agent.organizationId === row.organizationId) return cause
+    if (!isProviders || row.agentOrganizationId === row.organizationId) return cause
     return /^HTTP \d+/.exec(cause)?.[0] ?? 'The model failed'
   }
 
@@ -170,5 +178,10 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
     }
   }
 
-  return attempt
+  return (row, agent, from, channel, controller, claimed) => {
+    // Not in the attempt itself: what it is given it keeps until its end.
+    const preparing = prepare(row, agent, controller.signal)
+    preparing.catch(() => {})
+    return attempt(row, preparing, from, channel, controller, claimed)
+  }
 }

@@ -302,7 +302,7 @@ export function createJournal(deps: {
     follow(channel) {
       const waiting = channel.tail.filter(({ seq }) => seq <= channel.shown)
       const seat: Seat = { channel, waiting, size: 0, over: false, wake: null }
-      channel.seats = [...channel.seats, seat]
+      channel.seats = channel.seats.concat(seat)
       if (channel.tail.length && isAwaited(channel)) schedule(true)
       return seat
     },

@@ -57,11 +57,15 @@ export function post<Part>(
     controller?.abort(signal?.reason)
   }
 
-  function fail(message: string, details: object): void {
-    finish({ error: new APICallError({ message, url, requestBodyValues: {}, isRetryable: false, ...details }) })
+  function failure(cause?: Error): APICallError {
+    const details = { url, requestBodyValues: {}, cause, isRetryable: false }
+    if (statusCode >= 300) {
+      const message = STATUS_CODES[statusCode] ?? ''
+      return new APICallError({ ...details, message, statusCode, responseBody: refusal.toString() })
+    }
+    const message = statusCode ? 'Failed to process successful response' : `Cannot connect to API: ${cause?.message}`
+    return new APICallError({ ...details, message })
   }
-
-  const refuse = () => fail(STATUS_CODES[statusCode] ?? '', { statusCode, responseBody: refusal.toString() })
 
   const answer = {
     next(): Promise<IteratorResult<Part>> {
@@ -101,15 +105,12 @@ export function post<Part>(
         }
       },
       onResponseEnd() {
-        if (statusCode >= 300) return refuse()
+        if (statusCode >= 300) return finish({ error: failure() })
         read(null, parts)
         finish({})
       },
       onResponseError(_, cause) {
-        if (statusCode >= 300) refuse()
-        else if (JSONParseError.isInstance(cause)) finish({ error: cause })
-        else if (statusCode) fail('Failed to process successful response', { cause })
-        else fail(`Cannot connect to API: ${cause.message}`, { cause })
+        finish({ error: JSONParseError.isInstance(cause) ? cause : failure(cause) })
       },
     },
   )
