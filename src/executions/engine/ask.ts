@@ -22,7 +22,7 @@ export async function ask(
   say: Say,
 ): Promise<ReplyPart[]> {
   const { signal, idleTimeout } = input
-  const reply: Reply = { parts: [], open: [] }
+  const reply: Piece[] = []
   const call = new AbortController()
   const abort = () => call.abort(signal.reason)
   const watchdog = setTimeout(() => {
@@ -60,7 +60,7 @@ export async function ask(
           end(reply, 'reasoning', part)
           break
         case 'tool-call':
-          reply.parts.push(readCall(part, reply.parts))
+          reply.push({ id: null, part: readCall(part, reply) })
           break
         case 'error':
           throw part.error
@@ -78,34 +78,35 @@ export async function ask(
     signal.removeEventListener('abort', abort)
     if (!call.signal.aborted) call.abort(OVER)
   }
-  return reply.parts
+  return reply.map(({ part }) => part)
 }
 
 type TextPart = Extract<ReplyPart, { text: string }>
 type Fragment = { id: string; providerMetadata?: SharedV4ProviderMetadata }
 
-/** What is put together of what comes in pieces: all parts, and those that go on. */
-type Reply = { parts: ReplyPart[]; open: { id: string; part: TextPart }[] }
+/** A part of a reply, by its id while there may be more of it. */
+type Piece = { id: string | null; part: ReplyPart }
 
-function add({ parts, open }: Reply, type: TextPart['type'], { id, providerMetadata }: Fragment, text: string): void {
-  const known = open.find((each) => each.id === id && each.part.type === type)?.part
-  const part: TextPart = known ?? { type, text: '' }
-  if (!known) {
-    open.push({ id, part })
-    parts.push(part)
-  }
+const find = (reply: readonly Piece[], type: TextPart['type'], id: string) =>
+  reply.find((piece) => piece.id === id && piece.part.type === type)
+
+function add(reply: Piece[], type: TextPart['type'], { id, providerMetadata }: Fragment, text: string): void {
+  const known = find(reply, type, id)
+  const part = (known?.part ?? { type, text: '' }) as TextPart
+  if (!known) reply.push({ id, part })
   part.text += text
   if (providerMetadata) part.providerOptions = { ...part.providerOptions, ...providerMetadata }
 }
 
-function end(reply: Reply, type: TextPart['type'], fragment: Fragment): void {
+function end(reply: Piece[], type: TextPart['type'], fragment: Fragment): void {
   add(reply, type, fragment, '')
-  reply.open = reply.open.filter(({ id, part }) => id !== fragment.id || part.type !== type)
+  const piece = find(reply, type, fragment.id)
+  if (piece) piece.id = null
 }
 
 /** A call, its id told apart from those before it. Some models refuse their own calls without their signature. */
-function readCall(part: LanguageModelV4ToolCall, parts: readonly ReplyPart[]): ReplyPart {
-  const calls = parts.flatMap((other) => (other.type === 'tool-call' ? other.toolCallId : []))
+function readCall(part: LanguageModelV4ToolCall, reply: readonly Piece[]): ReplyPart {
+  const calls = reply.flatMap(({ part: other }) => (other.type === 'tool-call' ? other.toolCallId : []))
   const given = clean(part.toolCallId) as string
   const toolCallId = given && !calls.includes(given) ? given : `${given || 'call'}_${calls.length + 1}`
   return {
