@@ -28,7 +28,7 @@ export async function writeEvents(
     for await (const events of batches) {
       clearImmediate(headers)
       const text = events.map(toText).join('')
-      const room = begun ? write(res, text) : res.write(text)
+      const room = begun ? write(res, text) : begin(res, text)
       begun = true
       ping.refresh()
       if (!room) await drained(res)
@@ -42,6 +42,18 @@ export async function writeEvents(
     clearImmediate(headers)
     clearInterval(ping)
   }
+}
+
+/**
+ * Together with the headers, but not as one text with them: Node would keep the headers, in the dozens of pieces of which
+ * it has made them, as long as the stream is on.
+ */
+function begin(res: ServerResponse, text: string): boolean {
+  res.cork()
+  res.flushHeaders()
+  const room = res.write(text)
+  res.uncork()
+  return room
 }
 
 /**
