@@ -56,6 +56,8 @@ function readBytes(req: IncomingMessage, length: number): Promise<Buffer> {
       else resolve(Buffer.concat(chunks, size))
     }
     if (length > most) reject(tooLarge())
+    // Whoever left before tells it no more.
+    else if (req.destroyed) reject(req.errored ?? new Error('aborted'))
     else req.on('data', add).on('end', end).on('error', end)
   })
 }
