@@ -49,6 +49,10 @@ export async function countBy(db: Db, column: string, { table, organizationId, g
   return new Map(rows.map(({ key, count }) => [key, Number(count)]))
 }
 
+/** Whether a row `t` of a table is hidden by those. */
+export const isHiddenBy = (organizationId: string, { of, where, on }: Hidden): Prisma.Sql => Prisma.sql`EXISTS (
+  SELECT 1 FROM ${name(of)} h WHERE h."organizationId" = ${organizationId} AND ${where} AND ${on})`
+
 /** Counts rows. */
 export async function countOf(db: Db, counted: Counted): Promise<number> {
   return (await countBy(db, 'organizationId', counted)).get(counted.organizationId) ?? 0

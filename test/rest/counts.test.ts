@@ -102,7 +102,14 @@ describe.each<Who>(['ann', 'ben', 'olga'])('what %s may see', (who) => {
   })
 })
 
-it.skipIf(onPostgres).each(['executions?count=true', 'chats?count=true', 'missions?limit=1', 'spaces', 'chats'])(
+it.each(['chats', 'chats?limit=1'])('GET /%s counts messages without reading any', async (path) => {
+  server.queries.length = 0
+  await call('ann', 'GET', path)
+  expect(server.queries.some((sql) => sql.includes('"Session"'))).toBe(true)
+  expect(server.queries.filter((sql) => sql.includes('"Message"'))).toEqual([])
+})
+
+it.skipIf(onPostgres).each(['executions?count=true', 'chats?count=true', 'missions?limit=1', 'spaces'])(
   'GET /%s: rows are counted within an index, and only hidden ones are looked at',
   async (path) => {
     server.queries.length = 0
