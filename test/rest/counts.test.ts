@@ -1,6 +1,5 @@
-import { join } from 'node:path'
-import Sqlite from 'better-sqlite3'
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
+import { planOf } from '../support/plan.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
 import { request } from '../support/rest.ts'
 import { type Member, startServer, type TestServer } from '../support/server.ts'
@@ -116,12 +115,8 @@ it.skipIf(onPostgres).each(['executions?count=true', 'chats?count=true', 'missio
     await call('ann', 'GET', path)
     const counts = server.queries.filter((sql) => sql.includes('AS "counts"'))
     expect(counts.length).toBeGreaterThan(0)
-    const database = new Sqlite(join(server.folder, 'muster.db'), { readonly: true })
-    using _ = { [Symbol.dispose]: () => database.close() }
     for (const sql of counts) {
-      const plan = database.prepare<unknown[], { detail: string }>(`EXPLAIN QUERY PLAN ${sql}`)
-      const steps = plan.all(...sql.matchAll(/\?/g).map(() => null)).map(({ detail }) => detail)
-      const read = steps.filter((step) => /^(SCAN|SEARCH) t\b/.test(step))
+      const read = planOf(server, sql).filter((step) => /^(SCAN|SEARCH) t\b/.test(step))
       expect(read.shift()).toMatch(/^SEARCH t USING COVERING INDEX \S+ \(organizationId=\?/)
       for (const step of read) expect(step).toMatch(/\((\w+=\? AND \w+=\?|id=\?|sessionId=\?)/)
     }
