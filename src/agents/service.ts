@@ -56,7 +56,7 @@ export const notPrivate = (actor: Actor) => ({
 export const ofPrivateAgents = ({ userId }: Actor): Hidden => ({
   of: 'Agent',
   where: Prisma.sql`h."visibility" = 'private' AND h."userId" <> ${userId}`,
-  on: Prisma.sql`t."agentOrganizationId" = h."organizationId" AND t."agentId" = h."id"`,
+  on: Prisma.sql`t."organizationId" = h."organizationId" AND t."agentId" = h."id"`,
 })
 
 /** The cards of everybody's agents: public ones in the list, unlisted ones by id too. */

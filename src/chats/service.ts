@@ -101,7 +101,7 @@ function count(actor: Actor, db: Db, { spaceId, agentId, status, mission }: z.ou
     organizationId: actor.organizationId,
     given: [
       ...columnsAre({ archivedAt: null, spaceId, agentId, status }),
-      ...(mission ? [Prisma.sql`"missionId" IS NOT NULL`] : []),
+      ...(mission ? [Prisma.sql`t."missionId" IS NOT NULL`] : []),
     ],
     hidden: [...hiddenChats(actor), inSpaces(Prisma.sql`h."archivedAt" IS NOT NULL`), ...inPrivateSpaces(actor)],
   })

@@ -104,7 +104,7 @@ function count(actor: Actor, db: Db, input: z.output<typeof ListExecutions>) {
     given: [
       ...columnsAre({ status }),
       ...(isLive(status) ? given.map((condition) => Prisma.sql`NOT (NOT ${condition})`) : given),
-      ...(since ? [Prisma.sql`"createdAt" >= ${new Date(since)}`] : []),
+      ...(since ? [Prisma.sql`t."createdAt" >= ${new Date(since)}`] : []),
     ],
     hidden: [ofPrivateAgents(actor), ofPrivateMissions(actor), ...inPrivateSpaces(actor)],
   })
