@@ -163,6 +163,8 @@ function fill(file: Sqlite.Database, ids: Ids, count: number, from: number): voi
         position: `${ofLong('position')} 0 END + 2 * n + ${role === 'user' ? 1 : 2}`,
       })
     }
+    file.exec(`UPDATE "Session" SET "messageCount" =
+      (SELECT count(*) FROM "Message" m WHERE m."sessionId" = "Session"."id")`)
     addCopies(file, 'ExecutionEvent', count, { executionId: `'exec-' || n` })
     file.exec(`INSERT INTO "Approval" ("id", "organizationId", "executionId", "chatId", "step", "position", "toolUseId",
         "tool", "input", "status", "createdAt", "expiresAt")

@@ -173,11 +173,15 @@ const AgentCards = connectionType('AgentCard', AgentCard, "agents' cards, newest
 
 builder.queryFields((t) => ({
   agents: t.field(
-    rootList(Agents, AGENT, agents.list, schema.ListAgents, ({ actor }, input) => service.listedBy(actor, input)),
+    rootList(Agents, AGENT, agents.list, schema.ListAgents, ({ actor, deps }, input) =>
+      service.listedBy(actor, deps, input),
+    ),
   ),
   agent: t.field(rootRow(Agent, AGENT, agents.get, schema.AgentId, 'Agent')),
   publicAgents: t.field(
-    rootList(AgentCards, CARD, agents.listPublic, schema.ListPublicAgents, (_, input) => service.onShowBy(input)),
+    rootList(AgentCards, CARD, agents.listPublic, schema.ListPublicAgents, ({ deps }, input) =>
+      service.onShowBy(deps, input),
+    ),
   ),
   publicAgent: t.field(rootRow(AgentCard, CARD, agents.getPublic, schema.AgentId, 'Agent')),
 }))

@@ -15,11 +15,17 @@ import type { Agent, AgentCard, CreateAgent, ListAgents, ListPublicAgents, Updat
 
 type AgentRow = Prisma.AgentGetPayload<object>
 
+type Filter = Pick<z.output<typeof ListAgents>, 'owner' | 'visibility'>
+
+const SHARED = ['organization', 'public'] as const
+
 /** In the organization's list: what is shared; with `owner: 'me'` the caller's own of every visibility. */
-export const listed = (actor: Actor, owner?: 'me'): Prisma.AgentWhereInput => ({
+export const listed = (actor: Actor, { owner, visibility }: Filter = {}): Prisma.AgentWhereInput => ({
   organizationId: actor.organizationId,
   archivedAt: null,
-  ...(owner === 'me' ? { userId: actor.userId } : { visibility: { in: ['organization', 'public'] } }),
+  ...(owner === 'me'
+    ? { userId: actor.userId, ...(visibility && { visibility }) }
+    : { visibility: { in: SHARED.filter((shared) => shared === (visibility ?? shared)) } }),
 })
 
 /** By id: everything of the organization but other people's private agents. */
@@ -50,7 +56,7 @@ export const notPrivate = (actor: Actor) => ({
 export const ofPrivateAgents = ({ userId }: Actor): Hidden => ({
   of: 'Agent',
   where: Prisma.sql`h."visibility" = 'private' AND h."userId" <> ${userId}`,
-  on: Prisma.sql`t."agentOrganizationId" = h."organizationId" AND t."agentId" = h."id"`,
+  on: Prisma.sql`t."organizationId" = h."organizationId" AND t."agentId" = h."id"`,
 })
 
 /** The cards of everybody's agents: public ones in the list, unlisted ones by id too. */
@@ -106,10 +112,26 @@ async function asSeenBy(actor: Actor, { db }: Pick<Deps, 'db'>, agents: readonly
 const searchable = (text: string): string =>
   text.toLowerCase().replace(/[%_\\]/g, (mark) => String.fromCharCode(0xe000 + mark.charCodeAt(0)))
 
-const matching = (input: { search?: string | undefined; tag?: string | undefined }): Prisma.AgentWhereInput[] => [
-  ...(input.search === undefined ? [] : [{ searchText: { contains: searchable(input.search) } }]),
-  ...(input.tag === undefined ? [] : [{ tagRows: { some: { tag: input.tag } } }]),
-]
+/** Of a tag that no more agents have, they are all looked at; a more frequent one is soon met among the newest. */
+const MAX_RARE = 500
+
+/**
+ * Agents that meet a filter, and what a client looks for. Those of a rare tag are named: their ids are what finds them,
+ * and the rest is said in a way for which SQLite uses no index, since it would go through all others.
+ */
+async function matching(
+  { db }: Pick<Deps, 'db'>,
+  where: Prisma.AgentWhereInput,
+  { search, tag }: { search?: string | undefined; tag?: string | undefined },
+): Promise<Prisma.AgentWhereInput> {
+  const found = search === undefined ? where : { AND: [where, { searchText: { contains: searchable(search) } }] }
+  if (tag === undefined) return found
+  const { organizationId } = where
+  const of = { tag, ...(typeof organizationId === 'string' && { organizationId }) }
+  const rows = await db.agentTag.findMany({ where: of, select: { agentId: true }, take: MAX_RARE + 1 })
+  const tagged = { AND: [found, { tagRows: { some: { tag } } }] }
+  return rows.length > MAX_RARE ? tagged : { id: { in: rows.map(({ agentId }) => agentId) }, NOT: { NOT: tagged } }
+}
 
 /** The count is asked only when the rows do not tell it. */
 async function pageOfAgents<Row extends Head>(
@@ -126,17 +148,12 @@ async function pageOfAgents<Row extends Head>(
 }
 
 /** What `list` lists: the filters of its input on top of {@link listed}. */
-export const listedBy = (actor: Actor, input: z.output<typeof ListAgents>): Prisma.AgentWhereInput => ({
-  AND: [
-    listed(actor, input.owner),
-    ...(input.visibility === undefined ? [] : [{ visibility: input.visibility }]),
-    ...matching(input),
-  ],
-})
+export const listedBy = (actor: Actor, deps: Pick<Deps, 'db'>, input: z.output<typeof ListAgents>) =>
+  matching(deps, listed(actor, input), input)
 
 /** GET /agents (contract.md section 2). */
 export async function list(actor: Actor, deps: Deps, input: z.output<typeof ListAgents>) {
-  const where = listedBy(actor, input)
+  const where = await listedBy(actor, deps, input)
   const { rows, ...page } = await pageOfAgents(deps, where, input, (query) =>
     deps.db.agent.findMany({ ...query, select: HEAD }),
   )
@@ -178,13 +195,12 @@ const toCard = (row: CardRow): z.output<typeof AgentCard> => ({
 })
 
 /** What `listPublic` lists. */
-export const onShowBy = (input: z.output<typeof ListPublicAgents>): Prisma.AgentWhereInput => ({
-  AND: [onShow('listed'), ...matching(input)],
-})
+export const onShowBy = (deps: Pick<Deps, 'db'>, input: z.output<typeof ListPublicAgents>) =>
+  matching(deps, onShow('listed'), input)
 
 /** GET /public/agents: every organization's public agents, as cards. */
 export async function listPublic(deps: Deps, input: z.output<typeof ListPublicAgents>) {
-  const { rows, ...page } = await pageOfAgents(deps, onShowBy(input), input, (query) =>
+  const { rows, ...page } = await pageOfAgents(deps, await onShowBy(deps, input), input, (query) =>
     deps.db.agent.findMany({ ...query, select: CARD }),
   )
   return { agents: rows.map(toCard), ...page }

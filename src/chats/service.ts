@@ -1,9 +1,9 @@
 import type { z } from 'zod'
-import { executable, NAMED, nameIn, notPrivate } from '../agents/service.ts'
+import { executable, NAMED, nameIn, notPrivate, ofPrivateAgents } from '../agents/service.ts'
 import { type Actor, type Authorized, isAdmin, permit } from '../auth/actor.ts'
 import { audit } from '../auth/audit.ts'
 import { type Db, Prisma, type Tx } from '../db/client.ts'
-import { columnsAre, countBy, countOf, type Hidden } from '../db/counting.ts'
+import { columnsAre, countOf, isHiddenBy } from '../db/counting.ts'
 import { padded } from '../db/dialects.ts'
 import type { Deps } from '../deps.ts'
 import { conflict, invalidField, notFound } from '../errors.ts'
@@ -64,27 +64,26 @@ const toChat = (row: ChatRow, { messageCount, hides }: Counted): z.input<typeof 
   updatedAt: row.updatedAt.toISOString(),
 })
 
-/** The chats of a page, with what is counted beside their rows: two statements, however many they are. */
+/**
+ * The chats of a page, with what is counted beside their rows: one statement, however many chats and messages they are.
+ * A session knows how many messages its runs have left; the one that is on has its question, once it has begun.
+ */
 async function toChats(actor: Actor, db: Db, rows: readonly ChatRow[]) {
   const { organizationId } = actor
   if (!rows.length) return []
-  const chatId = rows.map(({ id }) => id)
-  const ofSessions: Hidden = {
-    of: 'Session',
-    where: Prisma.sql`h."chatId" IN (${Prisma.join(padded(chatId))}) AND h."agentOrganizationId" = h."organizationId"
-      AND h."agentId" IN (SELECT a."id" FROM "Agent" a WHERE a."organizationId" = ${organizationId}
-        AND a."visibility" = 'private' AND a."userId" <> ${actor.userId})`,
-    on: Prisma.sql`t."sessionId" = h."id"`,
-  }
-  const [messages, hidden] = await Promise.all([
-    countBy(db, 'chatId', { table: 'Message', organizationId, given: columnsAre({ chatId }), hidden: [ofSessions] }),
-    db.session.findMany({
-      where: { organizationId, chatId: { in: chatId }, NOT: ownSessions(actor) },
-      select: { chatId: true },
-    }),
-  ])
-  const hiding = new Set(hidden.map(({ chatId }) => chatId))
-  return rows.map((row) => toChat(row, { messageCount: messages.get(row.id) ?? 0, hides: hiding.has(row.id) }))
+  const sessions = await db.$queryRaw<{ chatId: string; isHidden: unknown; messages: number | bigint }[]>(Prisma.sql`
+    SELECT "chatId", "isHidden", sum("messages") AS "messages" FROM (
+      SELECT t."chatId", ${isHiddenBy(organizationId, ofPrivateAgents(actor))} AS "isHidden", t."messageCount" + (
+          SELECT count(*) FROM "Execution" e WHERE e."id" = t."activeExecutionId" AND e."attempt" > 0) AS "messages"
+      FROM "Session" t WHERE t."organizationId" = ${organizationId}
+        AND t."chatId" IN (${Prisma.join(padded(rows.map(({ id }) => id)))})
+    ) AS "sessions" GROUP BY "chatId", "isHidden"`)
+  const byChat = Map.groupBy(sessions, ({ chatId }) => chatId)
+  return rows.map((row) => {
+    const own = byChat.get(row.id) ?? []
+    const shown = own.find(({ isHidden }) => !isHidden)
+    return toChat(row, { messageCount: Number(shown?.messages ?? 0), hides: own.some(({ isHidden }) => isHidden) })
+  })
 }
 
 /** What `list` lists: the filters of its input on top of {@link listed}. */
@@ -102,7 +101,7 @@ function count(actor: Actor, db: Db, { spaceId, agentId, status, mission }: z.ou
     organizationId: actor.organizationId,
     given: [
       ...columnsAre({ archivedAt: null, spaceId, agentId, status }),
-      ...(mission ? [Prisma.sql`"missionId" IS NOT NULL`] : []),
+      ...(mission ? [Prisma.sql`t."missionId" IS NOT NULL`] : []),
     ],
     hidden: [...hiddenChats(actor), inSpaces(Prisma.sql`h."archivedAt" IS NOT NULL`), ...inPrivateSpaces(actor)],
   })

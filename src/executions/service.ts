@@ -71,22 +71,40 @@ export const toExecution = (row: ExecutionRow): z.input<typeof Execution> => ({
   ...(row.result !== null && { result: row.result }),
 })
 
+/** What `list` filters by beside the status and the time. */
+const filtersOf = ({ agentId, spaceId, chatId, taskId, missionId }: z.output<typeof ListExecutions>) =>
+  Object.entries({ agentId, spaceId, chatId, taskId, missionId }).filter(([, value]) => value) as [string, string][]
+
+/**
+ * What is under way is little beside all that an agent, or a space, has ever run: it is found by its status, and the
+ * rest is said in a way for which SQLite uses no index. (It knows nothing of how many there are; PostgreSQL does, and
+ * takes the two for the same.)
+ */
+const isLive = (status: string | undefined) => status === 'pending' || status === 'running'
+
 /** What `list` lists: the filters of its input on top of {@link listed}. */
 export function listedBy(actor: Actor, input: z.output<typeof ListExecutions>): Prisma.ExecutionWhereInput {
-  const { agentId, status, since, spaceId, chatId, taskId, missionId } = input
-  const given = Object.entries({ agentId, status, spaceId, chatId, taskId, missionId }).filter(([, value]) => value)
-  return { AND: [listed(actor), Object.fromEntries(given), since ? { createdAt: { gte: new Date(since) } } : {}] }
+  const { status, since } = input
+  const given = filtersOf(input).map(
+    ([name, value]): Prisma.ExecutionWhereInput =>
+      isLive(status) ? { NOT: { NOT: { [name]: value } } } : { [name]: value },
+  )
+  return {
+    AND: [listed(actor), status ? { status } : {}, ...given, since ? { createdAt: { gte: new Date(since) } } : {}],
+  }
 }
 
 /** How many {@link listedBy} finds. */
 function count(actor: Actor, db: Db, input: z.output<typeof ListExecutions>) {
-  const { agentId, status, since, spaceId, chatId, taskId, missionId } = input
+  const { status, since } = input
+  const given = columnsAre(Object.fromEntries(filtersOf(input)))
   return countOf(db, {
     table: 'Execution',
     organizationId: actor.organizationId,
     given: [
-      ...columnsAre({ agentId, status, spaceId, chatId, taskId, missionId }),
-      ...(since ? [Prisma.sql`"createdAt" >= ${new Date(since)}`] : []),
+      ...columnsAre({ status }),
+      ...(isLive(status) ? given.map((condition) => Prisma.sql`NOT (NOT ${condition})`) : given),
+      ...(since ? [Prisma.sql`t."createdAt" >= ${new Date(since)}`] : []),
     ],
     hidden: [ofPrivateAgents(actor), ofPrivateMissions(actor), ...inPrivateSpaces(actor)],
   })

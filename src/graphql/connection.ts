@@ -133,7 +133,7 @@ export function rootList<Row extends object, Shape extends z.ZodRawShape>(
   rows: Rows<Row>,
   procedure: AnyProcedure,
   input: z.ZodObject<Shape>,
-  where: (context: GraphQLContext, input: z.output<z.ZodObject<Shape>>) => object,
+  where: (context: GraphQLContext, input: z.output<z.ZodObject<Shape>>) => object | Promise<object>,
 ) {
   const Args = listArgs(input)
   return {
@@ -143,7 +143,7 @@ export function rootList<Row extends object, Shape extends z.ZodRawShape>(
     async resolve(_: unknown, args: object, context: GraphQLContext, info: GraphQLResolveInfo) {
       const said = parseArgs(Args, args) as Page & z.output<z.ZodObject<Shape>>
       const { first = MAX_ROWS, after } = said
-      const all = where(context, said)
+      const all = await where(context, said)
       const delegate = delegateOf(context.deps.db, rows)
       const found = await delegate.findMany({
         ...selectRows(context, info, rows, PATHS),

@@ -11,12 +11,7 @@ import { list as listExecutions } from '../executions/service.ts'
 import { type KeyClaim, store } from '../idempotency.ts'
 import { newId } from '../lib/id.ts'
 import { pageQuery, toPage } from '../lib/page.ts'
-import {
-  inPrivateSpaces,
-  ofPrivateMissions,
-  reachable as reachableSpace,
-  visible as visibleSpace,
-} from '../spaces/service.ts'
+import { inPrivateSpaces, reachable as reachableSpace, visible as visibleSpace } from '../spaces/service.ts'
 import { run as begin } from './runs.ts'
 import { changeSchedule, checkSchedule, firstFire, isSameTime, NO_SCHEDULE, nextFires, pauseOf } from './schedule.ts'
 import type { CreateMission, ListMissions, ListRuns, Mission, MissionRun, NextRuns, UpdateMission } from './schema.ts'
@@ -75,8 +70,8 @@ function countListed(actor: Actor, db: Db, { status }: z.output<typeof ListMissi
     organizationId: actor.organizationId,
     given: columnsAre({ archivedAt: null, status }),
     hidden: [
+      { of: null, where: Prisma.sql`t."visibility" = 'private' AND t."userId" <> ${actor.userId}` },
       ofPrivateAgents(actor),
-      { ...ofPrivateMissions(actor), on: Prisma.sql`t."id" = h."id"` },
       ...inPrivateSpaces(actor),
     ],
   })

@@ -16,12 +16,17 @@ type Viewer = Pick<Actor, 'organizationId' | 'userId'>
 type SkillRow = Prisma.SkillGetPayload<object>
 export type SkillOutput = z.input<typeof Skill>
 
-/** The organization's, private ones for their owner only, and everybody's public ones (contract.md section 7). */
-export const reachable = ({ organizationId, userId }: Viewer): Prisma.SkillWhereInput => ({
-  OR: [{ visibility: 'public' }, { organizationId, visibility: 'organization' }, { organizationId, ownerId: userId }],
-})
+/**
+ * The organization's, private ones for their owner only, and everybody's public ones (contract.md section 7): filters
+ * that have no row in common. An index has the rows of each in the order of a page, and none has those of all.
+ */
+export const listed = ({ organizationId, userId }: Viewer): Prisma.SkillWhereInput[] => [
+  { visibility: 'public' },
+  { organizationId, visibility: 'organization' },
+  { organizationId, visibility: 'private', ownerId: userId },
+]
 
-export const listed = reachable
+export const reachable = (viewer: Viewer): Prisma.SkillWhereInput => ({ OR: listed(viewer) })
 
 /** Changing is for the owner and for admins, within the organization (contract.md section 2). */
 const authorize = (actor: Actor, skill: SkillRow): Authorized<SkillRow> =>
@@ -51,17 +56,22 @@ const core = new Map(CORE_SKILLS.map((skill) => [skill.id, skill]))
 
 /** Newest first, like every list; those that come with the service have their place among the others. */
 export async function listPage(actor: Actor, { db }: Deps, input: z.output<typeof ListSkills>) {
-  const where = listed(actor)
+  const wheres = listed(actor)
   const { where: after, ...query } = pageQuery(input)
-  const found = await db.skill.findMany({ where: { AND: [where, after ?? {}] }, ...query })
+  const found = await Promise.all(
+    wheres.map((where) => db.skill.findMany({ where: { AND: [where, after ?? {}] }, ...query })),
+  )
   const shipped = CORE_SKILLS.map((skill) => ({ ...skill, createdAt: new Date(skill.createdAt) }))
-  const all = [...found, ...shipped.filter((skill) => isBehind(skill, input))].sort(
+  const all = [...found.flat(), ...shipped.filter((skill) => isBehind(skill, input))].sort(
     (a, b) => b.createdAt.getTime() - a.createdAt.getTime() || (a.id < b.id ? 1 : -1),
   )
   const { rows, nextCursor } = toPage(all, input)
-  const count = after || nextCursor ? await db.skill.count({ where }) : found.length
+  const isWhole = !after && !nextCursor
+  const counts = isWhole
+    ? [all.length]
+    : [CORE_SKILLS.length, ...(await Promise.all(wheres.map((where) => db.skill.count({ where }))))]
   const skills = rows.map((row) => core.get(row.id) ?? toSkill(actor, row as SkillRow))
-  return { skills, total: count + CORE_SKILLS.length, nextCursor }
+  return { skills, total: counts.reduce((sum, count) => sum + count), nextCursor }
 }
 
 /** GET /skills, by where they come from. */

@@ -36,6 +36,40 @@ test('the schema that the next migration starts from is the one that the models 
   expect(await diff(noDatabase('sqlite'), schema(snapshot), schema(models))).toBe('')
 })
 
+/** The migrations that come before one, in a folder of their own. */
+function upTo(kind: 'sqlite' | 'postgresql', migration: string): string {
+  cpSync(join(prisma, 'migrations'), folder, { recursive: true })
+  const later = readdirSync(join(folder, kind)).filter((name) => name >= migration)
+  for (const name of later) rmSync(join(folder, kind, name), { recursive: true })
+  return folder
+}
+
+const MESSAGE_COUNT = '20261122000433_message_count'
+
+/** Two sessions with two runs each: the second of `busy` is on, and has its question only; `new` waits for its turn. */
+const CONVERSATIONS = [
+  ...['idle', 'busy', 'new'].map(
+    (id) => `INSERT INTO "Session" ("id", "organizationId", "chatId", "agentId", "agentOrganizationId", "userId",
+      "activeExecutionId", "createdAt", "updatedAt")
+      VALUES ('${id}', 'o', 'c', 'a', 'o', 'u', ${id === 'idle' ? 'NULL' : `'${id}-2'`}, '2026-01-01', '2026-01-01')`,
+  ),
+  ...['idle-1', 'idle-2', 'busy-1', 'busy-2', 'new-2'].map((id) => {
+    const [session] = id.split('-')
+    return `INSERT INTO "Execution" ("id", "organizationId", "agentId", "agentOrganizationId", "agentVersion", "userId",
+      "chatId", "sessionId", "spaceId", "rootExecutionId", "status", "message", "preview", "queueSeq", "attempt",
+      "createdAt", "updatedAt") VALUES ('${id}', 'o', 'a', 'o', 1, 'u', 'c', '${session}', 's', '${id}', 'running',
+      'Hi', 'Hi', ${id.at(-1)}, ${id === 'new-2' ? 0 : 1}, '2026-01-01', '2026-01-01')`
+  }),
+  ...['idle-1-1', 'idle-1-2', 'idle-2-3', 'idle-2-4', 'busy-1-1', 'busy-1-2', 'busy-2-3'].map((id) => {
+    const [session, run, position] = id.split('-')
+    const role = Number(position) % 2 ? 'user' : 'assistant'
+    return `INSERT INTO "Message" ("id", "organizationId", "chatId", "sessionId", "executionId", "position", "role",
+      "content", "toolCalls", "createdAt") VALUES ('${id}', 'o', 'c', '${session}', '${session}-${run}', ${position},
+      '${role}', 'Hi', '[]', '2026-01-01')`
+  }),
+].join(';')
+const MESSAGE_COUNTS = 'SELECT "id", "messageCount" FROM "Session" ORDER BY 1'
+
 describe('SQLite', () => {
   let file: string
   beforeEach(() => {
@@ -129,16 +163,22 @@ describe('SQLite', () => {
   })
 
   test('an existing database with rows is brought up to date from its first version', async () => {
-    const all = join(prisma, 'migrations')
-    cpSync(all, folder, { recursive: true })
-    const [, ...later] = readdirSync(join(folder, 'sqlite')).sort()
-    for (const name of later) rmSync(join(folder, 'sqlite', name), { recursive: true })
-    await migrateSqlite(file, folder)
+    const [, second = ''] = readdirSync(join(prisma, 'migrations', 'sqlite')).sort()
+    await migrateSqlite(file, upTo('sqlite', second))
     rows(`INSERT INTO "Organization" ("id", "name", "slug", "createdAt") VALUES ('o', 'a', 's', 0) RETURNING 1`)
-    await migrateSqlite(file, all)
+    await migrateSqlite(file)
     const { client, close } = await openDatabase({ DATABASE_URL: `file:${file}`, DATA_DIR: '', DATABASE_POOL_SIZE: 1 })
     expect(await client.organization.count({ where: { id: 'o' } })).toBe(1)
     await close()
+  })
+
+  test('the messages that are there already are counted, but for those of a run that is on', async () => {
+    await migrateSqlite(file, upTo('sqlite', MESSAGE_COUNT))
+    const connection = new Sqlite(file)
+    connection.exec(`PRAGMA foreign_keys = OFF; ${CONVERSATIONS}`)
+    connection.exec(readFileSync(join(prisma, 'migrations', 'sqlite', MESSAGE_COUNT, 'migration.sql'), 'utf8'))
+    connection.close()
+    expect(rows(MESSAGE_COUNTS)).toEqual(['busy', 2, 'idle', 4, 'new', 0])
   })
 })
 
@@ -191,6 +231,20 @@ describe.skipIf(process.env.SKIP_POSTGRES === '1')('PostgreSQL', () => {
     )
     expect(await rows(url, `SELECT to_regclass('t') IS NOT NULL, to_regclass('u') IS NOT NULL`)).toEqual([
       [true, false],
+    ])
+  })
+
+  test('the messages that are there already are counted, but for those of a run that is on', async () => {
+    const url = await postgres.createDatabase()
+    await migratePostgresql(url, upTo('postgresql', MESSAGE_COUNT))
+    const adapter = await new PrismaPg(url).connect()
+    await adapter.executeScript(`SET session_replication_role = replica; ${CONVERSATIONS}`)
+    await adapter.dispose()
+    await migratePostgresql(url)
+    expect(await rows(url, MESSAGE_COUNTS)).toEqual([
+      ['busy', 2],
+      ['idle', 4],
+      ['new', 0],
     ])
   })
 

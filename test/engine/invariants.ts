@@ -17,6 +17,11 @@ export async function violations(db: Db, since = new Date(0)): Promise<string[]>
   for (const { executionId, step } of steps) found.push(`${executionId} has completed, and keeps step ${step}`)
   const locked = await db.session.findMany({ where: { activeExecutionId: { not: null } } })
   for (const { id, activeExecutionId } of locked) found.push(`session ${id} is locked by ${activeExecutionId}`)
+  const sessions = await db.session.findMany({ include: { messages: { select: { id: true } } } })
+  for (const { id, messageCount, messages } of sessions) {
+    if (messageCount !== messages.length)
+      found.push(`session ${id} counts ${messageCount} of ${messages.length} messages`)
+  }
   const working = await db.chat.findMany({ where: { status: 'working' } })
   for (const { id } of working) found.push(`chat ${id} is still working`)
   const counted = await db.organization.findMany({ where: { running: { not: 0 } } })

@@ -1,7 +1,10 @@
 import fc from 'fast-check'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { createKnownAgents } from '../../src/agents/known.ts'
+import type { Prisma } from '../../src/db/client.ts'
 import { expectError, faces, onEachFace } from '../support/faces.ts'
+import { planOf } from '../support/plan.ts'
+import { onPostgres } from '../support/postgres-shared.ts'
 import { type Answer, request } from '../support/rest.ts'
 import { type Member, startServer, type TestServer } from '../support/server.ts'
 
@@ -470,6 +473,75 @@ it('every change leaves an audit event of who did what to which', async () => {
   const { organizationId, userId: actor } = ann
   const event = (action: string) => expect.objectContaining({ organizationId, actor, action, target: id })
   expect(events).toEqual(['agent.archive', 'agent.create', 'agent.update'].map(event))
+})
+
+describe('a tag that a few of many agents have, and one that all have', () => {
+  const VISIBILITIES = ['private', 'organization', 'public', 'unlisted'] as const
+  type Made = { id: string; visibility: string; userId: string; isRare: boolean }
+  let lou: Member
+  /** Newest first. */
+  let made: Made[]
+  beforeAll(async () => {
+    const { db } = server.service.deps
+    lou = await server.member({ organization: 'Tags' })
+    const lea = await server.member({ organization: 'Tags' })
+    const { id } = await create({}, lou)
+    const like = await db.agent.findUniqueOrThrow({ where: { id }, omit: { id: true } })
+    const organizationId = like.organizationId
+    made = Array.from({ length: 700 }, (_, number) => ({
+      id: `tagged${String(number).padStart(3, '0')}`,
+      visibility: VISIBILITIES[number % 4]!,
+      userId: (number % 3 ? lou : lea).userId,
+      isRare: number % 50 < 4,
+    }))
+    const rows = made.map(({ isRare: _, ...row }) => ({ ...like, ...row }) as Prisma.AgentCreateManyInput)
+    await db.agent.createMany({ data: rows })
+    const tag = (tag: string, of: Made[]) => of.map(({ id: agentId }) => ({ organizationId, agentId, tag }))
+    const tags = [
+      ...tag('all-have', made),
+      ...tag(
+        'few-have',
+        made.filter(({ isRare }) => isRare),
+      ),
+    ]
+    await db.agentTag.createMany({ data: tags })
+    made.reverse()
+  })
+
+  it.each(
+    ['all-have', 'few-have'].flatMap((tag) => [
+      [`/agents?tag=${tag}`, ['organization', 'public'], false],
+      [`/agents?tag=${tag}&visibility=public`, ['public'], false],
+      [`/agents?tag=${tag}&owner=me`, VISIBILITIES, true],
+      [`/public/agents?tag=${tag}`, ['public'], false],
+    ]) as [string, readonly string[], boolean][],
+  )('GET %s: every agent once, and as many as there are', async (path, visibilities, own) => {
+    const wanted = made.filter(
+      ({ visibility, userId, isRare }) =>
+        visibilities.includes(visibility) && (!own || userId === lou.userId) && (isRare || path.includes('all-have')),
+    )
+    const seen: string[] = []
+    for (let cursor = ''; cursor !== 'end'; ) {
+      const { body } = await call('GET', `${path}&limit=13${cursor}`, lou)
+      expect(body.total).toBe(wanted.length)
+      seen.push(...body.agents.map(({ id }: { id: string }) => id))
+      cursor = body.nextCursor === null ? 'end' : `&cursor=${body.nextCursor}`
+    }
+    expect(seen).toEqual(wanted.map(({ id }) => id))
+  })
+
+  it.skipIf(onPostgres).each(['/agents', '/public/agents'])(
+    'GET %s: those of a rare one are found by it',
+    async (path) => {
+      server.queries.length = 0
+      await call('GET', `${path}?tag=few-have&limit=1`, lou)
+      const reads = server.queries.filter((sql) => /FROM "Agent(Tag)?" WHERE/.test(sql))
+      const used = reads.map((sql) => planOf(server, sql).find((step) => /^(SEARCH|SCAN) Agent/.test(step)))
+      expect(used[0]).toMatch(/^SEARCH AgentTag USING COVERING INDEX \S+ \(tag=\?/)
+      expect(used.length).toBeGreaterThan(2)
+      for (const step of used.slice(1)) expect(step).toMatch(/^SEARCH Agent USING INDEX \S+ \(id=\?\)/)
+    },
+  )
 })
 
 it('what is shown of agents, by id and in lists, is what they are, whatever was changed before, and by whom', async () => {

@@ -210,6 +210,17 @@ describe('the status', () => {
     expect(await get(id)).toMatchObject({ status: 'done', lastMessage: 'Half done', messageCount: 2 })
   })
 
+  it('a message that waits for its turn is not there yet, nor counted', async () => {
+    const agentId = await agent()
+    const { id } = await open({ agentId })
+    const run = await working(agentId, { chatId: id })
+    const second = await say(agentId, { chatId: id, background: true })
+    expect([await said(id), (await get(id)).messageCount]).toEqual([['user: Hi'], 1])
+    await done('executions.cancel', { id: second.executionId })
+    await run.end()
+    expect([await said(id), (await get(id)).messageCount]).toEqual([['user: Hi', 'assistant: Half done'], 2])
+  })
+
   it('is error when the run fails, and standby when it is cancelled', async () => {
     const agentId = await agent()
     const { id } = await open({ agentId })

@@ -2,6 +2,8 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { newId } from '../../src/lib/id.ts'
 import { expectError, FACES, faces, onEachFace } from '../support/faces.ts'
 import { type ModelServer, startModelServer } from '../support/model-server.ts'
+import { planOf } from '../support/plan.ts'
+import { onPostgres } from '../support/postgres-shared.ts'
 import { type Answer, request } from '../support/rest.ts'
 import { type Member, startServer, type TestServer } from '../support/server.ts'
 
@@ -304,6 +306,30 @@ describe('GET /executions', () => {
     expect(seen).toEqual(made.toReversed())
   })
 })
+
+it.each(['agentId', 'spaceId', 'chatId'])(
+  'GET /executions: what is under way is found by its status, and then by %s',
+  async (name) => {
+    const run = await begin()
+    const { executionId: second } = (await execute({ background: true, sessionId: run.sessionId })).body
+    const { [name]: value } = await get(run.executionId)
+    server.queries.length = 0
+    for (const [status, id] of Object.entries({ running: run.executionId, pending: second })) {
+      const { executions, total } = await list(`?count=true&status=${status}&${name}=${value}`)
+      expect([idsOf(executions), total]).toEqual([[id], 1])
+      expect(await list(`?count=true&status=${status}&${name}=unknown`)).toMatchObject({ executions: [], total: 0 })
+    }
+    const lists = server.queries.filter((sql) => /FROM "Execution" (WHERE|t WHERE)/.test(sql))
+    expect(lists).toHaveLength(8)
+    for (const sql of onPostgres ? [] : lists) {
+      const [read] = planOf(server, sql).filter((step) => /^SEARCH (Execution|t) /.test(step))
+      expect(read).toMatch(/\(organizationId=\? AND status=\?/)
+    }
+    await cancel(second)
+    run.release()
+    await expect.poll(async () => (await get(run.executionId)).status).toBe('completed')
+  },
+)
 
 /** What each can see of an execution, by the statuses of its answers: all of them agree. */
 async function sight(face: 'REST' | 'tRPC', who: Member, id: string): Promise<string> {

@@ -3,6 +3,8 @@ import { CORE_SKILLS } from '../../src/skills/core.ts'
 import { BUILT_IN_TOOLS } from '../../src/skills/schema.ts'
 import { graphql } from '../graphql/support.ts'
 import { expectError, FACES, type Face, faces, onEachFace } from '../support/faces.ts'
+import { planOf } from '../support/plan.ts'
+import { onPostgres } from '../support/postgres-shared.ts'
 import { type Answer, request, toFetch } from '../support/rest.ts'
 import { type Member, startServer, type TestServer } from '../support/server.ts'
 
@@ -332,10 +334,18 @@ describe('GET /skills', () => {
     expect(seen).toHaveLength(all.total)
   })
 
-  it('takes three statements at most, its token included', async () => {
+  it('takes six statements at most, which read three ranges of an index, and count them', async () => {
     await call('skills.list')
     const sent = await server.statementsOf(() => call('skills.list', { limit: '2' }))
-    expect(sent.length, sent.join('\n')).toBeLessThanOrEqual(3)
+    expect(sent.length, sent.join('\n')).toBeLessThanOrEqual(7)
+    const lists = sent.filter((sql) => sql.includes('FROM "Skill"'))
+    expect(lists).toHaveLength(6)
+    for (const sql of onPostgres ? [] : lists) {
+      const plan = planOf(server, sql).join()
+      expect(plan).toMatch(
+        /^SEARCH Skill USING (COVERING )?INDEX Skill_\w+ \([^,<>]*visibility=\?( AND ownerId=\?)?\)$/,
+      )
+    }
   })
 })
 

@@ -1,11 +1,10 @@
-import { join } from 'node:path'
-import Sqlite from 'better-sqlite3'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { newId } from '../../src/lib/id.ts'
 import { newToken } from '../../src/lib/token.ts'
 import { expectError, FACES, faces, onEachFace, procedures } from '../support/faces.ts'
 import { createFolder } from '../support/folder.ts'
 import { type ModelServer, startModelServer } from '../support/model-server.ts'
+import { planOf } from '../support/plan.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
 import { spawnServer } from '../support/process.ts'
 import { type Answer, request } from '../support/rest.ts'
@@ -504,23 +503,12 @@ describe('GET /tasks', () => {
       server.queries.length = 0
       await list(`?limit=100&${query}`)
       const sql = server.queries.find((text) => /FROM "Task"/.test(text)) ?? ''
-      const plan = explain(sql)
+      const plan = planOf(server, sql).join('\n')
       const column = /^\w+/.exec(query)
       const [index, terms] = column ? [`${column}_createdAt`, ` AND ${column}=?`] : ['createdAt', '']
       expect(plan).toBe(`SEARCH Task USING INDEX Task_organizationId_${index}_id_idx (organizationId=?${terms})`)
     },
   )
-
-  /** How SQLite finds the rows of a statement. */
-  function explain(sql: string): string {
-    const database = new Sqlite(join(server.folder, 'muster.db'), { readonly: true })
-    using _ = { [Symbol.dispose]: () => database.close() }
-    const steps = database.prepare<unknown[], { detail: string }>(`EXPLAIN QUERY PLAN ${sql}`)
-    return steps
-      .all(...sql.matchAll(/\?/g).map(() => null))
-      .map(({ detail }) => detail)
-      .join('\n')
-  }
 })
 
 describe('POST /tasks/{id}/claim', () => {

@@ -65,7 +65,7 @@ const ALL = '{ createdAt: { gte: new Date(0) } }'
 const CONDITION =
   /\{ (?:visibility|userId|ownerId|agentId|missionId|agentOrganizationId)(?:: (?:\{[^{}]*\}|[\w.]+))? \}(?!:)/g
 /** What a count takes off: rows of another table, each a call or the list of some. */
-const HIDDEN = /(?:ofPrivate\w+\(actor\)|inSpaces\(Prisma\.sql`[^`]*`\)|(?<=hidden: \[)ofSessions)/g
+const HIDDEN = /(?:ofPrivate\w+\(actor\)|inSpaces\(Prisma\.sql`[^`]*`\))/g
 const HIDDEN_LIST = /(?:inPrivateSpaces|hiddenChats)\(actor\)/g
 const NOTHING = "{ of: 'Agent', where: Prisma.sql`1 = 0`, on: Prisma.sql`1 = 0` }"
 const DEFINITION = new RegExp(`^export (?:const|function) (?:${FILTER})\\w*`)

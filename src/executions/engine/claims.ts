@@ -364,11 +364,10 @@ export async function finish(
     if (remains.scattered) await joinSegments(tx, row.id)
     await storeLast(tx, row.id, now, remains)
     const { text, toolCalls } = remains
-    if (completed || text || toolCalls.length) {
-      await writeMessage(tx, execution, 'assistant', text, now, { interrupted: !completed, toolCalls })
-    }
+    const answers = completed || text !== '' || toolCalls.length > 0
+    if (answers) await writeMessage(tx, execution, 'assistant', text, now, { interrupted: !completed, toolCalls })
     if (completed && toolCalls.length) await forgetSteps(tx, row.id)
-    const next = await release(tx, deps, execution, now, remains.text)
+    const next = await release(tx, deps, execution, now, { text, messages: answers ? 2 : 1 })
     await giveSlotBack(tx, deps, row.organizationId)
     await deps.settle(tx, execution, now)
     return { execution, next }
@@ -399,15 +398,17 @@ export async function finishPending(
       data: { ...outcome, waitingFor: null, terminalSeq: row.seqReserved + 1, completedAt: now, updatedAt: now },
     })
     if (!execution) return null
-    const steps = row.attempt > 0 ? await loadSteps(tx, row.id) : []
+    const begun = row.attempt > 0
+    const steps = begun ? await loadSteps(tx, row.id) : []
     const text = textOf(steps.at(-1)?.parts ?? [])
-    if (steps.length) {
+    const answers = steps.length > 0
+    if (answers) {
       const open = { executionId: row.id, status: 'pending' as const }
       await tx.approval.updateMany({ where: open, data: { status: 'expired', decidedAt: now } })
       await writeMessage(tx, execution, 'assistant', text, now, { interrupted: true, toolCalls: recordsOf(steps) })
       await forgetSteps(tx, row.id)
     }
-    const next = await release(tx, deps, execution, now, text)
+    const next = await release(tx, deps, execution, now, { text, messages: Number(begun) + Number(answers) })
     await deps.settle(tx, execution, now)
     return { execution, next }
   })
@@ -417,14 +418,15 @@ const CHAT_STATUS = { completed: 'done', failed: 'error', cancelled: 'standby' }
 
 /**
  * Hands the session's lock to the oldest pending run, or frees it. Does nothing for a run that did not hold it: which
- * can be told only with the session's row locked, since somebody may be handing it the lock just now.
+ * can be told only with the session's row locked, since somebody may be handing it the lock just now. Nor has such a run
+ * said anything; those that have are counted here, with what they said last and how many messages they leave.
  */
 async function release(
   tx: Tx,
   { rowLock }: ClaimDeps,
   ended: ExecutionRow,
   now: Date,
-  text: string,
+  { text, messages }: { text: string; messages: number },
 ): Promise<string | null> {
   const [session] = await tx.$queryRaw<{ activeExecutionId: string | null; lastQueueSeq: number }[]>(Prisma.sql`
     SELECT "activeExecutionId", "lastQueueSeq" FROM "Session" WHERE "id" = ${ended.sessionId} ${rowLock}`)
@@ -438,7 +440,7 @@ async function release(
           orderBy: { queueSeq: 'asc' },
           select: { id: true },
         })
-  const data = { activeExecutionId: next?.id ?? null, updatedAt: now }
+  const data = { activeExecutionId: next?.id ?? null, messageCount: { increment: messages }, updatedAt: now }
   await tx.session.update({ where: { id: ended.sessionId }, data, select: { id: true } })
   await tx.chat.update({
     where: { id: ended.chatId },

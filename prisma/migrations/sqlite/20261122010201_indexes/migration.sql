@@ -8,6 +8,9 @@ DROP INDEX "AuditEvent_organizationId_at_id_idx";
 DROP INDEX "Space_organizationId_archivedAt_createdAt_id_visibility_ownerId_idx";
 
 -- DropIndex
+DROP INDEX "Space_organizationId_visibility_ownerId_idx";
+
+-- DropIndex
 DROP INDEX "Agent_organizationId_archivedAt_visibility_createdAt_id_idx";
 
 -- DropIndex
@@ -18,6 +21,9 @@ DROP INDEX "Agent_organizationId_userId_archivedAt_createdAt_id_idx";
 
 -- DropIndex
 DROP INDEX "Agent_visibility_archivedAt_createdAt_id_idx";
+
+-- DropIndex
+DROP INDEX "AgentTag_organizationId_tag_idx";
 
 -- DropIndex
 DROP INDEX "Chat_organizationId_spaceId_archivedAt_createdAt_id_idx";
@@ -89,6 +95,12 @@ DROP INDEX "Mission_organizationId_archivedAt_createdAt_id_idx";
 DROP INDEX "Mission_organizationId_archivedAt_status_createdAt_id_idx";
 
 -- DropIndex
+DROP INDEX "Mission_organizationId_visibility_userId_id_idx";
+
+-- DropIndex
+DROP INDEX "Mission_agentOrganizationId_agentId_idx";
+
+-- DropIndex
 DROP INDEX "Media_organizationId_createdAt_id_idx";
 
 -- CreateIndex
@@ -99,6 +111,9 @@ CREATE INDEX "AuditEvent_organizationId_at_id_idx" ON "AuditEvent"("organization
 
 -- CreateIndex
 CREATE INDEX "Space_organizationId_archivedAt_createdAt_id_visibility_ownerId_idx" ON "Space"("organizationId", "archivedAt", "createdAt", "id", "visibility", "ownerId");
+
+-- CreateIndex
+CREATE INDEX "Space_organizationId_visibility_ownerId_id_idx" ON "Space"("organizationId", "visibility", "ownerId", "id");
 
 -- CreateIndex
 CREATE INDEX "Agent_organizationId_archivedAt_visibility_createdAt_id_idx" ON "Agent"("organizationId", "archivedAt", "visibility", "createdAt", "id");
@@ -113,10 +128,13 @@ CREATE INDEX "Agent_organizationId_userId_archivedAt_createdAt_id_idx" ON "Agent
 CREATE INDEX "Agent_visibility_archivedAt_createdAt_id_idx" ON "Agent"("visibility", "archivedAt", "createdAt", "id");
 
 -- CreateIndex
+CREATE INDEX "AgentTag_tag_organizationId_agentId_idx" ON "AgentTag"("tag", "organizationId", "agentId");
+
+-- CreateIndex
 CREATE INDEX "Chat_organizationId_spaceId_archivedAt_createdAt_id_idx" ON "Chat"("organizationId", "spaceId", "archivedAt", "createdAt", "id");
 
 -- CreateIndex
-CREATE INDEX "Chat_organizationId_agentId_archivedAt_createdAt_id_idx" ON "Chat"("organizationId", "agentId", "archivedAt", "createdAt", "id");
+CREATE INDEX "Chat_organizationId_agentId_archivedAt_createdAt_id_spaceId_idx" ON "Chat"("organizationId", "agentId", "archivedAt", "createdAt", "id", "spaceId");
 
 -- CreateIndex
 CREATE INDEX "Chat_organizationId_status_archivedAt_createdAt_id_idx" ON "Chat"("organizationId", "status", "archivedAt", "createdAt", "id");
@@ -152,7 +170,10 @@ CREATE INDEX "Approval_organizationId_status_createdAt_id_idx" ON "Approval"("or
 CREATE INDEX "Approval_organizationId_createdAt_id_idx" ON "Approval"("organizationId", "createdAt", "id");
 
 -- CreateIndex
-CREATE INDEX "Skill_organizationId_createdAt_id_visibility_ownerId_idx" ON "Skill"("organizationId", "createdAt", "id", "visibility", "ownerId");
+CREATE INDEX "Skill_organizationId_visibility_createdAt_id_idx" ON "Skill"("organizationId", "visibility", "createdAt", "id");
+
+-- CreateIndex
+CREATE INDEX "Skill_organizationId_visibility_ownerId_createdAt_id_idx" ON "Skill"("organizationId", "visibility", "ownerId", "createdAt", "id");
 
 -- CreateIndex
 CREATE INDEX "Skill_visibility_createdAt_id_idx" ON "Skill"("visibility", "createdAt", "id");
@@ -180,6 +201,12 @@ CREATE INDEX "Mission_organizationId_archivedAt_createdAt_id_idx" ON "Mission"("
 
 -- CreateIndex
 CREATE INDEX "Mission_organizationId_archivedAt_status_createdAt_id_idx" ON "Mission"("organizationId", "archivedAt", "status", "createdAt", "id");
+
+-- CreateIndex
+CREATE INDEX "Mission_organizationId_visibility_userId_archivedAt_status_id_idx" ON "Mission"("organizationId", "visibility", "userId", "archivedAt", "status", "id");
+
+-- CreateIndex
+CREATE INDEX "Mission_agentId_organizationId_visibility_userId_archivedAt_status_idx" ON "Mission"("agentId", "organizationId", "visibility", "userId", "archivedAt", "status");
 
 -- CreateIndex
 CREATE INDEX "Media_organizationId_createdAt_id_idx" ON "Media"("organizationId", "createdAt", "id");
