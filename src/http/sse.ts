@@ -53,7 +53,8 @@ function begin(res: ServerResponse, text: string): boolean {
   res.flushHeaders()
   const room = res.write(text)
   res.uncork()
-  return room
+  // While it was held back there was no room for more than a little; what counts is what the socket has not taken.
+  return res.socket ? !res.socket.writableNeedDrain : room
 }
 
 /**
