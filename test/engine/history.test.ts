@@ -1,6 +1,5 @@
-import { join } from 'node:path'
-import Sqlite from 'better-sqlite3'
 import { expect, test } from 'vitest'
+import { planOf } from '../support/plan.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
 import { request } from '../support/rest.ts'
 import { ended, type Lab, startLab } from './lab.ts'
@@ -108,15 +107,9 @@ test.skipIf(onPostgres)('a history is found by its session, newest first, and no
   lab.server.queries.length = 0
   await ask(lab, session, 'What now?')
   const sql = lab.server.queries.find((text) => text.includes('octet_length')) ?? ''
-  using database = disposable(new Sqlite(join(lab.server.folder, 'muster.db'), { readonly: true }))
-  const plan = database.prepare<unknown[], { detail: string }>(`EXPLAIN QUERY PLAN ${sql}`)
-  const steps = plan.all(...sql.matchAll(/\?/g).map(() => null)).map(({ detail }) => detail)
-  expect(steps.filter((step) => /^(SEARCH|SCAN) (m|e|Message)/.test(step))).toEqual([
+  expect(planOf(lab.server, sql).filter((step) => /^(SEARCH|SCAN) (m|e|Message)/.test(step))).toEqual([
     expect.stringMatching(/^SEARCH m USING INDEX \S+ \(sessionId=\? AND position>\? AND position<\?\)$/),
     expect.stringMatching(/^SEARCH Message USING INDEX \S+ \(sessionId=\? AND position<\?\)$/),
     expect.stringMatching(/^SEARCH e USING INDEX \S+ \(id=\?\)$/),
   ])
 })
-
-const disposable = (database: Sqlite.Database) =>
-  Object.assign(database, { [Symbol.dispose]: () => void database.close() })

@@ -1,3 +1,7 @@
+import { once } from 'node:events'
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { setImmediate as nextTurn } from 'node:timers/promises'
 import {
   APICallError,
   type LanguageModelV4CallOptions,
@@ -258,6 +262,78 @@ describe('an OpenAI-compatible server', () => {
     await expect(call).rejects.toThrow('aborted')
     await request.aborted
     expect(server.active).toBe(0)
+  })
+})
+
+describe('the stream of an OpenAI-compatible server', () => {
+  const said = ['Où est ', '“the atlas”', ' 🗺?', ' \u2028done']
+  const chunks = (end: string) => [
+    `: a comment${end}${end}`,
+    ...said.map((content) => `data: ${JSON.stringify({ choices: [{ delta: { content } }] })}${end}${end}`),
+    `data: ${JSON.stringify({ choices: [{ delta: {}, finish_reason: 'stop' }] })}${end}${end}data: [DONE]${end}${end}`,
+  ]
+  /** Bytes in pieces of a size, each sent by itself. */
+  const pieces = (bytes: Buffer, size: number) =>
+    Array.from({ length: Math.ceil(bytes.length / size) }, (_, index) => [
+      bytes.subarray(index * size, (index + 1) * size),
+      nextTurn(),
+    ]).flat()
+
+  it.each(['\n', '\r\n', '\r'])('is read wherever it is cut, with %j at the end of its lines', async (end) => {
+    const bytes = Buffer.from(chunks(end).join(''))
+    for (const size of [1, 2, 3, 7, 50, bytes.length]) {
+      server.script({ end: 'cut', tokens: pieces(bytes, size) })
+      const { deltas, finish } = await collect((await atServer().resolve('m')).model)
+      expect(deltas).toEqual(said)
+      expect(finish?.finishReason.unified).toBe('stop')
+    }
+  })
+
+  it('has said what came before what cannot be read', async () => {
+    server.script({ tokens: ['Hel', 'lo', Buffer.from('data: {garbage\n\n'), 'never'] })
+    const seen: string[] = []
+    const reading = async () => {
+      for await (const part of ask((await atServer().resolve('m')).model)) {
+        if (part.type === 'text-delta') seen.push(part.delta)
+      }
+    }
+    await expect(reading()).rejects.toThrow()
+    expect(seen).toEqual(['Hel', 'lo'])
+  })
+
+  it('waits while nobody takes what it says, and goes on when somebody does', async () => {
+    const chunk = `data: ${JSON.stringify({ choices: [{ delta: { content: 'x'.repeat(1_000) } }] })}\n\n`
+    const count = 30_000
+    let written = 0
+    const talker = createServer(async (_, res) => {
+      res.writeHead(200, { 'content-type': 'text/event-stream' })
+      for (; written < count; written++) if (!res.write(chunk)) await once(res, 'drain')
+      res.end(chunks('\n').at(-1))
+    })
+    await once(talker.listen(0, '127.0.0.1'), 'listening')
+    const { port } = talker.address() as AddressInfo
+    const { model } = await models({ OPENAI_BASE_URL: `http://127.0.0.1:${port}` }).resolve('m')
+    const parts = ask(model)[Symbol.asyncIterator]()
+    await parts.next()
+    for (let [turns, before] = [0, -1]; turns < 500; turns++) {
+      await nextTurn()
+      if (written !== before) turns = 0
+      before = written
+    }
+    expect(written).toBeLessThan(count)
+    let deltas = 0
+    for (let part = await parts.next(); !part.done; part = await parts.next()) {
+      deltas += Number(part.value.type === 'text-delta')
+    }
+    expect(deltas).toBe(count)
+    talker.close()
+  })
+
+  it('is not read to its end where it is a refusal', async () => {
+    server.script({ error: { status: 500, body: 'x'.repeat(4_000_000) } })
+    const error = await failure((await atServer().resolve('m')).model)
+    expect(error).toMatchObject({ statusCode: 500, isRetryable: false })
+    expect((error as APICallError).responseBody?.length).toBeLessThan(1_000_000)
   })
 })
 

@@ -88,7 +88,7 @@ type Fragment = { id: string; providerMetadata?: SharedV4ProviderMetadata }
 type Piece = { id: string | null; part: ReplyPart }
 
 const find = (reply: readonly Piece[], type: TextPart['type'], id: string) =>
-  reply.find((piece) => piece.id === id && piece.part.type === type)
+  reply.findLast((piece) => piece.id === id && piece.part.type === type)
 
 function add(reply: Piece[], type: TextPart['type'], { id, providerMetadata }: Fragment, text: string): void {
   const known = find(reply, type, id)
