@@ -1,18 +1,30 @@
 import { expect, test } from 'vitest'
 import { over } from '../../src/db/over.ts'
+import type { Request } from '../../src/executions/engine/claims.ts'
+import type { ExecutionRow } from '../../src/executions/engine/events.ts'
 import type { Engine } from '../../src/executions/engine/worker.ts'
 import { violations } from './invariants.ts'
 import { type Lab, PLAIN, startLab } from './lab.ts'
 
-/** An engine whose transactions have done all but end: that is up to `gate`. */
-function gated(lab: Lab, gate: () => Promise<void>): Engine {
-  const $transaction = (work: (tx: never) => Promise<unknown>) =>
-    lab.db.$transaction(async (tx) => {
+type Gate = () => Promise<void>
+const open: Gate = async () => {}
+
+/** An engine whose transactions begin when `begin` says so, and have done all but end when `end` is asked. */
+function gated(lab: Lab, { begin = open, end = open }: { begin?: Gate; end?: Gate }): Engine {
+  const $transaction = async (work: (tx: never) => Promise<unknown>) => {
+    await begin()
+    return lab.db.$transaction(async (tx) => {
       const result = await work(tx as never)
-      await gate()
+      await end()
       return result
     })
+  }
   return lab.another({ db: over(() => lab.db, { $transaction }) })
+}
+
+/** What the model had been sent by now would have come before these. */
+async function untilHeard({ model }: Lab): Promise<void> {
+  for (let time = 0; time < 5; time++) await (await fetch(`${model.baseUrl}/models`)).text()
 }
 
 const requestOf = async ({ db, actor, spaceId }: Lab) => ({
@@ -22,10 +34,13 @@ const requestOf = async ({ db, actor, spaceId }: Lab) => ({
   conversation: { spaceId },
 })
 
-test('a model is asked while a new conversation is still being written; nothing of it is there before', async () => {
+test.for([
+  ['before it begins to be written', 'begin'],
+  ['while it is still being written', 'end'],
+] as const)('a model is asked about a new conversation %s; nothing of it is there before', async ([, moment]) => {
   await using lab = await startLab()
   const gate = Promise.withResolvers<void>()
-  const engine = gated(lab, () => gate.promise)
+  const engine = gated(lab, { [moment]: () => gate.promise })
   const accepting = engine.accept(await requestOf(lab))
   await lab.model.request(0)
   await expect.poll(() => lab.model.active).toBe(0)
@@ -39,13 +54,55 @@ test('a model is asked while a new conversation is still being written; nothing 
   await engine.drain()
 })
 
+test.for([
+  ['a child, whose parent may be cancelled', {}, (parent) => ({ parent })],
+  ['what else happens may fail', {}, () => ({ also: async () => {} })],
+  [
+    'its Idempotency-Key may be taken',
+    {},
+    (_, { actor: { organizationId } }) => ({
+      key: { id: 'key', organizationId, inputDigest: '', replaces: null },
+    }),
+  ],
+  ['its organization may have no room', { MAX_RUNNING_PER_ORGANIZATION: '9' }, () => ({})],
+] satisfies [string, Record<string, string>, (parent: ExecutionRow, lab: Lab) => Partial<Request>][])(
+  'a new conversation that may be refused is not asked about before that has been decided: %s',
+  async ([, env, more]) => {
+    await using lab = await startLab(env)
+    const parent = await lab.run()
+    await lab.idle()
+    const gate = Promise.withResolvers<void>()
+    const engine = gated(lab, { begin: () => gate.promise })
+    const accepting = engine.accept({ ...(await requestOf(lab)), ...more(parent, lab) })
+    await untilHeard(lab)
+    expect(lab.model.requests).toHaveLength(1)
+    gate.resolve()
+    await accepting
+    await lab.idle()
+    expect(lab.model.requests).toHaveLength(2)
+    await engine.drain()
+  },
+)
+
+test('what an accepted run is said to be is what is stored', async () => {
+  await using lab = await startLab()
+  lab.model.script({ tokens: [], end: 'hang' }, { tokens: [], end: 'hang' })
+  const parent = await lab.run({ message: 'Hello', model: 'compatible/test-model' })
+  expect(await lab.row(parent.id)).toEqual(parent)
+  const { chatId, sessionId, spaceId } = parent
+  const waiting = await lab.run({ conversation: { chatId, sessionId, spaceId }, parent, mediaIds: ['a', 'b'] })
+  expect(await lab.row(waiting.id)).toEqual(waiting)
+  expect(waiting).toMatchObject({ status: 'pending', queueSeq: 2, depth: 1, rootExecutionId: parent.id })
+})
+
 test('a run that cannot be accepted after all stops asking, leaves nothing, and takes nobody’s place', async () => {
   await using lab = await startLab({ MAX_RUNNING: '1' })
   lab.model.script({ tokens: ['one '], end: 'hang' })
   let gate = Promise.withResolvers<void>()
-  const engine = gated(lab, () => gate.promise)
+  const engine = gated(lab, { end: () => gate.promise })
   const accepting = engine.accept(await requestOf(lab))
   accepting.catch(() => {})
+  gate.promise.catch(() => {})
   await lab.model.request(0)
   gate.reject(new Error('The disk is full'))
   await expect(accepting).rejects.toThrow('The disk is full')
@@ -64,12 +121,11 @@ test('what goes on with a session is asked about when all before it is on the di
   await using lab = await startLab()
   const conversation = await lab.session()
   const gate = Promise.withResolvers<void>()
-  const engine = gated(lab, () => gate.promise)
+  const engine = gated(lab, { end: () => gate.promise })
   const accepting = engine.accept({ ...(await requestOf(lab)), conversation })
   const statements = lab.server.queries.length
   await expect.poll(() => lab.server.queries.slice(statements).join()).toContain('AuditEvent')
-  // What had been sent by now would have come before these.
-  for (let time = 0; time < 5; time++) await (await fetch(`${lab.model.baseUrl}/models`)).text()
+  await untilHeard(lab)
   expect(lab.model.requests).toHaveLength(1)
   gate.resolve()
   await accepting

@@ -97,9 +97,9 @@ const claimed = ({ owner, leaseDuration }: ClaimDeps, now: Date, attempt: number
 /**
  * The one transaction in which a run is accepted. Where its session is free it takes the session's lock, and is claimed
  * by this process if it `hasRoom`; otherwise it waits as `pending`, in the order of `queueSeq`.
- * `onBegun` is told of a run that begins a session when all that is left to do is to write it to the disk, which takes as
- * long as all the rest; it may be told twice, and of a run that then is not accepted. One that goes on with a session
- * could not read yet what was said before.
+ * `onBegun` is told of a run that begins a session, so that the model can be asked meanwhile: at once of one that nothing
+ * here can refuse, of another when all that is left to do is to write it to the disk. It may be told twice, and of a run
+ * that then is not accepted. One that goes on with a session could not read yet what was said before.
  * Throws 404 for a deleted chat, 409 for `onBusy: reject` and for a child of a cancelled run, 429 beyond the backlog,
  * KeyTaken and SessionTaken.
  */
@@ -115,11 +115,13 @@ export async function accept(
   const owned = { organizationId: actor.organizationId, createdAt: now, updatedAt: now }
   const agentKey = { agentId: agent.id, agentOrganizationId: agent.organizationId }
   const { spaceId, chatId = newSortableId(now) } = conversation
+  const place = { spaceId, chatId, sessionId: conversation.sessionId ?? newSortableId(now), queueSeq: 1 }
+  if (hasRoom && isSure(deps, request)) onBegun(begun(deps, rowOf(request, id, now, place), now))
   return deps.db.$transaction(async (tx) => {
     if (request.key) await take(tx, request.key, now, { executionId: id })
     if (parent) await holdParent(tx, parent, now)
     const known = conversation.sessionId ?? (conversation.chatId && (await latestSession(tx, chatId, agent.id, now)))
-    const sessionId = known ?? newSortableId(now)
+    const sessionId = known ?? place.sessionId
     if (!conversation.chatId) {
       const title = request.mission?.title ?? message.trim().slice(0, TITLE_LENGTH)
       const run = request.mission && { missionId: request.mission.id, runNumber: request.mission.runNumber }
@@ -141,32 +143,11 @@ export async function accept(
     }
     const begins = session.free && hasRoom && (await takeSlot(tx, deps, actor.organizationId, request.delegated))
     if (!begins) await checkBacklog(tx, deps, actor.organizationId)
+    const row = rowOf(request, id, now, { ...place, sessionId, queueSeq: session.queueSeq })
     // Whoever was before it in the session may have ended only while this waited for the lock.
-    const since = deps.clock.now()
-    const execution = await tx.execution.create({
-      data: {
-        id,
-        ...owned,
-        ...agentKey,
-        agentVersion: agent.version,
-        userId: actor.userId,
-        chatId,
-        sessionId,
-        spaceId,
-        ...(parent && { parentExecutionId: parent.id, depth: parent.depth + 1 }),
-        rootExecutionId: parent?.rootExecutionId ?? id,
-        message,
-        mediaIds: [...request.mediaIds],
-        preview: message.slice(0, PREVIEW_LENGTH),
-        taskId: request.taskId,
-        missionId: request.mission?.id ?? null,
-        modelOverride: request.model,
-        queueSeq: session.queueSeq,
-        ...(begins
-          ? { ...claimed(deps, since, 0, META_SEQ), startedAt: since }
-          : { status: 'pending' as const, seqReserved: META_SEQ }),
-      },
-    })
+    const execution = begins ? begun(deps, row, known ? deps.clock.now() : now) : row
+    const data = { ...execution, mediaIds: [...request.mediaIds] }
+    await tx.execution.create({ data, select: { id: true } })
     if (begins) await writeMessage(tx, execution, 'user', message, now)
     await request.also?.(tx, id, now)
     await audit(tx, actor, 'agent.execute', id, now)
@@ -174,6 +155,62 @@ export async function accept(
     return execution
   })
 }
+
+/** Whether a run begins as soon as it is written, a session of its own in a chat of its own. */
+const isSure = ({ limits }: ClaimDeps, { conversation, key, parent, also }: Request): boolean =>
+  !(conversation.chatId || conversation.sessionId || key || parent || also) && limits.running === undefined
+
+type Place = Pick<ExecutionRow, 'spaceId' | 'chatId' | 'sessionId' | 'queueSeq'>
+
+/** The row of a run that has not begun. */
+function rowOf({ actor, agent, message, ...request }: Request, id: string, now: Date, place: Place): ExecutionRow {
+  const { parent } = request
+  return {
+    id,
+    organizationId: actor.organizationId,
+    agentId: agent.id,
+    agentOrganizationId: agent.organizationId,
+    agentVersion: agent.version,
+    userId: actor.userId,
+    ...place,
+    taskId: request.taskId,
+    missionId: request.mission?.id ?? null,
+    parentExecutionId: parent?.id ?? null,
+    rootExecutionId: parent?.rootExecutionId ?? id,
+    depth: parent ? parent.depth + 1 : 0,
+    status: 'pending',
+    waitingFor: null,
+    message,
+    mediaIds: [...request.mediaIds],
+    preview: message.slice(0, PREVIEW_LENGTH),
+    modelOverride: request.model,
+    model: null,
+    result: null,
+    error: null,
+    inputTokens: 0,
+    outputTokens: 0,
+    usageEstimated: false,
+    attempt: 0,
+    leaseOwner: null,
+    leaseUntil: null,
+    wantsCancel: false,
+    seqReserved: META_SEQ,
+    terminalSeq: null,
+    createdAt: now,
+    startedAt: null,
+    waitingSince: null,
+    waitedMs: 0,
+    completedAt: null,
+    updatedAt: now,
+  }
+}
+
+/** The row once this process has claimed it. */
+const begun = (deps: ClaimDeps, row: ExecutionRow, since: Date): ExecutionRow => ({
+  ...row,
+  ...claimed(deps, since, row.attempt, row.seqReserved),
+  startedAt: since,
+})
 
 /**
  * The session that a chat's next message belongs to, if there is one. Of two first messages the second goes on with the
@@ -341,26 +378,28 @@ export async function finish(
 ): Promise<Ended | null> {
   const now = deps.clock.now()
   const completed = outcome.status === 'completed'
+  const changes = {
+    ...outcome,
+    ...remains.usage,
+    model: remains.model,
+    terminalSeq: remains.terminalSeq,
+    completedAt: now,
+    updatedAt: now,
+    leaseOwner: null,
+    leaseUntil: null,
+  }
+  const execution: ExecutionRow = { ...row, ...changes }
   return deps.db.$transaction(async (tx) => {
-    const [execution] = await tx.execution.updateManyAndReturn({
+    const { count } = await tx.execution.updateMany({
       where: {
         id: row.id,
         attempt: row.attempt,
         status: 'running',
         ...(outcome.status !== 'cancelled' && { wantsCancel: false }),
       },
-      data: {
-        ...outcome,
-        ...remains.usage,
-        model: remains.model,
-        terminalSeq: remains.terminalSeq,
-        completedAt: now,
-        updatedAt: now,
-        leaseOwner: null,
-        leaseUntil: null,
-      },
+      data: changes,
     })
-    if (!execution) return null
+    if (!count) return null
     if (remains.scattered) await joinSegments(tx, row.id)
     await storeLast(tx, row.id, now, remains)
     const { text, toolCalls } = remains
@@ -417,31 +456,28 @@ export async function finishPending(
 const CHAT_STATUS = { completed: 'done', failed: 'error', cancelled: 'standby' } as const
 
 /**
- * Hands the session's lock to the oldest pending run, or frees it. Does nothing for a run that did not hold it: which
- * can be told only with the session's row locked, since somebody may be handing it the lock just now. Nor has such a run
- * said anything; those that have are counted here, with what they said last and how many messages they leave.
+ * Hands the session's lock to the oldest pending run, or frees it. Does nothing for a run that did not hold it. Nor has
+ * such a run said anything; those that have are counted here, with what they said last and how many messages they leave.
  */
 async function release(
   tx: Tx,
-  { rowLock }: ClaimDeps,
+  deps: ClaimDeps,
   ended: ExecutionRow,
   now: Date,
   { text, messages }: { text: string; messages: number },
 ): Promise<string | null> {
-  const [session] = await tx.$queryRaw<{ activeExecutionId: string | null; lastQueueSeq: number }[]>(Prisma.sql`
-    SELECT "activeExecutionId", "lastQueueSeq" FROM "Session" WHERE "id" = ${ended.sessionId} ${rowLock}`)
-  if (session?.activeExecutionId !== ended.id) return null
+  const { sessionId: id, id: activeExecutionId, queueSeq: lastQueueSeq } = ended
+  const left = { messageCount: { increment: messages }, updatedAt: now }
   // Whoever queues takes a number under the lock of the row: no later number, nobody waits.
-  const next =
-    session.lastQueueSeq === ended.queueSeq
-      ? null
-      : await tx.execution.findFirst({
-          where: { sessionId: ended.sessionId, status: 'pending' },
-          orderBy: { queueSeq: 'asc' },
-          select: { id: true },
-        })
-  const data = { activeExecutionId: next?.id ?? null, messageCount: { increment: messages }, updatedAt: now }
-  await tx.session.update({ where: { id: ended.sessionId }, data, select: { id: true } })
+  const { count } = await tx.session.updateMany({
+    where: { id, activeExecutionId, lastQueueSeq },
+    data: { ...left, activeExecutionId: null },
+  })
+  const next = count ? null : await findNext(tx, deps, ended)
+  if (next === undefined) return null
+  if (!count) {
+    await tx.session.update({ where: { id }, data: { ...left, activeExecutionId: next }, select: { id: true } })
+  }
   await tx.chat.update({
     where: { id: ended.chatId },
     data: {
@@ -451,7 +487,19 @@ async function release(
     },
     select: { id: true },
   })
-  return next?.id ?? null
+  return next
+}
+
+/**
+ * Who waits for the lock that a run has, null where nobody does any more. Undefined where the run has no lock: which can
+ * be told only with the session's row locked, since somebody may be handing it the lock just now.
+ */
+async function findNext(tx: Tx, { rowLock }: ClaimDeps, { id, sessionId }: ExecutionRow) {
+  const [session] = await tx.$queryRaw<{ activeExecutionId: string | null }[]>(Prisma.sql`
+    SELECT "activeExecutionId" FROM "Session" WHERE "id" = ${sessionId} ${rowLock}`)
+  if (session?.activeExecutionId !== id) return undefined
+  const where = { sessionId, status: 'pending' as const }
+  return (await tx.execution.findFirst({ where, orderBy: { queueSeq: 'asc' }, select: { id: true } }))?.id ?? null
 }
 
 /** Whether a pending run holds its session's lock: what keeps it is room. */
