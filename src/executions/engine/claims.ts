@@ -115,13 +115,14 @@ export async function accept(
   const owned = { organizationId: actor.organizationId, createdAt: now, updatedAt: now }
   const agentKey = { agentId: agent.id, agentOrganizationId: agent.organizationId }
   const { spaceId, chatId = newSortableId(now) } = conversation
-  const place = { spaceId, chatId, sessionId: conversation.sessionId ?? newSortableId(now), queueSeq: 1 }
-  if (hasRoom && isSure(deps, request)) onBegun(begun(deps, rowOf(request, id, now, place), now))
+  const fresh = rowOf(request, id, chatId, now)
+  const sure = hasRoom && isSure(deps, request) ? begun(deps, fresh, now) : null
+  if (sure) onBegun(sure)
   return deps.db.$transaction(async (tx) => {
     if (request.key) await take(tx, request.key, now, { executionId: id })
     if (parent) await holdParent(tx, parent, now)
     const known = conversation.sessionId ?? (conversation.chatId && (await latestSession(tx, chatId, agent.id, now)))
-    const sessionId = known ?? place.sessionId
+    const sessionId = known ?? fresh.sessionId
     if (!conversation.chatId) {
       const title = request.mission?.title ?? message.trim().slice(0, TITLE_LENGTH)
       const run = request.mission && { missionId: request.mission.id, runNumber: request.mission.runNumber }
@@ -143,10 +144,10 @@ export async function accept(
     }
     const begins = session.free && hasRoom && (await takeSlot(tx, deps, actor.organizationId, request.delegated))
     if (!begins) await checkBacklog(tx, deps, actor.organizationId)
-    const row = rowOf(request, id, now, { ...place, sessionId, queueSeq: session.queueSeq })
+    const row = known ? { ...fresh, sessionId, queueSeq: session.queueSeq } : fresh
     // Whoever was before it in the session may have ended only while this waited for the lock.
-    const execution = begins ? begun(deps, row, known ? deps.clock.now() : now) : row
-    const data = { ...execution, mediaIds: [...request.mediaIds] }
+    const execution = sure ?? (begins ? begun(deps, row, deps.clock.now()) : row)
+    const data = execution as Prisma.ExecutionUncheckedCreateInput
     await tx.execution.create({ data, select: { id: true } })
     if (begins) await writeMessage(tx, execution, 'user', message, now)
     await request.also?.(tx, id, now)
@@ -160,11 +161,9 @@ export async function accept(
 const isSure = ({ limits }: ClaimDeps, { conversation, key, parent, also }: Request): boolean =>
   !(conversation.chatId || conversation.sessionId || key || parent || also) && limits.running === undefined
 
-type Place = Pick<ExecutionRow, 'spaceId' | 'chatId' | 'sessionId' | 'queueSeq'>
-
-/** The row of a run that has not begun. */
-function rowOf({ actor, agent, message, ...request }: Request, id: string, now: Date, place: Place): ExecutionRow {
-  const { parent } = request
+/** The row of a run that has not begun, in a session of its own. */
+function rowOf(request: Request, id: string, chatId: string, now: Date): ExecutionRow {
+  const { actor, agent, message, conversation, parent } = request
   return {
     id,
     organizationId: actor.organizationId,
@@ -172,7 +171,9 @@ function rowOf({ actor, agent, message, ...request }: Request, id: string, now: 
     agentOrganizationId: agent.organizationId,
     agentVersion: agent.version,
     userId: actor.userId,
-    ...place,
+    chatId,
+    sessionId: newSortableId(now),
+    spaceId: conversation.spaceId,
     taskId: request.taskId,
     missionId: request.mission?.id ?? null,
     parentExecutionId: parent?.id ?? null,
@@ -190,6 +191,7 @@ function rowOf({ actor, agent, message, ...request }: Request, id: string, now: 
     inputTokens: 0,
     outputTokens: 0,
     usageEstimated: false,
+    queueSeq: 1,
     attempt: 0,
     leaseOwner: null,
     leaseUntil: null,
