@@ -13,7 +13,6 @@ export const audit = (
   target: string,
   at: Date,
 ) =>
-  tx.auditEvent.create({
+  tx.auditEvent.createMany({
     data: { id: newSortableId(at), organizationId: actor.organizationId, actor: actor.userId, action, target, at },
-    select: { id: true },
   })

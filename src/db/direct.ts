@@ -136,130 +136,196 @@ function rawOf(client: () => Tx, { typedRows, changes }: Runner, { rawText }: Di
 
 type Said = Prisma.Sql | TemplateStringsArray
 
-/** The models of a client, each wrapped when it is first asked for. */
+/** The models of a client. */
 function wrapAll(client: () => object, tables: ReadonlyMap<string, Table>, runner: Runner, inTransaction: boolean) {
-  const known = new Map<string, unknown>()
   return (name: string): unknown => {
     const table = tables.get(name)
     if (!table) return undefined
-    const delegate =
-      known.get(name) ?? wrap(() => Reflect.get(client(), name) as Delegate, table, runner, inTransaction)
-    known.set(name, delegate)
-    return delegate
+    const delegate = () => Reflect.get(client(), name) as Delegate
+    const model: Model = {
+      table,
+      runner,
+      inTransaction,
+      prisma: (method, call) => (delegate()[method] as Method)(call),
+    }
+    return over(delegate, {}, (method) => METHODS.get(method)?.(model))
   }
 }
 
-function wrap(prisma: () => Delegate, table: Table, runner: Runner, inTransaction: boolean): Delegate {
-  const { rows, changes } = runner
-  const theirs = (name: string, call: unknown) => (prisma()[name] as Method)(call)
-  /** The short way, where there is one. */
-  function either<S>(name: string, plan: (call: unknown) => S, run: (plan: S) => Promise<unknown>): Method {
-    return (call) => {
-      let planned: S
+/** A table, and how its rows are reached: by statements, or by a method of Prisma's. */
+type Model = {
+  table: Table
+  runner: Runner
+  inTransaction: boolean
+  prisma: (method: string, call: unknown) => Promise<unknown>
+}
+
+/** The short way, where there is one. */
+function either<S>(
+  { prisma }: Model,
+  name: string,
+  plan: (call: unknown) => S,
+  run: (plan: S) => Promise<unknown>,
+): Method {
+  return (call) => {
+    let planned: S
+    try {
+      planned = plan(call)
+    } catch (error) {
+      if (error === BEYOND) return prisma(name, call)
+      throw error
+    }
+    return run(planned)
+  }
+}
+
+/** What is not there is for Prisma to say. */
+const orTheirs =
+  ({ prisma }: Model, name: string, method: Method): Method =>
+  async (call) =>
+    (await method(call)) ?? prisma(name, call)
+
+/** Those that are asked in one turn of the event loop, and differ only in whom they look for, are one statement. */
+function together({ table, runner, prisma }: Model, name: string, method: Method): Method {
+  type Asked = { call: unknown; sought: Sought | null; resolve: (answer: Promise<unknown>) => void }
+  let turn: Asked[] = []
+  function ask(): void {
+    const asked = turn
+    turn = []
+    for (const alike of Map.groupBy(asked, ({ sought, call }) => sought?.shape ?? call).values()) {
+      const keys = alike.map(({ sought }) => sought?.key ?? {})
+      const nested = alike[0]?.sought?.nested
+      const found = nested && alike.length > 1 ? readEach(runner, nested, keys) : null
+      for (const [index, { call, resolve }] of alike.entries()) {
+        const otherwise = (error: unknown) => (error === BEYOND ? prisma(name, call) : Promise.reject(error))
+        // Nobody would hear of what is thrown here.
+        resolve(found ? found.then((rows) => rows[index], otherwise) : Promise.try(method, call))
+      }
+    }
+  }
+  return (call) =>
+    new Promise((resolve) => {
+      const sought = soughtBy(table, call)
+      if (!turn.length) process.nextTick(ask)
+      turn.push({ call, sought, resolve })
+    })
+}
+
+/** What a query finds, and what belongs to it: too many for one statement, perhaps, which only then is known. */
+const reading = <T>(model: Model, name: string, plan: (call: unknown) => Query, answer: (rows: Row[]) => T) =>
+  either(
+    model,
+    name,
+    (call) => ({ query: plan(call), call }),
+    async ({ query, call }) => {
       try {
-        planned = plan(call)
+        return answer(await read(model.runner, query))
       } catch (error) {
-        if (error === BEYOND) return theirs(name, call)
+        if (error === BEYOND) return model.prisma(name, call)
         throw error
       }
-      return run(planned)
-    }
-  }
-  /** What is not there is for Prisma to say. */
-  const orTheirs =
-    (name: string, method: Method): Method =>
-    async (call) =>
-      (await method(call)) ?? theirs(name, call)
-  /** Those that are asked in one turn of the event loop, and differ only in whom they look for, are one statement. */
-  function together(name: string, method: Method): Method {
-    type Asked = { call: unknown; sought: Sought | null; resolve: (answer: Promise<unknown>) => void }
-    let turn: Asked[] = []
-    function ask(): void {
-      const asked = turn
-      turn = []
-      for (const alike of Map.groupBy(asked, ({ sought, call }) => sought?.shape ?? call).values()) {
-        const keys = alike.map(({ sought }) => sought?.key ?? {})
-        const nested = alike[0]?.sought?.nested
-        const found = nested && alike.length > 1 ? readEach(runner, nested, keys) : null
-        for (const [index, { call, resolve }] of alike.entries()) {
-          const otherwise = (error: unknown) => (error === BEYOND ? theirs(name, call) : Promise.reject(error))
-          // Nobody would hear of what is thrown here.
-          resolve(found ? found.then((rows) => rows[index], otherwise) : Promise.try(method, call))
-        }
-      }
-    }
-    return (call) =>
-      new Promise((resolve) => {
-        const sought = soughtBy(table, call)
-        if (!turn.length) process.nextTick(ask)
-        turn.push({ call, sought, resolve })
-      })
-  }
-  /** What a query finds, and what belongs to it: too many for one statement, perhaps, which only then is known. */
-  const reading = <T>(name: string, plan: (call: unknown) => Query, answer: (rows: Row[]) => T) =>
-    either(
-      name,
-      (call) => ({ query: plan(call), call }),
-      async ({ query, call }) => {
-        try {
-          return answer(await read(runner, query))
-        } catch (error) {
-          if (error === BEYOND) return theirs(name, call)
-          throw error
-        }
-      },
-    )
-  const head = (found: Row[]) => found[0] ?? null
-  const first = async (query: Query) => head(await read(runner, query))
-  const count = async (statement: Statement) => ({ count: await changes(statement) })
-  const findFirst = reading('findFirst', (call) => toSelect(table, call, 1), head)
-  const findOne = reading('findUnique', (call) => toSelect(table, keyed(call)), head)
-  const findUnique = inTransaction ? findOne : together('findUnique', findOne)
-  const createMany = either(
+    },
+  )
+
+const head = (found: Row[]) => found[0] ?? null
+const first = async ({ runner }: Model, query: Query) => head(await read(runner, query))
+const counting = async ({ runner }: Model, statement: Statement) => ({ count: await runner.changes(statement) })
+
+const findFirst = (model: Model) => reading(model, 'findFirst', (call) => toSelect(model.table, call, 1), head)
+
+function findUnique(model: Model): Method {
+  const find = reading(model, 'findUnique', (call) => toSelect(model.table, keyed(call)), head)
+  return model.inTransaction ? find : together(model, 'findUnique', find)
+}
+
+const update = (model: Model) =>
+  either(
+    model,
+    'update',
+    (call) => toUpdate(model.table, keyed(call), true),
+    (query) => first(model, query),
+  )
+
+const createMany = (model: Model) =>
+  either(
+    model,
     'createMany',
-    (call) => toInserts(table, call),
+    (call) => toInserts(model.table, call),
     async (inserts) => {
       let count = 0
-      for (const insert of inserts) count += await changes(insert)
+      for (const insert of inserts) count += await model.runner.changes(insert)
       return { count }
     },
   )
-  const update = either('update', (call) => toUpdate(table, keyed(call), true), first)
-  const methods = {
+
+/** The methods of a model. Each is made when it is first asked for: most transactions ask for few, and once. */
+const METHODS = new Map<string, (model: Model) => Method | undefined>(
+  Object.entries({
     findFirst,
-    findFirstOrThrow: orTheirs('findFirstOrThrow', findFirst),
-    findMany: reading(
-      'findMany',
-      (call) => toSelect(table, call),
-      (found) => found,
-    ),
-    count: either(
-      'count',
-      (call) => toCount(table, call),
-      async (statement) => {
-        const [row] = await rows(statement, false)
-        return Number(row?.count)
-      },
-    ),
-    groupBy: either(
-      'groupBy',
-      (call) => toGroups(table, call),
-      async (query) => (await read(runner, query)).map((row) => ({ ...row, _count: Number(row._count) })),
-    ),
+    findFirstOrThrow: (model) => orTheirs(model, 'findFirstOrThrow', findFirst(model)),
+    findMany: (model) =>
+      reading(
+        model,
+        'findMany',
+        (call) => toSelect(model.table, call),
+        (found) => found,
+      ),
+    count: (model) =>
+      either(
+        model,
+        'count',
+        (call) => toCount(model.table, call),
+        async (statement) => {
+          const [row] = await model.runner.rows(statement, false)
+          return Number(row?.count)
+        },
+      ),
+    groupBy: (model) =>
+      either(
+        model,
+        'groupBy',
+        (call) => toGroups(model.table, call),
+        async (query) => (await read(model.runner, query)).map((row) => ({ ...row, _count: Number(row._count) })),
+      ),
     findUnique,
-    findUniqueOrThrow: orTheirs('findUniqueOrThrow', findUnique),
+    findUniqueOrThrow: (model) => orTheirs(model, 'findUniqueOrThrow', findUnique(model)),
     // Outside a transaction, rows that differ in their columns are Prisma's to create together.
-    ...(inTransaction && { createMany }),
-    create: either('create', (call) => toInsert(table, call), first),
-    upsert: either('upsert', (call) => toUpsert(table, call), first),
-    update: orTheirs('update', update),
-    updateMany: either('updateMany', (call) => toUpdate(table, call, false), count),
-    updateManyAndReturn: either(
-      'updateManyAndReturn',
-      (call) => toUpdate(table, call, true),
-      (query) => read(runner, query),
-    ),
-    deleteMany: either('deleteMany', (call) => toDelete(table, call), count),
-  }
-  return over(prisma, methods)
-}
+    createMany: (model) => (model.inTransaction ? createMany(model) : undefined),
+    create: (model) =>
+      either(
+        model,
+        'create',
+        (call) => toInsert(model.table, call),
+        (query) => first(model, query),
+      ),
+    upsert: (model) =>
+      either(
+        model,
+        'upsert',
+        (call) => toUpsert(model.table, call),
+        (query) => first(model, query),
+      ),
+    update: (model) => orTheirs(model, 'update', update(model)),
+    updateMany: (model) =>
+      either(
+        model,
+        'updateMany',
+        (call) => toUpdate(model.table, call, false),
+        (statement) => counting(model, statement),
+      ),
+    updateManyAndReturn: (model) =>
+      either(
+        model,
+        'updateManyAndReturn',
+        (call) => toUpdate(model.table, call, true),
+        (query) => read(model.runner, query),
+      ),
+    deleteMany: (model) =>
+      either(
+        model,
+        'deleteMany',
+        (call) => toDelete(model.table, call),
+        (statement) => counting(model, statement),
+      ),
+  } satisfies Record<string, (model: Model) => Method | undefined>),
+)

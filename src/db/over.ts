@@ -1,6 +1,6 @@
 /**
- * A client, or a model of it, with some of its members replaced, which is not made before another one of them is asked
- * for. Prisma's own objects stay as they are, and are proxies themselves: were one the target of this one, every look at
+ * A client, or a model of it, with some of its members replaced: by `methods`, and by what `model` makes of a name when
+ * it is first asked for. The client itself is not made before another one of its members is. Prisma's own objects stay as they are, and are proxies themselves: were one the target of this one, every look at
  * a member would ask it whether that may change.
  */
 export function over<T extends object>(
@@ -8,7 +8,7 @@ export function over<T extends object>(
   methods: Record<string, unknown>,
   model: (name: string) => unknown = () => undefined,
 ): T {
-  const own = (name: string): unknown => methods[name] ?? model(name)
+  const own = (name: string): unknown => (methods[name] ??= model(name))
   return new Proxy({} as T, {
     get(_, name) {
       // Whoever awaits it, or a promise of it, asks whether it is a promise.

@@ -215,13 +215,24 @@ function insertOf(
   const names = saidOf(rows[0] as Values)
   if (rows.length * names.length > MAX_PARAMETERS) throw BEYOND
   const args: unknown[] = []
-  const tuples = rows.map((row) => {
-    if (saidOf(row).length !== names.length) throw BEYOND
-    const places = names.map((name) => dialect.place(args.push(encode(dialect, typeOf(table, name), row[name]))))
-    return `(${places.join(', ')})`
-  })
-  const sql = `INSERT INTO ${quote(table.name)} (${names.map(quote).join(', ')}) VALUES ${tuples.join(', ')}`
-  return { sql: sql + onConflict(args) + returning(choice), args, table, choice }
+  for (const row of rows) {
+    if (row !== rows[0] && saidOf(row).length !== names.length) throw BEYOND
+    for (const name of names) args.push(encode(dialect, typeOf(table, name), row[name]))
+  }
+  return { sql: intoOf(table, names, rows.length) + onConflict(args) + returning(choice), args, table, choice }
+}
+
+/** Kept for one row: a table's rows are made in few ways, which say the same columns each time. */
+function intoOf(table: Table, names: readonly string[], count: number): string {
+  const key = names.join()
+  const known = count === 1 && table.inserts.get(key)
+  if (known) return known
+  let number = 0
+  const tuple = () => `(${names.map(() => table.dialect.place(++number)).join(', ')})`
+  const tuples = Array.from({ length: count }, tuple).join(', ')
+  const sql = `INSERT INTO ${quote(table.name)} (${names.map(quote).join(', ')}) VALUES ${tuples}`
+  if (count === 1) table.inserts.set(key, sql)
+  return sql
 }
 
 /** `update` and `updateManyAndReturn`, and `updateMany` where nothing is returned. */

@@ -8,6 +8,8 @@ export type Table = {
   all: Columns
   relations: ReadonlyMap<string, Relation>
   dialect: Dialect
+  /** What inserts a row, by the columns that it says. */
+  inserts: Map<string, string>
 }
 
 /** Rows of a table that belong to a row of another one. */
@@ -28,7 +30,16 @@ export const BEYOND = Symbol('for Prisma')
 /** What a call says of columns and relations, by their names. */
 export type Values = Readonly<Record<string, unknown>>
 
-export const quote = (name: string) => `"${name}"`
+const quoted = new Map<string, string>()
+
+/** A name as SQL has it. Of those of a schema there are few, and each is needed in every statement. */
+export function quote(name: string): string {
+  const known = quoted.get(name)
+  if (known !== undefined) return known
+  const text = `"${name}"`
+  quoted.set(name, text)
+  return text
+}
 
 export const columnsOf = (names: readonly string[]): Columns => ({ names, list: names.map(quote).join(', ') })
 
@@ -39,6 +50,7 @@ export const tableOf = (name: string, columns: ReadonlyMap<string, string>, dial
   all: columnsOf([...columns.keys()]),
   relations: new Map<string, Relation>(),
   dialect,
+  inserts: new Map<string, string>(),
 })
 
 /** The Prisma type of a column. */

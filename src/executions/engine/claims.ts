@@ -92,7 +92,8 @@ const claimed = ({ owner, leaseDuration }: ClaimDeps, now: Date, attempt: number
 })
 
 // Locks are taken in one order, so that no two transactions wait for each other: the execution, its session, its chat,
-// its organization, then what it was for (a task, a mission) and its day's usage.
+// its organization, then what it was for (a task, a mission) and its day's usage. Rows are made by `createMany`, which
+// reads nothing back.
 
 /**
  * The one transaction in which a run is accepted. Where its session is free it takes the session's lock, and is claimed
@@ -127,13 +128,13 @@ export async function accept(
       const title = request.mission?.title ?? message.trim().slice(0, TITLE_LENGTH)
       const run = request.mission && { missionId: request.mission.id, runNumber: request.mission.runNumber }
       const chat = { id: chatId, spaceId, sessionId, ownerId: actor.userId, title, status: 'working' } as const
-      await tx.chat.create({ data: { ...chat, ...run, ...agentKey, ...owned }, select: { id: true } })
+      await tx.chat.createMany({ data: { ...chat, ...run, ...agentKey, ...owned } })
     }
     const session = known ? await joinQueue(tx, known, request.onBusy, now) : { free: true, queueSeq: 1 }
     if (!known) {
       const lock = { activeExecutionId: id, lastQueueSeq: 1 }
       const data = { id: sessionId, chatId, userId: actor.userId, ...lock, ...agentKey, ...owned }
-      await tx.session.create({ data, select: { id: true } })
+      await tx.session.createMany({ data })
     } else if (session.free) {
       await tx.session.update({ where: { id: sessionId }, data: { activeExecutionId: id }, select: { id: true } })
     }
@@ -147,8 +148,7 @@ export async function accept(
     const row = known ? { ...fresh, sessionId, queueSeq: session.queueSeq } : fresh
     // Whoever was before it in the session may have ended only while this waited for the lock.
     const execution = sure ?? (begins ? begun(deps, row, deps.clock.now()) : row)
-    const data = execution as Prisma.ExecutionUncheckedCreateInput
-    await tx.execution.create({ data, select: { id: true } })
+    await tx.execution.createMany({ data: execution as Prisma.ExecutionCreateManyInput })
     if (begins) await writeMessage(tx, execution, 'user', message, now)
     await request.also?.(tx, id, now)
     await audit(tx, actor, 'agent.execute', id, now)
@@ -312,10 +312,7 @@ async function writeMessage(
   const position = queueSeq * 2 - (role === 'user' ? 1 : 0)
   const id = newSortableId(createdAt)
   const data = { id, organizationId, chatId, sessionId, executionId, position, role, content, createdAt }
-  await tx.message.create({
-    data: { ...data, interrupted, toolCalls: toolCalls as Prisma.InputJsonArray },
-    select: { id: true },
-  })
+  await tx.message.createMany({ data: { ...data, interrupted, toolCalls: toolCalls as Prisma.InputJsonArray } })
 }
 
 /**
