@@ -148,7 +148,8 @@ function wrapAll(client: () => object, tables: ReadonlyMap<string, Table>, runne
       inTransaction,
       prisma: (method, call) => (delegate()[method] as Method)(call),
     }
-    return over(delegate, {}, (method) => METHODS.get(method)?.(model))
+    const own: Delegate = over(delegate, {}, (method) => METHODS.get(method)?.(model, own))
+    return own
   }
 }
 
@@ -181,9 +182,9 @@ function either<S>(
 
 /** What is not there is for Prisma to say. */
 const orTheirs =
-  ({ prisma }: Model, name: string, method: Method): Method =>
+  ({ prisma }: Model, name: string, method: Method | undefined): Method =>
   async (call) =>
-    (await method(call)) ?? prisma(name, call)
+    (await method?.(call)) ?? prisma(name, call)
 
 /** Those that are asked in one turn of the event loop, and differ only in whom they look for, are one statement. */
 function together({ table, runner, prisma }: Model, name: string, method: Method): Method {
@@ -231,8 +232,6 @@ const head = (found: Row[]) => found[0] ?? null
 const first = async ({ runner }: Model, query: Query) => head(await read(runner, query))
 const counting = async ({ runner }: Model, statement: Statement) => ({ count: await runner.changes(statement) })
 
-const findFirst = (model: Model) => reading(model, 'findFirst', (call) => toSelect(model.table, call, 1), head)
-
 function findUnique(model: Model): Method {
   const find = reading(model, 'findUnique', (call) => toSelect(model.table, keyed(call)), head)
   return model.inTransaction ? find : together(model, 'findUnique', find)
@@ -258,11 +257,13 @@ const createMany = (model: Model) =>
     },
   )
 
+type Make = (model: Model, own: Delegate) => Method | undefined
+
 /** The methods of a model. Each is made when it is first asked for: most transactions ask for few, and once. */
-const METHODS = new Map<string, (model: Model) => Method | undefined>(
+const METHODS = new Map<string, Make>(
   Object.entries({
-    findFirst,
-    findFirstOrThrow: (model) => orTheirs(model, 'findFirstOrThrow', findFirst(model)),
+    findFirst: (model) => reading(model, 'findFirst', (call) => toSelect(model.table, call, 1), head),
+    findFirstOrThrow: (model, own) => orTheirs(model, 'findFirstOrThrow', own.findFirst),
     findMany: (model) =>
       reading(
         model,
@@ -288,7 +289,7 @@ const METHODS = new Map<string, (model: Model) => Method | undefined>(
         async (query) => (await read(model.runner, query)).map((row) => ({ ...row, _count: Number(row._count) })),
       ),
     findUnique,
-    findUniqueOrThrow: (model) => orTheirs(model, 'findUniqueOrThrow', findUnique(model)),
+    findUniqueOrThrow: (model, own) => orTheirs(model, 'findUniqueOrThrow', own.findUnique),
     // Outside a transaction, rows that differ in their columns are Prisma's to create together.
     createMany: (model) => (model.inTransaction ? createMany(model) : undefined),
     create: (model) =>
@@ -327,5 +328,5 @@ const METHODS = new Map<string, (model: Model) => Method | undefined>(
         (call) => toDelete(model.table, call),
         (statement) => counting(model, statement),
       ),
-  } satisfies Record<string, (model: Model) => Method | undefined>),
+  } satisfies Record<string, Make>),
 )
