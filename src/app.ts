@@ -95,10 +95,13 @@ function createContext(deps: Deps, requestId: string, req: IncomingMessage, res:
   }
 }
 
+/** Why a caller's signal aborts, as every one does in the end. An error of the runtime's own would cost its stack. */
+const GONE = new Error('The connection has been closed')
+
 function signalOfClose(res: ServerResponse): AbortSignal {
   const controller = new AbortController()
-  if (res.closed) controller.abort()
-  else res.on('close', () => controller.abort())
+  if (res.closed) controller.abort(GONE)
+  else res.on('close', () => controller.abort(GONE))
   return controller.signal
 }
 

@@ -62,6 +62,20 @@ const runs: Row = {
   },
 }
 
+/** How much later than directly the first token comes by the service (ms): so many pairs, one after the other. */
+async function measureFirst({ ours, direct }: { ours: StreamTarget; direct: StreamTarget }, repeats: number) {
+  const [more, theirs]: [number[], number[]] = [[], []]
+  for (let pair = 0; pair < repeats; pair++) {
+    const { first } = await readStream(direct)
+    more.push((await readStream(ours)).first - first)
+    theirs.push(first)
+  }
+  return { value: median(more), reference: median(theirs) }
+}
+
+/** For so many seconds a service has runs before its first tokens are measured, as all that are compared have had. */
+const WARM_UP = 4
+
 const firstToken: Row = {
   name: 'first-token',
   what: 'time to first token, more than direct',
@@ -69,16 +83,22 @@ const firstToken: Row = {
   reference: 'the model itself',
   goal: { of: 'value', atMost: 2 },
   async prepare(lab) {
-    const { ours, direct } = await conversation(lab, 20, 0)
-    return async ({ repeats }) => {
-      const [more, theirs]: [number[], number[]] = [[], []]
-      for (let pair = 0; pair < repeats; pair++) {
-        const { first } = await readStream(direct)
-        more.push((await readStream(ours)).first - first)
-        theirs.push(first)
-      }
-      return { value: median(more), reference: median(theirs) }
-    }
+    const { service, path, ...targets } = await conversation(lab, 20, 0)
+    const body = { message: MESSAGE }
+    await load({ program: service, path, method: 'POST', headers: service.headers, body }, WARM_UP)
+    return ({ repeats }) => measureFirst(targets, repeats)
+  },
+}
+
+const firstOfAll: Row = {
+  name: 'first-token-cold',
+  what: 'the same, the first of a new process',
+  unit: 'ms',
+  reference: 'the model itself',
+  once: true,
+  async prepare(lab) {
+    const targets = await conversation(lab, 20, 0)
+    return ({ repeats }) => measureFirst(targets, repeats)
   },
 }
 
@@ -110,4 +130,4 @@ const streams: Row = {
   },
 }
 
-export const runRows: Row[] = [runs, firstToken, streams]
+export const runRows: Row[] = [runs, firstToken, firstOfAll, streams]
