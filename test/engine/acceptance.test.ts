@@ -95,27 +95,30 @@ test('what an accepted run is said to be is what is stored', async () => {
   expect(waiting).toMatchObject({ status: 'pending', queueSeq: 2, depth: 1, rootExecutionId: parent.id })
 })
 
-test('a run that cannot be accepted after all stops asking, leaves nothing, and takes nobody’s place', async () => {
-  await using lab = await startLab({ MAX_RUNNING: '1' })
-  lab.model.script({ tokens: ['one '], end: 'hang' })
-  let gate = Promise.withResolvers<void>()
-  const engine = gated(lab, { end: () => gate.promise })
-  const accepting = engine.accept(await requestOf(lab))
-  accepting.catch(() => {})
-  gate.promise.catch(() => {})
-  await lab.model.request(0)
-  gate.reject(new Error('The disk is full'))
-  await expect(accepting).rejects.toThrow('The disk is full')
-  await expect.poll(() => lab.model.active).toBe(0)
-  expect([await lab.db.execution.count(), await lab.db.session.count(), await lab.db.message.count()]).toEqual([
-    0, 0, 0,
-  ])
-  gate = Promise.withResolvers()
-  gate.resolve()
-  expect(await engine.accept(await requestOf(lab))).toMatchObject({ status: 'running' })
-  await lab.idle()
-  await engine.drain()
-})
+test.for(['begin', 'end'] as const)(
+  'a run that cannot be accepted after all (%s) stops asking, leaves nothing, and takes nobody’s place',
+  async (moment) => {
+    await using lab = await startLab({ MAX_RUNNING: '1' })
+    lab.model.script({ tokens: ['one '], end: 'hang' })
+    let gate = Promise.withResolvers<void>()
+    const engine = gated(lab, { [moment]: () => gate.promise })
+    const accepting = engine.accept(await requestOf(lab))
+    accepting.catch(() => {})
+    gate.promise.catch(() => {})
+    await lab.model.request(0)
+    gate.reject(new Error('The disk is full'))
+    await expect(accepting).rejects.toThrow('The disk is full')
+    await expect.poll(() => lab.model.active).toBe(0)
+    expect([await lab.db.execution.count(), await lab.db.session.count(), await lab.db.message.count()]).toEqual([
+      0, 0, 0,
+    ])
+    gate = Promise.withResolvers()
+    gate.resolve()
+    expect(await engine.accept(await requestOf(lab))).toMatchObject({ status: 'running' })
+    await lab.idle()
+    await engine.drain()
+  },
+)
 
 test('what goes on with a session is asked about when all before it is on the disk', async () => {
   await using lab = await startLab()
