@@ -1,4 +1,5 @@
 import type { z } from 'zod'
+import { findKnown } from '../agents/known.ts'
 import { executable } from '../agents/service.ts'
 import { type Actor, actorOf } from '../auth/actor.ts'
 import { reachable as reachableChat } from '../chats/service.ts'
@@ -40,7 +41,7 @@ export async function start(
   { gone, idempotency, onAccepted }: Call,
   purpose?: Purpose,
 ): Promise<z.input<typeof Executed>> {
-  const agent = await deps.db.agent.findFirst({ where: { AND: [{ id: input.id }, executable(actor)] } })
+  const agent = await findKnown(deps, input.id, executable(actor))
   if (!agent) throw notFound('Agent')
   const row = await acceptOnce(actor, deps, agent, input, idempotency, purpose)
   onAccepted?.(row)

@@ -9,7 +9,25 @@ import { type ExecutionEvent, type ExecutionRow, joinText, META_SEQ, storeLast }
 import { SEQ_BLOCK } from './journal.ts'
 import { type CallRecord, forgetSteps, loadSteps, recordsOf, textOf } from './steps.ts'
 
-export type AgentRow = Prisma.AgentGetPayload<object>
+/** What a run needs to know of its agent, as it was when the run was accepted or began. */
+export type AgentRow = Pick<
+  Prisma.AgentGetPayload<object>,
+  | 'id'
+  | 'organizationId'
+  | 'version'
+  | 'name'
+  | 'role'
+  | 'description'
+  | 'systemPrompt'
+  | 'model'
+  | 'maxTurns'
+  | 'skillIds'
+  | 'mcpInstanceIds'
+  | 'mcpTypes'
+  | 'subagentIds'
+  | 'allowedTools'
+  | 'disallowedTools'
+>
 
 /** Where a run belongs: an existing session, a new session of an existing chat, or a new chat in a space. */
 export type Conversation = { spaceId: string; chatId?: string; sessionId?: string }

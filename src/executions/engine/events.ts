@@ -166,7 +166,8 @@ export function* fromSegment(row: SegmentRow): Generator<ExecutionEvent> {
 
 const MAX_BATCH = 64 * 1024
 const FIRST_SEGMENTS = 4
-const MAX_SEGMENTS = 100
+/** However small those before were: each of the next may be as large as a segment can be. */
+const MAX_SEGMENTS = 16
 
 /**
  * The stored events after a number, in order, a batch at a time: about 64 KiB, going by the segments before, since
