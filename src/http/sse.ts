@@ -21,17 +21,15 @@ export async function writeEvents(
     'X-Accel-Buffering': 'no',
   })
   // With the first events, if they are there: most streams begin with some, and each write costs as much as its text.
-  const headers = setImmediate(() => res.flushHeaders())
+  let headers: NodeJS.Immediate | null = setImmediate(() => res.flushHeaders())
   const ping = setInterval(() => res.write(': ping\n\n'), PING_INTERVAL)
-  let begun = false
   try {
     for await (const events of batches) {
-      clearImmediate(headers)
-      const text = events.map(toText).join('')
-      const room = begun ? write(res, text) : begin(res, text)
-      begun = true
+      if (headers) clearImmediate(headers)
+      const hasRoom = headers ? begin(res, textOf(events)) : write(res, textOf(events))
+      headers = null
       ping.refresh()
-      if (!room) await drained(res)
+      if (!hasRoom) await drained(res)
       if (res.destroyed) return
     }
     res.end()
@@ -39,7 +37,7 @@ export async function writeEvents(
     res.destroy()
     throw error
   } finally {
-    clearImmediate(headers)
+    if (headers) clearImmediate(headers)
     clearInterval(ping)
   }
 }
@@ -67,6 +65,8 @@ function write(res: ServerResponse, text: string): boolean {
   if (!socket || !res.chunkedEncoding || !text) return res.write(text)
   return socket.write(`${Buffer.byteLength(text).toString(16)}\r\n${text}\r\n`)
 }
+
+const textOf = (events: readonly ServerSentEvent[]): string => events.map(toText).join('')
 
 const toText = ({ seq, event, data }: ServerSentEvent): string =>
   `id: ${seq}\nevent: ${event}\ndata: ${JSON.stringify(data)}\n\n`

@@ -26,7 +26,8 @@ export async function* follow(
   let last = after
   let current = row
   const fresh = (events: readonly ExecutionEvent[]) => {
-    const news = events.filter(({ seq }) => seq > last)
+    const from = events.findIndex(({ seq }) => seq > last)
+    const news = from < 0 ? [] : events.slice(from)
     last = news.at(-1)?.seq ?? last
     return news
   }

@@ -25,7 +25,8 @@ export function post<Part>(
   { url, headers, body, signal }: Request,
   read: (bytes: Buffer | null, parts: Part[]) => void,
 ): Promise<AsyncIterable<Part>> {
-  const begun = Promise.withResolvers<AsyncIterable<Part>>()
+  let begun: PromiseWithResolvers<AsyncIterable<Part>> | null = Promise.withResolvers()
+  const { promise } = begun
   const parts: Part[] = []
   let controller: Dispatcher.DispatchController | null = null
   let statusCode = 0
@@ -47,7 +48,8 @@ export function post<Part>(
 
   function finish(how: { error?: unknown }): void {
     over ??= how
-    begun.reject(over.error)
+    begun?.reject(over.error)
+    begun = null
     give()
   }
 
@@ -57,16 +59,6 @@ export function post<Part>(
     controller?.abort(signal?.reason)
   }
 
-  function failure(cause?: Error): APICallError {
-    const details = { url, requestBodyValues: {}, cause, isRetryable: false }
-    if (statusCode >= 300) {
-      const message = STATUS_CODES[statusCode] ?? ''
-      return new APICallError({ ...details, message, statusCode, responseBody: refusal.toString() })
-    }
-    const message = statusCode ? 'Failed to process successful response' : `Cannot connect to API: ${cause?.message}`
-    return new APICallError({ ...details, message })
-  }
-
   const answer = {
     next(): Promise<IteratorResult<Part>> {
       taker = Promise.withResolvers()
@@ -74,7 +66,7 @@ export function post<Part>(
       give()
       return promise
     },
-    [Symbol.asyncIterator]: () => answer,
+    [Symbol.asyncIterator]: itself,
   }
 
   signal?.addEventListener('abort', abort)
@@ -92,7 +84,9 @@ export function post<Part>(
         started.rawHeaders = null
         if (status < 200) return
         statusCode = status
-        if (statusCode < 300) begun.resolve(answer)
+        if (statusCode >= 300) return
+        begun?.resolve(answer)
+        begun = null
       },
       onResponseData(started, bytes) {
         if (statusCode < 300) {
@@ -105,14 +99,30 @@ export function post<Part>(
         }
       },
       onResponseEnd() {
-        if (statusCode >= 300) return finish({ error: failure() })
+        if (statusCode >= 300) return finish({ error: failureOf({ url, statusCode, refusal }) })
         read(null, parts)
         finish({})
       },
       onResponseError(_, cause) {
-        finish({ error: JSONParseError.isInstance(cause) ? cause : failure(cause) })
+        finish({ error: JSONParseError.isInstance(cause) ? cause : failureOf({ url, statusCode, refusal, cause }) })
       },
     },
   )
-  return begun.promise
+  return promise
+}
+
+function itself<T>(this: T): T {
+  return this
+}
+
+type Failure = { url: string; statusCode: number; refusal: Buffer; cause?: Error }
+
+function failureOf({ url, statusCode, refusal, cause }: Failure): APICallError {
+  const details = { url, requestBodyValues: {}, cause, isRetryable: false }
+  if (statusCode >= 300) {
+    const message = STATUS_CODES[statusCode] ?? ''
+    return new APICallError({ ...details, message, statusCode, responseBody: refusal.toString() })
+  }
+  const message = statusCode ? 'Failed to process successful response' : `Cannot connect to API: ${cause?.message}`
+  return new APICallError({ ...details, message })
 }
