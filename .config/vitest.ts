@@ -33,7 +33,7 @@ const timeouts = { testTimeout: 30_000, hookTimeout: 30_000, expect: { poll: { t
  * documents, programs), what waits for the clock, and what is SQLite's own (its files, locks and plans).
  */
 const ON_POSTGRESQL = [
-  'test/db/direct.test.ts',
+  'test/db/{direct,totals}.test.ts',
   'test/engine/{acceptance,approvals,cancel,checkpoints,delegation,fencing,history,journal,limits,recovery,retention}.test.ts',
   'test/engine/{sessions,states,tools}.test.ts',
   'test/missions/kill.test.ts',

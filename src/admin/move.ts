@@ -84,6 +84,8 @@ async function copyAll(source: Sqlite.Database, target: Client): Promise<Moved[]
   const moved: Moved[] = []
   try {
     const restore = await setForeignKeysAside(target)
+    // What triggers keep is copied with the rest, and would be counted twice.
+    for (const { name } of tables) await target.query(`ALTER TABLE ${quote(name)} DISABLE TRIGGER USER`)
     for (const [index, table] of tables.entries()) {
       const step = (count: number) => {
         done += count
@@ -96,6 +98,7 @@ async function copyAll(source: Sqlite.Database, target: Client): Promise<Moved[]
       moved.push({ name: table.name, ...read })
     }
     await restore()
+    for (const { name } of tables) await target.query(`ALTER TABLE ${quote(name)} ENABLE TRIGGER USER`)
     await target.query('COMMIT')
   } finally {
     progress.end()

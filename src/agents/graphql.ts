@@ -173,14 +173,24 @@ const AgentCards = connectionType('AgentCard', AgentCard, "agents' cards, newest
 
 builder.queryFields((t) => ({
   agents: t.field(
-    rootList(Agents, AGENT, agents.list, schema.ListAgents, ({ actor, deps }, input) =>
-      service.listedBy(actor, deps, input),
+    rootList(
+      Agents,
+      AGENT,
+      agents.list,
+      schema.ListAgents,
+      ({ actor, deps }, input) => service.listedBy(actor, deps, input),
+      ({ actor, deps }, input) => service.countListed(actor, deps, input),
     ),
   ),
   agent: t.field(rootRow(Agent, AGENT, agents.get, schema.AgentId, 'Agent')),
   publicAgents: t.field(
-    rootList(AgentCards, CARD, agents.listPublic, schema.ListPublicAgents, ({ deps }, input) =>
-      service.onShowBy(deps, input),
+    rootList(
+      AgentCards,
+      CARD,
+      agents.listPublic,
+      schema.ListPublicAgents,
+      ({ deps }, input) => service.onShowBy(deps, input),
+      ({ deps }, input) => service.countOnShow(deps, input),
     ),
   ),
   publicAgent: t.field(rootRow(AgentCard, CARD, agents.getPublic, schema.AgentId, 'Agent')),

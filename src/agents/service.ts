@@ -4,6 +4,7 @@ import { type Actor, type Authorized, isAdmin, permit } from '../auth/actor.ts'
 import { audit } from '../auth/audit.ts'
 import { Prisma, type Tx } from '../db/client.ts'
 import type { Hidden } from '../db/counting.ts'
+import { totalOf } from '../db/totals.ts'
 import type { Deps } from '../deps.ts'
 import { badRequest, conflict, notFound } from '../errors.ts'
 import { newId, newSortableId } from '../lib/id.ts'
@@ -11,7 +12,15 @@ import { pageQuery, toPage } from '../lib/page.ts'
 import { typesOf } from '../mcps/service.ts'
 import { checkRequirements, findIds as findSkillIds, findMany as findSkills } from '../skills/service.ts'
 import { findKnown, HEAD, type Head, type KnownAgent, strings, toAgent, whole } from './known.ts'
-import type { Agent, AgentCard, CreateAgent, ListAgents, ListPublicAgents, UpdateAgent } from './schema.ts'
+import {
+  type Agent,
+  type AgentCard,
+  type CreateAgent,
+  type ListAgents,
+  type ListPublicAgents,
+  type UpdateAgent,
+  Visibility,
+} from './schema.ts'
 
 type AgentRow = Prisma.AgentGetPayload<object>
 
@@ -19,13 +28,16 @@ type Filter = Pick<z.output<typeof ListAgents>, 'owner' | 'visibility'>
 
 const SHARED = ['organization', 'public'] as const
 
+/** Those of them that the organization's list shows. */
+const sharedBy = ({ visibility }: Filter) => SHARED.filter((shared) => shared === (visibility ?? shared))
+
 /** In the organization's list: what is shared; with `owner: 'me'` the caller's own of every visibility. */
 export const listed = (actor: Actor, { owner, visibility }: Filter = {}): Prisma.AgentWhereInput => ({
   organizationId: actor.organizationId,
   archivedAt: null,
   ...(owner === 'me'
     ? { userId: actor.userId, ...(visibility && { visibility }) }
-    : { visibility: { in: SHARED.filter((shared) => shared === (visibility ?? shared)) } }),
+    : { visibility: { in: sharedBy({ visibility }) } }),
 })
 
 /** By id: everything of the organization but other people's private agents. */
@@ -135,27 +147,48 @@ async function matching(
 
 /** The count is asked only when the rows do not tell it. */
 async function pageOfAgents<Row extends Head>(
-  { db }: Deps,
   where: Prisma.AgentWhereInput,
   input: z.output<typeof ListPublicAgents>,
+  count: () => Promise<number>,
   read: (query: Pick<Prisma.AgentFindManyArgs, 'where' | 'orderBy' | 'take'>) => Promise<Row[]>,
 ) {
   const { where: after, ...page } = pageQuery(input)
   const found = await read({ where: { AND: [where, after ?? {}] }, ...page })
   const { rows, nextCursor } = toPage(found, input)
-  const total = after || nextCursor ? await db.agent.count({ where }) : rows.length
+  const total = after || nextCursor ? await count() : rows.length
   return { rows, nextCursor, total }
 }
+
+/** The kept totals of agents that are shared: of those with a tag, if one is given. */
+const keptOf = (visibilities: readonly string[], tag: string | undefined): Prisma.TotalWhereInput =>
+  tag === undefined
+    ? { list: 'agents', value: { in: [...visibilities] } }
+    : { list: 'tagged agents', value: { in: visibilities.map((visibility) => `${visibility} ${tag}`) } }
 
 /** What `list` lists: the filters of its input on top of {@link listed}. */
 export const listedBy = (actor: Actor, deps: Pick<Deps, 'db'>, input: z.output<typeof ListAgents>) =>
   matching(deps, listed(actor, input), input)
 
+/** How many {@link listedBy} finds: counted where a search is among the filters, or a tag among the caller's own. */
+export async function countListed(actor: Actor, deps: Pick<Deps, 'db'>, input: z.output<typeof ListAgents>) {
+  const { db } = deps
+  const { organizationId, userId } = actor
+  const { owner, visibility, tag, search } = input
+  if (search !== undefined || (owner && tag !== undefined)) {
+    return db.agent.count({ where: await listedBy(actor, deps, input) })
+  }
+  if (!owner) return totalOf(db, { organizationId, ...keptOf(sharedBy(input), tag) })
+  return totalOf(db, { organizationId, list: 'agents', userId, value: visibility ?? { in: Visibility.options } })
+}
+
 /** GET /agents (contract.md section 2). */
 export async function list(actor: Actor, deps: Deps, input: z.output<typeof ListAgents>) {
   const where = await listedBy(actor, deps, input)
-  const { rows, ...page } = await pageOfAgents(deps, where, input, (query) =>
-    deps.db.agent.findMany({ ...query, select: HEAD }),
+  const { rows, ...page } = await pageOfAgents(
+    where,
+    input,
+    () => countListed(actor, deps, input),
+    (query) => deps.db.agent.findMany({ ...query, select: HEAD }),
   )
   return { agents: await asSeenBy(actor, deps, await whole(deps, where, rows)), ...page }
 }
@@ -198,10 +231,19 @@ const toCard = (row: CardRow): z.output<typeof AgentCard> => ({
 export const onShowBy = (deps: Pick<Deps, 'db'>, input: z.output<typeof ListPublicAgents>) =>
   matching(deps, onShow('listed'), input)
 
+/** How many {@link onShowBy} finds: counted where a search is among the filters. */
+export async function countOnShow(deps: Pick<Deps, 'db'>, input: z.output<typeof ListPublicAgents>) {
+  if (input.search !== undefined) return deps.db.agent.count({ where: await onShowBy(deps, input) })
+  return totalOf(deps.db, { organizationId: '', ...keptOf(['public'], input.tag) })
+}
+
 /** GET /public/agents: every organization's public agents, as cards. */
 export async function listPublic(deps: Deps, input: z.output<typeof ListPublicAgents>) {
-  const { rows, ...page } = await pageOfAgents(deps, await onShowBy(deps, input), input, (query) =>
-    deps.db.agent.findMany({ ...query, select: CARD }),
+  const { rows, ...page } = await pageOfAgents(
+    await onShowBy(deps, input),
+    input,
+    () => countOnShow(deps, input),
+    (query) => deps.db.agent.findMany({ ...query, select: CARD }),
   )
   return { agents: rows.map(toCard), ...page }
 }

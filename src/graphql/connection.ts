@@ -127,13 +127,14 @@ export function toConnection<Row extends object>(
   }
 }
 
-/** A list at the root: what a procedure lists, by its own filters. */
+/** A list at the root: what a procedure lists, by its own filters, and how it counts that if it does so otherwise. */
 export function rootList<Row extends object, Shape extends z.ZodRawShape>(
   type: ObjectRef<Types, Connection<Row>>,
   rows: Rows<Row>,
   procedure: AnyProcedure,
   input: z.ZodObject<Shape>,
   where: (context: GraphQLContext, input: z.output<z.ZodObject<Shape>>) => object | Promise<object>,
+  count?: (context: GraphQLContext, input: z.output<z.ZodObject<Shape>>) => Promise<number>,
 ) {
   const Args = listArgs(input)
   return {
@@ -151,7 +152,8 @@ export function rootList<Row extends object, Shape extends z.ZodRawShape>(
         orderBy: orderBy(rows.order),
         take: first + 1,
       })
-      return toConnection(found, { first, after }, rows.order, () => delegate.count({ where: all }))
+      const total = () => count?.(context, said) ?? delegate.count({ where: all })
+      return toConnection(found, { first, after }, rows.order, total)
     },
   }
 }

@@ -91,7 +91,16 @@ export const Mcp = builder.prismaObject('McpServer', {
 const Mcps = connectionType('Mcp', Mcp, 'MCP servers, newest first')
 
 builder.queryFields((t) => ({
-  mcps: t.field(rootList(Mcps, MCP, mcps.list, schema.ListMcps, ({ actor }) => service.reachable(actor))),
+  mcps: t.field(
+    rootList(
+      Mcps,
+      MCP,
+      mcps.list,
+      schema.ListMcps,
+      ({ actor }) => service.reachable(actor),
+      ({ actor, deps }) => service.countListed(actor, deps.db),
+    ),
+  ),
   mcp: t.field(rootRow(Mcp, MCP, mcps.get, schema.McpId, 'MCP')),
   mcpTools: t.field({
     ...shows(mcps.tools),

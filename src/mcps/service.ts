@@ -1,9 +1,10 @@
 import type { z } from 'zod'
 import { type Actor, type Authorized, isAdmin, permit } from '../auth/actor.ts'
 import { audit } from '../auth/audit.ts'
-import type { Prisma, Tx } from '../db/client.ts'
+import type { Db, Prisma, Tx } from '../db/client.ts'
 import { dataKeyOf, dataKeyPlace } from '../db/data-key.ts'
 import { seal, unseal } from '../db/envelope.ts'
+import { totalOf } from '../db/totals.ts'
 import type { Deps } from '../deps.ts'
 import { AppError, badRequest, notFound } from '../errors.ts'
 import { newId } from '../lib/id.ts'
@@ -46,13 +47,20 @@ export const toMcp = (row: McpRow): z.input<typeof Mcp> => ({
   updatedAt: row.updatedAt.toISOString(),
 })
 
+/** How many {@link reachable} finds. */
+export const countListed = ({ organizationId }: Actor, db: Db): Promise<number> =>
+  totalOf(db, { organizationId, list: 'mcps' })
+
 /** GET /mcps, newest first. */
 export async function list(actor: Actor, { db }: Deps, input: z.output<typeof ListMcps>) {
-  const where = reachable(actor)
   const { where: after, ...page } = pageQuery(input)
-  const found = await db.mcpServer.findMany({ where: { AND: [where, after ?? {}] }, include: NAMES, ...page })
+  const found = await db.mcpServer.findMany({
+    where: { AND: [reachable(actor), after ?? {}] },
+    include: NAMES,
+    ...page,
+  })
   const { rows, nextCursor } = toPage(found, input)
-  const total = after || nextCursor ? await db.mcpServer.count({ where }) : rows.length
+  const total = after || nextCursor ? await countListed(actor, db) : rows.length
   return { mcps: rows.map(toMcp), total, nextCursor }
 }
 

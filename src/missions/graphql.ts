@@ -108,8 +108,13 @@ const RunPayload = builder.objectRef<{ executionId: string; missionId: string }>
 
 builder.queryFields((t) => ({
   missions: t.field(
-    rootList(Missions, MISSION, missions.list, schema.ListMissions, ({ actor }, input) =>
-      service.listedBy(actor, input),
+    rootList(
+      Missions,
+      MISSION,
+      missions.list,
+      schema.ListMissions,
+      ({ actor }, input) => service.listedBy(actor, input),
+      ({ actor, deps }, input) => service.countListed(actor, deps.db, input),
     ),
   ),
   mission: t.field(rootRow(Mission, MISSION, missions.get, schema.MissionId, 'Mission')),

@@ -4,6 +4,7 @@ import { type Actor, type Authorized, isAdmin, permit } from '../auth/actor.ts'
 import { audit } from '../auth/audit.ts'
 import { type Db, Prisma, type Tx } from '../db/client.ts'
 import { columnsAre, countOf } from '../db/counting.ts'
+import { totalOf } from '../db/totals.ts'
 import type { Deps } from '../deps.ts'
 import { badRequest, conflict, notFound } from '../errors.ts'
 import type { ExecutionRow } from '../executions/engine/events.ts'
@@ -63,8 +64,15 @@ export const listedBy = (actor: Actor, { status }: z.output<typeof ListMissions>
   ...(status && { status }),
 })
 
-/** How many {@link listedBy} finds. */
-function countListed(actor: Actor, db: Db, { status }: z.output<typeof ListMissions>): Promise<number> {
+/** How many {@link listedBy} finds: counted where a status is among the filters, which every run changes. */
+export function countListed(actor: Actor, db: Db, { status }: z.output<typeof ListMissions>): Promise<number> {
+  if (!status) {
+    return totalOf(db, {
+      organizationId: actor.organizationId,
+      list: isAdmin(actor) ? 'missions for admins' : 'missions',
+      userId: { in: ['', actor.userId] },
+    })
+  }
   return countOf(db, {
     table: 'Mission',
     organizationId: actor.organizationId,

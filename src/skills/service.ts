@@ -2,7 +2,8 @@ import { isDeepStrictEqual } from 'node:util'
 import type { z } from 'zod'
 import { type Actor, type Authorized, isAdmin, permit } from '../auth/actor.ts'
 import { audit } from '../auth/audit.ts'
-import type { Prisma, Tx } from '../db/client.ts'
+import type { Db, Prisma, Tx } from '../db/client.ts'
+import { totalOf } from '../db/totals.ts'
 import type { Deps } from '../deps.ts'
 import { badRequest, conflict, forbidden, notFound } from '../errors.ts'
 import { isUniqueViolation } from '../lib/database-errors.ts'
@@ -52,6 +53,10 @@ export const toSkill = ({ organizationId }: Viewer, row: SkillRow): SkillOutput 
   updatedAt: row.updatedAt.toISOString(),
 })
 
+/** How many {@link listed} finds. */
+const countListed = ({ organizationId, userId }: Viewer, db: Db): Promise<number> =>
+  totalOf(db, { organizationId: { in: ['', organizationId] }, list: 'skills', userId: { in: ['', userId] } })
+
 const core = new Map(CORE_SKILLS.map((skill) => [skill.id, skill]))
 
 /** Newest first, like every list; those that come with the service have their place among the others. */
@@ -66,12 +71,9 @@ export async function listPage(actor: Actor, { db }: Deps, input: z.output<typeo
     (a, b) => b.createdAt.getTime() - a.createdAt.getTime() || (a.id < b.id ? 1 : -1),
   )
   const { rows, nextCursor } = toPage(all, input)
-  const isWhole = !after && !nextCursor
-  const counts = isWhole
-    ? [all.length]
-    : [CORE_SKILLS.length, ...(await Promise.all(wheres.map((where) => db.skill.count({ where }))))]
+  const total = after || nextCursor ? CORE_SKILLS.length + (await countListed(actor, db)) : rows.length
   const skills = rows.map((row) => core.get(row.id) ?? toSkill(actor, row as SkillRow))
-  return { skills, total: counts.reduce((sum, count) => sum + count), nextCursor }
+  return { skills, total, nextCursor }
 }
 
 /** GET /skills, by where they come from. */

@@ -112,7 +112,16 @@ const UpdateInput = inputFromZod(
 )
 
 builder.queryFields((t) => ({
-  spaces: t.field(rootList(Spaces, SPACE, spaces.list, schema.ListSpaces, ({ actor }) => service.listed(actor))),
+  spaces: t.field(
+    rootList(
+      Spaces,
+      SPACE,
+      spaces.list,
+      schema.ListSpaces,
+      ({ actor }) => service.listed(actor),
+      ({ actor, deps }) => service.countListed(actor, deps.db),
+    ),
+  ),
   space: t.field(rootRow(Space, SPACE, spaces.get, schema.SpaceId, 'Space')),
 }))
 

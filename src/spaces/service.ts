@@ -4,6 +4,7 @@ import { type Actor, type Authorized, isAdmin, permit } from '../auth/actor.ts'
 import { audit } from '../auth/audit.ts'
 import { type Db, Prisma, type Tx } from '../db/client.ts'
 import { columnsAre, countBy, type Hidden } from '../db/counting.ts'
+import { totalOf } from '../db/totals.ts'
 import type { Deps } from '../deps.ts'
 import { badRequest, notFound } from '../errors.ts'
 import { newId } from '../lib/id.ts'
@@ -128,17 +129,23 @@ async function toSpaces(actor: Actor, db: Db, rows: readonly FullRow[]) {
   )
 }
 
+/** How many {@link listed} finds. */
+export const countListed = (actor: Actor, db: Db): Promise<number> =>
+  totalOf(db, {
+    organizationId: actor.organizationId,
+    ...(isAdmin(actor) ? { list: 'spaces for admins' } : { list: 'spaces', userId: { in: ['', actor.userId] } }),
+  })
+
 /** GET /spaces, newest first. */
 export async function list(actor: Actor, { db }: Deps, input: z.output<typeof ListSpaces>) {
-  const where = listed(actor)
   const { where: after, ...page } = pageQuery(input)
   const found = await db.space.findMany({
-    where: { AND: [where, after ?? {}] },
+    where: { AND: [listed(actor), after ?? {}] },
     include: withRefs(actor),
     ...page,
   })
   const { rows, nextCursor } = toPage(found, input)
-  const total = after || nextCursor ? await db.space.count({ where }) : rows.length
+  const total = after || nextCursor ? await countListed(actor, db) : rows.length
   return { spaces: await toSpaces(actor, db, rows), total, nextCursor }
 }
 

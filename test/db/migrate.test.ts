@@ -70,6 +70,83 @@ const CONVERSATIONS = [
 ].join(';')
 const MESSAGE_COUNTS = 'SELECT "id", "messageCount" FROM "Session" ORDER BY 1'
 
+const TOTALS = '20261122035200_totals'
+
+/** Rows of two organizations, some archived, some private: a mission's space or agent may be so too. */
+const COUNTED = [
+  ...['o', 'p'].map(
+    (id) => `INSERT INTO "Organization" ("id", "name", "slug", "createdAt") VALUES
+    ('${id}', 'O', '${id}', '2026-01-01')`,
+  ),
+  ...['u', 'v'].map(
+    (id) => `INSERT INTO "User" ("id", "email", "name", "createdAt", "updatedAt") VALUES
+    ('${id}', '${id}', 'U', '2026-01-01', '2026-01-01')`,
+  ),
+  ...[
+    ['secret', 'o', 'private', 'NULL'],
+    ['shared', 'o', 'organization', 'NULL'],
+    ['gone', 'o', 'public', `'2026-01-01'`],
+    ['open', 'p', 'public', 'NULL'],
+  ].map(
+    ([id, organization, visibility, archivedAt]) => `INSERT INTO "Agent" ("id", "organizationId", "userId", "name",
+      "role", "systemPrompt", "visibility", "tags", "skillIds", "mcpInstanceIds", "mcpTypes", "subagentIds",
+      "allowedTools", "disallowedTools", "searchText", "version", "archivedAt", "createdAt", "updatedAt") VALUES
+      ('${id}', '${organization}', 'u', 'A', 'R', 'S', '${visibility}', '["a b"]', '[]', '[]', '[]', '[]', '[]', '[]',
+      '', 1, ${archivedAt}, '2026-01-01', '2026-01-01')`,
+  ),
+  ...['private', 'organization', 'public'].map(
+    (visibility) => `INSERT INTO "Skill" ("id", "organizationId", "ownerId",
+      "name", "displayName", "description", "prompt", "category", "builtInTools", "requiredMCPs", "visibility",
+      "version", "createdAt", "updatedAt") VALUES ('${visibility}', 'o', 'u', '${visibility}', 'S', 'D', 'P', 'C', '[]',
+      '[]', '${visibility}', 1, '2026-01-01', '2026-01-01')`,
+  ),
+  `INSERT INTO "McpServer" ("id", "organizationId", "ownerId", "mcpType", "name", "url", "transport", "headers",
+    "permissions", "createdAt", "updatedAt") VALUES ('m', 'o', 'u', 'T', 'M', 'U', 'sse', '{}', '[]', '2026-01-01',
+    '2026-01-01')`,
+  ...['private', 'organization'].map(
+    (visibility) => `INSERT INTO "Space" ("id", "organizationId", "name", "visibility",
+    "ownerId", "createdAt", "updatedAt") VALUES ('${visibility}', 'o', 'S', '${visibility}', 'v', '2026-01-01',
+    '2026-01-01')`,
+  ),
+  ...[
+    ['organization', 'shared', 'organization', 'o'],
+    ['organization', 'secret', 'organization', 'o'],
+    ['private', 'shared', 'organization', 'o'],
+    ['private', 'open', 'private', 'p'],
+    ['private', 'secret', 'organization', 'o'],
+  ].map(
+    ([space, agent, visibility, by], index) => `INSERT INTO "Mission" ("id", "organizationId", "userId", "spaceId",
+      "agentId", "agentOrganizationId", "title", "goal", "visibility", "status", "scheduleType", "timezone", "overlap",
+      "catchUp", "createdAt", "updatedAt") VALUES ('${index}', 'o', 'v', '${space}', '${agent}', '${by}', 'T', 'G',
+      '${visibility}', 'pending', 'none', 'UTC', 'skip', 'skip', '2026-01-01', '2026-01-01')`,
+  ),
+].join(';')
+const COUNTS = 'SELECT "organizationId", "list", "userId", "value", "count" FROM "Total" ORDER BY 1, 2, 3, 4'
+const EXPECTED_COUNTS = [
+  ['', 'agents', '', 'public', 1],
+  ['', 'skills', '', '', 1],
+  ['', 'tagged agents', '', 'public a b', 1],
+  ['o', 'agents', '', 'organization', 1],
+  ['o', 'agents', 'u', 'organization', 1],
+  ['o', 'agents', 'u', 'private', 1],
+  ['o', 'mcps', '', '', 1],
+  ['o', 'missions', '', '', 1],
+  ['o', 'missions', 'u', '', 1],
+  ['o', 'missions', 'v', '', 2],
+  ['o', 'missions for admins', '', '', 2],
+  ['o', 'missions for admins', 'u', '', 2],
+  ['o', 'missions for admins', 'v', '', 1],
+  ['o', 'skills', '', '', 1],
+  ['o', 'skills', 'u', '', 1],
+  ['o', 'spaces', '', '', 1],
+  ['o', 'spaces', 'v', '', 1],
+  ['o', 'spaces for admins', '', '', 2],
+  ['o', 'tagged agents', '', 'organization a b', 1],
+  ['p', 'agents', '', 'public', 1],
+  ['p', 'agents', 'u', 'public', 1],
+  ['p', 'tagged agents', '', 'public a b', 1],
+]
+
 describe('SQLite', () => {
   let file: string
   beforeEach(() => {
@@ -180,6 +257,15 @@ describe('SQLite', () => {
     connection.close()
     expect(rows(MESSAGE_COUNTS)).toEqual(['busy', 2, 'idle', 4, 'new', 0])
   })
+
+  test('the totals of lists are of the rows that are there already', async () => {
+    await migrateSqlite(file, upTo('sqlite', TOTALS))
+    const connection = new Sqlite(file)
+    connection.exec(COUNTED)
+    connection.close()
+    await migrateSqlite(file)
+    expect(rows(COUNTS)).toEqual(EXPECTED_COUNTS.flat())
+  })
 })
 
 describe.skipIf(process.env.SKIP_POSTGRES === '1')('PostgreSQL', () => {
@@ -248,6 +334,16 @@ describe.skipIf(process.env.SKIP_POSTGRES === '1')('PostgreSQL', () => {
     ])
   })
 
+  test('the totals of lists are of the rows that are there already', async () => {
+    const url = await postgres.createDatabase()
+    await migratePostgresql(url, upTo('postgresql', TOTALS))
+    const adapter = await new PrismaPg(url).connect()
+    await adapter.executeScript(COUNTED)
+    await adapter.dispose()
+    await migratePostgresql(url)
+    expect(await rows(url, COUNTS)).toEqual(EXPECTED_COUNTS)
+  })
+
   test('the client works on it as on SQLite', async () => {
     const url = await postgres.createDatabase()
     const settings = { DATABASE_URL: url, DATA_DIR: folder, DATABASE_POOL_SIZE: 2 }
@@ -266,7 +362,7 @@ const CATALOG = `
       ' ' || coalesce(datetime_precision::text, '') AS definition
     FROM information_schema.columns WHERE table_schema = 'public'
   UNION ALL SELECT 'constraint', conrelid::regclass::text, conname, pg_get_constraintdef(oid)
-    FROM pg_constraint WHERE connamespace = 'public'::regnamespace
+    FROM pg_constraint WHERE connamespace = 'public'::regnamespace AND contype <> 't'
   UNION ALL SELECT 'index', tablename, indexname, indexdef FROM pg_indexes WHERE schemaname = 'public'
   UNION ALL SELECT 'enum', typname, enumlabel, enumsortorder::text
     FROM pg_enum JOIN pg_type ON pg_type.oid = enumtypid

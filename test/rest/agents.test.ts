@@ -494,7 +494,10 @@ describe('a tag that a few of many agents have, and one that all have', () => {
       userId: (number % 3 ? lou : lea).userId,
       isRare: number % 50 < 4,
     }))
-    const rows = made.map(({ isRare: _, ...row }) => ({ ...like, ...row }) as Prisma.AgentCreateManyInput)
+    const rows = made.map(({ isRare, ...row }) => {
+      const tags = isRare ? ['all-have', 'few-have'] : ['all-have']
+      return { ...like, ...row, tags } as Prisma.AgentCreateManyInput
+    })
     await db.agent.createMany({ data: rows })
     const tag = (tag: string, of: Made[]) => of.map(({ id: agentId }) => ({ organizationId, agentId, tag }))
     const tags = [
@@ -538,7 +541,7 @@ describe('a tag that a few of many agents have, and one that all have', () => {
       const reads = server.queries.filter((sql) => /FROM "Agent(Tag)?" WHERE/.test(sql))
       const used = reads.map((sql) => planOf(server, sql).find((step) => /^(SEARCH|SCAN) Agent/.test(step)))
       expect(used[0]).toMatch(/^SEARCH AgentTag USING COVERING INDEX \S+ \(tag=\?/)
-      expect(used.length).toBeGreaterThan(2)
+      expect(used.length).toBeGreaterThan(1)
       for (const step of used.slice(1)) expect(step).toMatch(/^SEARCH Agent USING INDEX \S+ \(id=\?\)/)
     },
   )

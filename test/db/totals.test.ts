@@ -1,0 +1,303 @@
+import fc from 'fast-check'
+import { afterAll, beforeAll, expect, it } from 'vitest'
+import * as agents from '../../src/agents/service.ts'
+import type { Actor } from '../../src/auth/actor.ts'
+import type { Db, Role, Tx } from '../../src/db/client.ts'
+import type { Deps } from '../../src/deps.ts'
+import * as mcps from '../../src/mcps/service.ts'
+import * as missions from '../../src/missions/service.ts'
+import { CORE_SKILLS } from '../../src/skills/core.ts'
+import * as skills from '../../src/skills/service.ts'
+import * as spaces from '../../src/spaces/service.ts'
+import { createTestDatabase, type TestDatabase } from '../support/database.ts'
+import { onPostgres, times } from '../support/postgres-shared.ts'
+
+// Totals are kept by triggers: whatever is written, they must be what the filters of their lists find.
+
+const ORGANIZATIONS = ['acme', 'other'] as const
+const USERS = ['ann', 'ben'] as const
+const TAGS = ['a', 'b c'] as const
+const now = new Date()
+
+let database: TestDatabase
+let db: Db
+beforeAll(async () => {
+  database = await createTestDatabase()
+  db = database.db
+  for (const id of USERS) {
+    await db.user.create({ data: { id, email: id, name: id, createdAt: now, updatedAt: now } })
+  }
+  for (const id of ORGANIZATIONS) await createOrganization(id)
+})
+afterAll(() => database.dispose())
+
+const createOrganization = (id: string) => db.organization.create({ data: { id, name: id, slug: id, createdAt: now } })
+
+/** What a row is made of, or changed to; `at` says which of those that are there. */
+type Values = {
+  at: number
+  organization: (typeof ORGANIZATIONS)[number]
+  user: (typeof USERS)[number]
+  visibility: 'private' | 'organization' | 'public'
+  isUnlisted: boolean
+  tags: readonly string[]
+  agent: number
+  space: number
+  isArchived: boolean
+}
+const NOTHING = { at: 0, isUnlisted: false, tags: [], agent: 0, space: 0, isArchived: false }
+const seldom = fc.nat(4).map((number) => number === 0)
+const values: fc.Arbitrary<Values> = fc.record({
+  at: fc.nat(20),
+  organization: fc.constantFrom(...ORGANIZATIONS),
+  user: fc.constantFrom(...USERS),
+  visibility: fc.constantFrom('private', 'private', 'organization', 'public'),
+  isUnlisted: seldom,
+  tags: fc.subarray([...TAGS]),
+  agent: fc.nat(20),
+  space: fc.nat(20),
+  isArchived: seldom,
+})
+
+const MODELS = ['agent', 'skill', 'mcpServer', 'space', 'mission'] as const
+type Model = (typeof MODELS)[number]
+/** What is changed is one of the columns, unless it is `all`. */
+type Step = { model: Model; step: 'create' | 'change' | 'remove'; values: Values; column: number; all: boolean }
+
+const steps: fc.Arbitrary<Step> = fc.record({
+  model: fc.constantFrom(...MODELS, 'mission'),
+  step: fc.oneof(
+    { weight: 4, arbitrary: fc.constant('create' as const) },
+    { weight: 12, arbitrary: fc.constant('change' as const) },
+    { weight: 1, arbitrary: fc.constant('remove' as const) },
+  ),
+  values,
+  column: fc.nat(5),
+  all: seldom,
+})
+
+let made = 0
+
+type Row = { id: string; organizationId: string }
+type Delegate = {
+  create(call: object): Promise<Row>
+  updateMany(call: object): Promise<unknown>
+  deleteMany(call: object): Promise<unknown>
+  findMany(call: object): Promise<Row[]>
+}
+const of = (tx: Tx, model: Model) => tx[model] as unknown as Delegate
+
+/** One of the rows that are there. */
+async function one(tx: Tx, model: Model, index: number, where: object = {}): Promise<Row | undefined> {
+  const rows = await of(tx, model).findMany({
+    where,
+    orderBy: { id: 'asc' },
+    select: { id: true, organizationId: true },
+  })
+  return rows[index % rows.length]
+}
+
+const META = { createdAt: now, updatedAt: now }
+
+/** Writes as no service does: any column of the organization's rows, whatever that makes of them. */
+const does: Record<Model, (tx: Tx, values: Values) => Promise<{ change: object; rest: object } | null>> = {
+  agent: async (_, { user, visibility, isUnlisted, tags, isArchived }) => ({
+    change: {
+      userId: user,
+      visibility: isUnlisted ? 'unlisted' : visibility,
+      tags,
+      archivedAt: isArchived ? now : null,
+    },
+    rest: {
+      ...{ name: 'A', role: 'R', systemPrompt: 'S', searchText: '', version: 1 },
+      ...{ skillIds: [], mcpInstanceIds: [], mcpTypes: [], subagentIds: [], allowedTools: [], disallowedTools: [] },
+    },
+  }),
+  skill: async (_, { user, visibility }) => ({
+    change: { ownerId: user, visibility },
+    rest: {
+      ...{ name: crypto.randomUUID(), displayName: 'S', description: 'D', prompt: 'P', category: 'other', version: 1 },
+      ...{ builtInTools: [], requiredMCPs: [] },
+    },
+  }),
+  mcpServer: async (_, { user }) => ({
+    change: { ownerId: user },
+    rest: { name: 'M', mcpType: 'custom', url: 'x', transport: 'sse', headers: {}, permissions: [] },
+  }),
+  space: async (_, { user, visibility, isArchived }) => ({
+    change: { ownerId: user, visibility, archivedAt: isArchived ? now : null },
+    rest: { name: 'S' },
+  }),
+  mission: async (tx, { organization, user, visibility, agent, space, isArchived }) => {
+    const [by, where] = [await one(tx, 'agent', agent), await one(tx, 'space', space, { organizationId: organization })]
+    if (!by || !where) return null
+    return {
+      change: {
+        ...{ userId: user, visibility, archivedAt: isArchived ? now : null },
+        ...{ agentId: by.id, agentOrganizationId: by.organizationId, spaceId: where.id },
+      },
+      rest: {
+        ...{ title: 'T', goal: 'G', status: 'pending', scheduleType: 'none', timezone: 'UTC' },
+        ...{ overlap: 'skip', catchUp: 'skip' },
+      },
+    }
+  },
+}
+
+async function take(tx: Tx, { model, step, values, column, all }: Step): Promise<void> {
+  const { organization: organizationId, at, tags } = values
+  const row = await one(tx, model, at, { organizationId })
+  if (step === 'remove') return void (row && (await of(tx, model).deleteMany({ where: { id: row.id } })))
+  const data = await does[model](tx, values)
+  if (!data) return
+  const id = step === 'create' ? `${model}-${++made}` : row?.id
+  if (id === undefined) return
+  const names = Object.keys(data.change)
+  const change = Object.fromEntries(
+    Object.entries(data.change).filter(([name]) => all || name === names[column % names.length]),
+  )
+  if (step === 'create') {
+    await of(tx, model).create({ data: { id, organizationId, ...data.change, ...data.rest, ...META } })
+  } else {
+    await of(tx, model).updateMany({ where: { id }, data: change })
+  }
+  if (model !== 'agent' || (step === 'change' && !('tags' in change))) return
+  await tx.agentTag.deleteMany({ where: { agentId: id } })
+  await tx.agentTag.createMany({ data: tags.map((tag) => ({ organizationId, agentId: id, tag })) })
+}
+
+/** A few steps in one transaction, which may be undone at its end. Whether they were kept. */
+const transaction = async (each: readonly Step[], isUndone: boolean): Promise<boolean> => {
+  const undone = new Error('undone')
+  const done = db.$transaction(async (tx) => {
+    for (const step of each) await take(tx, step)
+    if (isUndone) throw undone
+  })
+  return done.then(
+    () => true,
+    (error) => {
+      // An agent cannot be removed whose missions are there; neither can what somebody else has removed be used.
+      if (error !== undone && !/foreign key|ForeignKey|P2003|Restrict/i.test(`${error.message} ${error.cause?.kind}`))
+        throw error
+      return false
+    },
+  )
+}
+
+const actors = ORGANIZATIONS.flatMap((organizationId) =>
+  USERS.flatMap((userId) =>
+    (['member', 'admin'] as const).map(
+      (role: Role): Actor => ({
+        organizationId,
+        organizationSlug: organizationId,
+        userId,
+        role,
+        scopes: [],
+        tokenId: '',
+      }),
+    ),
+  ),
+)
+const VISIBILITIES = [undefined, 'private', 'organization', 'public', 'unlisted'] as const
+
+/** What each list says that it has, and what its filters find. */
+async function* totals(): AsyncGenerator<[list: string, total: number, found: number]> {
+  const deps = { db } as Deps
+  const page = { limit: 1 }
+  for (const tag of [undefined, ...TAGS]) {
+    const input = { ...page, ...(tag && { tag }) }
+    const where = await agents.onShowBy(deps, input)
+    yield [`public ${tag}`, await agents.countOnShow(deps, input), await db.agent.count({ where })]
+  }
+  for (const actor of actors) {
+    const who = `${actor.organizationId} ${actor.userId} ${actor.role}`
+    for (const visibility of actor.role === 'member' ? VISIBILITIES : []) {
+      for (const filter of [{}, { owner: 'me' as const }, ...TAGS.map((tag) => ({ tag }))]) {
+        const input = { ...page, ...filter, ...(visibility && { visibility }) }
+        const found = await db.agent.count({ where: await agents.listedBy(actor, deps, input) })
+        yield [`agents ${who} ${JSON.stringify(input)}`, await agents.countListed(actor, deps, input), found]
+      }
+    }
+    const listed = await Promise.all(skills.listed(actor).map((where) => db.skill.count({ where })))
+    const skillsFound = listed.reduce((sum, count) => sum + count, CORE_SKILLS.length)
+    yield [`skills ${who}`, (await skills.listPage(actor, deps, page)).total, skillsFound]
+    const mcpsFound = await db.mcpServer.count({ where: mcps.reachable(actor) })
+    yield [`mcps ${who}`, await mcps.countListed(actor, db), mcpsFound]
+    const spacesFound = await db.space.count({ where: spaces.listed(actor) })
+    yield [`spaces ${who}`, await spaces.countListed(actor, db), spacesFound]
+    const missionsFound = await db.mission.count({ where: missions.listedBy(actor, page) })
+    yield [`missions ${who}`, await missions.countListed(actor, db, page), missionsFound]
+  }
+}
+
+/** How many rows there are. */
+async function expectTotals(): Promise<number> {
+  const wrong: string[] = []
+  let most = 0
+  for await (const [list, total, found] of totals()) {
+    if (total !== found) wrong.push(`${list}: ${total}, not ${found}`)
+    most = Math.max(most, found)
+  }
+  expect(wrong).toEqual([])
+  return most
+}
+
+const transactions = fc.array(fc.tuple(fc.array(steps, { minLength: 1, maxLength: 3 }), fc.nat(5)), {
+  minLength: 100,
+  maxLength: 110,
+  size: 'max',
+})
+
+it('every total is what its list finds, whatever is written, in whatever order', async () => {
+  let [kept, most] = [0, 0]
+  const write = fc.asyncProperty(transactions, async (each) => {
+    for (const [some, chance] of each) if (await transaction(some, chance === 0)) kept++
+    most = Math.max(most, await expectTotals())
+  })
+  await fc.assert(write, { numRuns: times(25), endOnFailure: true })
+  expect(kept).toBeGreaterThan(50 * times(25))
+  expect(most).toBeGreaterThan(5)
+})
+
+it('and when all of it is written at once', async () => {
+  const write = fc.asyncProperty(transactions, async (each) => {
+    await Promise.all(each.map(([[step], chance]) => transaction([step!], chance === 0)))
+    await expectTotals()
+  })
+  await fc.assert(write, { numRuns: times(5), endOnFailure: true })
+})
+
+it.runIf(onPostgres).each(['space', 'agent'] as const)(
+  'a mission is counted before or after its %s is hidden, not meanwhile',
+  async (model) => {
+    const values = { ...NOTHING, organization: 'acme', user: 'ann', visibility: 'organization' } as const
+    const row = { model, step: 'create', values, column: 0, all: true } as const
+    await db.mission.deleteMany()
+    for (const model of ['space', 'agent'] as const) await of(db, model).deleteMany({})
+    for (const model of ['space', 'agent'] as const) await db.$transaction((tx) => take(tx, { ...row, model }))
+    const waiting = () => db.$queryRaw<object[]>`
+      SELECT 1 FROM pg_locks JOIN pg_database d ON d.oid = database AND d.datname = current_database()
+      WHERE locktype = 'advisory' AND NOT granted`
+    const { hidden } = await db.$transaction(async (tx) => {
+      await take(tx, { ...row, model: 'mission' })
+      const hidden = of(db, model).updateMany({ data: { visibility: 'private' } })
+      await expect.poll(waiting, { timeout: 5_000, interval: 5 }).toHaveLength(1)
+      return { hidden }
+    })
+    await hidden
+    await expectTotals()
+  },
+)
+
+it('an organization that is deleted leaves no total, and takes what is public of it out of those of all', async () => {
+  await db.mission.deleteMany()
+  await db.organization.delete({ where: { id: 'other' } })
+  expect(await db.total.count({ where: { organizationId: 'other' } })).toBe(0)
+  await createOrganization('other')
+  await expectTotals()
+  const ofAll = await db.total.findMany({ where: { organizationId: '', list: { not: 'skills' } } })
+  expect(ofAll.filter(({ value }) => !value.startsWith('public'))).toEqual([])
+  for (const model of ['agent', 'skill', 'mcpServer', 'space'] as const) await of(db, model).deleteMany({})
+  const counts = await db.total.findMany({ where: { count: { not: 0 } } })
+  expect(counts).toEqual([])
+})
