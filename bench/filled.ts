@@ -98,8 +98,9 @@ function fill(file: Sqlite.Database, ids: Ids, count: number, from: number): voi
     PRAGMA locking_mode = EXCLUSIVE; PRAGMA cache_size = -500000`)
   const add = (table: string, prefix: string, changes: Record<string, string>) =>
     addCopies(file, table, count, { id: `'${prefix}-' || n`, createdAt: `${from} + n`, ...changes })
-  // The seventh of everything is there for everybody.
-  const some = (prefix: string) => `'${prefix}-' || (CASE n WHEN 7 THEN 1 ELSE 1 + abs(random()) % ${AGENTS} END)`
+  // The first and the seventh of everything are there for everybody.
+  const some = (prefix: string) =>
+    `'${prefix}-' || (CASE WHEN n IN (1, 7) THEN 1 ELSE 1 + abs(random()) % ${AGENTS} END)`
   const agentId = some('agent')
   const missionId = anyOf(some('mission'), 'NULL', 'NULL', 'NULL')
   const spaceId = anyOf(`'${ids.spaceId}'`, some('space'))
@@ -118,9 +119,10 @@ function fill(file: Sqlite.Database, ids: Ids, count: number, from: number): voi
       searchText: `'agent ' || n || char(10) || 'librarian who finds what you look for'`,
       visibility,
       userId: owner,
+      tags: `CASE WHEN n <= 10 THEN '["rare","common"]' ELSE '["common"]' END`,
     })
-    file.exec(`INSERT INTO "AgentTag" SELECT "organizationId", "id", 'rare' FROM "Agent" LIMIT 10;
-      INSERT INTO "AgentTag" SELECT "organizationId", "id", 'common' FROM "Agent"`)
+    file.exec(`INSERT INTO "AgentTag" SELECT "organizationId", a."id", "value" FROM "Agent" a, json_each(a."tags")
+      WHERE a."id" <> '${ids.agentId}'`)
     add('Task', 'task', {
       status: anyOf(`'pending'`, `'in_progress'`, `'completed'`, `'cancelled'`),
       priority: anyOf(`'low'`, `'medium'`, `'high'`, `'urgent'`),
