@@ -100,7 +100,7 @@ const toSpace = (row: FullRow, { chatCount, secretKeys, isSkill }: Found): z.inp
   updatedAt: row.updatedAt.toISOString(),
 })
 
-/** The spaces of a page, with what is counted and named beside their rows: three statements, however many they are. */
+/** The spaces of a page, with what is counted and named beside their rows: four statements, however many they are. */
 async function toSpaces(actor: Actor, db: Db, rows: readonly FullRow[]) {
   const ids = rows.map(({ id }) => id)
   const skillIds = rows.flatMap(({ skillRefs }) => skillRefs.map(({ skillId }) => skillId))

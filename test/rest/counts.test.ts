@@ -175,19 +175,69 @@ it.each(['chats', 'chats?limit=1'])('GET /%s counts messages without reading any
   expect(server.queries.filter((sql) => sql.includes('"Message"'))).toEqual([])
 })
 
-it
-  .skipIf(onPostgres)
-  .each(['executions?count=true', 'chats?count=true', 'missions?limit=1&status=completed', 'spaces'])(
-  'GET /%s: rows are counted within an index, and only hidden ones are looked at',
-  async (path) => {
-    server.queries.length = 0
-    await call('ann', 'GET', path)
-    const counts = server.queries.filter((sql) => sql.includes('AS "counts"'))
-    expect(counts.length).toBeGreaterThan(0)
-    for (const sql of counts) {
-      const read = planOf(server, sql).filter((step) => /^(SCAN|SEARCH) t\b/.test(step))
-      expect(read.shift()).toMatch(/^SEARCH t USING COVERING INDEX \S+ \(organizationId=\?/)
-      for (const step of read) expect(step).toMatch(/\((\w+=\? AND \w+=\?|id=\?|sessionId=\?)/)
+// Of fewer chats in a page of spaces each is asked whether it is hidden.
+describe('of more than 2,000 rows', () => {
+  const MANY = 2_001
+  const everybody = ['ann', 'ben', 'olga'] as const
+
+  const totals = async (who: Who) => {
+    const { spaces } = await call(who, 'GET', 'spaces')
+    return {
+      executions: (await call(who, 'GET', 'executions?count=true&limit=1')).total,
+      chats: (await call(who, 'GET', 'chats?count=true&limit=1')).total,
+      missions: (await call(who, 'GET', 'missions?status=completed&limit=1')).count,
+      inSpaces: new Map<string, number>(
+        spaces.map((space: { id: string; chatCount: number }) => [space.id, space.chatCount]),
+      ),
     }
-  },
-)
+  }
+  let before: Awaited<ReturnType<typeof totals>>[]
+  let spaceId: string
+
+  /** Copies of a chat that everybody sees, its run and its mission. */
+  beforeAll(async () => {
+    before = await Promise.all(everybody.map(totals))
+    const { db } = server.service.deps
+    const shared = { visibility: 'organization' as const }
+    const mission = await db.mission.findFirstOrThrow({ where: { ...shared, agent: shared, space: shared } })
+    const chat = await db.chat.findFirstOrThrow({ where: { missionId: mission.id } })
+    const run = await db.execution.findFirstOrThrow({ where: { chatId: chat.id } })
+    spaceId = chat.spaceId
+    const copies = <Row extends object>(row: Row, of: (n: number) => Partial<Row>): never[] =>
+      Array.from({ length: MANY }, (_, n) => ({ ...row, ...of(n) }) as never)
+    await db.mission.createMany({
+      data: copies(mission, (n) => ({ id: `mission-${n}`, status: 'completed' as const, nextRunAt: null })),
+    })
+    await db.chat.createMany({ data: copies(chat, (n) => ({ id: `chat-${n}` })) })
+    await db.execution.createMany({
+      data: copies(run, (n) => ({ id: `run-${n}`, rootExecutionId: `run-${n}`, queueSeq: 100 + n })),
+    })
+  })
+
+  it('what is hidden from each is taken off', async () => {
+    for (const [index, who] of everybody.entries()) {
+      const { executions, chats, missions, inSpaces } = await totals(who)
+      const was = before[index]!
+      expect([executions - was.executions, chats - was.chats, missions - was.missions]).toEqual([MANY, MANY, MANY])
+      inSpaces.set(spaceId, inSpaces.get(spaceId)! - MANY)
+      expect(inSpaces).toEqual(was.inSpaces)
+    }
+  })
+
+  it
+    .skipIf(onPostgres)
+    .each(['executions?count=true', 'chats?count=true', 'missions?limit=1&status=completed', 'spaces'])(
+    'GET /%s: rows are counted within an index, and only hidden ones are looked at',
+    async (path) => {
+      server.queries.length = 0
+      await call('ann', 'GET', path)
+      const counts = server.queries.filter((sql) => sql.includes('AS "counts"'))
+      expect(counts.length).toBeGreaterThan(0)
+      for (const sql of counts) {
+        const read = planOf(server, sql).filter((step) => /^(SCAN|SEARCH) t\b/.test(step))
+        expect(read.shift()).toMatch(/^SEARCH t USING COVERING INDEX \S+ \(organizationId=\?/)
+        for (const step of read) expect(step).toMatch(/\((\w+=\? AND \w+=\?|id=\?|sessionId=\?)/)
+      }
+    },
+  )
+})
