@@ -354,8 +354,10 @@ describe('following', () => {
 
   test('a stream ends when its token is revoked', async () => {
     model.script({ tokens: ['One '], end: 'hang' })
+    const asked = model.requests.length
     const reader = await server.member()
     const { executionId: id } = await execute({ background: true })
+    await model.request(asked)
     const events = subscribe(server, EVENTS, { id }, { token: reader.token })
     expect((await events.next()).done).toBe(false)
     const { db, bus } = server.service.deps
