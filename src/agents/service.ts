@@ -169,14 +169,18 @@ const keptOf = (visibilities: readonly string[], tag: string | undefined): Prism
 export const listedBy = (actor: Actor, deps: Pick<Deps, 'db'>, input: z.output<typeof ListAgents>) =>
   matching(deps, listed(actor, input), input)
 
-/** How many {@link listedBy} finds: counted where a search is among the filters, or a tag among the caller's own. */
-export async function countListed(actor: Actor, deps: Pick<Deps, 'db'>, input: z.output<typeof ListAgents>) {
-  const { db } = deps
-  const { organizationId, userId } = actor
+/**
+ * How many `where`, which is what {@link listedBy} gives, finds: counted where a search is among the filters, or a tag
+ * among the caller's own.
+ */
+export function countListed(
+  { organizationId, userId }: Actor,
+  { db }: Pick<Deps, 'db'>,
+  input: z.output<typeof ListAgents>,
+  where: Prisma.AgentWhereInput,
+): Promise<number> {
   const { owner, visibility, tag, search } = input
-  if (search !== undefined || (owner && tag !== undefined)) {
-    return db.agent.count({ where: await listedBy(actor, deps, input) })
-  }
+  if (search !== undefined || (owner && tag !== undefined)) return db.agent.count({ where })
   if (!owner) return totalOf(db, { organizationId, ...keptOf(sharedBy(input), tag) })
   return totalOf(db, { organizationId, list: 'agents', userId, value: visibility ?? { in: Visibility.options } })
 }
@@ -187,7 +191,7 @@ export async function list(actor: Actor, deps: Deps, input: z.output<typeof List
   const { rows, ...page } = await pageOfAgents(
     where,
     input,
-    () => countListed(actor, deps, input),
+    () => countListed(actor, deps, input, where),
     (query) => deps.db.agent.findMany({ ...query, select: HEAD }),
   )
   return { agents: await asSeenBy(actor, deps, await whole(deps, where, rows)), ...page }
@@ -231,18 +235,21 @@ const toCard = (row: CardRow): z.output<typeof AgentCard> => ({
 export const onShowBy = (deps: Pick<Deps, 'db'>, input: z.output<typeof ListPublicAgents>) =>
   matching(deps, onShow('listed'), input)
 
-/** How many {@link onShowBy} finds: counted where a search is among the filters. */
-export async function countOnShow(deps: Pick<Deps, 'db'>, input: z.output<typeof ListPublicAgents>) {
-  if (input.search !== undefined) return deps.db.agent.count({ where: await onShowBy(deps, input) })
-  return totalOf(deps.db, { organizationId: '', ...keptOf(['public'], input.tag) })
-}
+/** How many `where`, which is what {@link onShowBy} gives, finds: counted where a search is among the filters. */
+export const countOnShow = (
+  { db }: Pick<Deps, 'db'>,
+  { search, tag }: z.output<typeof ListPublicAgents>,
+  where: Prisma.AgentWhereInput,
+): Promise<number> =>
+  search === undefined ? totalOf(db, { organizationId: '', ...keptOf(['public'], tag) }) : db.agent.count({ where })
 
 /** GET /public/agents: every organization's public agents, as cards. */
 export async function listPublic(deps: Deps, input: z.output<typeof ListPublicAgents>) {
+  const where = await onShowBy(deps, input)
   const { rows, ...page } = await pageOfAgents(
-    await onShowBy(deps, input),
+    where,
     input,
-    () => countOnShow(deps, input),
+    () => countOnShow(deps, input, where),
     (query) => deps.db.agent.findMany({ ...query, select: CARD }),
   )
   return { agents: rows.map(toCard), ...page }

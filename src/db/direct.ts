@@ -1,23 +1,10 @@
 import { Prisma, type PrismaClient } from '../../prisma/generated/sqlite/client.ts'
 import type { Dialect } from './dialects.ts'
+import { type Delegate, METHODS, type Method, type Model } from './methods.ts'
 import { over } from './over.ts'
-import { type Row, type Runner, read, readEach } from './read.ts'
+import type { Runner } from './read.ts'
 import { tablesOf } from './schema.ts'
-import {
-  keyed,
-  type Query,
-  type Sought,
-  type Statement,
-  soughtBy,
-  toCount,
-  toDelete,
-  toGroups,
-  toInsert,
-  toInserts,
-  toSelect,
-  toUpdate,
-  toUpsert,
-} from './statements.ts'
+import type { Statement } from './statements.ts'
 import { BEYOND, type Table } from './tables.ts'
 
 /** A transaction that Prisma knows nothing of, unless it has to. */
@@ -37,9 +24,6 @@ export type Shortcut = {
   /** Undone when it lasts too long; rejects when its turn does not come in time. */
   begin: () => Promise<Transaction>
 }
-
-type Method = (call?: unknown) => Promise<unknown>
-type Delegate = Record<string, Method>
 
 /**
  * A Prisma client that does without Prisma's query compiler where a call concerns rows of a table, known by what they are
@@ -152,181 +136,3 @@ function wrapAll(client: () => object, tables: ReadonlyMap<string, Table>, runne
     return own
   }
 }
-
-/** A table, and how its rows are reached: by statements, or by a method of Prisma's. */
-type Model = {
-  table: Table
-  runner: Runner
-  inTransaction: boolean
-  prisma: (method: string, call: unknown) => Promise<unknown>
-}
-
-/** The short way, where there is one. */
-function either<S>(
-  { prisma }: Model,
-  name: string,
-  plan: (call: unknown) => S,
-  run: (plan: S) => Promise<unknown>,
-): Method {
-  return (call) => {
-    let planned: S
-    try {
-      planned = plan(call)
-    } catch (error) {
-      if (error === BEYOND) return prisma(name, call)
-      throw error
-    }
-    return run(planned)
-  }
-}
-
-/** What is not there is for Prisma to say. */
-const orTheirs =
-  ({ prisma }: Model, name: string, method: Method | undefined): Method =>
-  async (call) =>
-    (await method?.(call)) ?? prisma(name, call)
-
-/** Those that are asked in one turn of the event loop, and differ only in whom they look for, are one statement. */
-function together({ table, runner, prisma }: Model, name: string, method: Method): Method {
-  type Asked = { call: unknown; sought: Sought | null; resolve: (answer: Promise<unknown>) => void }
-  let turn: Asked[] = []
-  function ask(): void {
-    const asked = turn
-    turn = []
-    for (const alike of Map.groupBy(asked, ({ sought, call }) => sought?.shape ?? call).values()) {
-      const keys = alike.map(({ sought }) => sought?.key ?? {})
-      const nested = alike[0]?.sought?.nested
-      const found = nested && alike.length > 1 ? readEach(runner, nested, keys) : null
-      for (const [index, { call, resolve }] of alike.entries()) {
-        const otherwise = (error: unknown) => (error === BEYOND ? prisma(name, call) : Promise.reject(error))
-        // Nobody would hear of what is thrown here.
-        resolve(found ? found.then((rows) => rows[index], otherwise) : Promise.try(method, call))
-      }
-    }
-  }
-  return (call) =>
-    new Promise((resolve) => {
-      const sought = soughtBy(table, call)
-      if (!turn.length) process.nextTick(ask)
-      turn.push({ call, sought, resolve })
-    })
-}
-
-/** What a query finds, and what belongs to it: too many for one statement, perhaps, which only then is known. */
-const reading = <T>(model: Model, name: string, plan: (call: unknown) => Query, answer: (rows: Row[]) => T) =>
-  either(
-    model,
-    name,
-    (call) => ({ query: plan(call), call }),
-    async ({ query, call }) => {
-      try {
-        return answer(await read(model.runner, query))
-      } catch (error) {
-        if (error === BEYOND) return model.prisma(name, call)
-        throw error
-      }
-    },
-  )
-
-const head = (found: Row[]) => found[0] ?? null
-const first = async ({ runner }: Model, query: Query) => head(await read(runner, query))
-const counting = async ({ runner }: Model, statement: Statement) => ({ count: await runner.changes(statement) })
-
-function findUnique(model: Model): Method {
-  const find = reading(model, 'findUnique', (call) => toSelect(model.table, keyed(call)), head)
-  return model.inTransaction ? find : together(model, 'findUnique', find)
-}
-
-const update = (model: Model) =>
-  either(
-    model,
-    'update',
-    (call) => toUpdate(model.table, keyed(call), true),
-    (query) => first(model, query),
-  )
-
-const createMany = (model: Model) =>
-  either(
-    model,
-    'createMany',
-    (call) => toInserts(model.table, call),
-    async (inserts) => {
-      let count = 0
-      for (const insert of inserts) count += await model.runner.changes(insert)
-      return { count }
-    },
-  )
-
-type Make = (model: Model, own: Delegate) => Method | undefined
-
-/** The methods of a model. Each is made when it is first asked for: most transactions ask for few, and once. */
-const METHODS = new Map<string, Make>(
-  Object.entries({
-    findFirst: (model) => reading(model, 'findFirst', (call) => toSelect(model.table, call, 1), head),
-    findFirstOrThrow: (model, own) => orTheirs(model, 'findFirstOrThrow', own.findFirst),
-    findMany: (model) =>
-      reading(
-        model,
-        'findMany',
-        (call) => toSelect(model.table, call),
-        (found) => found,
-      ),
-    count: (model) =>
-      either(
-        model,
-        'count',
-        (call) => toCount(model.table, call),
-        async (statement) => {
-          const [row] = await model.runner.rows(statement, false)
-          return Number(row?.count)
-        },
-      ),
-    groupBy: (model) =>
-      either(
-        model,
-        'groupBy',
-        (call) => toGroups(model.table, call),
-        async (query) => (await read(model.runner, query)).map((row) => ({ ...row, _count: Number(row._count) })),
-      ),
-    findUnique,
-    findUniqueOrThrow: (model, own) => orTheirs(model, 'findUniqueOrThrow', own.findUnique),
-    // Outside a transaction, rows that differ in their columns are Prisma's to create together.
-    createMany: (model) => (model.inTransaction ? createMany(model) : undefined),
-    create: (model) =>
-      either(
-        model,
-        'create',
-        (call) => toInsert(model.table, call),
-        (query) => first(model, query),
-      ),
-    upsert: (model) =>
-      either(
-        model,
-        'upsert',
-        (call) => toUpsert(model.table, call),
-        (query) => first(model, query),
-      ),
-    update: (model) => orTheirs(model, 'update', update(model)),
-    updateMany: (model) =>
-      either(
-        model,
-        'updateMany',
-        (call) => toUpdate(model.table, call, false),
-        (statement) => counting(model, statement),
-      ),
-    updateManyAndReturn: (model) =>
-      either(
-        model,
-        'updateManyAndReturn',
-        (call) => toUpdate(model.table, call, true),
-        (query) => read(model.runner, query),
-      ),
-    deleteMany: (model) =>
-      either(
-        model,
-        'deleteMany',
-        (call) => toDelete(model.table, call),
-        (statement) => counting(model, statement),
-      ),
-  } satisfies Record<string, Make>),
-)

@@ -134,7 +134,7 @@ export function rootList<Row extends object, Shape extends z.ZodRawShape>(
   procedure: AnyProcedure,
   input: z.ZodObject<Shape>,
   where: (context: GraphQLContext, input: z.output<z.ZodObject<Shape>>) => object | Promise<object>,
-  count?: (context: GraphQLContext, input: z.output<z.ZodObject<Shape>>) => Promise<number>,
+  count?: (context: GraphQLContext, input: z.output<z.ZodObject<Shape>>, where: object) => Promise<number>,
 ) {
   const Args = listArgs(input)
   return {
@@ -152,7 +152,7 @@ export function rootList<Row extends object, Shape extends z.ZodRawShape>(
         orderBy: orderBy(rows.order),
         take: first + 1,
       })
-      const total = () => count?.(context, said) ?? delegate.count({ where: all })
+      const total = () => count?.(context, said, all) ?? delegate.count({ where: all })
       return toConnection(found, { first, after }, rows.order, total)
     },
   }

@@ -207,15 +207,16 @@ async function* totals(): AsyncGenerator<[list: string, total: number, found: nu
   for (const tag of [undefined, ...TAGS]) {
     const input = { ...page, ...(tag && { tag }) }
     const where = await agents.onShowBy(deps, input)
-    yield [`public ${tag}`, await agents.countOnShow(deps, input), await db.agent.count({ where })]
+    yield [`public ${tag}`, await agents.countOnShow(deps, input, where), await db.agent.count({ where })]
   }
   for (const actor of actors) {
     const who = `${actor.organizationId} ${actor.userId} ${actor.role}`
     for (const visibility of actor.role === 'member' ? VISIBILITIES : []) {
       for (const filter of [{}, { owner: 'me' as const }, ...TAGS.map((tag) => ({ tag }))]) {
         const input = { ...page, ...filter, ...(visibility && { visibility }) }
-        const found = await db.agent.count({ where: await agents.listedBy(actor, deps, input) })
-        yield [`agents ${who} ${JSON.stringify(input)}`, await agents.countListed(actor, deps, input), found]
+        const where = await agents.listedBy(actor, deps, input)
+        const total = await agents.countListed(actor, deps, input, where)
+        yield [`agents ${who} ${JSON.stringify(input)}`, total, await db.agent.count({ where })]
       }
     }
     const listed = await Promise.all(skills.listed(actor).map((where) => db.skill.count({ where })))

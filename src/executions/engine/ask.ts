@@ -4,7 +4,7 @@ import type {
   LanguageModelV4ToolCall,
   SharedV4ProviderMetadata,
 } from '@ai-sdk/provider'
-import { joined } from '../../lib/text.ts'
+import { concat } from '../../lib/text.ts'
 import { ModelError } from './model-errors.ts'
 import type { RunInput, RunUsage, Say } from './run.ts'
 import type { ReplyPart } from './steps.ts'
@@ -95,7 +95,7 @@ function add(reply: Piece[], type: TextPart['type'], { id, providerMetadata }: F
   const known = find(reply, type, id)
   const part = (known?.part ?? { type, text: '' }) as TextPart
   if (!known) reply.push({ id, part })
-  part.text = joined(part.text, text)
+  part.text = concat(part.text, text)
   if (providerMetadata) part.providerOptions = { ...part.providerOptions, ...providerMetadata }
 }
 

@@ -1,5 +1,5 @@
 import type { Db, Prisma, Tx } from '../../db/client.ts'
-import { joined } from '../../lib/text.ts'
+import { concat } from '../../lib/text.ts'
 import type { ExecutionEvent, MessageData } from '../../wire.ts'
 
 export type { ContentBlock, ExecutionEvent, MessageData } from '../../wire.ts'
@@ -202,5 +202,5 @@ export function textSoFar(said: Said, data: MessageData): Said {
   }
   if (data.messageType !== 'stream_event') return said
   const before = data.step === said.step ? said.text : ''
-  return { step: data.step, text: joined(before, data.delta.text) }
+  return { step: data.step, text: concat(before, data.delta.text) }
 }

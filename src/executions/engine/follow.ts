@@ -26,6 +26,7 @@ export async function* follow(
   let last = after
   let current = row
   const fresh = (events: readonly ExecutionEvent[]) => {
+    // They are in order. What a filter leaves has room for more, and is kept while the stream waits.
     const from = events.findIndex(({ seq }) => seq > last)
     const news = from < 0 ? [] : events.slice(from)
     last = news.at(-1)?.seq ?? last
