@@ -51,6 +51,8 @@ export function sqliteAdapter(file: string): SqlDriverAdapterFactory & Shortcut 
       await untilFree(() => writer.script('PRAGMA journal_mode = WAL'))
       writer.script('PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON')
       writer.script(`PRAGMA wal_autocheckpoint = ${CHECKPOINT}; PRAGMA cache_size = -${WRITER_CACHE}`)
+      // What a savepoint would take back: beyond 64 KiB, a run's thirty pages, it would go to a file, thrice the insert.
+      writer.script('PRAGMA temp_store = MEMORY')
       reader.script('PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; PRAGMA query_only = ON')
       opened = safeAdapter(writer, reader)
       return opened
