@@ -1,4 +1,5 @@
 import type { ServerResponse } from 'node:http'
+import { isTerminal } from '../executions/engine/events.ts'
 
 /** How often an idle stream says that it is alive (ms). */
 const PING_INTERVAL = 15_000
@@ -26,10 +27,15 @@ export async function writeEvents(
   try {
     for await (const events of batches) {
       if (headers) clearImmediate(headers)
+      // The end leaves with the last event.
+      if (events.some(isTerminal)) res.socket?.cork()
       const hasRoom = headers ? begin(res, textOf(events)) : write(res, textOf(events))
       headers = null
       ping.refresh()
-      if (!hasRoom) await drained(res)
+      if (!hasRoom) {
+        res.socket?.uncork()
+        await drained(res)
+      }
       if (res.destroyed) return
     }
     res.end()

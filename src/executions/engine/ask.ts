@@ -12,7 +12,7 @@ import { TimeoutError } from './stop.ts'
 
 /**
  * One answer of the model: tells its text as it comes, returns all that it said. Adds to `usage` as it goes. The call is
- * aborted with the run, when nothing is heard for `idleTimeout`, and when it is over. Throws what the provider throws,
+ * aborted with the run, when nothing is heard for `idleTimeout`, and when it is left before its end. Throws what the provider throws,
  * the signal's reason when aborted, and {@link TimeoutError}.
  */
 export async function ask(
@@ -29,7 +29,7 @@ export async function ask(
   const watchdog = setTimeout(() => {
     call.abort(new TimeoutError(`The model was silent for ${idleTimeout / 1000} s`))
   }, idleTimeout)
-  let finished = false
+  let [finished, read] = [false, false]
   signal.addEventListener('abort', abort)
   if (signal.aborted) abort()
   try {
@@ -71,13 +71,14 @@ export async function ask(
           if (BROKEN_OFF.has(part.finishReason.unified)) throw new ModelError('The model broke off its reply')
       }
     }
+    read = true
   } catch (error) {
     throw call.signal.aborted ? call.signal.reason : error
   } finally {
     if (!finished) usage.usageEstimated = true
     clearTimeout(watchdog)
     signal.removeEventListener('abort', abort)
-    if (!call.signal.aborted) call.abort(OVER)
+    if (!read && !call.signal.aborted) call.abort(OVER)
   }
   return reply.map(({ part }) => part)
 }
@@ -143,7 +144,7 @@ function clean(value: unknown, depth = 0): unknown {
 /** How a provider says that its reply is not whole, though its stream ended in order. */
 const BROKEN_OFF: ReadonlySet<string> = new Set(['error', 'interrupted'])
 
-/** Why a call that has ended is aborted: whatever is left of it. An error of the runtime's own would cost its stack. */
+/** Why a call is aborted that nobody reads to its end. An error of the runtime's own would cost its stack. */
 const OVER = new Error('The call is over')
 
 /** A provider's stream, which need not heed the signal itself. */

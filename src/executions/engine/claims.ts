@@ -1,3 +1,4 @@
+import { setImmediate } from 'node:timers/promises'
 import type { Actor } from '../../auth/actor.ts'
 import { audit } from '../../auth/audit.ts'
 import { type Db, Prisma, type Tx } from '../../db/client.ts'
@@ -136,7 +137,13 @@ export async function accept(
   const { spaceId, chatId = newSortableId(now) } = conversation
   const fresh = rowOf(request, id, chatId, now)
   const sure = hasRoom && isSure(deps, request) ? begun(deps, fresh, now) : null
-  if (sure) onBegun(sure)
+  if (sure) {
+    onBegun(sure)
+    // The requests of all who come in this turn of the event loop leave before anything is written: those on a kept
+    // connection when it has come round.
+    await setImmediate()
+    await setImmediate()
+  }
   return deps.db.$transaction(async (tx) => {
     if (request.key) await take(tx, request.key, now, { executionId: id })
     if (parent) await holdParent(tx, parent, now)

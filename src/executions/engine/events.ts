@@ -59,6 +59,9 @@ export function terminalEvent(row: Edge): ExecutionEvent | null {
   return { seq, at, event: 'error', data: { message, executionId, status } }
 }
 
+/** Whether an event is such a one: nothing comes behind it. */
+export const isTerminal = ({ event }: { event: string }): boolean => event === 'result' || event === 'error'
+
 /**
  * How a segment is stored: adjacent text deltas of a step as one text with the length of each, the rest as it is.
  * Every delta and every other event takes one number, counted from the segment's first.

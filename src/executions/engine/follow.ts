@@ -4,6 +4,7 @@ import {
   EDGE_COLUMNS,
   type Edge,
   type ExecutionEvent,
+  isTerminal,
   META_SEQ,
   metaEvent,
   readEvents,
@@ -59,7 +60,7 @@ export async function* follow(
       while (seat && (await more(seat))) {
         const news = fresh(take(seat))
         if (news.length) yield news
-        if (news.at(-1)?.event === 'result' || news.at(-1)?.event === 'error') return
+        if (news.some(isTerminal)) return
       }
       await notice?.happened
     } finally {
