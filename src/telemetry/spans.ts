@@ -1,5 +1,6 @@
 import type { LanguageModelV4Prompt, LanguageModelV4StreamPart } from '@ai-sdk/provider'
 import { type Span, SpanStatusCode } from '@opentelemetry/api'
+import type { Parts } from '../executions/engine/text-model.ts'
 
 /** The kind of what went wrong. */
 export function mark(span: Span, type: string): void {
@@ -14,29 +15,16 @@ export function failed<E>(span: Span, error: E): E {
   return error
 }
 
-type Parts = AsyncIterable<LanguageModelV4StreamPart>
-type Looker = Transformer<LanguageModelV4StreamPart, LanguageModelV4StreamPart>
-
-/** Looks at what passes. What can be cancelled still can: the engine relies on it. */
-export function watchStream(stream: Parts, look: Look, span: Span): Parts {
-  if (!(stream instanceof ReadableStream)) return watchParts(stream, look, span)
-  // `cancel` is newer than its type: the reader has gone, or the source has failed.
-  const looked: Looker & { cancel: (reason: unknown) => void } = {
-    transform(part, controller) {
-      look(part)
-      controller.enqueue(part)
-    },
-    flush: () => span.end(),
-    cancel: (reason) => void failed(span, reason),
-  }
-  return (stream as ReadableStream<LanguageModelV4StreamPart>).pipeThrough(new TransformStream(looked))
-}
-
-async function* watchParts(parts: Parts, look: Look, span: Span): Parts & AsyncGenerator<LanguageModelV4StreamPart> {
+/** Looks at what passes. */
+export async function* watchStream(
+  stream: Parts,
+  look: Look,
+  span: Span,
+): AsyncGenerator<readonly LanguageModelV4StreamPart[]> {
   try {
-    for await (const part of parts) {
-      look(part)
-      yield part
+    for await (const parts of stream) {
+      for (const part of parts) look(part)
+      yield parts
     }
   } catch (error) {
     throw failed(span, error)

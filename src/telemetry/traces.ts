@@ -2,7 +2,7 @@ import { type Attributes, type Context, ROOT_CONTEXT, type Span, SpanKind, trace
 import { OTLPTraceExporter } from '@opentelemetry/exporter-trace-otlp-http'
 import { resourceFromAttributes } from '@opentelemetry/resources'
 import { BatchSpanProcessor, TracerProvider } from '@opentelemetry/sdk-trace'
-import type { TextModel } from '../executions/engine/models.ts'
+import type { TextModel } from '../executions/engine/text-model.ts'
 import type { Tool } from '../executions/engine/tools.ts'
 import { createLook, failed, mark, toMessages, watchStream } from './spans.ts'
 import { silent, type Telemetry } from './telemetry.ts'

@@ -3,6 +3,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest'
 import type { ExecutionRow } from '../../src/executions/engine/events.ts'
 import type { Models } from '../../src/executions/engine/models.ts'
 import { createStepStore, loadSteps } from '../../src/executions/engine/steps.ts'
+import { textModel } from '../../src/executions/engine/text-model.ts'
 import type { Engine } from '../../src/executions/engine/worker.ts'
 import { request } from '../support/rest.ts'
 import { openStream } from '../support/sse.ts'
@@ -148,7 +149,7 @@ test('what a provider wants told again with its own words is, after a restart to
     }) as unknown as LanguageModelV4
   const models = (hangs: boolean): Models => ({
     ...lab.server.service.deps.models,
-    resolve: async () => ({ id: 'test/signed', model: model(hangs) }),
+    resolve: async () => ({ id: 'test/signed', model: textModel(model(hangs)) }),
   })
   const agent = await equipped.agent()
   const first = lab.another({ models: models(true) })

@@ -10,7 +10,8 @@ import {
 } from '@ai-sdk/provider'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { ModelError } from '../../src/executions/engine/model-errors.ts'
-import { createModels, type TextModel } from '../../src/executions/engine/models.ts'
+import { createModels } from '../../src/executions/engine/models.ts'
+import type { TextModel } from '../../src/executions/engine/text-model.ts'
 import { readSettings } from '../../src/settings.ts'
 import type { Reply } from '../support/model-replies.ts'
 import { type ModelServer, startModelServer } from '../support/model-server.ts'
@@ -28,7 +29,7 @@ const assistant = (text: string): LanguageModelV4Prompt[number] => ({
 
 async function* ask(model: TextModel, options: Partial<LanguageModelV4CallOptions> = {}) {
   const { stream } = await model.doStream({ prompt: [user('Hello')], ...options })
-  yield* stream
+  for await (const parts of stream) yield* parts
 }
 
 async function collect(model: TextModel, options: Partial<LanguageModelV4CallOptions> = {}) {

@@ -9,6 +9,7 @@ import { ModelError } from './model-errors.ts'
 import type { RunInput, RunUsage, Say } from './run.ts'
 import type { ReplyPart } from './steps.ts'
 import { TimeoutError } from './stop.ts'
+import type { Parts } from './text-model.ts'
 
 /**
  * One answer of the model: tells its text as it comes, returns all that it said. Adds to `usage` as it goes. The call is
@@ -33,42 +34,44 @@ export async function ask(
   signal.addEventListener('abort', abort)
   if (signal.aborted) abort()
   try {
-    for await (const part of await callModel(input, prompt, call.signal)) {
-      call.signal.throwIfAborted()
+    for await (const parts of await callModel(input, prompt, call.signal)) {
       watchdog.refresh()
-      switch (part.type) {
-        case 'text-delta': {
-          const text = part.delta.replaceAll('\0', '')
-          add(reply, 'text', part, text)
-          const said = text && say({ messageType: 'stream_event', step, delta: { type: 'text_delta', text } })
-          // Most of what is said keeps nobody waiting.
-          if (said) await said
-          break
+      for (const part of parts) {
+        call.signal.throwIfAborted()
+        switch (part.type) {
+          case 'text-delta': {
+            const text = part.delta.replaceAll('\0', '')
+            add(reply, 'text', part, text)
+            const said = text && say({ messageType: 'stream_event', step, delta: { type: 'text_delta', text } })
+            // Most of what is said keeps nobody waiting.
+            if (said) await said
+            break
+          }
+          case 'reasoning-delta':
+            add(reply, 'reasoning', part, part.delta)
+            break
+          case 'text-start':
+            add(reply, 'text', part, '')
+            break
+          case 'reasoning-start':
+            add(reply, 'reasoning', part, '')
+            break
+          case 'text-end':
+            end(reply, 'text', part)
+            break
+          case 'reasoning-end':
+            end(reply, 'reasoning', part)
+            break
+          case 'tool-call':
+            reply.push({ id: null, part: readCall(part, reply) })
+            break
+          case 'error':
+            throw part.error
+          case 'finish':
+            finished = true
+            count(usage, part)
+            if (BROKEN_OFF.has(part.finishReason.unified)) throw new ModelError('The model broke off its reply')
         }
-        case 'reasoning-delta':
-          add(reply, 'reasoning', part, part.delta)
-          break
-        case 'text-start':
-          add(reply, 'text', part, '')
-          break
-        case 'reasoning-start':
-          add(reply, 'reasoning', part, '')
-          break
-        case 'text-end':
-          end(reply, 'text', part)
-          break
-        case 'reasoning-end':
-          end(reply, 'reasoning', part)
-          break
-        case 'tool-call':
-          reply.push({ id: null, part: readCall(part, reply) })
-          break
-        case 'error':
-          throw part.error
-        case 'finish':
-          finished = true
-          count(usage, part)
-          if (BROKEN_OFF.has(part.finishReason.unified)) throw new ModelError('The model broke off its reply')
       }
     }
     read = true
@@ -147,22 +150,7 @@ const BROKEN_OFF: ReadonlySet<string> = new Set(['error', 'interrupted'])
 /** Why a call is aborted that nobody reads to its end. An error of the runtime's own would cost its stack. */
 const OVER = new Error('The call is over')
 
-/** A provider's stream, which need not heed the signal itself. */
-async function* readAll<T>(stream: ReadableStream<T>, signal: AbortSignal): AsyncGenerator<T> {
-  const reader = stream.getReader()
-  signal.addEventListener('abort', () => void reader.cancel(signal.reason).catch(() => {}))
-  for (;;) {
-    const { done, value } = await reader.read()
-    if (done) return
-    yield value
-  }
-}
-
-async function callModel(
-  input: RunInput,
-  prompt: LanguageModelV4Prompt,
-  signal: AbortSignal,
-): Promise<AsyncIterable<LanguageModelV4StreamPart>> {
+async function callModel(input: RunInput, prompt: LanguageModelV4Prompt, signal: AbortSignal): Promise<Parts> {
   signal.throwIfAborted()
   const { stream } = await input.model.doStream({
     prompt,
@@ -177,7 +165,7 @@ async function callModel(
     includeRawChunks: true,
     providerOptions: { offline: { agentName: input.agentName } },
   })
-  return stream instanceof ReadableStream ? readAll(stream, signal) : stream
+  return stream
 }
 
 /** What the provider does not report is 0, and said to be unknown (contract.md section 8). */

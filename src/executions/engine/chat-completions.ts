@@ -6,8 +6,8 @@ import {
 } from '@ai-sdk/provider'
 import { createParser, type EventSourceParser } from 'eventsource-parser'
 import { newId } from '../../lib/id.ts'
-import type { TextModel } from './models.ts'
 import { post } from './post.ts'
+import type { TextModel } from './text-model.ts'
 
 /** Makes a request's body of a call: what the provider package knows best. */
 type Prepare = (options: LanguageModelV4CallOptions) => Promise<{ body: object }>

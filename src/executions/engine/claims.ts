@@ -502,14 +502,13 @@ async function release(
   if (!count) {
     await tx.session.update({ where: { id }, data: { ...left, activeExecutionId: next }, select: { id: true } })
   }
-  await tx.chat.update({
+  await tx.chat.updateMany({
     where: { id: ended.chatId },
     data: {
       status: next ? 'working' : CHAT_STATUS[ended.status as keyof typeof CHAT_STATUS],
       ...(text && { lastMessage: text.slice(0, PREVIEW_LENGTH) }),
       updatedAt: now,
     },
-    select: { id: true },
   })
   return next
 }

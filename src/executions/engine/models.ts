@@ -1,16 +1,11 @@
-import type { LanguageModelV4, LanguageModelV4CallOptions, LanguageModelV4StreamPart } from '@ai-sdk/provider'
 import { type Clock, systemClock } from '../../lib/clock.ts'
 import type { Settings } from '../../settings.ts'
 import { createCatalogue } from './compatible.ts'
 import { describeModelError, isModelError, ModelError, UNEXPECTED } from './model-errors.ts'
 import { createProviders, type ProviderName } from './providers.ts'
+import type { TextModel } from './text-model.ts'
 
 export type ModelInfo = { id: string; provider: string; available: boolean }
-
-/** What the engine needs of a model: the AI SDK's own, or one whose stream is lighter. */
-export type TextModel = Pick<LanguageModelV4, 'provider' | 'modelId'> & {
-  doStream(options: LanguageModelV4CallOptions): PromiseLike<{ stream: AsyncIterable<LanguageModelV4StreamPart> }>
-}
 
 export type Models = {
   /** What `GET /models` shows: current models, what the server at OPENAI_BASE_URL lists, the offline one. Never rejects. */

@@ -14,7 +14,8 @@ const agent = new Agent({ headersTimeout: 0, bodyTimeout: 0 })
 type Request = { url: string; headers: Record<string, string>; body: string; signal: AbortSignal | undefined }
 
 /**
- * Sends a POST, once, and gives the parts of its answer as they come: `read` makes them of bytes, and of null at the end.
+ * Sends a POST, once, and gives the parts of its answer as they come, those together that wait already: `read` makes them
+ * of bytes, and of null at the end.
  * Throws the errors of provider packages, those of `read` among them, behind the parts before; and the signal's reason,
  * which ends the connection.
  *
@@ -24,15 +25,15 @@ type Request = { url: string; headers: Record<string, string>; body: string; sig
 export function post<Part>(
   { url, headers, body, signal }: Request,
   read: (bytes: Buffer | null, parts: Part[]) => void,
-): Promise<AsyncIterable<Part>> {
-  let begun: PromiseWithResolvers<AsyncIterable<Part>> | null = Promise.withResolvers()
+): Promise<AsyncIterable<readonly Part[]>> {
+  let begun: PromiseWithResolvers<AsyncIterable<readonly Part[]>> | null = Promise.withResolvers()
   const { promise } = begun
   const parts: Part[] = []
   let controller: Dispatcher.DispatchController | null = null
   let statusCode = 0
   let refusal = NOTHING
   let over: { error?: unknown } | null = null
-  let taker: PromiseWithResolvers<IteratorResult<Part>> | null = null
+  let taker: PromiseWithResolvers<IteratorResult<readonly Part[]>> | null = null
 
   function give(): void {
     if (!taker) return
@@ -40,7 +41,7 @@ export function post<Part>(
       controller?.resume()
       return
     }
-    if (parts.length) taker.resolve({ done: false, value: parts.shift() as Part })
+    if (parts.length) taker.resolve({ done: false, value: parts.splice(0) })
     else if (over && 'error' in over) taker.reject(over.error)
     else taker.resolve({ done: true, value: undefined })
     taker = null
@@ -60,7 +61,7 @@ export function post<Part>(
   }
 
   const answer = {
-    next(): Promise<IteratorResult<Part>> {
+    next(): Promise<IteratorResult<readonly Part[]>> {
       taker = Promise.withResolvers()
       const { promise } = taker
       give()

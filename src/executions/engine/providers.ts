@@ -2,8 +2,8 @@ import type { AnthropicProvider } from '@ai-sdk/anthropic'
 import type { GoogleProvider } from '@ai-sdk/google'
 import type { OpenAIProvider } from '@ai-sdk/openai'
 import type { Settings } from '../../settings.ts'
-import type { TextModel } from './models.ts'
 import { offlineEcho } from './offline.ts'
+import { type TextModel, textModel } from './text-model.ts'
 
 export type ProviderName = 'anthropic' | 'openai' | 'google' | 'compatible' | 'offline'
 
@@ -51,7 +51,8 @@ export function createProviders(settings: Settings): Readonly<Record<ProviderNam
       const { createAnthropic } = await import('@ai-sdk/anthropic')
       // Anthropic's own clients want the address without the version, the package with it: either will do.
       const baseURL = (settings.ANTHROPIC_BASE_URL ?? 'https://api.anthropic.com').replace(/(\/v1)?\/*$/, '/v1')
-      return createAnthropic({ baseURL, apiKey: ANTHROPIC_API_KEY ?? '' })
+      const create = createAnthropic({ baseURL, apiKey: ANTHROPIC_API_KEY ?? '' })
+      return (id) => textModel(create(id))
     },
   }
 
@@ -62,7 +63,8 @@ export function createProviders(settings: Settings): Readonly<Record<ProviderNam
     validId: ANY_ID,
     async load() {
       const { createOpenAI } = await import('@ai-sdk/openai')
-      return createOpenAI({ baseURL: 'https://api.openai.com/v1', apiKey: OPENAI_API_KEY ?? '' })
+      const create = createOpenAI({ baseURL: 'https://api.openai.com/v1', apiKey: OPENAI_API_KEY ?? '' })
+      return (id) => textModel(create(id))
     },
   }
 
@@ -74,7 +76,8 @@ export function createProviders(settings: Settings): Readonly<Record<ProviderNam
     validId: /^(?!.*\.\.)[\w./-]{1,200}$/,
     async load() {
       const { createGoogle } = await import('@ai-sdk/google')
-      return createGoogle({ apiKey: GOOGLE_GENERATIVE_AI_API_KEY ?? '' })
+      const create = createGoogle({ apiKey: GOOGLE_GENERATIVE_AI_API_KEY ?? '' })
+      return (id) => textModel(create(id))
     },
   }
 
@@ -104,7 +107,7 @@ export function createProviders(settings: Settings): Readonly<Record<ProviderNam
     hint: 'it is there only while no model provider is configured',
     models: ['echo'],
     validId: /^echo$/,
-    load: async () => () => offlineEcho,
+    load: async () => () => textModel(offlineEcho),
   }
   return { ...online, offline }
 }

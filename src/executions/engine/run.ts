@@ -2,8 +2,8 @@ import type { LanguageModelV4Message, LanguageModelV4Prompt } from '@ai-sdk/prov
 import { ask } from './ask.ts'
 import { makeCalls } from './calls.ts'
 import type { MessageData } from './events.ts'
-import type { TextModel } from './models.ts'
 import { assistantEvent, type Call, callsOf, isObject, resultEvent, type Step, type StepStore } from './steps.ts'
+import type { TextModel } from './text-model.ts'
 import type { Tool } from './tools.ts'
 
 /** What a run is made of. */

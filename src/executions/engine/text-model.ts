@@ -1,0 +1,32 @@
+import type { LanguageModelV4, LanguageModelV4CallOptions, LanguageModelV4StreamPart } from '@ai-sdk/provider'
+
+/** An answer as it comes: together what has come together, since each time that somebody waits costs as much as a part. */
+export type Parts = AsyncIterable<readonly LanguageModelV4StreamPart[]>
+
+/** What the engine needs of a model. */
+export type TextModel = Pick<LanguageModelV4, 'provider' | 'modelId'> & {
+  doStream(options: LanguageModelV4CallOptions): PromiseLike<{ stream: Parts }>
+}
+
+/** A model of the AI SDK's. */
+export const textModel = (model: LanguageModelV4): TextModel => ({
+  provider: model.provider,
+  modelId: model.modelId,
+  async doStream(options) {
+    const { stream } = await model.doStream(options)
+    return { stream: readAll(stream, options.abortSignal) }
+  },
+})
+
+/** A provider's stream, which need not heed the signal itself. */
+async function* readAll<T>(stream: ReadableStream<T>, signal: AbortSignal | undefined): AsyncGenerator<T[]> {
+  const reader = stream.getReader()
+  signal?.addEventListener('abort', () => void reader.cancel(signal.reason).catch(() => {}))
+  for (;;) {
+    const { done, value } = await reader.read()
+    // It ends so too when it was cancelled.
+    signal?.throwIfAborted()
+    if (done) return
+    yield [value]
+  }
+}
