@@ -139,9 +139,7 @@ export async function accept(
   const sure = hasRoom && isSure(deps, request) ? begun(deps, fresh, now) : null
   if (sure) {
     onBegun(sure)
-    // The requests of all who come in this turn of the event loop leave before anything is written: those on a kept
-    // connection when it has come round.
-    await setImmediate()
+    // Whoever else comes in this turn of the event loop asks a model, too, before anything is written.
     await setImmediate()
   }
   return deps.db.$transaction(async (tx) => {
