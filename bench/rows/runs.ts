@@ -107,7 +107,7 @@ export const STREAMS = 200
 export const TOKENS = 100
 export const DELAY = 20
 
-/** Tokens a second over all streams, from the first request to the last token, read in a process of its own. */
+/** Tokens a second over all streams, from the first request to the end of the last, read in a process of its own. */
 export async function readTogether(target: StreamTarget): Promise<number> {
   const input = JSON.stringify({ target, count: STREAMS })
   const { tokens, ms } = (await runToEnd([READER, input], 180_000)) as { tokens: number; ms: number }
