@@ -1,9 +1,12 @@
+import type { LanguageModelV4, LanguageModelV4StreamPart } from '@ai-sdk/provider'
 import { expect, test } from 'vitest'
 import type { ExecutionRow } from '../../src/executions/engine/events.ts'
+import { TimeoutError } from '../../src/executions/engine/stop.ts'
+import { textModel } from '../../src/executions/engine/text-model.ts'
 import { request } from '../support/rest.ts'
 import { openStream } from '../support/sse.ts'
 import { textOf, violations } from './invariants.ts'
-import { ended, followed, gates, type Lab, startLab } from './lab.ts'
+import { ended, followed, gates, type Lab, PLAIN, startLab } from './lab.ts'
 
 /** The session goes on: its next message is answered, with what came before in its history. */
 async function expectToGoOn(lab: Lab, { spaceId, chatId, sessionId }: ExecutionRow): Promise<void> {
@@ -39,6 +42,25 @@ test('a model that stops in mid-token: the run ends as timeout with what it had 
   const answer = await lab.db.message.findFirst({ where: { executionId: row.id, role: 'assistant' } })
   expect(answer).toMatchObject({ content: 'one two ', interrupted: true })
   await expectToGoOn(lab, row)
+})
+
+test('a model that stops and heeds no signal: the run ends as timeout, and what it had said is no answer', async () => {
+  await using lab = await startLab({ MODEL_IDLE_TIMEOUT: '0.4' })
+  const left = Promise.withResolvers<unknown>()
+  const stream = new ReadableStream<LanguageModelV4StreamPart>({
+    start: (controller) => controller.enqueue({ type: 'text-delta', id: 't', delta: 'one ' }),
+    cancel: left.resolve,
+  })
+  const model = textModel({ doStream: async () => ({ stream }) } as unknown as LanguageModelV4)
+  const { models } = lab.server.service.deps
+  const engine = lab.another({ models: { ...models, resolve: async () => ({ id: 'test/deaf', model }) } })
+  const agent = await lab.db.agent.findUniqueOrThrow({ where: { id: lab.agentId } })
+  const row = await engine.accept({ ...PLAIN, actor: lab.actor, agent, conversation: { spaceId: lab.spaceId } })
+  expect(await ended(engine, row)).toMatchObject({ status: 'failed', error: 'timeout' })
+  expect(await left.promise).toBeInstanceOf(TimeoutError)
+  const answer = await lab.db.message.findFirst({ where: { executionId: row.id, role: 'assistant' } })
+  expect(answer).toMatchObject({ content: 'one ', interrupted: true })
+  await engine.drain()
 })
 
 test('a model that is slow but not silent does not time out', async () => {
