@@ -13,8 +13,8 @@ import type { Parts } from './text-model.ts'
 
 /**
  * One answer of the model: tells its text as it comes, returns all that it said. Adds to `usage` as it goes. The call is
- * aborted with the run, when nothing is heard for `idleTimeout`, and when it is left before its end. Throws what the provider throws,
- * the signal's reason when aborted, and {@link TimeoutError}.
+ * aborted with the run, when nothing is heard for `idleTimeout`, and when it is left before its end. Throws what the
+ * provider throws, the signal's reason when aborted, and {@link TimeoutError}.
  */
 export async function ask(
   input: RunInput,
@@ -35,9 +35,9 @@ export async function ask(
   if (signal.aborted) abort()
   try {
     for await (const parts of await callModel(input, prompt, call.signal)) {
-      watchdog.refresh()
       for (const part of parts) {
         call.signal.throwIfAborted()
+        watchdog.refresh()
         switch (part.type) {
           case 'text-delta': {
             const text = part.delta.replaceAll('\0', '')

@@ -15,9 +15,8 @@ type Request = { url: string; headers: Record<string, string>; body: string; sig
 
 /**
  * Sends a POST, once, and gives the parts of its answer as they come, those together that wait already: `read` makes them
- * of bytes, and of null at the end.
- * Throws the errors of provider packages, those of `read` among them, behind the parts before; and the signal's reason,
- * which ends the connection.
+ * of bytes, and of null at the end. Throws the errors of provider packages, those of `read` among them, behind the parts
+ * before; and the signal's reason, which ends the connection.
  *
  * Here a run waits most of its time: a stream between undici's parser and who takes the parts, or headers that nobody
  * reads, would be there as often as there are runs.
