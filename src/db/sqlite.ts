@@ -51,7 +51,8 @@ export function sqliteAdapter(file: string): SqlDriverAdapterFactory & Shortcut 
       await untilFree(() => writer.script('PRAGMA journal_mode = WAL'))
       writer.script('PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON')
       writer.script(`PRAGMA wal_autocheckpoint = ${CHECKPOINT}; PRAGMA cache_size = -${WRITER_CACHE}`)
-      // What a savepoint would take back: beyond 64 KiB, a run's thirty pages, it would go to a file, thrice the insert.
+      // Where what a savepoint would take back is kept: by default in a file beyond 64 KiB, which the forty pages of a run
+      // are, and each insert would take three times as long.
       writer.script('PRAGMA temp_store = MEMORY')
       reader.script('PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; PRAGMA query_only = ON')
       opened = safeAdapter(writer, reader)

@@ -2,7 +2,8 @@ import Sqlite from 'better-sqlite3'
 import fc from 'fast-check'
 import { expect, test, vi } from 'vitest'
 import { rowLock } from '../../src/db/client.ts'
-import { accept, type ClaimDeps, finish } from '../../src/executions/engine/claims.ts'
+import { accept, type ClaimDeps } from '../../src/executions/engine/claims.ts'
+import { finish } from '../../src/executions/engine/endings.ts'
 import {
   type ExecutionEvent,
   type ExecutionRow,

@@ -4,6 +4,7 @@ import { unlessAborted } from '../../lib/unless-aborted.ts'
 import type { Telemetry } from '../../telemetry/telemetry.ts'
 import type { Checkpoint } from './checkpoint.ts'
 import * as claims from './claims.ts'
+import type * as endings from './endings.ts'
 import { close, type EquipDeps, equip } from './equip.ts'
 import { type ExecutionRow, textSoFar } from './events.ts'
 import type { Channel, Journal } from './journal.ts'
@@ -23,7 +24,7 @@ export type AttemptDeps = EquipDeps & {
   /** Aborted when this process ends. */
   stopped: AbortSignal
   /** The terminal write; null when the run was taken away. */
-  end: (row: ExecutionRow, outcome: claims.Outcome, remains: claims.Remains) => Promise<ExecutionRow | null>
+  end: (row: ExecutionRow, outcome: endings.Outcome, remains: endings.Remains) => Promise<ExecutionRow | null>
   /** Cancels what the calls of a run have started, which has not completed. */
   abandon: (row: ExecutionRow) => void
 }
@@ -66,7 +67,7 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
     const progress: Progress = { usage: { ...from.usage }, steps: [...from.steps], asks: [] }
     let { model } = row
     let { said } = from
-    let outcome: claims.Outcome = { status: 'completed', result: '' }
+    let outcome: endings.Outcome = { status: 'completed', result: '' }
     let isSure = false
     const say: Say = (data) => {
       if (!isSure) {

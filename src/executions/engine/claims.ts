@@ -6,9 +6,9 @@ import { AppError, conflict, notFound } from '../../errors.ts'
 import { type KeyClaim, take } from '../../idempotency.ts'
 import type { Clock } from '../../lib/clock.ts'
 import { newSortableId, newTimedId } from '../../lib/id.ts'
-import { type ExecutionEvent, type ExecutionRow, joinText, META_SEQ, storeLast } from './events.ts'
+import { type ExecutionRow, META_SEQ } from './events.ts'
 import { SEQ_BLOCK } from './journal.ts'
-import { type CallRecord, forgetSteps, loadSteps, recordsOf, textOf } from './steps.ts'
+import type { CallRecord } from './steps.ts'
 
 /** What a run needs to know of its agent, as it was when the run was accepted or began. */
 export type AgentRow = Pick<
@@ -56,27 +56,6 @@ export type Request = {
   also: ((tx: Tx, executionId: string, now: Date) => Promise<void>) | null
 }
 
-export type Outcome =
-  | { status: 'completed'; result: string }
-  | { status: 'failed'; error: string }
-  | { status: 'cancelled' }
-
-/** What a run leaves beside its outcome. */
-export type Remains = {
-  /** The text of the last step, whole or as far as it came. */
-  text: string
-  /** What the history says of its tool calls. */
-  toolCalls: readonly CallRecord[]
-  model: string | null
-  usage: { inputTokens: number; outputTokens: number; usageEstimated: boolean }
-  events: readonly Extract<ExecutionEvent, { event: 'message' }>[]
-  /** They may be stored: a transaction failed, and it may have been only the word of it that got lost. */
-  unsure: boolean
-  terminalSeq: number
-  /** What is stored already lies in many small segments. */
-  scattered: boolean
-}
-
 export type ClaimDeps = {
   db: Db
   clock: Clock
@@ -99,7 +78,8 @@ export class SessionTaken extends Error {
   override name = 'SessionTaken'
 }
 
-const PREVIEW_LENGTH = 200
+/** How much of a text is told where a list shows it. */
+export const PREVIEW_LENGTH = 200
 const TITLE_LENGTH = 80
 
 const claimed = ({ owner, leaseDuration }: ClaimDeps, now: Date, attempt: number, seqReserved: number) => ({
@@ -323,7 +303,7 @@ async function checkBacklog(tx: Tx, { limits }: ClaimDeps, organizationId: strin
   throw new AppError(429, 'Rate limit exceeded. Retry after 60 seconds.', { headers })
 }
 
-async function writeMessage(
+export async function writeMessage(
   tx: Tx,
   execution: ExecutionRow,
   role: 'user' | 'assistant',
@@ -381,146 +361,6 @@ export async function takeOver(deps: ClaimDeps, row: ExecutionRow): Promise<Exec
     data: { ...claimed(deps, now, row.attempt, row.seqReserved), updatedAt: now },
   })
   return execution ?? null
-}
-
-export type Ended = {
-  execution: ExecutionRow /** The pending run that holds the session's lock now. */
-  next: string | null
-}
-
-/**
- * The terminal write, fenced by the attempt: state, last events, answer, and the session's lock to the next in line.
- * Null when the run was taken away, or shall be cancelled and the outcome is another.
- */
-export async function finish(
-  deps: ClaimDeps,
-  row: ExecutionRow,
-  outcome: Outcome,
-  remains: Remains,
-): Promise<Ended | null> {
-  const now = deps.clock.now()
-  const completed = outcome.status === 'completed'
-  const changes = {
-    ...outcome,
-    ...remains.usage,
-    model: remains.model,
-    terminalSeq: remains.terminalSeq,
-    completedAt: now,
-    updatedAt: now,
-    leaseOwner: null,
-    leaseUntil: null,
-  }
-  const execution: ExecutionRow = { ...row, ...changes }
-  return deps.db.$transaction(async (tx) => {
-    const { count } = await tx.execution.updateMany({
-      where: {
-        id: row.id,
-        attempt: row.attempt,
-        status: 'running',
-        ...(outcome.status !== 'cancelled' && { wantsCancel: false }),
-      },
-      data: changes,
-    })
-    if (!count) return null
-    if (remains.scattered) await joinSegments(tx, row.id)
-    await storeLast(tx, row.id, now, remains)
-    const { text, toolCalls } = remains
-    const answers = completed || text !== '' || toolCalls.length > 0
-    if (answers) await writeMessage(tx, execution, 'assistant', text, now, { interrupted: !completed, toolCalls })
-    if (completed && toolCalls.length) await forgetSteps(tx, row.id)
-    const next = await release(tx, deps, execution, now, { text, messages: answers ? 2 : 1 })
-    await giveSlotBack(tx, deps, row.organizationId)
-    await deps.settle(tx, execution, now)
-    return { execution, next }
-  })
-}
-
-/** Rows and their indexes cost more than the few words in each: what was said slowly would take a multiple of its size. */
-async function joinSegments(tx: Tx, executionId: string): Promise<void> {
-  const rows = await tx.executionEvent.findMany({ where: { executionId }, orderBy: { firstSeq: 'asc' } })
-  for (const { firstSeq, lastSeq, events } of joinText(rows)) {
-    const joined = { executionId, firstSeq: { gt: firstSeq, lte: lastSeq } }
-    await tx.executionEvent.deleteMany({ where: joined })
-    const key = { executionId_firstSeq: { executionId, firstSeq } }
-    await tx.executionEvent.update({ where: key, data: { lastSeq, events }, select: { executionId: true } })
-  }
-}
-
-/** Ends a run that has not begun, or waits for an approval. Null when it has begun or ended meanwhile. */
-export async function finishPending(
-  deps: ClaimDeps,
-  row: ExecutionRow,
-  outcome: Exclude<Outcome, { status: 'completed' }>,
-): Promise<Ended | null> {
-  const now = deps.clock.now()
-  return deps.db.$transaction(async (tx) => {
-    const [execution] = await tx.execution.updateManyAndReturn({
-      where: { id: row.id, status: 'pending', attempt: row.attempt },
-      data: { ...outcome, waitingFor: null, terminalSeq: row.seqReserved + 1, completedAt: now, updatedAt: now },
-    })
-    if (!execution) return null
-    const begun = row.attempt > 0
-    const steps = begun ? await loadSteps(tx, row.id) : []
-    const text = textOf(steps.at(-1)?.parts ?? [])
-    const answers = steps.length > 0
-    if (answers) {
-      const open = { executionId: row.id, status: 'pending' as const }
-      await tx.approval.updateMany({ where: open, data: { status: 'expired', decidedAt: now } })
-      await writeMessage(tx, execution, 'assistant', text, now, { interrupted: true, toolCalls: recordsOf(steps) })
-      await forgetSteps(tx, row.id)
-    }
-    const next = await release(tx, deps, execution, now, { text, messages: Number(begun) + Number(answers) })
-    await deps.settle(tx, execution, now)
-    return { execution, next }
-  })
-}
-
-const CHAT_STATUS = { completed: 'done', failed: 'error', cancelled: 'standby' } as const
-
-/**
- * Hands the session's lock to the oldest pending run, or frees it. Does nothing for a run that did not hold it. Nor has
- * such a run said anything; those that have are counted here, with what they said last and how many messages they leave.
- */
-async function release(
-  tx: Tx,
-  deps: ClaimDeps,
-  ended: ExecutionRow,
-  now: Date,
-  { text, messages }: { text: string; messages: number },
-): Promise<string | null> {
-  const { sessionId: id, id: activeExecutionId, queueSeq: lastQueueSeq } = ended
-  const left = { messageCount: { increment: messages }, updatedAt: now }
-  // Whoever queues takes a number under the lock of the row: no later number, nobody waits.
-  const { count } = await tx.session.updateMany({
-    where: { id, activeExecutionId, lastQueueSeq },
-    data: { ...left, activeExecutionId: null },
-  })
-  const next = count ? null : await findNext(tx, deps, ended)
-  if (next === undefined) return null
-  if (!count) {
-    await tx.session.update({ where: { id }, data: { ...left, activeExecutionId: next }, select: { id: true } })
-  }
-  await tx.chat.updateMany({
-    where: { id: ended.chatId },
-    data: {
-      status: next ? 'working' : CHAT_STATUS[ended.status as keyof typeof CHAT_STATUS],
-      ...(text && { lastMessage: text.slice(0, PREVIEW_LENGTH) }),
-      updatedAt: now,
-    },
-  })
-  return next
-}
-
-/**
- * Who waits for the lock that a run has, null where nobody does any more. Undefined where the run has no lock: which can
- * be told only with the session's row locked, since somebody may be handing it the lock just now.
- */
-async function findNext(tx: Tx, { rowLock }: ClaimDeps, { id, sessionId }: ExecutionRow) {
-  const [session] = await tx.$queryRaw<{ activeExecutionId: string | null }[]>(Prisma.sql`
-    SELECT "activeExecutionId" FROM "Session" WHERE "id" = ${sessionId} ${rowLock}`)
-  if (session?.activeExecutionId !== id) return undefined
-  const where = { sessionId, status: 'pending' as const }
-  return (await tx.execution.findFirst({ where, orderBy: { queueSeq: 'asc' }, select: { id: true } }))?.id ?? null
 }
 
 /** Whether a pending run holds its session's lock: what keeps it is room. */

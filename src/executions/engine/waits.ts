@@ -1,7 +1,7 @@
 import type { Prisma, Tx } from '../../db/client.ts'
 import { conflict } from '../../errors.ts'
-import type { ClaimDeps, Remains } from './claims.ts'
-import { giveSlotBack } from './claims.ts'
+import { type ClaimDeps, giveSlotBack } from './claims.ts'
+import type { Remains } from './endings.ts'
 import { type ExecutionRow, storeLast } from './events.ts'
 import type { Call } from './steps.ts'
 

@@ -13,6 +13,7 @@ import { createAttempts } from './attempt.ts'
 import { createCaretaker } from './caretaker.ts'
 import { BEGIN, loadCheckpoint, loadRemains } from './checkpoint.ts'
 import * as claims from './claims.ts'
+import * as endings from './endings.ts'
 import type { Edge, ExecutionEvent, ExecutionRow } from './events.ts'
 import { follow } from './follow.ts'
 import { createJournal, SEQ_BLOCK } from './journal.ts'
@@ -153,10 +154,10 @@ export function createEngine(deps: EngineDeps): Engine {
   }
 
   /** The terminal write. A run that shall be cancelled has no other outcome. Null when it was taken away. */
-  async function end(row: ExecutionRow, outcome: claims.Outcome, remains: claims.Remains) {
+  async function end(row: ExecutionRow, outcome: endings.Outcome, remains: endings.Remains) {
     const ended =
-      (await claims.finish(claimDeps, row, outcome, remains)) ??
-      (await claims.finish(claimDeps, row, { status: 'cancelled' }, remains))
+      (await endings.finish(claimDeps, row, outcome, remains)) ??
+      (await endings.finish(claimDeps, row, { status: 'cancelled' }, remains))
     if (ended) afterwards(ended)
     return ended?.execution ?? null
   }
@@ -167,7 +168,7 @@ export function createEngine(deps: EngineDeps): Engine {
     if (taskId) bus.publish('task', [taskId])
   }
 
-  function afterwards({ execution, next }: claims.Ended): void {
+  function afterwards({ execution, next }: endings.Ended): void {
     deps.telemetry.ended(execution)
     bus.publish('execution', [execution.id])
     tellOwners(execution)
@@ -206,7 +207,7 @@ export function createEngine(deps: EngineDeps): Engine {
   /** Ends a run that has not begun, or waits: as cancelled where somebody wants that, as failed otherwise. */
   async function endPending(row: ExecutionRow, error: string): Promise<void> {
     const outcome = row.wantsCancel ? { status: 'cancelled' as const } : { status: 'failed' as const, error }
-    const ended = await claims.finishPending(claimDeps, row, outcome)
+    const ended = await endings.finishPending(claimDeps, row, outcome)
     if (ended) afterwards(ended)
   }
 
@@ -235,7 +236,7 @@ export function createEngine(deps: EngineDeps): Engine {
       bus.publish('execution', [row.id])
       return
     }
-    const outcome: claims.Outcome = row.wantsCancel
+    const outcome: endings.Outcome = row.wantsCancel
       ? { status: 'cancelled' }
       : { status: 'failed', error: canGoOn ? 'Agent not found' : 'interrupted' }
     const { model, inputTokens, outputTokens } = row
@@ -256,7 +257,7 @@ export function createEngine(deps: EngineDeps): Engine {
   async function cancelOne(row: ExecutionRow): Promise<ExecutionRow | null> {
     for (let current = row; current.terminalSeq === null; ) {
       if (current.status === 'pending') {
-        const gone = await claims.finishPending(claimDeps, current, { status: 'cancelled' })
+        const gone = await endings.finishPending(claimDeps, current, { status: 'cancelled' })
         if (gone) {
           afterwards(gone)
           return gone.execution
