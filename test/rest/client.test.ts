@@ -346,10 +346,10 @@ describe('a repository', () => {
     expect(clones()).toHaveLength(1)
     caller.abort()
     await expect(call).rejects.toThrow()
-    await vi.waitFor(() => expect(clones()).toEqual([]))
+    await expect.poll(clones).toEqual([])
     git.instead = null
     const again = () => init(id, { type: 'git', url: `${git.url}/a.git` }, owner, { 'Idempotency-Key': 'gone' })
-    await vi.waitFor(async () => expect((await again()).status).toBe(200))
+    await expect.poll(async () => (await again()).status).toBe(200)
   })
 
   it('is not imported when somebody else has initialized the space meanwhile', async () => {
@@ -357,7 +357,7 @@ describe('a repository', () => {
     git.hold = gate.promise
     const id = await createSpace()
     const late = init(id, { type: 'git', url: `${git.url}/a.git` })
-    await vi.waitFor(() => expect(git.requests).toHaveLength(1), { timeout: 10_000 })
+    await expect.poll(() => git.requests).toHaveLength(1)
     expect((await init(id, { type: 'empty' })).status).toBe(200)
     gate.resolve()
     expectError(await late, 409, INITIALIZED)
@@ -368,7 +368,7 @@ describe('a repository', () => {
     const waiting: Parameters<Instead>[1][] = []
     git.instead = (_, res) => void waiting.push(res)
     const answers = Array.from({ length: 4 }, () => clone(`${git.url}/a.git`))
-    await vi.waitFor(() => expect(waiting).toHaveLength(4), { timeout: 10_000 })
+    await expect.poll(() => waiting).toHaveLength(4)
     const { status, headers } = await clone(`${git.url}/a.git`)
     expect([status, headers.get('retry-after')]).toEqual([503, '1'])
     for (const res of waiting) res.writeHead(404).end()

@@ -313,13 +313,14 @@ it.each(['agentId', 'spaceId', 'chatId'])(
     const run = await begin()
     const { executionId: second } = (await execute({ background: true, sessionId: run.sessionId })).body
     const { [name]: value } = await get(run.executionId)
-    server.queries.length = 0
-    for (const [status, id] of Object.entries({ running: run.executionId, pending: second })) {
-      const { executions, total } = await list(`?count=true&status=${status}&${name}=${value}`)
-      expect([idsOf(executions), total]).toEqual([[id], 1])
-      expect(await list(`?count=true&status=${status}&${name}=unknown`)).toMatchObject({ executions: [], total: 0 })
-    }
-    const lists = server.queries.filter((sql) => /FROM "Execution" (WHERE|t WHERE)/.test(sql))
+    const statements = await server.statementsOf(async () => {
+      for (const [status, id] of Object.entries({ running: run.executionId, pending: second })) {
+        const { executions, total } = await list(`?count=true&status=${status}&${name}=${value}`)
+        expect([idsOf(executions), total]).toEqual([[id], 1])
+        expect(await list(`?count=true&status=${status}&${name}=unknown`)).toMatchObject({ executions: [], total: 0 })
+      }
+    })
+    const lists = statements.filter((sql) => /FROM "Execution" (WHERE|t WHERE)/.test(sql))
     expect(lists).toHaveLength(8)
     for (const sql of onPostgres ? [] : lists) {
       const [read] = planOf(server, sql).filter((step) => /^SEARCH (Execution|t) /.test(step))

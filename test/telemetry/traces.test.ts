@@ -45,7 +45,7 @@ beforeAll(async () => {
   await vi.waitFor(async () => {
     const { body } = await request(server, 'GET', `/api/v1/executions/${executionId}/logs`)
     expect(body.logs.length).toBeGreaterThan(1)
-  })
+  }, 10_000)
   await request(server, 'POST', `/api/v1/executions/${executionId}/cancel`)
   never.resolve()
   // Its end sends what has not been sent.
