@@ -2,6 +2,7 @@ import { type ExecutionResult, parse, subscribe as run } from 'graphql'
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
 import type { ExecutionEvent } from '../../src/executions/engine/events.ts'
 import { createSchema } from '../../src/graphql/schema.ts'
+import { tickingClock } from '../support/clock.ts'
 import { type ModelServer, startModelServer } from '../support/model-server.ts'
 import { type Member, startServer, type TestServer } from '../support/server.ts'
 import { callerOf, graphql, post, refusal, subscribe } from './support.ts'
@@ -14,7 +15,8 @@ let agentId: string
 
 beforeAll(async () => {
   model = await startModelServer()
-  server = await startServer({ OPENAI_BASE_URL: model.baseUrl, DEFAULT_MODEL: 'compatible/test' })
+  const env = { OPENAI_BASE_URL: model.baseUrl, DEFAULT_MODEL: 'compatible/test' }
+  server = await startServer(env, { clock: tickingClock() })
   member = await server.member()
   foreigner = await server.member({ organization: 'Elsewhere' })
   agentId = await createAgent()

@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { newId } from '../../src/lib/id.ts'
+import { tickingClock } from '../support/clock.ts'
 import { expectError, FACES, faces, onEachFace } from '../support/faces.ts'
 import { type ModelServer, startModelServer } from '../support/model-server.ts'
 import { planOf } from '../support/plan.ts'
@@ -19,7 +20,8 @@ let eve: Member
 let agent: string
 beforeAll(async () => {
   model = await startModelServer()
-  server = await startServer({ OPENAI_BASE_URL: model.baseUrl, DEFAULT_MODEL: 'compatible/test' })
+  const env = { OPENAI_BASE_URL: model.baseUrl, DEFAULT_MODEL: 'compatible/test' }
+  server = await startServer(env, { clock: tickingClock() })
   ann = await server.member({ organization: 'Acme' })
   ben = await server.member({ organization: 'Acme' })
   admin = await server.member({ organization: 'Acme', role: 'admin' })

@@ -2,6 +2,7 @@ import { subscribe } from 'node:diagnostics_channel'
 import { join } from 'node:path'
 import Sqlite from 'better-sqlite3'
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { tickingClock } from '../support/clock.ts'
 import { expectError, FACES, faces, onEachFace } from '../support/faces.ts'
 import type { Reply } from '../support/model-replies.ts'
 import { type ModelServer, startModelServer } from '../support/model-server.ts'
@@ -41,7 +42,8 @@ describe('a run that fails', () => {
   let server: TestServer
   let agent: string
   beforeAll(async () => {
-    server = await startServer(env({ MODEL_IDLE_TIMEOUT: '0.7', EXECUTION_TIMEOUT: '2' }))
+    const times = env({ MODEL_IDLE_TIMEOUT: '0.7', EXECUTION_TIMEOUT: '2' })
+    server = await startServer(times, { clock: tickingClock() })
     agent = await create(server)
   })
   afterAll(() => server[Symbol.asyncDispose]())

@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { graphql } from '../graphql/support.ts'
+import { tickingClock } from '../support/clock.ts'
 import { expectError, faces, onEachFace } from '../support/faces.ts'
 import { type McpTestServer, startMcpServer } from '../support/mcp-server.ts'
 import { type Answer, request } from '../support/rest.ts'
@@ -19,7 +20,8 @@ let admin: Member
 let eve: Member
 beforeAll(async () => {
   mcp = await startMcpServer()
-  server = await startServer({ ALLOW_PRIVATE_NETWORK: 'true', TOOL_TIMEOUT: '2' })
+  const env = { ALLOW_PRIVATE_NETWORK: 'true', TOOL_TIMEOUT: '2' }
+  server = await startServer(env, { clock: tickingClock() })
   ann = await server.member({ organization: 'Acme' })
   ben = await server.member({ organization: 'Acme' })
   admin = await server.member({ organization: 'Acme', role: 'admin' })

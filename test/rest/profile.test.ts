@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { tickingClock } from '../support/clock.ts'
 import { expectError, faces, onEachFace } from '../support/faces.ts'
 import { request } from '../support/rest.ts'
 import { startServer, type TestServer } from '../support/server.ts'
@@ -7,7 +8,7 @@ const FORBIDDEN = "You don't have permission to access this resource"
 
 let server: TestServer
 beforeAll(async () => {
-  server = await startServer()
+  server = await startServer({}, { clock: tickingClock() })
 })
 afterAll(() => server[Symbol.asyncDispose]())
 

@@ -5,6 +5,7 @@ import { runAdmin } from '../../src/admin/run.ts'
 import { dataKeyPlace } from '../../src/db/data-key.ts'
 import { seal, unseal } from '../../src/db/envelope.ts'
 import { placeOf } from '../../src/secrets/service.ts'
+import { tickingClock } from '../support/clock.ts'
 import { expectError, FACES, faces } from '../support/faces.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
 import { type Answer, request } from '../support/rest.ts'
@@ -17,7 +18,7 @@ let server: TestServer
 let owner: Member
 let member: Member
 beforeAll(async () => {
-  server = await startServer({ LOG_LEVEL: 'trace' })
+  server = await startServer({ LOG_LEVEL: 'trace' }, { clock: tickingClock() })
   owner = await server.member({ organization: 'Acme', role: 'owner' })
   member = await server.member({ organization: 'Acme' })
 })

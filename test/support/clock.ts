@@ -1,3 +1,16 @@
+import type { Clock } from '../../src/lib/clock.ts'
+
+/** The time, but never the same one twice: what is made later comes later in a list, however fast it was made. */
+export function tickingClock(): Clock {
+  let last = 0
+  return {
+    now() {
+      last = Math.max(last + 1, Date.now())
+      return new Date(last)
+    },
+  }
+}
+
 /** A clock that stands still until it is told to go on. */
 export type StoppedClock = { now: () => Date; advance: (ms: number) => void; set: (time: string) => void }
 
