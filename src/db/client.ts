@@ -97,5 +97,6 @@ async function openPostgresql(settings: Source): Promise<Opened> {
     import('./postgresql.ts'),
     migratePostgresql(directUrl),
   ])
-  return { adapter: await postgresqlAdapter(url, connections), create: postgresqlClient, wrap: retryDeadlocks }
+  const adapter = await postgresqlAdapter(url, connections, directUrl !== url)
+  return { adapter, create: postgresqlClient, wrap: retryDeadlocks }
 }

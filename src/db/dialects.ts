@@ -10,12 +10,25 @@ export type Dialect = {
   /** After a column: that it has one of some values, or none of them. */
   in: (values: readonly unknown[], args: unknown[], type: string) => string
   notIn: (values: readonly unknown[], args: unknown[], type: string) => string
+  /** Behind a subquery in a condition that not every row has to meet: it is asked row by row. */
+  rowByRow: string
+  /** The statement for the first rows of an order. */
+  page: (page: Page) => string
   /** Whether many rows are inserted by one statement. */
   insertsTogether: boolean
   rawText: (query: Prisma.Sql) => string
   date: (value: Date) => unknown
   boolean: (value: boolean) => unknown
   toDate: (stored: unknown) => Date
+}
+
+/** A page of a table, or of some parts of it together. */
+export type Page = {
+  selects: readonly string[]
+  order: string
+  /** The same order, as indexes have it. */
+  indexOrder: string
+  limit: string
 }
 
 const NUMBERS = new Set(['Int', 'BigInt', 'DateTime', 'Boolean'])
@@ -29,6 +42,8 @@ export const SQLITE: Dialect = {
   },
   in: (values, args, type) => `IN (${operandsOf(values, args, type)})`,
   notIn: (values, args, type) => `NOT IN (${operandsOf(values, args, type)})`,
+  rowByRow: '',
+  page: ({ selects, order, limit }) => selects.join(' UNION ALL ') + order + limit,
   // One statement for all rows would be another for each number of them.
   insertsTogether: false,
   rawText: ({ sql }) => sql,
@@ -46,8 +61,16 @@ const operandsOf = (values: readonly unknown[], args: unknown[], type: string): 
 export const POSTGRESQL: Dialect = {
   place: (position) => `$${position}`,
   operand: (position) => `$${position}`,
-  in: (values, args) => `= ANY($${args.push(values)})`,
+  // Not even of one value has an index the rows in the order of a page, if it is in a list.
+  in: (values, args) => (values.length === 1 ? `= $${args.push(values[0])}` : `= ANY($${args.push(values)})`),
   notIn: (values, args) => `<> ALL($${args.push(values)})`,
+  // Otherwise it may read all of the other table first, for the few rows of a page.
+  rowByRow: ' OFFSET 0',
+  // It does not see that rows in which a column is NULL are in one order by it, nor that a page needs few of each part.
+  page({ selects: [select = '', ...more], order, indexOrder, limit }) {
+    if (!more.length) return select + indexOrder + limit
+    return [select, ...more].map((part) => `(${part}${indexOrder}${limit})`).join(' UNION ALL ') + order + limit
+  },
   insertsTogether: true,
   rawText: ({ text }) => text,
   date: (value) => value,

@@ -9,7 +9,13 @@ export function whereOf(table: Table, where: Values | undefined, args: unknown[]
 }
 
 /** What a filter speaks of: the statement's own table, or one at some depth of relations, by the name it has there. */
-type Scope = { table: Table; name: string; depth: number }
+type Scope = {
+  table: Table
+  name: string
+  depth: number
+  /** Within an OR or a NOT: not every row has to meet what is said. */
+  isOptional?: boolean
+}
 
 /** All that a filter says, empty where it says nothing. */
 function allOf(scope: Scope, where: Values, args: unknown[]): string {
@@ -38,12 +44,12 @@ function conditionOf(scope: Scope, name: string, value: unknown, args: unknown[]
       .join(' AND ')
   }
   if (name === 'NOT' && isFilter(value)) {
-    const denied = allOf(scope, value, args)
+    const denied = allOf({ ...scope, isOptional: true }, value, args)
     if (!denied) throw BEYOND
     return `NOT (${denied})`
   }
   if (name === 'OR' && Array.isArray(value) && value.length) {
-    const parts = value.map((part: Values) => allOf(scope, part, args))
+    const parts = value.map((part: Values) => allOf({ ...scope, isOptional: true }, part, args))
     if (parts.includes('')) throw BEYOND
     return `(${parts.map((part) => `(${part})`).join(' OR ')})`
   }
@@ -73,7 +79,8 @@ function exists(scope: Scope, { to, on }: Relation, filter: Values, args: unknow
   const conditions = on.map(([own, theirs]) => `${name}.${quote(theirs)} = ${scope.name}.${quote(own)}`)
   const said = allOf({ table: to, name, depth }, filter, args)
   if (said) conditions.push(said)
-  return `EXISTS (SELECT 1 FROM ${quote(to.name)} AS ${name} WHERE ${conditions.join(' AND ')})`
+  const end = scope.isOptional ? to.dialect.rowByRow : ''
+  return `EXISTS (SELECT 1 FROM ${quote(to.name)} AS ${name} WHERE ${conditions.join(' AND ')}${end})`
 }
 
 const OPERATORS: Readonly<Record<string, string>> = { equals: '=', not: '<>', lt: '<', lte: '<=', gt: '>', gte: '>=' }

@@ -1,4 +1,5 @@
 import { AsyncLocalStorage } from 'node:async_hooks'
+import { Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { PrismaPg } from '@prisma/adapter-pg'
 import {
@@ -28,13 +29,20 @@ const PAUSE = 50
 export const postgresqlClient = (options: ConstructorParameters<typeof PrismaClient>[0]) =>
   new PrismaClient(options) as unknown as SqliteClient<'query'>
 
-/** Prisma's own adapter with so many connections, and the short way beside it: on the same ones, with the same errors. */
-export async function postgresqlAdapter(url: string, connections: number): Promise<SqlDriverAdapterFactory & Shortcut> {
-  const factory = new PrismaPg({
-    connectionString: url,
-    max: connections,
-    connectionTimeoutMillis: TRANSACTION.maxWait,
-  })
+/**
+ * Prisma's own adapter with so many connections, and the short way beside it: on the same ones, with the same errors.
+ * `pooled`: another program shares out the real connections, each for a transaction, so that they keep nothing.
+ */
+export async function postgresqlAdapter(
+  url: string,
+  connections: number,
+  pooled = false,
+): Promise<SqlDriverAdapterFactory & Shortcut> {
+  const pool = { connectionString: url, max: connections, connectionTimeoutMillis: TRANSACTION.maxWait }
+  const factory = new PrismaPg(
+    { ...pool, pipeline: true, stream: together },
+    pooled ? {} : { statementNameGenerator: statementNames() },
+  )
   const adapter = await factory.connect()
   /** The transaction that Prisma joins instead of beginning one. */
   const joined = new AsyncLocalStorage<Transaction>()
@@ -49,7 +57,7 @@ export async function postgresqlAdapter(url: string, connections: number): Promi
     plain: runnerOf(adapter),
     async begin() {
       const transaction = openTransaction(await inTime(adapter.startTransaction(), undo))
-      return bounded(transaction, runnerOf(transaction), joined)
+      return bounded(transaction, hasty(runnerOf(transaction)), joined)
     },
   }
 }
@@ -60,29 +68,25 @@ function openTransaction(begun: Transaction): Transaction {
   /** Whatever fails in a transaction of PostgreSQL's undoes it: its COMMIT would be a ROLLBACK, and say nothing. */
   let failure: unknown
 
-  /** The statements so far: they come one after the other, whoever asks for several at once. */
-  let last: Promise<unknown> = Promise.resolve()
-
   function assertOpen(): void {
     if (isOpen) return
     throw new DriverAdapterError({ kind: 'TransactionAlreadyClosed', cause: 'The transaction has ended.' })
   }
 
-  function inside<T>(statement: () => Promise<T>): Promise<T> {
-    const answer = last.then(() => {
-      assertOpen()
-      return statement()
-    })
-    last = answer.catch((error) => {
+  /** Statements are sent at once, and answered in their order. What comes after one that failed, fails for its sake. */
+  async function inside<T>(statement: () => Promise<T>): Promise<T> {
+    assertOpen()
+    try {
+      return await statement()
+    } catch (error) {
       failure ??= error
-    })
-    return answer
+      throw failure
+    }
   }
 
   async function rollback(): Promise<void> {
     if (!isOpen) return
     isOpen = false
-    await last
     await undo(begun)
   }
 
@@ -95,15 +99,11 @@ function openTransaction(begun: Transaction): Transaction {
     executeRaw: (query) => inside(() => begun.executeRaw(query)),
     rollback,
     async commit() {
-      await last
       assertOpen()
-      if (failure) {
-        await rollback()
-        throw failure
-      }
       isOpen = false
       // The adapter's commit gives the connection back.
       await begun.executeRaw(said('COMMIT')).finally(() => begun.commit())
+      if (failure) throw failure
     },
   }
 }
@@ -131,6 +131,48 @@ const runnerOf = (connection: SqlQueryable): Runner => ({
   },
   changes: (statement) => connection.executeRaw(asked(statement)),
 })
+
+/** How many inserts of a transaction may be on their way. */
+const IN_FLIGHT = 16
+
+/**
+ * The same within a transaction, which does not wait for inserts: one that fails is told of by whatever comes after it,
+ * by COMMIT at the latest.
+ */
+function hasty(runner: Runner): Runner {
+  let inFlight = 0
+  return {
+    ...runner,
+    async changes(statement) {
+      const answer = runner.changes(statement)
+      if (statement.adds === undefined || inFlight === IN_FLIGHT) return answer
+      inFlight++
+      const answered = () => void inFlight--
+      answer.then(answered, answered)
+      return statement.adds
+    },
+  }
+}
+
+/** A socket by which the statements of one turn of the event loop go together: each write is dear, and wakes the database. */
+function together(): Socket {
+  const socket = new Socket()
+  const { uncork } = socket
+  socket.uncork = () => process.nextTick(() => uncork.call(socket))
+  return socket
+}
+
+/** How many statements each connection keeps prepared. */
+const MAX_PREPARED = 500
+
+/** The names under which connections keep statements prepared. The first so many have one. */
+function statementNames(): (query: SqlQuery) => string {
+  const names = new Map<string, string>()
+  return ({ sql }) => {
+    if (!names.has(sql) && names.size < MAX_PREPARED) names.set(sql, `muster_${names.size}`)
+    return names.get(sql) ?? ''
+  }
+}
 
 const SCALAR = { scalarType: 'unknown', arity: 'scalar' } as const
 const LIST = { scalarType: 'unknown', arity: 'list' } as const

@@ -13,7 +13,12 @@ import {
   type Values,
 } from './tables.ts'
 
-export type Statement = { sql: string; args: unknown[] }
+export type Statement = {
+  sql: string
+  args: unknown[]
+  /** Of an insert: how many rows it adds. */
+  adds?: number
+}
 
 /** What a statement's rows are made of, to turn them into what Prisma would return. */
 export type Query = Statement & { table: Table; choice: Choice }
@@ -64,13 +69,32 @@ export function toSelect(table: Table, call: unknown, limit?: number): Query {
   // Numbers of their own: SQLite prepares a statement anew for each limit that is a parameter.
   const end = most === undefined ? '' : ` LIMIT ${wholeNumber(most)}`
   const from = (range?: Values) => `SELECT ${choice.list} FROM ${quote(table.name)}${whereOf(table, range, args)}`
-  const isPage =
-    order.text && end && skip === undefined && where && order.names.every((name) => choice.names.includes(name))
-  const ranges = isPage ? rangesOf(table, where) : null
-  if (ranges) return { sql: ranges.map(from).join(' UNION ALL ') + order.text + end, args, table, choice }
   const start = skip === undefined ? '' : ` OFFSET ${wholeNumber(most === undefined ? Number.NaN : skip)}`
-  return { sql: from(where) + order.text + end + start, args, table, choice }
+  if (!where || !order.text || !end || start) {
+    return { sql: from(where) + order.text + end + start, args, table, choice }
+  }
+  const ranges = order.names.every((name) => choice.names.includes(name)) ? rangesOf(table, where) : null
+  const selects = (ranges ?? [where]).map(from)
+  const sql = table.dialect.page({
+    selects,
+    order: order.text,
+    indexOrder: indexOrder(table, where, order),
+    limit: end,
+  })
+  return { sql, args, table, choice }
 }
+
+/**
+ * The order of a page as indexes have it: those of what can be archived have `archivedAt` before the time
+ * (prisma/schema.prisma). Of rows that are not archived it is the same order.
+ */
+function indexOrder(table: Table, where: Values, { names, text }: { names: readonly string[]; text: string }): string {
+  if (names[0] !== 'createdAt' || !table.columns.has('archivedAt') || !isNull(where, 'archivedAt')) return text
+  return text.replace(/ ORDER BY ("createdAt" (ASC|DESC))/, ' ORDER BY "archivedAt" $2, $1')
+}
+
+const isNull = (where: Values, name: string): boolean =>
+  where[name] === null || (where.AND !== undefined && listOf(where.AND).some((part) => isNull(part as Values, name)))
 
 /** More ranges are not worth it. */
 const MAX_RANGES = 3
@@ -181,7 +205,7 @@ export function toInserts(table: Table, call: unknown): Query[] {
   const { data } = known(call, 'data')
   const rows = [data].flat() as Values[]
   if (!table.dialect.insertsTogether) return rows.map((row) => insertOf(table, [row], NONE))
-  return rows.length ? [insertOf(table, rows, NONE)] : []
+  return rows.length ? [{ ...insertOf(table, rows, NONE), adds: rows.length }] : []
 }
 
 /** More parameters are Prisma's to cut up. */

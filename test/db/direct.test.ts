@@ -653,6 +653,49 @@ describe.runIf(onPostgres)('on PostgreSQL', () => {
     expect(await idsOf('lost')).toEqual([])
   })
 
+  it('an insert is not waited for: if it fails, whatever comes after it says so, and all is undone', async () => {
+    const went = vi.fn()
+    const failing = (after: (tx: Prisma.TransactionClient) => Promise<unknown>) =>
+      failureOf(
+        db.$transaction(async (tx) => {
+          await tx.media.createMany({ data: { ...media(1), id: 'lost' } })
+          await tx.media.createMany({ data: media(1) }).then(went)
+          await after(tx)
+        }),
+      )
+    expect(isUniqueViolation(await failing(async () => {}))).toBe(true)
+    expect(isUniqueViolation(await failing((tx) => tx.media.createMany({ data: { ...media(1), id: 'after' } })))).toBe(
+      true,
+    )
+    expect(isUniqueViolation(await failing((tx) => tx.media.count()))).toBe(true)
+    expect(went.mock.calls).toEqual([[{ count: 1 }], [{ count: 1 }], [{ count: 1 }]])
+    expect(await idsOf('lost', 'after')).toEqual([])
+  })
+
+  it('inserts are there for what comes after them, in their order, however many they are', async () => {
+    const made = Array.from({ length: 100 }, (_, index) => ({ ...media(index), id: `in order ${index}` }))
+    await db.$transaction(async (tx) => {
+      for (const data of made) {
+        await tx.media.createMany({ data })
+        await tx.media.updateMany({ where: { id: data.id, mimeType: data.mimeType }, data: { mimeType: 'seen' } })
+      }
+      expect(await tx.media.count({ where: { mimeType: 'seen' } })).toBe(100)
+    })
+  })
+
+  it('connections keep statements prepared, unless a pooler is between', async () => {
+    const preparedBy = async (pooled: boolean) => {
+      const adapter = await postgresqlAdapter(shared!.url, 1, pooled)
+      const one = direct(() => postgresqlClient({ adapter }), adapter)
+      await one.media.count({ where: { size: 1 } })
+      const sql = Prisma.sql`SELECT "statement" FROM pg_prepared_statements WHERE "statement" LIKE 'SELECT count%'`
+      const found = await one.$queryRaw<unknown[]>(sql)
+      await (await adapter.connect()).dispose()
+      return found.length
+    }
+    expect([await preparedBy(false), await preparedBy(true)]).toEqual([1, 0])
+  })
+
   it('a transaction that cannot be committed is undone, and says so', async () => {
     await runSql(
       shared!.url,

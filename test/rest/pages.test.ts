@@ -1,0 +1,47 @@
+import { Client } from 'pg'
+import { afterAll, beforeAll, expect, it } from 'vitest'
+import { planOf } from '../support/plan.ts'
+import { onPostgres } from '../support/postgres-shared.ts'
+import { request } from '../support/rest.ts'
+import { startServer, type TestServer } from '../support/server.ts'
+
+// What is sorted, or looked for in a list made of it, is read as a whole, however few rows a page has.
+
+let server: TestServer
+beforeAll(async () => {
+  server = await startServer()
+})
+afterAll(() => server[Symbol.asyncDispose]())
+
+/** What a statement reads as a whole. PostgreSQL is asked how it would do without, if it could. */
+async function wholesOf(sql: string): Promise<string[]> {
+  if (!onPostgres) return planOf(server, sql).filter((step) => /TEMP B-TREE FOR ORDER/.test(step))
+  const client = new Client(server.databaseEnv.DATABASE_URL)
+  await client.connect()
+  await client.query('SET enable_sort = off; SET enable_seqscan = off; SET enable_bitmapscan = off')
+  const { rows } = await client.query<{ 'QUERY PLAN': string }>(`EXPLAIN (GENERIC_PLAN) ${sql}`)
+  await client.end()
+  // The parts of a page that come together are few rows.
+  return rows
+    .map((row) => row['QUERY PLAN'].trim())
+    .filter((step) => /^Sort Key: (?!"\*SELECT)|hashed SubPlan/.test(step))
+}
+
+const cursor = Buffer.from('1750000000000.some').toString('base64url')
+
+it.each([
+  ...['agents', 'agents?visibility=public', 'agents?owner=me', 'public/agents', 'spaces', 'skills', 'mcps', 'media'],
+  ...['chats', 'chats?status=done', 'chats?agentId=a', 'chats?spaceId=s', 'missions', 'missions?status=pending'],
+  ...['executions', 'executions?status=failed', 'executions?agentId=a', 'executions?spaceId=s', 'executions?chatId=c'],
+  ...['tasks', 'tasks?status=pending', 'tasks?assignedTo=me', 'keys', 'approvals', 'approvals?status=pending'],
+])('GET /%s reads a page in the order of an index, and nothing as a whole', async (path) => {
+  const page = `/api/v1/${path}${path.includes('?') ? '&' : '?'}limit=2`
+  for (const asked of [page, `${page}&cursor=${cursor}`]) {
+    const statements = await server.statementsOf(async () => {
+      expect((await request(server, 'GET', asked)).status).toBe(200)
+    })
+    const pages = statements.filter((sql) => sql.includes(' LIMIT 3'))
+    expect(pages).not.toEqual([])
+    for (const sql of pages) expect(await wholesOf(sql), sql).toEqual([])
+  }
+})
