@@ -1,5 +1,6 @@
 import { join } from 'node:path'
 import Sqlite from 'better-sqlite3'
+import { Client } from 'pg'
 import { call, type Lab, type Service } from './lab.ts'
 
 const DAY = 24 * 60 * 60 * 1000
@@ -27,10 +28,11 @@ export async function startFilled(lab: Lab, count: number): Promise<Filled> {
   const first = await lab.service(folder)
   const ids = await makeOne(first)
   await first.stop()
-  const file = new Sqlite(join(folder, 'muster.db'))
+  const url = await lab.databaseUrl(folder)
+  const filling = url ? await fillPostgresql(url) : fillSqlite(join(folder, 'muster.db'))
   const from = Date.now() - count - DAY
-  fill(file, ids, count, from)
-  file.close()
+  await fill(filling, ids, count, from)
+  await filling.end()
   const service = await lab.service(folder)
   const middle = count >> 1
   return {
@@ -71,36 +73,98 @@ async function makeOne(service: Service) {
   }
 }
 
+/** A database that is filled, and what its SQL says in its own way. */
+type Filling = {
+  run: (sql: string) => Promise<unknown> | unknown
+  /** The columns of a table, and what casts an expression to each. */
+  columns: (table: string) => Promise<Column[]> | Column[]
+  /** A time, of an expression in milliseconds. */
+  time: (milliseconds: string) => string
+  no: string
+  /** A whole number below another, by chance. */
+  chance: (below: number) => string
+  /** Each element of a column's JSON array as `value`. */
+  elements: (column: string) => string
+  /** The day of a column's time. */
+  day: (column: string) => string
+  end: () => Promise<unknown> | unknown
+}
+type Column = { name: string; cast: (expression: string) => string }
+
+function fillSqlite(path: string): Filling {
+  const file = new Sqlite(path)
+  file.exec(`PRAGMA foreign_keys = OFF; PRAGMA journal_mode = DELETE; PRAGMA synchronous = OFF;
+    PRAGMA locking_mode = EXCLUSIVE; PRAGMA cache_size = -500000; BEGIN`)
+  const asItIs = (expression: string) => expression
+  return {
+    run: (sql) => file.exec(sql),
+    columns: (table) =>
+      (file.pragma(`table_info("${table}")`) as { name: string }[]).map(({ name }) => ({ name, cast: asItIs })),
+    time: asItIs,
+    no: '0',
+    chance: (below) => `abs(random()) % ${below}`,
+    elements: (column) => `json_each(${column})`,
+    day: (column) => `date(${column} / 1000, 'unixepoch')`,
+    end() {
+      file.exec('COMMIT')
+      file.close()
+    },
+  }
+}
+
+/** Without triggers, or each row would change the same totals: those that lists come with are too low then. */
+async function fillPostgresql(url: string): Promise<Filling> {
+  const client = new Client(url)
+  await client.connect()
+  await client.query(`SET session_replication_role = 'replica'; SET synchronous_commit = off`)
+  return {
+    run: (sql) => client.query(sql),
+    async columns(table) {
+      const { rows } = await client.query<{ name: string; type: string; own: boolean }>(
+        `SELECT column_name AS "name", udt_name AS "type", data_type = 'USER-DEFINED' AS "own"
+          FROM information_schema.columns WHERE table_name = $1 AND table_schema = 'public'`,
+        [table],
+      )
+      return rows.map(({ name, type, own }) => ({
+        name,
+        cast: (expression) => (own || type === 'jsonb' ? `(${expression})::text::"${type}"` : expression),
+      }))
+    },
+    time: (milliseconds) => `to_timestamp((${milliseconds}) / 1000.0)`,
+    no: 'false',
+    chance: (below) => `floor(random() * ${below})::int`,
+    elements: (column) => `jsonb_array_elements_text(${column}) AS "elements" ("value")`,
+    day: (column) => `to_char(${column}, 'YYYY-MM-DD')`,
+    // What it does by itself soon.
+    end: () => client.query('VACUUM ANALYZE').then(() => client.end()),
+  }
+}
+
 /**
  * Fills a table with copies of its first row. What differs is an SQL expression for a column, of that row and of the
  * copy's number `n`, from 1.
  */
-function addCopies(database: Sqlite.Database, table: string, count: number, changes: Record<string, string>) {
-  const names = (database.pragma(`table_info("${table}")`) as { name: string }[]).map(({ name }) => name)
-  const columns = names.map((name) => `"${name}"`).join(', ')
-  const values = names.map((name) => changes[name] ?? `"${name}"`).join(', ')
-  database
-    .prepare(`
-      INSERT INTO "${table}" (${columns})
-      WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < ?)
-      SELECT ${values} FROM (SELECT * FROM "${table}" LIMIT 1), numbers`)
-    .run(count)
+async function addCopies({ run, columns }: Filling, table: string, count: number, changes: Record<string, string>) {
+  const all = await columns(table)
+  const values = all.map(({ name, cast }) => (changes[name] === undefined ? `"${name}"` : cast(changes[name])))
+  await run(`
+    INSERT INTO "${table}" (${all.map(({ name }) => `"${name}"`).join(', ')})
+    WITH RECURSIVE numbers(n) AS (SELECT CAST(1 AS BIGINT) UNION ALL SELECT n + 1 FROM numbers WHERE n < ${count})
+    SELECT ${values.join(', ')} FROM (SELECT * FROM "${table}" LIMIT 1) AS "first", numbers`)
 }
 
-/** One of the values for each copy, in no order that has to do with another column's. */
-function anyOf(...values: string[]): string {
-  const cases = values.slice(1).map((value, index) => `WHEN ${index + 1} THEN ${value}`)
-  return `CASE abs(random()) % ${values.length} ${cases.join(' ')} ELSE ${values[0]} END`
-}
-
-function fill(file: Sqlite.Database, ids: Ids, count: number, from: number): void {
-  file.exec(`PRAGMA foreign_keys = OFF; PRAGMA journal_mode = DELETE; PRAGMA synchronous = OFF;
-    PRAGMA locking_mode = EXCLUSIVE; PRAGMA cache_size = -500000`)
+async function fill(filling: Filling, ids: Ids, count: number, from: number): Promise<void> {
+  const { run, time, chance } = filling
+  const created = time(`${from} + n`)
   const add = (table: string, prefix: string, changes: Record<string, string>) =>
-    addCopies(file, table, count, { id: `'${prefix}-' || n`, createdAt: `${from} + n`, ...changes })
+    addCopies(filling, table, count, { id: `'${prefix}-' || n`, createdAt: created, ...changes })
+  /** One of the values for each copy, in no order that has to do with another column's. */
+  function anyOf(...values: string[]): string {
+    const cases = values.slice(1).map((value, index) => `WHEN ${index + 1} THEN ${value}`)
+    return `CASE ${chance(values.length)} ${cases.join(' ')} ELSE ${values[0]} END`
+  }
   // The first and the seventh of everything are there for everybody.
-  const some = (prefix: string) =>
-    `'${prefix}-' || (CASE WHEN n IN (1, 7) THEN 1 ELSE 1 + abs(random()) % ${AGENTS} END)`
+  const some = (prefix: string) => `'${prefix}-' || (CASE WHEN n IN (1, 7) THEN 1 ELSE 1 + ${chance(AGENTS)} END)`
   const agentId = some('agent')
   const missionId = anyOf(some('mission'), 'NULL', 'NULL', 'NULL')
   const spaceId = anyOf(`'${ids.spaceId}'`, some('space'))
@@ -108,73 +172,73 @@ function fill(file: Sqlite.Database, ids: Ids, count: number, from: number): voi
   // Every tenth is private, every other one of these the member's.
   const visibility = `CASE n % 10 WHEN 0 THEN 'private' WHEN 1 THEN 'public' ELSE 'organization' END`
   const owner = `CASE WHEN n % 20 < 10 THEN 'member' ELSE '${ids.userId}' END`
-  file.transaction(() => {
-    addCopies(file, 'User', 1, { id: `'member'`, email: `'member@example.com'` })
-    addCopies(file, 'Membership', 1, { userId: `'member'`, role: `'member'` })
-    file.exec(`UPDATE "Token" SET "userId" = 'member' WHERE "name" = 'member'`)
-    add('Token', 'token', { digest: `'digest-' || n`, userId: `'${ids.userId}'`, revokedAt: 'NULL' })
-    add('Space', 'space', { isDefault: '0', visibility, ownerId: owner, name: `'Space ' || n` })
-    add('Agent', 'agent', {
-      name: `'Agent ' || n`,
-      searchText: `'agent ' || n || char(10) || 'librarian who finds what you look for'`,
-      visibility,
-      userId: owner,
-      tags: `CASE WHEN n <= 10 THEN '["rare","common"]' ELSE '["common"]' END`,
+  await addCopies(filling, 'User', 1, { id: `'member'`, email: `'member@example.com'` })
+  await addCopies(filling, 'Membership', 1, { userId: `'member'`, role: `'member'` })
+  await run(`UPDATE "Token" SET "userId" = 'member' WHERE "name" = 'member'`)
+  await add('Token', 'token', { digest: `'digest-' || n`, userId: `'${ids.userId}'`, revokedAt: 'NULL' })
+  await add('Space', 'space', { isDefault: filling.no, visibility, ownerId: owner, name: `'Space ' || n` })
+  await add('Agent', 'agent', {
+    name: `'Agent ' || n`,
+    searchText: `'agent ' || n || ' librarian who finds what you look for'`,
+    visibility,
+    userId: owner,
+    tags: `CASE WHEN n <= 10 THEN '["rare","common"]' ELSE '["common"]' END`,
+  })
+  await run(`INSERT INTO "AgentTag" SELECT "organizationId", a."id", "value" FROM "Agent" a, ${filling.elements('a."tags"')}
+    WHERE a."id" <> '${ids.agentId}'`)
+  await add('Task', 'task', {
+    status: anyOf(`'pending'`, `'in_progress'`, `'completed'`, `'cancelled'`),
+    priority: anyOf(`'low'`, `'medium'`, `'high'`, `'urgent'`),
+    assignedTo: anyOf(`'agent-1'`, `'${ids.userId}'`, 'NULL'),
+    spaceId,
+  })
+  await add('Mission', 'mission', {
+    agentId,
+    spaceId,
+    visibility,
+    userId: owner,
+    status: anyOf(`'pending'`, `'completed'`, `'paused'`),
+  })
+  await add('Skill', 'skill', { name: `'skill-' || n`, visibility, ownerId: owner })
+  await add('McpServer', 'mcp', { name: `'Server ' || n` })
+  await run(`INSERT INTO "Media" ("id", "organizationId", "userId", "name", "mimeType", "size", "createdAt")
+    VALUES ('first', '${ids.organizationId}', '${ids.userId}', 'note.txt', 'text/plain', 1, ${time(String(from))})`)
+  await add('Media', 'media', {})
+  const ended = { startedAt: created, completedAt: time(`${from} + n - n % 365 * ${DAY}`) }
+  await add('Execution', 'exec', {
+    ...{ ...conversation, ...ended, missionId, spaceId },
+    rootExecutionId: `'exec-' || n`,
+    taskId: anyOf(some('task'), 'NULL', 'NULL', 'NULL'),
+    queueSeq: '1',
+    status: anyOf(`'failed'`, `'cancelled'`, `'completed'`, `'completed'`, `'completed'`),
+  })
+  await add('Chat', 'chat', {
+    ...{ agentId, missionId, spaceId, sessionId: conversation.sessionId, ownerId: owner },
+    runNumber: 'n',
+    status: anyOf(`'done'`, `'error'`, `'standby'`),
+  })
+  await add('Session', 'session', conversation)
+  const ofLong = (column: string) => `CASE WHEN n <= ${count >> 1} THEN "${column}" ELSE`
+  for (const role of ['user', 'assistant']) {
+    await add('Message', role, {
+      chatId: `${ofLong('chatId')} 'chat-' || n END`,
+      sessionId: `${ofLong('sessionId')} 'session-' || n END`,
+      executionId: `'exec-' || n`,
+      role: `'${role}'`,
+      position: `${ofLong('position')} 0 END + 2 * n + ${role === 'user' ? 1 : 2}`,
     })
-    file.exec(`INSERT INTO "AgentTag" SELECT "organizationId", a."id", "value" FROM "Agent" a, json_each(a."tags")
-      WHERE a."id" <> '${ids.agentId}'`)
-    add('Task', 'task', {
-      status: anyOf(`'pending'`, `'in_progress'`, `'completed'`, `'cancelled'`),
-      priority: anyOf(`'low'`, `'medium'`, `'high'`, `'urgent'`),
-      assignedTo: anyOf(`'agent-1'`, `'${ids.userId}'`, 'NULL'),
-      spaceId,
-    })
-    add('Mission', 'mission', {
-      agentId,
-      spaceId,
-      visibility,
-      userId: owner,
-      status: anyOf(`'pending'`, `'completed'`, `'paused'`),
-    })
-    add('Skill', 'skill', { name: `'skill-' || n`, visibility, ownerId: owner })
-    add('McpServer', 'mcp', { name: `'Server ' || n` })
-    file.exec(`INSERT INTO "Media" ("id", "organizationId", "userId", "name", "mimeType", "size", "createdAt")
-      VALUES ('first', '${ids.organizationId}', '${ids.userId}', 'note.txt', 'text/plain', 1, ${from})`)
-    add('Media', 'media', {})
-    const ended = { startedAt: `${from} + n`, completedAt: `${from} + n - n % 365 * ${DAY}` }
-    add('Execution', 'exec', {
-      ...{ ...conversation, ...ended, missionId, spaceId },
-      rootExecutionId: `'exec-' || n`,
-      taskId: anyOf(some('task'), 'NULL', 'NULL', 'NULL'),
-      queueSeq: '1',
-      status: anyOf(`'failed'`, `'cancelled'`, `'completed'`, `'completed'`, `'completed'`),
-    })
-    add('Chat', 'chat', {
-      ...{ agentId, missionId, spaceId, sessionId: conversation.sessionId, ownerId: owner },
-      runNumber: 'n',
-      status: anyOf(`'done'`, `'error'`, `'standby'`),
-    })
-    add('Session', 'session', conversation)
-    const ofLong = (column: string) => `CASE WHEN n <= ${count >> 1} THEN "${column}" ELSE`
-    for (const role of ['user', 'assistant']) {
-      add('Message', role, {
-        chatId: `${ofLong('chatId')} 'chat-' || n END`,
-        sessionId: `${ofLong('sessionId')} 'session-' || n END`,
-        executionId: `'exec-' || n`,
-        role: `'${role}'`,
-        position: `${ofLong('position')} 0 END + 2 * n + ${role === 'user' ? 1 : 2}`,
-      })
-    }
-    file.exec(`UPDATE "Session" SET "messageCount" =
-      (SELECT count(*) FROM "Message" m WHERE m."sessionId" = "Session"."id")`)
-    addCopies(file, 'ExecutionEvent', count, { executionId: `'exec-' || n` })
-    file.exec(`INSERT INTO "Approval" ("id", "organizationId", "executionId", "chatId", "step", "position", "toolUseId",
-        "tool", "input", "status", "createdAt", "expiresAt")
-      SELECT 'approval-' || "id", "organizationId", "id", "chatId", 1, 0, 'call', 'find', '{}',
-        CASE "status" WHEN 'failed' THEN 'denied' ELSE 'approved' END, "createdAt", "createdAt" FROM "Execution"`)
-    // As the executions would have left it when they ended.
-    file.exec(`DELETE FROM "UsageDay";
-      INSERT INTO "UsageDay" SELECT "organizationId", date("completedAt" / 1000, 'unixepoch'), "agentId", "model",
-        count(*), 0, sum("inputTokens"), sum("outputTokens") FROM "Execution" GROUP BY 1, 2, 3, 4`)
-  })()
+  }
+  await run(`UPDATE "Session" SET "messageCount" =
+    (SELECT count(*) FROM "Message" m WHERE m."sessionId" = "Session"."id")`)
+  await addCopies(filling, 'ExecutionEvent', count, { executionId: `'exec-' || n` })
+  const decided = (await filling.columns('Approval')).find(({ name }) => name === 'status')
+  const status = decided?.cast(`CASE "status" WHEN 'failed' THEN 'denied' ELSE 'approved' END`)
+  await run(`INSERT INTO "Approval" ("id", "organizationId", "executionId", "chatId", "step", "position", "toolUseId",
+      "tool", "input", "status", "createdAt", "expiresAt")
+    SELECT 'approval-' || "id", "organizationId", "id", "chatId", 1, 0, 'call', 'find', '{}',
+      ${status}, "createdAt", "createdAt" FROM "Execution"`)
+  // As the executions would have left it when they ended.
+  await run(`DELETE FROM "UsageDay";
+    INSERT INTO "UsageDay" SELECT "organizationId", ${filling.day('"completedAt"')}, "agentId", "model",
+      count(*), 0, sum("inputTokens"), sum("outputTokens") FROM "Execution" GROUP BY 1, 2, 3, 4`)
 }

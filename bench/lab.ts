@@ -23,6 +23,8 @@ export type Lab = {
    * lab's PostgreSQL that goes with the folder.
    */
   service: (folder: string, options?: Options) => Promise<Service>
+  /** The database that goes with a folder; null where it is in the folder. */
+  databaseUrl: (folder: string) => Promise<string | null>
   /** Opens the database of a service beside it. */
   beside: (folder: string) => Promise<Database>
   /** The bare node:http server that rows are compared with, with a database of its own of the same kind. */
@@ -69,6 +71,8 @@ export function createLab(postgres: Postgres | null): Lab {
       const program = await start([...nodeArgs, ...startArgs], /ready at (http:\S+)/, { env: settings, ipc })
       return { ...program, headers: { authorization: `Bearer ${token}`, 'content-type': 'application/json' } }
     },
+
+    databaseUrl: async (folder) => (await databaseOf(folder)).DATABASE_URL ?? null,
 
     async beside(folder) {
       const { DATABASE_URL } = await databaseOf(folder)

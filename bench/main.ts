@@ -3,7 +3,7 @@
  * beside a bare node:http server in the same run, and shows where its time goes. Without names: every row, and the
  * profile. `--postgresql`: all of it on a PostgreSQL of its own, with the durability that one has by itself.
  *
- * `npm run bench -- growth [--million]`: what every list, filter and report costs at 1,000, 10,000 and 100,000 rows of
+ * `npm run bench -- growth [--million] [--postgresql]`: what every list, filter and report costs at 1,000, 10,000 and 100,000 rows of
  * everything, and at a million.
  *
  * `npm run bench -- --peers`: the same measured of Mastra, VoltAgent and LangGraph JS, which are installed into a

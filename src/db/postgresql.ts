@@ -133,11 +133,11 @@ const runnerOf = (connection: SqlQueryable): Runner => ({
 })
 
 /** How many inserts of a transaction may be on their way. */
-const IN_FLIGHT = 16
+const IN_FLIGHT = 8
 
 /**
- * The same within a transaction, which does not wait for inserts: one that fails is told of by whatever comes after it,
- * by COMMIT at the latest.
+ * The same within a transaction, which does not wait for the insert of a row: one that fails is told of by whatever comes
+ * after it, by COMMIT at the latest.
  */
 function hasty(runner: Runner): Runner {
   let inFlight = 0
@@ -145,11 +145,11 @@ function hasty(runner: Runner): Runner {
     ...runner,
     async changes(statement) {
       const answer = runner.changes(statement)
-      if (statement.adds === undefined || inFlight === IN_FLIGHT) return answer
+      if (statement.adds !== 1 || inFlight === IN_FLIGHT) return answer
       inFlight++
       const answered = () => void inFlight--
       answer.then(answered, answered)
-      return statement.adds
+      return 1
     },
   }
 }
