@@ -33,6 +33,7 @@ it.each([
   ...['agents', 'agents?visibility=public', 'agents?owner=me', 'public/agents', 'spaces', 'skills', 'mcps', 'media'],
   ...['chats', 'chats?status=done', 'chats?agentId=a', 'chats?spaceId=s', 'missions', 'missions?status=pending'],
   ...['executions', 'executions?status=failed', 'executions?agentId=a', 'executions?spaceId=s', 'executions?chatId=c'],
+  ...['executions?taskId=t', 'executions?missionId=m'],
   ...['tasks', 'tasks?status=pending', 'tasks?assignedTo=me', 'keys', 'approvals', 'approvals?status=pending'],
 ])('GET /%s reads a page in the order of an index, and nothing as a whole', async (path) => {
   const page = `/api/v1/${path}${path.includes('?') ? '&' : '?'}limit=2`
