@@ -162,8 +162,9 @@ function together(): Socket {
   return socket
 }
 
-/** How many statements each connection keeps prepared. */
+/** How many statements each connection keeps prepared, and how long one may be: the database has a plan of each in memory. */
 const MAX_PREPARED = 500
+const MAX_LENGTH = 4096
 
 /**
  * The names under which connections keep statements prepared. The first so many have one, but none that takes any rows
@@ -176,7 +177,7 @@ function statementNames(): (query: SqlQuery) => string {
     const known = names.get(sql)
     if (known !== undefined) return known
     const takesAny = / LIMIT /.test(sql) && !/ ORDER BY |"id" = \$/.test(sql)
-    if (takesAny || names.size === MAX_PREPARED) return ''
+    if (takesAny || sql.length > MAX_LENGTH || names.size === MAX_PREPARED) return ''
     const name = `muster_${names.size}`
     names.set(sql, name)
     return name

@@ -683,13 +683,14 @@ describe.runIf(onPostgres)('on PostgreSQL', () => {
     })
   })
 
-  it('connections keep statements prepared, but for what takes any row, and none where a pooler is between', async () => {
+  it('connections keep statements prepared, but long ones and what takes any row; none behind a pooler', async () => {
     const preparedBy = async (pooled: boolean) => {
       const adapter = await postgresqlAdapter(shared!.url, 1, pooled)
       const one = direct(() => postgresqlClient({ adapter }), adapter)
       await one.media.findFirst({ where: { id: 'm1' } })
       await one.media.findFirst({ where: { size: 1 } })
       await one.media.findFirst({ where: { size: 1 }, orderBy: { id: 'asc' } })
+      await one.media.findMany({ where: { OR: Array.from({ length: 400 }, (_, size) => ({ size })) } })
       const sql = Prisma.sql`SELECT "statement" FROM pg_prepared_statements WHERE "statement" LIKE 'SELECT "id"%'`
       const found = await one.$queryRaw<{ statement: string }[]>(sql)
       await (await adapter.connect()).dispose()
