@@ -33,12 +33,12 @@ const timeouts = { testTimeout: 30_000, hookTimeout: 30_000, expect: { poll: { t
  * documents, programs), what waits for the clock, and what is SQLite's own (its files, locks and plans).
  */
 const ON_POSTGRESQL = [
-  'test/db/{direct,totals}.test.ts',
+  'test/db/{direct,pages,totals}.test.ts',
   'test/engine/{acceptance,approvals,cancel,checkpoints,delegation,fencing,history,journal,limits,recovery,retention}.test.ts',
   'test/engine/{sessions,states,tools}.test.ts',
   'test/missions/kill.test.ts',
   'test/graphql/{agents,executions,nodes,tasks}.test.ts',
-  'test/rest/{agents,approvals,attachments,chats,counts,execute,executions,files,mcps,missions,pages}.test.ts',
+  'test/rest/{agents,approvals,attachments,chats,counts,execute,executions,files,mcps,missions}.test.ts',
   'test/rest/{profile,queries,secrets,skills,spaces,tasks,usage,visibility}.test.ts',
   'test/security/{afterwards,isolation,revocation}.test.ts',
   'test/{idempotency,tasks.property}.test.ts',

@@ -40,11 +40,27 @@ export async function firstOfEach<Row>(db: Db, { keys, ...top }: Top): Promise<R
 
 function listOf({ model, column, where, order, take, columns }: Omit<Top, 'keys'>, key: string): Sql {
   const selected = columns.map((name) => Prisma.sql`t.${name_(name)}`)
-  const ordered = order.map(([name, direction]) => Prisma.sql`t.${name_(name)} ${Prisma.raw(direction)}`)
+  const ordered = inIndex(model, where, order).map(
+    ([name, direction]) => Prisma.sql`t.${name_(name)} ${Prisma.raw(direction)}`,
+  )
   const condition = allOf(model, 't', { AND: [{ [column]: key }, where] })
   return Prisma.sql`SELECT ${Prisma.join(selected)} FROM ${name_(model)} AS t WHERE ${condition}
     ORDER BY ${Prisma.join(ordered)} LIMIT ${Prisma.raw(String(take))}`
 }
+
+/** The order of a list of what is not archived, as indexes have it: see `indexOrder`. */
+function inIndex(model: string, where: Where, order: Order): Order {
+  const [[first, direction] = ['', 'asc'] as const] = order
+  return first === 'createdAt' && fieldOf(model, 'archivedAt') && saysNull(where, 'archivedAt')
+    ? [['archivedAt', direction], ...order]
+    : order
+}
+
+const saysNull = (where: Where, name: string): boolean =>
+  where[name] === null || [where.AND ?? []].flat().some((part) => saysNull(part as Where, name))
+
+const fieldOf = (model: string, name: string): Field | undefined =>
+  models[model]?.fields.find((known) => known.name === name)
 
 /** A name of the schema's own. */
 const name_ = (name: string): Sql => Prisma.raw(`"${name}"`)
@@ -62,7 +78,7 @@ function conditionOf(model: string, alias: string, name: string, value: unknown)
   if (name === 'AND') return both(parts())
   if (name === 'OR') return Prisma.sql`(${Prisma.join(parts(), ' OR ')})`
   if (name === 'NOT') return Prisma.sql`NOT (${both(parts())})`
-  const field = models[model]?.fields.find((known) => known.name === name)
+  const field = fieldOf(model, name)
   if (!field || field.isList) throw new Error(`No SQL for ${model}.${name}`)
   if (field.kind === 'object') return related(alias, field, value as Where)
   const column = Prisma.sql`${Prisma.raw(alias)}.${name_(name)}`
@@ -78,7 +94,9 @@ function related(alias: string, { type, relationFromFields: from = [] }: Field, 
   const keys = from.map(
     (own, i) => Prisma.sql`${Prisma.raw(target)}.${name_(to[i]!)} = ${Prisma.raw(alias)}.${name_(own)}`,
   )
-  return Prisma.sql`EXISTS (SELECT 1 FROM ${name_(type)} AS ${Prisma.raw(target)} WHERE ${both([...keys, allOf(type, target, where)])})`
+  // Looked up row by row: PostgreSQL may otherwise read all of the table first (`rowByRow`).
+  const condition = both([...keys, allOf(type, target, where)])
+  return Prisma.sql`EXISTS (SELECT 1 FROM ${name_(type)} AS ${Prisma.raw(target)} WHERE ${condition} LIMIT 1 OFFSET 0)`
 }
 
 const OPERATORS: Readonly<Record<string, string>> = { equals: '=', not: '<>', lt: '<', lte: '<=', gt: '>', gte: '>=' }

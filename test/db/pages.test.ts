@@ -1,5 +1,6 @@
 import { Client } from 'pg'
 import { afterAll, beforeAll, expect, it } from 'vitest'
+import { graphql } from '../graphql/support.ts'
 import { planOf } from '../support/plan.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
 import { request } from '../support/rest.ts'
@@ -10,8 +11,20 @@ import { startServer, type TestServer } from '../support/server.ts'
 let server: TestServer
 beforeAll(async () => {
   server = await startServer()
+  for (let made = 0; made < 2; made++) {
+    const { id: agentId } = await post('agents', { name: 'A', systemPrompt: 'x' })
+    await post('spaces', { name: `Space ${made}` })
+    await post('tasks', { title: 'T' })
+    await post('missions', { title: 'M', goal: 'G', agentId })
+  }
 })
 afterAll(() => server[Symbol.asyncDispose]())
+
+async function post(path: string, body: object): Promise<{ id: string }> {
+  const answer = await request(server, 'POST', `/api/v1/${path}`, { body })
+  expect(answer.status).toBe(200)
+  return answer.body
+}
 
 /** What a statement reads as a whole. PostgreSQL is asked how it would do without, if it could. */
 async function wholesOf(sql: string): Promise<string[]> {
@@ -46,3 +59,24 @@ it.each([
     for (const sql of pages) expect(await wholesOf(sql), sql).toEqual([])
   }
 })
+
+it.each([
+  ['agents', 'chats'],
+  ['agents', 'executions'],
+  ['spaces', 'chats'],
+  ['spaces', 'executions'],
+  ['tasks', 'executions'],
+  ['missions', 'runs'],
+])(
+  'GraphQL: of the %s of a page, their %s are read in the order of an index, and nothing as a whole',
+  async (root, of) => {
+    const query = `{ ${root}(first: 2) { nodes { id ${of}(first: 2) { nodes { id } } } } }`
+    const statements = await server.statementsOf(async () => {
+      const { status, data } = await graphql(server, query)
+      expect([status, data[root].nodes.length]).toEqual([200, 2])
+    })
+    const lists = statements.filter((sql) => sql.includes(' AS l'))
+    expect(lists).not.toEqual([])
+    for (const sql of lists) expect(await wholesOf(sql), sql).toEqual([])
+  },
+)
