@@ -11,6 +11,7 @@ import {
   type SqlResultSet,
   type Transaction,
 } from '@prisma/driver-adapter-utils'
+import { Pool } from 'pg'
 import { PrismaClient } from '../../prisma/generated/postgresql/client.ts'
 import { Prisma, type PrismaClient as SqliteClient } from '../../prisma/generated/sqlite/client.ts'
 import { isDeadlock } from '../lib/database-errors.ts'
@@ -38,11 +39,17 @@ export async function postgresqlAdapter(
   connections: number,
   pooled = false,
 ): Promise<SqlDriverAdapterFactory & Shortcut> {
-  const pool = { connectionString: url, max: connections, connectionTimeoutMillis: TRANSACTION.maxWait }
-  const factory = new PrismaPg(
-    { ...pool, pipeline: true, stream: together },
-    pooled ? {} : { statementNameGenerator: statementNames() },
-  )
+  const pool = new Pool({
+    connectionString: url,
+    max: connections,
+    connectionTimeoutMillis: TRANSACTION.maxWait,
+    pipeline: true,
+    stream: together,
+  })
+  // It may be lost before whoever asked for it listens; what is said next finds out.
+  pool.on('connect', (client) => client.on('error', () => {}))
+  const named = pooled ? {} : { statementNameGenerator: statementNames() }
+  const factory = new PrismaPg(pool, { disposeExternalPool: true, ...named })
   const adapter = await factory.connect()
   /** The transaction that Prisma joins instead of beginning one. */
   const joined = new AsyncLocalStorage<Transaction>()
@@ -100,6 +107,10 @@ function openTransaction(begun: Transaction): Transaction {
     rollback,
     async commit() {
       assertOpen()
+      if (failure) {
+        await rollback()
+        throw failure
+      }
       isOpen = false
       // The adapter's commit gives the connection back.
       await begun.executeRaw(said('COMMIT')).finally(() => begun.commit())
@@ -173,9 +184,11 @@ const MAX_LENGTH = 4096
  */
 function statementNames(): (query: SqlQuery) => string {
   const names = new Map<string, string>()
-  return ({ sql }) => {
+  return ({ sql, args }) => {
     const known = names.get(sql)
     if (known !== undefined) return known
+    // COMMIT among them: prepared, it is several messages, and a connection that ends between them has committed.
+    if (!args.length) return ''
     const takesAny = / LIMIT /.test(sql) && !/ ORDER BY |"id" = \$/.test(sql)
     if (takesAny || sql.length > MAX_LENGTH || names.size === MAX_PREPARED) return ''
     const name = `muster_${names.size}`

@@ -93,8 +93,8 @@ function indexOrder(table: Table, where: Values, { names, text }: { names: reado
   return text.replace(/ ORDER BY ("createdAt" (ASC|DESC))/, ' ORDER BY "archivedAt" $2, $1')
 }
 
-const isNull = (where: Values, name: string): boolean =>
-  where[name] === null || (where.AND !== undefined && listOf(where.AND).some((part) => isNull(part as Values, name)))
+const isNull = (where: Values | undefined, name: string): boolean =>
+  where?.[name] === null || (where?.AND !== undefined && listOf(where.AND).some((part) => isNull(part as Values, name)))
 
 /** More ranges are not worth it. */
 const MAX_RANGES = 3

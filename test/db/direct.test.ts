@@ -690,8 +690,9 @@ describe.runIf(onPostgres)('on PostgreSQL', () => {
       await one.media.findFirst({ where: { id: 'm1' } })
       await one.media.findFirst({ where: { size: 1 } })
       await one.media.findFirst({ where: { size: 1 }, orderBy: { id: 'asc' } })
+      await one.$transaction((tx) => tx.media.updateMany({ where: { id: 'none' }, data: { size: 1 } }))
       await one.media.findMany({ where: { OR: Array.from({ length: 400 }, (_, size) => ({ size })) } })
-      const sql = Prisma.sql`SELECT "statement" FROM pg_prepared_statements WHERE "statement" LIKE 'SELECT "id"%'`
+      const sql = Prisma.sql`SELECT "statement" FROM pg_prepared_statements WHERE "statement" ~ '^(SELECT "id"|COMMIT)'`
       const found = await one.$queryRaw<{ statement: string }[]>(sql)
       await (await adapter.connect()).dispose()
       return found.map(({ statement }) => statement.replace(/^SELECT .* FROM "Media" /, '')).sort()
@@ -734,6 +735,40 @@ describe.runIf(onPostgres)('on PostgreSQL', () => {
     )
     await Promise.all(all)
     expect(await idsOf('lost', 'lost too', 'next 0', 'next 1', 'next 2')).toEqual(['next 0', 'next 1', 'next 2'])
+  })
+
+  it('a transaction is committed where it says so, and only there, whichever connections end meanwhile', async () => {
+    const outcomes = new Map<string, boolean>()
+    const all = Array.from({ length: 400 }, async (_, index) => {
+      const failure = await failureOf(
+        db.$transaction(async (tx) => {
+          for (const part of [1, 2, 3])
+            await tx.media.createMany({ data: { ...media(1), id: `ends ${index} ${part}` } })
+        }),
+      )
+      outcomes.set(`ends ${index}`, failure === null)
+      expect(failure === null || isUnavailable(failure), String(failure)).toBe(true)
+    })
+    const end = `SELECT pg_terminate_backend("pid") FROM pg_stat_activity
+      WHERE "pid" <> pg_backend_pid() AND "datname" = current_database() ORDER BY random() LIMIT 1`
+    while (outcomes.size < all.length) await runSql(shared!.url, end)
+    await Promise.all(all)
+    const rows = await prisma.media.findMany({ where: { id: { startsWith: 'ends ' } }, select: { id: true } })
+    const found = Map.groupBy(rows, ({ id }) => id.slice(0, id.lastIndexOf(' ')))
+    for (const [name, committed] of outcomes)
+      expect([name, found.get(name)?.length ?? 0]).toEqual([name, committed ? 3 : 0])
+    expect([...outcomes.values()]).toContain(false)
+  })
+
+  it('a failure that the database has not seen undoes the transaction, too, whatever was made of it', async () => {
+    const failure = await failureOf(
+      db.$transaction(async (tx) => {
+        await tx.media.createMany({ data: { ...media(1), id: 'unseen' } })
+        await tx.$queryRaw(Prisma.sql`SELECT ROW(1, 2)`).catch(() => {})
+      }),
+    )
+    expect(failure).toBeInstanceOf(Error)
+    expect(await idsOf('unseen')).toEqual([])
   })
 
   it('of two transactions that wait for each other, one is done again, by either way', async () => {
