@@ -8,6 +8,10 @@ export function whereOf(table: Table, where: Values | undefined, args: unknown[]
   return condition && ` WHERE ${condition}`
 }
 
+/** Whether a filter says of every row it finds that a column is NULL. */
+export const saysNull = (where: Values | undefined, name: string): boolean =>
+  where?.[name] === null || [where?.AND ?? []].flat().some((part) => saysNull(part as Values | undefined, name))
+
 /** What a filter speaks of: the statement's own table, or one at some depth of relations, by the name it has there. */
 type Scope = {
   table: Table

@@ -1,6 +1,6 @@
 import { Prisma } from '../../prisma/generated/sqlite/client.ts'
 import { encode } from './dialects.ts'
-import { whereOf } from './filters.ts'
+import { saysNull, whereOf } from './filters.ts'
 import {
   BEYOND,
   type Columns,
@@ -89,12 +89,9 @@ export function toSelect(table: Table, call: unknown, limit?: number): Query {
  * (prisma/schema.prisma). Of rows that are not archived it is the same order.
  */
 function indexOrder(table: Table, where: Values, { names, text }: { names: readonly string[]; text: string }): string {
-  if (names[0] !== 'createdAt' || !table.columns.has('archivedAt') || !isNull(where, 'archivedAt')) return text
+  if (names[0] !== 'createdAt' || !table.columns.has('archivedAt') || !saysNull(where, 'archivedAt')) return text
   return text.replace(/ ORDER BY ("createdAt" (ASC|DESC))/, ' ORDER BY "archivedAt" $2, $1')
 }
-
-const isNull = (where: Values | undefined, name: string): boolean =>
-  where?.[name] === null || (where?.AND !== undefined && listOf(where.AND).some((part) => isNull(part as Values, name)))
 
 /** More ranges are not worth it. */
 const MAX_RANGES = 3

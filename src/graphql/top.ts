@@ -1,5 +1,6 @@
 import { getDatamodel } from '../../prisma/generated/pothos.ts'
 import { type Db, Prisma } from '../db/client.ts'
+import { saysNull } from '../db/filters.ts'
 import type { Order } from './cursor.ts'
 
 type Sql = Prisma.Sql
@@ -55,9 +56,6 @@ function inIndex(model: string, where: Where, order: Order): Order {
     ? [['archivedAt', direction], ...order]
     : order
 }
-
-const saysNull = (where: Where, name: string): boolean =>
-  where[name] === null || [where.AND ?? []].flat().some((part) => saysNull(part as Where, name))
 
 const fieldOf = (model: string, name: string): Field | undefined =>
   models[model]?.fields.find((known) => known.name === name)
