@@ -8,6 +8,7 @@ import { allowCrossOrigin } from './http/cors.ts'
 import { handleRest } from './http/rest.ts'
 import { routeOf } from './http/route-names.ts'
 import { newId } from './lib/id.ts'
+import { allRead } from './lib/turn.ts'
 import { appRouter } from './router.ts'
 import type { Settings } from './settings.ts'
 import { type Context, fromTRPCError, requestIds, toTRPCError } from './trpc.ts'
@@ -68,6 +69,7 @@ export function createApp(deps: Deps, ready: () => Promise<Readiness>): RequestL
     deps.telemetry.request?.(res, req.method ?? '', () => routeOf(req.method ?? '', pathOf(req)))
     res.on('close', () => logRequest(deps, req, res, { requestId, ip, ms: Math.round(performance.now() - started) }))
     try {
+      await allRead()
       if (allowCrossOrigin(settings, req, res)) return
       await route(createContext(deps, requestId, req, res), req, res)
     } catch (error) {
