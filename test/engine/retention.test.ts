@@ -1,4 +1,5 @@
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
+import { createCompaction } from '../../src/executions/engine/compaction.ts'
 import type { ExecutionEvent } from '../../src/executions/engine/events.ts'
 import { openStream } from '../support/sse.ts'
 import { ended, followed, type Lab, nextTurn, startLab } from './lab.ts'
@@ -95,4 +96,55 @@ test('a run that is on while its first events go still ends its streams in order
   const late = await followed(lab.engine, row)
   expect(late.at(-1)).toEqual(events.at(-1))
   expect(await lab.row(row.id)).toMatchObject({ status: 'completed', result: 'one two' })
+})
+
+const SECOND = 1_000
+const WORDS = 20
+
+/** A run that has said its words slowly: each lies in a segment of its own. */
+async function slowRun(lab: Lab) {
+  const next = Array.from({ length: WORDS }, () => Promise.withResolvers<void>())
+  lab.model.script({ tokens: next.flatMap(({ promise }, index) => [`${index} `, promise]) })
+  const row = await lab.run()
+  const where = { executionId: row.id }
+  for (const [index, { resolve }] of next.entries()) {
+    await expect.poll(() => lab.db.executionEvent.count({ where })).toBe(index + 1)
+    resolve()
+  }
+  return ended(lab.engine, row)
+}
+
+test('what runs have said in small pieces is put together when they have ended, and nobody is told anything else', async () => {
+  await using lab = await startLab()
+  const row = await slowRun(lab)
+  const plain = (events: ExecutionEvent[]) => events.map(({ seq, event, data }) => ({ seq, event, data }))
+  const before = plain(await followed(lab.engine, row))
+  expect(before).toHaveLength(WORDS + 3)
+  vi.advanceTimersByTime(SECOND)
+  await expect.poll(() => lab.db.executionEvent.count({ where: { executionId: row.id } })).toBeLessThan(4)
+  expect(plain(await followed(lab.engine, row))).toEqual(before)
+  expect(plain(await followed(lab.engine, row, 7))).toEqual(before.slice(7))
+})
+
+test('what could not be put together is there to be tried again, whole as it was', async () => {
+  await using lab = await startLab()
+  const row = await slowRun(lab)
+  const before = await followed(lab.engine, row)
+  let failures = 0
+  const failing = {
+    ...lab.db,
+    $transaction: ((task: (tx: unknown) => Promise<unknown>) =>
+      lab.db.$transaction(async (tx) => {
+        await task(tx)
+        if (++failures === 1) throw new Error('The disk is full')
+      })) as Lab['db']['$transaction'],
+  } as Lab['db']
+  const compaction = createCompaction(failing)
+  compaction.add(row.id)
+  await expect(compaction.run()).rejects.toThrow('The disk is full')
+  expect(await followed(lab.engine, row)).toEqual(before)
+  await compaction.run()
+  const after = await followed(lab.engine, row)
+  expect(after.map(({ data }) => data)).toEqual(before.map(({ data }) => data))
+  expect(await lab.db.executionEvent.count({ where: { executionId: row.id } })).toBeLessThan(4)
 })

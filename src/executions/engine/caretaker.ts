@@ -8,6 +8,7 @@ import type { ApprovalRow } from './waits.ts'
 
 const SWEEP_INTERVAL = 2_000
 const SWEEP_SIZE = 100
+const COMPACTION_INTERVAL = 1_000
 const RETENTION_INTERVAL = 60_000
 const RETENTION_BATCH = 500
 const DAY = 24 * 60 * 60 * 1000
@@ -27,6 +28,8 @@ export type CaretakerDeps = {
   expireApproval: (approval: ApprovalRow) => Promise<void>
   /** Begins pending runs whose turn it is. */
   begin: () => Promise<void>
+  /** Puts together what ended runs have said. */
+  compact: () => Promise<void>
 }
 
 /** What is done again and again: leases kept, those of dead processes taken over, old rows removed. */
@@ -125,6 +128,7 @@ export function createCaretaker(deps: CaretakerDeps) {
       await sweep(alone)
       every(SWEEP_INTERVAL, 'the sweep', () => sweep(false))
       every(heartbeatInterval, 'the heartbeat', heartbeat)
+      every(COMPACTION_INTERVAL, 'putting events together', deps.compact)
       every(RETENTION_INTERVAL, 'the removal of old events', forget)
     },
     stop(): void {

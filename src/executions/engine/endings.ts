@@ -1,6 +1,6 @@
 import { Prisma, type Tx } from '../../db/client.ts'
 import { type ClaimDeps, giveSlotBack, PREVIEW_LENGTH, writeMessage } from './claims.ts'
-import { type ExecutionEvent, type ExecutionRow, joinText, storeLast } from './events.ts'
+import { type ExecutionEvent, type ExecutionRow, storeLast } from './events.ts'
 import { type CallRecord, forgetSteps, loadSteps, recordsOf, textOf } from './steps.ts'
 
 // The transactions that end a run. They take their locks in the order that claims.ts tells.
@@ -66,7 +66,6 @@ export async function finish(
       data: changes,
     })
     if (!count) return null
-    if (remains.scattered) await joinSegments(tx, row.id)
     await storeLast(tx, row.id, now, remains)
     const { text, toolCalls } = remains
     const answers = completed || text !== '' || toolCalls.length > 0
@@ -77,17 +76,6 @@ export async function finish(
     await deps.settle(tx, execution, now)
     return { execution, next }
   })
-}
-
-/** Rows and their indexes cost more than the few words in each: what was said slowly would take a multiple of its size. */
-async function joinSegments(tx: Tx, executionId: string): Promise<void> {
-  const rows = await tx.executionEvent.findMany({ where: { executionId }, orderBy: { firstSeq: 'asc' } })
-  for (const { firstSeq, lastSeq, events } of joinText(rows)) {
-    const joined = { executionId, firstSeq: { gt: firstSeq, lte: lastSeq } }
-    await tx.executionEvent.deleteMany({ where: joined })
-    const key = { executionId_firstSeq: { executionId, firstSeq } }
-    await tx.executionEvent.update({ where: key, data: { lastSeq, events }, select: { executionId: true } })
-  }
 }
 
 /** Ends a run that has not begun, or waits for an approval. Null when it has begun or ended meanwhile. */

@@ -132,7 +132,7 @@ const MAX_JOINED = 32 * 1024
  * The segments that take the place of adjacent ones which hold nothing but text of the same step. Only their times are
  * lost: a joined segment has that of its first.
  */
-export function joinText(rows: readonly SegmentRow[]): SegmentRow[] {
+function joinText(rows: readonly SegmentRow[]): SegmentRow[] {
   const joined: (SegmentRow & { text: StoredText; count: number })[] = []
   for (const row of rows) {
     const last = joined.at(-1)
@@ -148,6 +148,16 @@ export function joinText(rows: readonly SegmentRow[]): SegmentRow[] {
     }
   }
   return joined.flatMap(({ text, count, ...row }) => (count > 1 ? { ...row, events: JSON.stringify([text]) } : []))
+}
+
+/** Stores the text of a run that has ended in as few segments as it fits in. */
+export async function joinSegments(tx: Tx, executionId: string): Promise<void> {
+  const rows = await tx.executionEvent.findMany({ where: { executionId }, orderBy: { firstSeq: 'asc' } })
+  for (const { firstSeq, lastSeq, events } of joinText(rows)) {
+    const joined = { executionId, firstSeq: { gt: firstSeq, lte: lastSeq } }
+    await tx.executionEvent.deleteMany({ where: joined })
+    await tx.executionEvent.updateMany({ where: { executionId, firstSeq }, data: { lastSeq, events } })
+  }
 }
 
 /** The events of a segment. */

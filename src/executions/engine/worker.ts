@@ -13,6 +13,7 @@ import { createAttempts } from './attempt.ts'
 import { createCaretaker } from './caretaker.ts'
 import { BEGIN, loadCheckpoint, loadRemains } from './checkpoint.ts'
 import * as claims from './claims.ts'
+import { createCompaction } from './compaction.ts'
 import * as endings from './endings.ts'
 import type { Edge, ExecutionEvent, ExecutionRow } from './events.ts'
 import { follow } from './follow.ts'
@@ -75,6 +76,7 @@ export function createEngine(deps: EngineDeps): Engine {
   const onStored = (ids: string[]) => bus.publish('execution', ids)
   const journal = createJournal({ db, clock, log, owner, rowLock: lock, onStored })
   const notices = createNotices(bus)
+  const compaction = createCompaction(db)
   const stopped = new AbortController()
   /** Whether runs are on in this process, or only accepted for others. */
   const runs = settings.ROLE !== 'api'
@@ -158,8 +160,10 @@ export function createEngine(deps: EngineDeps): Engine {
     const ended =
       (await endings.finish(claimDeps, row, outcome, remains)) ??
       (await endings.finish(claimDeps, row, { status: 'cancelled' }, remains))
-    if (ended) afterwards(ended)
-    return ended?.execution ?? null
+    if (!ended) return null
+    if (remains.scattered) compaction.add(row.id)
+    afterwards(ended)
+    return ended.execution
   }
 
   /** What changes with a run, when it is accepted and when it ends. */
@@ -335,6 +339,7 @@ export function createEngine(deps: EngineDeps): Engine {
     expire: (row) => endPending(row, 'timeout'),
     expireApproval,
     begin: room.fill,
+    compact: compaction.run,
   })
 
   const engine: Engine = {
