@@ -192,6 +192,31 @@ test('a follower sees nothing of a run before something of it is stored', async 
   await run.complete('one two ')
 })
 
+test('what a run says last comes together with its end, or as soon as it is stored without it', async () => {
+  await using lab = await startLab()
+  for (const isStored of [false, true]) {
+    const run = await puppet(lab)
+    const notices = createNotices(lab.server.service.deps.bus)
+    const batches: string[][] = []
+    const following = (async () => {
+      const source = { db: lab.db, journal: run.journal, notices, stopped: NEVER }
+      for await (const batch of follow(source, run.row, META_SEQ, NEVER)) {
+        batches.push(batch.map(({ data, event }) => ('messageType' in data ? data.messageType : event)))
+      }
+    })()
+    run.journal.append(run.channel, delta('Done.'))
+    await expect.poll(() => batches).toEqual([['stream_event']])
+    run.journal.append(run.channel, { messageType: 'assistant', step: 1, content: [{ type: 'text', text: 'Done.' }] })
+    if (isStored) {
+      await run.journal.flush()
+      await expect.poll(() => batches.slice(1)).toEqual([['assistant']])
+    }
+    await run.complete('Done.')
+    await following
+    expect(batches.slice(1)).toEqual(isStored ? [['assistant'], ['result']] : [['assistant', 'result']])
+  }
+})
+
 test('what a follower waits for is stored at once, what nobody waits for when it is time', async () => {
   await using lab = await startLab()
   const alone = await puppet(lab)

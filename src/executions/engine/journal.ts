@@ -223,7 +223,7 @@ export function createJournal(deps: {
       channel.segments++
       for (const event of events) channel.size += sizeOf(event)
       channel.stored = true
-      if (channel.held) {
+      if (channel.shown < events.at(-1)!.seq) {
         const first = channel.tail.findIndex(({ data }) => isToLast(data))
         channel.held = first >= 0
         show(channel, [...events, ...(channel.held ? channel.tail.slice(0, first) : channel.tail)])
@@ -276,7 +276,7 @@ export function createJournal(deps: {
       const event: MessageEvent = { seq: channel.nextSeq++, at: clock.now(), event: 'message', data }
       channel.tail.push(event)
       channel.held ||= isToLast(data)
-      if (!channel.held) show(channel, [event])
+      if (!channel.held && !isClosing(data)) show(channel, [event])
       if (channel.nextSeq > channel.reserved) channel.room ??= Promise.withResolvers()
       schedule(isAwaited(channel))
       return channel.room?.promise
@@ -333,6 +333,9 @@ const isToLast = (data: MessageData): boolean =>
   data.messageType === 'assistant'
     ? data.content.some(({ type }) => type === 'tool_use')
     : data.messageType !== 'stream_event'
+
+/** What a run says last: its followers are told with the end, which is there as soon as it is written. */
+const isClosing = (data: MessageData): boolean => data.messageType === 'assistant' && !isToLast(data)
 
 /** The heap that an event costs, roughly: what matters is that it grows with the text. */
 function sizeOf(event: ExecutionEvent): number {
