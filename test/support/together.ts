@@ -3,8 +3,9 @@ import type { Answer } from './rest.ts'
 import type { TestServer } from './server.ts'
 
 /**
- * Sends requests whose reads of a table have all been done before the first of them writes. Left to themselves they
- * would not meet: on SQLite a short request is over before the next one is looked at.
+ * Sends requests whose reads of a table have all been done before the first of them writes; on SQLite they then write in
+ * the order in which they are given. Left to themselves they would not meet: a short request is over before the next one
+ * is looked at.
  */
 export async function together(
   { service, queries }: Pick<TestServer, 'service' | 'queries'>,
@@ -16,12 +17,16 @@ export async function together(
   await service.deps.db.token.updateMany({ data: { lastUsedAt: service.deps.clock.now() } })
   const { answers } = await service.deps.db.$transaction(async () => {
     queries.length = 0
-    const answers = Promise.all(calls.map((call) => call()))
     const reads = () => queries.filter((sql) => pattern.test(sql)).length
-    await expect.poll(reads, { timeout: 5_000, interval: 5 }).toBeGreaterThanOrEqual(calls.length)
+    const answers: Promise<Answer>[] = []
+    for (const call of calls) {
+      const before = reads()
+      answers.push(call())
+      await expect.poll(reads, { timeout: 5_000, interval: 5 }).toBeGreaterThan(before)
+    }
     return { answers }
   })
-  return answers
+  return Promise.all(answers)
 }
 
 /**
