@@ -156,7 +156,9 @@ export async function joinSegments(tx: Tx, executionId: string): Promise<void> {
   for (const { firstSeq, lastSeq, events } of joinText(rows)) {
     const joined = { executionId, firstSeq: { gt: firstSeq, lte: lastSeq } }
     await tx.executionEvent.deleteMany({ where: joined })
-    await tx.executionEvent.updateMany({ where: { executionId, firstSeq }, data: { lastSeq, events } })
+    // Throws, and so takes nothing away, where the first has been removed meanwhile for its age.
+    const key = { executionId_firstSeq: { executionId, firstSeq } }
+    await tx.executionEvent.update({ where: key, data: { lastSeq, events }, select: { executionId: true } })
   }
 }
 
