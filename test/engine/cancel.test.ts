@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { expect, test } from 'vitest'
+import { createLocalBus } from '../../src/bus/local.ts'
 import type { ExecutionRow } from '../../src/executions/engine/events.ts'
 import { times } from '../support/postgres-shared.ts'
 import { type Answer, request } from '../support/rest.ts'
@@ -227,4 +228,25 @@ test('what a cancelled run had said stays in its events and, marked as not whole
     ['assistant', 'one two ', true],
   ])
   expect(await violations(lab.db)).toEqual([])
+})
+
+test('told to look for itself, a process stops its own runs that shall be cancelled, and no others', async () => {
+  await using lab = await startLab({ LEASE_DURATION: '600' })
+  lab.model.fallback = { tokens: ['one ', new Promise<void>(() => {})] }
+  const bus = createLocalBus()
+  const other = lab.another({ bus })
+  const agent = await lab.db.agent.findUniqueOrThrow({ where: { id: lab.agentId } })
+  const request = { ...PLAIN, actor: lab.actor, agent, conversation: { spaceId: lab.spaceId } }
+  const [shall, goesOn, elsewhere] = [await other.accept(request), await other.accept(request), await lab.run()]
+  await lab.model.request(2)
+  await lab.db.execution.updateMany({
+    where: { id: { in: [shall.id, elsewhere.id] } },
+    data: { wantsCancel: true },
+  })
+  bus.tellAll()
+  expect(await ended(other, shall)).toMatchObject({ status: 'cancelled' })
+  expect(await statusOf(lab, goesOn)).toBe('running')
+  expect(await statusOf(lab, elsewhere)).toBe('running')
+  await other.cancel(goesOn)
+  await cancel(lab, elsewhere)
 })

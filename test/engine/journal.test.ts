@@ -308,6 +308,16 @@ test('a database that is away is not asked again for each token, and has all of 
   await run.complete('')
 })
 
+test('one flush stores what 600 runs have said, though one transaction takes fewer', async () => {
+  await using lab = await startLab()
+  const first = await puppet(lab)
+  const others = await Promise.all(Array.from({ length: 599 }, () => puppet(lab, first)))
+  for (const { journal, channel } of [first, ...others]) journal.append(channel, delta('word '))
+  await first.journal.flush()
+  expect(await lab.db.executionEvent.count()).toBe(600)
+  expect(others.filter(({ channel }) => channel.tail.length)).toEqual([])
+})
+
 /** Without a timer: the clock stands still. */
 async function untilStored({ db }: Lab, { row }: Puppet): Promise<void> {
   while (!(await db.executionEvent.count({ where: { executionId: row.id } }))) await nextTurn()

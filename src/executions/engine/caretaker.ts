@@ -2,10 +2,13 @@ import { setImmediate } from 'node:timers/promises'
 import type { Logger } from 'pino'
 import { type Db, Prisma } from '../../db/client.ts'
 import type { Clock } from '../../lib/clock.ts'
+import { inParts } from '../../lib/parts.ts'
 import type { Settings } from '../../settings.ts'
 import type { ExecutionRow } from './events.ts'
 import type { ApprovalRow } from './waits.ts'
 
+/** How many leases one statement keeps: of thousands at once everybody else would notice. */
+const HEARTBEAT_SIZE = 500
 const SWEEP_INTERVAL = 2_000
 const SWEEP_SIZE = 100
 const COMPACTION_INTERVAL = 1_000
@@ -42,8 +45,10 @@ export function createCaretaker(deps: CaretakerDeps) {
 
   /** Keeps the leases of what runs here, and hears what other processes want of it. */
   async function heartbeat(): Promise<void> {
-    const held = deps.heldRows()
-    if (!held.length) return
+    for (const held of inParts(deps.heldRows(), HEARTBEAT_SIZE)) await keep(held)
+  }
+
+  async function keep(held: readonly ExecutionRow[]): Promise<void> {
     const kept = await db.execution.updateManyAndReturn({
       where: { id: { in: held.map(({ id }) => id) }, leaseOwner: owner, status: 'running' },
       data: { leaseUntil: new Date(clock.now().getTime() + settings.LEASE_DURATION) },

@@ -2,6 +2,7 @@ import type { Logger } from 'pino'
 import { type Db, Prisma } from '../../db/client.ts'
 import { padded } from '../../db/dialects.ts'
 import type { Clock } from '../../lib/clock.ts'
+import { inParts } from '../../lib/parts.ts'
 import {
   type ExecutionEvent,
   type ExecutionRow,
@@ -19,6 +20,8 @@ const FLUSH_INTERVAL = 50
 const MAX_FLUSH_INTERVAL = 250
 const FLUSH_SHARE = 0.05
 const RETRY_INTERVAL = 500
+/** How many executions' events are stored in one transaction: streams wait while they are put into it. */
+const MAX_TOGETHER = 500
 /** How many event numbers are reserved ahead at a time. */
 export const SEQ_BLOCK = 256
 /** A follower with so much waiting (bytes, roughly) is sent to the database instead. */
@@ -111,8 +114,8 @@ export type Channel = {
 }
 
 /**
- * The events of all executions that run in this process: one flusher writes the new segments of all of them in one
- * transaction, fenced per execution, while followers in this process see them at once (design: "Events").
+ * The events of all executions that run in this process: one flusher writes the new segments of all of them in few
+ * transactions, fenced per execution, while followers in this process see them at once (design: "Events").
  */
 export function createJournal(deps: {
   db: Db
@@ -128,6 +131,8 @@ export function createJournal(deps: {
   const channels = new Map<string, Channel>()
   let timer: NodeJS.Timeout | null = null
   let flushing: Promise<void> | null = null
+  /** The part of a flush that is being written. */
+  let storing: Promise<void> | null = null
   /** What the next write is for: all that waits, or only what somebody waits for. */
   let wanted: 'all' | 'urgent' | null = null
   let interval = FLUSH_INTERVAL
@@ -168,20 +173,30 @@ export function createJournal(deps: {
     return flushing
   }
 
-  const withNews = () => [...channels.values()].filter(({ tail, ending }) => tail.length && !ending)
+  const hasNews = ({ tail, ending }: Channel) => tail.length > 0 && !ending
 
   async function write(): Promise<void> {
     const all = wanted === 'all'
     wanted = null
     const begun = performance.now()
-    const batches = withNews().flatMap((channel) => {
-      if (!all && !isAwaited(channel)) return []
+    const due = [...channels.values()].filter((channel) => hasNews(channel) && (all || isAwaited(channel)))
+    for (const part of inParts(due, MAX_TOGETHER)) {
+      storing = store(part.filter(hasNews))
+      await storing
+    }
+    const patience = (performance.now() - begun) / FLUSH_SHARE
+    if (all && due.length) interval = Math.min(Math.max(patience, FLUSH_INTERVAL), MAX_FLUSH_INTERVAL)
+  }
+
+  /** Writes what some executions have said, in one transaction, and shows it to those who have waited for that. */
+  async function store(some: readonly Channel[]): Promise<void> {
+    if (!some.length) return
+    const batches = some.map((channel) => {
       const reserve = channel.nextSeq + SEQ_BLOCK / 2 > channel.reserved ? channel.reserved + SEQ_BLOCK : null
       return { channel, events: [...channel.tail], reserve }
     })
-    if (!batches.length) return
     const at = clock.now()
-    const storing = db.$transaction(async (tx) => {
+    const stored = db.$transaction(async (tx) => {
       // One statement locks the rows and tells which attempts are still ours: the fence. The heartbeat keeps the leases.
       const owned = await tx.$queryRaw<{ id: string; attempt: number }[]>(Prisma.sql`
         SELECT "id", "attempt" FROM "Execution"
@@ -205,7 +220,7 @@ export function createJournal(deps: {
       })
       return new Set(mine)
     })
-    const kept = await storing.catch((error) => {
+    const kept = await stored.catch((error) => {
       for (const { channel } of batches) channel.unsure = true
       throw error
     })
@@ -233,8 +248,6 @@ export function createJournal(deps: {
         channel.room = null
       }
     }
-    const patience = (performance.now() - begun) / FLUSH_SHARE
-    if (all) interval = Math.min(Math.max(patience, FLUSH_INTERVAL), MAX_FLUSH_INTERVAL)
   }
 
   function show(channel: Channel, given: readonly ExecutionEvent[]): void {
@@ -283,7 +296,7 @@ export function createJournal(deps: {
     },
     async drain(channel) {
       channel.ending = true
-      await flushing
+      await storing?.catch(() => {})
       const { tail: events, unsure, nextSeq: terminalSeq, segments, size } = channel
       const scattered = segments > MANY_SEGMENTS && size / segments < SMALL_SEGMENT
       return { events, unsure, terminalSeq, scattered }

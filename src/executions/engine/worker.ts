@@ -120,8 +120,7 @@ export function createEngine(deps: EngineDeps): Engine {
   ]
 
   async function lookForCancelled(): Promise<void> {
-    const where = { id: { in: live.ids() }, wantsCancel: true }
-    if (!where.id.in.length) return
+    const where = { leaseOwner: owner, status: 'running' as const, wantsCancel: true }
     for (const { id } of await db.execution.findMany({ where, select: { id: true } })) live.stop(id, 'cancelled')
   }
 
