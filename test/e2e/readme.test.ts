@@ -31,6 +31,12 @@ test('every setting is in the table of the README, and nothing else is', () => {
   expect(cells.toSorted()).toEqual(settings.toSorted())
 })
 
+test('the image starts the service as `npm start` does, with the same flags', () => {
+  const { scripts } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8'))
+  const [command] = readFileSync(join(ROOT, 'Dockerfile'), 'utf8').match(/(?<=^CMD ).*/gm) ?? []
+  expect(JSON.parse(command ?? '[]')).toEqual(scripts.start.split(' '))
+})
+
 test("the README's first steps work when pasted: create, stream, replay, GraphQL", async () => {
   await using folder = await createFolder()
   const token = newToken('mst')
