@@ -5,6 +5,7 @@ import { Agent, type Dispatcher } from 'undici'
 /** How much of a refusal is read (bytes). */
 const MAX_REFUSAL = 64 * 1024
 const NOTHING = Buffer.alloc(0)
+const encoder = new TextEncoder()
 /** With so many parts waiting to be taken the server waits, too. */
 const MANY = 100
 
@@ -72,8 +73,11 @@ export function post<Part>(
   signal?.addEventListener('abort', abort)
   if (signal?.aborted) abort()
   const { origin, pathname, search } = new URL(url)
+  // Bytes of its own: undici keeps them as long as the stream is on, and with them all else that is in the 64 KiB from
+  // which Buffer takes small ones.
+  const bytes = encoder.encode(body)
   agent.dispatch(
-    { origin, path: pathname + search, method: 'POST', headers, body },
+    { origin, path: pathname + search, method: 'POST', headers, body: bytes },
     {
       onRequestStart(started) {
         controller = started
