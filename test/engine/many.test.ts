@@ -1,4 +1,6 @@
 import { expect, test } from 'vitest'
+import { createCaretaker } from '../../src/executions/engine/caretaker.ts'
+import type { ExecutionRow } from '../../src/executions/engine/events.ts'
 import { textOf, violations } from './invariants.ts'
 import { followed, startLab } from './lab.ts'
 
@@ -30,3 +32,27 @@ test(`of ${COUNT} runs at once each keeps its lease, and is cancelled once its r
   }
   expect(await violations(lab.db)).toEqual([])
 }, 60_000)
+
+test('a run that is on again, in another attempt, since its lease was looked at is not stopped; one that is lost is', async () => {
+  await using lab = await startLab({ LEASE_DURATION: '600' })
+  lab.model.fallback = { tokens: ['one ', new Promise<void>(() => {})] }
+  const [again, lost] = [await lab.run(), await lab.run()]
+  await lab.db.execution.updateMany({ where: {}, data: { attempt: 2 } })
+  const stopped: string[] = []
+  /** What is held before the statement, and after it. */
+  const looks: ExecutionRow[][] = [
+    [again, lost],
+    [{ ...again, attempt: 2 }, lost],
+  ]
+  const none = async () => {}
+  const { settings, log } = lab.server.service.deps
+  const caretaker = createCaretaker({
+    ...{ db: lab.db, clock: lab.clock, log, owner: again.leaseOwner!, settings: { ...settings, LEASE_DURATION: 30 } },
+    ...{ recover: none, expire: none, expireApproval: none, begin: none, compact: none },
+    heldRows: () => looks.shift() ?? [],
+    stop: (id, why) => stopped.push(`${id} ${why}`),
+  })
+  await caretaker.start(false)
+  await expect.poll(() => stopped).toEqual([`${lost.id} lost`])
+  caretaker.stop()
+})

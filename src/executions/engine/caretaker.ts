@@ -55,7 +55,11 @@ export function createCaretaker(deps: CaretakerDeps) {
       select: { id: true, attempt: true, wantsCancel: true },
     })
     const found = new Map(kept.map((row) => [row.id, row]))
-    for (const { id, attempt } of held) {
+    // What has ended or waited meanwhile may be on again, in another attempt: that one is not lost.
+    const stillHeld = new Set(deps.heldRows())
+    for (const row of held) {
+      if (!stillHeld.has(row)) continue
+      const { id, attempt } = row
       const mine = found.get(id)
       if (mine?.attempt !== attempt) deps.stop(id, 'lost')
       else if (mine.wantsCancel) deps.stop(id, 'cancelled')
