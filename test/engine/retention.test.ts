@@ -1,6 +1,7 @@
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
 import { createCompaction } from '../../src/executions/engine/compaction.ts'
 import type { ExecutionEvent } from '../../src/executions/engine/events.ts'
+import { onPostgres } from '../support/postgres-shared.ts'
 import { openStream } from '../support/sse.ts'
 import { ended, followed, type Lab, nextTurn, startLab } from './lab.ts'
 
@@ -48,14 +49,26 @@ test('other writes get their turn between the batches', async () => {
   await using lab = await startLab({ EVENT_RETENTION_DAYS: '10' })
   const old = await oldRun(lab, 3_000, 11 * DAY)
   const order: string[] = []
+  const [held, written] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
+  // PostgreSQL removes while it writes, and may be done first: there one batch is kept from its end until the write is.
+  const holding = lab.db.$transaction(async (tx) => {
+    if (onPostgres) {
+      await tx.$queryRaw`SELECT 1 FROM "ExecutionEvent" WHERE "executionId" = ${old.id} AND "firstSeq" = 2000 FOR UPDATE`
+    }
+    held.resolve()
+    if (onPostgres) await written.promise
+  })
+  await held.promise
   lab.server.queries.length = 0
   vi.advanceTimersByTime(MINUTE)
-  while (!deletions(lab, 'ExecutionEvent').length) await nextTurn()
+  while (!onPostgres && !deletions(lab, 'ExecutionEvent').length) await nextTurn()
   await lab.db.execution.update({ where: { id: old.id }, data: { preview: 'changed' } })
   for (const sql of lab.server.queries) {
     if (sql.includes('DELETE FROM "ExecutionEvent"')) order.push('delete')
     else if (/^UPDATE.*SET .preview/.test(sql)) order.push('update')
   }
+  written.resolve()
+  await holding
   await expect.poll(() => lab.db.executionEvent.count({ where: { executionId: old.id } })).toBe(0)
   expect(order).toContain('update')
   expect(deletions(lab, 'ExecutionEvent').length).toBeGreaterThan(order.indexOf('update'))
