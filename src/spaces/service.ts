@@ -3,7 +3,7 @@ import { notPrivate, ofPrivateAgents, reachable as reachableAgent } from '../age
 import { type Actor, type Authorized, isAdmin, permit } from '../auth/actor.ts'
 import { audit } from '../auth/audit.ts'
 import { type Db, Prisma, type Tx } from '../db/client.ts'
-import { columnsAre, countBy, type Hidden } from '../db/counting.ts'
+import { columnsAre, type Hidden } from '../db/counting.ts'
 import { totalOf } from '../db/totals.ts'
 import type { Deps } from '../deps.ts'
 import { badRequest, notFound } from '../errors.ts'
@@ -100,18 +100,22 @@ const toSpace = (row: FullRow, { chatCount, secretKeys, isSkill }: Found): z.inp
   updatedAt: row.updatedAt.toISOString(),
 })
 
+/** How many chats of each space {@link chatsFor} finds: triggers keep it, by who alone may see them (as `Total` is kept). */
+async function chatCounts({ organizationId, userId }: Actor, db: Db, ids: readonly string[]) {
+  const of = columnsAre({ organizationId, spaceId: ids, userId: ['', userId] })
+  const rows = await db.$queryRaw<{ spaceId: string; count: number | bigint }[]>(Prisma.sql`
+    SELECT t."spaceId", sum(t."count") AS "count" FROM "ChatCount" t
+    WHERE ${Prisma.join(of, ' AND ')} GROUP BY t."spaceId"`)
+  return new Map(rows.map(({ spaceId, count }) => [spaceId, Number(count)]))
+}
+
 /** The spaces of a page, with what is counted and named beside their rows: four statements, however many they are. */
 async function toSpaces(actor: Actor, db: Db, rows: readonly FullRow[]) {
   const ids = rows.map(({ id }) => id)
   const skillIds = rows.flatMap(({ skillRefs }) => skillRefs.map(({ skillId }) => skillId))
   const { organizationId } = actor
   const [chats, secrets, skills] = await Promise.all([
-    countBy(db, 'spaceId', {
-      table: 'Chat',
-      organizationId,
-      given: columnsAre({ spaceId: ids, archivedAt: null }),
-      hidden: hiddenChats(actor),
-    }),
+    chatCounts(actor, db, ids),
     db.secret.findMany({
       where: { organizationId, scope: { in: ids } },
       select: { scope: true, name: true },

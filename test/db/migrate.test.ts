@@ -120,8 +120,23 @@ const COUNTED = [
       "catchUp", "createdAt", "updatedAt") VALUES ('${index}', 'o', 'v', '${space}', '${agent}', '${by}', 'T', 'G',
       '${visibility}', 'pending', 'none', 'UTC', 'skip', 'skip', '2026-01-01', '2026-01-01')`,
   ),
+  ...[
+    ['organization', 'shared', null],
+    ['organization', 'secret', 0],
+    ['organization', 'shared', 3],
+    // Its agent is one's and its mission another's.
+    ['organization', 'secret', 3],
+    ['private', 'shared', null],
+    ['private', 'shared', null, `'2026-01-01'`],
+  ].map(
+    ([space, agent, mission, archivedAt = 'NULL'], index) => `INSERT INTO "Chat" ("id", "organizationId", "spaceId",
+      "agentId", "agentOrganizationId", "ownerId", "title", "status", "missionId", "archivedAt", "createdAt",
+      "updatedAt") VALUES ('${index}', 'o', '${space}', '${agent}', 'o', 'u', 'T', 'standby',
+      ${mission === null ? 'NULL' : `'${mission}'`}, ${archivedAt}, '2026-01-01', '2026-01-01')`,
+  ),
 ].join(';')
-const COUNTS = 'SELECT "organizationId", "list", "userId", "value", "count" FROM "Total" ORDER BY 1, 2, 3, 4'
+const COUNTS = `SELECT "organizationId", "list", "userId", "value", "count" FROM "Total"
+  UNION ALL SELECT "organizationId", 'chats', "userId", "spaceId", "count" FROM "ChatCount" ORDER BY 1, 2, 3, 4`
 const EXPECTED_COUNTS = [
   ['', 'agents', '', 'public', 1],
   ['', 'skills', '', '', 1],
@@ -129,6 +144,10 @@ const EXPECTED_COUNTS = [
   ['o', 'agents', '', 'organization', 1],
   ['o', 'agents', 'u', 'organization', 1],
   ['o', 'agents', 'u', 'private', 1],
+  ['o', 'chats', '', 'organization', 1],
+  ['o', 'chats', '', 'private', 1],
+  ['o', 'chats', 'u', 'organization', 1],
+  ['o', 'chats', 'v', 'organization', 1],
   ['o', 'mcps', '', '', 1],
   ['o', 'missions', '', '', 1],
   ['o', 'missions', 'u', '', 1],

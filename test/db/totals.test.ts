@@ -43,9 +43,10 @@ type Values = {
   tags: readonly string[]
   agent: number
   space: number
+  mission: number
   isArchived: boolean
 }
-const NOTHING = { at: 0, isUnlisted: false, tags: [], agent: 0, space: 0, isArchived: false }
+const NOTHING = { at: 0, isUnlisted: false, tags: [], agent: 0, space: 0, mission: 0, isArchived: false }
 const seldom = fc.nat(4).map((number) => number === 0)
 const values: fc.Arbitrary<Values> = fc.record({
   at: fc.nat(20),
@@ -56,16 +57,17 @@ const values: fc.Arbitrary<Values> = fc.record({
   tags: fc.subarray([...TAGS]),
   agent: fc.nat(20),
   space: fc.nat(20),
+  mission: fc.nat(20),
   isArchived: seldom,
 })
 
-const MODELS = ['agent', 'skill', 'mcpServer', 'space', 'mission'] as const
+const MODELS = ['agent', 'skill', 'mcpServer', 'space', 'mission', 'chat'] as const
 type Model = (typeof MODELS)[number]
 /** What is changed is one of the columns, unless it is `all`. */
 type Step = { model: Model; step: 'create' | 'change' | 'remove'; values: Values; column: number; all: boolean }
 
 const steps: fc.Arbitrary<Step> = fc.record({
-  model: fc.constantFrom(...MODELS, 'mission'),
+  model: fc.constantFrom(...MODELS, 'mission', 'chat'),
   step: fc.oneof(
     { weight: 4, arbitrary: fc.constant('create' as const) },
     { weight: 12, arbitrary: fc.constant('change' as const) },
@@ -142,6 +144,23 @@ const does: Record<Model, (tx: Tx, values: Values) => Promise<{ change: object; 
       },
     }
   },
+  chat: async (tx, { organization, user, agent, space, mission, isArchived }) => {
+    const where = { organizationId: organization }
+    const [by, its, of] = [
+      await one(tx, 'agent', agent),
+      await one(tx, 'space', space, where),
+      await one(tx, 'mission', mission, where),
+    ]
+    if (!its) return null
+    const opened = by && agent % 4 ? { agentId: by.id, agentOrganizationId: by.organizationId } : null
+    return {
+      change: {
+        ...{ spaceId: its.id, archivedAt: isArchived ? now : null, missionId: of && mission % 2 ? of.id : null },
+        ...{ agentId: null, agentOrganizationId: null, ...opened },
+      },
+      rest: { ownerId: user, title: 'C', status: 'standby' },
+    }
+  },
 }
 
 async function take(tx: Tx, { model, step, values, column, all }: Step): Promise<void> {
@@ -152,9 +171,11 @@ async function take(tx: Tx, { model, step, values, column, all }: Step): Promise
   if (!data) return
   const id = step === 'create' ? `${model}-${++made}` : row?.id
   if (id === undefined) return
-  const names = Object.keys(data.change)
+  // An agent is named by two columns.
+  const named = (name: string) => name.replace('agentOrganizationId', 'agentId')
+  const names = [...new Set(Object.keys(data.change).map(named))]
   const change = Object.fromEntries(
-    Object.entries(data.change).filter(([name]) => all || name === names[column % names.length]),
+    Object.entries(data.change).filter(([name]) => all || named(name) === names[column % names.length]),
   )
   if (step === 'create') {
     await of(tx, model).create({ data: { id, organizationId, ...data.change, ...data.rest, ...META } })
@@ -227,6 +248,10 @@ async function* totals(): AsyncGenerator<[list: string, total: number, found: nu
     const spacesFound = await db.space.count({ where: spaces.listed(actor) })
     yield [`spaces ${who}`, await spaces.countListed(actor, db), spacesFound]
     const missionsFound = await db.mission.count({ where: missions.listedBy(actor, page) })
+    for (const { id, chatCount } of (await spaces.list(actor, deps, { limit: 100 })).spaces) {
+      const where = { spaceId: id, ...spaces.chatsFor(actor) }
+      yield [`chats of ${id} ${who}`, chatCount, await db.chat.count({ where })]
+    }
     yield [`missions ${who}`, await missions.countListed(actor, db, page), missionsFound]
   }
 }
@@ -268,30 +293,51 @@ it('and when all of it is written at once', async () => {
   await fc.assert(write, { numRuns: times(5), endOnFailure: true })
 })
 
-it.runIf(onPostgres).each(['space', 'agent'] as const)(
-  'a mission is counted before or after its %s is hidden, not meanwhile',
-  async (model) => {
-    const values = { ...NOTHING, organization: 'acme', user: 'ann', visibility: 'organization' } as const
-    const row = { model, step: 'create', values, column: 0, all: true } as const
-    await db.mission.deleteMany()
-    for (const model of ['space', 'agent'] as const) await of(db, model).deleteMany({})
-    for (const model of ['space', 'agent'] as const) await db.$transaction((tx) => take(tx, { ...row, model }))
-    const waiting = () => db.$queryRaw<object[]>`
+it.runIf(onPostgres).each([
+  ['mission', 'space'],
+  ['mission', 'agent'],
+  ['chat', 'agent'],
+  ['chat', 'mission'],
+] as const)('a %s is counted before or after its %s is hidden, not meanwhile', async (counted, model) => {
+  const values = {
+    ...NOTHING,
+    agent: 1,
+    mission: 1,
+    organization: 'acme',
+    user: 'ann',
+    visibility: 'organization',
+  } as const
+  const row = { model, step: 'create', values, column: 0, all: true } as const
+  for (const model of ['chat', 'mission', 'space', 'agent'] as const) await of(db, model).deleteMany({})
+  for (const model of ['space', 'agent', 'mission'] as const) await db.$transaction((tx) => take(tx, { ...row, model }))
+  const waiting = () => db.$queryRaw<object[]>`
       SELECT 1 FROM pg_locks JOIN pg_database d ON d.oid = database AND d.datname = current_database()
       WHERE locktype = 'advisory' AND NOT granted`
-    const { hidden } = await db.$transaction(async (tx) => {
-      await take(tx, { ...row, model: 'mission' })
-      const hidden = of(db, model).updateMany({ data: { visibility: 'private' } })
-      await expect.poll(waiting, { timeout: 5_000, interval: 5 }).toHaveLength(1)
-      return { hidden }
-    })
-    await hidden
-    await expectTotals()
-  },
-)
+  const { hidden } = await db.$transaction(async (tx) => {
+    await take(tx, { ...row, model: counted })
+    const hidden = of(db, model).updateMany({ data: { visibility: 'private' } })
+    await expect.poll(waiting, { timeout: 5_000, interval: 5 }).toHaveLength(1)
+    return { hidden }
+  })
+  await hidden
+  await expectTotals()
+})
+
+it('a space that is deleted takes its chats along, whichever connection has counted them', async () => {
+  const values = { ...NOTHING, organization: 'acme', user: 'ann', visibility: 'organization' } as const
+  for (const model of ['chat', 'mission', 'space'] as const) await of(db, model).deleteMany({})
+  for (const model of ['space', 'chat', 'chat'] as const) {
+    await db.$transaction((tx) => take(tx, { model, step: 'create', values, column: 0, all: true }))
+  }
+  await expectTotals()
+  await db.chatCount.updateMany({ data: { part: 99 } })
+  await db.space.deleteMany()
+  expect(await db.chat.count()).toBe(0)
+  expect(await db.chatCount.count()).toBe(0)
+})
 
 it('an organization that is deleted leaves no total, and takes what is public of it out of those of all', async () => {
-  await db.mission.deleteMany()
+  for (const model of ['chat', 'mission'] as const) await of(db, model).deleteMany({})
   await db.organization.delete({ where: { id: 'other' } })
   expect(await db.total.count({ where: { organizationId: 'other' } })).toBe(0)
   await createOrganization('other')
@@ -299,6 +345,6 @@ it('an organization that is deleted leaves no total, and takes what is public of
   const ofAll = await db.total.findMany({ where: { organizationId: '', list: { not: 'skills' } } })
   expect(ofAll.filter(({ value }) => !value.startsWith('public'))).toEqual([])
   for (const model of ['agent', 'skill', 'mcpServer', 'space'] as const) await of(db, model).deleteMany({})
-  const counts = await db.total.findMany({ where: { count: { not: 0 } } })
-  expect(counts).toEqual([])
+  expect(await db.total.findMany({ where: { count: { not: 0 } } })).toEqual([])
+  expect(await db.chatCount.count()).toBe(0)
 })
