@@ -113,6 +113,20 @@ test('a run that is on while its first events go still ends its streams in order
 })
 
 const SECOND = 1_000
+
+test.runIf(onPostgres)('PostgreSQL looks at a table that has grown before its autovacuum comes round', async () => {
+  await using lab = await startLab()
+  const { db } = lab
+  const rows = () =>
+    db.$queryRaw<{ rows: number }[]>`
+      SELECT "reltuples"::int AS "rows" FROM pg_class WHERE oid = '"ExecutionEvent"'::regclass`
+  await db.$executeRaw`ALTER TABLE "ExecutionEvent" SET (autovacuum_enabled = false)`
+  await oldRun(lab, 1_200, DAY)
+  expect(await rows()).toEqual([{ rows: -1 }])
+  vi.advanceTimersByTime(5 * SECOND)
+  await expect.poll(rows).toEqual([{ rows: expect.toSatisfy((count) => count > 1_000) }])
+})
+
 const WORDS = 20
 
 /** A run that has said its words slowly: each lies in a segment of its own. */

@@ -1,6 +1,7 @@
 import { setImmediate } from 'node:timers/promises'
 import type { Logger } from 'pino'
-import { type Db, Prisma } from '../../db/client.ts'
+import { type Db, databaseFile, Prisma } from '../../db/client.ts'
+import { analyzeNew } from '../../db/statistics.ts'
 import type { Clock } from '../../lib/clock.ts'
 import { inParts } from '../../lib/parts.ts'
 import type { Settings } from '../../settings.ts'
@@ -14,6 +15,7 @@ const SWEEP_SIZE = 100
 const COMPACTION_INTERVAL = 1_000
 const RETENTION_INTERVAL = 60_000
 const RETENTION_BATCH = 500
+const STATISTICS_INTERVAL = 5_000
 const DAY = 24 * 60 * 60 * 1000
 
 export type CaretakerDeps = {
@@ -139,6 +141,8 @@ export function createCaretaker(deps: CaretakerDeps) {
       every(heartbeatInterval, 'the heartbeat', heartbeat)
       every(COMPACTION_INTERVAL, 'putting events together', deps.compact)
       every(RETENTION_INTERVAL, 'the removal of old events', forget)
+      if (databaseFile(settings)) return
+      every(STATISTICS_INTERVAL, 'looking at tables that have grown', () => analyzeNew(db))
     },
     stop(): void {
       for (const timer of timers) clearInterval(timer)

@@ -27,18 +27,30 @@ LANGUAGE sql STABLE AS $$
 $$;
 
 -- Where a chat counts depends on its agent and its mission, which somebody else may be changing just now: of an
--- organization many write chats at once, or one changes what hides them.
+-- organization many write chats at once, or one changes what hides them. Who writes a chat counts it in whichever part
+-- nobody else is counting in until they commit, or else in one of their own.
 CREATE FUNCTION "keepChatCounts"() RETURNS trigger LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
   it "Chat" := CASE WHEN TG_WHEN = 'BEFORE' THEN OLD ELSE NEW END;
+  more int := CASE WHEN TG_WHEN = 'BEFORE' THEN -1 ELSE 1 END;
 BEGIN
+  -- The counts of a space that is deleted go with it.
+  IF TG_OP = 'DELETE' AND NOT EXISTS (SELECT FROM "Space" WHERE "id" = it."spaceId") THEN RETURN OLD; END IF;
   PERFORM pg_advisory_xact_lock_shared(hashtextextended('chats ' || it."organizationId", 0));
-  INSERT INTO "ChatCount" AS kept
-  SELECT "organizationId", "spaceId", "userId", pg_backend_pid() % 16, CASE TG_WHEN WHEN 'BEFORE' THEN -1 ELSE 1 END
-  FROM "countedChats"()
-  WHERE "id" = it."id"
-    AND (TG_OP <> 'DELETE' OR EXISTS (SELECT FROM "Space" WHERE "id" = it."spaceId"))
-  ON CONFLICT ("organizationId", "spaceId", "userId", "part") DO UPDATE SET "count" = kept."count" + excluded."count";
+  UPDATE "ChatCount" AS kept SET "count" = kept."count" + more
+  FROM (
+    SELECT part.* FROM "countedChats"() AS chat JOIN "ChatCount" AS part ON part."organizationId" = chat."organizationId"
+      AND part."spaceId" = chat."spaceId" AND part."userId" = chat."userId"
+    WHERE chat."id" = it."id" LIMIT 1 FOR UPDATE OF part SKIP LOCKED
+  ) AS free
+  WHERE kept."organizationId" = free."organizationId" AND kept."spaceId" = free."spaceId"
+    AND kept."userId" = free."userId" AND kept."part" = free."part";
+  IF NOT FOUND THEN
+    INSERT INTO "ChatCount" AS kept
+    SELECT "organizationId", "spaceId", "userId", pg_backend_pid(), more FROM "countedChats"()
+    WHERE "id" = it."id"
+    ON CONFLICT ("organizationId", "spaceId", "userId", "part") DO UPDATE SET "count" = kept."count" + excluded."count";
+  END IF;
   RETURN CASE TG_OP WHEN 'DELETE' THEN OLD ELSE NEW END;
 END $$;
 
@@ -53,13 +65,14 @@ CREATE TRIGGER "counts_after_update" AFTER UPDATE OF "spaceId", "agentId", "miss
   EXECUTE FUNCTION "keepChatCounts"();
 CREATE TRIGGER "counts_delete" BEFORE DELETE ON "Chat" FOR EACH ROW EXECUTE FUNCTION "keepChatCounts"();
 
--- Whoever needs both locks takes that of missions first, as one of whose triggers comes after.
+-- Nobody else counts meanwhile. Whoever needs both locks takes that of missions first, as one of whose triggers comes
+-- after.
 CREATE FUNCTION "recountChats"() RETURNS trigger LANGUAGE plpgsql SET plan_cache_mode = force_custom_plan AS $$
 BEGIN
   PERFORM "lockMissionTotals"(OLD."organizationId");
   PERFORM pg_advisory_xact_lock(hashtextextended('chats ' || OLD."organizationId", 0));
   INSERT INTO "ChatCount" AS kept
-  SELECT "organizationId", "spaceId", "userId", pg_backend_pid() % 16,
+  SELECT "organizationId", "spaceId", "userId", 0,
     count(*) * CASE TG_WHEN WHEN 'BEFORE' THEN -1 ELSE 1 END
   FROM "countedChats"()
   WHERE "organizationId" = OLD."organizationId"
