@@ -107,8 +107,8 @@ const telling = ({ rows, typedRows, changes }: Runner, tell: (sql: string) => vo
 /** Raw statements, and raw queries that only read. */
 function rawOf(client: () => Tx, { typedRows, changes }: Runner, { rawText }: Dialect) {
   const statementOf = (query: Said, values: unknown[]): Statement => {
-    const sql = 'sql' in query ? query : Prisma.sql(query, ...values)
-    return { sql: rawText(sql), args: sql.values }
+    const sql: Prisma.Sql & Pick<Statement, 'adds'> = 'sql' in query ? query : Prisma.sql(query, ...values)
+    return { sql: rawText(sql), args: sql.values, ...(sql.adds && { adds: sql.adds }) }
   }
   return {
     async $queryRaw(query: Said, ...values: unknown[]): Promise<unknown> {
@@ -119,6 +119,9 @@ function rawOf(client: () => Tx, { typedRows, changes }: Runner, { rawText }: Di
 }
 
 type Said = Prisma.Sql | TemplateStringsArray
+
+/** A statement that adds one row, or changes it where it is there: like an insert, a transaction need not wait for it. */
+export const addsOne = (sql: Prisma.Sql): Prisma.Sql => Object.assign(sql, { adds: 1 })
 
 /** The models of a client. */
 function wrapAll(client: () => object, tables: ReadonlyMap<string, Table>, runner: Runner, inTransaction: boolean) {

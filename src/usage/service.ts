@@ -1,15 +1,19 @@
 import type { z } from 'zod'
 import type { Actor } from '../auth/actor.ts'
 import { Prisma, type Tx } from '../db/client.ts'
+import { addsOne } from '../db/direct.ts'
 import type { Deps } from '../deps.ts'
 import { badRequest } from '../errors.ts'
 import type { ExecutionRow } from '../executions/engine/events.ts'
 import type { GetUsage, Period, Totals } from './schema.ts'
 
-/** In the terminal transaction of a run: adds it to its day's row, so that a report reads as many rows as days. */
+/**
+ * In the terminal transaction of a run: adds it to its day's row, so that a report reads as many rows as days. Said last,
+ * and together with COMMIT: whoever ends next waits for the row.
+ */
 export async function count(tx: Tx, run: ExecutionRow, now: Date): Promise<void> {
   const failed = run.status === 'failed' ? 1 : 0
-  await tx.$executeRaw(Prisma.sql`
+  const added = Prisma.sql`
     INSERT INTO "UsageDay"
       ("organizationId", "date", "agentId", "model", "executions", "failed", "inputTokens", "outputTokens")
     VALUES (${run.organizationId}, ${now.toISOString().slice(0, 10)}, ${run.agentId}, ${run.model ?? ''},
@@ -18,7 +22,8 @@ export async function count(tx: Tx, run: ExecutionRow, now: Date): Promise<void>
       "executions" = "UsageDay"."executions" + 1,
       "failed" = "UsageDay"."failed" + excluded."failed",
       "inputTokens" = "UsageDay"."inputTokens" + excluded."inputTokens",
-      "outputTokens" = "UsageDay"."outputTokens" + excluded."outputTokens"`)
+      "outputTokens" = "UsageDay"."outputTokens" + excluded."outputTokens"`
+  await tx.$executeRaw(addsOne(added))
 }
 
 type Amounts = z.output<typeof Totals>

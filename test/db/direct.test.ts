@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import fc from 'fast-check'
 import { afterAll, beforeAll, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest'
 import { Prisma, PrismaClient } from '../../prisma/generated/sqlite/client.ts'
-import { direct, type Shortcut } from '../../src/db/direct.ts'
+import { addsOne, direct, type Shortcut } from '../../src/db/direct.ts'
 import { TRANSACTION } from '../../src/db/limits.ts'
 import { migrateSqlite } from '../../src/db/migrate.ts'
 import { postgresqlAdapter, postgresqlClient, retryDeadlocks } from '../../src/db/postgresql.ts'
@@ -670,6 +670,22 @@ describe.runIf(onPostgres)('on PostgreSQL', () => {
     expect(isUniqueViolation(await failing((tx) => tx.media.count()))).toBe(true)
     expect(went.mock.calls).toEqual([[{ count: 1 }], [{ count: 1 }], [{ count: 1 }]])
     expect(await idsOf('lost', 'after')).toEqual([])
+  })
+
+  it('neither is SQL that adds one row, or changes it', async () => {
+    const went = vi.fn()
+    const sized = (size: number | null) =>
+      db.$transaction(async (tx) => {
+        await tx.media.createMany({ data: { ...media(1), id: 'sized' } })
+        const again = Prisma.sql`INSERT INTO "Media" SELECT * FROM "Media" WHERE "id" = 'sized'
+          ON CONFLICT ("id") DO UPDATE SET "size" = ${size}`
+        await tx.$executeRaw(addsOne(again)).then(went)
+      })
+    expect(String(await failureOf(sized(null)))).toContain('NullConstraintViolation')
+    expect(await idsOf('sized')).toEqual([])
+    await sized(77)
+    expect(await db.media.findFirst({ where: { id: 'sized' } })).toMatchObject({ size: 77 })
+    expect(went.mock.calls).toEqual([[1], [1]])
   })
 
   it('inserts are there for what comes after them, in their order, however many they are', async () => {
