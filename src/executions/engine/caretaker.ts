@@ -141,8 +141,7 @@ export function createCaretaker(deps: CaretakerDeps) {
       every(heartbeatInterval, 'the heartbeat', heartbeat)
       every(COMPACTION_INTERVAL, 'putting events together', deps.compact)
       every(RETENTION_INTERVAL, 'the removal of old events', forget)
-      if (databaseFile(settings)) return
-      every(STATISTICS_INTERVAL, 'looking at tables that have grown', () => analyzeNew(db))
+      if (!databaseFile(settings)) every(STATISTICS_INTERVAL, 'looking at tables that have grown', () => analyzeNew(db))
     },
     stop(): void {
       for (const timer of timers) clearInterval(timer)
