@@ -323,6 +323,24 @@ it.runIf(onPostgres).each([
   await expectTotals()
 })
 
+it.runIf(onPostgres)('a chat is counted in one part, whatever PostgreSQL thinks of how many there are', async () => {
+  const values = { ...NOTHING, organization: 'acme', user: 'ann', visibility: 'organization' } as const
+  const create = (tx: Tx, model: Model) => take(tx, { model, step: 'create', values, column: 0, all: true })
+  for (const model of ['chat', 'mission', 'space'] as const) await of(db, model).deleteMany({})
+  await db.$transaction((tx) => create(tx, 'space'))
+  await db.$executeRaw`VACUUM FULL "ChatCount"`
+  await db.$transaction((tx) => create(tx, 'chat'))
+  await db.$executeRaw`ANALYZE "ChatCount"`
+  // Two at once make a second part.
+  await db.$transaction(async (tx) => {
+    await create(tx, 'chat')
+    await db.$transaction((other) => create(other, 'chat'))
+  })
+  expect(await db.chatCount.count()).toBe(2)
+  for (let count = 0; count < 20; count++) await db.$transaction((tx) => create(tx, 'chat'))
+  await expectTotals()
+})
+
 it('a space that is deleted takes its chats along, whichever connection has counted them', async () => {
   const values = { ...NOTHING, organization: 'acme', user: 'ann', visibility: 'organization' } as const
   for (const model of ['chat', 'mission', 'space'] as const) await of(db, model).deleteMany({})

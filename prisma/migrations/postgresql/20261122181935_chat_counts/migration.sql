@@ -37,12 +37,13 @@ BEGIN
   -- The counts of a space that is deleted go with it.
   IF TG_OP = 'DELETE' AND NOT EXISTS (SELECT FROM "Space" WHERE "id" = it."spaceId") THEN RETURN OLD; END IF;
   PERFORM pg_advisory_xact_lock_shared(hashtextextended('chats ' || it."organizationId", 0));
-  UPDATE "ChatCount" AS kept SET "count" = kept."count" + more
-  FROM (
+  -- MATERIALIZED: looked for once, or each part that is free would be counted in.
+  WITH free AS MATERIALIZED (
     SELECT part.* FROM "countedChats"() AS chat JOIN "ChatCount" AS part ON part."organizationId" = chat."organizationId"
       AND part."spaceId" = chat."spaceId" AND part."userId" = chat."userId"
     WHERE chat."id" = it."id" LIMIT 1 FOR UPDATE OF part SKIP LOCKED
-  ) AS free
+  )
+  UPDATE "ChatCount" AS kept SET "count" = kept."count" + more FROM free
   WHERE kept."organizationId" = free."organizationId" AND kept."spaceId" = free."spaceId"
     AND kept."userId" = free."userId" AND kept."part" = free."part";
   IF NOT FOUND THEN
