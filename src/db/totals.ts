@@ -1,4 +1,5 @@
-import type { Db, Prisma } from './client.ts'
+import type { Settings } from '../settings.ts'
+import { type Db, databaseFile, Prisma, type Tx } from './client.ts'
 
 /**
  * The sum of kept totals: those of nobody in particular and of no value, unless told. Triggers keep them, in the
@@ -7,4 +8,18 @@ import type { Db, Prisma } from './client.ts'
 export async function totalOf(db: Db, where: Prisma.TotalWhereInput): Promise<number> {
   const rows = await db.total.findMany({ where: { userId: '', value: '', ...where }, select: { count: true } })
   return rows.reduce((sum, { count }) => sum + count, 0)
+}
+
+/**
+ * What a transaction begins with that changes who may see the chats of a mission. PostgreSQL's triggers wait for those who
+ * write chats of the organization: with the mission's row locked, that may be for a run that wants this row next. On SQLite
+ * nobody else writes meanwhile.
+ */
+export async function lockCounts(
+  tx: Tx,
+  settings: Pick<Settings, 'DATABASE_URL' | 'DATA_DIR'>,
+  organizationId: string,
+): Promise<void> {
+  if (databaseFile(settings)) return
+  await tx.$executeRaw(Prisma.sql`SELECT "lockCounts"(${organizationId})`)
 }

@@ -4,7 +4,7 @@ import { type Actor, type Authorized, isAdmin, permit } from '../auth/actor.ts'
 import { audit } from '../auth/audit.ts'
 import { type Db, Prisma, type Tx } from '../db/client.ts'
 import { columnsAre, countOf } from '../db/counting.ts'
-import { totalOf } from '../db/totals.ts'
+import { lockCounts, totalOf } from '../db/totals.ts'
 import type { Deps } from '../deps.ts'
 import { badRequest, conflict, notFound } from '../errors.ts'
 import type { ExecutionRow } from '../executions/engine/events.ts'
@@ -185,6 +185,9 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
   }
   if (Object.keys(data).length) {
     await deps.db.$transaction(async (tx) => {
+      if ((visibility ?? mission.visibility) !== mission.visibility) {
+        await lockCounts(tx, deps.settings, mission.organizationId)
+      }
       if (!(await write(tx, actor, mission, 'mission.update', now, data))) throw notFound('Mission')
       if (anew) await settleAnew(tx, mission.id)
     })

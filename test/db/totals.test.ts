@@ -293,6 +293,11 @@ it('and when all of it is written at once', async () => {
   await fc.assert(write, { numRuns: times(5), endOnFailure: true })
 })
 
+/** Who waits for a lock that counts. */
+const waiting = () => db.$queryRaw<object[]>`
+  SELECT 1 FROM pg_locks JOIN pg_database d ON d.oid = database AND d.datname = current_database()
+  WHERE locktype = 'advisory' AND NOT granted`
+
 it.runIf(onPostgres).each([
   ['mission', 'space'],
   ['mission', 'agent'],
@@ -310,9 +315,6 @@ it.runIf(onPostgres).each([
   const row = { model, step: 'create', values, column: 0, all: true } as const
   for (const model of ['chat', 'mission', 'space', 'agent'] as const) await of(db, model).deleteMany({})
   for (const model of ['space', 'agent', 'mission'] as const) await db.$transaction((tx) => take(tx, { ...row, model }))
-  const waiting = () => db.$queryRaw<object[]>`
-      SELECT 1 FROM pg_locks JOIN pg_database d ON d.oid = database AND d.datname = current_database()
-      WHERE locktype = 'advisory' AND NOT granted`
   const { hidden } = await db.$transaction(async (tx) => {
     await take(tx, { ...row, model: counted })
     const hidden = of(db, model).updateMany({ data: { visibility: 'private' } })
@@ -322,6 +324,35 @@ it.runIf(onPostgres).each([
   await hidden
   await expectTotals()
 })
+
+it.runIf(onPostgres)(
+  'a mission is hidden while a run of it begins: the one waits for the other, not both',
+  async () => {
+    const values = { ...NOTHING, agent: 1, mission: 1, organization: 'acme', user: 'ann' } as const
+    const create = (tx: Tx, model: Model) =>
+      take(tx, { model, step: 'create', values: { ...values, visibility: 'organization' }, column: 0, all: true })
+    for (const model of ['chat', 'mission', 'space', 'agent'] as const) await of(db, model).deleteMany({})
+    for (const model of ['space', 'agent', 'mission'] as const) await db.$transaction((tx) => create(tx, model))
+    const { id } = await db.mission.findFirstOrThrow()
+    const settings = { DATABASE_URL: 'postgresql://', DATA_DIR: '' }
+    const deps = { db, settings, clock: { now: () => now } } as Deps
+    database.queries.length = 0
+    let begun = 0
+    const { hidden } = await db.$transaction(async (tx) => {
+      begun++
+      await create(tx, 'chat')
+      const hidden = missions.update(actors[0]!, deps, { id, visibility: 'private' })
+      await expect.poll(() => waiting(), { timeout: 5_000, interval: 5 }).toHaveLength(1)
+      await tx.mission.updateMany({ where: { id }, data: { runCount: 1 } })
+      return { hidden }
+    })
+    await hidden
+    // Neither was undone, and tried again.
+    expect([begun, database.queries.filter((sql) => sql.includes('lockCounts')).length]).toEqual([1, 1])
+    expect(await db.mission.findFirst()).toMatchObject({ visibility: 'private', runCount: 1 })
+    await expectTotals()
+  },
+)
 
 it.runIf(onPostgres)('a chat is counted in one part, whatever PostgreSQL thinks of how many there are', async () => {
   const values = { ...NOTHING, organization: 'acme', user: 'ann', visibility: 'organization' } as const

@@ -67,11 +67,15 @@ CREATE TRIGGER "counts_after_update" AFTER UPDATE OF "spaceId", "agentId", "miss
 CREATE TRIGGER "counts_delete" BEFORE DELETE ON "Chat" FOR EACH ROW EXECUTE FUNCTION "keepChatCounts"();
 
 -- Nobody else counts meanwhile. Whoever needs both locks takes that of missions first, as one of whose triggers comes
--- after.
+-- after. Whoever changes a mission takes them before its row, which a run that has written its chat wants next.
+CREATE FUNCTION "lockCounts"("of" text) RETURNS void LANGUAGE sql AS $$
+  SELECT "lockMissionTotals"("of");
+  SELECT pg_advisory_xact_lock(hashtextextended('chats ' || "of", 0))
+$$;
+
 CREATE FUNCTION "recountChats"() RETURNS trigger LANGUAGE plpgsql SET plan_cache_mode = force_custom_plan AS $$
 BEGIN
-  PERFORM "lockMissionTotals"(OLD."organizationId");
-  PERFORM pg_advisory_xact_lock(hashtextextended('chats ' || OLD."organizationId", 0));
+  PERFORM "lockCounts"(OLD."organizationId");
   INSERT INTO "ChatCount" AS kept
   SELECT "organizationId", "spaceId", "userId", 0,
     count(*) * CASE TG_WHEN WHEN 'BEFORE' THEN -1 ELSE 1 END
