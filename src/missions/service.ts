@@ -185,9 +185,7 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
   }
   if (Object.keys(data).length) {
     await deps.db.$transaction(async (tx) => {
-      if ((visibility ?? mission.visibility) !== mission.visibility) {
-        await lockCounts(tx, deps.settings, mission.organizationId)
-      }
+      if (visibility && visibility !== mission.visibility) await lockCounts(tx, deps.settings, mission.organizationId)
       if (!(await write(tx, actor, mission, 'mission.update', now, data))) throw notFound('Mission')
       if (anew) await settleAnew(tx, mission.id)
     })

@@ -297,6 +297,25 @@ it('and when all of it is written at once', async () => {
 const waiting = () => db.$queryRaw<object[]>`
   SELECT 1 FROM pg_locks JOIN pg_database d ON d.oid = database AND d.datname = current_database()
   WHERE locktype = 'advisory' AND NOT granted`
+const oneWaits = () => expect.poll(waiting, { timeout: 5_000, interval: 5 }).toHaveLength(1)
+
+const SHARED: Values = {
+  ...NOTHING,
+  organization: 'acme',
+  user: 'ann',
+  visibility: 'organization',
+  agent: 1,
+  mission: 1,
+}
+
+/** A row that everybody in the organization sees, of the rows that are there. */
+const create = (tx: Tx, model: Model) => take(tx, { model, step: 'create', values: SHARED, column: 0, all: true })
+
+/** Leaves these rows, each made in a transaction of its own, and no others of theirs. */
+async function startWith(...models: Model[]): Promise<void> {
+  for (const model of ['chat', 'mission', 'space', 'agent'] as const) await of(db, model).deleteMany({})
+  for (const model of models) await db.$transaction((tx) => create(tx, model))
+}
 
 it.runIf(onPostgres).each([
   ['mission', 'space'],
@@ -304,61 +323,42 @@ it.runIf(onPostgres).each([
   ['chat', 'agent'],
   ['chat', 'mission'],
 ] as const)('a %s is counted before or after its %s is hidden, not meanwhile', async (counted, model) => {
-  const values = {
-    ...NOTHING,
-    agent: 1,
-    mission: 1,
-    organization: 'acme',
-    user: 'ann',
-    visibility: 'organization',
-  } as const
-  const row = { model, step: 'create', values, column: 0, all: true } as const
-  for (const model of ['chat', 'mission', 'space', 'agent'] as const) await of(db, model).deleteMany({})
-  for (const model of ['space', 'agent', 'mission'] as const) await db.$transaction((tx) => take(tx, { ...row, model }))
+  await startWith('space', 'agent', 'mission')
   const { hidden } = await db.$transaction(async (tx) => {
-    await take(tx, { ...row, model: counted })
+    await create(tx, counted)
     const hidden = of(db, model).updateMany({ data: { visibility: 'private' } })
-    await expect.poll(waiting, { timeout: 5_000, interval: 5 }).toHaveLength(1)
+    await oneWaits()
     return { hidden }
   })
   await hidden
   await expectTotals()
 })
 
-it.runIf(onPostgres)(
-  'a mission is hidden while a run of it begins: the one waits for the other, not both',
-  async () => {
-    const values = { ...NOTHING, agent: 1, mission: 1, organization: 'acme', user: 'ann' } as const
-    const create = (tx: Tx, model: Model) =>
-      take(tx, { model, step: 'create', values: { ...values, visibility: 'organization' }, column: 0, all: true })
-    for (const model of ['chat', 'mission', 'space', 'agent'] as const) await of(db, model).deleteMany({})
-    for (const model of ['space', 'agent', 'mission'] as const) await db.$transaction((tx) => create(tx, model))
-    const { id } = await db.mission.findFirstOrThrow()
-    const settings = { DATABASE_URL: 'postgresql://', DATA_DIR: '' }
-    const deps = { db, settings, clock: { now: () => now } } as Deps
-    database.queries.length = 0
-    let begun = 0
-    const { hidden } = await db.$transaction(async (tx) => {
-      begun++
-      await create(tx, 'chat')
-      const hidden = missions.update(actors[0]!, deps, { id, visibility: 'private' })
-      await expect.poll(() => waiting(), { timeout: 5_000, interval: 5 }).toHaveLength(1)
-      await tx.mission.updateMany({ where: { id }, data: { runCount: 1 } })
-      return { hidden }
-    })
-    await hidden
-    // Neither was undone, and tried again.
-    expect([begun, database.queries.filter((sql) => sql.includes('lockCounts')).length]).toEqual([1, 1])
-    expect(await db.mission.findFirst()).toMatchObject({ visibility: 'private', runCount: 1 })
-    await expectTotals()
-  },
-)
+it.runIf(onPostgres)('a mission is hidden while a run of it begins: one waits for the other, not both', async () => {
+  await startWith('space', 'agent', 'mission')
+  const { id } = await db.mission.findFirstOrThrow()
+  const settings = { DATABASE_URL: 'postgresql://', DATA_DIR: '' }
+  const deps = { db, settings, clock: { now: () => now } } as Deps
+  database.queries.length = 0
+  let begun = 0
+  const { hidden } = await db.$transaction(async (tx) => {
+    begun++
+    await create(tx, 'chat')
+    const hidden = missions.update(actors[0]!, deps, { id, visibility: 'private' })
+    await oneWaits()
+    await tx.mission.updateMany({ where: { id }, data: { runCount: 1 } })
+    return { hidden }
+  })
+  await hidden
+  // Neither was undone, and tried again.
+  const hiding = database.queries.filter((sql) => /^UPDATE "Mission" SET .*"visibility" =/.test(sql))
+  expect([begun, hiding.length]).toEqual([1, 1])
+  expect(await db.mission.findFirst()).toMatchObject({ visibility: 'private', runCount: 1 })
+  await expectTotals()
+})
 
 it.runIf(onPostgres)('a chat is counted in one part, whatever PostgreSQL thinks of how many there are', async () => {
-  const values = { ...NOTHING, organization: 'acme', user: 'ann', visibility: 'organization' } as const
-  const create = (tx: Tx, model: Model) => take(tx, { model, step: 'create', values, column: 0, all: true })
-  for (const model of ['chat', 'mission', 'space'] as const) await of(db, model).deleteMany({})
-  await db.$transaction((tx) => create(tx, 'space'))
+  await startWith('space')
   await db.$executeRaw`VACUUM FULL "ChatCount"`
   await db.$transaction((tx) => create(tx, 'chat'))
   await db.$executeRaw`ANALYZE "ChatCount"`
@@ -372,12 +372,8 @@ it.runIf(onPostgres)('a chat is counted in one part, whatever PostgreSQL thinks 
   await expectTotals()
 })
 
-it('a space that is deleted takes its chats along, whichever connection has counted them', async () => {
-  const values = { ...NOTHING, organization: 'acme', user: 'ann', visibility: 'organization' } as const
-  for (const model of ['chat', 'mission', 'space'] as const) await of(db, model).deleteMany({})
-  for (const model of ['space', 'chat', 'chat'] as const) {
-    await db.$transaction((tx) => take(tx, { model, step: 'create', values, column: 0, all: true }))
-  }
+it('a space that is deleted takes its chats along, whichever part they were counted in', async () => {
+  await startWith('space', 'chat', 'chat')
   await expectTotals()
   await db.chatCount.updateMany({ data: { part: 99 } })
   await db.space.deleteMany()

@@ -168,18 +168,21 @@ describe('a kept total', () => {
   })
 })
 
-it.each(['spaces', 'spaces/%'])('GET /%s: the chats of spaces are read by their key, and not counted', async (path) => {
-  const { spaces } = await call('ann', 'GET', 'spaces')
-  server.queries.length = 0
-  await call('ann', 'GET', path.replace('%', spaces[0].id))
-  expect(server.queries.filter((sql) => sql.includes('"Chat"'))).toEqual([])
-  const reads = server.queries.filter((sql) => sql.includes('"ChatCount"'))
-  expect(reads).toHaveLength(1)
-  if (!onPostgres) {
-    const [read] = planOf(server, reads[0]!)
-    expect(read).toMatch(/^SEARCH t USING INDEX \S+ \(organizationId=\? AND spaceId=\? AND userId=\?\)$/)
-  }
-})
+it.each(['spaces', 'spaces/{id}'])(
+  'GET /%s: the chats of spaces are read by their key, and not counted',
+  async (path) => {
+    const { spaces } = await call('ann', 'GET', 'spaces')
+    server.queries.length = 0
+    await call('ann', 'GET', path.replace('{id}', spaces[0].id))
+    expect(server.queries.filter((sql) => sql.includes('"Chat"'))).toEqual([])
+    const reads = server.queries.filter((sql) => sql.includes('"ChatCount"'))
+    expect(reads).toHaveLength(1)
+    if (!onPostgres) {
+      const [read] = planOf(server, reads[0]!)
+      expect(read).toMatch(/^SEARCH t USING INDEX \S+ \(organizationId=\? AND spaceId=\? AND userId=\?\)$/)
+    }
+  },
+)
 
 it.each(['chats', 'chats?limit=1'])('GET /%s counts messages without reading any', async (path) => {
   server.queries.length = 0
