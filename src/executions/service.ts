@@ -164,16 +164,20 @@ export async function cancel(actor: Actor, deps: Deps, id: string, anew = false)
  */
 export async function tree(actor: Actor, deps: Deps, id: string) {
   const { organizationId, rootExecutionId } = await find(actor, deps, id)
-  const family = { organizationId, rootExecutionId }
-  const [rows, [sum]] = await Promise.all([
+  const [roots, descendants, [sum]] = await Promise.all([
+    deps.db.execution.findMany({ where: { AND: [{ id: rootExecutionId }, reachable(actor)] } }),
     deps.db.execution.findMany({
-      where: { AND: [family, reachable(actor)] },
+      where: { AND: [{ organizationId, rootExecutionId, parentExecutionId: { not: null } }, reachable(actor)] },
       orderBy: [{ depth: 'asc' }, { createdAt: 'asc' }, { id: 'asc' }],
     }),
     deps.db.$queryRaw<{ input: unknown; output: unknown }[]>(Prisma.sql`
-      SELECT sum("inputTokens") AS "input", sum("outputTokens") AS "output" FROM "Execution"
-      WHERE "organizationId" = ${organizationId} AND "rootExecutionId" = ${rootExecutionId}`),
+      SELECT sum("inputTokens") AS "input", sum("outputTokens") AS "output" FROM (
+        SELECT * FROM "Execution" WHERE "id" = ${rootExecutionId}
+        UNION ALL SELECT * FROM "Execution"
+          WHERE "organizationId" = ${organizationId} AND "rootExecutionId" = ${rootExecutionId}
+            AND "parentExecutionId" IS NOT NULL) AS family`),
   ])
+  const rows = [...roots, ...descendants]
   const nodes = new Map(rows.map((row) => [row.id, { ...toExecution(row), children: [] } as ExecutionNode]))
   const parentOf = (node: ExecutionNode) => nodes.get(node.parentExecutionId ?? '')
   for (const node of nodes.values()) parentOf(node)?.children.push(node)

@@ -54,7 +54,7 @@ export function createMetrics({ db, clock }: MetricsDeps): { registry: Registry;
     help: 'For how long the oldest run has been waiting for its turn: the same from every server',
     registers,
     async collect() {
-      const where = { status: 'pending' as const, waitingFor: null }
+      const where = { terminalSeq: null, status: 'pending' as const, waitingFor: null }
       const select = { createdAt: true }
       const oldest = await db.execution.findFirst({ where, orderBy: { createdAt: 'asc' }, select })
       this.set(oldest ? (clock.now().getTime() - oldest.createdAt.getTime()) / 1000 : 0)
@@ -112,7 +112,7 @@ const isStream = (res: ServerResponse) => String(res.getHeader('content-type') ?
 async function countRuns(db: Db): Promise<Record<'pending' | 'waiting' | 'running', number>> {
   const groups = await db.execution.groupBy({
     by: ['status', 'waitingFor'],
-    where: { status: { in: ['pending', 'running'] } },
+    where: { terminalSeq: null, status: { in: ['pending', 'running'] } },
     _count: true,
   })
   const counts = { pending: 0, waiting: 0, running: 0 }

@@ -1,5 +1,6 @@
 import { Client } from 'pg'
 import { afterAll, beforeAll, expect, it } from 'vitest'
+import { findDescendants } from '../../src/executions/engine/claims.ts'
 import { graphql } from '../graphql/support.ts'
 import { planOf } from '../support/plan.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
@@ -9,8 +10,11 @@ import { startServer, type TestServer } from '../support/server.ts'
 // What is sorted, or looked for in a list made of it, is read as a whole, however few rows a page has.
 
 let server: TestServer
+/** What it asks by itself, for all organizations. */
+let sweep: string[]
 beforeAll(async () => {
   server = await startServer()
+  sweep = server.queries.filter((sql) => /FROM "Execution" .*"status"/s.test(sql))
   for (let made = 0; made < 2; made++) {
     const { id: agentId } = await post('agents', { name: 'A', systemPrompt: 'x' })
     await post('spaces', { name: `Space ${made}` })
@@ -26,18 +30,21 @@ async function post(path: string, body: object): Promise<{ id: string }> {
   return answer.body
 }
 
-/** What a statement reads as a whole. PostgreSQL is asked how it would do without, if it could. */
-async function wholesOf(sql: string): Promise<string[]> {
-  if (!onPostgres) return planOf(server, sql).filter((step) => /TEMP B-TREE FOR ORDER/.test(step))
+/** How a statement is carried out. PostgreSQL is asked how it would do without reading all of a table, or sorting. */
+async function stepsOf(sql: string): Promise<string[]> {
+  if (!onPostgres) return planOf(server, sql)
   const client = new Client(server.databaseEnv.DATABASE_URL)
   await client.connect()
   await client.query('SET enable_sort = off; SET enable_seqscan = off; SET enable_bitmapscan = off')
   const { rows } = await client.query<{ 'QUERY PLAN': string }>(`EXPLAIN (GENERIC_PLAN) ${sql}`)
   await client.end()
-  // The parts of a page that come together are few rows.
-  return rows
-    .map((row) => row['QUERY PLAN'].trim())
-    .filter((step) => /^Sort Key: (?!"\*SELECT)|hashed SubPlan/.test(step))
+  return rows.map((row) => row['QUERY PLAN'].trim())
+}
+
+/** What a statement reads as a whole. The parts of a page that come together are few rows. */
+async function wholesOf(sql: string): Promise<string[]> {
+  const whole = onPostgres ? /^Sort Key: (?!"\*SELECT)|hashed SubPlan/ : /TEMP B-TREE FOR ORDER/
+  return (await stepsOf(sql)).filter((step) => whole.test(step))
 }
 
 const cursor = Buffer.from('1750000000000.some').toString('base64url')
@@ -80,3 +87,24 @@ it.each([
     for (const sql of lists) expect(await wholesOf(sql), sql).toEqual([])
   },
 )
+
+it('what looks after all runs finds those that have not ended by an index that has no others', async () => {
+  expect(sweep.length).toBeGreaterThanOrEqual(3)
+  for (const sql of sweep) expect((await stepsOf(sql)).join(), sql).toContain('Execution_status_leaseUntil_idx')
+})
+
+it('the runs of a tree are found by an index of those that have a parent', async () => {
+  const { id } = await post('agents', { name: 'B', systemPrompt: 'x' })
+  const { executionId } = (await request(server, 'POST', `/api/v1/agents/${id}/execute`, { body: { message: 'Hi' } }))
+    .body
+  const { db } = server.service.deps
+  const root = await db.execution.findUniqueOrThrow({ where: { id: executionId } })
+  const statements = await server.statementsOf(async () => {
+    expect((await request(server, 'GET', `/api/v1/executions/${executionId}/tree`)).status).toBe(200)
+    expect(await findDescendants(db, root)).toEqual([])
+  })
+  const ofTrees = statements.filter((sql) => /"rootExecutionId" = /.test(sql))
+  expect(ofTrees).toHaveLength(3)
+  for (const sql of ofTrees)
+    expect((await stepsOf(sql)).join(), sql).toContain('Execution_organizationId_rootExecutionId_idx')
+})

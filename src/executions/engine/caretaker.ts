@@ -73,7 +73,11 @@ export function createCaretaker(deps: CaretakerDeps) {
     const now = clock.now()
     const tooOld = new Date(now.getTime() - settings.QUEUE_TIMEOUT)
     const stale = await db.execution.findMany({
-      where: { status: 'pending', OR: [{ createdAt: { lt: tooOld }, attempt: 0 }, { wantsCancel: true }] },
+      where: {
+        terminalSeq: null,
+        status: 'pending',
+        OR: [{ createdAt: { lt: tooOld }, attempt: 0 }, { wantsCancel: true }],
+      },
       take: SWEEP_SIZE,
     })
     for (const row of stale) await attempt(row, deps.expire)
@@ -90,7 +94,7 @@ export function createCaretaker(deps: CaretakerDeps) {
 
   async function recover(all: boolean, now: Date): Promise<void> {
     const left = await db.execution.findMany({
-      where: { status: 'running', ...(!all && { leaseUntil: { lt: now } }) },
+      where: { terminalSeq: null, status: 'running', ...(!all && { leaseUntil: { lt: now } }) },
       orderBy: { createdAt: 'asc' },
       ...(!all && { take: SWEEP_SIZE }),
     })

@@ -367,7 +367,8 @@ export async function takeOver(deps: ClaimDeps, row: ExecutionRow): Promise<Exec
 /** Whether a pending run holds its session's lock: what keeps it is room. */
 const READY = Prisma.sql`
   FROM "Execution" e JOIN "Session" s ON s."id" = e."sessionId" AND s."activeExecutionId" = e."id"
-  JOIN "Organization" o ON o."id" = e."organizationId" WHERE e."status" = 'pending' AND e."waitingFor" IS NULL`
+  JOIN "Organization" o ON o."id" = e."organizationId"
+  WHERE e."terminalSeq" IS NULL AND e."status" = 'pending' AND e."waitingFor" IS NULL`
 
 /** Whether a call of its parent waits for it, as `isDelegated` says. */
 const DELEGATED = Prisma.sql`EXISTS (SELECT 1 FROM "ToolCall" c
@@ -393,7 +394,8 @@ export async function findCrowded(db: Db): Promise<string[]> {
 
 /** The descendants of an execution that have not ended, children before their own children. */
 export async function findDescendants(db: Db, { organizationId, rootExecutionId, id }: ExecutionRow) {
-  const tree = await db.execution.findMany({ where: { organizationId, rootExecutionId }, orderBy: { depth: 'asc' } })
+  const where = { organizationId, rootExecutionId, parentExecutionId: { not: null } }
+  const tree = await db.execution.findMany({ where, orderBy: { depth: 'asc' } })
   const family = new Set([id])
   for (const row of tree) if (row.parentExecutionId && family.has(row.parentExecutionId)) family.add(row.id)
   return tree.filter((row) => row.id !== id && family.has(row.id) && row.terminalSeq === null)

@@ -120,7 +120,7 @@ export function createEngine(deps: EngineDeps): Engine {
   ]
 
   async function lookForCancelled(): Promise<void> {
-    const where = { leaseOwner: owner, status: 'running' as const, wantsCancel: true }
+    const where = { terminalSeq: null, status: 'running' as const, leaseOwner: owner, wantsCancel: true }
     for (const { id } of await db.execution.findMany({ where, select: { id: true } })) live.stop(id, 'cancelled')
   }
 
@@ -316,7 +316,7 @@ export function createEngine(deps: EngineDeps): Engine {
 
   /** Whoever looks next takes over what is left. Without it, they do when the leases end. */
   async function handBack(): Promise<void> {
-    const where = { leaseOwner: owner, status: 'running' as const }
+    const where = { terminalSeq: null, status: 'running' as const, leaseOwner: owner }
     await db.execution
       .updateMany({ where, data: { leaseUntil: clock.now() } })
       .catch((error) => log.error({ err: error }, 'the runs that are left could not be handed back'))

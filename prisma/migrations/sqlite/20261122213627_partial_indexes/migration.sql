@@ -1,0 +1,31 @@
+-- DropIndex
+DROP INDEX "Chat_organizationId_missionId_idx";
+
+-- DropIndex
+DROP INDEX "Execution_organizationId_missionId_createdAt_id_idx";
+
+-- DropIndex
+DROP INDEX "Execution_organizationId_taskId_createdAt_id_idx";
+
+-- DropIndex
+DROP INDEX "Execution_organizationId_parentExecutionId_idx";
+
+-- DropIndex
+DROP INDEX "Execution_organizationId_rootExecutionId_idx";
+
+-- DropIndex
+DROP INDEX "Execution_status_leaseUntil_idx";
+
+-- Most runs are of no mission, task or parent, and have ended; most chats are of no mission. Those have no part in these
+-- indexes: each that a run writes a row of is a page, or two on PostgreSQL, where a row that changes is a new one in each.
+CREATE INDEX "Chat_organizationId_missionId_idx" ON "Chat"("organizationId", "missionId")
+  WHERE "missionId" IS NOT NULL;
+CREATE INDEX "Execution_organizationId_missionId_createdAt_id_idx"
+  ON "Execution"("organizationId", "missionId", "createdAt", "id") WHERE "missionId" IS NOT NULL;
+CREATE INDEX "Execution_organizationId_taskId_createdAt_id_idx"
+  ON "Execution"("organizationId", "taskId", "createdAt", "id") WHERE "taskId" IS NOT NULL;
+CREATE INDEX "Execution_organizationId_parentExecutionId_idx" ON "Execution"("organizationId", "parentExecutionId")
+  WHERE "parentExecutionId" IS NOT NULL;
+CREATE INDEX "Execution_organizationId_rootExecutionId_idx" ON "Execution"("organizationId", "rootExecutionId")
+  WHERE "parentExecutionId" IS NOT NULL;
+CREATE INDEX "Execution_status_leaseUntil_idx" ON "Execution"("status", "leaseUntil") WHERE "terminalSeq" IS NULL;
