@@ -48,3 +48,7 @@ export const newSortableId = (now: Date): string => now.getTime().toString(36).p
 /** `task-<ms>-<random>` or `exec-<ms>-<random>` (service.md, "Task" and "Execution"). */
 export const newTimedId = (prefix: 'task' | 'exec', now: Date): string =>
   `${prefix}-${now.getTime()}-${randomBase62(22)}`
+
+/** Less than the ids that {@link newTimedId} has given since a moment, and greater than those before it. */
+export const timedIdsSince = (prefix: 'task' | 'exec', moment: Date): string =>
+  `${prefix}-${String(Math.max(0, moment.getTime())).padStart(13, '0')}`

@@ -40,7 +40,6 @@ test('the schema that the next migration starts from is the one that the models 
 const PARTIAL = [
   'Chat_organizationId_missionId_idx',
   'Execution_organizationId_missionId_createdAt_id_idx',
-  'Execution_organizationId_parentExecutionId_idx',
   'Execution_organizationId_rootExecutionId_idx',
   'Execution_organizationId_taskId_createdAt_id_idx',
   'Execution_status_leaseUntil_idx',

@@ -3,6 +3,7 @@ import type { Logger } from 'pino'
 import { type Db, databaseFile, Prisma } from '../../db/client.ts'
 import { analyzeNew } from '../../db/statistics.ts'
 import type { Clock } from '../../lib/clock.ts'
+import { timedIdsSince } from '../../lib/id.ts'
 import { inParts } from '../../lib/parts.ts'
 import type { Settings } from '../../settings.ts'
 import type { ExecutionRow } from './events.ts'
@@ -106,7 +107,10 @@ export function createCaretaker(deps: CaretakerDeps) {
     await task(row).catch((error) => log.error({ err: error, executionId: row.id }, 'a run could not be taken care of'))
   }
 
-  /** Events past their time and idempotency records of yesterday, a small batch at a time; executions stay. */
+  /**
+   * Events past their time and idempotency records of yesterday, a small batch at a time; executions stay. What is that
+   * old is of runs that began before: by their ids, they are the first.
+   */
   async function forget(): Promise<void> {
     const now = clock.now().getTime()
     const events = new Date(now - settings.EVENT_RETENTION_DAYS * DAY)
@@ -114,7 +118,9 @@ export function createCaretaker(deps: CaretakerDeps) {
     await inBatches(() =>
       db.$executeRaw(Prisma.sql`
         DELETE FROM "ExecutionEvent" WHERE ("executionId", "firstSeq") IN (
-          SELECT "executionId", "firstSeq" FROM "ExecutionEvent" WHERE "at" < ${events} LIMIT ${RETENTION_BATCH})`),
+          SELECT "executionId", "firstSeq" FROM "ExecutionEvent"
+          WHERE "executionId" < ${timedIdsSince('exec', events)} AND "at" < ${events}
+          ORDER BY "executionId", "firstSeq" LIMIT ${RETENTION_BATCH})`),
     )
     await inBatches(() =>
       db.$executeRaw(Prisma.sql`
