@@ -10,7 +10,7 @@ export class MigrationError extends Error {
 type Applied = { name: string }
 
 /**
- * The page size of a new SQLite file. A run changes a row or two in each of forty tables and indexes, and the whole page of
+ * The page size of a new SQLite file. A run changes a row or two in each of thirty tables and indexes, and the whole page of
  * each is written to the log: with SQLite's usual 4 KiB that takes twice as long.
  */
 const PAGE_SIZE = 2048
