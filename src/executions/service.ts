@@ -163,9 +163,12 @@ export async function cancel(actor: Actor, deps: Deps, id: string, anew = false)
  * the tree begins below it.
  */
 export async function tree(actor: Actor, deps: Deps, id: string) {
-  const { organizationId, rootExecutionId } = await find(actor, deps, id)
-  const [roots, descendants, [sum]] = await Promise.all([
-    deps.db.execution.findMany({ where: { AND: [{ id: rootExecutionId }, reachable(actor)] } }),
+  const found = await find(actor, deps, id)
+  const { organizationId, rootExecutionId } = found
+  const [top, descendants, [sum]] = await Promise.all([
+    id === rootExecutionId
+      ? found
+      : deps.db.execution.findFirst({ where: { AND: [{ id: rootExecutionId }, reachable(actor)] } }),
     deps.db.execution.findMany({
       where: { AND: [{ organizationId, rootExecutionId, parentExecutionId: { not: null } }, reachable(actor)] },
       orderBy: [{ depth: 'asc' }, { createdAt: 'asc' }, { id: 'asc' }],
@@ -177,7 +180,7 @@ export async function tree(actor: Actor, deps: Deps, id: string) {
           WHERE "organizationId" = ${organizationId} AND "rootExecutionId" = ${rootExecutionId}
             AND "parentExecutionId" IS NOT NULL) AS family`),
   ])
-  const rows = [...roots, ...descendants]
+  const rows = [top ?? [], descendants].flat()
   const nodes = new Map(rows.map((row) => [row.id, { ...toExecution(row), children: [] } as ExecutionNode]))
   const parentOf = (node: ExecutionNode) => nodes.get(node.parentExecutionId ?? '')
   for (const node of nodes.values()) parentOf(node)?.children.push(node)
