@@ -35,8 +35,7 @@ CREATE TABLE "new_AuditEvent" (
 
     PRIMARY KEY ("organizationId", "at", "id"),
     CONSTRAINT "AuditEvent_organizationId_fkey" FOREIGN KEY ("organizationId") REFERENCES "Organization" ("id") ON DELETE CASCADE ON UPDATE CASCADE
--- In the order of its key, without another one of rows: added by hand.
-) WITHOUT ROWID;
+);
 INSERT INTO "new_AuditEvent" ("action", "actor", "at", "id", "organizationId", "target") SELECT "action", "actor", "at", "id", "organizationId", "target" FROM "AuditEvent";
 DROP TABLE "AuditEvent";
 ALTER TABLE "new_AuditEvent" RENAME TO "AuditEvent";
