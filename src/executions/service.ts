@@ -175,8 +175,8 @@ export async function tree(actor: Actor, deps: Deps, id: string) {
     }),
     deps.db.$queryRaw<{ input: unknown; output: unknown }[]>(Prisma.sql`
       SELECT sum("inputTokens") AS "input", sum("outputTokens") AS "output" FROM (
-        SELECT * FROM "Execution" WHERE "id" = ${rootExecutionId}
-        UNION ALL SELECT * FROM "Execution"
+        SELECT "inputTokens", "outputTokens" FROM "Execution" WHERE "id" = ${rootExecutionId}
+        UNION ALL SELECT "inputTokens", "outputTokens" FROM "Execution"
           WHERE "organizationId" = ${organizationId} AND "rootExecutionId" = ${rootExecutionId}
             AND "parentExecutionId" IS NOT NULL) AS family`),
   ])
