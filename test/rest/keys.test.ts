@@ -2,6 +2,7 @@ import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { tickingClock } from '../support/clock.ts'
 import { expectError, faces, onEachFace } from '../support/faces.ts'
 import { type ModelServer, startModelServer } from '../support/model-server.ts'
 import { runProgram } from '../support/process.ts'
@@ -13,9 +14,10 @@ const DAY = 24 * 60 * 60 * 1000
 const FORBIDDEN = "You don't have permission to access this resource"
 const INVALID = 'Unauthorized. Invalid or expired token'
 
-/** The real time, moved forward at will. */
+/** The time, never the same one twice, moved forward at will. */
 let ahead = 0
-const clock = { now: () => new Date(Date.now() + ahead) }
+const ticking = tickingClock()
+const clock = { now: () => new Date(ticking.now().getTime() + ahead) }
 
 let server: TestServer
 let model: ModelServer
