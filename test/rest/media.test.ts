@@ -9,6 +9,7 @@ import { pipeline } from 'node:stream/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
 import { newToken } from '../../src/lib/token.ts'
+import { tickingClock } from '../support/clock.ts'
 import { expectError, faces } from '../support/faces.ts'
 import { createFolder } from '../support/folder.ts'
 import { type ModelServer, startModelServer } from '../support/model-server.ts'
@@ -41,7 +42,7 @@ let ben: Member
 let eve: Member
 beforeAll(async () => {
   model = await startModelServer()
-  server = await startServer({ OPENAI_BASE_URL: model.baseUrl })
+  server = await startServer({ OPENAI_BASE_URL: model.baseUrl }, { clock: tickingClock() })
   ann = await server.member({ organization: 'Acme' })
   ben = await server.member({ organization: 'Acme' })
   eve = await server.member({ organization: 'Evil' })
