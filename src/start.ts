@@ -19,6 +19,7 @@ import { agentFor } from './executions/start.ts'
 import { openTools } from './executions/tools.ts'
 import { refuseMalformed } from './http/malformed.ts'
 import { type Clock, systemClock } from './lib/clock.ts'
+import { connected } from './lib/turn.ts'
 import { unlessAborted } from './lib/unless-aborted.ts'
 import { removeOrphans } from './media/service.ts'
 import { noStorage, openStorage } from './media/storage.ts'
@@ -112,8 +113,14 @@ export async function startService(
     if (stopping.signal.aborted) res.setHeader('Connection', 'close')
     app(req, res)
   })
+  server.on('connection', connected)
   server.on('clientError', refuseMalformed)
   await listen(server, settings)
+  if (settings.ROLE !== 'api') {
+    // Who needs it is told if it fails.
+    const timer = setTimeout(() => models.preload().catch(() => {}), PRELOAD_AFTER)
+    cleanup.defer(() => clearTimeout(timer))
+  }
   const resources = cleanup.move()
   return {
     deps,
@@ -137,6 +144,9 @@ async function openPostgresBus(settings: Settings, db: Db, log: Logger): Promise
   const { createPostgresBus } = await import('./bus/postgres.ts')
   return createPostgresBus({ url: settings.DATABASE_DIRECT_URL ?? settings.DATABASE_URL ?? '', db, log })
 }
+
+/** How long (ms) after the start what the first run needs is loaded: the first answers do not wait for it. */
+const PRELOAD_AFTER = 1_000
 
 function listen(server: Server, { HOST, PORT }: Settings): Promise<void> {
   return new Promise((resolve, reject) => {

@@ -56,6 +56,20 @@ test.concurrent('BOOTSTRAP_TOKEN becomes the first token, and nothing secret is 
   expect(out + err).not.toContain(token.slice(4, 34))
 })
 
+/** Has a process print what it loads. */
+const TELLS_LOADED = `--import data:text/javascript,${encodeURIComponent(`
+  import { writeSync } from 'node:fs'
+  import { registerHooks } from 'node:module'
+  registerHooks({ load(url, context, load) { writeSync(1, 'loaded ' + url + '\\n'); return load(url, context) } })`)}`
+
+test.concurrent('what the first run needs is loaded before it comes, and not before the server is ready', async () => {
+  await using folder = await createFolder()
+  const settings = { OPENAI_BASE_URL: 'http://127.0.0.1:9/v1', NODE_OPTIONS: TELLS_LOADED }
+  await using server = await spawnServer(folder.path, settings)
+  await expect.poll(() => server.out, { timeout: 10_000 }).toMatch(/ready at.*chat-completions.*undici/s)
+  expect(server.out.match(/chat-completions/g)).toHaveLength(1)
+})
+
 test.concurrent('bad settings stop the start with every one of them named, none of their values shown', async () => {
   await using folder = await createFolder()
   const bad = {

@@ -10,6 +10,8 @@ export type ModelInfo = { id: string; provider: string; available: boolean }
 export type Models = {
   /** What `GET /models` shows: current models, what the server at OPENAI_BASE_URL lists, the offline one. Never rejects. */
   list(): Promise<ModelInfo[]>
+  /** Loads the packages of the provider that serves those who name no model: the first run would wait for them. */
+  preload(): Promise<void>
   /** The full id of the model of those who name none. Rejects with a {@link ModelError}. */
   defaultModel(): Promise<string>
   /**
@@ -53,13 +55,19 @@ export function createModels(settings: Settings, clock: Clock = systemClock): Mo
     throw new ModelError(`Unknown model: ${name.slice(0, 100)}. A model is named like anthropic/claude-sonnet-5-5`)
   }
 
-  async function defaultModel(): Promise<string> {
-    if (DEFAULT_MODEL !== undefined) {
-      const { provider, id } = identify(DEFAULT_MODEL)
-      return `${provider}/${id}`
+  /** What {@link defaultModel} gives without asking anybody; null where it takes the first one of OPENAI_BASE_URL. */
+  function configuredDefault(): { provider: ProviderName; id: string } | null {
+    if (DEFAULT_MODEL !== undefined) return identify(DEFAULT_MODEL)
+    for (const [provider, { configured, models }] of Object.entries(providers)) {
+      const [id] = models
+      if (configured && id !== undefined) return { provider: provider as ProviderName, id }
     }
-    const ready = Object.entries(providers).find(([, { configured, models }]) => configured && models.length > 0)
-    if (ready) return `${ready[0]}/${ready[1].models[0]}`
+    return null
+  }
+
+  async function defaultModel(): Promise<string> {
+    const ready = configuredDefault()
+    if (ready) return `${ready.provider}/${ready.id}`
     const listed = await catalogue?.first().catch((error) => {
       throw new ModelError(
         `The server at OPENAI_BASE_URL does not list its models (${describeModelError(error, secrets)}). ${WAY_OUT}`,
@@ -77,6 +85,7 @@ export function createModels(settings: Settings, clock: Clock = systemClock): Mo
 
   return {
     defaultModel,
+    preload: async () => void (await load(configuredDefault()?.provider ?? 'compatible')),
     describeError: (error) => (isModelError(error) ? describeModelError(error, secrets) : UNEXPECTED),
 
     async list() {
