@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { call, type Lab } from '../lab.ts'
 import { load } from '../load.ts'
@@ -75,20 +76,45 @@ async function measureFirst({ ours, direct }: { ours: StreamTarget; direct: Stre
 
 /** For so many seconds a service has runs before its first tokens are measured, as all that are compared have had. */
 const WARM_UP = 4
+/** The same before each further measurement: other rows have had the machine meanwhile. */
+const AGAIN = 1
+/** So long (ms) a service has nothing to do. */
+const PAUSE = 10_000
 
-const firstToken: Row = {
-  name: 'first-token',
-  what: 'time to first token, more than direct',
+/** Two that are measured alike, but for what the service has had to do just before. */
+const warmFirst = (
+  what: Pick<Row, 'name' | 'what' | 'goal'>,
+  before: (busy: () => Promise<unknown>) => unknown,
+): Row => ({
+  ...what,
   unit: 'ms',
   reference: 'the model itself',
-  goal: { of: 'value', atMost: 2 },
   async prepare(lab) {
     const { service, path, ...targets } = await conversation(lab, 20, 0)
-    const body = { message: MESSAGE }
-    await load({ program: service, path, method: 'POST', headers: service.headers, body }, WARM_UP)
-    return ({ repeats }) => measureFirst(targets, repeats)
+    const work = {
+      program: service,
+      path,
+      method: 'POST',
+      headers: service.headers,
+      body: { message: MESSAGE },
+    } as const
+    await load(work, WARM_UP)
+    return async ({ repeats }) => {
+      await before(() => load(work, AGAIN))
+      return measureFirst(targets, repeats)
+    }
   },
-}
+})
+
+const firstToken = warmFirst(
+  { name: 'first-token', what: 'time to first token, more than direct', goal: { of: 'value', atMost: 2 } },
+  (busy) => busy(),
+)
+
+const firstAfterPause = warmFirst(
+  { name: 'first-token-idle', what: `the same, after ${PAUSE / 1000} s of nothing` },
+  () => sleep(PAUSE),
+)
 
 const firstOfAll: Row = {
   name: 'first-token-cold',
@@ -151,4 +177,4 @@ const firstStreams: Row = {
   },
 }
 
-export const runRows: Row[] = [runs, firstToken, firstOfAll, streams, firstStreams]
+export const runRows: Row[] = [runs, firstToken, firstAfterPause, firstOfAll, streams, firstStreams]
