@@ -168,6 +168,38 @@ describe('a run whose tool wants an approval', () => {
     expect(events.at(-1)!.seq).toBeGreaterThan(events.at(-2)!.seq)
   })
 
+  test('has its chat need attention until it is decided about, whatever else waits, runs and ends there', async () => {
+    const row = await asking(['n'])
+    const { spaceId, chatId, sessionId } = row
+    const agent = await lab.db.agent.findUniqueOrThrow({ where: { id: row.agentId } })
+    const waits = async () => {
+      const { body } = await request(lab.server, 'GET', '/api/v1/chats?status=needs_attention')
+      expect(body.chats.map(({ id }: { id: string }) => id)).toContain(chatId)
+    }
+    const queued = await lab.run({ agent, conversation: { spaceId, chatId, sessionId } })
+    await waits()
+    await lab.engine.cancel(queued)
+    await waits()
+    // Another agent in the same chat: to its end, and one that waits, too.
+    lab.model.script({ tokens: 'Me neither.' })
+    await ended(lab.engine, await lab.run({ conversation: { spaceId, chatId } }))
+    await waits()
+    lab.model.script({ tokens: 'May I?', toolCalls: [echo('o')] })
+    const asks = await equipped.agent({}, ASK)
+    const other = await waiting(await lab.run({ agent: asks, conversation: { spaceId, chatId } }))
+    let goOn = () => {}
+    const thanks = () => ({ tokens: [new Promise<void>((resolve) => (goOn = resolve)), 'Thank you.'] })
+    lab.model.script(thanks())
+    await decide(row, 'approve')
+    await waits()
+    await expect.poll(() => lab.row(row.id)).toMatchObject({ status: 'running' })
+    await lab.engine.cancel(other)
+    expect(await chatOf(row)).toMatchObject({ status: 'working' })
+    goOn()
+    await ended(lab.engine, row)
+    expect(await chatOf(row)).toMatchObject({ status: 'done' })
+  })
+
   test('is cancelled by a message that interrupts it', async () => {
     const row = await asking(['i'])
     const { spaceId, chatId, sessionId } = row

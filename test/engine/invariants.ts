@@ -22,8 +22,8 @@ export async function violations(db: Db, since = new Date(0)): Promise<string[]>
     if (messageCount !== messages.length)
       found.push(`session ${id} counts ${messageCount} of ${messages.length} messages`)
   }
-  const working = await db.chat.findMany({ where: { status: 'working' } })
-  for (const { id } of working) found.push(`chat ${id} is still working`)
+  const busy = await db.chat.findMany({ where: { status: { in: ['working', 'needs_attention'] } } })
+  for (const { id, status } of busy) found.push(`chat ${id} is still ${status}`)
   const counted = await db.organization.findMany({ where: { running: { not: 0 } } })
   for (const { slug, running } of counted) found.push(`organization ${slug} counts ${running} running`)
   return found

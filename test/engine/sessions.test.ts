@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import type { ExecutionRow } from '../../src/executions/engine/events.ts'
-import { times } from '../support/postgres-shared.ts'
+import { onPostgres, times } from '../support/postgres-shared.ts'
 import { type Answer, request } from '../support/rest.ts'
 import { violations, watchTransitions } from './invariants.ts'
 import { asked, ended, gates, type Lab, startLab } from './lab.ts'
@@ -169,6 +169,82 @@ test('onBusy interrupt leaves other sessions of the chat alone', async () => {
   open('other')
   open('again')
   await lab.idle()
+  expect(await violations(lab.db)).toEqual([])
+})
+
+/** Another agent's session in a chat, as what was said in it before. */
+async function secondSession(lab: Lab, chatId: string, message: string) {
+  const agent = await lab.db.agent.findUniqueOrThrow({ where: { id: await otherAgent(lab) } })
+  const conversation = { spaceId: lab.spaceId, chatId }
+  return { agent, row: await lab.run({ agent, message, conversation }) }
+}
+
+/** Takes steps each of which has to wait for a chat's row, in this order, until all of them do. */
+async function queuedFor({ db }: Lab, chatId: string, steps: readonly (() => unknown)[]): Promise<void> {
+  const waiting = () => db.$queryRaw<object[]>`
+    SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`
+  await db.$transaction(async (tx) => {
+    await tx.chat.update({ where: { id: chatId }, data: { title: 'Held' } })
+    for (const [index, step] of steps.entries()) {
+      step()
+      if (onPostgres) await expect.poll(waiting, { timeout: 5_000, interval: 5 }).toHaveLength(index + 1)
+    }
+  })
+}
+
+const statusOf = async ({ db }: Lab, id: string) => (await db.chat.findUniqueOrThrow({ where: { id } })).status
+
+test('of two sessions of a chat that end at the same moment the second sees that nothing is on any more', async () => {
+  await using lab = await startLab()
+  const open = gates(lab)
+  const { chatId } = await lab.run({ message: 'one' })
+  await secondSession(lab, chatId, 'two')
+  await lab.model.request(1)
+  await queuedFor(lab, chatId, [() => open('one'), () => open('two')])
+  await lab.idle()
+  expect(await statusOf(lab, chatId)).toBe('done')
+  expect(await violations(lab.db)).toEqual([])
+})
+
+test('a session that ends while a run begins in another one of the chat leaves it working', async () => {
+  await using lab = await startLab()
+  const open = gates(lab)
+  open('Begin')
+  const conversation = await lab.session()
+  const { chatId } = conversation
+  const { agent, row } = await secondSession(lab, chatId, 'Begin')
+  await ended(lab.engine, row)
+  // Which of the two goes on first is PostgreSQL's choice.
+  for (const round of numbers(5)) {
+    const asked = lab.model.requests.length
+    const first = await lab.run({ message: `one ${round}`, conversation })
+    await lab.model.request(asked)
+    const second = Promise.withResolvers<ExecutionRow>()
+    const message = `two ${round}`
+    const begin = () => lab.run({ agent, message, conversation: row }).then(second.resolve, second.reject)
+    await queuedFor(lab, chatId, [begin, () => open(`one ${round}`)])
+    await Promise.all([second.promise, ended(lab.engine, first)])
+    expect(await statusOf(lab, chatId)).toBe('working')
+    open(message)
+    await lab.idle()
+    expect(await statusOf(lab, chatId)).toBe('done')
+  }
+  expect(await violations(lab.db)).toEqual([])
+})
+
+test('20 messages to each of five sessions of one chat, all at once: it is working until the last has ended', async () => {
+  await using lab = await startLab()
+  echo(lab)
+  const { chatId } = await lab.session()
+  const others = await Promise.all(numbers(4).map(() => secondSession(lab, chatId, 'Begin')))
+  const agent = await lab.db.agent.findUniqueOrThrow({ where: { id: lab.agentId } })
+  const agents = [agent, ...others.map((other) => other.agent)]
+  const conversation = { spaceId: lab.spaceId, chatId }
+  await Promise.all(
+    numbers(20).flatMap((index) => agents.map((agent) => lab.run({ agent, message: `m${index}`, conversation }))),
+  )
+  await lab.idle()
+  expect(await statusOf(lab, chatId)).toBe('done')
   expect(await violations(lab.db)).toEqual([])
 })
 

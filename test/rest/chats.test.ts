@@ -232,6 +232,22 @@ describe('the status', () => {
     expect((await get(id)).status).toBe('standby')
     run.letGo()
   })
+
+  it('stays working until the last of its sessions has ended, whose end it then tells', async () => {
+    const [ada, bob, cid] = [await agent(), await agent(), await agent()]
+    const { id } = await open({ agentId: ada })
+    const first = await working(ada, { chatId: id })
+    await say(bob, { chatId: id })
+    expect((await get(id)).status).toBe('working')
+    const second = await working(bob, { chatId: id })
+    await first.end()
+    expect((await get(id)).status).toBe('working')
+    model.script({ error: { status: 400 } })
+    expect((await call('agents.execute', { id: cid, message: 'Hi', chatId: id })).status).toBe(500)
+    expect((await get(id)).status).toBe('working')
+    await second.end()
+    expect(await get(id)).toMatchObject({ status: 'done', lastMessage: 'Half done' })
+  })
 })
 
 describe('GET /chats/{id}/messages', () => {

@@ -6,6 +6,7 @@ import { AppError, conflict, notFound } from '../../errors.ts'
 import { type KeyClaim, take } from '../../idempotency.ts'
 import type { Clock } from '../../lib/clock.ts'
 import { newSortableId, newTimedId } from '../../lib/id.ts'
+import { chatStatus } from './chat-status.ts'
 import { type ExecutionRow, META_SEQ } from './events.ts'
 import { SEQ_BLOCK } from './journal.ts'
 import type { CallRecord } from './steps.ts'
@@ -142,11 +143,7 @@ export async function accept(
     } else if (session.free) {
       await tx.session.update({ where: { id: sessionId }, data: { activeExecutionId: id }, select: { id: true } })
     }
-    if (conversation.chatId) {
-      const data = { status: 'working', sessionId, closedAt: null, updatedAt: now } as const
-      const { count } = await tx.chat.updateMany({ where: { id: chatId, archivedAt: null }, data })
-      if (!count) throw notFound('Chat')
-    }
+    if (conversation.chatId) await joinChat(tx, fresh, sessionId, now)
     const begins = session.free && hasRoom && (await takeSlot(tx, deps, actor.organizationId, request.delegated))
     if (!begins) await checkBacklog(tx, deps, actor.organizationId)
     const row = known ? { ...fresh, sessionId, queueSeq: session.queueSeq } : fresh
@@ -233,6 +230,17 @@ async function latestSession(tx: Tx, chatId: string, agentId: string, now: Date)
   await tx.chat.update({ where: { id: chatId }, data: { updatedAt: now }, select: { id: true } })
   if (await find()) throw new SessionTaken()
   return undefined
+}
+
+/** A chat goes on with this session, unless it was deleted. One in which a run waits for an approval says so still. */
+async function joinChat(tx: Tx, row: ExecutionRow, sessionId: string, now: Date): Promise<void> {
+  const where = { id: row.chatId, archivedAt: null }
+  const data = { status: 'working' as const, sessionId, closedAt: null, updatedAt: now }
+  const usual = await tx.chat.updateMany({ where: { ...where, status: { not: 'needs_attention' } }, data })
+  if (usual.count) return
+  const status = await chatStatus(tx, row, 'working', now)
+  const { count } = await tx.chat.updateMany({ where, data: { ...data, status } })
+  if (!count) throw notFound('Chat')
 }
 
 /** Takes a number in the session's queue, which locks the session's row until the transaction ends. */

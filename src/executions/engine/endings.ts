@@ -1,4 +1,5 @@
 import { Prisma, type Tx } from '../../db/client.ts'
+import { chatStatus } from './chat-status.ts'
 import { type ClaimDeps, giveSlotBack, PREVIEW_LENGTH, writeMessage } from './claims.ts'
 import { type ExecutionEvent, type ExecutionRow, storeLast } from './events.ts'
 import { type CallRecord, forgetSteps, loadSteps, recordsOf, textOf } from './steps.ts'
@@ -132,14 +133,20 @@ async function release(
   if (!count) {
     await tx.session.update({ where: { id }, data: { ...left, activeExecutionId: next }, select: { id: true } })
   }
-  await tx.chat.updateMany({
-    where: { id: ended.chatId },
-    data: {
-      status: next ? 'working' : CHAT_STATUS[ended.status as keyof typeof CHAT_STATUS],
-      ...(text && { lastMessage: text.slice(0, PREVIEW_LENGTH) }),
-      updatedAt: now,
-    },
-  })
+  const where = { id: ended.chatId }
+  const data = {
+    status: next ? ('working' as const) : CHAT_STATUS[ended.status as keyof typeof CHAT_STATUS],
+    ...(text && { lastMessage: text.slice(0, PREVIEW_LENGTH) }),
+    updatedAt: now,
+  }
+  // Most chats have one session. This sees others as they were before it waited for the chat's row; if a run has begun in
+  // one of them meanwhile, that one is the chat's now.
+  const others = { none: { id: { not: id }, activeExecutionId: { not: null } } }
+  const alone = await tx.chat.updateMany({ where: { ...where, sessionId: id, sessions: others }, data })
+  if (!alone.count) {
+    const status = await chatStatus(tx, ended, data.status, now)
+    await tx.chat.updateMany({ where, data: { ...data, status } })
+  }
   return next
 }
 

@@ -1,5 +1,6 @@
 import type { Prisma, Tx } from '../../db/client.ts'
 import { conflict } from '../../errors.ts'
+import { chatStatus } from './chat-status.ts'
 import { type ClaimDeps, giveSlotBack } from './claims.ts'
 import type { Remains } from './endings.ts'
 import { type ExecutionRow, storeLast } from './events.ts'
@@ -73,6 +74,9 @@ export async function decide(tx: Tx, approval: ApprovalRow, verdict: Verdict, no
   if (await tx.approval.findFirst({ where: { executionId, status: 'pending' }, select: { id: true } })) return decided
   const where = { id: executionId, waitingFor: 'approval' as const }
   const { count } = await tx.execution.updateMany({ where, data: { waitingFor: null, updatedAt: now } })
-  if (count) await tx.chat.updateMany({ where: { id: approval.chatId }, data: { status: 'working', updatedAt: now } })
+  if (count) {
+    const status = await chatStatus(tx, approval, 'working', now)
+    await tx.chat.updateMany({ where: { id: approval.chatId }, data: { status } })
+  }
   return decided
 }
