@@ -6,12 +6,10 @@ import { conflict, notFound } from '../errors.ts'
 import { requiredText } from '../lib/fields.ts'
 import { cut, defineTool } from '../lib/tool.ts'
 import { toSlug } from '../organizations/service.ts'
-import type { AgentRow } from './engine/claims.ts'
+import { type AgentRow, MAX_DEPTH } from './engine/claims.ts'
 import type { ExecutionRow } from './engine/events.ts'
 import type { Tool, ToolCall, ToolUser } from './engine/tools.ts'
 
-/** How deep below its root an execution may lie . */
-const MAX_DEPTH = 5
 const MAX_NAME = 64
 const MAX_DESCRIPTION = 1_000
 

@@ -30,7 +30,10 @@ export const Execute = z
       .enum(['continue', 'cancel'])
       .nullish()
       .describe('What becomes of the run when the caller goes away; over REST also a query parameter'),
-    parentExecutionId: z.string().nullish().describe('The execution that this one is a part of'),
+    parentExecutionId: z
+      .string()
+      .nullish()
+      .describe('The execution that this one is a part of; at most five levels deep'),
     mediaIds: textList(20).nullish().describe('What is attached to the message: images are shown to models that see'),
     idempotencyKey: z
       .string()

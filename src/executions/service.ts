@@ -8,6 +8,7 @@ import type { Deps } from '../deps.ts'
 import { badRequest, forbidden, notFound } from '../errors.ts'
 import { pageQuery, toPage } from '../lib/page.ts'
 import { inPrivateSpaces, ofMissionFor, ofPrivateMissions, visible as visibleSpace } from '../spaces/service.ts'
+import { MAX_DEPTH } from './engine/claims.ts'
 import {
   type ExecutionEvent,
   type ExecutionRow,
@@ -160,7 +161,8 @@ export async function cancel(actor: Actor, deps: Deps, id: string, anew = false)
 
 /**
  * GET /executions/{id}/tree: from the root down, as far as the caller may see it. Where an ancestor is out of reach,
- * the tree begins below it.
+ * the tree begins below it. Of old ones, what lies deeper than is allowed now stands beside its parent: nobody could write
+ * down a thousand levels.
  */
 export async function tree(actor: Actor, deps: Deps, id: string) {
   const found = await find(actor, deps, id)
@@ -183,7 +185,14 @@ export async function tree(actor: Actor, deps: Deps, id: string) {
   const rows = [top ?? [], descendants].flat()
   const nodes = new Map(rows.map((row) => [row.id, { ...toExecution(row), children: [] } as ExecutionNode]))
   const parentOf = (node: ExecutionNode) => nodes.get(node.parentExecutionId ?? '')
-  for (const node of nodes.values()) parentOf(node)?.children.push(node)
+  const places = new Map<ExecutionNode, ExecutionNode>()
+  for (const node of nodes.values()) {
+    const parent = parentOf(node)
+    if (!parent) continue
+    const place = (node.depth > MAX_DEPTH && places.get(parent)) || parent
+    place.children.push(node)
+    places.set(node, place)
+  }
   let root = nodes.get(id)!
   for (let parent = parentOf(root); parent; parent = parentOf(root)) root = parent
   return { tree: root, usage: { input_tokens: Number(sum?.input), output_tokens: Number(sum?.output) } }

@@ -2,6 +2,7 @@ import { type ExecutionResult, parse, subscribe as run } from 'graphql'
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
 import type { ExecutionEvent } from '../../src/executions/engine/events.ts'
 import { createSchema } from '../../src/graphql/schema.ts'
+import { chainBelow } from '../support/chain.ts'
 import { tickingClock } from '../support/clock.ts'
 import { type ModelServer, startModelServer } from '../support/model-server.ts'
 import { type Member, startServer, type TestServer } from '../support/server.ts'
@@ -222,6 +223,15 @@ describe('reading', () => {
       children: { nodes: [{ id: child }] },
     })
   })
+})
+
+test('a tree that is a thousand levels deep already has all of them, the root first', async () => {
+  const { executionId } = await execute({})
+  const ids = await chainBelow(server.service.deps.db, executionId, 1_500)
+  const { data } = await graphql(server, 'query ($id: ID!) { executionTree(id: $id) { executions { id } } }', {
+    id: ids[700],
+  })
+  expect(data.executionTree.executions.map(({ id }: { id: string }) => id)).toEqual(ids)
 })
 
 test('no relation shows an execution or an agent that cannot be reached by its id', async () => {

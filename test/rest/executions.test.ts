@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { newId } from '../../src/lib/id.ts'
+import { chainBelow } from '../support/chain.ts'
 import { tickingClock } from '../support/clock.ts'
 import { expectError, FACES, faces, onEachFace } from '../support/faces.ts'
 import { type ModelServer, startModelServer } from '../support/model-server.ts'
@@ -333,6 +334,46 @@ it.each(['agentId', 'spaceId', 'chatId'])(
     await expect.poll(async () => (await get(run.executionId)).status).toBe('completed')
   },
 )
+
+describe('a tree', () => {
+  type Node = { id: string; depth: number; children: Node[] }
+  const withAll = (node: Node): Node[] => [node, ...node.children.flatMap(withAll)]
+  const treeOf = async (id: string): Promise<Node> => (await call('GET', `/${id}/tree`)).body.tree
+
+  it.each(FACES)(
+    '%s: is at most five levels deep: what would lie deeper is refused, and nothing runs',
+    async (face) => {
+      const run = (parentExecutionId?: string) =>
+        faces[face](server, 'agents.execute', { id: agent, message: 'Hi', parentExecutionId }, ann)
+      const ids: string[] = []
+      for (let depth = 0; depth <= 5; depth++) ids.push((await run(ids.at(-1))).body.executionId)
+      const message = 'Invalid parentExecutionId. Must be less than 5 levels deep'
+      expectError(await run(ids.at(-1)), 400, message)
+      expect(withAll(await treeOf(ids[0]!)).map(({ id, depth }) => [id, depth])).toEqual(ids.map((id, at) => [id, at]))
+    },
+  )
+
+  it('that is a thousand levels deep already is shown: what lies too deep beside its parent', async () => {
+    const { executionId } = (await execute()).body
+    const ids = await chainBelow(server.service.deps.db, executionId, 1_500)
+    const last = ids.at(-1)!
+    for (const id of [executionId, ids[3]!, last]) {
+      let node = await treeOf(id)
+      expect(withAll(node).map((one) => [one.id, one.depth])).toEqual(ids.map((one, at) => [one, at]))
+      for (let depth = 0; depth < 4; depth++) {
+        expect(idsOf(node.children)).toEqual([ids[depth + 1]])
+        node = node.children[0]!
+      }
+      expect(idsOf(node.children)).toEqual(ids.slice(5))
+    }
+    expectError(await cancel(last), 400, 'Cannot cancel execution with status: completed')
+    expectError(
+      await execute({ parentExecutionId: last }),
+      400,
+      'Invalid parentExecutionId. Must be less than 5 levels deep',
+    )
+  })
+})
 
 /** What each can see of an execution, by the statuses of its answers: all of them agree. */
 async function sight(face: 'REST' | 'tRPC', who: Member, id: string): Promise<string> {

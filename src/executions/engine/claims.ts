@@ -2,7 +2,7 @@ import { setImmediate } from 'node:timers/promises'
 import type { Actor } from '../../auth/actor.ts'
 import { audit } from '../../auth/audit.ts'
 import { type Db, Prisma, type Tx } from '../../db/client.ts'
-import { AppError, conflict, notFound } from '../../errors.ts'
+import { AppError, badRequest, conflict, notFound } from '../../errors.ts'
 import { type KeyClaim, take } from '../../idempotency.ts'
 import type { Clock } from '../../lib/clock.ts'
 import { newSortableId, newTimedId } from '../../lib/id.ts'
@@ -79,6 +79,9 @@ export class SessionTaken extends Error {
   override name = 'SessionTaken'
 }
 
+/** How deep below its root an execution may lie. */
+export const MAX_DEPTH = 5
+
 /** How much of a text is told where a list shows it. */
 export const PREVIEW_LENGTH = 200
 const TITLE_LENGTH = 80
@@ -102,8 +105,8 @@ const claimed = ({ owner, leaseDuration }: ClaimDeps, now: Date, attempt: number
  * `onBegun` is told of a run that begins a session, so that the model can be asked meanwhile: at once of one that nothing
  * here can refuse, of another when all that is left to do is to write it to the disk. It may be told twice, and of a run
  * that then is not accepted. One that goes on with a session could not read yet what was said before.
- * Throws 404 for a deleted chat, 409 for `onBusy: reject` and for a child of a cancelled run, 429 beyond the backlog,
- * KeyTaken and SessionTaken.
+ * Throws 400 for a child that would lie too deep, 404 for a deleted chat, 409 for `onBusy: reject` and for a child of a
+ * cancelled run, 429 beyond the backlog, KeyTaken and SessionTaken.
  */
 export async function accept(
   deps: ClaimDeps,
@@ -260,6 +263,9 @@ async function joinQueue(tx: Tx, id: string, onBusy: Request['onBusy'], now: Dat
 
 /** Whoever cancels a tree marks the parent before looking for children: this waits for the mark, or is found. */
 async function holdParent(tx: Tx, parent: ExecutionRow, now: Date): Promise<void> {
+  if (parent.depth >= MAX_DEPTH) {
+    throw badRequest(`Invalid parentExecutionId. Must be less than ${MAX_DEPTH} levels deep`)
+  }
   const { count } = await tx.execution.updateMany({
     where: { id: parent.id, wantsCancel: false, status: { not: 'cancelled' } },
     data: { updatedAt: now },
@@ -400,10 +406,22 @@ export async function findCrowded(db: Db): Promise<string[]> {
   return rows.map(({ organizationId }) => organizationId)
 }
 
+/** What has to be known of a run in order to end it. */
+const STANDING = {
+  id: true,
+  status: true,
+  waitingFor: true,
+  attempt: true,
+  seqReserved: true,
+  terminalSeq: true,
+} as const
+export type Standing = Pick<ExecutionRow, keyof typeof STANDING>
+
 /** The descendants of an execution that have not ended, children before their own children. */
 export async function findDescendants(db: Db, { organizationId, rootExecutionId, id }: ExecutionRow) {
   const where = { organizationId, rootExecutionId, parentExecutionId: { not: null } }
-  const tree = await db.execution.findMany({ where, orderBy: { depth: 'asc' } })
+  const select = { ...STANDING, parentExecutionId: true }
+  const tree = await db.execution.findMany({ where, orderBy: { depth: 'asc' }, select })
   const family = new Set([id])
   for (const row of tree) if (row.parentExecutionId && family.has(row.parentExecutionId)) family.add(row.id)
   return tree.filter((row) => row.id !== id && family.has(row.id) && row.terminalSeq === null)

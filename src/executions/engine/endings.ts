@@ -1,6 +1,6 @@
 import { Prisma, type Tx } from '../../db/client.ts'
 import { chatStatus } from './chat-status.ts'
-import { type ClaimDeps, giveSlotBack, PREVIEW_LENGTH, writeMessage } from './claims.ts'
+import { type ClaimDeps, giveSlotBack, PREVIEW_LENGTH, type Standing, writeMessage } from './claims.ts'
 import { type ExecutionEvent, type ExecutionRow, storeLast } from './events.ts'
 import { type CallRecord, forgetSteps, loadSteps, recordsOf, textOf } from './steps.ts'
 
@@ -82,7 +82,7 @@ export async function finish(
 /** Ends a run that has not begun, or waits for an approval. Null when it has begun or ended meanwhile. */
 export async function finishPending(
   deps: ClaimDeps,
-  row: ExecutionRow,
+  row: Standing,
   outcome: Exclude<Outcome, { status: 'completed' }>,
 ): Promise<Ended | null> {
   const now = deps.clock.now()

@@ -257,7 +257,7 @@ export function createEngine(deps: EngineDeps): Engine {
   }
 
   /** Marks it, for whoever runs it; ends it here if it does not run. What it then is, once that is known here. */
-  async function cancelOne(row: ExecutionRow): Promise<ExecutionRow | null> {
+  async function cancelOne(row: claims.Standing): Promise<ExecutionRow | null> {
     for (let current = row; current.terminalSeq === null; ) {
       if (current.status === 'pending') {
         const gone = await endings.finishPending(claimDeps, current, { status: 'cancelled' })

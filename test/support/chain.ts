@@ -1,0 +1,22 @@
+import type { Db, Prisma } from '../../src/db/client.ts'
+import { inParts } from '../../src/lib/parts.ts'
+
+/**
+ * Puts executions below one that has ended, each a part of the one before it, however deep that is: as it was possible
+ * once. The ids of all, from the first on.
+ */
+export async function chainBelow(db: Db, id: string, length: number): Promise<string[]> {
+  const top = await db.execution.findUniqueOrThrow({ where: { id } })
+  const ids = [id, ...Array.from({ length }, (_, index) => `${id}${index + 1}`)]
+  const rows = ids.slice(1).map((below, index) => ({
+    ...top,
+    id: below,
+    queueSeq: top.queueSeq + index + 1,
+    parentExecutionId: ids[index] as string,
+    depth: top.depth + index + 1,
+  }))
+  for (const part of inParts(rows, 500)) {
+    await db.execution.createMany({ data: part as Prisma.ExecutionCreateManyInput[] })
+  }
+  return ids
+}
