@@ -79,7 +79,8 @@ export async function handleRest(context: Context, req: IncomingMessage, res: Se
   if (accepted) {
     const here = { ...context, authenticate: () => actorAt(context, 'spaceId', body) }
     const { id: executionId } = accepted
-    const sent = sendEvents(here, req, res, executionId, accepted)
+    // From its first event on, whatever the request says of others: it is no resumption, and can no longer be refused.
+    const sent = writeEvents(res, followFrom(await here.authenticate(), here.deps, accepted, 0, here.gone()))
     return input.onDisconnect === 'cancel' ? sent.then(() => cancelLeft(here, executionId)) : sent
   }
   sendJson(res, 200, answer as object)
@@ -93,24 +94,16 @@ async function cancelLeft(context: Context, id: string): Promise<void> {
     .catch(() => {})
 }
 
-/**
- * The subscription `executions.events` as the documented stream. An execution that the caller has `begun` just now need
- * not be looked up before its first event.
- */
+/** The subscription `executions.events` as the documented stream. */
 async function sendEvents(
   context: Context,
   req: IncomingMessage,
   res: ServerResponse,
   executionId: string,
-  begun?: ExecutionRow,
 ): Promise<void> {
   const { searchParams } = new URL(req.url ?? '/', 'http://localhost')
   const after = searchParams.get('after') ?? undefined
   const lastEventId = req.headers['last-event-id']
-  const isWhole = after === undefined && lastEventId === undefined
-  const events =
-    begun && isWhole
-      ? followFrom(await context.authenticate(), context.deps, begun, 0, context.gone())
-      : batchesOf(await createCaller(context).executions.events({ executionId, after, lastEventId } as never))
-  return writeEvents(res, events)
+  const events = await createCaller(context).executions.events({ executionId, after, lastEventId } as never)
+  return writeEvents(res, batchesOf(events))
 }

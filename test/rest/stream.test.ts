@@ -90,6 +90,20 @@ const delta = (text: string, step = 1) =>
   `{"messageType":"stream_event","step":${step},"delta":{"type":"text_delta","text":${JSON.stringify(text)}}}`
 
 describe('the stream of a run', () => {
+  it.each([
+    ['', '3'],
+    ['', 'abc'],
+    ['?after=3', undefined],
+    ['?after=x', undefined],
+  ])('begins with meta, whatever the request says of other events: %s %s', async (query, lastEventId) => {
+    const headers = { 'Idempotency-Key': crypto.randomUUID(), ...(lastEventId && { 'Last-Event-ID': lastEventId }) }
+    for (const replayed of [null, 'true']) {
+      const stream = await execute({ message: `${query} ${lastEventId}` }, query, headers)
+      expect([stream.status, stream.headers.get('idempotent-replayed')]).toEqual([200, replayed])
+      expect((await stream.rest()).map(({ id, event }) => [id, event])[0]).toEqual([1, 'meta'])
+    }
+  })
+
   it('is, byte for byte, what is documented', async () => {
     const tokens = ['Hel', 'lo,\n', '"Wörld"', ' 👋 ', '\u2028']
     model.script({ tokens, usage: { input: 7, output: 5 } })
