@@ -25,7 +25,9 @@ export const Execute = z
     onBusy: z
       .enum(['queue', 'reject', 'interrupt'])
       .nullish()
-      .describe('While the session runs another message: wait (default), be refused (409), or cancel what is there'),
+      .describe(
+        'While the session runs another message: wait (default), be refused (409), or cancel what is there (403 if you may not)',
+      ),
     onDisconnect: z
       .enum(['continue', 'cancel'])
       .nullish()

@@ -31,9 +31,9 @@ export type Purpose = {
 
 /**
  * POST /agents/{id}/execute: accepts the run, and waits for its end unless it is to be streamed or in the background.
- * 400 for a parent that lies too deep; 404 for an agent, space, chat, session or parent that the caller cannot use; 409
- * when the session is busy (`onBusy: reject`) or the run was cancelled; 422 for an Idempotency-Key of another request;
- * 500 `Chat execution failed`.
+ * 400 for a parent that lies too deep; 403 for interrupting what the caller may not cancel; 404 for an agent, space, chat,
+ * session or parent that the caller cannot use; 409 when the session is busy (`onBusy: reject`) or the run was cancelled;
+ * 422 for an Idempotency-Key of another request; 500 `Chat execution failed`.
  */
 export async function start(
   actor: Actor,

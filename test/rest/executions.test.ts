@@ -117,6 +117,31 @@ describe('while a session is busy', () => {
     expect(said).toEqual(['You are Ada.', 'One?', 'Stop. Three?'])
   })
 
+  it.each(FACES)("%s: onBusy: interrupt is refused where something is another's to cancel", async (face) => {
+    const running = await begin({}, ben)
+    const { sessionId } = running
+    const waiting = (await execute({ sessionId, background: true })).body
+    const ids = [running.executionId, waiting.executionId]
+    const interrupt = (who: Member) =>
+      faces[face](server, 'agents.execute', { id: agent, message: 'Hi', sessionId, onBusy: 'interrupt' }, who)
+    const before = (await list(`?chatId=${running.chatId}`)).executions
+    for (const who of [ann, ben]) expectError(await interrupt(who), 403, FORBIDDEN)
+    expect((await list(`?chatId=${running.chatId}`)).executions).toEqual(before)
+    expect((await interrupt(admin)).status).toBe(200)
+    for (const id of ids) expect((await get(id)).status).toBe('cancelled')
+    running.release()
+  })
+
+  it("onBusy: interrupt waits for another's run that is being cancelled already", async () => {
+    const { sessionId, executionId, asked, release } = await begin({}, ben)
+    // As its cancel has it, before whoever runs it has heard.
+    await server.service.deps.db.execution.update({ where: { id: executionId }, data: { wantsCancel: true } })
+    expect((await execute({ sessionId, onBusy: 'interrupt' })).status).toBe(200)
+    await asked.aborted
+    expect((await get(executionId)).status).toBe('cancelled')
+    release()
+  })
+
   it.each(['queue', 'reject', 'interrupt'])('onBusy: %s, of ten at once one runs at a time', async (onBusy) => {
     const { sessionId } = (await execute()).body
     let most = 0

@@ -1,8 +1,9 @@
 import type { Logger } from 'pino'
+import { isAdmin, permit } from '../../auth/actor.ts'
 import type { Bus } from '../../bus/index.ts'
 import { type Db, rowLock } from '../../db/client.ts'
 import { unavailable } from '../../errors.ts'
-import { isTaken, type KeyClaim, KeyTaken } from '../../idempotency.ts'
+import { isTaken, KeyTaken } from '../../idempotency.ts'
 import type { Clock } from '../../lib/clock.ts'
 import { newId } from '../../lib/id.ts'
 import { unlessAborted } from '../../lib/unless-aborted.ts'
@@ -43,7 +44,10 @@ export type EngineDeps = {
 
 /** What runs agents: accepts, runs, recovers and ends executions, and shows their events. */
 export type Engine = {
-  /** Accepts a run and, where its session is free, begins it. Throws what `claims.accept` throws, 503 in a drain. */
+  /**
+   * Accepts a run and, where its session is free, begins it. Throws what `claims.accept` throws, 403 where it would
+   * interrupt what its user may not cancel, 503 in a drain.
+   */
   accept(request: claims.Request): Promise<ExecutionRow>
   follow(row: Edge, after: number, signal: AbortSignal): AsyncGenerator<readonly ExecutionEvent[]>
   /** The execution once it has ended, or as it is when the signal aborts. */
@@ -292,12 +296,16 @@ export function createEngine(deps: EngineDeps): Engine {
     }
   }
 
-  /** Cancels what a session has under way, unless this request itself, made before, has begun it. */
-  async function interrupt(sessionId: string, key: KeyClaim | null): Promise<void> {
+  /**
+   * Cancels what a session has under way, unless this request itself, made before, has begun it. 403, and nothing is
+   * cancelled, where one of the runs is not this user's to cancel.
+   */
+  async function interrupt(sessionId: string, { actor, key }: claims.Request): Promise<void> {
     const where = { sessionId, status: { in: ['pending' as const, 'running' as const] } }
     // The last first, lest the end of one begins the next.
     const busy = await db.execution.findMany({ where, orderBy: { queueSeq: 'desc' } })
     if (key && (await isTaken(db, key))) throw new KeyTaken()
+    for (const row of busy) permit(row, row.wantsCancel || row.userId === actor.userId || isAdmin(actor))
     for (const row of busy) await engine.cancel(row)
   }
 
@@ -343,11 +351,11 @@ export function createEngine(deps: EngineDeps): Engine {
 
   const engine: Engine = {
     async accept(request) {
-      const { actor, conversation, key } = request
+      const { actor, conversation } = request
       for (;;) {
         if (draining && !request.delegated) throw unavailable()
         const { sessionId } = conversation
-        if (request.onBusy === 'interrupt' && sessionId) await interrupt(sessionId, key)
+        if (request.onBusy === 'interrupt' && sessionId) await interrupt(sessionId, request)
         const hasRoom = request.delegated || room.isFor(actor.organizationId)
         try {
           return await live.claim(async (launch) => {
