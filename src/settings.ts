@@ -1,12 +1,21 @@
 import { z } from 'zod'
 import { isWellFormed } from './lib/token.ts'
 
-const seconds = (fallback: number) =>
-  z.coerce
-    .number()
-    .positive()
-    .default(fallback)
-    .transform((value) => value * 1000)
+/** The longest that a timer waits (s): one that is set for longer is over at once. */
+const MAX_TIMER = 2_147_483
+/** A hundred years, for what leads to a date. */
+const MAX_DAYS = 36_500
+const MAX_WAIT = MAX_DAYS * 24 * 60 * 60
+
+const duration = (max: number) => z.coerce.number().max(max, `must be at most ${max} seconds`)
+
+/** Whole milliseconds: `AbortSignal.timeout` takes no others. */
+const toMs = (value: number) => Math.ceil(value * 1000)
+
+const seconds = (fallback: number, max = MAX_TIMER) => duration(max).positive().default(fallback).transform(toMs)
+
+/** As many as a column of PostgreSQL can be compared with. */
+const count = (min: number) => z.coerce.number().int().min(min).max(2_147_483_647)
 
 const flag = z
   .enum(['true', 'false', '1', '0'])
@@ -80,18 +89,14 @@ const Settings = z
     EXECUTION_TIMEOUT: seconds(30 * 60),
     MODEL_IDLE_TIMEOUT: seconds(120),
     TOOL_TIMEOUT: seconds(60),
-    APPROVAL_TIMEOUT: seconds(7 * 24 * 60 * 60),
-    QUEUE_TIMEOUT: seconds(60 * 60),
+    APPROVAL_TIMEOUT: seconds(7 * 24 * 60 * 60, MAX_WAIT),
+    QUEUE_TIMEOUT: seconds(60 * 60, MAX_WAIT),
     LEASE_DURATION: seconds(15),
-    SHUTDOWN_DELAY: z.coerce
-      .number()
-      .min(0)
-      .default(0)
-      .transform((value) => value * 1000),
+    SHUTDOWN_DELAY: duration(MAX_TIMER).min(0).default(0).transform(toMs),
     DRAIN_TIMEOUT: seconds(20),
-    MAX_RUNNING: z.coerce.number().int().min(1).default(5000),
-    MAX_RUNNING_PER_ORGANIZATION: z.coerce.number().int().min(1).optional(),
-    MAX_PENDING_RUNS: z.coerce.number().int().min(0).optional(),
+    MAX_RUNNING: count(1).default(5000),
+    MAX_RUNNING_PER_ORGANIZATION: count(1).optional(),
+    MAX_PENDING_RUNS: count(0).optional(),
     MEDIA_QUOTA: z.coerce
       .number()
       .int()
@@ -103,7 +108,7 @@ const Settings = z
     S3_ENDPOINT: address,
     S3_ACCESS_KEY_ID: z.string().optional(),
     S3_SECRET_ACCESS_KEY: z.string().optional(),
-    EVENT_RETENTION_DAYS: z.coerce.number().positive().default(90),
+    EVENT_RETENTION_DAYS: z.coerce.number().positive().max(MAX_DAYS).default(90),
   })
   .refine((env) => env.BOOTSTRAP_TOKEN === undefined || isWellFormed(env.BOOTSTRAP_TOKEN, env.TOKEN_PREFIX), {
     path: ['BOOTSTRAP_TOKEN'],
