@@ -138,6 +138,26 @@ describe('a run whose tool wants an approval', () => {
     expect((await lab.row(row.id)).waitedMs).toBeGreaterThanOrEqual(1_800_000)
   })
 
+  test('goes on with all of its time after a wait that is longer than can be counted', async () => {
+    await using patient = await startEquipped({ APPROVAL_TIMEOUT: '315360000' })
+    const { lab } = patient
+    const agent = await patient.agent({}, ASK)
+    const isWaiting = { status: 'pending', waitingFor: 'approval' }
+    const approve = async () => {
+      const [approval] = (await request(lab.server, 'GET', '/api/v1/approvals?status=pending')).body.approvals
+      expect((await request(lab.server, 'POST', `/api/v1/approvals/${approval.id}/approve`)).status).toBe(200)
+    }
+    lab.model.script({ toolCalls: [echo('p')] }, { toolCalls: [echo('q')] }, { tokens: 'At last.' })
+    const row = await lab.run({ agent })
+    for (const days of [20, 40]) {
+      await expect.poll(() => lab.row(row.id)).toMatchObject({ ...isWaiting, attempt: days / 20 })
+      lab.clock.advance(days * 24 * 60 * 60 * 1000)
+      await approve()
+    }
+    expect(await ended(lab.engine, row)).toMatchObject({ status: 'completed', result: 'At last.' })
+    expect(await violations(lab.db)).toEqual([])
+  })
+
   test('goes on without it when nobody decides in time', async () => {
     const row = await asking(['g'])
     lab.clock.advance(3_700_000)

@@ -137,11 +137,13 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
 
   /**
    * Ends a run after EXECUTION_TIMEOUT, without the time in which it waited for an approval; while one that it waits
-   * for does, its clock stands still too. Returns what stops the clock.
+   * for does, its clock stands still too. One that has waited for longer than is counted begins with all of its time.
+   * Returns what stops the clock.
    */
   function limitTime(row: ExecutionRow, { steps }: Progress, controller: AbortController): () => void {
-    const since = (row.startedAt ?? row.createdAt).getTime() + row.waitedMs
-    const patience = since + settings.EXECUTION_TIMEOUT - clock.now().getTime()
+    const now = clock.now().getTime()
+    const since = row.waitedMs < claims.MAX_WAITED ? (row.startedAt ?? row.createdAt).getTime() + row.waitedMs : now
+    const patience = since + settings.EXECUTION_TIMEOUT - now
     let over = false
     const expire = async () => {
       const isCalling = steps.at(-1)?.calls.some(({ result }) => !result)

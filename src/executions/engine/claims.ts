@@ -79,6 +79,9 @@ export class SessionTaken extends Error {
   override name = 'SessionTaken'
 }
 
+/** How much of a run's waiting is counted at most (ms, 24 days): what the column holds. */
+export const MAX_WAITED = 2 ** 31 - 1
+
 /** How deep below its root an execution may lie. */
 export const MAX_DEPTH = 5
 
@@ -348,7 +351,7 @@ export async function claimPending(deps: ClaimDeps, row: ExecutionRow): Promise<
         ...claimed(deps, now, row.attempt, row.seqReserved),
         startedAt: row.startedAt ?? now,
         waitingSince: null,
-        waitedMs: row.waitedMs + waited,
+        waitedMs: Math.min(row.waitedMs + waited, MAX_WAITED),
         updatedAt: now,
       },
     })
