@@ -4,7 +4,7 @@ import { deriveKey, openMasterKey } from '../db/secrets.ts'
 import { createToken, revokeToken } from '../keys/service.ts'
 import { isUniqueViolation } from '../lib/database-errors.ts'
 import { table } from '../lib/table.ts'
-import { addMember, createOrganization, removeMember, toSlug } from '../organizations/service.ts'
+import { addMember, bySlug, createOrganization, removeMember, toSlug } from '../organizations/service.ts'
 import type { Settings } from '../settings.ts'
 import { backup } from './backup.ts'
 import { AdminError, checkedSlug, toEmail, toExpiry, toName, toRole, toScopes } from './values.ts'
@@ -23,7 +23,7 @@ export type Answer = { json: object; text: string }
 const shown = { id: true, name: true, slug: true } as const
 
 async function findOrganization(tx: Tx, slug: string) {
-  const organization = await tx.organization.findUnique({ where: { slug }, select: shown })
+  const organization = await tx.organization.findFirst({ where: bySlug(slug), select: shown })
   if (!organization) throw new AdminError(`There is no organization with the slug ${slug}.`)
   return organization
 }
@@ -43,10 +43,14 @@ export async function createOrg({ database, now }: Admin, [given = '']: string[]
   if (!wanted) throw new AdminError(`No slug can be made of ${name}. Give one with --slug.`)
   const organization = await database.client.$transaction(async (tx) => {
     let slug = wanted
-    const isTaken = () => tx.organization.findUnique({ where: { slug }, select: { id: true } })
-    for (let number = 2; options.slug === undefined && (await isTaken()); number++) slug = `${wanted}-${number}`
+    const taken = () => new AdminError(`The slug ${slug} is taken.`)
+    const isTaken = () => tx.organization.findFirst({ where: bySlug(slug), select: { id: true } })
+    for (let number = 2; await isTaken(); number++) {
+      if (options.slug !== undefined) throw taken()
+      slug = `${wanted}-${number}`
+    }
     return createOrganization(tx, { name, slug }, now).catch((error: unknown) => {
-      throw isUniqueViolation(error) ? new AdminError(`The slug ${slug} is taken.`) : error
+      throw isUniqueViolation(error) ? taken() : error
     })
   })
   const { id, slug } = organization

@@ -36,10 +36,11 @@ export function toRole(value: string): Role {
 }
 
 export function checkedSlug(value: string): string {
-  if (!value || value !== toSlug(value)) {
+  const slug = value.normalize('NFC')
+  if (!slug || slug !== toSlug(slug)) {
     throw new AdminError(`Not a slug: ${value}. Lower-case letters, digits and single hyphens, for example acme-2`)
   }
-  return value
+  return slug
 }
 
 /** `*` when none is given. */

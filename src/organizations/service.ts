@@ -11,16 +11,22 @@ export const reachableUser = (actor: Actor): Prisma.UserWhereInput => ({ members
 
 /**
  * A name as a part of a path: at most 60 lower-case letters and digits of any script without their accents, joined by
- * hyphens. Empty when the name has none.
+ * hyphens, in Unicode's NFC: what people type. Empty when the name has none.
  */
 export const toSlug = (name: string): string => {
   const words = name
     .normalize('NFKD')
     .replace(/\p{Mark}/gu, '')
     .toLowerCase()
+    .normalize('NFC')
     .replace(/[^\p{Letter}\p{Number}]+/gu, '-')
   return /[^-].{0,59}/u.exec(words)?.[0].replace(/-$/, '') ?? ''
 }
+
+/** Finds by slug, however that is composed: those of Hangul were once stored decomposed. */
+export const bySlug = (slug: string): Prisma.OrganizationWhereInput => ({
+  slug: { in: [slug.normalize('NFC'), slug.normalize('NFD')] },
+})
 
 /** An organization without members. Its default space comes with the first one, who owns it (contract.md section 3). */
 export async function createOrganization(tx: Tx, input: { name: string; slug: string }, at: Date) {

@@ -43,6 +43,27 @@ describe('organizations', () => {
     expect((await json('org', 'create', 'One', '--slug', 'wanted')).organization.slug).toBe('wanted')
     expect(await run('org', 'create', 'Two', '--slug', 'wanted')).toEqual(failed('The slug wanted is taken.'))
   })
+
+  test.each(['NFC', 'NFD'])('one of Hangul is found by its slug, typed and stored in either form: %s', async (form) => {
+    const name = `한국 연구소 ${form}`
+    const slug = `한국-연구소-${form.toLowerCase()}`
+    const { organization } = await json('org', 'create', name)
+    expect(organization.slug).toBe(slug)
+    await server.service.deps.db.organization.update({
+      where: { id: organization.id },
+      data: { slug: slug.normalize(form) },
+    })
+    for (const typed of [slug, slug.normalize('NFD')]) {
+      const added = await json('user', 'add', 'kim@example.com', '--org', typed, '--role', 'owner')
+      expect(added.organization.id).toBe(organization.id)
+      const twin = await run('org', 'create', 'Twin', '--slug', typed)
+      expect(twin).toEqual(failed(`The slug ${slug} is taken.`))
+    }
+    expect((await json('org', 'create', name)).organization.slug).toBe(`${slug}-2`)
+    expect((await json('org', 'create', 'Other', '--slug', `${slug.normalize('NFD')}-3`)).organization.slug).toBe(
+      `${slug}-3`,
+    )
+  })
 })
 
 describe('users', () => {
