@@ -29,11 +29,11 @@ const optionalFields = {
   allowedTools: textList(500).nullable().optional(),
   disallowedTools: textList(500).nullable().optional(),
   maxTurns: int(1, 500).nullable().optional().describe('At most so many model steps in a run'),
-  system_message: text(100_000).optional().describe('Another name of systemPrompt, which wins'),
 }
 
 const name = requiredText(200)
 const systemPrompt = requiredText(100_000)
+const systemMessage = text(100_000).describe('Another name of systemPrompt, which wins')
 
 export const CreateAgent = z
   .object({
@@ -41,6 +41,7 @@ export const CreateAgent = z
     systemPrompt: systemPrompt.optional().describe('Required, unless basedOnAgentId or system_message says it'),
     basedOnAgentId: z.string().nullish().describe('Copy this agent; the other fields win'),
     ...optionalFields,
+    system_message: systemMessage.nullish(),
   })
   .meta({ examples: [{ name: 'Ada', systemPrompt: 'You are a helpful assistant.' }] })
 
@@ -50,6 +51,7 @@ export const UpdateAgent = z.object({
   systemPrompt: systemPrompt.optional(),
   archived: bool().optional().describe('true archives the agent, as DELETE does'),
   ...optionalFields,
+  system_message: systemMessage.optional(),
 })
 
 export const AgentId = z.object({ id: agentId })

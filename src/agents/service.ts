@@ -322,8 +322,8 @@ function valuesOf(source: AgentRow | z.output<typeof CreateAgent> | z.output<typ
   const said = Object.entries(source)
     .filter(([field, value]) => field in DEFAULTS && value !== undefined)
     .map(([field, value]) => [field, value ?? DEFAULTS[field as keyof Values]])
-  const alias = 'system_message' in source && source.system_message !== undefined
-  return { ...(alias && { systemPrompt: source.system_message }), ...Object.fromEntries(said) }
+  const alias = 'system_message' in source ? source.system_message : null
+  return { ...(typeof alias === 'string' && { systemPrompt: alias }), ...Object.fromEntries(said) }
 }
 
 const toColumns = (values: Values) => ({

@@ -133,7 +133,9 @@ describe('POST /agents', () => {
   it('takes system_message for systemPrompt, which wins over it', async () => {
     const alias = await call('POST', '/agents', ann, { name: 'A', system_message: 'Old name.' })
     expect(alias.body.agent.systemPrompt).toBe('Old name.')
-    expect((await create({ system_message: 'Old name.' })).agent).toMatchObject(valid)
+    for (const system_message of ['Old name.', null]) {
+      expect((await create({ system_message })).agent).toMatchObject(valid)
+    }
     expect(Object.keys(alias.body.agent)).not.toContain('system_message')
   })
 

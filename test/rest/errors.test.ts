@@ -30,19 +30,19 @@ const BLANKS = [undefined, null, '', ' ', '\t\n\u00a0']
 const badInputs: [procedure: string, input: object, message: string][] = [
   ...BLANKS.map((value): [string, object, string] => ['agents.create', { ...valid, name: value }, missing('name')]),
   ...['systemPrompt', 'system_message'].flatMap((field) =>
-    BLANKS.filter((value) => value !== null).map((value): [string, object, string] => [
+    BLANKS.map((value): [string, object, string] => [
       'agents.create',
       { name: 'Ada', [field]: value },
       missing('systemPrompt'),
     ]),
   ),
-  ['agents.create', { ...valid, systemPrompt: null }, missing('systemPrompt')],
   ...BLANKS.map((message): [string, object, string] => ['agents.execute', { message }, missing('message')]),
   ['agents.update', { name: null }, missing('name')],
   ['agents.update', { name: ' ' }, missing('name')],
   ['agents.update', { systemPrompt: null }, missing('systemPrompt')],
   ['agents.update', { systemPrompt: '' }, missing('systemPrompt')],
   ['agents.update', { system_message: ' ' }, missing('systemPrompt')],
+  ['agents.update', { system_message: null }, missing('system_message')],
 
   ['agents.create', { ...valid, name: 1 }, invalid('name', 'string')],
   ['agents.create', { ...valid, name: ['Ada'] }, invalid('name', 'string')],
