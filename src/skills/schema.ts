@@ -47,7 +47,7 @@ const description = requiredText(1000).describe('What it is for: a model decides
 const prompt = requiredText(100_000).describe('Markdown')
 
 const optionalFields = {
-  category: SkillCategory.optional().describe('`other` unless told'),
+  category: SkillCategory.nullish().describe('`other` unless told'),
   builtInTools: textList()
     .refine((names) => names.every(isBuiltIn), `Invalid builtInTools. Must be: ${BUILT_IN_TOOLS.join(', ')}`)
     .nullish()
@@ -73,7 +73,7 @@ export const CreateSkill = z
 export const UpdateSkill = z.object({
   id: skillId,
   name: name.optional(),
-  displayName: requiredText(200).optional(),
+  displayName: requiredText(200).nullish().describe('What people call it; null for one that is made of the name'),
   description: description.optional(),
   prompt: prompt.optional(),
   ...optionalFields,

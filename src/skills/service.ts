@@ -174,7 +174,9 @@ async function findWritable(actor: Actor, { db }: Deps, id: string): Promise<Aut
 /** PATCH /skills/{id}. A change of nothing makes no version; runs that begin later have the new one. */
 export async function update(actor: Actor, deps: Deps, input: z.output<typeof UpdateSkill>) {
   const skill = await findWritable(actor, deps, input.id)
-  const { name, displayName, description, prompt, category, visibility } = input
+  const { name, description, prompt, visibility } = input
+  const displayName = input.displayName === null ? toDisplayName(name ?? skill.name) : input.displayName
+  const category = input.category === null ? 'other' : input.category
   const builtInTools = input.builtInTools === null ? [] : input.builtInTools
   const requiredMCPs = input.requiredMCPs === null ? [] : input.requiredMCPs
   const said = { name, displayName, description, prompt, category, visibility, builtInTools, requiredMCPs }

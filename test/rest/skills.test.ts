@@ -148,7 +148,7 @@ describe('what is missing or wrong is a 400 that names it', () => {
     [{ name: 'x'.repeat(65) }, invalid('name', 'at most 64 characters')],
     [{ description: 'x'.repeat(1001) }, invalid('description', 'at most 1000 characters')],
     [{ prompt: 'x'.repeat(100_001) }, invalid('prompt', 'at most 100000 characters')],
-    ...['', 'Research', null, 5].map((category): [Fields, string] => [
+    ...['', 'Research', 5].map((category): [Fields, string] => [
       { category },
       'Invalid category. Must be: research, writing, data, code, marketing, productivity, file-handling, other',
     ]),
@@ -191,6 +191,19 @@ describe('PATCH /skills/{id}', () => {
     const none = { id: expected.id, builtInTools: null, requiredMCPs: null }
     expect((await on(face, 'skills.update', none)).body.skill).toMatchObject({ builtInTools: [], requiredMCPs: [] })
     expect((await audited(expected.id))[1]).toBe(`skill.update ${people.ann.userId}`)
+  })
+
+  it.each(FACES)('%s: null makes what is optional what it is when nobody says it', async (face) => {
+    const nothing = { displayName: null, category: null, builtInTools: null, requiredMCPs: null }
+    const expected = { displayName: expect.stringMatching(/^Skill-\d+ B$/), category: 'other', builtInTools: [] }
+    const { id } = await create(TOLD)
+    const name = `${newName()}-b`
+    const changed = await on(face, 'skills.update', { id, name, ...nothing })
+    expect(changed.body.skill).toMatchObject({ name, ...expected, requiredMCPs: [], description: TOLD.description })
+    await on(face, 'skills.update', { id, displayName: 'Told' })
+    const again = await on(face, 'skills.update', { id, displayName: null })
+    expect(again.body.skill).toMatchObject({ ...expected, version: 4 })
+    expect(await create({ name: `${newName()}-b`, ...nothing })).toMatchObject(expected)
   })
 
   it('that changes nothing makes no version', async () => {
