@@ -15,7 +15,7 @@ const agentId = z.string().describe('The agent')
 const optionalFields = {
   role: text(200).nullable().optional().describe('`Assistant` unless told'),
   visibility: Visibility.optional().describe('`organization` unless told'),
-  model: text(200).nullable().optional().describe('`<provider>/<id>`; null for the default model'),
+  model: requiredText(200).nullable().optional().describe('`<provider>/<id>`; null for the default model'),
   description: text(2000).nullable().optional(),
   tags: textList(50, 50).nullable().optional(),
   category: text(100).nullable().optional(),

@@ -21,7 +21,7 @@ export const Execute = z
     sessionId: z.string().nullish().describe('Session to continue'),
     stream: bool().nullish().describe('Answer with the events (text/event-stream)'),
     background: bool().nullish().describe('Answer as soon as the run is accepted'),
-    model: z.string().max(200).nullish().describe("Instead of the agent's model"),
+    model: requiredText(200).nullish().describe("Instead of the agent's model"),
     onBusy: z
       .enum(['queue', 'reject', 'interrupt'])
       .nullish()

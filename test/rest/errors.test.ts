@@ -37,6 +37,13 @@ const badInputs: [procedure: string, input: object, message: string][] = [
     ]),
   ),
   ...BLANKS.map((message): [string, object, string] => ['agents.execute', { message }, missing('message')]),
+  ...['agents.create', 'agents.update', 'agents.execute', 'client.execute'].flatMap((procedure) =>
+    ['', ' \n'].map((model): [string, object, string] => [
+      procedure,
+      { ...valid, characterId: 'x', message: 'Hi', model },
+      missing('model'),
+    ]),
+  ),
   ['agents.update', { name: null }, missing('name')],
   ['agents.update', { name: ' ' }, missing('name')],
   ['agents.update', { systemPrompt: null }, missing('systemPrompt')],
