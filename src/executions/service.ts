@@ -134,8 +134,12 @@ export async function find(actor: Actor, { db }: Deps, id: string): Promise<Exec
 }
 
 /** A token without `executions:read` sees its user's own runs only. */
+const mayRead = (actor: Actor, { userId }: { userId: string }): boolean =>
+  userId === actor.userId || covers(actor.scopes, 'executions:read')
+
+/** Throws 403 for a run that the token is not for, of those that its user can reach. */
 export function requireOwnRun(actor: Actor, row: { userId: string }): void {
-  if (row.userId !== actor.userId && !covers(actor.scopes, 'executions:read')) throw forbidden()
+  if (!mayRead(actor, row)) throw forbidden()
 }
 
 /** GET /executions/{id}. */
@@ -182,7 +186,7 @@ export async function tree(actor: Actor, deps: Deps, id: string) {
           WHERE "organizationId" = ${organizationId} AND "rootExecutionId" = ${rootExecutionId}
             AND "parentExecutionId" IS NOT NULL) AS family`),
   ])
-  const rows = [top ?? [], descendants].flat()
+  const rows = [top ?? [], descendants].flat().filter((row) => mayRead(actor, row))
   const nodes = new Map(rows.map((row) => [row.id, { ...toExecution(row), children: [] } as ExecutionNode]))
   const parentOf = (node: ExecutionNode) => nodes.get(node.parentExecutionId ?? '')
   const places = new Map<ExecutionNode, ExecutionNode>()

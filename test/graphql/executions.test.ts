@@ -256,6 +256,23 @@ test('no relation shows an execution or an agent that cannot be reached by its i
   expect((await graphql(server, text, { id: between })).data.execution.agent).toBeNull()
 })
 
+test("a token with agents:execute only is shown of a tree what is its user's", async () => {
+  const email = 'climber@example.com'
+  const narrow = await server.member({ email, scopes: ['agents:execute'] })
+  const wide = await server.member({ email })
+  const root = (await execute({ message: 'of another' })).executionId
+  const own = (await execute({ parentExecutionId: root }, wide.token)).executionId
+  const text = 'query ($id: ID!) { executionTree(id: $id) { executions { id message result } } }'
+  const { data, errors } = await graphql(server, text, { id: own }, narrow)
+  expect(errors).toBeUndefined()
+  expect(data.executionTree.executions).toMatchObject([{ id: own }])
+  expect((await graphql(server, text, { id: own }, wide)).data.executionTree.executions).toHaveLength(2)
+  const relations = 'query ($id: ID!) { execution(id: $id) { id parent { message } } }'
+  const related = await graphql(server, relations, { id: own }, narrow)
+  expect(related.data.execution).toEqual({ id: own, parent: null })
+  expect(related.message).toBe("You don't have permission to access this resource")
+})
+
 describe('following', () => {
   test('a run in the background is followed live, from meta to result', async () => {
     const gate = Promise.withResolvers<void>()

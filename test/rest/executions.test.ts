@@ -562,4 +562,26 @@ describe('a token with agents:execute only', () => {
     expect((await call('executions.cancel', begun.executionId)).status).toBe(200)
     begun.release()
   })
+
+  it.each(FACES)("%s: is shown of a tree what is its user's, and what all of it used", async (face) => {
+    const email = `climber-${face}@example.com`
+    const narrow = await server.member({ organization: 'Acme', email, scopes: ['agents:execute'] })
+    const wide = await server.member({ organization: 'Acme', email })
+    const below = async (parentExecutionId: string | undefined, who: Member): Promise<string> =>
+      (await execute({ message: `of ${who.userId}`, ...(parentExecutionId && { parentExecutionId }) }, who)).body
+        .executionId
+    const root = await below(undefined, ann)
+    const own = await below(root, wide)
+    const ownBelow = await below(own, wide)
+    await below(own, ann)
+    const treeFor = async ({ token }: Member) =>
+      (await faces[face](server, 'executions.tree', { id: own }, { token })).body
+    const [seen, whole] = [await treeFor(narrow), await treeFor(wide)]
+    expect(seen.tree).toMatchObject({ id: own, children: [{ id: ownBelow, children: [] }] })
+    expect(seen.tree.children).toHaveLength(1)
+    expect(JSON.stringify(seen)).not.toContain(ann.userId)
+    expect(whole.tree).toMatchObject({ id: root, children: [{ id: own }] })
+    expect(whole.tree.children[0].children).toHaveLength(2)
+    expect(seen.usage).toEqual(whole.usage)
+  })
 })
