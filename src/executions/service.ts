@@ -165,8 +165,8 @@ export async function cancel(actor: Actor, deps: Deps, id: string, anew = false)
 
 /**
  * GET /executions/{id}/tree: from the root down, as far as the caller may see it. Where an ancestor is out of reach,
- * the tree begins below it. Of old ones, what lies deeper than is allowed now stands beside its parent: nobody could write
- * down a thousand levels.
+ * the tree begins below it. The execution itself is shown whole, the others as in a list: there may be hundreds. Of old
+ * ones, what lies deeper than is allowed now stands beside its parent: nobody could write down a thousand levels.
  */
 export async function tree(actor: Actor, deps: Deps, id: string) {
   const found = await find(actor, deps, id)
@@ -174,9 +174,13 @@ export async function tree(actor: Actor, deps: Deps, id: string) {
   const [top, descendants, [sum]] = await Promise.all([
     id === rootExecutionId
       ? found
-      : deps.db.execution.findFirst({ where: { AND: [{ id: rootExecutionId }, reachable(actor)] } }),
+      : deps.db.execution.findFirst({
+          where: { AND: [{ id: rootExecutionId }, reachable(actor)] },
+          omit: PREVIEW_COLUMNS,
+        }),
     deps.db.execution.findMany({
       where: { AND: [{ organizationId, rootExecutionId, parentExecutionId: { not: null } }, reachable(actor)] },
+      omit: PREVIEW_COLUMNS,
       orderBy: [{ depth: 'asc' }, { createdAt: 'asc' }, { id: 'asc' }],
     }),
     deps.db.$queryRaw<{ input: unknown; output: unknown }[]>(Prisma.sql`
@@ -187,7 +191,8 @@ export async function tree(actor: Actor, deps: Deps, id: string) {
             AND "parentExecutionId" IS NOT NULL) AS family`),
   ])
   const rows = [top ?? [], descendants].flat().filter((row) => mayRead(actor, row))
-  const nodes = new Map(rows.map((row) => [row.id, { ...toExecution(row), children: [] } as ExecutionNode]))
+  const shown = rows.map((row) => (row.id === id ? toExecution(found) : toListed(row)))
+  const nodes = new Map(shown.map((execution) => [execution.id, { ...execution, children: [] } as ExecutionNode]))
   const parentOf = (node: ExecutionNode) => nodes.get(node.parentExecutionId ?? '')
   const places = new Map<ExecutionNode, ExecutionNode>()
   for (const node of nodes.values()) {

@@ -400,6 +400,23 @@ describe('a tree', () => {
   })
 })
 
+it.each(FACES)('%s: of a tree the execution itself is whole, and the others are as lists show them', async (face) => {
+  const message = 'x'.repeat(1000)
+  const root = (await execute({ message })).body.executionId
+  const middle = (await execute({ message, parentExecutionId: root })).body.executionId
+  const leaf = (await execute({ message, parentExecutionId: middle })).body.executionId
+  const listed = new Map<string, Fields>(
+    (await list('?limit=3')).executions.map((row: { id: string }) => [row.id, row]),
+  )
+  for (const id of [root, middle, leaf]) {
+    const node = async (of: string) => (of === id ? get(id) : listed.get(of))
+    const { body } = await faces[face](server, 'executions.tree', { id }, ann)
+    const below = { ...(await node(middle)), children: [{ ...(await node(leaf)), children: [] }] }
+    expect(body.tree).toEqual({ ...(await node(root)), children: [below] })
+    expect(JSON.stringify(body).split('A reply of the test model.')).toHaveLength(2)
+  }
+})
+
 /** What each can see of an execution, by the statuses of its answers: all of them agree. */
 async function sight(face: 'REST' | 'tRPC', who: Member, id: string): Promise<string> {
   const answers: Answer[] = []
