@@ -443,7 +443,7 @@ describe('nothing is stored', () => {
     const key = newKey()
     expect((await post(executePath(), key, { body: busy })).status).toBe(409)
     expect(await records()).toBe(before)
-    await lab.engine.cancel(running)
+    await lab.engine.cancel(running, lab.actor)
     const later = await post(executePath(), key, { body: busy })
     expect([later.status, isReplay(later)]).toEqual([200, false])
   })
@@ -520,7 +520,7 @@ describe('execute with a key', () => {
     await lab.model.request(asked)
     const where = { message: body.message }
     await expect.poll(() => lab.db.execution.count({ where })).toBe(1)
-    await lab.engine.cancel(await lab.db.execution.findFirstOrThrow({ where }))
+    await lab.engine.cancel(await lab.db.execution.findFirstOrThrow({ where }), lab.actor)
     for (const answer of [await first, await post(executePath(), key, { body })]) {
       expect([answer.status, answer.body.message]).toEqual([409, 'Execution was cancelled'])
     }
@@ -642,7 +642,8 @@ describe('a request that is under way outside a transaction', () => {
 })
 
 test('after all this, nothing is left under way', async () => {
-  for (const row of await lab.db.execution.findMany({ where: { terminalSeq: null } })) await lab.engine.cancel(row)
+  for (const row of await lab.db.execution.findMany({ where: { terminalSeq: null } }))
+    await lab.engine.cancel(row, lab.actor)
   await lab.idle()
   expect(await violations(lab.db)).toEqual([])
 })

@@ -156,7 +156,7 @@ export async function cancel(actor: Actor, deps: Deps, id: string, anew = false)
   const row = await find(actor, deps, id)
   const allowed = permit(row, row.userId === actor.userId || isAdmin(actor))
   const tooLate = allowed.terminalSeq !== null && !(anew && allowed.status === 'cancelled')
-  const ended = allowed.terminalSeq === null ? await deps.engine.cancel(allowed) : allowed
+  const ended = allowed.terminalSeq === null ? await deps.engine.cancel(allowed, actor) : allowed
   if (tooLate || (ended.terminalSeq !== null && ended.status !== 'cancelled')) {
     throw badRequest(`Cannot cancel execution with status: ${ended.status}`)
   }

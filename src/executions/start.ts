@@ -50,7 +50,7 @@ export async function start(
   const accepted = { executionId, chatId, sessionId }
   if (input.stream || input.background) return { ...accepted, status: row.status }
   const ended = await deps.engine.ended(row, gone())
-  if (ended.terminalSeq === null && input.onDisconnect === 'cancel') await deps.engine.cancel(ended)
+  if (ended.terminalSeq === null && input.onDisconnect === 'cancel') await deps.engine.cancel(ended, actor)
   if (ended.status === 'cancelled') throw conflict('Execution was cancelled')
   if (ended.status === 'failed') throw chatFailed()
   return { ...accepted, status: ended.status, result: ended.result ?? '' }

@@ -297,7 +297,7 @@ export async function remove(actor: Actor, deps: Deps, id: string) {
   // No other begins from here on.
   const live = { organizationId: mission.organizationId, missionId: id, terminalSeq: null }
   const runs = await deps.db.execution.findMany({ where: live })
-  await Promise.all(runs.map((run) => deps.engine.cancel(run)))
+  await Promise.all(runs.map((run) => deps.engine.cancel(run, actor)))
   return { message: 'Mission deleted successfully' }
 }
 

@@ -195,7 +195,7 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
       : task
     if (!changed) continue
     if (news.length) deps.bus.publish('task', [task.id])
-    if (status === 'cancelled') await cancelRuns(deps, changed)
+    if (status === 'cancelled') await cancelRuns(actor, deps, changed)
     return { task: toTask(changed) }
   }
 }
@@ -209,10 +209,10 @@ function moveTo(from: Status, to: Status, now: Date) {
 }
 
 /** Also what goes on for a task that was taken from it by hand. */
-async function cancelRuns({ db, engine }: Deps, { organizationId, id }: TaskRow): Promise<void> {
+async function cancelRuns(actor: Actor, { db, engine }: Deps, { organizationId, id }: TaskRow): Promise<void> {
   const status = { in: ['pending' as const, 'running' as const] }
   const runs = await db.execution.findMany({ where: { organizationId, taskId: id, status } })
-  await Promise.all(runs.map((run) => engine.cancel(run)))
+  await Promise.all(runs.map((run) => engine.cancel(run, actor)))
 }
 
 /** DELETE /tasks/{id}. What runs for it is cancelled. */
@@ -225,7 +225,7 @@ export async function remove(actor: Actor, deps: Deps, id: string) {
     await audit(tx, actor, 'task.delete', id, now)
   })
   deps.bus.publish('task', [id])
-  await cancelRuns(deps, task)
+  await cancelRuns(actor, deps, task)
   return { message: 'Task deleted successfully' }
 }
 

@@ -126,7 +126,7 @@ describe('a run whose tool wants an approval', () => {
     const { spaceId, chatId, sessionId } = row
     const next = await lab.run({ message: 'And?', conversation: { spaceId, chatId, sessionId } }).catch((e) => e)
     expect(next.status).toBe('pending')
-    await lab.engine.cancel(next)
+    await lab.engine.cancel(next, lab.actor)
     lab.clock.advance(1_800_000)
     const other = lab.another()
     await other.start(false)
@@ -241,7 +241,7 @@ describe('a run whose tool wants an approval', () => {
         rows.map(async (row, index) => {
           const decided = decide(row, 'approve')
           if (index % 2) await decided
-          await lab.engine.cancel(await lab.row(row.id))
+          await lab.engine.cancel(await lab.row(row.id), lab.actor)
           await decided
         }),
       )
@@ -286,7 +286,7 @@ test('a hundred runs that wait are in nobody’s way', async () => {
   const row = await other.accept({ ...PLAIN, actor: lab.actor, agent: plain, conversation: { spaceId: lab.spaceId } })
   expect((await ended(other, row)).result).toBe('Hi.')
   await other.drain()
-  await Promise.all(rows.map(async ({ id }) => lab.engine.cancel(await lab.row(id))))
+  await Promise.all(rows.map(async ({ id }) => lab.engine.cancel(await lab.row(id), lab.actor)))
 }, 40_000)
 
 test('nothing is left over, and no run has gone through a state that is not documented', async () => {

@@ -99,12 +99,12 @@ test('a cancel that comes after the claim of a waiting run and before its begin 
   void other.start(false)
   await claimed.promise
   expect(await statusOf(lab, second)).toBe('running')
-  const answer = lab.engine.cancel(await lab.row(second.id))
+  const answer = lab.engine.cancel(await lab.row(second.id), lab.actor)
   await nextTurn()
   await expect.poll(async () => (await lab.row(second.id)).wantsCancel).toBe(true)
   goOn.resolve()
   expect((await answer).status).toBe('cancelled')
-  await lab.engine.cancel(first)
+  await lab.engine.cancel(first, lab.actor)
   await other.drain()
 })
 
@@ -127,7 +127,7 @@ test('a cancel of an accepted run that its process has not begun yet is not lost
   })
   await committed.promise
   const [row] = await lab.db.execution.findMany()
-  const answer = lab.engine.cancel(row!)
+  const answer = lab.engine.cancel(row!, lab.actor)
   await expect.poll(async () => (await lab.row(row!.id)).wantsCancel).toBe(true)
   goOn.resolve()
   await accepting
@@ -195,7 +195,7 @@ test('a run that joins the tree while it is being cancelled is refused or cancel
     const stop = bus.subscribe('cancel', () => {
       if (joining.length < 40) family.forEach(join)
     })
-    await lab.engine.cancel(family[0]!)
+    await lab.engine.cancel(family[0]!, lab.actor)
     stop()
     const late = await Promise.all(joining)
     expect(late.filter((outcome) => typeof outcome === 'string')).not.toHaveLength(0)
@@ -205,7 +205,9 @@ test('a run that joins the tree while it is being cancelled is refused or cancel
     await lab.idle()
   }
   await expect.poll(() => lab.model.active).toBe(0)
-  expect(await lab.db.execution.count({ where: { status: { not: 'cancelled' } } })).toBe(0)
+  const runs = await lab.db.execution.findMany()
+  expect(runs.filter(({ status }) => status !== 'cancelled')).toEqual([])
+  expect(await lab.db.auditEvent.count({ where: { action: 'execution.cancel' } })).toBe(runs.length)
   expect(await violations(lab.db)).toEqual([])
 }, 60_000)
 
@@ -247,6 +249,6 @@ test('told to look for itself, a process stops its own runs that shall be cancel
   expect(await ended(other, shall)).toMatchObject({ status: 'cancelled' })
   expect(await statusOf(lab, goesOn)).toBe('running')
   expect(await statusOf(lab, elsewhere)).toBe('running')
-  await other.cancel(goesOn)
+  await other.cancel(goesOn, lab.actor)
   await cancel(lab, elsewhere)
 })

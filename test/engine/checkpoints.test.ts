@@ -89,7 +89,7 @@ test('a worker whose run was taken over stores no step, no begin of a call and n
     await expect(write()).rejects.toMatchObject({ why: 'lost' })
   }
   expect(await loadSteps(lab.db, row.id)).toEqual([step])
-  await other.cancel(await lab.row(row.id))
+  await other.cancel(await lab.row(row.id), lab.actor)
   await other.drain()
 })
 

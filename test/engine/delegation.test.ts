@@ -75,7 +75,7 @@ describe('an agent with subagents', () => {
     const begun = await lab.run({ agent: await agentOf(boss) })
     const calls = () => lab.db.execution.findFirst({ where: { parentExecutionId: begun.id, message: 'Wait' } })
     await expect.poll(calls).toMatchObject({ status: 'running' })
-    await lab.engine.cancel((await calls())!)
+    await lab.engine.cancel((await calls())!, lab.actor)
     const events = await followed(lab.engine, begun)
     const told = new Map(results(events).map(({ toolUseId, content }) => [toolUseId, content]))
     expect(told.get('to-fay')).toMatch(/^Fay failed: HTTP 400/)

@@ -79,7 +79,7 @@ describe('onDisconnect=cancel: a caller that goes away takes the run along, down
       await (await leave)()
       await expect.poll(async () => (await latestRun()).status).toBe('cancelled')
       expect((await lab.row(id)).status).toBe('running')
-      await lab.engine.cancel(await lab.row(id))
+      await lab.engine.cancel(await lab.row(id), lab.actor)
       expect(lab.model.requests).toHaveLength(asked + 1)
     })
   }

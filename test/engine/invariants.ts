@@ -12,6 +12,12 @@ export async function violations(db: Db, since = new Date(0)): Promise<string[]>
   const executions = await db.execution.findMany({ where, orderBy: [{ sessionId: 'asc' }, { queueSeq: 'asc' }] })
   for (const row of executions) found.push(...(await violationsOf(db, row)))
   found.push(...overlaps(executions))
+  const cancels = await db.auditEvent.findMany({ where: { action: 'execution.cancel' }, select: { target: true } })
+  const audited = Map.groupBy(cancels, ({ target }) => target)
+  for (const { id, status } of executions) {
+    const times = audited.get(id)?.length ?? 0
+    if (times > Number(status === 'cancelled')) found.push(`${id} (${status}): was cancelled ${times} times`)
+  }
 
   const steps = await db.executionStep.findMany({ where: { execution: { status: 'completed' } } })
   for (const { executionId, step } of steps) found.push(`${executionId} has completed, and keeps step ${step}`)

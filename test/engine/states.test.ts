@@ -129,7 +129,7 @@ test('whatever the order of calls, crashes and drains: only documented transitio
         )
       } else if (next.do === 'cancel') {
         const row = chosen(next.which)
-        if (row) pending.push(process.engine.cancel(await lab.row(row.id)).catch(() => {}))
+        if (row) pending.push(process.engine.cancel(await lab.row(row.id), lab.actor).catch(() => {}))
       } else if (next.do === 'speak' || next.do === 'finish' || next.do === 'break') {
         const row = chosen(next.which)
         if (row) model[next.do](row.message)

@@ -135,7 +135,7 @@ describe('a run whose model calls a tool of an MCP server', () => {
     lab.model.script({ tokens: 'Well.', toolCalls: [call('wait')] })
     const row = await lab.run({ agent })
     await expect.poll(() => equipped.mcp.calls.length, { interval: 5 }).toBe(before + 1)
-    expect((await lab.engine.cancel(row)).status).toBe('cancelled')
+    expect((await lab.engine.cancel(row, lab.actor)).status).toBe('cancelled')
     await expect.poll(() => equipped.mcp.sessions).toBe(0)
     const answer = await lab.db.message.findFirstOrThrow({ where: { executionId: row.id, role: 'assistant' } })
     expect(answer).toMatchObject({ content: 'Well.', interrupted: true })

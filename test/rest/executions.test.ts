@@ -8,6 +8,7 @@ import { planOf } from '../support/plan.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
 import { type Answer, request } from '../support/rest.ts'
 import { type Member, startServer, type TestServer } from '../support/server.ts'
+import { createTrigger, dropTrigger } from '../support/trigger.ts'
 
 const FORBIDDEN = "You don't have permission to access this resource"
 const NOT_FOUND = 'Execution not found'
@@ -242,6 +243,66 @@ describe('POST /executions/{id}/cancel', () => {
     expect((await cancel(executionId, admin)).status).toBe(200)
     release()
     expectError(await cancel('exec-1-x'), 404, NOT_FOUND)
+  })
+
+  it('is in the audit log, once for each run that it has cancelled, with who did it', async () => {
+    const { db } = server.service.deps
+    const audited = async (ids: string[]) => {
+      const events = await db.auditEvent.findMany({ where: { action: 'execution.cancel', target: { in: ids } } })
+      return events.map(({ organizationId, actor, target }) => [organizationId, actor, target]).sort()
+    }
+    const of = (who: Member, ...ids: string[]) => ids.map((id) => [who.organizationId, who.userId, id]).sort()
+    const root = await begin()
+    const { sessionId, executionId: parentExecutionId } = root
+    const child = await begin({ parentExecutionId })
+    const { executionId: waits } = (await execute({ sessionId, background: true })).body
+    const { executionId: completed } = (await execute()).body
+    const ids = [parentExecutionId, child.executionId, waits, completed]
+    expect((await cancel(completed)).status).toBe(400)
+    expectError(await cancel(waits, ben), 403, FORBIDDEN)
+    expect(await audited(ids)).toEqual([])
+    await cancel(waits)
+    expect(await audited(ids)).toEqual(of(ann, waits))
+    await Promise.all([cancel(parentExecutionId, admin), cancel(parentExecutionId, admin)])
+    for (const id of ids) expect((await cancel(id)).status).toBe(400)
+    const expected = [...of(ann, waits), ...of(admin, parentExecutionId, child.executionId)].sort()
+    expect(await audited(ids)).toEqual(expected)
+    for (const { release } of [root, child]) release()
+  })
+
+  it('is in the audit log as well where another change has cancelled: a new message, the end of a task', async () => {
+    const { db } = server.service.deps
+    const audited = (target: string) => db.auditEvent.findMany({ where: { action: 'execution.cancel', target } })
+    const first = await begin()
+    await execute({ sessionId: first.sessionId, onBusy: 'interrupt' })
+    expect(await audited(first.executionId)).toMatchObject([{ actor: ann.userId }])
+    const { id } = (
+      await request(server, 'POST', '/api/v1/tasks', { body: { title: 'T', assignTo: agent }, token: ann.token })
+    ).body
+    const index = model.requests.length
+    const gate = Promise.withResolvers<void>()
+    model.script({ tokens: [gate.promise] })
+    const body = { background: true }
+    const { executionId } = (await request(server, 'POST', `/api/v1/tasks/${id}/execute`, { body, token: ann.token }))
+      .body
+    await model.request(index)
+    await request(server, 'PATCH', `/api/v1/tasks/${id}`, { body: { status: 'cancelled' }, token: ben.token })
+    expect(await audited(executionId)).toMatchObject([{ actor: ben.userId }])
+    for (const release of [first.release, gate.resolve]) release()
+  })
+
+  it('whose audit event cannot be written cancels nothing', async () => {
+    const { db } = server.service.deps
+    const broken = { name: '_broken', table: 'AuditEvent' }
+    const when = `NEW."action" = 'execution.cancel'`
+    const running = await begin()
+    const { executionId: waits } = (await execute({ sessionId: running.sessionId, background: true })).body
+    await createTrigger(db, { ...broken, event: 'BEFORE INSERT', when, effect: 'INSERT INTO "_nowhere" VALUES (1)' })
+    for (const id of [running.executionId, waits]) expect((await cancel(id)).status).toBe(500)
+    await dropTrigger(db, broken.name, broken.table)
+    running.release()
+    await expect.poll(async () => (await get(waits)).status).toBe('completed')
+    expect(await get(running.executionId)).toMatchObject({ status: 'completed', result: 'Done.' })
   })
 
   it('at the moment of its end agrees with what is kept', async () => {

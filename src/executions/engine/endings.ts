@@ -1,3 +1,4 @@
+import { audit } from '../../auth/audit.ts'
 import { Prisma, type Tx } from '../../db/client.ts'
 import { chatStatus } from './chat-status.ts'
 import { type ClaimDeps, giveSlotBack, PREVIEW_LENGTH, type Standing, writeMessage } from './claims.ts'
@@ -79,11 +80,34 @@ export async function finish(
   })
 }
 
-/** Ends a run that has not begun, or waits for an approval. Null when it has begun or ended meanwhile. */
+/** Whose word a cancel is: a user's, in an organization. */
+export type Canceller = Pick<ExecutionRow, 'organizationId' | 'userId'>
+
+const auditCancel = (tx: Tx, by: Canceller, id: string, now: Date) => audit(tx, by, 'execution.cancel', id, now)
+
+/** Marks a run that is on, for whoever runs it: then it has no other end. False for one that is not on. */
+export async function markCancelled({ db, clock }: ClaimDeps, id: string, by: Canceller): Promise<boolean> {
+  const now = clock.now()
+  const marked = { id, status: 'running', wantsCancel: true } as const
+  return db.$transaction(async (tx) => {
+    const { count } = await tx.execution.updateMany({
+      where: { ...marked, wantsCancel: false },
+      data: { wantsCancel: true, updatedAt: now },
+    })
+    if (count) await auditCancel(tx, by, id, now)
+    return count > 0 || (await tx.execution.count({ where: marked })) > 0
+  })
+}
+
+/**
+ * Ends a run that has not begun, or waits for an approval. Null when it has begun or ended meanwhile. `by`: who cancels
+ * it, where nobody has marked it before.
+ */
 export async function finishPending(
   deps: ClaimDeps,
   row: Standing,
   outcome: Exclude<Outcome, { status: 'completed' }>,
+  by?: Canceller,
 ): Promise<Ended | null> {
   const now = deps.clock.now()
   return deps.db.$transaction(async (tx) => {
@@ -92,6 +116,7 @@ export async function finishPending(
       data: { ...outcome, waitingFor: null, terminalSeq: row.seqReserved + 1, completedAt: now, updatedAt: now },
     })
     if (!execution) return null
+    if (by) await auditCancel(tx, by, row.id, now)
     const begun = row.attempt > 0
     const steps = begun ? await loadSteps(tx, row.id) : []
     const text = textOf(steps.at(-1)?.parts ?? [])

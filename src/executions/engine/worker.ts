@@ -52,8 +52,8 @@ export type Engine = {
   follow(row: Edge, after: number, signal: AbortSignal): AsyncGenerator<readonly ExecutionEvent[]>
   /** The execution once it has ended, or as it is when the signal aborts. */
   ended(row: ExecutionRow, signal: AbortSignal): Promise<ExecutionRow>
-  /** Cancels it and its descendants if they have not ended, and returns it as it then is. */
-  cancel(row: ExecutionRow): Promise<ExecutionRow>
+  /** Cancels it and its descendants if they have not ended, on somebody's word, and returns it as it then is. */
+  cancel(row: ExecutionRow, by: endings.Canceller): Promise<ExecutionRow>
   /** A run whose approvals have been decided: it goes on when there is room for it. */
   goOn(row: Pick<ExecutionRow, 'id' | 'organizationId' | 'parentExecutionId'>): void
   /**
@@ -149,11 +149,12 @@ export function createEngine(deps: EngineDeps): Engine {
   }
 
   /** The runs that its calls have started go with a run that did not complete. */
-  async function cancelDelegates({ id: executionId }: ExecutionRow): Promise<void> {
+  async function cancelDelegates(row: ExecutionRow): Promise<void> {
+    const executionId = row.id
     const where = { executionId, completedAt: null, childExecutionId: { not: null } }
     for (const { childExecutionId } of await db.toolCall.findMany({ where })) {
       const child = await db.execution.findUnique({ where: { id: childExecutionId ?? '', terminalSeq: null } })
-      if (child) await cancelTree(child)
+      if (child) await cancelTree(child, row)
     }
     await forgetSteps(db, executionId)
   }
@@ -261,18 +262,16 @@ export function createEngine(deps: EngineDeps): Engine {
   }
 
   /** Marks it, for whoever runs it; ends it here if it does not run. What it then is, once that is known here. */
-  async function cancelOne(row: claims.Standing): Promise<ExecutionRow | null> {
+  async function cancelOne(row: claims.Standing, by: endings.Canceller): Promise<ExecutionRow | null> {
     for (let current = row; current.terminalSeq === null; ) {
       if (current.status === 'pending') {
-        const gone = await endings.finishPending(claimDeps, current, { status: 'cancelled' })
+        const gone = await endings.finishPending(claimDeps, current, { status: 'cancelled' }, by)
         if (gone) {
           afterwards(gone)
           return gone.execution
         }
       }
-      const data = { wantsCancel: true, updatedAt: clock.now() }
-      const { count } = await db.execution.updateMany({ where: { id: row.id, status: 'running' }, data })
-      if (count) {
+      if (await endings.markCancelled(claimDeps, row.id, by)) {
         bus.publish('cancel', [row.id])
         return null
       }
@@ -283,15 +282,15 @@ export function createEngine(deps: EngineDeps): Engine {
   }
 
   /** Cancels a run and its descendants. A run is marked before its children are looked for, and then gets no more. */
-  async function cancelTree(row: ExecutionRow): Promise<ExecutionRow | null> {
-    const gone = await cancelOne(row)
+  async function cancelTree(row: ExecutionRow, by: endings.Canceller): Promise<ExecutionRow | null> {
+    const gone = await cancelOne(row, by)
     const known = new Set<string>()
     for (;;) {
       const found = (await claims.findDescendants(db, row)).filter(({ id }) => !known.has(id))
       if (!found.length) return gone
       for (const descendant of found) {
         known.add(descendant.id)
-        await cancelOne(descendant)
+        await cancelOne(descendant, by)
       }
     }
   }
@@ -306,7 +305,7 @@ export function createEngine(deps: EngineDeps): Engine {
     const busy = await db.execution.findMany({ where, orderBy: { queueSeq: 'desc' } })
     if (key && (await isTaken(db, key))) throw new KeyTaken()
     for (const row of busy) permit(row, row.wantsCancel || row.userId === actor.userId || isAdmin(actor))
-    for (const row of busy) await engine.cancel(row)
+    for (const row of busy) await engine.cancel(row, actor)
   }
 
   async function ended(row: ExecutionRow, signal: AbortSignal): Promise<ExecutionRow> {
@@ -376,8 +375,8 @@ export function createEngine(deps: EngineDeps): Engine {
       bus.publish('execution', [row.id])
       begin(row.id, row.organizationId, row.parentExecutionId !== null)
     },
-    async cancel(row) {
-      const gone = await cancelTree(row)
+    async cancel(row, by) {
+      const gone = await cancelTree(row, by)
       return gone ?? ended(row, AbortSignal.timeout(CANCEL_PATIENCE))
     },
     async start(alone) {
