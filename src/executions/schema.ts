@@ -57,8 +57,8 @@ export const Executed = ok({
 const usage = z.object({ input_tokens: z.int(), output_tokens: z.int() }).meta({ id: 'Usage' })
 
 /**
- * One run of an agent (contract.md section 4). In lists, and of the others in its tree, `message` is cut at 200
- * characters and `result` left out.
+ * One run of an agent (contract.md section 4). In lists, and of the others in a tree with more than 1 MiB of text,
+ * `message` is cut at 200 characters and `result` left out.
  */
 export const Execution = z
   .object({
@@ -124,7 +124,8 @@ const Node: z.ZodType<ExecutionNode> = Execution.extend({
   },
 }).meta({
   id: 'ExecutionNode',
-  description: 'What was asked for is whole; of the others `message` is cut at 200 characters and `result` left out',
+  description:
+    'In a tree with more than 1 MiB of text what was asked for is whole; of the others `message` is cut at 200 characters and `result` left out',
 })
 
 export const TreeResponse = ok({ tree: Node, usage: usage.describe('Of the whole tree, seen or not') })

@@ -163,35 +163,41 @@ export async function cancel(actor: Actor, deps: Deps, id: string, anew = false)
   return { message: 'Execution cancelled successfully', execution: toExecution(ended) }
 }
 
+/** How long the texts of a tree may be together (bytes), so that all are shown. */
+const MAX_TREE_TEXT = 1024 * 1024
+
 /**
  * GET /executions/{id}/tree: from the root down, as far as the caller may see it. Where an ancestor is out of reach,
- * the tree begins below it. The execution itself is shown whole, the others as in a list: there may be hundreds. Of old
- * ones, what lies deeper than is allowed now stands beside its parent: nobody could write down a thousand levels.
+ * the tree begins below it. Of a tree with more text than an answer can bear the execution itself is shown whole, the
+ * others as in a list. Of old ones, what lies deeper than is allowed now stands beside its parent: nobody could write down
+ * a thousand levels.
  */
 export async function tree(actor: Actor, deps: Deps, id: string) {
   const found = await find(actor, deps, id)
   const { organizationId, rootExecutionId } = found
-  const [top, descendants, [sum]] = await Promise.all([
+  const [sum] = await deps.db.$queryRaw<{ input: unknown; output: unknown; text: unknown }[]>(Prisma.sql`
+    SELECT sum("inputTokens") AS "input", sum("outputTokens") AS "output",
+      sum(octet_length("message") + coalesce(octet_length("result"), 0)) AS "text"
+    FROM (
+      SELECT * FROM "Execution" WHERE "id" = ${rootExecutionId}
+      UNION ALL SELECT * FROM "Execution"
+        WHERE "organizationId" = ${organizationId} AND "rootExecutionId" = ${rootExecutionId}
+          AND "parentExecutionId" IS NOT NULL) AS family`)
+  const isLong = Number(sum?.text) > MAX_TREE_TEXT
+  const omit = { message: isLong, result: isLong }
+  const [top, descendants] = await Promise.all([
     id === rootExecutionId
       ? found
-      : deps.db.execution.findFirst({
-          where: { AND: [{ id: rootExecutionId }, reachable(actor)] },
-          omit: PREVIEW_COLUMNS,
-        }),
+      : deps.db.execution.findFirst({ where: { AND: [{ id: rootExecutionId }, reachable(actor)] }, omit }),
     deps.db.execution.findMany({
       where: { AND: [{ organizationId, rootExecutionId, parentExecutionId: { not: null } }, reachable(actor)] },
-      omit: PREVIEW_COLUMNS,
+      omit,
       orderBy: [{ depth: 'asc' }, { createdAt: 'asc' }, { id: 'asc' }],
     }),
-    deps.db.$queryRaw<{ input: unknown; output: unknown }[]>(Prisma.sql`
-      SELECT sum("inputTokens") AS "input", sum("outputTokens") AS "output" FROM (
-        SELECT "inputTokens", "outputTokens" FROM "Execution" WHERE "id" = ${rootExecutionId}
-        UNION ALL SELECT "inputTokens", "outputTokens" FROM "Execution"
-          WHERE "organizationId" = ${organizationId} AND "rootExecutionId" = ${rootExecutionId}
-            AND "parentExecutionId" IS NOT NULL) AS family`),
   ])
   const rows = [top ?? [], descendants].flat().filter((row) => mayRead(actor, row))
-  const shown = rows.map((row) => (row.id === id ? toExecution(found) : toListed(row)))
+  const show = (row: ExecutionRow) => (isLong ? toListed(row) : toExecution(row))
+  const shown = rows.map((row) => (row.id === id ? toExecution(found) : show(row)))
   const nodes = new Map(shown.map((execution) => [execution.id, { ...execution, children: [] } as ExecutionNode]))
   const parentOf = (node: ExecutionNode) => nodes.get(node.parentExecutionId ?? '')
   const places = new Map<ExecutionNode, ExecutionNode>()

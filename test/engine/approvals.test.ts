@@ -198,7 +198,7 @@ describe('a run whose tool wants an approval', () => {
     }
     const queued = await lab.run({ agent, conversation: { spaceId, chatId, sessionId } })
     await waits()
-    await lab.engine.cancel(queued)
+    await lab.engine.cancel(queued, lab.actor)
     await waits()
     // Another agent in the same chat: to its end, and one that waits, too.
     lab.model.script({ tokens: 'Me neither.' })
@@ -213,7 +213,7 @@ describe('a run whose tool wants an approval', () => {
     await decide(row, 'approve')
     await waits()
     await expect.poll(() => lab.row(row.id)).toMatchObject({ status: 'running' })
-    await lab.engine.cancel(other)
+    await lab.engine.cancel(other, lab.actor)
     expect(await chatOf(row)).toMatchObject({ status: 'working' })
     goOn()
     await ended(lab.engine, row)
