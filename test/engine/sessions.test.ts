@@ -156,6 +156,18 @@ test('onBusy interrupt: of 20 at once the last one accepted completes, and all t
   expect(await violations(lab.db)).toEqual([])
 })
 
+test('onBusy interrupt in a chat whose session another first message has just begun interrupts that', async () => {
+  await using lab = await startLab()
+  const open = gates(lab)
+  const { id: chatId, spaceId } = await lab.db.chat.findFirstOrThrow({ where: { agentId: lab.agentId } })
+  const first = await lab.run({ message: 'one', conversation: { spaceId, chatId } })
+  const second = await lab.run({ message: 'two', conversation: { spaceId, chatId }, onBusy: 'interrupt' })
+  expect([first.sessionId, (await lab.row(first.id)).status]).toEqual([second.sessionId, 'cancelled'])
+  open('two')
+  await lab.idle()
+  expect(await violations(lab.db)).toEqual([])
+})
+
 test('onBusy interrupt leaves other sessions of the chat alone', async () => {
   await using lab = await startLab()
   const open = gates(lab)

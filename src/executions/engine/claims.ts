@@ -77,6 +77,11 @@ export type ClaimDeps = {
 /** Somebody else has begun a run in the session since it was interrupted, or a session in the chat: look again. */
 export class SessionTaken extends Error {
   override name = 'SessionTaken'
+  readonly sessionId: string
+  constructor(sessionId: string) {
+    super()
+    this.sessionId = sessionId
+  }
 }
 
 /** How much of a run's waiting is counted at most (ms, 24 days): what the column holds. */
@@ -234,7 +239,8 @@ async function latestSession(tx: Tx, chatId: string, agentId: string, now: Date)
   const found = await find()
   if (found) return found
   await tx.chat.update({ where: { id: chatId }, data: { updatedAt: now }, select: { id: true } })
-  if (await find()) throw new SessionTaken()
+  const begun = await find()
+  if (begun) throw new SessionTaken(begun)
   return undefined
 }
 
@@ -259,7 +265,7 @@ async function joinQueue(tx: Tx, id: string, onBusy: Request['onBusy'], now: Dat
   if (activeExecutionId && onBusy === 'reject') throw conflict('Session is busy')
   if (activeExecutionId && onBusy === 'interrupt') {
     const where = { sessionId: id, status: { in: ['pending' as const, 'running' as const] }, wantsCancel: false }
-    if (await tx.execution.findFirst({ where, select: { id: true } })) throw new SessionTaken()
+    if (await tx.execution.findFirst({ where, select: { id: true } })) throw new SessionTaken(id)
   }
   return { free: activeExecutionId === null, queueSeq: lastQueueSeq }
 }

@@ -350,10 +350,10 @@ export function createEngine(deps: EngineDeps): Engine {
 
   const engine: Engine = {
     async accept(request) {
-      const { actor, conversation } = request
+      const { actor } = request
+      let { sessionId } = request.conversation
       for (;;) {
         if (draining && !request.delegated) throw unavailable()
-        const { sessionId } = conversation
         if (request.onBusy === 'interrupt' && sessionId) await interrupt(sessionId, request)
         const hasRoom = request.delegated || room.isFor(actor.organizationId)
         try {
@@ -366,6 +366,7 @@ export function createEngine(deps: EngineDeps): Engine {
           }, hasRoom)
         } catch (error) {
           if (!(error instanceof claims.SessionTaken)) throw error
+          sessionId = error.sessionId
         }
       }
     },
