@@ -7,10 +7,9 @@ import { nodeOf } from '../graphql/node.ts'
 import { objectFromZod } from '../graphql/outputs.ts'
 import { loadRows, rootRow, rowIn, rowsOf } from '../graphql/rows.ts'
 import { MCP, Mcp } from '../mcps/graphql.ts'
-import { typesOf } from '../mcps/service.ts'
 import { USER, User } from '../organizations/graphql.ts'
 import { Skill } from '../skills/graphql.ts'
-import { findIds as findSkillIds, findMany as findSkills } from '../skills/service.ts'
+import { findMany as findSkills } from '../skills/service.ts'
 import { agents } from './router.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
@@ -30,6 +29,15 @@ async function loadAll<Found>(
   const found = await Promise.all(strings(ids).map((id) => loadOne(context, info, id, find)))
   return found.filter((one) => one !== null)
 }
+
+/** Those of a list of ids in an agent that the caller can reach, as it is now or was. */
+const seen =
+  <const Field extends keyof typeof service.REFERENCES>(field: Field) =>
+  (row: Record<Field, unknown>, _: object, context: GraphQLContext, info: GraphQLResolveInfo): Promise<string[]> =>
+    loadAll(context, info, row[field], async (ids) => {
+      const found = await service.REFERENCES[field](context.actor, context.deps.db, ids)
+      return new Map(Array.from(found.keys(), (id) => [id, id]))
+    })
 
 export const AGENT = rowsOf('Agent', 'Agent', service.reachable, { listed: service.listed })
 
@@ -53,14 +61,7 @@ export const Agent = builder.prismaObject('Agent', {
     image: t.exposeString('image', { nullable: true }),
     color: t.exposeString('color', { nullable: true }),
     initialGreeting: t.exposeString('initialGreeting', { nullable: true }),
-    skillIds: t.idList({
-      select: { skillIds: true },
-      resolve: ({ skillIds }, _, context, info) =>
-        loadAll(context, info, skillIds, async (ids) => {
-          const found = await findSkillIds(context.actor, context.deps.db, ids)
-          return new Map([...found].map((id) => [id, id]))
-        }),
-    }),
+    skillIds: t.idList({ select: { skillIds: true }, resolve: seen('skillIds') }),
     skills: t.field({
       type: [Skill],
       description: 'Its skills that you can see',
@@ -73,14 +74,7 @@ export const Agent = builder.prismaObject('Agent', {
           return new Map(found.map((skill) => [skill.id, skill]))
         }),
     }),
-    mcpInstanceIds: t.idList({
-      select: { mcpInstanceIds: true },
-      resolve: ({ mcpInstanceIds }, _, context, info) =>
-        loadAll(context, info, mcpInstanceIds, async (ids) => {
-          const found = await typesOf(context.actor, context.deps.db, ids)
-          return new Map([...found.keys()].map((id) => [id, id]))
-        }),
-    }),
+    mcpInstanceIds: t.idList({ select: { mcpInstanceIds: true }, resolve: seen('mcpInstanceIds') }),
     mcpServers: t.field({
       type: [Mcp],
       description: 'Its MCP servers that you can see',
@@ -89,7 +83,7 @@ export const Agent = builder.prismaObject('Agent', {
       resolve: ({ mcpInstanceIds }, _, context, info) => loadRows(context, info, MCP, strings(mcpInstanceIds)),
     }),
     mcpTypes: t.stringList({ select: { mcpTypes: true }, resolve: (row) => strings(row.mcpTypes) }),
-    subagentIds: t.idList({ select: { subagentIds: true }, resolve: (row) => strings(row.subagentIds) }),
+    subagentIds: t.idList({ select: { subagentIds: true }, resolve: seen('subagentIds') }),
     allowedTools: t.stringList({ select: { allowedTools: true }, resolve: (row) => strings(row.allowedTools) }),
     disallowedTools: t.stringList({
       select: { disallowedTools: true },
@@ -104,7 +98,13 @@ export const Agent = builder.prismaObject('Agent', {
   }),
 })
 
-const AgentSnapshot = objectFromZod('AgentSnapshot', schema.Agent, 'An agent as it was at a version')
+const AgentSnapshot = objectFromZod('AgentSnapshot', schema.Agent, 'An agent as it was at a version', {
+  resolve: {
+    skillIds: seen('skillIds'),
+    mcpInstanceIds: seen('mcpInstanceIds'),
+    subagentIds: seen('subagentIds'),
+  },
+})
 
 // Whoever reaches the agent sees what it was.
 const VERSION = rowsOf<{ agentId: string; version: number }>('AgentVersion', 'AgentVersion', () => ({}), {
@@ -162,7 +162,7 @@ builder.prismaObjectFields(Agent, (t) => ({
   versions: t.field(
     relationList(Versions, VERSION, {
       column: 'agentId',
-      description: 'What it was, newest first',
+      description: 'What it was, newest first: whoever sees it sees all that it was, also while it was private',
       extensions: { procedure: agents.versions },
     }),
   ),

@@ -124,7 +124,10 @@ export const AgentMessage = ok({ message: z.string() })
 
 const AgentVersion = z
   .object({ version: z.int(), createdAt: timestamp, userId: z.string().describe('Who made it so'), agent: Agent })
-  .meta({ id: 'AgentVersion' })
+  .meta({
+    id: 'AgentVersion',
+    description: 'What an agent was. Whoever sees an agent sees all that it was, also while it was private',
+  })
 
 export const AgentVersionsResponse = ok({ versions: z.array(AgentVersion) })
 export const AgentCardResponse = ok({ agent: AgentCard })

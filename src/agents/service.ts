@@ -13,7 +13,6 @@ import { typesOf } from '../mcps/service.ts'
 import { checkRequirements, findIds as findSkillIds, findMany as findSkills } from '../skills/service.ts'
 import { findKnown, HEAD, type Head, type KnownAgent, strings, toAgent, whole } from './known.ts'
 import {
-  type Agent,
   type AgentCard,
   type CreateAgent,
   type ListAgents,
@@ -90,34 +89,34 @@ export function nameIn(organizationId: string, agent: Pick<AgentRow, keyof typeo
 const authorize = (actor: Actor, agent: AgentRow): Authorized<AgentRow> =>
   permit(agent, agent.userId === actor.userId || (isAdmin(actor) && agent.visibility !== 'private'))
 
+/** Those of the ids that the caller can reach: one statement at most. */
+async function findIds(actor: Actor, db: Tx, ids: readonly string[]): Promise<Set<string>> {
+  const where = { id: { in: [...new Set(ids)] }, ...reachable(actor) }
+  const rows = ids.length ? await db.agent.findMany({ where, select: { id: true } }) : []
+  return new Set(rows.map(({ id }) => id))
+}
+
+/** The lists of ids in an agent, and how those of them are found that the caller can reach: one statement each at most. */
+export const REFERENCES = { skillIds: findSkillIds, mcpInstanceIds: typesOf, subagentIds: findIds }
+const REFERRING = Object.keys(REFERENCES) as (keyof typeof REFERENCES)[]
+
 /**
- * Agents as the caller sees them: without skills and MCP servers that are gone, or out of their reach. Two statements at
- * most, none where no agent has any.
+ * Agents as the caller sees them: without the skills, MCP servers and agents in them that are gone, or out of reach. No
+ * statement for what none of them has.
  */
-async function asSeenBy(actor: Actor, { db }: Pick<Deps, 'db'>, agents: readonly KnownAgent[]) {
-  const [skills, mcps] = await Promise.all([
-    findSkillIds(
-      actor,
-      db,
-      agents.flatMap(({ skillIds }) => skillIds),
-    ),
-    typesOf(
-      actor,
-      db,
-      agents.flatMap(({ mcpInstanceIds }) => mcpInstanceIds),
-    ),
-  ])
-  const hasAll = (agent: KnownAgent) =>
-    agent.skillIds.every((id) => skills.has(id)) && agent.mcpInstanceIds.every((id) => mcps.has(id))
-  return agents.map((agent) =>
-    hasAll(agent)
-      ? agent
-      : {
-          ...agent,
-          skillIds: agent.skillIds.filter((id) => skills.has(id)),
-          mcpInstanceIds: agent.mcpInstanceIds.filter((id) => mcps.has(id)),
-        },
+async function asSeenBy(actor: Actor, { db }: Pick<Deps, 'db'>, agents: readonly KnownAgent[]): Promise<KnownAgent[]> {
+  const lists = await Promise.all(
+    REFERRING.map(async (field) => {
+      const ids = agents.flatMap((agent) => agent[field])
+      return { field, seen: await REFERENCES[field](actor, db, ids) }
+    }),
   )
+  return agents.map((agent) => {
+    const cut = lists.filter(({ field, seen }) => !agent[field].every((id) => seen.has(id)))
+    const left = cut.map(({ field, seen }) => [field, agent[field].filter((id) => seen.has(id))])
+    // What is left whole stays the object whose JSON is known.
+    return cut.length ? { ...agent, ...Object.fromEntries(left) } : agent
+  })
 }
 
 /** In lower case (the databases differ in what else they ignore case of), and without what LIKE takes for a pattern. */
@@ -266,12 +265,17 @@ export async function getPublic({ db }: Deps, id: string) {
 export async function versions(actor: Actor, deps: Deps, id: string) {
   const agent = await find(actor, deps, id)
   const rows = await deps.db.agentVersion.findMany({ where: { agentId: agent.id }, orderBy: { version: 'desc' } })
+  const agents = await asSeenBy(
+    actor,
+    deps,
+    rows.map(({ agent }) => agent as KnownAgent),
+  )
   return {
-    versions: rows.map((row) => ({
-      version: row.version,
-      createdAt: row.createdAt.toISOString(),
-      userId: row.userId,
-      agent: row.agent as z.output<typeof Agent>,
+    versions: rows.map(({ version, createdAt, userId }, index) => ({
+      version,
+      createdAt: createdAt.toISOString(),
+      userId,
+      agent: agents[index]!,
     })),
   }
 }
@@ -318,7 +322,9 @@ const DEFAULTS: Values = {
 }
 
 /** The client's part of a row or of an input: what is said, null as the default. `systemPrompt` wins over its alias. */
-function valuesOf(source: AgentRow | z.output<typeof CreateAgent> | z.output<typeof UpdateAgent>): Partial<Values> {
+function valuesOf(
+  source: AgentRow | KnownAgent | z.output<typeof CreateAgent> | z.output<typeof UpdateAgent>,
+): Partial<Values> {
   const said = Object.entries(source)
     .filter(([field, value]) => field in DEFAULTS && value !== undefined)
     .map(([field, value]) => [field, value ?? DEFAULTS[field as keyof Values]])
@@ -356,8 +362,8 @@ async function checkReferences(
     checkRequirements(added, [...mcps.values()])
   }
   if (values.subagentIds?.length) {
-    const found = await db.agent.count({ where: { id: { in: values.subagentIds }, ...reachable(actor) } })
-    if (found !== values.subagentIds.length) throw badRequest('Invalid subagentIds')
+    const found = await findIds(actor, db, values.subagentIds)
+    if (found.size !== values.subagentIds.length) throw badRequest('Invalid subagentIds')
   }
 }
 
@@ -374,16 +380,7 @@ async function recordChange(tx: Tx, actor: Actor, action: string, row: AgentRow)
 }
 
 /** What a copy of an agent takes over: not the subagents, skills and MCP servers that the copier cannot reach. */
-async function copyOf(actor: Actor, deps: Deps, id: string): Promise<Partial<Values>> {
-  const row = await find(actor, deps, id)
-  const [agent] = await asSeenBy(actor, deps, [toAgent(row)])
-  const { skillIds = [], mcpInstanceIds = [] } = agent ?? {}
-  const values = { ...valuesOf(row), skillIds, mcpInstanceIds }
-  const where = { id: { in: values.subagentIds ?? [] }, ...reachable(actor) }
-  const known = values.subagentIds?.length ? await deps.db.agent.findMany({ where, select: { id: true } }) : []
-  const ids = new Set(known.map((agent) => agent.id))
-  return { ...values, subagentIds: (values.subagentIds ?? []).filter((subagent) => ids.has(subagent)) }
-}
+const copyOf = async (actor: Actor, deps: Deps, id: string) => valuesOf((await get(actor, deps, id)).agent)
 
 /** POST /agents: the agent, its first version and a chat with it in the organization's default space. */
 export async function create(actor: Actor, deps: Deps, input: z.output<typeof CreateAgent>) {

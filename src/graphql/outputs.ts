@@ -1,9 +1,19 @@
 import type { InterfaceRef, ObjectRef } from '@pothos/core'
+import type { GraphQLResolveInfo } from 'graphql'
 import { z } from 'zod'
-import { builder, type Extensions, type Types } from './builder.ts'
+import { builder, type Extensions, type GraphQLContext, type Types } from './builder.ts'
 import { type Field, lookUp, toField, unwrap } from './inputs.ts'
 
 const objects = new Map<z.ZodType, ObjectRef<Types, object>>()
+
+type Options<Shown> = {
+  interfaces?: InterfaceRef<Types, { id: string }>[]
+  extensions?: Extensions
+  /** What is not shown as it is. */
+  resolve?: {
+    [Field in keyof Shown]?: (of: Shown, args: object, context: GraphQLContext, info: GraphQLResolveInfo) => unknown
+  }
+}
 
 /**
  * An object type with the fields of a schema, for what is no row: all that is known of it stands in the schema. It is
@@ -13,10 +23,7 @@ export function objectFromZod<Schema extends z.ZodObject>(
   name: string,
   schema: Schema,
   description: string,
-  {
-    interfaces = [],
-    extensions = {},
-  }: { interfaces?: InterfaceRef<Types, { id: string }>[]; extensions?: Extensions } = {},
+  { interfaces = [], extensions = {}, resolve = {} }: Options<z.output<Schema>> = {},
 ): ObjectRef<Types, z.output<Schema>> {
   const ref = builder.objectRef<z.output<Schema>>(name)
   objects.set(schema, ref as unknown as ObjectRef<Types, object>)
@@ -29,7 +36,11 @@ export function objectFromZod<Schema extends z.ZodObject>(
         Object.entries(schema.shape).map(([field, of]) => {
           const { type, required, description } = outputField(field, of as z.ZodType)
           const options = { type: type as 'String', nullable: !required as never, ...(description && { description }) }
-          return [field, t.expose(field as never, options)]
+          const resolver = resolve[field as keyof typeof resolve]
+          return [
+            field,
+            resolver ? t.field({ ...options, resolve: resolver as never }) : t.expose(field as never, options),
+          ]
         }),
       ) as never,
   })

@@ -81,7 +81,7 @@ export const WORDS: Readonly<Record<string, string>> = {
   start: 'The first day',
   startedAt: 'When it began',
   status: 'Where it is',
-  subagentIds: 'The agents that it may delegate to',
+  subagentIds: 'The agents that it may delegate to and you can reach',
   subtitle: 'What else there is to say of it',
   systemPrompt: 'What the model is told before anything else',
   tag: 'Only what has this tag',

@@ -219,6 +219,27 @@ describe('the same through GraphQL and tRPC', () => {
     expect(data.agent.versions.nodes).toEqual(versions)
     expect(versions.map(({ version }) => version)).toEqual([2, 1])
   })
+
+  test('of the agents and skills in an agent, as it is and as it was, those are told that the caller can reach', async () => {
+    const skill = async (visibility: 'private' | 'organization') =>
+      (await callerOf(server).skills.create({ name: `s-${visibility}`, description: 'd', prompt: 'p', visibility })).id
+    const ids = {
+      subagentIds: [(await create('organization')).id, (await create('private')).id],
+      skillIds: [await skill('organization'), await skill('private')],
+    }
+    const { id } = await callerOf(server).agents.create({ name: 'Chief', systemPrompt: 'p', ...ids })
+    await callerOf(server).agents.update({ id, name: 'Boss' })
+    const lists = 'subagentIds skillIds'
+    const text = `query ($id: ID!) { agent(id: $id) { ${lists} versions { nodes { agent { ${lists} } } } } }`
+    for (const [token, count] of [
+      [server.token, 2],
+      [member.token, 1],
+    ] as const) {
+      const { versions, ...agent } = (await graphql(server, text, { id }, { token })).data.agent
+      expect(agent).toEqual({ subagentIds: ids.subagentIds.slice(0, count), skillIds: ids.skillIds.slice(0, count) })
+      expect(versions.nodes).toEqual([{ agent }, { agent }])
+    }
+  })
 })
 
 describe('public agents', () => {

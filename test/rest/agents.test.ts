@@ -2,7 +2,7 @@ import fc from 'fast-check'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { createKnownAgents } from '../../src/agents/known.ts'
 import type { Prisma } from '../../src/db/client.ts'
-import { expectError, faces, onEachFace } from '../support/faces.ts'
+import { expectError, FACES, faces, onEachFace } from '../support/faces.ts'
 import { planOf } from '../support/plan.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
 import { type Answer, request } from '../support/rest.ts'
@@ -299,6 +299,54 @@ describe('GET /agents/{id}/versions', () => {
     ] as const) {
       expect((await call('GET', `/agents/${id}/versions`, who)).status).toBe(status)
     }
+  })
+})
+
+describe('the skills and agents in an agent', () => {
+  const skill = async (who: Member, visibility: string): Promise<string> => {
+    const body = { name: `s-${crypto.randomUUID()}`, description: 'd', prompt: 'p', visibility }
+    return (await call('POST', '/skills', who, body)).body.id
+  }
+  const hidden = async (who: Member) => ({
+    subagentIds: [(await create({}, who)).id, (await create({ visibility: 'private' }, who)).id],
+    skillIds: [await skill(who, 'organization'), await skill(who, 'private')],
+  })
+  const idsIn = ({ subagentIds, skillIds }: Body) => ({ subagentIds, skillIds })
+
+  it.each(FACES)('%s: are told to whoever can reach them: by id, in lists, and of what it was', async (face) => {
+    const ids = await hidden(ann)
+    const { id } = await create({ ...ids, tags: [`refers-${face}`] })
+    await patch(id, { role: 'Changed' })
+    const others = { subagentIds: ids.subagentIds.slice(0, 1), skillIds: ids.skillIds.slice(0, 1) }
+    for (const [who, expected] of [
+      [ann, ids],
+      [ben, others],
+    ] as const) {
+      const ask = async (procedure: string, input: Body) => (await faces[face](server, procedure, input, who)).body
+      expect(idsIn((await ask('agents.get', { id })).agent)).toEqual(expected)
+      expect((await ask('agents.list', { tag: `refers-${face}` })).agents.map(idsIn)).toEqual([expected])
+      const { versions } = await ask('agents.versions', { id })
+      expect(versions.map(({ agent }: { agent: Body }) => idsIn(agent))).toEqual([expected, expected])
+    }
+    const copy = await create({ basedOnAgentId: id }, ben)
+    expect(idsIn(await get(copy.id, ben))).toEqual(others)
+  })
+
+  it('that somebody was shown can be said again: by an admin, and by the owner once one of them is gone', async () => {
+    const admin = await server.member({ organization: 'Acme', role: 'admin' })
+    const ids = await hidden(ann)
+    const { id } = await create(ids)
+    const shown = await get(id, admin)
+    expect((await patch(id, { ...shown, role: 'By an admin' }, admin)).body).toMatchObject({ success: true })
+    expect(await get(id)).toMatchObject({ ...idsIn(shown), role: 'By an admin' })
+
+    await patch(id, ids)
+    await call('DELETE', `/agents/${ids.subagentIds[0]}`)
+    await call('DELETE', `/skills/${ids.skillIds[0]}`)
+    const left = await get(id)
+    expect(idsIn(left)).toEqual({ subagentIds: ids.subagentIds.slice(1), skillIds: ids.skillIds.slice(1) })
+    expect((await patch(id, { ...left, role: 'By the owner' })).body).toMatchObject({ success: true })
+    expect(await get(id)).toMatchObject({ ...idsIn(left), role: 'By the owner' })
   })
 })
 

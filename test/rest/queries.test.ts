@@ -7,17 +7,20 @@ import { startServer, type TestServer } from '../support/server.ts'
 
 let server: TestServer
 let agentId: string
+/** An agent that may delegate to another one. */
+let chiefId: string
 let executionId: string
 beforeAll(async () => {
   server = await startServer()
   agentId = await create(server.token)
+  chiefId = await create(server.token, { subagentIds: [agentId] })
   const options = { body: { message: 'Hi' } }
   executionId = (await request(server, 'POST', `/api/v1/agents/${agentId}/execute`, options)).body.executionId
 })
 afterAll(() => server[Symbol.asyncDispose]())
 
-const create = async (token: string): Promise<string> => {
-  const body = { name: 'A', systemPrompt: 'x', tags: ['a', 'b'], visibility: 'public' }
+const create = async (token: string, fields: object = {}): Promise<string> => {
+  const body = { name: 'A', systemPrompt: 'x', tags: ['a', 'b'], visibility: 'public', ...fields }
   return (await request(server, 'POST', '/api/v1/agents', { body, token })).body.id
 }
 
@@ -33,12 +36,22 @@ it.each(
     ['agents.get', () => ({ id: agentId }), 2],
     ['agents.getPublic', () => ({ id: agentId }), 3],
     ['agents.versions', () => ({ id: agentId }), 3],
+    ['agents.get', () => ({ id: chiefId }), 3],
+    ['agents.versions', () => ({ id: chiefId }), 4],
     ['executions.get', () => ({ id: executionId }), 2],
     ['executions.tree', () => ({ id: executionId }), 4],
   ]),
 )('%s: %s, its token included, takes few statements', async (face, procedure, input, most) => {
   const sent = await statements(server.token, () => faces[face](server, procedure, input()))
   expect(sent.length, sent.join('\n')).toBeLessThanOrEqual(most)
+})
+
+it('a list of agents that may delegate takes one more, however many they are', async () => {
+  const { token } = await server.member({ organization: 'Chiefs' })
+  const ids: string[] = []
+  for (let made = 0; made < 30; made++) ids.push(await create(token, { subagentIds: ids.slice(-3) }))
+  const sent = await statements(token, () => faces.REST(server, 'agents.list', {}, { token }))
+  expect(sent.length, sent.join('\n')).toBeLessThanOrEqual(4)
 })
 
 it.each([0, 10, 100])('a list of %i takes three statements at most', async (size) => {

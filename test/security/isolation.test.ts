@@ -218,6 +218,14 @@ const canariesIn = (foreigner: Foreigner, text: string): string[] =>
     text.includes(canary),
   )
 
+/** The same, and the ids of what is closed: an organization may be one of the user's others. */
+const tracesIn = (foreigner: Foreigner, text: string): string[] => {
+  const ids = CLOSED[foreigner].of.flatMap((set) =>
+    Object.entries(victims[set]).flatMap(([kind, id]) => (kind !== 'organization' && text.includes(id) ? kind : [])),
+  )
+  return [...canariesIn(foreigner, text), ...ids.map((kind) => `the id of the ${kind}`)]
+}
+
 /** The answers for ids that never were, which are the same for all the ids of others. */
 const nowhere = new Map<string, Promise<string[]>>()
 
@@ -266,7 +274,7 @@ async function read(face: AnyFace, foreigner: Foreigner, procedure: string, own:
   const asked = [input, ...filters.map((filter) => ({ ...input, ...filter }))]
   const answers = await Promise.all(asked.map((one) => call(face, procedure, one, people[foreigner].token)))
   return answers.flat().flatMap(({ text }) => [
-    ...canariesIn(foreigner, text).map((canary) => `${procedure} tells ${canary}: ${text}`),
+    ...tracesIn(foreigner, text).map((trace) => `${procedure} tells ${trace}: ${text}`),
     // What fails tells nothing, and hides what another selection would tell.
     ...(isList(procedure) && foreigner !== 'revoked' && text.includes('"errors":[')
       ? [`${procedure} fails: ${text}`]
@@ -289,7 +297,7 @@ async function readRoots(foreigner: Foreigner, own: Ids): Promise<string[]> {
   ])
   return answers.flatMap((answer) => {
     const text = JSON.stringify(answer)
-    return canariesIn(foreigner, text).map((canary) => `${canary}: ${text}`)
+    return tracesIn(foreigner, text).map((trace) => `${trace}: ${text}`)
   })
 }
 
