@@ -22,8 +22,8 @@ type TokenUsage = { inputTokens: number; outputTokens: number }
 export const Usage = builder.objectRef<TokenUsage>('Usage').implement({
   description: 'Tokens, as the provider counts them',
   fields: (t) => ({
-    inputTokens: t.exposeInt('inputTokens', { description: 'What the model read' }),
-    outputTokens: t.exposeInt('outputTokens', { description: 'What it wrote' }),
+    inputTokens: t.exposeFloat('inputTokens', { description: 'What the model read' }),
+    outputTokens: t.exposeFloat('outputTokens', { description: 'What it wrote' }),
   }),
 })
 

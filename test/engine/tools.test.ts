@@ -47,6 +47,14 @@ describe('a run whose model calls a tool of an MCP server', () => {
     await expect.poll(() => equipped.mcp.sessions).toBe(0)
   })
 
+  test('counts no more tokens than its row can hold, and says so', async () => {
+    const agent = await equipped.agent()
+    const usage = { input: 2 ** 31 - 1, output: 1 }
+    lab.model.script({ toolCalls: [call('add', { a: 2, b: 3 })], usage }, { tokens: ['5'], usage })
+    const { row } = await equipped.run(agent)
+    expect(row).toMatchObject({ status: 'completed', inputTokens: 2 ** 31 - 1, outputTokens: 2, usageEstimated: true })
+  })
+
   test('has it in the messages of its chat, and tells the next run of the session about it', async () => {
     const agent = await equipped.agent()
     lab.model.script({ toolCalls: [call('add', { a: 1, b: 1 }), call('fail')] }, { tokens: 'Two.' }, { tokens: 'Yes.' })

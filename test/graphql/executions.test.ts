@@ -223,6 +223,16 @@ describe('reading', () => {
       children: { nodes: [{ id: child }] },
     })
   })
+
+  test('the usage of a tree may be more than an integer of 32 bits holds', async () => {
+    const usage = { input: 2_000_000_000, output: 2_000_000_000 }
+    model.script({ tokens: 'x', usage }, { tokens: 'x', usage })
+    const root = (await execute({})).executionId
+    await execute({ parentExecutionId: root })
+    const text = 'query ($id: ID!) { executionTree(id: $id) { usage { inputTokens outputTokens } } }'
+    const { data } = await graphql(server, text, { id: root })
+    expect(data.executionTree.usage).toEqual({ inputTokens: 4_000_000_000, outputTokens: 4_000_000_000 })
+  })
 })
 
 test('a tree that is a thousand levels deep already has all of them, the root first', async () => {

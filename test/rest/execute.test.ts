@@ -148,6 +148,27 @@ describe('a run that is waited for', () => {
     const { executionId } = await run({})
     expect(await get(executionId)).toMatchObject({ usage: expected, usageEstimated })
   })
+
+  it.each([1.5, -5, 3e9, 1e16, 1e19])(
+    'of which the provider reports %d tokens counts none, and everything can still be read',
+    async (input) => {
+      const member = await server.member({ organization: `Wrong ${input}` })
+      const { token, organizationId } = member
+      const id = await create({}, member)
+      model.script({ tokens: 'Hi', usage: { input, output: 1 } })
+      const { executionId, status } = await run({}, member, id)
+      expect(status).toBe('completed')
+      const usage = { input_tokens: 0, output_tokens: 1 }
+      expect(await get(executionId, member)).toMatchObject({ usage, usageEstimated: true })
+      const read = async (path: string) => (await request(server, 'GET', path, { token })).body
+      expect(await read('/api/v1/executions')).toMatchObject({ executions: [{ usage }] })
+      expect(await read(`/api/v1/executions/${executionId}/tree`)).toMatchObject({ tree: { usage }, usage })
+      expect(await read(`/api/usage/organization/${organizationId}`)).toMatchObject({ totals: usage })
+      const query = `{ execution(id: "${executionId}") { usage { inputTokens outputTokens } } }`
+      const { body } = await request(server, 'POST', '/graphql', { body: { query }, token })
+      expect(body).toEqual({ data: { execution: { usage: { inputTokens: 0, outputTokens: 1 } } } })
+    },
+  )
 })
 
 describe('a conversation', () => {

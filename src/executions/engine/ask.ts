@@ -1,7 +1,7 @@
 import type {
   LanguageModelV4Prompt,
-  LanguageModelV4StreamPart,
   LanguageModelV4ToolCall,
+  LanguageModelV4Usage,
   SharedV4ProviderMetadata,
 } from '@ai-sdk/provider'
 import { concat } from '../../lib/text.ts'
@@ -69,7 +69,7 @@ export async function ask(
             throw part.error
           case 'finish':
             finished = true
-            count(usage, part)
+            count(usage, part.usage)
             if (BROKEN_OFF.has(part.finishReason.unified)) throw new ModelError('The model broke off its reply')
         }
       }
@@ -168,10 +168,19 @@ async function callModel(input: RunInput, prompt: LanguageModelV4Prompt, signal:
   return stream
 }
 
-/** What the provider does not report is 0, and said to be unknown (contract.md section 8). */
-function count(usage: RunUsage, { usage: reported }: Extract<LanguageModelV4StreamPart, { type: 'finish' }>): void {
-  const [input, output] = [reported.inputTokens.total, reported.outputTokens.total]
-  usage.inputTokens += input ?? 0
-  usage.outputTokens += output ?? 0
-  if (input === undefined || output === undefined) usage.usageEstimated = true
+/** As many tokens as the row of a run can hold. */
+const MAX_TOKENS = 2 ** 31 - 1
+
+const isCount = (value: unknown): value is number =>
+  Number.isInteger(value) && Number(value) >= 0 && Number(value) <= MAX_TOKENS
+
+/** What the provider does not report as a number of tokens is 0, and said to be unknown (contract.md section 8). */
+function count(usage: RunUsage, { inputTokens, outputTokens }: LanguageModelV4Usage): void {
+  const reported = { inputTokens: inputTokens.total, outputTokens: outputTokens.total }
+  for (const key of ['inputTokens', 'outputTokens'] as const) {
+    const tokens = reported[key]
+    const total = usage[key] + (isCount(tokens) ? tokens : 0)
+    if (!isCount(tokens) || total > MAX_TOKENS) usage.usageEstimated = true
+    usage[key] = Math.min(total, MAX_TOKENS)
+  }
 }
