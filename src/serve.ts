@@ -1,8 +1,8 @@
 import { flushCompileCache } from 'node:module'
-import { pino } from 'pino'
 import { DatabaseLockedError } from './db/lock.ts'
 import { MigrationError } from './db/migrate.ts'
 import { EncryptionKeyError } from './db/secrets.ts'
+import { createLog } from './lib/log.ts'
 import { readSettings, type Settings, SettingsError } from './settings.ts'
 import { type Service, startService } from './start.ts'
 
@@ -52,7 +52,7 @@ function greet({ url, firstToken }: Service, { DATABASE_URL, DATA_DIR }: Setting
 export async function serve(): Promise<void> {
   try {
     const settings = readSettings(process.env)
-    const log = pino({ level: settings.LOG_LEVEL })
+    const log = createLog(settings.LOG_LEVEL)
     const service = await startService(settings, log)
     let stopping = false
     const stop = () => {

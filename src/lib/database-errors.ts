@@ -11,9 +11,13 @@ const KINDS = new Set([
   'TransactionAlreadyClosed',
 ])
 
-/** The operating system's and SQLite's, and PostgreSQL's: class 08, shutting down, starting up, full. */
+/**
+ * The operating system's and SQLite's, and PostgreSQL's: class 08 (connections), 25006 (a standby, or a full disk of the
+ * provider's), class 53 (no memory, disk or connection left), shutting down, starting up, and what an operator's limits
+ * have cut short.
+ */
 const DRIVER =
-  /^(E(CONN(REFUSED|RESET|ABORTED)|PIPE|TIMEDOUT|(HOST|NET)UNREACH|NOTFOUND|AI_AGAIN)|SQLITE_BUSY.*|08...|57P0[1-3]|53300)$/
+  /^(E(CONN(REFUSED|RESET|ABORTED)|PIPE|TIMEDOUT|(HOST|NET)UNREACH|NOTFOUND|AI_AGAIN)|SQLITE_(BUSY|FULL|IOERR).*|08...|25006|53...|55P03|57014|57P0[1-3])$/
 
 /** What pg says without any code, of a connection that broke and of a pool that is exhausted. */
 const MESSAGE =
@@ -42,6 +46,22 @@ export function isDeadlock(error: unknown): boolean {
   const { code, kind } = details(error)
   return code === 'P2034' || kind === 'TransactionWriteConflict'
 }
+
+/**
+ * What may be logged of an error that is one of the database, or has come of one: its codes, and where it happened. What
+ * such an error says may repeat the values of a statement: what was asked and answered. Undefined for any other.
+ */
+export function describeDatabaseError(error: unknown): object | undefined {
+  let cause = error
+  while (cause instanceof Error && !DATABASE.test(cause.name)) cause = cause.cause
+  if (!(cause instanceof Error)) return undefined
+  const { code, kind, originalCode } = details(cause)
+  const { name: type, message, stack = '' } = cause
+  const said = stack.indexOf(message)
+  return { type, code, kind, originalCode, stack: said < 0 ? '' : stack.slice(said + message.length) }
+}
+
+const DATABASE = /^(PrismaClient|DriverAdapterError)/
 
 /** An error's own fields, and those of the driver adapter's error that it is or carries. */
 function details(error: unknown): Details {

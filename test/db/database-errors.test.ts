@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { type Database, openDatabase } from '../../src/db/client.ts'
+import { type Database, openDatabase, Prisma } from '../../src/db/client.ts'
 import { isUnavailable, isUniqueViolation } from '../../src/lib/database-errors.ts'
+import { createLog } from '../../src/lib/log.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 import { type Postgres, startPostgres } from '../support/postgres.ts'
 
@@ -35,6 +36,41 @@ async function violations({ client }: Database) {
   }
 }
 
+const SECRET = 'canary-value-51b0c7'
+
+/** What is logged of statements that fail, each with a value of its own. */
+async function logged({ client }: Database): Promise<string[]> {
+  const lines: string[] = []
+  const log = createLog('info', { write: (line) => void lines.push(line) })
+  const data = { id: SECRET, name: SECRET, slug: SECRET, createdAt }
+  await client.organization.create({ data })
+  const errors = [
+    await failure(client.organization.create({ data })),
+    await failure(client.organization.create({ data: { ...data, slug: 5 as never } })),
+    await failure(client.organization.aggregate({ where: { name: SECRET, running: 1e19 }, _count: true })),
+    await failure(client.$executeRaw`INSERT INTO "Organization" SELECT ${SECRET}`),
+    await failure(client.$transaction((tx) => tx.$queryRaw`SELECT CAST(${SECRET} AS timestamp), nothing`)),
+  ]
+  await client.organization.delete({ where: { id: SECRET } })
+  for (const err of errors) {
+    expect(err).toBeInstanceOf(Error)
+    log.error({ err }, 'refused')
+    log.error({ err: new Error('It failed', { cause: err }) }, 'refused')
+  }
+  return lines
+}
+
+/** None with a value, each with the kind of the error and where it happened. */
+function expectNoValues(lines: readonly string[]): void {
+  expect(lines).toHaveLength(10)
+  for (const line of lines) {
+    expect(line).not.toContain(SECRET)
+    const { err } = JSON.parse(line)
+    expect(err.type).toMatch(/^(PrismaClient|DriverAdapter)/)
+    expect(err.stack).toContain('database-errors.test.ts')
+  }
+}
+
 describe('SQLite', () => {
   let database: TestDatabase
   beforeAll(async () => {
@@ -47,6 +83,21 @@ describe('SQLite', () => {
     expect(unique.map(isUniqueViolation)).toEqual([true, true, true, true])
     expect(other.filter(isUniqueViolation)).toEqual([])
     expect([...unique, ...other].filter(isUnavailable)).toEqual([])
+  })
+
+  test('the values of a statement that failed are not logged', async () => {
+    expectNoValues(await logged(database.database))
+  })
+
+  test('a disk that is full is unavailability', async () => {
+    const { db } = database
+    const [{ max_page_count: before }] = await db.$queryRaw<[{ max_page_count: bigint }]>`PRAGMA max_page_count`
+    // No page more than there are.
+    await db.$executeRaw`PRAGMA max_page_count = 1`
+    const data = { id: 'large', name: 'x'.repeat(10_000_000), slug: 'large', createdAt }
+    expect(isUnavailable(await failure(db.organization.create({ data })))).toBe(true)
+    await db.$executeRaw(Prisma.raw(`PRAGMA max_page_count = ${before}`))
+    await db.organization.create({ data })
   })
 })
 
@@ -70,6 +121,18 @@ describe.skipIf(process.env.SKIP_POSTGRES === '1')('PostgreSQL', () => {
     expect(unique.map(isUniqueViolation)).toEqual([true, true, true, true])
     expect(other.filter(isUniqueViolation)).toEqual([])
     expect([...unique, ...other].filter(isUnavailable)).toEqual([])
+  })
+
+  test('the values of a statement that failed are not logged', async () => {
+    expectNoValues(await logged(database))
+  })
+
+  test('a statement that the limits of an operator cut short is unavailability', async () => {
+    const slow = database.client.$transaction(async (tx) => {
+      await tx.$executeRaw`SET LOCAL statement_timeout = 10`
+      await tx.$queryRaw`SELECT pg_sleep(60)::text`
+    })
+    expect(isUnavailable(await failure(slow))).toBe(true)
   })
 
   test('an exhausted pool is unavailability', async () => {

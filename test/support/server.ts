@@ -3,11 +3,11 @@ import { subscribe } from 'node:diagnostics_channel'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { pino } from 'pino'
 import { expect } from 'vitest'
 import type { Role } from '../../src/db/client.ts'
 import { createToken } from '../../src/keys/service.ts'
 import type { Clock } from '../../src/lib/clock.ts'
+import { createLog } from '../../src/lib/log.ts'
 import { addMember, createOrganization, toSlug } from '../../src/organizations/service.ts'
 import { readSettings } from '../../src/settings.ts'
 import { type Service, startService } from '../../src/start.ts'
@@ -75,7 +75,7 @@ export async function startServer(
     ...databaseEnv,
     ...env,
   })
-  const log = pino({ level: settings.LOG_LEVEL }, { write: (line: string) => void logs.push(line) })
+  const log = createLog(settings.LOG_LEVEL, { write: (line: string) => void logs.push(line) })
   const service = await startService(settings, log, {
     onQuery(sql) {
       // What servers tell each other is nobody's request.
