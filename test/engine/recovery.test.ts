@@ -1,6 +1,9 @@
 import { describe, expect, test } from 'vitest'
+import { Prisma } from '../../src/db/client.ts'
 import type { ExecutionEvent, ExecutionRow } from '../../src/executions/engine/events.ts'
 import type { Engine } from '../../src/executions/engine/worker.ts'
+import { createTrigger } from '../support/trigger.ts'
+import { call, startEquipped } from './equipped.ts'
 import { storedEvents, textOf, violations, watchTransitions } from './invariants.ts'
 import { asked, ended, followed, type Lab, startLab } from './lab.ts'
 
@@ -23,6 +26,51 @@ const hanging = async (lab: Lab, tokens: string[] = []): Promise<ExecutionRow> =
   if (tokens.length) await expect.poll(() => lab.db.executionEvent.count()).toBe(stored + 1)
   return row
 }
+
+/** The database takes nothing with this word in a column of this table. */
+async function refuse({ db }: Lab, table: string, column: string, word: string): Promise<void> {
+  const name = `_refused${table}`
+  await db.$executeRaw(Prisma.raw(`CREATE TABLE "${name}" ("reason" TEXT NOT NULL)`))
+  const when = `NEW."${column}" LIKE '%${word}%'`
+  await createTrigger(db, { name, event: 'BEFORE INSERT', table, when, effect: `INSERT INTO "${name}" VALUES (NULL)` })
+}
+
+describe('a run of which the database refuses something', () => {
+  const REFUSED = { status: 'failed', error: 'An unexpected error occurred', result: null, attempt: 1 }
+
+  test('fails without it, and the next of its session begins', async () => {
+    await using lab = await startLab()
+    await refuse(lab, 'Message', 'content', 'poison')
+    lab.model.script({ tokens: 'Well, poison.' })
+    const row = await lab.run()
+    const { spaceId, chatId, sessionId } = row
+    expect((await followed(lab.engine, row)).at(-1)).toMatchObject({ event: 'error', data: { status: 'failed' } })
+    expect(await lab.row(row.id)).toMatchObject({ ...REFUSED, usageEstimated: true, inputTokens: 0 })
+    const next = await lab.run({ conversation: { spaceId, chatId, sessionId } })
+    expect(await ended(lab.engine, next)).toMatchObject({ status: 'completed' })
+    expect(await violations(lab.db)).toEqual([])
+  })
+
+  test('fails without it when its process has died, too', async () => {
+    await using lab = await startLab(LEASE)
+    await refuse(lab, 'Message', 'content', 'poison')
+    const row = await hanging(lab, ['Well, ', 'poison'])
+    const other = await takeOver(lab)
+    expect(await ended(other, row)).toMatchObject({ ...REFUSED, attempt: 2 })
+    await other.drain()
+  })
+
+  test('fails though it would have waited for an approval', async () => {
+    await using equipped = await startEquipped()
+    const { lab } = equipped
+    await refuse(lab, 'Approval', 'input', 'poison')
+    const agent = await equipped.agent({}, [{ tool: 'echo', mode: 'ask' }])
+    lab.model.script({ tokens: 'May I?', toolCalls: [call('echo', { text: 'poison' })] })
+    const { row } = await equipped.run(agent)
+    expect(row).toMatchObject(REFUSED)
+    expect(await violations(lab.db)).toEqual([])
+  })
+})
 
 describe('a run whose process died', () => {
   test('that had shown nothing runs again: one question, one answer, and its followers see one stream', async () => {

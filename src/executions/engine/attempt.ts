@@ -42,8 +42,6 @@ export type RunAttempt = (
   claimed: Promise<void>,
 ) => Promise<ExecutionRow | null>
 
-const RETRY_INTERVAL = 500
-
 type Prepared = Awaited<ReturnType<typeof equip>>
 
 export function createAttempts(deps: AttemptDeps): RunAttempt {
@@ -108,19 +106,22 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
     const { usage, steps } = progress
     const remains = { text: said.text, toolCalls: recordsOf(steps), model, usage, ...(await journal.drain(channel)) }
     if (asked.length) {
-      if (
-        await persist(row, () =>
-          waits.suspend({ ...deps.claimDeps, approvalTimeout: settings.APPROVAL_TIMEOUT }, row, asked, remains),
-        )
-      ) {
-        journal.close(channel, null)
-        bus.publish('execution', [row.id])
-        bus.publish('chat', [row.chatId])
-        return null
+      const suspend = () =>
+        waits.suspend({ ...deps.claimDeps, approvalTimeout: settings.APPROVAL_TIMEOUT }, row, asked, remains)
+      try {
+        if (await outlast(suspend, deps.stopped)) {
+          journal.close(channel, null)
+          bus.publish('execution', [row.id])
+          bus.publish('chat', [row.chatId])
+          return null
+        }
+        outcome = { status: 'cancelled' }
+      } catch (error) {
+        if (deps.stopped.aborted) throw error
+        outcome = { status: 'failed', error: causeOf(row, error) }
       }
-      outcome = { status: 'cancelled' }
     }
-    const ended = await persist(row, () => deps.end(row, outcome, remains))
+    const ended = await outlast(() => deps.end(row, outcome, remains), deps.stopped)
     journal.close(channel, ended)
     if (ended && ended.status !== 'completed' && steps.length) deps.abandon(ended)
     return ended
@@ -166,19 +167,6 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
     const isProviders = !(why instanceof TimeoutError || why instanceof ModelError || cause === UNEXPECTED)
     if (!isProviders || row.agentOrganizationId === row.organizationId) return cause
     return /^HTTP \d+/.exec(cause)?.[0] ?? 'The model failed'
-  }
-
-  /** Writes, again until the database takes it, as long as this process has the time. */
-  async function persist<T>(row: ExecutionRow, write: () => Promise<T>): Promise<T> {
-    for (;;) {
-      try {
-        return await write()
-      } catch (error) {
-        if (deps.stopped.aborted) throw error
-        log.error({ err: error, executionId: row.id }, 'the end of a run could not be stored, trying again')
-        await new Promise((resolve) => setTimeout(resolve, RETRY_INTERVAL))
-      }
-    }
   }
 
   return (row, agent, from, channel, controller, claimed) => {

@@ -5,6 +5,7 @@ import { type Db, rowLock } from '../../db/client.ts'
 import { unavailable } from '../../errors.ts'
 import { isTaken, KeyTaken } from '../../idempotency.ts'
 import type { Clock } from '../../lib/clock.ts'
+import { isUnavailable } from '../../lib/database-errors.ts'
 import { newId } from '../../lib/id.ts'
 import { unlessAborted } from '../../lib/unless-aborted.ts'
 import type { MediaStorage } from '../../media/storage.ts'
@@ -20,6 +21,7 @@ import type { Edge, ExecutionEvent, ExecutionRow } from './events.ts'
 import { follow } from './follow.ts'
 import { createJournal, SEQ_BLOCK } from './journal.ts'
 import { createLive, type Launch } from './live.ts'
+import { UNEXPECTED } from './model-errors.ts'
 import type { Models } from './models.ts'
 import { createNotices } from './notices.ts'
 import { createRoom } from './room.ts'
@@ -64,6 +66,9 @@ export type Engine = {
   /** Accepts nothing more, gives live runs time to end, hands the rest back, ends the streams. */
   drain(): Promise<void>
 }
+
+/** What a run leaves of whose remains the database refuses something. */
+const NOTHING = { text: '', toolCalls: [], usage: { ...BEGIN.usage, usageEstimated: true }, events: [] }
 
 /** How long a cancel waits for the run's end before it answers (ms). */
 const CANCEL_PATIENCE = 5_000
@@ -159,11 +164,24 @@ export function createEngine(deps: EngineDeps): Engine {
     await forgetSteps(db, executionId)
   }
 
-  /** The terminal write. A run that shall be cancelled has no other outcome. Null when it was taken away. */
+  /** A run that shall be cancelled has no other outcome. */
+  const finish = async (row: ExecutionRow, outcome: endings.Outcome, remains: endings.Remains) =>
+    (await endings.finish(claimDeps, row, outcome, remains)) ??
+    (await endings.finish(claimDeps, row, { status: 'cancelled' }, remains))
+
+  /**
+   * The terminal write. Null when the run was taken away. One of which the database refuses something, for whatever
+   * reason, ends as failed without it: it would never end otherwise.
+   */
   async function end(row: ExecutionRow, outcome: endings.Outcome, remains: endings.Remains) {
-    const ended =
-      (await endings.finish(claimDeps, row, outcome, remains)) ??
-      (await endings.finish(claimDeps, row, { status: 'cancelled' }, remains))
+    const ended = await finish(row, outcome, remains).catch((error) => {
+      if (isUnavailable(error)) throw error
+      log.error(
+        { err: error, executionId: row.id },
+        'the end of a run could not be stored: it fails, and leaves nothing',
+      )
+      return finish(row, { status: 'failed', error: UNEXPECTED }, { ...remains, ...NOTHING, model: row.model })
+    })
     if (!ended) return null
     if (remains.scattered) compaction.add(row.id)
     afterwards(ended)
