@@ -1,6 +1,6 @@
-import type { LanguageModelV4Prompt, LanguageModelV4StreamPart } from '@ai-sdk/provider'
+import type { LanguageModelV4Prompt } from '@ai-sdk/provider'
 import { type Span, SpanStatusCode } from '@opentelemetry/api'
-import type { Parts } from '../executions/engine/text-model.ts'
+import type { Part, Parts } from '../executions/engine/text-model.ts'
 
 /** The kind of what went wrong. */
 export function mark(span: Span, type: string): void {
@@ -16,11 +16,7 @@ export function failed<E>(span: Span, error: E): E {
 }
 
 /** Looks at what passes. */
-export async function* watchStream(
-  stream: Parts,
-  look: Look,
-  span: Span,
-): AsyncGenerator<readonly LanguageModelV4StreamPart[]> {
+export async function* watchStream(stream: Parts, look: Look, span: Span): AsyncGenerator<readonly Part[]> {
   try {
     for await (const parts of stream) {
       for (const part of parts) look(part)
@@ -33,7 +29,7 @@ export async function* watchStream(
   }
 }
 
-type Look = (part: LanguageModelV4StreamPart) => void
+type Look = (part: Part) => void
 
 export function createLook(span: Span, withContent: boolean): Look {
   let text = ''

@@ -2,18 +2,13 @@ import { once } from 'node:events'
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { setImmediate as nextTurn } from 'node:timers/promises'
-import {
-  APICallError,
-  type LanguageModelV4CallOptions,
-  type LanguageModelV4Prompt,
-  type LanguageModelV4StreamPart,
-} from '@ai-sdk/provider'
+import { APICallError, type LanguageModelV4CallOptions, type LanguageModelV4Prompt } from '@ai-sdk/provider'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { ModelError } from '../../src/executions/engine/model-errors.ts'
 import { createModels } from '../../src/executions/engine/models.ts'
-import type { TextModel } from '../../src/executions/engine/text-model.ts'
+import type { Part, TextModel } from '../../src/executions/engine/text-model.ts'
 import { readSettings } from '../../src/settings.ts'
-import type { Reply } from '../support/model-replies.ts'
+import { event, type Reply } from '../support/model-replies.ts'
 import { type ModelServer, startModelServer } from '../support/model-server.ts'
 
 const CANARY = 'canary-7f3a9c51e2d84b06'
@@ -33,7 +28,7 @@ async function* ask(model: TextModel, options: Partial<LanguageModelV4CallOption
 }
 
 async function collect(model: TextModel, options: Partial<LanguageModelV4CallOptions> = {}) {
-  const parts: LanguageModelV4StreamPart[] = await Array.fromAsync(ask(model, options))
+  const parts: Part[] = await Array.fromAsync(ask(model, options))
   const deltas = parts.flatMap((part) => (part.type === 'text-delta' ? part.delta : []))
   return { parts, deltas, text: deltas.join(''), finish: parts.find((part) => part.type === 'finish') }
 }
@@ -300,6 +295,77 @@ describe('the stream of an OpenAI-compatible server', () => {
     }
     await expect(reading()).rejects.toThrow()
     expect(seen).toEqual(['Hel', 'lo'])
+  })
+
+  const whole = Buffer.from(chunks('\n').join(''))
+  const usage = event({ choices: [], usage: { prompt_tokens: 3, completion_tokens: 5 } })
+  const done = Buffer.concat([usage, Buffer.from('data: [DONE]\n\n')])
+
+  it('is over with [DONE]: its connection is given up when it lingers', async () => {
+    server.script({ tokens: ['Hello', event({ choices: [{ finish_reason: 'stop' }] }), done, new Promise(() => {})] })
+    const { text, finish } = await collect((await atServer().resolve('m')).model)
+    expect([text, finish?.finishReason.unified]).toEqual(['Hello', 'stop'])
+    expect([finish?.usage.inputTokens.total, finish?.usage.outputTokens.total]).toEqual([3, 5])
+    await server.requests[0]?.aborted
+    expect(server.connections).toBe(0)
+  })
+
+  it('is over with [DONE], whatever comes behind it', async () => {
+    server.script({ tokens: [whole, event({ error: { message: 'Late' } }), nextTurn(), whole], end: 'drop' })
+    const { deltas, parts } = await collect((await atServer().resolve('m')).model)
+    expect(deltas).toEqual(said)
+    expect(parts.filter(({ type }) => type === 'error' || type === 'finish')).toHaveLength(1)
+  })
+
+  it('leaves its connection to the next request', async () => {
+    const { model } = await atServer().resolve('m')
+    for (let round = 0; round < 10; round++) {
+      // The end of the response comes with what says that it is whole, or by itself.
+      server.script({ tokens: [whole], end: 'cut' }, () => ({ tokens: [whole, nextTurn()], end: 'cut' }))
+      for (const _ of [1, 2]) expect((await collect(model)).deltas).toEqual(said)
+    }
+    // A request that comes before the connection is free makes another.
+    expect(server.accepted).toBeLessThan(4)
+  })
+
+  it('tells what it has used, though it breaks', async () => {
+    server.script({ tokens: ['Hello', usage], end: 'drop' })
+    const seen: Part[] = []
+    const reading = async () => {
+      for await (const part of ask((await atServer().resolve('m')).model)) seen.push(part)
+    }
+    await expect(reading()).rejects.toThrow()
+    expect(seen.find(({ type }) => type === 'usage')).toMatchObject({
+      usage: { inputTokens: { total: 3 }, outputTokens: { total: 5 } },
+    })
+  })
+
+  const MiB = 1024 * 1024
+
+  it('may have a line of megabytes', async () => {
+    const content = 'é'.repeat(7 * MiB)
+    server.script({ tokens: [content] })
+    expect((await collect((await atServer().resolve('m')).model)).text).toBe(content)
+  })
+
+  it.each([
+    ['a line', Buffer.alloc(MiB, 'x')],
+    ['an event', Buffer.from(`data: ${'x'.repeat(MiB)}\n`)],
+  ])('is given up where %s has no end', async (_, piece) => {
+    server.script({ tokens: ['Hello', ...Array(100).fill(piece)] })
+    const error = await failure((await atServer().resolve('m')).model)
+    expect(atServer().describeError(error)).toBe('The model sent more than 16 MiB in one event')
+    await server.requests[0]?.aborted
+  })
+
+  it('is given up where it makes more than 1,000 calls', async () => {
+    const call = (index: number) => ({ index, id: `call-${index}`, function: { name: 'add', arguments: '{}' } })
+    const calls = (count: number) =>
+      event({ choices: [{ delta: { tool_calls: Array.from({ length: count }, (_, index) => call(index)) } }] })
+    server.script({ tokens: [calls(1_000)] }, { tokens: [calls(1_001)] })
+    const { parts } = await collect((await atServer().resolve('m')).model)
+    expect(parts.filter(({ type }) => type === 'tool-call')).toHaveLength(1_000)
+    expect(await failure((await atServer().resolve('m')).model)).toBeInstanceOf(ModelError)
   })
 
   it('waits while nobody takes what it says, and goes on when somebody does', async () => {

@@ -4,7 +4,7 @@ import Sqlite from 'better-sqlite3'
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { tickingClock } from '../support/clock.ts'
 import { expectError, FACES, faces, onEachFace } from '../support/faces.ts'
-import type { Reply } from '../support/model-replies.ts'
+import { event, type Reply } from '../support/model-replies.ts'
 import { type ModelServer, startModelServer } from '../support/model-server.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
 import { type Answer, request } from '../support/rest.ts'
@@ -86,6 +86,24 @@ describe('a run that fails', () => {
     const contents = model.requests.at(-1)?.body.messages.map(({ content }) => content)
     if (said) expect(contents).toEqual(['You are Ada.', 'Hi', said, 'Again'])
     else expect([contents?.[1], contents?.at(-1)]).toEqual(['Hi', 'Again'])
+  })
+
+  it('counts what the provider has reported before it broke off', async () => {
+    const usage = event({ choices: [], usage: { prompt_tokens: 3, completion_tokens: 5 } })
+    model.script({ tokens: ['Well, ', usage], end: 'drop' })
+    expectError(await execute(server, agent), 500, 'Chat execution failed')
+    const used = { usage: { input_tokens: 3, output_tokens: 5 }, usageEstimated: true }
+    expect(await last(server)).toMatchObject({ status: 'failed', ...used })
+  })
+
+  it('has said more than 16 MiB, and keeps it', async () => {
+    const piece = 'x'.repeat(1024 * 1024)
+    model.script({ tokens: Array(100).fill(piece) })
+    expectError(await execute(server, agent), 500, 'Chat execution failed')
+    const { status, error, chatId } = await last(server)
+    expect([status, error]).toEqual(['failed', 'The reply of the model is longer than 16 MiB'])
+    const { messages } = (await request(server, 'GET', `/api/v1/chats/${chatId}/messages`)).body
+    expect(messages[1].content.startsWith(piece)).toBe(true)
   })
 
   it('no model server at all is the same', async () => {

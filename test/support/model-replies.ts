@@ -19,7 +19,8 @@ export type Reply = {
   error?: { status: number; message?: string; code?: string; body?: string }
 }
 
-const event = (data: unknown) => Buffer.from(`data: ${JSON.stringify(data)}\n\n`)
+/** A chunk of any form. */
+export const event = (data: unknown) => Buffer.from(`data: ${JSON.stringify(data)}\n\n`)
 const envelope = { id: 'chatcmpl-1', object: 'chat.completion.chunk', created: 1_700_000_000, model: 'test-model' }
 const chunk = (delta: unknown, finish_reason: string | null = null) =>
   event({ ...envelope, choices: [{ index: 0, delta, finish_reason }] })

@@ -32,9 +32,10 @@ export type ModelServer = AsyncDisposable & {
   /** The POSTs so far, in order of arrival; of each `GET /v1/models`, its headers. */
   readonly requests: readonly ModelRequest[]
   readonly listings: readonly IncomingHttpHeaders[]
-  /** Requests that are not answered yet, and sockets, idle ones included. */
+  /** Requests that are not answered yet, sockets, idle ones included, and all sockets so far. */
   readonly active: number
   readonly connections: number
+  readonly accepted: number
   /** Scripts the answers to the next requests, one each. */
   script(...replies: Script[]): void
   /** The request of this number, from 0, as soon as it has come. */
@@ -93,6 +94,7 @@ export async function startModelServer({ record = true } = {}): Promise<ModelSer
   const arrivals = new Map<number, PromiseWithResolvers<ModelRequest>>()
   const sockets = new Set<Socket>()
   let active = 0
+  let accepted = 0
 
   const arrival = (index: number) => {
     const known = arrivals.get(index) ?? Promise.withResolvers<ModelRequest>()
@@ -132,6 +134,7 @@ export async function startModelServer({ record = true } = {}): Promise<ModelSer
     complete(incoming, response, aborted.promise).catch(() => response.destroy())
   })
   http.on('connection', (socket) => {
+    accepted += 1
     sockets.add(socket)
     socket.on('close', () => sockets.delete(socket))
   })
@@ -149,6 +152,9 @@ export async function startModelServer({ record = true } = {}): Promise<ModelSer
     },
     get connections() {
       return sockets.size
+    },
+    get accepted() {
+      return accepted
     },
     script: (...replies) => void scripted.push(...replies),
     request: (index) => arrival(index).promise,

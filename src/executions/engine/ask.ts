@@ -12,7 +12,7 @@ import { TimeoutError } from './stop.ts'
 import type { Parts } from './text-model.ts'
 
 /**
- * One answer of the model: tells its text as it comes, returns all that it said. Adds to `usage` as it goes. The call is
+ * One answer of the model: tells its text as it comes, returns all that it said. Adds what it used to `usage`. The call is
  * aborted with the run, when nothing is heard for `idleTimeout`, and when it is left before its end. Throws what the
  * provider throws, the signal's reason when aborted, and {@link TimeoutError}.
  */
@@ -31,6 +31,8 @@ export async function ask(
     call.abort(new TimeoutError(`The model was silent for ${idleTimeout / 1000} s`))
   }, idleTimeout)
   let [finished, read] = [false, false]
+  let used: LanguageModelV4Usage | undefined
+  let length = 0
   signal.addEventListener('abort', abort)
   if (signal.aborted) abort()
   try {
@@ -40,6 +42,7 @@ export async function ask(
         watchdog.refresh()
         switch (part.type) {
           case 'text-delta': {
+            length += part.delta.length
             const text = part.delta.replaceAll('\0', '')
             add(reply, 'text', part, text)
             const said = text && say({ messageType: 'stream_event', step, delta: { type: 'text_delta', text } })
@@ -48,7 +51,11 @@ export async function ask(
             break
           }
           case 'reasoning-delta':
+            length += part.delta.length
             add(reply, 'reasoning', part, part.delta)
+            break
+          case 'tool-input-delta':
+            length += part.delta.length
             break
           case 'text-start':
             add(reply, 'text', part, '')
@@ -67,17 +74,23 @@ export async function ask(
             break
           case 'error':
             throw part.error
+          case 'usage':
+            used = part.usage
+            break
           case 'finish':
             finished = true
-            count(usage, part.usage)
+            used = part.usage
             if (BROKEN_OFF.has(part.finishReason.unified)) throw new ModelError('The model broke off its reply')
         }
       }
+      if (length > MAX_LENGTH) throw new ModelError('The reply of the model is longer than 16 MiB')
     }
     read = true
   } catch (error) {
     throw call.signal.aborted ? call.signal.reason : error
   } finally {
+    count(usage, used)
+    // There may have been more.
     if (!finished) usage.usageEstimated = true
     clearTimeout(watchdog)
     signal.removeEventListener('abort', abort)
@@ -85,6 +98,9 @@ export async function ask(
   }
   return reply.map(({ part }) => part)
 }
+
+/** How long a reply may be, what it thinks and tells tools included (characters). */
+const MAX_LENGTH = 16 * 1024 * 1024
 
 type TextPart = Extract<ReplyPart, { text: string }>
 type Fragment = { id: string; providerMetadata?: SharedV4ProviderMetadata }
@@ -175,8 +191,8 @@ const isCount = (value: unknown): value is number =>
   Number.isInteger(value) && Number(value) >= 0 && Number(value) <= MAX_TOKENS
 
 /** What the provider does not report as a number of tokens is 0, and said to be unknown (contract.md section 8). */
-function count(usage: RunUsage, { inputTokens, outputTokens }: LanguageModelV4Usage): void {
-  const reported = { inputTokens: inputTokens.total, outputTokens: outputTokens.total }
+function count(usage: RunUsage, used: LanguageModelV4Usage | undefined): void {
+  const reported = { inputTokens: used?.inputTokens.total, outputTokens: used?.outputTokens.total }
   for (const key of ['inputTokens', 'outputTokens'] as const) {
     const tokens = reported[key]
     const total = usage[key] + (isCount(tokens) ? tokens : 0)

@@ -1,13 +1,10 @@
-import {
-  InvalidResponseDataError,
-  JSONParseError,
-  type LanguageModelV4CallOptions,
-  type LanguageModelV4StreamPart,
-} from '@ai-sdk/provider'
-import { createParser, type EventSourceParser } from 'eventsource-parser'
+import { StringDecoder } from 'node:string_decoder'
+import { InvalidResponseDataError, JSONParseError, type LanguageModelV4CallOptions } from '@ai-sdk/provider'
+import { createParser, type EventSourceParser, type ParseError } from 'eventsource-parser'
 import { newId } from '../../lib/id.ts'
+import { ModelError } from './model-errors.ts'
 import { post } from './post.ts'
-import type { TextModel } from './text-model.ts'
+import type { Part, TextModel } from './text-model.ts'
 
 /** Makes a request's body of a call: what the provider package knows best. */
 type Prepare = (options: LanguageModelV4CallOptions) => Promise<{ body: object }>
@@ -39,29 +36,47 @@ export function chatCompletions(
   }
 }
 
-const [LF, CR] = [10, 13]
+/** How long an event may be that is not whole yet (characters), and how many calls a reply may make. */
+const MAX_EVENT = 16 * 1024 * 1024
+const MAX_CALLS = 1_000
 
-/** Makes parts of the bytes of a stream as they come. */
+/** Makes parts of the bytes of a stream as they come; says when the reply is whole. */
 function createReader() {
-  const reply: Reply = { open: null, reason: undefined, refusal: false, usage: null, calls: [] }
-  let rest: Buffer | null = null
+  const reply: Reply = { open: null, reason: undefined, refusal: false, usage: null, calls: [], isWhole: false }
+  let decoder: StringDecoder | null = null
   let parser: EventSourceParser | null = null
-
-  return (bytes: Buffer | null, parts: Parts) => {
-    if (!bytes) return endReply(reply, parts)
-    const before = parts.length
-    const all: Buffer = rest ? Buffer.concat([rest, bytes]) : bytes
-    // A character may be cut in two, a line's end is not.
-    const end = Math.max(all.lastIndexOf(LF), all.lastIndexOf(CR)) + 1
-    rest = end < all.length ? Buffer.from(all.subarray(end)) : null
-    const text = all.toString('utf8', 0, end)
-    parser ??= createParser({ onEvent: ({ data }) => data !== '[DONE]' && readChunk(reply, data, parts) })
-    parser.feed(text)
-    // Most have come whole: what waits for the next is small.
-    if (text.endsWith('\n\n')) parser = null
-    // Whatever comes says that the model is not silent.
-    if (parts.length === before) parts.push({ type: 'raw', rawValue: null })
+  let into: Part[] = []
+  const config = {
+    maxBufferSize: MAX_EVENT,
+    onEvent: ({ data }: { data: string }) => readEvent(reply, data, into),
+    onError: refuseLong,
   }
+
+  return (bytes: Buffer | null, parts: Part[]): boolean => {
+    if (!bytes) endReply(reply, parts)
+    else {
+      const before = parts.length
+      into = parts
+      const last = bytes.at(-1) ?? 0
+      // A character may be cut in two.
+      if (last > 0x7f) decoder ??= new StringDecoder()
+      const text = decoder ? decoder.write(bytes) : bytes.toString()
+      parser ??= createParser(config)
+      parser.feed(text)
+      // Most have come whole: what waits for the next is small.
+      if (last === LF && text.endsWith('\n\n')) parser = decoder = null
+      // Whatever comes says that the model is not silent.
+      if (parts.length === before) parts.push({ type: 'raw', rawValue: null })
+    }
+    return reply.isWhole
+  }
+}
+
+const LF = 10
+
+/** What else the parser complains of says nothing. */
+function refuseLong({ type }: ParseError): void {
+  if (type === 'max-buffer-size-exceeded') throw new ModelError('The model sent more than 16 MiB in one event')
 }
 
 type Fragment = { index?: number; id?: string; name: string; input: string; signature?: string }
@@ -94,11 +109,10 @@ type Reply = {
   refusal: boolean
   usage: Loose | null
   calls: Fragment[]
+  isWhole: boolean
 }
 
-type Parts = LanguageModelV4StreamPart[]
-
-function turnTo(reply: Reply, kind: Reply['open'], parts: Parts): void {
+function turnTo(reply: Reply, kind: Reply['open'], parts: Part[]): void {
   const { open } = reply
   if (open === kind) return
   if (open) parts.push({ type: `${open}-end`, id: open })
@@ -106,14 +120,14 @@ function turnTo(reply: Reply, kind: Reply['open'], parts: Parts): void {
   reply.open = kind
 }
 
-function say(reply: Reply, kind: 'text' | 'reasoning', delta: string, parts: Parts): void {
+function say(reply: Reply, kind: 'text' | 'reasoning', delta: string, parts: Part[]): void {
   if (!delta) return
   turnTo(reply, kind, parts)
   parts.push({ type: `${kind}-delta`, id: kind, delta })
 }
 
 /** Some servers send a list of parts where others send text. */
-function sayContent(reply: Reply, content: unknown, parts: Parts): void {
+function sayContent(reply: Reply, content: unknown, parts: Part[]): void {
   if (typeof content === 'string') say(reply, 'text', content, parts)
   for (const part of asList(content).map(asObject)) {
     if (part.type === 'text') say(reply, 'text', asText(part.text), parts)
@@ -123,24 +137,32 @@ function sayContent(reply: Reply, content: unknown, parts: Parts): void {
 }
 
 /** Of a call that comes in pieces, the first has its id and name; some servers give no index. */
-function addCall({ calls }: Reply, delta: Loose): void {
+function addCall({ calls }: Reply, delta: Loose, parts: Part[]): void {
   const { index, id } = delta
   const { name, arguments: input } = asObject(delta.function)
   const known = calls.find((call) => (typeof index === 'number' ? call.index === index : call.id === id && id))
   const call: Fragment = known ?? { name: '', input: '', ...(typeof index === 'number' && { index }) }
-  if (!known) calls.push(call)
+  if (!known && calls.push(call) > MAX_CALLS)
+    throw new ModelError(`The model makes more than ${MAX_CALLS} calls at once`)
   call.id ??= asText(id) || newId()
   call.name ||= asText(name)
-  call.input += asText(input)
+  const text = asText(input)
+  call.input += text
+  if (text) parts.push({ type: 'tool-input-delta', id: call.id, delta: text })
   const signature = asText(asObject(asObject(delta.extra_content).google).thought_signature)
   if (signature) call.signature ??= signature
 }
 
-/** Makes parts of one chunk. */
-function readChunk(reply: Reply, data: string, parts: Parts): void {
+/** Makes parts of a chunk, or of what says that there are no more. */
+function readEvent(reply: Reply, data: string, parts: Part[]): void {
+  if (reply.isWhole) return
+  if (data === '[DONE]') return void endReply(reply, parts)
   const chunk = parse(data)
   if (chunk.error) return void parts.push({ type: 'error', error: chunk.error })
-  if (chunk.usage) reply.usage = asObject(chunk.usage)
+  if (chunk.usage) {
+    reply.usage = asObject(chunk.usage)
+    parts.push({ type: 'usage', usage: usageOf(reply.usage) })
+  }
   const choice = asObject(asList(chunk.choices)[0])
   reply.reason = asText(choice.finish_reason) || reply.reason
   const delta = asObject(choice.delta)
@@ -148,12 +170,13 @@ function readChunk(reply: Reply, data: string, parts: Parts): void {
   sayContent(reply, delta.content, parts)
   if (delta.refusal) reply.refusal = true
   say(reply, 'text', asText(delta.refusal), parts)
-  for (const call of asList(delta.tool_calls)) addCall(reply, asObject(call))
+  for (const call of asList(delta.tool_calls)) addCall(reply, asObject(call), parts)
 }
 
 /** Makes parts of what is left at the end. */
-function endReply(reply: Reply, parts: Parts): void {
+function endReply(reply: Reply, parts: Part[]): void {
   const { reason, refusal, usage, calls } = reply
+  reply.isWhole = true
   turnTo(reply, null, parts)
   for (const { id = newId(), name, input, signature } of calls) {
     const signed = signature && { providerMetadata: { compatible: { thoughtSignature: signature } } }

@@ -1,11 +1,14 @@
 import { STATUS_CODES } from 'node:http'
-import { APICallError, JSONParseError } from '@ai-sdk/provider'
+import { APICallError } from '@ai-sdk/provider'
 import { Agent, type Dispatcher } from 'undici'
+import { isModelError } from './model-errors.ts'
 
 /** How much of a refusal is read (bytes). */
 const MAX_REFUSAL = 64 * 1024
 const NOTHING = Buffer.alloc(0)
 const encoder = new TextEncoder()
+/** For how long (ms) a connection is waited for that is not free again though its answer is whole. */
+const MAX_LINGER = 1_000
 /** With so many parts waiting to be taken the server waits, too. */
 const MANY = 100
 
@@ -16,15 +19,16 @@ type Request = { url: string; headers: Record<string, string>; body: string; sig
 
 /**
  * Sends a POST, once, and gives the parts of its answer as they come, those together that wait already: `read` makes them
- * of bytes, and of null at the end. Throws the errors of provider packages, those of `read` among them, behind the parts
- * before; and the signal's reason, which ends the connection.
+ * of bytes, and of null at the end; true says that the answer is whole, whatever becomes of the connection. Throws the
+ * errors of provider packages, those of `read` among them, behind the parts before; and the signal's reason, which ends
+ * the connection.
  *
  * Here a run waits most of its time: a stream between undici's parser and who takes the parts, or headers that nobody
  * reads, would be there as often as there are runs.
  */
 export function post<Part>(
   { url, headers, body, signal }: Request,
-  read: (bytes: Buffer | null, parts: Part[]) => void,
+  read: (bytes: Buffer | null, parts: Part[]) => boolean,
 ): Promise<AsyncIterable<readonly Part[]>> {
   let begun: PromiseWithResolvers<AsyncIterable<readonly Part[]>> | null = Promise.withResolvers()
   const { promise } = begun
@@ -33,6 +37,7 @@ export function post<Part>(
   let statusCode = 0
   let refusal = NOTHING
   let over: { error?: unknown } | null = null
+  let lingering: NodeJS.Timeout | undefined
   let taker: PromiseWithResolvers<IteratorResult<readonly Part[]>> | null = null
 
   function give(): void {
@@ -56,6 +61,7 @@ export function post<Part>(
 
   function abort(): void {
     parts.length = 0
+    over = null
     finish({ error: signal?.reason })
     controller?.abort(signal?.reason)
   }
@@ -94,7 +100,12 @@ export function post<Part>(
       },
       onResponseData(started, bytes) {
         if (statusCode < 300) {
-          read(bytes, parts)
+          if (over) return
+          if (read(bytes, parts)) {
+            // Most are free at once, for the next request.
+            lingering = setTimeout(() => started.abort(new Error('Nobody waits any longer')), MAX_LINGER)
+            return finish({})
+          }
           give()
           if (parts.length > MANY) started.pause()
         } else {
@@ -103,12 +114,15 @@ export function post<Part>(
         }
       },
       onResponseEnd() {
+        clearTimeout(lingering)
+        if (over) return
         if (statusCode >= 300) return finish({ error: failureOf({ url, statusCode, refusal }) })
         read(null, parts)
         finish({})
       },
       onResponseError(_, cause) {
-        finish({ error: JSONParseError.isInstance(cause) ? cause : failureOf({ url, statusCode, refusal, cause }) })
+        clearTimeout(lingering)
+        finish({ error: isModelError(cause) ? cause : failureOf({ url, statusCode, refusal, cause }) })
       },
     },
   )

@@ -1,7 +1,15 @@
-import type { LanguageModelV4, LanguageModelV4CallOptions, LanguageModelV4StreamPart } from '@ai-sdk/provider'
+import type {
+  LanguageModelV4,
+  LanguageModelV4CallOptions,
+  LanguageModelV4StreamPart,
+  LanguageModelV4Usage,
+} from '@ai-sdk/provider'
+
+/** A part of an answer: one of the AI SDK's, or what the answer has used, as far as that is known before its end. */
+export type Part = LanguageModelV4StreamPart | { type: 'usage'; usage: LanguageModelV4Usage }
 
 /** An answer as it comes: together what has come together, since each time that somebody waits costs as much as a part. */
-export type Parts = AsyncIterable<readonly LanguageModelV4StreamPart[]>
+export type Parts = AsyncIterable<readonly Part[]>
 
 /** What the engine needs of a model. */
 export type TextModel = Pick<LanguageModelV4, 'provider' | 'modelId'> & {
