@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import { event, type Reply } from '../support/model-replies.ts'
 import { request } from '../support/rest.ts'
 import { call, type Equipped, offered, results, startEquipped, told } from './equipped.ts'
 import { violations } from './invariants.ts'
@@ -93,6 +94,50 @@ describe('a run whose model calls a tool of an MCP server', () => {
     ])
     expect(results(events)[1]?.content).toBe('The input is not a JSON object')
     expect(results(events)[3]?.content).toBe('There is no tool named nothing')
+  })
+
+  /** A reply that calls a tool with what is, or is not, an input, and ends for a reason. */
+  const calling = (name: string, input: unknown, reason = 'tool_calls'): Reply => ({
+    tokens: [
+      event({ choices: [{ delta: { tool_calls: [{ index: 0, id: 'c', function: { name, arguments: input } }] } }] }),
+      event({ choices: [{ delta: {}, finish_reason: reason }] }),
+    ],
+    end: 'cut',
+  })
+
+  test.each([
+    ['an object', { a: 2, b: 3 }, { content: '5', isError: false }],
+    ['a list', [2, 3], { content: 'The input is not a JSON object', isError: true }],
+    ['a number', 5, { content: 'The input is not a JSON object', isError: true }],
+  ])('takes an input that comes as %s for what it is', async (_, input, result) => {
+    const agent = await equipped.agent()
+    lab.model.script(calling('add', input), { tokens: 'I see.' })
+    const { events } = await equipped.run(agent)
+    expect(results(events)).toMatchObject([result])
+  })
+
+  test.each(['', null, undefined])('is called without an input where the model gives %j', async (input) => {
+    const agent = await equipped.agent()
+    lab.model.script(calling('headers', input), { tokens: 'I see.' })
+    const { events } = await equipped.run(agent)
+    expect(results(events)).toMatchObject([{ isError: false }])
+    expect(equipped.mcp.calls.at(-1)).toEqual({ tool: 'headers', input: {} })
+  })
+
+  test.each([
+    ['length', ''],
+    ['length', '{}'],
+    ['content_filter', '{"text":"a"}'],
+  ])('is not called when its reply was cut off (%s, %j), nor is anybody asked', async (reason, input) => {
+    const agent = await equipped.agent({}, [{ tool: 'echo', mode: 'ask' }])
+    const before = equipped.mcp.calls.length
+    lab.model.script(calling('echo', input, reason), calling('headers', input, reason), { tokens: 'I see.' })
+    const { row, events } = await equipped.run(agent)
+    const result = { content: 'Not called: the reply was cut off', isError: true }
+    expect(results(events)).toMatchObject([result, result])
+    expect(row.result).toBe('I see.')
+    expect(lastRequest().body.messages.at(-1)).toMatchObject({ role: 'tool', content: result.content })
+    expect(equipped.mcp.calls.length).toBe(before)
   })
 
   test('tells its calls apart, though the model does not, and does not follow it into any depth', async () => {

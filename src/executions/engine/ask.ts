@@ -7,7 +7,7 @@ import type {
 import { concat } from '../../lib/text.ts'
 import { ModelError } from './model-errors.ts'
 import type { RunInput, RunUsage, Say } from './run.ts'
-import type { ReplyPart } from './steps.ts'
+import type { Reply, ReplyPart } from './steps.ts'
 import { TimeoutError } from './stop.ts'
 import type { Parts } from './text-model.ts'
 
@@ -22,9 +22,10 @@ export async function ask(
   step: number,
   usage: RunUsage,
   say: Say,
-): Promise<ReplyPart[]> {
+): Promise<Reply> {
   const { signal, idleTimeout } = input
   const reply: Piece[] = []
+  let isCut = false
   const call = new AbortController()
   const abort = () => call.abort(signal.reason)
   const watchdog = setTimeout(() => {
@@ -80,6 +81,7 @@ export async function ask(
           case 'finish':
             finished = true
             used = part.usage
+            isCut = CUT_OFF.has(part.finishReason.unified)
             if (BROKEN_OFF.has(part.finishReason.unified)) throw new ModelError('The model broke off its reply')
         }
       }
@@ -96,7 +98,7 @@ export async function ask(
     signal.removeEventListener('abort', abort)
     if (!read && !call.signal.aborted) call.abort(OVER)
   }
-  return reply.map(({ part }) => part)
+  return { parts: reply.map(({ part }) => part), isCut }
 }
 
 /** How long a reply may be, what it thinks and tells tools included (characters). */
@@ -162,6 +164,9 @@ function clean(value: unknown, depth = 0): unknown {
 
 /** How a provider says that its reply is not whole, though its stream ended in order. */
 const BROKEN_OFF: ReadonlySet<string> = new Set(['error', 'interrupted'])
+
+/** How it says that there would have been more. */
+const CUT_OFF: ReadonlySet<string> = new Set(['length', 'content-filter'])
 
 /** Why a call is aborted that nobody reads to its end. An error of the runtime's own would cost its stack. */
 const OVER = new Error('The call is over')

@@ -16,7 +16,7 @@ const MAX_RESULT = 256 * 1024
  */
 export async function* makeCalls(input: RunInput, step: Step, progress: Progress): AsyncGenerator<MessageData> {
   const open = step.calls.filter(({ result }) => !result)
-  progress.asks = open.filter((call) => isToAsk(call, toolOf(input, call)))
+  progress.asks = step.isCut ? [] : open.filter((call) => isToAsk(call, toolOf(input, call)))
   const ready = open.filter((call) => !progress.asks.includes(call))
   const together = ready.filter((call) => toolOf(input, call)?.delegates)
   for (const call of ready) if (!together.includes(call)) yield make(input, step, call)
@@ -28,9 +28,9 @@ const toolOf = ({ tools }: RunInput, { name }: Call) => tools.find((tool) => too
 const isToAsk = ({ decision, inFlight, input }: Call, tool: Tool | undefined) =>
   tool?.mode === 'ask' && !inFlight && isObject(input) && (!decision || decision.status === 'pending')
 
-async function make(input: RunInput, { step }: Step, call: Call): Promise<MessageData> {
+async function make(input: RunInput, { step, isCut }: Step, call: Call): Promise<MessageData> {
   const tool = toolOf(input, call)
-  const refused = refusal(call, tool)
+  const refused = isCut ? 'Not called: the reply was cut off' : refusal(call, tool)
   if (!refused) await input.steps().begin(step, call)
   const result = bounded(refused ? failure(refused) : await answerOf(input, step, call, tool as Tool))
   await input.steps().complete(step, call, result)

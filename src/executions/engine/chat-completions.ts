@@ -146,7 +146,8 @@ function addCall({ calls }: Reply, delta: Loose, parts: Part[]): void {
     throw new ModelError(`The model makes more than ${MAX_CALLS} calls at once`)
   call.id ??= asText(id) || newId()
   call.name ||= asText(name)
-  const text = asText(input)
+  // Some servers send the input itself, not its JSON.
+  const text = typeof input === 'string' ? input : (JSON.stringify(input ?? undefined) ?? '')
   call.input += text
   if (text) parts.push({ type: 'tool-input-delta', id: call.id, delta: text })
   const signature = asText(asObject(asObject(delta.extra_content).google).thought_signature)

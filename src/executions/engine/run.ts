@@ -60,9 +60,9 @@ export async function run(input: RunInput, progress: Progress, say: Say): Promis
     const number: number = (last?.step ?? 0) + 1
     if (number > input.maxTurns) return
     const before = { ...usage }
-    const parts = await ask(input, prompt, number, usage, say)
-    await say(assistantEvent(number, parts))
-    last = { step: number, parts, usage: difference(usage, before), calls: callsOf(parts) }
+    const reply = await ask(input, prompt, number, usage, say)
+    await say(assistantEvent(number, reply.parts))
+    last = { ...reply, step: number, usage: difference(usage, before), calls: callsOf(reply.parts) }
     if (!last.calls.length) return
     steps.push(last)
     if (number === input.maxTurns) return refuse(last, input.maxTurns, say)

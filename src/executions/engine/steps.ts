@@ -38,10 +38,14 @@ export type Call = {
   decision: Decision | null
 }
 
-/** An answer of the model that calls tools. */
-export type Step = { step: number; parts: ReplyPart[]; usage: RunUsage; calls: Call[] }
+/** What the model said, and whether it was cut off: its calls may not be what it meant. */
+export type Reply = { parts: ReplyPart[]; isCut: boolean }
 
-type Reply = Pick<Step, 'parts' | 'usage'>
+/** An answer of the model that calls tools. */
+export type Step = Reply & { step: number; usage: RunUsage; calls: Call[] }
+
+/** How it is stored, beside its calls. */
+type Stored = Pick<Step, 'parts' | 'isCut' | 'usage'>
 
 /** The calls of an answer that has just come. */
 export const callsOf = (parts: readonly ReplyPart[]): Call[] =>
@@ -104,7 +108,8 @@ export async function loadSteps(db: Db | Tx, executionId: string): Promise<Step[
   const rows = await db.executionStep.findMany({ where, orderBy: { step: 'asc' }, include: { toolCalls: true } })
   const approvals = rows.length ? await db.approval.findMany({ where }) : []
   return rows.map(({ step, reply, toolCalls }) => {
-    const { parts, usage } = JSON.parse(reply) as Reply
+    // Those of older versions do not say whether they were cut off.
+    const { parts, isCut = false, usage } = JSON.parse(reply) as Stored
     const calls = callsOf(parts).map((call): Call => {
       const row = toolCalls.find(({ position }) => position === call.position)
       const asked = approvals.find((approval) => approval.step === step && approval.position === call.position)
@@ -116,7 +121,7 @@ export async function loadSteps(db: Db | Tx, executionId: string): Promise<Step[
         decision: asked ? { status: asked.status, reason: asked.reason } : null,
       }
     })
-    return { step, parts, usage, calls }
+    return { step, parts, isCut, usage, calls }
   })
 }
 
@@ -153,8 +158,8 @@ export function createStepStore({ signal, ...deps }: StoreDeps, row: ExecutionRo
   const fenced = (write: (tx: Tx, now: Date) => Promise<unknown>) => outlast(() => once(write), signal)
 
   return {
-    async save({ step, parts, usage, calls }) {
-      const reply: Reply = { parts, usage }
+    async save({ step, parts, isCut, usage, calls }) {
+      const reply: Stored = { parts, isCut, usage }
       await fenced(async (tx, createdAt) => {
         const data = { executionId, step, reply: JSON.stringify(reply), createdAt }
         await tx.executionStep.create({ data, select: { step: true } })
