@@ -28,8 +28,11 @@ export function defineTool<Schema extends z.ZodObject>(name: string, description
 
 /** Cuts a long text, and says so. Never within a character. */
 export function cut(text: string, length: number): string {
-  return text.length <= length ? text : `${text.slice(0, endAt(text, length))}…`
+  return text.length <= length ? text : `${beginning(text, length)}…`
 }
+
+/** The beginning of a text. Never ends within a character. */
+export const beginning = (text: string, length: number): string => text.slice(0, endAt(text, length))
 
 /** The end of a slice of a text that is no longer than told and has no half of a character at it. */
 export function endAt(text: string, end: number): number {

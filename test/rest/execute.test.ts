@@ -118,6 +118,35 @@ describe('a run that is waited for', () => {
     expect((await get(executionId)).result).toBe(tokens.join(''))
   })
 
+  it.each([
+    [['a\ud83d', '\ude00b'], 'a😀b'],
+    [['a\ud83d', '\0', '\ude00'], 'a😀'],
+    [['a\ud83d'], 'a\ufffd'],
+    [['a\ud83d', '\ud83d', 'b\ude00', 'c'], 'a\ufffd\ufffdb\ufffdc'],
+  ])('tells halves of characters, %j, as one or as none, in its fragments as in its result', async (tokens, text) => {
+    model.script({ tokens })
+    const { executionId, result } = await run({})
+    expect(result).toBe(text)
+    expect((await get(executionId)).result).toBe(text)
+    const path = `/api/v1/executions/${executionId}/logs`
+    const { logs } = (await request(server, 'GET', path, { token: ann.token })).body
+    expect(logs.map(({ data }: any) => data.delta?.text ?? '').join('')).toBe(text)
+  })
+
+  it('is told in brief without half a character at the end', async () => {
+    const long = (length: number) => `${'x'.repeat(length - 1)}😀`
+    const told = async (message: string) => {
+      model.script({ tokens: [long(200)] })
+      const { chatId } = await run({ message })
+      const { body } = await request(server, 'GET', `/api/v1/executions?chatId=${chatId}`, { token: ann.token })
+      const { chat } = (await request(server, 'GET', `/api/v1/chats/${chatId}`, { token: ann.token })).body
+      return { title: chat.title, lastMessage: chat.lastMessage, message: body.executions[0].message }
+    }
+    const x = (length: number) => 'x'.repeat(length)
+    expect(await told(long(80))).toEqual({ title: x(79), lastMessage: x(199), message: long(80) })
+    expect(await told(long(200))).toEqual({ title: x(80), lastMessage: x(199), message: x(199) })
+  })
+
   it('may say nothing at all', async () => {
     model.script({ tokens: [] })
     expect((await run({})).result).toBe('')

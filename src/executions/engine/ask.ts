@@ -34,6 +34,11 @@ export async function ask(
   let [finished, read] = [false, false]
   let used: LanguageModelV4Usage | undefined
   let length = 0
+  let half = ''
+  const tell = (part: Fragment, text: string) => {
+    add(reply, 'text', part, text)
+    return text ? say({ messageType: 'stream_event', step, delta: { type: 'text_delta', text } }) : undefined
+  }
   signal.addEventListener('abort', abort)
   if (signal.aborted) abort()
   try {
@@ -44,9 +49,9 @@ export async function ask(
         switch (part.type) {
           case 'text-delta': {
             length += part.delta.length
-            const text = part.delta.replaceAll('\0', '')
-            add(reply, 'text', part, text)
-            const said = text && say({ messageType: 'stream_event', step, delta: { type: 'text_delta', text } })
+            const text = half + (part.delta.includes('\0') ? part.delta.replaceAll('\0', '') : part.delta)
+            half = halfAtEnd(text)
+            const said = tell(part, (half ? text.slice(0, -1) : text).toWellFormed())
             // Most of what is said keeps nobody waiting.
             if (said) await said
             break
@@ -65,6 +70,8 @@ export async function ask(
             add(reply, 'reasoning', part, '')
             break
           case 'text-end':
+            if (half) await tell(part, half.toWellFormed())
+            half = ''
             end(reply, 'text', part)
             break
           case 'reasoning-end':
@@ -103,6 +110,12 @@ export async function ask(
 
 /** How long a reply may be, what it thinks and tells tools included (characters). */
 const MAX_LENGTH = 16 * 1024 * 1024
+
+/** The first half of a character at the end of a text, mostly nothing: the second may come with what is said next. */
+function halfAtEnd(text: string): string {
+  const last = text.charCodeAt(text.length - 1)
+  return last >= 0xd800 && last < 0xdc00 ? text.slice(-1) : ''
+}
 
 type TextPart = Extract<ReplyPart, { text: string }>
 type Fragment = { id: string; providerMetadata?: SharedV4ProviderMetadata }

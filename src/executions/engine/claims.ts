@@ -6,6 +6,7 @@ import { AppError, badRequest, conflict, notFound } from '../../errors.ts'
 import { type KeyClaim, take } from '../../idempotency.ts'
 import type { Clock } from '../../lib/clock.ts'
 import { newSortableId, newTimedId } from '../../lib/id.ts'
+import { beginning } from '../../lib/tool.ts'
 import { chatStatus } from './chat-status.ts'
 import { type ExecutionRow, META_SEQ } from './events.ts'
 import { SEQ_BLOCK } from './journal.ts'
@@ -141,7 +142,7 @@ export async function accept(
     const known = conversation.sessionId ?? (conversation.chatId && (await latestSession(tx, chatId, agent.id, now)))
     const sessionId = known ?? fresh.sessionId
     if (!conversation.chatId) {
-      const title = request.mission?.title ?? message.trim().slice(0, TITLE_LENGTH)
+      const title = request.mission?.title ?? beginning(message.trim(), TITLE_LENGTH)
       const run = request.mission && { missionId: request.mission.id, runNumber: request.mission.runNumber }
       const chat = { id: chatId, spaceId, sessionId, ownerId: actor.userId, title, status: 'working' } as const
       await tx.chat.createMany({ data: { ...chat, ...run, ...agentKey, ...owned } })
@@ -195,7 +196,7 @@ function rowOf(request: Request, id: string, chatId: string, now: Date): Executi
     waitingFor: null,
     message,
     mediaIds: [...request.mediaIds],
-    preview: message.slice(0, PREVIEW_LENGTH),
+    preview: beginning(message, PREVIEW_LENGTH),
     modelOverride: request.model,
     model: null,
     result: null,

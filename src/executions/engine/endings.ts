@@ -1,5 +1,6 @@
 import { audit } from '../../auth/audit.ts'
 import { Prisma, type Tx } from '../../db/client.ts'
+import { beginning } from '../../lib/tool.ts'
 import { chatStatus } from './chat-status.ts'
 import { type ClaimDeps, giveSlotBack, PREVIEW_LENGTH, type Standing, writeMessage } from './claims.ts'
 import { type ExecutionEvent, type ExecutionRow, storeLast } from './events.ts'
@@ -161,7 +162,7 @@ async function release(
   const where = { id: ended.chatId }
   const data = {
     status: next ? ('working' as const) : CHAT_STATUS[ended.status as keyof typeof CHAT_STATUS],
-    ...(text && { lastMessage: text.slice(0, PREVIEW_LENGTH) }),
+    ...(text && { lastMessage: beginning(text, PREVIEW_LENGTH) }),
     updatedAt: now,
   }
   // Most chats have one session. This sees others as they were before it waited for the chat's row; if a run has begun in
