@@ -1,6 +1,7 @@
 import { z } from 'zod'
 import { isScope } from '../auth/scopes.ts'
 import type { Role } from '../db/client.ts'
+import { IN_RANGE, isInRange } from '../lib/fields.ts'
 import { toSlug } from '../organizations/service.ts'
 
 /** The command was understood, and cannot be done: its message says why, in one line. */
@@ -67,5 +68,7 @@ export function toExpiry(days: string | undefined, at: string | undefined, now: 
   if (!Moment.safeParse(at).success) {
     throw new AdminError(`Not an ISO 8601 date or time: ${at}. For example 2030-01-31 or 2030-01-31T12:00:00Z`)
   }
-  return new Date(at)
+  const moment = new Date(at)
+  if (!isInRange(moment)) throw new AdminError(`Not ${IN_RANGE}: ${at}`)
+  return moment
 }

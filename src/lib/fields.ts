@@ -47,6 +47,19 @@ export const queryInt = (min: number, max: number) => z.coerce.number<number>().
 
 export const timestamp = z.iso.datetime()
 
+const [FIRST, LAST] = [Date.parse('0001-01-01T00:00:00.000Z'), Date.parse('9999-12-31T23:59:59.999Z')]
+
+/** What a moment must be, once its offset is applied: ISO 8601 writes years in four digits, PostgreSQL has no year 0. */
+export const IN_RANGE = 'a date in the years 1 to 9999 (UTC)'
+
+/** Whether a moment is {@link IN_RANGE}. */
+export const isInRange = (moment: Date): boolean => moment.getTime() >= FIRST && moment.getTime() <= LAST
+
+/** The check of a date, or a time, that a client names. */
+export const inRange = z.refine<string>((text) => isInRange(new Date(text)), {
+  error: ({ path }) => `Invalid value for field: ${(path ?? []).join('.')}. Expected ${IN_RANGE}`,
+})
+
 /** The output of a procedure: `success: true` beside its fields (service.md, "What the service does"). */
 export const ok = <Shape extends z.ZodRawShape>(shape: Shape) =>
   z.object({ success: z.literal(true).default(true), ...shape })

@@ -1,6 +1,7 @@
 import { Cron } from 'croner'
 import type { z } from 'zod'
 import { invalidField } from '../errors.ts'
+import { IN_RANGE, isInRange } from '../lib/fields.ts'
 import { isTimezone, toMoment, toWallClock } from '../lib/wall-clock.ts'
 import type { ScheduleChange } from './schema.ts'
 
@@ -47,8 +48,10 @@ export function checkSchedule(schedule: Schedule, now: Date): void {
   const { scheduleType, scheduleValue, timezone } = schedule
   if (!isTimezone(timezone)) throw invalidField('schedule.timezone', 'an IANA timezone, like Europe/Berlin')
   if (scheduleType === 'cron') checkCron(schedule, now)
-  if (scheduleType === 'once' && parseDate(schedule) <= now) {
-    throw invalidField('schedule.value', 'a date in the future')
+  if (scheduleType === 'once') {
+    const date = parseDate(schedule)
+    if (date <= now) throw invalidField('schedule.value', 'a date in the future')
+    if (!isInRange(date)) throw invalidField('schedule.value', IN_RANGE)
   }
   if (scheduleType === 'continuous' && scheduleValue !== null) {
     const pause = /^\d{1,7}$/.test(scheduleValue) ? Number(scheduleValue) : 0

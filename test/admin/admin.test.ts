@@ -282,6 +282,10 @@ test.each([
     [...token, '--expires-at', '2030-01-31T12:00:00'],
     'Not an ISO 8601 date or time: 2030-01-31T12:00:00. For example 2030-01-31 or 2030-01-31T12:00:00Z',
   ],
+  ...['9999-12-31T23:59:59-14:00', '0001-01-01T00:00:00+14:00', '0000-01-01'].map((at): [string[], string] => [
+    [...token, '--expires-at', at],
+    `Not a date in the years 1 to 9999 (UTC): ${at}`,
+  ]),
   [[...token, '--expires', '1', '--expires-at', '2030-01-31'], 'Give --expires or --expires-at, not both.'],
   [['token', 'revoke', 'nope'], 'There is no token with the id nope.'],
 ])('what cannot be done is said in one line: %j', async (argv, message) => {

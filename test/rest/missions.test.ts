@@ -231,6 +231,16 @@ describe('POST /missions', () => {
     [invalid('schedule.timezone', 'an IANA timezone, like Europe/Berlin'), cron('* * * * *', { timezone: '+02:00' })],
     [invalid('schedule.value', 'an ISO 8601 date and time'), { schedule: { type: 'once', value: '2027-02-30T10:00' } }],
     [invalid('schedule.value', 'a date in the future'), { schedule: { type: 'once', value: '2020-01-01T10:00Z' } }],
+    ...[
+      { value: '9999-12-31T23:59-14:00' },
+      { value: '9999-12-31T23:59', timezone: 'America/New_York' },
+      { value: '9999-12-31T23:59:59.999-00:01' },
+    ].map(
+      (schedule): Bad => [
+        invalid('schedule.value', 'a date in the years 1 to 9999 (UTC)'),
+        { schedule: { type: 'once', ...schedule } },
+      ],
+    ),
     [invalid('schedule.value', 'seconds from 1 to 2592000'), { schedule: { type: 'continuous', value: '0' } }],
   ]
   it.each(onEachFace(bad))('%s: 400 %s', async (face, message, fields) => {
@@ -239,6 +249,13 @@ describe('POST /missions', () => {
     const answer = await faces[face](server, 'missions.create', body, { token: ann.token })
     expectError(answer, 400, message instanceof RegExp ? expect.stringMatching(message) : message)
     expect(await server.service.deps.db.mission.count()).toBe(before)
+  })
+
+  it('waits for the last minute of the year 9999, if it is told to', async () => {
+    const { id, schedule } = await create({ schedule: { type: 'once', value: '9999-12-31T23:59Z' } })
+    expect(schedule.nextRun).toBe('9999-12-31T23:59:00.000Z')
+    expect((await ok(call('GET', `/missions/${id}/next`))).next).toEqual([schedule.nextRun])
+    expect((await ok(call('GET', '/missions'))).missions.map((mission: Body) => mission.id)).toContain(id)
   })
 
   it('with an Idempotency-Key makes one', async () => {
@@ -391,6 +408,10 @@ describe('PATCH /missions/{id}', () => {
       [
         'Invalid value for field: schedule.timezone. Expected an IANA timezone, like Europe/Berlin',
         { schedule: { timezone: 'x' } },
+      ],
+      [
+        'Invalid value for field: schedule.value. Expected a date in the years 1 to 9999 (UTC)',
+        { schedule: { type: 'once', value: '9999-12-31T23:59-14:00' } },
       ],
     ]),
   )('%s: 400 %s', async (face, message, fields) => {
