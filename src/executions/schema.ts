@@ -1,5 +1,5 @@
 import { z } from 'zod'
-import { bool, ok, queryInt, requiredText, textList, timestamp } from '../lib/fields.ts'
+import { bool, inRange, ok, queryInt, requiredText, textList, timestamp } from '../lib/fields.ts'
 import { pageInput } from '../lib/page.ts'
 
 export const Status = z
@@ -96,7 +96,7 @@ export const Execution = z
 export const ListExecutions = z.object({
   agentId: z.string().optional(),
   status: Status.optional(),
-  since: z.iso.datetime({ offset: true }).optional().describe('Created at this time or later'),
+  since: z.iso.datetime({ offset: true }).check(inRange).optional().describe('Created at this time or later'),
   spaceId: z.string().optional(),
   chatId: z.string().optional(),
   taskId: z.string().optional(),

@@ -1,11 +1,13 @@
 import { z } from 'zod'
-import { ok } from '../lib/fields.ts'
+import { inRange, ok } from '../lib/fields.ts'
 
 export const Period = z
   .enum(['daily', 'weekly', 'monthly'], { error: 'Invalid period. Must be: daily, weekly, monthly' })
   .meta({ id: 'UsagePeriod' })
 
-const date = z.iso.date({ error: (issue) => `Invalid value for field: ${issue.path?.join('.')}. Expected YYYY-MM-DD` })
+const date = z.iso
+  .date({ error: (issue) => `Invalid value for field: ${issue.path?.join('.')}. Expected YYYY-MM-DD` })
+  .check(inRange)
 
 /** GET /usage/organization/{orgId} (service.md, "F"; contract.md section 6). */
 export const GetUsage = z.object({

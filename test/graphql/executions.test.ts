@@ -168,8 +168,10 @@ describe('reading', () => {
 
     const expected = await refusal(callerOf(server).executions.list({ status: 'done' } as never))
     expect((await graphql(server, text, { status: 'done' })).message).toBe(expected.message)
-    const since = await refusal(callerOf(server).executions.list({ since: 'yesterday' }))
-    expect((await graphql(server, text, { since: 'yesterday' })).message).toBe(since.message)
+    for (const since of ['yesterday', '0000-01-01T00:00:00Z', '0001-01-01T00:00:00+14:00']) {
+      const { message } = await refusal(callerOf(server).executions.list({ since }))
+      expect((await graphql(server, text, { since })).message).toBe(message)
+    }
   })
 
   test('an unknown, a foreign and a hidden execution are told in the same words', async () => {

@@ -363,6 +363,8 @@ describe('GET /executions', () => {
     ['?since={createdAt}&agentId={two}', [4, 1]],
     ['?since=2999-01-01T00:00:00Z', []],
     ['?since=2001-01-01T00:00:00%2B02:00', [4, 3, 2, 1, 0]],
+    ['?since=0001-01-01T00:00:00Z', [4, 3, 2, 1, 0]],
+    ['?since=9999-12-31T23:59:59.999Z', []],
     ['?limit=2', [4, 3]],
   ] as const)('%s: %j', async (query, expected) => {
     const filled = query.replace(/{(\w+)}/g, (_, name) => String(({ one, two, ...second } as Fields)[name]))
@@ -371,6 +373,18 @@ describe('GET /executions', () => {
     expect(body).not.toHaveProperty('total')
     const counted = await list(`${filled}${filled ? '&' : '?'}count=true`, lea)
     expect(counted).toEqual({ ...body, total: query === '?limit=2' ? 5 : expected.length })
+  })
+
+  it.each(
+    onEachFace([
+      ['0000-01-01T00:00:00Z'],
+      ['0000-12-31T23:59:59.999Z'],
+      ['0001-01-01T00:00:00+14:00'],
+      ['9999-12-31T23:59:59-14:00'],
+    ]),
+  )('%s: refuses a time before the year 1 or after 9999: %s', async (face, since) => {
+    const answer = await faces[face](server, 'executions.list', { since }, lea)
+    expectError(answer, 400, 'Invalid value for field: since. Expected a date in the years 1 to 9999 (UTC)')
   })
 
   it('shows each without its result and with a message of at most 200 characters', async () => {

@@ -272,6 +272,8 @@ describe('the range', () => {
         [{ start: date }, 'Invalid value for field: start. Expected YYYY-MM-DD'],
         [{ end: date }, 'Invalid value for field: end. Expected YYYY-MM-DD'],
       ]),
+      [{ start: '0000-12-31' }, 'Invalid value for field: start. Expected a date in the years 1 to 9999 (UTC)'],
+      [{ end: '0000-01-05' }, 'Invalid value for field: end. Expected a date in the years 1 to 9999 (UTC)'],
       [{ start: '2026-07-02', end: '2026-07-01' }, 'Invalid date range. start must not be after end'],
       [{ start: '2026-07-16' }, 'Invalid date range. start must not be after end'],
       [{ start: '2025-01-01', end: '2026-01-02' }, 'Invalid date range. At most 366 days'],
