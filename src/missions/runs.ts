@@ -19,12 +19,14 @@ class NotNow extends Error {
 }
 
 /** How a run begins: by hand, or at a fire time that is thereby claimed. */
-type Cause = {
+export type Cause = {
   actor: Actor
   fire: { at: Date; next: Date | null } | null
   /** The Idempotency-Key of a run by hand. */
   key: KeyClaim | null
-  /** What else happens in the transaction that accepts it. */
+  /** Takes locks that the transaction which accepts it needs before all others. */
+  first?: (tx: Tx) => Promise<void>
+  /** What else happens in that transaction. */
   also?: (tx: Tx, executionId: string) => Promise<void>
 }
 
@@ -36,7 +38,7 @@ type Cause = {
 export async function run(
   deps: Deps,
   mission: MissionRow,
-  { actor, fire, key, also }: Cause,
+  { actor, fire, key, first, also }: Cause,
 ): Promise<ExecutionRow | null> {
   const { db, engine } = deps
   const agent = await db.agent.findFirst({ where: { AND: [{ id: mission.agentId }, executable(actor)] } })
@@ -57,6 +59,7 @@ export async function run(
       key,
       taskId: null,
       mission: { id: mission.id, title: mission.title, runNumber },
+      ...(first && { first }),
       async also(tx, executionId, now) {
         const { count } = await tx.mission.updateMany({
           where: {

@@ -13,7 +13,7 @@ import { type KeyClaim, store } from '../idempotency.ts'
 import { newId } from '../lib/id.ts'
 import { pageQuery, toPage } from '../lib/page.ts'
 import { inPrivateSpaces, reachable as reachableSpace, visible as visibleSpace } from '../spaces/service.ts'
-import { run as begin } from './runs.ts'
+import { run as begin, type Cause } from './runs.ts'
 import { changeSchedule, checkSchedule, firstFire, isSameTime, NO_SCHEDULE, nextFires, pauseOf } from './schedule.ts'
 import type { CreateMission, ListMissions, ListRuns, Mission, MissionRun, NextRuns, UpdateMission } from './schema.ts'
 
@@ -95,7 +95,7 @@ export async function list(actor: Actor, { db }: Deps, input: z.output<typeof Li
   return { missions: rows.map(toMission), count, nextCursor }
 }
 
-async function find(actor: Actor, { db }: Pick<Deps, 'db'>, id: string): Promise<MissionRow> {
+async function find(actor: Actor, { db }: { db: Tx }, id: string): Promise<MissionRow> {
   const row = await db.mission.findFirst({ where: { AND: [{ id }, reachable(actor)] } })
   if (!row) throw notFound('Mission')
   return row
@@ -161,9 +161,12 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
   return { id: row.id, title: row.title, status: row.status, mission: toMission(row) }
 }
 
+/** What changes who may see a mission, and its chats. */
+const COUNTED = ['visibility', 'agentId', 'spaceId'] as const
+
 /**
- * PATCH /missions/{id}. `status` runs, pauses or resumes it; the one that it has changes nothing. Where it changes when
- * it runs, it begins anew.
+ * PATCH /missions/{id}. `status` runs, pauses or resumes it as it is after the other changes, all of it or nothing; the
+ * one that it has changes nothing. Where it changes when it runs, it begins anew.
  */
 export async function update(actor: Actor, deps: Deps, input: z.output<typeof UpdateMission>) {
   const mission = authorize(actor, await find(actor, deps, input.id))
@@ -176,23 +179,34 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
   if (anew) checkSchedule(schedule, now)
   const said = Object.entries({ title, goal, icon, visibility, maxTurns, agentType })
   const agentId = agentOf(input)
-  const data: Prisma.MissionUncheckedUpdateManyInput = {
+  const data: Partial<MissionRow> = {
     ...Object.fromEntries(said.filter(([, value]) => value !== undefined)),
     ...(agentId && (await findAgent(actor, deps, agentId))),
     ...(input.spaceId !== undefined && { spaceId: await findSpace(actor, deps, input.spaceId) }),
     ...schedule,
     ...(anew && { nextRunAt: firstFire(schedule, now) }),
   }
-  if (Object.keys(data).length) {
+  const changed = { ...mission, ...data }
+  const lock = async (tx: Tx) => {
+    const isCounted = COUNTED.some((field) => changed[field] !== mission[field])
+    if (isCounted) await lockCounts(tx, deps.settings, mission.organizationId)
+  }
+  const change = async (tx: Tx) => {
+    if (!Object.keys(data).length) return
+    if (!(await write(tx, actor, mission, 'mission.update', now, data))) throw notFound('Mission')
+    if (anew) await settleAnew(tx, mission.id)
+  }
+  if (status === 'running') {
+    await beginNow(actor, deps, changed, { key: null, first: lock, also: change })
+  } else {
     await deps.db.$transaction(async (tx) => {
-      if (visibility && visibility !== mission.visibility) await lockCounts(tx, deps.settings, mission.organizationId)
-      if (!(await write(tx, actor, mission, 'mission.update', now, data))) throw notFound('Mission')
-      if (anew) await settleAnew(tx, mission.id)
+      await lock(tx)
+      // Its status first: a run that it waits for is locked before the mission.
+      if (status === 'paused') await pauseIn(tx, actor, changed, now)
+      if (status === 'pending') await resumeIn(tx, actor, changed, now)
+      await change(tx)
     })
   }
-  if (status === 'running') await run(actor, deps, input.id)
-  if (status === 'paused') return pause(actor, deps, input.id)
-  if (status === 'pending') return resume(actor, deps, input.id)
   return get(actor, deps, input.id)
 }
 
@@ -233,6 +247,18 @@ async function write(
   return count === 1
 }
 
+/** Begins a run by hand, if the mission is there by then, and neither paused nor running. */
+async function beginNow(
+  actor: Actor,
+  deps: Deps,
+  mission: Authorized<MissionRow>,
+  cause: Pick<Cause, 'key' | 'first' | 'also'>,
+): Promise<void> {
+  if (await begin(deps, mission, { actor, fire: null, ...cause })) return
+  const { status } = await find(actor, deps, mission.id)
+  throw status === 'paused' ? isPaused() : conflict('Mission is already running')
+}
+
 /**
  * POST /missions/{id}/run: now, whatever its schedule says. 409 while it runs or is paused. The answer is stored with
  * the Idempotency-Key, if there is one, in the transaction that accepts the run.
@@ -240,27 +266,29 @@ async function write(
 export async function run(actor: Actor, deps: Deps, id: string, key: KeyClaim | null = null) {
   const mission = authorize(actor, await find(actor, deps, id))
   if (mission.status === 'paused') throw isPaused()
-  let answer = null as z.input<typeof MissionRun> | null
+  let answer!: z.input<typeof MissionRun>
   const also = async (tx: Tx, executionId: string) => {
     const { chatId, sessionId, status } = await tx.execution.findUniqueOrThrow({ where: { id: executionId } })
     const begun = toMission(await tx.mission.findUniqueOrThrow({ where: { id } }))
     answer = { mission: begun, executionId, chatId, sessionId, status }
     if (key) await store(tx, key, answer)
   }
-  await begin(deps, mission, { actor, fire: null, key, also })
-  if (!answer) throw conflict('Mission is already running')
+  await beginNow(actor, deps, mission, { key, also })
   return answer
 }
 
 /** POST /missions/{id}/pause: once this has answered no run starts; one that is on goes on. */
 export async function pause(actor: Actor, deps: Deps, id: string) {
   const mission = authorize(actor, await find(actor, deps, id))
-  const data = { status: 'paused', pauseReason: null, nextRunAt: null } as const
-  await deps.db.$transaction(async (tx) => {
-    const condition = { status: { not: 'completed' as const } }
-    if (!(await write(tx, actor, mission, 'mission.pause', deps.clock.now(), data, condition))) throw isCompleted()
-  })
+  await deps.db.$transaction((tx) => pauseIn(tx, actor, mission, deps.clock.now()))
   return get(actor, deps, id)
+}
+
+async function pauseIn(tx: Tx, actor: Actor, mission: Authorized<MissionRow>, now: Date): Promise<void> {
+  const data = { status: 'paused', pauseReason: null, nextRunAt: null } as const
+  if (await write(tx, actor, mission, 'mission.pause', now, data, { status: { not: 'completed' } })) return
+  await find(actor, { db: tx }, mission.id)
+  throw isCompleted()
 }
 
 /**
@@ -269,15 +297,17 @@ export async function pause(actor: Actor, deps: Deps, id: string) {
  */
 export async function resume(actor: Actor, deps: Deps, id: string) {
   const mission = authorize(actor, await find(actor, deps, id))
-  const { executionId } = mission
-  const now = deps.clock.now()
-  await deps.db.$transaction(async (tx) => {
-    const status = executionId && (await holdRun(tx, executionId)) ? 'running' : 'pending'
-    const data = { status, pauseReason: null, nextRunAt: firstFire(mission, now) } as const
-    const condition = { status: 'paused' as const, executionId }
-    if (!(await write(tx, actor, mission, 'mission.resume', now, data, condition))) throw isNotPaused()
-  })
+  await deps.db.$transaction((tx) => resumeIn(tx, actor, mission, deps.clock.now()))
   return get(actor, deps, id)
+}
+
+async function resumeIn(tx: Tx, actor: Actor, mission: Authorized<MissionRow>, now: Date): Promise<void> {
+  const { executionId } = mission
+  const status = executionId && (await holdRun(tx, executionId)) ? 'running' : 'pending'
+  const data = { status, pauseReason: null, nextRunAt: firstFire(mission, now) } as const
+  if (await write(tx, actor, mission, 'mission.resume', now, data, { status: 'paused', executionId })) return
+  await find(actor, { db: tx }, mission.id)
+  throw isNotPaused()
 }
 
 /** Whether a run has not ended: its end then waits for this transaction, and finds the mission as this leaves it. */

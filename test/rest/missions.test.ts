@@ -5,9 +5,10 @@ import { removeMember } from '../../src/organizations/service.ts'
 import { stopClock } from '../support/clock.ts'
 import { expectError, FACES, faces, onEachFace } from '../support/faces.ts'
 import { type ModelServer, startModelServer } from '../support/model-server.ts'
+import { onPostgres } from '../support/postgres-shared.ts'
 import { type Answer, request } from '../support/rest.ts'
 import { type Member, startServer, type TestServer } from '../support/server.ts'
-import { together } from '../support/together.ts'
+import { overtaken, together } from '../support/together.ts'
 
 const FORBIDDEN = "You don't have permission to access this resource"
 const NOT_FOUND = 'Mission not found'
@@ -393,6 +394,69 @@ describe('PATCH /missions/{id}', () => {
     await refused('pending', 409, 'Mission is not paused')
   })
 
+  it('that runs it runs what it is from then on', async () => {
+    const { id } = await create()
+    const said = { title: 'New', goal: 'Look closer', agentId: await createAgent(), spaceId: await createSpace() }
+    const schedule = { type: 'cron', value: '0 9 * * *' }
+    const mission = await patched(id, { ...said, maxTurns: 3, visibility: 'private', schedule, status: 'running' })
+    expect(mission).toMatchObject({ ...said, maxTurns: 3, visibility: 'private', schedule, status: 'running' })
+    const { goal: message, agentId, spaceId } = said
+    const [run] = (await runsOf(id)).runs
+    expect(run).toMatchObject({ message, agentId, spaceId })
+    expect((await ok(call('GET', `/chats/${run.chatId}`))).chat).toMatchObject({ title: 'New', missionTitle: 'New' })
+    await idle()
+    expect(await get(id)).toMatchObject({ ...said, status: 'pending', schedule: { ...schedule, runCount: 1 } })
+  })
+
+  describe('that would run it, and is refused, changes nothing', () => {
+    const everything = { title: 'No', goal: 'No', icon: 'no', visibility: 'private', maxTurns: 3, agentType: 'no' }
+    const refused = async (id: string, status: number, message: string, on = server, who = ann) => {
+      const send = (method: string, body?: Body) =>
+        request(on, method, `/api/v1/missions/${id}`, { token: who.token, ...(body && { body }) })
+      const { db } = on.service.deps
+      const written = async () => [(await send('GET')).body.mission, await db.chat.count(), await db.auditEvent.count()]
+      const before = await written()
+      const schedule = { type: 'cron', value: '0 9 * * *' }
+      expectError(await send('PATCH', { ...everything, schedule, status: 'running' }), status, message)
+      expect(await written()).toEqual(before)
+    }
+
+    it('where its space was deleted', async () => {
+      const spaceId = await createSpace()
+      const { id } = await create({ spaceId })
+      await ok(call('DELETE', `/spaces/${spaceId}`))
+      await refused(id, 404, 'Space not found')
+    })
+
+    it('where its agent is another organization’s, and private now', async () => {
+      const foreign = await createAgent({ visibility: 'public' }, eve)
+      const { id } = await create({ agentId: foreign })
+      await ok(call('PATCH', `/agents/${foreign}`, { visibility: 'private' }, { who: eve }))
+      await refused(id, 404, 'Agent not found')
+    })
+
+    it('where too many runs wait already', async () => {
+      await using full = await startServer({ MAX_RUNNING_PER_ORGANIZATION: '1', MAX_PENDING_RUNS: '0' }, { clock })
+      const who = await full.member()
+      const make = async (path: string, body: Body) =>
+        (await ok(request(full, 'POST', `/api/v1${path}`, { token: who.token, body }))).id
+      const agentId = await make('/agents', { name: 'Ada', systemPrompt: 'You are Ada.' })
+      const id = await make('/missions', { title: 'Watch', goal: 'Look around', agentId })
+      await full.service.deps.db.organization.update({ where: { id: who.organizationId }, data: { running: 1 } })
+      await refused(id, 429, 'Rate limit exceeded. Retry after 60 seconds.', full, who)
+    })
+
+    it('where somebody else has paused it meanwhile', async () => {
+      const { id, title } = await create()
+      const [run, pause] = [() => patch(id, { title: 'No', status: 'running' }), () => act(id, 'pause')]
+      const [late] = onPostgres
+        ? await overtaken(server, 'Chat', run, pause)
+        : (await together(server, 'Mission', [pause, run])).toReversed()
+      expectError(late!, 409, 'Mission is paused')
+      expect(await get(id)).toMatchObject({ title, status: 'paused', schedule: { runCount: 0 } })
+    })
+  })
+
   it.each(
     onEachFace([
       ['Missing required field: title', { title: null }],
@@ -688,6 +752,27 @@ describe('DELETE /missions/{id}', () => {
     clock.advance(10 * MINUTE)
     await tick()
     expect(await server.service.deps.db.execution.count({ where: { missionId: id } })).toBe(1)
+  })
+
+  const others: [string, (id: string) => Promise<Answer>][] = [
+    ['run', (id) => act(id, 'run')],
+    ['paused', (id) => act(id, 'pause')],
+    ['resumed', (id) => act(id, 'resume')],
+    ['changed and run', (id) => patch(id, { title: 'No', status: 'running' })],
+    ['changed and paused', (id) => patch(id, { title: 'No', status: 'paused' })],
+  ]
+  it.each(others)('while it is %s: whoever comes second is told that it is not there', async (what, other) => {
+    const { id } = await create()
+    if (what === 'resumed') await act(id, 'pause')
+    const [deleted, late] = await together(server, 'Mission', [
+      () => call('DELETE', `/missions/${id}`),
+      () => other(id),
+    ])
+    expect(deleted?.status).toBe(200)
+    // On PostgreSQL either may be first.
+    if (!onPostgres || late?.status !== 200) expectError(late!, 404, NOT_FOUND)
+    await idle()
+    expectError(await call('GET', `/missions/${id}`), 404, NOT_FOUND)
   })
 })
 

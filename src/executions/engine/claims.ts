@@ -54,6 +54,8 @@ export type Request = {
   mission: { id: string; title: string; runNumber: number } | null
   /** A run waits for it, and holds a place meanwhile: it begins however many are on. */
   delegated?: true
+  /** Takes locks that are to be had before all others, in the transaction that accepts it. */
+  first?: (tx: Tx) => Promise<void>
   /** What else happens in the transaction that accepts it; throwing refuses the run. */
   also: ((tx: Tx, executionId: string, now: Date) => Promise<void>) | null
 }
@@ -137,6 +139,7 @@ export async function accept(
     await setImmediate()
   }
   return deps.db.$transaction(async (tx) => {
+    await request.first?.(tx)
     if (request.key) await take(tx, request.key, now, { executionId: id })
     if (parent) await holdParent(tx, parent, now)
     const known = conversation.sessionId ?? (conversation.chatId && (await latestSession(tx, chatId, agent.id, now)))
