@@ -88,16 +88,21 @@ export async function take(
 
 type Ctx = { deps: Deps; actor: Actor; idempotency: IdempotencyKey | null }
 
+/** Throws when the caller may not see, or use, what a request names; before anything else, replay or not. */
+type Visible = () => unknown
+
+/** Of a request that names nothing. */
+export const namesNothing: Visible = () => {}
+
 /**
  * Does a POST at most once for its Idempotency-Key: the record is committed with the effect, and a repetition gets the
- * first answer. `effect` uses the `deps` it is given, so that its writes are in the record's transaction. `visible`
- * throws when the caller may not see what the path names, and runs before anything else.
+ * first answer. `effect` uses the `deps` it is given, so that its writes are in the record's transaction.
  */
 export const once = <T extends object>(
   ctx: Ctx,
   input: unknown,
+  visible: Visible,
   effect: (deps: Deps) => Promise<T>,
-  visible?: () => Promise<unknown>,
 ): Promise<T> => {
   const { deps } = ctx
   async function inTransaction(claim: KeyClaim) {
@@ -113,7 +118,7 @@ export const once = <T extends object>(
     for (const tell of told) tell()
     return answer
   }
-  return onceClaimed(ctx, input, (claim) => (claim ? inTransaction(claim) : effect(deps)), visible)
+  return onceClaimed(ctx, input, visible, (claim) => (claim ? inTransaction(claim) : effect(deps)))
 }
 
 /**
@@ -123,8 +128,8 @@ export const once = <T extends object>(
 export async function onceClaimed<T extends object>(
   ctx: Ctx,
   input: unknown,
+  visible: Visible,
   effect: (claim: KeyClaim | null) => Promise<T>,
-  visible: () => Promise<unknown> = async () => {},
 ): Promise<T> {
   const { deps, actor, idempotency } = ctx
   if (!idempotency) return effect(null)
@@ -147,7 +152,7 @@ export async function onceClaimed<T extends object>(
 export async function onceOutside<T extends object>(
   ctx: Ctx,
   input: unknown,
-  visible: () => Promise<unknown>,
+  visible: Visible,
   effect: (anew: boolean) => Promise<T>,
 ): Promise<T> {
   const { deps, actor, idempotency } = ctx

@@ -35,7 +35,7 @@ const post = (path: string, key: string | null, options: RequestOptions = {}): P
 const isReplay = ({ headers }: Answer) => headers.get('idempotent-replayed') === 'true'
 const plain = ({ requestId: _, ...body }: Answer['body']) => body
 
-const executePath = () => `/api/v1/agents/${lab.agentId}/execute`
+const executePath = (agentId = lab.agentId) => `/api/v1/agents/${agentId}/execute`
 
 /** How often anything was done: every mutation leaves an audit event, a cancel a cancelled run. */
 const effects = async () =>
@@ -45,21 +45,26 @@ const effects = async () =>
 /** What a POST needs to be there, where it goes and what it says; `other` is another thing to say. */
 type Case = () => Promise<{ path: string; body?: object | FormData; other?: object | FormData }>
 
-const create = async (path: string, body: object): Promise<string> => (await post(path, null, { body })).body.id
-const space = () => create('/api/v1/spaces', { name: 'Lab' })
-const task = () => create('/api/v1/tasks', { title: 'Tidy up', assignTo: lab.agentId })
-const mission = () => create('/api/v1/missions', { title: 'News', goal: 'Sum up.', agentId: lab.agentId })
+type By = { token?: string; agentId?: string }
 
-async function hangingRun(): Promise<string> {
+const create = async (path: string, body: object, { token = lab.server.token }: By = {}): Promise<string> =>
+  (await post(path, null, { body, token })).body.id
+const space = (by?: By) => create('/api/v1/spaces', { name: 'Lab' }, by)
+const task = (by?: By) => create('/api/v1/tasks', { title: 'Tidy up', assignTo: by?.agentId ?? lab.agentId }, by)
+const mission = (by?: By) =>
+  create('/api/v1/missions', { title: 'News', goal: 'Sum up.', agentId: by?.agentId ?? lab.agentId }, by)
+
+async function hangingRun({ token = lab.server.token, agentId }: By = {}): Promise<string> {
   lab.model.script({ tokens: ['one '], end: 'hang' })
   const asked = lab.model.request(lab.model.requests.length)
-  const { body } = await post(executePath(), null, { body: { message: 'Hello', background: true } })
+  const { body } = await post(executePath(agentId), null, { token, body: { message: 'Hello', background: true } })
+  // Cancelled before it asks, it would leave the next run to hang.
   await asked
   return body.executionId
 }
 
-async function approval(): Promise<string> {
-  const { executionId, chatId } = (await post(executePath(), null, { body: { message: 'Hello' } })).body
+async function approval({ token = lab.server.token, agentId }: By = {}): Promise<string> {
+  const { executionId, chatId } = (await post(executePath(agentId), null, { token, body: { message: 'Hello' } })).body
   const createdAt = lab.clock.now()
   const call = { step: 1, position: 0, toolUseId: 'a', tool: 'send', input: '{}' }
   const expiresAt = new Date(createdAt.getTime() + 3_600_000)
@@ -245,6 +250,91 @@ describe.each(Object.entries(CASES))('POST %s', (_, prepare) => {
   })
 })
 
+type Sent = [path: string, body?: object]
+
+/** What a member asks for that names another one's agent, which becomes private, or a space, which is deleted. */
+type Naming = (by: Required<By> & { spaceId: string }) => Sent | Promise<Sent>
+
+const [NO_AGENT, NO_SPACE, NO_MISSION] = ['Agent not found', 'Space not found', 'Mission not found']
+const bo = { name: 'Bo', systemPrompt: 'You are Bo.' }
+const news = { title: 'News', goal: 'Sum up.' }
+const hello = { message: 'Hello' }
+
+const NAMING: [procedure: string, refusal: string, naming: Naming][] = [
+  ['agents.create', NO_AGENT, ({ agentId }) => ['/api/v1/agents', { ...bo, basedOnAgentId: agentId }]],
+  ['agents.create', 'Invalid subagentIds', ({ agentId }) => ['/api/v1/agents', { ...bo, subagentIds: [agentId] }]],
+  ['agents.execute', NO_AGENT, ({ agentId }) => [executePath(agentId), hello]],
+  ['agents.execute', NO_SPACE, ({ spaceId }) => [executePath(), { ...hello, spaceId }]],
+  ['approvals.approve', 'Approval not found', async (by) => [`/api/v1/approvals/${await approval(by)}/approve`]],
+  ['approvals.deny', 'Approval not found', async (by) => [`/api/v1/approvals/${await approval(by)}/deny`]],
+  ['chats.create', NO_AGENT, ({ agentId }) => ['/api/v1/chats', { agentId }]],
+  ['chats.create', NO_SPACE, ({ spaceId }) => ['/api/v1/chats', { spaceId }]],
+  ['client.init', NO_SPACE, ({ spaceId }) => [`/api/spaces/${spaceId}/init`, { type: 'readme' }]],
+  [
+    'client.environment',
+    NO_SPACE,
+    ({ spaceId }) => [`/api/spaces/${spaceId}/environment`, { environmentVariables: { NAME: 'value' } }],
+  ],
+  ['client.execute', NO_AGENT, ({ agentId }) => ['/api/agent/execute', { ...hello, characterId: agentId }]],
+  [
+    'client.execute',
+    NO_SPACE,
+    ({ spaceId }) => ['/api/agent/execute', { ...hello, characterId: lab.agentId, spaceId }],
+  ],
+  ['executions.cancel', 'Execution not found', async (by) => [`/api/v1/executions/${await hangingRun(by)}/cancel`]],
+  ['missions.create', NO_AGENT, ({ agentId }) => ['/api/v1/missions', { ...news, agentId }]],
+  ['missions.create', NO_SPACE, ({ spaceId }) => ['/api/v1/missions', { ...news, agentId: lab.agentId, spaceId }]],
+  ['missions.run', NO_MISSION, async (by) => [`/api/v1/missions/${await mission(by)}/run`]],
+  ['missions.pause', NO_MISSION, async (by) => [`/api/v1/missions/${await mission(by)}/pause`]],
+  [
+    'missions.resume',
+    NO_MISSION,
+    async (by) => {
+      const path = `/api/v1/missions/${await mission(by)}`
+      await post(`${path}/pause`, null, by)
+      return [`${path}/resume`]
+    },
+  ],
+  ['secrets.set', NO_SPACE, ({ spaceId }) => [`/api/v1/spaces/${spaceId}/secrets`, { secrets: { NAME: 'value' } }]],
+  ['spaces.create', 'Invalid addAgents', ({ agentId }) => ['/api/v1/spaces', { name: 'A', addAgents: [agentId] }]],
+  [
+    'tasks.create',
+    'Invalid assignTo. Must be an agent or user id of this organization',
+    ({ agentId }) => ['/api/v1/tasks', { title: 'A', assignTo: agentId }],
+  ],
+  ['tasks.create', NO_SPACE, ({ spaceId }) => ['/api/v1/tasks', { title: 'A', spaceId }]],
+  [
+    'tasks.claim',
+    NO_AGENT,
+    async ({ agentId }) => [`/api/v1/tasks/${await create('/api/v1/tasks', { title: 'Free' })}/claim`, { agentId }],
+  ],
+  ['tasks.execute', NO_AGENT, async (by) => [`/api/v1/tasks/${await task(by)}/execute`, {}]],
+]
+
+/** A key has scopes, see below; the organization of `setEnv` is the caller's own, or refused. */
+const NAMING_NOTHING = ['keys.create', 'mcps.create', 'secrets.setEnv', 'skills.create']
+
+test('every POST that names something is tried once that is hidden', () => {
+  expect([...new Set(NAMING.map(([procedure]) => procedure)), ...NAMING_NOTHING].sort()).toEqual(posts.sort())
+})
+
+test.each(NAMING)(
+  'POST %s is not repeated once the caller may not see what it names: %s',
+  async (_, refusal, naming) => {
+    const { token } = member
+    const [agentId, spaceId] = [await create('/api/v1/agents', bo), await space({ token })]
+    const [path, body] = await naming({ token, agentId, spaceId })
+    const key = newKey()
+    expect((await send(path, key, body, token)).status).toBe(200)
+    expect(isReplay(await send(path, key, body, token))).toBe(true)
+    await request(lab.server, 'PATCH', `/api/v1/agents/${agentId}`, { body: { visibility: 'private' } })
+    await request(lab.server, 'DELETE', `/api/v1/spaces/${spaceId}`)
+    const refused = await send(path, key, body, token)
+    const status = refusal.endsWith('not found') ? 404 : 400
+    expect([refused.status, refused.body.message, isReplay(refused)]).toEqual([status, refusal, false])
+  },
+)
+
 const IN_PROGRESS = 'A request with this Idempotency-Key is in progress'
 
 /** How many audit events one such request leaves. */
@@ -364,36 +454,15 @@ describe('a replay', () => {
     expect((await send()).status).toBe(401)
   })
 
-  test('is 404 once the caller may not see what the path names', async () => {
-    const { token } = member
-    const agentId = await create('/api/v1/agents', { name: 'Bo', systemPrompt: 'You are Bo.' })
-    const path = `/api/v1/agents/${agentId}/execute`
-    const key = newKey()
-    const body = { message: 'Hello' }
-    const first = await post(path, key, { body, token })
-    expect(first.status).toBe(200)
-    await request(lab.server, 'PATCH', `/api/v1/agents/${agentId}`, { body: { visibility: 'private' } })
-    const { status, body: error } = await post(path, key, { body, token })
-    expect([status, error.message]).toEqual([404, 'Agent not found'])
-    const cancel = `/api/v1/executions/${first.body.executionId}/cancel`
-    expect((await post(cancel, newKey(), { token })).status).toBe(404)
-  })
-
-  test('of a cancel is 404 once the caller may not see the execution', async () => {
-    const agentId = await create('/api/v1/agents', { name: 'Bo', systemPrompt: 'You are Bo.' })
-    const { token } = member
-    lab.model.script({ tokens: ['one '], end: 'hang' })
-    const asked = lab.model.request(lab.model.requests.length)
-    const body = { message: 'Hello', background: true }
-    const { executionId } = (await post(`/api/v1/agents/${agentId}/execute`, null, { body, token })).body
-    // Cancelled before it asks, it would leave the next run to hang.
-    await asked
-    const key = newKey()
-    const path = `/api/v1/executions/${executionId}/cancel`
-    expect((await post(path, key, { token })).status).toBe(200)
-    expect(isReplay(await post(path, key, { token }))).toBe(true)
-    await request(lab.server, 'PATCH', `/api/v1/agents/${agentId}`, { body: { visibility: 'private' } })
-    expect((await post(path, key, { token })).status).toBe(404)
+  test('of a key is 403 for a token that has not the scopes of the key', async () => {
+    const [key, email] = [newKey(), 'two-scopes@example.com']
+    const full = await lab.server.member({ email })
+    const narrow = await lab.server.member({ email, scopes: ['keys:write'] })
+    const body = { name: 'all', scopes: ['*'] }
+    expect((await post('/api/v1/keys', key, { body, token: full.token })).status).toBe(200)
+    expect(isReplay(await post('/api/v1/keys', key, { body, token: full.token }))).toBe(true)
+    const refused = await post('/api/v1/keys', key, { body, token: narrow.token })
+    expect([refused.status, isReplay(refused)]).toEqual([403, false])
   })
 
   test('shows no token again, and no token, key or body is stored', async () => {

@@ -20,8 +20,8 @@ export const agents = router({
       once(
         ctx,
         input,
+        () => service.newValues(ctx.actor, ctx.deps, input),
         (deps) => service.create(ctx.actor, deps, input),
-        async () => input.basedOnAgentId && service.get(ctx.actor, ctx.deps, input.basedOnAgentId),
       ),
     ),
 

@@ -382,14 +382,20 @@ async function recordChange(tx: Tx, actor: Actor, action: string, row: AgentRow)
 /** What a copy of an agent takes over: not the subagents, skills and MCP servers that the copier cannot reach. */
 const copyOf = async (actor: Actor, deps: Deps, id: string) => valuesOf((await get(actor, deps, id)).agent)
 
-/** POST /agents: the agent, its first version and a chat with it in the organization's default space. */
-export async function create(actor: Actor, deps: Deps, input: z.output<typeof CreateAgent>) {
-  const { db, clock } = deps
+/** What an agent that is to be is. Refuses what it would be based on, or refer to, and the caller cannot reach. */
+export async function newValues(actor: Actor, deps: Deps, input: z.output<typeof CreateAgent>): Promise<Values> {
   const base = input.basedOnAgentId ? await copyOf(actor, deps, input.basedOnAgentId) : {}
   const said = valuesOf(input)
   const values: Values = { ...DEFAULTS, ...base, ...said }
   checkPrompt(values)
   await checkReferences(actor, deps, said, { ...DEFAULTS, ...base })
+  return values
+}
+
+/** POST /agents: the agent, its first version and a chat with it in the organization's default space. */
+export async function create(actor: Actor, deps: Deps, input: z.output<typeof CreateAgent>) {
+  const { db, clock } = deps
+  const values = await newValues(actor, deps, input)
   const { organizationId, organizationSlug, userId } = actor
   const now = clock.now()
   const [agentId, chatId] = [newId(), newSortableId(now)]

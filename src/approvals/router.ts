@@ -14,8 +14,8 @@ const decision = (path: `/api/${string}`, summary: string, status: 'approved' | 
       onceClaimed(
         ctx,
         input,
-        (key) => service.decide(ctx.actor, ctx.deps, input, status, key),
         () => service.find(ctx.actor, ctx.deps, input.id),
+        (key) => service.decide(ctx.actor, ctx.deps, input, status, key),
       ),
     )
 

@@ -18,8 +18,8 @@ export const chats = router({
       once(
         ctx,
         input,
-        (deps) => service.create(ctx.actor, deps, input),
         () => service.findPlace(ctx.actor, ctx.deps, input),
+        (deps) => service.create(ctx.actor, deps, input),
       ),
     ),
 

@@ -36,8 +36,8 @@ export const client = router({
       const { keys } = await once(
         ctx,
         { spaceId, environmentVariables },
-        (deps) => secrets.set(ctx.actor, deps, { spaceId }, environmentVariables),
         () => secrets.findWritable(ctx.actor, ctx.deps, { spaceId }),
+        (deps) => secrets.set(ctx.actor, deps, { spaceId }, environmentVariables),
       )
       return { keys, count: keys.length }
     }),

@@ -4,7 +4,7 @@ import { pipeline } from 'node:stream/promises'
 import { Busboy, type BusboyInstance } from '@fastify/busboy'
 import { requireScope } from '../auth/actor.ts'
 import { AppError, badRequest, invalidField, unsupportedType } from '../errors.ts'
-import { type IdempotencyKey, onceOutside } from '../idempotency.ts'
+import { type IdempotencyKey, namesNothing, onceOutside } from '../idempotency.ts'
 import { MediaCreated, PICTURES } from '../media/schema.ts'
 import * as service from '../media/service.ts'
 import type { Context } from '../trpc.ts'
@@ -21,7 +21,7 @@ export async function upload(context: Context, req: IncomingMessage, idempotency
   try {
     const { name, size, sha256 } = received
     const effect = () => service.create(actor, deps, received)
-    const created = await onceOutside({ deps, actor, idempotency }, { name, size, sha256 }, async () => {}, effect)
+    const created = await onceOutside({ deps, actor, idempotency }, { name, size, sha256 }, namesNothing, effect)
     return MediaCreated.parse(created)
   } finally {
     await received.draft.discard()

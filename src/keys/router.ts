@@ -14,7 +14,14 @@ export const keys = router({
     .meta(rest('POST', '/api/v1/keys', 'Create a key'))
     .input(schema.CreateKey)
     .output(schema.KeyCreated)
-    .mutation(({ ctx, input }) => once(ctx, input, (deps) => service.create(ctx.actor, deps, input))),
+    .mutation(({ ctx, input }) =>
+      once(
+        ctx,
+        input,
+        () => service.scopesOf(ctx.actor, input),
+        (deps) => service.create(ctx.actor, deps, input),
+      ),
+    ),
 
   delete: token('keys:write')
     .meta(rest('DELETE', '/api/v1/keys/{id}', 'Revoke a key'))

@@ -40,10 +40,16 @@ export async function list(actor: Actor, { db }: Deps, input: z.output<typeof Li
 
 const DAY = 24 * 60 * 60 * 1000
 
-/** POST /keys. A key never outranks its maker: 403 for a scope that the caller does not have. */
+/** The scopes of a key that is to be. It never outranks its maker: 403 for one that the caller does not have. */
+export function scopesOf(actor: Actor, { scopes = null }: z.output<typeof CreateKey>): string[] {
+  const wanted = scopes ?? [...actor.scopes]
+  if (!wanted.every((scope) => covers(actor.scopes, scope as Scope))) throw forbidden()
+  return wanted
+}
+
+/** POST /keys. */
 export async function create(actor: Actor, deps: Deps, input: z.output<typeof CreateKey>) {
-  const scopes = input.scopes ?? [...actor.scopes]
-  if (!scopes.every((scope) => covers(actor.scopes, scope as Scope))) throw forbidden()
+  const scopes = scopesOf(actor, input)
   const { organizationId, userId } = actor
   const now = deps.clock.now()
   const expiresAt = input.expiresInDays ? new Date(now.getTime() + input.expiresInDays * DAY) : null

@@ -1,4 +1,4 @@
-import { once } from '../idempotency.ts'
+import { namesNothing, once } from '../idempotency.ts'
 import { rest, router, token } from '../trpc.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
@@ -20,7 +20,7 @@ export const mcps = router({
     .meta(rest('POST', '/api/v1/mcps', 'Add an MCP server'))
     .input(schema.CreateMcp)
     .output(schema.McpCreated)
-    .mutation(({ ctx, input }) => once(ctx, input, (deps) => service.create(ctx.actor, deps, input))),
+    .mutation(({ ctx, input }) => once(ctx, input, namesNothing, (deps) => service.create(ctx.actor, deps, input))),
 
   get: token('mcps:read')
     .meta(rest('GET', '/api/v1/mcps/{id}', 'Get an MCP server'))

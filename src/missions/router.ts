@@ -16,7 +16,14 @@ export const missions = router({
     .meta(rest('POST', '/api/v1/missions', 'Create a mission'))
     .input(schema.CreateMission)
     .output(schema.MissionCreated)
-    .mutation(({ ctx, input }) => once(ctx, input, (deps) => service.create(ctx.actor, deps, input))),
+    .mutation(({ ctx, input }) =>
+      once(
+        ctx,
+        input,
+        () => service.findPlace(ctx.actor, ctx.deps, input),
+        (deps) => service.create(ctx.actor, deps, input),
+      ),
+    ),
 
   get: token('missions:read')
     .meta(rest('GET', '/api/v1/missions/{id}', 'Get a mission'))
@@ -51,8 +58,8 @@ export const missions = router({
       onceClaimed(
         ctx,
         input,
-        (key) => service.run(ctx.actor, ctx.deps, input.id, key),
         () => service.get(ctx.actor, ctx.deps, input.id),
+        (key) => service.run(ctx.actor, ctx.deps, input.id, key),
       ),
     ),
 
@@ -64,8 +71,8 @@ export const missions = router({
       once(
         ctx,
         input,
-        (deps) => service.pause(ctx.actor, deps, input.id),
         () => service.get(ctx.actor, ctx.deps, input.id),
+        (deps) => service.pause(ctx.actor, deps, input.id),
       ),
     ),
 
@@ -77,8 +84,8 @@ export const missions = router({
       once(
         ctx,
         input,
-        (deps) => service.resume(ctx.actor, deps, input.id),
         () => service.get(ctx.actor, ctx.deps, input.id),
+        (deps) => service.resume(ctx.actor, deps, input.id),
       ),
     ),
 

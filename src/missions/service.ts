@@ -125,25 +125,29 @@ async function findSpace(actor: Actor, { db }: Deps, id: string | null | undefin
   return space.id
 }
 
+/** The agent and the space of a mission that is to be. 404 for what the caller cannot run, or reach. */
+export async function findPlace(actor: Actor, deps: Deps, input: z.output<typeof CreateMission>) {
+  const agentId = agentOf(input)
+  if (!agentId) throw badRequest('Missing required field: agentId')
+  return { ...(await findAgent(actor, deps, agentId)), spaceId: await findSpace(actor, deps, input.spaceId) }
+}
+
 /** POST /missions. */
 export async function create(actor: Actor, deps: Deps, input: z.output<typeof CreateMission>) {
   const { title, goal, icon, visibility, maxTurns, agentType } = input
-  const agentId = agentOf(input)
-  if (!agentId) throw badRequest('Missing required field: agentId')
   const now = deps.clock.now()
   const schedule = changeSchedule(NO_SCHEDULE, input.schedule ?? null)
   checkSchedule(schedule, now)
-  const [agent, spaceId] = [await findAgent(actor, deps, agentId), await findSpace(actor, deps, input.spaceId)]
+  const place = await findPlace(actor, deps, input)
   const row = await deps.db.$transaction(async (tx) => {
     const created = await tx.mission.create({
       data: {
         id: newId(),
         organizationId: actor.organizationId,
         userId: actor.userId,
-        ...agent,
+        ...place,
         ...schedule,
         nextRunAt: firstFire(schedule, now),
-        spaceId,
         title,
         goal,
         icon: icon ?? null,

@@ -25,8 +25,8 @@ export const secrets = router({
       return once(
         ctx,
         input,
-        (deps) => service.set(ctx.actor, deps, owner, input.secrets),
         () => service.findWritable(ctx.actor, ctx.deps, owner),
+        (deps) => service.set(ctx.actor, deps, owner, input.secrets),
       )
     }),
 
@@ -56,8 +56,8 @@ export const secrets = router({
       once(
         ctx,
         input,
-        (deps) => service.set(ctx.actor, deps, input, input.secrets),
         () => service.findWritable(ctx.actor, ctx.deps, input),
+        (deps) => service.set(ctx.actor, deps, input, input.secrets),
       ),
     ),
 

@@ -1,5 +1,6 @@
 import { once } from '../idempotency.ts'
 import { rest, router, token } from '../trpc.ts'
+import { findAdded } from './attachments.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
 
@@ -14,7 +15,14 @@ export const spaces = router({
     .meta(rest('POST', '/api/v1/spaces', 'Create a space'))
     .input(schema.CreateSpace)
     .output(schema.SpaceCreated)
-    .mutation(({ ctx, input }) => once(ctx, input, (deps) => service.create(ctx.actor, deps, input))),
+    .mutation(({ ctx, input }) =>
+      once(
+        ctx,
+        input,
+        () => findAdded(ctx.actor, ctx.deps.db, input),
+        (deps) => service.create(ctx.actor, deps, input),
+      ),
+    ),
 
   get: token('spaces:read')
     .meta(rest('GET', '/api/v1/spaces/{id}', 'Get a space'))

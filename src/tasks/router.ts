@@ -18,8 +18,8 @@ export const tasks = router({
       once(
         ctx,
         input,
-        (deps) => service.create(ctx.actor, deps, input),
         () => service.checkVisible(ctx.actor, ctx.deps, input),
+        (deps) => service.create(ctx.actor, deps, input),
       ),
     ),
 
@@ -49,8 +49,8 @@ export const tasks = router({
       once(
         ctx,
         input,
-        (deps) => service.claim(ctx.actor, deps, input),
         () => service.checkVisible(ctx.actor, ctx.deps, input),
+        (deps) => service.claim(ctx.actor, deps, input),
       ),
     ),
 

@@ -101,13 +101,16 @@ async function checkSpace(actor: Actor, { db }: Deps, id: string | null | undefi
 }
 
 /** What a request may name. */
-type Named = { id?: string; spaceId?: string | null | undefined; agentId?: string | null | undefined }
+type Named = { id?: string } & {
+  [Field in 'spaceId' | 'agentId' | 'assignTo' | 'assignedTo']?: string | null | undefined
+}
 
-/** 404 for what it names and the caller cannot see: also where an earlier answer is repeated (contract.md section 1). */
-export async function checkVisible(actor: Actor, deps: Deps, { id, spaceId, agentId }: Named): Promise<void> {
+/** Refuses what it names and the caller cannot see: also where an earlier answer is repeated (contract.md section 1). */
+export async function checkVisible(actor: Actor, deps: Deps, { id, spaceId, agentId, ...assignee }: Named) {
   if (id !== undefined) await find(actor, deps, id)
   await checkSpace(actor, deps, spaceId)
   await findClaimant(actor, deps, agentId)
+  await findAssignee(actor, deps, assigneeOf(assignee) ?? null)
 }
 
 /** The agent that takes a task, or the caller. */
