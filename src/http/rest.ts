@@ -61,8 +61,8 @@ export async function handleRest(context: Context, req: IncomingMessage, res: Se
   const query = readQuery(req.url ?? '', route.lists)
   // Who asks comes before what they say. What the address says beats the body: `onDisconnect` may stand there.
   const body = hasBody(req) && req.method !== 'GET' ? await context.identify().then(() => readJson(req)) : {}
-  const input = { ...body, ...query, ...parameters }
-  const isStream = EXECUTE.test(path) && body.stream === true
+  const input: Record<string, unknown> = { ...body, ...query, ...parameters }
+  const isStream = EXECUTE.test(path) && input.stream === true
   let accepted: ExecutionRow | undefined
   const onAccepted = (row: ExecutionRow) => {
     accepted = row
@@ -77,7 +77,7 @@ export async function handleRest(context: Context, req: IncomingMessage, res: Se
       if (idempotency?.replayed) res.setHeader('Idempotent-Replayed', 'true')
     })
   if (accepted) {
-    const here = { ...context, authenticate: () => actorAt(context, 'spaceId', body) }
+    const here = { ...context, authenticate: () => actorAt(context, 'spaceId', input) }
     const { id: executionId } = accepted
     // From its first event on, whatever the request says of others: it is no resumption, and can no longer be refused.
     const sent = writeEvents(res, followFrom(await here.authenticate(), here.deps, accepted, 0, here.gone()))
