@@ -5,7 +5,7 @@ import { toJson } from '../lib/constant.ts'
 const MIB = 1024 * 1024
 
 /** Written in base64, a file of 1 MiB is larger than anything else may be. */
-const FILE_CONTENT = /^\/api\/v1\/spaces\/[\w-]+\/files\/content\/?(\?|$)/i
+const FILE_CONTENT = /^\/api\/v1\/spaces\/[\w-]+\/files\/content\/?(\?|$)/
 
 const maxBytes = ({ url = '' }: IncomingMessage): number => (FILE_CONTENT.test(url) ? 4 * MIB : MIB)
 

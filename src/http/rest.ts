@@ -11,10 +11,10 @@ import { download, upload } from './media.ts'
 import { findRoute } from './routes.ts'
 import { writeEvents } from './sse.ts'
 
-const EVENTS = /^\/api\/v1\/executions\/([\w-]+)\/events\/?$/i
-const MEDIA_CONTENT = /^\/api\/v1\/media\/([\w-]+)\/content\/?$/i
-const MEDIA = /^\/api\/v1\/media\/?$/i
-const EXECUTE = /^\/api\/(v1\/agents\/[\w-]+|agent)\/execute\/?$/i
+const EVENTS = /^\/api\/v1\/executions\/([\w-]+)\/events\/?$/
+const MEDIA_CONTENT = /^\/api\/v1\/media\/([\w-]+)\/content\/?$/
+const MEDIA = /^\/api\/v1\/media\/?$/
+const EXECUTE = /^\/api\/(v1\/agents\/[\w-]+|agent)\/execute\/?$/
 
 /** What the query says: a text for each name, a list where it is given more than once or is one. */
 function readQuery(url: string, lists: ReadonlySet<string>): Record<string, unknown> {
