@@ -25,9 +25,10 @@ export const hasBody = (req: IncomingMessage): boolean => lengthOf(req) !== 0
 export async function readJson(req: IncomingMessage): Promise<Record<string, unknown>> {
   const length = lengthOf(req)
   if (length === 0) return {}
-  if (!isJson(req)) throw unsupportedType()
+  // One that comes in pieces may have none: then it needs no type.
   const bytes = await readBytes(req, length)
   if (bytes.length === 0) return {}
+  if (!isJson(req)) throw unsupportedType()
   let value: unknown
   try {
     value = JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(bytes))

@@ -236,14 +236,21 @@ describe('a body', () => {
   })
 
   it('without a type is a 415', async () => {
-    const answer = await send('POST', '/api/v1/agents', [Buffer.from(JSON.stringify(valid))], { 'Content-Type': null })
-    expectError(answer, 415, 'Unsupported content type')
+    const body = Buffer.from(JSON.stringify(valid))
+    for (const length of [null, String(body.length)]) {
+      const headers = { 'Content-Type': null, 'Content-Length': length }
+      expectError(await send('POST', '/api/v1/agents', [body], headers), 415, 'Unsupported content type')
+    }
   })
 
   it('is not needed, and no content type, where no field is', async () => {
     const { executionId } = await run('Hi')
-    const answer = await send('POST', `/api/v1/executions/${executionId}/cancel`, [], { 'Content-Type': null })
-    expectError(answer, 400, 'Cannot cancel execution with status: completed')
+    for (const chunked of [{}, { 'Transfer-Encoding': 'chunked' }]) {
+      const headers = { 'Content-Type': null, ...chunked }
+      const answer = await send('POST', `/api/v1/executions/${executionId}/cancel`, [], headers)
+      expectError(answer, 400, 'Cannot cancel execution with status: completed')
+      expect((await send('POST', '/api/v1/chats', [], headers)).status).toBe(200)
+    }
   })
 
   it('is asked of nobody who may not ask', async () => {
