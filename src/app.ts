@@ -5,6 +5,7 @@ import type { Deps } from './deps.ts'
 import { type AppError, badRequest, noSuchPath, toAppError, toBody, unavailable, unsupportedType } from './errors.ts'
 import { isJson, sendJson } from './http/body.ts'
 import { allowCrossOrigin } from './http/cors.ts'
+import { checkProtocol } from './http/malformed.ts'
 import { handleRest } from './http/rest.ts'
 import { routeOf } from './http/route-names.ts'
 import { newId } from './lib/id.ts'
@@ -69,6 +70,7 @@ export function createApp(deps: Deps, ready: () => Promise<Readiness>): RequestL
     deps.telemetry.request?.(res, req.method ?? '', () => routeOf(req.method ?? '', pathOf(req)))
     res.on('close', () => logRequest(deps, req, res, { requestId, ip, ms: Math.round(performance.now() - started) }))
     try {
+      checkProtocol(req)
       await allRead()
       if (allowCrossOrigin(settings, req, res)) return
       await route(createContext(deps, requestId, req, res), req, res)

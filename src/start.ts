@@ -1,4 +1,4 @@
-import { createServer, type Server } from 'node:http'
+import { createServer, type RequestListener, type Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Logger } from 'pino'
@@ -108,13 +108,14 @@ export async function startService(
     return (await unlessAborted(asked, stopping.signal)) ? { ...(far && { notices: far.state() }) } : null
   }
   const app = createApp(deps, ready)
-  const server = createServer({ keepAliveTimeout: KEEP_ALIVE }, (req, res) => {
+  const answer: RequestListener = (req, res) => {
     // A connection that is kept would be closed while its next request may be on the way.
     if (stopping.signal.aborted) res.setHeader('Connection', 'close')
     app(req, res)
-  })
-  server.on('connection', connected)
-  server.on('clientError', refuseMalformed)
+  }
+  // Who names no host, or expects what there is not, is answered by the app, not by Node.
+  const server = createServer({ keepAliveTimeout: KEEP_ALIVE, requireHostHeader: false }, answer)
+  server.on('connection', connected).on('checkExpectation', answer).on('clientError', refuseMalformed)
   await listen(server, settings)
   if (settings.ROLE !== 'api') {
     // Who needs it is told if it fails.

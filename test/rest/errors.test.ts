@@ -473,6 +473,8 @@ describe('what is hardly HTTP', () => {
     ['GARBAGE\r\n\r\n', 400, 'Malformed HTTP request'],
     ['GET /api/v1/agents HTTP/1.1\r\nHost: x\r\nBad Header: x\r\n\r\n', 400, 'Malformed HTTP request'],
     ['POST /api/v1/agents HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n', 400, 'Malformed HTTP request'],
+    ['GET /healthz HTTP/1.1\r\nConnection: close\r\n\r\n', 400, 'Malformed HTTP request'],
+    ['GET /healthz HTTP/1.1\r\nHost: x\r\nExpect: foo\r\nConnection: close\r\n\r\n', 417, 'Expectation Failed'],
     [`GET / HTTP/1.1\r\nHost: x\r\nX: ${'x'.repeat(70_000)}\r\n\r\n`, 431, 'Request Header Fields Too Large'],
   ])('%.40j is answered in the same body: %i', async (bytes, status, message) => {
     const answer = await raw(bytes)
