@@ -30,8 +30,10 @@ export function fromCursor(order: Order, cursor: string): (Date | number | strin
     const kinds = order.map(([column]) => (column.endsWith('At') ? Date : KINDS[column]) ?? String)
     if (values.length === order.length && values.every((value, i) => Object(value) instanceof kinds[i]!)) return values
   } catch {}
-  throw invalidField('after', 'an endCursor of this list')
+  throw invalidCursor()
 }
+
+export const invalidCursor = () => invalidField('after', 'an endCursor of this list')
 
 const KINDS: Readonly<Record<string, NumberConstructor>> = { position: Number, version: Number, seq: Number }
 

@@ -15,8 +15,14 @@ type Row = { id: string; createdAt: Date }
 /** Where a row stands in such a list. */
 export const encodeCursor = (row: Row) => Buffer.from(`${row.createdAt.getTime()}.${row.id}`).toString('base64url')
 
+const CURSOR = /^(\d{1,15})\.([\w-]+)$/
+
+const plain = (cursor: string): string => Buffer.from(cursor, 'base64url').toString()
+
+export const isCursor = (text: string): boolean => CURSOR.test(plain(text))
+
 function decodeCursor(cursor: string): Row {
-  const [, time, id] = /^(\d{1,15})\.([\w-]+)$/.exec(Buffer.from(cursor, 'base64url').toString()) ?? []
+  const [, time, id] = CURSOR.exec(plain(cursor)) ?? []
   if (!time || !id) throw invalidField('cursor', 'a nextCursor of this list')
   return { id, createdAt: new Date(Number(time)) }
 }

@@ -1,11 +1,12 @@
 import { z } from 'zod'
 import { builder } from '../graphql/builder.ts'
 import { connectionType, listArgs, MAX_ROWS } from '../graphql/connection.ts'
+import { invalidCursor } from '../graphql/cursor.ts'
 import { argsFromZod, enumFromZod, inputFromZod, parseArgs } from '../graphql/inputs.ts'
 import { nodeBy } from '../graphql/node.ts'
 import { objectFromZod } from '../graphql/outputs.ts'
 import { shows } from '../graphql/procedures.ts'
-import { encodeCursor } from '../lib/page.ts'
+import { encodeCursor, isCursor } from '../lib/page.ts'
 import { skills } from './router.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
@@ -46,6 +47,8 @@ builder.queryFields((t) => ({
     args: argsFromZod(ListSkills),
     resolve: async (_, args, { actor, deps }) => {
       const { first = MAX_ROWS, after } = parseArgs(ListSkills, args)
+      // Their cursors are REST's, since some of them are no rows.
+      if (after !== undefined && !isCursor(after)) throw invalidCursor()
       const page = await service.listPage(actor, deps, { limit: first, ...(after !== undefined && { cursor: after }) })
       return {
         rows: page.skills,

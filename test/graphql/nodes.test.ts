@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { stopClock } from '../support/clock.ts'
+import { ROOTS } from '../support/graphql-face.ts'
 import { type Member, startServer, type TestServer } from '../support/server.ts'
 import { fill, type Hubs } from './many.ts'
 import { graphql } from './support.ts'
@@ -34,6 +35,17 @@ afterAll(() => server[Symbol.asyncDispose]())
 
 const NODE = 'query ($id: ID!) { node(id: $id) { __typename id } }'
 const ask = (text: string, variables: object, member = ann) => graphql(server, text, { ...variables }, member)
+
+const LISTS = ROOTS.filter(
+  ({ operation, field: { args } }) => operation === 'query' && args.some(({ name }) => name === 'after'),
+).map(({ field }) => field.name)
+
+test.each(LISTS)('%s: what is no cursor is refused in the same words', async (list) => {
+  for (const after of ['', 'bad', 'WzFd', btoa('1.'), btoa("1.a' OR 1")]) {
+    const { message } = await ask(`query ($after: String) { ${list}(after: $after) { totalCount } }`, { after })
+    expect(message).toBe('Invalid value for field: after. Expected an endCursor of this list')
+  }
+})
 
 describe('node', () => {
   test('finds everything by the id that it has elsewhere', async () => {
