@@ -14,5 +14,8 @@ export const variablesOf = ({ variableDefinitions = [] }: OperationDefinitionNod
 })
 
 /** The arguments that a field is given. */
-export const argumentsOf = ({ arguments: given = [] }: FieldNode, variables: Values): Values =>
-  Object.fromEntries(given.map(({ name, value }) => [name.value, valueFromASTUntyped(value, { ...variables })]))
+export function argumentsOf({ arguments: given = [] }: FieldNode, variables: Values): Values {
+  // No variable is there by being named like something of every object's.
+  const known = Object.assign(Object.create(null), variables)
+  return Object.fromEntries(given.map(({ name, value }) => [name.value, valueFromASTUntyped(value, known)]))
+}

@@ -147,7 +147,7 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
  */
 function checkMove(actor: Actor, row: McpRow, { url, credentials }: z.output<typeof UpdateMcp>): void {
   if (actor.userId === row.ownerId || !url || originOf(url) === originOf(row.url) || credentials === null) return
-  const kept = row.credentials.filter(({ name }) => credentials?.[name] === undefined)
+  const kept = row.credentials.filter(({ name }) => !Object.hasOwn(credentials ?? {}, name))
   if (kept.length) throw badRequest('Invalid url. For another server the credentials must be given again')
 }
 

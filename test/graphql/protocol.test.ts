@@ -81,6 +81,11 @@ describe('GraphQL over HTTP', () => {
     })
   })
 
+  test.each(['some', 'constructor', '__proto__'])('the variable %s is missing where nobody gives it', async (name) => {
+    const response = await post(server, { query: `query ($${name}: String) { agent(id: $${name}) { id } }` })
+    expect(await response.json()).toMatchObject({ errors: [{ message: 'Missing required field: id' }] })
+  })
+
   test('a Host that is none is refused, and not told as an error of the server', async () => {
     const { hostname, port } = new URL(server.url)
     const socket = connect(Number(port), hostname)

@@ -314,6 +314,20 @@ describe('PATCH /mcps/{id}', () => {
     expect(await patched(id, { url, credentials: { A: { value: 'x' }, B: null } }, admin)).toMatchObject({ url })
     expect(await patched(id, MINIMAL)).toMatchObject({ ...MINIMAL, credentialsSet: ['A'] })
   })
+
+  it.each(['constructor', 'toString', 'hasOwnProperty', 'valueOf'])(
+    'does not take the credential %s as given by whoever has not said it',
+    async (name) => {
+      const { id } = await create({ credentials: { [name]: { value: 'private' } } })
+      const url = 'https://evil.example.com/mcp'
+      for (const credentials of [undefined, {}, { other: null }]) {
+        const { status } = await call('PATCH', `/mcps/${id}`, { url, credentials }, admin)
+        expect(status).toBe(400)
+      }
+      expect(await get(id)).toMatchObject(MINIMAL)
+      expect(await patched(id, { url, credentials: { [name]: null } }, admin)).toMatchObject({ credentialsSet: [] })
+    },
+  )
 })
 
 describe('an MCP server', () => {
