@@ -2,7 +2,7 @@ import { type Client, ProtocolError, SdkHttpError, SseError } from '@modelcontex
 import type { ToolResult } from '../executions/engine/tools.ts'
 import { isPublicAddress } from '../lib/addresses.ts'
 import { createSafeFetch, ForbiddenAddress } from '../lib/safe-fetch.ts'
-import { cleanText, scrubber, toToolResult } from './content.ts'
+import { type Clean, cleaner, toToolResult } from './content.ts'
 import { listTools, type McpTool } from './listing.ts'
 import { type Address, asking, CLOSED, createClient } from './transport.ts'
 
@@ -73,7 +73,7 @@ async function open(connection: Connection, signal: AbortSignal, isLatest: boole
   const maxResponse = connection.transport === 'sse' ? MAX_RESPONSE.all : MAX_RESPONSE.one
   const safe = createSafeFetch({ isAllowed, maxResponse, ...SILENCE })
   const { client, transport } = createClient(connection, safe.fetch, isLatest)
-  const scrub = scrubber(connection.secrets)
+  const clean = cleaner(connection.secrets)
   const end = async () => {
     await transport.close().catch(() => {})
     await safe.close()
@@ -81,13 +81,13 @@ async function open(connection: Connection, signal: AbortSignal, isLatest: boole
   try {
     const connected = asking(signal, (options) => client.connect(transport, options))
     await within(connected, signal)
-    const { tools, hasMore } = await listTools(client, scrub, signal)
+    const { tools, hasMore } = await listTools(client, clean, signal)
     return {
       tools: [...tools.values()].map(({ tool }) => tool),
       hasMore,
       call(name, input, callSignal) {
         const calledAs = tools.get(name)?.calledAs ?? name
-        return callTool(client, { name: calledAs, input, scrub }, callSignal)
+        return callTool(client, { name: calledAs, input, clean }, callSignal)
       },
       async close() {
         if ('terminateSession' in transport) {
@@ -103,18 +103,18 @@ async function open(connection: Connection, signal: AbortSignal, isLatest: boole
   }
 }
 
-type Call = { name: string; input: unknown; scrub: (text: string) => string }
+type Call = { name: string; input: unknown; clean: Clean }
 
-async function callTool(client: Client, { name, input, scrub }: Call, signal: AbortSignal): Promise<ToolResult> {
+async function callTool(client: Client, { name, input, clean }: Call, signal: AbortSignal): Promise<ToolResult> {
   const params = { name, arguments: (input ?? {}) as Record<string, unknown> }
   const request = { method: 'tools/call', params } as const
   try {
     const calling = asking(signal, (options) => client.request(request, options))
-    return toToolResult(await within(calling, signal), scrub)
+    return toToolResult(await within(calling, signal), clean)
   } catch (error) {
     signal.throwIfAborted()
-    const said = error instanceof ProtocolError ? cleanText(error.message, MAX_MESSAGE) : reasonOf(error)
-    return { content: scrub(`The call failed: ${said}`), isError: true }
+    const said = error instanceof ProtocolError ? error.message : reasonOf(error)
+    return { content: clean(`The call failed: ${said}`, MAX_MESSAGE), isError: true }
   }
 }
 

@@ -1,5 +1,6 @@
 import type { CallToolResult } from '@modelcontextprotocol/client'
 import type { ToolResult } from '../executions/engine/tools.ts'
+import { scrubber } from './scrub.ts'
 
 /** In characters: what a model is shown of one answer. */
 const MAX_CONTENT = 256 * 1024
@@ -7,30 +8,36 @@ const MAX_CONTENT = 256 * 1024
 /** Control characters, and what changes a direction or hides a text. The joiners that scripts and emoji need are none. */
 const INVISIBLE = /[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u2028-\u202e\u2060-\u2069\ufeff\u{e0000}-\u{e007f}]/gu
 
-/** A server's words as text that can be stored and shown: at most so many characters, without the invisible ones. */
-export const cleanText = (text: string, max: number): string =>
-  text.slice(0, max).toWellFormed().replaceAll('\r\n', '\n').replace(INVISIBLE, '')
+/**
+ * A server's words as text that can be stored and shown: at most so many characters, without the invisible ones and
+ * without what the server was sent and nobody may read.
+ */
+export type Clean = (text: string, max: number) => string
+
+/** How everything that a server says is cleaned, whose credentials have these values. */
+export function cleaner(secrets: readonly string[]): Clean {
+  const scrub = scrubber(secrets)
+  return (text, max) => {
+    // What is shown is cut last, so that no secret is cut in two.
+    const looked = text.slice(0, 2 * max)
+    return scrub(visible(looked), looked !== text)
+      .slice(0, max)
+      .toWellFormed()
+  }
+}
+
+const visible = (text: string) => text.toWellFormed().replaceAll('\r\n', '\n').replace(INVISIBLE, '')
 
 /** A name: nothing in it is invisible, so that two that differ can be told apart. */
-export const cleanName = (text: string, max: number): string =>
-  cleanText(text, max)
-    .replace(/[\p{C}\p{Z}]+/gu, ' ')
-    .trim()
+export const toName = (text: string): string => text.replace(/[\p{C}\p{Z}]+/gu, ' ').trim()
 
-/**
- * An answer as the model reads it: text as it is, the rest in words. What is too long is cut, and says so. `scrub`
- * takes out what must not be told.
- */
-export function toToolResult(result: CallToolResult, scrub: (text: string) => string): ToolResult {
+/** An answer as the model reads it: text as it is, the rest in words. What is too long is cut, and says so. */
+export function toToolResult(result: CallToolResult, clean: Clean): ToolResult {
   const parts = result.content.map(toText)
   if (!parts.length && result.structuredContent) parts.push(JSON.stringify(result.structuredContent))
   const content = parts.join('\n\n')
   const cut = content.length > MAX_CONTENT ? `\n\n[Cut: ${content.length} characters in all]` : ''
-  // Cut last, so that no secret is cut in two.
-  const shown = scrub(cleanText(content, 2 * MAX_CONTENT))
-    .slice(0, MAX_CONTENT)
-    .toWellFormed()
-  return { content: shown + cut, isError: result.isError === true }
+  return { content: clean(content, MAX_CONTENT) + cut, isError: result.isError === true }
 }
 
 type Block = CallToolResult['content'][number]
@@ -55,15 +62,3 @@ function toText(block: Block): string {
 }
 
 const sizeOf = (base64: string) => Math.floor((base64.length * 3) / 4)
-
-/** Shorter ones are words that anybody may say. */
-const SHORTEST_SECRET = 6
-
-/** Takes secrets out of a text. */
-export const scrubber =
-  (secrets: readonly string[]) =>
-  (text: string): string =>
-    secrets.reduce(
-      (rest, secret) => (secret.length < SHORTEST_SECRET ? rest : rest.replaceAll(secret, '[removed]')),
-      text,
-    )

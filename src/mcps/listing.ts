@@ -1,5 +1,5 @@
 import type { Client } from '@modelcontextprotocol/client'
-import { cleanName, cleanText } from './content.ts'
+import { type Clean, toName } from './content.ts'
 import { asking } from './transport.ts'
 
 const MAX_TOOLS = 200
@@ -18,7 +18,7 @@ export type McpTool = { name: string; description: string; inputSchema: Record<s
 type McpTools = Map<string, { tool: McpTool; calledAs: string }>
 
 /** Its tools as they can be used: as many and as large as allowed, each name once. */
-export async function listTools(client: Client, scrub: (text: string) => string, signal: AbortSignal) {
+export async function listTools(client: Client, clean: Clean, signal: AbortSignal) {
   const tools: McpTools = new Map()
   let size = 0
   let cursor: string | undefined
@@ -27,7 +27,7 @@ export async function listTools(client: Client, scrub: (text: string) => string,
     const request = { method: 'tools/list', params } as const
     const listed = await asking(signal, (options) => client.request(request, options))
     for (const described of listed.tools) {
-      const tool = toTool(described, scrub)
+      const tool = toTool(described, clean)
       if (!tool || tools.has(tool.name)) continue
       size += JSON.stringify(tool).length
       if (tools.size === MAX_TOOLS || size > MAX_SCHEMAS) return { tools, hasMore: true }
@@ -41,15 +41,15 @@ export async function listTools(client: Client, scrub: (text: string) => string,
 
 type Described = { name: string; description?: string | undefined; inputSchema: unknown }
 
-/** Null for one whose name or schema is of no use, or that tells a secret where it cannot be taken out. */
-function toTool(described: Described, scrub: (text: string) => string): McpTool | null {
-  const name = scrub(cleanName(described.name, MAX_NAME))
+/** Null for one whose name or schema is of no use, or that has in a property's name what would have to be taken out. */
+function toTool(described: Described, clean: Clean): McpTool | null {
+  const name = toName(clean(described.name, MAX_NAME))
   if (!name || isTooDeep(described.inputSchema)) return null
   const schema = JSON.stringify(described.inputSchema, (_, value: unknown) =>
-    typeof value === 'string' ? scrub(cleanText(value, MAX_SCHEMA)) : value,
+    typeof value === 'string' ? clean(value, MAX_SCHEMA) : value,
   )
-  if (schema.length > MAX_SCHEMA || scrub(schema) !== schema) return null
-  const description = scrub(cleanText(described.description ?? '', MAX_DESCRIPTION))
+  if (schema.length > MAX_SCHEMA || clean(schema, MAX_SCHEMA) !== schema) return null
+  const description = clean(described.description ?? '', MAX_DESCRIPTION)
   return { name, description, inputSchema: JSON.parse(schema) as McpTool['inputSchema'] }
 }
 

@@ -126,4 +126,14 @@ describe('what a tool answers', () => {
     expect(content).toContain('Bearer [removed]')
     expect(content).not.toContain('s3cret')
   })
+
+  it('is without them where one begins like another, or has what JSON escapes', async () => {
+    const secrets = ['secret-shared', 'secret-shared-AND-THE-REST-OF-IT', 'pa"ss\\word-long', ' of-blanks-around ']
+    const headers = Object.fromEntries(secrets.map((secret, index) => [`x-${index}`, secret]))
+    const { content } = await using(await connect('streamable-http', { headers, secrets }), (client) =>
+      client.call('headers', {}, signal),
+    )
+    const sent = Object.keys(headers).map((name) => [name, '[removed]'])
+    expect(JSON.parse(content)).toMatchObject(Object.fromEntries(sent))
+  })
 })

@@ -31,9 +31,9 @@ afterAll(async () => {
 })
 
 const signal = new AbortController().signal
-const connect = (url = hostile.url, toolTimeout = 20_000) =>
+const connect = (url = hostile.url, toolTimeout = 20_000, secrets: string[] = []) =>
   connectMcp(
-    { url, transport: 'streamable-http', headers: new Headers(), allowPrivate: true, toolTimeout, secrets: [] },
+    { url, transport: 'streamable-http', headers: new Headers(), allowPrivate: true, toolTimeout, secrets },
     signal,
   )
 
@@ -247,5 +247,90 @@ describe('a call', () => {
     expect(await client.call('a', {}, signal)).toMatchObject({ isError: true })
     await client.close()
     expect(calls).toBe(1)
+  })
+})
+
+describe('a server that tells what it was sent', () => {
+  const [short, long, quoted] = ['secret-shared', 'secret-shared-AND-THE-REST-OF-IT', 'pa"ss\\word-long']
+  const secrets = [short, long, quoted] as [string, string, string]
+  const says = (what: object): Answer => {
+    return (response, message) => reply(response, message, what)
+  }
+  const listed = async (tools: object[], sent: string[] = secrets) => {
+    hostile.answer = says({ tools })
+    const client = await connect(hostile.url, undefined, sent)
+    await client.close()
+    return client.tools
+  }
+  const called = async (call: Answer) => {
+    hostile.answer = calling(['a'], call)
+    const client = await connect(hostile.url, undefined, secrets)
+    const { content } = await client.call('a', {}, signal)
+    await client.close()
+    return content
+  }
+
+  it('shows none of it in names, descriptions and schemas', async () => {
+    const inputSchema = { type: 'object', properties: { p: { default: quoted, enum: [long], pattern: `^${short}$` } } }
+    const [named, ...more] = await listed([
+      tool(`a ${long}`, { description: `${quoted}, ${short}${long}`, inputSchema }),
+    ])
+    expect(more).toEqual([])
+    expect(named).toEqual({
+      name: 'a [removed]',
+      description: '[removed], [removed]',
+      inputSchema: {
+        type: 'object',
+        properties: { p: { default: '[removed]', enum: ['[removed]'], pattern: '^[removed]$' } },
+      },
+    })
+  })
+
+  it.each(secrets)('has no tool that names a property %s', async (secret) => {
+    const inputSchema = { type: 'object', properties: { [secret]: { type: 'string' } } }
+    expect((await listed([tool('a', { inputSchema }), tool('b')])).map(({ name }) => name)).toEqual(['b'])
+  })
+
+  it('shows no beginning of it where a text is cut', async () => {
+    const key = `key-${'0123456789'.repeat(800)}`
+    const lengths = [3990, 4000, 7990]
+    const tools = lengths.map((length) => tool(`t${length}`, { description: `${'x'.repeat(length)}${key}` }))
+    const sent = 'y'.repeat(7_000)
+    const descriptions = (await listed([...tools, tool('t', { description: sent + key })], [key, sent])).map(
+      ({ description }) => description,
+    )
+    expect(descriptions).toEqual([`${'x'.repeat(3990)}[removed]`, 'x'.repeat(4000), 'x'.repeat(4000), '[removed]'])
+    const error = { code: -32000, message: `${'x'.repeat(3960)}${long}` }
+    const content = await called(
+      (response, { id }) => void response.writeHead(200, JSON_TYPE).end(JSON.stringify({ jsonrpc: '2.0', id, error })),
+    )
+    expect(content).toMatch(/^The call failed: .*x\[remove/)
+  })
+
+  it.each<[string, object]>([
+    ['a text', { type: 'text', text: secrets.join() }],
+    ['JSON', { type: 'text', text: JSON.stringify(secrets) }],
+    ['JSON in JSON', { type: 'text', text: JSON.stringify([JSON.stringify(secrets)]) }],
+    ['JSON that escapes more than it must', { type: 'text', text: '"pa\\u0022ss\\u005Cw\\u006frd\\u002dlong"' }],
+    ['a text that hides it', { type: 'text', text: 'secret\u200b-shared' }],
+    ['a type', { type: 'image', mimeType: long, data: 'AAAA' }],
+    ['a link', { type: 'resource_link', name: quoted, uri: `https://example.com/${short}` }],
+    ['a resource', { type: 'resource', resource: { uri: `file:///${short}`, text: long } }],
+    [
+      'a picture of another kind',
+      { type: 'resource', resource: { uri: `file:///${short}`, mimeType: long, blob: 'AAAA' } },
+    ],
+  ])('shows none of it in %s', async (_, block) => {
+    const content = await called(says({ content: [block] }))
+    expect(content).toContain('[removed]')
+    expect(content).not.toMatch(/secret|AND|pa|w.{0,6}rd/)
+  })
+
+  it('shows none of it in what is structured, the names of properties and numbers included', async () => {
+    const structuredContent = { [quoted]: { [long]: [quoted, JSON.stringify({ quoted })] } }
+    const content = await called(says({ content: [], structuredContent }))
+    expect(content).toBe('{"[removed]":{"[removed]":["[removed]","{\\"quoted\\":\\"[removed]\\"}"]}}')
+    const [pin] = await listed([tool('a', { inputSchema: { type: 'object', maxProperties: 123456 } })], ['123456'])
+    expect(pin).toBeUndefined()
   })
 })
