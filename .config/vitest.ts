@@ -41,7 +41,7 @@ const ON_POSTGRESQL = [
   'test/rest/{agents,approvals,attachments,chats,counts,execute,executions,files,mcps,missions}.test.ts',
   'test/rest/{profile,queries,secrets,skills,spaces,tasks,usage,visibility}.test.ts',
   'test/security/{afterwards,isolation,revocation}.test.ts',
-  'test/{idempotency,tasks.property}.test.ts',
+  'test/{idempotency,tasks.property,values}.test.ts',
 ]
 
 const withPostgres = process.env.SKIP_POSTGRES !== '1'

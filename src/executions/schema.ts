@@ -130,9 +130,19 @@ const Node: z.ZodType<ExecutionNode> = Execution.extend({
 
 export const TreeResponse = ok({ tree: Node, usage: usage.describe('Of the whole tree, seen or not') })
 
+/** Events have no number beyond it: PostgreSQL's largest integer. */
+const MAX_SEQ = 2 ** 31 - 1
+
+/** The number of an event that a client has: one that is larger than any is as good as the largest. */
+const seq = z.coerce
+  .number<number>()
+  .int()
+  .min(0)
+  .overwrite((given) => Math.min(given, MAX_SEQ))
+
 export const ReadLogs = z.object({
   id: z.string().describe('The execution'),
-  after: z.coerce.number<number>().int().min(0).optional().describe('Only events after this number'),
+  after: seq.optional().describe('Only events after this number'),
   limit: queryInt(1, 10_000).optional().describe('At most so many, 10000 unless told'),
 })
 
@@ -146,8 +156,8 @@ export const LogsResponse = ok({
 /** `after` or, when a client comes back, `lastEventId`: the number of the last event it has. */
 export const FollowExecution = z.object({
   executionId: z.string(),
-  after: z.coerce.number<number>().int().min(0).optional(),
-  lastEventId: z.coerce.number<number>().int().min(0).nullish(),
+  after: seq.optional(),
+  lastEventId: seq.nullish(),
 })
 
 const textDelta = z.object({ type: z.literal('text_delta'), text: z.string() }).meta({ id: 'TextDelta' })

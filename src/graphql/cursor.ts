@@ -21,7 +21,7 @@ export function toCursor(order: Order, row: object): string {
 }
 
 const Time = z.object({ at: z.int().min(0).max(8.64e15) }).transform(({ at }) => new Date(at))
-const Values = z.array(z.union([Time, z.int(), z.string().regex(/^[^\0]*$/)]))
+const Values = z.array(z.union([Time, z.int32(), z.string().regex(/^[^\0]*$/)]))
 
 /** Throws a 400 for what is no cursor of such a list. */
 export function fromCursor(order: Order, cursor: string): (Date | number | string)[] {

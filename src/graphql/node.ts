@@ -1,8 +1,10 @@
 import type { GraphQLResolveInfo } from 'graphql'
+import { z } from 'zod'
 import { requireScope } from '../auth/actor.ts'
 import { Prisma } from '../db/client.ts'
 import { AppError } from '../errors.ts'
 import { builder, extensionsOf, type GraphQLContext } from './builder.ts'
+import { argsFromZod, parseArgs } from './inputs.ts'
 import { delegateOf, type Rows, selectRows } from './rows.ts'
 
 type Found = { id: string }
@@ -53,15 +55,18 @@ const find: Find = async (context, info, id) => {
   return null
 }
 
+const NodeArgs = z.object({ id: z.string().describe('Of anything that is a Node') })
+
 builder.queryField('node', (t) =>
   t.field({
     type: Node,
     nullable: true,
     description: 'Whatever has this id, if you can reach it. Needs the scope of what it is',
     // Which, is known when it is found.
-    extensions: { scopes: [] },
-    args: { id: t.arg.id({ required: true, description: 'Of anything that is a Node' }) },
-    async resolve(_, { id }, context, info) {
+    extensions: { scopes: [], input: NodeArgs },
+    args: argsFromZod(NodeArgs),
+    async resolve(_, args, context, info) {
+      const { id } = parseArgs(NodeArgs, args)
       const row = (await find(context, info, id)) as Typed | null
       if (!row) throw new AppError(404, 'Node not found')
       requireScope(context.actor, ...(extensionsOf(info.schema.getType(row.__typename!)!).scopes ?? []))

@@ -122,6 +122,23 @@ describe('a connection', () => {
     expect(seen).toHaveLength(all.totalCount)
   })
 
+  test('has no row with a number that no column holds', async () => {
+    const places: [string, (number: number) => unknown[]][] = [
+      [`chat(id: "${hubs.Chat}") { list: messages`, (number) => [{ at: 0 }, number, 'a']],
+      [`agent(id: "${hubs.Agent}") { list: versions`, (number) => [number]],
+      [`execution(id: "${hubs.Execution}") { list: events`, (number) => [number]],
+    ]
+    for (const [place, cursorOf] of places) {
+      for (const number of [2 ** 31, -(2 ** 31) - 1, 2 ** 53 - 1]) {
+        const after = Buffer.from(JSON.stringify(cursorOf(number))).toString('base64url')
+        const { message } = await ask(`query ($after: String) { ${place}(after: $after) { nodes { __typename } } } }`, {
+          after,
+        })
+        expect(message).toBe('Invalid value for field: after. Expected an endCursor of this list')
+      }
+    }
+  })
+
   test('of many rows has of each what it has of one', async () => {
     const CHATS = 'chats(first: 3) { totalCount nodes { id title } pageInfo { hasNextPage endCursor } }'
     const { data } = await ask(`{ agents(first: 1000) { nodes { id ${CHATS} } } }`, {})

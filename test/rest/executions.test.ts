@@ -503,6 +503,31 @@ it.each(FACES)(
   },
 )
 
+describe('after a number beyond those of its events', () => {
+  const BEYOND = [2 ** 31, 2 ** 53 - 1]
+
+  it.each(FACES)('%s: an execution has no logs, and its events are the terminal one', async (face) => {
+    const { executionId } = (await execute()).body
+    for (const after of BEYOND) {
+      const logs = await faces[face](server, 'executions.logs', { id: executionId, after }, ann)
+      expect(logs.body).toMatchObject({ logs: [], nextAfter: null })
+      const { status, body } = await faces[face](server, 'executions.events', { executionId, after }, ann)
+      expect(status).toBe(200)
+      // Of a stream of tRPC's it is the data of what comes first.
+      if (face === 'REST') expect(body.match(/^event: .*$/gm)).toEqual(['event: result'])
+      else expect(body).toMatchObject({ executionId, status: 'completed' })
+    }
+  })
+
+  it.each(BEYOND)('whoever comes back with Last-Event-ID %i gets the terminal one', async (last) => {
+    const { executionId } = (await execute()).body
+    const headers = { 'Last-Event-ID': String(last) }
+    const options = { token: ann.token, headers }
+    const { body } = await request(server, 'GET', `/api/v1/executions/${executionId}/events`, options)
+    expect(body.match(/^event: .*$/gm)).toEqual(['event: result'])
+  })
+})
+
 /** What each can see of an execution, by the statuses of its answers: all of them agree. */
 async function sight(face: 'REST' | 'tRPC', who: Member, id: string): Promise<string> {
   const answers: Answer[] = []

@@ -1,0 +1,63 @@
+import { afterAll, beforeAll, expect, it } from 'vitest'
+import { z } from 'zod'
+import { unwrap } from '../src/graphql/inputs.ts'
+import { everything, type Ids, inputWith } from './security/fixtures.ts'
+import { FACES, faces, procedures } from './support/faces.ts'
+import { callRoot, inputsOf, ROOTS } from './support/graphql-face.ts'
+import { type Input, shapeOf } from './support/inputs.ts'
+import { type Member, startServer, type TestServer } from './support/server.ts'
+
+/** Beyond what columns hold and limits are, or between two of them. */
+const NUMBERS = [2 ** 31, -(2 ** 31) - 1, 2 ** 53 - 1, 1e300, 0.5]
+/** PostgreSQL keeps none of it. */
+const TEXT = 'a\0b'
+
+/** Values of a field's type that are not for a database. */
+function valuesOf(schema: z.ZodType): unknown[] {
+  const plain = unwrap(schema)
+  if (plain instanceof z.ZodNumber) return NUMBERS
+  if (plain instanceof z.ZodArray) return [[TEXT]]
+  if (plain instanceof z.ZodRecord) return [{ [TEXT]: 'x' }, { AN_EXAMPLE: TEXT }]
+  return [TEXT]
+}
+
+let server: TestServer
+let member: Member
+let own: Ids
+beforeAll(async () => {
+  server = await startServer()
+  member = await server.member({ role: 'owner' })
+  own = await everything(server, member, 'values')
+})
+afterAll(() => server[Symbol.asyncDispose]())
+
+/** Which of the inputs are answered as a failure. A mutation of GraphQL's is its procedure, and asked there. */
+async function failuresIn(procedure: string | null, field: string, inputs: Input[]): Promise<string[]> {
+  const { token } = member
+  const statuses: [string, unknown][] = []
+  for (const input of inputs) {
+    const said = JSON.stringify(input)
+    for (const face of procedure === null ? [] : FACES) {
+      const { status } = await faces[face](server, procedure!, input, { token })
+      statuses.push([`${face} ${procedure} ${said}`, status])
+    }
+    for (const root of ROOTS.filter((root) => root.procedure === procedure && field in inputsOf(root))) {
+      if (root.operation === 'mutation') continue
+      const { errors = [] } = await callRoot(server, root, input, { token, depth: 0 })
+      for (const { extensions } of errors) statuses.push([`${root.field.name} ${said}`, extensions.statusCode])
+    }
+  }
+  return statuses.flatMap(([where, status]) => (Number(status) >= 500 ? where : []))
+}
+
+it.each(Object.keys(procedures))('%s: no value of any field is a failure of the server', async (procedure) => {
+  const least = inputWith(procedure, null, undefined, own)
+  for (const [field, schema] of Object.entries(shapeOf(procedure))) {
+    const inputs = valuesOf(schema).map((value) => ({ ...least, [field]: value }))
+    expect(await failuresIn(procedure, field, inputs)).toEqual([])
+  }
+})
+
+it('GraphQL: no id is a failure of the server where no procedure is shown', async () => {
+  expect(await failuresIn(null, 'id', [{ id: TEXT }])).toEqual([])
+})
