@@ -124,6 +124,8 @@ const AgentVersion = builder.prismaObject('AgentVersion', {
       type: AgentSnapshot,
       description: 'All that it was',
       select: { agent: true },
+      // Most of it is a prompt.
+      extensions: { cost: 20 },
       resolve: ({ agent }) => agent as never,
     }),
   }),

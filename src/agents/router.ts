@@ -45,9 +45,9 @@ export const agents = router({
 
   versions: token('agents:read')
     .meta(rest('GET', '/api/v1/agents/{id}/versions', 'List what an agent was, newest first'))
-    .input(schema.AgentId)
+    .input(schema.ListVersions)
     .output(schema.AgentVersionsResponse)
-    .query(({ ctx, input }) => service.versions(ctx.actor, ctx.deps, input.id)),
+    .query(({ ctx, input }) => service.versions(ctx.actor, ctx.deps, input)),
 
   execute: token('agents:execute')
     .meta(

@@ -64,6 +64,8 @@ export const ListAgents = z.object({
   ...pageInput,
 })
 
+export const ListVersions = z.object({ id: agentId, ...pageInput })
+
 export const ListPublicAgents = z.object({ search: ListAgents.shape.search, tag: ListAgents.shape.tag, ...pageInput })
 
 /** An agent as its organization sees it (service.md, "Agent"; contract.md section 3). */
@@ -129,6 +131,9 @@ const AgentVersion = z
     description: 'What an agent was. Whoever sees an agent sees all that it was, also while it was private',
   })
 
-export const AgentVersionsResponse = ok({ versions: z.array(AgentVersion) })
+export const AgentVersionsResponse = ok({
+  versions: z.array(AgentVersion),
+  nextCursor: z.string().nullable().describe('A page ends before its limit where what it says is long'),
+})
 export const AgentCardResponse = ok({ agent: AgentCard })
 export const AgentCardsResponse = ok({ agents: z.array(AgentCard), total: z.int(), nextCursor: z.string().nullable() })

@@ -6,9 +6,9 @@ import { Prisma, type Tx } from '../db/client.ts'
 import type { Hidden } from '../db/counting.ts'
 import { totalOf } from '../db/totals.ts'
 import type { Deps } from '../deps.ts'
-import { badRequest, conflict, notFound } from '../errors.ts'
+import { badRequest, conflict, invalidField, notFound } from '../errors.ts'
 import { newId, newSortableId } from '../lib/id.ts'
-import { pageQuery, toPage } from '../lib/page.ts'
+import { MAX_ROWS, pageQuery, toPage } from '../lib/page.ts'
 import { typesOf } from '../mcps/service.ts'
 import { checkRequirements, findIds as findSkillIds, findMany as findSkills } from '../skills/service.ts'
 import { findKnown, HEAD, type Head, type KnownAgent, strings, toAgent, whole } from './known.ts'
@@ -17,6 +17,7 @@ import {
   type CreateAgent,
   type ListAgents,
   type ListPublicAgents,
+  type ListVersions,
   type UpdateAgent,
   Visibility,
 } from './schema.ts'
@@ -261,10 +262,39 @@ export async function getPublic({ db }: Deps, id: string) {
   return { agent: toCard(row) }
 }
 
-/** GET /agents/{id}/versions, newest first. */
-export async function versions(actor: Actor, deps: Deps, id: string) {
-  const agent = await find(actor, deps, id)
-  const rows = await deps.db.agentVersion.findMany({ where: { agentId: agent.id }, orderBy: { version: 'desc' } })
+type VersionRow = Prisma.AgentVersionGetPayload<object>
+
+const encodeCursor = (version: number) => Buffer.from(`${version}`).toString('base64url')
+
+function decodeCursor(cursor: string): number {
+  const [version] = /^\d{1,9}$/.exec(Buffer.from(cursor, 'base64url').toString()) ?? []
+  if (!version) throw invalidField('cursor', 'a nextCursor of this list')
+  return Number(version)
+}
+
+/** How much one answer says of what an agent was (characters): each version may be as long as an agent. */
+const MAX_SAID = 4_000_000
+const VERSIONS_AT_ONCE = 20
+const MAX_VERSION = 2 ** 31 - 1
+
+/** GET /agents/{id}/versions, newest first. A page ends early once it has said much. */
+export async function versions(
+  actor: Actor,
+  deps: Deps,
+  { id, limit = MAX_ROWS, cursor }: z.output<typeof ListVersions>,
+) {
+  let below = cursor === undefined ? MAX_VERSION : decodeCursor(cursor)
+  const { id: agentId } = await find(actor, deps, id)
+  const rows: VersionRow[] = []
+  for (let said = 0; said < MAX_SAID && rows.length < limit && below > 1; ) {
+    const where = { agentId, version: { lt: below } }
+    const take = Math.min(VERSIONS_AT_ONCE, limit - rows.length)
+    const found = await deps.db.agentVersion.findMany({ where, orderBy: { version: 'desc' }, take })
+    rows.push(...found)
+    said += JSON.stringify(found).length
+    // They count from 1.
+    below = found.at(-1)?.version ?? 1
+  }
   const agents = await asSeenBy(
     actor,
     deps,
@@ -277,6 +307,7 @@ export async function versions(actor: Actor, deps: Deps, id: string) {
       userId,
       agent: agents[index]!,
     })),
+    nextCursor: below > 1 ? encodeCursor(below) : null,
   }
 }
 

@@ -2,7 +2,7 @@ import { z } from 'zod'
 import { invalidField } from '../errors.ts'
 import { queryInt } from './fields.ts'
 
-const MAX_ROWS = 1000
+export const MAX_ROWS = 1000
 
 /** The query fields of every list (contract.md section 1, "Lists"). */
 export const pageInput = {

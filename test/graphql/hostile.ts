@@ -38,6 +38,8 @@ export const hostile: Record<string, string> = {
   'a list for each row, limit in a default':
     'query($n:Int=1000){agents(first:$n){nodes{versions(first:100){nodes{version}}}}}',
   'long texts of many rows': '{executions{nodes{message result}}}',
+  'what many agents were, with their prompts':
+    '{agents(first:50){nodes{versions(first:100){nodes{agent{systemPrompt}}}}}}',
   'long texts of many rows, twice':
     '{executions(first:500){nodes{message result}} more:executions(first:500){nodes{message result}}}',
   'long logs':

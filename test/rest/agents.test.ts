@@ -2,7 +2,7 @@ import fc from 'fast-check'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { createKnownAgents } from '../../src/agents/known.ts'
 import type { Prisma } from '../../src/db/client.ts'
-import { expectError, FACES, faces, onEachFace } from '../support/faces.ts'
+import { expectError, FACES, type Face, faces, onEachFace } from '../support/faces.ts'
 import { planOf } from '../support/plan.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
 import { type Answer, request } from '../support/rest.ts'
@@ -300,6 +300,65 @@ describe('GET /agents/{id}/versions', () => {
       expect((await call('GET', `/agents/${id}/versions`, who)).status).toBe(status)
     }
   })
+
+  /** An agent that has been changed before, each time into one with such a prompt: its versions are 1 to `count`. */
+  async function changed(count: number, systemPrompt: string): Promise<string> {
+    const { id } = await create()
+    const { db } = server.service.deps
+    const { version: _, ...first } = await db.agentVersion.findFirstOrThrow({ where: { agentId: id } })
+    const agent = { ...(first.agent as object), systemPrompt }
+    const later = Array.from({ length: count - 1 }, (_, index) => ({ ...first, agent, version: index + 2 }))
+    await db.agentVersion.createMany({ data: later })
+    return id
+  }
+
+  /** The pages of the versions, as their numbers, and how long each answer is. */
+  async function pagesOf(face: Face, id: string, limit?: number) {
+    const pages: { versions: number[]; size: number }[] = []
+    let cursor: string | null = null
+    do {
+      const input: Body = {
+        id,
+        ...(limit && { limit: face === 'REST' ? `${limit}` : limit }),
+        ...(cursor && { cursor }),
+      }
+      const { status, body }: Answer = await faces[face](server, 'agents.versions', input, ann)
+      expect(status).toBe(200)
+      const versions = body.versions.map(({ version }: { version: number }) => version)
+      pages.push({ versions, size: JSON.stringify(body).length })
+      cursor = body.nextCursor
+      expect(body).toHaveProperty('nextCursor')
+    } while (cursor)
+    return pages
+  }
+  const downFrom = (count: number) => Array.from({ length: count }, (_, index) => count - index)
+
+  it.each(FACES)('%s: pages show every version once, newest first', async (face) => {
+    const id = await changed(25, 'Short.')
+    for (const limit of [1, 7, 20, 21, 25, 26]) {
+      const pages = await pagesOf(face, id, limit)
+      expect(pages.flatMap(({ versions }) => versions)).toEqual(downFrom(25))
+      expect(pages.map(({ versions }) => versions.length).slice(0, -1)).toEqual(Array(pages.length - 1).fill(limit))
+      expect(pages).toHaveLength(Math.ceil(25 / limit))
+    }
+    expect(await pagesOf(face, id)).toHaveLength(1)
+  })
+
+  it.each(FACES)('%s: no answer is longer than a few megabytes, however many versions there are', async (face) => {
+    const id = await changed(90, 'x'.repeat(100_000))
+    const pages = await pagesOf(face, id)
+    expect(pages.flatMap(({ versions }) => versions)).toEqual(downFrom(90))
+    for (const { size } of pages) expect(size).toBeLessThan(8_000_000)
+  })
+
+  it.each(onEachFace([['0'], [''], [btoa('x')], [btoa('1.1')], [btoa('-1')], [btoa('9'.repeat(10))]]))(
+    '%s: a cursor of no such list is refused: %j',
+    async (face, cursor) => {
+      const { id } = await create()
+      const answer = await faces[face](server, 'agents.versions', { id, cursor }, ann)
+      expectError(answer, 400, 'Invalid value for field: cursor. Expected a nextCursor of this list')
+    },
+  )
 })
 
 describe('the skills and agents in an agent', () => {
