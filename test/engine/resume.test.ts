@@ -7,8 +7,8 @@ import { startServer, type TestServer } from '../support/server.ts'
 import { openStream } from '../support/sse.ts'
 import { createAgent } from './lab.ts'
 
-// Half a surrogate pair each, what could be taken for the end of a line or an event, and spaces at both ends.
-const ODD = ['\ud83d', '\ude00', '\n', '\r\n\r\n', '\u2028', 'data: x\n\n', '  ']
+// A surrogate pair, what could be taken for the end of a line or an event, and spaces at both ends.
+const ODD = ['😀', '\n', '\r\n\r\n', '\u2028', 'data: x\n\n', '  ']
 const TOKENS = [...Array.from({ length: 60 - ODD.length }, (_, index) => `token${index} `), ...ODD]
 /** `meta`, the tokens, the whole text, `result`. */
 const COUNT = 63
