@@ -125,7 +125,7 @@ describe('a run whose process died', () => {
     lab.model.script({ toolCalls: [{ id: 't1', name: 'nothing', input: {} }] }, { end: 'hang' })
     const row = await lab.run()
     await lab.model.request(1)
-    await expect.poll(() => lab.db.executionEvent.count()).toBeGreaterThan(0)
+    await expect.poll(async () => (await storedEvents(lab.db, row.id)).length).toBe(2)
     lab.model.script({ tokens: 'There is none.' })
     const other = await takeOver(lab)
     const told = (await followed(other, row)).flatMap(({ event, data }) => (event === 'message' ? data : []))
