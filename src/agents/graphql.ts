@@ -39,7 +39,7 @@ const seen =
       return new Map(Array.from(found.keys(), (id) => [id, id]))
     })
 
-export const AGENT = rowsOf('Agent', 'Agent', service.reachable, { listed: service.listed })
+export const AGENT = rowsOf('Agent', 'Agent', service.reachable, { name: 'Agent', listed: service.listed })
 
 export const Agent = builder.prismaObject('Agent', {
   description: 'An assistant: name, role, system prompt and who may see and run it',
@@ -133,7 +133,7 @@ const AgentVersion = builder.prismaObject('AgentVersion', {
 
 const Versions = connectionType('AgentVersion', AgentVersion, 'versions of an agent, newest first')
 
-const CARD = rowsOf('AgentCard', 'Agent', () => service.onShow('byId'))
+const CARD = rowsOf('AgentCard', 'Agent', () => service.onShow('byId'), { name: 'Agent' })
 
 const AgentCard = builder.prismaObject('Agent', {
   variant: 'AgentCard',
@@ -184,7 +184,7 @@ builder.queryFields((t) => ({
       ({ actor, deps }, input, where) => service.countListed(actor, deps, input, where),
     ),
   ),
-  agent: t.field(rootRow(Agent, AGENT, agents.get, schema.AgentId, 'Agent')),
+  agent: t.field(rootRow(Agent, AGENT, agents.get, schema.AgentId)),
   publicAgents: t.field(
     rootList(
       AgentCards,
@@ -195,5 +195,5 @@ builder.queryFields((t) => ({
       ({ deps }, input, where) => service.countOnShow(deps, input, where),
     ),
   ),
-  publicAgent: t.field(rootRow(AgentCard, CARD, agents.getPublic, schema.AgentId, 'Agent')),
+  publicAgent: t.field(rootRow(AgentCard, CARD, agents.getPublic, schema.AgentId)),
 }))

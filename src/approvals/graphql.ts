@@ -13,7 +13,7 @@ import * as service from './service.ts'
 
 const Status = enumFromZod('ApprovalStatus', schema.ApprovalStatus, 'Where an approval is')
 
-const APPROVAL = rowsOf('Approval', 'Approval', service.reachable)
+const APPROVAL = rowsOf('Approval', 'Approval', service.reachable, { name: 'Approval' })
 
 const Approval = builder.prismaObject('Approval', {
   description: 'A call of a tool that waits for a person’s word, or did',

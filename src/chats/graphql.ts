@@ -20,7 +20,7 @@ import * as service from './service.ts'
 const Status = enumFromZod('ChatStatus', schema.ChatStatus, 'What goes on in a chat')
 const MessageRole = enumFromZod('MessageRole', schema.MessageRole, 'Who says it')
 
-export const CHAT = rowsOf('Chat', 'Chat', service.reachable)
+export const CHAT = rowsOf('Chat', 'Chat', service.reachable, { name: 'Chat' })
 
 export const Chat = builder.prismaObject('Chat', {
   description: 'A conversation',
@@ -126,7 +126,7 @@ const UpdateInput = inputFromZod('UpdateChatInput', schema.UpdateChat, 'What to 
 
 builder.queryFields((t) => ({
   chats: t.field(rootList(Chats, CHAT, chats.list, ListChats, ({ actor }, input) => service.listedBy(actor, input))),
-  chat: t.field(rootRow(Chat, CHAT, chats.get, schema.ChatId, 'Chat')),
+  chat: t.field(rootRow(Chat, CHAT, chats.get, schema.ChatId)),
 }))
 
 builder.subscriptionField('chatChanges', (t) =>
@@ -134,7 +134,6 @@ builder.subscriptionField('chatChanges', (t) =>
     changeField(Chat, CHAT, 'chat', {
       description: 'Chats that are opened or changed, by runs too, each as it is then',
       scopes: ['chats:read'],
-      name: 'Chat',
     }),
   ),
 )

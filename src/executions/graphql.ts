@@ -30,6 +30,7 @@ export const Usage = builder.objectRef<TokenUsage>('Usage').implement({
 type Row = { id: string; userId: string }
 
 export const EXECUTION = rowsOf<Row>('Execution', 'Execution', service.reachable, {
+  name: 'Execution',
   columns: { userId: true },
 })
 
@@ -166,10 +167,10 @@ builder.queryFields((t) => ({
     ),
   ),
   execution: t.field({
-    ...rootRow(Execution, EXECUTION, executions.get, schema.ExecutionId, 'Execution'),
+    ...rootRow(Execution, EXECUTION, executions.get, schema.ExecutionId),
     resolve: async (_, args, context, info) => {
       const { id } = parseArgs(schema.ExecutionId, args)
-      const row = await findRow(context, info, EXECUTION, id, 'Execution')
+      const row = await findRow(context, info, EXECUTION, id)
       service.requireOwnRun(context.actor, row)
       return row
     },

@@ -1,3 +1,4 @@
+import type { Db } from '../db/client.ts'
 import { notFound } from '../errors.ts'
 import { builder, type GraphQLContext } from '../graphql/builder.ts'
 import { connectionType, PATHS, RELATION_ROWS, RelationArgs, toConnection } from '../graphql/connection.ts'
@@ -84,6 +85,13 @@ const pathsIn = ({ deps }: GraphQLContext, ids: string[]) =>
 
 const keyOf = ({ spaceId, path }: Key) => `${spaceId} ${path}`
 
+/** What is to be selected of a file; 404 when it is not there. */
+async function findFile(db: Db, query: object, key: Key) {
+  const row = await db.spaceFile.findUnique({ ...query, where: { spaceId_path: key } })
+  if (!row) throw notFound('File')
+  return row
+}
+
 builder.queryField('spaceFile', (t) =>
   t.prismaField({
     ...shows(files.get),
@@ -93,9 +101,7 @@ builder.queryField('spaceFile', (t) =>
     resolve: async (query, _, args, { actor, deps }) => {
       const { id, path } = parseArgs(schema.FilePath, args)
       const { id: spaceId } = await findSpace(actor, deps, id)
-      const row = await deps.db.spaceFile.findUnique({ ...query, where: { spaceId_path: { spaceId, path } } })
-      if (!row) throw notFound('File')
-      return row
+      return findFile(deps.db, query, { spaceId, path })
     },
   }),
 )
@@ -107,7 +113,7 @@ builder.mutationFields((t) => ({
     args: argsFromZod(schema.WriteFile),
     resolve: async (query, _, args, { caller, deps }) => {
       const { path } = await caller.files.write(args)
-      return deps.db.spaceFile.findUniqueOrThrow({ ...query, where: { spaceId_path: { spaceId: args.id, path } } })
+      return findFile(deps.db, query, { spaceId: args.id, path })
     },
   }),
   deleteSpaceFile: t.string({

@@ -2,10 +2,9 @@ import type { ObjectRef } from '@pothos/core'
 import type { GraphQLResolveInfo } from 'graphql'
 import { z } from 'zod'
 import { changes } from '../bus/changes.ts'
-import { notFound, type ResourceName } from '../errors.ts'
 import type { Extensions, GraphQLContext, Types } from './builder.ts'
 import { argsFromZod, parseArgs } from './inputs.ts'
-import { delegateOf, loadRow, type Rows } from './rows.ts'
+import { delegateOf, loadRow, missing, type Rows } from './rows.ts'
 
 const ChangeArgs = z.object({
   id: z.string().optional().describe('Only of this one. The subscription ends when it is gone'),
@@ -24,7 +23,7 @@ export const changeField = <Row extends object>(
   type: ObjectRef<Types, Row>,
   rows: Rows<Row>,
   channel: 'task' | 'chat',
-  { description, scopes, name }: { description: string; scopes: NonNullable<Extensions['scopes']>; name: ResourceName },
+  { description, scopes }: { description: string; scopes: NonNullable<Extensions['scopes']> },
 ) => ({
   type,
   nullable: true as const,
@@ -35,7 +34,7 @@ export const changeField = <Row extends object>(
   async subscribe(_: unknown, args: object, context: GraphQLContext) {
     const { id, spaceId } = parseArgs(ChangeArgs, args)
     const find = seen(context, rows, spaceId)
-    if (id !== undefined && !(await find({ id: { in: [id] } })).length) throw notFound(name)
+    if (id !== undefined && !(await find({ id: { in: [id] } })).length) throw missing(rows)
     return follow(context, channel, id, find)
   },
   resolve: (id: string, _: object, context: GraphQLContext, info: GraphQLResolveInfo) =>

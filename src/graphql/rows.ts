@@ -27,6 +27,8 @@ export type Rows<Row extends object = object> = {
   /** GraphQL's name. */
   type: string
   model: Prisma.ModelName
+  /** What a 404 calls one; null where nobody asks for one by its id. */
+  name: ResourceName | null
   /** By id. */
   reachable: (actor: Actor) => Where
   /** In lists. */
@@ -40,16 +42,16 @@ export type Rows<Row extends object = object> = {
   row?: Row
 }
 
-type Options = Partial<Pick<Rows, 'listed' | 'order' | 'key'>> & { columns?: Readonly<Record<string, true>> }
+type Options = Partial<Pick<Rows, 'name' | 'listed' | 'order' | 'key'>> & { columns?: Readonly<Record<string, true>> }
 
 export function rowsOf<Row extends object = { id: string }>(
   type: string,
   model: Prisma.ModelName,
   reachable: Rows['reachable'],
-  { listed = reachable, order = NEWEST_FIRST, key = ['id'], columns = {} }: Options = {},
+  { name = null, listed = reachable, order = NEWEST_FIRST, key = ['id'], columns = {} }: Options = {},
 ): Rows<Row> {
   const needed = [...key, ...order.map(([column]) => column)].map((column) => [column, true] as const)
-  return { type, model, reachable, listed, order, key, columns: { ...columns, ...Object.fromEntries(needed) } }
+  return { type, model, name, reachable, listed, order, key, columns: { ...columns, ...Object.fromEntries(needed) } }
 }
 
 export function delegateOf<Row extends object>(db: Db, { model }: Rows<Row>): Delegate<Row> {
@@ -65,7 +67,11 @@ export const selectRows = (
   paths: string[][] = [],
 ) => queryFromInfo({ context, info, typeName: type, paths, select: columns }) as { select: Record<string, true> }
 
-/** A row that a procedure has just shown to be the caller's to see, as it is now. */
+/** What is told of a row that is not there, or not for the caller. */
+export const missing = ({ type, name }: Pick<Rows, 'type' | 'name'>): Error =>
+  name ? notFound(name) : new Error(`${type} is gone`)
+
+/** A row that a procedure has just shown to be the caller's to see, as it is now. Throws 404 once it is deleted. */
 export async function reload<Row extends object>(
   context: GraphQLContext,
   info: GraphQLResolveInfo,
@@ -73,7 +79,7 @@ export async function reload<Row extends object>(
   id: string,
 ): Promise<Row> {
   const row = await delegateOf(context.deps.db, rows).findFirst({ ...selectRows(context, info, rows), where: { id } })
-  if (!row) throw new Error(`${rows.type} ${id} is gone`)
+  if (!row) throw missing(rows)
   return row
 }
 
@@ -83,7 +89,6 @@ export const rootRow = <Row extends object>(
   rows: Rows<Row>,
   procedure: AnyProcedure,
   input: z.ZodObject<{ id: z.ZodType<string, string> }>,
-  name: ResourceName,
 ) => ({
   ...shows(procedure),
   type,
@@ -91,7 +96,7 @@ export const rootRow = <Row extends object>(
   args: argsFromZod(input),
   async resolve(_: unknown, args: object, context: GraphQLContext, info: GraphQLResolveInfo) {
     const { id } = parseArgs(input, args)
-    return (await findRow(context, info, rows, id, name)) as never
+    return (await findRow(context, info, rows, id)) as never
   },
 })
 
@@ -101,11 +106,10 @@ export async function findRow<Row extends object>(
   info: GraphQLResolveInfo,
   rows: Rows<Row>,
   id: string,
-  name: ResourceName,
 ): Promise<Row> {
   const where = { AND: [{ id }, rows.reachable(context.actor)] }
   const row = await delegateOf(context.deps.db, rows).findFirst({ ...selectRows(context, info, rows), where })
-  if (!row) throw notFound(name)
+  if (!row) throw missing(rows)
   return row
 }
 

@@ -8,7 +8,7 @@ import { keys } from './router.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
 
-const KEY = rowsOf('Key', 'Token', service.reachable)
+const KEY = rowsOf('Key', 'Token', service.reachable, { name: 'Key' })
 
 const Key = builder.prismaObject('Token', {
   name: 'Key',

@@ -53,7 +53,7 @@ const McpTool = objectFromZod(
   'A tool as its server describes it',
 )
 
-export const MCP = rowsOf('Mcp', 'McpServer', service.reachable)
+export const MCP = rowsOf('Mcp', 'McpServer', service.reachable, { name: 'MCP' })
 
 export const Mcp = builder.prismaObject('McpServer', {
   name: 'Mcp',
@@ -101,7 +101,7 @@ builder.queryFields((t) => ({
       ({ actor, deps }) => service.countListed(actor, deps.db),
     ),
   ),
-  mcp: t.field(rootRow(Mcp, MCP, mcps.get, schema.McpId, 'MCP')),
+  mcp: t.field(rootRow(Mcp, MCP, mcps.get, schema.McpId)),
   mcpTools: t.field({
     ...shows(mcps.tools),
     type: [McpTool],

@@ -9,7 +9,7 @@ import { media } from './router.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
 
-export const MEDIA = rowsOf('Media', 'Media', service.reachable)
+export const MEDIA = rowsOf('Media', 'Media', service.reachable, { name: 'Media' })
 
 export const Media = builder.prismaObject('Media', {
   description: 'An uploaded file. Its bytes go over REST',
@@ -33,7 +33,7 @@ const MediaFiles = connectionType('Media', Media, 'uploaded files, newest first'
 
 builder.queryFields((t) => ({
   media: t.field(rootList(MediaFiles, MEDIA, media.list, schema.ListMedia, ({ actor }) => service.reachable(actor))),
-  mediaFile: t.field(rootRow(Media, MEDIA, media.get, schema.MediaId, 'Media')),
+  mediaFile: t.field(rootRow(Media, MEDIA, media.get, schema.MediaId)),
 }))
 
 builder.mutationField('deleteMedia', (t) =>

@@ -27,7 +27,7 @@ const ALIAS = { characterId: true } as const
 const CreateInput = inputFromZod('CreateMissionInput', schema.CreateMission.omit(ALIAS), 'A new mission')
 const UpdateInput = inputFromZod('UpdateMissionInput', schema.UpdateMission.omit(ALIAS), 'What to change of a mission')
 
-const MISSION = rowsOf('Mission', 'Mission', service.reachable)
+const MISSION = rowsOf('Mission', 'Mission', service.reachable, { name: 'Mission' })
 
 const Mission = builder.prismaObject('Mission', {
   description: 'Long-running work of an agent',
@@ -117,7 +117,7 @@ builder.queryFields((t) => ({
       ({ actor, deps }, input) => service.countListed(actor, deps.db, input),
     ),
   ),
-  mission: t.field(rootRow(Mission, MISSION, missions.get, schema.MissionId, 'Mission')),
+  mission: t.field(rootRow(Mission, MISSION, missions.get, schema.MissionId)),
   missionFireTimes: t.field({
     ...shows(missions.next),
     type: ['DateTime'],

@@ -54,7 +54,7 @@ builder.objectField(SpaceMcp, 'mcp', (t) =>
   }),
 )
 
-export const SPACE = rowsOf('Space', 'Space', service.reachable)
+export const SPACE = rowsOf('Space', 'Space', service.reachable, { name: 'Space' })
 
 export const Space = builder.prismaObject('Space', {
   description: 'A workspace: what its runs share',
@@ -122,7 +122,7 @@ builder.queryFields((t) => ({
       ({ actor, deps }) => service.countListed(actor, deps.db),
     ),
   ),
-  space: t.field(rootRow(Space, SPACE, spaces.get, schema.SpaceId, 'Space')),
+  space: t.field(rootRow(Space, SPACE, spaces.get, schema.SpaceId)),
 }))
 
 builder.mutationFields((t) => ({

@@ -16,7 +16,7 @@ import * as service from './service.ts'
 const Status = enumFromZod('TaskStatus', schema.TaskStatus, 'Where a task is')
 const Priority = enumFromZod('TaskPriority', schema.TaskPriority, 'How soon a task is wanted')
 
-export const TASK = rowsOf('Task', 'Task', service.reachable)
+export const TASK = rowsOf('Task', 'Task', service.reachable, { name: 'Task' })
 
 export const Task = builder.prismaObject('Task', {
   description: 'A work item, for a person or an agent',
@@ -91,7 +91,7 @@ builder.queryFields((t) => ({
   tasks: t.field(
     rootList(Tasks, TASK, tasks.list, schema.ListTasks, ({ actor }, input) => service.listedBy(actor, input)),
   ),
-  task: t.field(rootRow(Task, TASK, tasks.get, schema.TaskId, 'Task')),
+  task: t.field(rootRow(Task, TASK, tasks.get, schema.TaskId)),
 }))
 
 builder.subscriptionField('taskChanges', (t) =>
@@ -99,7 +99,6 @@ builder.subscriptionField('taskChanges', (t) =>
     changeField(Task, TASK, 'task', {
       description: 'Tasks that are made or changed, each as it is then',
       scopes: ['tasks:read'],
-      name: 'Task',
     }),
   ),
 )

@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { request } from '../support/rest.ts'
 import { type Member, startServer, type TestServer } from '../support/server.ts'
+import { createTrigger, dropTrigger } from '../support/trigger.ts'
 import { graphql } from './support.ts'
 
 let server: TestServer
@@ -55,4 +56,23 @@ describe('the status over GraphQL', () => {
       expect(after).toEqual(before)
     }
   })
+})
+
+it.each([
+  ['updateTask', 'task.update', 'mutation ($id: ID!) { updateTask(input: { id: $id, title: "New" }) { id } }'],
+  ['claimTask', 'task.claim', 'mutation ($id: ID!) { claimTask(id: $id) { id } }'],
+])('%s: a task that is deleted before it can be shown is a 404', async (name, action, document) => {
+  const { id } = await taskIn('pending')
+  const { db } = server.service.deps
+  await createTrigger(db, {
+    name,
+    event: 'AFTER INSERT',
+    table: 'AuditEvent',
+    when: `NEW."action" = '${action}'`,
+    effect: 'DELETE FROM "Task" WHERE "id" = NEW."target"',
+  })
+  const { message, errors } = await graphql(server, document, { id }, asAnn())
+  await dropTrigger(db, name, 'AuditEvent')
+  expect(message).toBe('Task not found')
+  expect(errors?.[0]?.extensions).toMatchObject({ statusCode: 404 })
 })

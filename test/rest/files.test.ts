@@ -1,8 +1,10 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { newId } from '../../src/lib/id.ts'
+import { graphql } from '../graphql/support.ts'
 import { expectError, FACES, type Face, faces, onEachFace } from '../support/faces.ts'
 import { type Answer, request } from '../support/rest.ts'
 import { type Member, startServer, type TestServer } from '../support/server.ts'
+import { createTrigger, dropTrigger } from '../support/trigger.ts'
 
 let now = Date.parse('2026-01-01T00:00:00Z')
 const clock = { now: () => new Date(now) }
@@ -438,6 +440,23 @@ describe('the limits of a space', () => {
     expect(await counters(id)).toEqual(await counted(id))
     expect((await call('spaces.get', { id })).body.space.fileCount).toBe((await counted(id)).fileCount)
   })
+})
+
+it('GraphQL: a file that is deleted before it can be shown is a 404', async () => {
+  const { db } = server.service.deps
+  const id = await space()
+  await createTrigger(db, {
+    name: 'gone',
+    event: 'AFTER INSERT',
+    table: 'AuditEvent',
+    when: `NEW."action" = 'file.write'`,
+    effect: `DELETE FROM "SpaceFile" WHERE "spaceId" || '/' || "path" = NEW."target"`,
+  })
+  const text = 'mutation ($id: ID!) { writeSpaceFile(id: $id, path: "a.md", content: "x") { path } }'
+  const { message, errors } = await graphql(server, text, { id }, { token: ann.token })
+  await dropTrigger(db, 'gone', 'AuditEvent')
+  expect(message).toBe('File not found')
+  expect(errors?.[0]?.extensions).toMatchObject({ statusCode: 404 })
 })
 
 it.each(FACES)("%s: a private space's files are nobody else's, and untouched", async (face) => {

@@ -40,7 +40,7 @@ function likely({ kind, file }: Mutation): Matrix[] {
 
 /** What nothing can catch, by its place: it is there for another reason, or beside another that says the same. */
 const EQUIVALENT: Record<string, string> = {
-  "src/agents/graphql.ts export const AGENT = rowsOf('Agent', 'Agent', service.reachable, { listed: service.listed })":
+  "src/agents/graphql.ts export const AGENT = rowsOf('Agent', 'Agent', service.reachable, { name: 'Agent', listed: service.listed })":
     'no relation lists agents',
   "src/organizations/graphql.ts const MEMBER = rowsOf<{ organizationId: string; userId: string }>('Member', 'Membership', service.listedMembers, {":
     'members hang on their organization, which is the caller’s',
