@@ -28,18 +28,25 @@ export type Database = {
 }
 
 /** The absolute path of the SQLite file that the settings name; null where they name a PostgreSQL. */
-export function databaseFile({ DATABASE_URL, DATA_DIR }: Pick<Settings, 'DATABASE_URL' | 'DATA_DIR'>): string | null {
+export function databaseFile({ DATABASE_URL, DATA_DIR }: Place): string | null {
   if (!DATABASE_URL) return resolve(join(DATA_DIR, 'muster.db'))
   if (!DATABASE_URL.startsWith('file:')) return null
   return DATABASE_URL.startsWith('file://') ? fileURLToPath(DATABASE_URL) : resolve(DATABASE_URL.slice('file:'.length))
 }
 
+type Place = Pick<Settings, 'DATABASE_URL' | 'DATA_DIR'>
+
+const lock = (settings: Place, strength: string): Prisma.Sql =>
+  databaseFile(settings) === null ? Prisma.raw(`FOR ${strength}`) : Prisma.empty
+
 /**
  * What stands at the end of a SELECT in a transaction, so that nobody changes its rows before the transaction ends. On
  * SQLite nobody else writes meanwhile.
  */
-export const rowLock = (settings: Pick<Settings, 'DATABASE_URL' | 'DATA_DIR'>): Prisma.Sql =>
-  databaseFile(settings) === null ? Prisma.sql`FOR NO KEY UPDATE` : Prisma.empty
+export const rowLock = (settings: Place): Prisma.Sql => lock(settings, 'NO KEY UPDATE')
+
+/** The same, so that nobody deletes its rows: what refers to them can be written. */
+export const keyLock = (settings: Place): Prisma.Sql => lock(settings, 'KEY SHARE')
 
 /**
  * Opens the database that the settings name, with its tables brought up to date; makes an SQLite file that is missing.

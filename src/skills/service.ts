@@ -200,10 +200,10 @@ export async function remove(actor: Actor, deps: Deps, id: string) {
   const skill = await findWritable(actor, deps, id)
   await deps.db.$transaction(async (tx) => {
     const { organizationId } = skill
-    // What names it elsewhere finds nothing from now on.
-    await tx.spaceSkill.deleteMany({ where: { organizationId, skillId: id } })
     const { count } = await tx.skill.deleteMany({ where: { id } })
     if (!count) throw notFound('Skill')
+    // Once nobody attaches it any more. What names it elsewhere finds nothing from now on.
+    await tx.spaceSkill.deleteMany({ where: { organizationId, skillId: id } })
     await audit(tx, actor, 'skill.delete', id, deps.clock.now())
   })
   return { message: 'Skill deleted successfully' }

@@ -1,7 +1,8 @@
 import type { z } from 'zod'
 import { reachable as reachableAgent } from '../agents/service.ts'
 import type { Actor } from '../auth/actor.ts'
-import type { Tx } from '../db/client.ts'
+import { keyLock, Prisma, type Tx } from '../db/client.ts'
+import type { Deps } from '../deps.ts'
 import { badRequest } from '../errors.ts'
 import { typesOf } from '../mcps/service.ts'
 import { checkRequirements, findMany as findSkills } from '../skills/service.ts'
@@ -23,24 +24,40 @@ export const removedBy = (said: Said): Attachments => ({
   mcps: union(said.removeMcps),
 })
 
+/** What is to be attached. */
+export const addedBy = (said: Said): Attachments => ({
+  agents: union(said.addAgents, said.addCharacters, said.assignedAgents),
+  skills: union(said.addSkills),
+  mcps: union(said.addMcps),
+})
+
 /**
- * What is to be attached: 400 for what the caller cannot reach, and for a skill that requires MCP servers of types that
- * the space will not have (contract.md sections 6 and 7).
+ * Finds what is to be attached. 400 for what the caller cannot reach, and for a skill that requires MCP servers of types
+ * that the space will not have (contract.md sections 6 and 7).
  */
-export async function findAdded(actor: Actor, db: Tx, said: Said): Promise<Attachments> {
-  const agents = union(said.addAgents, said.addCharacters, said.assignedAgents)
+export async function findAdded(actor: Actor, db: Tx, said: Said): Promise<void> {
+  const { agents, skills: ids, mcps } = addedBy(said)
   const found = agents.length && (await db.agent.count({ where: { id: { in: agents }, ...reachableAgent(actor) } }))
   if (found !== agents.length) throw badRequest('Invalid addAgents')
-  const mcps = union(said.addMcps)
   const types = await typesOf(actor, db, mcps)
   if (types.size !== mcps.length) throw badRequest('Invalid addMcps')
-  const ids = union(said.addSkills)
   const skills = await findSkills(actor, db, ids)
   if (skills.length !== ids.length) throw badRequest('Invalid addSkills')
   const kept = skills.some(({ requiredMCPs }) => requiredMCPs.length) ? await typesIn(db, said) : []
   checkRequirements(skills, [...types.values(), ...kept])
-  return { agents, skills: ids, mcps }
 }
+
+/** The same in the transaction that attaches it: nobody deletes any of it meanwhile. */
+export async function keepAdded(tx: Tx, actor: Actor, { settings }: Pick<Deps, 'settings'>, said: Said): Promise<void> {
+  const { skills, mcps } = addedBy(said)
+  if (mcps.length) await keep(tx, 'McpServer', mcps, keyLock(settings))
+  if (skills.length) await keep(tx, 'Skill', skills, keyLock(settings))
+  await findAdded(actor, tx, said)
+}
+
+/** Until the transaction ends, those of the rows stay that are there. Agents always do. */
+const keep = (tx: Tx, table: 'McpServer' | 'Skill', ids: readonly string[], lock: Prisma.Sql) =>
+  tx.$queryRaw(Prisma.sql`SELECT "id" FROM ${Prisma.raw(`"${table}"`)} WHERE "id" IN (${Prisma.join(ids)}) ${lock}`)
 
 /** The types of the MCP servers that the space has, and keeps. */
 async function typesIn(db: Tx, { id, removeMcps }: Said): Promise<string[]> {

@@ -10,7 +10,7 @@ import { badRequest, notFound } from '../errors.ts'
 import { newId } from '../lib/id.ts'
 import { pageQuery, toPage } from '../lib/page.ts'
 import { findIds as findSkillIds } from '../skills/service.ts'
-import { attach, detach, findAdded, isNothing, removedBy } from './attachments.ts'
+import { addedBy, attach, detach, isNothing, keepAdded, removedBy } from './attachments.ts'
 import type { CreateSpace, ListSpaces, Space, UpdateSpace } from './schema.ts'
 
 type SpaceRow = Prisma.SpaceGetPayload<object>
@@ -177,7 +177,6 @@ export async function find(actor: Actor, { db }: Pick<Deps, 'db'>, id: string | 
 /** POST /spaces. */
 export async function create(actor: Actor, deps: Deps, input: z.output<typeof CreateSpace>) {
   const { name, description, visibility, instructions } = input
-  const added = await findAdded(actor, deps.db, input)
   const now = deps.clock.now()
   const row = await deps.db.$transaction(async (tx) => {
     const { id } = await tx.space.create({
@@ -194,7 +193,8 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
       },
       select: { id: true },
     })
-    await attach(tx, actor, id, added, now)
+    await keepAdded(tx, actor, deps, input)
+    await attach(tx, actor, id, addedBy(input), now)
     await audit(tx, actor, 'space.create', id, now)
     return tx.space.findUniqueOrThrow({ where: { id }, include: withRefs(actor) })
   })
@@ -204,7 +204,7 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
 /** PATCH /spaces/{id}, by its owner or an admin. */
 export async function update(actor: Actor, deps: Deps, input: z.output<typeof UpdateSpace>) {
   const space = authorize(actor, await find(actor, deps, input.id))
-  const added = await findAdded(actor, deps.db, input)
+  const added = addedBy(input)
   const removed = removedBy(input)
   const { name, description, visibility, instructions } = input
   if (visibility === 'private' && space.isDefault) throw badRequest('The default space cannot be private')
@@ -216,6 +216,7 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
     const data = { ...Object.fromEntries(said), updatedAt: now }
     await deps.db.$transaction(async (tx) => {
       await write(tx, actor, space, 'space.update', data)
+      await keepAdded(tx, actor, deps, input)
       await detach(tx, space.id, removed)
       await attach(tx, actor, space.id, added, now)
     })

@@ -4,6 +4,7 @@ import { expectError, FACES, type Face, faces } from '../support/faces.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
 import type { Answer } from '../support/rest.ts'
 import { type Member, startServer, type TestServer } from '../support/server.ts'
+import { overtaken, together } from '../support/together.ts'
 
 // Skills and MCP servers on agents and spaces: contract.md sections 3, 6 and 7.
 
@@ -244,6 +245,50 @@ describe('a space', () => {
     expect(answers.map(({ status }) => status)).toEqual([200, 200, 200, 200])
     const { skillIds, pluginIds } = (await call('spaces.get', { id })).space
     expect([skillIds.toSorted(), pluginIds.toSorted()]).toEqual([addSkills.toSorted(), addMcps.toSorted()])
+  })
+
+  it.each([
+    ['spaces.update', 'addMcps', 'mcps.delete'],
+    ['spaces.update', 'addSkills', 'skills.delete'],
+    ['spaces.create', 'addMcps', 'mcps.delete'],
+    ['spaces.create', 'addSkills', 'skills.delete'],
+  ])('%s: what is deleted at the same moment is not taken in %s', async (procedure, field, deletion) => {
+    const { db } = server.service.deps
+    const attached = field === 'addMcps' ? await mcp() : await skill()
+    const input = procedure === 'spaces.update' ? { id: (await space()).id } : { name: 'S' }
+    const { token } = people.ann
+    // On SQLite a request is known to be there by what it reads first.
+    const headers = { 'Idempotency-Key': attached }
+    const write = () => faces.REST(server, procedure, { ...input, [field]: [attached] }, { token, headers })
+    const remove = () => on('REST', deletion, { id: attached })
+    const before = await db.space.count()
+    const [written, removed] = onPostgres
+      ? await overtaken(server, 'Space', write, remove)
+      : (await together(server, '(Space|McpServer|Skill|IdempotencyRecord)', [remove, write])).reverse()
+    expect(removed?.status).toBe(200)
+    expectError(written!, 400, `Invalid ${field}`)
+    expect([await db.space.count(), await db.spaceMcp.count({ where: { mcpId: attached } })]).toEqual([before, 0])
+    expect(await db.spaceSkill.count({ where: { skillId: attached } })).toBe(0)
+  })
+
+  it('of what is deleted and attached again and again, all are answered, and none has what is gone', async () => {
+    const { db } = server.service.deps
+    const { id } = await space()
+    const found: number[] = []
+    for (let round = 0; round < 10; round++) {
+      const [addSkills, addMcps] = [[await skill()], [await mcp()]]
+      const answers = await Promise.all([
+        on('REST', 'spaces.update', { id, addSkills, addMcps }),
+        on('REST', 'skills.delete', { id: addSkills[0] }),
+        on('REST', 'spaces.create', { name: 'S', addSkills, addMcps }),
+        on('REST', 'mcps.delete', { id: addMcps[0] }),
+      ])
+      found.push(...answers.map(({ status }) => status))
+    }
+    expect(found.filter((status) => status !== 200 && status !== 400)).toEqual([])
+    const [skills, known] = [await db.spaceSkill.findMany(), await db.skill.findMany({ select: { id: true } })]
+    const ids = new Set([CORE, ...known.map((one) => one.id)])
+    expect(skills.filter(({ skillId }) => !ids.has(skillId))).toEqual([])
   })
 })
 
