@@ -2,7 +2,7 @@ import { join, resolve } from 'node:path'
 import Sqlite from 'better-sqlite3'
 import { Client } from 'pg'
 import { databaseFile } from '../db/client.ts'
-import { DatabaseLockedError, type Lock, lockDatabase } from '../db/lock.ts'
+import { lockDatabase } from '../db/lock.ts'
 import { migratePostgresql } from '../db/migrate.ts'
 import { table } from '../lib/table.ts'
 import type { Admin, Answer, Options } from './commands.ts'
@@ -30,7 +30,7 @@ export async function move({ settings }: Admin, _: string[], { to = '' }: Option
   const file = databaseFile(settings)
   if (!file) throw new AdminError('The database is PostgreSQL already. DATABASE_URL names what is to be moved.')
   if (!/^postgres(ql)?:\/\//.test(to)) throw new AdminError('--to takes an address that begins with postgresql://')
-  const lock = lockSource(file)
+  const lock = lockDatabase(file)
   const source = new Sqlite(file, { readonly: true, timeout: 10_000 }).defaultSafeIntegers()
   const target = new Client({ connectionString: to, connectionTimeoutMillis: 10_000 })
   try {
@@ -48,15 +48,6 @@ export async function move({ settings }: Admin, _: string[], { to = '' }: Option
     await target.end()
     source.close()
     lock.release()
-  }
-}
-
-function lockSource(file: string): Lock {
-  try {
-    return lockDatabase(file)
-  } catch (error) {
-    if (error instanceof DatabaseLockedError) throw new AdminError(`A server uses ${file}. Stop it first.`)
-    throw error
   }
 }
 

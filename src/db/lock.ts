@@ -1,8 +1,8 @@
-import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, readFileSync, realpathSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { dirname } from 'node:path'
 import Sqlite from 'better-sqlite3'
 
-/** Another server has the database. The message names it. */
+/** The file is not this server's alone: another has it, or could have it without being noticed. The message says so. */
 export class DatabaseLockedError extends Error {
   override name = 'DatabaseLockedError'
 }
@@ -13,15 +13,25 @@ export type Lock = { release: () => void }
 const held = new Set<Sqlite.Database>()
 
 /**
- * Keeps a second server off an SQLite file, from before it is opened until `release`. The operator's command line takes
- * no lock and works beside a server. Throws a DatabaseLockedError.
+ * Keeps a second server off an SQLite file, which is made if it is missing, from before it is opened until `release`.
+ * The operator's command line works beside a server and takes no lock, except to move the database. Throws a
+ * DatabaseLockedError.
  *
- * The lock is the operating system's, on an empty file beside the database (as SQLite takes it): it ends with the
- * process, however that ends, so that no stale one can be left and no pid can be mistaken. `<file>.pid` is for the
- * message only.
+ * The lock is the operating system's, on an empty file beside the database (as SQLite takes it), where symbolic links
+ * lead to: it ends with the process, however that ends, so that no stale one can be left and no pid can be mistaken.
+ * `<file>.pid` is for the message only.
  */
-export function lockDatabase(file: string): Lock {
-  mkdirSync(dirname(file), { recursive: true, mode: 0o700 })
+export function lockDatabase(path: string): Lock {
+  mkdirSync(dirname(path), { recursive: true, mode: 0o700 })
+  // A link may lead to a file that is not there yet. One that is there must not be opened: closing it would take away
+  // the locks that SQLite has on it in this process.
+  if (!existsSync(path)) writeFileSync(path, '', { flag: 'a' })
+  const file = realpathSync(path)
+  if (statSync(file).nlink > 1) {
+    throw new DatabaseLockedError(
+      `${file} has hard links: a server that uses it by another name would not be noticed. Leave it one name.`,
+    )
+  }
   const pidFile = `${file}.pid`
   const connection = new Sqlite(`${file}.lock`, { timeout: 0 })
   try {
@@ -30,7 +40,7 @@ export function lockDatabase(file: string): Lock {
     connection.close()
     if (!(error instanceof Sqlite.SqliteError && error.code.startsWith('SQLITE_BUSY'))) throw error
     throw new DatabaseLockedError(
-      `Another Muster server${holder(pidFile)} uses ${file}. Stop it first, or give this one a DATA_DIR of its own.`,
+      `Another Muster server${holder(pidFile)} uses ${file}. Stop it first, or set DATA_DIR to another folder.`,
     )
   }
   held.add(connection)

@@ -186,7 +186,9 @@ describe('nothing is copied', () => {
     await using server = await startServer()
     const url = await postgres.createDatabase()
     const { code, err } = await move(url, server.folder)
-    expect([code, err]).toEqual([1, `A server uses ${join(server.folder, 'muster.db')}. Stop it first.`])
+    const file = join(server.folder, 'muster.db')
+    expect(code).toBe(1)
+    expect(err).toContain(`Another Muster server (pid ${process.pid}) uses ${file}. Stop it first`)
     expect(
       await sql(url, 'SELECT table_name FROM information_schema.tables WHERE table_schema = current_schema()'),
     ).toEqual([])

@@ -1,6 +1,6 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdtempSync, rmSync } from 'node:fs'
+import { linkSync, mkdirSync, mkdtempSync, realpathSync, rmSync, symlinkSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, expect, test } from 'vitest'
@@ -10,7 +10,7 @@ import { DatabaseLockedError, lockDatabase } from '../../src/db/lock.ts'
 let folder: string
 let file: string
 beforeEach(() => {
-  folder = mkdtempSync(join(tmpdir(), 'muster-test-'))
+  folder = realpathSync(mkdtempSync(join(tmpdir(), 'muster-test-')))
   file = join(folder, 'muster.db')
 })
 afterEach(() => rmSync(folder, { recursive: true, force: true }))
@@ -52,6 +52,36 @@ test('a lock is held until it is released, within one process too', () => {
   expect(() => lockDatabase(file)).toThrow(`(pid ${process.pid})`)
   lock.release()
   lockDatabase(file).release()
+})
+
+test.each(['file', 'folder'])('a second server is refused that comes by a symbolic link to the %s', (what) => {
+  const linked = join(folder, 'linked')
+  const path = join(linked, 'muster.db')
+  if (what === 'folder') symlinkSync(folder, linked)
+  else {
+    mkdirSync(linked)
+    symlinkSync(file, path)
+  }
+  for (const [first, second] of [[file, path] as const, [path, file] as const]) {
+    const lock = lockDatabase(first)
+    expect(() => lockDatabase(second)).toThrow(`(pid ${process.pid}) uses ${file}.`)
+    lock.release()
+  }
+})
+
+test('a link to a file that is not there yet is a name of that file', () => {
+  const path = join(folder, 'linked.db')
+  symlinkSync(file, path)
+  const lock = lockDatabase(path)
+  expect(() => lockDatabase(file)).toThrow(DatabaseLockedError)
+  lock.release()
+})
+
+test('a file with a hard link is refused by both of its names', () => {
+  lockDatabase(file).release()
+  const other = join(folder, 'other.db')
+  linkSync(file, other)
+  for (const name of [file, other]) expect(() => lockDatabase(name)).toThrow(`${name} has hard links`)
 })
 
 test('what takes no lock works beside a server', async () => {
