@@ -118,12 +118,15 @@ function handleTrpc(context: Context, path: string, req: IncomingMessage, res: S
     createContext: ({ info }) => {
       // It would read forms and files, too.
       if (req.method === 'POST' && !isJson(req)) throw toTRPCError(unsupportedType())
+      const { length } = info.calls
+      if (length > MAX_BATCH) {
+        throw toTRPCError(badRequest(`A batch has at most ${MAX_BATCH} calls, this one ${length}: set maxItems`))
+      }
       // The token would stand in the URL of a subscription, and so in other people's logs.
       if (info.connectionParams) throw toTRPCError(badRequest('Send an Authorization header, not connectionParams'))
       return context
     },
     maxBodySize: MAX_BODY,
-    maxBatchSize: MAX_BATCH,
     // Its codes cannot say all of our statuses, nor when to try again.
     responseMeta: ({ errors: [error], data }) => {
       if (!error || data.length > 1) return {}

@@ -187,9 +187,10 @@ describe('a batch', () => {
     expect(ten.map(({ status }) => status)).toEqual([...Array(9).fill('fulfilled'), 'rejected'])
   })
 
-  it.each([11, 100])('of %i is refused', async (count) => {
+  it.each([11, 100])('of %i is refused, with the limit told', async (count) => {
     const error = await failure(ask(connect(server, { maxItems: 1000 }), count))
-    expect(error.data).toMatchObject({ statusCode: 400, message: 'Malformed tRPC request' })
+    const message = `A batch has at most 10 calls, this one ${count}: set maxItems`
+    expect(error).toMatchObject({ message, data: { statusCode: 400, message } })
     expect(error.data?.requestId).toMatch(/^\w{22}$/)
   })
 
