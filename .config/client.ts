@@ -36,7 +36,7 @@ const README = `# @muster/client
 \`\`\`ts
 import { createClient } from '@muster/client'
 
-const muster = createClient({ url: 'http://127.0.0.1:3000', token: process.env.TOKEN })
+const muster = createClient({ url: 'http://127.0.0.1:3000', token: 'mst_…' })
 const { agents } = await muster.agents.list.query()
 \`\`\`
 

@@ -1,4 +1,11 @@
-import { createTRPCClient, httpBatchLink, httpSubscriptionLink, splitLink, type TRPCClient } from '@trpc/client'
+import {
+  createTRPCClient,
+  httpBatchLink,
+  httpLink,
+  httpSubscriptionLink,
+  splitLink,
+  type TRPCClient,
+} from '@trpc/client'
 import type { inferRouterInputs, inferRouterOutputs } from '@trpc/server'
 import { EventSource } from 'eventsource'
 import type { AppRouter } from '../router.ts'
@@ -13,9 +20,10 @@ export type Outputs = inferRouterOutputs<AppRouter>
 export type Client = TRPCClient<AppRouter>
 
 /**
- * A client of the service at `url` (its address, without `/trpc`), as the holder of `token`. Calls made in the same
- * moment travel together, ten at most. Subscriptions reconnect by themselves and go on behind the last event they had.
- * What the service refuses is thrown as TRPCClientError, the error body in its `data`.
+ * A client of the service at `url` (its address, without `/trpc`), as the holder of `token`. Queries made in the same
+ * moment travel together, ten at most; mutations each by itself, so that none waits for another's answer or shares its
+ * limit of 1 MiB. Subscriptions reconnect by themselves and go on behind the last event they had. What the service
+ * refuses is thrown as TRPCClientError, the error body in its `data`.
  */
 export function createClient({ url, token }: { url: string; token: string }): Client {
   const endpoint = `${url.replace(/\/$/, '')}/trpc`
@@ -32,7 +40,11 @@ export function createClient({ url, token }: { url: string; token: string }): Cl
             fetch: (input, init) => fetch(input, { ...init, headers: { ...init.headers, ...headers } }),
           },
         }),
-        false: httpBatchLink({ url: endpoint, headers, maxItems: 10 }),
+        false: splitLink({
+          condition: ({ type }) => type === 'mutation',
+          true: httpLink({ url: endpoint, headers }),
+          false: httpBatchLink({ url: endpoint, headers, maxItems: 10 }),
+        }),
       }),
     ],
   })

@@ -1,5 +1,5 @@
 import { execFile } from 'node:child_process'
-import { readdir, writeFile } from 'node:fs/promises'
+import { readdir, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { beforeAll, describe, expect, it, onTestFinished } from 'vitest'
@@ -55,15 +55,17 @@ describe('the package of the typed client', () => {
   })
 
   it.each(['nodenext', 'bundler'])(
-    'has types that are whole and say what is wrong (%s, strict)',
+    'has types that are whole and say what is wrong, and a README that compiles (%s, strict)',
     async (resolution) => {
       await write('index.ts', PROGRAM)
+      const readme = await readFile(join(folder, 'node_modules/@muster/client/README.md'), 'utf8')
+      await write('readme.ts', /^```ts\n([\s\S]*?)^```$/m.exec(readme)?.[1] ?? '-')
       const module = resolution === 'nodenext' ? 'nodenext' : 'esnext'
       const compilerOptions = {
         ...{ strict: true, exactOptionalPropertyTypes: true, noUncheckedIndexedAccess: true, skipLibCheck: false },
         ...{ target: 'esnext', lib: ['esnext', 'dom'], types: [], noEmit: true, module, moduleResolution: resolution },
       }
-      await write('tsconfig.json', JSON.stringify({ compilerOptions, files: ['index.ts'] }))
+      await write('tsconfig.json', JSON.stringify({ compilerOptions, files: ['index.ts', 'readme.ts'] }))
       const { stdout } = await run(process.execPath, [join(MODULES, 'typescript/bin/tsc'), '-p', folder]).catch(
         (error) => error,
       )
@@ -71,13 +73,15 @@ describe('the package of the typed client', () => {
     },
   )
 
-  it('talks to the service: calls in a batch of ten at most, and a stream, by header', async () => {
+  it('talks to the service: queries ten at a time, large mutations at once, and a stream, by header', async () => {
     const server = await startServer()
     onTestFinished(() => server[Symbol.asyncDispose]())
     await write('talk.js', TALK)
     const { stdout } = await run(process.execPath, ['talk.js', server.url, server.token], { cwd: folder })
+    const names = Array.from({ length: 11 }, (_, index) => `Ada ${index}`)
     expect(JSON.parse(stdout)).toEqual({
-      names: Array.from({ length: 11 }, (_, index) => `Ada ${index}`),
+      names,
+      found: names,
       events: ['meta', 'message', 'result'],
       refusal: [404, 'Agent not found'],
     })
@@ -123,8 +127,9 @@ import { createClient } from '@muster/client'
 
 const [url, token] = process.argv.slice(2)
 const muster = createClient({ url, token })
-const create = (name) => muster.agents.create.mutate({ name, systemPrompt: 'You are Ada.' })
+const create = (name) => muster.agents.create.mutate({ name, systemPrompt: 'é'.repeat(100_000) })
 const agents = await Promise.all(Array.from({ length: 11 }, (_, index) => create(\`Ada \${index}\`)))
+const found = await Promise.all(agents.map(({ id }) => muster.agents.get.query({ id })))
 const run = { id: agents[0].id, message: 'Hi', background: true }
 const { executionId } = await muster.agents.execute.mutate(run)
 const events = new Set()
@@ -133,6 +138,11 @@ await new Promise((onComplete, onError) => {
   muster.executions.events.subscribe({ executionId }, { onData, onError, onComplete })
 })
 const { data } = await muster.agents.get.query({ id: 'unknown' }).catch((error) => error)
-const answer = { names: agents.map(({ name }) => name), events: [...events], refusal: [data.statusCode, data.message] }
+const answer = {
+  names: agents.map(({ name }) => name),
+  found: found.map(({ agent }) => agent.name),
+  events: [...events],
+  refusal: [data.statusCode, data.message],
+}
 console.log(JSON.stringify(answer))
 `

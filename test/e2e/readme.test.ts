@@ -1,5 +1,6 @@
 import { execFile } from 'node:child_process'
 import { readFileSync } from 'node:fs'
+import { symlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { expect, test } from 'vitest'
@@ -55,6 +56,20 @@ test("the README's first steps work when pasted: create, stream, replay, GraphQL
   expect(data.executions.nodes).toEqual([
     { status: 'completed', model: 'offline/echo', result: expect.stringContaining('Hello'), agent: { name: 'Ada' } },
   ])
+})
+
+test("the README's typed client streams a run, asks much at once, and sends much at once", async () => {
+  await using folder = await createFolder()
+  await using server = await startServer()
+  const client = blocks.find(({ language, text }) => language === 'ts' && text.includes('createTRPCClient'))?.text ?? ''
+  const busy = `
+await Promise.all(Array.from({ length: 11 }, () => muster.agents.get.query({ id: agent.id })))
+const long = { id: agent.id, message: 'x'.repeat(150_000), background: true }
+await Promise.all(Array.from({ length: 8 }, () => muster.agents.execute.mutate(long)))`
+  await symlink(join(ROOT, 'node_modules'), join(folder.path, 'node_modules'))
+  await writeFile(join(folder.path, 'client.ts'), client.replace('http://127.0.0.1:3000', server.url) + busy)
+  const out = await paste('node client.ts', folder.path, { TOKEN: server.token })
+  expect(out).toMatch(/Hello[\s\S]*\d+ tokens\n/)
 })
 
 test("each line of the README's tour of the command line is understood and done", async () => {
