@@ -22,10 +22,22 @@ const flag = z
   .default('false')
   .transform((value) => value === 'true' || value === '1')
 
-const address = z
+const web = z
   .url({ protocol: /^https?$/ })
   .refine((url) => !/^[^/]*\/\/[^/?#]*@/.test(url), 'must not hold a user or password')
-  .optional()
+
+const address = web.optional()
+
+/** Tables are in the schema `public`: the drivers know nothing of another that is named. */
+const namesNoSchema = (url: string) => (new URL(url).searchParams.get('schema') ?? 'public') === 'public'
+
+const database = (beginning: RegExp, names: string) =>
+  z
+    .string()
+    .regex(beginning, { message: `must begin with ${names}`, abort: true })
+    .refine(URL.canParse, { message: 'is no URL: a # in a password is written %23, a / %2F, a @ %40', abort: true })
+    .refine(namesNoSchema, 'must not name a schema: give it a database of its own')
+    .optional()
 
 const key = z
   .string()
@@ -37,17 +49,27 @@ const list = z
   .default('')
   .transform((text) => text.split(',').flatMap((item) => item.trim() || []))
 
+/** As a browser names it in `Origin`, which is compared letter by letter. */
+function isOrigin(text: string): boolean {
+  if (!URL.canParse(text)) return false
+  const { protocol, host } = new URL(text)
+  return host !== '' && text === `${protocol}//${host}`
+}
+
 /**
  * Everything the environment can set (contract.md section 0). Durations are given in seconds and kept in milliseconds.
- * An empty variable counts as absent.
+ * An empty or blank variable counts as absent.
  */
 const Settings = z
   .object({
     NODE_ENV: z.enum(['development', 'production', 'test']).default('development'),
     HOST: z.string().default('127.0.0.1'),
     PORT: z.coerce.number().int().min(0).max(65535).default(3000),
-    PUBLIC_URL: address,
-    CORS_ORIGINS: list,
+    PUBLIC_URL: web.refine((url) => !/[?#]/.test(url), 'must end before any ? or #').optional(),
+    CORS_ORIGINS: list.refine(
+      (origins) => origins.every((origin) => origin === '*' || isOrigin(origin)),
+      'must be *, or origins without a path, such as https://app.example.com (no slash at the end, in lower case)',
+    ),
     TRUST_PROXY: flag,
     LOG_LEVEL: z.enum(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent']).default('info'),
 
@@ -57,14 +79,8 @@ const Settings = z
     OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT: flag,
 
     DATA_DIR: z.string().default('./data'),
-    DATABASE_URL: z
-      .string()
-      .regex(/^(file:|postgres(ql)?:\/\/)/, 'must begin with file: or postgresql://')
-      .optional(),
-    DATABASE_DIRECT_URL: z
-      .string()
-      .regex(/^postgres(ql)?:\/\//, 'must begin with postgresql://')
-      .optional(),
+    DATABASE_URL: database(/^(file:|postgres(ql)?:\/\/)/, 'file: or postgresql://'),
+    DATABASE_DIRECT_URL: database(/^postgres(ql)?:\/\//, 'postgresql://'),
     DATABASE_POOL_SIZE: z.coerce.number().int().min(1).max(500).default(10),
     ENCRYPTION_KEY: key,
     NEW_ENCRYPTION_KEY: key,
@@ -152,7 +168,7 @@ export class SettingsError extends Error {
 
 /** Reads and checks the environment. Throws a {@link SettingsError} that names every bad variable, never its value. */
 export function readSettings(env: Record<string, string | undefined>): Settings {
-  const given = Object.fromEntries(Object.entries(env).filter(([, value]) => value !== undefined && value !== ''))
+  const given = Object.fromEntries(Object.entries(env).filter(([, value]) => value?.trim()))
   const result = Settings.safeParse(given)
   if (result.success) return result.data
   const problems = result.error.issues.map((issue) => `  ${issue.path.join('.')}: ${issue.message}`)

@@ -29,9 +29,55 @@ describe('a setting that is', () => {
   })
 
   it('a duration is whole milliseconds', () => {
-    expect(readSettings({ TOOL_TIMEOUT: '1.0005', DRAIN_TIMEOUT: '0.00001' })).toMatchObject({
-      TOOL_TIMEOUT: 1_001,
+    expect(readSettings({ TOOL_TIMEOUT: '2.01', APPROVAL_TIMEOUT: '1.0005', DRAIN_TIMEOUT: '0.00001' })).toMatchObject({
+      TOOL_TIMEOUT: 2_010,
+      APPROVAL_TIMEOUT: 1_001,
       DRAIN_TIMEOUT: 1,
     })
+  })
+
+  it.each(['', ' ', ' \t'])('empty or blank counts as absent: %j', (blank) => {
+    const names = ['PORT', 'MEDIA_QUOTA', 'SHUTDOWN_DELAY', 'MAX_PENDING_RUNS', 'PUBLIC_URL', 'NODE_ENV']
+    expect(readSettings(Object.fromEntries(names.map((name) => [name, blank])))).toEqual(readSettings({}))
+  })
+
+  it.each(['https://a.b/', 'https://a.b/c', 'foo bar', 'a.b', 'https://A.b', 'https://a.b:443', 'https://x, null'])(
+    'an origin that no browser would send is refused: %s',
+    (origins) => {
+      expect(() => readSettings({ CORS_ORIGINS: origins })).toThrow('  CORS_ORIGINS: must be *, or origins')
+    },
+  )
+
+  it.each([
+    '*',
+    'https://a.b',
+    'http://localhost:5173, https://xn--bcher-kva.de',
+    'http://[::1]:1',
+    'capacitor://localhost',
+  ])('an origin as browsers send it is taken: %s', (origins) => {
+    expect(readSettings({ CORS_ORIGINS: origins }).CORS_ORIGINS).toEqual(origins.split(', '))
+  })
+
+  it.each(['https://a.b/?q', 'https://a.b/?q#f', 'https://a.b/#f', 'https://a.b?'])(
+    'the public address is one that paths can be put behind: %s',
+    (url) => {
+      expect(() => readSettings({ PUBLIC_URL: url })).toThrow('  PUBLIC_URL: must end before any ? or #')
+    },
+  )
+
+  it.each([
+    ['postgresql://ada:sesame@localhost/muster?schema=foo', 'must not name a schema'],
+    ['postgresql://ada:ses#ame@localhost/muster', 'is no URL'],
+    ['mysql://ada:sesame@localhost/muster', 'must begin with file: or postgresql://'],
+  ])('an address of a database that would not be understood is refused, and not shown: %s', (url, message) => {
+    const read = () => readSettings({ DATABASE_URL: url, ENCRYPTION_KEY: Buffer.alloc(32).toString('base64') })
+    expect(read).toThrow(`  DATABASE_URL: ${message}`)
+    expect(read).not.toThrow(/ses/)
+  })
+
+  it('an address of a database may name the schema that the tables are in', () => {
+    const url = 'postgresql://ada@localhost/muster?schema=public'
+    const ENCRYPTION_KEY = Buffer.alloc(32).toString('base64')
+    expect(readSettings({ DATABASE_URL: url, ENCRYPTION_KEY }).DATABASE_URL).toBe(url)
   })
 })
