@@ -128,7 +128,8 @@ const Settings = z
   })
   .refine((env) => env.BOOTSTRAP_TOKEN === undefined || isWellFormed(env.BOOTSTRAP_TOKEN, env.TOKEN_PREFIX), {
     path: ['BOOTSTRAP_TOKEN'],
-    message: 'must be a token: <TOKEN_PREFIX>_, 30 base62 characters and the 6 of their checksum',
+    message:
+      'must be a token: <TOKEN_PREFIX>_, 30 base62 characters and their checksum (the README has how to make one)',
   })
   .refine((env) => !env.DATABASE_URL?.startsWith('postgres') || env.ENCRYPTION_KEY, {
     path: ['ENCRYPTION_KEY'],

@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { expect, test } from 'vitest'
 import { runAdmin } from '../../src/admin/run.ts'
-import { newToken } from '../../src/lib/token.ts'
+import { isWellFormed, newToken } from '../../src/lib/token.ts'
 import { createFolder } from '../support/folder.ts'
 import { spawnServer } from '../support/process.ts'
 import { startServer } from '../support/server.ts'
@@ -70,6 +70,12 @@ await Promise.all(Array.from({ length: 8 }, () => muster.agents.execute.mutate(l
   await writeFile(join(folder.path, 'client.ts'), client.replace('http://127.0.0.1:3000', server.url) + busy)
   const out = await paste('node client.ts', folder.path, { TOKEN: server.token })
   expect(out).toMatch(/Hello[\s\S]*\d+ tokens\n/)
+})
+
+test("the README's command for a BOOTSTRAP_TOKEN prints one", async () => {
+  const command = blocks.find(({ text }) => text.includes('newToken'))?.text ?? ''
+  const out = await paste(command, ROOT)
+  expect(isWellFormed(out.trim(), 'mst')).toBe(true)
 })
 
 test("each line of the README's tour of the command line is understood and done", async () => {
