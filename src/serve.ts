@@ -2,6 +2,7 @@ import { flushCompileCache } from 'node:module'
 import { DatabaseLockedError } from './db/lock.ts'
 import { MigrationError } from './db/migrate.ts'
 import { EncryptionKeyError } from './db/secrets.ts'
+import { isUnavailable } from './lib/database-errors.ts'
 import { createLog } from './lib/log.ts'
 import { readSettings, type Settings, SettingsError } from './settings.ts'
 import { type Service, startService } from './start.ts'
@@ -13,11 +14,12 @@ const EXPECTED = [SettingsError, DatabaseLockedError, MigrationError, Encryption
 
 /** A problem that the operator can solve gets its message alone; anything else its stack too. */
 function refuseToStart(error: unknown): never {
-  const wayOut = error instanceof Error && 'code' in error && error.code === 'EADDRINUSE' ? ' Set PORT to another.' : ''
-  // Of the operating system: an address or a folder that cannot be used, a database that does not answer.
-  const isSystems = error instanceof Error && 'syscall' in error
-  if (isSystems) console.error(`Muster cannot start. ${error.message}.${wayOut}`)
-  else console.error(EXPECTED.some((kind) => error instanceof kind) ? (error as Error).message : error)
+  const { message, code, syscall } = error as NodeJS.ErrnoException
+  const wayOut = code === 'EADDRINUSE' ? ' Set PORT to another.' : ''
+  // Of the operating system: an address or a folder that cannot be used, a database that does not answer. Of several
+  // addresses that were tried in vain there is only the code.
+  if (syscall || isUnavailable(error)) console.error(`Muster cannot start. ${message || code}.${wayOut}`)
+  else console.error(EXPECTED.some((kind) => error instanceof kind) ? message : error)
   process.exit(1)
 }
 

@@ -1,3 +1,4 @@
+import { fileURLToPath } from 'node:url'
 import { z } from 'zod'
 import { isWellFormed } from './lib/token.ts'
 
@@ -28,6 +29,14 @@ const web = z
 
 const address = web.optional()
 
+function isAddress(url: string): boolean {
+  try {
+    return url.startsWith('file://') ? fileURLToPath(url) !== '' : URL.canParse(url)
+  } catch {
+    return false
+  }
+}
+
 /** Tables are in the schema `public`: the drivers know nothing of another that is named. */
 const namesNoSchema = (url: string) => (new URL(url).searchParams.get('schema') ?? 'public') === 'public'
 
@@ -35,7 +44,7 @@ const database = (beginning: RegExp, names: string) =>
   z
     .string()
     .regex(beginning, { message: `must begin with ${names}`, abort: true })
-    .refine(URL.canParse, { message: 'is no URL: a # in a password is written %23, a / %2F, a @ %40', abort: true })
+    .refine(isAddress, { message: 'is no address: a # in a password is written %23, a / %2F, a @ %40', abort: true })
     .refine(namesNoSchema, 'must not name a schema: give it a database of its own')
     .optional()
 

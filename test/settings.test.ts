@@ -67,7 +67,8 @@ describe('a setting that is', () => {
 
   it.each([
     ['postgresql://ada:sesame@localhost/muster?schema=foo', 'must not name a schema'],
-    ['postgresql://ada:ses#ame@localhost/muster', 'is no URL'],
+    ['postgresql://ada:ses#ame@localhost/muster', 'is no address'],
+    ['file://sesame/muster.db', 'is no address'],
     ['mysql://ada:sesame@localhost/muster', 'must begin with file: or postgresql://'],
   ])('an address of a database that would not be understood is refused, and not shown: %s', (url, message) => {
     const read = () => readSettings({ DATABASE_URL: url, ENCRYPTION_KEY: Buffer.alloc(32).toString('base64') })

@@ -2,7 +2,7 @@ import { existsSync, mkdirSync, readFileSync, realpathSync, rmSync, statSync, wr
 import { dirname } from 'node:path'
 import Sqlite from 'better-sqlite3'
 
-/** The file is not this server's alone: another has it, or could have it without being noticed. The message says so. */
+/** The file cannot be had for oneself: another server has it, or could have it unnoticed. The message says why. */
 export class DatabaseLockedError extends Error {
   override name = 'DatabaseLockedError'
 }
@@ -27,21 +27,25 @@ export function lockDatabase(path: string): Lock {
   // the locks that SQLite has on it in this process.
   if (!existsSync(path)) writeFileSync(path, '', { flag: 'a' })
   const file = realpathSync(path)
-  if (statSync(file).nlink > 1) {
+  const stats = statSync(file)
+  if (!stats.isFile()) throw new DatabaseLockedError(`${file} is no file. An SQLite database is one.`)
+  if (stats.nlink > 1) {
     throw new DatabaseLockedError(
       `${file} has hard links: a server that uses it by another name would not be noticed. Leave it one name.`,
     )
   }
   const pidFile = `${file}.pid`
-  const connection = new Sqlite(`${file}.lock`, { timeout: 0 })
+  let connection: Sqlite.Database | undefined
   try {
+    connection = new Sqlite(`${file}.lock`, { timeout: 0 })
     connection.exec('BEGIN EXCLUSIVE')
   } catch (error) {
-    connection.close()
-    if (!(error instanceof Sqlite.SqliteError && error.code.startsWith('SQLITE_BUSY'))) throw error
-    throw new DatabaseLockedError(
-      `Another Muster server${holder(pidFile)} uses ${file}. Stop it first, or set DATA_DIR to another folder.`,
-    )
+    connection?.close()
+    if (!(error instanceof Sqlite.SqliteError)) throw error
+    const message = error.code.startsWith('SQLITE_BUSY')
+      ? `Another Muster server${holder(pidFile)} uses ${file}. Stop it first, or set DATA_DIR to another folder.`
+      : `${file} cannot be locked: ${error.message} (${file}.lock).`
+    throw new DatabaseLockedError(message, { cause: error })
   }
   held.add(connection)
   writeFileSync(pidFile, `${process.pid}\n`)

@@ -1,6 +1,7 @@
 import { createHash, randomUUID } from 'node:crypto'
 import { mkdirSync, readdirSync, readFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
+import { isUnavailable } from '../lib/database-errors.ts'
 
 /** The tables could not be brought up to date, and are as they were before. The message says why. */
 export class MigrationError extends Error {
@@ -40,7 +41,10 @@ const RECORD = `INSERT INTO "_prisma_migrations"
  * Applies what is missing to an SQLite file, which is made if there is none. It all happens in one transaction: a
  * failing migration leaves the file as it was, and another process that does the same waits.
  */
-export async function migrateSqlite(file: string, migrations = MIGRATIONS): Promise<void> {
+export const migrateSqlite = (file: string, migrations = MIGRATIONS): Promise<void> =>
+  naming(file, () => applyToSqlite(file, migrations))
+
+async function applyToSqlite(file: string, migrations: string): Promise<void> {
   const { default: Sqlite } = await import('better-sqlite3')
   const folder = join(migrations, 'sqlite')
   mkdirSync(dirname(file), { recursive: true, mode: 0o700 })
@@ -76,7 +80,10 @@ export async function migrateSqlite(file: string, migrations = MIGRATIONS): Prom
 }
 
 /** The same for PostgreSQL, each migration in a transaction of its own, under an advisory lock that ends with it. */
-export async function migratePostgresql(url: string, migrations = MIGRATIONS): Promise<void> {
+export const migratePostgresql = (url: string, migrations = MIGRATIONS): Promise<void> =>
+  naming(new URL(url).host, () => applyToPostgresql(url, migrations))
+
+async function applyToPostgresql(url: string, migrations: string): Promise<void> {
   const { PrismaPg } = await import('@prisma/adapter-pg')
   const folder = join(migrations, 'postgresql')
   const adapter = await new PrismaPg({ connectionString: url, max: 1, connectionTimeoutMillis: 10_000 }).connect()
@@ -106,6 +113,16 @@ export async function migratePostgresql(url: string, migrations = MIGRATIONS): P
     }
   } finally {
     await adapter.dispose()
+  }
+}
+
+/** Names the database in what goes wrong: a file that is none, a database or a role that there is not. */
+async function naming(database: string, work: () => Promise<void>): Promise<void> {
+  try {
+    await work()
+  } catch (error) {
+    if (error instanceof MigrationError || isUnavailable(error) || !(error instanceof Error)) throw error
+    throw new MigrationError(`The database ${database} cannot be used: ${error.message}`, { cause: error })
   }
 }
 

@@ -1,14 +1,15 @@
 import { execFile } from 'node:child_process'
 import { once } from 'node:events'
-import { readdir, stat } from 'node:fs/promises'
+import { mkdir, readdir, rm, stat, writeFile } from 'node:fs/promises'
 import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
-import { expect, test } from 'vitest'
+import { expect, inject, test } from 'vitest'
 import { runAdmin } from '../../src/admin/run.ts'
 import { newToken } from '../../src/lib/token.ts'
 import { createFolder } from '../support/folder.ts'
 import { startModelServer } from '../support/model-server.ts'
+import { hasPostgres } from '../support/postgres-shared.ts'
 import { runProgram, type ServerProcess, spawnServer } from '../support/process.ts'
 import { request } from '../support/rest.ts'
 
@@ -107,10 +108,16 @@ test.concurrent('a port that is in use is said in one line', async () => {
 
 test.concurrent.each([
   ['an address that is not of this machine', { HOST: '192.0.2.1' }, /192\.0\.2\.1/],
+  ['a folder that cannot be written', { DATA_DIR: '/sys' }, /EACCES.*\/sys\/muster\.db/],
   ['a folder that cannot be made', { DATA_DIR: '/dev/null/data' }, /\/dev\/null\/data/],
   [
     'a database that does not answer',
     { DATABASE_URL: 'postgresql://ada:sesame@127.0.0.1:1/muster', ENCRYPTION_KEY: key(1) },
+    /^(?!.*sesame).*ECONNREFUSED/,
+  ],
+  [
+    'a database that answers on none of its addresses',
+    { DATABASE_URL: 'postgresql://ada:sesame@localhost:1/muster', ENCRYPTION_KEY: key(1) },
     /^(?!.*sesame).*ECONNREFUSED/,
   ],
 ])('%s is said in one line', async (_, env, message) => {
@@ -118,6 +125,33 @@ test.concurrent.each([
   const said = await refusal(folder.path, env)
   expect(said).toMatch(/^Muster cannot start\..*\n$/)
   expect(said).toMatch(message)
+})
+
+test.concurrent('an SQLite file that is a folder, or something else, is said in one line', async () => {
+  await using folder = await createFolder()
+  const file = join(folder.path, 'muster.db')
+  expect(await refusal(folder.path, { DATABASE_URL: `file:${folder.path}` })).toMatch(
+    /^.*muster-test-\w+ is no file.*\n$/,
+  )
+  await writeFile(file, 'Not what it should be.')
+  const said = await refusal(folder.path, { DATABASE_URL: `file:${file}` })
+  expect(said).toBe(`The database ${file} cannot be used: file is not a database\n`)
+  await rm(`${file}.lock`)
+  await mkdir(`${file}.lock`)
+  expect(await refusal(folder.path, { DATABASE_URL: `file:${file}` })).toMatch(/^.*muster\.db cannot be locked: .*\n$/)
+})
+
+test.runIf(hasPostgres)('a PostgreSQL without the database or the role is said in one line', async () => {
+  await using folder = await createFolder()
+  const shared = inject('postgres') ?? ''
+  const refused = (change: Partial<URL>) => {
+    const DATABASE_URL = Object.assign(new URL(shared), { password: 'sesame' }, change).href
+    return refusal(folder.path, { DATABASE_URL, ENCRYPTION_KEY: key(1) })
+  }
+  const { host } = new URL(shared)
+  const start = `The database ${host} cannot be used: `
+  expect(await refused({ pathname: '/nowhere' })).toBe(`${start}database "nowhere" does not exist\n`)
+  expect(await refused({ username: 'nobody' })).toBe(`${start}role "nobody" does not exist\n`)
 })
 
 test.concurrent('a second server on the same database refuses to start, and the first is not disturbed', async () => {

@@ -89,7 +89,7 @@ describe('GraphQL over HTTP', () => {
   test('a Host that is none is refused, and not told as an error of the server', async () => {
     const { hostname, port } = new URL(server.url)
     const socket = connect(Number(port), hostname)
-    socket.end(
+    socket.write(
       `GET /graphql?query={__typename} HTTP/1.1\r\nHost: a b%\r\nConnection: close\r\nAuthorization: Bearer ${server.token}\r\n\r\n`,
     )
     expect(await text(socket)).toMatch(/^HTTP\/1.1 400 .*Invalid Host header/s)
