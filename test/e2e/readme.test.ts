@@ -32,10 +32,12 @@ test('every setting is in the table of the README, and nothing else is', () => {
   expect(cells.toSorted()).toEqual(settings.toSorted())
 })
 
-test('the image starts the service as `npm start` does, with the same flags', () => {
-  const { scripts } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8'))
-  const [command] = readFileSync(join(ROOT, 'Dockerfile'), 'utf8').match(/(?<=^CMD ).*/gm) ?? []
+test('the image and the unit of systemd start the service as `npm start` does, with the same flags', () => {
+  const read = (...path: string[]) => readFileSync(join(ROOT, ...path), 'utf8')
+  const { scripts } = JSON.parse(read('package.json'))
+  const [command] = read('Dockerfile').match(/(?<=^CMD ).*/gm) ?? []
   expect(JSON.parse(command ?? '[]')).toEqual(scripts.start.split(' '))
+  expect(read('docs', 'operating.md')).toContain(`\nExecStart=/opt/muster/node_modules/.bin/${scripts.start}\n`)
 })
 
 test("the README's first steps work when pasted: create, stream, replay, GraphQL", async () => {
