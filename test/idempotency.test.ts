@@ -716,3 +716,20 @@ test('after all this, nothing is left under way', async () => {
   await lab.idle()
   expect(await violations(lab.db)).toEqual([])
 })
+
+test.each(['/api/v1/agents', '/api/v1/spaces'])(
+  'a skill that requires more since takes no first answer of POST %s back',
+  async (path) => {
+    const text = { description: 'Counts.', prompt: 'Count.' }
+    const skill = await post('/api/v1/skills', null, { body: { name: `counting-${path.split('/').at(-1)}`, ...text } })
+    const { id } = skill.body.skill
+    const body = { name: 'Ada', systemPrompt: 'You are Ada.', skillIds: [id], addSkills: [id] }
+    const key = newKey()
+    const first = await post(path, key, { body })
+    expect(first.status).toBe(200)
+    await request(lab.server, 'PATCH', `/api/v1/skills/${id}`, { body: { requiredMCPs: ['github'] } })
+    const again = await post(path, key, { body })
+    expect([again.status, isReplay(again), plain(again.body)]).toEqual([200, true, plain(first.body)])
+    expect((await post(path, newKey(), { body })).status).toBe(400)
+  },
+)

@@ -38,8 +38,9 @@ async function perform({ command, args, options }: Invocation, settings: Setting
 
 /** One line, without a stack. */
 function describe(error: unknown): string {
-  if (isUnavailable(error)) return 'The database cannot be reached.'
-  const message = error instanceof Error ? error.message : String(error)
+  const { message = String(error), code } = error as NodeJS.ErrnoException
   if (error instanceof SettingsError) return message
-  return message.trim().split('\n').at(-1) ?? message
+  // Of several addresses that were tried in vain there is only the code.
+  const line = message.trim().split('\n').at(-1) || code || message
+  return isUnavailable(error) ? `The database cannot be used: ${line}` : line
 }

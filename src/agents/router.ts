@@ -20,7 +20,7 @@ export const agents = router({
       once(
         ctx,
         input,
-        () => service.newValues(ctx.actor, ctx.deps, input),
+        () => service.findNamed(ctx.actor, ctx.deps, input),
         (deps) => service.create(ctx.actor, deps, input),
       ),
     ),

@@ -373,29 +373,34 @@ function checkPrompt({ systemPrompt }: Partial<Values>): void {
   if (systemPrompt?.trim() === '') throw badRequest('Missing required field: systemPrompt')
 }
 
-/**
- * Ids in an agent must be ones that the caller can reach (contract.md section 3), and what a skill requires must be
- * there when it is added to those the agent has.
- */
-async function checkReferences(
+/** The skills and MCP servers that an agent refers to. 400 for ids that the caller cannot reach (contract.md section 3). */
+async function findReferences(
   actor: Actor,
   { db }: Deps,
   values: Partial<Values>,
-  has: Pick<Values, 'skillIds' | 'mcpInstanceIds'> = DEFAULTS,
-): Promise<void> {
+  has: Pick<Values, 'mcpInstanceIds'> = DEFAULTS,
+) {
   const mcpIds = values.mcpInstanceIds ?? has.mcpInstanceIds
   const mcps = await typesOf(actor, db, mcpIds)
   if (values.mcpInstanceIds && mcps.size !== mcpIds.length) throw badRequest('Invalid mcpInstanceIds')
-  if (values.skillIds?.length) {
-    const skills = await findSkills(actor, db, values.skillIds)
-    if (skills.length !== values.skillIds.length) throw badRequest('Invalid skillIds')
-    const added = skills.filter(({ id }) => !has.skillIds.includes(id))
-    checkRequirements(added, [...mcps.values()])
-  }
-  if (values.subagentIds?.length) {
-    const found = await findIds(actor, db, values.subagentIds)
-    if (found.size !== values.subagentIds.length) throw badRequest('Invalid subagentIds')
-  }
+  const { skillIds = [], subagentIds = [] } = values
+  const skills = await findSkills(actor, db, skillIds)
+  if (skills.length !== skillIds.length) throw badRequest('Invalid skillIds')
+  const subagents = subagentIds.length ? await findIds(actor, db, subagentIds) : new Set()
+  if (subagents.size !== subagentIds.length) throw badRequest('Invalid subagentIds')
+  return { mcps, skills }
+}
+
+/** Beside that, what a skill requires must be there when it is added to those that the agent has. */
+async function checkReferences(
+  actor: Actor,
+  deps: Deps,
+  values: Partial<Values>,
+  has: Pick<Values, 'skillIds' | 'mcpInstanceIds'> = DEFAULTS,
+): Promise<void> {
+  const { mcps, skills } = await findReferences(actor, deps, values, has)
+  const added = skills.filter(({ id }) => !has.skillIds.includes(id))
+  checkRequirements(added, [...mcps.values()])
 }
 
 /** Every change leaves its version, its tags as rows and its audit event. */
@@ -414,13 +419,19 @@ async function recordChange(tx: Tx, actor: Actor, action: string, row: AgentRow)
 const copyOf = async (actor: Actor, deps: Deps, id: string) => valuesOf((await get(actor, deps, id)).agent)
 
 /** What an agent that is to be is. Refuses what it would be based on, or refer to, and the caller cannot reach. */
-export async function newValues(actor: Actor, deps: Deps, input: z.output<typeof CreateAgent>): Promise<Values> {
+async function newValues(actor: Actor, deps: Deps, input: z.output<typeof CreateAgent>): Promise<Values> {
   const base = input.basedOnAgentId ? await copyOf(actor, deps, input.basedOnAgentId) : {}
   const said = valuesOf(input)
   const values: Values = { ...DEFAULTS, ...base, ...said }
   checkPrompt(values)
   await checkReferences(actor, deps, said, { ...DEFAULTS, ...base })
   return values
+}
+
+/** What a new agent names, if the caller can reach it: 404 for the agent that it copies, 400 for all else. */
+export async function findNamed(actor: Actor, deps: Deps, input: z.output<typeof CreateAgent>): Promise<void> {
+  if (input.basedOnAgentId) await copyOf(actor, deps, input.basedOnAgentId)
+  await findReferences(actor, deps, valuesOf(input))
 }
 
 /** POST /agents: the agent, its first version and a chat with it in the organization's default space. */

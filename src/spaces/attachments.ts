@@ -31,11 +31,8 @@ export const addedBy = (said: Said): Attachments => ({
   mcps: union(said.addMcps),
 })
 
-/**
- * Finds what is to be attached. 400 for what the caller cannot reach, and for a skill that requires MCP servers of types
- * that the space will not have (contract.md sections 6 and 7).
- */
-export async function findAdded(actor: Actor, db: Tx, said: Said): Promise<void> {
+/** The skills that are to be attached, and the types of the MCP servers. 400 for what the caller cannot reach. */
+export async function findAdded(actor: Actor, db: Tx, said: Said) {
   const { agents, skills: ids, mcps } = addedBy(said)
   const found = agents.length && (await db.agent.count({ where: { id: { in: agents }, ...reachableAgent(actor) } }))
   if (found !== agents.length) throw badRequest('Invalid addAgents')
@@ -43,16 +40,25 @@ export async function findAdded(actor: Actor, db: Tx, said: Said): Promise<void>
   if (types.size !== mcps.length) throw badRequest('Invalid addMcps')
   const skills = await findSkills(actor, db, ids)
   if (skills.length !== ids.length) throw badRequest('Invalid addSkills')
-  const kept = skills.some(({ requiredMCPs }) => requiredMCPs.length) ? await typesIn(db, said) : []
-  checkRequirements(skills, [...types.values(), ...kept])
+  return { skills, types: [...types.values()] }
 }
 
-/** The same in the transaction that attaches it: nobody deletes any of it meanwhile. */
-export async function keepAdded(tx: Tx, actor: Actor, { settings }: Pick<Deps, 'settings'>, said: Said): Promise<void> {
-  const { skills, mcps } = addedBy(said)
-  if (mcps.length) await keep(tx, 'McpServer', mcps, keyLock(settings))
-  if (skills.length) await keep(tx, 'Skill', skills, keyLock(settings))
-  await findAdded(actor, tx, said)
+/**
+ * The same in the transaction that attaches them: nobody deletes any of it meanwhile. 400 also for a skill that requires
+ * MCP servers of types that the space will not have (contract.md sections 6 and 7).
+ */
+export async function checkAdded(
+  tx: Tx,
+  actor: Actor,
+  { settings }: Pick<Deps, 'settings'>,
+  said: Said,
+): Promise<void> {
+  const added = addedBy(said)
+  if (added.mcps.length) await keep(tx, 'McpServer', added.mcps, keyLock(settings))
+  if (added.skills.length) await keep(tx, 'Skill', added.skills, keyLock(settings))
+  const { skills, types } = await findAdded(actor, tx, said)
+  const kept = skills.some(({ requiredMCPs }) => requiredMCPs.length) ? await typesIn(tx, said) : []
+  checkRequirements(skills, [...types, ...kept])
 }
 
 /** Until the transaction ends, those of the rows stay that are there. Agents always do. */
@@ -60,9 +66,9 @@ const keep = (tx: Tx, table: 'McpServer' | 'Skill', ids: readonly string[], lock
   tx.$queryRaw(Prisma.sql`SELECT "id" FROM ${Prisma.raw(`"${table}"`)} WHERE "id" IN (${Prisma.join(ids)}) ${lock}`)
 
 /** The types of the MCP servers that the space has, and keeps. */
-async function typesIn(db: Tx, { id, removeMcps }: Said): Promise<string[]> {
+async function typesIn(tx: Tx, { id, removeMcps }: Said): Promise<string[]> {
   if (id === undefined) return []
-  const rows = await db.spaceMcp.findMany({
+  const rows = await tx.spaceMcp.findMany({
     where: { spaceId: id, mcpId: { notIn: removeMcps ?? [] } },
     select: { mcp: { select: { mcpType: true } } },
   })

@@ -10,7 +10,7 @@ import { badRequest, notFound } from '../errors.ts'
 import { newId } from '../lib/id.ts'
 import { pageQuery, toPage } from '../lib/page.ts'
 import { findIds as findSkillIds } from '../skills/service.ts'
-import { addedBy, attach, detach, isNothing, keepAdded, removedBy } from './attachments.ts'
+import { addedBy, attach, checkAdded, detach, isNothing, removedBy } from './attachments.ts'
 import type { CreateSpace, ListSpaces, Space, UpdateSpace } from './schema.ts'
 
 type SpaceRow = Prisma.SpaceGetPayload<object>
@@ -193,7 +193,7 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
       },
       select: { id: true },
     })
-    await keepAdded(tx, actor, deps, input)
+    await checkAdded(tx, actor, deps, input)
     await attach(tx, actor, id, addedBy(input), now)
     await audit(tx, actor, 'space.create', id, now)
     return tx.space.findUniqueOrThrow({ where: { id }, include: withRefs(actor) })
@@ -216,7 +216,7 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
     const data = { ...Object.fromEntries(said), updatedAt: now }
     await deps.db.$transaction(async (tx) => {
       await write(tx, actor, space, 'space.update', data)
-      await keepAdded(tx, actor, deps, input)
+      await checkAdded(tx, actor, deps, input)
       await detach(tx, space.id, removed)
       await attach(tx, actor, space.id, added, now)
     })

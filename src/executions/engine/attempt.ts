@@ -105,11 +105,13 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
     const asked = outcome.status === 'completed' ? ask(progress, channel) : []
     const { usage, steps } = progress
     const remains = { text: said.text, toolCalls: recordsOf(steps), model, usage, ...(await journal.drain(channel)) }
+    const again = (error: unknown) =>
+      log.error({ err: error, executionId: row.id }, 'the end of a run could not be stored, trying again')
     if (asked.length) {
       const suspend = () =>
         waits.suspend({ ...deps.claimDeps, approvalTimeout: settings.APPROVAL_TIMEOUT }, row, asked, remains)
       try {
-        if (await outlast(suspend, deps.stopped)) {
+        if (await outlast(suspend, deps.stopped, again)) {
           journal.close(channel, null)
           bus.publish('execution', [row.id])
           bus.publish('chat', [row.chatId])
@@ -121,7 +123,7 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
         outcome = { status: 'failed', error: causeOf(row, error) }
       }
     }
-    const ended = await outlast(() => deps.end(row, outcome, remains), deps.stopped)
+    const ended = await outlast(() => deps.end(row, outcome, remains), deps.stopped, again)
     journal.close(channel, ended)
     if (ended && ended.status !== 'completed' && steps.length) deps.abandon(ended)
     return ended
