@@ -44,7 +44,11 @@ const database = (beginning: RegExp, names: string) =>
   z
     .string()
     .regex(beginning, { message: `must begin with ${names}`, abort: true })
-    .refine(isAddress, { message: 'is no address: a # in a password is written %23, a / %2F, a @ %40', abort: true })
+    .refine(isAddress, {
+      message:
+        'is no address: a # in a password is written %23, a / %2F, a @ %40, and a socket postgresql:///name?host=/folder',
+      abort: true,
+    })
     .refine(namesNoSchema, 'must not name a schema: give it a database of its own')
     .optional()
 

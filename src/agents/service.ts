@@ -274,7 +274,8 @@ function decodeCursor(cursor: string): number {
 
 /** How much one answer says of what an agent was (characters): each version may be as long as an agent. */
 const MAX_SAID = 4_000_000
-const VERSIONS_AT_ONCE = 20
+/** So many versions are read first, and as many as there are already each time after: most are short. */
+const FIRST_VERSIONS = 20
 const MAX_VERSION = 2 ** 31 - 1
 
 /** GET /agents/{id}/versions, newest first. A page ends early once it has said much. */
@@ -288,7 +289,7 @@ export async function versions(
   const rows: VersionRow[] = []
   for (let said = 0; said < MAX_SAID && rows.length < limit && below > 1; ) {
     const where = { agentId, version: { lt: below } }
-    const take = Math.min(VERSIONS_AT_ONCE, limit - rows.length)
+    const take = Math.min(rows.length || FIRST_VERSIONS, limit - rows.length)
     const found = await deps.db.agentVersion.findMany({ where, orderBy: { version: 'desc' }, take })
     rows.push(...found)
     said += JSON.stringify(found).length

@@ -195,14 +195,15 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
     const isCounted = COUNTED.some((field) => changed[field] !== mission[field])
     if (isCounted) await lockCounts(tx, deps.settings, mission.organizationId)
   }
+  const changes = Object.keys(data).length > 0
   const change = async (tx: Tx) => {
-    if (!Object.keys(data).length) return
+    if (!changes) return
     if (!(await write(tx, actor, mission, 'mission.update', now, data))) throw notFound('Mission')
     if (anew) await settleAnew(tx, mission.id)
   }
   if (status === 'running') {
     await beginNow(actor, deps, changed, { key: null, first: lock, also: change })
-  } else {
+  } else if (status || changes) {
     await deps.db.$transaction(async (tx) => {
       await lock(tx)
       // Its status first: a run that it waits for is locked before the mission.
