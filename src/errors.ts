@@ -41,6 +41,8 @@ export const invalidField = (field: string, expected: string) =>
   badRequest(`Invalid value for field: ${field}. Expected ${expected}`)
 export const unauthorized = (message: string) => new AppError(401, message)
 export const forbidden = () => new AppError(403, "You don't have permission to access this resource")
+/** What the model of a run is told whose token does not allow a call. */
+export const lacksScope = (scope: string) => new AppError(403, `This run's token lacks the scope ${scope}`)
 export const notFound = (resource: ResourceName) => new AppError(404, `${resource} not found`)
 export const noSuchPath = () => new AppError(404, 'Not found')
 export const conflict = (message: string) => new AppError(409, message)

@@ -4,7 +4,7 @@ import { forbidden, unauthorized } from '../errors.ts'
 import type { Clock } from '../lib/clock.ts'
 import { isWellFormed, tokenDigest } from '../lib/token.ts'
 import type { Settings } from '../settings.ts'
-import { covers, type Scope } from './scopes.ts'
+import { covers, fromColumn, type Scope } from './scopes.ts'
 
 /** Who asks: a user, in one organization, within their role and the token's scopes (contract.md section 2). */
 export type Actor = {
@@ -98,8 +98,11 @@ export async function authenticate(
 export const hasExpired = ({ expiresAt }: { expiresAt?: Date | undefined }, now: Date): boolean =>
   expiresAt !== undefined && expiresAt <= now
 
-/** A member as themselves, with every scope: whom a run or a mission acts as. Null when the membership has ended. */
-export async function actorOf(db: Db, who: { organizationId: string; userId: string }): Promise<Actor | null> {
+/** Whom a run or a mission acts as, within its scopes (null for all). Null when the membership has ended. */
+export async function actorOf(
+  db: Db,
+  who: { organizationId: string; userId: string; scopes: string | null },
+): Promise<Actor | null> {
   const { organizationId, userId } = who
   const membership = await db.membership.findUnique({
     where: { organizationId_userId: { organizationId, userId } },
@@ -107,7 +110,8 @@ export async function actorOf(db: Db, who: { organizationId: string; userId: str
   })
   if (!membership) return null
   const { role, organization } = membership
-  return { userId, organizationId, organizationSlug: organization.slug, role, scopes: ['*'], tokenId: '' }
+  const scopes = fromColumn(who.scopes)
+  return { userId, organizationId, organizationSlug: organization.slug, role, scopes, tokenId: '' }
 }
 
 /** Raw rows carry dates as the driver gives them. */

@@ -67,7 +67,8 @@ async function linkUser({ db, clock }: Pick<Deps, 'db' | 'clock'>, claims: IdTok
  * of, 403 for such an organization (contract.md sections 1 and 6).
  */
 export async function actorIn(db: Db, place: Place, who: { userId: string; expiresAt: Date }): Promise<Actor> {
-  const actor = await actorOf(db, { organizationId: await organizationOf(db, place), userId: who.userId })
+  const organizationId = await organizationOf(db, place)
+  const actor = await actorOf(db, { organizationId, userId: who.userId, scopes: null })
   if (!actor) throw 'spaceId' in place ? notFound('Space') : forbidden()
   return { ...actor, expiresAt: who.expiresAt }
 }

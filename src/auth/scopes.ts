@@ -30,3 +30,9 @@ export const isScope = (scope: string): scope is Scope | '*' => SCOPES.has(scope
 /** Whether the given scopes include the needed one; a `write` includes its `read`. */
 export const covers = (given: readonly string[], needed: Scope): boolean =>
   given.includes('*') || given.includes(needed) || given.includes(needed.replace(/:read$/, ':write'))
+
+/** Scopes as the row of a run or a mission has them: separated by spaces, null for all. */
+export const toColumn = (scopes: readonly string[]): string | null => (scopes.includes('*') ? null : scopes.join(' '))
+
+/** The scopes that {@link toColumn} made a column of. */
+export const fromColumn = (column: string | null): readonly string[] => column?.split(' ') ?? ['*']

@@ -37,18 +37,18 @@ const writeFile = defineTool(
   z.object({ path, content: WriteFile.shape.content }),
 )
 
-/** The files of the run's space, as its user may read and write them (contract.md section 6). */
+/** The files of the run's space, as its user may read and write them, within its scopes (contract.md sections 2 and 6). */
 export function fileTools(deps: Deps, { row, actor }: ToolUser): Tool[] {
   const { spaceId: id } = row
   return [
-    listFiles(async (input) => list(await actor(), deps, { id, ...input })),
+    listFiles(async (input) => list(await actor('spaces:read'), deps, { id, ...input })),
     readFile(async ({ path, offset }) => {
-      const { content, encoding } = await get(await actor(), deps, { id, path })
+      const { content, encoding } = await get(await actor('spaces:read'), deps, { id, path })
       if (encoding !== 'utf8') throw badRequest('The file is not text')
       return excerpt(content, offset)
     }),
     writeFile(async (input) => {
-      const { path, size } = await write(await actor(), deps, { id, ...input })
+      const { path, size } = await write(await actor('spaces:write'), deps, { id, ...input })
       return `Wrote ${path}: ${size} bytes`
     }),
   ]

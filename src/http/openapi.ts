@@ -61,7 +61,8 @@ const BINARY: Described[] = [
 const describe = (prefix: string) => `Runs your organization's AI agents.
 
 **Authentication.** Every request carries \`Authorization: Bearer ${prefix}_…\`: a personal access token. It acts as its user, in
-one organization, within its scopes. A \`write\` scope includes its \`read\`; \`*\` is all of them.
+one organization, within its scopes. A \`write\` scope includes its \`read\`; \`*\` is all of them. An agent's tools
+for tasks and files stay within the scopes of the token that started the run or, of a mission, that made or last changed it.
 
 **Answers** are JSON with \`success: true\`. They may carry more fields than are named here: ignore those you do not know.
 

@@ -2,6 +2,7 @@ import type { z } from 'zod'
 import { executable, notPrivate, ofPrivateAgents } from '../agents/service.ts'
 import { type Actor, type Authorized, isAdmin, permit } from '../auth/actor.ts'
 import { audit } from '../auth/audit.ts'
+import { fromColumn, toColumn } from '../auth/scopes.ts'
 import { type Db, Prisma, type Tx } from '../db/client.ts'
 import { columnsAre, countOf } from '../db/counting.ts'
 import { lockCounts, totalOf } from '../db/totals.ts'
@@ -145,6 +146,7 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
         id: newId(),
         organizationId: actor.organizationId,
         userId: actor.userId,
+        scopes: toColumn(actor.scopes),
         ...place,
         ...schedule,
         nextRunAt: firstFire(schedule, now),
@@ -170,7 +172,8 @@ const COUNTED = ['visibility', 'agentId', 'spaceId'] as const
 
 /**
  * PATCH /missions/{id}. `status` runs, pauses or resumes it as it is after the other changes, all of it or nothing; the
- * one that it has changes nothing. Where it changes when it runs, it begins anew.
+ * one that it has changes nothing. Where it changes when it runs, it begins anew. From then on it runs within the scopes of
+ * the caller's token, unless only the status was said.
  */
 export async function update(actor: Actor, deps: Deps, input: z.output<typeof UpdateMission>) {
   const mission = authorize(actor, await find(actor, deps, input.id))
@@ -183,19 +186,20 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
   if (anew) checkSchedule(schedule, now)
   const said = Object.entries({ title, goal, icon, visibility, maxTurns, agentType })
   const agentId = agentOf(input)
-  const data: Partial<MissionRow> = {
+  const wanted: Partial<MissionRow> = {
     ...Object.fromEntries(said.filter(([, value]) => value !== undefined)),
     ...(agentId && (await findAgent(actor, deps, agentId))),
     ...(input.spaceId !== undefined && { spaceId: await findSpace(actor, deps, input.spaceId) }),
     ...schedule,
     ...(anew && { nextRunAt: firstFire(schedule, now) }),
   }
+  const changes = Object.keys(wanted).length > 0
+  const data = changes ? { ...wanted, scopes: toColumn(actor.scopes) } : {}
   const changed = { ...mission, ...data }
   const lock = async (tx: Tx) => {
     const isCounted = COUNTED.some((field) => changed[field] !== mission[field])
     if (isCounted) await lockCounts(tx, deps.settings, mission.organizationId)
   }
-  const changes = Object.keys(data).length > 0
   const change = async (tx: Tx) => {
     if (!changes) return
     if (!(await write(tx, actor, mission, 'mission.update', now, data))) throw notFound('Mission')
@@ -252,14 +256,15 @@ async function write(
   return count === 1
 }
 
-/** Begins a run by hand, if the mission is there by then, and neither paused nor running. */
+/** Begins a run by hand, within the mission's scopes, if it is there by then, and neither paused nor running. */
 async function beginNow(
   actor: Actor,
   deps: Deps,
   mission: Authorized<MissionRow>,
   cause: Pick<Cause, 'key' | 'first' | 'also'>,
 ): Promise<void> {
-  if (await begin(deps, mission, { actor, fire: null, ...cause })) return
+  const within = { ...actor, scopes: fromColumn(mission.scopes) }
+  if (await begin(deps, mission, { actor: within, fire: null, ...cause })) return
   const { status } = await find(actor, deps, mission.id)
   throw status === 'paused' ? isPaused() : conflict('Mission is already running')
 }

@@ -67,8 +67,8 @@ const show = ({ organizationId: _, ...task }: Shown) => ({
 })
 
 /**
- * Tasks, as the user of the run may see and change them (contract.md section 5). What is made is made by the agent, in
- * the space of the run.
+ * Tasks, as the user of the run may see and change them, within its scopes (contract.md sections 2 and 5). What is made
+ * is made by the agent, in the space of the run.
  */
 export function taskTools(deps: Deps, { row, agent, actor }: ToolUser): Tool[] {
   // An agent of another organization can be nobody's assignee here: its user is, for whom it works.
@@ -76,7 +76,7 @@ export function taskTools(deps: Deps, { row, agent, actor }: ToolUser): Tool[] {
   const named = (who: string | null | undefined) => (who === 'me' ? me : who)
   return [
     listTasks(async ({ assignedTo, ...input }) => {
-      const { tasks, nextCursor } = await list(await actor(), deps, {
+      const { tasks, nextCursor } = await list(await actor('tasks:read'), deps, {
         ...input,
         assignedTo: assignedTo === 'me' ? me : assignedTo,
       })
@@ -84,15 +84,15 @@ export function taskTools(deps: Deps, { row, agent, actor }: ToolUser): Tool[] {
     }),
     createTask(async ({ assignTo, ...input }) => {
       const said = { ...input, assignTo: named(assignTo), spaceId: row.spaceId }
-      const { task } = await create(await actor(), deps, said, agent.id)
+      const { task } = await create(await actor('tasks:write'), deps, said, agent.id)
       return { task: show(task) }
     }),
     updateTask(async ({ assignTo, ...input }) => {
-      const { task } = await update(await actor(), deps, { ...input, assignTo: named(assignTo) })
+      const { task } = await update(await actor('tasks:write'), deps, { ...input, assignTo: named(assignTo) })
       return { task: show(task) }
     }),
     claimTask(async (input) => {
-      const { task } = await claim(await actor(), deps, { ...input, agentId: me === agent.id ? me : null })
+      const { task } = await claim(await actor('tasks:write'), deps, { ...input, agentId: me === agent.id ? me : null })
       return { task: show(task) }
     }),
   ]

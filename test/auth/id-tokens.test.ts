@@ -378,6 +378,16 @@ describe('the holder of an ID token', () => {
     expect(runs).toEqual(Array(4).fill({ spaceId }))
   })
 
+  it('runs agents that may do all that the user may', async () => {
+    const { as, token, organizationId } = await linked({ organization: 'All scopes' })
+    const agent = { name: 'Ada', systemPrompt: 'You are Ada.', allowedTools: ['create_task'] }
+    const characterId = (await request(server, 'POST', '/api/v1/agents', { token, body: agent })).body.id
+    model.script({ toolCalls: [{ id: 'c', name: 'create_task', input: { title: 'Made' } }] }, { tokens: 'Done.' })
+    const body = { characterId, message: 'Hi', spaceId: await createSpace(token) }
+    expect((await request(server, 'POST', '/api/agent/execute', { token: as, body })).status).toBe(200)
+    expect(await server.service.deps.db.task.count({ where: { organizationId } })).toBe(1)
+  })
+
   it('has lost everything with the next request after the membership has ended', async () => {
     const { as, token, organizationId, userId } = await linked({ organization: 'Left' })
     const space = await createSpace(token)

@@ -28,11 +28,11 @@ async function takeOver(overrides: Parameters<Lab['another']>[0] = {}): Promise<
 }
 
 /** A run that has made one call and is at its second step, which says nothing. */
-async function atSecondStep(): Promise<ExecutionRow> {
-  const agent = await equipped.agent()
+async function atSecondStep({ fields = {}, actor = lab.actor } = {}): Promise<ExecutionRow> {
+  const agent = await equipped.agent(fields)
   const index = lab.model.requests.length
   lab.model.script({ toolCalls: [call('add', { a: 1, b: 2 })] }, { end: 'hang' })
-  const row = await lab.run({ agent })
+  const row = await lab.run({ agent, actor })
   await lab.model.request(index + 1)
   // Whatever is stored later would keep its lease.
   await expect.poll(async () => (await storedEvents(lab.db, row.id)).length).toBe(2)
@@ -90,6 +90,17 @@ test('a worker whose run was taken over stores no step, no begin of a call and n
   }
   expect(await loadSteps(lab.db, row.id)).toEqual([step])
   await other.cancel(await lab.row(row.id), lab.actor)
+  await other.drain()
+})
+
+test('a run that is taken over goes on within the scopes of the token that started it', async () => {
+  const actor = { ...lab.actor, scopes: ['agents:execute'] }
+  const row = await atSecondStep({ fields: { allowedTools: ['add', 'list_tasks'] }, actor })
+  lab.model.script({ toolCalls: [call('list_tasks')] }, { tokens: 'No.' })
+  const other = await takeOver()
+  expect((await ended(other, row)).result).toBe('No.')
+  const content = "This run's token lacks the scope tasks:read"
+  expect(results(await followed(other, row)).at(-1)).toMatchObject({ content, isError: true })
   await other.drain()
 })
 

@@ -150,6 +150,21 @@ describe('an agent with subagents', () => {
     expect(await asked((await lab.server.member({ organization: 'Other' })).token)).toEqual([])
   })
 
+  test('has them work within the scopes of the token that started it', async () => {
+    const boss = await make('Boss', [await make('Tim', [], { allowedTools: ['create_task'] })])
+    lab.model.fallback = (asked) => {
+      if (lastRole(asked) === 'tool') return { tokens: String(asked.body.messages.at(-1)?.content) }
+      if (speaker(asked) === 'Boss') return { toolCalls: [delegate('tim', 'Note it')] }
+      return { toolCalls: [call('create_task', { title: 'Noted' })] }
+    }
+    const actor = { ...lab.actor, scopes: ['agents:execute', 'tasks:read'] }
+    const begun = await lab.run({ agent: await agentOf(boss), actor })
+    expect((await ended(lab.engine, begun)).result).toBe("This run's token lacks the scope tasks:write")
+    expect(await lab.db.task.count()).toBe(0)
+    await run(boss)
+    expect(await lab.db.task.count()).toBe(1)
+  })
+
   test('and a name in another script, or the same twice, has a tool for each all the same', async () => {
     const boss = await make('Boss', [
       await make('Ю'),

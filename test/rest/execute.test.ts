@@ -200,6 +200,44 @@ describe('a run that is waited for', () => {
   )
 })
 
+describe('what an agent does in a run', () => {
+  const calls = [
+    { id: 'list', name: 'list_tasks', input: {} },
+    { id: 'create', name: 'create_task', input: { title: 'Made by the run' } },
+    { id: 'write', name: 'write_file', input: { path: 'a.md', content: 'x' } },
+  ]
+
+  it.each([
+    [['agents:execute'], ['tasks:read', 'tasks:write', 'spaces:write']],
+    [
+      ['agents:execute', 'tasks:write'],
+      [null, null, 'spaces:write'],
+    ],
+    [['*'], [null, null, null]],
+  ])('stays within the scopes %j of the token that started it, and the run goes on', async (scopes, missing) => {
+    const who = await server.member({ organization: 'Acme', scopes })
+    const id = await create({ allowedTools: calls.map(({ name }) => name) })
+    const { task } = (await request(server, 'POST', '/api/v1/tasks', { token: ann.token, body: { title: 'Secret' } }))
+      .body
+    const spaceId = await space(ann)
+    model.script({ toolCalls: calls }, { tokens: 'Done.' })
+    const { executionId, result } = await run({ spaceId }, who, id)
+    expect(result).toBe('Done.')
+    const { logs } = (await request(server, 'GET', `/api/v1/executions/${executionId}/logs`, { token: who.token })).body
+    const results = logs.flatMap(({ data }: { data: Fields }) => (data.messageType === 'tool_result' ? data : []))
+    expect(results).toMatchObject(
+      missing.map((scope) =>
+        scope ? { isError: true, content: `This run's token lacks the scope ${scope}` } : { isError: false },
+      ),
+    )
+    const { db } = server.service.deps
+    expect(JSON.stringify(logs).includes(task.id)).toBe(missing[0] === null)
+    expect(await db.task.count({ where: { createdBy: id } })).toBe(missing[1] === null ? 1 : 0)
+    expect(await db.spaceFile.count({ where: { spaceId } })).toBe(missing[2] === null ? 1 : 0)
+    expect(Object.keys(await get(executionId))).not.toContain('scopes')
+  })
+})
+
 describe('a conversation', () => {
   it.each(onEachFace([['sessionId'], ['chatId'], ['both']]))('%s: goes on by its %s, in order', async (face, by) => {
     const said = async (message: string, answer: string, more: Fields = {}) => {

@@ -863,6 +863,57 @@ describe('who sees a mission, and who changes it', () => {
     }
   })
 
+  describe('its runs stay within the scopes of the token that it was last written with', () => {
+    const narrow = ['missions:write', 'tasks:read']
+    const toolCalls = [{ id: 'c', name: 'create_task', input: { title: 'Made by a mission' } }]
+    const schedule = { type: 'cron', value: '* * * * *' }
+    /** Members with tokens of few scopes and of all, an agent, and what its mission's next run could make. */
+    const setUp = async () => {
+      const few = await server.member({ organization: 'Acme', role: 'admin', scopes: narrow })
+      const agentId = await createAgent({ allowedTools: ['create_task'] })
+      const madeBy = async (begin: () => Promise<unknown>) => {
+        const where = { createdBy: agentId }
+        const before = await server.service.deps.db.task.count({ where })
+        model.script({ toolCalls }, { tokens: 'Done.' })
+        await begin()
+        await idle()
+        return (await server.service.deps.db.task.count({ where })) - before
+      }
+      return { few, agentId, madeBy }
+    }
+    const fire = async () => {
+      clock.advance(MINUTE)
+      await tick()
+    }
+
+    it('by hand and by the clock, whoever runs it', async () => {
+      const { few, agentId, madeBy } = await setUp()
+      const { id, ...shown } = await create({ agentId, schedule }, few)
+      expect(Object.keys(shown)).not.toContain('scopes')
+      expect(await madeBy(() => run(id, admin))).toBe(0)
+      expect(await madeBy(() => patched(id, { status: 'running' }, admin))).toBe(0)
+      expect(await madeBy(fire)).toBe(0)
+      await act(id, 'pause', { who: few })
+      const wide = await create({ agentId, schedule })
+      expect(await madeBy(() => run(wide.id, few))).toBe(1)
+      expect(await madeBy(fire)).toBe(1)
+      await act(wide.id, 'pause')
+    })
+
+    it('after a PATCH by another token, and with one that runs it at once', async () => {
+      const { few, agentId, madeBy } = await setUp()
+      const { id } = await create({ agentId, schedule })
+      await patched(id, { title: 'Narrow' }, few)
+      expect(await madeBy(fire)).toBe(0)
+      expect(await madeBy(() => patched(id, { title: 'Wide', status: 'running' }, admin))).toBe(1)
+      expect(await madeBy(() => patched(id, { title: 'Narrow', status: 'running' }, few))).toBe(0)
+      await patched(id, { status: 'paused' }, admin)
+      await patched(id, { status: 'pending' }, admin)
+      expect(await madeBy(fire)).toBe(0)
+      await act(id, 'pause')
+    })
+  })
+
   it('a token needs the scope', async () => {
     const reader = await server.member({ organization: 'Acme', scopes: ['missions:read'] })
     const other = await server.member({ organization: 'Acme', scopes: ['agents:write'] })

@@ -16,8 +16,8 @@ beforeAll(async () => {
 })
 afterAll(() => lab[Symbol.asyncDispose]())
 
-const toolsOf = async (who: Member, space = spaceId) =>
-  fileTools(lab.server.service.deps, await lab.user(who, agentId, space))
+const toolsOf = async (who: Member, scopes?: string) =>
+  fileTools(lab.server.service.deps, await lab.user(who, agentId, spaceId, scopes))
 const call = async (name: string, input: unknown = {}, who = ann) => callTool(await toolsOf(who), name, input)
 const put = (path: string, content: string, encoding = 'utf8') =>
   request(lab.server, 'PUT', `/api/v1/spaces/${spaceId}/files/content?path=${encodeURIComponent(path)}`, {
@@ -92,4 +92,18 @@ it.each([
     await expect(call(name, input, who)).rejects.toMatchObject({ status: 404, message: 'Space not found' })
   }
   expect(await call('read_file', { path: 'secret.md' })).toBe('secret')
+})
+
+it.each([
+  ['list_files', {}, 'spaces:read', 'agents:execute tasks:write'],
+  ['read_file', { path: 'scoped.md' }, 'spaces:read', 'agents:execute tasks:write'],
+  ['write_file', { path: 'scoped.md', content: 'new' }, 'spaces:write', 'agents:execute tasks:write spaces:read'],
+])('%s %j needs %s, as REST does: without it nothing is done, and the error names it', async (...args) => {
+  const [name, input, scope, without] = args
+  await put('scoped.md', 'old')
+  const within = async (scopes: string) => callTool(await toolsOf(ann, scopes), name, input)
+  const message = `This run's token lacks the scope ${scope}`
+  await expect(within(without)).rejects.toMatchObject({ status: 403, message })
+  expect(await call('read_file', { path: 'scoped.md' })).toBe('old')
+  await within(`agents:execute ${scope}`)
 })

@@ -1,5 +1,4 @@
-import { actorOf } from '../../src/auth/actor.ts'
-import { forbidden } from '../../src/errors.ts'
+import { toolUser } from '../../src/executions/engine/equip.ts'
 import type { Tool, ToolUser } from '../../src/executions/engine/tools.ts'
 import { request } from '../support/rest.ts'
 import { type Member, startServer, type TestServer } from '../support/server.ts'
@@ -14,8 +13,8 @@ export type Lab = AsyncDisposable & {
   agent(who: Member, fields?: Fields): Promise<string>
   space(who: Member, fields?: Fields): Promise<string>
   skill(who: Member, fields?: Fields): Promise<{ id: string; name: string; prompt: string }>
-  /** For whom a run of the agent would open its tools, in a space of the user's or the default one. */
-  user(who: Member, agentId: string, spaceId?: string): Promise<ToolUser>
+  /** For whom a run of the agent would open its tools: in the default space and with all scopes, unless told. */
+  user(who: Member, agentId: string, spaceId?: string, scopes?: string): Promise<ToolUser>
 }
 
 /** A real service whose tools are called without a model. */
@@ -43,17 +42,12 @@ export async function startLab(): Promise<Lab> {
       const said = { name: `skill-${made}`, description: `For work ${made}.`, prompt: `# Prompt ${made}`, ...fields }
       return (await post(who, '/api/v1/skills', said)).skill
     },
-    async user(who, agentId, spaceId) {
+    async user(who, agentId, spaceId, scopes) {
       const { organizationId, userId } = who
       const agent = await db.agent.findUniqueOrThrow({ where: { id: agentId } })
       const space = spaceId ?? (await db.space.findFirstOrThrow({ where: { organizationId, isDefault: true } })).id
-      const row = { organizationId, userId, agentId, spaceId: space } as ToolUser['row']
-      const actor = async () => {
-        const found = await actorOf(db, row)
-        if (!found) throw forbidden()
-        return found
-      }
-      return { row, agent, actor, signal: new AbortController().signal }
+      const row = { organizationId, userId, agentId, spaceId: space, scopes: scopes ?? null } as ToolUser['row']
+      return toolUser(db, { row, agent, signal: new AbortController().signal })
     },
     [Symbol.asyncDispose]: () => server[Symbol.asyncDispose](),
   }

@@ -20,8 +20,8 @@ beforeAll(async () => {
 })
 afterAll(() => lab[Symbol.asyncDispose]())
 
-const toolsOf = async (who: Member, id: string, spaceId?: string) =>
-  taskTools(lab.server.service.deps, await lab.user(who, id, spaceId))
+const toolsOf = async (who: Member, id: string, spaceId?: string, scopes?: string) =>
+  taskTools(lab.server.service.deps, await lab.user(who, id, spaceId, scopes))
 const call = (name: string, input: unknown = {}) => callTool(tools, name, input)
 const task = async (fields: object = {}, who = ann) =>
   (await lab.post(who, '/api/v1/tasks', { title: 'Tidy up', ...fields })).task
@@ -154,6 +154,28 @@ it('for a public agent of another organization they work on the tasks of its use
     createdBy: foreign,
   })
   expect(JSON.stringify(await callTool(used, 'list_tasks', { limit: 50 }))).not.toContain(theirs.id)
+})
+
+it.each([
+  ['list_tasks', 'tasks:read', 'agents:execute spaces:write'],
+  ['create_task', 'tasks:write', 'agents:execute spaces:write tasks:read'],
+  ['update_task', 'tasks:write', 'agents:execute spaces:write tasks:read'],
+  ['claim_task', 'tasks:write', 'agents:execute spaces:write tasks:read'],
+])('%s needs %s, as REST does: without it nothing is done, and the error names it', async (name, scope, without) => {
+  const all = () => lab.server.service.deps.db.task.findMany({ orderBy: { id: 'asc' } })
+  const within = async (scopes: string, input: object) =>
+    callTool(await toolsOf(ann, agentId, undefined, scopes), name, input)
+  const inputs: Record<string, object> = {
+    create_task: { title: 'A' },
+    update_task: { id: (await task()).id, title: 'B' },
+    claim_task: { id: (await task()).id },
+  }
+  const input = inputs[name] ?? {}
+  const before = await all()
+  const message = `This run's token lacks the scope ${scope}`
+  await expect(within(without, input)).rejects.toMatchObject({ status: 403, message })
+  expect(await all()).toEqual(before)
+  await within(`agents:execute ${scope}`, input)
 })
 
 it('once the membership has ended nothing can be called', async () => {

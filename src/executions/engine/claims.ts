@@ -1,6 +1,7 @@
 import { setImmediate } from 'node:timers/promises'
 import type { Actor } from '../../auth/actor.ts'
 import { audit } from '../../auth/audit.ts'
+import { toColumn } from '../../auth/scopes.ts'
 import { type Db, Prisma, type Tx } from '../../db/client.ts'
 import { AppError, badRequest, conflict, notFound } from '../../errors.ts'
 import { type KeyClaim, take } from '../../idempotency.ts'
@@ -187,6 +188,7 @@ function rowOf(request: Request, id: string, chatId: string, now: Date): Executi
     agentOrganizationId: agent.organizationId,
     agentVersion: agent.version,
     userId: actor.userId,
+    scopes: toColumn(actor.scopes),
     chatId,
     sessionId: newSortableId(now),
     spaceId: conversation.spaceId,

@@ -1,7 +1,8 @@
 import type { Logger } from 'pino'
 import { actorOf } from '../../auth/actor.ts'
+import { covers } from '../../auth/scopes.ts'
 import { type Db, Prisma } from '../../db/client.ts'
-import { forbidden } from '../../errors.ts'
+import { forbidden, lacksScope } from '../../errors.ts'
 import type { Clock } from '../../lib/clock.ts'
 import { unlessAborted } from '../../lib/unless-aborted.ts'
 import type { MediaStorage } from '../../media/storage.ts'
@@ -12,7 +13,7 @@ import type { Models } from './models.ts'
 import { buildPrompt } from './prompt.ts'
 import type { RunInput } from './run.ts'
 import { createStepStore } from './steps.ts'
-import type { OpenTools, Toolbox } from './tools.ts'
+import type { OpenTools, Toolbox, ToolUser } from './tools.ts'
 
 export type EquipDeps = {
   settings: Settings
@@ -80,14 +81,21 @@ async function readSpace(db: Db, id: string) {
 const hasTools = ({ skillIds, mcpInstanceIds, mcpTypes, subagentIds, allowedTools }: AgentRow): boolean =>
   [skillIds, mcpInstanceIds, mcpTypes, subagentIds, allowedTools].some((list) => (list as string[]).length > 0)
 
+/** For whom the tools of a run are opened. */
+export const toolUser = (db: Db, attempt: Attempt): ToolUser => ({
+  ...attempt,
+  async actor(needed) {
+    const actor = await actorOf(db, attempt.row)
+    if (!actor) throw forbidden()
+    if (needed && !covers(actor.scopes, needed)) throw lacksScope(needed)
+    return actor
+  },
+})
+
 /** Those who come too late, since the run was stopped meanwhile, are closed at once. */
-async function open(deps: EquipDeps, { row, agent, signal }: Attempt): Promise<Toolbox> {
-  const actor = async () => {
-    const found = await actorOf(deps.db, row)
-    if (!found) throw forbidden()
-    return found
-  }
-  const opening = deps.openTools({ row, agent, actor, signal })
+async function open(deps: EquipDeps, attempt: Attempt): Promise<Toolbox> {
+  const { signal } = attempt
+  const opening = deps.openTools(toolUser(deps.db, attempt))
   const toolbox = await unlessAborted(opening, signal)
   if (toolbox) return toolbox
   opening.then(

@@ -1,5 +1,6 @@
 import type { JSONSchema7 } from '@ai-sdk/provider'
 import type { Actor } from '../../auth/actor.ts'
+import type { Scope } from '../../auth/scopes.ts'
 import type { Tx } from '../../db/client.ts'
 import type { AgentRow } from './claims.ts'
 import type { ExecutionRow } from './events.ts'
@@ -47,9 +48,10 @@ export type ToolUser = {
   row: ExecutionRow
   agent: AgentRow
   /**
-   * As whom the run acts, read anew at each call: throws 403 once the membership has ended (contract.md section 2).
+   * As whom the run acts, read anew at each call: throws 403 once the membership has ended, and where the token that it
+   * was started with lacks the scope that the call needs (contract.md section 2).
    */
-  actor: () => Promise<Actor>
+  actor: (needed?: Scope) => Promise<Actor>
   signal: AbortSignal
 }
 
