@@ -421,7 +421,8 @@ const copyOf = async (actor: Actor, deps: Deps, id: string) => valuesOf((await g
 
 /** What an agent that is to be is. Refuses what it would be based on, or refer to, and the caller cannot reach. */
 async function newValues(actor: Actor, deps: Deps, input: z.output<typeof CreateAgent>): Promise<Values> {
-  const base = input.basedOnAgentId ? await copyOf(actor, deps, input.basedOnAgentId) : {}
+  const { basedOnAgentId = null } = input
+  const base = basedOnAgentId === null ? {} : await copyOf(actor, deps, basedOnAgentId)
   const said = valuesOf(input)
   const values: Values = { ...DEFAULTS, ...base, ...said }
   checkPrompt(values)
@@ -431,7 +432,8 @@ async function newValues(actor: Actor, deps: Deps, input: z.output<typeof Create
 
 /** What a new agent names, if the caller can reach it: 404 for the agent that it copies, 400 for all else. */
 export async function findNamed(actor: Actor, deps: Deps, input: z.output<typeof CreateAgent>): Promise<void> {
-  if (input.basedOnAgentId) await copyOf(actor, deps, input.basedOnAgentId)
+  const { basedOnAgentId = null } = input
+  if (basedOnAgentId !== null) await copyOf(actor, deps, basedOnAgentId)
   await findReferences(actor, deps, valuesOf(input))
 }
 

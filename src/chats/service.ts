@@ -9,7 +9,7 @@ import type { Deps } from '../deps.ts'
 import { conflict, invalidField, notFound } from '../errors.ts'
 import { newSortableId } from '../lib/id.ts'
 import { pageQuery, toPage } from '../lib/page.ts'
-import { chatsFor, find as findSpace, hiddenChats, inPrivateSpaces, inSpaces, visible } from '../spaces/service.ts'
+import { chatsFor, findOrDefault, hiddenChats, inPrivateSpaces, inSpaces, visible } from '../spaces/service.ts'
 import type { Chat, CreateChat, ListChats, ListMessages, MessagesResponse, ToolCall, UpdateChat } from './schema.ts'
 
 /** By id: the organization's chats, in a space, with an agent and of a mission that the caller may see. */
@@ -137,29 +137,30 @@ export async function get(actor: Actor, deps: Deps, id: string) {
 }
 
 /** The space and the agent of a chat that is to be. 404 for what the caller cannot reach, or run. */
-export async function findPlace(actor: Actor, deps: Deps, { spaceId, agentId }: z.output<typeof CreateChat>) {
-  const space = await findSpace(actor, deps, spaceId)
-  if (!agentId) return { space, agent: null }
+export async function findPlace(actor: Actor, deps: Deps, input: z.output<typeof CreateChat>) {
+  const { agentId = null } = input
+  const spaceId = await findOrDefault(actor, deps, input.spaceId)
+  if (agentId === null) return { spaceId, agent: null }
   const agent = await deps.db.agent.findFirst({
     where: { AND: [{ id: agentId }, executable(actor)] },
     select: { id: true, organizationId: true, name: true },
   })
   if (!agent) throw notFound('Agent')
-  return { space, agent }
+  return { spaceId, agent }
 }
 
 const NEW_TITLE = 'New chat'
 
 /** POST /chats. */
 export async function create(actor: Actor, deps: Deps, input: z.output<typeof CreateChat>) {
-  const { space, agent } = await findPlace(actor, deps, input)
+  const { spaceId, agent } = await findPlace(actor, deps, input)
   const now = deps.clock.now()
   const row = await deps.db.$transaction(async (tx) => {
     const created = await tx.chat.create({
       data: {
         id: newSortableId(now),
         organizationId: actor.organizationId,
-        spaceId: space.id,
+        spaceId,
         agentId: agent?.id ?? null,
         agentOrganizationId: agent?.organizationId ?? null,
         ownerId: actor.userId,

@@ -3,12 +3,12 @@ import { findKnown } from '../agents/known.ts'
 import { executable } from '../agents/service.ts'
 import { type Actor, actorOf } from '../auth/actor.ts'
 import { reachable as reachableChat } from '../chats/service.ts'
-import type { Db, Prisma, Tx } from '../db/client.ts'
+import type { Db, Tx } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
 import { chatFailed, conflict, notFound } from '../errors.ts'
 import { type IdempotencyKey, KeyTaken, lookUp } from '../idempotency.ts'
 import { checkAll as checkMedia } from '../media/service.ts'
-import { reachable as reachableSpace } from '../spaces/service.ts'
+import { findOrDefault, reachable as reachableSpace } from '../spaces/service.ts'
 import type { Context } from '../trpc.ts'
 import type { AgentRow, Conversation } from './engine/claims.ts'
 import type { ExecutionRow } from './engine/events.ts'
@@ -69,6 +69,7 @@ async function acceptOnce(
   purpose: Purpose | undefined,
 ): Promise<ExecutionRow> {
   const { idempotencyKey, ...rest } = input
+  const { parentExecutionId = null } = input
   const path = purpose?.path ?? `/api/v1/agents/${agent.id}/execute`
   const key = header ?? (idempotencyKey ? { key: idempotencyKey, path, replayed: false } : null)
   const mediaIds = input.mediaIds ?? []
@@ -81,7 +82,7 @@ async function acceptOnce(
     model: input.model ?? null,
     conversation: await findConversation(actor, deps, agent, input),
     onBusy: input.onBusy ?? 'queue',
-    parent: input.parentExecutionId ? await find(actor, deps, input.parentExecutionId) : null,
+    parent: parentExecutionId === null ? null : await find(actor, deps, parentExecutionId),
     taskId: purpose?.taskId ?? null,
     mission: null,
     also: purpose?.also ?? null,
@@ -104,36 +105,31 @@ async function acceptOnce(
   }
 }
 
+/** Where a run is to be. An empty id is unknown: taken for none, it would put the run where others read it. */
 async function findConversation(
   actor: Actor,
-  { db }: Deps,
+  deps: Deps,
   agent: AgentRow,
-  { spaceId, chatId, sessionId }: z.output<typeof Execute>,
+  { spaceId = null, chatId = null, sessionId = null }: z.output<typeof Execute>,
 ): Promise<Conversation> {
-  if (!chatId && !sessionId) {
-    const wanted: Prisma.SpaceWhereInput = spaceId ? { id: spaceId } : { isDefault: true }
-    const space = await db.space.findFirst({ where: { AND: [wanted, reachableSpace(actor)] }, select: { id: true } })
-    if (!space) throw notFound('Space')
-    return { spaceId: space.id }
-  }
+  const { db } = deps
+  if (chatId === null && sessionId === null) return { spaceId: await findOrDefault(actor, deps, spaceId) }
   const session = await db.session.findFirst({
     where: {
       agentId: agent.id,
-      ...(sessionId && { id: sessionId }),
-      ...(chatId && { chatId }),
+      ...(sessionId !== null && { id: sessionId }),
+      ...(chatId !== null && { chatId }),
       chat: reachableChat(actor),
     },
     orderBy: [{ createdAt: 'desc' }, { id: 'desc' }],
     select: { id: true, chat: { select: { id: true, spaceId: true } } },
   })
-  if (!session && sessionId) {
-    const chat = chatId && (await db.chat.findFirst({ where: { AND: [{ id: chatId }, reachableChat(actor)] } }))
-    throw notFound(chatId && !chat ? 'Chat' : 'Session')
-  }
-  const where = { AND: [{ id: chatId as string }, reachableChat(actor)] }
-  const chat = session?.chat ?? (await db.chat.findFirst({ where, select: { id: true, spaceId: true } }))
+  const chatBy = (id: string) =>
+    db.chat.findFirst({ where: { AND: [{ id }, reachableChat(actor)] }, select: { id: true, spaceId: true } })
+  const chat = session?.chat ?? (chatId === null ? null : await chatBy(chatId))
+  if (!session && sessionId !== null) throw notFound(chatId === null || chat ? 'Session' : 'Chat')
   if (!chat) throw notFound('Chat')
-  if (spaceId && spaceId !== chat.spaceId) throw notFound('Space')
+  if (spaceId !== null && spaceId !== chat.spaceId) throw notFound('Space')
   return { spaceId: chat.spaceId, chatId: chat.id, ...(session && { sessionId: session.id }) }
 }
 

@@ -13,7 +13,7 @@ import { list as listExecutions } from '../executions/service.ts'
 import { type KeyClaim, store } from '../idempotency.ts'
 import { newId } from '../lib/id.ts'
 import { pageQuery, toPage } from '../lib/page.ts'
-import { inPrivateSpaces, reachable as reachableSpace, visible as visibleSpace } from '../spaces/service.ts'
+import { findOrDefault, inPrivateSpaces, visible as visibleSpace } from '../spaces/service.ts'
 import { run as begin, type Cause } from './runs.ts'
 import { changeSchedule, checkSchedule, firstFire, isSameTime, NO_SCHEDULE, nextFires, pauseOf } from './schedule.ts'
 import type { CreateMission, ListMissions, ListRuns, Mission, MissionRun, NextRuns, UpdateMission } from './schema.ts'
@@ -119,18 +119,11 @@ async function findAgent(actor: Actor, { db }: Deps, id: string) {
   return { agentId: agent.id, agentOrganizationId: agent.organizationId }
 }
 
-async function findSpace(actor: Actor, { db }: Deps, id: string | null | undefined): Promise<string> {
-  const wanted: Prisma.SpaceWhereInput = id ? { id } : { isDefault: true }
-  const space = await db.space.findFirst({ where: { AND: [wanted, reachableSpace(actor)] }, select: { id: true } })
-  if (!space) throw notFound('Space')
-  return space.id
-}
-
 /** The agent and the space of a mission that is to be. 404 for what the caller cannot run, or reach. */
 export async function findPlace(actor: Actor, deps: Deps, input: z.output<typeof CreateMission>) {
   const agentId = agentOf(input)
   if (!agentId) throw badRequest('Missing required field: agentId')
-  return { ...(await findAgent(actor, deps, agentId)), spaceId: await findSpace(actor, deps, input.spaceId) }
+  return { ...(await findAgent(actor, deps, agentId)), spaceId: await findOrDefault(actor, deps, input.spaceId) }
 }
 
 /** POST /missions. */
@@ -189,7 +182,7 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
   const wanted: Partial<MissionRow> = {
     ...Object.fromEntries(said.filter(([, value]) => value !== undefined)),
     ...(agentId && (await findAgent(actor, deps, agentId))),
-    ...(input.spaceId !== undefined && { spaceId: await findSpace(actor, deps, input.spaceId) }),
+    ...(input.spaceId !== undefined && { spaceId: await findOrDefault(actor, deps, input.spaceId) }),
     ...schedule,
     ...(anew && { nextRunAt: firstFire(schedule, now) }),
   }

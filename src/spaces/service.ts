@@ -166,12 +166,23 @@ export async function get(actor: Actor, deps: Deps, id: string) {
   return { space }
 }
 
-/** The space that is named, or the default one. 404 when the caller cannot reach it. */
-export async function find(actor: Actor, { db }: Pick<Deps, 'db'>, id: string | null | undefined): Promise<SpaceRow> {
-  const wanted: Prisma.SpaceWhereInput = id ? { id } : { isDefault: true }
-  const row = await db.space.findFirst({ where: { ...wanted, ...reachable(actor) } })
+/** The space. 404 when the caller cannot reach it. */
+export async function find(actor: Actor, { db }: Pick<Deps, 'db'>, id: string): Promise<SpaceRow> {
+  const row = await db.space.findFirst({ where: { id, ...reachable(actor) } })
   if (!row) throw notFound('Space')
   return row
+}
+
+/** The id of the space that is named, or of the default one where none is. 404 when the caller cannot reach it. */
+export async function findOrDefault(
+  actor: Actor,
+  { db }: Pick<Deps, 'db'>,
+  id: string | null | undefined,
+): Promise<string> {
+  const wanted: Prisma.SpaceWhereInput = id === null || id === undefined ? { isDefault: true } : { id }
+  const space = await db.space.findFirst({ where: { ...wanted, ...reachable(actor) }, select: { id: true } })
+  if (!space) throw notFound('Space')
+  return space.id
 }
 
 /** POST /spaces. */

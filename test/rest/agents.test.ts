@@ -167,6 +167,7 @@ describe('POST /agents', () => {
       },
     ],
     ['unknown', async () => ({ id: 'x'.repeat(22) })],
+    ['named by an empty id', async () => ({ id: '' })],
   ])('does not copy one that is %s', async (_, make) => {
     const { id } = await make()
     expectError(await call('POST', '/agents', ann, { ...valid, basedOnAgentId: id }), 404, 'Agent not found')

@@ -122,6 +122,16 @@ describe('POST /chats', () => {
     }
   })
 
+  it.each(FACES)(
+    '%s: opens none in an empty space, or with an empty agent: they are unknown like others',
+    async (face) => {
+      const before = await server.service.deps.db.chat.count()
+      expectError(await on(face, 'chats.create', { spaceId: '' }), 404, 'Space not found')
+      expectError(await on(face, 'chats.create', { agentId: '' }), 404, 'Agent not found')
+      expect(await server.service.deps.db.chat.count()).toBe(before)
+    },
+  )
+
   it('with an Idempotency-Key is done once, and tells nothing to who has lost the space', async () => {
     const spaceId = await space({}, 'ben')
     const headers = { 'Idempotency-Key': newId() }

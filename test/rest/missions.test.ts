@@ -183,11 +183,9 @@ describe('POST /missions', () => {
     for (const id of [secret, shy, 'x', 'x'.repeat(22)]) {
       expectError(await call('POST', '/missions', { ...base, agentId: id }, { who: ben }), 404, 'Agent not found')
     }
-    expectError(
-      await call('POST', '/missions', { ...base, agentId, spaceId: hidden }, { who: ben }),
-      404,
-      'Space not found',
-    )
+    for (const spaceId of [hidden, 'x', '']) {
+      expectError(await call('POST', '/missions', { ...base, agentId, spaceId }, { who: ben }), 404, 'Space not found')
+    }
     expect((await create({ agentId: secret, spaceId: hidden })).agentId).toBe(secret)
     expect((await create({ agentId: foreign }, ben)).agentId).toBe(foreign)
   })
@@ -484,7 +482,8 @@ describe('PATCH /missions/{id}', () => {
     expectError(await faces[face](server, 'missions.update', { id, ...fields }, { token: ann.token }), 400, message)
     expect(await get(id)).toEqual(before)
     expectError(await patch(id, { agentId: 'x' }), 404, 'Agent not found')
-    expectError(await patch(id, { spaceId: 'x' }), 404, 'Space not found')
+    for (const spaceId of ['x', '']) expectError(await patch(id, { spaceId }), 404, 'Space not found')
+    expect(await get(id)).toEqual(before)
   })
 })
 
