@@ -36,7 +36,7 @@ const toApproval = (row: ApprovalRow): z.input<typeof Approval> => ({
 /** What `list` lists: the filters of its input on top of {@link listed}. */
 export function listedBy(actor: Actor, input: z.output<typeof ListApprovals>): Prisma.ApprovalWhereInput {
   const { status, executionId } = input
-  return { AND: [listed(actor), status ? { status } : {}, executionId ? { executionId } : {}] }
+  return { AND: [listed(actor), status ? { status } : {}, executionId === undefined ? {} : { executionId }] }
 }
 
 /** GET /approvals, newest first. */

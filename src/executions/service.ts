@@ -74,7 +74,9 @@ export const toExecution = (row: ExecutionRow): z.input<typeof Execution> => ({
 
 /** What `list` filters by beside the status and the time. */
 const filtersOf = ({ agentId, spaceId, chatId, taskId, missionId }: z.output<typeof ListExecutions>) =>
-  Object.entries({ agentId, spaceId, chatId, taskId, missionId }).filter(([, value]) => value) as [string, string][]
+  Object.entries({ agentId, spaceId, chatId, taskId, missionId }).flatMap(([name, value]): [string, string][] =>
+    value === undefined ? [] : [[name, value]],
+  )
 
 /**
  * What is under way is little beside all that an agent, or a space, has ever run: it is found by its status, and the

@@ -66,6 +66,7 @@ describe('GET /approvals', () => {
     const second = await asked()
     expect((await list(bob)).slice(0, 2).map(({ id }: Caller & { id: string }) => id)).toEqual([second.id, first.id])
     expect(await list(eve)).toEqual([])
+    expect(await list(bob, '?executionId=')).toEqual([])
     const page = (await call('GET', '/approvals?limit=1', bob)).body
     expect(page.approvals.map(({ id }: { id: string }) => id)).toEqual([second.id])
     const next = (await call('GET', `/approvals?limit=1&cursor=${page.nextCursor}`, bob)).body

@@ -350,6 +350,7 @@ describe('GET /executions', () => {
     ['?agentId={one}', [3, 2, 0]],
     ['?agentId={two}', [4, 1]],
     ['?agentId=unknown', []],
+    ...['agentId', 'spaceId', 'chatId', 'taskId', 'missionId'].map((name) => [`?${name}=`, []] as const),
     ['?status=completed', [4, 3, 1, 0]],
     ['?status=failed', [2]],
     ['?status=cancelled', []],
