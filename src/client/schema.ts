@@ -1,20 +1,16 @@
 import { z } from 'zod'
 import { Execute } from '../executions/schema.ts'
-import { ok, requiredText, text } from '../lib/fields.ts'
+import { ok, requiredEnum, requiredText, text } from '../lib/fields.ts'
 import { Secrets } from '../secrets/schema.ts'
 import { Space } from '../spaces/schema.ts'
 
 const spaceId = z.string().describe('The space')
 const orgId = z.string().nullish().describe('Its organization, if you want to be sure: another one is refused')
 
-const InitType = z
-  .enum(['empty', 'git', 'readme', 'starterKit'], {
-    error: ({ input }) =>
-      input === undefined || input === null
-        ? 'Missing required field: type'
-        : 'Invalid type. Must be: empty, git, readme, starterKit',
-  })
-  .meta({ id: 'SpaceInitType' })
+const InitType = requiredEnum(
+  ['empty', 'git', 'readme', 'starterKit'],
+  'Invalid type. Must be: empty, git, readme, starterKit',
+).meta({ id: 'SpaceInitType' })
 
 /** POST /spaces/{spaceId}/init (service.md, "F"; contract.md section 6). */
 export const InitSpace = z
@@ -45,5 +41,5 @@ export const EnvironmentSet = ok({ keys: z.array(z.string()), count: z.int() })
 
 /** POST /agent/execute: {@link Execute} with another name for the agent. */
 export const ExecuteCharacter = Execute.omit({ id: true })
-  .extend({ characterId: z.string().describe('The agent'), orgId })
+  .extend({ characterId: requiredText(100).describe('The agent'), orgId })
   .meta({ examples: [{ characterId: 'k3Jx0aQ9mZr7TbYc2LwVn5', message: 'Hello' }] })

@@ -23,15 +23,23 @@ export function checkInput(value: unknown, depth = 1, field = ''): void {
   for (const [name, item] of Object.entries(value)) checkInput(item, depth + 1, name)
 }
 
-/** A string that must be there and say something; blank counts as missing (contract.md section 1). */
+/** Absent, null, empty or blank: contract.md section 1. */
+const isMissing = (given: unknown): boolean =>
+  typeof given === 'string' ? given.trim() === '' : given === undefined || given === null
+
+const missing = ({ path }: z.core.$ZodRawIssue) => `Missing required field: ${(path ?? []).join('.')}`
+
+/** A string that must be there and say something; blank counts as missing. */
 export const requiredText = (max: number) =>
   z
     .string()
     .max(max)
-    .refine((text) => text.trim() !== '', {
-      error: (issue) => `Missing required field: ${(issue.path ?? []).join('.')}`,
-    })
+    .refine((text) => !isMissing(text), { error: missing })
     .meta({ minLength: 1, pattern: '\\S' })
+
+/** One of a few words, which must be there; blank counts as missing. `otherwise` is what any other is told. */
+export const requiredEnum = <const Words extends readonly string[]>(words: Words, otherwise?: string) =>
+  z.enum(words, { error: (issue) => (isMissing(issue.input) ? missing(issue) : otherwise) })
 
 export const text = (max: number) => z.string().max(max)
 

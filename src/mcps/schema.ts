@@ -1,6 +1,6 @@
 import { z } from 'zod'
 import { badRequest } from '../errors.ts'
-import { bool, ok, requiredText, text, timestamp } from '../lib/fields.ts'
+import { bool, ok, requiredEnum, requiredText, text, timestamp } from '../lib/fields.ts'
 import { pageInput } from '../lib/page.ts'
 
 const MAX_HEADERS = 50
@@ -13,7 +13,7 @@ const MAX_PERMISSIONS = 500
 
 export const Transport = z.enum(['streamable-http', 'sse']).meta({ id: 'McpTransport' })
 
-export const PermissionMode = z.enum(['ask', 'allow', 'deny']).meta({ id: 'McpPermissionMode' })
+export const PermissionMode = requiredEnum(['ask', 'allow', 'deny']).meta({ id: 'McpPermissionMode' })
 
 export const Permission = z.object({
   tool: requiredText(200).describe('The name of a tool, or * for those that have no entry of their own'),

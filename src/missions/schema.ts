@@ -1,6 +1,6 @@
 import { z } from 'zod'
 import { Status as ExecutionStatus, ExecutionsResponse, ListExecutions } from '../executions/schema.ts'
-import { int, ok, queryInt, requiredText, text, timestamp } from '../lib/fields.ts'
+import { int, ok, queryInt, requiredEnum, requiredText, text, timestamp } from '../lib/fields.ts'
 import { pageInput } from '../lib/page.ts'
 
 export const MissionStatus = z
@@ -15,7 +15,7 @@ export const MissionVisibility = z.enum(['private', 'organization', 'public'], {
 
 /** When a mission runs. */
 export const Schedule = z.object({
-  type: z.enum(['none', 'once', 'cron', 'continuous']),
+  type: requiredEnum(['none', 'once', 'cron', 'continuous']),
   value: text(200)
     .nullish()
     .describe('cron: an expression of five or six fields; once: a date and time; continuous: the pause in seconds'),
@@ -34,6 +34,7 @@ export const Schedule = z.object({
 export const ScheduleChange = Schedule.partial()
 
 const missionId = z.string().describe('The mission')
+const agentId = requiredText(100)
 
 const fields = {
   title: requiredText(200),
@@ -43,8 +44,8 @@ const fields = {
   visibility: MissionVisibility.optional().describe('`organization` unless told'),
   maxTurns: int(1, 500).nullish(),
   agentType: text(100).nullish(),
-  agentId: z.string().nullish().describe('The agent that works on it'),
-  characterId: z.string().nullish().describe('Another name of agentId, which wins'),
+  agentId: agentId.nullish().describe('The agent that works on it'),
+  characterId: agentId.nullish().describe('Another name of agentId, which wins'),
   schedule: Schedule.nullish(),
 }
 
@@ -59,8 +60,8 @@ export const UpdateMission = z.object({
   ...fields,
   title: fields.title.optional(),
   goal: fields.goal.optional(),
-  agentId: requiredText(100).optional().describe('The agent that works on it'),
-  characterId: requiredText(100).optional().describe('Another name of agentId, which wins'),
+  agentId: agentId.optional().describe('The agent that works on it'),
+  characterId: agentId.optional().describe('Another name of agentId, which wins'),
   schedule: ScheduleChange.nullish(),
   status: MissionStatus.optional().describe('running runs it now, paused pauses it, pending resumes it'),
 })

@@ -122,7 +122,7 @@ async function findAgent(actor: Actor, { db }: Deps, id: string) {
 /** The agent and the space of a mission that is to be. 404 for what the caller cannot run, or reach. */
 export async function findPlace(actor: Actor, deps: Deps, input: z.output<typeof CreateMission>) {
   const agentId = agentOf(input)
-  if (!agentId) throw badRequest('Missing required field: agentId')
+  if (agentId === undefined) throw badRequest('Missing required field: agentId')
   return { ...(await findAgent(actor, deps, agentId)), spaceId: await findOrDefault(actor, deps, input.spaceId) }
 }
 
@@ -181,7 +181,7 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
   const agentId = agentOf(input)
   const wanted: Partial<MissionRow> = {
     ...Object.fromEntries(said.filter(([, value]) => value !== undefined)),
-    ...(agentId && (await findAgent(actor, deps, agentId))),
+    ...(agentId !== undefined && (await findAgent(actor, deps, agentId))),
     ...(input.spaceId !== undefined && { spaceId: await findOrDefault(actor, deps, input.spaceId) }),
     ...schedule,
     ...(anew && { nextRunAt: firstFire(schedule, now) }),

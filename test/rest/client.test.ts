@@ -135,6 +135,9 @@ describe('a space is initialized', () => {
   it.each<[string, unknown, string]>([
     ['no type', {}, 'Missing required field: type'],
     ['null', { type: null }, 'Missing required field: type'],
+    ['an empty type', { type: '' }, 'Missing required field: type'],
+    ['a blank type', { type: ' \n' }, 'Missing required field: type'],
+    ['what is no text', { type: [] }, 'Invalid type. Must be: empty, git, readme, starterKit'],
     ['another type', { type: 'README' }, 'Invalid type. Must be: empty, git, readme, starterKit'],
     ['a blank name', { type: 'empty', spaceName: ' ' }, 'Missing required field: spaceName'],
     [
@@ -529,6 +532,12 @@ describe('an agent is run', () => {
 
   it.each<[string, () => object, number, string]>([
     ['no agent', () => ({ spaceId, message: 'Hi' }), 400, 'Missing required field: characterId'],
+    ...['', ' ', null].map((characterId): [string, () => object, number, string] => [
+      `${JSON.stringify(characterId)} for an agent`,
+      () => ({ characterId, spaceId, message: 'Hi' }),
+      400,
+      'Missing required field: characterId',
+    ]),
     ['no message', () => ({ characterId, spaceId }), 400, 'Missing required field: message'],
     ['an unknown agent', () => ({ characterId: 'x', spaceId, message: 'Hi' }), 404, 'Agent not found'],
     ['an unknown space', () => ({ characterId, spaceId: 'x', message: 'Hi' }), 404, 'Space not found'],

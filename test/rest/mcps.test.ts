@@ -160,7 +160,10 @@ describe('POST /mcps', () => {
       { credentials: { [name]: { value: 'x' } } },
       BAD_CREDENTIAL,
     ]),
-    [{ permissions: [{ tool: 'a' }] }, 'Missing required field: permissions.0.mode'],
+    ...[undefined, null, '', ' '].map((mode): [Body, string] => [
+      { permissions: [{ tool: 'a', mode }] },
+      'Missing required field: permissions.0.mode',
+    ]),
     [
       { permissions: [{ tool: 'a', mode: 'maybe' }] },
       'Invalid value for field: permissions.0.mode. Expected one of: ask, allow, deny',
