@@ -38,7 +38,7 @@ const systemMessage = text(100_000).describe('Another name of systemPrompt, whic
 export const CreateAgent = z
   .object({
     name,
-    systemPrompt: systemPrompt.optional().describe('Required, unless basedOnAgentId or system_message says it'),
+    systemPrompt: systemPrompt.nullish().describe('Required, unless basedOnAgentId or system_message says it'),
     basedOnAgentId: z.string().nullish().describe('Copy this agent; the other fields win'),
     ...optionalFields,
     system_message: systemMessage.nullish(),

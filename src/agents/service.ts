@@ -353,15 +353,18 @@ const DEFAULTS: Values = {
   ...(Object.fromEntries(LISTS.map((field) => [field, []])) as unknown as Pick<Values, (typeof LISTS)[number]>),
 }
 
-/** The client's part of a row or of an input: what is said, null as the default. `systemPrompt` wins over its alias. */
+/**
+ * The client's part of a row or of an input: what is said, null as the default. `systemPrompt` wins over its alias; null
+ * says none, which the alias or what is copied may have.
+ */
 function valuesOf(
   source: AgentRow | KnownAgent | z.output<typeof CreateAgent> | z.output<typeof UpdateAgent>,
 ): Partial<Values> {
-  const said = Object.entries(source)
+  const alias = 'system_message' in source ? source.system_message : undefined
+  const said = Object.entries({ ...source, systemPrompt: source.systemPrompt ?? alias ?? undefined })
     .filter(([field, value]) => field in DEFAULTS && value !== undefined)
     .map(([field, value]) => [field, value ?? DEFAULTS[field as keyof Values]])
-  const alias = 'system_message' in source ? source.system_message : null
-  return { ...(typeof alias === 'string' && { systemPrompt: alias }), ...Object.fromEntries(said) }
+  return Object.fromEntries(said)
 }
 
 const toColumns = (values: Values) => ({

@@ -60,6 +60,14 @@ describe('the same through GraphQL and tRPC', () => {
     expect((await graphql(server, GET, { id: agent.id })).data.agent).toEqual(agent)
   })
 
+  test('a null system prompt is none: the agent that is copied has one', async () => {
+    const { id: basedOnAgentId } = await create('organization')
+    const input = { name: 'Copy', basedOnAgentId, systemPrompt: null }
+    const { data, errors } = await graphql(server, CREATE, { input })
+    expect(errors).toBeUndefined()
+    expect(data.createAgent.agent.systemPrompt).toBe('secret prompt')
+  })
+
   test.each([
     ['no name', { systemPrompt: 'p' }],
     ['a null name', { name: null, systemPrompt: 'p' }],

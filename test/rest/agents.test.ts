@@ -136,7 +136,22 @@ describe('POST /agents', () => {
     for (const system_message of ['Old name.', null]) {
       expect((await create({ system_message })).agent).toMatchObject(valid)
     }
+    const said = { name: 'A', systemPrompt: null, system_message: 'Old name.' }
+    expect((await call('POST', '/agents', ann, said)).body.agent.systemPrompt).toBe('Old name.')
     expect(Object.keys(alias.body.agent)).not.toContain('system_message')
+  })
+
+  it('copies the prompt, too, where null stands for it', async () => {
+    const { id: basedOnAgentId } = await create()
+    for (const nothing of [{ systemPrompt: null }, { systemPrompt: null, system_message: null }]) {
+      const { status, body } = await call('POST', '/agents', ann, { name: 'Copy', basedOnAgentId, ...nothing })
+      expect([status, body.agent?.systemPrompt]).toEqual([200, valid.systemPrompt])
+    }
+    expectError(
+      await call('POST', '/agents', ann, { name: 'Copy', basedOnAgentId, systemPrompt: '' }),
+      400,
+      'Missing required field: systemPrompt',
+    )
   })
 
   it('copies an agent that the caller can see, with what it was told instead', async () => {
