@@ -31,7 +31,8 @@ export const Execute = z
     onDisconnect: z
       .enum(['continue', 'cancel'])
       .nullish()
-      .describe('What becomes of the run when the caller goes away; over REST also a query parameter'),
+      .describe('What becomes of the run when the caller goes away; over REST also a query parameter')
+      .meta({ param: { in: 'query', id: 'onDisconnect' } }),
     parentExecutionId: z
       .string()
       .nullish()

@@ -137,7 +137,6 @@ function complete(operation: Operation, { name, method, path, meta, inputs }: De
     success.headers = parts.headers('Idempotent-Replayed')
     addParameter(operation, 'Idempotency-Key')
   }
-  if (fields?.properties?.onDisconnect) addParameter(operation, 'onDisconnect')
   if (success.description === 'Successful response') success.description = 'Success'
   moveToComponents(success.content?.['application/json'], `${component}Response`, schemas)
   if (fields?.properties?.stream) {
@@ -161,11 +160,19 @@ function errorStatuses(method: string, path: string, fields: string[]): string[]
   ]
 }
 
-/** What a PUT or POST takes is said to be in its body. A field may have its place in the address: `param` in its meta. */
+/**
+ * What a PUT, PATCH or POST takes is said to be in its body. A field may have its place in the address: `param` in its
+ * meta, by which http/routes.ts takes it from there; one whose param is a component may stand in either.
+ */
 function moveToQuery(operation: Operation, shape: Record<string, z.ZodType>): void {
   const fields = operation.requestBody?.content['application/json']?.schema as oas31.SchemaObject | undefined
   for (const [name, schema] of Object.entries(fields?.properties ?? {})) {
-    if (shape[name]?.meta()?.param?.in !== 'query') continue
+    const { param } = shape[name]?.meta() ?? {}
+    if (param?.in !== 'query') continue
+    if (param.id) {
+      addParameter(operation, param.id as keyof typeof parts.COMPONENTS.parameters)
+      continue
+    }
     const required = fields?.required?.includes(name) ?? false
     operation.parameters?.push({ in: 'query', name, required, schema })
     delete fields?.properties?.[name]

@@ -8,7 +8,7 @@ import { createCaller } from '../router.ts'
 import { actorAt, type Context, fromTRPCError } from '../trpc.ts'
 import { hasBody, readJson, sendJson } from './body.ts'
 import { download, upload } from './media.ts'
-import { findRoute } from './routes.ts'
+import { findRoute, type Route } from './routes.ts'
 import { writeEvents } from './sse.ts'
 
 const EVENTS = /^\/api\/v1\/executions\/([\w-]+)\/events\/?$/
@@ -17,12 +17,13 @@ const MEDIA = /^\/api\/v1\/media\/?$/
 const EXECUTE = /^\/api\/(v1\/agents\/[\w-]+|agent)\/execute\/?$/
 
 /** What the query says: a text for each name, a list where it is given more than once or is one. */
-function readQuery(url: string, lists: ReadonlySet<string>): Record<string, unknown> {
+function readQuery(url: string, { lists, inQuery }: Route): Record<string, unknown> {
   const query: Record<string, unknown> = Object.create(null)
   const start = url.indexOf('?')
   if (start === -1) return query
   const said = new URLSearchParams(url.slice(start + 1))
   for (const name of said.keys()) {
+    if (inQuery && !inQuery.has(name)) continue
     const values = said.getAll(name)
     query[name] = values.length > 1 || lists.has(name) ? values : values[0]
   }
@@ -58,8 +59,8 @@ export async function handleRest(context: Context, req: IncomingMessage, res: Se
   const found = findRoute(req.method ?? '', path)
   if (!found) throw noSuchPath()
   const { route, parameters } = found
-  const query = readQuery(req.url ?? '', route.lists)
-  // Who asks comes before what they say. What the address says beats the body: `onDisconnect` may stand there.
+  const query = readQuery(req.url ?? '', route)
+  // Who asks comes before what they say. What has its place in the address beats the body: `onDisconnect` may be in both.
   const body = hasBody(req) && req.method !== 'GET' ? await context.identify().then(() => readJson(req)) : {}
   const input: Record<string, unknown> = { ...body, ...query, ...parameters }
   const isStream = EXECUTE.test(path) && input.stream === true

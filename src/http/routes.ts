@@ -13,12 +13,21 @@ export type Route = {
   pattern: string
   /** Which of the query's names are lists, though they be given once. */
   lists: ReadonlySet<string>
+  /** Which names of the query say anything, where all else is said in a body; null: all. */
+  inQuery: ReadonlySet<string> | null
   /** Calls the procedure as any other face does. Throws a TRPCError. */
   call: (ctx: Context, getRawInput: () => Promise<unknown>) => Promise<unknown>
 }
 
 /** What stands at a place in a path: a name of its own wins over a parameter. */
 type Node = { children: Map<string, Node>; parameter: Node | null; routes: Map<string, Route & { names: string[] }> }
+
+const WITH_BODY: ReadonlySet<string> = new Set(['POST', 'PUT', 'PATCH'])
+
+const isList = (field: z.ZodType): boolean => unwrap(field) instanceof z.ZodArray
+
+/** As http/openapi.ts says it. */
+const isInQuery = (field: z.ZodType): boolean => field.meta()?.param?.in === 'query'
 
 const node = (): Node => ({ children: new Map(), parameter: null, routes: new Map() })
 
@@ -40,7 +49,8 @@ for (const [path, procedure] of Object.entries(appRouter._def.procedures as unkn
   place.routes.set(method, {
     pattern,
     names,
-    lists: new Set(inputs.flatMap(listsOf)),
+    lists: namesOf(inputs, isList),
+    inQuery: WITH_BODY.has(method) ? namesOf(inputs, isInQuery) : null,
     call: callerOf(procedure, path),
   })
 }
@@ -62,11 +72,11 @@ export function findRoute(method: string, path: string): { route: Route; paramet
   return { route, parameters: Object.fromEntries(route.names.map((name, index) => [name, values[index]!])) }
 }
 
-/** The fields of an input that are lists, however they are wrapped. */
-function listsOf(input: z.ZodType): string[] {
-  const object = unwrap(input)
-  if (!(object instanceof z.ZodObject)) return []
-  return Object.entries(object.shape).flatMap(([name, field]) => (unwrap(field) instanceof z.ZodArray ? name : []))
+/** The names of some fields of inputs, however those are wrapped. */
+function namesOf(inputs: z.ZodType[], which: (field: z.ZodType) => boolean): ReadonlySet<string> {
+  const objects = inputs.map(unwrap).filter((input) => input instanceof z.ZodObject)
+  const fields = objects.flatMap(({ shape }) => Object.entries(shape as Record<string, z.ZodType>))
+  return new Set(fields.flatMap(([name, field]) => (which(field) ? name : [])))
 }
 
 function unwrap(schema: z.core.$ZodType): z.core.$ZodType {

@@ -361,21 +361,27 @@ describe('the holder of an ID token', () => {
     }
   })
 
-  it('may name it in the address, for an answer and for a stream', async () => {
+  it('must name it in the body: nothing is begun for one in the address, nor there', async () => {
     const { as, token } = await linked()
     const [spaceId, other] = [await createSpace(token), await createSpace(token)]
     const agent = { name: 'Ada', systemPrompt: 'You are Ada.' }
     const characterId = (await request(server, 'POST', '/api/v1/agents', { token, body: agent })).body.id
-    const path = `/api/agent/execute?spaceId=${spaceId}`
-    for (const elsewhere of [{}, { spaceId: other }]) {
-      const body = { characterId, message: 'Hi', ...elsewhere }
-      expect((await request(server, 'POST', path, { token: as, body })).status).toBe(200)
-      const stream = await openStream(server, path, { method: 'POST', token: as, body: { ...body, stream: true } })
-      expect((await stream.rest()).at(-1)?.event).toBe('result')
+    const path = `/api/agent/execute?spaceId=${other}`
+    const body = { characterId, message: 'Hi' }
+    for (const stream of [false, true]) {
+      const nowhere = await request(server, 'POST', path, { token: as, body: { ...body, stream } })
+      expectError(nowhere, 400, 'Missing required field: spaceId')
     }
+    expect((await request(server, 'POST', path, { token: as, body: { ...body, spaceId } })).status).toBe(200)
+    const stream = await openStream(server, path, {
+      method: 'POST',
+      token: as,
+      body: { ...body, spaceId, stream: true },
+    })
+    expect((await stream.rest()).at(-1)?.event).toBe('result')
     const where = { spaceId: { in: [spaceId, other] } }
     const runs = await server.service.deps.db.execution.findMany({ where, select: { spaceId: true } })
-    expect(runs).toEqual(Array(4).fill({ spaceId }))
+    expect(runs).toEqual(Array(2).fill({ spaceId }))
   })
 
   it('runs agents that may do all that the user may', async () => {

@@ -253,6 +253,25 @@ describe('a body', () => {
     }
   })
 
+  it('says all that a request does: names in the query that are not documented there add and change nothing', async () => {
+    const query = '?visibility=public&name=Q&description=D&system_message=x&message=No&spaceId=unknown'
+    const { id } = (await request(server, 'POST', `/api/v1/agents${query}`, { body: valid })).body
+    const path = `/api/v1/agents/${id}`
+    expect((await request(server, 'PATCH', `${path}${query}`, { body: { role: 'r' } })).status).toBe(200)
+    const agent = { ...valid, role: 'r', visibility: 'organization', description: null, version: 2 }
+    expect((await request(server, 'GET', path)).body.agent).toMatchObject(agent)
+    const { body } = await request(server, 'POST', `${path}/execute${query}`, { body: { message: 'Hello' } })
+    expect(body.result).toContain('You said: Hello')
+    const [space] = (await request(server, 'GET', '/api/v1/spaces')).body.spaces
+    const file = `/api/v1/spaces/${space.id}/files/content?path=a.md`
+    const written = await request(server, 'PUT', `${file}&encoding=base64&content=eA==`, { body: { content: 'text' } })
+    expect(written.body).toMatchObject({ path: 'a.md', content: 'text', encoding: 'utf8' })
+    for (const options of [{}, { body: {} }]) {
+      expectError(await request(server, 'POST', `/api/v1/agents${query}`, options), 400, missing('name'))
+      expectError(await request(server, 'POST', `${path}/execute${query}`, options), 400, missing('message'))
+    }
+  })
+
   it('is asked of nobody who may not ask', async () => {
     for (const body of ['{', 'null', '{}']) {
       const answer = await request(server, 'POST', '/api/v1/agents', { body, token: null })

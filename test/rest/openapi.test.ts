@@ -3,6 +3,8 @@ import { Validator } from '@seriousme/openapi-schema-validator'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import type { oas31 } from 'zod-openapi'
 import { createDocument } from '../../src/http/openapi.ts'
+import { COMPONENTS } from '../../src/http/openapi-parts.ts'
+import { findRoute } from '../../src/http/routes.ts'
 import { appRouter } from '../../src/router.ts'
 import { document, expectDocumented, expectEverySchemaToCompile } from '../support/openapi.ts'
 import { startServer, type TestServer } from '../support/server.ts'
@@ -77,6 +79,19 @@ describe('the document', () => {
       for (const parameter of inPath)
         expect(parameter).toMatchObject({ required: true, description: expect.any(String) })
     }
+  })
+
+  it('names all that requests with a body may say in their query', () => {
+    const withBody = operations.filter(({ method, path }) => /POST|PUT|PATCH/.test(method) && path !== '/api/v1/media')
+    const said = withBody.map(({ method, path, parameters = [] }) => {
+      const named = (parameters as (oas31.ParameterObject | oas31.ReferenceObject)[]).map((parameter) =>
+        '$ref' in parameter ? COMPONENTS.parameters[parameter.$ref.split('/').at(-1) as 'onDisconnect'] : parameter,
+      )
+      const inQuery = named.flatMap(({ in: place, name }) => (place === 'query' ? name : []))
+      expect([path, findRoute(method, path)?.route.inQuery]).toEqual([path, new Set(inQuery)])
+      return inQuery
+    })
+    expect(new Set(said.flat())).toEqual(new Set(['onDisconnect', 'path']))
   })
 
   it('keeps what is said of an optional query field', () => {
