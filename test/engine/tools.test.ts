@@ -156,6 +156,16 @@ describe('a run whose model calls a tool of an MCP server', () => {
     ])
   })
 
+  test('has an id of its own for each call, though the model gives one that a call was just given', async () => {
+    const agent = await equipped.agent()
+    const given = ['x', 'x_3', 'x', 'x', '']
+    lab.model.script({ toolCalls: given.map((id) => call('add', { a: 1, b: 1 }, id)) }, { tokens: 'I see.' })
+    const { events } = await equipped.run(agent)
+    const ids = results(events).map(({ toolUseId }) => toolUseId)
+    expect(ids.slice(0, 2)).toEqual(['x', 'x_3'])
+    expect(new Set(ids).size).toBe(given.length)
+  })
+
   test('goes on when the tool takes too long', async () => {
     // Time enough to ask the server for its tools, on a slow machine too.
     await using hasty = await startEquipped({ TOOL_TIMEOUT: '2' })

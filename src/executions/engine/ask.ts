@@ -142,9 +142,12 @@ function end(reply: Piece[], type: TextPart['type'], fragment: Fragment): void {
 
 /** A call, its id told apart from those before it. Some models refuse their own calls without their signature. */
 function readCall(part: LanguageModelV4ToolCall, reply: readonly Piece[]): ReplyPart {
-  const calls = reply.flatMap(({ part: other }) => (other.type === 'tool-call' ? other.toolCallId : []))
+  const taken = new Set(reply.flatMap(({ part: other }) => (other.type === 'tool-call' ? other.toolCallId : [])))
   const given = clean(part.toolCallId) as string
-  const toolCallId = given && !calls.includes(given) ? given : `${given || 'call'}_${calls.length + 1}`
+  let toolCallId = given
+  for (let count = taken.size + 1; !toolCallId || taken.has(toolCallId); count++) {
+    toolCallId = `${given || 'call'}_${count}`
+  }
   return {
     type: 'tool-call',
     toolCallId,
