@@ -158,6 +158,20 @@ describe('a run whose tool wants an approval', () => {
     expect(await violations(lab.db)).toEqual([])
   })
 
+  test.each(['approve', 'deny'] as const)(
+    'takes no word that comes too late, be it before the next look at what has expired (%s)',
+    async (verdict) => {
+      const row = await asking(['late'])
+      lab.model.script({ tokens: 'Too late.' })
+      await lab.db.approval.updateMany({ where: { executionId: row.id }, data: { expiresAt: lab.clock.now() } })
+      const refused = { status: 409, body: { message: 'Approval was already decided' } }
+      expect(await decide(row, verdict)).toMatchObject(refused)
+      expect(await ended(lab.engine, row)).toMatchObject({ status: 'completed', result: 'Too late.' })
+      expect((await approvalsOf(row))[0]).toMatchObject({ status: 'expired' })
+      expect(made('late')).toBe(0)
+    },
+  )
+
   test('goes on without it when nobody decides in time', async () => {
     const row = await asking(['g'])
     lab.clock.advance(3_700_000)

@@ -60,14 +60,14 @@ export type Verdict = { status: 'approved' | 'denied' | 'expired'; reason: strin
 
 /**
  * Decides about a call. With the last decision that it waited for the run can be claimed again; its time of waiting
- * ends with the claim. Throws 409 when it was decided already.
+ * ends with the claim. Throws 409 when it was decided already, or nobody can decide any more.
  */
 export async function decide(tx: Tx, approval: ApprovalRow, verdict: Verdict, now: Date): Promise<ApprovalRow> {
   const { id, executionId } = approval
   // The run's row is the lock: of two who decide, the second sees what the first has.
   await tx.execution.updateMany({ where: { id: executionId, waitingFor: 'approval' }, data: { updatedAt: now } })
   const [decided] = await tx.approval.updateManyAndReturn({
-    where: { id, status: 'pending' },
+    where: { id, status: 'pending', ...(verdict.status !== 'expired' && { expiresAt: { gt: now } }) },
     data: { ...verdict, decidedAt: now },
   })
   if (!decided) throw conflict('Approval was already decided')
