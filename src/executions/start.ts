@@ -133,13 +133,17 @@ async function findConversation(
   return { spaceId: chat.spaceId, chatId: chat.id, ...(session && { sessionId: session.id }) }
 }
 
-/** The agent of a run that is about to begin, if its user is still a member and may still run it, there. */
-export async function agentFor(db: Db, row: ExecutionRow): Promise<AgentRow | null> {
+/**
+ * The agent of a run that is about to begin or goes on, if its user is still a member and may still run it, there; else
+ * why the run fails.
+ */
+export async function agentFor(db: Db, row: ExecutionRow): Promise<AgentRow | string> {
   const actor = await actorOf(db, row)
   const agent = actor && (await db.agent.findFirst({ where: { AND: [{ id: row.agentId }, executable(actor)] } }))
-  const where = { id: row.spaceId, ...(actor && reachableSpace(actor)) }
-  const space = agent && (await db.space.findFirst({ where, select: { id: true } }))
-  if (!space || !row.missionId) return space && agent
+  if (!agent) return notFound('Agent').message
+  const where = { id: row.spaceId, ...reachableSpace(actor) }
+  if (!(await db.space.findFirst({ where, select: { id: true } }))) return notFound('Space').message
+  if (!row.missionId) return agent
   const mission = await db.mission.findUnique({ where: { id: row.missionId }, select: { maxTurns: true } })
   return { ...agent, maxTurns: mission?.maxTurns ?? agent.maxTurns }
 }

@@ -172,6 +172,20 @@ describe('a run whose tool wants an approval', () => {
     },
   )
 
+  test('fails when its space is gone by then, and says so', async () => {
+    const body = { name: 'Mine', visibility: 'private' }
+    const { id: spaceId } = (await request(lab.server, 'POST', '/api/v1/spaces', { body })).body
+    const agent = await equipped.agent({}, ASK)
+    lab.model.script({ toolCalls: [echo('gone')] })
+    const row = await waiting(await lab.run({ agent, conversation: { spaceId } }))
+    const [approval] = await approvalsOf(row)
+    await request(lab.server, 'DELETE', `/api/v1/spaces/${spaceId}`)
+    const { status } = await request(lab.server, 'POST', `/api/v1/approvals/${approval.id}/approve`)
+    expect(status).toBe(200)
+    expect(await ended(lab.engine, row)).toMatchObject({ status: 'failed', error: 'Space not found' })
+    expect(made('gone')).toBe(0)
+  })
+
   test('goes on without it when nobody decides in time', async () => {
     const row = await asking(['g'])
     lab.clock.advance(3_700_000)

@@ -104,11 +104,19 @@ test('a run that is taken over goes on within the scopes of the token that start
   await other.drain()
 })
 
-test('a run whose agent is gone fails, and its history has what it had done', async () => {
+test.each([
+  ['agent', 'Agent not found'],
+  ['space', 'Space not found'],
+] as const)('a run whose %s is gone fails, says so, and its history has what it had done', async (what, error) => {
   const row = await atSecondStep()
-  await lab.db.agent.update({ where: { id: row.agentId }, data: { archivedAt: lab.clock.now() } })
+  const archive = (archivedAt: Date | null) =>
+    what === 'agent'
+      ? lab.db.agent.update({ where: { id: row.agentId }, data: { archivedAt } })
+      : lab.db.space.update({ where: { id: row.spaceId }, data: { archivedAt } })
+  await archive(lab.clock.now())
   const other = await takeOver()
-  expect(await lab.row(row.id)).toMatchObject({ status: 'failed', error: 'Agent not found' })
+  await archive(null)
+  expect(await lab.row(row.id)).toMatchObject({ status: 'failed', error })
   const message = await lab.db.message.findFirstOrThrow({ where: { executionId: row.id, role: 'assistant' } })
   expect(message.toolCalls).toMatchObject([{ name: 'add', result: '3' }])
   await other.drain()

@@ -155,7 +155,7 @@ async function opened() {
 
 const CLOSED = [
   ['agent', 'Agent not found'],
-  ['space', 'Agent not found'],
+  ['space', 'Space not found'],
 ] as const
 
 describe('once an agent or a space is closed to somebody', () => {
@@ -176,10 +176,7 @@ describe('once an agent or a space is closed to somebody', () => {
     expect(JSON.stringify(lab.model.requests.map(({ body }) => body))).not.toContain(message)
   })
 
-  test.each([
-    ['agent', 'Agent not found'],
-    ['space', 'Space not found'],
-  ] as const)('their mission runs no more when it is due (%s)', async (what, pauseReason) => {
+  test.each(CLOSED)('their mission runs no more when it is due (%s)', async (what, pauseReason) => {
     const { agent, space, close } = await opened()
     const make = maker(lab.server, others.colleague)
     const schedule = { type: 'cron', value: '0 * * * *' }

@@ -37,8 +37,8 @@ export type EngineDeps = {
   log: Logger
   models: Models
   storage: MediaStorage
-  /** The agent of a run that is about to begin, if its user may still run it (contract.md section 2). */
-  agentFor: (db: Db, row: ExecutionRow) => Promise<claims.AgentRow | null>
+  /** The agent of a run that is about to begin, if its user may still run it (contract.md section 2); else why it fails. */
+  agentFor: (db: Db, row: ExecutionRow) => Promise<claims.AgentRow | string>
   settle: claims.ClaimDeps['settle']
   openTools: OpenTools
   telemetry: Telemetry
@@ -215,9 +215,9 @@ export function createEngine(deps: EngineDeps): Engine {
   async function claimAndLaunch(id: string, launch: Launch): Promise<boolean> {
     const pending = await db.execution.findUnique({ where: { id, status: 'pending', waitingFor: null } })
     if (!pending) return true
-    const agent = pending.wantsCancel ? null : await deps.agentFor(db, pending)
-    if (!agent) {
-      await endPending(pending, 'Agent not found')
+    const agent = pending.wantsCancel ? 'cancelled' : await deps.agentFor(db, pending)
+    if (typeof agent === 'string') {
+      await endPending(pending, agent)
       return true
     }
     const row = await claims.claimPending(claimDeps, pending)
@@ -256,15 +256,13 @@ export function createEngine(deps: EngineDeps): Engine {
     deps.telemetry.takenOver()
     const { shown, said, checkpoint } = await loadRemains(db, row)
     const canGoOn = checkpoint !== null || !shown
-    const agent = canGoOn && !row.wantsCancel ? await deps.agentFor(db, row) : null
-    if (agent) {
+    const agent = canGoOn && !row.wantsCancel ? await deps.agentFor(db, row) : 'interrupted'
+    if (typeof agent !== 'string') {
       launch(row, agent, checkpoint ?? BEGIN)
       bus.publish('execution', [row.id])
       return
     }
-    const outcome: endings.Outcome = row.wantsCancel
-      ? { status: 'cancelled' }
-      : { status: 'failed', error: canGoOn ? 'Agent not found' : 'interrupted' }
+    const outcome: endings.Outcome = row.wantsCancel ? { status: 'cancelled' } : { status: 'failed', error: agent }
     const { model, inputTokens, outputTokens } = row
     const ended = await end(row, outcome, {
       text: said.text,
