@@ -11,6 +11,9 @@ export const Visibility = z
 
 const agentId = z.string().describe('The agent')
 
+const BY_ANY_NAME =
+  'By any name: as its server names a tool, as models call it, or with the name of the server before it'
+
 /** What a client may say of an agent, beside name and system prompt (contract.md section 3). */
 const optionalFields = {
   role: text(200).nullable().optional().describe('`Assistant` unless told'),
@@ -26,8 +29,11 @@ const optionalFields = {
   mcpInstanceIds: textList().nullable().optional(),
   mcpTypes: textList().nullable().optional(),
   subagentIds: textList().nullable().optional().describe('Agents of the organization that this one may delegate to'),
-  allowedTools: textList(500).nullable().optional(),
-  disallowedTools: textList(500).nullable().optional(),
+  allowedTools: textList(500)
+    .nullable()
+    .optional()
+    .describe(`The only tools that it may call; all that are attached where it is empty. ${BY_ANY_NAME}`),
+  disallowedTools: textList(500).nullable().optional().describe(`The tools that it may not call. ${BY_ANY_NAME}`),
   maxTurns: int(1, 500).nullable().optional().describe('At most so many model steps in a run'),
 }
 

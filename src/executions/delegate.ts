@@ -8,7 +8,7 @@ import { cut, defineTool } from '../lib/tool.ts'
 import { toSlug } from '../organizations/service.ts'
 import { type AgentRow, MAX_DEPTH } from './engine/claims.ts'
 import type { ExecutionRow } from './engine/events.ts'
-import type { Tool, ToolCall, ToolUser } from './engine/tools.ts'
+import type { IsOffered, Tool, ToolCall, ToolUser } from './engine/tools.ts'
 
 const MAX_NAME = 64
 const MAX_DESCRIPTION = 1_000
@@ -19,7 +19,7 @@ const Task = z.object({ message: requiredText(200_000).describe('What it is to d
  * A tool for each agent that the run's agent may delegate to, as far as its user can reach them: a call is a run of
  * that agent in a chat of its own, and the tool answers what the run did. Another organization's agent has none.
  */
-export async function delegates(deps: Deps, user: ToolUser): Promise<Tool[]> {
+export async function delegates(deps: Deps, user: ToolUser, isOffered: IsOffered): Promise<Tool[]> {
   const { row, agent } = user
   const ids = agent.organizationId === row.organizationId ? (agent.subagentIds as string[]) : []
   if (!ids.length) return []
@@ -28,17 +28,18 @@ export async function delegates(deps: Deps, user: ToolUser): Promise<Tool[]> {
   const taken = new Set<string>()
   return ids.flatMap((id) => {
     const subagent = found.get(id)
-    return subagent ? delegate(deps, user, subagent, nameOf(subagent, taken)) : []
+    if (!subagent) return []
+    const plain = nameOf(subagent)
+    let unique = plain
+    for (let count = 2; taken.has(unique); count++) unique = `${plain}_${count}`
+    taken.add(unique)
+    return isOffered(new Set([plain, unique])) ? delegate(deps, user, subagent, unique) : []
   })
 }
 
-function nameOf({ name }: AgentRow, taken: Set<string>): string {
+function nameOf({ name }: AgentRow): string {
   const slug = toSlug(name).replace(/[^a-z0-9-]/g, '')
-  const plain = `delegate_to_${slug || 'agent'}`.slice(0, MAX_NAME - 4)
-  let unique = plain
-  for (let count = 2; taken.has(unique); count++) unique = `${plain}_${count}`
-  taken.add(unique)
-  return unique
+  return `delegate_to_${slug || 'agent'}`.slice(0, MAX_NAME - 4)
 }
 
 function delegate(deps: Deps, user: ToolUser, { id, name, role, description }: AgentRow, tool: string): Tool {

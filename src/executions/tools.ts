@@ -4,39 +4,32 @@ import { openMcpTools } from '../mcps/tools.ts'
 import { openSkills } from '../skills/tools.ts'
 import { taskTools } from '../tasks/tools.ts'
 import { delegates } from './delegate.ts'
-import type { Tool, Toolbox, ToolUser } from './engine/tools.ts'
+import type { IsOffered, Toolbox, ToolUser } from './engine/tools.ts'
 
 /**
  * Opens all that a run can call: see `OpenTools`. What the service itself offers is there for those who name it, in a
  * skill's `builtInTools` or the agent's `allowedTools`. A list of allowed tools then leaves out all others, except what
- * skills need; what is disallowed is left out in any case. Of two tools of a name, the service's own is meant.
+ * skills need; what is disallowed, by any of its names, is left out in any case. Of two tools of a name, the service's
+ * own has it.
  */
 export async function openTools(deps: Deps, user: ToolUser): Promise<Toolbox> {
-  const [skills, ofServers] = await Promise.allSettled([openSkills(deps, user), openMcpTools(deps, user)])
-  const close = async () => void (ofServers.status === 'fulfilled' && (await ofServers.value.close()))
-  try {
-    if (skills.status === 'rejected') throw skills.reason
-    if (ofServers.status === 'rejected') throw ofServers.reason
-    const allowed = new Set(user.agent.allowedTools as string[])
-    const disallowed = new Set(user.agent.disallowedTools as string[])
-    const { tools: loaders, builtInTools } = skills.value
-    const builtIn = [...taskTools(deps, user), ...fileTools(deps, user)].filter(
-      ({ name }) => builtInTools.has(name) || allowed.has(name),
-    )
-    const others = [...(await delegates(deps, user)), ...ofServers.value.tools].filter(
-      ({ name }) => !allowed.size || allowed.has(name) || builtInTools.has(name),
-    )
-    const tools = new Map<string, Tool>()
-    for (const tool of [...loaders, ...builtIn, ...others]) {
-      if (!tools.has(tool.name) && !disallowed.has(tool.name)) tools.set(tool.name, tool)
-    }
-    return {
-      tools: [...tools.values()],
-      instructions: [...skills.value.instructions, ...ofServers.value.instructions],
-      close,
-    }
-  } catch (error) {
-    await close()
-    throw error
+  const allowed = new Set(user.agent.allowedTools as string[])
+  const disallowed = new Set(user.agent.disallowedTools as string[])
+  const builtIn = [...taskTools(deps, user), ...fileTools(deps, user)]
+  const allowedOthers = allowed.difference(new Set(builtIn.map(({ name }) => name)))
+  const isOffered: IsOffered = (names) =>
+    disallowed.isDisjointFrom(names) && (!allowed.size || !allowedOthers.isDisjointFrom(names))
+
+  const skills = await openSkills(deps, user)
+  const needed = builtIn.filter(({ name }) => skills.builtInTools.has(name) || allowed.has(name))
+  const own = [
+    ...[...skills.tools, ...needed].filter(({ name }) => !disallowed.has(name)),
+    ...(await delegates(deps, user, isOffered)),
+  ]
+  const ofServers = await openMcpTools(deps, user, isOffered, new Set(own.map(({ name }) => name)))
+  return {
+    tools: [...own, ...ofServers.tools],
+    instructions: [...skills.instructions, ...ofServers.instructions],
+    close: ofServers.close,
   }
 }

@@ -1,7 +1,7 @@
 import type { JSONSchema7 } from '@ai-sdk/provider'
 import type { Prisma } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
-import type { Tool, Toolbox, ToolUser } from '../executions/engine/tools.ts'
+import type { IsOffered, Tool, Toolbox, ToolUser } from '../executions/engine/tools.ts'
 import type { McpClient } from './client.ts'
 import { connect, permissionsOf } from './service.ts'
 
@@ -16,12 +16,14 @@ type Opened = { server: ServerRow; client: McpClient }
 
 /**
  * The tools of the MCP servers of a run: those of its agent, unless it is another organization's, and those of its
- * space. Each server has one connection, which ends with the toolbox. One that cannot be reached is left out, and the
- * model is told so. Rejects with the signal's reason.
+ * space; none has a name that is `taken`. Each server has one connection, which ends with the toolbox. One that cannot be
+ * reached is left out, and the model is told so. Rejects with the signal's reason.
  */
 export async function openMcpTools(
   deps: Pick<Deps, 'db' | 'log' | 'settings' | 'wrappingKey'>,
   user: ToolUser,
+  isOffered: IsOffered,
+  taken: ReadonlySet<string>,
 ): Promise<Toolbox> {
   const servers = await deps.db.mcpServer.findMany({
     where: serversOf(user),
@@ -48,7 +50,7 @@ export async function openMcpTools(
     deps.log.warn({ mcpId: server.id, executionId: user.row.id, err: reason }, 'an MCP server cannot be reached')
     return isAway(server)
   })
-  return { tools: toTools(user, opened), instructions, close }
+  return { tools: toTools(user, opened, isOffered, taken), instructions, close }
 }
 
 const isAway = ({ name }: ServerRow) =>
@@ -73,31 +75,32 @@ async function countUse({ db }: Pick<Deps, 'db'>, { row }: ToolUser, opened: rea
   await db.mcpServer.updateMany({ where, data: { usageCount: { increment: 1 } } })
 }
 
-/** All that are not denied, by names that the model can call. */
-function toTools(user: ToolUser, opened: readonly Opened[]): Tool[] {
+/** All that are not denied and that the agent may have, by names that the model can call. */
+function toTools(user: ToolUser, opened: readonly Opened[], isOffered: IsOffered, taken: ReadonlySet<string>): Tool[] {
   const found = opened.flatMap(({ server, client }) =>
     client.tools.flatMap((tool) => {
       const mode = modeOf(server, tool.name)
       return mode === 'deny' ? [] : { server, client, tool, mode, plain: toName(tool.name) }
     }),
   )
-  const shared = Map.groupBy(found, ({ plain }) => plain)
-  const taken = new Set<string>()
-  return found.map(({ server, client, tool, mode, plain }) => {
-    const isShared = (shared.get(plain)?.length ?? 0) > 1
-    const name = vacant(isShared ? toName(`${toName(server.name).slice(0, MAX_PREFIX)}__${plain}`) : plain, taken)
-    taken.add(name)
-    return {
-      name,
-      description: tool.description,
-      inputSchema: tool.inputSchema as JSONSchema7,
-      mode,
-      async call(input, { signal }) {
-        await user.actor()
-        return client.call(tool.name, input, signal)
-      },
-    }
+  const names = new Set([...taken, ...found.map(({ plain }) => plain)])
+  const offered = found.flatMap((one) => {
+    const prefixed = toName(`${toName(one.server.name).slice(0, MAX_PREFIX)}__${one.plain}`)
+    const unique = vacant(prefixed, names)
+    names.add(unique)
+    return isOffered(new Set([one.tool.name, one.plain, prefixed, unique])) ? { ...one, unique } : []
   })
+  const shared = Map.groupBy(offered, ({ plain }) => plain)
+  return offered.map(({ client, tool, mode, plain, unique }) => ({
+    name: taken.has(plain) || (shared.get(plain)?.length ?? 0) > 1 ? unique : plain,
+    description: tool.description,
+    inputSchema: tool.inputSchema as JSONSchema7,
+    mode,
+    async call(input, { signal }) {
+      await user.actor()
+      return client.call(tool.name, input, signal)
+    },
+  }))
 }
 
 /** What its permissions say of a tool: the entry of its name, else that of all others (contract.md section 7). */

@@ -178,6 +178,20 @@ describe('an agent with subagents', () => {
     expect(names.slice(0, 3)).toEqual(['delegate_to_agent', 'delegate_to_ann', 'delegate_to_ann_2'])
     for (const name of names) expect(name).toMatch(/^[a-zA-Z0-9_-]{1,64}$/)
   })
+
+  test('and its lists mean both of a name without its number, and the second with it', async () => {
+    const two = [await make('Ann'), await make('Änn')]
+    const [first, second] = ['delegate_to_ann', 'delegate_to_ann_2']
+    const offers = async (lists: object) => {
+      const index = lab.model.requests.length
+      await run(await make('Boss', two, lists))
+      return offered(lab.model.requests[index]!)
+    }
+    expect(await offers({ disallowedTools: [first] })).toEqual([])
+    expect(await offers({ disallowedTools: [second] })).toEqual([first])
+    expect(await offers({ allowedTools: [first] })).toEqual([first, second])
+    expect(await offers({ allowedTools: [second] })).toEqual([second])
+  })
 })
 
 test('a tree of 1 + 3 + 9 that is cancelled from its root ends as a whole within 2 s, every connection to the model closed', async () => {

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { event, type Reply } from '../support/model-replies.ts'
 import { request } from '../support/rest.ts'
-import { call, type Equipped, offered, results, startEquipped, told } from './equipped.ts'
+import { call, createMcp, type Equipped, offered, results, startEquipped, told } from './equipped.ts'
 import { violations } from './invariants.ts'
 import { ended, type Lab } from './lab.ts'
 
@@ -234,6 +234,18 @@ describe('the tools that a model is offered', () => {
     expect(await offers({ allowedTools: ['add', 'echo'] })).toEqual(['echo', 'add'])
     expect(await offers({ disallowedTools: ['fail', 'much', 'wait'] })).toEqual(['echo', 'add', 'show', 'headers'])
     expect(await offers({ allowedTools: ['add', 'echo'], disallowedTools: ['echo'] })).toEqual(['add'])
+  })
+
+  test('are never one that its agent is kept from, whatever server another member attaches to the space', async () => {
+    const id = await createMcp(lab.server, equipped.mcp.url)
+    await request(lab.server, 'PATCH', `/api/v1/spaces/${lab.spaceId}`, { body: { addMcps: [id] } })
+    const both = await offers({})
+    expect(both).toContain('Test__add_2')
+    const others = await offers({ disallowedTools: ['add'] })
+    expect(others).toEqual(both.filter((name) => !/add/.test(name)))
+    expect(await offers({ allowedTools: ['add'] })).toEqual(['Test__add', 'Test__add_2'])
+    await request(lab.server, 'PATCH', `/api/v1/spaces/${lab.spaceId}`, { body: { removeMcps: [id] } })
+    expect(await offers({ allowedTools: ['Test__add'] })).toEqual(['add'])
   })
 
   test('are those of the service when they are named', async () => {

@@ -1,7 +1,10 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { actorOf } from '../../src/auth/actor.ts'
 import { forbidden } from '../../src/errors.ts'
 import type { ToolUser } from '../../src/executions/engine/tools.ts'
+import { openTools } from '../../src/executions/tools.ts'
 import { openMcpTools } from '../../src/mcps/tools.ts'
+import { calling, type HostileMcp, startHostileMcp } from '../support/hostile-mcp.ts'
 import { type McpTestServer, startMcpServer } from '../support/mcp-server.ts'
 import { request } from '../support/rest.ts'
 import { type Member, startServer, type TestServer } from '../support/server.ts'
@@ -57,7 +60,8 @@ function user(ids: string[], more: { of?: Member; attempt?: number; signal?: Abo
   } as unknown as ToolUser
 }
 
-const open = (...args: Parameters<typeof user>) => openMcpTools(server.service.deps, user(...args))
+const open = (...args: Parameters<typeof user>) =>
+  openMcpTools(server.service.deps, user(...args), () => true, new Set())
 
 async function opened(...args: Parameters<typeof user>) {
   const { tools, instructions, close } = await open(...args)
@@ -192,6 +196,74 @@ describe('names', () => {
     const { names, modes } = await opened(ids)
     expect(names.toSorted()).toEqual(['Git_Hub___add', 'Git_Hub___add_2', '___add', 'echo', `${'x'.repeat(20)}__add`])
     expect(modes.filter((mode) => mode === 'ask')).toHaveLength(1)
+  })
+})
+
+describe('the lists of an agent', () => {
+  let hostile: HostileMcp
+  beforeAll(async () => {
+    hostile = await startHostileMcp()
+  })
+  const offers = (...names: string[]) => {
+    hostile.answer = calling(names, () => {})
+  }
+  beforeEach(() => offers('admin.wipe', 'echo'))
+  afterAll(() => hostile[Symbol.asyncDispose]())
+
+  /** What a run is offered whose agent has these lists, and beside that server more of them. */
+  async function offered(lists: Body, more: Body[] = []): Promise<string[]> {
+    const ids = [await createMcp({ name: 'Admin', url: hostile.url })]
+    for (const fields of more) ids.push(await createMcp(fields))
+    const { deps } = server.service
+    const of = { organizationId: ann.organizationId, mcpInstanceIds: ids, skillIds: [], subagentIds: [] }
+    const agent = { ...of, allowedTools: [], disallowedTools: [], ...lists }
+    const { tools, close } = await openTools(deps, {
+      ...user(ids),
+      ...{ agent, actor: () => actorOf(deps.db, ann) },
+    } as unknown as ToolUser)
+    await close()
+    return tools.map(({ name }) => name)
+  }
+
+  const onlyEcho = [
+    { tool: '*', mode: 'deny' },
+    { tool: 'echo', mode: 'allow' },
+  ]
+  const other = { name: 'Other', permissions: onlyEcho }
+
+  it.each(['admin.wipe', 'admin_wipe', 'Admin__admin_wipe'])('mean a tool by any of its names (%s)', async (name) => {
+    expect(await offered({ disallowedTools: [name] })).toEqual(['echo'])
+    expect(await offered({ allowedTools: [name] })).toEqual(['admin_wipe'])
+    expect(await offered({ allowedTools: [name], disallowedTools: [name] })).toEqual([])
+  })
+
+  it('hold when another server offers a tool of the same name', async () => {
+    expect(await offered({}, [other])).toEqual(['admin_wipe', 'Admin__echo', 'Other__echo'])
+    expect(await offered({ disallowedTools: ['echo'] }, [other])).toEqual(['admin_wipe'])
+    expect(await offered({ allowedTools: ['echo'] }, [other])).toEqual(['Admin__echo', 'Other__echo'])
+  })
+
+  it('tell the tools of two servers apart: the one that is left has the name that it has alone', async () => {
+    expect(await offered({ disallowedTools: ['Other__echo'] }, [other])).toEqual(['admin_wipe', 'echo'])
+    expect(await offered({ allowedTools: ['Other__echo'] }, [other])).toEqual(['echo'])
+    const same = { ...other, name: 'Admin' }
+    expect(await offered({ allowedTools: ['Admin__echo'] }, [same])).toEqual(['Admin__echo', 'Admin__echo_2'])
+    expect(await offered({ disallowedTools: ['Admin__echo_2'] }, [same])).toEqual(['admin_wipe', 'echo'])
+  })
+
+  it('hold when another server has a tool of a name that one was given to tell it apart', async () => {
+    offers('echo', 'Other__echo')
+    expect(await offered({}, [other])).toEqual(['Admin__echo', 'Other__echo', 'Other__echo_2'])
+    expect(await offered({ disallowedTools: ['Other__echo'] }, [other])).toEqual(['echo'])
+  })
+
+  it('allow the service’s own tool by its name, and no server’s', async () => {
+    offers('read_file')
+    const same = { name: 'Other', url: hostile.url }
+    for (const more of [[], [same]]) expect(await offered({ allowedTools: ['read_file'] }, more)).toEqual(['read_file'])
+    const both = ['read_file', 'Other__read_file']
+    expect(await offered({ allowedTools: both }, [same])).toEqual(both)
+    expect(await offered({ disallowedTools: ['read_file'] }, [same])).toEqual([])
   })
 })
 

@@ -35,6 +35,12 @@ export type Tool = {
   call(input: unknown, call: ToolCall): Promise<ToolResult>
 }
 
+/**
+ * Whether the lists of an agent let it have a tool, of which they may say any of its names: a name that the model calls
+ * depends on what else there is, and a ban must not.
+ */
+export type IsOffered = (names: ReadonlySet<string>) => boolean
+
 /** What a run can call, opened for it and closed with it. */
 export type Toolbox = {
   tools: readonly Tool[]
