@@ -55,7 +55,7 @@ function delegate(deps: Deps, user: ToolUser, { id, name, role, description }: A
     if (status === 'cancelled') throw conflict(`The work of ${name} was cancelled`)
     return result ?? ''
   })
-  return { ...run, delegates: true }
+  return { ...run, target: id, delegates: true }
 }
 
 /** Accepts the run of a call. Throws what the model is told when it may not be. */

@@ -12,6 +12,7 @@ export function defineTool<Schema extends z.ZodObject>(name: string, description
   const { $schema: _, ...inputSchema } = z.toJSONSchema(schema, { io: 'input' })
   return (run: (input: z.output<Schema>, call: ToolCall) => Promise<unknown>): Tool => ({
     name,
+    target: name,
     description,
     inputSchema: inputSchema as JSONSchema7,
     mode: 'allow',

@@ -91,8 +91,9 @@ function toTools(user: ToolUser, opened: readonly Opened[], isOffered: IsOffered
     return isOffered(new Set([one.tool.name, one.plain, prefixed, unique])) ? { ...one, unique } : []
   })
   const shared = Map.groupBy(offered, ({ plain }) => plain)
-  return offered.map(({ client, tool, mode, plain, unique }) => ({
+  return offered.map(({ server, client, tool, mode, plain, unique }) => ({
     name: taken.has(plain) || (shared.get(plain)?.length ?? 0) > 1 ? unique : plain,
+    target: JSON.stringify([server.id, server.url, tool.name]),
     description: tool.description,
     inputSchema: tool.inputSchema as JSONSchema7,
     mode,

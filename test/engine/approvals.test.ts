@@ -1,8 +1,9 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import type { ExecutionRow } from '../../src/executions/engine/events.ts'
+import { type McpTestServer, startMcpServer } from '../support/mcp-server.ts'
 import { request } from '../support/rest.ts'
 import { openStream } from '../support/sse.ts'
-import { call, type Equipped, results, startEquipped, told } from './equipped.ts'
+import { call, createMcp, type Equipped, offered, results, startEquipped, told } from './equipped.ts'
 import { violations, watchTransitions } from './invariants.ts'
 import { ended, followed, type Lab, PLAIN } from './lab.ts'
 
@@ -275,6 +276,65 @@ describe('a run whose tool wants an approval', () => {
       )
     }
     await lab.idle()
+  })
+})
+
+describe('what was approved is called, and nothing else', () => {
+  let other: McpTestServer
+  beforeAll(async () => {
+    other = await startMcpServer()
+  })
+  afterAll(() => other[Symbol.asyncDispose]())
+
+  const change = async (path: string, body: object) =>
+    expect((await request(lab.server, 'PATCH', `/api/v1${path}`, { body })).status).toBe(200)
+
+  /** What a call answers that is approved once its agent or its server has changed, and what the servers were asked. */
+  async function approved(text: string, changing: (agentId: string, mcpId: string) => Promise<unknown>) {
+    const agent = await equipped.agent({}, ASK)
+    const [mcpId] = agent.mcpInstanceIds as string[]
+    const row = await asking([text], agent)
+    await changing(agent.id, mcpId!)
+    lab.model.script({ tokens: 'I see.' })
+    expect((await decide(row, 'approve')).status).toBe(200)
+    expect(await ended(lab.engine, row)).toMatchObject({ status: 'completed', result: 'I see.' })
+    const [result] = results(await followed(lab.engine, row))
+    const calls = [made(text), other.calls.filter(({ input }) => (input as { text?: string }).text === text).length]
+    return { result, calls }
+  }
+
+  const GONE = { content: 'The tool echo is gone by now, or is another one: nothing was called', isError: true }
+
+  test('when another server has come in its place', async () => {
+    const { result, calls } = await approved('in-place', async (agentId) =>
+      change(`/agents/${agentId}`, { mcpInstanceIds: [await createMcp(lab.server, other.url)] }),
+    )
+    expect([result, calls]).toMatchObject([GONE, [0, 0]])
+  })
+
+  test('when its server has another address', async () => {
+    const { result, calls } = await approved('moved', (_, mcpId) => change(`/mcps/${mcpId}`, { url: other.url }))
+    expect([result, calls]).toMatchObject([GONE, [0, 0]])
+  })
+
+  test('when its agent is kept from it by now', async () => {
+    const lists = { disallowedTools: ['echo'] }
+    const { result, calls } = await approved('kept', (agentId) => change(`/agents/${agentId}`, lists))
+    expect([result, calls]).toMatchObject([GONE, [0, 0]])
+  })
+
+  test('when its name is another one, since a second server has a tool of that name', async () => {
+    const { result, calls } = await approved('beside', async (agentId, mcpId) => {
+      const mcpInstanceIds = [mcpId, await createMcp(lab.server, other.url)]
+      await change(`/agents/${agentId}`, { mcpInstanceIds })
+    })
+    expect([result, calls]).toMatchObject([{ content: 'beside', isError: false }, [1, 0]])
+    expect(offered(lab.model.requests.at(-1)!)).toEqual(expect.arrayContaining(['Test__echo', 'Test__echo_2']))
+  })
+
+  test('by its name, where a version that stored no more than that has asked', async () => {
+    const { result, calls } = await approved('older', () => lab.db.toolCall.updateMany({ data: { target: null } }))
+    expect([result, calls]).toMatchObject([{ content: 'older', isError: false }, [1, 0]])
   })
 })
 

@@ -23,7 +23,9 @@ export async function* makeCalls(input: RunInput, step: Step, progress: Progress
   yield* asTheyCome(together.map((call) => make(input, step, call)))
 }
 
-const toolOf = ({ tools }: RunInput, { name }: Call) => tools.find((tool) => tool.name === name)
+/** The tool that a call is of, by whatever name it is offered now. */
+const toolOf = ({ tools }: RunInput, { name, target }: Call) =>
+  tools.find((tool) => (target === null ? tool.name === name : tool.target === target))
 
 const isToAsk = ({ decision, inFlight, input }: Call, tool: Tool | undefined) =>
   tool?.mode === 'ask' && !inFlight && isObject(input) && (!decision || decision.status === 'pending')
@@ -41,10 +43,11 @@ async function make(input: RunInput, { step, isCut }: Step, call: Call): Promise
 const failure = (content: string): ToolResult => ({ content, isError: true })
 
 /** Why a call is not made. */
-function refusal({ name, input, inFlight, decision }: Call, tool: Tool | undefined): string | null {
+function refusal({ name, target, input, inFlight, decision }: Call, tool: Tool | undefined): string | null {
   if (inFlight && !tool?.delegates) {
     return 'The outcome of this call is unknown: the server restarted while it was under way. It was not made again.'
   }
+  if (!tool && target) return `The tool ${name} is gone by now, or is another one: nothing was called`
   if (!tool) return `There is no tool named ${name}`
   if (!isObject(input)) return 'The input is not a JSON object'
   if (decision?.status === 'denied') return `A person denied this call${decision.reason ? `: ${decision.reason}` : ''}`

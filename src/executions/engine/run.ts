@@ -62,7 +62,7 @@ export async function run(input: RunInput, progress: Progress, say: Say): Promis
     const before = { ...usage }
     const reply = await ask(input, prompt, number, usage, say)
     await say(assistantEvent(number, reply.parts))
-    last = { ...reply, step: number, usage: difference(usage, before), calls: callsOf(reply.parts) }
+    last = { ...reply, step: number, usage: difference(usage, before), calls: callsOf(reply.parts, input.tools) }
     if (!last.calls.length) return
     steps.push(last)
     if (number === input.maxTurns) return refuse(last, input.maxTurns, say)

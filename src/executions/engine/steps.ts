@@ -7,7 +7,7 @@ import type { ExecutionRow, MessageData } from './events.ts'
 import { outlast } from './outlast.ts'
 import type { RunUsage } from './run.ts'
 import { Stop } from './stop.ts'
-import type { ToolResult } from './tools.ts'
+import type { Tool, ToolResult } from './tools.ts'
 
 /** What the model said, part by part in its order, with what its provider wants to be told again with each. */
 export type ReplyPart =
@@ -31,6 +31,8 @@ export type Call = {
   id: string
   name: string
   input: unknown
+  /** That of its tool; empty where there was none, null where an older version stored it. */
+  target: string | null
   /** Whether it was begun by a process that has died since. */
   inFlight: boolean
   result: ToolResult | null
@@ -47,12 +49,13 @@ export type Step = Reply & { step: number; usage: RunUsage; calls: Call[] }
 /** How it is stored, beside its calls. */
 type Stored = Pick<Step, 'parts' | 'isCut' | 'usage'>
 
-/** The calls of an answer that has just come. */
-export const callsOf = (parts: readonly ReplyPart[]): Call[] =>
+/** The calls of an answer that has just come, of the tools that its model was offered. */
+export const callsOf = (parts: readonly ReplyPart[], tools: readonly Tool[] = []): Call[] =>
   parts
     .flatMap((part) => (part.type === 'tool-call' ? part : []))
     .map(({ toolCallId: id, toolName: name, input }, position) => ({
       ...{ position, id, name, input },
+      target: tools.find((tool) => tool.name === name)?.target ?? '',
       ...{ inFlight: false, result: null, childExecutionId: null, decision: null },
     }))
 
@@ -115,6 +118,7 @@ export async function loadSteps(db: Db | Tx, executionId: string): Promise<Step[
       const asked = approvals.find((approval) => approval.step === step && approval.position === call.position)
       return {
         ...call,
+        target: row?.target ?? null,
         inFlight: !!row?.startedAt && !row.completedAt,
         result: row?.completedAt ? { content: row.content ?? '', isError: row.isError } : null,
         childExecutionId: row?.childExecutionId ?? null,
@@ -164,7 +168,9 @@ export function createStepStore({ signal, ...deps }: StoreDeps, row: ExecutionRo
         const data = { executionId, step, reply: JSON.stringify(reply), createdAt }
         await tx.executionStep.create({ data, select: { step: true } })
         await tx.toolCall.createMany({
-          data: calls.map(({ position, id: toolUseId }) => ({ executionId, step, position, toolUseId })),
+          data: calls.map(({ position, id: toolUseId, target }) => ({
+            ...{ executionId, step, position, toolUseId, target },
+          })),
         })
       }).catch((error) => {
         // It was stored, and the word of it got lost.

@@ -22,6 +22,8 @@ export type ToolCall = {
 export type Tool = {
   /** As the model calls it: 1 to 64 letters, digits, `_` and `-`. */
   name: string
+  /** What a call of it goes to. A run that goes on makes a call only to what the model was offered when it made it. */
+  target: string
   description: string
   inputSchema: JSONSchema7
   /** `ask`: a person decides about each call first (contract.md section 7, "Approvals"). */
