@@ -219,7 +219,7 @@ describe('the lists of an agent', () => {
     const agent = { ...of, allowedTools: [], disallowedTools: [], ...lists }
     const { tools, close } = await openTools(deps, {
       ...user(ids),
-      ...{ agent, actor: () => actorOf(deps.db, ann) },
+      ...{ agent, actor: () => actorOf(deps.db, { ...ann, scopes: null }) },
     } as unknown as ToolUser)
     await close()
     return tools.map(({ name }) => name)
