@@ -32,13 +32,13 @@ export const agents = router({
     .query(({ ctx, input }) => service.get(ctx.actor, ctx.deps, input.id)),
 
   update: token('agents:write')
-    .meta(rest('PATCH', '/api/v1/agents/{id}', 'Change an agent', { 409: 'Others keep changing it' }))
+    .meta(rest('PATCH', '/api/v1/agents/{id}', 'Change an agent'))
     .input(schema.UpdateAgent)
     .output(schema.AgentMessage)
     .mutation(({ ctx, input }) => service.update(ctx.actor, ctx.deps, input)),
 
   delete: token('agents:write')
-    .meta(rest('DELETE', '/api/v1/agents/{id}', 'Archive an agent', { 409: 'Others keep changing it' }))
+    .meta(rest('DELETE', '/api/v1/agents/{id}', 'Archive an agent'))
     .input(schema.AgentId)
     .output(schema.AgentMessage)
     .mutation(({ ctx, input }) => service.remove(ctx.actor, ctx.deps, input.id)),

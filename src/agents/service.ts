@@ -2,11 +2,11 @@ import { isDeepStrictEqual } from 'node:util'
 import type { z } from 'zod'
 import { type Actor, type Authorized, isAdmin, permit } from '../auth/actor.ts'
 import { audit } from '../auth/audit.ts'
-import { Prisma, type Tx } from '../db/client.ts'
+import { lockRows, Prisma, rowLock, type Tx } from '../db/client.ts'
 import type { Hidden } from '../db/counting.ts'
 import { totalOf } from '../db/totals.ts'
 import type { Deps } from '../deps.ts'
-import { badRequest, conflict, invalidField, notFound } from '../errors.ts'
+import { badRequest, invalidField, notFound } from '../errors.ts'
 import { newId, newSortableId } from '../lib/id.ts'
 import { MAX_ROWS, pageQuery, toPage } from '../lib/page.ts'
 import { typesOf } from '../mcps/service.ts'
@@ -205,7 +205,7 @@ export async function get(actor: Actor, deps: Deps, id: string) {
   return { agent: agent! }
 }
 
-async function find(actor: Actor, { db }: Deps, id: string): Promise<AgentRow> {
+async function find(actor: Actor, { db }: { db: Tx }, id: string): Promise<AgentRow> {
   const row = await db.agent.findFirst({ where: { id, ...reachable(actor) } })
   if (!row) throw notFound('Agent')
   return row
@@ -503,7 +503,7 @@ async function pauseMissions(tx: Tx, { organizationId, id, updatedAt }: AgentRow
   })
 }
 
-/** Reads, decides and writes, again if somebody else's change came between: the version is the condition. */
+/** Reads, decides and writes. Of several at once each decides on what the one before it has left. */
 async function change(
   actor: Actor,
   deps: Deps,
@@ -511,20 +511,17 @@ async function change(
   action: string,
   decide: (row: Authorized<AgentRow>) => Prisma.AgentUpdateManyMutationInput | null,
 ): Promise<void> {
-  for (let attempt = 1; attempt <= 10; attempt++) {
-    const row = await find(actor, deps, id)
-    const data = decide(authorize(actor, row))
+  const decideOn = (row: AgentRow) => decide(authorize(actor, row))
+  // Who changes nothing waits for nobody.
+  if (!decideOn(await find(actor, deps, id))) return
+  await deps.db.$transaction(async (tx) => {
+    await lockRows(tx, 'Agent', [id], rowLock(deps.settings))
+    const row = await find(actor, { db: tx }, id)
+    const data = decideOn(row)
     if (!data) return
-    const won = await deps.db.$transaction(async (tx) => {
-      const [changed] = await tx.agent.updateManyAndReturn({
-        where: { id, version: row.version, archivedAt: null },
-        data: { ...data, version: row.version + 1, updatedAt: deps.clock.now() },
-      })
-      if (changed) await recordChange(tx, actor, action, changed)
-      if (changed?.archivedAt) await pauseMissions(tx, changed)
-      return changed !== undefined
-    })
-    if (won) return
-  }
-  throw conflict('The agent is being changed by others. Please retry.')
+    const news = { ...data, version: row.version + 1, updatedAt: deps.clock.now() }
+    const changed = await tx.agent.update({ where: { id }, data: news })
+    await recordChange(tx, actor, action, changed)
+    if (changed.archivedAt) await pauseMissions(tx, changed)
+  })
 }

@@ -48,6 +48,18 @@ export const rowLock = (settings: Place): Prisma.Sql => lock(settings, 'NO KEY U
 /** The same, so that nobody deletes its rows: what refers to them can be written. */
 export const keyLock = (settings: Place): Prisma.Sql => lock(settings, 'KEY SHARE')
 
+/** Takes one of these locks on the rows of these ids that are there: what is read of them next holds until the end. */
+export async function lockRows(
+  tx: Tx,
+  table: 'Agent' | 'McpServer' | 'Mission' | 'Skill',
+  ids: readonly string[],
+  lock: Prisma.Sql,
+): Promise<void> {
+  if (lock === Prisma.empty) return
+  const from = Prisma.raw(`"${table}"`)
+  await tx.$queryRaw(Prisma.sql`SELECT "id" FROM ${from} WHERE "id" IN (${Prisma.join(ids)}) ${lock}`)
+}
+
 /**
  * Opens the database that the settings name, with its tables brought up to date; makes an SQLite file that is missing.
  * `onQuery` is told every SQL statement. Throws a MigrationError, or the driver's error when nothing answers.

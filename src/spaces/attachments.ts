@@ -1,7 +1,7 @@
 import type { z } from 'zod'
 import { reachable as reachableAgent } from '../agents/service.ts'
 import type { Actor } from '../auth/actor.ts'
-import { keyLock, Prisma, type Tx } from '../db/client.ts'
+import { keyLock, lockRows, type Tx } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
 import { badRequest } from '../errors.ts'
 import { typesOf } from '../mcps/service.ts'
@@ -54,16 +54,13 @@ export async function checkAdded(
   said: Said,
 ): Promise<void> {
   const added = addedBy(said)
-  if (added.mcps.length) await keep(tx, 'McpServer', added.mcps, keyLock(settings))
-  if (added.skills.length) await keep(tx, 'Skill', added.skills, keyLock(settings))
+  // Agents always stay.
+  if (added.mcps.length) await lockRows(tx, 'McpServer', added.mcps, keyLock(settings))
+  if (added.skills.length) await lockRows(tx, 'Skill', added.skills, keyLock(settings))
   const { skills, types } = await findAdded(actor, tx, said)
   const kept = skills.some(({ requiredMCPs }) => requiredMCPs.length) ? await typesIn(tx, said) : []
   checkRequirements(skills, [...types, ...kept])
 }
-
-/** Until the transaction ends, those of the rows stay that are there. Agents always do. */
-const keep = (tx: Tx, table: 'McpServer' | 'Skill', ids: readonly string[], lock: Prisma.Sql) =>
-  tx.$queryRaw(Prisma.sql`SELECT "id" FROM ${Prisma.raw(`"${table}"`)} WHERE "id" IN (${Prisma.join(ids)}) ${lock}`)
 
 /** The types of the MCP servers that the space has, and keeps. */
 async function typesIn(tx: Tx, { id, removeMcps }: Said): Promise<string[]> {

@@ -7,6 +7,7 @@ import { planOf } from '../support/plan.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
 import { type Answer, request } from '../support/rest.ts'
 import { type Member, startServer, type TestServer } from '../support/server.ts'
+import { together } from '../support/together.ts'
 
 let now = Date.parse('2026-01-01T00:00:00Z')
 const clock = { now: () => new Date(now) }
@@ -270,6 +271,22 @@ describe('PATCH /agents/{id}', () => {
     expect(await get(id)).toMatchObject({ ...fields, version: 6 })
     const { versions } = (await call('GET', `/agents/${id}/versions`)).body
     expect(versions.map(({ version }: { version: number }) => version)).toEqual([6, 5, 4, 3, 2, 1])
+  })
+
+  it('of any number at once, none is refused, and each is a version of its own', async () => {
+    const { id } = await create()
+    const roles = Array.from({ length: 30 }, (_, n) => `R${n}`)
+    const answers = await together(
+      server,
+      'Agent',
+      roles.map((role) => () => patch(id, { role })),
+    )
+    expect(answers.map(({ status }) => status)).toEqual(roles.map(() => 200))
+    const { versions } = (await call('GET', `/agents/${id}/versions`)).body
+    expect(versions.map(({ version }: Body) => version)).toEqual([...roles.keys(), 30].map((n) => 31 - n))
+    const said = versions.map(({ agent }: { agent: Body }) => agent.role)
+    expect(new Set(said)).toEqual(new Set([...roles, 'Assistant']))
+    expect(await get(id)).toMatchObject({ role: said[0], version: 31 })
   })
 
   it('a refused change changes nothing', async () => {
