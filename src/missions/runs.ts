@@ -13,6 +13,14 @@ type MissionRow = Prisma.MissionGetPayload<object>
 /** A fire time that is late by more than this (ms) was missed: nobody was there. */
 const MISSED = 60_000
 
+/** Whoever claims its fire time, or changes when it runs, changes one of these. */
+const timesOf = ({ nextRunAt, scheduleType, scheduleValue, timezone }: MissionRow) => ({
+  nextRunAt,
+  scheduleType,
+  scheduleValue,
+  timezone,
+})
+
 /** Somebody else has claimed the fire time, or the mission was paused or is running. */
 class NotNow extends Error {
   override name = 'NotNow'
@@ -66,9 +74,7 @@ export async function run(
             id: mission.id,
             archivedAt: null,
             runCount: mission.runCount,
-            ...(fire
-              ? { status: 'pending', nextRunAt: mission.nextRunAt }
-              : { status: { in: ['pending', 'completed'] } }),
+            ...(fire ? { status: 'pending', ...timesOf(mission) } : { status: { in: ['pending', 'completed'] } }),
           },
           data: {
             status: 'running',
@@ -135,9 +141,9 @@ const findLastRun = async ({ db }: Deps, { executionId }: MissionRow) =>
 const stop = (deps: Deps, mission: MissionRow, pauseReason: string, now: Date) =>
   moveOn(deps, mission, { status: 'paused', pauseReason, nextRunAt: null }, now)
 
-/** Changes a mission unless its fire time was claimed meanwhile. */
+/** Changes a mission unless its fire time was claimed, or its schedule changed, meanwhile. */
 async function moveOn({ db }: Deps, mission: MissionRow, data: Prisma.MissionUncheckedUpdateManyInput, now: Date) {
-  const { id, nextRunAt, runCount, status } = mission
-  const where = { id, nextRunAt, runCount, status, archivedAt: null }
+  const { id, runCount, status } = mission
+  const where = { id, ...timesOf(mission), runCount, status, archivedAt: null }
   await db.mission.updateMany({ where, data: { ...data, updatedAt: now } })
 }

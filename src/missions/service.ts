@@ -3,7 +3,7 @@ import { executable, notPrivate, ofPrivateAgents } from '../agents/service.ts'
 import { type Actor, type Authorized, isAdmin, permit } from '../auth/actor.ts'
 import { audit } from '../auth/audit.ts'
 import { fromColumn, toColumn } from '../auth/scopes.ts'
-import { type Db, Prisma, type Tx } from '../db/client.ts'
+import { type Db, lockRows, Prisma, rowLock, type Tx } from '../db/client.ts'
 import { columnsAre, countOf } from '../db/counting.ts'
 import { lockCounts, totalOf } from '../db/totals.ts'
 import type { Deps } from '../deps.ts'
@@ -16,7 +16,16 @@ import { pageQuery, toPage } from '../lib/page.ts'
 import { findOrDefault, inPrivateSpaces, visible as visibleSpace } from '../spaces/service.ts'
 import { run as begin, type Cause } from './runs.ts'
 import { changeSchedule, checkSchedule, firstFire, isSameTime, NO_SCHEDULE, nextFires, pauseOf } from './schedule.ts'
-import type { CreateMission, ListMissions, ListRuns, Mission, MissionRun, NextRuns, UpdateMission } from './schema.ts'
+import type {
+  CreateMission,
+  ListMissions,
+  ListRuns,
+  Mission,
+  MissionRun,
+  NextRuns,
+  ScheduleChange,
+  UpdateMission,
+} from './schema.ts'
 
 export type MissionRow = Prisma.MissionGetPayload<object>
 
@@ -102,6 +111,12 @@ async function find(actor: Actor, { db }: { db: Tx }, id: string): Promise<Missi
   return row
 }
 
+/** The same in a transaction, until the end of which nobody else changes it. */
+async function hold(tx: Tx, actor: Actor, { settings }: Deps, id: string): Promise<Authorized<MissionRow>> {
+  await lockRows(tx, 'Mission', [id], rowLock(settings))
+  return authorize(actor, await find(actor, { db: tx }, id))
+}
+
 /** GET /missions/{id}. */
 export async function get(actor: Actor, deps: Deps, id: string) {
   return { mission: toMission(await find(actor, deps, id)) }
@@ -174,19 +189,17 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
   const status = input.status === mission.status ? undefined : input.status
   if (status) checkMove(mission.status, status)
   const now = deps.clock.now()
-  const schedule = input.schedule === undefined ? null : changeSchedule(mission, input.schedule)
-  const anew = schedule !== null && !isSameTime(schedule, mission)
-  if (anew) checkSchedule(schedule, now)
+  const { schedule } = input
+  // What is none is refused before anything else is looked for.
+  if (schedule !== undefined) reschedule(mission, schedule, now)
   const said = Object.entries({ title, goal, icon, visibility, maxTurns, agentType })
   const agentId = agentOf(input)
   const wanted: Partial<MissionRow> = {
     ...Object.fromEntries(said.filter(([, value]) => value !== undefined)),
     ...(agentId !== undefined && (await findAgent(actor, deps, agentId))),
     ...(input.spaceId !== undefined && { spaceId: await findOrDefault(actor, deps, input.spaceId) }),
-    ...schedule,
-    ...(anew && { nextRunAt: firstFire(schedule, now) }),
   }
-  const changes = Object.keys(wanted).length > 0
+  const changes = schedule !== undefined || Object.keys(wanted).length > 0
   const data = changes ? { ...wanted, scopes: toColumn(actor.scopes) } : {}
   const changed = { ...mission, ...data }
   const lock = async (tx: Tx) => {
@@ -195,8 +208,9 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
   }
   const change = async (tx: Tx) => {
     if (!changes) return
-    if (!(await write(tx, actor, mission, 'mission.update', now, data))) throw notFound('Mission')
-    if (anew) await settleAnew(tx, mission.id)
+    const current = await hold(tx, actor, deps, mission.id)
+    const times = schedule !== undefined && reschedule(current, schedule, now)
+    await write(tx, actor, current, 'mission.update', now, { ...data, ...times })
   }
   if (status === 'running') {
     await beginNow(actor, deps, changed, { key: null, first: lock, also: change })
@@ -204,21 +218,21 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
     await deps.db.$transaction(async (tx) => {
       await lock(tx)
       // Its status first: a run that it waits for is locked before the mission.
-      if (status === 'paused') await pauseIn(tx, actor, changed, now)
-      if (status === 'pending') await resumeIn(tx, actor, changed, now)
+      if (status === 'paused') await pauseIn(tx, actor, mission, now)
+      if (status === 'pending') await resumeIn(tx, actor, deps, mission, now)
       await change(tx)
     })
   }
   return get(actor, deps, input.id)
 }
 
-/** What a new fire time makes of its status, as that is now: a paused mission has none, a completed one waits for it. */
-async function settleAnew(tx: Tx, id: string): Promise<void> {
-  await tx.mission.updateMany({ where: { id, status: 'paused' }, data: { nextRunAt: null } })
-  await tx.mission.updateMany({
-    where: { id, status: 'completed', NOT: { nextRunAt: null } },
-    data: { status: 'pending' },
-  })
+/** What a change makes of its schedule. With a new time a paused mission still has none, a completed one waits for it. */
+function reschedule(mission: MissionRow, change: z.output<typeof ScheduleChange> | null, now: Date) {
+  const schedule = changeSchedule(mission, change)
+  if (isSameTime(schedule, mission)) return schedule
+  checkSchedule(schedule, now)
+  const nextRunAt = mission.status === 'paused' ? null : firstFire(schedule, now)
+  return { ...schedule, nextRunAt, ...(mission.status === 'completed' && nextRunAt && { status: 'pending' as const }) }
 }
 
 const isPaused = () => conflict('Mission is paused')
@@ -300,16 +314,21 @@ async function pauseIn(tx: Tx, actor: Actor, mission: Authorized<MissionRow>, no
  */
 export async function resume(actor: Actor, deps: Deps, id: string) {
   const mission = authorize(actor, await find(actor, deps, id))
-  await deps.db.$transaction((tx) => resumeIn(tx, actor, mission, deps.clock.now()))
+  await deps.db.$transaction((tx) => resumeIn(tx, actor, deps, mission, deps.clock.now()))
   return get(actor, deps, id)
 }
 
-async function resumeIn(tx: Tx, actor: Actor, mission: Authorized<MissionRow>, now: Date): Promise<void> {
-  const { executionId } = mission
+async function resumeIn(
+  tx: Tx,
+  actor: Actor,
+  deps: Deps,
+  { id, executionId }: Authorized<MissionRow>,
+  now: Date,
+): Promise<void> {
   const status = executionId && (await holdRun(tx, executionId)) ? 'running' : 'pending'
+  const mission = await hold(tx, actor, deps, id)
   const data = { status, pauseReason: null, nextRunAt: firstFire(mission, now) } as const
   if (await write(tx, actor, mission, 'mission.resume', now, data, { status: 'paused', executionId })) return
-  await find(actor, { db: tx }, mission.id)
   throw isNotPaused()
 }
 
@@ -354,7 +373,8 @@ export async function next(actor: Actor, deps: Deps, { id, count = 10 }: z.outpu
 export async function settle(tx: Tx, ended: ExecutionRow, now: Date): Promise<void> {
   if (!ended.missionId) return
   const where = { id: ended.missionId, executionId: ended.id, status: 'running' as const }
-  const mission = await tx.mission.findFirst({ where })
+  // The write locks it: its schedule stays what it is read as.
+  const [mission] = await tx.mission.updateManyAndReturn({ where, data: { updatedAt: now } })
   if (!mission) return
   const { scheduleType, nextRunAt } = mission
   // One that was run by hand before its time still has it to come.

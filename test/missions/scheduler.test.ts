@@ -1,5 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import type { Clock } from '../../src/lib/clock.ts'
 import { createScheduler } from '../../src/missions/scheduler.ts'
+import { stopClock } from '../support/clock.ts'
 import { type ModelServer, startModelServer } from '../support/model-server.ts'
 import { type MissionLab, type Other, startLab } from './lab.ts'
 
@@ -91,11 +93,9 @@ describe('two servers', () => {
 })
 
 describe('a server that sleeps between looking and starting', () => {
-  it('starts nothing that another has started, or that has changed, meanwhile', async () => {
-    await using lab = await startLab()
-    const ids = await lab.createMany(10, { schedule: everyMinute })
-    const [byHand = '', paused = '', deleted = ''] = ids
-    const { deps } = lab.server.service
+  /** Has it look for what is due by its clock; what wakes it up again, once that is so many, and has it start them. */
+  async function fallAsleep({ server, idle }: MissionLab, clock: Clock, due: number): Promise<() => Promise<void>> {
+    const { deps } = server.service
     const { promise, resolve } = Promise.withResolvers<void>()
     let asleep = 0
     const accept: typeof deps.engine.accept = async (request) => {
@@ -103,21 +103,44 @@ describe('a server that sleeps between looking and starting', () => {
       await promise
       return deps.engine.accept(request)
     }
-    const sleepy = createScheduler({ ...deps, engine: { ...deps.engine, accept } })
-    lab.clock.advance(MINUTE)
+    const sleepy = createScheduler({ ...deps, clock, engine: { ...deps.engine, accept } })
     const ticking = sleepy.tick()
-    await expect.poll(() => asleep).toBe(10)
+    await expect.poll(() => asleep).toBe(due)
+    return async () => {
+      resolve()
+      await ticking
+      await sleepy.stop()
+      await idle()
+    }
+  }
+
+  it('starts nothing that another has started, or that has changed, meanwhile', async () => {
+    await using lab = await startLab()
+    const ids = await lab.createMany(10, { schedule: everyMinute })
+    const [byHand = '', paused = '', deleted = ''] = ids
+    lab.clock.advance(MINUTE)
+    const wakeUp = await fallAsleep(lab, lab.clock, 10)
     await lab.tick()
     await lab.call('POST', `/missions/${byHand}/run`)
     await lab.idle()
     await lab.call('POST', `/missions/${paused}/pause`)
     await lab.call('DELETE', `/missions/${deleted}`)
-    resolve()
-    await ticking
-    await lab.idle()
+    await wakeUp()
     await expectNumbered(lab, ids.slice(1), 1)
     await expectNumbered(lab, [byHand], 2)
-    await sleepy.stop()
+  })
+
+  it('does not have a mission go on by a schedule that it has no more', async () => {
+    await using lab = await startLab()
+    const { id } = await lab.create({ schedule: everyMinute })
+    const wakeUp = await fallAsleep(lab, stopClock('2026-06-01T12:01:00Z'), 1)
+    // By the clock of those who do not sleep the new schedule begins with the same fire time.
+    const { body } = await lab.call('PATCH', `/missions/${id}`, { schedule: { value: '1 * * * *' } })
+    expect(body.mission.schedule.nextRun).toBe('2026-06-01T12:01:00.000Z')
+    await wakeUp()
+    lab.clock.advance(MINUTE)
+    await lab.tick()
+    expect((await lab.get(id)).schedule).toMatchObject({ runCount: 1, nextRun: '2026-06-01T13:01:00.000Z' })
   })
 })
 

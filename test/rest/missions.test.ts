@@ -356,6 +356,85 @@ describe('PATCH /missions/{id}', () => {
     await ok(call('DELETE', `/missions/${id}`))
   })
 
+  describe('while somebody else changes its schedule, too', () => {
+    const daily = { type: 'cron', value: '0 9 * * *' }
+
+    it('changes what it says of it, and nothing else', async () => {
+      clock.set(START)
+      const { id } = await create({ schedule: daily })
+      const changes = [
+        { value: '0 13 * * *' },
+        { overlap: 'queue' },
+        { timezone: 'Europe/Berlin' },
+        { catchUp: 'skip' },
+      ]
+      const answers = await together(
+        server,
+        'Mission',
+        changes.map((schedule) => () => patch(id, { schedule })),
+      )
+      expect(answers.map(({ status }) => status)).toEqual([200, 200, 200, 200])
+      const nextRun = '2026-06-02T11:00:00.000Z'
+      expect((await get(id)).schedule).toMatchObject({ ...Object.assign({}, ...changes), nextRun })
+      await ok(call('DELETE', `/missions/${id}`))
+    })
+
+    it('and runs it', async () => {
+      clock.set(START)
+      const { id } = await create({ schedule: daily })
+      const [run, change] = [
+        () => patch(id, { status: 'running', schedule: { value: '0 13 * * *' } }),
+        () => patch(id, { schedule: { overlap: 'queue', timezone: 'Europe/Berlin' } }),
+      ]
+      const answers = onPostgres
+        ? await overtaken(server, 'Chat', run, change)
+        : await together(server, 'Mission', [change, run])
+      expect(answers.map(({ status }) => status)).toEqual([200, 200])
+      expect((await get(id)).schedule).toMatchObject({
+        ...{ value: '0 13 * * *', overlap: 'queue', timezone: 'Europe/Berlin' },
+        ...{ nextRun: '2026-06-02T11:00:00.000Z', runCount: 1 },
+      })
+      await idle()
+      await ok(call('DELETE', `/missions/${id}`))
+    })
+
+    it.runIf(onPostgres)('and its run ends: it waits for the new time', async () => {
+      clock.set(START)
+      const letGo = hold()
+      const { id } = await create({ schedule: { type: 'continuous' } })
+      await scheduler.tick()
+      await expect.poll(async () => (await get(id)).status).toBe('running')
+      const news = {
+        scheduleType: 'once',
+        scheduleValue: '2026-07-01T00:00Z',
+        nextRunAt: new Date('2026-07-01'),
+      } as const
+      const { db } = server.service.deps
+      const waiting = () => db.$queryRaw<object[]>`
+        SELECT 1 FROM pg_stat_activity WHERE "wait_event_type" = 'Lock' AND "datname" = current_database()`
+      await db.$transaction(async (tx) => {
+        await tx.mission.update({ where: { id }, data: news })
+        letGo()
+        await expect.poll(waiting, { timeout: 5_000, interval: 5 }).toHaveLength(1)
+      })
+      await idle()
+      expect(await db.mission.findUnique({ where: { id } })).toMatchObject({ ...news, status: 'pending' })
+      await ok(call('DELETE', `/missions/${id}`))
+    })
+
+    it('and it is resumed: it waits for the new time', async () => {
+      clock.set(START)
+      const { id } = await create({ schedule: daily })
+      await ok(act(id, 'pause'))
+      const schedule = { value: '0 13 * * *' }
+      const answers = await together(server, 'Mission', [() => patch(id, { schedule }), () => act(id, 'resume')])
+      expect(answers.map(({ status }) => status)).toEqual([200, 200])
+      const nextRun = '2026-06-01T13:00:00.000Z'
+      expect(await get(id)).toMatchObject({ status: 'pending', schedule: { ...schedule, nextRun } })
+      await ok(call('DELETE', `/missions/${id}`))
+    })
+  })
+
   it('its status runs, pauses and resumes it, and the one that it has changes nothing', async () => {
     const { id } = await create()
     const letGo = hold()
