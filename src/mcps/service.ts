@@ -1,7 +1,7 @@
 import type { z } from 'zod'
 import { type Actor, type Authorized, isAdmin, permit } from '../auth/actor.ts'
 import { audit } from '../auth/audit.ts'
-import type { Db, Prisma, Tx } from '../db/client.ts'
+import { type Db, lockRows, type Prisma, rowLock, type Tx } from '../db/client.ts'
 import { dataKeyOf, dataKeyPlace } from '../db/data-key.ts'
 import { seal, unseal } from '../db/envelope.ts'
 import { totalOf } from '../db/totals.ts'
@@ -64,7 +64,7 @@ export async function list(actor: Actor, { db }: Deps, input: z.output<typeof Li
   return { mcps: rows.map(toMcp), total, nextCursor }
 }
 
-export async function find(actor: Actor, { db }: Pick<Deps, 'db'>, id: string): Promise<McpRow> {
+export async function find(actor: Actor, { db }: { db: Tx }, id: string): Promise<McpRow> {
   const row = await db.mcpServer.findFirst({ where: { id, ...reachable(actor) }, include: NAMES })
   if (!row) throw notFound('MCP')
   return row
@@ -106,7 +106,7 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
       },
       select: { id: true },
     })
-    await setCredentials(tx, deps, { organizationId, mcpId: id }, input.credentials ?? {}, now)
+    await setCredentials(tx, actor, deps, id, input.credentials ?? {}, now)
     await audit(tx, actor, 'mcp.create', id, now)
     return tx.mcpServer.findUniqueOrThrow({ where: { id }, include: NAMES })
   })
@@ -118,9 +118,7 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
  * of them again; null takes all of them away.
  */
 export async function update(actor: Actor, deps: Deps, input: z.output<typeof UpdateMcp>) {
-  const row = authorize(actor, await find(actor, deps, input.id))
-  checkMove(actor, row, input)
-  const { organizationId, id: mcpId } = row
+  const { id: mcpId } = authorize(actor, await find(actor, deps, input.id))
   const { mcpType, name, description, isActive, url, transport, headers, permissions, credentials } = input
   const said = { mcpType, name, description, isActive, url, transport }
   const now = deps.clock.now()
@@ -131,10 +129,12 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
   }
   if (Object.keys(data).length || credentials !== undefined) {
     await deps.db.$transaction(async (tx) => {
-      const { count } = await tx.mcpServer.updateMany({ where: { id: mcpId }, data: { ...data, updatedAt: now } })
-      if (!count) throw notFound('MCP')
-      if (credentials === null) await tx.mcpCredential.deleteMany({ where: { organizationId, mcpId } })
-      await setCredentials(tx, deps, { organizationId, mcpId }, credentials ?? {}, now)
+      await lockRows(tx, 'McpServer', [mcpId], rowLock(deps.settings))
+      const row = authorize(actor, await find(actor, { db: tx }, mcpId))
+      await checkMove(tx, actor, row, input)
+      await tx.mcpServer.updateMany({ where: { id: mcpId }, data: { ...data, updatedAt: now } })
+      if (credentials === null) await tx.mcpCredential.deleteMany({ where: { mcpId } })
+      await setCredentials(tx, actor, deps, mcpId, credentials ?? {}, now)
       await audit(tx, actor, 'mcp.update', mcpId, now)
     })
   }
@@ -143,12 +143,18 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
 
 /**
  * A credential goes to the server that it was given for: whoever did not give it cannot have it sent somewhere else,
- * and so read it. 400 unless all of them are given anew, or taken away.
+ * and so read it. 400 unless all that others have set are given anew, or taken away.
  */
-function checkMove(actor: Actor, row: McpRow, { url, credentials }: z.output<typeof UpdateMcp>): void {
-  if (actor.userId === row.ownerId || !url || originOf(url) === originOf(row.url) || credentials === null) return
-  const kept = row.credentials.filter(({ name }) => !Object.hasOwn(credentials ?? {}, name))
-  if (kept.length) throw badRequest('Invalid url. For another server the credentials must be given again')
+async function checkMove(
+  tx: Tx,
+  { userId }: Actor,
+  { id: mcpId, url: before }: McpRow,
+  { url, credentials }: z.output<typeof UpdateMcp>,
+): Promise<void> {
+  if (!url || originOf(url) === originOf(before) || credentials === null) return
+  const given = Object.keys(credentials ?? {})
+  const kept = await tx.mcpCredential.count({ where: { mcpId, name: { notIn: given }, updatedBy: { not: userId } } })
+  if (kept) throw badRequest('Invalid url. For another server the credentials must be given again')
 }
 
 const originOf = (url: string) => URL.parse(url)?.origin
@@ -171,20 +177,22 @@ const placeOf = ({ organizationId, mcpId }: Place, name: string) => ['mcp creden
 
 async function setCredentials(
   tx: Tx,
+  { organizationId, userId: updatedBy }: Actor,
   deps: Deps,
-  place: Place,
+  mcpId: string,
   credentials: NonNullable<z.output<typeof CreateMcp>['credentials']>,
   now: Date,
 ): Promise<void> {
   const entries = Object.entries(credentials)
   if (!entries.length) return
-  const dataKey = await dataKeyOf(tx, deps, place.organizationId, now)
+  const place = { organizationId, mcpId }
+  const dataKey = await dataKeyOf(tx, deps, organizationId, now)
   const names = entries.map(([name]) => name)
   await tx.mcpCredential.deleteMany({ where: { ...place, name: { in: names } } })
   const data = entries.flatMap(([name, credential]) => {
     if (!credential) return []
     const ciphertext = seal(dataKey, placeOf(place, name), Buffer.from(credential.value))
-    return [{ ...place, name, ciphertext, isSecret: credential.isSecret ?? true, updatedAt: now }]
+    return [{ ...place, name, ciphertext, isSecret: credential.isSecret ?? true, updatedAt: now, updatedBy }]
   })
   if (data.length) await tx.mcpCredential.createMany({ data })
   if ((await tx.mcpCredential.count({ where: place })) > MAX_CREDENTIALS) {
@@ -192,11 +200,14 @@ async function setCredentials(
   }
 }
 
-/** The credentials of a server by name, for its requests alone. */
-async function readCredentials({ db, wrappingKey }: ConnectDeps, place: Place): Promise<Map<string, string>> {
-  const rows = await db.mcpCredential.findMany({ where: place })
+/** The credentials of a server by name, for its requests alone: none if it has another address by now. */
+async function readCredentials(
+  { db, wrappingKey }: ConnectDeps,
+  { id: mcpId, organizationId, url }: ServerRow,
+): Promise<Map<string, string>> {
+  const place = { organizationId, mcpId }
+  const rows = await db.mcpCredential.findMany({ where: { ...place, mcp: { url } } })
   if (!rows.length) return new Map()
-  const { organizationId } = place
   const { wrapped } = await db.dataKey.findUniqueOrThrow({ where: { organizationId }, select: { wrapped: true } })
   const dataKey = unseal(wrappingKey, dataKeyPlace(organizationId), wrapped)
   return new Map(
@@ -225,11 +236,11 @@ type ServerRow = Pick<Prisma.McpServerGetPayload<object>, 'id' | 'organizationId
  * whose message says why it cannot be reached.
  */
 export async function connect(deps: ConnectDeps, row: ServerRow, signal: AbortSignal): Promise<McpClient> {
-  const { id: mcpId, organizationId, url, transport } = row
+  const { url, transport } = row
   // Loaded at the first need: most of what a start would otherwise take.
   const [{ connectMcp, UnreachableServer }, credentials] = await Promise.all([
     import('./client.ts'),
-    readCredentials(deps, { organizationId, mcpId }),
+    readCredentials(deps, row),
   ])
   const mentioned = new Set<string>()
   const written = Object.entries(headersOf(row)).map(([name, template]): [string, string] => {

@@ -81,6 +81,41 @@ const MESSAGE_COUNTS = 'SELECT "id", "messageCount" FROM "Session" ORDER BY 1'
 
 const TOTALS = '20261122035200_totals'
 
+const CREDENTIAL_SETTERS = '20261123041310_credential_setters'
+
+/** Credentials of a server of `u`: one that came with it, one that `v` has set, and one that nobody knows of. */
+const CREDENTIALS = [
+  `INSERT INTO "Organization" ("id", "name", "slug", "createdAt") VALUES ('o', 'O', 'o', '2026-01-01')`,
+  `INSERT INTO "User" ("id", "email", "name", "createdAt", "updatedAt") VALUES ('u', 'u', 'U', '2026-01-01',
+    '2026-01-01')`,
+  `INSERT INTO "McpServer" ("id", "organizationId", "ownerId", "mcpType", "name", "url", "transport", "headers",
+    "permissions", "createdAt", "updatedAt") VALUES ('m', 'o', 'u', 'T', 'M', 'U', 'sse', '{}', '[]', '2026-01-01',
+    '2026-01-01')`,
+  ...[
+    ['m', 'u', 'mcp.create', '2026-01-01'],
+    ['x', 'w', 'mcp.update', '2026-01-02'],
+    ['m', 'w', 'space.update', '2026-01-02'],
+    ['m', 'v', 'mcp.update', '2026-01-02'],
+  ].map(
+    ([target, actor, action, at], id) => `INSERT INTO "AuditEvent" ("id", "organizationId", "actor", "action",
+      "target", "at") VALUES ('${id}', 'o', '${actor}', '${action}', '${target}', '${at}')`,
+  ),
+  ...[
+    ['given', '2026-01-01'],
+    ['set', '2026-01-02'],
+    ['unknown', '2026-01-03'],
+  ].map(
+    ([name, at]) => `INSERT INTO "McpCredential" ("organizationId", "mcpId", "name", "ciphertext", "isSecret",
+      "updatedAt") VALUES ('o', 'm', '${name}', '', true, '${at}')`,
+  ),
+].join(';')
+const SETTERS = 'SELECT "name", "updatedBy" FROM "McpCredential" ORDER BY 1'
+const EXPECTED_SETTERS = [
+  ['given', 'u'],
+  ['set', 'v'],
+  ['unknown', 'u'],
+]
+
 /** Rows of two organizations, some archived, some private: a mission's space or agent may be so too. */
 const COUNTED = [
   ...['o', 'p'].map(
@@ -292,6 +327,15 @@ describe('SQLite', () => {
     expect(rows(MESSAGE_COUNTS)).toEqual(['busy', 2, 'idle', 4, 'new', 0])
   })
 
+  test('the credentials that are there already are those of whoever has set them, as far as that is known', async () => {
+    await migrateSqlite(file, upTo('sqlite', CREDENTIAL_SETTERS))
+    const connection = new Sqlite(file)
+    connection.exec(CREDENTIALS)
+    connection.close()
+    await migrateSqlite(file)
+    expect(rows(SETTERS)).toEqual(EXPECTED_SETTERS.flat())
+  })
+
   test('the totals of lists are of the rows that are there already', async () => {
     await migrateSqlite(file, upTo('sqlite', TOTALS))
     const connection = new Sqlite(file)
@@ -369,6 +413,16 @@ describe.skipIf(process.env.SKIP_POSTGRES === '1')('PostgreSQL', () => {
       ['idle', 4],
       ['new', 0],
     ])
+  })
+
+  test('the credentials that are there already are those of whoever has set them, as far as that is known', async () => {
+    const url = await postgres.createDatabase()
+    await migratePostgresql(url, upTo('postgresql', CREDENTIAL_SETTERS))
+    const adapter = await new PrismaPg(url).connect()
+    await adapter.executeScript(CREDENTIALS)
+    await adapter.dispose()
+    await migratePostgresql(url)
+    expect(await rows(url, SETTERS)).toEqual(EXPECTED_SETTERS)
   })
 
   test('the totals of lists are of the rows that are there already', async () => {

@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { connect } from '../../src/mcps/service.ts'
 import { graphql } from '../graphql/support.ts'
 import { tickingClock } from '../support/clock.ts'
 import { expectError, faces, onEachFace } from '../support/faces.ts'
@@ -9,6 +10,7 @@ import { type Member, startServer, type TestServer } from '../support/server.ts'
 const FORBIDDEN = "You don't have permission to access this resource"
 const NOT_FOUND = 'MCP not found'
 const UNREACHABLE = 'MCP server unreachable'
+const MOVED = 'Invalid url. For another server the credentials must be given again'
 
 type Body = Record<string, any>
 
@@ -307,15 +309,46 @@ describe('PATCH /mcps/{id}', () => {
     const credentials = { A: { value: '1' }, B: { value: '2' } }
     const { id } = await create({ credentials })
     const url = 'https://evil.example.com/mcp'
-    const message = 'Invalid url. For another server the credentials must be given again'
     for (const body of [{ url }, { url, credentials: { A: { value: 'x' } } }, { url: 'http://mcp.example.com/mcp' }]) {
-      expectError(await call('PATCH', `/mcps/${id}`, body, admin), 400, message)
+      expectError(await call('PATCH', `/mcps/${id}`, body, admin), 400, MOVED)
     }
     expect(await patched(id, { url: 'https://mcp.example.com/other' }, admin)).toMatchObject({
       credentialsSet: ['A', 'B'],
     })
     expect(await patched(id, { url, credentials: { A: { value: 'x' }, B: null } }, admin)).toMatchObject({ url })
-    expect(await patched(id, MINIMAL)).toMatchObject({ ...MINIMAL, credentialsSet: ['A'] })
+  })
+
+  it('lets whoever has set a credential last send it to another server, and not even the owner otherwise', async () => {
+    const { id } = await create({ credentials: { A: { value: '1' }, B: { value: '2' } } })
+    await patched(id, { credentials: { A: { value: 'secret' } } }, admin)
+    const url = 'https://elsewhere.example.com/mcp'
+    for (const credentials of [undefined, {}, { B: { value: '3' } }, { C: null }]) {
+      expectError(await call('PATCH', `/mcps/${id}`, { url, credentials }), 400, MOVED)
+    }
+    expect(await get(id)).toMatchObject({ ...MINIMAL, credentialsSet: ['A', 'B'] })
+    expect(await patched(id, { url, credentials: { A: { value: '4' } } })).toMatchObject({ url })
+    expect(await patched(id, MINIMAL)).toMatchObject({ ...MINIMAL, credentialsSet: ['A', 'B'] })
+    await patched(id, { credentials: { A: { value: '5' }, B: { value: '6' } } }, admin)
+    expect(await patched(id, { url }, admin)).toMatchObject({ url })
+    expect(await patched(id, { ...MINIMAL, credentials: { A: null, B: null } })).toMatchObject(MINIMAL)
+  })
+
+  it('does not let the owner send elsewhere what is set at the same moment', async () => {
+    const { id } = await create()
+    const { db } = server.service.deps
+    const { moving } = await db.$transaction(async (tx) => {
+      const { organizationId, updatedAt } = await tx.mcpServer.update({ where: { id }, data: { isActive: true } })
+      server.queries.length = 0
+      const moving = call('PATCH', `/mcps/${id}`, { url: 'https://elsewhere.example.com/mcp' })
+      await expect
+        .poll(() => server.queries.filter((sql) => /^SELECT .*"McpServer"/.test(sql)).length)
+        .toBeGreaterThan(0)
+      const set = { name: 'A', ciphertext: Buffer.from('x'), isSecret: true, updatedAt, updatedBy: admin.userId }
+      await tx.mcpCredential.create({ data: { organizationId, mcpId: id, ...set } })
+      return { moving }
+    })
+    expectError(await moving, 400, MOVED)
+    expect(await get(id)).toMatchObject({ ...MINIMAL, credentialsSet: ['A'] })
   })
 
   it.each(['constructor', 'toString', 'hasOwnProperty', 'valueOf'])(
@@ -415,6 +448,18 @@ describe('GET /mcps/{id}/tools', () => {
       expect(headers).not.toHaveProperty('token')
       expect(headers).not.toHaveProperty('user')
     }
+  })
+
+  it('sends nothing that was set for another server since it began', async () => {
+    mcp.requests.length = 0
+    const { id } = await create({ url: mcp.url })
+    const { deps } = server.service
+    const before = await deps.db.mcpServer.findUniqueOrThrow({ where: { id } })
+    await patched(id, { ...MINIMAL, credentials: { 'X-Api-Key': { value: 'k' } } }, admin)
+    const client = await connect(deps, before, new AbortController().signal)
+    await client.close()
+    expect(mcp.requests.length).toBeGreaterThan(2)
+    for (const { headers } of mcp.requests) expect(headers).not.toHaveProperty('x-api-key')
   })
 
   it.each<[string, Body]>([
