@@ -1,5 +1,5 @@
 import type { z } from 'zod'
-import { findKnown } from '../agents/known.ts'
+import { findKnown, type KnownAgent } from '../agents/known.ts'
 import { executable } from '../agents/service.ts'
 import { type Actor, actorOf } from '../auth/actor.ts'
 import { reachable as reachableChat } from '../chats/service.ts'
@@ -134,16 +134,23 @@ async function findConversation(
 }
 
 /**
- * The agent of a run that is about to begin or goes on, if its user is still a member and may still run it, there; else
- * why the run fails.
+ * The agent of a run that is about to begin or to go on, if its user is still a member and may still run it, there; else
+ * why the run fails. It begins with what the agent is now, and goes on with what it was then.
  */
 export async function agentFor(db: Db, row: ExecutionRow): Promise<AgentRow | string> {
   const actor = await actorOf(db, row)
-  const agent = actor && (await db.agent.findFirst({ where: { AND: [{ id: row.agentId }, executable(actor)] } }))
-  if (!agent) return notFound('Agent').message
+  const now = actor && (await db.agent.findFirst({ where: { AND: [{ id: row.agentId }, executable(actor)] } }))
+  if (!now) return notFound('Agent').message
   const where = { id: row.spaceId, ...reachableSpace(actor) }
   if (!(await db.space.findFirst({ where, select: { id: true } }))) return notFound('Space').message
+  const agent = row.attempt === 0 || row.agentVersion === now.version ? now : await agentThen(db, row)
   if (!row.missionId) return agent
   const mission = await db.mission.findUnique({ where: { id: row.missionId }, select: { maxTurns: true } })
   return { ...agent, maxTurns: mission?.maxTurns ?? agent.maxTurns }
+}
+
+/** An agent as it was at the version of a run. */
+async function agentThen(db: Db, { agentId, agentVersion: version }: ExecutionRow): Promise<AgentRow> {
+  const { agent } = await db.agentVersion.findUniqueOrThrow({ where: { agentId_version: { agentId, version } } })
+  return agent as KnownAgent
 }

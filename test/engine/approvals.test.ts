@@ -89,6 +89,23 @@ describe('a run whose tool wants an approval', () => {
     expect(made('b')).toBe(0)
   })
 
+  test('goes on with what its agent was when it began, which is looked up only where that has changed', async () => {
+    const row = await asking(['v'])
+    const body = { systemPrompt: 'You are new.', mcpInstanceIds: [], maxTurns: 1 }
+    await request(lab.server, 'PATCH', `/api/v1/agents/${row.agentId}`, { body })
+    const goesOn = async (waiting: ExecutionRow) => {
+      lab.server.queries.length = 0
+      lab.model.script({ tokens: 'Thank you.' })
+      await decide(waiting, 'approve')
+      expect(await ended(lab.engine, waiting)).toMatchObject({ result: 'Thank you.', agentVersion: 1 })
+      expect(lab.model.requests.at(-1)?.body.messages[0]).toMatchObject({ role: 'system', content: 'You are Ada.' })
+      return lab.server.queries.filter((sql) => sql.includes('AgentVersion')).length
+    }
+    expect(await goesOn(row)).toBe(1)
+    expect(made('v')).toBe(1)
+    expect(await goesOn(await asking(['w']))).toBe(0)
+  })
+
   test('makes its other calls first, and goes on when all have been decided', async () => {
     const agent = await equipped.agent({}, ASK)
     lab.model.script({ toolCalls: [echo('c'), call('add', { a: 1, b: 2 }), echo('d')] })

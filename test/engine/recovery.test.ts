@@ -2,6 +2,7 @@ import { describe, expect, test } from 'vitest'
 import { Prisma } from '../../src/db/client.ts'
 import type { ExecutionEvent, ExecutionRow } from '../../src/executions/engine/events.ts'
 import type { Engine } from '../../src/executions/engine/worker.ts'
+import { request } from '../support/rest.ts'
 import { createTrigger } from '../support/trigger.ts'
 import { call, startEquipped } from './equipped.ts'
 import { storedEvents, textOf, violations, watchTransitions } from './invariants.ts'
@@ -138,6 +139,22 @@ describe('a run whose process died', () => {
     expect(lab.model.requests[2]?.body.messages).toEqual(lab.model.requests[1]?.body.messages)
     await lab.engine.drain()
     expect(await violations(lab.db)).toEqual([])
+    await other.drain()
+  })
+
+  test('goes on as the agent that it began as, from its beginning or behind a step', async () => {
+    await using lab = await startLab(LEASE)
+    lab.model.script({ toolCalls: [{ id: 't1', name: 'nothing', input: {} }] }, { end: 'hang' })
+    const behind = await lab.run()
+    await lab.model.request(1)
+    await expect.poll(async () => (await storedEvents(lab.db, behind.id)).length).toBe(2)
+    const rows = [behind, await hanging(lab)]
+    const body = { systemPrompt: 'You are new.' }
+    expect((await request(lab.server, 'PATCH', `/api/v1/agents/${lab.agentId}`, { body })).status).toBe(200)
+    const other = await takeOver(lab)
+    for (const row of rows) expect(await ended(other, row)).toMatchObject({ status: 'completed', agentVersion: 1 })
+    const prompts = lab.model.requests.map(({ body }) => body.messages[0]?.content)
+    expect(prompts).toEqual(Array(5).fill('You are Ada.'))
     await other.drain()
   })
 

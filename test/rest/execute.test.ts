@@ -161,6 +161,20 @@ describe('a run that is waited for', () => {
     expect([(await get(first)).agentVersion, (await get(second)).agentVersion]).toEqual([1, 2])
   })
 
+  it('that waits for its session begins with what the agent is by then, and records that version', async () => {
+    const { promise, resolve } = Promise.withResolvers<void>()
+    model.script({ tokens: [promise, 'One.'] }, { tokens: 'Two.' })
+    const { executionId: first, chatId, sessionId } = await run({ background: true })
+    const { executionId: second, status } = await run({ background: true, chatId, sessionId })
+    expect(status).toBe('pending')
+    const body = { systemPrompt: 'You are new.' }
+    await request(server, 'PATCH', `/api/v1/agents/${agent}`, { body, token: ann.token })
+    resolve()
+    await expect.poll(async () => (await get(second)).result).toBe('Two.')
+    expect(asked()?.[0]).toBe('system: You are new.')
+    expect([(await get(first)).agentVersion, (await get(second)).agentVersion]).toEqual([1, 2])
+  })
+
   it('adds the instructions of its space to the prompt', async () => {
     const spaceId = await space(ann, { instructions: 'Be brief.' })
     const { executionId } = await run({ spaceId })

@@ -13,7 +13,7 @@ import { type ExecutionRow, META_SEQ } from './events.ts'
 import { SEQ_BLOCK } from './journal.ts'
 import type { CallRecord } from './steps.ts'
 
-/** What a run needs to know of its agent, as it was when the run was accepted or began. */
+/** What a run needs to know of its agent, as it was when the run began. */
 export type AgentRow = Pick<
   Prisma.AgentGetPayload<object>,
   | 'id'
@@ -349,10 +349,14 @@ export async function writeMessage(
 }
 
 /**
- * Claims a pending run that holds its session's lock. Null when another process was first, when it has ended, or when
- * its organization has no room for it yet.
+ * Claims a pending run that holds its session's lock, to be run with this agent. Null when another process was first,
+ * when it has ended, or when its organization has no room for it yet.
  */
-export async function claimPending(deps: ClaimDeps, row: ExecutionRow): Promise<ExecutionRow | null> {
+export async function claimPending(
+  deps: ClaimDeps,
+  row: ExecutionRow,
+  { version: agentVersion }: AgentRow,
+): Promise<ExecutionRow | null> {
   const now = deps.clock.now()
   return deps.db.$transaction(async (tx) => {
     if (!(await takeSlot(tx, deps, row.organizationId, await isDelegated(tx, row)))) return null
@@ -361,6 +365,7 @@ export async function claimPending(deps: ClaimDeps, row: ExecutionRow): Promise<
       where: { id: row.id, status: 'pending', attempt: row.attempt, waitingFor: null },
       data: {
         ...claimed(deps, now, row.attempt, row.seqReserved),
+        agentVersion,
         startedAt: row.startedAt ?? now,
         waitingSince: null,
         waitedMs: Math.min(row.waitedMs + waited, MAX_WAITED),

@@ -37,7 +37,10 @@ export type EngineDeps = {
   log: Logger
   models: Models
   storage: MediaStorage
-  /** The agent of a run that is about to begin, if its user may still run it (contract.md section 2); else why it fails. */
+  /**
+   * The agent of a run that is about to begin or to go on, if its user may still run it (contract.md section 2); else why
+   * the run fails.
+   */
   agentFor: (db: Db, row: ExecutionRow) => Promise<claims.AgentRow | string>
   settle: claims.ClaimDeps['settle']
   openTools: OpenTools
@@ -220,7 +223,7 @@ export function createEngine(deps: EngineDeps): Engine {
       await endPending(pending, agent)
       return true
     }
-    const row = await claims.claimPending(claimDeps, pending)
+    const row = await claims.claimPending(claimDeps, pending, agent)
     if (!row) {
       if (limits.running !== undefined) room.wait(pending.organizationId)
       return limits.running === undefined
