@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
 import type { ExecutionRow } from '../../src/executions/engine/events.ts'
 import { type McpTestServer, startMcpServer } from '../support/mcp-server.ts'
 import { request } from '../support/rest.ts'
@@ -322,10 +322,18 @@ describe('what was approved is called, and nothing else', () => {
 
   const GONE = { content: 'The tool echo is gone by now, or is another one: nothing was called', isError: true }
 
+  /** Puts another server with such a tool into the space of a run, until the test has ended. */
+  async function attachOther() {
+    const id = await createMcp(lab.server, other.url)
+    await change(`/spaces/${lab.spaceId}`, { addMcps: [id] })
+    onTestFinished(() => change(`/spaces/${lab.spaceId}`, { removeMcps: [id] }))
+  }
+
   test('when another server has come in its place', async () => {
-    const { result, calls } = await approved('in-place', async (agentId) =>
-      change(`/agents/${agentId}`, { mcpInstanceIds: [await createMcp(lab.server, other.url)] }),
-    )
+    const { result, calls } = await approved('in-place', async (_, mcpId) => {
+      await request(lab.server, 'DELETE', `/api/v1/mcps/${mcpId}`)
+      await attachOther()
+    })
     expect([result, calls]).toMatchObject([GONE, [0, 0]])
   })
 
@@ -334,17 +342,14 @@ describe('what was approved is called, and nothing else', () => {
     expect([result, calls]).toMatchObject([GONE, [0, 0]])
   })
 
-  test('when its agent is kept from it by now', async () => {
+  test('though its agent is kept from it since: a run goes on with the agent that it began with', async () => {
     const lists = { disallowedTools: ['echo'] }
     const { result, calls } = await approved('kept', (agentId) => change(`/agents/${agentId}`, lists))
-    expect([result, calls]).toMatchObject([GONE, [0, 0]])
+    expect([result, calls]).toMatchObject([{ content: 'kept', isError: false }, [1, 0]])
   })
 
   test('when its name is another one, since a second server has a tool of that name', async () => {
-    const { result, calls } = await approved('beside', async (agentId, mcpId) => {
-      const mcpInstanceIds = [mcpId, await createMcp(lab.server, other.url)]
-      await change(`/agents/${agentId}`, { mcpInstanceIds })
-    })
+    const { result, calls } = await approved('beside', attachOther)
     expect([result, calls]).toMatchObject([{ content: 'beside', isError: false }, [1, 0]])
     expect(offered(lab.model.requests.at(-1)!)).toEqual(expect.arrayContaining(['Test__echo', 'Test__echo_2']))
   })
