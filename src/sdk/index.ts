@@ -19,11 +19,21 @@ export type Outputs = inferRouterOutputs<AppRouter>
 
 export type Client = TRPCClient<AppRouter>
 
+/** While it waits to reconnect, `eventsource` lets a process end that has nothing else to do: this one keeps it. */
+class LastingEventSource extends EventSource {
+  readonly #alive = setInterval(() => {}, 2 ** 31 - 1)
+
+  override close(): void {
+    clearInterval(this.#alive)
+    super.close()
+  }
+}
+
 /**
  * A client of the service at `url` (its address, without `/trpc`), as the holder of `token`. Queries made in the same
  * moment travel together, ten at most; mutations each by itself, so that none waits for another's answer or shares its
- * limit of 1 MiB. Subscriptions reconnect by themselves and go on behind the last event they had. What the service
- * refuses is thrown as TRPCClientError, the error body in its `data`.
+ * limit of 1 MiB. Subscriptions reconnect by themselves and go on behind the last event they had; they keep the process
+ * until they end. What the service refuses is thrown as TRPCClientError, the error body in its `data`.
  */
 export function createClient({ url, token }: { url: string; token: string }): Client {
   const endpoint = `${url.replace(/\/$/, '')}/trpc`
@@ -35,7 +45,7 @@ export function createClient({ url, token }: { url: string; token: string }): Cl
         true: httpSubscriptionLink({
           url: endpoint,
           // The browser's own cannot send the token in a header, and it must not stand in the URL.
-          EventSource,
+          EventSource: LastingEventSource,
           eventSourceOptions: {
             fetch: (input, init) => fetch(input, { ...init, headers: { ...init.headers, ...headers } }),
           },

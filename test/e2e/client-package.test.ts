@@ -1,8 +1,10 @@
-import { execFile } from 'node:child_process'
+import { execFile, spawn } from 'node:child_process'
 import { readdir, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
+import { createInterface } from 'node:readline'
 import { promisify } from 'node:util'
 import { beforeAll, describe, expect, it, onTestFinished } from 'vitest'
+import { createSubject } from '../soak/service.ts'
 import { createFolder } from '../support/folder.ts'
 import { startServer } from '../support/server.ts'
 
@@ -86,6 +88,22 @@ describe('the package of the typed client', () => {
       refusal: [404, 'Agent not found'],
     })
   })
+
+  it('follows a run to its end, each event once, though the server is killed meanwhile and it has nothing else to do', async () => {
+    await using subject = await createSubject({ LEASE_DURATION: '1' })
+    subject.model.script({ tokens: ['One ', 'two '], end: 'hang' })
+    await write('follow.js', FOLLOW)
+    const child = spawn(process.execPath, ['follow.js', subject.url, subject.token, subject.agentId], { cwd: folder })
+    const events: { seq: number; event: string }[] = []
+    for await (const line of createInterface({ input: child.stdout })) {
+      if (events.push(JSON.parse(line)) !== 3) continue
+      await subject.kill()
+      await subject.start({ PORT: new URL(subject.url).port })
+    }
+    expect(events.map(({ event }) => event)).toEqual(['meta', 'message', 'message', 'error'])
+    const numbers = events.map(({ seq }) => seq)
+    expect(numbers).toEqual([...new Set(numbers)].sort((a, b) => a - b))
+  }, 60_000)
 })
 
 const PROGRAM = `
@@ -145,4 +163,14 @@ const answer = {
   refusal: [data.statusCode, data.message],
 }
 console.log(JSON.stringify(answer))
+`
+
+const FOLLOW = `
+import { createClient } from '@muster/client'
+
+const [url, token, id] = process.argv.slice(2)
+const muster = createClient({ url, token })
+const { executionId } = await muster.agents.execute.mutate({ id, message: 'Hi', background: true })
+const onData = ({ data: { seq, event } }) => console.log(JSON.stringify({ seq, event }))
+muster.executions.events.subscribe({ executionId }, { onData })
 `

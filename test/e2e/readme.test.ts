@@ -63,12 +63,12 @@ test("the README's first steps work when pasted: create, stream, replay, GraphQL
 test("the README's typed client streams a run, asks much at once, and sends much at once", async () => {
   await using folder = await createFolder()
   await using server = await startServer()
-  const client = blocks.find(({ language, text }) => language === 'ts' && text.includes('createTRPCClient'))?.text ?? ''
+  const client = blocks.find(({ language, text }) => language === 'ts' && text.includes('createClient'))?.text ?? ''
   const busy = `
 await Promise.all(Array.from({ length: 11 }, () => muster.agents.get.query({ id: agent.id })))
 const long = { id: agent.id, message: 'x'.repeat(150_000), background: true }
 await Promise.all(Array.from({ length: 8 }, () => muster.agents.execute.mutate(long)))`
-  await symlink(join(ROOT, 'node_modules'), join(folder.path, 'node_modules'))
+  await symlink(join(ROOT, 'src'), join(folder.path, 'src'))
   await writeFile(join(folder.path, 'client.ts'), client.replace('http://127.0.0.1:3000', server.url) + busy)
   const out = await paste('node client.ts', folder.path, { TOKEN: server.token })
   expect(out).toMatch(/Hello[\s\S]*\d+ tokens\n/)
