@@ -26,12 +26,19 @@ export async function diff(
   try {
     const filters = { externalTables: [], externalEnums: [] }
     const { exitCode, stdout } = await engine.diff({ from, to, script: true, exitCode: true, filters })
-    return exitCode === 0 ? '' : (stdout ?? '')
+    return exitCode === 0 ? '' : quoted(stdout ?? '')
   } finally {
     engine.free()
     for (const connection of connections) await connection.dispose()
   }
 }
+
+/** For SQLite the engine writes defaults of JSON as they are, and there `[]` is an identifier: an empty text. */
+const quoted = (sql: string): string =>
+  sql.replace(
+    /( JSONB(?: NOT NULL)? DEFAULT )(?!')(.*?)([,;]?)$/gm,
+    (_, column: string, json: string, end: string) => `${column}'${json.replaceAll("'", "''")}'${end}`,
+  )
 
 /** A side: what a schema says. */
 export const schema = (content: string): DiffTarget => ({ tag: 'schemaDatamodel', files: files(content) })

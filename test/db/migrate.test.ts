@@ -309,13 +309,45 @@ describe('SQLite', () => {
   })
 
   test('an existing database with rows is brought up to date from its first version', async () => {
-    const [, second = ''] = readdirSync(join(prisma, 'migrations', 'sqlite')).sort()
-    await migrateSqlite(file, upTo('sqlite', second))
-    rows(`INSERT INTO "Organization" ("id", "name", "slug", "createdAt") VALUES ('o', 'a', 's', 0) RETURNING 1`)
-    await migrateSqlite(file)
+    const names = readdirSync(join(prisma, 'migrations', 'sqlite')).sort()
+    // Each table has a row from the version on that brought it.
+    for (const name of names) {
+      cpSync(join(prisma, 'migrations', 'sqlite', name), join(folder, 'sqlite', name), { recursive: true })
+      await migrateSqlite(file, folder)
+      fillTables()
+    }
+    const columns = rows(`SELECT 'SELECT ' || quote(c."name") || ', "' || c."name" || '" FROM "' || t."name" || '"'
+      FROM "sqlite_schema" t, pragma_table_info(t."name") c WHERE t."type" = 'table' AND c."type" = 'JSONB'`)
+    const values = rows(columns.join(' UNION ALL ')) as string[]
+    expect(values).toContain('mediaIds')
+    for (const [index, value] of values.entries()) if (index % 2) expect(JSON.parse(value)).toEqual([])
     const { client, close } = await openDatabase({ DATABASE_URL: `file:${file}`, DATA_DIR: '', DATABASE_POOL_SIZE: 1 })
-    expect(await client.organization.count({ where: { id: 'o' } })).toBe(1)
+    expect(await client.organization.count({ where: { id: 'x' } })).toBe(1)
     await close()
+  })
+
+  /** A row in each table that has none, which refer to each other. `Installation` had another key at first. */
+  function fillTables(): void {
+    const values: Record<string, string> = { JSONB: "'[]'", INTEGER: '1', BIGINT: '1', DATETIME: '0', BOOLEAN: '0' }
+    const connection = new Sqlite(file)
+    connection.pragma('foreign_keys = OFF')
+    const tables = connection.prepare<[], string>(
+      `SELECT "name" FROM "sqlite_schema" WHERE "type" = 'table' AND "name" NOT IN ('sqlite_sequence', 'Installation')`,
+    )
+    for (const table of tables.pluck().all()) {
+      const columns = connection.pragma(`table_info("${table}")`) as { name: string; type: string }[]
+      const row = columns.map(({ type }) => values[type] ?? "'x'")
+      connection.exec(`INSERT INTO "${table}" SELECT ${row.join(', ')} WHERE NOT EXISTS (SELECT 1 FROM "${table}")`)
+    }
+    connection.close()
+  }
+
+  test('a default of JSON is what the schema says, also with quotes in it', async () => {
+    const [head] = models.split(/^(?=enum|model)/m)
+    const model = `${head}model T {\n  id Int @id\n  list Json @default("[]")\n  text Json @default("\\"it's\\"")\n}`
+    const sql = await diff(noDatabase('sqlite'), schema(emptied(models)), schema(model))
+    await migrateSqlite(file, migrations('sqlite', { '1_t': `${sql}; INSERT INTO "T" ("id") VALUES (1)` }))
+    expect(rows('SELECT "list", "text" FROM "T"')).toEqual(['[]', `"it's"`])
   })
 
   test('the messages that are there already are counted, but for those of a run that is on', async () => {
