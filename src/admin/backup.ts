@@ -1,5 +1,7 @@
-import { open, rm, stat } from 'node:fs/promises'
-import { resolve } from 'node:path'
+import { randomBytes } from 'node:crypto'
+import { existsSync } from 'node:fs'
+import { open, rename, rm, stat } from 'node:fs/promises'
+import { dirname, resolve } from 'node:path'
 import Sqlite from 'better-sqlite3'
 import { databaseFile } from '../db/client.ts'
 import type { Settings } from '../settings.ts'
@@ -13,26 +15,29 @@ export async function backup(settings: Settings, target: string): Promise<{ file
   const source = databaseFile(settings)
   if (!source) throw new AdminError('The database is PostgreSQL: back it up with pg_dump, and keep ENCRYPTION_KEY.')
   const file = resolve(target)
-  await reserve(file)
+  if (existsSync(file)) throw exists(file)
+  // It has its name when it is whole. What a process leaves that is killed before is taken for no backup.
+  const draft = `${file}.${randomBytes(4).toString('hex')}.part`
   try {
-    copy(source, file)
-    await flush(file)
+    await reserve(draft)
+    copy(source, draft)
+    await flush(draft, 'r+')
+    await reserve(file)
+    await rename(draft, file)
   } catch (error) {
-    await rm(file, { force: true })
-    throw error
+    for (const left of [draft, `${draft}-journal`]) await rm(left, { force: true })
+    throw describe(error, file)
   }
+  // Not every system can do it.
+  await flush(dirname(file), 'r').catch(() => {})
   return { file, bytes: (await stat(file)).size }
 }
 
+const exists = (file: string) => new AdminError(`${file} exists already. A backup goes into a new file.`)
+
 /** Makes the file, empty, if there is none. */
 async function reserve(file: string): Promise<void> {
-  try {
-    await (await open(file, 'wx', 0o600)).close()
-  } catch (error) {
-    const { code, message } = error as NodeJS.ErrnoException
-    if (code === 'EEXIST') throw new AdminError(`${file} exists already. A backup goes into a new file.`)
-    throw new AdminError(`${file} cannot be written: ${code ?? message}`)
-  }
+  await (await open(file, 'wx', 0o600)).close()
 }
 
 function copy(source: string, file: string): void {
@@ -45,7 +50,17 @@ function copy(source: string, file: string): void {
 }
 
 /** A backup that is said to be there survives a power failure. */
-async function flush(file: string): Promise<void> {
-  await using handle = await open(file, 'r+')
+async function flush(path: string, flags: 'r' | 'r+'): Promise<void> {
+  await using handle = await open(path, flags)
   await handle.sync()
+}
+
+/** Where nothing else is written, what cannot be written is the copy. */
+const UNWRITTEN = /^SQLITE_(FULL|IOERR_(WRITE|FSYNC|TRUNCATE))$/
+
+function describe(error: unknown, file: string): unknown {
+  const { code = '', syscall, message } = error as NodeJS.ErrnoException
+  if (code === 'EEXIST') return exists(file)
+  if (syscall) return new AdminError(`${file} cannot be written: ${code}`)
+  return UNWRITTEN.test(code) ? new AdminError(`${file} cannot be written: ${message}`) : error
 }

@@ -1,5 +1,9 @@
-import { readdir, readFile, stat } from 'node:fs/promises'
+import { execFile, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdir, readdir, readFile, stat } from 'node:fs/promises'
 import { join } from 'node:path'
+import { promisify } from 'node:util'
+import Sqlite from 'better-sqlite3'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { runAdmin } from '../../src/admin/run.ts'
 import { createFolder } from '../support/folder.ts'
@@ -8,6 +12,8 @@ import { hasPostgres } from '../support/postgres-shared.ts'
 import { runProgram } from '../support/process.ts'
 import { request } from '../support/rest.ts'
 import { startServer, type TestServer } from '../support/server.ts'
+
+const PROGRAM = join(import.meta.dirname, '..', '..', 'src', 'admin', 'main.ts')
 
 let server: TestServer
 beforeAll(async () => {
@@ -245,6 +251,38 @@ describe('backups', () => {
     const nowhere = join(folder.path, 'nowhere', 'backup.db')
     expect(await run('backup', nowhere)).toEqual(failed(`${nowhere} cannot be written: ENOENT`))
     expect(await readdir(folder.path)).toEqual(['backup.db'])
+  })
+
+  test.skipIf(process.platform === 'win32')('one that finds no room leaves nothing, and says where', async () => {
+    await using folder = await createFolder()
+    const file = join(folder.path, 'backup.db')
+    const command = `ulimit -f 100 && exec "${process.execPath}" "${PROGRAM}" backup "${file}"`
+    const env = { ...process.env, DATA_DIR: server.folder }
+    const failure = await promisify(execFile)('bash', ['-c', command], { env }).catch((error) => error)
+    expect([failure.code, failure.stderr]).toEqual([1, `${file} cannot be written: disk I/O error\n`])
+    expect(await readdir(folder.path)).toEqual([])
+  })
+
+  test('one that is killed before its end has not got its name', async () => {
+    await using folder = await createFolder()
+    await json('backup', join(folder.path, 'muster.db'))
+    const source = new Sqlite(join(folder.path, 'muster.db'))
+    source.exec(`CREATE TABLE "large" AS
+      WITH "n" AS (SELECT 1 AS "i" UNION ALL SELECT "i" + 1 FROM "n" LIMIT 64) SELECT randomblob(1048576) FROM "n"`)
+    source.close()
+    const target = join(folder.path, 'backups')
+    await mkdir(target)
+    const child = spawn(process.execPath, [PROGRAM, 'backup', join(target, 'backup.db')], {
+      env: { ...process.env, DATA_DIR: folder.path },
+    })
+    const begun = async () => {
+      const sizes = (await readdir(target)).map(async (name) => (await stat(join(target, name))).size)
+      return (await Promise.all(sizes)).some((size) => size > 0)
+    }
+    await expect.poll(begun, { interval: 1, timeout: 30_000 }).toBe(true)
+    child.kill('SIGKILL')
+    const [code] = await once(child, 'exit')
+    expect((await readdir(target)).includes('backup.db')).toBe(code === 0)
   })
 })
 
