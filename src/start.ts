@@ -55,7 +55,7 @@ export async function startService(
   const { clock = systemClock, onQuery } = options
   const file = databaseFile(settings)
   if (file) cleanup.adopt(lockDatabase(file), (lock) => lock.release())
-  const database = cleanup.adopt(await openDatabase(settings, onQuery), (opened) => opened.close())
+  const database = cleanup.adopt(await openDatabase(settings, { onQuery }), (opened) => opened.close())
   const db = database.client
   const masterKey = await openMasterKey(database, settings, clock.now())
   const storage = await openStorage(settings, file !== null)

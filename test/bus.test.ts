@@ -47,7 +47,7 @@ test.runIf(hasPostgres)(
     const way = cleanup.use(await startForwarder(shared.url))
     const statements: string[] = []
     const source = { DATA_DIR: '', DATABASE_URL: shared.url, DATABASE_POOL_SIZE: 2 }
-    const open = openDatabase(source, (sql) => void (sql.includes('pg_notify') && statements.push(sql)))
+    const open = openDatabase(source, { onQuery: (sql) => void (sql.includes('pg_notify') && statements.push(sql)) })
     const { client: db } = cleanup.adopt(await open, ({ close }) => close())
     const log = pino({ level: 'silent' })
     const start = (url: string) => cleanup.adopt(createPostgresBus({ url, db, log }), (bus) => bus.stop())

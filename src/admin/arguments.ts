@@ -30,7 +30,7 @@ type Command = {
   args: number
   required: readonly OptionName[]
   optional: readonly OptionName[]
-  run: (admin: commands.Admin, args: string[], options: commands.Options) => Promise<commands.Answer>
+  run: commands.Work<commands.Operator>
 }
 
 const COMMANDS: readonly Command[] = [
@@ -40,7 +40,7 @@ const COMMANDS: readonly Command[] = [
     args: 1,
     required: [],
     optional: ['slug'],
-    run: commands.createOrg,
+    run: commands.withDatabase(commands.createOrg),
   },
   {
     usage: 'user add EMAIL --org SLUG --role owner|admin|member',
@@ -48,7 +48,7 @@ const COMMANDS: readonly Command[] = [
     args: 1,
     required: ['org', 'role'],
     optional: [],
-    run: commands.addUser,
+    run: commands.withDatabase(commands.addUser),
   },
   {
     usage: 'user remove EMAIL --org SLUG',
@@ -56,7 +56,7 @@ const COMMANDS: readonly Command[] = [
     args: 1,
     required: ['org'],
     optional: [],
-    run: commands.removeUser,
+    run: commands.withDatabase(commands.removeUser),
   },
   {
     usage: 'token create --user EMAIL --org SLUG --name NAME [--expires DAYS | --expires-at ISO] [--scope SCOPE]...',
@@ -64,7 +64,7 @@ const COMMANDS: readonly Command[] = [
     args: 0,
     required: ['user', 'org', 'name'],
     optional: ['expires', 'expires-at', 'scope'],
-    run: commands.newToken,
+    run: commands.withDatabase(commands.newToken),
   },
   {
     usage: 'token list',
@@ -72,7 +72,7 @@ const COMMANDS: readonly Command[] = [
     args: 0,
     required: [],
     optional: [],
-    run: commands.listTokens,
+    run: commands.withDatabase(commands.listTokens),
   },
   {
     usage: 'token revoke ID',
@@ -80,7 +80,7 @@ const COMMANDS: readonly Command[] = [
     args: 1,
     required: [],
     optional: [],
-    run: commands.endToken,
+    run: commands.withDatabase(commands.endToken),
   },
   {
     usage: 'backup FILE',
@@ -97,7 +97,7 @@ const COMMANDS: readonly Command[] = [
     required: ['to'],
     optional: [],
     // Who does something else does not wait for what it needs.
-    run: async (...given) => (await import('./move.ts')).move(...given),
+    run: commands.withDatabase(async (...given) => (await import('./move.ts')).move(...given)),
   },
   {
     usage: 'rotate-key',
@@ -105,7 +105,7 @@ const COMMANDS: readonly Command[] = [
     args: 0,
     required: [],
     optional: [],
-    run: rotateKey,
+    run: commands.withDatabase(rotateKey),
   },
 ]
 

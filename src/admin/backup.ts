@@ -26,7 +26,7 @@ export async function backup(settings: Settings, target: string): Promise<{ file
     await rename(draft, file)
   } catch (error) {
     for (const left of [draft, `${draft}-journal`]) await rm(left, { force: true })
-    throw describe(error, file)
+    throw describe(error, source, file)
   }
   // Not every system can do it.
   await flush(dirname(file), 'r').catch(() => {})
@@ -43,6 +43,8 @@ async function reserve(file: string): Promise<void> {
 function copy(source: string, file: string): void {
   const connection = new Sqlite(source, { readonly: true, timeout: 10_000 })
   try {
+    const isEmpty = !connection.prepare('SELECT 1 FROM "sqlite_schema"').get()
+    if (isEmpty) throw new AdminError('The database is empty. Start Muster once.')
     connection.prepare('VACUUM INTO ?').run(file)
   } finally {
     connection.close()
@@ -55,12 +57,14 @@ async function flush(path: string, flags: 'r' | 'r+'): Promise<void> {
   await handle.sync()
 }
 
-/** Where nothing else is written, what cannot be written is the copy. */
+/** The source is only read: what cannot be written is the copy. */
 const UNWRITTEN = /^SQLITE_(FULL|IOERR_(WRITE|FSYNC|TRUNCATE))$/
 
-function describe(error: unknown, file: string): unknown {
+function describe(error: unknown, source: string, file: string): unknown {
   const { code = '', syscall, message } = error as NodeJS.ErrnoException
   if (code === 'EEXIST') return exists(file)
   if (syscall) return new AdminError(`${file} cannot be written: ${code}`)
-  return UNWRITTEN.test(code) ? new AdminError(`${file} cannot be written: ${message}`) : error
+  if (UNWRITTEN.test(code)) return new AdminError(`${file} cannot be written: ${message}`)
+  if (error instanceof Sqlite.SqliteError) return new AdminError(`The database ${source} cannot be used: ${message}`)
+  return error
 }

@@ -1,5 +1,5 @@
 import { resolve } from 'node:path'
-import type { Database, Tx } from '../db/client.ts'
+import { type Database, openDatabase, type Tx } from '../db/client.ts'
 import { deriveKey, openMasterKey } from '../db/secrets.ts'
 import { createToken, revokeToken } from '../keys/service.ts'
 import { isUniqueViolation } from '../lib/database-errors.ts'
@@ -9,8 +9,9 @@ import type { Settings } from '../settings.ts'
 import { backup } from './backup.ts'
 import { AdminError, checkedSlug, toEmail, toExpiry, toName, toRole, toScopes } from './values.ts'
 
-/** What a command works with. */
-export type Admin = { database: Database; settings: Settings; now: Date }
+/** What every command works with, and what most do: the database opened. */
+export type Operator = { settings: Settings; now: Date }
+export type Admin = Operator & { database: Database }
 
 /** What the command line may give to a command beside its arguments. */
 export type Options = Partial<
@@ -19,6 +20,22 @@ export type Options = Partial<
 
 /** What it says: `json` with --json (contract.md section 0), `text` without. */
 export type Answer = { json: object; text: string }
+
+export type Work<With> = (given: With, args: string[], options: Options) => Promise<Answer>
+
+/** Does it with the database opened as it is: to migrate it is the servers' part, who may still be of the version before. */
+export const withDatabase =
+  (work: Work<Admin>): Work<Operator> =>
+  async (operator, args, options) => {
+    const database = await openDatabase(operator.settings, { migrate: false })
+    try {
+      if (await database.client.installation.findUnique({ where: { id: 1 } }))
+        return await work({ ...operator, database }, args, options)
+      throw new AdminError('The database is empty. Start Muster once.')
+    } finally {
+      await database.close()
+    }
+  }
 
 const shown = { id: true, name: true, slug: true } as const
 
@@ -150,7 +167,7 @@ export async function endToken({ database, now }: Admin, [id = '']: string[]): P
   return { json: { id, revokedAt }, text: `The token ${id} is revoked.` }
 }
 
-export async function backUp({ settings }: Admin, [target = '']: string[]): Promise<Answer> {
+export async function backUp({ settings }: Operator, [target = '']: string[]): Promise<Answer> {
   const { file, bytes } = await backup(settings, target)
   const key = settings.ENCRYPTION_KEY ? 'ENCRYPTION_KEY' : resolve(settings.DATA_DIR, 'encryption.key')
   const text = `Wrote ${file} (${bytes} bytes).

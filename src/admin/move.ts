@@ -5,7 +5,7 @@ import { databaseFile } from '../db/client.ts'
 import { lockDatabase } from '../db/lock.ts'
 import { migratePostgresql } from '../db/migrate.ts'
 import { table } from '../lib/table.ts'
-import type { Admin, Answer, Options } from './commands.ts'
+import type { Answer, Operator, Options } from './commands.ts'
 import { createProgress } from './progress.ts'
 import { allTables, createChecksum, fromPostgres, fromSqlite, type Row, type Table } from './tables.ts'
 import { AdminError } from './values.ts'
@@ -26,7 +26,7 @@ const listOf = ({ columns }: Table, form = quote) => columns.map(({ name }) => f
  * Copies the SQLite database into an empty PostgreSQL, as it is at one moment, and reads it back to compare. It happens
  * in one transaction: what goes wrong leaves the target empty. No server may use the file, whose writes would be lost.
  */
-export async function move({ settings }: Admin, _: string[], { to = '' }: Options): Promise<Answer> {
+export async function move({ settings }: Operator, _: string[], { to = '' }: Options): Promise<Answer> {
   const file = databaseFile(settings)
   if (!file) throw new AdminError('The database is PostgreSQL already. DATABASE_URL names what is to be moved.')
   if (!/^postgres(ql)?:\/\//.test(to)) throw new AdminError('--to takes an address that begins with postgresql://')
@@ -169,7 +169,7 @@ async function readBack(target: Client, table: Table, step: (count: number) => v
 function report(
   tables: Moved[],
   rows: number,
-  { ENCRYPTION_KEY, DATA_DIR, MEDIA_DIR, S3_BUCKET }: Admin['settings'],
+  { ENCRYPTION_KEY, DATA_DIR, MEDIA_DIR, S3_BUCKET }: Operator['settings'],
 ): string {
   const lines = tables.map(({ name, rows, checksum }) => [name, String(rows), checksum])
   const key = ENCRYPTION_KEY ? 'the same as now' : `what ${resolve(DATA_DIR, 'encryption.key')} holds`

@@ -1,5 +1,5 @@
 import { existsSync } from 'node:fs'
-import { databaseFile, openDatabase } from '../db/client.ts'
+import { databaseFile } from '../db/client.ts'
 import { isUnavailable } from '../lib/database-errors.ts'
 import { readSettings, type Settings, SettingsError } from '../settings.ts'
 import { HELP, type Invocation, readArguments, UsageError } from './arguments.ts'
@@ -25,15 +25,7 @@ async function perform({ command, args, options }: Invocation, settings: Setting
   // It would be made, and the first start of the server would then find it set up by somebody else.
   if (file && !existsSync(file))
     throw new AdminError(`There is no database at ${file}. Start Muster once, or set DATA_DIR.`)
-  const database = await openDatabase(settings)
-  try {
-    if (!(await database.client.installation.findUnique({ where: { id: 1 } }))) {
-      throw new AdminError('The database is empty. Start Muster once.')
-    }
-    return await command.run({ database, settings, now: new Date() }, args, options)
-  } finally {
-    await database.close()
-  }
+  return command.run({ settings, now: new Date() }, args, options)
 }
 
 /** One line, without a stack. */

@@ -5,7 +5,7 @@ import { Prisma, PrismaClient } from '../../prisma/generated/sqlite/client.ts'
 import type { Settings } from '../settings.ts'
 import { direct, type Shortcut } from './direct.ts'
 import { TRANSACTION } from './limits.ts'
-import { migratePostgresql, migrateSqlite } from './migrate.ts'
+import { migratePostgresql, migrateSqlite, requirePostgresql, requireSqlite } from './migrate.ts'
 import { over } from './over.ts'
 
 export type * from '../../prisma/generated/sqlite/client.ts'
@@ -62,11 +62,15 @@ export async function lockRows(
 
 /**
  * Opens the database that the settings name, with its tables brought up to date; makes an SQLite file that is missing.
- * `onQuery` is told every SQL statement. Throws a MigrationError, or the driver's error when nothing answers.
+ * With `migrate: false` it is left as it is, and refused unless its tables are up to date. `onQuery` is told every SQL
+ * statement. Throws a MigrationError, or the driver's error when nothing answers.
  */
-export async function openDatabase(settings: Source, onQuery?: (sql: string) => void): Promise<Database> {
+export async function openDatabase(
+  settings: Source,
+  { migrate = true, onQuery }: { migrate?: boolean; onQuery?: ((sql: string) => void) | undefined } = {},
+): Promise<Database> {
   const file = databaseFile(settings)
-  const { adapter, create, wrap } = await (file ? openSqlite(file) : openPostgresql(settings))
+  const { adapter, create, wrap } = await (file ? openSqlite(file, migrate) : openPostgresql(settings, migrate))
   const connected = await adapter.connect()
   // Prisma's, on connections that are not its own to end.
   const lent = { ...adapter, connect: async () => over(() => connected, { dispose: async () => {} }) }
@@ -105,16 +109,18 @@ type Opened = {
   wrap: (client: PrismaClient) => PrismaClient
 }
 
-async function openSqlite(file: string): Promise<Opened> {
-  const [{ sqliteAdapter }] = await Promise.all([import('./sqlite.ts'), migrateSqlite(file)])
+async function openSqlite(file: string, migrate: boolean): Promise<Opened> {
+  const prepare = migrate ? migrateSqlite : requireSqlite
+  const [{ sqliteAdapter }] = await Promise.all([import('./sqlite.ts'), prepare(file)])
   return { adapter: sqliteAdapter(file), create: (options) => new PrismaClient(options), wrap: (client) => client }
 }
 
-async function openPostgresql(settings: Source): Promise<Opened> {
+async function openPostgresql(settings: Source, migrate: boolean): Promise<Opened> {
+  const prepare = migrate ? migratePostgresql : requirePostgresql
   const { DATABASE_URL: url = '', DATABASE_DIRECT_URL: directUrl = url, DATABASE_POOL_SIZE: connections } = settings
   const [{ postgresqlAdapter, postgresqlClient, retryDeadlocks }] = await Promise.all([
     import('./postgresql.ts'),
-    migratePostgresql(directUrl),
+    prepare(directUrl),
   ])
   const adapter = await postgresqlAdapter(url, connections, directUrl !== url)
   return { adapter, create: postgresqlClient, wrap: retryDeadlocks }

@@ -42,16 +42,19 @@ const RECORD = `INSERT INTO "_prisma_migrations"
  * failing migration leaves the file as it was, and another process that does the same waits.
  */
 export const migrateSqlite = (file: string, migrations = MIGRATIONS): Promise<void> =>
-  naming(file, () => applyToSqlite(file, migrations))
+  naming(file, () => inSqlite(file, migrations, true))
 
-async function applyToSqlite(file: string, migrations: string): Promise<void> {
+/** Applies nothing, and throws where something is missing: the servers' database is theirs to migrate. */
+export const requireSqlite = (file: string): Promise<void> => naming(file, () => inSqlite(file, MIGRATIONS, false))
+
+async function inSqlite(file: string, migrations: string, mayApply: boolean): Promise<void> {
   const { default: Sqlite } = await import('better-sqlite3')
   const folder = join(migrations, 'sqlite')
   mkdirSync(dirname(file), { recursive: true, mode: 0o700 })
   const connection = new Sqlite(file, { timeout: 10_000 })
   const missing = () => {
     const history = connection.prepare(`SELECT 1 FROM "sqlite_schema" WHERE "name" = '_prisma_migrations'`).get()
-    return missingIn(folder, history ? connection.prepare<[], Applied>(APPLIED).all() : [])
+    return missingIn(folder, history ? connection.prepare<[], Applied>(APPLIED).all() : [], mayApply)
   }
   try {
     if (missing().length === 0) return
@@ -81,9 +84,13 @@ async function applyToSqlite(file: string, migrations: string): Promise<void> {
 
 /** The same for PostgreSQL, each migration in a transaction of its own, under an advisory lock that ends with it. */
 export const migratePostgresql = (url: string, migrations = MIGRATIONS): Promise<void> =>
-  naming(new URL(url).host, () => applyToPostgresql(url, migrations))
+  naming(new URL(url).host, () => inPostgresql(url, migrations, true))
 
-async function applyToPostgresql(url: string, migrations: string): Promise<void> {
+/** As {@link requireSqlite}. */
+export const requirePostgresql = (url: string): Promise<void> =>
+  naming(new URL(url).host, () => inPostgresql(url, MIGRATIONS, false))
+
+async function inPostgresql(url: string, migrations: string, mayApply: boolean): Promise<void> {
   const { PrismaPg } = await import('@prisma/adapter-pg')
   const folder = join(migrations, 'postgresql')
   const adapter = await new PrismaPg({ connectionString: url, max: 1, connectionTimeoutMillis: 10_000 }).connect()
@@ -93,7 +100,8 @@ async function applyToPostgresql(url: string, migrations: string): Promise<void>
       const history = await connection.query<{ found: boolean }>(
         `SELECT to_regclass('"_prisma_migrations"') IS NOT NULL AS "found"`,
       )
-      return missingIn(folder, history.rows[0]?.found ? (await connection.query<Applied>(APPLIED)).rows : [])
+      const applied = history.rows[0]?.found ? (await connection.query<Applied>(APPLIED)).rows : []
+      return missingIn(folder, applied, mayApply)
     }
     try {
       while ((await missing()).length > 0) {
@@ -126,8 +134,8 @@ async function naming(database: string, work: () => Promise<void>): Promise<void
   }
 }
 
-/** What the folder has and the database has not, in order. */
-function missingIn(folder: string, applied: Applied[]): string[] {
+/** What the folder has and the database has not, in order. Throws where that may not be applied. */
+function missingIn(folder: string, applied: Applied[], mayApply: boolean): string[] {
   const names = readdirSync(folder)
     .filter((name) => /^\d/.test(name))
     .sort()
@@ -137,7 +145,10 @@ function missingIn(folder: string, applied: Applied[]): string[] {
     throw new MigrationError(`The database was made by a newer version of Muster (it has ${unknown.name}). Upgrade.`)
   }
   const done = new Set(applied.map(({ name }) => name))
-  return names.filter((name) => !done.has(name))
+  const missing = names.filter((name) => !done.has(name))
+  if (mayApply || missing.length === 0) return missing
+  if (applied.length === 0) throw new MigrationError('The database is empty. Start Muster once.')
+  throw new MigrationError('The database is of an earlier version of Muster. Start the server once: that migrates it.')
 }
 
 function read(folder: string, name: string): { sql: string; checksum: string } {

@@ -7,7 +7,7 @@ import Sqlite from 'better-sqlite3'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { runAdmin } from '../../src/admin/run.ts'
 import { createFolder } from '../support/folder.ts'
-import { startPostgres } from '../support/postgres.ts'
+import { runSql, startPostgres } from '../support/postgres.ts'
 import { hasPostgres } from '../support/postgres-shared.ts'
 import { runProgram } from '../support/process.ts'
 import { request } from '../support/rest.ts'
@@ -286,6 +286,7 @@ describe('backups', () => {
   })
 })
 
+const EARLIER = 'The database is of an earlier version of Muster. Start the server once: that migrates it.'
 const failed = (err: string) => ({ code: 1, out: '', err })
 const member = ['--org', 'default', '--role', 'member']
 const token = ['token', 'create', '--user', 'owner@localhost', '--org', 'default', '--name', 'x']
@@ -375,6 +376,30 @@ test('where no server has been started, nothing is made', async () => {
   expect(await readdir(folder.path)).toEqual([])
 })
 
+test('a database of an earlier version is copied as it is, and otherwise refused: nothing is migrated', async () => {
+  await using folder = await createFolder()
+  const file = join(folder.path, 'muster.db')
+  await json('backup', file)
+  const migrations = 'SELECT "migration_name" FROM "_prisma_migrations" ORDER BY 1'
+  const query = (file: string, sql: string): unknown[] => {
+    const connection = new Sqlite(file)
+    try {
+      return connection.prepare(sql).pluck().all()
+    } finally {
+      connection.close()
+    }
+  }
+  const last = query(file, migrations).at(-1)
+  query(file, `DELETE FROM "_prisma_migrations" WHERE "migration_name" = '${last}' RETURNING 1`)
+  const before = query(file, migrations)
+  const env = { DATA_DIR: folder.path }
+  const commands = [['token', 'list'], ['org', 'create', 'X'], ['rotate-key'], ['move', '--to', 'postgresql://nowhere']]
+  for (const argv of commands) expect(await runAdmin(argv, env)).toEqual(failed(EARLIER))
+  const copy = join(folder.path, 'copy.db')
+  expect((await runAdmin(['backup', copy], env)).code).toBe(0)
+  expect([query(file, migrations), query(copy, migrations)]).toEqual([before, before])
+})
+
 test('the program prints the answer alone to stdout, problems alone to stderr, and exits with the code', async () => {
   const env = { DATA_DIR: server.folder }
   const program = (...argv: string[]) => runProgram('src/admin/main.ts', argv, server.folder, env)
@@ -399,7 +424,14 @@ test.runIf(hasPostgres)('on PostgreSQL it does the same, and leaves backups to p
     ENCRYPTION_KEY: Buffer.alloc(32, 1).toString('base64'),
   }
   expect(await runAdmin(['token', 'list'], env)).toEqual(failed('The database is empty. Start Muster once.'))
+  expect(await runSql(env.DATABASE_URL, `SELECT FROM pg_tables WHERE schemaname = 'public'`)).toEqual([])
   await using other = await startServer(env, { folder: folder.path })
+  const last = `"migration_name" = (SELECT max("migration_name") FROM "_prisma_migrations")`
+  const setLast = (column: string) =>
+    runSql(env.DATABASE_URL, `UPDATE "_prisma_migrations" SET ${column} WHERE ${last}`)
+  await setLast('"rolled_back_at" = now()')
+  expect(await runAdmin(['token', 'list'], env)).toEqual(failed(EARLIER))
+  await setLast('"rolled_back_at" = NULL')
   const onPostgres = async (...argv: string[]) => JSON.parse((await runAdmin([...argv, '--json'], env)).out)
   const { organization } = await onPostgres('org', 'create', 'Acme')
   expect((await runAdmin(['org', 'create', 'x', '--slug', 'acme'], env)).err).toBe('The slug acme is taken.')

@@ -24,7 +24,7 @@ export async function createTestDatabase(): Promise<TestDatabase> {
   const queries: string[] = []
   const shared = onPostgres ? await shareDatabase(folder) : null
   const settings = { DATA_DIR: folder, DATABASE_URL: shared?.url, DATABASE_POOL_SIZE: 10 }
-  const database = await openDatabase(settings, (sql) => queries.push(sql))
+  const database = await openDatabase(settings, { onQuery: (sql) => queries.push(sql) })
   const dispose = async () => {
     await database.close()
     await shared?.drop()

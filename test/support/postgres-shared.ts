@@ -55,7 +55,8 @@ export async function shareDatabase(name: string = crypto.randomUUID()): Promise
   await runSql(admin, `CREATE DATABASE "t_${digest}" TEMPLATE "${from}" STRATEGY FILE_COPY`).catch((error) => {
     if (error.code !== '42P04') throw error
   })
-  return { url: url.href, drop: () => runSql(admin, `DROP DATABASE IF EXISTS "t_${digest}" WITH (FORCE)`) }
+  const drop = async () => void (await runSql(admin, `DROP DATABASE IF EXISTS "t_${digest}" WITH (FORCE)`))
+  return { url: url.href, drop }
 }
 
 /** A database without any table, on the PostgreSQL of this run. */

@@ -102,12 +102,12 @@ export const postgresEnv = (url: string, folder: string): Record<string, string>
   MEDIA_DIR: `${folder}/media`,
 })
 
-/** One statement on a connection of its own. */
-export async function runSql(url: string, sql: string): Promise<void> {
+/** One statement on a connection of its own; its rows. */
+export async function runSql(url: string, sql: string): Promise<object[]> {
   const client = new Client({ connectionString: url })
   await client.connect()
   try {
-    await client.query(sql)
+    return (await client.query<object>(sql)).rows
   } finally {
     await client.end()
   }
