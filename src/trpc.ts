@@ -82,7 +82,9 @@ export function fromTRPCError(error: unknown): AppError {
   const isOutput = error instanceof TRPCError && error.message === 'Output validation failed'
   const ours = toAppError(isOutput ? new Error(error.message, { cause: error.cause?.message }) : error)
   if (ours.status !== 500 || !(error instanceof TRPCError)) return ours
-  const code = error.cause instanceof SyntaxError ? 'PARSE_ERROR' : error.code
+  // Of the input, when it is read. Any other is of the service.
+  const isSyntax = error.code === 'BAD_REQUEST' && error.cause instanceof SyntaxError
+  const code = isSyntax ? 'PARSE_ERROR' : error.code
   const [status, message] = THEIRS[code] ?? [ours.status, ours.message]
   return new AppError(status, message, { cause: error })
 }

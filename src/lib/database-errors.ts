@@ -48,12 +48,13 @@ export function isDeadlock(error: unknown): boolean {
 }
 
 /**
- * What may be logged of an error that is one of the database, or has come of one: its codes, and where it happened. What
- * such an error says may repeat the values of a statement: what was asked and answered. Undefined for any other.
+ * What may be logged of an error that is one of the database, or has come of one, or of JSON that cannot be read: its
+ * codes, and where it happened. What such an error says may repeat what was asked, answered or stored. Undefined for any
+ * other.
  */
 export function describeDatabaseError(error: unknown): object | undefined {
   let cause = error
-  while (cause instanceof Error && !DATABASE.test(cause.name)) cause = cause.cause
+  while (cause instanceof Error && !REPEATING.test(cause.name)) cause = cause.cause
   if (!(cause instanceof Error)) return undefined
   const { code, kind, originalCode } = details(cause)
   const { name: type, message, stack = '' } = cause
@@ -61,7 +62,7 @@ export function describeDatabaseError(error: unknown): object | undefined {
   return { type, code, kind, originalCode, stack: said < 0 ? '' : stack.slice(said + message.length) }
 }
 
-const DATABASE = /^(PrismaClient|DriverAdapterError)/
+const REPEATING = /^(PrismaClient|DriverAdapterError|SyntaxError)/
 
 /** An error's own fields, and those of the driver adapter's error that it is or carries. */
 function details(error: unknown): Details {

@@ -473,6 +473,11 @@ describe('a failure of the service', () => {
         throw new Error(CANARY)
       },
     ],
+    [
+      'what is stored and is no JSON, of which the log has no text',
+      '"err":{"type":"SyntaxError","stack":"\\n    at JSON.parse',
+      async () => JSON.parse(CANARY),
+    ],
     ['an answer that is none', 'Output validation failed', async () => [{ id: 5, provider: CANARY }]],
   ])('is a 500 that tells nothing of it, and is in the log by its request id: %s', async (_, told, list) => {
     await failing(list, async () => {
