@@ -14,8 +14,9 @@ const EXPECTED = [SettingsError, DatabaseLockedError, MigrationError, Encryption
 
 /** A problem that the operator can solve gets its message alone; anything else its stack too. */
 function refuseToStart(error: unknown): never {
-  const { message, code, syscall } = error as NodeJS.ErrnoException
-  const wayOut = code === 'EADDRINUSE' ? ' Set PORT to another.' : ''
+  const { message, code, syscall, port } = error as NodeJS.ErrnoException & { port?: number }
+  const setting = port === Number(process.env.METRICS_PORT) ? 'METRICS_PORT' : 'PORT'
+  const wayOut = code === 'EADDRINUSE' ? ` Set ${setting} to another.` : ''
   // Of the operating system: an address or a folder that cannot be used, a database that does not answer. Of several
   // addresses that were tried in vain there is only the code.
   if (syscall || isUnavailable(error)) console.error(`Muster cannot start. ${message || code}.${wayOut}`)

@@ -1,5 +1,6 @@
 import { fileURLToPath } from 'node:url'
 import { z } from 'zod'
+import { readModelName } from './lib/model-name.ts'
 import { isWellFormed } from './lib/token.ts'
 
 /** The longest that a timer waits (s): one that is set for longer is over at once. */
@@ -52,10 +53,10 @@ const database = (beginning: RegExp, names: string) =>
     .refine(namesNoSchema, 'must not name a schema: give it a database of its own')
     .optional()
 
-const key = z
+/** What an encryption key is. */
+export const Key = z
   .string()
   .refine((text) => Buffer.from(text, 'base64').length === 32, 'must be 32 bytes in base64 (openssl rand -base64 32)')
-  .optional()
 
 const list = z
   .string()
@@ -95,8 +96,9 @@ const Settings = z
     DATABASE_URL: database(/^(file:|postgres(ql)?:\/\/)/, 'file: or postgresql://'),
     DATABASE_DIRECT_URL: database(/^postgres(ql)?:\/\//, 'postgresql://'),
     DATABASE_POOL_SIZE: z.coerce.number().int().min(1).max(500).default(10),
-    ENCRYPTION_KEY: key,
-    NEW_ENCRYPTION_KEY: key,
+    ENCRYPTION_KEY: Key.optional(),
+    // For the command line alone, which checks it.
+    NEW_ENCRYPTION_KEY: z.string().optional(),
     TOKEN_PREFIX: z
       .string()
       .regex(/^[a-z][a-z0-9]{0,15}$/, 'must be 1 to 16 lower-case letters or digits, a letter first')
@@ -156,6 +158,11 @@ const Settings = z
     path: ['DATABASE_DIRECT_URL'],
     message: 'is for a DATABASE_URL of PostgreSQL',
   })
+  .refine(
+    ({ DEFAULT_MODEL, OPENAI_BASE_URL }) =>
+      DEFAULT_MODEL === undefined || readModelName(DEFAULT_MODEL, OPENAI_BASE_URL ? 'compatible' : undefined),
+    { path: ['DEFAULT_MODEL'], message: 'must name a model and its provider, such as anthropic/claude-sonnet-5-5' },
+  )
   .refine((env) => !(env.S3_BUCKET && env.MEDIA_DIR), {
     path: ['MEDIA_DIR'],
     message: 'must not be set with S3_BUCKET: media are in one place',

@@ -81,4 +81,28 @@ describe('a setting that is', () => {
     const ENCRYPTION_KEY = Buffer.alloc(32).toString('base64')
     expect(readSettings({ DATABASE_URL: url, ENCRYPTION_KEY }).DATABASE_URL).toBe(url)
   })
+
+  it.each(['nope', 'nope/x', 'anthropic/', '/', 'offline/other', 'google/../x'])(
+    'a default model that no provider has is refused, and not shown: %s',
+    (name) => {
+      const read = () => readSettings({ DEFAULT_MODEL: name, ANTHROPIC_API_KEY: 'a' })
+      expect(read).toThrow(
+        / {2}DEFAULT_MODEL: must name a model and its provider, such as anthropic\/claude-sonnet-5-5$/,
+      )
+    },
+  )
+
+  it.each([
+    [{ DEFAULT_MODEL: 'claude-x' }],
+    [{ DEFAULT_MODEL: 'compatible/x' }],
+    [{ DEFAULT_MODEL: 'openai/x', ANTHROPIC_API_KEY: 'a' }],
+    [{ DEFAULT_MODEL: 'nope', OPENAI_BASE_URL: 'http://localhost/v1' }],
+  ])('a default model may be one without a key: %j', (env) => {
+    expect(readSettings(env)).toMatchObject(env)
+  })
+
+  it('for the command line alone stops no server', () => {
+    expect(() => readSettings({ NEW_ENCRYPTION_KEY: 'zz' })).not.toThrow()
+    expect(() => readSettings({ ENCRYPTION_KEY: 'zz' })).toThrow('  ENCRYPTION_KEY: must be 32 bytes in base64')
+  })
 })

@@ -1,6 +1,7 @@
 import { resolve } from 'node:path'
 import { databaseFile } from '../db/client.ts'
 import { changeEncryptionKey } from '../db/secrets.ts'
+import { Key } from '../settings.ts'
 import type { Admin, Answer } from './commands.ts'
 import { AdminError } from './values.ts'
 
@@ -8,6 +9,8 @@ import { AdminError } from './values.ts'
 export async function rotateKey({ database, settings, now }: Admin): Promise<Answer> {
   const { ENCRYPTION_KEY: before, NEW_ENCRYPTION_KEY: given, DATA_DIR } = settings
   if (before && !given) throw new AdminError('Set NEW_ENCRYPTION_KEY to the new key (openssl rand -base64 32).')
+  const { error } = Key.optional().safeParse(given)
+  if (error) throw new AdminError(`NEW_ENCRYPTION_KEY ${error.issues[0]?.message}`)
   if (before && before === given) throw new AdminError('NEW_ENCRYPTION_KEY is the key that is in use.')
   await changeEncryptionKey(database, settings, given ?? null, now)
   const file = resolve(DATA_DIR, 'encryption.key')

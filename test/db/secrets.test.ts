@@ -250,6 +250,8 @@ describe('npm run admin -- rotate-key', () => {
     expect(await runAdmin(['rotate-key'], env)).toEqual(refused(missing))
     const same = { ...env, NEW_ENCRYPTION_KEY: given(1) }
     expect(await runAdmin(['rotate-key'], same)).toEqual(refused('NEW_ENCRYPTION_KEY is the key that is in use.'))
+    const bad = await runAdmin(['rotate-key'], { ...env, NEW_ENCRYPTION_KEY: 'zz' })
+    expect(bad).toEqual(refused('NEW_ENCRYPTION_KEY must be 32 bytes in base64 (openssl rand -base64 32)'))
     const other = { ...same, ENCRYPTION_KEY: given(2) }
     expect((await runAdmin(['rotate-key'], other)).err).toMatch(/^ENCRYPTION_KEY is not the key/)
     const { out } = await runAdmin(['rotate-key'], { ...env, NEW_ENCRYPTION_KEY: given(2) })

@@ -101,8 +101,10 @@ test.concurrent('a port that is in use is said in one line', async () => {
   const other = createServer().listen(0, '127.0.0.1')
   await once(other, 'listening')
   const { port } = other.address() as { port: number }
-  const message = await refusal(folder.path, { PORT: String(port) })
-  expect(message).toMatch(new RegExp(`^Muster cannot start.*${port}.*\n$`))
+  for (const name of ['PORT', 'METRICS_PORT']) {
+    const message = await refusal(folder.path, { PORT: '0', [name]: String(port) })
+    expect(message).toMatch(new RegExp(`^Muster cannot start.*${port}\\. Set ${name} to another\\.\n$`))
+  }
   other.close()
 })
 

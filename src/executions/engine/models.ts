@@ -1,8 +1,9 @@
 import { type Clock, systemClock } from '../../lib/clock.ts'
+import { type ProviderName, readModelName } from '../../lib/model-name.ts'
 import type { Settings } from '../../settings.ts'
 import { createCatalogue } from './compatible.ts'
 import { describeModelError, isModelError, ModelError, UNEXPECTED } from './model-errors.ts'
-import { createProviders, type ProviderName } from './providers.ts'
+import { createProviders } from './providers.ts'
 import type { TextModel } from './text-model.ts'
 
 export type ModelInfo = { id: string; provider: string; available: boolean }
@@ -26,12 +27,6 @@ export type Models = {
   describeError(error: unknown): string
 }
 
-const TOLD_BY_NAME: readonly (readonly [RegExp, ProviderName])[] = [
-  [/^claude-/, 'anthropic'],
-  [/^(gpt-|chatgpt-|o\d)/, 'openai'],
-  [/^gemini-/, 'google'],
-]
-
 const WAY_OUT = 'Name a model, or set DEFAULT_MODEL'
 
 // A model builds schemas when it is made, which costs more than a short reply: it is kept. Callers choose the names.
@@ -47,11 +42,8 @@ export function createModels(settings: Settings, clock: Clock = systemClock): Mo
   const kept = new Map<string, TextModel>()
 
   function identify(name: string): { provider: ProviderName; id: string } {
-    const prefix = name.slice(0, Math.max(0, name.indexOf('/')))
-    const told = TOLD_BY_NAME.find(([pattern]) => pattern.test(name))?.[1] ?? (catalogue && 'compatible')
-    const provider = Object.hasOwn(providers, prefix) ? (prefix as ProviderName) : told
-    const id = provider === prefix ? name.slice(prefix.length + 1) : name
-    if (provider && providers[provider].validId.test(id)) return { provider, id }
+    const found = readModelName(name, catalogue && 'compatible')
+    if (found) return found
     throw new ModelError(`Unknown model: ${name.slice(0, 100)}. A model is named like anthropic/claude-sonnet-5-5`)
   }
 

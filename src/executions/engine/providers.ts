@@ -1,11 +1,10 @@
 import type { AnthropicProvider } from '@ai-sdk/anthropic'
 import type { GoogleProvider } from '@ai-sdk/google'
 import type { OpenAIProvider } from '@ai-sdk/openai'
+import type { ProviderName } from '../../lib/model-name.ts'
 import type { Settings } from '../../settings.ts'
 import { offlineEcho } from './offline.ts'
 import { type TextModel, textModel } from './text-model.ts'
-
-export type ProviderName = 'anthropic' | 'openai' | 'google' | 'compatible' | 'offline'
 
 type Provider = {
   readonly configured: boolean
@@ -13,7 +12,6 @@ type Provider = {
   readonly hint: string
   /** Ids of current models, the default one first. */
   readonly models: readonly string[]
-  readonly validId: RegExp
   /** Imports the package (up to 60 ms and 20 MB). */
   readonly load: () => Promise<(id: string) => TextModel>
 }
@@ -32,8 +30,6 @@ const CURRENT = {
   google: readonly Named<Parameters<GoogleProvider['languageModel']>[0]>[]
 }
 
-const ANY_ID = /^[^\x00-\x1f\x7f]{1,200}$/
-
 /**
  * The providers, the first ones first in the choice of a default, and whether the settings configure them; the offline
  * model is there only when they configure none (contract.md section 8). The packages are given every address and key:
@@ -46,7 +42,6 @@ export function createProviders(settings: Settings): Readonly<Record<ProviderNam
     configured: ANTHROPIC_API_KEY !== undefined,
     hint: 'set ANTHROPIC_API_KEY',
     models: CURRENT.anthropic,
-    validId: ANY_ID,
     async load() {
       const { createAnthropic } = await import('@ai-sdk/anthropic')
       // Anthropic's own clients want the address without the version, the package with it: either will do.
@@ -60,7 +55,6 @@ export function createProviders(settings: Settings): Readonly<Record<ProviderNam
     configured: OPENAI_API_KEY !== undefined,
     hint: 'set OPENAI_API_KEY',
     models: CURRENT.openai,
-    validId: ANY_ID,
     async load() {
       const { createOpenAI } = await import('@ai-sdk/openai')
       const create = createOpenAI({ baseURL: 'https://api.openai.com/v1', apiKey: OPENAI_API_KEY ?? '' })
@@ -72,8 +66,6 @@ export function createProviders(settings: Settings): Readonly<Record<ProviderNam
     configured: GOOGLE_GENERATIVE_AI_API_KEY !== undefined,
     hint: 'set GOOGLE_GENERATIVE_AI_API_KEY',
     models: CURRENT.google,
-    // The id becomes part of a path.
-    validId: /^(?!.*\.\.)[\w./-]{1,200}$/,
     async load() {
       const { createGoogle } = await import('@ai-sdk/google')
       const create = createGoogle({ apiKey: GOOGLE_GENERATIVE_AI_API_KEY ?? '' })
@@ -85,7 +77,6 @@ export function createProviders(settings: Settings): Readonly<Record<ProviderNam
     configured: OPENAI_BASE_URL !== undefined,
     hint: 'set OPENAI_BASE_URL',
     models: [],
-    validId: ANY_ID,
     async load() {
       const [{ OpenAICompatibleChatLanguageModel }, { chatCompletions }] = await Promise.all([
         import('@ai-sdk/openai-compatible'),
@@ -106,7 +97,6 @@ export function createProviders(settings: Settings): Readonly<Record<ProviderNam
     configured: Object.values(online).every(({ configured }) => !configured),
     hint: 'it is there only while no model provider is configured',
     models: ['echo'],
-    validId: /^echo$/,
     load: async () => () => textModel(offlineEcho),
   }
   return { ...online, offline }
