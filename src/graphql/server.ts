@@ -16,6 +16,26 @@ const documentCache = _createLRUCache<DocumentNode>({ max: 200 })
 /** Documents that do not parse are not kept. */
 const errorCache = { get: () => undefined, set() {} }
 
+/** What GraphiQL's editor begins with. Its own text would call it Muster, by the title of the page. */
+const FIRST_QUERY = `# Put a token behind "Bearer " in the headers below. Ctrl-Enter runs the query.
+query Agents {
+  agents(first: 5) {
+    totalCount
+    nodes {
+      id
+      name
+      model
+    }
+  }
+}
+`
+
+const GRAPHIQL = {
+  title: 'Muster',
+  defaultHeaders: '{\n  "Authorization": "Bearer "\n}',
+  defaultQuery: FIRST_QUERY,
+}
+
 /**
  * The GraphQL face: queries and mutations over GET and POST, subscriptions as server-sent events, and GraphiQL for
  * browsers outside production. Everything but the page of GraphiQL needs a token.
@@ -27,7 +47,7 @@ export function createGraphql({ NODE_ENV }: Pick<Settings, 'NODE_ENV'>) {
     context: async (request) => ({ actor: await request.authenticate(), caller: createCaller(request) }),
     plugins: [useRequests(), useLimits(), useAnswers(schema)],
     parserAndValidationCache: { documentCache, errorCache, validationCache: true },
-    graphiql: NODE_ENV !== 'production' && { title: 'Muster', defaultHeaders: '{\n  "Authorization": "Bearer "\n}' },
+    graphiql: NODE_ENV !== 'production' && GRAPHIQL,
     renderGraphiQL: async (options) => (await import('@graphql-yoga/render-graphiql')).renderGraphiQL(options),
     // Done elsewhere: by the app, by `useRequests`, by `useAnswers`.
     cors: false,

@@ -191,6 +191,13 @@ describe('GraphiQL', () => {
     expect(html).not.toMatch(/<(script|link|img)[^>]+(src|href)=["']?(https?:)?\/\//)
   })
 
+  test('begins with a query that can be run', async () => {
+    const [, options = ''] =
+      /querySelector\('#root'\),\s*(\{.*\}),\s*\)/.exec(await (await page(server.url)).text()) ?? []
+    const { data, message } = await graphql(server, JSON.parse(options).defaultQuery)
+    expect([message, data?.agents.totalCount]).toEqual([undefined, expect.any(Number)])
+  })
+
   test('is not there in production', async () => {
     await using production = await startServer({ NODE_ENV: 'production' })
     const response = await page(production.url)
