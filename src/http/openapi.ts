@@ -1,5 +1,5 @@
 import { generateOpenApiDocument, type OpenAPIObject } from 'trpc-to-openapi'
-import type { z } from 'zod'
+import { z } from 'zod'
 import type { oas31 } from 'zod-openapi'
 import packageJson from '../../package.json' with { type: 'json' }
 import { appRouter } from '../router.ts'
@@ -128,7 +128,11 @@ function complete(operation: Operation, { name, method, path, meta, inputs }: De
   if (method === 'DELETE') moveListsToBody(operation)
   const body = operation.requestBody?.content['application/json']
   const fields = body?.schema as oas31.SchemaObject | undefined
-  if (operation.requestBody) operation.requestBody.required = Boolean(fields?.required?.length)
+  if (operation.requestBody && body) operation.requestBody.required = Boolean(fields?.required?.length)
+  const [example] = objectOf(inputs[0])?.meta()?.examples ?? []
+  if (body && example) body.example = example
+  // Zod leaves them out where a field is transformed.
+  delete fields?.examples
   moveToComponents(body, `${component}Request`, schemas)
 
   const success = operation.responses[200]
@@ -199,10 +203,13 @@ function moveListsToBody(operation: Operation): void {
 const addParameter = (operation: Operation, name: keyof typeof parts.COMPONENTS.parameters) =>
   (operation.parameters as unknown[]).push({ $ref: `#/components/parameters/${name}` })
 
-function shapeOf(schema: z.ZodType | undefined): Record<string, z.ZodType> {
-  if (schema && 'shape' in schema) return schema.shape as Record<string, z.ZodType>
-  return schema && 'unwrap' in schema ? shapeOf((schema.unwrap as () => z.ZodType)()) : {}
+function objectOf(schema: z.ZodType | undefined): z.ZodObject | undefined {
+  if (schema instanceof z.ZodObject) return schema
+  return schema && 'unwrap' in schema ? objectOf((schema.unwrap as () => z.ZodType)()) : undefined
 }
+
+const shapeOf = (schema: z.ZodType | undefined): Record<string, z.ZodType> =>
+  (objectOf(schema)?.shape ?? {}) as Record<string, z.ZodType>
 
 /** A schema with a name is a type with a name in a generated client. */
 function moveToComponents(content: oas31.MediaTypeObject | undefined, name: string, schemas: Schemas): void {

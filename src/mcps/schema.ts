@@ -116,7 +116,7 @@ export const CreateMcp = z.object(fields).meta({
       name: 'GitHub',
       url: 'https://mcp.example.com/mcp',
       headers: { Authorization: `Bearer \${GITHUB_TOKEN}` },
-      credentials: { GITHUB_TOKEN: { value: 'ghp_…', isSecret: true } },
+      credentials: { GITHUB_TOKEN: { value: 'ghp_your_token', isSecret: true } },
       permissions: [{ tool: 'delete_repository', mode: 'ask' }],
     },
   ],

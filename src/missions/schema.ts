@@ -51,7 +51,12 @@ const fields = {
 
 export const CreateMission = z.object(fields).meta({
   examples: [
-    { title: 'Morning news', goal: 'Sum up the news.', agentId: '…', schedule: { type: 'cron', value: '0 8 * * *' } },
+    {
+      title: 'Morning news',
+      goal: 'Sum up the news.',
+      agentId: 'k3Jx0aQ9mZr7TbYc2LwVn5',
+      schedule: { type: 'cron', value: '0 8 * * *' },
+    },
   ],
 })
 

@@ -6,7 +6,8 @@ import { createDocument } from '../../src/http/openapi.ts'
 import { COMPONENTS } from '../../src/http/openapi-parts.ts'
 import { findRoute } from '../../src/http/routes.ts'
 import { appRouter } from '../../src/router.ts'
-import { document, expectDocumented, expectEverySchemaToCompile } from '../support/openapi.ts'
+import { document, exampleOf, expectDocumented, expectEverySchemaToCompile } from '../support/openapi.ts'
+import { request } from '../support/rest.ts'
 import { startServer, type TestServer } from '../support/server.ts'
 
 type Operation = oas31.OperationObject & { method: string; path: string }
@@ -26,6 +27,7 @@ const withToken = operations.filter(({ security }) => security?.length)
 const find = (method: string, path: string) =>
   operations.find((operation) => operation.method === method && operation.path === path) as Operation
 const schemas = document.components?.schemas as Record<string, oas31.SchemaObject>
+const bodyOf = (body: Operation['requestBody']) => body as oas31.RequestBodyObject | undefined
 const EVENTS = '/api/v1/executions/{id}/events'
 
 describe('the document', () => {
@@ -120,6 +122,12 @@ describe('the document', () => {
     expect(schemas.Error?.required).toEqual(['error', 'statusCode', 'statusMessage', 'message', 'requestId'])
   })
 
+  it('has no example of a request that does not fit its schema', () => {
+    const json = operations.filter(({ requestBody }) => bodyOf(requestBody)?.content['application/json'])
+    const examples = json.flatMap(({ method, path }) => exampleOf(method, path) ?? [])
+    expect(examples.length).toBeGreaterThan(9)
+  })
+
   it('says when an operation gives an error of its own', () => {
     const { responses } = find('POST', '/api/v1/agents/{id}/execute')
     expect(responses?.[409]).toMatchObject({ description: expect.stringContaining('session is busy') })
@@ -137,6 +145,12 @@ describe('the document', () => {
     expect(schemas.AgentsUpdateRequest).toMatchObject({ properties: { archived: { type: 'boolean' } } })
     expect(find('PATCH', '/api/v1/agents/{id}').requestBody).toMatchObject({ required: false })
     expect(find('POST', '/api/v1/agents').requestBody).toMatchObject({ required: true })
+  })
+
+  it('asks for a body where there must be one, of whatever type', () => {
+    const required = withToken.filter(({ requestBody }) => bodyOf(requestBody)?.required).map(({ path }) => path)
+    expect(required).toEqual(expect.arrayContaining(['/api/v1/media', '/api/v1/tasks', '/api/v1/spaces/{id}/secrets']))
+    expect(required).not.toContain('/api/v1/chats')
   })
 
   it('lets every answer carry more fields than it names', () => {
@@ -205,6 +219,20 @@ describe('over HTTP', () => {
     expect(await call('GET', `/api/v1/executions/${executionId}/events`)).toContain('event: result')
     await call('GET', `/api/v1/executions/${executionId}`)
     await call('POST', `/api/v1/executions/${executionId}/cancel`)
+  })
+
+  it('has examples of what is created and run that can be sent as they are', async () => {
+    const { body: agent } = await request(server, 'POST', '/api/v1/agents', {
+      body: exampleOf('POST', '/api/v1/agents'),
+    })
+    const names = ['agents/{id}/execute', 'chats', 'keys', 'mcps', 'missions', 'skills', 'spaces', 'tasks']
+    for (const path of names.map((name) => `/api/v1/${name}`)) {
+      const example = exampleOf('POST', path)
+      const body = { ...example, ...(example && 'agentId' in example && { agentId: agent.id }) }
+      expect([path, example]).toEqual([path, expect.any(Object)])
+      const { status } = await request(server, 'POST', path.replace('{id}', agent.id), { body })
+      expect([path, status]).toEqual([path, 200])
+    }
   })
 
   it('has a reference page that loads nothing from elsewhere, and could not', async () => {

@@ -102,3 +102,11 @@ export function expectDocumented(method: string, path: string, status: number, h
 export function expectEverySchemaToCompile(): void {
   for (const name of Object.keys(document.components?.schemas ?? {})) compile(['components', 'schemas', name])
 }
+
+/** The example of a JSON request, which has to fit its schema; undefined where there is none. */
+export function exampleOf(method: string, path: string): object | undefined {
+  const pointer = ['paths', path, method.toLowerCase(), 'requestBody', 'content', 'application/json']
+  const { example } = find(pointer) as oas31.MediaTypeObject
+  if (example !== undefined) check([...pointer, 'schema'], example)
+  return example
+}
