@@ -115,8 +115,8 @@ function compare({ name, type, dialect }: Column, operator: string, value: unkno
   return `${name} ${operator} ${dialect.operand(args.push(encode(dialect, type, value)), type)}`
 }
 
-/** More than so many are Prisma's to cut up. */
-const MAX_IN = 1000
+/** More than so many are Prisma's to cut up, which takes long. */
+export const MAX_IN = 1000
 
 function membership({ name, type, dialect }: Column, is: 'in' | 'notIn', list: unknown, args: unknown[]): string {
   if (!Array.isArray(list) || list.length > MAX_IN || list.includes(null)) throw BEYOND

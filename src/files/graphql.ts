@@ -1,12 +1,12 @@
 import type { Db } from '../db/client.ts'
 import { notFound } from '../errors.ts'
 import { builder, type GraphQLContext } from '../graphql/builder.ts'
-import { connectionType, PATHS, RELATION_ROWS, RelationArgs, toConnection } from '../graphql/connection.ts'
+import { connectionType, PATHS, RELATION_ROWS, RelationArgs, readKeyed, toConnection } from '../graphql/connection.ts'
 import { fromCursor } from '../graphql/cursor.ts'
 import { argsFromZod, enumFromZod, parseArgs } from '../graphql/inputs.ts'
 import { loadOne } from '../graphql/loader.ts'
 import { shows } from '../graphql/procedures.ts'
-import { delegateOf, rowsOf, selectRows } from '../graphql/rows.ts'
+import { rowsOf, selectRows } from '../graphql/rows.ts'
 import { Space } from '../spaces/graphql.ts'
 import { find as findSpace } from '../spaces/service.ts'
 import { files } from './router.ts'
@@ -66,9 +66,8 @@ builder.prismaObjectFields(Space, (t) => ({
           const all = service.inOrder(lists.get(id) ?? [], prefix, '')
           return { id, total: all.length, page: service.inOrder(all, prefix, from).slice(0, first + 1) }
         })
-        const paths = [...new Set(pages.flatMap(({ page }) => page.map(({ path }) => path)))]
-        const where = { spaceId: { in: ids }, path: { in: paths } }
-        const found = paths.length ? await delegateOf(context.deps.db, FILE).findMany({ ...query, where }) : []
+        const keys = pages.map(({ page }) => page)
+        const found = await readKeyed(context.deps.db, FILE, keys, FILE.key, query)
         const rows = new Map(found.map((row) => [keyOf(row), row]))
         return new Map(
           pages.map(({ id, total, page }) => [id, { total, rows: page.flatMap((row) => rows.get(keyOf(row)) ?? []) }]),

@@ -2,7 +2,10 @@ import type { InterfaceRef, ObjectRef } from '@pothos/core'
 import type { AnyProcedure } from '@trpc/server'
 import type { GraphQLResolveInfo } from 'graphql'
 import { z } from 'zod'
+import type { Db } from '../db/client.ts'
+import { MAX_IN } from '../db/filters.ts'
 import { queryInt } from '../lib/fields.ts'
+import { inParts } from '../lib/parts.ts'
 import { builder, type Extensions, type GraphQLContext, type Types } from './builder.ts'
 import { behind, type Order, orderBy, toCursor } from './cursor.ts'
 import { argsFromZod, parseArgs } from './inputs.ts'
@@ -182,9 +185,9 @@ export function relationList<Row extends object>(
       const { db } = context.deps
       const delegate = delegateOf(db, rows)
       const listed = rows.listed(context.actor)
+      const query = selectRows(context, info, { ...rows, columns: { ...rows.columns, [key]: true } }, PATHS)
       const lists = await loadOne(context, info, id, async (ids) => {
         const condition = { AND: [listed, behind(rows.order, after)] }
-        const query = selectRows(context, info, { ...rows, columns: { ...rows.columns, [key]: true } }, PATHS)
         const found = await readLists(context, rows, { ids, column: key, where: condition, take: first + 1, query })
         const lists = Map.groupBy(found, (row) => (row as Record<string, string>)[key]!)
         return new Map(ids.map((id) => [id, lists.get(id) ?? []]))
@@ -209,19 +212,39 @@ export async function readLists<Row extends object>(
   { ids, column, where, take, query }: Read,
 ): Promise<Row[]> {
   const { model, order, key } = rows
-  const delegate = delegateOf(db, rows)
   const ordered = { ...query, orderBy: orderBy(order) }
-  if (ids.length === 1) return delegate.findMany({ ...ordered, where: { AND: [{ [column]: ids[0] }, where] }, take })
+  if (ids.length === 1) {
+    return delegateOf(db, rows).findMany({ ...ordered, where: { AND: [{ [column]: ids[0] }, where] }, take })
+  }
   const columns = [column, ...key]
-  type Found = Record<string, string | number>
-  const found = await firstOfEach<Found>(db, { model, column, keys: ids, where: where as never, order, take, columns })
-  if (!found.length) return []
-  // With keys of several columns that finds more than wanted.
-  const wanted = columns.map((name) => [name, { in: [...new Set(found.map((row) => plain(row[name])))] }] as const)
-  const read = await delegate.findMany({ ...ordered, where: Object.fromEntries(wanted) })
-  const keyOf = (row: object) => columns.map((name) => plain((row as Found)[name])).join(' ')
-  const known = new Set(found.map(keyOf))
-  return read.filter((row) => known.has(keyOf(row)))
+  const found = await firstOfEach<Keys>(db, { model, column, keys: ids, where: where as never, order, take, columns })
+  const lists = Map.groupBy(found, (row) => row[column])
+  return readKeyed(db, rows, [...lists.values()], columns, ordered)
+}
+
+type Keys = Readonly<Record<string, unknown>>
+
+/** The rows of these lists by their keys, those of a list in the order that the query says. */
+export async function readKeyed<Row extends object>(
+  db: Db,
+  rows: Rows<Row>,
+  lists: readonly (readonly Keys[])[],
+  columns: readonly string[],
+  query: object,
+): Promise<Row[]> {
+  const keyOf = (row: object) => columns.map((name) => plain((row as Keys)[name])).join(' ')
+  const longest = Math.max(1, ...lists.map(({ length }) => length))
+  const read: Row[] = []
+  for (const some of inParts(lists, Math.ceil(MAX_IN / longest))) {
+    const wanted = some.flat()
+    if (!wanted.length) continue
+    // With keys of several columns that finds more than wanted.
+    const where = columns.map((name) => [name, { in: [...new Set(wanted.map((row) => plain(row[name])))] }] as const)
+    const known = new Set(wanted.map(keyOf))
+    const found = await delegateOf(db, rows).findMany({ ...query, where: Object.fromEntries(where) })
+    read.push(...found.filter((row) => known.has(keyOf(row))))
+  }
+  return read
 }
 
 /** Raw rows have big integers. */

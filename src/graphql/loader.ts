@@ -1,4 +1,6 @@
 import type { GraphQLResolveInfo } from 'graphql'
+import { MAX_IN } from '../db/filters.ts'
+import { inParts } from '../lib/parts.ts'
 import type { GraphQLContext } from './builder.ts'
 
 type Batch = { keys: Set<string>; found: Promise<ReadonlyMap<string, unknown>> }
@@ -7,7 +9,7 @@ const batches = new WeakMap<GraphQLContext, Map<string, Batch>>()
 
 /**
  * Finds what belongs to a row, together with what belongs to the other rows at the same place of the answer: `find` is
- * called once, with the keys of them all. Null for a key it does not find.
+ * called once, with the keys of them all, or once for every thousand. Null for a key it does not find.
  */
 export async function loadOne<Found>(
   context: GraphQLContext,
@@ -21,9 +23,11 @@ export async function loadOne<Found>(
   let batch = open.get(place)
   if (!batch) {
     const keys = new Set<string>()
-    const found = allAsked().then(() => {
+    const found = allAsked().then(async () => {
       open.delete(place)
-      return find([...keys])
+      const all: [string, Found][] = []
+      for (const part of inParts([...keys], MAX_IN)) all.push(...(await find(part)))
+      return new Map(all)
     })
     batch = { keys, found }
     open.set(place, batch)

@@ -59,7 +59,10 @@ export function delegateOf<Row extends object>(db: Db, { model }: Rows<Row>): De
   return (db as unknown as Record<string, Delegate<Row>>)[name]!
 }
 
-/** What the caller selected of a type's rows: of the field itself, or of what lies under any of the paths. */
+/**
+ * What the caller selected of a type's rows: of the field itself, or of what lies under any of the paths. To be asked at
+ * each place of the answer, though one query reads the rows of them all: Pothos reads again whatever nobody asked it for.
+ */
 export const selectRows = (
   context: GraphQLContext,
   info: GraphQLResolveInfo,
@@ -124,10 +127,11 @@ export async function loadRow<Row extends object>(
   id: string | null,
 ): Promise<Row | null> {
   if (id === null) return null
+  const query = selectRows(context, info, rows)
   return loadOne(context, info, id, async (ids) => {
     const { actor, deps } = context
     const where = { AND: [{ id: { in: ids } }, rows.reachable(actor)] }
-    const found = await delegateOf(deps.db, rows).findMany({ ...selectRows(context, info, rows), where })
+    const found = await delegateOf(deps.db, rows).findMany({ ...query, where })
     return new Map(found.map((row) => [(row as { id: string }).id, row]))
   })
 }

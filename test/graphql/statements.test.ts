@@ -13,6 +13,7 @@ import {
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { checkLimits } from '../../src/graphql/limits.ts'
 import { createSchema } from '../../src/graphql/schema.ts'
+import { newId } from '../../src/lib/id.ts'
 import { stopClock } from '../support/clock.ts'
 import { type Member, startServer, type TestServer } from '../support/server.ts'
 import { fill, type Hubs, MANY } from './many.ts'
@@ -41,6 +42,7 @@ const objects = Object.values(schema.getTypeMap()).filter(
 )
 const fieldsOf = (type: unknown): Field[] =>
   isObjectType(type) || isInterfaceType(type) ? Object.values(type.getFields()) : []
+const rowsOf = (connection: unknown) => getNamedType(fieldsOf(connection).find(({ name }) => name === 'nodes')!.type)
 const isConnection = ({ type }: Field) => getNamedType(type).name.endsWith('Connection')
 const isRow = (type: GraphQLObjectType) => !/(Connection|Edge|Payload)$/.test(type.name) && type.name !== 'PageInfo'
 
@@ -51,7 +53,7 @@ function ask(field: Field, depth: number): string | null {
   if (isLeafType(type)) return field.name
   if (depth === 0) return null
   if (!isConnection(field)) return `${field.name} { ${all(type, depth - 1)} }`
-  const nodes = getNamedType(fieldsOf(type).find(({ name }) => name === 'nodes')!.type)
+  const nodes = rowsOf(type)
   const counted = fieldsOf(type).some(({ name }) => name === 'totalCount') ? 'totalCount' : ''
   return `${field.name}(first: 2) { ${counted} nodes { ${all(nodes, depth - 1)} } }`
 }
@@ -70,7 +72,7 @@ const LISTS: List[] = objects.flatMap((type) =>
       const one = row === 'organization' ? row : `${row}(id: "HUB")`
       const wrap = (inner: string) => (type === query ? `{ ${inner} }` : `{ ${one} { ${inner} } }`)
       const connection = getNamedType(field.type)
-      const nodes = getNamedType(fieldsOf(connection).find(({ name }) => name === 'nodes')!.type)
+      const nodes = rowsOf(connection)
       const counted = fieldsOf(connection).some(({ name }) => name === 'totalCount') ? 'totalCount' : ''
       const document = (of: string) =>
         `query ($n: Int) ${wrap(`${field.name}(first: $n) { ${counted} edges { cursor node { __typename ${of} } } }`)}`
@@ -144,6 +146,72 @@ test('usage asks as many statements for the days of a hundred agents as for thos
       expect(data.usage.usage[0].byAgent[0].agent.user.name).toMatch(/^U/)
     })
   expect(await statements('2026-01-02', MANY)).toHaveLength((await statements('2026-01-01', 10)).length)
+})
+
+/** Fields of the rows of a list that are rows of a table themselves: one, or a list of them, which are found and then read. */
+const RELATIONS = fieldsOf(query)
+  .filter(isConnection)
+  .flatMap((list) =>
+    fieldsOf(rowsOf(getNamedType(list.type))).flatMap((field) => {
+      const type = getNamedType(field.type)
+      const rows = isConnection(field) ? rowsOf(type) : type
+      if (!rows.extensions.pothosPrismaModel) return []
+      const [leaf] = fieldsOf(rows).filter(({ name }) => ['id', 'role', 'version', 'path'].includes(name))
+      const inner = `{ ${leaf!.name} }`
+      return {
+        ...{ list: list.name, field: field.name },
+        ...(isConnection(field) ? { inner: `(first: 2) { nodes ${inner} }`, most: 2 } : { inner, most: 1 }),
+      }
+    }),
+  )
+
+test.each(RELATIONS)('$field of $list are read once, for all of the list', async ({ list, field, inner, most }) => {
+  const statements = (of: string) =>
+    server.statementsOf(async () => {
+      const { errors } = await graphql(server, `{ ${list}(first: 10) { nodes { __typename ${of} } } }`, {}, member)
+      expect(errors).toBeUndefined()
+    })
+  const alone = await statements('')
+  const sent = await statements(field + inner)
+  expect(sent.length, sent.join('\n')).toBeLessThanOrEqual(alone.length + most)
+})
+
+test.each([
+  ['a row that a row of a row names', 'executions { nodes { chat { agent { user { name } } } } }', 4],
+  [
+    'a row that each of a list of each names',
+    'chats { nodes { messages(first: 2) { nodes { execution { status } } } } }',
+    4,
+  ],
+  [
+    'a list of each of a list of each',
+    'agents { nodes { missions(first: 2) { nodes { runs(first: 2) { nodes { status } } } } } }',
+    5,
+  ],
+])('%s is read once', async (_, text, most) => {
+  const sent = await server.statementsOf(() => graphql(server, `{ ${text} }`, {}, member))
+  // One tells who asks.
+  expect(sent.length, sent.join('\n')).toBe(most + 1)
+})
+
+test('the longest lists of as many rows as can be asked for are read', async () => {
+  const { db } = server.service.deps
+  const { token, organizationId, userId: ownerId } = await server.member({ organization: 'Long lists' })
+  const spaces = Array.from({ length: 370 }, () => newId())
+  const now = new Date()
+  const times = { createdAt: now, updatedAt: now }
+  await db.space.createMany({
+    data: spaces.map((id) => ({ id, organizationId, name: 'S', visibility: 'organization', ownerId, ...times })),
+  })
+  await db.$executeRaw`
+    INSERT INTO "Task" ("id", "organizationId", "title", "description", "status", "priority", "spaceId", "createdBy", "createdAt", "updatedAt")
+    WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM n WHERE i < 100)
+    SELECT s."id" || '-' || n.i, s."organizationId", 'T', '', 'pending', 'low', s."id", s."ownerId", s."createdAt", s."createdAt"
+    FROM "Space" s JOIN n ON TRUE WHERE s."organizationId" = ${organizationId} AND s."name" = 'S'`
+  const text = '{ spaces(first: 370) { nodes { tasks(first: 100) { nodes { id } } } } }'
+  const { data, errors } = await graphql(server, text, {}, { token })
+  expect(errors?.[0]).toBeUndefined()
+  expect(data.spaces.nodes.flatMap((space: any) => space.tasks.nodes)).toHaveLength(37_000)
 })
 
 /** Lists that are no connections, of rows or of what has some: asked for with the rows that they stand in, or above. */
