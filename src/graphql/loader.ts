@@ -36,9 +36,9 @@ export async function loadOne<Found>(
   return ((await batch.found).get(key) as Found | undefined) ?? null
 }
 
-/** A place for what several fields of a row share. */
+/** A place for what several fields of a row share. No field of the answer can be called so. */
 export const beside = (info: GraphQLResolveInfo, key: string): Pick<GraphQLResolveInfo, 'path'> => ({
-  path: { ...info.path, key },
+  path: { ...info.path, key: `(${key})` },
 })
 
 /** The rows of a list share it: the path without the positions in lists. */

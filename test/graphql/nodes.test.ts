@@ -150,6 +150,18 @@ describe('a connection', () => {
     expect(data.agents.nodes.some((agent: any) => agent.chats.pageInfo.hasNextPage)).toBe(true)
   })
 
+  test('has of its rows what was asked for, whatever the caller calls it', async () => {
+    for (const text of [
+      '{ list: chats { nodes { NAME: agent { name } messageCount } } }',
+      '{ list: spaces { nodes { NAME: owner { name } chatCount } } }',
+    ]) {
+      const [plain, told] = [await ask(text.replace('NAME', 'plain'), {}), await ask(text.replace('NAME', 'told'), {})]
+      expect([plain.errors, told.errors]).toEqual([undefined, undefined])
+      const expected = plain.data.list.nodes.map(({ plain, ...rest }: any) => ({ ...rest, told: plain }))
+      expect(told.data.list.nodes).toEqual(expected)
+    }
+  })
+
   test('hides from others what is private, and counts it not', async () => {
     const { db } = server.service.deps
     const ben = await server.member({ organization: 'Known' })
