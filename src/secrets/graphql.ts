@@ -6,10 +6,14 @@ import { secrets } from './router.ts'
 import * as schema from './schema.ts'
 
 // GraphQL has no objects with names of the client's choice: a list of pairs says the same.
-const SecretInput = inputFromZod('SecretInput', z.object({ name: z.string(), value: z.string() }), 'A secret')
+const Secret = z.object({ name: z.string(), value: z.string() })
+const pairs = { secrets: z.array(Secret) }
+const SetSpaceSecrets = schema.SetSpaceSecrets.extend(pairs)
+const SetOrganizationSecrets = schema.SetOrganizationSecrets.extend(pairs)
 
-const byName = (pairs: { name: string; value: string }[]) =>
-  Object.fromEntries(pairs.map(({ name, value }) => [name, value]))
+inputFromZod('SecretInput', Secret, 'A secret')
+
+const byName = (pairs: z.output<typeof Secret>[]) => Object.fromEntries(pairs.map(({ name, value }) => [name, value]))
 
 builder.queryFields((t) => ({
   spaceSecrets: t.stringList({
@@ -26,10 +30,10 @@ builder.queryFields((t) => ({
 
 builder.mutationFields((t) => ({
   setSpaceSecrets: t.stringList({
-    ...shows(secrets.set),
-    args: { id: t.arg.id({ required: true }), secrets: t.arg({ type: [SecretInput], required: true }) },
-    resolve: async (_, { id, secrets: pairs }, { caller }) =>
-      (await caller.secrets.set({ id, secrets: byName(pairs) })).keys,
+    ...shows(secrets.set, { input: SetSpaceSecrets }),
+    args: argsFromZod(SetSpaceSecrets),
+    resolve: async (_, { id, secrets }, { caller }) =>
+      (await caller.secrets.set({ id, secrets: byName(secrets) })).keys,
   }),
   deleteSpaceSecrets: t.stringList({
     ...shows(secrets.delete),
@@ -42,10 +46,10 @@ builder.mutationFields((t) => ({
     resolve: async (_, args, { caller }) => (await caller.secrets.deleteOne(args)).keys,
   }),
   setOrganizationSecrets: t.stringList({
-    ...shows(secrets.setEnv),
-    args: { orgId: t.arg.id({ required: true }), secrets: t.arg({ type: [SecretInput], required: true }) },
-    resolve: async (_, { orgId, secrets: pairs }, { caller }) =>
-      (await caller.secrets.setEnv({ orgId, secrets: byName(pairs) })).keys,
+    ...shows(secrets.setEnv, { input: SetOrganizationSecrets }),
+    args: argsFromZod(SetOrganizationSecrets),
+    resolve: async (_, { orgId, secrets }, { caller }) =>
+      (await caller.secrets.setEnv({ orgId, secrets: byName(secrets) })).keys,
   }),
   deleteOrganizationSecrets: t.stringList({
     ...shows(secrets.deleteEnv),

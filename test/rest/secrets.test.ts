@@ -185,6 +185,19 @@ describe.each(PLACES)('the secrets of %s', (_, empty) => {
   })
 })
 
+it.each([
+  ['a space', 'setSpaceSecrets(id: "x", secrets: $secrets)'],
+  ['the organization', 'setOrganizationSecrets(orgId: "x", secrets: $secrets)'],
+])('GraphQL says of the secrets of %s where one has no name or no value', async (_, mutation) => {
+  const query = `mutation ($secrets: [SecretInput!]!) { ${mutation} }`
+  const refused = async (secrets: unknown) =>
+    (await call(owner, 'POST', '/graphql', { query, variables: { secrets } })).body.errors[0].message
+  expect(await refused([{ name: 'A', value: '1' }, { name: 'B' }])).toBe('Missing required field: secrets.1.value')
+  expect(await refused([{ value: '1' }])).toBe('Missing required field: secrets.0.name')
+  expect(await refused([{ name: 'A', value: 1 }])).toBe('Invalid value for field: secrets.0.value. Expected string')
+  expect(await refused(null)).toBe('Missing required field: secrets')
+})
+
 describe('who', () => {
   const answers = async (who: Member, path: string): Promise<number[]> => {
     const all: Answer[] = []
