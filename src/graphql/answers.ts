@@ -8,16 +8,18 @@ import type { GraphQLRequest } from './requests.ts'
 
 /**
  * Errors leave with the contract's messages and fields, whatever they come from. Who accepts nothing that there is gets
- * it as JSON, or as server-sent events where it is a stream.
+ * it as JSON, or as server-sent events where it is a stream. Multipart is for answers in parts, which there are none of.
  */
 export const useAnswers = (schema: GraphQLSchema): Plugin<object, GraphQLRequest> => ({
-  onResultProcess({ result, setResult, resultProcessor, setResultProcessor, serverContext }) {
+  onResultProcess({ request, result, setResult, resultProcessor, setResultProcessor, serverContext }) {
     const answer = (one: ExecutionResult) => toAnswer(schema, one, serverContext)
     if (isAsyncIterable(result)) {
       if (!resultProcessor) setResultProcessor(getSSEProcessor(), 'text/event-stream')
       setResult(mapAsyncIterator(result, answer))
     } else if (!Array.isArray(result)) {
-      if (!resultProcessor) setResultProcessor(processRegularResult, 'application/json')
+      const multipart =
+        resultProcessor !== processRegularResult && /multipart/i.test(request.headers.get('accept') ?? '')
+      if (!resultProcessor || multipart) setResultProcessor(processRegularResult, 'application/json')
       setResult(answer(result))
     }
   },

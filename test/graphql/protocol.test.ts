@@ -51,10 +51,11 @@ describe('GraphQL over HTTP', () => {
     expect(await response.json()).toMatchObject({ errors: [{ message: 'Unsupported content type' }] })
   })
 
-  test('who accepts nothing that there is gets JSON', async () => {
-    const response = await post(server, { query: QUERY }, { headers: { Accept: 'image/png' } })
+  test.each(['image/png', 'multipart/mixed'])('who accepts nothing that there is (%s) gets JSON', async (Accept) => {
+    const response = await post(server, { query: QUERY }, { headers: { Accept } })
     expect(response.status).toBe(200)
     expect(response.headers.get('content-type')).toBe('application/json; charset=utf-8')
+    expect(response.headers.get('transfer-encoding')).toBeNull()
     expect(await response.json()).toEqual({ data: { agents: { totalCount: 0 } } })
   })
 
