@@ -3,6 +3,7 @@ import { pipeline } from 'node:stream/promises'
 import type { DocumentNode } from 'graphql'
 import { _createLRUCache, createYoga } from 'graphql-yoga'
 import { badRequest } from '../errors.ts'
+import { finish } from '../http/body.ts'
 import { createCaller } from '../router.ts'
 import type { Settings } from '../settings.ts'
 import type { Context } from '../trpc.ts'
@@ -71,8 +72,8 @@ async function send(res: ServerResponse, response: Response): Promise<void> {
   const headers = Object.fromEntries(response.headers)
   if (!response.body || !response.headers.get('content-type')?.startsWith('text/event-stream')) {
     const bytes = Buffer.from(await response.arrayBuffer())
-    res.writeHead(response.status, { ...headers, 'Content-Length': bytes.length }).end(bytes)
-    return
+    res.writeHead(response.status, { ...headers, 'Content-Length': bytes.length })
+    return finish(res, bytes)
   }
   // Proxies would keep back what is meant to come at once.
   res.writeHead(response.status, { ...headers, 'X-Accel-Buffering': 'no' }).flushHeaders()

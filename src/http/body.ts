@@ -1,4 +1,5 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
+import { finished } from 'node:stream/promises'
 import { AppError, badRequest, invalidField, unsupportedType } from '../errors.ts'
 import { toJson } from '../lib/constant.ts'
 
@@ -41,7 +42,7 @@ export async function readJson(req: IncomingMessage): Promise<Record<string, unk
 
 /** By events: an iterator leaves its listeners on the request, as long as its answer takes. */
 function readBytes(req: IncomingMessage, length: number): Promise<Buffer> {
-  const tooLarge = () => new AppError(413, 'Request body too large', { headers: { Connection: 'close' } })
+  const tooLarge = () => new AppError(413, 'Request body too large')
   const most = maxBytes(req)
   return new Promise((resolve, reject) => {
     const chunks: Buffer[] = []
@@ -73,5 +74,30 @@ export function sendJson(
   const json = toJson(body)
   const length = Buffer.byteLength(json)
   res.writeHead(status, { 'Content-Type': 'application/json; charset=utf-8', 'Content-Length': length, ...headers })
-  res.end(json)
+  finish(res, json)
+}
+
+/** Of a request that was answered before its end: how much more is read, in bytes, and for how long, in milliseconds. */
+const MAX_DRAINED = 64 * MIB
+const DRAIN_TIMEOUT = 30_000
+
+/**
+ * Ends an answer whose length was told. Whoever is still sending is answered at once, and then heard to the end: a
+ * connection that is closed before takes the answer with it. On what does not end the server hangs up.
+ */
+export function finish(res: ServerResponse, body: string | Buffer): void {
+  if (res.req.complete) res.end(body)
+  else {
+    res.write(body)
+    drain(res.req).then(() => res.end())
+  }
+}
+
+async function drain(req: IncomingMessage): Promise<void> {
+  let left = MAX_DRAINED
+  req.on('data', (chunk: Buffer) => {
+    left -= chunk.length
+    if (left < 0) req.destroy()
+  })
+  await finished(req.resume(), { signal: AbortSignal.timeout(DRAIN_TIMEOUT) }).catch(() => req.destroy())
 }

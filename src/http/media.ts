@@ -51,8 +51,6 @@ async function receiveFile({ deps }: Context, req: IncomingMessage): Promise<ser
     await pipeline(readForm(req), form)
   } catch (error) {
     for (const file of files) file.destroy(error as Error)
-    // The answer reaches whoever is still sending, and their connection is good for the next request.
-    req.resume()
     const failure = await received?.then(
       ({ draft }) => draft.discard(),
       (refused: unknown) => refused,

@@ -216,6 +216,47 @@ describe('a body', () => {
   })
 
   it.each([
+    ['/api/v1/agents', 'application/json'],
+    ['/graphql', 'application/json'],
+    ['/api/v1/media', 'multipart/form-data; boundary=x'],
+  ])(
+    'at %s is heard to its end when it was refused before, also by a connection that then ends',
+    async (path, type) => {
+      for (const connection of ['keep-alive', 'close']) {
+        const socket = connect(Number(new URL(server.url).port), '127.0.0.1')
+        const length = 30 * 1024 * 1024
+        const head = ['Host: x', `Authorization: Bearer ${server.token}`, `Content-Type: ${type}`]
+        const lines = [`POST ${path} HTTP/1.1`, ...head, `Content-Length: ${length}`, `Connection: ${connection}`]
+        socket.write(`${lines.join('\r\n')}\r\n\r\n`)
+        const [first] = await once(socket, 'data')
+        expect(String(first)).toMatch(/^HTTP\/1\.1 413 /)
+        socket.write(Buffer.alloc(length, ' '))
+        const next = 'GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n'
+        if (connection === 'keep-alive') socket.write(next)
+        const rest = await text(socket)
+        expect(rest.includes('HTTP/1.1 200 ')).toBe(connection === 'keep-alive')
+      }
+    },
+  )
+
+  it('without an end is refused, and its sender hung up on', async () => {
+    const socket = connect(Number(new URL(server.url).port), '127.0.0.1')
+    const head = ['Host: x', `Authorization: Bearer ${server.token}`, 'Content-Type: application/json']
+    const lines = ['POST /api/v1/agents HTTP/1.1', ...head, 'Transfer-Encoding: chunked']
+    socket.write(`${lines.join('\r\n')}\r\n\r\n`)
+    const refused = once(socket, 'data')
+    const closed = new Promise((resolve) => socket.on('error', () => {}).on('close', resolve))
+    const chunk = `100000\r\n${' '.repeat(1024 * 1024)}\r\n`
+    const pour = () => {
+      while (!socket.destroyed && socket.write(chunk));
+    }
+    socket.on('drain', pour)
+    pour()
+    expect(String(await refused)).toMatch(/^HTTP\/1\.1 413 /)
+    await closed
+  })
+
+  it.each([
     ['text/plain', 415],
     ['application/x-www-form-urlencoded', 415],
     ['multipart/form-data; boundary=x', 415],
