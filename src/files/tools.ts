@@ -2,7 +2,7 @@ import { z } from 'zod'
 import type { Deps } from '../deps.ts'
 import { badRequest } from '../errors.ts'
 import type { Tool, ToolUser } from '../executions/engine/tools.ts'
-import { defineTool, endAt } from '../lib/tool.ts'
+import { defineTool, endOf } from '../lib/tool.ts'
 import { FilePath, ListFiles, WriteFile } from './schema.ts'
 import { get, list, write } from './service.ts'
 
@@ -55,10 +55,11 @@ export function fileTools(deps: Deps, { row, actor }: ToolUser): Tool[] {
 }
 
 function excerpt(content: string, offset: number): string {
-  if (offset > content.length) throw badRequest(`Invalid offset. The file has ${content.length} characters`)
-  const end = endAt(content, offset + MAX_TEXT)
-  const text = content.slice(offset, end)
-  if (end < content.length)
-    return `${text}\n[Cut off after ${end} of ${content.length} characters: offset ${end} goes on]`
+  const length = z.core.util.codePointLength(content)
+  if (offset > length) throw badRequest(`Invalid offset. The file has ${length} characters`)
+  const start = endOf(content, offset)
+  const text = content.slice(start, endOf(content, MAX_TEXT, start))
+  const next = offset + MAX_TEXT
+  if (next < length) return `${text}\n[Cut off after ${next} of ${length} characters: offset ${next} goes on]`
   return text || '[Nothing: the file ends here]'
 }

@@ -27,16 +27,19 @@ export function defineTool<Schema extends z.ZodObject>(name: string, description
   })
 }
 
-/** Cuts a long text, and says so. Never within a character. */
+/** Cuts a text of more characters than told, and says so. */
 export function cut(text: string, length: number): string {
-  return text.length <= length ? text : `${beginning(text, length)}…`
+  const end = endOf(text, length)
+  return end === text.length ? text : `${text.slice(0, end)}…`
 }
 
-/** The beginning of a text. Never ends within a character. */
-export const beginning = (text: string, length: number): string => text.slice(0, endAt(text, length))
+/** The first characters of a text. */
+export const beginning = (text: string, length: number): string => text.slice(0, endOf(text, length))
 
-/** The end of a slice of a text that is no longer than told and has no half of a character at it. */
-export function endAt(text: string, end: number): number {
-  const last = text.charCodeAt(end - 1)
-  return end < text.length && last >= 0xd800 && last < 0xdc00 ? end - 1 : end
+/** Where so many characters of a text end, from an index on. They are code points, as in all limits. */
+export function endOf(text: string, length: number, from = 0): number {
+  if (text.length - from <= length) return text.length
+  let end = from
+  for (let left = length; left > 0 && end < text.length; left--) end += (text.codePointAt(end) ?? 0) > 0xffff ? 2 : 1
+  return end
 }

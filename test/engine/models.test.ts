@@ -587,7 +587,7 @@ describe('the cause of a failed run', () => {
   })
 
   it('is one short line, whatever is thrown', () => {
-    expect(describeError(`${'x'.repeat(498)}😀 more`)).toBe(`${'x'.repeat(498)}…`)
+    expect(describeError(`${'x'.repeat(498)}😀 more`)).toBe(`${'x'.repeat(498)}😀…`)
     expect(describeError('long '.repeat(100_000))).toHaveLength(500)
     for (const thrown of [undefined, null, 5, {}, [], new ModelError()]) {
       expect(describeError(thrown)).toBe('The model failed: no reason given')

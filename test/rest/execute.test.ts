@@ -133,18 +133,18 @@ describe('a run that is waited for', () => {
     expect(logs.map(({ data }: any) => data.delta?.text ?? '').join('')).toBe(text)
   })
 
-  it('is told in brief without half a character at the end', async () => {
-    const long = (length: number) => `${'x'.repeat(length - 1)}😀`
+  it('is told in brief by as many whole characters as are told of, whatever they are', async () => {
+    const long = (length: number) => '😀'.repeat(length)
     const told = async (message: string) => {
-      model.script({ tokens: [long(200)] })
+      model.script({ tokens: [long(201)] })
       const { chatId } = await run({ message })
       const { body } = await request(server, 'GET', `/api/v1/executions?chatId=${chatId}`, { token: ann.token })
       const { chat } = (await request(server, 'GET', `/api/v1/chats/${chatId}`, { token: ann.token })).body
       return { title: chat.title, lastMessage: chat.lastMessage, message: body.executions[0].message }
     }
-    const x = (length: number) => 'x'.repeat(length)
-    expect(await told(long(80))).toEqual({ title: x(79), lastMessage: x(199), message: long(80) })
-    expect(await told(long(200))).toEqual({ title: x(80), lastMessage: x(199), message: x(199) })
+    expect(await told(long(80))).toEqual({ title: long(80), lastMessage: long(200), message: long(80) })
+    expect(await told(long(201))).toEqual({ title: long(80), lastMessage: long(200), message: long(200) })
+    expect(await told(`x${long(300)}`)).toMatchObject({ title: `x${long(79)}`, message: `x${long(199)}` })
   })
 
   it('may say nothing at all', async () => {

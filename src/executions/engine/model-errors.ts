@@ -1,4 +1,4 @@
-import { beginning } from '../../lib/tool.ts'
+import { cut } from '../../lib/tool.ts'
 
 /** A model that cannot be used. Its message is for the caller: what is wrong, and what would help. */
 export class ModelError extends Error {
@@ -88,5 +88,5 @@ export function describeModelError(error: unknown, secrets: readonly string[]): 
   for (const [pattern, replacement] of PATTERNS) text = text.replace(pattern, replacement)
   // PostgreSQL stores neither NUL nor half a surrogate pair.
   text = text.replace(/[\s\x00-\x1f\x7f]+/g, ' ').trim()
-  return (text.length > MAX_LENGTH ? `${beginning(text, MAX_LENGTH - 1)}…` : text).toWellFormed()
+  return cut(text, MAX_LENGTH - 1).toWellFormed()
 }

@@ -59,10 +59,11 @@ function recall(calls: readonly CallRecord[], turn: number): LanguageModelV4Mess
   const called = calls.map(({ name, input, result, isError }, index) => {
     const whole = isObject(input) ? input : {}
     const json = JSON.stringify(whole)
+    const told = cut(json, MAX_RECALLED)
     return {
       toolCallId: `call_${turn}_${index}`,
       toolName: name,
-      input: json.length > MAX_RECALLED ? { cut: cut(json, MAX_RECALLED) } : whole,
+      input: told === json ? whole : { cut: told },
       output: {
         type: isError || result === null ? ('error-text' as const) : ('text' as const),
         value: cut(result ?? 'The run ended before the tool answered', MAX_RECALLED),

@@ -102,7 +102,8 @@ export const recordsOf = (steps: readonly Step[]): CallRecord[] =>
 
 function brief(input: unknown): unknown {
   const json = JSON.stringify(input)
-  return json.length > MAX_RECORDED ? cut(json, MAX_RECORDED) : input
+  const told = cut(json, MAX_RECORDED)
+  return told === json ? input : told
 }
 
 /** The steps of a run that went before, in order, with what became of their calls. */
