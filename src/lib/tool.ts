@@ -27,6 +27,22 @@ export function defineTool<Schema extends z.ZodObject>(name: string, description
   })
 }
 
+/** How much of a tool's answer a model is shown, in bytes: a skill's prompt of 100,000 characters is shown whole. */
+export const MAX_RESULT = 512 * 1024
+
+/** What a page has beside its rows. */
+const MAX_FRAME = 1024
+
+/** As many rows of a page as are shown whole, from the first on; one at least. */
+export function fitting<Row>(rows: readonly Row[]): readonly Row[] {
+  let room = MAX_RESULT - MAX_FRAME
+  const end = rows.findIndex((row) => {
+    room -= Buffer.byteLength(JSON.stringify(row)) + 1
+    return room < 0
+  })
+  return end === -1 ? rows : rows.slice(0, Math.max(end, 1))
+}
+
 /** Cuts a text of more characters than told, and says so. */
 export function cut(text: string, length: number): string {
   const end = endOf(text, length)

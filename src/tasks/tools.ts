@@ -1,7 +1,8 @@
 import { z } from 'zod'
 import type { Deps } from '../deps.ts'
 import type { Tool, ToolUser } from '../executions/engine/tools.ts'
-import { cut, defineTool } from '../lib/tool.ts'
+import { encodeCursor } from '../lib/page.ts'
+import { cut, defineTool, fitting } from '../lib/tool.ts'
 import { CreateTask, TaskId, TaskPriority, TaskStatus } from './schema.ts'
 import { claim, create, list, update } from './service.ts'
 
@@ -80,7 +81,12 @@ export function taskTools(deps: Deps, { row, agent, actor }: ToolUser): Tool[] {
         ...input,
         assignedTo: assignedTo === 'me' ? me : assignedTo,
       })
-      return { tasks: tasks.map(show), nextCursor }
+      const shown = fitting(tasks.map(show))
+      const last = shown.length < tasks.length && shown.at(-1)
+      return {
+        tasks: shown,
+        nextCursor: last ? encodeCursor({ ...last, createdAt: new Date(last.createdAt) }) : nextCursor,
+      }
     }),
     createTask(async ({ assignTo, ...input }) => {
       const said = { ...input, assignTo: named(assignTo), spaceId: row.spaceId }

@@ -178,7 +178,7 @@ describe('a run whose model calls a tool of an MCP server', () => {
     await expect.poll(() => hasty.mcp.sessions).toBe(0)
   })
 
-  test('is shown no more of an answer than 256 KiB, and nothing that a database cannot hold', async () => {
+  test('is shown no more of an answer than 512 KiB, and nothing that a database cannot hold', async () => {
     const agent = await equipped.agent()
     lab.model.script(
       { toolCalls: [call('much', { characters: 1_000_000 }), call('echo', { text: 'a\0b\ud800' })] },
@@ -186,7 +186,7 @@ describe('a run whose model calls a tool of an MCP server', () => {
     )
     const { events } = await equipped.run(agent)
     const [much, echo] = results(events)
-    expect(Buffer.byteLength(much!.content)).toBeLessThanOrEqual(256 * 1024)
+    expect(Buffer.byteLength(much!.content)).toBeLessThanOrEqual(512 * 1024)
     expect(much!.content.length).toBeGreaterThan(50_000)
     expect(echo!.content).toBe('ab\ufffd')
   })

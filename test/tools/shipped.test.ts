@@ -183,6 +183,14 @@ describe.each(['the agent', 'the space'])('attached to %s', (where) => {
   )
 })
 
+it('the prompt of a skill is loaded whole, however long it may be', async () => {
+  const prompt = '😀'.repeat(100_000)
+  const { id } = await rest('POST', '/skills', { name: 'long', description: 'd', prompt })
+  const steps = [use('load_skill', { name: 'long' }), { tokens: 'Ok' }]
+  const { requests } = await run(await agent({ skillIds: [id] }), await space(), steps)
+  expect(answers(requests[1]!)).toEqual([prompt])
+})
+
 describe('a run has the built-in tools', () => {
   it('that its agent allows, without any skill', async () => {
     const agentId = await agent({ allowedTools: ['list_tasks', 'write_file'] })

@@ -1,14 +1,12 @@
 import type { Tx } from '../../db/client.ts'
 import { AppError } from '../../errors.ts'
+import { MAX_RESULT } from '../../lib/tool.ts'
 import { unlessAborted } from '../../lib/unless-aborted.ts'
 import type { MessageData } from './events.ts'
 import type { Progress, RunInput } from './run.ts'
 import { type Call, isObject, resultEvent, type Step } from './steps.ts'
 import { Stop } from './stop.ts'
 import type { Tool, ToolResult } from './tools.ts'
-
-/** How much of an answer a model is shown, in bytes. */
-const MAX_RESULT = 256 * 1024
 
 /**
  * Makes the calls of a step that have not been made: one after the other, those that start runs side by side. Yields
