@@ -1,12 +1,12 @@
 import { z } from 'zod'
 import { reachable } from '../agents/service.ts'
-import type { Db } from '../db/client.ts'
+import type { Db, Tx } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
 import { conflict, notFound } from '../errors.ts'
 import { requiredText } from '../lib/fields.ts'
 import { cut, defineTool } from '../lib/tool.ts'
 import { toSlug } from '../organizations/service.ts'
-import { type AgentRow, MAX_DEPTH } from './engine/claims.ts'
+import { type AgentRow, MAX_DEPTH, MAX_TREE } from './engine/claims.ts'
 import type { ExecutionRow } from './engine/events.ts'
 import type { IsOffered, Tool, ToolCall, ToolUser } from './engine/tools.ts'
 
@@ -79,8 +79,19 @@ async function begin(deps: Deps, user: ToolUser, agentId: string, message: strin
     taskId: null,
     mission: null,
     delegated: true,
-    also: (tx, executionId) => call.adopt(tx, executionId),
+    also: async (tx, executionId) => {
+      await checkTree(tx, row)
+      await call.adopt(tx, executionId)
+    },
   })
+}
+
+/** Once the new run is written, and its siblings wait for this transaction. All but the root have a parent. */
+async function checkTree(tx: Tx, { organizationId, rootExecutionId }: ExecutionRow): Promise<void> {
+  const where = { organizationId, rootExecutionId, parentExecutionId: { not: null } }
+  if ((await tx.execution.count({ where })) >= MAX_TREE) {
+    throw conflict(`Delegation makes a tree of no more than ${MAX_TREE} runs`)
+  }
 }
 
 /** The agents of an execution and of all that it is a part of. */

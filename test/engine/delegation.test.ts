@@ -103,6 +103,44 @@ describe('an agent with subagents', () => {
     expect(children.map(({ result }) => result).sort()).toEqual(['Ann', 'Bob', 'Cid'])
   })
 
+  test('has ten of those that it asks for at once at work; the others wait, and are made as these end', async () => {
+    const boss = await make('Boss', [await make('Sub')])
+    const open = Promise.withResolvers<void>()
+    let most = 0
+    let working = 0
+    lab.model.fallback = (asked) => {
+      if (speaker(asked) !== 'Boss') {
+        most = Math.max(most, ++working)
+        return { tokens: [open.promise.then(() => void working--), 'Done.'] }
+      }
+      const calls = Array.from({ length: 25 }, (_, index) => delegate('sub', `Do ${index}`, `call-${index}`))
+      return lastRole(asked) === 'tool' ? { tokens: 'All.' } : { toolCalls: calls }
+    }
+    const begun = await lab.run({ agent: await agentOf(boss) })
+    const started = () => lab.db.execution.count({ where: { parentExecutionId: begun.id } })
+    await expect.poll(() => working).toBe(10)
+    expect(await started()).toBe(10)
+    open.resolve()
+    const told = results(await followed(lab.engine, begun))
+    expect(told.map(({ content }) => content)).toEqual(Array(25).fill('Done.'))
+    expect([most, await started()]).toEqual([10, 25])
+  })
+
+  test('cannot make a tree of more than 200 runs: the calls beyond it start nothing, and are told so', async () => {
+    const boss = await make('Boss', [await make('Sub')])
+    lab.model.fallback = (asked) => {
+      if (speaker(asked) !== 'Boss' || lastRole(asked) === 'tool') return { tokens: 'Done.' }
+      return { toolCalls: Array.from({ length: 205 }, (_, index) => delegate('sub', 'Go', `call-${index}`)) }
+    }
+    const begun = await lab.run({ agent: await agentOf(boss) })
+    const told = results(await followed(lab.engine, begun))
+    expect(told.filter(({ isError }) => isError).map(({ content }) => content)).toEqual(
+      Array(6).fill('Delegation makes a tree of no more than 200 runs'),
+    )
+    expect(await lab.db.execution.count({ where: { rootExecutionId: begun.id } })).toBe(200)
+    expect((await lab.row(begun.id)).status).toBe('completed')
+  })
+
   test('cannot go round in a circle, nor deeper than five levels', async () => {
     const names = ['Zero', 'One', 'Two', 'Three', 'Four', 'Five', 'Six']
     let id = await make('Seven')

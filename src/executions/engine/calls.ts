@@ -8,6 +8,9 @@ import { type Call, isObject, resultEvent, type Step } from './steps.ts'
 import { Stop } from './stop.ts'
 import type { Tool, ToolResult } from './tools.ts'
 
+/** How many of a step's calls that start runs are under way at a time: what they start needs no room. */
+const MAX_TOGETHER = 10
+
 /**
  * Makes the calls of a step that have not been made: one after the other, those that start runs side by side. Yields
  * each result as it comes, once it is stored. Calls that a person has to decide about first go to `progress.asks`.
@@ -18,7 +21,7 @@ export async function* makeCalls(input: RunInput, step: Step, progress: Progress
   const ready = open.filter((call) => !progress.asks.includes(call))
   const together = ready.filter((call) => toolOf(input, call)?.delegates)
   for (const call of ready) if (!together.includes(call)) yield make(input, step, call)
-  yield* asTheyCome(together.map((call) => make(input, step, call)))
+  yield* asTheyCome(together.map((call) => () => make(input, step, call)))
 }
 
 /** The tool that a call is of, by whatever name it is offered now. */
@@ -84,11 +87,19 @@ function bounded({ content, isError }: ToolResult): ToolResult {
   return { content: `${kept.toString().replace(/\ufffd$/, '')}${note}`, isError }
 }
 
-async function* asTheyCome<T>(promises: readonly Promise<T>[]): AsyncGenerator<T> {
-  const left = new Map(promises.map((promise, index) => [index, promise.then((value) => ({ index, value }))]))
-  while (left.size) {
-    const { index, value } = await Promise.race(left.values())
-    left.delete(index)
+/** What each comes to, whichever is done first; no more than {@link MAX_TOGETHER} are under way. */
+async function* asTheyCome<T>(works: readonly (() => Promise<T>)[]): AsyncGenerator<T> {
+  const begun = new Map<number, Promise<{ index: number; value: T }>>()
+  for (let next = 0; next < works.length || begun.size; ) {
+    for (const work of works.slice(next, next + MAX_TOGETHER - begun.size)) {
+      const index = next++
+      begun.set(
+        index,
+        work().then((value) => ({ index, value })),
+      )
+    }
+    const { index, value } = await Promise.race(begun.values())
+    begun.delete(index)
     yield value
   }
 }

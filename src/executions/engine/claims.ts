@@ -94,6 +94,9 @@ export const MAX_WAITED = 2 ** 31 - 1
 /** How deep below its root an execution may lie. */
 export const MAX_DEPTH = 5
 
+/** How many executions a tree may have before no call starts another in it: what a call starts needs no room. */
+export const MAX_TREE = 200
+
 /** How much of a text is told where a list shows it. */
 export const PREVIEW_LENGTH = 200
 const TITLE_LENGTH = 80
