@@ -10,6 +10,7 @@ import { bootstrap } from './bootstrap.ts'
 import { createLocalBus } from './bus/local.ts'
 import type { PostgresBus } from './bus/postgres.ts'
 import { type Db, databaseFile, openDatabase } from './db/client.ts'
+import { STATEMENT_TIMEOUT } from './db/limits.ts'
 import { lockDatabase } from './db/lock.ts'
 import { deriveKey, openMasterKey } from './db/secrets.ts'
 import type { Deps } from './deps.ts'
@@ -55,7 +56,10 @@ export async function startService(
   const { clock = systemClock, onQuery } = options
   const file = databaseFile(settings)
   if (file) cleanup.adopt(lockDatabase(file), (lock) => lock.release())
-  const database = cleanup.adopt(await openDatabase(settings, { onQuery }), (opened) => opened.close())
+  const database = cleanup.adopt(
+    await openDatabase(settings, { onQuery, statementTimeout: STATEMENT_TIMEOUT }),
+    (opened) => opened.close(),
+  )
   const db = database.client
   const masterKey = await openMasterKey(database, settings, clock.now())
   const storage = await openStorage(settings, file !== null)
@@ -105,7 +109,8 @@ export async function startService(
   const ready = async () => {
     const asked = db.$queryRaw`SELECT 1`.then(Boolean, () => false)
     // Who asked before is told, too: it would send requests here for as long as the answer is on its way.
-    return (await unlessAborted(asked, stopping.signal)) ? { ...(far && { notices: far.state() }) } : null
+    const patience = AbortSignal.any([stopping.signal, AbortSignal.timeout(READY_PATIENCE)])
+    return (await unlessAborted(asked, patience)) ? { ...(far && { notices: far.state() }) } : null
   }
   const app = createApp(deps, ready)
   const answer: RequestListener = (req, res) => {
@@ -139,6 +144,9 @@ export async function startService(
     },
   }
 }
+
+/** How long the database may take to answer whether it is there (ms): who asks waits for 5 s. */
+const READY_PATIENCE = 4_000
 
 // Loaded only where it is used.
 async function openPostgresBus(settings: Settings, db: Db, log: Logger): Promise<PostgresBus> {

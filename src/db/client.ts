@@ -27,6 +27,15 @@ export type Database = {
   close: () => Promise<void>
 }
 
+type OpenOptions = {
+  /** Whether its tables are brought up to date: they are, unless told. */
+  migrate?: boolean
+  /** Is told every SQL statement. */
+  onQuery?: ((sql: string) => void) | undefined
+  /** How long to wait for PostgreSQL's answer to one (ms): for ever, unless told. */
+  statementTimeout?: number
+}
+
 /** The absolute path of the SQLite file that the settings name; null where they name a PostgreSQL. */
 export function databaseFile({ DATABASE_URL, DATA_DIR }: Place): string | null {
   if (!DATABASE_URL) return resolve(join(DATA_DIR, 'muster.db'))
@@ -62,15 +71,14 @@ export async function lockRows(
 
 /**
  * Opens the database that the settings name, with its tables brought up to date; makes an SQLite file that is missing.
- * With `migrate: false` it is left as it is, and refused unless its tables are up to date. `onQuery` is told every SQL
- * statement. Throws a MigrationError, or the driver's error when nothing answers.
+ * With `migrate: false` it is left as it is, and refused unless its tables are up to date. Throws a MigrationError, or the
+ * driver's error when nothing answers.
  */
-export async function openDatabase(
-  settings: Source,
-  { migrate = true, onQuery }: { migrate?: boolean; onQuery?: ((sql: string) => void) | undefined } = {},
-): Promise<Database> {
+export async function openDatabase(settings: Source, options: OpenOptions = {}): Promise<Database> {
+  const { migrate = true, onQuery, statementTimeout } = options
   const file = databaseFile(settings)
-  const { adapter, create, wrap } = await (file ? openSqlite(file, migrate) : openPostgresql(settings, migrate))
+  const opening = file ? openSqlite(file, migrate) : openPostgresql(settings, migrate, statementTimeout)
+  const { adapter, create, wrap } = await opening
   const connected = await adapter.connect()
   // Prisma's, on connections that are not its own to end.
   const lent = { ...adapter, connect: async () => over(() => connected, { dispose: async () => {} }) }
@@ -115,13 +123,13 @@ async function openSqlite(file: string, migrate: boolean): Promise<Opened> {
   return { adapter: sqliteAdapter(file), create: (options) => new PrismaClient(options), wrap: (client) => client }
 }
 
-async function openPostgresql(settings: Source, migrate: boolean): Promise<Opened> {
+async function openPostgresql(settings: Source, migrate: boolean, statementTimeout?: number): Promise<Opened> {
   const prepare = migrate ? migratePostgresql : requirePostgresql
   const { DATABASE_URL: url = '', DATABASE_DIRECT_URL: directUrl = url, DATABASE_POOL_SIZE: connections } = settings
   const [{ postgresqlAdapter, postgresqlClient, retryDeadlocks }] = await Promise.all([
     import('./postgresql.ts'),
     prepare(directUrl),
   ])
-  const adapter = await postgresqlAdapter(url, connections, directUrl !== url)
+  const adapter = await postgresqlAdapter(url, connections, { pooled: directUrl !== url, statementTimeout })
   return { adapter, create: postgresqlClient, wrap: retryDeadlocks }
 }

@@ -6,6 +6,12 @@ import type { Runner } from './read.ts'
 /** In milliseconds: how long to wait for a transaction to begin (the lock, or a connection), and for how long it may last. */
 export const TRANSACTION = { maxWait: 10_000, timeout: 10_000 }
 
+/** How long a server waits for the answer to a statement (ms). */
+export const STATEMENT_TIMEOUT = TRANSACTION.timeout
+
+/** A connection to PostgreSQL whose other end has vanished is found out within 20 s, however long an answer may take. */
+export const KEEP_ALIVE = { keepAlive: true, keepAliveInitialDelayMillis: 10_000 }
+
 /** What a transaction waits for to begin. What does not come in time is given back when it comes. */
 export async function inTime<T extends object>(coming: Promise<T>, giveBack: (late: T) => Promise<void>): Promise<T> {
   let timer: NodeJS.Timeout | undefined

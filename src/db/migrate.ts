@@ -2,6 +2,7 @@ import { createHash, randomUUID } from 'node:crypto'
 import { mkdirSync, readdirSync, readFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { isUnavailable } from '../lib/database-errors.ts'
+import { KEEP_ALIVE } from './limits.ts'
 
 /** The tables could not be brought up to date, and are as they were before. The message says why. */
 export class MigrationError extends Error {
@@ -93,7 +94,12 @@ export const requirePostgresql = (url: string): Promise<void> =>
 async function inPostgresql(url: string, migrations: string, mayApply: boolean): Promise<void> {
   const { PrismaPg } = await import('@prisma/adapter-pg')
   const folder = join(migrations, 'postgresql')
-  const adapter = await new PrismaPg({ connectionString: url, max: 1, connectionTimeoutMillis: 10_000 }).connect()
+  const adapter = await new PrismaPg({
+    ...KEEP_ALIVE,
+    connectionString: url,
+    max: 1,
+    connectionTimeoutMillis: 10_000,
+  }).connect()
   try {
     const connection = await adapter.underlyingDriver().connect()
     const missing = async () => {

@@ -17,7 +17,7 @@ import { Prisma, type PrismaClient as SqliteClient } from '../../prisma/generate
 import { isDeadlock } from '../lib/database-errors.ts'
 import { POSTGRESQL } from './dialects.ts'
 import type { Shortcut } from './direct.ts'
-import { bounded, inTime, TRANSACTION } from './limits.ts'
+import { bounded, inTime, KEEP_ALIVE, TRANSACTION } from './limits.ts'
 import { over } from './over.ts'
 import type { Runner } from './read.ts'
 import type { Statement } from './statements.ts'
@@ -30,24 +30,34 @@ const PAUSE = 50
 export const postgresqlClient = (options: ConstructorParameters<typeof PrismaClient>[0]) =>
   new PrismaClient(options) as unknown as SqliteClient<'query'>
 
-/**
- * Prisma's own adapter with so many connections, and the short way beside it: on the same ones, with the same errors.
- * `pooled`: another program shares out the real connections, each for a transaction, so that they keep nothing.
- */
+type PostgresqlOptions = {
+  /** Another program shares out the real connections, each for a transaction, so that they keep nothing. */
+  pooled?: boolean
+  /** How long to wait for the answer to a statement (ms): then its connection is closed. For ever, unless told. */
+  statementTimeout?: number | undefined
+}
+
+/** Prisma's own adapter with so many connections, and the short way beside it: on the same ones, with the same errors. */
 export async function postgresqlAdapter(
   url: string,
   connections: number,
-  pooled = false,
+  { pooled = false, statementTimeout }: PostgresqlOptions = {},
 ): Promise<SqlDriverAdapterFactory & Shortcut> {
   const pool = new Pool({
+    ...KEEP_ALIVE,
     connectionString: url,
     max: connections,
     connectionTimeoutMillis: TRANSACTION.maxWait,
+    ...(statementTimeout && { query_timeout: statementTimeout }),
     pipeline: true,
     stream: together,
   })
-  // It may be lost before whoever asked for it listens; what is said next finds out.
-  pool.on('connect', (client) => client.on('error', () => {}))
+  pool.on('connect', (client) => {
+    // It may be lost before whoever asked for it listens; what is said next finds out.
+    client.on('error', () => {})
+    // Nobody waits for this: it goes with the first statement.
+    client.query(ABANDONED).catch(() => {})
+  })
   const named = pooled ? {} : { statementNameGenerator: statementNames() }
   const factory = new PrismaPg(pool, { disposeExternalPool: true, ...named })
   const adapter = await factory.connect()
@@ -172,6 +182,12 @@ function together(): Socket {
   socket.uncork = () => process.nextTick(() => uncork.call(socket))
   return socket
 }
+
+/**
+ * The database ends a transaction of which it has heard nothing for longer than one may last: its server hangs, and would
+ * keep all others from the rows that it has locked.
+ */
+const ABANDONED = `SET idle_in_transaction_session_timeout = ${TRANSACTION.timeout}`
 
 /** How many statements each connection keeps prepared, and how long one may be: the database has a plan of each in memory. */
 const MAX_PREPARED = 500

@@ -13,15 +13,15 @@ const KINDS = new Set([
 
 /**
  * The operating system's and SQLite's, and PostgreSQL's: class 08 (connections), 25006 (a standby, or a full disk of the
- * provider's), class 53 (no memory, disk or connection left), shutting down, starting up, and what an operator's limits
- * have cut short.
+ * provider's), class 53 (no memory, disk or connection left), shutting down, starting up, and what an operator's limits,
+ * or ours for a transaction (25P03), have cut short.
  */
 const DRIVER =
-  /^(E(CONN(REFUSED|RESET|ABORTED)|PIPE|TIMEDOUT|(HOST|NET)UNREACH|NOTFOUND|AI_AGAIN)|SQLITE_(BUSY|FULL|IOERR).*|08...|25006|53...|55P03|57014|57P0[1-3])$/
+  /^(E(CONN(REFUSED|RESET|ABORTED)|PIPE|TIMEDOUT|(HOST|NET)UNREACH|NOTFOUND|AI_AGAIN)|SQLITE_(BUSY|FULL|IOERR).*|08...|25006|25P03|53...|55P03|57014|57P0[1-3])$/
 
-/** What pg says without any code, of a connection that broke and of a pool that is exhausted. */
+/** What pg says without any code, of a connection that broke or keeps silent, and of a pool that is exhausted. */
 const MESSAGE =
-  /^(Connection terminated|Client has encountered a connection error|Client was closed|timeout exceeded when trying to connect)/
+  /^(Connection terminated|Query read timeout|Client has encountered a connection error|Client was closed|timeout exceeded when trying to connect)/
 
 type Details = { code?: unknown; message?: unknown; kind?: unknown; originalCode?: unknown }
 

@@ -701,7 +701,7 @@ describe.runIf(onPostgres)('on PostgreSQL', () => {
 
   it('connections keep statements prepared, but long ones and what takes any row; none behind a pooler', async () => {
     const preparedBy = async (pooled: boolean) => {
-      const adapter = await postgresqlAdapter(shared!.url, 1, pooled)
+      const adapter = await postgresqlAdapter(shared!.url, 1, { pooled })
       const one = direct(() => postgresqlClient({ adapter }), adapter)
       await one.media.findFirst({ where: { id: 'm1' } })
       await one.media.findFirst({ where: { size: 1 } })
@@ -778,6 +778,40 @@ describe.runIf(onPostgres)('on PostgreSQL', () => {
     for (const [name, committed] of outcomes)
       expect([name, found.get(name)?.length ?? 0]).toEqual([name, committed ? 3 : 0])
     expect([...outcomes.values()]).toContain(false)
+  })
+
+  it('a statement that is not answered in time is unavailability, and the next one has another connection', async () => {
+    const adapter = await postgresqlAdapter(shared!.url, 1, { statementTimeout: 200 })
+    const hasty = direct(() => postgresqlClient({ adapter }), adapter)
+    const failures = [
+      await failureOf(hasty.$queryRaw(Prisma.sql`SELECT pg_sleep(60)::text`)),
+      await failureOf(
+        hasty.$transaction(async (tx) => {
+          await tx.media.createMany({ data: { ...media(1), id: 'unanswered' } })
+          await tx.$queryRaw(Prisma.sql`SELECT pg_sleep(60)::text`)
+        }),
+      ),
+    ]
+    expect(failures.map(isUnavailable)).toEqual([true, true])
+    await hasty.$transaction((tx) => tx.media.createMany({ data: { ...media(1), id: 'answered' } }))
+    expect(await idsOf('unanswered', 'answered')).toEqual(['answered'])
+    await (await adapter.connect()).dispose()
+  })
+
+  it('a transaction of which nothing is heard any more is ended by the database, which is unavailability', async () => {
+    const [limit] = await prisma.$queryRaw<{ ms: string }[]>`
+      SELECT "setting" AS "ms" FROM pg_settings WHERE "name" = 'idle_in_transaction_session_timeout'`
+    expect(Number(limit?.ms)).toBe(TRANSACTION.timeout)
+    const ended = db.$transaction(async (tx) => {
+      await tx.media.createMany({ data: { ...media(1), id: 'abandoned' } })
+      const [own] = await tx.$queryRaw<{ pid: number }[]>(Prisma.sql`SELECT pg_backend_pid() AS "pid"`)
+      await tx.$executeRaw(Prisma.sql`SET LOCAL idle_in_transaction_session_timeout = 20`)
+      const alive = () => prisma.$queryRaw<unknown[]>`SELECT FROM pg_stat_activity WHERE "pid" = ${own?.pid}::int`
+      await expect.poll(alive).toEqual([])
+      await tx.media.count()
+    })
+    expect(isUnavailable(await failureOf(ended))).toBe(true)
+    expect(await idsOf('abandoned')).toEqual([])
   })
 
   it('a failure that the database has not seen undoes the transaction, too, whatever was made of it', async () => {

@@ -244,6 +244,16 @@ describe.runIf(hasPostgres)('two servers with runs in flight', () => {
     await database?.drop()
   })
 
+  test('the database falls silent: /readyz says no within 5 s, and yes when it answers again', async () => {
+    const ready = async () =>
+      (await fetch(`${cluster.at(0).url}/readyz`, { signal: AbortSignal.timeout(5_000) })).status
+    expect(await ready()).toBe(200)
+    way.hang()
+    expect(await ready()).toBe(503)
+    way.mend()
+    await expect.poll(ready).toBe(200)
+  })
+
   test('a rolling restart behind a proxy that asks /readyz: no request fails, and every run completes', async () => {
     const { accepted, ends } = await rollingRestart({
       cluster,

@@ -6,14 +6,17 @@ export type Forwarder = AsyncDisposable & {
   url: string
   /** Breaks what is open, and lets nobody through until `mend`. */
   cut(): void
+  /** Lets everybody in, and nothing through, until `mend`. */
+  hang(): void
   mend(): void
 }
 
-/** A way to a TCP server that can be cut. */
+/** A way to a TCP server that can be cut, or falls silent. */
 export async function startForwarder(target: string): Promise<Forwarder> {
   const to = new URL(target)
   const sockets = new Set<Socket>()
   let isCut = false
+  let hangs = false
   const server = createServer((socket) => {
     if (isCut) return void socket.destroy()
     const onward = connect(Number(to.port), to.hostname)
@@ -29,6 +32,7 @@ export async function startForwarder(target: string): Promise<Forwarder> {
           sockets.delete(one)
           other.destroy()
         })
+      if (hangs) one.pause()
     }
   }).listen(0, '127.0.0.1')
   await once(server, 'listening')
@@ -42,8 +46,14 @@ export async function startForwarder(target: string): Promise<Forwarder> {
       isCut = true
       breakAll()
     },
+    hang() {
+      hangs = true
+      for (const socket of sockets) socket.pause()
+    },
     mend() {
       isCut = false
+      hangs = false
+      for (const socket of sockets) socket.resume()
     },
     async [Symbol.asyncDispose]() {
       breakAll()
