@@ -54,7 +54,10 @@ const lock = (settings: Place, strength: string): Prisma.Sql =>
  */
 export const rowLock = (settings: Place): Prisma.Sql => lock(settings, 'NO KEY UPDATE')
 
-/** The same, so that nobody deletes its rows: what refers to them can be written. */
+/** The same, leaving out rows that somebody else has locked. */
+export const freeRowLock = (settings: Place): Prisma.Sql => lock(settings, 'NO KEY UPDATE SKIP LOCKED')
+
+/** So that nobody deletes its rows: what refers to them can be written. */
 export const keyLock = (settings: Place): Prisma.Sql => lock(settings, 'KEY SHARE')
 
 /** Takes one of these locks on the rows of these ids that are there: what is read of them next holds until the end. */

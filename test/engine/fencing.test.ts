@@ -108,6 +108,7 @@ test('what had shown nothing runs again elsewhere; the first worker cannot end i
     owner: 'anybody',
     leaseDuration: 1,
     rowLock: lock,
+    freeRowLock: lock,
     limits,
     settle: async () => {},
   }

@@ -1,12 +1,23 @@
 import { expect, test } from 'vitest'
-import { createCaretaker } from '../../src/executions/engine/caretaker.ts'
+import { type CaretakerDeps, createCaretaker } from '../../src/executions/engine/caretaker.ts'
 import type { ExecutionRow } from '../../src/executions/engine/events.ts'
 import { textOf, violations } from './invariants.ts'
-import { followed, startLab } from './lab.ts'
+import { followed, type Lab, nextTurn, startLab } from './lab.ts'
 
 /** More than one statement takes. */
 const COUNT = 600
 const PATIENCE = { timeout: 20_000, interval: 50 }
+
+/** One that has nothing to do, unless told. */
+function caretakerOf({ db, clock, server }: Lab, overrides: Partial<CaretakerDeps>) {
+  const { settings, log } = server.service.deps
+  const none = async () => {}
+  return createCaretaker({
+    ...{ settings, db, clock, log, owner: 'the test', heldRows: () => [], stop: () => {} },
+    ...{ recover: none, expire: none, expireApproval: none, begin: none, compact: none },
+    ...overrides,
+  })
+}
 
 test(`of ${COUNT} runs at once each keeps its lease, and is cancelled once its row says so`, async () => {
   await using lab = await startLab({ LEASE_DURATION: '3', MAX_RUNNING: '1000' })
@@ -33,6 +44,32 @@ test(`of ${COUNT} runs at once each keeps its lease, and is cancelled once its r
   expect(await violations(lab.db)).toEqual([])
 }, 60_000)
 
+test('all that a dead process has left is taken over in one go, few runs at once', async () => {
+  await using lab = await startLab({ LEASE_DURATION: '600' })
+  const { id: _, ...row } = await lab.run()
+  await lab.idle()
+  await lab.engine.drain()
+  const left = Array.from({ length: 250 }, (_, index) => `left-${index}`)
+  const dead = { ...row, mediaIds: [], status: 'running' as const, leaseUntil: new Date(0) }
+  await lab.db.execution.createMany({ data: left.map((id, index) => ({ ...dead, id, queueSeq: index + 2 })) })
+  const taken: string[] = []
+  let atOnce = 0
+  let most = 0
+  const caretaker = caretakerOf(lab, {
+    async recover({ id }) {
+      most = Math.max(most, ++atOnce)
+      await nextTurn()
+      atOnce--
+      taken.push(id)
+    },
+  })
+  await caretaker.start(false)
+  caretaker.stop()
+  expect(taken.sort()).toEqual(left.sort())
+  expect(most).toBeGreaterThan(1)
+  expect(most).toBeLessThan(lab.server.service.deps.settings.DATABASE_POOL_SIZE)
+})
+
 test('a run that is on again, in another attempt, since its lease was looked at is not stopped; one that is lost is', async () => {
   await using lab = await startLab({ LEASE_DURATION: '600' })
   lab.model.fallback = { tokens: ['one ', new Promise<void>(() => {})] }
@@ -44,11 +81,9 @@ test('a run that is on again, in another attempt, since its lease was looked at 
     [again, lost],
     [{ ...again, attempt: 2 }, lost],
   ]
-  const none = async () => {}
-  const { settings, log } = lab.server.service.deps
-  const caretaker = createCaretaker({
-    ...{ db: lab.db, clock: lab.clock, log, owner: again.leaseOwner!, settings: { ...settings, LEASE_DURATION: 30 } },
-    ...{ recover: none, expire: none, expireApproval: none, begin: none, compact: none },
+  const caretaker = caretakerOf(lab, {
+    owner: again.leaseOwner!,
+    settings: { ...lab.server.service.deps.settings, LEASE_DURATION: 30 },
     heldRows: () => looks.shift() ?? [],
     stop: (id, why) => stopped.push(`${id} ${why}`),
   })

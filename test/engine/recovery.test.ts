@@ -2,11 +2,12 @@ import { describe, expect, test } from 'vitest'
 import { Prisma } from '../../src/db/client.ts'
 import type { ExecutionEvent, ExecutionRow } from '../../src/executions/engine/events.ts'
 import type { Engine } from '../../src/executions/engine/worker.ts'
+import { onPostgres } from '../support/postgres-shared.ts'
 import { request } from '../support/rest.ts'
 import { createTrigger } from '../support/trigger.ts'
 import { call, startEquipped } from './equipped.ts'
 import { storedEvents, textOf, violations, watchTransitions } from './invariants.ts'
-import { asked, ended, followed, type Lab, startLab } from './lab.ts'
+import { asked, createAgent, ended, followed, type Lab, PLAIN, startLab } from './lab.ts'
 
 const LEASE = { LEASE_DURATION: '600', DRAIN_TIMEOUT: '0.1' }
 
@@ -225,6 +226,107 @@ describe('a run whose process died', () => {
     await other.drain()
   })
 })
+
+describe('a run whose process died, where there is no room for it', () => {
+  /** Another process, when this lab's has ended; its settings are the same but for this. */
+  async function next(lab: Lab, MAX_RUNNING: number): Promise<Engine> {
+    await lab.engine.drain()
+    lab.clock.advance(1)
+    return lab.another({ settings: { ...lab.server.service.deps.settings, MAX_RUNNING } })
+  }
+
+  test('begins when there is some, and its time stands still meanwhile; one that only ends does so at once', async () => {
+    await using lab = await startLab({ ...LEASE, MAX_RUNNING_PER_ORGANIZATION: '10' })
+    const transitions = await watchTransitions(lab.db)
+    const running = async () => (await lab.db.organization.findFirstOrThrow()).running
+    const waiting = await hanging(lab)
+    const interrupted = await hanging(lab, ['one '])
+    const other = await next(lab, 1)
+    const goOn = Promise.withResolvers<void>()
+    lab.model.script({ tokens: [goOn.promise, 'Mine.'] }, { tokens: 'At last.' })
+    const { actor, spaceId } = lab
+    const agent = await lab.db.agent.findUniqueOrThrow({ where: { id: lab.agentId } })
+    const mine = await other.accept({ ...PLAIN, actor, agent, conversation: { spaceId } })
+    await other.start(false)
+    expect(await lab.row(interrupted.id)).toMatchObject({ status: 'failed', error: 'interrupted' })
+    const lease = { leaseOwner: null, leaseUntil: null }
+    expect(await lab.row(waiting.id)).toMatchObject({ status: 'pending', waitingFor: null, ...lease })
+    expect(await running()).toBe(1)
+
+    // Longer than QUEUE_TIMEOUT: it has begun before.
+    const HOURS = 10_000_000
+    lab.clock.advance(HOURS)
+    goOn.resolve()
+    await ended(other, mine)
+    expect(await ended(other, waiting)).toMatchObject({ status: 'completed', result: 'At last.' })
+    expect((await lab.row(waiting.id)).waitedMs).toBeGreaterThanOrEqual(HOURS)
+    expect(await running()).toBe(0)
+    expect(await transitions()).toEqual([])
+    expect(await violations(lab.db)).toEqual([])
+    await other.drain()
+  })
+
+  test('goes on behind its last step, which its followers are told once', async () => {
+    await using lab = await startLab(LEASE)
+    lab.model.script({ toolCalls: [{ id: 't1', name: 'nothing', input: {} }] }, { end: 'hang' })
+    const row = await lab.run()
+    await lab.model.request(1)
+    await expect.poll(async () => (await storedEvents(lab.db, row.id)).length).toBe(2)
+    const full = await next(lab, 0)
+    await full.start(false)
+    expect(await lab.row(row.id)).toMatchObject({ status: 'pending', usageEstimated: true })
+    lab.model.script({ tokens: 'There is none.' })
+    const other = await takeOver(lab)
+    const told = (await followed(other, row)).flatMap(({ event, data }) => (event === 'message' ? data : []))
+    expect(told.map((data) => data.messageType)).toEqual([
+      ...['assistant', 'tool_result', 'resumed'],
+      ...['stream_event', 'stream_event', 'stream_event', 'assistant'],
+    ])
+    expect(await lab.row(row.id)).toMatchObject({ status: 'completed', result: 'There is none.' })
+    expect(lab.model.requests[2]?.body.messages).toEqual(lab.model.requests[1]?.body.messages)
+    expect(await violations(lab.db)).toEqual([])
+    await Promise.all([full.drain(), other.drain()])
+  })
+
+  test('goes on all the same if another run waits for it', async () => {
+    await using lab = await startLab(LEASE)
+    const sue = await createAgent(lab.server, { name: 'Sue' })
+    const id = await createAgent(lab.server, { name: 'Boss', subagentIds: [sue] })
+    const agent = await lab.db.agent.findUniqueOrThrow({ where: { id } })
+    lab.model.script({ toolCalls: [call('delegate_to_sue', { message: 'Find it' })] }, { end: 'hang' })
+    const boss = await lab.run({ agent })
+    await lab.model.request(1)
+    const found = () => lab.db.execution.findFirst({ where: { parentExecutionId: boss.id } })
+    await expect.poll(found).toMatchObject({ status: 'running' })
+    const full = await next(lab, 0)
+    lab.model.script({ tokens: 'Found.' })
+    await full.start(false)
+    expect(await ended(full, (await found())!)).toMatchObject({ status: 'completed', result: 'Found.' })
+    expect(await lab.row(boss.id)).toMatchObject({ status: 'pending' })
+    lab.model.script({ tokens: 'Sue found it.' })
+    const other = await takeOver(lab)
+    expect(await ended(other, boss)).toMatchObject({ status: 'completed', result: 'Sue found it.' })
+    expect(await violations(lab.db)).toEqual([])
+    await Promise.all([full.drain(), other.drain()])
+  })
+})
+
+test.runIf(onPostgres)(
+  'a run whose row a server that hangs has locked keeps nobody else from being taken over',
+  async () => {
+    await using lab = await startLab(LEASE)
+    const [locked, free] = [await hanging(lab, ['one ']), await hanging(lab, ['one '])]
+    const other = await lab.db.$transaction(async (tx) => {
+      await tx.execution.update({ where: { id: locked.id }, data: { updatedAt: lab.clock.now() } })
+      return takeOver(lab)
+    })
+    expect(await lab.row(free.id)).toMatchObject({ status: 'failed', error: 'interrupted' })
+    expect(await lab.row(locked.id)).toMatchObject({ status: 'running', attempt: 1 })
+    const third = await takeOver(lab)
+    expect(await lab.row(locked.id)).toMatchObject({ status: 'failed', error: 'interrupted' })
+    await Promise.all([other.drain(), third.drain()])
+  },
+)
 
 describe('a process that ends in order', () => {
   test('has stored all that it has shown when it hands a run back', async () => {

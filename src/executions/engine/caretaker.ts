@@ -13,6 +13,8 @@ import type { ApprovalRow } from './waits.ts'
 const HEARTBEAT_SIZE = 500
 const SWEEP_INTERVAL = 2_000
 const SWEEP_SIZE = 100
+/** How many runs are taken over at once: while one reads, another writes, and others have connections left. */
+const TAKEN_AT_ONCE = 4
 const COMPACTION_INTERVAL = 1_000
 const RETENTION_INTERVAL = 60_000
 const RETENTION_BATCH = 500
@@ -43,6 +45,7 @@ export function createCaretaker(deps: CaretakerDeps) {
   const { settings, db, clock, log, owner } = deps
   const heartbeatInterval = settings.LEASE_DURATION / 3
   const timers: NodeJS.Timeout[] = []
+  let stopped = false
   /** When the database last failed this process. */
   let failedAt = Number.NEGATIVE_INFINITY
 
@@ -94,12 +97,23 @@ export function createCaretaker(deps: CaretakerDeps) {
   }
 
   async function recover(all: boolean, now: Date): Promise<void> {
-    const left = await db.execution.findMany({
-      where: { terminalSeq: null, status: 'running', ...(!all && { leaseUntil: { lt: now } }) },
-      orderBy: { createdAt: 'asc' },
-      ...(!all && { take: SWEEP_SIZE }),
-    })
-    for (const row of left) await attempt(row, deps.recover)
+    const left = (after?: ExecutionRow) =>
+      db.execution.findMany({
+        where: {
+          terminalSeq: null,
+          status: 'running',
+          ...(!all && { leaseUntil: { lt: now } }),
+          ...(after && { OR: laterThan(after) }),
+        },
+        orderBy: [{ createdAt: 'asc' }, { id: 'asc' }],
+        take: SWEEP_SIZE,
+      })
+    for (let page = await left(); page.length && !stopped; page = await left(page.at(-1))) {
+      for (const some of inParts(page, TAKEN_AT_ONCE)) {
+        await Promise.all(some.map((row) => attempt(row, deps.recover)))
+      }
+      if (page.length < SWEEP_SIZE) return
+    }
   }
 
   /** What cannot be done for one run is no reason not to do it for the others. */
@@ -144,20 +158,32 @@ export function createCaretaker(deps: CaretakerDeps) {
     timers.push(timer)
   }
 
+  function stop(): void {
+    stopped = true
+    for (const timer of timers) clearInterval(timer)
+  }
+
   return {
     async start(alone: boolean): Promise<void> {
-      await sweep(alone)
-      every(SWEEP_INTERVAL, 'the sweep', () => sweep(false))
+      // What the first sweep takes over has leases to keep, before it has come to its end.
       every(heartbeatInterval, 'the heartbeat', heartbeat)
+      await sweep(alone).catch((error) => {
+        stop()
+        throw error
+      })
+      every(SWEEP_INTERVAL, 'the sweep', () => sweep(false))
       every(COMPACTION_INTERVAL, 'putting events together', deps.compact)
       every(RETENTION_INTERVAL, 'the removal of old events', forget)
       if (!databaseFile(settings)) every(STATISTICS_INTERVAL, 'looking at tables that have grown', () => analyzeNew(db))
     },
-    stop(): void {
-      for (const timer of timers) clearInterval(timer)
-    },
+    stop,
   }
 }
+
+const laterThan = ({ createdAt, id }: ExecutionRow): Prisma.ExecutionWhereInput[] => [
+  { createdAt: { gt: createdAt } },
+  { createdAt, id: { gt: id } },
+]
 
 /** Everybody else has a turn between two batches: SQLite answers at once, and would not let go of the event loop. */
 async function inBatches(remove: () => Promise<number>): Promise<void> {

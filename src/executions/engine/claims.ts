@@ -67,8 +67,9 @@ export type ClaimDeps = {
   owner: string
   /** In milliseconds. */
   leaseDuration: number
-  /** What stands at the end of a SELECT that locks its rows. */
+  /** What stands at the end of a SELECT that locks its rows; and of one that leaves out those that somebody has locked. */
   rowLock: Prisma.Sql
+  freeRowLock: Prisma.Sql
   /** How many runs of an organization may run, and wait. */
   limits: { running: number | undefined; pending: number | undefined }
   /**
@@ -385,20 +386,28 @@ export async function claimPending(
 }
 
 /** Whether a call of its parent waits for it. */
-async function isDelegated(tx: Tx, { id, parentExecutionId }: ExecutionRow): Promise<boolean> {
+export async function isDelegated(tx: Db | Tx, { id, parentExecutionId }: ExecutionRow): Promise<boolean> {
   if (!parentExecutionId) return false
   const call = { executionId: parentExecutionId, childExecutionId: id }
   return (await tx.toolCall.findFirst({ where: call, select: { step: true } })) !== null
 }
 
-/** Takes over a run whose process has died: the attempt as read is the condition. */
+/**
+ * Takes over a run whose process has died: the attempt as read is the condition. Null, too, while somebody has its row
+ * locked: a process that hangs may have it for long, and others wait to be taken over.
+ */
 export async function takeOver(deps: ClaimDeps, row: ExecutionRow): Promise<ExecutionRow | null> {
-  const now = deps.clock.now()
-  const [execution] = await deps.db.execution.updateManyAndReturn({
-    where: { id: row.id, status: 'running', attempt: row.attempt, leaseUntil: row.leaseUntil },
-    data: { ...claimed(deps, now, row.attempt, row.seqReserved), updatedAt: now },
+  return deps.db.$transaction(async (tx) => {
+    const free = await tx.$queryRaw<unknown[]>(Prisma.sql`
+      SELECT "id" FROM "Execution" WHERE "id" = ${row.id} ${deps.freeRowLock}`)
+    if (!free.length) return null
+    const now = deps.clock.now()
+    const [execution] = await tx.execution.updateManyAndReturn({
+      where: { id: row.id, status: 'running', attempt: row.attempt, leaseUntil: row.leaseUntil },
+      data: { ...claimed(deps, now, row.attempt, row.seqReserved), updatedAt: now },
+    })
+    return execution ?? null
   })
-  return execution ?? null
 }
 
 /** Whether a pending run holds its session's lock: what keeps it is room. */

@@ -55,6 +55,8 @@ export function createRoom({ db, limits, taken, begin }: RoomDeps) {
   }
 
   return {
+    /** Whether as many runs as may be are on in this process. */
+    isFull,
     isFor: (organizationId: string): boolean => !crowded && !crowdedOrganizations.has(organizationId) && !isFull(),
     /** Whether anybody is known to wait for room. */
     isWanted: (): boolean => crowded || crowdedOrganizations.size > 0,

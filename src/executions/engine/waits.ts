@@ -1,15 +1,43 @@
 import type { Prisma, Tx } from '../../db/client.ts'
 import { conflict } from '../../errors.ts'
 import { chatStatus } from './chat-status.ts'
+import type { Checkpoint } from './checkpoint.ts'
 import { type ClaimDeps, giveSlotBack } from './claims.ts'
 import type { Remains } from './endings.ts'
 import { type ExecutionRow, storeLast } from './events.ts'
+import { SEQ_BLOCK } from './journal.ts'
 import type { Call } from './steps.ts'
 
 export type ApprovalRow = Prisma.ApprovalGetPayload<object>
 
 /** A call that a person has to decide about, by the id of its approval. */
 export type Asked = { id: string; step: number; call: Call }
+
+/** What a run leaves that is to go on later. */
+type Kept = Pick<Remains, 'model' | 'usage' | 'events' | 'unsure' | 'terminalSeq'>
+
+/** Gives back the lease of a run. Fenced as its end is; false when it was taken away or shall be cancelled. */
+async function letGo(
+  tx: Tx,
+  row: ExecutionRow,
+  waitingFor: ExecutionRow['waitingFor'],
+  kept: Kept,
+  now: Date,
+): Promise<boolean> {
+  const { count } = await tx.execution.updateMany({
+    where: { id: row.id, attempt: row.attempt, status: 'running', wantsCancel: false },
+    data: {
+      ...{ status: 'pending', waitingFor, waitingSince: now, leaseOwner: null, leaseUntil: null },
+      ...kept.usage,
+      model: kept.model,
+      // Whoever goes on numbers its events behind these.
+      seqReserved: kept.terminalSeq,
+      updatedAt: now,
+    },
+  })
+  if (count) await storeLast(tx, row.id, now, kept)
+  return count > 0
+}
 
 /**
  * Lets a run wait for its approvals (contract.md section 4, "Time"): it gives back its lease and its place, and keeps
@@ -24,19 +52,7 @@ export async function suspend(
   const now = deps.clock.now()
   const { id: executionId, organizationId, chatId } = row
   return deps.db.$transaction(async (tx) => {
-    const { count } = await tx.execution.updateMany({
-      where: { id: executionId, attempt: row.attempt, status: 'running', wantsCancel: false },
-      data: {
-        ...{ status: 'pending', waitingFor: 'approval', waitingSince: now, leaseOwner: null, leaseUntil: null },
-        ...remains.usage,
-        model: remains.model,
-        // Whoever goes on numbers its events behind these.
-        seqReserved: remains.terminalSeq,
-        updatedAt: now,
-      },
-    })
-    if (!count) return false
-    await storeLast(tx, executionId, now, remains)
+    if (!(await letGo(tx, row, 'approval', remains, now))) return false
     const expiresAt = new Date(now.getTime() + deps.approvalTimeout)
     await tx.approval.createMany({
       data: asked.map(({ id, step, call }) => ({
@@ -51,6 +67,26 @@ export async function suspend(
       select: { id: true },
     })
     await giveSlotBack(tx, deps, organizationId)
+    return true
+  })
+}
+
+/**
+ * Lets a run wait for room that was taken over where there is none: it gives back its lease and its place, keeps its
+ * session, and has its followers told where it will go on. Fenced as the other.
+ */
+export async function waitForRoom(
+  deps: ClaimDeps,
+  row: ExecutionRow,
+  { usage, opening }: Checkpoint,
+): Promise<boolean> {
+  const now = deps.clock.now()
+  const first = row.seqReserved - SEQ_BLOCK + 1
+  const events = opening.map((data, index) => ({ seq: first + index, at: now, event: 'message' as const, data }))
+  const kept = { model: row.model, usage, events, unsure: false, terminalSeq: first + events.length }
+  return deps.db.$transaction(async (tx) => {
+    if (!(await letGo(tx, row, null, kept, now))) return false
+    await giveSlotBack(tx, deps, row.organizationId)
     return true
   })
 }

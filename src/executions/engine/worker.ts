@@ -1,7 +1,7 @@
 import type { Logger } from 'pino'
 import { isAdmin, permit } from '../../auth/actor.ts'
 import type { Bus } from '../../bus/index.ts'
-import { type Db, rowLock } from '../../db/client.ts'
+import { type Db, freeRowLock, rowLock } from '../../db/client.ts'
 import { unavailable } from '../../errors.ts'
 import { isTaken, KeyTaken } from '../../idempotency.ts'
 import type { Clock } from '../../lib/clock.ts'
@@ -13,19 +13,20 @@ import type { Settings } from '../../settings.ts'
 import type { Telemetry } from '../../telemetry/telemetry.ts'
 import { createAttempts } from './attempt.ts'
 import { createCaretaker } from './caretaker.ts'
-import { BEGIN, loadCheckpoint, loadRemains } from './checkpoint.ts'
+import { BEGIN, loadCheckpoint } from './checkpoint.ts'
 import * as claims from './claims.ts'
 import { createCompaction } from './compaction.ts'
 import * as endings from './endings.ts'
 import type { Edge, ExecutionEvent, ExecutionRow } from './events.ts'
 import { follow } from './follow.ts'
-import { createJournal, SEQ_BLOCK } from './journal.ts'
+import { createJournal } from './journal.ts'
 import { createLive, type Launch } from './live.ts'
 import { UNEXPECTED } from './model-errors.ts'
 import type { Models } from './models.ts'
 import { createNotices } from './notices.ts'
+import { createRecovery } from './recovery.ts'
 import { createRoom } from './room.ts'
-import { forgetSteps, recordsOf } from './steps.ts'
+import { forgetSteps } from './steps.ts'
 import type { OpenTools } from './tools.ts'
 import * as waits from './waits.ts'
 
@@ -84,7 +85,8 @@ export function createEngine(deps: EngineDeps): Engine {
   const leaseDuration = settings.LEASE_DURATION
   const limits = { running: settings.MAX_RUNNING_PER_ORGANIZATION, pending: settings.MAX_PENDING_RUNS }
   const lock = rowLock(settings)
-  const claimDeps: claims.ClaimDeps = { db, clock, owner, leaseDuration, rowLock: lock, limits, settle: deps.settle }
+  const locks = { rowLock: lock, freeRowLock: freeRowLock(settings) }
+  const claimDeps: claims.ClaimDeps = { db, clock, owner, leaseDuration, ...locks, limits, settle: deps.settle }
   const onStored = (ids: string[]) => bus.publish('execution', ids)
   const journal = createJournal({ db, clock, log, owner, rowLock: lock, onStored })
   const notices = createNotices(bus)
@@ -244,42 +246,6 @@ export function createEngine(deps: EngineDeps): Engine {
     task.catch((error) => log.error({ err: error }, 'a pending run could not be begun; the sweep will try again'))
   }
 
-  /**
-   * Goes on with a run whose process has died: behind its last step, or again if it had shown nothing; otherwise it
-   * ends as interrupted (contract.md section 4, "Durability").
-   */
-  async function recover(left: ExecutionRow): Promise<void> {
-    if (!draining && !live.has(left.id)) await live.claim((launch) => takeOver(left, launch))
-  }
-
-  async function takeOver(left: ExecutionRow, launch: Launch): Promise<void> {
-    const row = await claims.takeOver(claimDeps, left)
-    if (!row) return
-    log.warn({ executionId: row.id, attempt: row.attempt }, 'taking over a run whose process has died')
-    deps.telemetry.takenOver()
-    const { shown, said, checkpoint } = await loadRemains(db, row)
-    const canGoOn = checkpoint !== null || !shown
-    const agent = canGoOn && !row.wantsCancel ? await deps.agentFor(db, row) : 'interrupted'
-    if (typeof agent !== 'string') {
-      launch(row, agent, checkpoint ?? BEGIN)
-      bus.publish('execution', [row.id])
-      return
-    }
-    const outcome: endings.Outcome = row.wantsCancel ? { status: 'cancelled' } : { status: 'failed', error: agent }
-    const { model, inputTokens, outputTokens } = row
-    const ended = await end(row, outcome, {
-      text: said.text,
-      toolCalls: recordsOf(checkpoint?.steps ?? []),
-      model,
-      usage: checkpoint?.usage ?? { inputTokens, outputTokens, usageEstimated: true },
-      events: [],
-      unsure: false,
-      terminalSeq: row.seqReserved - SEQ_BLOCK + 1,
-      scattered: true,
-    })
-    if (ended && checkpoint) await cancelDelegates(ended)
-  }
-
   /** Marks it, for whoever runs it; ends it here if it does not run. What it then is, once that is known here. */
   async function cancelOne(row: claims.Standing, by: endings.Canceller): Promise<ExecutionRow | null> {
     for (let current = row; current.terminalSeq === null; ) {
@@ -355,12 +321,14 @@ export function createEngine(deps: EngineDeps): Engine {
     engine.goOn(await db.execution.findUniqueOrThrow({ where: { id: approval.executionId } }))
   }
 
+  const recover = createRecovery({ ...deps, claimDeps, live, isFull: room.isFull, end, cancelDelegates })
+
   const caretaker = createCaretaker({
     ...deps,
     owner,
     heldRows: live.heldRows,
     stop: live.stop,
-    recover,
+    recover: async (left) => void (draining || (await recover(left))),
     expire: (row) => endPending(row, 'timeout'),
     expireApproval,
     begin: room.fill,

@@ -1,0 +1,79 @@
+import type { Logger } from 'pino'
+import type { Bus } from '../../bus/index.ts'
+import type { Db } from '../../db/client.ts'
+import type { Telemetry } from '../../telemetry/telemetry.ts'
+import { BEGIN, loadRemains } from './checkpoint.ts'
+import * as claims from './claims.ts'
+import type * as endings from './endings.ts'
+import type { ExecutionRow } from './events.ts'
+import { SEQ_BLOCK } from './journal.ts'
+import type { createLive, Launch } from './live.ts'
+import { recordsOf } from './steps.ts'
+import * as waits from './waits.ts'
+
+export type RecoveryDeps = {
+  db: Db
+  bus: Bus
+  log: Logger
+  telemetry: Telemetry
+  claimDeps: claims.ClaimDeps
+  live: ReturnType<typeof createLive>
+  /** Whether there is no room in this process. */
+  isFull: () => boolean
+  agentFor: (db: Db, row: ExecutionRow) => Promise<claims.AgentRow | string>
+  /** The terminal write; null when the run was taken away. */
+  end: (row: ExecutionRow, outcome: endings.Outcome, remains: endings.Remains) => Promise<ExecutionRow | null>
+  /** Cancels what the calls of a run have started. */
+  cancelDelegates: (row: ExecutionRow) => Promise<void>
+}
+
+/**
+ * Goes on with a run whose process has died: behind its last step, or again if it had shown nothing; otherwise it ends
+ * as interrupted (contract.md section 4, "Durability"). Where there is no room here it waits for some, anywhere.
+ */
+export function createRecovery(deps: RecoveryDeps): (left: ExecutionRow) => Promise<void> {
+  const { db, bus, log, claimDeps, live } = deps
+
+  async function takeOver(left: ExecutionRow, hasRoom: boolean, launch: Launch): Promise<void> {
+    const row = await claims.takeOver(claimDeps, left)
+    if (!row) return
+    log.warn({ executionId: row.id, attempt: row.attempt }, 'taking over a run whose process has died')
+    deps.telemetry.takenOver()
+    const { shown, said, checkpoint } = await loadRemains(db, row)
+    const canGoOn = checkpoint !== null || !shown
+    const agent = canGoOn && !row.wantsCancel ? await deps.agentFor(db, row) : 'interrupted'
+    const from = checkpoint ?? BEGIN
+    const isFound = typeof agent !== 'string'
+    if (isFound && (hasRoom || (await claims.isDelegated(db, row)))) {
+      launch(row, agent, from)
+      bus.publish('execution', [row.id])
+      return
+    }
+    if (isFound && (await waits.waitForRoom(claimDeps, row, from))) {
+      bus.publish('execution', [row.id])
+      bus.publish('pending', [row.organizationId])
+      return
+    }
+    // One that could go on, and cannot even wait, shall be cancelled since.
+    const isCancelled = row.wantsCancel || isFound
+    const outcome: endings.Outcome = isCancelled ? { status: 'cancelled' } : { status: 'failed', error: agent }
+    const { model, inputTokens, outputTokens } = row
+    const ended = await deps.end(row, outcome, {
+      text: said.text,
+      toolCalls: recordsOf(checkpoint?.steps ?? []),
+      model,
+      usage: checkpoint?.usage ?? { inputTokens, outputTokens, usageEstimated: true },
+      events: [],
+      unsure: false,
+      terminalSeq: row.seqReserved - SEQ_BLOCK + 1,
+      scattered: true,
+    })
+    if (ended && checkpoint) await deps.cancelDelegates(ended)
+  }
+
+  return async (left) => {
+    if (live.has(left.id)) return
+    const hasRoom = !deps.isFull()
+    await live.claim((launch) => takeOver(left, hasRoom, launch), hasRoom)
+  }
+}
