@@ -1,10 +1,12 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import Sqlite from 'better-sqlite3'
 import { expect, test } from 'vitest'
+import type { Db } from '../../src/db/client.ts'
 import { over } from '../../src/db/over.ts'
+import type { ExecutionRow } from '../../src/executions/engine/events.ts'
 import { request } from '../support/rest.ts'
 import { textOf, violations, watchTransitions } from './invariants.ts'
-import { followed, type Lab, PLAIN, slowToAnswer, startLab } from './lab.ts'
+import { caretakerOf, followed, type Lab, PLAIN, slowToAnswer, startLab } from './lab.ts'
 
 /** Another process has the database for itself; what gives it back. */
 async function takeAway({ server }: Lab): Promise<() => void> {
@@ -102,6 +104,16 @@ test('a run that begins just when the database goes away waits for it, and compl
   await engine.drain()
 })
 
+/** The database, with some methods of its executions replaced. */
+function withExecutions({ db }: Lab, methods: Record<string, unknown>): Db {
+  const execution = over(() => db.execution, methods)
+  return over(
+    () => db,
+    {},
+    (name) => (name === 'execution' ? execution : undefined),
+  )
+}
+
 test('a server that lives keeps its runs when the database was away for longer than their leases', async () => {
   await using lab = await startLab({ LEASE_DURATION: '600', DRAIN_TIMEOUT: '0.1' })
   const goOn = Promise.withResolvers<void>()
@@ -114,14 +126,7 @@ test('a server that lives keeps its runs when the database was away for longer t
     looks++
     return away ? Promise.reject(broken()) : lab.db.execution.findMany(...args)
   }
-  const execution = over(() => lab.db.execution, { findMany })
-  const other = lab.another({
-    db: over(
-      () => lab.db,
-      {},
-      (name) => (name === 'execution' ? execution : undefined),
-    ),
-  })
+  const other = lab.another({ db: withExecutions(lab, { findMany }) })
   away = false
   await other.start(false)
   away = true
@@ -132,9 +137,61 @@ test('a server that lives keeps its runs when the database was away for longer t
   await expect.poll(() => looks, { timeout: 10_000 }).toBeGreaterThan(seen + 1)
   expect((await lab.row(row.id)).attempt).toBe(1)
 
-  // The other one gives no sign of life all the same: it is taken over a heartbeat later.
-  lab.clock.advance(300_000)
+  // The other one gives no sign of life all the same: it is taken over a lease later.
+  lab.clock.advance(700_000)
   await expect.poll(async () => (await lab.row(row.id)).attempt, { timeout: 10_000 }).toBe(2)
   goOn.resolve()
   await other.drain()
 }, 30_000)
+
+test('a database that hung, and failed nobody, was away as well: those who live keep their leases first', async () => {
+  await using lab = await startLab({ LEASE_DURATION: '0.3', DRAIN_TIMEOUT: '0.1' })
+  lab.model.fallback = { end: 'hang' }
+  const row = await lab.run()
+  await lab.engine.drain()
+  lab.clock.advance(1_000)
+  const late = [lab.db.execution.findMany]
+  const findMany = async (query: never) => {
+    if (late.pop()) await sleep(150)
+    return lab.db.execution.findMany(query)
+  }
+  const recovered: string[] = []
+  const recover = async ({ id }: ExecutionRow) => void recovered.push(id)
+  const caretaker = caretakerOf(lab, { db: withExecutions(lab, { findMany }), recover })
+  await caretaker.start(false)
+  expect(recovered).toEqual([])
+  lab.clock.advance(3_000)
+  await expect.poll(() => recovered).toEqual([row.id])
+  caretaker.stop()
+})
+
+test('a heartbeat that hangs does not keep the next one from keeping the leases, nor takes any of them back later', async () => {
+  await using lab = await startLab({ LEASE_DURATION: '600' })
+  lab.model.fallback = { end: 'hang' }
+  const row = await lab.run()
+  const settings = { ...lab.server.service.deps.settings, LEASE_DURATION: 300 }
+  const answered = Promise.withResolvers<void>()
+  let hung: Promise<unknown> | undefined
+  const updateMany = (query: never) => {
+    if (hung) return lab.db.execution.updateMany(query)
+    hung = answered.promise.then(() => lab.db.execution.updateMany(query))
+    return hung
+  }
+  await lab.db.execution.updateMany({ data: { leaseUntil: new Date(0) } })
+  const caretaker = caretakerOf(lab, {
+    db: withExecutions(lab, { updateMany }),
+    settings,
+    owner: row.leaseOwner!,
+    heldRows: () => [row],
+  })
+  await caretaker.start(false)
+  await expect.poll(() => hung !== undefined).toBe(true)
+  lab.clock.advance(60_000)
+  const later = lab.clock.now().getTime()
+  const leaseUntil = async () => (await lab.row(row.id)).leaseUntil!.getTime()
+  await expect.poll(leaseUntil).toBeGreaterThan(later)
+  caretaker.stop()
+  answered.resolve()
+  await hung
+  expect(await leaseUntil()).toBeGreaterThan(later)
+})

@@ -2,6 +2,7 @@ import { expect } from 'vitest'
 import type { Actor } from '../../src/auth/actor.ts'
 import { createLocalBus } from '../../src/bus/local.ts'
 import type { Db } from '../../src/db/client.ts'
+import { type CaretakerDeps, createCaretaker } from '../../src/executions/engine/caretaker.ts'
 import type { Request } from '../../src/executions/engine/claims.ts'
 import type { ExecutionEvent, ExecutionRow } from '../../src/executions/engine/events.ts'
 import { createEngine, type Engine, type EngineDeps } from '../../src/executions/engine/worker.ts'
@@ -120,6 +121,17 @@ export async function startLab(env: Record<string, string> = {}): Promise<Lab> {
       await server[Symbol.asyncDispose]()
     },
   }
+}
+
+/** A caretaker on the lab's database that has nothing to do, unless told. */
+export function caretakerOf({ db, clock, server }: Lab, overrides: Partial<CaretakerDeps>) {
+  const { settings, log } = server.service.deps
+  const none = async () => {}
+  return createCaretaker({
+    ...{ settings, db, clock, log, owner: 'the test', heldRows: () => [], stop: () => {} },
+    ...{ recover: none, expire: none, expireApproval: none, begin: none, compact: none },
+    ...overrides,
+  })
 }
 
 /** An agent that everybody in the organization may run; its id. */

@@ -1,23 +1,11 @@
 import { expect, test } from 'vitest'
-import { type CaretakerDeps, createCaretaker } from '../../src/executions/engine/caretaker.ts'
 import type { ExecutionRow } from '../../src/executions/engine/events.ts'
 import { textOf, violations } from './invariants.ts'
-import { followed, type Lab, nextTurn, startLab } from './lab.ts'
+import { caretakerOf, followed, nextTurn, startLab } from './lab.ts'
 
 /** More than one statement takes. */
 const COUNT = 600
 const PATIENCE = { timeout: 20_000, interval: 50 }
-
-/** One that has nothing to do, unless told. */
-function caretakerOf({ db, clock, server }: Lab, overrides: Partial<CaretakerDeps>) {
-  const { settings, log } = server.service.deps
-  const none = async () => {}
-  return createCaretaker({
-    ...{ settings, db, clock, log, owner: 'the test', heldRows: () => [], stop: () => {} },
-    ...{ recover: none, expire: none, expireApproval: none, begin: none, compact: none },
-    ...overrides,
-  })
-}
 
 test(`of ${COUNT} runs at once each keeps its lease, and is cancelled once its row says so`, async () => {
   await using lab = await startLab({ LEASE_DURATION: '3', MAX_RUNNING: '1000' })

@@ -11,6 +11,8 @@ import type { ApprovalRow } from './waits.ts'
 
 /** How many leases one statement keeps: of thousands at once everybody else would notice. */
 const HEARTBEAT_SIZE = 500
+/** How many heartbeats there are at once, each on a connection of its own: one that hangs keeps no lease. */
+const HEARTBEATS = 3
 const SWEEP_INTERVAL = 2_000
 const SWEEP_SIZE = 100
 /** How many runs are taken over at once: while one reads, another writes, and others have connections left. */
@@ -46,20 +48,33 @@ export function createCaretaker(deps: CaretakerDeps) {
   const heartbeatInterval = settings.LEASE_DURATION / 3
   const timers: NodeJS.Timeout[] = []
   let stopped = false
-  /** When the database last failed this process. */
-  let failedAt = Number.NEGATIVE_INFINITY
+  /** When the database was last away: it failed this process, or was late. */
+  let awayAt = Number.NEGATIVE_INFINITY
+
+  /** What the database answers. */
+  async function ask<T>(question: () => Promise<T>): Promise<T> {
+    const asked = performance.now()
+    let isLate = true
+    try {
+      const answer = await question()
+      isLate = performance.now() - asked > heartbeatInterval
+      return answer
+    } finally {
+      if (isLate) awayAt = clock.now().getTime()
+    }
+  }
 
   /** Keeps the leases of what runs here, and hears what other processes want of it. */
   async function heartbeat(): Promise<void> {
-    for (const held of inParts(deps.heldRows(), HEARTBEAT_SIZE)) await keep(held)
+    for (const held of inParts(deps.heldRows(), HEARTBEAT_SIZE)) await ask(() => keep(held))
   }
 
   async function keep(held: readonly ExecutionRow[]): Promise<void> {
-    const kept = await db.execution.updateManyAndReturn({
-      where: { id: { in: held.map(({ id }) => id) }, leaseOwner: owner, status: 'running' },
-      data: { leaseUntil: new Date(clock.now().getTime() + settings.LEASE_DURATION) },
-      select: { id: true, attempt: true, wantsCancel: true },
-    })
+    const ours = { id: { in: held.map(({ id }) => id) }, leaseOwner: owner, status: 'running' as const }
+    const leaseUntil = new Date(clock.now().getTime() + settings.LEASE_DURATION)
+    // Never back: the database may come to this when it was given up long ago.
+    await db.execution.updateMany({ where: { ...ours, leaseUntil: { lt: leaseUntil } }, data: { leaseUntil } })
+    const kept = await db.execution.findMany({ where: ours, select: { id: true, attempt: true, wantsCancel: true } })
     const found = new Map(kept.map((row) => [row.id, row]))
     // What has ended or waited meanwhile may be on again, in another attempt: that one is not lost.
     const stillHeld = new Set(deps.heldRows())
@@ -76,22 +91,23 @@ export function createCaretaker(deps: CaretakerDeps) {
   async function sweep(all: boolean): Promise<void> {
     const now = clock.now()
     const tooOld = new Date(now.getTime() - settings.QUEUE_TIMEOUT)
-    const stale = await db.execution.findMany({
-      where: {
-        terminalSeq: null,
-        status: 'pending',
-        OR: [{ createdAt: { lt: tooOld }, attempt: 0 }, { wantsCancel: true }],
-      },
-      take: SWEEP_SIZE,
-    })
+    const stale = await ask(() =>
+      db.execution.findMany({
+        where: {
+          terminalSeq: null,
+          status: 'pending',
+          OR: [{ createdAt: { lt: tooOld }, attempt: 0 }, { wantsCancel: true }],
+        },
+        take: SWEEP_SIZE,
+      }),
+    )
     for (const row of stale) await attempt(row, deps.expire)
-    const overdue = await db.approval.findMany({
-      where: { status: 'pending', expiresAt: { lt: now } },
-      take: SWEEP_SIZE,
-    })
+    const overdue = await ask(() =>
+      db.approval.findMany({ where: { status: 'pending', expiresAt: { lt: now } }, take: SWEEP_SIZE }),
+    )
     for (const approval of overdue) await attempt({ id: approval.executionId }, () => deps.expireApproval(approval))
     // While it was away, nobody could keep a lease: those who live do that first.
-    const awayLately = now.getTime() - failedAt < heartbeatInterval + SWEEP_INTERVAL
+    const awayLately = now.getTime() - awayAt < settings.LEASE_DURATION + SWEEP_INTERVAL
     if (!awayLately) await recover(all, now)
     await deps.begin()
   }
@@ -143,17 +159,14 @@ export function createCaretaker(deps: CaretakerDeps) {
     )
   }
 
-  /** Repeats a task, never twice at once; what fails is logged and tried again. */
-  function every(interval: number, what: string, task: () => Promise<void>): void {
-    let busy = false
+  /** Repeats a task, so many times at once at most; what fails is logged and tried again. */
+  function every(interval: number, what: string, task: () => Promise<void>, atOnce = 1): void {
+    let busy = 0
     const timer = setInterval(async () => {
-      if (busy) return
-      busy = true
-      await task().catch((error) => {
-        failedAt = clock.now().getTime()
-        log.error({ err: error }, `${what} failed, trying again`)
-      })
-      busy = false
+      if (busy === atOnce) return
+      busy++
+      await task().catch((error) => log.error({ err: error }, `${what} failed, trying again`))
+      busy--
     }, interval)
     timers.push(timer)
   }
@@ -166,7 +179,7 @@ export function createCaretaker(deps: CaretakerDeps) {
   return {
     async start(alone: boolean): Promise<void> {
       // What the first sweep takes over has leases to keep, before it has come to its end.
-      every(heartbeatInterval, 'the heartbeat', heartbeat)
+      every(heartbeatInterval, 'the heartbeat', heartbeat, HEARTBEATS)
       await sweep(alone).catch((error) => {
         stop()
         throw error
