@@ -31,34 +31,11 @@ const visible = (text: string) => text.toWellFormed().replaceAll('\r\n', '\n').r
 /** A name: nothing in it is invisible, so that two that differ can be told apart. */
 export const toName = (text: string): string => text.replace(/[\p{C}\p{Z}]+/gu, ' ').trim()
 
-/** An answer as the model reads it: text as it is, the rest in words. What is too long is cut, and says so. */
+/** An answer as the model reads it. What is too long is cut, and says so. */
 export function toToolResult(result: CallToolResult, clean: Clean): ToolResult {
-  const parts = result.content.map(toText)
+  const parts = result.content.map((part) => (part.type === 'text' ? part.text : ''))
   if (!parts.length && result.structuredContent) parts.push(JSON.stringify(result.structuredContent))
   const content = parts.join('\n\n')
   const cut = content.length > MAX_CONTENT ? `\n\n[Cut: ${content.length} characters in all]` : ''
   return { content: clean(content, MAX_CONTENT) + cut, isError: result.isError === true }
 }
-
-type Block = CallToolResult['content'][number]
-
-function toText(block: Block): string {
-  switch (block.type) {
-    case 'text':
-      return block.text
-    case 'image':
-    case 'audio':
-      return `[${block.type}, ${block.mimeType}, ${sizeOf(block.data)} bytes: not shown]`
-    case 'resource_link':
-      return `[link to ${block.name}: ${block.uri}]`
-    case 'resource': {
-      const { resource } = block
-      if ('text' in resource) return `[${resource.uri}]\n${resource.text}`
-      return `[${resource.uri}, ${resource.mimeType ?? 'binary'}, ${sizeOf(resource.blob)} bytes: not shown]`
-    }
-    default:
-      return '[something that cannot be shown]'
-  }
-}
-
-const sizeOf = (base64: string) => Math.floor((base64.length * 3) / 4)

@@ -9,7 +9,6 @@ const MAX_DESCRIPTION = 4000
 /** In characters of JSON: of one tool's schema, and of all of a server's. */
 const MAX_SCHEMA = 32 * 1024
 const MAX_SCHEMAS = 512 * 1024
-const MAX_DEPTH = 64
 
 /** A tool as its server describes it, cleaned. */
 export type McpTool = { name: string; description: string; inputSchema: Record<string, unknown> }
@@ -41,10 +40,10 @@ export async function listTools(client: Client, clean: Clean, signal: AbortSigna
 
 type Described = { name: string; description?: string | undefined; inputSchema: unknown }
 
-/** Null for one whose name or schema is of no use, or that has in a property's name what would have to be taken out. */
+/** Null for one whose name is empty or schema too long, or that has in a property's name what would have to be taken out. */
 function toTool(described: Described, clean: Clean): McpTool | null {
   const name = toName(clean(described.name, MAX_NAME))
-  if (!name || isTooDeep(described.inputSchema)) return null
+  if (!name) return null
   const schema = JSON.stringify(described.inputSchema, (_, value: unknown) =>
     typeof value === 'string' ? clean(value, MAX_SCHEMA) : value,
   )
@@ -52,7 +51,3 @@ function toTool(described: Described, clean: Clean): McpTool | null {
   const description = clean(described.description ?? '', MAX_DESCRIPTION)
   return { name, description, inputSchema: JSON.parse(schema) as McpTool['inputSchema'] }
 }
-
-const isTooDeep = (value: unknown, left = MAX_DEPTH): boolean =>
-  left === 0 ||
-  (typeof value === 'object' && value !== null && Object.values(value).some((part) => isTooDeep(part, left - 1)))

@@ -10,6 +10,7 @@ import {
   type Transport,
 } from '@modelcontextprotocol/client'
 import packageJson from '../../package.json' with { type: 'json' }
+import { normalize } from './normalize.ts'
 
 /** In one connection: a server that says more has nothing to say. */
 const MAX_MESSAGES = 10_000
@@ -35,7 +36,9 @@ class StrictClient extends Client {
   protected override _onresponse(response: JSONRPCResponse | JSONRPCErrorResponse): void {
     const asked = sending.getStore()
     const isOwn = this.transport instanceof SSEClientTransport || String(asked?.id) === String(response.id)
-    if (isOwn) super._onresponse(response as JSONRPCResponse)
+    if (!isOwn) return
+    const answer = 'result' in response ? { ...response, result: normalize(response.result) } : response
+    super._onresponse(answer as JSONRPCResponse)
   }
 
   /** The request's response has ended. If its answer was not in it, there is none. */

@@ -192,9 +192,44 @@ describe('a server whose list of tools', () => {
     expect(listed.map(({ name }) => name)).toEqual(['ab[2J c', 'del ete', 'schema'])
     expect(listed.map(({ description }) => description)).toEqual(['xyz\nnext', 'd'.repeat(4000), ''])
     expect(listed[2]!.inputSchema).toEqual({ type: 'object', properties: { p: { type: 'string', description: 'qr' } } })
-    const bottomless = [tool('deep', { inputSchema: { type: 'object', properties: { deep } } }), tool('plain')]
-    expect(await list((response, message) => reply(response, message, { tools: bottomless }))).toHaveLength(1)
+    const endless = '['.repeat(20_000) + ']'.repeat(20_000)
+    const bottomless = [
+      tool('endless', { inputSchema: { type: 'object', properties: { endless: 0 } } }),
+      tool('deep', { inputSchema: { type: 'object', properties: { deep } } }),
+      tool('plain'),
+    ]
+    const listing: Answer = (response, message) =>
+      void response
+        .writeHead(200, JSON_TYPE)
+        .end(envelope(message, { tools: bottomless }).replace('"endless":0', `"endless":${endless}`))
+    expect(await list(listing)).toHaveLength(1)
   })
+})
+
+it.each<[string, object]>([
+  ['has no schema', { name: 'a' }],
+  ['has a schema without a type', { name: 'a', inputSchema: {} }],
+  ['says null for what it does not have', { name: 'a', description: null, inputSchema: null, title: null }],
+  [
+    'says null within its schema',
+    { name: 'a', inputSchema: { type: 'object', properties: null, required: null, additionalProperties: null } },
+  ],
+])('a tool that %s takes an object, and has no description', async (_, described) => {
+  const listed = await list((response, message) => reply(response, message, { tools: [described] }))
+  expect(listed).toEqual([{ name: 'a', description: '', inputSchema: { type: 'object' } }])
+})
+
+it.each<[string, unknown]>([
+  ['is no object', 5],
+  ['has no name', { inputSchema: { type: 'object' } }],
+  ['takes a text', tool('bad', { inputSchema: { type: 'string' } })],
+  ['has a list as its schema', tool('bad', { inputSchema: [] })],
+  ['has no objects where its schema must have them', tool('bad', { inputSchema: { type: 'object', properties: [1] } })],
+  ['has no list where its schema must have one', tool('bad', { inputSchema: { type: 'object', required: true } })],
+])('a tool that %s is left out, and no other', async (_, bad) => {
+  const tools = [tool('first'), bad, tool('last', { annotations: 5, outputSchema: 'x', icons: [1] })]
+  const listed = await list((response, message) => reply(response, message, { tools }))
+  expect((listed as McpClient['tools']).map(({ name }) => name)).toEqual(['first', 'last'])
 })
 
 describe('a call', () => {
@@ -234,6 +269,23 @@ describe('a call', () => {
       isError: true,
       content: expect.stringMatching(/^The call failed: /),
     })
+    await client.close()
+  })
+
+  it('is told the parts of its answer that can be read, and that there are others', async () => {
+    const parts = [
+      { type: 'text', text: 'one' },
+      1,
+      { type: 'text' },
+      { type: 'image', data: 'AAAA', mimeType: { toString: 1 } },
+      { type: 'resource', resource: { uri: 'file:///x' } },
+      { type: 'text', text: 'two', annotations: 'x' },
+    ]
+    hostile.answer = calling(['a'], (response, message) => reply(response, message, { content: parts }))
+    const client = await connect()
+    const unknown = '[something that cannot be shown]'
+    const told = ['one', unknown, unknown, '[image, of no type, 3 bytes: not shown]', unknown, 'two']
+    expect(await client.call('a', {}, signal)).toEqual({ content: told.join('\n\n'), isError: false })
     await client.close()
   })
 
