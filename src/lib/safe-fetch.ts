@@ -23,6 +23,8 @@ export type SafeFetchOptions = {
   isAllowed: (address: string) => boolean
   /** Of one response, after decompression and however long it goes on, in bytes. */
   maxResponse: number
+  /** Looks at the body of a response, portion by portion, before it is handed on: what it throws ends it. */
+  inspect?: (response: Response) => (portion: Uint8Array) => void
   /** For how long a server may think before it answers, in milliseconds. */
   headersTimeout: number
   /** For how long it may be silent in the middle of a body, in milliseconds. */
@@ -44,7 +46,7 @@ export type SafeFetch = {
  * follow to another origin. Sizes and times are bounded. Its connections live until it is closed.
  */
 export function createSafeFetch(options: SafeFetchOptions): SafeFetch {
-  const { isAllowed, maxResponse, headersTimeout, idleTimeout, lookup = systemLookup as LookupFunction } = options
+  const { isAllowed, headersTimeout, idleTimeout, lookup = systemLookup as LookupFunction } = options
   const connect = buildConnector({
     timeout: CONNECT_TIMEOUT,
     allowH2: false,
@@ -64,7 +66,7 @@ export function createSafeFetch(options: SafeFetchOptions): SafeFetch {
   return {
     async fetch(url, init = {}) {
       const request = { ...init, dispatcher: agent, redirect: 'manual' } as DispatchedInit
-      return bounded((await follow(new URL(url), request)) as unknown as Response, maxResponse)
+      return bounded((await follow(new URL(url), request)) as unknown as Response, options)
     },
     close: () => agent.destroy(),
   }
@@ -102,8 +104,9 @@ const impersonal = (headers: Headers) =>
   Object.fromEntries(IMPERSONAL.flatMap((name) => (headers.has(name) ? [[name, headers.get(name) ?? '']] : [])))
 
 /** The same response, whose body fails beyond so many bytes and comes in portions that keep nobody waiting. */
-function bounded(response: Response, maxResponse: number): Response {
+function bounded(response: Response, { maxResponse, inspect }: SafeFetchOptions): Response {
   if (!response.body) return response
+  const look = inspect?.(response)
   let total = 0
   const limited = response.body.pipeThrough(
     new TransformStream<Uint8Array, Uint8Array>({
@@ -111,7 +114,9 @@ function bounded(response: Response, maxResponse: number): Response {
         total += chunk.byteLength
         if (total > maxResponse) return controller.error(new Error('The response is too large'))
         for (let at = 0; at < chunk.byteLength; at += PORTION) {
-          controller.enqueue(chunk.subarray(at, at + PORTION))
+          const portion = chunk.subarray(at, at + PORTION)
+          look?.(portion)
+          controller.enqueue(portion)
           await setImmediate()
         }
       },

@@ -4,6 +4,7 @@ import { isPublicAddress } from '../lib/addresses.ts'
 import { createSafeFetch, ForbiddenAddress } from '../lib/safe-fetch.ts'
 import { type Clean, cleaner, toToolResult } from './content.ts'
 import { listTools, type McpTool } from './listing.ts'
+import { checkSize } from './message-size.ts'
 import { type Address, asking, CLOSED, createClient } from './transport.ts'
 
 const MINUTE = 60_000
@@ -71,7 +72,7 @@ const isRefusal = (error: unknown) => error instanceof SdkHttpError && error.sta
 async function open(connection: Connection, signal: AbortSignal, isLatest: boolean): Promise<McpClient> {
   const isAllowed = connection.allowPrivate ? () => true : isPublicAddress
   const maxResponse = connection.transport === 'sse' ? MAX_RESPONSE.all : MAX_RESPONSE.one
-  const safe = createSafeFetch({ isAllowed, maxResponse, ...SILENCE })
+  const safe = createSafeFetch({ isAllowed, maxResponse, inspect: checkSize, ...SILENCE })
   const { client, transport } = createClient(connection, safe.fetch, isLatest)
   const clean = cleaner(connection.secrets)
   const end = async () => {

@@ -9,6 +9,7 @@ import type { Deps } from '../deps.ts'
 import { AppError, badRequest, notFound } from '../errors.ts'
 import { newId } from '../lib/id.ts'
 import { pageQuery, toPage } from '../lib/page.ts'
+import { createQueues } from '../lib/queue.ts'
 import type { McpClient } from './client.ts'
 import { type CreateMcp, type ListMcps, MAX_CREDENTIALS, type Mcp, type Permission, type UpdateMcp } from './schema.ts'
 
@@ -215,17 +216,22 @@ async function readCredentials(
   )
 }
 
-/** GET /mcps/{id}/tools: connects and asks. 502 when that cannot be. */
-export async function listTools(actor: Actor, deps: Deps, id: string, signal: AbortSignal) {
-  const row = await find(actor, deps, id)
-  const client = await connect(deps, row, signal).catch((error: unknown) => {
-    signal.throwIfAborted()
-    throw new AppError(502, 'MCP server unreachable', { cause: error })
+/** Lists of tools that are made at a time for an organization, by one process: to read what a server says takes its time. */
+const MAX_LISTINGS = 4
+const inTurn = createQueues(MAX_LISTINGS)
+
+/** GET /mcps/{id}/tools: connects and asks, once it is the caller's turn. 502 when that cannot be. */
+export const listTools = (actor: Actor, deps: Deps, id: string, signal: AbortSignal) =>
+  inTurn(actor.organizationId, signal, async () => {
+    const row = await find(actor, deps, id)
+    const client = await connect(deps, row, signal).catch((error: unknown) => {
+      signal.throwIfAborted()
+      throw new AppError(502, 'MCP server unreachable', { cause: error })
+    })
+    const { tools } = client
+    await client.close()
+    return { tools: [...tools] }
   })
-  const { tools } = client
-  await client.close()
-  return { tools: [...tools] }
-}
 
 type ConnectDeps = Pick<Deps, 'db' | 'settings' | 'wrappingKey'>
 

@@ -272,6 +272,41 @@ describe('a call', () => {
     await client.close()
   })
 
+  it.each<[string, (response: ServerResponse, json: string) => void]>([
+    ['JSON', (response, json) => void response.writeHead(200, JSON_TYPE).end(json)],
+    ['an event', (response, json) => void response.writeHead(200, SSE_TYPE).end(`: "\n\ndata: ${json}\n\n`)],
+    [
+      'an event of many lines',
+      (response, json) =>
+        void response
+          .writeHead(200, SSE_TYPE)
+          .end(`data:${json.replace('"result":', '\r\ndata:"result":\r\ndata: ')}\r\n\r\n`),
+    ],
+  ])('that is answered by %s of 50,000 values is an error result; what stands in a text is none', async (_, say) => {
+    const called = async (result: string) => {
+      hostile.answer = calling(['a'], (response, message) =>
+        say(response, envelope(message, 0).replace(/0}$/, `${result}}`)),
+      )
+      const client = await connect()
+      const answer = await client.call('a', {}, signal)
+      await client.close()
+      return answer
+    }
+    const named = (count: number) =>
+      JSON.stringify(Object.fromEntries(Array.from({ length: count }, (_, at) => [at, 1])))
+    const nested = `{"a":${'['.repeat(50_000)}${']'.repeat(50_000)}}`
+    for (const structured of [named(50_000), nested, `{"a":[{}${',{}'.repeat(25_000)}]}`]) {
+      const { content, isError } = await called(`{"content":[],"structuredContent":${structured}}`)
+      expect([isError, content.length < 100 && content]).toEqual([true, expect.stringMatching(/^The call failed: /)])
+    }
+    expect((await called(`{"content":[0${',0'.repeat(50_000)}]}`)).isError).toBe(true)
+    const content = named(10_000)
+    expect(await called(`{"content":[],"structuredContent":${content}}`)).toEqual({ content, isError: false })
+    const text = '\\",[{'.repeat(20_000)
+    const said = JSON.stringify([{ type: 'text', text }])
+    expect(await called(`{"content":${said}}`)).toEqual({ content: text, isError: false })
+  })
+
   it('is told the parts of its answer that can be read, and that there are others', async () => {
     const parts = [
       { type: 'text', text: 'one' },

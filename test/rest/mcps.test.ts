@@ -3,6 +3,7 @@ import { connect } from '../../src/mcps/service.ts'
 import { graphql } from '../graphql/support.ts'
 import { tickingClock } from '../support/clock.ts'
 import { expectError, faces, onEachFace } from '../support/faces.ts'
+import { reply, startHostileMcp } from '../support/hostile-mcp.ts'
 import { type McpTestServer, startMcpServer } from '../support/mcp-server.ts'
 import { type Answer, request } from '../support/rest.ts'
 import { type Member, startServer, type TestServer } from '../support/server.ts'
@@ -472,6 +473,27 @@ describe('GET /mcps/{id}/tools', () => {
     const addresses: Body = { REST: `${server.url}/api/v1/agents`, MCP: mcp.url }
     const { id } = await create({ url: addresses[url] ?? url, ...fields })
     expectError(await call('GET', `/mcps/${id}/tools`), 502, UNREACHABLE)
+  })
+
+  it('reads at most four lists at a time for an organization; the others wait, and nobody else does', async () => {
+    await using slow = await startHostileMcp()
+    const waiting: (() => void)[] = []
+    slow.answer = (response, message) =>
+      void waiting.push(() => reply(response, message, { tools: [{ name: 'a', inputSchema: { type: 'object' } }] }))
+    const listed = async (who: Member) =>
+      call('GET', `/mcps/${(await create({ url: slow.url }, who)).id}/tools`, undefined, who)
+    const theirs = Array.from({ length: 6 }, () => listed(ann))
+    await expect.poll(() => waiting.length).toBe(4)
+    const others = listed(eve)
+    await expect.poll(() => waiting.length).toBe(5)
+    waiting.pop()?.()
+    expect((await others).status).toBe(200)
+    for (let done = 0; done < 6; done++) {
+      await expect.poll(() => waiting.length).toBeGreaterThan(0)
+      expect(waiting.length).toBeLessThanOrEqual(4)
+      waiting.pop()?.()
+    }
+    expect((await Promise.all(theirs)).map(({ status }) => status)).toEqual(Array(6).fill(200))
   })
 
   it('answers 502 for a private address, unless the operator allows those', async () => {

@@ -1,0 +1,23 @@
+type Line = { busy: number; waiting: (() => void)[] }
+
+/**
+ * Has works of a key wait for each other, in the order they came: no more than so many are under way. Whoever has given up
+ * meanwhile does nothing in their turn, but for throwing the signal's reason.
+ */
+export function createQueues(most: number) {
+  const lines = new Map<string, Line>()
+  return async <T>(key: string, signal: AbortSignal, work: () => Promise<T>): Promise<T> => {
+    const line = lines.get(key) ?? { busy: 0, waiting: [] }
+    lines.set(key, line)
+    if (line.busy < most) line.busy++
+    else await new Promise<void>((resolve) => line.waiting.push(resolve))
+    try {
+      signal.throwIfAborted()
+      return await work()
+    } finally {
+      const next = line.waiting.shift()
+      if (next) next()
+      else if (--line.busy === 0) lines.delete(key)
+    }
+  }
+}
