@@ -10,6 +10,7 @@ import { bootstrap } from './bootstrap.ts'
 import { createLocalBus } from './bus/local.ts'
 import type { PostgresBus } from './bus/postgres.ts'
 import { type Db, databaseFile, openDatabase } from './db/client.ts'
+import { openDatabaseClock } from './db/clock.ts'
 import { STATEMENT_TIMEOUT } from './db/limits.ts'
 import { lockDatabase } from './db/lock.ts'
 import { deriveKey, openMasterKey } from './db/secrets.ts'
@@ -53,7 +54,7 @@ export async function startService(
   options: { clock?: Clock; onQuery?: (sql: string) => void } = {},
 ): Promise<Service> {
   await using cleanup = new AsyncDisposableStack()
-  const { clock = systemClock, onQuery } = options
+  const { onQuery } = options
   const file = databaseFile(settings)
   if (file) cleanup.adopt(lockDatabase(file), (lock) => lock.release())
   const database = cleanup.adopt(
@@ -61,6 +62,8 @@ export async function startService(
     (opened) => opened.close(),
   )
   const db = database.client
+  const clock =
+    options.clock ?? (file ? systemClock : cleanup.adopt(await openDatabaseClock(db, log), (opened) => opened.stop()))
   const masterKey = await openMasterKey(database, settings, clock.now())
   const storage = await openStorage(settings, file !== null)
   if (!storage) log.warn('media answer 503: the servers on a PostgreSQL need an S3_BUCKET or a MEDIA_DIR in common')

@@ -14,6 +14,16 @@ const notices = async ({ url }: { url: string }) =>
 
 const kinds = (events: readonly StreamEvent[]) => events.map(({ event }) => event)
 
+/** Has the clock of a process go 20 s ahead: by more than a lease. */
+const AHEAD = `data:text/javascript,${encodeURIComponent(`
+  const { now } = Date
+  globalThis.Date = class extends Date {
+    static now = () => now() + 20_000
+    constructor(...given) {
+      super(...(given.length ? given : [now() + 20_000]))
+    }
+  }`)}`
+
 describe.runIf(hasPostgres)('two servers on one PostgreSQL', () => {
   let database: SharedDatabase
   /** The way on which the second server hears of the first. */
@@ -27,7 +37,8 @@ describe.runIf(hasPostgres)('two servers on one PostgreSQL', () => {
     way = await startForwarder(database.url)
     // At once, on a database without a table. What the last two are for is at the end.
     const roles = [{ ROLE: 'api' }, { ROLE: 'worker' }]
-    cluster = await startCluster(database.url, [{}, { DATABASE_DIRECT_URL: way.url }, ...roles])
+    const second = { DATABASE_DIRECT_URL: way.url, NODE_OPTIONS: `--import=${AHEAD}` }
+    cluster = await startCluster(database.url, [{}, second, ...roles])
     agentId = await cluster.createAgent()
     transitions = await watchTransitions(cluster.db)
     for (const index of [0, 1]) {
@@ -74,6 +85,15 @@ describe.runIf(hasPostgres)('two servers on one PostgreSQL', () => {
     const { db } = cluster
     expect([await db.organization.count(), await db.token.count(), await db.installation.count()]).toEqual([1, 1, 1])
     for (const index of [0, 1, 2]) expect((await request(cluster.at(index), 'GET', '/api/v1/agents')).status).toBe(200)
+  })
+
+  test('a server whose clock is wrong goes by that of the database, and says so once', async () => {
+    const body = { name: 'Ada', systemPrompt: 'S' }
+    const { id } = (await request(cluster.at(1), 'POST', '/api/v1/agents', { body })).body
+    const { createdAt } = await cluster.db.agent.findUniqueOrThrow({ where: { id } })
+    expect(Math.abs(createdAt.getTime() - Date.now())).toBeLessThan(10_000)
+    const warnings = (index: number) => cluster.servers[index]!.out.match(/is not that of the database/g)
+    expect([warnings(0), warnings(1)]).toEqual([null, [expect.anything()]])
   })
 
   test('a run of the first is followed on the second as it speaks, cut, and resumed without a gap or a double', async () => {
