@@ -184,6 +184,16 @@ test('beyond MAX_PENDING_RUNS waiting runs a request is 429, stores nothing, and
   expect(await violations(lab.db)).toEqual([])
 })
 
+test('of many at once no more wait than MAX_PENDING_RUNS', async () => {
+  await using lab = await startLab({ MAX_RUNNING: '1', MAX_PENDING_RUNS: '5' })
+  gates(lab)
+  const answers = await Promise.allSettled(numbered('m', 40).map((message) => lab.run({ message })))
+  const refused = answers.flatMap((answer) => (answer.status === 'rejected' ? answer.reason : []))
+  expect(refused).toHaveLength(34)
+  expect(refused).toEqual(refused.map(() => expect.objectContaining({ status: 429 })))
+  expect(await lab.db.execution.count({ where: { status: 'pending' } })).toBe(5)
+})
+
 test('the count of running runs stays right through completion, failure, cancel and a server that dies', async () => {
   await using lab = await startLab({ MAX_RUNNING_PER_ORGANIZATION: '3' })
   const running = async () => (await lab.db.organization.findFirstOrThrow()).running

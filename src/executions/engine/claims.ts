@@ -329,10 +329,23 @@ export async function countRunning({ db, limits }: ClaimDeps): Promise<void> {
   })
 }
 
-async function checkBacklog(tx: Tx, { limits }: ClaimDeps, organizationId: string): Promise<void> {
-  if (limits.pending === undefined) return
-  const waiting = await tx.execution.count({ where: { organizationId, status: 'pending', waitingFor: null } })
-  if (waiting < limits.pending) return
+/** How many runs may be about to wait at once, on all servers: so close to the limit they are counted one by one. */
+const ABOUT_TO_WAIT = 100
+
+/**
+ * Others may be about to wait, too, and are not seen yet. Who comes close to the limit waits for those of the organization
+ * that have come as close: all others count without a lock, which would have an organization's runs accepted one by one.
+ */
+async function checkBacklog(tx: Tx, { limits, rowLock }: ClaimDeps, organizationId: string): Promise<void> {
+  const { pending: limit } = limits
+  if (limit === undefined) return
+  const count = () => tx.execution.count({ where: { organizationId, status: 'pending', waitingFor: null } })
+  let waiting = await count()
+  if (waiting < limit && waiting >= limit - ABOUT_TO_WAIT) {
+    await tx.$queryRaw(Prisma.sql`SELECT "id" FROM "Organization" WHERE "id" = ${organizationId} ${rowLock}`)
+    waiting = await count()
+  }
+  if (waiting < limit) return
   const headers = { 'Retry-After': '60' }
   throw new AppError(429, 'Rate limit exceeded. Retry after 60 seconds.', { headers })
 }
