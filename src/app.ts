@@ -8,6 +8,7 @@ import { allowCrossOrigin } from './http/cors.ts'
 import { checkProtocol } from './http/malformed.ts'
 import { handleRest } from './http/rest.ts'
 import { routeOf } from './http/route-names.ts'
+import { attend } from './http/sse.ts'
 import { newId } from './lib/id.ts'
 import { allRead } from './lib/turn.ts'
 import { appRouter } from './router.ts'
@@ -84,7 +85,8 @@ function createContext(deps: Deps, requestId: string, req: IncomingMessage, res:
   const documented = pathOf(req).startsWith('/api/v1/')
   const invalid = documented ? 'Unauthorized. Invalid or expired token' : 'Invalid or expired token'
   const { authorization } = req.headers
-  let gone: AbortSignal | undefined
+  let closed: AbortSignal | undefined
+  const gone = () => (closed ??= signalOfClose(res))
   const byToken = once(() => deps.actors.of(authorization, invalid))
   return {
     deps,
@@ -93,7 +95,8 @@ function createContext(deps: Deps, requestId: string, req: IncomingMessage, res:
     identify: documented
       ? async () => ({ actor: await byToken() })
       : once(() => identify(deps, authorization, byToken)),
-    gone: () => (gone ??= signalOfClose(res)),
+    gone,
+    streamTo: (actor) => attend(res, deps.revocations.watch(actor, gone())),
     idempotency: null,
     onAccepted: null,
   }

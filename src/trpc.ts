@@ -24,6 +24,11 @@ export type Context = {
   readonly identify: () => Promise<Identity>
   /** A signal that aborts when the caller has gone away; made when it is asked for. */
   readonly gone: () => AbortSignal
+  /**
+   * The same for a stream that somebody follows: it aborts, too, once they may follow it no more. Who takes nothing of the
+   * stream for long, or a moment later has not taken what was left of it, is cut off.
+   */
+  readonly streamTo: (actor: Actor) => AbortSignal
   /** Of a REST POST with an Idempotency-Key. */
   readonly idempotency: IdempotencyKey | null
   /** Is told of the run that a request has begun, or has joined by its key, as soon as there is one. */

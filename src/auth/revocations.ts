@@ -1,6 +1,6 @@
 import type { Logger } from 'pino'
 import type { Bus } from '../bus/index.ts'
-import { type Db, Prisma } from '../db/client.ts'
+import { type Db, Prisma, type Role } from '../db/client.ts'
 import type { Clock } from '../lib/clock.ts'
 import { type Actor, hasExpired } from './actor.ts'
 
@@ -8,14 +8,20 @@ import { type Actor, hasExpired } from './actor.ts'
 const INTERVAL = 4_000
 
 export type Revocations = {
-  /** A signal that aborts once the actor's token or membership has ended, at the latest with `gone`, as all requests end. */
+  /**
+   * A signal that aborts once the actor's token or membership has ended, or their role is another one, at the latest
+   * with `gone`, as all requests end.
+   */
   watch(actor: Actor, gone: AbortSignal): AbortSignal
   stop(): void
 }
 
 type Watch = { actor: Actor; controller: AbortController }
 
-/** Ends what goes on after its request was let in, when the caller is let in no more: one statement for all of a kind. */
+/**
+ * Ends what goes on after its request was let in, when the caller is let in no more, or as somebody else: one statement
+ * for all of a kind.
+ */
 export function createRevocations(deps: { db: Db; clock: Clock; bus: Bus; log: Logger }): Revocations {
   const { db, clock, bus, log } = deps
   const watches = new Set<Watch>()
@@ -23,29 +29,29 @@ export function createRevocations(deps: { db: Db; clock: Clock; bus: Bus; log: L
   async function look(): Promise<void> {
     const looked = [...watches]
     const now = clock.now()
-    const tokens = await validTokens(looked.flatMap(({ actor }) => actor.tokenId || []))
-    const members = await currentMembers(looked.flatMap(({ actor }) => (actor.tokenId ? [] : actor.userId)))
+    const byToken = await rolesOfTokens(looked.flatMap(({ actor }) => actor.tokenId || []))
+    const byUser = await rolesOfUsers(looked.flatMap(({ actor }) => (actor.tokenId ? [] : actor.userId)))
     for (const { actor, controller } of looked) {
-      const isMember = actor.tokenId ? tokens.has(actor.tokenId) : members.has(keyOf(actor))
-      const isIn = isMember && !hasExpired(actor, now)
-      if (!isIn) controller.abort()
+      const role = actor.tokenId ? byToken.get(actor.tokenId) : byUser.get(keyOf(actor))
+      if (role !== actor.role || hasExpired(actor, now)) controller.abort()
     }
   }
 
-  async function validTokens(ids: string[]): Promise<Set<string>> {
-    if (!ids.length) return new Set()
-    const rows = await db.$queryRaw<{ id: string }[]>(Prisma.sql`
-      SELECT t."id" FROM "Token" t
+  /** Of tokens that are valid, the roles of whose they are. */
+  async function rolesOfTokens(ids: string[]): Promise<Map<string, Role>> {
+    if (!ids.length) return new Map()
+    const rows = await db.$queryRaw<{ id: string; role: Role }[]>(Prisma.sql`
+      SELECT t."id", m."role" FROM "Token" t
       JOIN "Membership" m ON m."organizationId" = t."organizationId" AND m."userId" = t."userId"
       WHERE t."revokedAt" IS NULL AND t."id" IN (${Prisma.join([...new Set(ids)])})`)
-    return new Set(rows.map(({ id }) => id))
+    return new Map(rows.map(({ id, role }) => [id, role]))
   }
 
-  async function currentMembers(userIds: string[]): Promise<Set<string>> {
-    if (!userIds.length) return new Set()
+  async function rolesOfUsers(userIds: string[]): Promise<Map<string, Role>> {
+    if (!userIds.length) return new Map()
     const where = { userId: { in: [...new Set(userIds)] } }
-    const rows = await db.membership.findMany({ where, select: { organizationId: true, userId: true } })
-    return new Set(rows.map(keyOf))
+    const rows = await db.membership.findMany({ where, select: { organizationId: true, userId: true, role: true } })
+    return new Map(rows.map((row) => [keyOf(row), row.role]))
   }
 
   const check = () => void look().catch((error) => log.error({ err: error }, 'open streams could not be checked'))

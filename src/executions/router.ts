@@ -46,8 +46,8 @@ export const executions = router({
   /** Follows an execution; it has no effect, and is repeated by clients that reconnect. */
   events: token('executions:read', 'agents:execute')
     .input(schema.FollowExecution)
-    .subscription(async ({ ctx, input, signal }) => {
-      const batches = await service.follow(ctx.actor, ctx.deps, input, signal ?? ctx.gone())
+    .subscription(async ({ ctx, input }) => {
+      const batches = await service.follow(ctx.actor, ctx.deps, input, ctx.streamTo)
       return { batches, [Symbol.asyncIterator]: () => trackEach(batches) }
     }),
 })

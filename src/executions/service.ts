@@ -238,23 +238,23 @@ export async function follow(
   actor: Actor,
   deps: Deps,
   input: z.output<typeof FollowExecution>,
-  signal: AbortSignal,
+  streamTo: (actor: Actor) => AbortSignal,
 ): Promise<AsyncGenerator<readonly ExecutionEvent[]>> {
   const row = await find(actor, deps, input.executionId)
-  return followFrom(actor, deps, row, input.lastEventId ?? input.after ?? 0, signal)
+  return followFrom(actor, deps, row, input.lastEventId ?? input.after ?? 0, streamTo)
 }
 
 /**
- * The events after a number of an execution that the caller can see, in batches, live while it runs, until the caller's
- * token or membership ends.
+ * The events after a number of an execution that the caller can see, in batches, live while it runs, as long as they may
+ * follow it.
  */
 export function followFrom(
   actor: Actor,
   deps: Deps,
   row: ExecutionRow,
   after: number,
-  signal: AbortSignal,
+  streamTo: (actor: Actor) => AbortSignal,
 ): AsyncGenerator<readonly ExecutionEvent[]> {
   // No more of its row: it is kept as long as the stream is on.
-  return deps.engine.follow(edgeOf(row), after, deps.revocations.watch(actor, signal))
+  return deps.engine.follow(edgeOf(row), after, streamTo(actor))
 }

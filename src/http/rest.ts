@@ -81,7 +81,7 @@ export async function handleRest(context: Context, req: IncomingMessage, res: Se
     const here = { ...context, authenticate: () => actorAt(context, 'spaceId', input) }
     const { id: executionId } = accepted
     // From its first event on, whatever the request says of others: it is no resumption, and can no longer be refused.
-    const sent = writeEvents(res, followFrom(await here.authenticate(), here.deps, accepted, 0, here.gone()))
+    const sent = writeEvents(res, followFrom(await here.authenticate(), here.deps, accepted, 0, here.streamTo))
     return input.onDisconnect === 'cancel' ? sent.then(() => cancelLeft(here, executionId)) : sent
   }
   sendJson(res, 200, answer as object)

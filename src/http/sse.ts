@@ -3,8 +3,10 @@ import { isTerminal } from '../executions/engine/events.ts'
 
 /** How often an idle stream says that it is alive (ms). */
 const PING_INTERVAL = 15_000
-/** A reader that takes nothing for so long (ms) is dropped; it can come back and go on. */
+/** A reader that takes nothing for so long (ms), some of it twice, is dropped; it can come back and go on. */
 const MAX_STALL = 30_000
+/** For so long (ms) may what is left of a stream be taken that has been ended. */
+const MAX_REST = 500
 
 export type ServerSentEvent = { seq: number; event: string; data: unknown }
 
@@ -48,6 +50,16 @@ export async function writeEvents(
   }
 }
 
+/** Cuts off who takes nothing of a stream, or not what is left of it once the signal has ended it. Gives the signal back. */
+export function attend(res: ServerResponse, signal: AbortSignal): AbortSignal {
+  // A ping is something to take.
+  res.setTimeout(MAX_STALL)
+  signal.addEventListener('abort', () => {
+    if (!res.closed) setTimeout(() => res.destroy(), MAX_REST).unref()
+  })
+  return signal
+}
+
 /**
  * Together with the headers, but not as one text with them: Node would keep the headers, in the dozens of pieces of which
  * it has made them, as long as the stream is on.
@@ -81,12 +93,10 @@ function drained(res: ServerResponse): Promise<void> {
   return new Promise((resolve) => {
     const source = res.socket ?? res
     const done = () => {
-      clearTimeout(timer)
       source.off('drain', done)
       res.off('close', done)
       resolve()
     }
-    const timer = setTimeout(() => res.destroy(), MAX_STALL)
     source.on('drain', done)
     res.on('close', done)
   })

@@ -1,9 +1,10 @@
 import { once } from 'node:events'
 import { createServer, type ServerResponse } from 'node:http'
 import { type AddressInfo, connect, type Socket } from 'node:net'
-import { afterEach, expect, test, vi } from 'vitest'
-import { type ServerSentEvent, writeEvents } from '../../src/http/sse.ts'
+import { expect, test } from 'vitest'
+import { attend, type ServerSentEvent, writeEvents } from '../../src/http/sse.ts'
 import { readers } from '../soak/readers.ts'
+import { stalled } from '../support/unread.ts'
 
 // Of the real process, in short. `npm run test:soak` has 20 readers and 20 MiB for each.
 test('readers that never read: runs complete, other streams go on, and the server does not hold what they leave', async () => {
@@ -12,14 +13,12 @@ test('readers that never read: runs complete, other streams go on, and the serve
   expect(grownBy).toBeLessThan((32 / 20) * count)
 }, 60_000)
 
-afterEach(() => vi.useRealTimers())
-
 test('a reader that takes nothing for 30 s is dropped, and one that takes a little now and then is not', async () => {
-  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
   const responses: ServerResponse[] = []
   let ended = 0
   const server = createServer((_, res) => {
     responses.push(res)
+    attend(res, new AbortController().signal)
     writeEvents(res, endless()).finally(() => ended++)
   })
   server.listen(0, '127.0.0.1')
@@ -33,15 +32,19 @@ test('a reader that takes nothing for 30 s is dropped, and one that takes a litt
   }
   const idle = await open()
   const slow = await open()
-  for (const { res } of [idle, slow]) await stalled(res)
-  vi.advanceTimersByTime(29_999)
-  expect([idle.res.destroyed, slow.res.destroyed]).toEqual([false, false])
-  slow.socket.resume()
-  await once(slow.res.socket as Socket, 'drain')
-  slow.socket.pause()
-  await stalled(slow.res)
-  vi.advanceTimersByTime(1)
-  expect([idle.res.destroyed, slow.res.destroyed]).toEqual([true, false])
+  for (const { res } of [idle, slow]) {
+    await stalled(res)
+    expect(res.socket?.timeout).toBe(30_000)
+    // In short.
+    res.setTimeout(1_000)
+  }
+  while (!idle.res.destroyed) {
+    slow.socket.resume()
+    await once(slow.res.socket as Socket, 'drain')
+    slow.socket.pause()
+    await stalled(slow.res)
+  }
+  expect(slow.res.destroyed).toBe(false)
   await until(() => ended === 1)
   slow.socket.destroy()
   await until(() => ended === 2)
@@ -64,16 +67,6 @@ test('a batch of nothing is not the end of a stream', async () => {
 /** Without a timer: the clock stands still. */
 async function until(holds: () => boolean): Promise<void> {
   while (!holds()) await new Promise((resolve) => setImmediate(resolve))
-}
-
-/** Until everything between here and the reader is full. */
-async function stalled(res: ServerResponse): Promise<void> {
-  for (let [turns, written] = [0, 0]; turns < 500; turns++) {
-    await new Promise((resolve) => setImmediate(resolve))
-    const now = res.socket?.bytesWritten ?? 0
-    if (now !== written || !res.socket?.writableNeedDrain) turns = 0
-    written = now
-  }
 }
 
 async function* endless(): AsyncGenerator<ServerSentEvent[]> {

@@ -4,6 +4,7 @@ import { type ModelServer, startModelServer } from '../support/model-server.ts'
 import { request } from '../support/rest.ts'
 import { type Member, startServer, type TestServer } from '../support/server.ts'
 import { openStream } from '../support/sse.ts'
+import { STREAMS, stalled, unread } from '../support/unread.ts'
 
 let model: ModelServer
 let server: TestServer
@@ -68,4 +69,71 @@ it('an open stream ends soon after its token or membership has, and others go on
   expect(execution.status).toBe('running')
   gate.resolve()
   expect(await restOf(streams[3]!)).toEqual(['message', 'message', 'result'])
+})
+
+/** A run that says so many MiB, and goes on until it is let go. */
+async function hanging(mebibytes = 0): Promise<{ executionId: string; end: () => void }> {
+  const { promise, resolve } = Promise.withResolvers<void>()
+  const { token } = owner
+  const { agents } = (await request(server, 'GET', '/api/v1/agents', { token })).body
+  model.script({ tokens: [...Array<string>(mebibytes * 256).fill('x'.repeat(4096)), 'One ', promise, 'two'] })
+  const body = { message: 'Hi', background: true }
+  const begun = await request(server, 'POST', `/api/v1/agents/${agents[0].id}/execute`, { body, token })
+  return { executionId: begun.body.executionId, end: resolve }
+}
+
+it('an open stream ends soon after the role of its reader has changed, on every face, and others go on', async () => {
+  const { db } = server.service.deps
+  const { executionId, end } = await hanging()
+  const [demoted, stays] = [await server.member({ role: 'admin' }), await server.member({ role: 'admin' })]
+  const open = ({ token }: Member) =>
+    Promise.all(
+      Object.values(STREAMS).map((stream) => {
+        const { method, path, body } = stream(executionId)
+        const headers = { Authorization: `Bearer ${token}`, Accept: 'text/event-stream' }
+        if (!body) return fetch(server.url + path, { method, headers })
+        return fetch(server.url + path, { method, headers: { ...headers, 'Content-Type': 'application/json' }, body })
+      }),
+    )
+  const streams = await open(demoted)
+  const others = (await open(stays)).map((response) => response.text())
+  const { organizationId, userId } = demoted
+  const which = { organizationId_userId: { organizationId, userId } }
+  await db.membership.update({ where: which, data: { role: 'member' } })
+  for (const response of streams) await response.text().catch(() => {})
+  expect(await Promise.race([...others, 'they go on'])).toBe('they go on')
+  end()
+  for (const text of await Promise.all(others)) expect(text).toContain('two')
+})
+
+/** Of each face a stream of the events, with nobody to read it: everything between is full. */
+async function neverRead(executionId: string, token: string) {
+  const streams = await Promise.all(Object.values(STREAMS).map((stream) => unread(server, stream(executionId), token)))
+  for (const { res } of streams) await stalled(res)
+  return {
+    answers: streams.map(({ res }) => res),
+    [Symbol.dispose]: () => {
+      for (const { socket } of streams) socket.destroy()
+    },
+  }
+}
+
+it('a stream of which nothing is read ends with its token, too, on every face', async () => {
+  const { db } = server.service.deps
+  const { executionId, end } = await hanging(6)
+  const { token, tokenId } = await server.member()
+  using streams = await neverRead(executionId, token)
+  await db.token.update({ where: { id: tokenId }, data: { revokedAt: new Date() } })
+  await expect.poll(() => streams.answers.map((res) => res.closed)).toEqual([true, true, true])
+  end()
+})
+
+it('who takes nothing of a stream for long is dropped, on every face', async () => {
+  const { executionId, end } = await hanging(6)
+  const { token } = await server.member()
+  using streams = await neverRead(executionId, token)
+  expect(streams.answers.map((res) => res.socket?.timeout)).toEqual([30_000, 30_000, 30_000])
+  for (const res of streams.answers) res.setTimeout(100)
+  await expect.poll(() => streams.answers.map((res) => res.closed)).toEqual([true, true, true])
+  end()
 })

@@ -117,8 +117,8 @@ export async function readers(count: number, each: number, untilDropped: boolean
   assert.equal(incomplete, 0, `${incomplete} runs did not complete`)
 
   const dropped = async () => count - (await connectedTo(subject, sockets))
-  // A reader that takes nothing has half a minute.
-  if (untilDropped) await until('all dropped', async () => (await dropped()) === count, 60_000)
+  // A reader that takes nothing has half a minute, and as much again if it took a part of something.
+  if (untilDropped) await until('all dropped', async () => (await dropped()) === count, 90_000)
   const report = {
     readers: count,
     each,
