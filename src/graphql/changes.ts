@@ -2,7 +2,10 @@ import type { ObjectRef } from '@pothos/core'
 import type { GraphQLResolveInfo } from 'graphql'
 import { z } from 'zod'
 import { changes } from '../bus/changes.ts'
+import { MAX_IN } from '../db/filters.ts'
+import { inParts } from '../lib/parts.ts'
 import type { Extensions, GraphQLContext, Types } from './builder.ts'
+import { behind, type Order, orderBy, toCursor } from './cursor.ts'
 import { argsFromZod, parseArgs } from './inputs.ts'
 import { delegateOf, loadRow, missing, type Rows } from './rows.ts'
 
@@ -19,7 +22,7 @@ const LOOK_BACK = 10_000
  * see it by then, so that several changes at once are told as one. What is deleted is told (as null) to who follows it
  * by its id, 404 if it is not there from the start.
  */
-export const changeField = <Row extends object>(
+export const changeField = <Row extends { id: string }>(
   type: ObjectRef<Types, Row>,
   rows: Rows<Row>,
   channel: 'task' | 'chat',
@@ -34,41 +37,59 @@ export const changeField = <Row extends object>(
   async subscribe(_: unknown, args: object, context: GraphQLContext) {
     const { id, spaceId } = parseArgs(ChangeArgs, args)
     const find = seen(context, rows, spaceId)
-    if (id !== undefined && !(await find({ id: { in: [id] } })).length) throw missing(rows)
+    if (id !== undefined && (await find([id]).next()).done) throw missing(rows)
     return follow(context, channel, id, find)
   },
   resolve: (id: string, _: object, context: GraphQLContext, info: GraphQLResolveInfo) =>
     loadRow(context, info, rows, id) as never,
 })
 
-type Find = (which: object) => Promise<string[]>
+type Find = (which: readonly string[] | { since: Date }) => AsyncGenerator<string>
 
-/** The ids of some rows that the caller can see. */
-function seen<Row extends object>({ actor, deps }: GraphQLContext, rows: Rows<Row>, spaceId?: string): Find {
-  return async (which) => {
-    const where = { AND: [which, rows.listed(actor), spaceId === undefined ? {} : { spaceId }] }
-    const orderBy = [{ updatedAt: 'asc' }, { id: 'asc' }]
-    const found = await delegateOf(deps.db, rows).findMany({ where, orderBy, take: 1000, select: { id: true } })
-    return found.map((row) => (row as unknown as { id: string }).id)
+const OLDEST_FIRST: Order = [
+  ['updatedAt', 'asc'],
+  ['id', 'asc'],
+]
+
+/** The ids of some rows that the caller can see: all of them, however many have changed while nobody took them. */
+function seen({ actor, deps }: GraphQLContext, rows: Rows<{ id: string }>, spaceId?: string): Find {
+  const inSpace = spaceId === undefined ? {} : { spaceId }
+  const query = { orderBy: orderBy(OLDEST_FIRST), take: MAX_IN, select: { id: true, updatedAt: true } }
+  async function* pages(which: object): AsyncGenerator<string> {
+    let last: string | undefined
+    do {
+      const where = { AND: [which, rows.listed(actor), inSpace, behind(OLDEST_FIRST, last)] }
+      const found = await delegateOf(deps.db, rows).findMany({ ...query, where })
+      for (const { id } of found) yield id
+      last = found.length === MAX_IN ? toCursor(OLDEST_FIRST, found.at(-1)!) : undefined
+    } while (last)
+  }
+  return async function* (which) {
+    if ('since' in which) yield* pages({ updatedAt: { gte: which.since } })
+    else for (const ids of inParts(which, MAX_IN)) yield* pages({ id: { in: ids } })
   }
 }
 
 async function* follow(
-  { actor, deps, gone }: GraphQLContext,
+  { actor, deps, streamTo }: GraphQLContext,
   channel: 'task' | 'chat',
   id: string | undefined,
   find: Find,
 ): AsyncGenerator<string> {
-  const signal = deps.revocations.watch(actor, gone())
+  const signal = streamTo(actor)
   let since = deps.clock.now()
   for await (const told of changes(deps.bus, channel, signal)) {
     if (id !== undefined && told && !told.includes(id)) continue
-    const which = id !== undefined ? [id] : told
     const from = new Date(since.getTime() - LOOK_BACK)
     since = deps.clock.now()
-    const found = await find(which ? { id: { in: which } } : { updatedAt: { gte: from } })
-    yield* found
-    if (id !== undefined && !found.length) {
+    let found = false
+    for await (const one of find(id !== undefined ? [id] : (told ?? { since: from }))) {
+      // They may be taken late, one by one, and each is read when it is taken.
+      if (signal.aborted) return
+      found = true
+      yield one
+    }
+    if (id !== undefined && !found) {
       yield id
       return
     }

@@ -1,5 +1,8 @@
+import { once } from 'node:events'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { newId } from '../../src/lib/id.ts'
 import { type Member, startServer, type TestServer } from '../support/server.ts'
+import { stalled, unread } from '../support/unread.ts'
 import { callerOf, graphql, subscribe } from './support.ts'
 
 let server: TestServer
@@ -11,12 +14,9 @@ beforeAll(async () => {
 })
 afterAll(() => server[Symbol.asyncDispose]())
 
-/** Follows until it is disposed of; `next` is the next change. Resolves once it is heard. */
-async function follow(text: string, variables: Record<string, unknown> = {}, token = ann.token) {
-  const gone = new AbortController()
-  const events = subscribe(server, text, variables, { token, signal: gone.signal })
+/** Resolves once somebody else listens to what changes. */
+function listening(): Promise<void> {
   const { deps } = server.service
-  const before = heard
   const { promise, resolve } = Promise.withResolvers<void>()
   const original = deps.bus.subscribe
   deps.bus.subscribe = (channel, handler) => {
@@ -29,8 +29,17 @@ async function follow(text: string, variables: Record<string, unknown> = {}, tok
       stop()
     }
   }
+  return promise
+}
+
+/** Follows until it is disposed of; `next` is the next change. Resolves once it is heard. */
+async function follow(text: string, variables: Record<string, unknown> = {}, token = ann.token) {
+  const gone = new AbortController()
+  const events = subscribe(server, text, variables, { token, signal: gone.signal })
+  const before = heard
+  const heeded = listening()
   const first = events.next()
-  await Promise.race([promise, first])
+  await Promise.race([heeded, first])
   let waiting: Promise<any> | null = first
   return {
     before,
@@ -44,6 +53,18 @@ async function follow(text: string, variables: Record<string, unknown> = {}, tok
 }
 
 let heard = 0
+
+/** Tasks of somebody's organization, made just now, of which nobody was told. */
+async function makeTasks({ organizationId, userId }: Member, count: number, description = ''): Promise<string[]> {
+  const { db } = server.service.deps
+  const now = new Date()
+  const data = Array.from({ length: count }, () => ({
+    ...{ id: newId(), organizationId, title: 'Before', description, status: 'pending' as const },
+    ...{ priority: 'low' as const, createdBy: userId, createdAt: now, updatedAt: now },
+  }))
+  await db.task.createMany({ data })
+  return data.map(({ id }) => id)
+}
 
 const TASKS =
   'subscription ($id: ID, $spaceId: ID) { taskChanges(id: $id, spaceId: $spaceId) { id title status result } }'
@@ -164,6 +185,42 @@ describe('changes', () => {
     let title: string
     do title = (await events.next()).data.taskChanges.title
     while (title !== 'Elsewhere')
+  })
+
+  test.each(['told', 'looked for'])('of more rows than a statement reads are %s, each of them', async (how) => {
+    const reader = await server.member({ organization: `Many ${how}` })
+    const { db, bus } = server.service.deps
+    const ids = await makeTasks(reader, 1500)
+    using events = await follow('subscription { taskChanges { id } }', {}, reader.token)
+    if (how === 'told') bus.publish('task', ids)
+    else (bus as unknown as { tellAll(): void }).tellAll()
+    const seen = new Set<string>()
+    while (seen.size < ids.length) seen.add((await events.next()).data.taskChanges.id)
+    expect([...seen].sort()).toEqual(ids.sort())
+    await db.task.deleteMany({ where: { organizationId: reader.organizationId } })
+  })
+
+  test('after the token was revoked are not told to who reads late', async () => {
+    const reader = await server.member({ organization: 'Late' })
+    const { db, bus } = server.service.deps
+    const ids = await makeTasks(reader, 100, 'x'.repeat(100_000))
+    const heeded = listening()
+    const body = JSON.stringify({ query: 'subscription { taskChanges { title description } }' })
+    const { socket, res } = await unread(server, { method: 'POST', path: '/graphql', body }, reader.token)
+    await heeded
+    bus.publish('task', ids)
+    await stalled(res)
+    await db.token.update({ where: { id: reader.tokenId }, data: { revokedAt: new Date() } })
+    bus.publish('token', [reader.tokenId])
+    await db.task.updateMany({ where: { organizationId: reader.organizationId }, data: { title: 'Afterwards' } })
+    let told = ''
+    socket.on('data', (chunk) => {
+      told += chunk
+      if (told.slice(-50).includes('event: complete')) socket.destroy()
+    })
+    await once(socket, 'close')
+    expect(told).toContain('Before')
+    expect(told).not.toContain('Afterwards')
   })
 
   test('are listened to no longer than somebody reads', async () => {
