@@ -4,6 +4,8 @@ import { type Db, Prisma } from './client.ts'
 
 /** How often the clocks are compared (ms). */
 const INTERVAL = 60_000
+/** What they leave out (ms). */
+const ROUNDING = 2
 /** How much they may differ without a word of it (ms). */
 const TOLERANCE = 1_000
 
@@ -22,19 +24,21 @@ export async function openDatabaseClock(
   let isTold = false
 
   async function compare(): Promise<void> {
-    const before = machine.now().getTime()
     const begun = performance.now()
+    const before = machine.now().getTime()
     const [row] = await db.$queryRaw<{ now: number }[]>(Prisma.sql`
       SELECT (extract(epoch FROM clock_timestamp()) * 1000)::float8 AS "now"`)
-    // When it looked at its clock is not known: half way there and back, and as much sooner or later.
+    // When it looked at its clock is not known: half way there and back, or as much sooner or later. What may be right stays.
     const half = (performance.now() - begun) / 2
     const seen = Math.round(before + half - (row?.now ?? 0))
-    if (Math.abs(seen - ahead) > half) ahead = seen
+    if (Math.abs(seen - ahead) > half + ROUNDING) ahead = seen
     if (isTold || Math.abs(ahead) <= TOLERANCE) return
     isTold = true
     log.warn({ aheadMs: ahead }, 'the clock of this machine is not that of the database, by which servers go')
   }
 
+  await compare()
+  // Without the time that the connection took.
   await compare()
   // What fails is tried again a minute later.
   const timer = setInterval(() => void compare().catch(() => {}), INTERVAL)
