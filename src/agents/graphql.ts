@@ -1,6 +1,6 @@
 import type { GraphQLResolveInfo } from 'graphql'
 import { builder, type GraphQLContext } from '../graphql/builder.ts'
-import { connectionType, relationList, rootList } from '../graphql/connection.ts'
+import { connectionType, RELATION_ROWS, relationList, rootList } from '../graphql/connection.ts'
 import { enumFromZod } from '../graphql/inputs.ts'
 import { loadOne } from '../graphql/loader.ts'
 import { nodeOf } from '../graphql/node.ts'
@@ -67,7 +67,7 @@ export const Agent = builder.prismaObject('Agent', {
       description: 'Its skills that you can see',
       nullable: true,
       select: { skillIds: true },
-      extensions: { scopes: ['skills:read'] },
+      extensions: { scopes: ['skills:read'], rows: RELATION_ROWS },
       resolve: ({ skillIds }, _, context, info) =>
         loadAll(context, info, skillIds, async (ids) => {
           const found = await findSkills(context.actor, context.deps.db, ids)
@@ -80,6 +80,7 @@ export const Agent = builder.prismaObject('Agent', {
       description: 'Its MCP servers that you can see',
       nullable: true,
       select: { mcpInstanceIds: true },
+      extensions: { rows: RELATION_ROWS },
       resolve: ({ mcpInstanceIds }, _, context, info) => loadRows(context, info, MCP, strings(mcpInstanceIds)),
     }),
     mcpTypes: t.stringList({ select: { mcpTypes: true }, resolve: (row) => strings(row.mcpTypes) }),
@@ -99,6 +100,7 @@ export const Agent = builder.prismaObject('Agent', {
 })
 
 const AgentSnapshot = objectFromZod('AgentSnapshot', schema.Agent, 'An agent as it was at a version', {
+  fields: { systemPrompt: { cost: 20 } },
   resolve: {
     skillIds: seen('skillIds'),
     mcpInstanceIds: seen('mcpInstanceIds'),
@@ -124,7 +126,7 @@ const AgentVersion = builder.prismaObject('AgentVersion', {
       type: AgentSnapshot,
       description: 'All that it was',
       select: { agent: true },
-      // Most of it is a prompt.
+      // It is read as a whole, and most of it is a prompt.
       extensions: { cost: 20 },
       resolve: ({ agent }) => agent as never,
     }),
@@ -159,6 +161,8 @@ builder.prismaObjectFields(Agent, (t) => ({
     description: 'The agents that it may delegate to and you can reach',
     nullable: true,
     select: { subagentIds: true },
+    // As many as it can have: each may have as many in turn.
+    extensions: { rows: 100 },
     resolve: ({ subagentIds }, _, context, info) => loadRows(context, info, AGENT, strings(subagentIds)),
   }),
   versions: t.field(

@@ -66,7 +66,9 @@ export const Chat = builder.prismaObject('Chat', {
   },
 })
 
-const ToolCall = objectFromZod('ToolCall', schema.ToolCall, 'A call of a tool')
+const ToolCall = objectFromZod('ToolCall', schema.ToolCall, 'A call of a tool', {
+  fields: { input: { cost: 20 }, result: { cost: 20 } },
+})
 
 const MESSAGE = rowsOf('Message', 'Message', service.reachableMessages, {
   listed: service.listedMessages,
@@ -88,6 +90,7 @@ export const Message = builder.prismaObject('Message', {
     content: t.exposeString('content', { extensions: { cost: 20 } }),
     toolCalls: t.field({
       type: [ToolCall],
+      extensions: { rows: 3 },
       select: { toolCalls: true },
       resolve: ({ toolCalls }) => toolCalls as z.output<typeof schema.ToolCall>[],
     }),

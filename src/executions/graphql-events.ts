@@ -64,7 +64,7 @@ builder.objectRef<Message<'stream_event'>>(TYPES.stream_event).implement({
 
 const TextBlock = builder.objectRef<Extract<ContentBlock, { type: 'text' }>>('TextBlock').implement({
   description: 'What the model said',
-  fields: (t) => ({ text: t.exposeString('text', { description: 'The text' }) }),
+  fields: (t) => ({ text: t.exposeString('text', { description: 'The text', extensions: { cost: 20 } }) }),
 })
 
 const ToolUseBlock = builder.objectRef<Extract<ContentBlock, { type: 'tool_use' }>>('ToolUseBlock').implement({
@@ -72,7 +72,12 @@ const ToolUseBlock = builder.objectRef<Extract<ContentBlock, { type: 'tool_use' 
   fields: (t) => ({
     id: t.exposeID('id', { description: 'The call' }),
     name: t.exposeString('name', { description: 'The tool' }),
-    input: t.expose('input', { type: 'JSON', nullable: true, description: 'What the model gives to it' }),
+    input: t.expose('input', {
+      type: 'JSON',
+      nullable: true,
+      description: 'What the model gives to it',
+      extensions: { cost: 50 },
+    }),
   }),
 })
 
@@ -87,7 +92,12 @@ builder.objectRef<Message<'assistant'>>(TYPES.assistant).implement({
   interfaces: [Event],
   fields: (t) => ({
     step: t.int({ description: 'Which answer of the model, from 1', resolve: ({ data }) => data.step }),
-    content: t.field({ type: [Block], description: 'Its parts', resolve: ({ data }) => data.content }),
+    content: t.field({
+      type: [Block],
+      description: 'Its parts',
+      extensions: { rows: 3 },
+      resolve: ({ data }) => data.content,
+    }),
   }),
 })
 
@@ -96,7 +106,11 @@ builder.objectRef<Message<'tool_result'>>(TYPES.tool_result).implement({
   interfaces: [Event],
   fields: (t) => ({
     toolUseId: t.id({ description: 'The call', resolve: ({ data }) => data.toolUseId }),
-    output: t.string({ description: 'The answer', resolve: ({ data }) => data.content }),
+    output: t.string({
+      description: 'The answer',
+      extensions: { cost: 50 },
+      resolve: ({ data }) => data.content,
+    }),
     isError: t.boolean({ description: 'The tool failed', resolve: ({ data }) => data.isError }),
   }),
 })

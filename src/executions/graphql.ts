@@ -100,19 +100,27 @@ export const Execution = builder.prismaObject('Execution', {
 
 export const Executions = connectionType('Execution', Execution, 'executions, newest first')
 
-const ExecutionTree = builder.objectRef<{ ids: string[]; usage: TokenUsage }>('ExecutionTree').implement({
+type Tree = { nodes: schema.ExecutionNode[]; usage: TokenUsage }
+
+const ExecutionTree = builder.objectRef<Tree>('ExecutionTree').implement({
   description: 'An execution with all that it is a part of, and all that is a part of it',
   fields: (t) => ({
     executions: t.field({
       type: [Execution],
-      description: 'The root first, then as deep as they are; those that you cannot reach are left out',
-      extensions: { scopes: ['executions:read', 'agents:execute'] },
-      resolve: ({ ids }, _, context, info) =>
-        delegateOf(context.deps.db, EXECUTION).findMany({
-          ...selectRows(context, info, EXECUTION),
-          where: { id: { in: ids } },
+      description:
+        'The root first, then as deep as they are; those that you cannot reach are left out. Of more than 1 MiB of text what was asked for is whole; of the others `message` is cut at 200 characters and `result` null',
+      extensions: { scopes: ['executions:read', 'agents:execute'], rows: 100 },
+      resolve: async ({ nodes }, _, context, info) => {
+        // The texts are there already, as many as an answer can bear.
+        const { message, result, ...select } = selectRows(context, info, EXECUTION).select
+        const texts = new Map(nodes.map(({ id, message, result = null }) => [id, { message, result }]))
+        const rows = await delegateOf(context.deps.db, EXECUTION).findMany({
+          select,
+          where: { id: { in: [...texts.keys()] } },
           orderBy: [{ depth: 'asc' }, { createdAt: 'asc' }, { id: 'asc' }],
-        }),
+        })
+        return rows.map((row) => ({ ...row, ...texts.get(row.id) }))
+      },
     }),
     usage: t.expose('usage', { type: Usage, description: 'Of the whole tree, seen or not' }),
   }),
@@ -181,9 +189,9 @@ builder.queryFields((t) => ({
     args: argsFromZod(schema.ExecutionId),
     resolve: async (_, args, { caller }) => {
       const { tree, usage } = await caller.executions.tree(args)
-      return { ids: idsOf(tree), usage: { inputTokens: usage.input_tokens, outputTokens: usage.output_tokens } }
+      return { nodes: nodesOf(tree), usage: { inputTokens: usage.input_tokens, outputTokens: usage.output_tokens } }
     },
   }),
 }))
 
-const idsOf = ({ id, children }: schema.ExecutionNode): string[] => [id, ...children.flatMap(idsOf)]
+const nodesOf = (node: schema.ExecutionNode): schema.ExecutionNode[] => [node, ...node.children.flatMap(nodesOf)]

@@ -23,6 +23,15 @@ const FILE = rowsOf<Key>('SpaceFile', 'SpaceFile', () => ({}), { order: BY_PATH,
 
 type Key = { spaceId: string; path: string }
 
+const texts = new WeakMap<Uint8Array, ReturnType<typeof service.toText>>()
+
+/** Made once, by however many names it is asked for. */
+function textOf(content: Uint8Array) {
+  const text = texts.get(content) ?? service.toText(content)
+  texts.set(content, text)
+  return text
+}
+
 const SpaceFile = builder.prismaObject('SpaceFile', {
   description: 'A file of a space',
   select: { spaceId: true, path: true },
@@ -35,13 +44,13 @@ const SpaceFile = builder.prismaObject('SpaceFile', {
       description: 'What is in it',
       extensions: { cost: 50 },
       select: { content: true },
-      resolve: (row) => service.toText(row.content).content,
+      resolve: (row) => textOf(row.content).content,
     }),
     encoding: t.field({
       type: Encoding,
       extensions: { cost: 50 },
       select: { content: true },
-      resolve: (row) => service.toText(row.content).encoding,
+      resolve: (row) => textOf(row.content).encoding,
     }),
   }),
 })

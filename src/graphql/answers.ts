@@ -2,7 +2,7 @@ import { type ExecutionResult, GraphQLError, type GraphQLSchema, Kind } from 'gr
 import { getSSEProcessor, isAsyncIterable, mapAsyncIterator, type Plugin, processRegularResult } from 'graphql-yoga'
 import { AppError, toAppError, toBody } from '../errors.ts'
 import { toTRPCError } from '../trpc.ts'
-import { TOO_MUCH } from './limits.ts'
+import { answerTooLong, isTooLong, TOO_MUCH } from './limits.ts'
 import { explain } from './refusals.ts'
 import type { GraphQLRequest } from './requests.ts'
 
@@ -25,7 +25,8 @@ export const useAnswers = (schema: GraphQLSchema): Plugin<object, GraphQLRequest
   },
 })
 
-function toAnswer(schema: GraphQLSchema, result: ExecutionResult, request: GraphQLRequest): ExecutionResult {
+function toAnswer(schema: GraphQLSchema, found: ExecutionResult, request: GraphQLRequest): ExecutionResult {
+  const result = isTooLong(found) ? { errors: [answerTooLong()] } : found
   if (!result.errors?.length) return result
   const explained = result.errors.every(isOfInput) && explain(schema, request.params ?? {})
   const errors = explained ? [explained] : result.errors

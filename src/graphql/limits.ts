@@ -1,5 +1,6 @@
 import {
   type DocumentNode,
+  type ExecutionResult,
   type FieldNode,
   GraphQLError,
   type GraphQLField,
@@ -37,6 +38,8 @@ export const LIMITS = {
   directives: 30,
   cost: 75_000,
   errors: 10,
+  /** In characters: the texts of the answer, and the names of its fields, each time one stands there. */
+  answer: 16 * 1024 * 1024,
 }
 
 export const TOO_MUCH = 'LIMIT_EXCEEDED'
@@ -107,6 +110,29 @@ export function checkLimits(schema: GraphQLSchema, document: DocumentNode, varia
     if (cost > LIMITS.cost) refuse(`asks for too much at once (${cost})`, `${LIMITS.cost}; give a smaller first`)
   }
 }
+
+/** Whether an answer is longer than {@link LIMITS} lets it be: the cost of a document tells how many texts, not how long. */
+export function isTooLong({ data, errors = [] }: ExecutionResult): boolean {
+  let left = LIMITS.answer
+  function fits(value: unknown): boolean {
+    if (Array.isArray(value)) return value.every(fits)
+    if (typeof value === 'string') left -= value.length
+    else if (typeof value === 'object') {
+      for (const name in value) {
+        left -= name.length
+        if (!fits(value[name as keyof typeof value])) return false
+      }
+    }
+    return left >= 0
+  }
+  return !fits(data) || !errors.every(({ path }) => fits(path))
+}
+
+export const answerTooLong = () =>
+  new GraphQLError(
+    `The answer is too long. At most ${LIMITS.answer} characters; give a smaller first, or ask for fewer long texts`,
+    { extensions: { code: TOO_MUCH } },
+  )
 
 const tooMuch = (what: string, atMost: string) =>
   new GraphQLError(`The document ${what}. At most ${atMost}`, { extensions: { code: TOO_MUCH } })

@@ -9,6 +9,8 @@ const objects = new Map<z.ZodType, ObjectRef<Types, object>>()
 type Options<Shown> = {
   interfaces?: InterfaceRef<Types, { id: string }>[]
   extensions?: Extensions
+  /** Those of its fields. */
+  fields?: { [Field in keyof Shown]?: Extensions }
   /** What is not shown as it is. */
   resolve?: {
     [Field in keyof Shown]?: (of: Shown, args: object, context: GraphQLContext, info: GraphQLResolveInfo) => unknown
@@ -23,7 +25,7 @@ export function objectFromZod<Schema extends z.ZodObject>(
   name: string,
   schema: Schema,
   description: string,
-  { interfaces = [], extensions = {}, resolve = {} }: Options<z.output<Schema>> = {},
+  { interfaces = [], extensions = {}, fields = {}, resolve = {} }: Options<z.output<Schema>> = {},
 ): ObjectRef<Types, z.output<Schema>> {
   const ref = builder.objectRef<z.output<Schema>>(name)
   objects.set(schema, ref as unknown as ObjectRef<Types, object>)
@@ -35,7 +37,12 @@ export function objectFromZod<Schema extends z.ZodObject>(
       Object.fromEntries(
         Object.entries(schema.shape).map(([field, of]) => {
           const { type, required, description } = outputField(field, of as z.ZodType)
-          const options = { type: type as 'String', nullable: !required as never, ...(description && { description }) }
+          const options = {
+            type: type as 'String',
+            nullable: !required as never,
+            extensions: fields[field as keyof typeof fields] ?? {},
+            ...(description && { description }),
+          }
           const resolver = resolve[field as keyof typeof resolve]
           return [
             field,

@@ -127,13 +127,7 @@ export async function loadRow<Row extends object>(
   id: string | null,
 ): Promise<Row | null> {
   if (id === null) return null
-  const query = selectRows(context, info, rows)
-  return loadOne(context, info, id, async (ids) => {
-    const { actor, deps } = context
-    const where = { AND: [{ id: { in: ids } }, rows.reachable(actor)] }
-    const found = await delegateOf(deps.db, rows).findMany({ ...query, where })
-    return new Map(found.map((row) => [(row as { id: string }).id, row]))
-  })
+  return loadOne(context, info, id, byId(context, info, rows))
 }
 
 /** The same for a list of ids, in its order: what can be reached of it. */
@@ -143,8 +137,19 @@ export async function loadRows<Row extends object>(
   rows: Rows<Row>,
   ids: readonly string[],
 ): Promise<Row[]> {
-  const found = await Promise.all(ids.map((id) => loadRow(context, info, rows, id)))
+  const find = byId(context, info, rows)
+  const found = await Promise.all(ids.map((id) => loadOne(context, info, id, find)))
   return found.filter((row) => row !== null)
+}
+
+/** Finds the rows with some ids that the caller can reach. */
+function byId<Row extends object>(context: GraphQLContext, info: GraphQLResolveInfo, rows: Rows<Row>) {
+  const query = selectRows(context, info, rows)
+  return async (ids: string[]) => {
+    const where = { AND: [{ id: { in: ids } }, rows.reachable(context.actor)] }
+    const found = await delegateOf(context.deps.db, rows).findMany({ ...query, where })
+    return new Map(found.map((row) => [(row as { id: string }).id, row]))
+  }
 }
 
 /** The options of a field that shows the row which a column names. */

@@ -26,6 +26,7 @@ const fields = schema.Skill.extend({ category })
 export const Skill = objectFromZod('Skill', fields, 'A reusable prompt package', {
   interfaces,
   extensions: { scopes: ['skills:read'] },
+  fields: { prompt: { cost: 20 } },
 })
 const Skills = connectionType('Skill', Skill, 'skills, newest first')
 const ListSkills = listArgs(schema.ListSkills)

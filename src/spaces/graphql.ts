@@ -3,7 +3,7 @@ import type { z } from 'zod'
 import { AGENT, Agent } from '../agents/graphql.ts'
 import { notFound } from '../errors.ts'
 import { builder, type GraphQLContext } from '../graphql/builder.ts'
-import { connectionType, rootList } from '../graphql/connection.ts'
+import { connectionType, RELATION_ROWS, rootList } from '../graphql/connection.ts'
 import { argsFromZod, enumFromZod, inputFromZod } from '../graphql/inputs.ts'
 import { beside, loadOne } from '../graphql/loader.ts'
 import { nodeOf } from '../graphql/node.ts'
@@ -74,6 +74,7 @@ export const Space = builder.prismaObject('Space', {
         if (!space) throw notFound('Space')
         return space[name]
       }
+    const extensions = { rows: RELATION_ROWS }
     return {
       id: t.exposeID('id'),
       organizationId: t.exposeID('organizationId'),
@@ -86,9 +87,9 @@ export const Space = builder.prismaObject('Space', {
       assignedAgents: t.idList({ resolve: told('assignedAgents') }),
       skillIds: t.idList({ resolve: told('skillIds') }),
       pluginIds: t.idList({ resolve: told('pluginIds') }),
-      agentRefs: t.field({ type: [SpaceAgent], resolve: told('agentRefs') }),
-      skillRefs: t.field({ type: [SpaceSkill], resolve: told('skillRefs') }),
-      mcpRefs: t.field({ type: [SpaceMcp], resolve: told('mcpRefs') }),
+      agentRefs: t.field({ type: [SpaceAgent], extensions, resolve: told('agentRefs') }),
+      skillRefs: t.field({ type: [SpaceSkill], extensions, resolve: told('skillRefs') }),
+      mcpRefs: t.field({ type: [SpaceMcp], extensions, resolve: told('mcpRefs') }),
       secretKeys: t.stringList({ resolve: told('secretKeys') }),
       chatCount: t.int({ resolve: told('chatCount') }),
       fileCount: t.exposeInt('fileCount'),

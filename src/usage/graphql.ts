@@ -11,7 +11,9 @@ enumFromZod('UsagePeriod', schema.Period, 'What is added up')
 objectFromZod('UsageTotals', schema.Totals, 'All of it')
 const AgentUsage = objectFromZod('AgentUsage', schema.AgentUsage, 'What the runs of one agent used')
 objectFromZod('ModelUsage', schema.ModelUsage, 'What the runs on one model used')
-objectFromZod('UsageEntry', schema.UsageEntry, 'What the runs of a period used')
+objectFromZod('UsageEntry', schema.UsageEntry, 'What the runs of a period used', {
+  fields: { byAgent: { rows: 20 }, byModel: { rows: 5 } },
+})
 
 builder.objectField(AgentUsage, 'agent', (t) =>
   t.field({
@@ -22,7 +24,10 @@ builder.objectField(AgentUsage, 'agent', (t) =>
   }),
 )
 
-const Report = objectFromZod('UsageReport', schema.UsageResponse.omit({ success: true }), 'What the runs used')
+const Report = objectFromZod('UsageReport', schema.UsageResponse.omit({ success: true }), 'What the runs used', {
+  // As many as there are unless told.
+  fields: { usage: { rows: 30 } },
+})
 
 builder.queryField('usage', (t) =>
   t.field({

@@ -226,6 +226,19 @@ describe('reading', () => {
     })
   })
 
+  test('a tree of long texts has those of what was asked for, and of the others what a list has, as over REST', async () => {
+    const long = 'x'.repeat(200_000)
+    const root = (await execute({ message: long })).executionId
+    for (let i = 0; i < 5; i++) await execute({ message: long, parentExecutionId: root })
+    const text = 'query ($id: ID!) { executionTree(id: $id) { executions { id message result } } }'
+    const { data } = await graphql(server, text, { id: root })
+    const { tree } = await callerOf(server).executions.tree({ id: root })
+    expect(tree.message).toBe(long)
+    expect(tree.children.map(({ message }) => message.length)).toEqual([200, 200, 200, 200, 200])
+    const nodes = [tree, ...tree.children].map(({ id, message, result = null }) => ({ id, message, result }))
+    expect(data.executionTree.executions).toEqual(nodes)
+  })
+
   test('the usage of a tree may be more than an integer of 32 bits holds', async () => {
     const usage = { input: 2_000_000_000, output: 2_000_000_000 }
     model.script({ tokens: 'x', usage }, { tokens: 'x', usage })

@@ -5,7 +5,7 @@ import { createSchema } from '../../src/graphql/schema.ts'
 import { stopClock } from '../support/clock.ts'
 import { startServer, type TestServer } from '../support/server.ts'
 import { hostile } from './hostile.ts'
-import { graphql, post } from './support.ts'
+import { callerOf, graphql, post } from './support.ts'
 
 let server: TestServer
 
@@ -54,8 +54,68 @@ describe('what asks for too much is refused before anything of it runs', () => {
   })
 })
 
+const schema = createSchema()
+const times = (count: number, field: string) => Array.from({ length: count }, (_, i) => `a${i}: ${field}`).join(' ')
+
+test.each([
+  ['prompts of skills', `{ skills { nodes { ${times(4, 'prompt')} } } }`],
+  [
+    'prompts of what agents were',
+    `{ agents(first: 2) { nodes { versions(first: 100) { nodes { agent { ${times(30, 'systemPrompt')} } } } } } }`,
+  ],
+  ['what a model said', events(`... on AssistantEvent { content { ... on TextBlock { ${times(14, 'text')} } } }`)],
+  [
+    'what tools are given',
+    events(`... on AssistantEvent { content { ... on ToolUseBlock { ${times(6, 'input')} } } }`),
+  ],
+  ['what tools answer', events(`... on ToolResultEvent { ${times(16, 'output')} }`)],
+  [
+    'calls of tools in messages',
+    `{ chat(id: "x") { messages(first: 100) { nodes { toolCalls { ${times(14, 'result')} } } } } }`,
+  ],
+  ['texts of a tree', `{ executionTree(id: "x") { executions { ${times(16, 'message')} } } }`],
+  ['subagents of subagents', '{ agents(first: 10) { nodes { subagents { subagents { id } } } } }'],
+])('%s cost what they are long, or many', (_, text) => {
+  expect(() => checkLimits(schema, parse(text), {})).toThrow('asks for too much at once')
+})
+
+function events(selected: string): string {
+  return `{ execution(id: "x") { events(first: 100) { nodes { ${selected} } } } }`
+}
+
+describe('an answer of more than 16 MiB is refused', () => {
+  test('however few texts make it, and it says what to do', async () => {
+    const { db } = server.service.deps
+    const { id: spaceId, organizationId, ownerId } = await db.space.findFirstOrThrow()
+    const content = Buffer.alloc(1024 * 1024, 'x')
+    const file = { spaceId, organizationId, content, size: content.length, updatedBy: ownerId, updatedAt: new Date() }
+    await db.spaceFile.create({ data: { ...file, path: 'long' } })
+    const ask = (count: number) =>
+      graphql(server, `{ spaceFile(id: "${spaceId}", path: "long") { ${times(count, 'content')} } }`, {}, GRAPHQL)
+    expect((await ask(15)).data.spaceFile.a14).toBe(content.toString())
+    const refused = await ask(16)
+    expect(refused).toMatchObject({ status: 400, data: undefined })
+    expect(refused.message).toBe(
+      'The answer is too long. At most 16777216 characters; give a smaller first, or ask for fewer long texts',
+    )
+    expect(refused.errors![0]!.extensions).toMatchObject({ code: 'LIMIT_EXCEEDED', error: true, statusCode: 400 })
+  })
+
+  test('or what the caller calls its fields, where they fail, too', async () => {
+    const name = 'n'.repeat(90_000)
+    const { message } = await graphql(server, `{ __schema { types { fields { ${name}: name } } } }`)
+    expect(message).toMatch(/^The answer is too long/)
+    const member = await server.member({ scopes: ['agents:read'] })
+    const agents = await Promise.all(
+      Array.from({ length: 200 }, () => callerOf(server).agents.create({ name: 'A', systemPrompt: 'p' })),
+    )
+    const failing = await graphql(server, `{ agents { nodes { ${name}: skills { id } } } }`, {}, member)
+    expect(failing.message).toMatch(/^The answer is too long/)
+    for (const { id } of agents) await callerOf(server).agents.delete({ id })
+  })
+})
+
 describe('what asks for enough is let in', () => {
-  const schema = createSchema()
   const AGENT = `id name role systemPrompt visibility organizationId userId model description tags category image color
     initialGreeting skillIds mcpInstanceIds mcpTypes subagentIds allowedTools disallowedTools maxTurns version archived`
 
@@ -79,6 +139,22 @@ describe('what asks for enough is let in', () => {
     [
       'a list for the only row of a list',
       '{ agents(first: 1) { nodes { executions(first: 100) { nodes { id result } } } } }',
+    ],
+    [
+      'all that happened in a run',
+      events(`__typename seq at ... on MetaEvent { chatId sessionId } ... on TextDeltaEvent { step text }
+        ... on AssistantEvent { step content { ... on TextBlock { text } ... on ToolUseBlock { id name input } } }
+        ... on ToolResultEvent { toolUseId output isError } ... on ApprovalEvent { approvalId toolUseId name }
+        ... on ResultEvent { status usage { inputTokens outputTokens } } ... on ErrorEvent { status message }`),
+    ],
+    [
+      'a chat with the calls of tools',
+      '{ chat(id: "x") { title messages(first: 100) { nodes { id role content toolCalls { id name input result isError } } } } }',
+    ],
+    ['a tree with its texts', '{ executionTree(id: "x") { executions { id status message result agent { name } } } }'],
+    [
+      'all spaces with what is attached to them',
+      '{ spaces { nodes { id name agentRefs { agentId } skillRefs { skillId } mcpRefs { mcpId } } } }',
     ],
     ['one of many operations', 'query A { agents { totalCount } } query B { models { defaultModel } }'],
   ])('%s', (_, text) => {

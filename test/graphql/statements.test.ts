@@ -80,8 +80,8 @@ const LISTS: List[] = objects.flatMap((type) =>
       const texts: string[] = []
       let said = ''
       const parts = fieldsOf(nodes).flatMap((of) => {
-        const deep = ask(of, 2)
-        return (deep && isAllowed(document(deep)) ? deep : ask(of, 1)) ?? []
+        const asked = [ask(of, 2), ask(of, 1), `${of.name} { __typename }`]
+        return asked.find((part) => part && isAllowed(document(part))) ?? []
       })
       for (const part of parts) {
         if (said && !isAllowed(document(`${said} ${part}`))) {
