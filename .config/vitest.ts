@@ -39,7 +39,7 @@ const ON_POSTGRESQL = [
   'test/missions/kill.test.ts',
   'test/graphql/{agents,executions,nodes,tasks}.test.ts',
   'test/rest/{agents,approvals,attachments,chats,counts,execute,executions,files,mcps,missions}.test.ts',
-  'test/rest/{profile,queries,secrets,skills,spaces,tasks,usage,visibility}.test.ts',
+  'test/rest/{pages,profile,queries,secrets,skills,spaces,tasks,usage,visibility}.test.ts',
   'test/security/{afterwards,isolation,revocation}.test.ts',
   'test/{idempotency,tasks.property,values}.test.ts',
 ]

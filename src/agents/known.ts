@@ -3,6 +3,8 @@ import type { z } from 'zod'
 import type { Prisma } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
 import { constant, toJson } from '../lib/constant.ts'
+import { ROOM } from '../lib/page.ts'
+import { inParts } from '../lib/parts.ts'
 import { Agent } from './schema.ts'
 
 // What agents say is long, and asked for again and again: what was read once is kept by the version it had, which every
@@ -66,8 +68,33 @@ function remember({ knownAgents }: Deps, row: AgentRow): KnownAgent {
 export const HEAD = { id: true, version: true, createdAt: true } as const
 export type Head = Pick<AgentRow, keyof typeof HEAD>
 
-/** The agents of these heads that still meet `where`: only those are read that nobody has asked for since they changed. */
+/** So many are read at once: each may be as long as all of its fields allow. */
+const AT_ONCE = 100
+
+/**
+ * The agents of the first heads that still meet `where`, and of how many heads they are: of as many as have room in one
+ * answer.
+ */
 export async function whole(deps: Deps, where: Prisma.AgentWhereInput, heads: readonly Head[]) {
+  const agents: KnownAgent[] = []
+  let [shown, said] = [0, 0]
+  for (const part of inParts(heads, AT_ONCE)) {
+    const found = await findWhole(deps, where, part)
+    for (const { id } of part) {
+      const agent = found.get(id)
+      if (agent) {
+        said += toJson(agent).length
+        if (said > ROOM && agents.length) return { agents, shown }
+        agents.push(agent)
+      }
+      shown++
+    }
+  }
+  return { agents, shown }
+}
+
+/** Agents by id: only those are read that nobody has asked for since they changed. */
+async function findWhole(deps: Deps, where: Prisma.AgentWhereInput, heads: readonly Head[]) {
   const agents = new Map<string, KnownAgent | undefined>()
   for (const { id, version } of heads) {
     const known = deps.knownAgents.get(id)
@@ -78,7 +105,7 @@ export async function whole(deps: Deps, where: Prisma.AgentWhereInput, heads: re
     const rows = await deps.db.agent.findMany({ where: { AND: [where, { id: { in: missing } }] } })
     for (const row of rows) agents.set(row.id, remember(deps, row))
   }
-  return [...agents.values()].filter((agent) => agent !== undefined)
+  return agents
 }
 
 /** One by id that meets `where`, null if it does not. Of a known one only its version is read. */

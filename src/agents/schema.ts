@@ -1,7 +1,7 @@
 import { z } from 'zod'
 import { takingConstants } from '../lib/constant.ts'
 import { bool, int, ok, requiredText, text, textList, timestamp } from '../lib/fields.ts'
-import { pageInput } from '../lib/page.ts'
+import { nextCursor, pageInput } from '../lib/page.ts'
 
 export const Visibility = z
   .enum(['private', 'organization', 'public', 'unlisted'], {
@@ -120,7 +120,7 @@ export const AgentCard = z
   .meta({ id: 'AgentCard' })
 
 export const AgentResponse = ok({ agent: Agent })
-export const AgentsResponse = ok({ agents: z.array(Agent), total: z.int(), nextCursor: z.string().nullable() })
+export const AgentsResponse = ok({ agents: z.array(Agent), total: z.int(), nextCursor })
 export const AgentCreated = ok({
   id: z.string(),
   name: z.string(),
@@ -139,7 +139,7 @@ const AgentVersion = z
 
 export const AgentVersionsResponse = ok({
   versions: z.array(AgentVersion),
-  nextCursor: z.string().nullable().describe('A page ends before its limit where what it says is long'),
+  nextCursor,
 })
 export const AgentCardResponse = ok({ agent: AgentCard })
-export const AgentCardsResponse = ok({ agents: z.array(AgentCard), total: z.int(), nextCursor: z.string().nullable() })
+export const AgentCardsResponse = ok({ agents: z.array(AgentCard), total: z.int(), nextCursor })

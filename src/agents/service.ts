@@ -8,7 +8,7 @@ import { totalOf } from '../db/totals.ts'
 import type { Deps } from '../deps.ts'
 import { badRequest, invalidField, notFound } from '../errors.ts'
 import { newId, newSortableId } from '../lib/id.ts'
-import { MAX_ROWS, pageQuery, toPage } from '../lib/page.ts'
+import { encodeCursor as cursorOf, MAX_ROWS, pageOf, pageQuery, toPage, within } from '../lib/page.ts'
 import { typesOf } from '../mcps/service.ts'
 import { checkRequirements, findIds as findSkillIds, findMany as findSkills } from '../skills/service.ts'
 import { findKnown, HEAD, type Head, type KnownAgent, strings, toAgent, whole } from './known.ts'
@@ -150,7 +150,7 @@ async function pageOfAgents<Row extends Head>(
   where: Prisma.AgentWhereInput,
   input: z.output<typeof ListPublicAgents>,
   count: () => Promise<number>,
-  read: (query: Pick<Prisma.AgentFindManyArgs, 'where' | 'orderBy' | 'take'>) => Promise<Row[]>,
+  read: (query: Omit<ReturnType<typeof pageQuery>, 'where'> & { where: Prisma.AgentWhereInput }) => Promise<Row[]>,
 ) {
   const { where: after, ...page } = pageQuery(input)
   const found = await read({ where: { AND: [where, after ?? {}] }, ...page })
@@ -188,13 +188,16 @@ export function countListed(
 /** GET /agents (contract.md section 2). */
 export async function list(actor: Actor, deps: Deps, input: z.output<typeof ListAgents>) {
   const where = await listedBy(actor, deps, input)
-  const { rows, ...page } = await pageOfAgents(
+  const { rows, nextCursor, total } = await pageOfAgents(
     where,
     input,
     () => countListed(actor, deps, input, where),
-    (query) => deps.db.agent.findMany({ ...query, select: HEAD }),
+    // All of the heads have room.
+    ({ where, orderBy, take }) => deps.db.agent.findMany({ where, orderBy, take, select: HEAD }),
   )
-  return { agents: await asSeenBy(actor, deps, await whole(deps, where, rows)), ...page }
+  const { agents, shown } = await whole(deps, where, rows)
+  const last = shown < rows.length ? rows[shown - 1] : undefined
+  return { agents: await asSeenBy(actor, deps, agents), nextCursor: last ? cursorOf(last) : nextCursor, total }
 }
 
 /** GET /agents/{id}. */
@@ -262,9 +265,7 @@ export async function getPublic({ db }: Deps, id: string) {
   return { agent: toCard(row) }
 }
 
-type VersionRow = Prisma.AgentVersionGetPayload<object>
-
-const encodeCursor = (version: number) => Buffer.from(`${version}`).toString('base64url')
+const encodeCursor = ({ version }: { version: number }) => Buffer.from(`${version}`).toString('base64url')
 
 function decodeCursor(cursor: string): number {
   const [version] = /^\d{1,9}$/.exec(Buffer.from(cursor, 'base64url').toString()) ?? []
@@ -272,30 +273,22 @@ function decodeCursor(cursor: string): number {
   return Number(version)
 }
 
-/** How much one answer says of what an agent was (characters): each version may be as long as an agent. */
-const MAX_SAID = 4_000_000
-/** So many versions are read first, and as many as there are already each time after: most are short. */
-const FIRST_VERSIONS = 20
 const MAX_VERSION = 2 ** 31 - 1
 
-/** GET /agents/{id}/versions, newest first. A page ends early once it has said much. */
+/** GET /agents/{id}/versions, newest first. */
 export async function versions(
   actor: Actor,
   deps: Deps,
   { id, limit = MAX_ROWS, cursor }: z.output<typeof ListVersions>,
 ) {
-  let below = cursor === undefined ? MAX_VERSION : decodeCursor(cursor)
+  const below = cursor === undefined ? MAX_VERSION : decodeCursor(cursor)
   const { id: agentId } = await find(actor, deps, id)
-  const rows: VersionRow[] = []
-  for (let said = 0; said < MAX_SAID && rows.length < limit && below > 1; ) {
-    const where = { agentId, version: { lt: below } }
-    const take = Math.min(rows.length || FIRST_VERSIONS, limit - rows.length)
-    const found = await deps.db.agentVersion.findMany({ where, orderBy: { version: 'desc' }, take })
-    rows.push(...found)
-    said += JSON.stringify(found).length
-    // They count from 1.
-    below = found.at(-1)?.version ?? 1
-  }
+  const found = await deps.db.agentVersion.findMany({
+    where: { agentId, version: { lt: below } },
+    orderBy: { version: 'desc' },
+    ...within({ take: limit + 1 }),
+  })
+  const { rows, nextCursor } = pageOf(found, limit, encodeCursor)
   const agents = await asSeenBy(
     actor,
     deps,
@@ -308,7 +301,7 @@ export async function versions(
       userId,
       agent: agents[index]!,
     })),
-    nextCursor: below > 1 ? encodeCursor(below) : null,
+    nextCursor,
   }
 }
 

@@ -1,6 +1,6 @@
 import { z } from 'zod'
 import { ok, text, timestamp } from '../lib/fields.ts'
-import { pageInput } from '../lib/page.ts'
+import { nextCursor, pageInput } from '../lib/page.ts'
 
 export const ApprovalStatus = z
   .enum(['pending', 'approved', 'denied', 'expired'], {
@@ -16,7 +16,7 @@ export const Approval = z
     chatId: z.string(),
     toolUseId: z.string().describe('The call, as the events of the run name it'),
     tool: z.string().describe('What the model wants to call'),
-    input: z.unknown().describe('What it wants to call it with'),
+    input: z.unknown().describe('What it wants to call it with: all of it, in lists too'),
     status: ApprovalStatus.describe('`expired` too when the run ended before anybody decided'),
     reason: z.string().optional().describe('Why, in the words of whoever decided'),
     createdAt: timestamp,
@@ -39,5 +39,5 @@ export const Decide = z
   })
   .meta({ examples: [{ reason: 'Not on a Friday' }] })
 
-export const ApprovalsResponse = ok({ approvals: z.array(Approval), nextCursor: z.string().nullable() })
+export const ApprovalsResponse = ok({ approvals: z.array(Approval), nextCursor })
 export const ApprovalResponse = ok({ approval: Approval })

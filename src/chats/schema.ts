@@ -1,6 +1,6 @@
 import { z } from 'zod'
 import { bool, ok, requiredText, timestamp } from '../lib/fields.ts'
-import { pageInput } from '../lib/page.ts'
+import { nextCursor, pageInput } from '../lib/page.ts'
 
 export const ChatStatus = z
   .enum(['standby', 'working', 'done', 'needs_attention', 'error'], {
@@ -91,7 +91,7 @@ export const ChatResponse = ok({ chat: Chat })
 export const ChatCreated = ok({ id: z.string(), title: z.string(), status: ChatStatus, chat: Chat })
 export const ChatsResponse = ok({
   chats: z.array(Chat),
-  nextCursor: z.string().nullable(),
+  nextCursor,
   total: z.int().optional().describe('With count=true'),
 })
 export const MessagesResponse = ok({
@@ -99,6 +99,6 @@ export const MessagesResponse = ok({
   title: z.string(),
   status: ChatStatus,
   messages: z.array(Message),
-  nextCursor: z.string().nullable(),
+  nextCursor,
 })
 export const ChatDeleted = ok({ message: z.string() })

@@ -8,7 +8,7 @@ import { padded } from '../db/dialects.ts'
 import type { Deps } from '../deps.ts'
 import { conflict, invalidField, notFound } from '../errors.ts'
 import { newSortableId } from '../lib/id.ts'
-import { pageQuery, toPage } from '../lib/page.ts'
+import { MAX_ROWS, pageOf, pageQuery, toPage, within } from '../lib/page.ts'
 import { chatsFor, findOrDefault, hiddenChats, inPrivateSpaces, inSpaces, visible } from '../spaces/service.ts'
 import type { Chat, CreateChat, ListChats, ListMessages, MessagesResponse, ToolCall, UpdateChat } from './schema.ts'
 
@@ -235,23 +235,20 @@ async function write(
 
 type MessageRow = Prisma.MessageGetPayload<object>
 
-const MAX_MESSAGES = 1000
-
 /** GET /chats/{id}/messages, oldest first: those of the sessions that the caller may see. */
 export async function messages(
   actor: Actor,
   deps: Deps,
-  { id, limit = MAX_MESSAGES, cursor }: z.output<typeof ListMessages>,
+  { id, limit = MAX_ROWS, cursor }: z.output<typeof ListMessages>,
 ): Promise<z.input<typeof MessagesResponse>> {
   const after = cursor === undefined ? {} : afterCursor(cursor)
   const { id: chatId, title, status } = await find(actor, deps, id)
   const found = await deps.db.message.findMany({
     where: { AND: [{ chatId }, listedMessages(actor), after] },
     orderBy: [{ createdAt: 'asc' }, { position: 'asc' }, { id: 'asc' }],
-    take: limit + 1,
+    ...within({ take: limit + 1 }),
   })
-  const rows = found.slice(0, limit)
-  const last = rows.at(-1)
+  const { rows, nextCursor } = pageOf(found, limit, encodeCursor)
   return {
     chatId,
     title,
@@ -265,7 +262,7 @@ export async function messages(
       interrupted: row.interrupted,
       createdAt: row.createdAt.toISOString(),
     })),
-    nextCursor: last && found.length > limit ? encodeCursor(last) : null,
+    nextCursor,
   }
 }
 

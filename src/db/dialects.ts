@@ -1,5 +1,5 @@
 import type { Prisma } from '../../prisma/generated/sqlite/client.ts'
-import { BEYOND, isFilter, type Table } from './tables.ts'
+import { BEYOND, type Columns, isFilter, quote, type Table } from './tables.ts'
 
 /** What is different in the SQL, and in the values, of the two databases. */
 export type Dialect = {
@@ -14,6 +14,8 @@ export type Dialect = {
   rowByRow: string
   /** The statement for the first rows of an order. */
   page: (page: Page) => string
+  /** The same query with `room` for what its rows say (statements.ts), as far as the statement has to say so. */
+  within: (query: string, table: Table, columns: Columns, room: number) => string
   /** Whether many rows are inserted by one statement. */
   insertsTogether: boolean
   rawText: (query: Prisma.Sql) => string
@@ -44,6 +46,8 @@ export const SQLITE: Dialect = {
   notIn: (values, args, type) => `NOT IN (${operandsOf(values, args, type)})`,
   rowByRow: '',
   page: ({ selects, order, limit }) => selects.join(' UNION ALL ') + order + limit,
+  // Its rows are read one by one, and no further than wanted (sqlite-connection.ts).
+  within: (query) => query,
   // One statement for all rows would be another for each number of them.
   insertsTogether: false,
   rawText: ({ sql }) => sql,
@@ -56,6 +60,13 @@ const operandsOf = (values: readonly unknown[], args: unknown[], type: string): 
   padded(values)
     .map((value) => SQLITE.operand(args.push(value), type))
     .join(', ')
+
+/** How much a column says, at the least: PostgreSQL writes JSON with blanks between its parts. */
+const SIZES: Readonly<Record<string, (column: string) => string>> = {
+  String: (column) => `coalesce(octet_length(${column}), 0)`,
+  Bytes: (column) => `coalesce(octet_length(${column}), 0)`,
+  Json: (column) => `coalesce(octet_length(${column}::text) / 2, 0)`,
+}
 
 /** PostgreSQL takes the type of a parameter from where it stands. */
 export const POSTGRESQL: Dialect = {
@@ -70,6 +81,15 @@ export const POSTGRESQL: Dialect = {
   page({ selects: [select = '', ...more], order, indexOrder, limit }) {
     if (!more.length) return select + indexOrder + limit
     return [select, ...more].map((part) => `(${part}${indexOrder}${limit})`).join(' UNION ALL ') + order + limit
+  },
+  // All rows of an answer are sent at once: what is to be left out it must leave out itself. It knows how long a text is
+  // without reading it.
+  within(query, table, { names, list }, room) {
+    const sizes = names.flatMap((name) => SIZES[table.columns.get(name) ?? '']?.(quote(name)) ?? [])
+    if (!sizes.length) return query
+    const before = `sum(${sizes.join(' + ')}) OVER (ROWS BETWEEN UNBOUNDED PRECEDING AND 2 PRECEDING)`
+    const sized = `SELECT *, ${before} AS "before" FROM (${query}) AS "found"`
+    return `SELECT ${list} FROM (${sized}) AS "sized" WHERE coalesce("before", 0) <= ${room}`
   },
   insertsTogether: true,
   rawText: ({ text }) => text,

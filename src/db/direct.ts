@@ -4,7 +4,7 @@ import { type Delegate, METHODS, type Method, type Model } from './methods.ts'
 import { over } from './over.ts'
 import type { Runner } from './read.ts'
 import { tablesOf } from './schema.ts'
-import type { Statement } from './statements.ts'
+import type { Args, Statement } from './statements.ts'
 import { BEYOND, type Table } from './tables.ts'
 
 /** A transaction that Prisma knows nothing of, unless it has to. */
@@ -123,6 +123,12 @@ type Said = Prisma.Sql | TemplateStringsArray
 /** A statement that adds one row, or changes it where it is there: like an insert, a transaction need not wait for it. */
 export const addsOne = (sql: Prisma.Sql): Prisma.Sql => Object.assign(sql, { adds: 1 })
 
+/** A call without what Prisma knows nothing of. */
+function theirs(call: unknown): unknown {
+  const { room, ...rest } = (call ?? {}) as Args
+  return room === undefined ? call : rest
+}
+
 /** The models of a client. */
 function wrapAll(client: () => object, tables: ReadonlyMap<string, Table>, runner: Runner, inTransaction: boolean) {
   return (name: string): unknown => {
@@ -133,7 +139,7 @@ function wrapAll(client: () => object, tables: ReadonlyMap<string, Table>, runne
       table,
       runner,
       inTransaction,
-      prisma: (method, call) => (delegate()[method] as Method)(call),
+      prisma: (method, call) => (delegate()[method] as Method)(theirs(call)),
     }
     const own: Delegate = over(delegate, {}, (method) => METHODS.get(method)?.(model, own))
     return own

@@ -70,10 +70,12 @@ export function connect(file: string): Connection {
         return statement.handle.reader && statement.handle.readonly ? run(statement, query) : null
       }),
     execute: (query) => translated(() => prepare(query.sql).handle.run(...bind(query)).changes),
-    rows: ({ sql, args }, { exact, readOnly }) =>
+    rows: ({ sql, args, room }, { exact, readOnly }) =>
       translated(() => {
         const handle = prepareRows(sql)
-        return readOnly && !handle.readonly ? null : handle.safeIntegers(exact).all(...args)
+        if (readOnly && !handle.readonly) return null
+        handle.safeIntegers(exact)
+        return room === undefined ? handle.all(...args) : upTo(room, handle.iterate(...args))
       }),
     typedRows: ({ sql, args }) =>
       translated(() => {
@@ -86,6 +88,21 @@ export function connect(file: string): Connection {
     inTransaction: () => client.inTransaction,
     close: () => void client.close(),
   }
+}
+
+/** Rows up to the one that goes beyond the room, and one more. */
+function upTo(room: number, found: Iterable<Row>): Row[] {
+  const rows: Row[] = []
+  let said = 0
+  for (const row of found) {
+    rows.push(row)
+    if (said > room) break
+    for (const name in row) {
+      const value = row[name]
+      if (typeof value === 'string' || value instanceof Uint8Array) said += value.length
+    }
+  }
+  return rows
 }
 
 /** What is made for a text, kept for as many texts as are in use. */

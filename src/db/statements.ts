@@ -18,6 +18,11 @@ export type Statement = {
   args: unknown[]
   /** Of an insert: how many rows it adds. */
   adds?: number
+  /**
+   * Of a query: how much its rows may say (bytes, of what is stored). It ends with the row that goes beyond, and one more,
+   * by which whoever reads them knows that there are others.
+   */
+  room?: number
 }
 
 /** What a statement's rows are made of, to turn them into what Prisma would return. */
@@ -46,6 +51,8 @@ export type Args = Readonly<{
   orderBy?: unknown
   take?: number
   skip?: number
+  /** {@link Statement.room}, which Prisma knows nothing of (lib/page.ts, `within`). */
+  room?: number
 }>
 
 /** The arguments of a call, none of which is unknown here. */
@@ -56,11 +63,11 @@ function known(args: unknown, ...names: (keyof Args)[]): Args {
 }
 
 const CHOICE = ['select', 'omit', 'include'] as const
-const SELECT = [...CHOICE, 'where', 'orderBy', 'take', 'skip'] as const
+const SELECT = [...CHOICE, 'where', 'orderBy', 'take', 'skip', 'room'] as const
 
 /** `findFirst`, `findUnique` and, without a limit of its own, `findMany`. */
 export function toSelect(table: Table, call: unknown, limit?: number): Query {
-  const { where, orderBy, take, skip, ...wanted } = known(call, ...SELECT)
+  const { where, orderBy, take, skip, room, ...wanted } = known(call, ...SELECT)
   const choice = choiceOf(table, wanted)
   const args: unknown[] = []
   const order = orderOf(table, orderBy)
@@ -70,9 +77,11 @@ export function toSelect(table: Table, call: unknown, limit?: number): Query {
   const end = most === undefined ? '' : ` LIMIT ${wholeNumber(most)}`
   const from = (range?: Values) => `SELECT ${choice.list} FROM ${quote(table.name)}${whereOf(table, range, args)}`
   const start = skip === undefined ? '' : ` OFFSET ${wholeNumber(most === undefined ? Number.NaN : skip)}`
-  if (!where || !order.text || !end || start) {
-    return { sql: from(where) + order.text + end + start, args, table, choice }
-  }
+  const query = (sql: string): Query =>
+    room === undefined
+      ? { sql, args, table, choice }
+      : { sql: table.dialect.within(sql, table, choice, room), args, table, choice, room }
+  if (!where || !order.text || !end || start) return query(from(where) + order.text + end + start)
   const ranges = order.names.every((name) => choice.names.includes(name)) ? rangesOf(table, where) : null
   const selects = (ranges ?? [where]).map(from)
   const sql = table.dialect.page({
@@ -81,7 +90,7 @@ export function toSelect(table: Table, call: unknown, limit?: number): Query {
     indexOrder: indexOrder(table, where, order),
     limit: end,
   })
-  return { sql, args, table, choice }
+  return query(sql)
 }
 
 /**

@@ -1,6 +1,6 @@
 import { z } from 'zod'
 import { bool, inRange, ok, queryInt, requiredText, textList, timestamp } from '../lib/fields.ts'
-import { pageInput } from '../lib/page.ts'
+import { nextCursor, pageInput } from '../lib/page.ts'
 
 export const Status = z
   .enum(['pending', 'running', 'completed', 'failed', 'cancelled'], {
@@ -110,7 +110,7 @@ export const ExecutionId = z.object({ id: z.string().describe('The execution') }
 
 export const ExecutionsResponse = ok({
   executions: z.array(Execution.omit({ result: true }).meta({ id: 'ExecutionListed' })),
-  nextCursor: z.string().nullable(),
+  nextCursor,
   total: z.int().optional().describe('With count=true'),
 })
 export const ExecutionResponse = ok({ execution: Execution })

@@ -1,6 +1,6 @@
 import { z } from 'zod'
 import { ok, timestamp } from '../lib/fields.ts'
-import { pageInput } from '../lib/page.ts'
+import { nextCursor, pageInput } from '../lib/page.ts'
 
 /** What a space holds at most (contract.md section 6). */
 export const MAX_FILES = 2000
@@ -62,7 +62,7 @@ const listed = { path: z.string(), size: z.int().describe('In bytes'), updatedAt
 /** A file of a space (contract.md section 6). */
 export const SpaceFile = z.object(listed).meta({ id: 'SpaceFile' })
 
-export const FilesResponse = ok({ files: z.array(SpaceFile), nextCursor: z.string().nullable() })
+export const FilesResponse = ok({ files: z.array(SpaceFile), nextCursor })
 export const FileResponse = ok({
   ...listed,
   content: z.string(),

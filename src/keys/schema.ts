@@ -1,7 +1,7 @@
 import { z } from 'zod'
 import { isScope } from '../auth/scopes.ts'
 import { int, ok, requiredText, timestamp } from '../lib/fields.ts'
-import { pageInput } from '../lib/page.ts'
+import { nextCursor, pageInput } from '../lib/page.ts'
 
 const scope = z
   .string()
@@ -31,7 +31,7 @@ export const Key = z
   })
   .meta({ id: 'Key' })
 
-export const KeysResponse = ok({ keys: z.array(Key), nextCursor: z.string().nullable() })
+export const KeysResponse = ok({ keys: z.array(Key), nextCursor })
 export const KeyCreated = ok({
   id: z.string(),
   name: z.string(),

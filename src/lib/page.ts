@@ -6,9 +6,12 @@ export const MAX_ROWS = 1000
 
 /** The query fields of every list (contract.md section 1, "Lists"). */
 export const pageInput = {
-  limit: queryInt(1, MAX_ROWS).optional().describe('At most so many rows, 1000 unless told'),
+  limit: queryInt(1, MAX_ROWS).optional().describe('At most so many rows, 1000 unless told; fewer where they are long'),
   cursor: z.string().optional().describe('`nextCursor` of the page before'),
 }
+
+/** What every list says of its end. */
+export const nextCursor = z.string().nullable().describe('Where the list goes on; null at its end')
 
 type Row = { id: string; createdAt: Date }
 
@@ -39,16 +42,62 @@ export function pageQuery(input: { limit?: number | undefined; cursor?: string |
       },
     }),
     orderBy: [{ createdAt: 'desc' as const }, { id: 'desc' as const }],
-    take: (input.limit ?? MAX_ROWS) + 1,
+    ...within({ take: (input.limit ?? MAX_ROWS) + 1 }),
   }
 }
 
-/** Cuts the extra row off again. `nextCursor` is null at the end. */
-export function toPage<T extends Row>(rows: T[], input: { limit?: number | undefined }) {
-  const limit = input.limit ?? MAX_ROWS
-  const last = rows.length > limit ? rows[limit - 1] : undefined
-  return { rows: last ? rows.slice(0, limit) : rows, nextCursor: last ? encodeCursor(last) : null }
+/** Cuts off again what is no part of the page. */
+export const toPage = <T extends Row>(found: readonly T[], { limit }: { limit?: number | undefined }) =>
+  pageOf(found, limit, encodeCursor)
+
+/** The same of a list that is in another order. `nextCursor` is null at the end. */
+export function pageOf<T>(found: readonly T[], limit: number | undefined, cursorOf: (row: T) => string) {
+  const rows = fitting(found, limit)
+  const last = rows.length < found.length ? rows.at(-1) : undefined
+  return { rows, nextCursor: last ? cursorOf(last) : null }
 }
+
+/** How long the rows of a page are together (bytes of JSON): each may be as long as somebody has made it. */
+export const ROOM = 4_000_000
+
+/**
+ * Says of a query that it need not find more rows, in their order, than {@link fitting} leaves of them and one. (`room` is
+ * no argument of Prisma's: see db/statements.ts.)
+ */
+export const within = <Query extends object>(query: Query, room = ROOM): Query => Object.assign(query, { room })
+
+/** The first of some rows: as many as are wanted and have room in one answer, one at least. */
+export function fitting<T>(rows: readonly T[], limit = MAX_ROWS, room = ROOM): T[] {
+  const wanted = rows.slice(0, limit)
+  // Most are short: to see that costs little, to see how long they are as much as to write them.
+  if (sizeOf(wanted) <= room) return wanted
+  let said = 0
+  const end = wanted.findIndex((row, index) => {
+    said += 1 + sizeOf(row, writtenOut)
+    return said > room && index > 0
+  })
+  return end === -1 ? wanted : wanted.slice(0, end)
+}
+
+/** How long a text can become in JSON (bytes): there are characters that are written as six. */
+const atMost = (text: string): number => 6 * text.length + 2
+
+const writtenOut = (text: string): number => Buffer.byteLength(JSON.stringify(text))
+
+/** How long the JSON of a value is at most (bytes). */
+function sizeOf(value: unknown, ofText: (text: string) => number = atMost): number {
+  if (typeof value === 'string') return ofText(value)
+  // PostgreSQL writes out in full what JSON writes with an exponent.
+  if (typeof value === 'number') return Number.isSafeInteger(value) || !`${value}`.includes('e') ? 28 : 400
+  if (typeof value !== 'object' || value === null || value instanceof Date) return 28
+  if (ArrayBuffer.isView(value)) return 6 * value.byteLength
+  let size = 2
+  if (Array.isArray(value)) for (const item of value) size += 1 + sizeOf(item, ofText)
+  else for (const name in value) size += 2 + ofText(name) + sizeOf((value as Values)[name], ofText)
+  return size
+}
+
+type Values = Readonly<Record<string, unknown>>
 
 /** Whether a row stands behind the cursor: for rows that are in no table. */
 export function isBehind(row: Row, { cursor }: { cursor?: string | undefined }): boolean {

@@ -3,6 +3,7 @@ import { z } from 'zod'
 import { badRequest } from '../errors.ts'
 import type { Tool, ToolCall } from '../executions/engine/tools.ts'
 import { checkInput } from './fields.ts'
+import { fitting } from './page.ts'
 
 /**
  * A tool of the service: what it says of itself, once, and what makes one of it for a run. The input is checked by the
@@ -34,14 +35,7 @@ export const MAX_RESULT = 512 * 1024
 const MAX_FRAME = 1024
 
 /** As many rows of a page as are shown whole, from the first on; one at least. */
-export function fitting<Row>(rows: readonly Row[]): readonly Row[] {
-  let room = MAX_RESULT - MAX_FRAME
-  const end = rows.findIndex((row) => {
-    room -= Buffer.byteLength(JSON.stringify(row)) + 1
-    return room < 0
-  })
-  return end === -1 ? rows : rows.slice(0, Math.max(end, 1))
-}
+export const shownWhole = <Row>(rows: readonly Row[]): Row[] => fitting(rows, rows.length, MAX_RESULT - MAX_FRAME)
 
 /** Cuts a text of more characters than told, and says so. */
 export function cut(text: string, length: number): string {

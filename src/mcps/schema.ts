@@ -1,7 +1,7 @@
 import { z } from 'zod'
 import { badRequest } from '../errors.ts'
 import { bool, ok, requiredEnum, requiredText, text, timestamp } from '../lib/fields.ts'
-import { pageInput } from '../lib/page.ts'
+import { nextCursor, pageInput } from '../lib/page.ts'
 
 const MAX_HEADERS = 50
 
@@ -166,6 +166,6 @@ export const McpTool = z
 
 export const McpResponse = ok({ mcp: Mcp })
 export const McpCreated = ok({ id: z.string(), name: z.string(), mcpType: z.string(), mcp: Mcp })
-export const McpsResponse = ok({ mcps: z.array(Mcp), total: z.int(), nextCursor: z.string().nullable() })
+export const McpsResponse = ok({ mcps: z.array(Mcp), total: z.int(), nextCursor })
 export const McpDeleted = ok({ message: z.string() })
 export const McpToolsResponse = ok({ tools: z.array(McpTool) })

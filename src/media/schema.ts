@@ -1,6 +1,6 @@
 import { z } from 'zod'
 import { ok, timestamp } from '../lib/fields.ts'
-import { pageInput } from '../lib/page.ts'
+import { nextCursor, pageInput } from '../lib/page.ts'
 
 export const MediaId = z.object({ id: z.string().describe('The media') })
 export const ListMedia = z.object(pageInput)
@@ -24,5 +24,5 @@ export const Media = z
 
 export const MediaResponse = ok({ media: Media })
 export const MediaCreated = ok({ id: z.string(), name: z.string(), media: Media })
-export const MediaListResponse = ok({ media: z.array(Media), nextCursor: z.string().nullable() })
+export const MediaListResponse = ok({ media: z.array(Media), nextCursor })
 export const MediaDeleted = ok({ message: z.string() })

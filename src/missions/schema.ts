@@ -1,7 +1,7 @@
 import { z } from 'zod'
 import { Status as ExecutionStatus, ExecutionsResponse, ListExecutions } from '../executions/schema.ts'
 import { int, ok, queryInt, requiredEnum, requiredText, text, timestamp } from '../lib/fields.ts'
-import { pageInput } from '../lib/page.ts'
+import { nextCursor, pageInput } from '../lib/page.ts'
 
 export const MissionStatus = z
   .enum(['pending', 'running', 'completed', 'paused'], {
@@ -109,7 +109,7 @@ export const Mission = z
 
 export const MissionResponse = ok({ mission: Mission })
 export const MissionCreated = ok({ id: z.string(), title: z.string(), status: MissionStatus, mission: Mission })
-export const MissionsResponse = ok({ missions: z.array(Mission), count: z.int(), nextCursor: z.string().nullable() })
+export const MissionsResponse = ok({ missions: z.array(Mission), count: z.int(), nextCursor })
 export const MissionDeleted = ok({ message: z.string() })
 export const MissionRun = ok({
   mission: Mission,
@@ -118,6 +118,6 @@ export const MissionRun = ok({
   sessionId: z.string(),
   status: ExecutionStatus,
 })
-const { executions: runs, nextCursor, total } = ExecutionsResponse.shape
+const { executions: runs, total } = ExecutionsResponse.shape
 export const RunsResponse = ok({ runs, nextCursor, total })
 export const NextResponse = ok({ next: z.array(timestamp) })

@@ -1,6 +1,6 @@
 import { z } from 'zod'
 import { ok, requiredText, text, textList, timestamp } from '../lib/fields.ts'
-import { pageInput } from '../lib/page.ts'
+import { nextCursor, pageInput } from '../lib/page.ts'
 
 /** The tools that come with the service, for whom a skill or an agent asks by name (see tasks/tools.ts, files/tools.ts). */
 export const BUILT_IN_TOOLS = [
@@ -112,6 +112,6 @@ export const SkillsResponse = ok({
     marketplace: z.array(Skill).describe("Other organizations' public ones"),
   }),
   total: z.int().describe('Of all three'),
-  nextCursor: z.string().nullable(),
+  nextCursor,
 })
 export const SkillDeleted = ok({ message: z.string() })

@@ -1,6 +1,6 @@
 import { z } from 'zod'
 import { ok, requiredText, text, textList, timestamp } from '../lib/fields.ts'
-import { pageInput } from '../lib/page.ts'
+import { nextCursor, pageInput } from '../lib/page.ts'
 
 export const SpaceVisibility = z
   .enum(['private', 'organization', 'public'], {
@@ -84,5 +84,5 @@ export const Space = z
 
 export const SpaceResponse = ok({ space: Space })
 export const SpaceCreated = ok({ id: z.string(), name: z.string(), space: Space })
-export const SpacesResponse = ok({ spaces: z.array(Space), total: z.int(), nextCursor: z.string().nullable() })
+export const SpacesResponse = ok({ spaces: z.array(Space), total: z.int(), nextCursor })
 export const SpaceDeleted = ok({ message: z.string() })

@@ -1,7 +1,7 @@
 import { z } from 'zod'
 import { Execute, Executed } from '../executions/schema.ts'
 import { bool, ok, requiredText, text, timestamp } from '../lib/fields.ts'
-import { pageInput } from '../lib/page.ts'
+import { nextCursor, pageInput } from '../lib/page.ts'
 
 export const TaskStatus = z
   .enum(['pending', 'in_progress', 'completed', 'cancelled'], {
@@ -85,7 +85,7 @@ export const TaskResponse = ok({ task: Task })
 export const TaskCreated = ok({ id: z.string(), title: z.string(), status: TaskStatus, task: Task })
 export const TasksResponse = ok({
   tasks: z.array(Task),
-  nextCursor: z.string().nullable(),
+  nextCursor,
   total: z.int().optional().describe('With count=true'),
 })
 export const TaskDeleted = ok({ message: z.string() })

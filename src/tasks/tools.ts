@@ -2,7 +2,7 @@ import { z } from 'zod'
 import type { Deps } from '../deps.ts'
 import type { Tool, ToolUser } from '../executions/engine/tools.ts'
 import { encodeCursor } from '../lib/page.ts'
-import { cut, defineTool, fitting } from '../lib/tool.ts'
+import { cut, defineTool, shownWhole } from '../lib/tool.ts'
 import { CreateTask, TaskId, TaskPriority, TaskStatus } from './schema.ts'
 import { claim, create, list, update } from './service.ts'
 
@@ -81,7 +81,7 @@ export function taskTools(deps: Deps, { row, agent, actor }: ToolUser): Tool[] {
         ...input,
         assignedTo: assignedTo === 'me' ? me : assignedTo,
       })
-      const shown = fitting(tasks.map(show))
+      const shown = shownWhole(tasks.map(show))
       const last = shown.length < tasks.length && shown.at(-1)
       return {
         tasks: shown,

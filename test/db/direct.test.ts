@@ -10,6 +10,7 @@ import { migrateSqlite } from '../../src/db/migrate.ts'
 import { postgresqlAdapter, postgresqlClient, retryDeadlocks } from '../../src/db/postgresql.ts'
 import { sqliteAdapter } from '../../src/db/sqlite.ts'
 import { isUnavailable, isUniqueViolation } from '../../src/lib/database-errors.ts'
+import { within } from '../../src/lib/page.ts'
 import { runSql } from '../support/postgres.ts'
 import { onPostgres, type SharedDatabase, shareDatabase } from '../support/postgres-shared.ts'
 
@@ -154,6 +155,49 @@ describe('a call that concerns one table', () => {
       { numRuns: 300 },
     )
     expect(simple).toBeGreaterThan(200)
+  })
+
+  it('with room for so much ends with the row that goes beyond it, and one more', async () => {
+    /** As the database counts: PostgreSQL bytes, SQLite characters. */
+    const lengthOf = (row: object) =>
+      Object.values(row)
+        .filter((value) => typeof value === 'string')
+        .reduce((sum, text) => sum + (onPostgres ? Buffer.byteLength(text) : text.length), 0)
+    let bounded = 0
+    await fc.assert(
+      fc.asyncProperty(call, fc.integer({ min: 0, max: 60 }), async ({ take, ...args }, room) => {
+        const page = take === undefined ? args : { ...args, take }
+        const all = await prisma.media.findMany(page)
+        let [said, count] = [0, 0]
+        for (; count < all.length && said <= room; count++) said += lengthOf(all[count]!)
+        told.length = 0
+        const found = await db.media.findMany(within({ ...page }, room))
+        expect(found).toEqual(told.length ? all.slice(0, count + 1) : all)
+        bounded += told.length
+      }),
+      { numRuns: 200 },
+    )
+    expect(bounded).toBeGreaterThan(100)
+  })
+
+  it('counts lists and bytes, too, where there is room for so much', async () => {
+    const token = { organizationId: 'o1', userId: 'u', name: 'n', preview: 'p', createdAt: new Date() }
+    const ids = ['long0', 'long1', 'long2', 'long3', 'long4']
+    for (const id of ids) await db.token.create({ data: { ...token, id, digest: id, scopes: Array(100).fill('x') } })
+    const tokens = { where: { id: { in: ids } }, orderBy: { id: 'asc' }, select: { id: true, scopes: true } } as const
+    // A list of them is 401 characters, of which PostgreSQL, which writes 500, counts half.
+    expect(await db.token.findMany(within({ ...tokens }, 402))).toHaveLength(onPostgres ? 3 : 2)
+    const secret = { organizationId: 'o1', scope: 's', updatedBy: 'u', createdAt: new Date(), updatedAt: new Date() }
+    for (const name of ids) await db.secret.create({ data: { ...secret, name, ciphertext: new Uint8Array(100) } })
+    const secrets = { where: { scope: 's' }, orderBy: { name: 'asc' }, select: { ciphertext: true } } as const
+    expect(await db.secret.findMany(within({ ...secrets }, 150))).toHaveLength(3)
+  })
+
+  it('says nothing of room to Prisma', async () => {
+    const page = { where: { name: { startsWith: 'a' } }, orderBy: { id: 'asc' } } as const
+    const all = await prisma.media.findMany(page)
+    expect(all.length).toBeGreaterThan(2)
+    expect(await db.media.findMany(within({ ...page }, 1))).toEqual(all)
   })
 
   it('changes and deletes what Prisma changes and deletes', async () => {

@@ -1,0 +1,198 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import type { Prisma } from '../../src/db/client.ts'
+import { fill, type Hubs } from '../graphql/many.ts'
+import { FACES, type Face, faces, onEachFace } from '../support/faces.ts'
+import { onPostgres } from '../support/postgres-shared.ts'
+import { type Member, startServer, type TestServer } from '../support/server.ts'
+
+// Some hundred rows of every list, as many bytes as they are: short at first, and then as long as somebody has made them.
+
+let server: TestServer
+let member: Member
+let hubs: Hubs
+beforeAll(async () => {
+  server = await startServer()
+  member = await server.member({ organization: 'Long', role: 'owner' })
+  hubs = await fill(server, member)
+})
+afterAll(() => server[Symbol.asyncDispose]())
+
+type Db = TestServer['service']['deps']['db']
+type List = {
+  /** Its procedure, and the field of its answer that has the rows. */
+  of: string
+  rows: string
+  input?: () => object
+  /** Makes its rows longer. */
+  lengthen: (db: Db, text: string) => Promise<unknown>
+}
+
+const everywhere = {}
+const LISTS: List[] = [
+  {
+    of: 'skills.list',
+    rows: 'skills',
+    lengthen: (db, prompt) => db.skill.updateMany({ where: everywhere, data: { prompt } }),
+  },
+  {
+    of: 'agents.list',
+    rows: 'agents',
+    lengthen: (db, systemPrompt) =>
+      db.agent.updateMany({ where: everywhere, data: { systemPrompt, version: { increment: 1 } } }),
+  },
+  {
+    of: 'agents.listPublic',
+    rows: 'agents',
+    lengthen: (db, description) => db.agent.updateMany({ where: everywhere, data: { description } }),
+  },
+  {
+    of: 'agents.versions',
+    rows: 'versions',
+    input: () => ({ id: hubs.Agent }),
+    lengthen: async (db, systemPrompt) => {
+      const { agent } = await db.agentVersion.findFirstOrThrow({ where: { agentId: hubs.Agent } })
+      const data = { agent: { ...(agent as Prisma.InputJsonObject), systemPrompt } }
+      await db.agentVersion.updateMany({ where: { agentId: hubs.Agent }, data })
+    },
+  },
+  {
+    of: 'missions.list',
+    rows: 'missions',
+    lengthen: (db, goal) => db.mission.updateMany({ where: everywhere, data: { goal } }),
+  },
+  {
+    of: 'tasks.list',
+    rows: 'tasks',
+    lengthen: (db, result) => db.task.updateMany({ where: everywhere, data: { result } }),
+  },
+  {
+    of: 'spaces.list',
+    rows: 'spaces',
+    lengthen: (db, instructions) => db.space.updateMany({ where: everywhere, data: { instructions } }),
+  },
+  {
+    of: 'mcps.list',
+    rows: 'mcps',
+    lengthen: (db, header) => db.mcpServer.updateMany({ where: everywhere, data: { headers: { header } } }),
+  },
+  {
+    of: 'approvals.list',
+    rows: 'approvals',
+    lengthen: (db, text) => db.approval.updateMany({ where: everywhere, data: { input: JSON.stringify({ text }) } }),
+  },
+  {
+    of: 'executions.list',
+    rows: 'executions',
+    lengthen: (db, error) => db.execution.updateMany({ where: everywhere, data: { error } }),
+  },
+  {
+    of: 'chats.messages',
+    rows: 'messages',
+    input: () => ({ id: hubs.Chat }),
+    lengthen: (db, content) => db.message.updateMany({ where: everywhere, data: { content } }),
+  },
+]
+
+/** The pages of a list as a face gives them: what its rows are known by, how many there are, and how long the answer is. */
+type Pages = { ids: unknown[]; total: unknown; size: number }[]
+
+const idOf = (row: { id?: string; version?: number }) => row.id ?? row.version
+
+async function pagesOf(face: Face, { of, rows, input = () => ({}) }: List, limit?: number): Promise<Pages> {
+  const pages: Pages = []
+  let cursor: string | null = null
+  do {
+    const said: object = { ...(limit && { limit: face === 'REST' ? `${limit}` : limit }), ...(cursor && { cursor }) }
+    const { status, body } = await faces[face](server, of, { ...input(), ...said }, member)
+    expect(status).toBe(200)
+    // Skills are told by where they come from: here all but those of the service are the organization's.
+    const found = Array.isArray(body[rows]) ? body[rows] : [...body[rows].organization, ...body[rows].core]
+    pages.push({ ids: found.map(idOf), total: body.total ?? body.count, size: JSON.stringify(body).length })
+    cursor = body.nextCursor
+  } while (cursor)
+  return pages
+}
+
+const idsOf = (pages: Pages) => pages.flatMap(({ ids }) => ids)
+
+/** A text as long as some are, which is six times as long in JSON. */
+const LONG = '\u0001'.repeat(15_000)
+/** The rows of a page, and what it has beside them. */
+const MOST = 4_000_000 + 20_000
+
+/** Pages of long rows: the same rows as before, each page neither longer than it may be nor shorter than it need be. */
+function expectWhole(pages: Pages, ids: unknown[], total: unknown): void {
+  expect(idsOf(pages)).toEqual(ids)
+  expect(pages.length).toBeGreaterThan(1)
+  for (const page of pages) {
+    expect(page.size).toBeLessThan(MOST)
+    expect(page.total).toBe(total)
+  }
+  for (const page of pages.slice(0, -1)) expect(page.size).toBeGreaterThan(3_000_000)
+}
+
+describe.each(LISTS)('$of', (list) => {
+  const { of, input = () => ({}), lengthen } = list
+  let ids: unknown[]
+  let total: unknown
+
+  it('shows a hundred short rows and more in one page, and asks no more for them than for ten', async () => {
+    async function statements(limit?: number): Promise<string[]> {
+      server.service.deps.knownAgents.clear()
+      return server.statementsOf(async () => {
+        const { status } = await faces.REST(server, of, { ...input(), ...(limit && { limit: `${limit}` }) }, member)
+        expect(status).toBe(200)
+      })
+    }
+    expect((await statements()).length).toBeLessThanOrEqual((await statements(10)).length)
+    const [page, ...more] = await pagesOf('REST', list)
+    expect(more).toEqual([])
+    ids = page!.ids
+    total = page!.total
+    expect(ids.length).toBeGreaterThan(100)
+    expect(new Set(ids).size).toBe(ids.length)
+  })
+
+  it('ends a page of long rows early, and leaves none out', async () => {
+    await lengthen(server.service.deps.db, LONG)
+    for (const face of FACES) expectWhole(await pagesOf(face, list), ids, total)
+  })
+
+  // Of agents it sends what tells them apart, and then those that nobody knows, a hundred at a time.
+  it.runIf(onPostgres && of !== 'agents.list')(
+    'has PostgreSQL send no more rows than a page has, and one',
+    async () => {
+      const sent = await server.statementsOf(() => faces.REST(server, of, input(), member))
+      const pages = sent.filter((sql) => / LIMIT 1001\b/.test(sql))
+      expect(pages).not.toEqual([])
+      for (const sql of pages) expect(sql).toContain('WHERE coalesce("before", 0) <= 4000000')
+    },
+  )
+
+  it('shows as many long rows as are wanted where they have room', async () => {
+    for (const face of FACES) {
+      const pages = await pagesOf(face, list, 7)
+      expect(idsOf(pages)).toEqual(ids)
+      expect(pages.map(({ ids }) => ids.length).slice(0, -1)).toEqual(Array(pages.length - 1).fill(7))
+    }
+  })
+
+  it('is of short rows again for the others', () => lengthen(server.service.deps.db, 'x'))
+})
+
+describe('a row that is longer than a page', () => {
+  const LONGER = 'x'.repeat(5_000_000)
+
+  it.each(onEachFace([['tasks'], ['approvals']]))('%s: it has one of its own: %s', async (face, name) => {
+    const { db } = server.service.deps
+    const list = LISTS.find(({ of }) => of === `${name}.list`)!
+    const { ids } = (await pagesOf(face, list))[0]!
+    const where = { id: { in: ids.slice(3, 5) as string[] } }
+    if (name === 'tasks') await db.task.updateMany({ where, data: { result: LONGER } })
+    else await db.approval.updateMany({ where, data: { input: JSON.stringify(LONGER) } })
+    const pages = await pagesOf(face, list)
+    expect(pages.map(({ ids }) => ids.length)).toEqual([3, 1, 1, ids.length - 5])
+    expect(idsOf(pages)).toEqual(ids)
+    await list.lengthen(db, 'x')
+  })
+})
