@@ -144,7 +144,7 @@ const seq = z.coerce
 export const ReadLogs = z.object({
   id: z.string().describe('The execution'),
   after: seq.optional().describe('Only events after this number'),
-  limit: queryInt(1, 10_000).optional().describe('At most so many, 10000 unless told'),
+  limit: queryInt(1, 10_000).optional().describe('At most so many, 10000 unless told; fewer where they are long'),
 })
 
 export const LogsResponse = ok({

@@ -6,7 +6,7 @@ import { type Db, Prisma } from '../db/client.ts'
 import { columnsAre, countOf } from '../db/counting.ts'
 import type { Deps } from '../deps.ts'
 import { badRequest, forbidden, notFound } from '../errors.ts'
-import { pageQuery, toPage } from '../lib/page.ts'
+import { pageQuery, ROOM, toPage } from '../lib/page.ts'
 import { inPrivateSpaces, ofMissionFor, ofPrivateMissions, visible as visibleSpace } from '../spaces/service.ts'
 import { MAX_DEPTH } from './engine/claims.ts'
 import {
@@ -215,21 +215,25 @@ export async function tree(actor: Actor, deps: Deps, id: string) {
   return { tree: root, usage: { input_tokens: Number(sum?.input), output_tokens: Number(sum?.output) } }
 }
 
-/** GET /executions/{id}/logs: its events so far. */
+/** GET /executions/{id}/logs: its events so far. They end early once they have said much. */
 export async function logs(actor: Actor, deps: Deps, input: z.output<typeof ReadLogs>) {
   const { id, after = 0, limit = 10_000 } = input
   const row = await find(actor, deps, id)
   const events: ExecutionEvent[] = after < META_SEQ ? [metaEvent(row)] : []
+  let said = 0
+  let isWhole = true
   for await (const batch of readEvents(deps.db, id, after)) {
-    events.push(...batch)
-    if (events.length > limit) break
+    isWhole = events.length <= limit && said <= ROOM
+    if (!isWhole) break
+    for (const event of batch) events.push(event)
+    said += JSON.stringify(batch).length
   }
   const terminal = terminalEvent(row)
-  if (terminal && terminal.seq > after && events.length <= limit) events.push(terminal)
+  if (isWhole && terminal && terminal.seq > after) events.push(terminal)
   const shown = events.slice(0, limit)
   return {
     logs: shown.map(({ at, ...event }) => ({ ...event, at: at.toISOString() })),
-    nextAfter: events.length > limit ? shown.at(-1)!.seq : null,
+    nextAfter: isWhole && events.length <= limit ? null : shown.at(-1)!.seq,
   }
 }
 

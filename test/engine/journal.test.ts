@@ -373,8 +373,8 @@ test('however much is said at once, and in whatever portions, nobody holds more 
     }
     expect(total).toBe(count * length)
   }
-  // Four segments of 32 KiB, each with a token that goes beyond; or, behind small ones, sixteen.
-  expect(Math.max(...sizes)).toBeLessThan(Math.max(4 * (32 * 1024 + 100_000), 16 * (32 * 1024 + 2_000)))
+  // 64 KiB, and two segments of 32 KiB, each with a token that goes beyond.
+  expect(Math.max(...sizes)).toBeLessThan(64 * 1024 + 2 * (32 * 1024 + 100_000))
 }, 60_000)
 
 test('text that is put together keeps its steps, its tools between them, and whoever reads just then loses nothing', async () => {

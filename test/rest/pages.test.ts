@@ -3,13 +3,14 @@ import type { Prisma } from '../../src/db/client.ts'
 import { fill, type Hubs } from '../graphql/many.ts'
 import { FACES, type Face, faces, onEachFace } from '../support/faces.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
+import { type Answer, request } from '../support/rest.ts'
 import { type Member, startServer, type TestServer } from '../support/server.ts'
 
 // Some hundred rows of every list, as many bytes as they are: short at first, and then as long as somebody has made them.
 
 let server: TestServer
 let member: Member
-let hubs: Hubs
+let hubs: Hubs & { few: string }
 beforeAll(async () => {
   server = await startServer()
   member = await server.member({ organization: 'Long', role: 'owner' })
@@ -194,5 +195,36 @@ describe('a row that is longer than a page', () => {
     expect(pages.map(({ ids }) => ids.length)).toEqual([3, 1, 1, ids.length - 5])
     expect(idsOf(pages)).toEqual(ids)
     await list.lengthen(db, 'x')
+  })
+})
+
+describe('the logs of an execution', () => {
+  it.each(FACES)('%s: they end early where they are long, and leave none out', async (face) => {
+    const { db } = server.service.deps
+    const id = hubs.Execution
+    await db.executionEvent.deleteMany({ where: { executionId: id } })
+    const data = { messageType: 'tool_result', toolUseId: 'u', content: '\u0001'.repeat(200_000), isError: false }
+    const of = (seq: number) => ({ executionId: id, firstSeq: seq, lastSeq: seq, at: new Date() })
+    const events = Array.from({ length: 20 }, (_, index) => ({ ...of(index + 2), events: JSON.stringify([{ data }]) }))
+    await db.executionEvent.createMany({ data: events })
+    const seqs: number[] = []
+    let after: number | null = 0
+    let pages = 0
+    for (; after !== null; pages++) {
+      const { status, body }: Answer = await faces[face](server, 'executions.logs', { id, after }, member)
+      expect(status).toBe(200)
+      // And two segments at most.
+      expect(JSON.stringify(body).length).toBeLessThan(4_000_000 + 3 * 1_300_000)
+      seqs.push(...body.logs.map(({ seq }: { seq: number }) => seq))
+      after = body.nextAfter
+    }
+    // `meta` is the first, and the terminal event the last.
+    expect(seqs).toEqual([...Array.from({ length: 21 }, (_, index) => index + 1), 500])
+    expect(pages).toBeGreaterThan(4)
+  })
+
+  it('a page of them is as long as before where they are short', async () => {
+    const { body } = await request(server, 'GET', `/api/v1/executions/${hubs.few}/logs`, { token: member.token })
+    expect(body).toMatchObject({ logs: [{ event: 'meta' }, { event: 'result' }], nextAfter: null })
   })
 })

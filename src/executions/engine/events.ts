@@ -1,4 +1,5 @@
 import type { Db, Prisma, Tx } from '../../db/client.ts'
+import { fitting, within } from '../../lib/page.ts'
 import { concat } from '../../lib/text.ts'
 import type { ExecutionEvent, MessageData } from '../../wire.ts'
 
@@ -180,29 +181,22 @@ export function* fromSegment(row: SegmentRow): Generator<ExecutionEvent> {
   }
 }
 
+/** A batch ends with the segment with which it is longer (bytes), and one more, since somebody who reads slowly holds it. */
 const MAX_BATCH = 64 * 1024
-const FIRST_SEGMENTS = 4
-/** However small those before were: each of the next may be as large as a segment can be. */
-const MAX_SEGMENTS = 16
+const MAX_SEGMENTS = 100
 
-/**
- * The stored events after a number, in order, a batch at a time: about 64 KiB, going by the segments before, since
- * somebody who reads slowly holds a batch.
- */
+/** The stored events after a number, in order, a batch at a time. */
 export async function* readEvents(db: Db | Tx, executionId: string, after: number): AsyncGenerator<ExecutionEvent[]> {
-  let take = FIRST_SEGMENTS
   for (let last = after; ; ) {
     const rows = await db.executionEvent.findMany({
       where: { executionId, lastSeq: { gt: last } },
       orderBy: { firstSeq: 'asc' },
-      take,
+      ...within({ take: MAX_SEGMENTS + 1 }, MAX_BATCH),
     })
     const events = rows.flatMap((row) => [...fromSegment(row)]).filter((event) => event.seq > last)
     if (events.length) yield events
-    if (rows.length < take) return
+    if (fitting(rows, MAX_SEGMENTS, MAX_BATCH).length === rows.length) return
     last = rows.at(-1)!.lastSeq
-    const size = rows.reduce((sum, row) => sum + row.events.length, 0) / rows.length
-    take = Math.min(MAX_SEGMENTS, Math.ceil(MAX_BATCH / size))
   }
 }
 
