@@ -46,6 +46,7 @@ export const lacksScope = (scope: string) => new AppError(403, `This run's token
 export const notFound = (resource: ResourceName) => new AppError(404, `${resource} not found`)
 export const noSuchPath = () => new AppError(404, 'Not found')
 export const conflict = (message: string) => new AppError(409, message)
+const tooLong = () => badRequest('The answer would be too long: ask for fewer rows')
 export const unsupportedType = () => new AppError(415, 'Unsupported content type')
 export const chatFailed = () => new AppError(500, 'Chat execution failed')
 export const unavailable = (cause?: unknown) =>
@@ -57,6 +58,8 @@ export function toAppError(error: unknown): AppError {
     if (cause instanceof AppError) return cause
     if (cause instanceof z.core.$ZodError) return badRequest(cause.issues[0]?.message ?? 'Invalid input')
     if (isUnavailable(cause)) return unavailable(error)
+    // What V8 says of JSON beyond half a gigabyte. Lists end long before that, see lib/page.ts.
+    if (cause instanceof RangeError && cause.message === 'Invalid string length') return tooLong()
   }
   return new AppError(500, 'An unexpected error occurred', { cause: error })
 }

@@ -531,6 +531,20 @@ describe('a failure of the service', () => {
       }
     })
   })
+
+  it('but for an answer that is longer than a text can be: that is a 400, and no error of the service', async () => {
+    await failing(
+      () => 'x'.repeat(2 ** 30),
+      async () => {
+        for (const face of FACES) {
+          const answer = await faces[face](server, 'models.list')
+          expectError(answer, 400, 'The answer would be too long: ask for fewer rows')
+          const logged = server.logs.filter((line) => line.includes(answer.body.requestId))
+          expect(logged.join()).not.toContain('"level":50')
+        }
+      },
+    )
+  })
 })
 
 describe('what is hardly HTTP', () => {
