@@ -1,5 +1,13 @@
 import { builder } from '../graphql/builder.ts'
-import { connectionType, RELATION_ROWS, RelationArgs, readLists, toConnection } from '../graphql/connection.ts'
+import {
+  connectionType,
+  NOTHING,
+  partOf,
+  RELATION_ROWS,
+  RelationArgs,
+  readLists,
+  toConnection,
+} from '../graphql/connection.ts'
 import { fromCursor } from '../graphql/cursor.ts'
 import { argsFromZod, parseArgs } from '../graphql/inputs.ts'
 import { loadOne } from '../graphql/loader.ts'
@@ -8,6 +16,7 @@ import { rowsOf } from '../graphql/rows.ts'
 import {
   type ContentBlock,
   EDGE_COLUMNS,
+  type Edge,
   type ExecutionEvent,
   fromSegment,
   type MessageData,
@@ -189,18 +198,27 @@ builder.prismaObjectFields(Execution, (t) => ({
           take: first + 1,
           query: {},
         })
-        return Map.groupBy(found, ({ executionId }) => executionId)
+        const lists = Map.groupBy(found, ({ executionId }) => executionId)
+        return new Map(Array.from(lists, ([id, list]) => [id, partOf(list, first)]))
       })
-      const all = [
-        metaEvent(row),
-        ...(stored ?? []).flatMap((segment) => [...fromSegment(segment)]),
-        terminalEvent(row),
-      ]
-      const found = all.filter((event) => event !== null && event.seq > from).slice(0, first + 1) as ExecutionEvent[]
-      return toConnection(found, { first, after }, EVENT_ORDER, () => 0)
+      const { rows: segments, hasNextPage } = stored ?? NOTHING
+      const found: ExecutionEvent[] = []
+      for (const event of eventsOf(row, segments, !hasNextPage)) {
+        if (event.seq > from && found.push(event) > first) break
+      }
+      const part = partOf(found, first)
+      return toConnection({ ...part, hasNextPage: hasNextPage || part.hasNextPage }, { after }, EVENT_ORDER, () => 0)
     },
   }),
 }))
+
+/** In their order, of as many segments as there are; `toEnd` says that these are all. */
+function* eventsOf(row: Edge, segments: readonly Segment[], toEnd: boolean): Generator<ExecutionEvent> {
+  yield metaEvent(row)
+  for (const segment of segments) yield* fromSegment(segment)
+  const terminal = toEnd && terminalEvent(row)
+  if (terminal) yield terminal
+}
 
 const Follow = schema.FollowExecution.omit({ lastEventId: true })
 

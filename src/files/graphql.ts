@@ -1,7 +1,16 @@
 import type { Db } from '../db/client.ts'
 import { notFound } from '../errors.ts'
 import { builder, type GraphQLContext } from '../graphql/builder.ts'
-import { connectionType, PATHS, RELATION_ROWS, RelationArgs, readKeyed, toConnection } from '../graphql/connection.ts'
+import {
+  connectionType,
+  NOTHING,
+  PATHS,
+  partOf,
+  RELATION_ROWS,
+  RelationArgs,
+  readKeyed,
+  toConnection,
+} from '../graphql/connection.ts'
 import { fromCursor } from '../graphql/cursor.ts'
 import { argsFromZod, enumFromZod, parseArgs } from '../graphql/inputs.ts'
 import { loadOne } from '../graphql/loader.ts'
@@ -79,10 +88,13 @@ builder.prismaObjectFields(Space, (t) => ({
         const found = await readKeyed(context.deps.db, FILE, keys, FILE.key, query)
         const rows = new Map(found.map((row) => [keyOf(row), row]))
         return new Map(
-          pages.map(({ id, total, page }) => [id, { total, rows: page.flatMap((row) => rows.get(keyOf(row)) ?? []) }]),
+          pages.map(({ id, total, page }) => {
+            const files = page.flatMap((row) => rows.get(keyOf(row)) ?? [])
+            return [id, { total, ...partOf(files, first) }]
+          }),
         )
       })
-      return toConnection(list?.rows ?? [], { first, after }, BY_PATH, () => list?.total ?? 0)
+      return toConnection(list ?? NOTHING, { after }, BY_PATH, () => list?.total ?? 0)
     },
   }),
 }))

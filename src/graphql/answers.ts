@@ -1,8 +1,9 @@
 import { type ExecutionResult, GraphQLError, type GraphQLSchema, Kind } from 'graphql'
 import { getSSEProcessor, isAsyncIterable, mapAsyncIterator, type Plugin, processRegularResult } from 'graphql-yoga'
 import { AppError, toAppError, toBody } from '../errors.ts'
+import { sizeOf } from '../lib/page.ts'
 import { toTRPCError } from '../trpc.ts'
-import { answerTooLong, isTooLong, TOO_MUCH } from './limits.ts'
+import { answerTooLong, LIMITS, TOO_MUCH } from './limits.ts'
 import { explain } from './refusals.ts'
 import type { GraphQLRequest } from './requests.ts'
 
@@ -25,13 +26,19 @@ export const useAnswers = (schema: GraphQLSchema): Plugin<object, GraphQLRequest
   },
 })
 
-function toAnswer(schema: GraphQLSchema, found: ExecutionResult, request: GraphQLRequest): ExecutionResult {
-  const result = isTooLong(found) ? { errors: [answerTooLong()] } : found
+function toAnswer(schema: GraphQLSchema, result: ExecutionResult, request: GraphQLRequest): ExecutionResult {
+  request.answer.size = 0
+  if (isTooLong(result)) return { errors: [present(answerTooLong(), request)] }
   if (!result.errors?.length) return result
   const explained = result.errors.every(isOfInput) && explain(schema, request.params ?? {})
   const errors = explained ? [explained] : result.errors
   return { ...result, errors: errors.map((error) => present(error, request)) }
 }
+
+/** Found out when a field was read for it; or now, where it says the same again and again, by whatever names. */
+const isTooLong = ({ data, errors = [] }: ExecutionResult): boolean =>
+  errors.some(({ path, extensions }) => path && extensions.code === TOO_MUCH) ||
+  sizeOf([data, errors.map(({ path }) => path)]) > LIMITS.answer
 
 type Http = { status: number; spec?: boolean; headers?: Readonly<Record<string, string>> }
 

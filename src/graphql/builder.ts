@@ -9,9 +9,10 @@ import type { Actor } from '../auth/actor.ts'
 import type { Scope } from '../auth/scopes.ts'
 import type { Caller } from '../router.ts'
 import type { Context } from '../trpc.ts'
+import type { Answer } from './limits.ts'
 
-/** What a resolver gets: the request, who asks, and the procedures as that caller. */
-export type GraphQLContext = Context & { readonly actor: Actor; readonly caller: Caller }
+/** What a resolver gets: the request, who asks, the procedures as that caller, and what the answer is made of. */
+export type GraphQLContext = Context & { readonly actor: Actor; readonly caller: Caller; readonly answer: Answer }
 
 /** What types and fields say of themselves beside their GraphQL type, under `extensions`. */
 export type Extensions = {

@@ -5,13 +5,15 @@ import { z } from 'zod'
 import type { Db } from '../db/client.ts'
 import { MAX_IN } from '../db/filters.ts'
 import { queryInt } from '../lib/fields.ts'
+import { fitting, within } from '../lib/page.ts'
 import { inParts } from '../lib/parts.ts'
 import { builder, type Extensions, type GraphQLContext, type Types } from './builder.ts'
 import { behind, type Order, orderBy, toCursor } from './cursor.ts'
 import { argsFromZod, parseArgs } from './inputs.ts'
+import { addTo } from './limits.ts'
 import { loadOne } from './loader.ts'
 import { shows } from './procedures.ts'
-import { delegateOf, type Rows, selectRows } from './rows.ts'
+import { delegateOf, type Rows, readAll, selectRows } from './rows.ts'
 import { firstOfEach } from './top.ts'
 
 /** A part of a list, in the terms of Relay. */
@@ -97,7 +99,9 @@ const MAX_RELATION = 100
 export const RELATION_ROWS = 20
 
 const pageArgs = (most: number, unlessTold: number) => ({
-  first: queryInt(1, most).optional().describe(`At most so many rows, ${unlessTold} unless told; ${most} at the most`),
+  first: queryInt(1, most)
+    .optional()
+    .describe(`At most so many, ${unlessTold} unless told, ${most} at most; of long rows fewer`),
   after: z.string().optional().describe('Only rows behind this cursor: an `endCursor` of the same list'),
 })
 
@@ -111,15 +115,20 @@ export function listArgs<Shape extends z.ZodRawShape>(input: z.ZodObject<Shape>)
 
 export const RelationArgs = z.object(pageArgs(MAX_RELATION, RELATION_ROWS))
 
-/** Cuts off the row that was read beyond the page. */
+export type Part<Row> = Pick<Connection<Row>, 'rows' | 'hasNextPage'>
+
+/** Cuts off what was read beyond the page. */
+export function partOf<Row>(found: readonly Row[], first: number): Part<Row> {
+  const rows = fitting(found, first)
+  return { rows, hasNextPage: rows.length < found.length }
+}
+
 export function toConnection<Row extends object>(
-  found: readonly Row[],
-  { first, after }: Page & { first: number },
+  { rows, hasNextPage }: Part<Row>,
+  { after }: Page,
   order: Order,
   count: Connection<Row>['total'],
 ): Connection<Row> {
-  const hasNextPage = found.length > first
-  const rows = hasNextPage ? found.slice(0, first) : found
   const all = after === undefined && !hasNextPage
   return {
     rows,
@@ -153,10 +162,12 @@ export function rootList<Row extends object, Shape extends z.ZodRawShape>(
         ...selectRows(context, info, rows, PATHS),
         where: { AND: [all, behind(rows.order, after)] },
         orderBy: orderBy(rows.order),
-        take: first + 1,
+        ...within({ take: first + 1 }),
       })
+      const part = partOf(found, first)
+      addTo(context.answer, part.rows)
       const total = () => count?.(context, said, all) ?? delegate.count({ where: all })
-      return toConnection(found, { first, after }, rows.order, total)
+      return toConnection(part, { after }, rows.order, total)
     },
   }
 }
@@ -186,11 +197,11 @@ export function relationList<Row extends object>(
       const delegate = delegateOf(db, rows)
       const listed = rows.listed(context.actor)
       const query = selectRows(context, info, { ...rows, columns: { ...rows.columns, [key]: true } }, PATHS)
-      const lists = await loadOne(context, info, id, async (ids) => {
+      const part = await loadOne(context, info, id, async (ids) => {
         const condition = { AND: [listed, behind(rows.order, after)] }
         const found = await readLists(context, rows, { ids, column: key, where: condition, take: first + 1, query })
         const lists = Map.groupBy(found, (row) => (row as Record<string, string>)[key]!)
-        return new Map(ids.map((id) => [id, lists.get(id) ?? []]))
+        return new Map(Array.from(lists, ([id, list]) => [id, partOf(list, first)]))
       })
       const count = (info: GraphQLResolveInfo) =>
         loadOne(context, info, id, async (ids) => {
@@ -198,14 +209,19 @@ export function relationList<Row extends object>(
           const counts = await delegate.groupBy({ by: [key], where: counted, _count: true })
           return new Map(counts.map((row) => [row[key]!, row._count]))
         }).then((total) => total ?? 0)
-      return toConnection(lists ?? [], { first, after }, rows.order, count)
+      return toConnection(part ?? NOTHING, { after }, rows.order, count)
     },
   }
 }
 
+export const NOTHING = { rows: [], hasNextPage: false }
+
 type Read = { ids: string[]; column: string; where: object; take: number; query: object }
 
-/** The first rows of the lists, in the order of each. */
+/**
+ * The first rows of the lists, in the order of each: all, or of one that is alone as many as have room in a page, and one
+ * more.
+ */
 export async function readLists<Row extends object>(
   { deps: { db } }: GraphQLContext,
   rows: Rows<Row>,
@@ -214,7 +230,8 @@ export async function readLists<Row extends object>(
   const { model, order, key } = rows
   const ordered = { ...query, orderBy: orderBy(order) }
   if (ids.length === 1) {
-    return delegateOf(db, rows).findMany({ ...ordered, where: { AND: [{ [column]: ids[0] }, where] }, take })
+    const page = within({ where: { AND: [{ [column]: ids[0] }, where] }, take })
+    return delegateOf(db, rows).findMany({ ...ordered, ...page })
   }
   const columns = [column, ...key]
   const found = await firstOfEach<Keys>(db, { model, column, keys: ids, where: where as never, order, take, columns })
@@ -234,14 +251,15 @@ export async function readKeyed<Row extends object>(
 ): Promise<Row[]> {
   const keyOf = (row: object) => columns.map((name) => plain((row as Keys)[name])).join(' ')
   const longest = Math.max(1, ...lists.map(({ length }) => length))
+  const answer = { size: 0 }
   const read: Row[] = []
-  for (const some of inParts(lists, Math.ceil(MAX_IN / longest))) {
+  for (const some of inParts(lists, Math.floor(MAX_IN / longest))) {
     const wanted = some.flat()
     if (!wanted.length) continue
     // With keys of several columns that finds more than wanted.
     const where = columns.map((name) => [name, { in: [...new Set(wanted.map((row) => plain(row[name])))] }] as const)
     const known = new Set(wanted.map(keyOf))
-    const found = await delegateOf(db, rows).findMany({ ...query, where: Object.fromEntries(where) })
+    const found = await readAll(db, rows, { ...query, where: Object.fromEntries(where) }, answer)
     read.push(...found.filter((row) => known.has(keyOf(row))))
   }
   return read

@@ -1,6 +1,5 @@
 import {
   type DocumentNode,
-  type ExecutionResult,
   type FieldNode,
   GraphQLError,
   type GraphQLField,
@@ -21,12 +20,15 @@ import {
   validate,
 } from 'graphql'
 import type { Plugin } from 'graphql-yoga'
+import { tooLong } from '../errors.ts'
+import { sizeOf } from '../lib/page.ts'
 import { extensionsOf } from './builder.ts'
 import { argumentsOf, type Values, variablesOf } from './values.ts'
 
 /**
  * What a document may be and ask for. The cost is the number of values in the answer, if lists are as long as their
- * `first` allows; long texts count more. After `errors` errors validation gives up.
+ * `first` allows; long texts count more. After `errors` errors validation gives up. How long an `answer` may be (bytes, if
+ * every character took six) is known when it is made: the longest text that a model can have said has room in it.
  */
 export const LIMITS = {
   length: 100_000,
@@ -38,11 +40,21 @@ export const LIMITS = {
   directives: 30,
   cost: 75_000,
   errors: 10,
-  /** In characters: the texts of the answer, and the names of its fields, each time one stands there. */
-  answer: 16 * 1024 * 1024,
+  answer: 120_000_000,
 }
 
 export const TOO_MUCH = 'LIMIT_EXCEEDED'
+
+/** What an answer is made of, as far as it has been read (bytes, at most). */
+export type Answer = { size: number }
+
+/** Adds what was read for an answer. Throws where it would be too long. */
+export function addTo(answer: Answer, read: unknown): void {
+  answer.size += sizeOf(read)
+  if (answer.size > LIMITS.answer) throw answerTooLong()
+}
+
+export const answerTooLong = () => new GraphQLError(tooLong().message, { extensions: { code: TOO_MUCH } })
 
 /** The rows of a list that does not say how many. So the introspection of the whole schema fits, and not twice. */
 const ROWS = 10
@@ -110,29 +122,6 @@ export function checkLimits(schema: GraphQLSchema, document: DocumentNode, varia
     if (cost > LIMITS.cost) refuse(`asks for too much at once (${cost})`, `${LIMITS.cost}; give a smaller first`)
   }
 }
-
-/** Whether an answer is longer than {@link LIMITS} lets it be: the cost of a document tells how many texts, not how long. */
-export function isTooLong({ data, errors = [] }: ExecutionResult): boolean {
-  let left = LIMITS.answer
-  function fits(value: unknown): boolean {
-    if (Array.isArray(value)) return value.every(fits)
-    if (typeof value === 'string') left -= value.length
-    else if (typeof value === 'object') {
-      for (const name in value) {
-        left -= name.length
-        if (!fits(value[name as keyof typeof value])) return false
-      }
-    }
-    return left >= 0
-  }
-  return !fits(data) || !errors.every(({ path }) => fits(path))
-}
-
-export const answerTooLong = () =>
-  new GraphQLError(
-    `The answer is too long. At most ${LIMITS.answer} characters; give a smaller first, or ask for fewer long texts`,
-    { extensions: { code: TOO_MUCH } },
-  )
 
 const tooMuch = (what: string, atMost: string) =>
   new GraphQLError(`The document ${what}. At most ${atMost}`, { extensions: { code: TOO_MUCH } })

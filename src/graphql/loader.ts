@@ -2,6 +2,7 @@ import type { GraphQLResolveInfo } from 'graphql'
 import { MAX_IN } from '../db/filters.ts'
 import { inParts } from '../lib/parts.ts'
 import type { GraphQLContext } from './builder.ts'
+import { addTo } from './limits.ts'
 
 type Batch = { keys: Set<string>; found: Promise<ReadonlyMap<string, unknown>> }
 
@@ -9,7 +10,8 @@ const batches = new WeakMap<GraphQLContext, Map<string, Batch>>()
 
 /**
  * Finds what belongs to a row, together with what belongs to the other rows at the same place of the answer: `find` is
- * called once, with the keys of them all, or once for every thousand. Null for a key it does not find.
+ * called once, with the keys of them all, or once for every thousand. Null for a key it does not find. Throws where the
+ * answer would be too long.
  */
 export async function loadOne<Found>(
   context: GraphQLContext,
@@ -25,9 +27,14 @@ export async function loadOne<Found>(
     const keys = new Set<string>()
     const found = allAsked().then(async () => {
       open.delete(place)
-      const all: [string, Found][] = []
-      for (const part of inParts([...keys], MAX_IN)) all.push(...(await find(part)))
-      return new Map(all)
+      const all = new Map<string, unknown>()
+      for (const part of inParts([...keys], MAX_IN)) {
+        for (const [key, one] of await find(part)) {
+          addTo(context.answer, one)
+          all.set(key, one)
+        }
+      }
+      return all
     })
     batch = { keys, found }
     open.set(place, batch)

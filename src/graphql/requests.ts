@@ -3,11 +3,13 @@ import type { Plugin } from 'graphql-yoga'
 import { badRequest } from '../errors.ts'
 import { readJson } from '../http/body.ts'
 import type { Context } from '../trpc.ts'
+import type { Answer } from './limits.ts'
 import type { Values } from './values.ts'
 
-/** What Yoga's plugins are given of a request; `params` once it is read. */
+/** What Yoga's plugins are given of a request; `params` once it is read. Of a subscription `answer` is the next one. */
 export type GraphQLRequest = Context & {
   readonly req: IncomingMessage
+  readonly answer: Answer
   readonly params?: { query?: string; operationName?: string | null; variables?: Values | null }
 }
 

@@ -6,9 +6,11 @@ import type { z } from 'zod'
 import type { Actor } from '../auth/actor.ts'
 import type { Db, Prisma } from '../db/client.ts'
 import { notFound, type ResourceName } from '../errors.ts'
+import { fitting, within } from '../lib/page.ts'
 import type { GraphQLContext, Types } from './builder.ts'
 import { NEWEST_FIRST, type Order } from './cursor.ts'
 import { argsFromZod, parseArgs } from './inputs.ts'
+import { type Answer, addTo, answerTooLong, LIMITS } from './limits.ts'
 import { loadOne } from './loader.ts'
 import { shows } from './procedures.ts'
 
@@ -57,6 +59,22 @@ export function rowsOf<Row extends object = { id: string }>(
 export function delegateOf<Row extends object>(db: Db, { model }: Rows<Row>): Delegate<Row> {
   const name = model.charAt(0).toLowerCase() + model.slice(1)
   return (db as unknown as Record<string, Delegate<Row>>)[name]!
+}
+
+/** As much JSON as an answer may be, if its characters are plain ones (bytes). */
+const ROOM = LIMITS.answer / 6
+
+/** Reads rows that are no page. Throws where the answer would be too long with them, and reads no more. */
+export async function readAll<Row extends object>(
+  db: Db,
+  rows: Rows<Row>,
+  query: object,
+  answer: Answer = { size: 0 },
+): Promise<Row[]> {
+  const found = await delegateOf(db, rows).findMany(within(query, ROOM))
+  if (fitting(found, found.length, ROOM).length < found.length) throw answerTooLong()
+  addTo(answer, found)
+  return found
 }
 
 /**
@@ -147,7 +165,7 @@ function byId<Row extends object>(context: GraphQLContext, info: GraphQLResolveI
   const query = selectRows(context, info, rows)
   return async (ids: string[]) => {
     const where = { AND: [{ id: { in: ids } }, rows.reachable(context.actor)] }
-    const found = await delegateOf(context.deps.db, rows).findMany({ ...query, where })
+    const found = await readAll(context.deps.db, rows, { ...query, where })
     return new Map(found.map((row) => [(row as { id: string }).id, row]))
   }
 }

@@ -63,7 +63,7 @@ export function createGraphql({ NODE_ENV }: Pick<Settings, 'NODE_ENV'>) {
   return async (context: Context, req: IncomingMessage, res: ServerResponse): Promise<void> => {
     // Yoga makes a URL of it, and an unexpected error if it is none.
     if (!URL.canParse(`http://${req.headers.host}`)) throw badRequest('Invalid Host header')
-    await send(res, await yoga.handleNodeRequestAndResponse(req, res, { ...context, req }))
+    await send(res, await yoga.handleNodeRequestAndResponse(req, res, { ...context, req, answer: { size: 0 } }))
   }
 }
 

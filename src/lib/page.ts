@@ -85,7 +85,7 @@ const atMost = (text: string): number => 6 * text.length + 2
 const writtenOut = (text: string): number => Buffer.byteLength(JSON.stringify(text))
 
 /** How long the JSON of a value is at most (bytes). */
-function sizeOf(value: unknown, ofText: (text: string) => number = atMost): number {
+export function sizeOf(value: unknown, ofText: (text: string) => number = atMost): number {
   if (typeof value === 'string') return ofText(value)
   // PostgreSQL writes out in full what JSON writes with an exponent.
   if (typeof value === 'number') return Number.isSafeInteger(value) || !`${value}`.includes('e') ? 28 : 400

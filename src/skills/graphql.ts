@@ -3,6 +3,7 @@ import { builder } from '../graphql/builder.ts'
 import { connectionType, listArgs, MAX_ROWS } from '../graphql/connection.ts'
 import { invalidCursor } from '../graphql/cursor.ts'
 import { argsFromZod, enumFromZod, inputFromZod, parseArgs } from '../graphql/inputs.ts'
+import { addTo } from '../graphql/limits.ts'
 import { nodeBy } from '../graphql/node.ts'
 import { objectFromZod } from '../graphql/outputs.ts'
 import { shows } from '../graphql/procedures.ts'
@@ -46,11 +47,12 @@ builder.queryFields((t) => ({
     ...shows(skills.list, { rows: MAX_ROWS, input: ListSkills }),
     type: Skills,
     args: argsFromZod(ListSkills),
-    resolve: async (_, args, { actor, deps }) => {
+    resolve: async (_, args, { actor, deps, answer }) => {
       const { first = MAX_ROWS, after } = parseArgs(ListSkills, args)
       // Their cursors are REST's, since some of them are no rows.
       if (after !== undefined && !isCursor(after)) throw invalidCursor()
       const page = await service.listPage(actor, deps, { limit: first, ...(after !== undefined && { cursor: after }) })
+      addTo(answer, page.skills)
       return {
         rows: page.skills,
         cursorOf: ({ id, createdAt }) => encodeCursor({ id, createdAt: new Date(createdAt) }),

@@ -95,6 +95,20 @@ describe('changes', () => {
     expect(new Set(seen)).toEqual(new Set(seen.length > 1 ? ['in_progress', 'completed'] : ['completed']))
   })
 
+  test('are told however long they are together, if each is no longer than an answer may be', async () => {
+    const caller = callerOf(server, ann.token)
+    const { id } = await caller.tasks.create({ title: 'Long' })
+    const result = 'r'.repeat(5_000_000)
+    await server.service.deps.db.task.updateMany({ where: { id }, data: { result } })
+    using events = await follow(TASKS, { id })
+    for (const title of ['1', '2', '3', '4', '5', '6']) {
+      await caller.tasks.update({ id, title })
+      const { data, errors } = await events.next()
+      expect(errors).toBeUndefined()
+      expect([data.taskChanges.title, data.taskChanges.result.length]).toEqual([title, result.length])
+    }
+  })
+
   test('of chats are told, whatever changes them', async () => {
     const caller = callerOf(server, ann.token)
     const agent = await caller.agents.create({ name: 'Ada', systemPrompt: 'p' })

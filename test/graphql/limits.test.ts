@@ -3,7 +3,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { checkLimits, LIMITS } from '../../src/graphql/limits.ts'
 import { createSchema } from '../../src/graphql/schema.ts'
 import { stopClock } from '../support/clock.ts'
-import { startServer, type TestServer } from '../support/server.ts'
+import { type Member, startServer, type TestServer } from '../support/server.ts'
 import { hostile } from './hostile.ts'
 import { callerOf, graphql, post } from './support.ts'
 
@@ -177,6 +177,47 @@ describe('what asks for enough is let in', () => {
     const { data, errors } = await graphql(server, getIntrospectionQuery(options))
     expect(errors).toBeUndefined()
     expect(data.__schema.types.map(({ name }: { name: string }) => name)).toContain('Agent')
+  })
+})
+
+describe('an answer that would be too long is refused, and what is short enough is not', () => {
+  const PROMPT = 'p'.repeat(100_000)
+  let member: Member
+
+  beforeAll(async () => {
+    member = await server.member({ organization: 'Long' })
+    const caller = callerOf(server, member.token)
+    for (let i = 0; i < 10; i++) await caller.agents.create({ name: 'A', systemPrompt: PROMPT })
+  })
+
+  const times = (count: number, make: (i: number) => string) =>
+    Array.from({ length: count }, (_, i) => make(i)).join(' ')
+  const agents = (fields: string) => `agents(first: 10) { nodes { ${fields} } }`
+
+  test.each([
+    ['that reads much', times(20, (i) => `a${i}: ${agents('systemPrompt')}`)],
+    ['that says the same again and again', agents(times(21, (i) => `a${i}: systemPrompt`))],
+    ['of what its rows refer to', times(20, (i) => `a${i}: chats(first: 10) { nodes { agent { systemPrompt } } }`)],
+  ])('%s', async (_, fields) => {
+    const options = { ...GRAPHQL, token: member.token }
+    const { status, data, errors } = await graphql(server, `{ ${fields} }`, {}, options)
+    expect({ status, data }).toEqual({ status: 400, data: undefined })
+    expect(errors).toHaveLength(1)
+    const { message, extensions } = errors![0]!
+    expect(message).toBe('The answer would be too long: ask for fewer rows')
+    expect(extensions).toMatchObject({ error: true, statusCode: 400, code: 'LIMIT_EXCEEDED' })
+    expect(server.logs.join()).not.toContain('"level":50')
+  })
+
+  test('of half as much', async () => {
+    for (const fields of [
+      times(10, (i) => `a${i}: ${agents('systemPrompt')}`),
+      agents(times(10, (i) => `a${i}: systemPrompt`)),
+    ]) {
+      const { data, errors } = await graphql(server, `{ ${fields} }`, {}, member)
+      expect(errors).toBeUndefined()
+      expect(JSON.stringify(data).length).toBeGreaterThan(10_000_000)
+    }
   })
 })
 

@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import type { Prisma } from '../../src/db/client.ts'
 import { fill, type Hubs } from '../graphql/many.ts'
+import { graphql } from '../graphql/support.ts'
 import { FACES, type Face, faces, onEachFace } from '../support/faces.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
 import { type Answer, request } from '../support/rest.ts'
@@ -26,6 +27,8 @@ type List = {
   input?: () => object
   /** Makes its rows longer. */
   lengthen: (db: Db, text: string) => Promise<unknown>
+  /** The same list over GraphQL, `ARGS` for its arguments. */
+  graphql?: () => string
 }
 
 const everywhere = {}
@@ -34,17 +37,20 @@ const LISTS: List[] = [
     of: 'skills.list',
     rows: 'skills',
     lengthen: (db, prompt) => db.skill.updateMany({ where: everywhere, data: { prompt } }),
+    graphql: () => '{ skills(ARGS) { totalCount nodes { id prompt } PAGE } }',
   },
   {
     of: 'agents.list',
     rows: 'agents',
     lengthen: (db, systemPrompt) =>
       db.agent.updateMany({ where: everywhere, data: { systemPrompt, version: { increment: 1 } } }),
+    graphql: () => '{ agents(ARGS) { totalCount nodes { id systemPrompt } PAGE } }',
   },
   {
     of: 'agents.listPublic',
     rows: 'agents',
     lengthen: (db, description) => db.agent.updateMany({ where: everywhere, data: { description } }),
+    graphql: () => '{ publicAgents(ARGS) { totalCount nodes { id description } PAGE } }',
   },
   {
     of: 'agents.versions',
@@ -55,21 +61,26 @@ const LISTS: List[] = [
       const data = { agent: { ...(agent as Prisma.InputJsonObject), systemPrompt } }
       await db.agentVersion.updateMany({ where: { agentId: hubs.Agent }, data })
     },
+    graphql: () =>
+      `{ agent(id: "${hubs.Agent}") { versions(ARGS) { totalCount nodes { version agent { role } } PAGE } } }`,
   },
   {
     of: 'missions.list',
     rows: 'missions',
     lengthen: (db, goal) => db.mission.updateMany({ where: everywhere, data: { goal } }),
+    graphql: () => '{ missions(ARGS) { totalCount nodes { id goal } PAGE } }',
   },
   {
     of: 'tasks.list',
     rows: 'tasks',
     lengthen: (db, result) => db.task.updateMany({ where: everywhere, data: { result } }),
+    graphql: () => '{ tasks(ARGS) { totalCount nodes { id result } PAGE } }',
   },
   {
     of: 'spaces.list',
     rows: 'spaces',
     lengthen: (db, instructions) => db.space.updateMany({ where: everywhere, data: { instructions } }),
+    graphql: () => '{ spaces(ARGS) { totalCount nodes { id instructions } PAGE } }',
   },
   {
     of: 'mcps.list',
@@ -80,17 +91,20 @@ const LISTS: List[] = [
     of: 'approvals.list',
     rows: 'approvals',
     lengthen: (db, text) => db.approval.updateMany({ where: everywhere, data: { input: JSON.stringify({ text }) } }),
+    graphql: () => '{ approvals(ARGS) { totalCount nodes { id input } PAGE } }',
   },
   {
     of: 'executions.list',
     rows: 'executions',
     lengthen: (db, error) => db.execution.updateMany({ where: everywhere, data: { error } }),
+    graphql: () => '{ executions(ARGS) { totalCount nodes { id error } PAGE } }',
   },
   {
     of: 'chats.messages',
     rows: 'messages',
     input: () => ({ id: hubs.Chat }),
     lengthen: (db, content) => db.message.updateMany({ where: everywhere, data: { content } }),
+    graphql: () => `{ chat(id: "${hubs.Chat}") { messages(ARGS) { totalCount nodes { id content } PAGE } } }`,
   },
 ]
 
@@ -111,6 +125,22 @@ async function pagesOf(face: Face, { of, rows, input = () => ({}) }: List, limit
     pages.push({ ids: found.map(idOf), total: body.total ?? body.count, size: JSON.stringify(body).length })
     cursor = body.nextCursor
   } while (cursor)
+  return pages
+}
+
+async function connectionOf(text: string, first: number): Promise<Pages> {
+  const pages: Pages = []
+  let after: string | null = null
+  do {
+    const args = `first: ${first}${after ? `, after: "${after}"` : ''}`
+    const document = text.replace('ARGS', args).replace('PAGE', 'pageInfo { hasNextPage endCursor }')
+    const { data, errors } = await graphql(server, document, {}, member)
+    expect(errors).toBeUndefined()
+    const [[value]]: any = Object.values(data).map((one: any) => (one.nodes ? [one] : Object.values(one)))
+    const { nodes, totalCount, pageInfo } = value
+    pages.push({ ids: nodes.map(idOf), total: totalCount, size: JSON.stringify(data).length })
+    after = pageInfo.hasNextPage ? pageInfo.endCursor : null
+  } while (after)
   return pages
 }
 
@@ -178,6 +208,16 @@ describe.each(LISTS)('$of', (list) => {
     }
   })
 
+  it.runIf(list.graphql)('ends a page of long rows early over GraphQL, and leaves none out', async () => {
+    const pages = await connectionOf(list.graphql!(), 100)
+    expect(idsOf(pages)).toEqual(ids)
+    for (const page of pages) {
+      expect(page.size).toBeLessThan(MOST)
+      expect(page.total).toBe(total ?? ids.length)
+    }
+    expect(pages.length).toBeGreaterThan(Math.ceil(ids.length / 100))
+  })
+
   it('is of short rows again for the others', () => lengthen(server.service.deps.db, 'x'))
 })
 
@@ -221,6 +261,10 @@ describe('the logs of an execution', () => {
     // `meta` is the first, and the terminal event the last.
     expect(seqs).toEqual([...Array.from({ length: 21 }, (_, index) => index + 1), 500])
     expect(pages).toBeGreaterThan(4)
+    const text = `{ execution(id: "${id}") { events(ARGS) { nodes { id: seq ...on ToolResultEvent { output } } PAGE } } }`
+    const connection = await connectionOf(text, 100)
+    expect(idsOf(connection)).toEqual(seqs)
+    for (const { size } of connection) expect(size).toBeLessThan(MOST)
   })
 
   it('a page of them is as long as before where they are short', async () => {
