@@ -46,7 +46,7 @@ export const lacksScope = (scope: string) => new AppError(403, `This run's token
 export const notFound = (resource: ResourceName) => new AppError(404, `${resource} not found`)
 export const noSuchPath = () => new AppError(404, 'Not found')
 export const conflict = (message: string) => new AppError(409, message)
-export const tooLong = () => badRequest('The answer would be too long: ask for fewer rows')
+export const tooLong = () => badRequest('The answer would be too long: ask for fewer rows, or fewer long texts')
 export const unsupportedType = () => new AppError(415, 'Unsupported content type')
 export const chatFailed = () => new AppError(500, 'Chat execution failed')
 export const unavailable = (cause?: unknown) =>

@@ -161,8 +161,7 @@ builder.prismaObjectFields(Agent, (t) => ({
     description: 'The agents that it may delegate to and you can reach',
     nullable: true,
     select: { subagentIds: true },
-    // As many as it can have: each may have as many in turn.
-    extensions: { rows: 100 },
+    extensions: { rows: RELATION_ROWS },
     resolve: ({ subagentIds }, _, context, info) => loadRows(context, info, AGENT, strings(subagentIds)),
   }),
   versions: t.field(

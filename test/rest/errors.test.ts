@@ -538,7 +538,7 @@ describe('a failure of the service', () => {
       async () => {
         for (const face of FACES) {
           const answer = await faces[face](server, 'models.list')
-          expectError(answer, 400, 'The answer would be too long: ask for fewer rows')
+          expectError(answer, 400, 'The answer would be too long: ask for fewer rows, or fewer long texts')
           const logged = server.logs.filter((line) => line.includes(answer.body.requestId))
           expect(logged.join()).not.toContain('"level":50')
         }
