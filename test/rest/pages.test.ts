@@ -32,7 +32,7 @@ type List = {
 }
 
 const everywhere = {}
-const LISTS: List[] = [
+const ALL: List[] = [
   {
     of: 'skills.list',
     rows: 'skills',
@@ -107,6 +107,11 @@ const LISTS: List[] = [
     graphql: () => `{ chat(id: "${hubs.Chat}") { messages(ARGS) { totalCount nodes { id content } PAGE } } }`,
   },
 ]
+
+/** PostgreSQL leaves out what has no room, in one way for all of them: it is tried with a text, with JSON and with a text of JSON. */
+const LISTS = onPostgres
+  ? ALL.filter(({ of }) => ['skills.list', 'agents.versions', 'approvals.list'].includes(of))
+  : ALL
 
 /** The pages of a list as a face gives them: what its rows are known by, how many there are, and how long the answer is. */
 type Pages = { ids: unknown[]; total: unknown; size: number }[]
@@ -226,7 +231,7 @@ describe('a row that is longer than a page', () => {
 
   it.each(onEachFace([['tasks'], ['approvals']]))('%s: it has one of its own: %s', async (face, name) => {
     const { db } = server.service.deps
-    const list = LISTS.find(({ of }) => of === `${name}.list`)!
+    const list = ALL.find(({ of }) => of === `${name}.list`)!
     const { ids } = (await pagesOf(face, list))[0]!
     const where = { id: { in: ids.slice(3, 5) as string[] } }
     if (name === 'tasks') await db.task.updateMany({ where, data: { result: LONGER } })
