@@ -2,6 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import type { ExecutionRow } from '../../src/executions/engine/events.ts'
 import type { ModelRequest } from '../support/model-server.ts'
+import { onPostgres } from '../support/postgres-shared.ts'
 import { request } from '../support/rest.ts'
 import { call, type Equipped, offered, results, startEquipped } from './equipped.ts'
 import { violations, watchTransitions } from './invariants.ts'
@@ -126,20 +127,23 @@ describe('an agent with subagents', () => {
     expect([most, await started()]).toEqual([10, 25])
   })
 
-  test('cannot make a tree of more than 200 runs: the calls beyond it start nothing, and are told so', async () => {
-    const boss = await make('Boss', [await make('Sub')])
-    lab.model.fallback = (asked) => {
-      if (speaker(asked) !== 'Boss' || lastRole(asked) === 'tool') return { tokens: 'Done.' }
-      return { toolCalls: Array.from({ length: 205 }, (_, index) => delegate('sub', 'Go', `call-${index}`)) }
-    }
-    const begun = await lab.run({ agent: await agentOf(boss) })
-    const told = results(await followed(lab.engine, begun))
-    expect(told.filter(({ isError }) => isError).map(({ content }) => content)).toEqual(
-      Array(6).fill('Delegation makes a tree of no more than 200 runs'),
-    )
-    expect(await lab.db.execution.count({ where: { rootExecutionId: begun.id } })).toBe(200)
-    expect((await lab.row(begun.id)).status).toBe('completed')
-  })
+  test.skipIf(onPostgres)(
+    'cannot make a tree of more than 200 runs: the calls beyond it start nothing, and are told so',
+    async () => {
+      const boss = await make('Boss', [await make('Sub')])
+      lab.model.fallback = (asked) => {
+        if (speaker(asked) !== 'Boss' || lastRole(asked) === 'tool') return { tokens: 'Done.' }
+        return { toolCalls: Array.from({ length: 205 }, (_, index) => delegate('sub', 'Go', `call-${index}`)) }
+      }
+      const begun = await lab.run({ agent: await agentOf(boss) })
+      const told = results(await followed(lab.engine, begun))
+      expect(told.filter(({ isError }) => isError).map(({ content }) => content)).toEqual(
+        Array(6).fill('Delegation makes a tree of no more than 200 runs'),
+      )
+      expect(await lab.db.execution.count({ where: { rootExecutionId: begun.id } })).toBe(200)
+      expect((await lab.row(begun.id)).status).toBe('completed')
+    },
+  )
 
   test('cannot go round in a circle, nor deeper than five levels', async () => {
     const names = ['Zero', 'One', 'Two', 'Three', 'Four', 'Five', 'Six']

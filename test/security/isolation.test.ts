@@ -387,29 +387,32 @@ const isInPath = ({ procedure, field }: Field): boolean => {
   return type === 'subscription' || (meta.openapi?.path.includes(`{${field}}`) ?? false)
 }
 
-test.each(ALL_FACES)('%s: an empty id is unknown, or missing, and nowhere as good as none', async (face) => {
-  const fields = FIELDS.filter(
-    (field) => !isMany(shapeOf(field.procedure)[field.field]!) && !(face === 'REST' && isInPath(field)),
-  )
-  expect(fields.length).toBeGreaterThan(20)
-  const problems: string[] = []
-  const before = await rowsOf(server)
-  await inParallel(fields, async ({ procedure, field, kind }) => {
-    const never = neverWas(kind)
-    const ask = async (id: string) => {
-      const input = inputWith(procedure, field, id, owned.outsider)
-      const answers = await call(face, procedure, input, people.outsider.token, field)
-      return answers.map((answer) => plain(answer, never))
-    }
-    const [empty, nobodys] = [await ask(''), await ask(never)]
-    for (const [index, said] of empty.entries()) {
-      if (said === nobodys[index] || said.includes(`Missing required field: ${field}`)) continue
-      problems.push(`${procedure}.${field}: ${said} is not ${nobodys[index]}`)
-    }
-  })
-  expect(problems).toEqual([])
-  expect(await rowsOf(server)).toEqual(before)
-})
+test.skipIf(onPostgres).each(ALL_FACES)(
+  '%s: an empty id is unknown, or missing, and nowhere as good as none',
+  async (face) => {
+    const fields = FIELDS.filter(
+      (field) => !isMany(shapeOf(field.procedure)[field.field]!) && !(face === 'REST' && isInPath(field)),
+    )
+    expect(fields.length).toBeGreaterThan(20)
+    const problems: string[] = []
+    const before = await rowsOf(server)
+    await inParallel(fields, async ({ procedure, field, kind }) => {
+      const never = neverWas(kind)
+      const ask = async (id: string) => {
+        const input = inputWith(procedure, field, id, owned.outsider)
+        const answers = await call(face, procedure, input, people.outsider.token, field)
+        return answers.map((answer) => plain(answer, never))
+      }
+      const [empty, nobodys] = [await ask(''), await ask(never)]
+      for (const [index, said] of empty.entries()) {
+        if (said === nobodys[index] || said.includes(`Missing required field: ${field}`)) continue
+        problems.push(`${procedure}.${field}: ${said} is not ${nobodys[index]}`)
+      }
+    })
+    expect(problems).toEqual([])
+    expect(await rowsOf(server)).toEqual(before)
+  },
+)
 
 test('a space tells of the agents and skills in it that can be reached, and of no others', async () => {
   const { space } = await maker(server, people.colleague).does('spaces.get', { id: victims.shared.space })
