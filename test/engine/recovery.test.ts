@@ -40,6 +40,15 @@ async function refuse({ db }: Lab, table: string, column: string, word: string):
 describe('a run of which the database refuses something', () => {
   const REFUSED = { status: 'failed', error: 'An unexpected error occurred', result: null, attempt: 1 }
 
+  test('tells of no calls that are not kept: whoever goes on would have them asked, and told, again', async () => {
+    await using lab = await startLab()
+    await refuse(lab, 'ExecutionStep', 'reply', 'poison')
+    lab.model.script({ tokens: ['Let me see.'], toolCalls: [{ id: 't1', name: 'poison', input: {} }] })
+    const row = await lab.run()
+    const told = (await followed(lab.engine, row)).map(({ event, data }) => ('messageType' in data ? data.messageType : event))
+    expect(told).toEqual(['meta', 'stream_event', 'error'])
+  })
+
   test('fails without it, and the next of its session begins', async () => {
     await using lab = await startLab()
     await refuse(lab, 'Message', 'content', 'poison')

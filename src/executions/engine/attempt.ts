@@ -86,7 +86,7 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
       const prepared = await preparing
       model = prepared.model
       toolbox = prepared.toolbox
-      await run(prepared.input, progress, say)
+      await run(prepared.input, progress, say, claimed)
       await claimed
       outcome = { status: 'completed', result: said.text }
     } catch (error) {

@@ -44,9 +44,10 @@ export type Say = (data: MessageData) => Promise<unknown> | undefined
 /**
  * One run: asks the model, step by step while it calls tools, and tells what it says and what they answer. Goes on
  * behind the last step of `progress`, with those of its calls first that have no result. The calls of the last turn
- * that it may take are not made: the run ends with what it has said (contract.md section 3, `maxTurns`).
+ * that it may take are not made: the run ends with what it has said (contract.md section 3, `maxTurns`). Nothing is kept
+ * of it before it has `begun`: the model may have been asked while that is written.
  */
-export async function run(input: RunInput, progress: Progress, say: Say): Promise<void> {
+export async function run(input: RunInput, progress: Progress, say: Say, begun: Promise<void>): Promise<void> {
   const { usage, steps } = progress
   const { prompt } = input
   for (const step of steps.slice(0, -1)) prompt.push(...toPrompt(step))
@@ -61,12 +62,17 @@ export async function run(input: RunInput, progress: Progress, say: Say): Promis
     if (number > input.maxTurns) return
     const before = { ...usage }
     const reply = await ask(input, prompt, number, usage, say)
-    await say(assistantEvent(number, reply.parts))
     last = { ...reply, step: number, usage: difference(usage, before), calls: callsOf(reply.parts, input.tools) }
+    const isLast = number === input.maxTurns
+    // Before it is told: whoever takes the run over tells what is missing of a step that is kept, and asks for any other again.
+    if (last.calls.length && !isLast) {
+      await begun
+      await input.steps().save(last)
+    }
+    await say(assistantEvent(number, reply.parts))
     if (!last.calls.length) return
     steps.push(last)
-    if (number === input.maxTurns) return refuse(last, input.maxTurns, say)
-    await input.steps().save(last)
+    if (isLast) return refuse(last, input.maxTurns, say)
   }
 }
 
