@@ -8,7 +8,7 @@ import { totalOf } from '../db/totals.ts'
 import type { Deps } from '../deps.ts'
 import { badRequest, invalidField, notFound } from '../errors.ts'
 import { newId, newSortableId } from '../lib/id.ts'
-import { encodeCursor as cursorOf, MAX_ROWS, pageOf, pageQuery, toPage, within } from '../lib/page.ts'
+import { encodeCursor, MAX_ROWS, pageOf, pageQuery, toPage, within } from '../lib/page.ts'
 import { typesOf } from '../mcps/service.ts'
 import { checkRequirements, findIds as findSkillIds, findMany as findSkills } from '../skills/service.ts'
 import { findKnown, HEAD, type Head, type KnownAgent, strings, toAgent, whole } from './known.ts'
@@ -197,7 +197,7 @@ export async function list(actor: Actor, deps: Deps, input: z.output<typeof List
   )
   const { agents, shown } = await whole(deps, where, rows)
   const last = shown < rows.length ? rows[shown - 1] : undefined
-  return { agents: await asSeenBy(actor, deps, agents), nextCursor: last ? cursorOf(last) : nextCursor, total }
+  return { agents: await asSeenBy(actor, deps, agents), nextCursor: last ? encodeCursor(last) : nextCursor, total }
 }
 
 /** GET /agents/{id}. */
@@ -265,9 +265,9 @@ export async function getPublic({ db }: Deps, id: string) {
   return { agent: toCard(row) }
 }
 
-const encodeCursor = ({ version }: { version: number }) => Buffer.from(`${version}`).toString('base64url')
+const versionCursor = ({ version }: { version: number }) => Buffer.from(`${version}`).toString('base64url')
 
-function decodeCursor(cursor: string): number {
+function versionAt(cursor: string): number {
   const [version] = /^\d{1,9}$/.exec(Buffer.from(cursor, 'base64url').toString()) ?? []
   if (!version) throw invalidField('cursor', 'a nextCursor of this list')
   return Number(version)
@@ -281,14 +281,14 @@ export async function versions(
   deps: Deps,
   { id, limit = MAX_ROWS, cursor }: z.output<typeof ListVersions>,
 ) {
-  const below = cursor === undefined ? MAX_VERSION : decodeCursor(cursor)
+  const below = cursor === undefined ? MAX_VERSION : versionAt(cursor)
   const { id: agentId } = await find(actor, deps, id)
   const found = await deps.db.agentVersion.findMany({
     where: { agentId, version: { lt: below } },
     orderBy: { version: 'desc' },
     ...within({ take: limit + 1 }),
   })
-  const { rows, nextCursor } = pageOf(found, limit, encodeCursor)
+  const { rows, nextCursor } = pageOf(found, limit, versionCursor)
   const agents = await asSeenBy(
     actor,
     deps,

@@ -433,13 +433,19 @@ describe.skipIf(process.env.SKIP_POSTGRES === '1')('PostgreSQL', () => {
     ])
   })
 
-  test('the messages that are there already are counted, but for those of a run that is on', async () => {
+  /** A database that had this in it before a migration, as it is now. */
+  async function migrated(before: string, script: string): Promise<string> {
     const url = await postgres.createDatabase()
-    await migratePostgresql(url, upTo('postgresql', MESSAGE_COUNT))
+    await migratePostgresql(url, upTo('postgresql', before))
     const adapter = await new PrismaPg(url).connect()
-    await adapter.executeScript(`SET session_replication_role = replica; ${CONVERSATIONS}`)
+    await adapter.executeScript(script)
     await adapter.dispose()
     await migratePostgresql(url)
+    return url
+  }
+
+  test('the messages that are there already are counted, but for those of a run that is on', async () => {
+    const url = await migrated(MESSAGE_COUNT, `SET session_replication_role = replica; ${CONVERSATIONS}`)
     expect(await rows(url, MESSAGE_COUNTS)).toEqual([
       ['busy', 2],
       ['idle', 4],
@@ -448,22 +454,12 @@ describe.skipIf(process.env.SKIP_POSTGRES === '1')('PostgreSQL', () => {
   })
 
   test('the credentials that are there already are those of whoever has set them, as far as that is known', async () => {
-    const url = await postgres.createDatabase()
-    await migratePostgresql(url, upTo('postgresql', CREDENTIAL_SETTERS))
-    const adapter = await new PrismaPg(url).connect()
-    await adapter.executeScript(CREDENTIALS)
-    await adapter.dispose()
-    await migratePostgresql(url)
+    const url = await migrated(CREDENTIAL_SETTERS, CREDENTIALS)
     expect(await rows(url, SETTERS)).toEqual(EXPECTED_SETTERS)
   })
 
   test('the totals of lists are of the rows that are there already', async () => {
-    const url = await postgres.createDatabase()
-    await migratePostgresql(url, upTo('postgresql', TOTALS))
-    const adapter = await new PrismaPg(url).connect()
-    await adapter.executeScript(COUNTED)
-    await adapter.dispose()
-    await migratePostgresql(url)
+    const url = await migrated(TOTALS, COUNTED)
     expect(await rows(url, COUNTS)).toEqual(EXPECTED_COUNTS)
   })
 

@@ -37,6 +37,18 @@ async function refuse({ db }: Lab, table: string, column: string, word: string):
   await createTrigger(db, { name, event: 'BEFORE INSERT', table, when, effect: `INSERT INTO "${name}" VALUES (NULL)` })
 }
 
+/** A run that has made one call and is at its second step, which says nothing. */
+async function afterCall(lab: Lab): Promise<ExecutionRow> {
+  lab.model.script({ toolCalls: [{ id: 't1', name: 'nothing', input: {} }] }, { end: 'hang' })
+  const row = await lab.run()
+  await lab.model.request(1)
+  await expect.poll(async () => (await storedEvents(lab.db, row.id)).length).toBe(2)
+  return row
+}
+
+const toldTo = async (engine: Engine, row: ExecutionRow) =>
+  (await followed(engine, row)).flatMap(({ event, data }) => (event === 'message' ? data : []))
+
 describe('a run of which the database refuses something', () => {
   const REFUSED = { status: 'failed', error: 'An unexpected error occurred', result: null, attempt: 1 }
 
@@ -45,7 +57,9 @@ describe('a run of which the database refuses something', () => {
     await refuse(lab, 'ExecutionStep', 'reply', 'poison')
     lab.model.script({ tokens: ['Let me see.'], toolCalls: [{ id: 't1', name: 'poison', input: {} }] })
     const row = await lab.run()
-    const told = (await followed(lab.engine, row)).map(({ event, data }) => ('messageType' in data ? data.messageType : event))
+    const told = (await followed(lab.engine, row)).map(({ event, data }) =>
+      'messageType' in data ? data.messageType : event,
+    )
     expect(told).toEqual(['meta', 'stream_event', 'error'])
   })
 
@@ -133,13 +147,10 @@ describe('a run whose process died', () => {
 
   test('that had called a tool goes on behind that step, and says so', async () => {
     await using lab = await startLab(LEASE)
-    lab.model.script({ toolCalls: [{ id: 't1', name: 'nothing', input: {} }] }, { end: 'hang' })
-    const row = await lab.run()
-    await lab.model.request(1)
-    await expect.poll(async () => (await storedEvents(lab.db, row.id)).length).toBe(2)
+    const row = await afterCall(lab)
     lab.model.script({ tokens: 'There is none.' })
     const other = await takeOver(lab)
-    const told = (await followed(other, row)).flatMap(({ event, data }) => (event === 'message' ? data : []))
+    const told = await toldTo(other, row)
     expect(told.map((data) => data.messageType)).toEqual([
       ...['assistant', 'tool_result', 'resumed'],
       ...['stream_event', 'stream_event', 'stream_event', 'assistant'],
@@ -277,16 +288,13 @@ describe('a run whose process died, where there is no room for it', () => {
 
   test('goes on behind its last step, which its followers are told once', async () => {
     await using lab = await startLab(LEASE)
-    lab.model.script({ toolCalls: [{ id: 't1', name: 'nothing', input: {} }] }, { end: 'hang' })
-    const row = await lab.run()
-    await lab.model.request(1)
-    await expect.poll(async () => (await storedEvents(lab.db, row.id)).length).toBe(2)
+    const row = await afterCall(lab)
     const full = await next(lab, 0)
     await full.start(false)
     expect(await lab.row(row.id)).toMatchObject({ status: 'pending', usageEstimated: true })
     lab.model.script({ tokens: 'There is none.' })
     const other = await takeOver(lab)
-    const told = (await followed(other, row)).flatMap(({ event, data }) => (event === 'message' ? data : []))
+    const told = await toldTo(other, row)
     expect(told.map((data) => data.messageType)).toEqual([
       ...['assistant', 'tool_result', 'resumed'],
       ...['stream_event', 'stream_event', 'stream_event', 'assistant'],
