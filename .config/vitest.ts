@@ -49,7 +49,7 @@ const withPostgres = process.env.SKIP_POSTGRES !== '1'
 export default defineConfig({
   ...common,
   test: {
-    globalSetup: [file('../test/support/postgres-shared.ts')],
+    globalSetup: [file('../test/support/postgres-shared.ts'), file('../test/support/sqlite-shared.ts')],
     // One more than can compute: some wait for a clock or another process.
     maxWorkers: availableParallelism() + 1,
     // The files of a worker share what they import: a third less to compute.

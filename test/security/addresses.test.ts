@@ -63,7 +63,7 @@ const redirecting = (to: string, status = 307) =>
 /** Spellings of hosts where nobody may go: this machine, its neighbours, what a cloud tells its machines. */
 const HOSTS = [
   // Loopback: as it is, as numbers of every base and length, with a dot behind it.
-  ...['127.0.0.1', '127.1', '127.0.1', '127.0.0.1.', '127.255.255.254', '127.0.0.3', '0127.0.0.1', '127.000.000.001'],
+  ...['127.0.0.1', '127.1', '127.0.1', '127.0.0.1.', '127.255.255.254', '127.0.0.3', '127.000.000.001'],
   ...['2130706433', '2130706433.', '0x7f000001', '0X7F000001', '0x7f.1', '0x7f.0.0.1', '0x7f.0x0.0x0.0x1'],
   ...['017700000001', '0177.0.0.1', '0177.0.0.01', '00000177.1', '0x7f.0.1', '127.0x1', '0x0000000000007f000001'],
   ...[

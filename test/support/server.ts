@@ -13,6 +13,7 @@ import { readSettings } from '../../src/settings.ts'
 import { type Service, startService } from '../../src/start.ts'
 import { postgresEnv } from './postgres.ts'
 import { onPostgres, shareDatabase } from './postgres-shared.ts'
+import { copySqlite } from './sqlite-shared.ts'
 
 export type TestServer = AsyncDisposable & {
   url: string
@@ -64,6 +65,7 @@ export async function startServer(
   const queries: string[] = []
   const logs: string[] = []
   const shared = onPostgres && !env.DATABASE_URL ? await shareDatabase(folder) : null
+  if (!onPostgres && !env.DATABASE_URL) await copySqlite(folder)
   const databaseEnv = shared ? postgresEnv(shared.url, folder) : {}
   const settings = readSettings({
     NODE_ENV: 'test',
