@@ -1,5 +1,6 @@
 import { toolUser } from '../../src/executions/engine/equip.ts'
 import type { Tool, ToolUser } from '../../src/executions/engine/tools.ts'
+import { tickingClock } from '../support/clock.ts'
 import { request } from '../support/rest.ts'
 import { type Member, startServer, type TestServer } from '../support/server.ts'
 
@@ -19,7 +20,7 @@ export type Lab = AsyncDisposable & {
 
 /** A real service whose tools are called without a model. */
 export async function startLab(): Promise<Lab> {
-  const server = await startServer()
+  const server = await startServer({}, { clock: tickingClock() })
   const { db } = server.service.deps
   let made = 0
 
