@@ -27,8 +27,8 @@ const timeouts = { testTimeout: 30_000, hookTimeout: 30_000, expect: { poll: { t
 
 /**
  * What runs on PostgreSQL a second time: whatever goes through the database in a way that may differ there. That is how
- * transactions meet (the engine, missions, idempotency, what is done by many at once), what SQL finds, sorts and counts
- * (each resource), who sees what, and GraphQL's own statements. Not: what comes to the database only through services
+ * transactions meet (the engine, missions, idempotency, what is done by many at once), what our own SQL finds, sorts and
+ * counts, who sees what, and GraphQL's own statements. Not: what comes to the database only through services
  * that are tried there already (protocols, errors, streams' clients, uploads), what never does (models, addresses, the
  * documents, programs), what waits for the clock, and what is SQLite's own (its files, locks and plans).
  */
@@ -38,8 +38,8 @@ const ON_POSTGRESQL = [
   'test/engine/{sessions,states,tools}.test.ts',
   'test/missions/kill.test.ts',
   'test/graphql/{agents,executions,nodes,tasks}.test.ts',
-  'test/rest/{agents,approvals,attachments,chats,counts,execute,executions,files,mcps,missions}.test.ts',
-  'test/rest/{pages,profile,queries,secrets,skills,spaces,tasks,usage,visibility}.test.ts',
+  'test/rest/{agents,approvals,attachments,chats,counts,execute,executions,files,missions}.test.ts',
+  'test/rest/{pages,queries,secrets,spaces,tasks,usage,visibility}.test.ts',
   'test/security/{afterwards,isolation,revocation}.test.ts',
   'test/{idempotency,tasks.property,values}.test.ts',
 ]

@@ -4,6 +4,7 @@ import { type Db, Prisma } from '../src/db/client.ts'
 import type { ExecutionRow } from '../src/executions/engine/events.ts'
 import { expectError, FACES, type Face, faces } from './support/faces.ts'
 import { type ModelServer, startModelServer } from './support/model-server.ts'
+import { times } from './support/postgres-shared.ts'
 import { type Member, startServer, type TestServer } from './support/server.ts'
 import { together } from './support/together.ts'
 import { createTrigger } from './support/trigger.ts'
@@ -155,7 +156,7 @@ it('a task goes as the state table says, whatever is called in whatever order', 
     expect((await faces.REST(server, 'tasks.delete', { id: task.id }, ann)).status).toBe(200)
     for (const run of expected.runs) expect((await ended(run.id)).status).toBe('cancelled')
   })
-  await fc.assert(walk, { numRuns: 25 })
+  await fc.assert(walk, { numRuns: times(25) })
 })
 
 it('and when all of it is called at once: the database has seen no other move', async () => {
@@ -180,7 +181,7 @@ it('and when all of it is called at once: the database has seen no other move', 
     )
     for (const { status } of answers) expect([200, 400, 409]).toContain(status)
   })
-  await fc.assert(crowd, { numRuns: 20 })
+  await fc.assert(crowd, { numRuns: times(20) })
 
   type Moved = { before: Status; after: Status; completedAt: unknown }
   const moved = await db.$queryRaw<Moved[]>(Prisma.sql`SELECT * FROM "_moved"`)

@@ -1,11 +1,15 @@
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
 import type { ExecutionRow } from '../../src/executions/engine/events.ts'
 import { type McpTestServer, startMcpServer } from '../support/mcp-server.ts'
+import { times } from '../support/postgres-shared.ts'
 import { request } from '../support/rest.ts'
 import { openStream } from '../support/sse.ts'
 import { call, createMcp, type Equipped, offered, results, startEquipped, told } from './equipped.ts'
 import { violations, watchTransitions } from './invariants.ts'
 import { ended, followed, type Lab, PLAIN } from './lab.ts'
+
+const RACES = times(50)
+const WAITING = times(100)
 
 const ASK = [{ tool: 'echo', mode: 'ask' }]
 
@@ -274,11 +278,11 @@ describe('a run whose tool wants an approval', () => {
     expect(made('i')).toBe(0)
   })
 
-  test('40 races of a decision against a cancel: each run ends once, as the cancel says', async () => {
+  test(`${RACES} races of a decision against a cancel: each run ends once, as the cancel says`, async () => {
     const agent = await equipped.agent({}, ASK)
     lab.model.fallback = ({ body }) =>
       body.messages.at(-1)?.role === 'tool' ? { tokens: 'Done.' } : { toolCalls: [echo('race')] }
-    for (let round = 0; round < 4; round++) {
+    for (let round = 0; round < RACES / 10; round++) {
       const rows = await Promise.all(Array.from({ length: 10 }, async () => waiting(await lab.run({ agent }))))
       await Promise.all(
         rows.map(async (row, index) => {
@@ -380,12 +384,12 @@ test('a place is free while a run waits, of the process and of the organization'
   expect(await violations(small.lab.db)).toEqual([])
 })
 
-test('a hundred runs that wait are in nobody’s way', async () => {
+test(`${WAITING} runs that wait are in nobody’s way`, async () => {
   const agent = await equipped.agent({}, ASK)
   lab.model.fallback = { toolCalls: [echo('many')] }
-  const rows = await Promise.all(Array.from({ length: 100 }, () => lab.run({ agent })))
+  const rows = await Promise.all(Array.from({ length: WAITING }, () => lab.run({ agent })))
   const waits = { waitingFor: 'approval' as const }
-  await expect.poll(() => lab.db.execution.count({ where: waits }), { timeout: 20_000 }).toBe(100)
+  await expect.poll(() => lab.db.execution.count({ where: waits }), { timeout: 20_000 }).toBe(WAITING)
   lab.model.fallback = { tokens: 'Hi.' }
   const other = lab.another()
   await other.start(false)

@@ -11,18 +11,20 @@ import { call, type Equipped, results, startEquipped, told } from './equipped.ts
 import { storedEvents, violations } from './invariants.ts'
 import { ended, followed, type Lab, PLAIN } from './lab.ts'
 
+const LEASE = { LEASE_DURATION: '600', DRAIN_TIMEOUT: '0.1' }
+
 let equipped: Equipped
 let lab: Lab
 beforeAll(async () => {
-  equipped = await startEquipped({ LEASE_DURATION: '600', DRAIN_TIMEOUT: '0.1' })
+  equipped = await startEquipped(LEASE)
   lab = equipped.lab
 })
 afterAll(() => equipped[Symbol.asyncDispose]())
 
-/** Another process, which finds this lab's runs dead. */
-async function takeOver(overrides: Parameters<Lab['another']>[0] = {}): Promise<Engine> {
-  const other = lab.another(overrides)
-  lab.clock.advance(700_000)
+/** Another process, which finds a lab's runs dead. */
+async function takeOver(overrides: Parameters<Lab['another']>[0] = {}, of = lab): Promise<Engine> {
+  const other = of.another(overrides)
+  of.clock.advance(700_000)
   await other.start(false)
   return other
 }
@@ -170,14 +172,15 @@ test('what a provider wants told again with its own words is, after a restart to
     ...lab.server.service.deps.models,
     resolve: async () => ({ id: 'test/signed', model: textModel(model(hangs)) }),
   })
-  const agent = await equipped.agent()
-  const first = lab.another({ models: models(true) })
-  const row = await first.accept({
-    ...PLAIN,
-    ...{ actor: lab.actor, agent, conversation: { spaceId: lab.spaceId } },
-  })
+  await using own = await startEquipped(LEASE)
+  const { actor, engine, spaceId } = own.lab
+  const agent = await own.agent()
+  // Those who would take it over as well have other models.
+  await engine.drain()
+  const first = own.lab.another({ models: models(true) })
+  const row = await first.accept({ ...PLAIN, actor, agent, conversation: { spaceId } })
   await hung.promise
-  const other = await takeOver({ models: models(false) })
+  const other = await takeOver({ models: models(false) }, own.lab)
   expect((await ended(other, row)).status).toBe('completed')
   expect(prompts).toHaveLength(3)
   expect(prompts[2]).toEqual(prompts[1])

@@ -15,7 +15,7 @@ import {
 import { follow } from '../../src/executions/engine/follow.ts'
 import { type Channel, createJournal, type Journal, leave, more, take } from '../../src/executions/engine/journal.ts'
 import { createNotices } from '../../src/executions/engine/notices.ts'
-import { onPostgres } from '../support/postgres-shared.ts'
+import { onPostgres, times } from '../support/postgres-shared.ts'
 import { storedEvents, textOf, violations } from './invariants.ts'
 import { type Lab, nextTurn, PLAIN, startLab } from './lab.ts'
 
@@ -151,7 +151,7 @@ test('whoever joins whenever, at whatever pace, is told exactly what comes after
     expect(stored.map(({ data }) => data)).toEqual(said)
     expect(run.journal.find(run.row.id)).toBeUndefined()
   }
-  await fc.assert(fc.asyncProperty(fc.array(step, { maxLength: 50 }), check), { numRuns: 60 })
+  await fc.assert(fc.asyncProperty(fc.array(step, { maxLength: 50 }), check), { numRuns: times(60) })
 }, 120_000)
 
 test('numbers are reserved before anybody sees them, however many come at once', async () => {

@@ -2,13 +2,14 @@ import { describe, expect, test } from 'vitest'
 import { Prisma } from '../../src/db/client.ts'
 import type { ExecutionEvent, ExecutionRow } from '../../src/executions/engine/events.ts'
 import type { Engine } from '../../src/executions/engine/worker.ts'
-import { onPostgres } from '../support/postgres-shared.ts'
+import { onPostgres, times } from '../support/postgres-shared.ts'
 import { request } from '../support/rest.ts'
 import { createTrigger } from '../support/trigger.ts'
 import { call, startEquipped } from './equipped.ts'
 import { storedEvents, textOf, violations, watchTransitions } from './invariants.ts'
 import { asked, createAgent, ended, followed, type Lab, PLAIN, startLab } from './lab.ts'
 
+const MANY = times(60)
 const LEASE = { LEASE_DURATION: '600', DRAIN_TIMEOUT: '0.1' }
 
 /** Another process, which finds this lab's runs dead. */
@@ -219,16 +220,16 @@ describe('a run whose process died', () => {
     expect(await violations(lab.db)).toEqual([])
   })
 
-  test('60 of them, with two waiting behind each, are all taken care of', async () => {
+  test(`${MANY} of them, with two waiting behind each, are all taken care of`, async () => {
     await using lab = await startLab({ ...LEASE, MAX_RUNNING: '10000' })
     lab.model.fallback = { end: 'hang' }
-    for (let index = 0; index < 60; index++) {
+    for (let index = 0; index < MANY; index++) {
       const { spaceId, chatId, sessionId } = await lab.run({ message: `first ${index}` })
       for (let behind = 0; behind < 2; behind++) {
         await lab.run({ message: `behind ${index}`, conversation: { spaceId, chatId, sessionId } })
       }
     }
-    await lab.model.request(59)
+    await lab.model.request(MANY - 1)
     lab.model.fallback = { tokens: 'Done.' }
     const other = await takeOver(lab)
     await lab.idle()
@@ -238,8 +239,8 @@ describe('a run whose process died', () => {
       orderBy: { attempt: 'asc' },
     })
     expect(counts.map(({ status, attempt, _count }) => [status, attempt, _count])).toEqual([
-      ['completed', 1, 120],
-      ['completed', 2, 60],
+      ['completed', 1, 2 * MANY],
+      ['completed', 2, MANY],
     ])
     await lab.engine.drain()
     expect(await violations(lab.db)).toEqual([])

@@ -252,7 +252,7 @@ describe('reading', () => {
 
 test('a tree that is a thousand levels deep already has all of them, the root first', async () => {
   const { executionId } = await execute({})
-  const ids = await chainBelow(server.service.deps.db, executionId, 1_500)
+  const ids = await chainBelow(server.service.deps.db, executionId, 1_000)
   const { data } = await graphql(server, 'query ($id: ID!) { executionTree(id: $id) { executions { id } } }', {
     id: ids[700],
   })
@@ -473,21 +473,4 @@ describe('following', () => {
       { __typename: 'ErrorEvent', executionId: 'e', status: 'failed', message: 'm' },
     ])
   })
-})
-
-test('a list asks as many statements for a hundred rows as for ten', async () => {
-  const text = `query ($first: Int) {
-    executions(first: $first) { totalCount nodes { ${FIELDS} agentName agent { ${'id name tags'} } parent { id agent { name } } } }
-  }`
-  const { token } = await server.member({ organization: 'Busy', role: 'owner' })
-  const ids = [await createAgent('organization', token), await createAgent('organization', token)]
-  const caller = callerOf(server, token)
-  for (let i = 0; i <= 100; i++) await caller.agents.execute({ id: ids[i % 2]!, message: 'm' })
-  const ask = async (first: number) => {
-    const { data, errors } = await graphql(server, text, { first }, { token })
-    expect(errors).toBeUndefined()
-    expect(data.executions.nodes).toHaveLength(first)
-  }
-  const few = await server.statementsOf(() => ask(10))
-  expect(await server.statementsOf(() => ask(100))).toHaveLength(few.length)
 })

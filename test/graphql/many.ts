@@ -77,12 +77,10 @@ export async function fill(server: TestServer, { organizationId, userId }: Membe
   await db.agentVersion.createMany({
     data: versions.map((version) => ({ ...mine, ...version, userId, createdAt: at(0), agent: snapshot })),
   })
-  for (const [i, spaceId] of space.entries()) {
-    const added = { ...mine, spaceId, addedAt: at(0), addedBy: userId }
-    await db.spaceAgent.create({ data: { ...added, agentId: of(agent, i) } })
-    await db.spaceSkill.create({ data: { ...added, skillId: of(skill, i) } })
-    await db.spaceMcp.create({ data: { ...added, mcpId: of(mcp, i) } })
-  }
+  const added = (i: number) => ({ ...mine, spaceId: of(space, i), addedAt: at(0), addedBy: userId })
+  await db.spaceAgent.createMany({ data: indexes.map((i) => ({ ...added(i), agentId: of(agent, i) })) })
+  await db.spaceSkill.createMany({ data: indexes.map((i) => ({ ...added(i), skillId: of(skill, i) })) })
+  await db.spaceMcp.createMany({ data: indexes.map((i) => ({ ...added(i), mcpId: of(mcp, i) })) })
 
   // Each of its own, then those of the hubs, which are older.
   const both = indexes.flatMap((i) => [

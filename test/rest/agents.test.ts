@@ -4,7 +4,7 @@ import { createKnownAgents } from '../../src/agents/known.ts'
 import type { Prisma } from '../../src/db/client.ts'
 import { expectError, FACES, type Face, faces, onEachFace } from '../support/faces.ts'
 import { planOf } from '../support/plan.ts'
-import { onPostgres } from '../support/postgres-shared.ts'
+import { onPostgres, times } from '../support/postgres-shared.ts'
 import { type Answer, request } from '../support/rest.ts'
 import { type Member, startServer, type TestServer } from '../support/server.ts'
 import { together } from '../support/together.ts'
@@ -731,7 +731,7 @@ it('what is shown of agents, by id and in lists, is what they are, whatever was 
         }
       }
     }),
-    { numRuns: 8 },
+    { numRuns: times(5) },
   )
 })
 

@@ -454,26 +454,29 @@ describe('a tree', () => {
     },
   )
 
-  it('that is a thousand levels deep already is shown: what lies too deep beside its parent', async () => {
-    const { executionId } = (await execute()).body
-    const ids = await chainBelow(server.service.deps.db, executionId, 1_500)
-    const last = ids.at(-1)!
-    for (const id of [executionId, ids[3]!, last]) {
-      let node = await treeOf(id)
-      expect(withAll(node).map((one) => [one.id, one.depth])).toEqual(ids.map((one, at) => [one, at]))
-      for (let depth = 0; depth < 4; depth++) {
-        expect(idsOf(node.children)).toEqual([ids[depth + 1]])
-        node = node.children[0]!
+  it.skipIf(onPostgres)(
+    'that is a thousand levels deep already is shown: what lies too deep beside its parent',
+    async () => {
+      const { executionId } = (await execute()).body
+      const ids = await chainBelow(server.service.deps.db, executionId, 1_000)
+      const last = ids.at(-1)!
+      for (const id of [executionId, ids[3]!, last]) {
+        let node = await treeOf(id)
+        expect(withAll(node).map((one) => [one.id, one.depth])).toEqual(ids.map((one, at) => [one, at]))
+        for (let depth = 0; depth < 4; depth++) {
+          expect(idsOf(node.children)).toEqual([ids[depth + 1]])
+          node = node.children[0]!
+        }
+        expect(idsOf(node.children)).toEqual(ids.slice(5))
       }
-      expect(idsOf(node.children)).toEqual(ids.slice(5))
-    }
-    expectError(await cancel(last), 400, 'Cannot cancel execution with status: completed')
-    expectError(
-      await execute({ parentExecutionId: last }),
-      400,
-      'Invalid parentExecutionId. Must be less than 5 levels deep',
-    )
-  })
+      expectError(await cancel(last), 400, 'Cannot cancel execution with status: completed')
+      expectError(
+        await execute({ parentExecutionId: last }),
+        400,
+        'Invalid parentExecutionId. Must be less than 5 levels deep',
+      )
+    },
+  )
 })
 
 it.each(FACES)(
@@ -537,7 +540,9 @@ async function sight(face: 'REST' | 'tRPC', who: Member, id: string): Promise<st
   }
   answers.push(await faces[face](server, 'executions.events', { executionId: id }, who))
   for (const answer of answers) if (answer.status === 404) expectError(answer, 404, NOT_FOUND)
-  const rows: { id: string }[] = (await faces[face](server, 'executions.list', {}, who)).body.executions
+  // It is one of the last that were made.
+  const limit = face === 'REST' ? '5' : 5
+  const rows: { id: string }[] = (await faces[face](server, 'executions.list', { limit }, who)).body.executions
   const listed = rows.some((row) => row.id === id) ? 'listed' : 'not listed'
   return [...new Set(answers.map(({ status }) => status)), listed].join()
 }

@@ -298,13 +298,13 @@ const NASTY = [
 ]
 
 describe('a file name', () => {
-  it('of 500 hostile ones leads nowhere, and leaves the header as it should be', async () => {
+  it('of 200 hostile ones leads nowhere, and leaves the header as it should be', async () => {
     const random = seeded(20_261)
     // The folder above is everybody's: others come and go there.
     const outside = async () => (await readdir(server.folder)).filter((name) => !/\.db/.test(name)).sort()
     const before = await outside()
     const tally: Record<number, number> = {}
-    for (let round = 0; round < 500; round++) {
+    for (let round = 0; round < 200; round++) {
       const name = Array.from({ length: 1 + random(5) }, () => NASTY[random(NASTY.length)]).join('')
       const inQuotes = `form-data; name="file"; filename="${name}"`
       const extended = `form-data; name="file"; filename*=UTF-8''${encodeURIComponent(name.toWellFormed())}`
@@ -325,8 +325,8 @@ describe('a file name', () => {
       expect(headers.get('content-type')).not.toMatch(/html/)
     }
     // Names that break the lines of the form's own header are no file names.
-    expect(tally[200]).toBeGreaterThan(350)
-    expect((tally[200] ?? 0) + (tally[400] ?? 0)).toBe(500)
+    expect(tally[200]).toBeGreaterThan(140)
+    expect((tally[200] ?? 0) + (tally[400] ?? 0)).toBe(200)
     expect(await outside()).toEqual(before)
   })
 

@@ -4,7 +4,6 @@ import { BUILT_IN_TOOLS } from '../../src/skills/schema.ts'
 import { graphql } from '../graphql/support.ts'
 import { expectError, FACES, type Face, faces, onEachFace } from '../support/faces.ts'
 import { planOf } from '../support/plan.ts'
-import { onPostgres } from '../support/postgres-shared.ts'
 import { type Answer, request, toFetch } from '../support/rest.ts'
 import { type Member, startServer, type TestServer } from '../support/server.ts'
 
@@ -353,7 +352,7 @@ describe('GET /skills', () => {
     expect(sent.length, sent.join('\n')).toBeLessThanOrEqual(5)
     const lists = sent.filter((sql) => sql.includes('FROM "Skill"'))
     expect(lists).toHaveLength(3)
-    for (const sql of onPostgres ? [] : lists) {
+    for (const sql of lists) {
       const plan = planOf(server, sql).join()
       expect(plan).toMatch(
         /^SEARCH Skill USING (COVERING )?INDEX Skill_\w+ \([^,<>]*visibility=\?( AND ownerId=\?)?\)$/,

@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { newId } from '../../src/lib/id.ts'
 import { expectError, FACES, type Face, faces, onEachFace } from '../support/faces.ts'
+import { onPostgres } from '../support/postgres-shared.ts'
 import { type Answer, request, toFetch } from '../support/rest.ts'
 import { type Member, startServer, type TestServer } from '../support/server.ts'
 
@@ -460,7 +461,7 @@ describe("what is somebody else's is told apart by nothing from what never was",
   })
 })
 
-it('a list of 10 spaces takes as many statements as one of 100', async () => {
+it.skipIf(onPostgres)('a list of 10 spaces takes as many statements as one of 100', async () => {
   const agentId = await agent()
   const said = { name: 'of-spaces', description: 'd', prompt: 'p' }
   const addSkills = ['core-code-review', (await call('skills.create', said)).body.id]

@@ -406,8 +406,8 @@ describe('followers', () => {
     expect(await other.rest()).toEqual(rest)
   })
 
-  it('see the same, two hundred of them, whenever they came in', async () => {
-    const tokens = Array.from({ length: 200 }, (_, index) => `token${index} `)
+  it('see the same, a hundred of them, whenever they came in', async () => {
+    const tokens = Array.from({ length: 100 }, (_, index) => `token${index} `)
     model.script({ tokens, delay: 1 })
     const { executionId } = await background()
     const first = await events(executionId)

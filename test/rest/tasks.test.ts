@@ -442,7 +442,8 @@ describe('GET /tasks', () => {
       [{}],
     )
     let found = 0
-    for (const query of queries) {
+    // A database that puts the same conditions together is asked for every fifth: each value is in some of them.
+    for (const query of queries.filter((_, index) => !onPostgres || index % 5 === 0)) {
       const given = Object.entries(query).filter(([, value]) => value !== undefined) as [string, string][]
       const meant: Body = { ...query, ...(query.assignedTo === 'me' && { assignedTo: lea.userId }) }
       const expected = all.filter((task) =>

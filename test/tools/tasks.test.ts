@@ -90,7 +90,10 @@ describe('list_tasks', () => {
     const made = []
     for (const title of ['a', 'b', 'c']) made.push(await task({ title, priority: 'low' }, mine))
     made.push(await task({ title: 'd', assignTo: own }, mine))
-    const all = made.map(({ title }) => title).toReversed().join('')
+    const all = made
+      .map(({ title }) => title)
+      .toReversed()
+      .join('')
     const foreign = await task({ title: 'foreign' }, eve)
     const titles = async (input: object) =>
       (await list(input)).tasks.map((one: { title: string }) => one.title).join('')
