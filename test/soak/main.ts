@@ -136,7 +136,7 @@ const PROOFS: Proof[] = [
   {
     name: 'cancel',
     what: 'cancel against completion',
-    run: () => tests('test/engine/cancel.test.ts', '500 races'),
+    run: () => tests('test/engine/cancel.test.ts', 'races of cancel against completion'),
   },
   {
     name: 'fuzz',
