@@ -1,4 +1,6 @@
+import { setTimeout as sleep } from 'node:timers/promises'
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
+import { over } from '../../src/db/over.ts'
 import type { ExecutionRow } from '../../src/executions/engine/events.ts'
 import { type McpTestServer, startMcpServer } from '../support/mcp-server.ts'
 import { times } from '../support/postgres-shared.ts'
@@ -219,6 +221,18 @@ describe('a run whose tool wants an approval', () => {
     expect(await decide(row, 'approve')).toMatchObject({ status: 409 })
     await other.drain()
     expect(made('g')).toBe(0)
+  })
+
+  test('is gone on with once by a server that starts when its time is over, however slow the database is', async () => {
+    const rows = [await asking(['s']), await asking(['t']), await asking(['u'])]
+    lab.clock.advance(3_700_000)
+    lab.model.fallback = { tokens: 'Nobody there.' }
+    const findMany = (query: never) => sleep(20).then(() => lab.db.executionStep.findMany(query))
+    const executionStep = over(() => lab.db.executionStep, { findMany })
+    const other = lab.another({ db: over(() => lab.db, { executionStep }) })
+    await other.start(true)
+    for (const row of rows) expect(await ended(other, row)).toMatchObject({ status: 'completed', attempt: 2 })
+    await other.drain()
   })
 
   test('can be cancelled: its approvals expire, its session is free, and its history has what it had said', async () => {

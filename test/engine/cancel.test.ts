@@ -4,6 +4,7 @@ import { createLocalBus } from '../../src/bus/local.ts'
 import type { ExecutionRow } from '../../src/executions/engine/events.ts'
 import { onPostgres, times } from '../support/postgres-shared.ts'
 import { type Answer, request } from '../support/rest.ts'
+import { call } from './equipped.ts'
 import { violations, watchTransitions } from './invariants.ts'
 import { asked, ended, gates, type Lab, nextTurn, PLAIN, slowToAnswer, startLab } from './lab.ts'
 
@@ -81,6 +82,30 @@ test(`${BEGINS} races of cancel against the begin of a run that waited: none goe
   expect(await transitions()).toEqual([])
   expect(await violations(lab.db)).toEqual([])
 }, 60_000)
+
+test('a run that is cancelled while its calls are kept keeps none of them', async () => {
+  await using lab = await startLab({ LEASE_DURATION: '60' })
+  const kept = Promise.withResolvers<void>()
+  const goOn = Promise.withResolvers<void>()
+  const db = slowToAnswer(lab.db, async () => {
+    if (!(await lab.db.executionStep.count())) return
+    kept.resolve()
+    await goOn.promise
+  })
+  const other = lab.another({ db, bus: lab.server.service.deps.bus })
+  lab.model.script({ tokens: 'Well.', toolCalls: [call('nothing', {})] })
+  const agent = await lab.db.agent.findUniqueOrThrow({ where: { id: lab.agentId } })
+  const { actor, spaceId } = lab
+  const row = await other.accept({ ...PLAIN, actor, agent, conversation: { spaceId } })
+  await kept.promise
+  const answer = lab.engine.cancel(row, actor)
+  await expect.poll(async () => (await lab.row(row.id)).wantsCancel).toBe(true)
+  goOn.resolve()
+  expect((await answer).status).toBe('cancelled')
+  await expect.poll(() => lab.db.executionStep.count()).toBe(0)
+  expect(await violations(lab.db)).toEqual([])
+  await other.drain()
+})
 
 test('a cancel that comes after the claim of a waiting run and before its begin is not lost', async () => {
   await using lab = await startLab({ LEASE_DURATION: '60' })

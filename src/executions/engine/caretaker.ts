@@ -118,7 +118,7 @@ export function createCaretaker(deps: CaretakerDeps) {
         where: {
           terminalSeq: null,
           status: 'running',
-          ...(!all && { leaseUntil: { lt: now } }),
+          ...(all ? { leaseOwner: { not: owner } } : { leaseUntil: { lt: now } }),
           ...(after && { OR: laterThan(after) }),
         },
         orderBy: [{ createdAt: 'asc' }, { id: 'asc' }],

@@ -160,13 +160,15 @@ export function createEngine(deps: EngineDeps): Engine {
 
   /** The runs that its calls have started go with a run that did not complete. */
   async function cancelDelegates(row: ExecutionRow): Promise<void> {
-    const executionId = row.id
+    for (const child of await delegatesOf(row)) await cancelTree(child, row)
+    await forgetSteps(db, row.id)
+  }
+
+  /** The runs that its open calls have started, as far as they have not ended. */
+  async function delegatesOf({ id: executionId }: ExecutionRow): Promise<ExecutionRow[]> {
     const where = { executionId, completedAt: null, childExecutionId: { not: null } }
-    for (const { childExecutionId } of await db.toolCall.findMany({ where })) {
-      const child = await db.execution.findUnique({ where: { id: childExecutionId ?? '', terminalSeq: null } })
-      if (child) await cancelTree(child, row)
-    }
-    await forgetSteps(db, executionId)
+    const ids = (await db.toolCall.findMany({ where })).flatMap(({ childExecutionId }) => childExecutionId ?? [])
+    return ids.length ? db.execution.findMany({ where: { id: { in: ids }, terminalSeq: null } }) : []
   }
 
   /** A run that shall be cancelled has no other outcome. */
@@ -238,8 +240,12 @@ export function createEngine(deps: EngineDeps): Engine {
   /** Ends a run that has not begun, or waits: as cancelled where somebody wants that, as failed otherwise. */
   async function endPending(row: ExecutionRow, error: string): Promise<void> {
     const outcome = row.wantsCancel ? { status: 'cancelled' as const } : { status: 'failed' as const, error }
+    // One that was taken over where there was no room may wait for others; with its end nothing tells for which.
+    const children = row.attempt > 0 ? await delegatesOf(row) : []
     const ended = await endings.finishPending(claimDeps, row, outcome)
-    if (ended) afterwards(ended)
+    if (!ended) return
+    afterwards(ended)
+    for (const child of children) await cancelTree(child, row)
   }
 
   const background = (task: Promise<unknown>) => {
