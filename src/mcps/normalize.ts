@@ -9,9 +9,12 @@ type Fields = Record<string, unknown>
  * parts of an answer to a call become texts.
  */
 export function normalize(result: Fields): Fields {
-  const { tools, content } = result
+  const { structuredContent, isError, ...said } = withoutNull(result)
+  const { tools, content } = said
   return {
-    ...result,
+    ...said,
+    ...(isObject(structuredContent) && { structuredContent }),
+    ...(typeof isError === 'boolean' && { isError }),
     ...(Array.isArray(tools) && { tools: tools.flatMap(toTool) }),
     ...(Array.isArray(content) && { content: content.map((part) => ({ type: 'text', text: toText(part) })) }),
   }
@@ -21,13 +24,17 @@ const isObject = (value: unknown): value is Fields =>
   typeof value === 'object' && value !== null && !Array.isArray(value)
 const isText = (value: unknown): value is string => typeof value === 'string'
 
-/** What is null is not there; without a schema, or its type, a tool takes an object. */
+/** What is null is not there. */
+const withoutNull = (fields: Fields): Fields =>
+  Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== null))
+
+/** Without a schema, or its type, a tool takes an object. */
 function toTool(described: unknown) {
   if (!isObject(described)) return []
   const { name, description } = described
   const said = described.inputSchema ?? {}
   if (!isText(name) || !isObject(said) || isTooDeep(said)) return []
-  const schema: Fields = Object.fromEntries(Object.entries(said).filter(([, value]) => value !== null))
+  const schema = withoutNull(said)
   const { type = 'object', properties = {}, required = [] } = schema
   if (type !== 'object' || !isObject(properties) || !(Array.isArray(required) && required.every(isText))) return []
   return { name, ...(isText(description) && { description }), inputSchema: { ...schema, type } }

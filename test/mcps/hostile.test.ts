@@ -232,6 +232,13 @@ it.each<[string, unknown]>([
   expect((listed as McpClient['tools']).map(({ name }) => name)).toEqual(['first', 'last'])
 })
 
+it('a list of tools that says of its next page that it is null is the last', async () => {
+  const listed = await list((response, message) => {
+    reply(response, message, { tools: [tool('first')], nextCursor: null })
+  })
+  expect((listed as McpClient['tools']).map(({ name }) => name)).toEqual(['first'])
+})
+
 describe('a call', () => {
   it('is not answered by what is sent as the answer of another', async () => {
     const waiting: { response: ServerResponse; message: Message }[] = []
@@ -321,6 +328,18 @@ describe('a call', () => {
     const unknown = '[something that cannot be shown]'
     const told = ['one', unknown, unknown, '[image, of no type, 3 bytes: not shown]', unknown, 'two']
     expect(await client.call('a', {}, signal)).toEqual({ content: told.join('\n\n'), isError: false })
+    await client.close()
+  })
+
+  it.each<[string, object]>([
+    ['null', { isError: null, structuredContent: null }],
+    ['of another form', { isError: 'no', structuredContent: [1] }],
+  ])('whose answer has more that is %s is told the rest', async (_, more) => {
+    hostile.answer = calling(['a'], (response, message) => {
+      reply(response, message, { content: [{ type: 'text', text: 'one' }], ...more })
+    })
+    const client = await connect()
+    expect(await client.call('a', {}, signal)).toEqual({ content: 'one', isError: false })
     await client.close()
   })
 
