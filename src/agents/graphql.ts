@@ -161,7 +161,8 @@ builder.prismaObjectFields(Agent, (t) => ({
     description: 'The agents that it may delegate to and you can reach',
     nullable: true,
     select: { subagentIds: true },
-    extensions: { rows: RELATION_ROWS },
+    // As many as an agent may have: they have subagents themselves, and no `first` bounds those.
+    extensions: { rows: 100 },
     resolve: ({ subagentIds }, _, context, info) => loadRows(context, info, AGENT, strings(subagentIds)),
   }),
   versions: t.field(

@@ -30,6 +30,7 @@ export const hostile: Record<string, string> = {
   'fields that do not exist, deep': `{a${nested(200, '{a', '{a}')}}`,
   'agents of executions of agents':
     '{agents{nodes{executions{nodes{agent{executions{nodes{agent{executions{nodes{id}}}}}}}}}}}',
+  'subagents of subagents': '{agents(first:1){nodes{subagents{subagents{subagents{id}}}}}}',
   'a list for each row': '{agents{nodes{executions(first:100){nodes{id}}}}}',
   'a list for each row, with the greatest limits':
     '{agents(first:1000){edges{node{executions(first:100){edges{node{id}}}}}}}',
