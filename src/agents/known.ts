@@ -83,7 +83,7 @@ export async function whole(deps: Deps, where: Prisma.AgentWhereInput, heads: re
     for (const { id } of part) {
       const agent = found.get(id)
       if (agent) {
-        said += toJson(agent).length
+        said += Buffer.byteLength(toJson(agent))
         if (said > ROOM && agents.length) return { agents, shown }
         agents.push(agent)
       }

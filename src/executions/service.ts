@@ -226,7 +226,7 @@ export async function logs(actor: Actor, deps: Deps, input: z.output<typeof Read
     isWhole = events.length <= limit && said <= ROOM
     if (!isWhole) break
     for (const event of batch) events.push(event)
-    said += JSON.stringify(batch).length
+    said += Buffer.byteLength(JSON.stringify(batch))
   }
   const terminal = terminalEvent(row)
   if (isWhole && terminal && terminal.seq > after) events.push(terminal)

@@ -16,6 +16,7 @@ import { argsFromZod, enumFromZod, parseArgs } from '../graphql/inputs.ts'
 import { loadOne } from '../graphql/loader.ts'
 import { shows } from '../graphql/procedures.ts'
 import { rowsOf, selectRows } from '../graphql/rows.ts'
+import { ROOM } from '../lib/page.ts'
 import { Space } from '../spaces/graphql.ts'
 import { find as findSpace } from '../spaces/service.ts'
 import { files } from './router.ts'
@@ -84,7 +85,7 @@ builder.prismaObjectFields(Space, (t) => ({
           const all = service.inOrder(lists.get(id) ?? [], prefix, '')
           return { id, total: all.length, page: service.inOrder(all, prefix, from).slice(0, first + 1) }
         })
-        const keys = pages.map(({ page }) => page)
+        const keys = pages.map(({ page }) => ('content' in query.select ? withRoom(page) : page))
         const found = await readKeyed(context.deps.db, FILE, keys, FILE.key, query)
         const rows = new Map(found.map((row) => [keyOf(row), row]))
         return new Map(
@@ -101,7 +102,17 @@ builder.prismaObjectFields(Space, (t) => ({
 
 /** All paths of some spaces, a bounded number each: what comes first is not for the databases to say, as in `list`. */
 const pathsIn = ({ deps }: GraphQLContext, ids: string[]) =>
-  deps.db.spaceFile.findMany({ where: { spaceId: { in: ids } }, select: { spaceId: true, path: true } })
+  deps.db.spaceFile.findMany({ where: { spaceId: { in: ids } }, select: { spaceId: true, path: true, size: true } })
+
+/** Of files whose content is wanted those that may have room in a page, and one more. */
+function withRoom<File extends { size: number }>(page: readonly File[]): readonly File[] {
+  let said = 0
+  const end = page.findIndex(({ size }) => {
+    said += size
+    return said > ROOM
+  })
+  return end === -1 ? page : page.slice(0, end + 2)
+}
 
 const keyOf = ({ spaceId, path }: Key) => `${spaceId} ${path}`
 

@@ -127,7 +127,7 @@ async function pagesOf(face: Face, { of, rows, input = () => ({}) }: List, limit
     expect(status).toBe(200)
     // Skills are told by where they come from: here all but those of the service are the organization's.
     const found = Array.isArray(body[rows]) ? body[rows] : [...body[rows].organization, ...body[rows].core]
-    pages.push({ ids: found.map(idOf), total: body.total ?? body.count, size: JSON.stringify(body).length })
+    pages.push({ ids: found.map(idOf), total: body.total ?? body.count, size: Buffer.byteLength(JSON.stringify(body)) })
     cursor = body.nextCursor
   } while (cursor)
   return pages
@@ -143,7 +143,7 @@ async function connectionOf(text: string, first: number): Promise<Pages> {
     expect(errors).toBeUndefined()
     const [[value]]: any = Object.values(data).map((one: any) => (one.nodes ? [one] : Object.values(one)))
     const { nodes, totalCount, pageInfo } = value
-    pages.push({ ids: nodes.map(idOf), total: totalCount, size: JSON.stringify(data).length })
+    pages.push({ ids: nodes.map(idOf), total: totalCount, size: Buffer.byteLength(JSON.stringify(data)) })
     after = pageInfo.hasNextPage ? pageInfo.endCursor : null
   } while (after)
   return pages
@@ -151,8 +151,8 @@ async function connectionOf(text: string, first: number): Promise<Pages> {
 
 const idsOf = (pages: Pages) => pages.flatMap(({ ids }) => ids)
 
-/** A text as long as some are, which is six times as long in JSON. */
-const LONG = '\u0001'.repeat(15_000)
+/** A text as long as some are, in JSON twice as many bytes, more than it has characters there. */
+const LONG = '\u0001中'.repeat(10_000)
 /** The rows of a page, and what it has beside them. */
 const MOST = 4_000_000 + 20_000
 
@@ -245,6 +245,18 @@ describe('a row that is longer than a page', () => {
     expect(pages.map(({ ids }) => ids.length)).toEqual([3, 1, 1, ids.length - 5])
     expect(idsOf(pages)).toEqual(ids)
     await list.lengthen(db, 'x')
+  })
+})
+
+describe.skipIf(onPostgres)('the files of a space over GraphQL', () => {
+  it('end early where their content is long, and leave none out', async () => {
+    const content = Buffer.alloc(100_000, 'x')
+    const where = { spaceId: hubs.Space }
+    await server.service.deps.db.spaceFile.updateMany({ where, data: { content, size: content.length } })
+    const files = (fields: string) => `{ space(id: "${hubs.Space}") { files(ARGS) { nodes { ${fields} } PAGE } } }`
+    const ids = idsOf(await connectionOf(files('id: path'), 100))
+    expect(ids.length).toBeGreaterThan(100)
+    for (const first of [100, 50]) expectWhole(await connectionOf(files('id: path content'), first), ids, undefined)
   })
 })
 
