@@ -12,7 +12,8 @@ const TOLERANCE = 1_000
 /**
  * The time of PostgreSQL, by which all servers on it go: each reads what others have written, such as until when a lease
  * lasts. It is the machine's own, put right by how far it is ahead, which is looked at now and once a minute until `stop`;
- * a difference of more than a second is logged once. Rejects when the database does not answer.
+ * a difference of more than a second is logged once. A machine whose clock is set meanwhile, or that has slept, is not
+ * followed until that has been looked at. Rejects when the database does not answer.
  */
 export async function openDatabaseClock(
   db: Db,
@@ -22,28 +23,43 @@ export async function openDatabaseClock(
   /** In milliseconds. */
   let ahead = 0
   let isTold = false
+  let looking = false
+  /** When it was last looked at: by the machine's clock, and by the one that nobody sets (ms). */
+  let at = { machine: 0, steady: 0 }
 
   async function compare(): Promise<void> {
-    const begun = performance.now()
-    const before = machine.now().getTime()
+    const begun = { machine: machine.now().getTime(), steady: performance.now() }
     const [row] = await db.$queryRaw<{ now: number }[]>(Prisma.sql`
       SELECT (extract(epoch FROM clock_timestamp()) * 1000)::float8 AS "now"`)
     // When it looked at its clock is not known: half way there and back, or as much sooner or later. What may be right stays.
-    const half = (performance.now() - begun) / 2
-    const seen = Math.round(before + half - (row?.now ?? 0))
+    const half = (performance.now() - begun.steady) / 2
+    const seen = Math.round(begun.machine + half - (row?.now ?? 0))
     if (Math.abs(seen - ahead) > half + ROUNDING) ahead = seen
+    at = begun
     if (isTold || Math.abs(ahead) <= TOLERANCE) return
     isTold = true
     log.warn({ aheadMs: ahead }, 'the clock of this machine is not that of the database, by which servers go')
   }
 
+  /** What fails is tried again a minute later, or when somebody asks for the time and it is wanted sooner. */
+  async function lookAgain(): Promise<void> {
+    if (looking) return
+    looking = true
+    await compare().catch(() => {})
+    looking = false
+  }
+
+  function now(): Date {
+    const time = machine.now().getTime()
+    const steady = at.machine + performance.now() - at.steady
+    if (Math.abs(time - steady) <= TOLERANCE) return new Date(time - ahead)
+    void lookAgain()
+    return new Date(steady - ahead)
+  }
+
   await compare()
   // Without the time that the connection took.
   await compare()
-  // What fails is tried again a minute later.
-  const timer = setInterval(() => void compare().catch(() => {}), INTERVAL)
-  return {
-    now: () => new Date(machine.now().getTime() - ahead),
-    stop: () => clearInterval(timer),
-  }
+  const timer = setInterval(() => void lookAgain(), INTERVAL)
+  return { now, stop: () => clearInterval(timer) }
 }
