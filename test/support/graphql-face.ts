@@ -87,18 +87,23 @@ const pageOf = ({ args }: Field): string | undefined =>
 
 const isFree = ({ args }: Field) => args.every((arg: GraphQLArgument) => !isNonNullType(arg.type))
 
-/** All that can be asked without arguments, so many levels deep. Of several types that may come it is their names. */
-function select(type: GraphQLNamedOutputType, depth: number): string {
+/**
+ * All that can be asked without arguments, so many levels deep. Of several types that may come it is their names. Where
+ * things have many of their own kind, which cannot be kept few, those are asked what they are themselves, if at all.
+ */
+function select(type: GraphQLNamedOutputType, depth: number, ownKind: boolean): string {
   if (isLeafType(type)) return ''
-  return `{ ${['__typename', ...(isObjectType(type) ? fieldsOf(type, depth) : [])].join(' ')} }`
+  return `{ ${['__typename', ...(isObjectType(type) ? fieldsOf(type, depth, ownKind) : [])].join(' ')} }`
 }
 
-const fieldsOf = (type: GraphQLObjectType, depth: number): string[] =>
+const fieldsOf = (type: GraphQLObjectType, depth: number, ownKind: boolean): string[] =>
   Object.values(type.getFields() as Record<string, Field>).flatMap((field) => {
     const target = getNamedType(field.type)
     if (!isFree(field) || (!isLeafType(target) && depth === 0)) return []
     const page = pageOf(field)
-    return `${field.name}${page ? `(${page}: ${FEW})` : ''} ${select(target, depth - 1)}`
+    const isOfOwnKind = target === type && isListType(getNullableType(field.type))
+    if (isOfOwnKind) return ownKind ? `${field.name} ${select(target, 0, ownKind)}` : []
+    return `${field.name}${page ? `(${page}: ${FEW})` : ''} ${select(target, depth - 1, ownKind)}`
   })
 
 const documents = new Map<string, string>()
@@ -122,16 +127,20 @@ function makeDocument({ operation, field }: Root, variables: Record<string, unkn
   const given = args.length ? `(${args.map(({ name }) => `${name}: $${name}`).join(', ')})` : ''
   const target = getNamedType(field.type)
   const one = on === undefined ? undefined : schema.getType(on)
-  for (let deep = depth; ; deep--) {
+  const text = (deep: number, ownKind: boolean) => {
     const selection = isObjectType(one)
-      ? `{ __typename ... on ${one.name} ${select(one, deep)} }`
-      : select(target, deep)
-    const text = `${operation}${declared} { ${field.name}${given} ${selection} }`
-    try {
-      checkLimits(schema, parse(text), variables)
-      return text
-    } catch (error) {
-      if (deep <= 0) throw error
+      ? `{ __typename ... on ${one.name} ${select(one, deep, ownKind)} }`
+      : select(target, deep, ownKind)
+    return `${operation}${declared} { ${field.name}${given} ${selection} }`
+  }
+  for (let deep = depth; ; deep--) {
+    for (const ownKind of [true, false]) {
+      try {
+        checkLimits(schema, parse(text(deep, ownKind)), variables)
+        return text(deep, ownKind)
+      } catch (error) {
+        if (deep <= 0 && !ownKind) throw error
+      }
     }
   }
 }
