@@ -34,13 +34,13 @@ const timeouts = { testTimeout: 30_000, hookTimeout: 30_000, expect: { poll: { t
  */
 const ON_POSTGRESQL = [
   'test/db/{direct,pages,totals}.test.ts',
-  'test/engine/{acceptance,approvals,cancel,checkpoints,delegation,fencing,history,journal,limits,recovery,retention}.test.ts',
-  'test/engine/{sessions,states,tools}.test.ts',
+  'test/engine/{acceptance,approvals,cancel,delegation,fencing,history,journal,limits,recovery,retention}.test.ts',
+  'test/engine/{sessions,states}.test.ts',
   'test/missions/kill.test.ts',
-  'test/graphql/{agents,executions,nodes,tasks}.test.ts',
-  'test/rest/{agents,approvals,attachments,chats,counts,execute,executions,files,missions}.test.ts',
-  'test/rest/{pages,queries,secrets,spaces,tasks,usage,visibility}.test.ts',
-  'test/security/{afterwards,isolation,revocation}.test.ts',
+  'test/graphql/{executions,nodes}.test.ts',
+  'test/rest/{agents,attachments,chats,counts,executions,missions}.test.ts',
+  'test/rest/{pages,queries,spaces,tasks,usage,visibility}.test.ts',
+  'test/security/{isolation,revocation}.test.ts',
   'test/{idempotency,tasks.property,values}.test.ts',
 ]
 

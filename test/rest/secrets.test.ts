@@ -7,7 +7,6 @@ import { seal, unseal } from '../../src/db/envelope.ts'
 import { placeOf } from '../../src/secrets/service.ts'
 import { tickingClock } from '../support/clock.ts'
 import { expectError, FACES, faces } from '../support/faces.ts'
-import { onPostgres } from '../support/postgres-shared.ts'
 import { type Answer, request } from '../support/rest.ts'
 import { type Member, startServer, type TestServer } from '../support/server.ts'
 
@@ -262,77 +261,74 @@ describe('who', () => {
 describe('a value', () => {
   const CANARY = 'canary-secret-7d41f0'
 
-  it.skipIf(onPostgres)(
-    'is found nowhere: not in a response, an event, a log, the database, its journal or a backup',
-    async () => {
-      await using own = await startServer({ LOG_LEVEL: 'trace' })
-      const { db } = own.service.deps
-      const space = await db.space.findFirstOrThrow()
-      const said: unknown[] = []
-      const send = async (method: string, path: string, body?: unknown, headers = {}) => {
-        const answer = await request(own, method, path, { headers, ...(body !== undefined && { body }) })
-        said.push(answer.body)
-        return answer
-      }
-      const secrets = { CANARY, OTHER: `x${CANARY}x` }
-      const paths = [ofSpace(space.id), `/api/v1/organizations/${space.organizationId}/env`]
-      for (const path of paths) {
-        const headers = { 'Idempotency-Key': `${path} ${path.length}` }
-        for (let round = 0; round < 2; round++) await send('POST', path, { secrets }, headers)
-        await send('POST', path, { secrets: { CANARY: `${CANARY}2` } }, headers)
-        await send('GET', path)
-        // What is wrong with a request is not said in the words of the request.
-        await send('POST', path, { secrets: { [CANARY]: CANARY } })
-        await send('POST', path, { secrets: { A: [CANARY] } })
-        await send('POST', path, { secrets: CANARY })
-        await send('POST', path, `{"secrets": {"A": "${CANARY}"`)
-        await send('POST', `${path}/nope`, { secrets })
-        await send('DELETE', path, { keys: [CANARY] })
-      }
-      await send('POST', `/api/spaces/${space.id}/environment`, { environmentVariables: secrets })
-      for (const face of FACES) {
-        said.push((await faces[face](own, 'secrets.set', { id: space.id, secrets })).body)
-        said.push((await faces[face](own, 'secrets.set', { id: space.id, secrets: { x: CANARY } })).body)
-        said.push((await faces[face](own, 'secrets.list', { id: space.id })).body)
-      }
-      const query = 'mutation ($id: ID!, $secrets: [SecretInput!]!) { setSpaceSecrets(id: $id, secrets: $secrets) }'
-      const mutate = (secrets: unknown) => send('POST', '/graphql', { query, variables: { id: space.id, secrets } })
-      const { body: done } = await mutate([{ name: 'CANARY', value: CANARY }])
-      expect(done.data).toEqual({ setSpaceSecrets: ['CANARY'] })
-      await mutate([{ name: 'CANARY', value: { x: CANARY } }])
-      await mutate([{ name: 'a', value: CANARY }])
-      await mutate(CANARY)
-      for (const value of [`"${CANARY}"`, CANARY, `{ x: "${CANARY}" }`, `"${CANARY}`]) {
-        const literal = `secrets: [{ name: "CANARY", value: ${value} }]`
-        await send('POST', '/graphql', { query: `mutation { setSpaceSecrets(id: "${space.id}", ${literal}) }` })
-      }
-      await send('GET', `/api/v1/spaces/${space.id}`)
-      const agent = await send('POST', '/api/v1/agents', { name: 'A', systemPrompt: 'x' })
-      const run = await send('POST', `/api/v1/agents/${agent.body.id}/execute`, { message: 'Hi' })
-      await send('GET', `/api/v1/executions/${run.body.executionId}/logs`)
-      expect(said.length).toBeGreaterThan(25)
-      expect(await db.secret.count()).toBe(4)
-      expect((await runAdmin(['backup', join(own.folder, 'backup.db')], { DATA_DIR: own.folder })).code).toBe(0)
+  it('is found nowhere: not in a response, an event, a log, the database, its journal or a backup', async () => {
+    await using own = await startServer({ LOG_LEVEL: 'trace' })
+    const { db } = own.service.deps
+    const space = await db.space.findFirstOrThrow()
+    const said: unknown[] = []
+    const send = async (method: string, path: string, body?: unknown, headers = {}) => {
+      const answer = await request(own, method, path, { headers, ...(body !== undefined && { body }) })
+      said.push(answer.body)
+      return answer
+    }
+    const secrets = { CANARY, OTHER: `x${CANARY}x` }
+    const paths = [ofSpace(space.id), `/api/v1/organizations/${space.organizationId}/env`]
+    for (const path of paths) {
+      const headers = { 'Idempotency-Key': `${path} ${path.length}` }
+      for (let round = 0; round < 2; round++) await send('POST', path, { secrets }, headers)
+      await send('POST', path, { secrets: { CANARY: `${CANARY}2` } }, headers)
+      await send('GET', path)
+      // What is wrong with a request is not said in the words of the request.
+      await send('POST', path, { secrets: { [CANARY]: CANARY } })
+      await send('POST', path, { secrets: { A: [CANARY] } })
+      await send('POST', path, { secrets: CANARY })
+      await send('POST', path, `{"secrets": {"A": "${CANARY}"`)
+      await send('POST', `${path}/nope`, { secrets })
+      await send('DELETE', path, { keys: [CANARY] })
+    }
+    await send('POST', `/api/spaces/${space.id}/environment`, { environmentVariables: secrets })
+    for (const face of FACES) {
+      said.push((await faces[face](own, 'secrets.set', { id: space.id, secrets })).body)
+      said.push((await faces[face](own, 'secrets.set', { id: space.id, secrets: { x: CANARY } })).body)
+      said.push((await faces[face](own, 'secrets.list', { id: space.id })).body)
+    }
+    const query = 'mutation ($id: ID!, $secrets: [SecretInput!]!) { setSpaceSecrets(id: $id, secrets: $secrets) }'
+    const mutate = (secrets: unknown) => send('POST', '/graphql', { query, variables: { id: space.id, secrets } })
+    const { body: done } = await mutate([{ name: 'CANARY', value: CANARY }])
+    expect(done.data).toEqual({ setSpaceSecrets: ['CANARY'] })
+    await mutate([{ name: 'CANARY', value: { x: CANARY } }])
+    await mutate([{ name: 'a', value: CANARY }])
+    await mutate(CANARY)
+    for (const value of [`"${CANARY}"`, CANARY, `{ x: "${CANARY}" }`, `"${CANARY}`]) {
+      const literal = `secrets: [{ name: "CANARY", value: ${value} }]`
+      await send('POST', '/graphql', { query: `mutation { setSpaceSecrets(id: "${space.id}", ${literal}) }` })
+    }
+    await send('GET', `/api/v1/spaces/${space.id}`)
+    const agent = await send('POST', '/api/v1/agents', { name: 'A', systemPrompt: 'x' })
+    const run = await send('POST', `/api/v1/agents/${agent.body.id}/execute`, { message: 'Hi' })
+    await send('GET', `/api/v1/executions/${run.body.executionId}/logs`)
+    expect(said.length).toBeGreaterThan(25)
+    expect(await db.secret.count()).toBe(4)
+    expect((await runAdmin(['backup', join(own.folder, 'backup.db')], { DATA_DIR: own.folder })).code).toBe(0)
 
-      const files = readdirSync(own.folder, { withFileTypes: true, recursive: true }).flatMap((file) =>
-        file.isFile() ? [[file.name, readFileSync(join(file.parentPath, file.name))] as const] : [],
-      )
-      expect(files.map(([name]) => name)).toEqual(
-        expect.arrayContaining(['backup.db', 'encryption.key', 'muster.db', 'muster.db-wal']),
-      )
-      for (const form of [
-        CANARY,
-        Buffer.from(CANARY).toString('base64').slice(0, 24),
-        Buffer.from(CANARY).toString('hex'),
-      ]) {
-        for (const [name, bytes] of files) expect([name, bytes.includes(form)]).toEqual([name, false])
-        expect(own.logs.find((line) => line.includes(form))).toBeUndefined()
-        expect(JSON.stringify(said)).not.toContain(form)
-      }
-      // The search would find it.
-      expect(files.some(([name, bytes]) => name.startsWith('muster.db') && bytes.includes('OTHER'))).toBe(true)
-    },
-  )
+    const files = readdirSync(own.folder, { withFileTypes: true, recursive: true }).flatMap((file) =>
+      file.isFile() ? [[file.name, readFileSync(join(file.parentPath, file.name))] as const] : [],
+    )
+    expect(files.map(([name]) => name)).toEqual(
+      expect.arrayContaining(['backup.db', 'encryption.key', 'muster.db', 'muster.db-wal']),
+    )
+    for (const form of [
+      CANARY,
+      Buffer.from(CANARY).toString('base64').slice(0, 24),
+      Buffer.from(CANARY).toString('hex'),
+    ]) {
+      for (const [name, bytes] of files) expect([name, bytes.includes(form)]).toEqual([name, false])
+      expect(own.logs.find((line) => line.includes(form))).toBeUndefined()
+      expect(JSON.stringify(said)).not.toContain(form)
+    }
+    // The search would find it.
+    expect(files.some(([name, bytes]) => name.startsWith('muster.db') && bytes.includes('OTHER'))).toBe(true)
+  })
 
   it('is a different text each time it is stored', async () => {
     const path = ofSpace(await createSpace(owner))
