@@ -479,12 +479,14 @@ describe('PATCH /missions/{id}', () => {
     const { id } = await create()
     const said = { title: 'New', goal: 'Look closer', agentId: await createAgent(), spaceId: await createSpace() }
     const schedule = { type: 'cron', value: '0 9 * * *' }
+    const letGo = hold()
     const mission = await patched(id, { ...said, maxTurns: 3, visibility: 'private', schedule, status: 'running' })
     expect(mission).toMatchObject({ ...said, maxTurns: 3, visibility: 'private', schedule, status: 'running' })
     const { goal: message, agentId, spaceId } = said
     const [run] = (await runsOf(id)).runs
     expect(run).toMatchObject({ message, agentId, spaceId })
     expect((await ok(call('GET', `/chats/${run.chatId}`))).chat).toMatchObject({ title: 'New', missionTitle: 'New' })
+    letGo()
     await idle()
     expect(await get(id)).toMatchObject({ ...said, status: 'pending', schedule: { ...schedule, runCount: 1 } })
   })
@@ -574,6 +576,7 @@ describe('PATCH /missions/{id}', () => {
 describe('POST /missions/{id}/run', () => {
   it('runs it now, in a chat of its own that says so, and it is completed then', async () => {
     const mission = await create({ title: 'Rounds', goal: 'Do your rounds' })
+    const letGo = hold()
     const answer = await run(mission.id)
     expect(answer).toEqual({
       success: true,
@@ -588,6 +591,7 @@ describe('POST /missions/{id}/run', () => {
         schedule: { ...mission.schedule, runCount: 1, lastRun: clock.now().toISOString() },
       },
     })
+    letGo()
     await idle()
     expect((await get(mission.id)).status).toBe('completed')
     const { execution } = await ok(call('GET', `/executions/${answer.executionId}`))
