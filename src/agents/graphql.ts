@@ -6,6 +6,7 @@ import { loadOne } from '../graphql/loader.ts'
 import { nodeOf } from '../graphql/node.ts'
 import { objectFromZod } from '../graphql/outputs.ts'
 import { loadRows, rootRow, rowIn, rowsOf } from '../graphql/rows.ts'
+import { MAX_ITEMS } from '../lib/fields.ts'
 import { MCP, Mcp } from '../mcps/graphql.ts'
 import { USER, User } from '../organizations/graphql.ts'
 import { Skill } from '../skills/graphql.ts'
@@ -162,7 +163,7 @@ builder.prismaObjectFields(Agent, (t) => ({
     nullable: true,
     select: { subagentIds: true },
     // As many as an agent may have: they have subagents themselves, and no `first` bounds those.
-    extensions: { rows: 100 },
+    extensions: { rows: MAX_ITEMS },
     resolve: ({ subagentIds }, _, context, info) => loadRows(context, info, AGENT, strings(subagentIds)),
   }),
   versions: t.field(

@@ -100,7 +100,7 @@ builder.prismaObjectFields(Space, (t) => ({
   }),
 }))
 
-/** All paths of some spaces, a bounded number each: what comes first is not for the databases to say, as in `list`. */
+/** All paths of some spaces, with how long the files are, a bounded number each: what comes first is not for the databases to say, as in `list`. */
 const pathsIn = ({ deps }: GraphQLContext, ids: string[]) =>
   deps.db.spaceFile.findMany({ where: { spaceId: { in: ids } }, select: { spaceId: true, path: true, size: true } })
 

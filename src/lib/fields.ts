@@ -43,8 +43,11 @@ export const requiredEnum = <const Words extends readonly string[]>(words: Words
 
 export const text = (max: number) => z.string().max(max)
 
+/** Of a list in a request, unless another bound is told. */
+export const MAX_ITEMS = 100
+
 /** A list of short strings, without doubles; the order is kept. */
-export const textList = (maxItems = 100, maxLength = 200) =>
+export const textList = (maxItems = MAX_ITEMS, maxLength = 200) =>
   z
     .array(z.string().min(1).max(maxLength))
     .max(maxItems)

@@ -90,9 +90,8 @@ export function sizeOf(value: unknown, ofText: (text: string) => number = atMost
   // PostgreSQL writes out in full what JSON writes with an exponent.
   if (typeof value === 'number') return Number.isSafeInteger(value) || !`${value}`.includes('e') ? 28 : 400
   if (typeof value !== 'object' || value === null || value instanceof Date) return 28
-  if (ArrayBuffer.isView(value)) {
-    return ofText === atMost ? 6 * value.byteLength : ofText(new TextDecoder().decode(value))
-  }
+  // Bytes are told as the text that they are.
+  if (ArrayBuffer.isView(value)) return ofText(new TextDecoder().decode(value))
   let size = 2
   if (Array.isArray(value)) for (const item of value) size += 1 + sizeOf(item, ofText)
   else for (const name in value) size += 2 + ofText(name) + sizeOf((value as Values)[name], ofText)

@@ -4,9 +4,11 @@ import Sqlite from 'better-sqlite3'
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { tickingClock } from '../support/clock.ts'
 import { expectError, FACES, faces, onEachFace } from '../support/faces.ts'
+import { createFolder } from '../support/folder.ts'
 import { event, type Reply } from '../support/model-replies.ts'
 import { type ModelServer, startModelServer } from '../support/model-server.ts'
-import { onPostgres } from '../support/postgres-shared.ts'
+import { postgresEnv } from '../support/postgres.ts'
+import { hasPostgres, shareDatabase } from '../support/postgres-shared.ts'
 import { type Answer, request } from '../support/rest.ts'
 import { startServer, type TestServer } from '../support/server.ts'
 
@@ -186,29 +188,6 @@ describe('a server that stops', () => {
     await expect(request(server, 'GET', '/healthz')).rejects.toThrow('fetch failed')
   })
 
-  it.runIf(onPostgres)(
-    'is not ready for whoever asked before either, though the database keeps them waiting',
-    async () => {
-      const { db, settings } = server.service.deps
-      const free = Promise.withResolvers<void>()
-      let held = 0
-      const hold = () =>
-        db.$transaction(() => {
-          held++
-          return free.promise
-        })
-      const holders = Array.from({ length: settings.DATABASE_POOL_SIZE }, hold)
-      await expect.poll(() => held).toBe(settings.DATABASE_POOL_SIZE)
-      const arrived = new Promise<unknown>((resolve) => subscribe('http.server.request.start', resolve))
-      const asked = request(server, 'GET', '/readyz')
-      await arrived
-      const stopped = server[Symbol.asyncDispose]()
-      expectError(await asked, 503, UNAVAILABLE)
-      free.resolve()
-      await Promise.all([...holders, stopped])
-    },
-  )
-
   it('tells whoever waits for a run that does not end in time to come again', async () => {
     await server[Symbol.asyncDispose]()
     server = await startServer(env({ DRAIN_TIMEOUT: '0.2' }))
@@ -223,7 +202,34 @@ describe('a server that stops', () => {
   })
 })
 
-it.skipIf(onPostgres)('a database that cannot be written is a 503, and nothing is half written', async () => {
+it.runIf(hasPostgres)(
+  'a server that stops is not ready, though its database keeps whoever asked before waiting',
+  async () => {
+    await using cleanup = new AsyncDisposableStack()
+    const { url } = cleanup.adopt(await shareDatabase(), ({ drop }) => drop())
+    const { path } = cleanup.use(await createFolder())
+    const server = cleanup.use(await startServer(env(postgresEnv(url, path))))
+    const { db, settings } = server.service.deps
+    const free = Promise.withResolvers<void>()
+    let held = 0
+    const hold = () =>
+      db.$transaction(() => {
+        held++
+        return free.promise
+      })
+    const holders = Array.from({ length: settings.DATABASE_POOL_SIZE }, hold)
+    await expect.poll(() => held).toBe(settings.DATABASE_POOL_SIZE)
+    const arrived = new Promise<unknown>((resolve) => subscribe('http.server.request.start', resolve))
+    const asked = request(server, 'GET', '/readyz')
+    await arrived
+    const stopped = server[Symbol.asyncDispose]()
+    expectError(await asked, 503, UNAVAILABLE)
+    free.resolve()
+    await Promise.all([...holders, stopped])
+  },
+)
+
+it('a database that cannot be written is a 503, and nothing is half written', async () => {
   await using server = await startServer(env())
   const agent = await create(server)
   const { db } = server.service.deps

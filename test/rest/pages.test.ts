@@ -265,7 +265,7 @@ describe('the logs of an execution', () => {
     const { db } = server.service.deps
     const id = hubs.Execution
     await db.executionEvent.deleteMany({ where: { executionId: id } })
-    const data = { messageType: 'tool_result', toolUseId: 'u', content: '\u0001'.repeat(200_000), isError: false }
+    const data = { messageType: 'tool_result', toolUseId: 'u', content: '中'.repeat(400_000), isError: false }
     const of = (seq: number) => ({ executionId: id, firstSeq: seq, lastSeq: seq, at: new Date() })
     const events = Array.from({ length: 8 }, (_, index) => ({ ...of(index + 2), events: JSON.stringify([{ data }]) }))
     await db.executionEvent.createMany({ data: events })
@@ -276,7 +276,7 @@ describe('the logs of an execution', () => {
       const { status, body }: Answer = await faces.REST(server, 'executions.logs', { id, after }, member)
       expect(status).toBe(200)
       // And two segments at most.
-      expect(JSON.stringify(body).length).toBeLessThan(4_000_000 + 3 * 1_300_000)
+      expect(Buffer.byteLength(JSON.stringify(body))).toBeLessThan(4_000_000 + 3 * 1_300_000)
       seqs.push(...body.logs.map(({ seq }: { seq: number }) => seq))
       after = body.nextAfter
     }

@@ -127,7 +127,7 @@ function makeDocument({ operation, field }: Root, variables: Record<string, unkn
   const given = args.length ? `(${args.map(({ name }) => `${name}: $${name}`).join(', ')})` : ''
   const target = getNamedType(field.type)
   const one = on === undefined ? undefined : schema.getType(on)
-  const text = (deep: number, ownKind: boolean) => {
+  const made = (deep: number, ownKind: boolean) => {
     const selection = isObjectType(one)
       ? `{ __typename ... on ${one.name} ${select(one, deep, ownKind)} }`
       : select(target, deep, ownKind)
@@ -135,9 +135,10 @@ function makeDocument({ operation, field }: Root, variables: Record<string, unkn
   }
   for (let deep = depth; ; deep--) {
     for (const ownKind of [true, false]) {
+      const text = made(deep, ownKind)
       try {
-        checkLimits(schema, parse(text(deep, ownKind)), variables)
-        return text(deep, ownKind)
+        checkLimits(schema, parse(text), variables)
+        return text
       } catch (error) {
         if (deep <= 0 && !ownKind) throw error
       }

@@ -64,7 +64,7 @@ export async function run(input: RunInput, progress: Progress, say: Say, begun: 
     const reply = await ask(input, prompt, number, usage, say)
     last = { ...reply, step: number, usage: difference(usage, before), calls: callsOf(reply.parts, input.tools) }
     const isLast = number === input.maxTurns
-    // First of all: what is kept of it is forgotten with a run that is stopped meanwhile.
+    // Before it is kept: what is kept of a step is forgotten with a run that is stopped meanwhile.
     if (last.calls.length) steps.push(last)
     // Before it is told: whoever takes the run over tells what is missing of a step that is kept, and asks for any other again.
     if (last.calls.length && !isLast) {
