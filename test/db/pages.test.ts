@@ -68,6 +68,23 @@ it.each([
   }
 })
 
+it.skipIf(onPostgres).each([
+  ['agents', 'Agent_organizationId_archivedAt_visibility_createdAt_id_idx'],
+  ['agents?visibility=public', 'Agent_organizationId_archivedAt_visibility_createdAt_id_idx'],
+  ['agents?owner=me', 'Agent_organizationId_userId_archivedAt_createdAt_id_idx'],
+  ['public/agents', 'Agent_visibility_archivedAt_createdAt_id_idx'],
+])('GET /%s: a search looks through an index, and for its total through nothing else', async (path, index) => {
+  const asked = `/api/v1/${path}${path.includes('?') ? '&' : '?'}limit=2&cursor=${cursor}&search=nobody`
+  const statements = await server.statementsOf(async () => {
+    expect((await request(server, 'GET', asked)).status).toBe(200)
+  })
+  const searches = statements.filter((sql) => sql.includes('"searchText" LIKE'))
+  expect(searches.map((sql) => /^SELECT count/.test(sql))).toEqual([false, true])
+  const [page, total] = await Promise.all(searches.map(stepsOf))
+  for (const step of page!.filter((step) => step.startsWith('SEARCH'))) expect(step).toContain(` INDEX ${index} (`)
+  expect(total).toEqual([expect.stringContaining(` COVERING INDEX ${index} (`)])
+})
+
 it.each([
   ['agents', 'chats'],
   ['agents', 'executions'],

@@ -1,0 +1,1 @@
+-- Nothing changes in this database: it keeps long texts outside of the rows, and has no room for any in an index.
