@@ -52,6 +52,11 @@ export const chatFailed = () => new AppError(500, 'Chat execution failed')
 export const unavailable = (cause?: unknown) =>
   new AppError(503, 'Service temporarily unavailable. Please retry.', { cause, headers: { 'Retry-After': '1' } })
 
+/** Throws why a signal aborts where that is to be told: whose connection has closed hears nothing. */
+export function throwRefusal({ reason }: AbortSignal): void {
+  if (reason instanceof AppError) throw reason
+}
+
 /** The one way from anything thrown to what the caller may see. An unknown error is a 500 without details. */
 export function toAppError(error: unknown): AppError {
   for (let cause = error; cause instanceof Error; cause = cause.cause) {
@@ -86,9 +91,9 @@ export function describeIssue(issue: z.core.$ZodRawIssue): string {
       if (issue.input === undefined || issue.input === null) return `Missing required field: ${field}`
       return expected(TYPE_NAMES[issue.expected] ?? issue.expected)
     case 'too_big':
-      return expected(`at most ${issue.maximum}${unit(issue.origin)}`)
+      return expected(`${issue.inclusive === false ? 'less than' : 'at most'} ${issue.maximum}${unit(issue.origin)}`)
     case 'too_small':
-      return expected(`at least ${issue.minimum}${unit(issue.origin)}`)
+      return expected(`${issue.inclusive === false ? 'more than' : 'at least'} ${issue.minimum}${unit(issue.origin)}`)
     case 'invalid_value':
       if (issue.input === undefined) return `Missing required field: ${field}`
       return expected(`one of: ${issue.values.map(String).join(', ')}`)

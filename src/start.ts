@@ -25,7 +25,7 @@ import { connected } from './lib/turn.ts'
 import { unlessAborted } from './lib/unless-aborted.ts'
 import { removeOrphans } from './media/service.ts'
 import { noStorage, openStorage } from './media/storage.ts'
-import { createScheduler } from './missions/scheduler.ts'
+import { createScheduler, type Scheduler } from './missions/scheduler.ts'
 import { settle as settleMission } from './missions/service.ts'
 import type { Settings } from './settings.ts'
 import { settle as settleTask } from './tasks/service.ts'
@@ -103,10 +103,6 @@ export async function startService(
   }
   removeOrphans(deps).catch((error) => log.error({ err: error }, 'orphaned media could not be removed'))
   const firstToken = await bootstrap(deps)
-  // The lock proves that no other server uses the file: whatever runs there was left behind.
-  await engine.start(file !== null)
-  const scheduler = settings.ROLE === 'api' ? null : createScheduler(deps)
-  cleanup.defer(() => scheduler?.stop())
 
   const stopping = new AbortController()
   const ready = async () => {
@@ -125,6 +121,16 @@ export async function startService(
   const server = createServer({ keepAliveTimeout: KEEP_ALIVE, requireHostHeader: false }, answer)
   server.on('connection', connected).on('checkExpectation', answer).on('clientError', refuseMalformed)
   await listen(server, settings)
+  cleanup.defer(() => close(server))
+  let scheduler: Scheduler | null = null
+  // From there on new runs are refused, those of missions too: the next server begins them.
+  cleanup.defer(async () => {
+    await Promise.all([scheduler?.stop(), engine.drain()])
+  })
+  // Not before it listens: who starts again and again in vain takes no runs over. The lock proves that no other server uses
+  // the file: whatever runs there was left behind.
+  await engine.start(file !== null)
+  if (settings.ROLE !== 'api') scheduler = createScheduler(deps)
   if (settings.ROLE !== 'api') {
     // Who needs it is told if it fails.
     const timer = setTimeout(() => models.preload().catch(() => {}), PRELOAD_AFTER)
@@ -140,9 +146,6 @@ export async function startService(
       stopping.abort()
       // Until proxies have seen that it is not ready, it takes what they send.
       if (settings.SHUTDOWN_DELAY) await sleep(settings.SHUTDOWN_DELAY)
-      // From here on new runs are refused, those of missions too: the next server begins them.
-      await Promise.all([scheduler?.stop(), engine.drain()])
-      await close(server)
       await resources.disposeAsync()
     },
   }

@@ -1,6 +1,7 @@
 import type { Logger } from 'pino'
 import type { Bus } from '../bus/index.ts'
 import { type Db, Prisma, type Role } from '../db/client.ts'
+import { unavailable } from '../errors.ts'
 import type { Clock } from '../lib/clock.ts'
 import { type Actor, hasExpired } from './actor.ts'
 
@@ -10,7 +11,7 @@ const INTERVAL = 4_000
 export type Revocations = {
   /**
    * A signal that aborts once the actor's token or membership has ended, or their role is another one, at the latest
-   * with `gone`, as all requests end.
+   * with `gone`, as all requests end. A new role is told as its reason, a 503.
    */
   watch(actor: Actor, gone: AbortSignal): AbortSignal
   stop(): void
@@ -33,7 +34,9 @@ export function createRevocations(deps: { db: Db; clock: Clock; bus: Bus; log: L
     const byUser = await rolesOfUsers(looked.flatMap(({ actor }) => (actor.tokenId ? [] : actor.userId)))
     for (const { actor, controller } of looked) {
       const role = actor.tokenId ? byToken.get(actor.tokenId) : byUser.get(keyOf(actor))
-      if (role !== actor.role || hasExpired(actor, now)) controller.abort()
+      if (role === undefined || hasExpired(actor, now)) controller.abort()
+      // Whoever has another role now shall come back with it.
+      else if (role !== actor.role) controller.abort(unavailable())
     }
   }
 

@@ -1,3 +1,4 @@
+import { throwRefusal } from '../errors.ts'
 import type { Bus, Notices } from './index.ts'
 
 /**
@@ -32,6 +33,7 @@ export async function* changes(
         await promise
       }
     }
+    throwRefusal(signal)
   } finally {
     stop()
     signal.removeEventListener('abort', abort)

@@ -3,6 +3,7 @@ import type { GraphQLResolveInfo } from 'graphql'
 import { z } from 'zod'
 import { changes } from '../bus/changes.ts'
 import { MAX_IN } from '../db/filters.ts'
+import { throwRefusal } from '../errors.ts'
 import { inParts } from '../lib/parts.ts'
 import type { Extensions, GraphQLContext, Types } from './builder.ts'
 import { behind, type Order, orderBy, toCursor } from './cursor.ts'
@@ -85,6 +86,7 @@ async function* follow(
     let found = false
     for await (const one of find(id !== undefined ? [id] : (told ?? { since: from }))) {
       // They may be taken late, one by one, and each is read when it is taken.
+      throwRefusal(signal)
       if (signal.aborted) return
       found = true
       yield one

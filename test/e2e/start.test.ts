@@ -4,6 +4,7 @@ import { mkdir, readdir, rm, stat, writeFile } from 'node:fs/promises'
 import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
+import Sqlite from 'better-sqlite3'
 import { expect, inject, test } from 'vitest'
 import { runAdmin } from '../../src/admin/run.ts'
 import { newToken } from '../../src/lib/token.ts'
@@ -106,6 +107,27 @@ test.concurrent('a port that is in use is said in one line', async () => {
     expect(message).toMatch(new RegExp(`^Muster cannot start.*${port}\\. Set ${name} to another\\.\n$`))
   }
   other.close()
+})
+
+test.concurrent('a start that fails takes over no run that another process has left', async () => {
+  await using folder = await createFolder()
+  await using model = await startModelServer()
+  const env = { OPENAI_BASE_URL: model.baseUrl, DEFAULT_MODEL: 'compatible/test-model' }
+  await using server = await spawnServer(folder.path, env)
+  const as = { url: server.url, token: firstToken(server) }
+  const { id } = (await request(as, 'POST', '/api/v1/agents', { body: agent })).body
+  model.script({ end: 'hang' })
+  const body = { message: 'Wait', background: true }
+  expect((await request(as, 'POST', `/api/v1/agents/${id}/execute`, { body })).status).toBe(200)
+  await server.stop('SIGKILL')
+  await using other = createServer().listen(0, '127.0.0.1')
+  await once(other, 'listening')
+  const { port } = other.address() as { port: number }
+  expect(await refusal(folder.path, { ...env, PORT: String(port) })).toContain('Set PORT to another')
+  const database = new Sqlite(join(folder.path, 'data', 'muster.db'), { readonly: true })
+  using _ = { [Symbol.dispose]: () => database.close() }
+  const left = database.prepare('SELECT "status", "attempt" FROM "Execution"').all()
+  expect(left).toEqual([{ status: 'running', attempt: 1 }])
 })
 
 test.concurrent.each([

@@ -6,7 +6,7 @@ import { onPostgres } from '../support/postgres-shared.ts'
 import { request } from '../support/rest.ts'
 import { call, type Equipped, offered, results, startEquipped } from './equipped.ts'
 import { violations, watchTransitions } from './invariants.ts'
-import { createAgent, ended, followed, type Lab } from './lab.ts'
+import { createAgent, ended, followed, type Lab, PLAIN } from './lab.ts'
 
 let equipped: Equipped
 let lab: Lab
@@ -271,6 +271,38 @@ test('a run that takes too long takes those with it that it waits for', async ()
   expect(child).toMatchObject({ status: 'cancelled' })
   await expect.poll(() => short.lab.model.active).toBe(0)
   expect(await violations(short.lab.db)).toEqual([])
+})
+
+test('a run that fails takes those with it that it waits for, though its process dies with it', async () => {
+  await using short = await startEquipped({ LEASE_DURATION: '1' })
+  const { lab } = short
+  const { settings } = lab.server.service.deps
+  const sub = await createAgent(lab.server, { name: 'Slow' })
+  const id = await createAgent(lab.server, { name: 'Boss', subagentIds: [sub] })
+  const agent = await lab.db.agent.findUniqueOrThrow({ where: { id } })
+  lab.model.script({ toolCalls: [delegate('slow', 'Wait')] }, { end: 'hang' })
+  let isDead = false
+  const dying = lab.another({
+    settings: { ...settings, EXECUTION_TIMEOUT: 500 },
+    // With its last transaction, it has no database any more.
+    db: new Proxy(lab.db, {
+      get(db, name) {
+        if (isDead) throw new Error('The process has died')
+        return Reflect.get(db, name)
+      },
+    }),
+    async settle() {
+      isDead = true
+    },
+  })
+  const row = await dying.accept({ actor: lab.actor, agent, ...PLAIN, conversation: { spaceId: lab.spaceId } })
+  await lab.idle()
+  expect(await lab.row(row.id)).toMatchObject({ status: 'failed', error: 'timeout' })
+  const [child] = await lab.db.execution.findMany({ where: { parentExecutionId: row.id } })
+  expect(child).toMatchObject({ status: 'cancelled' })
+  expect(await lab.db.executionStep.count({ where: { executionId: row.id } })).toBe(0)
+  isDead = false
+  await dying.drain()
 })
 
 test('while a run waits for one that waits for an approval, its time stands still', async () => {

@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import type { Prisma } from '../../src/db/client.ts'
 import { newId } from '../../src/lib/id.ts'
 import { chainBelow } from '../support/chain.ts'
 import { tickingClock } from '../support/clock.ts'
@@ -453,6 +454,21 @@ describe('a tree', () => {
       expect(withAll(await treeOf(ids[0]!)).map(({ id, depth }) => [id, depth])).toEqual(ids.map((id, at) => [id, at]))
     },
   )
+
+  it.skipIf(onPostgres)('has at most a thousand executions: no more are started in it', async () => {
+    const root = (await execute()).body.executionId
+    await execute({ parentExecutionId: root })
+    const { db } = server.service.deps
+    const child = await db.execution.findFirstOrThrow({ where: { parentExecutionId: root } })
+    const rows = Array.from({ length: 997 }, (_, index) => {
+      const row = { ...child, id: `${child.id}${index}`, queueSeq: index + 2 }
+      return row as Prisma.ExecutionCreateManyInput
+    })
+    await db.execution.createMany({ data: rows })
+    expect((await execute({ parentExecutionId: root })).status).toBe(200)
+    expectError(await execute({ parentExecutionId: root }), 409, 'A tree has at most 1000 executions')
+    expect(withAll(await treeOf(root))).toHaveLength(1_000)
+  })
 
   it.skipIf(onPostgres)(
     'that is a thousand levels deep already is shown: what lies too deep beside its parent',

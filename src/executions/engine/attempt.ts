@@ -25,8 +25,6 @@ export type AttemptDeps = EquipDeps & {
   stopped: AbortSignal
   /** The terminal write; null when the run was taken away. */
   end: (row: ExecutionRow, outcome: endings.Outcome, remains: endings.Remains) => Promise<ExecutionRow | null>
-  /** Cancels what the calls of a run have started, which has not completed. */
-  abandon: (row: ExecutionRow) => void
 }
 
 /**
@@ -125,7 +123,6 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
     }
     const ended = await outlast(() => deps.end(row, outcome, remains), deps.stopped, again)
     journal.close(channel, ended)
-    if (ended && ended.status !== 'completed' && steps.length) deps.abandon(ended)
     return ended
   }
 

@@ -23,7 +23,7 @@ export const BEGIN: Checkpoint = {
 export async function loadCheckpoint(db: Db, row: ExecutionRow): Promise<Checkpoint> {
   const steps = await loadSteps(db, row.id)
   const last = steps.at(-1)
-  if (!last) return BEGIN
+  if (!last) return { ...BEGIN, usage: { ...BEGIN.usage, usageEstimated: row.usageEstimated } }
   const sum = (key: 'inputTokens' | 'outputTokens') => steps.reduce((total, { usage }) => total + usage[key], 0)
   const usageEstimated = row.usageEstimated || last.usage.usageEstimated
   return {

@@ -98,6 +98,9 @@ export const MAX_DEPTH = 5
 /** How many executions a tree may have before no call starts another in it: what a call starts needs no room. */
 export const MAX_TREE = 200
 
+/** How many it may have at all: they are shown in one answer. */
+const MAX_FAMILY = 1000
+
 /** How much of a text is told where a list shows it. */
 export const PREVIEW_LENGTH = 200
 const TITLE_LENGTH = 80
@@ -121,8 +124,8 @@ const claimed = ({ owner, leaseDuration }: ClaimDeps, now: Date, attempt: number
  * `onBegun` is told of a run that begins a session, so that the model can be asked meanwhile: at once of one that nothing
  * here can refuse, of another when all that is left to do is to write it to the disk. It may be told twice, and of a run
  * that then is not accepted. One that goes on with a session could not read yet what was said before.
- * Throws 400 for a child that would lie too deep, 404 for a deleted chat, 409 for `onBusy: reject` and for a child of a
- * cancelled run, 429 beyond the backlog, KeyTaken and SessionTaken.
+ * Throws 400 for a child that would lie too deep, 404 for a deleted chat, 409 for `onBusy: reject`, for a child of a
+ * cancelled run and for one too many of a tree, 429 beyond the backlog, KeyTaken and SessionTaken.
  */
 export async function accept(
   deps: ClaimDeps,
@@ -290,6 +293,11 @@ async function holdParent(tx: Tx, parent: ExecutionRow, now: Date): Promise<void
     data: { updatedAt: now },
   })
   if (!count) throw conflict('Execution was cancelled')
+  const { organizationId, rootExecutionId } = parent
+  const family = { organizationId, rootExecutionId, parentExecutionId: { not: null } }
+  if ((await tx.execution.count({ where: family })) >= MAX_FAMILY - 1) {
+    throw conflict(`A tree has at most ${MAX_FAMILY} executions`)
+  }
 }
 
 /** Counts a run of the organization that begins, if it may have one more. Without a limit nobody counts. */
@@ -459,6 +467,7 @@ const STANDING = {
   attempt: true,
   seqReserved: true,
   terminalSeq: true,
+  wantsCancel: true,
 } as const
 export type Standing = Pick<ExecutionRow, keyof typeof STANDING>
 

@@ -33,6 +33,8 @@ export type Ended = {
   execution: ExecutionRow
   /** The pending run that holds the session's lock now. */
   next: string | null
+  /** What its calls had started, marked to be cancelled with it. */
+  abandoned: readonly ExecutionRow[]
 }
 
 /**
@@ -69,15 +71,16 @@ export async function finish(
       data: changes,
     })
     if (!count) return null
+    const abandoned = completed ? [] : await abandon(tx, row, now)
     await storeLast(tx, row.id, now, remains)
     const { text, toolCalls } = remains
     const answers = completed || text !== '' || toolCalls.length > 0
     if (answers) await writeMessage(tx, execution, 'assistant', text, now, { interrupted: !completed, toolCalls })
-    if (completed && toolCalls.length) await forgetSteps(tx, row.id)
+    if (!completed || toolCalls.length) await forgetSteps(tx, row.id)
     const next = await release(tx, deps, execution, now, { text, messages: answers ? 2 : 1 })
     await giveSlotBack(tx, deps, row.organizationId)
     await deps.settle(tx, execution, now)
-    return { execution, next }
+    return { execution, next, abandoned }
   })
 }
 
@@ -85,6 +88,25 @@ export async function finish(
 export type Canceller = Pick<ExecutionRow, 'organizationId' | 'userId'>
 
 const auditCancel = (tx: Tx, by: Canceller, id: string, now: Date) => audit(tx, by, 'execution.cancel', id, now)
+
+/**
+ * Marks the runs that the open calls of a run have started, as far as they have not ended: they go with one that did not
+ * complete, whatever happens to this process. Returns those that nobody had marked.
+ */
+async function abandon(tx: Tx, row: ExecutionRow, now: Date): Promise<ExecutionRow[]> {
+  const open = { executionId: row.id, completedAt: null, childExecutionId: { not: null } }
+  const calls = await tx.toolCall.findMany({ where: open, select: { childExecutionId: true } })
+  if (!calls.length) return []
+  const marked = await tx.execution.updateManyAndReturn({
+    where: {
+      id: { in: calls.flatMap(({ childExecutionId }) => childExecutionId ?? []) },
+      ...{ terminalSeq: null, wantsCancel: false },
+    },
+    data: { wantsCancel: true, updatedAt: now },
+  })
+  for (const { id } of marked) await auditCancel(tx, row, id, now)
+  return marked
+}
 
 /** Marks a run that is on, for whoever runs it: then it has no other end. False for one that is not on. */
 export async function markCancelled({ db, clock }: ClaimDeps, id: string, by: Canceller): Promise<boolean> {
@@ -120,6 +142,7 @@ export async function finishPending(
     if (by) await auditCancel(tx, by, row.id, now)
     const begun = row.attempt > 0
     const steps = begun ? await loadSteps(tx, row.id) : []
+    const abandoned = begun ? await abandon(tx, execution, now) : []
     const text = textOf(steps.at(-1)?.parts ?? [])
     const answers = steps.length > 0
     if (answers) {
@@ -130,7 +153,7 @@ export async function finishPending(
     }
     const next = await release(tx, deps, execution, now, { text, messages: Number(begun) + Number(answers) })
     await deps.settle(tx, execution, now)
-    return { execution, next }
+    return { execution, next, abandoned }
   })
 }
 

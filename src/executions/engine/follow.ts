@@ -1,5 +1,5 @@
 import type { Db } from '../../db/client.ts'
-import { unavailable } from '../../errors.ts'
+import { throwRefusal, unavailable } from '../../errors.ts'
 import {
   EDGE_COLUMNS,
   type Edge,
@@ -16,7 +16,8 @@ import type { Notices } from './notices.ts'
 /**
  * The events of an execution after a number, in order, without a gap or a double, up to its terminal event: from the
  * database, and live from this process where it runs here. Batches, none empty. Every face streams from it.
- * Ends early when the signal aborts; throws 503 when this process ends first: whoever follows shall come back.
+ * Ends early when the signal aborts; throws 503 when this process ends first, or the signal says so: whoever follows
+ * shall come back.
  */
 export async function* follow(
   deps: { db: Db; journal: Journal; notices: Notices; stopped: AbortSignal },
@@ -69,5 +70,6 @@ export async function* follow(
       signal.removeEventListener('abort', stop)
     }
   }
+  throwRefusal(signal)
   if (!signal.aborted) throw unavailable()
 }

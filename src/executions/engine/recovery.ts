@@ -23,8 +23,6 @@ export type RecoveryDeps = {
   agentFor: (db: Db, row: ExecutionRow) => Promise<claims.AgentRow | string>
   /** The terminal write; null when the run was taken away. */
   end: (row: ExecutionRow, outcome: endings.Outcome, remains: endings.Remains) => Promise<ExecutionRow | null>
-  /** Cancels what the calls of a run have started. */
-  cancelDelegates: (row: ExecutionRow) => Promise<void>
 }
 
 /**
@@ -42,7 +40,8 @@ export function createRecovery(deps: RecoveryDeps): (left: ExecutionRow) => Prom
     const { shown, said, checkpoint } = await loadRemains(db, row)
     const canGoOn = checkpoint !== null || !shown
     const agent = canGoOn && !row.wantsCancel ? await deps.agentFor(db, row) : 'interrupted'
-    const from = checkpoint ?? BEGIN
+    // What the model was asked by whoever had it before may have been counted, and is not known here.
+    const from = checkpoint ?? { ...BEGIN, usage: { ...BEGIN.usage, usageEstimated: true } }
     const isFound = typeof agent !== 'string'
     if (isFound && (hasRoom || (await claims.isDelegated(db, row)))) {
       launch(row, agent, from)
@@ -58,7 +57,7 @@ export function createRecovery(deps: RecoveryDeps): (left: ExecutionRow) => Prom
     const isCancelled = row.wantsCancel || isFound
     const outcome: endings.Outcome = isCancelled ? { status: 'cancelled' } : { status: 'failed', error: agent }
     const { model, inputTokens, outputTokens } = row
-    const ended = await deps.end(row, outcome, {
+    await deps.end(row, outcome, {
       text: said.text,
       toolCalls: recordsOf(checkpoint?.steps ?? []),
       model,
@@ -68,7 +67,6 @@ export function createRecovery(deps: RecoveryDeps): (left: ExecutionRow) => Prom
       terminalSeq: row.seqReserved - SEQ_BLOCK + 1,
       scattered: true,
     })
-    if (ended && checkpoint) await deps.cancelDelegates(ended)
   }
 
   return async (left) => {

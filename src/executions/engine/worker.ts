@@ -26,7 +26,6 @@ import type { Models } from './models.ts'
 import { createNotices } from './notices.ts'
 import { createRecovery } from './recovery.ts'
 import { createRoom } from './room.ts'
-import { forgetSteps } from './steps.ts'
 import type { OpenTools } from './tools.ts'
 import * as waits from './waits.ts'
 
@@ -108,7 +107,6 @@ export function createEngine(deps: EngineDeps): Engine {
     journal,
     stopped: stopped.signal,
     end,
-    abandon: (row) => background(cancelDelegates(row)),
   })
   const live = createLive({
     journal,
@@ -123,7 +121,7 @@ export function createEngine(deps: EngineDeps): Engine {
 
   const subscriptions = [
     bus.subscribe('cancel', (ids) => {
-      if (!ids) background(lookForCancelled())
+      if (!ids) background(lookForCancelled(), 'what is to be cancelled could not be looked for')
       for (const id of ids ?? []) live.cancel(id)
     }),
     bus.subscribe('pending', (ids) => {
@@ -158,19 +156,6 @@ export function createEngine(deps: EngineDeps): Engine {
     }
   }
 
-  /** The runs that its calls have started go with a run that did not complete. */
-  async function cancelDelegates(row: ExecutionRow): Promise<void> {
-    for (const child of await delegatesOf(row)) await cancelTree(child, row)
-    await forgetSteps(db, row.id)
-  }
-
-  /** The runs that its open calls have started, as far as they have not ended. */
-  async function delegatesOf({ id: executionId }: ExecutionRow): Promise<ExecutionRow[]> {
-    const where = { executionId, completedAt: null, childExecutionId: { not: null } }
-    const ids = (await db.toolCall.findMany({ where })).flatMap(({ childExecutionId }) => childExecutionId ?? [])
-    return ids.length ? db.execution.findMany({ where: { id: { in: ids }, terminalSeq: null } }) : []
-  }
-
   /** A run that shall be cancelled has no other outcome. */
   const finish = async (row: ExecutionRow, outcome: endings.Outcome, remains: endings.Remains) =>
     (await endings.finish(claimDeps, row, outcome, remains)) ??
@@ -201,11 +186,12 @@ export function createEngine(deps: EngineDeps): Engine {
     if (taskId) bus.publish('task', [taskId])
   }
 
-  function afterwards({ execution, next }: endings.Ended): void {
+  function afterwards({ execution, next, abandoned }: endings.Ended): void {
     deps.telemetry.ended(execution)
     bus.publish('execution', [execution.id])
     tellOwners(execution)
     if (next) begin(next, execution.organizationId, false)
+    for (const row of abandoned) background(cancelTree(row, execution), 'what a run had started could not be cancelled')
   }
 
   /** Begins a pending run when its turn comes: here, if there is room, or wherever there is some first. */
@@ -240,23 +226,21 @@ export function createEngine(deps: EngineDeps): Engine {
   /** Ends a run that has not begun, or waits: as cancelled where somebody wants that, as failed otherwise. */
   async function endPending(row: ExecutionRow, error: string): Promise<void> {
     const outcome = row.wantsCancel ? { status: 'cancelled' as const } : { status: 'failed' as const, error }
-    // One that was taken over where there was no room may wait for others; with its end nothing tells for which.
-    const children = row.attempt > 0 ? await delegatesOf(row) : []
     const ended = await endings.finishPending(claimDeps, row, outcome)
-    if (!ended) return
-    afterwards(ended)
-    for (const child of children) await cancelTree(child, row)
+    if (ended) afterwards(ended)
   }
 
-  const background = (task: Promise<unknown>) => {
-    task.catch((error) => log.error({ err: error }, 'a pending run could not be begun; the sweep will try again'))
+  /** The sweep, and the heartbeat, come to what failed. */
+  const background = (task: Promise<unknown>, failure = 'a pending run could not be begun') => {
+    task.catch((error) => log.error({ err: error }, `${failure}; the sweep will try again`))
   }
 
   /** Marks it, for whoever runs it; ends it here if it does not run. What it then is, once that is known here. */
   async function cancelOne(row: claims.Standing, by: endings.Canceller): Promise<ExecutionRow | null> {
     for (let current = row; current.terminalSeq === null; ) {
       if (current.status === 'pending') {
-        const gone = await endings.finishPending(claimDeps, current, { status: 'cancelled' }, by)
+        const audited = current.wantsCancel ? undefined : by
+        const gone = await endings.finishPending(claimDeps, current, { status: 'cancelled' }, audited)
         if (gone) {
           afterwards(gone)
           return gone.execution
@@ -327,7 +311,7 @@ export function createEngine(deps: EngineDeps): Engine {
     engine.goOn(await db.execution.findUniqueOrThrow({ where: { id: approval.executionId } }))
   }
 
-  const recover = createRecovery({ ...deps, claimDeps, live, isFull: room.isFull, end, cancelDelegates })
+  const recover = createRecovery({ ...deps, claimDeps, live, isFull: room.isFull, end })
 
   const caretaker = createCaretaker({
     ...deps,
