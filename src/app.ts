@@ -71,6 +71,7 @@ export function createApp(deps: Deps, ready: () => Promise<Readiness>): RequestL
     deps.telemetry.request?.(res, req.method ?? '', () => routeOf(req.method ?? '', pathOf(req)))
     res.on('close', () => logRequest(deps, req, res, { requestId, ip, ms: Math.round(performance.now() - started) }))
     try {
+      toOriginForm(req)
       checkProtocol(req)
       await allRead()
       if (allowCrossOrigin(settings, req, res)) return
@@ -146,6 +147,11 @@ function handleTrpc(context: Context, path: string, req: IncomingMessage, res: S
 const once = <T>(make: () => Promise<T>) => {
   let made: Promise<T> | undefined
   return () => (made ??= make())
+}
+
+/** Of a target that is named in full what comes behind the host (RFC 9112, 3.2.2). */
+function toOriginForm(req: IncomingMessage): void {
+  if (!req.url?.startsWith('/')) req.url = req.url?.replace(/^https?:\/\/[^/?]*\/?/i, '/')
 }
 
 const pathOf = (req: IncomingMessage): string => (req.url ?? '/').split('?', 1)[0] ?? '/'

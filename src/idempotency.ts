@@ -110,6 +110,8 @@ export const once = <T extends object>(
     // Whoever hears of it reads the rows: not before they are there.
     const bus: Bus = { ...deps.bus, publish: (channel, ids) => told.push(() => deps.bus.publish(channel, ids)) }
     const answer = await deps.db.$transaction(async (tx) => {
+      // It may be done again, after a deadlock.
+      told.length = 0
       await take(tx, claim, deps.clock.now())
       const answer = await effect({ ...deps, bus, db: within(tx) })
       await store(tx, claim, answer)
@@ -145,18 +147,29 @@ export async function onceClaimed<T extends object>(
   }
 }
 
+/** Stores an answer in the transaction that gives it, and returns it. */
+export type Keep = <T extends object>(tx: Tx, answer: T) => Promise<T>
+
+/** Of an effect that is under way. */
+type UnderWay = {
+  /** Whether it begins anew what was under way when a process died: it may find it done. */
+  anew: boolean
+  /** For an effect that ends with a transaction. Throws {@link KeyTaken} when it took longer than its lease. */
+  keep: Keep
+}
+
 /**
  * The same for an effect that is not one transaction: the record holds a lease while it is under way (409), and goes
- * when it fails. `effect` is told whether it begins anew what was under way when a process died: it may find it done.
+ * when it fails.
  */
 export async function onceOutside<T extends object>(
   ctx: Ctx,
   input: unknown,
   visible: Visible,
-  effect: (anew: boolean) => Promise<T>,
+  effect: (underWay: UnderWay) => Promise<T>,
 ): Promise<T> {
   const { deps, actor, idempotency } = ctx
-  if (!idempotency) return effect(false)
+  if (!idempotency) return effect({ anew: false, keep: async (_, answer) => answer })
   await visible()
   const { db, clock } = deps
   const { record, claim } = await lookUp(actor, deps, idempotency, input)
@@ -169,14 +182,19 @@ export async function onceOutside<T extends object>(
   } catch (error) {
     throw error instanceof KeyTaken ? inProgress() : error
   }
+  const keep: Keep = async (tx, answer) => {
+    const { count } = await store(tx, claim, answer, now)
+    if (!count) throw new KeyTaken()
+    return answer
+  }
   try {
-    const answer = await effect(record !== null)
+    const answer = await effect({ anew: record !== null, keep })
     // Unless somebody took its place meanwhile.
     await store(db, claim, answer, now)
     return answer
   } catch (error) {
     await db.idempotencyRecord.deleteMany({ where: { id: claim.id, createdAt: now } })
-    throw error
+    throw error instanceof KeyTaken ? inProgress() : error
   }
 }
 

@@ -10,7 +10,7 @@ import { type Service, startService } from './start.ts'
 /** When the compiled modules are kept for the next start (ms): the first requests come before. */
 const FLUSH_DELAY = 5_000
 
-const EXPECTED = [SettingsError, DatabaseLockedError, MigrationError, EncryptionKeyError]
+const EXPECTED = [DatabaseLockedError, MigrationError, EncryptionKeyError]
 
 /** A problem that the operator can solve gets its message alone; anything else its stack too. */
 function refuseToStart(error: unknown): never {
@@ -19,7 +19,8 @@ function refuseToStart(error: unknown): never {
   const wayOut = code === 'EADDRINUSE' ? ` Set ${setting} to another.` : ''
   // Of the operating system: an address or a folder that cannot be used, a database that does not answer. Of several
   // addresses that were tried in vain there is only the code.
-  if (syscall || isUnavailable(error)) console.error(`Muster cannot start. ${message || code}.${wayOut}`)
+  const isSentence = error instanceof SettingsError || syscall || isUnavailable(error)
+  if (isSentence) console.error(`Muster cannot start. ${message || code}.${wayOut}`)
   else console.error(EXPECTED.some((kind) => error instanceof kind) ? message : error)
   process.exit(1)
 }

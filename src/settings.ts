@@ -1,5 +1,6 @@
 import { fileURLToPath } from 'node:url'
 import { z } from 'zod'
+import { describeIssue } from './errors.ts'
 import { readModelName } from './lib/model-name.ts'
 import { isWellFormed } from './lib/token.ts'
 
@@ -190,8 +191,8 @@ export class SettingsError extends Error {
 /** Reads and checks the environment. Throws a {@link SettingsError} that names every bad variable, never its value. */
 export function readSettings(env: Record<string, string | undefined>): Settings {
   const given = Object.fromEntries(Object.entries(env).filter(([, value]) => value?.trim()))
-  const result = Settings.safeParse(given)
+  const result = Settings.safeParse(given, { error: describeIssue })
   if (result.success) return result.data
   const problems = result.error.issues.map((issue) => `  ${issue.path.join('.')}: ${issue.message}`)
-  throw new SettingsError(`Muster cannot start. These settings are wrong:\n${problems.join('\n')}`)
+  throw new SettingsError(`These settings are wrong:\n${problems.join('\n')}`)
 }

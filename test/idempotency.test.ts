@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
-import { onceOutside } from '../src/idempotency.ts'
+import { type Keep, namesNothing, onceOutside } from '../src/idempotency.ts'
 import { appRouter } from '../src/router.ts'
 import { violations } from './engine/invariants.ts'
 import { gates, type Lab, startLab } from './engine/lab.ts'
@@ -676,6 +676,46 @@ describe('a request that is under way outside a transaction', () => {
     goOn.resolve()
     expect(await slow).toEqual({ by: 'the first' })
     expect(await once(async () => ({ by: 'nobody' }))).toEqual({ by: 'the second' })
+  })
+
+  test.each([
+    ['/api/v1/media', () => ({ path: '/api/v1/media', body: file('one') })],
+    ['/api/spaces/{id}/init', async () => ({ path: `/api/spaces/${await space()}/init`, body: { type: 'readme' } })],
+  ])('POST %s: is not done where its answer cannot be kept with it', async (_, make) => {
+    const { path, body } = await make()
+    const key = newKey()
+    const before = await effects()
+    const when = 'NEW."answer" IS NOT NULL'
+    const refused = { name: '_refused', event: 'BEFORE UPDATE', table: 'IdempotencyRecord' }
+    await createTrigger(lab.db, { ...refused, when, effect: 'INSERT INTO "Media" ("id") VALUES (NULL)' })
+    expect((await send(path, key, body)).status).toBe(500)
+    await dropTrigger(lab.db, refused.name, refused.table)
+    expect(await effects()).toBe(before)
+    expect((await send(path, key, body)).status).toBe(200)
+    expect(isReplay(await send(path, key, body))).toBe(true)
+    expect(await effects()).toBe(before + 1)
+  })
+
+  test('and took longer than its lease is undone, when somebody else has begun anew', async () => {
+    const { deps } = lab.server.service
+    const idempotency = () => ({ key: newKey(), path: '/', replayed: false })
+    const held = idempotency()
+    const set = (name: string) => (keep: Keep) =>
+      lab.db.$transaction(async (tx) => {
+        await tx.organization.updateMany({ data: { name } })
+        return keep(tx, { by: name })
+      })
+    const begin = (effect: (keep: Keep) => Promise<object>) =>
+      onceOutside({ deps, actor: lab.actor, idempotency: held }, {}, namesNothing, ({ keep }) => effect(keep))
+    const goOn = Promise.withResolvers<void>()
+    const slow = begin((keep) => goOn.promise.then(() => set('the first')(keep)))
+    await expect.poll(() => lab.db.idempotencyRecord.count({ where: { leaseUntil: { not: null } } })).toBe(1)
+    lab.clock.advance(60_001)
+    expect(await begin(set('the second'))).toEqual({ by: 'the second' })
+    goOn.resolve()
+    await expect(slow).rejects.toThrow(IN_PROGRESS)
+    expect(await lab.db.organization.count({ where: { name: 'the first' } })).toBe(0)
+    expect(await begin(set('nobody'))).toEqual({ by: 'the second' })
   })
 
   test('is 409 for whoever repeats it meanwhile; then they get its answer', async () => {

@@ -472,6 +472,8 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
   if (input.archived) return remove(actor, deps, input.id)
   const said = valuesOf(input)
   checkPrompt(said)
+  // What it names is nothing to whoever may not change it.
+  if (REFERRING.some((field) => said[field]?.length)) authorize(actor, await find(actor, deps, input.id))
   const before = said.skillIds?.length ? await get(actor, deps, input.id) : undefined
   await checkReferences(actor, deps, said, before?.agent)
   await change(actor, deps, input.id, 'agent.update', (row) => {

@@ -1,4 +1,4 @@
-import { Executed } from '../executions/schema.ts'
+import { EXECUTE_ERRORS, Executed } from '../executions/schema.ts'
 import { start } from '../executions/start.ts'
 import { once, onceOutside } from '../idempotency.ts'
 import * as secrets from '../secrets/service.ts'
@@ -24,7 +24,7 @@ export const client = router({
         ctx,
         input,
         () => service.findInitializable(ctx.actor, ctx.deps, input.spaceId),
-        () => service.init(ctx.actor, ctx.deps, input, ctx.gone()),
+        ({ keep }) => service.init(ctx.actor, ctx.deps, input, ctx.gone(), keep),
       ),
     ),
 
@@ -43,14 +43,7 @@ export const client = router({
     }),
 
   execute: idToken('spaceId', 'agents:execute')
-    .meta(
-      rest('POST', EXECUTE, 'Run an agent on a message', {
-        404: 'The agent, space, chat or session is none that you can use',
-        409: 'The session is busy (`onBusy: "reject"`), or the execution was cancelled',
-        429: 'Too many runs wait, if the operator set a limit',
-        500: 'The model failed; the execution says why',
-      }),
-    )
+    .meta(rest('POST', EXECUTE, 'Run an agent on a message', EXECUTE_ERRORS))
     .input(schema.ExecuteCharacter)
     .output(Executed)
     .mutation(({ ctx, input: { characterId: id, orgId: _, ...input } }) =>

@@ -5,6 +5,7 @@ import type { Deps } from '../deps.ts'
 import { badRequest, conflict } from '../errors.ts'
 import { isPath, MAX_FILE_BYTES, MAX_FILES, MAX_SPACE_BYTES } from '../files/schema.ts'
 import { add } from '../files/service.ts'
+import type { Keep } from '../idempotency.ts'
 import { find, get } from '../spaces/service.ts'
 import { type Entry, readRepository } from './git.ts'
 import type { InitSpace } from './schema.ts'
@@ -22,22 +23,28 @@ export async function findInitializable(actor: Actor, deps: Deps, id: string) {
  * POST /spaces/{spaceId}/init: gives a space its first files, once (contract.md section 6). 404 for an unknown space, 409
  * when it was done already, 400 for a repository that cannot be had or does not fit.
  */
-export async function init(actor: Actor, deps: Deps, input: z.output<typeof InitSpace>, signal: AbortSignal) {
+export async function init(
+  actor: Actor,
+  deps: Deps,
+  input: z.output<typeof InitSpace>,
+  signal: AbortSignal,
+  keep: Keep,
+) {
   const space = await findInitializable(actor, deps, input.spaceId)
   if (space.initializedAs !== null) throw alreadyInitialized()
   const name = input.spaceName ?? space.name
   const { files, skipped } = await contentsOf(deps, input, { ...space, name }, signal)
   const now = deps.clock.now()
-  const paths = await deps.db.$transaction(async (tx) => {
+  return deps.db.$transaction(async (tx) => {
     const { count } = await tx.space.updateMany({
       where: { id: space.id, archivedAt: null, initializedAs: null },
       data: { initializedAs: input.type, name, updatedAt: now },
     })
     if (!count) throw alreadyInitialized()
     await audit(tx, actor, 'space.init', space.id, now)
-    return add(tx, actor, space.id, files, now)
+    const paths = await add(tx, actor, space.id, files, now)
+    return keep(tx, { ...(await get(actor, { db: tx }, space.id)), files: paths, skipped })
   })
-  return { ...(await get(actor, deps, space.id)), files: paths, skipped }
 }
 
 const alreadyInitialized = () => conflict('Space is already initialized')

@@ -27,7 +27,7 @@ export const executions = router({
         ctx,
         { id },
         () => service.find(ctx.actor, ctx.deps, id),
-        (anew) => service.cancel(ctx.actor, ctx.deps, id, anew),
+        ({ anew }) => service.cancel(ctx.actor, ctx.deps, id, anew),
       ),
     ),
 

@@ -2,6 +2,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http'
 import { finished } from 'node:stream/promises'
 import { AppError, badRequest, invalidField, unsupportedType } from '../errors.ts'
 import { toJson } from '../lib/constant.ts'
+import { malformed } from './malformed.ts'
 
 const MIB = 1024 * 1024
 
@@ -53,14 +54,16 @@ function readBytes(req: IncomingMessage, length: number): Promise<Buffer> {
       if (size > most) end(tooLarge())
     }
     const end = (error?: Error) => {
-      req.off('data', add).off('end', end).off('error', end)
+      req.off('data', add).off('end', end).off('error', leave)
       if (error) reject(error)
       else resolve(Buffer.concat(chunks, size))
     }
+    // It broke off: nobody's fault here, and no answer arrives.
+    const leave = () => end(malformed())
     if (length > most) reject(tooLarge())
     // Whoever left before tells it no more.
-    else if (req.destroyed) reject(req.errored ?? new Error('aborted'))
-    else req.on('data', add).on('end', end).on('error', end)
+    else if (req.destroyed) reject(malformed())
+    else req.on('data', add).on('end', end).on('error', leave)
   })
 }
 

@@ -28,4 +28,5 @@ export function checkProtocol({ httpVersion, headers: { host, expect } }: Incomi
   if (expect !== undefined && !/100-continue/i.test(expect)) throw new AppError(417, 'Expectation Failed')
 }
 
-const malformed = () => badRequest('Malformed HTTP request')
+/** What is no request, or breaks off. */
+export const malformed = () => badRequest('Malformed HTTP request')

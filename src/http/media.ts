@@ -20,8 +20,9 @@ export async function upload(context: Context, req: IncomingMessage, idempotency
   const received = await receiveFile(context, req)
   try {
     const { name, size, sha256 } = received
-    const effect = () => service.create(actor, deps, received)
-    const created = await onceOutside({ deps, actor, idempotency }, { name, size, sha256 }, namesNothing, effect)
+    const created = await onceOutside({ deps, actor, idempotency }, { name, size, sha256 }, namesNothing, ({ keep }) =>
+      service.create(actor, deps, received, keep),
+    )
     return MediaCreated.parse(created)
   } finally {
     await received.draft.discard()

@@ -8,12 +8,13 @@ import { createCaller } from '../router.ts'
 import { actorAt, type Context, fromTRPCError } from '../trpc.ts'
 import { hasBody, readJson, sendJson } from './body.ts'
 import { download, upload } from './media.ts'
+import { CONTENT_PATH, EVENTS_PATH, MEDIA_PATH, patternOf } from './paths.ts'
 import { findRoute, type Route } from './routes.ts'
 import { writeEvents } from './sse.ts'
 
-const EVENTS = /^\/api\/v1\/executions\/([\w-]+)\/events\/?$/
-const MEDIA_CONTENT = /^\/api\/v1\/media\/([\w-]+)\/content\/?$/
-const MEDIA = /^\/api\/v1\/media\/?$/
+const EVENTS = patternOf(EVENTS_PATH)
+const MEDIA_CONTENT = patternOf(CONTENT_PATH)
+const MEDIA = patternOf(MEDIA_PATH)
 const EXECUTE = /^\/api\/(v1\/agents\/[\w-]+|agent)\/execute\/?$/
 
 /** What the query says: a text for each name, a list where it is given more than once or is one. */
@@ -48,16 +49,17 @@ export async function handleRest(context: Context, req: IncomingMessage, res: Se
   if (mediaId && req.method === 'GET') return download(context, res, mediaId)
   if (req.method === 'HEAD') throw noSuchPath()
 
+  const found = findRoute(req.method ?? '', path)
+  const isUpload = req.method === 'POST' && MEDIA.test(path)
+  if (!found && !isUpload) throw noSuchPath()
   const key = req.method === 'POST' ? req.headers['idempotency-key'] : undefined
   if (key !== undefined) await context.identify()
   const idempotency = key === undefined ? null : readKey(String(key), path.replace(/\/$/, ''))
-  if (req.method === 'POST' && MEDIA.test(path)) {
+  if (!found) {
     const created = await upload(context, req, idempotency)
     if (idempotency?.replayed) res.setHeader('Idempotent-Replayed', 'true')
     return sendJson(res, 200, created)
   }
-  const found = findRoute(req.method ?? '', path)
-  if (!found) throw noSuchPath()
   const { route, parameters } = found
   const query = readQuery(req.url ?? '', route)
   // Who asks comes before what they say. What has its place in the address beats the body: `onDisconnect` may be in both.

@@ -9,9 +9,9 @@ import { media } from './router.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
 
-export const MEDIA = rowsOf('Media', 'Media', service.reachable, { name: 'Media' })
+const MEDIA = rowsOf('Media', 'Media', service.reachable, { name: 'Media' })
 
-export const Media = builder.prismaObject('Media', {
+const Media = builder.prismaObject('Media', {
   description: 'An uploaded file. Its bytes go over REST',
   interfaces: nodeOf(MEDIA),
   select: { id: true },

@@ -48,7 +48,14 @@ export async function createS3Storage(
     const { size } = await stat(path)
     const Body = createReadStream(path)
     const command = new PutObjectCommand({ Bucket, Key: id, Body, ContentLength: size })
-    await client.send(command).catch(refuse)
+    try {
+      await client.send(command)
+    } catch (error) {
+      refuse(error)
+    } finally {
+      // Of an upload that fails, nobody reads the rest.
+      Body.destroy()
+    }
   })
 
   return {

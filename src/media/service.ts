@@ -8,7 +8,9 @@ import { audit } from '../auth/audit.ts'
 import type { Prisma } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
 import { AppError, badRequest, notFound } from '../errors.ts'
+import type { Keep } from '../idempotency.ts'
 import { countPassed } from '../lib/buffers.ts'
+import { isUnavailable } from '../lib/database-errors.ts'
 import { newId } from '../lib/id.ts'
 import { pageQuery, toPage } from '../lib/page.ts'
 import type { ListMedia, Media } from './schema.ts'
@@ -28,7 +30,7 @@ export const reachable = ({ organizationId }: Actor): Prisma.MediaWhereInput => 
 /** Where its bytes are. */
 export const contentUrl = (id: string): string => `/api/v1/media/${id}/content`
 
-export const toMedia = (row: MediaRow): z.input<typeof Media> => ({
+const toMedia = (row: MediaRow): z.input<typeof Media> => ({
   id: row.id,
   name: row.name,
   mimeType: row.mimeType,
@@ -113,7 +115,7 @@ function cleanName(name: string): string {
  * POST /media: makes an upload the organization's. 400 for an empty file, 413 when it would go over the organization's
  * quota.
  */
-export async function create(actor: Actor, deps: Deps, { draft, name, size }: Upload) {
+export async function create(actor: Actor, deps: Deps, { draft, name, size }: Upload, keep: Keep) {
   const { db, clock, settings, storage } = deps
   const { organizationId, userId } = actor
   if (size === 0) throw badRequest('Missing required field: file')
@@ -123,7 +125,7 @@ export async function create(actor: Actor, deps: Deps, { draft, name, size }: Up
   // The file first: what a crash leaves is then a file without a row, which is found and removed, never the reverse.
   await draft.keep(id)
   try {
-    const row = await db.$transaction(async (tx) => {
+    return await db.$transaction(async (tx) => {
       const { count } = await tx.organization.updateMany({
         where: { id: organizationId, mediaBytes: { lte: settings.MEDIA_QUOTA - size } },
         data: { mediaBytes: { increment: size } },
@@ -132,11 +134,11 @@ export async function create(actor: Actor, deps: Deps, { draft, name, size }: Up
       const data = { id, organizationId, userId, name, mimeType, size, createdAt: now }
       const created = await tx.media.create({ data })
       await audit(tx, actor, 'media.create', id, now)
-      return created
+      return keep(tx, { id, name, media: toMedia(created) })
     })
-    return { id, name, media: toMedia(row) }
   } catch (error) {
-    await storage.remove(id)
+    // Of a database that has gone away nobody knows whether the row is there.
+    if (!isUnavailable(error)) await storage.remove(id)
     throw error
   }
 }

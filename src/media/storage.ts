@@ -2,6 +2,7 @@ import { mkdir, open, readdir, rename, rm, stat } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import type { Readable, Transform } from 'node:stream'
 import { unavailable } from '../errors.ts'
+import { inParts } from '../lib/parts.ts'
 import type { Settings } from '../settings.ts'
 import { createDrafts, HOUR } from './drafts.ts'
 
@@ -66,7 +67,7 @@ async function createFolderStorage(folder: string, alone: boolean): Promise<Medi
           const { mtimeMs } = await stat(join(folder, shard, id)).catch(() => ({ mtimeMs: Number.POSITIVE_INFINITY }))
           if (mtimeMs < Date.now() - HOUR) old.push(id)
         }
-        for (let from = 0; from < old.length; from += BATCH) yield old.slice(from, from + BATCH)
+        yield* inParts(old, BATCH)
       }
     },
   }

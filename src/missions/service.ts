@@ -40,7 +40,7 @@ export const reachable = (actor: Actor): Prisma.MissionWhereInput => ({
 const authorize = (actor: Actor, mission: MissionRow): Authorized<MissionRow> =>
   permit(mission, mission.userId === actor.userId || (isAdmin(actor) && mission.visibility !== 'private'))
 
-export const toMission = (row: MissionRow): z.input<typeof Mission> => ({
+const toMission = (row: MissionRow): z.input<typeof Mission> => ({
   id: row.id,
   title: row.title,
   goal: row.goal,
@@ -223,7 +223,8 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
       await change(tx)
     })
   }
-  return get(actor, deps, input.id)
+  // As it was written: of somebody's mission that is private from now on an admin sees no more.
+  return { mission: toMission(await deps.db.mission.findUniqueOrThrow({ where: { id: mission.id } })) }
 }
 
 /** What a change makes of its schedule. With a new time a paused mission still has none, a completed one waits for it. */

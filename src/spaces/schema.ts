@@ -21,6 +21,7 @@ const optionalFields = {
   addMcps: textList().nullish().describe('MCP servers to attach'),
 }
 
+/** POST /spaces (contract.md section 6). */
 export const CreateSpace = z
   .object({
     name,
@@ -29,6 +30,7 @@ export const CreateSpace = z
   })
   .meta({ examples: [{ name: 'Research', instructions: 'Name your sources.' }] })
 
+/** PATCH /spaces/{id} (contract.md section 6). */
 export const UpdateSpace = z.object({
   id: spaceId,
   name: name.optional(),
@@ -39,7 +41,10 @@ export const UpdateSpace = z.object({
   removeMcps: textList().nullish().describe('MCP servers to detach'),
 })
 
+/** GET and DELETE /spaces/{id} (contract.md section 6). */
 export const SpaceId = z.object({ id: spaceId })
+
+/** GET /spaces (contract.md section 6). */
 export const ListSpaces = z.object(pageInput)
 
 const added = {

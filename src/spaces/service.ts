@@ -101,7 +101,7 @@ const toSpace = (row: FullRow, { chatCount, secretKeys, isSkill }: Found): z.inp
 })
 
 /** How many chats of each space {@link chatsFor} finds: triggers keep it, by who alone may see them (as `Total` is kept). */
-async function chatCounts({ organizationId, userId }: Actor, db: Db, ids: readonly string[]) {
+async function chatCounts({ organizationId, userId }: Actor, db: Tx, ids: readonly string[]) {
   const of = columnsAre({ organizationId, spaceId: ids, userId: ['', userId] })
   const rows = await db.$queryRaw<{ spaceId: string; count: number | bigint }[]>(Prisma.sql`
     SELECT t."spaceId", sum(t."count") AS "count" FROM "ChatCount" t
@@ -110,7 +110,7 @@ async function chatCounts({ organizationId, userId }: Actor, db: Db, ids: readon
 }
 
 /** The spaces of a page, with what is counted and named beside their rows: four statements, however many they are. */
-async function toSpaces(actor: Actor, db: Db, rows: readonly FullRow[]) {
+async function toSpaces(actor: Actor, db: Tx, rows: readonly FullRow[]) {
   const ids = rows.map(({ id }) => id)
   const skillIds = rows.flatMap(({ skillRefs }) => skillRefs.map(({ skillId }) => skillId))
   const { organizationId } = actor
@@ -154,13 +154,13 @@ export async function list(actor: Actor, { db }: Deps, input: z.output<typeof Li
 }
 
 /** Those of the ids that the caller can reach. */
-export async function findMany(actor: Actor, { db }: Deps, ids: readonly string[]) {
+export async function findMany(actor: Actor, { db }: { db: Tx }, ids: readonly string[]) {
   const where = { id: { in: [...ids] }, ...reachable(actor) }
   return toSpaces(actor, db, await db.space.findMany({ where, include: withRefs(actor) }))
 }
 
 /** GET /spaces/{id}. */
-export async function get(actor: Actor, deps: Deps, id: string) {
+export async function get(actor: Actor, deps: { db: Tx }, id: string) {
   const [space] = await findMany(actor, deps, [id])
   if (!space) throw notFound('Space')
   return { space }

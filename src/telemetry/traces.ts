@@ -25,7 +25,7 @@ export function createTraces(
 ): { telemetry: Telemetry; stop: () => Promise<void> } {
   const exporter = new OTLPTraceExporter({ url: `${endpoint.replace(/\/$/, '')}/v1/traces`, timeoutMillis: PATIENCE })
   const provider = new TracerProvider({
-    resource: resourceFromAttributes({ 'service.name': process.env.OTEL_SERVICE_NAME ?? 'muster' }),
+    resource: resourceFromAttributes({ 'service.name': process.env.OTEL_SERVICE_NAME || 'muster' }),
     spanProcessors: [new BatchSpanProcessor({ exporter, exportTimeoutMillis: PATIENCE })],
   })
   const tracer = provider.getTracer('muster')

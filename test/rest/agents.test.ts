@@ -220,6 +220,16 @@ describe('POST /agents', () => {
 })
 
 describe('PATCH /agents/{id}', () => {
+  it.each(['skillIds', 'mcpInstanceIds', 'subagentIds'])(
+    'says of %s that are none only to whoever may change the agent',
+    async (field) => {
+      const { id } = await create()
+      expect((await patch(id, { [field]: ['x'] })).status).toBe(400)
+      expectError(await patch(id, { [field]: ['x'] }, ben), 403, "You don't have permission to access this resource")
+      expectError(await patch('x', { [field]: ['x'] }), 404, 'Agent not found')
+    },
+  )
+
   it('changes what it names and leaves the rest', async () => {
     const { id } = await create(FULL)
     now += 1000

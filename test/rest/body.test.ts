@@ -19,6 +19,6 @@ it.each([
   const early = left ? null : readJson(req)
   socket.destroy()
   if (left) await closed
-  await expect(early ?? readJson(req)).rejects.toThrow('aborted')
+  await expect(early ?? readJson(req)).rejects.toThrow('Malformed HTTP request')
   server.close()
 })

@@ -435,6 +435,13 @@ describe('PATCH /missions/{id}', () => {
     })
   })
 
+  it('by an admin that makes it private is answered with it; from then on it is its owner’s', async () => {
+    const { id } = await create()
+    expect(await patched(id, { visibility: 'private' }, admin)).toMatchObject({ id, visibility: 'private' })
+    expectError(await call('GET', `/missions/${id}`, undefined, { who: admin }), 404, 'Mission not found')
+    expect(await get(id)).toMatchObject({ visibility: 'private' })
+  })
+
   it('its status runs, pauses and resumes it, and the one that it has changes nothing', async () => {
     const { id } = await create()
     const letGo = hold()

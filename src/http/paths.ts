@@ -1,0 +1,8 @@
+// What REST serves beside the procedures: streams of events and of bytes.
+
+export const EVENTS_PATH = '/api/v1/executions/{id}/events'
+export const MEDIA_PATH = '/api/v1/media'
+export const CONTENT_PATH = '/api/v1/media/{id}/content'
+
+/** Matches such a path, with a slash at its end or without, and captures the id in it, if there is one. */
+export const patternOf = (path: string, id = '[\\w-]+'): RegExp => new RegExp(`^${path.replace('{id}', `(${id})`)}/?$`)
