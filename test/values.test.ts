@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, expect, it } from 'vitest'
 import { z } from 'zod'
-import { unwrap } from '../src/graphql/inputs.ts'
+import { unwrap } from '../src/lib/fields.ts'
 import { everything, type Ids, inputWith } from './security/fixtures.ts'
 import { FACES, faces, procedures } from './support/faces.ts'
 import { callRoot, inputsOf, ROOTS } from './support/graphql-face.ts'

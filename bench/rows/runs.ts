@@ -129,7 +129,7 @@ const firstOfAll: Row = {
 }
 
 const READER = fileURLToPath(import.meta.resolve('../streams.ts'))
-export const STREAMS = 200
+const STREAMS = 200
 export const TOKENS = 100
 export const DELAY = 20
 

@@ -11,14 +11,13 @@ import { MCP, Mcp } from '../mcps/graphql.ts'
 import { USER, User } from '../organizations/graphql.ts'
 import { Skill } from '../skills/graphql.ts'
 import { findMany as findSkills } from '../skills/service.ts'
+import { strings } from './known.ts'
 import { agents } from './router.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
 
 const Visibility = enumFromZod('AgentVisibility', schema.Visibility, 'Who sees an agent and may run it')
 enumFromZod('AgentOwner', schema.ListAgents.shape.owner, 'Whose agents to list')
-
-const strings = (value: unknown) => value as string[]
 
 /** What a list of ids in an agent stands for, in its order: what `find` finds of it, for all agents of a list at once. */
 async function loadAll<Found>(

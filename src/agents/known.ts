@@ -12,8 +12,8 @@ import { Agent } from './schema.ts'
 
 type AgentRow = Prisma.AgentGetPayload<object>
 
-/** A list that is stored as JSON. */
-export const strings = (value: Prisma.JsonValue) => value as string[]
+/** A list of texts that is stored as JSON. */
+export const strings = (value: unknown) => value as string[]
 
 /** An agent as the API shows it. */
 export const toAgent = (row: AgentRow): z.output<typeof Agent> => ({

@@ -1,4 +1,4 @@
-import { Execute, Executed } from '../executions/schema.ts'
+import { EXECUTE_ERRORS, Execute, Executed } from '../executions/schema.ts'
 import { start } from '../executions/start.ts'
 import { once } from '../idempotency.ts'
 import { rest, router, token } from '../trpc.ts'
@@ -50,14 +50,7 @@ export const agents = router({
     .query(({ ctx, input }) => service.versions(ctx.actor, ctx.deps, input)),
 
   execute: token('agents:execute')
-    .meta(
-      rest('POST', '/api/v1/agents/{id}/execute', 'Run an agent on a message', {
-        404: 'The agent, space, chat or session is none that you can use',
-        409: 'The session is busy (`onBusy: "reject"`), or the execution was cancelled',
-        429: 'Too many runs wait, if the operator set a limit',
-        500: 'The model failed; the execution says why',
-      }),
-    )
+    .meta(rest('POST', '/api/v1/agents/{id}/execute', 'Run an agent on a message', EXECUTE_ERRORS))
     .input(Execute)
     .output(Executed)
     .mutation(({ ctx, input }) => start(ctx.actor, ctx.deps, input, ctx)),

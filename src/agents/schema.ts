@@ -41,6 +41,7 @@ const name = requiredText(200)
 const systemPrompt = requiredText(100_000)
 const systemMessage = text(100_000).describe('Another name of systemPrompt, which wins')
 
+/** POST /agents (service.md, "A. Agents"; contract.md section 3). */
 export const CreateAgent = z
   .object({
     name,
@@ -51,6 +52,7 @@ export const CreateAgent = z
   })
   .meta({ examples: [{ name: 'Ada', systemPrompt: 'You are a helpful assistant.' }] })
 
+/** PATCH /agents/{id} (contract.md section 3). */
 export const UpdateAgent = z.object({
   id: agentId,
   name: name.optional(),
@@ -60,8 +62,10 @@ export const UpdateAgent = z.object({
   system_message: systemMessage.optional(),
 })
 
+/** GET and DELETE /agents/{id}, GET /public/agents/{id} (contract.md section 2). */
 export const AgentId = z.object({ id: agentId })
 
+/** GET /agents (contract.md section 2). */
 export const ListAgents = z.object({
   owner: z.literal('me', { error: 'Invalid value for field: owner. Expected me' }).optional(),
   visibility: Visibility.optional(),
@@ -70,8 +74,10 @@ export const ListAgents = z.object({
   ...pageInput,
 })
 
+/** GET /agents/{id}/versions (contract.md section 3). */
 export const ListVersions = z.object({ id: agentId, ...pageInput })
 
+/** GET /public/agents (contract.md section 2). */
 export const ListPublicAgents = z.object({ search: ListAgents.shape.search, tag: ListAgents.shape.tag, ...pageInput })
 
 /** An agent as its organization sees it (service.md, "Agent"; contract.md section 3). */

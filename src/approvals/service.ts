@@ -16,7 +16,7 @@ export const reachable = (actor: Actor): Prisma.ApprovalWhereInput => ({
   execution: reachableExecution(actor),
 })
 
-export const listed = reachable
+const listed = reachable
 
 const toApproval = (row: ApprovalRow): z.input<typeof Approval> => ({
   id: row.id,

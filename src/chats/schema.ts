@@ -12,6 +12,7 @@ const chatId = z.string().describe('The chat')
 const title = requiredText(200)
 const only = (field: string) => z.literal('true', { error: `Invalid value for field: ${field}. Expected true` })
 
+/** POST /chats (contract.md section 6). */
 export const CreateChat = z
   .object({
     spaceId: z.string().nullish().describe('The default space unless told'),
@@ -20,12 +21,14 @@ export const CreateChat = z
   })
   .meta({ examples: [{ title: 'Release notes' }] })
 
+/** PATCH /chats/{id} (contract.md section 6). */
 export const UpdateChat = z.object({
   id: chatId,
   title: title.optional(),
   closed: bool().optional().describe('A closed chat opens again with its next message'),
 })
 
+/** GET /chats (contract.md section 6). */
 export const ListChats = z.object({
   spaceId: z.string().optional(),
   agentId: z.string().optional(),
@@ -35,7 +38,10 @@ export const ListChats = z.object({
   ...pageInput,
 })
 
+/** GET and DELETE /chats/{id} (contract.md section 6). */
 export const ChatId = z.object({ id: chatId })
+
+/** GET /chats/{id}/messages (contract.md section 6). */
 export const ListMessages = z.object({ id: chatId, ...pageInput })
 
 /** A conversation (service.md, "Client-library resource shapes"; contract.md section 6). */

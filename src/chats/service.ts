@@ -18,7 +18,7 @@ export const reachable = (actor: Actor): Prisma.ChatWhereInput => ({
   space: { archivedAt: null, ...visible(actor) },
 })
 
-export const listed = reachable
+const listed = reachable
 
 /**
  * A chat may hold sessions of several agents. What a private one says in it is its owner's, as everything of it

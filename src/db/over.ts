@@ -1,7 +1,7 @@
 /**
- * A client, or a model of it, with some of its members replaced: by `methods`, and by what `model` makes of a name when
- * it is first asked for. The client itself is not made before another one of its members is. Prisma's own objects stay as they are, and are proxies themselves: were one the target of this one, every look at
- * a member would ask it whether that may change.
+ * A client, or a model of it, with some members replaced: by `methods`, and by what `model` makes of a name when it is
+ * first asked for. The client is made only when another of its members is asked for. The proxy's target is an empty
+ * object: Prisma's objects are proxies themselves, and would be asked at each look whether the member may change.
  */
 export function over<T extends object>(
   client: () => T,

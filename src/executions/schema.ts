@@ -9,7 +9,18 @@ export const Status = z
   .meta({ id: 'ExecutionStatus' })
 
 /** 1-255 printable ASCII characters (contract.md section 1). */
-export const IDEMPOTENCY_KEY = /^[\x20-\x7e]{1,255}$/
+const IDEMPOTENCY_KEY = /^[\x20-\x7e]{1,255}$/
+
+/** When a run is refused with 429. */
+export const TOO_MANY_WAIT = 'Too many runs wait, if the operator set a limit'
+
+/** When {@link Execute} is answered with which error. */
+export const EXECUTE_ERRORS = {
+  404: 'The agent, space, chat or session is none that you can use',
+  409: 'The session is busy (`onBusy: "reject"`), or the execution was cancelled',
+  429: TOO_MANY_WAIT,
+  500: 'The model failed; the execution says why',
+}
 
 /** POST /agents/{id}/execute (service.md, "A. Agents"; contract.md section 4). */
 export const Execute = z
@@ -94,6 +105,7 @@ export const Execution = z
   })
   .meta({ id: 'Execution' })
 
+/** GET /executions (contract.md section 4). */
 export const ListExecutions = z.object({
   agentId: z.string().optional(),
   status: Status.optional(),
@@ -106,6 +118,7 @@ export const ListExecutions = z.object({
   ...pageInput,
 })
 
+/** GET /executions/{id} and …/tree, POST /executions/{id}/cancel (contract.md section 4). */
 export const ExecutionId = z.object({ id: z.string().describe('The execution') })
 
 export const ExecutionsResponse = ok({
@@ -137,10 +150,11 @@ const MAX_SEQ = 2 ** 31 - 1
 /** The number of an event that a client has: one that is larger than any is as good as the largest. */
 const seq = z.coerce
   .number<number>()
+  .overwrite((given) => Math.min(given, MAX_SEQ))
   .int()
   .min(0)
-  .overwrite((given) => Math.min(given, MAX_SEQ))
 
+/** GET /executions/{id}/logs (contract.md section 4). */
 export const ReadLogs = z.object({
   id: z.string().describe('The execution'),
   after: seq.optional().describe('Only events after this number'),
@@ -154,7 +168,10 @@ export const LogsResponse = ok({
   nextAfter: z.int().nullable().describe('Where to go on; null at the end'),
 })
 
-/** `after` or, when a client comes back, `lastEventId`: the number of the last event it has. */
+/**
+ * GET /executions/{id}/events (contract.md section 4). `after` or, when a client comes back, `lastEventId`: the number
+ * of the last event it has.
+ */
 export const FollowExecution = z.object({
   executionId: z.string(),
   after: seq.optional(),

@@ -30,7 +30,7 @@ export const reachable = (actor: Actor): Prisma.ExecutionWhereInput => ({
   AND: [notPrivate(actor), { OR: [{ missionId: null }, { chat: ofMissionFor(actor) }] }],
 })
 
-export const listed = reachable
+const listed = reachable
 
 const PREVIEW_COLUMNS = { message: true, result: true } as const
 
@@ -66,7 +66,7 @@ const toListed = (row: ListedRow): Omit<z.input<typeof Execution>, 'result'> => 
   updatedAt: row.updatedAt.toISOString(),
 })
 
-export const toExecution = (row: ExecutionRow): z.input<typeof Execution> => ({
+const toExecution = (row: ExecutionRow): z.input<typeof Execution> => ({
   ...toListed(row),
   message: row.message,
   ...(row.result !== null && { result: row.result }),

@@ -5,6 +5,8 @@ import { audit } from '../auth/audit.ts'
 import type { Prisma, Tx } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
 import { badRequest, invalidField, notFound } from '../errors.ts'
+import { MAX_ROWS } from '../lib/page.ts'
+import { inParts } from '../lib/parts.ts'
 import { find, reachable } from '../spaces/service.ts'
 import {
   type FilePath,
@@ -41,14 +43,12 @@ const toFile = (row: ListedRow & { content: Uint8Array }): z.input<typeof FileRe
   ...toText(row.content),
 })
 
-const DEFAULT_LIMIT = 1000
-
 /**
  * GET /spaces/{id}/files, by path. All of a space are looked through, a bounded number: neither LIKE, nor `<`, nor ORDER
  * BY mean the same in both databases.
  */
 export async function list(actor: Actor, deps: Deps, input: z.output<typeof ListFiles>) {
-  const { path: prefix = '', limit = DEFAULT_LIMIT, cursor } = input
+  const { path: prefix = '', limit = MAX_ROWS, cursor } = input
   const after = cursor === undefined ? '' : decodeCursor(cursor)
   const { id: spaceId } = await find(actor, deps, input.id)
   const rows = await deps.db.spaceFile.findMany({ where: { spaceId }, select: LISTED })
@@ -100,7 +100,7 @@ function decode({ content, encoding }: z.output<typeof WriteFile>): Buffer<Array
  * Stores a file in the caller's transaction. The limits are conditions on the space's own counters, whose row is locked
  * first: what is there of the file cannot change meanwhile. Throws 404 for the space, 400 beyond a limit.
  */
-export async function store(
+async function store(
   tx: Tx,
   actor: Actor,
   spaceId: string,
@@ -149,7 +149,7 @@ export async function add(tx: Tx, actor: Actor, spaceId: string, files: NewFile[
   const { organizationId, userId: updatedBy } = actor
   const common = { organizationId, spaceId, updatedBy, updatedAt: now }
   const data = added.map(({ path, content }) => ({ ...common, path, content, size: content.length }))
-  for (let at = 0; at < data.length; at += 100) await tx.spaceFile.createMany({ data: data.slice(at, at + 100) })
+  for (const part of inParts(data, 100)) await tx.spaceFile.createMany({ data: part })
   return added.map(({ path }) => path)
 }
 

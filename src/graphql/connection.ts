@@ -5,7 +5,7 @@ import { z } from 'zod'
 import type { Db } from '../db/client.ts'
 import { MAX_IN } from '../db/filters.ts'
 import { queryInt } from '../lib/fields.ts'
-import { fitting, within } from '../lib/page.ts'
+import { fitting, MAX_ROWS, within } from '../lib/page.ts'
 import { inParts } from '../lib/parts.ts'
 import { builder, type Extensions, type GraphQLContext, type Types } from './builder.ts'
 import { behind, type Order, orderBy, toCursor } from './cursor.ts'
@@ -49,7 +49,7 @@ export function connectionType<Row extends object>(
   name: string,
   rows: ObjectRef<Types, Row> | InterfaceRef<Types, Row>,
   what: string,
-  { cost = 1, counted = true }: { cost?: number; counted?: boolean } = {},
+  { counted = true }: { counted?: boolean } = {},
 ) {
   type Edge = { row: Row; cursorOf: (row: Row) => string }
   const edge = builder.objectRef<Edge>(`${name}Edge`).implement({
@@ -66,13 +66,13 @@ export function connectionType<Row extends object>(
         type: [edge],
         description: 'The rows, each with its cursor',
         // How many, the list itself says.
-        extensions: { cost, rows: 1 },
+        extensions: { rows: 1 },
         resolve: ({ rows, cursorOf }) => rows.map((row) => ({ row, cursorOf })),
       }),
       nodes: t.field({
         type: [rows],
         description: 'The rows alone',
-        extensions: { cost, rows: 1 },
+        extensions: { rows: 1 },
         resolve: ({ rows }) => rows as never,
       }),
       pageInfo: t.field({
@@ -93,8 +93,6 @@ export function connectionType<Row extends object>(
 /** Where a list has its rows. */
 export const PATHS = [['nodes'], ['edges', 'node']]
 
-/** Of a list at the root: what it has unless told, too. */
-export const MAX_ROWS = 1000
 const MAX_RELATION = 100
 export const RELATION_ROWS = 20
 

@@ -1,6 +1,6 @@
 import type { ArgumentRef, EnumRef, InputRef, InputType } from '@pothos/core'
 import { z } from 'zod'
-import { checkInput } from '../lib/fields.ts'
+import { checkInput, unwrap } from '../lib/fields.ts'
 import { builder, type Types } from './builder.ts'
 
 /**
@@ -81,13 +81,4 @@ function toLeaf(name: string, schema: z.ZodType): Leaf {
 export function lookUp<Known>(known: ReadonlyMap<z.ZodType, Known>, schema: z.core.$ZodType): Known | undefined {
   const { parent } = schema._zod
   return known.get(schema as z.ZodType) ?? (parent && lookUp(known, parent))
-}
-
-/** What is within optional, nullable, transformed. */
-export function unwrap(given: z.core.$ZodType): z.ZodType {
-  const schema = given as z.ZodType
-  if (schema instanceof z.ZodOptional || schema instanceof z.ZodNullable) return unwrap(schema.unwrap())
-  if (schema instanceof z.ZodDefault) return unwrap(schema.unwrap())
-  if (schema instanceof z.ZodPipe) return unwrap(schema.in)
-  return schema
 }

@@ -1,8 +1,9 @@
 import type { InterfaceRef, ObjectRef } from '@pothos/core'
 import type { GraphQLResolveInfo } from 'graphql'
 import { z } from 'zod'
+import { unwrap } from '../lib/fields.ts'
 import { builder, type Extensions, type GraphQLContext, type Types } from './builder.ts'
-import { type Field, lookUp, toField, unwrap } from './inputs.ts'
+import { type Field, lookUp, toField } from './inputs.ts'
 
 const objects = new Map<z.ZodType, ObjectRef<Types, object>>()
 

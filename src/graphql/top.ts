@@ -1,6 +1,7 @@
 import { getDatamodel } from '../../prisma/generated/pothos.ts'
 import { type Db, Prisma } from '../db/client.ts'
 import { saysNull } from '../db/filters.ts'
+import { inParts } from '../lib/parts.ts'
 import type { Order } from './cursor.ts'
 
 type Sql = Prisma.Sql
@@ -32,8 +33,8 @@ type Top = {
  */
 export async function firstOfEach<Row>(db: Db, { keys, ...top }: Top): Promise<Row[]> {
   const found: Row[] = []
-  for (let at = 0; at < keys.length; at += AT_ONCE) {
-    const lists = keys.slice(at, at + AT_ONCE).map((key) => Prisma.sql`SELECT * FROM (${listOf(top, key)}) AS l`)
+  for (const part of inParts(keys, AT_ONCE)) {
+    const lists = part.map((key) => Prisma.sql`SELECT * FROM (${listOf(top, key)}) AS l`)
     found.push(...(await db.$queryRaw<Row[]>(Prisma.join(lists, ' UNION ALL '))))
   }
   return found

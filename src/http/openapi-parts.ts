@@ -3,6 +3,7 @@ import type { oas31, ZodOpenApiOperationObject, ZodOpenApiPathsObject } from 'zo
 import * as errors from '../errors.ts'
 import { EventData, Execute, ExecutionId, FollowExecution } from '../executions/schema.ts'
 import { MediaCreated, MediaId } from '../media/schema.ts'
+import { CONTENT_PATH, EVENTS_PATH, MEDIA_PATH } from './paths.ts'
 
 // What http/openapi.ts puts the document together from, beside the procedures.
 
@@ -130,10 +131,6 @@ data: ${JSON.stringify(EXAMPLE.data)}
 export const STREAM_CONTENT = {
   'text/event-stream': { schema: { $ref: '#/components/schemas/ExecutionEvent' }, example: EXAMPLE },
 }
-
-export const EVENTS_PATH = '/api/v1/executions/{id}/events'
-export const MEDIA_PATH = '/api/v1/media'
-export const CONTENT_PATH = '/api/v1/media/{id}/content'
 
 const Alive = z.object({ success: z.literal(true), status: z.literal('ok') })
 

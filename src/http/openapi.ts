@@ -2,10 +2,12 @@ import { generateOpenApiDocument, type OpenAPIObject } from 'trpc-to-openapi'
 import { z } from 'zod'
 import type { oas31 } from 'zod-openapi'
 import packageJson from '../../package.json' with { type: 'json' }
+import { unwrap } from '../lib/fields.ts'
 import { appRouter } from '../router.ts'
 import type { Settings } from '../settings.ts'
 import type { rest } from '../trpc.ts'
 import * as parts from './openapi-parts.ts'
+import { CONTENT_PATH, EVENTS_PATH, MEDIA_PATH } from './paths.ts'
 
 type Meta = ReturnType<typeof rest>
 type Procedure = { _def: { meta?: Meta; inputs: z.ZodType[] } }
@@ -33,14 +35,14 @@ const TAGS: Record<keyof (typeof appRouter)['_def']['record'] | 'health', string
   skills: 'Reusable prompts that agents load when they need them.',
   profile: 'Who you are, and the organizations you belong to.',
   client: 'For client libraries. They take an ID token of your identity provider, too.',
-  secrets: 'What runs may use and nobody may read: names come back, values never do.',
+  secrets: 'Kept encrypted for runs, none of which reads them yet: names come back, values never do.',
   usage: 'What runs used, by day, week or month. Takes an ID token of your identity provider, too.',
   health: 'The state of this server. Needs no token.',
 }
 
 /** Subscriptions that REST has a bridge for, which is none of trpc-to-openapi's. */
 const BRIDGES: Record<string, { method: string; path: string }> = {
-  'executions.events': { method: 'GET', path: parts.EVENTS_PATH },
+  'executions.events': { method: 'GET', path: EVENTS_PATH },
 }
 
 /** Streams of bytes, which are no procedures: http/media.ts. */
@@ -48,14 +50,14 @@ const BINARY: Described[] = [
   {
     name: 'media.upload',
     method: 'POST',
-    path: parts.MEDIA_PATH,
+    path: MEDIA_PATH,
     meta: {
       scopes: ['media:write'],
       errors: { 413: 'The file is too large, or the organization has no room for it', 415: 'The body is no form' },
     },
     inputs: [],
   },
-  { name: 'media.content', method: 'GET', path: parts.CONTENT_PATH, meta: { scopes: ['media:read'] }, inputs: [] },
+  { name: 'media.content', method: 'GET', path: CONTENT_PATH, meta: { scopes: ['media:read'] }, inputs: [] },
 ]
 
 const describe = (prefix: string) => `Runs your organization's AI agents.
@@ -204,8 +206,8 @@ const addParameter = (operation: Operation, name: keyof typeof parts.COMPONENTS.
   (operation.parameters as unknown[]).push({ $ref: `#/components/parameters/${name}` })
 
 function objectOf(schema: z.ZodType | undefined): z.ZodObject | undefined {
-  if (schema instanceof z.ZodObject) return schema
-  return schema && 'unwrap' in schema ? objectOf((schema.unwrap as () => z.ZodType)()) : undefined
+  const plain = schema && unwrap(schema)
+  return plain instanceof z.ZodObject ? plain : undefined
 }
 
 const shapeOf = (schema: z.ZodType | undefined): Record<string, z.ZodType> =>

@@ -1,4 +1,5 @@
 import { appRouter } from '../router.ts'
+import { CONTENT_PATH, EVENTS_PATH, MEDIA_PATH, patternOf } from './paths.ts'
 import { findRoute } from './routes.ts'
 
 const OTHERS: ReadonlySet<string> = new Set([
@@ -10,11 +11,9 @@ const OTHERS: ReadonlySet<string> = new Set([
   '/api/docs',
 ])
 
-/** Of what is served beside the procedures, see http/rest.ts. */
+/** Of what is served beside the procedures, whatever is given for an id. */
 const BESIDE: readonly (readonly [pattern: RegExp, name: string])[] = [
-  [/^\/api\/v1\/executions\/[^/]+\/events\/?$/, '/api/v1/executions/{id}/events'],
-  [/^\/api\/v1\/media\/[^/]+\/content\/?$/, '/api/v1/media/{id}/content'],
-  [/^\/api\/v1\/media\/?$/, '/api/v1/media'],
+  ...[EVENTS_PATH, CONTENT_PATH, MEDIA_PATH].map((path) => [patternOf(path, '[^/]+'), path] as const),
   [/^\/api\/docs\//, '/api/docs/*'],
 ]
 

@@ -1,4 +1,5 @@
 import { z } from 'zod'
+import { unwrap } from '../lib/fields.ts'
 import { appRouter } from '../router.ts'
 import type { Context } from '../trpc.ts'
 import { callerOf, type Procedure } from './call.ts'
@@ -77,10 +78,4 @@ function namesOf(inputs: z.ZodType[], which: (field: z.ZodType) => boolean): Rea
   const objects = inputs.map(unwrap).filter((input) => input instanceof z.ZodObject)
   const fields = objects.flatMap(({ shape }) => Object.entries(shape as Record<string, z.ZodType>))
   return new Set(fields.flatMap(([name, field]) => (which(field) ? name : [])))
-}
-
-function unwrap(schema: z.core.$ZodType): z.core.$ZodType {
-  const def = schema._zod.def as { innerType?: z.core.$ZodType; in?: z.core.$ZodType }
-  const inner = def.innerType ?? def.in
-  return inner ? unwrap(inner) : schema
 }

@@ -7,6 +7,7 @@ const scope = z
   .string()
   .refine(isScope, 'Invalid scopes. Must be: *, agents:execute, or <resource>:read, <resource>:write')
 
+/** POST /keys (contract.md section 7). */
 export const CreateKey = z
   .object({
     name: requiredText(200),
@@ -15,7 +16,10 @@ export const CreateKey = z
   })
   .meta({ examples: [{ name: 'CI', expiresInDays: 90, scopes: ['agents:execute'] }] })
 
+/** DELETE /keys/{id} (contract.md section 7). */
 export const KeyId = z.object({ id: z.string().describe('The key') })
+
+/** GET /keys (contract.md section 7). */
 export const ListKeys = z.object(pageInput)
 
 /** A personal access token as its user sees it: never the token itself (contract.md section 7). */

@@ -20,7 +20,7 @@ export const reachable = ({ organizationId, userId }: Actor): Prisma.TokenWhereI
   revokedAt: null,
 })
 
-export const toKey = (row: TokenRow): z.input<typeof Key> => ({
+const toKey = (row: TokenRow): z.input<typeof Key> => ({
   id: row.id,
   name: row.name,
   preview: row.preview,

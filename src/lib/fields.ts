@@ -71,6 +71,13 @@ export const inRange = z.refine<string>((text) => isInRange(new Date(text)), {
   error: ({ path }) => `Invalid value for field: ${(path ?? []).join('.')}. Expected ${IN_RANGE}`,
 })
 
+/** What a schema is within optional, nullable, a default and the like; of one that transforms, what it takes. */
+export function unwrap(schema: z.core.$ZodType): z.ZodType {
+  const { innerType, in: taken } = schema._zod.def as { innerType?: z.core.$ZodType; in?: z.core.$ZodType }
+  const inner = innerType ?? taken
+  return inner ? unwrap(inner) : (schema as z.ZodType)
+}
+
 /** The output of a procedure: `success: true` beside its fields (service.md, "What the service does"). */
 export const ok = <Shape extends z.ZodRawShape>(shape: Shape) =>
   z.object({ success: z.literal(true).default(true), ...shape })

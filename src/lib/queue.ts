@@ -1,8 +1,8 @@
 type Line = { busy: number; waiting: (() => void)[] }
 
 /**
- * Has works of a key wait for each other, in the order they came: no more than so many are under way. Whoever has given up
- * meanwhile does nothing in their turn, but for throwing the signal's reason.
+ * Runs the work of each key in the order it came, at most `most` of it at a time. Whoever has given up while waiting
+ * does not work: the signal's reason is thrown in their turn.
  */
 export function createQueues(most: number) {
   const lines = new Map<string, Line>()

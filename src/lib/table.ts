@@ -1,5 +1,5 @@
 /** Text for a terminal: control characters, which could move its cursor or colour it, are shown as `?`. */
-export const printable = (text: string): string => text.replace(/[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]/g, '?')
+const printable = (text: string): string => text.replace(/[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]/g, '?')
 
 /** Rows as columns of equal width, the first row being the headings. */
 export function table(rows: readonly (readonly string[])[]): string {

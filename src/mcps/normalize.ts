@@ -1,7 +1,7 @@
+import { type Fields, isObject } from '../lib/unknown.ts'
+
 /** In levels: deeper schemas are of no use. */
 const MAX_DEPTH = 64
-
-type Fields = Record<string, unknown>
 
 /**
  * An answer of a server in the form that the SDK wants, as far as it is of use: for one tool or one part that is wrong the
@@ -20,8 +20,6 @@ export function normalize(result: Fields): Fields {
   }
 }
 
-const isObject = (value: unknown): value is Fields =>
-  typeof value === 'object' && value !== null && !Array.isArray(value)
 const isText = (value: unknown): value is string => typeof value === 'string'
 
 /** What is null is not there. */

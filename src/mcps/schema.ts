@@ -11,10 +11,11 @@ export const MAX_CREDENTIALS = 50
 const MAX_VALUE = 8192
 const MAX_PERMISSIONS = 500
 
-export const Transport = z.enum(['streamable-http', 'sse']).meta({ id: 'McpTransport' })
+const Transport = z.enum(['streamable-http', 'sse']).meta({ id: 'McpTransport' })
 
 export const PermissionMode = requiredEnum(['ask', 'allow', 'deny']).meta({ id: 'McpPermissionMode' })
 
+/** What it takes to call a tool, or with `*` all that have no entry of their own (contract.md section 7). */
 export const Permission = z.object({
   tool: requiredText(200).describe('The name of a tool, or * for those that have no entry of their own'),
   mode: PermissionMode.describe('ask: a person decides about each call; deny: no agent sees the tool'),
@@ -109,6 +110,7 @@ const fields = {
   permissions: Permissions.nullish().describe('Tools need no approval unless told'),
 }
 
+/** POST /mcps (contract.md section 7). */
 export const CreateMcp = z.object(fields).meta({
   examples: [
     {
@@ -124,6 +126,7 @@ export const CreateMcp = z.object(fields).meta({
 
 const mcpId = z.string().describe('The MCP server')
 
+/** PATCH /mcps/{id} (contract.md section 7). */
 export const UpdateMcp = z.object({
   id: mcpId,
   ...fields,
@@ -131,7 +134,10 @@ export const UpdateMcp = z.object({
   url: fields.url.optional(),
 })
 
+/** GET and DELETE /mcps/{id}, GET /mcps/{id}/tools (contract.md section 7). */
 export const McpId = z.object({ id: mcpId })
+
+/** GET /mcps (contract.md section 7). */
 export const ListMcps = z.object(pageInput)
 
 /** A remote MCP server (contract.md section 7). The values of its credentials never come out. */

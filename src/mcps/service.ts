@@ -26,11 +26,14 @@ export const reachable = ({ organizationId }: Actor): Prisma.McpServerWhereInput
 const authorize = <Row extends { ownerId: string }>(actor: Actor, row: Row): Authorized<Row> =>
   permit(row, row.ownerId === actor.userId || isAdmin(actor))
 
+/** The headers of a server by name, as they were given: with `${NAME}` for credentials, never their values. */
 export const headersOf = ({ headers }: { headers: Prisma.JsonValue }) => headers as Record<string, string>
+
+/** What a server's permissions say of its tools. One that none names needs no approval (contract.md section 7). */
 export const permissionsOf = ({ permissions }: { permissions: Prisma.JsonValue }) =>
   permissions as z.infer<typeof Permission>[]
 
-export const toMcp = (row: McpRow): z.input<typeof Mcp> => ({
+const toMcp = (row: McpRow): z.input<typeof Mcp> => ({
   id: row.id,
   mcpType: row.mcpType,
   name: row.name,
@@ -65,7 +68,8 @@ export async function list(actor: Actor, { db }: Deps, input: z.output<typeof Li
   return { mcps: rows.map(toMcp), total, nextCursor }
 }
 
-export async function find(actor: Actor, { db }: { db: Tx }, id: string): Promise<McpRow> {
+/** The server, if the caller can reach it. 404 for any other. */
+async function find(actor: Actor, { db }: { db: Tx }, id: string): Promise<McpRow> {
   const row = await db.mcpServer.findFirst({ where: { id, ...reachable(actor) }, include: NAMES })
   if (!row) throw notFound('MCP')
   return row

@@ -80,12 +80,12 @@ function toTools(user: ToolUser, opened: readonly Opened[], isOffered: IsOffered
   const found = opened.flatMap(({ server, client }) =>
     client.tools.flatMap((tool) => {
       const mode = modeOf(server, tool.name)
-      return mode === 'deny' ? [] : { server, client, tool, mode, plain: toName(tool.name) }
+      return mode === 'deny' ? [] : { server, client, tool, mode, plain: toToolName(tool.name) }
     }),
   )
   const names = new Set([...taken, ...found.map(({ plain }) => plain)])
   const offered = found.flatMap((one) => {
-    const prefixed = toName(`${toName(one.server.name).slice(0, MAX_PREFIX)}__${one.plain}`)
+    const prefixed = toToolName(`${toToolName(one.server.name).slice(0, MAX_PREFIX)}__${one.plain}`)
     const unique = vacant(prefixed, names)
     names.add(unique)
     return isOffered(new Set([one.tool.name, one.plain, prefixed, unique])) ? { ...one, unique } : []
@@ -112,7 +112,7 @@ function modeOf(server: ServerRow, name: string): 'ask' | 'allow' | 'deny' {
 }
 
 /** What a model's provider takes as a tool's name. */
-const toName = (text: string) => text.replace(/[^A-Za-z0-9_-]+/g, '_').slice(0, MAX_TOOL_NAME) || '_'
+const toToolName = (text: string) => text.replace(/[^A-Za-z0-9_-]+/g, '_').slice(0, MAX_TOOL_NAME) || '_'
 
 /** The name, or the first like it that nobody has. */
 function vacant(name: string, taken: ReadonlySet<string>): string {

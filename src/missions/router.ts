@@ -1,9 +1,8 @@
+import { TOO_MANY_WAIT } from '../executions/schema.ts'
 import { once, onceClaimed } from '../idempotency.ts'
 import { rest, router, token } from '../trpc.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
-
-const TOO_MANY = 'Too many runs wait, if the operator set a limit'
 
 export const missions = router({
   list: token('missions:read')
@@ -35,7 +34,7 @@ export const missions = router({
     .meta(
       rest('PATCH', '/api/v1/missions/{id}', 'Change, run, pause or resume a mission', {
         409: 'It is not in a state for that',
-        429: TOO_MANY,
+        429: TOO_MANY_WAIT,
       }),
     )
     .input(schema.UpdateMission)
@@ -50,7 +49,10 @@ export const missions = router({
 
   run: token('missions:write')
     .meta(
-      rest('POST', '/api/v1/missions/{id}/run', 'Run a mission now', { 409: 'It is running or paused', 429: TOO_MANY }),
+      rest('POST', '/api/v1/missions/{id}/run', 'Run a mission now', {
+        409: 'It is running or paused',
+        429: TOO_MANY_WAIT,
+      }),
     )
     .input(schema.MissionId)
     .output(schema.MissionRun)

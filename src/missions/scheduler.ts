@@ -1,5 +1,6 @@
 import type { Prisma } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
+import { inParts } from '../lib/parts.ts'
 import { fire } from './runs.ts'
 
 /** How often due missions are looked for (ms). */
@@ -24,9 +25,10 @@ export function createScheduler(deps: Deps): Scheduler {
 
   async function fireAll(): Promise<void> {
     const now = clock.now()
-    for (let page = await read(now); page.length && !stopped; page = await read(now, page.at(-1))) {
-      for (let from = 0; from < page.length && !stopped; from += AT_ONCE) {
-        await Promise.all(page.slice(from, from + AT_ONCE).map((mission) => tryToFire(mission, now)))
+    for (let page = await read(now); page.length; page = await read(now, page.at(-1))) {
+      for (const some of inParts(page, AT_ONCE)) {
+        if (stopped) return
+        await Promise.all(some.map((mission) => tryToFire(mission, now)))
       }
     }
   }

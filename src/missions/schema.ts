@@ -27,7 +27,7 @@ export const Schedule = z.object({
   catchUp: z
     .enum(['last', 'skip'])
     .nullish()
-    .describe('Of the fire times that nobody was there for the last one runs (unless told), or none'),
+    .describe('Of the fire times that were missed by more than a minute the last one runs (unless told), or none'),
 })
 
 /** What to change of it. What is not said stays, but for the value of a schedule of another type. */
@@ -49,6 +49,7 @@ const fields = {
   schedule: Schedule.nullish(),
 }
 
+/** POST /missions (contract.md section 7). */
 export const CreateMission = z.object(fields).meta({
   examples: [
     {
@@ -60,6 +61,7 @@ export const CreateMission = z.object(fields).meta({
   ],
 })
 
+/** PATCH /missions/{id} (contract.md section 7). */
 export const UpdateMission = z.object({
   id: missionId,
   ...fields,
@@ -71,9 +73,16 @@ export const UpdateMission = z.object({
   status: MissionStatus.optional().describe('running runs it now, paused pauses it, pending resumes it'),
 })
 
+/** GET and DELETE /missions/{id}, POST /missions/{id}/run, …/pause and …/resume (contract.md section 7). */
 export const MissionId = z.object({ id: missionId })
+
+/** GET /missions (contract.md section 7). */
 export const ListMissions = z.object({ status: MissionStatus.optional(), ...pageInput })
+
+/** GET /missions/{id}/runs (contract.md section 7). */
 export const ListRuns = ListExecutions.pick({ count: true, limit: true, cursor: true }).extend({ id: missionId })
+
+/** GET /missions/{id}/next (contract.md section 7). */
 export const NextRuns = z.object({ id: missionId, count: queryInt(1, 100).optional().describe('10 unless told') })
 
 /** An agent's long-running work (service.md, "Client-library resource shapes"; contract.md section 7). */

@@ -74,8 +74,8 @@ export async function addMember(tx: Tx, organizationId: string, email: string, r
 
 /**
  * Ends a membership (contract.md section 2). The user's runs in the organization are marked, and their servers cancel
- * them at the next heartbeat; the user's open tasks are nobody's, their missions pause. How many runs and tasks; null when the user is no member.
- * 409 for the last owner.
+ * them at the next heartbeat; open tasks become nobody's, missions pause. Returns how many runs and tasks that were, or
+ * null for somebody who is no member. 409 for the last owner.
  */
 export async function removeMember(tx: Tx, organizationId: string, userId: string, at: Date) {
   const membership = { organizationId, userId }

@@ -32,8 +32,8 @@ async function find(actor: Actor, { db }: Deps, owner: Owner): Promise<Found> {
 }
 
 /**
- * The secrets of a space are written by its owner and by admins, those of the organization by admins: any run of any
- * member uses them (contract.md section 2). The names are for whoever can reach the space.
+ * The secrets of a space are written by its owner and by admins, those of the organization by admins: they are for any
+ * run of any member (contract.md section 2), though none reads them yet. The names are for whoever can reach the space.
  */
 export async function findWritable(actor: Actor, deps: Deps, owner: Owner): Promise<Authorized<Scope>> {
   const { ownerId, ...scope } = await find(actor, deps, owner)

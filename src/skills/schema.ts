@@ -56,6 +56,7 @@ const optionalFields = {
   visibility: SkillVisibility.optional().describe('`organization` unless told; `public` shows it to everybody'),
 }
 
+/** POST /skills (contract.md section 7). */
 export const CreateSkill = z
   .object({
     name,
@@ -70,6 +71,7 @@ export const CreateSkill = z
     ],
   })
 
+/** PATCH /skills/{id} (contract.md section 7). */
 export const UpdateSkill = z.object({
   id: skillId,
   name: name.optional(),
@@ -79,7 +81,10 @@ export const UpdateSkill = z.object({
   ...optionalFields,
 })
 
+/** GET and DELETE /skills/{id} (contract.md section 7). */
 export const SkillId = z.object({ id: skillId })
+
+/** GET /skills (contract.md section 7). */
 export const ListSkills = z.object(pageInput)
 
 /** A reusable prompt package (service.md, "Client-library resource shapes"). */

@@ -27,23 +27,21 @@ export const listed = ({ organizationId, userId }: Viewer): Prisma.SkillWhereInp
   { organizationId, visibility: 'private', ownerId: userId },
 ]
 
-export const reachable = (viewer: Viewer): Prisma.SkillWhereInput => ({ OR: listed(viewer) })
+const reachable = (viewer: Viewer): Prisma.SkillWhereInput => ({ OR: listed(viewer) })
 
 /** Changing is for the owner and for admins, within the organization (contract.md section 2). */
 const authorize = (actor: Actor, skill: SkillRow): Authorized<SkillRow> =>
   permit(skill, skill.organizationId === actor.organizationId && (skill.ownerId === actor.userId || isAdmin(actor)))
 
-const strings = (value: Prisma.JsonValue) => value as string[]
-
-export const toSkill = ({ organizationId }: Viewer, row: SkillRow): SkillOutput => ({
+const toSkill = ({ organizationId }: Viewer, row: SkillRow): SkillOutput => ({
   id: row.id,
   name: row.name,
   displayName: row.displayName,
   description: row.description,
   prompt: row.prompt,
   category: row.category as SkillOutput['category'],
-  builtInTools: strings(row.builtInTools),
-  requiredMCPs: strings(row.requiredMCPs),
+  builtInTools: row.builtInTools as string[],
+  requiredMCPs: row.requiredMCPs as string[],
   visibility: row.visibility,
   source: row.organizationId === organizationId ? 'organization' : 'marketplace',
   organizationId: row.organizationId,

@@ -16,9 +16,9 @@ import * as service from './service.ts'
 const Status = enumFromZod('TaskStatus', schema.TaskStatus, 'Where a task is')
 const Priority = enumFromZod('TaskPriority', schema.TaskPriority, 'How soon a task is wanted')
 
-export const TASK = rowsOf('Task', 'Task', service.reachable, { name: 'Task' })
+const TASK = rowsOf('Task', 'Task', service.reachable, { name: 'Task' })
 
-export const Task = builder.prismaObject('Task', {
+const Task = builder.prismaObject('Task', {
   description: 'A work item, for a person or an agent',
   interfaces: nodeOf(TASK),
   select: { id: true },

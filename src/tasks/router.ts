@@ -1,3 +1,4 @@
+import { TOO_MANY_WAIT } from '../executions/schema.ts'
 import { once } from '../idempotency.ts'
 import { rest, router, token } from '../trpc.ts'
 import * as schema from './schema.ts'
@@ -59,7 +60,7 @@ export const tasks = router({
       rest('POST', '/api/v1/tasks/{id}/execute', 'Run the agent of a task on it', {
         404: 'The task, its agent or its space is none that you can use',
         409: 'Task is already running, or its execution was cancelled',
-        429: 'Too many runs wait, if the operator set a limit',
+        429: TOO_MANY_WAIT,
         500: 'The model failed; the execution says why, and the task is pending again',
       }),
     )

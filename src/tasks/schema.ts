@@ -17,6 +17,7 @@ const assignee = z.string().nullish().describe('An agent or a member of the orga
 const title = requiredText(500)
 const taskId = z.string().describe('The task')
 
+/** POST /tasks (service.md, "B. Tasks"; contract.md section 5). */
 export const CreateTask = z
   .object({
     title,
@@ -28,6 +29,7 @@ export const CreateTask = z
   })
   .meta({ examples: [{ title: 'Write the release notes', priority: 'high' }] })
 
+/** PATCH /tasks/{id} (contract.md section 5). */
 export const UpdateTask = z.object({
   id: taskId,
   title: title.optional(),
@@ -39,6 +41,7 @@ export const UpdateTask = z.object({
   spaceId: z.string().nullish(),
 })
 
+/** GET /tasks (contract.md section 5). */
 export const ListTasks = z.object({
   status: TaskStatus.optional(),
   priority: TaskPriority.optional(),
@@ -48,13 +51,16 @@ export const ListTasks = z.object({
   ...pageInput,
 })
 
+/** GET and DELETE /tasks/{id} (contract.md section 5). */
 export const TaskId = z.object({ id: taskId })
 
+/** POST /tasks/{id}/claim (contract.md section 5). */
 export const ClaimTask = z.object({
   id: taskId,
   agentId: z.string().nullish().describe('The agent that takes it, instead of the caller'),
 })
 
+/** POST /tasks/{id}/execute (contract.md section 5). */
 export const ExecuteTask = z.object({
   id: taskId,
   background: bool().nullish().describe('Answer as soon as the run is accepted'),

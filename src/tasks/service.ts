@@ -19,14 +19,14 @@ type Status = z.output<typeof TaskStatus>
 export const reachable = (actor: Actor): Prisma.TaskWhereInput => ({ organizationId: actor.organizationId })
 
 /** The state table of service.md, "Task status". */
-export const TRANSITIONS: Readonly<Record<Status, readonly Status[]>> = {
+const TRANSITIONS: Readonly<Record<Status, readonly Status[]>> = {
   pending: ['in_progress', 'cancelled'],
   in_progress: ['completed', 'cancelled', 'pending'],
   completed: [],
   cancelled: [],
 }
 
-export const toTask = (row: TaskRow): z.input<typeof Task> => ({
+const toTask = (row: TaskRow): z.input<typeof Task> => ({
   id: row.id,
   title: row.title,
   description: row.description ?? '',

@@ -15,7 +15,7 @@ import { startServer, type TestServer } from '../support/server.ts'
 /** The real time, moved forward at will. */
 export type TestClock = { now: () => Date; advance: (ms: number) => void }
 
-export function createClock(): TestClock {
+function createClock(): TestClock {
   let offset = 0
   return {
     now: () => new Date(Date.now() + offset),
@@ -147,7 +147,7 @@ export const ended = (engine: Engine, row: ExecutionRow): Promise<ExecutionRow> 
   engine.ended(row, new AbortController().signal)
 
 /** Waits until nothing is pending or running. */
-export const idle = (db: Db, timeout: number): Promise<void> =>
+const idle = (db: Db, timeout: number): Promise<void> =>
   expect
     .poll(() => db.execution.count({ where: { status: { in: ['pending', 'running'] } } }), { timeout, interval: 20 })
     .toBe(0)

@@ -48,8 +48,10 @@ const EQUIVALENT: Record<string, string> = {
     'the index begins with it; the key of its execution says the same',
   'src/chats/service.ts organizationId: actor.organizationId,':
     'the index of messages begins with it; the key of their session says the same',
-  'src/db/counting.ts const those = Prisma.join([Prisma.sql`t."organizationId" = ${organizationId}`, ...given], \' AND \')':
-    'the indexes begin with it; what is counted by is the organization itself, or of its own rows',
+  'src/chats/service.ts FROM "Session" t WHERE t."organizationId" = ${organizationId}':
+    'the index of sessions begins with it; the chats are those that the caller can reach',
+  'src/db/counting.ts ? Prisma.sql`${name(table)} t WHERE t."organizationId" = ${organizationId} AND ${each.where}`':
+    'an index begins with it; the condition of what is counted says the same',
 }
 
 const FILTER = 'listed|reachable|executable|visible|notPrivate|chatsFor|ofMissionFor|onShow|ownSessions'
@@ -68,7 +70,7 @@ const CONDITION =
 const HIDDEN = /(?:ofPrivate\w+\(actor\)|inSpaces\(Prisma\.sql`[^`]*`\))/g
 const HIDDEN_LIST = /(?:inPrivateSpaces|hiddenChats)\(actor\)/g
 const NOTHING = "{ of: 'Agent', where: Prisma.sql`1 = 0`, on: Prisma.sql`1 = 0` }"
-const DEFINITION = new RegExp(`^export (?:const|function) (?:${FILTER})\\w*`)
+const DEFINITION = new RegExp(`^(?:export )?(?:const|function) (?:${FILTER})\\w*`)
 
 /** What is no code, and what only names or defines. */
 const isOther = (line: string): boolean =>

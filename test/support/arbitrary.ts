@@ -12,7 +12,7 @@ export type Special = (name: string, schema: oas31.SchemaObject) => Arbitrary<un
 const TEXT = 60
 
 /** References followed. */
-export const resolve = (schema: Schema): Plain => {
+const resolve = (schema: Schema): Plain => {
   if (typeof schema !== 'object') return {}
   if (!('$ref' in schema) || !schema.$ref) return schema as Plain
   const name = schema.$ref.split('/').at(-1) ?? ''

@@ -1,5 +1,5 @@
 import { z } from 'zod'
-import { unwrap } from '../../src/graphql/inputs.ts'
+import { unwrap } from '../../src/lib/fields.ts'
 import { procedures } from './faces.ts'
 
 /** What the inputs of procedures consist of, read from their schemas, and values that they take. */
@@ -14,7 +14,7 @@ export function shapeOf(procedure: string): Shape {
 }
 
 function shapeOfSchema(schema: z.ZodType): Shape {
-  const plain = unwrap(schema instanceof z.ZodPrefault ? schema.unwrap() : schema)
+  const plain = unwrap(schema)
   return plain instanceof z.ZodObject ? (plain.shape as Shape) : {}
 }
 

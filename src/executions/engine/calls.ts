@@ -1,10 +1,11 @@
 import type { Tx } from '../../db/client.ts'
 import { AppError } from '../../errors.ts'
 import { MAX_RESULT } from '../../lib/tool.ts'
+import { isObject } from '../../lib/unknown.ts'
 import { unlessAborted } from '../../lib/unless-aborted.ts'
 import type { MessageData } from './events.ts'
 import type { Progress, RunInput } from './run.ts'
-import { type Call, isObject, resultEvent, type Step } from './steps.ts'
+import { type Call, resultEvent, type Step } from './steps.ts'
 import { Stop } from './stop.ts'
 import type { Tool, ToolResult } from './tools.ts'
 

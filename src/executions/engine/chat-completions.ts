@@ -2,6 +2,7 @@ import { StringDecoder } from 'node:string_decoder'
 import { InvalidResponseDataError, JSONParseError, type LanguageModelV4CallOptions } from '@ai-sdk/provider'
 import { createParser, type EventSourceParser, type ParseError } from 'eventsource-parser'
 import { newId } from '../../lib/id.ts'
+import { asObject, asText, type Fields } from '../../lib/unknown.ts'
 import { ModelError } from './model-errors.ts'
 import { post } from './post.ts'
 import type { Part, TextModel } from './text-model.ts'
@@ -46,6 +47,7 @@ function createReader() {
   let decoder: StringDecoder | null = null
   let parser: EventSourceParser | null = null
   let into: Part[] = []
+  let isBegun = false
   const config = {
     maxBufferSize: MAX_EVENT,
     onEvent: ({ data }: { data: string }) => readEvent(reply, data, into),
@@ -62,7 +64,9 @@ function createReader() {
       if (last > 0x7f) decoder ??= new StringDecoder()
       const text = decoder ? decoder.write(bytes) : bytes.toString()
       parser ??= createParser(config)
-      parser.feed(text)
+      // An event stream may begin with a byte order mark, which is no part of it.
+      parser.feed(isBegun ? text : text.replace(/^\ufeff/, ''))
+      isBegun = true
       // Most have come whole: what waits for the next is small.
       if (last === LF && text.endsWith('\n\n')) parser = decoder = null
       // Whatever comes says that the model is not silent.
@@ -80,14 +84,11 @@ function refuseLong({ type }: ParseError): void {
 }
 
 type Fragment = { index?: number; id?: string; name: string; input: string; signature?: string }
-type Loose = { readonly [key: string]: unknown }
 
-const asObject = (value: unknown): Loose => (typeof value === 'object' && value !== null ? (value as Loose) : {})
-const asText = (value: unknown): string => (typeof value === 'string' ? value : '')
 const asList = (value: unknown): readonly unknown[] => (Array.isArray(value) ? value : [])
 
 /** A chunk, of the form in which they come. What is left out of it, or null, says nothing. */
-function parse(data: string): Loose {
+function parse(data: string): Fields {
   try {
     const chunk: unknown = JSON.parse(data)
     const { choices, error } = asObject(chunk)
@@ -107,7 +108,7 @@ type Reply = {
   open: 'text' | 'reasoning' | null
   reason: string | undefined
   refusal: boolean
-  usage: Loose | null
+  usage: Fields | null
   calls: Fragment[]
   isWhole: boolean
 }
@@ -137,7 +138,7 @@ function sayContent(reply: Reply, content: unknown, parts: Part[]): void {
 }
 
 /** Of a call that comes in pieces, the first has its id and name; some servers give no index. */
-function addCall({ calls }: Reply, delta: Loose, parts: Part[]): void {
+function addCall({ calls }: Reply, delta: Fields, parts: Part[]): void {
   const { index, id } = delta
   const { name, arguments: input } = asObject(delta.function)
   const known = calls.find((call) => (typeof index === 'number' ? call.index === index : call.id === id && id))
@@ -212,7 +213,7 @@ function finishOf(reason: string | undefined, refusal: boolean) {
   }
 }
 
-function usageOf(usage: Loose | null) {
+function usageOf(usage: Fields | null) {
   const number = (value: unknown) => (typeof value === 'number' ? value : undefined)
   const cached = number(asObject(usage?.prompt_tokens_details).cached_tokens)
   const reasoning = number(asObject(usage?.completion_tokens_details).reasoning_tokens)

@@ -21,7 +21,7 @@ const MAX_FLUSH_INTERVAL = 250
 const FLUSH_SHARE = 0.05
 const RETRY_INTERVAL = 500
 /** How many executions' events are stored in one transaction: streams wait while they are put into it. */
-const MAX_TOGETHER = 500
+const MAX_IN_TRANSACTION = 500
 /** How many event numbers are reserved ahead at a time. */
 export const SEQ_BLOCK = 256
 /** A follower with so much waiting (bytes, roughly) is sent to the database instead. */
@@ -180,7 +180,7 @@ export function createJournal(deps: {
     wanted = null
     const begun = performance.now()
     const due = [...channels.values()].filter((channel) => hasNews(channel) && (all || isAwaited(channel)))
-    for (const part of inParts(due, MAX_TOGETHER)) {
+    for (const part of inParts(due, MAX_IN_TRANSACTION)) {
       storing = store(part.filter(hasNews))
       await storing
     }

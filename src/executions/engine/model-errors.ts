@@ -1,4 +1,5 @@
 import { cut } from '../../lib/tool.ts'
+import { asObject, asText, type Fields } from '../../lib/unknown.ts'
 
 /** A model that cannot be used. Its message is for the caller: what is wrong, and what would help. */
 export class ModelError extends Error {
@@ -32,14 +33,8 @@ const PATTERNS: readonly (readonly [RegExp, string])[] = [
   [/\b(x-[\w-]{0,32}key["']?\s*:\s*["']?)[^\s"',;]+/gi, '$1[redacted]'],
 ]
 
-type Loose = { readonly [key: string]: unknown }
-
-const asObject = (value: unknown): Loose => (typeof value === 'object' && value !== null ? (value as Loose) : {})
-
-const asText = (value: unknown): string => (typeof value === 'string' ? value : '')
-
 /** What is at the bottom of a chain of causes. Node's AggregateError has no message of its own, only a code. */
-function rootCause(error: Loose): string {
+function rootCause(error: Fields): string {
   let bottom = error
   for (let depth = 0; depth < 8 && bottom.cause !== undefined; depth++) bottom = asObject(bottom.cause)
   return bottom === error ? '' : asText(bottom.message) || asText(bottom.code)

@@ -7,12 +7,13 @@ import type {
 } from '@ai-sdk/provider'
 import { type Db, Prisma } from '../../db/client.ts'
 import { cut } from '../../lib/tool.ts'
+import { isObject } from '../../lib/unknown.ts'
 import { PICTURES } from '../../media/schema.ts'
 import type { MediaStorage } from '../../media/storage.ts'
 import type { Settings } from '../../settings.ts'
 import type { AgentRow } from './claims.ts'
 import type { ExecutionRow } from './events.ts'
-import { type CallRecord, isObject } from './steps.ts'
+import type { CallRecord } from './steps.ts'
 
 type PromptDeps = { db: Db; storage: MediaStorage; settings: Settings }
 

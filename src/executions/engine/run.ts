@@ -1,8 +1,9 @@
 import type { LanguageModelV4Message, LanguageModelV4Prompt } from '@ai-sdk/provider'
+import { isObject } from '../../lib/unknown.ts'
 import { ask } from './ask.ts'
 import { makeCalls } from './calls.ts'
 import type { MessageData } from './events.ts'
-import { assistantEvent, type Call, callsOf, isObject, resultEvent, type Step, type StepStore } from './steps.ts'
+import { assistantEvent, type Call, callsOf, resultEvent, type Step, type StepStore } from './steps.ts'
 import type { TextModel } from './text-model.ts'
 import type { Tool } from './tools.ts'
 
@@ -96,6 +97,7 @@ function toPrompt({ parts, calls }: Step): LanguageModelV4Message[] {
     {
       role: 'assistant',
       content: parts.flatMap((part) => {
+        // Models are told of objects alone, whatever they gave.
         if (part.type === 'tool-call') return { ...part, input: isObject(part.input) ? part.input : {} }
         return part.type === 'reasoning' || part.text ? part : []
       }),

@@ -59,10 +59,6 @@ export const callsOf = (parts: readonly ReplyPart[], tools: readonly Tool[] = []
       ...{ inFlight: false, result: null, childExecutionId: null, decision: null },
     }))
 
-/** Tools take objects, and models are told of nothing else, whatever they gave. */
-export const isObject = (value: unknown): value is object =>
-  typeof value === 'object' && value !== null && !Array.isArray(value)
-
 export const textOf = (parts: readonly ReplyPart[]): string =>
   parts.map((part) => (part.type === 'text' ? part.text : '')).join('')
 
@@ -146,6 +142,10 @@ export const forgetSteps = (db: Db | Tx, executionId: string) => db.executionSte
 
 type StoreDeps = { db: Db; clock: Clock; leaseDuration: number; signal: AbortSignal }
 
+/**
+ * The store of the steps of one attempt. Each write renews the lease (`leaseDuration`, ms), and waits for a database
+ * that is away until `signal` aborts.
+ */
 export function createStepStore({ signal, ...deps }: StoreDeps, row: ExecutionRow): StepStore {
   const { id: executionId, attempt } = row
 
