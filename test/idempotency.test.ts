@@ -531,7 +531,7 @@ describe('nothing is stored', () => {
     const body = { title: 'A' }
     expect((await post('/api/v1/tasks', key, { body })).status).toBe(500)
     expect([await records(), await lab.db.task.count()]).toEqual([before, tasks])
-    await dropTrigger(lab.db, '_broken', 'AuditEvent')
+    await dropTrigger(lab.db, '_broken')
     const retry = await post('/api/v1/tasks', key, { body })
     expect([retry.status, isReplay(retry)]).toEqual([200, false])
   })
@@ -689,7 +689,7 @@ describe('a request that is under way outside a transaction', () => {
     const refused = { name: '_refused', event: 'BEFORE UPDATE', table: 'IdempotencyRecord' }
     await createTrigger(lab.db, { ...refused, when, effect: 'INSERT INTO "Media" ("id") VALUES (NULL)' })
     expect((await send(path, key, body)).status).toBe(500)
-    await dropTrigger(lab.db, refused.name, refused.table)
+    await dropTrigger(lab.db, refused.name)
     expect(await effects()).toBe(before)
     expect((await send(path, key, body)).status).toBe(200)
     expect(isReplay(await send(path, key, body))).toBe(true)

@@ -72,7 +72,7 @@ it.each([
     effect: 'DELETE FROM "Task" WHERE "id" = NEW."target"',
   })
   const { message, errors } = await graphql(server, document, { id }, asAnn())
-  await dropTrigger(db, name, 'AuditEvent')
+  await dropTrigger(db, name)
   expect(message).toBe('Task not found')
   expect(errors?.[0]?.extensions).toMatchObject({ statusCode: 404 })
 })

@@ -300,7 +300,7 @@ describe('POST /executions/{id}/cancel', () => {
     const { executionId: waits } = (await execute({ sessionId: running.sessionId, background: true })).body
     await createTrigger(db, { ...broken, event: 'BEFORE INSERT', when, effect: 'INSERT INTO "_nowhere" VALUES (1)' })
     for (const id of [running.executionId, waits]) expect((await cancel(id)).status).toBe(500)
-    await dropTrigger(db, broken.name, broken.table)
+    await dropTrigger(db, broken.name)
     running.release()
     await expect.poll(async () => (await get(waits)).status).toBe('completed')
     expect(await get(running.executionId)).toMatchObject({ status: 'completed', result: 'Done.' })

@@ -454,7 +454,7 @@ it('GraphQL: a file that is deleted before it can be shown is a 404', async () =
   })
   const text = 'mutation ($id: ID!) { writeSpaceFile(id: $id, path: "a.md", content: "x") { path } }'
   const { message, errors } = await graphql(server, text, { id }, { token: ann.token })
-  await dropTrigger(db, 'gone', 'AuditEvent')
+  await dropTrigger(db, 'gone')
   expect(message).toBe('File not found')
   expect(errors?.[0]?.extensions).toMatchObject({ statusCode: 404 })
 })

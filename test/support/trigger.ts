@@ -23,8 +23,8 @@ export async function createTrigger(db: Db, { name, event, table, when, effect }
   await run(`CREATE TRIGGER "${name}" ${event} ON "${table}" FOR EACH ROW ${condition} EXECUTE FUNCTION "${name}"()`)
 }
 
-export async function dropTrigger(db: Db, name: string, table: string): Promise<void> {
-  await db.$executeRaw(Prisma.raw(`DROP TRIGGER "${name}"${(await isSqlite(db)) ? '' : ` ON "${table}"`}`))
+export async function dropTrigger(db: Db, name: string): Promise<void> {
+  await db.$executeRaw(Prisma.raw((await isSqlite(db)) ? `DROP TRIGGER "${name}"` : `DROP FUNCTION "${name}" CASCADE`))
 }
 
 const isSqlite = (db: Db): Promise<boolean> =>
