@@ -285,6 +285,11 @@ describe('the stream of an OpenAI-compatible server', () => {
     }
   })
 
+  it('may begin with a byte order mark, which takes nothing of what is said', async () => {
+    server.script({ end: 'cut', tokens: [Buffer.from(`\ufeff${chunks('\n').slice(1).join('')}`)] })
+    expect((await collect((await atServer().resolve('m')).model)).deltas).toEqual(said)
+  })
+
   it('has said what came before what cannot be read', async () => {
     server.script({ tokens: ['Hel', 'lo', Buffer.from('data: {garbage\n\n'), 'never'] })
     const seen: string[] = []

@@ -405,6 +405,11 @@ describe('what there is none of is a 404', () => {
     expectError(await request(server, method, path), 404, 'Not found')
   })
 
+  it('an unknown path: Not found, with an Idempotency-Key too, and before anybody is asked who they are', async () => {
+    const headers = { 'Idempotency-Key': 'x' }
+    expectError(await request(server, 'POST', '/api/v1/nope', { token: null, headers }), 404, 'Not found')
+  })
+
   it.each([
     ['GET', 'nope'],
     ['GET', 'agents'],
@@ -545,6 +550,25 @@ describe('a failure of the service', () => {
       },
     )
   })
+})
+
+it.each(['/healthz', '/healthz?x=1'])('GET http://muster.example%s is what its path is', async (path) => {
+  const answer = await raw(`GET http://muster.example${path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n`)
+  expect([answer.status, answer.body]).toEqual([200, { success: true, status: 'ok' }])
+})
+
+it('whoever hangs up in the middle of a body is no error of the service', async () => {
+  server.logs.length = 0
+  const socket = connect(Number(new URL(server.url).port), '127.0.0.1')
+  await once(socket, 'connect')
+  const head = ['POST /api/v1/tasks HTTP/1.1', 'Host: x', `Authorization: Bearer ${server.token}`]
+  const length = ['Content-Type: application/json', 'Content-Length: 100']
+  const begun = [...head, ...length].join('\r\n')
+  await new Promise((resolve) => socket.write(`${begun}\r\n\r\n{"title":`, resolve))
+  socket.destroy()
+  const logged = () => server.logs.map((line) => JSON.parse(line)).filter(({ path }) => path === '/api/v1/tasks')
+  await expect.poll(logged).toHaveLength(1)
+  expect(server.logs.filter((line) => JSON.parse(line).level >= 50)).toEqual([])
 })
 
 describe('what is hardly HTTP', () => {

@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto'
-import { utimes } from 'node:fs/promises'
+import { readdir, readlink, utimes } from 'node:fs/promises'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { createFolder } from '../support/folder.ts'
 import { filesIn, upload } from '../support/multipart.ts'
@@ -85,6 +85,19 @@ test('while the bucket does not answer, media answer 503, and nothing is half th
   expect(await away.service.deps.db.media.count()).toBe(1)
   expect(await filesIn(`${away.folder}/media`)).toEqual([])
   expect((await request(away, 'GET', '/api/v1/media')).status).toBe(200)
+})
+
+test.skipIf(process.platform !== 'linux')('an upload that the bucket does not take leaves no file open', async () => {
+  await using other = await startS3()
+  await using away = await startServer(other.env)
+  await other.stop()
+  expect((await upload(away, randomBytes(2 * MIB))).status).toBe(503)
+  const openFiles = async () => {
+    const names = await readdir('/proc/self/fd')
+    const paths = await Promise.all(names.map((name) => readlink(`/proc/self/fd/${name}`).catch(() => '')))
+    return paths.filter((path) => path.startsWith(`${away.folder}/media`))
+  }
+  await expect.poll(openFiles).toEqual([])
 })
 
 test.runIf(hasPostgres)('on PostgreSQL without a place in common the start says so, and media answer 503', async () => {

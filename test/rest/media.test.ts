@@ -8,7 +8,10 @@ import { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
+import type { Tx } from '../../src/db/client.ts'
+import { over } from '../../src/db/over.ts'
 import { newToken } from '../../src/lib/token.ts'
+import { create, receive } from '../../src/media/service.ts'
 import { tickingClock } from '../support/clock.ts'
 import { expectError, faces } from '../support/faces.ts'
 import { createFolder } from '../support/folder.ts'
@@ -459,6 +462,22 @@ describe('what is no upload', () => {
       await expect.poll(drafts).toEqual([])
     }
     expect(await rowCount()).toBe(before)
+  })
+
+  it('of which nobody knows whether its row is there, since the database has gone away, stays', async () => {
+    const { deps } = server.service
+    const actor = await deps.actors.of(`Bearer ${ann.token}`, '')
+    const received = await receive(deps, Readable.from([Buffer.from('kept')]), 'a.txt')
+    const $transaction = async (work: (tx: Tx) => Promise<unknown>) => {
+      await deps.db.$transaction(work)
+      throw Object.assign(new Error('read ECONNRESET'), { code: 'ECONNRESET' })
+    }
+    const db = over(() => deps.db, { $transaction })
+    await expect(create(actor, { ...deps, db }, received, async (_, answer) => answer)).rejects.toThrow('ECONNRESET')
+    const { media } = (await request(server, 'GET', '/api/v1/media?limit=1', { token: ann.token })).body
+    expect(media[0]).toMatchObject({ name: 'a.txt', size: 4 })
+    const headers = { Authorization: `Bearer ${ann.token}` }
+    expect(await (await fetch(server.url + media[0].url, { headers })).text()).toBe('kept')
   })
 })
 

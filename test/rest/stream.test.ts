@@ -301,6 +301,12 @@ describe('the last event', () => {
 })
 
 describe('whoever comes back', () => {
+  it('with a number that is larger than any has seen all but the end', async () => {
+    const { executionId } = (await (await execute()).next())!.data
+    const stream = await events(executionId, `?after=${'9'.repeat(20)}`)
+    expect((await stream.rest()).map(({ event }) => event)).toEqual(['result'])
+  })
+
   const HOW: [how: string, open: (id: string, after: number, at?: Server) => Promise<EventStream>][] = [
     ['Last-Event-ID', (id, after, at) => events(id, '', { 'Last-Event-ID': String(after) }, at)],
     ['?after', (id, after, at) => events(id, `?after=${after}`, {}, at)],
