@@ -286,8 +286,11 @@ describe('the stream of an OpenAI-compatible server', () => {
   })
 
   it('may begin with a byte order mark, which takes nothing of what is said', async () => {
-    server.script({ end: 'cut', tokens: [Buffer.from(`\ufeff${chunks('\n').slice(1).join('')}`)] })
-    expect((await collect((await atServer().resolve('m')).model)).deltas).toEqual(said)
+    const bytes = Buffer.from(`\ufeff${chunks('\n').slice(1).join('')}`)
+    for (const size of [1, 2, 3, bytes.length]) {
+      server.script({ end: 'cut', tokens: pieces(bytes, size) })
+      expect((await collect((await atServer().resolve('m')).model)).deltas).toEqual(said)
+    }
   })
 
   it('has said what came before what cannot be read', async () => {

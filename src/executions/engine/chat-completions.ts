@@ -66,7 +66,7 @@ function createReader() {
       parser ??= createParser(config)
       // An event stream may begin with a byte order mark, which is no part of it.
       parser.feed(isBegun ? text : text.replace(/^\ufeff/, ''))
-      isBegun = true
+      isBegun ||= text !== ''
       // Most have come whole: what waits for the next is small.
       if (last === LF && text.endsWith('\n\n')) parser = decoder = null
       // Whatever comes says that the model is not silent.
