@@ -169,7 +169,8 @@ function sendError(deps: Deps, error: AppError, res: ServerResponse, requestId: 
 
 /** What nobody expected is worth its stack; the rest says all in the request's own line. */
 function report({ log }: Deps, error: AppError, requestId: string): void {
-  if (error.status >= 500) log.error({ requestId, err: error.cause ?? error }, error.message)
+  if (error.status === 500 || (error.status > 500 && error.cause))
+    log.error({ requestId, err: error.cause ?? error }, error.message)
 }
 
 /** Never the query string: it may hold what a caller should not have put there. */

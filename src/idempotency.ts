@@ -193,7 +193,8 @@ export async function onceOutside<T extends object>(
     await store(db, claim, answer, now)
     return answer
   } catch (error) {
-    await db.idempotencyRecord.deleteMany({ where: { id: claim.id, createdAt: now } })
+    // With its answer it is done, though the word of it got lost.
+    await db.idempotencyRecord.deleteMany({ where: { id: claim.id, createdAt: now, answer: null } })
     throw error instanceof KeyTaken ? inProgress() : error
   }
 }

@@ -17,10 +17,10 @@ function refuseToStart(error: unknown): never {
   const { message, code, syscall, port } = error as NodeJS.ErrnoException & { port?: number }
   const setting = port === Number(process.env.METRICS_PORT) ? 'METRICS_PORT' : 'PORT'
   const wayOut = code === 'EADDRINUSE' ? ` Set ${setting} to another.` : ''
+  if (error instanceof SettingsError) console.error(`Muster cannot start. ${message}`)
   // Of the operating system: an address or a folder that cannot be used, a database that does not answer. Of several
   // addresses that were tried in vain there is only the code.
-  const isSentence = error instanceof SettingsError || syscall || isUnavailable(error)
-  if (isSentence) console.error(`Muster cannot start. ${message || code}.${wayOut}`)
+  else if (syscall || isUnavailable(error)) console.error(`Muster cannot start. ${message || code}.${wayOut}`)
   else console.error(EXPECTED.some((kind) => error instanceof kind) ? message : error)
   process.exit(1)
 }

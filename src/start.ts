@@ -105,7 +105,9 @@ export async function startService(
   const firstToken = await bootstrap(deps)
 
   const stopping = new AbortController()
+  let isStarted = false
   const ready = async () => {
+    if (!isStarted) return null
     const asked = db.$queryRaw`SELECT 1`.then(Boolean, () => false)
     // Who asked before is told, too: it would send requests here for as long as the answer is on its way.
     const patience = AbortSignal.any([stopping.signal, AbortSignal.timeout(READY_PATIENCE)])
@@ -130,6 +132,7 @@ export async function startService(
   // Not before it listens: who starts again and again in vain takes no runs over. The lock proves that no other server uses
   // the file: whatever runs there was left behind.
   await engine.start(file !== null)
+  isStarted = true
   if (settings.ROLE !== 'api') scheduler = createScheduler(deps)
   if (settings.ROLE !== 'api') {
     // Who needs it is told if it fails.

@@ -718,6 +718,18 @@ describe('a request that is under way outside a transaction', () => {
     expect(await begin(set('nobody'))).toEqual({ by: 'the second' })
   })
 
+  test('and has kept its answer is done, though the word of that got lost', async () => {
+    const { deps } = lab.server.service
+    const idempotency = { key: newKey(), path: '/', replayed: false }
+    const begin = (name: string) =>
+      onceOutside({ deps, actor: lab.actor, idempotency }, {}, namesNothing, async ({ keep }) => {
+        await lab.db.$transaction((tx) => keep(tx, { by: name }))
+        throw new Error('Connection terminated')
+      })
+    await expect(begin('the first')).rejects.toThrow('Connection terminated')
+    expect(await begin('the second')).toEqual({ by: 'the first' })
+  })
+
   test('is 409 for whoever repeats it meanwhile; then they get its answer', async () => {
     const key = newKey()
     const id = await hangingRun()

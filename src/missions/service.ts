@@ -206,11 +206,15 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
     const isCounted = COUNTED.some((field) => changed[field] !== mission[field])
     if (isCounted) await lockCounts(tx, deps.settings, mission.organizationId)
   }
+  let written: MissionRow = mission
   const change = async (tx: Tx) => {
-    if (!changes) return
-    const current = await hold(tx, actor, deps, mission.id)
-    const times = schedule !== undefined && reschedule(current, schedule, now)
-    await write(tx, actor, current, 'mission.update', now, { ...data, ...times })
+    if (changes) {
+      const current = await hold(tx, actor, deps, mission.id)
+      const times = schedule !== undefined && reschedule(current, schedule, now)
+      await write(tx, actor, current, 'mission.update', now, { ...data, ...times })
+    }
+    // Of somebody's mission that is private from now on an admin sees no more than this.
+    written = await tx.mission.findUniqueOrThrow({ where: { id: mission.id } })
   }
   if (status === 'running') {
     await beginNow(actor, deps, changed, { key: null, first: lock, also: change })
@@ -223,8 +227,7 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
       await change(tx)
     })
   }
-  // As it was written: of somebody's mission that is private from now on an admin sees no more.
-  return { mission: toMission(await deps.db.mission.findUniqueOrThrow({ where: { id: mission.id } })) }
+  return { mission: toMission(written) }
 }
 
 /** What a change makes of its schedule. With a new time a paused mission still has none, a completed one waits for it. */

@@ -250,8 +250,12 @@ test('a tree of 1 + 3 + 9 that is cancelled from its root ends as a whole within
   await expect.poll(() => lab.model.active - before).toBe(9)
   const family = () => lab.db.execution.findMany({ where: { rootExecutionId: row.id } })
   expect(await family()).toHaveLength(13)
-  const answer = await request(lab.server, 'POST', `/api/v1/executions/${row.id}/cancel`)
+  const { token, userId } = await lab.server.member({ role: 'admin' })
+  const answer = await request(lab.server, 'POST', `/api/v1/executions/${row.id}/cancel`, { token })
   expect(answer.status).toBe(200)
+  const target = { in: (await family()).map(({ id }) => id) }
+  const audited = await lab.db.auditEvent.findMany({ where: { action: 'execution.cancel', target } })
+  expect(audited.map(({ actor }) => actor)).toEqual(Array(13).fill(userId))
   const isOver = async () =>
     lab.model.active === before && (await family()).every(({ status }) => status === 'cancelled')
   await expect.poll(isOver, { timeout: 2_000, interval: 20 }).toBe(true)
@@ -303,6 +307,25 @@ test('a run that fails takes those with it that it waits for, though its process
   expect(await lab.db.executionStep.count({ where: { executionId: row.id } })).toBe(0)
   isDead = false
   await dying.drain()
+})
+
+test('those that wait for an approval go with the run that waits for them, each audited once', async () => {
+  const sub = await equipped.agent({ name: 'Asks' }, [{ tool: 'echo', mode: 'ask' }])
+  const boss = await make('Boss', [sub.id])
+  lab.model.fallback = (asked) => {
+    if (speaker(asked) !== 'Boss') return { toolCalls: [call('echo', { text: 'a' })] }
+    return { toolCalls: Array.from({ length: 8 }, (_, index) => delegate('asks', 'Ask', `call-${index}`)) }
+  }
+  const row = await lab.run({ agent: await agentOf(boss) })
+  const children = { parentExecutionId: row.id }
+  await expect.poll(() => lab.db.execution.count({ where: { ...children, waitingFor: 'approval' } })).toBe(8)
+  await lab.engine.cancel(row, lab.actor)
+  await lab.idle()
+  const ids = (await lab.db.execution.findMany({ where: { ...children, status: 'cancelled' } })).map(({ id }) => id)
+  const where = { action: 'execution.cancel', target: { in: ids } }
+  const audited = (await lab.db.auditEvent.findMany({ where })).map(({ target }) => target)
+  expect(audited.sort()).toEqual(ids.sort())
+  expect(ids).toHaveLength(8)
 })
 
 test('while a run waits for one that waits for an approval, its time stands still', async () => {

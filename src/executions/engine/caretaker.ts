@@ -180,10 +180,7 @@ export function createCaretaker(deps: CaretakerDeps) {
     async start(alone: boolean): Promise<void> {
       // What the first sweep takes over has leases to keep, before it has come to its end.
       every(heartbeatInterval, 'the heartbeat', heartbeat, HEARTBEATS)
-      await sweep(alone).catch((error) => {
-        stop()
-        throw error
-      })
+      await sweep(alone)
       every(SWEEP_INTERVAL, 'the sweep', () => sweep(false))
       every(COMPACTION_INTERVAL, 'putting events together', deps.compact)
       every(RETENTION_INTERVAL, 'the removal of old events', forget)

@@ -113,8 +113,8 @@ const claimed = ({ owner, leaseDuration }: ClaimDeps, now: Date, attempt: number
   leaseUntil: new Date(now.getTime() + leaseDuration),
 })
 
-// Locks are taken in one order, so that no two transactions wait for each other: the execution, its session, its chat,
-// its organization, then what it was for (a task, a mission) and its day's usage. With a new chat PostgreSQL takes the lock
+// Locks are taken in one order, so that no two transactions wait for each other: the execution, those that its calls have
+// started, its session, its chat, its organization, then what it was for (a task, a mission) and its day's usage. With a new chat PostgreSQL takes the lock
 // of its counts, too: whoever changes what hides a mission takes that one first (`lockCounts`). Rows are made by
 // `createMany`, which reads nothing back.
 
@@ -467,7 +467,6 @@ const STANDING = {
   attempt: true,
   seqReserved: true,
   terminalSeq: true,
-  wantsCancel: true,
 } as const
 export type Standing = Pick<ExecutionRow, keyof typeof STANDING>
 

@@ -93,7 +93,7 @@ const auditCancel = (tx: Tx, by: Canceller, id: string, now: Date) => audit(tx, 
  * Marks the runs that the open calls of a run have started, as far as they have not ended: they go with one that did not
  * complete, whatever happens to this process. Returns those that nobody had marked.
  */
-async function abandon(tx: Tx, row: ExecutionRow, now: Date): Promise<ExecutionRow[]> {
+async function abandon(tx: Tx, row: ExecutionRow, now: Date, by: Canceller = row): Promise<ExecutionRow[]> {
   const open = { executionId: row.id, completedAt: null, childExecutionId: { not: null } }
   const calls = await tx.toolCall.findMany({ where: open, select: { childExecutionId: true } })
   if (!calls.length) return []
@@ -104,7 +104,7 @@ async function abandon(tx: Tx, row: ExecutionRow, now: Date): Promise<ExecutionR
     },
     data: { wantsCancel: true, updatedAt: now },
   })
-  for (const { id } of marked) await auditCancel(tx, row, id, now)
+  for (const { id } of marked) await auditCancel(tx, by, id, now)
   return marked
 }
 
@@ -139,10 +139,10 @@ export async function finishPending(
       data: { ...outcome, waitingFor: null, terminalSeq: row.seqReserved + 1, completedAt: now, updatedAt: now },
     })
     if (!execution) return null
-    if (by) await auditCancel(tx, by, row.id, now)
+    if (by && !execution.wantsCancel) await auditCancel(tx, by, row.id, now)
     const begun = row.attempt > 0
     const steps = begun ? await loadSteps(tx, row.id) : []
-    const abandoned = begun ? await abandon(tx, execution, now) : []
+    const abandoned = begun ? await abandon(tx, execution, now, by) : []
     const text = textOf(steps.at(-1)?.parts ?? [])
     const answers = steps.length > 0
     if (answers) {

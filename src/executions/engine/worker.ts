@@ -235,19 +235,25 @@ export function createEngine(deps: EngineDeps): Engine {
     task.catch((error) => log.error({ err: error }, `${failure}; the sweep will try again`))
   }
 
-  /** Marks it, for whoever runs it; ends it here if it does not run. What it then is, once that is known here. */
-  async function cancelOne(row: claims.Standing, by: endings.Canceller): Promise<ExecutionRow | null> {
+  /**
+   * Ends it here if it does not run; otherwise marks it, and it is one of the `marked`, for whoever runs it. What it then
+   * is, once that is known here.
+   */
+  async function cancelOne(
+    row: claims.Standing,
+    by: endings.Canceller,
+    marked: string[],
+  ): Promise<ExecutionRow | null> {
     for (let current = row; current.terminalSeq === null; ) {
       if (current.status === 'pending') {
-        const audited = current.wantsCancel ? undefined : by
-        const gone = await endings.finishPending(claimDeps, current, { status: 'cancelled' }, audited)
+        const gone = await endings.finishPending(claimDeps, current, { status: 'cancelled' }, by)
         if (gone) {
           afterwards(gone)
           return gone.execution
         }
       }
       if (await endings.markCancelled(claimDeps, row.id, by)) {
-        bus.publish('cancel', [row.id])
+        marked.push(row.id)
         return null
       }
       // It has ended, or begun to wait.
@@ -256,17 +262,25 @@ export function createEngine(deps: EngineDeps): Engine {
     return null
   }
 
-  /** Cancels a run and its descendants. A run is marked before its children are looked for, and then gets no more. */
+  /**
+   * Cancels a run and its descendants. A run is marked before its children are looked for, and then gets no more. They
+   * are told once all are: the end of one would mark those that it waits for itself, on its own user's word.
+   */
   async function cancelTree(row: ExecutionRow, by: endings.Canceller): Promise<ExecutionRow | null> {
-    const gone = await cancelOne(row, by)
-    const known = new Set<string>()
-    for (;;) {
-      const found = (await claims.findDescendants(db, row)).filter(({ id }) => !known.has(id))
-      if (!found.length) return gone
-      for (const descendant of found) {
-        known.add(descendant.id)
-        await cancelOne(descendant, by)
+    const marked: string[] = []
+    try {
+      const gone = await cancelOne(row, by, marked)
+      const known = new Set<string>()
+      for (;;) {
+        const found = (await claims.findDescendants(db, row)).filter(({ id }) => !known.has(id))
+        if (!found.length) return gone
+        for (const descendant of found) {
+          known.add(descendant.id)
+          await cancelOne(descendant, by, marked)
+        }
       }
+    } finally {
+      if (marked.length) bus.publish('cancel', marked)
     }
   }
 
