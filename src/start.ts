@@ -45,8 +45,8 @@ export type Service = {
 }
 
 /**
- * Starts the whole service in this process: locks, migrates and opens the database, recovers what a crash left behind,
- * and listens. Throws when any of it cannot be; nothing is left open then.
+ * Starts the whole service in this process: locks, migrates and opens the database, listens, and recovers what a crash
+ * left behind. Throws when any of it cannot be; nothing is left open then.
  */
 export async function startService(
   settings: Settings,
