@@ -182,15 +182,17 @@ export async function onceOutside<T extends object>(
   } catch (error) {
     throw error instanceof KeyTaken ? inProgress() : error
   }
+  let isKept = false
   const keep: Keep = async (tx, answer) => {
     const { count } = await store(tx, claim, answer, now)
     if (!count) throw new KeyTaken()
+    isKept = true
     return answer
   }
   try {
     const answer = await effect({ anew: record !== null, keep })
     // Unless somebody took its place meanwhile.
-    await store(db, claim, answer, now)
+    if (!isKept) await store(db, claim, answer, now)
     return answer
   } catch (error) {
     // With its answer it is done, though the word of it got lost.

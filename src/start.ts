@@ -133,8 +133,8 @@ export async function startService(
   // the file: whatever runs there was left behind.
   await engine.start(file !== null)
   isStarted = true
-  if (settings.ROLE !== 'api') scheduler = createScheduler(deps)
   if (settings.ROLE !== 'api') {
+    scheduler = createScheduler(deps)
     // Who needs it is told if it fails.
     const timer = setTimeout(() => models.preload().catch(() => {}), PRELOAD_AFTER)
     cleanup.defer(() => clearTimeout(timer))

@@ -28,6 +28,11 @@ describe('a setting that is', () => {
     expect(() => readSettings({ [name]: value })).toThrow(`  ${name}: `)
   })
 
+  it('a bound that is itself too little is told as one', () => {
+    const told = 'Invalid value for field: DRAIN_TIMEOUT. Expected more than 0'
+    expect(() => readSettings({ DRAIN_TIMEOUT: '0' })).toThrow(`These settings are wrong:\n  DRAIN_TIMEOUT: ${told}`)
+  })
+
   it('a duration is whole milliseconds', () => {
     expect(readSettings({ TOOL_TIMEOUT: '2.01', APPROVAL_TIMEOUT: '1.0005', DRAIN_TIMEOUT: '0.00001' })).toMatchObject({
       TOOL_TIMEOUT: 2_010,

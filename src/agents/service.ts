@@ -87,7 +87,7 @@ export function nameIn(organizationId: string, agent: Pick<AgentRow, keyof typeo
 }
 
 /** Changing is for the creator, and for admins unless the agent is private (contract.md section 2). */
-const authorize = (actor: Actor, agent: AgentRow): Authorized<AgentRow> =>
+const authorize = <Row extends Pick<AgentRow, 'userId' | 'visibility'>>(actor: Actor, agent: Row): Authorized<Row> =>
   permit(agent, agent.userId === actor.userId || (isAdmin(actor) && agent.visibility !== 'private'))
 
 /** Those of the ids that the caller can reach: one statement at most. */
@@ -472,10 +472,11 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
   if (input.archived) return remove(actor, deps, input.id)
   const said = valuesOf(input)
   checkPrompt(said)
-  // What it names is nothing to whoever may not change it.
-  if (REFERRING.some((field) => said[field]?.length)) authorize(actor, await find(actor, deps, input.id))
-  const before = said.skillIds?.length ? await get(actor, deps, input.id) : undefined
-  await checkReferences(actor, deps, said, before?.agent)
+  if (REFERRING.some((field) => said[field]?.length)) {
+    const { agent } = await get(actor, deps, input.id)
+    // What it names is nothing to whoever may not change it.
+    await checkReferences(actor, deps, said, authorize(actor, agent))
+  }
   await change(actor, deps, input.id, 'agent.update', (row) => {
     const before = valuesOf(row) as Values
     const after = { ...before, ...said }

@@ -412,7 +412,10 @@ test('the program prints the answer alone to stdout, problems alone to stderr, a
     LOG_LEVEL: 'x',
   })
   expect([bad.code, bad.out]).toEqual([1, ''])
-  expect(bad.err).toMatch(/PORT: .*\n.*LOG_LEVEL: /)
+  // In the words of the server, that nothing was to start aside.
+  expect(bad.err).toMatch(
+    /^These settings .*\n {2}PORT: Invalid value for field: PORT. Expected number\n {2}LOG_LEVEL: /,
+  )
 })
 
 test.runIf(hasPostgres)('on PostgreSQL it does the same, and leaves backups to pg_dump', async () => {

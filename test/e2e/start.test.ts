@@ -85,6 +85,7 @@ test.concurrent('bad settings stop the start with every one of them named, none 
     TOKEN_PREFIX: 'SESAME-8',
   }
   const message = await refusal(folder.path, bad)
+  expect(message).toMatch(/^Muster cannot start\. These settings are wrong:\n/)
   for (const name of Object.keys(bad)) expect(message).toMatch(new RegExp(`^ +${name}: `, 'm'))
   expect(message).not.toMatch(/sesame/i)
   expect(await readdir(folder.path)).toEqual([])

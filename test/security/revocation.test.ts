@@ -83,6 +83,14 @@ async function hanging(mebibytes = 0): Promise<{ executionId: string; end: () =>
   return { executionId: begun.body.executionId, end: resolve }
 }
 
+/** What GraphQL tells of tasks as they change. */
+const changesFor = ({ token }: Member) =>
+  fetch(`${server.url}/graphql`, {
+    method: 'POST',
+    headers: { Authorization: `Bearer ${token}`, Accept: 'text/event-stream', 'Content-Type': 'application/json' },
+    body: JSON.stringify({ query: 'subscription { taskChanges { id } }' }),
+  })
+
 it('an open stream ends soon after the role of its reader has changed, on every face, and others go on', async () => {
   const { db } = server.service.deps
   const { executionId, end } = await hanging()
@@ -96,7 +104,7 @@ it('an open stream ends soon after the role of its reader has changed, on every 
         return fetch(server.url + path, { method, headers: { ...headers, 'Content-Type': 'application/json' }, body })
       }),
     )
-  const streams = await open(demoted)
+  const streams = [...(await open(demoted)), await changesFor(demoted)]
   const others = (await open(stays)).map((response) => response.text())
   const { organizationId, userId } = demoted
   const which = { organizationId_userId: { organizationId, userId } }

@@ -76,6 +76,7 @@ export async function finish(
     const { text, toolCalls } = remains
     const answers = completed || text !== '' || toolCalls.length > 0
     if (answers) await writeMessage(tx, execution, 'assistant', text, now, { interrupted: !completed, toolCalls })
+    // What is left of one that did not complete may say less than there is.
     if (!completed || toolCalls.length) await forgetSteps(tx, row.id)
     const next = await release(tx, deps, execution, now, { text, messages: answers ? 2 : 1 })
     await giveSlotBack(tx, deps, row.organizationId)

@@ -138,7 +138,7 @@ export type StepStore = {
 }
 
 /** A run that has ended goes on from nothing; its events and its message tell what it did. */
-export const forgetSteps = (db: Db | Tx, executionId: string) => db.executionStep.deleteMany({ where: { executionId } })
+export const forgetSteps = (tx: Tx, executionId: string) => tx.executionStep.deleteMany({ where: { executionId } })
 
 type StoreDeps = { db: Db; clock: Clock; leaseDuration: number; signal: AbortSignal }
 
