@@ -32,11 +32,12 @@ test('every setting is in the table of the README, and nothing else is', () => {
   expect(cells.toSorted()).toEqual(settings.toSorted())
 })
 
-test('the image and the unit of systemd start the service as `npm start` does, with the same flags', () => {
+test('the image and the unit of systemd start the service as `npm start` does, with the flags it is compiled with', () => {
   const read = (...path: string[]) => readFileSync(join(ROOT, ...path), 'utf8')
   const { scripts } = JSON.parse(read('package.json'))
   const [command] = read('Dockerfile').match(/(?<=^CMD ).*/gm) ?? []
   expect(JSON.parse(command ?? '[]')).toEqual(scripts.start.split(' '))
+  expect(scripts.compile.replace('.config/compile.ts', 'src/main.js')).toBe(scripts.start)
   expect(read('docs', 'operating.md')).toContain(`\nExecStart=/opt/muster/node_modules/.bin/${scripts.start}\n`)
 })
 

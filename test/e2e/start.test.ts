@@ -10,7 +10,7 @@ import { runAdmin } from '../../src/admin/run.ts'
 import { newToken } from '../../src/lib/token.ts'
 import { createFolder } from '../support/folder.ts'
 import { startModelServer } from '../support/model-server.ts'
-import { hasPostgres } from '../support/postgres-shared.ts'
+import { hasPostgres, shareEmptyDatabase } from '../support/postgres-shared.ts'
 import { runProgram, type ServerProcess, spawnServer } from '../support/process.ts'
 import { request } from '../support/rest.ts'
 
@@ -48,6 +48,32 @@ test.concurrent('a later start prints no token, and the first one goes on workin
   expect(second.out).not.toMatch(/mst_|curl/)
   expect((await request({ url: second.url, token }, 'GET', '/api/v1/agents')).status).toBe(200)
 })
+
+test.for(hasPostgres ? ['SQLite', 'PostgreSQL'] : ['SQLite'])(
+  'after `npm run compile` the first start on %s compiles nothing anew, not for its first run either',
+  async (kind) => {
+    await using folder = await createFolder()
+    const compiled = { NODE_COMPILE_CACHE: join(folder.path, 'compiled') }
+    expect(await runProgram('.config/compile.ts', [], folder.path, compiled)).toEqual({ code: 0, out: '', err: '' })
+    const token = newToken('mst')
+    const shared = kind === 'PostgreSQL' ? await shareEmptyDatabase() : null
+    const database = shared && { DATABASE_URL: shared.url, ENCRYPTION_KEY: key(1) }
+    try {
+      const env = { ...compiled, ...database, BOOTSTRAP_TOKEN: token, NODE_DEBUG_NATIVE: 'COMPILE_CACHE' }
+      await using server = await spawnServer(folder.path, env)
+      const { body } = await request({ url: server.url, token }, 'POST', '/api/v1/agents', { body: agent })
+      const run = { body: { message: 'Hello' } }
+      expect((await request({ url: server.url, token }, 'POST', `/api/v1/agents/${body.id}/execute`, run)).status).toBe(
+        200,
+      )
+      const { err } = await server.stop()
+      const anew = [...err.matchAll(/cache for \w+ (\S+) was not initialized/g)].map(([, url]) => url)
+      expect(anew).toEqual([expect.stringMatching(/\/src\/main\.js$/)])
+    } finally {
+      await shared?.drop()
+    }
+  },
+)
 
 test.concurrent('BOOTSTRAP_TOKEN becomes the first token, and nothing secret is printed', async () => {
   await using folder = await createFolder()
