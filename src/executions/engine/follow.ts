@@ -1,9 +1,11 @@
 import type { Db } from '../../db/client.ts'
 import { throwRefusal, unavailable } from '../../errors.ts'
+import { unlessAborted } from '../../lib/unless-aborted.ts'
 import {
   EDGE_COLUMNS,
   type Edge,
   type ExecutionEvent,
+  type ExecutionRow,
   isTerminal,
   META_SEQ,
   metaEvent,
@@ -11,7 +13,16 @@ import {
   terminalEvent,
 } from './events.ts'
 import { hasStored, type Journal, leave, more, take } from './journal.ts'
+import type { Live } from './live.ts'
 import type { Notices } from './notices.ts'
+
+export type FollowDeps = {
+  db: Db
+  journal: Journal
+  notices: Notices
+  /** Aborted when this process ends. */
+  stopped: AbortSignal
+}
 
 /**
  * The events of an execution after a number, in order, without a gap or a double, up to its terminal event: from the
@@ -20,7 +31,7 @@ import type { Notices } from './notices.ts'
  * shall come back.
  */
 export async function* follow(
-  deps: { db: Db; journal: Journal; notices: Notices; stopped: AbortSignal },
+  deps: FollowDeps,
   row: Edge,
   after: number,
   signal: AbortSignal,
@@ -72,4 +83,22 @@ export async function* follow(
   }
   throwRefusal(signal)
   if (!signal.aborted) throw unavailable()
+}
+
+/** An execution once it has ended, or as it is when the signal aborts. Throws 503 when this process ends first. */
+export async function whenEnded(
+  { db, live, notices, stopped }: Omit<FollowDeps, 'journal'> & { live: Live },
+  { id }: ExecutionRow,
+  signal: AbortSignal,
+): Promise<ExecutionRow> {
+  const patience = AbortSignal.any([signal, stopped])
+  for (;;) {
+    using notice = notices.expect(id, patience)
+    const here = await unlessAborted(live.ended(id), patience)
+    if (here) return here
+    const current = await db.execution.findUniqueOrThrow({ where: { id } })
+    if (current.terminalSeq !== null || signal.aborted) return current
+    if (stopped.aborted) throw unavailable()
+    if (!live.has(id)) await notice.happened
+  }
 }

@@ -30,6 +30,8 @@ export type LiveDeps = {
   onLeft: (executionId: string) => void
 }
 
+export type Live = ReturnType<typeof createLive>
+
 /** The runs that are on in this process, and the places of those that are about to be. */
 export function createLive({ journal, log, attempt, stopped, onLeft }: LiveDeps) {
   const runs = new Map<string, Run>()

@@ -7,7 +7,7 @@ import * as claims from './claims.ts'
 import type * as endings from './endings.ts'
 import type { ExecutionRow } from './events.ts'
 import { SEQ_BLOCK } from './journal.ts'
-import type { createLive, Launch } from './live.ts'
+import type { Launch, Live } from './live.ts'
 import { recordsOf } from './steps.ts'
 import * as waits from './waits.ts'
 
@@ -17,7 +17,7 @@ export type RecoveryDeps = {
   log: Logger
   telemetry: Telemetry
   claimDeps: claims.ClaimDeps
-  live: ReturnType<typeof createLive>
+  live: Live
   /** Whether there is no room in this process. */
   isFull: () => boolean
   agentFor: (db: Db, row: ExecutionRow) => Promise<claims.AgentRow | string>

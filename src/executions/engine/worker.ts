@@ -1,9 +1,7 @@
 import type { Logger } from 'pino'
-import { isAdmin, permit } from '../../auth/actor.ts'
 import type { Bus } from '../../bus/index.ts'
 import { type Db, freeRowLock, rowLock } from '../../db/client.ts'
 import { unavailable } from '../../errors.ts'
-import { isTaken, KeyTaken } from '../../idempotency.ts'
 import type { Clock } from '../../lib/clock.ts'
 import { isUnavailable } from '../../lib/database-errors.ts'
 import { newId } from '../../lib/id.ts'
@@ -12,13 +10,14 @@ import type { MediaStorage } from '../../media/storage.ts'
 import type { Settings } from '../../settings.ts'
 import type { Telemetry } from '../../telemetry/telemetry.ts'
 import { createAttempts } from './attempt.ts'
+import { createCancel } from './cancel.ts'
 import { createCaretaker } from './caretaker.ts'
 import { BEGIN, loadCheckpoint } from './checkpoint.ts'
 import * as claims from './claims.ts'
 import { createCompaction } from './compaction.ts'
 import * as endings from './endings.ts'
 import type { Edge, ExecutionEvent, ExecutionRow } from './events.ts'
-import { follow } from './follow.ts'
+import { follow, whenEnded } from './follow.ts'
 import { createJournal } from './journal.ts'
 import { createLive, type Launch } from './live.ts'
 import { UNEXPECTED } from './model-errors.ts'
@@ -118,10 +117,12 @@ export function createEngine(deps: EngineDeps): Engine {
       if (room.isWanted()) background(room.fill())
     },
   })
+  const { cancelTree, findBusy, stopMarked } = createCancel({ db, bus, claimDeps, live, afterwards })
+  const followDeps = { db, journal, live, notices, stopped: stopped.signal }
 
   const subscriptions = [
     bus.subscribe('cancel', (ids) => {
-      if (!ids) background(lookForCancelled(), 'what is to be cancelled could not be looked for')
+      if (!ids) background(stopMarked(), 'what is to be cancelled could not be looked for')
       for (const id of ids ?? []) live.cancel(id)
     }),
     bus.subscribe('pending', (ids) => {
@@ -130,11 +131,6 @@ export function createEngine(deps: EngineDeps): Engine {
       background(room.fill())
     }),
   ]
-
-  async function lookForCancelled(): Promise<void> {
-    const where = { terminalSeq: null, status: 'running' as const, leaseOwner: owner, wantsCancel: true }
-    for (const { id } of await db.execution.findMany({ where, select: { id: true } })) live.stop(id, 'cancelled')
-  }
 
   /** Launches a run, if it can begin, already while it is written that it has. */
   async function acceptAndLaunch(request: claims.Request, hasRoom: boolean, launch: Launch): Promise<ExecutionRow> {
@@ -235,79 +231,9 @@ export function createEngine(deps: EngineDeps): Engine {
     task.catch((error) => log.error({ err: error }, `${failure}; the sweep will try again`))
   }
 
-  /**
-   * Ends it here if it does not run; otherwise marks it, and it is one of the `marked`, for whoever runs it. What it then
-   * is, once that is known here.
-   */
-  async function cancelOne(
-    row: claims.Standing,
-    by: endings.Canceller,
-    marked: string[],
-  ): Promise<ExecutionRow | null> {
-    for (let current = row; current.terminalSeq === null; ) {
-      if (current.status === 'pending') {
-        const gone = await endings.finishPending(claimDeps, current, { status: 'cancelled' }, by)
-        if (gone) {
-          afterwards(gone)
-          return gone.execution
-        }
-      }
-      if (await endings.markCancelled(claimDeps, row.id, by)) {
-        marked.push(row.id)
-        return null
-      }
-      // It has ended, or begun to wait.
-      current = await db.execution.findUniqueOrThrow({ where: { id: row.id } })
-    }
-    return null
-  }
-
-  /**
-   * Cancels a run and its descendants. A run is marked before its children are looked for, and then gets no more. They
-   * are told once all are: the end of one would mark those that it waits for itself, on its own user's word.
-   */
-  async function cancelTree(row: ExecutionRow, by: endings.Canceller): Promise<ExecutionRow | null> {
-    const marked: string[] = []
-    try {
-      const gone = await cancelOne(row, by, marked)
-      const known = new Set<string>()
-      for (;;) {
-        const found = (await claims.findDescendants(db, row)).filter(({ id }) => !known.has(id))
-        if (!found.length) return gone
-        for (const descendant of found) {
-          known.add(descendant.id)
-          await cancelOne(descendant, by, marked)
-        }
-      }
-    } finally {
-      if (marked.length) bus.publish('cancel', marked)
-    }
-  }
-
-  /**
-   * Cancels what a session has under way, unless this request itself, made before, has begun it. 403, and nothing is
-   * cancelled, where one of the runs is not this user's to cancel.
-   */
-  async function interrupt(sessionId: string, { actor, key }: claims.Request): Promise<void> {
-    const where = { sessionId, status: { in: ['pending' as const, 'running' as const] } }
-    // The last first, lest the end of one begins the next.
-    const busy = await db.execution.findMany({ where, orderBy: { queueSeq: 'desc' } })
-    if (key && (await isTaken(db, key))) throw new KeyTaken()
-    for (const row of busy) permit(row, row.wantsCancel || row.userId === actor.userId || isAdmin(actor))
-    for (const row of busy) await engine.cancel(row, actor)
-  }
-
-  async function ended(row: ExecutionRow, signal: AbortSignal): Promise<ExecutionRow> {
-    const patience = AbortSignal.any([signal, stopped.signal])
-    for (;;) {
-      using notice = notices.expect(row.id, patience)
-      const here = await unlessAborted(live.ended(row.id), patience)
-      if (here) return here
-      const current = await db.execution.findUniqueOrThrow({ where: { id: row.id } })
-      if (current.terminalSeq !== null || signal.aborted) return current
-      if (stopped.signal.aborted) throw unavailable()
-      if (!live.has(row.id)) await notice.happened
-    }
+  /** Cancels what a session has under way. */
+  async function interrupt(sessionId: string, request: claims.Request): Promise<void> {
+    for (const row of await findBusy(sessionId, request)) await engine.cancel(row, request.actor)
   }
 
   /** Whoever looks next takes over what is left. Without it, they do when the leases end. */
@@ -351,8 +277,8 @@ export function createEngine(deps: EngineDeps): Engine {
           return await live.claim(async (launch) => {
             const row = await acceptAndLaunch(request, hasRoom, launch)
             tellOwners(row)
-            const waits = row.status === 'pending' && (!hasRoom || limits.running !== undefined)
-            if (waits) bus.publish('pending', [actor.organizationId])
+            const isHeldUp = row.status === 'pending' && (!hasRoom || limits.running !== undefined)
+            if (isHeldUp) bus.publish('pending', [actor.organizationId])
             return row
           }, hasRoom)
         } catch (error) {
@@ -361,15 +287,15 @@ export function createEngine(deps: EngineDeps): Engine {
         }
       }
     },
-    follow: (row, after, signal) => follow({ db, journal, notices, stopped: stopped.signal }, row, after, signal),
-    ended,
+    follow: (row, after, signal) => follow(followDeps, row, after, signal),
+    ended: (row, signal) => whenEnded(followDeps, row, signal),
     goOn(row) {
       bus.publish('execution', [row.id])
       begin(row.id, row.organizationId, row.parentExecutionId !== null)
     },
     async cancel(row, by) {
       const gone = await cancelTree(row, by)
-      return gone ?? ended(row, AbortSignal.timeout(CANCEL_PATIENCE))
+      return gone ?? engine.ended(row, AbortSignal.timeout(CANCEL_PATIENCE))
     },
     async start(alone) {
       if (!runs) return

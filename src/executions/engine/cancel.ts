@@ -1,0 +1,92 @@
+import { isAdmin, permit } from '../../auth/actor.ts'
+import type { Bus } from '../../bus/index.ts'
+import type { Db } from '../../db/client.ts'
+import { isTaken, KeyTaken } from '../../idempotency.ts'
+import * as claims from './claims.ts'
+import * as endings from './endings.ts'
+import type { ExecutionRow } from './events.ts'
+import type { Live } from './live.ts'
+
+export type CancelDeps = {
+  db: Db
+  bus: Bus
+  claimDeps: claims.ClaimDeps
+  live: Live
+  /** What is to be done once a run has ended that was not on. */
+  afterwards: (ended: endings.Ended) => void
+}
+
+/** Cancels runs and what they have started, wherever they are on. */
+export function createCancel({ db, bus, claimDeps, live, afterwards }: CancelDeps) {
+  /**
+   * Ends it here if it does not run; otherwise marks it, and it is one of the `marked`, for whoever runs it. What it then
+   * is, once that is known here.
+   */
+  async function cancelOne(
+    row: claims.Standing,
+    by: endings.Canceller,
+    marked: string[],
+  ): Promise<ExecutionRow | null> {
+    for (let current = row; current.terminalSeq === null; ) {
+      if (current.status === 'pending') {
+        const gone = await endings.finishPending(claimDeps, current, { status: 'cancelled' }, by)
+        if (gone) {
+          afterwards(gone)
+          return gone.execution
+        }
+      }
+      if (await endings.markCancelled(claimDeps, row.id, by)) {
+        marked.push(row.id)
+        return null
+      }
+      // It has ended, or begun to wait.
+      current = await db.execution.findUniqueOrThrow({ where: { id: row.id } })
+    }
+    return null
+  }
+
+  /**
+   * Cancels a run and its descendants, on somebody's word. What the run then is, where it did not run; null where whoever
+   * runs it has been told to stop. A run is marked before its children are looked for, and then gets no more. They are
+   * told once all are: the end of one would mark those that it waits for itself, on its own user's word.
+   */
+  async function cancelTree(row: ExecutionRow, by: endings.Canceller): Promise<ExecutionRow | null> {
+    const marked: string[] = []
+    try {
+      const gone = await cancelOne(row, by, marked)
+      const known = new Set<string>()
+      for (;;) {
+        const found = (await claims.findDescendants(db, row)).filter(({ id }) => !known.has(id))
+        if (!found.length) return gone
+        for (const descendant of found) {
+          known.add(descendant.id)
+          await cancelOne(descendant, by, marked)
+        }
+      }
+    } finally {
+      if (marked.length) bus.publish('cancel', marked)
+    }
+  }
+
+  return {
+    cancelTree,
+
+    /**
+     * What a session has under way, the last first, lest the end of one begins the next. Throws `KeyTaken` where this
+     * request itself, made before, has begun it, and 403 where one of the runs is not this user's to cancel.
+     */
+    async findBusy(sessionId: string, { actor, key }: claims.Request): Promise<ExecutionRow[]> {
+      const where = { sessionId, status: { in: ['pending' as const, 'running' as const] } }
+      const busy = await db.execution.findMany({ where, orderBy: { queueSeq: 'desc' } })
+      if (key && (await isTaken(db, key))) throw new KeyTaken()
+      for (const row of busy) permit(row, row.wantsCancel || row.userId === actor.userId || isAdmin(actor))
+      return busy
+    },
+
+    /** Stops what runs here and was marked while notices did not arrive. */
+    async stopMarked(): Promise<void> {
+      const where = { terminalSeq: null, status: 'running' as const, leaseOwner: claimDeps.owner, wantsCancel: true }
+      for (const { id } of await db.execution.findMany({ where, select: { id: true } })) live.stop(id, 'cancelled')
+    },
+  }
+}
