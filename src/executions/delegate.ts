@@ -4,11 +4,11 @@ import type { Db, Tx } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
 import { conflict, notFound } from '../errors.ts'
 import { requiredText } from '../lib/fields.ts'
-import { cut, defineTool } from '../lib/tool.ts'
+import { cut } from '../lib/text.ts'
 import { toSlug } from '../organizations/service.ts'
 import { type AgentRow, MAX_DEPTH, MAX_TREE } from './engine/claims.ts'
 import type { ExecutionRow } from './engine/events.ts'
-import type { IsOffered, Tool, ToolCall, ToolUser } from './engine/tools.ts'
+import { defineTool, type IsOffered, type Tool, type ToolCall, type ToolUser } from './engine/tools.ts'
 
 const MAX_NAME = 64
 const MAX_DESCRIPTION = 1_000

@@ -1,8 +1,8 @@
 import { z } from 'zod'
 import type { Deps } from '../deps.ts'
 import { badRequest } from '../errors.ts'
-import type { Tool, ToolUser } from '../executions/engine/tools.ts'
-import { defineTool, endOf } from '../lib/tool.ts'
+import { defineTool, type Tool, type ToolUser } from '../executions/engine/tools.ts'
+import { endOf } from '../lib/text.ts'
 import { FilePath, ListFiles, WriteFile } from './schema.ts'
 import { get, list, write } from './service.ts'
 

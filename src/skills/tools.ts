@@ -1,8 +1,7 @@
 import { z } from 'zod'
 import type { Deps } from '../deps.ts'
 import { notFound } from '../errors.ts'
-import type { Toolbox, ToolUser } from '../executions/engine/tools.ts'
-import { defineTool } from '../lib/tool.ts'
+import { defineTool, type Toolbox, type ToolUser } from '../executions/engine/tools.ts'
 import { findMany, type SkillOutput } from './service.ts'
 
 /** The skills of a run: what it is told of them, the tool that loads one, and the built-in tools that they work with. */

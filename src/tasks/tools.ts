@@ -1,8 +1,8 @@
 import { z } from 'zod'
 import type { Deps } from '../deps.ts'
-import type { Tool, ToolUser } from '../executions/engine/tools.ts'
+import { defineTool, shownWhole, type Tool, type ToolUser } from '../executions/engine/tools.ts'
 import { encodeCursor } from '../lib/page.ts'
-import { cut, defineTool, shownWhole } from '../lib/tool.ts'
+import { cut } from '../lib/text.ts'
 import { CreateTask, TaskId, TaskPriority, TaskStatus } from './schema.ts'
 import { claim, create, list, update } from './service.ts'
 

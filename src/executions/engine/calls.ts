@@ -1,13 +1,12 @@
 import type { Tx } from '../../db/client.ts'
 import { AppError } from '../../errors.ts'
-import { MAX_RESULT } from '../../lib/tool.ts'
 import { isObject } from '../../lib/unknown.ts'
 import { unlessAborted } from '../../lib/unless-aborted.ts'
 import type { MessageData } from './events.ts'
 import type { Progress, RunInput } from './run.ts'
 import { type Call, resultEvent, type Step } from './steps.ts'
 import { Stop } from './stop.ts'
-import type { Tool, ToolResult } from './tools.ts'
+import { MAX_RESULT, type Tool, type ToolResult } from './tools.ts'
 
 /** How many of a step's calls that start runs are under way at a time: what they start needs no room. */
 const MAX_TOGETHER = 10

@@ -1,6 +1,6 @@
 import { audit } from '../../auth/audit.ts'
 import { Prisma, type Tx } from '../../db/client.ts'
-import { beginning } from '../../lib/tool.ts'
+import { beginning } from '../../lib/text.ts'
 import { chatStatus } from './chat-status.ts'
 import { type ClaimDeps, giveSlotBack, PREVIEW_LENGTH, type Standing, writeMessage } from './claims.ts'
 import { type ExecutionEvent, type ExecutionRow, storeLast } from './events.ts'

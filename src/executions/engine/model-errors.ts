@@ -1,4 +1,4 @@
-import { cut } from '../../lib/tool.ts'
+import { cut } from '../../lib/text.ts'
 import { asObject, asText, type Fields } from '../../lib/unknown.ts'
 
 /** A model that cannot be used. Its message is for the caller: what is wrong, and what would help. */

@@ -6,7 +6,7 @@ import type {
   LanguageModelV4TextPart,
 } from '@ai-sdk/provider'
 import { type Db, Prisma } from '../../db/client.ts'
-import { cut } from '../../lib/tool.ts'
+import { cut } from '../../lib/text.ts'
 import { isObject } from '../../lib/unknown.ts'
 import { PICTURES } from '../../media/schema.ts'
 import type { MediaStorage } from '../../media/storage.ts'

@@ -1,7 +1,11 @@
 import type { JSONSchema7 } from '@ai-sdk/provider'
+import { z } from 'zod'
 import type { Actor } from '../../auth/actor.ts'
 import type { Scope } from '../../auth/scopes.ts'
 import type { Tx } from '../../db/client.ts'
+import { badRequest } from '../../errors.ts'
+import { checkInput } from '../../lib/fields.ts'
+import { fitting } from '../../lib/page.ts'
 import type { AgentRow } from './claims.ts'
 import type { ExecutionRow } from './events.ts'
 
@@ -68,3 +72,35 @@ export type ToolUser = {
  * rejects with the signal's reason only. A run across organizations gets the caller's tools, not the agent's own.
  */
 export type OpenTools = (user: ToolUser) => Promise<Toolbox>
+
+/**
+ * A tool of the service: what it says of itself, once, and what makes one of it for a run. The input is checked by the
+ * schema, as a request's is; `run` answers text, or what becomes JSON.
+ */
+export function defineTool<Schema extends z.ZodObject>(name: string, description: string, schema: Schema) {
+  const { $schema: _, ...inputSchema } = z.toJSONSchema(schema, { io: 'input' })
+  return (run: (input: z.output<Schema>, call: ToolCall) => Promise<unknown>): Tool => ({
+    name,
+    target: name,
+    description,
+    inputSchema: inputSchema as JSONSchema7,
+    mode: 'allow',
+    async call(input, call) {
+      checkInput(input)
+      const parsed = schema.safeParse(input)
+      if (!parsed.success) throw badRequest(parsed.error.issues[0]?.message ?? 'Invalid input')
+      call.signal.throwIfAborted()
+      const answer = await run(parsed.data, call)
+      return { content: typeof answer === 'string' ? answer : JSON.stringify(answer), isError: false }
+    },
+  })
+}
+
+/** How much of a tool's answer a model is shown, in bytes: a skill's prompt of 100,000 characters is shown whole. */
+export const MAX_RESULT = 512 * 1024
+
+/** What a page has beside its rows. */
+const MAX_FRAME = 1024
+
+/** As many rows of a page as are shown whole, from the first on; one at least. */
+export const shownWhole = <Row>(rows: readonly Row[]): Row[] => fitting(rows, rows.length, MAX_RESULT - MAX_FRAME)
