@@ -1,5 +1,5 @@
 import type { Logger } from 'pino'
-import { type Db, Prisma } from '../../db/client.ts'
+import { type Db, Prisma, type Tx } from '../../db/client.ts'
 import { padded } from '../../db/dialects.ts'
 import type { Clock } from '../../lib/clock.ts'
 import { inParts } from '../../lib/parts.ts'
@@ -113,11 +113,7 @@ export type Channel = {
   room: PromiseWithResolvers<void> | null
 }
 
-/**
- * The events of all executions that run in this process: one flusher writes the new segments of all of them in few
- * transactions, fenced per execution, while followers in this process see them at once (design: "Events").
- */
-export function createJournal(deps: {
+export type JournalDeps = {
   db: Db
   clock: Clock
   log: Logger
@@ -126,8 +122,14 @@ export function createJournal(deps: {
   rowLock: Prisma.Sql
   /** Is told of which executions events have been stored: who follows them elsewhere reads them. */
   onStored: (executionIds: string[]) => void
-}): Journal {
-  const { db, clock, log, owner, rowLock } = deps
+}
+
+/**
+ * The events of all executions that run in this process: one flusher writes the new segments of all of them in few
+ * transactions, fenced per execution, while followers in this process see them at once (design: "Events").
+ */
+export function createJournal(deps: JournalDeps): Journal {
+  const { db, clock, log } = deps
   const channels = new Map<string, Channel>()
   let timer: NodeJS.Timeout | null = null
   let flushing: Promise<void> | null = null
@@ -191,39 +193,17 @@ export function createJournal(deps: {
   /** Writes what some executions have said, in one transaction, and shows it to those who have waited for that. */
   async function store(some: readonly Channel[]): Promise<void> {
     if (!some.length) return
-    const batches = some.map((channel) => {
+    const batches = some.map((channel): Batch => {
       const reserve = channel.nextSeq + SEQ_BLOCK / 2 > channel.reserved ? channel.reserved + SEQ_BLOCK : null
       return { channel, events: [...channel.tail], reserve }
     })
     const at = clock.now()
-    const stored = db.$transaction(async (tx) => {
-      // One statement locks the rows and tells which attempts are still ours: the fence. The heartbeat keeps the leases.
-      const owned = await tx.$queryRaw<{ id: string; attempt: number }[]>(Prisma.sql`
-        SELECT "id", "attempt" FROM "Execution"
-        WHERE "leaseOwner" = ${owner} AND "status" = 'running'
-          AND "id" IN (${Prisma.join(padded(batches.map(({ channel }) => channel.row.id)))}) ${rowLock}`)
-      const attempts = new Map(owned.map((row) => [row.id, row.attempt]))
-      const mine = batches.filter(({ channel }) => attempts.get(channel.row.id) === channel.row.attempt)
-      for (const { channel, reserve } of mine) {
-        if (reserve === null) continue
-        await tx.execution.update({
-          where: { id: channel.row.id },
-          data: { seqReserved: reserve },
-          select: { id: true },
-        })
-      }
-      for (const { channel, events } of mine) {
-        if (channel.unsure) await forgetFrom(tx, channel.row.id, events[0]!.seq)
-      }
-      await tx.executionEvent.createMany({
-        data: mine.flatMap(({ channel, events }) => toSegments(channel.row.id, at, events)),
+    const kept = await db
+      .$transaction((tx) => writeOwned(tx, deps, batches, at))
+      .catch((error) => {
+        for (const { channel } of batches) channel.unsure = true
+        throw error
       })
-      return new Set(mine)
-    })
-    const kept = await stored.catch((error) => {
-      for (const { channel } of batches) channel.unsure = true
-      throw error
-    })
     deps.onStored([...kept].map(({ channel }) => channel.row.id))
     for (const batch of batches) {
       const { channel, events, reserve } = batch
@@ -329,6 +309,40 @@ export function createJournal(deps: {
       for (const { seats } of channels.values()) for (const seat of seats) send(seat)
     },
   }
+}
+
+/** What an execution has said and is not stored yet, and up to which number it reserves those of its events with it. */
+type Batch = { channel: Channel; events: readonly MessageEvent[]; reserve: number | null }
+
+/** Writes the batches of the attempts that are still this process's, and returns those: the others were taken away. */
+async function writeOwned(
+  tx: Tx,
+  { owner, rowLock }: JournalDeps,
+  batches: readonly Batch[],
+  at: Date,
+): Promise<ReadonlySet<Batch>> {
+  // One statement locks the rows and tells which attempts are still ours: the fence. The heartbeat keeps the leases.
+  const owned = await tx.$queryRaw<{ id: string; attempt: number }[]>(Prisma.sql`
+    SELECT "id", "attempt" FROM "Execution"
+    WHERE "leaseOwner" = ${owner} AND "status" = 'running'
+      AND "id" IN (${Prisma.join(padded(batches.map(({ channel }) => channel.row.id)))}) ${rowLock}`)
+  const attempts = new Map(owned.map((row) => [row.id, row.attempt]))
+  const mine = batches.filter(({ channel: { row } }) => attempts.get(row.id) === row.attempt)
+  for (const { channel, reserve } of mine) {
+    if (reserve === null) continue
+    await tx.execution.update({
+      where: { id: channel.row.id },
+      data: { seqReserved: reserve },
+      select: { id: true },
+    })
+  }
+  for (const { channel, events } of mine) {
+    if (channel.unsure) await forgetFrom(tx, channel.row.id, events[0]!.seq)
+  }
+  await tx.executionEvent.createMany({
+    data: mine.flatMap(({ channel, events }) => toSegments(channel.row.id, at, events)),
+  })
+  return new Set(mine)
 }
 
 /** Whether somebody waits until what there is of a run is stored: a follower, or the run for room in its numbers. */
