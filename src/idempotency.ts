@@ -5,8 +5,10 @@ import type { Db, Prisma, Tx } from './db/client.ts'
 import type { Deps } from './deps.ts'
 import { AppError, badRequest, conflict } from './errors.ts'
 import { isUniqueViolation } from './lib/database-errors.ts'
+import { IDEMPOTENCY_KEY, INVALID_IDEMPOTENCY_KEY } from './lib/fields.ts'
 
-const LIFETIME = 24 * 60 * 60 * 1000
+/** How long an answer is kept (ms; contract.md section 1). */
+export const LIFETIME = 24 * 60 * 60 * 1000
 const LEASE = 60_000
 
 /** The `Idempotency-Key` of a request, and the concrete path it belongs to. */
@@ -35,8 +37,7 @@ type IdempotencyRow = Prisma.IdempotencyRecordGetPayload<object>
 
 /** Checks the header's form (contract.md section 1). */
 export function readKey(key: string, path: string): IdempotencyKey {
-  if (!/^[\x20-\x7e]{1,255}$/.test(key))
-    throw badRequest('Invalid Idempotency-Key. Must be 1-255 printable ASCII characters')
+  if (!IDEMPOTENCY_KEY.test(key)) throw badRequest(INVALID_IDEMPOTENCY_KEY)
   return { key, path, replayed: false }
 }
 
@@ -189,16 +190,25 @@ export async function onceOutside<T extends object>(
     isKept = true
     return answer
   }
+  const own = { id: claim.id, createdAt: now, answer: null }
+  let answer: T
   try {
-    const answer = await effect({ anew: record !== null, keep })
-    // Unless somebody took its place meanwhile.
-    if (!isKept) await store(db, claim, answer, now)
-    return answer
+    answer = await effect({ anew: record !== null, keep })
   } catch (error) {
     // With its answer it is done, though the word of it got lost.
-    await db.idempotencyRecord.deleteMany({ where: { id: claim.id, createdAt: now, answer: null } })
+    await db.idempotencyRecord.deleteMany({ where: own })
     throw error instanceof KeyTaken ? inProgress() : error
   }
+  if (isKept) return answer
+  try {
+    // Unless somebody took its place meanwhile.
+    await store(db, claim, answer, now)
+  } catch (error) {
+    // It is done: whoever repeats it begins anew, and at once.
+    await db.idempotencyRecord.updateMany({ where: own, data: { leaseUntil: now } })
+    throw error
+  }
+  return answer
 }
 
 const inProgress = () => conflict('A request with this Idempotency-Key is in progress')

@@ -696,6 +696,19 @@ describe('a request that is under way outside a transaction', () => {
     expect(await effects()).toBe(before + 1)
   })
 
+  test('and was done stays known where its answer cannot be kept: who repeats it is answered as it was done', async () => {
+    const id = await hangingRun()
+    const path = `/api/v1/executions/${id}/cancel`
+    const key = newKey()
+    const when = 'NEW."answer" IS NOT NULL'
+    const refused = { name: '_refused', event: 'BEFORE UPDATE', table: 'IdempotencyRecord' }
+    await createTrigger(lab.db, { ...refused, when, effect: 'INSERT INTO "Media" ("id") VALUES (NULL)' })
+    expect((await post(path, key)).status).toBe(500)
+    await dropTrigger(lab.db, refused.name)
+    expect(await post(path, key)).toMatchObject({ status: 200, body: { execution: { id, status: 'cancelled' } } })
+    expect(isReplay(await post(path, key))).toBe(true)
+  })
+
   test('and took longer than its lease is undone, when somebody else has begun anew', async () => {
     const { deps } = lab.server.service
     const idempotency = () => ({ key: newKey(), path: '/', replayed: false })

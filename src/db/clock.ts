@@ -31,7 +31,8 @@ export async function openDatabaseClock(
     const begun = { machine: machine.now().getTime(), steady: performance.now() }
     const [row] = await db.$queryRaw<{ now: number }[]>(Prisma.sql`
       SELECT (extract(epoch FROM clock_timestamp()) * 1000)::float8 AS "now"`)
-    // When it looked at its clock is not known: half way there and back, or as much sooner or later. What may be right stays.
+    // It read its clock somewhere between question and answer: half way, give or take `half`. A known difference within that
+    // is kept.
     const half = (performance.now() - begun.steady) / 2
     const seen = Math.round(begun.machine + half - (row?.now ?? 0))
     if (Math.abs(seen - ahead) > half + ROUNDING) ahead = seen

@@ -1,5 +1,5 @@
 import type { Prisma } from '../../prisma/generated/sqlite/client.ts'
-import { BEYOND, type Columns, isFilter, quote, type Table } from './tables.ts'
+import { type Columns, isFilter, quote, type Table, UNSUPPORTED } from './tables.ts'
 
 /** What is different in the SQL, and in the values, of the two databases. */
 export type Dialect = {
@@ -114,25 +114,25 @@ export function encode(dialect: Dialect, type: string, value: unknown): unknown 
   switch (type) {
     case 'DateTime':
       if (value instanceof Date && !Number.isNaN(value.getTime())) return dialect.date(value)
-      throw BEYOND
+      throw UNSUPPORTED
     case 'Boolean':
       if (typeof value === 'boolean') return dialect.boolean(value)
-      throw BEYOND
+      throw UNSUPPORTED
     case 'Int':
       if (Number.isSafeInteger(value)) return value
-      throw BEYOND
+      throw UNSUPPORTED
     case 'BigInt':
       if (typeof value === 'bigint' || Number.isSafeInteger(value)) return value
-      throw BEYOND
+      throw UNSUPPORTED
     case 'Bytes':
       if (value instanceof Uint8Array) return value
-      throw BEYOND
+      throw UNSUPPORTED
     case 'Json':
       if (isFilter(value) || Array.isArray(value)) return JSON.stringify(value)
-      throw BEYOND
+      throw UNSUPPORTED
     default:
       if (typeof value === 'string') return value
-      throw BEYOND
+      throw UNSUPPORTED
   }
 }
 

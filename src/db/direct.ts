@@ -5,7 +5,7 @@ import { over } from './over.ts'
 import type { Runner } from './read.ts'
 import { tablesOf } from './schema.ts'
 import type { Args, Statement } from './statements.ts'
-import { BEYOND, type Table } from './tables.ts'
+import { type Table, UNSUPPORTED } from './tables.ts'
 
 /** A transaction that Prisma knows nothing of, unless it has to. */
 export type Transaction = {
@@ -27,7 +27,7 @@ export type Shortcut = {
 
 /**
  * A Prisma client that does without Prisma's query compiler where a call concerns rows of a table, known by what they are
- * related to or not, or reads what belongs to them: that costs a tenth of the time. Everything else ({@link BEYOND}),
+ * related to or not, or reads what belongs to them: that costs a tenth of the time. Everything else ({@link UNSUPPORTED}),
  * whatever fails to be found, and every error in what was asked is Prisma's: its client is asked for then, and not
  * before, since it and its compiler take 60 MiB. `onQuery` is told the statements that Prisma does not see.
  */

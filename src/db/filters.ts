@@ -1,6 +1,6 @@
 import { Prisma } from '../../prisma/generated/sqlite/client.ts'
 import { type Dialect, encode } from './dialects.ts'
-import { BEYOND, isFilter, quote, type Relation, type Table, type Values } from './tables.ts'
+import { isFilter, quote, type Relation, type Table, UNSUPPORTED, type Values } from './tables.ts'
 
 /** The WHERE of a filter, and its parameters put to the others; nothing where it says nothing. */
 export function whereOf(table: Table, where: Values | undefined, args: unknown[]): string {
@@ -49,31 +49,31 @@ function conditionOf(scope: Scope, name: string, value: unknown, args: unknown[]
   }
   if (name === 'NOT' && isFilter(value)) {
     const denied = allOf({ ...scope, isOptional: true }, value, args)
-    if (!denied) throw BEYOND
+    if (!denied) throw UNSUPPORTED
     return `NOT (${denied})`
   }
   if (name === 'OR' && Array.isArray(value) && value.length) {
     const parts = value.map((part: Values) => allOf({ ...scope, isOptional: true }, part, args))
-    if (parts.includes('')) throw BEYOND
+    if (parts.includes('')) throw UNSUPPORTED
     return `(${parts.map((part) => `(${part})`).join(' OR ')})`
   }
-  if (!isFilter(value)) throw BEYOND
+  if (!isFilter(value)) throw UNSUPPORTED
   const relation = table.relations.get(name)
   if (relation) return relatedOf(scope, relation, value, args)
   // The name of a key of several columns is made of theirs.
-  if (!name.includes('_') || Object.keys(value).join('_') !== name) throw BEYOND
+  if (!name.includes('_') || Object.keys(value).join('_') !== name) throw UNSUPPORTED
   return allOf(scope, value, args)
 }
 
 function relatedOf(scope: Scope, relation: Relation, filter: Values, args: unknown[]): string {
   if (relation.number === 'many') {
     const [[quantifier, those] = [], ...more] = Object.entries(filter)
-    if (more.length || !isFilter(those) || (quantifier !== 'some' && quantifier !== 'none')) throw BEYOND
+    if (more.length || !isFilter(those) || (quantifier !== 'some' && quantifier !== 'none')) throw UNSUPPORTED
     return (quantifier === 'none' ? 'NOT ' : '') + exists(scope, relation, those, args)
   }
-  // The one there always is meets a filter that says nothing; of one there may not be, Prisma knows.
+  // A relation that is always there meets an empty filter; one that may be missing is left to Prisma.
   if (Object.keys(filter).length) return exists(scope, relation, filter, args)
-  if (relation.number === 'maybe') throw BEYOND
+  if (relation.number === 'maybe') throw UNSUPPORTED
   return ''
 }
 
@@ -93,14 +93,14 @@ const OPERATORS: Readonly<Record<string, string>> = { equals: '=', not: '<>', lt
 type Column = { name: string; type: string; dialect: Dialect }
 
 function comparisonOf(column: Column, value: unknown, args: unknown[]): string {
-  if (column.type === 'Json') throw BEYOND
+  if (column.type === 'Json') throw UNSUPPORTED
   if (!isFilter(value)) return compare(column, '=', value, args)
   return Object.entries(value)
     .map(([name, operand]) => {
       if (name === 'in' || name === 'notIn') return membership(column, name, operand, args)
       if (name === 'contains' && typeof operand === 'string') return compare(column, 'LIKE', `%${operand}%`, args)
       const operator = OPERATORS[name]
-      if (!operator || isFilter(operand)) throw BEYOND
+      if (!operator || isFilter(operand)) throw UNSUPPORTED
       return compare(column, operator, operand, args)
     })
     .join(' AND ')
@@ -110,7 +110,7 @@ function compare({ name, type, dialect }: Column, operator: string, value: unkno
   if (value === null) {
     if (operator === '=') return `${name} IS NULL`
     if (operator === '<>') return `${name} IS NOT NULL`
-    throw BEYOND
+    throw UNSUPPORTED
   }
   return `${name} ${operator} ${dialect.operand(args.push(encode(dialect, type, value)), type)}`
 }
@@ -119,7 +119,7 @@ function compare({ name, type, dialect }: Column, operator: string, value: unkno
 export const MAX_IN = 1000
 
 function membership({ name, type, dialect }: Column, is: 'in' | 'notIn', list: unknown, args: unknown[]): string {
-  if (!Array.isArray(list) || list.length > MAX_IN || list.includes(null)) throw BEYOND
+  if (!Array.isArray(list) || list.length > MAX_IN || list.includes(null)) throw UNSUPPORTED
   if (!list.length) return is === 'in' ? '1=0' : '1=1'
   const values = list.map((value) => encode(dialect, type, value))
   return `${name} ${dialect[is](values, args, type)}`

@@ -14,7 +14,7 @@ import {
   toUpdate,
   toUpsert,
 } from './statements.ts'
-import { BEYOND, type Table } from './tables.ts'
+import { type Table, UNSUPPORTED } from './tables.ts'
 
 export type Method = (call?: unknown) => Promise<unknown>
 export type Delegate = Record<string, Method>
@@ -39,7 +39,7 @@ function either<S>(
     try {
       planned = plan(call)
     } catch (error) {
-      if (error === BEYOND) return prisma(name, call)
+      if (error === UNSUPPORTED) return prisma(name, call)
       throw error
     }
     return run(planned)
@@ -64,7 +64,7 @@ function together({ table, runner, prisma }: Model, name: string, method: Method
       const nested = alike[0]?.sought?.nested
       const found = nested && alike.length > 1 ? readEach(runner, nested, keys) : null
       for (const [index, { call, resolve }] of alike.entries()) {
-        const otherwise = (error: unknown) => (error === BEYOND ? prisma(name, call) : Promise.reject(error))
+        const otherwise = (error: unknown) => (error === UNSUPPORTED ? prisma(name, call) : Promise.reject(error))
         // Nobody would hear of what is thrown here.
         resolve(found ? found.then((rows) => rows[index], otherwise) : Promise.try(method, call))
       }
@@ -78,7 +78,10 @@ function together({ table, runner, prisma }: Model, name: string, method: Method
     })
 }
 
-/** What a query finds, and what belongs to it: too many for one statement, perhaps, which only then is known. */
+/**
+ * Reads rows and what belongs to them. Whether that needs more parameters than a statement may have is known only once the
+ * rows are there: then it is Prisma's.
+ */
 const reading = <T>(model: Model, name: string, plan: (call: unknown) => Query, answer: (rows: Row[]) => T) =>
   either(
     model,
@@ -88,7 +91,7 @@ const reading = <T>(model: Model, name: string, plan: (call: unknown) => Query, 
       try {
         return answer(await read(model.runner, query))
       } catch (error) {
-        if (error === BEYOND) return model.prisma(name, call)
+        if (error === UNSUPPORTED) return model.prisma(name, call)
         throw error
       }
     },

@@ -50,7 +50,7 @@ export async function postgresqlAdapter(
     connectionTimeoutMillis: TRANSACTION.maxWait,
     ...(statementTimeout && { query_timeout: statementTimeout }),
     pipeline: true,
-    stream: together,
+    stream: batchingSocket,
   })
   pool.on('connect', (client) => {
     // It may be lost before whoever asked for it listens; what is said next finds out.
@@ -74,7 +74,7 @@ export async function postgresqlAdapter(
     plain: runnerOf(adapter),
     async begin() {
       const transaction = openTransaction(await inTime(adapter.startTransaction(), undo))
-      return bounded(transaction, hasty(runnerOf(transaction)), joined)
+      return bounded(transaction, pipelining(runnerOf(transaction)), joined)
     },
   }
 }
@@ -123,7 +123,7 @@ function openTransaction(begun: Transaction): Transaction {
       }
       isOpen = false
       // The adapter's commit gives the connection back.
-      await begun.executeRaw(said('COMMIT')).finally(() => begun.commit())
+      await begun.executeRaw(plainQuery('COMMIT')).finally(() => begun.commit())
       if (failure) throw failure
     },
   }
@@ -132,16 +132,16 @@ function openTransaction(begun: Transaction): Transaction {
 /** Undoes a transaction. Where it cannot be said, the connection is broken, and the transaction has ended with it. */
 const undo = (begun: Transaction): Promise<void> =>
   begun
-    .executeRaw(said('ROLLBACK'))
+    .executeRaw(plainQuery('ROLLBACK'))
     .catch(() => {})
     .then(() => begun.rollback())
 
-const said = (sql: string): SqlQuery => ({ sql, args: [], argTypes: [] })
+const plainQuery = (sql: string): SqlQuery => ({ sql, args: [], argTypes: [] })
 
 const runnerOf = (connection: SqlQueryable): Runner => ({
-  rows: async (statement) => objectsOf(await connection.queryRaw(asked(statement))),
+  rows: async (statement) => objectsOf(await connection.queryRaw(toSqlQuery(statement))),
   typedRows: async (statement) => {
-    const found = await connection.queryRaw(asked(statement))
+    const found = await connection.queryRaw(toSqlQuery(statement))
     const conversions = found.columnTypes.map((type) => CONVERSIONS.get(type))
     for (const row of found.rows) {
       for (const [index, convert] of conversions.entries()) {
@@ -150,7 +150,7 @@ const runnerOf = (connection: SqlQueryable): Runner => ({
     }
     return objectsOf(found)
   },
-  changes: (statement) => connection.executeRaw(asked(statement)),
+  changes: (statement) => connection.executeRaw(toSqlQuery(statement)),
 })
 
 /** How many inserts of a transaction may be on their way. */
@@ -160,7 +160,7 @@ const IN_FLIGHT = 8
  * The same within a transaction, which does not wait for the insert of a row: one that fails is told of by whatever comes
  * after it, by COMMIT at the latest.
  */
-function hasty(runner: Runner): Runner {
+function pipelining(runner: Runner): Runner {
   let inFlight = 0
   return {
     ...runner,
@@ -176,7 +176,7 @@ function hasty(runner: Runner): Runner {
 }
 
 /** A socket by which the statements of one turn of the event loop go together: each write is dear, and wakes the database. */
-function together(): Socket {
+function batchingSocket(): Socket {
   const socket = new Socket()
   const { uncork } = socket
   socket.uncork = () => process.nextTick(() => uncork.call(socket))
@@ -216,7 +216,7 @@ function statementNames(): (query: SqlQuery) => string {
 const SCALAR = { scalarType: 'unknown', arity: 'scalar' } as const
 const LIST = { scalarType: 'unknown', arity: 'list' } as const
 
-const asked = ({ sql, args }: Statement): SqlQuery => ({
+const toSqlQuery = ({ sql, args }: Statement): SqlQuery => ({
   sql,
   args,
   argTypes: args.map((value) => (Array.isArray(value) ? LIST : SCALAR)),

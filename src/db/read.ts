@@ -1,6 +1,6 @@
 import { decode } from './dialects.ts'
 import { type Nested, type Query, type Statement, toNested } from './statements.ts'
-import { BEYOND, isFilter, type Values } from './tables.ts'
+import { isFilter, UNSUPPORTED, type Values } from './tables.ts'
 
 /** Runs statements without Prisma. */
 export type Runner = {
@@ -56,7 +56,7 @@ async function attach(runner: Runner, rows: readonly Row[], nested: Nested): Pro
   const given = new Set<Row>()
   for (const row of rows) {
     const belonging = known.get(keyOf(row, own)) ?? []
-    if (number === 'one' && !belonging.length) throw BEYOND
+    if (number === 'one' && !belonging.length) throw UNSUPPORTED
     const [first = null] = belonging
     row[name] = number === 'many' ? belonging : first && given.has(first) ? copyOf(first) : first
     if (first) given.add(first)

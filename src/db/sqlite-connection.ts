@@ -203,9 +203,7 @@ function fromSqlite(value: unknown, type: ColumnType | undefined): unknown {
 /** The parameters as SQLite takes them: no booleans, dates as milliseconds, what Prisma writes as text as what it is. */
 function bind({ args, argTypes }: SqlQuery): unknown[] {
   return args.map((arg, index) => {
-    if (typeof arg === 'boolean') return arg ? 1 : 0
-    if (arg instanceof Date) return arg.getTime()
-    if (typeof arg !== 'string') return arg
+    if (typeof arg !== 'string') return plain(arg)
     switch (argTypes[index]?.scalarType) {
       case 'datetime':
         return Date.parse(arg)

@@ -100,7 +100,7 @@ export function createTurns(writer: Connection): { take: () => Promise<Turn> } {
             return
           }
           if (writer.inTransaction()) writer.script('ROLLBACK TO turn; RELEASE turn')
-          // What it saw of the others decided it: not told before that is for good.
+          // It may have failed for what it saw of others in its group: its caller is told once that is on the disk.
           await leave(own, false).catch(() => {})
         },
       }

@@ -2,7 +2,6 @@ import { Prisma } from '../../prisma/generated/sqlite/client.ts'
 import { encode } from './dialects.ts'
 import { saysNull, whereOf } from './filters.ts'
 import {
-  BEYOND,
   type Columns,
   columnsOf,
   isFilter,
@@ -10,6 +9,7 @@ import {
   type Relation,
   type Table,
   typeOf,
+  UNSUPPORTED,
   type Values,
 } from './tables.ts'
 
@@ -58,7 +58,7 @@ export type Args = Readonly<{
 /** The arguments of a call, none of which is unknown here. */
 function known(args: unknown, ...names: (keyof Args)[]): Args {
   const said = (args ?? {}) as Args
-  for (const name of Object.keys(said)) if (!names.includes(name as keyof Args)) throw BEYOND
+  for (const name of Object.keys(said)) if (!names.includes(name as keyof Args)) throw UNSUPPORTED
   return said
 }
 
@@ -71,7 +71,7 @@ export function toSelect(table: Table, call: unknown, limit?: number): Query {
   const choice = choiceOf(table, wanted)
   const args: unknown[] = []
   const order = orderOf(table, orderBy)
-  if (limit !== undefined && take !== undefined) throw BEYOND
+  if (limit !== undefined && take !== undefined) throw UNSUPPORTED
   const most = limit ?? take
   // Numbers of their own: SQLite prepares a statement anew for each limit that is a parameter.
   const end = most === undefined ? '' : ` LIMIT ${wholeNumber(most)}`
@@ -154,7 +154,7 @@ const MANY = ['where', 'orderBy'] as const
 /** A call that says which row it means: whoever names none would have all of them. */
 export function keyed(call: unknown): unknown {
   const { where } = (call ?? {}) as Args
-  if (!where || !Object.keys(where).length) throw BEYOND
+  if (!where || !Object.keys(where).length) throw UNSUPPORTED
   return call
 }
 
@@ -180,7 +180,7 @@ function keyOf(where: Values): Values {
 }
 
 function wholeNumber(value: unknown): number {
-  if (!Number.isSafeInteger(value) || (value as number) < 0) throw BEYOND
+  if (!Number.isSafeInteger(value) || (value as number) < 0) throw UNSUPPORTED
   return value as number
 }
 
@@ -193,7 +193,7 @@ export function toCount(table: Table, call: unknown): Statement {
 /** `groupBy` of columns, for how many rows there are of each. */
 export function toGroups(table: Table, call: unknown): Query {
   const { by, where, _count } = known(call, 'by', 'where', '_count')
-  if (!by?.length || _count !== true || !by.every((name) => table.columns.has(name))) throw BEYOND
+  if (!by?.length || _count !== true || !by.every((name) => table.columns.has(name))) throw UNSUPPORTED
   const columns = columnsOf(by)
   const args: unknown[] = []
   const from = `FROM ${quote(table.name)}${whereOf(table, where, args)} GROUP BY ${columns.list}`
@@ -225,7 +225,7 @@ export function toUpsert(table: Table, call: unknown): Query {
   const isOne = key !== where || names.length === 1
   const isUnique = isOne && names.every((column) => table.columns.has(column) && key[column] === create[column])
   const isPlain = saidOf(update).every((column) => typeOf(table, column) === 'Json' || !isFilter(update[column]))
-  if (!isUnique || !isPlain) throw BEYOND
+  if (!isUnique || !isPlain) throw UNSUPPORTED
   return insertOf(table, [create], written(table, select), (args) => {
     const [first = ''] = names
     const changes = saidOf(update).map((column) => changeOf(table, column, update[column], args))
@@ -243,10 +243,10 @@ function insertOf(
 ): Query {
   const { dialect } = table
   const names = saidOf(rows[0] as Values)
-  if (rows.length * names.length > MAX_PARAMETERS) throw BEYOND
+  if (rows.length * names.length > MAX_PARAMETERS) throw UNSUPPORTED
   const args: unknown[] = []
   for (const row of rows) {
-    if (row !== rows[0] && saidOf(row).length !== names.length) throw BEYOND
+    if (row !== rows[0] && saidOf(row).length !== names.length) throw UNSUPPORTED
     for (const name of names) args.push(encode(dialect, typeOf(table, name), row[name]))
   }
   return { sql: intoOf(table, names, rows.length) + onConflict(args) + returning(choice), args, table, choice }
@@ -270,7 +270,7 @@ export function toUpdate(table: Table, call: unknown, returns: boolean): Query {
   const { where, data, select } = known(call, 'where', 'data', 'select')
   const args: unknown[] = []
   const changes = saidOf(data as Values).map((name) => changeOf(table, name, (data as Values)[name], args))
-  if (!changes.length) throw BEYOND
+  if (!changes.length) throw UNSUPPORTED
   const choice = returns ? written(table, select) : NONE
   const sql = `UPDATE ${quote(table.name)} SET ${changes.join(', ')}${whereOf(table, where, args)}`
   return { sql: sql + returning(choice), args, table, choice }
@@ -294,13 +294,13 @@ const NONE = chosen(columnsOf([]))
 /** What is wanted of the rows that a statement writes: none of what belongs to them. */
 function written(table: Table, select: Values | undefined): Choice {
   const choice = choiceOf(table, select === undefined ? {} : { select })
-  if (choice.nested.length) throw BEYOND
+  if (choice.nested.length) throw UNSUPPORTED
   return choice
 }
 
 /** `keys` are columns that are read in any case. */
 function choiceOf(table: Table, { select, omit, include }: Args, keys: readonly string[] = []): Choice {
-  if ((select && (omit || include)) || (omit && include)) throw BEYOND
+  if ((select && (omit || include)) || (omit && include)) throw UNSUPPORTED
   const nested: Nested[] = []
   const names: string[] = []
   const said = select ?? omit ?? include ?? {}
@@ -308,10 +308,10 @@ function choiceOf(table: Table, { select, omit, include }: Args, keys: readonly 
     const value = said[name]
     const relation = omit ? undefined : table.relations.get(name)
     if (!relation) {
-      if (typeof value !== 'boolean' || include || !table.columns.has(name)) throw BEYOND
+      if (typeof value !== 'boolean' || include || !table.columns.has(name)) throw UNSUPPORTED
       if (value) names.push(name)
     } else if (value !== false) {
-      if (value !== true && !isFilter(value)) throw BEYOND
+      if (value !== true && !isFilter(value)) throw UNSUPPORTED
       const each = { name, relation, call: value === true ? {} : value }
       // For nobody: what is beyond this shall be known before anything is read.
       toNested([], each)
@@ -325,7 +325,7 @@ function choiceOf(table: Table, { select, omit, include }: Args, keys: readonly 
   const shown = select ? names : table.all.names.filter((name) => !names.includes(name))
   const read = [...keys, ...nested.flatMap(({ relation }) => relation.on.map(([own]) => own))]
   const hidden = [...new Set(read)].filter((name) => !shown.includes(name))
-  if (!shown.length && !nested.length) throw BEYOND
+  if (!shown.length && !nested.length) throw UNSUPPORTED
   return { ...columnsOf([...shown, ...hidden]), hidden, nested }
 }
 
@@ -338,7 +338,7 @@ function orderOf(table: Table, orderBy: unknown): { names: readonly string[]; te
   for (const term of orderBy === undefined ? [] : (listOf(orderBy) as Values[])) {
     for (const name in term) {
       const direction = term[name]
-      if (!table.columns.has(name) || (direction !== 'asc' && direction !== 'desc')) throw BEYOND
+      if (!table.columns.has(name) || (direction !== 'asc' && direction !== 'desc')) throw UNSUPPORTED
       names.push(name)
       columns.push(`${quote(name)} ${direction === 'asc' ? 'ASC' : 'DESC'}`)
     }
@@ -354,6 +354,6 @@ function changeOf(table: Table, name: string, value: unknown, args: unknown[]): 
     return `${column} = ${dialect.place(args.push(encode(dialect, type, value)))}`
   }
   const [[step, by] = [], ...more] = Object.entries(value)
-  if (more.length || (step !== 'increment' && step !== 'decrement')) throw BEYOND
+  if (more.length || (step !== 'increment' && step !== 'decrement')) throw UNSUPPORTED
   return `${column} = ${column} ${step === 'increment' ? '+' : '-'} ${dialect.place(args.push(encode(dialect, type, by)))}`
 }

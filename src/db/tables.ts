@@ -25,7 +25,7 @@ export type Relation = {
 export type Columns = { names: readonly string[]; list: string }
 
 /** Thrown where a call says more than is made into SQL here: Json filters, most patterns, sums, a page of each relation. */
-export const BEYOND = Symbol('for Prisma')
+export const UNSUPPORTED = Symbol('for Prisma')
 
 /** What a call says of columns and relations, by their names. */
 export type Values = Readonly<Record<string, unknown>>
@@ -56,7 +56,7 @@ export const tableOf = (name: string, columns: ReadonlyMap<string, string>, dial
 /** The Prisma type of a column. */
 export function typeOf({ columns }: Table, name: string): string {
   const type = columns.get(name)
-  if (type === undefined) throw BEYOND
+  if (type === undefined) throw UNSUPPORTED
   return type
 }
 

@@ -6,7 +6,7 @@ import { conflict, notFound } from '../errors.ts'
 import { requiredText } from '../lib/fields.ts'
 import { cut } from '../lib/text.ts'
 import { toSlug } from '../organizations/service.ts'
-import { type AgentRow, MAX_DEPTH, MAX_TREE } from './engine/claims.ts'
+import { type AgentRow, belowRoot, MAX_DEPTH, MAX_TREE } from './engine/claims.ts'
 import type { ExecutionRow } from './engine/events.ts'
 import { defineTool, type IsOffered, type Tool, type ToolCall, type ToolUser } from './engine/tools.ts'
 
@@ -86,10 +86,9 @@ async function begin(deps: Deps, user: ToolUser, agentId: string, message: strin
   })
 }
 
-/** Once the new run is written, and its siblings wait for this transaction. All but the root have a parent. */
-async function checkTree(tx: Tx, { organizationId, rootExecutionId }: ExecutionRow): Promise<void> {
-  const where = { organizationId, rootExecutionId, parentExecutionId: { not: null } }
-  if ((await tx.execution.count({ where })) >= MAX_TREE) {
+/** Once the new run is written, and its siblings wait for this transaction. */
+async function checkTree(tx: Tx, parent: ExecutionRow): Promise<void> {
+  if ((await tx.execution.count({ where: belowRoot(parent) })) >= MAX_TREE) {
     throw conflict(`Delegation makes a tree of no more than ${MAX_TREE} runs`)
   }
 }

@@ -159,7 +159,7 @@ builder.prismaObjectFields(Chat, (t) => ({
 }))
 
 builder.prismaObjectFields(Message, (t) => ({
-  execution: t.field(rowIn(Execution, EXECUTION, 'executionId', 'The run that it is of')),
+  execution: t.field(rowIn(Execution, EXECUTION, 'executionId', 'The run that it belongs to')),
 }))
 
 builder.prismaObjectFields(Space, (t) => ({

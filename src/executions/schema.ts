@@ -1,5 +1,15 @@
 import { z } from 'zod'
-import { bool, inRange, ok, queryInt, requiredText, textList, timestamp } from '../lib/fields.ts'
+import {
+  bool,
+  IDEMPOTENCY_KEY,
+  INVALID_IDEMPOTENCY_KEY,
+  inRange,
+  ok,
+  queryInt,
+  requiredText,
+  textList,
+  timestamp,
+} from '../lib/fields.ts'
 import { nextCursor, pageInput } from '../lib/page.ts'
 
 export const Status = z
@@ -7,9 +17,6 @@ export const Status = z
     error: 'Invalid status. Must be: pending, running, completed, failed, cancelled',
   })
   .meta({ id: 'ExecutionStatus' })
-
-/** 1-255 printable ASCII characters (contract.md section 1). */
-const IDEMPOTENCY_KEY = /^[\x20-\x7e]{1,255}$/
 
 /** When a run is refused with 429. */
 export const TOO_MANY_WAIT = 'Too many runs wait, if the operator set a limit'
@@ -51,7 +58,7 @@ export const Execute = z
     mediaIds: textList(20).nullish().describe('What is attached to the message: images are shown to models that see'),
     idempotencyKey: z
       .string()
-      .regex(IDEMPOTENCY_KEY, 'Invalid Idempotency-Key. Must be 1-255 printable ASCII characters')
+      .regex(IDEMPOTENCY_KEY, INVALID_IDEMPOTENCY_KEY)
       .nullish()
       .describe('What the header Idempotency-Key is over REST, where the header wins'),
   })

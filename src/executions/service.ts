@@ -8,7 +8,7 @@ import type { Deps } from '../deps.ts'
 import { badRequest, forbidden, notFound } from '../errors.ts'
 import { pageQuery, ROOM, toPage } from '../lib/page.ts'
 import { inPrivateSpaces, ofMissionFor, ofPrivateMissions, visible as visibleSpace } from '../spaces/service.ts'
-import { MAX_DEPTH } from './engine/claims.ts'
+import { belowRoot, MAX_DEPTH } from './engine/claims.ts'
 import {
   type ExecutionEvent,
   type ExecutionRow,
@@ -192,7 +192,7 @@ export async function tree(actor: Actor, deps: Deps, id: string) {
       ? found
       : deps.db.execution.findFirst({ where: { AND: [{ id: rootExecutionId }, reachable(actor)] }, omit }),
     deps.db.execution.findMany({
-      where: { AND: [{ organizationId, rootExecutionId, parentExecutionId: { not: null } }, reachable(actor)] },
+      where: { AND: [belowRoot(found), reachable(actor)] },
       omit,
       orderBy: [{ depth: 'asc' }, { createdAt: 'asc' }, { id: 'asc' }],
     }),

@@ -17,7 +17,8 @@ export function checkInput(value: unknown, depth = 1, field = ''): void {
   if (typeof value === 'string' && value.includes('\0')) {
     throw badRequest(field === 'path' ? 'Invalid path' : 'Invalid character in request: U+0000')
   }
-  if (typeof value === 'string' && !value.isWellFormed()) throw badRequest('Invalid character in request: half of one')
+  if (typeof value === 'string' && !value.isWellFormed())
+    throw badRequest('Invalid character in request: an unpaired surrogate')
   if (typeof value !== 'object' || value === null) return
   if (depth > MAX_DEPTH) throw badRequest(`Request body too deep. At most ${MAX_DEPTH} levels`)
   for (const [name, item] of Object.entries(value)) checkInput(item, depth + 1, name)
@@ -81,3 +82,7 @@ export function unwrap(schema: z.core.$ZodType): z.ZodType {
 /** The output of a procedure: `success: true` beside its fields (service.md, "What the service does"). */
 export const ok = <Shape extends z.ZodRawShape>(shape: Shape) =>
   z.object({ success: z.literal(true).default(true), ...shape })
+
+/** What an Idempotency-Key is (contract.md section 1), in the header and in a field. */
+export const IDEMPOTENCY_KEY = /^[\x20-\x7e]{1,255}$/
+export const INVALID_IDEMPOTENCY_KEY = 'Invalid Idempotency-Key. Must be 1-255 printable ASCII characters'

@@ -61,8 +61,8 @@ export function pageOf<T>(found: readonly T[], limit: number | undefined, cursor
 export const ROOM = 4_000_000
 
 /**
- * Says of a query that it need not find more rows, in their order, than {@link fitting} leaves of them and one. (`room` is
- * no argument of Prisma's: see db/statements.ts.)
+ * Tells a query how much its rows may hold: it then finds as many as {@link fitting} keeps, and one. (`room` is no argument
+ * of Prisma's: see db/statements.ts.)
  */
 export const within = <Query extends object>(query: Query, room = ROOM): Query => Object.assign(query, { room })
 

@@ -1,7 +1,6 @@
-/**
- * Local time as a wall clock shows it: a Date whose UTC fields are the local ones. Where the clock is put forward some
- * readings never come, where it is put back some come twice.
- */
+// Local time as a wall clock shows it: a Date whose UTC fields are the local ones. Where the clock is put forward some
+// readings never come, where it is put back some come twice.
+
 const formats = new Map<string, Intl.DateTimeFormat>()
 
 /** Throws a RangeError for what is no timezone. */
@@ -25,8 +24,10 @@ function formatOf(timezone: string): Intl.DateTimeFormat {
 
 /** Whether it is a name of the IANA database; an offset is none. */
 export function isTimezone(name: string): boolean {
+  if (/^[+-]/.test(name)) return false
   try {
-    return formatOf(name).resolvedOptions().timeZone !== '' && !/^[+-]/.test(name)
+    formatOf(name)
+    return true
   } catch {
     return false
   }

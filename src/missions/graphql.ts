@@ -91,7 +91,7 @@ builder.prismaObjectFields(Execution, (t) => ({
 }))
 
 builder.prismaObjectFields(Chat, (t) => ({
-  mission: t.field(rowIn(Mission, MISSION, 'missionId', 'The mission whose run it is of')),
+  mission: t.field(rowIn(Mission, MISSION, 'missionId', 'The mission that began it')),
 }))
 
 const RunPayload = builder.objectRef<{ executionId: string; missionId: string }>('RunMissionPayload').implement({

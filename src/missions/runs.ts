@@ -110,9 +110,9 @@ export async function fire(deps: Deps, mission: MissionRow, now: Date): Promise<
     return
   }
   // A fire time may have waited until then. A run that was taken over from a process that died was itself late.
-  const free = mission.overlap === 'queue' && before?.attempt === 1 ? (before.completedAt?.getTime() ?? 0) : 0
+  const freeSince = mission.overlap === 'queue' && before?.attempt === 1 ? (before.completedAt?.getTime() ?? 0) : 0
   const isMissed = (time: Date) =>
-    mission.scheduleType !== 'continuous' && now.getTime() - Math.max(time.getTime(), free) > MISSED
+    mission.scheduleType !== 'continuous' && now.getTime() - Math.max(time.getTime(), freeSince) > MISSED
   const at = isMissed(due) ? lastDue(mission, due, now) : due
   const next = nextFire(mission, at)
   if (mission.catchUp === 'skip' && isMissed(at)) return moveOn(deps, mission, { nextRunAt: next }, now)

@@ -47,7 +47,7 @@ const Task = builder.prismaObject('Task', {
     createdAt: t.expose('createdAt', { type: 'DateTime' }),
     updatedAt: t.expose('updatedAt', { type: 'DateTime' }),
     completedAt: t.expose('completedAt', { type: 'DateTime', nullable: true }),
-    space: t.field(rowIn(Space, SPACE, 'spaceId', 'The space that it is of')),
+    space: t.field(rowIn(Space, SPACE, 'spaceId', 'The space that it belongs to')),
     execution: t.field(rowIn(Execution, EXECUTION, 'executionId', 'The run that works on it, or did')),
     executions: t.field(
       relationList(Executions, EXECUTION, { column: 'taskId', description: 'All of its runs, newest first' }),

@@ -51,10 +51,10 @@ export function createMetrics({ db, clock }: MetricsDeps): { registry: Registry;
   })
   new Gauge({
     name: 'muster_oldest_pending_seconds',
-    help: 'For how long the oldest run has been waiting for its turn: the same from every server',
+    help: 'For how long the oldest run that has not begun has been waiting for its turn: the same from every server',
     registers,
     async collect() {
-      const where = { terminalSeq: null, status: 'pending' as const, waitingFor: null }
+      const where = { terminalSeq: null, status: 'pending' as const, waitingFor: null, attempt: 0 }
       const select = { createdAt: true }
       const oldest = await db.execution.findFirst({ where, orderBy: { createdAt: 'asc' }, select })
       this.set(oldest ? (clock.now().getTime() - oldest.createdAt.getTime()) / 1000 : 0)

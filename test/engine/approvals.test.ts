@@ -2,6 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
 import { over } from '../../src/db/over.ts'
 import type { ExecutionRow } from '../../src/executions/engine/events.ts'
+import { createLog } from '../../src/lib/log.ts'
 import { type McpTestServer, startMcpServer } from '../support/mcp-server.ts'
 import { times } from '../support/postgres-shared.ts'
 import { request } from '../support/rest.ts'
@@ -223,6 +224,25 @@ describe('a run whose tool wants an approval', () => {
     expect(made('g')).toBe(0)
   })
 
+  test('and is expired by somebody else meanwhile is no error of the server that comes too late', async () => {
+    const row = await asking(['r'])
+    lab.clock.advance(3_700_000)
+    lab.model.script({ tokens: 'Nobody there.' })
+    const findMany = async (query: never) => {
+      const overdue = await lab.db.approval.findMany(query)
+      await ended(lab.engine, row)
+      return overdue
+    }
+    const approval = over(() => lab.db.approval, { findMany })
+    const lines: string[] = []
+    const log = createLog('error', { write: (line) => void lines.push(line) })
+    const late = lab.another({ db: over(() => lab.db, { approval }), log })
+    await late.start(false)
+    await late.drain()
+    expect(lines).toEqual([])
+    expect(await ended(lab.engine, row)).toMatchObject({ status: 'completed', attempt: 2 })
+  })
+
   test('is gone on with once by a server that starts when its time is over, however slow the database is', async () => {
     const rows = [await asking(['s']), await asking(['t']), await asking(['u'])]
     lab.clock.advance(3_700_000)
@@ -279,6 +299,20 @@ describe('a run whose tool wants an approval', () => {
     goOn()
     await ended(lab.engine, row)
     expect(await chatOf(row)).toMatchObject({ status: 'done' })
+  })
+
+  test('and was to be cancelled by then tells nobody of an approval that is not there', async () => {
+    const gate = Promise.withResolvers<void>()
+    lab.model.script({ tokens: [gate.promise, 'May I?'], toolCalls: [echo('never')] })
+    const asked = lab.model.request(lab.model.requests.length)
+    const row = await lab.run({ agent: await equipped.agent({}, ASK) })
+    await asked
+    // By another server, whose notice is late.
+    await lab.db.execution.update({ where: { id: row.id }, data: { wantsCancel: true } })
+    gate.resolve()
+    expect(await ended(lab.engine, row)).toMatchObject({ status: 'cancelled' })
+    expect(told(await followed(lab.engine, row)).map(({ messageType }) => messageType)).toEqual(['assistant'])
+    expect(await approvalsOf(row)).toEqual([])
   })
 
   test('is cancelled by a message that interrupts it', async () => {

@@ -119,7 +119,7 @@ test('what had shown nothing runs again elsewhere; the first worker cannot end i
     model: 'm',
     usage,
     events: [],
-    unsure: false,
+    mayBeStored: false,
     terminalSeq: 10_000,
     scattered: true,
   }

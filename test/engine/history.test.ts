@@ -108,7 +108,7 @@ test.skipIf(onPostgres)('a history is found by its session, newest first, and no
   const sql = lab.server.queries.find((text) => text.includes('octet_length')) ?? ''
   expect(planOf(lab.server, sql).filter((step) => /^(SEARCH|SCAN) (m|e|Message)/.test(step))).toEqual([
     expect.stringMatching(/^SEARCH m USING INDEX \S+ \(sessionId=\? AND position>\? AND position<\?\)$/),
-    expect.stringMatching(/^SEARCH Message USING INDEX \S+ \(sessionId=\? AND position<\?\)$/),
+    expect.stringMatching(/^SEARCH m USING INDEX \S+ \(sessionId=\? AND position<\?\)$/),
     expect.stringMatching(/^SEARCH e USING INDEX \S+ \(id=\?\)$/),
   ])
 })

@@ -291,8 +291,8 @@ test('a database that is away is not asked again for each token, and has all of 
   try {
     const journal = createJournal({ db, clock: lab.clock, log, owner: 'the test', ...hooks })
     const channel = journal.open(run.row, () => {})
-    const seat = journal.follow(channel)
-    const first = more(seat)
+    const follower = journal.follow(channel)
+    const first = more(follower)
     for (let index = 0; index < 50; index++) {
       journal.append(channel, delta('word '))
       await nextTurn()
@@ -301,8 +301,8 @@ test('a database that is away is not asked again for each token, and has all of 
     away = false
     vi.advanceTimersByTime(500)
     expect(await first).toBe(true)
-    expect(take(seat)).toHaveLength(50)
-    leave(seat)
+    expect(take(follower)).toHaveLength(50)
+    leave(follower)
   } finally {
     vi.useRealTimers()
   }

@@ -135,6 +135,23 @@ test('an organization has no more than its limit of runs on, in order, and anoth
   expect(await violations(lab.db)).toEqual([])
 })
 
+test('who begins locks its run before its organization, as whoever ends does', async () => {
+  await using lab = await startLab({ MAX_RUNNING_PER_ORGANIZATION: '1' })
+  const open = gates(lab)
+  const [first, second] = (await runAll(lab, ['first', 'second'])) as [ExecutionRow, ExecutionRow]
+  lab.server.queries.length = 0
+  open('first')
+  await ended(lab.engine, first)
+  await expect.poll(() => statuses(lab, [second])).toEqual(['running'])
+  const { queries } = lab.server
+  const claims = queries.findLastIndex((sql) => /^UPDATE "Execution" SET .*"agentVersion"/.test(sql))
+  const takesRoom = queries.findLastIndex((sql) => /^UPDATE "Organization" SET /.test(sql))
+  expect(claims).toBeGreaterThan(-1)
+  expect(takesRoom).toBeGreaterThan(claims)
+  open('second')
+  await lab.idle()
+})
+
 test('an organization with more waiting runs than are looked at in one go does not hide another one', async () => {
   await using lab = await startLab({ MAX_RUNNING_PER_ORGANIZATION: '1' })
   const open = gates(lab)

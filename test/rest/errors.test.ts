@@ -110,7 +110,7 @@ const badInputs: [procedure: string, input: object, message: string][] = [
   ['executions.events', { executionId: 'x', after: '-1' }, invalid('after', 'at least 0')],
   ['agents.list', { search: 'a\0b' }, 'Invalid character in request: U+0000'],
   ['agents.create', { ...valid, name: 'a\0b' }, 'Invalid character in request: U+0000'],
-  ['agents.create', { ...valid, tags: ['\ud800'] }, 'Invalid character in request: half of one'],
+  ['agents.create', { ...valid, tags: ['\ud800'] }, 'Invalid character in request: an unpaired surrogate'],
 ]
 
 const nested = (depth: number): unknown => JSON.parse(`${'{"a":'.repeat(depth - 1)}{}${'}'.repeat(depth - 1)}`)

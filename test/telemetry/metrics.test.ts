@@ -83,6 +83,12 @@ describe('the metrics', () => {
     expect(await metric('muster_runs{state="pending"}')).toBe(1)
     expect(await metric('muster_runs{state="waiting"}')).toBe(0)
     expect(await metric('muster_oldest_pending_seconds')).toBeGreaterThan(0)
+    // One that has begun, and has been approved since, has not waited for its turn all the time.
+    const setAttempt = (attempt: number) =>
+      server.service.deps.db.execution.update({ where: { id: next.executionId }, data: { attempt } })
+    await setAttempt(1)
+    expect(await metric('muster_oldest_pending_seconds')).toBe(0)
+    await setAttempt(0)
     expect(await metric('muster_http_streams_open')).toBe(1)
     gate.resolve()
     await stream.text()

@@ -9,7 +9,7 @@ import { ModelError } from './model-errors.ts'
 import type { RunInput, RunUsage, Say } from './run.ts'
 import type { Reply, ReplyPart } from './steps.ts'
 import { TimeoutError } from './stop.ts'
-import type { Parts } from './text-model.ts'
+import type { Part, Parts } from './text-model.ts'
 
 /**
  * One answer of the model: tells its text as it comes, returns all that it said. Adds what it used to `usage`. The call is
@@ -24,21 +24,13 @@ export async function ask(
   say: Say,
 ): Promise<Reply> {
   const { signal, idleTimeout } = input
-  const reply: Piece[] = []
-  let isCut = false
+  const draft: Draft = { pieces: [], half: '', length: 0, used: undefined, isFinished: false, isCut: false }
   const call = new AbortController()
   const abort = () => call.abort(signal.reason)
   const watchdog = setTimeout(() => {
     call.abort(new TimeoutError(`The model was silent for ${idleTimeout / 1000} s`))
   }, idleTimeout)
-  let [finished, read] = [false, false]
-  let used: LanguageModelV4Usage | undefined
-  let length = 0
-  let half = ''
-  const tell = (part: Fragment, text: string) => {
-    add(reply, 'text', part, text)
-    return text ? say({ messageType: 'stream_event', step, delta: { type: 'text_delta', text } }) : undefined
-  }
+  let isRead = false
   signal.addEventListener('abort', abort)
   if (signal.aborted) abort()
   try {
@@ -46,66 +38,85 @@ export async function ask(
       for (const part of parts) {
         call.signal.throwIfAborted()
         watchdog.refresh()
-        switch (part.type) {
-          case 'text-delta': {
-            length += part.delta.length
-            const text = half + (part.delta.includes('\0') ? part.delta.replaceAll('\0', '') : part.delta)
-            half = halfAtEnd(text)
-            const said = tell(part, (half ? text.slice(0, -1) : text).toWellFormed())
-            // Most of what is said keeps nobody waiting.
-            if (said) await said
-            break
-          }
-          case 'reasoning-delta':
-            length += part.delta.length
-            add(reply, 'reasoning', part, part.delta)
-            break
-          case 'tool-input-delta':
-            length += part.delta.length
-            break
-          case 'text-start':
-            add(reply, 'text', part, '')
-            break
-          case 'reasoning-start':
-            add(reply, 'reasoning', part, '')
-            break
-          case 'text-end':
-            if (half) await tell(part, half.toWellFormed())
-            half = ''
-            end(reply, 'text', part)
-            break
-          case 'reasoning-end':
-            end(reply, 'reasoning', part)
-            break
-          case 'tool-call':
-            reply.push({ id: null, part: readCall(part, reply) })
-            break
-          case 'error':
-            throw part.error
-          case 'usage':
-            used = part.usage
-            break
-          case 'finish':
-            finished = true
-            used = part.usage
-            isCut = CUT_OFF.has(part.finishReason.unified)
-            if (BROKEN_OFF.has(part.finishReason.unified)) throw new ModelError('The model broke off its reply')
-        }
+        const text = receive(draft, part)
+        const said = text && say({ messageType: 'stream_event', step, delta: { type: 'text_delta', text } })
+        // Most of what is said keeps nobody waiting.
+        if (said) await said
       }
-      if (length > MAX_LENGTH) throw new ModelError('The reply of the model is longer than 16 MiB')
+      if (draft.length > MAX_LENGTH) throw new ModelError('The reply of the model is longer than 16 MiB')
     }
-    read = true
+    isRead = true
   } catch (error) {
     throw call.signal.aborted ? call.signal.reason : error
   } finally {
-    count(usage, used)
+    count(usage, draft.used)
     // There may have been more.
-    if (!finished) usage.usageEstimated = true
+    if (!draft.isFinished) usage.usageEstimated = true
     clearTimeout(watchdog)
     signal.removeEventListener('abort', abort)
-    if (!read && !call.signal.aborted) call.abort(OVER)
+    if (!isRead && !call.signal.aborted) call.abort(OVER)
   }
-  return { parts: reply.map(({ part }) => part), isCut }
+  return { parts: draft.pieces.map(({ part }) => part), isCut: draft.isCut }
+}
+
+/** What has come of a reply so far. */
+type Draft = {
+  pieces: Piece[]
+  /** The first half of a character, whose other half is to come. */
+  half: string
+  /** Of all that it says, thinks and tells tools (characters). */
+  length: number
+  used: LanguageModelV4Usage | undefined
+  isFinished: boolean
+  isCut: boolean
+}
+
+/** Adds a part of a reply to what has come of it. Returns the text to tell now; throws where the reply failed. */
+function receive(draft: Draft, part: Part): string {
+  const { pieces } = draft
+  switch (part.type) {
+    case 'text-delta': {
+      draft.length += part.delta.length
+      const text = draft.half + (part.delta.includes('\0') ? part.delta.replaceAll('\0', '') : part.delta)
+      draft.half = halfAtEnd(text)
+      return add(pieces, 'text', part, (draft.half ? text.slice(0, -1) : text).toWellFormed())
+    }
+    case 'text-start':
+      return add(pieces, 'text', part, '')
+    case 'text-end': {
+      const rest = draft.half.toWellFormed()
+      draft.half = ''
+      return end(pieces, 'text', part, rest)
+    }
+    case 'reasoning-delta':
+      draft.length += part.delta.length
+      add(pieces, 'reasoning', part, part.delta)
+      break
+    case 'reasoning-start':
+      add(pieces, 'reasoning', part, '')
+      break
+    case 'reasoning-end':
+      end(pieces, 'reasoning', part, '')
+      break
+    case 'tool-input-delta':
+      draft.length += part.delta.length
+      break
+    case 'tool-call':
+      pieces.push({ id: null, part: readCall(part, pieces) })
+      break
+    case 'usage':
+      draft.used = part.usage
+      break
+    case 'finish':
+      draft.isFinished = true
+      draft.used = part.usage
+      draft.isCut = CUT_OFF.has(part.finishReason.unified)
+      if (BROKEN_OFF.has(part.finishReason.unified)) throw new ModelError('The model broke off its reply')
+      break
+    case 'error':
+      throw part.error
+  }
+  return ''
 }
 
 /** How long a reply may be, what it thinks and tells tools included (characters). */
@@ -126,18 +137,21 @@ type Piece = { id: string | null; part: ReplyPart }
 const find = (reply: readonly Piece[], type: TextPart['type'], id: string) =>
   reply.findLast((piece) => piece.id === id && piece.part.type === type)
 
-function add(reply: Piece[], type: TextPart['type'], { id, providerMetadata }: Fragment, text: string): void {
+/** Adds text to its piece, and returns it. */
+function add(reply: Piece[], type: TextPart['type'], { id, providerMetadata }: Fragment, text: string): string {
   const known = find(reply, type, id)
   const part = (known?.part ?? { type, text: '' }) as TextPart
   if (!known) reply.push({ id, part })
   part.text = concat(part.text, text)
   if (providerMetadata) part.providerOptions = { ...part.providerOptions, ...providerMetadata }
+  return text
 }
 
-function end(reply: Piece[], type: TextPart['type'], fragment: Fragment): void {
-  add(reply, type, fragment, '')
+function end(reply: Piece[], type: TextPart['type'], fragment: Fragment, text: string): string {
+  add(reply, type, fragment, text)
   const piece = find(reply, type, fragment.id)
   if (piece) piece.id = null
+  return text
 }
 
 /** A call, its id told apart from those before it. Some models refuse their own calls without their signature. */

@@ -6,7 +6,7 @@ import type { Checkpoint } from './checkpoint.ts'
 import * as claims from './claims.ts'
 import type * as endings from './endings.ts'
 import { close, type EquipDeps, equip } from './equip.ts'
-import { type ExecutionRow, textSoFar } from './events.ts'
+import { type ExecutionRow, type MessageData, type Said, textSoFar } from './events.ts'
 import type { Channel, Journal } from './journal.ts'
 import { ModelError, UNEXPECTED } from './model-errors.ts'
 import { outlast } from './outlast.ts'
@@ -42,6 +42,17 @@ export type RunAttempt = (
 
 type Prepared = Awaited<ReturnType<typeof equip>>
 
+/** An attempt, and how far it has come: also what is left of one that is stopped. */
+type State = {
+  readonly row: ExecutionRow
+  readonly channel: Channel
+  readonly controller: AbortController
+  readonly claimed: Promise<void>
+  readonly progress: Progress
+  said: Said
+  model: string | null
+}
+
 export function createAttempts(deps: AttemptDeps): RunAttempt {
   const { settings, db, clock, bus, log, models, journal } = deps
 
@@ -51,56 +62,66 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
     return { ...equipment, input: deps.telemetry.begin(row, agent, equipment) }
   }
 
-  async function attempt(
-    row: ExecutionRow,
-    preparing: Promise<Prepared>,
-    from: Checkpoint,
-    channel: Channel,
-    controller: AbortController,
-    claimed: Promise<void>,
-  ): Promise<ExecutionRow | null> {
-    const { signal } = controller
-    const progress: Progress = { usage: { ...from.usage }, steps: [...from.steps], asks: [] }
-    let { model } = row
-    let { said } = from
-    let outcome: endings.Outcome = { status: 'completed', result: '' }
-    let isSure = false
+  /** Numbers what a run says and shows it, once its claim is on the disk. */
+  function sayIn(state: State): Say {
+    const { channel, claimed } = state
+    const { signal } = state.controller
+    let isClaimed = false
     const say: Say = (data) => {
-      if (!isSure) {
+      if (!isClaimed) {
         return claimed.then(() => {
-          isSure = true
+          isClaimed = true
           return say(data)
         })
       }
       signal.throwIfAborted()
-      said = textSoFar(said, data)
+      state.said = textSoFar(state.said, data)
       const room = journal.append(channel, data)
       return room && unlessAborted(room, signal).then(() => signal.throwIfAborted())
     }
-    const stopClock = limitTime(row, progress, controller)
+    return say
+  }
+
+  /** Runs it to its outcome. Null when it was taken away, or this process ends: it goes on elsewhere. */
+  async function play(
+    state: State,
+    opening: readonly MessageData[],
+    preparing: Promise<Prepared>,
+  ): Promise<endings.Outcome | null> {
+    const { row, channel, progress, claimed } = state
+    const { signal } = state.controller
+    const stopClock = limitTime(state)
     let toolbox: Toolbox | null = null
     try {
-      for (const data of from.opening) await journal.append(channel, data)
+      for (const data of opening) await journal.append(channel, data)
       const prepared = await preparing
-      model = prepared.model
+      state.model = prepared.model
       toolbox = prepared.toolbox
-      await run(prepared.input, progress, say, claimed)
+      await run(prepared.input, progress, sayIn(state), claimed)
       await claimed
-      outcome = { status: 'completed', result: said.text }
+      return { status: 'completed', result: state.said.text }
     } catch (error) {
       await claimed
       const why = signal.aborted ? signal.reason : error
-      if (why instanceof Stop && why.why !== 'cancelled') {
-        if (why.why === 'drained') await journal.flush()
-        journal.close(channel, null)
-        return null
-      }
-      outcome = why instanceof Stop ? { status: 'cancelled' } : { status: 'failed', error: causeOf(row, why) }
+      if (!(why instanceof Stop)) return { status: 'failed', error: causeOf(row, why) }
+      if (why.why === 'cancelled') return { status: 'cancelled' }
+      if (why.why === 'drained') await journal.flush()
+      return null
     } finally {
       if (toolbox) close(deps, toolbox)
       stopClock()
     }
-    const asked = outcome.status === 'completed' ? ask(progress, channel) : []
+  }
+
+  /** The terminal write, or that of a run which waits for a person: null then, and when it was taken away. */
+  async function conclude(state: State, played: endings.Outcome | null): Promise<ExecutionRow | null> {
+    const { row, channel, progress, said, model } = state
+    if (!played) {
+      journal.close(channel, null)
+      return null
+    }
+    let outcome = played
+    const asked = outcome.status === 'completed' ? askedIn(progress) : []
     const { usage, steps } = progress
     const remains = { text: said.text, toolCalls: recordsOf(steps), model, usage, ...(await journal.drain(channel)) }
     const again = (error: unknown) =>
@@ -126,21 +147,12 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
     return ended
   }
 
-  /** Tells the followers what a person has to decide about. */
-  function ask({ steps, asks }: Progress, channel: Channel): waits.Asked[] {
-    return asks.map((call) => {
-      const asked = { id: newId(), step: steps.at(-1)?.step ?? 0, call }
-      journal.append(channel, { messageType: 'approval', approvalId: asked.id, toolUseId: call.id, name: call.name })
-      return asked
-    })
-  }
-
   /**
    * Ends a run after EXECUTION_TIMEOUT, without the time in which it waited for an approval; while one that it waits
    * for does, its clock stands still too. One that has waited for longer than is counted begins with all of its time.
    * Returns what stops the clock.
    */
-  function limitTime(row: ExecutionRow, { steps }: Progress, controller: AbortController): () => void {
+  function limitTime({ row, progress: { steps }, controller }: State): () => void {
     const now = clock.now().getTime()
     const since = row.waitedMs < claims.MAX_WAITED ? (row.startedAt ?? row.createdAt).getTime() + row.waitedMs : now
     const patience = since + settings.EXECUTION_TIMEOUT - now
@@ -168,10 +180,17 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
     return /^HTTP \d+/.exec(cause)?.[0] ?? 'The model failed'
   }
 
+  // Not async: it would keep what it is given, the agent with its prompt, until the end.
   return (row, agent, from, channel, controller, claimed) => {
-    // Not in the attempt itself: what it is given it keeps until its end.
+    const { usage, steps, said, opening } = from
+    const progress: Progress = { usage: { ...usage }, steps: [...steps], asks: [] }
+    const state: State = { row, channel, controller, claimed, progress, said, model: row.model }
     const preparing = prepare(row, agent, controller.signal)
     preparing.catch(() => {})
-    return attempt(row, preparing, from, channel, controller, claimed)
+    return play(state, opening, preparing).then((outcome) => conclude(state, outcome))
   }
 }
+
+/** The calls that a person has to decide about, each with the id of its approval. */
+const askedIn = ({ steps, asks }: Progress): waits.Asked[] =>
+  asks.map((call) => ({ id: newId(), step: steps.at(-1)?.step ?? 0, call }))

@@ -2,6 +2,7 @@ import { setImmediate } from 'node:timers/promises'
 import type { Logger } from 'pino'
 import { type Db, databaseFile, Prisma } from '../../db/client.ts'
 import { analyzeNew } from '../../db/statistics.ts'
+import { LIFETIME } from '../../idempotency.ts'
 import type { Clock } from '../../lib/clock.ts'
 import { timedIdsSince } from '../../lib/id.ts'
 import { inParts } from '../../lib/parts.ts'
@@ -51,8 +52,8 @@ export function createCaretaker(deps: CaretakerDeps) {
   /** When the database was last away: it failed this process, or was late. */
   let awayAt = Number.NEGATIVE_INFINITY
 
-  /** What the database answers. */
-  async function ask<T>(question: () => Promise<T>): Promise<T> {
+  /** What the database answers, and whether it took too long to. */
+  async function timed<T>(question: () => Promise<T>): Promise<T> {
     const asked = performance.now()
     let isLate = true
     try {
@@ -66,7 +67,7 @@ export function createCaretaker(deps: CaretakerDeps) {
 
   /** Keeps the leases of what runs here, and hears what other processes want of it. */
   async function heartbeat(): Promise<void> {
-    for (const held of inParts(deps.heldRows(), HEARTBEAT_SIZE)) await ask(() => keep(held))
+    for (const held of inParts(deps.heldRows(), HEARTBEAT_SIZE)) await timed(() => keep(held))
   }
 
   async function keep(held: readonly ExecutionRow[]): Promise<void> {
@@ -91,7 +92,7 @@ export function createCaretaker(deps: CaretakerDeps) {
   async function sweep(all: boolean): Promise<void> {
     const now = clock.now()
     const tooOld = new Date(now.getTime() - settings.QUEUE_TIMEOUT)
-    const stale = await ask(() =>
+    const stale = await timed(() =>
       db.execution.findMany({
         where: {
           terminalSeq: null,
@@ -101,11 +102,11 @@ export function createCaretaker(deps: CaretakerDeps) {
         take: SWEEP_SIZE,
       }),
     )
-    for (const row of stale) await attempt(row, deps.expire)
-    const overdue = await ask(() =>
+    for (const row of stale) await tryFor(row, deps.expire)
+    const overdue = await timed(() =>
       db.approval.findMany({ where: { status: 'pending', expiresAt: { lt: now } }, take: SWEEP_SIZE }),
     )
-    for (const approval of overdue) await attempt({ id: approval.executionId }, () => deps.expireApproval(approval))
+    for (const approval of overdue) await tryFor({ id: approval.executionId }, () => deps.expireApproval(approval))
     // While it was away, nobody could keep a lease: those who live do that first.
     const awayLately = now.getTime() - awayAt < settings.LEASE_DURATION + SWEEP_INTERVAL
     if (!awayLately) await recover(all, now)
@@ -126,25 +127,25 @@ export function createCaretaker(deps: CaretakerDeps) {
       })
     for (let page = await left(); page.length && !stopped; page = await left(page.at(-1))) {
       for (const some of inParts(page, TAKEN_AT_ONCE)) {
-        await Promise.all(some.map((row) => attempt(row, deps.recover)))
+        await Promise.all(some.map((row) => tryFor(row, deps.recover)))
       }
       if (page.length < SWEEP_SIZE) return
     }
   }
 
   /** What cannot be done for one run is no reason not to do it for the others. */
-  async function attempt<Row extends { id: string }>(row: Row, task: (row: Row) => Promise<void>): Promise<void> {
+  async function tryFor<Row extends { id: string }>(row: Row, task: (row: Row) => Promise<void>): Promise<void> {
     await task(row).catch((error) => log.error({ err: error, executionId: row.id }, 'a run could not be taken care of'))
   }
 
   /**
-   * Events past their time and idempotency records of yesterday, a small batch at a time; executions stay. What is that
+   * Events past their time and idempotency records past theirs, a small batch at a time; executions stay. What is that
    * old is of runs that began before: by their ids, they are the first.
    */
   async function forget(): Promise<void> {
     const now = clock.now().getTime()
     const events = new Date(now - settings.EVENT_RETENTION_DAYS * DAY)
-    const records = new Date(now - DAY)
+    const records = new Date(now - LIFETIME)
     await inBatches(() =>
       db.$executeRaw(Prisma.sql`
         DELETE FROM "ExecutionEvent" WHERE ("executionId", "firstSeq") IN (

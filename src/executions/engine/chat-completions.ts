@@ -78,7 +78,7 @@ function createReader() {
 
 const LF = 10
 
-/** What else the parser complains of says nothing. */
+/** Its other complaints (unknown fields, retry times) do not matter. */
 function refuseLong({ type }: ParseError): void {
   if (type === 'max-buffer-size-exceeded') throw new ModelError('The model sent more than 16 MiB in one event')
 }

@@ -1,7 +1,7 @@
 import type { Db } from '../../db/client.ts'
-import { type ExecutionRow, type MessageData, readEvents, type Said, textSoFar } from './events.ts'
+import { type ExecutionRow, type MessageData, readEvents, type Said, textOf, textSoFar } from './events.ts'
 import type { RunUsage } from './run.ts'
-import { assistantEvent, loadSteps, resultEvent, type Step, textOf } from './steps.ts'
+import { assistantEvent, loadSteps, resultEvent, type Step } from './steps.ts'
 
 /** Where a run goes on. */
 export type Checkpoint = {

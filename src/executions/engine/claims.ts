@@ -133,56 +133,77 @@ export async function accept(
   hasRoom: boolean,
   onBegun: (row: ExecutionRow) => void,
 ): Promise<ExecutionRow> {
-  const { actor, agent, message, conversation, parent } = request
+  const { actor, key, parent } = request
   const now = deps.clock.now()
-  const id = newTimedId('exec', now)
-  const owned = { organizationId: actor.organizationId, createdAt: now, updatedAt: now }
-  const agentKey = { agentId: agent.id, agentOrganizationId: agent.organizationId }
-  const { spaceId, chatId = newSortableId(now) } = conversation
-  const fresh = rowOf(request, id, chatId, now)
-  const sure = hasRoom && isSure(deps, request) ? begun(deps, fresh, now) : null
-  if (sure) {
-    onBegun(sure)
+  const fresh = rowOf(request, newTimedId('exec', now), request.conversation.chatId ?? newSortableId(now), now)
+  const { id } = fresh
+  const launched = hasRoom && cannotBeRefused(deps, request) ? begun(deps, fresh, now) : null
+  if (launched) {
+    onBegun(launched)
     // Whoever else comes in this turn of the event loop asks a model, too, before anything is written.
     await setImmediate()
   }
   return deps.db.$transaction(async (tx) => {
     await request.first?.(tx)
-    if (request.key) await take(tx, request.key, now, { executionId: id })
+    if (key) await take(tx, key, now, { executionId: id })
     if (parent) await holdParent(tx, parent, now)
-    const known = conversation.sessionId ?? (conversation.chatId && (await latestSession(tx, chatId, agent.id, now)))
-    const sessionId = known ?? fresh.sessionId
-    if (!conversation.chatId) {
-      const title = request.mission?.title ?? beginning(message.trim(), TITLE_LENGTH)
-      const run = request.mission && { missionId: request.mission.id, runNumber: request.mission.runNumber }
-      const chat = { id: chatId, spaceId, sessionId, ownerId: actor.userId, title, status: 'working' } as const
-      await tx.chat.createMany({ data: { ...chat, ...run, ...agentKey, ...owned } })
-    }
-    const session = known ? await joinQueue(tx, known, request.onBusy, now) : { free: true, queueSeq: 1 }
-    if (!known) {
-      const lock = { activeExecutionId: id, lastQueueSeq: 1 }
-      const data = { id: sessionId, chatId, userId: actor.userId, ...lock, ...agentKey, ...owned }
-      await tx.session.createMany({ data })
-    } else if (session.free) {
-      await tx.session.update({ where: { id: sessionId }, data: { activeExecutionId: id }, select: { id: true } })
-    }
-    if (conversation.chatId) await joinChat(tx, fresh, sessionId, now)
-    const begins = session.free && hasRoom && (await takeSlot(tx, deps, actor.organizationId, request.delegated))
+    const { row, isFree, isNew } = await joinConversation(tx, request, fresh, now)
+    const begins = isFree && hasRoom && (await takeSlot(tx, deps, actor.organizationId, request.delegated))
     if (!begins) await checkBacklog(tx, deps, actor.organizationId)
-    const row = known ? { ...fresh, sessionId, queueSeq: session.queueSeq } : fresh
     // Whoever was before it in the session may have ended only while this waited for the lock.
-    const execution = sure ?? (begins ? begun(deps, row, deps.clock.now()) : row)
+    const execution = launched ?? (begins ? begun(deps, row, deps.clock.now()) : row)
     await tx.execution.createMany({ data: execution as Prisma.ExecutionCreateManyInput })
-    if (begins) await writeMessage(tx, execution, 'user', message, now)
+    if (begins) await writeMessage(tx, execution, 'user', execution.message, now)
     await request.also?.(tx, id, now)
     await audit(tx, actor, 'agent.execute', id, now)
-    if (begins && !known) onBegun(execution)
+    if (begins && isNew) onBegun(execution)
     return execution
   })
 }
 
+/**
+ * Puts a run into its session, with the session's lock if that is free; makes session and chat where they are new.
+ * Returns its row with the session and its number in the queue. Throws 404 for a deleted chat, 409 for `onBusy: reject`,
+ * and SessionTaken.
+ */
+async function joinConversation(tx: Tx, request: Request, fresh: ExecutionRow, now: Date) {
+  const { agent, conversation, onBusy } = request
+  const { id, chatId } = fresh
+  const known = conversation.sessionId ?? (conversation.chatId && (await latestSession(tx, chatId, agent.id, now)))
+  if (!conversation.chatId) await createChat(tx, request, fresh, now)
+  const { free: isFree, queueSeq } = known ? await joinQueue(tx, known, onBusy, now) : { free: true, queueSeq: 1 }
+  const row = known ? { ...fresh, sessionId: known, queueSeq } : fresh
+  if (!known) await createSession(tx, fresh, now)
+  else if (isFree) {
+    await tx.session.update({ where: { id: known }, data: { activeExecutionId: id }, select: { id: true } })
+  }
+  if (conversation.chatId) await joinChat(tx, fresh, row.sessionId, now)
+  return { row, isFree, isNew: !known }
+}
+
+/** What a run's chat and session have of it when they are made for it. */
+const ownedBy = ({ organizationId, agentId, agentOrganizationId }: ExecutionRow, now: Date) => ({
+  ...{ organizationId, agentId, agentOrganizationId },
+  ...{ createdAt: now, updatedAt: now },
+})
+
+async function createChat(tx: Tx, { message, mission }: Request, row: ExecutionRow, now: Date): Promise<void> {
+  const { chatId: id, spaceId, sessionId, userId: ownerId } = row
+  const title = mission?.title ?? beginning(message.trim(), TITLE_LENGTH)
+  const run = mission && { missionId: mission.id, runNumber: mission.runNumber }
+  const data = { id, spaceId, sessionId, ownerId, title, status: 'working' as const }
+  await tx.chat.createMany({ data: { ...data, ...run, ...ownedBy(row, now) } })
+}
+
+/** With its lock. */
+async function createSession(tx: Tx, row: ExecutionRow, now: Date): Promise<void> {
+  const { sessionId: id, chatId, userId, id: activeExecutionId } = row
+  const data = { id, chatId, userId, activeExecutionId, lastQueueSeq: 1 }
+  await tx.session.createMany({ data: { ...data, ...ownedBy(row, now) } })
+}
+
 /** Whether a run begins as soon as it is written, a session of its own in a chat of its own. */
-const isSure = ({ limits }: ClaimDeps, { conversation, key, parent, also }: Request): boolean =>
+const cannotBeRefused = ({ limits }: ClaimDeps, { conversation, key, parent, also }: Request): boolean =>
   !(conversation.chatId || conversation.sessionId || key || parent || also) && limits.running === undefined
 
 /** The row of a run that has not begun, in a session of its own. */
@@ -293,9 +314,7 @@ async function holdParent(tx: Tx, parent: ExecutionRow, now: Date): Promise<void
     data: { updatedAt: now },
   })
   if (!count) throw conflict('Execution was cancelled')
-  const { organizationId, rootExecutionId } = parent
-  const family = { organizationId, rootExecutionId, parentExecutionId: { not: null } }
-  if ((await tx.execution.count({ where: family })) >= MAX_FAMILY - 1) {
+  if ((await tx.execution.count({ where: belowRoot(parent) })) >= MAX_FAMILY - 1) {
     throw conflict(`A tree has at most ${MAX_FAMILY} executions`)
   }
 }
@@ -383,8 +402,7 @@ export async function claimPending(
   { version: agentVersion }: AgentRow,
 ): Promise<ExecutionRow | null> {
   const now = deps.clock.now()
-  return deps.db.$transaction(async (tx) => {
-    if (!(await takeSlot(tx, deps, row.organizationId, await isDelegated(tx, row)))) return null
+  const claim = deps.db.$transaction(async (tx) => {
     const waited = row.waitingSince ? now.getTime() - row.waitingSince.getTime() : 0
     const [execution] = await tx.execution.updateManyAndReturn({
       where: { id: row.id, status: 'pending', attempt: row.attempt, waitingFor: null },
@@ -397,13 +415,20 @@ export async function claimPending(
         updatedAt: now,
       },
     })
-    if (!execution) {
-      await giveSlotBack(tx, deps, row.organizationId)
-      return null
-    }
+    if (!execution) return null
+    if (!(await takeSlot(tx, deps, row.organizationId, await isDelegated(tx, row)))) throw new NoRoom()
     if (row.attempt === 0) await writeMessage(tx, execution, 'user', execution.message, now)
     return execution
   })
+  return claim.catch((error) => {
+    if (error instanceof NoRoom) return null
+    throw error
+  })
+}
+
+/** The organization has no room for a run, whose claim is undone. */
+class NoRoom extends Error {
+  override name = 'NoRoom'
 }
 
 /** Whether a call of its parent waits for it. */
@@ -470,12 +495,21 @@ const STANDING = {
 } as const
 export type Standing = Pick<ExecutionRow, keyof typeof STANDING>
 
+/** All of an execution's tree but the root, which alone has no parent: the index has only rows that have one. */
+export const belowRoot = ({
+  organizationId,
+  rootExecutionId,
+}: Pick<ExecutionRow, 'organizationId' | 'rootExecutionId'>) => ({
+  organizationId,
+  rootExecutionId,
+  parentExecutionId: { not: null },
+})
+
 /** The descendants of an execution that have not ended, children before their own children. */
-export async function findDescendants(db: Db, { organizationId, rootExecutionId, id }: ExecutionRow) {
-  const where = { organizationId, rootExecutionId, parentExecutionId: { not: null } }
+export async function findDescendants(db: Db, row: ExecutionRow) {
   const select = { ...STANDING, parentExecutionId: true }
-  const tree = await db.execution.findMany({ where, orderBy: { depth: 'asc' }, select })
-  const family = new Set([id])
-  for (const row of tree) if (row.parentExecutionId && family.has(row.parentExecutionId)) family.add(row.id)
-  return tree.filter((row) => row.id !== id && family.has(row.id) && row.terminalSeq === null)
+  const tree = await db.execution.findMany({ where: belowRoot(row), orderBy: { depth: 'asc' }, select })
+  const family = new Set([row.id])
+  for (const { id, parentExecutionId } of tree) if (parentExecutionId && family.has(parentExecutionId)) family.add(id)
+  return tree.filter(({ id, terminalSeq }) => id !== row.id && family.has(id) && terminalSeq === null)
 }

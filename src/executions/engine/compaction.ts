@@ -18,7 +18,7 @@ export function createCompaction(db: Db) {
     add(executionId: string): void {
       if (waiting.size < MAX_WAITING) waiting.add(executionId)
     },
-    /** Does it for all that wait, with turns for everybody else between. What fails is there to be tried again. */
+    /** Does it for all that wait, with turns for everybody else between. Runs whose batch fails stay in line. */
     async run(): Promise<void> {
       while (waiting.size) {
         const batch = [...waiting].slice(0, BATCH)

@@ -3,8 +3,8 @@ import { Prisma, type Tx } from '../../db/client.ts'
 import { beginning } from '../../lib/text.ts'
 import { chatStatus } from './chat-status.ts'
 import { type ClaimDeps, giveSlotBack, PREVIEW_LENGTH, type Standing, writeMessage } from './claims.ts'
-import { type ExecutionEvent, type ExecutionRow, storeLast } from './events.ts'
-import { type CallRecord, forgetSteps, loadSteps, recordsOf, textOf } from './steps.ts'
+import { type ExecutionEvent, type ExecutionRow, storeLast, textOf } from './events.ts'
+import { type CallRecord, forgetSteps, loadSteps, recordsOf } from './steps.ts'
 
 // The transactions that end a run. They take their locks in the order that claims.ts tells.
 
@@ -23,7 +23,7 @@ export type Remains = {
   usage: { inputTokens: number; outputTokens: number; usageEstimated: boolean }
   events: readonly Extract<ExecutionEvent, { event: 'message' }>[]
   /** They may be stored: a transaction failed, and it may have been only the word of it that got lost. */
-  unsure: boolean
+  mayBeStored: boolean
   terminalSeq: number
   /** What is stored already lies in many small segments. */
   scattered: boolean
@@ -76,7 +76,7 @@ export async function finish(
     const { text, toolCalls } = remains
     const answers = completed || text !== '' || toolCalls.length > 0
     if (answers) await writeMessage(tx, execution, 'assistant', text, now, { interrupted: !completed, toolCalls })
-    // What is left of one that did not complete may say less than there is.
+    // Of one that did not complete there may be steps although `toolCalls` is empty.
     if (!completed || toolCalls.length) await forgetSteps(tx, row.id)
     const next = await release(tx, deps, execution, now, { text, messages: answers ? 2 : 1 })
     await giveSlotBack(tx, deps, row.organizationId)
@@ -161,8 +161,8 @@ export async function finishPending(
 const CHAT_STATUS = { completed: 'done', failed: 'error', cancelled: 'standby' } as const
 
 /**
- * Hands the session's lock to the oldest pending run, or frees it. Does nothing for a run that did not hold it. Nor has
- * such a run said anything; those that have are counted here, with what they said last and how many messages they leave.
+ * Hands the session's lock to the oldest pending run, or frees it, and adds the run's `messages` and last `text` to its
+ * session and chat. Does nothing for a run that does not hold the lock: it has left no messages.
  */
 async function release(
   tx: Tx,

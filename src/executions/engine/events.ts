@@ -1,7 +1,8 @@
 import type { Db, Prisma, Tx } from '../../db/client.ts'
 import { fitting, within } from '../../lib/page.ts'
 import { concat } from '../../lib/text.ts'
-import type { ExecutionEvent, MessageData } from '../../wire.ts'
+import type { ContentBlock, ExecutionEvent, MessageData } from '../../wire.ts'
+import type { ReplyPart } from './steps.ts'
 
 export type { ContentBlock, ExecutionEvent, MessageData } from '../../wire.ts'
 
@@ -108,8 +109,8 @@ function toSegment(executionId: string, at: Date, events: readonly NumberedMessa
 }
 
 /**
- * Removes what a transaction has stored whose end nobody heard of, to be stored again: of a run that is fenced, events
- * from a number on.
+ * Removes a run's events from a number on, for a fenced transaction that stores them again: an earlier one failed, and may
+ * have been committed all the same.
  */
 export const forgetFrom = (tx: Tx, executionId: string, seq: number) =>
   tx.executionEvent.deleteMany({ where: { executionId, firstSeq: { gte: seq } } })
@@ -119,11 +120,11 @@ export async function storeLast(
   tx: Tx,
   executionId: string,
   at: Date,
-  { events, unsure }: { events: readonly NumberedMessage[]; unsure: boolean },
+  { events, mayBeStored }: { events: readonly NumberedMessage[]; mayBeStored: boolean },
 ): Promise<void> {
   const [first] = events
   if (!first) return
-  if (unsure) await forgetFrom(tx, executionId, first.seq)
+  if (mayBeStored) await forgetFrom(tx, executionId, first.seq)
   await tx.executionEvent.createMany({ data: toSegments(executionId, at, events) })
 }
 
@@ -181,7 +182,7 @@ export function* fromSegment(row: SegmentRow): Generator<ExecutionEvent> {
   }
 }
 
-/** A batch ends with the segment with which it is longer (bytes), and one more, since somebody who reads slowly holds it. */
+/** A batch ends with the segment that takes it beyond so many bytes: a slow reader keeps a whole batch in memory. */
 const MAX_BATCH = 64 * 1024
 const MAX_SEGMENTS = 100
 
@@ -200,15 +201,17 @@ export async function* readEvents(db: Db | Tx, executionId: string, after: numbe
   }
 }
 
+/** What the parts of a reply say, without what they ask of tools. */
+export const textOf = (parts: readonly (ContentBlock | ReplyPart)[]): string =>
+  parts.map((part) => (part.type === 'text' ? part.text : '')).join('')
+
 /** What a step has said. */
 export type Said = { step: number; text: string }
 
 /** The text of the step that is on, or of the last one that said something, after one more message. */
 export function textSoFar(said: Said, data: MessageData): Said {
   if (data.messageType === 'resumed') return data.step === said.step ? { ...said, text: '' } : said
-  if (data.messageType === 'assistant') {
-    return { step: data.step, text: data.content.map((block) => (block.type === 'text' ? block.text : '')).join('') }
-  }
+  if (data.messageType === 'assistant') return { step: data.step, text: textOf(data.content) }
   if (data.messageType !== 'stream_event') return said
   const before = data.step === said.step ? said.text : ''
   return { step: data.step, text: concat(before, data.delta.text) }

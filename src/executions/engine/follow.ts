@@ -48,14 +48,14 @@ export async function* follow(
   if (last < META_SEQ) yield fresh([metaEvent(row)])
   while (!signal.aborted && !deps.stopped.aborted) {
     const channel = deps.journal.find(row.id)
-    const seat = channel && deps.journal.follow(channel)
+    const follower = channel && deps.journal.follow(channel)
     // What runs here ends with this process, which its followers are told.
-    const notice = seat ? null : deps.notices.expect(row.id, AbortSignal.any([signal, deps.stopped]))
-    const stop = () => seat && leave(seat)
+    const notice = follower ? null : deps.notices.expect(row.id, AbortSignal.any([signal, deps.stopped]))
+    const stop = () => follower && leave(follower)
     signal.addEventListener('abort', stop)
     try {
       // The row first: once it says that the run has ended, all of its events are there.
-      if (!seat && !terminalEvent(current)) {
+      if (!follower && !terminalEvent(current)) {
         current = await deps.db.execution.findUniqueOrThrow({ where: { id: row.id }, select: EDGE_COLUMNS })
       }
       if (!channel || hasStored(channel)) {
@@ -69,8 +69,8 @@ export async function* follow(
         if (terminal.seq !== last) yield [terminal]
         return
       }
-      while (seat && (await more(seat))) {
-        const news = fresh(take(seat))
+      while (follower && (await more(follower))) {
+        const news = fresh(take(follower))
         if (news.length) yield news
         if (news.some(isTerminal)) return
       }

@@ -34,7 +34,7 @@ const SMALL_SEGMENT = 8 * 1024
 type MessageEvent = Extract<ExecutionEvent, { event: 'message' }>
 
 /** Somebody who follows an execution in this process. */
-export type Seat = {
+export type Follower = {
   readonly channel: Channel
   waiting: ExecutionEvent[]
   size: number
@@ -48,16 +48,16 @@ export type Journal = {
   /** Numbers the event, stores it soon and shows it to followers. Await what it returns: room in the numbers. */
   append(channel: Channel, data: MessageData): Promise<void> | undefined
   /**
-   * No more events: resolves to what is not stored yet, as far as is known (`unsure`), the terminal event's number, and
+   * No more events: resolves to what is not stored yet, as far as is known (`mayBeStored`), the terminal event's number, and
    * whether what is stored lies in many small segments, for the terminal write.
    */
   drain(
     channel: Channel,
-  ): Promise<{ events: readonly MessageEvent[]; unsure: boolean; terminalSeq: number; scattered: boolean }>
+  ): Promise<{ events: readonly MessageEvent[]; mayBeStored: boolean; terminalSeq: number; scattered: boolean }>
   /** Shows how it ended; null when the run was taken away from this process. */
   close(channel: Channel, ended: ExecutionRow | null): void
   find(executionId: string): Channel | undefined
-  follow(channel: Channel): Seat
+  follow(channel: Channel): Follower
   /** Writes what is waiting now; tries once. */
   flush(): Promise<void>
   /** Sends all followers away. */
@@ -68,25 +68,25 @@ export type Journal = {
 export const hasStored = ({ stored, row }: Channel): boolean => stored || row.attempt > 1
 
 /** Waits for more; false when it is time to look into the database again. */
-export const more = (seat: Seat): Promise<boolean> =>
+export const more = (follower: Follower): Promise<boolean> =>
   new Promise((resolve) => {
-    if (seat.waiting.length || seat.over) resolve(seat.waiting.length > 0)
-    else seat.wake = resolve
+    if (follower.waiting.length || follower.over) resolve(follower.waiting.length > 0)
+    else follower.wake = resolve
   })
 
 /** What has come. */
-export function take(seat: Seat): readonly ExecutionEvent[] {
-  const events = seat.waiting
-  seat.waiting = []
-  seat.size = 0
+export function take(follower: Follower): readonly ExecutionEvent[] {
+  const events = follower.waiting
+  follower.waiting = []
+  follower.size = 0
   return events
 }
 
 /** Follows no more. */
-export function leave(seat: Seat): void {
-  const { channel } = seat
-  channel.seats = channel.seats.filter((other) => other !== seat)
-  send(seat)
+export function leave(follower: Follower): void {
+  const { channel } = follower
+  channel.followers = channel.followers.filter((other) => other !== follower)
+  send(follower)
 }
 
 /** What one execution, in one attempt, says in this process. */
@@ -98,10 +98,10 @@ export type Channel = {
   /** What is not stored yet. */
   tail: MessageEvent[]
   /** Some of the tail may be stored: a write failed, and it may have been only the word of it that got lost. */
-  unsure: boolean
+  mayBeStored: boolean
   /** Until something of the attempt is stored, followers see nothing (contract.md section 4, "Durability"). */
   stored: boolean
-  /** They wait for something to be stored: the first of the attempt, or what must not be lost once it was seen. */
+  /** They see nothing of the tail before it is stored: it is the first, or has what must not be lost once it was seen. */
   held: boolean
   /** The number of the last event that they have seen. */
   shown: number
@@ -109,7 +109,7 @@ export type Channel = {
   segments: number
   size: number
   ending: boolean
-  seats: readonly Seat[]
+  followers: readonly Follower[]
   room: PromiseWithResolvers<void> | null
 }
 
@@ -126,7 +126,7 @@ export type JournalDeps = {
 
 /**
  * The events of all executions that run in this process: one flusher writes the new segments of all of them in few
- * transactions, fenced per execution, while followers in this process see them at once (design: "Events").
+ * transactions, fenced per execution, while followers in this process see them at once (ARCHITECTURE.md, "How a run lives").
  */
 export function createJournal(deps: JournalDeps): Journal {
   const { db, clock, log } = deps
@@ -201,46 +201,49 @@ export function createJournal(deps: JournalDeps): Journal {
     const kept = await db
       .$transaction((tx) => writeOwned(tx, deps, batches, at))
       .catch((error) => {
-        for (const { channel } of batches) channel.unsure = true
+        for (const { channel } of batches) channel.mayBeStored = true
         throw error
       })
     deps.onStored([...kept].map(({ channel }) => channel.row.id))
     for (const batch of batches) {
-      const { channel, events, reserve } = batch
-      if (!kept.has(batch)) {
-        channel.onLost()
-        channel.room?.resolve()
-        continue
+      if (kept.has(batch)) acknowledge(batch)
+      else {
+        batch.channel.onLost()
+        batch.channel.room?.resolve()
       }
-      channel.reserved = reserve ?? channel.reserved
-      channel.tail = channel.tail.slice(events.length)
-      channel.unsure = false
-      channel.segments++
-      for (const event of events) channel.size += sizeOf(event)
-      channel.stored = true
-      if (channel.shown < events.at(-1)!.seq) {
-        const first = channel.tail.findIndex(({ data }) => isToLast(data))
-        channel.held = first >= 0
-        show(channel, [...events, ...(channel.held ? channel.tail.slice(0, first) : channel.tail)])
-      }
-      if (channel.room && channel.nextSeq <= channel.reserved) {
-        channel.room.resolve()
-        channel.room = null
-      }
+    }
+  }
+
+  /** What is stored may be seen, and what has waited for it goes on. */
+  function acknowledge({ channel, events, reserve }: Batch): void {
+    channel.reserved = reserve ?? channel.reserved
+    channel.tail = channel.tail.slice(events.length)
+    channel.mayBeStored = false
+    channel.segments++
+    for (const event of events) channel.size += sizeOf(event)
+    channel.stored = true
+    if (channel.shown < events.at(-1)!.seq) {
+      const first = channel.tail.findIndex(({ data }) => isToLast(data))
+      channel.held = first >= 0
+      show(channel, [...events, ...(channel.held ? channel.tail.slice(0, first) : channel.tail)])
+    }
+    if (channel.room && channel.nextSeq <= channel.reserved) {
+      channel.room.resolve()
+      channel.room = null
     }
   }
 
   function show(channel: Channel, given: readonly ExecutionEvent[]): void {
     const events = given.filter(({ seq }) => seq > channel.shown)
     channel.shown = events.at(-1)?.seq ?? channel.shown
-    for (const seat of channel.seats) {
-      if (seat.over) continue
+    for (const follower of channel.followers) {
+      if (follower.over) continue
       for (const event of events) {
-        seat.waiting.push(event)
-        seat.size += sizeOf(event)
+        follower.waiting.push(event)
+        follower.size += sizeOf(event)
       }
-      if (seat.size > MAX_WAITING) send(seat)
-      else seat.wake?.(true)
+      if (follower.size > MAX_WAITING) send(follower)
+      else follower.wake?.(true)
     }
   }
 
@@ -252,14 +255,14 @@ export function createJournal(deps: JournalDeps): Journal {
         nextSeq: row.seqReserved - SEQ_BLOCK + 1,
         reserved: row.seqReserved,
         tail: [],
-        unsure: false,
+        mayBeStored: false,
         stored: false,
         held: true,
         shown: 0,
         segments: 0,
         size: 0,
         ending: false,
-        seats: [],
+        followers: [],
         room: null,
       }
       channels.set(row.id, channel)
@@ -277,27 +280,27 @@ export function createJournal(deps: JournalDeps): Journal {
     async drain(channel) {
       channel.ending = true
       await storing?.catch(() => {})
-      const { tail: events, unsure, nextSeq: terminalSeq, segments, size } = channel
+      const { tail: events, mayBeStored, nextSeq: terminalSeq, segments, size } = channel
       const scattered = segments > MANY_SEGMENTS && size / segments < SMALL_SEGMENT
-      return { events, unsure, terminalSeq, scattered }
+      return { events, mayBeStored, terminalSeq, scattered }
     },
     close(channel, ended) {
-      const { row, tail, room, seats } = channel
+      const { row, tail, room, followers } = channel
       if (channels.get(row.id) === channel) channels.delete(row.id)
       room?.resolve()
       const terminal = ended && terminalEvent(ended)
       if (terminal) show(channel, [...tail, terminal])
-      for (const seat of seats) {
-        seat.over = true
-        seat.wake?.(seat.waiting.length > 0)
+      for (const follower of followers) {
+        follower.over = true
+        follower.wake?.(follower.waiting.length > 0)
       }
     },
     follow(channel) {
       const waiting = channel.tail.filter(({ seq }) => seq <= channel.shown)
-      const seat: Seat = { channel, waiting, size: 0, over: false, wake: null }
-      channel.seats = channel.seats.concat(seat)
+      const follower: Follower = { channel, waiting, size: 0, over: false, wake: null }
+      channel.followers = channel.followers.concat(follower)
       if (channel.tail.length && isAwaited(channel)) schedule(true)
-      return seat
+      return follower
     },
     find: (executionId) => channels.get(executionId),
     async flush() {
@@ -306,7 +309,7 @@ export function createJournal(deps: JournalDeps): Journal {
       await flushAll()
     },
     dismiss() {
-      for (const { seats } of channels.values()) for (const seat of seats) send(seat)
+      for (const { followers } of channels.values()) for (const follower of followers) send(follower)
     },
   }
 }
@@ -337,7 +340,7 @@ async function writeOwned(
     })
   }
   for (const { channel, events } of mine) {
-    if (channel.unsure) await forgetFrom(tx, channel.row.id, events[0]!.seq)
+    if (channel.mayBeStored) await forgetFrom(tx, channel.row.id, events[0]!.seq)
   }
   await tx.executionEvent.createMany({
     data: mine.flatMap(({ channel, events }) => toSegments(channel.row.id, at, events)),
@@ -346,13 +349,13 @@ async function writeOwned(
 }
 
 /** Whether somebody waits until what there is of a run is stored: a follower, or the run for room in its numbers. */
-const isAwaited = ({ held, seats, room }: Channel): boolean => (held && seats.length > 0) || room !== null
+const isAwaited = ({ held, followers, room }: Channel): boolean => (held && followers.length > 0) || room !== null
 
 /** To the database. */
-function send(seat: Seat): void {
-  seat.over = true
-  seat.waiting = []
-  seat.wake?.(false)
+function send(follower: Follower): void {
+  follower.over = true
+  follower.waiting = []
+  follower.wake?.(false)
 }
 
 /** A run that goes on after a crash says once what its tools were asked and have answered. */

@@ -14,7 +14,7 @@ type Run = {
   controller: AbortController
   ended: Promise<ExecutionRow | null>
   /** Whether its claim is on the disk: it may have begun before. */
-  isSure: boolean
+  isClaimed: boolean
 }
 
 /** Begins a run in this process. Its claim is on the disk once `claimed` has resolved. */
@@ -56,10 +56,10 @@ export function createLive({ journal, log, attempt, stopped, onLeft }: LiveDeps)
         runs.delete(row.id)
         onLeft(row.id)
       })
-    const run: Run = { row, controller, ended, isSure: false }
+    const run: Run = { row, controller, ended, isClaimed: false }
     runs.set(row.id, run)
     claimed.then(() => {
-      run.isSure = true
+      run.isClaimed = true
     })
     if (stopped.aborted) stop(row.id, 'drained')
     else if (early.has(row.id)) stop(row.id, 'cancelled')
@@ -79,7 +79,7 @@ export function createLive({ journal, log, attempt, stopped, onLeft }: LiveDeps)
     /** How many places are taken. */
     taken: (): number => runs.size + places,
     /** The rows whose leases this process has for sure. */
-    heldRows: (): ExecutionRow[] => [...runs.values()].flatMap(({ row, isSure }) => (isSure ? row : [])),
+    heldRows: (): ExecutionRow[] => [...runs.values()].flatMap(({ row, isClaimed }) => (isClaimed ? row : [])),
 
     /**
      * Does what claims a run, and begins it by `launch`: in a place that is kept for it meanwhile, if it `hasRoom`. What

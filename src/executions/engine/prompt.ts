@@ -93,15 +93,15 @@ type HistoryRow = Pick<Turn, 'role' | 'content' | 'toolCalls'> & { mediaIds: str
 async function readHistory({ db, settings }: PromptDeps, { sessionId, queueSeq }: ExecutionRow): Promise<Turn[]> {
   if (queueSeq === 1) return []
   const room = settings.MAX_HISTORY_TOKENS * BYTES_PER_TOKEN
-  const earlier = Prisma.sql`"sessionId" = ${sessionId} AND "position" < CAST(${queueSeq * 2 - 1} AS INTEGER)`
+  const earlier = Prisma.sql`m."sessionId" = ${sessionId} AND m."position" < CAST(${queueSeq * 2 - 1} AS INTEGER)`
   const rows = await db.$queryRaw<HistoryRow[]>(Prisma.sql`
     SELECT m."role", m."content", m."toolCalls", e."mediaIds"
     FROM "Message" m JOIN "Execution" e ON e."id" = m."executionId"
-    WHERE m."sessionId" = ${sessionId} AND m."position" < CAST(${queueSeq * 2 - 1} AS INTEGER) AND m."position" >= (
+    WHERE ${earlier} AND m."position" >= (
       SELECT min("position") FROM (
         SELECT "position", sum("size") OVER (ORDER BY "position" DESC) AS "total" FROM (
           SELECT "position", octet_length("content") + octet_length(CAST("toolCalls" AS TEXT)) AS "size"
-          FROM "Message" WHERE ${earlier} ORDER BY "position" DESC LIMIT ${Prisma.raw(String(MAX_MESSAGES))}) AS "latest"
+          FROM "Message" m WHERE ${earlier} ORDER BY "position" DESC LIMIT ${Prisma.raw(String(MAX_MESSAGES))}) AS "latest"
       ) AS "sized" WHERE "total" <= CAST(${room} AS BIGINT))
     ORDER BY m."position"`)
   const begin = rows.findIndex(({ role }) => role === 'user')

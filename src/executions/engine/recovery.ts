@@ -63,7 +63,7 @@ export function createRecovery(deps: RecoveryDeps): (left: ExecutionRow) => Prom
       model,
       usage: checkpoint?.usage ?? { inputTokens, outputTokens, usageEstimated: true },
       events: [],
-      unsure: false,
+      mayBeStored: false,
       terminalSeq: row.seqReserved - SEQ_BLOCK + 1,
       scattered: true,
     })

@@ -3,7 +3,7 @@ import type { ApprovalStatus, Db, Tx } from '../../db/client.ts'
 import type { Clock } from '../../lib/clock.ts'
 import { isUniqueViolation } from '../../lib/database-errors.ts'
 import { cut } from '../../lib/text.ts'
-import type { ExecutionRow, MessageData } from './events.ts'
+import { type ExecutionRow, type MessageData, textOf } from './events.ts'
 import { outlast } from './outlast.ts'
 import type { RunUsage } from './run.ts'
 import { Stop } from './stop.ts'
@@ -58,9 +58,6 @@ export const callsOf = (parts: readonly ReplyPart[], tools: readonly Tool[] = []
       target: tools.find((tool) => tool.name === name)?.target ?? '',
       ...{ inFlight: false, result: null, childExecutionId: null, decision: null },
     }))
-
-export const textOf = (parts: readonly ReplyPart[]): string =>
-  parts.map((part) => (part.type === 'text' ? part.text : '')).join('')
 
 /** A step as the event that shows it. */
 export const assistantEvent = (step: number, parts: readonly ReplyPart[]): MessageData => {

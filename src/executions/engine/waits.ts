@@ -4,7 +4,7 @@ import { chatStatus } from './chat-status.ts'
 import type { Checkpoint } from './checkpoint.ts'
 import { type ClaimDeps, giveSlotBack } from './claims.ts'
 import type { Remains } from './endings.ts'
-import { type ExecutionRow, storeLast } from './events.ts'
+import { type ExecutionRow, type MessageData, storeLast } from './events.ts'
 import { SEQ_BLOCK } from './journal.ts'
 import type { Call } from './steps.ts'
 
@@ -14,7 +14,14 @@ export type ApprovalRow = Prisma.ApprovalGetPayload<object>
 export type Asked = { id: string; step: number; call: Call }
 
 /** What a run leaves that is to go on later. */
-type Kept = Pick<Remains, 'model' | 'usage' | 'events' | 'unsure' | 'terminalSeq'>
+type Kept = Pick<Remains, 'model' | 'usage' | 'events' | 'mayBeStored' | 'terminalSeq'>
+
+/** What a run leaves, and what its followers are told behind it. */
+function telling(kept: Kept, messages: readonly MessageData[], at: Date): Kept {
+  const first = kept.terminalSeq
+  const told = messages.map((data, index) => ({ seq: first + index, at, event: 'message' as const, data }))
+  return { ...kept, events: [...kept.events, ...told], terminalSeq: first + told.length }
+}
 
 /** Gives back the lease of a run. Fenced as its end is; false when it was taken away or shall be cancelled. */
 async function letGo(
@@ -51,8 +58,12 @@ export async function suspend(
 ): Promise<boolean> {
   const now = deps.clock.now()
   const { id: executionId, organizationId, chatId } = row
+  const messages = asked.map(
+    ({ id, call }): MessageData => ({ messageType: 'approval', approvalId: id, toolUseId: call.id, name: call.name }),
+  )
+  const kept = telling(remains, messages, now)
   return deps.db.$transaction(async (tx) => {
-    if (!(await letGo(tx, row, 'approval', remains, now))) return false
+    if (!(await letGo(tx, row, 'approval', kept, now))) return false
     const expiresAt = new Date(now.getTime() + deps.approvalTimeout)
     await tx.approval.createMany({
       data: asked.map(({ id, step, call }) => ({
@@ -81,9 +92,14 @@ export async function waitForRoom(
   { usage, opening }: Checkpoint,
 ): Promise<boolean> {
   const now = deps.clock.now()
-  const first = row.seqReserved - SEQ_BLOCK + 1
-  const events = opening.map((data, index) => ({ seq: first + index, at: now, event: 'message' as const, data }))
-  const kept = { model: row.model, usage, events, unsure: false, terminalSeq: first + events.length }
+  const begun = {
+    model: row.model,
+    usage,
+    events: [],
+    mayBeStored: false,
+    terminalSeq: row.seqReserved - SEQ_BLOCK + 1,
+  }
+  const kept = telling(begun, opening, now)
   return deps.db.$transaction(async (tx) => {
     if (!(await letGo(tx, row, null, kept, now))) return false
     await giveSlotBack(tx, deps, row.organizationId)

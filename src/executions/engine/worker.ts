@@ -1,7 +1,7 @@
 import type { Logger } from 'pino'
 import type { Bus } from '../../bus/index.ts'
 import { type Db, freeRowLock, rowLock } from '../../db/client.ts'
-import { unavailable } from '../../errors.ts'
+import { AppError, unavailable } from '../../errors.ts'
 import type { Clock } from '../../lib/clock.ts'
 import { isUnavailable } from '../../lib/database-errors.ts'
 import { newId } from '../../lib/id.ts'
@@ -246,7 +246,13 @@ export function createEngine(deps: EngineDeps): Engine {
 
   async function expireApproval(approval: waits.ApprovalRow): Promise<void> {
     const verdict = { status: 'expired', reason: null, decidedBy: null } as const
-    await db.$transaction((tx) => waits.decide(tx, approval, verdict, clock.now()))
+    try {
+      await db.$transaction((tx) => waits.decide(tx, approval, verdict, clock.now()))
+    } catch (error) {
+      // Another server has expired it, or somebody decided at the last moment.
+      if (error instanceof AppError && error.status === 409) return
+      throw error
+    }
     bus.publish('chat', [approval.chatId])
     engine.goOn(await db.execution.findUniqueOrThrow({ where: { id: approval.executionId } }))
   }
