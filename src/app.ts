@@ -103,7 +103,7 @@ function createContext(deps: Deps, requestId: string, req: IncomingMessage, res:
   }
 }
 
-/** Why a caller's signal aborts, as every one does in the end. An error of the runtime's own would cost its stack. */
+/** Why every caller's signal aborts in the end, made once: without a reason each `abort()` makes an error with a stack. */
 const GONE = new Error('The connection has been closed')
 
 function signalOfClose(res: ServerResponse): AbortSignal {

@@ -47,12 +47,16 @@ export const notFound = (resource: ResourceName) => new AppError(404, `${resourc
 export const noSuchPath = () => new AppError(404, 'Not found')
 export const conflict = (message: string) => new AppError(409, message)
 export const tooLong = () => badRequest('The answer would be too long: ask for fewer rows, or fewer long texts')
+export const invalidJson = () => badRequest('Invalid JSON in request body')
+export const bodyTooLarge = () => new AppError(413, 'Request body too large')
 export const unsupportedType = () => new AppError(415, 'Unsupported content type')
+export const tooManyRequests = () =>
+  new AppError(429, 'Rate limit exceeded. Retry after 60 seconds.', { headers: { 'Retry-After': '60' } })
 export const chatFailed = () => new AppError(500, 'Chat execution failed')
 export const unavailable = (cause?: unknown) =>
   new AppError(503, 'Service temporarily unavailable. Please retry.', { cause, headers: { 'Retry-After': '1' } })
 
-/** Throws why a signal aborts where that is to be told: whose connection has closed hears nothing. */
+/** Throws the reason of a signal if it is for the client (an AppError). After a plain disconnect there is nobody to tell. */
 export function throwRefusal({ reason }: AbortSignal): void {
   if (reason instanceof AppError) throw reason
 }

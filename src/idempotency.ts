@@ -114,7 +114,7 @@ export const once = <T extends object>(
       // It may be done again, after a deadlock.
       told.length = 0
       await take(tx, claim, deps.clock.now())
-      const answer = await effect({ ...deps, bus, db: within(tx) })
+      const answer = await effect({ ...deps, bus, db: asDb(tx) })
       await store(tx, claim, answer)
       return answer
     })
@@ -227,7 +227,7 @@ export const store = (tx: Tx, { id }: KeyClaim, answer: object, createdAt?: Date
 }
 
 /** A transaction in the place of the database: what would be a transaction of its own is part of it. */
-const within = (tx: Tx): Db =>
+const asDb = (tx: Tx): Db =>
   new Proxy(tx, {
     get: (target, name) =>
       name === '$transaction' ? (work: (tx: Tx) => unknown) => work(tx) : Reflect.get(target, name),

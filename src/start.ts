@@ -88,7 +88,7 @@ export async function startService(
   const tokenKey = deriveKey(masterKey, 'tokens')
   const actors = createActors({ ...base, tokenKey })
   cleanup.defer(() => actors.stop())
-  // Who does without does not wait for it to be loaded.
+  // Imported only where it is configured: it is slow to load.
   const idTokens = settings.OIDC_ISSUER ? (await import('./auth/id-tokens.ts')).createIdTokens(settings, clock) : null
   const deps: Deps = {
     ...base,

@@ -2,10 +2,21 @@ import { initTRPC, type TRPC_ERROR_CODE_KEY, TRPCError } from '@trpc/server'
 import type { OpenApiMeta } from 'trpc-to-openapi'
 import { z } from 'zod'
 import { type Actor, requireScope } from './auth/actor.ts'
-import { actorIn, type Identity } from './auth/identity.ts'
+import { actorIn, type Identity, type IdTokenUser } from './auth/identity.ts'
 import type { Scope } from './auth/scopes.ts'
 import type { Deps } from './deps.ts'
-import { AppError, describeIssue, forbidden, toAppError, toBody } from './errors.ts'
+import {
+  AppError,
+  badRequest,
+  bodyTooLarge,
+  describeIssue,
+  forbidden,
+  invalidJson,
+  noSuchPath,
+  toAppError,
+  toBody,
+  unsupportedType,
+} from './errors.ts'
 import type { ExecutionRow } from './executions/engine/events.ts'
 import type { IdempotencyKey } from './idempotency.ts'
 import { checkInput } from './lib/fields.ts'
@@ -32,7 +43,7 @@ export type Context = {
   /** Of a REST POST with an Idempotency-Key. */
   readonly idempotency: IdempotencyKey | null
   /** Is told of the run that a request has begun, or has joined by its key, as soon as there is one. */
-  readonly onAccepted: ((row: ExecutionRow) => void) | null
+  readonly onAccepted: ((row: ExecutionRow, actor: Actor) => void) | null
 }
 
 type Described = {
@@ -90,17 +101,17 @@ export function fromTRPCError(error: unknown): AppError {
   // Of the input, when it is read. Any other is of the service.
   const isSyntax = error.code === 'BAD_REQUEST' && error.cause instanceof SyntaxError
   const code = isSyntax ? 'PARSE_ERROR' : error.code
-  const [status, message] = THEIRS[code] ?? [ours.status, ours.message]
+  const { status, message } = THEIRS[code]?.() ?? ours
   return new AppError(status, message, { cause: error })
 }
 
-const THEIRS: { [Code in TRPC_ERROR_CODE_KEY]?: [status: number, message: string] } = {
-  PARSE_ERROR: [400, 'Invalid JSON in request body'],
-  BAD_REQUEST: [400, 'Malformed tRPC request'],
-  NOT_FOUND: [404, 'Not found'],
-  METHOD_NOT_SUPPORTED: [404, 'Not found'],
-  PAYLOAD_TOO_LARGE: [413, 'Request body too large'],
-  UNSUPPORTED_MEDIA_TYPE: [415, 'Unsupported content type'],
+const THEIRS: { [Code in TRPC_ERROR_CODE_KEY]?: () => AppError } = {
+  PARSE_ERROR: invalidJson,
+  BAD_REQUEST: () => badRequest('Malformed tRPC request'),
+  NOT_FOUND: noSuchPath,
+  METHOD_NOT_SUPPORTED: noSuchPath,
+  PAYLOAD_TOO_LARGE: bodyTooLarge,
+  UNSUPPORTED_MEDIA_TYPE: unsupportedType,
 }
 
 /** First of all middlewares, before any input parser: whatever fails, in input, policy or service, leaves as AppError. */
@@ -122,27 +133,25 @@ export const token = (...scopes: Scope[]) => t.procedure.use(errors).meta({ scop
 
 type PlaceField = 'spaceId' | 'orgId'
 
-/** Who asks, in the place that the field of the input names: it tells the organization of who comes with an ID token. */
-export async function actorAt({ deps, identify }: Context, field: PlaceField, input: unknown): Promise<Actor> {
-  const identity = await identify()
-  if ('actor' in identity) return identity.actor
-  const place = z.object({ [field]: z.string() }).parse(input ?? {}) as Record<PlaceField, string>
-  const actor = await actorIn(deps.db, place, identity)
-  if (field === 'spaceId') await findSpace(actor, deps, place.spaceId)
-  return actor
-}
-
 const identified = (field: PlaceField) =>
   t.middleware(async ({ ctx, meta, getRawInput, next }) => {
     const identity = await ctx.identify()
     if ('actor' in identity) requireScope(identity.actor, ...(meta?.scopes ?? []))
     const input = await getRawInput()
     checkInput(input)
-    const actor = await actorAt(ctx, field, input)
+    const actor = 'actor' in identity ? identity.actor : await actorAt(ctx.deps, field, input, identity)
     const { orgId } = z.object({ orgId: z.unknown().optional() }).parse(input ?? {})
     if (typeof orgId === 'string' && orgId !== actor.organizationId) throw forbidden()
     return next({ ctx: { actor } })
   })
+
+/** Who the holder of an ID token is in the place that the field of the input names. */
+async function actorAt(deps: Deps, field: PlaceField, input: unknown, who: IdTokenUser): Promise<Actor> {
+  const place = z.object({ [field]: z.string() }).parse(input ?? {}) as Record<PlaceField, string>
+  const actor = await actorIn(deps.db, place, who)
+  if (field === 'spaceId') await findSpace(actor, deps, place.spaceId)
+  return actor
+}
 
 /**
  * A procedure of section F (contract.md section 6): for holders of a token with any of these scopes, and of an ID token,

@@ -1,3 +1,5 @@
+import { once } from 'node:events'
+import { type AddressInfo, createServer, type Socket } from 'node:net'
 import { pino } from 'pino'
 import { expect, test } from 'vitest'
 import type { Bus } from '../src/bus/index.ts'
@@ -40,6 +42,21 @@ test('within a process whoever listens is told before publish returns, and of wh
 })
 
 test.runIf(hasPostgres)(
+  'a database that lets in and then says nothing does not keep a server from stopping',
+  async () => {
+    await using cleanup = new AsyncDisposableStack()
+    const shared = cleanup.adopt(await shareDatabase(), ({ drop }) => drop())
+    const open = openDatabase({ DATA_DIR: '', DATABASE_URL: shared.url, DATABASE_POOL_SIZE: 1 })
+    const { client: db } = cleanup.adopt(await open, ({ close }) => close())
+    const silent = cleanup.use(await startSilentPostgres())
+    const bus = createPostgresBus({ url: silent.url, db, log: pino({ level: 'silent' }) })
+    await silent.asked
+    await bus.stop()
+    expect(bus.state()).toBe('polling')
+  },
+)
+
+test.runIf(hasPostgres)(
   'between servers: all of a moment in one statement, once, in order; what is lost is looked for',
   async () => {
     await using cleanup = new AsyncDisposableStack()
@@ -79,3 +96,28 @@ test.runIf(hasPostgres)(
     expect(there.heard).not.toContain('missed')
   },
 )
+
+/** A server that takes every login for good, and answers nothing that it is then asked. */
+async function startSilentPostgres(): Promise<AsyncDisposable & { url: string; asked: Promise<void> }> {
+  const asked = Promise.withResolvers<void>()
+  const sockets = new Set<Socket>()
+  const server = createServer((socket) => {
+    sockets.add(socket)
+    socket
+      .on('error', () => {})
+      .once('data', () => {
+        // AuthenticationOk, ReadyForQuery.
+        socket.write(Buffer.from([0x52, 0, 0, 0, 8, 0, 0, 0, 0, 0x5a, 0, 0, 0, 5, 0x49]))
+        socket.once('data', () => asked.resolve())
+      })
+  }).listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  return {
+    url: `postgresql://ada:sesame@127.0.0.1:${(server.address() as AddressInfo).port}/muster`,
+    asked: asked.promise,
+    async [Symbol.asyncDispose]() {
+      for (const socket of sockets) socket.destroy()
+      server.close()
+    },
+  }
+}

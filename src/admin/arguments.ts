@@ -60,7 +60,7 @@ const COMMANDS: readonly Command[] = [
   },
   {
     usage: 'token create --user EMAIL --org SLUG --name NAME [--expires DAYS | --expires-at ISO] [--scope SCOPE]...',
-    summary: 'Create a token, shown once. Scope * unless told: agents:read, executions:write, agents:execute...',
+    summary: 'Create a token, shown once. Default scope: *. Others: agents:read, executions:write, agents:execute...',
     args: 0,
     required: ['user', 'org', 'name'],
     optional: ['expires', 'expires-at', 'scope'],

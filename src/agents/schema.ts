@@ -16,8 +16,8 @@ const BY_ANY_NAME =
 
 /** What a client may say of an agent, beside name and system prompt (contract.md section 3). */
 const optionalFields = {
-  role: text(200).nullable().optional().describe('`Assistant` unless told'),
-  visibility: Visibility.optional().describe('`organization` unless told'),
+  role: text(200).nullable().optional().describe('Default: `Assistant`'),
+  visibility: Visibility.optional().describe('Default: `organization`'),
   model: requiredText(200).nullable().optional().describe('`<provider>/<id>`; null for the default model'),
   description: text(2000).nullable().optional(),
   tags: textList(50, 50).nullable().optional(),

@@ -8,7 +8,7 @@ import { totalOf } from '../db/totals.ts'
 import type { Deps } from '../deps.ts'
 import { badRequest, invalidField, notFound } from '../errors.ts'
 import { newId, newSortableId } from '../lib/id.ts'
-import { encodeCursor, MAX_ROWS, pageOf, pageQuery, toPage, within } from '../lib/page.ts'
+import { encodeCursor, MAX_ROWS, pageOf, pageQuery, toPage, withRoom } from '../lib/page.ts'
 import { typesOf } from '../mcps/service.ts'
 import { checkRequirements, findIds as findSkillIds, findMany as findSkills } from '../skills/service.ts'
 import { findKnown, HEAD, type Head, type KnownAgent, strings, toAgent, whole } from './known.ts'
@@ -286,7 +286,7 @@ export async function versions(
   const found = await deps.db.agentVersion.findMany({
     where: { agentId, version: { lt: below } },
     orderBy: { version: 'desc' },
-    ...within({ take: limit + 1 }),
+    ...withRoom({ take: limit + 1 }),
   })
   const { rows, nextCursor } = pageOf(found, limit, versionCursor)
   const agents = await asSeenBy(

@@ -11,7 +11,7 @@ import { approvals } from './router.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
 
-const Status = enumFromZod('ApprovalStatus', schema.ApprovalStatus, 'Where an approval is')
+const Status = enumFromZod('ApprovalStatus', schema.ApprovalStatus, 'The status of an approval')
 
 const APPROVAL = rowsOf('Approval', 'Approval', service.reachable, { name: 'Approval' })
 

@@ -8,7 +8,7 @@ export const ApprovalStatus = z
   })
   .meta({ id: 'ApprovalStatus' })
 
-/** A call of a tool that waits for a person's word, or did (contract.md section 7). */
+/** A tool call that needs, or needed, a person's approval (contract.md section 7). */
 export const Approval = z
   .object({
     id: z.string(),

@@ -10,7 +10,8 @@ import type { IdToken } from './id-tokens.ts'
  * Who asks: somebody with a personal access token, and so in its organization, or a user with an ID token, whose
  * organization what they ask for tells.
  */
-export type Identity = { actor: Actor } | { userId: string; expiresAt: Date }
+export type Identity = { actor: Actor } | IdTokenUser
+export type IdTokenUser = { userId: string; expiresAt: Date }
 
 /** Where the holder of an ID token acts: in the organization of a space, or in one that is named. */
 export type Place = { spaceId: string } | { orgId: string }
@@ -66,7 +67,7 @@ async function linkUser({ db, clock }: Pick<Deps, 'db' | 'clock'>, claims: IdTok
  * Who a user with an ID token is in a place, with every scope. 404 for a space of an organization they are no member
  * of, 403 for such an organization (contract.md sections 1 and 6).
  */
-export async function actorIn(db: Db, place: Place, who: { userId: string; expiresAt: Date }): Promise<Actor> {
+export async function actorIn(db: Db, place: Place, who: IdTokenUser): Promise<Actor> {
   const organizationId = await organizationOf(db, place)
   const actor = await actorOf(db, { organizationId, userId: who.userId, scopes: null })
   if (!actor) throw 'spaceId' in place ? notFound('Space') : forbidden()

@@ -84,6 +84,7 @@ export function createPostgresBus({ url, db, log }: { url: string; db: Db; log: 
     const client = new Client({
       connectionString: url,
       connectionTimeoutMillis: CONNECT_TIMEOUT,
+      query_timeout: CONNECT_TIMEOUT,
       application_name: 'muster notices',
     })
     const lost = new AbortController()

@@ -1,16 +1,13 @@
-import type { GraphQLResolveInfo } from 'graphql'
 import type { z } from 'zod'
 import { AGENT, Agent } from '../agents/graphql.ts'
-import { notFound } from '../errors.ts'
-import { builder, type GraphQLContext } from '../graphql/builder.ts'
+import { builder } from '../graphql/builder.ts'
 import { changeField } from '../graphql/changes.ts'
 import { connectionType, relationList, rootList } from '../graphql/connection.ts'
 import { argsFromZod, enumFromZod, inputFromZod } from '../graphql/inputs.ts'
-import { beside, loadOne } from '../graphql/loader.ts'
 import { nodeOf } from '../graphql/node.ts'
 import { objectFromZod } from '../graphql/outputs.ts'
 import { shows } from '../graphql/procedures.ts'
-import { reload, rootRow, rowIn, rowsOf } from '../graphql/rows.ts'
+import { computedBy, reload, rootRow, rowIn, rowsOf } from '../graphql/rows.ts'
 import { USER, User } from '../organizations/graphql.ts'
 import { SPACE, Space } from '../spaces/graphql.ts'
 import { chats } from './router.ts'
@@ -22,24 +19,14 @@ const MessageRole = enumFromZod('MessageRole', schema.MessageRole, 'Who says it'
 
 export const CHAT = rowsOf('Chat', 'Chat', service.reachable, { name: 'Chat' })
 
+const told = computedBy(CHAT, ({ actor, deps }, ids) => service.findMany(actor, deps, ids))
+
 export const Chat = builder.prismaObject('Chat', {
   description: 'A conversation',
   interfaces: nodeOf(CHAT),
   select: { id: true },
   extensions: { scopes: ['chats:read'], like: schema.Chat },
   fields: (t) => {
-    type Told = z.input<typeof schema.Chat>
-    /** What is told beside the row, of all chats of a list at once. */
-    const told =
-      <Name extends keyof Told>(name: Name) =>
-      async ({ id }: { id: string }, _: object, context: GraphQLContext, info: GraphQLResolveInfo) => {
-        const chat = await loadOne(context, beside(info, 'told'), id, async (ids) => {
-          const found = await service.findMany(context.actor, context.deps, ids)
-          return new Map(found.map((one) => [one.id, one]))
-        })
-        if (!chat) throw notFound('Chat')
-        return chat[name]
-      }
     return {
       id: t.exposeID('id'),
       organizationId: t.exposeID('organizationId'),

@@ -1,6 +1,6 @@
 import { z } from 'zod'
 import { bool, ok, requiredText, timestamp } from '../lib/fields.ts'
-import { nextCursor, pageInput } from '../lib/page.ts'
+import { countInput, nextCursor, onlyTrue, pageInput, total } from '../lib/page.ts'
 
 export const ChatStatus = z
   .enum(['standby', 'working', 'done', 'needs_attention', 'error'], {
@@ -10,14 +10,13 @@ export const ChatStatus = z
 
 const chatId = z.string().describe('The chat')
 const title = requiredText(200)
-const only = (field: string) => z.literal('true', { error: `Invalid value for field: ${field}. Expected true` })
 
 /** POST /chats (contract.md section 6). */
 export const CreateChat = z
   .object({
-    spaceId: z.string().nullish().describe('The default space unless told'),
+    spaceId: z.string().nullish().describe('Default: the default space'),
     agentId: z.string().nullish().describe('The agent to talk to'),
-    title: title.nullish().describe("The agent's name unless told"),
+    title: title.nullish().describe("Default: the agent's name"),
   })
   .meta({ examples: [{ title: 'Release notes' }] })
 
@@ -32,9 +31,9 @@ export const UpdateChat = z.object({
 export const ListChats = z.object({
   spaceId: z.string().optional(),
   agentId: z.string().optional(),
-  mission: only('mission').optional().describe('Only runs of missions'),
+  mission: onlyTrue('mission').describe('Only runs of missions'),
   status: ChatStatus.optional(),
-  count: only('count').optional(),
+  ...countInput,
   ...pageInput,
 })
 
@@ -98,7 +97,7 @@ export const ChatCreated = ok({ id: z.string(), title: z.string(), status: ChatS
 export const ChatsResponse = ok({
   chats: z.array(Chat),
   nextCursor,
-  total: z.int().optional().describe('With count=true'),
+  total,
 })
 export const MessagesResponse = ok({
   chatId: z.string(),

@@ -7,8 +7,9 @@ import { columnsAre, countOf, isHiddenBy } from '../db/counting.ts'
 import { padded } from '../db/dialects.ts'
 import type { Deps } from '../deps.ts'
 import { conflict, invalidField, notFound } from '../errors.ts'
+import { changesTo, isEmpty } from '../lib/changes.ts'
 import { newSortableId } from '../lib/id.ts'
-import { MAX_ROWS, pageOf, pageQuery, toPage, within } from '../lib/page.ts'
+import { MAX_ROWS, pageOf, pageQuery, toPage, withRoom } from '../lib/page.ts'
 import { chatsFor, findOrDefault, hiddenChats, inPrivateSpaces, inSpaces, visible } from '../spaces/service.ts'
 import type { Chat, CreateChat, ListChats, ListMessages, MessagesResponse, ToolCall, UpdateChat } from './schema.ts'
 
@@ -186,11 +187,9 @@ const authorize = (actor: Actor, chat: ChatRow): Authorized<ChatRow> =>
 export async function update(actor: Actor, deps: Deps, { id, title, closed }: z.output<typeof UpdateChat>) {
   const chat = authorize(actor, await find(actor, deps, id))
   const now = deps.clock.now()
-  const data = {
-    ...(title !== undefined && { title }),
-    ...(closed !== undefined && { closedAt: closed ? (chat.closedAt ?? now) : null }),
-  }
-  if (Object.keys(data).length) {
+  const closedAt = closed === undefined ? undefined : closed ? (chat.closedAt ?? now) : null
+  const data = changesTo(chat, { title, closedAt })
+  if (!isEmpty(data)) {
     await deps.db.$transaction(async (tx) => {
       if (!(await write(tx, actor, chat, 'chat.update', now, data))) throw notFound('Chat')
     })
@@ -246,7 +245,7 @@ export async function messages(
   const found = await deps.db.message.findMany({
     where: { AND: [{ chatId }, listedMessages(actor), after] },
     orderBy: [{ createdAt: 'asc' }, { position: 'asc' }, { id: 'asc' }],
-    ...within({ take: limit + 1 }),
+    ...withRoom({ take: limit + 1 }),
   })
   const { rows, nextCursor } = pageOf(found, limit, encodeCursor)
   return {

@@ -20,7 +20,7 @@ export const InitSpace = z
     orgId,
     spaceName: requiredText(200).nullish().describe('A new name for the space'),
     url: text(2000).nullish().describe('For `git`: the https address of a public repository'),
-    branch: text(250).nullish().describe("For `git`: the branch or tag; the repository's own choice unless told"),
+    branch: text(250).nullish().describe("For `git`: the branch or tag; by default the repository's own choice"),
   })
   .meta({ examples: [{ type: 'starterKit' }] })
 

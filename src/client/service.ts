@@ -4,7 +4,7 @@ import { audit } from '../auth/audit.ts'
 import type { Deps } from '../deps.ts'
 import { badRequest, conflict } from '../errors.ts'
 import { isPath, MAX_FILE_BYTES, MAX_FILES, MAX_SPACE_BYTES } from '../files/schema.ts'
-import { add } from '../files/service.ts'
+import { add, spaceFull, tooManyFiles } from '../files/service.ts'
 import type { Keep } from '../idempotency.ts'
 import { find, get } from '../spaces/service.ts'
 import { type Entry, readRepository } from './git.ts'
@@ -83,8 +83,8 @@ async function importRepository(
     }
     const chosen = [...paths.values()]
     const bytes = chosen.reduce((sum, { size }) => sum + size, 0)
-    if (chosen.length > MAX_FILES) throw badRequest(`Too many files. At most ${MAX_FILES} in a space`)
-    if (bytes > MAX_SPACE_BYTES) throw badRequest('Space is full. At most 50 MiB of files')
+    if (chosen.length > MAX_FILES) throw tooManyFiles()
+    if (bytes > MAX_SPACE_BYTES) throw spaceFull()
     return chosen
   })
   const files = [...paths.keys()].map((path, index) => ({ path, content: contents[index] ?? Buffer.alloc(0) }))

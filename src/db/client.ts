@@ -28,11 +28,11 @@ export type Database = {
 }
 
 type OpenOptions = {
-  /** Whether its tables are brought up to date: they are, unless told. */
+  /** Whether its tables are brought up to date. Default: they are. */
   migrate?: boolean
   /** Is told every SQL statement. */
   onQuery?: ((sql: string) => void) | undefined
-  /** How long to wait for PostgreSQL's answer to one (ms): for ever, unless told. */
+  /** How long to wait for PostgreSQL's answer to one (ms). Default: for ever. */
   statementTimeout?: number
 }
 

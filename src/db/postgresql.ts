@@ -33,7 +33,7 @@ export const postgresqlClient = (options: ConstructorParameters<typeof PrismaCli
 type PostgresqlOptions = {
   /** Another program shares out the real connections, each for a transaction, so that they keep nothing. */
   pooled?: boolean
-  /** How long to wait for the answer to a statement (ms): then its connection is closed. For ever, unless told. */
+  /** How long to wait for the answer to a statement (ms): then its connection is closed. Default: for ever. */
   statementTimeout?: number | undefined
 }
 

@@ -2,7 +2,7 @@ import type { Settings } from '../settings.ts'
 import { type Db, databaseFile, Prisma, type Tx } from './client.ts'
 
 /**
- * The sum of kept totals: those of nobody in particular and of no value, unless told. Triggers keep them, in the
+ * The sum of kept totals: by default those of nobody in particular and of no value. Triggers keep them, in the
  * transaction that changes a row, whoever's it is; the migration `totals` says what each of them counts.
  */
 export async function totalOf(db: Db, where: Prisma.TotalWhereInput): Promise<number> {

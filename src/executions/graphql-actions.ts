@@ -23,7 +23,7 @@ const ExecutePayload = builder.objectRef<z.output<typeof schema.Executed>>('Exec
     executionId: t.exposeID('executionId', { description: 'The run' }),
     chatId: t.exposeID('chatId', { description: 'Its chat, to continue' }),
     sessionId: t.exposeID('sessionId', { description: 'Its session, to continue' }),
-    status: t.expose('status', { type: Status, description: 'Where it is' }),
+    status: t.expose('status', { type: Status, description: 'Its status' }),
     result: t.exposeString('result', { nullable: true, description: 'The answer, unless it is in the background' }),
     execution: t.field({
       type: Execution,

@@ -14,7 +14,7 @@ import { executions } from './router.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
 
-export const Status = enumFromZod('ExecutionStatus', schema.Status, 'Where an execution is')
+export const Status = enumFromZod('ExecutionStatus', schema.Status, 'The status of an execution')
 const Wait = enumFromZod('ExecutionWait', schema.Execution.shape.waitingFor, 'What a pending execution waits for')
 
 type TokenUsage = { inputTokens: number; outputTokens: number }

@@ -10,7 +10,7 @@ import {
   textList,
   timestamp,
 } from '../lib/fields.ts'
-import { nextCursor, pageInput } from '../lib/page.ts'
+import { countInput, nextCursor, pageInput, total } from '../lib/page.ts'
 
 export const Status = z
   .enum(['pending', 'running', 'completed', 'failed', 'cancelled'], {
@@ -34,7 +34,7 @@ export const Execute = z
   .object({
     id: z.string().describe('The agent'),
     message: requiredText(200_000),
-    spaceId: z.string().nullish().describe('Space to run in; the default space unless told'),
+    spaceId: z.string().nullish().describe('Space to run in. Default: the default space'),
     chatId: z.string().nullish().describe('Chat to continue: its latest session'),
     sessionId: z.string().nullish().describe('Session to continue'),
     stream: bool().nullish().describe('Answer with the events (text/event-stream)'),
@@ -55,7 +55,7 @@ export const Execute = z
       .string()
       .nullish()
       .describe('The execution that this one is a part of; at most five levels deep'),
-    mediaIds: textList(20).nullish().describe('What is attached to the message: images are shown to models that see'),
+    mediaIds: textList(20).nullish().describe('What is attached to the message: models that accept images see them'),
     idempotencyKey: z
       .string()
       .regex(IDEMPOTENCY_KEY, INVALID_IDEMPOTENCY_KEY)
@@ -121,7 +121,7 @@ export const ListExecutions = z.object({
   chatId: z.string().optional(),
   taskId: z.string().optional(),
   missionId: z.string().optional(),
-  count: z.literal('true', { error: 'Invalid value for field: count. Expected true' }).optional(),
+  ...countInput,
   ...pageInput,
 })
 
@@ -131,7 +131,7 @@ export const ExecutionId = z.object({ id: z.string().describe('The execution') }
 export const ExecutionsResponse = ok({
   executions: z.array(Execution.omit({ result: true }).meta({ id: 'ExecutionListed' })),
   nextCursor,
-  total: z.int().optional().describe('With count=true'),
+  total,
 })
 export const ExecutionResponse = ok({ execution: Execution })
 export const ExecutionCancelled = ok({ message: z.string(), execution: Execution })
@@ -165,7 +165,7 @@ const seq = z.coerce
 export const ReadLogs = z.object({
   id: z.string().describe('The execution'),
   after: seq.optional().describe('Only events after this number'),
-  limit: queryInt(1, 10_000).optional().describe('At most so many, 10000 unless told; fewer where they are long'),
+  limit: queryInt(1, 10_000).optional().describe('How many events at most, 10000 by default; fewer if they are long'),
 })
 
 export const LogsResponse = ok({

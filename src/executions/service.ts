@@ -79,9 +79,8 @@ const filtersOf = ({ agentId, spaceId, chatId, taskId, missionId }: z.output<typ
   )
 
 /**
- * What is under way is little beside all that an agent, or a space, has ever run: it is found by its status, and the
- * rest is said in a way for which SQLite uses no index. (It knows nothing of how many there are; PostgreSQL does, and
- * takes the two for the same.)
+ * Whether a status is that of runs under way. They are few: a list of them starts from the status, and its other filters
+ * are written `NOT (NOT …)`, so that SQLite uses no index for them (ARCHITECTURE.md, "The rarer one first").
  */
 const isLive = (status: string | undefined) => status === 'pending' || status === 'running'
 
@@ -176,8 +175,16 @@ const MAX_TREE_TEXT = 1024 * 1024
  */
 export async function tree(actor: Actor, deps: Deps, id: string) {
   const found = await find(actor, deps, id)
-  const { organizationId, rootExecutionId } = found
-  const [sum] = await deps.db.$queryRaw<{ input: unknown; output: unknown; text: unknown }[]>(Prisma.sql`
+  const { text, usage } = await sumOf(deps.db, found)
+  const isLong = text > MAX_TREE_TEXT
+  const rows = await familyOf(actor, deps.db, found, { message: isLong, result: isLong })
+  const show = (row: ExecutionRow) => (isLong && row.id !== id ? toListed(row) : toExecution(row))
+  return { tree: toTree(rows.map(show), id), usage }
+}
+
+/** What all runs of a tree used, seen or not, and how long their texts are together (bytes). */
+async function sumOf(db: Db, { organizationId, rootExecutionId }: ExecutionRow) {
+  const [sum] = await db.$queryRaw<{ input: unknown; output: unknown; text: unknown }[]>(Prisma.sql`
     SELECT sum("inputTokens") AS "input", sum("outputTokens") AS "output",
       sum(octet_length("message") + coalesce(octet_length("result"), 0)) AS "text"
     FROM (
@@ -185,21 +192,31 @@ export async function tree(actor: Actor, deps: Deps, id: string) {
       UNION ALL SELECT * FROM "Execution"
         WHERE "organizationId" = ${organizationId} AND "rootExecutionId" = ${rootExecutionId}
           AND "parentExecutionId" IS NOT NULL) AS family`)
-  const isLong = Number(sum?.text) > MAX_TREE_TEXT
-  const omit = { message: isLong, result: isLong }
+  const usage = { input_tokens: Number(sum?.input), output_tokens: Number(sum?.output) }
+  return { text: Number(sum?.text), usage }
+}
+
+type Omitted = { message: boolean; result: boolean }
+
+/** The runs of a tree that the caller may read, parents first; `found` is one of them, as it was read already. */
+async function familyOf(actor: Actor, db: Db, found: ExecutionRow, omit: Omitted): Promise<ExecutionRow[]> {
+  const { id, rootExecutionId } = found
   const [top, descendants] = await Promise.all([
     id === rootExecutionId
       ? found
-      : deps.db.execution.findFirst({ where: { AND: [{ id: rootExecutionId }, reachable(actor)] }, omit }),
-    deps.db.execution.findMany({
+      : db.execution.findFirst({ where: { AND: [{ id: rootExecutionId }, reachable(actor)] }, omit }),
+    db.execution.findMany({
       where: { AND: [belowRoot(found), reachable(actor)] },
       omit,
       orderBy: [{ depth: 'asc' }, { createdAt: 'asc' }, { id: 'asc' }],
     }),
   ])
   const rows = [top ?? [], descendants].flat().filter((row) => mayRead(actor, row))
-  const show = (row: ExecutionRow) => (isLong ? toListed(row) : toExecution(row))
-  const shown = rows.map((row) => (row.id === id ? toExecution(found) : show(row)))
+  return rows.map((row) => (row.id === id ? found : row))
+}
+
+/** The highest ancestor of an execution among those that are shown, with all below it. */
+function toTree(shown: readonly Omit<ExecutionNode, 'children'>[], id: string): ExecutionNode {
   const nodes = new Map(shown.map((execution) => [execution.id, { ...execution, children: [] } as ExecutionNode]))
   const parentOf = (node: ExecutionNode) => nodes.get(node.parentExecutionId ?? '')
   const places = new Map<ExecutionNode, ExecutionNode>()
@@ -212,7 +229,7 @@ export async function tree(actor: Actor, deps: Deps, id: string) {
   }
   let root = nodes.get(id)!
   for (let parent = parentOf(root); parent; parent = parentOf(root)) root = parent
-  return { tree: root, usage: { input_tokens: Number(sum?.input), output_tokens: Number(sum?.output) } }
+  return root
 }
 
 /** GET /executions/{id}/logs: its events so far. They end early once they have said much. */

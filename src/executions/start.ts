@@ -45,7 +45,7 @@ export async function start(
   const agent = await findKnown(deps, input.id, executable(actor))
   if (!agent) throw notFound('Agent')
   const row = await acceptOnce(actor, deps, agent, input, idempotency, purpose)
-  onAccepted?.(row)
+  onAccepted?.(row, actor)
   const { id: executionId, chatId, sessionId } = row
   const accepted = { executionId, chatId, sessionId }
   if (input.stream || input.background) return { ...accepted, status: row.status }

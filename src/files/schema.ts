@@ -53,7 +53,7 @@ export const WriteFile = z
     id: spaceId,
     path: Path.meta({ param: { in: 'query' } }),
     content: z.string().describe('At most 1 MiB'),
-    encoding: Encoding.nullish().describe('What the content is written in; `utf8` unless told'),
+    encoding: Encoding.nullish().describe('What the content is written in. Default: `utf8`'),
   })
   .meta({ examples: [{ content: '# Plan' }] })
 

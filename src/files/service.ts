@@ -123,14 +123,17 @@ async function store(
   })
 }
 
+export const tooManyFiles = () => badRequest(`Too many files. At most ${MAX_FILES} in a space`)
+export const spaceFull = () => badRequest('Space is full. At most 50 MiB of files')
+
 /** Makes room in a space whose row is locked. */
 async function grow(tx: Tx, { id, fileCount }: { id: string; fileCount: number }, files: number, bytes: number) {
   const { count } = await tx.space.updateMany({
     where: { id, fileCount: { lte: MAX_FILES - files }, fileBytes: { lte: MAX_SPACE_BYTES - bytes } },
     data: { fileCount: { increment: files }, fileBytes: { increment: bytes } },
   })
-  if (!count && fileCount + files > MAX_FILES) throw badRequest(`Too many files. At most ${MAX_FILES} in a space`)
-  if (!count) throw badRequest('Space is full. At most 50 MiB of files')
+  if (!count && fileCount + files > MAX_FILES) throw tooManyFiles()
+  if (!count) throw spaceFull()
 }
 
 type NewFile = { path: string; content: Uint8Array<ArrayBuffer> }

@@ -5,7 +5,7 @@ import { z } from 'zod'
 import type { Db } from '../db/client.ts'
 import { MAX_IN } from '../db/filters.ts'
 import { queryInt } from '../lib/fields.ts'
-import { fitting, MAX_ROWS, within } from '../lib/page.ts'
+import { fitting, MAX_ROWS, withRoom } from '../lib/page.ts'
 import { inParts } from '../lib/parts.ts'
 import { builder, type Extensions, type GraphQLContext, type Types } from './builder.ts'
 import { behind, type Order, orderBy, toCursor } from './cursor.ts'
@@ -96,10 +96,10 @@ export const PATHS = [['nodes'], ['edges', 'node']]
 const MAX_RELATION = 100
 export const RELATION_ROWS = 20
 
-const pageArgs = (most: number, unlessTold: number) => ({
+const pageArgs = (most: number, byDefault: number) => ({
   first: queryInt(1, most)
     .optional()
-    .describe(`At most so many, ${unlessTold} unless told, ${most} at most; of long rows fewer`),
+    .describe(`How many rows: ${byDefault} by default, ${most} at most; fewer if they are long`),
   after: z.string().optional().describe('Only rows behind this cursor: an `endCursor` of the same list'),
 })
 
@@ -160,7 +160,7 @@ export function rootList<Row extends object, Shape extends z.ZodRawShape>(
         ...selectRows(context, info, rows, PATHS),
         where: { AND: [all, behind(rows.order, after)] },
         orderBy: orderBy(rows.order),
-        ...within({ take: first + 1 }),
+        ...withRoom({ take: first + 1 }),
       })
       const part = partOf(found, first)
       addTo(context.answer, part.rows)
@@ -228,7 +228,7 @@ export async function readLists<Row extends object>(
   const { model, order, key } = rows
   const ordered = { ...query, orderBy: orderBy(order) }
   if (ids.length === 1) {
-    const page = within({ where: { AND: [{ [column]: ids[0] }, where] }, take })
+    const page = withRoom({ where: { AND: [{ [column]: ids[0] }, where] }, take })
     return delegateOf(db, rows).findMany({ ...ordered, ...page })
   }
   const columns = [column, ...key]

@@ -6,12 +6,12 @@ import type { z } from 'zod'
 import type { Actor } from '../auth/actor.ts'
 import type { Db, Prisma } from '../db/client.ts'
 import { notFound, type ResourceName } from '../errors.ts'
-import { fitting, within } from '../lib/page.ts'
+import { fitting, withRoom } from '../lib/page.ts'
 import type { GraphQLContext, Types } from './builder.ts'
 import { NEWEST_FIRST, type Order } from './cursor.ts'
 import { argsFromZod, parseArgs } from './inputs.ts'
 import { type Answer, addTo, answerTooLong, LIMITS } from './limits.ts'
-import { loadOne } from './loader.ts'
+import { beside, loadOne } from './loader.ts'
 import { shows } from './procedures.ts'
 
 type Where = object
@@ -71,7 +71,7 @@ export async function readAll<Row extends object>(
   query: object,
   answer: Answer = { size: 0 },
 ): Promise<Row[]> {
-  const found = await delegateOf(db, rows).findMany(within(query, ROOM))
+  const found = await delegateOf(db, rows).findMany(withRoom(query, ROOM))
   if (fitting(found, found.length, ROOM).length < found.length) throw answerTooLong()
   addTo(answer, found)
   return found
@@ -184,3 +184,27 @@ export const rowIn = <Row extends object, const Column extends string>(
   resolve: (row: Record<Column, string | null>, _: object, context: GraphQLContext, info: GraphQLResolveInfo) =>
     loadRow(context, info, rows, row[column]) as never,
 })
+
+/**
+ * Fields whose values a service finds out beside the row (counts, names): asked once for all rows of a list, with
+ * `findMany`. Throws 404 for a row that has gone meanwhile.
+ */
+export const computedBy =
+  <Shown extends { id: string }>(
+    { type, name }: Pick<Rows, 'type' | 'name'>,
+    findMany: (context: GraphQLContext, ids: string[]) => Promise<Shown[]>,
+  ) =>
+  <Field extends keyof Shown>(field: Field) =>
+  async (
+    { id }: { id: string },
+    _: object,
+    context: GraphQLContext,
+    info: GraphQLResolveInfo,
+  ): Promise<Shown[Field]> => {
+    const shown = await loadOne(context, beside(info, 'computed'), id, async (ids) => {
+      const found = await findMany(context, ids)
+      return new Map(found.map((one) => [one.id, one]))
+    })
+    if (!shown) throw missing({ type, name })
+    return shown[field]
+  }

@@ -1,6 +1,6 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { finished } from 'node:stream/promises'
-import { AppError, badRequest, invalidField, unsupportedType } from '../errors.ts'
+import { bodyTooLarge, invalidField, invalidJson, unsupportedType } from '../errors.ts'
 import { toJson } from '../lib/constant.ts'
 import { malformed } from './malformed.ts'
 
@@ -35,7 +35,7 @@ export async function readJson(req: IncomingMessage): Promise<Record<string, unk
   try {
     value = JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(bytes))
   } catch {
-    throw badRequest('Invalid JSON in request body')
+    throw invalidJson()
   }
   if (typeof value !== 'object' || value === null || Array.isArray(value)) throw invalidField('body', 'object')
   return value as Record<string, unknown>
@@ -43,7 +43,6 @@ export async function readJson(req: IncomingMessage): Promise<Record<string, unk
 
 /** By events: an iterator leaves its listeners on the request, as long as its answer takes. */
 function readBytes(req: IncomingMessage, length: number): Promise<Buffer> {
-  const tooLarge = () => new AppError(413, 'Request body too large')
   const most = maxBytes(req)
   return new Promise((resolve, reject) => {
     const chunks: Buffer[] = []
@@ -51,7 +50,7 @@ function readBytes(req: IncomingMessage, length: number): Promise<Buffer> {
     const add = (chunk: Buffer) => {
       size += chunk.length
       chunks.push(chunk)
-      if (size > most) end(tooLarge())
+      if (size > most) end(bodyTooLarge())
     }
     const end = (error?: Error) => {
       req.off('data', add).off('end', end).off('error', leave)
@@ -60,7 +59,7 @@ function readBytes(req: IncomingMessage, length: number): Promise<Buffer> {
     }
     // It broke off: nobody's fault here, and no answer arrives.
     const leave = () => end(malformed())
-    if (length > most) reject(tooLarge())
+    if (length > most) reject(bodyTooLarge())
     // Whoever left before tells it no more.
     else if (req.destroyed) reject(malformed())
     else req.on('data', add).on('end', end).on('error', leave)

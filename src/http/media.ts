@@ -3,7 +3,7 @@ import type { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import { Busboy, type BusboyInstance } from '@fastify/busboy'
 import { requireScope } from '../auth/actor.ts'
-import { AppError, badRequest, invalidField, unsupportedType } from '../errors.ts'
+import { AppError, badRequest, bodyTooLarge, invalidField, unsupportedType } from '../errors.ts'
 import { type IdempotencyKey, namesNothing, onceOutside } from '../idempotency.ts'
 import { MediaCreated, PICTURES } from '../media/schema.ts'
 import * as service from '../media/service.ts'
@@ -34,7 +34,7 @@ async function receiveFile({ deps }: Context, req: IncomingMessage): Promise<ser
   const contentType = req.headers['content-type'] ?? ''
   if (!/^multipart\/form-data *(;|$)/i.test(contentType)) throw unsupportedType()
   if (!/; *boundary=("[^"]+"|[^\s;"]+)/i.test(contentType)) throw malformed()
-  if (Number(req.headers['content-length']) > MAX_FORM) throw service.tooLarge()
+  if (Number(req.headers['content-length']) > MAX_FORM) throw bodyTooLarge()
   const form = openForm(contentType)
   const files: Readable[] = []
   let received: Promise<service.Upload> | undefined
@@ -76,7 +76,7 @@ async function* readForm(req: IncomingMessage): AsyncGenerator<Buffer> {
   let size = 0
   for await (const chunk of req.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>) {
     size += chunk.length
-    if (size > MAX_FORM) throw service.tooLarge()
+    if (size > MAX_FORM) throw bodyTooLarge()
     yield chunk
   }
 }

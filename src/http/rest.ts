@@ -1,11 +1,12 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
+import type { Actor } from '../auth/actor.ts'
 import { noSuchPath } from '../errors.ts'
 import type { ExecutionRow } from '../executions/engine/events.ts'
 import { batchesOf } from '../executions/router.ts'
-import { followFrom } from '../executions/service.ts'
+import { cancel, followFrom } from '../executions/service.ts'
 import { readKey } from '../idempotency.ts'
 import { createCaller } from '../router.ts'
-import { actorAt, type Context, fromTRPCError } from '../trpc.ts'
+import { type Context, fromTRPCError } from '../trpc.ts'
 import { hasBody, readJson, sendJson } from './body.ts'
 import { download, upload } from './media.ts'
 import { CONTENT_PATH, EVENTS_PATH, MEDIA_PATH, patternOf } from './paths.ts'
@@ -66,9 +67,9 @@ export async function handleRest(context: Context, req: IncomingMessage, res: Se
   const body = hasBody(req) && req.method !== 'GET' ? await context.identify().then(() => readJson(req)) : {}
   const input: Record<string, unknown> = { ...body, ...query, ...parameters }
   const isStream = EXECUTE.test(path) && input.stream === true
-  let accepted: ExecutionRow | undefined
-  const onAccepted = (row: ExecutionRow) => {
-    accepted = row
+  let accepted: Accepted | undefined
+  const onAccepted = (row: ExecutionRow, actor: Actor) => {
+    accepted = { row, actor }
   }
   const answer = await route
     .call({ ...context, idempotency, onAccepted: isStream ? onAccepted : null }, async () => input)
@@ -79,22 +80,23 @@ export async function handleRest(context: Context, req: IncomingMessage, res: Se
       // An error, too, can be the first answer: that of a cancelled run.
       if (idempotency?.replayed) res.setHeader('Idempotent-Replayed', 'true')
     })
-  if (accepted) {
-    const here = { ...context, authenticate: () => actorAt(context, 'spaceId', input) }
-    const { id: executionId } = accepted
-    // From its first event on, whatever the request says of others: it is no resumption, and can no longer be refused.
-    const sent = writeEvents(res, followFrom(await here.authenticate(), here.deps, accepted, 0, here.streamTo))
-    return input.onDisconnect === 'cancel' ? sent.then(() => cancelLeft(here, executionId)) : sent
-  }
+  if (accepted) return streamRun(context, res, accepted, input.onDisconnect === 'cancel')
   sendJson(res, 200, answer as object)
 }
 
-/** The caller may have gone, and did not want the run to go on without them; it may have ended already. */
-async function cancelLeft(context: Context, id: string): Promise<void> {
-  if (!context.gone().aborted) return
-  await createCaller(context)
-    .executions.cancel({ id })
-    .catch(() => {})
+/** The run that a request has begun, or has joined by its key, and who it was accepted for. */
+type Accepted = { row: ExecutionRow; actor: Actor }
+
+/** From its first event on, whatever the request says of others: it is no resumption, and can no longer be refused. */
+async function streamRun(
+  { deps, gone, streamTo }: Context,
+  res: ServerResponse,
+  { row, actor }: Accepted,
+  cancelWhenGone: boolean,
+): Promise<void> {
+  await writeEvents(res, followFrom(actor, deps, row, 0, streamTo))
+  // It may have ended already.
+  if (cancelWhenGone && gone().aborted) await cancel(actor, deps, row.id).catch(() => {})
 }
 
 /** The subscription `executions.events` as the documented stream. */

@@ -3,9 +3,9 @@ import { isTerminal } from '../executions/engine/events.ts'
 
 /** How often an idle stream says that it is alive (ms). */
 const PING_INTERVAL = 15_000
-/** A reader that takes nothing for so long (ms), some of it twice, is dropped; it can come back and go on. */
+/** A client that reads nothing for this long (ms), or at times twice as long, is disconnected; it can come back and go on. */
 const MAX_STALL = 30_000
-/** For so long (ms) may what is left of a stream be taken that has been ended. */
+/** How long (ms) a client may still take to read the rest of a stream that has ended. */
 const MAX_REST = 500
 
 export type ServerSentEvent = { seq: number; event: string; data: unknown }
@@ -28,6 +28,7 @@ export async function writeEvents(
   const ping = setInterval(() => res.write(': ping\n\n'), PING_INTERVAL)
   try {
     for await (const events of batches) {
+      if (res.destroyed) return
       if (headers) clearImmediate(headers)
       // The end leaves with the last event.
       if (events.some(isTerminal)) res.socket?.cork()
@@ -38,7 +39,6 @@ export async function writeEvents(
         res.socket?.uncork()
         await drained(res)
       }
-      if (res.destroyed) return
     }
     res.end()
   } catch (error) {

@@ -11,8 +11,8 @@ const scope = z
 export const CreateKey = z
   .object({
     name: requiredText(200),
-    expiresInDays: int(1, 365).nullish().describe('It does not expire unless told'),
-    scopes: z.array(scope).min(1).max(50).nullish().describe("Within the caller's own, which it has unless told"),
+    expiresInDays: int(1, 365).nullish().describe('Default: never expires'),
+    scopes: z.array(scope).min(1).max(50).nullish().describe("Within the caller's own, which are the default"),
   })
   .meta({ examples: [{ name: 'CI', expiresInDays: 90, scopes: ['agents:execute'] }] })
 

@@ -6,9 +6,17 @@ export const MAX_ROWS = 1000
 
 /** The query fields of every list (contract.md section 1, "Lists"). */
 export const pageInput = {
-  limit: queryInt(1, MAX_ROWS).optional().describe('At most so many rows, 1000 unless told; fewer where they are long'),
+  limit: queryInt(1, MAX_ROWS).optional().describe('How many rows at most, 1000 by default; fewer if they are long'),
   cursor: z.string().optional().describe('`nextCursor` of the page before'),
 }
+
+/** A query field that can only say yes. */
+export const onlyTrue = (field: string) =>
+  z.literal('true', { error: `Invalid value for field: ${field}. Expected true` }).optional()
+
+/** Of the lists that grow without end, which are counted for those alone who ask (contract.md section 1, "Lists"). */
+export const countInput = { count: onlyTrue('count') }
+export const total = z.int().optional().describe('With count=true')
 
 /** What every list says of its end. */
 export const nextCursor = z.string().nullable().describe('Where the list goes on; null at its end')
@@ -42,7 +50,7 @@ export function pageQuery(input: { limit?: number | undefined; cursor?: string |
       },
     }),
     orderBy: [{ createdAt: 'desc' as const }, { id: 'desc' as const }],
-    ...within({ take: (input.limit ?? MAX_ROWS) + 1 }),
+    ...withRoom({ take: (input.limit ?? MAX_ROWS) + 1 }),
   }
 }
 
@@ -64,7 +72,7 @@ export const ROOM = 4_000_000
  * Tells a query how much its rows may hold: it then finds as many as {@link fitting} keeps, and one. (`room` is no argument
  * of Prisma's: see db/statements.ts.)
  */
-export const within = <Query extends object>(query: Query, room = ROOM): Query => Object.assign(query, { room })
+export const withRoom = <Query extends object>(query: Query, room = ROOM): Query => Object.assign(query, { room })
 
 /** The first of some rows: as many as are wanted and have room in one answer, one at least. */
 export function fitting<T>(rows: readonly T[], limit = MAX_ROWS, room = ROOM): T[] {

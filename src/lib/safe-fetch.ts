@@ -29,7 +29,7 @@ export type SafeFetchOptions = {
   headersTimeout: number
   /** For how long it may be silent in the middle of a body, in milliseconds. */
   idleTimeout: number
-  /** How names become addresses; the system's way unless told. */
+  /** How names become addresses; by default the system's way. */
   lookup?: LookupFunction
 }
 

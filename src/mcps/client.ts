@@ -81,7 +81,7 @@ async function open(connection: Connection, signal: AbortSignal, isLatest: boole
   }
   try {
     const connected = asking(signal, (options) => client.connect(transport, options))
-    await within(connected, signal)
+    await orAbort(connected, signal)
     const { tools, hasMore } = await listTools(client, clean, signal)
     return {
       tools: [...tools.values()].map(({ tool }) => tool),
@@ -93,7 +93,7 @@ async function open(connection: Connection, signal: AbortSignal, isLatest: boole
       async close() {
         if ('terminateSession' in transport) {
           const goodbye = AbortSignal.timeout(GOODBYE_TIMEOUT)
-          await within(transport.terminateSession(), goodbye).catch(() => {})
+          await orAbort(transport.terminateSession(), goodbye).catch(() => {})
         }
         await end()
       },
@@ -111,7 +111,7 @@ async function callTool(client: Client, { name, input, clean }: Call, signal: Ab
   const request = { method: 'tools/call', params } as const
   try {
     const calling = asking(signal, (options) => client.request(request, options))
-    return toToolResult(await within(calling, signal), clean)
+    return toToolResult(await orAbort(calling, signal), clean)
   } catch (error) {
     signal.throwIfAborted()
     const said = error instanceof ProtocolError ? error.message : reasonOf(error)
@@ -134,7 +134,7 @@ function reasonOf(error: unknown): string {
 }
 
 /** The outcome, or the signal's reason when that comes first. */
-function within<T>(outcome: Promise<T>, signal: AbortSignal): Promise<T> {
+function orAbort<T>(outcome: Promise<T>, signal: AbortSignal): Promise<T> {
   return new Promise((resolve, reject) => {
     const abort = () => reject(signal.reason)
     if (signal.aborted) abort()

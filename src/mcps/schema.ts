@@ -57,7 +57,7 @@ const BAD_CREDENTIAL =
 
 const Credential = z.object({
   value: Value.min(1),
-  isSecret: bool().nullish().describe('true unless told; the value is never shown in either case'),
+  isSecret: bool().nullish().describe('Default: true. The value is never shown in either case'),
 })
 
 const Credentials = z
@@ -99,15 +99,15 @@ export function checkNoProcess(value: unknown): void {
 }
 
 const fields = {
-  mcpType: requiredText(100).optional().describe('What kind of server it is, `custom` unless told'),
+  mcpType: requiredText(100).nullish().describe('What kind of server it is. Default: `custom`'),
   name: requiredText(200),
   description: text(2000).nullish(),
-  isActive: bool().optional().describe('true unless told; runs leave out one that is not'),
+  isActive: bool().nullish().describe('Default: true. Runs leave out one that is not'),
   url: Url.describe('Where it is, http or https'),
-  transport: Transport.optional().describe('`streamable-http` unless told'),
+  transport: Transport.optional().describe('Default: `streamable-http`'),
   headers: Headers.nullish(),
   credentials: Credentials.nullish(),
-  permissions: Permissions.nullish().describe('Tools need no approval unless told'),
+  permissions: Permissions.nullish().describe('Default: no tool needs approval'),
 }
 
 /** POST /mcps (contract.md section 7). */

@@ -7,6 +7,7 @@ import { seal, unseal } from '../db/envelope.ts'
 import { totalOf } from '../db/totals.ts'
 import type { Deps } from '../deps.ts'
 import { AppError, badRequest, notFound } from '../errors.ts'
+import { changesTo, isEmpty } from '../lib/changes.ts'
 import { newId } from '../lib/id.ts'
 import { pageQuery, toPage } from '../lib/page.ts'
 import { createQueues } from '../lib/queue.ts'
@@ -123,21 +124,22 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
  * of them again; null takes all of them away.
  */
 export async function update(actor: Actor, deps: Deps, input: z.output<typeof UpdateMcp>) {
-  const { id: mcpId } = authorize(actor, await find(actor, deps, input.id))
-  const { mcpType, name, description, isActive, url, transport, headers, permissions, credentials } = input
-  const said = { mcpType, name, description, isActive, url, transport }
+  const mcp = authorize(actor, await find(actor, deps, input.id))
+  const { id: mcpId } = mcp
+  const { name, description, url, transport, credentials } = input
+  const mcpType = input.mcpType === null ? 'custom' : input.mcpType
+  const isActive = input.isActive === null ? true : input.isActive
+  const headers = input.headers === null ? {} : input.headers
+  const permissions = input.permissions === null ? [] : input.permissions
   const now = deps.clock.now()
-  const data: Prisma.McpServerUpdateManyMutationInput = {
-    ...Object.fromEntries(Object.entries(said).filter(([, value]) => value !== undefined)),
-    ...(headers !== undefined && { headers: headers ?? {} }),
-    ...(permissions !== undefined && { permissions: permissions ?? [] }),
-  }
-  if (Object.keys(data).length || credentials !== undefined) {
+  const news = changesTo(mcp, { mcpType, name, description, isActive, url, transport, headers, permissions })
+  if (!isEmpty(news) || credentials !== undefined) {
     await deps.db.$transaction(async (tx) => {
       await lockRows(tx, 'McpServer', [mcpId], rowLock(deps.settings))
       const row = authorize(actor, await find(actor, { db: tx }, mcpId))
       await checkMove(tx, actor, row, input)
-      await tx.mcpServer.updateMany({ where: { id: mcpId }, data: { ...data, updatedAt: now } })
+      const data = { ...(news as Prisma.McpServerUpdateManyMutationInput), updatedAt: now }
+      await tx.mcpServer.updateMany({ where: { id: mcpId }, data })
       if (credentials === null) await tx.mcpCredential.deleteMany({ where: { mcpId } })
       await setCredentials(tx, actor, deps, mcpId, credentials ?? {}, now)
       await audit(tx, actor, 'mcp.update', mcpId, now)

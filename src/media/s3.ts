@@ -31,7 +31,7 @@ export async function createS3Storage(
   const { S3_BUCKET: Bucket, S3_REGION, S3_ENDPOINT, S3_ACCESS_KEY_ID, S3_SECRET_ACCESS_KEY } = settings
   const client = new S3Client({
     region: S3_REGION,
-    // Other houses have buckets in the path, and need not know the newer checksums.
+    // Servers other than AWS want the bucket in the path, and need not know the newer checksums.
     ...(S3_ENDPOINT && { endpoint: S3_ENDPOINT, forcePathStyle: true }),
     requestChecksumCalculation: 'WHEN_REQUIRED',
     responseChecksumValidation: 'WHEN_REQUIRED',

@@ -7,7 +7,7 @@ import { type Actor, isAdmin, permit } from '../auth/actor.ts'
 import { audit } from '../auth/audit.ts'
 import type { Prisma } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
-import { AppError, badRequest, notFound } from '../errors.ts'
+import { AppError, badRequest, bodyTooLarge, notFound } from '../errors.ts'
 import type { Keep } from '../idempotency.ts'
 import { countPassed } from '../lib/buffers.ts'
 import { isUnavailable } from '../lib/database-errors.ts'
@@ -79,9 +79,13 @@ export async function remove(actor: Actor, deps: Deps, id: string) {
     await tx.organization.update({ where: { id: actor.organizationId }, data, select: { id: true } })
     await audit(tx, actor, 'media.delete', id, deps.clock.now())
   })
-  await deps.storage.remove(id)
+  await removeFile(deps, id)
   return { message: 'Media deleted successfully' }
 }
+
+/** What cannot be removed is an orphan, which a start removes. */
+const removeFile = ({ storage, log }: Deps, id: string): Promise<void> =>
+  storage.remove(id).catch((error) => log.warn({ err: error, mediaId: id }, 'a file could not be removed'))
 
 /** What somebody is uploading: received as a whole, and nobody's yet. */
 export type Upload = { draft: Draft; name: string; size: number; sha256: string }
@@ -95,14 +99,12 @@ export async function receive({ storage }: Deps, source: Readable, name: string)
       size += chunk.length
       hash.update(chunk)
       countPassed(chunk.length)
-      done(size > MAX_BYTES ? tooLarge() : null, chunk)
+      done(size > MAX_BYTES ? bodyTooLarge() : null, chunk)
     },
   })
   const draft = await storage.draft(source, meter)
   return { draft, name: cleanName(name), size, sha256: hash.digest('hex') }
 }
-
-export const tooLarge = () => new AppError(413, 'Request body too large')
 
 /** A name is only ever shown: no folders, no control characters, not too long. */
 function cleanName(name: string): string {
@@ -116,7 +118,7 @@ function cleanName(name: string): string {
  * quota.
  */
 export async function create(actor: Actor, deps: Deps, { draft, name, size }: Upload, keep: Keep) {
-  const { db, clock, settings, storage } = deps
+  const { db, clock, settings } = deps
   const { organizationId, userId } = actor
   if (size === 0) throw badRequest('Missing required field: file')
   const mimeType = (await fileTypeFromBuffer(await draft.head(HEAD)))?.mime ?? 'application/octet-stream'
@@ -138,7 +140,7 @@ export async function create(actor: Actor, deps: Deps, { draft, name, size }: Up
     })
   } catch (error) {
     // Of a database that has gone away nobody knows whether the row is there.
-    if (!isUnavailable(error)) await storage.remove(id)
+    if (!isUnavailable(error)) await removeFile(deps, id)
     throw error
   }
 }

@@ -36,7 +36,7 @@ const BATCH = 500
 export async function openStorage(settings: Settings, alone: boolean): Promise<MediaStorage | null> {
   const { S3_BUCKET, MEDIA_DIR, DATA_DIR } = settings
   const local = join(DATA_DIR, 'media')
-  // Who does without does not wait for it to be loaded.
+  // Imported only where it is configured: it is slow to load.
   if (S3_BUCKET) return (await import('./s3.ts')).createS3Storage({ ...settings, S3_BUCKET }, local)
   if (!MEDIA_DIR && !alone) return null
   return createFolderStorage(MEDIA_DIR ?? local, alone)
@@ -61,7 +61,8 @@ async function createFolderStorage(folder: string, alone: boolean): Promise<Medi
     remove: (id) => rm(pathOf(id), { force: true }),
     async *list() {
       for (const shard of await readdir(folder)) {
-        if (shard === 'drafts') continue
+        // Beside the drafts a folder may hold what is not ours: `lost+found`, `.snapshot`.
+        if (!/^[0-9a-z]{2}$/.test(shard)) continue
         const old: string[] = []
         for (const id of await readdir(join(folder, shard))) {
           const { mtimeMs } = await stat(join(folder, shard, id)).catch(() => ({ mtimeMs: Number.POSITIVE_INFINITY }))

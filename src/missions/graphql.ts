@@ -14,7 +14,7 @@ import * as schema from './schema.ts'
 import * as service from './service.ts'
 
 const { type, overlap, catchUp } = schema.Schedule.shape
-const Status = enumFromZod('MissionStatus', schema.MissionStatus, 'Where a mission is')
+const Status = enumFromZod('MissionStatus', schema.MissionStatus, 'The status of a mission')
 const Visibility = enumFromZod('MissionVisibility', schema.MissionVisibility, 'Who sees a mission')
 const Type = enumFromZod('ScheduleType', type, 'When a mission runs')
 const Overlap = enumFromZod('ScheduleOverlap', overlap, 'What a fire time does while the last run is on')

@@ -19,15 +19,15 @@ export const Schedule = z.object({
   value: text(200)
     .nullish()
     .describe('cron: an expression of five or six fields; once: a date and time; continuous: the pause in seconds'),
-  timezone: text(100).nullish().describe('IANA, UTC unless told'),
+  timezone: text(100).nullish().describe('IANA. Default: UTC'),
   overlap: z
     .enum(['skip', 'queue'])
     .nullish()
-    .describe('A fire time while the last run is on: passes (unless told), or waits'),
+    .describe('A fire time while the last run is on: passes (the default), or waits'),
   catchUp: z
     .enum(['last', 'skip'])
     .nullish()
-    .describe('Of the fire times that were missed by more than a minute the last one runs (unless told), or none'),
+    .describe('Of the fire times that were missed by more than a minute the last one runs (the default), or none'),
 })
 
 /** What to change of it. What is not said stays, but for the value of a schedule of another type. */
@@ -39,9 +39,9 @@ const agentId = requiredText(100)
 const fields = {
   title: requiredText(200),
   goal: requiredText(100_000),
-  spaceId: z.string().nullish().describe('The default space unless told'),
+  spaceId: z.string().nullish().describe('Default: the default space'),
   icon: text(200).nullish(),
-  visibility: MissionVisibility.optional().describe('`organization` unless told'),
+  visibility: MissionVisibility.optional().describe('Default: `organization`'),
   maxTurns: int(1, 500).nullish(),
   agentType: text(100).nullish(),
   agentId: agentId.nullish().describe('The agent that works on it'),
@@ -83,7 +83,7 @@ export const ListMissions = z.object({ status: MissionStatus.optional(), ...page
 export const ListRuns = ListExecutions.pick({ count: true, limit: true, cursor: true }).extend({ id: missionId })
 
 /** GET /missions/{id}/next (contract.md section 7). */
-export const NextRuns = z.object({ id: missionId, count: queryInt(1, 100).optional().describe('10 unless told') })
+export const NextRuns = z.object({ id: missionId, count: queryInt(1, 100).optional().describe('Default: 10') })
 
 /** An agent's long-running work (service.md, "Client-library resource shapes"; contract.md section 7). */
 export const Mission = z

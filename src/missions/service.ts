@@ -11,6 +11,7 @@ import { badRequest, conflict, notFound } from '../errors.ts'
 import type { ExecutionRow } from '../executions/engine/events.ts'
 import { list as listExecutions } from '../executions/service.ts'
 import { type KeyClaim, store } from '../idempotency.ts'
+import { changesTo, isEmpty } from '../lib/changes.ts'
 import { newId } from '../lib/id.ts'
 import { pageQuery, toPage } from '../lib/page.ts'
 import { findOrDefault, inPrivateSpaces, visible as visibleSpace } from '../spaces/service.ts'
@@ -181,26 +182,19 @@ const COUNTED = ['visibility', 'agentId', 'spaceId'] as const
 /**
  * PATCH /missions/{id}. `status` runs, pauses or resumes it as it is after the other changes, all of it or nothing; the
  * one that it has changes nothing. Where it changes when it runs, it begins anew. From then on it runs within the scopes of
- * the caller's token, unless only the status was said.
+ * the caller's token, unless nothing but its status changes.
  */
 export async function update(actor: Actor, deps: Deps, input: z.output<typeof UpdateMission>) {
   const mission = authorize(actor, await find(actor, deps, input.id))
-  const { title, goal, icon, visibility, maxTurns, agentType } = input
   const status = input.status === mission.status ? undefined : input.status
   if (status) checkMove(mission.status, status)
   const now = deps.clock.now()
   const { schedule } = input
   // What is none is refused before anything else is looked for.
-  if (schedule !== undefined) reschedule(mission, schedule, now)
-  const said = Object.entries({ title, goal, icon, visibility, maxTurns, agentType })
-  const agentId = agentOf(input)
-  const wanted: Partial<MissionRow> = {
-    ...Object.fromEntries(said.filter(([, value]) => value !== undefined)),
-    ...(agentId !== undefined && (await findAgent(actor, deps, agentId))),
-    ...(input.spaceId !== undefined && { spaceId: await findOrDefault(actor, deps, input.spaceId) }),
-  }
-  const changes = schedule !== undefined || Object.keys(wanted).length > 0
-  const data = changes ? { ...wanted, scopes: toColumn(actor.scopes) } : {}
+  const newTimes = schedule === undefined ? {} : changesTo(mission, reschedule(mission, schedule, now))
+  const news = await newsOf(actor, deps, mission, input)
+  const changes = !isEmpty(newTimes) || !isEmpty(news)
+  const data = changes ? { ...news, scopes: toColumn(actor.scopes) } : {}
   const changed = { ...mission, ...data }
   const lock = async (tx: Tx) => {
     const isCounted = COUNTED.some((field) => changed[field] !== mission[field])
@@ -228,6 +222,17 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
     })
   }
   return { mission: toMission(written) }
+}
+
+/** What a PATCH changes beside schedule and status. 404 for an agent that the caller cannot run, or a space out of reach. */
+async function newsOf(actor: Actor, deps: Deps, mission: MissionRow, input: z.output<typeof UpdateMission>) {
+  const { title, goal, icon, visibility, maxTurns, agentType } = input
+  const agentId = agentOf(input)
+  return changesTo(mission, {
+    ...{ title, goal, icon, visibility, maxTurns, agentType },
+    ...(agentId !== undefined && (await findAgent(actor, deps, agentId))),
+    ...(input.spaceId !== undefined && { spaceId: await findOrDefault(actor, deps, input.spaceId) }),
+  })
 }
 
 /** What a change makes of its schedule. With a new time a paused mission still has none, a completed one waits for it. */
@@ -274,8 +279,8 @@ async function beginNow(
   mission: Authorized<MissionRow>,
   cause: Pick<Cause, 'key' | 'first' | 'also'>,
 ): Promise<void> {
-  const within = { ...actor, scopes: fromColumn(mission.scopes) }
-  if (await begin(deps, mission, { actor: within, fire: null, ...cause })) return
+  const runner = { ...actor, scopes: fromColumn(mission.scopes) }
+  if (await begin(deps, mission, { actor: runner, fire: null, ...cause })) return
   const { status } = await find(actor, deps, mission.id)
   throw status === 'paused' ? isPaused() : conflict('Mission is already running')
 }

@@ -8,7 +8,7 @@ import * as service from './service.ts'
 
 const scopes = ['profile:read'] as const
 
-export const Role = enumFromZod('Role', Profile.shape.organization.shape.role, 'What a member may do')
+const Role = enumFromZod('Role', Profile.shape.organization.shape.role, 'What a member may do')
 
 export const USER = rowsOf('User', 'User', service.reachableUser)
 

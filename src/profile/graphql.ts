@@ -1,35 +1,14 @@
-import type { z } from 'zod'
 import { builder } from '../graphql/builder.ts'
 import { inputFromZod } from '../graphql/inputs.ts'
+import { objectFromZod } from '../graphql/outputs.ts'
 import { shows } from '../graphql/procedures.ts'
-import { Role } from '../organizations/graphql.ts'
+// The enum of roles is named there.
+import '../organizations/graphql.ts'
 import { profile } from './router.ts'
 import * as schema from './schema.ts'
 
-type ProfileData = z.output<typeof schema.Profile>
-
-const Membership = builder.objectRef<ProfileData['organization']>('Membership').implement({
-  description: 'An organization that you belong to',
-  fields: (t) => ({
-    id: t.exposeID('id', { description: 'The organization' }),
-    name: t.exposeString('name', { description: 'What it is called' }),
-    slug: t.exposeString('slug', { description: 'Its name in addresses' }),
-    role: t.expose('role', { type: Role, description: 'Your role in it' }),
-  }),
-})
-
-const Profile = builder.objectRef<ProfileData>('Profile').implement({
-  description: 'You',
-  fields: (t) => ({
-    id: t.exposeID('id', { description: 'Your id' }),
-    email: t.exposeString('email', { description: 'Your e-mail address' }),
-    name: t.exposeString('name', { description: 'Your name' }),
-    image: t.exposeString('image', { nullable: true, description: 'Address of a picture' }),
-    organization: t.expose('organization', { type: Membership, description: 'The one that the token is of' }),
-    organizations: t.expose('organizations', { type: [Membership], description: 'All of them' }),
-  }),
-})
-
+objectFromZod('Membership', schema.Membership, 'An organization that you belong to')
+const Profile = objectFromZod('Profile', schema.Profile, 'You')
 const UpdateInput = inputFromZod('UpdateProfileInput', schema.UpdateProfile, 'What to change of your profile')
 
 builder.queryField('profile', (t) =>

@@ -47,20 +47,20 @@ const description = requiredText(1000).describe('What it is for: a model decides
 const prompt = requiredText(100_000).describe('Markdown')
 
 const optionalFields = {
-  category: SkillCategory.nullish().describe('`other` unless told'),
+  category: SkillCategory.nullish().describe('Default: `other`'),
   builtInTools: textList()
     .refine((names) => names.every(isBuiltIn), `Invalid builtInTools. Must be: ${BUILT_IN_TOOLS.join(', ')}`)
     .nullish()
     .describe('Tools of the service that it works with: runs that have the skill have them'),
   requiredMCPs: textList().nullish().describe('The types of MCP servers that must be there where it is attached'),
-  visibility: SkillVisibility.optional().describe('`organization` unless told; `public` shows it to everybody'),
+  visibility: SkillVisibility.optional().describe('Default: `organization`. `public` shows it to everybody'),
 }
 
 /** POST /skills (contract.md section 7). */
 export const CreateSkill = z
   .object({
     name,
-    displayName: text(200).nullish().describe('Made of the name unless told'),
+    displayName: text(200).nullish().describe('Default: made of the name'),
     description,
     prompt,
     ...optionalFields,

@@ -1,4 +1,3 @@
-import { isDeepStrictEqual } from 'node:util'
 import type { z } from 'zod'
 import { type Actor, type Authorized, isAdmin, permit } from '../auth/actor.ts'
 import { audit } from '../auth/audit.ts'
@@ -6,6 +5,7 @@ import type { Db, Prisma, Tx } from '../db/client.ts'
 import { totalOf } from '../db/totals.ts'
 import type { Deps } from '../deps.ts'
 import { badRequest, conflict, forbidden, notFound } from '../errors.ts'
+import { changesTo, isEmpty } from '../lib/changes.ts'
 import { isUniqueViolation } from '../lib/database-errors.ts'
 import { newId } from '../lib/id.ts'
 import { isBehind, pageQuery, toPage } from '../lib/page.ts'
@@ -178,13 +178,11 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
   const builtInTools = input.builtInTools === null ? [] : input.builtInTools
   const requiredMCPs = input.requiredMCPs === null ? [] : input.requiredMCPs
   const said = { name, displayName, description, prompt, category, visibility, builtInTools, requiredMCPs }
-  const news = Object.entries(said).filter(
-    ([field, value]) => value !== undefined && !isDeepStrictEqual(value, skill[field as keyof SkillRow]),
-  )
-  if (!news.length) return { skill: toSkill(actor, skill) }
+  const news = changesTo(skill, said)
+  if (isEmpty(news)) return { skill: toSkill(actor, skill) }
   const now = deps.clock.now()
   const row = await deps.db.$transaction(async (tx) => {
-    const data = { ...Object.fromEntries(news), version: { increment: 1 }, updatedAt: now }
+    const data = { ...(news as Prisma.SkillUpdateManyMutationInput), version: { increment: 1 }, updatedAt: now }
     const [changed] = await unlessTaken(tx.skill.updateManyAndReturn({ where: { id: skill.id }, data }))
     if (!changed) throw notFound('Skill')
     await audit(tx, actor, 'skill.update', skill.id, now)

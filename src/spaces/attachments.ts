@@ -24,9 +24,12 @@ export const removedBy = (said: Said): Attachments => ({
   mcps: union(said.removeMcps),
 })
 
+/** The fields that name agents to attach. */
+const ADDED_AGENTS = ['addAgents', 'addCharacters', 'assignedAgents'] as const
+
 /** What is to be attached. */
 export const addedBy = (said: Said): Attachments => ({
-  agents: union(said.addAgents, said.addCharacters, said.assignedAgents),
+  agents: union(...ADDED_AGENTS.map((field) => said[field])),
   skills: union(said.addSkills),
   mcps: union(said.addMcps),
 })
@@ -35,7 +38,7 @@ export const addedBy = (said: Said): Attachments => ({
 export async function findAdded(actor: Actor, db: Tx, said: Said) {
   const { agents, skills: ids, mcps } = addedBy(said)
   const found = agents.length && (await db.agent.count({ where: { id: { in: agents }, ...reachableAgent(actor) } }))
-  if (found !== agents.length) throw badRequest('Invalid addAgents')
+  if (found !== agents.length) throw badRequest(`Invalid ${ADDED_AGENTS.find((field) => said[field]?.length)}`)
   const types = await typesOf(actor, db, mcps)
   if (types.size !== mcps.length) throw badRequest('Invalid addMcps')
   const skills = await findSkills(actor, db, ids)
@@ -54,7 +57,7 @@ export async function checkAdded(
   said: Said,
 ): Promise<void> {
   const added = addedBy(said)
-  // Agents always stay.
+  // Agents are archived, never deleted: their rows need no lock.
   if (added.mcps.length) await lockRows(tx, 'McpServer', added.mcps, keyLock(settings))
   if (added.skills.length) await lockRows(tx, 'Skill', added.skills, keyLock(settings))
   const { skills, types } = await findAdded(actor, tx, said)

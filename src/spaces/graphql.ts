@@ -1,15 +1,12 @@
-import type { GraphQLResolveInfo } from 'graphql'
-import type { z } from 'zod'
 import { AGENT, Agent } from '../agents/graphql.ts'
-import { notFound } from '../errors.ts'
-import { builder, type GraphQLContext } from '../graphql/builder.ts'
+import { builder } from '../graphql/builder.ts'
 import { connectionType, RELATION_ROWS, rootList } from '../graphql/connection.ts'
 import { argsFromZod, enumFromZod, inputFromZod } from '../graphql/inputs.ts'
-import { beside, loadOne } from '../graphql/loader.ts'
+import { loadOne } from '../graphql/loader.ts'
 import { nodeOf } from '../graphql/node.ts'
 import { objectFromZod } from '../graphql/outputs.ts'
 import { shows } from '../graphql/procedures.ts'
-import { loadRow, reload, rootRow, rowIn, rowsOf } from '../graphql/rows.ts'
+import { computedBy, loadRow, reload, rootRow, rowIn, rowsOf } from '../graphql/rows.ts'
 import { MCP, Mcp } from '../mcps/graphql.ts'
 import { USER, User } from '../organizations/graphql.ts'
 import { Skill } from '../skills/graphql.ts'
@@ -56,24 +53,14 @@ builder.objectField(SpaceMcp, 'mcp', (t) =>
 
 export const SPACE = rowsOf('Space', 'Space', service.reachable, { name: 'Space' })
 
+const told = computedBy(SPACE, ({ actor, deps }, ids) => service.findMany(actor, deps, ids))
+
 export const Space = builder.prismaObject('Space', {
   description: 'A workspace: what its runs share',
   interfaces: nodeOf(SPACE),
   select: { id: true },
   extensions: { scopes: ['spaces:read'], like: schema.Space },
   fields: (t) => {
-    type Told = z.input<typeof schema.Space>
-    /** What is told beside the row, of all spaces of a list at once. */
-    const told =
-      <Name extends keyof Told>(name: Name) =>
-      async ({ id }: { id: string }, _: object, context: GraphQLContext, info: GraphQLResolveInfo) => {
-        const space = await loadOne(context, beside(info, 'told'), id, async (ids) => {
-          const found = await service.findMany(context.actor, context.deps, ids)
-          return new Map(found.map((one) => [one.id, one]))
-        })
-        if (!space) throw notFound('Space')
-        return space[name]
-      }
     const extensions = { rows: RELATION_ROWS }
     return {
       id: t.exposeID('id'),

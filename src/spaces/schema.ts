@@ -13,10 +13,10 @@ const name = requiredText(200)
 
 const optionalFields = {
   description: text(2000).nullish(),
-  visibility: SpaceVisibility.optional().describe('`organization` unless told; `public` behaves the same'),
+  visibility: SpaceVisibility.optional().describe('Default: `organization`. `public` behaves the same'),
   instructions: text(100_000).nullish().describe('What every agent is told that runs here'),
   addAgents: textList().nullish().describe('Agents to attach'),
-  addCharacters: textList().nullish().describe('The same'),
+  addCharacters: textList().nullish().describe('Alias of `addAgents`'),
   addSkills: textList().nullish().describe('Skills to attach'),
   addMcps: textList().nullish().describe('MCP servers to attach'),
 }
@@ -36,7 +36,7 @@ export const UpdateSpace = z.object({
   name: name.optional(),
   ...optionalFields,
   removeAgents: textList().nullish().describe('Agents to detach; what is added, too, stays'),
-  removeCharacters: textList().nullish().describe('The same'),
+  removeCharacters: textList().nullish().describe('Alias of `removeAgents`'),
   removeSkills: textList().nullish().describe('Skills to detach'),
   removeMcps: textList().nullish().describe('MCP servers to detach'),
 })

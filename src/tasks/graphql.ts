@@ -13,7 +13,7 @@ import { tasks } from './router.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
 
-const Status = enumFromZod('TaskStatus', schema.TaskStatus, 'Where a task is')
+const Status = enumFromZod('TaskStatus', schema.TaskStatus, 'The status of a task')
 const Priority = enumFromZod('TaskPriority', schema.TaskPriority, 'How soon a task is wanted')
 
 const TASK = rowsOf('Task', 'Task', service.reachable, { name: 'Task' })

@@ -1,7 +1,7 @@
 import { z } from 'zod'
 import { Execute, Executed } from '../executions/schema.ts'
 import { bool, ok, requiredText, text, timestamp } from '../lib/fields.ts'
-import { nextCursor, pageInput } from '../lib/page.ts'
+import { countInput, nextCursor, pageInput, total } from '../lib/page.ts'
 
 export const TaskStatus = z
   .enum(['pending', 'in_progress', 'completed', 'cancelled'], {
@@ -22,7 +22,7 @@ export const CreateTask = z
   .object({
     title,
     description: text(100_000).nullish(),
-    priority: TaskPriority.optional().describe('`medium` unless told'),
+    priority: TaskPriority.optional().describe('Default: `medium`'),
     assignTo: assignee,
     assignedTo: assignee.describe('Another name of assignTo, which wins'),
     spaceId: z.string().nullish(),
@@ -47,7 +47,7 @@ export const ListTasks = z.object({
   priority: TaskPriority.optional(),
   assignedTo: z.string().optional().describe('An agent or user id, `me`, or `none`'),
   spaceId: z.string().optional(),
-  count: z.literal('true', { error: 'Invalid value for field: count. Expected true' }).optional(),
+  ...countInput,
   ...pageInput,
 })
 
@@ -92,7 +92,7 @@ export const TaskCreated = ok({ id: z.string(), title: z.string(), status: TaskS
 export const TasksResponse = ok({
   tasks: z.array(Task),
   nextCursor,
-  total: z.int().optional().describe('With count=true'),
+  total,
 })
 export const TaskDeleted = ok({ message: z.string() })
 export const TaskExecuted = Executed.extend({ task: Task })

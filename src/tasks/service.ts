@@ -7,6 +7,7 @@ import type { Deps } from '../deps.ts'
 import { badRequest, conflict, notFound } from '../errors.ts'
 import type { ExecutionRow } from '../executions/engine/events.ts'
 import { type Call, start } from '../executions/start.ts'
+import { changesTo, isEmpty } from '../lib/changes.ts'
 import { newTimedId } from '../lib/id.ts'
 import { pageQuery, toPage } from '../lib/page.ts'
 import { reachable as reachableSpace } from '../spaces/service.ts'
@@ -187,17 +188,16 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
     const task = await find(actor, deps, input.id)
     await checkSpace(actor, deps, spaceId)
     const now = deps.clock.now()
-    const said = Object.entries({
+    const news = changesTo(task, {
       ...{ title, description, priority, spaceId },
       ...(assignTo !== undefined && (await findAssignee(actor, deps, assignTo))),
       ...(status !== undefined && status !== task.status && moveTo(task.status, status, now)),
     })
-    const news = said.filter(([field, value]) => value !== undefined && value !== task[field as keyof TaskRow])
-    const changed = news.length
-      ? await deps.db.$transaction((tx) => write(tx, actor, task, 'task.update', now, Object.fromEntries(news)))
-      : task
+    const changed = isEmpty(news)
+      ? task
+      : await deps.db.$transaction((tx) => write(tx, actor, task, 'task.update', now, news))
     if (!changed) continue
-    if (news.length) deps.bus.publish('task', [task.id])
+    if (changed !== task) deps.bus.publish('task', [task.id])
     if (status === 'cancelled') await cancelRuns(actor, deps, changed)
     return { task: toTask(changed) }
   }

@@ -34,8 +34,8 @@ const createTask = defineTool(
   z.object({
     title,
     description,
-    priority: priority.optional().describe('medium unless told'),
-    assignTo: z.string().nullish().describe('`me` for you, or the id of an agent or a member; nobody unless told'),
+    priority: priority.optional().describe('Default: medium'),
+    assignTo: z.string().nullish().describe('`me` for you, or the id of an agent or a member. Default: nobody'),
   }),
 )
 

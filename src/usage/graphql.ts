@@ -25,7 +25,7 @@ builder.objectField(AgentUsage, 'agent', (t) =>
 )
 
 const Report = objectFromZod('UsageReport', schema.UsageResponse.omit({ success: true }), 'What the runs used', {
-  // As many as there are unless told.
+  // By default as many as there are.
   fields: { usage: { rows: 30 } },
 })
 

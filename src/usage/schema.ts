@@ -12,9 +12,9 @@ const date = z.iso
 /** GET /usage/organization/{orgId} (service.md, "F"; contract.md section 6). */
 export const GetUsage = z.object({
   orgId: z.string().describe('Your organization'),
-  period: Period.optional().describe('`daily` unless told; weeks begin on Monday'),
-  start: date.optional().describe('The first day (UTC); 30 days up to the end unless told'),
-  end: date.optional().describe('The last day (UTC); today unless told. A year at most'),
+  period: Period.optional().describe('Default: `daily`. Weeks begin on Monday'),
+  start: date.optional().describe('The first day (UTC). Default: 30 days up to `end`'),
+  end: date.optional().describe('The last day (UTC). Default: today. A year at most'),
 })
 
 const tokens = z.int().meta({ format: 'int64' })

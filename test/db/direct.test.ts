@@ -10,7 +10,7 @@ import { migrateSqlite } from '../../src/db/migrate.ts'
 import { postgresqlAdapter, postgresqlClient, retryDeadlocks } from '../../src/db/postgresql.ts'
 import { sqliteAdapter } from '../../src/db/sqlite.ts'
 import { isUnavailable, isUniqueViolation } from '../../src/lib/database-errors.ts'
-import { within } from '../../src/lib/page.ts'
+import { withRoom } from '../../src/lib/page.ts'
 import { runSql } from '../support/postgres.ts'
 import { onPostgres, type SharedDatabase, shareDatabase, times } from '../support/postgres-shared.ts'
 
@@ -171,7 +171,7 @@ describe('a call that concerns one table', () => {
         let [said, count] = [0, 0]
         for (; count < all.length && said <= room; count++) said += lengthOf(all[count]!)
         told.length = 0
-        const found = await db.media.findMany(within({ ...page }, room))
+        const found = await db.media.findMany(withRoom({ ...page }, room))
         expect(found).toEqual(told.length ? all.slice(0, count + 1) : all)
         bounded += told.length
       }),
@@ -186,18 +186,18 @@ describe('a call that concerns one table', () => {
     for (const id of ids) await db.token.create({ data: { ...token, id, digest: id, scopes: Array(100).fill('x') } })
     const tokens = { where: { id: { in: ids } }, orderBy: { id: 'asc' }, select: { id: true, scopes: true } } as const
     // A list of them is 401 characters, of which PostgreSQL, which writes 500, counts half.
-    expect(await db.token.findMany(within({ ...tokens }, 402))).toHaveLength(onPostgres ? 3 : 2)
+    expect(await db.token.findMany(withRoom({ ...tokens }, 402))).toHaveLength(onPostgres ? 3 : 2)
     const secret = { organizationId: 'o1', scope: 's', updatedBy: 'u', createdAt: new Date(), updatedAt: new Date() }
     for (const name of ids) await db.secret.create({ data: { ...secret, name, ciphertext: new Uint8Array(100) } })
     const secrets = { where: { scope: 's' }, orderBy: { name: 'asc' }, select: { ciphertext: true } } as const
-    expect(await db.secret.findMany(within({ ...secrets }, 150))).toHaveLength(3)
+    expect(await db.secret.findMany(withRoom({ ...secrets }, 150))).toHaveLength(3)
   })
 
   it('says nothing of room to Prisma', async () => {
     const page = { where: { name: { startsWith: 'a' } }, orderBy: { id: 'asc' } } as const
     const all = await prisma.media.findMany(page)
     expect(all.length).toBeGreaterThan(2)
-    expect(await db.media.findMany(within({ ...page }, 1))).toEqual(all)
+    expect(await db.media.findMany(withRoom({ ...page }, 1))).toEqual(all)
   })
 
   it('changes and deletes what Prisma changes and deletes', async () => {

@@ -52,6 +52,30 @@ test('a reader that takes nothing for 30 s is dropped, and one that takes a litt
   server.close()
 })
 
+test('a reader that leaves while its next events are looked for is forgotten', async () => {
+  const left = Promise.withResolvers<void>()
+  let ended = false
+  const late = async function* () {
+    try {
+      await left.promise
+      for (;;) yield [{ seq: 1, event: 'message', data: 'late' }]
+    } finally {
+      ended = true
+    }
+  }
+  const server = createServer((_, res) => {
+    res.on('close', () => left.resolve())
+    void writeEvents(res, late())
+  }).listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const socket = connect((server.address() as AddressInfo).port, '127.0.0.1')
+  socket.write('GET / HTTP/1.1\r\nHost: localhost\r\n\r\n')
+  await once(socket, 'data')
+  socket.destroy()
+  await until(() => ended)
+  server.close()
+})
+
 test('a batch of nothing is not the end of a stream', async () => {
   const event = (seq: number): ServerSentEvent => ({ seq, event: 'message', data: seq })
   const batches = async function* () {

@@ -283,11 +283,17 @@ describe('PATCH /mcps/{id}', () => {
     const cleared = await patched(made.id, { description: null, headers: null, permissions: null })
     expect(cleared).toMatchObject({ description: null, headers: {}, permissions: [] })
     expect(await patched(made.id, {})).toEqual(cleared)
+    expect(await patched(made.id, { description: null, headers: null, permissions: [] })).toEqual(cleared)
+    const byDefault = { mcpType: 'custom', isActive: true }
+    expect(await patched(made.id, { mcpType: null, isActive: null })).toMatchObject(byDefault)
+    expect((await call('GET', `/mcps/${(await create({ mcpType: null, isActive: null })).id}`)).body.mcp).toMatchObject(
+      byDefault,
+    )
   })
 
   it('refuses null for what must be there', async () => {
     const { id } = await create()
-    for (const field of ['name', 'url', 'mcpType', 'isActive']) {
+    for (const field of ['name', 'url']) {
       expectError(await call('PATCH', `/mcps/${id}`, { [field]: null }), 400, `Missing required field: ${field}`)
     }
   })

@@ -7,7 +7,7 @@ import { dirname, join } from 'node:path'
 import { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
+import { afterAll, afterEach, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import type { Tx } from '../../src/db/client.ts'
 import { over } from '../../src/db/over.ts'
 import { newToken } from '../../src/lib/token.ts'
@@ -523,6 +523,17 @@ describe('DELETE /media/{id}', () => {
     }
   })
 
+  it('is done though the file cannot be removed, which the next start does', async () => {
+    const { id } = await uploaded(PNG)
+    const { storage } = server.service.deps
+    const { remove } = storage
+    storage.remove = () => Promise.reject(new Error('The storage is away'))
+    onTestFinished(() => void (storage.remove = remove))
+    expect((await call('DELETE', `/media/${id}`)).status).toBe(200)
+    expectError(await call('GET', `/media/${id}`), 404, 'Media not found')
+    await remove(id)
+  })
+
   it('of two at once one does it, and the quota gets it back once', async () => {
     const { id } = await uploaded(PNG)
     const answers = await Promise.all([1, 2, 3].map(() => call('DELETE', `/media/${id}`)))
@@ -575,11 +586,14 @@ describe('what a crash leaves', () => {
       string,
     ]
     for (const path of [orphan, young]) await mkdir(dirname(path))
+    // Not ours, as in a folder that is a disk of its own.
+    await writeFile(join(media, '.gitkeep'), '')
+    await mkdir(join(media, 'lost+found'))
     for (const path of [draft, orphan, young]) await writeFile(path, 'left')
     const hourAgo = new Date(Date.now() - 61 * 60 * 1000)
     for (const path of [own, orphan]) await utimes(path, hourAgo, hourAgo)
     await using again = await startServer({}, { folder: folder.path })
-    await expect.poll(() => filesIn(media)).toEqual([own, young].sort())
+    await expect.poll(() => filesIn(media)).toEqual([join(media, '.gitkeep'), own, young].sort())
     expect((await request({ ...again, token: kept.token }, 'GET', `/api/v1/media/${kept.id}`)).status).toBe(200)
   })
 })

@@ -997,6 +997,9 @@ describe('who sees a mission, and who changes it', () => {
     it('after a PATCH by another token, and with one that runs it at once', async () => {
       const { few, agentId, madeBy } = await setUp()
       const { id } = await create({ agentId, schedule })
+      const same = { schedule, title: (await get(id)).title, agentId }
+      expect((await patched(id, same, few)).updatedAt).toBe((await get(id)).createdAt)
+      expect(await madeBy(fire)).toBe(1)
       await patched(id, { title: 'Narrow' }, few)
       expect(await madeBy(fire)).toBe(0)
       expect(await madeBy(() => patched(id, { title: 'Wide', status: 'running' }, admin))).toBe(1)

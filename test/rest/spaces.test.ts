@@ -181,7 +181,8 @@ describe('PATCH /spaces/{id}', () => {
     const before = await create(told)
     now += 1000
     let expected = { ...before, updatedAt: new Date(now).toISOString() }
-    for (const [field, value] of Object.entries({ ...told, name: 'n', visibility: 'private' })) {
+    const changes = { description: 'e', instructions: 'j', visibility: 'private', name: 'n' }
+    for (const [field, value] of Object.entries(changes)) {
       const { body } = await on(face, 'spaces.update', { id: before.id, [field]: `${value}`, unknown: 1 })
       expected = { ...expected, [field]: value }
       expect(body).toEqual({ success: true, space: expected })
@@ -191,10 +192,10 @@ describe('PATCH /spaces/{id}', () => {
     expect((await audited(before.id))[1]).toBe(`space.update ${people.ann.userId}`)
   })
 
-  it('that says nothing changes nothing', async () => {
-    const space = await create()
+  it('that says nothing, or nothing new, changes nothing', async () => {
+    const space = await create({ description: 'd' })
     now += 1000
-    for (const fields of [{}, { addAgents: [] }, { removeAgents: null }]) {
+    for (const fields of [{}, { addAgents: [] }, { removeAgents: null }, { description: 'd' }]) {
       expect((await patch(space.id, fields)).body.space).toEqual(space)
     }
     expect(await audited(space.id)).toHaveLength(1)
@@ -306,11 +307,11 @@ describe('what is missing or wrong is a 400 that names it', () => {
       [procedure, { name: 'x', addAgents: 'a' }, invalid('addAgents', 'array')],
       [procedure, { name: 'x', addAgents: [1] }, invalid('addAgents.0', 'string')],
       [procedure, { name: 'x', addAgents: ['unknown'] }, 'Invalid addAgents'],
-      [procedure, { name: 'x', addCharacters: ['unknown'] }, 'Invalid addAgents'],
+      [procedure, { name: 'x', addCharacters: ['unknown'] }, 'Invalid addCharacters'],
       [procedure, { name: 'x', addSkills: ['any'] }, 'Invalid addSkills'],
       [procedure, { name: 'x', addMcps: ['any'] }, 'Invalid addMcps'],
     ]),
-    ['spaces.create', { name: 'x', assignedAgents: ['unknown'] }, 'Invalid addAgents'],
+    ['spaces.create', { name: 'x', assignedAgents: ['unknown'] }, 'Invalid assignedAgents'],
     ['spaces.update', { removeAgents: 'a' }, invalid('removeAgents', 'array')],
     ['spaces.list', { limit: '0' }, invalid('limit', 'at least 1')],
     ['spaces.list', { limit: '1001' }, invalid('limit', 'at most 1000')],

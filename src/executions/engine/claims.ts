@@ -3,7 +3,7 @@ import type { Actor } from '../../auth/actor.ts'
 import { audit } from '../../auth/audit.ts'
 import { toColumn } from '../../auth/scopes.ts'
 import { type Db, Prisma, type Tx } from '../../db/client.ts'
-import { AppError, badRequest, conflict, notFound } from '../../errors.ts'
+import { badRequest, conflict, notFound, tooManyRequests } from '../../errors.ts'
 import { type KeyClaim, take } from '../../idempotency.ts'
 import type { Clock } from '../../lib/clock.ts'
 import { newSortableId, newTimedId } from '../../lib/id.ts'
@@ -373,8 +373,7 @@ async function checkBacklog(tx: Tx, { limits, rowLock }: ClaimDeps, organization
     waiting = await count()
   }
   if (waiting < limit) return
-  const headers = { 'Retry-After': '60' }
-  throw new AppError(429, 'Rate limit exceeded. Retry after 60 seconds.', { headers })
+  throw tooManyRequests()
 }
 
 export async function writeMessage(

@@ -1,5 +1,5 @@
 import type { Db, Prisma, Tx } from '../../db/client.ts'
-import { fitting, within } from '../../lib/page.ts'
+import { fitting, withRoom } from '../../lib/page.ts'
 import { concat } from '../../lib/text.ts'
 import type { ContentBlock, ExecutionEvent, MessageData } from '../../wire.ts'
 import type { ReplyPart } from './steps.ts'
@@ -192,7 +192,7 @@ export async function* readEvents(db: Db | Tx, executionId: string, after: numbe
     const rows = await db.executionEvent.findMany({
       where: { executionId, lastSeq: { gt: last } },
       orderBy: { firstSeq: 'asc' },
-      ...within({ take: MAX_SEGMENTS + 1 }, MAX_BATCH),
+      ...withRoom({ take: MAX_SEGMENTS + 1 }, MAX_BATCH),
     })
     const events = rows.flatMap((row) => [...fromSegment(row)]).filter((event) => event.seq > last)
     if (events.length) yield events

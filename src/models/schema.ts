@@ -1,0 +1,16 @@
+import { z } from 'zod'
+import { ok } from '../lib/fields.ts'
+
+/** A language model (contract.md section 3). */
+export const Model = z
+  .object({
+    id: z.string().describe('As agents name it'),
+    provider: z.string().describe('Who offers it'),
+    available: z.boolean().describe('Its provider has a key'),
+  })
+  .meta({ id: 'Model' })
+
+export const ModelsResponse = ok({
+  models: z.array(Model).describe('All of them'),
+  defaultModel: z.string().nullable().describe('What runs when nobody names a model; null when none can be told'),
+})
