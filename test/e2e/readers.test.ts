@@ -57,8 +57,10 @@ test('a reader that leaves while its next events are looked for is forgotten', a
   let ended = false
   const late = async function* () {
     try {
+      yield [{ seq: 1, event: 'message', data: 'in time' }]
       await left.promise
-      for (;;) yield [{ seq: 1, event: 'message', data: 'late' }]
+      yield [{ seq: 2, event: 'message', data: 'late' }]
+      yield [{ seq: 3, event: 'message', data: 'for nobody' }]
     } finally {
       ended = true
     }
