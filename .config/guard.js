@@ -25,5 +25,9 @@ const stamp = sources
 const found = fromRoot('prisma/generated/.stamp')
 if (!existsSync(found) || readFileSync(found, 'utf8') !== stamp) {
   const { generate } = await import('./generate.ts')
-  await generate(stamp)
+  await generate(stamp).catch((error) => {
+    if (error.code !== 'EACCES' && error.code !== 'EROFS') throw error
+    console.error(`What Prisma generates cannot be written (${error.path}): run node .config/guard.js as who may`)
+    process.exit(1)
+  })
 }

@@ -167,10 +167,9 @@ function sendError(deps: Deps, error: AppError, res: ServerResponse, requestId: 
   else sendJson(res, error.status, toBody(error, requestId), error.headers)
 }
 
-/** What nobody expected is worth its stack; the rest says all in the request's own line. */
+/** What nobody expected has a cause, which is worth its stack; the rest says all in the request's own line. */
 function report({ log }: Deps, error: AppError, requestId: string): void {
-  if (error.status === 500 || (error.status > 500 && error.cause))
-    log.error({ requestId, err: error.cause ?? error }, error.message)
+  if (error.status >= 500 && error.cause) log.error({ requestId, err: error.cause }, error.message)
 }
 
 /** Never the query string: it may hold what a caller should not have put there. */

@@ -25,14 +25,17 @@ function refuseToStart(error: unknown): never {
   process.exit(1)
 }
 
-function greet({ url, firstToken }: Service, { DATABASE_URL, DATA_DIR }: Settings): void {
+function greet({ url, firstToken }: Service, { DATABASE_URL, DATA_DIR, ROLE }: Settings): void {
+  const faces = [
+    `  REST      ${url}/api/v1      reference: ${url}/api/docs`,
+    `  GraphQL   ${url}/graphql`,
+    `  tRPC      ${url}/trpc`,
+  ]
   const lines = [
     '',
     `  Muster is ready at ${url}`,
     '',
-    `  REST      ${url}/api/v1      reference: ${url}/api/docs`,
-    `  GraphQL   ${url}/graphql`,
-    `  tRPC      ${url}/trpc`,
+    ...(ROLE === 'worker' ? [] : faces),
     `  Data      ${DATABASE_URL?.startsWith('postgres') ? new URL(DATABASE_URL).host : (DATABASE_URL ?? DATA_DIR)}`,
     '',
   ]

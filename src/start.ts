@@ -102,7 +102,6 @@ export async function startService(
     wrappingKey: deriveKey(masterKey, 'data keys'),
   }
   removeOrphans(deps).catch((error) => log.error({ err: error }, 'orphaned media could not be removed'))
-  const firstToken = await bootstrap(deps)
 
   const stopping = new AbortController()
   let isStarted = false
@@ -132,6 +131,8 @@ export async function startService(
   // Not before it listens: who starts again and again in vain takes no runs over. The lock proves that no other server uses
   // the file: whatever runs there was left behind.
   await engine.start(file !== null)
+  // What it returns is shown once: nothing may fail after it.
+  const firstToken = await bootstrap(deps)
   isStarted = true
   if (settings.ROLE !== 'api') {
     scheduler = createScheduler(deps)

@@ -95,6 +95,7 @@ export const toTRPCError = (error: AppError): TRPCError =>
  * they could not read or find). What does not fit an output schema is our fault, not the caller's.
  */
 export function fromTRPCError(error: unknown): AppError {
+  if (error instanceof TRPCError && error.cause instanceof AppError) return error.cause
   const isOutput = error instanceof TRPCError && error.message === 'Output validation failed'
   const ours = toAppError(isOutput ? new Error(error.message, { cause: error.cause?.message }) : error)
   if (ours.status !== 500 || !(error instanceof TRPCError)) return ours

@@ -52,7 +52,7 @@ const COMMANDS: readonly Command[] = [
   },
   {
     usage: 'user remove EMAIL --org SLUG',
-    summary: 'End a membership: its tokens stop working, its runs are cancelled',
+    summary: 'End a membership: its tokens stop working for good, its runs are cancelled',
     args: 1,
     required: ['org'],
     optional: [],
@@ -115,8 +115,8 @@ export const HELP = [
   ...COMMANDS.flatMap(({ usage, summary }) => [`  ${usage}`, `      ${summary}`]),
   '',
   "It works beside a running server, on the same database: give it the server's environment (DATA_DIR, DATABASE_URL,",
-  'ENCRYPTION_KEY). --json prints one object; `npm run -s admin -- …` prints nothing else. Exit codes: 0 done, 1 it',
-  'could not be done, 2 the command line is wrong.',
+  'ENCRYPTION_KEY, TOKEN_PREFIX). --json prints one object; `npm run -s admin -- …` prints nothing else. Exit codes: 0 done, 1 it',
+  'could not be done, or a value is wrong, 2 the command line cannot be understood.',
 ].join('\n')
 
 export type Invocation = { command: Command; args: string[]; options: commands.Options; json: boolean }

@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto'
-import { link, mkdir, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises'
+import { chown, link, mkdir, readdir, readFile, rename, rm, stat, writeFile } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
 
 export type KeyFile = { path: string; key: Buffer }
@@ -23,11 +23,16 @@ export async function createKeyFile(path: string): Promise<void> {
   }
 }
 
-/** Writes a new key into a file of its own beside `path`, which its owner alone can read. */
+/**
+ * Writes a new key into a file of its own beside `path`, which its owner alone can read: the owner of `path`, where there
+ * is one, though root may write it.
+ */
 export async function draftKeyFile(path: string): Promise<KeyFile> {
   const key = randomBytes(32)
   const draft = `${path}.${randomBytes(8).toString('hex')}`
   await writeFile(draft, `${key.toString('base64')}\n`, { mode: 0o600, flag: 'wx', flush: true })
+  const old = await stat(path).catch(() => null)
+  if (old && process.getuid?.() === 0) await chown(draft, old.uid, old.gid)
   return { path: draft, key }
 }
 

@@ -1,5 +1,5 @@
 import { createHash, randomUUID } from 'node:crypto'
-import { mkdirSync, readdirSync, readFileSync } from 'node:fs'
+import { accessSync, constants, existsSync, mkdirSync, readdirSync, readFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { isUnavailable } from '../lib/database-errors.ts'
 import { KEEP_ALIVE } from './limits.ts'
@@ -52,6 +52,8 @@ async function inSqlite(file: string, migrations: string, mayApply: boolean): Pr
   const { default: Sqlite } = await import('better-sqlite3')
   const folder = join(migrations, 'sqlite')
   mkdirSync(dirname(file), { recursive: true, mode: 0o700 })
+  // One that cannot be written would be opened all the same, to be read.
+  if (existsSync(file)) accessSync(file, constants.R_OK | constants.W_OK)
   const connection = new Sqlite(file, { timeout: 10_000 })
   const missing = () => {
     const history = connection.prepare(`SELECT 1 FROM "sqlite_schema" WHERE "name" = '_prisma_migrations'`).get()

@@ -48,8 +48,10 @@ export async function openMasterKey({ client, kind }: Database, source: Source, 
 
 async function fromFile(path: string, mayCreate: boolean): Promise<Buffer> {
   if (mayCreate) await createKeyFile(path)
-  const key = await readKeyFile(path).catch(() => {
-    throw new EncryptionKeyError(`${path} cannot be read. It holds the key that this database was set up with.`)
+  const key = await readKeyFile(path).catch(({ code }: NodeJS.ErrnoException) => {
+    throw new EncryptionKeyError(
+      `${path} cannot be read (${code}). It holds the key that this database was set up with.`,
+    )
   })
   if (!key) throw new EncryptionKeyError(`${path} is not a key: 32 bytes in base64 are expected.`)
   return key

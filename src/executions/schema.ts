@@ -26,7 +26,7 @@ export const EXECUTE_ERRORS = {
   404: 'The agent, space, chat or session is none that you can use',
   409: 'The session is busy (`onBusy: "reject"`), or the execution was cancelled',
   429: TOO_MANY_WAIT,
-  500: 'The model failed; the execution says why',
+  500: 'The model failed; the execution that `X-Execution-Id` names says why',
 }
 
 /** POST /agents/{id}/execute (service.md, "A. Agents"; contract.md section 4). */
@@ -93,7 +93,7 @@ export const Execution = z
     mediaIds: z.array(z.string()),
     result: z.string().optional().describe('The text of the last step'),
     error: z.string().optional().describe('Why it failed'),
-    model: z.string().nullable().describe('Known once the run has begun'),
+    model: z.string().nullable().describe('Known once the run has ended, or waits for an approval'),
     usage,
     usageEstimated: z.boolean().describe('The provider did not report all of the usage'),
     chatId: z.string(),

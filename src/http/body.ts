@@ -11,8 +11,12 @@ const FILE_CONTENT = /^\/api\/v1\/spaces\/[\w-]+\/files\/content\/?(\?|$)/
 
 const maxBytes = ({ url = '' }: IncomingMessage): number => (FILE_CONTENT.test(url) ? 4 * MIB : MIB)
 
-export const isJson = (req: IncomingMessage): boolean =>
-  /^application\/json *(;|$)/i.test(req.headers['content-type'] ?? '')
+/** Whether a body is said to be JSON as it is read here: in UTF-8, and not compressed. */
+export function isJson({ headers }: IncomingMessage): boolean {
+  const { 'content-type': type = '', 'content-encoding': encoding = 'identity' } = headers
+  const [, charset = 'utf-8'] = /; *charset *= *"?([^\s;"]+)/i.exec(type) ?? []
+  return /^application\/json *(;|$)/i.test(type) && /^(utf-?8|us-ascii)$/i.test(charset) && /^identity$/i.test(encoding)
+}
 
 /** How long the body is said to be; NaN when it comes in pieces. */
 const lengthOf = ({ headers }: IncomingMessage): number =>

@@ -11,7 +11,7 @@ export function allowCrossOrigin({ CORS_ORIGINS }: Settings, req: IncomingMessag
   res.setHeader('Vary', 'Origin')
   if (!origin || !(CORS_ORIGINS.includes(origin) || CORS_ORIGINS.includes('*'))) return false
   res.setHeader('Access-Control-Allow-Origin', origin)
-  res.setHeader('Access-Control-Expose-Headers', 'X-Request-Id, Retry-After, Idempotent-Replayed')
+  res.setHeader('Access-Control-Expose-Headers', 'X-Request-Id, Retry-After, Idempotent-Replayed, X-Execution-Id')
   if (req.method !== 'OPTIONS' || !req.headers['access-control-request-method']) return false
   res.writeHead(204, {
     'Access-Control-Allow-Methods': 'GET, POST, PATCH, PUT, DELETE',

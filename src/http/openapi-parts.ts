@@ -25,6 +25,10 @@ const HEADERS = {
     description: '`true` when this is the answer that an earlier request with the same Idempotency-Key got',
     schema: { type: 'string', const: 'true' },
   },
+  'X-Execution-Id': {
+    description: 'The run that the request has begun, or has joined by its key; also with an error',
+    schema: { type: 'string' },
+  },
   'Retry-After': { description: 'When to try again, in seconds', required: true, schema: { type: 'string' } },
 } satisfies Record<string, oas31.HeaderObject>
 

@@ -146,6 +146,7 @@ function complete(operation: Operation, { name, method, path, meta, inputs }: De
   if (success.description === 'Successful response') success.description = 'Success'
   moveToComponents(success.content?.['application/json'], `${component}Response`, schemas)
   if (fields?.properties?.stream) {
+    success.headers = parts.headers('Idempotent-Replayed', 'X-Execution-Id')
     success.description = `The outcome. With \`stream: true\`, an event stream. ${parts.STREAM}`
     success.content = { ...success.content, ...parts.STREAM_CONTENT }
   }

@@ -66,13 +66,15 @@ export async function handleRest(context: Context, req: IncomingMessage, res: Se
   // Who asks comes before what they say. What has its place in the address beats the body: `onDisconnect` may be in both.
   const body = hasBody(req) && req.method !== 'GET' ? await context.identify().then(() => readJson(req)) : {}
   const input: Record<string, unknown> = { ...body, ...query, ...parameters }
-  const isStream = EXECUTE.test(path) && input.stream === true
+  const isExecute = EXECUTE.test(path)
   let accepted: Accepted | undefined
   const onAccepted = (row: ExecutionRow, actor: Actor) => {
     accepted = { row, actor }
+    // An error, too, is of a run that can be looked at.
+    res.setHeader('X-Execution-Id', row.id)
   }
   const answer = await route
-    .call({ ...context, idempotency, onAccepted: isStream ? onAccepted : null }, async () => input)
+    .call({ ...context, idempotency, onAccepted: isExecute ? onAccepted : null }, async () => input)
     .catch((error: unknown) => {
       throw fromTRPCError(error)
     })
@@ -80,7 +82,7 @@ export async function handleRest(context: Context, req: IncomingMessage, res: Se
       // An error, too, can be the first answer: that of a cancelled run.
       if (idempotency?.replayed) res.setHeader('Idempotent-Replayed', 'true')
     })
-  if (accepted) return streamRun(context, res, accepted, input.onDisconnect === 'cancel')
+  if (accepted && input.stream === true) return streamRun(context, res, accepted, input.onDisconnect === 'cancel')
   sendJson(res, 200, answer as object)
 }
 

@@ -37,7 +37,8 @@ export async function createOrganization(tx: Tx, input: { name: string; slug: st
 }
 
 /**
- * Makes the user if there is none with that e-mail, and gives them the role. The first member owns the default space.
+ * Makes the user if there is none with that e-mail, and gives them the role. The first member owns the default space. Who
+ * was a member before needs new tokens.
  * 409 when it would take the role from the last owner.
  */
 export async function addMember(tx: Tx, organizationId: string, email: string, role: Role, at: Date) {
@@ -49,11 +50,12 @@ export async function addMember(tx: Tx, organizationId: string, email: string, r
   })
   const membership = { organizationId, userId: user.id }
   if (role !== 'owner') await keepAnOwner(tx, membership)
-  await tx.membership.upsert({
-    where: { organizationId_userId: membership },
-    create: { ...membership, role, createdAt: at },
-    update: { role },
-  })
+  const { count } = await tx.membership.updateMany({ where: membership, data: { role } })
+  if (!count) {
+    // Those of a membership that has ended do not come back to life with a new one.
+    await tx.token.updateMany({ where: { ...membership, revokedAt: null }, data: { revokedAt: at } })
+    await tx.membership.create({ data: { ...membership, role, createdAt: at }, select: { userId: true } })
+  }
   if (!(await tx.space.findFirst({ where: { organizationId, isDefault: true }, select: { id: true } }))) {
     await tx.space.create({
       data: {

@@ -83,6 +83,19 @@ describe('users', () => {
     expect(third.user).toEqual(first.user)
   })
 
+  test('the tokens of somebody who was removed stay dead when they are added again', async () => {
+    const { slug } = await createOrganization('Again')
+    await json('user', 'add', 'eve@example.com', '--org', slug, '--role', 'member')
+    const { id } = await json('token', 'create', '--user', 'eve@example.com', '--org', slug, '--name', 'old')
+    const revoked = async () =>
+      (await json('token', 'list')).tokens.find((token: { id: string }) => token.id === id).revokedAt
+    await json('user', 'add', 'eve@example.com', '--org', slug, '--role', 'admin')
+    expect(await revoked()).toBe(null)
+    await json('user', 'remove', 'eve@example.com', '--org', slug)
+    await json('user', 'add', 'eve@example.com', '--org', slug, '--role', 'member')
+    expect(await revoked()).not.toBe(null)
+  })
+
   test('the last owner can neither be removed nor get another role', async () => {
     const { slug } = await createOrganization('Owned')
     const refused = failed('An organization keeps at least one owner')

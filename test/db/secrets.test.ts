@@ -1,4 +1,4 @@
-import { readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { chownSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import fc from 'fast-check'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
@@ -236,6 +236,17 @@ describe('npm run admin -- rotate-key', () => {
     goesOn([given(1), given(2), given(3)]))
 
   test('goes from a key file to ENCRYPTION_KEY', () => goesOn(['', given(1)]))
+
+  test.skipIf(process.getuid?.() !== 0)('leaves the key file to its owner, though root changes the key', async () => {
+    await using folder = await createFolder()
+    await (await startServer({}, { folder: folder.path }))[Symbol.asyncDispose]()
+    const file = join(folder.path, 'encryption.key')
+    const before = readFileSync(file)
+    chownSync(file, 65534, 65534)
+    expect(await runAdmin(['rotate-key'], { DATA_DIR: folder.path })).toMatchObject({ code: 0 })
+    expect(readFileSync(file)).not.toEqual(before)
+    expect(statSync(file)).toMatchObject({ uid: 65534, gid: 65534 })
+  })
 
   test.runIf(hasPostgres)('does the same on PostgreSQL', async () => {
     await goesOn([given(1), given(2)], { DATABASE_URL: (await shareDatabase()).url })

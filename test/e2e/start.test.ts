@@ -136,6 +136,30 @@ test.concurrent('a port that is in use is said in one line', async () => {
   other.close()
 })
 
+test.concurrent('a first start that cannot listen keeps no token that nobody has seen', async () => {
+  await using folder = await createFolder()
+  const other = createServer().listen(0, '127.0.0.1')
+  await once(other, 'listening')
+  await refusal(folder.path, { PORT: String((other.address() as { port: number }).port) })
+  other.close()
+  await using server = await spawnServer(folder.path)
+  expect(firstToken(server)).toMatch(TOKEN)
+})
+
+test.concurrent('a database that the server may not write is refused, by name', async ({ skip }) => {
+  skip(process.getuid?.() !== 0, 'only root can be somebody else')
+  await using folder = await createFolder()
+  const asNobody = (script: string) => runProgram(script, [], folder.path, { PORT: '0' }, 65534)
+  await using server = await spawnServer(folder.path)
+  await server.stop()
+  skip((await asNobody('.config/guard.js')).code !== 0, 'others may not read this checkout')
+  const file = join(folder.path, 'data', 'muster.db')
+  await runShell(`cd ${folder.path}; chmod 755 .; chown -R 65534:65534 data; chown 0:0 ${file}; chmod 644 ${file}`)
+  const { code, err } = await asNobody('src/main.js')
+  const reason = `EACCES: permission denied, access '${file}'`
+  expect([code, err]).toEqual([1, `The database ${file} cannot be used: ${reason}\n`])
+})
+
 test.concurrent('a start that fails takes over no run that another process has left', async () => {
   await using folder = await createFolder()
   await using model = await startModelServer()

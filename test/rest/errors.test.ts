@@ -2,6 +2,7 @@ import { once } from 'node:events'
 import { request as httpRequest } from 'node:http'
 import { connect } from 'node:net'
 import { text } from 'node:stream/consumers'
+import { gzipSync } from 'node:zlib'
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
 import { expectError, FACES, faces, onEachFace } from '../support/faces.ts'
 import { type Answer, request } from '../support/rest.ts'
@@ -258,6 +259,8 @@ describe('a body', () => {
 
   it.each([
     ['text/plain', 415],
+    ['application/json; charset=utf-16', 415],
+    ['application/json; charset="iso-8859-1"', 415],
     ['application/x-www-form-urlencoded', 415],
     ['multipart/form-data; boundary=x', 415],
     ['application/jsonp', 415],
@@ -274,6 +277,15 @@ describe('a body', () => {
       if (status === 200) expect(answer.status).toBe(200)
       else expectError({ ...answer, body: data }, 415, 'Unsupported content type')
     }
+  })
+
+  it('that is compressed is a 415', async () => {
+    const headers = { 'Content-Type': 'application/json', 'Content-Encoding': 'gzip' }
+    expectError(
+      await send('POST', '/api/v1/agents', [gzipSync(JSON.stringify(valid))], headers),
+      415,
+      'Unsupported content type',
+    )
   })
 
   it('without a type is a 415', async () => {

@@ -102,9 +102,16 @@ describe('a run that fails', () => {
     const gone = await startModelServer()
     await gone.close()
     await using other = await startServer(env({ OPENAI_BASE_URL: gone.baseUrl }))
-    expectError(await execute(other, await create(other)), 500, 'Chat execution failed')
+    const answer = await execute(other, await create(other))
+    expectError(answer, 500, 'Chat execution failed')
+    const id = answer.headers.get('x-execution-id')
+    const lines = other.logs.map((line) => JSON.parse(line)).filter(({ level }) => level >= 40)
+    expect(lines).toMatchObject([
+      { msg: 'a run failed', executionId: id, cause: 'ECONNREFUSED' },
+      { msg: 'request', status: 500 },
+    ])
     expect(await last(other)).toMatchObject({
-      status: 'failed',
+      ...{ id, status: 'failed' },
       error: expect.stringMatching(/ECONNREFUSED|fetch failed/),
     })
   })

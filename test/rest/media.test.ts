@@ -528,7 +528,9 @@ describe('DELETE /media/{id}', () => {
     const { storage } = server.service.deps
     const { remove } = storage
     storage.remove = () => Promise.reject(new Error('The storage is away'))
-    onTestFinished(() => void (storage.remove = remove))
+    onTestFinished(() => {
+      storage.remove = remove
+    })
     expect((await call('DELETE', `/media/${id}`)).status).toBe(200)
     expectError(await call('GET', `/media/${id}`), 404, 'Media not found')
     await remove(id)

@@ -20,9 +20,10 @@ export type ServerProcess = AsyncDisposable & {
 /** Nothing of the developer's own environment: no provider's key, no settings. */
 const environment = (env: Env): Env => ({ PATH: process.env.PATH ?? '', NO_COLOR: '1', ...env })
 
-const launch = (script: string, args: readonly string[], cwd: string, env: Env) =>
+const launch = (script: string, args: readonly string[], cwd: string, env: Env, uid?: number) =>
   spawn(process.execPath, [join(ROOT, script), ...args], {
     cwd,
+    ...(uid !== undefined && { uid, gid: uid }),
     env: environment(env),
     stdio: ['ignore', 'pipe', 'pipe'],
   })
@@ -32,14 +33,15 @@ async function finish(child: ChildProcess, out: Promise<string>, err: Promise<st
   return { code: await closed, out: await out, err: await err }
 }
 
-/** Runs one of the project's programs to its end, in a folder and with an environment of its own. */
+/** Runs one of the project's programs to its end, in a folder and with an environment of its own, and as who is told. */
 export async function runProgram(
   script: string,
   args: readonly string[],
   cwd: string,
   env: Env = {},
+  uid?: number,
 ): Promise<Finished> {
-  const child = launch(script, args, cwd, env)
+  const child = launch(script, args, cwd, env, uid)
   return finish(child, text(child.stdout), text(child.stderr))
 }
 

@@ -8,7 +8,7 @@ import type * as endings from './endings.ts'
 import { close, type EquipDeps, equip } from './equip.ts'
 import { type ExecutionRow, type MessageData, type Said, textSoFar } from './events.ts'
 import type { Channel, Journal } from './journal.ts'
-import { ModelError, UNEXPECTED } from './model-errors.ts'
+import { ModelError, UNEXPECTED, withoutWords } from './model-errors.ts'
 import { outlast } from './outlast.ts'
 import { type Progress, run, type Say } from './run.ts'
 import { recordsOf } from './steps.ts'
@@ -174,10 +174,10 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
   /** A provider may repeat the prompt that it was given: not in the log, and not to another organization. */
   function causeOf(row: ExecutionRow, why: unknown): string {
     const cause = why instanceof TimeoutError ? 'timeout' : models.describeError(why)
-    log.warn({ executionId: row.id, ...(cause === UNEXPECTED && { err: why }) }, 'a run failed')
     const isProviders = !(why instanceof TimeoutError || why instanceof ModelError || cause === UNEXPECTED)
-    if (!isProviders || row.agentOrganizationId === row.organizationId) return cause
-    return /^HTTP \d+/.exec(cause)?.[0] ?? 'The model failed'
+    const untold = isProviders ? withoutWords(cause) : cause
+    log.warn({ executionId: row.id, cause: untold, ...(cause === UNEXPECTED && { err: why }) }, 'a run failed')
+    return row.agentOrganizationId === row.organizationId ? cause : untold
   }
 
   // Not async: it would keep what it is given, the agent with its prompt, until the end.

@@ -85,3 +85,9 @@ export function describeModelError(error: unknown, secrets: readonly string[]): 
   text = text.replace(/[\s\x00-\x1f\x7f]+/g, ' ').trim()
   return cut(text, MAX_LENGTH - 1).toWellFormed()
 }
+
+/** A cause without the words of a provider or a network: a status, or the code of a connection that could not be had. */
+export const withoutWords = (cause: string): string =>
+  /^HTTP \d+|\bE(?:CONN(?:REFUSED|RESET|ABORTED)|NOTFOUND|TIMEDOUT|(?:HOST|NET)UNREACH|AI_AGAIN|PIPE)\b/.exec(
+    cause,
+  )?.[0] ?? 'The model failed'
