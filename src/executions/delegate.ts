@@ -8,6 +8,7 @@ import { cut } from '../lib/text.ts'
 import { toSlug } from '../organizations/service.ts'
 import { type AgentRow, belowRoot, MAX_DEPTH, MAX_TREE } from './engine/claims.ts'
 import type { ExecutionRow } from './engine/events.ts'
+import { outlast } from './engine/outlast.ts'
 import { defineTool, type IsOffered, type Tool, type ToolCall, type ToolUser } from './engine/tools.ts'
 
 const MAX_NAME = 64
@@ -46,10 +47,15 @@ function delegate(deps: Deps, user: ToolUser, { id, name, role, description }: A
   const about = `Has the agent ${name} (${role}) do something, and answers with its result. ${description ?? ''}`.trim()
   const define = defineTool(tool, cut(about, MAX_DESCRIPTION), Task)
   const run = define(async ({ message }, call) => {
-    const child = call.childExecutionId
-      ? await deps.db.execution.findUniqueOrThrow({ where: { id: call.childExecutionId } })
-      : await begin(deps, user, id, message, call)
-    const { status, result, error } = await deps.engine.ended(child, call.signal)
+    let hasTried = false
+    // A database that is away for a moment is no reason to go on without the other run, nor to start a second one.
+    const child = await outlast(async () => {
+      const known = call.childExecutionId ?? (hasTried ? await call.findChild() : null)
+      hasTried = true
+      if (known) return deps.db.execution.findUniqueOrThrow({ where: { id: known } })
+      return begin(deps, user, id, message, call)
+    }, call.signal)
+    const { status, result, error } = await outlast(() => deps.engine.ended(child, call.signal), call.signal)
     call.signal.throwIfAborted()
     if (status === 'failed') throw conflict(`${name} failed: ${error}`)
     if (status === 'cancelled') throw conflict(`The work of ${name} was cancelled`)

@@ -8,6 +8,7 @@ import { columnsAre, countOf } from '../db/counting.ts'
 import { lockCounts, totalOf } from '../db/totals.ts'
 import type { Deps } from '../deps.ts'
 import { badRequest, conflict, notFound } from '../errors.ts'
+import { markRuns } from '../executions/engine/endings.ts'
 import type { ExecutionRow } from '../executions/engine/events.ts'
 import { list as listExecutions } from '../executions/service.ts'
 import { type KeyClaim, store } from '../idempotency.ts'
@@ -351,12 +352,13 @@ async function holdRun(tx: Tx, id: string): Promise<boolean> {
 export async function remove(actor: Actor, deps: Deps, id: string) {
   const mission = authorize(actor, await find(actor, deps, id))
   const now = deps.clock.now()
+  const live = { organizationId: mission.organizationId, missionId: id, terminalSeq: null }
   await deps.db.$transaction(async (tx) => {
+    await markRuns(tx, live, actor, now)
     const data = { archivedAt: now, nextRunAt: null }
     if (!(await write(tx, actor, mission, 'mission.archive', now, data))) throw notFound('Mission')
   })
   // No other begins from here on.
-  const live = { organizationId: mission.organizationId, missionId: id, terminalSeq: null }
   const runs = await deps.db.execution.findMany({ where: live })
   await Promise.all(runs.map((run) => deps.engine.cancel(run, actor)))
   return { message: 'Mission deleted successfully' }

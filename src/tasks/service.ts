@@ -5,6 +5,7 @@ import { audit } from '../auth/audit.ts'
 import type { Prisma, Tx } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
 import { badRequest, conflict, notFound } from '../errors.ts'
+import { markRuns } from '../executions/engine/endings.ts'
 import type { ExecutionRow } from '../executions/engine/events.ts'
 import { type Call, start } from '../executions/start.ts'
 import { changesTo, isEmpty } from '../lib/changes.ts'
@@ -211,10 +212,15 @@ function moveTo(from: Status, to: Status, now: Date) {
   return { status: to, completedAt: to === 'completed' ? now : null, ...begun }
 }
 
+/** What is under way for a task. */
+const runsOf = ({ organizationId, id: taskId }: TaskRow) => ({
+  ...{ organizationId, taskId },
+  status: { in: ['pending' as const, 'running' as const] },
+})
+
 /** Also what goes on for a task that was taken from it by hand. */
-async function cancelRuns(actor: Actor, { db, engine }: Deps, { organizationId, id }: TaskRow): Promise<void> {
-  const status = { in: ['pending' as const, 'running' as const] }
-  const runs = await db.execution.findMany({ where: { organizationId, taskId: id, status } })
+async function cancelRuns(actor: Actor, { db, engine }: Deps, task: TaskRow): Promise<void> {
+  const runs = await db.execution.findMany({ where: runsOf(task) })
   await Promise.all(runs.map((run) => engine.cancel(run, actor)))
 }
 
@@ -223,6 +229,7 @@ export async function remove(actor: Actor, deps: Deps, id: string) {
   const task = await find(actor, deps, id)
   const now = deps.clock.now()
   await deps.db.$transaction(async (tx) => {
+    await markRuns(tx, runsOf(task), actor, now)
     const { count } = await tx.task.deleteMany({ where: { id } })
     if (!count) throw notFound('Task')
     await audit(tx, actor, 'task.delete', id, now)

@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { expect, test } from 'vitest'
 import { createLocalBus } from '../../src/bus/local.ts'
+import { over } from '../../src/db/over.ts'
 import type { ExecutionRow } from '../../src/executions/engine/events.ts'
 import { onPostgres, times } from '../support/postgres-shared.ts'
 import { type Answer, request } from '../support/rest.ts'
@@ -277,4 +278,24 @@ test('told to look for itself, a process stops its own runs that shall be cancel
   expect(await statusOf(lab, elsewhere)).toBe('running')
   await other.cancel(goesOn, lab.actor)
   await cancel(lab, elsewhere)
+})
+
+test('a cancel that fails half way has marked all that goes with it', async () => {
+  await using lab = await startLab()
+  const open = gates(lab)
+  const root = await lab.run({ message: 'root' })
+  const child = await lab.run({ message: 'child', parent: root })
+  const grandchild = await lab.run({ message: 'grandchild', parent: child })
+  // After its first transaction.
+  const findMany = () => Promise.reject(new Error('Connection terminated'))
+  const execution = over(() => lab.db.execution, { findMany })
+  const other = lab.another({ db: over(() => lab.db, { execution }) })
+  await expect(other.cancel(root, lab.actor)).rejects.toThrow('Connection terminated')
+  const marked = await lab.db.execution.findMany({ where: { wantsCancel: true }, select: { id: true } })
+  expect(new Set(marked.map(({ id }) => id))).toEqual(new Set([root.id, child.id, grandchild.id]))
+  const audited = await lab.db.auditEvent.findMany({ where: { action: 'execution.cancel' } })
+  expect(audited.map(({ target }) => target).toSorted()).toEqual([root.id, child.id, grandchild.id].toSorted())
+  for (const message of ['root', 'child', 'grandchild']) open(message)
+  await lab.idle()
+  for (const row of [root, child, grandchild]) expect(await statusOf(lab, row)).toBe('cancelled')
 })

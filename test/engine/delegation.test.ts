@@ -1,6 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import { over } from '../../src/db/over.ts'
 import type { ExecutionRow } from '../../src/executions/engine/events.ts'
+import { openTools } from '../../src/executions/tools.ts'
 import type { ModelRequest } from '../support/model-server.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
 import { request } from '../support/rest.ts'
@@ -62,6 +64,34 @@ describe('an agent with subagents', () => {
       tree: { id: row.id, children: [{ id: child!.id }] },
       usage: { input_tokens: 60, output_tokens: 6 },
     })
+  })
+
+  test('waits for what it has begun, once, though the database goes away just then', async () => {
+    const boss = await make('Boss', [await make('Sue')])
+    lab.model.script({ toolCalls: [delegate('sue', 'Find it')] }, { tokens: 'Found.' }, { tokens: 'Sue found it.' })
+    const { deps } = lab.server.service
+    const lost: string[] = []
+    /** The first time it is done, and the word of it gets lost. */
+    const once = <Given extends unknown[], Result>(name: string, work: (...given: Given) => Promise<Result>) => {
+      return async (...given: Given): Promise<Result> => {
+        const result = await work(...given)
+        if (lost.includes(name)) return result
+        lost.push(name)
+        throw new Error('Connection terminated')
+      }
+    }
+    const engine = over(() => deps.engine, {
+      accept: once('accept', deps.engine.accept),
+      ended: once('ended', deps.engine.ended),
+    })
+    const other = lab.another({ openTools: (user) => openTools({ ...deps, engine }, user) })
+    const row = await other.accept({
+      ...{ actor: lab.actor, agent: await agentOf(boss), ...PLAIN, conversation: { spaceId: lab.spaceId } },
+    })
+    expect(await ended(other, row)).toMatchObject({ status: 'completed', result: 'Sue found it.' })
+    expect(lost).toEqual(['accept', 'ended'])
+    expect(await lab.db.execution.count({ where: { parentExecutionId: row.id } })).toBe(1)
+    await other.drain()
   })
 
   test('is told when one of them fails, or is cancelled, and goes on', async () => {

@@ -218,6 +218,39 @@ test('what a run says last comes together with its end, or as soon as it is stor
   }
 })
 
+test('what a run says last is seen by nobody before it is stored, though what came before is stored just then', async () => {
+  await using lab = await startLab()
+  const run = await puppet(lab)
+  const follower = run.journal.follow(run.channel)
+  // It is said between the write of what came before and the word of it.
+  run.hooks.onStored = () => {
+    run.hooks.onStored = () => {}
+    run.journal.append(run.channel, { messageType: 'assistant', step: 1, content: [{ type: 'text', text: 'Done.' }] })
+  }
+  run.journal.append(run.channel, delta('Done.'))
+  expect(await more(follower)).toBe(true)
+  expect(take(follower).map(({ data }) => 'messageType' in data && data.messageType)).toEqual(['stream_event'])
+  await run.complete('Done.')
+  expect(take(follower).map(({ event }) => event)).toEqual(['message', 'result'])
+})
+
+test('of a run that has ended a follower is told all, though this process has not heard of the end', async () => {
+  await using lab = await startLab()
+  const run = await puppet(lab)
+  run.journal.append(run.channel, delta('Done.'))
+  // Its last write is on the disk, and the word of it on its way.
+  const { close } = run.journal
+  const told = Promise.withResolvers<void>()
+  run.journal.close = (...closed) => void told.promise.then(() => close(...closed))
+  const ended = await run.complete('Done.')
+  const notices = createNotices(lab.server.service.deps.bus)
+  const seen: ExecutionEvent[] = []
+  const source = { db: lab.db, journal: run.journal, notices, stopped: NEVER }
+  for await (const batch of follow(source, ended, META_SEQ, NEVER)) seen.push(...batch)
+  expect(seen.map(({ event }) => event)).toEqual(['message', 'result'])
+  told.resolve()
+})
+
 test('what a follower waits for is stored at once, what nobody waits for when it is time', async () => {
   await using lab = await startLab()
   const alone = await puppet(lab)

@@ -59,6 +59,12 @@ export async function callTool(tools: readonly Tool[], name: string, input: unkn
   const tool = tools.find((one) => one.name === name)
   if (!tool) throw new Error(`There is no tool ${name}`)
   const signal = new AbortController().signal
-  const { content } = await tool.call(input, { toolUseId: 'x', signal, childExecutionId: null, adopt: async () => {} })
+  const { content } = await tool.call(input, {
+    toolUseId: 'x',
+    signal,
+    childExecutionId: null,
+    findChild: async () => null,
+    adopt: async () => {},
+  })
   return content.startsWith('{') ? JSON.parse(content) : content
 }

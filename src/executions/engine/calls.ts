@@ -65,6 +65,7 @@ async function answerOf(input: RunInput, step: number, call: Call, tool: Tool): 
     toolUseId: call.id,
     signal: either,
     childExecutionId: call.childExecutionId,
+    findChild: () => input.steps().findChild(step, call),
     adopt: (tx: Tx, childExecutionId: string) => input.steps().adopt(tx, step, call, childExecutionId),
   }
   const answer = tool.call(call.input, context).catch((error) => {

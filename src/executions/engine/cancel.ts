@@ -26,16 +26,17 @@ export function createCancel({ db, bus, claimDeps, live, afterwards }: CancelDep
     row: claims.Standing,
     by: endings.Canceller,
     marked: string[],
+    also?: Parameters<typeof endings.markCancelled>[3],
   ): Promise<ExecutionRow | null> {
     for (let current = row; current.terminalSeq === null; ) {
       if (current.status === 'pending') {
-        const gone = await endings.finishPending(claimDeps, current, { status: 'cancelled' }, by)
+        const gone = await endings.finishPending(claimDeps, current, { status: 'cancelled' }, by, also)
         if (gone) {
           afterwards(gone)
           return gone.execution
         }
       }
-      if (await endings.markCancelled(claimDeps, row.id, by)) {
+      if (await endings.markCancelled(claimDeps, row.id, by, also)) {
         marked.push(row.id)
         return null
       }
@@ -47,13 +48,17 @@ export function createCancel({ db, bus, claimDeps, live, afterwards }: CancelDep
 
   /**
    * Cancels a run and its descendants, on somebody's word. What the run then is, where it did not run; null where whoever
-   * runs it has been told to stop. A run is marked before its children are looked for, and then gets no more. They are
-   * told once all are: the end of one would mark those that it waits for itself, on its own user's word.
+   * runs it has been told to stop. What there is below it is marked in the same transaction: should this process or the
+   * database go away, the heartbeat and the sweep come to it. A marked run gets no more children. They are told once all
+   * are marked: the end of one would mark those that it waits for itself, on its own user's word.
    */
   async function cancelTree(row: ExecutionRow, by: endings.Canceller): Promise<ExecutionRow | null> {
     const marked: string[] = []
     try {
-      const gone = await cancelOne(row, by, marked)
+      const gone = await cancelOne(row, by, marked, async (tx, now) => {
+        const ids = (await claims.findDescendants(tx, row)).map(({ id }) => id)
+        if (ids.length) await endings.markRuns(tx, { id: { in: ids } }, by, now)
+      })
       const known = new Set<string>()
       for (;;) {
         const found = (await claims.findDescendants(db, row)).filter(({ id }) => !known.has(id))

@@ -505,7 +505,7 @@ export const belowRoot = ({
 })
 
 /** The descendants of an execution that have not ended, children before their own children. */
-export async function findDescendants(db: Db, row: ExecutionRow) {
+export async function findDescendants(db: Db | Tx, row: ExecutionRow) {
   const select = { ...STANDING, parentExecutionId: true }
   const tree = await db.execution.findMany({ where: belowRoot(row), orderBy: { depth: 'asc' }, select })
   const family = new Set([row.id])

@@ -98,11 +98,24 @@ async function abandon(tx: Tx, row: ExecutionRow, now: Date, by: Canceller = row
   const open = { executionId: row.id, completedAt: null, childExecutionId: { not: null } }
   const calls = await tx.toolCall.findMany({ where: open, select: { childExecutionId: true } })
   if (!calls.length) return []
+  return markRuns(tx, { id: { in: calls.flatMap(({ childExecutionId }) => childExecutionId ?? []) } }, by, now)
+}
+
+/** What else happens in the transaction that cancels a run. */
+type Also = (tx: Tx, now: Date) => Promise<void>
+
+/**
+ * Marks those of some runs that have not ended: they have no other end then, whatever happens to whoever tells them.
+ * Returns those that nobody had marked.
+ */
+export async function markRuns(
+  tx: Tx,
+  where: Prisma.ExecutionWhereInput,
+  by: Canceller,
+  now: Date,
+): Promise<ExecutionRow[]> {
   const marked = await tx.execution.updateManyAndReturn({
-    where: {
-      id: { in: calls.flatMap(({ childExecutionId }) => childExecutionId ?? []) },
-      ...{ terminalSeq: null, wantsCancel: false },
-    },
+    where: { ...where, terminalSeq: null, wantsCancel: false },
     data: { wantsCancel: true, updatedAt: now },
   })
   for (const { id } of marked) await auditCancel(tx, by, id, now)
@@ -110,7 +123,12 @@ async function abandon(tx: Tx, row: ExecutionRow, now: Date, by: Canceller = row
 }
 
 /** Marks a run that is on, for whoever runs it: then it has no other end. False for one that is not on. */
-export async function markCancelled({ db, clock }: ClaimDeps, id: string, by: Canceller): Promise<boolean> {
+export async function markCancelled(
+  { db, clock }: ClaimDeps,
+  id: string,
+  by: Canceller,
+  also?: Also,
+): Promise<boolean> {
   const now = clock.now()
   const marked = { id, status: 'running', wantsCancel: true } as const
   return db.$transaction(async (tx) => {
@@ -119,7 +137,9 @@ export async function markCancelled({ db, clock }: ClaimDeps, id: string, by: Ca
       data: { wantsCancel: true, updatedAt: now },
     })
     if (count) await auditCancel(tx, by, id, now)
-    return count > 0 || (await tx.execution.count({ where: marked })) > 0
+    if (!count && !(await tx.execution.count({ where: marked }))) return false
+    await also?.(tx, now)
+    return true
   })
 }
 
@@ -132,6 +152,7 @@ export async function finishPending(
   row: Standing,
   outcome: Exclude<Outcome, { status: 'completed' }>,
   by?: Canceller,
+  also?: Also,
 ): Promise<Ended | null> {
   const now = deps.clock.now()
   return deps.db.$transaction(async (tx) => {
@@ -141,6 +162,7 @@ export async function finishPending(
     })
     if (!execution) return null
     if (by && !execution.wantsCancel) await auditCancel(tx, by, row.id, now)
+    await also?.(tx, now)
     const begun = row.attempt > 0
     const steps = begun ? await loadSteps(tx, row.id) : []
     const abandoned = begun ? await abandon(tx, execution, now, by) : []

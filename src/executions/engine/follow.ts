@@ -58,7 +58,8 @@ export async function* follow(
       if (!follower && !terminalEvent(current)) {
         current = await deps.db.execution.findUniqueOrThrow({ where: { id: row.id }, select: EDGE_COLUMNS })
       }
-      if (!channel || hasStored(channel)) {
+      // Of one that has ended all is stored, whatever this process knows of it.
+      if (!channel || hasStored(channel) || terminalEvent(current)) {
         for await (const events of readEvents(deps.db, row.id, last)) {
           const news = fresh(events)
           if (news.length) yield news

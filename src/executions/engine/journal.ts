@@ -223,9 +223,9 @@ export function createJournal(deps: JournalDeps): Journal {
     for (const event of events) channel.size += sizeOf(event)
     channel.stored = true
     if (channel.shown < events.at(-1)!.seq) {
-      const first = channel.tail.findIndex(({ data }) => isToLast(data))
-      channel.held = first >= 0
-      show(channel, [...events, ...(channel.held ? channel.tail.slice(0, first) : channel.tail)])
+      channel.held = channel.tail.some(({ data }) => isToLast(data))
+      const first = channel.tail.findIndex(({ data }) => isToLast(data) || isClosing(data))
+      show(channel, [...events, ...(first >= 0 ? channel.tail.slice(0, first) : channel.tail)])
     }
     if (channel.room && channel.nextSeq <= channel.reserved) {
       channel.room.resolve()

@@ -132,6 +132,8 @@ export type StepStore = {
   complete(step: number, call: Call, result: ToolResult): Promise<void>
   /** The run that a call starts, in the transaction that accepts it. */
   adopt(tx: Tx, step: number, call: Call, childExecutionId: string): Promise<void>
+  /** The run that a call has started, if it has. */
+  findChild(step: number, call: Call): Promise<string | null>
 }
 
 /** A run that has ended goes on from nothing; its events and its message tell what it did. */
@@ -189,6 +191,13 @@ export function createStepStore({ signal, ...deps }: StoreDeps, row: ExecutionRo
         data: { childExecutionId },
       })
       if (!count) throw new Stop('lost')
+    },
+    async findChild(step, { position }) {
+      const found = await deps.db.toolCall.findFirst({
+        where: { executionId, step, position },
+        select: { childExecutionId: true },
+      })
+      return found?.childExecutionId ?? null
     },
   }
 }

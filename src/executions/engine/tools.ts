@@ -18,6 +18,8 @@ export type ToolCall = {
   signal: AbortSignal
   /** The run that this call started before its process died. */
   childExecutionId: string | null
+  /** The same as the database knows it: the word of a run that was accepted may have got lost. */
+  findChild(): Promise<string | null>
   /** Says, in the transaction that accepts it, which run this call starts. */
   adopt(tx: Tx, childExecutionId: string): Promise<void>
 }
