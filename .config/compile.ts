@@ -3,7 +3,7 @@
  * container's first start compiles is gone with the container.
  */
 import '../src/compile-cache.js'
-import { globSync, mkdtempSync, rmSync } from 'node:fs'
+import { globSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { flushCompileCache } from 'node:module'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -13,6 +13,9 @@ const root = new URL('../', import.meta.url)
 const exclude = ['src/demo.ts', 'src/admin/main.ts', 'src/sdk/index.ts']
 const paths = globSync(['src/**/*.ts', 'prisma/generated/*/client.ts'], { cwd: root, exclude })
 for (const path of paths) await import(new URL(path, root).href)
+// The providers' packages are loaded by whoever has their models.
+const { dependencies } = JSON.parse(readFileSync(new URL('package.json', root), 'utf8'))
+for (const name of Object.keys(dependencies)) if (name.startsWith('@ai-sdk/')) await import(name)
 
 const { createLog } = await import('../src/lib/log.ts')
 const { readSettings } = await import('../src/settings.ts')

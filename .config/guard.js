@@ -27,7 +27,9 @@ if (!existsSync(found) || readFileSync(found, 'utf8') !== stamp) {
   const { generate } = await import('./generate.ts')
   await generate(stamp).catch((error) => {
     if (error.code !== 'EACCES' && error.code !== 'EROFS') throw error
-    console.error(`What Prisma generates cannot be written (${error.path}): run node .config/guard.js as who may`)
+    console.error(
+      `What Prisma generates cannot be written (${error.path}): run node .config/guard.js as a user who may write there`,
+    )
     process.exit(1)
   })
 }

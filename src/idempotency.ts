@@ -153,7 +153,7 @@ export type Keep = <T extends object>(tx: Tx, answer: T) => Promise<T>
 
 /** Of an effect that is under way. */
 type UnderWay = {
-  /** Whether it begins anew what was under way when a process died: it may find it done. */
+  /** Whether an earlier request with this key may have done it: its process died, or its answer could not be kept. */
   anew: boolean
   /** For an effect that ends with a transaction. Throws {@link KeyTaken} when it took longer than its lease. */
   keep: Keep

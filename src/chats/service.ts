@@ -7,7 +7,7 @@ import { columnsAre, countOf, isHiddenBy } from '../db/counting.ts'
 import { padded } from '../db/dialects.ts'
 import type { Deps } from '../deps.ts'
 import { conflict, invalidField, notFound } from '../errors.ts'
-import { changesTo, isEmpty } from '../lib/changes.ts'
+import { given, isNews } from '../lib/changes.ts'
 import { newSortableId } from '../lib/id.ts'
 import { MAX_ROWS, pageOf, pageQuery, toPage, withRoom } from '../lib/page.ts'
 import { chatsFor, findOrDefault, hiddenChats, inPrivateSpaces, inSpaces, visible } from '../spaces/service.ts'
@@ -188,10 +188,10 @@ export async function update(actor: Actor, deps: Deps, { id, title, closed }: z.
   const chat = authorize(actor, await find(actor, deps, id))
   const now = deps.clock.now()
   const closedAt = closed === undefined ? undefined : closed ? (chat.closedAt ?? now) : null
-  const data = changesTo(chat, { title, closedAt })
-  if (!isEmpty(data)) {
+  const said = given({ title, closedAt })
+  if (isNews(chat, said)) {
     await deps.db.$transaction(async (tx) => {
-      if (!(await write(tx, actor, chat, 'chat.update', now, data))) throw notFound('Chat')
+      if (!(await write(tx, actor, chat, 'chat.update', now, said))) throw notFound('Chat')
     })
     deps.bus.publish('chat', [id])
   }

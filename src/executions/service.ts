@@ -150,8 +150,8 @@ export async function get(actor: Actor, deps: Deps, id: string) {
 
 /**
  * POST /executions/{id}/cancel: by whoever started it, or an admin. When the run completes at the same moment, one of
- * the two wins, and the answer agrees with it. `anew`: this caller asked before, and the process died; that it is
- * cancelled already is what they asked for.
+ * the two wins, and the answer agrees with it. `anew`: this caller asked before, and may have had it
+ * done; that it is cancelled already is what they asked for.
  */
 export async function cancel(actor: Actor, deps: Deps, id: string, anew = false) {
   const row = await find(actor, deps, id)

@@ -26,7 +26,7 @@ const HEADERS = {
     schema: { type: 'string', const: 'true' },
   },
   'X-Execution-Id': {
-    description: 'The run that the request has begun, or has joined by its key; also with an error',
+    description: 'Of `execute` alone: the run that the request has begun, or has joined by its key',
     schema: { type: 'string' },
   },
   'Retry-After': { description: 'When to try again, in seconds', required: true, schema: { type: 'string' } },
@@ -54,7 +54,7 @@ export const headers = (...names: (keyof typeof HEADERS)[]): oas31.HeadersObject
 
 const errorResponse = (description: string, example?: errors.AppError): oas31.ResponseObject => ({
   description,
-  headers: headers(...(example?.headers['Retry-After'] ? ['Retry-After' as const] : [])),
+  headers: headers('X-Execution-Id', ...(example?.headers['Retry-After'] ? ['Retry-After' as const] : [])),
   content: {
     'application/json': {
       schema: { $ref: '#/components/schemas/Error' },

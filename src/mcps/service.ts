@@ -7,7 +7,7 @@ import { seal, unseal } from '../db/envelope.ts'
 import { totalOf } from '../db/totals.ts'
 import type { Deps } from '../deps.ts'
 import { AppError, badRequest, notFound } from '../errors.ts'
-import { changesTo, isEmpty } from '../lib/changes.ts'
+import { given, isNews } from '../lib/changes.ts'
 import { newId } from '../lib/id.ts'
 import { pageQuery, toPage } from '../lib/page.ts'
 import { createQueues } from '../lib/queue.ts'
@@ -132,13 +132,13 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
   const headers = input.headers === null ? {} : input.headers
   const permissions = input.permissions === null ? [] : input.permissions
   const now = deps.clock.now()
-  const news = changesTo(mcp, { mcpType, name, description, isActive, url, transport, headers, permissions })
-  if (!isEmpty(news) || credentials !== undefined) {
+  const said = given({ mcpType, name, description, isActive, url, transport, headers, permissions })
+  if (isNews(mcp, said) || credentials !== undefined) {
     await deps.db.$transaction(async (tx) => {
       await lockRows(tx, 'McpServer', [mcpId], rowLock(deps.settings))
       const row = authorize(actor, await find(actor, { db: tx }, mcpId))
       await checkMove(tx, actor, row, input)
-      const data = { ...(news as Prisma.McpServerUpdateManyMutationInput), updatedAt: now }
+      const data = { ...said, updatedAt: now }
       await tx.mcpServer.updateMany({ where: { id: mcpId }, data })
       if (credentials === null) await tx.mcpCredential.deleteMany({ where: { mcpId } })
       await setCredentials(tx, actor, deps, mcpId, credentials ?? {}, now)

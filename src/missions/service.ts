@@ -12,7 +12,7 @@ import { markRuns } from '../executions/engine/endings.ts'
 import type { ExecutionRow } from '../executions/engine/events.ts'
 import { list as listExecutions } from '../executions/service.ts'
 import { type KeyClaim, store } from '../idempotency.ts'
-import { changesTo, isEmpty } from '../lib/changes.ts'
+import { given, isNews } from '../lib/changes.ts'
 import { newId } from '../lib/id.ts'
 import { pageQuery, toPage } from '../lib/page.ts'
 import { findOrDefault, inPrivateSpaces, visible as visibleSpace } from '../spaces/service.ts'
@@ -192,10 +192,10 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
   const now = deps.clock.now()
   const { schedule } = input
   // What is none is refused before anything else is looked for.
-  const newTimes = schedule === undefined ? {} : changesTo(mission, reschedule(mission, schedule, now))
-  const news = await newsOf(actor, deps, mission, input)
-  const changes = !isEmpty(newTimes) || !isEmpty(news)
-  const data = changes ? { ...news, scopes: toColumn(actor.scopes) } : {}
+  const times = schedule === undefined ? {} : reschedule(mission, schedule, now)
+  const said = await saidOf(actor, deps, input)
+  const changes = isNews(mission, { ...said, ...times })
+  const data = changes ? { ...said, scopes: toColumn(actor.scopes) } : {}
   const changed = { ...mission, ...data }
   const lock = async (tx: Tx) => {
     const isCounted = COUNTED.some((field) => changed[field] !== mission[field])
@@ -205,8 +205,8 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
   const change = async (tx: Tx) => {
     if (changes) {
       const current = await hold(tx, actor, deps, mission.id)
-      const times = schedule !== undefined && reschedule(current, schedule, now)
-      await write(tx, actor, current, 'mission.update', now, { ...data, ...times })
+      const currentTimes = schedule !== undefined && reschedule(current, schedule, now)
+      await write(tx, actor, current, 'mission.update', now, { ...data, ...currentTimes })
     }
     // Of somebody's mission that is private from now on an admin sees no more than this.
     written = await tx.mission.findUniqueOrThrow({ where: { id: mission.id } })
@@ -225,11 +225,11 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
   return { mission: toMission(written) }
 }
 
-/** What a PATCH changes beside schedule and status. 404 for an agent that the caller cannot run, or a space out of reach. */
-async function newsOf(actor: Actor, deps: Deps, mission: MissionRow, input: z.output<typeof UpdateMission>) {
+/** What a PATCH says beside schedule and status. 404 for an agent that the caller cannot run, or a space out of reach. */
+async function saidOf(actor: Actor, deps: Deps, input: z.output<typeof UpdateMission>) {
   const { title, goal, icon, visibility, maxTurns, agentType } = input
   const agentId = agentOf(input)
-  return changesTo(mission, {
+  return given({
     ...{ title, goal, icon, visibility, maxTurns, agentType },
     ...(agentId !== undefined && (await findAgent(actor, deps, agentId))),
     ...(input.spaceId !== undefined && { spaceId: await findOrDefault(actor, deps, input.spaceId) }),

@@ -37,8 +37,8 @@ export async function createOrganization(tx: Tx, input: { name: string; slug: st
 }
 
 /**
- * Makes the user if there is none with that e-mail, and gives them the role. The first member owns the default space. Who
- * was a member before needs new tokens.
+ * Makes the user if there is none with that e-mail, and gives them the role. The first member owns the default space. A former
+ * member who is added again needs new tokens.
  * 409 when it would take the role from the last owner.
  */
 export async function addMember(tx: Tx, organizationId: string, email: string, role: Role, at: Date) {

@@ -4,7 +4,7 @@ import { audit } from '../auth/audit.ts'
 import type { Tx } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
 import { forbidden } from '../errors.ts'
-import { changesTo, isEmpty } from '../lib/changes.ts'
+import { given, isNews } from '../lib/changes.ts'
 import type { Profile, UpdateProfile } from './schema.ts'
 
 /** GET /profile. */
@@ -32,12 +32,12 @@ async function read(db: Tx, actor: Actor): Promise<z.input<typeof Profile>> {
 export async function update(actor: Actor, { db, clock }: Deps, { name, image }: z.output<typeof UpdateProfile>) {
   const now = clock.now()
   const profile = await read(db, actor)
-  const news = changesTo<Pick<typeof profile, 'name' | 'image'>>(profile, { name, image })
-  if (isEmpty(news)) return { profile }
+  const said = given({ name, image })
+  if (!isNews(profile, said)) return { profile }
   await db.$transaction(async (tx) => {
-    const data = { ...news, updatedAt: now }
+    const data = { ...said, updatedAt: now }
     await tx.user.update({ where: { id: actor.userId }, data, select: { id: true } })
     await audit(tx, actor, 'profile.update', actor.userId, now)
   })
-  return { profile: { ...profile, ...news } }
+  return { profile: { ...profile, ...said } }
 }

@@ -5,7 +5,7 @@ import type { Db, Prisma, Tx } from '../db/client.ts'
 import { totalOf } from '../db/totals.ts'
 import type { Deps } from '../deps.ts'
 import { badRequest, conflict, forbidden, notFound } from '../errors.ts'
-import { changesTo, isEmpty } from '../lib/changes.ts'
+import { given, isNews } from '../lib/changes.ts'
 import { isUniqueViolation } from '../lib/database-errors.ts'
 import { newId } from '../lib/id.ts'
 import { isBehind, pageQuery, toPage } from '../lib/page.ts'
@@ -177,12 +177,11 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
   const category = input.category === null ? 'other' : input.category
   const builtInTools = input.builtInTools === null ? [] : input.builtInTools
   const requiredMCPs = input.requiredMCPs === null ? [] : input.requiredMCPs
-  const said = { name, displayName, description, prompt, category, visibility, builtInTools, requiredMCPs }
-  const news = changesTo(skill, said)
-  if (isEmpty(news)) return { skill: toSkill(actor, skill) }
+  const said = given({ name, displayName, description, prompt, category, visibility, builtInTools, requiredMCPs })
+  if (!isNews(skill, said)) return { skill: toSkill(actor, skill) }
   const now = deps.clock.now()
   const row = await deps.db.$transaction(async (tx) => {
-    const data = { ...(news as Prisma.SkillUpdateManyMutationInput), version: { increment: 1 }, updatedAt: now }
+    const data = { ...said, version: { increment: 1 }, updatedAt: now }
     const [changed] = await unlessTaken(tx.skill.updateManyAndReturn({ where: { id: skill.id }, data }))
     if (!changed) throw notFound('Skill')
     await audit(tx, actor, 'skill.update', skill.id, now)

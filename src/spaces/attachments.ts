@@ -37,8 +37,12 @@ export const addedBy = (said: Said): Attachments => ({
 /** The skills that are to be attached, and the types of the MCP servers. 400 for what the caller cannot reach. */
 export async function findAdded(actor: Actor, db: Tx, said: Said) {
   const { agents, skills: ids, mcps } = addedBy(said)
-  const found = agents.length && (await db.agent.count({ where: { id: { in: agents }, ...reachableAgent(actor) } }))
-  if (found !== agents.length) throw badRequest(`Invalid ${ADDED_AGENTS.find((field) => said[field]?.length)}`)
+  const where = { id: { in: agents }, ...reachableAgent(actor) }
+  const found = new Set(
+    agents.length ? (await db.agent.findMany({ where, select: { id: true } })).map(({ id }) => id) : [],
+  )
+  const wrong = ADDED_AGENTS.find((field) => said[field]?.some((id) => !found.has(id)))
+  if (wrong) throw badRequest(`Invalid ${wrong}`)
   const types = await typesOf(actor, db, mcps)
   if (types.size !== mcps.length) throw badRequest('Invalid addMcps')
   const skills = await findSkills(actor, db, ids)

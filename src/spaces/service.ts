@@ -7,7 +7,7 @@ import { columnsAre, type Hidden } from '../db/counting.ts'
 import { totalOf } from '../db/totals.ts'
 import type { Deps } from '../deps.ts'
 import { badRequest, notFound } from '../errors.ts'
-import { changesTo, isEmpty } from '../lib/changes.ts'
+import { given, isNews } from '../lib/changes.ts'
 import { newId } from '../lib/id.ts'
 import { pageQuery, toPage } from '../lib/page.ts'
 import { findIds as findSkillIds } from '../skills/service.ts'
@@ -220,10 +220,10 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
   const removed = removedBy(input)
   const { name, description, visibility, instructions } = input
   if (visibility === 'private' && space.isDefault) throw badRequest('The default space cannot be private')
-  const news = changesTo(space, { name, description, visibility, instructions })
-  if (!isEmpty(news) || !isNothing(added) || !isNothing(removed)) {
+  const said = given({ name, description, visibility, instructions })
+  if (isNews(space, said) || !isNothing(added) || !isNothing(removed)) {
     const now = deps.clock.now()
-    const data = { ...news, updatedAt: now }
+    const data = { ...said, updatedAt: now }
     await deps.db.$transaction(async (tx) => {
       await write(tx, actor, space, 'space.update', data)
       await checkAdded(tx, actor, deps, input)

@@ -8,7 +8,7 @@ import { badRequest, conflict, notFound } from '../errors.ts'
 import { markRuns } from '../executions/engine/endings.ts'
 import type { ExecutionRow } from '../executions/engine/events.ts'
 import { type Call, start } from '../executions/start.ts'
-import { changesTo, isEmpty } from '../lib/changes.ts'
+import { given, isNews } from '../lib/changes.ts'
 import { newTimedId } from '../lib/id.ts'
 import { pageQuery, toPage } from '../lib/page.ts'
 import { reachable as reachableSpace } from '../spaces/service.ts'
@@ -189,14 +189,14 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
     const task = await find(actor, deps, input.id)
     await checkSpace(actor, deps, spaceId)
     const now = deps.clock.now()
-    const news = changesTo(task, {
+    const said = given({
       ...{ title, description, priority, spaceId },
       ...(assignTo !== undefined && (await findAssignee(actor, deps, assignTo))),
       ...(status !== undefined && status !== task.status && moveTo(task.status, status, now)),
     })
-    const changed = isEmpty(news)
-      ? task
-      : await deps.db.$transaction((tx) => write(tx, actor, task, 'task.update', now, news))
+    const changed = isNews(task, said)
+      ? await deps.db.$transaction((tx) => write(tx, actor, task, 'task.update', now, said))
+      : task
     if (!changed) continue
     if (changed !== task) deps.bus.publish('task', [task.id])
     if (status === 'cancelled') await cancelRuns(actor, deps, changed)

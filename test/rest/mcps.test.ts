@@ -291,6 +291,18 @@ describe('PATCH /mcps/{id}', () => {
     )
   })
 
+  it('says all that it says, though somebody changes it at the same moment', async () => {
+    const { id, url } = await create()
+    const { db } = server.service.deps
+    const { $transaction } = db
+    db.$transaction = (async (work: never) => {
+      db.$transaction = $transaction
+      await patched(id, { url: 'http://elsewhere.example.org/' })
+      return $transaction(work)
+    }) as never
+    expect(await patched(id, { url, credentials: { T: { value: 'x' } } })).toMatchObject({ url, credentialsSet: ['T'] })
+  })
+
   it('refuses null for what must be there', async () => {
     const { id } = await create()
     for (const field of ['name', 'url']) {
