@@ -89,6 +89,9 @@ export function createPostgresBus({ url, db, log }: { url: string; db: Db; log: 
     })
     const lost = new AbortController()
     client.on('error', () => lost.abort()).on('end', () => lost.abort())
+    // Also one that keeps its answer to itself.
+    const leave = () => void client.end().catch(() => {})
+    stopped.signal.addEventListener('abort', leave, { once: true, signal: lost.signal })
     client.on('notification', ({ payload }) => receive(payload ?? ''))
     try {
       await client.connect()
