@@ -115,7 +115,16 @@ const CreateInput = inputFromZod('CreateChatInput', schema.CreateChat, 'A new ch
 const UpdateInput = inputFromZod('UpdateChatInput', schema.UpdateChat, 'What to change of a chat')
 
 builder.queryFields((t) => ({
-  chats: t.field(rootList(Chats, CHAT, chats.list, ListChats, ({ actor }, input) => service.listedBy(actor, input))),
+  chats: t.field(
+    rootList(
+      Chats,
+      CHAT,
+      chats.list,
+      ListChats,
+      ({ actor }, input) => service.listedBy(actor, input),
+      ({ actor, deps }, input) => service.countListed(actor, deps.db, input),
+    ),
+  ),
   chat: t.field(rootRow(Chat, CHAT, chats.get, schema.ChatId)),
 }))
 

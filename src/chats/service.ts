@@ -7,6 +7,7 @@ import { columnsAre, countOf, isHiddenBy } from '../db/counting.ts'
 import { padded } from '../db/dialects.ts'
 import type { Deps } from '../deps.ts'
 import { conflict, invalidField, notFound } from '../errors.ts'
+import { LIVE } from '../executions/engine/endings.ts'
 import { given, isNews } from '../lib/changes.ts'
 import { newSortableId } from '../lib/id.ts'
 import { MAX_ROWS, pageOf, pageQuery, toPage, withRoom } from '../lib/page.ts'
@@ -96,7 +97,7 @@ export function listedBy(actor: Actor, input: z.output<typeof ListChats>): Prism
 }
 
 /** How many {@link listedBy} finds. */
-function count(actor: Actor, db: Db, { spaceId, agentId, status, mission }: z.output<typeof ListChats>) {
+export function countListed(actor: Actor, db: Db, { spaceId, agentId, status, mission }: z.output<typeof ListChats>) {
   return countOf(db, {
     table: 'Chat',
     organizationId: actor.organizationId,
@@ -114,7 +115,7 @@ export async function list(actor: Actor, { db }: Deps, input: z.output<typeof Li
   const { where: after, ...page } = pageQuery(input)
   const found = await db.chat.findMany({ where: { AND: [where, after ?? {}] }, include: withNames, ...page })
   const { rows, nextCursor } = toPage(found, input)
-  const total = input.count && { total: await count(actor, db, input) }
+  const total = input.count && { total: await countListed(actor, db, input) }
   return { chats: await toChats(actor, db, rows), nextCursor, ...total }
 }
 
@@ -205,7 +206,7 @@ export async function remove(actor: Actor, deps: Deps, id: string) {
   // Of the two the status is that of the row itself, which a run that is accepted at this moment locks.
   const idle: Prisma.ChatWhereInput = {
     status: { not: 'working' },
-    executions: { none: { status: { in: ['pending', 'running'] } } },
+    executions: { none: LIVE },
   }
   await deps.db.$transaction(async (tx) => {
     if (await write(tx, actor, chat, 'chat.archive', now, { archivedAt: now }, idle)) return

@@ -3,6 +3,7 @@ import { accessSync, constants, existsSync, mkdirSync, readdirSync, readFileSync
 import { dirname, join } from 'node:path'
 import { isUnavailable } from '../lib/database-errors.ts'
 import { KEEP_ALIVE } from './limits.ts'
+import { tellStatistics } from './sqlite-statistics.ts'
 
 /** The tables could not be brought up to date, and are as they were before. The message says why. */
 export class MigrationError extends Error {
@@ -59,8 +60,7 @@ async function inSqlite(file: string, migrations: string, mayApply: boolean): Pr
     const history = connection.prepare(`SELECT 1 FROM "sqlite_schema" WHERE "name" = '_prisma_migrations'`).get()
     return missingIn(folder, history ? connection.prepare<[], Applied>(APPLIED).all() : [], mayApply)
   }
-  try {
-    if (missing().length === 0) return
+  const apply = () => {
     connection.pragma(`page_size = ${PAGE_SIZE}`)
     // Rebuilding a table means to drop it: references are left alone meanwhile and checked as a whole at the end.
     connection.pragma('foreign_keys = OFF')
@@ -79,6 +79,10 @@ async function inSqlite(file: string, migrations: string, mayApply: boolean): Pr
     const [broken] = connection.pragma('foreign_key_check') as { table: string }[]
     if (broken) throw new MigrationError(`The migration was undone: rows of ${broken.table} would refer to nothing.`)
     connection.exec('COMMIT')
+  }
+  try {
+    if (missing().length) apply()
+    if (mayApply) tellStatistics(connection)
   } finally {
     // Closing rolls back what is open.
     connection.close()

@@ -170,8 +170,13 @@ builder.prismaObjectFields(Space, (t) => ({
 
 builder.queryFields((t) => ({
   executions: t.field(
-    rootList(Executions, EXECUTION, executions.list, schema.ListExecutions, ({ actor }, input) =>
-      service.listedBy(actor, input),
+    rootList(
+      Executions,
+      EXECUTION,
+      executions.list,
+      schema.ListExecutions,
+      ({ actor }, input) => service.listedBy(actor, input),
+      ({ actor, deps }, input) => service.countListed(actor, deps.db, input),
     ),
   ),
   execution: t.field({

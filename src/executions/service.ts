@@ -97,7 +97,7 @@ export function listedBy(actor: Actor, input: z.output<typeof ListExecutions>): 
 }
 
 /** How many {@link listedBy} finds. */
-function count(actor: Actor, db: Db, input: z.output<typeof ListExecutions>) {
+export function countListed(actor: Actor, db: Db, input: z.output<typeof ListExecutions>) {
   const { status, since } = input
   const given = columnsAre(Object.fromEntries(filtersOf(input)))
   return countOf(db, {
@@ -122,7 +122,7 @@ export async function list(actor: Actor, { db }: Deps, input: z.output<typeof Li
     ...page,
   })
   const { rows, nextCursor } = toPage(found, input)
-  const total = input.count && { total: await count(actor, db, input) }
+  const total = input.count && { total: await countListed(actor, db, input) }
   return { executions: rows.map(toListed), nextCursor, ...total }
 }
 

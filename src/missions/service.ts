@@ -8,7 +8,7 @@ import { columnsAre, countOf } from '../db/counting.ts'
 import { lockCounts, totalOf } from '../db/totals.ts'
 import type { Deps } from '../deps.ts'
 import { badRequest, conflict, notFound } from '../errors.ts'
-import { markRuns } from '../executions/engine/endings.ts'
+import { LIVE, markRuns } from '../executions/engine/endings.ts'
 import type { ExecutionRow } from '../executions/engine/events.ts'
 import { list as listExecutions } from '../executions/service.ts'
 import { type KeyClaim, store } from '../idempotency.ts'
@@ -344,7 +344,9 @@ async function resumeIn(
 
 /** Whether a run has not ended: its end then waits for this transaction, and finds the mission as this leaves it. */
 async function holdRun(tx: Tx, id: string): Promise<boolean> {
-  const { count } = await tx.execution.updateMany({ where: { id, terminalSeq: null }, data: { id } })
+  // Not its key: SQLite would look for whatever refers to it.
+  const asItIs = { attempt: { increment: 0 } }
+  const { count } = await tx.execution.updateMany({ where: { id, terminalSeq: null }, data: asItIs })
   return count === 1
 }
 
@@ -352,7 +354,7 @@ async function holdRun(tx: Tx, id: string): Promise<boolean> {
 export async function remove(actor: Actor, deps: Deps, id: string) {
   const mission = authorize(actor, await find(actor, deps, id))
   const now = deps.clock.now()
-  const live = { organizationId: mission.organizationId, missionId: id, terminalSeq: null }
+  const live = { organizationId: mission.organizationId, missionId: id, ...LIVE }
   await deps.db.$transaction(async (tx) => {
     await markRuns(tx, live, actor, now)
     const data = { archivedAt: now, nextRunAt: null }

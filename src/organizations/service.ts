@@ -2,6 +2,7 @@ import type { Actor } from '../auth/actor.ts'
 import { audit, operator } from '../auth/audit.ts'
 import type { Prisma, Role, Tx } from '../db/client.ts'
 import { conflict } from '../errors.ts'
+import { LIVE } from '../executions/engine/endings.ts'
 import { newId } from '../lib/id.ts'
 
 /** Members see their organization, and each other. */
@@ -85,7 +86,7 @@ export async function removeMember(tx: Tx, organizationId: string, userId: strin
   const { count } = await tx.membership.deleteMany({ where: membership })
   if (count === 0) return null
   const runs = await tx.execution.updateMany({
-    where: { ...membership, status: { in: ['pending', 'running'] } },
+    where: { ...membership, ...LIVE },
     data: { wantsCancel: true, updatedAt: at },
   })
   const tasks = await tx.task.updateMany({
@@ -102,7 +103,9 @@ export async function removeMember(tx: Tx, organizationId: string, userId: strin
 
 /** Throws 409 when the member is the only owner. Two owners cannot go at once: the organization's row is the lock. */
 async function keepAnOwner(tx: Tx, { organizationId, userId }: { organizationId: string; userId: string }) {
-  await tx.organization.update({ where: { id: organizationId }, data: { id: organizationId }, select: { id: true } })
+  // Not its key: SQLite would look for whatever refers to it.
+  const asItIs = { running: { increment: 0 } }
+  await tx.organization.update({ where: { id: organizationId }, data: asItIs, select: { id: true } })
   const owners = await tx.membership.findMany({ where: { organizationId, role: 'owner' }, select: { userId: true } })
   if (owners.length === 1 && owners[0]?.userId === userId) throw conflict('An organization keeps at least one owner')
 }

@@ -58,7 +58,7 @@ const Task = builder.prismaObject('Task', {
 const Tasks = connectionType('Task', Task, 'tasks, newest first')
 
 for (const [type, column, what] of [
-  [Agent, 'assignedAgentId', 'What is assigned to it'],
+  [Agent, 'assignedTo', 'What is assigned to it'],
   [Space, 'spaceId', 'The tasks of it'],
 ] as const) {
   builder.prismaObjectFields(type, (t) => ({

@@ -5,7 +5,7 @@ import { audit } from '../auth/audit.ts'
 import type { Prisma, Tx } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
 import { badRequest, conflict, notFound } from '../errors.ts'
-import { markRuns } from '../executions/engine/endings.ts'
+import { LIVE, markRuns } from '../executions/engine/endings.ts'
 import type { ExecutionRow } from '../executions/engine/events.ts'
 import { type Call, start } from '../executions/start.ts'
 import { given, isNews } from '../lib/changes.ts'
@@ -213,10 +213,7 @@ function moveTo(from: Status, to: Status, now: Date) {
 }
 
 /** What is under way for a task. */
-const runsOf = ({ organizationId, id: taskId }: TaskRow) => ({
-  ...{ organizationId, taskId },
-  status: { in: ['pending' as const, 'running' as const] },
-})
+const runsOf = ({ organizationId, id: taskId }: TaskRow) => ({ organizationId, taskId, ...LIVE })
 
 /** Also what goes on for a task that was taken from it by hand. */
 async function cancelRuns(actor: Actor, { db, engine }: Deps, task: TaskRow): Promise<void> {

@@ -15,6 +15,7 @@ import { checkLimits } from '../../src/graphql/limits.ts'
 import { createSchema } from '../../src/graphql/schema.ts'
 import { newId } from '../../src/lib/id.ts'
 import { stopClock } from '../support/clock.ts'
+import { walksOf } from '../support/plan.ts'
 import { type Member, startServer, type TestServer } from '../support/server.ts'
 import { fill, type Hubs, MANY } from './many.ts'
 import { graphql } from './support.ts'
@@ -120,6 +121,15 @@ test.each(LISTS)('$name asks as many statements for forty rows as for ten', asyn
       return sent.length
     }
     expect(await statements(40), text).toBe(await statements(10))
+  }
+})
+
+test.each(LISTS)('$name goes through no rows but those that are shown', async ({ path, texts }) => {
+  for (const text of texts) {
+    // To count is to go through them.
+    const document = text.replace('HUB', hubs[path as keyof Hubs]).replaceAll('totalCount', '')
+    const sent = await server.statementsOf(() => graphql(server, document, { n: 10 }, member))
+    for (const sql of sent) expect(walksOf(server, sql), sql).toEqual([])
   }
 })
 

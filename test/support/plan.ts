@@ -9,3 +9,26 @@ export function planOf({ folder }: Pick<TestServer, 'folder'>, sql: string): str
   const plan = database.prepare<unknown[], { detail: string }>(`EXPLAIN QUERY PLAN ${sql}`)
   return plan.all(...sql.matchAll(/\?/g).map(() => null)).map(({ detail }) => detail)
 }
+
+/** A step that finds rows by nothing that makes them few: all of a table, of an organization, or of one state. */
+const WIDE = 'organizationId|agentOrganizationId|archivedAt|visibility|status|priority|role'
+const WALK = new RegExp(`^SCAN (?!CONSTANT)[A-Z]|^(SEARCH|SCAN) .*\\(((${WIDE})=\\?( AND )?)+\\)$`)
+
+/** Of these there are few: one for each organization, and runs of a status that says that they are under way. */
+const FEW = /DataKey|Installation/
+const LIVE = /"terminalSeq" IS NULL/
+
+/** Whether it says of which rows it wants some: of those with an id, or of an agent, a chat. */
+const NAMED = new RegExp(`(WHERE|AND) \\(?(t\\.)?"(?!(${WIDE})")(\\w+Id|id|assignedTo)" (=|IN)`)
+
+/**
+ * The steps by which a statement goes through rows that nobody asked for, so that it takes the longer the more there are.
+ * A page of a whole list is none: its first rows are read, in the order of an index.
+ */
+export function walksOf(server: Pick<TestServer, 'folder'>, sql: string): string[] {
+  const plan = planOf(server, sql)
+  const isPage = / LIMIT /.test(sql) && !NAMED.test(sql) && !plan.some((step) => step.startsWith('USE TEMP B-TREE'))
+  return isPage
+    ? []
+    : plan.filter((step) => WALK.test(step) && !FEW.test(step) && !(LIVE.test(sql) && step.includes('status=?')))
+}

@@ -168,8 +168,10 @@ export async function accept(
  */
 async function joinConversation(tx: Tx, request: Request, fresh: ExecutionRow, now: Date) {
   const { agent, conversation, onBusy } = request
-  const { id, chatId } = fresh
-  const known = conversation.sessionId ?? (conversation.chatId && (await latestSession(tx, chatId, agent.id, now)))
+  const { id, organizationId, chatId } = fresh
+  const known =
+    conversation.sessionId ??
+    (conversation.chatId && (await latestSession(tx, { organizationId, chatId }, agent.id, now)))
   if (!conversation.chatId) await createChat(tx, request, fresh, now)
   const { free: isFree, queueSeq } = known ? await joinQueue(tx, known, onBusy, now) : { free: true, queueSeq: 1 }
   const row = known ? { ...fresh, sessionId: known, queueSeq } : fresh
@@ -265,14 +267,19 @@ const begun = (deps: ClaimDeps, row: ExecutionRow, since: Date): ExecutionRow =>
  * session of the first: the chat's row is the lock. Nobody waits for a session while holding it: whoever ends a run has
  * the session, and waits for the chat.
  */
-async function latestSession(tx: Tx, chatId: string, agentId: string, now: Date): Promise<string | undefined> {
+async function latestSession(
+  tx: Tx,
+  chat: Pick<ExecutionRow, 'organizationId' | 'chatId'>,
+  agentId: string,
+  now: Date,
+): Promise<string | undefined> {
   const find = async () => {
     const orderBy = [{ createdAt: 'desc' as const }, { id: 'desc' as const }]
-    return (await tx.session.findFirst({ where: { chatId, agentId }, orderBy, select: { id: true } }))?.id
+    return (await tx.session.findFirst({ where: { ...chat, agentId }, orderBy, select: { id: true } }))?.id
   }
   const found = await find()
   if (found) return found
-  await tx.chat.update({ where: { id: chatId }, data: { updatedAt: now }, select: { id: true } })
+  await tx.chat.update({ where: { id: chat.chatId }, data: { updatedAt: now }, select: { id: true } })
   const begun = await find()
   if (begun) throw new SessionTaken(begun)
   return undefined

@@ -104,6 +104,12 @@ async function abandon(tx: Tx, row: ExecutionRow, now: Date, by: Canceller = row
 /** What else happens in the transaction that cancels a run. */
 type Also = (tx: Tx, now: Date) => Promise<void>
 
+/** What has not ended, in the words of an index that has no other runs. */
+export const LIVE = {
+  status: { in: ['pending', 'running'] },
+  terminalSeq: null,
+} satisfies Prisma.ExecutionWhereInput
+
 /**
  * Marks those of some runs that have not ended: they have no other end then, whatever happens to whoever tells them.
  * Returns those that nobody had marked.
@@ -115,7 +121,7 @@ export async function markRuns(
   now: Date,
 ): Promise<ExecutionRow[]> {
   const marked = await tx.execution.updateManyAndReturn({
-    where: { ...where, terminalSeq: null, wantsCancel: false },
+    where: { ...where, ...LIVE, wantsCancel: false },
     data: { wantsCancel: true, updatedAt: now },
   })
   for (const { id } of marked) await auditCancel(tx, by, id, now)

@@ -1,0 +1,166 @@
+import Sqlite from 'better-sqlite3'
+import { expect, test } from 'vitest'
+import { migrateSqlite } from '../../src/db/migrate.ts'
+import { faces, procedures } from '../support/faces.ts'
+import { createFolder } from '../support/folder.ts'
+import { walksOf } from '../support/plan.ts'
+import { startServer, type TestServer } from '../support/server.ts'
+
+/** Asks for everything that a caller can ask for over REST, once or twice; returns what was. */
+async function askForEverything(server: TestServer): Promise<Set<string>> {
+  const asked = new Set<string>()
+  async function ask(procedure: string, input: object = {}) {
+    asked.add(procedure)
+    const { status, body } = await faces.REST(server, procedure, { ...input })
+    expect(status, `${procedure}: ${JSON.stringify(body)}`).toBe(200)
+    return body
+  }
+  const prompt = { systemPrompt: 'x' }
+  const { id: skillId } = await ask('skills.create', { name: 'a-skill', description: 'D', prompt: 'P' })
+  const { id: mcpId } = await ask('mcps.create', { name: 'M', url: 'https://example.com/mcp' })
+  const { id: helperId } = await ask('agents.create', { name: 'Helper', ...prompt })
+  const { id } = await ask('agents.create', { name: 'A', ...prompt, tags: ['a'], subagentIds: [helperId] })
+  const { space } = await ask('spaces.create', { name: 'S' })
+  const spaceId = space.id
+  await ask('spaces.update', { id: spaceId, addAgents: [id], addSkills: [skillId], addMcps: [mcpId] })
+  await ask('spaces.update', { id: spaceId, removeMcps: [mcpId] })
+  await ask('secrets.set', { id: spaceId, secrets: { KEY: 'v' } })
+  await ask('secrets.list', { id: spaceId })
+  const { profile } = await ask('profile.get')
+  const orgId = profile.organization.id
+  await ask('profile.update', { name: 'N' })
+  await ask('secrets.setEnv', { orgId, secrets: { KEY: 'v', OTHER: 'v' } })
+  await ask('secrets.listEnv', { orgId })
+  await ask('files.write', { id: spaceId, path: 'a.txt', content: 'a' })
+  for (const procedure of ['files.list', 'files.get']) await ask(procedure, { id: spaceId, path: 'a.txt' })
+
+  const first = await ask('agents.execute', { id, message: 'Hi', spaceId })
+  const { executionId, chatId, sessionId } = first
+  await ask('agents.execute', { id, message: 'Go on', chatId })
+  await ask('agents.execute', { id, message: 'Go on', sessionId })
+  const { executionId: started } = await ask('agents.execute', { id, message: 'Later', background: true })
+  await faces.REST(server, 'executions.cancel', { id: started })
+  asked.add('executions.cancel')
+  for (const procedure of ['executions.get', 'executions.tree', 'executions.logs'])
+    await ask(procedure, { id: executionId })
+  await ask('executions.events', { executionId })
+  for (const filter of [
+    {},
+    { agentId: id },
+    { spaceId },
+    { chatId },
+    { status: 'failed' },
+    { agentId: id, status: 'running' },
+  ]) {
+    await ask('executions.list', filter)
+  }
+
+  const { id: taskId } = await ask('tasks.create', { title: 'T', assignedTo: id, spaceId })
+  await ask('tasks.execute', { id: taskId })
+  const { id: otherTaskId } = await ask('tasks.create', { title: 'T' })
+  await ask('tasks.claim', { id: otherTaskId })
+  await ask('tasks.update', { id: otherTaskId, title: 'U' })
+  await ask('tasks.get', { id: taskId })
+  for (const filter of [
+    {},
+    { status: 'pending' },
+    { priority: 'high' },
+    { assignedTo: 'me' },
+    { assignedTo: 'none' },
+    { spaceId },
+  ]) {
+    await ask('tasks.list', filter)
+  }
+  await ask('executions.list', { taskId })
+  await ask('tasks.delete', { id: taskId })
+
+  const { id: missionId } = await ask('missions.create', { title: 'M', goal: 'G', agentId: id, spaceId })
+  await ask('missions.run', { id: missionId })
+  const { id: everyDay } = await ask('missions.create', {
+    ...{ title: 'M', goal: 'G', agentId: id },
+    schedule: { type: 'cron', value: '0 5 * * *' },
+  })
+  for (const procedure of ['missions.pause', 'missions.resume', 'missions.next', 'missions.get', 'missions.runs']) {
+    await ask(procedure, { id: everyDay })
+  }
+  await ask('missions.update', { id: everyDay, visibility: 'private' })
+  await ask('missions.list')
+  await ask('executions.list', { missionId })
+  await ask('missions.delete', { id: everyDay })
+
+  const { id: secondChat } = await ask('chats.create', { agentId: id, spaceId })
+  await ask('chats.update', { id: secondChat, title: 'C' })
+  for (const filter of [{}, { agentId: id }, { spaceId }, { status: 'done' }, { mission: 'true' }])
+    await ask('chats.list', filter)
+  for (const procedure of ['chats.get', 'chats.messages']) await ask(procedure, { id: chatId })
+  await ask('chats.delete', { id: secondChat })
+
+  for (const filter of [{}, { owner: 'me' }, { visibility: 'public' }, { tag: 'a' }, { owner: 'me', tag: 'a' }]) {
+    await ask('agents.list', filter)
+  }
+  await ask('agents.update', { id: helperId, visibility: 'public' })
+  await ask('agents.listPublic')
+  await ask('agents.getPublic', { id: helperId })
+  for (const procedure of ['agents.get', 'agents.versions']) await ask(procedure, { id })
+  for (const list of ['skills', 'mcps', 'spaces', 'keys', 'media', 'approvals', 'models']) await ask(`${list}.list`)
+  await ask('approvals.list', { status: 'pending' })
+  await ask('skills.get', { id: skillId })
+  await ask('skills.update', { id: skillId, description: 'E' })
+  await ask('mcps.get', { id: mcpId })
+  await ask('mcps.update', { id: mcpId, name: 'N' })
+  await ask('spaces.get', { id: spaceId })
+  await ask('usage.get', { orgId })
+  const { id: keyId } = await ask('keys.create', { name: 'K' })
+  await ask('keys.delete', { id: keyId })
+  await ask('files.delete', { id: spaceId, path: 'a.txt' })
+  await ask('secrets.deleteOne', { id: spaceId, name: 'KEY' })
+  await ask('secrets.deleteOneEnv', { orgId, name: 'KEY' })
+  await ask('secrets.deleteEnv', { orgId, keys: ['OTHER'] })
+  await ask('skills.delete', { id: skillId })
+  await ask('mcps.delete', { id: mcpId })
+  await ask('agents.delete', { id: helperId })
+  await ask('spaces.delete', { id: spaceId })
+  return asked
+}
+
+/** Who counts goes through what is counted, but in an index and no other rows (db/counting.ts). */
+const isCount = (sql: string) => /^\s*SELECT (count\(\*\)|sum\("n"\))/.test(sql)
+
+test('nothing that is asked for over REST goes through rows that nobody asked for', async () => {
+  await using server = await startServer()
+  server.queries.length = 0
+  const asked = await askForEverything(server)
+  await server.service.stop()
+  const statements = new Set(server.queries.filter((sql) => /^\s*(SELECT|UPDATE|DELETE)/.test(sql) && !isCount(sql)))
+  expect(statements.size).toBeGreaterThan(100)
+  for (const sql of statements) expect(walksOf(server, sql), sql).toEqual([])
+  const left = Object.keys(procedures).filter((name) => !asked.has(name))
+  // What needs others, or comes to the same as those above.
+  expect(left).toEqual([
+    ...['approvals.approve', 'approvals.deny', 'client.init', 'client.environment', 'client.execute', 'mcps.tools'],
+    ...['media.get', 'media.delete', 'secrets.delete'],
+  ])
+})
+
+test('SQLite is told how rows are spread: of every index, again after somebody has had it look for itself, and only then', async () => {
+  await using folder = await createFolder()
+  const file = `${folder.path}/muster.db`
+  const open = () => new Sqlite(file)
+  const told = (database: Sqlite.Database) => database.prepare('SELECT * FROM "sqlite_stat1" ORDER BY 1, 2').all()
+  await migrateSqlite(file)
+  using database = Object.assign(open(), { [Symbol.dispose]: () => database.close() })
+  const first = told(database)
+  const indexes = database.prepare(`SELECT "name" FROM "sqlite_schema" WHERE "type" = 'index'`).all()
+  expect(first).toHaveLength(indexes.length)
+  expect(first).toContainEqual({
+    ...{ tbl: 'Session', idx: 'Session_organizationId_chatId_createdAt_id_idx' },
+    stat: '10000000 1000000 10 1 1 noskipscan',
+  })
+  database.exec('ANALYZE')
+  expect(told(database)).not.toEqual(first)
+  await migrateSqlite(file)
+  expect(told(database)).toEqual(first)
+  const changes = database.pragma('data_version')
+  await migrateSqlite(file)
+  expect(database.pragma('data_version')).toEqual(changes)
+})
