@@ -9,7 +9,7 @@ import { objectFromZod } from '../graphql/outputs.ts'
 import { shows } from '../graphql/procedures.ts'
 import { computedBy, reload, rootRow, rowIn, rowsOf } from '../graphql/rows.ts'
 import { USER, User } from '../organizations/graphql.ts'
-import { SPACE, Space } from '../spaces/graphql.ts'
+import { SPACE, Space, told as toldOfSpace } from '../spaces/graphql.ts'
 import { chats } from './router.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
@@ -96,18 +96,25 @@ builder.prismaObjectFields(Chat, (t) => ({
       column: 'chatId',
       description: 'What was said in the sessions that you may see, oldest first',
       extensions: { procedure: chats.messages },
+      total: told('messageCount'),
     }),
   ),
 }))
 
-for (const [type, column, what] of [
-  [Agent, 'agentId', 'The chats that were opened with it'],
-  [Space, 'spaceId', 'The chats in it'],
-] as const) {
-  builder.prismaObjectFields(type, (t) => ({
-    chats: t.field(relationList(Chats, CHAT, { column, description: `${what}, newest first` })),
-  }))
-}
+builder.prismaObjectFields(Agent, (t) => ({
+  chats: t.field(
+    relationList(Chats, CHAT, { column: 'agentId', description: 'The chats that were opened with it, newest first' }),
+  ),
+}))
+builder.prismaObjectFields(Space, (t) => ({
+  chats: t.field(
+    relationList(Chats, CHAT, {
+      column: 'spaceId',
+      description: 'The chats in it, newest first',
+      total: toldOfSpace('chatCount'),
+    }),
+  ),
+}))
 
 // Missions are found by their runs.
 const ListChats = schema.ListChats.omit({ mission: true })

@@ -171,7 +171,13 @@ export function rootList<Row extends object, Shape extends z.ZodRawShape>(
 }
 
 /** A list that hangs on a row: of what it is, and the column that names the row. */
-export type Relation = { column: string; description: string; extensions?: Extensions }
+export type Relation = {
+  column: string
+  description: string
+  extensions?: Extensions
+  /** How many rows it has, where somebody knows without counting: the resolver of a field of the row. */
+  total?: (row: { id: string }, args: object, context: GraphQLContext, info: GraphQLResolveInfo) => Promise<number>
+}
 
 /**
  * The options of such a list. Those of all rows of a list are read together: a statement that finds the first of each,
@@ -180,7 +186,7 @@ export type Relation = { column: string; description: string; extensions?: Exten
 export function relationList<Row extends object>(
   type: ObjectRef<Types, Connection<Row>>,
   rows: Rows<Row>,
-  { column, description, extensions = {} }: Relation,
+  { column, description, extensions = {}, total }: Relation,
 ) {
   const key: string = column
   return {
@@ -206,8 +212,9 @@ export function relationList<Row extends object>(
           const counted = { AND: [{ [key]: { in: ids } }, listed] }
           const counts = await delegate.groupBy({ by: [key], where: counted, _count: true })
           return new Map(counts.map((row) => [row[key]!, row._count]))
-        }).then((total) => total ?? 0)
-      return toConnection(part ?? NOTHING, { after }, rows.order, count)
+        }).then((counted) => counted ?? 0)
+      const known = total && ((info: GraphQLResolveInfo) => total({ id }, {}, context, info))
+      return toConnection(part ?? NOTHING, { after }, rows.order, known ?? count)
     },
   }
 }

@@ -53,7 +53,7 @@ builder.objectField(SpaceMcp, 'mcp', (t) =>
 
 export const SPACE = rowsOf('Space', 'Space', service.reachable, { name: 'Space' })
 
-const told = computedBy(SPACE, ({ actor, deps }, ids) => service.findMany(actor, deps, ids))
+export const told = computedBy(SPACE, ({ actor, deps }, ids) => service.findMany(actor, deps, ids))
 
 export const Space = builder.prismaObject('Space', {
   description: 'A workspace: what its runs share',

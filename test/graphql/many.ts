@@ -149,6 +149,8 @@ export async function fill(server: TestServer, { organizationId, userId }: Membe
       ...{ position: one.when, role: 'user', content: 'm', toolCalls: [], createdAt: at(one.when) },
     })),
   })
+  await db.$executeRaw`UPDATE "Session" SET "messageCount" =
+    (SELECT count(*) FROM "Message" m WHERE m."sessionId" = "Session"."id") WHERE "organizationId" = ${organizationId}`
   await db.approval.createMany({
     data: both.map((one) => ({
       ...{ id: newId(), ...mine, executionId: of(execution, one.of), chatId: of(chat, one.of), step: one.id ? 2 : 1 },

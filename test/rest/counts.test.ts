@@ -90,6 +90,19 @@ describe.each<Who>(['ann', 'ben', 'olga'])('what %s may see', (who) => {
     }
   })
 
+  it.each([
+    ['spaces', 'chats'],
+    ['chats', 'messages'],
+    ['agents', 'chats'],
+  ])('GraphQL: each of the %s has as many %s as are shown', async (list, hanging) => {
+    const each = (first: number, rows: string) => `nodes { list: ${hanging}(first: ${first}) { ${rows} } }`
+    const text = `{ few: ${list}(first: 30) { ${each(1, 'totalCount')} } all: ${list}(first: 30) { ${each(100, 'nodes { id }')} } }`
+    const { data } = await graphql(server, text, {}, { token: people[who].token })
+    const totals = data.few.nodes.map((row: any) => row.list.totalCount)
+    expect(totals).toEqual(data.all.nodes.map((row: any) => row.list.nodes.length))
+    expect(Math.max(...totals)).toBeGreaterThan(1)
+  })
+
   it('executions: the total of each agent, space, chat and mission is that of its rows', async () => {
     const { executions } = await call(who, 'GET', 'executions')
     for (const field of ['agentId', 'spaceId', 'missionId', 'chatId'] as const) {
