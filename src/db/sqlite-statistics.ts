@@ -32,6 +32,11 @@ const PARTS = `SELECT t."name" AS "table", l."name" AS "index", l."unique" AS "i
   FROM "sqlite_schema" t JOIN pragma_index_list(t."name") l JOIN pragma_index_info(l."name") i
   WHERE t."type" = 'table' ORDER BY 1, 2, i."seqno"`
 
+const TOLD = 'sqlite_stat1'
+
+/** What is told is kept in, and the samples of rows that ANALYZE takes. */
+const KEPT = `SELECT "name" FROM "sqlite_schema" WHERE "type" = 'table' AND "name" GLOB 'sqlite_stat?' ORDER BY 1`
+
 /**
  * Tells SQLite how rows are spread in a database that has grown: what ANALYZE would find in one. Who knows nothing takes it
  * that a value of an index's first column, which is the organization in most, finds ten rows, and goes through all chats of
@@ -41,16 +46,15 @@ const PARTS = `SELECT t."name" AS "table", l."name" AS "index", l."unique" AS "i
 export function tellStatistics(connection: Database): void {
   const parts = connection.prepare<[], Part>(PARTS).all()
   const wanted = [...Map.groupBy(parts, ({ index }) => index).values()].map(toldOf)
-  const exists = connection.prepare(`SELECT 1 FROM "sqlite_schema" WHERE "name" = 'sqlite_stat1'`).get()
-  const told = `SELECT "tbl", "idx", "stat" FROM "sqlite_stat1" ORDER BY 1, 2`
-  if (exists && JSON.stringify(connection.prepare<[], Told>(told).all()) === JSON.stringify(wanted)) return
+  const tables = connection.prepare<[], string>(KEPT).pluck().all()
+  const rowsOf = (table: string) => connection.prepare(`SELECT * FROM "${table}" ORDER BY 1, 2`).all()
+  const isTold = tables.includes(TOLD) && JSON.stringify(tables.flatMap(rowsOf)) === JSON.stringify(wanted)
+  if (isTold) return
   connection.transaction(() => {
-    // The one way to make the table in which it is kept.
-    if (!exists) connection.exec('ANALYZE "_prisma_migrations"')
-    connection.exec('DELETE FROM "sqlite_stat1"')
-    const tell = connection.prepare<Told>(
-      `INSERT INTO "sqlite_stat1" ("tbl", "idx", "stat") VALUES (@tbl, @idx, @stat)`,
-    )
+    // The one way to make the table.
+    if (!tables.includes(TOLD)) connection.exec('ANALYZE "_prisma_migrations"')
+    for (const table of connection.prepare<[], string>(KEPT).pluck().all()) connection.exec(`DELETE FROM "${table}"`)
+    const tell = connection.prepare<Told>(`INSERT INTO "${TOLD}" ("tbl", "idx", "stat") VALUES (@tbl, @idx, @stat)`)
     for (const each of wanted) tell.run(each)
   })()
 }

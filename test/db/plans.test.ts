@@ -146,7 +146,10 @@ test('SQLite is told how rows are spread: of every index, again after somebody h
   await using folder = await createFolder()
   const file = `${folder.path}/muster.db`
   const open = () => new Sqlite(file)
-  const told = (database: Sqlite.Database) => database.prepare('SELECT * FROM "sqlite_stat1" ORDER BY 1, 2').all()
+  const told = (database: Sqlite.Database) =>
+    ['sqlite_stat1', 'sqlite_stat4'].flatMap((table) =>
+      database.prepare(`SELECT * FROM "${table}" ORDER BY 1, 2`).all(),
+    )
   await migrateSqlite(file)
   using database = Object.assign(open(), { [Symbol.dispose]: () => database.close() })
   const first = told(database)
