@@ -88,9 +88,26 @@ export function createCaretaker(deps: CaretakerDeps) {
     }
   }
 
+  /**
+   * Marks the runs of those who are members no longer: whoever ended a membership has marked those that there were
+   * (`removeMember`), and one that was being accepted was not among them.
+   */
+  async function markOrphaned(now: Date): Promise<void> {
+    const found = await db.$queryRaw<{ id: string }[]>(Prisma.sql`
+      SELECT e."id" FROM "Execution" e
+      WHERE e."terminalSeq" IS NULL AND e."status" IN ('pending', 'running') AND e."wantsCancel" = ${false}
+        AND NOT EXISTS (
+          SELECT 1 FROM "Membership" m WHERE m."organizationId" = e."organizationId" AND m."userId" = e."userId")
+      LIMIT ${Prisma.raw(String(SWEEP_SIZE))}`)
+    if (!found.length) return
+    const where = { id: { in: found.map(({ id }) => id) }, terminalSeq: null }
+    await db.execution.updateMany({ where, data: { wantsCancel: true, updatedAt: now } })
+  }
+
   /** What no process takes care of. `all`: every run that is not of this process is such a one. */
   async function sweep(all: boolean): Promise<void> {
     const now = clock.now()
+    await timed(() => markOrphaned(now))
     const tooOld = new Date(now.getTime() - settings.QUEUE_TIMEOUT)
     const stale = await timed(() =>
       db.execution.findMany({
