@@ -141,46 +141,65 @@ describe('a caller that goes away without it leaves the run alone', () => {
   })
 })
 
-describe('open streams end within 5 s, without a terminal event, and the run goes on while its user is a member', () => {
+describe('open streams end within 5 s', () => {
   const endings: Record<string, (lab: Lab, member: Member) => Promise<unknown>> = {
     'when the token is revoked': ({ db, clock }, { tokenId: id }) =>
       db.token.update({ where: { id }, data: { revokedAt: clock.now() } }),
     'when the token is deleted': ({ db }, { tokenId: id }) => db.token.delete({ where: { id } }),
-    'when the membership is deleted': ({ db }, { organizationId, userId }) =>
-      db.membership.deleteMany({ where: { organizationId, userId } }),
     'when the token expires': async ({ clock }) => clock.advance(60_000),
   }
   for (const [title, end] of Object.entries(endings)) {
-    test(title, async () => {
-      const goOn = Promise.withResolvers<void>()
-      lab.model.script({ tokens: ['one ', goOn.promise, 'two'] })
-      const expiresAt = new Date(lab.clock.now().getTime() + 30_000)
-      const member = await lab.server.member({ expiresAt })
-      const { token } = member
-      const body = { message: 'Hello', stream: true }
-      const streams = [await openStream(lab.server, execute(), { method: 'POST', body, token })]
-      const { id } = await latestRun()
-      streams.push(await openStream(lab.server, `/api/v1/executions/${id}/events`, { token }))
-      // Somebody else's stays open.
-      const other = await openStream(lab.server, `/api/v1/executions/${id}/events`)
-      for (const stream of streams) expect((await stream.next())?.event).toBe('meta')
-
-      const closed = Promise.all(streams.map((stream) => stream.rest()))
+    test(`${title}, without a terminal event, and the run goes on`, async () => {
+      const { goOn, member, closed, other, id } = await watched()
       await end(lab, member)
-      let over: unknown[][] = []
-      void closed.then((rests) => {
-        over = rests
-      })
-      await expect.poll(() => over.length, { timeout: 5_000 }).toBe(2)
-      for (const rest of over) expect(rest).not.toContainEqual(expect.objectContaining({ event: 'result' }))
-      for (const rest of over) expect(rest).not.toContainEqual(expect.objectContaining({ event: 'error' }))
-      const again = await request(lab.server, 'GET', `/api/v1/executions/${id}/events`, { token })
-      expect([401, 403]).toContain(again.status)
-      // No member has run it: as if it had been accepted just when the membership ended, which marks what there is by then.
-      const isOrphaned = title.includes('membership')
-      if (!isOrphaned) goOn.resolve()
-      expect((await other.rest()).at(-1)).toMatchObject({ event: isOrphaned ? 'error' : 'result' })
-      expect(await lab.row(id)).toMatchObject({ status: isOrphaned ? 'cancelled' : 'completed' })
+      for (const rest of await closed()) {
+        expect(rest).not.toContainEqual(expect.objectContaining({ event: 'result' }))
+        expect(rest).not.toContainEqual(expect.objectContaining({ event: 'error' }))
+      }
+      await expectLetInNoMore(id, member)
+      goOn()
+      expect((await other.rest()).at(-1)).toMatchObject({ event: 'result' })
+      expect(await lab.row(id)).toMatchObject({ status: 'completed' })
     })
+  }
+
+  // As if it had been accepted just when the membership ended, which marks what there is by then.
+  test('when the membership is deleted, and the run, which nobody has marked, is cancelled', async () => {
+    const { member, closed, other, id } = await watched()
+    const { organizationId, userId } = member
+    await lab.db.membership.deleteMany({ where: { organizationId, userId } })
+    for (const rest of await closed()) expect(rest).not.toContainEqual(expect.objectContaining({ event: 'result' }))
+    await expectLetInNoMore(id, member)
+    expect((await other.rest()).at(-1)).toMatchObject({ event: 'error' })
+    expect(await lab.row(id)).toMatchObject({ status: 'cancelled' })
+  })
+
+  /** A member's run of two tokens, the second when it may, with two streams of theirs and somebody else's, which stays open. */
+  async function watched() {
+    const { promise, resolve: goOn } = Promise.withResolvers<void>()
+    lab.model.script({ tokens: ['one ', promise, 'two'] })
+    const expiresAt = new Date(lab.clock.now().getTime() + 30_000)
+    const member = await lab.server.member({ expiresAt })
+    const { token } = member
+    const body = { message: 'Hello', stream: true }
+    const streams = [await openStream(lab.server, execute(), { method: 'POST', body, token })]
+    const { id } = await latestRun()
+    streams.push(await openStream(lab.server, `/api/v1/executions/${id}/events`, { token }))
+    const other = await openStream(lab.server, `/api/v1/executions/${id}/events`)
+    for (const stream of streams) expect((await stream.next())?.event).toBe('meta')
+    let over: unknown[][] = []
+    void Promise.all(streams.map((stream) => stream.rest())).then((rests) => {
+      over = rests
+    })
+    const closed = async () => {
+      await expect.poll(() => over.length, { timeout: 5_000 }).toBe(2)
+      return over
+    }
+    return { goOn, member, closed, other, id }
+  }
+
+  async function expectLetInNoMore(id: string, { token }: Member) {
+    const again = await request(lab.server, 'GET', `/api/v1/executions/${id}/events`, { token })
+    expect([401, 403]).toContain(again.status)
   }
 })
