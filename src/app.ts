@@ -86,8 +86,8 @@ function createContext(deps: Deps, requestId: string, req: IncomingMessage, res:
   const documented = pathOf(req).startsWith('/api/v1/')
   const invalid = documented ? 'Unauthorized. Invalid or expired token' : 'Invalid or expired token'
   const { authorization } = req.headers
-  let closed: AbortSignal | undefined
-  const gone = () => (closed ??= signalOfClose(res))
+  let controller: AbortController | undefined
+  const closing = () => (controller ??= abortedByClose(res))
   const byToken = once(() => deps.actors.of(authorization, invalid))
   return {
     deps,
@@ -96,8 +96,8 @@ function createContext(deps: Deps, requestId: string, req: IncomingMessage, res:
     identify: documented
       ? async () => ({ actor: await byToken() })
       : once(() => identify(deps, authorization, byToken)),
-    gone,
-    streamTo: (actor) => attend(res, deps.revocations.watch(actor, gone())),
+    gone: () => closing().signal,
+    streamTo: (actor) => attend(res, deps.revocations.watch(actor, closing())),
     idempotency: null,
     onAccepted: null,
   }
@@ -106,11 +106,11 @@ function createContext(deps: Deps, requestId: string, req: IncomingMessage, res:
 /** Why every caller's signal aborts in the end, made once: without a reason each `abort()` makes an error with a stack. */
 const GONE = new Error('The connection has been closed')
 
-function signalOfClose(res: ServerResponse): AbortSignal {
+function abortedByClose(res: ServerResponse): AbortController {
   const controller = new AbortController()
   if (res.closed) controller.abort(GONE)
   else res.on('close', () => controller.abort(GONE))
-  return controller.signal
+  return controller
 }
 
 function handleTrpc(context: Context, path: string, req: IncomingMessage, res: ServerResponse): Promise<void> {

@@ -36,7 +36,7 @@ export type Context = {
   /** A signal that aborts when the caller has gone away; made when it is asked for. */
   readonly gone: () => AbortSignal
   /**
-   * The same for a stream that somebody follows: it aborts, too, once they may follow it no more. Who takes nothing of the
+   * That signal, for a stream that somebody follows: from now on it aborts, too, once they may follow it no more. Who takes nothing of the
    * stream for long, or a moment later has not taken what was left of it, is cut off.
    */
   readonly streamTo: (actor: Actor) => AbortSignal

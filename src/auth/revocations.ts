@@ -10,10 +10,10 @@ const INTERVAL = 4_000
 
 export type Revocations = {
   /**
-   * A signal that aborts once the actor's token or membership has ended, or their role is another one, at the latest
-   * with `gone`, as all requests end. A new role is told as its reason, a 503.
+   * Aborts the controller once the actor's token or membership has ended, or their role is another one, which is told as
+   * the reason, a 503; it must be aborted when the request ends. Returns its signal.
    */
-  watch(actor: Actor, gone: AbortSignal): AbortSignal
+  watch(actor: Actor, controller: AbortController): AbortSignal
   stop(): void
 }
 
@@ -61,17 +61,13 @@ export function createRevocations(deps: { db: Db; clock: Clock; bus: Bus; log: L
   const timer = setInterval(check, INTERVAL)
   const unsubscribe = bus.subscribe('token', check)
   return {
-    watch(actor, gone) {
-      const controller = new AbortController()
+    watch(actor, controller) {
+      const { signal } = controller
+      if (signal.aborted) return signal
       const watch = { actor, controller }
-      const end = () => {
-        watches.delete(watch)
-        controller.abort(gone.reason)
-      }
       watches.add(watch)
-      gone.addEventListener('abort', end)
-      if (gone.aborted) end()
-      return controller.signal
+      signal.addEventListener('abort', () => watches.delete(watch))
+      return signal
     },
     stop() {
       clearInterval(timer)

@@ -90,15 +90,18 @@ export async function handleRest(context: Context, req: IncomingMessage, res: Se
 type Accepted = { row: ExecutionRow; actor: Actor }
 
 /** From its first event on, whatever the request says of others: it is no resumption, and can no longer be refused. */
-async function streamRun(
-  { deps, gone, streamTo }: Context,
+function streamRun(
+  { deps, streamTo }: Context,
   res: ServerResponse,
   { row, actor }: Accepted,
   cancelWhenGone: boolean,
 ): Promise<void> {
-  await writeEvents(res, followFrom(actor, deps, row, 0, streamTo))
-  // It may have ended already.
-  if (cancelWhenGone && gone().aborted) await cancel(actor, deps, row.id).catch(() => {})
+  const written = writeEvents(res, followFrom(actor, deps, row, 0, streamTo))
+  if (!cancelWhenGone) return written
+  return written.then(async () => {
+    // It may have ended already.
+    if (res.closed) await cancel(actor, deps, row.id).catch(() => {})
+  })
 }
 
 /** The subscription `executions.events` as the documented stream. */

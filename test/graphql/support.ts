@@ -51,7 +51,7 @@ export function callerOf(server: TestServer, token = server.token): Caller {
     authenticate: whoAsks,
     identify: async () => ({ actor: await whoAsks() }),
     gone: () => new AbortController().signal,
-    streamTo: (actor) => deps.revocations.watch(actor, new AbortController().signal),
+    streamTo: (actor) => deps.revocations.watch(actor, new AbortController()),
     idempotency: null,
     onAccepted: null,
   })

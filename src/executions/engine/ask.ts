@@ -12,9 +12,9 @@ import { TimeoutError } from './stop.ts'
 import type { Part, Parts } from './text-model.ts'
 
 /**
- * One answer of the model: tells its text as it comes, returns all that it said. Adds what it used to `usage`. The call is
- * aborted with the run, when nothing is heard for `idleTimeout`, and when it is left before its end. Throws what the
- * provider throws, the signal's reason when aborted, and {@link TimeoutError}.
+ * One answer of the model: tells its text as it comes, returns all that it said. Adds what it used to `usage`. An answer
+ * that fails, or of which nothing is heard for `idleTimeout`, stops the run, and with it the call. Throws why the run was
+ * stopped: what the provider throws, {@link TimeoutError}, or the reason that somebody else had.
  */
 export async function ask(
   input: RunInput,
@@ -23,20 +23,16 @@ export async function ask(
   usage: RunUsage,
   say: Say,
 ): Promise<Reply> {
-  const { signal, idleTimeout } = input
+  const { controller, idleTimeout } = input
+  const { signal } = controller
   const draft: Draft = { pieces: [], half: '', length: 0, used: undefined, isFinished: false, isCut: false }
-  const call = new AbortController()
-  const abort = () => call.abort(signal.reason)
   const watchdog = setTimeout(() => {
-    call.abort(new TimeoutError(`The model was silent for ${idleTimeout / 1000} s`))
+    controller.abort(new TimeoutError(`The model was silent for ${idleTimeout / 1000} s`))
   }, idleTimeout)
-  let isRead = false
-  signal.addEventListener('abort', abort)
-  if (signal.aborted) abort()
   try {
-    for await (const parts of await callModel(input, prompt, call.signal)) {
+    for await (const parts of await callModel(input, prompt)) {
       for (const part of parts) {
-        call.signal.throwIfAborted()
+        signal.throwIfAborted()
         watchdog.refresh()
         const text = receive(draft, part)
         const said = text && say({ messageType: 'stream_event', step, delta: { type: 'text_delta', text } })
@@ -45,16 +41,14 @@ export async function ask(
       }
       if (draft.length > MAX_LENGTH) throw new ModelError('The reply of the model is longer than 16 MiB')
     }
-    isRead = true
   } catch (error) {
-    throw call.signal.aborted ? call.signal.reason : error
+    controller.abort(error)
+    throw signal.reason
   } finally {
     count(usage, draft.used)
     // There may have been more.
     if (!draft.isFinished) usage.usageEstimated = true
     clearTimeout(watchdog)
-    signal.removeEventListener('abort', abort)
-    if (!isRead && !call.signal.aborted) call.abort(OVER)
   }
   return { parts: draft.pieces.map(({ part }) => part), isCut: draft.isCut }
 }
@@ -198,10 +192,8 @@ const BROKEN_OFF: ReadonlySet<string> = new Set(['error', 'interrupted'])
 /** How it says that there would have been more. */
 const CUT_OFF: ReadonlySet<string> = new Set(['length', 'content-filter'])
 
-/** Why a call is aborted that nobody reads to its end. An error of the runtime's own would cost its stack. */
-const OVER = new Error('The call is over')
-
-async function callModel(input: RunInput, prompt: LanguageModelV4Prompt, signal: AbortSignal): Promise<Parts> {
+async function callModel(input: RunInput, prompt: LanguageModelV4Prompt): Promise<Parts> {
+  const { signal } = input.controller
   signal.throwIfAborted()
   const { stream } = await input.model.doStream({
     prompt,

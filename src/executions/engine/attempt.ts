@@ -57,8 +57,8 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
   const { settings, db, clock, bus, log, models, journal } = deps
 
   /** What the attempt runs with. */
-  async function prepare(row: ExecutionRow, agent: claims.AgentRow, signal: AbortSignal): Promise<Prepared> {
-    const equipment = await outlast(() => equip(deps, { row, agent, signal }), signal)
+  async function prepare(row: ExecutionRow, agent: claims.AgentRow, controller: AbortController): Promise<Prepared> {
+    const equipment = await outlast(() => equip(deps, { row, agent, controller }), controller.signal)
     return { ...equipment, input: deps.telemetry.begin(row, agent, equipment) }
   }
 
@@ -185,7 +185,7 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
     const { usage, steps, said, opening } = from
     const progress: Progress = { usage: { ...usage }, steps: [...steps], asks: [] }
     const state: State = { row, channel, controller, claimed, progress, said, model: row.model }
-    const preparing = prepare(row, agent, controller.signal)
+    const preparing = prepare(row, agent, controller)
     preparing.catch(() => {})
     return play(state, opening, preparing).then((outcome) => conclude(state, outcome))
   }

@@ -58,7 +58,8 @@ function refusal({ name, target, input, inFlight, decision }: Call, tool: Tool |
 
 /** What the tool says; an error result when it fails or takes too long. Throws the signal's reason when aborted. */
 async function answerOf(input: RunInput, step: number, call: Call, tool: Tool): Promise<ToolResult> {
-  const { signal, toolTimeout } = input
+  const { toolTimeout } = input
+  const { signal } = input.controller
   const timeout = tool.delegates ? null : AbortSignal.timeout(toolTimeout)
   const either = timeout ? AbortSignal.any([signal, timeout]) : signal
   const context = {

@@ -29,7 +29,7 @@ export type EquipDeps = {
 export type Attempt = {
   row: ExecutionRow
   agent: AgentRow
-  signal: AbortSignal
+  controller: AbortController
 }
 
 const DEFAULT_MAX_TURNS = 50
@@ -41,7 +41,7 @@ export async function equip(
   attempt: Attempt,
 ): Promise<{ input: RunInput; model: string; toolbox: Toolbox }> {
   const { settings, db, log } = deps
-  const { row, agent, signal } = attempt
+  const { row, agent, controller } = attempt
   const { id, model } = await deps.models.resolve(row.modelOverride ?? agent.model)
   const space = await readSpace(db, row.spaceId)
   const isEquipped = hasTools(agent) || space.isEquipped
@@ -56,9 +56,9 @@ export async function equip(
       maxTurns: agent.maxTurns ?? DEFAULT_MAX_TURNS,
       idleTimeout: settings.MODEL_IDLE_TIMEOUT,
       toolTimeout: settings.TOOL_TIMEOUT,
-      steps: () => createStepStore({ ...deps, leaseDuration: settings.LEASE_DURATION, signal }, row),
+      steps: () => createStepStore({ ...deps, leaseDuration: settings.LEASE_DURATION, signal: controller.signal }, row),
       onToolError: (tool, error) => log.warn({ executionId: row.id, tool, err: error }, 'a tool failed'),
-      signal,
+      controller,
     }
     return { input, model: id, toolbox }
   } catch (error) {
@@ -82,10 +82,10 @@ const hasTools = ({ skillIds, mcpInstanceIds, mcpTypes, subagentIds, allowedTool
   [skillIds, mcpInstanceIds, mcpTypes, subagentIds, allowedTools].some((list) => (list as string[]).length > 0)
 
 /** For whom the tools of a run are opened. */
-export const toolUser = (db: Db, attempt: Attempt): ToolUser => ({
-  ...attempt,
+export const toolUser = (db: Db, { row, agent, controller: { signal } }: Attempt): ToolUser => ({
+  ...{ row, agent, signal },
   async actor(needed) {
-    const actor = await actorOf(db, attempt.row)
+    const actor = await actorOf(db, row)
     if (!actor) throw forbidden()
     if (needed && !covers(actor.scopes, needed)) throw lacksScope(needed)
     return actor
@@ -94,7 +94,7 @@ export const toolUser = (db: Db, attempt: Attempt): ToolUser => ({
 
 /** Those who come too late, since the run was stopped meanwhile, are closed at once. */
 async function open(deps: EquipDeps, attempt: Attempt): Promise<Toolbox> {
-  const { signal } = attempt
+  const { signal } = attempt.controller
   const opening = deps.openTools(toolUser(deps.db, attempt))
   const toolbox = await unlessAborted(opening, signal)
   if (toolbox) return toolbox

@@ -54,6 +54,7 @@ export function post<Part>(
 
   function finish(how: { error?: unknown }): void {
     over ??= how
+    signal?.removeEventListener('abort', abort)
     begun?.reject(over.error)
     begun = null
     give()

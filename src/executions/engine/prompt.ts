@@ -79,35 +79,43 @@ function recall(calls: readonly CallRecord[], turn: number): LanguageModelV4Mess
 
 const text = (content: string): LanguageModelV4TextPart => ({ type: 'text', text: content })
 
-/** How many messages are looked at, however short they are. */
+/** How many messages are looked at: first the few that most sessions have, or more than fit, then all that may be told. */
+const LATEST_MESSAGES = 100
 const MAX_MESSAGES = 1_000
 /** What a token is taken for, in bytes: models differ, and their tokenizers are not here. */
 const BYTES_PER_TOKEN = 4
 
 type HistoryRow = Pick<Turn, 'role' | 'content' | 'toolCalls'> & { mediaIds: string[] }
 
-/**
- * The latest turns of a session that fit in `MAX_HISTORY_TOKENS`, from a question on. What does not fit is not read: its
- * size alone is looked at, of the last {@link MAX_MESSAGES} at most. One statement, however long the session is.
- */
-async function readHistory({ db, settings }: PromptDeps, { sessionId, queueSeq }: ExecutionRow): Promise<Turn[]> {
-  if (queueSeq === 1) return []
+/** The latest turns of a session that fit in `MAX_HISTORY_TOKENS`, from a question on; {@link MAX_MESSAGES} at most. */
+async function readHistory(deps: PromptDeps, execution: ExecutionRow): Promise<Turn[]> {
+  if (execution.queueSeq === 1) return []
+  let rows = await readLatest(deps, execution, LATEST_MESSAGES)
+  if (rows.length === LATEST_MESSAGES) rows = await readLatest(deps, execution, MAX_MESSAGES)
+  const begin = rows.findIndex(({ role }) => role === 'user')
+  return rows
+    .slice(begin === -1 ? rows.length : begin)
+    .map((row) => ({ ...row, mediaIds: row.role === 'user' ? row.mediaIds : [] }))
+}
+
+/** Of the latest messages those that fit. What does not fit is not read: its size alone is looked at. */
+function readLatest(
+  { db, settings }: PromptDeps,
+  { sessionId, queueSeq }: ExecutionRow,
+  limit: number,
+): Promise<HistoryRow[]> {
   const room = settings.MAX_HISTORY_TOKENS * BYTES_PER_TOKEN
   const earlier = Prisma.sql`m."sessionId" = ${sessionId} AND m."position" < CAST(${queueSeq * 2 - 1} AS INTEGER)`
-  const rows = await db.$queryRaw<HistoryRow[]>(Prisma.sql`
+  return db.$queryRaw(Prisma.sql`
     SELECT m."role", m."content", m."toolCalls", e."mediaIds"
     FROM "Message" m JOIN "Execution" e ON e."id" = m."executionId"
     WHERE ${earlier} AND m."position" >= (
       SELECT min("position") FROM (
         SELECT "position", sum("size") OVER (ORDER BY "position" DESC) AS "total" FROM (
           SELECT "position", octet_length("content") + octet_length(CAST("toolCalls" AS TEXT)) AS "size"
-          FROM "Message" m WHERE ${earlier} ORDER BY "position" DESC LIMIT ${Prisma.raw(String(MAX_MESSAGES))}) AS "latest"
+          FROM "Message" m WHERE ${earlier} ORDER BY "position" DESC LIMIT ${Prisma.raw(String(limit))}) AS "latest"
       ) AS "sized" WHERE "total" <= CAST(${room} AS BIGINT))
     ORDER BY m."position"`)
-  const begin = rows.findIndex(({ role }) => role === 'user')
-  return rows
-    .slice(begin === -1 ? rows.length : begin)
-    .map((row) => ({ ...row, mediaIds: row.role === 'user' ? row.mediaIds : [] }))
 }
 
 /** How much of pictures a model is shown at once. */

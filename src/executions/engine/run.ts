@@ -22,7 +22,8 @@ export type RunInput = {
   steps: () => StepStore
   /** Told of what a tool threw that is nobody's to read. */
   onToolError: (tool: string, error: unknown) => void
-  signal: AbortSignal
+  /** Stops it, whoever aborts, and with it all that it has under way. */
+  controller: AbortController
 }
 
 export type RunUsage = { inputTokens: number; outputTokens: number; usageEstimated: boolean }

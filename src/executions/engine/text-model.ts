@@ -29,12 +29,17 @@ export const textModel = (model: LanguageModelV4): TextModel => ({
 /** A provider's stream, which need not heed the signal itself. */
 async function* readAll<T>(stream: ReadableStream<T>, signal: AbortSignal | undefined): AsyncGenerator<T[]> {
   const reader = stream.getReader()
-  signal?.addEventListener('abort', () => void reader.cancel(signal.reason).catch(() => {}))
-  for (;;) {
-    const { done, value } = await reader.read()
-    // It ends so too when it was cancelled.
-    signal?.throwIfAborted()
-    if (done) return
-    yield [value]
+  const cancel = () => void reader.cancel(signal?.reason).catch(() => {})
+  signal?.addEventListener('abort', cancel)
+  try {
+    for (;;) {
+      const { done, value } = await reader.read()
+      // It ends so too when it was cancelled.
+      signal?.throwIfAborted()
+      if (done) return
+      yield [value]
+    }
+  } finally {
+    signal?.removeEventListener('abort', cancel)
   }
 }
