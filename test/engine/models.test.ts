@@ -1,12 +1,17 @@
-import { once } from 'node:events'
+import { getEventListeners, once } from 'node:events'
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { setImmediate as nextTurn } from 'node:timers/promises'
-import { APICallError, type LanguageModelV4CallOptions, type LanguageModelV4Prompt } from '@ai-sdk/provider'
+import {
+  APICallError,
+  type LanguageModelV4,
+  type LanguageModelV4CallOptions,
+  type LanguageModelV4Prompt,
+} from '@ai-sdk/provider'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { ModelError } from '../../src/executions/engine/model-errors.ts'
 import { createModels } from '../../src/executions/engine/models.ts'
-import type { Part, TextModel } from '../../src/executions/engine/text-model.ts'
+import { type Part, type TextModel, textModel } from '../../src/executions/engine/text-model.ts'
 import { readSettings } from '../../src/settings.ts'
 import { event, type Reply } from '../support/model-replies.ts'
 import { type ModelServer, startModelServer } from '../support/model-server.ts'
@@ -323,6 +328,23 @@ describe('the stream of an OpenAI-compatible server', () => {
     const { deltas, parts } = await collect((await atServer().resolve('m')).model)
     expect(deltas).toEqual(said)
     expect(parts.filter(({ type }) => type === 'error' || type === 'finish')).toHaveLength(1)
+  })
+
+  it('leaves nothing on the signal of its run, which asks again and again, once it has been read or has failed', async () => {
+    const { signal: abortSignal } = new AbortController()
+    const { model } = await atServer().resolve('m')
+    await collect(model, { abortSignal })
+    server.script({ tokens: ['Hel', Buffer.from('data: {garbage\n\n')] })
+    await expect(collect(model, { abortSignal })).rejects.toThrow()
+    const stream = new ReadableStream<Part>({
+      start(controller) {
+        controller.enqueue({ type: 'text-delta', id: 't', delta: 'one ' })
+        controller.close()
+      },
+    })
+    const others = textModel({ doStream: async () => ({ stream }) } as unknown as LanguageModelV4)
+    expect((await collect(others, { abortSignal })).text).toBe('one ')
+    expect(getEventListeners(abortSignal, 'abort')).toEqual([])
   })
 
   it('leaves its connection to the next request', async () => {
