@@ -36,8 +36,8 @@ export type Context = {
   /** A signal that aborts when the caller has gone away; made when it is asked for. */
   readonly gone: () => AbortSignal
   /**
-   * That signal, for a stream that somebody follows: from now on it aborts, too, once they may follow it no more. Who takes nothing of the
-   * stream for long, or a moment later has not taken what was left of it, is cut off.
+   * That signal, for a stream that somebody follows: from now on it aborts, too, once they may follow it no more. Who takes
+   * nothing of the stream for long, or a moment later has not taken what was left of it, is cut off.
    */
   readonly streamTo: (actor: Actor) => AbortSignal
   /** Of a REST POST with an Idempotency-Key. */

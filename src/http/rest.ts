@@ -97,9 +97,10 @@ function streamRun(
   cancelWhenGone: boolean,
 ): Promise<void> {
   const written = writeEvents(res, followFrom(actor, deps, row, 0, streamTo))
+  // Not async: most streams need nothing to wait beside them.
   if (!cancelWhenGone) return written
   return written.then(async () => {
-    // It may have ended already.
+    // Whose access has ended has not gone. The run may have ended already.
     if (res.closed) await cancel(actor, deps, row.id).catch(() => {})
   })
 }

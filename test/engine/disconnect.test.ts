@@ -181,7 +181,8 @@ describe('open streams end within 5 s', () => {
     const expiresAt = new Date(lab.clock.now().getTime() + 30_000)
     const member = await lab.server.member({ expiresAt })
     const { token } = member
-    const body = { message: 'Hello', stream: true }
+    // Their access ends, which is not to go away.
+    const body = { message: 'Hello', stream: true, onDisconnect: 'cancel' }
     const streams = [await openStream(lab.server, execute(), { method: 'POST', body, token })]
     const { id } = await latestRun()
     streams.push(await openStream(lab.server, `/api/v1/executions/${id}/events`, { token }))

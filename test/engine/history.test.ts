@@ -79,10 +79,13 @@ test('MAX_HISTORY_TOKENS=0: every message stands alone', async () => {
   expect(await ask(lab, await lab.session(), 'What now?')).toEqual(['What now?'])
 })
 
-test.skipIf(onPostgres)(
-  'of a session of 1,000 turns no more than 1,000 messages are told, in one statement more than of one of 9',
-  async () => {
-    await using lab = await startLab()
+test.skipIf(onPostgres).each([
+  { room: '10', statements: 'in as many statements as', few: 10, many: 6, more: 0 },
+  { room: '100000', statements: 'in one statement more than', few: 18, many: 1_000, more: 1 },
+])(
+  'of a session of 1,000 turns $many messages are told where $room tokens fit, $statements of one of 9',
+  async ({ room, few, many, more }) => {
+    await using lab = await startLab({ MAX_HISTORY_TOKENS: room })
     const [short, long] = [await lab.session(), await lab.session()]
     await addTurns(lab, short, 8)
     await addTurns(lab, long, 999)
@@ -96,7 +99,7 @@ test.skipIf(onPostgres)(
       expect(lab.model.requests.at(-1)!.body.messages).toHaveLength(told + 2)
       return sent
     }
-    expect(await statements(long, 1_000)).toHaveLength((await statements(short, 18)).length + 1)
+    expect(await statements(long, many)).toHaveLength((await statements(short, few)).length + more)
   },
 )
 

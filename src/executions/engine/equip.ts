@@ -82,8 +82,10 @@ const hasTools = ({ skillIds, mcpInstanceIds, mcpTypes, subagentIds, allowedTool
   [skillIds, mcpInstanceIds, mcpTypes, subagentIds, allowedTools].some((list) => (list as string[]).length > 0)
 
 /** For whom the tools of a run are opened. */
-export const toolUser = (db: Db, { row, agent, controller: { signal } }: Attempt): ToolUser => ({
-  ...{ row, agent, signal },
+export const toolUser = (db: Db, { row, agent, controller }: Attempt): ToolUser => ({
+  row,
+  agent,
+  signal: controller.signal,
   async actor(needed) {
     const actor = await actorOf(db, row)
     if (!actor) throw forbidden()

@@ -79,7 +79,7 @@ function recall(calls: readonly CallRecord[], turn: number): LanguageModelV4Mess
 
 const text = (content: string): LanguageModelV4TextPart => ({ type: 'text', text: content })
 
-/** How many messages are looked at: first the few that most sessions have, or more than fit, then all that may be told. */
+/** How many messages are looked at: more than most sessions have, or than fit; and where all of these do, at most. */
 const LATEST_MESSAGES = 100
 const MAX_MESSAGES = 1_000
 /** What a token is taken for, in bytes: models differ, and their tokenizers are not here. */
