@@ -21,6 +21,7 @@ import {
   type UpdateAgent,
   Visibility,
 } from './schema.ts'
+import { findRare, MAX_RARE, searchable } from './search.ts'
 
 type AgentRow = Prisma.AgentGetPayload<object>
 
@@ -120,29 +121,36 @@ async function asSeenBy(actor: Actor, { db }: Pick<Deps, 'db'>, agents: readonly
   })
 }
 
-/** In lower case (the databases differ in what else they ignore case of), and without what LIKE takes for a pattern. */
-const searchable = (text: string): string =>
-  text.toLowerCase().replace(/[%_\\]/g, (mark) => String.fromCharCode(0xe000 + mark.charCodeAt(0)))
-
-/** Of a tag that no more agents have, they are all looked at; a more frequent one is soon met among the newest. */
-const MAX_RARE = 500
-
 /**
- * Agents that meet a filter, and what a client looks for. Those of a rare tag are named: their ids are what finds them,
- * and the rest is said in a way for which SQLite uses no index, since it would go through all others.
+ * Agents that meet a filter, and what a client looks for. Those of a rare tag, or text, are named: their ids are what
+ * finds them, and the rest is said in a way for which SQLite uses no index, since it would go through all others.
  */
 async function matching(
-  { db }: Pick<Deps, 'db'>,
+  deps: Pick<Deps, 'db' | 'settings'>,
   where: Prisma.AgentWhereInput,
   { search, tag }: { search?: string | undefined; tag?: string | undefined },
 ): Promise<Prisma.AgentWhereInput> {
-  const found = search === undefined ? where : { AND: [where, { searchText: { contains: searchable(search) } }] }
-  if (tag === undefined) return found
-  const { organizationId } = where
-  const of = { tag, ...(typeof organizationId === 'string' && { organizationId }) }
-  const rows = await db.agentTag.findMany({ where: of, select: { agentId: true }, take: MAX_RARE + 1 })
-  const tagged = { AND: [found, { tagRows: { some: { tag } } }] }
-  return rows.length > MAX_RARE ? tagged : { id: { in: rows.map(({ agentId }) => agentId) }, NOT: { NOT: tagged } }
+  const organizationId = typeof where.organizationId === 'string' ? where.organizationId : undefined
+  const wanted = [
+    where,
+    search === undefined ? {} : { searchText: { contains: searchable(search) } },
+    tag === undefined ? {} : { tagRows: { some: { tag } } },
+  ]
+  const named =
+    (tag === undefined ? null : await findTagged(deps, tag, organizationId)) ??
+    (search === undefined ? null : await findRare(deps, search, organizationId))
+  return named ? { id: { in: named }, NOT: { NOT: { AND: wanted } } } : { AND: wanted }
+}
+
+/** The ids of the agents with a tag, by the same rule as {@link findRare}. */
+async function findTagged(
+  { db }: Pick<Deps, 'db'>,
+  tag: string,
+  organizationId: string | undefined,
+): Promise<string[] | null> {
+  const where = { tag, ...(organizationId !== undefined && { organizationId }) }
+  const rows = await db.agentTag.findMany({ where, select: { agentId: true }, take: MAX_RARE + 1 })
+  return rows.length > MAX_RARE ? null : rows.map(({ agentId }) => agentId)
 }
 
 /** The count is asked only when the rows do not tell it. */
@@ -166,7 +174,7 @@ const keptOf = (visibilities: readonly string[], tag: string | undefined): Prism
     : { list: 'tagged agents', value: { in: visibilities.map((visibility) => `${visibility} ${tag}`) } }
 
 /** What `list` lists: the filters of its input on top of {@link listed}. */
-export const listedBy = (actor: Actor, deps: Pick<Deps, 'db'>, input: z.output<typeof ListAgents>) =>
+export const listedBy = (actor: Actor, deps: Pick<Deps, 'db' | 'settings'>, input: z.output<typeof ListAgents>) =>
   matching(deps, listed(actor, input), input)
 
 /**
@@ -235,7 +243,7 @@ const toCard = (row: CardRow): z.output<typeof AgentCard> => ({
 })
 
 /** What `listPublic` lists. */
-export const onShowBy = (deps: Pick<Deps, 'db'>, input: z.output<typeof ListPublicAgents>) =>
+export const onShowBy = (deps: Pick<Deps, 'db' | 'settings'>, input: z.output<typeof ListPublicAgents>) =>
   matching(deps, onShow('listed'), input)
 
 /** How many `where`, which is what {@link onShowBy} gives, finds: counted where a search is among the filters. */

@@ -29,8 +29,8 @@ type Part = { table: string; index: string; isUnique: 0 | 1; column: string }
 type Told = { tbl: string; idx: string; stat: string }
 
 const PARTS = `SELECT t."name" AS "table", l."name" AS "index", l."unique" AS "isUnique", i."name" AS "column"
-  FROM "sqlite_schema" t JOIN pragma_index_list(t."name") l JOIN pragma_index_info(l."name") i
-  WHERE t."type" = 'table' ORDER BY 1, 2, i."seqno"`
+  FROM pragma_table_list t JOIN pragma_index_list(t."name") l JOIN pragma_index_info(l."name") i
+  WHERE t."schema" = 'main' AND t."type" = 'table' ORDER BY 1, 2, i."seqno"`
 
 const TOLD = 'sqlite_stat1'
 

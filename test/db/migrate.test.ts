@@ -53,6 +53,12 @@ const SEARCHED = [
   'Agent_visibility_archivedAt_createdAt_id_idx',
 ]
 
+/** The index of what agents are searched by (`search_trigrams`): on SQLite tables of its own, on PostgreSQL of a function. */
+const WITHOUT_SEARCH = {
+  sqlite: 'DROP TABLE "AgentText"; DROP TABLE "AgentTextKey"',
+  postgresql: 'DROP INDEX "Agent_searchKeys_idx"',
+}
+
 /** The migrations that come before one, in a folder of their own. */
 function upTo(kind: 'sqlite' | 'postgresql', migration: string): string {
   cpSync(join(prisma, 'migrations'), folder, { recursive: true })
@@ -144,7 +150,7 @@ const COUNTED = [
       "role", "systemPrompt", "visibility", "tags", "skillIds", "mcpInstanceIds", "mcpTypes", "subagentIds",
       "allowedTools", "disallowedTools", "searchText", "version", "archivedAt", "createdAt", "updatedAt") VALUES
       ('${id}', '${organization}', 'u', 'A', 'R', 'S', '${visibility}', '["a b"]', '[]', '[]', '[]', '[]', '[]', '[]',
-      '', 1, ${archivedAt}, '2026-01-01', '2026-01-01')`,
+      '${id} agent', 1, ${archivedAt}, '2026-01-01', '2026-01-01')`,
   ),
   ...['private', 'organization', 'public'].map(
     (visibility) => `INSERT INTO "Skill" ("id", "organizationId", "ownerId",
@@ -239,6 +245,7 @@ describe('SQLite', () => {
     expect(indexes('%WHERE%')).toEqual(PARTIAL)
     expect(indexes('%, "searchText")')).toEqual(SEARCHED)
     const connection = new Sqlite(file)
+    connection.exec(WITHOUT_SEARCH.sqlite)
     for (const name of PARTIAL) connection.exec(`DROP INDEX "${name}"`)
     for (const name of SEARCHED) {
       const [sql] = rows(`SELECT "sql" FROM "sqlite_schema" WHERE "name" = '${name}'`)
@@ -346,7 +353,7 @@ describe('SQLite', () => {
     const connection = new Sqlite(file)
     connection.pragma('foreign_keys = OFF')
     const tables = connection.prepare<[], string>(
-      `SELECT "name" FROM "sqlite_schema" WHERE "type" = 'table' AND "name" NOT IN ('sqlite_sequence', 'Installation')`,
+      `SELECT "name" FROM pragma_table_list WHERE "type" = 'table' AND "name" <> 'Installation' AND "name" NOT GLOB 'sqlite_*'`,
     )
     for (const table of tables.pluck().all()) {
       const columns = connection.pragma(`table_info("${table}")`) as { name: string; type: string }[]
@@ -390,6 +397,19 @@ describe('SQLite', () => {
     await migrateSqlite(file)
     expect(rows(COUNTS)).toEqual(EXPECTED_COUNTS.flat())
   })
+
+  test('the agents that are there already are found by their trigrams', async () => {
+    await migrateSqlite(file, upTo('sqlite', TOTALS))
+    const connection = new Sqlite(file)
+    connection.exec(COUNTED)
+    connection.close()
+    await migrateSqlite(file)
+    const found = (trigrams: string) =>
+      rows(`SELECT "agentId" FROM "AgentText" t JOIN "AgentTextKey" k ON k."key" = t."rowid"
+        WHERE "AgentText" MATCH '${trigrams}' ORDER BY 1`)
+    expect(found('"age" AND "ent"')).toEqual(['gone', 'open', 'secret', 'shared'])
+    expect(found('"har"')).toEqual(['shared'])
+  })
 })
 
 describe.skipIf(process.env.SKIP_POSTGRES === '1')('PostgreSQL', () => {
@@ -417,7 +437,8 @@ describe.skipIf(process.env.SKIP_POSTGRES === '1')('PostgreSQL', () => {
     await migratePostgresql(wanted, migrations('postgresql', { '1_all': script }))
     const partial = `SELECT indexname FROM pg_indexes WHERE schemaname = 'public' AND indexdef LIKE '%WHERE%' ORDER BY 1`
     expect((await rows(migrated, partial)).flat()).toEqual(PARTIAL)
-    for (const name of PARTIAL) await rows(migrated, `DROP INDEX "${name}"`)
+    for (const sql of [...PARTIAL.map((name) => `DROP INDEX "${name}"`), WITHOUT_SEARCH.postgresql])
+      await rows(migrated, sql)
     expect(await rows(migrated, CATALOG)).toEqual(await rows(wanted, CATALOG))
     expect((await rows(migrated, CATALOG)).length).toBeGreaterThan(100)
   })

@@ -32,11 +32,11 @@ async function post(path: string, body: object): Promise<{ id: string }> {
 }
 
 /** How a statement is carried out. PostgreSQL is asked how it would do without reading all of a table, or sorting. */
-async function stepsOf(sql: string): Promise<string[]> {
+async function stepsOf(sql: string, without = ['sort', 'seqscan', 'bitmapscan']): Promise<string[]> {
   if (!onPostgres) return planOf(server, sql)
   const client = new Client(server.databaseEnv.DATABASE_URL)
   await client.connect()
-  await client.query('SET enable_sort = off; SET enable_seqscan = off; SET enable_bitmapscan = off')
+  await client.query(without.map((way) => `SET enable_${way} = off`).join('; '))
   const { rows } = await client.query<{ 'QUERY PLAN': string }>(`EXPLAIN (GENERIC_PLAN) ${sql}`)
   await client.end()
   return rows.map((row) => row['QUERY PLAN'].trim())
@@ -73,17 +73,38 @@ it.skipIf(onPostgres).each([
   ['agents?visibility=public', 'Agent_organizationId_archivedAt_visibility_createdAt_id_idx'],
   ['agents?owner=me', 'Agent_organizationId_userId_archivedAt_createdAt_id_idx'],
   ['public/agents', 'Agent_visibility_archivedAt_createdAt_id_idx'],
-])('GET /%s: a search looks through an index, and for its total through nothing else', async (path, index) => {
-  const asked = `/api/v1/${path}${path.includes('?') ? '&' : '?'}limit=2&cursor=${cursor}&search=nobody`
-  const statements = await server.statementsOf(async () => {
-    expect((await request(server, 'GET', asked)).status).toBe(200)
-  })
-  const searches = statements.filter((sql) => sql.includes('"searchText" LIKE'))
-  expect(searches.map((sql) => /^SELECT count/.test(sql))).toEqual([false, true])
-  const [page, total] = await Promise.all(searches.map(stepsOf))
-  for (const step of page!.filter((step) => step.startsWith('SEARCH'))) expect(step).toContain(` INDEX ${index} (`)
-  expect(total).toEqual([expect.stringContaining(` COVERING INDEX ${index} (`)])
-})
+])(
+  'GET /%s: a search of two letters looks through an index, and for its total through nothing else',
+  async (path, index) => {
+    const asked = `/api/v1/${path}${path.includes('?') ? '&' : '?'}limit=2&cursor=${cursor}&search=no`
+    const statements = await server.statementsOf(async () => {
+      expect((await request(server, 'GET', asked)).status).toBe(200)
+    })
+    const searches = statements.filter((sql) => sql.includes('"searchText" LIKE'))
+    expect(searches.map((sql) => /^SELECT count/.test(sql))).toEqual([false, true])
+    const [page, total] = await Promise.all(searches.map((sql) => stepsOf(sql)))
+    for (const step of page!.filter((step) => step.startsWith('SEARCH'))) expect(step).toContain(` INDEX ${index} (`)
+    expect(total).toEqual([expect.stringContaining(` COVERING INDEX ${index} (`)])
+  },
+)
+
+it.each(['agents', 'agents?owner=me', 'public/agents'])(
+  'GET /%s: what few agents have is found by its trigrams, and no others are looked at',
+  async (path) => {
+    await post('agents', { name: 'Zoë', systemPrompt: 'x', visibility: 'public' })
+    const asked = `/api/v1/${path}${path.includes('?') ? '&' : '?'}limit=1&search=zoë`
+    const statements = await server.statementsOf(async () => {
+      expect((await request(server, 'GET', asked)).body.agents).toMatchObject([{ name: 'Zoë' }])
+    })
+    const [found, ...others] = statements.filter((sql) => /"AgentText"|"searchKeys"|"searchText" LIKE/.test(sql))
+    const steps = await stepsOf(found!, ['seqscan'])
+    expect(steps).toContainEqual(expect.stringContaining(onPostgres ? 'Agent_searchKeys_idx' : 'VIRTUAL TABLE INDEX'))
+    expect(others).not.toEqual([])
+    for (const sql of onPostgres ? [] : others) {
+      expect(planOf(server, sql), sql).toContain('SEARCH Agent USING INDEX sqlite_autoindex_Agent_1 (id=?)')
+    }
+  },
+)
 
 it.each([
   ['agents', 'chats'],
