@@ -133,12 +133,12 @@ async function matching(
   const organizationId = typeof where.organizationId === 'string' ? where.organizationId : undefined
   const wanted = [
     where,
-    search === undefined ? {} : { searchText: { contains: searchable(search) } },
+    search ? { searchText: { contains: searchable(search) } } : {},
     tag === undefined ? {} : { tagRows: { some: { tag } } },
   ]
   const named =
     (tag === undefined ? null : await findTagged(deps, tag, organizationId)) ??
-    (search === undefined ? null : await findRare(deps, search, organizationId))
+    (search ? await findRare(deps, search, organizationId) : null)
   return named ? { id: { in: named }, NOT: { NOT: { AND: wanted } } } : { AND: wanted }
 }
 
@@ -188,7 +188,7 @@ export function countListed(
   where: Prisma.AgentWhereInput,
 ): Promise<number> {
   const { owner, visibility, tag, search } = input
-  if (search !== undefined || (owner && tag !== undefined)) return db.agent.count({ where })
+  if (search || (owner && tag !== undefined)) return db.agent.count({ where })
   if (!owner) return totalOf(db, { organizationId, ...keptOf(sharedBy(input), tag) })
   return totalOf(db, { organizationId, list: 'agents', userId, value: visibility ?? { in: Visibility.options } })
 }
@@ -252,7 +252,7 @@ export const countOnShow = (
   { search, tag }: z.output<typeof ListPublicAgents>,
   where: Prisma.AgentWhereInput,
 ): Promise<number> =>
-  search === undefined ? totalOf(db, { organizationId: '', ...keptOf(['public'], tag) }) : db.agent.count({ where })
+  search ? db.agent.count({ where }) : totalOf(db, { organizationId: '', ...keptOf(['public'], tag) })
 
 /** GET /public/agents: every organization's public agents, as cards. */
 export async function listPublic(deps: Deps, input: z.output<typeof ListPublicAgents>) {

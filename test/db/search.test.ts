@@ -109,23 +109,31 @@ async function* searches(text: string, rows: readonly AgentRow[]): AsyncGenerato
   yield [(await findRare(deps, text, 'acme'))?.sort(), idsOf(has.filter(inIndex))]
 }
 
-it('a search finds the agents that have its text, whatever is written, in whatever order', async () => {
+/** A few steps in one transaction, which may be undone at its end. */
+async function transaction(each: readonly Step[], isUndone: boolean): Promise<void> {
+  const undone = new Error('undone')
+  const done = db.$transaction(async (tx) => {
+    for (const step of each) await take(tx, step)
+    if (isUndone) throw undone
+  })
+  await done.catch((error) => {
+    if (error !== undone) throw error
+  })
+}
+
+const texts = fc.array(fc.oneof(textOf(LETTERS, 1, 4), textOf(['a', 'b'], 3, 6)), { minLength: 5, maxLength: 5 })
+
+it.each([
+  ['in whatever order', false],
+  ['all of it at once', true],
+])('a search finds the agents that have its text, whatever is written, %s', async (_, isAtOnce) => {
   let found = 0
-  const texts = fc.array(fc.oneof(textOf(LETTERS, 1, 4), textOf(['a', 'b'], 3, 6)), { minLength: 5, maxLength: 5 })
   const write = fc.asyncProperty(transactions, texts, fc.infiniteStream(fc.nat(99)), async (each, texts, numbers) => {
-    const next = () => numbers.next().value ?? 0
-    for (const [some, chance] of each) {
-      const undone = new Error('undone')
-      const done = db.$transaction(async (tx) => {
-        for (const step of some) await take(tx, step)
-        if (chance === 0) throw undone
-      })
-      await done.catch((error) => {
-        if (error !== undone) throw error
-      })
-    }
+    if (isAtOnce) await Promise.all(each.map(([[step], chance]) => transaction([step!], chance === 0)))
+    else for (const [some, chance] of each) await transaction(some, chance === 0)
     const rows = await db.agent.findMany()
     // And parts of what is there, of any length.
+    const next = () => numbers.next().value ?? 0
     const parts = rows.slice(0, 8).map((row) => {
       const letters = Array.from(row.searchText)
       const start = next() % (letters.length || 1)
