@@ -39,7 +39,8 @@ function reads(): Map<string, Ask> {
       get((filled) => `${path}?${PAGE}&${filter(filled)}`),
     )
   const inSpace = ({ spaceId }: Filled) => `spaceId=${spaceId}`
-  const ofAgents = ['owner=me', 'visibility=public', 'tag=rare', 'tag=common', 'search=librarian', 'search=agent+7+lib', 'search=nobody']
+  const searches = ['librarian', 'agent+7+lib', 'nobody'].map((text) => `search=${text}`)
+  const ofAgents = ['owner=me', 'visibility=public', 'tag=rare', 'tag=common', ...searches]
   list('agents', 'agent', ...ofAgents)
   list('public/agents', 'agent', 'tag=rare', 'search=nobody')
   for (const part of ['', '/versions']) asked.set(`agents/{id}${part}`, get(`agents/agent-7${part}`))
