@@ -11,7 +11,7 @@ const MAX_TRIGRAMS = 12
 export const searchable = (text: string): string =>
   text.toLowerCase().replace(/[%_\\]/g, (mark) => String.fromCharCode(0xe000 + mark.charCodeAt(0)))
 
-/** Three letters each, as the databases count them. */
+/** Three letters each, which are code points in both databases. */
 function trigramsOf(text: string): string[] {
   const letters = Array.from(text)
   const count = Math.max(letters.length - 2, 0)

@@ -454,6 +454,15 @@ describe.skipIf(process.env.SKIP_POSTGRES === '1')('PostgreSQL', () => {
     expect(await rows(url, 'SELECT "n" FROM "t" ORDER BY 1')).toEqual([[1], [2]])
   })
 
+  test('a database of another encoding is refused', async () => {
+    const url = new URL(await postgres.createDatabase())
+    await rows(url.href, `CREATE DATABASE "bytes" ENCODING 'SQL_ASCII' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'`)
+    url.pathname = '/bytes'
+    await expect(migratePostgresql(url.href)).rejects.toThrow(
+      'the encoding of the database is SQL_ASCII, and must be UTF8',
+    )
+  })
+
   test('a migration that fails is undone as a whole, and the error says which and why', async () => {
     const url = await postgres.createDatabase()
     const scripts = migrations('postgresql', {

@@ -526,6 +526,8 @@ describe('lists', () => {
     ['?search=%25', ['five']],
     ['?search=_', ['five']],
     ['?search=y&tag=y', ['two']],
+    ['?search=needle&tag=x&owner=me', ['two']],
+    ['?search=needle&tag=X', []],
     ['?search=', ['five', 'three', 'two']],
     ['?limit=2', ['five', 'three'], 3],
     ['?limit=1&owner=me', ['two'], 2],
