@@ -4,7 +4,7 @@ import type { Deps } from '../deps.ts'
 /** Of what no more agents have, they are all looked at; what is more frequent is soon met among the newest. */
 export const MAX_RARE = 500
 
-/** The parts of a text, spread over it, that agents are looked for by. More would be compared, and find no fewer. */
+/** By how many parts of a text, spread over it, agents are looked for: more take longer, and seldom leave fewer of them. */
 const MAX_TRIGRAMS = 12
 
 /** In lower case (the databases differ in what else they ignore case of), and without what LIKE takes for a pattern. */

@@ -380,30 +380,27 @@ describe('SQLite', () => {
     expect(rows(MESSAGE_COUNTS)).toEqual(['busy', 2, 'idle', 4, 'new', 0])
   })
 
-  test('the credentials that are there already are those of whoever has set them, as far as that is known', async () => {
-    await migrateSqlite(file, upTo('sqlite', CREDENTIAL_SETTERS))
+  /** A database from before a migration, with what these statements put into it. */
+  async function bringUpToDate(migration: string, filling: string): Promise<void> {
+    await migrateSqlite(file, upTo('sqlite', migration))
     const connection = new Sqlite(file)
-    connection.exec(CREDENTIALS)
+    connection.exec(filling)
     connection.close()
     await migrateSqlite(file)
+  }
+
+  test('the credentials that are there already are those of whoever has set them, as far as that is known', async () => {
+    await bringUpToDate(CREDENTIAL_SETTERS, CREDENTIALS)
     expect(rows(SETTERS)).toEqual(EXPECTED_SETTERS.flat())
   })
 
   test('the totals of lists are of the rows that are there already', async () => {
-    await migrateSqlite(file, upTo('sqlite', TOTALS))
-    const connection = new Sqlite(file)
-    connection.exec(COUNTED)
-    connection.close()
-    await migrateSqlite(file)
+    await bringUpToDate(TOTALS, COUNTED)
     expect(rows(COUNTS)).toEqual(EXPECTED_COUNTS.flat())
   })
 
   test('the agents that are there already are found by their trigrams', async () => {
-    await migrateSqlite(file, upTo('sqlite', TOTALS))
-    const connection = new Sqlite(file)
-    connection.exec(COUNTED)
-    connection.close()
-    await migrateSqlite(file)
+    await bringUpToDate(TOTALS, COUNTED)
     const found = (trigrams: string) =>
       rows(`SELECT "agentId" FROM "AgentText" t JOIN "AgentTextKey" k ON k."key" = t."rowid"
         WHERE "AgentText" MATCH '${trigrams}' ORDER BY 1`)

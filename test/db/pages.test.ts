@@ -88,6 +88,14 @@ it.skipIf(onPostgres).each([
   },
 )
 
+it.each(['agents', 'public/agents'])('GET /%s: an empty search is none, and its total is not counted', async (path) => {
+  const statements = await server.statementsOf(async () => {
+    expect((await request(server, 'GET', `/api/v1/${path}?limit=1&cursor=${cursor}&search=`)).status).toBe(200)
+  })
+  expect(statements).toContainEqual(expect.stringContaining('"Total"'))
+  expect(statements.filter((sql) => /"searchText" LIKE|SELECT count/.test(sql))).toEqual([])
+})
+
 it.each(['agents', 'agents?owner=me', 'public/agents'])(
   'GET /%s: what few agents have is found by its trigrams, and no others are looked at',
   async (path) => {
