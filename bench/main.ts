@@ -20,6 +20,7 @@ import { createLab } from './lab.ts'
 import { comparePeers, type Measured, peersTable } from './peers.ts'
 import { type Profile, profile } from './profile.ts'
 import { growthTable, profileTable, resultTable, toResult } from './report.ts'
+import { hostileRows } from './rows/hostile.ts'
 import { manyStreamRows } from './rows/many-streams.ts'
 import { processRows } from './rows/process.ts'
 import { requestRows } from './rows/requests.ts'
@@ -48,6 +49,7 @@ const COMMON = [
   ...taskRows,
   ...turnRows,
   ...usageRows,
+  ...hostileRows,
   ...manyStreamRows,
   ...schedulerRows,
   ...processRows,

@@ -66,8 +66,8 @@ export function useLimits(): Plugin {
     onParse({ params, setParseFn }) {
       const text = params.source.toString()
       if (text.length > LIMITS.length) refuse('is too long', `${LIMITS.length} characters`)
-      if (isNested(text)) refuse('is nested too deeply', `${LIMITS.depth} levels`)
-      setParseFn((source, options) => withStack(() => parse(source, { ...options, maxTokens: LIMITS.tokens })))
+      skim(text)
+      setParseFn((source, options) => withStack(() => parse(source, options)))
     },
     // Thrown, not set as the result: that would be kept for the document, with other variables too.
     onValidate({ params: { schema, documentAST }, context, setValidationFn }) {
@@ -81,22 +81,33 @@ export function useLimits(): Plugin {
 /** More than any document needs, and less than the parser's calls can be nested. */
 const BRACKETS = 200
 
-/** Whether brackets are nested so deeply that parsing it would end at the end of the stack, which takes long. */
-function isNested(text: string): boolean {
+/**
+ * Refuses what would take long to parse, and all of it in vain: too many tokens, or brackets nested so deeply that it
+ * ended at the end of the stack.
+ */
+function skim(text: string): void {
   // Those in texts are counted too, until it matters.
-  if ((text.match(/[[{(]/g)?.length ?? 0) <= BRACKETS) return false
+  const brackets = text.match(/[[{(]/g)?.length ?? 0
+  if (brackets <= BRACKETS && text.length <= LIMITS.tokens) return
   const lexer = new Lexer(new Source(text))
   let depth = 0
-  try {
-    for (let { kind } = lexer.advance(); kind !== TokenKind.EOF && depth <= BRACKETS; { kind } = lexer.advance()) {
-      if (kind === TokenKind.BRACKET_L || kind === TokenKind.BRACE_L || kind === TokenKind.PAREN_L) depth++
-      if (kind === TokenKind.BRACKET_R || kind === TokenKind.BRACE_R || kind === TokenKind.PAREN_R) depth--
-    }
-  } catch {
-    // What is no token is for the parser to say.
-    return false
+  for (let count = 0; depth <= BRACKETS; count++) {
+    if (count > LIMITS.tokens) refuse('has too many tokens', `${LIMITS.tokens}`)
+    const kind = kindOfNext(lexer)
+    if (kind === null || kind === TokenKind.EOF) return
+    if (kind === TokenKind.BRACKET_L || kind === TokenKind.BRACE_L || kind === TokenKind.PAREN_L) depth++
+    if (kind === TokenKind.BRACKET_R || kind === TokenKind.BRACE_R || kind === TokenKind.PAREN_R) depth--
   }
-  return depth > BRACKETS
+  refuse('is nested too deeply', `${LIMITS.depth} levels`)
+}
+
+/** Null for what is no token: that is for the parser to say. */
+function kindOfNext(lexer: Lexer): TokenKind | null {
+  try {
+    return lexer.advance().kind
+  } catch {
+    return null
+  }
 }
 
 /** What is nested too deeply for the stack is nested too deeply. */
