@@ -79,7 +79,7 @@ export async function startService(
     openTools: (user) => openTools(deps, user),
     async settle(tx, ended, now) {
       await settleTask(tx, ended, now)
-      await settleMission(tx, ended, now)
+      await settleMission(tx, base, ended, now)
       await countUsage(tx, ended, now)
     },
   })

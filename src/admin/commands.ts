@@ -84,11 +84,15 @@ export async function addUser({ database, now }: Admin, [given = '']: string[], 
   })
 }
 
-export async function removeUser({ database, now }: Admin, [given = '']: string[], options: Options): Promise<Answer> {
+export async function removeUser(
+  { database, settings, now }: Admin,
+  [given = '']: string[],
+  options: Options,
+): Promise<Answer> {
   return database.client.$transaction(async (tx) => {
     const organization = await findOrganization(tx, options.org ?? '')
     const user = await findUser(tx, given)
-    const ended = await removeMember(tx, organization.id, user.id, now)
+    const ended = await removeMember(tx, settings, organization.id, user.id, now)
     if (!ended) throw notMember(user.email, organization.slug)
     const consequences = `Runs to be cancelled: ${ended.runs}, tasks that are nobody's now: ${ended.tasks}.`
     const text = `${user.email} is no member of ${organization.slug} any more. ${consequences}`

@@ -4,7 +4,7 @@ import { type Actor, type Authorized, isAdmin, permit } from '../auth/actor.ts'
 import { audit } from '../auth/audit.ts'
 import { lockRows, Prisma, rowLock, type Tx } from '../db/client.ts'
 import type { Hidden } from '../db/counting.ts'
-import { totalOf } from '../db/totals.ts'
+import { lockMissionCounts, totalOf } from '../db/totals.ts'
 import type { Deps } from '../deps.ts'
 import { badRequest, invalidField, notFound } from '../errors.ts'
 import { newId, newSortableId } from '../lib/id.ts'
@@ -500,7 +500,8 @@ export async function remove(actor: Actor, deps: Deps, id: string) {
 }
 
 /** The missions of an agent that is archived say so at once, not only when they are due; runs that are on go on. */
-async function pauseMissions(tx: Tx, { organizationId, id, updatedAt }: AgentRow): Promise<void> {
+async function pauseMissions(tx: Tx, { settings }: Deps, { organizationId, id, updatedAt }: AgentRow): Promise<void> {
+  await lockMissionCounts(tx, settings, Prisma.sql`"agentId" = ${id}`)
   await tx.mission.updateMany({
     where: { agentOrganizationId: organizationId, agentId: id, status: { in: ['pending', 'running'] } },
     data: { status: 'paused', pauseReason: 'The agent was archived', nextRunAt: null, updatedAt },
@@ -526,6 +527,6 @@ async function change(
     const news = { ...data, version: row.version + 1, updatedAt: deps.clock.now() }
     const changed = await tx.agent.update({ where: { id }, data: news })
     await recordChange(tx, actor, action, changed)
-    if (changed.archivedAt) await pauseMissions(tx, changed)
+    if (changed.archivedAt) await pauseMissions(tx, deps, changed)
   })
 }

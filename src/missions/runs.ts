@@ -1,6 +1,7 @@
 import { executable } from '../agents/service.ts'
 import { type Actor, actorOf } from '../auth/actor.ts'
-import type { Prisma, Tx } from '../db/client.ts'
+import { Prisma, type Tx } from '../db/client.ts'
+import { lockMissionCounts } from '../db/totals.ts'
 import type { Deps } from '../deps.ts'
 import { notFound } from '../errors.ts'
 import type { ExecutionRow } from '../executions/engine/events.ts'
@@ -48,7 +49,7 @@ export async function run(
   mission: MissionRow,
   { actor, fire, key, first, also }: Cause,
 ): Promise<ExecutionRow | null> {
-  const { db, engine } = deps
+  const { db, engine, settings } = deps
   const agent = await db.agent.findFirst({ where: { AND: [{ id: mission.agentId }, executable(actor)] } })
   if (!agent) throw notFound('Agent')
   const space = await db.space.findFirst({ where: { AND: [{ id: mission.spaceId }, reachableSpace(actor)] } })
@@ -67,7 +68,11 @@ export async function run(
       key,
       taskId: null,
       mission: { id: mission.id, title: mission.title, runNumber },
-      ...(first && { first }),
+      async first(tx) {
+        await first?.(tx)
+        // It is active again: whoever counts it waits for those who write chats, as this does next.
+        if (mission.status === 'completed') await lockMissionCounts(tx, settings, Prisma.sql`"id" = ${mission.id}`)
+      },
       async also(tx, executionId, now) {
         const { count } = await tx.mission.updateMany({
           where: {
@@ -138,11 +143,19 @@ const findLastRun = async ({ db }: Deps, { executionId }: MissionRow) =>
       })
 
 /** Pauses a mission that cannot run any more, and says why. */
-const stop = (deps: Deps, mission: MissionRow, pauseReason: string, now: Date) =>
-  moveOn(deps, mission, { status: 'paused', pauseReason, nextRunAt: null }, now)
+const stop = ({ db, settings }: Deps, mission: MissionRow, pauseReason: string, now: Date) =>
+  db.$transaction(async (tx) => {
+    await lockMissionCounts(tx, settings, Prisma.sql`"id" = ${mission.id}`)
+    await moveOn({ db: tx }, mission, { status: 'paused', pauseReason, nextRunAt: null }, now)
+  })
 
 /** Changes a mission unless its fire time was claimed, or its schedule changed, meanwhile. */
-async function moveOn({ db }: Deps, mission: MissionRow, data: Prisma.MissionUncheckedUpdateManyInput, now: Date) {
+async function moveOn(
+  { db }: { db: Tx },
+  mission: MissionRow,
+  data: Prisma.MissionUncheckedUpdateManyInput,
+  now: Date,
+) {
   const { id, runCount, status } = mission
   const where = { id, ...timesOf(mission), runCount, status, archivedAt: null }
   await db.mission.updateMany({ where, data: { ...data, updatedAt: now } })

@@ -1,11 +1,10 @@
 import type { z } from 'zod'
-import { executable, notPrivate, ofPrivateAgents } from '../agents/service.ts'
+import { executable, notPrivate } from '../agents/service.ts'
 import { type Actor, type Authorized, isAdmin, permit } from '../auth/actor.ts'
 import { audit } from '../auth/audit.ts'
 import { fromColumn, toColumn } from '../auth/scopes.ts'
 import { type Db, lockRows, Prisma, rowLock, type Tx } from '../db/client.ts'
-import { columnsAre, countOf } from '../db/counting.ts'
-import { lockCounts, totalOf } from '../db/totals.ts'
+import { lockCounts, lockMissionCounts, totalOf } from '../db/totals.ts'
 import type { Deps } from '../deps.ts'
 import { badRequest, conflict, notFound } from '../errors.ts'
 import { LIVE, markRuns } from '../executions/engine/endings.ts'
@@ -15,7 +14,7 @@ import { type KeyClaim, store } from '../idempotency.ts'
 import { given, isNews } from '../lib/changes.ts'
 import { newId } from '../lib/id.ts'
 import { pageQuery, toPage } from '../lib/page.ts'
-import { findOrDefault, inPrivateSpaces, visible as visibleSpace } from '../spaces/service.ts'
+import { findOrDefault, visible as visibleSpace } from '../spaces/service.ts'
 import { run as begin, type Cause } from './runs.ts'
 import { changeSchedule, checkSchedule, firstFire, isSameTime, NO_SCHEDULE, nextFires, pauseOf } from './schedule.ts'
 import type {
@@ -76,25 +75,20 @@ export const listedBy = (actor: Actor, { status }: z.output<typeof ListMissions>
   ...(status && { status }),
 })
 
-/** How many {@link listedBy} finds: counted where a status is among the filters, which every run changes. */
-export function countListed(actor: Actor, db: Db, { status }: z.output<typeof ListMissions>): Promise<number> {
-  if (!status) {
-    return totalOf(db, {
-      organizationId: actor.organizationId,
-      list: isAdmin(actor) ? 'missions for admins' : 'missions',
-      userId: { in: ['', actor.userId] },
-    })
-  }
-  return countOf(db, {
-    table: 'Mission',
+/**
+ * How many {@link listedBy} finds. Runs change who is `pending` and who is `running`, so that only the total of both is
+ * kept: of the two those that are running, which are few, are counted.
+ */
+export async function countListed(actor: Actor, db: Db, { status }: z.output<typeof ListMissions>): Promise<number> {
+  if (status === 'running') return db.mission.count({ where: listedBy(actor, { status }) })
+  const total = await totalOf(db, {
     organizationId: actor.organizationId,
-    given: columnsAre({ archivedAt: null, status }),
-    hidden: [
-      { of: null, where: Prisma.sql`t."visibility" = 'private' AND t."userId" <> ${actor.userId}` },
-      ofPrivateAgents(actor),
-      ...inPrivateSpaces(actor),
-    ],
+    list: isAdmin(actor) ? 'missions for admins' : 'missions',
+    userId: { in: ['', actor.userId] },
+    value: status === 'pending' ? 'active' : (status ?? ''),
   })
+  // One may have ended for good in between.
+  return status === 'pending' ? Math.max(0, total - (await countListed(actor, db, { status: 'running' }))) : total
 }
 
 /** GET /missions, newest first. */
@@ -216,8 +210,9 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
   } else if (status || changes) {
     await deps.db.$transaction(async (tx) => {
       await lock(tx)
+      if (schedule !== undefined) await lockPhase(tx, deps, mission.id)
       // Its status first: a run that it waits for is locked before the mission.
-      if (status === 'paused') await pauseIn(tx, actor, mission, now)
+      if (status === 'paused') await pauseIn(tx, actor, deps, mission, now)
       if (status === 'pending') await resumeIn(tx, actor, deps, mission, now)
       await change(tx)
     })
@@ -256,6 +251,10 @@ function checkMove(from: MissionRow['status'], to: MissionRow['status']): void {
   if (to === 'paused' && from === 'completed') throw isCompleted()
   if (to === 'pending' && from !== 'paused') throw isNotPaused()
 }
+
+/** Before the row of a mission is changed that may be completed or paused by it, or be active again. */
+const lockPhase = (tx: Tx, { settings }: Pick<Deps, 'settings'>, id: string, isSo = Prisma.sql`true`) =>
+  lockMissionCounts(tx, settings, Prisma.sql`"id" = ${id} AND ${isSo}`)
 
 /** Changes a mission that meets the condition and has not been archived. Whether it did. */
 async function write(
@@ -307,11 +306,12 @@ export async function run(actor: Actor, deps: Deps, id: string, key: KeyClaim | 
 /** POST /missions/{id}/pause: once this has answered no run starts; one that is on goes on. */
 export async function pause(actor: Actor, deps: Deps, id: string) {
   const mission = authorize(actor, await find(actor, deps, id))
-  await deps.db.$transaction((tx) => pauseIn(tx, actor, mission, deps.clock.now()))
+  await deps.db.$transaction((tx) => pauseIn(tx, actor, deps, mission, deps.clock.now()))
   return get(actor, deps, id)
 }
 
-async function pauseIn(tx: Tx, actor: Actor, mission: Authorized<MissionRow>, now: Date): Promise<void> {
+async function pauseIn(tx: Tx, actor: Actor, deps: Deps, mission: Authorized<MissionRow>, now: Date): Promise<void> {
+  await lockPhase(tx, deps, mission.id)
   const data = { status: 'paused', pauseReason: null, nextRunAt: null } as const
   if (await write(tx, actor, mission, 'mission.pause', now, data, { status: { not: 'completed' } })) return
   await find(actor, { db: tx }, mission.id)
@@ -336,6 +336,7 @@ async function resumeIn(
   now: Date,
 ): Promise<void> {
   const status = executionId && (await holdRun(tx, executionId)) ? 'running' : 'pending'
+  await lockPhase(tx, deps, id)
   const mission = await hold(tx, actor, deps, id)
   const data = { status, pauseReason: null, nextRunAt: firstFire(mission, now) } as const
   if (await write(tx, actor, mission, 'mission.resume', now, data, { status: 'paused', executionId })) return
@@ -357,6 +358,7 @@ export async function remove(actor: Actor, deps: Deps, id: string) {
   const live = { organizationId: mission.organizationId, missionId: id, ...LIVE }
   await deps.db.$transaction(async (tx) => {
     await markRuns(tx, live, actor, now)
+    await lockPhase(tx, deps, id)
     const data = { archivedAt: now, nextRunAt: null }
     if (!(await write(tx, actor, mission, 'mission.archive', now, data))) throw notFound('Mission')
   })
@@ -383,8 +385,11 @@ export async function next(actor: Actor, deps: Deps, { id, count = 10 }: z.outpu
 }
 
 /** In the terminal transaction of a run: moves its mission on, unless it was paused or has begun another run. */
-export async function settle(tx: Tx, ended: ExecutionRow, now: Date): Promise<void> {
+export async function settle(tx: Tx, deps: Pick<Deps, 'settings'>, ended: ExecutionRow, now: Date): Promise<void> {
   if (!ended.missionId) return
+  if (ended.status === 'completed') {
+    await lockPhase(tx, deps, ended.missionId, Prisma.sql`"scheduleType" IN ('none', 'once')`)
+  }
   const where = { id: ended.missionId, executionId: ended.id, status: 'running' as const }
   // The write locks it: its schedule stays what it is read as.
   const [mission] = await tx.mission.updateManyAndReturn({ where, data: { updatedAt: now } })

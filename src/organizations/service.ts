@@ -1,9 +1,11 @@
 import type { Actor } from '../auth/actor.ts'
 import { audit, operator } from '../auth/audit.ts'
-import type { Prisma, Role, Tx } from '../db/client.ts'
+import { Prisma, type Role, type Tx } from '../db/client.ts'
+import { lockMissionCounts } from '../db/totals.ts'
 import { conflict } from '../errors.ts'
 import { LIVE } from '../executions/engine/endings.ts'
 import { newId } from '../lib/id.ts'
+import type { Settings } from '../settings.ts'
 
 /** Members see their organization, and each other. */
 export const reachable = ({ organizationId }: Actor): Prisma.OrganizationWhereInput => ({ id: organizationId })
@@ -80,7 +82,7 @@ export async function addMember(tx: Tx, organizationId: string, email: string, r
  * them at the next heartbeat; open tasks become nobody's, missions pause. Returns how many runs and tasks that were, or
  * null for somebody who is no member. 409 for the last owner.
  */
-export async function removeMember(tx: Tx, organizationId: string, userId: string, at: Date) {
+export async function removeMember(tx: Tx, settings: Settings, organizationId: string, userId: string, at: Date) {
   const membership = { organizationId, userId }
   await keepAnOwner(tx, membership)
   const { count } = await tx.membership.deleteMany({ where: membership })
@@ -93,6 +95,8 @@ export async function removeMember(tx: Tx, organizationId: string, userId: strin
     where: { organizationId, assignedTo: userId, status: { in: ['pending', 'in_progress'] } },
     data: { assignedTo: null, updatedAt: at },
   })
+  const isTheirs = Prisma.sql`"organizationId" = ${organizationId} AND "userId" = ${userId}`
+  await lockMissionCounts(tx, settings, isTheirs)
   await tx.mission.updateMany({
     where: { ...membership, status: { not: 'completed' } },
     data: { status: 'paused', pauseReason: 'The owner is no longer a member', nextRunAt: null, updatedAt: at },

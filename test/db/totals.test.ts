@@ -2,10 +2,14 @@ import fc from 'fast-check'
 import { afterAll, beforeAll, expect, it } from 'vitest'
 import * as agents from '../../src/agents/service.ts'
 import type { Actor } from '../../src/auth/actor.ts'
-import type { Db, Role, Tx } from '../../src/db/client.ts'
+import type { Db, MissionStatus, Role, Tx } from '../../src/db/client.ts'
+import { lockCounts } from '../../src/db/totals.ts'
 import type { Deps } from '../../src/deps.ts'
+import type { ExecutionRow } from '../../src/executions/engine/events.ts'
 import * as mcps from '../../src/mcps/service.ts'
+import { run as beginRun, fire } from '../../src/missions/runs.ts'
 import * as missions from '../../src/missions/service.ts'
+import { removeMember } from '../../src/organizations/service.ts'
 import { CORE_SKILLS } from '../../src/skills/core.ts'
 import * as skills from '../../src/skills/service.ts'
 import * as spaces from '../../src/spaces/service.ts'
@@ -44,9 +48,14 @@ type Values = {
   agent: number
   space: number
   mission: number
+  status: MissionStatus
   isArchived: boolean
 }
-const NOTHING = { at: 0, isUnlisted: false, tags: [], agent: 0, space: 0, mission: 0, isArchived: false }
+const STATUSES = ['pending', 'running', 'completed', 'paused'] as const satisfies MissionStatus[]
+const NOTHING = {
+  ...{ at: 0, isUnlisted: false, tags: [], agent: 0, space: 0, mission: 0 },
+  ...{ status: 'pending' as const, isArchived: false },
+}
 const seldom = fc.nat(4).map((number) => number === 0)
 const values: fc.Arbitrary<Values> = fc.record({
   at: fc.nat(20),
@@ -58,6 +67,7 @@ const values: fc.Arbitrary<Values> = fc.record({
   agent: fc.nat(20),
   space: fc.nat(20),
   mission: fc.nat(20),
+  status: fc.constantFrom(...STATUSES),
   isArchived: seldom,
 })
 
@@ -74,7 +84,7 @@ const steps: fc.Arbitrary<Step> = fc.record({
     { weight: 1, arbitrary: fc.constant('remove' as const) },
   ),
   values,
-  column: fc.nat(5),
+  column: fc.nat(6),
   all: seldom,
 })
 
@@ -130,16 +140,16 @@ const does: Record<Model, (tx: Tx, values: Values) => Promise<{ change: object; 
     change: { ownerId: user, visibility, archivedAt: isArchived ? now : null },
     rest: { name: 'S' },
   }),
-  mission: async (tx, { organization, user, visibility, agent, space, isArchived }) => {
+  mission: async (tx, { organization, user, visibility, agent, space, status, isArchived }) => {
     const [by, where] = [await one(tx, 'agent', agent), await one(tx, 'space', space, { organizationId: organization })]
     if (!by || !where) return null
     return {
       change: {
-        ...{ userId: user, visibility, archivedAt: isArchived ? now : null },
+        ...{ userId: user, visibility, status, archivedAt: isArchived ? now : null },
         ...{ agentId: by.id, agentOrganizationId: by.organizationId, spaceId: where.id },
       },
       rest: {
-        ...{ title: 'T', goal: 'G', status: 'pending', scheduleType: 'none', timezone: 'UTC' },
+        ...{ title: 'T', goal: 'G', scheduleType: 'none', timezone: 'UTC' },
         ...{ overlap: 'skip', catchUp: 'skip' },
       },
     }
@@ -247,12 +257,14 @@ async function* totals(): AsyncGenerator<[list: string, total: number, found: nu
     yield [`mcps ${who}`, await mcps.countListed(actor, db), mcpsFound]
     const spacesFound = await db.space.count({ where: spaces.listed(actor) })
     yield [`spaces ${who}`, await spaces.countListed(actor, db), spacesFound]
-    const missionsFound = await db.mission.count({ where: missions.listedBy(actor, page) })
     for (const { id, chatCount } of (await spaces.list(actor, deps, { limit: 100 })).spaces) {
       const where = { spaceId: id, ...spaces.chatsFor(actor) }
       yield [`chats of ${id} ${who}`, chatCount, await db.chat.count({ where })]
     }
-    yield [`missions ${who}`, await missions.countListed(actor, db, page), missionsFound]
+    for (const filter of [{}, ...STATUSES.map((status) => ({ status }))]) {
+      const found = await db.mission.count({ where: missions.listedBy(actor, filter) })
+      yield [`missions ${who} ${JSON.stringify(filter)}`, await missions.countListed(actor, db, filter), found]
+    }
   }
 }
 
@@ -356,6 +368,81 @@ it.runIf(onPostgres)('a mission is hidden while a run of it begins: one waits fo
   expect(await db.mission.findFirst()).toMatchObject({ visibility: 'private', runCount: 1 })
   await expectTotals()
 })
+
+/** Whatever completes a mission, pauses it, or makes it active again; of one that is so. */
+const PHASES: [
+  what: string,
+  status: MissionStatus,
+  change: (deps: Deps, mission: missions.MissionRow) => Promise<unknown>,
+][] = [
+  [
+    'the end of its run',
+    'running',
+    ({ db }, { id }) => db.$transaction((tx) => missions.settle(tx, deps(), endOf(id), now)),
+  ],
+  ['a run by hand', 'completed', (deps, mission) => beginRun(deps, mission, { actor: ANN, fire: null, key: null })],
+  ['a fire time without an owner', 'pending', (deps, mission) => fire(deps, mission, now)],
+  ['a pause', 'pending', (deps, { id }) => missions.pause(ANN, deps, id)],
+  ['the end of its pause', 'paused', (deps, { id }) => missions.resume(ANN, deps, id)],
+  ['another time', 'completed', (deps, { id }) => missions.update(ANN, deps, { id, schedule: TOMORROW })],
+  ['its deletion', 'pending', (deps, { id }) => missions.remove(ANN, deps, id)],
+  ['the end of its agent', 'pending', (deps, { agentId }) => agents.remove(ANN, deps, agentId)],
+  [
+    'the end of a membership',
+    'pending',
+    ({ db, settings }) => db.$transaction((tx) => removeMember(tx, settings, 'acme', 'ann', now)),
+  ],
+]
+const ANN = actors[0]!
+const TOMORROW = { type: 'once' as const, value: new Date(now.getTime() + 86_400_000).toISOString() }
+const endOf = (missionId: string) => ({ id: 'run', missionId, status: 'completed' }) as ExecutionRow
+
+/** What these take of a service. A run is accepted as far as its mission is concerned. */
+const deps = () =>
+  ({
+    db,
+    settings: { DATABASE_URL: 'postgresql://', DATA_DIR: '' },
+    clock: { now: () => now },
+    engine: {
+      accept: ({ first, also }: Parameters<Deps['engine']['accept']>[0]) =>
+        db.$transaction(async (tx) => {
+          await first?.(tx)
+          await also?.(tx, 'run', now)
+        }),
+    },
+  }) as unknown as Deps
+
+it.runIf(onPostgres).each(PHASES)(
+  '%s waits for who counts its mission, and keeps no row meanwhile',
+  async (_, status, change) => {
+    await startWith('space', 'agent', 'mission')
+    await db.membership.deleteMany()
+    for (const userId of USERS) {
+      const role = userId === 'ann' ? 'member' : 'owner'
+      await db.membership.create({ data: { organizationId: 'acme', userId, role, createdAt: now } })
+    }
+    await db.mission.updateMany({ data: { status, executionId: 'run', nextRunAt: status === 'pending' ? now : null } })
+    if (change === PHASES[2]![2]) await db.membership.deleteMany({ where: { userId: 'ann' } })
+    const mission = await db.mission.findFirstOrThrow()
+    database.queries.length = 0
+    let begun = 0
+    const { changed } = await db.$transaction(async (tx) => {
+      begun++
+      await lockCounts(tx, deps().settings, 'acme')
+      const changed = change(deps(), mission)
+      await oneWaits()
+      await tx.mission.updateMany({ data: { title: 'U' } })
+      return { changed }
+    })
+    await changed
+    // Neither was undone, and tried again.
+    const locks = database.queries.filter((sql) => sql.includes('"lockMissionTotals"'))
+    expect([begun, locks.length]).toEqual([1, 1])
+    const after = await db.mission.findFirstOrThrow()
+    expect(after).not.toMatchObject({ status, archivedAt: null })
+    await expectTotals()
+  },
+)
 
 it.runIf(onPostgres)('a chat is counted in one part, whatever PostgreSQL thinks of how many there are', async () => {
   await startWith('space')

@@ -102,7 +102,12 @@ export async function startLab(env: Record<string, string> = {}, start = '2026-0
 async function startOther(shared: Deps): Promise<Other> {
   const { db, kill } = mortal(shared.db)
   const base = { ...shared, db, bus: createLocalBus() }
-  const engine = createEngine({ ...base, agentFor, settle: settleMission, openTools: (user) => openTools(base, user) })
+  const engine = createEngine({
+    ...base,
+    agentFor,
+    settle: (tx, ended, now) => settleMission(tx, base, ended, now),
+    openTools: (user) => openTools(base, user),
+  })
   await engine.start(false)
   const scheduler = createScheduler({ ...base, engine })
   return {

@@ -150,8 +150,8 @@ it('GraphQL: shows and decides', async () => {
 
 it('a run that waits is cancelled when the membership of its user ends', async () => {
   const { executionId } = await asked()
-  const { db, clock } = server.service.deps
-  await db.$transaction((tx) => removeMember(tx, ann.organizationId, ann.userId, clock.now()))
+  const { db, settings, clock } = server.service.deps
+  await db.$transaction((tx) => removeMember(tx, settings, ann.organizationId, ann.userId, clock.now()))
   const status = async () => (await db.execution.findUniqueOrThrow({ where: { id: executionId } })).status
   await expect.poll(status, { timeout: 5_000 }).toBe('cancelled')
   expect(await db.approval.count({ where: { executionId, status: 'expired' } })).toBe(1)

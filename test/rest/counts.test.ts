@@ -252,7 +252,7 @@ describe('of 2,000 rows more', () => {
     }
   })
 
-  it.skipIf(onPostgres).each(['executions?count=true', 'chats?count=true', 'missions?limit=1&status=completed'])(
+  it.skipIf(onPostgres).each(['executions?count=true', 'chats?count=true'])(
     'GET /%s: rows are counted within an index, and only hidden ones are looked at',
     async (path) => {
       server.queries.length = 0
@@ -266,4 +266,27 @@ describe('of 2,000 rows more', () => {
       }
     },
   )
+
+  it.skipIf(onPostgres).each([
+    ['completed', 0],
+    ['paused', 0],
+    ['running', 1],
+    // All that are neither completed nor paused are kept: those that run are taken off.
+    ['pending', 1],
+  ] as const)('GET /missions?status=%s counts none but those that run', async (status, times) => {
+    const { db } = server.service.deps
+    const mission = await db.mission.findUniqueOrThrow({ where: { id: 'mission-0' } })
+    await db.mission.createMany({ data: [0, 1, 2].map((n) => ({ ...mission, id: `${status}-${n}`, status })) })
+    server.queries.length = 0
+    const { count } = await call('ann', 'GET', `missions?limit=1&status=${status}`)
+    expect(count).toBeGreaterThanOrEqual(3)
+    expect(server.queries.some((sql) => sql.includes('"Total"'))).toBe(status !== 'running')
+    const counts = server.queries.filter((sql) => /^SELECT count/i.test(sql))
+    expect(counts).toHaveLength(times)
+    for (const sql of counts) {
+      expect(planOf(server, sql)[0]).toMatch(
+        /^SEARCH Mission USING INDEX \S+ \(organizationId=\? AND archivedAt=\? AND status=\?\)/,
+      )
+    }
+  })
 })

@@ -1092,10 +1092,10 @@ describe('a mission that cannot run any more pauses itself, and says why', () =>
   })
 
   it('when its owner is no longer a member: at once, or when it is due', async () => {
-    const { db } = server.service.deps
+    const { db, settings } = server.service.deps
     const [dan, fay] = [await server.member({ organization: 'Acme' }), await server.member({ organization: 'Acme' })]
     const missions = [await create({ schedule }, dan), await create({ schedule }, fay)] as const
-    await db.$transaction((tx) => removeMember(tx, dan.organizationId, dan.userId, clock.now()))
+    await db.$transaction((tx) => removeMember(tx, settings, dan.organizationId, dan.userId, clock.now()))
     await expectPaused(missions[0].id, 'The owner is no longer a member', admin)
     await db.membership.delete({
       where: { organizationId_userId: { organizationId: fay.organizationId, userId: fay.userId } },

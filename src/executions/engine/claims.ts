@@ -116,7 +116,8 @@ const claimed = ({ owner, leaseDuration }: ClaimDeps, now: Date, attempt: number
 // Locks are taken in one order, so that no two transactions wait for each other: the execution, those that its calls have
 // started, its session, its chat, its organization, then what it was for (a task, a mission) and its day's usage. With a
 // new chat PostgreSQL takes the lock of its counts, too: whoever changes what hides a mission takes that one first
-// (`lockCounts`). Rows are made by `createMany`, which reads nothing back.
+// (`lockCounts`); and before a mission's row that of missions, if it may be completed by it, or active again
+// (`lockMissionCounts`). Rows are made by `createMany`, which reads nothing back.
 
 /**
  * The one transaction in which a run is accepted. Where its session is free it takes the session's lock, and is claimed
