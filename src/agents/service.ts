@@ -22,6 +22,7 @@ import {
   Visibility,
 } from './schema.ts'
 import { findRare, MAX_RARE, searchable } from './search.ts'
+import { checkPrompt, DEFAULTS, toColumns, type Values, valuesOf } from './values.ts'
 
 type AgentRow = Prisma.AgentGetPayload<object>
 
@@ -311,71 +312,6 @@ export async function versions(
     })),
     nextCursor,
   }
-}
-
-const LISTS = [
-  'tags',
-  'skillIds',
-  'mcpInstanceIds',
-  'mcpTypes',
-  'subagentIds',
-  'allowedTools',
-  'disallowedTools',
-] as const
-
-/** What a client sets. */
-type Values = { [Field in (typeof LISTS)[number]]: string[] } & Pick<
-  AgentRow,
-  | 'name'
-  | 'role'
-  | 'systemPrompt'
-  | 'visibility'
-  | 'model'
-  | 'description'
-  | 'category'
-  | 'image'
-  | 'color'
-  | 'initialGreeting'
-  | 'maxTurns'
->
-
-const DEFAULTS: Values = {
-  name: '',
-  role: 'Assistant',
-  systemPrompt: '',
-  visibility: 'organization',
-  model: null,
-  description: null,
-  category: null,
-  image: null,
-  color: null,
-  initialGreeting: null,
-  maxTurns: null,
-  ...(Object.fromEntries(LISTS.map((field) => [field, []])) as unknown as Pick<Values, (typeof LISTS)[number]>),
-}
-
-/**
- * The client's part of a row or of an input: what is said, null as the default. `systemPrompt` wins over its alias; null
- * says none, which the alias or what is copied may have.
- */
-function valuesOf(
-  source: AgentRow | KnownAgent | z.output<typeof CreateAgent> | z.output<typeof UpdateAgent>,
-): Partial<Values> {
-  const alias = 'system_message' in source ? source.system_message : undefined
-  const said = Object.entries({ ...source, systemPrompt: source.systemPrompt ?? alias ?? undefined })
-    .filter(([field, value]) => field in DEFAULTS && value !== undefined)
-    .map(([field, value]) => [field, value ?? DEFAULTS[field as keyof Values]])
-  return Object.fromEntries(said)
-}
-
-const toColumns = (values: Values) => ({
-  ...values,
-  searchText: searchable([values.name, values.role, values.description ?? '', ...values.tags].join('\n')),
-})
-
-/** Whichever of its names it was given by. */
-function checkPrompt({ systemPrompt }: Partial<Values>): void {
-  if (systemPrompt?.trim() === '') throw badRequest('Missing required field: systemPrompt')
 }
 
 /** The skills and MCP servers that an agent refers to. 400 for ids that the caller cannot reach (contract.md section 3). */

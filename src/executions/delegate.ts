@@ -6,10 +6,11 @@ import { conflict, notFound } from '../errors.ts'
 import { requiredText } from '../lib/fields.ts'
 import { cut } from '../lib/text.ts'
 import { toSlug } from '../organizations/service.ts'
-import { type AgentRow, belowRoot, MAX_DEPTH, MAX_TREE } from './engine/claims.ts'
+import type { AgentRow } from './engine/claims.ts'
 import type { ExecutionRow } from './engine/events.ts'
 import { outlast } from './engine/outlast.ts'
 import { defineTool, type IsOffered, type Tool, type ToolCall, type ToolUser } from './engine/tools.ts'
+import { belowRoot, MAX_DEPTH, MAX_TREE } from './engine/tree.ts'
 
 const MAX_NAME = 64
 const MAX_DESCRIPTION = 1_000

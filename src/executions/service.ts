@@ -8,7 +8,6 @@ import type { Deps } from '../deps.ts'
 import { badRequest, forbidden, notFound } from '../errors.ts'
 import { pageQuery, ROOM, toPage } from '../lib/page.ts'
 import { inPrivateSpaces, ofMissionFor, ofPrivateMissions, visible as visibleSpace } from '../spaces/service.ts'
-import { belowRoot, MAX_DEPTH } from './engine/claims.ts'
 import {
   type ExecutionEvent,
   type ExecutionRow,
@@ -18,6 +17,7 @@ import {
   readEvents,
   terminalEvent,
 } from './engine/events.ts'
+import { belowRoot, MAX_DEPTH } from './engine/tree.ts'
 import type { Execution, ExecutionNode, FollowExecution, ListExecutions, ReadLogs } from './schema.ts'
 
 /**

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import { over } from '../../src/db/over.ts'
-import type { Request } from '../../src/executions/engine/claims.ts'
+import type { Request } from '../../src/executions/engine/accept.ts'
 import type { ExecutionRow } from '../../src/executions/engine/events.ts'
 import type { Engine } from '../../src/executions/engine/worker.ts'
 import { violations } from './invariants.ts'

@@ -14,6 +14,7 @@ import { type Progress, run, type Say } from './run.ts'
 import { recordsOf } from './steps.ts'
 import { Stop, TimeoutError } from './stop.ts'
 import type { Toolbox } from './tools.ts'
+import { findDescendants } from './tree.ts'
 import * as waits from './waits.ts'
 
 export type AttemptDeps = EquipDeps & {
@@ -159,7 +160,7 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
     let over = false
     const expire = async () => {
       const isCalling = steps.at(-1)?.calls.some(({ result }) => !result)
-      const family = isCalling ? await claims.findDescendants(db, row).catch(() => []) : []
+      const family = isCalling ? await findDescendants(db, row).catch(() => []) : []
       if (over) return
       if (family.some(({ waitingFor }) => waitingFor)) timer = setTimeout(expire, settings.EXECUTION_TIMEOUT)
       else controller.abort(new TimeoutError('The run took too long'))

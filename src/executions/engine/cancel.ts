@@ -2,10 +2,12 @@ import { isAdmin, permit } from '../../auth/actor.ts'
 import type { Bus } from '../../bus/index.ts'
 import type { Db } from '../../db/client.ts'
 import { isTaken, KeyTaken } from '../../idempotency.ts'
-import * as claims from './claims.ts'
+import type { Request } from './accept.ts'
+import type * as claims from './claims.ts'
 import * as endings from './endings.ts'
 import type { ExecutionRow } from './events.ts'
 import type { Live } from './live.ts'
+import { findDescendants, type Standing } from './tree.ts'
 
 export type CancelDeps = {
   db: Db
@@ -23,7 +25,7 @@ export function createCancel({ db, bus, claimDeps, live, afterwards }: CancelDep
    * is, once that is known here.
    */
   async function cancelOne(
-    row: claims.Standing,
+    row: Standing,
     by: endings.Canceller,
     marked: string[],
     also?: Parameters<typeof endings.markCancelled>[3],
@@ -56,12 +58,12 @@ export function createCancel({ db, bus, claimDeps, live, afterwards }: CancelDep
     const marked: string[] = []
     try {
       const gone = await cancelOne(row, by, marked, async (tx, now) => {
-        const ids = (await claims.findDescendants(tx, row)).map(({ id }) => id)
+        const ids = (await findDescendants(tx, row)).map(({ id }) => id)
         if (ids.length) await endings.markRuns(tx, { id: { in: ids } }, by, now)
       })
       const known = new Set<string>()
       for (;;) {
-        const found = (await claims.findDescendants(db, row)).filter(({ id }) => !known.has(id))
+        const found = (await findDescendants(db, row)).filter(({ id }) => !known.has(id))
         if (!found.length) return gone
         for (const descendant of found) {
           known.add(descendant.id)
@@ -80,7 +82,7 @@ export function createCancel({ db, bus, claimDeps, live, afterwards }: CancelDep
      * What a session has under way, the last first, lest the end of one begins the next. Throws `KeyTaken` where this
      * request itself, made before, has begun it, and 403 where one of the runs is not this user's to cancel.
      */
-    async findBusy(sessionId: string, { actor, key }: claims.Request): Promise<ExecutionRow[]> {
+    async findBusy(sessionId: string, { actor, key }: Request): Promise<ExecutionRow[]> {
       const where = { sessionId, status: { in: ['pending' as const, 'running' as const] } }
       const busy = await db.execution.findMany({ where, orderBy: { queueSeq: 'desc' } })
       if (key && (await isTaken(db, key))) throw new KeyTaken()

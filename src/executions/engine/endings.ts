@@ -2,9 +2,11 @@ import { audit } from '../../auth/audit.ts'
 import { Prisma, type Tx } from '../../db/client.ts'
 import { beginning } from '../../lib/text.ts'
 import { chatStatus } from './chat-status.ts'
-import { type ClaimDeps, giveSlotBack, PREVIEW_LENGTH, type Standing, writeMessage } from './claims.ts'
+import { type ClaimDeps, PREVIEW_LENGTH, writeMessage } from './claims.ts'
 import { type ExecutionEvent, type ExecutionRow, storeLast, textOf } from './events.ts'
+import { giveSlotBack } from './slots.ts'
 import { type CallRecord, forgetSteps, loadSteps, recordsOf } from './steps.ts'
+import type { Standing } from './tree.ts'
 
 // The transactions that end a run. They take their locks in the order that claims.ts tells.
 

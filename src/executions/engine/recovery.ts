@@ -8,6 +8,7 @@ import type * as endings from './endings.ts'
 import type { ExecutionRow } from './events.ts'
 import { SEQ_BLOCK } from './journal.ts'
 import type { Launch, Live } from './live.ts'
+import { isDelegated } from './slots.ts'
 import { recordsOf } from './steps.ts'
 import * as waits from './waits.ts'
 
@@ -43,7 +44,7 @@ export function createRecovery(deps: RecoveryDeps): (left: ExecutionRow) => Prom
     // What the model was asked by whoever had it before may have been counted, and is not known here.
     const from = checkpoint ?? { ...BEGIN, usage: { ...BEGIN.usage, usageEstimated: true } }
     const isFound = typeof agent !== 'string'
-    if (isFound && (hasRoom || (await claims.isDelegated(db, row)))) {
+    if (isFound && (hasRoom || (await isDelegated(db, row)))) {
       launch(row, agent, from)
       bus.publish('execution', [row.id])
       return

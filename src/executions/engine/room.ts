@@ -1,6 +1,6 @@
 import { setImmediate } from 'node:timers/promises'
 import type { Db } from '../../db/client.ts'
-import { findCrowded, findReady, READY_AT_ONCE } from './claims.ts'
+import { findCrowded, findReady, READY_AT_ONCE } from './slots.ts'
 
 export type RoomDeps = {
   db: Db

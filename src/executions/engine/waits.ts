@@ -2,10 +2,11 @@ import type { Prisma, Tx } from '../../db/client.ts'
 import { conflict } from '../../errors.ts'
 import { chatStatus } from './chat-status.ts'
 import type { Checkpoint } from './checkpoint.ts'
-import { type ClaimDeps, giveSlotBack } from './claims.ts'
+import type { ClaimDeps } from './claims.ts'
 import type { Remains } from './endings.ts'
 import { type ExecutionRow, type MessageData, storeLast } from './events.ts'
 import { SEQ_BLOCK } from './journal.ts'
+import { giveSlotBack } from './slots.ts'
 import type { Call } from './steps.ts'
 
 export type ApprovalRow = Prisma.ApprovalGetPayload<object>

@@ -9,6 +9,7 @@ import { unlessAborted } from '../../lib/unless-aborted.ts'
 import type { MediaStorage } from '../../media/storage.ts'
 import type { Settings } from '../../settings.ts'
 import type { Telemetry } from '../../telemetry/telemetry.ts'
+import { accept, type Request, SessionTaken } from './accept.ts'
 import { createAttempts } from './attempt.ts'
 import { createCancel } from './cancel.ts'
 import { createCaretaker } from './caretaker.ts'
@@ -25,6 +26,7 @@ import type { Models } from './models.ts'
 import { createNotices } from './notices.ts'
 import { createRecovery } from './recovery.ts'
 import { createRoom } from './room.ts'
+import { countRunning } from './slots.ts'
 import type { OpenTools } from './tools.ts'
 import * as waits from './waits.ts'
 
@@ -49,10 +51,10 @@ export type EngineDeps = {
 /** What runs agents: accepts, runs, recovers and ends executions, and shows their events. */
 export type Engine = {
   /**
-   * Accepts a run and, where its session is free, begins it. Throws what `claims.accept` throws, 403 where it would
+   * Accepts a run and, where its session is free, begins it. Throws what `accept` throws, 403 where it would
    * interrupt what its user may not cancel, 503 in a drain.
    */
-  accept(request: claims.Request): Promise<ExecutionRow>
+  accept(request: Request): Promise<ExecutionRow>
   follow(row: Edge, after: number, signal: AbortSignal): AsyncGenerator<readonly ExecutionEvent[]>
   /** The execution once it has ended, or as it is when the signal aborts. */
   ended(row: ExecutionRow, signal: AbortSignal): Promise<ExecutionRow>
@@ -133,7 +135,7 @@ export function createEngine(deps: EngineDeps): Engine {
   ]
 
   /** Launches a run, if it can begin, already while it is written that it has. */
-  async function acceptAndLaunch(request: claims.Request, hasRoom: boolean, launch: Launch): Promise<ExecutionRow> {
+  async function acceptAndLaunch(request: Request, hasRoom: boolean, launch: Launch): Promise<ExecutionRow> {
     const claimed = Promise.withResolvers<void>()
     let launched: ExecutionRow | undefined
     const onBegun = (row: ExecutionRow) => {
@@ -143,7 +145,7 @@ export function createEngine(deps: EngineDeps): Engine {
     }
     let accepted: ExecutionRow | undefined
     try {
-      accepted = await claims.accept(claimDeps, request, hasRoom, onBegun)
+      accepted = await accept(claimDeps, request, hasRoom, onBegun)
       if (accepted.status === 'running' && !launched) launch(accepted, request.agent)
       return accepted
     } finally {
@@ -232,7 +234,7 @@ export function createEngine(deps: EngineDeps): Engine {
   }
 
   /** Cancels what a session has under way. */
-  async function interrupt(sessionId: string, request: claims.Request): Promise<void> {
+  async function interrupt(sessionId: string, request: Request): Promise<void> {
     for (const row of await findBusy(sessionId, request)) await engine.cancel(row, request.actor)
   }
 
@@ -288,7 +290,7 @@ export function createEngine(deps: EngineDeps): Engine {
             return row
           }, hasRoom)
         } catch (error) {
-          if (!(error instanceof claims.SessionTaken)) throw error
+          if (!(error instanceof SessionTaken)) throw error
           sessionId = error.sessionId
         }
       }
@@ -305,7 +307,7 @@ export function createEngine(deps: EngineDeps): Engine {
     },
     async start(alone) {
       if (!runs) return
-      await claims.countRunning(claimDeps)
+      await countRunning(claimDeps)
       await caretaker.start(alone)
     },
     async drain() {

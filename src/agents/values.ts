@@ -1,0 +1,73 @@
+import type { z } from 'zod'
+import type { Prisma } from '../db/client.ts'
+import { badRequest } from '../errors.ts'
+import type { KnownAgent } from './known.ts'
+import type { CreateAgent, UpdateAgent } from './schema.ts'
+import { searchable } from './search.ts'
+
+type AgentRow = Prisma.AgentGetPayload<object>
+
+const LISTS = [
+  'tags',
+  'skillIds',
+  'mcpInstanceIds',
+  'mcpTypes',
+  'subagentIds',
+  'allowedTools',
+  'disallowedTools',
+] as const
+
+/** What a client sets. */
+export type Values = { [Field in (typeof LISTS)[number]]: string[] } & Pick<
+  AgentRow,
+  | 'name'
+  | 'role'
+  | 'systemPrompt'
+  | 'visibility'
+  | 'model'
+  | 'description'
+  | 'category'
+  | 'image'
+  | 'color'
+  | 'initialGreeting'
+  | 'maxTurns'
+>
+
+export const DEFAULTS: Values = {
+  name: '',
+  role: 'Assistant',
+  systemPrompt: '',
+  visibility: 'organization',
+  model: null,
+  description: null,
+  category: null,
+  image: null,
+  color: null,
+  initialGreeting: null,
+  maxTurns: null,
+  ...(Object.fromEntries(LISTS.map((field) => [field, []])) as unknown as Pick<Values, (typeof LISTS)[number]>),
+}
+
+/**
+ * The client's part of a row or of an input: what is said, null as the default. `systemPrompt` wins over its alias; null
+ * says none, which the alias or what is copied may have.
+ */
+export function valuesOf(
+  source: AgentRow | KnownAgent | z.output<typeof CreateAgent> | z.output<typeof UpdateAgent>,
+): Partial<Values> {
+  const alias = 'system_message' in source ? source.system_message : undefined
+  const said = Object.entries({ ...source, systemPrompt: source.systemPrompt ?? alias ?? undefined })
+    .filter(([field, value]) => field in DEFAULTS && value !== undefined)
+    .map(([field, value]) => [field, value ?? DEFAULTS[field as keyof Values]])
+  return Object.fromEntries(said)
+}
+
+export const toColumns = (values: Values) => ({
+  ...values,
+  searchText: searchable([values.name, values.role, values.description ?? '', ...values.tags].join('\n')),
+})
+
+/** Whichever of its names it was given by. */
+export function checkPrompt({ systemPrompt }: Partial<Values>): void {
+  if (systemPrompt?.trim() === '') throw badRequest('Missing required field: systemPrompt')
+}
