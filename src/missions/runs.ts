@@ -70,8 +70,8 @@ export async function run(
       mission: { id: mission.id, title: mission.title, runNumber },
       async first(tx) {
         await first?.(tx)
-        // It is active again: whoever counts it waits for those who write chats, as this does next.
-        if (mission.status === 'completed') await lockMissionCounts(tx, settings, Prisma.sql`"id" = ${mission.id}`)
+        // Completed by then, it is active again: whoever counts it waits for those who write chats, as this does next.
+        if (mission.status !== 'pending') await lockMissionCounts(tx, settings, Prisma.sql`"id" = ${mission.id}`)
       },
       async also(tx, executionId, now) {
         const { count } = await tx.mission.updateMany({

@@ -209,9 +209,9 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
     await beginNow(actor, deps, changed, { key: null, first: lock, also: change })
   } else if (status || changes) {
     await deps.db.$transaction(async (tx) => {
+      if (status === 'pending') await holdRun(tx, mission)
       await lock(tx)
       if (schedule !== undefined) await lockPhase(tx, deps, mission.id)
-      // Its status first: a run that it waits for is locked before the mission.
       if (status === 'paused') await pauseIn(tx, actor, deps, mission, now)
       if (status === 'pending') await resumeIn(tx, actor, deps, mission, now)
       await change(tx)
@@ -335,7 +335,7 @@ async function resumeIn(
   { id, executionId }: Authorized<MissionRow>,
   now: Date,
 ): Promise<void> {
-  const status = executionId && (await holdRun(tx, executionId)) ? 'running' : 'pending'
+  const status = (await holdRun(tx, { executionId })) ? 'running' : 'pending'
   await lockPhase(tx, deps, id)
   const mission = await hold(tx, actor, deps, id)
   const data = { status, pauseReason: null, nextRunAt: firstFire(mission, now) } as const
@@ -343,8 +343,12 @@ async function resumeIn(
   throw isNotPaused()
 }
 
-/** Whether a run has not ended: its end then waits for this transaction, and finds the mission as this leaves it. */
-async function holdRun(tx: Tx, id: string): Promise<boolean> {
+/**
+ * Whether the latest run of a mission has not ended: its end then waits for this transaction, and finds the mission as this
+ * leaves it. Runs are locked before what missions are counted by.
+ */
+async function holdRun(tx: Tx, { executionId: id }: Pick<MissionRow, 'executionId'>): Promise<boolean> {
+  if (id === null) return false
   // Not its key: SQLite would look for whatever refers to it.
   const asItIs = { attempt: { increment: 0 } }
   const { count } = await tx.execution.updateMany({ where: { id, terminalSeq: null }, data: asItIs })

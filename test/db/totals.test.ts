@@ -380,8 +380,13 @@ const PHASES: [
     'running',
     ({ db }, { id }) => db.$transaction((tx) => missions.settle(tx, deps(), endOf(id), now)),
   ],
+  [
+    'a run by hand that begins as another ends',
+    'completed',
+    (deps, mission) => beginRun(deps, { ...mission, status: 'running' }, { actor: ANN, fire: null, key: null }),
+  ],
   ['a run by hand', 'completed', (deps, mission) => beginRun(deps, mission, { actor: ANN, fire: null, key: null })],
-  ['a fire time without an owner', 'pending', (deps, mission) => fire(deps, mission, now)],
+  ['a fire time without an owner', 'pending', (deps, mission) => fire(deps, { ...mission, userId: 'gone' }, now)],
   ['a pause', 'pending', (deps, { id }) => missions.pause(ANN, deps, id)],
   ['the end of its pause', 'paused', (deps, { id }) => missions.resume(ANN, deps, id)],
   ['another time', 'completed', (deps, { id }) => missions.update(ANN, deps, { id, schedule: TOMORROW })],
@@ -422,7 +427,6 @@ it.runIf(onPostgres).each(PHASES)(
       await db.membership.create({ data: { organizationId: 'acme', userId, role, createdAt: now } })
     }
     await db.mission.updateMany({ data: { status, executionId: 'run', nextRunAt: status === 'pending' ? now : null } })
-    if (change === PHASES[2]![2]) await db.membership.deleteMany({ where: { userId: 'ann' } })
     const mission = await db.mission.findFirstOrThrow()
     database.queries.length = 0
     let begun = 0
@@ -440,6 +444,21 @@ it.runIf(onPostgres).each(PHASES)(
     expect([begun, locks.length]).toEqual([1, 1])
     const after = await db.mission.findFirstOrThrow()
     expect(after).not.toMatchObject({ status, archivedAt: null })
+    await expectTotals()
+  },
+)
+
+it.runIf(onPostgres)(
+  'a mission that is resumed and hidden at once waits for its run first, then for who counts',
+  async () => {
+    await startWith('space', 'agent', 'mission')
+    await db.mission.updateMany({ data: { status: 'paused', executionId: 'run' } })
+    const { id } = await db.mission.findFirstOrThrow()
+    database.queries.length = 0
+    await missions.update(ANN, deps(), { id, status: 'pending', visibility: 'private' })
+    const locks = database.queries.flatMap((sql) => /^UPDATE "(Execution|Mission)"|"lockCounts"/.exec(sql)?.[0] ?? [])
+    expect(locks.slice(0, 2)).toEqual(['UPDATE "Execution"', '"lockCounts"'])
+    expect(locks.slice(2)).toContain('UPDATE "Mission"')
     await expectTotals()
   },
 )
