@@ -75,17 +75,17 @@ export const listedBy = (actor: Actor, { status }: z.output<typeof ListMissions>
   ...(status && { status }),
 })
 
-/**
- * How many {@link listedBy} finds. Runs change who is `pending` and who is `running`, so that only the total of both is
- * kept: of the two those that are running, which are few, are counted.
- */
+/** What totals are kept of: those that are running count as pending, since they are what runs change. */
+const KEPT = ['pending', 'completed', 'paused'] as const
+
+/** How many {@link listedBy} finds. Those that are running, which are few, are counted, and taken off the others. */
 export async function countListed(actor: Actor, db: Db, { status }: z.output<typeof ListMissions>): Promise<number> {
   if (status === 'running') return db.mission.count({ where: listedBy(actor, { status }) })
   const total = await totalOf(db, {
     organizationId: actor.organizationId,
     list: isAdmin(actor) ? 'missions for admins' : 'missions',
     userId: { in: ['', actor.userId] },
-    value: status === 'pending' ? 'active' : (status ?? ''),
+    value: status ?? { in: [...KEPT] },
   })
   // One may have ended for good in between.
   return status === 'pending' ? Math.max(0, total - (await countListed(actor, db, { status: 'running' }))) : total

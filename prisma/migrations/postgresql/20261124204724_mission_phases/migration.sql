@@ -10,19 +10,15 @@ CREATE INDEX "Mission_organizationId_visibility_userId_id_idx" ON "Mission"("org
 -- CreateIndex
 CREATE INDEX "Mission_agentId_idx" ON "Mission"("agentId");
 
--- How many missions there are of a status is kept, too, as far as no run changes it: those that are completed, paused, and
--- neither. As without a status: Total has both.
-CREATE FUNCTION "phaseOf"("status" "MissionStatus") RETURNS text LANGUAGE sql IMMUTABLE AS $$
-  SELECT CASE WHEN "status" IN ('completed', 'paused') THEN "status"::text ELSE 'active' END
-$$;
+-- How many missions there are is kept by their status, but for what runs change: those that are running count as pending.
 
 -- Who alone may see a mission: the owner of what is private of it, its agent and its space. Nobody, where these differ.
 CREATE OR REPLACE FUNCTION "totalsOf"(it "Mission") RETURNS SETOF "Total" LANGUAGE sql STABLE AS $$
-  SELECT it."organizationId", "list", coalesce("ofMission", "ofAgent", "ofSpace", ''), "value", 1
+  SELECT it."organizationId", "list", coalesce("ofMission", "ofAgent", "ofSpace", ''),
+    replace(it."status"::text, 'running', 'pending'), 1
   FROM "Space" space
   LEFT JOIN "Agent" agent ON agent."organizationId" = it."organizationId" AND agent."id" = it."agentId"
   CROSS JOIN (VALUES ('missions'), ('missions for admins')) AS lists("list")
-  CROSS JOIN (VALUES (''), ("phaseOf"(it."status"))) AS phases("value")
   CROSS JOIN LATERAL (VALUES (
     CASE it."visibility" WHEN 'private' THEN it."userId" END,
     CASE agent."visibility" WHEN 'private' THEN agent."userId" END,
@@ -40,11 +36,12 @@ CREATE TRIGGER "totals_update" AFTER UPDATE
     OF "userId", "visibility", "agentId", "agentOrganizationId", "spaceId", "archivedAt", "status"
   ON "Mission" FOR EACH ROW
   WHEN ((OLD."userId", OLD."visibility", OLD."agentId", OLD."agentOrganizationId", OLD."spaceId", OLD."archivedAt",
-      "phaseOf"(OLD."status"))
+      replace(OLD."status"::text, 'running', 'pending'))
     IS DISTINCT FROM (NEW."userId", NEW."visibility", NEW."agentId", NEW."agentOrganizationId", NEW."spaceId",
-      NEW."archivedAt", "phaseOf"(NEW."status")))
+      NEW."archivedAt", replace(NEW."status"::text, 'running', 'pending')))
   EXECUTE FUNCTION "keepTotals"();
 
 -- The rows that are there already: nobody changes any more until the trigger is there.
+DELETE FROM "Total" WHERE "list" IN ('missions', 'missions for admins');
 INSERT INTO "Total" SELECT totals."organizationId", totals."list", totals."userId", totals."value", count(*)
-FROM "Mission" it, "totalsOf"(it) totals WHERE totals."value" <> '' GROUP BY 1, 2, 3, 4;
+FROM "Mission" it, "totalsOf"(it) totals GROUP BY 1, 2, 3, 4;

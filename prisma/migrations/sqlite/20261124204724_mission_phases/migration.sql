@@ -10,21 +10,19 @@ CREATE INDEX "Mission_organizationId_visibility_userId_id_idx" ON "Mission"("org
 -- CreateIndex
 CREATE INDEX "Mission_agentId_idx" ON "Mission"("agentId");
 
--- How many missions there are of a status is kept, too, as far as no run changes it: those that are completed, paused, and
--- neither. As without a status: Total has both.
+-- How many missions there are is kept by their status, but for what runs change: those that are running count as pending.
 DROP VIEW "MissionTotal";
 
 -- Who alone may see a mission: the owner of what is private of it, its agent and its space. Nobody, where these differ.
 CREATE VIEW "MissionTotal" AS
 WITH "seen" AS (
-  SELECT m."id", m."organizationId", m."agentId", m."spaceId", "phase"."value",
+  SELECT m."id", m."organizationId", m."agentId", m."spaceId", replace(m."status", 'running', 'pending') AS "value",
     CASE m."visibility" WHEN 'private' THEN m."userId" END AS "ofMission",
     CASE a."visibility" WHEN 'private' THEN a."userId" END AS "ofAgent",
     CASE s."visibility" WHEN 'private' THEN s."ownerId" END AS "ofSpace"
   FROM "Mission" m
   CROSS JOIN "Space" s ON s."organizationId" = m."organizationId" AND s."id" = m."spaceId"
   LEFT JOIN "Agent" a ON a."organizationId" = m."organizationId" AND a."id" = m."agentId"
-  CROSS JOIN json_each(json_array('', iif(m."status" IN ('completed', 'paused'), m."status", 'active'))) AS "phase"
   WHERE m."archivedAt" IS NULL
 )
 SELECT "id", "organizationId", "agentId", "spaceId", 'missions' AS "list",
@@ -41,9 +39,9 @@ DROP TRIGGER "Mission_totals_after_update";
 CREATE TRIGGER "Mission_totals_before_update" BEFORE UPDATE
   OF "userId", "visibility", "agentId", "agentOrganizationId", "spaceId", "archivedAt", "status" ON "Mission"
 WHEN (OLD."userId", OLD."visibility", OLD."agentId", OLD."agentOrganizationId", OLD."spaceId", OLD."archivedAt",
-    iif(OLD."status" IN ('completed', 'paused'), OLD."status", 'active'))
+    replace(OLD."status", 'running', 'pending'))
   IS DISTINCT FROM (NEW."userId", NEW."visibility", NEW."agentId", NEW."agentOrganizationId", NEW."spaceId",
-    NEW."archivedAt", iif(NEW."status" IN ('completed', 'paused'), NEW."status", 'active')) BEGIN
+    NEW."archivedAt", replace(NEW."status", 'running', 'pending')) BEGIN
   INSERT INTO "Total" SELECT "organizationId", "list", "userId", "value", -1 FROM "MissionTotal" WHERE "id" = OLD."id"
     ON CONFLICT DO UPDATE SET "count" = "count" + excluded."count";
 END;
@@ -51,13 +49,13 @@ END;
 CREATE TRIGGER "Mission_totals_after_update" AFTER UPDATE
   OF "userId", "visibility", "agentId", "agentOrganizationId", "spaceId", "archivedAt", "status" ON "Mission"
 WHEN (OLD."userId", OLD."visibility", OLD."agentId", OLD."agentOrganizationId", OLD."spaceId", OLD."archivedAt",
-    iif(OLD."status" IN ('completed', 'paused'), OLD."status", 'active'))
+    replace(OLD."status", 'running', 'pending'))
   IS DISTINCT FROM (NEW."userId", NEW."visibility", NEW."agentId", NEW."agentOrganizationId", NEW."spaceId",
-    NEW."archivedAt", iif(NEW."status" IN ('completed', 'paused'), NEW."status", 'active')) BEGIN
+    NEW."archivedAt", replace(NEW."status", 'running', 'pending')) BEGIN
   INSERT INTO "Total" SELECT "organizationId", "list", "userId", "value", 1 FROM "MissionTotal" WHERE "id" = NEW."id"
     ON CONFLICT DO UPDATE SET "count" = "count" + excluded."count";
 END;
 
 -- The rows that are there already.
-INSERT INTO "Total" SELECT "organizationId", "list", "userId", "value", count(*) FROM "MissionTotal"
-WHERE "value" <> '' GROUP BY 1, 2, 3, 4;
+DELETE FROM "Total" WHERE "list" IN ('missions', 'missions for admins');
+INSERT INTO "Total" SELECT "organizationId", "list", "userId", "value", count(*) FROM "MissionTotal" GROUP BY 1, 2, 3, 4;
