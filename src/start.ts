@@ -26,7 +26,7 @@ import { unlessAborted } from './lib/unless-aborted.ts'
 import { removeOrphans } from './media/service.ts'
 import { noStorage, openStorage } from './media/storage.ts'
 import { createScheduler, type Scheduler } from './missions/scheduler.ts'
-import { settle as settleMission } from './missions/service.ts'
+import { lockSettled, settle as settleMission } from './missions/service.ts'
 import type { Settings } from './settings.ts'
 import { settle as settleTask } from './tasks/service.ts'
 import { startTelemetry } from './telemetry/start.ts'
@@ -77,9 +77,10 @@ export async function startService(
     ...base,
     agentFor,
     openTools: (user) => openTools(deps, user),
+    lockSettled: (tx, ended) => lockSettled(tx, base, ended),
     async settle(tx, ended, now) {
       await settleTask(tx, ended, now)
-      await settleMission(tx, base, ended, now)
+      await settleMission(tx, ended, now)
       await countUsage(tx, ended, now)
     },
   })

@@ -51,7 +51,7 @@ export async function list(actor: Actor, { db }: Deps, input: z.output<typeof Li
 export async function find(actor: Actor, { db }: Deps, id: string) {
   const row = await db.approval.findFirst({
     where: { AND: [{ id }, reachable(actor)] },
-    include: { execution: { select: { id: true, organizationId: true, parentExecutionId: true, userId: true } } },
+    include: { execution: { select: { id: true, organizationId: true, userId: true } } },
   })
   if (!row) throw notFound('Approval')
   return row

@@ -67,6 +67,9 @@ export function createGraphql({ NODE_ENV }: Pick<Settings, 'NODE_ENV'>) {
   }
 }
 
+/** What is said of a client that is gone, in the midst of a stream or before it. */
+const GONE: ReadonlySet<string | undefined> = new Set(['ERR_STREAM_PREMATURE_CLOSE', 'ERR_STREAM_UNABLE_TO_PIPE'])
+
 /** Whole, or as it comes where it is a stream: to its end, or until the client is gone. */
 async function send(res: ServerResponse, response: Response): Promise<void> {
   const headers = Object.fromEntries(response.headers)
@@ -78,6 +81,6 @@ async function send(res: ServerResponse, response: Response): Promise<void> {
   // Proxies would keep back what is meant to come at once.
   res.writeHead(response.status, { ...headers, 'X-Accel-Buffering': 'no' }).flushHeaders()
   await pipeline(response.body, res).catch((error: NodeJS.ErrnoException) => {
-    if (error.code !== 'ERR_STREAM_PREMATURE_CLOSE') throw error
+    if (!GONE.has(error.code)) throw error
   })
 }

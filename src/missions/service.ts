@@ -388,12 +388,15 @@ export async function next(actor: Actor, deps: Deps, { id, count = 10 }: z.outpu
   return { next: status === 'paused' ? [] : fires.map((fire) => fire.toISOString()) }
 }
 
+/** In the terminal transaction of a run, before its organization's row is locked: what {@link settle} may need. */
+export async function lockSettled(tx: Tx, deps: Pick<Deps, 'settings'>, ended: ExecutionRow): Promise<void> {
+  if (!ended.missionId || ended.status !== 'completed') return
+  await lockPhase(tx, deps, ended.missionId, Prisma.sql`"scheduleType" IN ('none', 'once')`)
+}
+
 /** In the terminal transaction of a run: moves its mission on, unless it was paused or has begun another run. */
-export async function settle(tx: Tx, deps: Pick<Deps, 'settings'>, ended: ExecutionRow, now: Date): Promise<void> {
+export async function settle(tx: Tx, ended: ExecutionRow, now: Date): Promise<void> {
   if (!ended.missionId) return
-  if (ended.status === 'completed') {
-    await lockPhase(tx, deps, ended.missionId, Prisma.sql`"scheduleType" IN ('none', 'once')`)
-  }
   const where = { id: ended.missionId, executionId: ended.id, status: 'running' as const }
   // The write locks it: its schedule stays what it is read as.
   const [mission] = await tx.mission.updateManyAndReturn({ where, data: { updatedAt: now } })

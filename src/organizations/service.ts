@@ -84,19 +84,22 @@ export async function addMember(tx: Tx, organizationId: string, email: string, r
  */
 export async function removeMember(tx: Tx, settings: Settings, organizationId: string, userId: string, at: Date) {
   const membership = { organizationId, userId }
+  const live = { ...membership, ...LIVE }
+  // Locks are taken in the order that claims.ts tells: its runs, the counts of missions, the organization.
+  await tx.execution.updateMany({ where: live, data: { attempt: { increment: 0 } } })
+  const isTheirs = Prisma.sql`"organizationId" = ${organizationId} AND "userId" = ${userId}`
+  await lockMissionCounts(tx, settings, isTheirs)
   await keepAnOwner(tx, membership)
   const { count } = await tx.membership.deleteMany({ where: membership })
   if (count === 0) return null
   const runs = await tx.execution.updateMany({
-    where: { ...membership, ...LIVE },
+    where: live,
     data: { wantsCancel: true, updatedAt: at },
   })
   const tasks = await tx.task.updateMany({
     where: { organizationId, assignedTo: userId, status: { in: ['pending', 'in_progress'] } },
     data: { assignedTo: null, updatedAt: at },
   })
-  const isTheirs = Prisma.sql`"organizationId" = ${organizationId} AND "userId" = ${userId}`
-  await lockMissionCounts(tx, settings, isTheirs)
   await tx.mission.updateMany({
     where: { ...membership, status: { not: 'completed' } },
     data: { status: 'paused', pauseReason: 'The owner is no longer a member', nextRunAt: null, updatedAt: at },

@@ -378,7 +378,11 @@ const PHASES: [
   [
     'the end of its run',
     'running',
-    ({ db }, { id }) => db.$transaction((tx) => missions.settle(tx, deps(), endOf(id), now)),
+    (deps, { id }) =>
+      deps.db.$transaction(async (tx) => {
+        await missions.lockSettled(tx, deps, endOf(id))
+        await missions.settle(tx, endOf(id), now)
+      }),
   ],
   [
     'a run by hand that begins as another ends',
@@ -445,6 +449,21 @@ it.runIf(onPostgres).each(PHASES)(
     const after = await db.mission.findFirstOrThrow()
     expect(after).not.toMatchObject({ status, archivedAt: null })
     await expectTotals()
+  },
+)
+
+it.runIf(onPostgres)(
+  'the end of a membership waits for its runs, who counts missions, and its organization, in turn',
+  async () => {
+    await startWith('space', 'agent', 'mission')
+    await db.membership.deleteMany()
+    await db.membership.create({ data: { organizationId: 'acme', userId: 'ann', role: 'member', createdAt: now } })
+    database.queries.length = 0
+    await db.$transaction((tx) => removeMember(tx, deps().settings, 'acme', 'ann', now))
+    const LOCK = /^UPDATE "(Execution|Organization|Mission)"|"lockMissionTotals"/
+    const locks = database.queries.flatMap((sql) => LOCK.exec(sql)?.[0] ?? [])
+    const order = ['UPDATE "Execution"', '"lockMissionTotals"', 'UPDATE "Organization"', 'UPDATE "Mission"']
+    expect([...new Set(locks)]).toEqual(order)
   },
 )
 

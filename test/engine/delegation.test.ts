@@ -358,20 +358,23 @@ test('those that wait for an approval go with the run that waits for them, each 
   expect(ids).toHaveLength(8)
 })
 
-test('while a run waits for one that waits for an approval, its time stands still', async () => {
+test.each([
+  ['for longer than it has', 3_200, 0],
+  ['and then goes on for so long that both are more than it has', 2_400, 600],
+])('while a run waits for one that waits for an approval, its time stands still: %s', async (_, waits, delay) => {
   await using short = await startEquipped({ EXECUTION_TIMEOUT: '3' })
   const sub = await short.agent({ name: 'Sub' }, [{ tool: 'echo', mode: 'ask' }])
   const boss = await createAgent(short.lab.server, { name: 'Boss', subagentIds: [sub.id] })
   short.lab.model.script(
     { toolCalls: [delegate('sub', 'Ask')] },
     { toolCalls: [call('echo', { text: 'a' })] },
-    { tokens: 'Allowed.' },
+    { tokens: ['Al', 'lowed.'], delay },
     { tokens: 'Good.' },
   )
   const agent = await short.lab.db.agent.findUniqueOrThrow({ where: { id: boss } })
   const row = await short.lab.run({ agent })
   await expect.poll(() => short.lab.db.approval.count()).toBe(1)
-  await sleep(3_200)
+  await sleep(waits)
   const { approvals } = (await request(short.lab.server, 'GET', '/api/v1/approvals')).body
   await request(short.lab.server, 'POST', `/api/v1/approvals/${approvals[0].id}/approve`)
   expect((await ended(short.lab.engine, row)).result).toBe('Good.')

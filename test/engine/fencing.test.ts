@@ -110,6 +110,7 @@ test('what had shown nothing runs again elsewhere; the first worker cannot end i
     rowLock: lock,
     freeRowLock: lock,
     limits,
+    lockSettled: async () => {},
     settle: async () => {},
   }
   const usage = { inputTokens: 1, outputTokens: 1, usageEstimated: false }

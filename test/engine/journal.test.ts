@@ -47,7 +47,16 @@ async function puppet(lab: Lab, beside?: Puppet): Promise<Puppet> {
   const limits = { running: undefined, pending: undefined }
   const lock = rowLock(settings)
   const locks = { rowLock: lock, freeRowLock: lock }
-  const deps: ClaimDeps = { db, clock, owner, leaseDuration: 600_000, ...locks, limits, settle: async () => {} }
+  const deps: ClaimDeps = {
+    db,
+    clock,
+    owner,
+    leaseDuration: 600_000,
+    ...locks,
+    limits,
+    lockSettled: async () => {},
+    settle: async () => {},
+  }
   const agent = await db.agent.findFirstOrThrow()
   const row = await accept(deps, { actor, agent, ...PLAIN, conversation: { spaceId: lab.spaceId } }, true, () => {})
   const hooks = beside?.hooks ?? { onStored: () => {} }

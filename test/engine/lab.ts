@@ -111,6 +111,7 @@ export async function startLab(env: Record<string, string> = {}): Promise<Lab> {
         bus: createLocalBus(),
         agentFor,
         openTools: (user) => openTools(deps, user),
+        lockSettled: async () => {},
         settle: async () => {},
         ...overrides,
       }),

@@ -1,8 +1,10 @@
+import Sqlite from 'better-sqlite3'
 import { expect, test } from 'vitest'
 import { over } from '../../src/db/over.ts'
 import type { ExecutionRow } from '../../src/executions/engine/events.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
 import { request } from '../support/rest.ts'
+import { call, startEquipped } from './equipped.ts'
 import { violations } from './invariants.ts'
 import { asked, createAgent, ended, gates, type Lab, nextTurn, PLAIN, startLab } from './lab.ts'
 
@@ -255,4 +257,46 @@ test('a limit that is set later counts what runs already', async () => {
   await engine.start(false)
   expect((await lab.db.organization.findFirstOrThrow()).running).toBe(3)
   await engine.drain()
+})
+
+test('runs whose approvals are decided begin in their turn, though they have a parent: nobody waits for it', async () => {
+  await using equipped = await startEquipped({ MAX_RUNNING: '1' })
+  const { lab } = equipped
+  const agent = await equipped.agent({}, [{ tool: 'echo', mode: 'ask' }])
+  lab.model.script({ tokens: 'Hello.' })
+  const parent = await ended(lab.engine, await lab.run({ agent }))
+  const rows: ExecutionRow[] = []
+  for (const text of ['a', 'b', 'c']) {
+    lab.model.script({ toolCalls: [call('echo', { text })] })
+    const row = await lab.run({ agent, parent })
+    await expect.poll(async () => (await lab.row(row.id)).waitingFor).toBe('approval')
+    rows.push(row)
+  }
+  let most = 0
+  lab.model.fallback = { tokens: Array(20).fill('word '), delay: 10 }
+  const { approvals } = (await request(lab.server, 'GET', '/api/v1/approvals')).body
+  for (const { id } of approvals) await request(lab.server, 'POST', `/api/v1/approvals/${id}/approve`)
+  const isOver = async () => {
+    most = Math.max(most, await lab.db.execution.count({ where: { status: 'running' } }))
+    return (await statuses(lab, rows)).every((status) => status === 'completed')
+  }
+  await expect.poll(isOver, { interval: 10 }).toBe(true)
+  expect(most).toBe(1)
+})
+
+test.skipIf(onPostgres)('a run that cannot be begun keeps no other from its turn, nor newcomers', async () => {
+  await using lab = await startLab({ MAX_RUNNING: '1' })
+  const open = gates(lab)
+  const [first, bad, next] = await runAll(lab, ['first', 'bad', 'next'])
+  const database = new Sqlite(`${lab.server.folder}/muster.db`)
+  database.exec(`CREATE TRIGGER "bad" BEFORE INSERT ON "Message" WHEN NEW."executionId" = '${bad!.id}'
+    BEGIN SELECT RAISE(ABORT, 'refused'); END`)
+  database.close()
+  for (const message of ['first', 'next', 'late']) open(message)
+  await ended(lab.engine, first!)
+  await ended(lab.engine, next!)
+  const late = await lab.run({ message: 'late' })
+  expect(await ended(lab.engine, late)).toMatchObject({ status: 'completed' })
+  expect(await statuses(lab, [bad!])).toEqual(['pending'])
+  expect(lab.server.logs.join()).toContain('a pending run could not be begun; the sweep will try again')
 })

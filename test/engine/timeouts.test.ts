@@ -1,6 +1,9 @@
+import { setTimeout as sleep } from 'node:timers/promises'
 import type { LanguageModelV4, LanguageModelV4StreamPart } from '@ai-sdk/provider'
 import { expect, test } from 'vitest'
+import { ask } from '../../src/executions/engine/ask.ts'
 import type { ExecutionRow } from '../../src/executions/engine/events.ts'
+import type { RunInput } from '../../src/executions/engine/run.ts'
 import { TimeoutError } from '../../src/executions/engine/stop.ts'
 import { textModel } from '../../src/executions/engine/text-model.ts'
 import { request } from '../support/rest.ts'
@@ -123,4 +126,19 @@ test('what waits for longer than QUEUE_TIMEOUT ends as timeout, wherever it stan
   expect((await ended(lab.engine, running)).status).toBe('completed')
   await lab.idle()
   expect(await violations(lab.db)).toEqual([])
+})
+
+test('a database that keeps a run waiting for longer than MODEL_IDLE_TIMEOUT is no silence of the model', async () => {
+  async function* stream() {
+    yield [
+      { type: 'text-start', id: '1' },
+      { type: 'text-delta', id: '1', delta: 'Hello.' },
+    ]
+    yield [{ type: 'finish', finishReason: { unified: 'stop' }, usage: { inputTokens: {}, outputTokens: {} } }]
+  }
+  const model = { doStream: async () => ({ stream: stream() }) }
+  const input = { model, agentName: 'Ada', tools: [], idleTimeout: 50, controller: new AbortController() }
+  const usage = { inputTokens: 0, outputTokens: 0, usageEstimated: false }
+  const reply = await ask(input as unknown as RunInput, [], 1, usage, () => sleep(200))
+  expect(reply.parts).toMatchObject([{ type: 'text', text: 'Hello.' }])
 })

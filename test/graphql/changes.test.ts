@@ -250,3 +250,22 @@ test('a client that follows by what a query gave it misses nothing of the chat',
   await caller.chats.update({ id, closed: true })
   expect((await events.next()).data.chatChanges.id).toBe(id)
 })
+
+test('a client that leaves before its stream has begun, or just then, is no error', async () => {
+  const body = JSON.stringify({ query: 'subscription { taskChanges { id } }' })
+  const headers = {
+    authorization: `Bearer ${ann.token}`,
+    'content-type': 'application/json',
+    accept: 'text/event-stream',
+  }
+  server.logs.length = 0
+  for (let ms = 0; ms < 30; ms++) {
+    const gone = new AbortController()
+    const asked = fetch(`${server.url}/graphql`, { method: 'POST', headers, body, signal: gone.signal }).catch(() => {})
+    setTimeout(() => gone.abort(), ms)
+    await asked
+    gone.abort()
+  }
+  await expect.poll(() => heard).toBe(0)
+  expect(server.logs.filter((line) => line.includes('"level":50'))).toEqual([])
+})

@@ -1104,3 +1104,25 @@ describe('a mission that cannot run any more pauses itself, and says why', () =>
     await expectPaused(missions[1].id, 'The owner is no longer a member', admin)
   })
 })
+
+it.runIf(onPostgres)(
+  'a run by hand and the end of one wait for who counts missions before they take room, or give it',
+  async () => {
+    await using limited = await startServer({ MAX_RUNNING_PER_ORGANIZATION: '5' })
+    const post = async (path: string, body?: object) =>
+      (await request(limited, 'POST', `/api/v1/${path}`, body && { body })).body
+    const agent = await post('agents', { name: 'A', systemPrompt: 'x' })
+    const { id } = await post('missions', { title: 'T', goal: 'G', agentId: agent.id })
+    const { db } = limited.service.deps
+    const order = async () => {
+      limited.queries.length = 0
+      await post(`missions/${id}/run`)
+      await expect.poll(async () => (await db.mission.findUniqueOrThrow({ where: { id } })).status).toBe('completed')
+      const LOCK = /"lockMissionTotals"|^UPDATE "Organization"/
+      return limited.queries.flatMap((sql) => LOCK.exec(sql)?.[0] ?? [])
+    }
+    const [counts, room] = ['"lockMissionTotals"', 'UPDATE "Organization"']
+    expect(await order()).toEqual([room, counts, room])
+    expect(await order()).toEqual([counts, room, counts, room])
+  },
+)

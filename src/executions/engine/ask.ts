@@ -26,9 +26,8 @@ export async function ask(
   const { controller, idleTimeout } = input
   const { signal } = controller
   const draft: Draft = { pieces: [], half: '', length: 0, used: undefined, isFinished: false, isCut: false }
-  const watchdog = setTimeout(() => {
-    controller.abort(new TimeoutError(`The model was silent for ${idleTimeout / 1000} s`))
-  }, idleTimeout)
+  const silent = () => controller.abort(new TimeoutError(`The model was silent for ${idleTimeout / 1000} s`))
+  let watchdog = setTimeout(silent, idleTimeout)
   try {
     for await (const parts of await callModel(input, prompt)) {
       for (const part of parts) {
@@ -36,8 +35,11 @@ export async function ask(
         watchdog.refresh()
         const text = receive(draft, part)
         const said = text && say({ messageType: 'stream_event', step, delta: { type: 'text_delta', text } })
-        // Most of what is said keeps nobody waiting.
-        if (said) await said
+        // Most of what is said keeps nobody waiting. Where the database does, the model is not silent.
+        if (!said) continue
+        clearTimeout(watchdog)
+        await said
+        watchdog = setTimeout(silent, idleTimeout)
       }
       if (draft.length > MAX_LENGTH) throw new ModelError('The reply of the model is longer than 16 MiB')
     }

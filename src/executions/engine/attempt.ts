@@ -14,7 +14,7 @@ import { type Progress, run, type Say } from './run.ts'
 import { recordsOf } from './steps.ts'
 import { Stop, TimeoutError } from './stop.ts'
 import type { Toolbox } from './tools.ts'
-import { findDescendants } from './tree.ts'
+import { waitedBelow } from './tree.ts'
 import * as waits from './waits.ts'
 
 export type AttemptDeps = EquipDeps & {
@@ -149,21 +149,21 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
   }
 
   /**
-   * Ends a run after EXECUTION_TIMEOUT, without the time in which it waited for an approval; while one that it waits
-   * for does, its clock stands still too. One that has waited for longer than is counted begins with all of its time.
-   * Returns what stops the clock.
+   * Ends a run after EXECUTION_TIMEOUT, without the time in which it waited for an approval, or one that its calls have
+   * started did. One that has waited for longer than is counted begins with all of its time. Returns what stops the clock.
    */
-  function limitTime({ row, progress: { steps }, controller }: State): () => void {
+  function limitTime({ row, controller }: State): () => void {
     const now = clock.now().getTime()
     const since = row.waitedMs < claims.MAX_WAITED ? (row.startedAt ?? row.createdAt).getTime() + row.waitedMs : now
     const patience = since + settings.EXECUTION_TIMEOUT - now
     let over = false
+    let granted = 0
     const expire = async () => {
-      const isCalling = steps.at(-1)?.calls.some(({ result }) => !result)
-      const family = isCalling ? await findDescendants(db, row).catch(() => []) : []
+      const waited = await waitedBelow(db, row, clock.now()).catch(() => 0)
       if (over) return
-      if (family.some(({ waitingFor }) => waitingFor)) timer = setTimeout(expire, settings.EXECUTION_TIMEOUT)
-      else controller.abort(new TimeoutError('The run took too long'))
+      if (waited <= granted) return controller.abort(new TimeoutError('The run took too long'))
+      timer = setTimeout(expire, waited - granted)
+      granted = waited
     }
     let timer = setTimeout(expire, Math.max(0, patience))
     return () => {

@@ -37,6 +37,8 @@ export type ClaimDeps = {
   freeRowLock: Prisma.Sql
   /** How many runs of an organization may run, and wait. */
   limits: { running: number | undefined; pending: number | undefined }
+  /** Takes the locks of what `settle` changes that come before the organization's. */
+  lockSettled: (tx: Tx, ended: ExecutionRow) => Promise<void>
   /**
    * What else changes when an execution ends, last in the same transaction: many runs may count in one row, which is
    * locked from then on.
@@ -51,10 +53,10 @@ export const MAX_WAITED = 2 ** 31 - 1
 export const PREVIEW_LENGTH = 200
 
 // Locks are taken in one order, so that no two transactions wait for each other: the execution, those that its calls have
-// started, its session, its chat, its organization, then what it was for (a task, a mission) and its day's usage. With a
-// new chat PostgreSQL takes the lock of its counts, too: whoever changes what hides a mission takes that one first
-// (`lockCounts`); and before a mission's row that of missions, if it may be completed by it, or active again
-// (`lockMissionCounts`). Rows are made by `createMany`, which reads nothing back.
+// started, its session, its chat, the counts of missions if it completes one (`lockMissionCounts`), its organization, then
+// what it was for (a task, a mission) and its day's usage. With a new chat PostgreSQL takes the lock of its counts, too:
+// whoever changes what hides a mission takes that one first (`lockCounts`), and those of missions before it. Rows are made
+// by `createMany`, which reads nothing back.
 
 const claimed = ({ owner, leaseDuration }: ClaimDeps, now: Date, attempt: number, seqReserved: number) => ({
   status: 'running' as const,

@@ -81,6 +81,7 @@ export async function finish(
     // Of one that did not complete there may be steps although `toolCalls` is empty.
     if (!completed || toolCalls.length) await forgetSteps(tx, row.id)
     const next = await release(tx, deps, execution, now, { text, messages: answers ? 2 : 1 })
+    await deps.lockSettled(tx, execution)
     await giveSlotBack(tx, deps, row.organizationId)
     await deps.settle(tx, execution, now)
     return { execution, next, abandoned }

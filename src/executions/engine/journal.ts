@@ -304,9 +304,10 @@ export function createJournal(deps: JournalDeps): Journal {
     },
     find: (executionId) => channels.get(executionId),
     async flush() {
-      // What is being written does not have what came since.
-      while (flushing) await flushing
-      await flushAll()
+      // What is being written does not have what came since: the one behind it does, for all who wait.
+      if (flushing) wanted = 'all'
+      await flushing
+      await (flushing ?? flushAll())
     },
     dismiss() {
       for (const { followers } of channels.values()) for (const follower of followers) send(follower)

@@ -53,7 +53,8 @@ export function createLive({ journal, log, attempt, stopped, onLeft }: LiveDeps)
         return null
       })
       .finally(() => {
-        runs.delete(row.id)
+        // It may be on again already: one that waited for an approval goes on while its end here is still being told.
+        if (runs.get(row.id) === run) runs.delete(row.id)
         onLeft(row.id)
       })
     const run: Run = { row, controller, ended, isClaimed: false }

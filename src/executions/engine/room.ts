@@ -1,9 +1,12 @@
 import { setImmediate } from 'node:timers/promises'
+import type { Logger } from 'pino'
 import type { Db } from '../../db/client.ts'
+import { isUnavailable } from '../../lib/database-errors.ts'
 import { findCrowded, findReady, READY_AT_ONCE } from './slots.ts'
 
 export type RoomDeps = {
   db: Db
+  log: Logger
   /** How many runs may be on in this process, and of one organization in all. */
   limits: { process: number; organization: number | undefined }
   /** How many places are taken in this process. */
@@ -16,7 +19,7 @@ export type RoomDeps = {
  * Room for runs: in this process, and in their organizations. While some wait for it, nobody who came later gets it
  * before them; one organization's waiting runs do not keep another's from theirs.
  */
-export function createRoom({ db, limits, taken, begin }: RoomDeps) {
+export function createRoom({ db, log, limits, taken, begin }: RoomDeps) {
   /** Some wait for room in this process. */
   let crowded = false
   /** Of these organizations, some wait for others to end. */
@@ -37,14 +40,23 @@ export function createRoom({ db, limits, taken, begin }: RoomDeps) {
         continue
       }
       if (full.has(organizationId) && !delegated) continue
-      if (await begin(id)) begun++
-      else full.add(organizationId)
+      const hasBegun = await tryToBegin(id)
+      if (hasBegun) begun++
+      else if (hasBegun === false) full.add(organizationId)
     }
     crowded = keptOut || ready.length === READY_AT_ONCE
     if (keptOut) return
     crowdedOrganizations = new Set(limits.organization === undefined ? [] : await findCrowded(db))
     again ||= crowded && begun > 0
   }
+
+  /** Null where it fails, and not for the database's sake: that is no reason not to begin the others. */
+  const tryToBegin = (id: string): Promise<boolean | null> =>
+    begin(id).catch((error) => {
+      if (isUnavailable(error)) throw error
+      log.error({ err: error, executionId: id }, 'a pending run could not be begun; the sweep will try again')
+      return null
+    })
 
   async function fillUp(): Promise<void> {
     do {

@@ -41,6 +41,31 @@ export async function findDescendants(db: Db | Tx, row: ExecutionRow) {
   return tree.filter(({ id, terminalSeq }) => id !== row.id && family.has(id) && terminalSeq === null)
 }
 
+/**
+ * How long the runs that an execution's calls have started, and theirs, have waited for approvals (ms): of those that did
+ * so side by side, each.
+ */
+export async function waitedBelow(db: Db, row: ExecutionRow, now: Date): Promise<number> {
+  const calls = await db.toolCall.findMany({
+    where: { executionId: row.id, childExecutionId: { not: null } },
+    select: { childExecutionId: true },
+  })
+  if (!calls.length) return 0
+  const tree = await db.execution.findMany({
+    where: belowRoot(row),
+    orderBy: { depth: 'asc' },
+    select: { id: true, parentExecutionId: true, waitedMs: true, waitingSince: true, completedAt: true },
+  })
+  const family = new Set(calls.map(({ childExecutionId }) => childExecutionId))
+  let waited = 0
+  for (const { id, parentExecutionId, waitedMs, waitingSince, completedAt } of tree) {
+    if (!family.has(id) && !family.has(parentExecutionId)) continue
+    family.add(id)
+    waited += waitedMs + (waitingSince ? (completedAt ?? now).getTime() - waitingSince.getTime() : 0)
+  }
+  return waited
+}
+
 /** Whoever cancels a tree marks the parent before looking for children: this waits for the mark, or is found. */
 export async function holdParent(tx: Tx, parent: ExecutionRow, now: Date): Promise<void> {
   if (parent.depth >= MAX_DEPTH) {

@@ -43,6 +43,7 @@ export type EngineDeps = {
    * the run fails.
    */
   agentFor: (db: Db, row: ExecutionRow) => Promise<claims.AgentRow | string>
+  lockSettled: claims.ClaimDeps['lockSettled']
   settle: claims.ClaimDeps['settle']
   openTools: OpenTools
   telemetry: Telemetry
@@ -61,7 +62,7 @@ export type Engine = {
   /** Cancels it and its descendants if they have not ended, on somebody's word, and returns it as it then is. */
   cancel(row: ExecutionRow, by: endings.Canceller): Promise<ExecutionRow>
   /** A run whose approvals have been decided: it goes on when there is room for it. */
-  goOn(row: Pick<ExecutionRow, 'id' | 'organizationId' | 'parentExecutionId'>): void
+  goOn(row: Pick<ExecutionRow, 'id' | 'organizationId'>): void
   /**
    * Takes care of what was left behind, now and from then on, if runs are on in this process. `alone`: no other process
    * uses this database.
@@ -86,7 +87,8 @@ export function createEngine(deps: EngineDeps): Engine {
   const limits = { running: settings.MAX_RUNNING_PER_ORGANIZATION, pending: settings.MAX_PENDING_RUNS }
   const lock = rowLock(settings)
   const locks = { rowLock: lock, freeRowLock: freeRowLock(settings) }
-  const claimDeps: claims.ClaimDeps = { db, clock, owner, leaseDuration, ...locks, limits, settle: deps.settle }
+  const { settle, lockSettled } = deps
+  const claimDeps: claims.ClaimDeps = { db, clock, owner, leaseDuration, ...locks, limits, settle, lockSettled }
   const onStored = (ids: string[]) => bus.publish('execution', ids)
   const journal = createJournal({ db, clock, log, owner, rowLock: lock, onStored })
   const notices = createNotices(bus)
@@ -98,6 +100,7 @@ export function createEngine(deps: EngineDeps): Engine {
   const room = createRoom({
     db,
     limits: { process: runs ? settings.MAX_RUNNING : 0, organization: limits.running },
+    log,
     taken: () => live.taken(),
     begin: beginPending,
   })
@@ -188,13 +191,13 @@ export function createEngine(deps: EngineDeps): Engine {
     deps.telemetry.ended(execution)
     bus.publish('execution', [execution.id])
     tellOwners(execution)
-    if (next) begin(next, execution.organizationId, false)
+    if (next) begin(next, execution.organizationId)
     for (const row of abandoned) background(cancelTree(row, execution), 'what a run had started could not be cancelled')
   }
 
   /** Begins a pending run when its turn comes: here, if there is room, or wherever there is some first. */
-  function begin(id: string, organizationId: string, delegated: boolean): void {
-    if (runs && !draining && (delegated || room.isFor(organizationId))) background(beginPending(id))
+  function begin(id: string, organizationId: string): void {
+    if (runs && !draining && room.isFor(organizationId)) background(beginPending(id))
     else bus.publish('pending', [organizationId])
   }
 
@@ -299,7 +302,7 @@ export function createEngine(deps: EngineDeps): Engine {
     ended: (row, signal) => whenEnded(followDeps, row, signal),
     goOn(row) {
       bus.publish('execution', [row.id])
-      begin(row.id, row.organizationId, row.parentExecutionId !== null)
+      begin(row.id, row.organizationId)
     },
     async cancel(row, by) {
       const gone = await cancelTree(row, by)

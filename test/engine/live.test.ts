@@ -1,0 +1,24 @@
+import { expect, test } from 'vitest'
+import type { ExecutionRow } from '../../src/executions/engine/events.ts'
+import { createLive, type LiveDeps } from '../../src/executions/engine/live.ts'
+import { nextTurn } from './lab.ts'
+
+test('the end of a run’s earlier attempt, told late, leaves the attempt that is on', async () => {
+  const ends: (() => void)[] = []
+  const live = createLive({
+    journal: { open: () => ({}) },
+    stopped: new AbortController().signal,
+    onLeft: () => {},
+    attempt: () => new Promise((resolve) => ends.push(() => resolve(null))),
+  } as unknown as LiveDeps)
+  const begin = (attempt: number) =>
+    live.claim(async (launch) => launch({ id: 'run', attempt } as ExecutionRow, {} as Parameters<typeof launch>[1]))
+  await begin(1)
+  await begin(2)
+  ends[0]?.()
+  await nextTurn()
+  expect(live.heldRows()).toMatchObject([{ attempt: 2 }])
+  ends[1]?.()
+  await nextTurn()
+  expect(live.ids()).toEqual([])
+})
