@@ -1,6 +1,6 @@
 import type { z } from 'zod'
 import { executable, notPrivate } from '../agents/service.ts'
-import { type Actor, type Authorized, isAdmin, permit } from '../auth/actor.ts'
+import { type Actor, type Authorized, actorOf, isAdmin, permit } from '../auth/actor.ts'
 import { audit } from '../auth/audit.ts'
 import { fromColumn, toColumn } from '../auth/scopes.ts'
 import { type Db, lockRows, Prisma, rowLock, type Tx } from '../db/client.ts'
@@ -187,7 +187,7 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
   const { schedule } = input
   // What is none is refused before anything else is looked for.
   const times = schedule === undefined ? {} : reschedule(mission, schedule, now)
-  const said = await saidOf(actor, deps, input)
+  const said = await saidOf(actor, deps, mission, input)
   const changes = isNews(mission, { ...said, ...times })
   const data = changes ? { ...said, scopes: toColumn(actor.scopes) } : {}
   const changed = { ...mission, ...data }
@@ -220,15 +220,21 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
   return { mission: toMission(written) }
 }
 
-/** What a PATCH says beside schedule and status. 404 for an agent that the caller cannot run, or a space out of reach. */
-async function saidOf(actor: Actor, deps: Deps, input: z.output<typeof UpdateMission>) {
-  const { title, goal, icon, visibility, maxTurns, agentType } = input
+/**
+ * What a PATCH says beside schedule and status. 404 for an agent that the caller cannot run, or a space out of reach; for
+ * those of the mission's owner, too: as whom it runs, and who would not find it any more.
+ */
+async function saidOf(actor: Actor, deps: Deps, mission: MissionRow, input: z.output<typeof UpdateMission>) {
+  const { title, goal, icon, visibility, maxTurns, agentType, spaceId } = input
   const agentId = agentOf(input)
-  return given({
-    ...{ title, goal, icon, visibility, maxTurns, agentType },
-    ...(agentId !== undefined && (await findAgent(actor, deps, agentId))),
-    ...(input.spaceId !== undefined && { spaceId: await findOrDefault(actor, deps, input.spaceId) }),
+  const placeFor = async (who: Actor) => ({
+    ...(agentId !== undefined && (await findAgent(who, deps, agentId))),
+    ...(spaceId !== undefined && { spaceId: await findOrDefault(who, deps, spaceId) }),
   })
+  const place = await placeFor(actor)
+  const owner = mission.userId === actor.userId ? null : await actorOf(deps.db, mission)
+  if (owner) await placeFor(owner)
+  return given({ ...{ title, goal, icon, visibility, maxTurns, agentType }, ...place })
 }
 
 /** What a change makes of its schedule. With a new time a paused mission still has none, a completed one waits for it. */

@@ -442,6 +442,17 @@ describe('PATCH /missions/{id}', () => {
     expect(await get(id)).toMatchObject({ visibility: 'private' })
   })
 
+  it('by an admin takes no agent and no space that its owner cannot use: it would be out of their reach', async () => {
+    const { id } = await create()
+    const agent = await createAgent({ visibility: 'private' }, admin)
+    const space = await createSpace({ visibility: 'private' }, admin)
+    expectError(await patch(id, { agentId: agent }, admin), 404, 'Agent not found')
+    expectError(await patch(id, { spaceId: space }, admin), 404, 'Space not found')
+    expect(await get(id)).toMatchObject({ agentId })
+    const shared = await createAgent({}, admin)
+    expect(await patched(id, { agentId: shared }, admin)).toMatchObject({ agentId: shared })
+  })
+
   it('its status runs, pauses and resumes it, and the one that it has changes nothing', async () => {
     const { id } = await create()
     const letGo = hold()
