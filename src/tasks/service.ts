@@ -177,6 +177,16 @@ async function write(
   return row ?? null
 }
 
+/** Somebody else has changed the task meanwhile: nothing is written. */
+class Overtaken extends Error {
+  override name = 'Overtaken'
+}
+
+function nullIfOvertaken(error: unknown): null {
+  if (error instanceof Overtaken) return null
+  throw error
+}
+
 /**
  * PATCH /tasks/{id}. A change of nothing writes nothing. A status must follow from the one it has: 400 for a transition
  * that the state table does not have. Cancelling cancels what runs for it.
@@ -194,9 +204,14 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
       ...(assignTo !== undefined && (await findAssignee(actor, deps, assignTo))),
       ...(status !== undefined && status !== task.status && moveTo(task.status, status, now)),
     })
-    const changed = isNews(task, said)
-      ? await deps.db.$transaction((tx) => write(tx, actor, task, 'task.update', now, said))
-      : task
+    const change = async (tx: Tx) => {
+      // Runs are locked before what they are for.
+      if (status === 'cancelled') await markRuns(tx, runsOf(task), actor, now)
+      const row = await write(tx, actor, task, 'task.update', now, said)
+      if (!row) throw new Overtaken()
+      return row
+    }
+    const changed = isNews(task, said) ? await deps.db.$transaction(change).catch(nullIfOvertaken) : task
     if (!changed) continue
     if (changed !== task) deps.bus.publish('task', [task.id])
     if (status === 'cancelled') await cancelRuns(actor, deps, changed)

@@ -777,18 +777,21 @@ describe('POST /tasks/{id}/execute', () => {
       ['set to pending and then cancelled', (id) => patch(id, { status: 'pending' }).then(() => aborts[0]![1](id))],
       ['set to pending and then deleted', (id) => patch(id, { status: 'pending' }).then(() => aborts[1]![1](id))],
     ]
-    it('a task that is deleted marks its run, whatever happens to the server then', async () => {
-      const { id, executionId, asked } = await running()
-      const { db, engine } = server.service.deps
-      const { cancel } = engine
-      engine.cancel = () => Promise.reject(new Error('Connection terminated'))
-      expect((await call('DELETE', `/tasks/${id}`)).status).toBe(503)
-      engine.cancel = cancel
-      const row = await db.execution.findUniqueOrThrow({ where: { id: executionId } })
-      expect(row).toMatchObject({ status: 'running', wantsCancel: true })
-      await cancel(row, row)
-      await asked.aborted
-    })
+    it.each(aborts.slice(0, 2))(
+      'a task that is %s marks its run, whatever happens to the server then',
+      async (_, end) => {
+        const { id, executionId, asked } = await running()
+        const { db, engine } = server.service.deps
+        const { cancel } = engine
+        engine.cancel = () => Promise.reject(new Error('Connection terminated'))
+        expect((await end(id)).status).toBe(503)
+        engine.cancel = cancel
+        const row = await db.execution.findUniqueOrThrow({ where: { id: executionId } })
+        expect(row).toMatchObject({ status: 'running', wantsCancel: true })
+        await cancel(row, row)
+        await asked.aborted
+      },
+    )
 
     it.each(aborts)('a task that is %s cancels its run, down to the model', async (how, end) => {
       const { id, executionId, asked } = await running()
