@@ -2,10 +2,10 @@ import { type Db, Prisma } from './client.ts'
 import { padded } from './dialects.ts'
 
 /**
- * Rows `t` of the counted table that belong to rows `h` of another one of the organization, or those of which `where`
- * says so itself. `on` names the columns of the index that finds them, and no others.
+ * Rows `t` of the counted table that belong to rows `h` of another one of the organization. `on` names the columns of the
+ * index that finds them, and no others.
  */
-export type Hidden = { of: string; where: Prisma.Sql; on: Prisma.Sql } | { of: null; where: Prisma.Sql }
+export type Hidden = { of: string; where: Prisma.Sql; on: Prisma.Sql }
 
 /** An organization's rows of a table that meet every condition of `given`, but for the hidden ones. */
 export type Counted = {
@@ -28,11 +28,9 @@ export const columnsAre = (values: Readonly<Record<string, unknown>>): Prisma.Sq
 
 /** Whether a row `t` of a table is hidden by those. */
 export const isHiddenBy = (organizationId: string, hidden: Hidden): Prisma.Sql =>
-  hidden.of === null
-    ? hidden.where
-    : Prisma.sql`EXISTS (SELECT 1 FROM ${name(hidden.of)} h WHERE ${hiddenRows(organizationId, hidden)})`
+  Prisma.sql`EXISTS (SELECT 1 FROM ${name(hidden.of)} h WHERE ${hiddenRows(organizationId, hidden)})`
 
-const hiddenRows = (organizationId: string, { where, on }: Extract<Hidden, { of: string }>): Prisma.Sql =>
+const hiddenRows = (organizationId: string, { where, on }: Hidden): Prisma.Sql =>
   Prisma.sql`h."organizationId" = ${organizationId} AND ${where} AND ${on}`
 
 /** Counts rows, without those that somebody may not see. */
@@ -57,12 +55,9 @@ const conditionOf = ({ organizationId, given }: Counted): Prisma.Sql =>
 function takenOff(counted: Counted): Prisma.Sql[] {
   const { table, organizationId, hidden } = counted
   return hidden.map((each, index) => {
-    const from =
-      each.of === null
-        ? Prisma.sql`${name(table)} t WHERE t."organizationId" = ${organizationId} AND ${each.where}`
-        : Prisma.sql`${name(each.of)} h CROSS JOIN ${name(table)} t WHERE ${hiddenRows(organizationId, each)}`
+    const rows = Prisma.sql`${name(each.of)} h CROSS JOIN ${name(table)} t WHERE ${hiddenRows(organizationId, each)}`
     const before = hidden.slice(0, index).map((other) => Prisma.sql`NOT (${isHiddenBy(organizationId, other)})`)
     const conditions = [Prisma.sql`NOT (NOT (${conditionOf(counted)}))`, ...before]
-    return Prisma.sql`SELECT -count(*) FROM ${from} AND ${Prisma.join(conditions, ' AND ')}`
+    return Prisma.sql`SELECT -count(*) FROM ${rows} AND ${Prisma.join(conditions, ' AND ')}`
   })
 }
