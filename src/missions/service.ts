@@ -232,7 +232,8 @@ async function saidOf(actor: Actor, deps: Deps, mission: MissionRow, input: z.ou
     ...(spaceId !== undefined && { spaceId: await findOrDefault(who, deps, spaceId) }),
   })
   const place = await placeFor(actor)
-  const owner = mission.userId === actor.userId ? null : await actorOf(deps.db, mission)
+  const isMoved = Object.keys(place).length > 0
+  const owner = isMoved && mission.userId !== actor.userId ? await actorOf(deps.db, mission) : null
   if (owner) await placeFor(owner)
   return given({ ...{ title, goal, icon, visibility, maxTurns, agentType }, ...place })
 }
