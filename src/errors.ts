@@ -1,22 +1,68 @@
 import { STATUS_CODES } from 'node:http'
 import { z } from 'zod'
 import { isUnavailable } from './lib/database-errors.ts'
-import type { ErrorBody } from './wire.ts'
+import type { ErrorBody, ErrorCode } from './wire.ts'
+
+/** The optional parts of an {@link AppError}. */
+type ErrorOptions = {
+  /** For the log only. */
+  cause?: unknown
+  headers?: Record<string, string>
+  /** Overrides the code that the status and the message imply, see {@link codeOf}. */
+  code?: ErrorCode
+  /** One sentence for the person who has to act. A `detail` of a 401 or 404 never depends on an id. */
+  detail?: string
+  /** The run that failed. */
+  executionId?: string
+}
 
 /**
- * What the caller is told: a status and a message of contract.md section 1. `cause` is for the log alone.
- * Services throw nothing else on purpose; everything else becomes a 500.
+ * Carries everything a caller sees of a failure: the status and message of contract.md section 1, the `code` and
+ * `detail` of contract-2.md section 1.1. Services throw nothing else on purpose; everything else becomes a 500.
  */
 export class AppError extends Error {
   override name = 'AppError'
   readonly status: number
+  readonly code: ErrorCode
+  readonly detail: string | undefined
+  readonly executionId: string | undefined
   readonly headers: Readonly<Record<string, string>>
 
-  constructor(status: number, message: string, options: { cause?: unknown; headers?: Record<string, string> } = {}) {
+  constructor(status: number, message: string, options: ErrorOptions = {}) {
     super(message, { cause: options.cause })
     this.status = status
+    this.code = options.code ?? codeOf(status, message)
+    this.detail = options.detail
+    this.executionId = options.executionId
     this.headers = options.headers ?? {}
   }
+}
+
+/** Maps a status to the code of its errors. A more specific code is given where the error is made. */
+const CODES: Readonly<Record<number, ErrorCode>> = {
+  400: 'invalid_value',
+  401: 'unauthorized',
+  403: 'forbidden',
+  404: 'not_found',
+  405: 'method_not_allowed',
+  408: 'timeout',
+  409: 'conflict',
+  412: 'precondition_failed',
+  413: 'too_large',
+  415: 'unsupported_media_type',
+  417: 'invalid_value',
+  421: 'misdirected',
+  422: 'idempotency_conflict',
+  429: 'rate_limited',
+  431: 'too_large',
+  502: 'mcp_unreachable',
+  503: 'unavailable',
+}
+
+/** Returns the code of an error that gives none: by its status, or by its message where Zod alone made that. */
+function codeOf(status: number, message: string): ErrorCode {
+  if (status === 400 && message.startsWith('Missing required field')) return 'missing_field'
+  return CODES[status] ?? (status < 500 ? 'invalid_value' : 'internal')
 }
 
 /** The resources that a 404 can name (contract.md section 1). */
@@ -40,19 +86,30 @@ export const badRequest = (message: string) => new AppError(400, message)
 export const invalidField = (field: string, expected: string) =>
   badRequest(`Invalid value for field: ${field}. Expected ${expected}`)
 export const unauthorized = (message: string) => new AppError(401, message)
-export const forbidden = () => new AppError(403, "You don't have permission to access this resource")
+export const tokenExpired = () => new AppError(401, 'Token expired', { code: 'token_expired' })
+export const forbidden = (options: Pick<ErrorOptions, 'code' | 'detail'> = {}) =>
+  new AppError(403, "You don't have permission to access this resource", options)
+/** The 403 for a token that has none of some scopes. */
+export const lacksScopes = (anyOf: readonly string[]) =>
+  forbidden({ code: 'insufficient_scope', detail: `The token needs the scope ${anyOf.join(' or ')}` })
 /** What the model of a run is told whose token does not allow a call. */
-export const lacksScope = (scope: string) => new AppError(403, `This run's token lacks the scope ${scope}`)
+export const lacksScope = (scope: string) =>
+  new AppError(403, `This run's token lacks the scope ${scope}`, { code: 'insufficient_scope' })
 export const notFound = (resource: ResourceName) => new AppError(404, `${resource} not found`)
 export const noSuchPath = () => new AppError(404, 'Not found')
-export const conflict = (message: string) => new AppError(409, message)
+export const conflict = (message: string, options: Pick<ErrorOptions, 'code' | 'detail' | 'executionId'> = {}) =>
+  new AppError(409, message, options)
+/** The answer of a run that was cancelled. */
+export const cancelled = (executionId?: string) =>
+  conflict('Execution was cancelled', { code: 'cancelled', ...(executionId && { executionId }) })
 export const tooLong = () => badRequest('The answer would be too long: ask for fewer rows, or fewer long texts')
 export const invalidJson = () => badRequest('Invalid JSON in request body')
 export const bodyTooLarge = () => new AppError(413, 'Request body too large')
 export const unsupportedType = () => new AppError(415, 'Unsupported content type')
-export const tooManyRequests = () =>
-  new AppError(429, 'Rate limit exceeded. Retry after 60 seconds.', { headers: { 'Retry-After': '60' } })
-export const chatFailed = () => new AppError(500, 'Chat execution failed')
+export const tooManyRequests = (code: 'rate_limited' | 'queue_full' = 'rate_limited') =>
+  new AppError(429, 'Rate limit exceeded. Retry after 60 seconds.', { code, headers: { 'Retry-After': '60' } })
+export const chatFailed = (options: Pick<ErrorOptions, 'code' | 'detail' | 'executionId'> = {}) =>
+  new AppError(500, 'Chat execution failed', options)
 export const unavailable = (cause?: unknown) =>
   new AppError(503, 'Service temporarily unavailable. Please retry.', { cause, headers: { 'Retry-After': '1' } })
 
@@ -78,6 +135,9 @@ export const toBody = (error: AppError, requestId: string): ErrorBody => ({
   statusCode: error.status,
   statusMessage: STATUS_CODES[error.status] ?? 'Error',
   message: error.message,
+  code: error.code,
+  ...(error.detail !== undefined && { detail: error.detail }),
+  ...(error.executionId !== undefined && { executionId: error.executionId }),
   requestId,
 })
 

@@ -211,7 +211,8 @@ export async function onceOutside<T extends object>(
   return answer
 }
 
-const inProgress = () => conflict('A request with this Idempotency-Key is in progress')
+const inProgress = () =>
+  conflict('A request with this Idempotency-Key is in progress', { code: 'idempotency_in_progress' })
 
 function replay<T>({ answer }: IdempotencyRow, idempotency: IdempotencyKey): T {
   if (answer === null) throw inProgress()

@@ -63,8 +63,8 @@ const t = initTRPC
     sse: { ping: { enabled: true, intervalMs: 15_000 } },
     errorFormatter({ shape, error, ctx }): ErrorShape {
       const { code, path } = shape.data
-      const body = toBody(fromTRPCError(error), ctx?.requestId ?? requestIds.get(error) ?? '')
-      const data = { code, httpStatus: body.statusCode, ...(path && { path }), ...body }
+      const { code: errorCode, ...body } = toBody(fromTRPCError(error), ctx?.requestId ?? requestIds.get(error) ?? '')
+      const data = { code, httpStatus: body.statusCode, ...(path && { path }), ...body, errorCode }
       return { code: shape.code, message: body.message, data }
     },
   })
@@ -102,8 +102,8 @@ export function fromTRPCError(error: unknown): AppError {
   // Of the input, when it is read. Any other is of the service.
   const isSyntax = error.code === 'BAD_REQUEST' && error.cause instanceof SyntaxError
   const code = isSyntax ? 'PARSE_ERROR' : error.code
-  const { status, message } = THEIRS[code]?.() ?? ours
-  return new AppError(status, message, { cause: error })
+  const theirs = THEIRS[code]?.() ?? ours
+  return new AppError(theirs.status, theirs.message, { cause: error, code: theirs.code })
 }
 
 const THEIRS: { [Code in TRPC_ERROR_CODE_KEY]?: () => AppError } = {

@@ -3,18 +3,64 @@ import type { TRPCDefaultErrorData, TRPCDefaultErrorShape } from '@trpc/server'
 // What clients get under a name of its own. The package of the typed client carries this file: nothing of the service
 // is imported here.
 
+/** Lists the codes of errors (contract-2.md section 1.1). Clients treat one that they do not know by its status. */
+export const ERROR_CODES = [
+  'missing_field',
+  'invalid_value',
+  'invalid_parameter',
+  'unauthorized',
+  'token_expired',
+  'sign_in_required',
+  'insufficient_scope',
+  'forbidden',
+  'not_found',
+  'method_not_allowed',
+  'conflict',
+  'session_busy',
+  'precondition_failed',
+  'idempotency_conflict',
+  'idempotency_in_progress',
+  'unsupported_media_type',
+  'too_large',
+  'misdirected',
+  'rate_limited',
+  'budget_exceeded',
+  'price_unknown',
+  'queue_full',
+  'provider_error',
+  'model_not_available',
+  'context_too_long',
+  'content_filtered',
+  'invalid_output',
+  'mcp_unreachable',
+  'secret_not_allowed',
+  'timeout',
+  'interrupted',
+  'cancelled',
+  'paused',
+  'unavailable',
+  'internal',
+] as const
+
+export type ErrorCode = (typeof ERROR_CODES)[number]
+
 /** The error body of every REST answer, and the fields that tRPC and GraphQL errors carry (contract.md section 1). */
 export type ErrorBody = {
   error: true
   statusCode: number
   statusMessage: string
   message: string
+  code: ErrorCode
+  /** One sentence for the person who has to act. */
+  detail?: string
+  /** The run that failed. */
+  executionId?: string
   requestId: string
 }
 
-/** An error as tRPC carries it. */
+/** An error as tRPC carries it. `code` is tRPC's own word there, `errorCode` the one of the error body. */
 export interface ErrorShape extends TRPCDefaultErrorShape {
-  data: TRPCDefaultErrorData & ErrorBody
+  data: TRPCDefaultErrorData & Omit<ErrorBody, 'code'> & { errorCode: ErrorCode }
 }
 
 /** What a `message` event tells (contract.md section 4, "SSE"). Steps count from 1. */

@@ -203,6 +203,7 @@ describe.each(Object.entries(CASES))('POST %s', (_, prepare) => {
         error: true,
         statusCode: 422,
         statusMessage: 'Unprocessable Entity',
+        code: 'idempotency_conflict',
         message: 'Idempotency-Key was used with another request',
       })
     }

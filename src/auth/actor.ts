@@ -1,6 +1,6 @@
 import type { KeyObject } from 'node:crypto'
 import { type Db, Prisma, type Role } from '../db/client.ts'
-import { forbidden, unauthorized } from '../errors.ts'
+import { forbidden, lacksScopes, tokenExpired, unauthorized } from '../errors.ts'
 import type { Clock } from '../lib/clock.ts'
 import { isWellFormed, tokenDigest } from '../lib/token.ts'
 import type { Settings } from '../settings.ts'
@@ -34,7 +34,7 @@ export function permit<T>(row: T, allowed: boolean): Authorized<T> {
 export const isAdmin = (actor: Actor): boolean => actor.role !== 'member'
 
 export function requireScope(actor: Actor, ...anyOf: Scope[]): void {
-  if (!anyOf.some((scope) => covers(actor.scopes, scope))) throw forbidden()
+  if (!anyOf.some((scope) => covers(actor.scopes, scope))) throw lacksScopes(anyOf)
 }
 
 type TokenRow = {
@@ -78,7 +78,7 @@ export async function authenticate(
   if (!row || row.revokedAt) throw unauthorized(invalid)
   const now = deps.clock.now()
   const expiresAt = row.expiresAt ? new Date(time(row.expiresAt)) : undefined
-  if (hasExpired({ expiresAt }, now)) throw unauthorized('Token expired')
+  if (hasExpired({ expiresAt }, now)) throw tokenExpired()
   if (!row.role) throw forbidden()
   if (!row.lastUsedAt || time(row.lastUsedAt) < now.getTime() - LAST_USED_PRECISION) {
     await db.token.updateMany({ where: { id: row.id }, data: { lastUsedAt: now } })

@@ -1,6 +1,6 @@
 import { createRemoteJWKSet, errors, type JWTPayload, type JWTVerifyGetKey, jwtVerify } from 'jose'
 import { z } from 'zod'
-import { unauthorized, unavailable } from '../errors.ts'
+import { tokenExpired, unauthorized, unavailable } from '../errors.ts'
 import type { Clock } from '../lib/clock.ts'
 import type { Settings } from '../settings.ts'
 
@@ -70,7 +70,7 @@ export function createIdTokens(
 const invalid = () => unauthorized('Invalid or expired token')
 
 function refuse(error: unknown): never {
-  if (error instanceof errors.JWTExpired) throw unauthorized('Token expired')
+  if (error instanceof errors.JWTExpired) throw tokenExpired()
   throw error instanceof errors.JOSEError ? invalid() : error
 }
 

@@ -5,7 +5,7 @@ import { covers } from '../auth/scopes.ts'
 import { type Db, Prisma } from '../db/client.ts'
 import { columnsAre, countOf } from '../db/counting.ts'
 import type { Deps } from '../deps.ts'
-import { badRequest, forbidden, notFound } from '../errors.ts'
+import { badRequest, lacksScopes, notFound } from '../errors.ts'
 import { pageQuery, ROOM, toPage } from '../lib/page.ts'
 import { inPrivateSpaces, ofMissionFor, ofPrivateMissions, visible as visibleSpace } from '../spaces/service.ts'
 import {
@@ -140,7 +140,7 @@ const mayRead = (actor: Actor, { userId }: { userId: string }): boolean =>
 
 /** Throws 403 for a run that the token is not for, of those that its user can reach. */
 export function requireOwnRun(actor: Actor, row: { userId: string }): void {
-  if (!mayRead(actor, row)) throw forbidden()
+  if (!mayRead(actor, row)) throw lacksScopes(['executions:read'])
 }
 
 /** GET /executions/{id}. */

@@ -5,7 +5,7 @@ import { type Actor, actorOf } from '../auth/actor.ts'
 import { reachable as reachableChat } from '../chats/service.ts'
 import type { Db, Tx } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
-import { chatFailed, conflict, notFound } from '../errors.ts'
+import { cancelled, chatFailed, notFound } from '../errors.ts'
 import { type IdempotencyKey, KeyTaken, lookUp } from '../idempotency.ts'
 import { checkAll as checkMedia } from '../media/service.ts'
 import { findOrDefault, reachable as reachableSpace } from '../spaces/service.ts'
@@ -52,7 +52,7 @@ export async function start(
   if (input.stream || input.background) return { ...accepted, status: row.status }
   const ended = await deps.engine.ended(row, gone())
   if (ended.terminalSeq === null && input.onDisconnect === 'cancel') await deps.engine.cancel(ended, actor)
-  if (ended.status === 'cancelled') throw conflict('Execution was cancelled')
+  if (ended.status === 'cancelled') throw cancelled(executionId)
   if (ended.status === 'failed') throw chatFailed()
   return { ...accepted, status: ended.status, result: ended.result ?? '' }
 }

@@ -2,7 +2,6 @@ import { type ExecutionResult, GraphQLError, type GraphQLSchema, Kind } from 'gr
 import { getSSEProcessor, isAsyncIterable, mapAsyncIterator, type Plugin, processRegularResult } from 'graphql-yoga'
 import { AppError, toAppError, toBody } from '../errors.ts'
 import { sizeOf } from '../lib/page.ts'
-import { toTRPCError } from '../trpc.ts'
 import { answerTooLong, LIMITS, TOO_MUCH } from './limits.ts'
 import { explain } from './refusals.ts'
 import type { GraphQLRequest } from './requests.ts'
@@ -54,7 +53,7 @@ function present(error: GraphQLError, { deps, requestId }: GraphQLRequest): Grap
   const { message, ...body } = toBody(app, requestId)
   // `spec` makes it 200 for those who accept `application/json` only: so GraphQL over HTTP wants GraphQL's refusals.
   const whole = { http: http ?? { status: app.status, spec: refusal, headers: app.headers } }
-  const extensions = { ...body, code: (refusal && code) || toTRPCError(app).code, ...(!error.path && whole) }
+  const extensions = { ...body, ...(refusal && code && { code }), ...(!error.path && whole) }
   const { nodes, source, positions, path } = error
   return new GraphQLError(message, { nodes, source, positions, path, extensions })
 }

@@ -3,6 +3,7 @@ import type { oas31, ZodOpenApiOperationObject, ZodOpenApiPathsObject } from 'zo
 import * as errors from '../errors.ts'
 import { EventData, Execute, ExecutionId, FollowExecution } from '../executions/schema.ts'
 import { MediaCreated, MediaId } from '../media/schema.ts'
+import { ERROR_CODES } from '../wire.ts'
 import { CONTENT_PATH, EVENTS_PATH, MEDIA_PATH } from './paths.ts'
 
 // What http/openapi.ts puts the document together from, beside the procedures.
@@ -12,6 +13,12 @@ export const ErrorBody = z.object({
   statusCode: z.int().describe('The HTTP status'),
   statusMessage: z.string().describe('The standard phrase of the status'),
   message: z.string().describe('What is wrong, for a person to read'),
+  code: z
+    .string()
+    .optional()
+    .describe(`The kind of the error, for programs. New ones may appear. One of: ${ERROR_CODES.join(', ')}`),
+  detail: z.string().optional().describe('One sentence for the person who has to act'),
+  executionId: z.string().optional().describe('The run that failed'),
   requestId: z.string().describe('What the logs call this request; also in the header X-Request-Id'),
 })
 

@@ -105,7 +105,7 @@ describe('executing', () => {
     model.script({ error: { status: 500, message: 'secret of the provider' } })
     const { errors, message, data } = await graphql(server, EXECUTE, { input: { id: agentId, message: 'hi' } })
     expect(message).toBe('Chat execution failed')
-    expect(errors?.[0]?.extensions).toMatchObject({ statusCode: 500, code: 'INTERNAL_SERVER_ERROR' })
+    expect(errors?.[0]?.extensions).toMatchObject({ statusCode: 500, code: 'internal' })
     expect(data).toBeNull()
     expect(JSON.stringify(errors)).not.toContain('secret of the provider')
   })

@@ -131,7 +131,7 @@ describe('who asks', () => {
             statusCode: 401,
             statusMessage: 'Unauthorized',
             requestId: expect.any(String),
-            code: 'UNAUTHORIZED',
+            code: 'unauthorized',
           },
         },
       ])
@@ -172,7 +172,7 @@ describe('what nobody expected', () => {
       error: true,
       statusCode: 500,
       statusMessage: 'Internal Server Error',
-      code: 'INTERNAL_SERVER_ERROR',
+      code: 'internal',
     })
     expect(JSON.stringify(answer)).not.toContain('secret of the database')
     const logged = server.logs.filter((line) => line.includes('secret of the database'))

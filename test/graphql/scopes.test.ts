@@ -136,7 +136,7 @@ describe('a token', () => {
     await db.token.update({ where: { id: tokenId }, data: { userId } })
     const answer = await graphql(server, text, { id: executionId, agentId }, { token })
     expect(answer.errors).toMatchObject([
-      { message: FORBIDDEN, path, extensions: { statusCode: 403, code: 'FORBIDDEN' } },
+      { message: FORBIDDEN, path, extensions: { statusCode: 403, code: 'insufficient_scope' } },
     ])
     expect(JSON.stringify(answer.data)).not.toMatch(/secret prompt|"hi"/)
     // The rest of the answer is there.

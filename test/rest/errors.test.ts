@@ -583,6 +583,34 @@ it('whoever hangs up in the middle of a body is no error of the service', async 
   expect(server.logs.filter((line) => JSON.parse(line).level >= 50)).toEqual([])
 })
 
+describe('the code of an error', () => {
+  const reads = ['agents:read']
+  it.each<[code: string, procedure: string, input: object, scopes?: string[]]>([
+    ['missing_field', 'agents.create', {}],
+    ['invalid_value', 'agents.create', { ...valid, name: 1 }],
+    ['not_found', 'agents.get', { id: 'unknown' }],
+    ['insufficient_scope', 'tasks.create', { title: 'x' }, reads],
+    ['insufficient_scope', 'secrets.list', {}, reads],
+  ])('%s is the same on REST, tRPC and GraphQL for %s %j', async (code, procedure, input, scopes) => {
+    const { token } = await server.member(scopes ? { scopes } : {})
+    const rest = await faces.REST(server, procedure, input, { token })
+    const trpc = await faces.tRPC(server, procedure, input, { token })
+    expect([rest.body.code, trpc.body.errorCode]).toEqual([code, code])
+    expect(trpc.body.detail).toBe(rest.body.detail)
+    if (scopes) expect(rest.body.detail).toMatch(/^The token needs the scope \w+:\w+$/)
+    if (procedure !== 'agents.get') return
+    const query = '{ agent(id: "unknown") { id } }'
+    const graphql = await request(server, 'POST', '/graphql', { token, body: { query } })
+    expect(graphql.body.errors[0].extensions.code).toBe(code)
+  })
+
+  it('is token_expired for a token whose time is over', async () => {
+    const { token } = await server.member({ expiresAt: new Date(Date.now() - 1000) })
+    const answer = await request(server, 'GET', '/api/v1/agents', { token })
+    expect(answer).toMatchObject({ status: 401, body: { code: 'token_expired' } })
+  })
+})
+
 describe('what is hardly HTTP', () => {
   it.each([
     ['GARBAGE\r\n\r\n', 400, 'Malformed HTTP request'],

@@ -1,6 +1,7 @@
 import { STATUS_CODES } from 'node:http'
 import { expect } from 'vitest'
 import { appRouter } from '../../src/router.ts'
+import { ERROR_CODES } from '../../src/wire.ts'
 import { onPostgres } from './postgres-shared.ts'
 import { type Answer, request } from './rest.ts'
 import type { TestServer } from './server.ts'
@@ -62,15 +63,17 @@ export const FACES: Face[] = onPostgres ? ['REST'] : ['REST', 'tRPC']
 export const onEachFace = <const Row extends readonly unknown[]>(rows: readonly Row[]): [Face, ...Row][] =>
   FACES.flatMap((face) => rows.map((row): [Face, ...Row] => [face, ...row]))
 
-const BODY = ['error', 'message', 'requestId', 'statusCode', 'statusMessage']
-const TRPC_DATA = [...BODY, 'code', 'httpStatus', 'path']
+const BODY = ['error', 'message', 'code', 'detail', 'executionId', 'requestId', 'statusCode', 'statusMessage']
+const TRPC_DATA = [...BODY, 'errorCode', 'httpStatus', 'path']
 
-/** An error as contract.md section 1 says it, with nothing else in it, on either face. */
+/** Checks an error against contract.md section 1 and contract-2.md section 1.1: nothing else is in it, on either API. */
 export function expectError({ status, headers, body }: Answer, statusCode: number, message: string): void {
   const requestId = headers.get('x-request-id')
   expect({ status, ...body }).toMatchObject({ status: statusCode, error: true, statusCode, message, requestId })
   expect(body.statusMessage).toBe(STATUS_CODES[statusCode])
-  const allowed = 'code' in body ? TRPC_DATA : BODY
+  const isTrpc = 'httpStatus' in body
+  const allowed = isTrpc ? TRPC_DATA : BODY
+  expect(ERROR_CODES).toContain(isTrpc ? body.errorCode : body.code)
   expect(allowed).toEqual(expect.arrayContaining(Object.keys(body)))
   expect(headers.get('content-type')).toMatch(/^application\/json|^text\/event-stream/)
 }

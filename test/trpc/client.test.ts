@@ -163,6 +163,7 @@ describe('a call', () => {
     expect(message).toBe('Agent not found')
     expect(data).toEqual({
       code: 'NOT_FOUND',
+      errorCode: 'not_found',
       httpStatus: 404,
       path: 'agents.get',
       error: true,

@@ -233,7 +233,7 @@ async function joinQueue(tx: Tx, id: string, onBusy: Request['onBusy'], now: Dat
     data: { lastQueueSeq: { increment: 1 }, updatedAt: now },
     select: { activeExecutionId: true, lastQueueSeq: true },
   })
-  if (activeExecutionId && onBusy === 'reject') throw conflict('Session is busy')
+  if (activeExecutionId && onBusy === 'reject') throw conflict('Session is busy', { code: 'session_busy' })
   if (activeExecutionId && onBusy === 'interrupt') {
     const where = { sessionId: id, status: { in: ['pending' as const, 'running' as const] }, wantsCancel: false }
     if (await tx.execution.findFirst({ where, select: { id: true } })) throw new SessionTaken(id)

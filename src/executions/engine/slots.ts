@@ -60,7 +60,7 @@ export async function checkBacklog(tx: Tx, { limits, rowLock }: ClaimDeps, organ
     waiting = await count()
   }
   if (waiting < limit) return
-  throw tooManyRequests()
+  throw tooManyRequests('queue_full')
 }
 
 /** Whether a call of its parent waits for it. */

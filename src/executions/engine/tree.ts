@@ -1,5 +1,5 @@
 import type { Db, Tx } from '../../db/client.ts'
-import { badRequest, conflict } from '../../errors.ts'
+import { badRequest, cancelled, conflict } from '../../errors.ts'
 import type { ExecutionRow } from './events.ts'
 
 /** How deep below its root an execution may lie. */
@@ -75,7 +75,7 @@ export async function holdParent(tx: Tx, parent: ExecutionRow, now: Date): Promi
     where: { id: parent.id, wantsCancel: false, status: { not: 'cancelled' } },
     data: { updatedAt: now },
   })
-  if (!count) throw conflict('Execution was cancelled')
+  if (!count) throw cancelled()
   if ((await tx.execution.count({ where: belowRoot(parent) })) >= MAX_FAMILY - 1) {
     throw conflict(`A tree has at most ${MAX_FAMILY} executions`)
   }
