@@ -5,8 +5,8 @@ export const models = router({
   list: token()
     .meta(rest('GET', '/api/v1/models', 'List the models that agents can use'))
     .output(schema.ModelsResponse)
-    .query(async ({ ctx: { deps } }) => ({
-      models: await deps.models.list(),
-      defaultModel: await deps.models.defaultModel().catch(() => null),
+    .query(async ({ ctx: { deps, actor } }) => ({
+      models: await deps.models.list(actor.organizationId),
+      defaultModel: await deps.models.defaultModel(actor.organizationId).catch(() => null),
     })),
 })

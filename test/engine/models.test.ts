@@ -12,14 +12,25 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { ModelError } from '../../src/executions/engine/model-errors.ts'
 import { createModels } from '../../src/executions/engine/models.ts'
 import { type Part, type TextModel, textModel } from '../../src/executions/engine/text-model.ts'
+import type { Clock } from '../../src/lib/clock.ts'
 import { readSettings } from '../../src/settings.ts'
 import { event, type Reply } from '../support/model-replies.ts'
 import { type ModelServer, startModelServer } from '../support/model-server.ts'
 
 const CANARY = 'canary-7f3a9c51e2d84b06'
 const CLOSED = 'http://localhost:9'
+const ORGANIZATION = 'organization-1'
 
-const models = (env: Record<string, string> = {}) => createModels(readSettings(env))
+/** The models of an organization that has no providers of its own. */
+function models(env: Record<string, string> = {}, clock?: Clock) {
+  const made = createModels(readSettings(env), clock)
+  return {
+    list: () => made.list(ORGANIZATION),
+    defaultModel: () => made.defaultModel(ORGANIZATION),
+    resolve: (name: string | null) => made.resolve(name, ORGANIZATION),
+    describeError: (error: unknown) => made.describeError(error, ORGANIZATION),
+  }
+}
 
 const user = (text: string): LanguageModelV4Prompt[number] => ({ role: 'user', content: [{ type: 'text', text }] })
 const assistant = (text: string): LanguageModelV4Prompt[number] => ({
@@ -497,7 +508,7 @@ describe('the models of the server at OPENAI_BASE_URL', () => {
 
   it('are listed for a minute, then asked for again, and kept when that fails', async () => {
     let now = new Date('2026-01-01T00:00:00Z')
-    const given = createModels(readSettings({ OPENAI_BASE_URL: server.baseUrl }), { now: () => now })
+    const given = models({ OPENAI_BASE_URL: server.baseUrl }, { now: () => now })
     const listed = async () => (await given.list()).flatMap(({ id, provider }) => (provider === 'compatible' ? id : []))
     server.models = ['a']
     expect(await listed()).toEqual(['compatible/a'])
@@ -514,7 +525,7 @@ describe('the models of the server at OPENAI_BASE_URL', () => {
 
   it('give another default, without waiting for it, when the server has got another model', async () => {
     let now = new Date('2026-01-01T00:00:00Z')
-    const given = createModels(readSettings({ OPENAI_BASE_URL: server.baseUrl }), { now: () => now })
+    const given = models({ OPENAI_BASE_URL: server.baseUrl }, { now: () => now })
     server.models = ['a']
     expect(await given.defaultModel()).toBe('compatible/a')
     server.models = ['b']

@@ -204,9 +204,9 @@ describe('the stream of a run', () => {
     const { models } = server.service.deps
     const { resolve } = models
     const gate = Promise.withResolvers<void>()
-    models.resolve = async (name) => {
+    models.resolve = async (...args) => {
       await gate.promise
-      return resolve(name)
+      return resolve(...args)
     }
     const asked = model.requests.length
     const stream = await execute()

@@ -174,7 +174,7 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
 
   /** A provider may repeat the prompt that it was given: not in the log, and not to another organization. */
   function causeOf(row: ExecutionRow, why: unknown): string {
-    const cause = why instanceof TimeoutError ? 'timeout' : models.describeError(why)
+    const cause = why instanceof TimeoutError ? 'timeout' : models.describeError(why, row.organizationId)
     const isProviders = !(why instanceof TimeoutError || why instanceof ModelError || cause === UNEXPECTED)
     const untold = isProviders ? withoutWords(cause) : cause
     log.warn({ executionId: row.id, cause: untold, ...(cause === UNEXPECTED && { err: why }) }, 'a run failed')

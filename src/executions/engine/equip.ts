@@ -42,7 +42,7 @@ export async function equip(
 ): Promise<{ input: RunInput; model: string; toolbox: Toolbox }> {
   const { settings, db, log } = deps
   const { row, agent, controller } = attempt
-  const { id, model } = await deps.models.resolve(row.modelOverride ?? agent.model)
+  const { id, model } = await deps.models.resolve(row.modelOverride ?? agent.model, row.organizationId)
   const space = await readSpace(db, row.spaceId)
   const isEquipped = hasTools(agent) || space.isEquipped
   const toolbox = isEquipped ? await open(deps, attempt) : NOTHING

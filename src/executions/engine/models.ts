@@ -9,22 +9,23 @@ import type { TextModel } from './text-model.ts'
 export type ModelInfo = { id: string; provider: string; available: boolean }
 
 export type Models = {
-  /** What `GET /models` shows: current models, what the server at OPENAI_BASE_URL lists, the offline one. Never rejects. */
-  list(): Promise<ModelInfo[]>
+  /** Lists the models that an organization can use: current ones, those that servers list, the offline one. Never rejects. */
+  list(organizationId: string): Promise<ModelInfo[]>
   /** Loads the packages of the provider that serves those who name no model: the first run would wait for them. */
   preload(): Promise<void>
-  /** The full id of the model of those who name none. Rejects with a {@link ModelError}. */
-  defaultModel(): Promise<string>
+  /** Returns the full id of the model of agents that name none. Rejects with a {@link ModelError}. */
+  defaultModel(organizationId: string): Promise<string>
   /**
-   * The model of that name, null for the default one, and its full id. Its `doStream` asks the provider once and tries
-   * nothing again. Rejects with a {@link ModelError} when there is no such model or its provider is not configured.
+   * Resolves a model's name (null for the default model) with the providers of an organization: the one that runs and
+   * pays, also where the agent is another organization's. Returns the model and its full id. Its `doStream` sends one
+   * request. Rejects with a {@link ModelError} if there is no such model or its provider is not configured.
    */
-  resolve(name: string | null): Promise<{ id: string; model: TextModel }>
+  resolve(name: string | null, organizationId: string): Promise<{ id: string; model: TextModel }>
   /**
    * An error of `resolve`, `doStream` or its stream as the caller may read it, see {@link describeModelError};
    * {@link UNEXPECTED} for any other error. Do not log a provider's error itself: it holds the prompt.
    */
-  describeError(error: unknown): string
+  describeError(error: unknown, organizationId: string): string
 }
 
 const WAY_OUT = 'Name a model, or set DEFAULT_MODEL'
@@ -76,11 +77,11 @@ export function createModels(settings: Settings, clock: Clock = systemClock): Mo
   }
 
   return {
-    defaultModel,
+    defaultModel: (_organizationId) => defaultModel(),
     preload: async () => void (await load(configuredDefault()?.provider ?? 'compatible')),
-    describeError: (error) => (isModelError(error) ? describeModelError(error, secrets) : UNEXPECTED),
+    describeError: (error, _organizationId) => (isModelError(error) ? describeModelError(error, secrets) : UNEXPECTED),
 
-    async list() {
+    async list(_organizationId) {
       const listed = (await catalogue?.list()) ?? []
       return Object.entries(providers).flatMap(([provider, { configured, models }]) =>
         (provider === 'compatible' ? listed : models).map((id) => ({
@@ -91,7 +92,7 @@ export function createModels(settings: Settings, clock: Clock = systemClock): Mo
       )
     },
 
-    async resolve(name) {
+    async resolve(name, _organizationId) {
       const { provider, id } = identify(name ?? (await defaultModel()))
       const fullId = `${provider}/${id}`
       if (!providers[provider].configured) {
