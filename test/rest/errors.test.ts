@@ -585,7 +585,7 @@ it('whoever hangs up in the middle of a body is no error of the service', async 
 
 describe('the code of an error', () => {
   const reads = ['agents:read']
-  it.each<[code: string, procedure: string, input: object, scopes?: string[]]>([
+  it.each<[code: string, procedure: string, input: Record<string, unknown>, scopes?: string[]]>([
     ['missing_field', 'agents.create', {}],
     ['invalid_value', 'agents.create', { ...valid, name: 1 }],
     ['not_found', 'agents.get', { id: 'unknown' }],
