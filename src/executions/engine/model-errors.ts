@@ -1,9 +1,33 @@
 import { cut } from '../../lib/text.ts'
 import { asObject, asText, type Fields } from '../../lib/unknown.ts'
+import { type ErrorBody, readErrorBody } from './error-bodies.ts'
+import {
+  contextWindowIn,
+  type FailureKind,
+  isRetryable,
+  kindOf,
+  type ModelFailure,
+  retryAfterOf,
+} from './model-failures.ts'
 
 /** A model that cannot be used. Its message is for the caller: what is wrong, and what would help. */
 export class ModelError extends Error {
   override name = 'ModelError'
+  readonly kind: FailureKind
+  constructor(message?: string, kind: FailureKind = 'unknown') {
+    super(message)
+    this.kind = kind
+  }
+}
+
+/** An error that a model server reported inside a successful answer: an error event, or a body with status 200. */
+export class ReportedError extends Error {
+  override name = 'AI_ReportedError'
+  readonly body: unknown
+  constructor(body: unknown) {
+    super('The model server reported an error')
+    this.body = body
+  }
 }
 
 /** What the caller reads of an error that is not a model's (contract.md section 1). */
@@ -40,44 +64,57 @@ function rootCause(error: Fields): string {
   return bottom === error ? '' : asText(bottom.message) || asText(bottom.code)
 }
 
-/**
- * The sentence in an error body that is not of the provider's usual form (`{"detail": …}`, `{"error": "…"}`). Only
- * the fields that hold one: other fields may repeat the request, and with it an agent's prompt.
- */
-function bodyMessage(body: unknown): string {
-  try {
-    const { error, message, detail } = asObject(JSON.parse(asText(body)))
-    return asText(asObject(error).message) || asText(error) || asText(message) || asText(detail)
-  } catch {
-    return ''
-  }
-}
+/** The facts of an error, its words still with everything that they may hold. */
+type Cause = ErrorBody & { message: string; kind?: FailureKind; headers?: unknown }
 
-function causeOf(error: unknown): string {
+function causeOf(error: unknown): Cause {
+  if (error instanceof ModelError) return { message: error.message || NO_REASON, kind: error.kind }
+  if (error instanceof ReportedError || !(error instanceof Error)) return reportedCause(error)
   const fields = asObject(error)
-  const { name, statusCode, data, responseBody } = fields
-  const message = typeof error === 'string' ? error : asText(fields.message)
+  const { message, name } = error
   // Their messages quote what was received, whatever it was.
-  if (UNREADABLE.has(asText(name))) return 'The model server sent something that cannot be read'
-  if (typeof statusCode === 'number' && statusCode >= 400) {
-    const detail = (data === undefined && bodyMessage(responseBody)) || message
-    return detail ? `HTTP ${statusCode}: ${detail}` : `HTTP ${statusCode}`
-  }
+  if (UNREADABLE.has(name))
+    return { message: 'The model server sent something that cannot be read', kind: 'unreadable' }
+  if (typeof fields.statusCode === 'number' && fields.statusCode >= 300) return responseCause(fields, fields.statusCode)
   const reason = rootCause(fields) || 'no reason given'
-  if (message === 'Failed to process successful response') return `The connection to the model broke: ${reason}`
-  if (message === '') return `The model failed: ${reason}`
-  if (message === 'fetch failed') return `${message}: ${reason}`
-  if (message.endsWith(': ')) return message + reason
-  return message
+  if (message === 'Failed to process successful response')
+    return { message: `The connection to the model broke: ${reason}`, kind: 'connection' }
+  if (message === 'fetch failed') return { message: `${message}: ${reason}`, kind: 'connection' }
+  if (/^Cannot connect to API/.test(message))
+    return { message: message.endsWith(': ') ? message + reason : message, kind: 'connection' }
+  if (name === 'AI_NoContentGeneratedError' || name === 'AI_EmptyResponseBodyError')
+    return { message, kind: 'unreadable' }
+  return { message: message === '' ? `The model failed: ${reason}` : message }
 }
 
-/**
- * A provider's error (thrown by `doStream`, by its stream, or the `error` of a stream part) as a short cause for
- * `Execution.error`: status and the provider's message on one line of at most 500 characters, without secrets: the
- * given ones, and whatever looks like one (contract.md section 4).
- */
-export function describeModelError(error: unknown, secrets: readonly string[]): string {
-  let text = causeOf(error)
+const NO_REASON = 'The model failed: no reason given'
+
+/** An error inside a stream: its status is the one that it states, if it states any. */
+function reportedCause(error: unknown): Cause {
+  const body = readErrorBody(error instanceof ReportedError ? error.body : error)
+  const message = body.message ?? (body.code ? `The model failed: ${body.code}` : NO_REASON)
+  return { ...body, message: body.status === undefined ? message : `HTTP ${body.status}: ${message}` }
+}
+
+/** An HTTP answer that is no success. Its body tells the reason, else its status does. */
+function responseCause({ message, responseBody, responseHeaders }: Fields, status: number): Cause {
+  const { status: stated, ...body } = readErrorBody(asText(responseBody))
+  const { location } = asObject(responseHeaders)
+  const reason = (status < 400 ? redirection(asText(message), asText(location)) : body.message) || asText(message)
+  const told = body.upstream ? `${reason} (from ${body.upstream})` : reason
+  return { ...body, status, headers: responseHeaders, message: told ? `HTTP ${status}: ${told}` : `HTTP ${status}` }
+}
+
+/** Redirects are not followed: the key is for the configured address alone. */
+function redirection(message: string, location: string): string {
+  const target = location.replace(/[?#].*$/, '')
+  const advice = 'redirects are not followed, set the base address to where it leads'
+  return target ? `${message}, a redirect to ${target}: ${advice}` : message
+}
+
+/** Makes one line of at most 500 characters, without the given secrets and anything that looks like one. */
+function redact(message: string, secrets: readonly string[]): string {
+  let text = message
   for (const secret of secrets) if (secret.length >= MIN_SECRET_LENGTH) text = text.replaceAll(secret, '[redacted]')
   text = text.slice(0, MAX_SCANNED)
   for (const [pattern, replacement] of PATTERNS) text = text.replace(pattern, replacement)
@@ -85,6 +122,34 @@ export function describeModelError(error: unknown, secrets: readonly string[]): 
   text = text.replace(/[\s\x00-\x1f\x7f]+/g, ' ').trim()
   return cut(text, MAX_LENGTH - 1).toWellFormed()
 }
+
+/**
+ * Classifies an error of a provider: one that `doStream` or its stream throws, or the `error` of a stream part.
+ * `provider` is the first segment of the model's id. Retries, fallback models, changed requests and error codes go by
+ * this alone (contract.md section 4, contract-2.md sections 1.2, 2.1, 2.2).
+ */
+export function classifyModelError(
+  error: unknown,
+  { provider = null, secrets = [] }: { provider?: string | null; secrets?: readonly string[] } = {},
+  now = Date.now(),
+): ModelFailure {
+  const cause = causeOf(error)
+  const { kind, field } = cause.kind ? { kind: cause.kind, field: null } : kindOf(cause)
+  const status = cause.status ?? null
+  return {
+    ...{ kind, field, provider, status },
+    upstream: cause.upstream ?? null,
+    code: cause.code ? redact(cause.code, secrets) : null,
+    retryable: isRetryable(kind, status),
+    retryAfter: retryAfterOf(cause, now),
+    contextWindow: kind === 'context_too_long' ? contextWindowIn(cause.message) : null,
+    detail: redact(cause.message, secrets),
+  }
+}
+
+/** The `detail` of {@link classifyModelError}, for `Execution.error` (contract.md section 4). */
+export const describeModelError = (error: unknown, secrets: readonly string[]): string =>
+  classifyModelError(error, { secrets }).detail
 
 /** A cause without the words of a provider or a network: a status, or the code of a connection that could not be had. */
 export const withoutWords = (cause: string): string =>

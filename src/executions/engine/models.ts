@@ -2,7 +2,8 @@ import { type Clock, systemClock } from '../../lib/clock.ts'
 import { type ProviderName, readModelName } from '../../lib/model-name.ts'
 import type { Settings } from '../../settings.ts'
 import { createCatalogue } from './compatible.ts'
-import { describeModelError, isModelError, ModelError, UNEXPECTED } from './model-errors.ts'
+import { classifyModelError, describeModelError, isModelError, ModelError, UNEXPECTED } from './model-errors.ts'
+import type { ModelFailure } from './model-failures.ts'
 import { createProviders } from './providers.ts'
 import type { TextModel } from './text-model.ts'
 
@@ -26,6 +27,11 @@ export type Models = {
    * {@link UNEXPECTED} for any other error. Do not log a provider's error itself: it holds the prompt.
    */
   describeError(error: unknown, organizationId: string): string
+  /**
+   * Classifies an error of `resolve`, `doStream` or its stream, see {@link classifyModelError}; null if the error is
+   * not a model's. `model` is the full id of the model that was asked.
+   */
+  classifyError(error: unknown, organizationId: string, model?: string | null): ModelFailure | null
 }
 
 const WAY_OUT = 'Name a model, or set DEFAULT_MODEL'
@@ -45,7 +51,10 @@ export function createModels(settings: Settings, clock: Clock = systemClock): Mo
   function identify(name: string): { provider: ProviderName; id: string } {
     const found = readModelName(name, catalogue && 'compatible')
     if (found) return found
-    throw new ModelError(`Unknown model: ${name.slice(0, 100)}. A model is named like anthropic/claude-sonnet-5-5`)
+    throw new ModelError(
+      `Unknown model: ${name.slice(0, 100)}. A model is named like anthropic/claude-sonnet-5-5`,
+      'unknown_model',
+    )
   }
 
   /** What {@link defaultModel} gives without asking anybody; null where it takes the first one of OPENAI_BASE_URL. */
@@ -79,6 +88,8 @@ export function createModels(settings: Settings, clock: Clock = systemClock): Mo
   return {
     defaultModel: (_organizationId) => defaultModel(),
     preload: async () => void (await load(configuredDefault()?.provider ?? 'compatible')),
+    classifyError: (error, _organizationId, model) =>
+      isModelError(error) ? classifyModelError(error, { provider: model?.split('/')[0] ?? null, secrets }) : null,
     describeError: (error, _organizationId) => (isModelError(error) ? describeModelError(error, secrets) : UNEXPECTED),
 
     async list(_organizationId) {
@@ -96,7 +107,7 @@ export function createModels(settings: Settings, clock: Clock = systemClock): Mo
       const { provider, id } = identify(name ?? (await defaultModel()))
       const fullId = `${provider}/${id}`
       if (!providers[provider].configured) {
-        throw new ModelError(`The model ${fullId} is not available: ${providers[provider].hint}`)
+        throw new ModelError(`The model ${fullId} is not available: ${providers[provider].hint}`, 'not_configured')
       }
       const model = kept.get(fullId) ?? (await load(provider))(id)
       if (kept.size >= MAX_KEPT && !kept.has(fullId)) kept.delete(kept.keys().next().value ?? '')

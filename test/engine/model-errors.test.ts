@@ -1,0 +1,224 @@
+import { APICallError } from '@ai-sdk/provider'
+import { describe, expect, it } from 'vitest'
+import { classifyModelError, ModelError, ReportedError } from '../../src/executions/engine/model-errors.ts'
+
+const NOW = Date.parse('2026-01-01T00:00:00Z')
+
+/** An HTTP answer as `post` and the provider packages throw it. */
+const answered = (status: number, body: unknown, headers: Record<string, string> = {}) =>
+  new APICallError({
+    message: `Status ${status}`,
+    url: 'http://localhost',
+    requestBodyValues: {},
+    statusCode: status,
+    responseHeaders: headers,
+    responseBody: typeof body === 'string' ? body : JSON.stringify(body),
+  })
+
+const failureOf = (error: unknown) => classifyModelError(error, { provider: 'compatible' }, NOW)
+
+describe('the reason in an error body', () => {
+  const reason = 'Function call is missing a thought_signature'
+  it.each<[string, unknown]>([
+    ['of OpenAI', { error: { message: reason, type: 'x', param: null, code: null } }],
+    ['that is a list (Gemini)', [{ error: { code: 400, message: reason, status: 'INVALID_ARGUMENT' } }]],
+    ['with the message at its top (vLLM)', { object: 'error', message: reason, type: 'invalid_request_error' }],
+    ['with a list of errors (Cloudflare)', { success: false, errors: [{ code: 5006, message: reason }], result: null }],
+    ['with error_msg (Baidu)', { error_code: 336003, error_msg: reason }],
+    ['with code and msg', { code: 400, msg: reason }],
+    ['with error_type and error_message', { error_type: 'invalid', error_message: reason }],
+    ['with Message (AWS)', { Message: reason }],
+    ['with error as text', { error: reason, error_type: 'validation' }],
+    ['with an error in an error', { error: { error: { message: reason } } }],
+    ['of problem details', { title: 'Bad', status: 400, detail: reason }],
+    ['with a list of texts (Nest)', { statusCode: 400, message: [reason], error: 'Bad Request' }],
+    ['with details as text', { error: { code: 'x', details: reason } }],
+    ['with JSON as its message', { error: { message: JSON.stringify({ error: { message: reason } }) } }],
+    ['of plain text', reason],
+    ['that is an event', `data: ${JSON.stringify({ error: { message: reason } })}\n\n`],
+  ])('%s is told with the status', (_, body) => {
+    expect(failureOf(answered(400, body)).detail).toBe(`HTTP 400: ${reason}`)
+  })
+
+  it('of FastAPI names the field, and never its input', () => {
+    const complaint = {
+      type: 'extra_forbidden',
+      loc: ['body', 'x'],
+      msg: 'Extra inputs are not permitted',
+      input: 'SECRET',
+    }
+    for (const body of [{ detail: [complaint] }, { object: 'error', message: { detail: [complaint] } }]) {
+      const { detail, kind, field } = failureOf(answered(422, body))
+      expect([detail, kind, field]).toEqual(['HTTP 422: x: Extra inputs are not permitted', 'unsupported', 'x'])
+    }
+  })
+
+  it('of a gateway is that of the provider behind it, who is named', () => {
+    const metadata = { raw: JSON.stringify({ error: { message: reason } }), provider_name: 'Mistral' }
+    const failure = failureOf(answered(400, { error: { message: 'Provider returned error', code: 400, metadata } }))
+    expect(failure).toMatchObject({ detail: `HTTP 400: ${reason} (from Mistral)`, upstream: 'Mistral' })
+  })
+
+  it.each<[number, unknown, string]>([
+    [502, '<html><body>nginx</body></html>', 'HTTP 502: Status 502'],
+    [
+      403,
+      '<!doctype html><title>Just a moment</title>',
+      'HTTP 403: the server answered with a web page titled "Just a moment"',
+    ],
+    [529, '', 'HTTP 529: Status 529'],
+    [400, '{"error":{"mess', 'HTTP 400: Status 400'],
+    [422, { detail: [{ input: 'the prompt' }] }, 'HTTP 422: Status 422'],
+    [400, { request: { message: 'the prompt' } }, 'HTTP 400: Status 400'],
+  ])('with status %i and body %j is "%s"', (status, body, cause) => {
+    expect(failureOf(answered(status, body)).detail).toBe(cause)
+  })
+
+  it('of a redirect names the status and the target without its query', () => {
+    const { detail } = failureOf(answered(308, '', { location: 'https://other.example/v1/?token=abc' }))
+    expect(detail).toContain('HTTP 308: Status 308, a redirect to https://other.example/v1/:')
+    expect(detail).not.toContain('abc')
+  })
+
+  it('inside a stream has the status that it states', () => {
+    expect(failureOf(new ReportedError({ code: 502, message: reason }))).toMatchObject({
+      ...{ status: 502, detail: `HTTP 502: ${reason}`, retryable: true, kind: 'overloaded' },
+    })
+    expect(failureOf(new ReportedError(reason))).toMatchObject({ status: null, detail: reason })
+  })
+})
+
+describe('the kind of a failure', () => {
+  it.each<[number, string, string, string]>([
+    [429, 'Rate limit reached for requests', 'rate_limit_exceeded', 'rate_limit'],
+    [429, 'You exceeded your current quota, please check your plan and billing details', 'insufficient_quota', 'quota'],
+    [402, 'Insufficient Balance', '', 'quota'],
+    [529, 'Overloaded', 'overloaded_error', 'overloaded'],
+    [503, 'Loading model', 'unavailable_error', 'overloaded'],
+    [504, 'Gateway Time-out', '', 'timeout'],
+    [401, 'Incorrect API key provided', 'invalid_api_key', 'auth'],
+    [400, 'API key not valid. Please pass a valid API key.', 'INVALID_ARGUMENT', 'auth'],
+    [403, 'Forbidden', '', 'auth'],
+    [404, 'The model `gpt-x` does not exist or you do not have access to it.', 'model_not_found', 'unknown_model'],
+    [404, 'model "llama9" not found, try pulling it first', '', 'unknown_model'],
+    [404, 'models/gemini-x is not found for API version v1beta', 'NOT_FOUND', 'unknown_model'],
+    [400, 'x is not a valid model ID', '', 'unknown_model'],
+    [404, 'Not Found', '', 'refused'],
+    [
+      400,
+      "This model's maximum context length is 8192 tokens. However, you requested 9000 tokens.",
+      'context_length_exceeded',
+      'context_too_long',
+    ],
+    [400, 'prompt is too long: 210000 tokens > 200000 maximum', 'invalid_request_error', 'context_too_long'],
+    [
+      400,
+      'the request exceeds the available context size. try increasing the context size',
+      'exceed_context_size_error',
+      'context_too_long',
+    ],
+    [
+      400,
+      'The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).',
+      '',
+      'context_too_long',
+    ],
+    [400, 'Input is too long for requested model.', 'ValidationException', 'context_too_long'],
+    [413, 'Request too large for model `x` on tokens per minute (TPM)', 'rate_limit_exceeded', 'context_too_long'],
+    [
+      400,
+      "The response was filtered due to the prompt triggering Azure OpenAI's content management policy.",
+      'content_filter',
+      'content_filter',
+    ],
+    [400, 'messages must not be empty', 'invalid_request_error', 'refused'],
+    [418, 'I am a teapot', '', 'refused'],
+  ])('with status %i, "%s" and code "%s" is %s', (status, message, code, kind) => {
+    expect(failureOf(answered(status, { error: { message, code } })).kind).toBe(kind)
+  })
+
+  it.each([
+    [
+      "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.",
+      'max_tokens',
+    ],
+    ["Unsupported value: 'temperature' does not support 0.2 with this model.", 'temperature'],
+    ['Unrecognized request argument supplied: stream_options', 'stream_options'],
+    ['Unknown parameter: stream_options', 'stream_options'],
+    ['Invalid JSON payload received. Unknown name "stream_options": Cannot find field.', 'stream_options'],
+    ["'messages.1' : property 'reasoning_content' is unsupported", 'reasoning_content'],
+    ['messages.1.content.0.foo: Extra inputs are not permitted', 'messages.1.content.0.foo'],
+    ['`temperature` is deprecated for this model.', 'temperature'],
+    ['System role not supported', 'system'],
+    ['Developer instruction is not enabled for models/gemma-3', 'system'],
+    ['This model does not support image input', 'image'],
+    ['image input is not supported - hint: you may need to provide the mmproj', 'image'],
+    ['registry.ollama.ai/library/gemma does not support tools', 'tools'],
+  ])('that says "%s" is a refusal of %s', (message, field) => {
+    expect(failureOf(answered(400, { error: { message } }))).toMatchObject({
+      kind: 'unsupported',
+      field,
+      retryable: false,
+    })
+  })
+
+  it('names the field that the provider names apart', () => {
+    const error = {
+      message: 'Invalid value',
+      type: 'invalid_request_error',
+      param: 'reasoning_effort',
+      code: 'invalid_value',
+    }
+    expect(failureOf(answered(400, { error }))).toMatchObject({ kind: 'unsupported', field: 'reasoning_effort' })
+  })
+
+  it.each<[string, unknown, boolean]>([
+    ['overloaded', new ReportedError({ type: 'overloaded_error', message: 'Overloaded' }), true],
+    ['rate_limit', new ReportedError({ code: 'rate_limit_exceeded', message: 'Slow down' }), true],
+    ['overloaded', new ReportedError({ code: 'server_error', message: 'The server had an error' }), true],
+    ['context_too_long', new ReportedError('the prompt is too long'), false],
+    ['unknown_model', new ModelError('Unknown model', 'unknown_model'), false],
+    ['connection', new APICallError({ message: 'Cannot connect to API: x', url: '', requestBodyValues: {} }), true],
+    ['unknown', new ModelError('The reply of the model is longer than 16 MiB'), false],
+  ])('is %s for an error without a status', (kind, error, retryable) => {
+    expect(failureOf(error)).toMatchObject({ kind, retryable, status: null, provider: 'compatible' })
+  })
+
+  it('is worth asking again for these statuses alone', () => {
+    const again = [400, 401, 403, 404, 408, 409, 413, 422, 429, 499, 500, 501, 502, 503, 504, 529].filter(
+      (status) => failureOf(answered(status, '')).retryable,
+    )
+    expect(again).toEqual([408, 409, 429, 500, 502, 503, 504, 529])
+  })
+})
+
+it.each<[Record<string, string>, unknown, number | null]>([
+  [{ 'retry-after': '7' }, '', 7_000],
+  [{ 'retry-after': '7', 'retry-after-ms': '1500' }, '', 1_500],
+  [{ 'retry-after': 'Thu, 01 Jan 2026 00:00:09 GMT' }, '', 9_000],
+  [{}, { error: { details: [{ '@type': 'type.googleapis.com/google.rpc.RetryInfo', retryDelay: '23s' }] } }, 23_000],
+  [{}, { error: { message: 'Rate limit reached. Please try again in 1.2s.' } }, 1_200],
+  [{}, { error: { message: 'Please try again in 850ms.' } }, 850],
+  [{}, { error: { message: 'Please try again in 2m3s.' } }, 123_000],
+  [{}, { error: { message: 'Please try again later.' } }, null],
+  [{ 'retry-after': 'soon' }, '', null],
+])('headers %j and body %j ask to wait for %s ms', (headers, body, wait) => {
+  expect(failureOf(answered(429, body, headers)).retryAfter).toBe(wait)
+})
+
+it.each([
+  [
+    "This model's maximum context length is 8192 tokens. However, you requested 9000 tokens (8000 in the messages).",
+    8192,
+  ],
+  ['prompt is too long: 210000 tokens > 200000 maximum', 200_000],
+  ['The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).', 1_048_576],
+  ['the request exceeds the available context size (4096 tokens), try increasing it', 4_096],
+  ["This endpoint's maximum context length is 131,072 tokens.", 131_072],
+  ['the prompt is too long', null],
+])('"%s" states a context window of %s tokens', (message, tokens) => {
+  expect(failureOf(answered(400, { error: { message } }))).toMatchObject({
+    kind: 'context_too_long',
+    contextWindow: tokens,
+  })
+})
