@@ -1,23 +1,31 @@
 import type { GraphQLResolveInfo } from 'graphql'
 import { builder, type GraphQLContext } from '../graphql/builder.ts'
 import { connectionType, RELATION_ROWS, relationList, rootList } from '../graphql/connection.ts'
-import { enumFromZod } from '../graphql/inputs.ts'
+import { enumFromZod, inputFromZod } from '../graphql/inputs.ts'
 import { loadOne } from '../graphql/loader.ts'
 import { nodeOf } from '../graphql/node.ts'
-import { objectFromZod } from '../graphql/outputs.ts'
+import { jsonFromZod, objectFromZod } from '../graphql/outputs.ts'
 import { loadRows, rootRow, rowIn, rowsOf } from '../graphql/rows.ts'
 import { MAX_ITEMS } from '../lib/fields.ts'
+import * as settings from '../lib/model-settings.ts'
 import { MCP, Mcp } from '../mcps/graphql.ts'
 import { USER, User } from '../organizations/graphql.ts'
 import { Skill } from '../skills/graphql.ts'
 import { findMany as findSkills } from '../skills/service.ts'
-import { strings } from './known.ts'
+import { fromVersion, strings } from './known.ts'
 import { agents } from './router.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
 
 const Visibility = enumFromZod('AgentVisibility', schema.Visibility, 'Who sees an agent and may run it')
 enumFromZod('AgentOwner', schema.ListAgents.shape.owner, 'Whose agents to list')
+
+const { reasoningEffort, toolChoice } = settings.ModelSettings.shape
+enumFromZod('ReasoningEffort', reasoningEffort, 'How much a model reasons before it answers')
+enumFromZod('ToolChoice', toolChoice, 'Whether a model may, must or must not call tools')
+inputFromZod('ModelSettingsInput', settings.ModelSettingsGiven, 'Settings of a model; the provider decides the rest')
+// GraphQL would say null for each setting that is absent.
+jsonFromZod(settings.ModelSettings)
 
 /** What a list of ids in an agent stands for, in its order: what `find` finds of it, for all agents of a list at once. */
 async function loadAll<Found>(
@@ -91,6 +99,16 @@ export const Agent = builder.prismaObject('Agent', {
       resolve: (row) => strings(row.disallowedTools),
     }),
     maxTurns: t.exposeInt('maxTurns', { nullable: true }),
+    modelSettings: t.field({
+      type: 'JSON',
+      select: { modelSettings: true },
+      resolve: ({ modelSettings }) => modelSettings,
+    }),
+    fallbackModels: t.stringList({
+      select: { fallbackModels: true },
+      resolve: (row) => strings(row.fallbackModels),
+    }),
+    contextWindow: t.exposeInt('contextWindow', { nullable: true }),
     version: t.exposeInt('version'),
     archived: t.boolean({ select: { archivedAt: true }, resolve: ({ archivedAt }) => archivedAt !== null }),
     createdAt: t.expose('createdAt', { type: 'DateTime' }),
@@ -128,7 +146,7 @@ const AgentVersion = builder.prismaObject('AgentVersion', {
       select: { agent: true },
       // It is read as a whole, and most of it is a prompt.
       extensions: { cost: 20 },
-      resolve: ({ agent }) => agent as never,
+      resolve: ({ agent }) => fromVersion(agent),
     }),
   }),
 })

@@ -3,6 +3,7 @@ import type { z } from 'zod'
 import type { Prisma } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
 import { constant, toJson } from '../lib/constant.ts'
+import type { ModelSettings } from '../lib/model-settings.ts'
 import { ROOM } from '../lib/page.ts'
 import { inParts } from '../lib/parts.ts'
 import { Agent } from './schema.ts'
@@ -38,6 +39,9 @@ export const toAgent = (row: AgentRow): z.output<typeof Agent> => ({
   allowedTools: strings(row.allowedTools),
   disallowedTools: strings(row.disallowedTools),
   maxTurns: row.maxTurns,
+  modelSettings: row.modelSettings as ModelSettings,
+  fallbackModels: strings(row.fallbackModels),
+  contextWindow: row.contextWindow,
   version: row.version,
   archived: row.archivedAt !== null,
   createdAt: row.createdAt.toISOString(),
@@ -46,6 +50,10 @@ export const toAgent = (row: AgentRow): z.output<typeof Agent> => ({
 
 /** An agent as it was at one version. */
 export type KnownAgent = Readonly<z.output<typeof Agent>>
+
+/** Reads an agent from a version's column. A version of an older release has no value for the newest fields. */
+export const fromVersion = (stored: unknown): KnownAgent => ({ ...NEWEST, ...(stored as KnownAgent) })
+const NEWEST = { modelSettings: {}, fallbackModels: [] as string[], contextWindow: null }
 
 /** Agents by id, each as it was at some version: as long as it has that version, that is what it is. */
 export type KnownAgents = LRUCache<string, KnownAgent>

@@ -1,6 +1,7 @@
 import { z } from 'zod'
 import { takingConstants } from '../lib/constant.ts'
 import { bool, int, ok, requiredText, text, textList, timestamp } from '../lib/fields.ts'
+import { fallbackModels, ModelSettings, NewModelSettings } from '../lib/model-settings.ts'
 import { nextCursor, pageInput } from '../lib/page.ts'
 
 export const Visibility = z
@@ -35,6 +36,12 @@ const optionalFields = {
     .describe(`The only tools that it may call; all that are attached where it is empty. ${BY_ANY_NAME}`),
   disallowedTools: textList(500).nullable().optional().describe(`The tools that it may not call. ${BY_ANY_NAME}`),
   maxTurns: int(1, 500).nullable().optional().describe('At most so many model steps in a run'),
+  modelSettings: NewModelSettings.nullable().optional(),
+  fallbackModels: fallbackModels.nullable().optional(),
+  contextWindow: int(1_000, 100_000_000)
+    .nullable()
+    .optional()
+    .describe('Size of the context window of its model (tokens). Default: learned from what the provider refuses'),
 }
 
 const name = requiredText(200)
@@ -105,6 +112,9 @@ export const Agent = takingConstants(
       allowedTools: z.array(z.string()),
       disallowedTools: z.array(z.string()),
       maxTurns: z.int().nullable(),
+      modelSettings: ModelSettings,
+      fallbackModels: z.array(z.string()),
+      contextWindow: z.int().nullable(),
       version: z.int(),
       archived: z.boolean(),
       createdAt: timestamp,

@@ -11,7 +11,7 @@ import { newId, newSortableId } from '../lib/id.ts'
 import { encodeCursor, MAX_ROWS, pageOf, pageQuery, toPage, withRoom } from '../lib/page.ts'
 import { typesOf } from '../mcps/service.ts'
 import { checkRequirements, findIds as findSkillIds, findMany as findSkills } from '../skills/service.ts'
-import { findKnown, HEAD, type Head, type KnownAgent, strings, toAgent, whole } from './known.ts'
+import { findKnown, fromVersion, HEAD, type Head, type KnownAgent, strings, toAgent, whole } from './known.ts'
 import {
   type AgentCard,
   type CreateAgent,
@@ -301,7 +301,7 @@ export async function versions(
   const agents = await asSeenBy(
     actor,
     deps,
-    rows.map(({ agent }) => agent as KnownAgent),
+    rows.map(({ agent }) => fromVersion(agent)),
   )
   return {
     versions: rows.map(({ version, createdAt, userId }, index) => ({
@@ -348,7 +348,14 @@ async function checkReferences(
 async function recordChange(tx: Tx, actor: Actor, action: string, row: AgentRow): Promise<void> {
   const { organizationId, id: agentId, version, updatedAt: createdAt } = row
   await tx.agentVersion.create({
-    data: { organizationId, agentId, version, userId: actor.userId, createdAt, agent: toAgent(row) },
+    data: {
+      organizationId,
+      agentId,
+      version,
+      userId: actor.userId,
+      createdAt,
+      agent: toAgent(row) as Prisma.InputJsonObject,
+    },
   })
   if (version > 1) await tx.agentTag.deleteMany({ where: { agentId } })
   const tags = strings(row.tags).map((tag) => ({ organizationId, agentId, tag }))

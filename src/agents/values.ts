@@ -1,6 +1,7 @@
 import type { z } from 'zod'
 import type { Prisma } from '../db/client.ts'
 import { badRequest } from '../errors.ts'
+import type { ModelSettings } from '../lib/model-settings.ts'
 import type { KnownAgent } from './known.ts'
 import type { CreateAgent, UpdateAgent } from './schema.ts'
 import { searchable } from './search.ts'
@@ -15,6 +16,7 @@ const LISTS = [
   'subagentIds',
   'allowedTools',
   'disallowedTools',
+  'fallbackModels',
 ] as const
 
 /** What a client sets. */
@@ -31,7 +33,8 @@ export type Values = { [Field in (typeof LISTS)[number]]: string[] } & Pick<
   | 'color'
   | 'initialGreeting'
   | 'maxTurns'
->
+  | 'contextWindow'
+> & { modelSettings: ModelSettings }
 
 export const DEFAULTS: Values = {
   name: '',
@@ -45,6 +48,8 @@ export const DEFAULTS: Values = {
   color: null,
   initialGreeting: null,
   maxTurns: null,
+  modelSettings: {},
+  contextWindow: null,
   ...(Object.fromEntries(LISTS.map((field) => [field, []])) as unknown as Pick<Values, (typeof LISTS)[number]>),
 }
 
@@ -64,6 +69,7 @@ export function valuesOf(
 
 export const toColumns = (values: Values) => ({
   ...values,
+  modelSettings: values.modelSettings as Prisma.InputJsonObject,
   searchText: searchable([values.name, values.role, values.description ?? '', ...values.tags].join('\n')),
 })
 

@@ -79,6 +79,7 @@ async function begin(deps: Deps, user: ToolUser, agentId: string, message: strin
     message,
     mediaIds: [],
     model: null,
+    overrides: {},
     conversation: { spaceId: row.spaceId },
     onBusy: 'queue',
     parent: row,

@@ -73,6 +73,10 @@ export const Execution = builder.prismaObject('Execution', {
     result: t.exposeString('result', { nullable: true, extensions: { cost: 50 } }),
     error: t.exposeString('error', { nullable: true }),
     model: t.exposeString('model', { nullable: true }),
+    modelsTried: t.stringList({
+      select: { modelsTried: true },
+      resolve: ({ modelsTried }) => modelsTried as string[],
+    }),
     usage: t.field({ type: Usage, select: { inputTokens: true, outputTokens: true }, resolve: (row) => row }),
     usageEstimated: t.exposeBoolean('usageEstimated'),
     chatId: t.exposeID('chatId'),

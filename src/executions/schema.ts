@@ -10,6 +10,7 @@ import {
   textList,
   timestamp,
 } from '../lib/fields.ts'
+import { fallbackModels, NewModelSettings } from '../lib/model-settings.ts'
 import { countInput, nextCursor, pageInput, total } from '../lib/page.ts'
 
 export const Status = z
@@ -40,6 +41,8 @@ export const Execute = z
     stream: bool().nullish().describe('Answer with the events (text/event-stream)'),
     background: bool().nullish().describe('Answer as soon as the run is accepted'),
     model: requiredText(200).nullish().describe("Instead of the agent's model"),
+    modelSettings: NewModelSettings.nullish().describe("Settings of the model. Each wins over the agent's own"),
+    fallbackModels: fallbackModels.nullish().describe("Instead of the agent's fallbackModels; [] for none"),
     onBusy: z
       .enum(['queue', 'reject', 'interrupt'])
       .nullish()
@@ -94,6 +97,7 @@ export const Execution = z
     result: z.string().optional().describe('The text of the last step'),
     error: z.string().optional().describe('Why it failed'),
     model: z.string().nullable().describe('Known once the run has ended, or waits for an approval'),
+    modelsTried: z.array(z.string()).describe('Models that were asked or skipped before `model`'),
     usage,
     usageEstimated: z.boolean().describe('The provider did not report all of the usage'),
     chatId: z.string(),

@@ -49,6 +49,7 @@ const toListed = (row: ListedRow): Omit<z.input<typeof Execution>, 'result'> => 
   mediaIds: row.mediaIds as string[],
   ...(row.error !== null && { error: row.error }),
   model: row.model,
+  modelsTried: row.modelsTried as string[],
   usage: { input_tokens: row.inputTokens, output_tokens: row.outputTokens },
   usageEstimated: row.usageEstimated,
   chatId: row.chatId,

@@ -1,5 +1,5 @@
 import type { z } from 'zod'
-import { findKnown, type KnownAgent } from '../agents/known.ts'
+import { findKnown, fromVersion } from '../agents/known.ts'
 import { executable } from '../agents/service.ts'
 import { type Actor, actorOf } from '../auth/actor.ts'
 import { reachable as reachableChat } from '../chats/service.ts'
@@ -81,6 +81,10 @@ async function acceptOnce(
     message: input.message,
     mediaIds,
     model: input.model ?? null,
+    overrides: {
+      ...(input.modelSettings && { modelSettings: input.modelSettings }),
+      ...(input.fallbackModels && { fallbackModels: input.fallbackModels }),
+    },
     conversation: await findConversation(actor, deps, agent, input),
     onBusy: input.onBusy ?? 'queue',
     parent: parentExecutionId === null ? null : await find(actor, deps, parentExecutionId),
@@ -153,5 +157,5 @@ export async function agentFor(db: Db, row: ExecutionRow): Promise<AgentRow | st
 /** An agent as it was at the version of a run. */
 async function agentThen(db: Db, { agentId, agentVersion: version }: ExecutionRow): Promise<AgentRow> {
   const { agent } = await db.agentVersion.findUniqueOrThrow({ where: { agentId_version: { agentId, version } } })
-  return agent as KnownAgent
+  return fromVersion(agent)
 }

@@ -40,7 +40,7 @@ type BuilderTypes = {
     ID: { Input: string; Output: string }
     DateTime: { Input: string; Output: Date | string }
     Date: { Input: string; Output: string }
-    JSON: { Input: never; Output: unknown }
+    JSON: { Input: unknown; Output: unknown }
   }
 }
 
@@ -82,9 +82,7 @@ builder.scalarType('Date', {
 })
 
 builder.scalarType('JSON', {
-  description: 'Any JSON value, where there is no schema: what a model gave to a tool',
+  description: 'Any JSON value, where there is no schema: what a model gave to a tool, options of a provider',
   serialize: (value) => value,
-  parseValue() {
-    throw new GraphQLError('JSON is for output only')
-  },
+  parseValue: (value) => value,
 })

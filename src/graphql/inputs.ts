@@ -9,7 +9,18 @@ import { builder, type Types } from './builder.ts'
  */
 
 type Leaf = InputType<Types> &
-  ('ID' | 'String' | 'Int' | 'Float' | 'Boolean' | 'DateTime' | 'Date' | EnumRef<Types, string> | InputRef<object>)
+  (
+    | 'ID'
+    | 'String'
+    | 'Int'
+    | 'Float'
+    | 'Boolean'
+    | 'DateTime'
+    | 'Date'
+    | 'JSON'
+    | EnumRef<Types, string>
+    | InputRef<object>
+  )
 
 /** A field of a Zod object in the terms of GraphQL. */
 export type Field = { type: Leaf | [Leaf]; required: boolean; description?: string }
@@ -72,6 +83,7 @@ function toLeaf(name: string, schema: z.ZodType): Leaf {
   // GraphQL's Int has 32 bits.
   if (schema instanceof z.ZodNumber) return schema.isInt && schema.meta()?.format !== 'int64' ? 'Int' : 'Float'
   if (schema instanceof z.ZodBoolean) return 'Boolean'
+  if (schema instanceof z.ZodRecord) return 'JSON'
   const named = lookUp(enums, schema) ?? lookUp(objects, schema)
   if (named) return named
   throw new Error(`The field ${name} has a type that GraphQL has no name for: ${schema.def.type}`)

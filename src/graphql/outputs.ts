@@ -7,6 +7,9 @@ import { type Field, lookUp, toField } from './inputs.ts'
 
 const objects = new Map<z.ZodType, ObjectRef<Types, object>>()
 
+/** Shows a schema as plain JSON wherever it is a field of an object. */
+export const jsonFromZod = (schema: z.ZodObject): unknown => objects.set(schema, 'JSON' as never)
+
 type Options<Shown> = {
   interfaces?: InterfaceRef<Types, { id: string }>[]
   extensions?: Extensions

@@ -62,6 +62,7 @@ export async function run(
       message: mission.goal,
       mediaIds: [],
       model: null,
+      overrides: {},
       conversation: { spaceId: mission.spaceId },
       onBusy: 'queue',
       parent: null,

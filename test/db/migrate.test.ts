@@ -347,7 +347,10 @@ describe('SQLite', () => {
       FROM "sqlite_schema" t, pragma_table_info(t."name") c WHERE t."type" = 'table' AND c."type" = 'JSONB'`)
     const values = rows(columns.join(' UNION ALL ')) as string[]
     expect(values).toContain('mediaIds')
-    for (const [index, value] of values.entries()) if (index % 2) expect(JSON.parse(value)).toEqual([])
+    const objects = new Set(['modelSettings', 'overrides'])
+    for (const [index, value] of values.entries()) {
+      if (index % 2) expect(JSON.parse(value)).toEqual(objects.has(values[index - 1]!) ? {} : [])
+    }
     const { client, close } = await openDatabase({ DATABASE_URL: `file:${file}`, DATA_DIR: '', DATABASE_POOL_SIZE: 1 })
     expect(await client.organization.count({ where: { id: 'x' } })).toBe(1)
     await close()

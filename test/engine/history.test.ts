@@ -15,7 +15,14 @@ async function addTurns({ db }: Lab, { sessionId }: Conversation, count: number)
   await db.execution.createMany({
     data: numbers.map((queueSeq) => ({
       ...first,
-      ...{ id: idOf(queueSeq), rootExecutionId: idOf(queueSeq), mediaIds: [], queueSeq },
+      ...{
+        id: idOf(queueSeq),
+        rootExecutionId: idOf(queueSeq),
+        mediaIds: [],
+        overrides: {},
+        modelsTried: [],
+        queueSeq,
+      },
     })),
   })
   await db.message.createMany({

@@ -51,6 +51,7 @@ export const PLAIN = {
   message: 'Hello',
   mediaIds: [],
   model: null,
+  overrides: {},
   onBusy: 'queue',
   parent: null,
   key: null,

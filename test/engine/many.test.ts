@@ -38,7 +38,14 @@ test('all that a dead process has left is taken over in one go, few runs at once
   await lab.idle()
   await lab.engine.drain()
   const left = Array.from({ length: 250 }, (_, index) => `left-${index}`)
-  const dead = { ...row, mediaIds: [], status: 'running' as const, leaseUntil: new Date(0) }
+  const dead = {
+    ...row,
+    mediaIds: [],
+    overrides: {},
+    modelsTried: [],
+    status: 'running' as const,
+    leaseUntil: new Date(0),
+  }
   await lab.db.execution.createMany({ data: left.map((id, index) => ({ ...dead, id, queueSeq: index + 2 })) })
   const taken: string[] = []
   let atOnce = 0

@@ -15,7 +15,7 @@ afterAll(() => server[Symbol.asyncDispose]())
 
 const FIELDS = `id name role systemPrompt visibility organizationId userId model description tags category image color
   initialGreeting skillIds mcpInstanceIds mcpTypes subagentIds allowedTools disallowedTools maxTurns version archived
-  createdAt updatedAt`
+  createdAt updatedAt fallbackModels contextWindow modelSettings`
 
 const CREATE = `mutation ($input: CreateAgentInput!) { createAgent(input: $input) { chatUrl agent { ${FIELDS} } } }`
 const UPDATE = `mutation ($input: UpdateAgentInput!) { updateAgent(input: $input) { message agent { ${FIELDS} } } }`
@@ -50,6 +50,14 @@ describe('the same through GraphQL and tRPC', () => {
       allowedTools: ['a'],
       disallowedTools: ['b'],
       maxTurns: 7,
+      modelSettings: {
+        temperature: 0.5,
+        maxOutputTokens: 100,
+        reasoningEffort: 'low',
+        providerOptions: { compatible: { top_k: 5 } },
+      },
+      fallbackModels: ['openai/x'],
+      contextWindow: 8000,
     }
     const { data, errors } = await graphql(server, CREATE, { input })
     expect(errors).toBeUndefined()

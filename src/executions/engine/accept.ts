@@ -6,6 +6,7 @@ import type { Prisma, Tx } from '../../db/client.ts'
 import { conflict, notFound } from '../../errors.ts'
 import { type KeyClaim, take } from '../../idempotency.ts'
 import { newSortableId, newTimedId } from '../../lib/id.ts'
+import type { ModelSettings } from '../../lib/model-settings.ts'
 import { beginning } from '../../lib/text.ts'
 import { chatStatus } from './chat-status.ts'
 import { type AgentRow, begun, type ClaimDeps, PREVIEW_LENGTH, writeMessage } from './claims.ts'
@@ -26,6 +27,8 @@ export type Request = {
   mediaIds: readonly string[]
   /** The caller's choice of a model. */
   model: string | null
+  /** The caller's choice of settings and fallback models. */
+  overrides: Overrides
   conversation: Conversation
   onBusy: 'queue' | 'reject' | 'interrupt'
   parent: ExecutionRow | null
@@ -52,6 +55,9 @@ export class SessionTaken extends Error {
     this.sessionId = sessionId
   }
 }
+
+/** The settings and fallback models of a run that beat those of its agent (contract-2.md sections 2.2 and 2.3). */
+export type Overrides = { modelSettings?: ModelSettings; fallbackModels?: string[] }
 
 const TITLE_LENGTH = 80
 
@@ -170,7 +176,9 @@ function rowOf(request: Request, id: string, chatId: string, now: Date): Executi
     mediaIds: [...request.mediaIds],
     preview: beginning(message, PREVIEW_LENGTH),
     modelOverride: request.model,
+    overrides: request.overrides as Prisma.JsonObject,
     model: null,
+    modelsTried: [],
     result: null,
     error: null,
     inputTokens: 0,

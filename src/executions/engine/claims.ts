@@ -18,13 +18,18 @@ export type AgentRow = Pick<
   | 'systemPrompt'
   | 'model'
   | 'maxTurns'
+  | 'contextWindow'
   | 'skillIds'
   | 'mcpInstanceIds'
   | 'mcpTypes'
   | 'subagentIds'
   | 'allowedTools'
   | 'disallowedTools'
->
+  | 'fallbackModels'
+> & {
+  /** Settings of its model, as `ModelSettings` has them. */
+  modelSettings: unknown
+}
 
 export type ClaimDeps = {
   db: Db
