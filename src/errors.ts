@@ -97,7 +97,7 @@ export const lacksScope = (scope: string) =>
   new AppError(403, `This run's token lacks the scope ${scope}`, { code: 'insufficient_scope' })
 export const notFound = (resource: ResourceName) => new AppError(404, `${resource} not found`)
 export const noSuchPath = () => new AppError(404, 'Not found')
-export const conflict = (message: string, options: Pick<ErrorOptions, 'code' | 'detail' | 'executionId'> = {}) =>
+export const conflict = (message: string, options: Omit<ErrorOptions, 'headers'> = {}) =>
   new AppError(409, message, options)
 /** The answer of a run that was cancelled. */
 export const cancelled = (executionId?: string) =>

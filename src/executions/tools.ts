@@ -10,7 +10,7 @@ import type { IsOffered, Toolbox, ToolUser } from './engine/tools.ts'
  * Opens all that a run can call: see `OpenTools`. What the service itself offers is there for those who name it, in a
  * skill's `builtInTools` or the agent's `allowedTools`. A list of allowed tools then leaves out all others, except what
  * skills need; what is disallowed, by any of its names, is left out in any case. Of two tools of a name, the service's
- * own has it.
+ * own has it. How the lists name the tools of MCP servers: `offeredTools` (mcps/naming.ts).
  */
 export async function openTools(deps: Deps, user: ToolUser): Promise<Toolbox> {
   const allowed = new Set(user.agent.allowedTools as string[])
@@ -20,13 +20,15 @@ export async function openTools(deps: Deps, user: ToolUser): Promise<Toolbox> {
   const isOffered: IsOffered = (names) =>
     disallowed.isDisjointFrom(names) && (!allowed.size || !allowedOthers.isDisjointFrom(names))
 
+  const lists = { allowed: allowed.size ? allowedOthers : null, disallowed }
+
   const skills = await openSkills(deps, user)
   const needed = builtIn.filter(({ name }) => skills.builtInTools.has(name) || allowed.has(name))
   const own = [
     ...[...skills.tools, ...needed].filter(({ name }) => !disallowed.has(name)),
     ...(await delegates(deps, user, isOffered)),
   ]
-  const ofServers = await openMcpTools(deps, user, isOffered, new Set(own.map(({ name }) => name)))
+  const ofServers = await openMcpTools(deps, user, lists, new Set(own.map(({ name }) => name)))
   return {
     tools: [...own, ...ofServers.tools],
     instructions: [...skills.instructions, ...ofServers.instructions],

@@ -34,7 +34,10 @@ export type McpClient = {
    * Calls one of its tools, by its name. What goes wrong is an error result; rejects with the signal's reason only.
    */
   call(name: string, input: unknown, signal: AbortSignal): Promise<ToolResult>
-  close(): Promise<void>
+  /** Lists its tools as they are now. Throws an {@link UnreachableServer} or the signal's reason. */
+  list(signal: AbortSignal): Promise<readonly McpTool[]>
+  /** Without a `goodbye` the server is sent nothing, such as the credentials of its headers. */
+  close(goodbye?: boolean): Promise<void>
 }
 
 export type Connection = Address & {
@@ -90,10 +93,20 @@ async function open(connection: Connection, signal: AbortSignal, isLatest: boole
         const calledAs = tools.get(name)?.calledAs ?? name
         return callTool(client, { name: calledAs, input, clean }, callSignal)
       },
-      async close() {
-        if ('terminateSession' in transport) {
-          const goodbye = AbortSignal.timeout(GOODBYE_TIMEOUT)
-          await orAbort(transport.terminateSession(), goodbye).catch(() => {})
+      async list(listSignal) {
+        const patience = AbortSignal.any([listSignal, AbortSignal.timeout(CONNECT_TIMEOUT)])
+        try {
+          const now = await orAbort(listTools(client, clean, patience), patience)
+          return [...now.tools.values()].map(({ tool }) => tool)
+        } catch (error) {
+          listSignal.throwIfAborted()
+          throw unreachable(error, patience)
+        }
+      },
+      async close(goodbye = true) {
+        if (goodbye && 'terminateSession' in transport) {
+          const patience = AbortSignal.timeout(GOODBYE_TIMEOUT)
+          await orAbort(transport.terminateSession(), patience).catch(() => {})
         }
         await end()
       },

@@ -239,7 +239,7 @@ export const listTools = (actor: Actor, deps: Deps, id: string, signal: AbortSig
     return { tools: [...tools] }
   })
 
-type ConnectDeps = Pick<Deps, 'db' | 'settings' | 'wrappingKey'>
+export type ConnectDeps = Pick<Deps, 'db' | 'settings' | 'wrappingKey'>
 
 type ServerRow = Pick<Prisma.McpServerGetPayload<object>, 'id' | 'organizationId' | 'url' | 'transport' | 'headers'>
 

@@ -1,18 +1,25 @@
 import type { JSONSchema7 } from '@ai-sdk/provider'
 import type { Prisma } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
-import type { IsOffered, Tool, Toolbox, ToolUser } from '../executions/engine/tools.ts'
+import { conflict } from '../errors.ts'
+import type { Tool, Toolbox, ToolUser } from '../executions/engine/tools.ts'
 import type { McpClient } from './client.ts'
-import { connect, permissionsOf } from './service.ts'
+import {
+  type NamedServer,
+  nameTools,
+  offeredTools,
+  type Prefixed,
+  type ToolLists,
+  toToolName,
+  withPrefixes,
+} from './naming.ts'
+import { type ConnectDeps, connect, permissionsOf } from './service.ts'
 
 /** Of one run. */
 const MAX_SERVERS = 50
-const MAX_TOOL_NAME = 64
-/** How much of a server's name is put before the name of a tool. */
-const MAX_PREFIX = 20
 
 type ServerRow = Prisma.McpServerGetPayload<object>
-type Opened = { server: ServerRow; client: McpClient }
+type Opened = { server: Prefixed & { row: ServerRow }; client: McpClient }
 
 /**
  * The tools of the MCP servers of a run: those of its agent, unless it is another organization's, and those of its
@@ -22,20 +29,24 @@ type Opened = { server: ServerRow; client: McpClient }
 export async function openMcpTools(
   deps: Pick<Deps, 'db' | 'log' | 'settings' | 'wrappingKey'>,
   user: ToolUser,
-  isOffered: IsOffered,
+  lists: ToolLists,
   taken: ReadonlySet<string>,
 ): Promise<Toolbox> {
-  const servers = await deps.db.mcpServer.findMany({
-    where: serversOf(user),
+  const ofAgent = await serversOfAgent(deps.db, user)
+  const found = await deps.db.mcpServer.findMany({
+    where: serversOf(user, ofAgent),
     orderBy: [{ createdAt: 'asc' }, { id: 'asc' }],
     take: MAX_SERVERS,
   })
-  const outcomes = await Promise.allSettled(servers.map((server) => connect(deps, server, user.signal)))
+  const servers = withPrefixes(
+    found.map((row) => ({ id: row.id, name: row.name, isOwn: ofAgent.includes(row.id), row })),
+  )
+  const outcomes = await Promise.allSettled(servers.map(({ row }) => connect(deps, row, user.signal)))
   const opened = servers.flatMap((server, index): Opened | [] => {
     const outcome = outcomes[index]
     return outcome?.status === 'fulfilled' ? { server, client: outcome.value } : []
   })
-  const close = async () => void (await Promise.allSettled(opened.map(({ client }) => client.close())))
+  const close = () => closeAll(deps.db, opened)
   try {
     user.signal.throwIfAborted()
     await countUse(deps, user, opened)
@@ -50,22 +61,44 @@ export async function openMcpTools(
     deps.log.warn({ mcpId: server.id, executionId: user.row.id, err: reason }, 'an MCP server cannot be reached')
     return isAway(server)
   })
-  return { tools: toTools(user, opened, isOffered, taken), instructions, close }
+  const tools = offeredTools(listed(opened), servers, lists)
+  return { tools: nameTools(tools, taken).map((tool) => toTool(deps, user, tool)), instructions, close }
 }
 
-const isAway = ({ name }: ServerRow) =>
+const isAway = ({ name }: NamedServer) =>
   `The tools of the MCP server "${name}" cannot be used now: it cannot be reached.`
-const hasMore = ({ name }: ServerRow) =>
+const hasMore = ({ name }: NamedServer) =>
   `The MCP server "${name}" has more tools than can be used: these are its first ones.`
 
-function serversOf({ row, agent }: ToolUser): Prisma.McpServerWhereInput {
+/**
+ * The servers that the run has from its agent: none of another organization's. A run that goes on has its agent as it
+ * was when the run began, without the servers that have been taken from the agent since (contract-2.md section 8.4).
+ */
+async function serversOfAgent(db: Deps['db'], { row, agent }: ToolUser): Promise<string[]> {
+  if (agent.organizationId !== row.organizationId) return []
+  const then = agent.mcpInstanceIds as string[]
+  if (row.attempt <= 1 || !then.length) return then
+  const now = await db.agent.findUnique({ where: { id: row.agentId }, select: { mcpInstanceIds: true } })
+  return then.filter((id) => (now?.mcpInstanceIds as string[] | undefined)?.includes(id))
+}
+
+function serversOf({ row }: ToolUser, ofAgent: readonly string[]): Prisma.McpServerWhereInput {
   const { organizationId, spaceId } = row
-  const ofAgent = agent.organizationId === organizationId ? (agent.mcpInstanceIds as string[]) : []
   return {
     organizationId,
     isActive: true,
-    OR: [{ id: { in: ofAgent } }, { spaceRefs: { some: { spaceId, enabled: true } } }],
+    OR: [{ id: { in: [...ofAgent] } }, { spaceRefs: { some: { spaceId, enabled: true } } }],
   }
+}
+
+/** Ends the connections. Servers that were deleted, switched off or moved meanwhile are sent nothing more. */
+async function closeAll(db: Deps['db'], opened: readonly Opened[]): Promise<void> {
+  if (!opened.length) return
+  const where = { id: { in: opened.map(({ server }) => server.id) }, isActive: true }
+  const known = await db.mcpServer.findMany({ where, select: { id: true, url: true } }).catch(() => [])
+  const addresses = new Map(known.map(({ id, url }) => [id, url]))
+  const isKnown = ({ row }: Opened['server']) => addresses.get(row.id) === row.url
+  await Promise.allSettled(opened.map(({ server, client }) => client.close(isKnown(server))))
 }
 
 /** Once for a run, however often it goes on. */
@@ -75,50 +108,65 @@ async function countUse({ db }: Pick<Deps, 'db'>, { row }: ToolUser, opened: rea
   await db.mcpServer.updateMany({ where, data: { usageCount: { increment: 1 } } })
 }
 
-/** All that are not denied and that the agent may have, by names that the model can call. */
-function toTools(user: ToolUser, opened: readonly Opened[], isOffered: IsOffered, taken: ReadonlySet<string>): Tool[] {
-  const found = opened.flatMap(({ server, client }) =>
-    client.tools.flatMap((tool) => {
-      const mode = modeOf(server, tool.name)
-      return mode === 'deny' ? [] : { server, client, tool, mode, plain: toToolName(tool.name) }
+/** The tools of the servers that are not denied. */
+const listed = (opened: readonly Opened[]) =>
+  opened.flatMap((one) =>
+    one.client.tools.flatMap((tool) => {
+      const mode = modeOf(one.server.row, tool.name)
+      return mode === 'deny'
+        ? []
+        : { opened: one, server: one.server, tool, mode, name: tool.name, plain: toToolName(tool.name) }
     }),
   )
-  const names = new Set([...taken, ...found.map(({ plain }) => plain)])
-  const offered = found.flatMap((one) => {
-    const prefixed = toToolName(`${toToolName(one.server.name).slice(0, MAX_PREFIX)}__${one.plain}`)
-    const unique = vacant(prefixed, names)
-    names.add(unique)
-    return isOffered(new Set([one.tool.name, one.plain, prefixed, unique])) ? { ...one, unique } : []
-  })
-  const shared = Map.groupBy(offered, ({ plain }) => plain)
-  return offered.map(({ server, client, tool, mode, plain, unique }) => ({
-    name: taken.has(plain) || (shared.get(plain)?.length ?? 0) > 1 ? unique : plain,
-    target: JSON.stringify([server.id, server.url, tool.name]),
+
+type Listed = ReturnType<typeof listed>[number] & { shown: string }
+
+function toTool(deps: ConnectDeps, user: ToolUser, { opened, server, tool, mode, shown }: Listed): Tool {
+  const { id, name, url } = server.row
+  return {
+    name: shown,
+    target: JSON.stringify([id, url, tool.name]),
     description: tool.description,
     inputSchema: tool.inputSchema as JSONSchema7,
     mode,
-    async call(input, { signal }) {
-      await user.actor()
-      return client.call(tool.name, input, signal)
+    server: { id, name, origin: new URL(url).origin },
+    async recheck() {
+      const now = await user.server(id)
+      if (now?.url !== url) throw conflict(`The MCP server "${name}" is gone by now, or has moved: nothing was called`)
+      if (!now.isAttached) throw conflict(`The MCP server "${name}" is not attached any more: nothing was called`)
+      const modeNow = modeOf(now, tool.name)
+      if (modeNow === 'deny') throw conflict(`The tool ${shown} is denied by now: nothing was called`)
+      if (now.updatedAt !== server.row.updatedAt.getTime()) await reconnect(deps, user, opened)
+      return mode === 'ask' ? mode : modeNow
     },
-  }))
+    async describe(signal) {
+      const tools = await opened.client.list(signal).catch((error: unknown) => {
+        signal.throwIfAborted()
+        throw conflict(isAway(server), { code: 'mcp_unreachable', cause: error })
+      })
+      const found = tools.find((one) => one.name === tool.name)
+      return found ? { description: found.description, inputSchema: found.inputSchema as JSONSchema7 } : null
+    },
+    call: (input, { signal }) => opened.client.call(tool.name, input, signal),
+  }
+}
+
+/** Connects anew to a server that was changed: the open connection has the headers and credentials of before. */
+async function reconnect(deps: ConnectDeps, { signal }: ToolUser, opened: Opened): Promise<void> {
+  const { server, client } = opened
+  const row = await deps.db.mcpServer.findUnique({ where: { id: server.id } })
+  if (row?.url !== server.row.url) throw conflict(isAway(server))
+  opened.client = await connect(deps, row, signal).catch((error: unknown) => {
+    signal.throwIfAborted()
+    throw conflict(isAway(server), { code: 'mcp_unreachable', cause: error })
+  })
+  server.row = row
+  client.close(false).catch(() => {})
 }
 
 /** What its permissions say of a tool: the entry of its name, else that of all others (contract.md section 7). */
-function modeOf(server: ServerRow, name: string): 'ask' | 'allow' | 'deny' {
+function modeOf(server: Pick<ServerRow, 'permissions'>, name: string): 'ask' | 'allow' | 'deny' {
   const permissions = permissionsOf(server)
   const entry = permissions.find(({ tool }) => tool === name) ?? permissions.find(({ tool }) => tool === '*')
   return entry?.mode ?? 'allow'
-}
-
-/** What a model's provider takes as a tool's name. */
-const toToolName = (text: string) => text.replace(/[^A-Za-z0-9_-]+/g, '_').slice(0, MAX_TOOL_NAME) || '_'
-
-/** The name, or the first like it that nobody has. */
-function vacant(name: string, taken: ReadonlySet<string>): string {
-  for (let count = 1; ; count++) {
-    const ending = count === 1 ? '' : `_${count}`
-    const candidate = name.slice(0, MAX_TOOL_NAME - ending.length) + ending
-    if (!taken.has(candidate)) return candidate
-  }
 }

@@ -98,7 +98,7 @@ describe('a run whose tool wants an approval', () => {
 
   test('goes on with what its agent was when it began, which is looked up only where that has changed', async () => {
     const row = await asking(['v'])
-    const body = { systemPrompt: 'You are new.', mcpInstanceIds: [], maxTurns: 1 }
+    const body = { systemPrompt: 'You are new.', maxTurns: 1 }
     await request(lab.server, 'PATCH', `/api/v1/agents/${row.agentId}`, { body })
     const goesOn = async (waiting: ExecutionRow) => {
       lab.server.queries.length = 0
@@ -401,7 +401,7 @@ describe('what was approved is called, and nothing else', () => {
   test('when its name is another one, since a second server has a tool of that name', async () => {
     const { result, calls } = await approved('beside', attachOther)
     expect([result, calls]).toMatchObject([{ content: 'beside', isError: false }, [1, 0]])
-    expect(offered(lab.model.requests.at(-1)!)).toEqual(expect.arrayContaining(['Test__echo', 'Test__echo_2']))
+    expect(offered(lab.model.requests.at(-1)!)).toEqual(expect.arrayContaining(['Test__echo', 'Test_2__echo']))
   })
 
   test('by its name, where a version that stored no more than that has asked', async () => {

@@ -1,6 +1,5 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
-import { actorOf } from '../../src/auth/actor.ts'
-import { forbidden } from '../../src/errors.ts'
+import { toolUser } from '../../src/executions/engine/equip.ts'
 import type { ToolUser } from '../../src/executions/engine/tools.ts'
 import { openTools } from '../../src/executions/tools.ts'
 import { openMcpTools } from '../../src/mcps/tools.ts'
@@ -48,20 +47,29 @@ const attach = (mcpId: string, enabled = true) =>
     data: { organizationId: ann.organizationId, spaceId, mcpId, enabled, addedAt: new Date(), addedBy: ann.userId },
   })
 
-/** As far as the tools of MCP servers ask. */
-function user(ids: string[], more: { of?: Member; attempt?: number; signal?: AbortSignal; actor?: () => never } = {}) {
-  const { of = ann, attempt = 1, signal = new AbortController().signal, actor = async () => ({}) } = more
-  const row = { id: 'exec', organizationId: ann.organizationId, spaceId, attempt }
-  return {
-    row,
-    agent: { organizationId: of.organizationId, mcpInstanceIds: ids },
-    actor,
-    signal,
-  } as unknown as ToolUser
+type More = { of?: Member; attempt?: number; signal?: AbortSignal }
+
+/** The user of a run of an agent with these servers, as far as the tools of MCP servers need one. */
+async function user(ids: string[], more: More = {}): Promise<ToolUser> {
+  const { of = ann, attempt = 1, signal } = more
+  const created = await request(server, 'POST', '/api/v1/agents', {
+    token: ann.token,
+    body: { name: 'A', systemPrompt: 'x' },
+  })
+  const agentId: string = created.body.id
+  const { db } = server.service.deps
+  await db.agent.update({ where: { id: agentId }, data: { mcpInstanceIds: ids } })
+  const { organizationId, userId } = ann
+  const row = { id: 'exec', organizationId, userId, scopes: null, agentId, spaceId, attempt } as ToolUser['row']
+  const agent = { organizationId: of.organizationId, mcpInstanceIds: ids } as ToolUser['agent']
+  const controller = new AbortController()
+  return { ...toolUser(db, { row, agent, controller }), ...(signal && { signal }) }
 }
 
-const open = (...args: Parameters<typeof user>) =>
-  openMcpTools(server.service.deps, user(...args), () => true, new Set())
+const ALL_LISTS = { allowed: null, disallowed: new Set<string>() }
+
+const open = async (...args: Parameters<typeof user>) =>
+  openMcpTools(server.service.deps, await user(...args), ALL_LISTS, new Set())
 
 async function opened(...args: Parameters<typeof user>) {
   const { tools, instructions, close } = await open(...args)
@@ -97,19 +105,6 @@ describe('the tools of a run', () => {
     expect(await add.call({ a: 1, b: 2 }, call)).toEqual({ content: '3', isError: false })
     await toolbox.close()
     await expect.poll(() => [one.sessions, one.connections]).toEqual([0, 0])
-  })
-
-  it('are called as a member only: whose membership has ended calls nothing', async () => {
-    const refuse = () => {
-      throw forbidden()
-    }
-    const toolbox = await open([await createMcp()], { actor: refuse })
-    const echo = toolbox.tools.find(({ name }) => name === 'echo')!
-    one.calls.length = 0
-    const call = { toolUseId: 'x', signal: new AbortController().signal } as Parameters<typeof echo.call>[1]
-    await expect(echo.call({ text: 'x' }, call)).rejects.toThrow("You don't have permission")
-    await toolbox.close()
-    expect(one.calls).toEqual([])
   })
 
   it('are not those of servers that are inactive, disabled, deleted or of another organization', async () => {
@@ -194,7 +189,9 @@ describe('names', () => {
     const ids: string[] = []
     for (const fields of servers) ids.push(await createMcp(fields))
     const { names, modes } = await opened(ids)
-    expect(names.toSorted()).toEqual(['Git_Hub___add', 'Git_Hub___add_2', '___add', 'echo', `${'x'.repeat(20)}__add`])
+    expect(names.toSorted()).toEqual([
+      ...['Git_Hub_2__add', 'Git_Hub__add', 'echo', 'mcp__add', `${'x'.repeat(20)}__add`],
+    ])
     expect(modes.filter((mode) => mode === 'ask')).toHaveLength(1)
   })
 })
@@ -218,9 +215,9 @@ describe('the lists of an agent', () => {
     const of = { organizationId: ann.organizationId, mcpInstanceIds: ids, skillIds: [], subagentIds: [] }
     const agent = { ...of, allowedTools: [], disallowedTools: [], ...lists }
     const { tools, close } = await openTools(deps, {
-      ...user(ids),
-      ...{ agent, actor: () => actorOf(deps.db, { ...ann, scopes: null }) },
-    } as unknown as ToolUser)
+      ...(await user(ids)),
+      agent: agent as unknown as ToolUser['agent'],
+    })
     await close()
     return tools.map(({ name }) => name)
   }
@@ -247,13 +244,14 @@ describe('the lists of an agent', () => {
     expect(await offered({ disallowedTools: ['Other__echo'] }, [other])).toEqual(['admin_wipe', 'echo'])
     expect(await offered({ allowedTools: ['Other__echo'] }, [other])).toEqual(['echo'])
     const same = { ...other, name: 'Admin' }
-    expect(await offered({ allowedTools: ['Admin__echo'] }, [same])).toEqual(['Admin__echo', 'Admin__echo_2'])
-    expect(await offered({ disallowedTools: ['Admin__echo_2'] }, [same])).toEqual(['admin_wipe', 'echo'])
+    expect(await offered({ allowedTools: ['Admin__echo'] }, [same])).toEqual(['Admin__echo', 'Admin_2__echo'])
+    expect(await offered({ disallowedTools: ['Admin_2__echo'] }, [same])).toEqual(['admin_wipe', 'echo'])
   })
 
   it('hold when another server has a tool of a name that one was given to tell it apart', async () => {
     offers('echo', 'Other__echo')
-    expect(await offered({}, [other])).toEqual(['Admin__echo', 'Other__echo', 'Other__echo_2'])
+    expect(await offered({}, [other])).toEqual(['Admin__echo', 'Admin__Other__echo', 'Other__echo'])
+    expect(await offered({ allowedTools: ['Other__echo'] }, [other])).toEqual(['echo'])
     expect(await offered({ disallowedTools: ['Other__echo'] }, [other])).toEqual(['echo'])
   })
 

@@ -194,4 +194,4 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
 
 /** The calls that a person has to decide about, each with the id of its approval. */
 const askedIn = ({ steps, asks }: Progress): waits.Asked[] =>
-  asks.map((call) => ({ id: newId(), step: steps.at(-1)?.step ?? 0, call }))
+  asks.map((ask) => ({ id: newId(), step: steps.at(-1)?.step ?? 0, ...ask }))

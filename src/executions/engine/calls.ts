@@ -3,10 +3,11 @@ import { AppError } from '../../errors.ts'
 import { isObject } from '../../lib/unknown.ts'
 import { unlessAborted } from '../../lib/unless-aborted.ts'
 import type { MessageData } from './events.ts'
+import { outlast } from './outlast.ts'
 import type { Progress, RunInput } from './run.ts'
 import { type Call, resultEvent, type Step } from './steps.ts'
 import { Stop } from './stop.ts'
-import { MAX_RESULT, type Tool, type ToolResult } from './tools.ts'
+import { type Described, digestOf, MAX_RESULT, type Tool, type ToolResult } from './tools.ts'
 
 /** How many of a step's calls that start runs are under way at a time: what they start needs no room. */
 const MAX_TOGETHER = 10
@@ -17,29 +18,74 @@ const MAX_TOGETHER = 10
  */
 export async function* makeCalls(input: RunInput, step: Step, progress: Progress): AsyncGenerator<MessageData> {
   const open = step.calls.filter(({ result }) => !result)
-  progress.asks = step.isCut ? [] : open.filter((call) => isToAsk(call, toolOf(input, call)))
-  const ready = open.filter((call) => !progress.asks.includes(call))
+  progress.asks = []
+  const ask = (call: Call, tool: Tool, said: Described = tool) => progress.asks.push({ call, tool, said })
+  const asked = step.isCut ? [] : open.filter((call) => isToAsk(call, toolOf(input, call)))
+  for (const call of asked) ask(call, toolOf(input, call) as Tool)
+  const ready = open.filter((call) => !asked.includes(call))
   const together = ready.filter((call) => toolOf(input, call)?.delegates)
-  for (const call of ready) if (!together.includes(call)) yield make(input, step, call)
-  yield* asTheyCome(together.map((call) => () => make(input, step, call)))
+  const makeOne = (call: Call) => make(input, step, call, ask)
+  for (const call of ready) {
+    const result = together.includes(call) ? null : await makeOne(call)
+    if (result) yield result
+  }
+  for await (const result of asTheyCome(together.map((call) => () => makeOne(call)))) if (result) yield result
+  progress.asks.sort((one, other) => one.call.position - other.call.position)
 }
 
 /** The tool that a call is of, by whatever name it is offered now. */
 const toolOf = ({ tools }: RunInput, { name, target }: Call) =>
   tools.find((tool) => (target === null ? tool.name === name : tool.target === target))
 
-const isToAsk = ({ decision, inFlight, input }: Call, tool: Tool | undefined) =>
-  tool?.mode === 'ask' && !inFlight && isObject(input) && (!decision || decision.status === 'pending')
+const isToAsk = (call: Call, tool: Tool | undefined): tool is Tool =>
+  tool?.mode === 'ask' && !call.inFlight && isObject(call.input) && mustAsk(call, tool)
 
-async function make(input: RunInput, { step, isCut }: Step, call: Call): Promise<MessageData> {
+/**
+ * Whether a person has to decide about a call: nobody has, or the tool said something else of itself when it was approved
+ * (contract-2.md section 8.2). Approvals of older versions do not say what the tool said.
+ */
+const mustAsk = ({ decision }: Call, said: Described): boolean => {
+  if (!decision || decision.status === 'pending') return true
+  return decision.status === 'approved' && decision.digest !== null && decision.digest !== digestOf(said)
+}
+
+/** Adds a call to those that a person has to decide about. */
+type Ask = (call: Call, tool: Tool, said?: Described) => void
+
+/** Makes a call, stores its result and returns the event that shows it. Null if a person has to decide first. */
+async function make(input: RunInput, { step, isCut }: Step, call: Call, ask: Ask): Promise<MessageData | null> {
   const tool = toolOf(input, call)
   const refused = isCut ? 'Not called: the reply was cut off' : refusal(call, tool)
-  if (!refused) await input.steps().begin(step, call)
-  const result = bounded(refused ? failure(refused) : await answerOf(input, step, call, tool as Tool))
+  const checked = refused ? failure(refused) : await check(input, call, tool as Tool, ask)
+  if (checked === 'asks') return null
+  if (!checked) await input.steps().begin(step, call)
+  const result = bounded(checked ?? (await answerOf(input, step, call, tool as Tool)))
   await input.steps().complete(step, call, result)
   call.result = result
   return resultEvent(call, result)
 }
+
+/** Checks whether a call may be made at this moment. Returns why not, `asks` if a person has to decide first, or null. */
+async function check(input: RunInput, call: Call, tool: Tool, ask: Ask): Promise<ToolResult | 'asks' | null> {
+  const { signal } = input.controller
+  try {
+    const mode = await outlast(async () => tool.recheck?.() ?? tool.mode, signal)
+    const isApproved = call.decision?.status === 'approved'
+    const said = isApproved && tool.describe ? await tool.describe(signal) : tool
+    if (!said) return failure(goneBy(call.name))
+    if (!isApproved && mode === 'allow') return null
+    if (!mustAsk(call, said)) return null
+    ask(call, tool, said)
+    return 'asks'
+  } catch (error) {
+    signal.throwIfAborted()
+    if (error instanceof AppError && error.status < 500) return failure(error.message)
+    input.onToolError(tool.name, error)
+    return failure('The tool failed')
+  }
+}
+
+const goneBy = (name: string) => `The tool ${name} is gone by now, or is another one: nothing was called`
 
 const failure = (content: string): ToolResult => ({ content, isError: true })
 
@@ -48,7 +94,7 @@ function refusal({ name, target, input, inFlight, decision }: Call, tool: Tool |
   if (inFlight && !tool?.delegates) {
     return 'The outcome of this call is unknown: the server restarted while it was under way. It was not made again.'
   }
-  if (!tool && target) return `The tool ${name} is gone by now, or is another one: nothing was called`
+  if (!tool && target) return goneBy(name)
   if (!tool) return `There is no tool named ${name}`
   if (!isObject(input)) return 'The input is not a JSON object'
   if (decision?.status === 'denied') return `A person denied this call${decision.reason ? `: ${decision.reason}` : ''}`
@@ -69,7 +115,8 @@ async function answerOf(input: RunInput, step: number, call: Call, tool: Tool): 
     findChild: () => input.steps().findChild(step, call),
     adopt: (tx: Tx, childExecutionId: string) => input.steps().adopt(tx, step, call, childExecutionId),
   }
-  const answer = tool.call(call.input, context).catch((error) => {
+  const edited = call.decision?.edited
+  const answer = tool.call(edited ?? call.input, context).catch((error) => {
     if (error instanceof Stop) throw error
     if (error instanceof AppError && error.status < 500) return failure(error.message)
     if (!either.aborted) input.onToolError(tool.name, error)
@@ -78,8 +125,16 @@ async function answerOf(input: RunInput, step: number, call: Call, tool: Tool): 
   // A tool that does not heed the signal must not keep the run waiting.
   const result = await unlessAborted(answer, either)
   signal.throwIfAborted()
-  return result && !timeout?.aborted ? result : failure('Tool call timed out')
+  return tellEdited(result && !timeout?.aborted ? result : failure('Tool call timed out'), edited)
 }
+
+/** Tells the model with what a call was made if a person has changed its input (contract-2.md section 1.13). */
+const tellEdited = ({ content, isError }: ToolResult, edited: unknown): ToolResult => ({
+  content: edited === undefined ? content : `${EDITED}${JSON.stringify(edited)}\n\n${content}`,
+  isError,
+})
+
+const EDITED = 'A person approved this call with another input, with which it was made: '
 
 function bounded({ content, isError }: ToolResult): ToolResult {
   const text = content.replaceAll('\0', '').toWellFormed()

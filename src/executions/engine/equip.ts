@@ -1,12 +1,12 @@
 import type { Logger } from 'pino'
-import { actorOf } from '../../auth/actor.ts'
 import { covers } from '../../auth/scopes.ts'
 import { type Db, Prisma } from '../../db/client.ts'
-import { forbidden, lacksScope } from '../../errors.ts'
+import { lacksScope } from '../../errors.ts'
 import type { Clock } from '../../lib/clock.ts'
 import { unlessAborted } from '../../lib/unless-aborted.ts'
 import type { MediaStorage } from '../../media/storage.ts'
 import type { Settings } from '../../settings.ts'
+import { readAuthority } from './authority.ts'
 import type { AgentRow } from './claims.ts'
 import type { ExecutionRow } from './events.ts'
 import type { Models } from './models.ts'
@@ -87,11 +87,11 @@ export const toolUser = (db: Db, { row, agent, controller }: Attempt): ToolUser 
   agent,
   signal: controller.signal,
   async actor(needed) {
-    const actor = await actorOf(db, row)
-    if (!actor) throw forbidden()
+    const { actor } = await readAuthority(db, row, null)
     if (needed && !covers(actor.scopes, needed)) throw lacksScope(needed)
     return actor
   },
+  server: async (id) => (await readAuthority(db, row, id)).server,
 })
 
 /** Those who come too late, since the run was stopped meanwhile, are closed at once. */

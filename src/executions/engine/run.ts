@@ -5,7 +5,7 @@ import { makeCalls } from './calls.ts'
 import type { MessageData } from './events.ts'
 import { assistantEvent, type Call, callsOf, resultEvent, type Step, type StepStore } from './steps.ts'
 import type { TextModel } from './text-model.ts'
-import type { Tool } from './tools.ts'
+import type { Described, Tool } from './tools.ts'
 
 /** What a run is made of. */
 export type RunInput = {
@@ -34,8 +34,11 @@ export type Progress = {
   /** The steps that called tools. */
   steps: Step[]
   /** What a person has to decide about before the run can go on: it then stops. */
-  asks: Call[]
+  asks: Ask[]
 }
+
+/** A call that a person has to decide about, its tool, and what that says of itself. */
+export type Ask = { call: Call; tool: Tool; said: Described }
 
 /**
  * Tells what a run says. Whoever tells waits for what it returns, if anything, before the run goes on; it throws what

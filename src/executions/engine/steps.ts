@@ -1,5 +1,5 @@
 import type { SharedV4ProviderOptions } from '@ai-sdk/provider'
-import type { ApprovalStatus, Db, Tx } from '../../db/client.ts'
+import type { ApprovalStatus, Db, Prisma, Tx } from '../../db/client.ts'
 import type { Clock } from '../../lib/clock.ts'
 import { isUniqueViolation } from '../../lib/database-errors.ts'
 import { cut } from '../../lib/text.ts'
@@ -22,8 +22,11 @@ export type ReplyPart =
       providerOptions?: SharedV4ProviderOptions
     }
 
-/** What a person said of a call that waited for it; `pending` is not yet. */
-export type Decision = { status: ApprovalStatus; reason: string | null }
+/**
+ * What a person said of a call that waited for it; `pending` is not yet. `digest` is of what the tool said of itself then
+ * (null in older versions), `edited` the input that the person gave instead of the model's.
+ */
+export type Decision = { status: ApprovalStatus; reason: string | null; digest: string | null; edited?: unknown }
 
 export type Call = {
   /** Its place in the step. */
@@ -103,7 +106,8 @@ function brief(input: unknown): unknown {
 export async function loadSteps(db: Db | Tx, executionId: string): Promise<Step[]> {
   const where = { executionId }
   const rows = await db.executionStep.findMany({ where, orderBy: { step: 'asc' }, include: { toolCalls: true } })
-  const approvals = rows.length ? await db.approval.findMany({ where }) : []
+  // The last of those about one call counts.
+  const approvals = rows.length ? await db.approval.findMany({ where, orderBy: { round: 'desc' } }) : []
   return rows.map(({ step, reply, toolCalls }) => {
     // Those of older versions do not say whether they were cut off.
     const { parts, isCut = false, usage } = JSON.parse(reply) as Stored
@@ -116,12 +120,17 @@ export async function loadSteps(db: Db | Tx, executionId: string): Promise<Step[
         inFlight: !!row?.startedAt && !row.completedAt,
         result: row?.completedAt ? { content: row.content ?? '', isError: row.isError } : null,
         childExecutionId: row?.childExecutionId ?? null,
-        decision: asked ? { status: asked.status, reason: asked.reason } : null,
+        decision: asked ? decisionOf(asked) : null,
       }
     })
     return { step, parts, isCut, usage, calls }
   })
 }
+
+const decisionOf = ({ status, reason, digest, editedInput }: Prisma.ApprovalGetPayload<object>): Decision => ({
+  ...{ status, reason, digest },
+  ...(editedInput !== null && { edited: JSON.parse(editedInput) as unknown }),
+})
 
 /** Keeps the steps of a run, each write fenced by its attempt: throws `Stop('lost')` when it was taken away. */
 export type StepStore = {

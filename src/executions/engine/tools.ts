@@ -1,3 +1,4 @@
+import { createHash } from 'node:crypto'
 import type { JSONSchema7 } from '@ai-sdk/provider'
 import { z } from 'zod'
 import type { Actor } from '../../auth/actor.ts'
@@ -6,6 +7,7 @@ import type { Tx } from '../../db/client.ts'
 import { badRequest } from '../../errors.ts'
 import { checkInput } from '../../lib/fields.ts'
 import { fitting } from '../../lib/page.ts'
+import type { ServerNow } from './authority.ts'
 import type { AgentRow } from './claims.ts'
 import type { ExecutionRow } from './events.ts'
 
@@ -34,6 +36,19 @@ export type Tool = {
   inputSchema: JSONSchema7
   /** `ask`: a person decides about each call first (contract.md section 7, "Approvals"). */
   mode: 'allow' | 'ask'
+  /** The MCP server of the tool, as a person who decides about a call sees it. Absent for the service's own tools. */
+  server?: { id: string; name: string; origin: string }
+  /**
+   * Checks right before a call whether the run may still make it, and returns the mode that holds now: one statement
+   * (contract-2.md section 8.4). Throws an AppError, which becomes the error result of the call, if the run may not. A
+   * tool without it checks in `call`, by `ToolUser.actor`.
+   */
+  recheck?(): Promise<'allow' | 'ask'>
+  /**
+   * Reads what the server says of the tool now, for a call that a person has approved. Returns null if the tool is gone.
+   * Throws an AppError if the server cannot be reached.
+   */
+  describe?(signal: AbortSignal): Promise<Described | null>
   /**
    * Each call starts a run, and waits for it: side by side with others of its step, for as long as it takes. After a
    * restart the call is made again, with the run it had started.
@@ -43,10 +58,16 @@ export type Tool = {
   call(input: unknown, call: ToolCall): Promise<ToolResult>
 }
 
-/**
- * Whether the lists of an agent let it have a tool, of which they may say any of its names: a name that the model calls
- * depends on what else there is, and a ban must not.
- */
+/** What a tool says of itself: what a person approves beside the input. */
+export type Described = Pick<Tool, 'description' | 'inputSchema'>
+
+/** Makes a digest of what a tool says of itself: an approval holds for no other one (contract-2.md section 8.2). */
+export const digestOf = ({ description, inputSchema }: Described): string =>
+  createHash('sha256')
+    .update(JSON.stringify([description, inputSchema]))
+    .digest('base64url')
+
+/** Whether the lists of an agent let it have a tool of the service, by any of its names. */
 export type IsOffered = (names: ReadonlySet<string>) => boolean
 
 /** What a run can call, opened for it and closed with it. */
@@ -63,9 +84,12 @@ export type ToolUser = {
   agent: AgentRow
   /**
    * As whom the run acts, read anew at each call: throws 403 once the membership has ended, and where the token that it
-   * was started with lacks the scope that the call needs (contract.md section 2).
+   * was started with lacks the scope that the call needs (contract.md section 2); 404 once the user cannot reach the
+   * run's space (contract-2.md section 8.4).
    */
   actor: (needed?: Scope) => Promise<Actor>
+  /** Reads an MCP server by its id together with the rights of the run: one statement. Throws as `actor` does. */
+  server: (id: string) => Promise<ServerNow | null>
   signal: AbortSignal
 }
 

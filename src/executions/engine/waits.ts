@@ -6,13 +6,14 @@ import type { ClaimDeps } from './claims.ts'
 import type { Remains } from './endings.ts'
 import { type ExecutionRow, type MessageData, storeLast } from './events.ts'
 import { SEQ_BLOCK } from './journal.ts'
+import type { Ask } from './run.ts'
 import { giveSlotBack } from './slots.ts'
-import type { Call } from './steps.ts'
+import { digestOf } from './tools.ts'
 
 export type ApprovalRow = Prisma.ApprovalGetPayload<object>
 
 /** A call that a person has to decide about, by the id of its approval. */
-export type Asked = { id: string; step: number; call: Call }
+export type Asked = Ask & { id: string; step: number }
 
 /** What a run leaves that is to go on later. */
 type Kept = Pick<Remains, 'model' | 'usage' | 'events' | 'mayBeStored' | 'terminalSeq'>
@@ -66,10 +67,14 @@ export async function suspend(
   return deps.db.$transaction(async (tx) => {
     if (!(await letGo(tx, row, 'approval', kept, now))) return false
     const expiresAt = new Date(now.getTime() + deps.approvalTimeout)
+    const before = await tx.approval.findMany({ where: { executionId }, select: { step: true, position: true } })
     await tx.approval.createMany({
-      data: asked.map(({ id, step, call }) => ({
+      data: asked.map(({ id, step, call, tool: { server }, said }) => ({
         ...{ id, organizationId, executionId, chatId, step, position: call.position },
+        round: before.filter((one) => one.step === step && one.position === call.position).length,
         ...{ toolUseId: call.id, tool: call.name, input: JSON.stringify(call.input) },
+        ...(server && { mcpId: server.id, mcpName: server.name, origin: server.origin }),
+        ...{ description: said.description, inputSchema: JSON.stringify(said.inputSchema), digest: digestOf(said) },
         ...{ status: 'pending' as const, createdAt: now, expiresAt },
       })),
     })
@@ -108,8 +113,13 @@ export async function waitForRoom(
   })
 }
 
-/** Approved or denied by a user, or expired. */
-export type Verdict = { status: 'approved' | 'denied' | 'expired'; reason: string | null; decidedBy: string | null }
+/** Approved or denied by a user, or expired. An approval may come with another input, as JSON text. */
+export type Verdict = {
+  status: 'approved' | 'denied' | 'expired'
+  reason: string | null
+  decidedBy: string | null
+  editedInput?: string
+}
 
 /**
  * Decides about a call. With the last decision that it waited for the run can be claimed again; its time of waiting
@@ -121,7 +131,11 @@ export async function decide(tx: Tx, approval: ApprovalRow, verdict: Verdict, no
   await tx.execution.updateMany({ where: { id: executionId, waitingFor: 'approval' }, data: { updatedAt: now } })
   const [decided] = await tx.approval.updateManyAndReturn({
     where: { id, status: 'pending', ...(verdict.status !== 'expired' && { expiresAt: { gt: now } }) },
-    data: { ...verdict, decidedAt: now },
+    data: {
+      ...verdict,
+      ...(verdict.editedInput !== undefined && { editedBy: verdict.decidedBy }),
+      decidedAt: now,
+    },
   })
   if (!decided) throw conflict('Approval was already decided')
   if (await tx.approval.findFirst({ where: { executionId, status: 'pending' }, select: { id: true } })) return decided

@@ -1,0 +1,146 @@
+/** A server of a run. `isOwn`: the agent has it itself, rather than the space. */
+export type NamedServer = { id: string; name: string; isOwn: boolean }
+
+/** A server and the text, unique in its run, that stands before `__` in the names of its tools. */
+export type Prefixed = NamedServer & { prefix: string }
+
+/** A tool of a server: the name that the server gives it, and the same as a model can call it. */
+export type NamedTool = { server: Prefixed; name: string; plain: string }
+
+/** The lists of an agent. `allowed` is null if the agent has none, which allows everything. */
+export type ToolLists = { allowed: ReadonlySet<string> | null; disallowed: ReadonlySet<string> }
+
+const SEPARATOR = '__'
+const MAX_TOOL_NAME = 64
+/** Maximum length of a prefix. */
+const MAX_PREFIX = 20
+/** The beginning of `<mcpId>/<tool>`. */
+const SERVER_ID = /^[0-9A-Za-z]{22}\//
+
+/** Turns a text into what providers accept as the name of a tool. */
+export const toToolName = (text: string) => text.replace(/[^A-Za-z0-9_-]+/g, '_').slice(0, MAX_TOOL_NAME) || '_'
+
+/** The server's name as it stood before the names of its tools in earlier versions, which lists may still have. */
+const formerPrefix = (name: string) => toToolName(name).slice(0, MAX_PREFIX)
+
+/** Has no `__`: the first one in a name then ends the prefix, and no name can be read in two ways. */
+const basePrefix = (name: string) => formerPrefix(name).replace(/_{2,}/g, '_').replace(/^_|_$/g, '') || 'mcp'
+
+/**
+ * Gives each server of a run a prefix of its own, ignoring case. Of servers with equal or similar names the first keeps
+ * it, the others get a number: an agent's own servers come before those of its space.
+ */
+export function withPrefixes<Server extends NamedServer>(servers: readonly Server[]): (Server & { prefix: string })[] {
+  const bases = new Set(servers.map(({ name }) => basePrefix(name).toLowerCase()))
+  const given = new Set<string>()
+  const ordered = servers.toSorted((one, other) => Number(other.isOwn) - Number(one.isOwn))
+  return ordered.map((server) => {
+    const base = basePrefix(server.name)
+    let prefix = base
+    for (let count = 2; given.has(prefix.toLowerCase()) || (count > 2 && bases.has(prefix.toLowerCase())); count++) {
+      const ending = `_${count}`
+      prefix = base.slice(0, MAX_PREFIX - ending.length) + ending
+    }
+    given.add(prefix.toLowerCase())
+    return { ...server, prefix }
+  })
+}
+
+/**
+ * Names the tools of a run for its model. A tool keeps its own name if no other tool has the same one, ignoring case, and
+ * the name has no `__`: prefixed names are reserved for their server (contract-2.md section 8.2). `taken` are the names
+ * of other tools.
+ */
+export function nameTools<Tool extends NamedTool>(
+  tools: readonly Tool[],
+  taken: ReadonlySet<string>,
+): (Tool & { shown: string })[] {
+  const used = new Set(Array.from(taken, (name) => name.toLowerCase()))
+  const alike = Map.groupBy(tools, ({ plain }) => plain.toLowerCase())
+  const isAlone = ({ plain }: Tool) => {
+    const key = plain.toLowerCase()
+    return !plain.includes(SEPARATOR) && !used.has(key) && alike.get(key)?.length === 1
+  }
+  const names = new Set(taken)
+  return tools.map((tool) => {
+    const shown = isAlone(tool) ? tool.plain : vacant(`${tool.server.prefix}${SEPARATOR}${tool.plain}`, names)
+    names.add(shown)
+    return { ...tool, shown }
+  })
+}
+
+/** Returns the name, or the first similar one that is not taken. */
+function vacant(name: string, taken: ReadonlySet<string>): string {
+  for (let count = 1; ; count++) {
+    const ending = count === 1 ? '' : `_${count}`
+    const candidate = name.slice(0, MAX_TOOL_NAME - ending.length) + ending
+    if (!taken.has(candidate)) return candidate
+  }
+}
+
+/**
+ * Keeps the tools that the lists of an agent let it have. An entry is `<mcpId>/<tool>`, `<server name>__<tool>`, or the
+ * name of a tool alone. An entry that allows means the agent's own servers if one of them fits, and else those of the
+ * space: a server that comes with a space never takes over what the agent's list allows another one. An entry that
+ * disallows means all that it fits.
+ */
+export function offeredTools<Tool extends NamedTool>(
+  tools: readonly Tool[],
+  servers: readonly Prefixed[],
+  { allowed, disallowed }: ToolLists,
+): Tool[] {
+  const permitted = allowed && new Set(Array.from(allowed, (entry) => allowedBy(entry, tools, servers)).flat())
+  return tools.filter((tool) => !isBanned(tool, disallowed) && (!permitted || permitted.has(tool)))
+}
+
+/** Both forms of a tool's name, without `__` only where `before` is empty. */
+const formsOf = ({ name, plain }: NamedTool, before = '') => [before + name, before + plain]
+
+const prefixesOf = ({ name, prefix }: Prefixed) => [...new Set([name, prefix, formerPrefix(name)])]
+
+const isBanned = (tool: NamedTool, disallowed: ReadonlySet<string>) =>
+  [
+    ...formsOf(tool),
+    ...formsOf(tool, `${tool.server.id}/`),
+    ...prefixesOf(tool.server).flatMap((prefix) => formsOf(tool, prefix + SEPARATOR)),
+  ].some((name) => disallowed.has(name))
+
+function allowedBy<Tool extends NamedTool>(
+  entry: string,
+  tools: readonly Tool[],
+  servers: readonly Prefixed[],
+): Tool[] {
+  if (SERVER_ID.test(entry)) {
+    return tools.filter((tool) => formsOf(tool, `${tool.server.id}/`).includes(entry))
+  }
+  if (!entry.includes(SEPARATOR)) {
+    const found = tools.filter((tool) => formsOf(tool).includes(entry))
+    const own = found.filter(({ server }) => server.isOwn)
+    return own.length ? own : found
+  }
+  // Which server an entry means depends on the servers alone, not on the tools that they list at the moment.
+  const meant = [...ranks(entry, servers)].find((rank) => rank.size) ?? new Map<string, string>()
+  return tools.filter((tool) => {
+    const before = meant.get(tool.server.id)
+    return before !== undefined && formsOf(tool, before).includes(entry)
+  })
+}
+
+/** The servers whose name the entry begins with, with that beginning: the most trusted first. */
+function* ranks(entry: string, servers: readonly Prefixed[]): Generator<ReadonlyMap<string, string>> {
+  const fitting = (isOwn: boolean, namesOf: (server: Prefixed) => readonly string[]) =>
+    new Map(
+      servers
+        .filter((server) => server.isOwn === isOwn)
+        .flatMap((server) => {
+          const before = namesOf(server)
+            .map((name) => name + SEPARATOR)
+            .find((beginning) => entry.startsWith(beginning))
+          return before === undefined ? [] : [[server.id, before] as const]
+        }),
+    )
+  for (const isOwn of [true, false]) {
+    yield fitting(isOwn, ({ name }) => [name])
+    yield fitting(isOwn, (server) => prefixesOf(server))
+  }
+}
