@@ -21,12 +21,14 @@ import {
   type UpdateAgent,
   Visibility,
 } from './schema.ts'
-import { findRare, MAX_RARE, searchable } from './search.ts'
+import { findRare, findTagged, type Listed, searchable } from './search.ts'
 import { checkPrompt, DEFAULTS, toColumns, type Values, valuesOf } from './values.ts'
 
 type AgentRow = Prisma.AgentGetPayload<object>
 
 type Filter = Pick<z.output<typeof ListAgents>, 'owner' | 'visibility'>
+
+type Visible = AgentRow['visibility']
 
 const SHARED = ['organization', 'public'] as const
 
@@ -34,7 +36,7 @@ const SHARED = ['organization', 'public'] as const
 const sharedBy = ({ visibility }: Filter) => SHARED.filter((shared) => shared === (visibility ?? shared))
 
 /** In the organization's list: what is shared; with `owner: 'me'` the caller's own of every visibility. */
-export const listed = (actor: Actor, { owner, visibility }: Filter = {}): Prisma.AgentWhereInput => ({
+export const listed = (actor: Actor, { owner, visibility }: Filter = {}) => ({
   organizationId: actor.organizationId,
   archivedAt: null,
   ...(owner === 'me'
@@ -74,10 +76,10 @@ export const ofPrivateAgents = ({ userId }: Actor): Hidden => ({
 })
 
 /** The cards of everybody's agents: public ones in the list, unlisted ones by id too. */
-export const onShow = (how: 'listed' | 'byId'): Prisma.AgentWhereInput => ({
-  archivedAt: null,
-  visibility: { in: how === 'listed' ? ['public'] : ['public', 'unlisted'] },
-})
+export const onShow = (how: 'listed' | 'byId') => {
+  const shown: Visible[] = how === 'listed' ? ['public'] : ['public', 'unlisted']
+  return { archivedAt: null, visibility: { in: shown } }
+}
 
 /** What it takes to say what an agent is called. */
 export const NAMED = { name: true, organizationId: true, visibility: true, archivedAt: true } as const
@@ -128,30 +130,19 @@ async function asSeenBy(actor: Actor, { db }: Pick<Deps, 'db'>, agents: readonly
  */
 async function matching(
   deps: Pick<Deps, 'db' | 'settings'>,
-  where: Prisma.AgentWhereInput,
+  where: Listed,
   { search, tag }: { search?: string | undefined; tag?: string | undefined },
 ): Promise<Prisma.AgentWhereInput> {
-  const organizationId = typeof where.organizationId === 'string' ? where.organizationId : undefined
+  const list = where as Prisma.AgentWhereInput
   const wanted = [
-    where,
+    list,
     search ? { searchText: { contains: searchable(search) } } : {},
     tag === undefined ? {} : { tagRows: { some: { tag } } },
   ]
   const named =
-    (tag === undefined ? null : await findTagged(deps, tag, organizationId)) ??
-    (search ? await findRare(deps, search, organizationId) : null)
+    (tag === undefined ? null : await findTagged(deps, tag, where)) ??
+    (search ? await findRare(deps, search, where) : null)
   return named ? { id: { in: named }, NOT: { NOT: { AND: wanted } } } : { AND: wanted }
-}
-
-/** The ids of the agents with a tag, by the same rule as {@link findRare}. */
-async function findTagged(
-  { db }: Pick<Deps, 'db'>,
-  tag: string,
-  organizationId: string | undefined,
-): Promise<string[] | null> {
-  const where = { tag, ...(organizationId !== undefined && { organizationId }) }
-  const rows = await db.agentTag.findMany({ where, select: { agentId: true }, take: MAX_RARE + 1 })
-  return rows.length > MAX_RARE ? null : rows.map(({ agentId }) => agentId)
 }
 
 /** The count is asked only when the rows do not tell it. */

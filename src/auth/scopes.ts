@@ -31,6 +31,15 @@ export const isScope = (scope: string): scope is Scope | '*' => SCOPES.has(scope
 export const covers = (given: readonly string[], needed: Scope): boolean =>
   given.includes('*') || given.includes(needed) || given.includes(needed.replace(/:read$/, ':write'))
 
+/** Returns the scopes that two lists have in common: what a caller may pass on of an authority that is not theirs. */
+export function intersect(ours: readonly string[], theirs: readonly string[]): readonly string[] {
+  if (ours.includes('*')) return theirs
+  if (theirs.includes('*')) return ours
+  const within = (some: readonly string[], others: readonly string[]) =>
+    some.filter((scope) => covers(others, scope as Scope))
+  return [...new Set([...within(ours, theirs), ...within(theirs, ours)])]
+}
+
 /** Scopes as the row of a run or a mission has them: separated by spaces, null for all. */
 export const toColumn = (scopes: readonly string[]): string | null => (scopes.includes('*') ? null : scopes.join(' '))
 

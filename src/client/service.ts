@@ -1,12 +1,12 @@
 import type { z } from 'zod'
-import { type Actor, isAdmin, permit } from '../auth/actor.ts'
+import { type Actor, permit } from '../auth/actor.ts'
 import { audit } from '../auth/audit.ts'
 import type { Deps } from '../deps.ts'
 import { badRequest, conflict } from '../errors.ts'
 import { isPath, MAX_FILE_BYTES, MAX_FILES, MAX_SPACE_BYTES } from '../files/schema.ts'
 import { add, spaceFull, tooManyFiles } from '../files/service.ts'
 import type { Keep } from '../idempotency.ts'
-import { find, get } from '../spaces/service.ts'
+import { find, get, mayChange } from '../spaces/service.ts'
 import { type Entry, readRepository } from './git.ts'
 import type { InitSpace } from './schema.ts'
 import { readme, starterKit } from './starter.ts'
@@ -16,7 +16,7 @@ type Contents = { files: { path: string; content: Buffer<ArrayBuffer> }[]; skipp
 /** The space, if the caller may initialize it: its owner and admins may. */
 export async function findInitializable(actor: Actor, deps: Deps, id: string) {
   const space = await find(actor, deps, id)
-  return permit(space, space.ownerId === actor.userId || isAdmin(actor))
+  return permit(space, mayChange(actor, space))
 }
 
 /**

@@ -1,6 +1,6 @@
 import { z } from 'zod'
 import { reachable } from '../agents/service.ts'
-import type { Db, Tx } from '../db/client.ts'
+import { type Db, Prisma, type Tx } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
 import { conflict, notFound } from '../errors.ts'
 import { requiredText } from '../lib/fields.ts'
@@ -10,7 +10,7 @@ import type { AgentRow } from './engine/claims.ts'
 import type { ExecutionRow } from './engine/events.ts'
 import { outlast } from './engine/outlast.ts'
 import { defineTool, type IsOffered, type Tool, type ToolCall, type ToolUser } from './engine/tools.ts'
-import { belowRoot, MAX_DEPTH, MAX_TREE } from './engine/tree.ts'
+import { MAX_DEPTH, MAX_TREE } from './engine/tree.ts'
 
 const MAX_NAME = 64
 const MAX_DESCRIPTION = 1_000
@@ -94,10 +94,20 @@ async function begin(deps: Deps, user: ToolUser, agentId: string, message: strin
   })
 }
 
-/** Once the new run is written, and its siblings wait for this transaction. */
-async function checkTree(tx: Tx, parent: ExecutionRow): Promise<void> {
-  if ((await tx.execution.count({ where: belowRoot(parent) })) >= MAX_TREE) {
-    throw conflict(`Delegation makes a tree of no more than ${MAX_TREE} runs`)
+/**
+ * Throws 409 if the runs of a tree have started as many runs as they may. Only those are counted that calls have started:
+ * what the user attached besides (`parentExecutionId`) takes no room from them. Called after the new run is written, while
+ * its siblings wait for this transaction, and before the call adopts it.
+ */
+async function checkTree(tx: Tx, { organizationId, rootExecutionId: root }: ExecutionRow): Promise<void> {
+  const [delegated] = await tx.$queryRaw<{ count: number | bigint }[]>(Prisma.sql`
+    SELECT count(*) AS "count" FROM "ToolCall" c WHERE c."childExecutionId" IS NOT NULL AND c."executionId" IN (
+      SELECT "id" FROM "Execution" WHERE "id" = ${root}
+      UNION ALL SELECT "id" FROM "Execution"
+        WHERE "organizationId" = ${organizationId} AND "rootExecutionId" = ${root} AND "parentExecutionId" IS NOT NULL)`)
+  // The new run and the root are a part of the tree, too.
+  if (Number(delegated?.count ?? 0) + 2 > MAX_TREE) {
+    throw conflict(`Delegation limit reached: a run tree can have at most ${MAX_TREE} runs`)
   }
 }
 

@@ -2,7 +2,7 @@ import type { z } from 'zod'
 import { notPrivate, ofPrivateAgents } from '../agents/service.ts'
 import { type Actor, isAdmin, permit } from '../auth/actor.ts'
 import { covers } from '../auth/scopes.ts'
-import { type Db, Prisma } from '../db/client.ts'
+import { type Db, Prisma, type Tx } from '../db/client.ts'
 import { columnsAre, countOf } from '../db/counting.ts'
 import type { Deps } from '../deps.ts'
 import { badRequest, lacksScopes, notFound } from '../errors.ts'
@@ -133,6 +133,13 @@ export async function find(actor: Actor, { db }: Deps, id: string): Promise<Exec
   if (!row) throw notFound('Execution')
   requireOwnRun(actor, row)
   return row
+}
+
+/** Returns those of the ids that are executions the caller can reach. One statement at most. */
+export async function findIds(actor: Actor, db: Tx, ids: readonly string[]): Promise<Set<string>> {
+  const where = { AND: [{ id: { in: [...new Set(ids)] } }, reachable(actor)] }
+  const rows = ids.length ? await db.execution.findMany({ where, select: { id: true } }) : []
+  return new Set(rows.map(({ id }) => id))
 }
 
 /** A token without `executions:read` sees its user's own runs only. */

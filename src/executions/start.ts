@@ -1,7 +1,8 @@
 import type { z } from 'zod'
 import { findKnown, fromVersion } from '../agents/known.ts'
 import { executable } from '../agents/service.ts'
-import { type Actor, actorOf } from '../auth/actor.ts'
+import { type Actor, actorOf, permit, requireScope } from '../auth/actor.ts'
+import { covers } from '../auth/scopes.ts'
 import { reachable as reachableChat } from '../chats/service.ts'
 import type { Db, Tx } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
@@ -32,7 +33,8 @@ export type Purpose = {
 
 /**
  * POST /agents/{id}/execute: accepts the run, and waits for its end unless it is to be streamed or in the background.
- * 400 for a parent that lies too deep; 403 for interrupting what the caller may not cancel; 404 for an agent, space, chat,
+ * 400 for a parent that lies too deep; 403 for interrupting what the caller may not cancel, for a parent that is another
+ * user's run, and for a token without the scope of what the model would be told beside the message; 404 for an agent, space, chat,
  * session or parent that the caller cannot use; 409 when the session is busy (`onBusy: reject`) or the run was cancelled;
  * 422 for an Idempotency-Key of another request; 500 `Chat execution failed`.
  */
@@ -74,6 +76,7 @@ async function acceptOnce(
   const path = purpose?.path ?? `/api/v1/agents/${agent.id}/execute`
   const key = header ?? (idempotencyKey ? { key: idempotencyKey, path, replayed: false } : null)
   const mediaIds = input.mediaIds ?? []
+  if (mediaIds.length) requireScope(actor, 'media:read')
   await checkMedia(actor, deps, mediaIds)
   const request = {
     actor,
@@ -87,7 +90,7 @@ async function acceptOnce(
     },
     conversation: await findConversation(actor, deps, agent, input),
     onBusy: input.onBusy ?? 'queue',
-    parent: parentExecutionId === null ? null : await find(actor, deps, parentExecutionId),
+    parent: parentExecutionId === null ? null : await findParent(actor, deps, parentExecutionId),
     taskId: purpose?.taskId ?? null,
     mission: null,
     also: purpose?.also ?? null,
@@ -108,6 +111,28 @@ async function acceptOnce(
       if (!(error instanceof KeyTaken)) throw error
     }
   }
+}
+
+/** Finds the run that a new one is attached to. Its own user alone may: a tree has room for a limited number of runs. */
+async function findParent(actor: Actor, deps: Deps, id: string): Promise<ExecutionRow> {
+  const parent = await find(actor, deps, id)
+  return permit(parent, parent.userId === actor.userId)
+}
+
+/**
+ * Throws 403 for a token without `chats:read` that goes on with what others have said: the model is told it, and answers
+ * the caller. What the caller alone has said in a session is theirs to go on with.
+ */
+async function checkHistory(actor: Actor, { db }: Deps, chatId: string, sessionId: string | undefined): Promise<void> {
+  if (covers(actor.scopes, 'chats:read')) return
+  const { organizationId, userId } = actor
+  const ofOthers = sessionId
+    ? await db.execution.findFirst({
+        where: { organizationId, sessionId, userId: { not: userId } },
+        select: { id: true },
+      })
+    : await db.chat.findFirst({ where: { id: chatId, ownerId: { not: userId } }, select: { id: true } })
+  if (ofOthers) requireScope(actor, 'chats:read')
 }
 
 /** Where a run is to be. An empty id is unknown: taken for none, it would put the run where others read it. */
@@ -135,6 +160,7 @@ async function findConversation(
   if (!session && sessionId !== null) throw notFound(chatId === null || chat ? 'Session' : 'Chat')
   if (!chat) throw notFound('Chat')
   if (spaceId !== null && spaceId !== chat.spaceId) throw notFound('Space')
+  await checkHistory(actor, deps, chat.id, session?.id)
   return { spaceId: chat.spaceId, chatId: chat.id, ...(session && { sessionId: session.id }) }
 }
 

@@ -1,13 +1,13 @@
 import { isUtf8 } from 'node:buffer'
 import type { z } from 'zod'
-import type { Actor } from '../auth/actor.ts'
+import { type Actor, permit } from '../auth/actor.ts'
 import { audit } from '../auth/audit.ts'
 import type { Prisma, Tx } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
 import { badRequest, invalidField, notFound } from '../errors.ts'
 import { MAX_ROWS } from '../lib/page.ts'
 import { inParts } from '../lib/parts.ts'
-import { find, reachable } from '../spaces/service.ts'
+import { find, mayChange, reachable } from '../spaces/service.ts'
 import {
   type FilePath,
   type FileResponse,
@@ -78,7 +78,7 @@ export async function get(actor: Actor, deps: Deps, input: z.output<typeof FileP
   return toFile(row)
 }
 
-/** PUT /spaces/{id}/files/content: makes the file or replaces it, by whoever can reach the space. 400 beyond a limit. */
+/** PUT /spaces/{id}/files/content: makes the file or replaces it, by whoever may change the space. 400 beyond a limit. */
 export async function write(actor: Actor, deps: Deps, input: z.output<typeof WriteFile>) {
   const { id: spaceId, path } = input
   const content = decode(input)
@@ -156,7 +156,7 @@ export async function add(tx: Tx, actor: Actor, spaceId: string, files: NewFile[
   return added.map(({ path }) => path)
 }
 
-/** DELETE /spaces/{id}/files/content. */
+/** DELETE /spaces/{id}/files/content, by whoever may change the space. */
 export async function remove(actor: Actor, deps: Deps, { id: spaceId, path }: z.output<typeof FilePath>) {
   const now = deps.clock.now()
   await deps.db.$transaction(async (tx) => {
@@ -172,13 +172,16 @@ export async function remove(actor: Actor, deps: Deps, { id: spaceId, path }: z.
   return { message: 'File deleted successfully' }
 }
 
-/** Whoever writes files of a space takes turns. */
+/**
+ * Locks a space whose files are to be written: writers take turns. Files follow the space's rule of who may change it:
+ * 403 for a member who only sees the space, 404 for everybody else.
+ */
 async function lock(tx: Tx, actor: Actor, id: string, now: Date): Promise<{ fileCount: number }> {
   const [space] = await tx.space.updateManyAndReturn({
     where: { id, ...reachable(actor) },
     data: { updatedAt: now },
-    select: { fileCount: true },
+    select: { fileCount: true, ownerId: true },
   })
   if (!space) throw notFound('Space')
-  return space
+  return permit(space, mayChange(actor, space))
 }

@@ -10,9 +10,12 @@ export const pageInput = {
   cursor: z.string().optional().describe('`nextCursor` of the page before'),
 }
 
-/** A query field that can only say yes. */
+/** A query field that can only say yes in a query string. Where inputs are typed (tRPC) it is a boolean as well. */
 export const onlyTrue = (field: string) =>
-  z.literal('true', { error: `Invalid value for field: ${field}. Expected true` }).optional()
+  z
+    .union([z.literal('true'), z.boolean()], { error: `Invalid value for field: ${field}. Expected true` })
+    .transform((yes) => yes === true || yes === 'true')
+    .optional()
 
 /** Of the lists that grow without end, which are counted for those alone who ask (contract.md section 1, "Lists"). */
 export const countInput = { count: onlyTrue('count') }

@@ -149,8 +149,8 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
 }
 
 /**
- * A credential goes to the server that it was given for: whoever did not give it cannot have it sent somewhere else,
- * and so read it. 400 unless all that others have set are given anew, or taken away.
+ * A credential goes to the address that it was given for, path and query included: several people's servers may share a
+ * host. Whoever did not give it cannot have it sent somewhere else, and so read it. 400 unless all that others have set are given anew, or taken away.
  */
 async function checkMove(
   tx: Tx,
@@ -158,13 +158,13 @@ async function checkMove(
   { id: mcpId, url: before }: McpRow,
   { url, credentials }: z.output<typeof UpdateMcp>,
 ): Promise<void> {
-  if (!url || originOf(url) === originOf(before) || credentials === null) return
+  if (!url || addressOf(url) === addressOf(before) || credentials === null) return
   const given = Object.keys(credentials ?? {})
   const kept = await tx.mcpCredential.count({ where: { mcpId, name: { notIn: given }, updatedBy: { not: userId } } })
   if (kept) throw badRequest('Invalid url. For another server the credentials must be given again')
 }
 
-const originOf = (url: string) => URL.parse(url)?.origin
+const addressOf = (url: string) => URL.parse(url)?.href
 
 /** DELETE /mcps/{id}: with its credentials, and from all spaces. */
 export async function remove(actor: Actor, deps: Deps, id: string) {

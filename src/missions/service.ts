@@ -2,7 +2,7 @@ import type { z } from 'zod'
 import { executable, notPrivate } from '../agents/service.ts'
 import { type Actor, type Authorized, actorOf, isAdmin, permit } from '../auth/actor.ts'
 import { audit } from '../auth/audit.ts'
-import { fromColumn, toColumn } from '../auth/scopes.ts'
+import { fromColumn, intersect, toColumn } from '../auth/scopes.ts'
 import { type Db, lockRows, Prisma, rowLock, type Tx } from '../db/client.ts'
 import { lockCounts, lockMissionCounts, totalOf } from '../db/totals.ts'
 import type { Deps } from '../deps.ts'
@@ -171,13 +171,20 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
   return { id: row.id, title: row.title, status: row.status, mission: toMission(row) }
 }
 
+/**
+ * Returns the scopes of a mission when the caller writes or runs it. The owner brings those of their own token. Anybody
+ * else acts for the owner, or has the owner's goal act for them, so they only narrow what the mission has.
+ */
+const scopesBy = (actor: Actor, mission: Pick<MissionRow, 'userId' | 'scopes'>): readonly string[] =>
+  mission.userId === actor.userId ? actor.scopes : intersect(fromColumn(mission.scopes), actor.scopes)
+
 /** What changes who may see a mission, and its chats. */
 const COUNTED = ['visibility', 'agentId', 'spaceId'] as const
 
 /**
  * PATCH /missions/{id}. `status` runs, pauses or resumes it as it is after the other changes, all of it or nothing; the
  * one that it has changes nothing. Where it changes when it runs, it begins anew. From then on it runs within the scopes of
- * the caller's token, unless nothing but its status changes.
+ * the owner's token, or of what it had and an admin's token both have ({@link scopesBy}), unless only its status changes.
  */
 export async function update(actor: Actor, deps: Deps, input: z.output<typeof UpdateMission>) {
   const mission = authorize(actor, await find(actor, deps, input.id))
@@ -189,7 +196,7 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
   const times = schedule === undefined ? {} : reschedule(mission, schedule, now)
   const said = await saidOf(actor, deps, mission, input)
   const changes = isNews(mission, { ...said, ...times })
-  const data = changes ? { ...said, scopes: toColumn(actor.scopes) } : {}
+  const data = changes ? { ...said, scopes: toColumn(scopesBy(actor, mission)) } : {}
   const changed = { ...mission, ...data }
   const lock = async (tx: Tx) => {
     const isCounted = COUNTED.some((field) => changed[field] !== mission[field])
@@ -200,7 +207,11 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
     if (changes) {
       const current = await hold(tx, actor, deps, mission.id)
       const currentTimes = schedule !== undefined && reschedule(current, schedule, now)
-      await write(tx, actor, current, 'mission.update', now, { ...data, ...currentTimes })
+      await write(tx, actor, current, 'mission.update', now, {
+        ...said,
+        ...currentTimes,
+        scopes: toColumn(scopesBy(actor, current)),
+      })
     }
     // Of somebody's mission that is private from now on an admin sees no more than this.
     written = await tx.mission.findUniqueOrThrow({ where: { id: mission.id } })
@@ -279,14 +290,18 @@ async function write(
   return count === 1
 }
 
-/** Begins a run by hand, within the mission's scopes, if it is there by then, and neither paused nor running. */
+/**
+ * Begins a run by hand, if the mission is there by then, and neither paused nor running. It runs within the mission's
+ * scopes, and within the caller's if the mission is somebody else's: the run acts as the caller, on that other's goal.
+ */
 async function beginNow(
   actor: Actor,
   deps: Deps,
   mission: Authorized<MissionRow>,
   cause: Pick<Cause, 'key' | 'first' | 'also'>,
 ): Promise<void> {
-  const runner = { ...actor, scopes: fromColumn(mission.scopes) }
+  const isOwn = mission.userId === actor.userId
+  const runner = { ...actor, scopes: isOwn ? fromColumn(mission.scopes) : scopesBy(actor, mission) }
   if (await begin(deps, mission, { actor: runner, fire: null, ...cause })) return
   const { status } = await find(actor, deps, mission.id)
   throw status === 'paused' ? isPaused() : conflict('Mission is already running')

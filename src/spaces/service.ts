@@ -62,8 +62,11 @@ export const chatsFor = (actor: Actor): Prisma.ChatWhereInput => ({
 /** What {@link chatsFor} leaves out of the organization's chats that are not archived. */
 export const hiddenChats = (actor: Actor): Hidden[] => [ofPrivateAgents(actor), ofPrivateMissions(actor)]
 
-const authorize = (actor: Actor, space: SpaceRow): Authorized<SpaceRow> =>
-  permit(space, space.ownerId === actor.userId || isAdmin(actor))
+/** Whether the caller may change a space that they can reach, and its files: its owner and admins may. */
+export const mayChange = (actor: Actor, { ownerId }: Pick<SpaceRow, 'ownerId'>): boolean =>
+  ownerId === actor.userId || isAdmin(actor)
+
+const authorize = (actor: Actor, space: SpaceRow): Authorized<SpaceRow> => permit(space, mayChange(actor, space))
 
 /** With what is attached that the caller can see: MCP servers are everybody's, and of skills not all are rows. */
 const withRefs = (actor: Actor) =>

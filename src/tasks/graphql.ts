@@ -1,9 +1,11 @@
 import { AGENT, Agent } from '../agents/graphql.ts'
 import { EXECUTION, Execution, Executions } from '../executions/graphql.ts'
+import { findIds as findRuns } from '../executions/service.ts'
 import { builder } from '../graphql/builder.ts'
 import { changeField } from '../graphql/changes.ts'
 import { connectionType, relationList, rootList } from '../graphql/connection.ts'
 import { argsFromZod, enumFromZod, inputFromZod } from '../graphql/inputs.ts'
+import { loadOne } from '../graphql/loader.ts'
 import { nodeOf } from '../graphql/node.ts'
 import { shows } from '../graphql/procedures.ts'
 import { reload, rootRow, rowIn, rowsOf } from '../graphql/rows.ts'
@@ -43,7 +45,20 @@ const Task = builder.prismaObject('Task', {
     organizationId: t.exposeID('organizationId'),
     createdBy: t.exposeID('createdBy'),
     executionId: t.exposeID('executionId', { nullable: true }),
-    result: t.exposeString('result', { nullable: true, extensions: { cost: 50 } }),
+    result: t.string({
+      nullable: true,
+      description: 'What its run answered, if you can read the run',
+      extensions: { cost: 50 },
+      select: { result: true, executionId: true },
+      async resolve({ result, executionId }, _, context, info) {
+        if (result === null || executionId === null) return result
+        const run = await loadOne(context, info, executionId, async (ids) => {
+          const found = await findRuns(context.actor, context.deps.db, ids)
+          return new Map(Array.from(found, (id) => [id, id]))
+        })
+        return run && result
+      },
+    }),
     createdAt: t.expose('createdAt', { type: 'DateTime' }),
     updatedAt: t.expose('updatedAt', { type: 'DateTime' }),
     completedAt: t.expose('completedAt', { type: 'DateTime', nullable: true }),

@@ -80,7 +80,7 @@ export const Task = z
     organizationId: z.string(),
     createdBy: z.string().describe('The user, or the agent whose tool made it'),
     executionId: z.string().nullable().describe('The run that works on it, or did'),
-    result: z.string().nullable().describe('What the run answered'),
+    result: z.string().nullable().describe('What the run answered, if you can read the run'),
     createdAt: timestamp,
     updatedAt: timestamp,
     completedAt: timestamp.nullable(),

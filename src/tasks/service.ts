@@ -1,12 +1,13 @@
 import type { z } from 'zod'
 import { reachable as reachableAgent } from '../agents/service.ts'
-import type { Actor } from '../auth/actor.ts'
+import { type Actor, isAdmin } from '../auth/actor.ts'
 import { audit } from '../auth/audit.ts'
 import type { Prisma, Tx } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
-import { badRequest, conflict, notFound } from '../errors.ts'
+import { badRequest, conflict, forbidden, notFound } from '../errors.ts'
 import { LIVE, markRuns } from '../executions/engine/endings.ts'
 import type { ExecutionRow } from '../executions/engine/events.ts'
+import { findIds as findRuns, reachable as reachableRun } from '../executions/service.ts'
 import { type Call, start } from '../executions/start.ts'
 import { given, isNews } from '../lib/changes.ts'
 import { newTimedId } from '../lib/id.ts'
@@ -26,6 +27,23 @@ const TRANSITIONS: Readonly<Record<Status, readonly Status[]>> = {
   in_progress: ['completed', 'cancelled', 'pending'],
   completed: [],
   cancelled: [],
+}
+
+/**
+ * Tasks as the caller sees them. What a run has said is shown to those who can read the run: the result of one that is
+ * out of reach, being of somebody's private agent or space, is null. One statement at most.
+ */
+async function toTasks(actor: Actor, db: Tx, rows: readonly TaskRow[]): Promise<z.input<typeof Task>[]> {
+  const ids = rows.flatMap(({ result, executionId }) => (result === null ? [] : (executionId ?? [])))
+  const runs = await findRuns(actor, db, ids)
+  return rows.map((row) =>
+    toTask(row.executionId === null || runs.has(row.executionId) ? row : { ...row, result: null }),
+  )
+}
+
+async function shown(actor: Actor, { db }: { db: Tx }, row: TaskRow): Promise<z.input<typeof Task>> {
+  const [task] = await toTasks(actor, db, [row])
+  return task!
 }
 
 const toTask = (row: TaskRow): z.input<typeof Task> => ({
@@ -59,7 +77,7 @@ export async function list(actor: Actor, { db }: Deps, input: z.output<typeof Li
   const { where: after, ...page } = pageQuery(input)
   const { rows, nextCursor } = toPage(await db.task.findMany({ where: { AND: [where, after ?? {}] }, ...page }), input)
   const total = input.count && { total: await db.task.count({ where }) }
-  return { tasks: rows.map(toTask), nextCursor, ...total }
+  return { tasks: await toTasks(actor, db, rows), nextCursor, ...total }
 }
 
 async function find(actor: Actor, { db }: { db: Tx }, id: string): Promise<TaskRow> {
@@ -70,7 +88,7 @@ async function find(actor: Actor, { db }: { db: Tx }, id: string): Promise<TaskR
 
 /** GET /tasks/{id}. */
 export async function get(actor: Actor, deps: Deps, id: string) {
-  return { task: toTask(await find(actor, deps, id)) }
+  return { task: await shown(actor, deps, await find(actor, deps, id)) }
 }
 
 type Assignee = Pick<TaskRow, 'assignedTo' | 'assignedAgentId'>
@@ -206,7 +224,7 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
     })
     const change = async (tx: Tx) => {
       // Runs are locked before what they are for.
-      if (status === 'cancelled') await markRuns(tx, runsOf(task), actor, now)
+      if (status === 'cancelled') await endRuns(tx, actor, task, now)
       const row = await write(tx, actor, task, 'task.update', now, said)
       if (!row) throw new Overtaken()
       return row
@@ -215,7 +233,7 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
     if (!changed) continue
     if (changed !== task) deps.bus.publish('task', [task.id])
     if (status === 'cancelled') await cancelRuns(actor, deps, changed)
-    return { task: toTask(changed) }
+    return { task: await shown(actor, deps, changed) }
   }
 }
 
@@ -230,6 +248,20 @@ function moveTo(from: Status, to: Status, now: Date) {
 /** What is under way for a task. */
 const runsOf = ({ organizationId, id: taskId }: TaskRow) => ({ organizationId, taskId, ...LIVE })
 
+/**
+ * Marks what is under way for a task, in the transaction that cancels or deletes it. Throws 403 unless the caller can
+ * reach each of these runs, has started it, owns its agent, or is an admin: a task is every member's, the run that
+ * works on it need not be.
+ */
+async function endRuns(tx: Tx, actor: Actor, task: TaskRow, now: Date): Promise<void> {
+  const marked = await markRuns(tx, runsOf(task), actor, now)
+  const ids = marked.map(({ id }) => id)
+  if (!ids.length || isAdmin(actor)) return
+  const { organizationId, userId } = actor
+  const allowed = [reachableRun(actor), { userId }, { agentOrganizationId: organizationId, agent: { userId } }]
+  if ((await tx.execution.count({ where: { id: { in: ids }, OR: allowed } })) < ids.length) throw forbidden()
+}
+
 /** Also what goes on for a task that was taken from it by hand. */
 async function cancelRuns(actor: Actor, { db, engine }: Deps, task: TaskRow): Promise<void> {
   const runs = await db.execution.findMany({ where: runsOf(task) })
@@ -241,7 +273,7 @@ export async function remove(actor: Actor, deps: Deps, id: string) {
   const task = await find(actor, deps, id)
   const now = deps.clock.now()
   await deps.db.$transaction(async (tx) => {
-    await markRuns(tx, runsOf(task), actor, now)
+    await endRuns(tx, actor, task, now)
     const { count } = await tx.task.deleteMany({ where: { id } })
     if (!count) throw notFound('Task')
     await audit(tx, actor, 'task.delete', id, now)
@@ -260,7 +292,7 @@ export async function claim(actor: Actor, deps: Deps, input: z.output<typeof Cla
   const row = await deps.db.$transaction((tx) => write(tx, actor, task, 'task.claim', now, assignee))
   if (!row) throw alreadyAssigned()
   deps.bus.publish('task', [row.id])
-  return { task: toTask(row) }
+  return { task: await shown(actor, deps, row) }
 }
 
 const alreadyAssigned = () => conflict('Task is already assigned')

@@ -168,7 +168,7 @@ describe('an agent with subagents', () => {
       const begun = await lab.run({ agent: await agentOf(boss) })
       const told = results(await followed(lab.engine, begun))
       expect(told.filter(({ isError }) => isError).map(({ content }) => content)).toEqual(
-        Array(6).fill('Delegation makes a tree of no more than 200 runs'),
+        Array(6).fill('Delegation limit reached: a run tree can have at most 200 runs'),
       )
       expect(await lab.db.execution.count({ where: { rootExecutionId: begun.id } })).toBe(200)
       expect((await lab.row(begun.id)).status).toBe('completed')

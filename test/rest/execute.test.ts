@@ -233,7 +233,7 @@ describe('what an agent does in a run', () => {
     const id = await create({ allowedTools: calls.map(({ name }) => name) })
     const { task } = (await request(server, 'POST', '/api/v1/tasks', { token: ann.token, body: { title: 'Secret' } }))
       .body
-    const spaceId = await space(ann)
+    const spaceId = await space(who)
     model.script({ toolCalls: calls }, { tokens: 'Done.' })
     const { executionId, result } = await run({ spaceId }, who, id)
     expect(result).toBe('Done.')

@@ -717,9 +717,16 @@ describe('a token with agents:execute only', () => {
     const email = `climber-${face}@example.com`
     const narrow = await server.member({ organization: 'Acme', email, scopes: ['agents:execute'] })
     const wide = await server.member({ organization: 'Acme', email })
-    const below = async (parentExecutionId: string | undefined, who: Member): Promise<string> =>
-      (await execute({ message: `of ${who.userId}`, ...(parentExecutionId && { parentExecutionId }) }, who)).body
-        .executionId
+    const { db } = server.service.deps
+    // As a version of before made them: nobody attaches to another's run any more.
+    const below = async (parentExecutionId: string | undefined, who: Member): Promise<string> => {
+      const { executionId: id } = (await execute({ message: `of ${who.userId}` }, who)).body
+      if (!parentExecutionId) return id
+      const parent = await db.execution.findUniqueOrThrow({ where: { id: parentExecutionId } })
+      const data = { parentExecutionId, rootExecutionId: parent.rootExecutionId, depth: parent.depth + 1 }
+      await db.execution.update({ where: { id }, data })
+      return id
+    }
     const root = await below(undefined, ann)
     const own = await below(root, wide)
     const ownBelow = await below(own, wide)

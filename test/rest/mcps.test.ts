@@ -324,16 +324,15 @@ describe('PATCH /mcps/{id}', () => {
     expect((await get(id)).credentialsSet).toHaveLength(50)
   })
 
-  it('does not let an admin send the credentials of somebody else to another server', async () => {
+  it('does not let an admin send the credentials of somebody else to another address, nor to another path', async () => {
     const credentials = { A: { value: '1' }, B: { value: '2' } }
     const { id } = await create({ credentials })
     const url = 'https://evil.example.com/mcp'
-    for (const body of [{ url }, { url, credentials: { A: { value: 'x' } } }, { url: 'http://mcp.example.com/mcp' }]) {
+    const elsewhere = ['http://mcp.example.com/mcp', 'https://mcp.example.com/other', `${MINIMAL.url}?tenant=2`]
+    for (const body of [{ url }, { url, credentials: { A: { value: 'x' } } }, ...elsewhere.map((url) => ({ url }))]) {
       expectError(await call('PATCH', `/mcps/${id}`, body, admin), 400, MOVED)
     }
-    expect(await patched(id, { url: 'https://mcp.example.com/other' }, admin)).toMatchObject({
-      credentialsSet: ['A', 'B'],
-    })
+    expect(await patched(id, { url: MINIMAL.url, name: 'Same' }, admin)).toMatchObject({ credentialsSet: ['A', 'B'] })
     expect(await patched(id, { url, credentials: { A: { value: 'x' }, B: null } }, admin)).toMatchObject({ url })
   })
 

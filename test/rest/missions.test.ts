@@ -1000,12 +1000,13 @@ describe('who sees a mission, and who changes it', () => {
       expect(await madeBy(fire)).toBe(0)
       await act(id, 'pause', { who: few })
       const wide = await create({ agentId, schedule })
-      expect(await madeBy(() => run(wide.id, few))).toBe(1)
+      // The run acts as the admin, on another's goal: it has no more than the admin's token.
+      expect(await madeBy(() => run(wide.id, few))).toBe(0)
       expect(await madeBy(fire)).toBe(1)
       await act(wide.id, 'pause')
     })
 
-    it('after a PATCH by another token, and with one that runs it at once', async () => {
+    it('after a PATCH by another token, which widens them only if it is the owner’s', async () => {
       const { few, agentId, madeBy } = await setUp()
       const { id } = await create({ agentId, schedule })
       const same = { schedule, title: (await get(id)).title, agentId }
@@ -1013,7 +1014,9 @@ describe('who sees a mission, and who changes it', () => {
       expect(await madeBy(fire)).toBe(1)
       await patched(id, { title: 'Narrow' }, few)
       expect(await madeBy(fire)).toBe(0)
-      expect(await madeBy(() => patched(id, { title: 'Wide', status: 'running' }, admin))).toBe(1)
+      expect(await madeBy(() => patched(id, { title: 'By an admin', status: 'running' }, admin))).toBe(0)
+      expect(await madeBy(fire)).toBe(0)
+      expect(await madeBy(() => patched(id, { title: 'Wide', status: 'running' }))).toBe(1)
       expect(await madeBy(() => patched(id, { title: 'Narrow', status: 'running' }, few))).toBe(0)
       await patched(id, { status: 'paused' }, admin)
       await patched(id, { status: 'pending' }, admin)
