@@ -5,10 +5,12 @@ import type { Deps } from './deps.ts'
 import { type AppError, badRequest, noSuchPath, toAppError, toBody, unavailable, unsupportedType } from './errors.ts'
 import { isJson, sendJson } from './http/body.ts'
 import { allowCrossOrigin } from './http/cors.ts'
+import { createHostCheck } from './http/hosts.ts'
 import { checkProtocol } from './http/malformed.ts'
 import { handleRest } from './http/rest.ts'
 import { routeOf } from './http/route-names.ts'
 import { attend } from './http/sse.ts'
+import { createUnreadLimit } from './http/unread.ts'
 import { newId } from './lib/id.ts'
 import { allRead } from './lib/turn.ts'
 import { appRouter } from './router.ts'
@@ -17,6 +19,8 @@ import { type Context, fromTRPCError, requestIds, toTRPCError } from './trpc.ts'
 
 const MAX_BATCH = 10
 const MAX_BODY = 1024 * 1024
+/** So many bytes left unsent are worth a look at all unread responses (1 MiB). */
+const LARGE = 1024 * 1024
 const PROBES: ReadonlySet<string> = new Set(['/healthz', '/readyz', '/api/health'])
 
 /** What `/readyz` says beside its status; null while the server is not ready. */
@@ -31,6 +35,11 @@ export type Readiness = {
  */
 export function createApp(deps: Deps, ready: () => Promise<Readiness>): RequestListener {
   const { settings } = deps
+  const hosts = createHostCheck(settings)
+  if (hosts.isOpen) {
+    deps.log.warn('every Host header is accepted: set PUBLIC_URL or ALLOWED_HOSTS to the names that this service has')
+  }
+  const unread = createUnreadLimit(settings, deps.log)
   // Loaded at the first request for them: half of the start-up time is theirs.
   const openapi = once(async () => (await import('./http/openapi.ts')).createDocument(settings))
   const docs = () => import('./http/docs.ts')
@@ -73,9 +82,13 @@ export function createApp(deps: Deps, ready: () => Promise<Readiness>): RequestL
     try {
       toOriginForm(req)
       checkProtocol(req)
+      if (!PROBES.has(pathOf(req))) hosts.check(req)
       await allRead()
       if (allowCrossOrigin(settings, req, res)) return
-      await route(createContext(deps, requestId, req, res), req, res)
+      const context = createContext(deps, requestId, req, res)
+      unread.watch(res, context.authenticate)
+      await route(context, req, res)
+      if (res.writableLength > LARGE) unread.check()
     } catch (error) {
       sendError(deps, toAppError(error), res, requestId)
     }

@@ -105,6 +105,7 @@ export const cancelled = (executionId?: string) =>
 export const tooLong = () => badRequest('The answer would be too long: ask for fewer rows, or fewer long texts')
 export const invalidJson = () => badRequest('Invalid JSON in request body')
 export const bodyTooLarge = () => new AppError(413, 'Request body too large')
+export const misdirected = () => new AppError(421, 'Misdirected request')
 export const unsupportedType = () => new AppError(415, 'Unsupported content type')
 export const tooManyRequests = (code: 'rate_limited' | 'queue_full' = 'rate_limited') =>
   new AppError(429, 'Rate limit exceeded. Retry after 60 seconds.', { code, headers: { 'Retry-After': '60' } })

@@ -85,6 +85,10 @@ const Settings = z
       (origins) => origins.every((origin) => origin === '*' || isOrigin(origin)),
       'must be *, or origins without a path, such as https://app.example.com (no slash at the end, in lower case)',
     ),
+    ALLOWED_HOSTS: list.refine(
+      (hosts) => hosts.every((host) => host === '*' || (!/[/@?#]/.test(host) && URL.canParse(`http://${host}`))),
+      'must be *, or host names without a scheme, such as muster.example.com',
+    ),
     TRUST_PROXY: flag,
     LOG_LEVEL: z.enum(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent']).default('info'),
 
@@ -129,6 +133,11 @@ const Settings = z
     MAX_RUNNING: count(1).default(5000),
     MAX_RUNNING_PER_ORGANIZATION: count(1).optional(),
     MAX_PENDING_RUNS: count(0).optional(),
+    MAX_UNSENT_BYTES: z.coerce
+      .number()
+      .int()
+      .min(1024 * 1024)
+      .default(64 * 1024 ** 2),
     MEDIA_QUOTA: z.coerce
       .number()
       .int()

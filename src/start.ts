@@ -19,6 +19,7 @@ import { createModels } from './executions/engine/models.ts'
 import { createEngine } from './executions/engine/worker.ts'
 import { agentFor } from './executions/start.ts'
 import { openTools } from './executions/tools.ts'
+import { limitConnections } from './http/connections.ts'
 import { refuseMalformed } from './http/malformed.ts'
 import { type Clock, systemClock } from './lib/clock.ts'
 import { connected } from './lib/turn.ts'
@@ -122,6 +123,7 @@ export async function startService(
   // Who names no host, or expects what there is not, is answered by the app, not by Node.
   const server = createServer({ keepAliveTimeout: KEEP_ALIVE, requireHostHeader: false }, answer)
   server.on('connection', connected).on('checkExpectation', answer).on('clientError', refuseMalformed)
+  await limitConnections(server, log)
   await listen(server, settings)
   cleanup.defer(() => close(server))
   let scheduler: Scheduler | null = null

@@ -3,6 +3,7 @@ import { finished } from 'node:stream/promises'
 import { bodyTooLarge, invalidField, invalidJson, unsupportedType } from '../errors.ts'
 import { toJson } from '../lib/constant.ts'
 import { malformed } from './malformed.ts'
+import { PIECE, writeInPieces } from './unread.ts'
 
 const MIB = 1024 * 1024
 
@@ -92,7 +93,9 @@ const DRAIN_TIMEOUT = 30_000
  * connection that is closed before takes the answer with it. On what does not end the server hangs up.
  */
 export function finish(res: ServerResponse, body: string | Buffer): void {
-  if (res.req.complete) res.end(body)
+  if (res.req.complete && body.length > PIECE) {
+    void writeInPieces(res, typeof body === 'string' ? Buffer.from(body) : body)
+  } else if (res.req.complete) res.end(body)
   else {
     res.write(body)
     drain(res.req).then(() => res.end())

@@ -1,10 +1,9 @@
 import type { ServerResponse } from 'node:http'
 import { isTerminal } from '../executions/engine/events.ts'
+import { drained } from './unread.ts'
 
 /** How often an idle stream says that it is alive (ms). */
 const PING_INTERVAL = 15_000
-/** A client that reads nothing for this long (ms), or at times twice as long, is disconnected; it can come back and go on. */
-const MAX_STALL = 30_000
 /** How long (ms) a client may still take to read the rest of a stream that has ended. */
 const MAX_REST = 500
 
@@ -50,10 +49,8 @@ export async function writeEvents(
   }
 }
 
-/** Cuts off who takes nothing of a stream, or not what is left of it once the signal has ended it. Gives the signal back. */
+/** Ends a stream whose signal has aborted, with a moment to read what is left of it. Returns the signal. */
 export function attend(res: ServerResponse, signal: AbortSignal): AbortSignal {
-  // A ping is something to take.
-  res.setTimeout(MAX_STALL)
   signal.addEventListener('abort', () => {
     if (!res.closed) setTimeout(() => res.destroy(), MAX_REST).unref()
   })
@@ -88,16 +85,3 @@ const textOf = (events: readonly ServerSentEvent[]): string => events.map(toText
 
 const toText = ({ seq, event, data }: ServerSentEvent): string =>
   `id: ${seq}\nevent: ${event}\ndata: ${JSON.stringify(data)}\n\n`
-
-function drained(res: ServerResponse): Promise<void> {
-  return new Promise((resolve) => {
-    const source = res.socket ?? res
-    const done = () => {
-      source.off('drain', done)
-      res.off('close', done)
-      resolve()
-    }
-    source.on('drain', done)
-    res.on('close', done)
-  })
-}

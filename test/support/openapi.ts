@@ -10,8 +10,8 @@ addFormats.default(ajv)
 // The document is no schema but holds them: its own fields, and hints to generators, say nothing to Ajv.
 ajv.addVocabulary([...Object.keys(document), 'discriminator']).addSchema({ ...document, $id: 'openapi' })
 
-/** Answers of the HTTP parser, before any path is known. */
-const BEFORE_ROUTING = [408, 431]
+/** Answers of the HTTP parser and the check of the host, before any path is known. */
+const BEFORE_ROUTING = [408, 421, 431]
 
 type Operation = { template: string; path: RegExp; method: string; responses: Record<string, unknown> }
 

@@ -1,0 +1,35 @@
+import { readFile } from 'node:fs/promises'
+import type { Server } from 'node:http'
+import type { Logger } from 'pino'
+
+/** File descriptors kept for the database, models, tools and files. */
+const RESERVED = 64
+/** How often refused connections are logged (ms). */
+const LOG_INTERVAL = 60_000
+
+/**
+ * Limits the connections of a server to 64 below the process's limit of file descriptors: a server without descriptors
+ * could reach neither its database nor its models. Refused connections are counted and logged once a minute.
+ */
+export async function limitConnections(server: Server, log: Logger): Promise<void> {
+  const descriptors = await maxDescriptors()
+  if (descriptors === null) return
+  const maximum = Math.max(RESERVED, descriptors - RESERVED)
+  server.maxConnections = maximum
+  let refused = 0
+  server.on('drop', () => {
+    if (++refused > 1) return
+    log.warn({ maximum }, 'a connection was refused: too many are open. Raise the limit of open files (ulimit -n)')
+    setTimeout(() => {
+      if (refused > 1) log.warn({ maximum, refused }, 'connections were refused in the last minute')
+      refused = 0
+    }, LOG_INTERVAL).unref()
+  })
+}
+
+/** Reads how many files the process may have open; null where there is no limit or the system does not say. */
+async function maxDescriptors(): Promise<number | null> {
+  const text = await readFile('/proc/self/limits', 'utf8').catch(() => '')
+  const [, soft] = /^Max open files +(\d+)/m.exec(text) ?? []
+  return soft === undefined ? null : Number(soft)
+}

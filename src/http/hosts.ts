@@ -1,0 +1,40 @@
+import type { IncomingMessage } from 'node:http'
+import { isIP } from 'node:net'
+import { misdirected } from '../errors.ts'
+import type { Settings } from '../settings.ts'
+
+/** Throws 421 for a request whose `Host` is not one of the service's names. */
+type CheckHost = (req: IncomingMessage) => void
+
+/** Without its port, in lower case. */
+const nameOf = (host: string): string =>
+  host
+    .replace(/:\d*$/, '')
+    .replace(/^\[(.*)\]$/, '$1')
+    .replace(/\.$/, '')
+    .toLowerCase()
+
+const isLoopback = (name: string): boolean =>
+  name === 'localhost' || name.endsWith('.localhost') || name === '::1' || (isIP(name) === 4 && name.startsWith('127.'))
+
+/**
+ * Makes the check that ends DNS rebinding (contract-2.md section 8.8). `ALLOWED_HOSTS` names the hosts; its default is
+ * loopback, IP addresses and the host of `PUBLIC_URL`. Without `PUBLIC_URL`, a server that listens beyond loopback allows
+ * every host: `isOpen` is true, and the operator should be warned.
+ */
+export function createHostCheck({ ALLOWED_HOSTS, PUBLIC_URL, HOST }: Settings): { check: CheckHost; isOpen: boolean } {
+  const names = new Set([...ALLOWED_HOSTS, ...(PUBLIC_URL ? [new URL(PUBLIC_URL).hostname] : [])].map(nameOf))
+  const isOpen = ALLOWED_HOSTS.includes('*') || (!names.size && !isLoopback(nameOf(HOST)))
+  const isDefault = !ALLOWED_HOSTS.length
+  // A client sends the same few, mostly one.
+  let latest: string | undefined
+  return {
+    isOpen: isOpen && isDefault,
+    check({ headers: { host } }) {
+      if (isOpen || host === latest || host === undefined) return
+      const name = nameOf(host)
+      if (!names.has(name) && !(isDefault && (isLoopback(name) || isIP(name)))) throw misdirected()
+      latest = host
+    },
+  }
+}

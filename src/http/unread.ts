@@ -1,0 +1,163 @@
+import type { ServerResponse } from 'node:http'
+import type { Logger } from 'pino'
+import type { Actor } from '../auth/actor.ts'
+import type { Settings } from '../settings.ts'
+
+/** How often open responses are examined (ms). */
+const INTERVAL = 1_000
+/** Maximum time without progress of a response that has unsent bytes (ms). */
+const MAX_STALL = 30_000
+/** The share of an organization's limit that one token may use. */
+const TOKEN_SHARE = 1 / 4
+/** A response with fewer unsent bytes than this is small: nobody looks up whose it is. */
+const SMALL = 64 * 1024
+
+type Open = {
+  readonly res: ServerResponse
+  /** Gives the caller; null once it has been asked. */
+  authenticate: (() => Promise<Actor>) | null
+  /** The groups whose limits the response counts against: its token and organization, or the client's address. */
+  groups: readonly [token: string, organization: string] | null
+  unsent: number
+  /** What changes when the client takes bytes. */
+  taken: number
+  queued: number
+  progressAt: number
+}
+
+/** Bytes of a response that its writer holds back until the client has read what was written. */
+const heldBack = new WeakMap<ServerResponse, number>()
+
+/**
+ * Writes a body piece by piece, as fast as the client reads, and ends the response. Resolves at its end, or once the
+ * connection has closed.
+ */
+export async function writeInPieces(res: ServerResponse, body: Buffer): Promise<void> {
+  for (let offset = 0; offset < body.length && !res.destroyed; ) {
+    const piece = body.subarray(offset, offset + PIECE)
+    offset += piece.length
+    heldBack.set(res, body.length - offset)
+    if (!res.write(piece) && offset < body.length) await drained(res)
+  }
+  res.end()
+}
+
+/** Size of one piece of a large response (bytes). */
+export const PIECE = 256 * 1024
+
+/** Resolves when the client has taken what was written, or has gone. */
+export function drained(res: ServerResponse): Promise<void> {
+  const source = res.socket ?? res
+  return new Promise((resolve) => {
+    const done = () => {
+      source.off('drain', done)
+      res.off('close', done)
+      resolve()
+    }
+    source.on('drain', done)
+    res.on('close', done)
+  })
+}
+
+export type UnreadLimit = {
+  /** Watches a response until it closes. `authenticate` gives the caller whose limits it counts against. */
+  watch(res: ServerResponse, authenticate: () => Promise<Actor>): void
+  /** Examines all open responses now. */
+  check(): void
+}
+
+/**
+ * Bounds the memory of responses that clients do not read. A response without progress for 30 s is ended; unsent bytes
+ * are limited to `MAX_UNSENT_BYTES` per organization and a quarter of that per token. Beyond a limit the response idle
+ * for longest is ended first; the last response of a token or organization is left, however large it is.
+ */
+export function createUnreadLimit(
+  { MAX_UNSENT_BYTES }: Pick<Settings, 'MAX_UNSENT_BYTES'>,
+  log: Logger,
+  maxStall = MAX_STALL,
+): UnreadLimit {
+  const responses = new Set<Open>()
+  let timer: NodeJS.Timeout | null = null
+
+  function end(open: Open, reason: string): void {
+    responses.delete(open)
+    const { res, unsent, groups } = open
+    log.warn({ unsent, group: groups?.[1], path: res.req.url?.split('?', 1)[0] }, `ended an unread response: ${reason}`)
+    res.destroy()
+  }
+
+  function check(): void {
+    const now = performance.now()
+    const unread: Open[] = []
+    for (const open of responses) {
+      examine(open, now)
+      if (!open.unsent) continue
+      if (now - open.progressAt >= maxStall) end(open, 'the client took nothing for too long')
+      else if (open.unsent > SMALL) unread.push(open)
+    }
+    unread.sort((a, b) => a.progressAt - b.progressAt)
+    for (const open of unread) identify(open, check)
+    shed(unread, 1, MAX_UNSENT_BYTES)
+    shed(unread, 0, MAX_UNSENT_BYTES * TOKEN_SHARE)
+    if (responses.size) return
+    clearInterval(timer ?? undefined)
+    timer = null
+  }
+
+  /** Ends responses of each group, idle for longest first, until the group is within its limit or has one left. */
+  function shed(unread: readonly Open[], level: 0 | 1, limit: number): void {
+    const totals = new Map<string, { bytes: number; count: number }>()
+    for (const { groups, unsent } of unread) {
+      if (!groups) continue
+      const total = totals.get(groups[level]) ?? { bytes: 0, count: 0 }
+      totals.set(groups[level], { bytes: total.bytes + unsent, count: total.count + 1 })
+    }
+    for (const open of unread) {
+      const total = open.groups && totals.get(open.groups[level])
+      if (!total || total.bytes <= limit || total.count === 1 || !responses.has(open)) continue
+      total.bytes -= open.unsent
+      total.count--
+      end(open, `more than ${limit} bytes were unsent for its ${level ? 'organization' : 'token'}`)
+    }
+  }
+
+  return {
+    watch(res, authenticate) {
+      const open: Open = { res, authenticate, groups: null, unsent: 0, taken: -1, queued: 0, progressAt: 0 }
+      responses.add(open)
+      res.on('close', () => responses.delete(open))
+      timer ??= setInterval(check, Math.min(INTERVAL, maxStall)).unref()
+    },
+    check,
+  }
+}
+
+/** Measures a response: what is unsent, and when the client last took some of it. */
+function examine(open: Open, now: number): void {
+  const { res } = open
+  const { socket } = res.req
+  open.unsent = res.writableLength + (heldBack.get(res) ?? 0)
+  const taken = socket.bytesWritten - socket.writableLength
+  // Of one large write the operating system may have taken a part.
+  const queued = (socket as { _handle?: { writeQueueSize?: number } })._handle?.writeQueueSize ?? 0
+  if (open.unsent && taken === open.taken && queued === open.queued) return
+  Object.assign(open, { taken, queued, progressAt: now })
+}
+
+/** Finds out whose response it is, then calls `done`. Callers without a valid token share the limits of their address. */
+function identify(open: Open, done: () => void): void {
+  const { authenticate, res } = open
+  open.authenticate = null
+  authenticate?.()
+    .then(
+      ({ tokenId, userId, organizationId }) => [`${organizationId} ${tokenId || userId}`, organizationId] as const,
+      () => {
+        const address = `address ${res.req.socket.remoteAddress}`
+        return [address, address] as const
+      },
+    )
+    .then((groups) => {
+      open.groups = groups
+      done()
+    })
+}

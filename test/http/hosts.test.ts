@@ -1,0 +1,81 @@
+import { connect } from 'node:net'
+import { text } from 'node:stream/consumers'
+import { describe, expect, it } from 'vitest'
+import { createHostCheck } from '../../src/http/hosts.ts'
+import { readSettings } from '../../src/settings.ts'
+import { startServer } from '../support/server.ts'
+
+const isAllowed = (env: Record<string, string>, host: string): boolean => {
+  const { check } = createHostCheck(readSettings(env))
+  try {
+    check({ headers: { host } } as never)
+    return true
+  } catch {
+    return false
+  }
+}
+
+describe('the hosts that a request may name', () => {
+  it.each([
+    ['localhost:3000', true],
+    ['LOCALHOST', true],
+    ['muster.localhost', true],
+    ['127.0.0.1:3000', true],
+    ['[::1]:3000', true],
+    ['192.168.1.5:3000', true],
+    ['[2001:db8::1]', true],
+    ['muster.example.com', true],
+    ['muster.example.com.:443', true],
+    ['evil.example', false],
+    ['muster.example.com.evil.example', false],
+    ['localhost.evil.example', false],
+    ['127.0.0.1.evil.example', false],
+    ['', false],
+  ])('by default %s is allowed: %s', (host, allowed) => {
+    expect(isAllowed({ PUBLIC_URL: 'https://muster.example.com/base' }, host)).toBe(allowed)
+  })
+
+  it('ALLOWED_HOSTS replaces the default, and PUBLIC_URL stays allowed', () => {
+    const env = { ALLOWED_HOSTS: 'a.example, B.example', PUBLIC_URL: 'https://c.example' }
+    expect(['a.example', 'b.example:80', 'c.example'].map((host) => isAllowed(env, host))).toEqual([true, true, true])
+    expect(['localhost', '10.0.0.1', 'd.example'].map((host) => isAllowed(env, host))).toEqual([false, false, false])
+    expect(isAllowed({ ALLOWED_HOSTS: '*' }, 'anything.example')).toBe(true)
+  })
+
+  it('a server on a public address without PUBLIC_URL accepts every host and says that it should not', () => {
+    expect(isAllowed({ HOST: '0.0.0.0' }, 'anything.example')).toBe(true)
+    expect(createHostCheck(readSettings({ HOST: '0.0.0.0' })).isOpen).toBe(true)
+    expect(createHostCheck(readSettings({ HOST: '0.0.0.0', ALLOWED_HOSTS: '*' })).isOpen).toBe(false)
+    expect(createHostCheck(readSettings({ HOST: '0.0.0.0', PUBLIC_URL: 'https://a.example' })).isOpen).toBe(false)
+  })
+
+  it('a URL in ALLOWED_HOSTS is refused at the start', () => {
+    expect(() => readSettings({ ALLOWED_HOSTS: 'https://a.example' })).toThrow(
+      'ALLOWED_HOSTS: must be *, or host names',
+    )
+  })
+})
+
+it('another host is answered 421 on every API, health checks never ask, and two Host headers are 400', async () => {
+  await using server = await startServer()
+  const { port } = new URL(server.url)
+  const send = (path: string, ...lines: string[]) => {
+    const socket = connect(Number(port), '127.0.0.1')
+    socket.write([`GET ${path} HTTP/1.1`, ...lines, 'Connection: close', '', ''].join('\r\n'))
+    return text(socket)
+  }
+  const token = `Authorization: Bearer ${server.token}`
+  for (const path of ['/api/v1/agents', '/graphql?query={__typename}', '/trpc/agents.list', '/api/docs', '/nowhere']) {
+    const answer = await send(path, 'Host: rebound.example', token)
+    expect(answer).toContain('HTTP/1.1 421 Misdirected Request')
+    expect(answer).toContain('"message":"Misdirected request"')
+  }
+  for (const path of ['/healthz', '/readyz', '/api/health']) {
+    expect(await send(path, 'Host: rebound.example')).toContain('HTTP/1.1 200 OK')
+  }
+  expect(await send('/api/v1/agents', 'Host: localhost', token)).toContain('HTTP/1.1 200 OK')
+  expect(await send('/api/v1/agents', 'Host: localhost', 'Host: localhost', token)).toContain(
+    'HTTP/1.1 400 Bad Request',
+  )
+  expect(await send('/api/v1/agents', 'Host: localhost', 'host: evil.example', token)).toContain('HTTP/1.1 400')
+})

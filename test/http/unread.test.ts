@@ -1,0 +1,142 @@
+import { once } from 'node:events'
+import { createServer, type ServerResponse } from 'node:http'
+import { type AddressInfo, connect, type Socket } from 'node:net'
+import { text } from 'node:stream/consumers'
+import { expect, test } from 'vitest'
+import type { Actor } from '../../src/auth/actor.ts'
+import { finish } from '../../src/http/body.ts'
+import { limitConnections } from '../../src/http/connections.ts'
+import { refuseMalformed } from '../../src/http/malformed.ts'
+import { createUnreadLimit, type UnreadLimit } from '../../src/http/unread.ts'
+import { createLog } from '../../src/lib/log.ts'
+import { request } from '../support/rest.ts'
+import { startServer } from '../support/server.ts'
+import { stalled, unread } from '../support/unread.ts'
+
+const MIB = 1024 * 1024
+const silent = createLog('silent')
+
+/** A server that answers every request with as many bytes as its path says; the query is the caller's token. */
+async function startAnswering(limit: UnreadLimit) {
+  const answers: ServerResponse[] = []
+  const server = createServer((req, res) => {
+    const [, bytes, organizationId, tokenId] = (req.url ?? '').split('/')
+    limit.watch(res, async () => ({ organizationId, tokenId, userId: '' }) as unknown as Actor)
+    answers.push(res)
+    res.setHeader('Content-Length', Number(bytes))
+    finish(res, 'x'.repeat(Number(bytes)))
+  }).listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const { port } = server.address() as AddressInfo
+  return {
+    port,
+    /** A client that asks and reads nothing. */
+    async ask(path: string): Promise<{ socket: Socket; res: ServerResponse }> {
+      const socket = connect(port, '127.0.0.1').on('error', () => {})
+      socket.pause().write(`GET ${path} HTTP/1.1\r\nHost: localhost\r\n\r\n`)
+      await until(() => answers.length > 0)
+      const res = answers.shift() as ServerResponse
+      await stalled(res)
+      return { socket, res }
+    },
+    async [Symbol.asyncDispose]() {
+      server.closeAllConnections()
+      await new Promise((resolve) => server.close(resolve))
+    },
+  }
+}
+
+test('a response whose client takes nothing is ended, and one that is read slowly arrives whole', async () => {
+  await using server = await startAnswering(createUnreadLimit({ MAX_UNSENT_BYTES: 64 * MIB }, silent, 1_500))
+  const idle = await server.ask(`/${16 * MIB}/o/t`)
+  const slow = await server.ask(`/${16 * MIB}/o/t`)
+  let received = 0
+  slow.socket.on('data', (chunk) => {
+    received += chunk.length
+    slow.socket.pause()
+    setTimeout(() => slow.socket.resume(), 1)
+  })
+  slow.socket.resume()
+  await until(() => idle.res.destroyed)
+  await until(() => received > 16 * MIB)
+  slow.socket.destroy()
+})
+
+test('beyond the limit of a token the response idle for longest ends first, and others go on', async () => {
+  const limit = createUnreadLimit({ MAX_UNSENT_BYTES: 64 * MIB }, silent)
+  await using server = await startAnswering(limit)
+  const first = await server.ask(`/${14 * MIB}/o/t`)
+  limit.check()
+  const second = await server.ask(`/${14 * MIB}/o/t`)
+  const other = await server.ask(`/${14 * MIB}/o/other`)
+  limit.check()
+  await until(() => first.res.destroyed)
+  expect([second.res.destroyed, other.res.destroyed]).toEqual([false, false])
+})
+
+test('beyond the limit of an organization its oldest unread responses end, those of others do not', async () => {
+  const limit = createUnreadLimit({ MAX_UNSENT_BYTES: 32 * MIB }, silent)
+  await using server = await startAnswering(limit)
+  const asked: { res: ServerResponse }[] = []
+  for (let token = 0; token < 6; token++) asked.push(await server.ask(`/${12 * MIB}/o/${token}`))
+  const foreign = await server.ask(`/${12 * MIB}/p/t`)
+  limit.check()
+  await until(() => asked.filter(({ res }) => res.destroyed).length >= 3)
+  const left = asked.filter(({ res }) => !res.destroyed)
+  expect(left.length).toBeLessThanOrEqual(3)
+  expect(foreign.res.destroyed).toBe(false)
+})
+
+test('the only unread response of a caller is left, however large it is', async () => {
+  const limit = createUnreadLimit({ MAX_UNSENT_BYTES: MIB }, silent)
+  await using server = await startAnswering(limit)
+  const response = await fetch(`http://127.0.0.1:${server.port}/${40 * MIB}/o/t`)
+  limit.check()
+  expect((await response.arrayBuffer()).byteLength).toBe(40 * MIB)
+})
+
+test('unread answers of one token stay within its limit, and its latest is left', async () => {
+  await using server = await startServer({ MAX_UNSENT_BYTES: String(16 * MIB) })
+  for (let count = 0; count < 12; count++) {
+    await request(server, 'POST', '/api/v1/agents', { body: { name: 'A', systemPrompt: '…'.repeat(100_000) } })
+  }
+  const lists = ['a', 'b', 'c', 'd'].map((alias) => `${alias}: agents(first: 12) { nodes { systemPrompt } }`)
+  const asked = { method: 'POST', path: '/graphql', body: JSON.stringify({ query: `{ ${lists.join(' ')} }` }) }
+  const clients: { socket: Socket; res: ServerResponse }[] = []
+  for (let count = 0; count < 8; count++) {
+    const client = await unread(server, asked, server.token)
+    client.socket.pause()
+    clients.push(client)
+    await until(() => client.res.writableLength > 0 || client.res.closed)
+  }
+  const ended = () => clients.filter(({ res }) => res.closed).length
+  await until(() => ended() >= 6)
+  expect(clients.at(-1)?.res.closed).toBe(false)
+  for (const { socket } of clients) socket.destroy()
+})
+
+test('a connection that was told 400 or 408 is gone a second later, whether its client reads or not', async () => {
+  const server = createServer().on('clientError', refuseMalformed).listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const { port } = server.address() as AddressInfo
+  const opened = once(server, 'connection')
+  // Half-open: the client never ends its side.
+  const socket = connect({ port, host: '127.0.0.1', allowHalfOpen: true }).on('error', () => {})
+  socket.write('nonsense\r\n\r\n')
+  const [theirs] = (await opened) as [Socket]
+  await once(theirs, 'close')
+  expect(await text(socket)).toContain('HTTP/1.1 400')
+  socket.destroy()
+  await new Promise((resolve) => server.close(resolve))
+})
+
+test('a server accepts fewer connections than the process may open files', async () => {
+  const server = createServer()
+  await limitConnections(server, silent)
+  if (process.platform === 'linux') expect(server.maxConnections).toBeGreaterThan(0)
+})
+
+/** Without a timer of its own. */
+async function until(holds: () => boolean): Promise<void> {
+  while (!holds()) await new Promise((resolve) => setTimeout(resolve, 5))
+}
