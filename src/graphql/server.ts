@@ -2,7 +2,6 @@ import type { IncomingMessage, ServerResponse } from 'node:http'
 import { pipeline } from 'node:stream/promises'
 import type { DocumentNode } from 'graphql'
 import { _createLRUCache, createYoga } from 'graphql-yoga'
-import { badRequest } from '../errors.ts'
 import { finish } from '../http/body.ts'
 import { createCaller } from '../router.ts'
 import type { Settings } from '../settings.ts'
@@ -61,8 +60,6 @@ export function createGraphql({ NODE_ENV }: Pick<Settings, 'NODE_ENV'>) {
     landingPage: false,
   })
   return async (context: Context, req: IncomingMessage, res: ServerResponse): Promise<void> => {
-    // Yoga makes a URL of it, and an unexpected error if it is none.
-    if (!URL.canParse(`http://${req.headers.host}`)) throw badRequest('Invalid Host header')
     await send(res, await yoga.handleNodeRequestAndResponse(req, res, { ...context, req, answer: { size: 0 } }))
   }
 }

@@ -1,9 +1,9 @@
 import type { IncomingMessage } from 'node:http'
 import { isIP } from 'node:net'
-import { misdirected } from '../errors.ts'
+import { badRequest, misdirected } from '../errors.ts'
 import type { Settings } from '../settings.ts'
 
-/** Throws 421 for a request whose `Host` is not one of the service's names. */
+/** Throws 421 for a request whose `Host` is not one of the service's names, 400 where it is no host at all. */
 type CheckHost = (req: IncomingMessage) => void
 
 /** Without its port, in lower case. */
@@ -31,9 +31,10 @@ export function createHostCheck({ ALLOWED_HOSTS, PUBLIC_URL, HOST }: Settings): 
   return {
     isOpen: isOpen && isDefault,
     check({ headers: { host } }) {
-      if (isOpen || host === latest || host === undefined) return
+      if (host === latest || host === undefined) return
+      if (!URL.canParse(`http://${host}`)) throw badRequest('Invalid Host header')
       const name = nameOf(host)
-      if (!names.has(name) && !(isDefault && (isLoopback(name) || isIP(name)))) throw misdirected()
+      if (!isOpen && !names.has(name) && !(isDefault && (isLoopback(name) || isIP(name)))) throw misdirected()
       latest = host
     },
   }

@@ -197,7 +197,7 @@ describe('the Authorization header', () => {
   async function raw(lines: string[]): Promise<Answer> {
     const socket = connect(port, '127.0.0.1')
     await once(socket, 'connect')
-    const head = ['GET /api/v1/agents HTTP/1.1', 'Host: x', 'Connection: close', ...lines]
+    const head = ['GET /api/v1/agents HTTP/1.1', 'Host: localhost', 'Connection: close', ...lines]
     socket.write(`${head.join('\r\n')}\r\n\r\n`, 'latin1')
     const [answer = '', body = ''] = (await text(socket)).split('\r\n\r\n')
     const [first = '', ...rest] = answer.split('\r\n')

@@ -226,13 +226,13 @@ describe('a body', () => {
       for (const connection of ['keep-alive', 'close']) {
         const socket = connect(Number(new URL(server.url).port), '127.0.0.1')
         const length = 30 * 1024 * 1024
-        const head = ['Host: x', `Authorization: Bearer ${server.token}`, `Content-Type: ${type}`]
+        const head = ['Host: localhost', `Authorization: Bearer ${server.token}`, `Content-Type: ${type}`]
         const lines = [`POST ${path} HTTP/1.1`, ...head, `Content-Length: ${length}`, `Connection: ${connection}`]
         socket.write(`${lines.join('\r\n')}\r\n\r\n`)
         const [first] = await once(socket, 'data')
         expect(String(first)).toMatch(/^HTTP\/1\.1 413 /)
         socket.write(Buffer.alloc(length, ' '))
-        const next = 'GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n'
+        const next = 'GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n'
         if (connection === 'keep-alive') socket.write(next)
         const rest = await text(socket)
         expect(rest.includes('HTTP/1.1 200 ')).toBe(connection === 'keep-alive')
@@ -242,7 +242,7 @@ describe('a body', () => {
 
   it('without an end is refused, and its sender hung up on', async () => {
     const socket = connect(Number(new URL(server.url).port), '127.0.0.1')
-    const head = ['Host: x', `Authorization: Bearer ${server.token}`, 'Content-Type: application/json']
+    const head = ['Host: localhost', `Authorization: Bearer ${server.token}`, 'Content-Type: application/json']
     const lines = ['POST /api/v1/agents HTTP/1.1', ...head, 'Transfer-Encoding: chunked']
     socket.write(`${lines.join('\r\n')}\r\n\r\n`)
     const refused = once(socket, 'data')
@@ -565,7 +565,7 @@ describe('a failure of the service', () => {
 })
 
 it.each(['/healthz', '/healthz?x=1'])('GET http://muster.example%s is what its path is', async (path) => {
-  const answer = await raw(`GET http://muster.example${path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n`)
+  const answer = await raw(`GET http://muster.example${path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n`)
   expect([answer.status, answer.body]).toEqual([200, { success: true, status: 'ok' }])
 })
 
@@ -573,7 +573,7 @@ it('whoever hangs up in the middle of a body is no error of the service', async 
   server.logs.length = 0
   const socket = connect(Number(new URL(server.url).port), '127.0.0.1')
   await once(socket, 'connect')
-  const head = ['POST /api/v1/tasks HTTP/1.1', 'Host: x', `Authorization: Bearer ${server.token}`]
+  const head = ['POST /api/v1/tasks HTTP/1.1', 'Host: localhost', `Authorization: Bearer ${server.token}`]
   const length = ['Content-Type: application/json', 'Content-Length: 100']
   const begun = [...head, ...length].join('\r\n')
   await new Promise((resolve) => socket.write(`${begun}\r\n\r\n{"title":`, resolve))
@@ -614,11 +614,11 @@ describe('the code of an error', () => {
 describe('what is hardly HTTP', () => {
   it.each([
     ['GARBAGE\r\n\r\n', 400, 'Malformed HTTP request'],
-    ['GET /api/v1/agents HTTP/1.1\r\nHost: x\r\nBad Header: x\r\n\r\n', 400, 'Malformed HTTP request'],
-    ['POST /api/v1/agents HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n', 400, 'Malformed HTTP request'],
+    ['GET /api/v1/agents HTTP/1.1\r\nHost: localhost\r\nBad Header: x\r\n\r\n', 400, 'Malformed HTTP request'],
+    ['POST /api/v1/agents HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n', 400, 'Malformed HTTP request'],
     ['GET /healthz HTTP/1.1\r\nConnection: close\r\n\r\n', 400, 'Malformed HTTP request'],
-    ['GET /healthz HTTP/1.1\r\nHost: x\r\nExpect: foo\r\nConnection: close\r\n\r\n', 417, 'Expectation Failed'],
-    [`GET / HTTP/1.1\r\nHost: x\r\nX: ${'x'.repeat(70_000)}\r\n\r\n`, 431, 'Request Header Fields Too Large'],
+    ['GET /healthz HTTP/1.1\r\nHost: localhost\r\nExpect: foo\r\nConnection: close\r\n\r\n', 417, 'Expectation Failed'],
+    [`GET / HTTP/1.1\r\nHost: localhost\r\nX: ${'x'.repeat(70_000)}\r\n\r\n`, 431, 'Request Header Fields Too Large'],
   ])('%.40j is answered in the same body: %i', async (bytes, status, message) => {
     const answer = await raw(bytes)
     expect(answer.status).toBe(status)

@@ -453,7 +453,7 @@ describe('what is no upload', () => {
       const body = form([filePart('a', randomBytes(3 * MIB))])
       const socket = connect(Number(new URL(server.url).port), '127.0.0.1')
       await once(socket, 'connect')
-      const head = `POST /api/v1/media HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${ann.token}\r\nContent-Type: ${type}\r\nContent-Length: ${body.length}\r\n\r\n`
+      const head = `POST /api/v1/media HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${ann.token}\r\nContent-Type: ${type}\r\nContent-Length: ${body.length}\r\n\r\n`
       socket.write(head)
       await new Promise((resolve) => socket.write(body.subarray(0, cut), resolve))
       const drafts = () => readdir(join(mediaFolder(), 'drafts'))
