@@ -12,3 +12,6 @@ export const asObject = (value: unknown): Fields =>
 
 /** A text as it is; anything else as none. */
 export const asText = (value: unknown): string => (typeof value === 'string' ? value : '')
+
+/** A list as it is; anything else as an empty one. */
+export const asList = (value: unknown): readonly unknown[] => (Array.isArray(value) ? value : [])

@@ -569,7 +569,17 @@ describe('the cause of a failed run', () => {
     ],
     ['a page', { error: { status: 502, body: '<html>the page</html>' } }, 'HTTP 502: Bad Gateway'],
     ['a dropped connection', { tokens: 'Hel lo', end: 'drop' }, 'The connection to the model broke: other side closed'],
-    ['a reply cut short', { tokens: 'Hel lo', end: 'cut' }, 'Response stream ended without a finish reason.'],
+    ['no reply', { tokens: [], end: 'cut' }, 'The model server sent an empty answer'],
+    [
+      'a stream without a reply',
+      { tokens: [Buffer.from(': ping\n\n')], end: 'cut' },
+      'The model server ended its stream without an answer',
+    ],
+    [
+      'a page',
+      { tokens: [Buffer.from('<html><title>Sign in</title></html>')], end: 'cut' },
+      'The model server answered with a web page titled "Sign in" (HTML), not with a model\'s answer. Check its base address',
+    ],
     [
       'garbage',
       { tokens: ['Hello', Buffer.from('data: {garbage\n\n')] },

@@ -62,7 +62,11 @@ describe('a run that fails', () => {
     ],
     ['nothing', { end: 'hang' }, 'timeout'],
     ['nothing more after a while', { tokens: ['Well, '], end: 'hang' }, 'timeout', 'Well, '],
-    ['an end in mid-sentence', { tokens: ['Well, '], end: 'cut' }, /./, 'Well, '],
+    [
+      'no answer',
+      { tokens: [event({ choices: [{ delta: { role: 'assistant' } }] })], end: 'cut' },
+      /without an answer/,
+    ],
     ['a broken connection', { tokens: ['Well, '], end: 'drop' }, /^The connection to the model broke/, 'Well, '],
     ['no end', { tokens: Array(200).fill('on '), delay: 20 }, 'timeout'],
     ['another protocol', { tokens: [Buffer.from('HELO\r\n\r\n')], end: 'cut' }, /./],

@@ -43,7 +43,7 @@ function readText(text: string, depth: number): ErrorBody {
 }
 
 /** Whether a text is a web page, such as the error page of a proxy or the sign-in of a gateway. */
-const isPage = (text: string): boolean =>
+export const isPage = (text: string): boolean =>
   /^\ufeff?\s*(?:<!--[\s\S]*?-->\s*)?<(?:!doctype|html|head|body|title|\?xml|h1|center)\b/i.test(text)
 
 function titleOf(page: string): ErrorBody {

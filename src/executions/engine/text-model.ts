@@ -14,6 +14,8 @@ export type Parts = AsyncIterable<readonly Part[]>
 /** What the engine needs of a model. */
 export type TextModel = Pick<LanguageModelV4, 'provider' | 'modelId'> & {
   doStream(options: LanguageModelV4CallOptions): PromiseLike<{ stream: Parts }>
+  /** Finds thinking in the whole text of an answer that has no reasoning; null if there is none. */
+  splitReasoning?(text: string): { reasoning: string; text: string } | null
 }
 
 /** A model of the AI SDK's. */

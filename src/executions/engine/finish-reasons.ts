@@ -1,0 +1,56 @@
+import type { LanguageModelV4FinishReason } from '@ai-sdk/provider'
+
+type Unified = LanguageModelV4FinishReason['unified']
+
+/**
+ * Every finish reason that providers and servers are known to send, in lower case, by what it means: the only table of
+ * them. Provider packages map a few themselves and call the rest `other`; this table wins.
+ */
+const MEANINGS: Readonly<Partial<Record<Unified, readonly string[]>>> = {
+  stop: [
+    ...['stop', 'stop_sequence', 'end_turn', 'eos', 'eos_token', 'complete', 'completed', 'finished', 'done', 'end'],
+    ...['normal', 'stop_str', 'stop_token'],
+  ],
+  'tool-calls': ['tool_calls', 'tool_call', 'tool_use', 'function_call', 'function_calls'],
+  length: [
+    ...[
+      'length',
+      'max_tokens',
+      'max_output_tokens',
+      'max_completion_tokens',
+      'model_length',
+      'max_length',
+      'truncated',
+    ],
+    ...['max_tokens_reached', 'token_limit', 'model_context_window_exceeded', 'context_length_exceeded', 'incomplete'],
+    // Anthropic gives the turn back to its client in the middle.
+    'pause_turn',
+  ],
+  'content-filter': [
+    ...['content_filter', 'content_filtered', 'contentfilter', 'refusal', 'sensitive', 'safety', 'recitation', 'spii'],
+    ...['blocklist', 'prohibited_content', 'language', 'image_safety', 'image_prohibited_content', 'image_recitation'],
+    ...['guardrail_intervened', 'moderation', 'violation', 'model_armor', 'ip_blocked', 'risk', 'blocked'],
+  ],
+  error: [
+    ...['error', 'abort', 'aborted', 'cancelled', 'canceled', 'cancel', 'failed', 'failure', 'timeout', 'server_error'],
+    ...['network_error', 'insufficient_system_resource', 'overloaded', 'interrupted', 'malformed_function_call'],
+    ...['malformed_response', 'unexpected_tool_call', 'too_many_tool_calls', 'missing_thought_signature'],
+    ...['malformed_tool_use', 'malformed_model_output', 'internal_error', 'no_image', 'image_other', 'repetition'],
+  ],
+}
+
+const UNIFIED: ReadonlyMap<string, Unified> = new Map(
+  Object.entries(MEANINGS).flatMap(([unified, words]) => words.map((word) => [word, unified as Unified] as const)),
+)
+
+/** Returns what a provider's finish reason means, in any spelling; `otherwise` if it is not a known one. */
+export const unifiedReason = (raw: string, otherwise: Unified = 'other'): Unified =>
+  UNIFIED.get(
+    raw
+      .toLowerCase()
+      .replace(/^finish_?reason_/, '')
+      .replaceAll('-', '_'),
+  ) ?? otherwise
+
+/** Whether a text stands for a missing finish reason (SGLang sends `None`, older Ollama an empty text). */
+export const isNoReason = (raw: string): boolean => raw === '' || /^(?:none|null|undefined)$/i.test(raw)
