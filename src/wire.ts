@@ -63,11 +63,45 @@ export interface ErrorShape extends TRPCDefaultErrorShape {
   data: TRPCDefaultErrorData & Omit<ErrorBody, 'code'> & { errorCode: ErrorCode }
 }
 
+/** Lists what a run warns of (contract-2.md section 1.8). */
+export const WARNING_CODES = [
+  'mcp_unreachable',
+  'tool_missing',
+  'attachment_not_read',
+  'model_fallback',
+  'setting_ignored',
+  'cut_off',
+  'secret_not_allowed',
+] as const
+
+export type WarningCode = (typeof WARNING_CODES)[number]
+
+/** Says what a run did without, for the person who reads its answer. */
+export type Warning = { code: WarningCode; text: string }
+
+/** Lists why runs end (contract-2.md section 2.8). */
+export const STOP_REASONS = [
+  'end_turn',
+  'max_tokens',
+  'content_filter',
+  'refusal',
+  'max_turns',
+  'client_tool',
+  'budget',
+  'timeout',
+  'cancelled',
+  'interrupted',
+  'error',
+] as const
+
+export type StopReason = (typeof STOP_REASONS)[number]
+
 /** What a `message` event tells (contract.md section 4, "SSE"). Steps count from 1. */
 export type MessageData =
   | { messageType: 'stream_event'; step: number; delta: { type: 'text_delta'; text: string } }
   | { messageType: 'assistant'; step: number; content: ContentBlock[] }
   | { messageType: 'tool_result'; toolUseId: string; content: string; isError: boolean }
+  | ({ messageType: 'warning' } & Warning)
   | { messageType: 'approval'; approvalId: string; toolUseId: string; name: string }
   /** A run whose process died goes on: the deltas of that step begin anew. */
   | { messageType: 'resumed'; step: number }

@@ -4,7 +4,7 @@ import { builder } from '../graphql/builder.ts'
 import { argsFromZod, enumFromZod, inputFromZod } from '../graphql/inputs.ts'
 import { shows } from '../graphql/procedures.ts'
 import { reload } from '../graphql/rows.ts'
-import { EXECUTION, Execution, Status } from './graphql.ts'
+import { EXECUTION, Execution, Status, Warning } from './graphql.ts'
 import { executions } from './router.ts'
 import * as schema from './schema.ts'
 
@@ -25,6 +25,13 @@ const ExecutePayload = builder.objectRef<z.output<typeof schema.Executed>>('Exec
     sessionId: t.exposeID('sessionId', { description: 'Its session, to continue' }),
     status: t.expose('status', { type: Status, description: 'Its status' }),
     result: t.exposeString('result', { nullable: true, description: 'The answer, unless it is in the background' }),
+    warnings: t.field({
+      type: [Warning],
+      nullable: true,
+      description: 'What the run did without, unless it is in the background',
+      extensions: { rows: 3 },
+      resolve: ({ warnings = null }) => warnings,
+    }),
     execution: t.field({
       type: Execution,
       description: 'The run as a whole',

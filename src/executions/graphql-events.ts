@@ -37,6 +37,7 @@ const TYPES = {
   stream_event: 'TextDeltaEvent',
   assistant: 'AssistantEvent',
   tool_result: 'ToolResultEvent',
+  warning: 'WarningEvent',
   approval: 'ApprovalEvent',
   resumed: 'ResumedEvent',
   result: 'ResultEvent',
@@ -121,6 +122,15 @@ builder.objectRef<Message<'tool_result'>>(TYPES.tool_result).implement({
       resolve: ({ data }) => data.content,
     }),
     isError: t.boolean({ description: 'The tool failed', resolve: ({ data }) => data.isError }),
+  }),
+})
+
+builder.objectRef<Message<'warning'>>(TYPES.warning).implement({
+  description: 'The run does without something',
+  interfaces: [Event],
+  fields: (t) => ({
+    code: t.string({ description: 'What kind of warning, for programs', resolve: ({ data }) => data.code }),
+    text: t.string({ description: 'For a person to read', resolve: ({ data }) => data.text }),
   }),
 })
 

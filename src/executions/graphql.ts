@@ -10,6 +10,7 @@ import { shows } from '../graphql/procedures.ts'
 import { delegateOf, findRow, rootRow, rowIn, rowsOf, selectRows } from '../graphql/rows.ts'
 import { USER, User } from '../organizations/graphql.ts'
 import { SPACE, Space } from '../spaces/graphql.ts'
+import { warningsOf } from './engine/warnings.ts'
 import { executions } from './router.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
@@ -24,6 +25,14 @@ export const Usage = builder.objectRef<TokenUsage>('Usage').implement({
   fields: (t) => ({
     inputTokens: t.exposeFloat('inputTokens', { description: 'What the model read' }),
     outputTokens: t.exposeFloat('outputTokens', { description: 'What it wrote' }),
+  }),
+})
+
+export const Warning = builder.objectRef<{ code: string; text: string }>('Warning').implement({
+  description: 'Something that a run did without',
+  fields: (t) => ({
+    code: t.exposeString('code', { description: 'What kind of warning, for programs; new ones may appear' }),
+    text: t.exposeString('text', { description: 'For a person to read' }),
   }),
 })
 
@@ -78,6 +87,7 @@ export const Execution = builder.prismaObject('Execution', {
       resolve: ({ modelsTried }) => modelsTried as string[],
     }),
     usage: t.field({ type: Usage, select: { inputTokens: true, outputTokens: true }, resolve: (row) => row }),
+    warnings: t.field({ type: [Warning], select: { warnings: true }, resolve: warningsOf, extensions: { rows: 3 } }),
     usageEstimated: t.exposeBoolean('usageEstimated'),
     chatId: t.exposeID('chatId'),
     sessionId: t.exposeID('sessionId'),

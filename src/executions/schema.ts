@@ -12,6 +12,7 @@ import {
 } from '../lib/fields.ts'
 import { fallbackModels, NewModelSettings } from '../lib/model-settings.ts'
 import { countInput, nextCursor, pageInput, total } from '../lib/page.ts'
+import { WARNING_CODES } from '../wire.ts'
 
 export const Status = z
   .enum(['pending', 'running', 'completed', 'failed', 'cancelled'], {
@@ -67,13 +68,23 @@ export const Execute = z
   })
   .meta({ examples: [{ message: 'Hello' }] })
 
-/** `result` is there when the run was waited for. */
+const warnings = z.array(
+  z
+    .object({
+      code: z.string().describe(`What kind of warning: ${WARNING_CODES.join(', ')}; new ones may appear`),
+      text: z.string().describe('What the run did without, for a person to read'),
+    })
+    .meta({ id: 'Warning' }),
+)
+
+/** `result` and `warnings` are there when the run was waited for. */
 export const Executed = ok({
   executionId: z.string(),
   chatId: z.string(),
   sessionId: z.string(),
   status: Status,
   result: z.string().optional().describe('The text of the last step, when the run was waited for'),
+  warnings: warnings.optional().describe('What the run did without, when it was waited for'),
 })
 
 const usage = z.object({ input_tokens: z.int(), output_tokens: z.int() }).meta({ id: 'Usage' })
@@ -99,6 +110,7 @@ export const Execution = z
     model: z.string().nullable().describe('Known once the run has ended, or waits for an approval'),
     modelsTried: z.array(z.string()).describe('Models that were asked or skipped before `model`'),
     usage,
+    warnings: warnings.describe('What the run did without: at most 50'),
     usageEstimated: z.boolean().describe('The provider did not report all of the usage'),
     chatId: z.string(),
     sessionId: z.string(),
@@ -218,6 +230,9 @@ export const EventData = {
     z
       .object({ messageType: z.literal('approval'), approvalId: z.string(), toolUseId: z.string(), name: z.string() })
       .meta({ id: 'ApprovalMessage', description: 'The run waits for a person to decide about this call of a tool' }),
+    z
+      .object({ messageType: z.literal('warning'), code: z.string(), text: z.string() })
+      .meta({ id: 'WarningMessage', description: 'The run does without something; its execution lists all warnings' }),
     z
       .object({ messageType: z.literal('resumed'), step: z.int() })
       .meta({ id: 'ResumedMessage', description: 'The server restarted: the fragments of this step begin anew' }),

@@ -18,6 +18,7 @@ import {
   terminalEvent,
 } from './engine/events.ts'
 import { belowRoot, MAX_DEPTH } from './engine/tree.ts'
+import { warningsOf } from './engine/warnings.ts'
 import type { Execution, ExecutionNode, FollowExecution, ListExecutions, ReadLogs } from './schema.ts'
 
 /**
@@ -51,6 +52,7 @@ const toListed = (row: ListedRow): Omit<z.input<typeof Execution>, 'result'> => 
   model: row.model,
   modelsTried: row.modelsTried as string[],
   usage: { input_tokens: row.inputTokens, output_tokens: row.outputTokens },
+  warnings: warningsOf(row),
   usageEstimated: row.usageEstimated,
   chatId: row.chatId,
   sessionId: row.sessionId,

@@ -14,6 +14,7 @@ import type { Context } from '../trpc.ts'
 import type { Conversation } from './engine/accept.ts'
 import type { AgentRow } from './engine/claims.ts'
 import type { ExecutionRow } from './engine/events.ts'
+import { warningsOf } from './engine/warnings.ts'
 import type { Execute, Executed } from './schema.ts'
 import { find } from './service.ts'
 
@@ -56,7 +57,7 @@ export async function start(
   if (ended.terminalSeq === null && input.onDisconnect === 'cancel') await deps.engine.cancel(ended, actor)
   if (ended.status === 'cancelled') throw cancelled(executionId)
   if (ended.status === 'failed') throw chatFailed()
-  return { ...accepted, status: ended.status, result: ended.result ?? '' }
+  return { ...accepted, status: ended.status, result: ended.result ?? '', warnings: warningsOf(ended) }
 }
 
 /**

@@ -119,6 +119,7 @@ test('what had shown nothing runs again elsewhere; the first worker cannot end i
     toolCalls: [],
     model: 'm',
     usage,
+    warnings: [],
     events: [],
     mayBeStored: false,
     terminalSeq: 10_000,

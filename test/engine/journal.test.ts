@@ -82,7 +82,14 @@ async function puppet(lab: Lab, beside?: Puppet): Promise<Puppet> {
     },
     async complete(result) {
       const usage = { inputTokens: 0, outputTokens: 0, usageEstimated: false }
-      const remains = { text: result, toolCalls: [], model: 'm', usage, ...(await journal.drain(channel)) }
+      const remains = {
+        text: result,
+        toolCalls: [],
+        model: 'm',
+        usage,
+        warnings: [],
+        ...(await journal.drain(channel)),
+      }
       const ended = await finish(deps, row, { status: 'completed', result }, remains)
       expect(ended).not.toBeNull()
       journal.close(channel, ended!.execution)

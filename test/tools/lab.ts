@@ -48,7 +48,7 @@ export async function startLab(): Promise<Lab> {
       const agent = await db.agent.findUniqueOrThrow({ where: { id: agentId } })
       const space = spaceId ?? (await db.space.findFirstOrThrow({ where: { organizationId, isDefault: true } })).id
       const row = { organizationId, userId, agentId, spaceId: space, scopes: scopes ?? null } as ToolUser['row']
-      return toolUser(db, { row, agent, controller: new AbortController() })
+      return toolUser(db, { row, agent, controller: new AbortController(), warn: () => {} })
     },
     [Symbol.asyncDispose]: () => server[Symbol.asyncDispose](),
   }

@@ -6,7 +6,7 @@ import type { Checkpoint } from './checkpoint.ts'
 import * as claims from './claims.ts'
 import type * as endings from './endings.ts'
 import { close, type EquipDeps, equip } from './equip.ts'
-import { type ExecutionRow, type MessageData, type Said, textSoFar } from './events.ts'
+import { type ExecutionRow, type MessageData, type Said, textSoFar, type Warning } from './events.ts'
 import type { Channel, Journal } from './journal.ts'
 import { ModelError, UNEXPECTED, withoutWords } from './model-errors.ts'
 import { outlast } from './outlast.ts'
@@ -16,6 +16,7 @@ import { Stop, TimeoutError } from './stop.ts'
 import type { Toolbox } from './tools.ts'
 import { waitedBelow } from './tree.ts'
 import * as waits from './waits.ts'
+import { createWarnings, type Warnings } from './warnings.ts'
 
 export type AttemptDeps = EquipDeps & {
   bus: Bus
@@ -50,6 +51,7 @@ type State = {
   readonly controller: AbortController
   readonly claimed: Promise<void>
   readonly progress: Progress
+  readonly warnings: Warnings
   said: Said
   model: string | null
 }
@@ -58,8 +60,9 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
   const { settings, db, clock, bus, log, models, journal } = deps
 
   /** What the attempt runs with. */
-  async function prepare(row: ExecutionRow, agent: claims.AgentRow, controller: AbortController): Promise<Prepared> {
-    const equipment = await outlast(() => equip(deps, { row, agent, controller }), controller.signal)
+  async function prepare({ row, controller, warnings }: State, agent: claims.AgentRow): Promise<Prepared> {
+    const { warn } = warnings
+    const equipment = await outlast(() => equip(deps, { row, agent, controller, warn }), controller.signal)
     return { ...equipment, input: deps.telemetry.begin(row, agent, equipment) }
   }
 
@@ -76,12 +79,17 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
         })
       }
       signal.throwIfAborted()
+      if (data.messageType === 'warning') return void state.warnings.warn(data.code, data.text)
       state.said = textSoFar(state.said, data)
       const room = journal.append(channel, data)
       return room && unlessAborted(room, signal).then(() => signal.throwIfAborted())
     }
     return say
   }
+
+  /** Shows a warning. Nobody waits: there are few of them, and the next message waits for room in the numbers. */
+  const tell = (channel: Channel, warning: Warning) =>
+    void journal.append(channel, { messageType: 'warning', ...warning })
 
   /** Runs it to its outcome. Null when it was taken away, or this process ends: it goes on elsewhere. */
   async function play(
@@ -95,6 +103,7 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
     let toolbox: Toolbox | null = null
     try {
       for (const data of opening) await journal.append(channel, data)
+      void claimed.then(() => state.warnings.show((warning) => tell(channel, warning)))
       const prepared = await preparing
       state.model = prepared.model
       toolbox = prepared.toolbox
@@ -124,7 +133,9 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
     let outcome = played
     const asked = outcome.status === 'completed' ? askedIn(progress) : []
     const { usage, steps } = progress
-    const remains = { text: said.text, toolCalls: recordsOf(steps), model, usage, ...(await journal.drain(channel)) }
+    state.warnings.show(null)
+    const left = { text: said.text, toolCalls: recordsOf(steps), model, usage, warnings: state.warnings.all }
+    const remains = { ...left, ...(await journal.drain(channel)) }
     const again = (error: unknown) =>
       log.error({ err: error, executionId: row.id }, 'the end of a run could not be stored, trying again')
     if (asked.length) {
@@ -183,10 +194,15 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
 
   // Not async: it would keep what it is given, the agent with its prompt, until the end.
   return (row, agent, from, channel, controller, claimed) => {
-    const { usage, steps, said, opening } = from
+    const { usage, steps, said, opening, warnings } = from
     const progress: Progress = { usage: { ...usage }, steps: [...steps], asks: [] }
-    const state: State = { row, channel, controller, claimed, progress, said, model: row.model }
-    const preparing = prepare(row, agent, controller)
+    const state: State = {
+      ...{ row, channel, controller, claimed, progress },
+      warnings: createWarnings(warnings),
+      said,
+      model: row.model,
+    }
+    const preparing = prepare(state, agent)
     preparing.catch(() => {})
     return play(state, opening, preparing).then((outcome) => conclude(state, outcome))
   }

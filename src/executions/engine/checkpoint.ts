@@ -1,7 +1,16 @@
 import type { Db } from '../../db/client.ts'
-import { type ExecutionRow, type MessageData, readEvents, type Said, textOf, textSoFar } from './events.ts'
+import {
+  type ExecutionRow,
+  type MessageData,
+  readEvents,
+  type Said,
+  textOf,
+  textSoFar,
+  type Warning,
+} from './events.ts'
 import type { RunUsage } from './run.ts'
 import { assistantEvent, loadSteps, resultEvent, type Step } from './steps.ts'
+import { joined, warningsOf } from './warnings.ts'
 
 /** Where a run goes on. */
 export type Checkpoint = {
@@ -10,6 +19,8 @@ export type Checkpoint = {
   said: Said
   /** What its followers are told first. */
   opening: MessageData[]
+  /** Those that earlier attempts have shown. */
+  warnings: readonly Warning[]
 }
 
 export const BEGIN: Checkpoint = {
@@ -17,13 +28,15 @@ export const BEGIN: Checkpoint = {
   usage: { inputTokens: 0, outputTokens: 0, usageEstimated: false },
   said: { step: 0, text: '' },
   opening: [],
+  warnings: [],
 }
 
 /** Where a run goes on that had waited. */
 export async function loadCheckpoint(db: Db, row: ExecutionRow): Promise<Checkpoint> {
   const steps = await loadSteps(db, row.id)
   const last = steps.at(-1)
-  if (!last) return { ...BEGIN, usage: { ...BEGIN.usage, usageEstimated: row.usageEstimated } }
+  const warnings = warningsOf(row)
+  if (!last) return { ...BEGIN, warnings, usage: { ...BEGIN.usage, usageEstimated: row.usageEstimated } }
   const sum = (key: 'inputTokens' | 'outputTokens') => steps.reduce((total, { usage }) => total + usage[key], 0)
   const usageEstimated = row.usageEstimated || last.usage.usageEstimated
   return {
@@ -31,6 +44,7 @@ export async function loadCheckpoint(db: Db, row: ExecutionRow): Promise<Checkpo
     usage: { inputTokens: sum('inputTokens'), outputTokens: sum('outputTokens'), usageEstimated },
     said: { step: last.step, text: textOf(last.parts) },
     opening: [],
+    warnings,
   }
 }
 
@@ -42,12 +56,15 @@ export async function loadRemains(db: Db, row: ExecutionRow) {
   const checkpoint = await loadCheckpoint(db, row)
   let said: Said = BEGIN.said
   let shown = false
+  const warned: Warning[] = []
   let step = 0
   let results = new Set<string>()
   for await (const events of readEvents(db, row.id, 0)) {
-    shown = true
     for (const { event, data } of events) {
       if (event !== 'message') continue
+      // Of a run that has only warned, the answer has not begun.
+      if (data.messageType === 'warning') warned.push({ code: data.code, text: data.text })
+      else shown = true
       said = textSoFar(said, data)
       if (data.messageType === 'assistant') {
         step = data.step
@@ -65,5 +82,7 @@ export async function loadRemains(db: Db, row: ExecutionRow) {
   const opening: MessageData[] = [{ messageType: 'resumed', step: checkpoint.said.step + 1 }, ...missing]
   // What the model was just being asked may have been counted, and is not known here.
   const usage = { ...checkpoint.usage, usageEstimated: true }
-  return { shown, said, checkpoint: checkpoint.steps.length ? { ...checkpoint, usage, opening } : null }
+  const warnings = joined(checkpoint.warnings, warned)
+  const isBegun = checkpoint.steps.length > 0
+  return { shown, said, warnings, checkpoint: isBegun ? { ...checkpoint, usage, opening, warnings } : null }
 }

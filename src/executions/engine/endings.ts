@@ -3,10 +3,11 @@ import { Prisma, type Tx } from '../../db/client.ts'
 import { beginning } from '../../lib/text.ts'
 import { chatStatus } from './chat-status.ts'
 import { type ClaimDeps, PREVIEW_LENGTH, writeMessage } from './claims.ts'
-import { type ExecutionEvent, type ExecutionRow, storeLast, textOf } from './events.ts'
+import { type ExecutionEvent, type ExecutionRow, storeLast, textOf, type Warning } from './events.ts'
 import { giveSlotBack } from './slots.ts'
 import { type CallRecord, forgetSteps, loadSteps, recordsOf } from './steps.ts'
 import type { Standing } from './tree.ts'
+import { toColumn } from './warnings.ts'
 
 // The transactions that end a run. They take their locks in the order that claims.ts tells.
 
@@ -23,6 +24,7 @@ export type Remains = {
   toolCalls: readonly CallRecord[]
   model: string | null
   usage: { inputTokens: number; outputTokens: number; usageEstimated: boolean }
+  warnings: readonly Warning[]
   events: readonly Extract<ExecutionEvent, { event: 'message' }>[]
   /** They may be stored: a transaction failed, and it may have been only the word of it that got lost. */
   mayBeStored: boolean
@@ -55,6 +57,7 @@ export async function finish(
     ...outcome,
     ...remains.usage,
     model: remains.model,
+    warnings: toColumn(remains.warnings),
     terminalSeq: remains.terminalSeq,
     completedAt: now,
     updatedAt: now,

@@ -14,6 +14,7 @@ import { buildPrompt } from './prompt.ts'
 import type { RunInput } from './run.ts'
 import { createStepStore } from './steps.ts'
 import type { OpenTools, Toolbox, ToolUser } from './tools.ts'
+import type { Warn } from './warnings.ts'
 
 export type EquipDeps = {
   settings: Settings
@@ -30,6 +31,7 @@ export type Attempt = {
   row: ExecutionRow
   agent: AgentRow
   controller: AbortController
+  warn: Warn
 }
 
 const DEFAULT_MAX_TURNS = 50
@@ -41,7 +43,7 @@ export async function equip(
   attempt: Attempt,
 ): Promise<{ input: RunInput; model: string; toolbox: Toolbox }> {
   const { settings, db, log } = deps
-  const { row, agent, controller } = attempt
+  const { row, agent, controller, warn } = attempt
   const { id, model } = await deps.models.resolve(row.modelOverride ?? agent.model, row.organizationId)
   const space = await readSpace(db, row.spaceId)
   const isEquipped = hasTools(agent) || space.isEquipped
@@ -58,6 +60,7 @@ export async function equip(
       toolTimeout: settings.TOOL_TIMEOUT,
       steps: () => createStepStore({ ...deps, leaseDuration: settings.LEASE_DURATION, signal: controller.signal }, row),
       onToolError: (tool, error) => log.warn({ executionId: row.id, tool, err: error }, 'a tool failed'),
+      warn,
       controller,
     }
     return { input, model: id, toolbox }
@@ -82,9 +85,10 @@ const hasTools = ({ skillIds, mcpInstanceIds, mcpTypes, subagentIds, allowedTool
   [skillIds, mcpInstanceIds, mcpTypes, subagentIds, allowedTools].some((list) => (list as string[]).length > 0)
 
 /** For whom the tools of a run are opened. */
-export const toolUser = (db: Db, { row, agent, controller }: Attempt): ToolUser => ({
+export const toolUser = (db: Db, { row, agent, controller, warn }: Attempt): ToolUser => ({
   row,
   agent,
+  warn,
   signal: controller.signal,
   async actor(needed) {
     const { actor } = await readAuthority(db, row, null)

@@ -4,7 +4,7 @@ import { concat } from '../../lib/text.ts'
 import type { ContentBlock, ExecutionEvent, MessageData } from '../../wire.ts'
 import type { ReplyPart } from './steps.ts'
 
-export type { ContentBlock, ExecutionEvent, MessageData } from '../../wire.ts'
+export type { ContentBlock, ExecutionEvent, MessageData, Warning } from '../../wire.ts'
 
 export type ExecutionRow = Prisma.ExecutionGetPayload<object>
 

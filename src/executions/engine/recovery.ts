@@ -38,11 +38,11 @@ export function createRecovery(deps: RecoveryDeps): (left: ExecutionRow) => Prom
     if (!row) return
     log.warn({ executionId: row.id, attempt: row.attempt }, 'taking over a run whose process has died')
     deps.telemetry.takenOver()
-    const { shown, said, checkpoint } = await loadRemains(db, row)
+    const { shown, said, warnings, checkpoint } = await loadRemains(db, row)
     const canGoOn = checkpoint !== null || !shown
     const agent = canGoOn && !row.wantsCancel ? await deps.agentFor(db, row) : 'interrupted'
     // What the model was asked by whoever had it before may have been counted, and is not known here.
-    const from = checkpoint ?? { ...BEGIN, usage: { ...BEGIN.usage, usageEstimated: true } }
+    const from = checkpoint ?? { ...BEGIN, warnings, usage: { ...BEGIN.usage, usageEstimated: true } }
     const isFound = typeof agent !== 'string'
     if (isFound && (hasRoom || (await isDelegated(db, row)))) {
       launch(row, agent, from)
@@ -63,6 +63,7 @@ export function createRecovery(deps: RecoveryDeps): (left: ExecutionRow) => Prom
       toolCalls: recordsOf(checkpoint?.steps ?? []),
       model,
       usage: checkpoint?.usage ?? { inputTokens, outputTokens, usageEstimated: true },
+      warnings,
       events: [],
       mayBeStored: false,
       terminalSeq: row.seqReserved - SEQ_BLOCK + 1,

@@ -6,6 +6,7 @@ import type { MessageData } from './events.ts'
 import { assistantEvent, type Call, callsOf, resultEvent, type Step, type StepStore } from './steps.ts'
 import type { TextModel } from './text-model.ts'
 import type { Described, Tool } from './tools.ts'
+import type { Warn } from './warnings.ts'
 
 /** What a run is made of. */
 export type RunInput = {
@@ -22,6 +23,7 @@ export type RunInput = {
   steps: () => StepStore
   /** Told of what a tool threw that is nobody's to read. */
   onToolError: (tool: string, error: unknown) => void
+  warn: Warn
   /** Stops it, whoever aborts, and with it all that it has under way. */
   controller: AbortController
 }

@@ -10,6 +10,7 @@ import { fitting } from '../../lib/page.ts'
 import type { ServerNow } from './authority.ts'
 import type { AgentRow } from './claims.ts'
 import type { ExecutionRow } from './events.ts'
+import type { Warn } from './warnings.ts'
 
 /** What a tool answered: shown to the model as data, never as an instruction. */
 export type ToolResult = { content: string; isError: boolean }
@@ -82,6 +83,8 @@ export type Toolbox = {
 export type ToolUser = {
   row: ExecutionRow
   agent: AgentRow
+  /** Warns of what the run has to do without, for the person who reads its answer. */
+  warn: Warn
   /**
    * As whom the run acts, read anew at each call: throws 403 once the membership has ended, and where the token that it
    * was started with lacks the scope that the call needs (contract.md section 2); 404 once the user cannot reach the

@@ -9,6 +9,7 @@ import { SEQ_BLOCK } from './journal.ts'
 import type { Ask } from './run.ts'
 import { giveSlotBack } from './slots.ts'
 import { digestOf } from './tools.ts'
+import { toColumn } from './warnings.ts'
 
 export type ApprovalRow = Prisma.ApprovalGetPayload<object>
 
@@ -16,7 +17,7 @@ export type ApprovalRow = Prisma.ApprovalGetPayload<object>
 export type Asked = Ask & { id: string; step: number }
 
 /** What a run leaves that is to go on later. */
-type Kept = Pick<Remains, 'model' | 'usage' | 'events' | 'mayBeStored' | 'terminalSeq'>
+type Kept = Pick<Remains, 'model' | 'usage' | 'warnings' | 'events' | 'mayBeStored' | 'terminalSeq'>
 
 /** What a run leaves, and what its followers are told behind it. */
 function telling(kept: Kept, messages: readonly MessageData[], at: Date): Kept {
@@ -39,6 +40,7 @@ async function letGo(
       ...{ status: 'pending', waitingFor, waitingSince: now, leaseOwner: null, leaseUntil: null },
       ...kept.usage,
       model: kept.model,
+      warnings: toColumn(kept.warnings),
       // Whoever goes on numbers its events behind these.
       seqReserved: kept.terminalSeq,
       updatedAt: now,
@@ -95,12 +97,13 @@ export async function suspend(
 export async function waitForRoom(
   deps: ClaimDeps,
   row: ExecutionRow,
-  { usage, opening }: Checkpoint,
+  { usage, opening, warnings }: Checkpoint,
 ): Promise<boolean> {
   const now = deps.clock.now()
   const begun = {
     model: row.model,
     usage,
+    warnings,
     events: [],
     mayBeStored: false,
     terminalSeq: row.seqReserved - SEQ_BLOCK + 1,

@@ -73,7 +73,7 @@ export type Engine = {
 }
 
 /** What a run leaves of whose remains the database refuses something. */
-const NOTHING = { text: '', toolCalls: [], usage: { ...BEGIN.usage, usageEstimated: true }, events: [] }
+const NOTHING = { text: '', toolCalls: [], usage: { ...BEGIN.usage, usageEstimated: true }, warnings: [], events: [] }
 
 /** How long a cancel waits for the run's end before it answers (ms). */
 const CANCEL_PATIENCE = 5_000
