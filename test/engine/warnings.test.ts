@@ -4,7 +4,7 @@ import { openTools } from '../../src/executions/tools.ts'
 import { request } from '../support/rest.ts'
 import { call, type Equipped, startEquipped, told } from './equipped.ts'
 import { storedEvents, violations } from './invariants.ts'
-import { ended, followed, type Lab } from './lab.ts'
+import { ended, followed, type Lab, PLAIN } from './lab.ts'
 
 let equipped: Equipped
 let lab: Lab
@@ -27,7 +27,7 @@ const warnings = async (id: string) => JSON.parse((await lab.row(id)).warnings ?
 test('a warning is an event of the run and stands in its execution on all three APIs', async () => {
   const agent = await equipped.agent()
   const engine = lab.another({ openTools: warning(1) })
-  const row = await engine.accept({ ...requestOf(agent), message: 'Hello' })
+  const row = await engine.accept(requestOf(agent))
   const seen = await followed(engine, row)
   const expected = [{ code: 'mcp_unreachable', text: 'Server 0 cannot be reached' }]
   expect(told(seen)[0]).toEqual({ messageType: 'warning', ...expected[0] })
@@ -103,6 +103,8 @@ test('a run that has only warned when its process dies begins again', async () =
 type Agent = Awaited<ReturnType<Equipped['agent']>>
 
 const requestOf = (agent: Agent) => ({
-  ...{ actor: lab.actor, agent, message: 'Hello', mediaIds: [], model: null, onBusy: 'queue' as const },
-  ...{ parent: null, key: null, taskId: null, mission: null, also: null, conversation: { spaceId: lab.spaceId } },
+  ...PLAIN,
+  actor: lab.actor,
+  agent,
+  conversation: { spaceId: lab.spaceId },
 })
