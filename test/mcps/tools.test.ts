@@ -63,7 +63,7 @@ async function user(ids: string[], more: More = {}): Promise<ToolUser> {
   const row = { id: 'exec', organizationId, userId, scopes: null, agentId, spaceId, attempt } as ToolUser['row']
   const agent = { organizationId: of.organizationId, mcpInstanceIds: ids } as ToolUser['agent']
   const controller = new AbortController()
-  return { ...toolUser(db, { row, agent, controller }), ...(signal && { signal }) }
+  return { ...toolUser(db, { row, agent, controller, warn: () => {} }), ...(signal && { signal }) }
 }
 
 const ALL_LISTS = { allowed: null, disallowed: new Set<string>() }
