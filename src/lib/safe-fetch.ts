@@ -18,6 +18,11 @@ export class ForbiddenAddress extends Error {
   override message = 'The address is not allowed'
 }
 
+/** An answer that is not taken. Its message says why, and nothing that the server said. */
+export class BadAnswer extends Error {
+  override name = 'BadAnswer'
+}
+
 export type SafeFetchOptions = {
   /** Which IP addresses may be connected to. */
   isAllowed: (address: string) => boolean
@@ -89,16 +94,23 @@ async function follow(start: URL, request: DispatchedInit): Promise<Awaited<Retu
     if (!/^https?:$/.test(url.protocol) || url.username || url.password) throw new ForbiddenAddress()
     const response = await fetch(url, init)
     const location = response.headers.get('location')
-    const keepsMethod = /^(GET|HEAD)$/i.test(init.method ?? 'GET') || response.status === 307 || response.status === 308
-    if (![301, 302, 303, 307, 308].includes(response.status) || !location || !keepsMethod) return response
-    await response.body?.cancel()
-    if (redirects === MAX_REDIRECTS) throw new Error('Too many redirects')
+    if (![301, 302, 303, 307, 308].includes(response.status) || !location) return response
     const target = URL.parse(location, url)
-    if (!target) throw new Error('A redirect to nowhere')
+    if (!keepsMethod(response.status, init.method, target?.origin === url.origin)) return response
+    await response.body?.cancel()
+    if (redirects === MAX_REDIRECTS) throw new BadAnswer('it redirects too often')
+    if (!target) throw new BadAnswer('it redirects to nowhere')
     if (target.origin !== url.origin) init = { ...init, headers: impersonal(new Headers(init.headers as HeadersInit)) }
     url = target
   }
 }
+
+/**
+ * Whether a redirect is followed with the same method and body. For 301 and 302 that is the sender's choice (RFC 9110,
+ * section 15.4): within an origin they mostly add a slash to a path, and to make a GET of a POST would help nobody.
+ */
+const keepsMethod = (status: number, method: string | undefined, isSameOrigin: boolean) =>
+  /^(GET|HEAD)$/i.test(method ?? 'GET') || status === 307 || status === 308 || (isSameOrigin && status !== 303)
 
 const impersonal = (headers: Headers) =>
   Object.fromEntries(IMPERSONAL.flatMap((name) => (headers.has(name) ? [[name, headers.get(name) ?? '']] : [])))
@@ -112,7 +124,7 @@ function bounded(response: Response, { maxResponse, inspect }: SafeFetchOptions)
     new TransformStream<Uint8Array, Uint8Array>({
       async transform(chunk, controller) {
         total += chunk.byteLength
-        if (total > maxResponse) return controller.error(new Error('The response is too large'))
+        if (total > maxResponse) return controller.error(new BadAnswer('its answer is too large'))
         for (let at = 0; at < chunk.byteLength; at += PORTION) {
           const portion = chunk.subarray(at, at + PORTION)
           look?.(portion)

@@ -1,11 +1,15 @@
-import { type Client, ProtocolError, SdkHttpError, SseError } from '@modelcontextprotocol/client'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { type Client, SdkError, SdkErrorCode, SdkHttpError } from '@modelcontextprotocol/client'
 import type { ToolResult } from '../executions/engine/tools.ts'
 import { isPublicAddress } from '../lib/addresses.ts'
-import { createSafeFetch, ForbiddenAddress } from '../lib/safe-fetch.ts'
+import { createSafeFetch } from '../lib/safe-fetch.ts'
+import { isObject } from '../lib/unknown.ts'
 import { type Clean, cleaner, toToolResult } from './content.ts'
 import { listTools, type McpTool } from './listing.ts'
+import { mend } from './mend.ts'
 import { checkSize } from './message-size.ts'
-import { type Address, asking, CLOSED, createClient } from './transport.ts'
+import { reasonOf, type Seen, statusOf, waitOf, watching } from './reasons.ts'
+import { type Address, asking, createClient, isServerError } from './transport.ts'
 
 const MINUTE = 60_000
 const MEBIBYTE = 1024 * 1024
@@ -19,6 +23,8 @@ const MAX_RESPONSE = { one: 8 * MEBIBYTE, all: 32 * MEBIBYTE }
 const GOODBYE_TIMEOUT = 1000
 /** Of an error that a server gives, in characters. */
 const MAX_MESSAGE = 4000
+/** How often a server that has too much to do is asked again, and how long it may want that to be put off (ms). */
+const PATIENCE = { retries: 2, most: 10_000 }
 
 /** A server that cannot be used now. Its message is for people, and says nothing that the server said. */
 export class UnreachableServer extends Error {
@@ -31,9 +37,11 @@ export type McpClient = {
   /** Whether it has more tools than can be used. */
   readonly hasMore: boolean
   /**
-   * Calls one of its tools, by its name. What goes wrong is an error result; rejects with the signal's reason only.
+   * Calls one of its tools, by its name. What goes wrong is an error result; rejects with the signal's reason only. A
+   * session that the server has lost is begun anew: a call that it refused for that is made once more. `onProgress` is
+   * called whenever the server says how far it has come.
    */
-  call(name: string, input: unknown, signal: AbortSignal): Promise<ToolResult>
+  call(name: string, input: unknown, signal: AbortSignal, onProgress?: () => void): Promise<ToolResult>
   /** Lists its tools as they are now. Throws an {@link UnreachableServer} or the signal's reason. */
   list(signal: AbortSignal): Promise<readonly McpTool[]>
   /** Without a `goodbye` the server is sent nothing, such as the credentials of its headers. */
@@ -47,7 +55,27 @@ export type Connection = Address & {
   toolTimeout: number
   /** What the server was sent and nobody may read: taken out of all that it says. */
   secrets: readonly string[]
+  /** Told why a call of a tool failed, where the server did not answer it. */
+  onFailure?: (tool: string, reason: string) => void
 }
+
+/** A way to speak with a server. `isLatest`: it is asked whether it speaks the latest revision. */
+type Way = { transport: string; isLatest: boolean }
+
+const HTTP: Way = { transport: 'streamable-http', isLatest: false }
+const SSE: Way = { transport: 'sse', isLatest: false }
+/**
+ * Most servers speak older revisions, alone or beside the latest, and are not asked which. Servers that do not know the
+ * transport may speak its predecessor, as the specification says ("Backwards Compatibility").
+ */
+const WAYS: readonly Way[] = [HTTP, { ...HTTP, isLatest: true }, SSE]
+
+/** What a server answers that does not understand a greeting: it may understand another one. */
+const NOT_UNDERSTOOD: ReadonlySet<number | undefined> = new Set([400, 404, 405, 406, 415, 501, -32601, -32602, -32022])
+
+const isRefusal = (error: unknown) => NOT_UNDERSTOOD.has(isServerError(error) ? error.code : statusOf(error))
+
+type Live = Awaited<ReturnType<typeof open>>
 
 /**
  * Connects to an MCP server and lists its tools. Throws an {@link UnreachableServer}, also when that takes too long, or
@@ -55,29 +83,135 @@ export type Connection = Address & {
  */
 export async function connectMcp(connection: Connection, signal: AbortSignal): Promise<McpClient> {
   const until = AbortSignal.any([signal, AbortSignal.timeout(Math.min(CONNECT_TIMEOUT, connection.toolTimeout))])
-  try {
-    return await open(connection, until, false)
-  } catch (error) {
-    signal.throwIfAborted()
-    // A server that speaks the protocol's latest revision only. Most speak both, and are not asked which.
-    if (connection.transport === 'sse' || !isRefusal(error)) throw unreachable(error, until)
+  const clean = cleaner(connection.secrets)
+  const ways = connection.transport === 'sse' ? [SSE] : WAYS
+  let reason = ''
+  for (const way of ways) {
+    const seen: Seen = { refusal: null, error: null }
+    try {
+      return toClient(connection, way, clean, await openPatiently(connection, way, clean, seen, until))
+    } catch (error) {
+      signal.throwIfAborted()
+      // Of a server that speaks neither, the older transport's refusal tells less.
+      if (!reason || way !== SSE) reason = until.aborted ? 'it takes too long' : reasonOf(error, seen, clean)
+      if (until.aborted || !isRefusal(error)) break
+    }
   }
-  try {
-    return await open(connection, until, true)
-  } catch (error) {
-    signal.throwIfAborted()
-    throw unreachable(error, until)
+  throw new UnreachableServer(reason)
+}
+
+/** Waits as long as a server asks for that has too much to do. */
+async function openPatiently(connection: Connection, way: Way, clean: Clean, seen: Seen, until: AbortSignal) {
+  for (let retries = 0; ; retries++) {
+    try {
+      return await open(connection, way, clean, seen, until)
+    } catch (error) {
+      const wait = waitOf(error, seen)
+      if (wait === null || wait > PATIENCE.most || retries === PATIENCE.retries) throw error
+      await sleep(wait, undefined, { signal: until })
+    }
   }
 }
 
-const isRefusal = (error: unknown) => error instanceof SdkHttpError && error.status === 400
+function toClient(connection: Connection, way: Way, clean: Clean, opened: Live): McpClient {
+  const closing = new AbortController()
+  let live = opened
+  let reopening: Promise<void> | undefined
 
-async function open(connection: Connection, signal: AbortSignal, isLatest: boolean): Promise<McpClient> {
+  async function reopen(): Promise<void> {
+    const lost = live
+    const until = AbortSignal.any([closing.signal, AbortSignal.timeout(CONNECT_TIMEOUT)])
+    live = await open(connection, way, clean, lost.seen, until)
+    await lost.end()
+  }
+
+  /** Asks something; where it turns out that the session is lost, begins another and asks again. */
+  async function inSession<T>(task: (live: Live) => Promise<T>, signal: AbortSignal): Promise<T> {
+    const used = live
+    try {
+      return await task(used)
+    } catch (error) {
+      signal.throwIfAborted()
+      if (!isLost(error, used)) throw error
+    }
+    if (live === used) {
+      reopening ??= reopen().finally(() => {
+        reopening = undefined
+      })
+      await orAbort(reopening, signal)
+    }
+    return task(live)
+  }
+
+  function failure(name: string, error: unknown): ToolResult {
+    const said = saidBy(error)
+    const reason = reasonOf(error, live.seen, clean)
+    if (!isServerError(error)) connection.onFailure?.(name, reason)
+    return { content: clean(`The call failed: ${said ?? reason}`, MAX_MESSAGE), isError: true }
+  }
+
+  return {
+    tools: [...opened.tools.values()].map(({ tool }) => tool),
+    hasMore: opened.hasMore,
+    async call(name, input, signal, onProgress) {
+      try {
+        const make = ({ client, tools }: Live) =>
+          callTool(client, { name: tools.get(name)?.calledAs ?? name, input, onProgress }, signal)
+        return toToolResult(await inSession(make, signal), clean)
+      } catch (error) {
+        signal.throwIfAborted()
+        return failure(name, error)
+      }
+    },
+    async list(signal) {
+      const until = AbortSignal.any([signal, AbortSignal.timeout(CONNECT_TIMEOUT)])
+      try {
+        const now = await inSession(({ client }) => orAbort(listTools(client, clean, until), until), until)
+        return [...now.tools.values()].map(({ tool }) => tool)
+      } catch (error) {
+        signal.throwIfAborted()
+        throw new UnreachableServer(until.aborted ? 'it takes too long' : reasonOf(error, live.seen, clean))
+      }
+    },
+    async close(goodbye = true) {
+      closing.abort()
+      await reopening?.catch(() => {})
+      if (goodbye) await live.sayGoodbye()
+      await live.end()
+    },
+  }
+}
+
+/** What a server said of a call that it refused, in the words of the protocol; undefined where it said nothing. */
+function saidBy(error: unknown): string | undefined {
+  if (isServerError(error)) return error.message
+  if (!(error instanceof SdkHttpError) || typeof error.data?.text !== 'string') return undefined
+  try {
+    const body: unknown = JSON.parse(error.data.text)
+    const refused = isObject(body) && body.jsonrpc === '2.0' && isObject(body.error) ? body.error.message : undefined
+    return typeof refused === 'string' ? refused : undefined
+  } catch {
+    return undefined
+  }
+}
+
+/** Whether a call never reached the tool, since the session or the stream that it was for is gone. */
+function isLost(error: unknown, { isSession }: Live): boolean {
+  if (error instanceof SdkError && error.code === SdkErrorCode.NotConnected) return true
+  if (error instanceof Error && error.message === 'Not connected') return true
+  const status = statusOf(error)
+  if (!isSession || !status) return false
+  const text = error instanceof SdkHttpError ? error.data?.text : (error as Error).message
+  return status === 404 || status === 410 || (status === 400 && /session/i.test(String(text)))
+}
+
+async function open(connection: Connection, way: Way, clean: Clean, seen: Seen, signal: AbortSignal) {
   const isAllowed = connection.allowPrivate ? () => true : isPublicAddress
-  const maxResponse = connection.transport === 'sse' ? MAX_RESPONSE.all : MAX_RESPONSE.one
+  const maxResponse = way.transport === 'sse' ? MAX_RESPONSE.all : MAX_RESPONSE.one
   const safe = createSafeFetch({ isAllowed, maxResponse, inspect: checkSize, ...SILENCE })
-  const { client, transport } = createClient(connection, safe.fetch, isLatest)
-  const clean = cleaner(connection.secrets)
+  const fetch = watching(async (url, init) => mend(await safe.fetch(url, init)), seen)
+  const address = { ...connection, transport: way.transport }
+  const { client, transport, settled } = createClient(address, fetch, way.isLatest)
   const end = async () => {
     await transport.close().catch(() => {})
     await safe.close()
@@ -87,28 +221,18 @@ async function open(connection: Connection, signal: AbortSignal, isLatest: boole
     await orAbort(connected, signal)
     const { tools, hasMore } = await listTools(client, clean, signal)
     return {
-      tools: [...tools.values()].map(({ tool }) => tool),
+      client,
+      tools,
       hasMore,
-      call(name, input, callSignal) {
-        const calledAs = tools.get(name)?.calledAs ?? name
-        return callTool(client, { name: calledAs, input, clean }, callSignal)
-      },
-      async list(listSignal) {
-        const patience = AbortSignal.any([listSignal, AbortSignal.timeout(CONNECT_TIMEOUT)])
-        try {
-          const now = await orAbort(listTools(client, clean, patience), patience)
-          return [...now.tools.values()].map(({ tool }) => tool)
-        } catch (error) {
-          listSignal.throwIfAborted()
-          throw unreachable(error, patience)
-        }
-      },
-      async close(goodbye = true) {
-        if (goodbye && 'terminateSession' in transport) {
-          const patience = AbortSignal.timeout(GOODBYE_TIMEOUT)
-          await orAbort(transport.terminateSession(), patience).catch(() => {})
-        }
-        await end()
+      seen,
+      end,
+      /** Whether the server keeps something of this connection, which it can lose. */
+      isSession: !('sessionId' in transport) || transport.sessionId !== undefined,
+      /** What it was told last has arrived, and it can forget the session. */
+      async sayGoodbye() {
+        const until = AbortSignal.timeout(GOODBYE_TIMEOUT)
+        await orAbort(settled(), until).catch(() => {})
+        if ('terminateSession' in transport) await orAbort(transport.terminateSession(), until).catch(() => {})
       },
     }
   } catch (error) {
@@ -117,33 +241,14 @@ async function open(connection: Connection, signal: AbortSignal, isLatest: boole
   }
 }
 
-type Call = { name: string; input: unknown; clean: Clean }
+type Call = { name: string; input: unknown; onProgress: (() => void) | undefined }
 
-async function callTool(client: Client, { name, input, clean }: Call, signal: AbortSignal): Promise<ToolResult> {
+async function callTool(client: Client, { name, input, onProgress }: Call, signal: AbortSignal) {
   const params = { name, arguments: (input ?? {}) as Record<string, unknown> }
   const request = { method: 'tools/call', params } as const
-  try {
-    const calling = asking(signal, (options) => client.request(request, options))
-    return toToolResult(await orAbort(calling, signal), clean)
-  } catch (error) {
-    signal.throwIfAborted()
-    const said = error instanceof ProtocolError ? error.message : reasonOf(error)
-    return { content: clean(`The call failed: ${said}`, MAX_MESSAGE), isError: true }
-  }
-}
-
-const unreachable = (error: unknown, until: AbortSignal) =>
-  new UnreachableServer(until.aborted ? 'it takes too long' : reasonOf(error))
-
-/** Why, without a word of what the server said: that may be anything, the credentials it was sent among it. */
-function reasonOf(error: unknown): string {
-  if (error instanceof SdkHttpError) return `it answered with the status ${error.status}`
-  if (error instanceof SseError && error.code) return `it answered with the status ${error.code}`
-  if (error instanceof ProtocolError && error.code !== CLOSED) return `it answered with the error ${error.code}`
-  for (let cause = error; cause instanceof Error; cause = cause.cause) {
-    if (cause instanceof ForbiddenAddress) return 'its address is not allowed'
-  }
-  return 'the connection failed'
+  const onprogress = () => onProgress?.()
+  const calling = asking(signal, (options) => client.request(request, { ...options, onprogress }))
+  return orAbort(calling, signal)
 }
 
 /** The outcome, or the signal's reason when that comes first. */

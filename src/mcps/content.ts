@@ -1,5 +1,5 @@
 import type { CallToolResult } from '@modelcontextprotocol/client'
-import type { ToolResult } from '../executions/engine/tools.ts'
+import type { Picture, ToolResult } from '../executions/engine/tools.ts'
 import { scrubber } from './scrub.ts'
 
 /** In characters: what a model is shown of one answer. */
@@ -31,11 +31,27 @@ const visible = (text: string) => text.toWellFormed().replaceAll('\r\n', '\n').r
 /** A name: nothing in it is invisible, so that two that differ can be told apart. */
 export const toName = (text: string): string => text.replace(/[\p{C}\p{Z}]+/gu, ' ').trim()
 
-/** An answer as the model reads it. What is too long is cut, and says so. */
+/** What all pictures of an answer may have, in characters of base64. */
+const MAX_PICTURES = 8 * 1024 * 1024
+
+/** An answer as the model reads it. A text that is too long is cut, and says so; pictures stand beside it. */
 export function toToolResult(result: CallToolResult, clean: Clean): ToolResult {
-  const parts = result.content.map((part) => (part.type === 'text' ? part.text : ''))
-  if (!parts.length && result.structuredContent) parts.push(JSON.stringify(result.structuredContent))
+  const pictures: Picture[] = []
+  let size = 0
+  const parts = result.content.map((part) => {
+    if (part.type === 'text') return part.text
+    if (part.type !== 'image') return ''
+    const { mimeType: mediaType, data } = part
+    const about = `${mediaType}, ${Math.floor((data.length * 3) / 4)} bytes`
+    size += data.length
+    if (size > MAX_PICTURES) return `[image, ${about}: not shown, together with others it is too large]`
+    return `[image ${pictures.push({ mediaType, data })}: ${about}]`
+  })
   const content = parts.join('\n\n')
   const cut = content.length > MAX_CONTENT ? `\n\n[Cut: ${content.length} characters in all]` : ''
-  return { content: clean(content, MAX_CONTENT) + cut, isError: result.isError === true }
+  return {
+    content: clean(content, MAX_CONTENT) + cut,
+    isError: result.isError === true,
+    ...(pictures.length && { pictures }),
+  }
 }

@@ -1,4 +1,4 @@
-import type { Client } from '@modelcontextprotocol/client'
+import { type Client, type ListToolsResult, ProtocolError, ProtocolErrorCode } from '@modelcontextprotocol/client'
 import { type Clean, toName } from './content.ts'
 import { asking } from './transport.ts'
 
@@ -16,16 +16,22 @@ export type McpTool = { name: string; description: string; inputSchema: Record<s
 /** By the cleaned name: the tool, and the name that the server knows it by. */
 type McpTools = Map<string, { tool: McpTool; calledAs: string }>
 
-/** Its tools as they can be used: as many and as large as allowed, each name once. */
+/**
+ * Its tools as they can be used: as many and as large as allowed, each name once. A list ends also where its cursor does
+ * not advance, or a page has nothing new.
+ */
 export async function listTools(client: Client, clean: Clean, signal: AbortSignal) {
   const tools: McpTools = new Map()
+  const names = new Set<string>()
+  const cursors = new Set<string>()
   let size = 0
   let cursor: string | undefined
   for (let page = 0; page < MAX_PAGES; page++) {
-    const params = cursor === undefined ? {} : { cursor }
-    const request = { method: 'tools/list', params } as const
-    const listed = await asking(signal, (options) => client.request(request, options))
+    const listed = await readPage(client, cursor, signal)
+    const isOld = listed.tools.length > 0 && listed.tools.every(({ name }) => names.has(name))
+    if (isOld) return { tools, hasMore: false }
     for (const described of listed.tools) {
+      names.add(described.name)
       const tool = toTool(described, clean)
       if (!tool || tools.has(tool.name)) continue
       size += JSON.stringify(tool).length
@@ -33,9 +39,23 @@ export async function listTools(client: Client, clean: Clean, signal: AbortSigna
       tools.set(tool.name, { tool, calledAs: described.name })
     }
     cursor = listed.nextCursor
-    if (cursor === undefined) return { tools, hasMore: false }
+    if (cursor === undefined || cursors.has(cursor)) return { tools, hasMore: false }
+    cursors.add(cursor)
   }
   return { tools, hasMore: true }
+}
+
+/** A server that has other things than tools may not know the method. */
+async function readPage(client: Client, cursor: string | undefined, signal: AbortSignal): Promise<ListToolsResult> {
+  const params = cursor === undefined ? {} : { cursor }
+  const request = { method: 'tools/list', params } as const
+  try {
+    return await asking(signal, (options) => client.request(request, options))
+  } catch (error) {
+    const isUnknown = error instanceof ProtocolError && error.code === ProtocolErrorCode.MethodNotFound
+    if (isUnknown && !client.getServerCapabilities()?.tools) return { tools: [] }
+    throw error
+  }
 }
 
 type Described = { name: string; description?: string | undefined; inputSchema: unknown }

@@ -1,4 +1,5 @@
 import { createParser } from 'eventsource-parser'
+import { BadAnswer } from '../lib/safe-fetch.ts'
 
 /** Of one message. What is made of so many already keeps everybody waiting for a tenth of a second. */
 const MAX_VALUES = 50_000
@@ -28,6 +29,6 @@ function counter(): (piece: Uint8Array) => void {
       else if (isString) isEscaped = byte === BACKSLASH
       else if (byte === COMMA || byte === BRACKET || byte === BRACE) values++
     }
-    if (values > MAX_VALUES) throw new Error('The message has too many values')
+    if (values > MAX_VALUES) throw new BadAnswer('its answer has too many values')
   }
 }

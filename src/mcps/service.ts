@@ -226,20 +226,29 @@ async function readCredentials(
 const MAX_LISTINGS = 4
 const inTurn = createQueues(MAX_LISTINGS)
 
-/** GET /mcps/{id}/tools: connects and asks, once it is the caller's turn. 502 when that cannot be. */
+/** GET /mcps/{id}/tools: connects and asks, once it is the caller's turn. 502 that says why when that cannot be. */
 export const listTools = (actor: Actor, deps: Deps, id: string, signal: AbortSignal) =>
   inTurn(actor.organizationId, signal, async () => {
     const row = await find(actor, deps, id)
     const client = await connect(deps, row, signal).catch((error: unknown) => {
       signal.throwIfAborted()
-      throw new AppError(502, 'MCP server unreachable', { cause: error })
+      const reason = whyUnreachable(error)
+      deps.log.warn({ mcpId: row.id, reason, err: error }, 'an MCP server cannot be used')
+      throw new AppError(502, 'MCP server unreachable', {
+        code: 'mcp_unreachable',
+        detail: `The MCP server ${row.name} cannot be used: ${reason}`,
+      })
     })
     const { tools } = client
     await client.close()
     return { tools: [...tools] }
   })
 
-export type ConnectDeps = Pick<Deps, 'db' | 'settings' | 'wrappingKey'>
+/** Why a server cannot be used, as its users may read it. Anything else that was thrown is for the log alone. */
+export const whyUnreachable = (error: unknown): string =>
+  error instanceof Error && error.name === 'UnreachableServer' ? error.message : 'the connection failed'
+
+export type ConnectDeps = Pick<Deps, 'db' | 'settings' | 'wrappingKey' | 'log'>
 
 type ServerRow = Pick<Prisma.McpServerGetPayload<object>, 'id' | 'organizationId' | 'url' | 'transport' | 'headers'>
 
@@ -268,5 +277,7 @@ export async function connect(deps: ConnectDeps, row: ServerRow, signal: AbortSi
   for (const [name, value] of written) headers.set(name, value)
   const { ALLOW_PRIVATE_NETWORK: allowPrivate, TOOL_TIMEOUT: toolTimeout } = deps.settings
   const secrets = [...credentials.values()]
-  return connectMcp({ url, transport, headers, allowPrivate, toolTimeout, secrets }, signal)
+  const onFailure = (tool: string, reason: string) =>
+    deps.log.warn({ mcpId: row.id, tool, reason }, 'a call to an MCP server failed')
+  return connectMcp({ url, transport, headers, allowPrivate, toolTimeout, secrets, onFailure }, signal)
 }

@@ -147,7 +147,7 @@ function toTool(deps: ConnectDeps, user: ToolUser, { opened, server, tool, mode,
       const found = tools.find((one) => one.name === tool.name)
       return found ? { description: found.description, inputSchema: found.inputSchema as JSONSchema7 } : null
     },
-    call: (input, { signal }) => opened.client.call(tool.name, input, signal),
+    call: (input, { signal, progressed }) => opened.client.call(tool.name, input, signal, progressed),
   }
 }
 

@@ -91,16 +91,17 @@ describe.each(TRANSPORTS)('a server that speaks %s', (transport) => {
 })
 
 describe('what a tool answers', () => {
-  it('is text: of pictures and files it says what they are', async () => {
+  it('is text, and the pictures that models can see; of other files it says what they are', async () => {
     const result = await using(await connect('streamable-http'), (client) => client.call('show', {}, signal))
     expect(result).toEqual({
       content: [
         'A picture',
-        '[image, image/png, 3 bytes: not shown]',
+        '[image 1: image/png, 3 bytes]',
         '[file:///a.txt]\nIts text',
         '[link to b: https://example.com/b]',
       ].join('\n\n'),
       isError: false,
+      pictures: [{ mediaType: 'image/png', data: 'AAAA' }],
     })
   })
 

@@ -60,7 +60,7 @@ describe('a server whose list of tools', () => {
   it.each<[string, string, Answer]>([
     [
       'is a gigabyte of JSON',
-      'the connection failed',
+      'its answer is too large',
       (response) => pour(response.writeHead(200, JSON_TYPE), ' '.repeat(MEBIBYTE)),
     ],
     [
@@ -86,7 +86,7 @@ describe('a server whose list of tools', () => {
     ],
     [
       'is small, and large when it is unpacked',
-      'the connection failed',
+      'its answer is too large',
       (response) =>
         void response
           .writeHead(200, { ...JSON_TYPE, 'content-encoding': 'gzip' })
@@ -97,15 +97,19 @@ describe('a server whose list of tools', () => {
       'the connection failed',
       (response) => void response.writeHead(200, { ...JSON_TYPE, x: 'y'.repeat(100_000) }).end('{}'),
     ],
-    ['is no JSON', 'the connection failed', (response) => void response.writeHead(200, JSON_TYPE).end('{nope')],
+    [
+      'is no JSON',
+      'its answer is no message of the protocol',
+      (response) => void response.writeHead(200, JSON_TYPE).end('{nope'),
+    ],
     [
       'is a page',
-      'the connection failed',
+      'it answered with a web page (text/html): is this the address of an MCP server?',
       (response) => void response.writeHead(200, { 'content-type': 'text/html' }).end('<html>'),
     ],
     [
       'breaks off',
-      'the connection failed',
+      'it closed the connection before its answer was whole',
       (response) =>
         void response.writeHead(200, { ...JSON_TYPE, 'content-length': 999 }).write('{', () => response.destroy()),
     ],
@@ -126,11 +130,15 @@ describe('a server whose list of tools', () => {
     ['is a status', 'it answered with the status 500', (response) => void response.writeHead(500).end('Secret!')],
     [
       'asks to sign in',
-      'it answered with the status 401',
+      'it answered with the status 401: it wants authorization (Bearer: resource_metadata=http://127.0.0.1:1/)',
       (response) =>
         void response.writeHead(401, { 'www-authenticate': 'Bearer resource_metadata="http://127.0.0.1:1/"' }).end(),
     ],
-    ['is of another form', 'the connection failed', (response, message) => reply(response, message, { tools: 'all' })],
+    [
+      'is of another form',
+      'its answer is no message of the protocol',
+      (response, message) => reply(response, message, { tools: 'all' }),
+    ],
   ])('%s cannot be used: %s', async (_, reason, answering) => {
     expect(await list(answering)).toBe(reason)
     expect(hostile.sent).toBeLessThan(64 * MEBIBYTE)
@@ -167,7 +175,7 @@ describe('a server whose list of tools', () => {
   it('never ends is read for twenty pages', async () => {
     let pages = 0
     const listed = await list((response, message) =>
-      reply(response, message, { tools: [tool(`t${++pages}`)], nextCursor: 'on' }),
+      reply(response, message, { tools: [tool(`t${++pages}`)], nextCursor: `on ${pages}` }),
     )
     expect(listed).toHaveLength(20)
     expect(pages).toBe(20)
@@ -266,7 +274,7 @@ describe('a call', () => {
     ['a gigabyte', (response) => pour(response.writeHead(200, SSE_TYPE), `data: ${'x'.repeat(MEBIBYTE)}`)],
     ['nothing, and hangs up', (response) => void response.destroy()],
     ['half an answer', (response) => void response.writeHead(200, SSE_TYPE).end('data: {"jsonrpc":')],
-    ['something of another form', (response, message) => reply(response, message, { content: 'x' })],
+    ['something of another form', (response, message) => reply(response, message, 'x')],
     ['a status', (response) => void response.writeHead(503).end()],
     ['a redirect to elsewhere as a GET', (response) => void response.writeHead(302, { location: good.url }).end()],
   ])('that is answered by %s is an error result', async (_, call) => {

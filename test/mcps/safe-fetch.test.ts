@@ -82,7 +82,7 @@ describe('an answer', () => {
         response.writeHead(200, { 'content-encoding': 'gzip, gzip' }).end(gzipSync(gzipSync(Buffer.alloc(50 * LIMIT)))),
     ],
   ])('that %s fails beyond the limit, and its connection ends', async (_, answering) => {
-    await expect(read(answering)).rejects.toThrow('The response is too large')
+    await expect(read(answering)).rejects.toThrow('its answer is too large')
   })
 
   it('with more than 32 KiB of headers fails', async () => {

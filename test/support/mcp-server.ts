@@ -112,6 +112,8 @@ export async function startMcpServer(name = 'test'): Promise<McpTestServer> {
           : streamable(request, response)
     answered.catch(() => response.destroy())
   })
+  // A busy test may hold the loop for longer than the five seconds after which a kept connection would be closed.
+  http.keepAliveTimeout = 60_000
   http.on('connection', (socket) => {
     sockets.add(socket)
     socket.on('close', () => sockets.delete(socket))

@@ -62,6 +62,7 @@ export async function callTool(tools: readonly Tool[], name: string, input: unkn
   const { content } = await tool.call(input, {
     toolUseId: 'x',
     signal,
+    progressed: () => {},
     childExecutionId: null,
     findChild: async () => null,
     adopt: async () => {},

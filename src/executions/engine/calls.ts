@@ -6,7 +6,7 @@ import type { MessageData } from './events.ts'
 import { outlast } from './outlast.ts'
 import type { Progress, RunInput } from './run.ts'
 import { type Call, resultEvent, type Step } from './steps.ts'
-import { Stop } from './stop.ts'
+import { Stop, TimeoutError } from './stop.ts'
 import { type Described, digestOf, MAX_RESULT, type Tool, type ToolResult } from './tools.ts'
 
 /** How many of a step's calls that start runs are under way at a time: what they start needs no room. */
@@ -106,11 +106,12 @@ function refusal({ name, target, input, inFlight, decision }: Call, tool: Tool |
 async function answerOf(input: RunInput, step: number, call: Call, tool: Tool): Promise<ToolResult> {
   const { toolTimeout } = input
   const { signal } = input.controller
-  const timeout = tool.delegates ? null : AbortSignal.timeout(toolTimeout)
-  const either = timeout ? AbortSignal.any([signal, timeout]) : signal
+  const patience = tool.delegates ? null : createPatience(toolTimeout)
+  const either = patience ? AbortSignal.any([signal, patience.signal]) : signal
   const context = {
     toolUseId: call.id,
     signal: either,
+    progressed: () => patience?.renew(),
     childExecutionId: call.childExecutionId,
     findChild: () => input.steps().findChild(step, call),
     adopt: (tx: Tx, childExecutionId: string) => input.steps().adopt(tx, step, call, childExecutionId),
@@ -123,25 +124,35 @@ async function answerOf(input: RunInput, step: number, call: Call, tool: Tool): 
     return failure('The tool failed')
   })
   // A tool that does not heed the signal must not keep the run waiting.
-  const result = await unlessAborted(answer, either)
+  const result = await unlessAborted(answer, either).finally(() => patience?.end())
   signal.throwIfAborted()
-  return tellEdited(result && !timeout?.aborted ? result : failure('Tool call timed out'), edited)
+  return tellEdited(result && !patience?.signal.aborted ? result : failure('Tool call timed out'), edited)
+}
+
+/** Aborts once nothing was heard for so long (ms). The run's own time is its upper bound. */
+function createPatience(timeout: number) {
+  const controller = new AbortController()
+  const expire = () => controller.abort(new TimeoutError('Tool call timed out'))
+  let timer: NodeJS.Timeout | null = setTimeout(expire, timeout)
+  const end = () => {
+    clearTimeout(timer ?? undefined)
+    timer = null
+  }
+  return { signal: controller.signal, renew: () => void timer?.refresh(), end }
 }
 
 /** Tells the model with what a call was made if a person has changed its input (contract-2.md section 1.13). */
-const tellEdited = ({ content, isError }: ToolResult, edited: unknown): ToolResult => ({
-  content: edited === undefined ? content : `${EDITED}${JSON.stringify(edited)}\n\n${content}`,
-  isError,
-})
+const tellEdited = (result: ToolResult, edited: unknown): ToolResult =>
+  edited === undefined ? result : { ...result, content: `${EDITED}${JSON.stringify(edited)}\n\n${result.content}` }
 
 const EDITED = 'A person approved this call with another input, with which it was made: '
 
-function bounded({ content, isError }: ToolResult): ToolResult {
+function bounded({ content, ...result }: ToolResult): ToolResult {
   const text = content.replaceAll('\0', '').toWellFormed()
-  if (Buffer.byteLength(text) <= MAX_RESULT) return { content: text, isError }
+  if (Buffer.byteLength(text) <= MAX_RESULT) return { ...result, content: text }
   const note = '\n[The rest was cut off]'
   const kept = Buffer.from(text).subarray(0, MAX_RESULT - note.length)
-  return { content: `${kept.toString().replace(/\ufffd$/, '')}${note}`, isError }
+  return { ...result, content: `${kept.toString().replace(/\ufffd$/, '')}${note}` }
 }
 
 /** What each comes to, whichever is done first; no more than {@link MAX_TOGETHER} are under way. */

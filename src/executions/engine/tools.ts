@@ -12,13 +12,21 @@ import type { AgentRow } from './claims.ts'
 import type { ExecutionRow } from './events.ts'
 import type { Warn } from './warnings.ts'
 
-/** What a tool answered: shown to the model as data, never as an instruction. */
-export type ToolResult = { content: string; isError: boolean }
+/** A picture that a tool answered with: png, jpeg, gif or webp, in base64. */
+export type Picture = { mediaType: string; data: string }
+
+/**
+ * What a tool answered: shown to the model as data, never as an instruction. `content` names each of its `pictures`,
+ * for those who cannot see them.
+ */
+export type ToolResult = { content: string; isError: boolean; pictures?: readonly Picture[] }
 
 export type ToolCall = {
   toolUseId: string
   /** Aborts with the run, with its cancellation and when the call took too long. */
   signal: AbortSignal
+  /** Says that the tool is at work: the time that a call may take begins anew. */
+  progressed(): void
   /** The run that this call started before its process died. */
   childExecutionId: string | null
   /** The same as the database knows it: the word of a run that was accepted may have got lost. */

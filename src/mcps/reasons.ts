@@ -1,0 +1,137 @@
+import { SdkError, SdkErrorCode, SdkHttpError, SseError } from '@modelcontextprotocol/client'
+import { BadAnswer, ForbiddenAddress } from '../lib/safe-fetch.ts'
+import type { Clean } from './content.ts'
+import { isServerError } from './transport.ts'
+
+/** What was seen of a server on the wire, beside what the SDK says of it. */
+export type Seen = {
+  /** The latest answer that was no success. */
+  refusal: { status: number; headers: Headers } | null
+  /** The latest request that got no answer. */
+  error: unknown
+}
+
+type Fetch = (url: string | URL, init?: RequestInit) => Promise<Response>
+
+/** Writes down what the SDK does not hand on: the headers of a refusal, and why a request failed. */
+export const watching =
+  (fetch: Fetch, seen: Seen): Fetch =>
+  async (url, init) => {
+    try {
+      const response = await fetch(url, init)
+      const { ok, status, headers } = response
+      // What a server answers to a GET is often a refusal, and harmless.
+      if (!ok && init?.method !== 'GET' && init?.method !== 'DELETE') seen.refusal = { status, headers }
+      return response
+    } catch (error) {
+      if (!init?.signal?.aborted) seen.error = error
+      throw error
+    }
+  }
+
+/** The HTTP status that an error of the SDK's stands for; undefined where it stands for none. */
+export function statusOf(error: unknown): number | undefined {
+  if (error instanceof SdkHttpError) return error.status
+  if (error instanceof SseError) return error.code
+  const posted = error instanceof Error && /^Error POSTing to endpoint \(HTTP (\d{3})\)/.exec(error.message)
+  return posted ? Number(posted[1]) : undefined
+}
+
+/** How long a server asks to wait before it is asked again (ms); null where it does not want to be asked again. */
+export function waitOf(error: unknown, { refusal }: Seen): number | null {
+  const status = statusOf(error)
+  if (status !== 429 && status !== 503) return null
+  const seconds = Number(refusal?.headers.get('retry-after') ?? 1)
+  return Number.isFinite(seconds) ? seconds * 1000 : 1000
+}
+
+const MAX_CHALLENGE = 500
+
+/** Why a connection was not made, by the codes of Node.js. */
+const CAUSES: Record<string, string> = {
+  ECONNREFUSED: 'the connection was refused: nothing listens at its address',
+  ENOTFOUND: 'its host name is unknown (DNS)',
+  EAI_AGAIN: 'its host name cannot be looked up now (DNS)',
+  EHOSTUNREACH: 'its host cannot be reached',
+  ENETUNREACH: 'its network cannot be reached',
+  ETIMEDOUT: 'the connection timed out',
+  UND_ERR_CONNECT_TIMEOUT: 'the connection timed out',
+  UND_ERR_HEADERS_TIMEOUT: 'it did not answer in time',
+  UND_ERR_BODY_TIMEOUT: 'it was silent in the middle of its answer for too long',
+  ECONNRESET: 'it closed the connection before its answer was whole',
+  EPIPE: 'it closed the connection before its answer was whole',
+  UND_ERR_SOCKET: 'it closed the connection before its answer was whole',
+  EPROTO: 'TLS failed: does it speak https at this port?',
+  ERR_SSL_WRONG_VERSION_NUMBER: 'TLS failed: does it speak https at this port?',
+  ERR_TLS_CERT_ALTNAME_INVALID: 'its TLS certificate is for another host name',
+  CERT_HAS_EXPIRED: 'its TLS certificate has expired',
+  CERT_NOT_YET_VALID: 'its TLS certificate is not valid yet',
+  DEPTH_ZERO_SELF_SIGNED_CERT: 'its TLS certificate is self-signed (see NODE_EXTRA_CA_CERTS)',
+  SELF_SIGNED_CERT_IN_CHAIN: 'its TLS certificate is of an unknown authority (see NODE_EXTRA_CA_CERTS)',
+  UNABLE_TO_GET_ISSUER_CERT_LOCALLY: 'its TLS certificate is of an unknown authority (see NODE_EXTRA_CA_CERTS)',
+  UNABLE_TO_VERIFY_LEAF_SIGNATURE: 'its TLS certificate cannot be verified (see NODE_EXTRA_CA_CERTS)',
+}
+
+/**
+ * Says why a server cannot be used, for people. Of what the server said only what its protocol has for this purpose, and
+ * that `clean`: the rest may be anything, the credentials that it was sent among it.
+ */
+export function reasonOf(error: unknown, seen: Seen, clean: Clean): string {
+  const status = statusOf(error)
+  if (status) return ofStatus(status, seen, clean)
+  if (isServerError(error)) return `it answered with the error ${error.code}`
+  if (error instanceof SdkError && error.code === SdkErrorCode.ClientHttpUnexpectedContent) {
+    const { contentType } = (error.data ?? {}) as { contentType?: unknown }
+    return ofContent(typeof contentType === 'string' ? clean(contentType, 100) : '')
+  }
+  if (error instanceof SdkError && error.code === SdkErrorCode.InvalidResult) return NO_MESSAGE
+  return causeIn(error, clean) ?? causeIn(seen.error, clean) ?? 'the connection failed'
+}
+
+const NO_MESSAGE = 'its answer is no message of the protocol'
+
+function causeIn(error: unknown, clean: Clean): string | null {
+  for (let cause = error; cause instanceof Error; cause = cause.cause) {
+    if (cause instanceof ForbiddenAddress) return 'its address is not allowed'
+    if (cause instanceof BadAnswer) return cause.message
+    if (cause instanceof SyntaxError || cause.name === 'ZodError') return NO_MESSAGE
+    const version = /protocol version is not supported: (.*)/s.exec(cause.message)?.[1]
+    if (version) return `it speaks version ${clean(version, 30)} of the protocol, which is not supported`
+    const { code } = cause as { code?: unknown }
+    if (typeof code === 'string' && CAUSES[code]) return CAUSES[code]
+    if (typeof code === 'string' && /^(?:ERR_(?:SSL|TLS)|CERT_)/.test(code)) return `TLS failed (${code})`
+    const [first]: unknown[] = cause instanceof AggregateError ? cause.errors : []
+    if (first) return causeIn(first, clean)
+  }
+  return null
+}
+
+const ofContent = (type: string) =>
+  /html/i.test(type)
+    ? `it answered with a web page (${type}): is this the address of an MCP server?`
+    : `it answered with the content type "${type}" instead of JSON or an event stream`
+
+function ofStatus(status: number, { refusal }: Seen, clean: Clean): string {
+  const headers = refusal?.status === status ? refusal.headers : new Headers()
+  const answered = `it answered with the status ${status}`
+  if (status === 401) return `${answered}: it wants ${challengeOf(headers, clean) ?? 'credentials that it knows'}`
+  if (status === 403) return `${answered}: ${challengeOf(headers, clean) ?? 'its credentials do not allow this'}`
+  const location = headers.get('location')
+  const target = location ? URL.parse(location) : null
+  if (status < 400 && target) return `${answered}: it redirects to ${clean(target.origin + target.pathname, 200)}`
+  if (/html/i.test(headers.get('content-type') ?? '')) return `${answered} and a web page`
+  if (status === 429) return `${answered}: too many requests`
+  return answered
+}
+
+/** What `WWW-Authenticate` asks for: where its metadata is (RFC 9728), the scope, the error. */
+function challengeOf(headers: Headers, clean: Clean): string | null {
+  const header = headers.get('www-authenticate')?.slice(0, 4 * MAX_CHALLENGE)
+  if (!header) return null
+  const scheme = /^\s*([\w-]+)/.exec(header)?.[1] ?? 'unknown'
+  const parts = [
+    ...header.matchAll(/\b(resource_metadata|scope|error|error_description|realm)=(?:"([^"]*)"|([^\s,]+))/gi),
+  ]
+  const told = parts.map(([, name = '', quoted, plain]) => `${name}=${quoted ?? plain ?? ''}`).join(', ')
+  return clean(`authorization (${scheme}${told && `: ${told}`})`, MAX_CHALLENGE)
+}
