@@ -10,7 +10,6 @@ type Message = { id?: number; method: string }
 let begin: (stream: ServerResponse) => void
 let receive: (message: Message, stream: ServerResponse) => void
 let streams: number
-let posts: number
 let stream: ServerResponse
 let url: string
 let elsewhere: { url: string; requests: number }
@@ -20,7 +19,6 @@ const http = createServer(async (request, response) => {
     stream = response.writeHead(200, { 'content-type': 'text/event-stream' })
     return begin(stream)
   }
-  posts++
   const chunks: Buffer[] = []
   for await (const chunk of request) chunks.push(chunk)
   response.writeHead(202).end()
@@ -66,7 +64,6 @@ const answering =
 const signal = new AbortController().signal
 function connect(toolTimeout = 20_000) {
   streams = 0
-  posts = 0
   const headers = new Headers({ 'X-Key': 'secret' })
   return connectMcp({ url, transport: 'sse', headers, allowPrivate: true, toolTimeout, secrets: [] }, signal)
 }
