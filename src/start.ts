@@ -9,6 +9,7 @@ import { createRevocations } from './auth/revocations.ts'
 import { bootstrap } from './bootstrap.ts'
 import { createLocalBus } from './bus/local.ts'
 import type { PostgresBus } from './bus/postgres.ts'
+import { removeStaleClones } from './client/git.ts'
 import { type Db, databaseFile, openDatabase } from './db/client.ts'
 import { openDatabaseClock } from './db/clock.ts'
 import { STATEMENT_TIMEOUT } from './db/limits.ts'
@@ -103,6 +104,10 @@ export async function startService(
     idempotencyKey: deriveKey(masterKey, 'idempotency'),
     wrappingKey: deriveKey(masterKey, 'data keys'),
   }
+  removeStaleClones().then(
+    (folders) => folders.length && log.info({ folders }, 'removed folders of clones that a killed server left'),
+    (error) => log.warn({ err: error }, 'folders of clones that a killed server left could not be removed'),
+  )
   removeOrphans(deps).catch((error) => log.error({ err: error }, 'orphaned media could not be removed'))
 
   const stopping = new AbortController()

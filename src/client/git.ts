@@ -1,21 +1,22 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdtemp, rm } from 'node:fs/promises'
+import { lstat, mkdtemp, readdir, rm } from 'node:fs/promises'
 import { isIP } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { badRequest, unavailable } from '../errors.ts'
 import { addressesOf } from '../lib/addresses.ts'
 
-export type Repository = { url: string; branch: string | null }
-
 /** A file of a commit, as git names it. */
 export type Entry = { id: string; path: string; size: number }
 
 /** For all of it, in milliseconds: less than the lease of an Idempotency-Key. */
 const TIMEOUT = 45_000
-/** At a time, in one process. */
+/** Maximum number of clones at a time: in one process, and of one organization. */
 const MAX_CLONES = 4
+const MAX_CLONES_OF_ONE = 2
+/** Maximum number of names in a repository. */
+const MAX_NAMES = 100_000
 const MEBIBYTE = 1024 * 1024
 /** The largest file that git may write: the pack that it downloads. */
 const MAX_PACK = 100 * MEBIBYTE
@@ -52,48 +53,99 @@ const environment = (home: string) => ({
   GIT_ALLOW_PROTOCOL: 'https',
 })
 
-let clones = 0
+/** The organizations whose repositories are being cloned. */
+const cloning: string[] = []
+
+export type Repository = { url: string; branch: string | null; organizationId: string }
 
 /**
  * Reads files of a public repository: a shallow clone of one branch into a temporary folder, without a working tree, so
- * that nothing of it becomes a file of this machine and no hook, filter or submodule comes into play. `choose` says
- * which of them to read. Their contents, and how much there is in `total`. Throws 400 with the reason why it cannot be, 503
- * when too many are under way.
+ * that nothing of it becomes a file of this machine and no hook, filter or submodule comes into play. Calls `offer` with
+ * each file as its name is read, then `choose` for those whose contents are wanted. Returns these contents, and in `total`
+ * how many names there are. Throws what these throw, 400 with the reason why the repository cannot be read, and 503 when
+ * too many clones are under way in the process or of the organization.
  */
 export async function readRepository(
-  repository: Repository,
+  { url: address, branch: name, organizationId }: Repository,
   allowPrivate: boolean,
   signal: AbortSignal,
-  choose: (entries: Entry[]) => Entry[],
+  { offer, choose }: { offer: (entry: Entry) => void; choose: () => Entry[] },
 ): Promise<{ contents: Buffer<ArrayBuffer>[]; total: number }> {
-  const url = checkUrl(repository.url)
-  const branch = repository.branch === null ? [] : [`--branch=${checkBranch(repository.branch)}`]
+  const url = checkUrl(address)
+  const branch = name === null ? [] : [`--branch=${checkBranch(name)}`]
   const addresses = await addressesOf(url, allowPrivate)
   if (!addresses) throw badRequest(BAD_URL)
-  if (clones >= MAX_CLONES) throw unavailable()
-  clones++
+  const ofThisOne = cloning.filter((other) => other === organizationId).length
+  if (cloning.length >= MAX_CLONES || ofThisOne >= MAX_CLONES_OF_ONE) throw unavailable()
+  cloning.push(organizationId)
   const until = AbortSignal.any([signal, AbortSignal.timeout(TIMEOUT)])
   let folder = ''
   try {
-    folder = await mkdtemp(join(tmpdir(), 'muster-clone-'))
+    folder = await mkdtemp(join(tmpdir(), `${FOLDER}${process.pid}-`))
     const config = [...CONFIG, ...pin(url, addresses)].flatMap(([name, value]) => ['-c', `${name}=${value}`])
-    const git = (...args: string[]) => runGit(folder, [...config, ...args], '', until)
+    const git = (...args: string[]) => readGit(folder, [...config, ...args], '', until)
     await checkVersion(String(await git('version')))
     const options = ['--bare', '--depth=1', '--single-branch', '--no-tags', '--template=', '--quiet', ...branch]
     await git('clone', ...options, '--', url.href, 'repository')
-    const read = (input: string, ...args: string[]) => runGit(folder, ['--git-dir=repository', ...args], input, until)
+    const read = (input: string, ...args: string[]) => readGit(folder, ['--git-dir=repository', ...args], input, until)
     // What is no repository at all may look like an empty one.
     if (String(await read('HEAD', 'cat-file', '--batch-check')).includes('missing')) throw notCloned('it has no commit')
-    const lines = String(await read('', 'ls-tree', '-r', '-z', '-l', '--full-tree', 'HEAD'))
-      .split('\0')
-      .slice(0, -1)
-    const entries = choose(lines.flatMap(parseEntry))
+    const total = await readNames(folder, until, offer)
+    const entries = choose()
     const blobs = await read(entries.map(({ id }) => `${id}\n`).join(''), 'cat-file', '--batch')
-    return { contents: parseBlobs(entries, blobs), total: lines.length }
+    return { contents: parseBlobs(entries, blobs), total }
   } finally {
-    clones--
+    cloning.splice(cloning.indexOf(organizationId), 1)
     if (folder) await rm(folder, { recursive: true, force: true })
   }
+}
+
+/** Begins the name of a clone's folder; the process's id follows. */
+const FOLDER = 'muster-clone-'
+
+/**
+ * Removes the folders of clones whose process has died: `kill -9` leaves them behind. Only folders of this user are
+ * touched. Returns the removed folders' paths.
+ */
+export async function removeStaleClones(): Promise<string[]> {
+  const removed: string[] = []
+  for (const name of await readdir(tmpdir())) {
+    const [, pid] = /^muster-clone-(\d+)-\w+$/.exec(name) ?? []
+    const folder = join(tmpdir(), name)
+    if (pid === undefined || isAlive(Number(pid))) continue
+    const stats = await lstat(folder).catch(() => null)
+    if (!stats?.isDirectory() || stats.uid !== process.getuid?.()) continue
+    await rm(folder, { recursive: true, force: true })
+    removed.push(folder)
+  }
+  return removed
+}
+
+function isAlive(pid: number): boolean {
+  // In a container every server has the same id. This one has cloned nothing yet.
+  if (pid === process.pid) return cloning.length > 0
+  try {
+    process.kill(pid, 0)
+    return true
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code !== 'ESRCH'
+  }
+}
+
+/** Offers each regular file of the commit, piece by piece as git prints them. Returns how many names there are. */
+async function readNames(folder: string, signal: AbortSignal, offer: (entry: Entry) => void): Promise<number> {
+  let total = 0
+  let rest = ''
+  const decoder = new TextDecoder()
+  const args = ['--git-dir=repository', 'ls-tree', '-r', '-z', '-l', '--full-tree', 'HEAD']
+  await runGit(folder, args, '', signal, (piece) => {
+    const lines = (rest + decoder.decode(piece, { stream: true })).split('\0')
+    rest = lines.pop() ?? ''
+    total += lines.length
+    if (total > MAX_NAMES) throw notCloned(`it has more than ${MAX_NAMES} files`)
+    for (const line of lines) for (const entry of parseEntry(line)) offer(entry)
+  })
+  return total
 }
 
 const BAD_URL = 'Invalid url. Must be the https address of a public repository'
@@ -140,8 +192,24 @@ const REASONS: readonly [RegExp, string][] = [
 
 const notCloned = (reason: string) => badRequest(`Repository could not be cloned: ${reason}`)
 
-/** What git prints. `signal` kills it with all that it has started. */
-async function runGit(cwd: string, args: string[], input: string, signal: AbortSignal): Promise<Buffer> {
+/** Returns all that git prints. */
+async function readGit(cwd: string, args: string[], input: string, signal: AbortSignal): Promise<Buffer> {
+  const pieces: Buffer[] = []
+  await runGit(cwd, args, input, signal, (piece) => pieces.push(piece))
+  return Buffer.concat(pieces)
+}
+
+/**
+ * Runs git and hands over what it prints, piece by piece. `signal` kills it with all that it has started, and so does an
+ * error that `receive` throws.
+ */
+async function runGit(
+  cwd: string,
+  args: string[],
+  input: string,
+  signal: AbortSignal,
+  receive: (piece: Buffer) => void,
+): Promise<void> {
   const isWindows = process.platform === 'win32'
   const [program, given] = isWindows ? ['git', args] : ['sh', ['-c', LIMITED, 'sh', ...args]]
   const child = spawn(program, given, { cwd, env: environment(cwd), detached: !isWindows, stdio: 'pipe' })
@@ -160,18 +228,16 @@ async function runGit(cwd: string, args: string[], input: string, signal: AbortS
   })
   child.stdin.on('error', () => {}).end(input)
   try {
-    const chunks: Buffer[] = []
     let size = 0
     for await (const chunk of child.stdout as AsyncIterable<Buffer>) {
       size += chunk.length
       if (size > MAX_OUTPUT) throw notCloned('it is too large')
-      chunks.push(chunk)
+      receive(chunk)
     }
     const [code] = await closed
     if (signal.aborted) throw notCloned('it took too long')
     if (code === 127) throw new Error(`git cannot be started: ${errors}`)
     if (code !== 0) throw notCloned(REASONS.find(([pattern]) => pattern.test(errors))?.[1] ?? 'it cannot be read')
-    return Buffer.concat(chunks)
   } finally {
     signal.removeEventListener('abort', kill)
     kill()

@@ -3,11 +3,11 @@ import { type Actor, permit } from '../auth/actor.ts'
 import { audit } from '../auth/audit.ts'
 import type { Deps } from '../deps.ts'
 import { badRequest, conflict } from '../errors.ts'
-import { isPath, MAX_FILE_BYTES, MAX_FILES, MAX_SPACE_BYTES } from '../files/schema.ts'
+import { isNewPath, MAX_FILE_BYTES, MAX_FILES, MAX_SPACE_BYTES } from '../files/schema.ts'
 import { add, spaceFull, tooManyFiles } from '../files/service.ts'
 import type { Keep } from '../idempotency.ts'
 import { find, get, mayChange } from '../spaces/service.ts'
-import { type Entry, readRepository } from './git.ts'
+import { type Entry, type Repository, readRepository } from './git.ts'
 import type { InitSpace } from './schema.ts'
 import { readme, starterKit } from './starter.ts'
 
@@ -52,7 +52,7 @@ const alreadyInitialized = () => conflict('Space is already initialized')
 async function contentsOf(
   { settings }: Deps,
   { type, url, branch }: z.output<typeof InitSpace>,
-  space: { name: string; description: string | null },
+  space: { name: string; description: string | null; organizationId: string },
   signal: AbortSignal,
 ): Promise<Contents> {
   switch (type) {
@@ -64,28 +64,26 @@ async function contentsOf(
       return { files: starterKit(space), skipped: 0 }
     case 'git': {
       if (!url?.trim()) throw badRequest('Missing required field: url')
-      return importRepository({ url, branch: branch || null }, settings.ALLOW_PRIVATE_NETWORK, signal)
+      const repository = { url, branch: branch || null, organizationId: space.organizationId }
+      return importRepository(repository, settings.ALLOW_PRIVATE_NETWORK, signal)
     }
   }
 }
 
-/** A repository as files of a space: what cannot be one is left out, more than fits is a 400 before any of it is read. */
-async function importRepository(
-  repository: { url: string; branch: string | null },
-  allowPrivate: boolean,
-  signal: AbortSignal,
-): Promise<Contents> {
+/** Reads a repository as files of a space. Leaves out what cannot be one; throws 400 as soon as more is there than fits. */
+async function importRepository(repository: Repository, allowPrivate: boolean, signal: AbortSignal): Promise<Contents> {
   const paths = new Map<string, Entry>()
-  const { contents, total } = await readRepository(repository, allowPrivate, signal, (entries) => {
-    for (const entry of entries) {
+  let bytes = 0
+  const { contents, total } = await readRepository(repository, allowPrivate, signal, {
+    offer(entry) {
       const path = entry.path.normalize('NFC')
-      if (entry.size <= MAX_FILE_BYTES && isPath(path) && !paths.has(path)) paths.set(path, entry)
-    }
-    const chosen = [...paths.values()]
-    const bytes = chosen.reduce((sum, { size }) => sum + size, 0)
-    if (chosen.length > MAX_FILES) throw tooManyFiles()
-    if (bytes > MAX_SPACE_BYTES) throw spaceFull()
-    return chosen
+      if (entry.size > MAX_FILE_BYTES || !isNewPath(path) || paths.has(path)) return
+      paths.set(path, entry)
+      bytes += entry.size
+      if (paths.size > MAX_FILES) throw tooManyFiles()
+      if (bytes > MAX_SPACE_BYTES) throw spaceFull()
+    },
+    choose: () => [...paths.values()],
   })
   const files = [...paths.keys()].map((path, index) => ({ path, content: contents[index] ?? Buffer.alloc(0) }))
   return { files, skipped: total - files.length }

@@ -27,6 +27,20 @@ export function isPath(path: string): boolean {
   return !look.split('/').some((part) => NO_NAME.test(part) || part !== part.trim())
 }
 
+/** Parts that git, or the file system of a machine that a space is written to, takes for its own. */
+const RESERVED = /^(\.git|git~\d)([. ]*$|:)|^(con|prn|aux|nul|conin\$|conout\$|com[\d¹²³]|lpt[\d¹²³])\s*([.:]|$)/i
+
+/**
+ * Checks whether a new file may have this path: a path ({@link isPath}) without `.git` and without the names of devices.
+ * Files that have such names already can still be read and deleted.
+ */
+export const isNewPath = (path: string): boolean =>
+  isPath(path) &&
+  !path
+    .replace(/\p{Cf}/gu, '')
+    .split('/')
+    .some((part) => RESERVED.test(part.normalize('NFKC')) || RESERVED.test(part))
+
 const INVALID = 'Invalid path'
 
 const Path = z
@@ -51,7 +65,7 @@ export const FilePath = z.object({ id: spaceId, path: Path })
 export const WriteFile = z
   .object({
     id: spaceId,
-    path: Path.meta({ param: { in: 'query' } }),
+    path: Path.refine(isNewPath, INVALID).meta({ param: { in: 'query' } }),
     content: z.string().describe('At most 1 MiB'),
     encoding: Encoding.nullish().describe('What the content is written in. Default: `utf8`'),
   })

@@ -34,7 +34,7 @@ const readFile = defineTool(
 const writeFile = defineTool(
   'write_file',
   'Writes a text file of the space: makes it, or replaces the whole of it.',
-  z.object({ path, content: WriteFile.shape.content }),
+  z.object({ path: WriteFile.shape.path, content: WriteFile.shape.content }),
 )
 
 /** The files of the run's space, as its user may read and write them, within its scopes (contract.md sections 2 and 6). */

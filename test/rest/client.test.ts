@@ -1,7 +1,10 @@
+import { spawnSync } from 'node:child_process'
 import dns from 'node:dns/promises'
-import { readdirSync } from 'node:fs'
+import { mkdirSync, readdirSync, rmSync } from 'node:fs'
 import { syncBuiltinESMExports } from 'node:module'
+import { basename, join } from 'node:path'
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest'
+import { removeStaleClones } from '../../src/client/git.ts'
 import { expectError } from '../support/faces.ts'
 import { createFolder } from '../support/folder.ts'
 import { type GitServer, startGitServer } from '../support/git-server.ts'
@@ -214,6 +217,10 @@ describe('a repository', () => {
       'a\nb': 'x',
       'C:x': 'x',
       '%2e%2e': 'x',
+      '.git/config': 'x',
+      'a/.GIT/hooks/x': 'x',
+      'git~1/x': 'x',
+      'CON.txt': 'x',
       [`${'x'.repeat(200)}/${'y'.repeat(200)}/${'z'.repeat(200)}`]: 'x',
       large: Buffer.alloc(1024 * 1024 + 1),
       'not so large': Buffer.alloc(1024 * 1024),
@@ -226,7 +233,7 @@ describe('a repository', () => {
       'kept.md',
       'not so large',
     ])
-    expect(body.skipped).toBe(10)
+    expect(body.skipped).toBe(14)
     expect((await filesOf(id))['kept.md']).toBe('kept')
   })
 
@@ -367,17 +374,35 @@ describe('a repository', () => {
     expect(await filesOf(id)).toEqual({})
   })
 
-  it('is cloned by four at a time, and one more is told to come again', async () => {
+  it('is cloned by two at a time in an organization and four in all, and one more is told to come again', async () => {
     const waiting: Parameters<Instead>[1][] = []
     git.instead = (_, res) => void waiting.push(res)
-    const answers = Array.from({ length: 4 }, () => clone(`${git.url}/a.git`))
+    const others = await Promise.all(['Other', 'Third'].map((organization) => server.member({ organization })))
+    const attempt = async (who: Member) => {
+      const id = await createSpace(who)
+      return init(id, { type: 'git', url: `${git.url}/a.git` }, who)
+    }
+    const answers = [attempt(owner), attempt(owner)]
+    await expect.poll(() => waiting).toHaveLength(2)
+    const refused = await attempt(owner)
+    expect([refused.status, refused.headers.get('retry-after')]).toEqual([503, '1'])
+    answers.push(attempt(others[0]!), attempt(others[0]!))
     await expect.poll(() => waiting).toHaveLength(4)
-    const { status, headers } = await clone(`${git.url}/a.git`)
-    expect([status, headers.get('retry-after')]).toEqual([503, '1'])
+    expect((await attempt(others[1]!)).status).toBe(503)
     for (const res of waiting) res.writeHead(404).end()
     expect((await Promise.all(answers)).map((answer) => answer.status)).toEqual([400, 400, 400, 400])
     git.instead = null
     expect((await clone(`${git.url}/a.git`)).status).toBe(200)
+  })
+
+  it('leaves folders behind only until the next start when its server is killed', async () => {
+    const { pid } = spawnSync(process.execPath, ['-e', ''])
+    const stale = join(temporary.path, `muster-clone-${pid}-AbCdEf`)
+    const alive = join(temporary.path, `muster-clone-${process.ppid}-AbCdEf`)
+    for (const folder of [stale, alive]) mkdirSync(folder)
+    expect(await removeStaleClones()).toEqual([stale])
+    expect(clones()).toEqual([basename(alive)])
+    rmSync(alive, { recursive: true })
   })
 
   it('is read at the address that its name had when it was checked', async () => {

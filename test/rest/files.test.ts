@@ -325,6 +325,22 @@ describe('a path', () => {
   })
 
   it.each([
+    ...['.git/config', 'a/.git', '.GIT/x', '.git./x', 'a/git~1/x', '.git::$INDEX_ALLOCATION/x', '.g\u200cit/x'],
+    ...['CON', 'con.txt', 'a/aux/b', 'nul', 'COM1.log', 'lpt9', 'COM¹', 'prn:x'],
+  ])('%j is no path of a new file, as git or a machine takes it for its own', async (path) => {
+    const id = await space()
+    expectError(await on('REST', 'files.write', { id, path, content: 'x' }), 400, 'Invalid path')
+    expectError(await on('REST', 'files.delete', { id, path }), 404, 'File not found')
+  })
+
+  it.each(['.gitignore', '.github/x', 'git/config', 'console', 'com10', 'auxiliary', 'nullable.md', 'x.git'])(
+    '%j is a path like any other',
+    async (path) => {
+      expect((await on('REST', 'files.write', { id: await space(), path, content: 'x' })).status).toBe(200)
+    },
+  )
+
+  it.each([
     '..%2fa',
     '%2e%2e/a',
     'a%00b',
