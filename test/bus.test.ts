@@ -57,6 +57,23 @@ test.runIf(hasPostgres)(
 )
 
 test.runIf(hasPostgres)(
+  'a server that hears nothing though it listens says that a pooler may be the cause',
+  async () => {
+    await using cleanup = new AsyncDisposableStack()
+    const [here, elsewhere] = [await shareDatabase(), await shareDatabase()]
+    for (const { drop } of [here, elsewhere]) cleanup.defer(drop)
+    const open = openDatabase({ DATA_DIR: '', DATABASE_URL: here.url, DATABASE_POOL_SIZE: 1 })
+    const { client: db } = cleanup.adopt(await open, ({ close }) => close())
+    const lines: string[] = []
+    const log = pino({ level: 'warn' }, { write: (line: string) => void lines.push(line) })
+    // Notices of the one database do not arrive in the other, as behind a pooler.
+    const bus = cleanup.adopt(createPostgresBus({ url: elsewhere.url, db, log }), (opened) => opened.stop())
+    await expect.poll(() => lines.join()).toContain('Set DATABASE_DIRECT_URL')
+    expect(bus.state()).toBe('polling')
+  },
+)
+
+test.runIf(hasPostgres)(
   'between servers: all of a moment in one statement, once, in order; what is lost is looked for',
   async () => {
     await using cleanup = new AsyncDisposableStack()

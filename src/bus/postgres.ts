@@ -35,6 +35,7 @@ export function createPostgresBus({ url, db, log }: { url: string; db: Db; log: 
   let state: 'listening' | 'polling' = 'polling'
   /** Whether the last ping has come back. */
   let heard = true
+  let advised = false
 
   function post(channel: Parcel['channel'], ids: readonly string[]): void {
     const known = waiting.get(channel) ?? new Set()
@@ -102,10 +103,21 @@ export function createPostgresBus({ url, db, log }: { url: string; db: Db; log: 
         post('ping', ['1'])
         await sleep(PING_INTERVAL, null, { signal }).catch(() => {})
       } while (heard && !signal.aborted)
+      if (!heard && !signal.aborted) adviseOnPooler()
     } finally {
       // Nobody waits for a connection that may be dead.
       client.end().catch(() => {})
     }
+  }
+
+  /** Says once what is wrong where the server accepts LISTEN and nothing arrives: a pooler that works by transactions. */
+  function adviseOnPooler(): void {
+    if (advised) return
+    advised = true
+    log.warn(
+      'the database accepts LISTEN, but no notice arrives: DATABASE_URL seems to lead through a pooler that works by ' +
+        'transactions. Set DATABASE_DIRECT_URL to the address of PostgreSQL itself; until then servers poll',
+    )
   }
 
   async function keepListening(): Promise<void> {

@@ -1,3 +1,4 @@
+import { LRUCache } from 'lru-cache'
 import type { z } from 'zod'
 import type { Actor } from '../auth/actor.ts'
 import { Prisma, type Tx } from '../db/client.ts'
@@ -5,6 +6,7 @@ import { addsOne } from '../db/direct.ts'
 import type { Deps } from '../deps.ts'
 import { badRequest } from '../errors.ts'
 import type { ExecutionRow } from '../executions/engine/events.ts'
+import { isCurrentModel } from '../executions/engine/providers.ts'
 import type { GetUsage, Period, Totals } from './schema.ts'
 
 /**
@@ -13,10 +15,11 @@ import type { GetUsage, Period, Totals } from './schema.ts'
  */
 export async function count(tx: Tx, run: ExecutionRow, now: Date): Promise<void> {
   const failed = run.status === 'failed' ? 1 : 0
+  const date = now.toISOString().slice(0, 10)
   const added = Prisma.sql`
     INSERT INTO "UsageDay"
       ("organizationId", "date", "agentId", "model", "executions", "failed", "inputTokens", "outputTokens")
-    VALUES (${run.organizationId}, ${now.toISOString().slice(0, 10)}, ${run.agentId}, ${run.model ?? ''},
+    VALUES (${run.organizationId}, ${date}, ${run.agentId}, ${groupOf(run, date)},
       1, ${failed}, ${run.inputTokens}, ${run.outputTokens})
     ON CONFLICT ("organizationId", "date", "agentId", "model") DO UPDATE SET
       "executions" = "UsageDay"."executions" + 1,
@@ -24,6 +27,22 @@ export async function count(tx: Tx, run: ExecutionRow, now: Date): Promise<void>
       "inputTokens" = "UsageDay"."inputTokens" + excluded."inputTokens",
       "outputTokens" = "UsageDay"."outputTokens" + excluded."outputTokens"`
   await tx.$executeRaw(addsOne(added))
+}
+
+/** Maximum number of models that an organization's day tells apart beside the providers' current ones, in one process. */
+const MAX_MODELS = 50
+
+/** The model names of an organization's day so far; names come from callers, who may make up any number of them. */
+const modelsOfDay = new LRUCache<string, Set<string>>({ max: 1_000 })
+
+/** Returns the model that a run is counted under: its own, or `other` when the day has had too many different ones. */
+function groupOf({ organizationId, model }: ExecutionRow, date: string): string {
+  if (!model || isCurrentModel(model)) return model ?? ''
+  const key = `${organizationId} ${date}`
+  const models = modelsOfDay.get(key) ?? new Set()
+  if (models.size >= MAX_MODELS && !models.has(model)) return 'other'
+  modelsOfDay.set(key, models.add(model))
+  return model
 }
 
 type Amounts = z.output<typeof Totals>

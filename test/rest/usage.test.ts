@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { beginOf } from '../../src/usage/service.ts'
+import { beginOf, count } from '../../src/usage/service.ts'
 import { expectError, FACES, type Face, faces, onEachFace } from '../support/faces.ts'
 import { type ModelServer, startModelServer } from '../support/model-server.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
@@ -198,6 +198,27 @@ describe('the usage of an organization', () => {
     const query = `{ usage(orgId: "${organizationId}") { totals { input_tokens } } }`
     const { body: graphql } = await request(large, 'POST', '/graphql', { body: { query } })
     expect(graphql).toEqual({ data: { usage: { totals: { input_tokens: 6_000_000_000 } } } })
+  })
+
+  it('groups made-up models as other beyond 50 a day, and names current ones always', async () => {
+    const who = await server.member({ organization: 'Many models' })
+    const { db } = server.service.deps
+    const run = {
+      organizationId: who.organizationId,
+      agentId: 'a',
+      status: 'completed',
+      inputTokens: 1,
+      outputTokens: 1,
+    }
+    const names = Array.from({ length: 60 }, (_, index) => `compatible/made-up-${index}`)
+    for (const model of [...names, 'compatible/made-up-1', 'anthropic/claude-sonnet-5-5']) {
+      await db.$transaction((tx) => count(tx, { ...run, model } as never, now))
+    }
+    const { byModel } = (await usage(who)).usage.at(-1)
+    expect(byModel).toHaveLength(52)
+    const executions = (model: string) => byModel.find((row: { model: string }) => row.model === model)?.executions
+    expect([executions('other'), executions('compatible/made-up-1')]).toEqual([10, 2])
+    expect(executions('anthropic/claude-sonnet-5-5')).toBe(1)
   })
 
   it('is that of one organization alone', async () => {

@@ -30,6 +30,13 @@ const CURRENT = {
   google: readonly Named<Parameters<GoogleProvider['languageModel']>[0]>[]
 }
 
+const CURRENT_NAMES: ReadonlySet<string> = new Set(
+  Object.entries(CURRENT).flatMap(([provider, ids]) => ids.map((id) => `${provider}/${id}`)),
+)
+
+/** Whether a full name is that of a provider's current model. */
+export const isCurrentModel = (name: string): boolean => CURRENT_NAMES.has(name)
+
 /**
  * The providers, the first ones first in the choice of a default, and whether the settings configure them; the offline
  * model is there only when they configure none (contract.md section 8). The packages are given every address and key:
