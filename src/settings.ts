@@ -124,6 +124,7 @@ const Settings = z
     MAX_HISTORY_TOKENS: z.coerce.number().int().min(0).max(100_000_000).default(100_000),
     EXECUTION_TIMEOUT: seconds(30 * 60),
     MODEL_IDLE_TIMEOUT: seconds(120),
+    MODEL_RETRIES: z.coerce.number().int().min(0).max(10).default(2),
     TOOL_TIMEOUT: seconds(60),
     APPROVAL_TIMEOUT: seconds(7 * 24 * 60 * 60, MAX_WAIT),
     QUEUE_TIMEOUT: seconds(60 * 60, MAX_WAIT),

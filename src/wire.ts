@@ -102,6 +102,8 @@ export type MessageData =
   | { messageType: 'assistant'; step: number; content: ContentBlock[] }
   | { messageType: 'tool_result'; toolUseId: string; content: string; isError: boolean }
   | ({ messageType: 'warning' } & Warning)
+  /** The model is asked again after a wait (contract-2.md section 2.1). */
+  | { messageType: 'retry'; attempt: number; afterMs: number; reason: string }
   | { messageType: 'approval'; approvalId: string; toolUseId: string; name: string }
   /** A run whose process died goes on: the deltas of that step begin anew. */
   | { messageType: 'resumed'; step: number }

@@ -38,6 +38,7 @@ const TYPES = {
   assistant: 'AssistantEvent',
   tool_result: 'ToolResultEvent',
   warning: 'WarningEvent',
+  retry: 'RetryEvent',
   approval: 'ApprovalEvent',
   resumed: 'ResumedEvent',
   result: 'ResultEvent',
@@ -131,6 +132,16 @@ builder.objectRef<Message<'warning'>>(TYPES.warning).implement({
   fields: (t) => ({
     code: t.string({ description: 'What kind of warning, for programs', resolve: ({ data }) => data.code }),
     text: t.string({ description: 'For a person to read', resolve: ({ data }) => data.text }),
+  }),
+})
+
+builder.objectRef<Message<'retry'>>(TYPES.retry).implement({
+  description: 'The model failed, and is asked again after a wait',
+  interfaces: [Event],
+  fields: (t) => ({
+    attempt: t.int({ description: 'Number of the repetition, from 1', resolve: ({ data }) => data.attempt }),
+    afterMs: t.int({ description: 'Length of the wait (ms)', resolve: ({ data }) => data.afterMs }),
+    reason: t.string({ description: 'Why the model failed', resolve: ({ data }) => data.reason }),
   }),
 })
 

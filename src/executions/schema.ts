@@ -228,6 +228,9 @@ export const EventData = {
       })
       .meta({ id: 'ToolResultMessage', description: 'What a tool answered' }),
     z
+      .object({ messageType: z.literal('retry'), attempt: z.int(), afterMs: z.int(), reason: z.string() })
+      .meta({ id: 'RetryMessage', description: 'The model failed, and is asked again after a wait (ms)' }),
+    z
       .object({ messageType: z.literal('approval'), approvalId: z.string(), toolUseId: z.string(), name: z.string() })
       .meta({ id: 'ApprovalMessage', description: 'The run waits for a person to decide about this call of a tool' }),
     z

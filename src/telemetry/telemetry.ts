@@ -8,7 +8,7 @@ export type Telemetry = {
   /** A request has come, of the route that it turns out to have. */
   request?: (res: ServerResponse, method: string, route: () => string) => void
   /** An attempt at a run begins. What it is to work with: the same, watched. */
-  begin: (row: ExecutionRow, agent: AgentRow, equipment: { input: RunInput; model: string }) => RunInput
+  begin: (row: ExecutionRow, agent: AgentRow, equipment: { input: RunInput }) => RunInput
   /** A run has its outcome, wherever it was on. */
   ended: (row: ExecutionRow) => void
   /** An attempt is over in this process, with an outcome or without. */

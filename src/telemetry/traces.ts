@@ -13,6 +13,11 @@ const PATIENCE = 3_000
 /** As OpenTelemetry names providers, where it has another name than we. */
 const PROVIDERS: Record<string, string> = { google: 'gcp.gemini' }
 
+function attributesOf(model: string): Attributes {
+  const [provider = '', id] = [model.split('/', 1)[0], model.slice(model.indexOf('/') + 1)]
+  return { 'gen_ai.provider.name': PROVIDERS[provider] ?? provider, 'gen_ai.request.model': id }
+}
+
 /**
  * Traces by OpenTelemetry's conventions for generative AI, sent to a collector over OTLP/HTTP: a run (`invoke_agent`)
  * with its calls of the model (`chat`) and of tools (`execute_tool`), and the runs that it started. Unless `withContent`,
@@ -89,9 +94,8 @@ export function createTraces(
   return {
     telemetry: {
       ...silent,
-      begin(row, agent, { input, model }) {
-        const [provider = '', id] = [model.split('/', 1)[0], model.slice(model.indexOf('/') + 1)]
-        const asked = { 'gen_ai.provider.name': PROVIDERS[provider] ?? provider, 'gen_ai.request.model': id }
+      begin(row, agent, { input }) {
+        const asked = attributesOf(input.asking.current.id)
         const run = start(`invoke_agent ${agent.name}`, runs.get(row.parentExecutionId ?? ''), SpanKind.INTERNAL, {
           'gen_ai.operation.name': 'invoke_agent',
           'gen_ai.agent.id': agent.id,
@@ -104,7 +108,7 @@ export function createTraces(
         runs.get(row.id)?.end()
         runs.set(row.id, run)
         const tools = input.tools.map((tool) => watchTool(tool, run))
-        return { ...input, model: watchModel(input.model, run, asked), tools }
+        return { ...input, watch: (model, id) => watchModel(model, run, attributesOf(id)), tools }
       },
       ended({ id, status, inputTokens, outputTokens }) {
         const run = runs.get(id)

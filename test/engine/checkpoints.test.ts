@@ -151,6 +151,7 @@ test('what a provider wants told again with its own words is, after a restart to
   const hung = Promise.withResolvers<void>()
   const model = (hangs: boolean) =>
     ({
+      provider: 'test',
       async doStream({ prompt, abortSignal }: LanguageModelV4CallOptions) {
         const index = prompts.push(structuredClone(prompt)) - 1
         const stream = new ReadableStream<LanguageModelV4StreamPart>({

@@ -118,6 +118,7 @@ test('what had shown nothing runs again elsewhere; the first worker cannot end i
     text: 'Too late.',
     toolCalls: [],
     model: 'm',
+    modelsTried: [],
     usage,
     warnings: [],
     events: [],

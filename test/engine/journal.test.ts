@@ -86,6 +86,7 @@ async function puppet(lab: Lab, beside?: Puppet): Promise<Puppet> {
         text: result,
         toolCalls: [],
         model: 'm',
+        modelsTried: [],
         usage,
         warnings: [],
         ...(await journal.drain(channel)),

@@ -54,7 +54,7 @@ test('a model that stops and heeds no signal: the run ends as timeout, and what 
     start: (controller) => controller.enqueue({ type: 'text-delta', id: 't', delta: 'one ' }),
     cancel: left.resolve,
   })
-  const model = textModel({ doStream: async () => ({ stream }) } as unknown as LanguageModelV4)
+  const model = textModel({ provider: 'test', doStream: async () => ({ stream }) } as unknown as LanguageModelV4)
   const { models } = lab.server.service.deps
   const engine = lab.another({ models: { ...models, resolve: async () => ({ id: 'test/deaf', model }) } })
   const agent = await lab.db.agent.findUniqueOrThrow({ where: { id: lab.agentId } })
@@ -137,7 +137,8 @@ test('a database that keeps a run waiting for longer than MODEL_IDLE_TIMEOUT is 
     yield [{ type: 'finish', finishReason: { unified: 'stop' }, usage: { inputTokens: {}, outputTokens: {} } }]
   }
   const model = { doStream: async () => ({ stream: stream() }) }
-  const input = { model, agentName: 'Ada', tools: [], idleTimeout: 50, controller: new AbortController() }
+  const asking = { current: { id: 'test/model', model }, request: () => ({}), answered: () => {} }
+  const input = { asking, tools: [], idleTimeout: 50, controller: new AbortController() }
   const usage = { inputTokens: 0, outputTokens: 0, usageEstimated: false }
   const reply = await ask(input as unknown as RunInput, [], 1, usage, () => sleep(200))
   expect(reply.parts).toMatchObject([{ type: 'text', text: 'Hello.' }])

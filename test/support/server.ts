@@ -74,6 +74,8 @@ export async function startServer(
     LOG_LEVEL: 'debug',
     // Runs that a test has left hanging are not waited for at its end.
     DRAIN_TIMEOUT: '1',
+    // Tests of retries ask for them.
+    MODEL_RETRIES: '0',
     ...databaseEnv,
     ...env,
   })

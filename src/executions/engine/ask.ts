@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises'
 import type {
   LanguageModelV4Prompt,
   LanguageModelV4ToolCall,
@@ -5,16 +6,18 @@ import type {
   SharedV4ProviderMetadata,
 } from '@ai-sdk/provider'
 import { concat } from '../../lib/text.ts'
+import type { Again } from './asking.ts'
 import { ModelError } from './model-errors.ts'
 import type { RunInput, RunUsage, Say } from './run.ts'
 import type { Reply, ReplyPart } from './steps.ts'
-import { TimeoutError } from './stop.ts'
-import type { Part, Parts } from './text-model.ts'
+import { Stop, TimeoutError } from './stop.ts'
+import type { CallOptions, Part } from './text-model.ts'
 
 /**
- * One answer of the model: tells its text as it comes, returns all that it said. Adds what it used to `usage`. An answer
- * that fails, or of which nothing is heard for `idleTimeout`, stops the run, and with it the call. Throws why the run was
- * stopped: what the provider throws, {@link TimeoutError}, or the reason that somebody else had.
+ * Asks the model for one reply, shows its text as it comes, and returns all of it. Adds what it used to `usage`. A failure
+ * of which nothing was shown is handled by {@link Asking.recover}: the request may be sent again, changed, or to another
+ * model. A failure that is left, or silence for `idleTimeout`, stops the run. Throws why the run was stopped: what the
+ * provider throws, {@link TimeoutError}, or the reason that somebody else had.
  */
 export async function ask(
   input: RunInput,
@@ -23,17 +26,84 @@ export async function ask(
   usage: RunUsage,
   say: Say,
 ): Promise<Reply> {
-  const { controller, idleTimeout } = input
+  const { controller, asking } = input
   const { signal } = controller
-  const draft: Draft = { pieces: [], half: '', length: 0, used: undefined, isFinished: false, isCut: false }
+  for (;;) {
+    signal.throwIfAborted()
+    const draft: Draft = { pieces: [], half: '', length: 0, used: undefined, isFinished: false, isCut: false }
+    try {
+      await receiveReply(input, asking.request(prompt, input.tools, input.question, step), draft, step, say)
+      count(usage, draft)
+      return { parts: draft.pieces.map(({ part }) => part), isCut: draft.isCut }
+    } catch (error) {
+      if (!signal.aborted && isUnseen(draft)) {
+        const again = await asking.recover(error)
+        if (again) {
+          // What a reply has used that broke off is not known.
+          if (draft.used || draft.pieces.length) count(usage, draft)
+          if (again.retry) await pause(input, again.retry, say)
+          continue
+        }
+      }
+      count(usage, draft)
+      controller.abort(error)
+      throw signal.reason
+    }
+  }
+}
+
+/** Whether nothing of a reply was shown, nor thought. */
+const isUnseen = ({ length, pieces }: Draft): boolean =>
+  length === 0 && !pieces.some(({ part }) => part.type === 'tool-call')
+
+/** Waits before the model is asked again. Ends at once when the run is stopped, or this process is about to end. */
+async function pause({ controller, draining }: RunInput, retry: NonNullable<Again['retry']>, say: Say): Promise<void> {
+  const { signal } = controller
+  await say(retry)
+  const ended = new AbortController()
+  const stop = () => controller.abort(new Stop('drained'))
+  if (draining.aborted) stop()
+  else draining.addEventListener('abort', stop, { signal: ended.signal })
+  try {
+    await sleep(retry.afterMs, undefined, { signal })
+  } catch {
+    throw signal.reason
+  } finally {
+    ended.abort()
+  }
+}
+
+/** Sends one request and reads its reply into `draft`. A failure ends the request. */
+async function receiveReply(
+  input: RunInput,
+  options: CallOptions,
+  draft: Draft,
+  step: number,
+  say: Say,
+): Promise<void> {
+  const { controller, idleTimeout, asking } = input
+  const { signal } = controller
+  const call = new AbortController()
+  const abort = () => call.abort(signal.reason)
+  signal.addEventListener('abort', abort)
   const silent = () => controller.abort(new TimeoutError(`The model was silent for ${idleTimeout / 1000} s`))
   let watchdog = setTimeout(silent, idleTimeout)
+  let hasBegun = false
   try {
-    for await (const parts of await callModel(input, prompt)) {
+    const { id, model: plain } = asking.current
+    const model = input.watch?.(plain, id) ?? plain
+    // Hidden thinking and pings are no parts of their own, but a model that sends them is not silent.
+    const { stream } = await model.doStream({ ...options, abortSignal: call.signal, includeRawChunks: true })
+    for await (const parts of stream) {
       for (const part of parts) {
         signal.throwIfAborted()
         watchdog.refresh()
+        if (part.type === 'stream-start') asking.heard(part.warnings)
         const text = receive(draft, part)
+        if (!hasBegun && !isUnseen(draft)) {
+          hasBegun = true
+          asking.answered()
+        }
         const said = text && say({ messageType: 'stream_event', step, delta: { type: 'text_delta', text } })
         // Most of what is said keeps nobody waiting. Where the database does, the model is not silent.
         if (!said) continue
@@ -44,15 +114,12 @@ export async function ask(
       if (draft.length > MAX_LENGTH) throw new ModelError('The reply of the model is longer than 16 MiB')
     }
   } catch (error) {
-    controller.abort(error)
-    throw signal.reason
+    call.abort(error)
+    throw error
   } finally {
-    count(usage, draft.used)
-    // There may have been more.
-    if (!draft.isFinished) usage.usageEstimated = true
+    signal.removeEventListener('abort', abort)
     clearTimeout(watchdog)
   }
-  return { parts: draft.pieces.map(({ part }) => part), isCut: draft.isCut }
 }
 
 /** What has come of a reply so far. */
@@ -194,25 +261,6 @@ const BROKEN_OFF: ReadonlySet<string> = new Set(['error', 'interrupted'])
 /** How it says that there would have been more. */
 const CUT_OFF: ReadonlySet<string> = new Set(['length', 'content-filter'])
 
-async function callModel(input: RunInput, prompt: LanguageModelV4Prompt): Promise<Parts> {
-  const { signal } = input.controller
-  signal.throwIfAborted()
-  const { stream } = await input.model.doStream({
-    prompt,
-    ...(input.tools.length && {
-      tools: input.tools.map(({ name, description, inputSchema }) => ({
-        type: 'function' as const,
-        ...{ name, description, inputSchema },
-      })),
-    }),
-    abortSignal: signal,
-    // Hidden thinking and pings are no parts of their own, but a model that sends them is not silent.
-    includeRawChunks: true,
-    providerOptions: { offline: { agentName: input.agentName } },
-  })
-  return stream
-}
-
 /** As many tokens as the row of a run can hold. */
 const MAX_TOKENS = 2 ** 31 - 1
 
@@ -220,7 +268,9 @@ const isCount = (value: unknown): value is number =>
   Number.isInteger(value) && Number(value) >= 0 && Number(value) <= MAX_TOKENS
 
 /** What the provider does not report as a number of tokens is 0, and said to be unknown (contract.md section 8). */
-function count(usage: RunUsage, used: LanguageModelV4Usage | undefined): void {
+function count(usage: RunUsage, { used, isFinished }: Draft): void {
+  // There may have been more.
+  if (!isFinished) usage.usageEstimated = true
   const reported = { inputTokens: used?.inputTokens.total, outputTokens: used?.outputTokens.total }
   for (const key of ['inputTokens', 'outputTokens'] as const) {
     const tokens = reported[key]

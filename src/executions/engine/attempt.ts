@@ -2,6 +2,7 @@ import type { Bus } from '../../bus/index.ts'
 import { newId } from '../../lib/id.ts'
 import { unlessAborted } from '../../lib/unless-aborted.ts'
 import type { Telemetry } from '../../telemetry/telemetry.ts'
+import type { Asking } from './asking.ts'
 import type { Checkpoint } from './checkpoint.ts'
 import * as claims from './claims.ts'
 import type * as endings from './endings.ts'
@@ -53,7 +54,7 @@ type State = {
   readonly progress: Progress
   readonly warnings: Warnings
   said: Said
-  model: string | null
+  asking: Pick<Asking, 'current' | 'tried'> | null
 }
 
 export function createAttempts(deps: AttemptDeps): RunAttempt {
@@ -105,7 +106,7 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
       for (const data of opening) await journal.append(channel, data)
       void claimed.then(() => state.warnings.show((warning) => tell(channel, warning)))
       const prepared = await preparing
-      state.model = prepared.model
+      state.asking = prepared.input.asking
       toolbox = prepared.toolbox
       await run(prepared.input, progress, sayIn(state), claimed)
       await claimed
@@ -125,7 +126,7 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
 
   /** The terminal write, or that of a run which waits for a person: null then, and when it was taken away. */
   async function conclude(state: State, played: endings.Outcome | null): Promise<ExecutionRow | null> {
-    const { row, channel, progress, said, model } = state
+    const { row, channel, progress, said } = state
     if (!played) {
       journal.close(channel, null)
       return null
@@ -134,7 +135,13 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
     const asked = outcome.status === 'completed' ? askedIn(progress) : []
     const { usage, steps } = progress
     state.warnings.show(null)
-    const left = { text: said.text, toolCalls: recordsOf(steps), model, usage, warnings: state.warnings.all }
+    const left = {
+      text: said.text,
+      toolCalls: recordsOf(steps),
+      ...askedOf(state),
+      usage,
+      warnings: state.warnings.all,
+    }
     const remains = { ...left, ...(await journal.drain(channel)) }
     const again = (error: unknown) =>
       log.error({ err: error, executionId: row.id }, 'the end of a run could not be stored, trying again')
@@ -200,13 +207,19 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
       ...{ row, channel, controller, claimed, progress },
       warnings: createWarnings(warnings),
       said,
-      model: row.model,
+      asking: null,
     }
     const preparing = prepare(state, agent)
     preparing.catch(() => {})
     return play(state, opening, preparing).then((outcome) => conclude(state, outcome))
   }
 }
+
+/** The model that a run has asked, and those before it. */
+const askedOf = ({ row, asking }: State) =>
+  asking
+    ? { model: asking.current.id, modelsTried: asking.tried }
+    : { model: row.model, modelsTried: row.modelsTried as string[] }
 
 /** The calls that a person has to decide about, each with the id of its approval. */
 const askedIn = ({ steps, asks }: Progress): waits.Asked[] =>

@@ -31,7 +31,8 @@ export function chatCompletions(
     ...(thinkTags && { splitReasoning: splitUnopened }),
     async doStream(options) {
       const { body } = await prepare(options)
-      const text = JSON.stringify({ ...body, stream: true, stream_options: { include_usage: true } })
+      const whole = { ...body, stream: true, stream_options: { include_usage: true } }
+      const text = JSON.stringify(options.changeBody?.(whole) ?? whole)
       const request = { url, headers, body: text, signal: options.abortSignal }
       const tools = new Set(options.tools?.map(({ name }) => name))
       return { stream: await post(request, createChatReader({ metadataKey, tools, thinkTags })) }

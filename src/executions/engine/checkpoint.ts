@@ -62,9 +62,9 @@ export async function loadRemains(db: Db, row: ExecutionRow) {
   for await (const events of readEvents(db, row.id, 0)) {
     for (const { event, data } of events) {
       if (event !== 'message') continue
-      // Of a run that has only warned, the answer has not begun.
+      // Of a run that has only warned, or waited to ask again, the answer has not begun.
       if (data.messageType === 'warning') warned.push({ code: data.code, text: data.text })
-      else shown = true
+      else if (data.messageType !== 'retry') shown = true
       said = textSoFar(said, data)
       if (data.messageType === 'assistant') {
         step = data.step

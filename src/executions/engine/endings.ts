@@ -23,6 +23,8 @@ export type Remains = {
   /** What the history says of its tool calls. */
   toolCalls: readonly CallRecord[]
   model: string | null
+  /** Models that were asked or skipped before it. */
+  modelsTried: readonly string[]
   usage: { inputTokens: number; outputTokens: number; usageEstimated: boolean }
   warnings: readonly Warning[]
   events: readonly Extract<ExecutionEvent, { event: 'message' }>[]
@@ -58,6 +60,7 @@ export async function finish(
     ...remains.usage,
     model: remains.model,
     warnings: toColumn(remains.warnings),
+    modelsTried: [...remains.modelsTried],
     terminalSeq: remains.terminalSeq,
     completedAt: now,
     updatedAt: now,

@@ -3,9 +3,12 @@ import { covers } from '../../auth/scopes.ts'
 import { type Db, Prisma } from '../../db/client.ts'
 import { lacksScope } from '../../errors.ts'
 import type { Clock } from '../../lib/clock.ts'
+import type { ModelSettings } from '../../lib/model-settings.ts'
 import { unlessAborted } from '../../lib/unless-aborted.ts'
 import type { MediaStorage } from '../../media/storage.ts'
 import type { Settings } from '../../settings.ts'
+import type { Overrides } from './accept.ts'
+import { type Asking, type AskingDeps, createAsking } from './asking.ts'
 import { readAuthority } from './authority.ts'
 import type { AgentRow } from './claims.ts'
 import type { ExecutionRow } from './events.ts'
@@ -22,6 +25,10 @@ export type EquipDeps = {
   clock: Clock
   log: Logger
   models: Models
+  /** What the runs of this process share of asking models. */
+  asking: Pick<AskingDeps, 'breaker' | 'knowledge'>
+  /** Aborts as soon as this process is about to end. */
+  draining: AbortSignal
   storage: MediaStorage
   openTools: OpenTools
 }
@@ -38,22 +45,20 @@ const DEFAULT_MAX_TURNS = 50
 const NOTHING: Toolbox = { tools: [], instructions: [], close: async () => {} }
 
 /** All that a run needs: its model, its tools, to be closed with it, and its prompt. Throws what keeps it from it. */
-export async function equip(
-  deps: EquipDeps,
-  attempt: Attempt,
-): Promise<{ input: RunInput; model: string; toolbox: Toolbox }> {
+export async function equip(deps: EquipDeps, attempt: Attempt): Promise<{ input: RunInput; toolbox: Toolbox }> {
   const { settings, db, log } = deps
   const { row, agent, controller, warn } = attempt
-  const { id, model } = await deps.models.resolve(row.modelOverride ?? agent.model, row.organizationId)
+  const asking = await choose(deps, attempt)
   const space = await readSpace(db, row.spaceId)
   const isEquipped = hasTools(agent) || space.isEquipped
   const toolbox = isEquipped ? await open(deps, attempt) : NOTHING
   const instructions = [space.instructions, ...toolbox.instructions].flatMap((text) => text || [])
   try {
+    const prompt = await buildPrompt(deps, agent, row, { instructions, withCalls: toolbox.tools.length > 0 })
     const input: RunInput = {
-      model,
-      agentName: agent.name,
-      prompt: await buildPrompt(deps, agent, row, { instructions, withCalls: toolbox.tools.length > 0 }),
+      asking,
+      prompt,
+      question: prompt.length - 1,
       tools: toolbox.tools,
       maxTurns: agent.maxTurns ?? DEFAULT_MAX_TURNS,
       idleTimeout: settings.MODEL_IDLE_TIMEOUT,
@@ -61,13 +66,31 @@ export async function equip(
       steps: () => createStepStore({ ...deps, leaseDuration: settings.LEASE_DURATION, signal: controller.signal }, row),
       onToolError: (tool, error) => log.warn({ executionId: row.id, tool, err: error }, 'a tool failed'),
       warn,
+      draining: deps.draining,
       controller,
     }
-    return { input, model: id, toolbox }
+    return { input, toolbox }
   } catch (error) {
     close(deps, toolbox)
     throw error
   }
+}
+
+/** Chooses whom a run asks, and how: what its caller says wins over what its agent says. */
+function choose({ asking, settings, models }: EquipDeps, { row, agent, warn }: Attempt): Promise<Asking> {
+  const { modelSettings, fallbackModels = agent.fallbackModels as string[] } = row.overrides as Overrides
+  return createAsking(
+    { ...asking, models, retries: settings.MODEL_RETRIES },
+    {
+      names: [row.modelOverride ?? agent.model, ...fallbackModels],
+      organizationId: row.organizationId,
+      settings: { ...(agent.modelSettings as ModelSettings), ...modelSettings },
+      contextWindow: agent.contextWindow,
+      agentName: agent.name,
+      isOwn: row.agentOrganizationId === row.organizationId,
+      warn,
+    },
+  )
 }
 
 /** What a space adds to its runs: instructions, and whether there are skills or MCP servers to look for. */

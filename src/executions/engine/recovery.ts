@@ -62,6 +62,7 @@ export function createRecovery(deps: RecoveryDeps): (left: ExecutionRow) => Prom
       text: said.text,
       toolCalls: recordsOf(checkpoint?.steps ?? []),
       model,
+      modelsTried: row.modelsTried as string[],
       usage: checkpoint?.usage ?? { inputTokens, outputTokens, usageEstimated: true },
       warnings,
       events: [],

@@ -1,6 +1,7 @@
 import type { LanguageModelV4Message, LanguageModelV4Prompt } from '@ai-sdk/provider'
 import { isObject } from '../../lib/unknown.ts'
 import { ask } from './ask.ts'
+import type { Asking } from './asking.ts'
 import { makeCalls } from './calls.ts'
 import type { MessageData } from './events.ts'
 import { assistantEvent, type Call, callsOf, resultEvent, type Step, type StepStore } from './steps.ts'
@@ -10,9 +11,13 @@ import type { Warn } from './warnings.ts'
 
 /** What a run is made of. */
 export type RunInput = {
-  model: TextModel
-  agentName: string
+  /** Asks its model, or one that it falls back to. */
+  asking: Asking
+  /** Watches a model, for traces. */
+  watch?: (model: TextModel, id: string) => TextModel
   prompt: LanguageModelV4Prompt
+  /** Index of the message in the prompt that the run answers. */
+  question: number
   tools: readonly Tool[]
   /** How often the model is asked, at most. */
   maxTurns: number
@@ -24,6 +29,8 @@ export type RunInput = {
   /** Told of what a tool threw that is nobody's to read. */
   onToolError: (tool: string, error: unknown) => void
   warn: Warn
+  /** Aborts when this process is about to end: a run that waits to ask again goes on elsewhere. */
+  draining: AbortSignal
   /** Stops it, whoever aborts, and with it all that it has under way. */
   controller: AbortController
 }

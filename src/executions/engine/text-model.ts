@@ -4,6 +4,7 @@ import type {
   LanguageModelV4StreamPart,
   LanguageModelV4Usage,
 } from '@ai-sdk/provider'
+import type { Fields } from '../../lib/unknown.ts'
 
 /** A part of an answer: one of the AI SDK's, or what the answer has used, as far as that is known before its end. */
 export type Part = LanguageModelV4StreamPart | { type: 'usage'; usage: LanguageModelV4Usage }
@@ -11,9 +12,15 @@ export type Part = LanguageModelV4StreamPart | { type: 'usage'; usage: LanguageM
 /** An answer as it comes: together what has come together, since each time that somebody waits costs as much as a part. */
 export type Parts = AsyncIterable<readonly Part[]>
 
+/** The options of one request. */
+export type CallOptions = LanguageModelV4CallOptions & {
+  /** Changes the body of a request to an OpenAI-compatible server before it is sent. */
+  changeBody?: (body: Fields) => Fields
+}
+
 /** What the engine needs of a model. */
 export type TextModel = Pick<LanguageModelV4, 'provider' | 'modelId'> & {
-  doStream(options: LanguageModelV4CallOptions): PromiseLike<{ stream: Parts }>
+  doStream(options: CallOptions): PromiseLike<{ stream: Parts }>
   /** Finds thinking in the whole text of an answer that has no reasoning; null if there is none. */
   splitReasoning?(text: string): { reasoning: string; text: string } | null
 }

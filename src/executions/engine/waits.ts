@@ -17,7 +17,7 @@ export type ApprovalRow = Prisma.ApprovalGetPayload<object>
 export type Asked = Ask & { id: string; step: number }
 
 /** What a run leaves that is to go on later. */
-type Kept = Pick<Remains, 'model' | 'usage' | 'warnings' | 'events' | 'mayBeStored' | 'terminalSeq'>
+type Kept = Pick<Remains, 'model' | 'modelsTried' | 'usage' | 'warnings' | 'events' | 'mayBeStored' | 'terminalSeq'>
 
 /** What a run leaves, and what its followers are told behind it. */
 function telling(kept: Kept, messages: readonly MessageData[], at: Date): Kept {
@@ -41,6 +41,7 @@ async function letGo(
       ...kept.usage,
       model: kept.model,
       warnings: toColumn(kept.warnings),
+      modelsTried: [...kept.modelsTried],
       // Whoever goes on numbers its events behind these.
       seqReserved: kept.terminalSeq,
       updatedAt: now,
@@ -102,6 +103,7 @@ export async function waitForRoom(
   const now = deps.clock.now()
   const begun = {
     model: row.model,
+    modelsTried: row.modelsTried as string[],
     usage,
     warnings,
     events: [],

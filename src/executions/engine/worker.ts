@@ -11,6 +11,7 @@ import type { Settings } from '../../settings.ts'
 import type { Telemetry } from '../../telemetry/telemetry.ts'
 import { accept, type Request, SessionTaken } from './accept.ts'
 import { createAttempts } from './attempt.ts'
+import { createBreaker } from './breaker.ts'
 import { createCancel } from './cancel.ts'
 import { createCaretaker } from './caretaker.ts'
 import { BEGIN, loadCheckpoint } from './checkpoint.ts'
@@ -22,6 +23,7 @@ import { follow, whenEnded } from './follow.ts'
 import { createJournal } from './journal.ts'
 import { createLive, type Launch } from './live.ts'
 import { UNEXPECTED } from './model-errors.ts'
+import { createModelKnowledge } from './model-knowledge.ts'
 import type { Models } from './models.ts'
 import { createNotices } from './notices.ts'
 import { createRecovery } from './recovery.ts'
@@ -94,6 +96,8 @@ export function createEngine(deps: EngineDeps): Engine {
   const notices = createNotices(bus)
   const compaction = createCompaction(db)
   const stopped = new AbortController()
+  const leaving = new AbortController()
+  const asking = { breaker: createBreaker(clock), knowledge: createModelKnowledge(clock) }
   /** Whether runs are on in this process, or only accepted for others. */
   const runs = settings.ROLE !== 'api'
   let draining = false
@@ -107,8 +111,10 @@ export function createEngine(deps: EngineDeps): Engine {
 
   const attempt = createAttempts({
     ...deps,
+    asking,
     claimDeps,
     journal,
+    draining: leaving.signal,
     stopped: stopped.signal,
     end,
   })
@@ -315,6 +321,7 @@ export function createEngine(deps: EngineDeps): Engine {
     },
     async drain() {
       draining = true
+      leaving.abort()
       const patience = AbortSignal.timeout(settings.DRAIN_TIMEOUT)
       await unlessAborted(live.quiet(patience), patience)
       stopped.abort()
