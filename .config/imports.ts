@@ -6,12 +6,12 @@ import { dirname, join } from 'node:path'
 /** From the ground up; a file has the rank of the first pattern that fits. */
 const LAYERS: readonly (readonly [name: string, pattern: RegExp])[] = [
   ['foundation', /^src\/(lib\/|errors\.ts|settings\.ts|wire\.ts)/],
-  ['infrastructure', /^src\/(db|auth|bus|telemetry)\/|^src\/(deps|idempotency)\.ts/],
+  ['infrastructure', /^src\/(db|auth|bus|telemetry)\/|^src\/(deps|idempotency|pause)\.ts/],
   ['resource schema', /^src\/(?!graphql)\w+\/schema\.ts/],
   ['engine', /^src\/executions\/engine\//],
   [
     'resource service',
-    /^src\/\w+\/(service|tools)\.ts|^src\/executions\/delegate\.ts|^src\/mcps\/(client|content|listing|mend|message-size|naming|normalize|reasons|scrub|transport)\.ts|^src\/skills\/core\.ts|^src\/executions\/start\.ts|^src\/missions\/(runs|schedule|scheduler)\.ts|^src\/media\/(storage|drafts|s3)\.ts|^src\/spaces\/attachments\.ts|^src\/agents\/(known|search|values)\.ts|^src\/client\/(?!router)|^src\/bootstrap\.ts/,
+    /^src\/\w+\/(service|tools)\.ts|^src\/executions\/delegate\.ts|^src\/mcps\/(client|content|listing|mend|message-size|naming|normalize|reasons|scrub|transport)\.ts|^src\/skills\/core\.ts|^src\/executions\/start\.ts|^src\/missions\/(runs|schedule|scheduler)\.ts|^src\/media\/(storage|drafts|s3|installation|leftovers)\.ts|^src\/spaces\/attachments\.ts|^src\/agents\/(known|search|values)\.ts|^src\/client\/(?!router)|^src\/(bootstrap|installation)\.ts/,
   ],
   ['procedure and type builders', /^src\/trpc\.ts|^src\/graphql\/(?!schema|server|requests)/],
   ['resource router and graphql', /^src\/\w+\/(router|graphql(-\w+)?)\.ts/],

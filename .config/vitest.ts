@@ -34,7 +34,7 @@ const timeouts = { testTimeout: 30_000, hookTimeout: 30_000, expect: { poll: { t
  */
 const ON_POSTGRESQL = [
   'test/db/{direct,pages,search,totals}.test.ts',
-  'test/engine/{acceptance,approvals,cancel,delegation,fencing,history,journal,limits,recovery,retention}.test.ts',
+  'test/engine/{acceptance,approvals,cancel,delegation,fencing,history,journal,limits,pause,recovery,retention}.test.ts',
   'test/engine/{sessions,states}.test.ts',
   'test/missions/kill.test.ts',
   'test/graphql/{executions,nodes}.test.ts',

@@ -25,6 +25,8 @@ const PROBES: ReadonlySet<string> = new Set(['/healthz', '/readyz', '/api/health
 
 /** What `/readyz` says beside its status; null while the server is not ready. */
 export type Readiness = {
+  /** Runs and missions are held back, see pause.ts. */
+  status?: 'paused'
   /** Whether this server hears of what others do, or looks for itself; only where there may be others. */
   notices?: 'listening' | 'polling'
 } | null

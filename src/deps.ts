@@ -10,6 +10,7 @@ import type { Models } from './executions/engine/models.ts'
 import type { Engine } from './executions/engine/worker.ts'
 import type { Clock } from './lib/clock.ts'
 import type { MediaStorage } from './media/storage.ts'
+import type { Pause } from './pause.ts'
 import type { Settings } from './settings.ts'
 import type { Telemetry } from './telemetry/telemetry.ts'
 
@@ -27,6 +28,9 @@ export type Deps = {
   readonly knownAgents: KnownAgents
   readonly revocations: Revocations
   readonly storage: MediaStorage
+  /** How many bytes of unfinished uploads each organization has in this process. */
+  readonly uploads: Map<string, number>
+  readonly pause: Pause
   readonly telemetry: Telemetry
   /** Null when no identity provider is configured. */
   readonly idTokens: IdTokens | null

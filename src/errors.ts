@@ -114,6 +114,25 @@ export const chatFailed = (options: Pick<ErrorOptions, 'code' | 'detail' | 'exec
 export const unavailable = (cause?: unknown) =>
   new AppError(503, 'Service temporarily unavailable. Please retry.', { cause, headers: { 'Retry-After': '1' } })
 
+/** The 503 of a server whose runs and missions are paused (contract-2.md section 8.7). */
+export const paused = () =>
+  new AppError(503, 'Runs are paused on this server', {
+    code: 'paused',
+    detail: 'The operator ends the pause with `npm run admin -- resume`, or by unsetting PAUSED.',
+  })
+/** The 503 of a server without a place for media. To try again does not help: the operator has to set one. */
+export const noMediaStore = () =>
+  new AppError(503, 'Media storage is not configured', {
+    detail: 'The operator has to set S3_BUCKET, or MEDIA_DIR to a folder that all servers share.',
+  })
+/** The 503 of a disk that takes no more of an upload. */
+export const diskFull = (cause: unknown) =>
+  new AppError(503, 'Service temporarily unavailable. Please retry.', {
+    cause,
+    headers: { 'Retry-After': '60' },
+    detail: 'The disk of the media storage is full. The operator has to make space.',
+  })
+
 /** Throws the reason of a signal if it is for the client (an AppError). After a plain disconnect there is nobody to tell. */
 export function throwRefusal({ reason }: AbortSignal): void {
   if (reason instanceof AppError) throw reason

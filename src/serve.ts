@@ -2,6 +2,7 @@ import { flushCompileCache } from 'node:module'
 import { DatabaseLockedError } from './db/lock.ts'
 import { MigrationError } from './db/migrate.ts'
 import { EncryptionKeyError } from './db/secrets.ts'
+import { NewInstallationError } from './installation.ts'
 import { isUnavailable } from './lib/database-errors.ts'
 import { createLog } from './lib/log.ts'
 import { readSettings, type Settings, SettingsError } from './settings.ts'
@@ -10,7 +11,7 @@ import { type Service, startService } from './start.ts'
 /** When the compiled modules are kept for the next start (ms): the first requests come before. */
 const FLUSH_DELAY = 5_000
 
-const EXPECTED = [DatabaseLockedError, MigrationError, EncryptionKeyError]
+const EXPECTED = [DatabaseLockedError, MigrationError, EncryptionKeyError, NewInstallationError]
 
 /** A problem that the operator can solve gets its message alone; anything else its stack too. */
 function refuseToStart(error: unknown): never {
@@ -25,7 +26,7 @@ function refuseToStart(error: unknown): never {
   process.exit(1)
 }
 
-function greet({ url, firstToken }: Service, { DATABASE_URL, DATA_DIR, ROLE }: Settings): void {
+function greet({ url, firstToken, newInstallation }: Service, { DATABASE_URL, DATA_DIR, ROLE }: Settings): void {
   const faces = [
     `  REST      ${url}/api/v1      reference: ${url}/api/docs`,
     `  GraphQL   ${url}/graphql`,
@@ -39,6 +40,7 @@ function greet({ url, firstToken }: Service, { DATABASE_URL, DATA_DIR, ROLE }: S
     `  Data      ${DATABASE_URL?.startsWith('postgres') ? new URL(DATABASE_URL).host : (DATABASE_URL ?? DATA_DIR)}`,
     '',
   ]
+  if (newInstallation) lines.push(`  A new installation was made in ${newInstallation}`, '')
   if (firstToken) {
     lines.push(
       '  Your first token. It is shown this once:',
@@ -57,6 +59,8 @@ function greet({ url, firstToken }: Service, { DATABASE_URL, DATA_DIR, ROLE }: S
 
 /** Runs the service as the environment sets it, until it is told to stop. */
 export async function serve(): Promise<void> {
+  // Nobody else reads what is created: database, log, key, media, folders.
+  process.umask(0o077)
   try {
     const settings = readSettings(process.env)
     const log = createLog(settings.LOG_LEVEL)

@@ -93,11 +93,13 @@ const Settings = z
     LOG_LEVEL: z.enum(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent']).default('info'),
 
     ROLE: z.enum(['all', 'api', 'worker']).default('all'),
+    PAUSED: flag,
     METRICS_PORT: z.coerce.number().int().min(0).max(65535).optional(),
     OTEL_EXPORTER_OTLP_ENDPOINT: address,
     OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT: flag,
 
     DATA_DIR: z.string().default('./data'),
+    ALLOW_NEW_INSTALLATION: flag,
     DATABASE_URL: database(/^(file:|postgres(ql)?:\/\/)/, 'file: or postgresql://'),
     DATABASE_DIRECT_URL: database(/^postgres(ql)?:\/\//, 'postgresql://'),
     DATABASE_POOL_SIZE: z.coerce.number().int().min(1).max(500).default(10),

@@ -15,6 +15,7 @@ import { openDatabaseClock } from './db/clock.ts'
 import { STATEMENT_TIMEOUT } from './db/limits.ts'
 import { lockDatabase } from './db/lock.ts'
 import { deriveKey, openMasterKey } from './db/secrets.ts'
+import { hasForeignLog, setLogAside } from './db/sqlite-log.ts'
 import type { Deps } from './deps.ts'
 import { createModels } from './executions/engine/models.ts'
 import { createEngine } from './executions/engine/worker.ts'
@@ -22,13 +23,16 @@ import { agentFor } from './executions/start.ts'
 import { openTools } from './executions/tools.ts'
 import { limitConnections } from './http/connections.ts'
 import { refuseMalformed } from './http/malformed.ts'
+import { checkLog, countStart, findInstallation } from './installation.ts'
 import { type Clock, systemClock } from './lib/clock.ts'
 import { connected } from './lib/turn.ts'
 import { unlessAborted } from './lib/unless-aborted.ts'
-import { removeOrphans } from './media/service.ts'
+import { installationId } from './media/installation.ts'
+import { removeLeftovers } from './media/leftovers.ts'
 import { noStorage, openStorage } from './media/storage.ts'
 import { createScheduler, type Scheduler } from './missions/scheduler.ts'
 import { lockSettled, settle as settleMission } from './missions/service.ts'
+import { openPause } from './pause.ts'
 import type { Settings } from './settings.ts'
 import { settle as settleTask } from './tasks/service.ts'
 import { startTelemetry } from './telemetry/start.ts'
@@ -42,6 +46,8 @@ export type Service = {
   metricsUrl: string | null
   /** The first token, when this start made it: to be shown once. */
   firstToken: string | null
+  /** The absolute path of the SQLite file, or the host of the PostgreSQL, in which this start made an installation. */
+  newInstallation: string | null
   /** Says that it is not ready, after SHUTDOWN_DELAY refuses new work, gives runs time to end, closes everything. */
   stop: () => Promise<void>
 }
@@ -59,22 +65,46 @@ export async function startService(
   const { onQuery } = options
   const file = databaseFile(settings)
   if (file) cleanup.adopt(lockDatabase(file), (lock) => lock.release())
+  const now = (options.clock ?? systemClock).now()
+  const isReplaced = file !== null && hasForeignLog(file)
+  if (file) checkLog(file, settings, now, log)
+  if (file && isReplaced) {
+    const advice = 'It was set aside; delete it when you no longer need it'
+    log.warn({ file: setLogAside(file, now), database: file }, `the log belonged to the database of before. ${advice}`)
+  }
   const database = cleanup.adopt(
-    await openDatabase(settings, { onQuery, statementTimeout: STATEMENT_TIMEOUT }),
+    await openDatabase(settings, { keepsFile: true, onQuery, statementTimeout: STATEMENT_TIMEOUT }),
     (opened) => opened.close(),
   )
   const db = database.client
   const clock =
     options.clock ?? (file ? systemClock : cleanup.adopt(await openDatabaseClock(db, log), (opened) => opened.stop()))
+  const found = await findInstallation(database, settings)
   const masterKey = await openMasterKey(database, settings, clock.now())
-  const storage = await openStorage(settings, file !== null)
+  const installation = installationId(masterKey)
+  if (file) await countStart(database, settings, { installation, isReplaced, now: clock.now() })
+  const pause = cleanup.adopt(await openPause(settings, db, log), (opened) => opened.stop())
+  const storage = await openStorage(settings, installation, file !== null)
+  // A paused server may have the folder of another's database: what it does not know of is under way there.
+  if (!pause.isPaused()) await storage?.cleanDrafts(file ? 'all' : 'old')
   if (!storage) log.warn('media answer 503: the servers on a PostgreSQL need an S3_BUCKET or a MEDIA_DIR in common')
   const far = file ? null : cleanup.adopt(await openPostgresBus(settings, db, log), (bus) => bus.stop())
   const bus = far ?? createLocalBus()
   const told = cleanup.adopt(await startTelemetry(settings, { db, clock }), (started) => started.stop())
   const { telemetry } = told
-  const models = createModels(settings, clock)
-  const base = { settings, db, clock, log, storage: storage ?? noStorage, bus, models, telemetry }
+  const models = createModels(settings, clock, pause.isPaused)
+  const base = {
+    settings,
+    db,
+    clock,
+    log,
+    storage: storage ?? noStorage,
+    uploads: new Map<string, number>(),
+    pause,
+    bus,
+    models,
+    telemetry,
+  }
   const engine = createEngine({
     ...base,
     agentFor,
@@ -108,7 +138,8 @@ export async function startService(
     (folders) => folders.length && log.info({ folders }, 'removed folders of clones that a killed server left'),
     (error) => log.warn({ err: error }, 'folders of clones that a killed server left could not be removed'),
   )
-  removeOrphans(deps).catch((error) => log.error({ err: error }, 'orphaned media could not be removed'))
+  if (!pause.isPaused())
+    removeLeftovers(deps).catch((error) => log.error({ err: error }, 'files without a row could not be removed'))
 
   const stopping = new AbortController()
   let isStarted = false
@@ -117,7 +148,8 @@ export async function startService(
     const asked = db.$queryRaw`SELECT 1`.then(Boolean, () => false)
     // Who asked before is told, too: it would send requests here for as long as the answer is on its way.
     const patience = AbortSignal.any([stopping.signal, AbortSignal.timeout(READY_PATIENCE)])
-    return (await unlessAborted(asked, patience)) ? { ...(far && { notices: far.state() }) } : null
+    if (!(await unlessAborted(asked, patience))) return null
+    return { ...(pause.isPaused() && { status: 'paused' as const }), ...(far && { notices: far.state() }) }
   }
   const app = createApp(deps, ready)
   const answer: RequestListener = (req, res) => {
@@ -141,11 +173,15 @@ export async function startService(
   await engine.start(file !== null)
   // What it returns is shown once: nothing may fail after it.
   const firstToken = await bootstrap(deps)
+  found.end()
+  const made = found.isNew ? (file ?? new URL(settings.DATABASE_URL ?? '').host) : null
+  if (made) log.warn({ database: made }, 'a new installation was made')
   isStarted = true
   if (settings.ROLE !== 'api') {
     scheduler = createScheduler(deps)
     // Who needs it is told if it fails.
-    const timer = setTimeout(() => models.preload().catch(() => {}), PRELOAD_AFTER)
+    const preload = () => models.preload().catch(() => {})
+    const timer = setTimeout(preload, PRELOAD_AFTER)
     cleanup.defer(() => clearTimeout(timer))
   }
   const resources = cleanup.move()
@@ -154,6 +190,7 @@ export async function startService(
     url: urlOf(server, settings),
     metricsUrl: told.metricsUrl,
     firstToken,
+    newInstallation: made,
     async stop() {
       stopping.abort()
       // Until proxies have seen that it is not ready, it takes what they send.

@@ -1,15 +1,15 @@
-import { randomBytes } from 'node:crypto'
+import { randomBytes, randomInt } from 'node:crypto'
 import { existsSync } from 'node:fs'
 import { open, rename, rm, stat } from 'node:fs/promises'
 import { dirname, resolve } from 'node:path'
 import Sqlite from 'better-sqlite3'
-import { databaseFile } from '../db/client.ts'
+import { databaseFile, requireOwnLog } from '../db/client.ts'
 import type { Settings } from '../settings.ts'
 import { AdminError } from './values.ts'
 
 /**
  * Copies the SQLite database as it is at one moment into a new file that only its owner can read, while a server may
- * go on writing. The encryption key is not in it.
+ * go on writing. The encryption key is not in it. The copy is marked as one: a server that starts on it is paused.
  */
 export async function backup(settings: Settings, target: string): Promise<{ file: string; bytes: number }> {
   const source = databaseFile(settings)
@@ -21,6 +21,7 @@ export async function backup(settings: Settings, target: string): Promise<{ file
   try {
     await reserve(draft)
     copy(source, draft)
+    markCopy(draft)
     await flush(draft, 'r+')
     await reserve(file)
     await rename(draft, file)
@@ -40,7 +41,21 @@ async function reserve(file: string): Promise<void> {
   await (await open(file, 'wx', 0o600)).close()
 }
 
+/**
+ * Marks an SQLite file as a copy, whatever its version: by a negative `user_version`. It is a random one, so that a log
+ * which is left beside the file is not taken for its own (db/sqlite-log.ts).
+ */
+export function markCopy(file: string): void {
+  const connection = new Sqlite(file, { timeout: 10_000 })
+  try {
+    connection.pragma(`user_version = ${-randomInt(2 ** 16, 2 ** 30)}`)
+  } finally {
+    connection.close()
+  }
+}
+
 function copy(source: string, file: string): void {
+  requireOwnLog(source)
   const connection = new Sqlite(source, { readonly: true, timeout: 10_000 })
   try {
     const isEmpty = !connection.prepare('SELECT 1 FROM "sqlite_schema"').get()
@@ -52,7 +67,7 @@ function copy(source: string, file: string): void {
 }
 
 /** A backup that is said to be there survives a power failure. */
-async function flush(path: string, flags: 'r' | 'r+'): Promise<void> {
+export async function flush(path: string, flags: 'r' | 'r+'): Promise<void> {
   await using handle = await open(path, flags)
   await handle.sync()
 }

@@ -15,7 +15,10 @@ export type Admin = Operator & { database: Database }
 
 /** What the command line may give to a command beside its arguments. */
 export type Options = Partial<
-  Record<'org' | 'role' | 'user' | 'name' | 'slug' | 'expires' | 'expires-at' | 'to', string> & { scope: string[] }
+  Record<'org' | 'role' | 'user' | 'name' | 'slug' | 'expires' | 'expires-at' | 'to', string> & {
+    scope: string[]
+    yes: boolean
+  }
 >
 
 /** What it says: `json` with --json (contract.md section 0), `text` without. */
@@ -175,6 +178,7 @@ export async function backUp({ settings }: Operator, [target = '']: string[]): P
   const { file, bytes } = await backup(settings, target)
   const key = settings.ENCRYPTION_KEY ? 'ENCRYPTION_KEY' : resolve(settings.DATA_DIR, 'encryption.key')
   const text = `Wrote ${file} (${bytes} bytes).
-Keep ${key} too, elsewhere: without it the copy is of no use.`
+Keep ${key} too, elsewhere: without it the copy is of no use.
+To restore it: npm run admin -- restore FILE. A server on it starts paused.`
   return { json: { file, bytes }, text }
 }

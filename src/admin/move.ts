@@ -1,7 +1,7 @@
 import { join, resolve } from 'node:path'
 import Sqlite from 'better-sqlite3'
 import { Client } from 'pg'
-import { databaseFile } from '../db/client.ts'
+import { databaseFile, requireOwnLog } from '../db/client.ts'
 import { KEEP_ALIVE } from '../db/limits.ts'
 import { lockDatabase } from '../db/lock.ts'
 import { migratePostgresql } from '../db/migrate.ts'
@@ -32,6 +32,7 @@ export async function move({ settings }: Operator, _: string[], { to = '' }: Opt
   if (!file) throw new AdminError('The database is PostgreSQL already. DATABASE_URL names what is to be moved.')
   if (!/^postgres(ql)?:\/\//.test(to)) throw new AdminError('--to takes an address that begins with postgresql://')
   const lock = lockDatabase(file)
+  requireOwnLog(file)
   const source = new Sqlite(file, { readonly: true, timeout: 10_000 }).defaultSafeIntegers()
   const target = new Client({ ...KEEP_ALIVE, connectionString: to, connectionTimeoutMillis: 10_000 })
   try {

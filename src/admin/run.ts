@@ -23,7 +23,7 @@ export async function runAdmin(argv: string[], env: Record<string, string | unde
 async function perform({ command, args, options }: Invocation, settings: Settings): Promise<Answer> {
   const file = databaseFile(settings)
   // It would be made, and the first start of the server would then find it set up by somebody else.
-  if (file && !existsSync(file))
+  if (file && !existsSync(file) && !command.usage.startsWith('restore '))
     throw new AdminError(`There is no database at ${file}. Start Muster once, or set DATA_DIR.`)
   return command.run({ settings, now: new Date() }, args, options)
 }

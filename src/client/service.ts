@@ -2,7 +2,7 @@ import type { z } from 'zod'
 import { type Actor, permit } from '../auth/actor.ts'
 import { audit } from '../auth/audit.ts'
 import type { Deps } from '../deps.ts'
-import { badRequest, conflict } from '../errors.ts'
+import { badRequest, conflict, paused } from '../errors.ts'
 import { isNewPath, MAX_FILE_BYTES, MAX_FILES, MAX_SPACE_BYTES } from '../files/schema.ts'
 import { add, spaceFull, tooManyFiles } from '../files/service.ts'
 import type { Keep } from '../idempotency.ts'
@@ -50,7 +50,7 @@ export async function init(
 const alreadyInitialized = () => conflict('Space is already initialized')
 
 async function contentsOf(
-  { settings }: Deps,
+  { settings, pause }: Deps,
   { type, url, branch }: z.output<typeof InitSpace>,
   space: { name: string; description: string | null; organizationId: string },
   signal: AbortSignal,
@@ -64,6 +64,7 @@ async function contentsOf(
       return { files: starterKit(space), skipped: 0 }
     case 'git': {
       if (!url?.trim()) throw badRequest('Missing required field: url')
+      if (pause.isPaused()) throw paused()
       const repository = { url, branch: branch || null, organizationId: space.organizationId }
       return importRepository(repository, settings.ALLOW_PRIVATE_NETWORK, signal)
     }

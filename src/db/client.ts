@@ -5,8 +5,9 @@ import { Prisma, PrismaClient } from '../../prisma/generated/sqlite/client.ts'
 import type { Settings } from '../settings.ts'
 import { direct, type Shortcut } from './direct.ts'
 import { TRANSACTION } from './limits.ts'
-import { migratePostgresql, migrateSqlite, requirePostgresql, requireSqlite } from './migrate.ts'
+import { MigrationError, migratePostgresql, migrateSqlite, requirePostgresql, requireSqlite } from './migrate.ts'
 import { over } from './over.ts'
+import { hasForeignLog, isOrphanedLog, logOf } from './sqlite-log.ts'
 
 export type * from '../../prisma/generated/sqlite/client.ts'
 export { Prisma } from '../../prisma/generated/sqlite/client.ts'
@@ -30,6 +31,8 @@ export type Database = {
 type OpenOptions = {
   /** Whether its tables are brought up to date. Default: they are. */
   migrate?: boolean
+  /** Whether an SQLite file is kept up to date with its log, as its one server does. Default: no. */
+  keepsFile?: boolean
   /** Is told every SQL statement. */
   onQuery?: ((sql: string) => void) | undefined
   /** How long to wait for PostgreSQL's answer to one (ms). Default: for ever. */
@@ -78,9 +81,9 @@ export async function lockRows(
  * driver's error when nothing answers.
  */
 export async function openDatabase(settings: Source, options: OpenOptions = {}): Promise<Database> {
-  const { migrate = true, onQuery, statementTimeout } = options
+  const { migrate = true, keepsFile = false, onQuery, statementTimeout } = options
   const file = databaseFile(settings)
-  const opening = file ? openSqlite(file, migrate) : openPostgresql(settings, migrate, statementTimeout)
+  const opening = file ? openSqlite(file, migrate, keepsFile) : openPostgresql(settings, migrate, statementTimeout)
   const { adapter, create, wrap } = await opening
   const connected = await adapter.connect()
   // Prisma's, on connections that are not its own to end.
@@ -120,10 +123,24 @@ type Opened = {
   wrap: (client: PrismaClient) => PrismaClient
 }
 
-async function openSqlite(file: string, migrate: boolean): Promise<Opened> {
+async function openSqlite(file: string, migrate: boolean, keepsFile: boolean): Promise<Opened> {
+  requireOwnLog(file)
   const prepare = migrate ? migrateSqlite : requireSqlite
   const [{ sqliteAdapter }] = await Promise.all([import('./sqlite.ts'), prepare(file)])
-  return { adapter: sqliteAdapter(file), create: (options) => new PrismaClient(options), wrap: (client) => client }
+  return {
+    adapter: sqliteAdapter(file, keepsFile),
+    create: (options) => new PrismaClient(options),
+    wrap: (client) => client,
+  }
+}
+
+/** Throws where the log beside an SQLite file would be mixed into it, or be deleted (sqlite-log.ts). */
+export function requireOwnLog(file: string): void {
+  const log = logOf(file)
+  if (isOrphanedLog(file))
+    throw new MigrationError(`${file} is missing or empty, and ${log} has its data. Put the file back beside it.`)
+  if (hasForeignLog(file))
+    throw new MigrationError(`${log} belongs to another database than ${file}, and would damage it. Remove ${log}.`)
 }
 
 async function openPostgresql(settings: Source, migrate: boolean, statementTimeout?: number): Promise<Opened> {

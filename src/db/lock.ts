@@ -25,7 +25,7 @@ export function lockDatabase(path: string): Lock {
   mkdirSync(dirname(path), { recursive: true, mode: 0o700 })
   // A link may lead to a file that is not there yet. One that is there must not be opened: closing it would take away
   // the locks that SQLite has on it in this process.
-  if (!existsSync(path)) writeFileSync(path, '', { flag: 'a' })
+  if (!existsSync(path)) writeFileSync(path, '', { flag: 'a', mode: 0o600 })
   const file = realpathSync(path)
   const stats = statSync(file)
   if (!stats.isFile()) throw new DatabaseLockedError(`${file} is no file. An SQLite database is one.`)
@@ -37,6 +37,7 @@ export function lockDatabase(path: string): Lock {
   const pidFile = `${file}.pid`
   let connection: Sqlite.Database | undefined
   try {
+    writeFileSync(`${file}.lock`, '', { flag: 'a', mode: 0o600 })
     connection = new Sqlite(`${file}.lock`, { timeout: 0 })
     connection.exec('BEGIN EXCLUSIVE')
   } catch (error) {
@@ -48,7 +49,7 @@ export function lockDatabase(path: string): Lock {
     throw new DatabaseLockedError(message, { cause: error })
   }
   held.add(connection)
-  writeFileSync(pidFile, `${process.pid}\n`)
+  writeFileSync(pidFile, `${process.pid}\n`, { mode: 0o600 })
   return {
     release() {
       rmSync(pidFile, { force: true })

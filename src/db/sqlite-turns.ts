@@ -17,6 +17,12 @@ export type Turn = {
   undo: () => Promise<void>
 }
 
+type Turns = {
+  take: () => Promise<Turn>
+  /** Has the next write raise the file's number: a checkpoint is about to begin the log anew. */
+  beginLog: () => void
+}
+
 /** Turns whose work goes to the disk together. */
 type Group = { members: number; begun: number; end: PromiseWithResolvers<void> }
 
@@ -24,11 +30,16 @@ type Group = { members: number; begun: number; end: PromiseWithResolvers<void> }
  * Turns on the writing connection, first come first served. A write to the disk takes longer than most transactions:
  * those that wait for each other share one, as savepoints in one transaction of SQLite's, and none is told that it is
  * done before all are on the disk. Whoever is alone is written when the event loop has come round.
+ *
+ * `numbered`: the first write, and the first after each `beginLog`, raises the file's `user_version` (sqlite-log.ts).
  */
-export function createTurns(writer: Connection): { take: () => Promise<Turn> } {
+export function createTurns(writer: Connection, numbered = false): Turns {
   const waiting: (() => void)[] = []
   let taken = false
   let group: Group | null = null
+  /** Whether the next write is to raise the number, and how many changes there were before it. */
+  let isDue = numbered
+  let changes = 0
 
   /** Lets the next one in. */
   function handOver(): void {
@@ -43,6 +54,7 @@ export function createTurns(writer: Connection): { take: () => Promise<Turn> } {
       // SQLite gives a transaction up by itself when the disk is full.
       if (!writer.inTransaction())
         throw new DriverAdapterError({ kind: 'TransactionAlreadyClosed', cause: 'Given up.' })
+      if (isDue) raise()
       writer.script('COMMIT')
       resolve()
     } catch (error) {
@@ -50,6 +62,19 @@ export function createTurns(writer: Connection): { take: () => Promise<Turn> } {
       reject(error)
     }
   }
+
+  /** Raises the file's number, unless nothing was changed: an idle server writes nothing. */
+  function raise(): void {
+    const { total = 0 } = ask<{ total: number }>('SELECT total_changes() AS "total"')
+    if (total === changes) return
+    changes = total
+    const { version = 0 } = ask<{ version: number }>('SELECT "user_version" AS "version" FROM pragma_user_version')
+    writer.script(`PRAGMA user_version = ${Math.abs(version) + 1}`)
+    isDue = false
+  }
+
+  const ask = <T>(sql: string): Partial<T> =>
+    (writer.rows({ sql, args: [] }, { exact: false, readOnly: true })?.[0] ?? {}) as Partial<T>
 
   async function join(): Promise<Group> {
     if (!group) {
@@ -76,6 +101,11 @@ export function createTurns(writer: Connection): { take: () => Promise<Turn> } {
   }
 
   return {
+    beginLog() {
+      const { total = 0 } = ask<{ total: number }>('SELECT total_changes() AS "total"')
+      if (!group) changes = total
+      isDue = true
+    },
     async take() {
       if (taken) await new Promise<void>((resolve) => waiting.push(resolve))
       taken = true

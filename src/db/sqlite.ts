@@ -5,6 +5,7 @@ import {
   type SqlDriverAdapterFactory,
   type Transaction,
 } from '@prisma/driver-adapter-utils'
+import { startCheckpoints } from './checkpoints.ts'
 import { SQLITE } from './dialects.ts'
 import type { Shortcut } from './direct.ts'
 import { bounded, inTime } from './limits.ts'
@@ -36,8 +37,9 @@ const NAMES = { provider: 'sqlite', adapterName: 'muster-sqlite' } as const
  * Writes and transactions take turns on one connection, first come first served. Plain reads outside a transaction run
  * on another, which sees what is committed and nothing else. Within a process nobody ever finds the file locked; while
  * another process has it, a statement is tried again from a timer, since SQLite's own waiting would stop the event loop.
+ * `keepsFile`: the log is copied into the file again and again (checkpoints.ts), as the one server of a file does.
  */
-export function sqliteAdapter(file: string): SqlDriverAdapterFactory & Shortcut {
+export function sqliteAdapter(file: string, keepsFile = false): SqlDriverAdapterFactory & Shortcut {
   let opened: SafeAdapter | undefined
   const connected = (): SafeAdapter => {
     if (opened) return opened
@@ -55,7 +57,7 @@ export function sqliteAdapter(file: string): SqlDriverAdapterFactory & Shortcut 
       // are, and each insert would take three times as long.
       writer.script('PRAGMA temp_store = MEMORY')
       reader.script('PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; PRAGMA query_only = ON')
-      opened = safeAdapter(writer, reader)
+      opened = safeAdapter(writer, reader, keepsFile ? file : null)
       return opened
     },
     dialect: SQLITE,
@@ -70,8 +72,9 @@ export function sqliteAdapter(file: string): SqlDriverAdapterFactory & Shortcut 
 
 type SafeAdapter = SqlDriverAdapter & Omit<Shortcut, 'dialect'>
 
-function safeAdapter(writer: Connection, reader: Connection): SafeAdapter {
-  const turns = createTurns(writer)
+function safeAdapter(writer: Connection, reader: Connection, kept: string | null): SafeAdapter {
+  const turns = createTurns(writer, kept !== null)
+  const stopCheckpoints = kept === null ? async () => {} : startCheckpoints(kept, turns.beginLog)
   /** The transaction that Prisma joins instead of beginning one. */
   const joined = new AsyncLocalStorage<Transaction>()
 
@@ -121,6 +124,7 @@ function safeAdapter(writer: Connection, reader: Connection): SafeAdapter {
     async dispose() {
       const turn = await turns.take()
       await turn.keep(true)
+      await stopCheckpoints()
       reader.close()
       writer.close()
     },

@@ -6,7 +6,7 @@ import { covers } from '../auth/scopes.ts'
 import { reachable as reachableChat } from '../chats/service.ts'
 import type { Db, Tx } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
-import { cancelled, chatFailed, notFound } from '../errors.ts'
+import { cancelled, chatFailed, notFound, paused } from '../errors.ts'
 import { type IdempotencyKey, KeyTaken, lookUp } from '../idempotency.ts'
 import { checkAll as checkMedia } from '../media/service.ts'
 import { findOrDefault, reachable as reachableSpace } from '../spaces/service.ts'
@@ -96,6 +96,8 @@ async function acceptOnce(
     mission: null,
     also: purpose?.also ?? null,
   } as const
+  // A run in the background may wait for the end of a pause; the caller of any other would wait in vain.
+  if (deps.pause.isPaused() && !input.background) throw paused()
   if (!key) return deps.engine.accept({ ...request, key: null })
   for (;;) {
     const { record, claim } = await lookUp(actor, deps, { ...key, path }, purpose?.said ?? rest)

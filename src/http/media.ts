@@ -2,7 +2,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import { Busboy, type BusboyInstance } from '@fastify/busboy'
-import { requireScope } from '../auth/actor.ts'
+import { type Actor, requireScope } from '../auth/actor.ts'
 import { AppError, badRequest, bodyTooLarge, invalidField, unsupportedType } from '../errors.ts'
 import { type IdempotencyKey, namesNothing, onceOutside } from '../idempotency.ts'
 import { MediaCreated, PICTURES } from '../media/schema.ts'
@@ -17,7 +17,7 @@ export async function upload(context: Context, req: IncomingMessage, idempotency
   const { deps } = context
   const actor = await context.authenticate()
   requireScope(actor, 'media:write')
-  const received = await receiveFile(context, req)
+  const received = await receiveFile(context, actor, req)
   try {
     const { name, size, sha256 } = received
     const created = await onceOutside({ deps, actor, idempotency }, { name, size, sha256 }, namesNothing, ({ keep }) =>
@@ -30,7 +30,7 @@ export async function upload(context: Context, req: IncomingMessage, idempotency
 }
 
 /** The file that is named `file`; what else the form holds is passed over. */
-async function receiveFile({ deps }: Context, req: IncomingMessage): Promise<service.Upload> {
+async function receiveFile({ deps }: Context, actor: Actor, req: IncomingMessage): Promise<service.Upload> {
   const contentType = req.headers['content-type'] ?? ''
   if (!/^multipart\/form-data *(;|$)/i.test(contentType)) throw unsupportedType()
   if (!/; *boundary=("[^"]+"|[^\s;"]+)/i.test(contentType)) throw malformed()
@@ -44,7 +44,7 @@ async function receiveFile({ deps }: Context, req: IncomingMessage): Promise<ser
     stream.on('error', () => {})
     if (field !== 'file') return void stream.resume()
     if (received) return void form.destroy(invalidField('file', 'one file'))
-    received = service.receive(deps, stream, name ?? '')
+    received = service.receive(actor, deps, stream, name ?? '')
     // What is wrong with the file ends the reading of the rest.
     received.catch((error) => form.destroy(error))
   })

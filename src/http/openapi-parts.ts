@@ -36,7 +36,11 @@ const HEADERS = {
     description: 'Of `execute` alone: the run that the request has begun, or has joined by its key',
     schema: { type: 'string' },
   },
-  'Retry-After': { description: 'When to try again, in seconds', required: true, schema: { type: 'string' } },
+  'Retry-After': {
+    description: 'When to try again, in seconds. A 503 that only the operator can end has none',
+    required: false,
+    schema: { type: 'string' },
+  },
 } satisfies Record<string, oas31.HeaderObject>
 
 const PARAMETERS = {
@@ -142,6 +146,7 @@ export const STREAM_CONTENT = {
 const Alive = z.object({ success: z.literal(true), status: z.literal('ok') })
 
 const Ready = Alive.extend({
+  status: z.enum(['ok', 'paused']).describe('`paused`: requests are served, but no run begins and no mission fires'),
   notices: z
     .enum(['listening', 'polling'])
     .optional()

@@ -6,7 +6,7 @@ import { dataKeyOf, dataKeyPlace } from '../db/data-key.ts'
 import { seal, unseal } from '../db/envelope.ts'
 import { totalOf } from '../db/totals.ts'
 import type { Deps } from '../deps.ts'
-import { AppError, badRequest, notFound } from '../errors.ts'
+import { AppError, badRequest, notFound, paused } from '../errors.ts'
 import { given, isNews } from '../lib/changes.ts'
 import { newId } from '../lib/id.ts'
 import { pageQuery, toPage } from '../lib/page.ts'
@@ -230,6 +230,7 @@ const inTurn = createQueues(MAX_LISTINGS)
 export const listTools = (actor: Actor, deps: Deps, id: string, signal: AbortSignal) =>
   inTurn(actor.organizationId, signal, async () => {
     const row = await find(actor, deps, id)
+    if (deps.pause.isPaused()) throw paused()
     const client = await connect(deps, row, signal).catch((error: unknown) => {
       signal.throwIfAborted()
       const reason = whyUnreachable(error)

@@ -3,9 +3,12 @@ import { stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { Readable } from 'node:stream'
 import {
+  CopyObjectCommand,
   DeleteObjectCommand,
   GetObjectCommand,
+  HeadObjectCommand,
   NoSuchKey,
+  NotFound,
   PutObjectCommand,
   paginateListObjectsV2,
   S3Client,
@@ -13,19 +16,20 @@ import {
 import { unavailable } from '../errors.ts'
 import type { Settings } from '../settings.ts'
 import { createDrafts, HOUR } from './drafts.ts'
-import type { MediaStorage } from './storage.ts'
+import type { MediaStorage, Trashed } from './storage.ts'
 
 const CONNECT_TIMEOUT = 5_000
 /** How long nothing may come from the bucket (ms). */
 const IDLE_TIMEOUT = 30_000
 
 /**
- * Media in a bucket of S3, or of what speaks its protocol at S3_ENDPOINT. An upload is taken in under `folder` of this
- * machine, so that nothing half-uploaded ever comes to the bucket, and is sent on as a stream. What the bucket does not
- * answer is a 503.
+ * Media in a bucket of S3, or of what speaks its protocol at S3_ENDPOINT, as `<installation>/<id>`. An upload is taken in
+ * under `folder` of this machine, so that nothing half-uploaded ever comes to the bucket, and is sent on as a stream. What
+ * the bucket does not answer is a 503. The bucket may have objects of others: only keys with the prefix are listed.
  */
 export async function createS3Storage(
   settings: Settings & { S3_BUCKET: string },
+  installationId: string,
   folder: string,
 ): Promise<MediaStorage> {
   const { S3_BUCKET: Bucket, S3_REGION, S3_ENDPOINT, S3_ACCESS_KEY_ID, S3_SECRET_ACCESS_KEY } = settings
@@ -44,10 +48,15 @@ export async function createS3Storage(
     requestHandler: { connectionTimeout: CONNECT_TIMEOUT, socketTimeout: IDLE_TIMEOUT },
   })
 
-  const draft = await createDrafts(join(folder, 'drafts'), false, async (path, id) => {
+  const own = (id: string) => `${installationId}/${id}`
+  const inTrash = ({ id, day }: Trashed) => `${installationId}/trash/${day}/${id}`
+  /** The key of a file, and the one by which an earlier version stored it. */
+  const keysOf = (id: string) => [own(id), id]
+
+  const drafts = await createDrafts(join(folder, 'drafts'), async (path, id) => {
     const { size } = await stat(path)
     const Body = createReadStream(path)
-    const command = new PutObjectCommand({ Bucket, Key: id, Body, ContentLength: size })
+    const command = new PutObjectCommand({ Bucket, Key: own(id), Body, ContentLength: size })
     try {
       await client.send(command)
     } catch (error) {
@@ -58,28 +67,81 @@ export async function createS3Storage(
     }
   })
 
+  /** Returns what an object has; null where there is none. */
+  async function ifAny<T>(answer: Promise<T>): Promise<T | null> {
+    try {
+      return await answer
+    } catch (error) {
+      const status = (error as { $metadata?: { httpStatusCode?: number } }).$metadata?.httpStatusCode
+      if (error instanceof NoSuchKey || error instanceof NotFound || status === 404) return null
+      return refuse(error)
+    }
+  }
+
+  const drop = (Key: string) => client.send(new DeleteObjectCommand({ Bucket, Key })).catch(refuse)
+
+  /** Returns whether there was anything to move. */
+  async function move(from: string, to: string): Promise<boolean> {
+    const source = `${Bucket}/${from.split('/').map(encodeURIComponent).join('/')}`
+    const copied = await ifAny(client.send(new CopyObjectCommand({ Bucket, Key: to, CopySource: source })))
+    if (!copied) return false
+    await drop(from)
+    return true
+  }
+
+  async function* listKeys(Prefix: string) {
+    for await (const { Contents = [] } of paginateListObjectsV2({ client }, { Bucket, Prefix })) yield Contents
+  }
+
+  async function* listTrash(): AsyncGenerator<Trashed[]> {
+    const prefix = `${installationId}/trash/`
+    for await (const some of listKeys(prefix))
+      yield some.flatMap(({ Key = '' }) => {
+        const [day = '', id = ''] = Key.slice(prefix.length).split('/')
+        return day && id ? { id, day } : []
+      })
+  }
+
   return {
-    draft,
+    ...drafts,
     async read(id) {
-      try {
-        const { Body } = await client.send(new GetObjectCommand({ Bucket, Key: id }))
+      for (const Key of keysOf(id)) {
+        const found = await ifAny(client.send(new GetObjectCommand({ Bucket, Key })))
         // In Node it is one.
-        return (Body as Readable | undefined) ?? null
-      } catch (error) {
-        if (error instanceof NoSuchKey) return null
-        return refuse(error)
+        if (found) return (found.Body as Readable | undefined) ?? null
       }
+      return null
+    },
+    async has(id) {
+      for (const Key of keysOf(id)) if (await ifAny(client.send(new HeadObjectCommand({ Bucket, Key })))) return true
+      return false
     },
     async remove(id) {
-      await client.send(new DeleteObjectCommand({ Bucket, Key: id })).catch(refuse)
+      for (const Key of keysOf(id)) await drop(Key)
+    },
+    async trash(id, day) {
+      for (const Key of keysOf(id)) if (await move(Key, inTrash({ id, day }))) return
+    },
+    async restore(id) {
+      for await (const some of listTrash()) {
+        const found = some.find((trashed) => trashed.id === id)
+        if (found) return move(inTrash(found), own(id))
+      }
+      return false
     },
     async *list() {
-      for await (const { Contents = [] } of paginateListObjectsV2({ client }, { Bucket })) {
+      const prefix = `${installationId}/`
+      for await (const some of listKeys(prefix)) {
         const before = Date.now() - HOUR
-        yield Contents.flatMap(({ Key, LastModified }) =>
-          Key && LastModified && LastModified.getTime() < before ? Key : [],
-        )
+        yield some.flatMap(({ Key = '', LastModified }) => {
+          const id = Key.slice(prefix.length)
+          return id && !id.includes('/') && LastModified && LastModified.getTime() < before ? id : []
+        })
       }
+    },
+    listTrash,
+    async purge(trashed) {
+      await drop(inTrash(trashed))
     },
   }
 }

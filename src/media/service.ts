@@ -77,33 +77,85 @@ export async function remove(actor: Actor, deps: Deps, id: string) {
     if (!count) throw notFound('Media')
     const data = { mediaBytes: { decrement: size } }
     await tx.organization.update({ where: { id: actor.organizationId }, data, select: { id: true } })
-    await audit(tx, actor, 'media.delete', id, deps.clock.now())
+    const now = deps.clock.now()
+    await tx.mediaDraft.createMany({ data: { id, createdAt: now } })
+    await audit(tx, actor, 'media.delete', id, now)
   })
   await removeFile(deps, id)
   return { message: 'Media deleted successfully' }
 }
 
-/** What cannot be removed is an orphan, which a start removes. */
-const removeFile = ({ storage, log }: Deps, id: string): Promise<void> =>
-  storage.remove(id).catch((error) => log.warn({ err: error, mediaId: id }, 'a file could not be removed'))
+/**
+ * Removes a file that has no row any more. A paused server may work on a copy of a database whose original still needs the
+ * file: there it goes to the trash. A file that cannot be removed stays recorded, and a later start moves it to the trash.
+ */
+async function removeFile({ db, storage, pause, clock, log }: Deps, id: string): Promise<void> {
+  try {
+    if (pause.isPaused()) await storage.trash(id, dayOf(clock.now()))
+    else await storage.remove(id)
+    await db.mediaDraft.deleteMany({ where: { id } })
+  } catch (error) {
+    log.warn({ err: error, mediaId: id }, 'a file could not be removed')
+  }
+}
+
+/** Returns the day (YYYY-MM-DD, UTC) of a time. */
+export const dayOf = (time: Date): string => time.toISOString().slice(0, 10)
 
 /** What somebody is uploading: received as a whole, and nobody's yet. */
 export type Upload = { draft: Draft; name: string; size: number; sha256: string }
 
-/** Takes in a file as it comes, never as a whole in memory. 413 from the 26th megabyte on; nothing is left of it then. */
-export async function receive({ storage }: Deps, source: Readable, name: string): Promise<Upload> {
+/**
+ * Stores a file as it comes, never as a whole in memory. Its bytes count against the organization's quota as they come,
+ * until `draft.discard`. Throws 413 from the 26th megabyte on and when the quota is reached; nothing is left of it then.
+ */
+export async function receive(actor: Actor, deps: Deps, source: Readable, name: string): Promise<Upload> {
+  const { storage, settings, uploads } = deps
+  const { organizationId } = actor
   const hash = createHash('sha256')
   let size = 0
+  const count = (bytes: number) => {
+    const total = (uploads.get(organizationId) ?? 0) + bytes
+    if (total > 0) uploads.set(organizationId, total)
+    else uploads.delete(organizationId)
+    return total
+  }
+  const stored = await storedBytes(actor, deps).catch((error) => {
+    source.resume()
+    throw error
+  })
   const meter = new Transform({
     transform(chunk: Buffer, _, done) {
       size += chunk.length
+      const unfinished = count(chunk.length)
       hash.update(chunk)
       countPassed(chunk.length)
-      done(size > MAX_BYTES ? bodyTooLarge() : null, chunk)
+      if (size > MAX_BYTES) done(bodyTooLarge())
+      else if (stored + unfinished > settings.MEDIA_QUOTA) done(quotaExceeded())
+      else done(null, chunk)
     },
   })
-  const draft = await storage.draft(source, meter)
-  return { draft, name: cleanName(name), size, sha256: hash.digest('hex') }
+  try {
+    const draft = await storage.draft(source, meter)
+    let isCounted = true
+    const discard = async () => {
+      if (isCounted) count(-size)
+      isCounted = false
+      await draft.discard()
+    }
+    return { draft: { ...draft, discard }, name: cleanName(name), size, sha256: hash.digest('hex') }
+  } catch (error) {
+    count(-size)
+    throw error
+  }
+}
+
+const quotaExceeded = () => new AppError(413, 'Media quota exceeded')
+
+/** Returns how many bytes the files of the actor's organization have. */
+async function storedBytes({ organizationId: id }: Actor, { db }: Deps): Promise<number> {
+  const { mediaBytes } = await db.organization.findUniqueOrThrow({ where: { id }, select: { mediaBytes: true } })
+  return Number(mediaBytes)
 }
 
 /** A name is only ever shown: no folders, no control characters, not too long. */
@@ -121,20 +173,22 @@ export async function create(actor: Actor, deps: Deps, { draft, name, size }: Up
   const { db, clock, settings } = deps
   const { organizationId, userId } = actor
   if (size === 0) throw badRequest('Missing required field: file')
-  const mimeType = (await fileTypeFromBuffer(await draft.head(HEAD)))?.mime ?? 'application/octet-stream'
+  const mimeType = await typeOf(await draft.head(HEAD))
   const id = newId()
   const now = clock.now()
-  // The file first: what a crash leaves is then a file without a row, which is found and removed, never the reverse.
-  await draft.keep(id)
+  // A crash leaves a file without a row, never the reverse, and a record by which a later start finds that file.
+  await db.mediaDraft.createMany({ data: { id, createdAt: now } })
   try {
+    await draft.keep(id)
     return await db.$transaction(async (tx) => {
       const { count } = await tx.organization.updateMany({
         where: { id: organizationId, mediaBytes: { lte: settings.MEDIA_QUOTA - size } },
         data: { mediaBytes: { increment: size } },
       })
-      if (!count) throw new AppError(413, 'Media quota exceeded')
+      if (!count) throw quotaExceeded()
       const data = { id, organizationId, userId, name, mimeType, size, createdAt: now }
       const created = await tx.media.create({ data })
+      await tx.mediaDraft.deleteMany({ where: { id } })
       await audit(tx, actor, 'media.create', id, now)
       return keep(tx, { id, name, media: toMedia(created) })
     })
@@ -145,18 +199,31 @@ export async function create(actor: Actor, deps: Deps, { draft, name, size }: Up
   }
 }
 
+/** Types whose content is never plain text, however it begins. */
+const BINARY = /^(image|audio|video|font)\//
+
+/**
+ * Tells the type of a file by its first bytes. Some signatures are two or three letters (`GIF`, `BM`), with which a text may
+ * begin as well: plain text is no picture, sound or film.
+ */
+async function typeOf(head: Uint8Array): Promise<string> {
+  const type = (await fileTypeFromBuffer(head))?.mime ?? 'application/octet-stream'
+  return BINARY.test(type) && isText(head) && !type.endsWith('+xml') ? 'application/octet-stream' : type
+}
+
+/** Returns whether bytes are UTF-8 without control characters; the last character may be cut off. */
+function isText(bytes: Uint8Array): boolean {
+  try {
+    const text = new TextDecoder('utf-8', { fatal: true }).decode(bytes, { stream: true })
+    return !/[^\P{Cc}\t\n\f\r]/u.test(text)
+  } catch {
+    return false
+  }
+}
+
 /** Throws 404 unless all of these ids, each of which is there once, are of media that the caller may use. */
 export async function checkAll(actor: Actor, { db }: Deps, ids: readonly string[]): Promise<void> {
   if (!ids.length) return
   const found = await db.media.count({ where: { id: { in: [...ids] }, ...reachable(actor) } })
   if (found !== ids.length) throw notFound('Media')
-}
-
-/** Removes files that no row tells of: what crashes have left behind. */
-export async function removeOrphans({ db, storage }: Pick<Deps, 'db' | 'storage'>): Promise<void> {
-  for await (const ids of storage.list()) {
-    const known = await db.media.findMany({ where: { id: { in: ids } }, select: { id: true } })
-    const rows = new Set(known.map(({ id }) => id))
-    for (const id of ids) if (!rows.has(id)) await storage.remove(id)
-  }
 }

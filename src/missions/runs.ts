@@ -3,7 +3,7 @@ import { type Actor, actorOf } from '../auth/actor.ts'
 import { Prisma, type Tx } from '../db/client.ts'
 import { lockMissionCounts } from '../db/totals.ts'
 import type { Deps } from '../deps.ts'
-import { notFound } from '../errors.ts'
+import { notFound, paused } from '../errors.ts'
 import type { ExecutionRow } from '../executions/engine/events.ts'
 import type { KeyClaim } from '../idempotency.ts'
 import { reachable as reachableSpace } from '../spaces/service.ts'
@@ -50,6 +50,7 @@ export async function run(
   { actor, fire, key, first, also }: Cause,
 ): Promise<ExecutionRow | null> {
   const { db, engine, settings } = deps
+  if (deps.pause.isPaused()) throw paused()
   const agent = await db.agent.findFirst({ where: { AND: [{ id: mission.agentId }, executable(actor)] } })
   if (!agent) throw notFound('Agent')
   const space = await db.space.findFirst({ where: { AND: [{ id: mission.spaceId }, reachableSpace(actor)] } })

@@ -24,6 +24,7 @@ export function createScheduler(deps: Deps): Scheduler {
   let stopped = false
 
   async function fireAll(): Promise<void> {
+    if (deps.pause.isPaused()) return
     const now = clock.now()
     for (let page = await read(now); page.length; page = await read(now, page.at(-1))) {
       for (const some of inParts(page, AT_ONCE)) {

@@ -127,10 +127,10 @@ export async function startLab(env: Record<string, string> = {}): Promise<Lab> {
 
 /** A caretaker on the lab's database that has nothing to do, unless told. */
 export function caretakerOf({ db, clock, server }: Lab, overrides: Partial<CaretakerDeps>) {
-  const { settings, log } = server.service.deps
+  const { settings, log, pause } = server.service.deps
   const none = async () => {}
   return createCaretaker({
-    ...{ settings, db, clock, log, owner: 'the test', heldRows: () => [], stop: () => {} },
+    ...{ settings, db, clock, log, pause, owner: 'the test', heldRows: () => [], stop: () => {} },
     ...{ recover: none, expire: none, expireApproval: none, begin: none, compact: none },
     ...overrides,
   })

@@ -6,6 +6,7 @@ import { LIFETIME } from '../../idempotency.ts'
 import type { Clock } from '../../lib/clock.ts'
 import { timedIdsSince } from '../../lib/id.ts'
 import { inParts } from '../../lib/parts.ts'
+import type { Pause } from '../../pause.ts'
 import type { Settings } from '../../settings.ts'
 import type { ExecutionRow } from './events.ts'
 import type { ApprovalRow } from './waits.ts'
@@ -29,6 +30,7 @@ export type CaretakerDeps = {
   db: Db
   clock: Clock
   log: Logger
+  pause: Pause
   owner: string
   /** The rows, as claimed, of what runs in this process. */
   heldRows: () => ExecutionRow[]
@@ -45,7 +47,7 @@ export type CaretakerDeps = {
 
 /** What is done again and again: leases kept, those of dead processes taken over, old rows removed. */
 export function createCaretaker(deps: CaretakerDeps) {
-  const { settings, db, clock, log, owner } = deps
+  const { settings, db, clock, log, pause, owner } = deps
   const heartbeatInterval = settings.LEASE_DURATION / 3
   const timers: NodeJS.Timeout[] = []
   let stopped = false
@@ -114,7 +116,7 @@ export function createCaretaker(deps: CaretakerDeps) {
         where: {
           terminalSeq: null,
           status: 'pending',
-          OR: [{ createdAt: { lt: tooOld }, attempt: 0 }, { wantsCancel: true }],
+          OR: [...(pause.isPaused() ? [] : [{ createdAt: { lt: tooOld }, attempt: 0 }]), { wantsCancel: true }],
         },
         take: SWEEP_SIZE,
       }),
@@ -123,7 +125,8 @@ export function createCaretaker(deps: CaretakerDeps) {
     const overdue = await timed(() =>
       db.approval.findMany({ where: { status: 'pending', expiresAt: { lt: now } }, take: SWEEP_SIZE }),
     )
-    for (const approval of overdue) await tryFor({ id: approval.executionId }, () => deps.expireApproval(approval))
+    for (const approval of pause.isPaused() ? [] : overdue)
+      await tryFor({ id: approval.executionId }, () => deps.expireApproval(approval))
     // While it was away, nobody could keep a lease: those who live do that first.
     const awayLately = now.getTime() - awayAt < settings.LEASE_DURATION + SWEEP_INTERVAL
     if (!awayLately) await recover(all, now)
@@ -137,6 +140,8 @@ export function createCaretaker(deps: CaretakerDeps) {
           terminalSeq: null,
           status: 'running',
           ...(all ? { leaseOwner: { not: owner } } : { leaseUntil: { lt: now } }),
+          // A paused server takes over no run but to end it.
+          ...(pause.isPaused() && { wantsCancel: true }),
           ...(after && { OR: laterThan(after) }),
         },
         orderBy: [{ createdAt: 'asc' }, { id: 'asc' }],
@@ -160,6 +165,7 @@ export function createCaretaker(deps: CaretakerDeps) {
    * old is of runs that began before: by their ids, they are the first.
    */
   async function forget(): Promise<void> {
+    if (pause.isPaused()) return
     const now = clock.now().getTime()
     const events = new Date(now - settings.EVENT_RETENTION_DAYS * DAY)
     const records = new Date(now - LIFETIME)

@@ -40,7 +40,12 @@ const WAY_OUT = 'Name a model, or set DEFAULT_MODEL'
 const MAX_KEPT = 100
 
 /** The models that the settings give, by the rules of contract.md section 8. */
-export function createModels(settings: Settings, clock: Clock = systemClock): Models {
+export function createModels(
+  settings: Settings,
+  clock: Clock = systemClock,
+  /** While it is so, no provider is asked for its list. */
+  isPaused: () => boolean = () => false,
+): Models {
   const { DEFAULT_MODEL, ANTHROPIC_API_KEY, OPENAI_API_KEY, OPENAI_BASE_URL, GOOGLE_GENERATIVE_AI_API_KEY } = settings
   const secrets = [ANTHROPIC_API_KEY, OPENAI_API_KEY, GOOGLE_GENERATIVE_AI_API_KEY].flatMap((key) => key ?? [])
   const providers = createProviders(settings)
@@ -93,7 +98,7 @@ export function createModels(settings: Settings, clock: Clock = systemClock): Mo
     describeError: (error, _organizationId) => (isModelError(error) ? describeModelError(error, secrets) : UNEXPECTED),
 
     async list(_organizationId) {
-      const listed = (await catalogue?.list()) ?? []
+      const listed = (isPaused() ? [] : await catalogue?.list()) ?? []
       return Object.entries(providers).flatMap(([provider, { configured, models }]) =>
         (provider === 'compatible' ? listed : models).map((id) => ({
           id: `${provider}/${id}`,

@@ -7,6 +7,7 @@ import { isUnavailable } from '../../lib/database-errors.ts'
 import { newId } from '../../lib/id.ts'
 import { unlessAborted } from '../../lib/unless-aborted.ts'
 import type { MediaStorage } from '../../media/storage.ts'
+import type { Pause } from '../../pause.ts'
 import type { Settings } from '../../settings.ts'
 import type { Telemetry } from '../../telemetry/telemetry.ts'
 import { accept, type Request, SessionTaken } from './accept.ts'
@@ -49,6 +50,7 @@ export type EngineDeps = {
   settle: claims.ClaimDeps['settle']
   openTools: OpenTools
   telemetry: Telemetry
+  pause: Pause
 }
 
 /** What runs agents: accepts, runs, recovers and ends executions, and shows their events. */
@@ -83,7 +85,7 @@ const CANCEL_PATIENCE = 5_000
 const HAND_BACK_PATIENCE = 1_000
 
 export function createEngine(deps: EngineDeps): Engine {
-  const { settings, db, clock, bus, log } = deps
+  const { settings, db, clock, bus, log, pause } = deps
   const owner = newId()
   const leaseDuration = settings.LEASE_DURATION
   const limits = { running: settings.MAX_RUNNING_PER_ORGANIZATION, pending: settings.MAX_PENDING_RUNS }
@@ -137,7 +139,7 @@ export function createEngine(deps: EngineDeps): Engine {
       for (const id of ids ?? []) live.cancel(id)
     }),
     bus.subscribe('pending', (ids) => {
-      if (!runs || draining) return
+      if (!runs || draining || pause.isPaused()) return
       for (const organizationId of ids ?? []) room.wait(organizationId)
       background(room.fill())
     }),
@@ -203,13 +205,13 @@ export function createEngine(deps: EngineDeps): Engine {
 
   /** Begins a pending run when its turn comes: here, if there is room, or wherever there is some first. */
   function begin(id: string, organizationId: string): void {
-    if (runs && !draining && room.isFor(organizationId)) background(beginPending(id))
+    if (runs && !draining && !pause.isPaused() && room.isFor(organizationId)) background(beginPending(id))
     else bus.publish('pending', [organizationId])
   }
 
   /** Begins a pending run that holds its session's lock. False when there is no room for it. */
   async function beginPending(id: string): Promise<boolean> {
-    return !draining && live.claim((launch) => claimAndLaunch(id, launch))
+    return !draining && !pause.isPaused() && live.claim((launch) => claimAndLaunch(id, launch))
   }
 
   async function claimAndLaunch(id: string, launch: Launch): Promise<boolean> {
@@ -278,7 +280,7 @@ export function createEngine(deps: EngineDeps): Engine {
     recover: async (left) => void (draining || (await recover(left))),
     expire: (row) => endPending(row, 'timeout'),
     expireApproval,
-    begin: room.fill,
+    begin: async () => void (pause.isPaused() || (await room.fill())),
     compact: compaction.run,
   })
 
@@ -289,7 +291,7 @@ export function createEngine(deps: EngineDeps): Engine {
       for (;;) {
         if (draining && !request.delegated) throw unavailable()
         if (request.onBusy === 'interrupt' && sessionId) await interrupt(sessionId, request)
-        const hasRoom = request.delegated || room.isFor(actor.organizationId)
+        const hasRoom = !pause.isPaused() && (request.delegated || room.isFor(actor.organizationId))
         try {
           return await live.claim(async (launch) => {
             const row = await acceptAndLaunch(request, hasRoom, launch)

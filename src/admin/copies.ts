@@ -1,0 +1,121 @@
+import { constants, existsSync } from 'node:fs'
+import { chmod, copyFile, mkdir, rename, rm } from 'node:fs/promises'
+import { dirname, resolve } from 'node:path'
+import Sqlite from 'better-sqlite3'
+import { databaseFile, Prisma } from '../db/client.ts'
+import { lockDatabase } from '../db/lock.ts'
+import { openMasterKey } from '../db/secrets.ts'
+import { logOf } from '../db/sqlite-log.ts'
+import { countedStarts } from '../installation.ts'
+import { installationId } from '../media/installation.ts'
+import { flush, markCopy } from './backup.ts'
+import type { Admin, Answer, Operator } from './commands.ts'
+import { AdminError } from './values.ts'
+
+const REPEAT = `What was changed after the copy was made is not in it. Before you resume, repeat what matters: revoke the
+tokens that were revoked since, remove the members who left, and change secrets that were changed.`
+
+/**
+ * Puts a backup in the place of the SQLite database, with the server stopped. The database that was there is set aside
+ * with its log, so that nothing is lost and the log is not mixed into the backup. A server that starts on it is paused.
+ */
+export async function restore({ settings, now }: Operator, [given = '']: string[]): Promise<Answer> {
+  const file = databaseFile(settings)
+  if (!file) throw new AdminError('The database is PostgreSQL: restore it with pg_restore, then run mark-copy.')
+  const source = resolve(given)
+  checkBackup(source)
+  await mkdir(dirname(file), { recursive: true, mode: 0o700 })
+  const existed = existsSync(file)
+  const lock = lockDatabase(file)
+  const draft = `${file}.restoring`
+  const aside = `${file}.before-${now.toISOString().replace(/\D/g, '').slice(0, 14)}`
+  try {
+    await rm(draft, { force: true })
+    await copyFile(source, draft, constants.COPYFILE_EXCL)
+    await chmod(draft, 0o600)
+    markCopy(draft)
+    await flush(draft, 'r+')
+    // The log first: a database without it is whole, if older; the new one must not meet it.
+    for (const suffix of ['-wal', '-shm', '-journal'])
+      if (existsSync(file + suffix)) await rename(file + suffix, aside + suffix)
+    if (existed) await rename(file, aside)
+    await rename(draft, file)
+    await flush(dirname(file), 'r').catch(() => {})
+  } finally {
+    await rm(draft, { force: true })
+    lock.release()
+  }
+  const kept = existed ? `\nThe database that was there is now ${aside}.` : ''
+  const key = resolve(settings.DATA_DIR, 'encryption.key')
+  const missing =
+    !settings.ENCRYPTION_KEY && !existsSync(key) ? `\nPut its encryption key at ${key} before you start.` : ''
+  const text = `Restored ${source} to ${file}.${kept}${missing}
+The server will start paused. Look around, then run \`npm run admin -- resume\`.
+${REPEAT}`
+  return { json: { file, replaced: existed ? aside : null }, text }
+}
+
+/** Throws unless a file is a sound SQLite database of Muster, complete without a log beside it. */
+function checkBackup(source: string): void {
+  if (!existsSync(source)) throw new AdminError(`There is no file ${source}.`)
+  if (existsSync(logOf(source)))
+    throw new AdminError(`${logOf(source)} lies beside it: make a copy with the command backup.`)
+  let connection: Sqlite.Database | undefined
+  try {
+    connection = new Sqlite(source, { readonly: true, timeout: 10_000 })
+    const [{ quick_check: state }] = connection.pragma('quick_check(1)') as [{ quick_check: string }]
+    if (state !== 'ok') throw new AdminError(`${source} is damaged: ${state}`)
+    if (!connection.prepare('SELECT 1 FROM "Installation"').get())
+      throw new AdminError(`${source} has no installation.`)
+  } catch (error) {
+    if (error instanceof AdminError) throw error
+    throw new AdminError(`${source} is no database of Muster: ${(error as Error).message}`)
+  } finally {
+    connection?.close()
+  }
+}
+
+/** Marks a database as a copy, so that servers which start on it are paused: a restored dump, or a file that was copied. */
+export async function markDatabase({ database, now }: Admin): Promise<Answer> {
+  const where = { id: 1, pausedBy: null }
+  const { count } = await database.client.$transaction(async (tx) => {
+    await tx.mediaDraft.deleteMany({})
+    return tx.installation.updateMany({ where, data: { pausedBy: 'mark-copy', pausedAt: now } })
+  })
+  const text = count ? 'The database is marked as a copy.' : 'The database is marked as a copy already.'
+  const advice = 'Servers that start on it are paused until `npm run admin -- resume`; any that run on it now are not.'
+  return { json: { marked: true }, text: `${text} ${advice}` }
+}
+
+/**
+ * Ends the pause of a copy, for servers that run on it too. Runs that the copy found under way are its original's: they are
+ * cancelled, so that nothing they did is done a second time.
+ */
+export async function resume(admin: Admin): Promise<Answer> {
+  const { database, settings, now } = admin
+  const { client, kind } = database
+  const row = await client.installation.findUniqueOrThrow({ where: { id: 1 } })
+  const version = kind === 'sqlite' ? await readVersion(admin) : 0
+  const counted =
+    kind === 'sqlite' ? countedStarts(settings, installationId(await openMasterKey(database, settings, now))) : 0
+  const isCopy = row.pausedBy !== null || version < 0 || counted > row.starts
+  const still = settings.PAUSED ? ' PAUSED is set: unset it, and restart the servers.' : ''
+  if (!isCopy) return { json: { resumed: false, cancelled: 0 }, text: `The database is not marked as a copy.${still}` }
+  const runs = { terminalSeq: null, createdAt: { lte: row.pausedAt ?? now }, wantsCancel: false }
+  const cancelled = await client.$transaction(async (tx) => {
+    const { count } = await tx.execution.updateMany({ where: runs, data: { wantsCancel: true, updatedAt: now } })
+    const data = { pausedBy: null, pausedAt: null, starts: Math.max(row.starts, counted) }
+    await tx.installation.update({ where: { id: 1 }, data, select: { id: true } })
+    return count
+  })
+  if (version < 0) await client.$executeRaw(Prisma.sql`PRAGMA user_version = ${Prisma.raw(String(-version))}`)
+  const text = `The pause has ended: missions fire and runs begin. Runs of before that are cancelled: ${cancelled}.${still}`
+  return { json: { resumed: true, cancelled }, text }
+}
+
+async function readVersion({ database }: Admin): Promise<number> {
+  const [row] = await database.client.$queryRaw<{ version: number }[]>(
+    Prisma.sql`SELECT "user_version" AS "version" FROM pragma_user_version`,
+  )
+  return Number(row?.version ?? 0)
+}

@@ -1,0 +1,40 @@
+import { databaseFile } from '../db/client.ts'
+import { openMasterKey } from '../db/secrets.ts'
+import { createLog } from '../lib/log.ts'
+import { installationId } from '../media/installation.ts'
+import { cleanMedia, findLeftovers, restoreMedia, TRASH_DAYS } from '../media/leftovers.ts'
+import { openStorage } from '../media/storage.ts'
+import type { Admin, Answer, Options } from './commands.ts'
+import { AdminError } from './values.ts'
+
+async function open({ database, settings, now }: Admin) {
+  const id = installationId(await openMasterKey(database, settings, now))
+  const storage = await openStorage(settings, id, databaseFile(settings) !== null)
+  if (!storage)
+    throw new AdminError('Media storage is not configured. Set S3_BUCKET or MEDIA_DIR as the servers have it.')
+  return { db: database.client, storage, clock: { now: () => now }, log: createLog('silent') }
+}
+
+/**
+ * Lists the installation's files that have no row, or moves them to the trash. A copy that is paused does not know the files
+ * of its original, and moves none.
+ */
+export async function clean(admin: Admin, _: string[], { yes = false }: Options): Promise<Answer> {
+  const parts = await open(admin)
+  const installation = await parts.db.installation.findUnique({ where: { id: 1 }, select: { pausedBy: true } })
+  if (yes && installation?.pausedBy)
+    throw new AdminError('The database is a copy and does not know newer files. Run `npm run admin -- resume` first.')
+  const ids = yes ? await cleanMedia(parts) : await findLeftovers(parts)
+  const list = ids.map((id) => `  ${id}\n`).join('')
+  const outcome = yes
+    ? `Moved ${ids.length} files to the trash, for ${TRASH_DAYS} days. media-restore puts one back.`
+    : `${ids.length} files have no row. Run it with --yes to move them to the trash, for ${TRASH_DAYS} days.`
+  return { json: { files: ids, moved: yes }, text: ids.length ? list + outcome : 'Every file has a row.' }
+}
+
+/** Puts a file back from the trash, or all files whose rows are there. */
+export async function restore(admin: Admin, [given = '']: string[]): Promise<Answer> {
+  const ids = await restoreMedia(await open(admin), given === 'all' ? null : given)
+  if (!ids.length && given !== 'all') throw new AdminError(`The trash has no file ${given}.`)
+  return { json: { files: ids }, text: `Put back ${ids.length} files.\n${ids.join('\n')}`.trim() }
+}

@@ -1,0 +1,242 @@
+import { copyFile, mkdir, readdir, rename, rm, stat, truncate, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import Sqlite from 'better-sqlite3'
+import { describe, expect, it } from 'vitest'
+import { runAdmin } from '../../src/admin/run.ts'
+import { NewInstallationError } from '../../src/installation.ts'
+import { createFolder } from '../support/folder.ts'
+import { upload } from '../support/multipart.ts'
+import { spawnServer } from '../support/process.ts'
+import { request } from '../support/rest.ts'
+import { startServer } from '../support/server.ts'
+
+/** Sets up a folder with a server's data, as `DATA_DIR`. */
+async function createPlace() {
+  const { path, [Symbol.asyncDispose]: dispose } = await createFolder()
+  return {
+    path,
+    database: join(path, 'muster.db'),
+    start: (env: Record<string, string> = {}) => startServer(env, { folder: path }),
+    async admin(...args: string[]) {
+      const { code, out, err } = await runAdmin(args, { DATA_DIR: path })
+      expect(err).toBe('')
+      expect(code).toBe(0)
+      return out
+    },
+    [Symbol.asyncDispose]: dispose,
+  }
+}
+
+const titlesOf = async (server: { url: string }, token: string): Promise<string[]> => {
+  const { body } = await request({ ...server, token }, 'GET', '/api/v1/tasks')
+  return body.tasks.map(({ title }: { title: string }) => title).sort()
+}
+const addTask = (server: { url: string }, token: string, title: string) =>
+  request({ ...server, token }, 'POST', '/api/v1/tasks', { body: { title } })
+
+const readiness = async (server: { url: string }) => (await (await fetch(`${server.url}/readyz`)).json()).status
+
+/** Copies the database and its log as they are at this moment, as a kill leaves them. */
+async function copyLive(from: string, to: string): Promise<void> {
+  await mkdir(to, { recursive: true })
+  for (const name of await readdir(from))
+    if (/^muster\.db(-wal)?$|key$|json$/.test(name)) await copyFile(join(from, name), join(to, name))
+}
+
+describe('a backup', () => {
+  it('put in place with the old log beside it is what comes up, whole and paused, with the log set aside', async () => {
+    await using place = await createPlace()
+    await using crashed = await createPlace()
+    const first = await place.start()
+    const { token } = first
+    await addTask(first, token, 'before')
+    const backup = join(place.path, 'backup.db')
+    await place.admin('backup', backup)
+    await addTask(first, token, 'after')
+    await copyLive(place.path, crashed.path)
+    await first.service.stop()
+    await copyFile(backup, crashed.database)
+    // The command line does not touch it either.
+    const refused = await runAdmin(['token', 'list'], { DATA_DIR: crashed.path })
+    expect(refused.err).toContain('muster.db-wal')
+    const again = await crashed.start()
+    expect(await titlesOf(again, token)).toEqual(['before'])
+    expect(await readiness(again)).toBe('paused')
+    expect(again.logs.filter((line) => line.includes('muster.db-wal.replaced-'))).toHaveLength(1)
+    await addTask(again, token, 'new')
+    await again.service.stop()
+    expect(new Sqlite(crashed.database).pragma('integrity_check', { simple: true })).toBe('ok')
+  })
+
+  it('stays paused over a crash and a restart, until resume ends it on the running server', async () => {
+    await using place = await createPlace()
+    await using copy = await createPlace()
+    const first = await place.start()
+    const { token } = first
+    await place.admin('backup', copy.database)
+    await first.service.stop()
+    await copyFile(join(place.path, 'encryption.key'), join(copy.path, 'encryption.key'))
+    const restored = await copy.start()
+    expect(await readiness(restored)).toBe('paused')
+    await restored.service.stop()
+    await using again = await copy.start()
+    expect(await readiness(again)).toBe('paused')
+    expect(await copy.admin('resume')).toContain('The pause has ended')
+    await expect.poll(() => readiness(again)).toBe('ok')
+    // The original was never marked.
+    await using original = await place.start()
+    expect(await readiness(original)).toBe('ok')
+    expect(token).toBeTruthy()
+  })
+
+  it('is put in place by the command restore, which keeps what was there', async () => {
+    await using place = await createPlace()
+    const first = await place.start()
+    const { token } = first
+    await addTask(first, token, 'before')
+    const backup = join(place.path, 'backup.db')
+    await place.admin('backup', backup)
+    await addTask(first, token, 'after')
+    expect((await runAdmin(['restore', backup], { DATA_DIR: place.path })).err).toContain('Another Muster server')
+    await first.service.stop()
+    await writeFile(join(place.path, 'text.db'), 'no database')
+    expect((await runAdmin(['restore', join(place.path, 'text.db')], { DATA_DIR: place.path })).err).toContain(
+      'no database',
+    )
+    expect(await place.admin('restore', backup)).toContain('paused')
+    const again = await place.start()
+    expect(await titlesOf(again, token)).toEqual(['before'])
+    expect(await readiness(again)).toBe('paused')
+    await again.service.stop()
+    const [aside = ''] = (await readdir(place.path)).filter((name) => /\.before-\d+$/.test(name))
+    await rename(join(place.path, aside), place.database)
+    await using back = await place.start()
+    expect(await titlesOf(back, token)).toEqual(['after', 'before'])
+  })
+})
+
+describe('a plain copy of the database', () => {
+  it('that is older than the last start in its folder is paused; the whole folder elsewhere is not', async () => {
+    await using place = await createPlace()
+    await using elsewhere = await createPlace()
+    const first = await place.start()
+    await first.service.stop()
+    await copyFile(place.database, join(place.path, 'old.db'))
+    const second = await place.start()
+    expect(await readiness(second)).toBe('ok')
+    await second.service.stop()
+    for (const name of ['muster.db', 'encryption.key', 'starts.json'])
+      await copyFile(join(place.path, name), join(elsewhere.path, name))
+    const moved = await elsewhere.start()
+    expect(await readiness(moved)).toBe('ok')
+    await moved.service.stop()
+    await copyFile(join(place.path, 'old.db'), place.database)
+    await using older = await place.start()
+    expect(await readiness(older)).toBe('paused')
+  })
+
+  it('is set apart from a log that was begun anew since, even where no start lies between', async () => {
+    await using place = await createPlace()
+    await using crashed = await createPlace()
+    const first = await place.start()
+    await addTask(first, first.token, 'early')
+    // Two checkpoints, as idle seconds make them, each followed by a write.
+    const checkpoint = async (title: string) => {
+      await expect
+        .poll(
+          async () =>
+            new Sqlite(place.database, { readonly: true }).prepare('SELECT 1').get() &&
+            (await stat(place.database)).mtimeMs,
+        )
+        .toBeGreaterThan((await stat(`${place.database}-wal`)).mtimeMs)
+      await addTask(first, first.token, title)
+    }
+    await checkpoint('one')
+    await copyFile(place.database, join(crashed.path, 'old.db'))
+    await checkpoint('two')
+    await checkpoint('three')
+    await copyLive(place.path, crashed.path)
+    await first.service.stop()
+    await copyFile(join(crashed.path, 'old.db'), crashed.database)
+    await using again = await crashed.start()
+    expect(await titlesOf(again, first.token)).toEqual(['early'])
+    expect(await readiness(again)).toBe('paused')
+  }, 60_000)
+})
+
+describe('a server that is killed', () => {
+  it('leaves all but the last moments in the file itself, and files that only their owner can read', async () => {
+    await using folder = await createFolder()
+    await using copy = await createFolder()
+    await using server = await spawnServer(folder.path, { DATA_DIR: folder.path })
+    const token = /mst_\w+/.exec(server.out)?.[0] ?? ''
+    expect(server.out).toContain(`A new installation was made in ${join(folder.path, 'muster.db')}`)
+    await addTask(server, token, 'kept')
+    const inFile = () => {
+      try {
+        const database = new Sqlite(join(copy.path, 'muster.db'), { readonly: true })
+        return database.prepare('SELECT "title" FROM "Task"').pluck().all()
+      } catch {
+        return []
+      }
+    }
+    await expect
+      .poll(async () => {
+        await copyFile(join(folder.path, 'muster.db'), join(copy.path, 'muster.db'))
+        return inFile()
+      })
+      .toEqual(['kept'])
+    const names = (await readdir(folder.path)).filter((name) => !name.startsWith('.'))
+    for (const name of names) {
+      const { mode } = await stat(join(folder.path, name))
+      expect([name, mode & 0o077]).toEqual([name, 0])
+    }
+    await server.stop('SIGKILL')
+  }, 60_000)
+})
+
+describe('a new installation', () => {
+  const kinds = {
+    'a key': async (path: string) =>
+      writeFile(join(path, 'encryption.key'), `${Buffer.alloc(32, 1).toString('base64')}\n`),
+    'media of an installation': async (path: string) => {
+      await mkdir(join(path, 'media', 'muster-0123456789abcdef', 'ab'), { recursive: true })
+      await writeFile(join(path, 'media', 'muster-0123456789abcdef', 'ab', 'ab'.repeat(11)), 'x')
+    },
+    'media of an earlier version': async (path: string) => {
+      await mkdir(join(path, 'media', 'ab'), { recursive: true })
+      await writeFile(join(path, 'media', 'ab', 'ab'.repeat(11)), 'x')
+    },
+    'a log without its database': async (path: string) => {
+      await writeFile(join(path, 'muster.db-wal'), Buffer.alloc(10_000))
+      await writeFile(join(path, 'muster.db'), '')
+    },
+  }
+
+  it.each(Object.entries(kinds))('is refused beside %s, unless the operator says so', async (_, leave) => {
+    await using place = await createPlace()
+    await leave(place.path)
+    await expect(place.start()).rejects.toThrow(NewInstallationError)
+    await expect(place.start()).rejects.toThrow(/ALLOW_NEW_INSTALLATION=true/)
+    await using server = await place.start({ ALLOW_NEW_INSTALLATION: 'true' })
+    expect(server.token).toMatch(/^mst_/)
+    expect(server.service.newInstallation).toBe(place.database)
+  })
+
+  it('begins again where its first start was killed, and the next start makes none', async () => {
+    await using place = await createPlace()
+    const first = await place.start()
+    await upload(first, 'x')
+    await first.service.stop()
+    // As a kill leaves it between the key and the rows: an empty database, and the mark of a first start.
+    await rm(join(place.path, 'media'), { recursive: true })
+    await truncate(place.database)
+    await expect(place.start()).rejects.toThrow(/encryption\.key/)
+    await writeFile(join(place.path, 'first-start'), '')
+    const again = await place.start()
+    expect(again.service.newInstallation).toBe(place.database)
+    await again.service.stop()
+    await using third = await place.start()
+    expect(third.service.newInstallation).toBeNull()
+  })
+})
