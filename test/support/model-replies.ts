@@ -16,7 +16,7 @@ export type Reply = {
    */
   end?: 'finish' | 'hang' | 'drop' | 'cut'
   /** An HTTP error instead of a stream; `body` replaces OpenAI's error body. */
-  error?: { status: number; message?: string; code?: string; body?: string }
+  error?: { status: number; message?: string; code?: string; body?: string; headers?: Record<string, string> }
 }
 
 /** A chunk of any form. */

@@ -45,8 +45,11 @@ export type ModelServer = AsyncDisposable & {
 
 const HEADERS = { 'content-type': 'text/event-stream; charset=utf-8', 'cache-control': 'no-cache' }
 
-function fail(response: ServerResponse, { status, message = 'scripted', code, body }: NonNullable<Reply['error']>) {
-  response.writeHead(status, { 'content-type': 'application/json' })
+function fail(
+  response: ServerResponse,
+  { status, message = 'scripted', code, body, headers }: NonNullable<Reply['error']>,
+) {
+  response.writeHead(status, { 'content-type': 'application/json', ...headers })
   response.end(body ?? JSON.stringify({ error: { message, type: 'error', param: null, code: code ?? null } }))
 }
 

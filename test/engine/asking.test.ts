@@ -1,0 +1,257 @@
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import { createBreaker } from '../../src/executions/engine/breaker.ts'
+import { shorten } from '../../src/executions/engine/shorten.ts'
+import type { ModelRequest } from '../support/model-server.ts'
+import { request } from '../support/rest.ts'
+import { createAgent, ended, followed, type Lab, startLab } from './lab.ts'
+
+let lab: Lab
+
+beforeAll(async () => {
+  lab = await startLab({ MODEL_RETRIES: '2', ANTHROPIC_API_KEY: 'test-key' })
+})
+afterAll(() => lab[Symbol.asyncDispose]())
+
+/** A model of its own for each test: what is learned about one does not reach another. */
+let model = ''
+let count = 0
+beforeEach(() => {
+  model = `compatible/model-${++count}`
+})
+
+const busy = (status: number, headers: Record<string, string> = { 'retry-after-ms': '1' }) => ({
+  error: { status, message: 'busy', headers },
+})
+
+/** Runs a message to its end: the execution as REST returns it, its events, and the requests that reached the model. */
+async function run(fields: object = {}, agent: object = {}) {
+  const before = lab.model.requests.length
+  const id = await createAgent(lab.server, { model, ...agent })
+  const body = { message: 'Hello', background: true, ...fields }
+  const { body: accepted } = await request(lab.server, 'POST', `/api/v1/agents/${id}/execute`, { body })
+  const row = await ended(lab.engine, await lab.row(accepted.executionId))
+  const events = (await followed(lab.engine, row)).flatMap(({ event, data }) => (event === 'message' ? data : []))
+  const { body: read } = await request(lab.server, 'GET', `/api/v1/executions/${row.id}`)
+  return { execution: read.execution, events, requests: lab.model.requests.slice(before).map(({ body }) => body) }
+}
+
+const answers = (body: ModelRequest['body'], refused: string | false) =>
+  refused ? { error: { status: 400, message: refused } } : { tokens: `Answer of ${body.model}` }
+
+describe('retries', () => {
+  test.each([408, 409, 429, 500, 502, 503, 504, 529])('a model that answers %i once is asked again', async (status) => {
+    lab.model.script(busy(status))
+    const { execution, events } = await run()
+    expect(execution).toMatchObject({ status: 'completed', modelsTried: [], usageEstimated: false })
+    expect(events[0]).toMatchObject({ messageType: 'retry', attempt: 1, afterMs: 1, reason: `HTTP ${status}: busy` })
+  })
+
+  test('Retry-After is honoured as seconds, as a date and in milliseconds', async () => {
+    const past = new Date(Date.now() - 60_000).toUTCString()
+    lab.model.script(busy(429, { 'retry-after': '0' }), busy(429, { 'retry-after': past }))
+    const { events } = await run()
+    expect(events.slice(0, 2)).toMatchObject([{ afterMs: 0 }, { afterMs: 0 }])
+  })
+
+  test('a run fails after MODEL_RETRIES repetitions', async () => {
+    lab.model.script(busy(503), busy(503), busy(503))
+    const { execution, requests } = await run()
+    expect(execution).toMatchObject({ status: 'failed', error: 'HTTP 503: busy' })
+    expect(requests).toHaveLength(3)
+  })
+
+  test.each([400, 401, 403, 404, 422])('a refusal with %i is not repeated', async (status) => {
+    lab.model.script(busy(status))
+    const { execution, requests } = await run()
+    expect([execution.status, requests.length]).toEqual(['failed', 1])
+  })
+
+  test('a reply that breaks off after its first token is not asked for again', async () => {
+    lab.model.script({ tokens: ['Hel'], end: 'drop' })
+    const { execution, requests } = await run()
+    expect([execution.status, requests.length]).toEqual(['failed', 1])
+  })
+
+  test('a reply that breaks off before its first token is asked for again', async () => {
+    lab.model.script({ tokens: [], end: 'drop' })
+    expect((await run()).execution.status).toBe('completed')
+  })
+
+  test('a cancel ends the wait for a repetition at once', async () => {
+    lab.model.script(busy(429, { 'retry-after': '60' }))
+    const row = await lab.run({ model })
+    await expect.poll(() => lab.db.executionEvent.count({ where: { executionId: row.id } })).toBe(1)
+    await lab.engine.cancel(row, lab.actor)
+    expect((await lab.row(row.id)).status).toBe('cancelled')
+  })
+
+  test('a run that waits for a repetition is taken over when its process ends', async () => {
+    await using own = await startLab({ MODEL_RETRIES: '2', DRAIN_TIMEOUT: '60' })
+    own.model.script(busy(429, { 'retry-after': '60' }))
+    const row = await own.run()
+    await expect.poll(() => own.db.executionEvent.count({ where: { executionId: row.id } })).toBe(1)
+    const other = own.another()
+    await own.engine.drain()
+    await other.start(false)
+    expect(await ended(other, row)).toMatchObject({ status: 'completed', attempt: 2 })
+    await other.drain()
+  })
+})
+
+describe('a refusal that names something', () => {
+  const cases: [name: string, refused: string, isRefused: (body: ModelRequest['body']) => boolean, settings: object][] =
+    [
+      ['stream_options', 'Unknown field: stream_options', (body) => body.stream_options !== undefined, {}],
+      [
+        'temperature',
+        "Unsupported parameter: 'temperature'",
+        (body) => body.temperature !== undefined,
+        { temperature: 1 },
+      ],
+      [
+        'max_tokens',
+        "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead.",
+        (body) => body.max_tokens !== undefined,
+        { maxOutputTokens: 9 },
+      ],
+      [
+        'the system role',
+        'System role not supported',
+        (body) => body.messages.some(({ role }) => role === 'system'),
+        {},
+      ],
+      [
+        'a field of providerOptions',
+        'top_k: Extra inputs are not permitted',
+        (body) => body.top_k !== undefined,
+        { providerOptions: { compatible: { top_k: 3 } } },
+      ],
+    ]
+  test.each(cases)('(%s) is followed by one request without it, and the next run knows', async (...given) => {
+    const [, refused, isRefused, modelSettings] = given
+    lab.model.fallback = ({ body }) => answers(body, isRefused(body) && refused)
+    const first = await run({ modelSettings })
+    expect(first.execution.status).toBe('completed')
+    expect(first.requests).toHaveLength(2)
+    expect((await run({ modelSettings })).requests).toHaveLength(1)
+    lab.model.fallback = { tokens: 'A reply.' }
+  })
+
+  test('leads to a warning where the caller had asked for it', async () => {
+    lab.model.fallback = ({ body }) => answers(body, body.seed !== undefined && "Unsupported parameter: 'seed'")
+    const { execution } = await run({ modelSettings: { seed: 1 } })
+    expect(execution.warnings).toMatchObject([{ code: 'setting_ignored', text: expect.stringContaining('seed') }])
+    lab.model.fallback = { tokens: 'A reply.' }
+  })
+})
+
+describe('settings', () => {
+  test('those of a call win over those of the agent, key by key, and reach the request', async () => {
+    const agent = { temperature: 0.1, topP: 0.5, providerOptions: { compatible: { top_k: 5, model: 'other' } } }
+    const call = { temperature: 0.9, seed: 7, stopSequences: ['END'], reasoningEffort: 'low', maxOutputTokens: 50 }
+    const { requests, execution } = await run({ modelSettings: call }, { modelSettings: agent })
+    expect(requests[0]).toMatchObject({
+      ...{ model: model.split('/')[1], temperature: 0.9, top_p: 0.5, top_k: 5, seed: 7, stop: ['END'] },
+      ...{ reasoning_effort: 'low', max_tokens: 50 },
+    })
+    expect(execution.warnings).toMatchObject([{ code: 'setting_ignored' }])
+  })
+
+  test.each([
+    [{ temperature: 3 }, 'modelSettings.temperature'],
+    [{ reasoningEffort: 'x' }, 'modelSettings.reasoningEffort'],
+    [{ maxOutputTokens: 0 }, 'modelSettings.maxOutputTokens'],
+    [{ max_tokens: 1 }, 'modelSettings.max_tokens'],
+  ])('%j is refused with the name of the field', async (modelSettings, field) => {
+    const body = { message: 'Hello', modelSettings }
+    const answer = await request(lab.server, 'POST', `/api/v1/agents/${lab.agentId}/execute`, { body })
+    expect(answer.status).toBe(400)
+    expect(answer.body.message).toContain(field)
+  })
+})
+
+describe('fallback models', () => {
+  test('are asked in order after the retries, when a model is unknown, and when it has no key', async () => {
+    lab.model.script(busy(503), busy(503), busy(503))
+    const names = ['offline/nope', 'google/gemini-x', 'compatible/second']
+    const { execution } = await run({ fallbackModels: names })
+    expect(execution).toMatchObject({ status: 'completed', model: 'compatible/second' })
+    expect(execution.modelsTried).toEqual([model, 'offline/nope', 'google/gemini-x'])
+    expect(execution.warnings.map(({ code }: { code: string }) => code)).toContain('model_fallback')
+  })
+
+  test('are not asked after a refusal, and not at all where none is listed', async () => {
+    lab.model.script(busy(401))
+    expect((await run({ fallbackModels: ['compatible/second'] })).execution).toMatchObject({ status: 'failed', model })
+    expect((await run({ model: 'google/gemini-x' })).execution.status).toBe('failed')
+  })
+})
+
+describe('a request that is too long', () => {
+  const LIMIT = 3_000
+  const tooLong = (body: ModelRequest['body']) => {
+    const tokens = Math.round(JSON.stringify(body.messages).length / 4)
+    return tokens > LIMIT && `This model's maximum context length is ${LIMIT} tokens. You requested ${tokens} tokens.`
+  }
+
+  test('is sent again without the oldest turns, and the next run knows the room', async () => {
+    lab.model.fallback = ({ body }) => answers(body, tooLong(body))
+    const agentId = await createAgent(lab.server, { model })
+    let sessionId: string | undefined
+    const asked: number[] = []
+    for (let turn = 0; turn < 7; turn++) {
+      const before = lab.model.requests.length
+      const body = { message: `${turn} ${'x'.repeat(3_000)}`, ...(sessionId && { sessionId }) }
+      const answer = await request(lab.server, 'POST', `/api/v1/agents/${agentId}/execute`, { body })
+      expect(answer.status).toBe(200)
+      sessionId = answer.body.sessionId
+      asked.push(lab.model.requests.length - before)
+    }
+    expect(asked.filter((requests) => requests > 1)).toHaveLength(1)
+    lab.model.fallback = { tokens: 'A reply.' }
+  })
+
+  test('is shortened beforehand where the agent states the context window', async () => {
+    const agentId = await createAgent(lab.server, { model, contextWindow: 2_000 })
+    const path = `/api/v1/agents/${agentId}/execute`
+    const first = await request(lab.server, 'POST', path, { body: { message: `old ${'x'.repeat(6_000)}` } })
+    const before = lab.model.requests.length
+    const { sessionId } = first.body
+    await request(lab.server, 'POST', path, { body: { message: 'new', sessionId } })
+    const told = JSON.stringify(lab.model.requests[before]?.body.messages)
+    expect(told).toContain('new')
+    expect(told).not.toContain('old xxx')
+  })
+
+  test('never parts a call from its result, and cuts results last', () => {
+    const user = (text: string) => ({ role: 'user' as const, content: [{ type: 'text' as const, text }] })
+    const call = { type: 'tool-call' as const, toolCallId: 'c', toolName: 't', input: {} }
+    const output = { type: 'text' as const, value: 'y'.repeat(20_000) }
+    const result = { type: 'tool-result' as const, toolCallId: 'c', toolName: 't', output }
+    const step = [
+      { role: 'assistant' as const, content: [call] },
+      { role: 'tool' as const, content: [result] },
+    ]
+    const prompt = [{ role: 'system' as const, content: 's' }, user('old'), ...step, user('new'), ...step]
+    const short = shorten(prompt, 4, 5_000)
+    expect(short.map(({ role }) => role)).toEqual(['system', 'user', 'assistant', 'tool'])
+    expect(JSON.stringify(short).length).toBeLessThan(6_000)
+    expect(shorten(prompt, 4, 1_000_000)).toBe(prompt)
+  })
+})
+
+test('a provider that failed five times in 30 s is skipped for 30 s', () => {
+  let now = 0
+  const breaker = createBreaker({ now: () => new Date(now) })
+  for (let failures = 0; failures < 4; failures++) breaker.failed('a')
+  expect(breaker.isOpen('a')).toBe(false)
+  now = 29_000
+  breaker.failed('a')
+  expect([breaker.isOpen('a'), breaker.isOpen('b')]).toEqual([true, false])
+  now = 59_001
+  expect(breaker.isOpen('a')).toBe(false)
+  for (let failures = 0; failures < 4; failures++) breaker.failed('a')
+  now = 95_000
+  breaker.failed('a')
+  expect(breaker.isOpen('a')).toBe(false)
+})
