@@ -20,10 +20,12 @@ const seconds = (fallback: number, max = MAX_TIMER) => duration(max).positive().
 /** As many as a column of PostgreSQL can be compared with. */
 const count = (min: number) => z.coerce.number().int().min(min).max(2_147_483_647)
 
-const flag = z
-  .enum(['true', 'false', '1', '0'])
-  .default('false')
-  .transform((value) => value === 'true' || value === '1')
+const switchOf = (fallback: 'true' | 'false') =>
+  z
+    .enum(['true', 'false', '1', '0'])
+    .default(fallback)
+    .transform((value) => value === 'true' || value === '1')
+const flag = switchOf('false')
 
 const web = z
   .url({ protocol: /^https?$/ })
@@ -122,6 +124,7 @@ const Settings = z
     OPENAI_API_KEY: z.string().optional(),
     OPENAI_BASE_URL: address,
     GOOGLE_GENERATIVE_AI_API_KEY: z.string().optional(),
+    THINK_TAGS: switchOf('true'),
 
     MAX_HISTORY_TOKENS: z.coerce.number().int().min(0).max(100_000_000).default(100_000),
     EXECUTION_TIMEOUT: seconds(30 * 60),

@@ -7,6 +7,7 @@ import type {
 } from '@ai-sdk/provider'
 import { concat } from '../../lib/text.ts'
 import type { Again } from './asking.ts'
+import { separateReasoning } from './inline-reasoning.ts'
 import { ModelError } from './model-errors.ts'
 import type { RunInput, RunUsage, Say } from './run.ts'
 import type { Reply, ReplyPart } from './steps.ts'
@@ -34,7 +35,8 @@ export async function ask(
     try {
       await receiveReply(input, asking.request(prompt, input.tools, input.question, step), draft, step, say)
       count(usage, draft)
-      return { parts: draft.pieces.map(({ part }) => part), isCut: draft.isCut }
+      const parts = draft.pieces.map(({ part }) => part)
+      return { parts: separateReasoning(parts, asking.current.model), isCut: draft.isCut }
     } catch (error) {
       if (!signal.aborted && isUnseen(draft)) {
         const again = await asking.recover(error)

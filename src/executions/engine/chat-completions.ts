@@ -18,7 +18,7 @@ export function chatCompletions(
   url: string,
   apiKey: string | undefined,
   prepare: Prepare,
-  thinkTags = true,
+  thinkTags: boolean,
 ): TextModel {
   const headers = {
     'content-type': 'application/json',

@@ -129,6 +129,11 @@ export function createChatReply({ metadataKey, tools, thinkTags }: ReplyOptions)
   /** Reads `delta`, or `message` where servers send that; then the same text may come again with the finish reason. */
   function readMessage(delta: Fields, isMessage: boolean, isLast: boolean, parts: Part[]): void {
     const { content } = delta
+    // Nearly all chunks: a few more fields for each token would cost as much as reading it.
+    if (!isMessage && inline.isOver && typeof content === 'string' && hasContentAlone(delta)) {
+      say('text', content, parts)
+      return
+    }
     if (!isMessage || !hasText || !isLast || messages) {
       const isRepeated =
         isMessage &&
@@ -237,6 +242,11 @@ const REASONING = ['reasoning_content', 'reasoning', 'thinking', 'reasoning_text
 const DETAILS = ['reasoning_details', 'thinking_blocks'] as const
 
 type Details = { [Key in (typeof DETAILS)[number]]?: readonly Fields[] }
+
+function hasContentAlone(delta: Fields): boolean {
+  for (const key in delta) if (key !== 'content' && key !== 'role') return false
+  return true
+}
 
 /** A text, the text of an object, or those of a list. */
 function wordsOf(value: unknown): string {

@@ -89,7 +89,7 @@ export function createChatReader(options: ReplyOptions): (bytes: Buffer | null, 
       const text = decoder ? decoder.write(bytes) : bytes.toString()
       if (isBegun) feed(text)
       else begin(text)
-      if (reply.isBegun) head = null
+      if (head !== null && reply.isBegun) head = null
       // Most have come whole: what waits for the next is small.
       if (last === LF && text.endsWith('\n\n')) parser = decoder = null
       // Whatever comes says that the model is not silent.
@@ -102,9 +102,15 @@ export function createChatReader(options: ReplyOptions): (bytes: Buffer | null, 
 
 function readData(reply: ChatReply, data: string, event: string | undefined, parts: Part[]): void {
   if (reply.isOver) return
-  if (data === '[DONE]' || data.trim() === '[DONE]') reply.end(false, parts)
-  if (reply.isOver || !data.trim()) return
+  if (data === '[DONE]') {
+    reply.end(false, parts)
+    return
+  }
   const chunk = parse(reply, data, event, parts)
+  if (isObject(chunk)) {
+    reply.read(chunk, event, parts)
+    return
+  }
   for (const one of Array.isArray(chunk) ? chunk : [chunk]) {
     if (isObject(one) && !reply.isOver) reply.read(one, event, parts)
     else if (event === 'error' && typeof one === 'string') fail(reply, one, parts)
@@ -116,7 +122,8 @@ function parse(reply: ChatReply, data: string, event: string | undefined, parts:
   try {
     return JSON.parse(data)
   } catch (cause) {
-    if (reply.isSettled) return null
+    if (data.trim() === '[DONE]') reply.end(false, parts)
+    if (reply.isSettled || reply.isOver || !data.trim()) return null
     if (event === 'error' || !/^\s*[[{]/.test(data)) {
       if (
         event === 'error' ||

@@ -1,3 +1,6 @@
+import type { ReplyPart } from './steps.ts'
+import type { TextModel } from './text-model.ts'
+
 /** How models that think inside of their text begin and end it. */
 const TAGS: readonly (readonly [open: string, close: string])[] = [
   // DeepSeek, Qwen, MiniMax, GLM and most others.
@@ -121,4 +124,14 @@ export function splitUnopened(text: string): { reasoning: string; text: string }
     if (isTag && !isCode && !before.includes(open)) return { reasoning: before, text: after.trimStart() }
   }
   return null
+}
+
+/** Sets the thinking in the text of a whole reply apart, if its model may think there and the reply has no reasoning. */
+export function separateReasoning(reply: ReplyPart[], { splitReasoning }: TextModel): ReplyPart[] {
+  const at = reply.findIndex(({ type }) => type === 'text')
+  const part = reply[at]
+  if (!splitReasoning || part?.type !== 'text' || reply.some(({ type }) => type === 'reasoning')) return reply
+  const split = splitReasoning(part.text)
+  if (!split) return reply
+  return reply.toSpliced(at, 1, { type: 'reasoning', text: split.reasoning }, { ...part, text: split.text })
 }

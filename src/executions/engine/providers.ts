@@ -1,6 +1,7 @@
 import type { AnthropicProvider } from '@ai-sdk/anthropic'
 import type { GoogleProvider } from '@ai-sdk/google'
 import type { OpenAIProvider } from '@ai-sdk/openai'
+import type { LanguageModelV4CallOptions } from '@ai-sdk/provider'
 import type { ProviderName } from '../../lib/model-name.ts'
 import type { Settings } from '../../settings.ts'
 import { offlineEcho } from './offline.ts'
@@ -93,7 +94,8 @@ export function createProviders(settings: Settings): Readonly<Record<ProviderNam
       const config = { provider: 'compatible.chat', url: () => url, headers: {} }
       return (id) => {
         const packaged = new OpenAICompatibleChatLanguageModel(id, config)
-        return chatCompletions(packaged, url, OPENAI_API_KEY, (options) => packaged.prepareRequest(options))
+        const prepare = (options: LanguageModelV4CallOptions) => packaged.prepareRequest(options)
+        return chatCompletions(packaged, url, OPENAI_API_KEY, prepare, settings.THINK_TAGS)
       }
     },
   }

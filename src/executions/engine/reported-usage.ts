@@ -11,8 +11,10 @@ const first = (...values: unknown[]): number | undefined => values.map(tokensOf)
 
 /** Finds the usage of a chunk: at its top, in `x_groq`, or in its choice (Moonshot). */
 export function usageIn(chunk: Fields, choice: Fields): Fields | null {
-  const { usage, x_groq: groq, usageMetadata } = chunk
-  const found = [usage, asObject(groq).usage, choice.usage, usageMetadata, chunk.timings]
+  const { usage, x_groq: groq, timings } = chunk
+  // Most chunks have none.
+  if (!usage && !groq && !timings && !choice.usage) return null
+  const found = [usage, asObject(groq).usage, choice.usage, timings]
   return (found.find((one) => isObject(one) && total(one)) as Fields | undefined) ?? null
 }
 

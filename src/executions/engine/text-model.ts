@@ -1,10 +1,12 @@
 import type {
   LanguageModelV4,
   LanguageModelV4CallOptions,
+  LanguageModelV4FinishReason,
   LanguageModelV4StreamPart,
   LanguageModelV4Usage,
 } from '@ai-sdk/provider'
-import type { Fields } from '../../lib/unknown.ts'
+import { asObject, asText, type Fields } from '../../lib/unknown.ts'
+import { unifiedReason } from './finish-reasons.ts'
 
 /** A part of an answer: one of the AI SDK's, or what the answer has used, as far as that is known before its end. */
 export type Part = LanguageModelV4StreamPart | { type: 'usage'; usage: LanguageModelV4Usage }
@@ -35,9 +37,20 @@ export const textModel = (model: LanguageModelV4): TextModel => ({
   },
 })
 
+function reasonOf({ unified, raw = '' }: LanguageModelV4FinishReason, blocked: string): LanguageModelV4FinishReason {
+  if (blocked && !raw) return { unified: 'content-filter', raw: blocked }
+  const meaning = unifiedReason(raw, unified)
+  // That it has stopped in order, the package knows better: it has seen the calls.
+  return { unified: meaning === 'stop' ? unified : meaning, raw: raw || undefined }
+}
+
 /** A provider's stream, which need not heed the signal itself. */
-async function* readAll<T>(stream: ReadableStream<T>, signal: AbortSignal | undefined): AsyncGenerator<T[]> {
+async function* readAll(
+  stream: ReadableStream<LanguageModelV4StreamPart>,
+  signal: AbortSignal | undefined,
+): AsyncGenerator<Part[]> {
   const reader = stream.getReader()
+  let blocked = ''
   const cancel = () => void reader.cancel(signal?.reason).catch(() => {})
   signal?.addEventListener('abort', cancel)
   try {
@@ -46,7 +59,9 @@ async function* readAll<T>(stream: ReadableStream<T>, signal: AbortSignal | unde
       // It ends so too when it was cancelled.
       signal?.throwIfAborted()
       if (done) return
-      yield [value]
+      // Google says nothing of a prompt that it blocks but this.
+      if (value.type === 'raw') blocked ||= asText(asObject(asObject(value.rawValue).promptFeedback).blockReason)
+      yield [value.type === 'finish' ? { ...value, finishReason: reasonOf(value.finishReason, blocked) } : value]
     }
   } finally {
     signal?.removeEventListener('abort', cancel)
