@@ -82,7 +82,8 @@ export type ResourceName =
   | 'Secret'
   | 'Approval'
 
-export const badRequest = (message: string) => new AppError(400, message)
+export const badRequest = (message: string, options: Pick<ErrorOptions, 'code' | 'detail'> = {}) =>
+  new AppError(400, message, options)
 export const invalidField = (field: string, expected: string) =>
   badRequest(`Invalid value for field: ${field}. Expected ${expected}`)
 export const unauthorized = (message: string) => new AppError(401, message)

@@ -5,7 +5,7 @@ import { connectionType, relationList, rootList } from '../graphql/connection.ts
 import { argsFromZod, enumFromZod } from '../graphql/inputs.ts'
 import { nodeOf } from '../graphql/node.ts'
 import { shows } from '../graphql/procedures.ts'
-import { reload, rowIn, rowsOf } from '../graphql/rows.ts'
+import { computedBy, reload, rowIn, rowsOf } from '../graphql/rows.ts'
 import { USER, User } from '../organizations/graphql.ts'
 import { approvals } from './router.ts'
 import * as schema from './schema.ts'
@@ -14,6 +14,8 @@ import * as service from './service.ts'
 const Status = enumFromZod('ApprovalStatus', schema.ApprovalStatus, 'The status of an approval')
 
 const APPROVAL = rowsOf('Approval', 'Approval', service.reachable, { name: 'Approval' })
+
+const told = computedBy(APPROVAL, ({ actor, deps }, ids) => service.findMany(actor, deps, ids))
 
 const Approval = builder.prismaObject('Approval', {
   description: 'A call of a tool that waits for a person’s word, or did',
@@ -24,8 +26,25 @@ const Approval = builder.prismaObject('Approval', {
     id: t.exposeID('id'),
     executionId: t.exposeID('executionId'),
     chatId: t.exposeID('chatId'),
+    agentId: t.id({ resolve: told('agentId') }),
+    agentName: t.string({ nullable: true, resolve: told('agentName') }),
+    chatTitle: t.string({ nullable: true, resolve: told('chatTitle') }),
+    missionId: t.id({ nullable: true, resolve: told('missionId') }),
+    taskId: t.id({ nullable: true, resolve: told('taskId') }),
     toolUseId: t.exposeID('toolUseId'),
     tool: t.exposeString('tool'),
+    mcpId: t.exposeID('mcpId', { nullable: true }),
+    mcpName: t.exposeString('mcpName', { nullable: true }),
+    origin: t.exposeString('origin', { nullable: true }),
+    description: t.exposeString('description', { nullable: true, extensions: { cost: 20 } }),
+    editedInput: t.field({
+      type: 'JSON',
+      nullable: true,
+      extensions: { cost: 50 },
+      select: { editedInput: true },
+      resolve: ({ editedInput }) => editedInput && JSON.parse(editedInput),
+    }),
+    editedBy: t.exposeID('editedBy', { nullable: true }),
     input: t.field({
       type: 'JSON',
       nullable: true,
@@ -65,7 +84,7 @@ builder.mutationFields((t) => ({
   approveToolCall: t.field({
     ...shows(approvals.approve),
     type: Approval,
-    args: argsFromZod(schema.Decide),
+    args: argsFromZod(schema.Approve),
     resolve: async (_, args, context, info) => {
       await context.caller.approvals.approve(args)
       return reload(context, info, APPROVAL, args.id)
@@ -74,7 +93,7 @@ builder.mutationFields((t) => ({
   denyToolCall: t.field({
     ...shows(approvals.deny),
     type: Approval,
-    args: argsFromZod(schema.Decide),
+    args: argsFromZod(schema.Deny),
     resolve: async (_, args, context, info) => {
       await context.caller.approvals.deny(args)
       return reload(context, info, APPROVAL, args.id)

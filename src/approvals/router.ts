@@ -1,23 +1,24 @@
+import type { z } from 'zod'
+import type { Actor } from '../auth/actor.ts'
 import { onceClaimed } from '../idempotency.ts'
-import { rest, router, token } from '../trpc.ts'
+import { type Context, rest, router, token } from '../trpc.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
 
 const DECIDED = { 409: 'It was decided already, or has expired' }
 
-const decision = (path: `/api/${string}`, summary: string, status: 'approved' | 'denied') =>
-  token('approvals:write')
-    .meta(rest('POST', path, summary, DECIDED))
-    .input(schema.Decide)
-    .output(schema.ApprovalResponse)
-    .mutation(({ ctx, input }) =>
-      onceClaimed(
-        ctx,
-        input,
-        () => service.find(ctx.actor, ctx.deps, input.id),
-        (key) => service.decide(ctx.actor, ctx.deps, input, status, key),
-      ),
-    )
+type Decision = z.output<typeof schema.Approve>
+
+async function decide(ctx: Context & { actor: Actor }, input: Decision, status: 'approved' | 'denied') {
+  const { actor, deps } = ctx
+  const answer = await onceClaimed(
+    ctx,
+    input,
+    () => service.find(actor, deps, input.id),
+    (key) => service.decide(actor, deps, input, status, key),
+  )
+  return ctx.idempotency?.replayed ? service.withoutClosed(actor, deps, answer) : answer
+}
 
 export const approvals = router({
   list: token('approvals:read')
@@ -26,6 +27,15 @@ export const approvals = router({
     .output(schema.ApprovalsResponse)
     .query(({ ctx, input }) => service.list(ctx.actor, ctx.deps, input)),
 
-  approve: decision('/api/v1/approvals/{id}/approve', 'Let a call be made', 'approved'),
-  deny: decision('/api/v1/approvals/{id}/deny', 'Refuse a call', 'denied'),
+  approve: token('approvals:write')
+    .meta(rest('POST', '/api/v1/approvals/{id}/approve', 'Let a call be made', DECIDED))
+    .input(schema.Approve)
+    .output(schema.ApprovalResponse)
+    .mutation(({ ctx, input }) => decide(ctx, input, 'approved')),
+
+  deny: token('approvals:write')
+    .meta(rest('POST', '/api/v1/approvals/{id}/deny', 'Refuse a call', DECIDED))
+    .input(schema.Deny)
+    .output(schema.ApprovalResponse)
+    .mutation(({ ctx, input }) => decide(ctx, input, 'denied')),
 })

@@ -14,9 +14,20 @@ export const Approval = z
     id: z.string(),
     executionId: z.string().describe('The run that waits'),
     chatId: z.string(),
+    agentId: z.string().describe('The agent whose run waits'),
+    agentName: z.string().optional().describe('Name of the agent, if you can see the run'),
+    chatTitle: z.string().optional().describe('Title of the chat, if you can see the run'),
+    missionId: z.string().optional(),
+    taskId: z.string().optional(),
     toolUseId: z.string().describe('The call, as the events of the run name it'),
     tool: z.string().describe('What the model wants to call'),
     input: z.unknown().describe('What it wants to call it with: all of it, in lists too'),
+    mcpId: z.string().optional().describe("MCP server of the tool; absent for the service's own tools"),
+    mcpName: z.string().optional().describe('Name of that server when it was asked'),
+    origin: z.string().optional().describe('Origin of the address that the call goes to'),
+    description: z.string().optional().describe('What the tool says of itself. If that changes, the call asks again'),
+    editedInput: z.unknown().optional().describe('The input that a person gave instead'),
+    editedBy: z.string().optional().describe('The user who gave it'),
     status: ApprovalStatus.describe('`expired` too when the run ended before anybody decided'),
     reason: z.string().optional().describe('Why, in the words of whoever decided'),
     createdAt: timestamp,
@@ -32,12 +43,24 @@ export const ListApprovals = z.object({
   ...pageInput,
 })
 
-export const Decide = z
+const decision = {
+  id: z.string().describe('The approval'),
+  reason: text(2_000).nullish().describe('Why; the model is told when it is denied'),
+}
+
+/** POST /approvals/{id}/deny (contract.md section 7). */
+export const Deny = z.object(decision).meta({ examples: [{ reason: 'Not on a Friday' }] })
+
+/** POST /approvals/{id}/approve (contract-2.md section 1.13). */
+export const Approve = z
   .object({
-    id: z.string().describe('The approval'),
-    reason: text(2_000).nullish().describe('Why; the model is told when it is denied'),
+    ...decision,
+    input: z
+      .record(z.string(), z.unknown())
+      .nullish()
+      .describe("Input to call the tool with instead, valid by the tool's schema. The model is told. Default: its own"),
   })
-  .meta({ examples: [{ reason: 'Not on a Friday' }] })
+  .meta({ examples: [{ reason: 'Fine' }] })
 
 export const ApprovalsResponse = ok({ approvals: z.array(Approval), nextCursor })
 export const ApprovalResponse = ok({ approval: Approval })

@@ -1,14 +1,17 @@
+import { isDeepStrictEqual } from 'node:util'
 import type { z } from 'zod'
+import { NAMED, nameIn } from '../agents/service.ts'
 import { type Actor, isAdmin, permit } from '../auth/actor.ts'
 import { audit } from '../auth/audit.ts'
-import type { Prisma } from '../db/client.ts'
+import type { Db, Prisma } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
-import { notFound } from '../errors.ts'
+import { badRequest, notFound } from '../errors.ts'
 import { type ApprovalRow, decide as decideCall } from '../executions/engine/waits.ts'
-import { reachable as reachableExecution } from '../executions/service.ts'
+import { reachable as reachableExecution, readableOf } from '../executions/service.ts'
 import { type KeyClaim, store, take } from '../idempotency.ts'
+import { misfit } from '../lib/json-schema.ts'
 import { pageQuery, toPage } from '../lib/page.ts'
-import type { Approval, Decide, ListApprovals } from './schema.ts'
+import type { Approval, Approve, ListApprovals } from './schema.ts'
 
 /** Those of the executions that the caller can reach (contract.md section 2). */
 export const reachable = (actor: Actor): Prisma.ApprovalWhereInput => ({
@@ -18,13 +21,39 @@ export const reachable = (actor: Actor): Prisma.ApprovalWhereInput => ({
 
 const listed = reachable
 
-const toApproval = (row: ApprovalRow): z.input<typeof Approval> => ({
+/** What an approval shows of its run. */
+const WITH_RUN = {
+  execution: {
+    select: {
+      ...{ id: true, organizationId: true, userId: true, agentId: true, missionId: true, taskId: true },
+      ...{ agent: { select: NAMED }, chat: { select: { title: true } } },
+    },
+  },
+} satisfies Prisma.ApprovalInclude
+
+type FullRow = Prisma.ApprovalGetPayload<{ include: typeof WITH_RUN }>
+
+/** `isReadable`: the caller may read the texts of the run, of which the approval shows names. */
+const toApproval = ({ execution, ...row }: FullRow, isReadable: boolean): z.input<typeof Approval> => ({
   id: row.id,
   executionId: row.executionId,
   chatId: row.chatId,
+  agentId: execution.agentId,
+  ...(isReadable && {
+    agentName: nameIn(row.organizationId, execution.agent) ?? undefined,
+    chatTitle: execution.chat.title,
+  }),
+  ...(execution.missionId !== null && { missionId: execution.missionId }),
+  ...(execution.taskId !== null && { taskId: execution.taskId }),
   toolUseId: row.toolUseId,
   tool: row.tool,
+  ...(row.mcpId !== null && { mcpId: row.mcpId }),
+  ...(row.mcpName !== null && { mcpName: row.mcpName }),
+  ...(row.origin !== null && { origin: row.origin }),
+  ...(row.description !== null && { description: row.description }),
   input: JSON.parse(row.input),
+  ...(row.editedInput !== null && { editedInput: JSON.parse(row.editedInput) }),
+  ...(row.editedBy !== null && { editedBy: row.editedBy }),
   status: row.status,
   ...(row.reason !== null && { reason: row.reason }),
   createdAt: row.createdAt.toISOString(),
@@ -42,45 +71,81 @@ export function listedBy(actor: Actor, input: z.output<typeof ListApprovals>): P
 /** GET /approvals, newest first. */
 export async function list(actor: Actor, { db }: Deps, input: z.output<typeof ListApprovals>) {
   const { where: after, ...page } = pageQuery(input)
-  const found = await db.approval.findMany({ where: { AND: [listedBy(actor, input), after ?? {}] }, ...page })
+  const where = { AND: [listedBy(actor, input), after ?? {}] }
+  const found = await db.approval.findMany({ where, include: WITH_RUN, ...page })
   const { rows, nextCursor } = toPage(found, input)
-  return { approvals: rows.map(toApproval), nextCursor }
+  return { approvals: await toApprovals(actor, db, rows), nextCursor }
+}
+
+async function toApprovals(actor: Actor, db: Db, rows: readonly FullRow[]) {
+  const readable = await readableOf(actor, db, [...new Set(rows.map(({ executionId }) => executionId))])
+  return rows.map((row) => toApproval(row, readable.has(row.executionId)))
+}
+
+/** Those of the ids that the caller can reach. */
+export async function findMany(actor: Actor, { db }: Deps, ids: readonly string[]) {
+  const where = { AND: [{ id: { in: [...ids] } }, reachable(actor)] }
+  return toApprovals(actor, db, await db.approval.findMany({ where, include: WITH_RUN }))
 }
 
 /** The approval and whose run waits for it, if the caller may see it. */
-export async function find(actor: Actor, { db }: Deps, id: string) {
-  const row = await db.approval.findFirst({
-    where: { AND: [{ id }, reachable(actor)] },
-    include: { execution: { select: { id: true, organizationId: true, userId: true } } },
-  })
+export async function find(actor: Actor, { db }: Deps, id: string): Promise<FullRow> {
+  const row = await db.approval.findFirst({ where: { AND: [{ id }, reachable(actor)] }, include: WITH_RUN })
   if (!row) throw notFound('Approval')
   return row
 }
 
 /**
- * POST /approvals/{id}/approve and /deny: by whoever started the run, or an admin, as with cancelling it. 409 when it
- * was decided already, or has expired. With the last decision the run goes on. The answer is stored with the
- * Idempotency-Key, if there is one.
+ * POST /approvals/{id}/approve and /deny: by whoever started the run, whatever has been closed to them since, or an admin
+ * who can see it. 409 when it was decided already, or has expired; 400 for an `input` that does not fit the tool's schema,
+ * and nothing is decided. With the last decision the run goes on. The answer is stored with the Idempotency-Key, if there
+ * is one.
  */
 export async function decide(
   actor: Actor,
   deps: Deps,
-  { id, reason }: z.output<typeof Decide>,
+  { id, reason, input }: z.output<typeof Approve>,
   status: 'approved' | 'denied',
   key: KeyClaim | null,
 ) {
-  const { execution, ...found } = await find(actor, deps, id)
+  const { db } = deps
+  const found = await find(actor, deps, id)
+  const { execution } = found
   const approval = permit(found, execution.userId === actor.userId || isAdmin(actor))
+  const editedInput = status === 'approved' && input ? await edited(approval, input) : undefined
+  const isReadable = (await readableOf(actor, db, [approval.executionId])).has(approval.executionId)
   const now = deps.clock.now()
-  const answer = await deps.db.$transaction(async (tx) => {
+  const answer = await db.$transaction(async (tx) => {
     if (key) await take(tx, key, now)
-    const decided = await decideCall(tx, approval, { status, reason: reason ?? null, decidedBy: actor.userId }, now)
+    const verdict = { status, reason: reason ?? null, decidedBy: actor.userId, ...(editedInput && { editedInput }) }
+    const decided = await decideCall(tx, approval, verdict, now)
     await audit(tx, actor, status === 'approved' ? 'approval.approve' : 'approval.deny', id, now)
-    const shown = { approval: toApproval(decided) }
+    const shown = { approval: toApproval({ ...decided, execution }, isReadable) }
     if (key) await store(tx, key, shown)
     return shown
   })
   deps.bus.publish('chat', [approval.chatId])
   deps.engine.goOn(execution)
   return answer
+}
+
+/** The input that a person gives instead, as JSON text; undefined if it is the model's own. 400 if the tool has no place for it. */
+async function edited({ input, inputSchema }: ApprovalRow, given: object): Promise<string | undefined> {
+  if (isDeepStrictEqual(given, JSON.parse(input))) return undefined
+  const wrong = inputSchema === null ? null : await misfit(JSON.parse(inputSchema), given)
+  if (wrong) {
+    throw badRequest("Invalid value for field: input. Expected an input that fits the tool's schema", { detail: wrong })
+  }
+  return JSON.stringify(given)
+}
+
+/** Takes the names out of a kept answer whose run the caller may not read any more. */
+export async function withoutClosed<Answer extends { approval: z.input<typeof Approval> }>(
+  actor: Actor,
+  { db }: Deps,
+  answer: Answer,
+): Promise<Answer> {
+  const { agentName: _, chatTitle: __, ...approval } = answer.approval
+  const { executionId } = approval
+  return (await readableOf(actor, db, [executionId])).has(executionId) ? answer : { ...answer, approval }
 }

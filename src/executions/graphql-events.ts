@@ -23,7 +23,7 @@ import {
   metaEvent,
   terminalEvent,
 } from './engine/events.ts'
-import { Execution, Status, Usage } from './graphql.ts'
+import { Execution, isReadable, Status, Usage } from './graphql.ts'
 import { batchesOf, executions } from './router.ts'
 import * as schema from './schema.ts'
 
@@ -209,19 +209,22 @@ builder.prismaObjectFields(Execution, (t) => ({
     resolve: async (row, args, context, info) => {
       const { first = RELATION_ROWS, after } = parseArgs(RelationArgs, args)
       const from = after === undefined ? 0 : Number(fromCursor(EVENT_ORDER, after)[0])
-      const stored = await loadOne(context, info, row.id, async (ids) => {
-        // Of each segment at least one event is behind the cursor.
-        const where = { lastSeq: { gt: from } }
-        const found = await readLists(context, SEGMENT, {
-          ids,
-          column: 'executionId',
-          where,
-          take: first + 1,
-          query: {},
-        })
-        const lists = Map.groupBy(found, ({ executionId }) => executionId)
-        return new Map(Array.from(lists, ([id, list]) => [id, partOf(list, first)]))
-      })
+      const isOpen = await isReadable(row.id, context, info)
+      const stored = !isOpen
+        ? null
+        : await loadOne(context, info, row.id, async (ids) => {
+            // Of each segment at least one event is behind the cursor.
+            const where = { lastSeq: { gt: from } }
+            const found = await readLists(context, SEGMENT, {
+              ids,
+              column: 'executionId',
+              where,
+              take: first + 1,
+              query: {},
+            })
+            const lists = Map.groupBy(found, ({ executionId }) => executionId)
+            return new Map(Array.from(lists, ([id, list]) => [id, partOf(list, first)]))
+          })
       const { rows: segments, hasNextPage } = stored ?? NOTHING
       const found: ExecutionEvent[] = []
       for (const event of eventsOf(row, segments, !hasNextPage)) {

@@ -1,10 +1,11 @@
+import type { GraphQLResolveInfo } from 'graphql'
 import { AGENT, Agent } from '../agents/graphql.ts'
 import { NAMED, nameIn } from '../agents/service.ts'
 import { CHAT, Chat, Message } from '../chats/graphql.ts'
-import { builder } from '../graphql/builder.ts'
+import { builder, type GraphQLContext } from '../graphql/builder.ts'
 import { connectionType, relationList, rootList } from '../graphql/connection.ts'
 import { argsFromZod, enumFromZod, parseArgs } from '../graphql/inputs.ts'
-import { loadOne } from '../graphql/loader.ts'
+import { beside, loadOne } from '../graphql/loader.ts'
 import { nodeOf } from '../graphql/node.ts'
 import { shows } from '../graphql/procedures.ts'
 import { delegateOf, findRow, rootRow, rowIn, rowsOf, selectRows } from '../graphql/rows.ts'
@@ -38,6 +39,26 @@ export const Warning = builder.objectRef<{ code: string; text: string }>('Warnin
 
 type Row = { id: string; userId: string }
 
+/** Whether the caller may read the texts of a run: asked once for all rows of a list. */
+export async function isReadable(id: string, context: GraphQLContext, info: GraphQLResolveInfo): Promise<boolean> {
+  const found = await loadOne(context, beside(info, 'readable'), id, async (ids) => {
+    const readable = await service.readableOf(context.actor, context.deps.db, ids)
+    return new Map(ids.map((one) => [one, readable.has(one)]))
+  })
+  return found ?? false
+}
+
+/** Resolves a column of a run that is not shown unless the caller may read its texts. */
+const textOf =
+  <const Column extends string, Value>(column: Column, otherwise: Value) =>
+  async (
+    row: { id: string } & Record<Column, Value>,
+    _: object,
+    context: GraphQLContext,
+    info: GraphQLResolveInfo,
+  ): Promise<Value> =>
+    (await isReadable(row.id, context, info)) ? row[column] : otherwise
+
 export const EXECUTION = rowsOf<Row>('Execution', 'Execution', service.reachable, {
   name: 'Execution',
   columns: { userId: true },
@@ -57,12 +78,14 @@ export const Execution = builder.prismaObject('Execution', {
       description: 'What the agent is called; null when another organization has withdrawn it',
       nullable: true,
       select: { agentId: true },
-      resolve: ({ agentId }, _, context, info) =>
-        loadOne(context, info, agentId, async (ids) => {
+      resolve: async ({ id, agentId }, _, context, info) => {
+        if (!(await isReadable(id, context, info))) return null
+        return loadOne(context, info, agentId, async (ids) => {
           const { actor, deps } = context
           const found = await deps.db.agent.findMany({ where: { id: { in: ids } }, select: { id: true, ...NAMED } })
           return new Map(found.map((agent) => [agent.id, nameIn(actor.organizationId, agent)]))
-        }),
+        })
+      },
     }),
     agent: t.field(
       rowIn(
@@ -76,11 +99,32 @@ export const Execution = builder.prismaObject('Execution', {
     userId: t.exposeID('userId'),
     status: t.expose('status', { type: Status }),
     waitingFor: t.expose('waitingFor', { type: Wait, nullable: true }),
-    message: t.exposeString('message', { extensions: { cost: 50 } }),
-    mediaIds: t.idList({ select: { mediaIds: true }, resolve: ({ mediaIds }) => mediaIds as string[] }),
-    preview: t.exposeString('preview', { description: 'The first 200 characters of the message' }),
-    result: t.exposeString('result', { nullable: true, extensions: { cost: 50 } }),
-    error: t.exposeString('error', { nullable: true }),
+    message: t.string({ select: { message: true }, extensions: { cost: 50 }, resolve: textOf('message', '') }),
+    mediaIds: t.idList({
+      select: { mediaIds: true },
+      resolve: async ({ id, mediaIds }, _, context, info) =>
+        (await isReadable(id, context, info)) ? (mediaIds as string[]) : [],
+    }),
+    preview: t.string({
+      description: 'The first 200 characters of the message',
+      select: { preview: true },
+      resolve: textOf('preview', ''),
+    }),
+    result: t.string({
+      nullable: true,
+      select: { result: true },
+      extensions: { cost: 50 },
+      resolve: textOf<'result', string | null>('result', null),
+    }),
+    error: t.string({
+      nullable: true,
+      select: { error: true },
+      resolve: textOf<'error', string | null>('error', null),
+    }),
+    restricted: t.boolean({
+      nullable: true,
+      resolve: async ({ id }, _, context, info) => ((await isReadable(id, context, info)) ? null : true),
+    }),
     model: t.exposeString('model', { nullable: true }),
     modelsTried: t.stringList({
       select: { modelsTried: true },

@@ -22,14 +22,15 @@ export const executions = router({
     .meta(rest('POST', '/api/v1/executions/{id}/cancel', 'Cancel an execution', { 400: 'It has ended already' }))
     .input(schema.ExecutionId)
     .output(schema.ExecutionCancelled)
-    .mutation(({ ctx, input: { id } }) =>
-      onceOutside(
+    .mutation(async ({ ctx, input: { id } }) => {
+      const answer = await onceOutside(
         ctx,
         { id },
-        () => service.find(ctx.actor, ctx.deps, id),
+        () => service.findToCancel(ctx.actor, ctx.deps, id),
         ({ anew }) => service.cancel(ctx.actor, ctx.deps, id, anew),
-      ),
-    ),
+      )
+      return ctx.idempotency?.replayed ? service.withoutClosed(ctx.actor, ctx.deps, answer) : answer
+    }),
 
   tree: token('executions:read', 'agents:execute')
     .meta(rest('GET', '/api/v1/executions/{id}/tree', 'Get the whole tree an execution belongs to'))

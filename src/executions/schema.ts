@@ -118,6 +118,12 @@ export const Execution = z
     taskId: z.string().optional(),
     missionId: z.string().optional(),
     parentExecutionId: z.string().optional(),
+    restricted: z
+      .literal(true)
+      .optional()
+      .describe(
+        'Your run, whose agent, space or mission you cannot see any more: state, times and usage, without texts',
+      ),
     depth: z.int(),
     attempt: z.int().describe('How often a process began it'),
     executionTime: z.int().optional().describe('From begin to end, in milliseconds'),

@@ -21,14 +21,25 @@ import { belowRoot, MAX_DEPTH } from './engine/tree.ts'
 import { warningsOf } from './engine/warnings.ts'
 import type { Execution, ExecutionNode, FollowExecution, ListExecutions, ReadLogs } from './schema.ts'
 
+/** An execution is open to whoever can see its agent and its space, and its mission, whose goal it says. */
+const isOpen = (actor: Actor): Prisma.ExecutionWhereInput => ({
+  ...(isAdmin(actor) ? {} : { space: visibleSpace(actor) }),
+  AND: [notPrivate(actor), { OR: [{ missionId: null }, { chat: ofMissionFor(actor) }] }],
+})
+
+/** Executions whose texts the caller may read: they follow agent, space and mission (contract.md section 2). */
+export const readable = (actor: Actor): Prisma.ExecutionWhereInput => ({
+  organizationId: actor.organizationId,
+  ...isOpen(actor),
+})
+
 /**
- * By id, and in lists: an execution follows its agent and its space (contract.md section 2), and a mission's run its
- * mission, whose goal it says.
+ * By id, and in lists: what is {@link readable}, and the state of the caller's own runs, whatever has been closed to the
+ * caller since they began (contract-2.md section 8.3).
  */
 export const reachable = (actor: Actor): Prisma.ExecutionWhereInput => ({
   organizationId: actor.organizationId,
-  ...(isAdmin(actor) ? {} : { space: visibleSpace(actor) }),
-  AND: [notPrivate(actor), { OR: [{ missionId: null }, { chat: ofMissionFor(actor) }] }],
+  OR: [{ userId: actor.userId }, isOpen(actor)],
 })
 
 const listed = reachable
@@ -68,6 +79,12 @@ const toListed = (row: ListedRow): Omit<z.input<typeof Execution>, 'result'> => 
   ...(row.completedAt && { completedAt: row.completedAt.toISOString() }),
   updatedAt: row.updatedAt.toISOString(),
 })
+
+/** Columns with what the caller, the model and the provider said: not shown of a run that is not {@link readable}. */
+const NO_TEXTS = { message: '', preview: '', mediaIds: [], result: null, error: null } satisfies Partial<ExecutionRow>
+
+/** An execution without its texts: state, times and usage. */
+const toState = (row: ExecutionRow) => ({ ...toExecution({ ...row, ...NO_TEXTS }), restricted: true as const })
 
 const toExecution = (row: ExecutionRow): z.input<typeof Execution> => ({
   ...toListed(row),
@@ -111,8 +128,25 @@ export function countListed(actor: Actor, db: Db, input: z.output<typeof ListExe
       ...(isLive(status) ? given.map((condition) => Prisma.sql`NOT (NOT ${condition})`) : given),
       ...(since ? [Prisma.sql`t."createdAt" >= ${new Date(since)}`] : []),
     ],
-    hidden: [ofPrivateAgents(actor), ofPrivateMissions(actor), ...inPrivateSpaces(actor)],
+    hidden: [ofPrivateAgents(actor), ofPrivateMissions(actor), ...inPrivateSpaces(actor)].map((hidden) => ({
+      ...hidden,
+      where: Prisma.sql`${hidden.where} AND t."userId" <> ${actor.userId}`,
+    })),
   })
+}
+
+/** Those of some executions whose texts the caller may read: one statement, none for no ids. */
+export async function readableOf(actor: Actor, db: Db, ids: readonly string[]): Promise<ReadonlySet<string>> {
+  if (!ids.length) return new Set()
+  const where = { AND: [{ id: { in: [...ids] } }, readable(actor)] }
+  const rows = await db.execution.findMany({ where, select: { id: true } })
+  return new Set(rows.map(({ id }) => id))
+}
+
+/** Of rows that are {@link reachable}, the caller's own ones may be closed: the others are not. */
+async function closedOf(actor: Actor, db: Db, rows: readonly { id: string; userId: string }[]) {
+  const own = rows.flatMap(({ id, userId }) => (userId === actor.userId ? id : []))
+  return new Set(own).difference(await readableOf(actor, db, own))
 }
 
 /** GET /executions, newest first. */
@@ -126,12 +160,48 @@ export async function list(actor: Actor, { db }: Deps, input: z.output<typeof Li
   })
   const { rows, nextCursor } = toPage(found, input)
   const total = input.count && { total: await countListed(actor, db, input) }
-  return { executions: rows.map(toListed), nextCursor, ...total }
+  const closed = await closedOf(actor, db, rows)
+  const show = (row: ListedRow) =>
+    closed.has(row.id) ? { ...toListed({ ...row, ...NO_TEXTS }), restricted: true as const } : toListed(row)
+  return { executions: rows.map(show), nextCursor, ...total }
 }
 
-/** The execution, if the caller may see it. */
+/** A run that the caller may see, and whether with its texts. */
+type Seen = { row: ExecutionRow; isReadable: boolean }
+
+/** The execution, if the caller may see it, or its state. 404 for any other. */
+async function see(actor: Actor, { db }: Deps, id: string): Promise<Seen> {
+  const row = await db.execution.findFirst({ where: { AND: [{ id }, readable(actor)] } })
+  const { organizationId, userId } = actor
+  const own = row ? null : await db.execution.findFirst({ where: { id, organizationId, userId } })
+  const found = row ?? own
+  if (!found) throw notFound('Execution')
+  requireOwnRun(actor, found)
+  return { row: found, isReadable: row !== null }
+}
+
+/**
+ * The execution if the caller may cancel it: its starter, an admin, or in the agent's own organization the agent's owner,
+ * whether or not they can read it (contract-2.md section 8.3). 403 for others who can see it, else 404.
+ */
+export async function findToCancel(actor: Actor, deps: Deps, id: string): Promise<Seen> {
+  const { db } = deps
+  const row = await db.execution.findFirst({ where: { id, organizationId: actor.organizationId } })
+  if (!row) throw notFound('Execution')
+  const isAllowed = row.userId === actor.userId || isAdmin(actor) || (await ownsAgent(actor, db, row))
+  const isReadable = (await readableOf(actor, db, [id])).has(id)
+  if (!isAllowed && !isReadable) throw notFound('Execution')
+  requireOwnRun(actor, row)
+  return { row: permit(row, isAllowed), isReadable }
+}
+
+async function ownsAgent({ organizationId, userId }: Actor, db: Db, { agentId: id }: ExecutionRow): Promise<boolean> {
+  return (await db.agent.findFirst({ where: { id, organizationId, userId }, select: { id: true } })) !== null
+}
+
+/** The execution, if the caller may read it. */
 export async function find(actor: Actor, { db }: Deps, id: string): Promise<ExecutionRow> {
-  const row = await db.execution.findFirst({ where: { AND: [{ id }, reachable(actor)] } })
+  const row = await db.execution.findFirst({ where: { AND: [{ id }, readable(actor)] } })
   if (!row) throw notFound('Execution')
   requireOwnRun(actor, row)
   return row
@@ -155,23 +225,36 @@ export function requireOwnRun(actor: Actor, row: { userId: string }): void {
 
 /** GET /executions/{id}. */
 export async function get(actor: Actor, deps: Deps, id: string) {
-  return { execution: toExecution(await find(actor, deps, id)) }
+  return { execution: show(await see(actor, deps, id)) }
 }
 
+const show = ({ row, isReadable }: Seen) => (isReadable ? toExecution(row) : toState(row))
+
 /**
- * POST /executions/{id}/cancel: by whoever started it, or an admin. When the run completes at the same moment, one of
+ * POST /executions/{id}/cancel, by those whom {@link findToCancel} lets. When the run completes at the same moment, one of
  * the two wins, and the answer agrees with it. `anew`: this caller asked before, and may have had it
  * done; that it is cancelled already is what they asked for.
  */
 export async function cancel(actor: Actor, deps: Deps, id: string, anew = false) {
-  const row = await find(actor, deps, id)
-  const allowed = permit(row, row.userId === actor.userId || isAdmin(actor))
-  const tooLate = allowed.terminalSeq !== null && !(anew && allowed.status === 'cancelled')
-  const ended = allowed.terminalSeq === null ? await deps.engine.cancel(allowed, actor) : allowed
+  const { row, isReadable } = await findToCancel(actor, deps, id)
+  const tooLate = row.terminalSeq !== null && !(anew && row.status === 'cancelled')
+  const ended = row.terminalSeq === null ? await deps.engine.cancel(row, actor) : row
   if (tooLate || (ended.terminalSeq !== null && ended.status !== 'cancelled')) {
     throw badRequest(`Cannot cancel execution with status: ${ended.status}`)
   }
-  return { message: 'Execution cancelled successfully', execution: toExecution(ended) }
+  return { message: 'Execution cancelled successfully', execution: show({ row: ended, isReadable }) }
+}
+
+/** Takes the texts out of a kept answer that the caller may not read any more. */
+export async function withoutClosed<Answer extends Awaited<ReturnType<typeof cancel>>>(
+  actor: Actor,
+  { db }: Deps,
+  answer: Answer,
+): Promise<Answer> {
+  const { id } = answer.execution
+  if ((await readableOf(actor, db, [id])).has(id)) return answer
+  const { result: _, error: __, ...execution } = answer.execution
+  return { ...answer, execution: { ...execution, message: '', mediaIds: [], restricted: true } }
 }
 
 /** How long the texts of a tree may be together (bytes), so that all are shown. */
@@ -184,12 +267,16 @@ const MAX_TREE_TEXT = 1024 * 1024
  * a thousand levels.
  */
 export async function tree(actor: Actor, deps: Deps, id: string) {
-  const found = await find(actor, deps, id)
+  const { row: found } = await see(actor, deps, id)
   const { text, usage } = await sumOf(deps.db, found)
   const isLong = text > MAX_TREE_TEXT
   const rows = await familyOf(actor, deps.db, found, { message: isLong, result: isLong })
-  const show = (row: ExecutionRow) => (isLong && row.id !== id ? toListed(row) : toExecution(row))
-  return { tree: toTree(rows.map(show), id), usage }
+  const closed = await closedOf(actor, deps.db, rows)
+  const showOne = (row: ExecutionRow) => {
+    if (closed.has(row.id)) return toState(row)
+    return isLong && row.id !== id ? toListed(row) : toExecution(row)
+  }
+  return { tree: toTree(rows.map(showOne), id), usage }
 }
 
 /** What all runs of a tree used, seen or not, and how long their texts are together (bytes). */
@@ -242,14 +329,17 @@ function toTree(shown: readonly Omit<ExecutionNode, 'children'>[], id: string): 
   return root
 }
 
-/** GET /executions/{id}/logs: its events so far. They end early once they have said much. */
+/**
+ * GET /executions/{id}/logs: its events so far. They end early once they have said much. Of a run that the caller may not
+ * read there are the first and the last one alone.
+ */
 export async function logs(actor: Actor, deps: Deps, input: z.output<typeof ReadLogs>) {
   const { id, after = 0, limit = 10_000 } = input
-  const row = await find(actor, deps, id)
+  const { row, isReadable } = await see(actor, deps, id)
   const events: ExecutionEvent[] = after < META_SEQ ? [metaEvent(row)] : []
   let said = 0
   let isWhole = true
-  for await (const batch of readEvents(deps.db, id, after)) {
+  for await (const batch of isReadable ? readEvents(deps.db, id, after) : []) {
     isWhole = events.length <= limit && said <= ROOM
     if (!isWhole) break
     for (const event of batch) events.push(event)
@@ -257,7 +347,7 @@ export async function logs(actor: Actor, deps: Deps, input: z.output<typeof Read
   }
   const terminal = terminalEvent(row)
   if (isWhole && terminal && terminal.seq > after) events.push(terminal)
-  const shown = events.slice(0, limit)
+  const shown = (isReadable ? events : stateOf(events)).slice(0, limit)
   return {
     logs: shown.map(({ at, ...event }) => ({ ...event, at: at.toISOString() })),
     nextAfter: isWhole && events.length <= limit ? null : shown.at(-1)!.seq,
@@ -271,13 +361,13 @@ export async function follow(
   input: z.output<typeof FollowExecution>,
   streamTo: (actor: Actor) => AbortSignal,
 ): Promise<AsyncGenerator<readonly ExecutionEvent[]>> {
-  const row = await find(actor, deps, input.executionId)
-  return followFrom(actor, deps, row, input.lastEventId ?? input.after ?? 0, streamTo)
+  const { row, isReadable } = await see(actor, deps, input.executionId)
+  return followFrom(actor, deps, row, input.lastEventId ?? input.after ?? 0, streamTo, isReadable)
 }
 
 /**
  * The events after a number of an execution that the caller can see, in batches, live while it runs, as long as they may
- * follow it.
+ * follow it. `isReadable`: with their texts.
  */
 export function followFrom(
   actor: Actor,
@@ -285,7 +375,47 @@ export function followFrom(
   row: ExecutionRow,
   after: number,
   streamTo: (actor: Actor) => AbortSignal,
+  isReadable = true,
 ): AsyncGenerator<readonly ExecutionEvent[]> {
   // No more of its row: it is kept as long as the stream is on.
-  return deps.engine.follow(edgeOf(row), after, streamTo(actor))
+  const { id, userId } = row
+  const batches = deps.engine.follow(edgeOf(row), after, streamTo(actor))
+  return asReadable(actor, deps, { id, userId }, batches, isReadable)
 }
+
+/** How long a stream goes on before the caller's access is checked again (ms). */
+const ACCESS_INTERVAL = 5_000
+
+/**
+ * Checks every few seconds of a stream whether the caller may still read the run. If not, its starter is shown the rest
+ * without texts, and the stream of anybody else ends.
+ */
+async function* asReadable(
+  actor: Actor,
+  { db, clock }: Deps,
+  { id, userId }: { id: string; userId: string },
+  batches: AsyncGenerator<readonly ExecutionEvent[]>,
+  isReadable: boolean,
+): AsyncGenerator<readonly ExecutionEvent[]> {
+  let isShown = isReadable
+  let checkedAt = clock.now().getTime()
+  for await (const batch of batches) {
+    const now = clock.now().getTime()
+    if (isShown && now - checkedAt >= ACCESS_INTERVAL) {
+      checkedAt = now
+      isShown = (await readableOf(actor, db, [id])).has(id)
+    }
+    if (!isShown && userId !== actor.userId) return
+    const shown = isShown ? batch : stateOf(batch)
+    if (shown.length) yield shown
+  }
+}
+
+/** The events that say no more than the state of a run, without what they say for people. */
+const stateOf = (events: readonly ExecutionEvent[]): ExecutionEvent[] =>
+  events.flatMap((event) => {
+    if (event.event === 'message') return []
+    if (event.event !== 'error') return event
+    const { executionId, status, message } = event.data
+    return { ...event, data: { executionId, status, message } }
+  })
