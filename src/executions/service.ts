@@ -136,7 +136,7 @@ export function countListed(actor: Actor, db: Db, input: z.output<typeof ListExe
 }
 
 /** Those of some executions whose texts the caller may read: one statement, none for no ids. */
-export async function readableOf(actor: Actor, db: Db, ids: readonly string[]): Promise<ReadonlySet<string>> {
+export async function readableOf(actor: Actor, db: Tx, ids: readonly string[]): Promise<ReadonlySet<string>> {
   if (!ids.length) return new Set()
   const where = { AND: [{ id: { in: [...ids] } }, readable(actor)] }
   const rows = await db.execution.findMany({ where, select: { id: true } })
@@ -205,13 +205,6 @@ export async function find(actor: Actor, { db }: Deps, id: string): Promise<Exec
   if (!row) throw notFound('Execution')
   requireOwnRun(actor, row)
   return row
-}
-
-/** Returns those of the ids that are executions the caller can reach. One statement at most. */
-export async function findIds(actor: Actor, db: Tx, ids: readonly string[]): Promise<Set<string>> {
-  const where = { AND: [{ id: { in: [...new Set(ids)] } }, reachable(actor)] }
-  const rows = ids.length ? await db.execution.findMany({ where, select: { id: true } }) : []
-  return new Set(rows.map(({ id }) => id))
 }
 
 /** A token without `executions:read` sees its user's own runs only. */

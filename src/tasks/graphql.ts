@@ -1,6 +1,6 @@
 import { AGENT, Agent } from '../agents/graphql.ts'
 import { EXECUTION, Execution, Executions } from '../executions/graphql.ts'
-import { findIds as findRuns } from '../executions/service.ts'
+import { readableOf as findRuns } from '../executions/service.ts'
 import { builder } from '../graphql/builder.ts'
 import { changeField } from '../graphql/changes.ts'
 import { connectionType, relationList, rootList } from '../graphql/connection.ts'

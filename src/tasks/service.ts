@@ -7,7 +7,7 @@ import type { Deps } from '../deps.ts'
 import { badRequest, conflict, forbidden, notFound } from '../errors.ts'
 import { LIVE, markRuns } from '../executions/engine/endings.ts'
 import type { ExecutionRow } from '../executions/engine/events.ts'
-import { findIds as findRuns, reachable as reachableRun } from '../executions/service.ts'
+import { readableOf as findRuns, readable as readableRun } from '../executions/service.ts'
 import { type Call, start } from '../executions/start.ts'
 import { given, isNews } from '../lib/changes.ts'
 import { newTimedId } from '../lib/id.ts'
@@ -258,7 +258,7 @@ async function endRuns(tx: Tx, actor: Actor, task: TaskRow, now: Date): Promise<
   const ids = marked.map(({ id }) => id)
   if (!ids.length || isAdmin(actor)) return
   const { organizationId, userId } = actor
-  const allowed = [reachableRun(actor), { userId }, { agentOrganizationId: organizationId, agent: { userId } }]
+  const allowed = [readableRun(actor), { userId }, { agentOrganizationId: organizationId, agent: { userId } }]
   if ((await tx.execution.count({ where: { id: { in: ids }, OR: allowed } })) < ids.length) throw forbidden()
 }
 

@@ -259,7 +259,7 @@ test('a tree that is a thousand levels deep already has all of them, the root fi
   expect(data.executionTree.executions.map(({ id }: { id: string }) => id)).toEqual(ids)
 })
 
-test('no relation shows an execution or an agent that cannot be reached by its id', async () => {
+test('relations show the state alone of own runs whose agent cannot be reached any more', async () => {
   const [mine, theirs] = [await createAgent(), await createAgent('organization', member.token)]
   const run = (id: string, parent?: string) => execute({ id, ...(parent && { parentExecutionId: parent }) })
   const above = (await run(theirs)).executionId
@@ -275,8 +275,18 @@ test('no relation shows an execution or an agent that cannot be reached by its i
 
   await callerOf(server, member.token).agents.update({ id: theirs, visibility: 'private' })
   const after = (await graphql(server, text, { id: between })).data
-  expect(after.execution).toEqual({ parent: null, children: { nodes: [] }, agent: { id: mine } })
-  expect(after.executionTree.executions).toEqual([{ id: between }])
+  expect(after).toEqual(before)
+  const texts = `query ($id: ID!) {
+    executionTree(id: $id) { executions { id message preview result agentName restricted events { nodes { __typename } } } }
+  }`
+  const { executions } = (await graphql(server, texts, { id: between })).data.executionTree
+  const closed = { message: '', preview: '', result: null, agentName: null, restricted: true }
+  const nodes = [{ __typename: 'MetaEvent' }, { __typename: 'ResultEvent' }]
+  expect(executions).toMatchObject([
+    { id: above, ...closed, events: { nodes } },
+    { id: between, message: expect.stringMatching(/./), restricted: null },
+    { id: below, ...closed, events: { nodes } },
+  ])
   await callerOf(server).agents.delete({ id: mine })
   expect((await graphql(server, text, { id: between })).data.execution.agent).toBeNull()
 })
