@@ -257,8 +257,10 @@ async function attack(face: AnyFace, foreigner: Foreigner, field: Field, id: str
     const said = plain(answer, id)
     const found = canariesIn(foreigner, answer.text)
     const succeeded = face === 'GraphQL' ? !/"errors":|:null/.test(answer.text) : answer.status === 200
+    // An admin cancels any run of the organization, and is told its state alone (contract-2.md section 8.3).
+    const isControl = foreigner === 'admin' && procedure === 'executions.cancel'
     return [
-      ...(said === expected ? [] : [`${where}: ${said} is not ${expected}`]),
+      ...(said === expected || isControl ? [] : [`${where}: ${said} is not ${expected}`]),
       ...found.map((canary) => `${where}: tells ${canary}`),
       ...(succeeded && !isTolerant(field) ? [`${where}: succeeds: ${said}`] : []),
     ]
