@@ -1,16 +1,22 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { createBreaker } from '../../src/executions/engine/breaker.ts'
 import { shorten } from '../../src/executions/engine/shorten.ts'
-import type { ModelRequest } from '../support/model-server.ts'
+import { type ModelRequest, type ModelServer, startModelServer } from '../support/model-server.ts'
 import { request } from '../support/rest.ts'
 import { createAgent, ended, followed, type Lab, startLab } from './lab.ts'
 
 let lab: Lab
+let anthropic: ModelServer
 
 beforeAll(async () => {
-  lab = await startLab({ MODEL_RETRIES: '2', ANTHROPIC_API_KEY: 'test-key' })
+  anthropic = await startModelServer()
+  const ANTHROPIC_BASE_URL = anthropic.baseUrl
+  lab = await startLab({ MODEL_RETRIES: '2', ANTHROPIC_API_KEY: 'test-key', ANTHROPIC_BASE_URL })
 })
-afterAll(() => lab[Symbol.asyncDispose]())
+afterAll(async () => {
+  await lab[Symbol.asyncDispose]()
+  await anthropic.close()
+})
 
 /** A model of its own for each test: what is learned about one does not reach another. */
 let model = ''
@@ -95,6 +101,51 @@ describe('retries', () => {
     await other.start(false)
     expect(await ended(other, row)).toMatchObject({ status: 'completed', attempt: 2 })
     await other.drain()
+  })
+})
+
+describe('Anthropic', () => {
+  const sse = (...events: { type: string; [key: string]: unknown }[]) =>
+    events.map((data) => Buffer.from(`event: ${data.type}\ndata: ${JSON.stringify(data)}\n\n`))
+  const message = { id: 'm', type: 'message', role: 'assistant', content: [], model: 'claude-x', stop_reason: null }
+  const begin = { type: 'message_start', message: { ...message, usage: { input_tokens: 5, output_tokens: 1 } } }
+  const text = [
+    { type: 'content_block_start', index: 0, content_block: { type: 'text', text: '' } },
+    { type: 'content_block_delta', index: 0, delta: { type: 'text_delta', text: 'Hi' } },
+  ]
+  const end = [
+    { type: 'content_block_stop', index: 0 },
+    { type: 'message_delta', delta: { stop_reason: 'end_turn' }, usage: { output_tokens: 3 } },
+    { type: 'message_stop' },
+  ]
+  const overloaded = { type: 'error', error: { type: 'overloaded_error', message: 'Overloaded' } }
+  const whole = { end: 'cut' as const, tokens: sse(begin, ...text, ...end) }
+  const asked = async (fields: object = {}) => {
+    const before = anthropic.requests.length
+    const { execution } = await run({ model: 'anthropic/claude-x', ...fields })
+    return { execution, requests: anthropic.requests.slice(before).map(({ body }) => body) }
+  }
+
+  test('is asked again when it is overloaded, also when its stream says so before the first token', async () => {
+    anthropic.script(busy(529), { end: 'cut', tokens: sse(begin, overloaded) }, whole)
+    const { execution, requests } = await asked()
+    expect(execution).toMatchObject({ status: 'completed', result: 'Hi' })
+    expect(requests).toHaveLength(3)
+  })
+
+  test('is not asked again when its stream breaks after the first token', async () => {
+    anthropic.script({ end: 'drop', tokens: sse(begin, ...text) })
+    const { execution, requests } = await asked()
+    expect([execution.status, requests.length]).toEqual(['failed', 1])
+  })
+
+  test('is sent the settings that it knows; the others become warnings', async () => {
+    anthropic.script(whole)
+    const { execution, requests } = await asked({
+      modelSettings: { maxOutputTokens: 77, stopSequences: ['x'], seed: 1 },
+    })
+    expect(requests[0]).toMatchObject({ max_tokens: 77, stop_sequences: ['x'] })
+    expect(execution.warnings).toMatchObject([{ code: 'setting_ignored', text: expect.stringContaining('seed') }])
   })
 })
 
