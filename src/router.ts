@@ -9,6 +9,7 @@ import { mcps } from './mcps/router.ts'
 import { media } from './media/router.ts'
 import { missions } from './missions/router.ts'
 import { models } from './models/router.ts'
+import { organizations } from './organizations/router.ts'
 import { profile } from './profile/router.ts'
 import { secrets } from './secrets/router.ts'
 import { skills } from './skills/router.ts'
@@ -29,6 +30,7 @@ export const appRouter = router({
   media,
   missions,
   models,
+  organizations,
   profile,
   secrets,
   skills,

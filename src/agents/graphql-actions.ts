@@ -54,6 +54,15 @@ builder.mutationFields((t) => ({
     args: { input: t.arg({ type: UpdateInput, required: true }) },
     resolve: async (_, { input }, { caller }) => ({ id: input.id, ...(await caller.agents.update(input)) }),
   }),
+  updateAgentSkill: t.field({
+    ...shows(agents.updateSkill),
+    type: Agent,
+    args: argsFromZod(schema.AgentSkill),
+    resolve: async (_, args, context, info) => {
+      await context.caller.agents.updateSkill(args)
+      return reload(context, info, AGENT, args.id)
+    },
+  }),
   deleteAgent: t.field({
     ...shows(agents.delete),
     type: ChangePayload,

@@ -5,10 +5,10 @@ import { enumFromZod, inputFromZod } from '../graphql/inputs.ts'
 import { loadOne } from '../graphql/loader.ts'
 import { nodeOf } from '../graphql/node.ts'
 import { jsonFromZod, objectFromZod } from '../graphql/outputs.ts'
-import { loadRows, rootRow, rowIn, rowsOf } from '../graphql/rows.ts'
+import { computedBy, loadRows, rootRow, rowIn, rowsOf } from '../graphql/rows.ts'
 import { MAX_ITEMS } from '../lib/fields.ts'
 import * as settings from '../lib/model-settings.ts'
-import { MCP, Mcp } from '../mcps/graphql.ts'
+import { MCP, Mcp, McpPermission } from '../mcps/graphql.ts'
 import { USER, User } from '../organizations/graphql.ts'
 import { Skill } from '../skills/graphql.ts'
 import { findMany as findSkills } from '../skills/service.ts'
@@ -49,6 +49,9 @@ const seen =
 
 export const AGENT = rowsOf('Agent', 'Agent', service.reachable, { name: 'Agent', listed: service.listed })
 
+const AgentSkillRef = objectFromZod('AgentSkillRef', schema.AgentSkillRef, 'A skill of an agent')
+const told = computedBy(AGENT, ({ actor, deps }, ids) => service.findSkillRefs(actor, deps, ids))
+
 export const Agent = builder.prismaObject('Agent', {
   description: 'An assistant: name, role, system prompt and who may see and run it',
   interfaces: nodeOf(AGENT),
@@ -70,6 +73,7 @@ export const Agent = builder.prismaObject('Agent', {
     color: t.exposeString('color', { nullable: true }),
     initialGreeting: t.exposeString('initialGreeting', { nullable: true }),
     skillIds: t.idList({ select: { skillIds: true }, resolve: seen('skillIds') }),
+    skillRefs: t.field({ type: [AgentSkillRef], extensions: { rows: RELATION_ROWS }, resolve: told('skillRefs') }),
     skills: t.field({
       type: [Skill],
       description: 'Its skills that you can see',
@@ -97,6 +101,11 @@ export const Agent = builder.prismaObject('Agent', {
     disallowedTools: t.stringList({
       select: { disallowedTools: true },
       resolve: (row) => strings(row.disallowedTools),
+    }),
+    permissions: t.field({
+      type: [McpPermission],
+      select: { permissions: true },
+      resolve: ({ permissions }) => permissions as never,
     }),
     maxTurns: t.exposeInt('maxTurns', { nullable: true }),
     modelSettings: t.field({
@@ -126,8 +135,7 @@ const AgentSnapshot = objectFromZod('AgentSnapshot', schema.Agent, 'An agent as 
   },
 })
 
-// Whoever reaches the agent sees what it was.
-const VERSION = rowsOf<{ agentId: string; version: number }>('AgentVersion', 'AgentVersion', () => ({}), {
+const VERSION = rowsOf<{ agentId: string; version: number }>('AgentVersion', 'AgentVersion', service.seenVersions, {
   order: [['version', 'desc']],
   key: ['version'],
 })
@@ -186,7 +194,7 @@ builder.prismaObjectFields(Agent, (t) => ({
   versions: t.field(
     relationList(Versions, VERSION, {
       column: 'agentId',
-      description: 'What it was, newest first: whoever sees it sees all that it was, also while it was private',
+      description: 'What it was, newest first; while it was private, for its owner only',
       extensions: { procedure: agents.versions },
     }),
   ),

@@ -16,6 +16,9 @@ type AgentRow = Prisma.AgentGetPayload<object>
 /** A list of texts that is stored as JSON. */
 export const strings = (value: unknown) => value as string[]
 
+/** The versions at which the skills of an agent are attached. */
+export const pinsIn = ({ skillRefs }: { skillRefs: unknown }) => skillRefs as { skillId: string; version: number }[]
+
 /** An agent as the API shows it. */
 export const toAgent = (row: AgentRow): z.output<typeof Agent> => ({
   id: row.id,
@@ -33,11 +36,14 @@ export const toAgent = (row: AgentRow): z.output<typeof Agent> => ({
   color: row.color,
   initialGreeting: row.initialGreeting,
   skillIds: strings(row.skillIds),
+  // What others have made of the skills since is told to whoever looks (`asSeenBy`).
+  skillRefs: pinsIn(row).map(({ skillId, version }) => ({ skillId, version, latestVersion: version, foreign: false })),
   mcpInstanceIds: strings(row.mcpInstanceIds),
   mcpTypes: strings(row.mcpTypes),
   subagentIds: strings(row.subagentIds),
   allowedTools: strings(row.allowedTools),
   disallowedTools: strings(row.disallowedTools),
+  permissions: row.permissions as KnownAgent['permissions'],
   maxTurns: row.maxTurns,
   modelSettings: row.modelSettings as ModelSettings,
   fallbackModels: strings(row.fallbackModels),
@@ -53,7 +59,13 @@ export type KnownAgent = Readonly<z.output<typeof Agent>>
 
 /** Reads an agent from a version's column. A version of an older release has no value for the newest fields. */
 export const fromVersion = (stored: unknown): KnownAgent => ({ ...NEWEST, ...(stored as KnownAgent) })
-const NEWEST = { modelSettings: {}, fallbackModels: [] as string[], contextWindow: null }
+const NEWEST = {
+  permissions: [] as KnownAgent['permissions'],
+  skillRefs: [] as KnownAgent['skillRefs'],
+  modelSettings: {},
+  fallbackModels: [] as string[],
+  contextWindow: null,
+}
 
 /** Agents by id, each as it was at some version: as long as it has that version, that is what it is. */
 export type KnownAgents = LRUCache<string, KnownAgent>

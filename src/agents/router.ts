@@ -43,6 +43,19 @@ export const agents = router({
     .output(schema.AgentMessage)
     .mutation(({ ctx, input }) => service.remove(ctx.actor, ctx.deps, input.id)),
 
+  updateSkill: token('agents:write')
+    .meta(rest('POST', '/api/v1/agents/{id}/skills/{skillId}/update', 'Take the newer version of a skill of an agent'))
+    .input(schema.AgentSkill)
+    .output(schema.AgentResponse)
+    .mutation(({ ctx, input }) =>
+      once(
+        ctx,
+        input,
+        () => service.get(ctx.actor, ctx.deps, input.id),
+        (deps) => service.updateSkill(ctx.actor, deps, input),
+      ),
+    ),
+
   versions: token('agents:read')
     .meta(rest('GET', '/api/v1/agents/{id}/versions', 'List what an agent was, newest first'))
     .input(schema.ListVersions)

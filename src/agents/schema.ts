@@ -3,6 +3,8 @@ import { takingConstants } from '../lib/constant.ts'
 import { bool, int, ok, requiredText, text, textList, timestamp } from '../lib/fields.ts'
 import { fallbackModels, ModelSettings, NewModelSettings } from '../lib/model-settings.ts'
 import { nextCursor, pageInput } from '../lib/page.ts'
+import { Permission, Permissions } from '../mcps/schema.ts'
+import { AttachedSkill, attachedAt } from '../skills/schema.ts'
 
 export const Visibility = z
   .enum(['private', 'organization', 'public', 'unlisted'], {
@@ -35,6 +37,9 @@ const optionalFields = {
     .optional()
     .describe(`The only tools that it may call; all that are attached where it is empty. ${BY_ANY_NAME}`),
   disallowedTools: textList(500).nullable().optional().describe(`The tools that it may not call. ${BY_ANY_NAME}`),
+  permissions: Permissions.nullable()
+    .optional()
+    .describe('What it takes to call a built-in tool. Of agent, space and organization the strictest holds'),
   maxTurns: int(1, 500).nullable().optional().describe('At most so many model steps in a run'),
   modelSettings: NewModelSettings.nullable().optional(),
   fallbackModels: fallbackModels.nullable().optional(),
@@ -87,6 +92,12 @@ export const ListVersions = z.object({ id: agentId, ...pageInput })
 /** GET /public/agents (contract.md section 2). */
 export const ListPublicAgents = z.object({ search: ListAgents.shape.search, tag: ListAgents.shape.tag, ...pageInput })
 
+/** POST /agents/{id}/skills/{skillId}/update (contract-2.md section 8.5). */
+export const AgentSkill = AttachedSkill('The agent')
+
+/** A skill of an agent. */
+export const AgentSkillRef = z.object({ skillId: z.string(), ...attachedAt }).meta({ id: 'AgentSkillRef' })
+
 /** An agent as its organization sees it (service.md, "Agent"; contract.md section 3). */
 export const Agent = takingConstants(
   z
@@ -106,11 +117,13 @@ export const Agent = takingConstants(
       color: z.string().nullable(),
       initialGreeting: z.string().nullable(),
       skillIds: z.array(z.string()),
+      skillRefs: z.array(AgentSkillRef).describe('The same with their versions'),
       mcpInstanceIds: z.array(z.string()),
       mcpTypes: z.array(z.string()),
       subagentIds: z.array(z.string()),
       allowedTools: z.array(z.string()),
       disallowedTools: z.array(z.string()),
+      permissions: z.array(Permission),
       maxTurns: z.int().nullable(),
       modelSettings: ModelSettings,
       fallbackModels: z.array(z.string()),
@@ -150,7 +163,8 @@ const AgentVersion = z
   .object({ version: z.int(), createdAt: timestamp, userId: z.string().describe('Who made it so'), agent: Agent })
   .meta({
     id: 'AgentVersion',
-    description: 'What an agent was. Whoever sees an agent sees all that it was, also while it was private',
+    description:
+      'What an agent was at a version. Those of the time in which it was private are shown to its owner only',
   })
 
 export const AgentVersionsResponse = ok({

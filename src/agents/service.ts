@@ -10,10 +10,18 @@ import { badRequest, invalidField, notFound } from '../errors.ts'
 import { newId, newSortableId } from '../lib/id.ts'
 import { encodeCursor, MAX_ROWS, pageOf, pageQuery, toPage, withRoom } from '../lib/page.ts'
 import { typesOf } from '../mcps/service.ts'
-import { checkRequirements, findIds as findSkillIds, findMany as findSkills } from '../skills/service.ts'
-import { findKnown, fromVersion, HEAD, type Head, type KnownAgent, strings, toAgent, whole } from './known.ts'
+import { followLatest } from '../organizations/policy.ts'
+import {
+  checkRequirements,
+  findMany as findSkills,
+  findVersions as findSkillVersions,
+  type Newest,
+  toAttachedAt,
+} from '../skills/service.ts'
+import { findKnown, fromVersion, HEAD, type Head, type KnownAgent, pinsIn, strings, toAgent, whole } from './known.ts'
 import {
   type AgentCard,
+  type AgentSkill,
   type CreateAgent,
   type ListAgents,
   type ListPublicAgents,
@@ -68,6 +76,20 @@ export const notPrivate = (actor: Actor) => ({
   ],
 })
 
+/**
+ * What was said while an agent was private stays its owner's, whoever sees the agent now (contract-2.md section 8.6):
+ * executions, sessions and chats, beside {@link notPrivate}.
+ */
+export const notThenPrivate = ({ userId }: Actor) => ({ OR: [{ wasPrivate: false }, { agent: { userId } }] })
+
+/** What {@link notThenPrivate} leaves out of a table. */
+export const ofThenPrivate = ({ userId }: Actor, of: 'Execution' | 'Chat'): Hidden => ({
+  of,
+  where: Prisma.sql`h."wasPrivate" = ${true}
+    AND (SELECT a."userId" FROM "Agent" a WHERE a."id" = h."agentId") <> ${userId}`,
+  on: Prisma.sql`t."id" = h."id"`,
+})
+
 /** What {@link notPrivate} leaves out: what belongs to other people's private agents. */
 export const ofPrivateAgents = ({ userId }: Actor): Hidden => ({
   of: 'Agent',
@@ -102,7 +124,7 @@ async function findIds(actor: Actor, db: Tx, ids: readonly string[]): Promise<Se
 }
 
 /** The lists of ids in an agent, and how those of them are found that the caller can reach: one statement each at most. */
-export const REFERENCES = { skillIds: findSkillIds, mcpInstanceIds: typesOf, subagentIds: findIds }
+export const REFERENCES = { skillIds: findSkillVersions, mcpInstanceIds: typesOf, subagentIds: findIds }
 const REFERRING = Object.keys(REFERENCES) as (keyof typeof REFERENCES)[]
 
 /**
@@ -116,12 +138,50 @@ async function asSeenBy(actor: Actor, { db }: Pick<Deps, 'db'>, agents: readonly
       return { field, seen: await REFERENCES[field](actor, db, ids) }
     }),
   )
-  return agents.map((agent) => {
+  const refs = await refsOf(actor, db, agents, lists[0]!.seen as ReadonlyMap<string, Newest>)
+  return agents.map((agent, index) => {
     const cut = lists.filter(({ field, seen }) => !agent[field].every((id) => seen.has(id)))
     const left = cut.map(({ field, seen }) => [field, agent[field].filter((id) => seen.has(id))])
+    const skillRefs = refs[index]!
     // What is left whole stays the object whose JSON is known.
-    return cut.length ? { ...agent, ...Object.fromEntries(left) } : agent
+    const isSame = !cut.length && (!agent.skillIds.length || isDeepStrictEqual(skillRefs, agent.skillRefs))
+    return isSame ? agent : { ...agent, ...Object.fromEntries(left), skillRefs }
   })
+}
+
+type Skilled = Pick<KnownAgent, 'skillIds'> & { skillRefs: readonly { skillId: string; version: number }[] }
+
+/** At which versions the skills of some agents of the organization are attached that can be seen. */
+async function refsOf(
+  { organizationId }: Actor,
+  db: Tx,
+  agents: readonly Skilled[],
+  seen: ReadonlyMap<string, Newest>,
+): Promise<KnownAgent['skillRefs'][]> {
+  const isBehind = ({ skillId, version }: Skilled['skillRefs'][number]) => seen.get(skillId)?.version !== version
+  const mayFollow = agents.some(({ skillRefs }) => skillRefs.some(isBehind))
+  const isLatest = mayFollow && (await followLatest(db, [organizationId])).has(organizationId)
+  return agents.map(({ skillIds, skillRefs }) => {
+    const pins = new Map(skillRefs.map(({ skillId, version }) => [skillId, version]))
+    return skillIds.flatMap((skillId) => {
+      const newest = seen.get(skillId)
+      return newest ? { skillId, ...toAttachedAt(pins.get(skillId), newest, isLatest) } : []
+    })
+  })
+}
+
+/** The skills of agents that the caller can reach, with their versions: for GraphQL, which reads rows by itself. */
+export async function findSkillRefs(actor: Actor, { db }: Pick<Deps, 'db'>, ids: readonly string[]) {
+  const where = { id: { in: [...ids] }, ...reachable(actor) }
+  const rows = await db.agent.findMany({ where, select: { id: true, skillIds: true, skillRefs: true } })
+  const agents = rows.map((row) => ({ skillIds: strings(row.skillIds), skillRefs: pinsIn(row) }))
+  const seen = await findSkillVersions(
+    actor,
+    db,
+    agents.flatMap(({ skillIds }) => skillIds),
+  )
+  const refs = await refsOf(actor, db, agents, seen)
+  return rows.map(({ id }, index) => ({ id, skillRefs: refs[index]! }))
 }
 
 /**
@@ -275,6 +335,11 @@ function versionAt(cursor: string): number {
 
 const MAX_VERSION = 2 ** 31 - 1
 
+/** Versions keep the visibility of their time: private ones are the owner's (contract-2.md section 8.6). */
+export const seenVersions = ({ userId }: Actor): Prisma.AgentVersionWhereInput => ({
+  OR: [{ visibility: { not: 'private' } }, { of: { userId } }],
+})
+
 /** GET /agents/{id}/versions, newest first. */
 export async function versions(
   actor: Actor,
@@ -284,7 +349,7 @@ export async function versions(
   const below = cursor === undefined ? MAX_VERSION : versionAt(cursor)
   const { id: agentId } = await find(actor, deps, id)
   const found = await deps.db.agentVersion.findMany({
-    where: { agentId, version: { lt: below } },
+    where: { agentId, version: { lt: below }, ...seenVersions(actor) },
     orderBy: { version: 'desc' },
     ...withRoom({ take: limit + 1 }),
   })
@@ -323,26 +388,44 @@ async function findReferences(
   return { mcps, skills }
 }
 
-/** Beside that, what a skill requires must be there when it is added to those that the agent has. */
+/**
+ * Beside that, what a skill requires must be there when it is added to those that the agent has. Returns the newest
+ * versions of the skills.
+ */
 async function checkReferences(
   actor: Actor,
   deps: Deps,
   values: Partial<Values>,
   has: Pick<Values, 'skillIds' | 'mcpInstanceIds'> = DEFAULTS,
-): Promise<void> {
+): Promise<Map<string, number>> {
   const { mcps, skills } = await findReferences(actor, deps, values, has)
   const added = skills.filter(({ id }) => !has.skillIds.includes(id))
   checkRequirements(added, [...mcps.values()])
+  return new Map(skills.map(({ id, version }) => [id, version]))
+}
+
+/** Pins skills to the versions that they have, or have now if they are added (contract-2.md section 8.5). */
+function pinned(
+  skillIds: readonly string[],
+  has: ReturnType<typeof pinsIn>,
+  newest: ReadonlyMap<string, number>,
+): ReturnType<typeof pinsIn> {
+  const pins = new Map(has.map(({ skillId, version }) => [skillId, version]))
+  return skillIds.flatMap((skillId) => {
+    const version = pins.get(skillId) ?? newest.get(skillId)
+    return version === undefined ? [] : { skillId, version }
+  })
 }
 
 /** Every change leaves its version, its tags as rows and its audit event. */
 async function recordChange(tx: Tx, actor: Actor, action: string, row: AgentRow): Promise<void> {
-  const { organizationId, id: agentId, version, updatedAt: createdAt } = row
+  const { organizationId, id: agentId, version, visibility, updatedAt: createdAt } = row
   await tx.agentVersion.create({
     data: {
       organizationId,
       agentId,
       version,
+      visibility,
       userId: actor.userId,
       createdAt,
       agent: toAgent(row) as Prisma.InputJsonObject,
@@ -354,18 +437,28 @@ async function recordChange(tx: Tx, actor: Actor, action: string, row: AgentRow)
   await audit(tx, actor, action, agentId, createdAt)
 }
 
+/** Makes the caller the owner of a former member's agents, archived ones too: a change of each. Returns how many. */
+export async function recordTakeOver(tx: Tx, actor: Actor, from: string, now: Date): Promise<number> {
+  const where = { organizationId: actor.organizationId, userId: from }
+  const data = { userId: actor.userId, version: { increment: 1 }, updatedAt: now }
+  const changed = await tx.agent.updateManyAndReturn({ where, data })
+  for (const row of changed) await recordChange(tx, actor, 'agent.take_over', row)
+  return changed.length
+}
+
 /** What a copy of an agent takes over: not the subagents, skills and MCP servers that the copier cannot reach. */
-const copyOf = async (actor: Actor, deps: Deps, id: string) => valuesOf((await get(actor, deps, id)).agent)
+const copyOf = async (actor: Actor, deps: Deps, id: string) => (await get(actor, deps, id)).agent
 
 /** What an agent that is to be is. Refuses what it would be based on, or refer to, and the caller cannot reach. */
-async function newValues(actor: Actor, deps: Deps, input: z.output<typeof CreateAgent>): Promise<Values> {
+async function newValues(actor: Actor, deps: Deps, input: z.output<typeof CreateAgent>) {
   const { basedOnAgentId = null } = input
-  const base = basedOnAgentId === null ? {} : await copyOf(actor, deps, basedOnAgentId)
+  const copied = basedOnAgentId === null ? null : await copyOf(actor, deps, basedOnAgentId)
+  const base = copied ? valuesOf(copied) : {}
   const said = valuesOf(input)
   const values: Values = { ...DEFAULTS, ...base, ...said }
   checkPrompt(values)
-  await checkReferences(actor, deps, said, { ...DEFAULTS, ...base })
-  return values
+  const newest = await checkReferences(actor, deps, said, { ...DEFAULTS, ...base })
+  return { ...toColumns(values), skillRefs: pinned(values.skillIds, copied?.skillRefs ?? [], newest) }
 }
 
 /** What a new agent names, if the caller can reach it: 404 for the agent that it copies, 400 for all else. */
@@ -385,7 +478,7 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
   const created = await db.$transaction(async (tx) => {
     const space = await tx.space.findFirstOrThrow({ where: { organizationId, isDefault: true }, select: { id: true } })
     const row = await tx.agent.create({
-      data: { id: agentId, organizationId, userId, ...toColumns(values), version: 1, createdAt: now, updatedAt: now },
+      data: { id: agentId, organizationId, userId, ...values, version: 1, createdAt: now, updatedAt: now },
     })
     await tx.chat.create({
       data: {
@@ -396,6 +489,7 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
         agentOrganizationId: organizationId,
         ownerId: userId,
         title: row.name,
+        wasPrivate: row.visibility === 'private',
         status: 'standby',
         createdAt: now,
         updatedAt: now,
@@ -414,17 +508,35 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
   if (input.archived) return remove(actor, deps, input.id)
   const said = valuesOf(input)
   checkPrompt(said)
+  let newest: ReadonlyMap<string, number> = new Map()
   if (REFERRING.some((field) => said[field]?.length)) {
     const { agent } = await get(actor, deps, input.id)
     // What it names is nothing to whoever may not change it.
-    await checkReferences(actor, deps, said, authorize(actor, agent))
+    newest = await checkReferences(actor, deps, said, authorize(actor, agent))
   }
   await change(actor, deps, input.id, 'agent.update', (row) => {
     const before = valuesOf(row) as Values
     const after = { ...before, ...said }
-    return isDeepStrictEqual(before, after) ? null : toColumns(after)
+    if (isDeepStrictEqual(before, after)) return null
+    return { ...toColumns(after), skillRefs: pinned(after.skillIds, pinsIn(row), newest) }
   })
   return { message: 'Agent updated successfully' }
+}
+
+/**
+ * POST /agents/{id}/skills/{skillId}/update: takes the newer version of a skill, as a change of the agent. 404 for a skill
+ * that the agent does not have, or that the caller cannot see.
+ */
+export async function updateSkill(actor: Actor, deps: Deps, { id, skillId }: z.output<typeof AgentSkill>) {
+  const version = (await findSkillVersions(actor, deps.db, [skillId])).get(skillId)?.version
+  await change(actor, deps, id, 'agent.update', (row) => {
+    if (version === undefined || !strings(row.skillIds).includes(skillId)) throw notFound('Skill')
+    const others = pinsIn(row).filter((pin) => pin.skillId !== skillId)
+    const newest = new Map([[skillId, version]])
+    const isNewest = pinsIn(row).some((pin) => pin.skillId === skillId && pin.version === version)
+    return isNewest ? null : { skillRefs: pinned(strings(row.skillIds), others, newest) }
+  })
+  return get(actor, deps, id)
 }
 
 /** DELETE /agents/{id}: archives it; its executions stay (service.md, "Agent lifecycle"). */

@@ -34,7 +34,7 @@ export type Values = { [Field in (typeof LISTS)[number]]: string[] } & Pick<
   | 'initialGreeting'
   | 'maxTurns'
   | 'contextWindow'
-> & { modelSettings: ModelSettings }
+> & { modelSettings: ModelSettings; permissions: KnownAgent['permissions'] }
 
 export const DEFAULTS: Values = {
   name: '',
@@ -49,6 +49,7 @@ export const DEFAULTS: Values = {
   initialGreeting: null,
   maxTurns: null,
   modelSettings: {},
+  permissions: [],
   contextWindow: null,
   ...(Object.fromEntries(LISTS.map((field) => [field, []])) as unknown as Pick<Values, (typeof LISTS)[number]>),
 }

@@ -14,6 +14,7 @@ const RESOURCES = [
   'profile',
   'usage',
   'approvals',
+  'organization',
 ] as const
 
 /** `agents:execute` is to execute, cancel and follow one's own runs. */

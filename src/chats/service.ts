@@ -1,5 +1,5 @@
 import type { z } from 'zod'
-import { executable, NAMED, nameIn, notPrivate, ofPrivateAgents } from '../agents/service.ts'
+import { executable, NAMED, nameIn, notPrivate, notThenPrivate, ofPrivateAgents } from '../agents/service.ts'
 import { type Actor, type Authorized, isAdmin, permit } from '../auth/actor.ts'
 import { audit } from '../auth/audit.ts'
 import { type Db, Prisma, type Tx } from '../db/client.ts'
@@ -26,7 +26,9 @@ const listed = reachable
  * A chat may hold sessions of several agents. What a private one says in it is its owner's, as everything of it
  * (contract.md section 2).
  */
-const ownSessions = (actor: Actor): Prisma.SessionWhereInput => notPrivate(actor)
+export const ownSessions = (actor: Actor): Prisma.SessionWhereInput => ({
+  AND: [notPrivate(actor), notThenPrivate(actor)],
+})
 
 /** The messages of a chat that the caller can reach: those of the sessions that they may see. */
 export const listedMessages = (actor: Actor): Prisma.MessageWhereInput => ({
@@ -75,7 +77,8 @@ async function toChats(actor: Actor, db: Db, rows: readonly ChatRow[]) {
   if (!rows.length) return []
   const sessions = await db.$queryRaw<{ chatId: string; isHidden: unknown; messages: number | bigint }[]>(Prisma.sql`
     SELECT "chatId", "isHidden", sum("messages") AS "messages" FROM (
-      SELECT t."chatId", ${isHiddenBy(organizationId, ofPrivateAgents(actor))} AS "isHidden", t."messageCount" + (
+      SELECT t."chatId", (${isHiddenBy(organizationId, ofPrivateAgents(actor))} OR (t."wasPrivate" = ${true}
+        AND (SELECT a."userId" FROM "Agent" a WHERE a."id" = t."agentId") <> ${actor.userId})) AS "isHidden", t."messageCount" + (
           SELECT count(*) FROM "Execution" e WHERE e."id" = t."activeExecutionId" AND e."attempt" > 0) AS "messages"
       FROM "Session" t WHERE t."organizationId" = ${organizationId}
         AND t."chatId" IN (${Prisma.join(padded(rows.map(({ id }) => id)))})
@@ -145,7 +148,7 @@ export async function findPlace(actor: Actor, deps: Deps, input: z.output<typeof
   if (agentId === null) return { spaceId, agent: null }
   const agent = await deps.db.agent.findFirst({
     where: { AND: [{ id: agentId }, executable(actor)] },
-    select: { id: true, organizationId: true, name: true },
+    select: { id: true, organizationId: true, name: true, visibility: true },
   })
   if (!agent) throw notFound('Agent')
   return { spaceId, agent }
@@ -165,6 +168,7 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
         spaceId,
         agentId: agent?.id ?? null,
         agentOrganizationId: agent?.organizationId ?? null,
+        wasPrivate: agent?.visibility === 'private',
         ownerId: actor.userId,
         title: input.title ?? agent?.name ?? NEW_TITLE,
         status: 'standby',

@@ -1,5 +1,5 @@
 import type { z } from 'zod'
-import { notPrivate, ofPrivateAgents } from '../agents/service.ts'
+import { notPrivate, notThenPrivate, ofPrivateAgents, ofThenPrivate } from '../agents/service.ts'
 import { type Actor, isAdmin, permit } from '../auth/actor.ts'
 import { covers } from '../auth/scopes.ts'
 import { type Db, Prisma, type Tx } from '../db/client.ts'
@@ -24,7 +24,7 @@ import type { Execution, ExecutionNode, FollowExecution, ListExecutions, ReadLog
 /** An execution is open to whoever can see its agent and its space, and its mission, whose goal it says. */
 const isOpen = (actor: Actor): Prisma.ExecutionWhereInput => ({
   ...(isAdmin(actor) ? {} : { space: visibleSpace(actor) }),
-  AND: [notPrivate(actor), { OR: [{ missionId: null }, { chat: ofMissionFor(actor) }] }],
+  AND: [notPrivate(actor), notThenPrivate(actor), { OR: [{ missionId: null }, { chat: ofMissionFor(actor) }] }],
 })
 
 /** Executions whose texts the caller may read: they follow agent, space and mission (contract.md section 2). */
@@ -128,10 +128,12 @@ export function countListed(actor: Actor, db: Db, input: z.output<typeof ListExe
       ...(isLive(status) ? given.map((condition) => Prisma.sql`NOT (NOT ${condition})`) : given),
       ...(since ? [Prisma.sql`t."createdAt" >= ${new Date(since)}`] : []),
     ],
-    hidden: [ofPrivateAgents(actor), ofPrivateMissions(actor), ...inPrivateSpaces(actor)].map((hidden) => ({
-      ...hidden,
-      where: Prisma.sql`${hidden.where} AND t."userId" <> ${actor.userId}`,
-    })),
+    hidden: [
+      ofPrivateAgents(actor),
+      ofThenPrivate(actor, 'Execution'),
+      ofPrivateMissions(actor),
+      ...inPrivateSpaces(actor),
+    ].map((hidden) => ({ ...hidden, where: Prisma.sql`${hidden.where} AND t."userId" <> ${actor.userId}` })),
   })
 }
 

@@ -3,7 +3,7 @@ import { findKnown, fromVersion } from '../agents/known.ts'
 import { executable } from '../agents/service.ts'
 import { type Actor, actorOf, permit, requireScope } from '../auth/actor.ts'
 import { covers } from '../auth/scopes.ts'
-import { reachable as reachableChat } from '../chats/service.ts'
+import { ownSessions, reachable as reachableChat } from '../chats/service.ts'
 import type { Db, Tx } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
 import { cancelled, chatFailed, notFound, paused } from '../errors.ts'
@@ -153,6 +153,7 @@ async function findConversation(
       ...(sessionId !== null && { id: sessionId }),
       ...(chatId !== null && { chatId }),
       chat: reachableChat(actor),
+      ...ownSessions(actor),
     },
     orderBy: [{ createdAt: 'desc' }, { id: 'desc' }],
     select: { id: true, chat: { select: { id: true, spaceId: true } } },

@@ -1,10 +1,11 @@
 import type { Deps } from '../deps.ts'
 import { fileTools } from '../files/tools.ts'
 import { openMcpTools } from '../mcps/tools.ts'
+import { checkMode, readModes } from '../organizations/policy.ts'
 import { openSkills } from '../skills/tools.ts'
 import { taskTools } from '../tasks/tools.ts'
 import { delegates } from './delegate.ts'
-import type { IsOffered, Toolbox, ToolUser } from './engine/tools.ts'
+import type { IsOffered, Tool, Toolbox, ToolUser } from './engine/tools.ts'
 
 /**
  * Opens all that a run can call: see `OpenTools`. What the service itself offers is there for those who name it, in a
@@ -24,8 +25,10 @@ export async function openTools(deps: Deps, user: ToolUser): Promise<Toolbox> {
 
   const skills = await openSkills(deps, user)
   const needed = builtIn.filter(({ name }) => skills.builtInTools.has(name) || allowed.has(name))
+  const wanted = needed.filter(({ name }) => !disallowed.has(name))
   const own = [
-    ...[...skills.tools, ...needed].filter(({ name }) => !disallowed.has(name)),
+    ...skills.tools.filter(({ name }) => !disallowed.has(name)),
+    ...(await permitted(deps, user, wanted)),
     ...(await delegates(deps, user, isOffered)),
   ]
   const ofServers = await openMcpTools(deps, user, lists, new Set(own.map(({ name }) => name)))
@@ -34,4 +37,17 @@ export async function openTools(deps: Deps, user: ToolUser): Promise<Toolbox> {
     instructions: [...skills.instructions, ...ofServers.instructions],
     close: ofServers.close,
   }
+}
+
+/**
+ * Those of the built-in tools that the run may call, with the mode that organization, space and agent give them
+ * (contract-2.md section 2.11). Whether they do so still is asked again at each call.
+ */
+async function permitted({ db }: Deps, user: ToolUser, tools: readonly Tool[]): Promise<Tool[]> {
+  if (!tools.length) return []
+  const modeOf = await readModes(db, user)
+  return tools.flatMap((tool) => {
+    const mode = modeOf(tool.name)
+    return mode === 'deny' ? [] : { ...tool, mode, recheck: () => checkMode(db, user, tool.name) }
+  })
 }

@@ -33,6 +33,7 @@ const TAGS: Record<keyof (typeof appRouter)['_def']['record'] | 'health', string
   mcps: 'Remote servers of the Model Context Protocol, whose tools agents can use.',
   missions: 'Long-running work of agents: by hand, once, by the clock, or again and again.',
   skills: 'Reusable prompts that agents load when they need them.',
+  organizations: 'Your organization, and what it allows in its runs.',
   profile: 'Who you are, and the organizations you belong to.',
   client: 'For client libraries. They take an ID token of your identity provider, too.',
   secrets: 'Kept encrypted for runs, none of which reads them yet: names come back, values never do.',

@@ -45,7 +45,11 @@ inputFromZod('McpCredentialInput', Credential, 'A credential')
 const CreateInput = inputFromZod('CreateMcpInput', CreateFields, 'A new MCP server')
 const UpdateInput = inputFromZod('UpdateMcpInput', UpdateFields, 'What to change of an MCP server; the rest stays')
 
-const McpPermission = objectFromZod('McpPermission', schema.Permission, 'What it takes to call a tool, or all others')
+export const McpPermission = objectFromZod(
+  'McpPermission',
+  schema.Permission,
+  'What it takes to call a tool, or all others',
+)
 const McpHeader = objectFromZod('McpHeader', Header, 'A header that is sent with each request')
 const McpTool = objectFromZod(
   'McpTool',

@@ -21,7 +21,7 @@ export const Permission = z.object({
   mode: PermissionMode.describe('ask: a person decides about each call; deny: no agent sees the tool'),
 })
 
-const Permissions = z
+export const Permissions = z
   .array(Permission)
   .max(MAX_PERMISSIONS)
   .refine((list) => new Set(list.map(({ tool }) => tool)).size === list.length, {

@@ -13,6 +13,15 @@ export const BUILT_IN_TOOLS = [
   'write_file',
 ] as const
 
+/** Built-in tools that only read, and tell nothing outside: what strangers' agents have by default (contract-2.md 8.5). */
+export const READING_TOOLS: ReadonlySet<string> = new Set([
+  'list_tasks',
+  'list_files',
+  'read_file',
+  'search_files',
+  'current_time',
+])
+
 const isBuiltIn = (name: string) => (BUILT_IN_TOOLS as readonly string[]).includes(name)
 
 const CATEGORIES = [
@@ -83,6 +92,16 @@ export const UpdateSkill = z.object({
 
 /** GET and DELETE /skills/{id} (contract.md section 7). */
 export const SkillId = z.object({ id: skillId })
+
+/** POST /agents/{id}/skills/{skillId}/update, and the same of a space (contract-2.md section 8.5). */
+export const AttachedSkill = (of: string) => z.object({ id: z.string().describe(of), skillId })
+
+/** At which version a skill is attached (contract-2.md section 8.5). */
+export const attachedAt = {
+  version: z.int().describe('The version that runs have'),
+  latestVersion: z.int().describe('The newest version: an update is available if it differs'),
+  foreign: z.boolean().describe('It is of another organization'),
+}
 
 /** GET /skills (contract.md section 7). */
 export const ListSkills = z.object(pageInput)

@@ -33,7 +33,7 @@ const reachable = (viewer: Viewer): Prisma.SkillWhereInput => ({ OR: listed(view
 const authorize = (actor: Actor, skill: SkillRow): Authorized<SkillRow> =>
   permit(skill, skill.organizationId === actor.organizationId && (skill.ownerId === actor.userId || isAdmin(actor)))
 
-const toSkill = ({ organizationId }: Viewer, row: SkillRow): SkillOutput => ({
+const toSkill = ({ organizationId }: Pick<Viewer, 'organizationId'>, row: SkillRow): SkillOutput => ({
   id: row.id,
   name: row.name,
   displayName: row.displayName,
@@ -99,11 +99,66 @@ function rowsOf(viewer: Viewer, ids: readonly string[]): Prisma.SkillWhereInput 
   return rows.length ? { id: { in: rows }, ...reachable(viewer) } : null
 }
 
-/** Those of the ids that somebody can reach: one statement at most. */
-export async function findIds(viewer: Viewer, db: Tx, ids: readonly string[]): Promise<Set<string>> {
+/** The newest version of a skill, and whether it is of another organization. */
+export type Newest = { version: number; foreign: boolean }
+
+/** The newest versions of those of the ids that somebody can reach: one statement at most. */
+export async function findVersions(viewer: Viewer, db: Tx, ids: readonly string[]): Promise<Map<string, Newest>> {
   const where = rowsOf(viewer, ids)
-  const rows = where ? await db.skill.findMany({ where, select: { id: true } }) : []
-  return new Set([...core.keys(), ...rows.map(({ id }) => id)])
+  const select = { id: true, version: true, organizationId: true } as const
+  const rows = where ? await db.skill.findMany({ where, select }) : []
+  const isForeign = (organizationId: string) => organizationId !== viewer.organizationId
+  const own = [...core.values()].map(({ id, version }) => [id, { version, foreign: false }] as const)
+  return new Map([
+    ...own,
+    ...rows.map((row) => [row.id, { version: row.version, foreign: isForeign(row.organizationId) }] as const),
+  ])
+}
+
+/** A skill that is attached, and at which version; null for the newest. */
+export type Pin = { skillId: string; version: number | null }
+
+/** Shows at which version a skill is attached: at the newest where none is pinned, or the policy says so. */
+export const toAttachedAt = (pinned: number | null | undefined, newest: Newest, isLatest: boolean) => ({
+  version: isLatest ? newest.version : (pinned ?? newest.version),
+  latestVersion: newest.version,
+  foreign: newest.foreign,
+})
+
+/** Skills as they were at the versions that are pinned, by id: one statement at most, none where nothing has changed. */
+export async function atPins(
+  db: Tx,
+  skills: readonly SkillOutput[],
+  pins: ReadonlyMap<string, number | null>,
+): Promise<SkillOutput[]> {
+  const older = skills.flatMap(({ id: skillId, version: newest }) => {
+    const version = pins.get(skillId) ?? newest
+    return version === newest ? [] : { skillId, version }
+  })
+  const rows = older.length ? await db.skillVersion.findMany({ where: { OR: older } }) : []
+  const found = new Map(rows.map((row) => [row.skillId, row]))
+  return skills.map((skill) => {
+    const row = found.get(skill.id)
+    return row ? { ...skill, ...fieldsOf(row), version: row.version } : skill
+  })
+}
+
+const fieldsOf = (row: Prisma.SkillVersionGetPayload<object>) => ({
+  name: row.name,
+  displayName: row.displayName,
+  description: row.description,
+  prompt: row.prompt,
+  category: row.category as SkillOutput['category'],
+  builtInTools: row.builtInTools as string[],
+  requiredMCPs: row.requiredMCPs as string[],
+})
+
+/** Every change of a skill leaves its version, by which it is attached. */
+async function recordVersion(tx: Tx, { userId }: Actor, row: SkillRow): Promise<void> {
+  const { organizationId, id: skillId, version, updatedAt: createdAt } = row
+  const { name, displayName, description, prompt, category, builtInTools, requiredMCPs } = toSkill(row, row)
+  const fields = { name, displayName, description, prompt, category, builtInTools, requiredMCPs }
+  await tx.skillVersion.createMany({ data: { organizationId, skillId, version, userId, createdAt, ...fields } })
 }
 
 /** The same as skills, in the order of the ids. */
@@ -157,6 +212,7 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
       updatedAt: now,
     }
     const created = await unlessTaken(tx.skill.create({ data }))
+    await recordVersion(tx, actor, created)
     await audit(tx, actor, 'skill.create', created.id, now)
     return created
   })
@@ -169,7 +225,10 @@ async function findWritable(actor: Actor, { db }: Deps, id: string): Promise<Aut
   return authorize(actor, await find(actor, db, id))
 }
 
-/** PATCH /skills/{id}. A change of nothing makes no version; runs that begin later have the new one. */
+/**
+ * PATCH /skills/{id}. A change of nothing makes no version. Where it is attached the version stays that was attached,
+ * until somebody takes the newer one, or at once by the policy `attachments: latest`.
+ */
 export async function update(actor: Actor, deps: Deps, input: z.output<typeof UpdateSkill>) {
   const skill = await findWritable(actor, deps, input.id)
   const { name, description, prompt, visibility } = input
@@ -184,6 +243,7 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
     const data = { ...said, version: { increment: 1 }, updatedAt: now }
     const [changed] = await unlessTaken(tx.skill.updateManyAndReturn({ where: { id: skill.id }, data }))
     if (!changed) throw notFound('Skill')
+    await recordVersion(tx, actor, changed)
     await audit(tx, actor, 'skill.update', skill.id, now)
     return changed
   })

@@ -2,7 +2,8 @@ import { z } from 'zod'
 import type { Deps } from '../deps.ts'
 import { notFound } from '../errors.ts'
 import { defineTool, type Toolbox, type ToolUser } from '../executions/engine/tools.ts'
-import { findMany, type SkillOutput } from './service.ts'
+import { followLatest } from '../organizations/policy.ts'
+import { atPins, findMany, type Pin, type SkillOutput } from './service.ts'
 
 /** The skills of a run: what it is told of them, the tool that loads one, and the built-in tools that they work with. */
 export type OpenedSkills = Pick<Toolbox, 'tools' | 'instructions'> & { builtInTools: ReadonlySet<string> }
@@ -12,7 +13,8 @@ const MAX_TOLD = 200_000
 
 /**
  * The skills of a run's agent and of its space, as far as they can be reached now: one that was deleted, or has become
- * somebody's private one, is not there. The model knows names and descriptions, and loads a prompt when it needs it.
+ * somebody's private one, is not there. Each is as it was when it was attached, unless the policy of the organization
+ * that attached it says `attachments: latest` (contract-2.md section 8.5). The model knows names and descriptions, and loads a prompt when it needs it.
  *
  * What an agent of another organization brings along are the skills that its organization shares. Their text is told to
  * the model at once and not loaded, since what a tool answers is shown to the caller, who may not see it (contract.md
@@ -28,15 +30,25 @@ export async function openSkills({ db }: Pick<Deps, 'db'>, user: ToolUser): Prom
   })
   const ofSpace = refs.map(({ skillId }) => skillId)
   const ofAgent = agent.skillIds as string[]
-  const reachable = await findMany(await user.actor(), db, [...new Set(isForeign ? ofSpace : [...ofAgent, ...ofSpace])])
-  const told = isForeign ? await findMany({ organizationId, userId: '' }, db, ofAgent) : []
+  const isEquipped = refs.length + ofAgent.length > 0
+  const latest = await followLatest(db, isEquipped ? [organizationId, row.organizationId] : [])
+  const agentPins = latest.has(organizationId) ? [] : (agent.skillRefs as Pin[])
+  const spacePins = latest.has(row.organizationId) ? [] : refs
+  // What is attached to both is as the agent has it.
+  const pins = pinsOf(isForeign ? spacePins : [...spacePins, ...agentPins])
+  const found = await findMany(await user.actor(), db, [...new Set(isForeign ? ofSpace : [...ofAgent, ...ofSpace])])
+  const reachable = await atPins(db, found, pins)
+  const theirs = isForeign ? await findMany({ organizationId, userId: '' }, db, ofAgent) : []
+  const told = await atPins(db, theirs, pinsOf(agentPins))
   const known = byName(reachable)
   return {
     instructions: [...(known.size ? [describe(known)] : []), ...tell(told)],
-    tools: known.size ? [loader(db, user, known)] : [],
+    tools: known.size ? [loader(db, user, known, pins)] : [],
     builtInTools: new Set([...reachable, ...told].flatMap(({ builtInTools }) => builtInTools)),
   }
 }
+
+const pinsOf = (pins: readonly Pin[]) => new Map(pins.map(({ skillId, version }) => [skillId, version]))
 
 /** Several organizations may have used a name: the later ones are told apart by a number. */
 function byName(skills: readonly SkillOutput[]): Map<string, SkillOutput> {
@@ -58,11 +70,16 @@ const describe = (known: ReadonlyMap<string, SkillOutput>): string => {
   ].join('\n')
 }
 
-function loader(db: Deps['db'], { actor }: ToolUser, known: ReadonlyMap<string, SkillOutput>) {
+function loader(
+  db: Deps['db'],
+  { actor }: ToolUser,
+  known: ReadonlyMap<string, SkillOutput>,
+  pins: ReadonlyMap<string, number | null>,
+) {
   const name = z.enum([...known.keys()]).describe('The skill')
   const load = defineTool('load_skill', 'Loads the instructions of one of your skills.', z.object({ name }))
   return load(async (input) => {
-    const [skill] = await findMany(await actor(), db, [known.get(input.name)?.id ?? ''])
+    const [skill] = await atPins(db, await findMany(await actor(), db, [known.get(input.name)?.id ?? '']), pins)
     if (!skill) throw notFound('Skill')
     return skill.prompt
   })

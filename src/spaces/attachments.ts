@@ -5,7 +5,7 @@ import { keyLock, lockRows, type Tx } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
 import { badRequest } from '../errors.ts'
 import { typesOf } from '../mcps/service.ts'
-import { checkRequirements, findMany as findSkills } from '../skills/service.ts'
+import { checkRequirements, findMany as findSkills, type Newest } from '../skills/service.ts'
 import type { CreateSpace, UpdateSpace } from './schema.ts'
 
 /** Ids of what hangs on a space. */
@@ -52,14 +52,15 @@ export async function findAdded(actor: Actor, db: Tx, said: Said) {
 
 /**
  * The same in the transaction that attaches them: nobody deletes any of it meanwhile. 400 also for a skill that requires
- * MCP servers of types that the space will not have (contract.md sections 6 and 7).
+ * MCP servers of types that the space will not have (contract.md sections 6 and 7). Returns the skills with the versions
+ * at which they are attached.
  */
 export async function checkAdded(
   tx: Tx,
   actor: Actor,
   { settings }: Pick<Deps, 'settings'>,
   said: Said,
-): Promise<void> {
+): Promise<Map<string, Newest>> {
   const added = addedBy(said)
   // Agents are archived, never deleted: their rows need no lock.
   if (added.mcps.length) await lockRows(tx, 'McpServer', added.mcps, keyLock(settings))
@@ -67,6 +68,7 @@ export async function checkAdded(
   const { skills, types } = await findAdded(actor, tx, said)
   const kept = skills.some(({ requiredMCPs }) => requiredMCPs.length) ? await typesIn(tx, said) : []
   checkRequirements(skills, [...types, ...kept])
+  return new Map(skills.map(({ id, version, source }) => [id, { version, foreign: source === 'marketplace' }]))
 }
 
 /** The types of the MCP servers that the space has, and keeps. */
@@ -87,7 +89,14 @@ export async function detach(tx: Tx, spaceId: string, { agents, skills, mcps }: 
 }
 
 /** In such a transaction too. What is there already stays as it is. */
-export async function attach(tx: Tx, actor: Actor, spaceId: string, added: Attachments, now: Date): Promise<void> {
+export async function attach(
+  tx: Tx,
+  actor: Actor,
+  spaceId: string,
+  added: Attachments,
+  versions: ReadonlyMap<string, Newest>,
+  now: Date,
+): Promise<void> {
   const common = { organizationId: actor.organizationId, spaceId, addedAt: now, addedBy: actor.userId }
   const { agents, skills, mcps } = added
   if (agents.length) {
@@ -97,7 +106,11 @@ export async function attach(tx: Tx, actor: Actor, spaceId: string, added: Attac
   }
   if (skills.length) {
     const there = await tx.spaceSkill.findMany({ where: { spaceId, skillId: { in: skills } } })
-    const data = without(skills, there, 'skillId').map((skillId) => ({ ...common, skillId }))
+    const data = without(skills, there, 'skillId').map((skillId) => ({
+      ...common,
+      skillId,
+      version: versions.get(skillId)?.version ?? null,
+    }))
     if (data.length) await tx.spaceSkill.createMany({ data })
   }
   if (mcps.length) {

@@ -7,7 +7,7 @@ import { nodeOf } from '../graphql/node.ts'
 import { objectFromZod } from '../graphql/outputs.ts'
 import { shows } from '../graphql/procedures.ts'
 import { computedBy, loadRow, reload, rootRow, rowIn, rowsOf } from '../graphql/rows.ts'
-import { MCP, Mcp } from '../mcps/graphql.ts'
+import { MCP, Mcp, McpPermission } from '../mcps/graphql.ts'
 import { USER, User } from '../organizations/graphql.ts'
 import { Skill } from '../skills/graphql.ts'
 import { findMany as findSkills } from '../skills/service.ts'
@@ -70,6 +70,11 @@ export const Space = builder.prismaObject('Space', {
       visibility: t.expose('visibility', { type: Visibility }),
       ownerId: t.exposeID('ownerId'),
       instructions: t.exposeString('instructions', { nullable: true, extensions: { cost: 20 } }),
+      permissions: t.field({
+        type: [McpPermission],
+        select: { permissions: true },
+        resolve: ({ permissions }) => permissions as never,
+      }),
       isDefault: t.exposeBoolean('isDefault'),
       assignedAgents: t.idList({ resolve: told('assignedAgents') }),
       skillIds: t.idList({ resolve: told('skillIds') }),
@@ -130,6 +135,15 @@ builder.mutationFields((t) => ({
     resolve: async (_, { input }, context, info) => {
       await context.caller.spaces.update(input)
       return reload(context, info, SPACE, input.id)
+    },
+  }),
+  updateSpaceSkill: t.field({
+    ...shows(spaces.updateSkill),
+    type: Space,
+    args: argsFromZod(schema.SpaceSkillId),
+    resolve: async (_, args, context, info) => {
+      await context.caller.spaces.updateSkill(args)
+      return reload(context, info, SPACE, args.id)
     },
   }),
   deleteSpace: t.string({

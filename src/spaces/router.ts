@@ -36,6 +36,19 @@ export const spaces = router({
     .output(schema.SpaceResponse)
     .mutation(({ ctx, input }) => service.update(ctx.actor, ctx.deps, input)),
 
+  updateSkill: token('spaces:write')
+    .meta(rest('POST', '/api/v1/spaces/{id}/skills/{skillId}/update', 'Take the newer version of a skill of a space'))
+    .input(schema.SpaceSkillId)
+    .output(schema.SpaceResponse)
+    .mutation(({ ctx, input }) =>
+      once(
+        ctx,
+        input,
+        () => service.get(ctx.actor, ctx.deps, input.id),
+        (deps) => service.updateSkill(ctx.actor, deps, input),
+      ),
+    ),
+
   delete: token('spaces:write')
     .meta(rest('DELETE', '/api/v1/spaces/{id}', 'Archive a space with its chats', { 400: 'It is the default space' }))
     .input(schema.SpaceId)

@@ -1,6 +1,8 @@
 import { z } from 'zod'
 import { ok, requiredText, text, textList, timestamp } from '../lib/fields.ts'
 import { nextCursor, pageInput } from '../lib/page.ts'
+import { Permission, Permissions } from '../mcps/schema.ts'
+import { AttachedSkill, attachedAt } from '../skills/schema.ts'
 
 export const SpaceVisibility = z
   .enum(['private', 'organization', 'public'], {
@@ -15,6 +17,9 @@ const optionalFields = {
   description: text(2000).nullish(),
   visibility: SpaceVisibility.optional().describe('Default: `organization`. `public` behaves the same'),
   instructions: text(100_000).nullish().describe('What every agent is told that runs here'),
+  permissions: Permissions.nullish().describe(
+    'What it takes to call a built-in tool here. Of agent, space and organization the strictest holds',
+  ),
   addAgents: textList().nullish().describe('Agents to attach'),
   addCharacters: textList().nullish().describe('Alias of `addAgents`'),
   addSkills: textList().nullish().describe('Skills to attach'),
@@ -44,6 +49,9 @@ export const UpdateSpace = z.object({
 /** GET and DELETE /spaces/{id} (contract.md section 6). */
 export const SpaceId = z.object({ id: spaceId })
 
+/** POST /spaces/{id}/skills/{skillId}/update (contract-2.md section 8.5). */
+export const SpaceSkillId = AttachedSkill('The space')
+
 /** GET /spaces (contract.md section 6). */
 export const ListSpaces = z.object(pageInput)
 
@@ -57,7 +65,7 @@ const added = {
 export const AgentRef = z.object({ agentId: z.string(), ...added })
 
 /** A skill that is attached to a space. */
-export const SkillRef = z.object({ skillId: z.string(), ...added })
+export const SkillRef = z.object({ skillId: z.string(), ...added, ...attachedAt })
 
 /** An MCP server that is attached to a space. */
 export const McpRef = z.object({ mcpId: z.string(), ...added })
@@ -72,6 +80,7 @@ export const Space = z
     visibility: SpaceVisibility,
     ownerId: z.string(),
     instructions: z.string().nullable(),
+    permissions: z.array(Permission),
     isDefault: z.boolean().describe('Where chats and runs are that name no space'),
     assignedAgents: z.array(z.string()).describe('The ids of the enabled ones among agentRefs'),
     skillIds: z.array(z.string()).describe('The ids of the enabled ones among skillRefs'),

@@ -1,5 +1,11 @@
 import type { z } from 'zod'
-import { notPrivate, ofPrivateAgents, reachable as reachableAgent } from '../agents/service.ts'
+import {
+  notPrivate,
+  notThenPrivate,
+  ofPrivateAgents,
+  ofThenPrivate,
+  reachable as reachableAgent,
+} from '../agents/service.ts'
 import { type Actor, type Authorized, isAdmin, permit } from '../auth/actor.ts'
 import { audit } from '../auth/audit.ts'
 import { type Db, Prisma, type Tx } from '../db/client.ts'
@@ -10,9 +16,10 @@ import { badRequest, notFound } from '../errors.ts'
 import { given, isNews } from '../lib/changes.ts'
 import { newId } from '../lib/id.ts'
 import { pageQuery, toPage } from '../lib/page.ts'
-import { findIds as findSkillIds } from '../skills/service.ts'
+import { followLatest } from '../organizations/policy.ts'
+import { findVersions as findSkillVersions, type Newest, toAttachedAt } from '../skills/service.ts'
 import { addedBy, attach, checkAdded, detach, isNothing, removedBy } from './attachments.ts'
-import type { CreateSpace, ListSpaces, Space, UpdateSpace } from './schema.ts'
+import type { CreateSpace, ListSpaces, Space, SpaceSkillId, UpdateSpace } from './schema.ts'
 
 type SpaceRow = Prisma.SpaceGetPayload<object>
 
@@ -56,11 +63,15 @@ export const ofPrivateMissions = ({ userId }: Actor): Hidden => ({
 export const chatsFor = (actor: Actor): Prisma.ChatWhereInput => ({
   organizationId: actor.organizationId,
   archivedAt: null,
-  AND: [{ OR: [{ agentId: null }, notPrivate(actor)] }, ofMissionFor(actor)],
+  AND: [{ OR: [{ agentId: null }, notPrivate(actor)] }, notThenPrivate(actor), ofMissionFor(actor)],
 })
 
 /** What {@link chatsFor} leaves out of the organization's chats that are not archived. */
-export const hiddenChats = (actor: Actor): Hidden[] => [ofPrivateAgents(actor), ofPrivateMissions(actor)]
+export const hiddenChats = (actor: Actor): Hidden[] => [
+  ofPrivateAgents(actor),
+  ofThenPrivate(actor, 'Chat'),
+  ofPrivateMissions(actor),
+]
 
 /** Whether the caller may change a space that they can reach, and its files: its owner and admins may. */
 export const mayChange = (actor: Actor, { ownerId }: Pick<SpaceRow, 'ownerId'>): boolean =>
@@ -77,12 +88,18 @@ const withRefs = (actor: Actor) =>
   }) satisfies Prisma.SpaceInclude
 
 type FullRow = Prisma.SpaceGetPayload<{ include: { agentRefs: true; skillRefs: true; mcpRefs: true } }>
-type Found = { chatCount: number; secretKeys: string[]; isSkill: (id: string) => boolean }
+type Found = {
+  chatCount: number
+  secretKeys: string[]
+  skills: ReadonlyMap<string, Newest>
+  /** Whether skills follow their newest versions. */
+  isLatest: boolean
+}
 type Added = { enabled: boolean; addedAt: Date; addedBy: string }
 
 const toRef = ({ enabled, addedAt, addedBy }: Added) => ({ enabled, addedAt: addedAt.toISOString(), addedBy })
 
-const toSpace = (row: FullRow, { chatCount, secretKeys, isSkill }: Found): z.input<typeof Space> => ({
+const toSpace = (row: FullRow, { chatCount, secretKeys, skills, isLatest }: Found): z.input<typeof Space> => ({
   id: row.id,
   organizationId: row.organizationId,
   name: row.name,
@@ -90,12 +107,16 @@ const toSpace = (row: FullRow, { chatCount, secretKeys, isSkill }: Found): z.inp
   visibility: row.visibility,
   ownerId: row.ownerId,
   instructions: row.instructions,
+  permissions: row.permissions as z.input<typeof Space>['permissions'],
   isDefault: row.isDefault,
   assignedAgents: row.agentRefs.flatMap(({ agentId, enabled }) => (enabled ? agentId : [])),
-  skillIds: row.skillRefs.flatMap(({ skillId, enabled }) => (enabled && isSkill(skillId) ? skillId : [])),
+  skillIds: row.skillRefs.flatMap(({ skillId, enabled }) => (enabled && skills.has(skillId) ? skillId : [])),
   pluginIds: row.mcpRefs.flatMap(({ mcpId, enabled }) => (enabled ? mcpId : [])),
   agentRefs: row.agentRefs.map((ref) => ({ agentId: ref.agentId, ...toRef(ref) })),
-  skillRefs: row.skillRefs.flatMap((ref) => (isSkill(ref.skillId) ? { skillId: ref.skillId, ...toRef(ref) } : [])),
+  skillRefs: row.skillRefs.flatMap((ref) => {
+    const newest = skills.get(ref.skillId)
+    return newest ? { skillId: ref.skillId, ...toRef(ref), ...toAttachedAt(ref.version, newest, isLatest) } : []
+  }),
   mcpRefs: row.mcpRefs.map((ref) => ({ mcpId: ref.mcpId, ...toRef(ref) })),
   secretKeys,
   chatCount,
@@ -125,14 +146,19 @@ async function toSpaces(actor: Actor, db: Tx, rows: readonly FullRow[]) {
       select: { scope: true, name: true },
       orderBy: { name: 'asc' },
     }),
-    findSkillIds(actor, db, skillIds),
+    findSkillVersions(actor, db, skillIds),
   ])
+  const isBehind = ({ skillId, version }: FullRow['skillRefs'][number]) =>
+    version !== null && skills.get(skillId)?.version !== version
+  const mayFollow = rows.some(({ skillRefs }) => skillRefs.some(isBehind))
+  const isLatest = mayFollow && (await followLatest(db, [organizationId])).has(organizationId)
   const keys = Map.groupBy(secrets, ({ scope }) => scope)
   return rows.map((row) =>
     toSpace(row, {
       chatCount: chats.get(row.id) ?? 0,
       secretKeys: keys.get(row.id)?.map(({ name }) => name) ?? [],
-      isSkill: (id) => skills.has(id),
+      skills,
+      isLatest,
     }),
   )
 }
@@ -191,9 +217,9 @@ export async function findOrDefault(
 
 /** POST /spaces. */
 export async function create(actor: Actor, deps: Deps, input: z.output<typeof CreateSpace>) {
-  const { name, description, visibility, instructions } = input
+  const { name, description, visibility, instructions, permissions } = input
   const now = deps.clock.now()
-  const row = await deps.db.$transaction(async (tx) => {
+  const { row, skills } = await deps.db.$transaction(async (tx) => {
     const { id } = await tx.space.create({
       data: {
         id: newId(),
@@ -203,17 +229,19 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
         visibility: visibility ?? 'organization',
         ownerId: actor.userId,
         instructions: instructions ?? null,
+        permissions: permissions ?? [],
         createdAt: now,
         updatedAt: now,
       },
       select: { id: true },
     })
-    await checkAdded(tx, actor, deps, input)
-    await attach(tx, actor, id, addedBy(input), now)
+    const skills = await checkAdded(tx, actor, deps, input)
+    await attach(tx, actor, id, addedBy(input), skills, now)
     await audit(tx, actor, 'space.create', id, now)
-    return tx.space.findUniqueOrThrow({ where: { id }, include: withRefs(actor) })
+    return { row: await tx.space.findUniqueOrThrow({ where: { id }, include: withRefs(actor) }), skills }
   })
-  return { id: row.id, name: row.name, space: toSpace(row, { chatCount: 0, secretKeys: [], isSkill: () => true }) }
+  const found = { chatCount: 0, secretKeys: [], skills, isLatest: false }
+  return { id: row.id, name: row.name, space: toSpace(row, found) }
 }
 
 /** PATCH /spaces/{id}, by its owner or an admin. */
@@ -222,19 +250,38 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
   const added = addedBy(input)
   const removed = removedBy(input)
   const { name, description, visibility, instructions } = input
+  const permissions = input.permissions === null ? [] : input.permissions
   if (visibility === 'private' && space.isDefault) throw badRequest('The default space cannot be private')
-  const said = given({ name, description, visibility, instructions })
+  const said = given({ name, description, visibility, instructions, permissions })
   if (isNews(space, said) || !isNothing(added) || !isNothing(removed)) {
     const now = deps.clock.now()
     const data = { ...said, updatedAt: now }
     await deps.db.$transaction(async (tx) => {
       await write(tx, actor, space, 'space.update', data)
-      await checkAdded(tx, actor, deps, input)
+      const skills = await checkAdded(tx, actor, deps, input)
       await detach(tx, space.id, removed)
-      await attach(tx, actor, space.id, added, now)
+      await attach(tx, actor, space.id, added, skills, now)
     })
   }
   return get(actor, deps, space.id)
+}
+
+/**
+ * POST /spaces/{id}/skills/{skillId}/update, by the owner of the space or an admin: takes the newer version of a skill. 404
+ * for a skill that the space does not have, or that the caller cannot see.
+ */
+export async function updateSkill(actor: Actor, deps: Deps, { id, skillId }: z.output<typeof SpaceSkillId>) {
+  const space = authorize(actor, await find(actor, deps, id))
+  const newest = (await findSkillVersions(actor, deps.db, [skillId])).get(skillId)
+  if (!newest) throw notFound('Skill')
+  const now = deps.clock.now()
+  await deps.db.$transaction(async (tx) => {
+    await write(tx, actor, space, 'space.update', { updatedAt: now })
+    const data = { version: newest.version }
+    const { count } = await tx.spaceSkill.updateMany({ where: { spaceId: space.id, skillId }, data })
+    if (!count) throw notFound('Skill')
+  })
+  return get(actor, deps, id)
 }
 
 /** DELETE /spaces/{id}: archives it, and its chats are out of reach with it; executions stay. */

@@ -39,11 +39,13 @@ test('the schema that the next migration starts from is the one that the models 
 /** The indexes that have not all rows. Prisma knows nothing of them, and its engine fails where it finds one in SQLite. */
 const PARTIAL = [
   'Chat_organizationId_missionId_idx',
+  'Chat_wasPrivate_idx',
   'Execution_organizationId_missionId_createdAt_id_idx',
   'Execution_organizationId_rootExecutionId_idx',
   'Execution_organizationId_taskId_createdAt_id_idx',
   'Execution_parentExecutionId_createdAt_id_idx',
   'Execution_status_leaseUntil_idx',
+  'Execution_wasPrivate_idx',
 ]
 
 /** The indexes that have what is searched behind their columns, on SQLite: the models do not say so (`search_index`). */

@@ -16,6 +16,7 @@ const NEEDED: Record<string, string[]> = {
   'agents.get': ['agents:read'],
   'agents.update': ['agents:write'],
   'agents.delete': ['agents:write'],
+  'agents.updateSkill': ['agents:write'],
   'agents.versions': ['agents:read'],
   'agents.execute': ['agents:execute'],
   'agents.listPublic': ['agents:read'],
@@ -65,6 +66,11 @@ const NEEDED: Record<string, string[]> = {
   'missions.runs': ['missions:read'],
   'missions.next': ['missions:read'],
   'models.list': [],
+  'organizations.getPolicy': ['organization:read'],
+  'organizations.listFormer': ['organization:read'],
+  'organizations.listThings': ['organization:read'],
+  'organizations.takeOver': ['organization:write'],
+  'organizations.updatePolicy': ['organization:write'],
   'profile.get': ['profile:read'],
   'profile.update': ['profile:write'],
   'secrets.list': ['secrets:read'],
@@ -84,6 +90,7 @@ const NEEDED: Record<string, string[]> = {
   'spaces.create': ['spaces:write'],
   'spaces.get': ['spaces:read'],
   'spaces.update': ['spaces:write'],
+  'spaces.updateSkill': ['spaces:write'],
   'spaces.delete': ['spaces:write'],
   'tasks.list': ['tasks:read'],
   'tasks.create': ['tasks:write'],
@@ -103,7 +110,7 @@ const ROUTES: [method: string, path: string, scope: string][] = [
 
 const RESOURCES = [
   ...['agents', 'tasks', 'executions', 'spaces', 'chats', 'secrets', 'missions', 'skills'],
-  ...['mcps', 'keys', 'media', 'profile', 'usage', 'approvals'],
+  ...['mcps', 'keys', 'media', 'profile', 'usage', 'approvals', 'organization'],
 ]
 const SCOPES = ['*', 'agents:execute', ...RESOURCES.flatMap((name) => [`${name}:read`, `${name}:write`])]
 
@@ -130,6 +137,10 @@ beforeAll(async () => {
   const { id } = (await request(server, 'POST', '/api/v1/agents', { token, body })).body
   const run = { token, body: { message: 'Hi' } }
   const { executionId } = (await request(server, 'POST', `/api/v1/agents/${id}/execute`, run)).body
+  inputs['organizations.getPolicy'] = { id: nothing.orgId }
+  inputs['organizations.listFormer'] = { id: nothing.orgId }
+  for (const name of ['listThings', 'takeOver']) inputs[`organizations.${name}`] = { id: nothing.orgId, userId: 'none' }
+  inputs['organizations.updatePolicy'] = { id: nothing.orgId }
   for (const name of ['get', 'cancel', 'tree', 'logs']) inputs[`executions.${name}`] = { id: executionId }
   inputs['executions.events'] = { executionId }
 })

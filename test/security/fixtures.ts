@@ -37,6 +37,7 @@ const OF_ROUTER: Record<string, Kind> = {
   mcps: 'mcp',
   media: 'media',
   missions: 'mission',
+  organizations: 'organization',
   secrets: 'space',
   skills: 'skill',
   spaces: 'space',
@@ -65,11 +66,13 @@ const OF_FIELD: Record<string, Kind[]> = {
   missionId: ['mission'],
   orgId: ['organization'],
   sessionId: ['session'],
+  skillId: ['skill'],
   skillIds: ['skill'],
   addSkills: ['skill'],
   removeSkills: ['skill'],
   spaceId: ['space'],
   taskId: ['task'],
+  userId: ['user'],
 }
 
 /** What the ids of a field are of. Throws for one that nobody has said it of. */

@@ -94,10 +94,38 @@ describe('what can be reached is seen anew', () => {
     expect((await lab.get(ann, `/api/v1/agents/${agentId}`)).agent.skillIds).toEqual([skill.id])
   })
 
-  it('a change applies to the next call', async () => {
+  it('a change waits until somebody takes it, for the agent and for the space', async () => {
     const opened = await open(ben, agentId, spaceId)
-    await change(ann, skill.id, { prompt: '# Better' })
-    expect(await load(opened, skill.name)).toBe('# Better')
+    await change(ann, skill.id, { prompt: '# Better', builtInTools: ['write_file'] })
+    expect(await load(opened, skill.name)).toBe(skill.prompt)
+    const later = await open(ben, agentId, spaceId)
+    expect(await load(later, skill.name)).toBe(skill.prompt)
+    expect(later.builtInTools).toEqual(new Set())
+    const behind = [{ skillId: skill.id, version: 1, latestVersion: 2, foreign: false }]
+    expect((await lab.get(ben, `/api/v1/agents/${agentId}`)).agent.skillRefs).toEqual(behind)
+    expect((await lab.get(ben, `/api/v1/spaces/${spaceId}`)).space.skillRefs).toMatchObject(behind)
+    const { agent } = await lab.post(ben, `/api/v1/agents/${agentId}/skills/${skill.id}/update`, {})
+    expect(agent).toMatchObject({ version: 2, skillRefs: [{ ...behind[0], version: 2 }] })
+    expect(await load(await open(ben, agentId), skill.name)).toBe('# Better')
+    const other = await lab.agent(ben)
+    expect(await load(await open(ben, other, spaceId), skill.name)).toBe(skill.prompt)
+    const { space } = await lab.post(ben, `/api/v1/spaces/${spaceId}/skills/${skill.id}/update`, {})
+    expect(space.skillRefs).toMatchObject([{ ...behind[0], version: 2 }])
+    expect(await load(await open(ben, other, spaceId), skill.name)).toBe('# Better')
+  })
+
+  it('a change applies to the next call where the policy says so', async () => {
+    const [boss, own] = [await lab.server.member({ organization: 'Latest', role: 'owner' }), 'Latest']
+    const { id } = await lab.skill(boss, { name: 'own' })
+    const agent = await lab.agent(boss, { skillIds: [id] })
+    const path = `/api/v1/organizations/${boss.organizationId}/policy`
+    const { body } = await request(lab.server, 'PATCH', path, { token: boss.token, body: { attachments: 'latest' } })
+    expect(body.policy, own).toEqual({ foreignAgents: 'read', builtInTools: [], attachments: 'latest' })
+    const opened = await open(boss, agent)
+    await change(boss, id, { prompt: '# Better' })
+    expect(await load(opened, 'own')).toBe('# Better')
+    const { skillRefs } = (await lab.get(boss, `/api/v1/agents/${agent}`)).agent
+    expect(skillRefs).toEqual([{ skillId: id, version: 2, latestVersion: 2, foreign: false }])
   })
 
   it('one that is disabled in the space, or taken from it, is not there', async () => {
@@ -152,5 +180,5 @@ it('takes as few statements for many skills as for one', async () => {
   const user = await lab.user(ann, await lab.agent(ann, { skillIds: ids }), await lab.space(ann, { addSkills: ids }))
   const sent = await lab.server.statementsOf(() => openSkills(lab.server.service.deps, user))
   // The user's membership is two of them.
-  expect(sent.length, sent.join('\n')).toBeLessThanOrEqual(4)
+  expect(sent.length, sent.join('\n')).toBeLessThanOrEqual(5)
 })

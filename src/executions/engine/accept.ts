@@ -114,7 +114,8 @@ async function joinConversation(tx: Tx, request: Request, fresh: ExecutionRow, n
   const { id, organizationId, chatId } = fresh
   const known =
     conversation.sessionId ??
-    (conversation.chatId && (await latestSession(tx, { organizationId, chatId }, agent.id, now)))
+    (conversation.chatId &&
+      (await latestSession(tx, { organizationId, chatId, wasPrivate: fresh.wasPrivate }, agent.id, now)))
   if (!conversation.chatId) await createChat(tx, request, fresh, now)
   const { free: isFree, queueSeq } = known ? await joinQueue(tx, known, onBusy, now) : { free: true, queueSeq: 1 }
   const row = known ? { ...fresh, sessionId: known, queueSeq } : fresh
@@ -123,12 +124,13 @@ async function joinConversation(tx: Tx, request: Request, fresh: ExecutionRow, n
     await tx.session.update({ where: { id: known }, data: { activeExecutionId: id }, select: { id: true } })
   }
   if (conversation.chatId) await joinChat(tx, fresh, row.sessionId, now)
+  if (row.wasPrivate && conversation.chatId) await closeToOthers(tx, row)
   return { row, isFree, isNew: !known }
 }
 
 /** What a run's chat and session have of it when they are made for it. */
-const ownedBy = ({ organizationId, agentId, agentOrganizationId }: ExecutionRow, now: Date) => ({
-  ...{ organizationId, agentId, agentOrganizationId },
+const ownedBy = ({ organizationId, agentId, agentOrganizationId, wasPrivate }: ExecutionRow, now: Date) => ({
+  ...{ organizationId, agentId, agentOrganizationId, wasPrivate },
   ...{ createdAt: now, updatedAt: now },
 })
 
@@ -161,6 +163,7 @@ function rowOf(request: Request, id: string, chatId: string, now: Date): Executi
     agentOrganizationId: agent.organizationId,
     agentVersion: agent.version,
     userId: actor.userId,
+    wasPrivate: agent.visibility === 'private',
     scopes: toColumn(actor.scopes),
     chatId,
     sessionId: newSortableId(now),
@@ -210,13 +213,15 @@ function rowOf(request: Request, id: string, chatId: string, now: Date): Executi
  */
 async function latestSession(
   tx: Tx,
-  chat: Pick<ExecutionRow, 'organizationId' | 'chatId'>,
+  { wasPrivate, ...chat }: Pick<ExecutionRow, 'organizationId' | 'chatId' | 'wasPrivate'>,
   agentId: string,
   now: Date,
 ): Promise<string | undefined> {
+  // Once the agent is shared, its private sessions are its owner's, who names them.
+  const where = { ...chat, agentId, ...(!wasPrivate && { wasPrivate }) }
   const find = async () => {
     const orderBy = [{ createdAt: 'desc' as const }, { id: 'desc' as const }]
-    return (await tx.session.findFirst({ where: { ...chat, agentId }, orderBy, select: { id: true } }))?.id
+    return (await tx.session.findFirst({ where, orderBy, select: { id: true } }))?.id
   }
   const found = await find()
   if (found) return found
@@ -235,6 +240,13 @@ async function joinChat(tx: Tx, row: ExecutionRow, sessionId: string, now: Date)
   const status = await chatStatus(tx, row, 'working', now)
   const { count } = await tx.chat.updateMany({ where, data: { ...data, status } })
   if (!count) throw notFound('Chat')
+}
+
+/** What a private agent says stays its owner's, also once others see the agent (contract-2.md section 8.6). */
+async function closeToOthers(tx: Tx, { chatId, sessionId, agentId }: ExecutionRow): Promise<void> {
+  const data = { wasPrivate: true }
+  await tx.session.updateMany({ where: { id: sessionId, wasPrivate: false }, data })
+  await tx.chat.updateMany({ where: { id: chatId, agentId, wasPrivate: false }, data })
 }
 
 /** Takes a number in the session's queue, which locks the session's row until the transaction ends. */

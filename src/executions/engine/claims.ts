@@ -20,6 +20,8 @@ export type AgentRow = Pick<
   | 'maxTurns'
   | 'contextWindow'
   | 'skillIds'
+  | 'skillRefs'
+  | 'visibility'
   | 'mcpInstanceIds'
   | 'mcpTypes'
   | 'subagentIds'

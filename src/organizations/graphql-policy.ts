@@ -1,0 +1,67 @@
+import { builder } from '../graphql/builder.ts'
+import { argsFromZod, enumFromZod, inputFromZod } from '../graphql/inputs.ts'
+import { objectFromZod } from '../graphql/outputs.ts'
+import { shows } from '../graphql/procedures.ts'
+import '../mcps/graphql.ts'
+import { organizations } from './router.ts'
+import * as schema from './schema.ts'
+
+enumFromZod('ForeignAgents', schema.ForeignAgents, 'Which built-in tools agents of other organizations have')
+enumFromZod('AttachmentsPolicy', schema.Attachments, 'Whether what is attached stays at its version')
+const Policy = objectFromZod('Policy', schema.Policy, 'What an organization allows in its runs', {
+  extensions: { scopes: ['organization:read'] },
+})
+const UpdateInput = inputFromZod('UpdatePolicyInput', schema.UpdatePolicy, 'What to change of a policy; the rest stays')
+
+enumFromZod('ThingKind', schema.ThingKind, 'What kind of thing somebody owns')
+const extensions = { scopes: ['organization:read'] as const }
+const ThingCount = objectFromZod('ThingCount', schema.ThingCount, 'How much somebody owns of a kind', { extensions })
+const FormerMember = objectFromZod(
+  'FormerMember',
+  schema.FormerMember,
+  'Somebody who is no member any more, and owns something still',
+  { extensions },
+)
+const Thing = objectFromZod('Thing', schema.Thing, 'Something that a former member owns', { extensions })
+
+builder.queryFields((t) => ({
+  formerMembers: t.field({
+    ...shows(organizations.listFormer, { rows: 100 }),
+    type: [FormerMember],
+    args: argsFromZod(schema.OrganizationId),
+    resolve: async (_, args, { caller }) => (await caller.organizations.listFormer(args)).members,
+  }),
+  formerMemberThings: t.field({
+    ...shows(organizations.listThings, { rows: 1000 }),
+    type: [Thing],
+    args: argsFromZod(schema.FormerMemberId),
+    resolve: async (_, args, { caller }) => (await caller.organizations.listThings(args)).things,
+  }),
+}))
+
+builder.mutationField('takeOverFormerMember', (t) =>
+  t.field({
+    ...shows(organizations.takeOver),
+    type: [ThingCount],
+    args: argsFromZod(schema.FormerMemberId),
+    resolve: async (_, args, { caller }) => (await caller.organizations.takeOver(args)).taken,
+  }),
+)
+
+builder.queryField('organizationPolicy', (t) =>
+  t.field({
+    ...shows(organizations.getPolicy),
+    type: Policy,
+    args: argsFromZod(schema.OrganizationId),
+    resolve: async (_, args, { caller }) => (await caller.organizations.getPolicy(args)).policy,
+  }),
+)
+
+builder.mutationField('updateOrganizationPolicy', (t) =>
+  t.field({
+    ...shows(organizations.updatePolicy),
+    type: Policy,
+    args: { input: t.arg({ type: UpdateInput, required: true }) },
+    resolve: async (_, { input }, { caller }) => (await caller.organizations.updatePolicy(input)).policy,
+  }),
+)

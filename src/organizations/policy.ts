@@ -1,0 +1,96 @@
+import type { z } from 'zod'
+import { type Actor, isAdmin, permit } from '../auth/actor.ts'
+import { audit } from '../auth/audit.ts'
+import { type Db, Prisma, type Tx } from '../db/client.ts'
+import type { Deps } from '../deps.ts'
+import { AppError, forbidden } from '../errors.ts'
+import type { ToolUser } from '../executions/engine/tools.ts'
+import { given, isNews } from '../lib/changes.ts'
+import type { Permission } from '../mcps/schema.ts'
+import { READING_TOOLS } from '../skills/schema.ts'
+import type { OrganizationId, Policy, UpdatePolicy } from './schema.ts'
+
+const POLICY = { foreignAgents: true, builtInTools: true, attachments: true } as const
+type PolicyRow = Prisma.OrganizationGetPayload<{ select: typeof POLICY }>
+type Permissions = readonly z.output<typeof Permission>[]
+
+const toPolicy = (row: PolicyRow): z.input<typeof Policy> => ({
+  foreignAgents: row.foreignAgents as z.input<typeof Policy>['foreignAgents'],
+  builtInTools: row.builtInTools as z.input<typeof Policy>['builtInTools'],
+  attachments: row.attachments as z.input<typeof Policy>['attachments'],
+})
+
+/** Reads the policy. Throws 403 for an organization that is not the caller's, whether it exists or not. */
+async function find(actor: Actor, { db }: { db: Tx }, { id }: z.output<typeof OrganizationId>): Promise<PolicyRow> {
+  if (id !== actor.organizationId) throw forbidden()
+  return db.organization.findUniqueOrThrow({ where: { id }, select: POLICY })
+}
+
+/** GET /organizations/{id}/policy, for any member (contract-2.md section 8.5). */
+export async function getPolicy(actor: Actor, deps: Deps, input: z.output<typeof OrganizationId>) {
+  return { policy: toPolicy(await find(actor, deps, input)) }
+}
+
+/** PATCH /organizations/{id}/policy, by admins. Runs that are on follow it from their next call on. */
+export async function updatePolicy(actor: Actor, deps: Deps, input: z.output<typeof UpdatePolicy>) {
+  const before = permit(await find(actor, deps, input), isAdmin(actor))
+  const { id, foreignAgents, builtInTools, attachments } = input
+  const said = given({ foreignAgents, builtInTools, attachments })
+  if (isNews(before, said)) {
+    await deps.db.$transaction(async (tx) => {
+      await tx.organization.update({ where: { id }, data: said, select: { id: true } })
+      await audit(tx, actor, 'policy.update', id, deps.clock.now())
+    })
+  }
+  return getPolicy(actor, deps, input)
+}
+
+/** Which of some organizations have what is attached follow the newest version: one statement at most. */
+export async function followLatest(db: Tx, organizationIds: readonly string[]): Promise<Set<string>> {
+  const where = { id: { in: [...new Set(organizationIds)] }, attachments: 'latest' }
+  const rows = organizationIds.length ? await db.organization.findMany({ where, select: { id: true } }) : []
+  return new Set(rows.map(({ id }) => id))
+}
+
+/** Whether a run may call a built-in tool at this moment. */
+type Mode = 'allow' | 'ask' | 'deny'
+
+const STRICTEST: readonly Mode[] = ['deny', 'ask', 'allow']
+
+type ModeRow = { foreignAgents: string; ofOrganization: unknown; ofSpace: unknown; ofAgent: unknown }
+
+/**
+ * Reads in one statement which built-in tools a run may call now (contract-2.md sections 2.11 and 8.5): of what its
+ * organization, space and agent say of a tool the strictest holds; none of them gives a run a tool that it has not. An
+ * agent of another organization has no more than the policy of the run's organization leaves it.
+ */
+export async function readModes(db: Db, { row, agent }: ToolUser): Promise<(tool: string) => Mode> {
+  const [found] = await db.$queryRaw<ModeRow[]>(Prisma.sql`
+    SELECT o."foreignAgents", o."builtInTools" AS "ofOrganization",
+      (SELECT s."permissions" FROM "Space" s WHERE s."id" = ${row.spaceId}) AS "ofSpace",
+      (SELECT a."permissions" FROM "Agent" a WHERE a."id" = ${agent.id}) AS "ofAgent"
+    FROM "Organization" o WHERE o."id" = ${row.organizationId}`)
+  if (!found) throw forbidden()
+  const isForeign = agent.organizationId !== row.organizationId
+  const lists = [found.ofOrganization, found.ofSpace, found.ofAgent].map(permissionsIn)
+  return (tool) => {
+    if (isForeign && found.foreignAgents === 'off') return 'deny'
+    if (isForeign && found.foreignAgents === 'read' && !READING_TOOLS.has(tool)) return 'deny'
+    const modes = lists.map((list) => modeIn(list, tool))
+    return STRICTEST.find((mode) => modes.includes(mode)) ?? 'allow'
+  }
+}
+
+/** The permissions in a JSON column of a raw row: SQLite gives its text. */
+const permissionsIn = (value: unknown): Permissions => (typeof value === 'string' ? JSON.parse(value) : value) ?? []
+
+/** What a list says of a tool: the entry of its name, else that of all others. */
+const modeIn = (list: Permissions, name: string): Mode =>
+  (list.find(({ tool }) => tool === name) ?? list.find(({ tool }) => tool === '*'))?.mode ?? 'allow'
+
+/** Throws 403, which becomes the result of the call, if a tool is denied to a run by now. */
+export async function checkMode(db: Db, user: ToolUser, tool: string): Promise<'allow' | 'ask'> {
+  const mode = (await readModes(db, user))(tool)
+  if (mode === 'deny') throw new AppError(403, `The tool ${tool} is not permitted in this run`)
+  return mode
+}

@@ -1,0 +1,75 @@
+import { z } from 'zod'
+import { ok, requiredEnum, timestamp } from '../lib/fields.ts'
+import { Permissions } from '../mcps/schema.ts'
+
+const id = z.string().describe('Your organization')
+
+export const ForeignAgents = requiredEnum(['off', 'read', 'all']).meta({ id: 'ForeignAgents' })
+export const Attachments = requiredEnum(['pinned', 'latest']).meta({ id: 'AttachmentsPolicy' })
+
+const FOREIGN =
+  'Which built-in tools agents of other organizations have in your runs: none (`off`), those that only read (`read`), or as your own (`all`)'
+const TOOLS =
+  'What it takes to call a built-in tool in any run of the organization. Of agent, space and organization the strictest holds'
+const ATTACHED =
+  'Whether skills stay at the version that was attached until somebody takes the newer one (`pinned`), or follow the newest (`latest`)'
+
+/** What an organization allows in its runs (contract-2.md section 8.5). */
+export const Policy = z
+  .object({
+    foreignAgents: ForeignAgents.describe(FOREIGN),
+    builtInTools: Permissions.describe(TOOLS),
+    attachments: Attachments.describe(ATTACHED),
+  })
+  .meta({ id: 'Policy' })
+
+/** GET /organizations/{id}/policy. */
+export const OrganizationId = z.object({ id })
+
+/** PATCH /organizations/{id}/policy. */
+export const UpdatePolicy = z
+  .object({
+    id,
+    foreignAgents: ForeignAgents.optional().describe(`${FOREIGN}. Default: \`read\``),
+    builtInTools: Permissions.optional().describe(TOOLS),
+    attachments: Attachments.optional().describe(`${ATTACHED}. Default: \`pinned\``),
+  })
+  .meta({ examples: [{ foreignAgents: 'read' }] })
+
+export const PolicyResponse = ok({ policy: Policy })
+
+/** Kinds of things that people own. */
+export const KINDS = ['agents', 'chats', 'mcps', 'media', 'missions', 'skills', 'spaces'] as const
+
+export const ThingKind = z.enum(KINDS).meta({ id: 'ThingKind' })
+
+/** GET /organizations/{id}/former-members/{userId}, POST …/take-over. */
+export const FormerMemberId = z.object({ id, userId: z.string().describe('The former member') })
+
+export const ThingCount = z.object({
+  kind: ThingKind.describe('What kind of things'),
+  count: z.int().describe('How many'),
+})
+
+/** Somebody who is no member any more, and owns something still. */
+export const FormerMember = z
+  .object({
+    userId: z.string(),
+    name: z.string(),
+    email: z.string(),
+    things: z.array(ThingCount).describe('How much they own, by kind'),
+  })
+  .meta({ id: 'FormerMember' })
+
+export const Thing = z
+  .object({
+    kind: ThingKind.describe('What kind of thing it is'),
+    id: z.string(),
+    name: z.string(),
+    createdAt: timestamp,
+  })
+  .meta({ id: 'Thing' })
+
+export const FormerMembersResponse = ok({ members: z.array(FormerMember) })
+export const ThingsResponse = ok({ things: z.array(Thing) })
+export const TakenOver = ok({ taken: z.array(ThingCount).describe('How much the caller owns now, by kind') })
