@@ -38,6 +38,7 @@ GET /api/v1/agents/{id}
 PATCH /api/v1/agents/{id}
 DELETE /api/v1/agents/{id}
 POST /api/v1/agents/{id}/execute
+POST /api/v1/agents/{id}/skills/{skillId}/update
 GET /api/v1/agents/{id}/versions
 GET /api/v1/public/agents
 GET /api/v1/public/agents/{id}
@@ -64,6 +65,12 @@ GET /api/v1/spaces/{id}/secrets
 POST /api/v1/spaces/{id}/secrets
 DELETE /api/v1/spaces/{id}/secrets
 DELETE /api/v1/spaces/{id}/secrets/{name}
+POST /api/v1/spaces/{id}/skills/{skillId}/update
+GET /api/v1/organizations/{id}/policy
+PATCH /api/v1/organizations/{id}/policy
+GET /api/v1/organizations/{id}/former-members
+GET /api/v1/organizations/{id}/former-members/{userId}
+POST /api/v1/organizations/{id}/former-members/{userId}/take-over
 GET /api/v1/organizations/{orgId}/env
 POST /api/v1/organizations/{orgId}/env
 DELETE /api/v1/organizations/{orgId}/env

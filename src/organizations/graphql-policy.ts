@@ -39,7 +39,7 @@ builder.queryFields((t) => ({
   }),
 }))
 
-builder.mutationField('takeOverFormerMember', (t) =>
+builder.mutationField('claimFormerMemberThings', (t) =>
   t.field({
     ...shows(organizations.takeOver),
     type: [ThingCount],

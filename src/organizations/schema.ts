@@ -56,7 +56,7 @@ export const FormerMember = z
   .object({
     userId: z.string(),
     name: z.string(),
-    email: z.string(),
+    email: z.string().describe('Their e-mail'),
     things: z.array(ThingCount).describe('How much they own, by kind'),
   })
   .meta({ id: 'FormerMember' })

@@ -1,0 +1,180 @@
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { openTools } from '../../src/executions/tools.ts'
+import { removeMember } from '../../src/organizations/service.ts'
+import { FACES, faces } from '../support/faces.ts'
+import type { Input } from '../support/inputs.ts'
+import { request } from '../support/rest.ts'
+import type { Member } from '../support/server.ts'
+import { callTool, type Lab, startLab } from '../tools/lab.ts'
+import { maker } from './fixtures.ts'
+
+/** What an organization shares, takes from others and keeps of its past (contract-2.md sections 8.5 and 8.6). */
+
+const FORBIDDEN = "You don't have permission to access this resource"
+
+let lab: Lab
+let ann: Member
+let boss: Member
+let eve: Member
+beforeAll(async () => {
+  lab = await startLab()
+  ann = await lab.server.member({ organization: 'Acme' })
+  boss = await lab.server.member({ organization: 'Acme', role: 'owner' })
+  eve = await lab.server.member({ organization: 'Other' })
+})
+afterAll(() => lab[Symbol.asyncDispose]())
+
+const on = (face: (typeof FACES)[number], procedure: string, input: Input, who: Member) =>
+  faces[face](lab.server, procedure, input, { token: who.token })
+const policy = async (said: Input) => {
+  const { status, body } = await on('REST', 'organizations.updatePolicy', { id: boss.organizationId, ...said }, boss)
+  expect(status, JSON.stringify(body)).toBe(200)
+}
+const open = async (who: Member, agentId: string, spaceId?: string) =>
+  openTools(lab.server.service.deps, await lab.user(who, agentId, spaceId))
+const modes = async (...of: Parameters<typeof open>) =>
+  Object.fromEntries((await open(...of)).tools.map(({ name, mode }) => [name, mode]))
+
+test.each(FACES)('%s: the policy is read by members and changed by admins of the organization', async (face) => {
+  const { organizationId: id } = boss
+  const { body } = await on(face, 'organizations.getPolicy', { id }, ann)
+  expect(body.policy).toEqual({ foreignAgents: 'read', builtInTools: [], attachments: 'pinned' })
+  for (const who of [ann, eve]) {
+    const answer = await on(face, 'organizations.updatePolicy', { id, foreignAgents: 'all' }, who)
+    expect([answer.status, answer.body.message]).toEqual([403, FORBIDDEN])
+  }
+  expect((await on(face, 'organizations.getPolicy', { id }, eve)).status).toBe(403)
+  expect((await on(face, 'organizations.updatePolicy', { id, foreignAgents: 'some' }, boss)).status).toBe(400)
+  const changed = await on(face, 'organizations.updatePolicy', { id, foreignAgents: 'off' }, boss)
+  expect(changed.body.policy).toMatchObject({ foreignAgents: 'off', attachments: 'pinned' })
+  await policy({ foreignAgents: 'read' })
+})
+
+test('an agent of another organization has the built-in tools that the policy leaves it, and loses them in a run', async () => {
+  const allowedTools = ['list_tasks', 'create_task', 'read_file', 'write_file']
+  const stranger = await lab.agent(eve, { visibility: 'public', allowedTools })
+  expect(await modes(ann, stranger)).toEqual({ list_tasks: 'allow', read_file: 'allow' })
+  const { tools } = await open(ann, stranger)
+  await policy({ foreignAgents: 'off' })
+  await expect(tools[0]?.recheck?.()).rejects.toMatchObject({ status: 403 })
+  expect(await modes(ann, stranger)).toEqual({})
+  await policy({ foreignAgents: 'all' })
+  expect(Object.keys(await modes(ann, stranger))).toEqual(allowedTools)
+  await policy({ foreignAgents: 'read' })
+})
+
+test('of what agent, space and organization say of a built-in tool the strictest holds', async () => {
+  const allowedTools = ['list_tasks', 'create_task', 'read_file', 'write_file']
+  const permissions = [{ tool: 'create_task', mode: 'ask' }]
+  const agent = await lab.agent(ann, { allowedTools, permissions })
+  const space = await lab.space(ann, {
+    permissions: [
+      { tool: 'read_file', mode: 'allow' },
+      { tool: '*', mode: 'ask' },
+    ],
+  })
+  const free = { list_tasks: 'allow', create_task: 'ask', read_file: 'allow', write_file: 'allow' }
+  expect(await modes(ann, agent)).toEqual(free)
+  expect(await modes(ann, agent, space)).toEqual({ ...free, list_tasks: 'ask', write_file: 'ask' })
+  const { tools } = await open(ann, agent)
+  await policy({ builtInTools: [{ tool: 'write_file', mode: 'deny' }] })
+  await expect(tools.find(({ name }) => name === 'write_file')?.recheck?.()).rejects.toMatchObject({ status: 403 })
+  const { write_file: _, ...rest } = free
+  expect(await modes(ann, agent)).toEqual(rest)
+  await policy({ builtInTools: [] })
+  expect(await lab.get(ann, `/api/v1/agents/${agent}`)).toMatchObject({ agent: { permissions } })
+})
+
+test("a stranger's skill gains no tool and says nothing new by an update, until it is taken", async () => {
+  const skill = await lab.skill(eve, { visibility: 'public', builtInTools: ['list_tasks'] })
+  const agent = await lab.agent(ann, { skillIds: [skill.id] })
+  const body = { prompt: 'canary', builtInTools: ['list_tasks', 'write_file'] }
+  await request(lab.server, 'PATCH', `/api/v1/skills/${skill.id}`, { token: eve.token, body })
+  const { tools } = await open(ann, agent)
+  expect(tools.map(({ name }) => name)).toEqual(['load_skill', 'list_tasks'])
+  expect(await callTool(tools, 'load_skill', { name: skill.name })).toBe(skill.prompt)
+  const ref = { skillId: skill.id, version: 1, latestVersion: 2, foreign: true }
+  expect((await lab.get(ann, `/api/v1/agents/${agent}`)).agent.skillRefs).toEqual([ref])
+  expect((await on('tRPC', 'agents.updateSkill', { id: agent, skillId: 'none' }, ann)).status).toBe(404)
+  const updated = await on('tRPC', 'agents.updateSkill', { id: agent, skillId: skill.id }, ann)
+  expect(updated.body.agent.skillRefs).toEqual([{ ...ref, version: 2 }])
+  expect(Object.keys(await modes(ann, agent))).toEqual(['load_skill', 'list_tasks', 'write_file'])
+})
+
+test.each(FACES)('%s: publishing an agent shows nothing of its private past', async (face) => {
+  const make = maker(lab.server, ann)
+  const agent = await make.agent({ visibility: 'private', canary: 'canary' })
+  const past = await make.run({ canary: 'canary' }, { id: agent })
+  await make.does('agents.update', {
+    ...{ id: agent, name: 'Open', role: 'Open', description: 'Open', systemPrompt: 'Open', initialGreeting: 'Open' },
+    visibility: 'organization',
+  })
+  const shared = await make.run({ canary: 'open' }, { id: agent })
+  const seen = async (procedure: string, input: Input) => (await on(face, procedure, input, boss)).body
+  const everything = [
+    await seen('agents.versions', { id: agent }),
+    await seen('executions.list', { agentId: agent }),
+    await seen('chats.list', { agentId: agent }),
+  ]
+  expect(JSON.stringify(everything)).not.toContain('canary')
+  expect(everything[0].versions).toMatchObject([{ version: 2 }])
+  expect(JSON.stringify(everything)).toContain(shared.execution)
+  for (const [procedure, id] of [
+    ['executions.get', past.execution],
+    ['executions.tree', past.execution],
+    ['executions.logs', past.execution],
+    ['chats.get', past.chat],
+    ['chats.messages', past.chat],
+  ] as const) {
+    expect((await on(face, procedure, { id }, boss)).status, procedure).toBe(404)
+    expect((await on(face, procedure, { id }, ann)).status, procedure).toBe(200)
+  }
+  for (const input of [{ chatId: past.chat }, { sessionId: past.session }]) {
+    const answer = await on(face, 'agents.execute', { id: agent, message: 'And?', background: true, ...input }, boss)
+    expect(answer.status).toBe(404)
+  }
+  const counted = await seen('executions.list', { agentId: agent, count: 'true' })
+  expect([counted.total, counted.executions.length]).toEqual([1, 1])
+  const chats = await seen('chats.list', { agentId: agent, count: 'true' })
+  expect(chats.total).toBe(chats.chats.length)
+  await make.idle()
+})
+
+test.each(FACES)('%s: owners list and take over what a former member owns, and nobody else does', async (face) => {
+  const { db, settings, clock } = lab.server.service.deps
+  const gone = await lab.server.member({ organization: 'Acme' })
+  const make = maker(lab.server, gone)
+  const closed = { visibility: 'private', canary: 'Left' } as const
+  const [agent, space, skill] = [await make.agent(closed), await make.space(closed), await make.skill(closed)]
+  const [mcp, media] = [await make.mcp(closed), await make.media(closed)]
+  const mission = await make.mission(closed, { agentId: agent })
+  const named = { id: boss.organizationId, userId: gone.userId }
+  expect((await on(face, 'organizations.takeOver', named, boss)).status).toBe(409)
+  await db.$transaction((tx) => removeMember(tx, settings, gone.organizationId, gone.userId, clock.now()))
+  for (const who of [ann, eve]) {
+    for (const procedure of ['organizations.listFormer', 'organizations.listThings', 'organizations.takeOver']) {
+      expect((await on(face, procedure, named, who)).status).toBe(403)
+    }
+  }
+  const { members } = (await on(face, 'organizations.listFormer', { id: boss.organizationId }, boss)).body
+  expect(members).toMatchObject([
+    { userId: gone.userId, things: expect.arrayContaining([{ kind: 'agents', count: 1 }]) },
+  ])
+  const { things } = (await on(face, 'organizations.listThings', named, boss)).body
+  const ids = things.map(({ id }: { id: string }) => id)
+  expect(ids).toEqual(expect.arrayContaining([agent, space, skill, mcp, media, mission]))
+  expect((await on(face, 'agents.get', { id: agent }, boss)).status).toBe(404)
+  expect((await on(face, 'organizations.takeOver', named, boss)).status).toBe(200)
+  expect((await on(face, 'agents.get', { id: agent }, boss)).body.agent.userId).toBe(boss.userId)
+  for (const [procedure, id] of [
+    ['missions.delete', mission],
+    ['agents.delete', agent],
+    ['spaces.delete', space],
+    ['skills.delete', skill],
+    ['mcps.delete', mcp],
+    ['media.delete', media],
+  ] as const) {
+    expect((await on(face, procedure, { id }, boss)).status, procedure).toBe(200)
+  }
+  expect((await on(face, 'organizations.listFormer', { id: boss.organizationId }, boss)).body.members).toEqual([])
+})
