@@ -13,7 +13,7 @@ import {
   toToolName,
   withPrefixes,
 } from './naming.ts'
-import { type ConnectDeps, connect, permissionsOf } from './service.ts'
+import { type ConnectDeps, connect, permissionsOf, whyUnreachable } from './service.ts'
 
 /** Of one run. */
 const MAX_SERVERS = 50
@@ -56,9 +56,15 @@ export async function openMcpTools(
   }
   const instructions = servers.flatMap((server, index) => {
     const outcome = outcomes[index]
-    if (outcome?.status === 'fulfilled') return outcome.value.hasMore ? hasMore(server) : []
-    const reason: unknown = outcome?.reason
-    deps.log.warn({ mcpId: server.id, executionId: user.row.id, err: reason }, 'an MCP server cannot be reached')
+    if (outcome?.status === 'fulfilled') {
+      if (!outcome.value.hasMore) return []
+      user.warn('tool_missing', hasMore(server))
+      return hasMore(server)
+    }
+    const err: unknown = outcome?.reason
+    const reason = whyUnreachable(err)
+    deps.log.warn({ mcpId: server.id, executionId: user.row.id, reason, err }, 'an MCP server cannot be reached')
+    user.warn('mcp_unreachable', `The MCP server "${server.name}" cannot be used: ${reason}`)
     return isAway(server)
   })
   const tools = offeredTools(listed(opened), servers, lists)
@@ -121,10 +127,11 @@ const listed = (opened: readonly Opened[]) =>
 
 type Listed = ReturnType<typeof listed>[number] & { shown: string }
 
-function toTool(deps: ConnectDeps, user: ToolUser, { opened, server, tool, mode, shown }: Listed): Tool {
+function toTool(deps: ConnectDeps, user: ToolUser, { opened, server, tool, mode, plain, shown }: Listed): Tool {
   const { id, name, url } = server.row
   return {
     name: shown,
+    aliases: [tool.name, plain, `${server.prefix}__${plain}`, `${id}/${tool.name}`],
     target: JSON.stringify([id, url, tool.name]),
     description: tool.description,
     inputSchema: tool.inputSchema as JSONSchema7,

@@ -1,4 +1,4 @@
-import type { LanguageModelV4FunctionTool, LanguageModelV4Prompt, SharedV4Warning } from '@ai-sdk/provider'
+import type { LanguageModelV4Prompt, SharedV4Warning } from '@ai-sdk/provider'
 import type { ModelSettings } from '../../lib/model-settings.ts'
 import { asObject, asText, type Fields } from '../../lib/unknown.ts'
 import type { Breaker } from './breaker.ts'
@@ -9,6 +9,7 @@ import { classifyModelError, withoutWords } from './model-errors.ts'
 import type { ModelFailure } from './model-failures.ts'
 import type { ModelKnowledge } from './model-knowledge.ts'
 import type { Models } from './models.ts'
+import { offersOf } from './offers.ts'
 import * as changed from './request-changes.ts'
 import { roomIn, shorten, shorterRoom } from './shorten.ts'
 import type { CallOptions } from './text-model.ts'
@@ -150,12 +151,7 @@ export async function createAsking(
       if (step !== done.step) done = unasked(step)
       for (const each of changes) warnOf(each)
       const { provider } = chain.current.model
-      const offered = tools.map(
-        ({ name, description, inputSchema }): LanguageModelV4FunctionTool => ({
-          type: 'function',
-          ...{ name, description, inputSchema },
-        }),
-      )
+      const offered = [...offersOf(tools)]
       const kept = changed.changeTools(offered, changes)
       const call = { provider, hasTools: kept.length > 0, isFirst: step === 1 }
       const fields = isCompatible(provider) ? bodyFieldsOf(settings, call) : {}

@@ -3,6 +3,7 @@ import { AppError } from '../../errors.ts'
 import { isObject } from '../../lib/unknown.ts'
 import { unlessAborted } from '../../lib/unless-aborted.ts'
 import type { MessageData } from './events.ts'
+import { noSuchTool } from './offers.ts'
 import { outlast } from './outlast.ts'
 import type { Progress, RunInput } from './run.ts'
 import { type Call, resultEvent, type Step } from './steps.ts'
@@ -55,7 +56,7 @@ type Ask = (call: Call, tool: Tool, said?: Described) => void
 /** Makes a call, stores its result and returns the event that shows it. Null if a person has to decide first. */
 async function make(input: RunInput, { step, isCut }: Step, call: Call, ask: Ask): Promise<MessageData | null> {
   const tool = toolOf(input, call)
-  const refused = isCut ? 'Not called: the reply was cut off' : refusal(call, tool)
+  const refused = isCut ? 'Not called: the reply was cut off' : refusal(call, tool, input.tools)
   const checked = refused ? failure(refused) : await check(input, call, tool as Tool, ask)
   if (checked === 'asks') return null
   if (!checked) await input.steps().begin(step, call)
@@ -90,12 +91,16 @@ const goneBy = (name: string) => `The tool ${name} is gone by now, or is another
 const failure = (content: string): ToolResult => ({ content, isError: true })
 
 /** Why a call is not made. */
-function refusal({ name, target, input, inFlight, decision }: Call, tool: Tool | undefined): string | null {
+function refusal(
+  { name, target, input, inFlight, decision }: Call,
+  tool: Tool | undefined,
+  tools: readonly Tool[],
+): string | null {
   if (inFlight && !tool?.delegates) {
     return 'The outcome of this call is unknown: the server restarted while it was under way. It was not made again.'
   }
   if (!tool && target) return goneBy(name)
-  if (!tool) return `There is no tool named ${name}`
+  if (!tool) return noSuchTool(name, tools)
   if (!isObject(input)) return 'The input is not a JSON object'
   if (decision?.status === 'denied') return `A person denied this call${decision.reason ? `: ${decision.reason}` : ''}`
   if (decision?.status === 'expired') return 'Nobody approved this call in time'

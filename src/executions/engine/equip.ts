@@ -13,6 +13,7 @@ import { readAuthority } from './authority.ts'
 import type { AgentRow } from './claims.ts'
 import type { ExecutionRow } from './events.ts'
 import type { Models } from './models.ts'
+import { offerable } from './offers.ts'
 import { buildPrompt } from './prompt.ts'
 import type { RunInput } from './run.ts'
 import { createStepStore } from './steps.ts'
@@ -52,14 +53,15 @@ export async function equip(deps: EquipDeps, attempt: Attempt): Promise<{ input:
   const space = await readSpace(db, row.spaceId)
   const isEquipped = hasTools(agent) || space.isEquipped
   const toolbox = isEquipped ? await open(deps, attempt) : NOTHING
+  const tools = offerable(toolbox.tools, agent.allowedTools as string[], warn)
   const instructions = [space.instructions, ...toolbox.instructions].flatMap((text) => text || [])
   try {
-    const prompt = await buildPrompt(deps, agent, row, { instructions, withCalls: toolbox.tools.length > 0 })
+    const prompt = await buildPrompt(deps, agent, row, { instructions, withCalls: tools.length > 0 })
     const input: RunInput = {
       asking,
       prompt,
       question: prompt.length - 1,
-      tools: toolbox.tools,
+      tools,
       maxTurns: agent.maxTurns ?? DEFAULT_MAX_TURNS,
       idleTimeout: settings.MODEL_IDLE_TIMEOUT,
       toolTimeout: settings.TOOL_TIMEOUT,

@@ -1,12 +1,18 @@
-import type { LanguageModelV4Message, LanguageModelV4Prompt } from '@ai-sdk/provider'
+import type {
+  LanguageModelV4FilePart,
+  LanguageModelV4Message,
+  LanguageModelV4Prompt,
+  LanguageModelV4ToolResultOutput,
+} from '@ai-sdk/provider'
 import { isObject } from '../../lib/unknown.ts'
 import { ask } from './ask.ts'
 import type { Asking } from './asking.ts'
 import { makeCalls } from './calls.ts'
 import type { MessageData } from './events.ts'
+import { understood } from './offers.ts'
 import { assistantEvent, type Call, callsOf, resultEvent, type Step, type StepStore } from './steps.ts'
 import type { TextModel } from './text-model.ts'
-import type { Described, Tool } from './tools.ts'
+import type { Described, Tool, ToolResult } from './tools.ts'
 import type { Warn } from './warnings.ts'
 
 /** What a run is made of. */
@@ -64,18 +70,19 @@ export type Say = (data: MessageData) => Promise<unknown> | undefined
 export async function run(input: RunInput, progress: Progress, say: Say, begun: Promise<void>): Promise<void> {
   const { usage, steps } = progress
   const { prompt } = input
-  for (const step of steps.slice(0, -1)) prompt.push(...toPrompt(step))
+  for (const step of steps.slice(0, -1)) prompt.push(...toPrompt(step, input.asking.current.model.provider))
   let last = steps.at(-1)
   for (;;) {
     if (last) {
       for await (const result of makeCalls(input, last, progress)) await say(result)
       if (progress.asks.length) return
-      prompt.push(...toPrompt(last))
+      prompt.push(...toPrompt(last, input.asking.current.model.provider))
     }
     const number: number = (last?.step ?? 0) + 1
     if (number > input.maxTurns) return
     const before = { ...usage }
-    const reply = await ask(input, prompt, number, usage, say)
+    const given = await ask(input, prompt, number, usage, say)
+    const reply = { ...given, parts: understood(given.parts, input.tools) }
     last = { ...reply, step: number, usage: difference(usage, before), calls: callsOf(reply.parts, input.tools) }
     const isLast = number === input.maxTurns
     // Before it is kept: what is kept of a step is forgotten with a run that is stopped meanwhile.
@@ -104,8 +111,16 @@ const difference = (usage: RunUsage, before: RunUsage): RunUsage => ({
   usageEstimated: usage.usageEstimated,
 })
 
-/** A step and its results, as the model is told of them. */
-function toPrompt({ parts, calls }: Step): LanguageModelV4Message[] {
+/**
+ * A step and its results, as the model is told of them. Pictures stand in the results; those of chat completions take
+ * none, and the next message shows them.
+ */
+function toPrompt({ parts, calls }: Step, provider: string): LanguageModelV4Message[] {
+  const isChat = /chat|compatible/.test(provider)
+  const shown = isChat ? calls.flatMap(({ result }) => picturesOf(result)) : []
+  const pictures: LanguageModelV4Message[] = shown.length
+    ? [{ role: 'user', content: [{ type: 'text', text: 'The images that the tools answered with:' }, ...shown] }]
+    : []
   return [
     {
       role: 'assistant',
@@ -121,8 +136,19 @@ function toPrompt({ parts, calls }: Step): LanguageModelV4Message[] {
         type: 'tool-result',
         toolCallId: id,
         toolName: name,
-        output: { type: result?.isError ? 'error-text' : 'text', value: result?.content ?? '' },
+        output: outputOf(result, isChat),
       })),
     },
+    ...pictures,
   ]
+}
+
+const picturesOf = (result: ToolResult | null): LanguageModelV4FilePart[] =>
+  (result?.pictures ?? []).map(({ mediaType, data }) => ({ type: 'file', mediaType, data: { type: 'data', data } }))
+
+function outputOf(result: ToolResult | null, isChat: boolean): LanguageModelV4ToolResultOutput {
+  const text = result?.content ?? ''
+  if (result?.isError) return { type: 'error-text', value: text }
+  if (isChat || !result?.pictures?.length) return { type: 'text', value: text }
+  return { type: 'content', value: [{ type: 'text', text }, ...picturesOf(result)] }
 }

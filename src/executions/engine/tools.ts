@@ -39,6 +39,8 @@ export type ToolCall = {
 export type Tool = {
   /** As the model calls it: 1 to 64 letters, digits, `_` and `-`. */
   name: string
+  /** Other names that lists and models may use for it, such as the one that its server gives it. */
+  aliases?: readonly string[]
   /** What a call of it goes to. A run that goes on makes a call only to what the model was offered when it made it. */
   target: string
   description: string

@@ -1,0 +1,168 @@
+import type { JSONSchema7 } from '@ai-sdk/provider'
+import fc from 'fast-check'
+import { describe, expect, it } from 'vitest'
+import { findTool, offerable, offersOf, understood } from '../../src/executions/engine/offers.ts'
+import { fitSchema } from '../../src/executions/engine/tool-schemas.ts'
+import type { Tool } from '../../src/executions/engine/tools.ts'
+
+const tool = (name: string, more: Partial<Tool> = {}): Tool => ({
+  ...{ name, target: name, description: 'Test', mode: 'allow', inputSchema: { type: 'object' } },
+  call: async () => ({ content: '', isError: false }),
+  ...more,
+})
+const fitted = (schema: object): any => fitSchema(schema)?.schema
+
+/** Fails where OpenAI, Anthropic or Gemini would refuse a schema. */
+function check(schema: any, isTop = true): void {
+  const no = ['$ref', '$defs', 'definitions', 'allOf', 'oneOf', 'not', 'if', 'patternProperties', 'dependencies']
+  for (const name of no) expect(schema).not.toHaveProperty(name)
+  if (isTop) expect([schema.type, schema.anyOf, schema.enum]).toEqual(['object', undefined, undefined])
+  const types = [schema.type ?? []].flat()
+  for (const type of types) {
+    expect(['object', 'array', 'string', 'number', 'integer', 'boolean', 'null']).toContain(type)
+  }
+  if (types.includes('object')) expect(schema.properties).toBeTypeOf('object')
+  if (types.includes('array')) expect(Object.keys(schema.items)).not.toEqual([])
+  if (schema.enum) expect(schema.enum.length > 0 && !schema.enum.includes('')).toBe(true)
+  if (schema.description) expect(schema.description.length).toBeLessThanOrEqual(1024)
+  if (schema.exclusiveMinimum !== undefined) expect(schema.exclusiveMinimum).toBeTypeOf('number')
+  const names = Object.keys(schema.properties ?? {})
+  for (const name of names) expect(name).toMatch(/^[a-zA-Z0-9_-]{1,64}$/)
+  for (const name of schema.required ?? []) expect(names).toContain(name)
+  const below = [...Object.values(schema.properties ?? {}), ...(schema.anyOf ?? []), schema.items ?? []].flat()
+  for (const inner of below) check(inner, false)
+}
+
+const property = fc.oneof(
+  fc.constantFrom('a', 'b', '$filter', 'user.name', '@type', 'x'.repeat(80), 'filter', 'ünï', ' ', ''),
+  fc.string({ maxLength: 5 }),
+)
+const { schema: anySchema } = fc.letrec((tie) => ({
+  schema: fc.oneof(
+    { maxDepth: 4 },
+    fc.constantFrom<unknown>(
+      true,
+      {},
+      { type: 'string', format: 'uri' },
+      { type: 'any' },
+      { const: 1 },
+      { enum: [''] },
+    ),
+    fc.constantFrom<unknown>({ $ref: '#/$defs/node' }, { $ref: '#' }, { $ref: 'other.json' }, { type: 'array' }),
+    fc.constantFrom<unknown>(
+      { type: 'number', exclusiveMinimum: true },
+      { type: ['string', 'null'] },
+      { type: 'object' },
+    ),
+    fc.record({ anyOf: fc.array(tie('schema'), { maxLength: 3 }), description: fc.constant('x'.repeat(2000)) }),
+    fc.record({
+      type: fc.constant('array'),
+      items: fc.oneof(tie('schema'), fc.array(tie('schema'), { maxLength: 2 })),
+    }),
+    fc.record({
+      type: fc.constant('object'),
+      properties: fc.dictionary(property, tie('schema'), { maxKeys: 4 }),
+      required: fc.array(property, { maxLength: 3 }),
+      additionalProperties: fc.oneof(fc.boolean(), tie('schema')),
+    }),
+    fc.record({ allOf: fc.array(tie('schema'), { maxLength: 2 }), oneOf: fc.array(tie('schema'), { maxLength: 2 }) }),
+  ),
+}))
+
+describe('the schema of a tool', () => {
+  it('is one that OpenAI, Anthropic and Gemini take, whatever a server gives', () => {
+    fc.assert(
+      fc.property(anySchema, anySchema, (top, node) => {
+        const root = { ...(typeof top === 'object' ? top : {}), $defs: { node } } as { type?: string }
+        const schema = fitted({ ...root, type: 'object' })
+        if (schema) check(schema)
+      }),
+      { numRuns: 300 },
+    )
+  })
+
+  it('has its odd names of properties mapped, and inputs have them back', () => {
+    fc.assert(
+      fc.property(fc.uniqueArray(property, { maxLength: 8 }), (names) => {
+        const inner = {
+          type: 'object',
+          properties: Object.fromEntries(names.map((name) => [name, { type: 'string' }])),
+        }
+        const list = { type: 'array', items: inner }
+        const found = fitSchema({ ...inner, properties: { ...inner.properties, list } })!
+        const shown = Object.keys((found.schema.properties!.list as any).items.properties)
+        expect(shown).toHaveLength(names.length)
+        const restored: any = found.restore({ list: [Object.fromEntries(shown.map((name, at) => [name, at]))] })
+        expect(Object.keys(restored.list[0]).sort()).toEqual([...names].sort())
+      }),
+      { numRuns: 200 },
+    )
+  })
+
+  it('has what its alternatives may have, and requires what all of them do', () => {
+    const one = { properties: { kind: { const: 'a' }, a: { type: 'string' } }, required: ['kind', 'a'] }
+    const other = { properties: { kind: { const: 'b' }, b: { type: 'array' } }, required: ['kind'] }
+    expect(fitted({ type: 'object', oneOf: [one, other] })).toEqual({
+      type: 'object',
+      properties: {
+        kind: {
+          anyOf: [
+            { type: 'string', enum: ['a'] },
+            { type: 'string', enum: ['b'] },
+          ],
+        },
+        a: { type: 'string' },
+        b: { type: 'array', items: { type: 'string' } },
+      },
+      required: ['kind'],
+    })
+  })
+
+  it('that refers to itself is unrolled, and one that is no object is left out with a warning', () => {
+    const node = { type: 'object', properties: { child: { $ref: '#/$defs/node' }, name: { type: 'string' } } }
+    const schema = fitted({ type: 'object', properties: { tree: { $ref: '#/$defs/node' } }, $defs: { node } })
+    expect(schema.properties.tree.properties.child.properties.name).toEqual({ type: 'string' })
+    check(schema)
+    const warnings: string[] = []
+    const good = tool('good')
+    const text = tool('text', { inputSchema: { type: 'string' } as JSONSchema7 })
+    expect(offerable([good, text], [], (code, said) => warnings.push(`${code}: ${said}`))).toEqual([good])
+    expect(warnings).toEqual([expect.stringMatching(/^tool_missing: .*text$/)])
+  })
+})
+
+it('a model is offered 128 tools, those that are allowed by name first, made once for a run', () => {
+  const tools = Array.from({ length: 150 }, (_, index) => tool(`t${index}`, { aliases: [`Server__t${index}`] }))
+  const warnings: string[] = []
+  const offered = offerable(tools, ['Server__t149', 't140'], (code) => warnings.push(code))
+  expect([offered.length, warnings]).toEqual([128, ['tool_missing']])
+  expect(offered.slice(0, 3).map(({ name }) => name)).toEqual(['t140', 't149', 't0'])
+  expect(offersOf(offered)).toBe(offersOf(offered))
+})
+
+it.each([
+  ['search', 'search'],
+  ['functions.search', 'search'],
+  ['functions.search:0', 'search'],
+  ['default_api:search', 'search'],
+  ['search<|channel|>commentary', 'search'],
+  ['Search', 'search'],
+  ['mail.send', 'mail_send'],
+  ['Mail__send', 'mail_send'],
+  ['delete', undefined],
+  ['nothing', undefined],
+])('a call of %s is one of %s', (name, expected) => {
+  const tools = [
+    tool('search'),
+    tool('mail_send', { aliases: ['mail.send', 'Mail__mail_send'] }),
+    tool('A__delete', { aliases: ['delete'] }),
+    tool('B__delete', { aliases: ['delete'] }),
+  ]
+  expect(findTool(tools, name)?.name).toBe(expected)
+})
+
+it('a call is read with the name and the properties of its tool', () => {
+  const odd = tool('odd', { inputSchema: { type: 'object', properties: { $filter: { type: 'string' } } } })
+  const call = { type: 'tool-call' as const, toolCallId: '1', toolName: 'functions.odd', input: { filter: 'x' } }
+  expect(understood([call], [odd])).toEqual([{ ...call, toolName: 'odd', input: { $filter: 'x' } }])
+})
