@@ -93,7 +93,9 @@ describe('a run whose model calls a tool of an MCP server', () => {
       ['nothing-1', true],
     ])
     expect(results(events)[1]?.content).toBe('The input is not a JSON object')
-    expect(results(events)[3]?.content).toBe('There is no tool named nothing. The tools are: echo, add, fail, wait, much, show, headers')
+    expect(results(events)[3]?.content).toBe(
+      'There is no tool named nothing. The tools are: echo, add, fail, wait, much, show, headers',
+    )
   })
 
   /** A reply that calls a tool with what is, or is not, an input, and ends for a reason. */
