@@ -20,7 +20,8 @@ const INDENT = '  '
 const WIDTH = Math.min(stdout.columns || 80, 96) - 2 * INDENT.length
 /** So that a person can read along (ms for each delta): the offline model says all it has to say at once. */
 const PACE = stdout.isTTY ? 20 : 0
-const MODEL_SETTINGS = /^(DEFAULT_MODEL|(ANTHROPIC|OPENAI|GOOGLE_GENERATIVE_AI)_(API_KEY|BASE_URL))$/
+const MODEL_SETTINGS =
+  /^(DEFAULT_MODEL|(ANTHROPIC|OPENAI|GOOGLE_GENERATIVE_AI|GOOGLE|OPENAI_RESPONSES)_(API_KEY|BASE_URL|HEADERS)|COMPATIBLE_PROVIDERS|(HTTPS?|NO)_PROXY)$/i
 
 // It heeds NO_COLOR, and whether this is a terminal.
 const paint = (style: 'bold' | 'cyan' | 'dim' | 'green', text: string) => styleText(style, text, { stream: stdout })

@@ -1,7 +1,9 @@
 import { fileURLToPath } from 'node:url'
 import { z } from 'zod'
 import { describeIssue } from './errors.ts'
-import { readModelName } from './lib/model-name.ts'
+import { normalizeBaseAddress, type ProviderKind } from './lib/base-address.ts'
+import { BUILT_IN, isModelId, PROVIDER_NAME, readModelName } from './lib/model-name.ts'
+import { ProviderHeaders, ProviderKey } from './lib/provider-headers.ts'
 import { isWellFormed } from './lib/token.ts'
 
 /** The longest that a timer waits (s): one that is set for longer is over at once. */
@@ -28,8 +30,61 @@ const switchOf = (fallback: 'true' | 'false') =>
 const flag = switchOf('false')
 
 const web = z
-  .url({ protocol: /^https?$/ })
+  .string()
+  .trim()
+  .pipe(z.url({ protocol: /^https?$/ }))
   .refine((url) => !/^[^/]*\/\/[^/?#]*@/.test(url), 'must not hold a user or password')
+
+/** The base address of a model provider, as it is used: see {@link normalizeBaseAddress}. */
+const baseAddress = (kind: ProviderKind) => web.transform((url) => normalizeBaseAddress(kind, url))
+
+/** A value that is written as JSON in one variable. */
+const json = <Schema extends z.ZodType>(schema: Schema, example: string) =>
+  z
+    .string()
+    .transform((text, context) => {
+      try {
+        return JSON.parse(text) as unknown
+      } catch {
+        context.addIssue({ code: 'custom', message: `must be JSON, such as ${example}` })
+        return z.NEVER
+      }
+    })
+    .pipe(schema)
+
+const headers = json(ProviderHeaders, '{"api-key": "…"}').optional()
+
+/** A proxy: `http://` where it has no scheme, as other programs read it. */
+const proxy = z
+  .string()
+  .trim()
+  .transform((text) => (/^[a-z][a-z0-9+.-]*:\/\//i.test(text) ? text : `http://${text}`))
+  .pipe(
+    z.url({
+      protocol: /^https?$/,
+      error: 'must be the address of an HTTP proxy, such as http://proxy.example.com:3128',
+    }),
+  )
+  .optional()
+
+const CompatibleProvider = z.strictObject(
+  {
+    name: z
+      .string()
+      .regex(PROVIDER_NAME, 'must be 1 to 40 of a-z, 0-9, dot, hyphen and underscore, a letter or digit first')
+      .refine((name) => !(BUILT_IN as readonly string[]).includes(name), 'is a built-in provider'),
+    baseUrl: baseAddress('compatible'),
+    apiKey: ProviderKey.optional(),
+    headers: ProviderHeaders.default({}),
+  },
+  { error: ({ code, keys }) => (code === 'unrecognized_keys' ? `has unknown fields: ${keys}` : undefined) },
+)
+
+/** OpenAI-compatible providers beside the one of OPENAI_BASE_URL (contract-2.md section 2.9). */
+const CompatibleProviders = z
+  .array(CompatibleProvider)
+  .max(50)
+  .refine((list) => new Set(list.map(({ name }) => name)).size === list.length, 'must have different names')
 
 const address = web.optional()
 
@@ -117,14 +172,25 @@ const Settings = z
     OIDC_AUDIENCE: z.string().optional(),
     OIDC_JWKS_URL: address,
     ALLOW_PRIVATE_NETWORK: flag,
+    HTTP_PROXY: proxy,
+    HTTPS_PROXY: proxy,
+    NO_PROXY: z.string().optional(),
 
-    DEFAULT_MODEL: z.string().optional(),
-    ANTHROPIC_API_KEY: z.string().optional(),
-    ANTHROPIC_BASE_URL: address,
-    OPENAI_API_KEY: z.string().optional(),
-    OPENAI_BASE_URL: address,
-    GOOGLE_GENERATIVE_AI_API_KEY: z.string().optional(),
+    DEFAULT_MODEL: z.string().trim().optional(),
+    ANTHROPIC_API_KEY: ProviderKey.optional(),
+    ANTHROPIC_BASE_URL: baseAddress('anthropic').optional(),
+    ANTHROPIC_HEADERS: headers,
+    OPENAI_API_KEY: ProviderKey.optional(),
+    OPENAI_BASE_URL: baseAddress('compatible').optional(),
+    OPENAI_RESPONSES_BASE_URL: baseAddress('openai').optional(),
+    OPENAI_HEADERS: headers,
+    GOOGLE_GENERATIVE_AI_API_KEY: ProviderKey.optional(),
+    GOOGLE_BASE_URL: baseAddress('google').optional(),
     THINK_TAGS: switchOf('true'),
+    COMPATIBLE_PROVIDERS: json(
+      CompatibleProviders,
+      '[{"name": "groq", "baseUrl": "https://api.groq.com/openai/v1", "apiKey": "…"}]',
+    ).default([]),
 
     MAX_HISTORY_TOKENS: z.coerce.number().int().min(0).max(100_000_000).default(100_000),
     EXECUTION_TIMEOUT: seconds(30 * 60),
@@ -175,8 +241,15 @@ const Settings = z
     message: 'is for a DATABASE_URL of PostgreSQL',
   })
   .refine(
-    ({ DEFAULT_MODEL, OPENAI_BASE_URL }) =>
-      DEFAULT_MODEL === undefined || readModelName(DEFAULT_MODEL, OPENAI_BASE_URL ? 'compatible' : undefined),
+    ({ DEFAULT_MODEL, OPENAI_BASE_URL, COMPATIBLE_PROVIDERS }) => {
+      if (DEFAULT_MODEL === undefined) return true
+      const names: string[] = [...BUILT_IN, ...COMPATIBLE_PROVIDERS.map(({ name }) => name)]
+      const provider = DEFAULT_MODEL.slice(0, Math.max(0, DEFAULT_MODEL.indexOf('/')))
+      const isListed = (OPENAI_BASE_URL || COMPATIBLE_PROVIDERS.length) && !names.includes(provider)
+      return isListed
+        ? isModelId('compatible', DEFAULT_MODEL)
+        : readModelName(DEFAULT_MODEL, (name) => names.includes(name))
+    },
     { path: ['DEFAULT_MODEL'], message: 'must name a model and its provider, such as anthropic/claude-sonnet-5-5' },
   )
   .refine((env) => !(env.S3_BUCKET && env.MEDIA_DIR), {
@@ -203,9 +276,16 @@ export class SettingsError extends Error {
   override name = 'SettingsError'
 }
 
+/** Those that programs read in lower case too. */
+const EITHER_CASE = ['HTTP_PROXY', 'HTTPS_PROXY', 'NO_PROXY']
+
 /** Reads and checks the environment. Throws a {@link SettingsError} that names every bad variable, never its value. */
 export function readSettings(env: Record<string, string | undefined>): Settings {
   const given = Object.fromEntries(Object.entries(env).filter(([, value]) => value?.trim()))
+  for (const name of EITHER_CASE) {
+    const value = given[name.toLowerCase()] ?? given[name]
+    if (value !== undefined) given[name] = value
+  }
   const result = Settings.safeParse(given, { error: describeIssue })
   if (result.success) return result.data
   const problems = result.error.issues.map((issue) => `  ${issue.path.join('.')}: ${issue.message}`)

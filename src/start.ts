@@ -92,7 +92,7 @@ export async function startService(
   const bus = far ?? createLocalBus()
   const told = cleanup.adopt(await startTelemetry(settings, { db, clock }), (started) => started.stop())
   const { telemetry } = told
-  const models = createModels(settings, clock, pause.isPaused)
+  const models = createModels(settings, { clock, isPaused: pause.isPaused })
   const base = {
     settings,
     db,

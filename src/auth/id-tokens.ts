@@ -1,7 +1,9 @@
-import { createRemoteJWKSet, errors, type JWTPayload, type JWTVerifyGetKey, jwtVerify } from 'jose'
+import { createRemoteJWKSet, customFetch, errors, type JWTPayload, type JWTVerifyGetKey, jwtVerify } from 'jose'
 import { z } from 'zod'
 import { tokenExpired, unauthorized, unavailable } from '../errors.ts'
 import type { Clock } from '../lib/clock.ts'
+import { openNetwork } from '../lib/network.ts'
+import { createProxyFor } from '../lib/proxies.ts'
 import type { Settings } from '../settings.ts'
 
 /** What an ID token says of its bearer. */
@@ -27,12 +29,12 @@ const DISCOVERY_TIMEOUT = 5_000
  * algorithm, `iss`, `aud`, `exp`, `nbf`. The keys are fetched at the first need, kept, and fetched anew for a key that
  * is not among them, at most every half minute. Null when no provider is configured.
  */
-export function createIdTokens(
-  { OIDC_ISSUER: issuer, OIDC_AUDIENCE: audience, OIDC_JWKS_URL: url }: Settings,
-  clock: Clock,
-): IdTokens | null {
+export function createIdTokens(settings: Settings, clock: Clock): IdTokens | null {
+  const { OIDC_ISSUER: issuer, OIDC_AUDIENCE: audience, OIDC_JWKS_URL: url } = settings
   if (!issuer || !audience) return null
-  const discover = async () => createRemoteJWKSet(new URL(url ?? (await findKeys(issuer))))
+  const { fetch } = openNetwork({ proxyFor: createProxyFor(settings) })
+  const discover = async () =>
+    createRemoteJWKSet(new URL(url ?? (await findKeys(issuer, fetch))), { [customFetch]: fetch })
   let keys: ReturnType<typeof discover> | undefined
 
   const findKey: JWTVerifyGetKey = async (header, token) => {
@@ -85,7 +87,7 @@ const isForAnother = ({ aud, azp }: JWTPayload, audience: string): boolean =>
   azp === undefined ? Array.isArray(aud) && aud.length > 1 : azp !== audience
 
 /** Where the issuer says that its keys are (OpenID Connect Discovery, 4). */
-async function findKeys(issuer: string): Promise<string> {
+async function findKeys(issuer: string, fetch: typeof globalThis.fetch): Promise<string> {
   const address = `${issuer.replace(/\/$/, '')}/.well-known/openid-configuration`
   const response = await fetch(address, { redirect: 'error', signal: AbortSignal.timeout(DISCOVERY_TIMEOUT) })
   if (!response.ok) throw new Error(`The discovery of the identity provider answered ${response.status}`)

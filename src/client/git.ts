@@ -6,6 +6,10 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { badRequest, unavailable } from '../errors.ts'
 import { addressesOf } from '../lib/addresses.ts'
+import { type ProxyFor, proxyVariables } from '../lib/proxies.ts'
+
+/** How a repository is reached. */
+export type Way = { allowPrivate: boolean; proxyFor: ProxyFor }
 
 /** A file of a commit, as git names it. */
 export type Entry = { id: string; path: string; size: number }
@@ -42,7 +46,8 @@ const CONFIG = Object.entries({
 const INHERITED = ['PATH', 'SystemRoot', 'GIT_SSL_CAINFO', 'SSL_CERT_FILE', 'SSL_CERT_DIR']
 
 /** Nothing of the machine's or the operator's own configuration, nobody to ask, no other protocol. */
-const environment = (home: string) => ({
+const environment = (home: string, proxy: object) => ({
+  ...proxy,
   ...Object.fromEntries(INHERITED.flatMap((name) => (process.env[name] ? [[name, process.env[name]]] : []))),
   HOME: home,
   XDG_CONFIG_HOME: home,
@@ -67,13 +72,16 @@ export type Repository = { url: string; branch: string | null; organizationId: s
  */
 export async function readRepository(
   { url: address, branch: name, organizationId }: Repository,
-  allowPrivate: boolean,
+  { allowPrivate, proxyFor }: Way,
   signal: AbortSignal,
   { offer, choose }: { offer: (entry: Entry) => void; choose: () => Entry[] },
 ): Promise<{ contents: Buffer<ArrayBuffer>[]; total: number }> {
   const url = checkUrl(address)
   const branch = name === null ? [] : [`--branch=${checkBranch(name)}`]
-  const addresses = await addressesOf(url, allowPrivate)
+  // A proxy is given the name and resolves it; the certificate of the server proves it.
+  const proxy = proxyVariables(proxyFor, url)
+  const isChecked = !(proxy.HTTPS_PROXY && allowPrivate)
+  const addresses = isChecked ? await addressesOf(url, allowPrivate) : []
   if (!addresses) throw badRequest(BAD_URL)
   const ofThisOne = cloning.filter((other) => other === organizationId).length
   if (cloning.length >= MAX_CLONES || ofThisOne >= MAX_CLONES_OF_ONE) throw unavailable()
@@ -83,11 +91,12 @@ export async function readRepository(
   try {
     folder = await mkdtemp(join(tmpdir(), `${FOLDER}${process.pid}-`))
     const config = [...CONFIG, ...pin(url, addresses)].flatMap(([name, value]) => ['-c', `${name}=${value}`])
-    const git = (...args: string[]) => readGit(folder, [...config, ...args], '', until)
+    const git = (...args: string[]) => readGit({ cwd: folder, proxy }, [...config, ...args], '', until)
     await checkVersion(String(await git('version')))
     const options = ['--bare', '--depth=1', '--single-branch', '--no-tags', '--template=', '--quiet', ...branch]
     await git('clone', ...options, '--', url.href, 'repository')
-    const read = (input: string, ...args: string[]) => readGit(folder, ['--git-dir=repository', ...args], input, until)
+    const read = (input: string, ...args: string[]) =>
+      readGit({ cwd: folder, proxy: {} }, ['--git-dir=repository', ...args], input, until)
     // What is no repository at all may look like an empty one.
     if (String(await read('HEAD', 'cat-file', '--batch-check')).includes('missing')) throw notCloned('it has no commit')
     const total = await readNames(folder, until, offer)
@@ -138,7 +147,7 @@ async function readNames(folder: string, signal: AbortSignal, offer: (entry: Ent
   let rest = ''
   const decoder = new TextDecoder()
   const args = ['--git-dir=repository', 'ls-tree', '-r', '-z', '-l', '--full-tree', 'HEAD']
-  await runGit(folder, args, '', signal, (piece) => {
+  await runGit({ cwd: folder, proxy: {} }, args, '', signal, (piece) => {
     const lines = (rest + decoder.decode(piece, { stream: true })).split('\0')
     rest = lines.pop() ?? ''
     total += lines.length
@@ -169,7 +178,7 @@ function checkBranch(branch: string): string {
 
 /** That git connects to these addresses, whatever the name stands for when it asks. */
 const pin = ({ hostname, port }: URL, addresses: string[]): [string, string][] =>
-  isIP(hostname.replace(/^\[|\]$/g, ''))
+  !addresses.length || isIP(hostname.replace(/^\[|\]$/g, ''))
     ? []
     : [['http.curloptResolve', `${hostname}:${port || 443}:${addresses.map(bracketed).join(',')}`]]
 
@@ -192,10 +201,13 @@ const REASONS: readonly [RegExp, string][] = [
 
 const notCloned = (reason: string) => badRequest(`Repository could not be cloned: ${reason}`)
 
+/** Where git runs, and the variables that say which proxy it uses. */
+type Place = { cwd: string; proxy: object }
+
 /** Returns all that git prints. */
-async function readGit(cwd: string, args: string[], input: string, signal: AbortSignal): Promise<Buffer> {
+async function readGit(place: Place, args: string[], input: string, signal: AbortSignal): Promise<Buffer> {
   const pieces: Buffer[] = []
-  await runGit(cwd, args, input, signal, (piece) => pieces.push(piece))
+  await runGit(place, args, input, signal, (piece) => pieces.push(piece))
   return Buffer.concat(pieces)
 }
 
@@ -204,7 +216,7 @@ async function readGit(cwd: string, args: string[], input: string, signal: Abort
  * error that `receive` throws.
  */
 async function runGit(
-  cwd: string,
+  { cwd, proxy }: Place,
   args: string[],
   input: string,
   signal: AbortSignal,
@@ -212,7 +224,7 @@ async function runGit(
 ): Promise<void> {
   const isWindows = process.platform === 'win32'
   const [program, given] = isWindows ? ['git', args] : ['sh', ['-c', LIMITED, 'sh', ...args]]
-  const child = spawn(program, given, { cwd, env: environment(cwd), detached: !isWindows, stdio: 'pipe' })
+  const child = spawn(program, given, { cwd, env: environment(cwd, proxy), detached: !isWindows, stdio: 'pipe' })
   const kill = () => {
     if (!child.pid || child.exitCode !== null || child.signalCode !== null) return
     if (isWindows) child.kill()

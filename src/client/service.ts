@@ -6,8 +6,9 @@ import { badRequest, conflict, paused } from '../errors.ts'
 import { isNewPath, MAX_FILE_BYTES, MAX_FILES, MAX_SPACE_BYTES } from '../files/schema.ts'
 import { add, spaceFull, tooManyFiles } from '../files/service.ts'
 import type { Keep } from '../idempotency.ts'
+import { createProxyFor } from '../lib/proxies.ts'
 import { find, get, mayChange } from '../spaces/service.ts'
-import { type Entry, type Repository, readRepository } from './git.ts'
+import { type Entry, type Repository, readRepository, type Way } from './git.ts'
 import type { InitSpace } from './schema.ts'
 import { readme, starterKit } from './starter.ts'
 
@@ -66,16 +67,20 @@ async function contentsOf(
       if (!url?.trim()) throw badRequest('Missing required field: url')
       if (pause.isPaused()) throw paused()
       const repository = { url, branch: branch || null, organizationId: space.organizationId }
-      return importRepository(repository, settings.ALLOW_PRIVATE_NETWORK, signal)
+      return importRepository(
+        repository,
+        { allowPrivate: settings.ALLOW_PRIVATE_NETWORK, proxyFor: createProxyFor(settings) },
+        signal,
+      )
     }
   }
 }
 
 /** Reads a repository as files of a space. Leaves out what cannot be one; throws 400 as soon as more is there than fits. */
-async function importRepository(repository: Repository, allowPrivate: boolean, signal: AbortSignal): Promise<Contents> {
+async function importRepository(repository: Repository, way: Way, signal: AbortSignal): Promise<Contents> {
   const paths = new Map<string, Entry>()
   let bytes = 0
-  const { contents, total } = await readRepository(repository, allowPrivate, signal, {
+  const { contents, total } = await readRepository(repository, way, signal, {
     offer(entry) {
       const path = entry.path.normalize('NFC')
       if (entry.size > MAX_FILE_BYTES || !isNewPath(path) || paths.has(path)) return

@@ -1,22 +1,15 @@
-import { lookup as systemLookup } from 'node:dns'
-import { isIP, type LookupFunction } from 'node:net'
 import { setImmediate } from 'node:timers/promises'
-import { Agent, buildConnector, type RequestInit as DispatchedInit, fetch } from 'undici'
+import { type RequestInit as DispatchedInit, fetch } from 'undici'
+import { ForbiddenAddress, type Guard, openNetwork } from './network.ts'
+import type { ProxyFor } from './proxies.ts'
 
 const MAX_HEADERS = 32 * 1024
 const MAX_REDIRECTS = 5
-const CONNECT_TIMEOUT = 10_000
 /** How much of a body is handed on at once, before others get their turn. */
 const PORTION = 64 * 1024
 
 /** What says nothing of who asks, and so may follow a redirect to another server. */
 const IMPERSONAL = ['accept', 'content-type', 'user-agent']
-
-/** A connection that was not made, because of where it would have gone. */
-export class ForbiddenAddress extends Error {
-  override name = 'ForbiddenAddress'
-  override message = 'The address is not allowed'
-}
 
 /** An answer that is not taken. Its message says why, and nothing that the server said. */
 export class BadAnswer extends Error {
@@ -24,8 +17,12 @@ export class BadAnswer extends Error {
 }
 
 export type SafeFetchOptions = {
-  /** Which IP addresses may be connected to. */
-  isAllowed: (address: string) => boolean
+  /** Which IP addresses may be connected to: any if absent. */
+  isAllowed?: Guard['isAllowed'] | undefined
+  /** How names become addresses; by default the system's way. */
+  lookup?: Guard['lookup']
+  /** Which proxy to use; none if absent. */
+  proxyFor?: ProxyFor | undefined
   /** Of one response, after decompression and however long it goes on, in bytes. */
   maxResponse: number
   /** Looks at the body of a response, portion by portion, before it is handed on: what it throws ends it. */
@@ -34,8 +31,6 @@ export type SafeFetchOptions = {
   headersTimeout: number
   /** For how long it may be silent in the middle of a body, in milliseconds. */
   idleTimeout: number
-  /** How names become addresses; by default the system's way. */
-  lookup?: LookupFunction
 }
 
 export type SafeFetch = {
@@ -51,40 +46,23 @@ export type SafeFetch = {
  * follow to another origin. Sizes and times are bounded. Its connections live until it is closed.
  */
 export function createSafeFetch(options: SafeFetchOptions): SafeFetch {
-  const { isAllowed, headersTimeout, idleTimeout, lookup = systemLookup as LookupFunction } = options
-  const connect = buildConnector({
-    timeout: CONNECT_TIMEOUT,
+  const { isAllowed, lookup, headersTimeout, idleTimeout, proxyFor = () => null } = options
+  const network = openNetwork({
+    proxyFor,
     allowH2: false,
-    lookup: onlyAllowed(lookup, isAllowed),
-  })
-  const agent = new Agent({
+    guard: isAllowed && { isAllowed, lookup },
     headersTimeout,
     bodyTimeout: idleTimeout,
     maxHeaderSize: MAX_HEADERS,
-    connect(target, callback) {
-      const host = target.hostname.replace(/^\[(.*)\]$/, '$1')
-      // An address in numbers is not looked up.
-      if (!isIP(host) || isAllowed(host)) connect(target, callback)
-      else callback(new ForbiddenAddress(), null)
-    },
   })
   return {
     async fetch(url, init = {}) {
-      const request = { ...init, dispatcher: agent, redirect: 'manual' } as DispatchedInit
+      const request = { ...init, dispatcher: network.dispatcher, redirect: 'manual' } as DispatchedInit
       return bounded((await follow(new URL(url), request)) as unknown as Response, options)
     },
-    close: () => agent.destroy(),
+    close: network.close,
   }
 }
-
-/** Looks a name up for a connection, and finds it only if all of its addresses are allowed. */
-const onlyAllowed =
-  (lookup: LookupFunction, isAllowed: (address: string) => boolean): LookupFunction =>
-  (hostname, options, callback) =>
-    lookup(hostname, options, (error, found, family) => {
-      const addresses = typeof found === 'string' ? [found] : (found ?? []).map(({ address }) => address)
-      callback(error ?? (addresses.every(isAllowed) ? null : new ForbiddenAddress()), found, family)
-    })
 
 /** Follows a redirect that keeps the method; another one is the answer itself. */
 async function follow(start: URL, request: DispatchedInit): Promise<Awaited<ReturnType<typeof fetch>>> {

@@ -2,6 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { type Client, SdkError, SdkErrorCode, SdkHttpError } from '@modelcontextprotocol/client'
 import type { ToolResult } from '../executions/engine/tools.ts'
 import { isPublicAddress } from '../lib/addresses.ts'
+import type { ProxyFor } from '../lib/proxies.ts'
 import { createSafeFetch } from '../lib/safe-fetch.ts'
 import { isObject } from '../lib/unknown.ts'
 import { type Clean, cleaner, toToolResult } from './content.ts'
@@ -51,6 +52,8 @@ export type McpClient = {
 export type Connection = Address & {
   /** Whether it may have a private address. */
   allowPrivate: boolean
+  /** Which proxy to use; none if absent. */
+  proxyFor?: ProxyFor | undefined
   /** How long a call may take, in milliseconds. */
   toolTimeout: number
   /** What the server was sent and nobody may read: taken out of all that it says. */
@@ -206,9 +209,15 @@ function isLost(error: unknown, { isSession }: Live): boolean {
 }
 
 async function open(connection: Connection, way: Way, clean: Clean, seen: Seen, signal: AbortSignal) {
-  const isAllowed = connection.allowPrivate ? () => true : isPublicAddress
+  const isAllowed = connection.allowPrivate ? undefined : isPublicAddress
   const maxResponse = way.transport === 'sse' ? MAX_RESPONSE.all : MAX_RESPONSE.one
-  const safe = createSafeFetch({ isAllowed, maxResponse, inspect: checkSize, ...SILENCE })
+  const safe = createSafeFetch({
+    isAllowed,
+    proxyFor: connection.proxyFor,
+    maxResponse,
+    inspect: checkSize,
+    ...SILENCE,
+  })
   const fetch = watching(async (url, init) => mend(await safe.fetch(url, init)), seen)
   const address = { ...connection, transport: way.transport }
   const { client, transport, settled } = createClient(address, fetch, way.isLatest)

@@ -1,5 +1,6 @@
 import { SdkError, SdkErrorCode, SdkHttpError, SseError } from '@modelcontextprotocol/client'
-import { BadAnswer, ForbiddenAddress } from '../lib/safe-fetch.ts'
+import { ForbiddenAddress } from '../lib/network.ts'
+import { BadAnswer } from '../lib/safe-fetch.ts'
 import type { Clean } from './content.ts'
 import { isServerError } from './transport.ts'
 

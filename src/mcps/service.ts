@@ -10,6 +10,7 @@ import { AppError, badRequest, notFound, paused } from '../errors.ts'
 import { given, isNews } from '../lib/changes.ts'
 import { newId } from '../lib/id.ts'
 import { pageQuery, toPage } from '../lib/page.ts'
+import { createProxyFor } from '../lib/proxies.ts'
 import { createQueues } from '../lib/queue.ts'
 import type { McpClient } from './client.ts'
 import { type CreateMcp, type ListMcps, MAX_CREDENTIALS, type Mcp, type Permission, type UpdateMcp } from './schema.ts'
@@ -280,5 +281,6 @@ export async function connect(deps: ConnectDeps, row: ServerRow, signal: AbortSi
   const secrets = [...credentials.values()]
   const onFailure = (tool: string, reason: string) =>
     deps.log.warn({ mcpId: row.id, tool, reason }, 'a call to an MCP server failed')
-  return connectMcp({ url, transport, headers, allowPrivate, toolTimeout, secrets, onFailure }, signal)
+  const proxyFor = createProxyFor(deps.settings)
+  return connectMcp({ url, transport, headers, allowPrivate, proxyFor, toolTimeout, secrets, onFailure }, signal)
 }

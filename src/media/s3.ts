@@ -14,6 +14,7 @@ import {
   S3Client,
 } from '@aws-sdk/client-s3'
 import { unavailable } from '../errors.ts'
+import { createProxyFor, proxyVariables } from '../lib/proxies.ts'
 import type { Settings } from '../settings.ts'
 import { createDrafts, HOUR } from './drafts.ts'
 import type { MediaStorage, Trashed } from './storage.ts'
@@ -33,6 +34,10 @@ export async function createS3Storage(
   folder: string,
 ): Promise<MediaStorage> {
   const { S3_BUCKET: Bucket, S3_REGION, S3_ENDPOINT, S3_ACCESS_KEY_ID, S3_SECRET_ACCESS_KEY } = settings
+  const proxyEnv = proxyVariables(
+    createProxyFor(settings),
+    S3_ENDPOINT ?? `https://${Bucket}.s3.${S3_REGION}.amazonaws.com`,
+  )
   const client = new S3Client({
     region: S3_REGION,
     // Servers other than AWS want the bucket in the path, and need not know the newer checksums.
@@ -45,7 +50,14 @@ export async function createS3Storage(
       }),
     // It would write to the console otherwise.
     logger: { debug() {}, info() {}, warn() {}, error() {} },
-    requestHandler: { connectionTimeout: CONNECT_TIMEOUT, socketTimeout: IDLE_TIMEOUT },
+    requestHandler: {
+      connectionTimeout: CONNECT_TIMEOUT,
+      socketTimeout: IDLE_TIMEOUT,
+      ...(proxyEnv.HTTP_PROXY && {
+        httpAgent: { keepAlive: true, maxSockets: 50, proxyEnv },
+        httpsAgent: { keepAlive: true, maxSockets: 50, proxyEnv },
+      }),
+    },
   })
 
   const own = (id: string) => `${installationId}/${id}`

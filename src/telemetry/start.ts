@@ -1,6 +1,7 @@
 import type { AddressInfo } from 'node:net'
 import type { Db } from '../db/client.ts'
 import type { Clock } from '../lib/clock.ts'
+import { createProxyFor } from '../lib/proxies.ts'
 import type { Settings } from '../settings.ts'
 import { silent, type Telemetry } from './telemetry.ts'
 
@@ -19,7 +20,10 @@ export async function startTelemetry(settings: Settings, deps: { db: Db; clock: 
   const traces =
     OTEL_EXPORTER_OTLP_ENDPOINT === undefined
       ? null
-      : (await import('./traces.ts')).createTraces(OTEL_EXPORTER_OTLP_ENDPOINT, withContent)
+      : (await import('./traces.ts')).createTraces(OTEL_EXPORTER_OTLP_ENDPOINT, {
+          withContent,
+          proxyFor: createProxyFor(settings),
+        })
   return {
     metricsUrl: metrics?.url ?? null,
     telemetry: both(metrics?.telemetry ?? silent, traces?.telemetry ?? silent),

@@ -4,6 +4,7 @@ import { resourceFromAttributes } from '@opentelemetry/resources'
 import { BatchSpanProcessor, TracerProvider } from '@opentelemetry/sdk-trace'
 import type { TextModel } from '../executions/engine/text-model.ts'
 import type { Tool } from '../executions/engine/tools.ts'
+import { type ProxyFor, proxyVariables } from '../lib/proxies.ts'
 import { createLook, failed, mark, toMessages, watchStream } from './spans.ts'
 import { silent, type Telemetry } from './telemetry.ts'
 
@@ -26,9 +27,11 @@ function attributesOf(model: string): Attributes {
  */
 export function createTraces(
   endpoint: string,
-  withContent: boolean,
+  { withContent, proxyFor }: { withContent: boolean; proxyFor: ProxyFor },
 ): { telemetry: Telemetry; stop: () => Promise<void> } {
-  const exporter = new OTLPTraceExporter({ url: `${endpoint.replace(/\/$/, '')}/v1/traces`, timeoutMillis: PATIENCE })
+  const url = `${endpoint.replace(/\/$/, '')}/v1/traces`
+  const httpAgentOptions = { keepAlive: true, proxyEnv: proxyVariables(proxyFor, url) }
+  const exporter = new OTLPTraceExporter({ url, timeoutMillis: PATIENCE, httpAgentOptions })
   const provider = new TracerProvider({
     resource: resourceFromAttributes({ 'service.name': process.env.OTEL_SERVICE_NAME || 'muster' }),
     spanProcessors: [new BatchSpanProcessor({ exporter, exportTimeoutMillis: PATIENCE })],

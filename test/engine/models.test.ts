@@ -23,7 +23,7 @@ const ORGANIZATION = 'organization-1'
 
 /** The models of an organization that has no providers of its own. */
 function models(env: Record<string, string> = {}, clock?: Clock) {
-  const made = createModels(readSettings(env), clock)
+  const made = createModels(readSettings(env), { clock })
   return {
     list: () => made.list(ORGANIZATION),
     defaultModel: () => made.defaultModel(ORGANIZATION),
@@ -185,12 +185,12 @@ describe('the offline model', () => {
     { GOOGLE_GENERATIVE_AI_API_KEY: 'g' },
     { OPENAI_BASE_URL: `${CLOSED}/v1` },
     { OPENAI_BASE_URL: `${CLOSED}/v1`, DEFAULT_MODEL: 'offline/echo' },
-  ])('is refused, asked for by name or by default, with %j', async (env) => {
+  ])('answers agents that name it, and only those, with %j', async (env) => {
     const given = models(env)
-    await expect(given.resolve('DEFAULT_MODEL' in env ? null : 'offline/echo')).rejects.toThrow(
-      'The model offline/echo is not available: it is there only while no model provider is configured',
-    )
-    expect(await given.list()).toContainEqual({ id: 'offline/echo', provider: 'offline', available: false })
+    expect((await given.resolve('DEFAULT_MODEL' in env ? null : 'offline/echo')).id).toBe('offline/echo')
+    expect(await given.list()).toContainEqual({ id: 'offline/echo', provider: 'offline', available: true })
+    const byDefault = given.defaultModel().catch(() => 'an error')
+    if (!('DEFAULT_MODEL' in env)) expect(await byDefault).not.toBe('offline/echo')
   })
 
   it('does not step in for a provider that fails', async () => {
@@ -537,7 +537,7 @@ describe('the models of the server at OPENAI_BASE_URL', () => {
 })
 
 describe('the list of models', () => {
-  it('shows whose provider is configured, and the offline model while none is', async () => {
+  it('shows which providers are configured, and always the offline model', async () => {
     const shown = async (env: Record<string, string>) =>
       Object.groupBy(await models(env).list(), ({ available }) => (available ? 'available' : 'unavailable'))
     const providers = (list: { provider: string }[] | undefined) => [...new Set(list?.map(({ provider }) => provider))]
@@ -545,8 +545,8 @@ describe('the list of models', () => {
     expect(none.available).toEqual([{ id: 'offline/echo', provider: 'offline', available: true }])
     expect(providers(none.unavailable)).toEqual(['anthropic', 'openai', 'google'])
     const one = await shown({ GOOGLE_GENERATIVE_AI_API_KEY: 'g' })
-    expect(providers(one.available)).toEqual(['google'])
-    expect(providers(one.unavailable)).toEqual(['anthropic', 'openai', 'offline'])
+    expect(providers(one.available)).toEqual(['google', 'offline'])
+    expect(providers(one.unavailable)).toEqual(['anthropic', 'openai'])
   })
 
   it('does without a server that cannot be asked', async () => {

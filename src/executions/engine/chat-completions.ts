@@ -1,7 +1,7 @@
 import type { LanguageModelV4CallOptions } from '@ai-sdk/provider'
 import { createChatReader } from './chat-stream.ts'
 import { splitUnopened } from './inline-reasoning.ts'
-import { post } from './post.ts'
+import { post, type Target } from './post.ts'
 import type { TextModel } from './text-model.ts'
 
 /** Makes a request's body of a call: what the provider package knows best. */
@@ -15,15 +15,11 @@ type Prepare = (options: LanguageModelV4CallOptions) => Promise<{ body: object }
  */
 export function chatCompletions(
   { provider, modelId }: Pick<TextModel, 'provider' | 'modelId'>,
-  url: string,
-  apiKey: string | undefined,
+  { url, headers: given, dispatcher }: Target,
   prepare: Prepare,
   thinkTags: boolean,
 ): TextModel {
-  const headers = {
-    'content-type': 'application/json',
-    ...(apiKey !== undefined && { authorization: `Bearer ${apiKey}` }),
-  }
+  const headers = { 'content-type': 'application/json', ...given }
   const metadataKey = provider.split('.')[0] ?? provider
   return {
     provider,
@@ -33,7 +29,7 @@ export function chatCompletions(
       const { body } = await prepare(options)
       const whole = { ...body, stream: true, stream_options: { include_usage: true } }
       const text = JSON.stringify(options.changeBody?.(whole) ?? whole)
-      const request = { url, headers, body: text, signal: options.abortSignal }
+      const request = { url, dispatcher, headers, body: text, signal: options.abortSignal }
       const tools = new Set(options.tools?.map(({ name }) => name))
       return { stream: await post(request, createChatReader({ metadataKey, tools, thinkTags })) }
     },

@@ -1,10 +1,13 @@
 import { type Clock, systemClock } from '../../lib/clock.ts'
-import { type ProviderName, readModelName } from '../../lib/model-name.ts'
+import { isModelId, type ModelName, readModelName } from '../../lib/model-name.ts'
+import type { Network } from '../../lib/network.ts'
+import { createProxyFor } from '../../lib/proxies.ts'
 import type { Settings } from '../../settings.ts'
-import { createCatalogue } from './compatible.ts'
+import { fetchModels } from './compatible.ts'
 import { classifyModelError, describeModelError, isModelError, ModelError, UNEXPECTED } from './model-errors.ts'
 import type { ModelFailure } from './model-failures.ts'
-import { createProviders } from './providers.ts'
+import { createOwnProviders, type ReadProviders } from './own-providers.ts'
+import { createProviders, type Endpoint, listingOf, type Provider, type ProviderDeps } from './providers.ts'
 import type { TextModel } from './text-model.ts'
 
 export type ModelInfo = { id: string; provider: string; available: boolean }
@@ -12,7 +15,7 @@ export type ModelInfo = { id: string; provider: string; available: boolean }
 export type Models = {
   /** Lists the models that an organization can use: current ones, those that servers list, the offline one. Never rejects. */
   list(organizationId: string): Promise<ModelInfo[]>
-  /** Loads the packages of the provider that serves those who name no model: the first run would wait for them. */
+  /** Loads the packages of the provider that serves agents without a model: the first run would wait for them. */
   preload(): Promise<void>
   /** Returns the full id of the model of agents that name none. Rejects with a {@link ModelError}. */
   defaultModel(organizationId: string): Promise<string>
@@ -32,92 +35,187 @@ export type Models = {
    * not a model's. `model` is the full id of the model that was asked.
    */
   classifyError(error: unknown, organizationId: string, model?: string | null): ModelFailure | null
+  /** Names the providers that the settings configure. */
+  ofServer(): readonly string[]
+  /** Names the settings' providers whose names nobody else may have: the built-in ones, and COMPATIBLE_PROVIDERS. */
+  isTaken(name: string): boolean
+  /** Asks a provider for its models with a key that is about to be kept. Returns why that fails, null if it does not. */
+  check(kind: 'anthropic' | 'openai' | 'google' | 'compatible', endpoint: Endpoint): Promise<string | null>
+  /** Forgets the providers that an organization has set. */
+  forget(organizationIds: readonly string[] | null): void
 }
 
 const WAY_OUT = 'Name a model, or set DEFAULT_MODEL'
+/** How long the check of a key may take (ms). */
+const CHECK_TIMEOUT = 10_000
 
-// A model builds schemas when it is made, which costs more than a short reply: it is kept. Callers choose the names.
-const MAX_KEPT = 100
-
-/** The models that the settings give, by the rules of contract.md section 8. */
-export function createModels(
-  settings: Settings,
-  clock: Clock = systemClock,
+type Options = {
+  clock?: Clock | undefined
   /** While it is so, no provider is asked for its list. */
-  isPaused: () => boolean = () => false,
-): Models {
-  const { DEFAULT_MODEL, ANTHROPIC_API_KEY, OPENAI_API_KEY, OPENAI_BASE_URL, GOOGLE_GENERATIVE_AI_API_KEY } = settings
-  const secrets = [ANTHROPIC_API_KEY, OPENAI_API_KEY, GOOGLE_GENERATIVE_AI_API_KEY].flatMap((key) => key ?? [])
-  const providers = createProviders(settings)
-  const catalogue = OPENAI_BASE_URL === undefined ? undefined : createCatalogue(OPENAI_BASE_URL, OPENAI_API_KEY, clock)
-  const loading = new Map<ProviderName, Promise<(id: string) => TextModel>>()
-  const kept = new Map<string, TextModel>()
+  isPaused?: () => boolean
+  readProviders?: ReadProviders
+}
 
-  function identify(name: string): { provider: ProviderName; id: string } {
-    const found = readModelName(name, catalogue && 'compatible')
-    if (found) return found
-    throw new ModelError(
-      `Unknown model: ${name.slice(0, 100)}. A model is named like anthropic/claude-sonnet-5-5`,
-      'unknown_model',
-    )
+type Providers = ReadonlyMap<string, Provider>
+type Found = { provider: Provider; id: string }
+
+/**
+ * Creates the models that the settings and the organizations give, by the rules of contract.md section 8 and contract-2.md
+ * section 2.9.
+ */
+export function createModels(settings: Settings, { clock = systemClock, isPaused = () => false, readProviders }: Options = {}): Models {
+  const { DEFAULT_MODEL } = settings
+  const deps: ProviderDeps = { clock, network: createNetworks(settings), thinkTags: settings.THINK_TAGS }
+  const ofServer = createProviders(settings, deps)
+  const own = createOwnProviders(ofServer, deps, readProviders)
+
+  /** Finds the provider of a name, and the model's id there. */
+  async function find(name: string, providers: Providers): Promise<Found> {
+    const told = readModelName(name, (provider) => providers.has(provider))
+    const provider = told && providers.get(told.provider)
+    if (told && provider?.configured && !(provider.isAlias && told.isNamed)) return { provider, id: told.id }
+    const compatible = providers.get('compatible')
+    const isWhole = !told && compatible?.configured && isModelId('compatible', name)
+    const lists = [...providers.values()].filter(({ catalogue }) => catalogue)
+    // The only place where it can be is not asked whether it is there.
+    if (isWhole && lists.length === 1) return { provider: compatible, id: name }
+    const listed = isModelId('compatible', name) ? await findListed(name, lists) : undefined
+    if (listed) return { provider: listed, id: name }
+    if (told && provider?.configured) return { provider, id: told.id }
+    if (isWhole) return { provider: compatible, id: name }
+    throw told && provider ? unavailable(told, provider) : unknown(name)
   }
 
-  /** What {@link defaultModel} gives without asking anybody; null where it takes the first one of OPENAI_BASE_URL. */
-  function configuredDefault(): { provider: ProviderName; id: string } | null {
-    if (DEFAULT_MODEL !== undefined) return identify(DEFAULT_MODEL)
-    for (const [provider, { configured, models }] of Object.entries(providers)) {
-      const [id] = models
-      if (configured && id !== undefined) return { provider: provider as ProviderName, id }
+  /** The model of agents that name none, without asking anybody; null if a provider's list says which. */
+  function configuredDefault(providers: Providers): Found | null {
+    for (const provider of providers.values()) {
+      const [id] = provider.models
+      if (provider.configured && id !== undefined && provider.name !== 'offline') return { provider, id }
     }
     return null
   }
 
-  async function defaultModel(): Promise<string> {
-    const ready = configuredDefault()
-    if (ready) return `${ready.provider}/${ready.id}`
-    const listed = await catalogue?.first().catch((error) => {
-      throw new ModelError(
-        `The server at OPENAI_BASE_URL does not list its models (${describeModelError(error, secrets)}). ${WAY_OUT}`,
-      )
-    })
-    if (listed === undefined) throw new ModelError(`The server at OPENAI_BASE_URL lists no models. ${WAY_OUT}`)
-    return `compatible/${listed}`
+  async function findDefault(providers: Providers, organizationId: string): Promise<Found> {
+    if (DEFAULT_MODEL !== undefined) return find(DEFAULT_MODEL, providers)
+    const ready = configuredDefault(providers)
+    if (ready) return ready
+    let problem: ModelError | undefined
+    for (const provider of providers.values()) {
+      if (!provider.catalogue) continue
+      const name = provider.name === 'compatible' ? 'server at OPENAI_BASE_URL' : `provider ${provider.name}`
+      try {
+        const id = await provider.catalogue.first()
+        if (id !== undefined) return { provider, id }
+        problem ??= new ModelError(`The ${name} lists no models. ${WAY_OUT}`)
+      } catch (error) {
+        const cause = describeModelError(error, secretsOf(organizationId))
+        problem ??= new ModelError(`The ${name} does not list its models (${cause}). ${WAY_OUT}`)
+      }
+    }
+    if (problem) throw problem
+    return { provider: providers.get('offline') as Provider, id: 'echo' }
   }
 
-  function load(name: ProviderName): Promise<(id: string) => TextModel> {
-    const known = loading.get(name) ?? providers[name].load()
-    loading.set(name, known)
-    return known
+  const secretsOf = (organizationId: string) => [
+    ...[...ofServer.values()].flatMap(({ secrets }) => secrets),
+    ...own.secretsOf(organizationId),
+  ]
+
+  async function resolve(name: string | null, organizationId: string): Promise<Found> {
+    const providers = await own.of(organizationId)
+    return name === null ? findDefault(providers, organizationId) : find(name, providers)
   }
 
   return {
-    defaultModel: (_organizationId) => defaultModel(),
-    preload: async () => void (await load(configuredDefault()?.provider ?? 'compatible')),
-    classifyError: (error, _organizationId, model) =>
-      isModelError(error) ? classifyModelError(error, { provider: model?.split('/')[0] ?? null, secrets }) : null,
-    describeError: (error, _organizationId) => (isModelError(error) ? describeModelError(error, secrets) : UNEXPECTED),
+    async defaultModel(organizationId) {
+      return idOf(await resolve(null, organizationId))
+    },
 
-    async list(_organizationId) {
-      const listed = (isPaused() ? [] : await catalogue?.list()) ?? []
-      return Object.entries(providers).flatMap(([provider, { configured, models }]) =>
-        (provider === 'compatible' ? listed : models).map((id) => ({
-          id: `${provider}/${id}`,
-          provider,
+    async preload() {
+      const named = DEFAULT_MODEL && readModelName(DEFAULT_MODEL, (provider) => ofServer.has(provider))
+      const provider = named ? ofServer.get(named.provider) : configuredDefault(ofServer)?.provider
+      const first = provider ?? [...ofServer.values()].find(({ catalogue }) => catalogue)
+      if (first?.configured) await first.load()
+    },
+
+    describeError: (error, organizationId) =>
+      isModelError(error) ? describeModelError(error, secretsOf(organizationId)) : UNEXPECTED,
+
+    classifyError(error, organizationId, model) {
+      if (!isModelError(error)) return null
+      return classifyModelError(error, { provider: model?.split('/')[0] ?? null, secrets: secretsOf(organizationId) })
+    },
+
+    async list(organizationId) {
+      const lists = [...(await own.of(organizationId)).values()].map(async ({ name, models, catalogue, configured }) =>
+        (catalogue ? (isPaused() ? [] : await catalogue.list()) : models).map((id) => ({
+          id: `${name}/${id}`,
+          provider: name,
           available: configured,
         })),
       )
+      return (await Promise.all(lists)).flat()
     },
 
-    async resolve(name, _organizationId) {
-      const { provider, id } = identify(name ?? (await defaultModel()))
-      const fullId = `${provider}/${id}`
-      if (!providers[provider].configured) {
-        throw new ModelError(`The model ${fullId} is not available: ${providers[provider].hint}`, 'not_configured')
-      }
-      const model = kept.get(fullId) ?? (await load(provider))(id)
-      if (kept.size >= MAX_KEPT && !kept.has(fullId)) kept.delete(kept.keys().next().value ?? '')
-      kept.set(fullId, model)
-      return { id: fullId, model }
+    async resolve(name, organizationId) {
+      const found = await resolve(name, organizationId)
+      return { id: idOf(found), model: await found.provider.model(found.id) }
     },
+
+    ofServer: () => [...ofServer.values()].flatMap(({ name, configured }) => (configured ? name : [])),
+    isTaken: (name) => ofServer.has(name),
+
+    async check(kind, endpoint) {
+      try {
+        await fetchModels(listingOf(kind, endpoint), deps, CHECK_TIMEOUT)
+        return null
+      } catch (error) {
+        return describeModelError(error, [
+          ...(endpoint.apiKey ? [endpoint.apiKey] : []),
+          ...Object.values(endpoint.headers),
+        ])
+      }
+    },
+
+    forget: own.forget,
+  }
+}
+
+const idOf = ({ provider, id }: Found) => `${provider.name}/${id}`
+
+/** The first of the providers that lists a model of that name. */
+async function findListed(name: string, lists: readonly Provider[]): Promise<Provider | undefined> {
+  const found = await Promise.all(lists.map((provider) => provider.catalogue?.has(name)))
+  return lists.find((_, index) => found[index])
+}
+
+const unavailable = ({ provider, id }: ModelName, { hint }: Provider) =>
+  new ModelError(`The model ${provider}/${id} is not available: ${hint}`, 'not_configured')
+
+const unknown = (name: string) =>
+  new ModelError(
+    `Unknown model: ${name.slice(0, 100)}. A model is named like anthropic/claude-sonnet-5-5`,
+    'unknown_model',
+  )
+
+/** The ways out to addresses of the operator's choice and, guarded, to those of organizations; opened at the first need. */
+function createNetworks(settings: Settings): ProviderDeps['network'] {
+  const proxyFor = createProxyFor(settings)
+  let opened: Promise<{ operators: Network; others: Network }> | undefined
+  return async (isOperators) => {
+    opened ??= open()
+    const { operators, others } = await opened
+    return isOperators ? operators : others
+  }
+
+  async function open() {
+    const [{ openNetwork }, { isPublicAddress }] = await Promise.all([
+      import('../../lib/network.ts'),
+      import('../../lib/addresses.ts'),
+    ])
+    // How long is too long is for the caller to say, who aborts.
+    const options = { proxyFor, headersTimeout: 0, bodyTimeout: 0 }
+    const guard = settings.ALLOW_PRIVATE_NETWORK ? undefined : { isAllowed: isPublicAddress }
+    return { operators: openNetwork(options), others: openNetwork({ ...options, guard }) }
   }
 }

@@ -1,6 +1,6 @@
 import { STATUS_CODES } from 'node:http'
 import { APICallError } from '@ai-sdk/provider'
-import { Agent, type Dispatcher } from 'undici'
+import type { Dispatcher } from 'undici'
 import { createDecoder, type Decoder, decodeWhole } from './content-encoding.ts'
 import { isModelError } from './model-errors.ts'
 
@@ -17,10 +17,10 @@ const TELLING = ['retry-after', 'retry-after-ms', 'x-should-retry', 'location', 
 /** With so many parts waiting to be taken the server waits, too. */
 const MANY = 100
 
-// How long is too long is for the caller to say, who aborts.
-const agent = new Agent({ headersTimeout: 0, bodyTimeout: 0 })
+/** Where requests go, by which way out, and what lets them in there. */
+export type Target = { url: string; headers: Readonly<Record<string, string>>; dispatcher: Dispatcher }
 
-type Request = { url: string; headers: Record<string, string>; body: string; signal: AbortSignal | undefined }
+type Request = Target & { body: string; signal: AbortSignal | undefined }
 
 /**
  * How far an answer is: `settled` says that only a second is waited for what may follow, and that a connection that breaks
@@ -37,7 +37,7 @@ export type Reading = 'open' | 'settled' | 'whole'
  * reads, would be there as often as there are runs.
  */
 export function post<Part>(
-  { url, headers, body, signal }: Request,
+  { url, dispatcher, headers, body, signal }: Request,
   read: (bytes: Buffer | null, parts: Part[]) => Reading,
 ): Promise<AsyncIterable<readonly Part[]>> {
   let begun: PromiseWithResolvers<AsyncIterable<readonly Part[]>> | null = Promise.withResolvers()
@@ -136,7 +136,7 @@ export function post<Part>(
   // Bytes of its own: undici keeps them as long as the stream is on, and with them all else that is in the 64 KiB from
   // which Buffer takes small ones.
   const bytes = encoder.encode(body)
-  agent.dispatch(
+  dispatcher.dispatch(
     { origin, path: pathname + search, method: 'POST', headers, body: bytes },
     {
       onRequestStart(started) {

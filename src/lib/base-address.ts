@@ -1,0 +1,40 @@
+/** The APIs whose base addresses people write in several ways. */
+export type ProviderKind = 'anthropic' | 'openai' | 'google' | 'compatible'
+
+/** What a base address of each API may end with though we append it: the path of a request. */
+const REQUEST_PATHS: Readonly<Record<ProviderKind, RegExp>> = {
+  anthropic: /\/(messages|models)$/,
+  openai: /\/(responses|models)$/,
+  google: /\/models(\/[^/]+)?$/,
+  compatible: /\/(chat\/completions|models)$/,
+}
+
+/** A version at the end of a path. */
+const VERSION = /\/v\d+((alpha|beta)\d*)?$/
+
+/**
+ * Reads a base address as people copy it: with blanks around it, with slashes at its end, with the whole path of a
+ * request. Anthropic's and Google's own clients want it without the version, the AI SDK with it: either is right. For
+ * OpenAI's APIs it stays as given, since servers differ. A query stays where it is, see {@link withPath}.
+ */
+export function normalizeBaseAddress(kind: ProviderKind, text: string): string {
+  const url = new URL(text.trim())
+  let path = url.pathname.replace(/\/+$/, '')
+  path = path.replace(REQUEST_PATHS[kind], '').replace(/\/+$/, '')
+  if (kind === 'anthropic' && !VERSION.test(path)) path += '/v1'
+  // Vertex AI has more behind its version.
+  if (kind === 'google' && !VERSION.test(path) && !path.endsWith('/publishers/google')) path += '/v1beta'
+  return `${url.origin}${path}${url.search}`
+}
+
+/** Appends a path to a base address, before its query: `?api-version=…` comes after the whole path. */
+export function withPath(base: string, path: string): string {
+  const [address, query] = splitQuery(base)
+  return address.replace(/\/+$/, '') + path + query
+}
+
+/** Splits an address into what comes before its query, and the query with its question mark, empty if there is none. */
+export function splitQuery(address: string): [address: string, query: string] {
+  const at = address.indexOf('?')
+  return at < 0 ? [address, ''] : [address.slice(0, at), address.slice(at)]
+}

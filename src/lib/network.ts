@@ -1,0 +1,169 @@
+import { lookup as systemLookup } from 'node:dns'
+import { isIP, type LookupFunction } from 'node:net'
+import { Agent, buildConnector, type Dispatcher, Dispatcher1Wrapper, Pool, ProxyAgent } from 'undici'
+import type { ProxyFor } from './proxies.ts'
+
+const CONNECT_TIMEOUT = 10_000
+
+/** A connection that was not made, because of where it would have gone. */
+export class ForbiddenAddress extends Error {
+  override name = 'ForbiddenAddress'
+  override message = 'The address is not allowed'
+}
+
+/** Restricts connections to allowed IP addresses. */
+export type Guard = {
+  /** Which IP addresses may be connected to. */
+  isAllowed: (address: string) => boolean
+  /** How names become addresses; by default the system's way. */
+  lookup?: LookupFunction | undefined
+}
+
+type Options = Omit<Agent.Options, 'connect' | 'factory' | 'allowH2'> & {
+  proxyFor: ProxyFor
+  guard?: Guard | undefined
+  /** Whether HTTP/2 is spoken with servers that choose it; true if absent. */
+  allowH2?: boolean
+}
+
+/** A way out of this process. */
+export type Network = {
+  dispatcher: Dispatcher
+  /** Sends a request by Node's own `fetch`, over this network. Redirects are not followed. */
+  fetch: typeof fetch
+  /** Ends every connection, those in use too. */
+  close(): Promise<void>
+}
+
+/**
+ * Opens a way out: directly, or through the proxy that `proxyFor` names. With a `guard`, only allowed IP addresses are
+ * connected to. The address that is checked is the one that is connected to; through a proxy too, which is given the
+ * checked address instead of the name (the name stays in TLS and in `Host`), so that it resolves nothing itself.
+ */
+export function openNetwork({ proxyFor, guard, ...options }: Options): Network {
+  const { allowH2 = true } = options
+  const connect = guard ? guardedConnector(guard, allowH2) : connector({ allowH2 })
+  const direct = new Agent({ ...options, connect: explained(connect) })
+  const proxies = new Map<string, ProxyAgent>()
+
+  function through(proxy: string): ProxyAgent {
+    const known = proxies.get(proxy)
+    if (known) return known
+    const made = new ProxyAgent({
+      ...options,
+      uri: proxy,
+      connectTimeout: CONNECT_TIMEOUT,
+      factory: (origin, given) => proxied(proxy, origin, given as Pool.Options),
+      ...(guard && {
+        proxyTunnel: true,
+        clientFactory: (origin, given) => pinned(new Pool(origin, given as Pool.Options), guard),
+      }),
+    })
+    proxies.set(proxy, made)
+    return made
+  }
+
+  const dispatcher = direct.compose(() => (request, handler) => {
+    const proxy = proxyFor(String(request.origin))
+    return (proxy ? through(proxy) : direct).dispatch(request, handler)
+  })
+  const forFetch = new Dispatcher1Wrapper(dispatcher)
+  return {
+    dispatcher,
+    fetch: (input, init) => fetch(input, { redirect: 'manual', ...init, dispatcher: forFetch } as RequestInit),
+    close: async () => void (await Promise.all([direct, ...proxies.values()].map((agent) => agent.destroy()))),
+  }
+}
+
+const connector = (options: Partial<buildConnector.BuildOptions>) =>
+  buildConnector({ timeout: CONNECT_TIMEOUT, ...options })
+
+function guardedConnector(
+  { isAllowed, lookup = systemLookup as LookupFunction }: Guard,
+  allowH2: boolean,
+): buildConnector.connector {
+  const connect = connector({ allowH2, lookup: onlyAllowed(lookup, isAllowed) })
+  return (target, callback) => {
+    const host = unbracketed(target.hostname)
+    // An address in numbers is not looked up.
+    if (!isIP(host) || isAllowed(host)) connect(target, callback)
+    else callback(new ForbiddenAddress(), null)
+  }
+}
+
+const unbracketed = (host: string) => host.replace(/^\[(.*)\]$/, '$1')
+
+/** Looks a name up for a connection, and finds it only if all of its addresses are allowed. */
+const onlyAllowed =
+  (lookup: LookupFunction, isAllowed: (address: string) => boolean): LookupFunction =>
+  (hostname, options, callback) =>
+    lookup(hostname, options, (error, found, family) => {
+      const addresses = typeof found === 'string' ? [found] : (found ?? []).map(({ address }) => address)
+      callback(error ?? (addresses.every(isAllowed) ? null : new ForbiddenAddress()), found, family)
+    })
+
+/** Makes a client of a proxy ask for tunnels to checked IP addresses, never to names. */
+function pinned(pool: Pool, { isAllowed, lookup = systemLookup as LookupFunction }: Guard): Pool {
+  const tunnel = pool.connect.bind(pool) as (options: Dispatcher.ConnectOptions) => Promise<Dispatcher.ConnectData>
+  const connect = async (options: Dispatcher.ConnectOptions) => {
+    const { hostname, port } = new URL(`tunnel://${options.path}`)
+    const address = await resolve(unbracketed(hostname), onlyAllowed(lookup, isAllowed), isAllowed)
+    const path = `${isIP(address) === 6 ? `[${address}]` : address}:${port}`
+    return tunnel({ ...options, path, headers: { ...(options.headers as object), host: path } })
+  }
+  return Object.assign(pool, { connect })
+}
+
+function resolve(host: string, lookup: LookupFunction, isAllowed: Guard['isAllowed']): Promise<string> {
+  if (isIP(host)) return isAllowed(host) ? Promise.resolve(host) : Promise.reject(new ForbiddenAddress())
+  return new Promise((fulfil, reject) => {
+    lookup(host, { all: true }, (error, found) => {
+      const [first] = typeof found === 'string' ? [{ address: found }] : (found ?? [])
+      if (error || !first) reject(error ?? new Error(`${host} has no address`))
+      else fulfil(first.address)
+    })
+  })
+}
+
+/** A pool of connections through a proxy, whose failures say that it was the proxy's. */
+function proxied(proxy: string, origin: string | URL, options: Pool.Options): Pool {
+  const connect = options.connect as buildConnector.connector
+  const name = new URL(proxy).host
+  return new Pool(origin, {
+    ...options,
+    connect: explained((target, callback) =>
+      connect(target, (...[error, socket]) => {
+        if (!error) callback(null, socket as NonNullable<typeof socket>)
+        else callback(isOfProxy(error) ? viaProxy(name, error) : error, null)
+      }),
+    ),
+  })
+}
+
+const isOfProxy = (error: Error) => !(error instanceof ForbiddenAddress) && !isCertificates(error)
+
+function viaProxy(name: string, cause: Error): Error {
+  const status = /Proxy response \((\d+)\)/.exec(cause.message)?.[1]
+  const reason = status
+    ? `it answered with the status ${status}`
+    : cause.message || (cause as NodeJS.ErrnoException).code
+  return Object.assign(new Error(`The proxy ${name} did not connect: ${reason}`), { cause })
+}
+
+/** How OpenSSL and Node name a certificate that is not trusted, has expired or is for another name. */
+const CERTIFICATE = /CERT|ISSUER|SELF_SIGNED|ERR_TLS/
+
+const isCertificates = (error: Error) => CERTIFICATE.test((error as NodeJS.ErrnoException).code ?? '')
+
+/** A connector whose certificate errors say what to do about them. */
+const explained =
+  (connect: buildConnector.connector): buildConnector.connector =>
+  (target, callback) =>
+    connect(target, (...[error, socket]) => {
+      if (!error) return callback(null, socket as NonNullable<typeof socket>)
+      if (!isCertificates(error)) return callback(error, null)
+      const { code } = error as NodeJS.ErrnoException
+      const [reason] = error.message.split(';')
+      const explanation = `The certificate of ${target.hostname} is not trusted: ${reason} (${code}). For a certificate authority of your own, set NODE_EXTRA_CA_CERTS`
+      callback(Object.assign(new Error(explanation), { code, cause: undefined }), null)
+    })

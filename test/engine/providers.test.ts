@@ -1,0 +1,221 @@
+import { once } from 'node:events'
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { readModelList } from '../../src/executions/engine/compatible.ts'
+import { createModels } from '../../src/executions/engine/models.ts'
+import { readSettings } from '../../src/settings.ts'
+import { type ModelServer, startModelServer } from '../support/model-server.ts'
+
+const KEY = 'key-5b0e7c41'
+const ORGANIZATION = 'organization-1'
+
+let server: ModelServer
+let origin: string
+beforeEach(async () => {
+  server = await startModelServer()
+  origin = new URL(server.baseUrl).origin
+})
+afterEach(() => server.close())
+
+/** Asks a model once; what it answers does not matter here. */
+async function ask(env: Record<string, string>, name: string | null): Promise<void> {
+  const { model } = await createModels(readSettings(env)).resolve(name, ORGANIZATION)
+  const prompt = [{ role: 'user' as const, content: [{ type: 'text' as const, text: 'Hello' }] }]
+  try {
+    const { stream } = await model.doStream({ prompt })
+    for await (const _ of stream);
+  } catch {
+    // The test server speaks chat completions alone.
+  }
+}
+
+describe('the base address of', () => {
+  const keys = { OPENAI_API_KEY: KEY, ANTHROPIC_API_KEY: KEY, GOOGLE_GENERATIVE_AI_API_KEY: KEY }
+  const gemini = 'gemini-x:streamGenerateContent?alt=sse'
+
+  it.each([
+    ['OPENAI_BASE_URL', '/v1/', '/v1/chat/completions'],
+    ['OPENAI_BASE_URL', '', '/chat/completions'],
+    ['OPENAI_BASE_URL', '/v1/chat/completions', '/v1/chat/completions'],
+    ['OPENAI_BASE_URL', '/v1/chat/completions/', '/v1/chat/completions'],
+    ['OPENAI_BASE_URL', '/v1/models', '/v1/chat/completions'],
+    ['OPENAI_BASE_URL', '/d/gpt?api-version=1&b=2', '/d/gpt/chat/completions?api-version=1&b=2'],
+    ['OPENAI_BASE_URL', '/d/gpt/chat/completions?api-version=1', '/d/gpt/chat/completions?api-version=1'],
+    ['OPENAI_RESPONSES_BASE_URL', '/v1', '/v1/responses'],
+    [
+      'OPENAI_RESPONSES_BASE_URL',
+      '/openai/v1/responses?api-version=preview',
+      '/openai/v1/responses?api-version=preview',
+    ],
+    ['ANTHROPIC_BASE_URL', '', '/v1/messages'],
+    ['ANTHROPIC_BASE_URL', '/v1/', '/v1/messages'],
+    ['ANTHROPIC_BASE_URL', '/v1/messages', '/v1/messages'],
+    ['ANTHROPIC_BASE_URL', '/anthropic?a=1', '/anthropic/v1/messages?a=1'],
+    ['GOOGLE_BASE_URL', '', `/v1beta/models/${gemini}`],
+    ['GOOGLE_BASE_URL', '/v1beta/', `/v1beta/models/${gemini}`],
+    ['GOOGLE_BASE_URL', '/v1/gateway/google?a=1', `/v1/gateway/google/v1beta/models/${gemini}&a=1`],
+    ['GOOGLE_BASE_URL', '/v1/publishers/google', `/v1/publishers/google/models/${gemini}`],
+  ])('%s, given as "%s" behind its origin, leads to %s', async (setting, path, requested) => {
+    const models: Record<string, string> = {
+      OPENAI_BASE_URL: 'compatible/m',
+      OPENAI_RESPONSES_BASE_URL: 'openai/m',
+      ANTHROPIC_BASE_URL: 'anthropic/claude-x',
+      GOOGLE_BASE_URL: 'google/gemini-x',
+    }
+    await ask({ ...keys, [setting]: ` ${origin}${path} ` }, models[setting]!)
+    expect(server.requests.map((request) => request.path)).toEqual([requested])
+  })
+})
+
+describe('the headers of a request', () => {
+  const sent = () => {
+    const {
+      authorization,
+      'api-key': apiKey,
+      'x-api-key': anthropic,
+      'x-goog-api-key': google,
+      'x-team': team,
+    } = server.requests[0]?.headers ?? {}
+    return { authorization, apiKey, anthropic, google, team }
+  }
+
+  it.each([
+    ['compatible/m', { OPENAI_API_KEY: ` ${KEY}\n` }, { authorization: `Bearer ${KEY}` }],
+    [
+      'compatible/m',
+      { OPENAI_API_KEY: KEY, OPENAI_HEADERS: '{"api-key": "azure", "X-Team": "a"}' },
+      { apiKey: 'azure', team: 'a' },
+    ],
+    [
+      'compatible/m',
+      { OPENAI_API_KEY: KEY, OPENAI_HEADERS: '{"X-Team": "a"}' },
+      { authorization: `Bearer ${KEY}`, team: 'a' },
+    ],
+    [
+      'compatible/m',
+      { OPENAI_API_KEY: KEY, OPENAI_HEADERS: '{"Authorization": "Basic x"}' },
+      { authorization: 'Basic x' },
+    ],
+    ['openai/m', { OPENAI_HEADERS: '{"api-key": "azure"}' }, { apiKey: 'azure' }],
+    ['openai/m', { OPENAI_API_KEY: KEY }, { authorization: `Bearer ${KEY}` }],
+    ['anthropic/m', { ANTHROPIC_API_KEY: KEY, ANTHROPIC_HEADERS: '{"x-team": "a"}' }, { anthropic: KEY, team: 'a' }],
+    ['anthropic/m', { ANTHROPIC_HEADERS: '{"authorization": "Bearer x"}' }, { authorization: 'Bearer x' }],
+    ['google/gemini-x', { GOOGLE_GENERATIVE_AI_API_KEY: KEY }, { google: KEY }],
+  ])('of %s with %j are %j', async (name, env, expected) => {
+    const addresses = {
+      OPENAI_BASE_URL: server.baseUrl,
+      OPENAI_RESPONSES_BASE_URL: server.baseUrl,
+      ANTHROPIC_BASE_URL: origin,
+      GOOGLE_BASE_URL: origin,
+    }
+    await ask({ ...addresses, ...env }, name)
+    expect(sent()).toEqual({
+      authorization: undefined,
+      apiKey: undefined,
+      anthropic: undefined,
+      google: undefined,
+      team: undefined,
+      ...expected,
+    })
+  })
+
+  it.each(['compatible/m', 'openai/m', 'anthropic/m', 'google/gemini-x'])(
+    'of %s do not follow a redirect to another origin',
+    async (name) => {
+      const redirecting = createServer((_, response) =>
+        response.writeHead(307, { location: `${server.baseUrl}/chat/completions` }).end(),
+      ).listen(0, '127.0.0.1')
+      await once(redirecting, 'listening')
+      const url = `http://127.0.0.1:${(redirecting.address() as AddressInfo).port}`
+      const addresses = {
+        OPENAI_BASE_URL: url,
+        OPENAI_RESPONSES_BASE_URL: url,
+        ANTHROPIC_BASE_URL: url,
+        GOOGLE_BASE_URL: url,
+      }
+      const keys = { OPENAI_API_KEY: KEY, ANTHROPIC_API_KEY: KEY, GOOGLE_GENERATIVE_AI_API_KEY: KEY }
+      await ask({ ...addresses, ...keys }, name)
+      expect(server.requests).toEqual([])
+      redirecting.closeAllConnections()
+      redirecting.close()
+    },
+  )
+})
+
+describe('several OpenAI-compatible providers', () => {
+  const further = (name: string, path: string) => ({ name, baseUrl: `${origin}/${path}`, apiKey: `key-of-${name}` })
+  const COMPATIBLE_PROVIDERS = () => JSON.stringify([further('groq', 'g'), further('kimi', 'k')])
+
+  it.each([
+    ['groq/openai/gpt-oss-120b', 'groq/openai/gpt-oss-120b', '/g/chat/completions', 'openai/gpt-oss-120b'],
+    ['kimi/k2', 'kimi/k2', '/k/chat/completions', 'k2'],
+    ['compatible:kimi/k2', 'kimi/k2', '/k/chat/completions', 'k2'],
+    // No provider of that name has a key: the whole name is in the lists.
+    ['openai/gpt-oss-120b', 'groq/openai/gpt-oss-120b', '/g/chat/completions', 'openai/gpt-oss-120b'],
+    ['meta/llama', 'groq/meta/llama', '/g/chat/completions', 'meta/llama'],
+  ])('answer for %s as %s', async (name, id, path, model) => {
+    server.models = ['openai/gpt-oss-120b', 'meta/llama']
+    const env = { COMPATIBLE_PROVIDERS: COMPATIBLE_PROVIDERS() }
+    expect((await createModels(readSettings(env)).resolve(name, ORGANIZATION)).id).toBe(id)
+    await ask(env, name)
+    expect(server.requests.map((request) => [request.path, request.body.model, request.headers.authorization])).toEqual(
+      [[path, model, `Bearer key-of-${id.split('/')[0]}`]],
+    )
+  })
+
+  it('do not answer for a provider that has a key, nor for what none of them lists', async () => {
+    server.models = ['openai/gpt-oss-120b']
+    const env = { COMPATIBLE_PROVIDERS: COMPATIBLE_PROVIDERS(), OPENAI_API_KEY: KEY }
+    const models = createModels(readSettings(env))
+    expect((await models.resolve('openai/gpt-oss-120b', ORGANIZATION)).id).toBe('openai/gpt-oss-120b')
+    await expect(models.resolve('meta/llama', ORGANIZATION)).rejects.toThrow('Unknown model: meta/llama')
+    await expect(models.resolve('anthropic/x', ORGANIZATION)).rejects.toThrow('set ANTHROPIC_API_KEY')
+  })
+
+  it('list their models, and the first one is the default', async () => {
+    server.models = ['text-embedding-3', 'chat-1']
+    const models = createModels(readSettings({ COMPATIBLE_PROVIDERS: COMPATIBLE_PROVIDERS() }))
+    const ids = (await models.list(ORGANIZATION)).map(({ id }) => id)
+    expect(ids).toEqual(expect.arrayContaining(['groq/text-embedding-3', 'groq/chat-1', 'kimi/chat-1']))
+    expect(await models.defaultModel(ORGANIZATION)).toBe('groq/chat-1')
+  })
+})
+
+describe('a list of models', () => {
+  it.each([
+    ['{"object": "list", "data": [{"id": "a"}, {"id": "b"}, {"id": "a"}]}', ['a', 'b']],
+    ['[{"id": "a", "type": "chat"}]', ['a']],
+    ['["a", "b"]', ['a', 'b']],
+    ['{"models": [{"name": "llama3:8b", "model": "llama3:8b"}]}', ['llama3:8b']],
+    ['{"models": [{"name": "models/gemini-x"}], "nextPageToken": ""}', ['gemini-x']],
+    ['{"models": [{"name": "a"}], "data": [{"id": "b"}]}', ['b']],
+    ['{"result": [{"name": "@cf/meta/llama"}], "success": true}', ['@cf/meta/llama']],
+    ['{"data": {"models": [{"id": "a"}]}}', ['a']],
+    ['{"data": [{"id": 7}, null, {}, {"id": ""}, {"id": "a"}]}', ['7', 'a']],
+    ['{"data": []}', []],
+  ])('is read of %s', (text, ids) => {
+    expect(readModelList(text)?.map(({ id }) => id)).toEqual(ids)
+  })
+
+  it.each(['<html>', '', '7', 'null', '{"error": "no"}', '{"data": {}}'])(
+    'is nothing that can be read of %s',
+    (text) => {
+      expect(readModelList(text)).toBeNull()
+    },
+  )
+
+  it('tells which models cannot chat', () => {
+    const models = [
+      { id: 'text-embedding-3' },
+      { id: 'a', type: 'embedding' },
+      { id: 'b', type: 'image' },
+      { id: 'c', capabilities: { completion_chat: false } },
+      { id: 'd', architecture: { output_modalities: ['image'] } },
+      { id: 'e', type: 'chat', architecture: { output_modalities: ['text'] } },
+      { id: 'f', type: 'llm' },
+    ]
+    const chatting = readModelList(JSON.stringify(models))?.flatMap(({ id, chats }) => (chats ? id : []))
+    expect(chatting).toEqual(['e', 'f'])
+  })
+})

@@ -1,0 +1,62 @@
+import { once } from 'node:events'
+import { createServer, request } from 'node:http'
+import { type AddressInfo, connect, type Socket } from 'node:net'
+
+export type HttpProxy = AsyncDisposable & {
+  /** With the user and the password that it wants, if it wants any. */
+  url: string
+  /** What it was asked for: `CONNECT host:port`, or a method and a whole address. */
+  requests: string[]
+}
+
+/**
+ * Starts a forward proxy as companies have one: tunnels by CONNECT, requests for `http:` addresses in whole. `leadTo`
+ * says where a tunnel leads instead, for names that stand for nothing here.
+ */
+export async function startHttpProxy(
+  options: { refuse?: number; user?: string; leadTo?: (authority: string) => number | undefined } = {},
+): Promise<HttpProxy> {
+  const { refuse, user, leadTo } = options
+  const requests: string[] = []
+  const sockets = new Set<Socket>()
+  const wanted = user && `Basic ${Buffer.from(user).toString('base64')}`
+  const server = createServer((req, res) => {
+    requests.push(`${req.method} ${req.url}`)
+    if (wanted && req.headers['proxy-authorization'] !== wanted) return res.writeHead(407).end()
+    const { 'proxy-authorization': _, ...headers } = req.headers
+    const onward = request(req.url ?? '', { method: req.method, headers }, (answer) => {
+      res.writeHead(answer.statusCode ?? 502, answer.headers)
+      answer.pipe(res)
+    })
+    onward.on('error', () => res.writeHead(502).end())
+    req.pipe(onward)
+  })
+  server.on('connection', (socket) => {
+    sockets.add(socket)
+    socket.on('close', () => sockets.delete(socket))
+  })
+  server.on('connect', (req, socket) => {
+    requests.push(`CONNECT ${req.url}`)
+    const status = wanted && req.headers['proxy-authorization'] !== wanted ? 407 : refuse
+    if (status) return socket.end(`HTTP/1.1 ${status} No\r\nContent-Length: 0\r\n\r\n`)
+    const { hostname, port } = new URL(`tunnel://${req.url}`)
+    const onward = connect(leadTo?.(req.url ?? '') ?? Number(port), leadTo ? '127.0.0.1' : hostname, () => {
+      socket.write('HTTP/1.1 200 OK\r\n\r\n')
+      onward.pipe(socket).pipe(onward)
+    })
+    onward.on('error', () => socket.destroy())
+    socket.on('error', () => onward.destroy())
+    sockets.add(onward)
+  })
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const address = `127.0.0.1:${(server.address() as AddressInfo).port}`
+  return {
+    url: `http://${user ? `${user}@` : ''}${address}`,
+    requests,
+    async [Symbol.asyncDispose]() {
+      server.close()
+      for (const socket of sockets) socket.destroy()
+    },
+  }
+}
