@@ -80,6 +80,7 @@ export type ResourceName =
   | 'Media'
   | 'File'
   | 'Secret'
+  | 'Provider'
   | 'Approval'
 
 export const badRequest = (message: string, options: Pick<ErrorOptions, 'code' | 'detail'> = {}) =>

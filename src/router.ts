@@ -11,6 +11,7 @@ import { missions } from './missions/router.ts'
 import { models } from './models/router.ts'
 import { organizations } from './organizations/router.ts'
 import { profile } from './profile/router.ts'
+import { providers } from './providers/router.ts'
 import { secrets } from './secrets/router.ts'
 import { skills } from './skills/router.ts'
 import { spaces } from './spaces/router.ts'
@@ -32,6 +33,7 @@ export const appRouter = router({
   models,
   organizations,
   profile,
+  providers,
   secrets,
   skills,
   spaces,

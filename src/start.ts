@@ -33,6 +33,7 @@ import { noStorage, openStorage } from './media/storage.ts'
 import { createScheduler, type Scheduler } from './missions/scheduler.ts'
 import { lockSettled, settle as settleMission } from './missions/service.ts'
 import { openPause } from './pause.ts'
+import { createReadProviders } from './providers/records.ts'
 import type { Settings } from './settings.ts'
 import { settle as settleTask } from './tasks/service.ts'
 import { startTelemetry } from './telemetry/start.ts'
@@ -92,7 +93,10 @@ export async function startService(
   const bus = far ?? createLocalBus()
   const told = cleanup.adopt(await startTelemetry(settings, { db, clock }), (started) => started.stop())
   const { telemetry } = told
-  const models = createModels(settings, { clock, isPaused: pause.isPaused })
+  const wrappingKey = deriveKey(masterKey, 'data keys')
+  const readProviders = createReadProviders({ db, wrappingKey })
+  const models = createModels(settings, { clock, isPaused: pause.isPaused, readProviders })
+  cleanup.defer(bus.subscribe('provider', models.forget))
   const base = {
     settings,
     db,
@@ -132,7 +136,7 @@ export async function startService(
     idTokens,
     tokenKey,
     idempotencyKey: deriveKey(masterKey, 'idempotency'),
-    wrappingKey: deriveKey(masterKey, 'data keys'),
+    wrappingKey,
   }
   removeStaleClones().then(
     (folders) => folders.length && log.info({ folders }, 'removed folders of clones that a killed server left'),

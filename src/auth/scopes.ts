@@ -15,6 +15,7 @@ const RESOURCES = [
   'usage',
   'approvals',
   'organization',
+  'providers',
 ] as const
 
 /** `agents:execute` is to execute, cancel and follow one's own runs. */

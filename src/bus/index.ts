@@ -12,6 +12,8 @@ export type Notices = {
   chat: string
   /** Organizations with runs that may begin wherever there is room. */
   pending: string
+  /** Organizations whose model providers were changed. */
+  provider: string
 }
 
 /** Is told ids; null when notices may have been missed, so that everything has to be looked at. Must not throw. */

@@ -14,6 +14,7 @@ export function createLocalBus(): LocalBus {
     task: new Set(),
     chat: new Set(),
     pending: new Set(),
+    provider: new Set(),
   }
   return {
     publish(channel, ids) {

@@ -36,6 +36,7 @@ const TAGS: Record<keyof (typeof appRouter)['_def']['record'] | 'health', string
   organizations: 'Your organization, and what it allows in its runs.',
   profile: 'Who you are, and the organizations you belong to.',
   client: 'For client libraries. They take an ID token of your identity provider, too.',
+  providers: 'Model providers with keys of your organization: what runs use in place of those of the server.',
   secrets: 'Kept encrypted for runs, none of which reads them yet: names come back, values never do.',
   usage: 'What runs used, by day, week or month. Takes an ID token of your identity provider, too.',
   health: 'The state of this server. Needs no token.',

@@ -73,6 +73,9 @@ const NEEDED: Record<string, string[]> = {
   'organizations.updatePolicy': ['organization:write'],
   'profile.get': ['profile:read'],
   'profile.update': ['profile:write'],
+  'providers.list': ['providers:read'],
+  'providers.set': ['providers:write'],
+  'providers.delete': ['providers:write'],
   'secrets.list': ['secrets:read'],
   'secrets.set': ['secrets:write'],
   'secrets.delete': ['secrets:write'],
@@ -110,7 +113,7 @@ const ROUTES: [method: string, path: string, scope: string][] = [
 
 const RESOURCES = [
   ...['agents', 'tasks', 'executions', 'spaces', 'chats', 'secrets', 'missions', 'skills'],
-  ...['mcps', 'keys', 'media', 'profile', 'usage', 'approvals', 'organization'],
+  ...['mcps', 'keys', 'media', 'profile', 'usage', 'approvals', 'organization', 'providers'],
 ]
 const SCOPES = ['*', 'agents:execute', ...RESOURCES.flatMap((name) => [`${name}:read`, `${name}:write`])]
 

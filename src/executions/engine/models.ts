@@ -63,7 +63,10 @@ type Found = { provider: Provider; id: string }
  * Creates the models that the settings and the organizations give, by the rules of contract.md section 8 and contract-2.md
  * section 2.9.
  */
-export function createModels(settings: Settings, { clock = systemClock, isPaused = () => false, readProviders }: Options = {}): Models {
+export function createModels(
+  settings: Settings,
+  { clock = systemClock, isPaused = () => false, readProviders }: Options = {},
+): Models {
   const { DEFAULT_MODEL } = settings
   const deps: ProviderDeps = { clock, network: createNetworks(settings), thinkTags: settings.THINK_TAGS }
   const ofServer = createProviders(settings, deps)

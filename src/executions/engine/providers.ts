@@ -69,7 +69,7 @@ const PUBLIC_ADDRESSES: Readonly<Record<Exclude<ProviderKind, 'compatible'>, str
 }
 
 /** The base address of a built-in provider where none is given. */
-const publicAddress = (kind: Exclude<ProviderKind, 'compatible'>): string =>
+export const publicAddress = (kind: Exclude<ProviderKind, 'compatible'>): string =>
   normalizeBaseAddress(kind, PUBLIC_ADDRESSES[kind])
 
 /** The header in which each API takes its key. */

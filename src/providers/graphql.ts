@@ -1,0 +1,51 @@
+import { z } from 'zod'
+import { builder } from '../graphql/builder.ts'
+import { argsFromZod, enumFromZod, inputFromZod } from '../graphql/inputs.ts'
+import { objectFromZod } from '../graphql/outputs.ts'
+import { shows } from '../graphql/procedures.ts'
+import { providers } from './router.ts'
+import * as schema from './schema.ts'
+
+enumFromZod('ProviderSource', schema.Provider.shape.source, 'Who set a model provider')
+enumFromZod('ProviderStatus', schema.Provider.shape.status, 'The outcome of the check of a model provider')
+const ProviderObject = objectFromZod('Provider', schema.Provider, 'A model provider of an organization')
+
+// GraphQL has no objects with names of the client's choice: a list of pairs says the same.
+const Header = z.object({ name: z.string(), value: z.string() })
+inputFromZod('ProviderHeaderInput', Header, 'A header of a model provider')
+const SetProvider = schema.SetProvider.extend({
+  headers: z.array(Header).nullish(),
+  check: z.boolean().default(true).describe('Whether the provider is asked for its models'),
+})
+
+builder.queryField('providers', (t) =>
+  t.field({
+    ...shows(providers.list),
+    type: [ProviderObject],
+    args: argsFromZod(schema.ListProviders),
+    resolve: async (_, args, { caller }) => (await caller.providers.list(args)).providers,
+  }),
+)
+
+builder.mutationFields((t) => ({
+  setProvider: t.field({
+    ...shows(providers.set, { input: SetProvider }),
+    type: ProviderObject,
+    args: argsFromZod(SetProvider),
+    resolve: async (_, { headers, check, ...input }, { caller }) => {
+      const pairs = headers?.map(({ name, value }) => [name, value] as const)
+      return (
+        await caller.providers.set({
+          ...input,
+          check: check ?? true,
+          ...(pairs && { headers: Object.fromEntries(pairs) }),
+        })
+      ).provider
+    },
+  }),
+  deleteProvider: t.string({
+    ...shows(providers.delete),
+    args: argsFromZod(schema.DeleteProvider),
+    resolve: async (_, args, { caller }) => (await caller.providers.delete(args)).message,
+  }),
+}))

@@ -1,0 +1,46 @@
+import { dataKeyPlace } from '../db/data-key.ts'
+import { unseal } from '../db/envelope.ts'
+import type { Deps } from '../deps.ts'
+import type { OwnProvider, ReadProviders } from '../executions/engine/own-providers.ts'
+import { publicAddress } from '../executions/engine/providers.ts'
+import type { ProviderKind } from '../lib/base-address.ts'
+
+/** The parts of a record that are encrypted. */
+export type Sealed = Pick<OwnProvider, 'headers'> & { apiKey: string }
+
+/** Says which record a ciphertext belongs to: with another name or address it does not open. */
+export const placeOf = (row: { organizationId: string; name: string; baseUrl: string | null }) => [
+  'provider',
+  row.organizationId,
+  row.name,
+  row.baseUrl ?? '',
+]
+
+/** Returns the API of a provider of that name, and the first segment of its models' names. */
+export function readName(name: string): { kind: ProviderKind; segment: string } {
+  const segment = name.replace(/^compatible:/, '')
+  return { kind: name.startsWith('compatible') ? 'compatible' : (name as ProviderKind), segment }
+}
+
+/** Returns the address of a provider: its own where the organization gave none. */
+export function addressOf(kind: ProviderKind, baseUrl: string | null): string {
+  if (baseUrl !== null) return baseUrl
+  if (kind === 'compatible') throw new Error('A compatible provider without an address')
+  return publicAddress(kind)
+}
+
+/** Creates the reader of an organization's providers: one query, and a second if there are any. */
+export function createReadProviders({ db, wrappingKey }: Pick<Deps, 'db' | 'wrappingKey'>): ReadProviders {
+  return async (organizationId) => {
+    const rows = await db.provider.findMany({ where: { organizationId }, orderBy: { name: 'asc' } })
+    if (!rows.length) return []
+    const { wrapped } = await db.dataKey.findUniqueOrThrow({ where: { organizationId }, select: { wrapped: true } })
+    const dataKey = unseal(wrappingKey, dataKeyPlace(organizationId), wrapped)
+    return rows.map((row) => {
+      const { apiKey, headers } = JSON.parse(unseal(dataKey, placeOf(row), row.ciphertext).toString()) as Sealed
+      const { kind, segment } = readName(row.name)
+      const baseUrl = addressOf(kind, row.baseUrl)
+      return { name: segment, kind, version: `${row.setAt.getTime()} ${row.setBy}`, baseUrl, apiKey, headers }
+    })
+  }
+}

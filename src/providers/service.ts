@@ -1,0 +1,146 @@
+import type { z } from 'zod'
+import { type Actor, type Authorized, isAdmin, permit } from '../auth/actor.ts'
+import { audit } from '../auth/audit.ts'
+import type { Prisma } from '../db/client.ts'
+import { dataKeyOf } from '../db/data-key.ts'
+import { seal } from '../db/envelope.ts'
+import type { Deps } from '../deps.ts'
+import { badRequest, conflict, forbidden, notFound } from '../errors.ts'
+import { addressesOf } from '../lib/addresses.ts'
+import { normalizeBaseAddress, type ProviderKind } from '../lib/base-address.ts'
+import { addressOf, placeOf, readName, type Sealed } from './records.ts'
+import { MAX_PROVIDERS, type Provider, type SetProvider } from './schema.ts'
+
+type Row = Omit<Prisma.ProviderGetPayload<object>, 'ciphertext'>
+
+const SHOWN = {
+  organizationId: true,
+  name: true,
+  baseUrl: true,
+  status: true,
+  error: true,
+  setAt: true,
+  setBy: true,
+} as const
+
+const toProvider = ({ name, baseUrl, status, error, setAt, setBy }: Row): z.input<typeof Provider> => ({
+  name,
+  baseUrl,
+  source: 'organization',
+  setAt: setAt.toISOString(),
+  setBy,
+  status: status as z.input<typeof Provider>['status'],
+  error,
+})
+
+/** Refuses another organization, whether it exists or not: 403. */
+function ownOrganization({ organizationId }: Actor, orgId: string): string {
+  if (orgId !== organizationId) throw forbidden()
+  return organizationId
+}
+
+/** Admins write the providers of their organization; 403 for others. */
+export async function findWritable(
+  actor: Actor,
+  { orgId }: { orgId: string },
+): Promise<Authorized<{ organizationId: string }>> {
+  return permit({ organizationId: ownOrganization(actor, orgId) }, isAdmin(actor))
+}
+
+/** GET /organizations/{orgId}/providers: those of the organization, and those of the server that it has not replaced. */
+export async function list(actor: Actor, { db, models }: Deps, { orgId }: { orgId: string }) {
+  const organizationId = ownOrganization(actor, orgId)
+  const rows = await db.provider.findMany({ where: { organizationId }, select: SHOWN, orderBy: { name: 'asc' } })
+  const own = new Set(rows.map(({ name }) => readName(name).segment))
+  const ofServer = models
+    .ofServer()
+    .filter((name) => !own.has(name))
+    .map((name) => ({
+      name,
+      baseUrl: null,
+      source: 'server' as const,
+      setAt: null,
+      setBy: null,
+      status: 'unchecked' as const,
+      error: null,
+    }))
+  return { providers: [...rows.map(toProvider), ...ofServer] }
+}
+
+/**
+ * Makes the record of PUT /organizations/{orgId}/providers/{name}, and asks the provider for its models with it. 400 for an
+ * address that is none or is not allowed, 409 for a name that the server has.
+ */
+export async function draft({ models, settings }: Deps, input: z.output<typeof SetProvider>) {
+  const { name, apiKey, check } = input
+  const headers = input.headers ?? {}
+  const { kind, segment } = readName(name)
+  if (name !== segment && models.isTaken(segment)) {
+    throw conflict('Provider name is taken', { detail: `The server has a provider ${segment}: choose another name` })
+  }
+  const baseUrl = await checkAddress(kind, input.baseUrl, settings.ALLOW_PRIVATE_NETWORK)
+  const endpoint = { baseUrl: addressOf(kind, baseUrl), apiKey, headers, isOperators: false }
+  const error = check ? await models.check(kind, endpoint) : null
+  const status = !check ? 'unchecked' : error === null ? 'ok' : 'failed'
+  return { name, baseUrl, sealed: { apiKey, headers } satisfies Sealed, status, error }
+}
+
+async function checkAddress(kind: ProviderKind, given: string | null | undefined, allowPrivate: boolean) {
+  if (!given?.trim()) {
+    if (kind === 'compatible') throw badRequest('Missing required field: baseUrl')
+    return null
+  }
+  const url = URL.parse(given.trim())
+  if (!url || !/^https?:$/.test(url.protocol) || url.username || url.password) {
+    throw badRequest('Invalid baseUrl. Must be an http or https address without user and password')
+  }
+  // A name without an address is not refused: the check says so, and each connection is checked again.
+  const isKnown = await addressesOf(url, true)
+  if (isKnown && !(await addressesOf(url, allowPrivate)))
+    throw badRequest('Invalid baseUrl. The address is not allowed')
+  return normalizeBaseAddress(kind, given)
+}
+
+/** Stores a record as a whole: one of that name is replaced. 400 beyond the limit. */
+export async function store(
+  actor: Actor,
+  deps: Deps,
+  { organizationId }: Authorized<{ organizationId: string }>,
+  { sealed, ...content }: Awaited<ReturnType<typeof draft>>,
+) {
+  const now = deps.clock.now()
+  const { name } = content
+  const row = await deps.db.$transaction(async (tx) => {
+    const dataKey = await dataKeyOf(tx, deps, organizationId, now)
+    const others = await tx.provider.count({ where: { organizationId, name: { not: name } } })
+    if (others >= MAX_PROVIDERS) throw badRequest(`Too many providers. At most ${MAX_PROVIDERS}`)
+    const place = placeOf({ organizationId, ...content })
+    const ciphertext = seal(dataKey, place, Buffer.from(JSON.stringify(sealed)))
+    const data = { ...content, ciphertext, setAt: now, setBy: actor.userId }
+    const stored = await tx.provider.upsert({
+      where: { organizationId_name: { organizationId, name } },
+      create: { organizationId, ...data },
+      update: data,
+      select: SHOWN,
+    })
+    await audit(tx, actor, 'provider.update', `${organizationId}/${name}`, now)
+    return stored
+  })
+  announce(deps, organizationId)
+  return { provider: toProvider(row) }
+}
+
+/** DELETE /organizations/{orgId}/providers/{name}; runs use the server's again, if it has one. */
+export async function remove(actor: Actor, deps: Deps, input: { orgId: string; name: string }) {
+  const { organizationId } = await findWritable(actor, input)
+  const { name } = input
+  await deps.db.$transaction(async (tx) => {
+    const { count } = await tx.provider.deleteMany({ where: { organizationId, name } })
+    if (!count) throw notFound('Provider')
+    await audit(tx, actor, 'provider.delete', `${organizationId}/${name}`, deps.clock.now())
+  })
+  announce(deps, organizationId)
+  return { message: 'Provider deleted successfully' }
+}
+
+const announce = ({ bus }: Deps, organizationId: string) => bus.publish('provider', [organizationId])
