@@ -98,7 +98,7 @@ export type StopReason = (typeof STOP_REASONS)[number]
 
 /** What a `message` event tells (contract.md section 4, "SSE"). Steps count from 1. */
 export type MessageData =
-  | { messageType: 'stream_event'; step: number; delta: { type: 'text_delta'; text: string } }
+  | { messageType: 'stream_event'; step: number; delta: Delta }
   | { messageType: 'assistant'; step: number; content: ContentBlock[] }
   | { messageType: 'tool_result'; toolUseId: string; content: string; isError: boolean }
   | ({ messageType: 'warning' } & Warning)
@@ -108,8 +108,12 @@ export type MessageData =
   /** A run whose process died goes on: the deltas of that step begin anew. */
   | { messageType: 'resumed'; step: number }
 
+/** A fragment of the answer, or of what the model thinks before it (contract-2.md section 2.4). */
+export type Delta = { type: 'text_delta' | 'thinking_delta'; text: string }
+
 export type ContentBlock =
   | { type: 'text'; text: string }
+  | { type: 'thinking'; text: string }
   | { type: 'tool_use'; id: string; name: string; input: unknown }
 
 /** One event of an execution as every face shows it. `seq` strictly increases and may have gaps. */
@@ -121,12 +125,23 @@ export type ExecutionEvent =
       seq: number
       at: Date
       event: 'error'
-      data: { message: string; executionId: string; status: 'failed' | 'cancelled' }
+      data: ErrorData
     }
+
+/** `code` and `detail` say why a run failed (contract-2.md section 1.2). */
+type ErrorData = {
+  message: string
+  executionId: string
+  status: 'failed' | 'cancelled'
+  code: string
+  detail?: string
+  stopReason: string | null
+}
 
 type ResultData = {
   executionId: string
   status: 'completed'
   sessionId: string
   usage: { input_tokens: number; output_tokens: number }
+  stopReason: string | null
 }

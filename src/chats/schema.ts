@@ -1,6 +1,7 @@
 import { z } from 'zod'
 import { bool, ok, requiredText, timestamp } from '../lib/fields.ts'
 import { countInput, nextCursor, onlyTrue, pageInput, total } from '../lib/page.ts'
+import { STOP_REASONS } from '../wire.ts'
 
 export const ChatStatus = z
   .enum(['standby', 'working', 'done', 'needs_attention', 'error'], {
@@ -89,6 +90,12 @@ export const Message = z
     executionId: z.string(),
     interrupted: z.boolean().describe('The run was cancelled or failed; this is what it had said'),
     createdAt: timestamp,
+    stopReason: z
+      .enum(STOP_REASONS)
+      .nullish()
+      .describe('Of the last message of a run: why it ended; `end_turn` is a whole answer'),
+    code: z.string().optional().describe('Of the last message of a failed run: the kind of the error'),
+    detail: z.string().optional().describe('Of the last message of a failed run: why it failed'),
   })
   .meta({ id: 'Message' })
 

@@ -12,7 +12,17 @@ import { given, isNews } from '../lib/changes.ts'
 import { newSortableId } from '../lib/id.ts'
 import { MAX_ROWS, pageOf, pageQuery, toPage, withRoom } from '../lib/page.ts'
 import { chatsFor, findOrDefault, hiddenChats, inPrivateSpaces, inSpaces, visible } from '../spaces/service.ts'
-import type { Chat, CreateChat, ListChats, ListMessages, MessagesResponse, ToolCall, UpdateChat } from './schema.ts'
+import type { StopReason } from '../wire.ts'
+import type {
+  Chat,
+  CreateChat,
+  ListChats,
+  ListMessages,
+  Message,
+  MessagesResponse,
+  ToolCall,
+  UpdateChat,
+} from './schema.ts'
 
 /** By id: the organization's chats, in a space, with an agent and of a mission that the caller may see. */
 export const reachable = (actor: Actor): Prisma.ChatWhereInput => ({
@@ -237,7 +247,7 @@ async function write(
   return count === 1
 }
 
-type MessageRow = Prisma.MessageGetPayload<object>
+type MessageRow = Omit<Prisma.MessageGetPayload<object>, 'replay'>
 
 /** GET /chats/{id}/messages, oldest first: those of the sessions that the caller may see. */
 export async function messages(
@@ -250,9 +260,11 @@ export async function messages(
   const found = await deps.db.message.findMany({
     where: { AND: [{ chatId }, listedMessages(actor), after] },
     orderBy: [{ createdAt: 'asc' }, { position: 'asc' }, { id: 'asc' }],
+    omit: { replay: true },
     ...withRoom({ take: limit + 1 }),
   })
   const { rows, nextCursor } = pageOf(found, limit, encodeCursor)
+  const ends = await endsOf(deps.db, rows)
   return {
     chatId,
     title,
@@ -265,9 +277,28 @@ export async function messages(
       executionId: row.executionId,
       interrupted: row.interrupted,
       createdAt: row.createdAt.toISOString(),
+      ...ends.get(row.id),
     })),
     nextCursor,
   }
+}
+
+type End = Pick<z.input<typeof Message>, 'stopReason' | 'code' | 'detail'>
+
+/** How the runs of some messages ended, by the last message of each: its answer, or its question if it has none. */
+async function endsOf(db: Db, rows: readonly MessageRow[]): Promise<ReadonlyMap<string, End>> {
+  const last = new Map(rows.map(({ executionId, id }) => [executionId, id]))
+  if (!last.size) return new Map()
+  const runs = await db.execution.findMany({
+    where: { id: { in: [...last.keys()] } },
+    select: { id: true, status: true, stopReason: true, error: true, errorCode: true },
+  })
+  return new Map(
+    runs.map(({ id, status, error, errorCode, ...run }): [string, End] => {
+      const why = status === 'failed' && { code: errorCode ?? 'internal', ...(error !== null && { detail: error }) }
+      return [last.get(id)!, { stopReason: run.stopReason as StopReason | null, ...why }]
+    }),
+  )
 }
 
 const encodeCursor = ({ createdAt, position, id }: MessageRow) =>

@@ -56,11 +56,15 @@ function delegate(deps: Deps, user: ToolUser, { id, name, role, description }: A
       if (known) return deps.db.execution.findUniqueOrThrow({ where: { id: known } })
       return begin(deps, user, id, message, call)
     }, call.signal)
-    const { status, result, error } = await outlast(() => deps.engine.ended(child, call.signal), call.signal)
+    const { status, result, error, stopReason } = await outlast(
+      () => deps.engine.ended(child, call.signal),
+      call.signal,
+    )
     call.signal.throwIfAborted()
     if (status === 'failed') throw conflict(`${name} failed: ${error}`)
     if (status === 'cancelled') throw conflict(`The work of ${name} was cancelled`)
-    return result ?? ''
+    if (stopReason === 'end_turn' || stopReason === null) return result ?? ''
+    return `${result ?? ''}\n\n[The answer of ${name} is not whole: it ended with ${stopReason}]`.trim()
   })
   return { ...run, target: id, delegates: true }
 }

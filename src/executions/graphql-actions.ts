@@ -25,6 +25,10 @@ const ExecutePayload = builder.objectRef<z.output<typeof schema.Executed>>('Exec
     sessionId: t.exposeID('sessionId', { description: 'Its session, to continue' }),
     status: t.expose('status', { type: Status, description: 'Its status' }),
     result: t.exposeString('result', { nullable: true, description: 'The answer, unless it is in the background' }),
+    stopReason: t.exposeString('stopReason', {
+      nullable: true,
+      description: 'Why it ended, unless it is in the background',
+    }),
     warnings: t.field({
       type: [Warning],
       nullable: true,

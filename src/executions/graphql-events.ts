@@ -35,6 +35,7 @@ type Message<Kind extends MessageData['messageType']> = Of<'message'> & {
 const TYPES = {
   meta: 'MetaEvent',
   stream_event: 'TextDeltaEvent',
+  thinking: 'ThinkingDeltaEvent',
   assistant: 'AssistantEvent',
   tool_result: 'ToolResultEvent',
   warning: 'WarningEvent',
@@ -45,9 +46,12 @@ const TYPES = {
   error: 'ErrorEvent',
 } as const
 
+const kindOf = (data: MessageData) =>
+  data.messageType === 'stream_event' && data.delta.type === 'thinking_delta' ? 'thinking' : data.messageType
+
 const Event = builder.interfaceRef<ExecutionEvent>('ExecutionEvent').implement({
   description: 'Something that happened in a run: first its MetaEvent, last its ResultEvent or ErrorEvent',
-  resolveType: ({ event, data }) => TYPES[event === 'message' ? (data as MessageData).messageType : event],
+  resolveType: ({ event, data }) => TYPES[event === 'message' ? kindOf(data as MessageData) : event],
   fields: (t) => ({
     seq: t.exposeInt('seq', { description: 'Increases, with gaps; give the last one you have as `after` to go on' }),
     at: t.expose('at', { type: 'DateTime', description: 'When it happened' }),
@@ -73,6 +77,20 @@ builder.objectRef<Message<'stream_event'>>(TYPES.stream_event).implement({
   }),
 })
 
+builder.objectRef<Message<'stream_event'>>(TYPES.thinking).implement({
+  description: 'A fragment of what the model thinks before it answers; never a part of the result',
+  interfaces: [Event],
+  fields: (t) => ({
+    step: t.int({ description: 'Which answer of the model, from 1', resolve: ({ data }) => data.step }),
+    text: t.string({ description: 'The fragment', resolve: ({ data }) => data.delta.text }),
+  }),
+})
+
+const ThinkingBlock = builder.objectRef<Extract<ContentBlock, { type: 'thinking' }>>('ThinkingBlock').implement({
+  description: 'What the model thought before it answered',
+  fields: (t) => ({ text: t.exposeString('text', { description: 'The text', extensions: { cost: 20 } }) }),
+})
+
 const TextBlock = builder.objectRef<Extract<ContentBlock, { type: 'text' }>>('TextBlock').implement({
   description: 'What the model said',
   fields: (t) => ({ text: t.exposeString('text', { description: 'The text', extensions: { cost: 20 } }) }),
@@ -94,8 +112,8 @@ const ToolUseBlock = builder.objectRef<Extract<ContentBlock, { type: 'tool_use' 
 
 const Block = builder.unionType('ContentBlock', {
   description: 'A part of what the model answered',
-  types: [TextBlock, ToolUseBlock],
-  resolveType: ({ type }) => (type === 'text' ? TextBlock : ToolUseBlock),
+  types: [TextBlock, ThinkingBlock, ToolUseBlock],
+  resolveType: ({ type }) => ({ text: TextBlock, thinking: ThinkingBlock, tool_use: ToolUseBlock })[type],
 })
 
 builder.objectRef<Message<'assistant'>>(TYPES.assistant).implement({
@@ -170,6 +188,7 @@ builder.objectRef<Of<'result'>>(TYPES.result).implement({
     executionId: t.id({ description: 'The run', resolve: ({ data }) => data.executionId }),
     sessionId: t.id({ description: 'Its session, to continue', resolve: ({ data }) => data.sessionId }),
     status: t.field({ type: Status, description: 'Always `completed`', resolve: ({ data }) => data.status }),
+    stopReason: t.string({ nullable: true, description: 'Why it ended', resolve: ({ data }) => data.stopReason }),
     usage: t.field({
       type: Usage,
       description: 'Of the whole run',
@@ -185,6 +204,9 @@ builder.objectRef<Of<'error'>>(TYPES.error).implement({
     executionId: t.id({ description: 'The run', resolve: ({ data }) => data.executionId }),
     status: t.field({ type: Status, description: '`failed` or `cancelled`', resolve: ({ data }) => data.status }),
     message: t.string({ description: 'What happened', resolve: ({ data }) => data.message }),
+    code: t.string({ description: 'The kind of the error, for programs', resolve: ({ data }) => data.code }),
+    detail: t.string({ nullable: true, description: 'Why it failed', resolve: ({ data }) => data.detail ?? null }),
+    stopReason: t.string({ nullable: true, description: 'Why it ended', resolve: ({ data }) => data.stopReason }),
   }),
 })
 

@@ -125,6 +125,8 @@ export const Execution = builder.prismaObject('Execution', {
       nullable: true,
       resolve: async ({ id }, _, context, info) => ((await isReadable(id, context, info)) ? null : true),
     }),
+    errorCode: t.exposeString('errorCode', { nullable: true }),
+    stopReason: t.exposeString('stopReason', { nullable: true }),
     model: t.exposeString('model', { nullable: true }),
     modelsTried: t.stringList({
       select: { modelsTried: true },

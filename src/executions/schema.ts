@@ -12,7 +12,7 @@ import {
 } from '../lib/fields.ts'
 import { fallbackModels, NewModelSettings } from '../lib/model-settings.ts'
 import { countInput, nextCursor, pageInput, total } from '../lib/page.ts'
-import { WARNING_CODES } from '../wire.ts'
+import { STOP_REASONS, WARNING_CODES } from '../wire.ts'
 
 export const Status = z
   .enum(['pending', 'running', 'completed', 'failed', 'cancelled'], {
@@ -68,6 +68,11 @@ export const Execute = z
   })
   .meta({ examples: [{ message: 'Hello' }] })
 
+const stopReason = z
+  .enum(STOP_REASONS)
+  .nullable()
+  .describe('Why it ended: `end_turn` is a whole answer; null until the end')
+
 const warnings = z.array(
   z
     .object({
@@ -85,6 +90,7 @@ export const Executed = ok({
   status: Status,
   result: z.string().optional().describe('The text of the last step, when the run was waited for'),
   warnings: warnings.optional().describe('What the run did without, when it was waited for'),
+  stopReason: stopReason.optional().describe('Why it ended, when it was waited for'),
 })
 
 const usage = z.object({ input_tokens: z.int(), output_tokens: z.int() }).meta({ id: 'Usage' })
@@ -107,6 +113,8 @@ export const Execution = z
     mediaIds: z.array(z.string()),
     result: z.string().optional().describe('The text of the last step'),
     error: z.string().optional().describe('Why it failed'),
+    errorCode: z.string().optional().describe('The kind of the error, for programs: the codes of error bodies'),
+    stopReason,
     model: z.string().nullable().describe('Known once the run has ended, or waits for an approval'),
     modelsTried: z.array(z.string()).describe('Models that were asked or skipped before `model`'),
     usage,
@@ -207,9 +215,12 @@ export const FollowExecution = z.object({
   lastEventId: seq.nullish(),
 })
 
-const textDelta = z.object({ type: z.literal('text_delta'), text: z.string() }).meta({ id: 'TextDelta' })
+const textDelta = z
+  .object({ type: z.enum(['text_delta', 'thinking_delta']), text: z.string() })
+  .meta({ id: 'TextDelta', description: 'A fragment of the answer, or of what the model thinks before it' })
 const contentBlock = z.discriminatedUnion('type', [
   z.object({ type: z.literal('text'), text: z.string() }).meta({ id: 'TextBlock' }),
+  z.object({ type: z.literal('thinking'), text: z.string() }).meta({ id: 'ThinkingBlock' }),
   z
     .object({ type: z.literal('tool_use'), id: z.string(), name: z.string(), input: z.unknown() })
     .meta({ id: 'ToolUseBlock' }),
@@ -246,6 +257,19 @@ export const EventData = {
       .object({ messageType: z.literal('resumed'), step: z.int() })
       .meta({ id: 'ResumedMessage', description: 'The server restarted: the fragments of this step begin anew' }),
   ]),
-  result: z.object({ executionId: z.string(), status: z.literal('completed'), sessionId: z.string(), usage }),
-  error: z.object({ executionId: z.string(), status: z.enum(['failed', 'cancelled']), message: z.string() }),
+  result: z.object({
+    executionId: z.string(),
+    status: z.literal('completed'),
+    sessionId: z.string(),
+    usage,
+    stopReason,
+  }),
+  error: z.object({
+    executionId: z.string(),
+    status: z.enum(['failed', 'cancelled']),
+    message: z.string(),
+    code: z.string(),
+    detail: z.string().optional(),
+    stopReason,
+  }),
 }

@@ -8,6 +8,7 @@ import type { Deps } from '../deps.ts'
 import { badRequest, lacksScopes, notFound } from '../errors.ts'
 import { pageQuery, ROOM, toPage } from '../lib/page.ts'
 import { inPrivateSpaces, ofMissionFor, ofPrivateMissions, visible as visibleSpace } from '../spaces/service.ts'
+import type { StopReason } from '../wire.ts'
 import {
   type ExecutionEvent,
   type ExecutionRow,
@@ -60,6 +61,8 @@ const toListed = (row: ListedRow): Omit<z.input<typeof Execution>, 'result'> => 
   message: row.preview,
   mediaIds: row.mediaIds as string[],
   ...(row.error !== null && { error: row.error }),
+  ...(row.errorCode !== null && { errorCode: row.errorCode }),
+  stopReason: row.stopReason as StopReason | null,
   model: row.model,
   modelsTried: row.modelsTried as string[],
   usage: { input_tokens: row.inputTokens, output_tokens: row.outputTokens },

@@ -11,6 +11,7 @@ import { type IdempotencyKey, KeyTaken, lookUp } from '../idempotency.ts'
 import { checkAll as checkMedia } from '../media/service.ts'
 import { findOrDefault, reachable as reachableSpace } from '../spaces/service.ts'
 import type { Context } from '../trpc.ts'
+import type { ErrorCode, StopReason } from '../wire.ts'
 import type { Conversation } from './engine/accept.ts'
 import type { AgentRow } from './engine/claims.ts'
 import type { ExecutionRow } from './engine/events.ts'
@@ -56,9 +57,23 @@ export async function start(
   const ended = await deps.engine.ended(row, gone())
   if (ended.terminalSeq === null && input.onDisconnect === 'cancel') await deps.engine.cancel(ended, actor)
   if (ended.status === 'cancelled') throw cancelled(executionId)
-  if (ended.status === 'failed') throw chatFailed()
-  return { ...accepted, status: ended.status, result: ended.result ?? '', warnings: warningsOf(ended) }
+  if (ended.status === 'failed') throw failureOf(ended)
+  return {
+    ...accepted,
+    status: ended.status,
+    result: ended.result ?? '',
+    warnings: warningsOf(ended),
+    stopReason: ended.stopReason as StopReason | null,
+  }
 }
+
+/** The 500 of a failed run, with why it failed (contract-2.md section 1.2). */
+const failureOf = ({ id: executionId, error, errorCode }: ExecutionRow) =>
+  chatFailed({
+    executionId,
+    code: (errorCode as ErrorCode | null) ?? 'internal',
+    ...(error !== null && { detail: error }),
+  })
 
 /**
  * The run of this request: a new one, or the one that its Idempotency-Key is bound to, unless that has failed

@@ -59,6 +59,20 @@ const Task = builder.prismaObject('Task', {
         return run && result
       },
     }),
+    lastError: t.string({
+      nullable: true,
+      description: 'Why the latest run that ended did not complete it, if you can read that run',
+      select: { lastError: true, lastExecutionId: true },
+      async resolve({ lastError, lastExecutionId }, _, context, info) {
+        if (lastError === null || lastExecutionId === null) return lastError
+        const run = await loadOne(context, info, lastExecutionId, async (ids) => {
+          const found = await findRuns(context.actor, context.deps.db, ids)
+          return new Map(Array.from(found, (id) => [id, id]))
+        })
+        return run && lastError
+      },
+    }),
+    lastExecutionId: t.exposeID('lastExecutionId', { nullable: true }),
     createdAt: t.expose('createdAt', { type: 'DateTime' }),
     updatedAt: t.expose('updatedAt', { type: 'DateTime' }),
     completedAt: t.expose('completedAt', { type: 'DateTime', nullable: true }),

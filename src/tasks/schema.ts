@@ -81,6 +81,8 @@ export const Task = z
     createdBy: z.string().describe('The user, or the agent whose tool made it'),
     executionId: z.string().nullable().describe('The run that works on it, or did'),
     result: z.string().nullable().describe('What the run answered, if you can read the run'),
+    lastError: z.string().nullable().describe('Why the latest run that ended did not complete it'),
+    lastExecutionId: z.string().nullable().describe('The latest run that ended'),
     createdAt: timestamp,
     updatedAt: timestamp,
     completedAt: timestamp.nullable(),

@@ -34,10 +34,18 @@ const TRANSITIONS: Readonly<Record<Status, readonly Status[]>> = {
  * out of reach, being of somebody's private agent or space, is null. One statement at most.
  */
 async function toTasks(actor: Actor, db: Tx, rows: readonly TaskRow[]): Promise<z.input<typeof Task>[]> {
-  const ids = rows.flatMap(({ result, executionId }) => (result === null ? [] : (executionId ?? [])))
+  const ids = rows.flatMap(({ result, executionId, lastError, lastExecutionId }) => [
+    ...(result === null || executionId === null ? [] : [executionId]),
+    ...(lastError === null || lastExecutionId === null ? [] : [lastExecutionId]),
+  ])
   const runs = await findRuns(actor, db, ids)
+  const isShown = (id: string | null) => id === null || runs.has(id)
   return rows.map((row) =>
-    toTask(row.executionId === null || runs.has(row.executionId) ? row : { ...row, result: null }),
+    toTask({
+      ...row,
+      result: isShown(row.executionId) ? row.result : null,
+      lastError: isShown(row.lastExecutionId) ? row.lastError : null,
+    }),
   )
 }
 
@@ -58,6 +66,8 @@ const toTask = (row: TaskRow): z.input<typeof Task> => ({
   createdBy: row.createdBy,
   executionId: row.executionId,
   result: row.result,
+  lastError: row.lastError,
+  lastExecutionId: row.lastExecutionId,
   createdAt: row.createdAt.toISOString(),
   updatedAt: row.updatedAt.toISOString(),
   completedAt: row.completedAt?.toISOString() ?? null,
@@ -328,15 +338,25 @@ async function begin(tx: Tx, actor: Actor, task: TaskRow, executionId: string, n
   throw conflict('The task is being changed by others. Please retry.')
 }
 
+const MAX_LAST_ERROR = 1_000
+
+/** Why a run that did not fail has not completed its task. */
+const unfinished = ({ status, stopReason }: ExecutionRow) =>
+  status === 'cancelled' ? 'Execution was cancelled' : `The answer is not whole: it ended with ${stopReason}`
+
 /** In the terminal transaction of a run: moves its task on, unless somebody has moved it by hand meanwhile. */
 export async function settle(tx: Tx, run: ExecutionRow, now: Date): Promise<void> {
   if (!run.taskId) return
-  const completed = run.status === 'completed'
+  // A run of a server before this version has no stop reason.
+  const completed = run.status === 'completed' && (run.stopReason ?? 'end_turn') === 'end_turn'
+  const lastError = completed ? null : (run.error ?? unfinished(run)).slice(0, MAX_LAST_ERROR)
   await tx.task.updateMany({
     where: { id: run.taskId, status: 'in_progress', executionId: run.id },
     data: {
       status: completed ? 'completed' : 'pending',
       result: completed ? run.result : null,
+      lastError,
+      lastExecutionId: run.id,
       completedAt: completed ? now : null,
       updatedAt: now,
     },

@@ -134,7 +134,7 @@ test('a run that somebody wanted cancelled while its process died is cancelled, 
 
 test('what a provider wants told again with its own words is, after a restart too', async () => {
   const prompts: LanguageModelV4CallOptions['prompt'][] = []
-  const signed = (value: string) => ({ provider: { signature: value } })
+  const signed = (value: string) => ({ test: { signature: value } })
   const said: LanguageModelV4StreamPart[] = [
     { type: 'reasoning-start', id: 'r' },
     { type: 'reasoning-delta', id: 'r', delta: 'Hm.' },
@@ -144,6 +144,11 @@ test('what a provider wants told again with its own words is, after a restart to
     { type: 'text-end', id: 't' },
     { type: 'tool-call', toolCallId: 'c', toolName: 'add', input: '{"a":1,"b":2}', providerMetadata: signed('call') },
   ]
+  const done: LanguageModelV4StreamPart[] = [
+    { type: 'text-start', id: 't' },
+    { type: 'text-delta', id: 't', delta: 'Three.' },
+    { type: 'text-end', id: 't' },
+  ]
   const usage = {
     inputTokens: { total: 1, noCache: 1, cacheRead: 0, cacheWrite: 0 },
     outputTokens: { total: 1, text: 1, reasoning: 0 },
@@ -152,11 +157,12 @@ test('what a provider wants told again with its own words is, after a restart to
   const model = (hangs: boolean) =>
     ({
       provider: 'test',
+      modelId: 'signed',
       async doStream({ prompt, abortSignal }: LanguageModelV4CallOptions) {
         const index = prompts.push(structuredClone(prompt)) - 1
         const stream = new ReadableStream<LanguageModelV4StreamPart>({
           start(controller) {
-            for (const part of index === 0 ? said : []) controller.enqueue(part)
+            for (const part of index === 0 ? said : done) controller.enqueue(part)
             if (index > 0 && hangs) {
               hung.resolve()
               abortSignal?.addEventListener('abort', () => controller.error(abortSignal.reason))
@@ -191,7 +197,12 @@ test('what a provider wants told again with its own words is, after a restart to
       { type: 'reasoning', text: 'Hm.', providerOptions: signed('thought') },
       { type: 'text', text: 'Let me add.' },
       {
-        ...{ type: 'tool-call', toolCallId: 'c', toolName: 'add', input: { a: 1, b: 2 } },
+        ...{
+          type: 'tool-call',
+          toolCallId: expect.stringMatching(/^[a-zA-Z0-9]{9}$/),
+          toolName: 'add',
+          input: { a: 1, b: 2 },
+        },
         providerOptions: signed('call'),
       },
     ],

@@ -121,12 +121,14 @@ test('what had shown nothing runs again elsewhere; the first worker cannot end i
     modelsTried: [],
     usage,
     warnings: [],
+    replay: null,
     events: [],
     mayBeStored: false,
     terminalSeq: 10_000,
     scattered: true,
   }
-  const end = (row: ExecutionRow) => finish(deps, row, { status: 'completed', result: 'Too late.' }, remains)
+  const end = (row: ExecutionRow) =>
+    finish(deps, row, { status: 'completed', result: 'Too late.', stopReason: 'end_turn' }, remains)
   let refused = 0
   let accepted = 0
   for (const row of rows) {

@@ -89,9 +89,10 @@ async function puppet(lab: Lab, beside?: Puppet): Promise<Puppet> {
         modelsTried: [],
         usage,
         warnings: [],
+        replay: null,
         ...(await journal.drain(channel)),
       }
-      const ended = await finish(deps, row, { status: 'completed', result }, remains)
+      const ended = await finish(deps, row, { status: 'completed', result, stopReason: 'end_turn' }, remains)
       expect(ended).not.toBeNull()
       journal.close(channel, ended!.execution)
       bus.publish('execution', [row.id])

@@ -457,7 +457,12 @@ describe('following', () => {
         content: [{ type: 'tool_use', id: 'u', name: 'n', input: { a: [1] } }],
       }),
       message({ messageType: 'tool_result', toolUseId: 'u', content: 'c', isError: true }),
-      { seq: 3, at, event: 'error', data: { executionId: 'e', status: 'failed', message: 'm' } },
+      {
+        seq: 3,
+        at,
+        event: 'error',
+        data: { executionId: 'e', status: 'failed', message: 'm', code: 'internal', stopReason: 'error' },
+      },
     ]
     const batches = (async function* () {
       yield events

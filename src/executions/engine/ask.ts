@@ -1,12 +1,16 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type {
+  LanguageModelV4FinishReason,
   LanguageModelV4Prompt,
   LanguageModelV4ToolCall,
   LanguageModelV4Usage,
   SharedV4ProviderMetadata,
 } from '@ai-sdk/provider'
 import { concat } from '../../lib/text.ts'
+import type { StopReason } from '../../wire.ts'
 import type { Again } from './asking.ts'
+import type { Delta } from './events.ts'
+import { arrange } from './history.ts'
 import { separateReasoning } from './inline-reasoning.ts'
 import { ModelError } from './model-errors.ts'
 import type { RunInput, RunUsage, Say } from './run.ts'
@@ -31,13 +35,19 @@ export async function ask(
   const { signal } = controller
   for (;;) {
     signal.throwIfAborted()
-    const draft: Draft = { pieces: [], half: '', length: 0, used: undefined, isFinished: false, isCut: false }
+    const draft: Draft = { pieces: [], half: '', length: 0, used: undefined, isFinished: false, finish: null }
     try {
-      await receiveReply(input, asking.request(prompt, input.tools, input.question, step), draft, step, say)
+      await receiveReply(input, arranged(input, prompt, step), draft, step, say)
       count(usage, draft)
       const parts = draft.pieces.map(({ part }) => part)
-      return { parts: separateReasoning(parts, asking.current.model), isCut: draft.isCut }
+      const separated = separateReasoning(parts, asking.current.model)
+      return { parts: separated, ...endOf(separated, draft.finish) }
     } catch (error) {
+      // It is whole, and has been counted: the same question would get the same answer.
+      if (error instanceof EmptyReply) {
+        controller.abort(error)
+        throw signal.reason
+      }
       if (!signal.aborted && isUnseen(draft)) {
         const again = await asking.recover(error)
         if (again) {
@@ -52,6 +62,12 @@ export async function ask(
       throw signal.reason
     }
   }
+}
+
+/** The request of a step, its prompt as the model that is asked takes it. */
+function arranged({ asking, tools, question }: RunInput, prompt: LanguageModelV4Prompt, step: number): CallOptions {
+  const options = asking.request(prompt, tools, question, step)
+  return { ...options, prompt: arrange(options.prompt, asking.current.model) }
 }
 
 /** Whether nothing of a reply was shown, nor thought. */
@@ -101,12 +117,12 @@ async function receiveReply(
         signal.throwIfAborted()
         watchdog.refresh()
         if (part.type === 'stream-start') asking.heard(part.warnings)
-        const text = receive(draft, part)
+        const delta = receive(draft, part)
         if (!hasBegun && !isUnseen(draft)) {
           hasBegun = true
           asking.answered()
         }
-        const said = text && say({ messageType: 'stream_event', step, delta: { type: 'text_delta', text } })
+        const said = delta.text && say({ messageType: 'stream_event', step, delta })
         // Most of what is said keeps nobody waiting. Where the database does, the model is not silent.
         if (!said) continue
         clearTimeout(watchdog)
@@ -133,30 +149,68 @@ type Draft = {
   length: number
   used: LanguageModelV4Usage | undefined
   isFinished: boolean
-  isCut: boolean
+  finish: LanguageModelV4FinishReason | null
 }
 
-/** Adds a part of a reply to what has come of it. Returns the text to tell now; throws where the reply failed. */
-function receive(draft: Draft, part: Part): string {
+/**
+ * Says why a reply ended. Throws {@link ModelError} for one that is none: no text and no call, whatever the provider
+ * says of it (contract-2.md section 2.8).
+ */
+function endOf(parts: readonly ReplyPart[], finish: LanguageModelV4FinishReason | null): Omit<Reply, 'parts'> {
+  const { unified = 'stop', raw } = finish ?? {}
+  const isRefusal = unified === 'content-filter' && /^(?:refusal|stop|completed)$/i.test(raw ?? '')
+  const stopReason = isRefusal
+    ? 'refusal'
+    : unified === 'content-filter'
+      ? 'content_filter'
+      : unified === 'length'
+        ? 'max_tokens'
+        : 'end_turn'
+  if (!parts.some((part) => part.type === 'tool-call' || (part.type === 'text' && part.text))) {
+    throw new EmptyReply(stopReason, raw)
+  }
+  return { isCut: CUT_OFF.has(unified), stopReason }
+}
+
+/** A reply without text and calls. */
+export class EmptyReply extends ModelError {
+  readonly stopReason: StopReason
+  constructor(stopReason: StopReason, raw: string | undefined) {
+    const isFiltered = stopReason === 'content_filter' || stopReason === 'refusal'
+    const why = raw ? ` (finish reason: ${raw.slice(0, 100)})` : ''
+    const what = isFiltered
+      ? 'The provider blocked the answer'
+      : stopReason === 'max_tokens'
+        ? 'The model reached its limit of tokens before it answered'
+        : 'The model answered nothing'
+    super(what + why, isFiltered ? 'content_filter' : 'broken_off')
+    this.stopReason = stopReason === 'end_turn' ? 'error' : stopReason
+  }
+}
+
+const NOTHING: Delta = { type: 'text_delta', text: '' }
+const textDelta = (text: string): Delta => ({ type: 'text_delta', text })
+
+/** Adds a part of a reply to what has come of it. Returns the fragment to show now; throws where the reply failed. */
+function receive(draft: Draft, part: Part): Delta {
   const { pieces } = draft
   switch (part.type) {
     case 'text-delta': {
       draft.length += part.delta.length
       const text = draft.half + (part.delta.includes('\0') ? part.delta.replaceAll('\0', '') : part.delta)
       draft.half = halfAtEnd(text)
-      return add(pieces, 'text', part, (draft.half ? text.slice(0, -1) : text).toWellFormed())
+      return textDelta(add(pieces, 'text', part, (draft.half ? text.slice(0, -1) : text).toWellFormed()))
     }
     case 'text-start':
-      return add(pieces, 'text', part, '')
+      return textDelta(add(pieces, 'text', part, ''))
     case 'text-end': {
       const rest = draft.half.toWellFormed()
       draft.half = ''
-      return end(pieces, 'text', part, rest)
+      return textDelta(end(pieces, 'text', part, rest))
     }
     case 'reasoning-delta':
       draft.length += part.delta.length
-      add(pieces, 'reasoning', part, part.delta)
-      break
+      return { type: 'thinking_delta', text: add(pieces, 'reasoning', part, clean(part.delta) as string) }
     case 'reasoning-start':
       add(pieces, 'reasoning', part, '')
       break
@@ -175,13 +229,19 @@ function receive(draft: Draft, part: Part): string {
     case 'finish':
       draft.isFinished = true
       draft.used = part.usage
-      draft.isCut = CUT_OFF.has(part.finishReason.unified)
-      if (BROKEN_OFF.has(part.finishReason.unified)) throw new ModelError('The model broke off its reply')
+      draft.finish = part.finishReason
+      if (BROKEN_OFF.has(part.finishReason.unified)) {
+        const raw = part.finishReason.raw
+        throw new ModelError(
+          `The model broke off its reply${raw ? ` (finish reason: ${raw.slice(0, 100)})` : ''}`,
+          'broken_off',
+        )
+      }
       break
     case 'error':
       throw part.error
   }
-  return ''
+  return NOTHING
 }
 
 /** How long a reply may be, what it thinks and tells tools included (characters). */

@@ -2,17 +2,19 @@ import type { Bus } from '../../bus/index.ts'
 import { newId } from '../../lib/id.ts'
 import { unlessAborted } from '../../lib/unless-aborted.ts'
 import type { Telemetry } from '../../telemetry/telemetry.ts'
+import type { StopReason } from '../../wire.ts'
 import type { Asking } from './asking.ts'
 import type { Checkpoint } from './checkpoint.ts'
 import * as claims from './claims.ts'
-import type * as endings from './endings.ts'
+import * as endings from './endings.ts'
 import { close, type EquipDeps, equip } from './equip.ts'
 import { type ExecutionRow, type MessageData, type Said, textSoFar, type Warning } from './events.ts'
+import { failedBy } from './failures.ts'
 import type { Channel, Journal } from './journal.ts'
-import { ModelError, UNEXPECTED, withoutWords } from './model-errors.ts'
+import { classifyModelError, ModelError, UNEXPECTED, withoutWords } from './model-errors.ts'
 import { outlast } from './outlast.ts'
 import { type Progress, run, type Say } from './run.ts'
-import { recordsOf } from './steps.ts'
+import { recordsOf, replayOf } from './steps.ts'
 import { Stop, TimeoutError } from './stop.ts'
 import type { Toolbox } from './tools.ts'
 import { waitedBelow } from './tree.ts'
@@ -98,7 +100,7 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
     opening: readonly MessageData[],
     preparing: Promise<Prepared>,
   ): Promise<endings.Outcome | null> {
-    const { row, channel, progress, claimed } = state
+    const { channel, progress, claimed } = state
     const { signal } = state.controller
     const stopClock = limitTime(state)
     let toolbox: Toolbox | null = null
@@ -108,14 +110,19 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
       const prepared = await preparing
       state.asking = prepared.input.asking
       toolbox = prepared.toolbox
-      await run(prepared.input, progress, sayIn(state), claimed)
+      const stopReason = await run(prepared.input, progress, sayIn(state), claimed)
       await claimed
-      return { status: 'completed', result: state.said.text }
+      if (stopReason === 'max_turns' && !state.said.text) {
+        state.said = { ...state.said, text: `[${limitText(prepared.input.maxTurns)}]` }
+      }
+      const why = stopReason && stopReason !== 'end_turn' && CUT[stopReason]
+      if (why) state.warnings.warn('cut_off', stopReason === 'max_turns' ? limitText(prepared.input.maxTurns) : why)
+      return { status: 'completed', result: state.said.text, stopReason: stopReason ?? 'end_turn' }
     } catch (error) {
       await claimed
       const why = signal.aborted ? signal.reason : error
-      if (!(why instanceof Stop)) return { status: 'failed', error: causeOf(row, why) }
-      if (why.why === 'cancelled') return { status: 'cancelled' }
+      if (!(why instanceof Stop)) return failedBy(why, causeOf(state, why))
+      if (why.why === 'cancelled') return endings.CANCELLED
       if (why.why === 'drained') await journal.flush()
       return null
     } finally {
@@ -135,12 +142,15 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
     const asked = outcome.status === 'completed' ? askedIn(progress) : []
     const { usage, steps } = progress
     state.warnings.show(null)
+    const by = askedOf(state)
+    const isKept = steps.length > 0 && steps.at(-1)?.parts === progress.last
     const left = {
       text: said.text,
       toolCalls: recordsOf(steps),
-      ...askedOf(state),
+      ...by,
       usage,
       warnings: state.warnings.all,
+      replay: replayOf(steps, isKept ? [] : progress.last, by.model),
     }
     const remains = { ...left, ...(await journal.drain(channel)) }
     const again = (error: unknown) =>
@@ -155,10 +165,10 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
           bus.publish('chat', [row.chatId])
           return null
         }
-        outcome = { status: 'cancelled' }
+        outcome = endings.CANCELLED
       } catch (error) {
         if (deps.stopped.aborted) throw error
-        outcome = { status: 'failed', error: causeOf(row, error) }
+        outcome = failedBy(error, causeOf(state, error))
       }
     }
     const ended = await outlast(() => deps.end(row, outcome, remains), deps.stopped, again)
@@ -191,18 +201,22 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
   }
 
   /** A provider may repeat the prompt that it was given: not in the log, and not to another organization. */
-  function causeOf(row: ExecutionRow, why: unknown): string {
+  function causeOf(state: State, why: unknown): string {
+    const { row } = state
+    const { model } = askedOf(state)
     const cause = why instanceof TimeoutError ? 'timeout' : models.describeError(why, row.organizationId)
     const isProviders = !(why instanceof TimeoutError || why instanceof ModelError || cause === UNEXPECTED)
     const untold = isProviders ? withoutWords(cause) : cause
-    log.warn({ executionId: row.id, cause: untold, ...(cause === UNEXPECTED && { err: why }) }, 'a run failed')
+    const { status, provider } = classifyModelError(why, { provider: model?.split('/', 1)[0] ?? null })
+    const facts = { provider, model, status, code: failedBy(why, cause).errorCode, detail: untold }
+    log.warn({ executionId: row.id, ...facts, ...(cause === UNEXPECTED && { err: why }) }, 'a run failed')
     return row.agentOrganizationId === row.organizationId ? cause : untold
   }
 
   // Not async: it would keep what it is given, the agent with its prompt, until the end.
   return (row, agent, from, channel, controller, claimed) => {
     const { usage, steps, said, opening, warnings } = from
-    const progress: Progress = { usage: { ...usage }, steps: [...steps], asks: [] }
+    const progress: Progress = { usage: { ...usage }, steps: [...steps], asks: [], last: [] }
     const state: State = {
       ...{ row, channel, controller, claimed, progress },
       warnings: createWarnings(warnings),
@@ -220,6 +234,14 @@ const askedOf = ({ row, asking }: State) =>
   asking
     ? { model: asking.current.id, modelsTried: asking.tried }
     : { model: row.model, modelsTried: row.modelsTried as string[] }
+const limitText = (maxTurns: number) => `The run reached its limit of ${maxTurns} turns before it was done`
+
+/** What a run that completed without a whole answer is warned of. */
+const CUT: Partial<Record<StopReason, string>> = {
+  max_tokens: 'The answer was cut off: the model reached its limit of tokens (max_tokens)',
+  content_filter: 'The answer was cut off by a content filter (content_filter)',
+  max_turns: 'The run reached its limit of turns (max_turns)',
+}
 
 /** The calls that a person has to decide about, each with the id of its approval. */
 const askedIn = ({ steps, asks }: Progress): waits.Asked[] =>

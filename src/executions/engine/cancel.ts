@@ -32,7 +32,7 @@ export function createCancel({ db, bus, claimDeps, live, afterwards }: CancelDep
   ): Promise<ExecutionRow | null> {
     for (let current = row; current.terminalSeq === null; ) {
       if (current.status === 'pending') {
-        const gone = await endings.finishPending(claimDeps, current, { status: 'cancelled' }, by, also)
+        const gone = await endings.finishPending(claimDeps, current, endings.CANCELLED, by, also)
         if (gone) {
           afterwards(gone)
           return gone.execution

@@ -144,11 +144,15 @@ export async function writeMessage(
   role: 'user' | 'assistant',
   content: string,
   createdAt: Date,
-  { interrupted = false, toolCalls = [] }: { interrupted?: boolean; toolCalls?: readonly CallRecord[] } = {},
+  {
+    interrupted = false,
+    toolCalls = [],
+    replay = null,
+  }: { interrupted?: boolean; toolCalls?: readonly CallRecord[]; replay?: string | null } = {},
 ): Promise<void> {
   const { organizationId, chatId, sessionId, id: executionId, queueSeq } = execution
   const position = queueSeq * 2 - (role === 'user' ? 1 : 0)
   const id = newSortableId(createdAt)
   const data = { id, organizationId, chatId, sessionId, executionId, position, role, content, createdAt }
-  await tx.message.createMany({ data: { ...data, interrupted, toolCalls: toolCalls as Prisma.InputJsonArray } })
+  await tx.message.createMany({ data: { ...data, interrupted, replay, toolCalls: toolCalls as Prisma.InputJsonArray } })
 }

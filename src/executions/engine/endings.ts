@@ -1,20 +1,23 @@
 import { audit } from '../../auth/audit.ts'
 import { Prisma, type Tx } from '../../db/client.ts'
 import { beginning } from '../../lib/text.ts'
+import type { ErrorCode, StopReason } from '../../wire.ts'
 import { chatStatus } from './chat-status.ts'
 import { type ClaimDeps, PREVIEW_LENGTH, writeMessage } from './claims.ts'
 import { type ExecutionEvent, type ExecutionRow, storeLast, textOf, type Warning } from './events.ts'
 import { giveSlotBack } from './slots.ts'
-import { type CallRecord, forgetSteps, loadSteps, recordsOf } from './steps.ts'
+import { type CallRecord, forgetSteps, loadSteps, recordsOf, replayOf } from './steps.ts'
 import type { Standing } from './tree.ts'
 import { toColumn } from './warnings.ts'
 
 // The transactions that end a run. They take their locks in the order that claims.ts tells.
 
 export type Outcome =
-  | { status: 'completed'; result: string }
-  | { status: 'failed'; error: string }
-  | { status: 'cancelled' }
+  | { status: 'completed'; result: string; stopReason: StopReason }
+  | { status: 'failed'; error: string; errorCode: ErrorCode; stopReason: StopReason }
+  | { status: 'cancelled'; stopReason: 'cancelled' }
+
+export const CANCELLED = { status: 'cancelled', stopReason: 'cancelled' } as const
 
 /** What a run leaves beside its outcome. */
 export type Remains = {
@@ -27,6 +30,8 @@ export type Remains = {
   modelsTried: readonly string[]
   usage: { inputTokens: number; outputTokens: number; usageEstimated: boolean }
   warnings: readonly Warning[]
+  /** The steps that later turns hand back to the model, see {@link replayOf}. */
+  replay: string | null
   events: readonly Extract<ExecutionEvent, { event: 'message' }>[]
   /** They may be stored: a transaction failed, and it may have been only the word of it that got lost. */
   mayBeStored: boolean
@@ -83,7 +88,12 @@ export async function finish(
     await storeLast(tx, row.id, now, remains)
     const { text, toolCalls } = remains
     const answers = completed || text !== '' || toolCalls.length > 0
-    if (answers) await writeMessage(tx, execution, 'assistant', text, now, { interrupted: !completed, toolCalls })
+    if (answers)
+      await writeMessage(tx, execution, 'assistant', text, now, {
+        interrupted: !completed,
+        toolCalls,
+        replay: remains.replay,
+      })
     // Of one that did not complete there may be steps although `toolCalls` is empty.
     if (!completed || toolCalls.length) await forgetSteps(tx, row.id)
     const next = await release(tx, deps, execution, now, { text, messages: answers ? 2 : 1 })
@@ -186,7 +196,9 @@ export async function finishPending(
     if (answers) {
       const open = { executionId: row.id, status: 'pending' as const }
       await tx.approval.updateMany({ where: open, data: { status: 'expired', decidedAt: now } })
-      await writeMessage(tx, execution, 'assistant', text, now, { interrupted: true, toolCalls: recordsOf(steps) })
+      const replay = replayOf(steps, [], execution.model)
+      const toolCalls = recordsOf(steps)
+      await writeMessage(tx, execution, 'assistant', text, now, { interrupted: true, toolCalls, replay })
       await forgetSteps(tx, row.id)
     }
     const next = await release(tx, deps, execution, now, { text, messages: Number(begun) + Number(answers) })

@@ -1,10 +1,10 @@
 import type { Db, Prisma, Tx } from '../../db/client.ts'
 import { fitting, withRoom } from '../../lib/page.ts'
 import { concat } from '../../lib/text.ts'
-import type { ContentBlock, ExecutionEvent, MessageData } from '../../wire.ts'
+import type { ContentBlock, Delta, ExecutionEvent, MessageData } from '../../wire.ts'
 import type { ReplyPart } from './steps.ts'
 
-export type { ContentBlock, ExecutionEvent, MessageData, Warning } from '../../wire.ts'
+export type { ContentBlock, Delta, ExecutionEvent, MessageData, Warning } from '../../wire.ts'
 
 export type ExecutionRow = Prisma.ExecutionGetPayload<object>
 
@@ -23,6 +23,9 @@ export const EDGE_COLUMNS = {
   terminalSeq: true,
   inputTokens: true,
   outputTokens: true,
+  stopReason: true,
+  error: true,
+  errorCode: true,
   createdAt: true,
   completedAt: true,
 } as const
@@ -37,6 +40,9 @@ export const edgeOf = (row: Edge): Edge => ({
   terminalSeq: row.terminalSeq,
   inputTokens: row.inputTokens,
   outputTokens: row.outputTokens,
+  stopReason: row.stopReason,
+  error: row.error,
+  errorCode: row.errorCode,
   createdAt: row.createdAt,
   completedAt: row.completedAt,
 })
@@ -51,14 +57,16 @@ export const metaEvent = (row: Edge): ExecutionEvent => ({
 /** The last event of an execution that has ended, null while it has not. */
 export function terminalEvent(row: Edge): ExecutionEvent | null {
   if (row.terminalSeq === null || row.completedAt === null) return null
-  const { id: executionId, sessionId, terminalSeq: seq, completedAt: at } = row
+  const { id: executionId, sessionId, terminalSeq: seq, completedAt: at, stopReason } = row
   if (row.status === 'completed') {
     const usage = { input_tokens: row.inputTokens, output_tokens: row.outputTokens }
-    return { seq, at, event: 'result', data: { sessionId, usage, executionId, status: 'completed' } }
+    return { seq, at, event: 'result', data: { sessionId, usage, executionId, status: 'completed', stopReason } }
   }
   const status = row.status === 'cancelled' ? 'cancelled' : 'failed'
   const message = status === 'cancelled' ? 'Execution was cancelled' : 'Chat execution failed'
-  return { seq, at, event: 'error', data: { message, executionId, status } }
+  const code = status === 'cancelled' ? 'cancelled' : (row.errorCode ?? 'internal')
+  const detail = row.error === null ? {} : { detail: row.error }
+  return { seq, at, event: 'error', data: { message, executionId, status, code, ...detail, stopReason } }
 }
 
 /** Whether an event is such a one: nothing comes behind it. */
@@ -69,7 +77,7 @@ export const isTerminal = ({ event }: { event: string }): boolean => event === '
  * Every delta and every other event takes one number, counted from the segment's first.
  */
 type Stored = StoredText | { data: MessageData }
-type StoredText = { step: number; text: string; lengths: number[] }
+type StoredText = { step: number; text: string; lengths: number[]; thinking?: true }
 
 type SegmentRow = Prisma.ExecutionEventGetPayload<object>
 
@@ -99,14 +107,20 @@ function toSegment(executionId: string, at: Date, events: readonly NumberedMessa
   for (const { data } of events) {
     const last = stored.at(-1)
     if (data.messageType !== 'stream_event') stored.push({ data })
-    else if (last && 'text' in last && last.step === data.step) {
+    else if (last && 'text' in last && last.step === data.step && !!last.thinking === isThinking(data.delta)) {
       last.text += data.delta.text
       last.lengths.push(data.delta.text.length)
-    } else stored.push({ step: data.step, text: data.delta.text, lengths: [data.delta.text.length] })
+    } else {
+      const { text } = data.delta
+      const thinking = isThinking(data.delta) && ({ thinking: true } as const)
+      stored.push({ step: data.step, text, lengths: [text.length], ...thinking })
+    }
   }
   const firstSeq = events[0]!.seq
   return { executionId, firstSeq, lastSeq: events.at(-1)!.seq, at, events: JSON.stringify(stored) }
 }
+
+const isThinking = ({ type }: Delta): boolean => type === 'thinking_delta'
 
 /**
  * Removes a run's events from a number on, for a fenced transaction that stores them again: an earlier one failed, and may
@@ -140,7 +154,8 @@ function joinText(rows: readonly SegmentRow[]): SegmentRow[] {
     const last = joined.at(-1)
     const [text, ...more] = JSON.parse(row.events) as Stored[]
     if (!text || !('text' in text) || more.length) continue
-    const follows = last?.lastSeq === row.firstSeq - 1 && last.text.step === text.step
+    const follows =
+      last?.lastSeq === row.firstSeq - 1 && last.text.step === text.step && last.text.thinking === text.thinking
     if (!follows || last.text.text.length > MAX_JOINED) joined.push({ ...row, text, count: 1 })
     else {
       last.text.text += text.text
@@ -177,7 +192,8 @@ export function* fromSegment(row: SegmentRow): Generator<ExecutionEvent> {
     for (const length of stored.lengths) {
       const text = stored.text.slice(from, from + length)
       from += length
-      yield message({ messageType: 'stream_event', step: stored.step, delta: { type: 'text_delta', text } })
+      const type = stored.thinking ? 'thinking_delta' : 'text_delta'
+      yield message({ messageType: 'stream_event', step: stored.step, delta: { type, text } })
     }
   }
 }
@@ -212,7 +228,7 @@ export type Said = { step: number; text: string }
 export function textSoFar(said: Said, data: MessageData): Said {
   if (data.messageType === 'resumed') return data.step === said.step ? { ...said, text: '' } : said
   if (data.messageType === 'assistant') return { step: data.step, text: textOf(data.content) }
-  if (data.messageType !== 'stream_event') return said
+  if (data.messageType !== 'stream_event' || isThinking(data.delta)) return said
   const before = data.step === said.step ? said.text : ''
   return { step: data.step, text: concat(before, data.delta.text) }
 }

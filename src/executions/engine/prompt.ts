@@ -12,8 +12,9 @@ import { PICTURES } from '../../media/schema.ts'
 import type { MediaStorage } from '../../media/storage.ts'
 import type { Settings } from '../../settings.ts'
 import type { AgentRow } from './claims.ts'
-import type { ExecutionRow } from './events.ts'
-import type { CallRecord } from './steps.ts'
+import { type ExecutionRow, textOf } from './events.ts'
+import { writtenBy } from './history.ts'
+import type { CallRecord, Replay } from './steps.ts'
 
 type PromptDeps = { db: Db; storage: MediaStorage; settings: Settings }
 
@@ -22,6 +23,8 @@ type Turn = {
   content: string
   toolCalls: readonly CallRecord[]
   mediaIds: readonly string[]
+  /** JSON text of {@link Replay}. */
+  replay: string | null
 }
 
 /**
@@ -36,13 +39,20 @@ export async function buildPrompt(
 ): Promise<LanguageModelV4Prompt> {
   const { message, organizationId } = execution
   const system = [agent.systemPrompt, ...instructions].join('\n\n')
-  const asked: Turn = { role: 'user', content: message, toolCalls: [], mediaIds: execution.mediaIds as string[] }
+  const asked: Turn = {
+    role: 'user',
+    content: message,
+    toolCalls: [],
+    mediaIds: execution.mediaIds as string[],
+    replay: null,
+  }
   const turns = [...(await readHistory(deps, execution)), asked]
   const attached = await readAttachments(deps, organizationId, turns)
   return [
     { role: 'system', content: system },
-    ...turns.flatMap(({ role, content, toolCalls }, index): LanguageModelV4Message[] => {
+    ...turns.flatMap(({ role, content, toolCalls, replay }, index): LanguageModelV4Message[] => {
       if (role === 'user') return [{ role, content: [text(content), ...(attached[index] ?? [])] }]
+      if (replay && withCalls) return replayed(JSON.parse(replay), content, toolCalls, index)
       const answer: LanguageModelV4Message[] = content ? [{ role, content: [text(content)] }] : []
       return [...(withCalls && toolCalls.length ? recall(toolCalls, index) : []), ...answer]
     }),
@@ -52,17 +62,39 @@ export async function buildPrompt(
 /** How much of an earlier call's input and result a model is told again, in characters. */
 const MAX_RECALLED = 1_000
 
+/** An earlier run, step by step, with what its model wants back; inputs and results in brief. */
+function replayed({ model, steps }: Replay, content: string, calls: readonly CallRecord[], turn: number) {
+  const rest = [...calls.entries()]
+  const messages = steps.slice(0, -1).flatMap((parts): LanguageModelV4Message[] => {
+    const own = rest.splice(0, parts.filter(({ type }) => type === 'tool-call').length)
+    const briefs = own.map(([, call]) => call)
+    const [assistant, tool] = recall(briefs, turn, own[0]?.[0] ?? 0)
+    const made = assistant?.role === 'assistant' ? [...assistant.content] : []
+    const said = parts.flatMap((part) => {
+      if (part.type !== 'tool-call') return part
+      const call = made.shift()
+      return call ? { ...call, ...(part.providerOptions && { providerOptions: part.providerOptions }) } : []
+    })
+    return [{ role: 'assistant', ...writtenBy(model), content: said }, ...(tool ? [tool] : [])]
+  })
+  const thoughts = (steps.at(-1) ?? []).filter((part) => part.type === 'reasoning')
+  const isOfLast = !steps.at(-1)?.length && textOf(steps.at(-2) ?? []) === content
+  if (!content || isOfLast) return messages
+  return [...messages, { role: 'assistant' as const, ...writtenBy(model), content: [...thoughts, text(content)] }]
+}
+
 /**
  * The calls of an earlier run, in brief. Their ids are made anew: the session's next model may be another provider's,
  * which would not take the first one's.
  */
-function recall(calls: readonly CallRecord[], turn: number): LanguageModelV4Message[] {
+function recall(calls: readonly CallRecord[], turn: number, first = 0): LanguageModelV4Message[] {
+  if (!calls.length) return []
   const called = calls.map(({ name, input, result, isError }, index) => {
     const whole = isObject(input) ? input : {}
     const json = JSON.stringify(whole)
     const told = cut(json, MAX_RECALLED)
     return {
-      toolCallId: `call_${turn}_${index}`,
+      toolCallId: `call_${turn}_${first + index}`,
       toolName: name,
       input: told === json ? whole : { cut: told },
       output: {
@@ -85,7 +117,7 @@ const MAX_MESSAGES = 1_000
 /** What a token is taken for, in bytes: models differ, and their tokenizers are not here. */
 const BYTES_PER_TOKEN = 4
 
-type HistoryRow = Pick<Turn, 'role' | 'content' | 'toolCalls'> & { mediaIds: string[] }
+type HistoryRow = Pick<Turn, 'role' | 'content' | 'toolCalls' | 'replay'> & { mediaIds: string[] }
 
 /** The latest turns of a session that fit in `MAX_HISTORY_TOKENS`, from a question on; {@link MAX_MESSAGES} at most. */
 async function readHistory(deps: PromptDeps, execution: ExecutionRow): Promise<Turn[]> {
@@ -107,12 +139,13 @@ function readLatest(
   const room = settings.MAX_HISTORY_TOKENS * BYTES_PER_TOKEN
   const earlier = Prisma.sql`m."sessionId" = ${sessionId} AND m."position" < CAST(${queueSeq * 2 - 1} AS INTEGER)`
   return db.$queryRaw(Prisma.sql`
-    SELECT m."role", m."content", m."toolCalls", e."mediaIds"
+    SELECT m."role", m."content", m."toolCalls", m."replay", e."mediaIds"
     FROM "Message" m JOIN "Execution" e ON e."id" = m."executionId"
     WHERE ${earlier} AND m."position" >= (
       SELECT min("position") FROM (
         SELECT "position", sum("size") OVER (ORDER BY "position" DESC) AS "total" FROM (
-          SELECT "position", octet_length("content") + octet_length(CAST("toolCalls" AS TEXT)) AS "size"
+          SELECT "position", octet_length("content") + octet_length(CAST("toolCalls" AS TEXT))
+            + coalesce(octet_length("replay"), 0) AS "size"
           FROM "Message" m WHERE ${earlier} ORDER BY "position" DESC LIMIT ${Prisma.raw(String(limit))}) AS "latest"
       ) AS "sized" WHERE "total" <= CAST(${room} AS BIGINT))
     ORDER BY m."position"`)

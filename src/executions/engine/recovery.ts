@@ -4,12 +4,13 @@ import type { Db } from '../../db/client.ts'
 import type { Telemetry } from '../../telemetry/telemetry.ts'
 import { BEGIN, loadRemains } from './checkpoint.ts'
 import * as claims from './claims.ts'
-import type * as endings from './endings.ts'
+import * as endings from './endings.ts'
 import type { ExecutionRow } from './events.ts'
+import { failedWith } from './failures.ts'
 import { SEQ_BLOCK } from './journal.ts'
 import type { Launch, Live } from './live.ts'
 import { isDelegated } from './slots.ts'
-import { recordsOf } from './steps.ts'
+import { recordsOf, replayOf } from './steps.ts'
 import * as waits from './waits.ts'
 
 export type RecoveryDeps = {
@@ -56,7 +57,7 @@ export function createRecovery(deps: RecoveryDeps): (left: ExecutionRow) => Prom
     }
     // One that could go on, and cannot even wait, shall be cancelled since.
     const isCancelled = row.wantsCancel || isFound
-    const outcome: endings.Outcome = isCancelled ? { status: 'cancelled' } : { status: 'failed', error: agent }
+    const outcome: endings.Outcome = isCancelled ? endings.CANCELLED : failedWith(agent)
     const { model, inputTokens, outputTokens } = row
     await deps.end(row, outcome, {
       text: said.text,
@@ -65,6 +66,7 @@ export function createRecovery(deps: RecoveryDeps): (left: ExecutionRow) => Prom
       modelsTried: row.modelsTried as string[],
       usage: checkpoint?.usage ?? { inputTokens, outputTokens, usageEstimated: true },
       warnings,
+      replay: replayOf(checkpoint?.steps ?? [], [], model),
       events: [],
       mayBeStored: false,
       terminalSeq: row.seqReserved - SEQ_BLOCK + 1,

@@ -5,12 +5,14 @@ import type {
   LanguageModelV4ToolResultOutput,
 } from '@ai-sdk/provider'
 import { isObject } from '../../lib/unknown.ts'
+import type { StopReason } from '../../wire.ts'
 import { ask } from './ask.ts'
 import type { Asking } from './asking.ts'
 import { makeCalls } from './calls.ts'
 import type { MessageData } from './events.ts'
+import { writtenBy } from './history.ts'
 import { understood } from './offers.ts'
-import { assistantEvent, type Call, callsOf, resultEvent, type Step, type StepStore } from './steps.ts'
+import { assistantEvent, type Call, callsOf, type ReplyPart, resultEvent, type Step, type StepStore } from './steps.ts'
 import type { TextModel } from './text-model.ts'
 import type { Described, Tool, ToolResult } from './tools.ts'
 import type { Warn } from './warnings.ts'
@@ -50,6 +52,8 @@ export type Progress = {
   steps: Step[]
   /** What a person has to decide about before the run can go on: it then stops. */
   asks: Ask[]
+  /** The parts of the latest reply. */
+  last: readonly ReplyPart[]
 }
 
 /** A call that a person has to decide about, its tool, and what that says of itself. */
@@ -65,9 +69,15 @@ export type Say = (data: MessageData) => Promise<unknown> | undefined
  * One run: asks the model, step by step while it calls tools, and tells what it says and what they answer. Goes on
  * behind the last step of `progress`, with those of its calls first that have no result. The calls of the last turn
  * that it may take are not made: the run ends with what it has said (contract.md section 3, `maxTurns`). Nothing is kept
- * of it before it has `begun`: the model may have been asked while that is written.
+ * of it before it has `begun`: the model may have been asked while that is written. Returns why it ended, null if it
+ * waits for a person.
  */
-export async function run(input: RunInput, progress: Progress, say: Say, begun: Promise<void>): Promise<void> {
+export async function run(
+  input: RunInput,
+  progress: Progress,
+  say: Say,
+  begun: Promise<void>,
+): Promise<StopReason | null> {
   const { usage, steps } = progress
   const { prompt } = input
   for (const step of steps.slice(0, -1)) prompt.push(...toPrompt(step, input.asking.current.model.provider))
@@ -75,15 +85,23 @@ export async function run(input: RunInput, progress: Progress, say: Say, begun: 
   for (;;) {
     if (last) {
       for await (const result of makeCalls(input, last, progress)) await say(result)
-      if (progress.asks.length) return
+      if (progress.asks.length) return null
       prompt.push(...toPrompt(last, input.asking.current.model.provider))
     }
     const number: number = (last?.step ?? 0) + 1
-    if (number > input.maxTurns) return
+    if (number > input.maxTurns) return 'max_turns'
     const before = { ...usage }
     const given = await ask(input, prompt, number, usage, say)
     const reply = { ...given, parts: understood(given.parts, input.tools) }
-    last = { ...reply, step: number, usage: difference(usage, before), calls: callsOf(reply.parts, input.tools) }
+    const { stopReason, ...said } = reply
+    progress.last = reply.parts
+    last = {
+      ...said,
+      model: input.asking.current.id,
+      step: number,
+      usage: difference(usage, before),
+      calls: callsOf(reply.parts, input.tools),
+    }
     const isLast = number === input.maxTurns
     // Before it is kept: what is kept of a step is forgotten with a run that is stopped meanwhile.
     if (last.calls.length) steps.push(last)
@@ -93,8 +111,11 @@ export async function run(input: RunInput, progress: Progress, say: Say, begun: 
       await input.steps().save(last)
     }
     await say(assistantEvent(number, reply.parts))
-    if (!last.calls.length) return
-    if (isLast) return refuse(last, input.maxTurns, say)
+    if (!last.calls.length) return stopReason
+    if (isLast) {
+      await refuse(last, input.maxTurns, say)
+      return 'max_turns'
+    }
   }
 }
 
@@ -115,7 +136,7 @@ const difference = (usage: RunUsage, before: RunUsage): RunUsage => ({
  * A step and its results, as the model is told of them. Pictures stand in the results; those of chat completions take
  * none, and the next message shows them.
  */
-function toPrompt({ parts, calls }: Step, provider: string): LanguageModelV4Message[] {
+function toPrompt({ parts, calls, model }: Step, provider: string): LanguageModelV4Message[] {
   const isChat = /chat|compatible/.test(provider)
   const shown = isChat ? calls.flatMap(({ result }) => picturesOf(result)) : []
   const pictures: LanguageModelV4Message[] = shown.length
@@ -124,6 +145,7 @@ function toPrompt({ parts, calls }: Step, provider: string): LanguageModelV4Mess
   return [
     {
       role: 'assistant',
+      ...writtenBy(model),
       content: parts.flatMap((part) => {
         // Models are told of objects alone, whatever they gave.
         if (part.type === 'tool-call') return { ...part, input: isObject(part.input) ? part.input : {} }

@@ -3,6 +3,7 @@ import type { ApprovalStatus, Db, Prisma, Tx } from '../../db/client.ts'
 import type { Clock } from '../../lib/clock.ts'
 import { isUniqueViolation } from '../../lib/database-errors.ts'
 import { cut } from '../../lib/text.ts'
+import type { StopReason } from '../../wire.ts'
 import { type ExecutionRow, type MessageData, textOf } from './events.ts'
 import { outlast } from './outlast.ts'
 import type { RunUsage } from './run.ts'
@@ -44,13 +45,13 @@ export type Call = {
 }
 
 /** What the model said, and whether it was cut off: its calls may not be what it meant. */
-export type Reply = { parts: ReplyPart[]; isCut: boolean }
+export type Reply = { parts: ReplyPart[]; isCut: boolean; stopReason: StopReason }
 
 /** An answer of the model that calls tools. */
-export type Step = Reply & { step: number; usage: RunUsage; calls: Call[] }
+export type Step = Omit<Reply, 'stopReason'> & { step: number; usage: RunUsage; calls: Call[]; model: string | null }
 
 /** How it is stored, beside its calls. */
-type Stored = Pick<Step, 'parts' | 'isCut' | 'usage'>
+type Stored = Pick<Step, 'parts' | 'isCut' | 'usage' | 'model'>
 
 /** The calls of an answer that has just come, of the tools that its model was offered. */
 export const callsOf = (parts: readonly ReplyPart[], tools: readonly Tool[] = []): Call[] =>
@@ -65,11 +66,16 @@ export const callsOf = (parts: readonly ReplyPart[], tools: readonly Tool[] = []
 /** A step as the event that shows it. */
 export const assistantEvent = (step: number, parts: readonly ReplyPart[]): MessageData => {
   const text = textOf(parts)
+  const thinking = parts.map((part) => (part.type === 'reasoning' ? part.text : '')).join('')
   const calls = callsOf(parts).map(({ id, name, input }) => ({ type: 'tool_use' as const, id, name, input }))
   return {
     messageType: 'assistant',
     step,
-    content: [...(text || !calls.length ? [{ type: 'text' as const, text }] : []), ...calls],
+    content: [
+      ...(thinking ? [{ type: 'thinking' as const, text: thinking }] : []),
+      ...(text || !calls.length ? [{ type: 'text' as const, text }] : []),
+      ...calls,
+    ],
   }
 }
 
@@ -102,6 +108,35 @@ function brief(input: unknown): unknown {
   return told === json ? input : told
 }
 
+/** How much of the thinking of a step, and of a provider's fields of a part, a later turn hands back (characters). */
+const MAX_THINKING = 10_000
+const MAX_FIELDS = 20_000
+/** The maximum size of all steps of a run that later turns hand back (characters). */
+const MAX_REPLAY = 100_000
+
+/** The steps of an earlier run as its model wrote them, without inputs: those stand in the records of its calls. */
+export type Replay = { model: string | null; steps: ReplyPart[][] }
+
+/**
+ * Makes what later turns hand back to the model of a run: its steps, and the last answer. Null if nothing but text was
+ * said, or if it is too much; providers do without.
+ */
+export function replayOf(steps: readonly Step[], last: readonly ReplyPart[], model: string | null): string | null {
+  const replies = [...steps.map(({ parts }) => parts), last]
+  if (!steps.length && !last.some(({ type }) => type === 'reasoning')) return null
+  const replay: Replay = { model, steps: replies.map((parts) => parts.map(shortened)) }
+  const json = JSON.stringify(replay)
+  return json.length > MAX_REPLAY ? null : json
+}
+
+function shortened(part: ReplyPart): ReplyPart {
+  const { providerOptions, ...plain } = part
+  const fits = providerOptions && JSON.stringify(providerOptions).length <= MAX_FIELDS
+  const kept = { ...plain, ...(fits && { providerOptions }) } as ReplyPart
+  if (kept.type === 'tool-call') return { ...kept, input: {} }
+  return kept.type === 'reasoning' ? { ...kept, text: cut(kept.text, MAX_THINKING) } : kept
+}
+
 /** The steps of a run that went before, in order, with what became of their calls. */
 export async function loadSteps(db: Db | Tx, executionId: string): Promise<Step[]> {
   const where = { executionId }
@@ -110,7 +145,7 @@ export async function loadSteps(db: Db | Tx, executionId: string): Promise<Step[
   const approvals = rows.length ? await db.approval.findMany({ where, orderBy: { round: 'desc' } }) : []
   return rows.map(({ step, reply, toolCalls }) => {
     // Those of older versions do not say whether they were cut off.
-    const { parts, isCut = false, usage } = JSON.parse(reply) as Stored
+    const { parts, isCut = false, usage, model = null } = JSON.parse(reply) as Stored
     const calls = callsOf(parts).map((call): Call => {
       const row = toolCalls.find(({ position }) => position === call.position)
       const asked = approvals.find((approval) => approval.step === step && approval.position === call.position)
@@ -123,7 +158,7 @@ export async function loadSteps(db: Db | Tx, executionId: string): Promise<Step[
         decision: asked ? decisionOf(asked) : null,
       }
     })
-    return { step, parts, isCut, usage, calls }
+    return { step, parts, isCut, usage, calls, model }
   })
 }
 
@@ -171,8 +206,8 @@ export function createStepStore({ signal, ...deps }: StoreDeps, row: ExecutionRo
   const fenced = (write: (tx: Tx, now: Date) => Promise<unknown>) => outlast(() => once(write), signal)
 
   return {
-    async save({ step, parts, isCut, usage, calls }) {
-      const reply: Stored = { parts, isCut, usage }
+    async save({ step, parts, isCut, usage, calls, model }) {
+      const reply: Stored = { parts, isCut, usage, model }
       await fenced(async (tx, createdAt) => {
         const data = { executionId, step, reply: JSON.stringify(reply), createdAt }
         await tx.executionStep.create({ data, select: { step: true } })

@@ -20,6 +20,7 @@ import * as claims from './claims.ts'
 import { createCompaction } from './compaction.ts'
 import * as endings from './endings.ts'
 import type { Edge, ExecutionEvent, ExecutionRow } from './events.ts'
+import { failedWith } from './failures.ts'
 import { follow, whenEnded } from './follow.ts'
 import { createJournal } from './journal.ts'
 import { createLive, type Launch } from './live.ts'
@@ -77,7 +78,14 @@ export type Engine = {
 }
 
 /** What a run leaves of whose remains the database refuses something. */
-const NOTHING = { text: '', toolCalls: [], usage: { ...BEGIN.usage, usageEstimated: true }, warnings: [], events: [] }
+const NOTHING = {
+  text: '',
+  toolCalls: [],
+  usage: { ...BEGIN.usage, usageEstimated: true },
+  warnings: [],
+  replay: null,
+  events: [],
+}
 
 /** How long a cancel waits for the run's end before it answers (ms). */
 const CANCEL_PATIENCE = 5_000
@@ -168,7 +176,7 @@ export function createEngine(deps: EngineDeps): Engine {
   /** A run that shall be cancelled has no other outcome. */
   const finish = async (row: ExecutionRow, outcome: endings.Outcome, remains: endings.Remains) =>
     (await endings.finish(claimDeps, row, outcome, remains)) ??
-    (await endings.finish(claimDeps, row, { status: 'cancelled' }, remains))
+    (await endings.finish(claimDeps, row, endings.CANCELLED, remains))
 
   /**
    * The terminal write. Null when the run was taken away. One of which the database refuses something, for whatever
@@ -181,7 +189,7 @@ export function createEngine(deps: EngineDeps): Engine {
         { err: error, executionId: row.id },
         'the end of a run could not be stored: it fails, and leaves nothing',
       )
-      return finish(row, { status: 'failed', error: UNEXPECTED }, { ...remains, ...NOTHING, model: row.model })
+      return finish(row, failedWith(UNEXPECTED), { ...remains, ...NOTHING, model: row.model })
     })
     if (!ended) return null
     if (remains.scattered) compaction.add(row.id)
@@ -234,7 +242,7 @@ export function createEngine(deps: EngineDeps): Engine {
 
   /** Ends a run that has not begun, or waits: as cancelled where somebody wants that, as failed otherwise. */
   async function endPending(row: ExecutionRow, error: string): Promise<void> {
-    const outcome = row.wantsCancel ? { status: 'cancelled' as const } : { status: 'failed' as const, error }
+    const outcome = row.wantsCancel ? endings.CANCELLED : failedWith(error)
     const ended = await endings.finishPending(claimDeps, row, outcome)
     if (ended) afterwards(ended)
   }

@@ -1,0 +1,114 @@
+import type { LanguageModelV4Message, LanguageModelV4Prompt } from '@ai-sdk/provider'
+import fc from 'fast-check'
+import { expect, test } from 'vitest'
+import { arrange, writtenBy } from '../../src/executions/engine/history.ts'
+
+const COMPATIBLE = { provider: 'compatible.chat', modelId: 'm' }
+const MODELS = [
+  COMPATIBLE,
+  { provider: 'anthropic.messages', modelId: 'm' },
+  { provider: 'openai.responses', modelId: 'm' },
+  { provider: 'google.generative-ai', modelId: 'm' },
+]
+
+const texts = fc.constantFrom('', ' \n', 'Hello', 'Well.')
+const ids = fc.constantFrom('c', 'call_1', 'D681PevKs', 'toolu_01ABC', 'functions.x:0')
+const message: fc.Arbitrary<LanguageModelV4Message> = fc.oneof(
+  texts.map((text): LanguageModelV4Message => ({ role: 'user', content: [{ type: 'text', text }] })),
+  fc
+    .tuple(
+      texts,
+      fc.uniqueArray(ids, { maxLength: 3 }),
+      fc.constantFrom('compatible/m', 'anthropic/m', 'compatible/other'),
+    )
+    .map(
+      ([text, calls, model]): LanguageModelV4Message => ({
+        role: 'assistant',
+        ...writtenBy(model),
+        content: [
+          {
+            ...{ type: 'reasoning', text: 'Hm.' },
+            providerOptions: { [model.split('/')[0]!]: { field: 'reasoning_content' } },
+          },
+          { type: 'text', text },
+          ...calls.map((toolCallId) => ({ type: 'tool-call' as const, toolCallId, toolName: 'x', input: {} })),
+        ],
+      }),
+    ),
+  fc.array(ids, { maxLength: 3 }).map(
+    (results): LanguageModelV4Message => ({
+      role: 'tool',
+      content: results.map((toolCallId) => ({
+        ...{ type: 'tool-result' as const, toolCallId, toolName: 'x' },
+        output: { type: 'text', value: '' },
+      })),
+    }),
+  ),
+)
+const prompts = fc
+  .array(message, { maxLength: 12 })
+  .map(
+    (messages): LanguageModelV4Prompt => [
+      { role: 'system', content: 'You are Ada.' },
+      ...messages,
+      { role: 'user', content: [{ type: 'text', text: 'And now?' }] },
+    ],
+  )
+
+/** What strict templates and providers refuse. */
+function violations(prompt: LanguageModelV4Prompt): string[] {
+  const found: string[] = []
+  let last = 'system'
+  let open: string[] = []
+  for (const { role, content } of prompt.slice(1)) {
+    if (role === 'system') found.push('a second system message')
+    if (open.length && role !== 'tool') found.push('a call without its result')
+    if (role === last) found.push(`${role} after ${role}`)
+    if (role === 'user' && last === 'tool') found.push('user after tool')
+    if (role === 'assistant' && last === 'system') found.push('an answer without a question')
+    if (role === 'system') continue
+    if (!content.length) found.push('an empty message')
+    if (role !== 'tool') open = []
+    const results: string[] = []
+    for (const part of content) {
+      if (part.type === 'text' && !part.text.trim()) found.push('a blank text')
+      if (part.type === 'tool-call') open.push(part.toolCallId)
+      if (part.type === 'tool-call' && !/^[a-zA-Z0-9]{9}$/.test(part.toolCallId)) found.push('an id that is refused')
+      if (part.type === 'tool-result') results.push(part.toolCallId)
+    }
+    if (role === 'tool' && results.join() !== open.join()) found.push('results that are not those of the calls')
+    if (role === 'tool') open = []
+    last = role
+  }
+  return found
+}
+
+test.each(MODELS)('a history of any turns is one that $provider takes, and stays as it is', (model) => {
+  fc.assert(
+    fc.property(prompts, (prompt) => {
+      const arranged = arrange(prompt, model)
+      expect(violations(arranged)).toEqual([])
+      const text = JSON.stringify(arranged)
+      expect(text).not.toContain('"muster"')
+      if (model !== COMPATIBLE) expect(violations(arrange(arranged, model))).toEqual([])
+    }),
+    { numRuns: 200 },
+  )
+})
+
+test('reasoning of another model is handed back to nobody', () => {
+  const prompt: LanguageModelV4Prompt = [
+    { role: 'user', content: [{ type: 'text', text: 'Hello' }] },
+    {
+      role: 'assistant',
+      ...writtenBy('compatible/other'),
+      content: [
+        { type: 'reasoning', text: 'Secret.', providerOptions: { compatible: { field: 'reasoning_content' } } },
+        { type: 'text', text: 'Hi.' },
+      ],
+    },
+    { role: 'user', content: [{ type: 'text', text: 'And now?' }] },
+  ]
+  for (const model of MODELS) expect(JSON.stringify(arrange(prompt, model))).not.toContain('Secret')
+  expect(JSON.stringify(arrange(prompt, { ...COMPATIBLE, modelId: 'other' }))).toContain('Secret')
+})
