@@ -84,7 +84,14 @@ const toListed = (row: ListedRow): Omit<z.input<typeof Execution>, 'result'> => 
 })
 
 /** Columns with what the caller, the model and the provider said: not shown of a run that is not {@link readable}. */
-const NO_TEXTS = { message: '', preview: '', mediaIds: [], result: null, error: null } satisfies Partial<ExecutionRow>
+const NO_TEXTS = {
+  message: '',
+  preview: '',
+  mediaIds: [],
+  result: null,
+  error: null,
+  warnings: null,
+} satisfies Partial<ExecutionRow>
 
 /** An execution without its texts: state, times and usage. */
 const toState = (row: ExecutionRow) => ({ ...toExecution({ ...row, ...NO_TEXTS }), restricted: true as const })
@@ -414,6 +421,6 @@ const stateOf = (events: readonly ExecutionEvent[]): ExecutionEvent[] =>
   events.flatMap((event) => {
     if (event.event === 'message') return []
     if (event.event !== 'error') return event
-    const { executionId, status, message } = event.data
-    return { ...event, data: { executionId, status, message } }
+    const { detail: _, ...state } = event.data
+    return { ...event, data: state }
   })
