@@ -71,6 +71,9 @@ PATCH /api/v1/organizations/{id}/policy
 GET /api/v1/organizations/{id}/former-members
 GET /api/v1/organizations/{id}/former-members/{userId}
 POST /api/v1/organizations/{id}/former-members/{userId}/take-over
+GET /api/v1/organizations/{orgId}/providers
+PUT /api/v1/organizations/{orgId}/providers/{name}
+DELETE /api/v1/organizations/{orgId}/providers/{name}
 GET /api/v1/organizations/{orgId}/env
 POST /api/v1/organizations/{orgId}/env
 DELETE /api/v1/organizations/{orgId}/env

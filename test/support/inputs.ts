@@ -32,6 +32,7 @@ const texts = [
   'AN_EXAMPLE',
   'https://example.com/',
   'notes.txt',
+  'anthropic',
   '2030-01-01',
   '2030-01-01T00:00:00.000Z',
 ]
