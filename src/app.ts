@@ -1,5 +1,6 @@
 import type { IncomingMessage, RequestListener, ServerResponse } from 'node:http'
 import { nodeHTTPRequestHandler } from '@trpc/server/adapters/node-http'
+import { authenticate } from './auth/actor.ts'
 import { identify } from './auth/identity.ts'
 import type { Deps } from './deps.ts'
 import { type AppError, badRequest, noSuchPath, toAppError, toBody, unavailable, unsupportedType } from './errors.ts'
@@ -108,6 +109,7 @@ function createContext(deps: Deps, requestId: string, req: IncomingMessage, res:
     deps,
     requestId,
     authenticate: byToken,
+    authenticateAgain: () => authenticate(deps, authorization ?? '', invalid),
     identify: documented
       ? async () => ({ actor: await byToken() })
       : once(() => identify(deps, authorization, byToken)),

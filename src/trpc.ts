@@ -31,6 +31,8 @@ export type Context = {
   readonly requestId: string
   /** The holder of a personal access token. Throws the 401s and 403s of contract.md section 1. */
   readonly authenticate: () => Promise<Actor>
+  /** The same, looked up anew: a request that waits may outlive its token. */
+  readonly authenticateAgain: () => Promise<Actor>
   /** The same, or the holder of an ID token where those are taken. */
   readonly identify: () => Promise<Identity>
   /** A signal that aborts when the caller has gone away; made when it is asked for. */

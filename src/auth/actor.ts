@@ -98,10 +98,10 @@ export async function authenticate(
 export const hasExpired = ({ expiresAt }: { expiresAt?: Date | undefined }, now: Date): boolean =>
   expiresAt !== undefined && expiresAt <= now
 
-/** Whom a run or a mission acts as, within its scopes (null for all). Null when the membership has ended. */
+/** Whom a run or a mission acts as, within its scopes (null for all) and of its token. Null when the membership has ended. */
 export async function actorOf(
   db: Db,
-  who: { organizationId: string; userId: string; scopes: string | null },
+  who: { organizationId: string; userId: string; scopes: string | null; tokenId?: string | null },
 ): Promise<Actor | null> {
   const { organizationId, userId } = who
   const membership = await db.membership.findUnique({
@@ -111,7 +111,7 @@ export async function actorOf(
   if (!membership) return null
   const { role, organization } = membership
   const scopes = fromColumn(who.scopes)
-  return { userId, organizationId, organizationSlug: organization.slug, role, scopes, tokenId: '' }
+  return { userId, organizationId, organizationSlug: organization.slug, role, scopes, tokenId: who.tokenId ?? '' }
 }
 
 /** Raw rows carry dates as the driver gives them. */

@@ -1,6 +1,7 @@
 import type { GraphQLResolveInfo } from 'graphql'
 import { AGENT, Agent } from '../agents/graphql.ts'
 import { NAMED, nameIn } from '../agents/service.ts'
+import { isAdmin } from '../auth/actor.ts'
 import { CHAT, Chat, Message } from '../chats/graphql.ts'
 import { builder, type GraphQLContext } from '../graphql/builder.ts'
 import { connectionType, relationList, rootList } from '../graphql/connection.ts'
@@ -97,6 +98,12 @@ export const Execution = builder.prismaObject('Execution', {
     ),
     organizationId: t.exposeID('organizationId'),
     userId: t.exposeID('userId'),
+    tokenId: t.id({
+      nullable: true,
+      description: 'The key it was started with; for its owner and admins',
+      select: { userId: true, tokenId: true },
+      resolve: ({ userId, tokenId }, _, { actor }) => (isAdmin(actor) || userId === actor.userId ? tokenId : null),
+    }),
     status: t.expose('status', { type: Status }),
     waitingFor: t.expose('waitingFor', { type: Wait, nullable: true }),
     message: t.string({ select: { message: true }, extensions: { cost: 50 }, resolve: textOf('message', '') }),

@@ -107,6 +107,7 @@ export const Execution = z
     agentVersion: z.int(),
     organizationId: z.string(),
     userId: z.string(),
+    tokenId: z.string().nullable().describe('The key it was started with; for its user and admins'),
     status: Status,
     waitingFor: z.literal('approval').optional(),
     message: z.string(),

@@ -49,13 +49,14 @@ const PREVIEW_COLUMNS = { message: true, result: true } as const
 
 type ListedRow = Omit<ExecutionRow, keyof typeof PREVIEW_COLUMNS>
 
-const toListed = (row: ListedRow): Omit<z.input<typeof Execution>, 'result'> => ({
+const toListed = (actor: Actor, row: ListedRow): Omit<z.input<typeof Execution>, 'result'> => ({
   id: row.id,
   executionId: row.id,
   agentId: row.agentId,
   agentVersion: row.agentVersion,
   organizationId: row.organizationId,
   userId: row.userId,
+  tokenId: isAdmin(actor) || actor.userId === row.userId ? row.tokenId : null,
   status: row.status,
   ...(row.waitingFor && { waitingFor: row.waitingFor }),
   message: row.preview,
@@ -94,10 +95,10 @@ const NO_TEXTS = {
 } satisfies Partial<ExecutionRow>
 
 /** An execution without its texts: state, times and usage. */
-const toState = (row: ExecutionRow) => ({ ...toExecution({ ...row, ...NO_TEXTS }), restricted: true as const })
+const toState = (actor: Actor, row: ExecutionRow) => ({ ...toExecution(actor, { ...row, ...NO_TEXTS }), restricted: true as const })
 
-const toExecution = (row: ExecutionRow): z.input<typeof Execution> => ({
-  ...toListed(row),
+const toExecution = (actor: Actor, row: ExecutionRow): z.input<typeof Execution> => ({
+  ...toListed(actor, row),
   message: row.message,
   ...(row.result !== null && { result: row.result }),
 })
@@ -174,7 +175,7 @@ export async function list(actor: Actor, { db }: Deps, input: z.output<typeof Li
   const total = input.count && { total: await countListed(actor, db, input) }
   const closed = await closedOf(actor, db, rows)
   const show = (row: ListedRow) =>
-    closed.has(row.id) ? { ...toListed({ ...row, ...NO_TEXTS }), restricted: true as const } : toListed(row)
+    closed.has(row.id) ? { ...toListed(actor, { ...row, ...NO_TEXTS }), restricted: true as const } : toListed(actor, row)
   return { executions: rows.map(show), nextCursor, ...total }
 }
 
@@ -230,10 +231,11 @@ export function requireOwnRun(actor: Actor, row: { userId: string }): void {
 
 /** GET /executions/{id}. */
 export async function get(actor: Actor, deps: Deps, id: string) {
-  return { execution: show(await see(actor, deps, id)) }
+  return { execution: show(actor, await see(actor, deps, id)) }
 }
 
-const show = ({ row, isReadable }: Seen) => (isReadable ? toExecution(row) : toState(row))
+const show = (actor: Actor, { row, isReadable }: Seen) =>
+  isReadable ? toExecution(actor, row) : toState(actor, row)
 
 /**
  * POST /executions/{id}/cancel, by those whom {@link findToCancel} lets. When the run completes at the same moment, one of
@@ -247,7 +249,7 @@ export async function cancel(actor: Actor, deps: Deps, id: string, anew = false)
   if (tooLate || (ended.terminalSeq !== null && ended.status !== 'cancelled')) {
     throw badRequest(`Cannot cancel execution with status: ${ended.status}`)
   }
-  return { message: 'Execution cancelled successfully', execution: show({ row: ended, isReadable }) }
+  return { message: 'Execution cancelled successfully', execution: show(actor, { row: ended, isReadable }) }
 }
 
 /** Takes the texts out of a kept answer that the caller may not read any more. */
@@ -278,8 +280,8 @@ export async function tree(actor: Actor, deps: Deps, id: string) {
   const rows = await familyOf(actor, deps.db, found, { message: isLong, result: isLong })
   const closed = await closedOf(actor, deps.db, rows)
   const showOne = (row: ExecutionRow) => {
-    if (closed.has(row.id)) return toState(row)
-    return isLong && row.id !== id ? toListed(row) : toExecution(row)
+    if (closed.has(row.id)) return toState(actor, row)
+    return isLong && row.id !== id ? toListed(actor, row) : toExecution(actor, row)
   }
   return { tree: toTree(rows.map(showOne), id), usage }
 }

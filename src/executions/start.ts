@@ -1,12 +1,12 @@
 import type { z } from 'zod'
 import { findKnown, fromVersion } from '../agents/known.ts'
 import { executable } from '../agents/service.ts'
-import { type Actor, actorOf, permit, requireScope } from '../auth/actor.ts'
+import { type Actor, actorOf, hasExpired, permit, requireScope } from '../auth/actor.ts'
 import { covers } from '../auth/scopes.ts'
 import { ownSessions, reachable as reachableChat } from '../chats/service.ts'
 import type { Db, Tx } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
-import { cancelled, chatFailed, notFound, paused } from '../errors.ts'
+import { cancelled, chatFailed, notFound, paused, unauthorized } from '../errors.ts'
 import { type IdempotencyKey, KeyTaken, lookUp } from '../idempotency.ts'
 import { checkAll as checkMedia } from '../media/service.ts'
 import { findOrDefault, reachable as reachableSpace } from '../spaces/service.ts'
@@ -20,7 +20,7 @@ import type { Execute, Executed } from './schema.ts'
 import { find } from './service.ts'
 
 /** How a run was asked for, beside its input. */
-export type Call = Pick<Context, 'gone' | 'idempotency' | 'onAccepted'>
+export type Call = Pick<Context, 'gone' | 'idempotency' | 'onAccepted' | 'authenticateAgain'>
 
 /** What a run is for, when it is more than a message. */
 export type Purpose = {
@@ -44,9 +44,10 @@ export async function start(
   actor: Actor,
   deps: Deps,
   input: z.output<typeof Execute>,
-  { gone, idempotency, onAccepted }: Call,
+  call: Call,
   purpose?: Purpose,
 ): Promise<z.input<typeof Executed>> {
+  const { gone, idempotency, onAccepted } = call
   const agent = await findKnown(deps, input.id, executable(actor))
   if (!agent) throw notFound('Agent')
   const row = await acceptOnce(actor, deps, agent, input, idempotency, purpose)
@@ -54,7 +55,7 @@ export async function start(
   const { id: executionId, chatId, sessionId } = row
   const accepted = { executionId, chatId, sessionId }
   if (input.stream || input.background) return { ...accepted, status: row.status }
-  const ended = await deps.engine.ended(row, gone())
+  const ended = await waitForEnd(actor, deps, row, call)
   if (ended.terminalSeq === null && input.onDisconnect === 'cancel') await deps.engine.cancel(ended, actor)
   if (ended.status === 'cancelled') throw cancelled(executionId)
   if (ended.status === 'failed') throw failureOf(ended)
@@ -74,6 +75,33 @@ const failureOf = ({ id: executionId, error, errorCode }: ExecutionRow) =>
     code: (errorCode as ErrorCode | null) ?? 'internal',
     ...(error !== null && { detail: error }),
   })
+
+/**
+ * Waits until the run has ended or the caller has gone away. Throws 401 or 403 when the caller's access ends meanwhile:
+ * nobody learns the result with a token that was revoked.
+ */
+async function waitForEnd(
+  actor: Actor,
+  deps: Deps,
+  row: ExecutionRow,
+  { gone, authenticateAgain }: Pick<Call, 'gone' | 'authenticateAgain'>,
+): Promise<ExecutionRow> {
+  const left = gone()
+  for (let caller = actor; ; ) {
+    const access = new AbortController()
+    const lost = deps.revocations.watch(caller, access)
+    try {
+      const found = await deps.engine.ended(row, AbortSignal.any([left, lost]))
+      if (!lost.aborted) return found
+    } finally {
+      access.abort()
+    }
+    if (!caller.tokenId)
+      throw unauthorized(hasExpired(caller, deps.clock.now()) ? 'Token expired' : 'Invalid or expired token')
+    // A caller with another role waits on.
+    caller = await authenticateAgain()
+  }
+}
 
 /**
  * The run of this request: a new one, or the one that its Idempotency-Key is bound to, unless that has failed

@@ -1,3 +1,4 @@
+import type { z } from 'zod'
 import { builder } from '../graphql/builder.ts'
 import { connectionType, rootList } from '../graphql/connection.ts'
 import { argsFromZod, inputFromZod } from '../graphql/inputs.ts'
@@ -21,6 +22,10 @@ const Key = builder.prismaObject('Token', {
     name: t.exposeString('name'),
     preview: t.exposeString('preview'),
     scopes: t.stringList({ select: { scopes: true }, resolve: ({ scopes }) => scopes as string[] }),
+    tokenId: t.exposeID('tokenId', {
+      nullable: true,
+      description: 'The key with which it was made; null if it was made otherwise',
+    }),
     createdAt: t.expose('createdAt', { type: 'DateTime' }),
     expiresAt: t.expose('expiresAt', { type: 'DateTime', nullable: true }),
     lastUsedAt: t.expose('lastUsedAt', { type: 'DateTime', nullable: true }),
@@ -43,6 +48,29 @@ const CreatePayload = builder.objectRef<{ id: string; token: string | null }>('C
   }),
 })
 
+const DerivedOfKey = builder.objectRef<z.input<typeof schema.Derived>>('DerivedOfKey').implement({
+  description: 'What was made with a key',
+  fields: (t) => ({
+    keys: t.exposeIDList('keys', { description: 'Keys made with it, and with those' }),
+    missions: t.exposeIDList('missions', { description: 'Missions last written with one of these keys' }),
+    runs: t.exposeIDList('runs', { description: 'Executions under way that one of these keys started' }),
+  }),
+})
+
+type Deleted = { deletedId: string; message: string; derived: z.input<typeof schema.Derived> }
+const DeletePayload = builder.objectRef<Deleted>('DeleteKeyPayload').implement({
+  description: 'A revoked key, and what was made with it',
+  fields: (t) => ({
+    deletedId: t.exposeID('deletedId', { description: 'The key' }),
+    message: t.exposeString('message', { description: 'What was done' }),
+    derived: t.field({
+      type: DerivedOfKey,
+      description: 'Ended too with cascade, else still there',
+      resolve: ({ derived }) => derived,
+    }),
+  }),
+})
+
 builder.queryField('keys', (t) =>
   t.field(rootList(Keys, KEY, keys.list, schema.ListKeys, ({ actor }) => service.reachable(actor))),
 )
@@ -54,9 +82,16 @@ builder.mutationFields((t) => ({
     args: { input: t.arg({ type: CreateInput, required: true }) },
     resolve: (_, { input }, { caller }) => caller.keys.create(input),
   }),
-  deleteKey: t.string({
+  deleteKey: t.field({
     ...shows(keys.delete),
-    args: argsFromZod(schema.KeyId),
-    resolve: async (_, args, { caller }) => (await caller.keys.delete(args)).message,
+    type: DeletePayload,
+    args: {
+      ...argsFromZod(schema.KeyId),
+      cascade: t.arg.boolean({ description: 'Also revoke keys made with it, pause missions and cancel runs' }),
+    },
+    resolve: async (_, args, { caller }) => {
+      const { id, cascade } = args
+      return { deletedId: id, ...(await caller.keys.delete({ id, ...(cascade != null && { cascade }) })) }
+    },
   }),
 }))

@@ -25,7 +25,7 @@ export const keys = router({
 
   delete: token('keys:write')
     .meta(rest('DELETE', '/api/v1/keys/{id}', 'Revoke a key'))
-    .input(schema.KeyId)
+    .input(schema.RevokeKey)
     .output(schema.KeyDeleted)
-    .mutation(({ ctx, input }) => service.remove(ctx.actor, ctx.deps, input.id)),
+    .mutation(({ ctx, input }) => service.remove(ctx.actor, ctx.deps, input)),
 })

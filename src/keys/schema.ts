@@ -1,7 +1,7 @@
 import { z } from 'zod'
 import { isScope } from '../auth/scopes.ts'
 import { int, ok, requiredText, timestamp } from '../lib/fields.ts'
-import { nextCursor, pageInput } from '../lib/page.ts'
+import { nextCursor, onlyTrue, pageInput } from '../lib/page.ts'
 
 const scope = z
   .string()
@@ -19,6 +19,11 @@ export const CreateKey = z
 /** DELETE /keys/{id} (contract.md section 7). */
 export const KeyId = z.object({ id: z.string().describe('The key') })
 
+/** DELETE /keys/{id} (contract-2.md section 8.1). */
+export const RevokeKey = KeyId.extend({
+  cascade: onlyTrue('cascade').describe('Also revoke keys made with it, pause missions and cancel runs'),
+})
+
 /** GET /keys (contract.md section 7). */
 export const ListKeys = z.object(pageInput)
 
@@ -29,6 +34,7 @@ export const Key = z
     name: z.string(),
     preview: z.string().describe('How the token begins'),
     scopes: z.array(z.string()),
+    tokenId: z.string().nullable().describe('The key with which it was made; null if it was made otherwise'),
     createdAt: timestamp,
     expiresAt: timestamp.nullable(),
     lastUsedAt: timestamp.nullable().describe('To the minute'),
@@ -43,4 +49,15 @@ export const KeyCreated = ok({
   expiresAt: timestamp.nullable(),
   key: Key,
 })
-export const KeyDeleted = ok({ message: z.string() })
+export const Derived = z
+  .object({
+    keys: z.array(z.string()).describe('Keys made with it, and with those'),
+    missions: z.array(z.string()).describe('Missions last written with one of these keys, unless completed'),
+    runs: z.array(z.string()).describe('Pending and running executions that one of these keys or missions started'),
+  })
+  .meta({ id: 'DerivedOfKey' })
+
+export const KeyDeleted = ok({
+  message: z.string(),
+  derived: Derived.describe('What was made with the key: ended too with cascade=true, else still there'),
+})

@@ -3,13 +3,15 @@ import type { z } from 'zod'
 import type { Actor } from '../auth/actor.ts'
 import { audit, operator } from '../auth/audit.ts'
 import { covers, type Scope } from '../auth/scopes.ts'
-import type { Prisma, Tx } from '../db/client.ts'
+import { Prisma, type Tx } from '../db/client.ts'
+import { lockMissionCounts } from '../db/totals.ts'
 import type { Deps } from '../deps.ts'
 import { forbidden, notFound } from '../errors.ts'
+import { LIVE, markRuns } from '../executions/engine/endings.ts'
 import { newId } from '../lib/id.ts'
-import { pageQuery, toPage } from '../lib/page.ts'
+import { MAX_ROWS, pageQuery, toPage } from '../lib/page.ts'
 import { newToken, tokenDigest, tokenPreview } from '../lib/token.ts'
-import type { CreateKey, Key, ListKeys } from './schema.ts'
+import type { CreateKey, Derived, Key, ListKeys, RevokeKey } from './schema.ts'
 
 type TokenRow = Prisma.TokenGetPayload<object>
 
@@ -25,6 +27,7 @@ const toKey = (row: TokenRow): z.input<typeof Key> => ({
   name: row.name,
   preview: row.preview,
   scopes: row.scopes as string[],
+  tokenId: row.tokenId,
   createdAt: row.createdAt.toISOString(),
   expiresAt: row.expiresAt?.toISOString() ?? null,
   lastUsedAt: row.lastUsedAt?.toISOString() ?? null,
@@ -47,30 +50,92 @@ export function scopesOf(actor: Actor, { scopes = null }: z.output<typeof Create
   return wanted
 }
 
-/** POST /keys. */
+/** POST /keys. A key never outlives the key with which it is made (contract-2.md section 8.1). */
 export async function create(actor: Actor, deps: Deps, input: z.output<typeof CreateKey>) {
   const scopes = scopesOf(actor, input)
   const { organizationId, userId } = actor
   const now = deps.clock.now()
-  const expiresAt = input.expiresInDays ? new Date(now.getTime() + input.expiresInDays * DAY) : null
+  const wanted = input.expiresInDays ? new Date(now.getTime() + input.expiresInDays * DAY) : null
+  const latest = (actor.tokenId && actor.expiresAt) || null
+  const expiresAt = wanted && latest ? new Date(Math.min(+wanted, +latest)) : (wanted ?? latest)
+  const tokenId = actor.tokenId || null
   const how = { tokenKey: deps.tokenKey, prefix: deps.settings.TOKEN_PREFIX, now, by: actor }
   const { row, token } = await deps.db.$transaction((tx) =>
-    createToken(tx, how, { organizationId, userId, name: input.name, scopes, expiresAt }),
+    createToken(tx, how, { organizationId, userId, name: input.name, scopes, expiresAt, tokenId }),
   )
   const key = toKey(row)
   return { id: key.id, name: key.name, token, expiresAt: key.expiresAt, key }
 }
 
-/** DELETE /keys/{id}: revokes it; what is open with it ends. */
-export async function remove(actor: Actor, deps: Deps, id: string) {
+/**
+ * DELETE /keys/{id}: revokes it; requests and streams that are open with it end. With `cascade` the keys made with it are
+ * revoked too, missions written with any of them are paused and runs are cancelled; without, the answer lists these.
+ */
+export async function remove(actor: Actor, deps: Deps, { id, cascade = false }: z.output<typeof RevokeKey>) {
+  const { organizationId, userId } = actor
   const now = deps.clock.now()
-  await deps.db.$transaction(async (tx) => {
-    const { count } = await tx.token.updateMany({ where: { id, ...reachable(actor) }, data: { revokedAt: now } })
+  const derived = await deps.db.$transaction(async (tx) => {
+    if (!(await tx.token.findFirst({ where: { id, ...reachable(actor) }, select: { id: true } }))) throw notFound('Key')
+    const keys = await keysMadeWith(tx, { organizationId, userId, id })
+    const theirs = { organizationId, userId, tokenId: { in: [id, ...keys.all] } }
+    // In the order in which locks are taken: runs, the counts of missions, missions.
+    const marked = cascade ? await markRuns(tx, theirs, actor, now) : null
+    const active = { ...theirs, archivedAt: null, status: { not: 'completed' as const } }
+    const missions = await tx.mission.findMany({ where: active, select: { id: true } })
+    const runs = marked ?? (await tx.execution.findMany({ where: { ...theirs, ...LIVE }, select: { id: true } }))
+    const missionIds = missions.map((mission) => mission.id)
+    if (cascade && missionIds.length) {
+      await lockMissionCounts(tx, deps.settings, Prisma.sql`"id" IN (${Prisma.join(missionIds)})`)
+      await tx.mission.updateMany({
+        where: active,
+        data: {
+          status: 'paused',
+          pauseReason: 'The key it was written with was revoked',
+          nextRunAt: null,
+          updatedAt: now,
+        },
+      })
+      for (const missionId of missionIds) await audit(tx, actor, 'mission.pause', missionId, now)
+    }
+    const revoked = [id, ...(cascade ? keys.valid : [])]
+    const { count } = await tx.token.updateMany({
+      where: { id: { in: revoked }, ...reachable(actor) },
+      data: { revokedAt: now },
+    })
     if (!count) throw notFound('Key')
-    await audit(tx, actor, 'key.revoke', id, now)
+    for (const key of revoked) await audit(tx, actor, 'key.revoke', key, now)
+    return { keys: keys.valid, missions: missionIds, runs: runs.map((run) => run.id) }
   })
-  deps.bus.publish('token', [id])
-  return { message: 'Key revoked successfully' }
+  deps.bus.publish('token', cascade ? [id, ...derived.keys] : [id])
+  if (cascade && derived.runs.length) deps.bus.publish('cancel', derived.runs)
+  return { message: 'Key revoked successfully', derived: first(derived) }
+}
+
+/** At most as many of each as a list has rows. */
+const first = ({ keys, missions, runs }: z.input<typeof Derived>) => ({
+  keys: keys.slice(0, MAX_ROWS),
+  missions: missions.slice(0, MAX_ROWS),
+  runs: runs.slice(0, MAX_ROWS),
+})
+
+/** Finds the keys made with a key, and with those. `valid` are those that are not revoked. */
+async function keysMadeWith(
+  tx: Tx,
+  { organizationId, userId, id }: { organizationId: string; userId: string; id: string },
+) {
+  const found: { id: string; revokedAt: Date | null }[] = []
+  for (let makers = [id]; makers.length; ) {
+    const made = await tx.token.findMany({
+      where: { organizationId, userId, tokenId: { in: makers } },
+      select: { id: true, revokedAt: true },
+    })
+    found.push(...made)
+    makers = made.map((key) => key.id)
+  }
+  return {
+    all: found.map((key) => key.id),
+    valid: found.flatMap((key) => (key.revokedAt ? [] : key.id)),
+  }
 }
 
 export type NewToken = {
@@ -79,6 +144,8 @@ export type NewToken = {
   name: string
   scopes: readonly string[]
   expiresAt: Date | null
+  /** The token with which it is made, if it is made with one. */
+  tokenId?: string | null
 }
 
 /**

@@ -1,4 +1,5 @@
 import { AGENT, Agent } from '../agents/graphql.ts'
+import { isAdmin } from '../auth/actor.ts'
 import { Chat } from '../chats/graphql.ts'
 import { EXECUTION, Execution, Executions } from '../executions/graphql.ts'
 import { builder } from '../graphql/builder.ts'
@@ -46,6 +47,12 @@ const Mission = builder.prismaObject('Mission', {
     maxTurns: t.exposeInt('maxTurns', { nullable: true }),
     organizationId: t.exposeID('organizationId'),
     userId: t.exposeID('userId'),
+    tokenId: t.id({
+      nullable: true,
+      description: 'The key it was last written with; for its owner and admins',
+      select: { userId: true, tokenId: true },
+      resolve: ({ userId, tokenId }, _, { actor }) => (isAdmin(actor) || userId === actor.userId ? tokenId : null),
+    }),
     status: t.expose('status', { type: Status }),
     pauseReason: t.exposeString('pauseReason', { nullable: true, description: 'Why it paused itself' }),
     scheduleType: t.expose('scheduleType', { type: Type, description: 'When it runs' }),

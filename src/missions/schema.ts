@@ -99,6 +99,7 @@ export const Mission = z
     maxTurns: z.int().nullable(),
     organizationId: z.string(),
     userId: z.string().describe('The owner, as whom it runs'),
+    tokenId: z.string().nullable().describe('The key it was last written with; for its owner and admins'),
     status: MissionStatus,
     pauseReason: z.string().optional(),
     schedule: z.object({

@@ -41,7 +41,7 @@ export const reachable = (actor: Actor): Prisma.MissionWhereInput => ({
 const authorize = (actor: Actor, mission: MissionRow): Authorized<MissionRow> =>
   permit(mission, mission.userId === actor.userId || (isAdmin(actor) && mission.visibility !== 'private'))
 
-const toMission = (row: MissionRow): z.input<typeof Mission> => ({
+const toMission = (actor: Actor, row: MissionRow): z.input<typeof Mission> => ({
   id: row.id,
   title: row.title,
   goal: row.goal,
@@ -53,6 +53,7 @@ const toMission = (row: MissionRow): z.input<typeof Mission> => ({
   maxTurns: row.maxTurns,
   organizationId: row.organizationId,
   userId: row.userId,
+  tokenId: isAdmin(actor) || actor.userId === row.userId ? row.tokenId : null,
   status: row.status,
   ...(row.pauseReason !== null && { pauseReason: row.pauseReason }),
   schedule: {
@@ -98,7 +99,7 @@ export async function list(actor: Actor, { db }: Deps, input: z.output<typeof Li
   const found = await db.mission.findMany({ where: { AND: [where, after ?? {}] }, ...page })
   const { rows, nextCursor } = toPage(found, input)
   const count = after || nextCursor ? await countListed(actor, db, input) : rows.length
-  return { missions: rows.map(toMission), count, nextCursor }
+  return { missions: rows.map((row) => toMission(actor, row)), count, nextCursor }
 }
 
 async function find(actor: Actor, { db }: { db: Tx }, id: string): Promise<MissionRow> {
@@ -115,7 +116,7 @@ async function hold(tx: Tx, actor: Actor, { settings }: Deps, id: string): Promi
 
 /** GET /missions/{id}. */
 export async function get(actor: Actor, deps: Deps, id: string) {
-  return { mission: toMission(await find(actor, deps, id)) }
+  return { mission: toMission(actor, await find(actor, deps, id)) }
 }
 
 const agentOf = (input: { agentId?: string | null | undefined; characterId?: string | null | undefined }) =>
@@ -151,6 +152,7 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
         organizationId: actor.organizationId,
         userId: actor.userId,
         scopes: toColumn(actor.scopes),
+        tokenId: actor.tokenId || null,
         ...place,
         ...schedule,
         nextRunAt: firstFire(schedule, now),
@@ -168,7 +170,7 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
     await audit(tx, actor, 'mission.create', created.id, now)
     return created
   })
-  return { id: row.id, title: row.title, status: row.status, mission: toMission(row) }
+  return { id: row.id, title: row.title, status: row.status, mission: toMission(actor, row) }
 }
 
 /**
@@ -177,6 +179,12 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
  */
 const scopesBy = (actor: Actor, mission: Pick<MissionRow, 'userId' | 'scopes'>): readonly string[] =>
   mission.userId === actor.userId ? actor.scopes : intersect(fromColumn(mission.scopes), actor.scopes)
+
+/** Returns what a mission acts with once the caller has written it: the scopes, and its owner's token. */
+const authorityBy = (actor: Actor, mission: Pick<MissionRow, 'userId' | 'scopes' | 'tokenId'>) => ({
+  scopes: toColumn(scopesBy(actor, mission)),
+  tokenId: mission.userId === actor.userId ? actor.tokenId || null : mission.tokenId,
+})
 
 /** What changes who may see a mission, and its chats. */
 const COUNTED = ['visibility', 'agentId', 'spaceId'] as const
@@ -196,7 +204,7 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
   const times = schedule === undefined ? {} : reschedule(mission, schedule, now)
   const said = await saidOf(actor, deps, mission, input)
   const changes = isNews(mission, { ...said, ...times })
-  const data = changes ? { ...said, scopes: toColumn(scopesBy(actor, mission)) } : {}
+  const data = changes ? { ...said, ...authorityBy(actor, mission) } : {}
   const changed = { ...mission, ...data }
   const lock = async (tx: Tx) => {
     const isCounted = COUNTED.some((field) => changed[field] !== mission[field])
@@ -210,7 +218,7 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
       await write(tx, actor, current, 'mission.update', now, {
         ...said,
         ...currentTimes,
-        scopes: toColumn(scopesBy(actor, current)),
+        ...authorityBy(actor, current),
       })
     }
     // Of somebody's mission that is private from now on an admin sees no more than this.
@@ -228,7 +236,7 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
       await change(tx)
     })
   }
-  return { mission: toMission(written) }
+  return { mission: toMission(actor, written) }
 }
 
 /**
@@ -301,7 +309,9 @@ async function beginNow(
   cause: Pick<Cause, 'key' | 'first' | 'also'>,
 ): Promise<void> {
   const isOwn = mission.userId === actor.userId
-  const runner = { ...actor, scopes: isOwn ? fromColumn(mission.scopes) : scopesBy(actor, mission) }
+  const runner = isOwn
+    ? { ...actor, scopes: fromColumn(mission.scopes), tokenId: mission.tokenId ?? '' }
+    : { ...actor, scopes: scopesBy(actor, mission) }
   if (await begin(deps, mission, { actor: runner, fire: null, ...cause })) return
   const { status } = await find(actor, deps, mission.id)
   throw status === 'paused' ? isPaused() : conflict('Mission is already running')
@@ -317,7 +327,7 @@ export async function run(actor: Actor, deps: Deps, id: string, key: KeyClaim | 
   let answer!: z.input<typeof MissionRun>
   const also = async (tx: Tx, executionId: string) => {
     const { chatId, sessionId, status } = await tx.execution.findUniqueOrThrow({ where: { id: executionId } })
-    const begun = toMission(await tx.mission.findUniqueOrThrow({ where: { id } }))
+    const begun = toMission(actor, await tx.mission.findUniqueOrThrow({ where: { id } }))
     answer = { mission: begun, executionId, chatId, sessionId, status }
     if (key) await store(tx, key, answer)
   }

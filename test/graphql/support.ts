@@ -49,6 +49,7 @@ export function callerOf(server: TestServer, token = server.token): Caller {
     deps,
     requestId: 'test',
     authenticate: whoAsks,
+    authenticateAgain: whoAsks,
     identify: async () => ({ actor: await whoAsks() }),
     gone: () => new AbortController().signal,
     streamTo: (actor) => deps.revocations.watch(actor, new AbortController()),

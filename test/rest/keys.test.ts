@@ -58,6 +58,7 @@ describe('POST /keys', () => {
       name: 'CI',
       preview: `${body.token.slice(0, 8)}…`,
       scopes: ['agents:read', 'profile:write'],
+      tokenId: ann.tokenId,
       createdAt: expect.any(String),
       expiresAt: new Date(Date.parse(body.key.createdAt) + 90 * DAY).toISOString(),
       lastUsedAt: null,
@@ -217,6 +218,7 @@ describe('GET /keys', () => {
         'name',
         'preview',
         'scopes',
+        'tokenId',
       ])
   })
 
@@ -234,7 +236,11 @@ describe('DELETE /keys/{id}', () => {
     const ann = await server.member()
     const key = await created(ann)
     expect((await use(key)).status).toBe(200)
-    expect((await revoke(ann, key.id)).body).toEqual({ success: true, message: 'Key revoked successfully' })
+    expect((await revoke(ann, key.id)).body).toEqual({
+      success: true,
+      message: 'Key revoked successfully',
+      derived: { keys: [], missions: [], runs: [] },
+    })
     expectError(await use(key), 401, INVALID)
     expectError(await revoke(ann, key.id), 404, 'Key not found')
     expect((await list(ann)).map(({ id }: { id: string }) => id)).toEqual([ann.tokenId])

@@ -165,6 +165,7 @@ function rowOf(request: Request, id: string, chatId: string, now: Date): Executi
     userId: actor.userId,
     wasPrivate: agent.visibility === 'private',
     scopes: toColumn(actor.scopes),
+    tokenId: actor.tokenId || null,
     chatId,
     sessionId: newSortableId(now),
     spaceId: conversation.spaceId,

@@ -1,7 +1,7 @@
 import type { Actor } from '../../auth/actor.ts'
 import { fromColumn } from '../../auth/scopes.ts'
 import { type Db, Prisma, type Role } from '../../db/client.ts'
-import { forbidden, notFound } from '../../errors.ts'
+import { forbidden, notFound, unauthorized } from '../../errors.ts'
 import type { ExecutionRow } from './events.ts'
 
 /** An MCP server as it is at the moment of a call. */
@@ -17,12 +17,13 @@ export type ServerNow = {
 /** Rights of a run at this moment. `server` is null if the server is inactive, deleted or was not asked for. */
 export type Authority = { actor: Actor; server: ServerNow | null }
 
-type Run = Pick<ExecutionRow, 'organizationId' | 'userId' | 'scopes' | 'spaceId' | 'agentId'>
+type Run = Pick<ExecutionRow, 'organizationId' | 'userId' | 'scopes' | 'tokenId' | 'missionId' | 'spaceId' | 'agentId'>
 
 type Row = {
   role: Role
   slug: string
   hasSpace: unknown
+  tokenEnded: unknown
   url?: string | null
   permissions?: unknown
   inSpace?: unknown
@@ -31,24 +32,28 @@ type Row = {
 }
 
 /**
- * Reads in one statement what a run may do at this moment (contract-2.md section 8.4): the membership of its user, its
- * space and, if `mcpId` names one, the MCP server. Throws 403 after the membership has ended and 404 for a space that the
- * user cannot reach any more. What else can end a run's authority, such as its token, is one more column here.
+ * Reads in one statement what a run may do at this moment (contract-2.md section 8.4): the membership of its user, the
+ * token that started the run, its space and, if `mcpId` names one, the MCP server. Throws 403 after the membership has
+ * ended, 401 after the token was revoked, and 404 for a space that the user cannot reach any more. A mission's runs
+ * outlive the token that wrote the mission, unless it was revoked with what was made with it.
  */
 export async function readAuthority(db: Db, run: Run, mcpId: string | null): Promise<Authority> {
-  const { organizationId, userId, spaceId } = run
+  const { organizationId, userId, spaceId, tokenId, missionId } = run
   // Subqueries where joins would do: SQLite plans a join with parameters anew each time.
   const [row] = await db.$queryRaw<Row[]>(Prisma.sql`
     SELECT m."role",
       (SELECT o."slug" FROM "Organization" o WHERE o."id" = m."organizationId") AS "slug",
       EXISTS (SELECT 1 FROM "Space" s WHERE s."id" = ${spaceId} AND s."archivedAt" IS NULL
-        AND (s."visibility" <> 'private' OR s."ownerId" = m."userId" OR m."role" <> 'member')) AS "hasSpace"
+        AND (s."visibility" <> 'private' OR s."ownerId" = m."userId" OR m."role" <> 'member')) AS "hasSpace",
+      EXISTS (SELECT 1 FROM "Token" t WHERE t."id" = ${missionId === null ? tokenId : null}
+        AND t."revokedAt" IS NOT NULL) AS "tokenEnded"
       ${mcpId === null ? Prisma.empty : serverColumns(run, mcpId)}
     FROM "Membership" m WHERE m."organizationId" = ${organizationId} AND m."userId" = ${userId}`)
   if (!row) throw forbidden()
+  if (row.tokenEnded) throw unauthorized('The token that started this run was revoked')
   if (!row.hasSpace) throw notFound('Space')
   const scopes = fromColumn(run.scopes)
-  const actor = { userId, organizationId, organizationSlug: row.slug, role: row.role, scopes, tokenId: '' }
+  const actor = { userId, organizationId, organizationSlug: row.slug, role: row.role, scopes, tokenId: tokenId ?? '' }
   return { actor, server: mcpId === null ? null : serverOf(row, mcpId) }
 }
 

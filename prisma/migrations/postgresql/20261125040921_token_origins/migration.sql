@@ -1,0 +1,11 @@
+-- AlterTable
+ALTER TABLE "Token" ADD COLUMN     "tokenId" TEXT;
+
+-- AlterTable
+ALTER TABLE "AuditEvent" ADD COLUMN     "tokenId" TEXT;
+
+-- AlterTable
+ALTER TABLE "Execution" ADD COLUMN     "tokenId" TEXT;
+
+-- AlterTable
+ALTER TABLE "Mission" ADD COLUMN     "tokenId" TEXT;

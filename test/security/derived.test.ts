@@ -1,0 +1,161 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { readAuthority } from '../../src/executions/engine/authority.ts'
+import { expectError, faces, onEachFace } from '../support/faces.ts'
+import { type ModelServer, startModelServer } from '../support/model-server.ts'
+import { request } from '../support/rest.ts'
+import { type Member, startServer, type TestServer } from '../support/server.ts'
+
+let model: ModelServer
+let server: TestServer
+beforeAll(async () => {
+  model = await startModelServer()
+  server = await startServer({ OPENAI_BASE_URL: model.baseUrl, DEFAULT_MODEL: 'compatible/test' })
+})
+afterAll(async () => {
+  await server[Symbol.asyncDispose]()
+  await model.close()
+})
+
+type Holder = { token: string }
+const post = async ({ token }: Holder, path: string, body: object = {}) => {
+  const answer = await request(server, 'POST', `/api/v1${path}`, { token, body })
+  expect([answer.status, answer.body.message]).toEqual([200, undefined])
+  return answer.body
+}
+const get = async ({ token }: Holder, path: string) => (await request(server, 'GET', `/api/v1${path}`, { token })).body
+const createAgent = async (who: Holder): Promise<string> =>
+  (await post(who, '/agents', { name: 'Ada', systemPrompt: 'x' })).id
+const createKey = async (maker: Holder, fields: object = {}) => {
+  const { id, token, expiresAt, key } = await post(maker, '/keys', { name: 'k', ...fields })
+  return { id, token, expiresAt, key } as Holder & { id: string; expiresAt: string | null; key: { tokenId: string } }
+}
+
+/** A key of a member, a key made with it, a mission and a run made with that one. */
+async function derive(who: Member) {
+  const first = await createKey(who)
+  const second = await createKey(first)
+  const agentId = await createAgent(who)
+  const mission = await post(second, '/missions', {
+    title: 'M',
+    goal: 'g',
+    agentId,
+    schedule: { type: 'cron', value: '0 0 1 1 *' },
+  })
+  const gate = Promise.withResolvers<void>()
+  model.script({ tokens: ['a', gate.promise, 'b'] })
+  const run = await post(second, `/agents/${agentId}/execute`, { message: 'Hi', background: true })
+  return { first, second, agentId, missionId: mission.id, runId: run.executionId, finish: gate.resolve }
+}
+
+const revoke = (who: Holder, id: string, query = '') =>
+  request(server, 'DELETE', `/api/v1/keys/${id}${query}`, { token: who.token })
+const statusOf = async (who: Holder, id: string) => (await get(who, `/executions/${id}`)).execution.status
+
+describe('a key', () => {
+  it('ends with the key with which it was made, at the latest', async () => {
+    const expiresAt = new Date(Date.now() + 3 * 24 * 60 * 60 * 1000)
+    const maker = await server.member({ expiresAt })
+    expect((await createKey(maker)).expiresAt).toBe(expiresAt.toISOString())
+    expect((await createKey(maker, { expiresInDays: 30 })).expiresAt).toBe(expiresAt.toISOString())
+    const shorter = await createKey(maker, { expiresInDays: 1 })
+    expect(Date.parse(shorter.expiresAt ?? '')).toBeLessThan(expiresAt.getTime())
+    expect(shorter.key.tokenId).toBe(maker.tokenId)
+    expect((await createKey(await server.member())).expiresAt).toBeNull()
+  })
+
+  it('that is revoked alone leaves what was made with it, and the answer lists that', async () => {
+    const who = await server.member()
+    const { first, second, missionId, runId, finish } = await derive(who)
+    const { body } = await revoke(who, first.id)
+    expect(body.derived).toEqual({ keys: [second.id], missions: [missionId], runs: [runId] })
+    expect((await get(second, `/missions/${missionId}`)).mission.status).toBe('pending')
+    expect((await revoke(who, second.id)).body.derived).toEqual({ keys: [], missions: [missionId], runs: [runId] })
+    expect(await statusOf(who, runId)).toBe('running')
+    finish()
+    await expect.poll(() => statusOf(who, runId)).toBe('completed')
+  })
+
+  it.each(onEachFace([[]]))('%s: that is revoked with cascade ends all that was made with it', async (face) => {
+    const who = await server.member()
+    const other = await createKey(who)
+    const { first, second, missionId, runId, finish } = await derive(who)
+    const input = { id: first.id, cascade: true }
+    const { body } = await faces[face](server, 'keys.delete', input, { token: who.token })
+    expect(body.derived).toEqual({ keys: [second.id], missions: [missionId], runs: [runId] })
+    expectError(
+      await request(server, 'GET', '/api/v1/agents', { token: second.token }),
+      401,
+      'Unauthorized. Invalid or expired token',
+    )
+    const { mission } = await get(who, `/missions/${missionId}`)
+    expect(mission).toMatchObject({ status: 'paused', pauseReason: 'The key it was written with was revoked' })
+    await expect.poll(() => statusOf(who, runId)).toBe('cancelled')
+    finish()
+    expect((await get(other, '/agents')).success).toBe(true)
+  })
+
+  it('of somebody else ends nothing, with cascade or without', async () => {
+    const who = await server.member()
+    const { first, missionId } = await derive(who)
+    const stranger = await server.member({ organization: 'Other', role: 'owner' })
+    for (const query of ['', '?cascade=true'])
+      expectError(await revoke(stranger, first.id, query), 404, 'Key not found')
+    expectError(await revoke(who, first.id, '?cascade=maybe'), 400, 'Invalid value for field: cascade. Expected true')
+    expect((await get(who, `/missions/${missionId}`)).mission.status).toBe('pending')
+  })
+})
+
+describe('what a key has made', () => {
+  it('names it to its owner and to admins alone', async () => {
+    const who = await server.member()
+    const { second, missionId, runId, finish } = await derive(who)
+    const admin = await server.member({ role: 'admin' })
+    const colleague = await server.member()
+    finish()
+    for (const [reader, tokenId] of [
+      [who, second.id],
+      [admin, second.id],
+      [colleague, null],
+    ] as const) {
+      expect((await get(reader, `/missions/${missionId}`)).mission.tokenId).toBe(tokenId)
+      expect((await get(reader, `/executions/${runId}`)).execution.tokenId).toBe(tokenId)
+      const query = 'query ($m: ID!, $e: ID!) { mission(id: $m) { tokenId } execution(id: $e) { tokenId } }'
+      const { body } = await request(server, 'POST', '/graphql', {
+        token: reader.token,
+        body: { query, variables: { m: missionId, e: runId } },
+      })
+      expect(body.data).toEqual({ mission: { tokenId }, execution: { tokenId } })
+    }
+    const events = await server.service.deps.db.auditEvent.findMany({ where: { target: missionId } })
+    expect(events.map(({ tokenId }) => tokenId)).toEqual([second.id])
+  })
+
+  it('a run calls no tool once its key was revoked, and a run of a mission goes on', async () => {
+    const who = await server.member()
+    const { second, runId, missionId, finish } = await derive(who)
+    const { db } = server.service.deps
+    const row = await db.execution.findUniqueOrThrow({ where: { id: runId } })
+    expect((await readAuthority(db, row, null)).actor.tokenId).toBe(second.id)
+    await revoke(who, second.id)
+    await expect(readAuthority(db, row, null)).rejects.toThrow('The token that started this run was revoked')
+    expect((await readAuthority(db, { ...row, missionId }, null)).actor.userId).toBe(who.userId)
+    finish()
+  })
+})
+
+it.each(onEachFace([[]]))(
+  '%s: a request that waits for a run is refused as soon as its key is revoked',
+  async (face) => {
+    const who = await server.member()
+    const agentId = await createAgent(who)
+    const key = await createKey(who)
+    const gate = Promise.withResolvers<void>()
+    model.script({ tokens: ['a', gate.promise, 'b'] })
+    const waiting = faces[face](server, 'agents.execute', { id: agentId, message: 'Hi' }, { token: key.token })
+    await expect.poll(async () => (await get(who, '/executions?status=running')).executions).toHaveLength(1)
+    await revoke(who, key.id)
+    const { status, body } = await waiting
+    expect([status, body.message]).toEqual([401, expect.stringMatching(/Invalid or expired token$/)])
+    gate.resolve()
+  },
+)
