@@ -95,7 +95,10 @@ const NO_TEXTS = {
 } satisfies Partial<ExecutionRow>
 
 /** An execution without its texts: state, times and usage. */
-const toState = (actor: Actor, row: ExecutionRow) => ({ ...toExecution(actor, { ...row, ...NO_TEXTS }), restricted: true as const })
+const toState = (actor: Actor, row: ExecutionRow) => ({
+  ...toExecution(actor, { ...row, ...NO_TEXTS }),
+  restricted: true as const,
+})
 
 const toExecution = (actor: Actor, row: ExecutionRow): z.input<typeof Execution> => ({
   ...toListed(actor, row),
@@ -175,7 +178,9 @@ export async function list(actor: Actor, { db }: Deps, input: z.output<typeof Li
   const total = input.count && { total: await countListed(actor, db, input) }
   const closed = await closedOf(actor, db, rows)
   const show = (row: ListedRow) =>
-    closed.has(row.id) ? { ...toListed(actor, { ...row, ...NO_TEXTS }), restricted: true as const } : toListed(actor, row)
+    closed.has(row.id)
+      ? { ...toListed(actor, { ...row, ...NO_TEXTS }), restricted: true as const }
+      : toListed(actor, row)
   return { executions: rows.map(show), nextCursor, ...total }
 }
 
@@ -234,8 +239,7 @@ export async function get(actor: Actor, deps: Deps, id: string) {
   return { execution: show(actor, await see(actor, deps, id)) }
 }
 
-const show = (actor: Actor, { row, isReadable }: Seen) =>
-  isReadable ? toExecution(actor, row) : toState(actor, row)
+const show = (actor: Actor, { row, isReadable }: Seen) => (isReadable ? toExecution(actor, row) : toState(actor, row))
 
 /**
  * POST /executions/{id}/cancel, by those whom {@link findToCancel} lets. When the run completes at the same moment, one of

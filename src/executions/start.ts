@@ -47,7 +47,7 @@ export async function start(
   call: Call,
   purpose?: Purpose,
 ): Promise<z.input<typeof Executed>> {
-  const { gone, idempotency, onAccepted } = call
+  const { idempotency, onAccepted } = call
   const agent = await findKnown(deps, input.id, executable(actor))
   if (!agent) throw notFound('Agent')
   const row = await acceptOnce(actor, deps, agent, input, idempotency, purpose)

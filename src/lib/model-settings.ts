@@ -23,7 +23,9 @@ const options = {
 }
 
 const nullish = <Shape extends Record<string, z.ZodType>>(shape: Shape) =>
-  Object.fromEntries(Object.entries(shape).map(([name, schema]) => [name, schema.nullish().describe(schema.description ?? '')])) as {
+  Object.fromEntries(
+    Object.entries(shape).map(([name, schema]) => [name, schema.nullish().describe(schema.description ?? '')]),
+  ) as {
     [Name in keyof Shape]: z.ZodOptional<z.ZodNullable<Shape[Name]>>
   }
 

@@ -41,7 +41,16 @@ describe('the schema', () => {
     expect(scalars.sort()).toEqual(['Date', 'DateTime', 'JSON'])
     const of = (scalar: string) =>
       fields.filter(({ field }) => String(field.type).replace(/[![\]]/g, '') === scalar).map(({ name }) => name)
-    expect(of('JSON').sort()).toEqual(['Approval.input', 'McpTool.inputSchema', 'ToolCall.input', 'ToolUseBlock.input'])
+    expect(of('JSON').sort()).toEqual([
+      'Agent.modelSettings',
+      'AgentSnapshot.modelSettings',
+      'Approval.editedInput',
+      'Approval.input',
+      'McpTool.inputSchema',
+      'ModelSettingsInput.providerOptions',
+      'ToolCall.input',
+      'ToolUseBlock.input',
+    ])
     const dates = fields.filter(({ field }) => /At$|^(date|since)$/.test(field.name) && field.name !== 'startAt')
     for (const { name, field } of dates)
       expect([name, String(field.type)]).toEqual([name, expect.stringMatching(/^Date/)])
