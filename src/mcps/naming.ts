@@ -17,14 +17,20 @@ const MAX_PREFIX = 20
 /** The beginning of `<mcpId>/<tool>`. */
 const SERVER_ID = /^[0-9A-Za-z]{22}\//
 
+const toPlain = (text: string) => text.replace(/[^A-Za-z0-9_-]+/g, '_')
+
+/** Gemini takes no name that begins with a digit or a hyphen. */
+const withLetterFirst = (text: string) => (/^[0-9-]/.test(text) ? `_${text}` : text)
+
 /** Turns a text into what providers accept as the name of a tool. */
-export const toToolName = (text: string) => text.replace(/[^A-Za-z0-9_-]+/g, '_').slice(0, MAX_TOOL_NAME) || '_'
+export const toToolName = (text: string) => withLetterFirst(toPlain(text)).slice(0, MAX_TOOL_NAME) || '_'
 
 /** The server's name as it stood before the names of its tools in earlier versions, which lists may still have. */
-const formerPrefix = (name: string) => toToolName(name).slice(0, MAX_PREFIX)
+const formerPrefix = (name: string) => toPlain(name).slice(0, MAX_PREFIX) || '_'
 
 /** Has no `__`: the first one in a name then ends the prefix, and no name can be read in two ways. */
-const basePrefix = (name: string) => formerPrefix(name).replace(/_{2,}/g, '_').replace(/^_|_$/g, '') || 'mcp'
+const basePrefix = (name: string) =>
+  withLetterFirst(formerPrefix(name).replace(/_{2,}/g, '_').replace(/^_|_$/g, '') || 'mcp').slice(0, MAX_PREFIX)
 
 /**
  * Gives each server of a run a prefix of its own, ignoring case. Of servers with equal or similar names the first keeps
@@ -92,6 +98,13 @@ export function offeredTools<Tool extends NamedTool>(
   const permitted = allowed && new Set(Array.from(allowed, (entry) => allowedBy(entry, tools, servers)).flat())
   return tools.filter((tool) => !isBanned(tool, disallowed) && (!permitted || permitted.has(tool)))
 }
+
+/** Returns the allowed names that fit none of the tools. */
+export const unknownNames = <Tool extends NamedTool>(
+  tools: readonly Tool[],
+  servers: readonly Prefixed[],
+  { allowed }: ToolLists,
+): string[] => [...(allowed ?? [])].filter((entry) => !allowedBy(entry, tools, servers).length)
 
 /** Both forms of a tool's name, without `__` only where `before` is empty. */
 const formsOf = ({ name, plain }: NamedTool, before = '') => [before + name, before + plain]

@@ -212,8 +212,8 @@ describe('the lists of an agent', () => {
     const ids = [await createMcp({ name: 'Admin', url: hostile.url })]
     for (const fields of more) ids.push(await createMcp(fields))
     const { deps } = server.service
-    const of = { organizationId: ann.organizationId, mcpInstanceIds: ids, skillIds: [], subagentIds: [] }
-    const agent = { ...of, allowedTools: [], disallowedTools: [], ...lists }
+    const of = { organizationId: ann.organizationId, mcpInstanceIds: ids, skillIds: [], skillRefs: [], subagentIds: [] }
+    const agent = { ...of, allowedTools: [], disallowedTools: [], permissions: [], ...lists }
     const { tools, close } = await openTools(deps, {
       ...(await user(ids)),
       agent: agent as unknown as ToolUser['agent'],
@@ -255,6 +255,18 @@ describe('the lists of an agent', () => {
     expect(await offered({ disallowedTools: ['Other__echo'] }, [other])).toEqual(['echo'])
   })
 
+  it('mean tools whose names models cannot use by the names that their servers give them', async () => {
+    const names = ['3d.render', '-x', 'größe', '$ref']
+    offers(...names)
+    const shown = ['_3d_render', '_-x', 'gr_e', '_ref']
+    expect(await offered({})).toEqual(shown)
+    for (const name of shown) expect(name).toMatch(/^[a-zA-Z_][a-zA-Z0-9_.-]{0,63}$/)
+    expect(await offered({ allowedTools: ['3d.render'], disallowedTools: ['größe'] })).toEqual(['_3d_render'])
+    const again = { name: '3D Shop', url: hostile.url }
+    expect(await offered({ allowedTools: ['3D Shop__3d.render'] }, [again])).toEqual(['_3d_render'])
+    expect(await offered({}, [again])).toContain('_3D_Shop__-x'.replace('-x', '_-x'))
+  })
+
   it('allow the service’s own tool by its name, and no server’s', async () => {
     offers('read_file')
     const same = { name: 'Other', url: hostile.url }
@@ -277,7 +289,9 @@ describe('a server that cannot be reached', () => {
     ])
     expect(await usage(gone)).toBe(0)
     const reasons = server.logs.flatMap((line) => JSON.parse(line).err?.message ?? [])
-    expect(reasons).toEqual(expect.arrayContaining(['the connection failed', 'its credential NOTHING is not set']))
+    expect(reasons).toEqual(
+      expect.arrayContaining(['its port is one that HTTP clients do not use', 'its credential NOTHING is not set']),
+    )
   })
 
   it('does not keep a run that is stopped: what was opened is closed', async () => {
