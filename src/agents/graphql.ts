@@ -118,6 +118,7 @@ export const Agent = builder.prismaObject('Agent', {
       resolve: (row) => strings(row.fallbackModels),
     }),
     contextWindow: t.exposeInt('contextWindow', { nullable: true }),
+    requireTools: t.exposeBoolean('requireTools'),
     version: t.exposeInt('version'),
     archived: t.boolean({ select: { archivedAt: true }, resolve: ({ archivedAt }) => archivedAt !== null }),
     createdAt: t.expose('createdAt', { type: 'DateTime' }),

@@ -48,6 +48,7 @@ export const toAgent = (row: AgentRow): z.output<typeof Agent> => ({
   modelSettings: row.modelSettings as ModelSettings,
   fallbackModels: strings(row.fallbackModels),
   contextWindow: row.contextWindow,
+  requireTools: row.requireTools,
   version: row.version,
   archived: row.archivedAt !== null,
   createdAt: row.createdAt.toISOString(),
@@ -65,6 +66,7 @@ const NEWEST = {
   modelSettings: {},
   fallbackModels: [] as string[],
   contextWindow: null,
+  requireTools: false,
 }
 
 /** Agents by id, each as it was at some version: as long as it has that version, that is what it is. */

@@ -47,6 +47,12 @@ const optionalFields = {
     .nullable()
     .optional()
     .describe('Size of the context window of its model (tokens). Default: learned from what the provider refuses'),
+  requireTools: bool()
+    .nullable()
+    .optional()
+    .describe(
+      'Default: false. true: a run fails if a tool or MCP server that it is to have is not there, instead of going on without',
+    ),
 }
 
 const name = requiredText(200)
@@ -128,6 +134,7 @@ export const Agent = takingConstants(
       modelSettings: ModelSettings,
       fallbackModels: z.array(z.string()),
       contextWindow: z.int().nullable(),
+      requireTools: z.boolean(),
       version: z.int(),
       archived: z.boolean(),
       createdAt: timestamp,

@@ -34,6 +34,7 @@ export type Values = { [Field in (typeof LISTS)[number]]: string[] } & Pick<
   | 'initialGreeting'
   | 'maxTurns'
   | 'contextWindow'
+  | 'requireTools'
 > & { modelSettings: ModelSettings; permissions: KnownAgent['permissions'] }
 
 export const DEFAULTS: Values = {
@@ -51,6 +52,7 @@ export const DEFAULTS: Values = {
   modelSettings: {},
   permissions: [],
   contextWindow: null,
+  requireTools: false,
   ...(Object.fromEntries(LISTS.map((field) => [field, []])) as unknown as Pick<Values, (typeof LISTS)[number]>),
 }
 

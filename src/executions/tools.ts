@@ -1,5 +1,7 @@
 import type { Deps } from '../deps.ts'
+import { AppError } from '../errors.ts'
 import { fileTools } from '../files/tools.ts'
+import { cut } from '../lib/text.ts'
 import { openMcpTools } from '../mcps/tools.ts'
 import { checkMode, readModes } from '../organizations/policy.ts'
 import { openSkills } from '../skills/tools.ts'
@@ -11,7 +13,9 @@ import type { IsOffered, Tool, Toolbox, ToolUser } from './engine/tools.ts'
  * Opens all that a run can call: see `OpenTools`. What the service itself offers is there for those who name it, in a
  * skill's `builtInTools` or the agent's `allowedTools`. A list of allowed tools then leaves out all others, except what
  * skills need; what is disallowed, by any of its names, is left out in any case. Of two tools of a name, the service's
- * own has it. How the lists name the tools of MCP servers: `offeredTools` (mcps/naming.ts).
+ * own has it. A run of an agent with `requireTools` fails with an AppError if a tool or an MCP server is missing that it
+ * is to have (contract-2.md section 1.8); others are warned of it. How the lists name the tools of MCP servers:
+ * `offeredTools` (mcps/naming.ts).
  */
 export async function openTools(deps: Deps, user: ToolUser): Promise<Toolbox> {
   const allowed = new Set(user.agent.allowedTools as string[])
@@ -31,13 +35,28 @@ export async function openTools(deps: Deps, user: ToolUser): Promise<Toolbox> {
     ...(await permitted(deps, user, wanted)),
     ...(await delegates(deps, user, isOffered)),
   ]
-  const ofServers = await openMcpTools(deps, user, lists, new Set(own.map(({ name }) => name)))
+  const ownNames = new Set(own.map(({ name }) => name))
+  const ofServers = await openMcpTools(deps, user, lists, ownNames)
+  const unknown = ofServers.unknown.filter((name) => !ownNames.has(name))
+  const missing = unknown.length ? [namesMissing(user, unknown)] : []
+  for (const text of missing) user.warn('tool_missing', text)
+  const absent = [...ofServers.unusable, ...missing]
+  if (user.agent.requireTools && absent.length) {
+    await ofServers.close()
+    throw new AppError(502, 'Tools are missing', { code: 'mcp_unreachable', detail: cut(absent.join('. '), 500) })
+  }
   return {
     tools: [...own, ...ofServers.tools],
     instructions: [...skills.instructions, ...ofServers.instructions],
     close: ofServers.close,
   }
 }
+
+/** Another organization's agent keeps what its list says to itself. */
+const namesMissing = ({ row, agent }: ToolUser, names: readonly string[]) =>
+  agent.organizationId === row.organizationId
+    ? `allowedTools names tools that are not there: ${names.join(', ')}`
+    : 'Some of the tools that this agent is allowed are not there'
 
 /**
  * Those of the built-in tools that the run may call, with the mode that organization, space and agent give them

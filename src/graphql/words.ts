@@ -72,6 +72,7 @@ export const WORDS: Readonly<Record<string, string>> = {
   priority: 'How soon it is wanted',
   prompt: 'What runs are told, in Markdown',
   requiredMCPs: 'The types of MCP servers that must be there',
+  requireTools: 'Whether its runs fail if tools that it is to have are not there',
   role: 'What it is',
   runNumber: 'Which run of the mission',
   schedule: 'When it runs',

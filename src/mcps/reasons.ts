@@ -95,6 +95,7 @@ function causeIn(error: unknown, clean: Clean): string | null {
   for (let cause = error; cause instanceof Error; cause = cause.cause) {
     if (cause instanceof ForbiddenAddress) return 'its address is not allowed'
     if (cause instanceof BadAnswer) return cause.message
+    if (cause.message === 'bad port') return 'its port is one that HTTP clients do not use'
     if (cause instanceof SyntaxError || cause.name === 'ZodError') return NO_MESSAGE
     const version = /protocol version is not supported: (.*)/s.exec(cause.message)?.[1]
     if (version) return `it speaks version ${clean(version, 30)} of the protocol, which is not supported`

@@ -11,6 +11,7 @@ import {
   type Prefixed,
   type ToolLists,
   toToolName,
+  unknownNames,
   withPrefixes,
 } from './naming.ts'
 import { type ConnectDeps, connect, permissionsOf, whyUnreachable } from './service.ts'
@@ -19,6 +20,10 @@ import { type ConnectDeps, connect, permissionsOf, whyUnreachable } from './serv
 const MAX_SERVERS = 50
 
 type ServerRow = Prisma.McpServerGetPayload<object>
+
+/** `unusable`: a sentence for each server that is not there. `unknown`: the allowed names of which no server has a tool. */
+type ServerTools = Toolbox & { unusable: readonly string[]; unknown: readonly string[] }
+
 type Opened = { server: Prefixed & { row: ServerRow }; client: McpClient }
 
 /**
@@ -31,7 +36,7 @@ export async function openMcpTools(
   user: ToolUser,
   lists: ToolLists,
   taken: ReadonlySet<string>,
-): Promise<Toolbox> {
+): Promise<ServerTools> {
   const ofAgent = await serversOfAgent(deps.db, user)
   const found = await deps.db.mcpServer.findMany({
     where: serversOf(user, ofAgent),
@@ -39,7 +44,9 @@ export async function openMcpTools(
     take: MAX_SERVERS,
   })
   const servers = withPrefixes(
-    found.map((row) => ({ id: row.id, name: row.name, isOwn: ofAgent.includes(row.id), row })),
+    found
+      .filter(({ isActive }) => isActive)
+      .map((row) => ({ id: row.id, name: row.name, isOwn: ofAgent.includes(row.id), row })),
   )
   const outcomes = await Promise.allSettled(servers.map(({ row }) => connect(deps, row, user.signal)))
   const opened = servers.flatMap((server, index): Opened | [] => {
@@ -54,6 +61,7 @@ export async function openMcpTools(
     await close()
     throw error
   }
+  const unusable = absent(ofAgent, found)
   const instructions = servers.flatMap((server, index) => {
     const outcome = outcomes[index]
     if (outcome?.status === 'fulfilled') {
@@ -64,11 +72,26 @@ export async function openMcpTools(
     const err: unknown = outcome?.reason
     const reason = whyUnreachable(err)
     deps.log.warn({ mcpId: server.id, executionId: user.row.id, reason, err }, 'an MCP server cannot be reached')
-    user.warn('mcp_unreachable', `The MCP server "${server.name}" cannot be used: ${reason}`)
+    unusable.push(cannotBeUsed(server, reason))
     return isAway(server)
   })
-  const tools = offeredTools(listed(opened), servers, lists)
-  return { tools: nameTools(tools, taken).map((tool) => toTool(deps, user, tool)), instructions, close }
+  for (const text of unusable) user.warn('mcp_unreachable', text)
+  const all = listed(opened)
+  const tools = nameTools(offeredTools(all, servers, lists), taken).map((tool) => toTool(deps, user, tool))
+  return { tools, instructions, close, unusable, unknown: unknownNames(all, servers, lists) }
+}
+
+const cannotBeUsed = ({ name }: { name: string }, reason: string) =>
+  `The MCP server "${name}" cannot be used: ${reason}`
+
+/** Says which servers of a run are switched off, or were deleted while its agent still names them. */
+function absent(ofAgent: readonly string[], found: readonly ServerRow[]): string[] {
+  const known = new Set(found.map(({ id }) => id))
+  const deleted = found.length < MAX_SERVERS ? ofAgent.filter((id) => !known.has(id)) : []
+  return [
+    ...found.filter(({ isActive }) => !isActive).map((row) => cannotBeUsed(row, 'it is switched off')),
+    ...(deleted.length ? ['An MCP server of this agent was deleted: set mcpInstanceIds of the agent again'] : []),
+  ]
 }
 
 const isAway = ({ name }: NamedServer) =>
@@ -92,7 +115,6 @@ function serversOf({ row }: ToolUser, ofAgent: readonly string[]): Prisma.McpSer
   const { organizationId, spaceId } = row
   return {
     organizationId,
-    isActive: true,
     OR: [{ id: { in: [...ofAgent] } }, { spaceRefs: { some: { spaceId, enabled: true } } }],
   }
 }

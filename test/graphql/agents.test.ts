@@ -13,9 +13,11 @@ beforeAll(async () => {
 })
 afterAll(() => server[Symbol.asyncDispose]())
 
-const FIELDS = `id name role systemPrompt visibility organizationId userId model description tags category image color
+const LISTED = `id name role systemPrompt visibility organizationId userId model description tags category image color
   initialGreeting skillIds mcpInstanceIds mcpTypes subagentIds allowedTools disallowedTools maxTurns version archived
-  createdAt updatedAt fallbackModels contextWindow modelSettings`
+  createdAt updatedAt fallbackModels contextWindow requireTools modelSettings`
+/** A list of 1,000 agents with all of them would be too much at once. */
+const FIELDS = `${LISTED} permissions { tool mode } skillRefs { skillId version latestVersion foreign }`
 
 const CREATE = `mutation ($input: CreateAgentInput!) { createAgent(input: $input) { chatUrl agent { ${FIELDS} } } }`
 const UPDATE = `mutation ($input: UpdateAgentInput!) { updateAgent(input: $input) { message agent { ${FIELDS} } } }`
@@ -23,7 +25,7 @@ const DELETE = 'mutation ($id: ID!) { deleteAgent(id: $id) { message agent { id 
 const GET = `query ($id: ID!) { agent(id: $id) { ${FIELDS} } }`
 const LIST = `query ($owner: AgentOwner, $visibility: AgentVisibility, $tag: String, $search: String, $first: Int, $after: String) {
   agents(owner: $owner, visibility: $visibility, tag: $tag, search: $search, first: $first, after: $after) {
-    nodes { ${FIELDS} } totalCount pageInfo { hasNextPage endCursor }
+    nodes { ${LISTED} } totalCount pageInfo { hasNextPage endCursor }
   }
 }`
 
@@ -58,6 +60,7 @@ describe('the same through GraphQL and tRPC', () => {
       },
       fallbackModels: ['openai/x'],
       contextWindow: 8000,
+      requireTools: true,
     }
     const { data, errors } = await graphql(server, CREATE, { input })
     expect(errors).toBeUndefined()
@@ -144,7 +147,8 @@ describe('the same through GraphQL and tRPC', () => {
         } else expect(got.data.agent).toEqual(expected.agent)
 
         for (const input of [{}, { owner: 'me' }, { visibility }, { tag: 'a', search: visibility }] as const) {
-          const { agents: nodes, total: totalCount } = await caller.agents.list(input)
+          const { agents, total: totalCount } = await caller.agents.list(input)
+          const nodes = agents.map(({ permissions, skillRefs, ...listed }) => listed)
           const { data } = await graphql(server, LIST, input, { token })
           expect(data.agents).toMatchObject({ nodes, totalCount, pageInfo: { hasNextPage: false } })
         }

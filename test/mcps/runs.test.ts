@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, expect, it } from 'vitest'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import * as hostileMcp from '../support/hostile-mcp.ts'
 import { type ModelServer, startModelServer } from '../support/model-server.ts'
 import { request } from '../support/rest.ts'
@@ -91,4 +91,56 @@ it('a result of control characters alone is an empty one', async () => {
   expect(await run(calling(['a'], (response, message) => reply(response, message, { content })))).toMatchObject([
     { content: '', isError: false },
   ])
+})
+
+describe('an agent whose tools are not there', () => {
+  const away = { name: 'Away', url: '' }
+  beforeAll(async () => {
+    await using closed = await hostileMcp.startHostileMcp()
+    away.url = closed.url
+  })
+
+  const create = (fields: object) => post('/agents', { name: 'C', systemPrompt: 'x', ...fields })
+  const DETAIL = 'The MCP server "Away" cannot be used: the connection was refused: nothing listens at its address'
+
+  it('has a warning for each server and allowed name that is missing', async () => {
+    hostile.answer = calling(['a'], (response, message) => reply(response, message, { content: [] }))
+    const working = await post('/mcps', { name: 'Works', url: hostile.url })
+    const [unreachable, off] = [
+      await post('/mcps', away),
+      await post('/mcps', { ...away, name: 'Off', isActive: false }),
+    ]
+    const mcpInstanceIds = [working.id, unreachable.id, off.id]
+    const allowedTools = ['a', 'Works__a', `${working.id}/a`, 'nothing', `${working.id}/b`, 'Away__c', 'read_file']
+    const { id } = await create({ mcpInstanceIds, allowedTools })
+    const { status, warnings } = await execute(id)
+    expect(status).toBe('completed')
+    expect(warnings).toEqual([
+      { code: 'mcp_unreachable', text: 'The MCP server "Off" cannot be used: it is switched off' },
+      { code: 'mcp_unreachable', text: DETAIL },
+      {
+        code: 'tool_missing',
+        text: `allowedTools names tools that are not there: nothing, ${working.id}/b, Away__c`,
+      },
+    ])
+  })
+
+  it('fails its runs with the cause if it requires its tools', async () => {
+    const { id: mcpId } = await post('/mcps', away)
+    const { id } = await create({ mcpInstanceIds: [mcpId], requireTools: true })
+    const before = model.requests.length
+    const path = `/api/v1/agents/${id}/execute`
+    const { status, body } = await request(server, 'POST', path, { body: { message: 'Hello' } })
+    expect(status).toBe(500)
+    expect(body).toMatchObject({ message: 'Chat execution failed', code: 'mcp_unreachable', detail: DETAIL })
+    const { execution } = (await request(server, 'GET', `/api/v1/executions/${body.executionId}`)).body
+    expect(execution).toMatchObject({ status: 'failed', error: DETAIL, stopReason: 'error' })
+    expect(model.requests.length).toBe(before)
+    const unknown = await create({ allowedTools: ['nothing'], requireTools: true })
+    const failed = await request(server, 'POST', `/api/v1/agents/${unknown.id}/execute`, { body: { message: 'Hello' } })
+    expect(failed.body).toMatchObject({
+      code: 'mcp_unreachable',
+      detail: 'allowedTools names tools that are not there: nothing',
+    })
+  })
 })

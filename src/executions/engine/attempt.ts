@@ -1,4 +1,5 @@
 import type { Bus } from '../../bus/index.ts'
+import { AppError } from '../../errors.ts'
 import { newId } from '../../lib/id.ts'
 import { unlessAborted } from '../../lib/unless-aborted.ts'
 import type { Telemetry } from '../../telemetry/telemetry.ts'
@@ -204,8 +205,9 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
   function causeOf(state: State, why: unknown): string {
     const { row } = state
     const { model } = askedOf(state)
-    const cause = why instanceof TimeoutError ? 'timeout' : models.describeError(why, row.organizationId)
-    const isProviders = !(why instanceof TimeoutError || why instanceof ModelError || cause === UNEXPECTED)
+    const isOurs = why instanceof TimeoutError || why instanceof ModelError || why instanceof AppError
+    const cause = statedBy(why) ?? models.describeError(why, row.organizationId)
+    const isProviders = !(isOurs || cause === UNEXPECTED)
     const untold = isProviders ? withoutWords(cause) : cause
     const { status, provider } = classifyModelError(why, { provider: model?.split('/', 1)[0] ?? null })
     const facts = { provider, model, status, code: failedBy(why, cause).errorCode, detail: untold }
@@ -227,6 +229,12 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
     preparing.catch(() => {})
     return play(state, opening, preparing).then((outcome) => conclude(state, outcome))
   }
+}
+
+/** The cause that an error of the service states; null if another error ended the run. */
+function statedBy(why: unknown): string | null {
+  if (why instanceof TimeoutError) return 'timeout'
+  return why instanceof AppError ? (why.detail ?? why.message) : null
 }
 
 /** The model that a run has asked, and those before it. */

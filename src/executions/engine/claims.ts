@@ -19,6 +19,7 @@ export type AgentRow = Pick<
   | 'model'
   | 'maxTurns'
   | 'contextWindow'
+  | 'requireTools'
   | 'skillIds'
   | 'skillRefs'
   | 'visibility'

@@ -1,0 +1,2 @@
+-- AlterTable
+ALTER TABLE "Agent" ADD COLUMN     "requireTools" BOOLEAN NOT NULL DEFAULT false;
