@@ -1,6 +1,7 @@
 import { z } from 'zod'
 import { isScope } from '../auth/scopes.ts'
 import type { Role } from '../db/client.ts'
+import { normalizeEmail } from '../lib/email.ts'
 import { IN_RANGE, isInRange } from '../lib/fields.ts'
 import { toSlug } from '../organizations/service.ts'
 
@@ -22,12 +23,10 @@ export function toName(value: string, what: string): string {
   return name
 }
 
-/** Addresses are compared as they are stored: in lower case. */
+/** Addresses are compared as they are stored: {@link normalizeEmail}. */
 export function toEmail(value: string): string {
-  const email = value.trim().toLowerCase()
-  if (email.length > 254 || !/^[^\s@\p{Cc}]+@[^\s@\p{Cc}]+$/u.test(email)) {
-    throw new AdminError(`Not an e-mail address: ${value}`)
-  }
+  const email = normalizeEmail(value)
+  if (email === null) throw new AdminError(`Not an e-mail address: ${value}`)
   return email
 }
 

@@ -2,6 +2,7 @@ import { createRemoteJWKSet, customFetch, errors, type JWTPayload, type JWTVerif
 import { z } from 'zod'
 import { tokenExpired, unauthorized, unavailable } from '../errors.ts'
 import type { Clock } from '../lib/clock.ts'
+import { normalizeEmail } from '../lib/email.ts'
 import { openNetwork } from '../lib/network.ts'
 import { createProxyFor } from '../lib/proxies.ts'
 import type { Settings } from '../settings.ts'
@@ -10,7 +11,7 @@ import type { Settings } from '../settings.ts'
 export type IdToken = {
   issuer: string
   subject: string
-  /** In lower case; null unless the issuer has verified it. */
+  /** As {@link normalizeEmail} writes it; null unless the issuer has verified it. */
   email: string | null
   expiresAt: Date
 }
@@ -27,7 +28,8 @@ const DISCOVERY_TIMEOUT = 5_000
 /**
  * The check of ID tokens of the operator's identity provider (contract.md section 6): signature by a key of its JWKS,
  * algorithm, `iss`, `aud`, `exp`, `nbf`. The keys are fetched at the first need, kept, and fetched anew for a key that
- * is not among them, at most every half minute. Null when no provider is configured.
+ * is not among them, at most every half minute. A paused service fetches them too, because sign-in works while it is
+ * paused (contract-2.md section 8.7). Null when no provider is configured.
  */
 export function createIdTokens(settings: Settings, clock: Clock): IdTokens | null {
   const { OIDC_ISSUER: issuer, OIDC_AUDIENCE: audience, OIDC_JWKS_URL: url } = settings
@@ -62,7 +64,7 @@ export function createIdTokens(settings: Settings, clock: Clock): IdTokens | nul
       return {
         issuer,
         subject: sub,
-        email: verified ? email.toLowerCase() : null,
+        email: verified ? normalizeEmail(email) : null,
         expiresAt: new Date((exp + LEEWAY) * 1000),
       }
     },

@@ -1,0 +1,12 @@
+const SHAPE = /^[^\s@\p{Cc}]+@[^\s@\p{Cc}]+$/u
+const MAX_LENGTH = 254
+
+/**
+ * Normalizes an e-mail address for storing and comparing: surrounding white space is removed and ASCII letters become
+ * lower case. Other characters stay, because Unicode's case mapping turns look-alikes such as U+212A (Kelvin sign) into
+ * ASCII and would match another user. Returns null if the text is no address.
+ */
+export function normalizeEmail(text: string): string | null {
+  const email = text.trim().replace(/[A-Z]/g, (letter) => letter.toLowerCase())
+  return email.length <= MAX_LENGTH && SHAPE.test(email) ? email : null
+}
