@@ -7,6 +7,7 @@ import { createCaller } from '../router.ts'
 import type { Settings } from '../settings.ts'
 import type { Context } from '../trpc.ts'
 import { useAnswers } from './answers.ts'
+import { graphiqlPage } from './graphiql.ts'
 import { useLimits } from './limits.ts'
 import { type GraphQLRequest, useRequests } from './requests.ts'
 import { createSchema } from './schema.ts'
@@ -15,26 +16,6 @@ import { createSchema } from './schema.ts'
 const documentCache = _createLRUCache<DocumentNode>({ max: 200 })
 /** Documents that do not parse are not kept. */
 const errorCache = { get: () => undefined, set() {} }
-
-/** What GraphiQL's editor begins with. Its own text would call it Muster, by the title of the page. */
-const FIRST_QUERY = `# Put a token behind "Bearer " in the headers below. Ctrl-Enter runs the query.
-query Agents {
-  agents(first: 5) {
-    totalCount
-    nodes {
-      id
-      name
-      model
-    }
-  }
-}
-`
-
-const GRAPHIQL = {
-  title: 'Muster',
-  defaultHeaders: '{\n  "Authorization": "Bearer "\n}',
-  defaultQuery: FIRST_QUERY,
-}
 
 /**
  * The GraphQL face: queries and mutations over GET and POST, subscriptions as server-sent events, and GraphiQL for
@@ -47,8 +28,8 @@ export function createGraphql({ NODE_ENV }: Pick<Settings, 'NODE_ENV'>) {
     context: async (request) => ({ actor: await request.authenticate(), caller: createCaller(request) }),
     plugins: [useRequests(), useLimits(), useAnswers(schema)],
     parserAndValidationCache: { documentCache, errorCache, validationCache: true },
-    graphiql: NODE_ENV !== 'production' && GRAPHIQL,
-    renderGraphiQL: async (options) => (await import('@graphql-yoga/render-graphiql')).renderGraphiQL(options),
+    graphiql: NODE_ENV !== 'production',
+    renderGraphiQL: async () => (await graphiqlPage()).html,
     // Done elsewhere: by the app, by `useRequests`, by `useAnswers`.
     cors: false,
     maxRequestBodySize: false,
@@ -67,12 +48,22 @@ export function createGraphql({ NODE_ENV }: Pick<Settings, 'NODE_ENV'>) {
 /** What is said of a client that is gone, in the midst of a stream or before it. */
 const GONE: ReadonlySet<string | undefined> = new Set(['ERR_STREAM_PREMATURE_CLOSE', 'ERR_STREAM_UNABLE_TO_PIPE'])
 
+/** The headers of GraphiQL's page, as the reference page has them (http/docs.ts). */
+const pageHeaders = async () => ({
+  'Content-Security-Policy': (await graphiqlPage()).policy,
+  'Content-Type': 'text/html; charset=utf-8',
+  'Cache-Control': 'no-cache',
+  'Referrer-Policy': 'no-referrer',
+  'X-Content-Type-Options': 'nosniff',
+})
+
 /** Whole, or as it comes where it is a stream: to its end, or until the client is gone. */
 async function send(res: ServerResponse, response: Response): Promise<void> {
   const headers = Object.fromEntries(response.headers)
   if (!response.body || !response.headers.get('content-type')?.startsWith('text/event-stream')) {
     const bytes = Buffer.from(await response.arrayBuffer())
-    res.writeHead(response.status, { ...headers, 'Content-Length': bytes.length })
+    const isPage = response.headers.get('content-type')?.startsWith('text/html')
+    res.writeHead(response.status, { ...headers, ...(isPage && (await pageHeaders())), 'Content-Length': bytes.length })
     return finish(res, bytes)
   }
   // Proxies would keep back what is meant to come at once.

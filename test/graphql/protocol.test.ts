@@ -1,4 +1,5 @@
 import { spawnSync } from 'node:child_process'
+import { createHash } from 'node:crypto'
 import { connect } from 'node:net'
 import { text } from 'node:stream/consumers'
 import { auditServer } from 'graphql-http'
@@ -190,6 +191,24 @@ describe('GraphiQL', () => {
     const html = await response.text()
     expect(html).toContain('<title>Muster</title>')
     expect(html).not.toMatch(/<(script|link|img)[^>]+(src|href)=["']?(https?:)?\/\//)
+  })
+
+  test('runs its own scripts alone, asks its own server alone, and has no place to keep a token', async () => {
+    const response = await page(server.url)
+    const html = await response.text()
+    const policy = response.headers.get('content-security-policy') ?? ''
+    const rules = new Map(policy.split('; ').map((rule) => [rule.split(' ')[0], rule.split(' ').slice(1)]))
+    const scripts = Array.from(html.matchAll(/<script>([\s\S]*?)<\/script>/g), ([, script = '']) => script)
+    expect(rules.get('script-src')).toEqual(
+      scripts.map((script) => `'sha256-${createHash('sha256').update(script).digest('base64')}'`),
+    )
+    expect(rules.get('default-src')).toEqual(["'none'"])
+    expect(rules.get('connect-src')).toEqual(["'self'"])
+    expect(rules.get('worker-src')).toEqual(['blob:'])
+    expect(html).toContain('"shouldPersistHeaders":false')
+    expect(html.indexOf("Object.defineProperty(window, 'localStorage'")).toBeLessThan(
+      html.indexOf('renderYogaGraphiQL('),
+    )
   })
 
   test('begins with a query that can be run', async () => {

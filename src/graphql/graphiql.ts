@@ -1,0 +1,125 @@
+import { createHash } from 'node:crypto'
+
+/** The text that GraphiQL's editor begins with. Its own default would call it Muster, by the title of the page. */
+const FIRST_QUERY = `# Ctrl-Enter runs the query.
+query Agents {
+  agents(first: 5) {
+    totalCount
+    nodes {
+      id
+      name
+      model
+    }
+  }
+}
+`
+
+const OPTIONS = { title: 'Muster', defaultQuery: FIRST_QUERY, shouldPersistHeaders: false }
+
+const BAR_STYLE = `
+#sign-in { display: none; gap: 0.75rem; align-items: center; padding: 0.75rem 1rem; font: 14px system-ui, sans-serif;
+  color: #fff; background: #3b4b68; }
+#sign-in.asking { display: flex; }
+#sign-in input { flex: 1; max-width: 36rem; padding: 0.4rem; font: 13px ui-monospace, monospace; }
+body.no-focus-outline { display: flex; flex-direction: column; height: 100vh; margin: 0; }
+#root { flex: 1; min-height: 0; }
+`
+
+const BAR = `<form id="sign-in">
+  <label for="token">Token</label>
+  <input id="token" type="password" autocomplete="off" spellcheck="false" placeholder="mst_…" required>
+  <button>Load the schema</button>
+  <span id="sign-in-reason" role="status"></span>
+</form>`
+
+// GraphiQL keeps its tabs, queries and headers in localStorage: here it gets a storage that ends with the page. Requests
+// wait for a token, so that the schema loads as soon as there is one, and ask again after a 401.
+const BAR_SCRIPT = `{
+  const kept = new Map()
+  try {
+    for (const name of Object.keys(localStorage)) if (name.startsWith('graphiql:')) localStorage.removeItem(name)
+  } catch {}
+  Object.defineProperty(window, 'localStorage', {
+    value: {
+      getItem: (name) => kept.get(name) ?? null,
+      setItem: (name, value) => void kept.set(name, String(value)),
+      removeItem: (name) => void kept.delete(name),
+      clear: () => kept.clear(),
+      key: (index) => [...kept.keys()][index] ?? null,
+      get length() { return kept.size },
+    },
+  })
+  const form = document.getElementById('sign-in')
+  const field = document.getElementById('token')
+  const reason = document.getElementById('sign-in-reason')
+  let token = ''
+  let waiting = []
+  const ask = (text) => {
+    token = ''
+    reason.textContent = text
+    form.classList.add('asking')
+  }
+  const given = () => token ? token : new Promise((resolve) => waiting.push(resolve))
+  form.addEventListener('submit', (event) => {
+    event.preventDefault()
+    token = field.value.trim().replace(/^Bearer /i, '')
+    field.value = ''
+    if (!/^[\\x21-\\x7e]+$/.test(token)) return ask('A token has no spaces')
+    form.classList.remove('asking')
+    for (const resolve of waiting.splice(0)) resolve(token)
+  })
+  const { fetch } = window
+  window.fetch = async (resource, init) => {
+    const headers = new Headers(init?.headers)
+    if (headers.has('authorization')) return fetch(resource, init)
+    for (;;) {
+      const tried = await given()
+      headers.set('authorization', 'Bearer ' + tried)
+      const response = await fetch(resource, { ...init, headers })
+      if (response.status !== 401) return response
+      if (token === tried) ask('The server does not accept this token')
+    }
+  }
+  ask('It stays in this page until you close it')
+}`
+
+const hash = (text: string) => `'sha256-${createHash('sha256').update(text).digest('base64')}'`
+
+type Page = { html: string; policy: string }
+
+let page: Promise<Page> | undefined
+
+/**
+ * Makes the page of GraphiQL, once: it asks for a token, loads the schema with it and keeps nothing in the browser. Its
+ * policy lets the browser run these scripts alone and ask this server alone (contract.md section 0). Monaco, the editor
+ * in it, writes styles as it goes and runs its language services in workers made of blobs.
+ */
+export function graphiqlPage(): Promise<Page> {
+  page ??= makePage().catch((error) => {
+    page = undefined
+    throw error
+  })
+  return page
+}
+
+async function makePage(): Promise<Page> {
+  const { renderGraphiQL } = await import('@graphql-yoga/render-graphiql')
+  const root = '<div id="root"></div>'
+  const html = renderGraphiQL(OPTIONS)
+    .replace('</head>', () => `<style>${BAR_STYLE}</style></head>`)
+    .replace(root, () => `${BAR}${root}<script>${BAR_SCRIPT}</script>`)
+  const scripts = Array.from(html.matchAll(/<script>([\s\S]*?)<\/script>/g), ([, script = '']) => hash(script))
+  const policy = [
+    "default-src 'none'",
+    `script-src ${scripts.join(' ')}`,
+    'worker-src blob:',
+    "style-src 'unsafe-inline'",
+    'font-src data:',
+    'img-src data:',
+    "connect-src 'self'",
+    "base-uri 'none'",
+    "form-action 'none'",
+    "frame-ancestors 'none'",
+  ].join('; ')
+  return { html, policy }
+}
