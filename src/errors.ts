@@ -144,7 +144,11 @@ export function throwRefusal({ reason }: AbortSignal): void {
 export function toAppError(error: unknown): AppError {
   for (let cause = error; cause instanceof Error; cause = cause.cause) {
     if (cause instanceof AppError) return cause
-    if (cause instanceof z.core.$ZodError) return badRequest(cause.issues[0]?.message ?? 'Invalid input')
+    if (cause instanceof z.core.$ZodError) {
+      const [issue] = cause.issues
+      const { detail } = issue?.code === 'custom' ? (issue.params ?? {}) : {}
+      return badRequest(issue?.message ?? 'Invalid input', typeof detail === 'string' ? { detail } : {})
+    }
     if (isUnavailable(cause)) return unavailable(error)
     // What V8 says of JSON beyond half a gigabyte. Lists end long before that, see lib/page.ts.
     if (cause instanceof RangeError && cause.message === 'Invalid string length') return tooLong()

@@ -1,6 +1,6 @@
 import { z } from 'zod'
 import { takingConstants } from '../lib/constant.ts'
-import { bool, int, ok, requiredText, text, textList, timestamp } from '../lib/fields.ts'
+import { bool, image, int, ok, requiredText, text, textList, timestamp } from '../lib/fields.ts'
 import { fallbackModels, ModelSettings, NewModelSettings } from '../lib/model-settings.ts'
 import { nextCursor, pageInput } from '../lib/page.ts'
 import { Permission, Permissions } from '../mcps/schema.ts'
@@ -25,7 +25,7 @@ const optionalFields = {
   description: text(2000).nullable().optional(),
   tags: textList(50, 50).nullable().optional(),
   category: text(100).nullable().optional(),
-  image: text(2000).nullable().optional().describe('Address of a picture'),
+  image: image().nullable().optional(),
   color: text(50).nullable().optional(),
   initialGreeting: text(10_000).nullable().optional(),
   skillIds: textList().nullable().optional(),

@@ -47,6 +47,34 @@ export const text = (max: number) => z.string().max(max)
 /** Of a list in a request, unless another bound is told. */
 export const MAX_ITEMS = 100
 
+const HTTP_ADDRESS = /^https?:\/\/[^\s\p{Cc}]+$/iu
+const DATA_IMAGE = /^data:image\/(?:png|jpeg|gif|webp|avif);base64,[A-Za-z0-9+/]+={0,2}$/
+const MEDIA_ID = /^[0-9A-Za-z]{22}$/
+/** Maximum length of an image in `data:` form (characters): some 3 KB of picture, which no list has to cut. */
+const MAX_DATA_IMAGE = 4_000
+const MAX_ADDRESS = 2_000
+
+const isImage = (image: string): boolean =>
+  MEDIA_ID.test(image) ||
+  (image.length <= MAX_ADDRESS && HTTP_ADDRESS.test(image) && URL.canParse(image)) ||
+  DATA_IMAGE.test(image)
+
+const IMAGE_DETAIL =
+  `An image is an http or https address of at most ${MAX_ADDRESS} characters, the id of an uploaded media, or ` +
+  `data:image/<png|jpeg|gif|webp|avif>;base64 of at most ${MAX_DATA_IMAGE} characters. Upload larger pictures as media.`
+
+/** A picture of an agent or a user. Other schemes are refused, since clients put it into pages. */
+export const image = () =>
+  z
+    .string()
+    .max(MAX_DATA_IMAGE)
+    .refine((image) => image === '' || isImage(image), {
+      error: ({ path }) =>
+        `Invalid value for field: ${(path ?? []).join('.')}. Expected an http(s) address, a data image or a media id`,
+      params: { detail: IMAGE_DETAIL },
+    })
+    .describe('Picture: http(s) address, id of a media, or `data:image/…;base64,`')
+
 /** A list of short strings, without doubles; the order is kept. */
 export const textList = (maxItems = MAX_ITEMS, maxLength = 200) =>
   z

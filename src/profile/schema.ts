@@ -1,9 +1,9 @@
 import { z } from 'zod'
-import { ok, requiredText, text } from '../lib/fields.ts'
+import { image, ok, requiredText } from '../lib/fields.ts'
 
 export const UpdateProfile = z.object({
   name: requiredText(200).optional(),
-  image: text(2000).nullable().optional().describe('Address of a picture'),
+  image: image().nullable().optional(),
 })
 
 /** An organization that the caller belongs to. */

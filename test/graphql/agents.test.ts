@@ -45,7 +45,7 @@ describe('the same through GraphQL and tRPC', () => {
       description: 'd',
       tags: ['x', 'y', 'x'],
       category: 'c',
-      image: 'i',
+      image: 'https://example.com/i.png',
       color: 'red',
       initialGreeting: 'hello',
       mcpTypes: ['t'],

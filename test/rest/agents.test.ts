@@ -272,7 +272,7 @@ describe('PATCH /agents/{id}', () => {
 
   it('of several at once, all land, each as a version of its own', async () => {
     const { id } = await create()
-    const fields = { role: 'R', description: 'D', category: 'C', color: '#123', image: 'I' }
+    const fields = { role: 'R', description: 'D', category: 'C', color: '#123', image: 'http://i.example/i' }
     const answers = await atOnce(
       'agents.update',
       Object.entries(fields).map(([field, value]) => ({ id, [field]: value })),

@@ -79,8 +79,22 @@ describe('PATCH /profile', () => {
     expect([(await get(dan)).body, (await get(eve)).body]).toEqual(before)
   })
 
+  it.each(['https://example.com/a.png', 'data:image/png;base64,iVBORw0KGgo=', 'A'.repeat(22), ''])(
+    'takes the picture %o',
+    async (image) => {
+      const { status, body } = await patch(server, { image })
+      expect([status, body.profile.image]).toEqual([200, image])
+    },
+  )
+
+  it('says which pictures it takes', async () => {
+    const { body } = await patch(server, { image: 'file:///etc/passwd' })
+    expect(body).toMatchObject({ statusCode: 400, detail: expect.stringContaining('http or https address') })
+  })
+
   const tooLong = (field: string, most: number) =>
     `Invalid value for field: ${field}. Expected at most ${most} characters`
+  const NO_IMAGE = 'Invalid value for field: image. Expected an http(s) address, a data image or a media id'
   type Bad = [message: string, body: Record<string, unknown>]
   it.each(
     onEachFace<Bad>([
@@ -91,7 +105,12 @@ describe('PATCH /profile', () => {
       [tooLong('name', 200), { name: 'x'.repeat(201) }],
       ['Invalid character in request: U+0000', { name: 'a\0b' }],
       ['Invalid value for field: image. Expected string', { image: 7 }],
-      [tooLong('image', 2000), { image: 'x'.repeat(2001) }],
+      [tooLong('image', 4000), { image: `data:image/png;base64,${'A'.repeat(4000)}` }],
+      [NO_IMAGE, { image: `https://example.com/${'x'.repeat(2000)}` }],
+      [NO_IMAGE, { image: 'javascript:alert(1)' }],
+      [NO_IMAGE, { image: 'data:text/html;base64,AAAA' }],
+      [NO_IMAGE, { image: 'data:image/svg+xml;base64,AAAA' }],
+      [NO_IMAGE, { image: '//example.com/cat.png' }],
       ['Invalid value for field: image. Expected string', { name: 'fine', image: false }],
     ]),
   )('%s: 400 %s, and changes nothing', async (face, message, body) => {
