@@ -274,8 +274,11 @@ const CONTROLLED: ReadonlySet<Hanging> = new Set(['approval', 'execution'])
 
 const kindOf = (procedure: string) => kindsOf(procedure, 'id')[0] as Hanging
 
-/** What is a POST with the id of such a thing in its path: its answer is kept for its Idempotency-Key. */
+/**
+ * What is a POST with the id of such a thing in its path: its answer is kept for its Idempotency-Key. Not a change that
+ * only the owner of an agent or a space may make.
+ */
 const REPEATED = Object.keys(procedures).filter((name) => {
-  const isPost = procedures[name]!._def.meta.openapi?.method === 'POST'
+  const isPost = procedures[name]!._def.meta.openapi?.method === 'POST' && !name.endsWith('.updateSkill')
   return isPost && 'id' in shapeOf(name) && HANGING.includes(kindOf(name))
 })
