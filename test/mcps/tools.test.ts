@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { toolUser } from '../../src/executions/engine/equip.ts'
-import type { ToolUser } from '../../src/executions/engine/tools.ts'
+import type { Tool, ToolUser } from '../../src/executions/engine/tools.ts'
 import { openTools } from '../../src/executions/tools.ts'
 import { openMcpTools } from '../../src/mcps/tools.ts'
 import { calling, type HostileMcp, startHostileMcp } from '../support/hostile-mcp.ts'
@@ -208,8 +208,12 @@ describe('the lists of an agent', () => {
   afterAll(() => hostile[Symbol.asyncDispose]())
 
   /** What a run is offered whose agent has these lists, and beside that server more of them. */
-  async function offered(lists: Body, more: Body[] = []): Promise<string[]> {
-    const ids = [await createMcp({ name: 'Admin', url: hostile.url })]
+  const offered = async (lists: Body, more: Body[] = []) => (await named(lists, more)).map(({ name }) => name)
+
+  const targetOf = (tool: Tool | undefined) => JSON.parse(tool?.target ?? 'null')?.[2]
+
+  async function named(lists: Body, more: Body[] = [], known: readonly string[] = []): Promise<readonly Tool[]> {
+    const ids = [await createMcp({ name: 'Admin', url: hostile.url }), ...known]
     for (const fields of more) ids.push(await createMcp(fields))
     const { deps } = server.service
     const of = { organizationId: ann.organizationId, mcpInstanceIds: ids, skillIds: [], skillRefs: [], subagentIds: [] }
@@ -219,7 +223,7 @@ describe('the lists of an agent', () => {
       agent: agent as unknown as ToolUser['agent'],
     })
     await close()
-    return tools.map(({ name }) => name)
+    return tools
   }
 
   const onlyEcho = [
@@ -253,6 +257,29 @@ describe('the lists of an agent', () => {
     expect(await offered({}, [other])).toEqual(['Admin__echo', 'Admin__Other__echo', 'Other__echo'])
     expect(await offered({ allowedTools: ['Other__echo'] }, [other])).toEqual(['echo'])
     expect(await offered({ disallowedTools: ['Other__echo'] }, [other])).toEqual(['echo'])
+  })
+
+  it('give a server no tool of another by a name that looks the same, or that its tools make up', async () => {
+    const cyrillic = '\u0410dmin'
+    offers('echo', 'Admin__echo', 'Other__echo', `${cyrillic}__echo`)
+    const alike = [{ ...other, name: cyrillic, permissions: [] }, { ...other, name: '\uff21dmin' }, other]
+    for (const entry of ['Admin__echo', 'Other__echo', `${cyrillic}__echo`]) {
+      const [only, ...more] = await named({ allowedTools: [entry] }, alike)
+      expect(more).toEqual([])
+      const [server, name] = entry.split('__')
+      expect([only?.server?.name, targetOf(only)]).toEqual([server, name])
+    }
+  })
+
+  it('mean by an id the server that has it, whatever names servers and tools have with a slash', async () => {
+    const victim = await createMcp({ name: 'Victim', url: two.url })
+    offers(`${victim}/echo`, 'echo', 'a/b')
+    const spoof = { name: `${victim}/echo`, permissions: onlyEcho }
+    const found = await named({ allowedTools: [`${victim}/echo`] }, [spoof], [victim])
+    expect(found.map((tool) => [tool.server?.id, targetOf(tool)])).toEqual([[victim, 'echo']])
+    expect(await offered({ allowedTools: ['a/b'] })).toEqual(['a_b'])
+    const banned = await named({ disallowedTools: [`${victim}/echo`] }, [], [victim])
+    expect(banned.map((tool) => [tool.server?.name, targetOf(tool)])).not.toContainEqual(['Victim', 'echo'])
   })
 
   it('mean tools whose names models cannot use by the names that their servers give them', async () => {
