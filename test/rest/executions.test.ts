@@ -116,7 +116,9 @@ describe('while a session is busy', () => {
       ['One?', 'cancelled'],
     ])
     const said = model.requests.at(-1)?.body.messages.map(({ content }) => content)
-    expect(said).toEqual(['You are Ada.', 'One?', 'Stop. Three?'])
+    // What was asked and never answered stands in one turn with the next question.
+    const turn = ['One?', 'Stop. Three?'].map((text) => ({ type: 'text', text }))
+    expect(said).toEqual(['You are Ada.', turn])
   })
 
   it.each(FACES)("%s: onBusy: interrupt is refused where something is another's to cancel", async (face) => {
