@@ -90,6 +90,7 @@ DELETE /api/v1/chats/{id}
 GET /api/v1/chats/{id}/messages
 GET /api/v1/missions
 POST /api/v1/missions
+POST /api/v1/missions/preview
 GET /api/v1/missions/{id}
 PATCH /api/v1/missions/{id}
 DELETE /api/v1/missions/{id}

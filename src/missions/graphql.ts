@@ -2,9 +2,11 @@ import { AGENT, Agent } from '../agents/graphql.ts'
 import { isAdmin } from '../auth/actor.ts'
 import { Chat } from '../chats/graphql.ts'
 import { EXECUTION, Execution, Executions } from '../executions/graphql.ts'
+import { readableOf as findRuns } from '../executions/service.ts'
 import { builder } from '../graphql/builder.ts'
 import { connectionType, relationList, rootList } from '../graphql/connection.ts'
 import { argsFromZod, enumFromZod, inputFromZod, parseArgs } from '../graphql/inputs.ts'
+import { loadOne } from '../graphql/loader.ts'
 import { nodeOf } from '../graphql/node.ts'
 import { shows } from '../graphql/procedures.ts'
 import { reload, rootRow, rowIn, rowsOf } from '../graphql/rows.ts'
@@ -21,7 +23,7 @@ const Type = enumFromZod('ScheduleType', type, 'When a mission runs')
 const Overlap = enumFromZod('ScheduleOverlap', overlap, 'What a fire time does while the last run is on')
 const CatchUp = enumFromZod('ScheduleCatchUp', catchUp, 'What becomes of fire times that nobody was there for')
 
-inputFromZod('ScheduleInput', schema.Schedule, 'When a mission runs')
+const ScheduleInput = inputFromZod('ScheduleInput', schema.Schedule, 'When a mission runs')
 inputFromZod('ScheduleChangeInput', schema.ScheduleChange, 'What to change of when a mission runs')
 // The other name is for clients of old, who speak REST.
 const ALIAS = { characterId: true } as const
@@ -67,6 +69,38 @@ const Mission = builder.prismaObject('Mission', {
     }),
     nextRunAt: t.expose('nextRunAt', { type: 'DateTime', nullable: true, description: 'Its next fire time' }),
     runCount: t.exposeInt('runCount', { description: 'How often it has run' }),
+    maxRuns: t.exposeInt('maxRuns', { nullable: true, description: 'Maximum number of runs, by hand too' }),
+    backoffSeconds: t.int({
+      nullable: true,
+      description: 'The pause of a continuous mission (seconds) while its runs fail, in place of the one it was given',
+      select: { scheduleType: true, scheduleValue: true, timezone: true, failureCount: true },
+      resolve: service.backoffOf,
+    }),
+    lastStatus: t.exposeString('lastStatus', {
+      nullable: true,
+      description: 'How its latest run ended: completed, failed or cancelled',
+    }),
+    lastError: t.string({
+      nullable: true,
+      description: 'Why its latest run failed, if you can read that run',
+      select: { lastError: true, lastExecutionId: true },
+      async resolve({ lastError, lastExecutionId }, _, context, info) {
+        if (lastError === null || lastExecutionId === null) return null
+        const run = await loadOne(context, info, lastExecutionId, async (ids) => {
+          const found = await findRuns(context.actor, context.deps.db, ids)
+          return new Map(Array.from(found, (id) => [id, id]))
+        })
+        return run && lastError
+      },
+    }),
+    lastExecutionId: t.exposeID('lastExecutionId', {
+      nullable: true,
+      description: 'Its latest run that has ended',
+    }),
+    failureCount: t.exposeInt('failureCount', {
+      description: 'Number of failed runs since the last one that completed',
+    }),
+    skippedCount: t.exposeInt('skippedCount', { description: 'Number of fire times that passed without a run' }),
     createdAt: t.expose('createdAt', { type: 'DateTime' }),
     updatedAt: t.expose('updatedAt', { type: 'DateTime' }),
     agent: t.field(rowIn(Agent, AGENT, 'agentId', 'Whose work it is; null when you cannot reach it')),
@@ -130,6 +164,15 @@ builder.queryFields((t) => ({
     type: ['DateTime'],
     args: argsFromZod(schema.NextRuns),
     resolve: async (_, args, { caller }) => (await caller.missions.next(parseArgs(schema.NextRuns, args))).next,
+  }),
+}))
+
+builder.queryFields((t) => ({
+  missionPreview: t.field({
+    ...shows(missions.preview),
+    type: ['DateTime'],
+    args: { schedule: t.arg({ type: ScheduleInput, required: true }) },
+    resolve: async (_, args, { caller }) => (await caller.missions.preview(args)).next,
   }),
 }))
 

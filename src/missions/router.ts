@@ -24,6 +24,12 @@ export const missions = router({
       ),
     ),
 
+  preview: token('missions:read')
+    .meta(rest('POST', '/api/v1/missions/preview', 'List the first fire times of a schedule'))
+    .input(schema.PreviewSchedule)
+    .output(schema.NextResponse)
+    .query(({ ctx, input }) => service.preview(ctx.deps, input)),
+
   get: token('missions:read')
     .meta(rest('GET', '/api/v1/missions/{id}', 'Get a mission'))
     .input(schema.MissionId)

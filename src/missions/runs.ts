@@ -7,7 +7,7 @@ import { notFound, paused } from '../errors.ts'
 import type { ExecutionRow } from '../executions/engine/events.ts'
 import type { KeyClaim } from '../idempotency.ts'
 import { reachable as reachableSpace } from '../spaces/service.ts'
-import { lastDue, nextFire } from './schedule.ts'
+import { countDue, hasAllRuns, lastDue, nextFire, pauseOf } from './schedule.ts'
 
 type MissionRow = Prisma.MissionGetPayload<object>
 
@@ -30,7 +30,7 @@ class NotNow extends Error {
 /** How a run begins: by hand, or at a fire time that is thereby claimed. */
 export type Cause = {
   actor: Actor
-  fire: { at: Date; next: Date | null } | null
+  fire: { at: Date; next: Date | null; skipped: number } | null
   /** The Idempotency-Key of a run by hand. */
   key: KeyClaim | null
   /** Takes locks that the transaction which accepts it needs before all others. */
@@ -81,7 +81,9 @@ export async function run(
             id: mission.id,
             archivedAt: null,
             runCount: mission.runCount,
-            ...(fire ? { status: 'pending', ...timesOf(mission) } : { status: { in: ['pending', 'completed'] } }),
+            ...(fire
+              ? { status: 'pending', ...timesOf(mission) }
+              : { status: { in: ['pending', 'completed', 'failed'] } }),
           },
           data: {
             status: 'running',
@@ -89,6 +91,8 @@ export async function run(
             runCount: runNumber,
             lastRunAt: fire?.at ?? now,
             ...(fire && { nextRunAt: fire.next }),
+            ...(fire?.skipped && { skippedCount: { increment: fire.skipped } }),
+            ...(hasAllRuns({ ...mission, runCount: runNumber }) && { nextRunAt: null }),
             updatedAt: now,
           },
         })
@@ -113,7 +117,7 @@ export async function fire(deps: Deps, mission: MissionRow, now: Date): Promise<
   if (mission.status === 'running') {
     // What was due before that run began is late, but does not overlap with it.
     const passes = mission.overlap === 'skip' && !(before && due <= before.createdAt)
-    if (passes) await moveOn(deps, mission, { nextRunAt: nextFire(mission, lastDue(mission, due, now)) }, now)
+    if (passes) await skip(deps, mission, lastDue(mission, due, now), 'the run before is still on', now)
     return
   }
   // A fire time may have waited until then. A run that was taken over from a process that died was itself late.
@@ -122,11 +126,14 @@ export async function fire(deps: Deps, mission: MissionRow, now: Date): Promise<
     mission.scheduleType !== 'continuous' && now.getTime() - Math.max(time.getTime(), freeSince) > MISSED
   const at = isMissed(due) ? lastDue(mission, due, now) : due
   const next = nextFire(mission, at)
-  if (mission.catchUp === 'skip' && isMissed(at)) return moveOn(deps, mission, { nextRunAt: next }, now)
+  if (mission.catchUp === 'skip' && isMissed(at)) return skip(deps, mission, at, MISSED_REASON, now)
   const actor = await actorOf(deps.db, mission)
   if (!actor) return stop(deps, mission, 'The owner is no longer a member', now)
+  const skipped = countDue(mission, due, at) - 1
   try {
-    await run(deps, mission, { actor, fire: { at, next }, key: null })
+    if (!(await run(deps, mission, { actor, fire: { at, next, skipped }, key: null }))) return
+    if (skipped) logSkipped(deps, mission, skipped, MISSED_REASON)
+    if (mission.scheduleType === 'continuous' && mission.failureCount) logBackoff(deps, mission)
   } catch (error) {
     const { status, message } = error as { status?: number; message: string }
     // Too many runs wait already: it stays due.
@@ -134,6 +141,24 @@ export async function fire(deps: Deps, mission: MissionRow, now: Date): Promise<
     if (status !== 404) throw error
     await stop(deps, mission, message, now)
   }
+}
+
+const MISSED_REASON = 'no server fired them in time'
+
+const logSkipped = ({ log }: Deps, { id: missionId }: MissionRow, skipped: number, reason: string) =>
+  log.warn({ missionId, skipped, reason }, 'fire times of a mission passed without a run')
+
+const logBackoff = ({ log }: Deps, mission: MissionRow) =>
+  log.warn(
+    { missionId: mission.id, failureCount: mission.failureCount, seconds: pauseOf(mission) },
+    'a continuous mission runs less often because its runs fail; its lastError says why',
+  )
+
+/** Passes over the fire times of a mission from the one that is due to `last`. */
+async function skip(deps: Deps, mission: MissionRow, last: Date, reason: string, now: Date): Promise<void> {
+  const skipped = countDue(mission, mission.nextRunAt ?? last, last)
+  const data = { nextRunAt: nextFire(mission, last), skippedCount: { increment: skipped } }
+  if (await moveOn(deps, mission, data, now)) logSkipped(deps, mission, skipped, reason)
 }
 
 const findLastRun = async ({ db }: Deps, { executionId }: MissionRow) =>
@@ -151,14 +176,15 @@ const stop = ({ db, settings }: Deps, mission: MissionRow, pauseReason: string, 
     await moveOn({ db: tx }, mission, { status: 'paused', pauseReason, nextRunAt: null }, now)
   })
 
-/** Changes a mission unless its fire time was claimed, or its schedule changed, meanwhile. */
+/** Changes a mission unless its fire time was claimed, or its schedule changed, meanwhile. Returns whether it did. */
 async function moveOn(
   { db }: { db: Tx },
   mission: MissionRow,
   data: Prisma.MissionUncheckedUpdateManyInput,
   now: Date,
-) {
+): Promise<boolean> {
   const { id, runCount, status } = mission
   const where = { id, ...timesOf(mission), runCount, status, archivedAt: null }
-  await db.mission.updateMany({ where, data: { ...data, updatedAt: now } })
+  const { count } = await db.mission.updateMany({ where, data: { ...data, updatedAt: now } })
+  return count === 1
 }

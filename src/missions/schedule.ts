@@ -12,7 +12,7 @@ export type Schedule = {
   timezone: string
 }
 
-type FullSchedule = Schedule & { overlap: 'skip' | 'queue'; catchUp: 'last' | 'skip' }
+type FullSchedule = Schedule & { overlap: 'skip' | 'queue'; catchUp: 'last' | 'skip'; maxRuns: number | null }
 
 export const NO_SCHEDULE: FullSchedule = {
   scheduleType: 'none',
@@ -20,12 +20,13 @@ export const NO_SCHEDULE: FullSchedule = {
   timezone: 'UTC',
   overlap: 'skip',
   catchUp: 'last',
+  maxRuns: null,
 }
 
 /** A schedule after a change: what is not said stays, null is the default. A value is of its type only. */
 export function changeSchedule(before: FullSchedule, change: z.output<typeof ScheduleChange> | null): FullSchedule {
   if (!change) return NO_SCHEDULE
-  const { type = before.scheduleType, value, timezone, overlap, catchUp } = change
+  const { type = before.scheduleType, value, timezone, overlap, catchUp, maxRuns } = change
   const kept = type === before.scheduleType ? before.scheduleValue : null
   return {
     scheduleType: type,
@@ -33,12 +34,16 @@ export function changeSchedule(before: FullSchedule, change: z.output<typeof Sch
     timezone: timezone === undefined ? before.timezone : (timezone ?? NO_SCHEDULE.timezone),
     overlap: overlap === undefined ? before.overlap : (overlap ?? NO_SCHEDULE.overlap),
     catchUp: catchUp === undefined ? before.catchUp : (catchUp ?? NO_SCHEDULE.catchUp),
+    maxRuns: maxRuns === undefined ? before.maxRuns : maxRuns,
   }
 }
 
-/** Whether both run at the same times. */
-export const isSameTime = (a: Schedule, b: Schedule): boolean =>
-  a.scheduleType === b.scheduleType && a.scheduleValue === b.scheduleValue && a.timezone === b.timezone
+/** Whether both run at the same times, and the same number of times. */
+export const isSameTime = (a: FullSchedule, b: FullSchedule): boolean =>
+  a.scheduleType === b.scheduleType &&
+  a.scheduleValue === b.scheduleValue &&
+  a.timezone === b.timezone &&
+  a.maxRuns === b.maxRuns
 
 const DEFAULT_PAUSE = 60
 const MAX_PAUSE = 30 * 24 * 60 * 60
@@ -112,8 +117,30 @@ export function nextFire(schedule: Schedule, after: Date): Date | null {
 export const firstFire = (schedule: Schedule, now: Date): Date | null =>
   schedule.scheduleType === 'continuous' ? now : nextFire(schedule, now)
 
-/** The pause of a continuous mission, in milliseconds. */
-export const pauseOf = ({ scheduleValue }: Schedule): number => Number(scheduleValue ?? DEFAULT_PAUSE) * 1000
+/** Tells whether a mission has had all the runs that its schedule allows. */
+export const hasAllRuns = ({ maxRuns, runCount }: { maxRuns: number | null; runCount: number }): boolean =>
+  maxRuns !== null && runCount >= maxRuns
+
+const MAX_BACKOFF = 60 * 60
+
+/**
+ * Returns the pause of a continuous mission (seconds). It doubles with each failed run in a row, up to an hour or the
+ * mission's own pause if that is longer.
+ */
+export function pauseOf({ scheduleValue, failureCount }: Schedule & { failureCount: number }): number {
+  const pause = Number(scheduleValue ?? DEFAULT_PAUSE)
+  return failureCount === 0 ? pause : Math.max(pause, Math.min(pause * 2 ** failureCount, MAX_BACKOFF))
+}
+
+const MAX_COUNTED = 1_000
+
+/** Counts the fire times from one that is due to `last`, both included: at most 1,000. */
+export function countDue(schedule: Schedule, due: Date, last: Date): number {
+  let count = 0
+  for (let next: Date | null = due; next && next <= last && count < MAX_COUNTED; next = nextFire(schedule, next))
+    count++
+  return count
+}
 
 /** The next so many fire times. */
 export function nextFires(schedule: Schedule, after: Date, count: number): Date[] {

@@ -4,8 +4,8 @@ import { int, ok, queryInt, requiredEnum, requiredText, text, timestamp } from '
 import { nextCursor, pageInput } from '../lib/page.ts'
 
 export const MissionStatus = z
-  .enum(['pending', 'running', 'completed', 'paused'], {
-    error: 'Invalid status. Must be: pending, running, completed, paused',
+  .enum(['pending', 'running', 'completed', 'paused', 'failed'], {
+    error: 'Invalid status. Must be: pending, running, completed, paused, failed',
   })
   .meta({ id: 'MissionStatus' })
 
@@ -28,6 +28,9 @@ export const Schedule = z.object({
     .enum(['last', 'skip'])
     .nullish()
     .describe('Of the fire times that were missed by more than a minute the last one runs (the default), or none'),
+  maxRuns: int(1, 1_000_000)
+    .nullish()
+    .describe('Maximum number of runs, by hand too; the mission is `completed` after them. Default: no limit'),
 })
 
 /** What to change of it. What is not said stays, but for the value of a schedule of another type. */
@@ -85,6 +88,11 @@ export const ListRuns = ListExecutions.pick({ count: true, limit: true, cursor: 
 /** GET /missions/{id}/next (contract.md section 7). */
 export const NextRuns = z.object({ id: missionId, count: queryInt(1, 100).optional().describe('Default: 10') })
 
+/** POST /missions/preview (contract-2.md section 1.21). */
+export const PreviewSchedule = z
+  .object({ schedule: Schedule })
+  .meta({ examples: [{ schedule: { type: 'cron', value: '0 8 * * *', timezone: 'Europe/Berlin' } }] })
+
 /** An agent's long-running work (service.md, "Client-library resource shapes"; contract.md section 7). */
 export const Mission = z
   .object({
@@ -102,6 +110,14 @@ export const Mission = z
     tokenId: z.string().nullable().describe('The key it was last written with; for its owner and admins'),
     status: MissionStatus,
     pauseReason: z.string().optional(),
+    lastStatus: z.enum(['completed', 'failed', 'cancelled']).nullable().describe('How its latest run ended'),
+    lastError: z
+      .string()
+      .nullable()
+      .describe('Why its latest run failed; null if it did not, or if you cannot read that run'),
+    lastExecutionId: z.string().nullable().describe('Its latest run that has ended'),
+    failureCount: z.int().describe('Number of failed runs since the last one that completed'),
+    skippedCount: z.int().describe('Number of fire times that passed without a run'),
     schedule: z.object({
       type: Schedule.shape.type,
       value: z.string().nullable(),
@@ -111,6 +127,11 @@ export const Mission = z
       lastRun: timestamp.nullable(),
       nextRun: timestamp.nullable(),
       runCount: z.int(),
+      maxRuns: z.int().nullable(),
+      backoffSeconds: z
+        .int()
+        .nullable()
+        .describe('The pause of a continuous mission (seconds) while its runs fail, in place of the one it was given'),
     }),
     createdAt: timestamp,
     updatedAt: timestamp,

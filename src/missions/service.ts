@@ -9,14 +9,23 @@ import type { Deps } from '../deps.ts'
 import { badRequest, conflict, notFound } from '../errors.ts'
 import { LIVE, markRuns } from '../executions/engine/endings.ts'
 import type { ExecutionRow } from '../executions/engine/events.ts'
-import { list as listExecutions } from '../executions/service.ts'
+import { readableOf as findRuns, list as listExecutions } from '../executions/service.ts'
 import { type KeyClaim, store } from '../idempotency.ts'
 import { given, isNews } from '../lib/changes.ts'
 import { newId } from '../lib/id.ts'
 import { pageQuery, toPage } from '../lib/page.ts'
 import { findOrDefault, visible as visibleSpace } from '../spaces/service.ts'
 import { run as begin, type Cause } from './runs.ts'
-import { changeSchedule, checkSchedule, firstFire, isSameTime, NO_SCHEDULE, nextFires, pauseOf } from './schedule.ts'
+import {
+  changeSchedule,
+  checkSchedule,
+  firstFire,
+  hasAllRuns,
+  isSameTime,
+  NO_SCHEDULE,
+  nextFires,
+  pauseOf,
+} from './schedule.ts'
 import type {
   CreateMission,
   ListMissions,
@@ -24,6 +33,7 @@ import type {
   Mission,
   MissionRun,
   NextRuns,
+  PreviewSchedule,
   ScheduleChange,
   UpdateMission,
 } from './schema.ts'
@@ -41,7 +51,27 @@ export const reachable = (actor: Actor): Prisma.MissionWhereInput => ({
 const authorize = (actor: Actor, mission: MissionRow): Authorized<MissionRow> =>
   permit(mission, mission.userId === actor.userId || (isAdmin(actor) && mission.visibility !== 'private'))
 
-const toMission = (actor: Actor, row: MissionRow): z.input<typeof Mission> => ({
+/**
+ * Returns missions as the caller sees them. The error of a run goes to those who can read the run. One statement at most.
+ */
+async function toMissions(actor: Actor, db: Tx, rows: readonly MissionRow[]): Promise<z.input<typeof Mission>[]> {
+  const ids = rows.flatMap(({ lastError, lastExecutionId }) =>
+    lastError === null || lastExecutionId === null ? [] : [lastExecutionId],
+  )
+  const runs = await findRuns(actor, db, ids)
+  return rows.map((row) => toMission(actor, row, row.lastExecutionId !== null && runs.has(row.lastExecutionId)))
+}
+
+async function shown(actor: Actor, { db }: { db: Tx }, row: MissionRow): Promise<z.input<typeof Mission>> {
+  const [mission] = await toMissions(actor, db, [row])
+  return mission!
+}
+
+/** Returns the seconds that a continuous mission pauses for because its runs fail, or null. */
+export const backoffOf = (row: Pick<MissionRow, 'scheduleType' | 'scheduleValue' | 'timezone' | 'failureCount'>) =>
+  row.scheduleType === 'continuous' && row.failureCount > 0 ? pauseOf(row) : null
+
+const toMission = (actor: Actor, row: MissionRow, showsError: boolean): z.input<typeof Mission> => ({
   id: row.id,
   title: row.title,
   goal: row.goal,
@@ -56,6 +86,11 @@ const toMission = (actor: Actor, row: MissionRow): z.input<typeof Mission> => ({
   tokenId: isAdmin(actor) || actor.userId === row.userId ? row.tokenId : null,
   status: row.status,
   ...(row.pauseReason !== null && { pauseReason: row.pauseReason }),
+  lastStatus: row.lastStatus as z.input<typeof Mission>['lastStatus'],
+  lastError: showsError ? row.lastError : null,
+  lastExecutionId: row.lastExecutionId,
+  failureCount: row.failureCount,
+  skippedCount: row.skippedCount,
   schedule: {
     type: row.scheduleType,
     value: row.scheduleValue,
@@ -65,6 +100,8 @@ const toMission = (actor: Actor, row: MissionRow): z.input<typeof Mission> => ({
     lastRun: row.lastRunAt?.toISOString() ?? null,
     nextRun: row.nextRunAt?.toISOString() ?? null,
     runCount: row.runCount,
+    maxRuns: row.maxRuns,
+    backoffSeconds: backoffOf(row),
   },
   createdAt: row.createdAt.toISOString(),
   updatedAt: row.updatedAt.toISOString(),
@@ -77,7 +114,7 @@ export const listedBy = (actor: Actor, { status }: z.output<typeof ListMissions>
 })
 
 /** What totals are kept of: those that are running count as pending, since they are what runs change. */
-const KEPT = ['pending', 'completed', 'paused'] as const
+const KEPT = ['pending', 'completed', 'paused', 'failed'] as const
 
 /** How many {@link listedBy} finds. Those that are running, which are few, are counted, and taken off the others. */
 export async function countListed(actor: Actor, db: Db, { status }: z.output<typeof ListMissions>): Promise<number> {
@@ -99,7 +136,7 @@ export async function list(actor: Actor, { db }: Deps, input: z.output<typeof Li
   const found = await db.mission.findMany({ where: { AND: [where, after ?? {}] }, ...page })
   const { rows, nextCursor } = toPage(found, input)
   const count = after || nextCursor ? await countListed(actor, db, input) : rows.length
-  return { missions: rows.map((row) => toMission(actor, row)), count, nextCursor }
+  return { missions: await toMissions(actor, db, rows), count, nextCursor }
 }
 
 async function find(actor: Actor, { db }: { db: Tx }, id: string): Promise<MissionRow> {
@@ -116,7 +153,7 @@ async function hold(tx: Tx, actor: Actor, { settings }: Deps, id: string): Promi
 
 /** GET /missions/{id}. */
 export async function get(actor: Actor, deps: Deps, id: string) {
-  return { mission: toMission(actor, await find(actor, deps, id)) }
+  return { mission: await shown(actor, deps, await find(actor, deps, id)) }
 }
 
 const agentOf = (input: { agentId?: string | null | undefined; characterId?: string | null | undefined }) =>
@@ -170,7 +207,7 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
     await audit(tx, actor, 'mission.create', created.id, now)
     return created
   })
-  return { id: row.id, title: row.title, status: row.status, mission: toMission(actor, row) }
+  return { id: row.id, title: row.title, status: row.status, mission: toMission(actor, row, false) }
 }
 
 /**
@@ -236,7 +273,7 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
       await change(tx)
     })
   }
-  return { mission: toMission(actor, written) }
+  return { mission: await shown(actor, deps, written) }
 }
 
 /**
@@ -257,24 +294,36 @@ async function saidOf(actor: Actor, deps: Deps, mission: MissionRow, input: z.ou
   return given({ ...{ title, goal, icon, visibility, maxTurns, agentType }, ...place })
 }
 
-/** What a change makes of its schedule. With a new time a paused mission still has none, a completed one waits for it. */
+/**
+ * Returns what a change makes of a schedule. With a new time a paused mission still has none, and one that is over waits
+ * for it. A mission that already had `maxRuns` runs is over.
+ */
 function reschedule(mission: MissionRow, change: z.output<typeof ScheduleChange> | null, now: Date) {
   const schedule = changeSchedule(mission, change)
   if (isSameTime(schedule, mission)) return schedule
   checkSchedule(schedule, now)
-  const nextRunAt = mission.status === 'paused' ? null : firstFire(schedule, now)
-  return { ...schedule, nextRunAt, ...(mission.status === 'completed' && nextRunAt && { status: 'pending' as const }) }
+  const { status } = mission
+  const hasAll = hasAllRuns({ ...mission, ...schedule })
+  const nextRunAt = status === 'paused' || hasAll ? null : firstFire(schedule, now)
+  const isOver = status === 'completed' || status === 'failed'
+  return {
+    ...schedule,
+    nextRunAt,
+    ...(isOver && nextRunAt && { status: 'pending' as const }),
+    ...(status === 'pending' && hasAll && { status: 'completed' as const }),
+  }
 }
 
 const isPaused = () => conflict('Mission is paused')
-const isCompleted = () => conflict('Mission is completed')
+const isOver = (status: 'completed' | 'failed') =>
+  conflict(status === 'completed' ? 'Mission is completed' : 'Mission has failed')
 const isNotPaused = () => conflict('Mission is not paused')
 
 /** Before anything is written, what {@link update} would fail with afterwards. */
 function checkMove(from: MissionRow['status'], to: MissionRow['status']): void {
-  if (to === 'completed') throw badRequest(`Invalid status transition: ${from} to ${to}`)
+  if (to === 'completed' || to === 'failed') throw badRequest(`Invalid status transition: ${from} to ${to}`)
   if (to === 'running' && from === 'paused') throw isPaused()
-  if (to === 'paused' && from === 'completed') throw isCompleted()
+  if (to === 'paused' && (from === 'completed' || from === 'failed')) throw isOver(from)
   if (to === 'pending' && from !== 'paused') throw isNotPaused()
 }
 
@@ -327,7 +376,7 @@ export async function run(actor: Actor, deps: Deps, id: string, key: KeyClaim | 
   let answer!: z.input<typeof MissionRun>
   const also = async (tx: Tx, executionId: string) => {
     const { chatId, sessionId, status } = await tx.execution.findUniqueOrThrow({ where: { id: executionId } })
-    const begun = toMission(actor, await tx.mission.findUniqueOrThrow({ where: { id } }))
+    const begun = await shown(actor, { db: tx }, await tx.mission.findUniqueOrThrow({ where: { id } }))
     answer = { mission: begun, executionId, chatId, sessionId, status }
     if (key) await store(tx, key, answer)
   }
@@ -345,9 +394,10 @@ export async function pause(actor: Actor, deps: Deps, id: string) {
 async function pauseIn(tx: Tx, actor: Actor, deps: Deps, mission: Authorized<MissionRow>, now: Date): Promise<void> {
   await lockPhase(tx, deps, mission.id)
   const data = { status: 'paused', pauseReason: null, nextRunAt: null } as const
-  if (await write(tx, actor, mission, 'mission.pause', now, data, { status: { not: 'completed' } })) return
-  await find(actor, { db: tx }, mission.id)
-  throw isCompleted()
+  if (await write(tx, actor, mission, 'mission.pause', now, data, { status: { notIn: ['completed', 'failed'] } }))
+    return
+  const { status } = await find(actor, { db: tx }, mission.id)
+  throw isOver(status === 'failed' ? status : 'completed')
 }
 
 /**
@@ -367,10 +417,15 @@ async function resumeIn(
   { id, executionId }: Authorized<MissionRow>,
   now: Date,
 ): Promise<void> {
-  const status = (await holdRun(tx, { executionId })) ? 'running' : 'pending'
+  const isRunning = await holdRun(tx, { executionId })
   await lockPhase(tx, deps, id)
   const mission = await hold(tx, actor, deps, id)
-  const data = { status, pauseReason: null, nextRunAt: firstFire(mission, now) } as const
+  const hasAll = hasAllRuns(mission)
+  const data = {
+    status: isRunning ? 'running' : hasAll ? 'completed' : 'pending',
+    pauseReason: null,
+    nextRunAt: hasAll ? null : firstFire(mission, now),
+  } as const
   if (await write(tx, actor, mission, 'mission.resume', now, data, { status: 'paused', executionId })) return
   throw isNotPaused()
 }
@@ -416,31 +471,68 @@ export async function next(actor: Actor, deps: Deps, { id, count = 10 }: z.outpu
   const mission = await find(actor, deps, id)
   const { status, scheduleType, nextRunAt } = mission
   const known = nextRunAt ? [nextRunAt] : []
-  const fires = scheduleType === 'continuous' ? known : nextFires(mission, deps.clock.now(), count)
+  const left = mission.maxRuns === null ? count : Math.min(count, Math.max(0, mission.maxRuns - mission.runCount))
+  const fires = scheduleType === 'continuous' ? known : nextFires(mission, deps.clock.now(), left)
   return { next: status === 'paused' ? [] : fires.map((fire) => fire.toISOString()) }
+}
+
+const PREVIEWED = 10
+
+/** POST /missions/preview: the first fire times of a schedule that is set now. 400 for one that a mission cannot have. */
+export function preview({ clock }: Pick<Deps, 'clock'>, input: z.output<typeof PreviewSchedule>) {
+  const now = clock.now()
+  const schedule = changeSchedule(NO_SCHEDULE, input.schedule)
+  checkSchedule(schedule, now)
+  const count = Math.min(PREVIEWED, schedule.maxRuns ?? PREVIEWED)
+  const fires = schedule.scheduleType === 'continuous' ? [now] : nextFires(schedule, now, count)
+  return { next: fires.map((fire) => fire.toISOString()) }
 }
 
 /** In the terminal transaction of a run, before its organization's row is locked: what {@link settle} may need. */
 export async function lockSettled(tx: Tx, deps: Pick<Deps, 'settings'>, ended: ExecutionRow): Promise<void> {
-  if (!ended.missionId || ended.status !== 'completed') return
-  await lockPhase(tx, deps, ended.missionId, Prisma.sql`"scheduleType" IN ('none', 'once')`)
+  if (!ended.missionId) return
+  const ends = { completed: ['none', 'once'], failed: ['once'] }[ended.status as string] ?? []
+  const isLast = Prisma.sql`"runCount" >= "maxRuns"`
+  const types = ends.map((type) => Prisma.sql`"scheduleType" = ${Prisma.raw(`'${type}'`)}`)
+  await lockPhase(tx, deps, ended.missionId, Prisma.sql`(${Prisma.join([isLast, ...types], ' OR ')})`)
 }
 
-/** In the terminal transaction of a run: moves its mission on, unless it was paused or has begun another run. */
+const MAX_LAST_ERROR = 1_000
+
+/** Returns how a run that has ended changes the health of its mission (contract-2.md section 1.7). */
+const healthOf = ({ id, status, error }: ExecutionRow) => ({
+  lastStatus: status,
+  lastError: error?.slice(0, MAX_LAST_ERROR) ?? null,
+  lastExecutionId: id,
+  ...(status === 'completed' && { failureCount: 0 }),
+  ...(status === 'failed' && { failureCount: { increment: 1 } }),
+})
+
+/** Returns the status of a mission once a run of it has ended. One that was run by hand before its time still has that. */
+function statusAfter({ scheduleType, nextRunAt, ...mission }: MissionRow, ended: ExecutionRow['status']) {
+  const isOnce = scheduleType === 'once' && nextRunAt === null
+  if (isOnce && ended === 'failed') return 'failed'
+  if (hasAllRuns(mission)) return 'completed'
+  return ended === 'completed' && (isOnce || scheduleType === 'none') ? 'completed' : 'pending'
+}
+
+/**
+ * In the terminal transaction of a run: notes how it ended, and moves its mission on, unless it was paused or has begun
+ * another run.
+ */
 export async function settle(tx: Tx, ended: ExecutionRow, now: Date): Promise<void> {
   if (!ended.missionId) return
-  const where = { id: ended.missionId, executionId: ended.id, status: 'running' as const }
+  const where = { id: ended.missionId, executionId: ended.id }
   // The write locks it: its schedule stays what it is read as.
-  const [mission] = await tx.mission.updateManyAndReturn({ where, data: { updatedAt: now } })
-  if (!mission) return
-  const { scheduleType, nextRunAt } = mission
-  // One that was run by hand before its time still has it to come.
-  const over = scheduleType === 'none' || (scheduleType === 'once' && nextRunAt === null)
+  const [mission] = await tx.mission.updateManyAndReturn({ where, data: { ...healthOf(ended), updatedAt: now } })
+  if (mission?.status !== 'running') return
+  const status = statusAfter(mission, ended.status)
+  const goesOn = status === 'pending' && mission.scheduleType === 'continuous'
   await tx.mission.updateMany({
-    where,
+    where: { ...where, status: 'running' },
     data: {
-      status: over && ended.status === 'completed' ? 'completed' : 'pending',
-      ...(scheduleType === 'continuous' && { nextRunAt: new Date(now.getTime() + pauseOf(mission)) }),
+      status,
+      ...(goesOn && { nextRunAt: new Date(now.getTime() + pauseOf(mission) * 1000) }),
       updatedAt: now,
     },
   })

@@ -217,12 +217,13 @@ function nullIfOvertaken(error: unknown): null {
 
 /**
  * PATCH /tasks/{id}. A change of nothing writes nothing. A status must follow from the one it has: 400 for a transition
- * that the state table does not have. Cancelling cancels what runs for it.
+ * that the state table does not have. Cancelling it, or putting it back to `pending`, cancels what runs for it.
  */
 export async function update(actor: Actor, deps: Deps, input: z.output<typeof UpdateTask>) {
   const { title, priority, spaceId, status } = input
   const description = input.description === null ? '' : input.description
   const assignTo = assigneeOf(input)
+  const ends = status === 'cancelled' || status === 'pending'
   for (;;) {
     const task = await find(actor, deps, input.id)
     await checkSpace(actor, deps, spaceId)
@@ -234,7 +235,7 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
     })
     const change = async (tx: Tx) => {
       // Runs are locked before what they are for.
-      if (status === 'cancelled') await endRuns(tx, actor, task, now)
+      if (ends && status !== task.status) await endRuns(tx, actor, task, now)
       const row = await write(tx, actor, task, 'task.update', now, said)
       if (!row) throw new Overtaken()
       return row
@@ -242,7 +243,7 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
     const changed = isNews(task, said) ? await deps.db.$transaction(change).catch(nullIfOvertaken) : task
     if (!changed) continue
     if (changed !== task) deps.bus.publish('task', [task.id])
-    if (status === 'cancelled') await cancelRuns(actor, deps, changed)
+    if (ends && status !== task.status) await cancelRuns(actor, deps, changed)
     return { task: await shown(actor, deps, changed) }
   }
 }
@@ -333,7 +334,12 @@ async function begin(tx: Tx, actor: Actor, task: TaskRow, executionId: string, n
     if (status === 'in_progress') throw conflict('Task is already running')
     return moveTo(status, 'in_progress', now)
   }
-  if (await write(tx, actor, task, 'task.execute', now, { ...moveFrom(task.status), executionId })) return
+  if (await write(tx, actor, task, 'task.execute', now, { ...moveFrom(task.status), executionId })) {
+    // The run from which the task was taken by hand has been cancelled, but may not have stopped.
+    const isRunning = await tx.execution.count({ where: { ...runsOf(task), id: { not: executionId } } })
+    if (isRunning) throw conflict('Task is already running')
+    return
+  }
   moveFrom((await find(actor, { db: tx }, task.id)).status)
   throw conflict('The task is being changed by others. Please retry.')
 }

@@ -293,6 +293,80 @@ describe('fire times that nobody was there for', () => {
   })
 })
 
+describe('the health of a mission', () => {
+  let model: ModelServer
+  let lab: MissionLab
+  beforeAll(async () => {
+    model = await startModelServer()
+    lab = await startLab({ OPENAI_BASE_URL: model.baseUrl })
+  })
+  afterAll(async () => {
+    await lab[Symbol.asyncDispose]()
+    await model.close()
+  })
+
+  it('a continuous mission that fails doubles its pause up to an hour, until a run completes', async () => {
+    lab.clock.set('2026-06-01T12:00:00Z')
+    const { id } = await lab.create({ schedule: { type: 'continuous', value: '600' } })
+    const pauses = []
+    for (const isFailing of [true, true, true, true, false]) {
+      if (isFailing) model.script({ error: { status: 400 } })
+      await lab.tick()
+      const { schedule, failureCount } = await lab.get(id)
+      const pause = Date.parse(schedule.nextRun) - lab.clock.now().getTime()
+      pauses.push([failureCount, pause / 1000, schedule.backoffSeconds])
+      lab.clock.advance(pause)
+    }
+    expect(pauses).toEqual([
+      [1, 1200, 1200],
+      [2, 2400, 2400],
+      [3, 3600, 3600],
+      [4, 3600, 3600],
+      [0, 600, null],
+    ])
+    await lab.call('DELETE', `/missions/${id}`)
+  })
+
+  it('a mission that runs once ends as failed if its run fails, and can be run or scheduled again', async () => {
+    lab.clock.set('2026-06-01T12:00:00Z')
+    const { id } = await lab.create({ schedule: { type: 'once', value: '2026-06-01T13:00' } })
+    model.script({ error: { status: 400 } })
+    lab.clock.advance(HOUR)
+    await lab.tick()
+    expect(await lab.get(id)).toMatchObject({ status: 'failed', failureCount: 1, schedule: { nextRun: null } })
+    expect((await lab.call('GET', '/missions?status=failed')).body).toMatchObject({ missions: [{ id }], count: 1 })
+    expect((await lab.call('POST', `/missions/${id}/pause`)).body.message).toBe('Mission has failed')
+    const later = { schedule: { value: '2026-06-01T15:00' } }
+    expect((await lab.call('PATCH', `/missions/${id}`, later)).body.mission).toMatchObject({ status: 'pending' })
+    await lab.call('POST', `/missions/${id}/run`)
+    await lab.idle()
+    expect(await lab.get(id)).toMatchObject({ status: 'pending', lastStatus: 'completed', failureCount: 0 })
+    await lab.call('DELETE', `/missions/${id}`)
+  })
+
+  it.each([
+    [{ catchUp: 'last' }, 2, 1],
+    [{ catchUp: 'skip' }, 3, 0],
+  ])('counts the fire times that %j passes over', async (policy, skippedCount, runCount) => {
+    lab.clock.set('2026-06-01T12:00:00Z')
+    const { id } = await lab.create({ schedule: { ...hourly, ...policy } })
+    lab.clock.advance(3 * HOUR + 5 * MINUTE)
+    await lab.tick()
+    expect(await lab.get(id)).toMatchObject({ skippedCount, schedule: { runCount } })
+    await lab.call('DELETE', `/missions/${id}`)
+  })
+
+  it('fires no more than maxRuns times', async () => {
+    lab.clock.set('2026-06-01T12:00:00Z')
+    const { id } = await lab.create({ schedule: { ...everyMinute, maxRuns: 2 } })
+    for (let minute = 0; minute < 4; minute++) {
+      lab.clock.advance(MINUTE)
+      await lab.tick()
+    }
+    expect(await lab.get(id)).toMatchObject({ status: 'completed', schedule: { runCount: 2, nextRun: null } })
+  })
+})
+
 describe('a fire time while the last run is on', () => {
   let model: ModelServer
   let lab: MissionLab
@@ -323,7 +397,8 @@ describe('a fire time while the last run is on', () => {
       lab.clock.advance(MINUTE)
       await lab.scheduler.tick()
     }
-    expect((await lab.get(id)).schedule).toMatchObject({ runCount: 1, nextRun: '2026-06-01T12:05:00.000Z' })
+    const mission = await lab.get(id)
+    expect(mission).toMatchObject({ skippedCount: 3, schedule: { runCount: 1, nextRun: '2026-06-01T12:05:00.000Z' } })
     letGo()
     await lab.idle()
     await lab.tick()

@@ -110,7 +110,13 @@ describe('POST /missions', () => {
       maxTurns: null,
       organizationId: ann.organizationId,
       userId: ann.userId,
+      tokenId: expect.any(String),
       status: 'pending',
+      lastStatus: null,
+      lastError: null,
+      lastExecutionId: null,
+      failureCount: 0,
+      skippedCount: 0,
       schedule: {
         type: 'none',
         value: null,
@@ -120,6 +126,8 @@ describe('POST /missions', () => {
         lastRun: null,
         nextRun: null,
         runCount: 0,
+        maxRuns: null,
+        backoffSeconds: null,
       },
       createdAt: at,
       updatedAt: at,
@@ -481,7 +489,7 @@ describe('PATCH /missions/{id}', () => {
       expectError(await patch(id, { title: 'No', status }), code, message)
       expect(await get(id)).toEqual(before)
     }
-    await refused('pending-ish', 400, 'Invalid status. Must be: pending, running, completed, paused')
+    await refused('pending-ish', 400, 'Invalid status. Must be: pending, running, completed, paused, failed')
     await refused('completed', 400, 'Invalid status transition: pending to completed')
     await act(id, 'pause')
     await refused('running', 409, 'Mission is paused')
@@ -662,6 +670,76 @@ describe('POST /missions/{id}/run', () => {
     expect(await get(id)).toMatchObject({ status: 'completed', schedule: { runCount: 2 } })
   })
 
+  it('shows how its runs end: a failure by hand counts, and a success resets the count', async () => {
+    const { id } = await create()
+    const ends = []
+    for (const status of ['failed', 'failed', 'completed'] as const) {
+      if (status === 'failed') model.script({ error: { status: 400 } })
+      const { executionId } = await run(id)
+      await idle()
+      const { lastExecutionId, lastStatus, lastError, failureCount } = await get(id)
+      expect([lastExecutionId, lastStatus]).toEqual([executionId, status])
+      ends.push([failureCount, lastError === null])
+    }
+    expect(ends).toEqual([
+      [1, false],
+      [2, false],
+      [0, true],
+    ])
+  })
+
+  it('a run that ends while its mission is paused still counts for its health', async () => {
+    const { id } = await create()
+    const { promise, resolve } = Promise.withResolvers<void>()
+    model.script({ tokens: [promise], end: 'drop' })
+    await run(id)
+    await ok(act(id, 'pause'))
+    resolve()
+    await idle()
+    expect(await get(id)).toMatchObject({ status: 'paused', lastStatus: 'failed', failureCount: 1 })
+  })
+
+  it('shows the error of a run only to those who can read the run', async () => {
+    const secret = await createAgent({ visibility: 'private' }, ben)
+    const { id } = await create()
+    model.script({ error: { status: 400 } })
+    const { executionId } = await run(id)
+    await idle()
+    expect((await get(id, ben)).lastError).toEqual(expect.any(String))
+    // The run is of an agent that nobody else can reach any more.
+    const { db } = server.service.deps
+    await db.execution.update({ where: { id: executionId }, data: { agentId: secret } })
+    expect(await get(id)).toMatchObject({ lastStatus: 'failed', lastError: null, failureCount: 1 })
+    const graphql = await request(server, 'POST', '/graphql', {
+      token: ann.token,
+      body: { query: `{ mission(id: "${id}") { lastError lastStatus failureCount } }` },
+    })
+    expect(graphql.body.data.mission).toEqual({ lastError: null, lastStatus: 'failed', failureCount: 1 })
+  })
+
+  it('is completed once it has had maxRuns runs, and goes on when more are allowed', async () => {
+    const schedule = { type: 'cron', value: '0 * * * *', maxRuns: 2 }
+    const { id } = await create({ schedule })
+    await run(id)
+    await idle()
+    expect(await get(id)).toMatchObject({ status: 'pending', schedule: { maxRuns: 2, nextRun: expect.any(String) } })
+    expect((await ok(call('GET', `/missions/${id}/next`))).next).toHaveLength(1)
+    model.script({ error: { status: 400 } })
+    await run(id)
+    await idle()
+    const over = await get(id)
+    expect(over).toMatchObject({ status: 'completed', lastStatus: 'failed', schedule: { runCount: 2, nextRun: null } })
+    expect(await patched(id, { schedule: { maxRuns: 3 } })).toMatchObject({
+      status: 'pending',
+      schedule: { maxRuns: 3, nextRun: expect.any(String) },
+    })
+    expect(await patched(id, { schedule: { maxRuns: 1 } })).toMatchObject({
+      status: 'completed',
+      schedule: { nextRun: null },
+    })
+    await ok(call('DELETE', `/missions/${id}`))
+  })
+
   it('a scheduled one waits for its next fire time afterwards, which it keeps', async () => {
     clock.set(START)
     const { id } = await create({ schedule: { type: 'cron', value: '0 * * * *' } })
@@ -828,6 +906,34 @@ describe('GET /missions/{id}/next', () => {
   })
 })
 
+describe('POST /missions/preview', () => {
+  beforeAll(() => clock.set(START))
+
+  it.each([
+    [{ type: 'cron', value: '0 9 * * *', maxRuns: 2 }, ['2026-06-02T09:00:00.000Z', '2026-06-03T09:00:00.000Z']],
+    [{ type: 'once', value: '2026-06-01T13:00' }, ['2026-06-01T13:00:00.000Z']],
+    [{ type: 'continuous', value: '600' }, [START]],
+    [{ type: 'none' }, []],
+  ])('lists the first fire times of %j on all three APIs', async (schedule, next) => {
+    expect(await ok(call('POST', '/missions/preview', { schedule }))).toEqual({ success: true, next })
+    const { body } = await request(server, 'POST', '/graphql', {
+      token: ann.token,
+      body: { query: 'query ($s: ScheduleInput!) { missionPreview(schedule: $s) }', variables: { s: schedule } },
+    })
+    expect(body).toEqual({ data: { missionPreview: next } })
+    const input = encodeURIComponent(JSON.stringify({ schedule }))
+    const trpc = await request(server, 'GET', `/trpc/missions.preview?input=${input}`, { token: ann.token })
+    expect(trpc.body.result.data.next).toEqual(next)
+  })
+
+  it('lists ten at most, and refuses what a mission cannot have', async () => {
+    const preview = (schedule: object) => call('POST', '/missions/preview', { schedule })
+    expect((await ok(preview({ type: 'cron', value: '* * * * *' }))).next).toHaveLength(10)
+    const { status, body } = await preview({ type: 'cron', value: 'x' })
+    expect([status, body.message]).toEqual([400, expect.stringMatching(/^Invalid value for field: schedule.value\. /)])
+  })
+})
+
 describe('DELETE /missions/{id}', () => {
   it('takes it from everywhere and cancels its run; runs and chats stay', async () => {
     const { id } = await create({ title: 'Gone', schedule: { type: 'cron', value: '* * * * *' } })
@@ -905,7 +1011,10 @@ describe('GET /missions', () => {
       nextCursor: null,
     })
     const { body, status } = await call('GET', '/missions?status=done', undefined, { who: zoe })
-    expect([status, body.message]).toEqual([400, 'Invalid status. Must be: pending, running, completed, paused'])
+    expect([status, body.message]).toEqual([
+      400,
+      'Invalid status. Must be: pending, running, completed, paused, failed',
+    ])
   })
 })
 

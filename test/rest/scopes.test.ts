@@ -57,6 +57,7 @@ const NEEDED: Record<string, string[]> = {
   'media.delete': ['media:write'],
   'missions.list': ['missions:read'],
   'missions.create': ['missions:write'],
+  'missions.preview': ['missions:read'],
   'missions.get': ['missions:read'],
   'missions.update': ['missions:write'],
   'missions.delete': ['missions:write'],

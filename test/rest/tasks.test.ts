@@ -631,9 +631,17 @@ describe('POST /tasks/{id}/execute', () => {
       const { executionId } = meanwhile
       const at = new Date(now).toISOString()
       const result = 'Four engines.'
-      const done = { ...meanwhile, status: 'completed', result, completedAt: at, updatedAt: at }
+      const done = {
+        ...meanwhile,
+        status: 'completed',
+        result,
+        completedAt: at,
+        updatedAt: at,
+        lastExecutionId: executionId,
+      }
       const { chatId, sessionId } = body
-      expect(body).toEqual({ success: true, executionId, chatId, sessionId, status: 'completed', result, task: done })
+      const ended = { status: 'completed', result, warnings: [], stopReason: 'end_turn' }
+      expect(body).toEqual({ success: true, executionId, chatId, sessionId, ...ended, task: done })
       expect(await get(task.id)).toEqual(done)
       expect(await execution(executionId)).toMatchObject({
         taskId: task.id,
@@ -802,20 +810,23 @@ describe('POST /tasks/{id}/execute', () => {
       else expect(await get(id)).toMatchObject({ status: 'cancelled', completedAt: null, result: null })
     })
 
-    it.each([
-      [['pending'], null],
-      [['completed'], null],
-      [['pending', 'in_progress'], null],
-      [['pending', 'in_progress', 'completed'], null],
-    ] as [Status[], null][])('a status set by hand stays: %j', async (statuses) => {
+    it('a task that is completed by hand stays so, and its run goes on', async () => {
       const { id, executionId, finish } = await running()
-      for (const status of statuses) await patched(id, { status })
+      await patched(id, { status: 'completed' })
       const byHand = await get(id)
       now += 1000
       finish()
       expect((await ended(executionId)).status).toBe('completed')
       expect(await get(id)).toEqual(byHand)
-      if (byHand.status === 'in_progress') await patched(id, { status: 'cancelled' })
+    })
+
+    it('a task that is begun by hand after it was put back stays so', async () => {
+      const { id, executionId } = await running()
+      for (const status of ['pending', 'in_progress'] as const) await patched(id, { status })
+      const byHand = await get(id)
+      expect((await ended(executionId)).status).toBe('cancelled')
+      expect(await get(id)).toEqual(byHand)
+      await patched(id, { status: 'cancelled' })
     })
 
     it('everything else may change, and stays', async () => {
@@ -827,20 +838,21 @@ describe('POST /tasks/{id}/execute', () => {
       expect(await get(id)).toMatchObject({ ...said, status: 'completed', result: 'Half done.' })
     })
 
-    it('a second run, begun after the task was set back by hand, is the one that counts', async () => {
+    it('a task that is put back has its run cancelled before another begins', async () => {
       const first = await running()
+      const { db } = server.service.deps
       await patched(first.id, { status: 'pending' })
-      const { promise, resolve } = Promise.withResolvers<void>()
-      model.script({ tokens: ['Second', promise] })
-      const asked = model.request(model.requests.length)
-      const { executionId } = await ok(execute(first.id, { background: true }))
-      await asked
-      first.finish()
-      await ended(first.executionId)
-      expect(await get(first.id)).toMatchObject({ status: 'in_progress', executionId, result: null })
-      resolve()
-      await ended(executionId)
-      expect(await get(first.id)).toMatchObject({ status: 'completed', executionId, result: 'Second' })
+      expect((await ended(first.executionId)).status).toBe('cancelled')
+      // Another server that has not stopped it yet.
+      const left = await running()
+      await patched(left.id, { status: 'pending' })
+      await ended(left.executionId)
+      const unstopped = { where: { id: left.executionId } }
+      const { status, terminalSeq } = await db.execution.findUniqueOrThrow(unstopped)
+      await db.execution.update({ ...unstopped, data: { status: 'running', terminalSeq: null } })
+      expectError(await execute(left.id), 409, 'Task is already running')
+      await db.execution.update({ ...unstopped, data: { status, terminalSeq } })
+      expect((await ok(execute(left.id))).task.status).toBe('completed')
     })
   })
 })

@@ -202,6 +202,7 @@ export async function finishPending(
       await forgetSteps(tx, row.id)
     }
     const next = await release(tx, deps, execution, now, { text, messages: Number(begun) + Number(answers) })
+    await deps.lockSettled(tx, execution)
     await deps.settle(tx, execution, now)
     return { execution, next, abandoned }
   })

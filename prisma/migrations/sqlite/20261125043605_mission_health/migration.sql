@@ -1,0 +1,7 @@
+-- AlterTable
+ALTER TABLE "Mission" ADD COLUMN "failureCount" INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE "Mission" ADD COLUMN "lastError" TEXT;
+ALTER TABLE "Mission" ADD COLUMN "lastExecutionId" TEXT;
+ALTER TABLE "Mission" ADD COLUMN "lastStatus" TEXT;
+ALTER TABLE "Mission" ADD COLUMN "maxRuns" INTEGER;
+ALTER TABLE "Mission" ADD COLUMN "skippedCount" INTEGER NOT NULL DEFAULT 0;
