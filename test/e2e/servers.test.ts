@@ -5,6 +5,7 @@ import { killed, rollingRestart } from '../soak/servers.ts'
 import { until } from '../soak/service.ts'
 import { type Cluster, startCluster } from '../support/cluster.ts'
 import { type Forwarder, startForwarder } from '../support/forwarder.ts'
+import { questionOf } from '../support/model-server.ts'
 import { hasPostgres, type SharedDatabase, shareDatabase, shareEmptyDatabase } from '../support/postgres-shared.ts'
 import { request } from '../support/rest.ts'
 import { openStream, type StreamEvent } from '../support/sse.ts'
@@ -133,7 +134,7 @@ describe.runIf(hasPostgres)('two servers on one PostgreSQL', () => {
     }
     goOn.resolve()
     await settled()
-    const asked = cluster.model.requests.slice(before).map(({ body }) => body.messages.at(-1)?.content)
+    const asked = cluster.model.requests.slice(before).map(questionOf)
     expect(asked.filter((message) => /^m\d/.test(String(message)))).toEqual(ids.map((_, index) => `m${index}`))
     await sound()
   })

@@ -3,6 +3,7 @@ import { expect, test } from 'vitest'
 import { createLocalBus } from '../../src/bus/local.ts'
 import { over } from '../../src/db/over.ts'
 import type { ExecutionRow } from '../../src/executions/engine/events.ts'
+import { questionOf } from '../support/model-server.ts'
 import { onPostgres, times } from '../support/postgres-shared.ts'
 import { type Answer, request } from '../support/rest.ts'
 import { call } from './equipped.ts'
@@ -42,7 +43,7 @@ test(`${RACES} races of cancel against completion: one terminal state each, and 
     const row = await lab.run({ message })
     // A run that is cancelled before it asks would leave the last one waiting for its request.
     let number = first
-    while ((await lab.model.request(number)).body.messages.at(-1)?.content !== message) number++
+    while (questionOf(await lab.model.request(number)) !== message) number++
     const answering = sleep(Math.max(0, -moment)).then(() => open(message))
     await sleep(Math.max(0, moment))
     const status = await expectAgreement(lab, row, await cancel(lab, row))

@@ -8,7 +8,7 @@ import type { ExecutionEvent, ExecutionRow } from '../../src/executions/engine/e
 import { createEngine, type Engine, type EngineDeps } from '../../src/executions/engine/worker.ts'
 import { agentFor } from '../../src/executions/start.ts'
 import { openTools } from '../../src/executions/tools.ts'
-import { type ModelServer, startModelServer } from '../support/model-server.ts'
+import { type ModelServer, questionOf, startModelServer } from '../support/model-server.ts'
 import { request } from '../support/rest.ts'
 import { startServer, type TestServer } from '../support/server.ts'
 
@@ -169,12 +169,12 @@ export function gates({ model }: Lab): (message: string) => void {
     known.set(message, found)
     return found
   }
-  model.fallback = ({ body }) => ({ tokens: [gate(body.messages.at(-1)?.content).promise, 'Done.'] })
+  model.fallback = (request) => ({ tokens: [gate(questionOf(request)).promise, 'Done.'] })
   return (message) => gate(message).resolve()
 }
 
 /** The messages that reached the model, in order. */
-export const asked = ({ model }: Lab): unknown[] => model.requests.map(({ body }) => body.messages.at(-1)?.content)
+export const asked = ({ model }: Lab): unknown[] => model.requests.map(questionOf)
 
 export const nextTurn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve))
 

@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest'
 import type { ExecutionRow } from '../../src/executions/engine/events.ts'
+import { questionOf } from '../support/model-server.ts'
 import { onPostgres, times } from '../support/postgres-shared.ts'
 import { type Answer, request } from '../support/rest.ts'
 import { violations, watchTransitions } from './invariants.ts'
@@ -31,7 +32,7 @@ async function expectConversation(lab: Lab, sessionId: string, count: number): P
 }
 
 const echo = (lab: Lab) => {
-  lab.model.fallback = ({ body }) => ({ tokens: ['Answer ', 'to ', String(body.messages.at(-1)?.content)] })
+  lab.model.fallback = (request) => ({ tokens: ['Answer ', 'to ', String(questionOf(request))] })
 }
 
 test('20 messages sent at once to one session run one after another, each question followed by its answer', async () => {

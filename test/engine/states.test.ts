@@ -3,6 +3,7 @@ import { expect, test } from 'vitest'
 import type { Db } from '../../src/db/client.ts'
 import type { ExecutionRow } from '../../src/executions/engine/events.ts'
 import type { Engine } from '../../src/executions/engine/worker.ts'
+import { questionOf } from '../support/model-server.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
 import { violations, watchTransitions } from './invariants.ts'
 import { type Lab, nextTurn, PLAIN, startLab } from './lab.ts'
@@ -61,8 +62,8 @@ function puppets({ model }: Lab) {
     gates.set(message, known)
     return known
   }
-  model.fallback = ({ body }) => {
-    const [first, second] = gatesOf(String(body.messages.at(-1)?.content))
+  model.fallback = (request) => {
+    const [first, second] = gatesOf(String(questionOf(request)))
     return { tokens: [first!.promise, 'one ', second!.promise, 'two'] }
   }
   return {

@@ -4,7 +4,7 @@ import { newId } from '../../src/lib/id.ts'
 import { chainBelow } from '../support/chain.ts'
 import { tickingClock } from '../support/clock.ts'
 import { expectError, FACES, faces, onEachFace } from '../support/faces.ts'
-import { type ModelServer, startModelServer } from '../support/model-server.ts'
+import { type ModelServer, questionOf, startModelServer } from '../support/model-server.ts'
 import { planOf } from '../support/plan.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
 import { type Answer, request } from '../support/rest.ts'
@@ -75,7 +75,7 @@ describe('while a session is busy', () => {
       { status: 200, sessionId },
       { status: 200, sessionId },
     ])
-    expect(model.requests.slice(asked).map(({ body }) => body.messages.at(-1)?.content)).toEqual(['Two?', 'Three?'])
+    expect(model.requests.slice(asked).map(questionOf)).toEqual(['Two?', 'Three?'])
     expect(model.requests.at(-1)?.body.messages.map(({ content }) => content)).toEqual([
       'You are Ada.',
       'One?',

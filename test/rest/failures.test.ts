@@ -91,7 +91,8 @@ describe('a run that fails', () => {
     expect(next.body).toMatchObject({ status: 'completed' })
     const contents = model.requests.at(-1)?.body.messages.map(({ content }) => content)
     if (said) expect(contents).toEqual(['You are Ada.', 'Hi', said, 'Again'])
-    else expect([contents?.[1], contents?.at(-1)]).toEqual(['Hi', 'Again'])
+    // Without an answer between them, two turns of the user are one.
+    else expect(contents?.slice(1).join('\n\n')).toMatch(/^Hi\n\n[^]*Again$/)
   })
 
   it('counts what the provider has reported before it broke off', async () => {

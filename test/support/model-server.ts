@@ -19,6 +19,12 @@ export type ModelRequest = {
   readonly aborted: Promise<void>
 }
 
+/** The latest question of a request. Questions before it that got no answer stand above it in the same message. */
+export const questionOf = ({ body }: Pick<ModelRequest, 'body'>): unknown => {
+  const content = body.messages.at(-1)?.content
+  return typeof content === 'string' ? content.split('\n\n').at(-1) : content
+}
+
 /** A reply, or what makes one of the request. */
 type Script = Reply | ((request: ModelRequest) => Reply)
 

@@ -52,12 +52,12 @@ function add(
     const content = message.content.filter((part) => !isBlank(part))
     if (!content.length) return
     if (last?.role === 'user') {
-      to[to.length - 1] = { ...last, content: [...last.content, ...content] }
+      to[to.length - 1] = { ...last, content: joined([...last.content, ...content]) }
       return
     }
     if (last && openCalls(last).length) closeCalls(to, [])
     if (to.at(-1)?.role === 'tool') to.push({ role: 'assistant', content: [{ type: 'text', text: NO_ANSWER }] })
-    return void to.push({ ...message, content })
+    return void to.push({ ...message, content: joined(content) })
   }
   if (message.role === 'tool') {
     if (last && openCalls(last).length) closeCalls(to, message.content)
@@ -72,6 +72,18 @@ function add(
   const before = to.at(-1)
   if (before?.role === 'assistant') to[to.length - 1] = { ...before, content: [...before.content, ...content] }
   else to.push({ role: 'assistant', content })
+}
+
+/** Joins texts that stand beside each other: not every chat server takes a list of texts where it expects one. */
+function joined(content: Of<'user'>['content']): Of<'user'>['content'] {
+  const parts: Of<'user'>['content'] = []
+  for (const part of content) {
+    const last = parts.at(-1)
+    const isText = part.type === 'text' && last?.type === 'text' && !part.providerOptions && !last.providerOptions
+    if (isText) parts[parts.length - 1] = { type: 'text', text: `${last.text}\n\n${part.text}` }
+    else parts.push(part)
+  }
+  return parts
 }
 
 /** Messages of older versions do not say who wrote them: their provider fields have to be the provider's. */
