@@ -116,6 +116,13 @@ export const chatFailed = (options: Pick<ErrorOptions, 'code' | 'detail' | 'exec
 export const unavailable = (cause?: unknown) =>
   new AppError(503, 'Service temporarily unavailable. Please retry.', { cause, headers: { 'Retry-After': '1' } })
 
+/** The 503 of `/readyz` once SQLite has reported that the database file is damaged. */
+export const damaged = (code: string) =>
+  new AppError(503, 'Service temporarily unavailable. Please retry.', {
+    headers: { 'Retry-After': '60' },
+    detail: `The database file is damaged (${code}). The operator has to restore a backup.`,
+  })
+
 /** The 503 of a server whose runs and missions are paused (contract-2.md section 8.7). */
 export const paused = () =>
   new AppError(503, 'Runs are paused on this server', {

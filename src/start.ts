@@ -17,6 +17,7 @@ import { lockDatabase } from './db/lock.ts'
 import { deriveKey, openMasterKey } from './db/secrets.ts'
 import { hasForeignLog, setLogAside } from './db/sqlite-log.ts'
 import type { Deps } from './deps.ts'
+import { damaged } from './errors.ts'
 import { createModels } from './executions/engine/models.ts'
 import { createEngine } from './executions/engine/worker.ts'
 import { agentFor } from './executions/start.ts'
@@ -73,8 +74,13 @@ export async function startService(
     const advice = 'It was set aside; delete it when you no longer need it'
     log.warn({ file: setLogAside(file, now), database: file }, `the log belonged to the database of before. ${advice}`)
   }
+  let damage: string | null = null
+  function onDamage(code: string): void {
+    if (damage === null) log.fatal({ database: file, code }, `the database file is damaged: ${REPAIR}`)
+    damage = code
+  }
   const database = cleanup.adopt(
-    await openDatabase(settings, { keepsFile: true, onQuery, statementTimeout: STATEMENT_TIMEOUT }),
+    await openDatabase(settings, { keepsFile: true, onQuery, onDamage, statementTimeout: STATEMENT_TIMEOUT }),
     (opened) => opened.close(),
   )
   const db = database.client
@@ -91,7 +97,9 @@ export async function startService(
   if (!storage) log.warn('media answer 503: the servers on a PostgreSQL need an S3_BUCKET or a MEDIA_DIR in common')
   const far = file ? null : cleanup.adopt(await openPostgresBus(settings, db, log), (bus) => bus.stop())
   const bus = far ?? createLocalBus()
-  const told = cleanup.adopt(await startTelemetry(settings, { db, clock }), (started) => started.stop())
+  const told = cleanup.adopt(await startTelemetry(settings, { db, clock, isPaused: pause.isPaused }), (started) =>
+    started.stop(),
+  )
   const { telemetry } = told
   const wrappingKey = deriveKey(masterKey, 'data keys')
   const readProviders = createReadProviders({ db, wrappingKey })
@@ -149,10 +157,12 @@ export async function startService(
   let isStarted = false
   const ready = async () => {
     if (!isStarted) return null
+    if (damage !== null) throw damaged(damage)
     const asked = db.$queryRaw`SELECT 1`.then(Boolean, () => false)
     // Who asked before is told, too: it would send requests here for as long as the answer is on its way.
     const patience = AbortSignal.any([stopping.signal, AbortSignal.timeout(READY_PATIENCE)])
     if (!(await unlessAborted(asked, patience))) return null
+    if (damage !== null) throw damaged(damage)
     return { ...(pause.isPaused() && { status: 'paused' as const }), ...(far && { notices: far.state() }) }
   }
   const app = createApp(deps, ready)
@@ -203,6 +213,9 @@ export async function startService(
     },
   }
 }
+
+const REPAIR =
+  'stop the server and restore a backup (npm run admin -- restore), or repair the file with sqlite3 .recover'
 
 /** How long the database may take to answer whether it is there (ms): who asks waits for 5 s. */
 const READY_PATIENCE = 4_000

@@ -7,6 +7,7 @@ import { direct, type Shortcut } from './direct.ts'
 import { TRANSACTION } from './limits.ts'
 import { MigrationError, migratePostgresql, migrateSqlite, requirePostgresql, requireSqlite } from './migrate.ts'
 import { over } from './over.ts'
+import type { SqliteOptions } from './sqlite.ts'
 import { hasForeignLog, isOrphanedLog, logOf } from './sqlite-log.ts'
 
 export type * from '../../prisma/generated/sqlite/client.ts'
@@ -33,6 +34,8 @@ type OpenOptions = {
   migrate?: boolean
   /** Whether an SQLite file is kept up to date with its log, as its one server does. Default: no. */
   keepsFile?: boolean
+  /** Is called with SQLite's code for each statement that finds the file damaged. */
+  onDamage?: (code: string) => void
   /** Is told every SQL statement. */
   onQuery?: ((sql: string) => void) | undefined
   /** How long to wait for PostgreSQL's answer to one (ms). Default: for ever. */
@@ -81,9 +84,11 @@ export async function lockRows(
  * driver's error when nothing answers.
  */
 export async function openDatabase(settings: Source, options: OpenOptions = {}): Promise<Database> {
-  const { migrate = true, keepsFile = false, onQuery, statementTimeout } = options
+  const { migrate = true, keepsFile = false, onDamage, onQuery, statementTimeout } = options
   const file = databaseFile(settings)
-  const opening = file ? openSqlite(file, migrate, keepsFile) : openPostgresql(settings, migrate, statementTimeout)
+  const opening = file
+    ? openSqlite(file, migrate, { keepsFile, onDamage })
+    : openPostgresql(settings, migrate, statementTimeout)
   const { adapter, create, wrap } = await opening
   const connected = await adapter.connect()
   // Prisma's, on connections that are not its own to end.
@@ -123,12 +128,12 @@ type Opened = {
   wrap: (client: PrismaClient) => PrismaClient
 }
 
-async function openSqlite(file: string, migrate: boolean, keepsFile: boolean): Promise<Opened> {
+async function openSqlite(file: string, migrate: boolean, options: SqliteOptions): Promise<Opened> {
   requireOwnLog(file)
   const prepare = migrate ? migrateSqlite : requireSqlite
   const [{ sqliteAdapter }] = await Promise.all([import('./sqlite.ts'), prepare(file)])
   return {
-    adapter: sqliteAdapter(file, keepsFile),
+    adapter: sqliteAdapter(file, options),
     create: (options) => new PrismaClient(options),
     wrap: (client) => client,
   }

@@ -42,10 +42,10 @@ export function lockDatabase(path: string): Lock {
     connection.exec('BEGIN EXCLUSIVE')
   } catch (error) {
     connection?.close()
-    if (!(error instanceof Sqlite.SqliteError)) throw error
-    const message = error.code.startsWith('SQLITE_BUSY')
+    const { code, message: reason } = error as NodeJS.ErrnoException
+    const message = code?.startsWith('SQLITE_BUSY')
       ? `Another Muster server${holder(pidFile)} uses ${file}. Stop it first, or set DATA_DIR to another folder.`
-      : `${file} cannot be locked: ${error.message} (${file}.lock).`
+      : `${file} cannot be locked: ${reason} (${file}.lock).`
     throw new DatabaseLockedError(message, { cause: error })
   }
   held.add(connection)

@@ -25,6 +25,9 @@ const TYPES: Record<string, ColumnType> = {
   BLOB: ColumnTypeEnum.Bytes,
 }
 
+/** SQLite's codes for a file that is damaged, or is no database. */
+const DAMAGE = /^SQLITE_(CORRUPT|NOTADB)/
+
 type Row = Record<string, unknown>
 
 export type Connection = {
@@ -49,10 +52,20 @@ export type Connection = {
 
 /**
  * One connection to an SQLite file, in Prisma's terms. Everything is synchronous and throws a DriverAdapterError; where
- * another process holds the file, at once and of kind SocketTimeout. A DateTime is stored in milliseconds since 1970.
+ * another process holds the file, at once and of kind SocketTimeout. A DateTime is stored in milliseconds since 1970. `onDamage` is called with SQLite's
+ * code when a statement finds the file damaged.
  */
-export function connect(file: string): Connection {
+export function connect(file: string, onDamage: (code: string) => void = () => {}): Connection {
   const client = new Sqlite(file, { timeout: 0 })
+  function translated<T>(statement: () => T): T {
+    try {
+      return statement()
+    } catch (error) {
+      if (!(error instanceof Sqlite.SqliteError)) throw error
+      if (DAMAGE.test(error.code)) onDamage(error.code)
+      throw new DriverAdapterError({ originalCode: error.code, originalMessage: error.message, ...translate(error) })
+    }
+  }
   const prepare = cache((sql) => describe(client.prepare<unknown[], unknown[]>(sql)))
   const prepareRows = cache((sql) => client.prepare<unknown[], Row>(sql))
   const prepareTyped = cache((sql) => declare(client.prepare<unknown[], Row>(sql)))
@@ -219,15 +232,6 @@ function bind({ args, argTypes }: SqlQuery): unknown[] {
         return arg
     }
   })
-}
-
-function translated<T>(statement: () => T): T {
-  try {
-    return statement()
-  } catch (error) {
-    if (!(error instanceof Sqlite.SqliteError)) throw error
-    throw new DriverAdapterError({ originalCode: error.code, originalMessage: error.message, ...translate(error) })
-  }
 }
 
 /** An SQLite error in Prisma's terms: https://www.sqlite.org/rescode.html. */

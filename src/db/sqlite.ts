@@ -30,6 +30,13 @@ const WRITER_CACHE = 2_000
 
 const NAMES = { provider: 'sqlite', adapterName: 'muster-sqlite' } as const
 
+export type SqliteOptions = {
+  /** Whether the log is copied into the file again and again (checkpoints.ts), as the one server of a file does. */
+  keepsFile?: boolean
+  /** Is called with SQLite's code for each statement that finds the file damaged. */
+  onDamage?: ((code: string) => void) | undefined
+}
+
 /**
  * SQLite for Prisma, safe under concurrency. (Prisma's own adapter has one connection and no lock on it: everybody's
  * queries run inside whoever's transaction is open, and an acknowledged write vanishes when that one is rolled back.)
@@ -37,9 +44,11 @@ const NAMES = { provider: 'sqlite', adapterName: 'muster-sqlite' } as const
  * Writes and transactions take turns on one connection, first come first served. Plain reads outside a transaction run
  * on another, which sees what is committed and nothing else. Within a process nobody ever finds the file locked; while
  * another process has it, a statement is tried again from a timer, since SQLite's own waiting would stop the event loop.
- * `keepsFile`: the log is copied into the file again and again (checkpoints.ts), as the one server of a file does.
  */
-export function sqliteAdapter(file: string, keepsFile = false): SqlDriverAdapterFactory & Shortcut {
+export function sqliteAdapter(
+  file: string,
+  { keepsFile = false, onDamage }: SqliteOptions = {},
+): SqlDriverAdapterFactory & Shortcut {
   let opened: SafeAdapter | undefined
   const connected = (): SafeAdapter => {
     if (opened) return opened
@@ -48,8 +57,8 @@ export function sqliteAdapter(file: string, keepsFile = false): SqlDriverAdapter
   return {
     ...NAMES,
     async connect() {
-      const writer = connect(file)
-      const reader = connect(file)
+      const writer = connect(file, onDamage)
+      const reader = connect(file, onDamage)
       await untilFree(() => writer.script('PRAGMA journal_mode = WAL'))
       writer.script('PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON')
       writer.script(`PRAGMA wal_autocheckpoint = ${CHECKPOINT}; PRAGMA cache_size = -${WRITER_CACHE}`)

@@ -13,7 +13,10 @@ type Started = {
 }
 
 /** What the settings ask for, and no more of it loaded: metrics on a port of their own, traces to a collector, or neither. */
-export async function startTelemetry(settings: Settings, deps: { db: Db; clock: Clock }): Promise<Started> {
+export async function startTelemetry(
+  settings: Settings,
+  deps: { db: Db; clock: Clock; isPaused: () => boolean },
+): Promise<Started> {
   const { METRICS_PORT, OTEL_EXPORTER_OTLP_ENDPOINT, HOST } = settings
   const withContent = settings.OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT
   const metrics = METRICS_PORT === undefined ? null : await startMetrics(deps, HOST, METRICS_PORT)
@@ -23,6 +26,7 @@ export async function startTelemetry(settings: Settings, deps: { db: Db; clock: 
       : (await import('./traces.ts')).createTraces(OTEL_EXPORTER_OTLP_ENDPOINT, {
           withContent,
           proxyFor: createProxyFor(settings),
+          isPaused: deps.isPaused,
         })
   return {
     metricsUrl: metrics?.url ?? null,

@@ -1,7 +1,7 @@
 import { type Attributes, type Context, ROOT_CONTEXT, type Span, SpanKind, trace } from '@opentelemetry/api'
 import { OTLPTraceExporter } from '@opentelemetry/exporter-trace-otlp-http'
 import { resourceFromAttributes } from '@opentelemetry/resources'
-import { BatchSpanProcessor, TracerProvider } from '@opentelemetry/sdk-trace'
+import { BatchSpanProcessor, type SpanExporter, TracerProvider } from '@opentelemetry/sdk-trace'
 import type { TextModel } from '../executions/engine/text-model.ts'
 import type { Tool } from '../executions/engine/tools.ts'
 import { type ProxyFor, proxyVariables } from '../lib/proxies.ts'
@@ -19,22 +19,34 @@ function attributesOf(model: string): Attributes {
   return { 'gen_ai.provider.name': PROVIDERS[provider] ?? provider, 'gen_ai.request.model': id }
 }
 
+/** `ExportResultCode.SUCCESS` of OpenTelemetry. */
+const SUCCESS = 0
+
+/** Drops spans while the service is paused. A later batch would have to keep them for an unlimited time. */
+const unlessPaused = (exporter: OTLPTraceExporter, isPaused: () => boolean): SpanExporter => ({
+  export: (spans, done) => (isPaused() ? done({ code: SUCCESS }) : exporter.export(spans, done)),
+  shutdown: () => exporter.shutdown(),
+  forceFlush: () => exporter.forceFlush(),
+})
+
 /**
  * Traces by OpenTelemetry's conventions for generative AI, sent to a collector over OTLP/HTTP: a run (`invoke_agent`)
  * with its calls of the model (`chat`) and of tools (`execute_tool`), and the runs that it started. Unless `withContent`,
  * neither prompts nor answers are in them, nor what tools are told and say; the text of errors, which may repeat them,
- * never is.
+ * never is. While `isPaused`, no span is sent (contract-2.md section 8.7).
  */
 export function createTraces(
   endpoint: string,
-  { withContent, proxyFor }: { withContent: boolean; proxyFor: ProxyFor },
+  { withContent, proxyFor, isPaused }: { withContent: boolean; proxyFor: ProxyFor; isPaused: () => boolean },
 ): { telemetry: Telemetry; stop: () => Promise<void> } {
   const url = `${endpoint.replace(/\/$/, '')}/v1/traces`
   const httpAgentOptions = { keepAlive: true, proxyEnv: proxyVariables(proxyFor, url) }
   const exporter = new OTLPTraceExporter({ url, timeoutMillis: PATIENCE, httpAgentOptions })
   const provider = new TracerProvider({
     resource: resourceFromAttributes({ 'service.name': process.env.OTEL_SERVICE_NAME || 'muster' }),
-    spanProcessors: [new BatchSpanProcessor({ exporter, exportTimeoutMillis: PATIENCE })],
+    spanProcessors: [
+      new BatchSpanProcessor({ exporter: unlessPaused(exporter, isPaused), exportTimeoutMillis: PATIENCE }),
+    ],
   })
   const tracer = provider.getTracer('muster')
   /** Of the runs in this process. */

@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it, test, vi } from 'vitest'
+import { createTraces } from '../../src/telemetry/traces.ts'
 import { type CollectedSpan, startCollector } from '../support/collector.ts'
 import { type ModelServer, startModelServer } from '../support/model-server.ts'
 import { request } from '../support/rest.ts'
@@ -164,4 +165,18 @@ describe('without a collector', () => {
     const { body } = await request(server, 'POST', `/api/v1/agents/${agent.id}/execute`, { body: { message: 'Hi' } })
     expect(body.success).toBe(true)
   })
+})
+
+test.each([true, false])('spans are sent unless the service is paused (paused: %s)', async (isPaused) => {
+  await using own = await startCollector()
+  const { telemetry, stop } = createTraces(own.url, {
+    withContent: false,
+    proxyFor: () => null,
+    isPaused: () => isPaused,
+  })
+  const input = { asking: { current: { id: 'compatible/test' } }, tools: [] }
+  telemetry.begin({ id: 'e', attempt: 1 } as never, { id: 'a', name: 'Ada' } as never, { input } as never)
+  telemetry.left('e')
+  await stop()
+  expect(own.spans.length).toBe(isPaused ? 0 : 1)
 })

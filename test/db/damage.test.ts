@@ -1,0 +1,69 @@
+import { open } from 'node:fs/promises'
+import { join } from 'node:path'
+import { expect, it } from 'vitest'
+import { createFolder } from '../support/folder.ts'
+import { request } from '../support/rest.ts'
+import { startServer, type TestServer } from '../support/server.ts'
+
+const UNAVAILABLE = 'Service temporarily unavailable. Please retry.'
+const PAGE = 4096
+
+/** Overwrites every page of the file that holds the mark, as a failing disk does. */
+async function damagePages(path: string, mark: string): Promise<void> {
+  await using file = await open(path, 'r+')
+  const page = Buffer.alloc(PAGE)
+  let damaged = 0
+  for (let at = 0; (await file.read(page, 0, PAGE, at)).bytesRead; at += PAGE) {
+    if (!page.includes(mark)) continue
+    await file.write(Buffer.alloc(PAGE, 0xff), 0, PAGE, at)
+    damaged++
+  }
+  expect(damaged).toBeGreaterThan(0)
+}
+
+it('a server that has met a damaged page is not ready, and says that a backup is needed', async () => {
+  await using folder = await createFolder()
+  const mark = 'written over later '
+  const first = await startServer({}, { folder: folder.path })
+  const { token } = first
+  const body = { name: 'Ada', systemPrompt: mark.repeat(5_000) }
+  const { id } = (await request(first, 'POST', '/api/v1/agents', { body })).body
+  await first.service.stop()
+
+  await using server = await startServer({}, { folder: folder.path })
+  expect((await fetch(`${server.url}/readyz`)).status).toBe(200)
+  await damagePages(join(folder.path, 'muster.db'), mark)
+  expect((await request(server, 'GET', `/api/v1/agents/${id}`, { token })).status).toBe(500)
+  for (const path of ['/readyz', '/api/health']) {
+    const answer = await request(server, 'GET', path)
+    expect([answer.status, answer.body.detail]).toEqual([503, expect.stringContaining('restore a backup')])
+  }
+  expect((await fetch(`${server.url}/healthz`)).status).toBe(200)
+  expect(server.logs.filter((line) => line.includes('the database file is damaged'))).toHaveLength(1)
+})
+
+/** Bounds the file by its present size, as a full disk does, or takes the bound away. */
+async function boundFile({ service: { deps } }: TestServer, bound: 'full' | 'free'): Promise<void> {
+  // SQLite takes the present number of pages for a smaller bound.
+  await deps.db.$transaction((tx) => tx.$queryRawUnsafe(`PRAGMA max_page_count = ${bound === 'full' ? 1 : 2 ** 30}`))
+}
+
+it('a full disk is a 503 that loses nothing acknowledged, and writes go on once there is space', async () => {
+  await using server = await startServer()
+  const add = (title: string) =>
+    request(server, 'POST', '/api/v1/tasks', { body: { title, description: 'x'.repeat(50_000) } })
+  const titles = async () =>
+    (await request(server, 'GET', '/api/v1/tasks?limit=1000')).body.tasks.map((task: { title: string }) => task.title)
+  expect((await add('before')).status).toBe(200)
+  await boundFile(server, 'full')
+  const during = await Promise.all(['a', 'b', 'c'].map(add))
+  const refused = during.filter(({ status }) => status === 503)
+  expect(refused.length).toBeGreaterThan(0)
+  for (const { body } of refused) expect(body.message).toBe(UNAVAILABLE)
+  const kept = during.flatMap(({ status }, index) => (status === 200 ? ['a', 'b', 'c'][index]! : []))
+  expect((await titles()).sort()).toEqual([...kept, 'before'].sort())
+  expect((await fetch(`${server.url}/readyz`)).status).toBe(200)
+  await boundFile(server, 'free')
+  expect((await add('after')).status).toBe(200)
+  expect((await titles()).sort()).toEqual([...kept, 'after', 'before'].sort())
+})
