@@ -66,6 +66,8 @@ const MESSAGE = rowsOf('Message', 'Message', service.reachableMessages, {
   ],
 })
 
+const ended = computedBy(MESSAGE, ({ actor, deps }, ids) => service.findEnds(actor, deps, ids))
+
 export const Message = builder.prismaObject('Message', {
   description: 'One turn of a chat',
   interfaces: nodeOf(MESSAGE),
@@ -83,6 +85,9 @@ export const Message = builder.prismaObject('Message', {
     }),
     executionId: t.exposeID('executionId'),
     interrupted: t.exposeBoolean('interrupted'),
+    stopReason: t.string({ nullable: true, resolve: ended('stopReason') }),
+    code: t.string({ nullable: true, resolve: ended('code') }),
+    detail: t.string({ nullable: true, resolve: ended('detail') }),
     createdAt: t.expose('createdAt', { type: 'DateTime' }),
   }),
 })

@@ -8,6 +8,7 @@ import { padded } from '../db/dialects.ts'
 import type { Deps } from '../deps.ts'
 import { conflict, invalidField, notFound } from '../errors.ts'
 import { LIVE } from '../executions/engine/endings.ts'
+import { readableOf } from '../executions/service.ts'
 import { given, isNews } from '../lib/changes.ts'
 import { newSortableId } from '../lib/id.ts'
 import { MAX_ROWS, pageOf, pageQuery, toPage, withRoom } from '../lib/page.ts'
@@ -264,7 +265,7 @@ export async function messages(
     ...withRoom({ take: limit + 1 }),
   })
   const { rows, nextCursor } = pageOf(found, limit, encodeCursor)
-  const ends = await endsOf(deps.db, rows)
+  const ends = await endsOf(actor, deps.db, rows)
   return {
     chatId,
     title,
@@ -285,20 +286,52 @@ export async function messages(
 
 type End = Pick<z.input<typeof Message>, 'stopReason' | 'code' | 'detail'>
 
-/** How the runs of some messages ended, by the last message of each: its answer, or its question if it has none. */
-async function endsOf(db: Db, rows: readonly MessageRow[]): Promise<ReadonlyMap<string, End>> {
+type Ending = Pick<MessageRow, 'id' | 'executionId' | 'sessionId' | 'position' | 'role'>
+
+/**
+ * Returns how the runs of some messages ended, by the last message of each run: its answer, or its question if it has
+ * none. Why a run failed is left out unless the caller may read the run (contract-2.md sections 1.2 and 8.3).
+ */
+async function endsOf(actor: Actor, db: Db, rows: readonly Ending[]): Promise<ReadonlyMap<string, End>> {
   const last = new Map(rows.map(({ executionId, id }) => [executionId, id]))
+  const unanswered = rows.filter(({ id, role, executionId }) => role === 'user' && last.get(executionId) === id)
+  for (const executionId of await answeredOf(db, unanswered)) last.delete(executionId)
   if (!last.size) return new Map()
   const runs = await db.execution.findMany({
     where: { id: { in: [...last.keys()] } },
     select: { id: true, status: true, stopReason: true, error: true, errorCode: true },
   })
+  const failed = runs.flatMap(({ id, status }) => (status === 'failed' ? id : []))
+  const readable = await readableOf(actor, db, failed)
   return new Map(
-    runs.map(({ id, status, error, errorCode, ...run }): [string, End] => {
-      const why = status === 'failed' && { code: errorCode ?? 'internal', ...(error !== null && { detail: error }) }
+    runs.map(({ id, error, errorCode, ...run }): [string, End] => {
+      const why = readable.has(id) && { code: errorCode ?? 'internal', ...(error !== null && { detail: error }) }
       return [last.get(id)!, { stopReason: run.stopReason as StopReason | null, ...why }]
     }),
   )
+}
+
+/** Returns the runs of some questions that have an answer. */
+async function answeredOf(db: Db, questions: readonly Ending[]): Promise<string[]> {
+  if (!questions.length) return []
+  const found = await db.message.findMany({
+    where: {
+      sessionId: { in: [...new Set(questions.map(({ sessionId }) => sessionId))] },
+      position: { in: [...new Set(questions.map(({ position }) => position + 1))] },
+    },
+    select: { executionId: true },
+  })
+  return found.map(({ executionId }) => executionId)
+}
+
+/** Returns how the runs of messages ended, for messages that the caller can reach: see {@link endsOf}. */
+export async function findEnds(actor: Actor, { db }: Deps, ids: readonly string[]) {
+  const rows = await db.message.findMany({
+    where: { id: { in: [...ids] } },
+    select: { id: true, executionId: true, sessionId: true, position: true, role: true },
+  })
+  const ends = await endsOf(actor, db, rows)
+  return rows.map(({ id }) => ({ id, stopReason: null, code: null, detail: null, ...ends.get(id) }))
 }
 
 const encodeCursor = ({ createdAt, position, id }: MessageRow) =>

@@ -132,7 +132,11 @@ export const Execution = builder.prismaObject('Execution', {
       nullable: true,
       resolve: async ({ id }, _, context, info) => ((await isReadable(id, context, info)) ? null : true),
     }),
-    errorCode: t.exposeString('errorCode', { nullable: true }),
+    errorCode: t.string({
+      nullable: true,
+      select: { errorCode: true },
+      resolve: textOf<'errorCode', string | null>('errorCode', null),
+    }),
     stopReason: t.exposeString('stopReason', { nullable: true }),
     model: t.exposeString('model', { nullable: true }),
     modelsTried: t.stringList({
@@ -140,7 +144,12 @@ export const Execution = builder.prismaObject('Execution', {
       resolve: ({ modelsTried }) => modelsTried as string[],
     }),
     usage: t.field({ type: Usage, select: { inputTokens: true, outputTokens: true }, resolve: (row) => row }),
-    warnings: t.field({ type: [Warning], select: { warnings: true }, resolve: warningsOf, extensions: { rows: 3 } }),
+    warnings: t.field({
+      type: [Warning],
+      select: { warnings: true },
+      extensions: { rows: 3 },
+      resolve: async (row, _, context, info) => ((await isReadable(row.id, context, info)) ? warningsOf(row) : []),
+    }),
     usageEstimated: t.exposeBoolean('usageEstimated'),
     chatId: t.exposeID('chatId'),
     sessionId: t.exposeID('sessionId'),

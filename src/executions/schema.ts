@@ -116,7 +116,10 @@ export const Execution = z
     error: z.string().optional().describe('Why it failed'),
     errorCode: z.string().optional().describe('The kind of the error, for programs: the codes of error bodies'),
     stopReason,
-    model: z.string().nullable().describe('Known once the run has ended, or waits for an approval'),
+    model: z
+      .string()
+      .nullable()
+      .describe('The model that answered; until the run has ended or waits, the one that it asks first'),
     modelsTried: z.array(z.string()).describe('Models that were asked or skipped before `model`'),
     usage,
     warnings: warnings.describe('What the run did without: at most 50'),

@@ -91,6 +91,7 @@ const NO_TEXTS = {
   mediaIds: [],
   result: null,
   error: null,
+  errorCode: null,
   warnings: null,
 } satisfies Partial<ExecutionRow>
 

@@ -106,6 +106,9 @@ test.skipIf(onPostgres).each([
       expect(lab.model.requests.at(-1)!.body.messages).toHaveLength(told + 2)
       return sent
     }
+    // What a process keeps for a moment, as the organization's providers, is read by now.
+    await lab.run()
+    await lab.idle()
     expect(await statements(long, many)).toHaveLength((await statements(short, few)).length + more)
   },
 )

@@ -16,6 +16,7 @@ beforeEach(() => {
   equipped.mcp.hold = Promise.resolve()
 })
 
+const NINE = /^[a-zA-Z0-9]{9}$/
 const lastRequest = () => lab.model.requests.at(-1)!
 
 describe('a run whose model calls a tool of an MCP server', () => {
@@ -41,8 +42,12 @@ describe('a run whose model calls a tool of an MCP server', () => {
     expect(row).toMatchObject({ status: 'completed', result: 'It is 5.', inputTokens: 30, outputTokens: 6 })
     expect(row.usageEstimated).toBe(false)
     expect(lastRequest().body.messages.slice(-2)).toMatchObject([
-      { role: 'assistant', content: 'Let me add.', tool_calls: [{ id: 'add-1', function: { name: 'add' } }] },
-      { role: 'tool', tool_call_id: 'add-1', content: '5' },
+      {
+        role: 'assistant',
+        content: 'Let me add.',
+        tool_calls: [{ id: expect.stringMatching(NINE), function: { name: 'add' } }],
+      },
+      { role: 'tool', tool_call_id: expect.stringMatching(NINE), content: '5' },
     ])
     expect(equipped.mcp.calls.at(-1)).toEqual({ tool: 'add', input: { a: 2, b: 3 } })
     await expect.poll(() => equipped.mcp.sessions).toBe(0)
@@ -129,17 +134,37 @@ describe('a run whose model calls a tool of an MCP server', () => {
   test.each([
     ['length', ''],
     ['length', '{}'],
+    ['length', '{"text":'],
     ['content_filter', '{"text":"a"}'],
   ])('is not called when its reply was cut off (%s, %j), nor is anybody asked', async (reason, input) => {
     const agent = await equipped.agent({}, [{ tool: 'echo', mode: 'ask' }])
     const before = equipped.mcp.calls.length
     lab.model.script(calling('echo', input, reason), calling('headers', input, reason), { tokens: 'I see.' })
     const { row, events } = await equipped.run(agent)
-    const result = { content: 'Not called: the reply was cut off', isError: true }
+    const result = { content: expect.stringMatching(/^Not called: the reply was cut off by /), isError: true }
     expect(results(events)).toMatchObject([result, result])
     expect(row.result).toBe('I see.')
     expect(lastRequest().body.messages.at(-1)).toMatchObject({ role: 'tool', content: result.content })
     expect(equipped.mcp.calls.length).toBe(before)
+  })
+
+  test('is called when its input was finished before the reply was cut by its limit of tokens', async () => {
+    const agent = await equipped.agent()
+    const tool_calls = [
+      { index: 0, id: 'a', function: { name: 'add', arguments: '{"a":1,"b":2}' } },
+      { index: 1, id: 'b', function: { name: 'echo', arguments: '{"text":"Hel' } },
+    ]
+    const tokens = [
+      event({ choices: [{ delta: { tool_calls } }] }),
+      event({ choices: [{ delta: {}, finish_reason: 'length' }] }),
+    ]
+    lab.model.script({ tokens, end: 'cut' }, { tokens: 'I see.' })
+    const { row, events } = await equipped.run(agent)
+    expect(results(events)).toMatchObject([
+      { toolUseId: 'a', content: '3', isError: false },
+      { toolUseId: 'b', content: expect.stringContaining('before the input of this call was finished'), isError: true },
+    ])
+    expect(row).toMatchObject({ status: 'completed', stopReason: 'end_turn' })
   })
 
   test('tells its calls apart, though the model does not, and does not follow it into any depth', async () => {

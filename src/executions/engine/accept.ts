@@ -46,6 +46,9 @@ export type Request = {
   also: ((tx: Tx, executionId: string, now: Date) => Promise<void>) | null
 }
 
+/** A request whose model is named (contract-2.md section 1.20). */
+export type NamedRequest = Request & { modelName: string }
+
 /** Somebody else has begun a run in the session since it was interrupted, or a session in the chat: look again. */
 export class SessionTaken extends Error {
   override name = 'SessionTaken'
@@ -72,7 +75,7 @@ const TITLE_LENGTH = 80
  */
 export async function accept(
   deps: ClaimDeps,
-  request: Request,
+  request: NamedRequest,
   hasRoom: boolean,
   onBegun: (row: ExecutionRow) => void,
 ): Promise<ExecutionRow> {
@@ -109,7 +112,7 @@ export async function accept(
  * Returns its row with the session and its number in the queue. Throws 404 for a deleted chat, 409 for `onBusy: reject`,
  * and SessionTaken.
  */
-async function joinConversation(tx: Tx, request: Request, fresh: ExecutionRow, now: Date) {
+async function joinConversation(tx: Tx, request: NamedRequest, fresh: ExecutionRow, now: Date) {
   const { agent, conversation, onBusy } = request
   const { id, organizationId, chatId } = fresh
   const known =
@@ -134,7 +137,7 @@ const ownedBy = ({ organizationId, agentId, agentOrganizationId, wasPrivate }: E
   ...{ createdAt: now, updatedAt: now },
 })
 
-async function createChat(tx: Tx, { message, mission }: Request, row: ExecutionRow, now: Date): Promise<void> {
+async function createChat(tx: Tx, { message, mission }: NamedRequest, row: ExecutionRow, now: Date): Promise<void> {
   const { chatId: id, spaceId, sessionId, userId: ownerId } = row
   const title = mission?.title ?? beginning(message.trim(), TITLE_LENGTH)
   const run = mission && { missionId: mission.id, runNumber: mission.runNumber }
@@ -154,7 +157,7 @@ const cannotBeRefused = ({ limits }: ClaimDeps, { conversation, key, parent, als
   !(conversation.chatId || conversation.sessionId || key || parent || also) && limits.running === undefined
 
 /** The row of a run that has not begun, in a session of its own. */
-function rowOf(request: Request, id: string, chatId: string, now: Date): ExecutionRow {
+function rowOf(request: NamedRequest, id: string, chatId: string, now: Date): ExecutionRow {
   const { actor, agent, message, conversation, parent } = request
   return {
     id,
@@ -181,7 +184,7 @@ function rowOf(request: Request, id: string, chatId: string, now: Date): Executi
     preview: beginning(message, PREVIEW_LENGTH),
     modelOverride: request.model,
     overrides: request.overrides as Prisma.JsonObject,
-    model: null,
+    model: request.modelName,
     modelsTried: [],
     result: null,
     error: null,

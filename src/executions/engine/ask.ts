@@ -41,7 +41,7 @@ export async function ask(
       count(usage, draft)
       const parts = draft.pieces.map(({ part }) => part)
       const separated = separateReasoning(parts, asking.current.model)
-      return { parts: separated, ...endOf(separated, draft.finish) }
+      return { parts: separated, stopReason: endOf(separated, draft.finish) }
     } catch (error) {
       // It is whole, and has been counted: the same question would get the same answer.
       if (error instanceof EmptyReply) {
@@ -156,7 +156,7 @@ type Draft = {
  * Says why a reply ended. Throws {@link ModelError} for one that is none: no text and no call, whatever the provider
  * says of it (contract-2.md section 2.8).
  */
-function endOf(parts: readonly ReplyPart[], finish: LanguageModelV4FinishReason | null): Omit<Reply, 'parts'> {
+function endOf(parts: readonly ReplyPart[], finish: LanguageModelV4FinishReason | null): StopReason {
   const { unified = 'stop', raw } = finish ?? {}
   const isRefusal = unified === 'content-filter' && /^(?:refusal|stop|completed)$/i.test(raw ?? '')
   const stopReason = isRefusal
@@ -169,7 +169,7 @@ function endOf(parts: readonly ReplyPart[], finish: LanguageModelV4FinishReason 
   if (!parts.some((part) => part.type === 'tool-call' || (part.type === 'text' && part.text))) {
     throw new EmptyReply(stopReason, raw)
   }
-  return { isCut: CUT_OFF.has(unified), stopReason }
+  return stopReason
 }
 
 /** A reply without text and calls. */
@@ -319,9 +319,6 @@ function clean(value: unknown, depth = 0): unknown {
 
 /** How a provider says that its reply is not whole, though its stream ended in order. */
 const BROKEN_OFF: ReadonlySet<string> = new Set(['error', 'interrupted'])
-
-/** How it says that there would have been more. */
-const CUT_OFF: ReadonlySet<string> = new Set(['length', 'content-filter'])
 
 /** As many tokens as the row of a run can hold. */
 const MAX_TOKENS = 2 ** 31 - 1

@@ -36,6 +36,10 @@ export type AskingInput = {
   agentName: string
   /** Whether the run's events may repeat the words of a provider. */
   isOwn: boolean
+  /** Files that a provider refused are left out of the next turns of a session. */
+  sessionId: string
+  /** The full id of the model that answered last, if the run goes on. */
+  answered: string | null
   warn: Warn
 }
 
@@ -81,13 +85,15 @@ const AT_ONCE: Again = { retry: null }
 /** Prepares a run to ask the first of its models that can be asked. Throws a `ModelError` if none can. */
 export async function createAsking(
   { models, breaker, knowledge, retries }: AskingDeps,
-  { names, organizationId, settings, contextWindow, agentName, isOwn, warn }: AskingInput,
+  { names, organizationId, settings, contextWindow, agentName, isOwn, sessionId, answered, warn }: AskingInput,
 ): Promise<Asking> {
-  const chain = await openChain({ models, breaker, organizationId, warn }, names)
+  const chain = await openChain({ models, breaker, organizationId, warn }, names, answered)
   const keyOf = () => `${organizationId} ${chain.current.id}`
+  const sessionKey = () => `${sessionId} ${chain.current.id}`
+  const known = () => new Set([...lessons.changes, ...knowledge.of(sessionKey()).changes])
   let lessons = knowledge.of(keyOf())
   /** Changes of the requests to the current model, and those among them that were not remembered yet. */
-  let changes = new Set(lessons.changes)
+  let changes = known()
   let untold = new Set<changed.Change>()
   let { room } = lessons
   let done = unasked(0)
@@ -101,7 +107,7 @@ export async function createAsking(
   function warnOf(change: changed.Change): void {
     const { id } = chain.current
     const [kind = '', name = ''] = change.split(/:(.*)/s)
-    if (change === 'files')
+    if (kind === 'files')
       warn('attachment_not_read', `The model ${id} does not take the attached files: it was told their names`)
     else if (change === 'tools') warn('tool_missing', `The model ${id} takes no tools: it was offered none`)
     else if (kind === 'tool') warn('tool_missing', `The provider of ${id} refuses the tool ${name}: it was left out`)
@@ -115,7 +121,7 @@ export async function createAsking(
     if (!next) return false
     done.changes++
     changes.add(next)
-    if (changed.isOfModel(next, failure)) untold.add(next)
+    if (changed.isOfModel(next) || changed.isOfSession(next)) untold.add(next)
     return true
   }
 
@@ -131,7 +137,7 @@ export async function createAsking(
     if (!(await chain.next())) return null
     warn('model_fallback', `The model ${id} failed (${reason}): the run goes on with ${chain.current.id}`)
     lessons = knowledge.of(keyOf())
-    changes = new Set(lessons.changes)
+    changes = known()
     untold = new Set()
     room = lessons.room
     done = unasked(done.step)
@@ -187,8 +193,11 @@ export async function createAsking(
     },
 
     answered() {
-      breaker.succeeded(chain.current.provider)
-      if (untold.size) knowledge.learn(keyOf(), { changes: untold })
+      breaker.succeeded(chain.current.circuit)
+      const ofSession = [...untold].filter(changed.isOfSession)
+      const ofModel = [...untold].filter(changed.isOfModel)
+      if (ofModel.length) knowledge.learn(keyOf(), { changes: ofModel })
+      if (ofSession.length) knowledge.learn(sessionKey(), { changes: ofSession })
       if (done.shortened && room !== null) knowledge.learn(keyOf(), { room })
       untold = new Set()
     },
@@ -198,7 +207,7 @@ export async function createAsking(
     },
 
     async recover(error) {
-      const { provider } = chain.current
+      const { provider, circuit } = chain.current
       const failure = classifyModelError(error, { provider })
       if (!done.isRepeated && isResetBeforeAnswer(error)) {
         done.isRepeated = true
@@ -208,8 +217,8 @@ export async function createAsking(
       if (isTooLong ? shortenFurther(failure) : change(failure)) return AT_ONCE
       const reason = withoutWords(failure.detail)
       const isRetryable = failure.retryable && !isTooLong
-      if (isRetryable) breaker.failed(provider)
-      const isSkipped = chain.hasNext() && breaker.isOpen(provider)
+      if (isRetryable) breaker.failed(circuit)
+      const isSkipped = chain.hasNext() && breaker.isOpen(circuit)
       if (isRetryable && done.retries < retries && !isSkipped) {
         const afterMs = delayOf(failure, done.retries++)
         return {

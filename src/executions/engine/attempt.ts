@@ -64,9 +64,10 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
   const { settings, db, clock, bus, log, models, journal } = deps
 
   /** What the attempt runs with. */
-  async function prepare({ row, controller, warnings }: State, agent: claims.AgentRow): Promise<Prepared> {
+  async function prepare({ row, controller, warnings, progress }: State, agent: claims.AgentRow): Promise<Prepared> {
     const { warn } = warnings
-    const equipment = await outlast(() => equip(deps, { row, agent, controller, warn }), controller.signal)
+    const answered = progress.steps.at(-1)?.model ?? null
+    const equipment = await outlast(() => equip(deps, { row, agent, controller, warn }, answered), controller.signal)
     return { ...equipment, input: deps.telemetry.begin(row, agent, equipment) }
   }
 

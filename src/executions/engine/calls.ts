@@ -6,7 +6,7 @@ import type { MessageData } from './events.ts'
 import { noSuchTool } from './offers.ts'
 import { outlast } from './outlast.ts'
 import type { Progress, RunInput } from './run.ts'
-import { type Call, resultEvent, type Step } from './steps.ts'
+import { type Call, isFinished, resultEvent, type Step } from './steps.ts'
 import { Stop, TimeoutError } from './stop.ts'
 import { type Described, digestOf, MAX_RESULT, type Tool, type ToolResult } from './tools.ts'
 
@@ -21,7 +21,7 @@ export async function* makeCalls(input: RunInput, step: Step, progress: Progress
   const open = step.calls.filter(({ result }) => !result)
   progress.asks = []
   const ask = (call: Call, tool: Tool, said: Described = tool) => progress.asks.push({ call, tool, said })
-  const asked = step.isCut ? [] : open.filter((call) => isToAsk(call, toolOf(input, call)))
+  const asked = open.filter((call) => isFinished(step, call) && isToAsk(call, toolOf(input, call)))
   for (const call of asked) ask(call, toolOf(input, call) as Tool)
   const ready = open.filter((call) => !asked.includes(call))
   const together = ready.filter((call) => toolOf(input, call)?.delegates)
@@ -54,9 +54,10 @@ const mustAsk = ({ decision }: Call, said: Described): boolean => {
 type Ask = (call: Call, tool: Tool, said?: Described) => void
 
 /** Makes a call, stores its result and returns the event that shows it. Null if a person has to decide first. */
-async function make(input: RunInput, { step, isCut }: Step, call: Call, ask: Ask): Promise<MessageData | null> {
+async function make(input: RunInput, whole: Step, call: Call, ask: Ask): Promise<MessageData | null> {
+  const { step } = whole
   const tool = toolOf(input, call)
-  const refused = isCut ? 'Not called: the reply was cut off' : refusal(call, tool, input.tools)
+  const refused = isFinished(whole, call) ? refusal(call, tool, input.tools) : unfinished(whole)
   const checked = refused ? failure(refused) : await check(input, call, tool as Tool, ask)
   if (checked === 'asks') return null
   if (!checked) await input.steps().begin(step, call)
@@ -65,6 +66,11 @@ async function make(input: RunInput, { step, isCut }: Step, call: Call, ask: Ask
   call.result = result
   return resultEvent(call, result)
 }
+
+const unfinished = ({ stopReason }: Step) =>
+  stopReason === 'max_tokens'
+    ? 'Not called: the reply was cut off by its limit of tokens before the input of this call was finished'
+    : 'Not called: the reply was cut off by a content filter'
 
 /** Checks whether a call may be made at this moment. Returns why not, `asks` if a person has to decide first, or null. */
 async function check(input: RunInput, call: Call, tool: Tool, ask: Ask): Promise<ToolResult | 'asks' | null> {

@@ -101,6 +101,8 @@ export type Catalogue = {
   has(id: string): Promise<boolean>
   /** The first one that can chat, undefined if there is none; asked for once. Rejects when the server cannot be asked. */
   first(): Promise<string | undefined>
+  /** The same without asking the server; undefined if it was not asked yet. */
+  known(): string | undefined
 }
 
 export function createCatalogue(listing: Listing, deps: Deps): Catalogue {
@@ -126,7 +128,10 @@ export function createCatalogue(listing: Listing, deps: Deps): Catalogue {
     if (asking || clock.now().getTime() - askedAt >= FRESH) await ask().catch(() => undefined)
   }
 
+  const firstOf = (some: readonly ListedModel[]) => (some.find(({ chats }) => chats) ?? some[0])?.id
+
   return {
+    known: () => firstOf(models),
     async list() {
       await refresh()
       return models.map(({ id }) => id)
@@ -139,8 +144,7 @@ export function createCatalogue(listing: Listing, deps: Deps): Catalogue {
     async first() {
       // What is known is used at once, and renewed behind: the server may have got another model.
       if (models.length > 0) void refresh()
-      const known = models.length > 0 ? models : await ask()
-      return (known.find(({ chats }) => chats) ?? known[0])?.id
+      return firstOf(models.length > 0 ? models : await ask())
     },
   }
 }

@@ -45,11 +45,18 @@ export type Attempt = {
 const DEFAULT_MAX_TURNS = 50
 const NOTHING: Toolbox = { tools: [], instructions: [], close: async () => {} }
 
-/** All that a run needs: its model, its tools, to be closed with it, and its prompt. Throws what keeps it from it. */
-export async function equip(deps: EquipDeps, attempt: Attempt): Promise<{ input: RunInput; toolbox: Toolbox }> {
+/**
+ * All that a run needs: its model, its tools, to be closed with it, and its prompt. `answered`: the model that answered
+ * last, if the run goes on. Throws what keeps it from it.
+ */
+export async function equip(
+  deps: EquipDeps,
+  attempt: Attempt,
+  answered: string | null,
+): Promise<{ input: RunInput; toolbox: Toolbox }> {
   const { settings, db, log } = deps
   const { row, agent, controller, warn } = attempt
-  const asking = await choose(deps, attempt)
+  const asking = await choose(deps, attempt, answered)
   const space = await readSpace(db, row.spaceId)
   const isEquipped = hasTools(agent) || space.isEquipped
   const toolbox = isEquipped ? await open(deps, attempt) : NOTHING
@@ -79,7 +86,11 @@ export async function equip(deps: EquipDeps, attempt: Attempt): Promise<{ input:
 }
 
 /** Chooses whom a run asks, and how: what its caller says wins over what its agent says. */
-function choose({ asking, settings, models }: EquipDeps, { row, agent, warn }: Attempt): Promise<Asking> {
+function choose(
+  { asking, settings, models }: EquipDeps,
+  { row, agent, warn }: Attempt,
+  answered: string | null,
+): Promise<Asking> {
   const { modelSettings, fallbackModels = agent.fallbackModels as string[] } = row.overrides as Overrides
   return createAsking(
     { ...asking, models, retries: settings.MODEL_RETRIES },
@@ -90,6 +101,8 @@ function choose({ asking, settings, models }: EquipDeps, { row, agent, warn }: A
       contextWindow: agent.contextWindow,
       agentName: agent.name,
       isOwn: row.agentOrganizationId === row.organizationId,
+      sessionId: row.sessionId,
+      answered,
       warn,
     },
   )

@@ -18,12 +18,15 @@ export const writtenBy = (model: string | null): { providerOptions?: SharedV4Pro
 /** Stands between the result of a tool and the next question, where the run ended before its answer. */
 const NO_ANSWER = '[The turn ended here, without an answer]'
 const NO_RESULT = 'The run ended before the tool answered'
+/** Stands between results and their pictures, where a provider takes pictures of a user only. */
+const PICTURES_FOLLOW = '[The pictures of these results follow]'
 
 /**
  * Makes the prompt that every provider takes, of any sequence of turns: user turns without an answer are merged, each
  * call has its result and each result its call, an assistant turn stands between a tool and a user, blank texts are
- * gone, and call ids are nine letters and digits. Reasoning and provider fields go back in the field they came in, to
- * the model that they came from, and nowhere else. Made anew of the same prompt, it is the same.
+ * gone, call ids are nine letters and digits, and tools have names that providers take. Reasoning and provider fields go
+ * back in the field they came in, to the model that they came from, and nowhere else. Chat completions take no pictures
+ * in a result: a user turn shows them. Made anew of the same prompt, it is the same.
  */
 export function arrange(prompt: LanguageModelV4Prompt, model: Pick<TextModel, 'provider' | 'modelId'>) {
   const arranged: LanguageModelV4Prompt = []
@@ -60,7 +63,9 @@ function add(
     return void to.push({ ...message, content: joined(content) })
   }
   if (message.role === 'tool') {
-    if (last && openCalls(last).length) closeCalls(to, message.content)
+    if (!last || !openCalls(last).length) return
+    closeCalls(to, message.content)
+    if (isCompatible(model)) showPictures(to)
     return
   }
   const isOwn = isWrittenBy(message, model)
@@ -118,6 +123,25 @@ function closeCalls(to: LanguageModelV4Prompt, given: Of<'tool'>['content']): vo
   to.push({ role: 'tool', content: content.map(withText) })
 }
 
+/** Moves the pictures of the last message's results into a user turn behind it. */
+function showPictures(to: LanguageModelV4Prompt): void {
+  const last = to.at(-1)
+  if (last?.role !== 'tool') return
+  const pictures: Of<'user'>['content'] = []
+  const content = last.content.map((part) => {
+    if (part.type !== 'tool-result' || part.output.type !== 'content') return part
+    const texts = part.output.value.flatMap((item) => {
+      if (item.type === 'file') pictures.push(item)
+      return item.type === 'text' ? item.text : []
+    })
+    return withText({ ...part, output: { type: 'text', value: texts.join('\n') } })
+  })
+  to[to.length - 1] = { ...last, content }
+  if (!pictures.length) return
+  to.push({ role: 'assistant', content: [{ type: 'text', text: PICTURES_FOLLOW }] })
+  to.push({ role: 'user', content: [{ type: 'text', text: 'The images that the tools answered with:' }, ...pictures] })
+}
+
 /** Some providers refuse a blank result. */
 function withText(result: ResultPart): ResultPart {
   const { output } = result
@@ -130,10 +154,14 @@ function complete(prompt: LanguageModelV4Prompt): void {
   if (last && openCalls(last).length) closeCalls(prompt, [])
 }
 
+/** What a model has called may be no name that a provider takes back; the result says so by its own name. */
+const fitName = (name: string) =>
+  /^[a-zA-Z_][\w-]{0,63}$/.test(name) ? name : `_${name.replace(/[^\w-]+/g, '_')}`.slice(0, 64)
+
 const NINE = /^[a-zA-Z0-9]{9}$/
 const DIGITS = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz'
 
-/** Gives each call an id that strict servers take (Mistral), the same one in later requests. */
+/** Gives each call an id that strict servers take (Mistral), the same one in later requests, and a valid name. */
 function rename(prompt: LanguageModelV4Prompt): void {
   const taken = new Set<string>()
   let names = new Map<string, string>()
@@ -150,7 +178,9 @@ function rename(prompt: LanguageModelV4Prompt): void {
       prompt[index] = { ...message, content }
     } else if (message.role === 'tool') {
       const content = message.content.map((part) =>
-        part.type === 'tool-result' ? { ...part, toolCallId: names.get(part.toolCallId) ?? part.toolCallId } : part,
+        part.type === 'tool-result'
+          ? { ...part, toolCallId: names.get(part.toolCallId) ?? part.toolCallId, toolName: fitName(part.toolName) }
+          : part,
       )
       prompt[index] = { ...message, content }
     }
@@ -169,7 +199,9 @@ function nineOf(id: string, taken: Set<string>): string {
 
 /** A call by its new id, and reasoning that names a call by its old one (OpenRouter) by the new one, too. */
 function renamed(part: AssistantPart, names: ReadonlyMap<string, string>): AssistantPart {
-  if (part.type === 'tool-call') return { ...part, toolCallId: names.get(part.toolCallId) ?? part.toolCallId }
+  if (part.type === 'tool-call') {
+    return { ...part, toolCallId: names.get(part.toolCallId) ?? part.toolCallId, toolName: fitName(part.toolName) }
+  }
   if (part.type !== 'reasoning' || !part.providerOptions) return part
   const text = JSON.stringify(part.providerOptions, (key, value) =>
     key === 'id' && typeof value === 'string' ? (names.get(value) ?? value) : value,

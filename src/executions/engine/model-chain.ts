@@ -12,6 +12,8 @@ export type ChosenModel = {
   readonly id: string
   /** The first segment of the id. */
   readonly provider: string
+  /** Names the provider to the breaker: an organization's own provider is nobody else's. */
+  readonly circuit: string
   readonly model: TextModel
 }
 
@@ -30,20 +32,24 @@ type Candidate = { name: string | null; chosen: ChosenModel | null; isLeft: bool
 
 /**
  * Resolves the first model that can be asked. A model that is unknown or has no key is passed over, and so is one whose
- * breaker is open while another one is left. Throws the {@link ModelError} of the first model if none can be asked.
+ * breaker is open while another one is left. A run that goes on elsewhere does so with the model that `answered` last
+ * (its full id), if it is still one of them. Throws the {@link ModelError} of the first model if none can be asked.
  */
 export async function openChain(
   { models, breaker, organizationId, warn }: ChainDeps,
   names: readonly (string | null)[],
+  answered: string | null,
 ): Promise<ModelChain> {
   const candidates = [...new Set(names)].map((name): Candidate => ({ name, chosen: null, isLeft: true }))
   const left = () => candidates.filter(({ isLeft }) => isLeft)
   let refusal: unknown
 
   async function resolve(candidate: Candidate): Promise<ChosenModel | null> {
+    if (candidate.chosen || !candidate.isLeft) return candidate.chosen
     try {
-      const { id, model } = await models.resolve(candidate.name, organizationId)
-      candidate.chosen = { id, model, provider: id.split('/', 1)[0] ?? '' }
+      const { id, model, isOwn } = await models.resolve(candidate.name, organizationId)
+      const provider = id.split('/', 1)[0] ?? ''
+      candidate.chosen = { id, model, provider, circuit: isOwn ? `${organizationId} ${provider}` : provider }
     } catch (error) {
       if (!(error instanceof ModelError)) throw error
       refusal ??= error
@@ -61,9 +67,9 @@ export async function openChain(
   async function choose(): Promise<Candidate | null> {
     let skipped: Candidate | null = null
     for (const candidate of left()) {
-      const chosen = candidate.chosen ?? (await resolve(candidate))
+      const chosen = await resolve(candidate)
       if (!chosen) continue
-      if (!breaker.isOpen(chosen.provider)) {
+      if (!breaker.isOpen(chosen.circuit)) {
         if (skipped) warn('model_fallback', `The model ${skipped.chosen?.id} was skipped: its provider keeps failing`)
         return candidate
       }
@@ -72,6 +78,15 @@ export async function openChain(
     return skipped
   }
 
+  async function passOver(id: string): Promise<void> {
+    for (const [place, candidate] of candidates.entries()) {
+      if ((await resolve(candidate))?.id !== id) continue
+      for (const before of candidates.slice(0, place)) before.isLeft = false
+      return
+    }
+  }
+
+  if (answered !== null && candidates.length > 1) await passOver(answered)
   let current = await choose()
   if (!current) throw refusal
   return {

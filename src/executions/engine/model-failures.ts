@@ -71,7 +71,7 @@ export const isRetryable = (kind: FailureKind, status: number | null): boolean =
 const KINDS: readonly (readonly [FailureKind, RegExp])[] = [
   [
     'context_too_long',
-    /context[ _-]?(?:length|window|size|limit)|prompt (?:is|was) too (?:long|large)|(?:input|prompt|request|messages?|conversation)(?: \w+){0,3} (?:is|are|was) too (?:long|large)|exceed\w*(?: the)?(?: \S+){0,5} (?:context|(?:input|prompt|maximum|max)\S*(?: \w+){0,4} tokens?)|input token count|too many (?:input |prompt )?tokens in|max(?:imum)? (?:input|prompt) (?:length|tokens)|reduce (?:the length|your prompt|the (?:prompt|number of (?:input )?tokens))|string_above_max_length|tokens?(?: \S+){0,4} (?:exceeds?|more than|larger than|>)(?: \S+){0,5} (?:maximum|limit|context)|exceed_context_size|request_too_large|request entity too large/i,
+    /context[ _-]?(?:length|window|size|limit)|prompt (?:is|was) too (?:long|large)|(?:input|prompt|request|messages?|conversation)(?: \w+){0,3} (?:is|are|was) too (?:long|large)|exceed\w*(?: the)?(?: \S+){0,5} (?:context|(?:input|prompt|maximum|max)\S*(?: \w+){0,4} tokens?)|input token count|too many (?:input |prompt )?tokens in|max(?:imum)? (?:input|prompt) (?:length|tokens)|reduce (?:the length|your prompt|the (?:prompt|number of (?:input )?tokens))|string_above_max_length|tokens?(?: \S+){0,4} (?:exceeds?|more than|larger than|>)(?: \S+){0,5} (?:maximum|limit|context)|exceed_context_size|request[ _]too[ _]large|request entity too large/i,
   ],
   [
     'quota',

@@ -21,10 +21,17 @@ export type Models = {
   defaultModel(organizationId: string): Promise<string>
   /**
    * Resolves a model's name (null for the default model) with the providers of an organization: the one that runs and
-   * pays, also where the agent is another organization's. Returns the model and its full id. Its `doStream` sends one
+   * pays, also where the agent is another organization's. Returns the model, its full id, and whether the
+   * provider is the organization's own. Its `doStream` sends one
    * request. Rejects with a {@link ModelError} if there is no such model or its provider is not configured.
    */
-  resolve(name: string | null, organizationId: string): Promise<{ id: string; model: TextModel }>
+  resolve(name: string | null, organizationId: string): Promise<{ id: string; model: TextModel; isOwn?: boolean }>
+  /**
+   * Names the model that a run will ask (null for the default model), without asking a server: its full id, or the name
+   * as given where only a server can tell its provider. `<provider>/default` is the first model of a list that is not
+   * known yet.
+   */
+  nameOf(name: string | null, organizationId: string): Promise<string>
   /**
    * An error of `resolve`, `doStream` or its stream as the caller may read it, see {@link describeModelError};
    * {@link UNEXPECTED} for any other error. Do not log a provider's error itself: it holds the prompt.
@@ -72,20 +79,29 @@ export function createModels(
   const ofServer = createProviders(settings, deps)
   const own = createOwnProviders(ofServer, deps, readProviders)
 
-  /** Finds the provider of a name, and the model's id there. */
-  async function find(name: string, providers: Providers): Promise<Found> {
+  /** Reads a model's name, and finds its model where that needs no server. */
+  function read(name: string, providers: Providers) {
     const told = readModelName(name, (provider) => providers.has(provider))
     const provider = told && providers.get(told.provider)
-    if (told && provider?.configured && !(provider.isAlias && told.isNamed)) return { provider, id: told.id }
     const compatible = providers.get('compatible')
-    const isWhole = !told && compatible?.configured && isModelId('compatible', name)
+    // The first segment is the provider where there is one of that name (contract-2.md section 2.9).
+    const isWhole = !told && compatible?.configured && isModelId('compatible', name) && !providers.has(prefixOf(name))
     const lists = [...providers.values()].filter(({ catalogue }) => catalogue)
+    let found: Found | null = null
+    if (told && provider?.configured && !(provider.isAlias && told.isNamed)) found = { provider, id: told.id }
     // The only place where it can be is not asked whether it is there.
-    if (isWhole && lists.length === 1) return { provider: compatible, id: name }
+    else if (isWhole && lists.length === 1) found = { provider: compatible, id: name }
+    return { told, provider, compatible, isWhole, lists, found }
+  }
+
+  /** Finds the provider of a name, and the model's id there. */
+  async function find(name: string, providers: Providers): Promise<Found> {
+    const { told, provider, compatible, isWhole, lists, found } = read(name, providers)
+    if (found) return found
     const listed = isModelId('compatible', name) ? await findListed(name, lists) : undefined
     if (listed) return { provider: listed, id: name }
     if (told && provider?.configured) return { provider, id: told.id }
-    if (isWhole) return { provider: compatible, id: name }
+    if (isWhole && compatible) return { provider: compatible, id: name }
     throw told && provider ? unavailable(told, provider) : unknown(name)
   }
 
@@ -162,7 +178,21 @@ export function createModels(
 
     async resolve(name, organizationId) {
       const found = await resolve(name, organizationId)
-      return { id: idOf(found), model: await found.provider.model(found.id) }
+      const isOwn = ofServer.get(found.provider.name) !== found.provider
+      return { id: idOf(found), model: await found.provider.model(found.id), isOwn }
+    },
+
+    async nameOf(name, organizationId) {
+      const providers = await own.of(organizationId)
+      const given = name ?? DEFAULT_MODEL
+      if (given !== undefined) {
+        const { found } = read(given, providers)
+        return found ? idOf(found) : given
+      }
+      const ready = configuredDefault(providers)
+      if (ready) return idOf(ready)
+      const list = [...providers.values()].find(({ catalogue }) => catalogue)
+      return list ? `${list.name}/${list.catalogue?.known() ?? 'default'}` : 'offline/echo'
     },
 
     ofServer: () => [...ofServer.values()].flatMap(({ name, configured }) => (configured ? name : [])),
@@ -184,6 +214,7 @@ export function createModels(
   }
 }
 
+const prefixOf = (name: string) => name.slice(0, Math.max(0, name.indexOf('/')))
 const idOf = ({ provider, id }: Found) => `${provider.name}/${id}`
 
 /** The first of the providers that lists a model of that name. */

@@ -1,4 +1,6 @@
+import { createHash } from 'node:crypto'
 import type {
+  LanguageModelV4FilePart,
   LanguageModelV4FunctionTool,
   LanguageModelV4Message,
   LanguageModelV4Prompt,
@@ -14,7 +16,8 @@ import type { ModelFailure } from './model-failures.ts'
  * A change of the requests to one model:
  * - `stream_options`, `temperature` and other fields: leave the field of the body or the setting out.
  * - `max_completion_tokens`: name the limit of the answer so.
- * - `system`: put the system prompt into the first user message. `files`: name files instead of sending them.
+ * - `system`: put the system prompt into the first user message. `files`: name all files instead of sending them;
+ *   `files:<digest>,<digest>`: only these, which the provider could not read.
  * - `reasoning`: leave earlier reasoning out. `add_reasoning`: give every earlier call an empty one.
  * - `tools`: offer no tools. `schema:<tool>`: send a tool without its input schema. `tool:<tool>`: leave the tool out.
  */
@@ -88,7 +91,9 @@ export function changesFor({ kind, field, detail }: ModelFailure, asked: Asked):
     if (isCompatible && /reasoning_content/.test(text) && hasParts(prompt, ['tool-call'])) changes.push('add_reasoning')
     const isAboutFiles =
       /image|vision|multimodal|picture|media|\bfile|pdf|document|content.{0,40}(?:string|text)/i.test(text)
-    if (isAboutFiles && hasFiles(prompt)) changes.push('files')
+    if (isAboutFiles && hasFiles(prompt)) {
+      changes.push(isOfSomeFiles(detail) ? `files:${digestsIn(prompt).join(',')}` : 'files')
+    }
     if (/\b(?:system|developer)\b|roles? must alternate/i.test(text)) changes.push('system')
     for (const name of refusedTools(text, detail, tools)) changes.push(`schema:${name}`, `tool:${name}`)
     const isAboutTools = /tool|function/i.test(text) && /support|enable|allow|available|capab|endpoints/i.test(detail)
@@ -109,46 +114,76 @@ function refusedTools(text: string, detail: string, tools: readonly LanguageMode
   return [placed, named].flat()
 }
 
+/** Whether a refusal is of the files that were sent, and not of all files: one may be broken, or too large. */
+const isOfSomeFiles = (detail: string): boolean =>
+  /could not|process|invalid image|corrupt|large|exceed|size|download|fetch|decode/i.test(detail)
+
 /** Whether a change holds for every request to the model, and not only for what one request had in it. */
-export function isOfModel(change: Change, { detail }: ModelFailure): boolean {
-  if (/^(?:schema|tool):/.test(change) || change === 'maxOutputTokens') return false
-  // One picture may be broken, or too large.
-  return (
-    change !== 'files' ||
-    !/could not|process|invalid image|corrupt|large|exceed|size|download|fetch|decode/i.test(detail)
-  )
-}
+export const isOfModel = (change: Change): boolean =>
+  !/^(?:schema|tool|files):/.test(change) && change !== 'maxOutputTokens'
+
+/** Whether a change holds for the next turns of the session: the files of a turn are sent again with later ones. */
+export const isOfSession = (change: Change): boolean => change.startsWith('files:')
 
 /** Applies changes to a prompt. */
 export function changePrompt(prompt: LanguageModelV4Prompt, changes: ReadonlySet<Change>): LanguageModelV4Prompt {
   if (!changes.size) return prompt
   let changed = prompt
-  if (changes.has('files')) changed = changed.map(withoutFiles)
+  const refused = new Set([...changes].flatMap((change) => (isOfSession(change) ? change.slice(6).split(',') : [])))
+  if (changes.has('files') || refused.size) {
+    const isRefused = (file: LanguageModelV4FilePart) => changes.has('files') || refused.has(digestOf(file))
+    changed = changed.map((message) => withoutFiles(message, isRefused))
+  }
   if (changes.has('reasoning')) changed = changed.flatMap(withoutReasoning)
   if (changes.has('tools')) changed = withoutCalls(changed)
   return changes.has('system') ? withoutSystem(changed) : changed
 }
 
-const named = ({
-  filename,
-  mediaType,
-}: {
-  filename?: string | undefined
-  mediaType: string
-}): LanguageModelV4TextPart => ({
+const digests = new WeakMap<Uint8Array, string>()
+
+/** Identifies a file by its bytes. */
+function digestOf({ data }: LanguageModelV4FilePart): string {
+  const bytes = data.type === 'data' ? data.data : JSON.stringify(data)
+  const known = typeof bytes === 'string' ? undefined : digests.get(bytes)
+  const digest = known ?? createHash('sha256').update(bytes).digest('base64url').slice(0, 22)
+  if (typeof bytes !== 'string') digests.set(bytes, digest)
+  return digest
+}
+
+const filesIn = ({ role, content }: LanguageModelV4Message): LanguageModelV4FilePart[] => {
+  if (role === 'user') return content.flatMap((part) => (part.type === 'file' ? part : []))
+  if (role !== 'tool') return []
+  return content.flatMap((part) =>
+    part.type === 'tool-result' && part.output.type === 'content'
+      ? part.output.value.flatMap((item) => (item.type === 'file' ? (item as LanguageModelV4FilePart) : []))
+      : [],
+  )
+}
+
+const digestsIn = (prompt: LanguageModelV4Prompt): string[] => [...new Set(prompt.flatMap(filesIn).map(digestOf))]
+
+const named = ({ filename, mediaType }: LanguageModelV4FilePart): LanguageModelV4TextPart => ({
   type: 'text',
   text: `[Attached file: ${filename ?? 'without a name'} (${mediaType}), which this model does not take]`,
 })
 
-function withoutFiles(message: LanguageModelV4Message): LanguageModelV4Message {
-  if (message.role === 'user')
-    return { ...message, content: message.content.map((part) => (part.type === 'file' ? named(part) : part)) }
+function withoutFiles(
+  message: LanguageModelV4Message,
+  isRefused: (file: LanguageModelV4FilePart) => boolean,
+): LanguageModelV4Message {
+  if (message.role === 'user') {
+    const content = message.content.map((part) => (part.type === 'file' && isRefused(part) ? named(part) : part))
+    return { ...message, content }
+  }
   if (message.role !== 'tool') return message
   return {
     ...message,
     content: message.content.map((part) => {
       if (part.type !== 'tool-result' || part.output.type !== 'content') return part
-      const value = part.output.value.map((item) => (item.type === 'file' ? named(item) : item))
+      const value = part.output.value.map((item) => {
+        const file = item as LanguageModelV4FilePart
+        return item.type === 'file' && isRefused(file) ? named(file) : item
+      })
       return { ...part, output: { ...part.output, value } }
     }),
   }

@@ -80,23 +80,22 @@ export async function run(
 ): Promise<StopReason | null> {
   const { usage, steps } = progress
   const { prompt } = input
-  for (const step of steps.slice(0, -1)) prompt.push(...toPrompt(step, input.asking.current.model.provider))
+  for (const step of steps.slice(0, -1)) prompt.push(...toPrompt(step))
   let last = steps.at(-1)
   for (;;) {
     if (last) {
       for await (const result of makeCalls(input, last, progress)) await say(result)
       if (progress.asks.length) return null
-      prompt.push(...toPrompt(last, input.asking.current.model.provider))
+      prompt.push(...toPrompt(last))
     }
     const number: number = (last?.step ?? 0) + 1
     if (number > input.maxTurns) return 'max_turns'
     const before = { ...usage }
     const given = await ask(input, prompt, number, usage, say)
     const reply = { ...given, parts: understood(given.parts, input.tools) }
-    const { stopReason, ...said } = reply
     progress.last = reply.parts
     last = {
-      ...said,
+      ...reply,
       model: input.asking.current.id,
       step: number,
       usage: difference(usage, before),
@@ -111,7 +110,7 @@ export async function run(
       await input.steps().save(last)
     }
     await say(assistantEvent(number, reply.parts))
-    if (!last.calls.length) return stopReason
+    if (!last.calls.length) return reply.stopReason
     if (isLast) {
       await refuse(last, input.maxTurns, say)
       return 'max_turns'
@@ -132,45 +131,34 @@ const difference = (usage: RunUsage, before: RunUsage): RunUsage => ({
   usageEstimated: usage.usageEstimated,
 })
 
-/**
- * A step and its results, as the model is told of them. Pictures stand in the results; those of chat completions take
- * none, and the next message shows them.
- */
-function toPrompt({ parts, calls, model }: Step, provider: string): LanguageModelV4Message[] {
-  const isChat = /chat|compatible/.test(provider)
-  const shown = isChat ? calls.flatMap(({ result }) => picturesOf(result)) : []
-  const pictures: LanguageModelV4Message[] = shown.length
-    ? [{ role: 'user', content: [{ type: 'text', text: 'The images that the tools answered with:' }, ...shown] }]
-    : []
-  return [
-    {
-      role: 'assistant',
-      ...writtenBy(model),
-      content: parts.flatMap((part) => {
-        // Models are told of objects alone, whatever they gave.
-        if (part.type === 'tool-call') return { ...part, input: isObject(part.input) ? part.input : {} }
-        return part.type === 'reasoning' || part.text ? part : []
-      }),
-    },
-    {
-      role: 'tool',
-      content: calls.map(({ id, name, result }) => ({
-        type: 'tool-result',
-        toolCallId: id,
-        toolName: name,
-        output: outputOf(result, isChat),
-      })),
-    },
-    ...pictures,
-  ]
-}
+/** A step and its results, as the model is told of them. */
+const toPrompt = ({ parts, calls, model }: Step): LanguageModelV4Message[] => [
+  {
+    role: 'assistant',
+    ...writtenBy(model),
+    content: parts.flatMap((part) => {
+      // Models are told of objects alone, whatever they gave.
+      if (part.type === 'tool-call') return { ...part, input: isObject(part.input) ? part.input : {} }
+      return part.type === 'reasoning' || part.text ? part : []
+    }),
+  },
+  {
+    role: 'tool',
+    content: calls.map(({ id, name, result }) => ({
+      type: 'tool-result',
+      toolCallId: id,
+      toolName: name,
+      output: outputOf(result),
+    })),
+  },
+]
 
-const picturesOf = (result: ToolResult | null): LanguageModelV4FilePart[] =>
-  (result?.pictures ?? []).map(({ mediaType, data }) => ({ type: 'file', mediaType, data: { type: 'data', data } }))
+const picturesOf = ({ pictures = [] }: ToolResult): LanguageModelV4FilePart[] =>
+  pictures.map(({ mediaType, data }) => ({ type: 'file', mediaType, data: { type: 'data', data } }))
 
-function outputOf(result: ToolResult | null, isChat: boolean): LanguageModelV4ToolResultOutput {
+function outputOf(result: ToolResult | null): LanguageModelV4ToolResultOutput {
   const text = result?.content ?? ''
   if (result?.isError) return { type: 'error-text', value: text }
-  if (isChat || !result?.pictures?.length) return { type: 'text', value: text }
+  if (!result?.pictures?.length) return { type: 'text', value: text }
   return { type: 'content', value: [{ type: 'text', text }, ...picturesOf(result)] }
 }

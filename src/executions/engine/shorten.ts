@@ -75,8 +75,12 @@ export function shorten(prompt: LanguageModelV4Prompt, question: number, room: n
 const sizeWithoutHistory = (prompt: LanguageModelV4Prompt, question: number): number =>
   sizeOf(prompt.filter(({ role }, index) => role === 'system' || index >= question))
 
-const lengthOf = ({ output }: LanguageModelV4ToolResultPart): number =>
-  output.type === 'text' || output.type === 'error-text' ? output.value.length : 0
+/** Length of the longest text of a result. */
+function lengthOf({ output }: LanguageModelV4ToolResultPart): number {
+  if (output.type === 'text' || output.type === 'error-text') return output.value.length
+  if (output.type !== 'content') return 0
+  return Math.max(0, ...output.value.map((item) => (item.type === 'text' ? item.text.length : 0)))
+}
 
 /** Cuts the longest tool results to one length, so that at least `excess` characters go if there are as many. */
 function cutResults(prompt: LanguageModelV4Prompt, excess: number): LanguageModelV4Prompt {
@@ -104,8 +108,13 @@ function cutResults(prompt: LanguageModelV4Prompt, excess: number): LanguageMode
 
 function cutResult(part: LanguageModelV4ToolResultPart, limit: number): LanguageModelV4ToolResultPart {
   const { output } = part
-  if ((output.type !== 'text' && output.type !== 'error-text') || output.value.length <= limit) return part
-  return { ...part, output: { ...output, value: cut(output.value, Math.max(0, limit - MARK.length)) + MARK } }
+  const shortened = (text: string) => (text.length <= limit ? text : cut(text, Math.max(0, limit - MARK.length)) + MARK)
+  if (output.type === 'text' || output.type === 'error-text') {
+    return { ...part, output: { ...output, value: shortened(output.value) } }
+  }
+  if (output.type !== 'content') return part
+  const value = output.value.map((item) => (item.type === 'text' ? { ...item, text: shortened(item.text) } : item))
+  return { ...part, output: { ...output, value } }
 }
 
 /** Bytes of text that are taken for a token: tokenizers differ, and are not here. */

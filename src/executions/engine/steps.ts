@@ -3,6 +3,7 @@ import type { ApprovalStatus, Db, Prisma, Tx } from '../../db/client.ts'
 import type { Clock } from '../../lib/clock.ts'
 import { isUniqueViolation } from '../../lib/database-errors.ts'
 import { cut } from '../../lib/text.ts'
+import { isObject } from '../../lib/unknown.ts'
 import type { StopReason } from '../../wire.ts'
 import { type ExecutionRow, type MessageData, textOf } from './events.ts'
 import { outlast } from './outlast.ts'
@@ -44,14 +45,23 @@ export type Call = {
   decision: Decision | null
 }
 
-/** What the model said, and whether it was cut off: its calls may not be what it meant. */
-export type Reply = { parts: ReplyPart[]; isCut: boolean; stopReason: StopReason }
+/** What the model said, and why it ended there. */
+export type Reply = { parts: ReplyPart[]; stopReason: StopReason }
 
 /** An answer of the model that calls tools. */
-export type Step = Omit<Reply, 'stopReason'> & { step: number; usage: RunUsage; calls: Call[]; model: string | null }
+export type Step = Reply & { step: number; usage: RunUsage; calls: Call[]; model: string | null }
 
-/** How it is stored, beside its calls. */
-type Stored = Pick<Step, 'parts' | 'isCut' | 'usage' | 'model'>
+/** How it is stored, beside its calls. `isCut` is for processes of older versions. */
+type Stored = Pick<Step, 'parts' | 'stopReason' | 'usage' | 'model'> & { isCut: boolean }
+
+/** Whether the model finished a call (contract-2.md section 2.8). */
+export function isFinished({ stopReason, calls }: Step, { position, input }: Call): boolean {
+  if (stopReason === 'end_turn') return true
+  // Nothing is done by half of what a filter has let through.
+  if (stopReason !== 'max_tokens' || !isObject(input)) return false
+  // Some packages write an empty input where the reply was cut before the input began.
+  return position < calls.length - 1 || Object.keys(input).length > 0
+}
 
 /** The calls of an answer that has just come, of the tools that its model was offered. */
 export const callsOf = (parts: readonly ReplyPart[], tools: readonly Tool[] = []): Call[] =>
@@ -144,8 +154,9 @@ export async function loadSteps(db: Db | Tx, executionId: string): Promise<Step[
   // The last of those about one call counts.
   const approvals = rows.length ? await db.approval.findMany({ where, orderBy: { round: 'desc' } }) : []
   return rows.map(({ step, reply, toolCalls }) => {
-    // Those of older versions do not say whether they were cut off.
-    const { parts, isCut = false, usage, model = null } = JSON.parse(reply) as Stored
+    const stored = JSON.parse(reply) as Partial<Stored> & Pick<Stored, 'parts' | 'usage'>
+    // Those of older versions say at most that they were cut off.
+    const { parts, usage, model = null, stopReason = stored.isCut ? 'content_filter' : 'end_turn' } = stored
     const calls = callsOf(parts).map((call): Call => {
       const row = toolCalls.find(({ position }) => position === call.position)
       const asked = approvals.find((approval) => approval.step === step && approval.position === call.position)
@@ -158,7 +169,7 @@ export async function loadSteps(db: Db | Tx, executionId: string): Promise<Step[
         decision: asked ? decisionOf(asked) : null,
       }
     })
-    return { step, parts, isCut, usage, calls, model }
+    return { step, parts, stopReason, usage, calls, model }
   })
 }
 
@@ -206,8 +217,8 @@ export function createStepStore({ signal, ...deps }: StoreDeps, row: ExecutionRo
   const fenced = (write: (tx: Tx, now: Date) => Promise<unknown>) => outlast(() => once(write), signal)
 
   return {
-    async save({ step, parts, isCut, usage, calls, model }) {
-      const reply: Stored = { parts, isCut, usage, model }
+    async save({ step, parts, stopReason, usage, calls, model }) {
+      const reply: Stored = { parts, stopReason, isCut: stopReason !== 'end_turn', usage, model }
       await fenced(async (tx, createdAt) => {
         const data = { executionId, step, reply: JSON.stringify(reply), createdAt }
         await tx.executionStep.create({ data, select: { step: true } })

@@ -10,7 +10,7 @@ import type { MediaStorage } from '../../media/storage.ts'
 import type { Pause } from '../../pause.ts'
 import type { Settings } from '../../settings.ts'
 import type { Telemetry } from '../../telemetry/telemetry.ts'
-import { accept, type Request, SessionTaken } from './accept.ts'
+import { accept, type NamedRequest, type Request, SessionTaken } from './accept.ts'
 import { createAttempts } from './attempt.ts'
 import { createBreaker } from './breaker.ts'
 import { createCancel } from './cancel.ts'
@@ -154,7 +154,7 @@ export function createEngine(deps: EngineDeps): Engine {
   ]
 
   /** Launches a run, if it can begin, already while it is written that it has. */
-  async function acceptAndLaunch(request: Request, hasRoom: boolean, launch: Launch): Promise<ExecutionRow> {
+  async function acceptAndLaunch(request: NamedRequest, hasRoom: boolean, launch: Launch): Promise<ExecutionRow> {
     const claimed = Promise.withResolvers<void>()
     let launched: ExecutionRow | undefined
     const onBegun = (row: ExecutionRow) => {
@@ -293,8 +293,9 @@ export function createEngine(deps: EngineDeps): Engine {
   })
 
   const engine: Engine = {
-    async accept(request) {
-      const { actor } = request
+    async accept(given) {
+      const { actor, model, agent } = given
+      const request = { ...given, modelName: await deps.models.nameOf(model ?? agent.model, actor.organizationId) }
       let { sessionId } = request.conversation
       for (;;) {
         if (draining && !request.delegated) throw unavailable()
