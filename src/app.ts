@@ -3,7 +3,16 @@ import { nodeHTTPRequestHandler } from '@trpc/server/adapters/node-http'
 import { authenticate } from './auth/actor.ts'
 import { identify } from './auth/identity.ts'
 import type { Deps } from './deps.ts'
-import { type AppError, badRequest, noSuchPath, toAppError, toBody, unavailable, unsupportedType } from './errors.ts'
+import {
+  type AppError,
+  badRequest,
+  methodNotAllowed,
+  noSuchPath,
+  toAppError,
+  toBody,
+  unavailable,
+  unsupportedType,
+} from './errors.ts'
 import { isJson, sendJson } from './http/body.ts'
 import { allowCrossOrigin } from './http/cors.ts'
 import { createHostCheck } from './http/hosts.ts'
@@ -52,10 +61,11 @@ export function createApp(deps: Deps, ready: () => Promise<Readiness>): RequestL
     const path = pathOf(req)
     if (settings.ROLE === 'worker' && !PROBES.has(path)) throw noSuchPath()
     if (/^\/api\/(v1|spaces|agent|usage)\//.test(path)) return handleRest(context, req, res)
-    if (path.startsWith('/trpc/') && req.method !== 'HEAD')
-      return handleTrpc(context, path.slice('/trpc/'.length), req, res)
+    if (path.startsWith('/trpc/')) return handleTrpc(context, path.slice('/trpc/'.length), req, res)
     if (path === '/graphql') return (await graphql())(context, req, res)
-    if (req.method !== 'GET' && req.method !== 'HEAD') throw noSuchPath()
+    if (req.method !== 'GET' && req.method !== 'HEAD') {
+      throw routeOf('GET', path) === 'other' ? noSuchPath() : methodNotAllowed(['GET', 'HEAD'])
+    }
     if (path.startsWith('/api/docs/')) return (await docs()).sendDocs(res, path.slice('/api/docs/'.length))
     switch (path) {
       case '/healthz':
@@ -130,7 +140,24 @@ function abortedByClose(res: ServerResponse): AbortController {
   return controller
 }
 
-function handleTrpc(context: Context, path: string, req: IncomingMessage, res: ServerResponse): Promise<void> {
+/** Lists the methods of the procedures that a path under `/trpc/` names, if they are all called alike; else null. */
+function methodsOf(path: string): string[] | null {
+  const types = path.split(',').map((name) => Object.hasOwn(procedures, name) && procedures[name]?._def.type)
+  if (types.every((type) => type === 'query')) return ['GET', 'HEAD']
+  if (types.every((type) => type === 'mutation')) return ['POST']
+  return types.every((type) => type === 'subscription') ? ['GET'] : null
+}
+
+const procedures: Readonly<Record<string, { _def: { type: string } }>> = appRouter._def.procedures as never
+
+async function handleTrpc(context: Context, path: string, req: IncomingMessage, res: ServerResponse): Promise<void> {
+  if (req.method === 'HEAD') {
+    const methods = methodsOf(path)
+    if (!methods) throw noSuchPath()
+    if (!methods.includes('HEAD')) throw methodNotAllowed(methods)
+    // tRPC would answer it without a look. Node sends no body.
+    req.method = 'GET'
+  }
   return nodeHTTPRequestHandler({
     router: appRouter,
     req,
@@ -152,7 +179,11 @@ function handleTrpc(context: Context, path: string, req: IncomingMessage, res: S
     responseMeta: ({ errors: [error], data }) => {
       if (!error || data.length > 1) return {}
       const { status, headers } = fromTRPCError(error)
-      return { status, headers: { ...headers, 'content-type': 'application/json' } }
+      const allowed = status === 405 && methodsOf(path)
+      return {
+        status,
+        headers: { ...headers, ...(allowed && { Allow: allowed.join(', ') }), 'content-type': 'application/json' },
+      }
     },
     onError: ({ error }) => {
       requestIds.set(error, context.requestId)

@@ -87,18 +87,31 @@ export const badRequest = (message: string, options: Pick<ErrorOptions, 'code' |
   new AppError(400, message, options)
 export const invalidField = (field: string, expected: string) =>
   badRequest(`Invalid value for field: ${field}. Expected ${expected}`)
-export const unauthorized = (message: string) => new AppError(401, message)
-export const tokenExpired = () => new AppError(401, 'Token expired', { code: 'token_expired' })
-export const forbidden = (options: Pick<ErrorOptions, 'code' | 'detail'> = {}) =>
+const CHALLENGE = { 'WWW-Authenticate': 'Bearer' }
+
+export const unauthorized = (message: string) => new AppError(401, message, { headers: CHALLENGE })
+export const tokenExpired = () => new AppError(401, 'Token expired', { code: 'token_expired', headers: CHALLENGE })
+export const forbidden = (options: Pick<ErrorOptions, 'code' | 'detail' | 'headers'> = {}) =>
   new AppError(403, "You don't have permission to access this resource", options)
 /** The 403 for a token that has none of some scopes. */
 export const lacksScopes = (anyOf: readonly string[]) =>
-  forbidden({ code: 'insufficient_scope', detail: `The token needs the scope ${anyOf.join(' or ')}` })
+  forbidden({
+    code: 'insufficient_scope',
+    detail: `The token needs the scope ${anyOf.join(' or ')}`,
+    // All the scopes of a challenge are wanted (RFC 6750 section 3), and one of these is enough.
+    headers: { 'WWW-Authenticate': `Bearer error="insufficient_scope", scope="${anyOf[0]}"` },
+  })
 /** What the model of a run is told whose token does not allow a call. */
 export const lacksScope = (scope: string) =>
   new AppError(403, `This run's token lacks the scope ${scope}`, { code: 'insufficient_scope' })
 export const notFound = (resource: ResourceName) => new AppError(404, `${resource} not found`)
 export const noSuchPath = () => new AppError(404, 'Not found')
+/** The 405 of a path that is there for other methods (contract-2.md section 1.4). */
+export const methodNotAllowed = (allowed: readonly string[]) =>
+  new AppError(405, 'Method not allowed', {
+    detail: `Use ${allowed.join(' or ')}`,
+    headers: { Allow: allowed.join(', ') },
+  })
 export const conflict = (message: string, options: Omit<ErrorOptions, 'headers'> = {}) =>
   new AppError(409, message, options)
 /** The answer of a run that was cancelled. */

@@ -79,6 +79,7 @@ const CODES: Record<number, TRPC_ERROR_CODE_KEY> = {
   401: 'UNAUTHORIZED',
   403: 'FORBIDDEN',
   404: 'NOT_FOUND',
+  405: 'METHOD_NOT_SUPPORTED',
   409: 'CONFLICT',
   413: 'PAYLOAD_TOO_LARGE',
   415: 'UNSUPPORTED_MEDIA_TYPE',
@@ -112,7 +113,7 @@ const THEIRS: { [Code in TRPC_ERROR_CODE_KEY]?: () => AppError } = {
   PARSE_ERROR: invalidJson,
   BAD_REQUEST: () => badRequest('Malformed tRPC request'),
   NOT_FOUND: noSuchPath,
-  METHOD_NOT_SUPPORTED: noSuchPath,
+  METHOD_NOT_SUPPORTED: () => new AppError(405, 'Method not allowed'),
   PAYLOAD_TOO_LARGE: bodyTooLarge,
   UNSUPPORTED_MEDIA_TYPE: unsupportedType,
 }

@@ -63,7 +63,7 @@ export async function authenticate(
 ): Promise<Actor> {
   const { db } = deps
   const tokenPrefix = deps.settings.TOKEN_PREFIX
-  const token = /^Bearer ([\x21-\x7e]+)$/.exec(header)?.[1]
+  const token = /^Bearer ([\x21-\x7e]+)$/i.exec(header)?.[1]
   if (!token?.startsWith(`${tokenPrefix}_`)) {
     throw unauthorized(`Invalid token format. Token must start with ${tokenPrefix}_`)
   }

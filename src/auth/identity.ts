@@ -25,7 +25,7 @@ export async function identify(
   header: string | undefined,
   authenticate: () => Promise<Actor>,
 ): Promise<Identity> {
-  const [, token] = /^Bearer ([\x21-\x7e]*\.[\x21-\x7e]*)$/.exec(header ?? '') ?? []
+  const [, token] = /^Bearer ([\x21-\x7e]*\.[\x21-\x7e]*)$/i.exec(header ?? '') ?? []
   if (!token) return { actor: await authenticate() }
   const claims = await deps.idTokens?.verify(token)
   const userId = claims && ((await findUser(deps.db, claims)) ?? (await linkUser(deps, claims)))

@@ -41,7 +41,9 @@ export function createGraphql({ NODE_ENV }: Pick<Settings, 'NODE_ENV'>) {
     landingPage: false,
   })
   return async (context: Context, req: IncomingMessage, res: ServerResponse): Promise<void> => {
-    await send(res, await yoga.handleNodeRequestAndResponse(req, res, { ...context, req, answer: { size: 0 } }))
+    const isHead = req.method === 'HEAD'
+    if (isHead) req.method = 'GET'
+    await send(res, isHead, await yoga.handleNodeRequestAndResponse(req, res, { ...context, req, answer: { size: 0 } }))
   }
 }
 
@@ -58,7 +60,7 @@ const pageHeaders = async () => ({
 })
 
 /** Whole, or as it comes where it is a stream: to its end, or until the client is gone. */
-async function send(res: ServerResponse, response: Response): Promise<void> {
+async function send(res: ServerResponse, isHead: boolean, response: Response): Promise<void> {
   const headers = Object.fromEntries(response.headers)
   if (!response.body || !response.headers.get('content-type')?.startsWith('text/event-stream')) {
     const bytes = Buffer.from(await response.arrayBuffer())
@@ -68,6 +70,11 @@ async function send(res: ServerResponse, response: Response): Promise<void> {
   }
   // Proxies would keep back what is meant to come at once.
   res.writeHead(response.status, { ...headers, 'X-Accel-Buffering': 'no' }).flushHeaders()
+  if (isHead) {
+    await response.body.cancel()
+    res.end()
+    return
+  }
   await pipeline(response.body, res).catch((error: NodeJS.ErrnoException) => {
     if (!GONE.has(error.code)) throw error
   })

@@ -93,7 +93,7 @@ const malformed = () => badRequest('Malformed multipart body')
  * GET /api/v1/media/{id}/content. Only pictures are shown by a browser, anything else is for saving, and never taken for
  * what it does not say it is (contract.md section 7).
  */
-export async function download(context: Context, res: ServerResponse, id: string): Promise<void> {
+export async function download(context: Context, req: IncomingMessage, res: ServerResponse, id: string): Promise<void> {
   const actor = await context.authenticate()
   requireScope(actor, 'media:read')
   const { name, mimeType, size, stream } = await service.content(actor, context.deps, id)
@@ -106,6 +106,11 @@ export async function download(context: Context, res: ServerResponse, id: string
     'Content-Security-Policy': "default-src 'none'; sandbox",
     'Cache-Control': 'private, max-age=0',
   })
+  if (req.method === 'HEAD') {
+    stream.destroy()
+    res.end()
+    return
+  }
   await pipeline(stream, res).catch((error) => {
     // Whoever hangs up has had enough.
     if (!context.gone().aborted) throw error

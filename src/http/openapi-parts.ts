@@ -41,6 +41,14 @@ const HEADERS = {
     required: false,
     schema: { type: 'string' },
   },
+  'WWW-Authenticate': {
+    description: 'How to authenticate. For a missing scope: `Bearer error="insufficient_scope", scope="tasks:write"`',
+    schema: { type: 'string' },
+  },
+  Allow: {
+    description: 'Methods of this path, separated by commas',
+    schema: { type: 'string' },
+  },
 } satisfies Record<string, oas31.HeaderObject>
 
 const PARAMETERS = {
@@ -63,9 +71,12 @@ const PARAMETERS = {
 export const headers = (...names: (keyof typeof HEADERS)[]): oas31.HeadersObject =>
   Object.fromEntries(['X-Request-Id', ...names].map((name) => [name, { $ref: `#/components/headers/${name}` }]))
 
+/** Headers that errors of some statuses carry. */
+const OF_ERRORS = ['Retry-After', 'WWW-Authenticate', 'Allow'] as const
+
 const errorResponse = (description: string, example?: errors.AppError): oas31.ResponseObject => ({
   description,
-  headers: headers('X-Execution-Id', ...(example?.headers['Retry-After'] ? ['Retry-After' as const] : [])),
+  headers: headers('X-Execution-Id', ...OF_ERRORS.filter((name) => example?.headers[name])),
   content: {
     'application/json': {
       schema: { $ref: '#/components/schemas/Error' },
@@ -78,8 +89,9 @@ const errorResponse = (description: string, example?: errors.AppError): oas31.Re
 const ERRORS: Record<string, [name: string, description: string, example?: errors.AppError]> = {
   400: ['BadRequest', 'What was sent is incomplete or wrong', errors.badRequest('Missing required field: name')],
   401: ['Unauthorized', 'No token, or no valid one', errors.unauthorized('Unauthorized. Invalid or expired token')],
-  403: ['Forbidden', 'The role, or the scopes of the token, do not allow it', errors.forbidden()],
+  403: ['Forbidden', 'The role, or the scopes of the token, do not allow it', errors.lacksScopes(['tasks:write'])],
   404: ['NotFound', 'There is no such thing, or none that you can see', errors.notFound('Agent')],
+  405: ['MethodNotAllowed', 'The path has other methods', errors.methodNotAllowed(['GET', 'HEAD', 'POST'])],
   409: ['Conflict', 'Its state, or what others do to it, does not allow it', errors.conflict('Session is busy')],
   413: ['BodyTooLarge', 'The body is larger than 1 MiB', errors.bodyTooLarge()],
   415: ['UnsupportedContentType', 'The body is not JSON', errors.unsupportedType()],

@@ -73,6 +73,8 @@ for tasks and files stay within the scopes of the token that started the run or,
 **Errors** are JSON with \`error: true\`. One from 500 on may be tried again after a while, another not unchanged.
 Every answer has an \`X-Request-Id\`, yours if you sent one.
 
+HEAD is answered wherever GET is. Another method that a path does not have is a 405 whose \`Allow\` lists those it has.
+
 **Lists** come newest first, in pages of \`limit\`: the \`nextCursor\` of one is the \`cursor\` of the next, and null at the end.`
 
 /**

@@ -1,6 +1,6 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Actor } from '../auth/actor.ts'
-import { noSuchPath } from '../errors.ts'
+import { methodNotAllowed, noSuchPath } from '../errors.ts'
 import type { ExecutionRow } from '../executions/engine/events.ts'
 import { batchesOf } from '../executions/router.ts'
 import { cancel, followFrom } from '../executions/service.ts'
@@ -10,8 +10,8 @@ import { type Context, fromTRPCError } from '../trpc.ts'
 import { hasBody, readJson, sendJson } from './body.ts'
 import { download, upload } from './media.ts'
 import { CONTENT_PATH, EVENTS_PATH, MEDIA_PATH, patternOf } from './paths.ts'
-import { findRoute, type Route } from './routes.ts'
-import { writeEvents } from './sse.ts'
+import { findRoute, methodsAt, type Route } from './routes.ts'
+import { EVENT_STREAM, writeEvents } from './sse.ts'
 
 const EVENTS = patternOf(EVENTS_PATH)
 const MEDIA_CONTENT = patternOf(CONTENT_PATH)
@@ -44,16 +44,17 @@ function decodeUnreserved(path: string): string {
 /** The REST face: every procedure with a `rest(…)` meta, and the two streams. Throws what the error body says. */
 export async function handleRest(context: Context, req: IncomingMessage, res: ServerResponse): Promise<void> {
   const path = decodeUnreserved((req.url ?? '').split('?', 1)[0] ?? '')
+  // Node sends no body in answer to a HEAD.
+  const method = req.method === 'HEAD' ? 'GET' : (req.method ?? '')
   const [, executionId] = EVENTS.exec(path) ?? []
-  if (executionId && req.method === 'GET') return sendEvents(context, req, res, executionId)
+  if (executionId && method === 'GET') return sendEvents(context, req, res, executionId)
   const [, mediaId] = MEDIA_CONTENT.exec(path) ?? []
-  if (mediaId && req.method === 'GET') return download(context, res, mediaId)
-  if (req.method === 'HEAD') throw noSuchPath()
+  if (mediaId && method === 'GET') return download(context, req, res, mediaId)
 
-  const found = findRoute(req.method ?? '', path)
-  const isUpload = req.method === 'POST' && MEDIA.test(path)
-  if (!found && !isUpload) throw noSuchPath()
-  const key = req.method === 'POST' ? req.headers['idempotency-key'] : undefined
+  const found = findRoute(method, path)
+  const isUpload = method === 'POST' && MEDIA.test(path)
+  if (!found && !isUpload) throw refuseMethod(path)
+  const key = method === 'POST' ? req.headers['idempotency-key'] : undefined
   if (key !== undefined) await context.identify()
   const idempotency = key === undefined ? null : readKey(String(key), path.replace(/\/$/, ''))
   if (!found) {
@@ -64,7 +65,7 @@ export async function handleRest(context: Context, req: IncomingMessage, res: Se
   const { route, parameters } = found
   const query = readQuery(req.url ?? '', route)
   // Who asks comes before what they say. What has its place in the address beats the body: `onDisconnect` may be in both.
-  const body = hasBody(req) && req.method !== 'GET' ? await context.identify().then(() => readJson(req)) : {}
+  const body = hasBody(req) && method !== 'GET' ? await context.identify().then(() => readJson(req)) : {}
   const input: Record<string, unknown> = { ...body, ...query, ...parameters }
   const isExecute = EXECUTE.test(path)
   let accepted: Accepted | undefined
@@ -84,6 +85,14 @@ export async function handleRest(context: Context, req: IncomingMessage, res: Se
     })
   if (accepted && input.stream === true) return streamRun(context, res, accepted, input.onDisconnect === 'cancel')
   sendJson(res, 200, answer as object)
+}
+
+/** Returns the 405 of a path that other methods have, or the 404 of an unknown one. */
+function refuseMethod(path: string): Error {
+  const isStream = EVENTS.test(path) || MEDIA_CONTENT.test(path)
+  const methods = [...methodsAt(path), ...(isStream ? ['GET'] : []), ...(MEDIA.test(path) ? ['POST'] : [])]
+  if (!methods.length) return noSuchPath()
+  return methodNotAllowed(methods.flatMap((method) => (method === 'GET' ? ['GET', 'HEAD'] : [method])))
 }
 
 /** The run that a request has begun, or has joined by its key, and who it was accepted for. */
@@ -116,5 +125,7 @@ async function sendEvents(
   const after = searchParams.get('after') ?? undefined
   const lastEventId = req.headers['last-event-id']
   const events = await createCaller(context).executions.events({ executionId, after, lastEventId } as never)
-  return writeEvents(res, batchesOf(events))
+  if (req.method !== 'HEAD') return writeEvents(res, batchesOf(events))
+  await events[Symbol.asyncIterator]().return?.()
+  res.writeHead(200, EVENT_STREAM).end()
 }

@@ -58,6 +58,16 @@ for (const [path, procedure] of Object.entries(appRouter._def.procedures as unkn
 
 /** The route of a request, with what its path says; null when there is none. A slash at the end is passed over. */
 export function findRoute(method: string, path: string): { route: Route; parameters: Record<string, string> } | null {
+  const { place, values } = findPlace(path)
+  const route = place?.routes.get(method)
+  if (!route) return null
+  return { route, parameters: Object.fromEntries(route.names.map((name, index) => [name, values[index]!])) }
+}
+
+/** Lists the methods of the procedures at a path. */
+export const methodsAt = (path: string): string[] => [...(findPlace(path).place?.routes.keys() ?? [])]
+
+function findPlace(path: string): { place: Node | null; values: string[] } {
   const segments = path.split('/')
   if (segments.at(-1) === '') segments.pop()
   const values: string[] = []
@@ -68,9 +78,7 @@ export function findRoute(method: string, path: string): { route: Route; paramet
     if (!named && segment) values.push(segment)
     place = named ?? (segment ? place.parameter : null)
   }
-  const route = place?.routes.get(method)
-  if (!route) return null
-  return { route, parameters: Object.fromEntries(route.names.map((name, index) => [name, values[index]!])) }
+  return { place, values }
 }
 
 /** The names of some fields of inputs, however those are wrapped. */

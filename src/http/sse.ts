@@ -7,6 +7,13 @@ const PING_INTERVAL = 15_000
 /** How long (ms) a client may still take to read the rest of a stream that has ended. */
 const MAX_REST = 500
 
+/** Headers of a stream of events. */
+export const EVENT_STREAM = {
+  'Content-Type': 'text/event-stream; charset=utf-8',
+  'Cache-Control': 'no-cache, no-transform',
+  'X-Accel-Buffering': 'no',
+}
+
 export type ServerSentEvent = { seq: number; event: string; data: unknown }
 
 /**
@@ -17,11 +24,7 @@ export async function writeEvents(
   res: ServerResponse,
   batches: AsyncIterable<readonly ServerSentEvent[]>,
 ): Promise<void> {
-  res.writeHead(200, {
-    'Content-Type': 'text/event-stream; charset=utf-8',
-    'Cache-Control': 'no-cache, no-transform',
-    'X-Accel-Buffering': 'no',
-  })
+  res.writeHead(200, EVENT_STREAM)
   // With the first events, if they are there: most streams begin with some, and each write costs as much as its text.
   let headers: NodeJS.Immediate | null = setImmediate(() => res.flushHeaders())
   const ping = setInterval(() => res.write(': ping\n\n'), PING_INTERVAL)

@@ -396,20 +396,12 @@ describe('what there is none of is a 404', () => {
     ['GET', '/api/v2/agents'],
     ['GET', '//api/v1/agents'],
     ['GET', '/api/v1//agents'],
-    ['PUT', '/api/v1/agents'],
-    ['DELETE', '/api/v1/agents'],
-    ['OPTIONS', '/api/v1/agents'],
-    ['PROPFIND', '/api/v1/agents'],
-    ['POST', '/api/v1/agents/some-id'],
-    ['GET', '/api/v1/agents/some-id/execute'],
     ['GET', '/api/v1/agents/some/id'],
-    ['POST', '/api/v1/executions/some-id/events'],
     ['GET', '/api/v1/Agents'],
     ['POST', '/api/v1/MEDIA'],
     ['GET', '/api/v1/Media/some-id/content'],
     ['GET', '/api/v1/executions/some-id/Events'],
     ['POST', '/api/v1/agents/some-id/Execute'],
-    ['POST', '/healthz'],
     ['GET', '/trpc'],
     ['GET', '/.env'],
     ['GET', '/api/v1/../../healthz/..%2f'],
@@ -429,18 +421,13 @@ describe('what there is none of is a 404', () => {
     ['GET', '__proto__'],
     ['GET', 'agents.__proto__'],
     ['GET', 'constructor.constructor'],
-    ['GET', 'agents.create'],
-    ['GET', 'agents.execute'],
-    ['POST', 'agents.list'],
-    ['PUT', 'agents.list'],
-    ['DELETE', 'agents.delete'],
   ])('%s /trpc/%s: Not found', async (method, path) => {
     const answer = await request(server, method, `/trpc/${path}`, { ...(method !== 'GET' && { body: {} }) })
     expectError({ ...answer, body: answer.body.error.data }, 404, 'Not found')
   })
 
-  it.each(['/api/v1/agents', '/trpc/agents.list', '/nope'])('HEAD %s', async (path) => {
-    const { status, body } = await request(server, 'HEAD', path)
+  it('is a HEAD without a body, too', async () => {
+    const { status, body } = await request(server, 'HEAD', '/nope')
     expect({ status, body }).toEqual({ status: 404, body: null })
   })
 
@@ -460,6 +447,92 @@ describe('what there is none of is a 404', () => {
   ])('an agent or an execution called %j', async (id) => {
     expectError(await request(server, 'GET', `/api/v1/agents/${id}`), 404, 'Agent not found')
     expectError(await request(server, 'GET', `/api/v1/executions/${id}`), 404, 'Execution not found')
+  })
+})
+
+describe('a method that a path does not have is a 405 that lists those it has', () => {
+  it.each([
+    ['PUT', '/api/v1/agents', 'GET, HEAD, POST'],
+    ['DELETE', '/api/v1/agents/', 'GET, HEAD, POST'],
+    ['OPTIONS', '/api/v1/agents', 'GET, HEAD, POST'],
+    ['PROPFIND', '/api/v1/agents', 'GET, HEAD, POST'],
+    ['POST', '/api/v1/agents/some-id', 'GET, HEAD, PATCH, DELETE'],
+    ['GET', '/api/v1/agents/some-id/execute', 'POST'],
+    ['HEAD', '/api/v1/agents/some-id/execute', 'POST'],
+    ['POST', '/api/v1/executions/some-id/events', 'GET, HEAD'],
+    ['DELETE', '/api/v1/media/some-id/content', 'GET, HEAD'],
+    ['PUT', '/api/v1/media', 'GET, HEAD, POST'],
+    ['POST', '/healthz', 'GET, HEAD'],
+    ['POST', '/api/openapi.json', 'GET, HEAD'],
+  ])('%s %s: Allow: %s', async (method, path, allow) => {
+    const answer = await request(server, method, path, { token: null })
+    const { status, headers } = answer
+    expect([status, headers.get('allow')?.split(', ').sort()]).toEqual([405, allow.split(', ').sort()])
+    if (method !== 'HEAD') expectError(answer, 405, 'Method not allowed')
+  })
+
+  it.each([
+    ['GET', 'agents.create', 'POST'],
+    ['GET', 'agents.execute', 'POST'],
+    ['POST', 'agents.list', 'GET, HEAD'],
+    ['PUT', 'agents.list', 'GET, HEAD'],
+    ['DELETE', 'agents.delete', 'POST'],
+    ['HEAD', 'agents.create', 'POST'],
+    ['HEAD', 'executions.events', 'GET'],
+  ])('%s /trpc/%s: Allow: %s', async (method, path, allow) => {
+    const hasBody = method !== 'GET' && method !== 'HEAD'
+    const answer = await request(server, method, `/trpc/${path}`, { ...(hasBody && { body: {} }) })
+    expect([answer.status, answer.headers.get('allow')]).toEqual([405, allow])
+    if (method === 'HEAD') return
+    expectError({ ...answer, body: answer.body.error.data }, 405, 'Method not allowed')
+  })
+})
+
+it.each([
+  '/api/v1/agents',
+  '/trpc/agents.list',
+  '/graphql?query={__typename}',
+  '/api/openapi.json',
+  '/api/docs',
+  '/healthz',
+])('answers HEAD %s as GET, without a body', async (path) => {
+  const [head, get] = [await request(server, 'HEAD', path), await request(server, 'GET', path)]
+  const described = ({ status, headers }: Answer) => [
+    status,
+    headers.get('content-type'),
+    path.startsWith('/trpc') || headers.get('content-length'),
+  ]
+  expect(described(head)).toEqual(described(get))
+  expect(head.body).toBeNull()
+})
+
+it('answers HEAD for the events of a run that goes on, and leaves the run alone', async () => {
+  const { body } = await request(server, 'POST', `/api/v1/agents/${agentId}/execute`, { body: { message: 'Hi' } })
+  const { status, headers } = await request(server, 'HEAD', `/api/v1/executions/${body.executionId}/events`)
+  expect([status, headers.get('content-type')]).toEqual([200, 'text/event-stream; charset=utf-8'])
+})
+
+describe('an answer says how to authenticate', () => {
+  const READER = { name: 'reader', scopes: ['agents:read'] }
+
+  it.each(FACES)('%s: a 401 asks for a bearer token', async (face) => {
+    const { status, headers } = await faces[face](server, 'agents.list', {}, { token: 'nonsense' })
+    expect([status, headers.get('www-authenticate')]).toEqual([401, 'Bearer'])
+  })
+
+  it.each(FACES)('%s: a 403 names the scope that the token lacks', async (face) => {
+    const { token } = (await request(server, 'POST', '/api/v1/keys', { body: READER })).body
+    const { status, headers } = await faces[face](server, 'agents.create', valid, { token })
+    const challenge = 'Bearer error="insufficient_scope", scope="agents:write"'
+    expect([status, headers.get('www-authenticate')]).toEqual([403, challenge])
+  })
+
+  it('takes the word Bearer in any case', async () => {
+    for (const scheme of ['bearer', 'BEARER', 'Bearer']) {
+      const headers = { Authorization: `${scheme} ${server.token}` }
+      const { status } = await request(server, 'GET', '/api/v1/agents', { token: null, headers })
+      expect(status).toBe(200)
+    }
   })
 })
 

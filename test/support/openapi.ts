@@ -77,7 +77,7 @@ function checkResponse(pointer: string[], headers: Headers, body: unknown): void
 /**
  * Throws unless the OpenAPI document declares this answer: the operation, the status by its number, the content type,
  * the headers, and a body that fits the schema. `body` is the parsed JSON, or the text of an event stream. What is no
- * operation must answer 404 in the error body.
+ * operation must answer 404 or 405 in the error body.
  */
 export function expectDocumented(method: string, path: string, status: number, headers: Headers, body: unknown): void {
   const { pathname } = new URL(path, 'http://localhost')
@@ -87,8 +87,9 @@ export function expectDocumented(method: string, path: string, status: number, h
   const key = BEFORE_ROUTING.includes(status) ? 'default' : String(status)
   try {
     if (!operation) {
-      if (status !== 404) throw new Error('the operation is not in the document')
-      checkResponse(['components', 'responses', 'NotFound'], headers, body)
+      const response = { 404: 'NotFound', 405: 'MethodNotAllowed' }[status]
+      if (!response) throw new Error('the operation is not in the document')
+      checkResponse(['components', 'responses', response], headers, body)
     } else {
       if (!operation.responses[key]) throw new Error('the status is not among its responses')
       checkResponse(['paths', operation.template, method.toLowerCase(), 'responses', key], headers, body)
