@@ -92,7 +92,7 @@ describe('a run that fails', () => {
     const contents = model.requests.at(-1)?.body.messages.map(({ content }) => content)
     if (said) expect(contents).toEqual(['You are Ada.', 'Hi', said, 'Again'])
     // Without an answer between them, two turns of the user are one.
-    else expect(contents?.slice(1).join('\n\n')).toMatch(/^Hi\n\n[^]*Again$/)
+    else expect(contents?.slice(1).join('\n\n')).toMatch(/^Hi\n\n[\s\S]*Again$/)
   })
 
   it('counts what the provider has reported before it broke off', async () => {
