@@ -96,6 +96,28 @@ test.each(MODELS)('a history of any turns is one that $provider takes, and stays
   )
 })
 
+test('chat completions are shown the pictures of results by a user turn, behind a neutral bridge', () => {
+  const picture = { type: 'file' as const, mediaType: 'image/png', data: { type: 'data' as const, data: 'AAAA' } }
+  const prompt: LanguageModelV4Prompt = [
+    { role: 'user', content: [{ type: 'text', text: 'Look' }] },
+    { role: 'assistant', content: [{ type: 'tool-call', toolCallId: 'a', toolName: 'see', input: {} }] },
+    {
+      role: 'tool',
+      content: [
+        {
+          ...{ type: 'tool-result', toolCallId: 'a', toolName: 'see' },
+          output: { type: 'content', value: [{ type: 'text', text: 'Here' }, picture] },
+        },
+      ],
+    },
+  ]
+  const [, , tool, bridge, user] = arrange(prompt, COMPATIBLE)
+  expect(tool?.content).toMatchObject([{ output: { type: 'text', value: 'Here' } }])
+  expect(bridge).toMatchObject({ role: 'assistant', content: [{ text: '[The pictures of these results follow]' }] })
+  expect(user).toMatchObject({ role: 'user', content: [{ type: 'text' }, picture] })
+  expect(arrange(prompt, MODELS[1]!)).toHaveLength(3)
+})
+
 test('reasoning of another model is handed back to nobody', () => {
   const prompt: LanguageModelV4Prompt = [
     { role: 'user', content: [{ type: 'text', text: 'Hello' }] },

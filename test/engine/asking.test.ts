@@ -1,5 +1,7 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { createBreaker } from '../../src/executions/engine/breaker.ts'
+import type { ModelFailure } from '../../src/executions/engine/model-failures.ts'
+import { changePrompt, changesFor, isOfModel, isOfSession } from '../../src/executions/engine/request-changes.ts'
 import { shorten } from '../../src/executions/engine/shorten.ts'
 import { type ModelRequest, type ModelServer, startModelServer } from '../support/model-server.ts'
 import { request } from '../support/rest.ts'
@@ -289,6 +291,21 @@ describe('a request that is too long', () => {
     expect(JSON.stringify(short).length).toBeLessThan(6_000)
     expect(shorten(prompt, 4, 1_000_000)).toBe(prompt)
   })
+})
+
+test('a file that a provider could not read is left out in later turns, and others are sent', () => {
+  const file = (data: string) => ({
+    ...{ type: 'file' as const, mediaType: 'image/png', filename: `${data}.png` },
+    data: { type: 'data' as const, data: Buffer.from(data) },
+  })
+  const turn = (data: string) => ({ role: 'user' as const, content: [file(data)] })
+  const failure = { kind: 'refused', field: null, detail: 'HTTP 400: Could not process image' } as ModelFailure
+  const none = { question: 0, tools: [], settings: {}, fields: {}, isCompatible: true }
+  const [change = ''] = changesFor(failure, { prompt: [turn('broken')], ...none })
+  expect([isOfModel(change), isOfSession(change)]).toEqual([false, true])
+  const [first, second] = changePrompt([turn('broken'), turn('good')], new Set([change]))
+  expect(first?.content).toEqual([{ type: 'text', text: expect.stringContaining('broken.png') }])
+  expect(second).toEqual(turn('good'))
 })
 
 test('a provider that failed five times in 30 s is skipped for 30 s', () => {

@@ -126,6 +126,18 @@ describe('the kind of a failure', () => {
     [400, 'Input is too long for requested model.', 'ValidationException', 'context_too_long'],
     [413, 'Request too large for model `x` on tokens per minute (TPM)', 'rate_limit_exceeded', 'context_too_long'],
     [
+      429,
+      'Request too large for gpt-x in organization o on tokens per min (TPM): Limit 30000, Requested 45000.',
+      'rate_limit_exceeded',
+      'context_too_long',
+    ],
+    [
+      429,
+      'Rate limit reached for gpt-x on tokens per min (TPM): Limit 30000, Used 29000, Requested 2000.',
+      'rate_limit_exceeded',
+      'rate_limit',
+    ],
+    [
       400,
       "The response was filtered due to the prompt triggering Azure OpenAI's content management policy.",
       'content_filter',

@@ -287,9 +287,9 @@ describe('GET /chats/{id}/messages', () => {
       status: 'done',
       messages: [
         { ...first, role: 'user', content: 'One?' },
-        { ...first, role: 'assistant', content: 'One.' },
+        { ...first, role: 'assistant', content: 'One.', stopReason: 'end_turn' },
         { ...second, role: 'user', content: 'Two?' },
-        { ...second, role: 'assistant', content: 'Two.' },
+        { ...second, role: 'assistant', content: 'Two.', stopReason: 'end_turn' },
       ],
       nextCursor: null,
     })

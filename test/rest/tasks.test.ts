@@ -121,6 +121,8 @@ describe('POST /tasks', () => {
       organizationId: ann.organizationId,
       createdBy: ann.userId,
       executionId: null,
+      lastError: null,
+      lastExecutionId: null,
       result: null,
       createdAt: at,
       updatedAt: at,
