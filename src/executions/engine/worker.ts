@@ -293,9 +293,8 @@ export function createEngine(deps: EngineDeps): Engine {
   })
 
   const engine: Engine = {
-    async accept(given) {
-      const { actor, model, agent } = given
-      const request = { ...given, modelName: await deps.models.nameOf(model ?? agent.model, actor.organizationId) }
+    async accept(request) {
+      const { actor, model, agent } = request
       let { sessionId } = request.conversation
       for (;;) {
         if (draining && !request.delegated) throw unavailable()
@@ -303,7 +302,9 @@ export function createEngine(deps: EngineDeps): Engine {
         const hasRoom = !pause.isPaused() && (request.delegated || room.isFor(actor.organizationId))
         try {
           return await live.claim(async (launch) => {
-            const row = await acceptAndLaunch(request, hasRoom, launch)
+            // Counted as accepted by now: the end of this process waits for it.
+            const modelName = await deps.models.nameOf(model ?? agent.model, actor.organizationId)
+            const row = await acceptAndLaunch({ ...request, modelName }, hasRoom, launch)
             tellOwners(row)
             const isHeldUp = row.status === 'pending' && (!hasRoom || limits.running !== undefined)
             if (isHeldUp) bus.publish('pending', [actor.organizationId])
