@@ -6,6 +6,7 @@ import { constant, toJson } from '../lib/constant.ts'
 import type { ModelSettings } from '../lib/model-settings.ts'
 import { ROOM } from '../lib/page.ts'
 import { inParts } from '../lib/parts.ts'
+import { beginning } from '../lib/text.ts'
 import { Agent } from './schema.ts'
 
 // What agents say is long, and asked for again and again: what was read once is kept by the version it had, which every
@@ -93,19 +94,40 @@ export type Head = Pick<AgentRow, keyof typeof HEAD>
 /** So many are read at once: each may be as long as all of its fields allow. */
 const AT_ONCE = 100
 
+/** Maximum length of a long text of an agent in a list whose whole rows are too large (characters). */
+const MAX_CUT = 4_000
+
+/** Shortens an agent's long texts and marks it as truncated, unless it has none. */
+function shortened(agent: KnownAgent): KnownAgent {
+  const systemPrompt = beginning(agent.systemPrompt, MAX_CUT)
+  const initialGreeting = agent.initialGreeting === null ? null : beginning(agent.initialGreeting, MAX_CUT)
+  const isWhole = systemPrompt === agent.systemPrompt && initialGreeting === agent.initialGreeting
+  return isWhole ? agent : { ...agent, systemPrompt, initialGreeting, truncated: true }
+}
+
+const bytesOf = (agent: KnownAgent): number => Buffer.byteLength(toJson(agent))
+
 /**
- * The agents of the first heads that still meet `where`, and of how many heads they are: of as many as have room in one
- * answer.
+ * Reads the agents of the first heads that still meet `where`, as many as fit into one answer, and says how many heads
+ * they are. If whole agents do not all fit, their long texts are cut at 4,000 characters (contract-2.md section 1.20).
  */
 export async function whole(deps: Deps, where: Prisma.AgentWhereInput, heads: readonly Head[]) {
-  const agents: KnownAgent[] = []
+  let agents: KnownAgent[] = []
+  let isCut = false
   let [shown, said] = [0, 0]
   for (const part of inParts(heads, AT_ONCE)) {
     const found = await findWhole(deps, where, part)
     for (const { id } of part) {
-      const agent = found.get(id)
-      if (agent) {
-        said += Buffer.byteLength(toJson(agent))
+      const full = found.get(id)
+      if (full) {
+        let agent = isCut ? shortened(full) : full
+        said += bytesOf(agent)
+        if (said > ROOM && !isCut) {
+          isCut = true
+          agents = agents.map(shortened)
+          agent = shortened(full)
+          said = [...agents, agent].reduce((sum, one) => sum + bytesOf(one), 0)
+        }
         if (said > ROOM && agents.length) return { agents, shown }
         agents.push(agent)
       }

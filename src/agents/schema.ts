@@ -139,6 +139,10 @@ export const Agent = takingConstants(
       archived: z.boolean(),
       createdAt: timestamp,
       updatedAt: timestamp,
+      truncated: z
+        .boolean()
+        .optional()
+        .describe('In long lists: texts are cut at 4,000 characters. GET the agent by id for its whole texts'),
     })
     .meta({ id: 'Agent' }),
 )

@@ -7,7 +7,7 @@ import { addTo } from '../graphql/limits.ts'
 import { nodeBy } from '../graphql/node.ts'
 import { objectFromZod } from '../graphql/outputs.ts'
 import { shows } from '../graphql/procedures.ts'
-import { encodeCursor, isCursor, MAX_ROWS } from '../lib/page.ts'
+import { MAX_ROWS } from '../lib/page.ts'
 import { skills } from './router.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
@@ -29,7 +29,7 @@ export const Skill = objectFromZod('Skill', fields, 'A reusable prompt package',
   extensions: { scopes: ['skills:read'] },
   fields: { prompt: { cost: 20 } },
 })
-const Skills = connectionType('Skill', Skill, 'skills, newest first')
+const Skills = connectionType('Skill', Skill, "skills, one's own before those of other organizations, newest first")
 const ListSkills = listArgs(schema.ListSkills)
 const CreateInput = inputFromZod(
   'CreateSkillInput',
@@ -50,12 +50,17 @@ builder.queryFields((t) => ({
     resolve: async (_, args, { actor, deps, answer }) => {
       const { first = MAX_ROWS, after } = parseArgs(ListSkills, args)
       // Their cursors are REST's, since some of them are no rows.
-      if (after !== undefined && !isCursor(after)) throw invalidCursor()
-      const page = await service.listPage(actor, deps, { limit: first, ...(after !== undefined && { cursor: after }) })
+      if (after !== undefined && !service.isListCursor(after)) throw invalidCursor()
+      const page = await service.listPage(
+        actor,
+        deps,
+        { limit: first, ...(after !== undefined && { cursor: after }) },
+        true,
+      )
       addTo(answer, page.skills)
       return {
         rows: page.skills,
-        cursorOf: ({ id, createdAt }) => encodeCursor({ id, createdAt: new Date(createdAt) }),
+        cursorOf: (skill) => service.cursorOf(actor, skill),
         hasNextPage: page.nextCursor !== null,
         hasPreviousPage: after !== undefined,
         total: () => page.total,

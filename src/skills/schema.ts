@@ -127,13 +127,16 @@ export const Skill = z
   })
   .meta({ id: 'Skill' })
 
+/** A skill in a list: its prompt, which is long, is shown by id. */
+const SkillSummary = Skill.omit({ prompt: true }).meta({ id: 'SkillSummary' })
+
 export const SkillResponse = ok({ skill: Skill })
 export const SkillCreated = ok({ id: z.string(), name: z.string(), skill: Skill })
 export const SkillsResponse = ok({
   skills: z.object({
-    core: z.array(Skill).describe('They come with the service'),
-    organization: z.array(Skill).describe("Your organization's"),
-    marketplace: z.array(Skill).describe("Other organizations' public ones"),
+    core: z.array(SkillSummary).describe('They come with the service'),
+    organization: z.array(SkillSummary).describe("Your organization's"),
+    marketplace: z.array(SkillSummary).describe("Other organizations' public ones, when your own are all shown"),
   }),
   total: z.int().describe('Of all three'),
   nextCursor,

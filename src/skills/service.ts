@@ -8,7 +8,7 @@ import { badRequest, conflict, forbidden, notFound } from '../errors.ts'
 import { given, isNews } from '../lib/changes.ts'
 import { isUniqueViolation } from '../lib/database-errors.ts'
 import { newId } from '../lib/id.ts'
-import { isBehind, pageQuery, toPage } from '../lib/page.ts'
+import { encodeCursor, isBehind, isCursor, MAX_ROWS, pageOf, pageQuery } from '../lib/page.ts'
 import { CORE_SKILLS, toDisplayName } from './core.ts'
 import type { CreateSkill, ListSkills, Skill, UpdateSkill } from './schema.ts'
 
@@ -57,27 +57,92 @@ const countListed = ({ organizationId, userId }: Viewer, db: Db): Promise<number
 
 const core = new Map(CORE_SKILLS.map((skill) => [skill.id, skill]))
 
-/** Newest first, like every list; those that come with the service have their place among the others. */
-export async function listPage(actor: Actor, { db }: Deps, input: z.output<typeof ListSkills>) {
-  const wheres = listed(actor)
-  const { where: after, ...query } = pageQuery(input)
-  const found = await Promise.all(
-    wheres.map((where) => db.skill.findMany({ where: { AND: [where, after ?? {}] }, ...query })),
-  )
-  const shipped = CORE_SKILLS.map((skill) => ({ ...skill, createdAt: new Date(skill.createdAt) }))
-  const all = [...found.flat(), ...shipped.filter((skill) => isBehind(skill, input))].sort(
-    (a, b) => b.createdAt.getTime() - a.createdAt.getTime() || (a.id < b.id ? 1 : -1),
-  )
-  const { rows, nextCursor } = toPage(all, input)
-  const total = after || nextCursor ? CORE_SKILLS.length + (await countListed(actor, db)) : rows.length
-  const skills = rows.map((row) => core.get(row.id) ?? toSkill(actor, row as SkillRow))
+const COLUMNS = {
+  id: true,
+  organizationId: true,
+  ownerId: true,
+  name: true,
+  displayName: true,
+  description: true,
+  category: true,
+  builtInTools: true,
+  requiredMCPs: true,
+  visibility: true,
+  version: true,
+  createdAt: true,
+  updatedAt: true,
+} as const
+
+type ListedRow = Omit<SkillRow, 'prompt'> & { prompt?: string }
+
+/** What stands before the cursors of other organizations' skills, which follow when one's own are all shown. */
+const MARKETPLACE = 'm~'
+
+const isForeign = ({ organizationId }: Viewer, row: { id: string; organizationId: string }) =>
+  row.organizationId !== organizationId && !core.has(row.id)
+
+/** Makes the cursor of a skill in the list that somebody sees. */
+export const cursorOf = (viewer: Viewer, skill: Pick<SkillOutput, 'id' | 'organizationId' | 'createdAt'>): string =>
+  (isForeign(viewer, skill) ? MARKETPLACE : '') + encodeCursor({ ...skill, createdAt: new Date(skill.createdAt) })
+
+/** Tells whether a text has the form of such a cursor. */
+export const isListCursor = (cursor: string): boolean =>
+  isCursor(cursor.startsWith(MARKETPLACE) ? cursor.slice(MARKETPLACE.length) : cursor)
+
+/**
+ * Lists the organization's skills and those that come with the service, newest first, and behind them other
+ * organizations' public ones, newest first: however many there are, they leave the first page to one's own. The prompts
+ * are read only `withPrompts`.
+ */
+export async function listPage(actor: Actor, { db }: Deps, input: z.output<typeof ListSkills>, withPrompts: boolean) {
+  const { organizationId } = actor
+  const inMarketplace = input.cursor?.startsWith(MARKETPLACE) ?? false
+  const select = { ...COLUMNS, ...(withPrompts && { prompt: true }) }
+  const find = async (where: Prisma.SkillWhereInput, from: typeof input): Promise<ListedRow[]> => {
+    const { where: after, ...query } = pageQuery(from)
+    return db.skill.findMany({ where: { AND: [where, after ?? {}] }, ...query, select })
+  }
+  const own = inMarketplace ? [] : await findOwn(actor, input, find)
+  const isFull = own.length > (input.limit ?? MAX_ROWS)
+  const cursor = inMarketplace ? input.cursor?.slice(MARKETPLACE.length) : undefined
+  const market: Prisma.SkillWhereInput = { visibility: 'public', organizationId: { not: organizationId } }
+  const foreign = isFull ? [] : await find(market, { limit: input.limit, cursor })
+  const toCursor = (row: ListedRow) => cursorOf(actor, { ...row, createdAt: row.createdAt.toISOString() })
+  const { rows, nextCursor } = pageOf([...own, ...foreign], input.limit, toCursor)
+  const total =
+    input.cursor !== undefined || nextCursor ? CORE_SKILLS.length + (await countListed(actor, db)) : rows.length
+  const skills = rows.map((row) => core.get(row.id) ?? toSkill(actor, { prompt: '', ...row }))
   return { skills, total, nextCursor }
 }
 
-/** GET /skills, by where they come from. */
+/** One's own skills of a page and those that come with the service, which have their place among them. */
+async function findOwn(
+  { organizationId, userId: ownerId }: Actor,
+  input: z.output<typeof ListSkills>,
+  find: (where: Prisma.SkillWhereInput, from: typeof input) => Promise<ListedRow[]>,
+): Promise<ListedRow[]> {
+  // An index has the rows of each in the order of a page, and none has those of all.
+  const wheres: Prisma.SkillWhereInput[] = [
+    { organizationId, visibility: 'public' },
+    { organizationId, visibility: 'organization' },
+    { organizationId, visibility: 'private', ownerId },
+  ]
+  const found = await Promise.all(wheres.map((where) => find(where, input)))
+  const shipped = CORE_SKILLS.map((skill) => ({
+    ...skill,
+    createdAt: new Date(skill.createdAt),
+    updatedAt: new Date(skill.updatedAt),
+  }))
+  return [...found.flat(), ...shipped.filter((skill) => isBehind(skill, input))].sort(
+    (a, b) => b.createdAt.getTime() - a.createdAt.getTime() || (a.id < b.id ? 1 : -1),
+  )
+}
+
+/** GET /skills, by where they come from, without their prompts. */
 export async function list(actor: Actor, deps: Deps, input: z.output<typeof ListSkills>) {
-  const { skills, ...page } = await listPage(actor, deps, input)
-  const from = (wanted: SkillOutput['source']) => skills.filter(({ source }) => source === wanted)
+  const { skills, ...page } = await listPage(actor, deps, input, false)
+  const short = skills.map(({ prompt, ...skill }) => skill)
+  const from = (wanted: SkillOutput['source']) => short.filter(({ source }) => source === wanted)
   const groups = { core: from('core'), organization: from('organization'), marketplace: from('marketplace') }
   return { skills: groups, ...page }
 }
@@ -107,11 +172,10 @@ export async function findVersions(viewer: Viewer, db: Tx, ids: readonly string[
   const where = rowsOf(viewer, ids)
   const select = { id: true, version: true, organizationId: true } as const
   const rows = where ? await db.skill.findMany({ where, select }) : []
-  const isForeign = (organizationId: string) => organizationId !== viewer.organizationId
   const own = [...core.values()].map(({ id, version }) => [id, { version, foreign: false }] as const)
   return new Map([
     ...own,
-    ...rows.map((row) => [row.id, { version: row.version, foreign: isForeign(row.organizationId) }] as const),
+    ...rows.map((row) => [row.id, { version: row.version, foreign: isForeign(viewer, row) }] as const),
   ])
 }
 

@@ -252,7 +252,7 @@ async function* totals(): AsyncGenerator<[list: string, total: number, found: nu
     }
     const listed = await Promise.all(skills.listed(actor).map((where) => db.skill.count({ where })))
     const skillsFound = listed.reduce((sum, count) => sum + count, CORE_SKILLS.length)
-    yield [`skills ${who}`, (await skills.listPage(actor, deps, page)).total, skillsFound]
+    yield [`skills ${who}`, (await skills.listPage(actor, deps, page, false)).total, skillsFound]
     const mcpsFound = await db.mcpServer.count({ where: mcps.reachable(actor) })
     yield [`mcps ${who}`, await mcps.countListed(actor, db), mcpsFound]
     const spacesFound = await db.space.count({ where: spaces.listed(actor) })

@@ -33,6 +33,9 @@ const on = (face: Face, procedure: string, input: Fields = {}, who: Who = 'ann')
 const call = (procedure: string, input: Fields = {}, who: Who = 'ann') => on('REST', procedure, input, who)
 
 let made = 0
+/** A skill as lists show it. */
+const withoutPrompt = ({ prompt, ...skill }: Fields): Fields => skill
+
 const newName = () => `skill-${++made}`
 
 async function create(fields: Fields = {}, who: Who = 'ann') {
@@ -320,11 +323,36 @@ describe('GET /skills', () => {
     ]
     const newer = await add(mine, 'public')
     const { skills, total, nextCursor } = (await as(mine, 'skills.list')).body
-    expect(skills.core).toEqual(CORE_SKILLS)
-    expect(skills.organization).toEqual([newer, own, ...before.skills.organization])
-    expect(skills.marketplace).toEqual([{ ...open, source: 'marketplace' }, ...before.skills.marketplace])
+    expect(skills.core).toEqual(CORE_SKILLS.map(withoutPrompt))
+    expect(skills.organization).toEqual([newer, own].map(withoutPrompt).concat(before.skills.organization))
+    const foreign = withoutPrompt({ ...open, source: 'marketplace' })
+    expect(skills.marketplace).toEqual([foreign, ...before.skills.marketplace])
     expect(JSON.stringify(skills)).not.toContain(hidden.id)
     expect([total, nextCursor]).toEqual([before.total + 3, null])
+  })
+
+  it.each(FACES)("shows one's own and core skills before any number of foreign ones: %s", async (face) => {
+    const [mine, yours] = [
+      await server.member({ organization: `Reader ${face}` }),
+      await server.member({ organization: `Flood ${face}` }),
+    ]
+    const add = (who: Member, input: Fields) =>
+      request(server, 'POST', '/api/v1/skills', {
+        token: who.token,
+        body: { name: newName(), description: 'd', prompt: 'p', ...input },
+      })
+    const { id } = (await add(mine, {})).body
+    now += 1000
+    for (let n = 0; n < 12; n++) await add(yours, { visibility: 'public' })
+    const limit = CORE_SKILLS.length + 1
+    const first = (await faces[face](server, 'skills.list', { limit: `${limit}` }, { token: mine.token })).body
+    expect(first.skills.organization.map((skill: Fields) => skill.id)).toEqual([id])
+    expect(first.skills.core).toHaveLength(CORE_SKILLS.length)
+    expect(first.skills.marketplace).toEqual([])
+    const next = { limit: `${limit}`, cursor: first.nextCursor }
+    const second = (await faces[face](server, 'skills.list', next, { token: mine.token })).body
+    expect(second.skills).toMatchObject({ core: [], organization: [] })
+    expect(second.skills.marketplace).toHaveLength(limit)
   })
 
   it.each([1, 2, 5])('in pages of %i is the same list, each once', async (limit) => {
@@ -418,7 +446,8 @@ describe('GraphQL', () => {
       pageInfo: data.skills.pageInfo,
     })
     for (const source of ['core', 'organization', 'marketplace']) {
-      expect(data.skills.nodes.filter((node: Fields) => node.source === source)).toEqual(skills[source])
+      const nodes = data.skills.nodes.filter((node: Fields) => node.source === source)
+      expect(nodes.map(withoutPrompt)).toEqual(skills[source])
     }
     const deleted = await ask(`mutation ($id: ID!) { deleteSkill(id: $id) }`, { id: skill.id })
     expect(deleted.data.deleteSkill).toBe('Skill deleted successfully')
