@@ -65,7 +65,7 @@ export function createChatReader(options: ReplyOptions): (bytes: Buffer | null, 
     // The last event may lack the blank line behind it.
     else if (isBegun && !reply.isOver) closeLast()
     if (reply.isOver) return
-    if (!reply.isBegun && !reply.isSettled) throw odd(head ?? '')
+    if (!reply.isBegun && !reply.isSettled) throw oddAnswer(head ?? '')
     reply.end(true, into)
   }
 
@@ -168,8 +168,8 @@ function readBody(reply: ChatReply, body: string, parts: Part[]): void {
   if (reply.isBegun && !reply.isOver) reply.end(false, parts)
 }
 
-/** The failure of an answer that is not of the protocol. */
-function odd(head: string): Error {
+/** Returns the failure of an answer that is not of the protocol, by its first characters. */
+export function oddAnswer(head: string): Error {
   const text = head.trim()
   if (!text) return new ModelError('The model server sent an empty answer', 'unreadable')
   if (isPage(text)) {

@@ -116,11 +116,15 @@ function fetchFor(kind: ProviderKind, endpoint: Endpoint, network: Network): typ
 
 type Make = (id: string) => TextModel
 
+const streams = () => import('./provider-streams.ts')
+
 /** Makes the models of an endpoint. The packages are given every address and key: what is left out, they would read from the environment. */
 async function load(name: string, kind: ProviderKind, endpoint: Endpoint, deps: ProviderDeps): Promise<Make> {
   const network = await deps.network(endpoint.isOperators)
   const [baseURL] = splitQuery(endpoint.baseUrl)
-  const config = { baseURL, apiKey: endpoint.apiKey ?? '', fetch: fetchFor(kind, endpoint, network) }
+  const plainFetch = fetchFor(kind, endpoint, network)
+  const fetch = kind === 'compatible' ? plainFetch : (await streams()).repairStreams(kind, plainFetch)
+  const config = { baseURL, apiKey: endpoint.apiKey ?? '', fetch }
   if (kind === 'anthropic') {
     const create = (await import('@ai-sdk/anthropic')).createAnthropic(config)
     return (id) => textModel(create(id))

@@ -7,6 +7,7 @@ import type {
 } from '@ai-sdk/provider'
 import { asObject, asText, type Fields } from '../../lib/unknown.ts'
 import { unifiedReason } from './finish-reasons.ts'
+import { failureIn, isUnknownUsage } from './provider-events.ts'
 
 /** A part of an answer: one of the AI SDK's, or what the answer has used, as far as that is known before its end. */
 export type Part = LanguageModelV4StreamPart | { type: 'usage'; usage: LanguageModelV4Usage }
@@ -44,6 +45,21 @@ function reasonOf({ unified, raw = '' }: LanguageModelV4FinishReason, blocked: s
   return { unified: meaning === 'stop' ? unified : meaning, raw: raw || undefined }
 }
 
+type Finish = Extract<LanguageModelV4StreamPart, { type: 'finish' }>
+
+/** The last part, with what the provider package does not say or says otherwise. */
+function finished(part: Finish, blocked: string, isUsageKnown: boolean): Finish {
+  const { inputTokens, outputTokens } = part.usage
+  const usage = isUsageKnown
+    ? part.usage
+    : {
+        ...part.usage,
+        inputTokens: { ...inputTokens, total: inputTokens.total || undefined },
+        outputTokens: { ...outputTokens, total: outputTokens.total || undefined },
+      }
+  return { ...part, usage, finishReason: reasonOf(part.finishReason, blocked) }
+}
+
 /** A provider's stream, which need not heed the signal itself. */
 async function* readAll(
   stream: ReadableStream<LanguageModelV4StreamPart>,
@@ -51,6 +67,7 @@ async function* readAll(
 ): AsyncGenerator<Part[]> {
   const reader = stream.getReader()
   let blocked = ''
+  let isUsageKnown = true
   const cancel = () => void reader.cancel(signal?.reason).catch(() => {})
   signal?.addEventListener('abort', cancel)
   try {
@@ -59,9 +76,16 @@ async function* readAll(
       // It ends so too when it was cancelled.
       signal?.throwIfAborted()
       if (done) return
-      // Google says nothing of a prompt that it blocks but this.
-      if (value.type === 'raw') blocked ||= asText(asObject(asObject(value.rawValue).promptFeedback).blockReason)
-      yield [value.type === 'finish' ? { ...value, finishReason: reasonOf(value.finishReason, blocked) } : value]
+      if (value.type === 'raw') {
+        const failure = failureIn(value.rawValue)
+        if (failure) throw failure
+        if (isUnknownUsage(value.rawValue)) isUsageKnown = false
+        // Google says nothing of a prompt that it blocks but this.
+        blocked ||= asText(asObject(asObject(value.rawValue).promptFeedback).blockReason)
+      }
+      // A call that the provider makes itself is no call of this service.
+      if (value.type === 'tool-call' && value.providerExecuted) continue
+      yield [value.type === 'finish' ? finished(value, blocked, isUsageKnown) : value]
     }
   } finally {
     signal?.removeEventListener('abort', cancel)

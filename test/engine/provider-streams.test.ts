@@ -1,0 +1,479 @@
+import { once } from 'node:events'
+import { createServer, type Server } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { createAnthropic } from '@ai-sdk/anthropic'
+import { createGoogle } from '@ai-sdk/google'
+import { createOpenAI } from '@ai-sdk/openai'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { classifyModelError } from '../../src/executions/engine/model-errors.ts'
+import { repairStreams } from '../../src/executions/engine/provider-streams.ts'
+import { textModel } from '../../src/executions/engine/text-model.ts'
+
+type Kind = 'anthropic' | 'openai' | 'google'
+/** An answer: its bytes, and how its connection ends. */
+type Answer = { body: string; type?: string; ends?: 'in order' | 'reset' | 'never' }
+
+let server: Server
+let answer: Answer
+beforeAll(async () => {
+  server = createServer((request, response) => {
+    request.resume()
+    const { body, type = 'text/event-stream', ends = 'in order' } = answer
+    response.writeHead(200, { 'content-type': type })
+    if (ends === 'in order') response.end(body)
+    else response.write(body, () => ends === 'reset' && setImmediate(() => response.socket?.resetAndDestroy()))
+  }).listen(0, '127.0.0.1')
+  await once(server, 'listening')
+})
+afterAll(() => {
+  server.closeAllConnections()
+  server.close()
+})
+
+function modelOf(kind: Kind) {
+  const { port } = server.address() as AddressInfo
+  const config = { apiKey: 'test', baseURL: `http://127.0.0.1:${port}/v1`, fetch: repairStreams(kind, fetch) }
+  if (kind === 'anthropic') return createAnthropic(config)('claude-x')
+  return kind === 'openai' ? createOpenAI(config)('gpt-x') : createGoogle(config)('gemini-x')
+}
+
+/** Reads an answer. Returns one line: text, <thinking>, calls, and how it ends. */
+async function read(kind: Kind, given: string | Answer): Promise<string> {
+  answer = typeof given === 'string' ? { body: given } : given
+  const told: string[] = []
+  try {
+    const { stream } = await textModel(modelOf(kind)).doStream({
+      prompt: [{ role: 'user', content: [{ type: 'text', text: 'x' }] }],
+      tools: [{ type: 'function', name: 'echo', inputSchema: { type: 'object', properties: {} } }],
+      includeRawChunks: true,
+    })
+    for await (const parts of stream) {
+      for (const part of parts) {
+        if (part.type === 'text-delta') told.push(part.delta)
+        if (part.type === 'reasoning-delta' && part.delta) told.push(`<${part.delta}>`)
+        if (part.type === 'tool-call') told.push(`${part.toolName}(${part.input})`)
+        if (part.type === 'error') throw part.error
+        if (part.type !== 'finish') continue
+        const { inputTokens, outputTokens } = part.usage
+        told.push(`${part.finishReason.unified} ${inputTokens.total ?? '?'}/${outputTokens.total ?? '?'}`)
+      }
+    }
+  } catch (error) {
+    const { kind: failure, status, detail } = classifyModelError(error, { provider: kind })
+    told.push(`${failure} ${status ?? '-'}: ${detail}`)
+  }
+  return told.join(' ')
+}
+
+const event = (value: { type: string }) => `event: ${value.type}\ndata: ${JSON.stringify(value)}\n\n`
+const PAGE = '<!doctype html><html><head><title>Sign in</title></head></html>'
+const IS_PAGE = `unreadable -: The model server answered with a web page titled "Sign in" (HTML), not with a model's answer. Check its base address`
+const IS_EMPTY = 'unreadable -: The model server sent an empty answer'
+const IS_GARBAGE = 'unreadable -: The model server sent something that cannot be read'
+
+describe('the stream of Anthropic', () => {
+  const begin = (usage: unknown = { input_tokens: 5, output_tokens: 1 }) =>
+    event({ type: 'message_start', message: { id: 'm', model: 'c', role: 'assistant', content: [], usage } } as never)
+  const at = (type: string, more: object, index = 0) =>
+    event({ type: `content_block_${type}`, index, ...more } as never)
+  const block = (content_block: object, deltas: object[] = [], index = 0) =>
+    at('start', { content_block }, index) +
+    deltas.map((delta) => at('delta', { delta }, index)).join('') +
+    at('stop', {}, index)
+  const text = (said: string, index = 0) =>
+    block({ type: 'text', text: '' }, [{ type: 'text_delta', text: said }], index)
+  const pieces = (...json: string[]) => json.map((partial_json) => ({ type: 'input_json_delta', partial_json }))
+  const use = (more: object = {}) => ({ type: 'tool_use', id: 'toolu_1', name: 'echo', input: {}, ...more })
+  const delta = (stop_reason: string | null, usage: unknown = { output_tokens: 7 }) =>
+    event({ type: 'message_delta', delta: { stop_reason, stop_sequence: null }, usage } as never)
+  const stop = event({ type: 'message_stop' })
+  const end = (...given: Parameters<typeof delta>) => delta(...given) + stop
+  const failed = (error: unknown) => event({ type: 'error', error } as never)
+
+  it.each<[string, string | Answer, string]>([
+    ['a plain answer', begin() + text('Hi') + end('end_turn'), 'Hi stop 5/7'],
+    [
+      'pings, comments, empty data and unknown events',
+      `${begin()}${event({ type: 'ping' })}: x\n\ndata:\n\ndata: null\n\n${event({ type: 'later' })}${text('Hi')}${end('end_turn')}data: [DONE]\n\n`,
+      'Hi stop 5/7',
+    ],
+    [
+      'events whose type is only in their name',
+      (begin() + text('Hi') + end('end_turn')).replace(/"type":"(?:message|content_block)_\w+",?/g, ''),
+      'Hi stop 5/7',
+    ],
+    [
+      'usage only in the last event',
+      begin({}) + text('Hi') + end('end_turn', { input_tokens: 9, output_tokens: 7 }),
+      'Hi stop 9/7',
+    ],
+    ['no usage at the start', begin(null) + text('Hi') + end('end_turn'), 'Hi stop ?/7'],
+    ['no usage at the end', begin() + text('Hi') + end('end_turn', null), 'Hi stop 5/1'],
+    ['no start', text('Hi') + end('end_turn'), 'Hi stop ?/7'],
+    ['text at the start of a block', begin() + block({ type: 'text', text: 'Hi' }) + end('end_turn'), 'Hi stop 5/7'],
+    ['a call', begin() + block(use(), pieces('{"q":', '"x"}')) + end('tool_use'), 'echo({"q":"x"}) tool-calls 5/7'],
+    [
+      'an input at the start and in pieces',
+      begin() + block(use({ input: { q: 'x' } }), pieces('{"q":"x"}')) + end('tool_use'),
+      'echo({"q":"x"}) tool-calls 5/7',
+    ],
+    [
+      'a call without the end of its block',
+      begin() +
+        at('start', { content_block: use() }) +
+        at('delta', { delta: pieces('{"q":"x"}')[0] }) +
+        end('tool_use'),
+      'echo({"q":"x"}) tool-calls 5/7',
+    ],
+    [
+      'a call that the limit of tokens cut',
+      begin() + at('start', { content_block: use() }) + at('delta', { delta: pieces('{"q":')[0] }) + end('max_tokens'),
+      'length 5/7',
+    ],
+    [
+      'a tool that runs at the provider, with its result',
+      begin() +
+        block({ type: 'server_tool_use', id: 's', name: 'web_search', input: {} }, pieces('{"query":"x"}')) +
+        block({ type: 'web_search_tool_result', tool_use_id: 's', content: [] }, [], 1) +
+        text('Hi', 2) +
+        end('end_turn'),
+      'Hi stop 5/7',
+    ],
+    [
+      'blocks and deltas of later versions',
+      begin() +
+        block({ type: 'later' }, [{ type: 'later_delta' }]) +
+        block({ type: 'text' }, [{ type: 'later_delta' }, { type: 'text_delta', text: 'Hi' }], 1) +
+        end('end_turn'),
+      'Hi stop 5/7',
+    ],
+    [
+      'thinking without a field for its signature',
+      begin() +
+        block({ type: 'thinking' }, [{ type: 'thinking_delta', thinking: 'hm' }]) +
+        text('Hi', 1) +
+        end('end_turn'),
+      '<hm> Hi stop 5/7',
+    ],
+    ['refusal', begin() + text('No') + end('refusal'), 'No content-filter 5/7'],
+    ['pause_turn', begin() + text('Hi') + end('pause_turn'), 'Hi length 5/7'],
+    ['model_context_window_exceeded', begin() + text('Hi') + end('model_context_window_exceeded'), 'Hi length 5/7'],
+    ['no message_stop behind a finish reason', begin() + text('Hi') + delta('end_turn'), 'Hi stop 5/7'],
+    [
+      'a reset behind a finish reason',
+      { body: begin() + text('Hi') + delta('end_turn'), ends: 'reset' },
+      'Hi stop 5/7',
+    ],
+    [
+      'silence behind a finish reason',
+      { body: begin() + text('Hi') + delta('end_turn'), ends: 'never' },
+      'Hi stop 5/7',
+    ],
+    ['silence behind message_stop', { body: begin() + text('Hi') + end('end_turn'), ends: 'never' }, 'Hi stop 5/7'],
+    ['an end without a finish reason', begin() + text('Hi'), 'Hi interrupted ?/?'],
+    [
+      'overloaded_error in the stream',
+      begin() + text('Th') + failed({ type: 'overloaded_error', message: 'Overloaded' }),
+      'Th overloaded 529: HTTP 529: Overloaded',
+    ],
+    [
+      'overloaded_error at once',
+      failed({ type: 'overloaded_error', message: 'Overloaded' }),
+      'overloaded 529: HTTP 529: Overloaded',
+    ],
+    ['an error as a text', begin() + failed('Slow down'), 'unknown -: Slow down'],
+    [
+      'an error event that is no JSON',
+      `${begin()}event: error\ndata: upstream timed out\n\n`,
+      'timeout -: upstream timed out',
+    ],
+    [
+      'an error as the whole body',
+      { body: '{"type":"error","error":{"type":"api_error","message":"Broken"}}' },
+      'overloaded 500: HTTP 500: Broken',
+    ],
+    [
+      'an answer in one JSON body',
+      '{"type":"message","role":"assistant","content":[{"type":"text","text":"Hi"},{"type":"tool_use","id":"t","name":"echo","input":{"q":"x"}}],"stop_reason":"tool_use","usage":{"input_tokens":5,"output_tokens":7}}',
+      'Hi echo({"q":"x"}) tool-calls 5/7',
+    ],
+    ['broken JSON', `${begin()}data: {"type":"cont\n\n${text('Hi')}`, IS_GARBAGE],
+    ['a web page', PAGE, IS_PAGE],
+    ['nothing', '', IS_EMPTY],
+  ])('is read with %s', async (_, body, told) => expect(await read('anthropic', body)).toBe(told))
+})
+
+describe('the stream of OpenAI', () => {
+  const usage = { input_tokens: 5, output_tokens: 7 }
+  const created = event({ type: 'response.created', response: { id: 'r', created_at: 1, model: 'm' } } as never)
+  const at = (type: string, more: object, output_index = 0) =>
+    event({ type: `response.${type}`, output_index, ...more } as never)
+  const said = (delta: string, more: object = {}) =>
+    at('output_text.delta', { item_id: 'msg_1', content_index: 0, delta, ...more })
+  const message = {
+    type: 'message',
+    id: 'msg_1',
+    role: 'assistant',
+    content: [{ type: 'output_text', text: 'Hi', annotations: [] }],
+  }
+  const call = { type: 'function_call', id: 'fc_1', call_id: 'call_1', name: 'echo', arguments: '{"q":"x"}' }
+  const done = (more: object = {}, type = 'completed') =>
+    event({ type: `response.${type}`, response: { id: 'r', usage, ...more } } as never)
+  const thinking = { type: 'reasoning', id: 'rs_1', summary: [] }
+
+  it.each<[string, string | Answer, string]>([
+    [
+      'a plain answer',
+      created +
+        at('output_item.added', { item: { ...message, content: [] } }) +
+        said('Hi') +
+        at('output_item.done', { item: message }) +
+        done(),
+      'Hi stop 5/7',
+    ],
+    [
+      'unknown events, keep-alives and empty data',
+      `${event({ type: 'response.queued' })}${created}${event({ type: 'keepalive' })}data: {"x":1}\n\ndata: null\n\n${said('Hi')}${done()}data: [DONE]\n\n`,
+      'Hi stop 5/7',
+    ],
+    [
+      'events whose type is only in their name',
+      (created + said('Hi') + done()).replace(/"type":"response[a-z_.]+",/g, ''),
+      'Hi stop 5/7',
+    ],
+    [
+      'ids that change',
+      created +
+        at('output_item.added', { item: { type: 'message', id: 'a' } }) +
+        said('Hi', { item_id: 'b' }) +
+        at('output_item.done', { item: { ...message, id: 'c' } }) +
+        done(),
+      'Hi stop 5/7',
+    ],
+    [
+      'the text only in the done event',
+      created + at('output_text.done', { item_id: 'msg_1', text: 'Hi' }) + done(),
+      'Hi stop 5/7',
+    ],
+    ['the text only at the end', created + done({ output: [message] }), 'Hi stop 5/7'],
+    ['no usage', created + said('Hi') + done({ usage: null }), 'Hi stop ?/?'],
+    [
+      'usage by the names of chat completions',
+      created + said('Hi') + done({ usage: { prompt_tokens: 5, completion_tokens: 7 } }),
+      'Hi stop 5/7',
+    ],
+    [
+      'a call',
+      created +
+        at('output_item.added', { item: { ...call, arguments: '' } }) +
+        at('output_item.done', { item: call }) +
+        done(),
+      'echo({"q":"x"}) tool-calls 5/7',
+    ],
+    [
+      'a call without the end of its item',
+      created +
+        at('output_item.added', { item: { ...call, arguments: '' } }) +
+        at('function_call_arguments.done', { item_id: 'fc_1', arguments: '{"q":"x"}' }) +
+        done(),
+      'echo({"q":"x"}) tool-calls 5/7',
+    ],
+    ['a call only at the end', created + done({ output: [call] }), 'echo({"q":"x"}) tool-calls 5/7'],
+    [
+      'arguments as an object',
+      created + at('output_item.done', { item: { ...call, arguments: { q: 'x' } } }) + done(),
+      'echo({"q":"x"}) tool-calls 5/7',
+    ],
+    [
+      'a call that the limit of tokens cut',
+      created +
+        at('output_item.added', { item: { ...call, arguments: '' } }) +
+        at('function_call_arguments.delta', { item_id: 'fc_1', delta: '{"q":' }) +
+        done({ incomplete_details: { reason: 'max_output_tokens' } }, 'incomplete'),
+      'length 5/7',
+    ],
+    [
+      'thinking as text',
+      created +
+        at('output_item.added', { item: thinking }) +
+        at('reasoning_text.delta', { item_id: 'rs_1', delta: 'hm' }) +
+        at('output_item.done', { item: thinking }) +
+        said('Hi', { output_index: 1 }) +
+        done(),
+      '<hm> Hi stop 5/7',
+    ],
+    [
+      'thinking in two parts, its id changed at the end',
+      created +
+        at('output_item.added', { item: thinking }) +
+        at('reasoning_summary_text.delta', { item_id: 'rs_1', summary_index: 0, delta: 'a' }) +
+        at('reasoning_summary_text.delta', { item_id: 'rs_1', summary_index: 1, delta: 'b' }) +
+        at('output_item.done', { item: { ...thinking, id: 'rs_2' } }) +
+        done(),
+      '<a> <b> stop 5/7',
+    ],
+    [
+      'a refusal only in its item',
+      created +
+        at('output_item.done', { item: { ...message, content: [{ type: 'refusal', refusal: 'No' }] } }) +
+        done(),
+      'No content-filter 5/7',
+    ],
+    ['an incomplete response without a reason', created + said('Hi') + done({}, 'incomplete'), 'Hi length 5/7'],
+    [
+      'a completed response that says it is incomplete',
+      created + said('Hi') + done({ status: 'incomplete' }),
+      'Hi length 5/7',
+    ],
+    [
+      'response.failed',
+      created + said('Th') + done({ error: { code: 'server_error', message: 'Broken' } }, 'failed'),
+      'Th overloaded 500: HTTP 500: Broken',
+    ],
+    [
+      'response.failed without an error',
+      created + done({ error: null }, 'failed'),
+      'broken_off -: The model broke off its reply (finish reason: failed)',
+    ],
+    [
+      'response.cancelled',
+      created + done({}, 'cancelled'),
+      'broken_off -: The model broke off its reply (finish reason: cancelled)',
+    ],
+    [
+      'a flat error event',
+      created + event({ type: 'error', code: 'rate_limit_exceeded', message: 'Slow down' } as never),
+      'rate_limit 429: HTTP 429: Slow down',
+    ],
+    [
+      'a nested error without a type',
+      `${created}data: {"error":{"message":"Slow down","code":429}}\n\n`,
+      'rate_limit 429: HTTP 429: Slow down',
+    ],
+    [
+      'an error as the whole body',
+      '{"error":{"message":"Overloaded","code":503}}',
+      'overloaded 503: HTTP 503: Overloaded',
+    ],
+    [
+      'an answer in one JSON body',
+      JSON.stringify({ object: 'response', status: 'completed', error: null, output: [message], usage }),
+      'Hi stop 5/7',
+    ],
+    [
+      'chat completions',
+      'data: {"choices":[{"delta":{"content":"Hi"}}]}\n\n',
+      'unreadable -: The server answers with chat completions, not with responses: set OPENAI_BASE_URL to its address, not OPENAI_RESPONSES_BASE_URL',
+    ],
+    ['an end without response.completed', created + said('Th'), 'Th interrupted ?/?'],
+    [
+      'a reset in the middle',
+      { body: created + said('Th'), ends: 'reset' },
+      'Th connection -: The connection to the model broke: read ECONNRESET',
+    ],
+    ['a reset behind response.completed', { body: created + said('Hi') + done(), ends: 'reset' }, 'Hi stop 5/7'],
+    ['a web page', PAGE, IS_PAGE],
+    ['nothing', '', IS_EMPTY],
+  ])('is read with %s', async (_, body, told) => expect(await read('openai', body)).toBe(told))
+})
+
+describe('the stream of Google', () => {
+  const usageMetadata = { promptTokenCount: 5, candidatesTokenCount: 7, totalTokenCount: 12 }
+  const data = (value: unknown) => `data: ${JSON.stringify(value)}\r\n\r\n`
+  const whole = (parts: unknown, finishReason?: unknown) => ({
+    candidates: [{ content: { role: 'model', parts }, finishReason }],
+    usageMetadata,
+  })
+  const chunk = (...given: Parameters<typeof whole>) => data(whole(...given))
+  const overloaded = { error: { code: 503, message: 'Overloaded', status: 'UNAVAILABLE' } }
+
+  it.each<[string, string | Answer, string]>([
+    ['a plain answer', chunk([{ text: 'H' }]) + chunk([{ text: 'i' }], 'STOP'), 'H i stop 5/7'],
+    [
+      'a blocked prompt',
+      data({ promptFeedback: { blockReason: 'OTHER', safetyRatings: [{ category: 'x' }] } }),
+      'content-filter ?/?',
+    ],
+    [
+      'no candidates, then an answer',
+      data({ candidates: null }) + data({ candidates: [] }) + chunk([{ text: 'Hi' }], 'STOP'),
+      'Hi stop 5/7',
+    ],
+    [
+      'parts that are null, empty or unknown',
+      chunk(null) + chunk([null, {}, { text: null }, { later: 1 }]) + chunk([{ text: 'Hi' }], 'STOP'),
+      'Hi stop 5/7',
+    ],
+    [
+      'a candidate that is null',
+      data({ candidates: [null], usageMetadata }) + chunk([{ text: 'Hi' }], 'STOP'),
+      'Hi stop 5/7',
+    ],
+    [
+      'a finish reason with every chunk',
+      chunk([{ text: 'H' }], 'STOP') + chunk([{ text: 'i' }], 'STOP'),
+      'H i stop 5/7',
+    ],
+    [
+      'MALFORMED_FUNCTION_CALL without content',
+      data({ candidates: [{ content: {}, finishReason: 'MALFORMED_FUNCTION_CALL' }], usageMetadata }),
+      'error 5/7',
+    ],
+    ['a finish reason that is new', chunk([{ text: 'Hi' }], 'LATER'), 'Hi other 5/7'],
+    ['a call', chunk([{ functionCall: { name: 'echo', args: { q: 'x' } } }], 'STOP'), 'echo({"q":"x"}) tool-calls 5/7'],
+    [
+      'a call without arguments',
+      chunk([{ functionCall: { name: 'echo', args: null } }], 'STOP'),
+      'echo({}) tool-calls 5/7',
+    ],
+    [
+      'a call in pieces',
+      chunk([{ functionCall: { name: 'echo', willContinue: true } }]) +
+        chunk([{ functionCall: { partialArgs: [{ jsonPath: '$.q', stringValue: 'x' }], willContinue: true } }]) +
+        chunk([{ functionCall: {} }], 'STOP'),
+      'echo({"q":"x"}) tool-calls 5/7',
+    ],
+    [
+      'code that runs at the provider',
+      chunk(
+        [
+          { executableCode: { language: 'PYTHON', code: '1' } },
+          { codeExecutionResult: { outcome: 'OUTCOME_OK' } },
+          { text: 'Hi' },
+        ],
+        'STOP',
+      ),
+      'Hi stop 5/7',
+    ],
+    ['thoughts', chunk([{ text: 'hm', thought: true }]) + chunk([{ text: 'Hi' }], 'STOP'), '<hm> Hi stop 5/7'],
+    [
+      'usage behind the finish reason',
+      data({ candidates: [{ content: { parts: [{ text: 'Hi' }] }, finishReason: 'STOP' }] }) + data({ usageMetadata }),
+      'Hi stop 5/7',
+    ],
+    [
+      'usage without the output',
+      data({ ...whole([{ text: 'Hi' }], 'STOP'), usageMetadata: { promptTokenCount: '5', totalTokenCount: 12 } }),
+      'Hi stop 5/7',
+    ],
+    ['silence behind the finish reason', { body: chunk([{ text: 'Hi' }], 'STOP'), ends: 'never' }, 'Hi stop 5/7'],
+    ['broken JSON behind the finish reason', `${chunk([{ text: 'Hi' }], 'STOP')}data: {"cand\n\n`, 'Hi stop 5/7'],
+    ['a chunk inside of a response', data({ response: whole([{ text: 'Hi' }], 'STOP') }), 'Hi stop 5/7'],
+    ['an error in the stream', chunk([{ text: 'Th' }]) + data(overloaded), 'Th overloaded 503: HTTP 503: Overloaded'],
+    ['an error in a list', chunk([{ text: 'Th' }]) + data([overloaded]), 'Th overloaded 503: HTTP 503: Overloaded'],
+    [
+      'an error that is no event',
+      chunk([{ text: 'Th' }]) + JSON.stringify(overloaded),
+      'Th overloaded 503: HTTP 503: Overloaded',
+    ],
+    ['an error as the whole body', JSON.stringify([overloaded]), 'overloaded 503: HTTP 503: Overloaded'],
+    [
+      'an answer in one JSON list',
+      JSON.stringify([whole([{ text: 'H' }]), whole([{ text: 'i' }], 'STOP')]),
+      'H i stop 5/7',
+    ],
+    ['an end without a finish reason', chunk([{ text: 'Th' }]), 'Th interrupted 5/7'],
+    ['a web page', PAGE, IS_PAGE],
+    ['nothing', '', IS_EMPTY],
+  ])('is read with %s', async (_, body, told) => expect(await read('google', body)).toBe(told))
+})
