@@ -2,6 +2,7 @@ import { lookup as systemLookup } from 'node:dns'
 import { isIP, type LookupFunction } from 'node:net'
 import { Agent, buildConnector, type Dispatcher, Dispatcher1Wrapper, Pool, ProxyAgent } from 'undici'
 import type { ProxyFor } from './proxies.ts'
+import { skipContinue } from './skip-continue.ts'
 
 const CONNECT_TIMEOUT = 10_000
 
@@ -155,12 +156,12 @@ const CERTIFICATE = /CERT|ISSUER|SELF_SIGNED|ERR_TLS/
 
 const isCertificates = (error: Error) => CERTIFICATE.test((error as NodeJS.ErrnoException).code ?? '')
 
-/** A connector whose certificate errors say what to do about them. */
+/** A connector whose certificate errors say what to do about them, and whose sockets skip `100 Continue`. */
 const explained =
   (connect: buildConnector.connector): buildConnector.connector =>
   (target, callback) =>
     connect(target, (...[error, socket]) => {
-      if (!error) return callback(null, socket as NonNullable<typeof socket>)
+      if (!error) return callback(null, skipContinue(socket as NonNullable<typeof socket>))
       if (!isCertificates(error)) return callback(error, null)
       const { code } = error as NodeJS.ErrnoException
       const [reason] = error.message.split(';')

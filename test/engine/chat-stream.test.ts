@@ -135,7 +135,7 @@ describe('the reader of chat completions', () => {
     )
   })
 
-  // Where both differ: [bytes, what ours makes of them, why that is better].
+  // Where both may differ: [bytes, what ours makes of them].
   const a = { index: 0, id: 'a' }
   it.each<[string, string[], string[]]>([
     [
@@ -208,6 +208,16 @@ describe('the reader of chat completions', () => {
     // The text stays as it is: whoever makes the call sees that it is no JSON object.
     ['an input without its end', [call('add', '{"x":', a)], ['add({"x":)']],
     ['an input that is a list', [call('add', '[1]', a)], ['add([1])']],
+    ['two inputs in a row', [call('add', '{"x":1}{"x":2}', a)], ['add({"x":1})', 'add({"x":2})']],
+    [
+      'two inputs in pieces of their own',
+      [call('add', '{"x":1}', a), call(undefined, '{"x":2}', { index: 0 })],
+      ['add({"x":1})', 'add({"x":2})'],
+    ],
+    ['one input twice in a row', [call('add', '{"x":1} {"x": 1}', a)], ['add({"x":1})']],
+    // They may be of different tools: nobody can say which.
+    ['two inputs with different keys', [call('add', '{"x":1}{"y":2}', a)], ['add({"x":1}{"y":2})']],
+    ['an input with a tail', [call('add', '{"x":1}{"x":', a)], ['add({"x":1}{"x":)']],
   ])('puts calls together from %s', (_, pieces, expected) => {
     expect(callsOf(...pieces)).toEqual(expected)
   })

@@ -16,6 +16,8 @@ beforeEach(() => {
   equipped.mcp.hold = Promise.resolve()
 })
 
+const NOT_AN_OBJECT =
+  'The arguments were valid JSON, but not an object: call the tool again with a complete JSON object'
 const NINE = /^[a-zA-Z0-9]{9}$/
 const lastRequest = () => lab.model.requests.at(-1)!
 
@@ -97,10 +99,27 @@ describe('a run whose model calls a tool of an MCP server', () => {
       ['add-2', true],
       ['nothing-1', true],
     ])
-    expect(results(events)[1]?.content).toBe('The input is not a JSON object')
+    expect(results(events)[1]?.content).toContain('The arguments were not valid JSON')
     expect(results(events)[3]?.content).toBe(
       'There is no tool named nothing. The tools are: echo, add, fail, wait, much, show, headers',
     )
+  })
+
+  test('tells the model why arguments that are no JSON were not used, and that it may call again', async () => {
+    const agent = await equipped.agent()
+    lab.model.script(calling('add', '{"a": 2,'), { tokens: 'I see.' })
+    const { events } = await equipped.run(agent)
+    expect(results(events)).toMatchObject([
+      {
+        content: expect.stringMatching(
+          /^The arguments were not valid JSON: .+; call the tool again with a complete JSON object$/,
+        ),
+        isError: true,
+      },
+    ])
+    expect(lastRequest().body.messages.at(-2)).toMatchObject({
+      tool_calls: [{ function: { name: 'add', arguments: '{}' } }],
+    })
   })
 
   /** A reply that calls a tool with what is, or is not, an input, and ends for a reason. */
@@ -114,8 +133,8 @@ describe('a run whose model calls a tool of an MCP server', () => {
 
   test.each([
     ['an object', { a: 2, b: 3 }, { content: '5', isError: false }],
-    ['a list', [2, 3], { content: 'The input is not a JSON object', isError: true }],
-    ['a number', 5, { content: 'The input is not a JSON object', isError: true }],
+    ['a list', [2, 3], { content: NOT_AN_OBJECT, isError: true }],
+    ['a number', 5, { content: NOT_AN_OBJECT, isError: true }],
   ])('takes an input that comes as %s for what it is', async (_, input, result) => {
     const agent = await equipped.agent()
     lab.model.script(calling('add', input), { tokens: 'I see.' })
@@ -179,7 +198,11 @@ describe('a run whose model calls a tool of an MCP server', () => {
     expect(results(events)).toMatchObject([
       { toolUseId: 'same', content: '2' },
       { toolUseId: expect.not.stringMatching(/^same$/), content: '4' },
-      { toolUseId: 'echo-1', content: 'The input is not a JSON object', isError: true },
+      {
+        toolUseId: 'echo-1',
+        content: 'The arguments were nested too deep: call the tool again with a complete JSON object',
+        isError: true,
+      },
     ])
   })
 

@@ -1,5 +1,6 @@
 import type { Tx } from '../../db/client.ts'
 import { AppError } from '../../errors.ts'
+import { cut } from '../../lib/text.ts'
 import { isObject } from '../../lib/unknown.ts'
 import { unlessAborted } from '../../lib/unless-aborted.ts'
 import type { MessageData } from './events.ts'
@@ -107,11 +108,28 @@ function refusal(
   }
   if (!tool && target) return goneBy(name)
   if (!tool) return noSuchTool(name, tools)
-  if (!isObject(input)) return 'The input is not a JSON object'
+  if (typeof input === 'string') return notJson(input)
+  if (!isObject(input)) return `The arguments were valid JSON, but not an object: ${CALL_AGAIN}`
   if (decision?.status === 'denied') return `A person denied this call${decision.reason ? `: ${decision.reason}` : ''}`
   if (decision?.status === 'expired') return 'Nobody approved this call in time'
   return null
 }
+
+const CALL_AGAIN = 'call the tool again with a complete JSON object'
+
+/** Tells the model why a call was not made whose arguments have stayed text. */
+function notJson(text: string): string {
+  try {
+    const isDeep = isObject(JSON.parse(text))
+    return `The arguments were ${isDeep ? 'nested too deep' : 'valid JSON, but not an object'}: ${CALL_AGAIN}`
+  } catch (error) {
+    const reason = error instanceof Error ? error.message : String(error)
+    return `The arguments were not valid JSON: ${cut(reason, MAX_REASON)}; ${CALL_AGAIN}`
+  }
+}
+
+/** How much of a parser's message, which quotes the arguments, the model is told (characters). */
+const MAX_REASON = 200
 
 /** What the tool says; an error result when it fails or takes too long. Throws the signal's reason when aborted. */
 async function answerOf(input: RunInput, step: number, call: Call, tool: Tool): Promise<ToolResult> {

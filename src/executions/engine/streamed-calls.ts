@@ -86,7 +86,7 @@ export function createStreamedCalls(tools: ReadonlySet<string>): StreamedCalls {
     if (!call.scan.isDone) return begins && call.input.trim() && isEmpty(call.input) ? 'instead' : 'more'
     if (!input.trim()) return name && !id && index === undefined ? 'another' : 'nothing'
     if (isEmpty(call.input)) return begins && !isEmpty(input) ? 'instead' : 'nothing'
-    if (!name && !id) return 'nothing'
+    if (!name && !id) return isOtherObject(input, call.input) ? 'more' : 'nothing'
     if (isEmpty(input) || isDeepStrictEqual(parseInput(input), parseInput(call.input))) return 'nothing'
     return begins && name ? 'another' : 'nothing'
   }
@@ -115,8 +115,44 @@ export function createStreamedCalls(tools: ReadonlySet<string>): StreamedCalls {
       return calls.length
     },
     end: () =>
-      calls.map(({ id, name, input, extra, signature }) => ({ id, name, input: wholeInput(input), extra, signature })),
+      calls.flatMap(({ id, name, input, extra, signature }) =>
+        inputsOf(input).map((one, place) => ({ id: place ? newId() : id, name, input: one, extra, signature })),
+      ),
   }
+}
+
+/** Whether a piece is a whole object, and another one than that of the call before it. */
+function isOtherObject(piece: string, input: string): boolean {
+  const object = piece.trim() ? parseInput(piece) : undefined
+  return object !== undefined && !isEmpty(piece) && !isDeepStrictEqual(object, parseInput(input))
+}
+
+/**
+ * The inputs of one arguments string. Several objects in a row are as many calls of the same tool if all have the same
+ * keys, and one call if they are equal; anything else stays one text, which no tool is called with.
+ */
+function inputsOf(input: string): string[] {
+  if (parseInput(input) !== undefined) return [wholeInput(input)]
+  const objects = objectsIn(input)
+  const [first] = objects
+  if (!first) return [input]
+  const keysOf = (object: Fields) => Object.keys(object).sort()
+  if (objects.every((object) => isDeepStrictEqual(object, first))) return [JSON.stringify(first)]
+  const isSameTool = objects.every((object) => isDeepStrictEqual(keysOf(object), keysOf(first)))
+  return isSameTool ? objects.map((object) => JSON.stringify(object)) : [input]
+}
+
+/** The objects of a text that consists of them; none if there is anything else in it. */
+function objectsIn(text: string): Fields[] {
+  const objects: Fields[] = []
+  for (let rest = text.trim(); rest; ) {
+    const state = newScan()
+    const length = scan(state, rest)
+    const object = rest.startsWith('{') && state.isDone ? parseInput(rest.slice(0, length)) : undefined
+    if (!object || objects.push(object) > MAX_CALLS) return []
+    rest = rest.slice(length).trimStart()
+  }
+  return objects
 }
 
 function readPiece(delta: Fields): Piece {
@@ -141,9 +177,10 @@ type Scan = { depth: number; isText: boolean; isEscaped: boolean; isDone: boolea
 
 const newScan = (): Scan => ({ depth: 0, isText: false, isEscaped: false, isDone: false })
 
-/** Reads on, and notes when the outermost object, list or text ends. */
-function scan(state: Scan, piece: string): void {
-  for (let at = 0; at < piece.length && !state.isDone; at++) {
+/** Reads on, and notes when the outermost object, list or text ends. Returns how many characters it has read. */
+function scan(state: Scan, piece: string): number {
+  let at = 0
+  for (; at < piece.length && !state.isDone; at++) {
     const character = piece.charCodeAt(at)
     if (state.isText) {
       if (state.isEscaped) state.isEscaped = false
@@ -156,6 +193,7 @@ function scan(state: Scan, piece: string): void {
     else if (character === OPEN_BRACE || character === OPEN_BRACKET) state.depth++
     else if (character === CLOSE_BRACE || character === CLOSE_BRACKET) state.isDone = --state.depth <= 0
   }
+  return at
 }
 
 const QUOTE = 0x22
@@ -181,7 +219,7 @@ function parseInput(input: string): Fields | undefined {
 const isEmpty = (input: string): boolean => /^\s*(?:\{\s*\}|null|"(?:\{\s*\})?")?\s*$/.test(input)
 
 /** The JSON of an input's object; the text as it came where it is none, which no tool is called with. */
-function wholeInput(input: string): string {
+export function wholeInput(input: string): string {
   const trimmed = input.trim()
   const value = parseInput(trimmed)
   if (value === undefined) return input

@@ -8,6 +8,7 @@ import type {
 import { asObject, asText, type Fields } from '../../lib/unknown.ts'
 import { unifiedReason } from './finish-reasons.ts'
 import { failureIn, isUnknownUsage } from './provider-events.ts'
+import { wholeInput } from './streamed-calls.ts'
 
 /** A part of an answer: one of the AI SDK's, or what the answer has used, as far as that is known before its end. */
 export type Part = LanguageModelV4StreamPart | { type: 'usage'; usage: LanguageModelV4Usage }
@@ -85,7 +86,8 @@ async function* readAll(
       }
       // A call that the provider makes itself is no call of this service.
       if (value.type === 'tool-call' && value.providerExecuted) continue
-      yield [value.type === 'finish' ? finished(value, blocked, isUsageKnown) : value]
+      if (value.type === 'finish') yield [finished(value, blocked, isUsageKnown)]
+      else yield [value.type === 'tool-call' ? { ...value, input: wholeInput(value.input) } : value]
     }
   } finally {
     signal?.removeEventListener('abort', cancel)

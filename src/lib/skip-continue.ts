@@ -1,0 +1,45 @@
+import type { Socket } from 'node:net'
+
+const H = 0x48
+const INTERIM = /^HTTP\/1\.[01] 100[ \r][^\n]*\r\n(?:[^\r\n]+\r\n)*\r\n/
+/** Maximum length of an interim response (bytes); a longer one is left to the parser, which refuses it. */
+const MAX_LENGTH = 4_096
+
+/**
+ * Removes `100 Continue` responses before undici's parser, which closes the connection at one that no `Expect` header
+ * asked for (undici 8; RFC 9110, section 15.2, has clients ignore it). Only the first bytes behind a request are looked
+ * at, so that a body that says the same is untouched.
+ */
+export function skipContinue<T extends Socket>(socket: T): T {
+  const read = socket.read.bind(socket)
+  /** How much had been sent when the last response began: more since then means that another response is awaited. */
+  let answered = 0
+  let held: Buffer | null = null
+  socket.read = (size?: number) => {
+    let chunk: Buffer | null = read(size)
+    if (!chunk || (!held && (chunk[0] !== H || socket.bytesWritten === answered))) return chunk
+    if (held) chunk = Buffer.concat([held, chunk])
+    held = null
+    for (;;) {
+      const head = chunk.toString('latin1', 0, MAX_LENGTH)
+      const interim = INTERIM.exec(head)?.[0]
+      if (interim) {
+        chunk = chunk.subarray(interim.length)
+        if (!chunk.length) return null
+        continue
+      }
+      if (head.length < MAX_LENGTH && isBeginning(head)) held = chunk
+      else answered = socket.bytesWritten
+      return held ? null : chunk
+    }
+  }
+  return socket
+}
+
+const CONTINUE = 'HTTP/1.1 100'
+
+/** Whether a text may be the beginning of an interim response whose rest is still to come. */
+const isBeginning = (head: string): boolean => {
+  const start = head.replace(/^HTTP\/1\.0/, 'HTTP/1.1')
+  return start.startsWith(CONTINUE) || CONTINUE.startsWith(start)
+}
