@@ -53,14 +53,15 @@ function add(
   if (message.role === 'system') return void to.push(message)
   if (message.role === 'user') {
     const content = message.content.filter((part) => !isBlank(part))
+    const join = isCompatible(model) ? joined : (parts: Of<'user'>['content']) => parts
     if (!content.length) return
     if (last?.role === 'user') {
-      to[to.length - 1] = { ...last, content: joined([...last.content, ...content]) }
+      to[to.length - 1] = { ...last, content: join([...last.content, ...content]) }
       return
     }
     if (last && openCalls(last).length) closeCalls(to, [])
     if (to.at(-1)?.role === 'tool') to.push({ role: 'assistant', content: [{ type: 'text', text: NO_ANSWER }] })
-    return void to.push({ ...message, content: joined(content) })
+    return void to.push({ ...message, content: join(content) })
   }
   if (message.role === 'tool') {
     if (!last || !openCalls(last).length) return
