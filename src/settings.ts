@@ -205,6 +205,11 @@ const Settings = z
     MAX_RUNNING: count(1).default(5000),
     MAX_RUNNING_PER_ORGANIZATION: count(1).optional(),
     MAX_PENDING_RUNS: count(0).optional(),
+    MAX_RUN_BYTES: z.coerce
+      .number()
+      .int()
+      .min(1024 * 1024)
+      .default(512 * 1024 ** 2),
     MAX_UNSENT_BYTES: z.coerce
       .number()
       .int()

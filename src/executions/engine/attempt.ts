@@ -15,6 +15,7 @@ import type { Channel, Journal } from './journal.ts'
 import { classifyModelError, ModelError, UNEXPECTED, withoutWords } from './model-errors.ts'
 import { outlast } from './outlast.ts'
 import { type Progress, run, type Say } from './run.ts'
+import { createRunBytes, type RunText } from './run-bytes.ts'
 import { recordsOf, replayOf } from './steps.ts'
 import { Stop, TimeoutError } from './stop.ts'
 import type { Toolbox } from './tools.ts'
@@ -58,10 +59,13 @@ type State = {
   readonly warnings: Warnings
   said: Said
   asking: Pick<Asking, 'current' | 'tried'> | null
+  /** What it counts for the limit of all runs. */
+  readonly text: RunText
 }
 
 export function createAttempts(deps: AttemptDeps): RunAttempt {
   const { settings, db, clock, bus, log, models, journal } = deps
+  const runBytes = createRunBytes(settings.MAX_RUN_BYTES)
 
   /** What the attempt runs with. */
   async function prepare({ row, controller, warnings, progress }: State, agent: claims.AgentRow): Promise<Prepared> {
@@ -86,6 +90,7 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
       signal.throwIfAborted()
       if (data.messageType === 'warning') return void state.warnings.warn(data.code, data.text)
       state.said = textSoFar(state.said, data)
+      runBytes.add(state.text, data)
       const room = journal.append(channel, data)
       return room && unlessAborted(room, signal).then(() => signal.throwIfAborted())
     }
@@ -225,10 +230,13 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
       warnings: createWarnings(warnings),
       said,
       asking: null,
+      text: runBytes.open(controller),
     }
     const preparing = prepare(state, agent)
     preparing.catch(() => {})
-    return play(state, opening, preparing).then((outcome) => conclude(state, outcome))
+    return play(state, opening, preparing)
+      .then((outcome) => conclude(state, outcome))
+      .finally(() => runBytes.close(state.text))
   }
 }
 

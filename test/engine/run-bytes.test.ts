@@ -1,0 +1,37 @@
+import { expect, test } from 'vitest'
+import { createRunBytes } from '../../src/executions/engine/run-bytes.ts'
+import { startModelServer } from '../support/model-server.ts'
+import { request } from '../support/rest.ts'
+import { startServer } from '../support/server.ts'
+
+test('a run that takes all runs beyond MAX_RUN_BYTES fails with too_large, and others go on', async () => {
+  const model = await startModelServer()
+  await using server = await startServer({
+    OPENAI_BASE_URL: model.baseUrl,
+    DEFAULT_MODEL: 'compatible/test',
+    MAX_RUN_BYTES: `${1024 * 1024}`,
+  })
+  const body = { name: 'Ada', systemPrompt: 'S' }
+  const { id } = (await request(server, 'POST', '/api/v1/agents', { body })).body
+  const execute = () => request(server, 'POST', `/api/v1/agents/${id}/execute`, { body: { message: 'Hi' } })
+  model.script({ tokens: Array.from({ length: 30 }, () => 'x'.repeat(50_000)) })
+  const { status, body: failed } = await execute()
+  expect([status, failed.code, failed.detail]).toEqual([500, 'too_large', expect.stringContaining('MAX_RUN_BYTES')])
+  // What it held is given back.
+  model.script({ tokens: ['x'.repeat(600_000)] })
+  expect((await execute()).body.status).toBe('completed')
+  model.script({ tokens: ['x'.repeat(600_000)] })
+  expect((await execute()).body.status).toBe('completed')
+  await model.close()
+})
+
+test('the run with the most text fails, and no other while it ends', () => {
+  const runs = createRunBytes(100)
+  const say = (text: string) => ({ messageType: 'stream_event', step: 1, delta: { type: 'text_delta', text } }) as const
+  const [large, small] = [new AbortController(), new AbortController()]
+  const [first, second] = [runs.open(large), runs.open(small)]
+  runs.add(first, say('x'.repeat(80)))
+  runs.add(second, say('x'.repeat(30)))
+  runs.add(second, say('x'.repeat(30)))
+  expect([large.signal.aborted, small.signal.aborted]).toEqual([true, false])
+})
