@@ -110,9 +110,9 @@ describe('a run that fails', () => {
     const answer = await execute(other, await create(other))
     expectError(answer, 500, 'Chat execution failed')
     const id = answer.headers.get('x-execution-id')
-    const lines = other.logs.map((line) => JSON.parse(line)).filter(({ level }) => level >= 40)
+    const lines = other.logs.map((line) => JSON.parse(line)).filter(({ level, database }) => level >= 40 && !database)
     expect(lines).toMatchObject([
-      { msg: 'a run failed', executionId: id, cause: 'ECONNREFUSED' },
+      { msg: 'a run failed', executionId: id, detail: 'ECONNREFUSED' },
       { msg: 'request', status: 500 },
     ])
     expect(await last(other)).toMatchObject({
