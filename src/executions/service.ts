@@ -279,13 +279,14 @@ const MAX_TREE_TEXT = 1024 * 1024
  * a thousand levels.
  */
 export async function tree(actor: Actor, deps: Deps, id: string) {
-  const { row: found } = await see(actor, deps, id)
+  const { row: found, isReadable } = await see(actor, deps, id)
   const { text, usage } = await sumOf(deps.db, found)
   const isLong = text > MAX_TREE_TEXT
   const rows = await familyOf(actor, deps.db, found, { message: isLong, result: isLong })
-  const closed = await closedOf(actor, deps.db, rows)
+  const others = rows.filter((row) => row.id !== id)
+  const closed = await closedOf(actor, deps.db, others)
   const showOne = (row: ExecutionRow) => {
-    if (closed.has(row.id)) return toState(actor, row)
+    if (row.id === id ? !isReadable : closed.has(row.id)) return toState(actor, row)
     return isLong && row.id !== id ? toListed(actor, row) : toExecution(actor, row)
   }
   return { tree: toTree(rows.map(showOne), id), usage }
