@@ -13,10 +13,12 @@ const ROUNDS = times(10)
 
 let lab: Lab
 let member: Member
+let admin: Member
 
 beforeAll(async () => {
   lab = await startLab({ DRAIN_TIMEOUT: '0.1' })
   member = await lab.server.member()
+  admin = await lab.server.member({ role: 'admin' })
 })
 afterAll(() => lab[Symbol.asyncDispose]())
 beforeEach(() => {
@@ -63,6 +65,25 @@ async function hangingRun({ token = lab.server.token, agentId }: By = {}): Promi
   return body.executionId
 }
 
+/** Attaches a skill to an agent or a space, and changes the skill: the path to take its newer version. */
+async function updatable(path: string, { token = lab.server.token }: By = {}): Promise<string> {
+  const skill = { name: `skill-${++keys}`, description: 'd', prompt: 'p', visibility: 'organization' }
+  const skillId = await create('/api/v1/skills', skill, { token })
+  const attach = path.includes('/spaces/') ? { addSkills: [skillId] } : { skillIds: [skillId] }
+  for (const [at, body] of Object.entries({ [path]: attach, [`/api/v1/skills/${skillId}`]: { prompt: 'q' } })) {
+    expect((await request(lab.server, 'PATCH', at, { body, token })).status).toBe(200)
+  }
+  return `${path}/skills/${skillId}/update`
+}
+
+/** Someone who has left and owns a chat. */
+async function formerMember(): Promise<string> {
+  const { userId, organizationId, token } = await lab.server.member({ email: `former-${++keys}@example.com` })
+  await create('/api/v1/chats', { title: 'Left behind' }, { token })
+  await lab.db.membership.deleteMany({ where: { organizationId, userId } })
+  return userId
+}
+
 async function approval({ token = lab.server.token, agentId }: By = {}): Promise<string> {
   const { executionId, chatId } = (await post(executePath(agentId), null, { token, body: { message: 'Hello' } })).body
   const createdAt = lab.clock.now()
@@ -86,6 +107,7 @@ const CASES: Record<string, Case> = {
     body: { name: 'Bo', systemPrompt: 'You are Bo.' },
     other: { name: 'Bo', systemPrompt: 'You are not.' },
   }),
+  'agents.updateSkill': async () => ({ path: await updatable(`/api/v1/agents/${await create('/api/v1/agents', bo)}`) }),
   'agents.execute': async () => ({ path: executePath(), body: { message: 'Hello' }, other: { message: 'Bye' } }),
   'approvals.approve': async () => ({
     path: `/api/v1/approvals/${await approval()}/approve`,
@@ -128,6 +150,9 @@ const CASES: Record<string, Case> = {
     await post(`/api/v1/missions/${id}/pause`, null)
     return { path: `/api/v1/missions/${id}/resume` }
   },
+  'organizations.takeOver': async () => ({
+    path: `/api/v1/organizations/${lab.actor.organizationId}/former-members/${await formerMember()}/take-over`,
+  }),
   'secrets.set': async () => ({
     path: `/api/v1/spaces/${await space()}/secrets`,
     body: { secrets: { NAME: 'value' } },
@@ -149,6 +174,7 @@ const CASES: Record<string, Case> = {
     other: { name: 'A', url: 'https://mcp.example.com', credentials: { KEY: { value: 'y' } } },
   }),
   'spaces.create': async () => ({ path: '/api/v1/spaces', body: { name: 'A' }, other: { name: 'B' } }),
+  'spaces.updateSkill': async () => ({ path: await updatable(`/api/v1/spaces/${await space()}`) }),
   'tasks.create': async () => ({ path: '/api/v1/tasks', body: { title: 'A' }, other: { title: 'B' } }),
   'tasks.claim': async () => ({
     path: `/api/v1/tasks/${await create('/api/v1/tasks', { title: 'Free' })}/claim`,
@@ -177,6 +203,8 @@ type Procedure = { _def: { meta?: { openapi?: { method: string; path: string } }
 const posts = Object.entries(appRouter._def.procedures as unknown as Record<string, Procedure>)
   .filter(([, { _def }]) => _def.meta?.openapi?.method === 'POST')
   .map(([name]) => name)
+  // A preview changes nothing, so that there is nothing to repeat.
+  .filter((name) => name !== 'missions.preview')
 
 test('every POST of the REST face is tried here', () => {
   // The upload is no procedure: its body is no JSON.
@@ -253,8 +281,11 @@ describe.each(Object.entries(CASES))('POST %s', (_, prepare) => {
 
 type Sent = [path: string, body?: object]
 
-/** What a member asks for that names another one's agent, which becomes private, or a space, which is deleted. */
+/** What somebody asks for that names another one's agent, which becomes private, or a space, which is deleted. */
 type Naming = (by: Required<By> & { spaceId: string }) => Sent | Promise<Sent>
+
+/** Requests of admins: to change what another member made, or to decide for a run that another member started. */
+const OF_ADMINS = ['agents.updateSkill', 'approvals.approve', 'approvals.deny']
 
 const [NO_AGENT, NO_SPACE, NO_MISSION] = ['Agent not found', 'Space not found', 'Mission not found']
 const bo = { name: 'Bo', systemPrompt: 'You are Bo.' }
@@ -264,10 +295,19 @@ const hello = { message: 'Hello' }
 const NAMING: [procedure: string, refusal: string, naming: Naming][] = [
   ['agents.create', NO_AGENT, ({ agentId }) => ['/api/v1/agents', { ...bo, basedOnAgentId: agentId }]],
   ['agents.create', 'Invalid subagentIds', ({ agentId }) => ['/api/v1/agents', { ...bo, subagentIds: [agentId] }]],
+  ['agents.updateSkill', NO_AGENT, async ({ agentId }) => [await updatable(`/api/v1/agents/${agentId}`)]],
   ['agents.execute', NO_AGENT, ({ agentId }) => [executePath(agentId), hello]],
   ['agents.execute', NO_SPACE, ({ spaceId }) => [executePath(), { ...hello, spaceId }]],
-  ['approvals.approve', 'Approval not found', async (by) => [`/api/v1/approvals/${await approval(by)}/approve`]],
-  ['approvals.deny', 'Approval not found', async (by) => [`/api/v1/approvals/${await approval(by)}/deny`]],
+  [
+    'approvals.approve',
+    'Approval not found',
+    async ({ agentId }) => [`/api/v1/approvals/${await approval({ agentId })}/approve`],
+  ],
+  [
+    'approvals.deny',
+    'Approval not found',
+    async ({ agentId }) => [`/api/v1/approvals/${await approval({ agentId })}/deny`],
+  ],
   ['chats.create', NO_AGENT, ({ agentId }) => ['/api/v1/chats', { agentId }]],
   ['chats.create', NO_SPACE, ({ spaceId }) => ['/api/v1/chats', { spaceId }]],
   ['client.init', NO_SPACE, ({ spaceId }) => [`/api/spaces/${spaceId}/init`, { type: 'readme' }]],
@@ -282,7 +322,6 @@ const NAMING: [procedure: string, refusal: string, naming: Naming][] = [
     NO_SPACE,
     ({ spaceId }) => ['/api/agent/execute', { ...hello, characterId: lab.agentId, spaceId }],
   ],
-  ['executions.cancel', 'Execution not found', async (by) => [`/api/v1/executions/${await hangingRun(by)}/cancel`]],
   ['missions.create', NO_AGENT, ({ agentId }) => ['/api/v1/missions', { ...news, agentId }]],
   ['missions.create', NO_SPACE, ({ spaceId }) => ['/api/v1/missions', { ...news, agentId: lab.agentId, spaceId }]],
   ['missions.run', NO_MISSION, async (by) => [`/api/v1/missions/${await mission(by)}/run`]],
@@ -297,6 +336,11 @@ const NAMING: [procedure: string, refusal: string, naming: Naming][] = [
     },
   ],
   ['secrets.set', NO_SPACE, ({ spaceId }) => [`/api/v1/spaces/${spaceId}/secrets`, { secrets: { NAME: 'value' } }]],
+  [
+    'spaces.updateSkill',
+    NO_SPACE,
+    async ({ token, spaceId }) => [await updatable(`/api/v1/spaces/${spaceId}`, { token })],
+  ],
   ['spaces.create', 'Invalid addAgents', ({ agentId }) => ['/api/v1/spaces', { name: 'A', addAgents: [agentId] }]],
   [
     'tasks.create',
@@ -312,8 +356,18 @@ const NAMING: [procedure: string, refusal: string, naming: Naming][] = [
   ['tasks.execute', NO_AGENT, async (by) => [`/api/v1/tasks/${await task(by)}/execute`, {}]],
 ]
 
-/** A key has scopes, see below; the organization of `setEnv` is the caller's own, or refused. */
-const NAMING_NOTHING = ['keys.create', 'mcps.create', 'secrets.setEnv', 'skills.create']
+/**
+ * A key has scopes, see below; the organization of `setEnv` and `takeOver` is the caller's own, or refused. A run can
+ * always be cancelled by those who could cancel it once (contract-2.md section 8.3), see below.
+ */
+const NAMING_NOTHING = [
+  'executions.cancel',
+  'keys.create',
+  'mcps.create',
+  'organizations.takeOver',
+  'secrets.setEnv',
+  'skills.create',
+]
 
 test('every POST that names something is tried once that is hidden', () => {
   expect([...new Set(NAMING.map(([procedure]) => procedure)), ...NAMING_NOTHING].sort()).toEqual(posts.sort())
@@ -321,8 +375,8 @@ test('every POST that names something is tried once that is hidden', () => {
 
 test.each(NAMING)(
   'POST %s is not repeated once the caller may not see what it names: %s',
-  async (_, refusal, naming) => {
-    const { token } = member
+  async (procedure, refusal, naming) => {
+    const { token } = OF_ADMINS.includes(procedure) ? admin : member
     const [agentId, spaceId] = [await create('/api/v1/agents', bo), await space({ token })]
     const [path, body] = await naming({ token, agentId, spaceId })
     const key = newKey()
@@ -335,6 +389,34 @@ test.each(NAMING)(
     expect([refused.status, refused.body.message, isReplay(refused)]).toEqual([status, refusal, false])
   },
 )
+
+test.each([
+  ['executions.cancel', async (by: By) => `/api/v1/executions/${await hangingRun(by)}/cancel`],
+  ['approvals.approve', async (by: By) => `/api/v1/approvals/${await approval(by)}/approve`],
+  ['approvals.deny', async (by: By) => `/api/v1/approvals/${await approval(by)}/deny`],
+])('POST %s is repeated for a run of the caller that closed to them, without its texts', async (_, prepare) => {
+  const { token } = member
+  const agentId = await create('/api/v1/agents', bo)
+  const [path, key] = [await prepare({ token, agentId }), newKey()]
+  const first = await send(path, key, undefined, token)
+  expect(JSON.stringify(first.body)).toMatch(/Hello|Bo/)
+  await request(lab.server, 'PATCH', `/api/v1/agents/${agentId}`, { body: { visibility: 'private' } })
+  const second = await send(path, key, undefined, token)
+  expect([second.status, isReplay(second)]).toEqual([200, true])
+  expect(JSON.stringify(second.body)).not.toMatch(/Hello|Bo/)
+})
+
+test('taking over is not repeated for somebody who is no owner by then', async () => {
+  const owner = await lab.server.member({ role: 'owner' })
+  const path = `/api/v1/organizations/${owner.organizationId}/former-members/${await formerMember()}/take-over`
+  const key = newKey()
+  expect((await send(path, key, undefined, owner.token)).status).toBe(200)
+  const { organizationId, userId } = owner
+  await lab.db.membership.updateMany({ where: { organizationId, userId }, data: { role: 'member' } })
+  lab.server.service.deps.bus.publish('token', [owner.tokenId])
+  const refused = await send(path, key, undefined, owner.token)
+  expect([refused.status, isReplay(refused)]).toEqual([403, false])
+})
 
 const IN_PROGRESS = 'A request with this Idempotency-Key is in progress'
 

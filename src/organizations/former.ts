@@ -36,8 +36,8 @@ const thingsIn = (organizationId: string) =>
     ' UNION ALL ',
   )
 
-/** The caller's own organization, of which they must be an owner: 403 otherwise. */
-function ownOrganization(actor: Actor, id: string): string {
+/** Returns the id of the caller's own organization, of which they must be an owner. Throws 403 otherwise. */
+export function ownOrganization(actor: Actor, id: string): string {
   if (id !== actor.organizationId) throw forbidden()
   return permit(id, actor.role === 'owner')
 }

@@ -1,4 +1,4 @@
-import { namesNothing, once } from '../idempotency.ts'
+import { once } from '../idempotency.ts'
 import { rest, router, token } from '../trpc.ts'
 import * as former from './former.ts'
 import * as policy from './policy.ts'
@@ -38,5 +38,12 @@ export const organizations = router({
     .meta(rest('POST', `${FORMER}/{userId}/take-over`, 'Become the owner of what a former member owns', IS_MEMBER))
     .input(schema.FormerMemberId)
     .output(schema.TakenOver)
-    .mutation(({ ctx, input }) => once(ctx, input, namesNothing, (deps) => former.takeOver(ctx.actor, deps, input))),
+    .mutation(({ ctx, input }) =>
+      once(
+        ctx,
+        input,
+        () => former.ownOrganization(ctx.actor, input.id),
+        (deps) => former.takeOver(ctx.actor, deps, input),
+      ),
+    ),
 })
