@@ -154,7 +154,8 @@ describe('a space', () => {
     const { body } = await on(face, 'spaces.create', { name: 'S', addSkills: [a, CORE, a], addMcps: [m] })
     const added = { enabled: true, addedAt: new Date(now).toISOString(), addedBy: people.ann.userId }
     expect(body.space.skillIds.toSorted()).toEqual([a, CORE].toSorted())
-    expect(body.space.skillRefs).toContainEqual({ skillId: a, ...added })
+    const pinned = { version: 1, latestVersion: 1, foreign: false }
+    expect(body.space.skillRefs).toContainEqual({ skillId: a, ...pinned, ...added })
     expect(body.space).toMatchObject({ pluginIds: [m], mcpRefs: [{ mcpId: m, ...added }] })
     const { id } = body
     expect((await call('spaces.get', { id })).space).toEqual(body.space)

@@ -530,7 +530,9 @@ describe('an agent is run', () => {
         chatId: expect.any(String),
         sessionId: expect.any(String),
         status: 'completed',
+        stopReason: 'end_turn',
         result: expect.stringContaining('Turn 1'),
+        warnings: [],
       },
     ])
     const { sessionId } = body

@@ -93,7 +93,7 @@ describe('the document', () => {
       expect([path, findRoute(method, path)?.route.inQuery]).toEqual([path, new Set(inQuery)])
       return inQuery
     })
-    expect(new Set(said.flat())).toEqual(new Set(['onDisconnect', 'path']))
+    expect(new Set(said.flat())).toEqual(new Set(['check', 'onDisconnect', 'path']))
   })
 
   it('keeps what is said of an optional query field', () => {

@@ -54,6 +54,7 @@ const audited = async (target: string) =>
 const EMPTY = {
   description: null,
   instructions: null,
+  permissions: [],
   isDefault: false,
   assignedAgents: [],
   skillIds: [],
@@ -348,7 +349,7 @@ describe('who may do what with a space', () => {
   const ABSENT = '–'
   const COLUMNS = ['list', 'get', 'files', 'write a file', 'chat', 'run', 'update', 'delete'] as const
   const everything = [SEEN, 200, 200, 200, 200, 200, 200, 200] as const
-  const use = [SEEN, 200, 200, 200, 200, 200, 403, 403] as const
+  const use = [SEEN, 200, 200, 403, 200, 200, 403, 403] as const
   const nothing = [ABSENT, 404, 404, 404, 404, 404, 404, 404] as const
   const TABLE: [visibility: string, who: Who, row: readonly (string | number)[]][] = [
     ['private', 'ann', everything],
