@@ -506,7 +506,7 @@ describe('the quota', () => {
   it('counts unfinished uploads while they come, and until their connections end', async () => {
     await using small = await startServer({ MEDIA_QUOTA: String(1000 * 1000) })
     const head = (length: number) =>
-      `POST /api/v1/media HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${small.token}\r\nContent-Type: multipart/form-data; boundary=${BOUNDARY}\r\nContent-Length: ${length}\r\n\r\n`
+      `POST /api/v1/media HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${small.token}\r\nContent-Type: multipart/form-data; boundary=${BOUNDARY}\r\nContent-Length: ${length}\r\n\r\n`
     const body = form([filePart('a', randomBytes(900_000))])
     const socket = connect(Number(new URL(small.url).port), '127.0.0.1')
     await once(socket, 'connect')
