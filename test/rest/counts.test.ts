@@ -168,7 +168,9 @@ describe('a kept total', () => {
   it.each(LISTS)('GET /%s: is read by its key, and nothing is counted', async (path) => {
     server.queries.length = 0
     await call('ann', 'GET', pageOf(path, 1))
-    expect(server.queries.filter((sql) => /count\(\*\)/.test(sql))).toEqual([])
+    // A search counts the rows that its index found, of which it reads a bounded number.
+    const counts = server.queries.filter((sql) => /count\(\*\)(?! FROM "found"\) > \d)/.test(sql))
+    expect(counts).toEqual([])
     const reads = server.queries.filter((sql) => sql.includes('FROM "Total"'))
     expect(reads).toHaveLength(1)
     if (!onPostgres) {
