@@ -158,6 +158,32 @@ test('usage asks as many statements for the days of a hundred agents as for thos
   expect(await statements('2026-01-02', MANY)).toHaveLength((await statements('2026-01-01', 10)).length)
 })
 
+test('former members ask as many statements for twenty, with what they own, as for one', async () => {
+  const organization = 'Left behind'
+  const owner = await server.member({ organization, role: 'owner' })
+  // The first use of a token is written.
+  await graphql(server, '{ __typename }', {}, owner)
+  const { db } = server.service.deps
+  async function leave() {
+    const { organizationId, userId, token } = await server.member({ organization })
+    await graphql(server, 'mutation { createChat(input: {title: "T"}) { id } }', {}, { token })
+    await db.membership.deleteMany({ where: { organizationId, userId } })
+    return userId
+  }
+  const statements = (of: string, rows: number) =>
+    server.statementsOf(async () => {
+      const text = `{ formerMembers(id: "${owner.organizationId}") { name things { kind count } } ${of} }`
+      const { data, errors } = await graphql(server, text, {}, owner)
+      expect(errors).toBeUndefined()
+      expect(data.formerMembers).toHaveLength(rows)
+    })
+  const userId = await leave()
+  const things = `formerMemberThings(id: "${owner.organizationId}", userId: "${userId}") { kind id name }`
+  const one = await statements(things, 1)
+  for (let left = 1; left < 20; left++) await leave()
+  expect(await statements(things, 20)).toHaveLength(one.length)
+})
+
 /** Fields of the rows of a list that are rows of a table themselves: one, or a list of them, which are found and then read. */
 const RELATIONS = fieldsOf(query)
   .filter(isConnection)
@@ -235,9 +261,14 @@ test('no list of the schema is left out', () => {
   const left = plain.filter(({ field }) => !asked.has(field)).map(({ name }) => name)
   // No rows, or asked for above.
   expect(left.sort()).toEqual([
+    'FormerMember.things',
     'ModelList.models',
+    'Mutation.claimFormerMemberThings',
     'Profile.organizations',
+    'Query.formerMemberThings',
+    'Query.formerMembers',
     'Query.mcpTools',
+    'Query.providers',
     'UsageEntry.byAgent',
     'UsageEntry.byModel',
   ])
