@@ -239,6 +239,9 @@ it("another organization's public agent follows its skills, whose text is shown 
   ]
   const agentId = await theirs('/agents', { name: 'E', systemPrompt: 'x', visibility: 'public', skillIds })
   const spaceId = await space({ addSkills: ['core-clear-writing'] })
+  // By default an agent of another organization has only the built-in tools that read.
+  const { organizationId } = (await rest('GET', `/spaces/${spaceId}`)).space
+  await rest('PATCH', `/organizations/${organizationId}/policy`, { foreignAgents: 'all' })
   const steps = [
     use('write_file', { path: 'a.md', content: 'a' }),
     use('load_skill', { name: 'secret' }),
@@ -246,6 +249,7 @@ it("another organization's public agent follows its skills, whose text is shown 
     { tokens: 'Ok' },
   ]
   const { meta, results, requests } = await run(agentId, spaceId, steps)
+  await rest('PATCH', `/organizations/${organizationId}/policy`, { foreignAgents: 'read' })
   expect(String(requests[0]!.body.messages[0]?.content).split(canary)).toHaveLength(3)
   expect(offered(requests[0]!).toSorted()).toEqual(['load_skill', 'read_file', 'write_file'])
   expect(results.map(({ isError }) => isError)).toEqual([false, true, true])
@@ -258,10 +262,10 @@ it("another organization's public agent follows its skills, whose text is shown 
     `/spaces/${spaceId}`,
     '/skills',
   ]) {
-    const said = JSON.stringify(await rest('GET', path))
-    // The public one is there for everybody, where skills are.
-    expect(said.split(canary).length - 1, path).toBe(path === '/skills' ? 1 : 0)
+    expect(JSON.stringify(await rest('GET', path)), path).not.toContain(canary)
   }
+  // Everybody can read the public one by its id.
+  expect((await rest('GET', `/skills/${skillIds[1]}`)).skill.prompt).toBe(prompt)
   await using stream = await openStream(server, `/api/v1/executions/${executionId}/events`)
   await stream.rest()
   expect(stream.text).not.toContain(canary)
