@@ -412,6 +412,7 @@ const deps = () =>
     db,
     settings: { DATABASE_URL: 'postgresql://', DATA_DIR: '' },
     clock: { now: () => now },
+    pause: { isPaused: () => false },
     engine: {
       accept: ({ first, also }: Parameters<Deps['engine']['accept']>[0]) =>
         db.$transaction(async (tx) => {
