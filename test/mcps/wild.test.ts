@@ -1,0 +1,198 @@
+import { once } from 'node:events'
+import { createServer, type IncomingHttpHeaders, type ServerResponse } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { connectMcp, type McpClient } from '../../src/mcps/client.ts'
+import { envelope, JSON_TYPE, type Message, reply, SSE_TYPE, tool } from '../support/hostile-mcp.ts'
+
+/** MCP servers as people run them: they restart, break streams off, are busy, or speak an older transport alone. */
+
+type Request = {
+  message: (Message & { params?: any }) | null
+  method: string
+  path: string
+  headers: IncomingHttpHeaders
+}
+type Handle = (request: Request, response: ServerResponse) => boolean | undefined
+
+let url: string
+let requests: Request[]
+let sessions: number
+/** Answers a request otherwise than a plain server would; false if it does not. */
+let otherwise: Handle
+const http = createServer(async (incoming, response) => {
+  const chunks: Buffer[] = []
+  for await (const chunk of incoming) chunks.push(chunk)
+  const message = chunks.length ? JSON.parse(Buffer.concat(chunks).toString()) : null
+  const { method = '', url: path = '', headers } = incoming
+  const request = { message, method, path, headers }
+  requests.push(request)
+  if (!otherwise(request, response)) plainly(request, response)
+})
+beforeAll(async () => {
+  await once(http.listen(0, '127.0.0.1'), 'listening')
+  url = `http://127.0.0.1:${(http.address() as AddressInfo).port}/mcp`
+})
+afterAll(() => {
+  http.closeAllConnections()
+  http.close()
+})
+beforeEach(() => {
+  requests = []
+  sessions = 0
+  otherwise = () => false
+})
+
+const GREETING = { protocolVersion: '2025-11-25', capabilities: { tools: {} }, serverInfo: { name: 'x', version: '1' } }
+
+function plainly({ message, method }: Request, response: ServerResponse) {
+  if (method !== 'POST' || !message) return void response.writeHead(method === 'DELETE' ? 200 : 405).end()
+  if (message.method === 'initialize') {
+    response.setHeader('mcp-session-id', `session-${++sessions}`)
+    return reply(response, message, GREETING)
+  }
+  if (message.id === undefined) return void response.writeHead(202).end()
+  if (message.method === 'tools/list') return reply(response, message, { tools: [tool('act')] })
+  reply(response, message, said('Acted'))
+}
+
+const said = (text: string) => ({ content: [{ type: 'text', text }] })
+const methodsOf = () => requests.flatMap(({ message }) => message?.method ?? [])
+const isCall = ({ message }: Request) => message?.method === 'tools/call'
+const never = new AbortController().signal
+
+async function using<T>(use: (client: McpClient) => Promise<T>): Promise<T> {
+  const connection = { url, transport: 'streamable-http', headers: new Headers(), allowPrivate: true, secrets: [] }
+  const client = await connectMcp({ ...connection, toolTimeout: 20_000 }, never)
+  try {
+    return await use(client)
+  } finally {
+    await client.close()
+  }
+}
+
+describe('a session that the server has lost', () => {
+  it.each([
+    ['404', 404, {}],
+    ['410', 410, {}],
+    ['400 that names the session', 400, { error: { code: -32000, message: 'Bad Request: No valid session ID' } }],
+  ])('is begun anew after a %s, and the call is made once more', async (_, status, body) => {
+    otherwise = (request, response) => {
+      const isLost = isCall(request) && request.headers['mcp-session-id'] === 'session-1'
+      if (isLost) response.writeHead(status, JSON_TYPE).end(JSON.stringify({ jsonrpc: '2.0', id: null, ...body }))
+      return isLost
+    }
+    const answers = await using((client) => Promise.all([1, 2, 3].map(() => client.call('act', {}, never))))
+    expect(answers).toEqual(answers.map(() => ({ content: 'Acted', isError: false })))
+    expect(sessions).toBe(2)
+  })
+
+  it('is begun anew once: a server that loses each one has its call fail', async () => {
+    otherwise = (request, response) => {
+      if (isCall(request)) response.writeHead(404).end()
+      return isCall(request)
+    }
+    expect(await using((client) => client.call('act', {}, never))).toMatchObject({ isError: true })
+    expect([sessions, requests.filter(isCall).length]).toEqual([2, 2])
+  })
+
+  it('makes no call twice that the server may have made', async () => {
+    otherwise = (request, response) => {
+      if (isCall(request)) response.destroy()
+      return isCall(request)
+    }
+    expect(await using((client) => client.call('act', {}, never))).toMatchObject({ isError: true })
+    expect(requests.filter(isCall)).toHaveLength(1)
+  })
+})
+
+it('a stream that breaks off behind an id is resumed there, and brings the answer', async () => {
+  let asked: Message | null = null
+  otherwise = ({ message, method, headers }, response) => {
+    if (method === 'GET' && headers['last-event-id'] === 'e-1' && asked) {
+      response.writeHead(200, SSE_TYPE).end(`id: e-2\ndata: ${envelope(asked, said('Resumed'))}\n\n`)
+      return true
+    }
+    if (message?.method !== 'tools/call') return false
+    asked = message
+    response.writeHead(200, SSE_TYPE).end('id: e-1\nretry: 50\ndata:\n\n')
+    return true
+  }
+  expect(await using((client) => client.call('act', {}, never))).toEqual({ content: 'Resumed', isError: false })
+  expect(requests.filter(isCall)).toHaveLength(1)
+})
+
+it('a server that speaks the older transport alone is found', async () => {
+  let stream: ServerResponse
+  otherwise = ({ message, method, path }, response) => {
+    if (method === 'GET') stream = response.writeHead(200, SSE_TYPE)
+    if (method === 'GET') stream.write('event: endpoint\ndata: /messages\n\n')
+    else if (path !== '/messages' || !message) response.writeHead(404).end()
+    else {
+      response.writeHead(202).end()
+      const results: Record<string, object> = {
+        initialize: { ...GREETING, protocolVersion: '2024-11-05' },
+        'tools/list': { tools: [tool('act')] },
+        'tools/call': said('Old'),
+      }
+      const result = results[message.method]
+      if (result) stream.write(`event: message\ndata: ${envelope(message, result)}\n\n`)
+    }
+    return true
+  }
+  expect(await using((client) => client.call('act', {}, never))).toEqual({ content: 'Old', isError: false })
+})
+
+it.each([429, 503])('a server that answers %s when it is connected to is asked again when it wants', async (status) => {
+  let busy = 2
+  otherwise = (_, response) => {
+    if (busy > 0) response.writeHead(status, { 'retry-after': '0' }).end()
+    return busy-- > 0
+  }
+  expect(await using(async ({ tools }) => tools.map(({ name }) => name))).toEqual(['act'])
+})
+
+it('a server that wants to be asked in an hour is given up at once, with its reason', async () => {
+  otherwise = (_, response) => {
+    response.writeHead(429, { 'retry-after': '3600' }).end()
+    return true
+  }
+  await expect(using(async () => {})).rejects.toThrow('it answered with the status 429: too many requests')
+  expect(requests.filter(({ message }) => message?.method === 'initialize')).toHaveLength(1)
+})
+
+describe('a slow call', () => {
+  it('that is given up is cancelled on the server, as the specification says', async () => {
+    const controller = new AbortController()
+    otherwise = (request, response) => {
+      if (!isCall(request)) return false
+      response.writeHead(200, SSE_TYPE).flushHeaders()
+      controller.abort(new Error('enough'))
+      return true
+    }
+    await using(async (client) => {
+      await expect(client.call('act', {}, controller.signal)).rejects.toThrow('enough')
+    })
+    expect(methodsOf()).toContain('notifications/cancelled')
+    const [call] = requests.filter(isCall)
+    const given = requests.find(({ message }) => message?.method === 'notifications/cancelled')
+    expect(given?.message?.params.requestId).toBe(call?.message?.id)
+  })
+
+  it('sends a progress token, and tells of the progress that comes with it', async () => {
+    otherwise = ({ message }, response) => {
+      if (message?.method !== 'tools/call') return false
+      const { progressToken } = message.params._meta
+      response.writeHead(200, SSE_TYPE)
+      for (const progress of [1, 2, 3]) {
+        const params = { progressToken, progress, total: 3 }
+        response.write(`data: ${JSON.stringify({ jsonrpc: '2.0', method: 'notifications/progress', params })}\n\n`)
+      }
+      response.end(`data: ${envelope(message, said('Slow'))}\n\n`)
+      return true
+    }
+    let told = 0
+    expect(await using((client) => client.call('act', {}, never, () => told++))).toMatchObject({ content: 'Slow' })
+    expect(told).toBe(3)
+  })
+})
