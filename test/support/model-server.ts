@@ -124,7 +124,9 @@ export async function startModelServer({ record = true } = {}): Promise<ModelSer
     if (record) arrival(requests.push(request) - 1).resolve(request)
     const script = scripted.shift() ?? server.fallback
     const reply = typeof script === 'function' ? script(request) : script
-    if (body.stream || reply.error) return answer(response, reply, !!body.stream_options?.include_usage)
+    // Gemini has a path of its own for streams.
+    if (body.stream || request.path.includes(':stream') || reply.error)
+      return answer(response, reply, !!body.stream_options?.include_usage)
     response.writeHead(200, { 'content-type': 'application/json' })
     response.end(JSON.stringify(whole(reply)))
   }
