@@ -63,7 +63,7 @@ const google = (part: Event) =>
   })
 
 const message = { type: 'message', id: 'i', role: 'assistant', status: 'completed' }
-const REPLIES: Record<string, [object, object]> = {
+const REPLIES: Record<string, ReturnType<typeof stream>[]> = {
   'anthropic/claude-x': [
     anthropic(
       { type: 'tool_use', id: 't', name: 'show', input: {} },
@@ -102,7 +102,7 @@ const objectsIn = (value: unknown): object[] =>
 
 test.each(PLACES)('%s is shown a picture in the result of the tool', async (model, key, place) => {
   const before = other.requests.length
-  other.script(...(REPLIES[model]! as never[]))
+  other.script(...(REPLIES[model] ?? []))
   const { row, events } = await equipped.run(await equipped.agent({ model }))
   expect(row).toMatchObject({ error: null, status: 'completed', result: 'Seen' })
   const [, second] = other.requests.slice(before)

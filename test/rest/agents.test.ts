@@ -60,6 +60,7 @@ const OPTIONAL = {
   allowedTools: [],
   disallowedTools: [],
   maxTurns: null,
+  requireTools: false,
 }
 const FULL = {
   role: 'Analyst',
@@ -75,6 +76,7 @@ const FULL = {
   allowedTools: ['read'],
   disallowedTools: ['write'],
   maxTurns: 7,
+  requireTools: true,
 }
 
 describe('POST /agents', () => {
@@ -235,8 +237,13 @@ describe('PATCH /agents/{id}', () => {
     now += 1000
     for (const [field, value] of Object.entries({ ...FULL, name: 'B', systemPrompt: 'C' })) {
       const before = await get(id)
-      const changed =
-        field === 'visibility' ? 'organization' : Array.isArray(value) ? ['x'] : field === 'maxTurns' ? 8 : 'x'
+      const special = {
+        visibility: 'organization',
+        maxTurns: 8,
+        requireTools: false,
+        image: 'https://example.com/b.png',
+      }[field]
+      const changed = special ?? (Array.isArray(value) ? ['x'] : 'x')
       const { body } = await patch(id, { [field]: changed })
       expect(body).toEqual({ success: true, message: expect.any(String) })
       const updatedAt = new Date(now).toISOString()

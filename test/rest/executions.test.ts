@@ -117,8 +117,7 @@ describe('while a session is busy', () => {
     ])
     const said = model.requests.at(-1)?.body.messages.map(({ content }) => content)
     // What was asked and never answered stands in one turn with the next question.
-    const turn = ['One?', 'Stop. Three?'].map((text) => ({ type: 'text', text }))
-    expect(said).toEqual(['You are Ada.', turn])
+    expect(said).toEqual(['You are Ada.', 'One?\n\nStop. Three?'])
   })
 
   it.each(FACES)("%s: onBusy: interrupt is refused where something is another's to cancel", async (face) => {
