@@ -1,7 +1,7 @@
 import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
 import { expect, test } from 'vitest'
-import { concat } from '../src/lib/text.ts'
+import { beginningWhole, concat, toTitle } from '../src/lib/text.ts'
 
 const words = (count: number): string[] => Array.from({ length: count }, (_, index) => JSON.parse(`"word ${index} "`))
 
@@ -22,4 +22,33 @@ test('what is put together of many pieces takes hardly more memory than it is lo
   const length = texts.reduce((sum, text) => sum + text.length, 0)
   expect((used() - before) / length).toBeLessThan(2)
   expect(texts).toHaveLength(50)
+})
+
+test.each([
+  ['  First line\n\nSecond\tline\r\nthird\u2028fourth\u0085fifth', 'First line Second line third fourth fifth'],
+  ['\u202eevil\u202c \u2066text\u2069 \u200f!', 'evil text !'],
+  ['a\u0007\u001b[31mred\u0000', 'a[31mred'],
+  ['a\u200b\u2060 \ufeff b\u00ad', 'a b'],
+  [
+    '\u06a9\u062a\u0627\u0628\u200c\u0647\u0627 \u2764\ufe0f 👩🏽\u200d💻',
+    '\u06a9\u062a\u0627\u0628\u200c\u0647\u0627 \u2764\ufe0f 👩🏽\u200d💻',
+  ],
+  ['\u200b\u2060 \u3164\u115f', null],
+  ['\u2800\u200d\ufe0f', null],
+  ['\ud83d lone', '\ufffd lone'],
+])('the title of %j is one visible line', (text, title) => {
+  expect(toTitle(text, 80)).toBe(title)
+})
+
+test.each([
+  ['👩\u200d👩\u200d👧\u200d👦', 'xx'],
+  ['e\u0301', 'xx'],
+  ['🇩🇪', 'xx'],
+  ['한', 'xx한'],
+])('a text is cut before or behind %j, never within it', (grapheme, cut) => {
+  expect(beginningWhole(`xx${grapheme}yy`, 3)).toBe(cut)
+})
+
+test('a single grapheme that is longer than allowed is cut all the same', () => {
+  expect(beginningWhole(`e${'\u0301'.repeat(500)}`, 10)).toBe(`e${'\u0301'.repeat(9)}`)
 })

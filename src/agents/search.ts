@@ -8,9 +8,17 @@ export const MAX_RARE = 500
 /** By how many parts of a text, spread over it, agents are looked for: more take longer, and seldom leave fewer of them. */
 const MAX_TRIGRAMS = 12
 
-/** In lower case (the databases differ in what else they ignore case of), and without what LIKE takes for a pattern. */
+/**
+ * Returns a text as it is searched: composed (NFC), in lower case (the databases differ in what else they ignore case of)
+ * with one form of sigma and without the second dot of a lowered İ, and without what LIKE takes for a pattern.
+ */
 export const searchable = (text: string): string =>
-  text.toLowerCase().replace(/[%_\\]/g, (mark) => String.fromCharCode(0xe000 + mark.charCodeAt(0)))
+  text
+    .normalize('NFC')
+    .toLowerCase()
+    .replaceAll('\u03c2', '\u03c3')
+    .replaceAll('i\u0307', 'i')
+    .replace(/[%_\\]/g, (mark) => String.fromCharCode(0xe000 + mark.charCodeAt(0)))
 
 /** Three letters each, which are code points in both databases. */
 function trigramsOf(text: string): string[] {

@@ -87,4 +87,11 @@ function write(res: ServerResponse, text: string): boolean {
 const textOf = (events: readonly ServerSentEvent[]): string => events.map(toText).join('')
 
 const toText = ({ seq, event, data }: ServerSentEvent): string =>
-  `id: ${seq}\nevent: ${event}\ndata: ${JSON.stringify(data)}\n\n`
+  `id: ${seq}\nevent: ${event}\ndata: ${toLine(JSON.stringify(data))}\n\n`
+
+/** Matches what some readers, such as Python's `splitlines`, take for the end of a line. */
+const LINE_ENDS = /[\u0085\u2028\u2029]/g
+
+/** Escapes the ends of lines that JSON leaves as they are (contract-2.md section 1.14). */
+const toLine = (json: string): string =>
+  json.replace(LINE_ENDS, (end) => `\\u${end.charCodeAt(0).toString(16).padStart(4, '0')}`)

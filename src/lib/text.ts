@@ -15,6 +15,41 @@ export function endOf(text: string, length: number, from = 0): number {
   return end
 }
 
+let graphemes: Intl.Segmenter | undefined
+
+/**
+ * Returns the beginning of a text, at most `length` code points long, cut between graphemes: an emoji or a letter with
+ * its accents stays whole. A single grapheme that is longer is cut.
+ */
+export function beginningWhole(text: string, length: number): string {
+  const end = endOf(text, length)
+  if (end === text.length) return text
+  graphemes ??= new Intl.Segmenter()
+  // Whether two characters belong together depends on what is before them.
+  const start = graphemes.segment(text.slice(0, end + 2)).containing(end)?.index
+  return text.slice(0, start || end)
+}
+
+/** Matches what a line cannot show: control characters and invisible ones, but joiners and variation selectors. */
+const UNSEEN = /[\p{Cc}\ufff9-\ufffb]|(?![\p{Join_Control}\p{Variation_Selector}])\p{Default_Ignorable_Code_Point}/gu
+
+const SEEN = /[^\p{Z}\p{Cc}\p{Cf}\p{Default_Ignorable_Code_Point}\u2800]/u
+
+/**
+ * Returns a text as one visible line of at most `length` code points: no control characters, changes of direction or
+ * invisible characters, and blanks in place of line ends. Null if nothing visible is left.
+ */
+export function toTitle(text: string, length: number): string | null {
+  // A message may be long: its title needs no more than this.
+  const line = beginning(text.trimStart(), length * 50)
+    .toWellFormed()
+    .replace(/[\s\u0085]+/gu, ' ')
+    .replace(UNSEEN, '')
+    .replace(/ {2,}/g, ' ')
+    .trim()
+  return SEEN.test(line) ? beginningWhole(line, length).trimEnd() : null
+}
+
 /** Texts shorter than this (characters) are left as they are. */
 const SHORT = 128
 

@@ -13,6 +13,7 @@ import { countPassed } from '../lib/buffers.ts'
 import { isUnavailable } from '../lib/database-errors.ts'
 import { newId } from '../lib/id.ts'
 import { pageQuery, toPage } from '../lib/page.ts'
+import { beginningWhole } from '../lib/text.ts'
 import type { ListMedia, Media } from './schema.ts'
 import type { Draft } from './storage.ts'
 
@@ -158,11 +159,15 @@ async function storedBytes({ organizationId: id }: Actor, { db }: Deps): Promise
   return Number(mediaBytes)
 }
 
-/** A name is only ever shown: no folders, no control characters, not too long. */
+/**
+ * Returns a file's name without folders, control characters and invisible characters, and not too long. Joiners stay:
+ * names in Persian or Hindi, and emoji, are made of them.
+ */
 function cleanName(name: string): string {
   const base = name.toWellFormed().split(/[/\\]/).at(-1) ?? ''
-  const clean = base.replace(/[\p{Cc}\p{Cf}]/gu, '').trim()
-  return [...clean].slice(0, MAX_NAME).join('').replace(/^\.+$/, '') || 'unnamed'
+  const clean = base.replace(/\p{Cc}|(?!\p{Join_Control})\p{Cf}/gu, '').trim()
+  const isNone = /^[.\p{Join_Control}]*$/u.test(clean)
+  return isNone ? 'unnamed' : beginningWhole(clean, MAX_NAME)
 }
 
 /**

@@ -547,6 +547,20 @@ describe('lists', () => {
     for (const agent of answer.body.agents) expect(agent).toEqual(await get(agent.id, lea))
   })
 
+  it.each([
+    ['Caf\u00e9', 'cafe\u0301'],
+    ['Cafe\u0301', 'CAF\u00c9'],
+    ['\u0130stanbul', 'istanbul'],
+    ['istanbul', '\u0130STANBUL'],
+    ['\u03a3\u03af\u03c3\u03c5\u03c6\u03bf\u03c2', '\u03a3\u038a\u03a3\u03a5\u03a6\u039f\u03a3'],
+    ['\u039f\u03b4\u03bf\u03c3\u03cc\u03c2', '\u039f\u0394\u039f\u03a3'],
+  ])('an agent named %j is found by %j', async (name, search) => {
+    const who = await server.member({ organization: 'Letters' })
+    const { id } = await create({ name }, who)
+    expect(names(await call('GET', `/agents?search=${encodeURIComponent(search)}`, who))).toEqual([name])
+    await call('DELETE', `/agents/${id}`, who)
+  })
+
   it('of an organization without agents are empty', async () => {
     const who = await server.member({ organization: 'Nobody' })
     expect((await call('GET', '/agents', who)).body).toEqual({ success: true, agents: [], total: 0, nextCursor: null })

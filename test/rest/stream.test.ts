@@ -126,7 +126,10 @@ describe('the stream of a run', () => {
     expect(ids).toEqual(ids.toSorted((a, b) => a - b))
     expect(new Set(ids).size).toBe(ids.length)
     const text = expected
-      .map(([event, data], index) => `id: ${ids[index]}\nevent: ${event}\ndata: ${data}\n\n`)
+      .map(
+        ([event, data], index) =>
+          `id: ${ids[index]}\nevent: ${event}\ndata: ${data.replaceAll('\u2028', '\\u2028')}\n\n`,
+      )
       .join('')
     expect(stream.text).toBe(text)
     expect(executionId).toMatch(/^exec-\d+-\w{22}$/)

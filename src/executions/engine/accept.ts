@@ -7,7 +7,7 @@ import { conflict, notFound } from '../../errors.ts'
 import { type KeyClaim, take } from '../../idempotency.ts'
 import { newSortableId, newTimedId } from '../../lib/id.ts'
 import type { ModelSettings } from '../../lib/model-settings.ts'
-import { beginning } from '../../lib/text.ts'
+import { beginning, toTitle } from '../../lib/text.ts'
 import { chatStatus } from './chat-status.ts'
 import { type AgentRow, begun, type ClaimDeps, PREVIEW_LENGTH, writeMessage } from './claims.ts'
 import { type ExecutionRow, META_SEQ } from './events.ts'
@@ -63,6 +63,9 @@ export class SessionTaken extends Error {
 export type Overrides = { modelSettings?: ModelSettings; fallbackModels?: string[] }
 
 const TITLE_LENGTH = 80
+const MISSION_TITLE_LENGTH = 200
+/** The title of a chat that begins with nothing visible. */
+const NO_TITLE = 'New chat'
 
 /**
  * The one transaction in which a run is accepted. Where its session is free it takes the session's lock, and is claimed
@@ -139,7 +142,7 @@ const ownedBy = ({ organizationId, agentId, agentOrganizationId, wasPrivate }: E
 
 async function createChat(tx: Tx, { message, mission }: NamedRequest, row: ExecutionRow, now: Date): Promise<void> {
   const { chatId: id, spaceId, sessionId, userId: ownerId } = row
-  const title = mission?.title ?? beginning(message.trim(), TITLE_LENGTH)
+  const title = toTitle(mission?.title ?? message, mission ? MISSION_TITLE_LENGTH : TITLE_LENGTH) ?? NO_TITLE
   const run = mission && { missionId: mission.id, runNumber: mission.runNumber }
   const data = { id, spaceId, sessionId, ownerId, title, status: 'working' as const }
   await tx.chat.createMany({ data: { ...data, ...run, ...ownedBy(row, now) } })
