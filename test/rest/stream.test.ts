@@ -119,7 +119,7 @@ describe('the stream of a run', () => {
       ],
       [
         'result',
-        `{"sessionId":"${sessionId}","usage":{"input_tokens":7,"output_tokens":5},"executionId":"${executionId}","status":"completed"}`,
+        `{"sessionId":"${sessionId}","usage":{"input_tokens":7,"output_tokens":5},"executionId":"${executionId}","status":"completed","stopReason":"end_turn"}`,
       ],
     ]
     const ids = all.map(({ id }) => id)
