@@ -3,7 +3,7 @@ import { type Clock, systemClock } from '../lib/clock.ts'
 import { type Db, Prisma } from './client.ts'
 
 /** How often the clocks are compared (ms). */
-const INTERVAL = 60_000
+const INTERVAL = 5_000
 /** What they leave out (ms). */
 const ROUNDING = 2
 /** How much they may differ without a word of it (ms). */
@@ -11,7 +11,7 @@ const TOLERANCE = 1_000
 
 /**
  * The time of PostgreSQL, by which all servers on it go: each reads what others have written, such as until when a lease
- * lasts. It is the machine's own, put right by how far it is ahead, which is looked at now and once a minute until `stop`;
+ * lasts. It is the machine's own, put right by how far it is ahead, which is looked at now and every five seconds until `stop`;
  * a difference of more than a second is logged once. A machine whose clock is set meanwhile, or that has slept, is not
  * followed until that has been looked at. Rejects when the database does not answer.
  */
@@ -42,7 +42,7 @@ export async function openDatabaseClock(
     log.warn({ aheadMs: ahead }, 'the clock of this machine is not that of the database, by which servers go')
   }
 
-  /** What fails is tried again a minute later, or when somebody asks for the time and it is wanted sooner. */
+  /** What fails is tried again five seconds later, or when somebody asks for the time and it is wanted sooner. */
   async function lookAgain(): Promise<void> {
     if (looking) return
     looking = true

@@ -162,7 +162,8 @@ export const Execution = builder.prismaObject('Execution', {
     executionTime: t.float({
       nullable: true,
       select: { startedAt: true, completedAt: true },
-      resolve: ({ startedAt, completedAt }) => startedAt && completedAt && completedAt.getTime() - startedAt.getTime(),
+      resolve: ({ startedAt, completedAt }) =>
+        startedAt && completedAt && Math.max(0, completedAt.getTime() - startedAt.getTime()),
     }),
     createdAt: t.expose('createdAt', { type: 'DateTime' }),
     startedAt: t.expose('startedAt', { type: 'DateTime', nullable: true }),

@@ -4,6 +4,7 @@ import {
   IDEMPOTENCY_KEY,
   INVALID_IDEMPOTENCY_KEY,
   inRange,
+  moment,
   ok,
   queryInt,
   requiredText,
@@ -150,7 +151,7 @@ export const Execution = z
 export const ListExecutions = z.object({
   agentId: z.string().optional(),
   status: Status.optional(),
-  since: z.iso.datetime({ offset: true }).check(inRange).optional().describe('Created at this time or later'),
+  since: moment.check(inRange).optional().describe('Created at this time or later; a date begins at midnight UTC'),
   spaceId: z.string().optional(),
   chatId: z.string().optional(),
   taskId: z.string().optional(),

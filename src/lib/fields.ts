@@ -87,6 +87,20 @@ export const queryInt = (min: number, max: number) => z.coerce.number<number>().
 
 export const timestamp = z.iso.datetime()
 
+const TIME = '([01]\\d|2[0-3]):[0-5]\\d'
+const DATE = z.regexes.date.source.slice(1, -1)
+
+/** A moment that a client names: an ISO 8601 date (UTC), or a date and time with an offset. */
+export const moment = new z.ZodISODateTime({
+  type: 'string',
+  format: 'datetime',
+  check: 'string_format',
+  offset: true,
+  local: false,
+  precision: null,
+  pattern: new RegExp(`^${DATE}(T${TIME}(:[0-5]\\d(\\.\\d+)?)?(Z|[+-]${TIME}))?$`),
+})
+
 const [FIRST, LAST] = [Date.parse('0001-01-01T00:00:00.000Z'), Date.parse('9999-12-31T23:59:59.999Z')]
 
 /** What a moment must be, once its offset is applied: ISO 8601 writes years in four digits, PostgreSQL has no year 0. */

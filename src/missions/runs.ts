@@ -13,6 +13,7 @@ type MissionRow = Prisma.MissionGetPayload<object>
 
 /** A fire time that is late by more than this (ms) was missed: nobody was there. */
 const MISSED = 60_000
+const SECOND = 1000
 
 /** Whoever claims its fire time, or changes when it runs, changes one of these. */
 const timesOf = ({ nextRunAt, scheduleType, scheduleValue, timezone }: MissionRow) => ({
@@ -104,6 +105,28 @@ export async function run(
     if (error instanceof NotNow) return null
     throw error
   }
+}
+
+/** How far the clocks of servers may be apart (ms): a fire time that one of them has just claimed is not claimed again. */
+const SKEW = 60_000
+
+/**
+ * Puts back the fire time of a mission if it is later than the next one from now: it was set under a wrong clock, or the
+ * clock was put back since.
+ */
+export async function putBack(deps: Deps, mission: MissionRow, now: Date): Promise<void> {
+  const { nextRunAt, lastRunAt } = mission
+  const isRecent = lastRunAt && lastRunAt > now && lastRunAt.getTime() - now.getTime() < SKEW
+  const isContinuous = mission.scheduleType === 'continuous'
+  const next = isContinuous
+    ? new Date(now.getTime() + pauseOf(mission) * 1000)
+    : nextFire(mission, isRecent ? lastRunAt : now)
+  if (!next || !nextRunAt || nextRunAt.getTime() - next.getTime() < SECOND) return
+  if (await moveOn(deps, mission, { nextRunAt: next }, now))
+    deps.log.warn(
+      { missionId: mission.id, nextRunAt, putBackTo: next },
+      'a fire time of a mission that was set under a wrong clock was put back',
+    )
 }
 
 /**

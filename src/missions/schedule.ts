@@ -93,7 +93,52 @@ function parseDate({ scheduleValue, timezone }: Schedule): Date {
  * The pattern of a cron expression, matched against what the clock on the wall shows: a clock change is none of its
  * business (contract.md section 7: a local time that is skipped runs at the next there is, a repeated one once).
  */
-const patternOf = ({ scheduleValue }: Schedule) => new Cron(scheduleValue ?? '', { timezone: 'UTC', paused: true })
+function patternOf({ scheduleValue }: Schedule): Cron {
+  const [, , day = '', , weekday = ''] = fieldsOf(scheduleValue)
+  // As cron has always done: either day counts where both are said, and both where one begins with a star.
+  const domAndDow = isWild(day) || isWild(weekday)
+  return new Cron(scheduleValue ?? '', { timezone: 'UTC', paused: true, domAndDow })
+}
+
+/** Returns the five fields of a cron expression, without the seconds of one that has six. */
+const fieldsOf = (value: string | null): string[] => (value ?? '').trim().split(/\s+/).slice(-5)
+
+const isWild = (field: string): boolean => /^[*?]/.test(field)
+
+/** The longest time that a clock is put back by, and more (ms). */
+const MAX_SET_BACK = 3 * 60 * 60 * 1000
+const SECOND = 1000
+
+const floor = (time: number): number => Math.floor(time / SECOND) * SECOND
+
+/**
+ * Returns the fire time after a moment among the readings that come again because the clock is put back. Fixed times have
+ * been before. Expressions whose minute or hour begins with a star go on (the rule of Debian's cron). Null if there is none.
+ */
+function nextRepeated(schedule: Schedule, after: Date): Date | null {
+  const [minute = '', hour = ''] = fieldsOf(schedule.scheduleValue)
+  if (!isWild(minute) && !isWild(hour)) return null
+  const { timezone } = schedule
+  const readingAt = (time: number) => toWallClock(new Date(time), timezone)
+  const offsetAt = (time: number) => readingAt(time).getTime() - time
+  const pattern = patternOf(schedule)
+  const start = floor(after.getTime())
+  const offset = offsetAt(start)
+  /** The next fire time if the clock goes on from there as it is. */
+  const from = (time: number, before: Date) => {
+    const reading = pattern.nextRun(before)
+    const fire = reading && time + reading.getTime() - readingAt(time).getTime()
+    return fire && offsetAt(fire) === offsetAt(time) ? new Date(fire) : null
+  }
+  let [early, late] = [start, start + MAX_SET_BACK]
+  if (offsetAt(late) >= offset) return offsetAt(start - MAX_SET_BACK) > offset ? from(start, readingAt(start)) : null
+  while (late - early > SECOND) {
+    const middle = early + floor((late - early) / 2)
+    if (offsetAt(middle) === offset) early = middle
+    else late = middle
+  }
+  return from(late, new Date(readingAt(late).getTime() - SECOND))
+}
 
 /** The first fire time after a moment; null when there is none. A continuous mission's comes when its run ends. */
 export function nextFire(schedule: Schedule, after: Date): Date | null {
@@ -108,7 +153,9 @@ export function nextFire(schedule: Schedule, after: Date): Date | null {
   for (; reading; reading = pattern.nextRun(reading)) {
     const fire = toMoment(reading, timezone)
     // Otherwise the clock was put back, and this reading has been before.
-    if (fire > after) return fire
+    if (fire <= after) continue
+    const repeated = nextRepeated(schedule, after)
+    return repeated && repeated < fire ? repeated : fire
   }
   return null
 }

@@ -1,7 +1,7 @@
 import type { Prisma } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
 import { inParts } from '../lib/parts.ts'
-import { fire } from './runs.ts'
+import { fire, putBack } from './runs.ts'
 
 /** How often due missions are looked for (ms). */
 const INTERVAL = 500
@@ -22,15 +22,38 @@ export function createScheduler(deps: Deps): Scheduler {
   const { db, clock, log } = deps
   let ticking: Promise<void> | null = null
   let stopped = false
+  /** When it last looked, if it has: a time before that is one to which the clock was put back. */
+  let seen = new Date(8.64e15)
 
   async function fireAll(): Promise<void> {
     if (deps.pause.isPaused()) return
     const now = clock.now()
+    if (now < seen) await putAllBack(now)
+    seen = now
     for (let page = await read(now); page.length; page = await read(now, page.at(-1))) {
       for (const some of inParts(page, AT_ONCE)) {
         if (stopped) return
         await Promise.all(some.map((mission) => tryToFire(mission, now)))
       }
+    }
+  }
+
+  /** Corrects fire times that were set under a clock that was ahead, at the start and whenever the clock is put back. */
+  async function putAllBack(now: Date): Promise<void> {
+    const later = (after?: Due) =>
+      db.mission.findMany({
+        where: {
+          archivedAt: null,
+          scheduleType: { in: ['cron', 'continuous'] },
+          status: { in: ['pending', 'running'] },
+          nextRunAt: { gt: now },
+          ...(after && { AND: { OR: laterThan(after) } }),
+        },
+        orderBy: [{ nextRunAt: 'asc' }, { id: 'asc' }],
+        take: PAGE,
+      })
+    for (let page = await later(); page.length && !stopped; page = await later(page.at(-1))) {
+      for (const mission of page) await putBack(deps, mission, now)
     }
   }
 

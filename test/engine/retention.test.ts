@@ -27,6 +27,18 @@ async function oldRun(lab: Lab, count: number, age: number) {
   return lab.db.execution.update({ where: { id: row.id }, data: { terminalSeq } })
 }
 
+/** Looks for what is past its time until nothing is left: one look removes a tenth. */
+const forgotten = (count: () => Promise<number>) =>
+  expect
+    .poll(
+      () => {
+        vi.advanceTimersByTime(MINUTE)
+        return count()
+      },
+      { interval: 2, timeout: 20_000 },
+    )
+    .toBe(0)
+
 const deletions = ({ server }: Lab, table: string) =>
   server.queries.filter((sql) => sql.includes(`DELETE FROM "${table}"`))
 
@@ -37,8 +49,7 @@ test('events past their time go, a small batch at a time; executions, messages a
   const kept = await lab.db.executionEvent.count({ where: { executionId: recent.id } })
   const messages = await lab.db.message.count()
   lab.server.queries.length = 0
-  vi.advanceTimersByTime(MINUTE)
-  await expect.poll(() => lab.db.executionEvent.count({ where: { executionId: old.id } })).toBe(0)
+  await forgotten(() => lab.db.executionEvent.count({ where: { executionId: old.id } }))
   // A statement is told of when its answer has come, which is after others can see what it did.
   await expect.poll(() => deletions(lab, 'ExecutionEvent').length).toBeGreaterThanOrEqual(3)
   for (const sql of deletions(lab, 'ExecutionEvent')) {
@@ -48,6 +59,20 @@ test('events past their time go, a small batch at a time; executions, messages a
   expect(await lab.db.executionEvent.count({ where: { executionId: recent.id } })).toBe(kept)
   expect(await lab.db.message.count()).toBe(messages)
   expect(await lab.row(old.id)).toEqual(old)
+})
+
+test('one look at a clock that is years ahead removes a tenth of the events, and says so', async () => {
+  const lines: string[] = []
+  await using lab = await startLab({ EVENT_RETENTION_DAYS: '10' })
+  const { id } = await oldRun(lab, 200, 0)
+  const where = { executionId: id }
+  const before = await lab.db.executionEvent.count({ where })
+  lab.server.service.deps.log.warn = (...line: unknown[]) => void lines.push(JSON.stringify(line))
+  lab.clock.advance(400 * DAY)
+  vi.advanceTimersByTime(MINUTE)
+  await expect.poll(() => lab.db.executionEvent.count({ where })).toBe(before - Math.ceil(before / 10))
+  lab.clock.advance(-400 * DAY)
+  expect(lines.join()).toContain('EVENT_RETENTION_DAYS: check the clock')
 })
 
 test('other writes get their turn between the batches', async () => {
@@ -74,7 +99,7 @@ test('other writes get their turn between the batches', async () => {
   }
   written.resolve()
   await holding
-  await expect.poll(() => lab.db.executionEvent.count({ where: { executionId: old.id } })).toBe(0)
+  await forgotten(() => lab.db.executionEvent.count({ where: { executionId: old.id } }))
   expect(order).toContain('update')
   expect(deletions(lab, 'ExecutionEvent').length).toBeGreaterThan(order.indexOf('update'))
 })
@@ -82,8 +107,7 @@ test('other writes get their turn between the batches', async () => {
 test('the stream of a run whose events are gone has its meta and its end, from any number on', async () => {
   await using lab = await startLab({ EVENT_RETENTION_DAYS: '10' })
   const row = await oldRun(lab, 10, 11 * DAY)
-  vi.advanceTimersByTime(MINUTE)
-  await expect.poll(() => lab.db.executionEvent.count()).toBe(0)
+  await forgotten(() => lab.db.executionEvent.count())
   expect((await followed(lab.engine, row)).map(({ event, seq }) => [event, seq])).toEqual([
     ['meta', 1],
     ['result', 1_010],
@@ -106,14 +130,32 @@ test('a run that is on while its first events go still ends its streams in order
   })()
   await expect.poll(() => events.length).toBe(2)
   lab.clock.advance(11 * DAY)
-  vi.advanceTimersByTime(MINUTE)
-  await expect.poll(() => lab.db.executionEvent.count()).toBe(0)
+  await forgotten(() => lab.db.executionEvent.count())
   goOn.resolve()
   await following
   expect(events.map(({ event }) => event)).toEqual(['meta', 'message', 'message', 'message', 'result'])
   const late = await followed(lab.engine, row)
   expect(late.at(-1)).toEqual(events.at(-1))
   expect(await lab.row(row.id)).toMatchObject({ status: 'completed', result: 'one two' })
+})
+
+test('a lease further ahead than its duration counts from now, so that the run is taken over', async () => {
+  await using lab = await startLab({ LEASE_DURATION: '10' })
+  const { id } = await ended(lab.engine, await lab.run())
+  const leaseUntil = new Date(lab.clock.now().getTime() + 60 * MINUTE)
+  // A server that was killed before the clock was put back by an hour.
+  const data = { status: 'running', terminalSeq: null, completedAt: null, leaseOwner: 'killed', leaseUntil } as const
+  await lab.db.execution.update({ where: { id }, data })
+  const swept = async () => {
+    vi.advanceTimersByTime(2 * SECOND)
+    return lab.row(id)
+  }
+  await expect
+    .poll(async () => ((await swept()).leaseUntil?.getTime() ?? 0) - lab.clock.now().getTime())
+    .toBeLessThan(11 * SECOND)
+  expect(await lab.row(id)).toMatchObject({ status: 'running', attempt: 1 })
+  lab.clock.advance(11 * SECOND)
+  await expect.poll(async () => (await swept()).leaseOwner).not.toBe('killed')
 })
 
 const SECOND = 1_000

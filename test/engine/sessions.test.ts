@@ -70,6 +70,30 @@ test('20 messages sent at once to a chat that has no session yet make one, and r
 
 const AGENT = { name: 'Bo', systemPrompt: 'You are Bo.' }
 
+test('messages keep the order of the conversation in lists though the clock is put back between them', async () => {
+  await using lab = await startLab()
+  echo(lab)
+  lab.clock.advance(7_200_000)
+  const conversation = await lab.session()
+  lab.clock.advance(-7_200_000)
+  for (const message of ['two', 'three']) await ended(lab.engine, await lab.run({ message, conversation }))
+  const { body } = await request(lab.server, 'GET', `/api/v1/chats/${conversation.chatId}/messages`, {})
+  const contents = body.messages.map(({ content }: { content: string }) => content)
+  expect(contents).toEqual((await history(lab, conversation.sessionId)).map(({ content }) => content))
+})
+
+test('a run during which the clock is put back lasts no negative time', async () => {
+  await using lab = await startLab()
+  const goOn = Promise.withResolvers<string>()
+  lab.model.script({ tokens: [goOn.promise] })
+  const { id } = await lab.run()
+  lab.clock.advance(-60_000)
+  goOn.resolve('Done.')
+  await ended(lab.engine, await lab.row(id))
+  const { execution } = (await request(lab.server, 'GET', `/api/v1/executions/${id}`, {})).body
+  expect(execution.executionTime).toBe(0)
+})
+
 test('sessions do not wait for one another', async () => {
   await using lab = await startLab()
   const open = gates(lab)

@@ -356,6 +356,21 @@ describe('the health of a mission', () => {
     await lab.call('DELETE', `/missions/${id}`)
   })
 
+  it('puts a fire time back that was set under a clock that was ahead', async () => {
+    lab.clock.set('2026-06-03T12:00:00Z')
+    const ids = await Promise.all(
+      [hourly, { type: 'continuous', value: '600' }, { type: 'once', value: '2026-06-04T12:00' }].map(
+        async (schedule) => (await lab.create({ schedule })).id,
+      ),
+    )
+    await lab.tick()
+    lab.clock.set('2026-06-01T12:00:00Z')
+    await lab.tick()
+    const times = await Promise.all(ids.map(async (id) => (await lab.get(id)).schedule.nextRun))
+    expect(times).toEqual(['2026-06-01T13:00:00.000Z', '2026-06-01T12:10:00.000Z', '2026-06-04T12:00:00.000Z'])
+    for (const id of ids) await lab.call('DELETE', `/missions/${id}`)
+  })
+
   it('fires no more than maxRuns times', async () => {
     lab.clock.set('2026-06-01T12:00:00Z')
     const { id } = await lab.create({ schedule: { ...everyMinute, maxRuns: 2 } })

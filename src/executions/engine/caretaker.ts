@@ -17,11 +17,16 @@ const HEARTBEAT_SIZE = 500
 const HEARTBEATS = 3
 const SWEEP_INTERVAL = 2_000
 const SWEEP_SIZE = 100
+/** How far the clocks of servers may be apart (ms). */
+const SKEW = 2_000
 /** How many runs are taken over at once: while one reads, another writes, and others have connections left. */
 const TAKEN_AT_ONCE = 4
 const COMPACTION_INTERVAL = 1_000
 const RETENTION_INTERVAL = 60_000
 const RETENTION_BATCH = 500
+/** The share of all events that one look removes at most; no more of them are counted than this. */
+const RETENTION_SHARE = 0.1
+const MAX_COUNTED_EVENTS = 500_000
 const STATISTICS_INTERVAL = 5_000
 const DAY = 24 * 60 * 60 * 1000
 
@@ -129,8 +134,23 @@ export function createCaretaker(deps: CaretakerDeps) {
       await tryFor({ id: approval.executionId }, () => deps.expireApproval(approval))
     // While it was away, nobody could keep a lease: those who live do that first.
     const awayLately = now.getTime() - awayAt < settings.LEASE_DURATION + SWEEP_INTERVAL
+    await shortenLeases(now)
     if (!awayLately) await recover(all, now)
     await deps.begin()
+  }
+
+  /**
+   * Has a lease that is further ahead than it may last count from now: it was taken before the clock was put back. Who
+   * lives renews it. Without this a killed server's run would wait until the clock has caught up.
+   */
+  async function shortenLeases(now: Date): Promise<void> {
+    const longest = now.getTime() + settings.LEASE_DURATION
+    const where = { terminalSeq: null, status: 'running' as const, leaseUntil: { gt: new Date(longest + SKEW) } }
+    const ahead = await timed(() => db.execution.findMany({ where, select: { id: true }, take: SWEEP_SIZE }))
+    if (!ahead.length) return
+    const ids = ahead.map(({ id }) => id)
+    await db.execution.updateMany({ where: { ...where, id: { in: ids } }, data: { leaseUntil: new Date(longest) } })
+    log.warn({ runs: ids.length }, 'the clock was put back: leases of runs that lay too far ahead count from now')
   }
 
   async function recover(all: boolean, now: Date): Promise<void> {
@@ -169,18 +189,40 @@ export function createCaretaker(deps: CaretakerDeps) {
     const now = clock.now().getTime()
     const events = new Date(now - settings.EVENT_RETENTION_DAYS * DAY)
     const records = new Date(now - LIFETIME)
-    await inBatches(() =>
+    await inBatches(await mayForget(events), (limit) =>
       db.$executeRaw(Prisma.sql`
         DELETE FROM "ExecutionEvent" WHERE ("executionId", "firstSeq") IN (
           SELECT "executionId", "firstSeq" FROM "ExecutionEvent"
           WHERE "executionId" < ${timedIdsSince('exec', events)} AND "at" < ${events}
-          ORDER BY "executionId", "firstSeq" LIMIT ${RETENTION_BATCH})`),
+          ORDER BY "executionId", "firstSeq" LIMIT ${limit})`),
     )
-    await inBatches(() =>
+    await inBatches(Number.POSITIVE_INFINITY, (limit) =>
       db.$executeRaw(Prisma.sql`
         DELETE FROM "IdempotencyRecord" WHERE "id" IN (
-          SELECT "id" FROM "IdempotencyRecord" WHERE "createdAt" < ${records} LIMIT ${RETENTION_BATCH})`),
+          SELECT "id" FROM "IdempotencyRecord" WHERE "createdAt" < ${records} LIMIT ${limit})`),
     )
+  }
+
+  /**
+   * Returns how many events one look may remove of those before a moment: a share of all, so that a clock which is wrong
+   * for a minute does not cost the history. Logs where there are more.
+   */
+  async function mayForget(before: Date): Promise<number> {
+    const count = async (which: Prisma.Sql, limit: number) => {
+      const [row] = await db.$queryRaw<{ count: number | bigint }[]>(Prisma.sql`
+        SELECT count(*) AS "count" FROM (SELECT 1 FROM "ExecutionEvent" WHERE ${which} LIMIT ${limit}) AS "found"`)
+      return Number(row?.count ?? 0)
+    }
+    const old = Prisma.sql`"executionId" < ${timedIdsSince('exec', before)} AND "at" < ${before}`
+    if (!(await count(old, 1))) return 0
+    const most = Math.ceil((await count(Prisma.sql`1 = 1`, MAX_COUNTED_EVENTS)) * RETENTION_SHARE)
+    const found = await count(old, most + 1)
+    if (found > most)
+      log.warn(
+        { removed: most, olderThan: before },
+        'more than a tenth of the events is past EVENT_RETENTION_DAYS: check the clock; the others are removed later',
+      )
+    return Math.min(found, most)
   }
 
   /** Repeats a task, so many times at once at most; what fails is logged and tried again. */
@@ -220,6 +262,10 @@ const laterThan = ({ createdAt, id }: ExecutionRow): Prisma.ExecutionWhereInput[
 ]
 
 /** Everybody else has a turn between two batches: SQLite answers at once, and would not let go of the event loop. */
-async function inBatches(remove: () => Promise<number>): Promise<void> {
-  while ((await remove()) === RETENTION_BATCH) await setImmediate()
+async function inBatches(most: number, remove: (limit: number) => Promise<number>): Promise<void> {
+  for (let left = most; left > 0; left -= RETENTION_BATCH) {
+    const limit = Math.min(left, RETENTION_BATCH)
+    if ((await remove(limit)) < limit) return
+    await setImmediate()
+  }
 }

@@ -92,7 +92,7 @@ export async function claimPending(
 ): Promise<ExecutionRow | null> {
   const now = deps.clock.now()
   const claim = deps.db.$transaction(async (tx) => {
-    const waited = row.waitingSince ? now.getTime() - row.waitingSince.getTime() : 0
+    const waited = row.waitingSince ? Math.max(0, now.getTime() - row.waitingSince.getTime()) : 0
     const [execution] = await tx.execution.updateManyAndReturn({
       where: { id: row.id, status: 'pending', attempt: row.attempt, waitingFor: null },
       data: {
@@ -138,13 +138,22 @@ export async function takeOver(deps: ClaimDeps, row: ExecutionRow): Promise<Exec
   })
 }
 
-/** What a run leaves in its session's history: its question when it begins, its answer when it ends. */
+/** Returns when the message before a position of a session was written, if there is one. */
+async function writtenBefore(tx: Tx, { sessionId }: ExecutionRow, position: number): Promise<Date | undefined> {
+  const where = { sessionId, position: { lt: position } }
+  return (await tx.message.findFirst({ where, orderBy: { position: 'desc' }, select: { createdAt: true } }))?.createdAt
+}
+
+/**
+ * Writes what a run leaves in its session's history: its question when it begins, its answer when it ends. No message is
+ * older than the one before it, though the clock was put back meanwhile: chats are listed by these times.
+ */
 export async function writeMessage(
   tx: Tx,
   execution: ExecutionRow,
   role: 'user' | 'assistant',
   content: string,
-  createdAt: Date,
+  now: Date,
   {
     interrupted = false,
     toolCalls = [],
@@ -153,6 +162,8 @@ export async function writeMessage(
 ): Promise<void> {
   const { organizationId, chatId, sessionId, id: executionId, queueSeq } = execution
   const position = queueSeq * 2 - (role === 'user' ? 1 : 0)
+  const before = queueSeq === 1 ? execution.startedAt : await writtenBefore(tx, execution, position)
+  const createdAt = before && before > now ? before : now
   const id = newSortableId(createdAt)
   const data = { id, organizationId, chatId, sessionId, executionId, position, role, content, createdAt }
   await tx.message.createMany({ data: { ...data, interrupted, replay, toolCalls: toolCalls as Prisma.InputJsonArray } })

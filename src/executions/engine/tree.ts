@@ -61,7 +61,7 @@ export async function waitedBelow(db: Db, row: ExecutionRow, now: Date): Promise
   for (const { id, parentExecutionId, waitedMs, waitingSince, completedAt } of tree) {
     if (!family.has(id) && !family.has(parentExecutionId)) continue
     family.add(id)
-    waited += waitedMs + (waitingSince ? (completedAt ?? now).getTime() - waitingSince.getTime() : 0)
+    waited += waitedMs + (waitingSince ? Math.max(0, (completedAt ?? now).getTime() - waitingSince.getTime()) : 0)
   }
   return waited
 }
