@@ -91,7 +91,10 @@ export function createApp(deps: Deps, ready: () => Promise<Readiness>): RequestL
     const started = performance.now()
     const ip = addressOf(req, settings)
     deps.telemetry.request?.(res, req.method ?? '', () => routeOf(req.method ?? '', pathOf(req)))
-    res.on('close', () => logRequest(deps, req, res, { requestId, ip, ms: Math.round(performance.now() - started) }))
+    res.on('close', () => {
+      unread.forget(res)
+      logRequest(deps, req, res, { requestId, ip, ms: Math.round(performance.now() - started) })
+    })
     try {
       toOriginForm(req)
       checkProtocol(req)

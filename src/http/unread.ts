@@ -60,8 +60,10 @@ export function drained(res: ServerResponse): Promise<void> {
 }
 
 export type UnreadLimit = {
-  /** Watches a response until it closes. `authenticate` gives the caller whose limits it counts against. */
+  /** Watches a response. `authenticate` gives the caller whose limits it counts against. */
   watch(res: ServerResponse, authenticate: () => Promise<Actor>): void
+  /** Forgets a response that has closed. */
+  forget(res: ServerResponse): void
   /** Examines all open responses now. */
   check(): void
 }
@@ -76,12 +78,12 @@ export function createUnreadLimit(
   log: Logger,
   maxStall = MAX_STALL,
 ): UnreadLimit {
-  const responses = new Set<Open>()
+  const responses = new Map<ServerResponse, Open>()
   let timer: NodeJS.Timeout | null = null
 
   function end(open: Open, reason: string): void {
-    responses.delete(open)
     const { res, unsent, groups } = open
+    responses.delete(res)
     log.warn({ unsent, group: groups?.[1], path: res.req.url?.split('?', 1)[0] }, `ended an unread response: ${reason}`)
     res.destroy()
   }
@@ -89,7 +91,7 @@ export function createUnreadLimit(
   function check(): void {
     const now = performance.now()
     const unread: Open[] = []
-    for (const open of responses) {
+    for (const open of responses.values()) {
       examine(open, now)
       if (!open.unsent) continue
       if (now - open.progressAt >= maxStall) end(open, 'the client took nothing for too long')
@@ -114,7 +116,7 @@ export function createUnreadLimit(
     }
     for (const open of unread) {
       const total = open.groups && totals.get(open.groups[level])
-      if (!total || total.bytes <= limit || total.count === 1 || !responses.has(open)) continue
+      if (!total || total.bytes <= limit || total.count === 1 || !responses.has(open.res)) continue
       total.bytes -= open.unsent
       total.count--
       end(open, `more than ${limit} bytes were unsent for its ${level ? 'organization' : 'token'}`)
@@ -124,10 +126,10 @@ export function createUnreadLimit(
   return {
     watch(res, authenticate) {
       const open: Open = { res, authenticate, groups: null, unsent: 0, taken: -1, queued: 0, progressAt: 0 }
-      responses.add(open)
-      res.on('close', () => responses.delete(open))
+      responses.set(res, open)
       timer ??= setInterval(check, Math.min(INTERVAL, maxStall)).unref()
     },
+    forget: (res) => void responses.delete(res),
     check,
   }
 }

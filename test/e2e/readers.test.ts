@@ -21,6 +21,7 @@ test('a reader that takes nothing is dropped, and one that takes a little now an
   let ended = 0
   const server = createServer((_, res) => {
     responses.push(res)
+    res.on('close', () => limit.forget(res))
     limit.watch(res, () => Promise.reject(new Error('nobody')))
     attend(res, new AbortController().signal)
     writeEvents(res, endless()).finally(() => ended++)

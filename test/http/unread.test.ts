@@ -21,6 +21,7 @@ async function startAnswering(limit: UnreadLimit) {
   const answers: ServerResponse[] = []
   const server = createServer((req, res) => {
     const [, bytes, organizationId, tokenId] = (req.url ?? '').split('/')
+    res.on('close', () => limit.forget(res))
     limit.watch(res, async () => ({ organizationId, tokenId, userId: '' }) as unknown as Actor)
     answers.push(res)
     res.setHeader('Content-Length', Number(bytes))
