@@ -1,9 +1,12 @@
+import type { Transform } from 'node:stream'
 import {
   brotliDecompressSync,
   constants,
   createBrotliDecompress,
+  createInflateRaw,
   createUnzip,
   createZstdDecompress,
+  inflateRawSync,
   unzipSync,
   zstdDecompressSync,
 } from 'node:zlib'
@@ -56,18 +59,36 @@ export function createDecoder(
       `The model server encodes its answers as ${String(encoding).slice(0, 50)}: unknown`,
       'unreadable',
     )
-  const stream = coding[0]()
-  stream.on('data', take)
-  stream.on('end', () => take(null))
-  stream.on('error', () =>
-    fail(new ModelError('The model server sent an answer that cannot be decompressed', 'unreadable')),
-  )
-  return { write: (bytes) => void stream.write(bytes), end: () => void stream.end() }
+  let stream: Transform | null = null
+  const start = (first: Buffer) => {
+    const made = isRawDeflate(String(encoding), first) ? createInflateRaw(ZLIB) : coding[0]()
+    made.on('data', take)
+    made.on('end', () => take(null))
+    made.on('error', () =>
+      fail(new ModelError('The model server sent an answer that cannot be decompressed', 'unreadable')),
+    )
+    return made
+  }
+  return {
+    write(bytes) {
+      stream ??= start(bytes)
+      stream.write(bytes)
+    },
+    end() {
+      if (stream) stream.end()
+      else take(null)
+    },
+  }
 }
+
+/** Whether the bytes are `deflate` without the zlib format around it, as some servers send it. */
+const isRawDeflate = (encoding: string, [first = 0]: Buffer): boolean =>
+  /^\s*deflate\s*$/i.test(encoding) && (first & 0x0f) !== 0x08
 
 /** Decodes the body of a refusal; as it is where that is not possible. */
 export function decodeWhole(encoding: string, bytes: Buffer): Buffer {
   try {
+    if (isRawDeflate(encoding, bytes)) return inflateRawSync(bytes, { ...ZLIB, maxOutputLength: MAX_WHOLE })
     return codingOf(encoding)?.[1](bytes) ?? bytes
   } catch {
     return bytes

@@ -1,0 +1,102 @@
+import { once } from 'node:events'
+import { createServer, type ServerResponse } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { brotliCompressSync, deflateRawSync, deflateSync, gzipSync, zstdCompressSync } from 'node:zlib'
+import { Agent } from 'undici'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { createChatReader } from '../../src/executions/engine/chat-stream.ts'
+import { describeModelError } from '../../src/executions/engine/model-errors.ts'
+import { post } from '../../src/executions/engine/post.ts'
+import type { Part } from '../../src/executions/engine/text-model.ts'
+
+let answer: (response: ServerResponse) => void
+const server = createServer((request, response) => {
+  request.resume()
+  answer(response)
+})
+const dispatcher = new Agent()
+beforeAll(async () => {
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+})
+afterAll(async () => {
+  await dispatcher.destroy()
+  server.closeAllConnections()
+  server.close()
+})
+
+const data = (value: unknown) => `data: ${JSON.stringify(value)}\n\n`
+const TEXT = data({ choices: [{ delta: { content: 'Hi' } }] })
+const FINISH = data({ choices: [{ delta: {}, finish_reason: 'stop' }] })
+const USAGE = data({ choices: [], usage: { prompt_tokens: 5, completion_tokens: 7 } })
+const WHOLE = `${TEXT}${FINISH}${USAGE}data: [DONE]\n\n`
+
+/** Reads an answer to its end. Returns its text, finish reason and tokens, or why it failed. */
+async function read(): Promise<string> {
+  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/v1/chat/completions`
+  const reader = createChatReader({ metadataKey: 'compatible', tools: new Set(), thinkTags: false })
+  try {
+    const parts: Part[] = []
+    const request = { url, dispatcher, headers: {}, body: '{}', signal: undefined }
+    for await (const some of await post(request, reader)) parts.push(...some)
+    return parts
+      .map((part) => {
+        if (part.type === 'text-delta') return part.delta
+        if (part.type !== 'finish') return ''
+        const { finishReason, usage } = part
+        return ` ${finishReason.unified} ${usage.inputTokens.total ?? '?'}/${usage.outputTokens.total ?? '?'}`
+      })
+      .join('')
+  } catch (error) {
+    return describeModelError(error, [])
+  }
+}
+
+describe('the answer to a chat completion', () => {
+  it.each<[string, Buffer]>([
+    ['gzip', gzipSync(WHOLE)],
+    ['deflate', deflateSync(WHOLE)],
+    ['Deflate', deflateRawSync(WHOLE)],
+    ['br', brotliCompressSync(WHOLE)],
+    ['zstd', zstdCompressSync(WHOLE)],
+    ['identity', Buffer.from(WHOLE)],
+  ])('is read where the server encodes it as %s without being asked', async (encoding, bytes) => {
+    answer = (response) => response.writeHead(200, { 'content-encoding': encoding }).end(bytes)
+    expect(await read()).toBe('Hi stop 5/7')
+  })
+
+  it('fails with a cause where the server encodes it in a way that is not known', async () => {
+    answer = (response) => response.writeHead(200, { 'content-encoding': 'later' }).end('x')
+    expect(await read()).toContain('later')
+  })
+
+  it('tells the reason of a refusal that is encoded', async () => {
+    const body = gzipSync('{"error":{"message":"No such model"}}')
+    answer = (response) => response.writeHead(404, { 'content-encoding': 'gzip' }).end(body)
+    expect(await read()).toBe('HTTP 404: No such model')
+  })
+
+  it.each<[string, string, (response: ServerResponse) => void, string]>([
+    ['the connection is reset', TEXT + FINISH, (response) => response.socket?.resetAndDestroy(), 'Hi stop ?/?'],
+    ['the server is silent', TEXT + FINISH, () => {}, 'Hi stop ?/?'],
+    ['the usage comes and the server is silent', TEXT + FINISH + USAGE, () => {}, 'Hi stop 5/7'],
+    ['the usage comes later', TEXT + FINISH, (response) => response.end(USAGE), 'Hi stop 5/7'],
+    ['garbage comes', TEXT + FINISH, (response) => response.end('data: {"cho\n\n'), 'Hi stop ?/?'],
+  ])('is whole behind its finish reason where %s', async (_, body, then, told) => {
+    answer = (response) => response.writeHead(200).write(body, () => setImmediate(() => then(response)))
+    expect(await read()).toBe(told)
+  })
+
+  it('is not whole where its connection is reset before its finish reason', async () => {
+    answer = (response) =>
+      response.writeHead(200).write(TEXT, () => setImmediate(() => response.socket?.resetAndDestroy()))
+    expect(await read()).toMatch(/^The connection to the model broke/)
+  })
+
+  it('that is a redirect is refused with its target, without the query', async () => {
+    answer = (response) => response.writeHead(308, { location: 'https://b.example/v1?key=x' }).end()
+    expect(await read()).toBe(
+      'HTTP 308: Permanent Redirect, a redirect to https://b.example/v1: redirects are not followed, set the base address to where it leads',
+    )
+  })
+})
