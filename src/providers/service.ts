@@ -54,7 +54,8 @@ export async function list(actor: Actor, { db, models }: Deps, { orgId }: { orgI
   const own = new Set(rows.map(({ name }) => readName(name).segment))
   const ofServer = models
     .ofServer()
-    .filter((name) => !own.has(name))
+    // The built-in one has no key and no address that anybody could set.
+    .filter((name) => name !== 'offline' && !own.has(name))
     .map((name) => ({
       name,
       baseUrl: null,

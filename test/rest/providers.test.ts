@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { expectError } from '../support/faces.ts'
+import { graphql } from '../graphql/support.ts'
+import { expectError, faces } from '../support/faces.ts'
 import { type ModelServer, startModelServer } from '../support/model-server.ts'
 import { request } from '../support/rest.ts'
 import { type Member, startServer, type TestServer } from '../support/server.ts'
@@ -61,8 +62,8 @@ describe('a provider of an organization', () => {
       { name: 'openai', source: 'server', baseUrl: null, status: 'unchecked' },
       { name: 'compatible', source: 'server' },
       { name: 'groq', source: 'server' },
-      { name: 'offline', source: 'server' },
     ])
+    expect(listed.body.providers).toHaveLength(4)
     const ran = await run(member, 'mine/some/model')
     expect([ran.answer.status, ran.path, ran.authorization]).toEqual([
       200,
@@ -123,6 +124,80 @@ describe('a provider of an organization', () => {
     ])
   })
 
+  it('is set, listed and deleted over GraphQL and tRPC as over REST', async () => {
+    const orgId = owner.organizationId
+    const given = { orgId, name: 'compatible:faces', apiKey: SECRET, baseUrl: `${model.baseUrl}/faces` }
+    const shown = { name: 'compatible:faces', baseUrl: given.baseUrl, source: 'organization', status: 'unchecked' }
+    const fields = '{ name baseUrl source status }'
+    const set = await graphql(
+      server,
+      `mutation ($orgId: ID!, $name: String!, $apiKey: String!, $baseUrl: String, $headers: [ProviderHeaderInput!]) {
+        setProvider(orgId: $orgId, name: $name, apiKey: $apiKey, baseUrl: $baseUrl, headers: $headers, check: false) ${fields}
+      }`,
+      { ...given, headers: [{ name: 'X-Team', value: 'a' }] },
+      owner,
+    )
+    expect([set.message, set.data?.setProvider]).toEqual([undefined, shown])
+    const listed = await graphql(server, `query ($orgId: ID!) { providers(orgId: $orgId) ${fields} }`, given, member)
+    expect(listed.data?.providers).toContainEqual(shown)
+    expect((await faces.tRPC(server, 'providers.list', { orgId }, member)).body.providers).toContainEqual(
+      expect.objectContaining(shown),
+    )
+    await run(member, 'faces/m')
+    expect(model.requests.at(-1)?.headers['x-team']).toBe('a')
+    const refused = await graphql(
+      server,
+      `mutation ($orgId: ID!) { setProvider(orgId: $orgId, name: "anthropic", apiKey: "k") { name } }`,
+      { orgId },
+      member,
+    )
+    expect(refused.message).toBe(FORBIDDEN)
+    const deleted = await graphql(
+      server,
+      'mutation ($orgId: ID!, $name: String!) { deleteProvider(orgId: $orgId, name: $name) }',
+      { orgId, name: given.name },
+      owner,
+    )
+    expect(deleted.data?.deleteProvider).toBe('Provider deleted successfully')
+  })
+
+  it("answers for another organization's public agent that its members run", async () => {
+    await call(owner, 'PUT', path('compatible'), { apiKey: 'own-key-2', baseUrl: `${model.baseUrl}/callers` })
+    const body = { name: 'Shared', systemPrompt: 'Be good.', model: 'compatible/m', visibility: 'public' }
+    const { id } = (await call(stranger, 'POST', '/api/v1/agents', body)).body
+    for (const [who, asked] of [
+      [owner, '/v1/callers/chat/completions'],
+      [stranger, '/v1/server/chat/completions'],
+    ] as const) {
+      expect((await call(who, 'POST', `/api/v1/agents/${id}/execute`, { message: 'Hello' })).status).toBe(200)
+      expect(model.requests.at(-1)?.path).toBe(asked)
+    }
+    await call(owner, 'DELETE', path('compatible'))
+  })
+
+  it.each(['replaced', 'deleted'])('that is %s lets the runs end that it is answering', async (change) => {
+    const before = { apiKey: 'own-key-3', baseUrl: `${model.baseUrl}/before` }
+    await call(owner, 'PUT', path('compatible:moving'), before)
+    const goOn = Promise.withResolvers<void>()
+    model.script({ tokens: ['One ', goOn.promise, 'whole answer'] })
+    const count = model.requests.length
+    const running = run(owner, 'moving/m')
+    await model.request(count)
+    const changed =
+      change === 'deleted'
+        ? await call(owner, 'DELETE', path('compatible:moving'))
+        : await call(owner, 'PUT', path('compatible:moving'), { apiKey: 'new-key', baseUrl: `${model.baseUrl}/after` })
+    expect(changed.status).toBe(200)
+    goOn.resolve()
+    const { answer } = await running
+    expect([answer.status, answer.body.result]).toEqual([200, 'One whole answer'])
+    const next = await run(owner, 'moving/m')
+    // Without a provider of that name, the whole of it is a model of the server at OPENAI_BASE_URL.
+    const asked = change === 'deleted' ? ['server', 'server-key-1'] : ['after', 'new-key']
+    expect([next.path, next.authorization]).toEqual([`/v1/${asked[0]}/chat/completions`, `Bearer ${asked[1]}`])
+    await call(owner, 'DELETE', path('compatible:moving'))
+  })
+
   it('is written by admins of that organization alone, and seen by its members alone', async () => {
     expectError(await call(member, 'PUT', path('anthropic'), { apiKey: 'k' }), 403, FORBIDDEN)
     expectError(await call(member, 'DELETE', path('anthropic')), 403, FORBIDDEN)
@@ -130,5 +205,31 @@ describe('a provider of an organization', () => {
       const where = method === 'GET' ? path() : path('anthropic')
       expectError(await call(stranger, method, where, method === 'PUT' ? { apiKey: 'k' } : undefined), 403, FORBIDDEN)
     }
+  })
+})
+
+describe('the address of a provider of an organization', () => {
+  it('is a public one unless the operator allows private networks, when it is set and when it is used', async () => {
+    await using guarded = await startServer()
+    const admin = await guarded.member({ organization: 'Acme', role: 'owner' })
+    const where = `/api/v1/organizations/${admin.organizationId}/providers/compatible:mine`
+    const put = (baseUrl: string) =>
+      request(guarded, 'PUT', where, { token: admin.token, body: { apiKey: 'k', baseUrl } })
+    const { port } = new URL(model.baseUrl)
+    const inside = [
+      model.baseUrl,
+      `http://localhost:${port}/v1`,
+      `http://[::1]:${port}`,
+      `http://[::ffff:127.0.0.1]:${port}`,
+      `http://2130706433:${port}`,
+      'http://10.0.0.1',
+      'http://169.254.169.254/latest',
+      'https://[fd00::1]',
+    ]
+    const accepted = model.accepted
+    for (const baseUrl of inside) {
+      expectError(await put(baseUrl), 400, 'Invalid baseUrl. The address is not allowed')
+    }
+    expect(model.accepted).toBe(accepted)
   })
 })
