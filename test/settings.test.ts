@@ -106,6 +106,34 @@ describe('a setting that is', () => {
     expect(readSettings(env)).toMatchObject(env)
   })
 
+  it.each([
+    ['OPENAI_HEADERS', 'x', 'must be JSON, such as {"api-key": "…"}'],
+    ['ANTHROPIC_HEADERS', '{"Host": "sesame"}', 'must be the name of a header that is not set by itself'],
+    ['OPENAI_HEADERS', '{"X Team": "sesame"}', 'must be the name of a header that is not set by itself'],
+    ['OPENAI_HEADERS', '{"x-team": "ses\\name"}', 'must be one line of Latin-1 characters'],
+    ['OPENAI_API_KEY', 'ses ame', 'must not contain blanks, line breaks or characters beyond ASCII'],
+    ['ANTHROPIC_API_KEY', 'sésame', 'must not contain blanks, line breaks or characters beyond ASCII'],
+    ['GOOGLE_BASE_URL', 'https://ada:sesame@a.example', 'must not hold a user or password'],
+    ['OPENAI_RESPONSES_BASE_URL', 'sesame', ''],
+    ['HTTPS_PROXY', 'socks5://ada:sesame@a.example', 'must be the address of an HTTP proxy, such as http'],
+    ['COMPATIBLE_PROVIDERS', 'groq', 'must be JSON, such as ['],
+    ['COMPATIBLE_PROVIDERS', '{"name": "groq"}', ''],
+    ['COMPATIBLE_PROVIDERS', '[{"name": "groq"}]', ''],
+    ['COMPATIBLE_PROVIDERS', '[{"name": "Groq", "baseUrl": "https://a.example"}]', 'must be 1 to 40 of a-z'],
+    ['COMPATIBLE_PROVIDERS', '[{"name": "openai", "baseUrl": "https://a.example"}]', 'is a built-in provider'],
+    ['COMPATIBLE_PROVIDERS', '[{"name": "offline", "baseUrl": "https://a.example"}]', 'is a built-in provider'],
+    ['COMPATIBLE_PROVIDERS', '[{"name": "a", "baseUrl": "https://a.example", "key": "x"}]', 'has unknown fields: key'],
+    [
+      'COMPATIBLE_PROVIDERS',
+      '[{"name": "a", "baseUrl": "https://a.example"}, {"name": "a", "baseUrl": "https://b.example"}]',
+      'must have different names',
+    ],
+  ])('of a provider or proxy is refused with its name and reason, and not shown: %s=%s', (name, value, message) => {
+    const read = () => readSettings({ [name]: value })
+    expect(read).toThrow(new RegExp(`^ {2}${name}\\b.*${RegExp.escape(message)}`, 'm'))
+    expect(read).not.toThrow(/s[eé]s ?ame|ses$/m)
+  })
+
   it('for the command line alone stops no server', () => {
     expect(() => readSettings({ NEW_ENCRYPTION_KEY: 'zz' })).not.toThrow()
     expect(() => readSettings({ ENCRYPTION_KEY: 'zz' })).toThrow('  ENCRYPTION_KEY: must be 32 bytes in base64')

@@ -1,9 +1,12 @@
+import { channel } from 'node:diagnostics_channel'
 import { once } from 'node:events'
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { readModelList } from '../../src/executions/engine/compatible.ts'
 import { createModels } from '../../src/executions/engine/models.ts'
+import type { OwnProvider } from '../../src/executions/engine/own-providers.ts'
+import { systemClock } from '../../src/lib/clock.ts'
 import { readSettings } from '../../src/settings.ts'
 import { type ModelServer, startModelServer } from '../support/model-server.ts'
 
@@ -141,6 +144,79 @@ describe('the headers of a request', () => {
       redirecting.close()
     },
   )
+})
+
+describe('a connection to a model server', () => {
+  const connected = channel('undici:client:connected')
+  const read = (of: object, description: string): unknown =>
+    Reflect.get(of, Object.getOwnPropertySymbols(of).find((symbol) => symbol.description === description) ?? '')
+
+  it.each(['compatible/m', 'openai/m', 'anthropic/m', 'google/gemini-x'])(
+    'of %s has no time-out of its own: how long silence lasts is MODEL_IDLE_TIMEOUT alone',
+    async (name) => {
+      const found: unknown[] = []
+      const listen = (message: unknown) => {
+        const { socket } = message as { socket: object }
+        const client = read(socket, 'client') as object
+        found.push([read(client, 'headers timeout'), read(client, 'body timeout')])
+      }
+      connected.subscribe(listen)
+      const addresses = {
+        OPENAI_BASE_URL: server.baseUrl,
+        OPENAI_RESPONSES_BASE_URL: server.baseUrl,
+        ANTHROPIC_BASE_URL: origin,
+        GOOGLE_BASE_URL: origin,
+      }
+      const keys = { OPENAI_API_KEY: KEY, ANTHROPIC_API_KEY: KEY, GOOGLE_GENERATIVE_AI_API_KEY: KEY }
+      await ask({ ...addresses, ...keys }, name)
+      connected.unsubscribe(listen)
+      expect(server.requests).toHaveLength(1)
+      expect(found).toEqual([[0, 0]])
+    },
+  )
+})
+
+describe('the providers of an organization', () => {
+  const record = (path: string, version: string): OwnProvider => ({
+    name: 'mine',
+    kind: 'compatible',
+    version,
+    baseUrl: `${origin}/${path}`,
+    apiKey: KEY,
+    headers: {},
+  })
+
+  it('that were changed without a notice are used within 5 s, and read once until then', async () => {
+    let now = 0
+    let reads = 0
+    let records = [record('old', '1')]
+    const models = createModels(readSettings({ ALLOW_PRIVATE_NETWORK: 'true' }), {
+      clock: { ...systemClock, now: () => new Date(now) },
+      readProviders: async () => {
+        reads++
+        return records
+      },
+    })
+    const first = await models.resolve('mine/m', ORGANIZATION)
+    records = [record('new', '2')]
+    now = 3_999
+    expect((await models.resolve('mine/m', ORGANIZATION)).model).toBe(first.model)
+    expect(reads).toBe(1)
+    now = 5_000
+    expect((await models.resolve('mine/m', ORGANIZATION)).model).not.toBe(first.model)
+    records = []
+    models.forget([ORGANIZATION])
+    await expect(models.resolve('mine/m', ORGANIZATION)).rejects.toThrow('Unknown model: mine/m')
+  })
+
+  it('lie at public addresses alone, wherever a name leads when it is connected to', async () => {
+    const models = createModels(readSettings({}), { readProviders: async () => [record('old', '1')] })
+    const { model } = await models.resolve('mine/m', ORGANIZATION)
+    const prompt = [{ role: 'user' as const, content: [{ type: 'text' as const, text: 'Hello' }] }]
+    const error = await Promise.resolve(model.doStream({ prompt })).catch((error) => error)
+    expect(models.describeError(error, ORGANIZATION)).toContain('The address is not allowed')
+    expect(server.requests).toEqual([])
+  })
 })
 
 describe('several OpenAI-compatible providers', () => {

@@ -9,6 +9,9 @@ export type HttpProxy = AsyncDisposable & {
   requests: string[]
 }
 
+/** How a proxy asks for a password: git sends none before. */
+const ASKING = { 'Proxy-Authenticate': 'Basic realm="proxy"' }
+
 /**
  * Starts a forward proxy as companies have one: tunnels by CONNECT, requests for `http:` addresses in whole. `leadTo`
  * says where a tunnel leads instead, for names that stand for nothing here.
@@ -22,7 +25,7 @@ export async function startHttpProxy(
   const wanted = user && `Basic ${Buffer.from(user).toString('base64')}`
   const server = createServer((req, res) => {
     requests.push(`${req.method} ${req.url}`)
-    if (wanted && req.headers['proxy-authorization'] !== wanted) return res.writeHead(407).end()
+    if (wanted && req.headers['proxy-authorization'] !== wanted) return res.writeHead(407, ASKING).end()
     const { 'proxy-authorization': _, ...headers } = req.headers
     const onward = request(req.url ?? '', { method: req.method, headers }, (answer) => {
       res.writeHead(answer.statusCode ?? 502, answer.headers)
@@ -38,7 +41,8 @@ export async function startHttpProxy(
   server.on('connect', (req, socket) => {
     requests.push(`CONNECT ${req.url}`)
     const status = wanted && req.headers['proxy-authorization'] !== wanted ? 407 : refuse
-    if (status) return socket.end(`HTTP/1.1 ${status} No\r\nContent-Length: 0\r\n\r\n`)
+    const asking = status === 407 ? `Proxy-Authenticate: ${ASKING['Proxy-Authenticate']}\r\n` : ''
+    if (status) return socket.end(`HTTP/1.1 ${status} No\r\n${asking}Connection: close\r\nContent-Length: 0\r\n\r\n`)
     const { hostname, port } = new URL(`tunnel://${req.url}`)
     const onward = connect(leadTo?.(req.url ?? '') ?? Number(port), leadTo ? '127.0.0.1' : hostname, () => {
       socket.write('HTTP/1.1 200 OK\r\n\r\n')
