@@ -100,7 +100,8 @@ async function take(
     if (step.to !== status)
       change({ status: step.to, ...(step.to === 'completed' && { completedAt: at() }), ...byHand })
     expect(answer).toMatchObject({ status: 200, body: { task } })
-    if (step.to !== 'cancelled') return
+    // A task that is put back has its run cancelled, too, before another begins.
+    if (step.to !== 'cancelled' && !(step.to === 'pending' && status === 'in_progress')) return
     for (const run of runs.splice(0)) expect((await ended(run.id)).status).toBe('cancelled')
   } else if (step.call === 'assign') {
     const assignedTo = step.to && { agent: agentId, me: ann.userId }[step.to]
@@ -137,7 +138,13 @@ async function take(
     expect((await ended(run.id)).status).toBe(step.how)
     if (status !== 'in_progress' || task.executionId !== run.id) return
     const done = step.how === 'completed' && { status: 'completed', result: 'Half done.', completedAt: at() }
-    Object.assign(task, done || { status: 'pending' }, { updatedAt: at() })
+    const { error } = await db.execution.findUniqueOrThrow({ where: { id: run.id } })
+    const why = done ? null : (error ?? expect.stringMatching(/cancelled/))
+    Object.assign(task, done || { status: 'pending' }, {
+      updatedAt: at(),
+      lastError: why,
+      lastExecutionId: run.id,
+    })
   }
 }
 

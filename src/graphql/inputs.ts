@@ -69,11 +69,19 @@ const mapFields = <Ref>(shape: z.ZodRawShape, make: (field: Field, name: string)
 export function toField(name: string, given: z.core.$ZodType): Field {
   const schema = given as z.ZodType
   const plain = unwrap(schema)
+  const description = descriptionOf(schema)
   return {
     type: plain instanceof z.ZodArray ? [toLeaf(name, unwrap(plain.element))] : toLeaf(name, plain),
     required: !schema.isOptional() && !schema.isNullable(),
-    ...(schema.description && { description: schema.description }),
+    ...(description && { description }),
   }
+}
+
+/** Finds the description of a schema, or of the one that it makes optional. */
+function descriptionOf(schema: z.ZodType): string | undefined {
+  if (schema.description) return schema.description
+  const isWrapped = schema instanceof z.ZodOptional || schema instanceof z.ZodNullable
+  return isWrapped ? descriptionOf(schema.unwrap() as z.ZodType) : undefined
 }
 
 function toLeaf(name: string, schema: z.ZodType): Leaf {

@@ -136,8 +136,13 @@ test('a database that keeps a run waiting for longer than MODEL_IDLE_TIMEOUT is 
     ]
     yield [{ type: 'finish', finishReason: { unified: 'stop' }, usage: { inputTokens: {}, outputTokens: {} } }]
   }
-  const model = { doStream: async () => ({ stream: stream() }) }
-  const asking = { current: { id: 'test/model', model }, request: () => ({}), answered: () => {} }
+  const model = { provider: 'test', modelId: 'model', doStream: async () => ({ stream: stream() }) }
+  const asking = {
+    current: { id: 'test/model', model },
+    request: (prompt: object) => ({ prompt }),
+    answered: () => {},
+    recover: async () => null,
+  }
   const input = { asking, tools: [], idleTimeout: 50, controller: new AbortController() }
   const usage = { inputTokens: 0, outputTokens: 0, usageEstimated: false }
   const reply = await ask(input as unknown as RunInput, [], 1, usage, () => sleep(200))

@@ -273,7 +273,8 @@ describe('the last event', () => {
     expect(textsOf(all)).toEqual(texts)
     const { executionId } = all[0]!.data
     expect(all.at(-1)).toMatchObject({ event: 'error' })
-    expect(all.at(-1)?.data).toEqual({ ...failed, executionId })
+    const why = { code: 'provider_error', detail: expect.any(String), stopReason: 'error' }
+    expect(all.at(-1)?.data).toEqual({ ...failed, ...why, executionId })
     expect((await (await events(executionId)).rest()).map(({ text }) => text)).toEqual(all.map(({ text }) => text))
   })
 
@@ -286,7 +287,8 @@ describe('the last event', () => {
     expect((await stream.next())?.data.delta.text).toBe('Well, ')
     await cancel(executionId)
     const end = await stream.rest()
-    expect(end.map(({ event, data }) => [event, data])).toEqual([['error', { ...cancelled, executionId }]])
+    const why = { code: 'cancelled', stopReason: 'cancelled' }
+    expect(end.map(({ event, data }) => [event, data])).toEqual([['error', { ...cancelled, ...why, executionId }]])
     expect((await other.rest()).at(-1)?.text).toBe(end[0]?.text)
     reply.openAll()
   })

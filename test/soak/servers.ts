@@ -99,7 +99,7 @@ async function under(
   const random = createRandom(seed)
   const client = { at, agentId: await cluster.createAgent(), patientWith, ids: new Set<string>() }
   cluster.model.fallback = () => ({
-    tokens: Array.from({ length: random() * 40 }, (_, index) => `token${index} `),
+    tokens: Array.from({ length: 1 + random() * 40 }, (_, index) => `token${index} `),
     delay: 5 + random() * 50,
   })
   let over = false

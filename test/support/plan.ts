@@ -14,8 +14,8 @@ export function planOf({ folder }: Pick<TestServer, 'folder'>, sql: string): str
 const WIDE = 'organizationId|agentOrganizationId|archivedAt|visibility|status|priority|role'
 const WALK = new RegExp(`^SCAN (?!CONSTANT)[A-Z]|^(SEARCH|SCAN) .*\\(((${WIDE})=\\?( AND )?)+\\)$`)
 
-/** Of these there are few: one for each organization, and runs of a status that says that they are under way. */
-const FEW = /DataKey|Installation/
+/** Of these there are few: one for each organization, its providers, of which there is a maximum, and runs of a status that says that they are under way. */
+const FEW = /DataKey|Installation|Provider/
 const LIVE = /"terminalSeq" IS NULL/
 
 /** Whether it says of which rows it wants some: of those with an id, or of an agent, a chat. */

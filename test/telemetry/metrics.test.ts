@@ -64,7 +64,7 @@ describe('the metrics', () => {
     expect(await count('method="GET",route="other",status="404"')).toBeGreaterThanOrEqual(2)
     expect(await count('method="GET",route="/trpc/models.list",status="200"')).toBe(1)
     expect(await count('method="GET",route="/trpc (batch)",status="200"')).toBe(1)
-    await expect.poll(() => count('method="other",route="/readyz",status="404"')).toBe(1)
+    await expect.poll(() => count('method="other",route="/readyz",status="405"')).toBe(1)
     const text = await scrape()
     for (const word of ['canary', agentId, server.token, 'default']) expect(text).not.toContain(word)
   })

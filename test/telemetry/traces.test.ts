@@ -144,14 +144,17 @@ test('with CAPTURE_MESSAGE_CONTENT, they hold what was asked and answered', asyn
     { role: 'system', parts: [{ type: 'text', content: expect.stringContaining('the prompt') }] },
     { role: 'user', parts: text('the message') },
   ])
+  // As it was sent: ids in a prompt are nine letters and digits.
+  const callId = second[2].parts[0].id
+  expect(callId).toMatch(/^[a-zA-Z0-9]{9}$/)
   expect(second.slice(2)).toEqual([
     {
       role: 'assistant',
-      parts: [{ type: 'tool_call', id: 'call-1', name: 'create_task', arguments: { title: 'the title' } }],
+      parts: [{ type: 'tool_call', id: callId, name: 'create_task', arguments: { title: 'the title' } }],
     },
     {
       role: 'tool',
-      parts: [{ type: 'tool_call_response', id: 'call-1', response: expect.stringContaining('the title') }],
+      parts: [{ type: 'tool_call_response', id: callId, response: expect.stringContaining('the title') }],
     },
   ])
   expect(read('chat test', 'gen_ai.output.messages')).toContainEqual([{ role: 'assistant', parts: text('the answer') }])

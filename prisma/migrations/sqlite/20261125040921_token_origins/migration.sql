@@ -9,3 +9,6 @@ ALTER TABLE "Execution" ADD COLUMN "tokenId" TEXT;
 
 -- AlterTable
 ALTER TABLE "Mission" ADD COLUMN "tokenId" TEXT;
+
+-- CreateIndex
+CREATE INDEX "Mission_tokenId_idx" ON "Mission"("tokenId");
