@@ -96,7 +96,7 @@ test('the only unread response of a caller is left, however large it is', async 
   expect((await response.arrayBuffer()).byteLength).toBe(40 * MIB)
 })
 
-test('unread answers of one token stay within its limit, and its latest is left', async () => {
+test('unread answers of one token are ended until they are within its limit, and one is left', async () => {
   await using server = await startServer({ MAX_UNSENT_BYTES: String(16 * MIB) })
   for (let count = 0; count < 12; count++) {
     await request(server, 'POST', '/api/v1/agents', { body: { name: 'A', systemPrompt: '…'.repeat(100_000) } })
@@ -111,8 +111,9 @@ test('unread answers of one token stay within its limit, and its latest is left'
     await until(() => client.res.writableLength > 0 || client.res.closed)
   }
   const ended = () => clients.filter(({ res }) => res.closed).length
-  await until(() => ended() >= 6)
-  expect(clients.at(-1)?.res.closed).toBe(false)
+  await until(() => ended() >= 7)
+  // Which one is left depends on the system: it may still take bytes of an older one.
+  expect(ended()).toBe(7)
   for (const { socket } of clients) socket.destroy()
 })
 
