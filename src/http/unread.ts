@@ -108,15 +108,16 @@ export function createUnreadLimit(
 
   /** Ends responses of each group, idle for longest first, until the group is within its limit or has one left. */
   function shed(unread: readonly Open[], level: 0 | 1, limit: number): void {
+    const left = unread.filter(({ res }) => responses.has(res))
     const totals = new Map<string, { bytes: number; count: number }>()
-    for (const { groups, unsent } of unread) {
+    for (const { groups, unsent } of left) {
       if (!groups) continue
       const total = totals.get(groups[level]) ?? { bytes: 0, count: 0 }
       totals.set(groups[level], { bytes: total.bytes + unsent, count: total.count + 1 })
     }
-    for (const open of unread) {
+    for (const open of left) {
       const total = open.groups && totals.get(open.groups[level])
-      if (!total || total.bytes <= limit || total.count === 1 || !responses.has(open.res)) continue
+      if (!total || total.bytes <= limit || total.count === 1) continue
       total.bytes -= open.unsent
       total.count--
       end(open, `more than ${limit} bytes were unsent for its ${level ? 'organization' : 'token'}`)
