@@ -89,6 +89,9 @@ export const invalidField = (field: string, expected: string) =>
   badRequest(`Invalid value for field: ${field}. Expected ${expected}`)
 const CHALLENGE = { 'WWW-Authenticate': 'Bearer' }
 
+/** The 400 for a query parameter that an operation does not have (contract-2.md section 1.3). */
+export const unknownParameter = (name: string, detail: string) =>
+  badRequest(`Unknown parameter: ${name}`, { code: 'invalid_parameter', detail })
 export const unauthorized = (message: string) => new AppError(401, message, { headers: CHALLENGE })
 export const tokenExpired = () => new AppError(401, 'Token expired', { code: 'token_expired', headers: CHALLENGE })
 export const forbidden = (options: Pick<ErrorOptions, 'code' | 'detail' | 'headers'> = {}) =>

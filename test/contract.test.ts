@@ -301,3 +301,33 @@ describe('the faces give the same data', () => {
     }
   })
 })
+
+describe('REST ignores no unknown name silently', () => {
+  const writes = NAMES.filter((name) => !/^(GET|undefined) /.test(pathOf(name)))
+
+  test.each(writes)('%s refuses an unknown parameter and warns of an unknown field', async (name) => {
+    const { token } = member
+    const [method = '', path = ''] = pathOf(name).split(' ')
+    const address = path.replace(/{(\w+)}/g, 'none')
+    const refused = await request(server, method, `${address}?zzz=1`, { token })
+    expect(refused).toMatchObject({
+      status: 400,
+      body: { message: 'Unknown parameter: zzz', detail: expect.any(String) },
+    })
+    const { status, body, headers } = await request(server, method, address, { token, body: { zzz: 1 } })
+    expect(headers.get('x-muster-warnings')).toBe('1')
+    if (status === 200) expect(body.warnings).toContain('Unknown field: zzz')
+    if (status === 400) expect(body.detail).toContain('zzz')
+  })
+
+  test('a write that succeeds names the unknown field', async () => {
+    const answers: Record<string, unknown> = {}
+    for (const name of writes) {
+      const input = { ...inputWith(name, null, undefined, own), zzz: 1 }
+      const { status, body } = await faces.REST(server, name, input, { token: member.token })
+      if (status === 200) answers[name] = body.warnings?.at(-1)
+    }
+    expect(Object.keys(answers).length).toBeGreaterThan(writes.length / 2)
+    expect(new Set(Object.values(answers))).toEqual(new Set(['Unknown field: zzz']))
+  })
+})

@@ -88,6 +88,7 @@ export const ListAgents = z.object({
   owner: z.literal('me', { error: 'Invalid value for field: owner. Expected me' }).optional(),
   visibility: Visibility.optional(),
   tag: z.string().optional(),
+  category: z.string().max(100).optional(),
   search: z.string().max(200).optional().describe('In name, role, description and tags, without regard to case'),
   ...pageInput,
 })

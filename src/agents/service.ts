@@ -191,13 +191,14 @@ export async function findSkillRefs(actor: Actor, { db }: Pick<Deps, 'db'>, ids:
 async function matching(
   deps: Pick<Deps, 'db' | 'settings'>,
   where: Listed,
-  { search, tag }: { search?: string | undefined; tag?: string | undefined },
+  { search, tag, category }: { search?: string | undefined; tag?: string | undefined; category?: string | undefined },
 ): Promise<Prisma.AgentWhereInput> {
   const list = where as Prisma.AgentWhereInput
   const wanted = [
     list,
     search ? { searchText: { contains: searchable(search) } } : {},
     tag === undefined ? {} : { tagRows: { some: { tag } } },
+    category === undefined ? {} : { category },
   ]
   const named =
     (tag === undefined ? null : await findTagged(deps, tag, where)) ??
@@ -230,8 +231,8 @@ export const listedBy = (actor: Actor, deps: Pick<Deps, 'db' | 'settings'>, inpu
   matching(deps, listed(actor, input), input)
 
 /**
- * How many `where`, which is what {@link listedBy} gives, finds: counted where a search is among the filters, or a tag
- * among the caller's own.
+ * How many `where`, which is what {@link listedBy} gives, finds: counted where a search or a category is among the filters,
+ * or a tag among the caller's own.
  */
 export function countListed(
   { organizationId, userId }: Actor,
@@ -239,8 +240,8 @@ export function countListed(
   input: z.output<typeof ListAgents>,
   where: Prisma.AgentWhereInput,
 ): Promise<number> {
-  const { owner, visibility, tag, search } = input
-  if (search || (owner && tag !== undefined)) return db.agent.count({ where })
+  const { owner, visibility, tag, category, search } = input
+  if (search || category !== undefined || (owner && tag !== undefined)) return db.agent.count({ where })
   if (!owner) return totalOf(db, { organizationId, ...keptOf(sharedBy(input), tag) })
   return totalOf(db, { organizationId, list: 'agents', userId, value: visibility ?? { in: Visibility.options } })
 }

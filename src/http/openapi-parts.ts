@@ -45,6 +45,10 @@ const HEADERS = {
     description: 'How to authenticate. For a missing scope: `Bearer error="insufficient_scope", scope="tasks:write"`',
     schema: { type: 'string' },
   },
+  'X-Muster-Warnings': {
+    description: 'Number of warnings about fields of the body that the operation does not have',
+    schema: { type: 'string', pattern: '^[0-9]+$' },
+  },
   Allow: {
     description: 'Methods of this path, separated by commas',
     schema: { type: 'string' },
@@ -105,6 +109,13 @@ const ERRORS: Record<string, [name: string, description: string, example?: error
   502: ['BadGateway', 'Another server did not answer', new errors.AppError(502, 'MCP server unreachable')],
   503: ['Unavailable', 'The service cannot answer just now', errors.unavailable()],
   default: ['UnexpectedError', 'Any other error has the same body'],
+}
+
+/** Warnings about unknown fields of a request (contract-2.md section 1.3). */
+export const WARNINGS: oas31.SchemaObject = {
+  type: 'array',
+  items: { type: 'string' },
+  description: 'If the body had fields that the operation does not have: `Unknown field: <name>`, at most 20',
 }
 
 /** What operations refer to. */

@@ -73,6 +73,9 @@ for tasks and files stay within the scopes of the token that started the run or,
 **Errors** are JSON with \`error: true\`. One from 500 on may be tried again after a while, another not unchanged.
 Every answer has an \`X-Request-Id\`, yours if you sent one.
 
+**Unknown names.** An unknown query parameter is a 400 that names the nearest known one; \`_\` and \`utm_*\` are passed over. An
+unknown field of a body is accepted: the answer has \`warnings: ["Unknown field: …"]\`, and \`X-Muster-Warnings\` their number.
+
 HEAD is answered wherever GET is. Another method that a path does not have is a 405 whose \`Allow\` lists those it has.
 
 **Lists** come newest first, in pages of \`limit\`: the \`nextCursor\` of one is the \`cursor\` of the next, and null at the end.`
@@ -147,10 +150,14 @@ function complete(operation: Operation, { name, method, path, meta, inputs }: De
     success.headers = parts.headers('Idempotent-Replayed')
     addParameter(operation, 'Idempotency-Key')
   }
+  if (operation.requestBody && body) {
+    Object.assign(success.headers, parts.headers('X-Muster-Warnings'))
+    addWarnings(success.content?.['application/json']?.schema as oas31.SchemaObject | undefined)
+  }
   if (success.description === 'Successful response') success.description = 'Success'
   moveToComponents(success.content?.['application/json'], `${component}Response`, schemas)
   if (fields?.properties?.stream) {
-    success.headers = parts.headers('Idempotent-Replayed', 'X-Execution-Id')
+    success.headers = parts.headers('Idempotent-Replayed', 'X-Execution-Id', 'X-Muster-Warnings')
     success.description = `The outcome. With \`stream: true\`, an event stream. ${parts.STREAM}`
     success.content = { ...success.content, ...parts.STREAM_CONTENT }
   }
@@ -158,6 +165,16 @@ function complete(operation: Operation, { name, method, path, meta, inputs }: De
   for (const status of [...statuses, ...Object.keys(meta?.errors ?? {})]) {
     Object.assign(operation.responses, { [status]: parts.errorReference(status, meta?.errors?.[Number(status)]) })
   }
+}
+
+/** Says of an answer that it may warn of unknown fields, beside the warnings that it has. */
+function addWarnings(schema: oas31.SchemaObject | undefined): void {
+  if (!schema?.properties) return
+  const own = schema.properties.warnings as oas31.SchemaObject | undefined
+  const items = own?.items as oas31.SchemaObject | undefined
+  schema.properties.warnings = items
+    ? { ...own, items: { anyOf: [items, { type: 'string', description: 'A field of the body that is unknown' }] } }
+    : parts.WARNINGS
 }
 
 /** The errors that an operation can give, as far as its method, its path and the fields of its body tell. */

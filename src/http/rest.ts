@@ -1,6 +1,6 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Actor } from '../auth/actor.ts'
-import { methodNotAllowed, noSuchPath } from '../errors.ts'
+import { AppError, methodNotAllowed, noSuchPath } from '../errors.ts'
 import type { ExecutionRow } from '../executions/engine/events.ts'
 import { batchesOf } from '../executions/router.ts'
 import { cancel, followFrom } from '../executions/service.ts'
@@ -12,20 +12,28 @@ import { download, upload } from './media.ts'
 import { CONTENT_PATH, EVENTS_PATH, MEDIA_PATH, patternOf } from './paths.ts'
 import { findRoute, methodsAt, type Route } from './routes.ts'
 import { EVENT_STREAM, writeEvents } from './sse.ts'
+import { checkQuery, explainByFields, isAdded, refuseParameter, unknownFields, warningsOf } from './unknown-names.ts'
 
 const EVENTS = patternOf(EVENTS_PATH)
 const MEDIA_CONTENT = patternOf(CONTENT_PATH)
 const MEDIA = patternOf(MEDIA_PATH)
 const EXECUTE = /^\/api\/(v1\/agents\/[\w-]+|agent)\/execute\/?$/
 
-/** What the query says: a text for each name, a list where it is given more than once or is one. */
-function readQuery(url: string, { lists, inQuery }: Route): Record<string, unknown> {
+/**
+ * What the query says: a text for each name, a list where it is given more than once or is one. Returns the
+ * 400 for an unknown parameter: who asks comes before what they say.
+ */
+function readQuery(url: string, { lists, inQuery, known }: Route): Record<string, unknown> | AppError {
   const query: Record<string, unknown> = Object.create(null)
   const start = url.indexOf('?')
   if (start === -1) return query
   const said = new URLSearchParams(url.slice(start + 1))
   for (const name of said.keys()) {
-    if (inQuery && !inQuery.has(name)) continue
+    const names = inQuery ?? known
+    if (names && !names.has(name)) {
+      if (isAdded(name)) continue
+      return refuseParameter(name, names)
+    }
     const values = said.getAll(name)
     query[name] = values.length > 1 || lists.has(name) ? values : values[0]
   }
@@ -49,7 +57,10 @@ export async function handleRest(context: Context, req: IncomingMessage, res: Se
   const [, executionId] = EVENTS.exec(path) ?? []
   if (executionId && method === 'GET') return sendEvents(context, req, res, executionId)
   const [, mediaId] = MEDIA_CONTENT.exec(path) ?? []
-  if (mediaId && method === 'GET') return download(context, req, res, mediaId)
+  if (mediaId && method === 'GET') {
+    await checkQuery(context, req.url ?? '', [])
+    return download(context, req, res, mediaId)
+  }
 
   const found = findRoute(method, path)
   const isUpload = method === 'POST' && MEDIA.test(path)
@@ -58,15 +69,23 @@ export async function handleRest(context: Context, req: IncomingMessage, res: Se
   if (key !== undefined) await context.identify()
   const idempotency = key === undefined ? null : readKey(String(key), path.replace(/\/$/, ''))
   if (!found) {
+    await checkQuery(context, req.url ?? '', [])
     const created = await upload(context, req, idempotency)
     if (idempotency?.replayed) res.setHeader('Idempotent-Replayed', 'true')
     return sendJson(res, 200, created)
   }
   const { route, parameters } = found
   const query = readQuery(req.url ?? '', route)
+  if (query instanceof AppError) {
+    await context.identify()
+    throw query
+  }
   // Who asks comes before what they say. What has its place in the address beats the body: `onDisconnect` may be in both.
   const body = hasBody(req) && method !== 'GET' ? await context.identify().then(() => readJson(req)) : {}
   const input: Record<string, unknown> = { ...body, ...query, ...parameters }
+  const unknown = unknownFields(body, route.known)
+  const warnings = unknown.length ? warningsOf(unknown) : null
+  if (warnings) res.setHeader('X-Muster-Warnings', String(warnings.length))
   const isExecute = EXECUTE.test(path)
   let accepted: Accepted | undefined
   const onAccepted = (row: ExecutionRow, actor: Actor) => {
@@ -77,14 +96,19 @@ export async function handleRest(context: Context, req: IncomingMessage, res: Se
   const answer = await route
     .call({ ...context, idempotency, onAccepted: isExecute ? onAccepted : null }, async () => input)
     .catch((error: unknown) => {
-      throw fromTRPCError(error)
+      throw explainByFields(fromTRPCError(error), unknown, route.known ?? [])
     })
     .finally(() => {
       // An error, too, can be the first answer: that of a cancelled run.
       if (idempotency?.replayed) res.setHeader('Idempotent-Replayed', 'true')
     })
   if (accepted && input.stream === true) return streamRun(context, res, accepted, input.onDisconnect === 'cancel')
-  sendJson(res, 200, answer as object)
+  sendJson(res, 200, warnings ? withWarnings(answer as object, warnings) : (answer as object))
+}
+
+/** Adds warnings to an answer, behind those that it has. */
+function withWarnings(answer: object & { warnings?: unknown }, warnings: readonly string[]): object {
+  return { ...answer, warnings: [...(Array.isArray(answer.warnings) ? answer.warnings : []), ...warnings] }
 }
 
 /** Returns the 405 of a path that other methods have, or the 404 of an unknown one. */
@@ -121,6 +145,7 @@ async function sendEvents(
   res: ServerResponse,
   executionId: string,
 ): Promise<void> {
+  await checkQuery(context, req.url ?? '', ['after'])
   const { searchParams } = new URL(req.url ?? '/', 'http://localhost')
   const after = searchParams.get('after') ?? undefined
   const lastEventId = req.headers['last-event-id']

@@ -16,6 +16,8 @@ export type Route = {
   lists: ReadonlySet<string>
   /** Which names of the query say anything, where all else is said in a body; null: all. */
   inQuery: ReadonlySet<string> | null
+  /** Every name that its query or body may have; null where that cannot be told. */
+  known: ReadonlySet<string> | null
   /** Calls the procedure as any other face does. Throws a TRPCError. */
   call: (ctx: Context, getRawInput: () => Promise<unknown>) => Promise<unknown>
 }
@@ -52,6 +54,7 @@ for (const [path, procedure] of Object.entries(appRouter._def.procedures as unkn
     names,
     lists: namesOf(inputs, isList),
     inQuery: WITH_BODY.has(method) ? namesOf(inputs, isInQuery) : null,
+    known: knownNames(inputs, names),
     call: callerOf(procedure, path),
   })
 }
@@ -79,6 +82,13 @@ function findPlace(path: string): { place: Node | null; values: string[] } {
     place = named ?? (segment ? place.parameter : null)
   }
   return { place, values }
+}
+
+/** The names of all fields of inputs but those of the path; null where an input is no object. */
+function knownNames(inputs: z.ZodType[], inPath: readonly string[]): ReadonlySet<string> | null {
+  if (!inputs.map(unwrap).every((input) => input instanceof z.ZodObject)) return null
+  const names = namesOf(inputs, () => true)
+  return new Set([...names].filter((name) => !inPath.includes(name)))
 }
 
 /** The names of some fields of inputs, however those are wrapped. */

@@ -30,7 +30,7 @@ export const Skill = objectFromZod('Skill', fields, 'A reusable prompt package',
   fields: { prompt: { cost: 20 } },
 })
 const Skills = connectionType('Skill', Skill, "skills, one's own before those of other organizations, newest first")
-const ListSkills = listArgs(schema.ListSkills)
+const ListSkills = listArgs(schema.ListSkills.extend({ category: category.optional() }))
 const CreateInput = inputFromZod(
   'CreateSkillInput',
   schema.CreateSkill.extend({ category: category.optional() }),
@@ -48,13 +48,14 @@ builder.queryFields((t) => ({
     type: Skills,
     args: argsFromZod(ListSkills),
     resolve: async (_, args, { actor, deps, answer }) => {
-      const { first = MAX_ROWS, after } = parseArgs(ListSkills, args)
+      const { first = MAX_ROWS, after, category: named } = parseArgs(ListSkills, args)
+      const category = schema.SkillCategory.optional().parse(named)
       // Their cursors are REST's, since some of them are no rows.
       if (after !== undefined && !service.isListCursor(after)) throw invalidCursor()
       const page = await service.listPage(
         actor,
         deps,
-        { limit: first, ...(after !== undefined && { cursor: after }) },
+        { limit: first, ...(category && { category }), ...(after !== undefined && { cursor: after }) },
         true,
       )
       addTo(answer, page.skills)

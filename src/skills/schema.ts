@@ -104,7 +104,7 @@ export const attachedAt = {
 }
 
 /** GET /skills (contract.md section 7). */
-export const ListSkills = z.object(pageInput)
+export const ListSkills = z.object({ category: SkillCategory.optional(), ...pageInput })
 
 /** A reusable prompt package (service.md, "Client-library resource shapes"). */
 export const Skill = z

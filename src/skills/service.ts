@@ -51,9 +51,22 @@ const toSkill = ({ organizationId }: Pick<Viewer, 'organizationId'>, row: SkillR
   updatedAt: row.updatedAt.toISOString(),
 })
 
-/** How many {@link listed} finds. */
-const countListed = ({ organizationId, userId }: Viewer, db: Db): Promise<number> =>
-  totalOf(db, { organizationId: { in: ['', organizationId] }, list: 'skills', userId: { in: ['', userId] } })
+/** Counts what {@link listed} finds and the skills that come with the service: those of one category row by row. */
+async function countAll(viewer: Viewer, db: Db, category: SkillOutput['category'] | undefined): Promise<number> {
+  const { organizationId, userId } = viewer
+  const shipped = shippedOf(category).length
+  if (category) {
+    const counts = await Promise.all(
+      listed(viewer).map((where) => db.skill.count({ where: { AND: [where, { category }] } })),
+    )
+    return counts.reduce((sum, count) => sum + count, shipped)
+  }
+  const users = { in: ['', userId] }
+  return shipped + (await totalOf(db, { organizationId: { in: ['', organizationId] }, list: 'skills', userId: users }))
+}
+
+const shippedOf = (category: SkillOutput['category'] | undefined) =>
+  CORE_SKILLS.filter((skill) => category === undefined || skill.category === category)
 
 const core = new Map(CORE_SKILLS.map((skill) => [skill.id, skill]))
 
@@ -96,21 +109,21 @@ export const isListCursor = (cursor: string): boolean =>
  */
 export async function listPage(actor: Actor, { db }: Deps, input: z.output<typeof ListSkills>, withPrompts: boolean) {
   const { organizationId } = actor
+  const { category } = input
   const inMarketplace = input.cursor?.startsWith(MARKETPLACE) ?? false
   const select = { ...COLUMNS, ...(withPrompts && { prompt: true }) }
   const find = async (where: Prisma.SkillWhereInput, from: typeof input): Promise<ListedRow[]> => {
     const { where: after, ...query } = pageQuery(from)
-    return db.skill.findMany({ where: { AND: [where, after ?? {}] }, ...query, select })
+    return db.skill.findMany({ where: { AND: [where, category ? { category } : {}, after ?? {}] }, ...query, select })
   }
   const own = inMarketplace ? [] : await findOwn(actor, input, find)
   const isFull = own.length > (input.limit ?? MAX_ROWS)
   const cursor = inMarketplace ? input.cursor?.slice(MARKETPLACE.length) : undefined
   const market: Prisma.SkillWhereInput = { visibility: 'public', organizationId: { not: organizationId } }
-  const foreign = isFull ? [] : await find(market, { limit: input.limit, cursor })
+  const foreign = isFull ? [] : await find(market, { ...input, cursor })
   const toCursor = (row: ListedRow) => cursorOf(actor, { ...row, createdAt: row.createdAt.toISOString() })
   const { rows, nextCursor } = pageOf([...own, ...foreign], input.limit, toCursor)
-  const total =
-    input.cursor !== undefined || nextCursor ? CORE_SKILLS.length + (await countListed(actor, db)) : rows.length
+  const total = input.cursor !== undefined || nextCursor ? await countAll(actor, db, category) : rows.length
   const skills = rows.map((row) => core.get(row.id) ?? toSkill(actor, { prompt: '', ...row }))
   return { skills, total, nextCursor }
 }
@@ -128,7 +141,7 @@ async function findOwn(
     { organizationId, visibility: 'private', ownerId },
   ]
   const found = await Promise.all(wheres.map((where) => find(where, input)))
-  const shipped = CORE_SKILLS.map((skill) => ({
+  const shipped = shippedOf(input.category).map((skill) => ({
     ...skill,
     createdAt: new Date(skill.createdAt),
     updatedAt: new Date(skill.updatedAt),

@@ -306,22 +306,26 @@ describe('a body', () => {
     }
   })
 
-  it('says all that a request does: names in the query that are not documented there add and change nothing', async () => {
+  it('says all that a request does: fields of it in the query are unknown parameters, and change nothing', async () => {
     const query = '?visibility=public&name=Q&description=D&system_message=x&message=No&spaceId=unknown'
-    const { id } = (await request(server, 'POST', `/api/v1/agents${query}`, { body: valid })).body
+    const refused = await request(server, 'POST', `/api/v1/agents${query}`, { body: valid })
+    expectError(refused, 400, 'Unknown parameter: visibility')
+    const { id } = (await request(server, 'POST', '/api/v1/agents', { body: valid })).body
     const path = `/api/v1/agents/${id}`
-    expect((await request(server, 'PATCH', `${path}${query}`, { body: { role: 'r' } })).status).toBe(200)
+    const patched = await request(server, 'PATCH', `${path}${query}`, { body: { role: 'no' } })
+    expectError(patched, 400, 'Unknown parameter: visibility')
+    expect((await request(server, 'PATCH', path, { body: { role: 'r' } })).status).toBe(200)
     const agent = { ...valid, role: 'r', visibility: 'organization', description: null, version: 2 }
     expect((await request(server, 'GET', path)).body.agent).toMatchObject(agent)
-    const { body } = await request(server, 'POST', `${path}/execute${query}`, { body: { message: 'Hello' } })
+    const { body } = await request(server, 'POST', `${path}/execute`, { body: { message: 'Hello' } })
     expect(body.result).toContain('You said: Hello')
     const [space] = (await request(server, 'GET', '/api/v1/spaces')).body.spaces
     const file = `/api/v1/spaces/${space.id}/files/content?path=a.md`
-    const written = await request(server, 'PUT', `${file}&encoding=base64&content=eA==`, { body: { content: 'text' } })
+    const written = await request(server, 'PUT', `${file}`, { body: { content: 'text' } })
     expect(written.body).toMatchObject({ path: 'a.md', content: 'text', encoding: 'utf8' })
     for (const options of [{}, { body: {} }]) {
-      expectError(await request(server, 'POST', `/api/v1/agents${query}`, options), 400, missing('name'))
-      expectError(await request(server, 'POST', `${path}/execute${query}`, options), 400, missing('message'))
+      expectError(await request(server, 'POST', '/api/v1/agents', options), 400, missing('name'))
+      expectError(await request(server, 'POST', `${path}/execute`, options), 400, missing('message'))
     }
   })
 
@@ -382,7 +386,8 @@ describe('what a client cannot set', () => {
     await request(server, 'PATCH', `/api/v1/agents/${other}`, { body: { id: agentId, role: 'Changed' } })
     expect((await call('REST', 'agents.get', { id: other })).body.agent.role).toBe('Changed')
     expect((await call('REST', 'agents.get', { id: agentId })).body.agent.role).toBe('Assistant')
-    expect((await request(server, 'GET', `/api/v1/agents/${other}?id=${agentId}`)).body.agent.id).toBe(other)
+    const refused = await request(server, 'GET', `/api/v1/agents/${other}?id=${agentId}`)
+    expectError(refused, 400, 'Unknown parameter: id')
   })
 })
 
@@ -536,6 +541,73 @@ describe('an answer says how to authenticate', () => {
   })
 })
 
+describe('an unknown name is never ignored silently', () => {
+  it.each([
+    ['GET', '/api/v1/agents?limitt=5', 'limitt', 'Did you mean limit?'],
+    ['GET', '/api/v1/agents?ownre=me', 'ownre', 'Did you mean owner?'],
+    ['GET', '/api/v1/agents?constructor=1', 'constructor', undefined],
+    ['GET', '/api/v1/executions?state=failed', 'state', undefined],
+    ['DELETE', '/api/v1/agents/none?force=true', 'force', undefined],
+    ['POST', '/api/v1/agents?dryRun=true', 'dryRun', 'There are no parameters here'],
+    ['GET', '/api/v1/executions/none/events?aftr=1', 'aftr', 'Did you mean after?'],
+    ['GET', '/api/v1/media/none/content?download=1', 'download', 'There are no parameters here'],
+  ])('%s %s: a parameter is a 400 that helps', async (method, path, name, detail) => {
+    const answer = await request(server, method, path, method === 'POST' ? { body: valid } : {})
+    expectError(answer, 400, `Unknown parameter: ${name}`)
+    expect(answer.body).toMatchObject({ code: 'invalid_parameter', detail: detail ?? expect.any(String) })
+    expect((await request(server, method, path, { token: null })).status).toBe(401)
+  })
+
+  it('passes over what caches and trackers add', async () => {
+    const path = '/api/v1/agents?limit=1&_=123&utm_source=mail'
+    expect((await request(server, 'GET', path)).status).toBe(200)
+  })
+
+  it('accepts a field of a body that it does not have, and warns of it', async () => {
+    const body = { ...valid, modle: 'offline/echo', 'a\tb': 1 }
+    const answer = await request(server, 'POST', '/api/v1/agents', { body })
+    expect(answer.status).toBe(200)
+    expect(answer.body.warnings).toEqual(['Unknown field: modle', 'Unknown field: a?b'])
+    expect(answer.headers.get('x-muster-warnings')).toBe('2')
+  })
+
+  it('warns of at most 20 fields, in at most 100 characters each', async () => {
+    const more = Object.fromEntries(Array.from({ length: 30 }, (_, index) => [`x${index}`.padEnd(300, 'y'), 1]))
+    const { body, headers } = await request(server, 'POST', '/api/v1/agents', { body: { ...valid, ...more } })
+    expect([body.warnings.length, body.warnings[0].length]).toEqual([20, 100])
+    expect(headers.get('x-muster-warnings')).toBe('20')
+  })
+
+  it('warns in the answer of a run, beside what the run warns of', async () => {
+    const path = `/api/v1/agents/${agentId}/execute`
+    const { body } = await request(server, 'POST', path, { body: { message: 'Hi', strem: true } })
+    expect(body.warnings).toContain('Unknown field: strem')
+  })
+
+  it('takes aliases as known, and says nothing where there is nothing to say', async () => {
+    const body = { name: 'Ada', system_message: 'You are Ada.' }
+    const answer = await request(server, 'POST', '/api/v1/agents', { body })
+    expect([answer.body.warnings, answer.headers.get('x-muster-warnings')]).toEqual([undefined, null])
+  })
+
+  it('names the unknown field where one is missing', async () => {
+    const { status, body } = await request(server, 'POST', '/api/v1/agents', {
+      body: { ...valid, name: undefined, nmae: 'Ada' },
+    })
+    expect([status, body.message]).toEqual([400, missing('name')])
+    expect(body.detail).toBe('Unknown field: nmae. Did you mean name?')
+  })
+
+  it('filters agents and skills by category', async () => {
+    const { body } = await request(server, 'POST', '/api/v1/agents', { body: { ...valid, category: 'ops' } })
+    const { agents, total } = (await request(server, 'GET', '/api/v1/agents?category=ops')).body
+    expect([agents.map(({ id }: { id: string }) => id), total]).toEqual([[body.id], 1])
+    expect((await request(server, 'GET', '/api/v1/agents?category=none&limit=1')).body.total).toBe(0)
+    const skills = (await request(server, 'GET', '/api/v1/skills?category=other')).body.skills
+    for (const { category } of Object.values(skills).flat() as { category: string }[]) expect(category).toBe('other')
+  })
+})
+
 it('reads a percent-encoded id as what it stands for', async () => {
   const encode = (id: string) => id.replace(/./, (first) => `%${first.charCodeAt(0).toString(16)}`)
   expect((await request(server, 'GET', `/api/v1/agents/${encode(agentId)}`)).body.agent.id).toBe(agentId)
@@ -547,12 +619,19 @@ it('reads a percent-encoded id as what it stands for', async () => {
 })
 
 it.each([
-  '/api/v1/agents?constructor=1&__proto__=x&toString=1&hasOwnProperty=',
-  '/api/v1/agents?__proto__[limit]=0&a[b]=c&&=&%',
-  `/trpc/agents.list?constructor=1&__proto__=x&input=${encodeURIComponent('{"__proto__":{"limit":"x"}}')}`,
-])('ignores query fields that nobody knows: %s', async (path) => {
-  expect((await request(server, 'GET', path)).status).toBe(200)
+  ['constructor', '/api/v1/agents?constructor=1&__proto__=x&toString=1&hasOwnProperty='],
+  ['__proto__[limit]', '/api/v1/agents?__proto__[limit]=0&a[b]=c&&=&%'],
+  ['', '/api/v1/agents?=&%'],
+])('takes no query field for one of an object: %s', async (name, path) => {
+  expectError(await request(server, 'GET', path), 400, `Unknown parameter: ${name}`)
 })
+
+it.each([`/trpc/agents.list?constructor=1&__proto__=x&input=${encodeURIComponent('{"__proto__":{"limit":"x"}}')}`])(
+  'ignores query fields that nobody knows: %s',
+  async (path) => {
+    expect((await request(server, 'GET', path)).status).toBe(200)
+  },
+)
 
 describe('X-Request-Id', () => {
   const paths: [method: string, path: string, status: number][] = [

@@ -187,7 +187,8 @@ describe('PATCH /skills/{id}', () => {
       now += 1000
       expected = { ...expected, [field]: value, version: expected.version + 1, updatedAt: new Date(now).toISOString() }
       const { body } = await on(face, 'skills.update', { id: expected.id, [field]: value, unknown: 1, version: 99 })
-      expect(body).toEqual({ success: true, skill: expected })
+      const warnings = ['Unknown field: unknown', 'Unknown field: version']
+      expect(body).toEqual({ success: true, skill: expected, ...(face === 'REST' && { warnings }) })
     }
     expect(await get(expected.id)).toEqual(expected)
     const none = { id: expected.id, builtInTools: null, requiredMCPs: null }
