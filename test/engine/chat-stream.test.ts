@@ -1,50 +1,11 @@
-import { OpenAICompatibleChatLanguageModel } from '@ai-sdk/openai-compatible'
-import type { LanguageModelV4StreamPart } from '@ai-sdk/provider'
-import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { createChatReader } from '../../src/executions/engine/chat-stream.ts'
 import { separateReasoning, splitUnopened } from '../../src/executions/engine/inline-reasoning.ts'
 import { ReportedError } from '../../src/executions/engine/model-errors.ts'
-import type { Part, TextModel } from '../../src/executions/engine/text-model.ts'
+import type { TextModel } from '../../src/executions/engine/text-model.ts'
+import { calls, chunk, DONE, data, partsOf, summarize } from './chat-bytes.ts'
 
-const TOOLS = ['add', 'get_weather', 'search']
-const DONE = 'data: [DONE]\n\n'
-const data = (value: unknown) => `data: ${typeof value === 'string' ? value : JSON.stringify(value)}\n\n`
-const chunk = (delta: unknown, finish_reason: string | null = null, more: object = {}) =>
-  data({
-    id: 'c',
-    object: 'chat.completion.chunk',
-    created: 1,
-    model: 'm',
-    choices: [{ index: 0, delta, finish_reason }],
-    ...more,
-  })
-const calls = (...tool_calls: unknown[]) => chunk({ tool_calls })
 const call = (name: string | undefined, input: unknown, more: object = {}) =>
   calls({ ...more, function: { name, arguments: input } })
-
-function partsOf(pieces: readonly (string | Uint8Array)[], thinkTags = true): Part[] {
-  const read = createChatReader({ metadataKey: 'compatible', tools: new Set(TOOLS), thinkTags })
-  const parts: Part[] = []
-  for (const piece of pieces) if (read(Buffer.from(piece), parts) === 'whole') return parts
-  read(null, parts)
-  return parts
-}
-
-/** What a reply comes to, however many pieces it came in. */
-function summarize(parts: readonly (Part | LanguageModelV4StreamPart)[]) {
-  const joined = (type: string) =>
-    parts.flatMap((part) => (part.type === type && 'delta' in part ? part.delta : [])).join('')
-  const finish = parts.find((part) => part.type === 'finish')
-  return {
-    text: joined('text-delta'),
-    reasoning: joined('reasoning-delta'),
-    calls: parts.flatMap((part) => (part.type === 'tool-call' ? { name: part.toolName, input: part.input } : [])),
-    finish: finish?.finishReason.unified,
-    input: finish?.usage.inputTokens.total,
-    output: finish?.usage.outputTokens.total,
-  }
-}
 
 const read = (...pieces: string[]) => summarize(partsOf(pieces))
 const callsOf = (...pieces: string[]) =>
@@ -57,85 +18,7 @@ const errorOf = (...pieces: string[]): unknown => {
   }
 }
 
-/** The same bytes read by the provider package. */
-async function packaged(pieces: readonly string[]) {
-  const body = new ReadableStream({
-    start(controller) {
-      for (const piece of pieces) controller.enqueue(new TextEncoder().encode(piece))
-      controller.close()
-    },
-  })
-  const fetch = async () => new Response(body, { headers: { 'content-type': 'text/event-stream' } })
-  const config = { provider: 'compatible.chat', url: () => 'http://localhost', headers: {}, fetch }
-  const model = new OpenAICompatibleChatLanguageModel('m', config)
-  const { stream } = await model.doStream({ prompt: [{ role: 'user', content: [{ type: 'text', text: 'Hi' }] }] })
-  return summarize(await Array.fromAsync(stream))
-}
-
-const word = fc.stringMatching(/^[a-z ,.é🗺"\\{}\n]{1,12}$/u)
-const input = fc.dictionary(
-  fc.stringMatching(/^[a-z]{1,5}$/),
-  fc.oneof(word, fc.integer(), fc.boolean(), fc.constant(null)),
-  { maxKeys: 4 },
-)
-const cutAnywhere = (text: string, places: readonly number[]) => {
-  const at = [...new Set(places.map((place) => place % (text.length + 1)))].sort((a, b) => a - b)
-  return [0, ...at].map((begin, index) => text.slice(begin, at[index] ?? text.length)).filter(Boolean)
-}
-
-const wellFormed = fc
-  .record({
-    reasoning: fc.array(word, { maxLength: 3 }),
-    text: fc.array(word, { maxLength: 5 }),
-    tools: fc.array(
-      fc.record({ name: fc.constantFrom(...TOOLS), input, places: fc.array(fc.nat(50), { maxLength: 3 }) }),
-      { maxLength: 3 },
-    ),
-    isInterleaved: fc.boolean(),
-    reason: fc.constantFrom('stop', 'length', 'content_filter', 'tool_calls', 'function_call'),
-    usage: fc.option(
-      fc.record({
-        prompt_tokens: fc.integer({ min: 1, max: 9999 }),
-        completion_tokens: fc.integer({ min: 1, max: 9999 }),
-      }),
-    ),
-  })
-  .map(({ reasoning, text, tools, isInterleaved, reason, usage }) => {
-    const heads = tools.map(({ name }, index) =>
-      calls({ index, id: `call_${index}`, type: 'function', function: { name, arguments: '' } }),
-    )
-    const bodies = tools.map(({ input, places }, index) =>
-      cutAnywhere(JSON.stringify(input), places).map((piece) => calls({ index, function: { arguments: piece } })),
-    )
-    return [
-      chunk({ role: 'assistant', content: '' }),
-      ...reasoning.map((piece) => chunk({ reasoning_content: piece })),
-      ...text.map((piece) => chunk({ content: piece })),
-      ...(isInterleaved
-        ? [...heads, ...bodies.flat()]
-        : heads.flatMap((head, index) => [head, ...(bodies[index] ?? [])])),
-      chunk({}, reason),
-      ...(usage ? [data({ id: 'c', choices: [], usage })] : []),
-      DONE,
-    ]
-  })
-
 describe('the reader of chat completions', () => {
-  it('agrees with the AI SDK on every well-formed stream, wherever the network cuts it', async () => {
-    await fc.assert(
-      fc.asyncProperty(wellFormed, fc.array(fc.nat(5_000), { maxLength: 6 }), async (pieces, places) => {
-        const bytes = Buffer.from(pieces.join(''))
-        const at = [...places.map((place) => place % bytes.length).sort((a, b) => a - b), bytes.length]
-        const cut = at.map((end, index) => bytes.subarray(at[index - 1] ?? 0, end))
-        const theirs = await packaged(pieces)
-        expect(summarize(partsOf(cut))).toEqual(theirs)
-        expect(summarize(partsOf(pieces))).toEqual(theirs)
-      }),
-      { numRuns: 150 },
-    )
-  })
-
-  // Where both may differ: [bytes, what ours makes of them].
   const a = { index: 0, id: 'a' }
   it.each<[string, string[], string[]]>([
     [
@@ -178,6 +61,11 @@ describe('the reader of chat completions', () => {
       'a repetition of the whole call',
       [call('add', '{"x":', a), call('add', '1}', a), call('add', '{"x": 1}', a)],
       ['add({"x":1})'],
+    ],
+    [
+      'a repetition with another id and without a name',
+      [call('add', '{}', a), call(undefined, '{}', { index: 0, id: 'b' })],
+      ['add({})'],
     ],
     [
       'an empty object before the pieces',

@@ -80,6 +80,7 @@ export function createStreamedCalls(tools: ReadonlySet<string>): StreamedCalls {
     const isOthers = id !== '' && call.hasId && id !== call.id
     const begins = /^\s*[{"]/.test(input)
     if (name && nameOf(call, name, !isOthers && (id !== '' || index !== undefined)) === null) return 'another'
+    if (isOthers && !name && begins && call.input && isEmpty(call.input)) return 'instead'
     if (isOthers && (call.scan.isDone || (name && (!call.input || !input || begins)))) return 'another'
     const isElsewhere = index !== undefined && call.index !== undefined && index !== call.index
     if (name && isElsewhere && call.scan.isDone) return 'another'
@@ -115,10 +116,20 @@ export function createStreamedCalls(tools: ReadonlySet<string>): StreamedCalls {
       return calls.length
     },
     end: () =>
-      calls.flatMap(({ id, name, input, extra, signature }) =>
-        inputsOf(input).map((one, place) => ({ id: place ? newId() : id, name, input: one, extra, signature })),
-      ),
+      calls
+        .filter(isCall)
+        .flatMap(({ id, name, input, extra, signature }) =>
+          inputsOf(input).map((one, place) => ({ id: place ? newId() : id, name, input: one, extra, signature })),
+        ),
   }
+}
+
+/** Whether a call is more than a repetition of the one before it, with an id of its own and without a name. */
+function isCall({ name, input }: StreamedCall, place: number, calls: readonly StreamedCall[]): boolean {
+  if (name) return true
+  const before = calls[place - 1]
+  const object = parseInput(input)
+  return !isEmpty(input) && !(before && object && isDeepStrictEqual(object, parseInput(before.input)))
 }
 
 /** Whether a piece is a whole object, and another one than that of the call before it. */
