@@ -86,7 +86,6 @@ describe('the name of a model', () => {
     ['gemini-x', all, 'google/gemini-x', 'google.generative-ai'],
     ['compatible/org/model:7b', base, 'compatible/org/model:7b', 'compatible.chat'],
     ['llama3:8b', base, 'compatible/llama3:8b', 'compatible.chat'],
-    ['org/model', base, 'compatible/org/model', 'compatible.chat'],
     ['gpt-x', base, 'openai/gpt-x', 'compatible.chat'],
     ['openai/x', { ...all, ...base }, 'openai/x', 'compatible.chat'],
     ['claude-x', { ...all, ...base }, 'anthropic/claude-x', 'anthropic.messages'],
@@ -111,6 +110,12 @@ describe('the name of a model', () => {
     ['openai/a\nb', all, /^Unknown model/],
     ['offline/other', {}, /^Unknown model/],
     ['constructor/x', all, /^Unknown model/],
+    ['moved/m', all, 'Unknown model: moved/m. There is no provider moved here. A model is named like anthropic/claude-'],
+    [
+      'moved/m',
+      base,
+      'Unknown model: moved/m. There is no provider moved here. compatible does not list it. For a model that is not listed, put its provider in front: compatible/moved/m',
+    ],
     ['x'.repeat(10_000), base, /^Unknown model: x{100}\. /],
   ])('%s with %j is refused', async (name, env, message) => {
     const refusal = models(env).resolve(name)

@@ -192,9 +192,13 @@ describe('a provider of an organization', () => {
     const { answer } = await running
     expect([answer.status, answer.body.result]).toEqual([200, 'One whole answer'])
     const next = await run(owner, 'moving/m')
-    // Without a provider of that name, the whole of it is a model of the server at OPENAI_BASE_URL.
-    const asked = change === 'deleted' ? ['server', 'server-key-1'] : ['after', 'new-key']
-    expect([next.path, next.authorization]).toEqual([`/v1/${asked[0]}/chat/completions`, `Bearer ${asked[1]}`])
+    if (change === 'deleted') {
+      // No other provider gets what was meant for it.
+      expect([next.answer.status, next.answer.body.code, next.path]).toEqual([500, 'model_not_available', undefined])
+      expect(next.answer.body.detail).toContain('There is no provider moving here')
+      return
+    }
+    expect([next.path, next.authorization]).toEqual(['/v1/after/chat/completions', 'Bearer new-key'])
     await call(owner, 'DELETE', path('compatible:moving'))
   })
 

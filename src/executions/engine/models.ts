@@ -84,25 +84,25 @@ export function createModels(
     const told = readModelName(name, (provider) => providers.has(provider))
     const provider = told && providers.get(told.provider)
     const compatible = providers.get('compatible')
-    // The first segment is the provider where there is one of that name (contract-2.md section 2.9).
-    const isWhole = !told && compatible?.configured && isModelId('compatible', name) && !providers.has(prefixOf(name))
     const lists = [...providers.values()].filter(({ catalogue }) => catalogue)
+    // The first segment of a name is its provider; a name without one can be a model of OPENAI_BASE_URL's.
+    const isBare = !told && compatible?.configured && isModelId('compatible', name) && !name.includes('/')
     let found: Found | null = null
     if (told && provider?.configured && !(provider.isAlias && told.isNamed)) found = { provider, id: told.id }
     // The only place where it can be is not asked whether it is there.
-    else if (isWhole && lists.length === 1) found = { provider: compatible, id: name }
-    return { told, provider, compatible, isWhole, lists, found }
+    else if (isBare && lists.length === 1) found = { provider: compatible, id: name }
+    return { told, provider, compatible, isBare, lists, found }
   }
 
-  /** Finds the provider of a name, and the model's id there. */
+  /** Finds the provider of a name, and the model's id there (contract-2.md section 2.9). */
   async function find(name: string, providers: Providers): Promise<Found> {
-    const { told, provider, compatible, isWhole, lists, found } = read(name, providers)
+    const { told, provider, compatible, isBare, lists, found } = read(name, providers)
     if (found) return found
     const listed = isModelId('compatible', name) ? await findListed(name, lists) : undefined
     if (listed) return { provider: listed, id: name }
     if (told && provider?.configured) return { provider, id: told.id }
-    if (isWhole && compatible) return { provider: compatible, id: name }
-    throw told && provider ? unavailable(told, provider) : unknown(name)
+    if (isBare && compatible) return { provider: compatible, id: name }
+    throw told && provider ? unavailable(told, provider) : unknown(name, providers)
   }
 
   /** The model of agents that name none, without asking anybody; null if a provider's list says which. */
@@ -214,7 +214,6 @@ export function createModels(
   }
 }
 
-const prefixOf = (name: string) => name.slice(0, Math.max(0, name.indexOf('/')))
 const idOf = ({ provider, id }: Found) => `${provider.name}/${id}`
 
 /** The first of the providers that lists a model of that name. */
@@ -226,11 +225,20 @@ async function findListed(name: string, lists: readonly Provider[]): Promise<Pro
 const unavailable = ({ provider, id }: ModelName, { hint }: Provider) =>
   new ModelError(`The model ${provider}/${id} is not available: ${hint}`, 'not_configured')
 
-const unknown = (name: string) =>
-  new ModelError(
-    `Unknown model: ${name.slice(0, 100)}. A model is named like anthropic/claude-sonnet-5-5`,
-    'unknown_model',
-  )
+/** The error for a name whose first segment is no provider, and that no compatible provider lists. */
+function unknown(name: string, providers: Providers): ModelError {
+  const start = `Unknown model: ${name.slice(0, 100)}.`
+  const [prefix = ''] = name.split('/', 1)
+  if (!name.includes('/') || providers.has(prefix) || !isModelId('compatible', name)) {
+    return new ModelError(`${start} A model is named like anthropic/claude-sonnet-5-5`, 'unknown_model')
+  }
+  const lists = [...providers.values()].filter(({ catalogue }) => catalogue).map((provider) => provider.name)
+  const [first] = lists
+  const advice = first
+    ? `${lists.slice(0, 10).join(', ')} ${lists.length > 1 ? 'do' : 'does'} not list it. For a model that is not listed, put its provider in front: ${first}/${name.slice(0, 100)}`
+    : 'A model is named like anthropic/claude-sonnet-5-5'
+  return new ModelError(`${start} There is no provider ${prefix.slice(0, 40)} here. ${advice}`, 'unknown_model')
+}
 
 /** The ways out to addresses of the operator's choice and, guarded, to those of organizations; opened at the first need. */
 function createNetworks(settings: Settings): ProviderDeps['network'] {
