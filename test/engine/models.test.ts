@@ -110,7 +110,11 @@ describe('the name of a model', () => {
     ['openai/a\nb', all, /^Unknown model/],
     ['offline/other', {}, /^Unknown model/],
     ['constructor/x', all, /^Unknown model/],
-    ['moved/m', all, 'Unknown model: moved/m. There is no provider moved here. A model is named like anthropic/claude-'],
+    [
+      'moved/m',
+      all,
+      'Unknown model: moved/m. There is no provider moved here. A model is named like anthropic/claude-',
+    ],
     [
       'moved/m',
       base,

@@ -158,7 +158,8 @@ type Draft = {
  */
 function endOf(parts: readonly ReplyPart[], finish: LanguageModelV4FinishReason | null): StopReason {
   const { unified = 'stop', raw } = finish ?? {}
-  const isRefusal = unified === 'content-filter' && /^(?:refusal|stop|completed)$/i.test(raw ?? '')
+  // A filter is named by its word. OpenAI's package gives none where the model itself has refused.
+  const isRefusal = unified === 'content-filter' && /^(?:refusal|stop|completed|)$/i.test(raw ?? '')
   const stopReason = isRefusal
     ? 'refusal'
     : unified === 'content-filter'

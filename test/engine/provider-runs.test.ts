@@ -1,0 +1,320 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { type ByteServer, type Bytes, startByteServer } from '../support/byte-server.ts'
+import { request } from '../support/rest.ts'
+import { type Equipped, results, startEquipped, told } from './equipped.ts'
+import { followed } from './lab.ts'
+
+// Whole runs with the three APIs that provider packages read, against a server that writes exact bytes.
+
+let server: ByteServer
+let equipped: Equipped
+beforeAll(async () => {
+  server = await startByteServer()
+  const { origin } = server
+  equipped = await startEquipped({
+    ...{
+      MODEL_RETRIES: '2',
+      ANTHROPIC_API_KEY: 'key-a',
+      OPENAI_API_KEY: 'key-o',
+      GOOGLE_GENERATIVE_AI_API_KEY: 'key-g',
+    },
+    ...{ ANTHROPIC_BASE_URL: origin, OPENAI_RESPONSES_BASE_URL: `${origin}/v1`, GOOGLE_BASE_URL: origin },
+  })
+})
+afterAll(async () => {
+  await equipped[Symbol.asyncDispose]()
+  await server[Symbol.asyncDispose]()
+})
+
+const event = (value: { type: string; [name: string]: unknown }) =>
+  `event: ${value.type}\ndata: ${JSON.stringify(value)}\n\n`
+const data = (value: unknown) => `data: ${JSON.stringify(value)}\r\n\r\n`
+
+/** Answers of one API, as its documentation shows them. */
+type Api = {
+  model: string
+  fallback: string
+  path: RegExp
+  /** A whole answer. It used 120 tokens, 100 of them cached, and gave 30, 20 of them thinking. */
+  text(said: string): string
+  /** An answer that thinks, says something, and calls `echo` with `{text: 'hi'}`. */
+  call: string
+  /** An answer that breaks off behind its first words, with an error event; and one whose first event is an error. */
+  failing: string
+  overloaded: string
+  /** An answer that the limit of tokens cut, one that was refused with words, and one without. */
+  cut: string
+  refused: string
+  blocked: string
+  /** The body of a refusal with a status. */
+  error(message: string): string
+  /** What went back with the result of the call: the signature of the thinking, and the result. */
+  back(body: any): { signature: unknown; result: string }
+}
+
+const anthropic: Api = (() => {
+  const usage = { input_tokens: 15, cache_read_input_tokens: 100, cache_creation_input_tokens: 5, output_tokens: 1 }
+  const message = { id: 'msg_1', type: 'message', role: 'assistant', model: 'claude-x', content: [], stop_reason: null }
+  const start = event({ type: 'message_start', message: { ...message, usage } })
+  const block = (index: number, content_block: object, ...deltas: object[]) =>
+    event({ type: 'content_block_start', index, content_block }) +
+    deltas.map((delta) => event({ type: 'content_block_delta', index, delta })).join('') +
+    event({ type: 'content_block_stop', index })
+  const says = (text: string, index = 0) => block(index, { type: 'text', text: '' }, { type: 'text_delta', text })
+  const ends = (stop_reason: string) =>
+    event({ type: 'message_delta', delta: { stop_reason, stop_sequence: null }, usage: { output_tokens: 30 } }) +
+    event({ type: 'message_stop' })
+  const failed = (type: string, message: string) => event({ type: 'error', error: { type, message } })
+  return {
+    ...{ model: 'anthropic/claude-x', fallback: 'anthropic/claude-y', path: /^\/v1\/messages$/ },
+    text: (said) => start + event({ type: 'ping' }) + says(said) + ends('end_turn'),
+    call:
+      start +
+      block(
+        0,
+        { type: 'thinking', thinking: '', signature: '' },
+        { type: 'thinking_delta', thinking: 'Hm' },
+        { type: 'thinking_delta', thinking: '.' },
+        { type: 'signature_delta', signature: 'SIG' },
+      ) +
+      says('Let me see.', 1) +
+      block(
+        2,
+        { type: 'tool_use', id: 'toolu_01', name: 'echo', input: {} },
+        { type: 'input_json_delta', partial_json: '' },
+        { type: 'input_json_delta', partial_json: '{"text":' },
+        { type: 'input_json_delta', partial_json: ' "hi"}' },
+      ) +
+      ends('tool_use'),
+    failing: start + says('Th') + failed('api_error', 'Internal error'),
+    overloaded: start + failed('overloaded_error', 'Overloaded'),
+    cut: start + says('The answer is') + ends('max_tokens'),
+    refused: start + says('I cannot help.') + ends('refusal'),
+    blocked: start + ends('refusal'),
+    error: (message) => JSON.stringify({ type: 'error', error: { type: 'overloaded_error', message } }),
+    back({ messages }) {
+      const [thinking] = messages.at(-2).content
+      const [result] = messages.at(-1).content
+      return { signature: thinking.signature, result: JSON.stringify(result.content) }
+    },
+  }
+})()
+
+const openai: Api = (() => {
+  const usage = {
+    ...{ input_tokens: 120, input_tokens_details: { cached_tokens: 100 } },
+    ...{ output_tokens: 30, output_tokens_details: { reasoning_tokens: 20 }, total_tokens: 150 },
+  }
+  const response = { id: 'resp_1', object: 'response', created_at: 1, status: 'in_progress', model: 'gpt-x' }
+  const start =
+    event({ type: 'response.created', sequence_number: 0, response: { ...response, output: [] } }) +
+    event({ type: 'response.in_progress', sequence_number: 1, response: { ...response, output: [] } })
+  const at = (type: string, output_index: number, more: object) =>
+    event({ type: `response.${type}`, sequence_number: 9, output_index, ...more })
+  const item = (id: string, part: object) => ({
+    type: 'message',
+    id,
+    status: 'completed',
+    role: 'assistant',
+    content: [part],
+  })
+  const says = (text: string, output_index = 0) => {
+    const id = `msg_${output_index}`
+    const part = { type: 'output_text', annotations: [], text }
+    const of = { item_id: id, content_index: 0 }
+    return (
+      at('output_item.added', output_index, { item: { ...item(id, part), status: 'in_progress', content: [] } }) +
+      at('content_part.added', output_index, { ...of, part: { ...part, text: '' } }) +
+      at('output_text.delta', output_index, { ...of, delta: text }) +
+      at('output_text.done', output_index, { ...of, text }) +
+      at('content_part.done', output_index, { ...of, part }) +
+      at('output_item.done', output_index, { item: item(id, part) })
+    )
+  }
+  const refusal = item('msg_0', { type: 'refusal', refusal: 'I cannot help.' })
+  const ends = (status = 'completed', more: object = {}) =>
+    event({
+      type: `response.${status}`,
+      sequence_number: 99,
+      response: { ...response, status, usage, output: [], ...more },
+    })
+  const reasoning = {
+    type: 'reasoning',
+    id: 'rs_1',
+    encrypted_content: 'SIG',
+    summary: [{ type: 'summary_text', text: 'Hm.' }],
+  }
+  const call = { type: 'function_call', id: 'fc_1', call_id: 'call_1', name: 'echo', arguments: '{"text": "hi"}' }
+  return {
+    ...{ model: 'openai/gpt-x', fallback: 'openai/gpt-y', path: /^\/v1\/responses$/ },
+    text: (said) => start + says(said) + ends(),
+    call:
+      start +
+      at('output_item.added', 0, { item: { ...reasoning, summary: [] } }) +
+      at('reasoning_summary_part.added', 0, {
+        item_id: 'rs_1',
+        summary_index: 0,
+        part: { type: 'summary_text', text: '' },
+      }) +
+      at('reasoning_summary_text.delta', 0, { item_id: 'rs_1', summary_index: 0, delta: 'Hm.' }) +
+      at('reasoning_summary_part.done', 0, { item_id: 'rs_1', summary_index: 0, part: reasoning.summary[0] }) +
+      at('output_item.done', 0, { item: reasoning }) +
+      says('Let me see.', 1) +
+      at('output_item.added', 2, { item: { ...call, arguments: '', status: 'in_progress' } }) +
+      at('function_call_arguments.delta', 2, { item_id: 'fc_1', delta: '{"text":' }) +
+      at('function_call_arguments.delta', 2, { item_id: 'fc_1', delta: ' "hi"}' }) +
+      at('function_call_arguments.done', 2, { item_id: 'fc_1', arguments: call.arguments }) +
+      at('output_item.done', 2, { item: { ...call, status: 'completed' } }) +
+      ends(),
+    failing:
+      start + says('Th') + ends('failed', { error: { code: 'server_error', message: 'Internal error' }, usage: null }),
+    overloaded:
+      start + event({ type: 'error', code: 'server_error', message: 'Overloaded', param: null, sequence_number: 2 }),
+    cut: start + says('The answer is') + ends('incomplete', { incomplete_details: { reason: 'max_output_tokens' } }),
+    refused:
+      start +
+      at('output_item.added', 0, { item: { ...refusal, status: 'in_progress', content: [] } }) +
+      at('refusal.delta', 0, { item_id: 'msg_0', content_index: 0, delta: 'I cannot help.' }) +
+      at('refusal.done', 0, { item_id: 'msg_0', content_index: 0, refusal: 'I cannot help.' }) +
+      at('output_item.done', 0, { item: refusal }) +
+      ends(),
+    blocked: start + ends('incomplete', { incomplete_details: { reason: 'content_filter' } }),
+    error: (message) => JSON.stringify({ error: { message, type: 'server_error', param: null, code: null } }),
+    back: ({ input }) => ({
+      signature: input.find(({ type }: any) => type === 'reasoning')?.encrypted_content,
+      result: JSON.stringify(input.find(({ type }: any) => type === 'function_call_output')?.output),
+    }),
+  }
+})()
+
+const google: Api = (() => {
+  const usageMetadata = {
+    ...{ promptTokenCount: 120, cachedContentTokenCount: 100, candidatesTokenCount: 10, thoughtsTokenCount: 20 },
+    totalTokenCount: 150,
+  }
+  const chunk = (parts: object[], finishReason?: string) =>
+    data({
+      candidates: [{ content: { parts, role: 'model' }, ...(finishReason && { finishReason }), index: 0 }],
+      ...{ usageMetadata, modelVersion: 'gemini-x', responseId: 'r' },
+    })
+  const failed = (code: number, status: string, message: string) => data({ error: { code, message, status } })
+  return {
+    model: 'google/gemini-x',
+    fallback: 'google/gemini-y',
+    path: /^\/v1beta\/models\/gemini-[xy]:streamGenerateContent\?alt=sse$/,
+    text: (said) => chunk([{ text: said }]) + chunk([{ text: '' }], 'STOP'),
+    call:
+      chunk([{ text: 'Hm.', thought: true }]) +
+      chunk([{ text: 'Let me see.' }]) +
+      chunk([{ functionCall: { name: 'echo', args: { text: 'hi' } }, thoughtSignature: 'SIG' }]) +
+      chunk([{ text: '' }], 'STOP'),
+    failing: chunk([{ text: 'Th' }]) + failed(500, 'INTERNAL', 'Internal error'),
+    overloaded: failed(503, 'UNAVAILABLE', 'Overloaded'),
+    cut: chunk([{ text: 'The answer is' }], 'MAX_TOKENS'),
+    refused: chunk([{ text: 'I cannot help.' }], 'SAFETY'),
+    blocked: data({ promptFeedback: { blockReason: 'PROHIBITED_CONTENT' }, usageMetadata }),
+    error: (message) => JSON.stringify([{ error: { code: 503, message, status: 'UNAVAILABLE' } }]),
+    back({ contents }) {
+      const call = contents.at(-2).parts.find((part: any) => part.functionCall)
+      return { signature: call.thoughtSignature, result: JSON.stringify(contents.at(-1).parts) }
+    },
+  }
+})()
+
+/** Runs a message against scripted answers: the execution as REST returns it, its events, and what the provider was sent. */
+async function run(answers: (Bytes | string)[], model: string, fields: object = {}) {
+  const before = server.requests.length
+  server.script(...answers)
+  const { lab } = equipped
+  const agent = await equipped.agent({ model, ...fields })
+  const row = await lab.run({ agent, message: 'Hello' })
+  const events = await followed(lab.engine, row)
+  const { body } = await request(lab.server, 'GET', `/api/v1/executions/${row.id}`)
+  return { row, execution: body.execution, events, requests: server.requests.slice(before) }
+}
+
+const USED = { input_tokens: 120, output_tokens: 30 }
+
+describe.each(Object.entries({ anthropic, openai, google }))('a run with %s', (name, api) => {
+  it('calls a tool, sends the signature of its thinking back, and counts cached and reasoning tokens', async () => {
+    const { execution, events, requests } = await run([api.call, api.text('It said hi.')], api.model)
+    expect(execution).toMatchObject({ status: 'completed', result: 'It said hi.', stopReason: 'end_turn' })
+    expect(execution).toMatchObject({ usage: { input_tokens: 240, output_tokens: 60 }, usageEstimated: false })
+    expect(told(events)[0]).toMatchObject({
+      messageType: 'assistant',
+      content: [
+        { type: 'thinking', text: 'Hm.' },
+        { type: 'text', text: 'Let me see.' },
+        { type: 'tool_use', name: 'echo', input: { text: 'hi' } },
+      ],
+    })
+    expect(results(events)).toMatchObject([{ isError: false, content: expect.stringContaining('hi') }])
+    expect(requests.map(({ path }) => path)).toEqual([expect.stringMatching(api.path), expect.stringMatching(api.path)])
+    expect(api.back(requests[1]!.body)).toMatchObject({ signature: 'SIG', result: expect.stringContaining('hi') })
+  })
+
+  it('keeps the thinking to the model that it came from', async () => {
+    const busy = { status: 503, headers: { 'retry-after-ms': '1' }, body: api.error('busy') }
+    const { execution, requests } = await run([api.call, busy, busy, busy, api.text('Done.')], api.model, {
+      fallbackModels: [api.fallback],
+    })
+    expect(execution).toMatchObject({ status: 'completed', model: api.fallback, modelsTried: [api.model] })
+    expect(JSON.stringify(requests[1]!.body)).toContain('SIG')
+    expect(JSON.stringify(requests.at(-1)!.body)).not.toContain('SIG')
+  })
+
+  it.each([429, 503, 529])('asks again after %i, when the provider wants it', async (status) => {
+    const busy = { status, headers: { 'retry-after': '0' }, body: api.error('Slow down') }
+    const { execution, events } = await run([busy, api.text('Hi')], api.model)
+    expect(told(events)[0]).toMatchObject({ messageType: 'retry', afterMs: 0, reason: `HTTP ${status}: Slow down` })
+    expect(execution).toMatchObject({ status: 'completed', result: 'Hi', usage: USED })
+  })
+
+  it('asks again after an error in the stream, or a lost connection, before the first token', async () => {
+    for (const failures of [[api.overloaded, { ends: 'reset' }], [{ ends: 'unanswered' }]] satisfies (
+      | Bytes
+      | string
+    )[][]) {
+      const { execution, requests } = await run([...failures, api.text('Hi')], api.model)
+      expect(execution).toMatchObject({ status: 'completed', result: 'Hi' })
+      expect(requests).toHaveLength(failures.length + 1)
+    }
+  })
+
+  it('fails with the reason of an error in the middle of the stream, and asks nobody again', async () => {
+    const { execution, requests } = await run([api.failing, api.text('Hi')], api.model, {
+      fallbackModels: [api.fallback],
+    })
+    expect(execution).toMatchObject({ status: 'failed', error: 'HTTP 500: Internal error', stopReason: 'error' })
+    expect(requests).toHaveLength(1)
+  })
+
+  it('completes with a warning when the limit of tokens cut the answer', async () => {
+    const { execution } = await run([api.cut], api.model)
+    expect(execution).toMatchObject({ status: 'completed', result: 'The answer is', stopReason: 'max_tokens' })
+    expect(execution).toMatchObject({ warnings: [{ code: 'cut_off' }], usage: USED })
+  })
+
+  it('tells a refusal from an answer, and fails without any words', async () => {
+    const said = await run([api.refused], api.model)
+    const stopReason = name === 'google' ? 'content_filter' : 'refusal'
+    expect(said.execution).toMatchObject({ status: 'completed', result: 'I cannot help.', stopReason })
+    const { execution } = await run([api.blocked], api.model)
+    expect(execution).toMatchObject({ status: 'failed', error: expect.stringContaining('The provider blocked') })
+    expect(execution.stopReason).toMatch(/^(?:refusal|content_filter)$/)
+    expect(execution.errorCode).toBe('content_filtered')
+  })
+
+  it('goes on with its fallback model after the retries', async () => {
+    const busy = { status: 503, headers: { 'retry-after-ms': '1' }, body: api.error('busy') }
+    const { execution, requests } = await run([busy, busy, busy, api.text('Hi')], api.model, {
+      fallbackModels: [api.fallback],
+    })
+    expect(execution).toMatchObject({
+      status: 'completed',
+      model: api.fallback,
+      warnings: [{ code: 'model_fallback' }],
+    })
+    expect(requests).toHaveLength(4)
+  })
+})

@@ -1,0 +1,58 @@
+import { once } from 'node:events'
+import { createServer, type IncomingHttpHeaders, type ServerResponse } from 'node:http'
+import type { AddressInfo } from 'node:net'
+
+/** An answer, byte for byte. */
+export type Bytes = {
+  status?: number
+  headers?: Record<string, string>
+  /** What is written, one piece after the other. */
+  body?: string | Uint8Array | readonly (string | Uint8Array)[]
+  /** How its connection ends: with the answer, in a reset, in a reset before the first byte, or not at all. */
+  ends?: 'in order' | 'reset' | 'unanswered' | 'never'
+}
+
+export type ByteRequest = { path: string; headers: IncomingHttpHeaders; body: any }
+
+export type ByteServer = AsyncDisposable & {
+  readonly origin: string
+  /** The POSTs so far. */
+  readonly requests: readonly ByteRequest[]
+  /** Scripts the answers to the next POSTs, in place of those that nobody has asked for. */
+  script(...answers: (Bytes | string)[]): void
+}
+
+/** Starts an HTTP server on loopback that answers each POST with scripted bytes, and any GET with an empty list. */
+export async function startByteServer(): Promise<ByteServer> {
+  const requests: ByteRequest[] = []
+  const scripted: Bytes[] = []
+  const http = createServer(async (request, response) => {
+    const chunks: Buffer[] = []
+    for await (const bytes of request) chunks.push(bytes)
+    if (request.method === 'GET') return void response.end('{"data":[]}')
+    const text = Buffer.concat(chunks).toString()
+    requests.push({ path: request.url ?? '', headers: request.headers, body: JSON.parse(text) })
+    answer(response, scripted.shift() ?? { status: 500, body: '{"error":{"message":"Nothing is scripted"}}' })
+  }).listen(0, '127.0.0.1')
+  await once(http, 'listening')
+  return {
+    origin: `http://127.0.0.1:${(http.address() as AddressInfo).port}`,
+    requests,
+    script: (...answers) =>
+      void scripted.splice(0, Infinity, ...answers.map((one) => (typeof one === 'string' ? { body: one } : one))),
+    async [Symbol.asyncDispose]() {
+      http.closeAllConnections()
+      await new Promise((resolve) => http.close(resolve))
+    },
+  }
+}
+
+function answer(response: ServerResponse, { status = 200, headers, body = '', ends = 'in order' }: Bytes): void {
+  if (ends === 'unanswered') return void response.socket?.resetAndDestroy()
+  const type = status === 200 ? 'text/event-stream' : 'application/json'
+  response.writeHead(status, { 'content-type': type, ...headers })
+  for (const piece of [body].flat()) response.write(piece)
+  if (ends === 'in order') response.end()
+  // The callback comes when all before has left.
+  else if (ends === 'reset') response.write(' ', () => setImmediate(() => response.socket?.resetAndDestroy()))
+}
