@@ -1,14 +1,8 @@
 import { cut } from '../../lib/text.ts'
 import { asObject, asText, type Fields } from '../../lib/unknown.ts'
+import { contextWindowIn } from './context-length.ts'
 import { type ErrorBody, readErrorBody } from './error-bodies.ts'
-import {
-  contextWindowIn,
-  type FailureKind,
-  isRetryable,
-  kindOf,
-  type ModelFailure,
-  retryAfterOf,
-} from './model-failures.ts'
+import { type FailureKind, isRetryable, kindOf, type ModelFailure, retryAfterOf } from './model-failures.ts'
 
 /** A model that cannot be used. Its message is for the caller: what is wrong, and what would help. */
 export class ModelError extends Error {

@@ -1,4 +1,5 @@
 import { asObject, asText } from '../../lib/unknown.ts'
+import { isTooLong } from './context-length.ts'
 import type { ErrorBody } from './error-bodies.ts'
 
 /**
@@ -70,10 +71,6 @@ export const isRetryable = (kind: FailureKind, status: number | null): boolean =
 /** Patterns over the provider's code and message, in order: the first that matches names the kind. */
 const KINDS: readonly (readonly [FailureKind, RegExp])[] = [
   [
-    'context_too_long',
-    /context[ _-]?(?:length|window|size|limit)|prompt (?:is|was) too (?:long|large)|(?:input|prompt|request|messages?|conversation)(?: \w+){0,3} (?:is|are|was) too (?:long|large)|exceed\w*(?: the)?(?: \S+){0,5} (?:context|(?:input|prompt|maximum|max)\S*(?: \w+){0,4} tokens?)|input token count|too many (?:input |prompt )?tokens in|max(?:imum)? (?:input|prompt) (?:length|tokens)|reduce (?:the length|your prompt|the (?:prompt|number of (?:input )?tokens))|string_above_max_length|tokens?(?: \S+){0,4} (?:exceeds?|more than|larger than|>)(?: \S+){0,5} (?:maximum|limit|context)|exceed_context_size|request[ _]too[ _]large|request entity too large/i,
-  ],
-  [
     'quota',
     /insufficient[_ ](?:quota|balance|credits?|funds)|credit balance is too low|billing|payment required|out of credits|requires more credits|arrears/i,
   ],
@@ -131,7 +128,7 @@ export function kindOf({ message, code = '', status, field }: Facts): Pick<Model
   if (status === 413) return { kind: 'context_too_long', ...none }
   if (status === 402) return { kind: 'quota', ...none }
   const isRefusal = status !== undefined && REFUSALS.has(status)
-  const kind = KINDS.find(([, pattern]) => pattern.test(text))?.[0]
+  const kind = isTooLong(text, message) ? 'context_too_long' : KINDS.find(([, pattern]) => pattern.test(text))?.[0]
   const isServers = status === 429 || (status !== undefined && status >= 500 && status !== 501)
   if (
     kind &&
@@ -162,19 +159,6 @@ function namedField(message: string): string | null {
     if (field && !WORDS.test(field)) return field.slice(0, 200)
   }
   return PARTS.find(([, pattern]) => pattern.test(message))?.[0] ?? null
-}
-
-/** The context window that a provider states when it refuses a request as too long (tokens). */
-export function contextWindowIn(message: string): number | null {
-  const number = '(\\d[\\d,_.]*)\\s*(k?)'
-  const stated =
-    new RegExp(
-      `(?:context|maximum|max|limit|allowed|size|n_ctx|supports?|up to|than|>)[^\\d]{0,60}${number}`,
-      'i',
-    ).exec(message) ?? new RegExp(`${number}[- ]?tokens? (?:context|limit|maximum|max)`, 'i').exec(message)
-  if (!stated) return null
-  const tokens = Number(stated[1]?.replace(/[,_.]/g, '')) * (stated[2] ? 1000 : 1)
-  return tokens >= 256 && tokens <= 100_000_000 ? tokens : null
 }
 
 /** How long a provider wants its client to wait (ms): by its headers, its body, or the words of its message. */

@@ -1,0 +1,59 @@
+// How providers say that a request is longer than their model takes, and how long it may be.
+
+/** Wordings of it, in the provider's code or message. */
+const TOO_LONG: readonly RegExp[] = [
+  /context[ _-]?(?:length|window|size|limit)|ContextWindowExceeded|exceed_context_size|context shift is disabled/i,
+  /(?:prompt|input|request|messages?|conversation)(?: \w+){0,3} (?:is|are|was) too (?:long|large|big)/i,
+  /prompt \(total length \d+\) is too long|prompt too (?:long|large)|prompt is over the limit/i,
+  /exceed\w*(?: the)?(?: \S+){0,5} (?:context|(?:input|prompt|maximum|max)\S*(?: \w+){0,4} tokens?)/i,
+  /(?:prompt|input)(?: \w+)?(?: length)?(?: \([^)]{1,40}\)| of \d+)? (?:is longer than|exceeds?) (?:the )?(?:max|limit|model|allowed)/i,
+  /input token count|too many (?:input |prompt )?tokens\b(?! per)|too many total text bytes|token limit exceeded/i,
+  /max(?:imum)? (?:input|prompt|model) (?:length|tokens)|exceeded model token limit|range of input length/i,
+  /reduce (?:the length|your prompt|the (?:prompt|number of (?:input )?tokens))|string_above_max_length/i,
+  /tokens?(?: \S+){0,4} (?:exceeds?|more than|larger than|>)(?: \S+){0,5} (?:maximum|limit|context)/i,
+  // Text Generation Inference.
+  /`inputs`(?: tokens \+ `max_new_tokens`)? must (?:be <=|have less than)/i,
+  /request[ _]too[ _]large|request entity too large|request payload size exceeds|expected maxLength: \d+, actual/i,
+  /prompt ?超长|(?:输入|上下文|提示词)\S{0,6}(?:长度)?(?:超过|超出|过长)/i,
+]
+
+/** Wordings that are about the length of the answer, or about tokens in a time. */
+const NOT_THAT: readonly RegExp[] = [
+  /^(?:HTTP \d+: )?\W*max_(?:completion_|output_|new_)?tokens\b\W{0,3}(?:exceeds|must|cannot|should|is greater|:? ?\d+ ?>)/i,
+  /tokens? per (?:min|hour|day)|rate limit reached/i,
+]
+
+/** Whether a provider's code and message say that the request is too long. */
+export function isTooLong(text: string, message: string): boolean {
+  // Groq and OpenAI refuse a request that alone is longer than what they take in a minute.
+  if (/request too large for/i.test(text)) return true
+  return !NOT_THAT.some((pattern) => pattern.test(message)) && TOO_LONG.some((pattern) => pattern.test(text))
+}
+
+const NUMBER = '(\\d[\\d,_.]*)\\s*(k?)'
+const numberIn = (source: string) => new RegExp(source.replace('N', NUMBER), 'i')
+
+/** Where a message states the limit, the surest wording first. */
+const LIMITS: readonly RegExp[] = [
+  numberIn('n_ctx\\W{1,4}N'),
+  numberIn('\\d \\+ \\d+ > N'),
+  numberIn('N(?: tokens?)? maximum\\b'),
+  numberIn('range of input length should be \\[\\d+, N'),
+  numberIn('(?:context|model) (?:length|window|size|limit)(?: of| is| only| to|:|=){0,3} ?\\(?N'),
+  numberIn('(?:max|maximum)(?: \\w+){0,2} (?:length|tokens)(?: of| is|:){1,2} N'),
+  numberIn(
+    '(?:must be <=|less than|cannot exceed|up to|limit is|limit of|token limit:|(?:allowed|maximum)(?: \\w+){0,2} \\() ?N',
+  ),
+  numberIn('> N'),
+  numberIn('(?:context|maximum|max|allowed|supports?|than|limit)[^\\d(]{0,60}N'),
+  numberIn('N[- ]?tokens? (?:context|limit|maximum|max)'),
+]
+
+/** The context window that a provider states when it refuses a request as too long (tokens). */
+export function contextWindowIn(message: string): number | null {
+  if (/\bbytes\b|maxLength/i.test(message)) return null
+  const stated = LIMITS.map((pattern) => pattern.exec(message)).find((found) => found !== null)
+  if (!stated) return null
+  const tokens = Number(stated[1]?.replace(/[,_.]/g, '')) * (stated[2] ? 1000 : 1)
+  return tokens >= 256 && tokens <= 100_000_000 ? tokens : null
+}
