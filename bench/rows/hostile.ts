@@ -44,4 +44,50 @@ const refusal: Row = {
   },
 }
 
-export const hostileRows: Row[] = [refusal]
+const AGENTS = 1000
+const times = (count: number, field: string) => Array.from({ length: count }, (_, i) => `a${i}: ${field}`).join(' ')
+
+/** The dearest documents that are let in: many lists, many lookups, many values. */
+const dearest = [
+  `{ agents(first: 130) { nodes { ${times(30, 'executions(first: 1) { totalCount }')} } } }`,
+  `{ agents(first: 1000) { nodes { ${times(30, 'user { id }')} id name role model createdAt } } }`,
+  `{ agents(first: 1000) { nodes { ${times(24, 'skillIds')} } } }`,
+]
+
+const admitted: Row = {
+  name: 'admitted',
+  what: `GraphQL: the dearest of ${dearest.length} documents just below the limit`,
+  unit: 'ms',
+  reference: '{ agents(first: 1000) { nodes { id name } } }',
+  once: true,
+  async prepare(lab) {
+    return async () => {
+      const service = await lab.service(lab.folder())
+      const ask = async (path: string, body: object): Promise<string> => {
+        const init = { method: 'POST', headers: service.headers, body: JSON.stringify(body) }
+        return (await fetch(service.url + path, { ...init, signal: AbortSignal.timeout(60_000) })).text()
+      }
+      for (let i = 0; i < AGENTS; i++) {
+        const answer = await ask('/api/v1/agents', { name: `A${i}`, systemPrompt: 'p' })
+        if (answer.includes('"error"')) throw new Error(answer)
+      }
+      const took = async (query: string): Promise<number> => {
+        let best = Number.POSITIVE_INFINITY
+        for (let i = 0; i < 3; i++) {
+          const began = performance.now()
+          const answer = await ask('/graphql', { query })
+          if (answer.includes('"errors"')) throw new Error(answer.slice(0, 500))
+          best = Math.min(best, performance.now() - began)
+        }
+        return best
+      }
+      const times = []
+      for (const query of dearest) times.push(await took(query))
+      const reference = await took('{ agents(first: 1000) { nodes { id name } } }')
+      await service.stop()
+      return { value: Math.max(...times), reference }
+    }
+  },
+}
+
+export const hostileRows: Row[] = [refusal, admitted]

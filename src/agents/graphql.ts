@@ -38,6 +38,9 @@ async function loadAll<Found>(
   return found.filter((one) => one !== null)
 }
 
+/** Cost of a list of ids, each of which is looked up (see limits.ts). */
+const IDS_COST = 10
+
 /** Those of a list of ids in an agent that the caller can reach, as it is now or was. */
 const seen =
   <const Field extends keyof typeof service.REFERENCES>(field: Field) =>
@@ -61,7 +64,7 @@ export const Agent = builder.prismaObject('Agent', {
     id: t.exposeID('id'),
     name: t.exposeString('name'),
     role: t.exposeString('role'),
-    systemPrompt: t.exposeString('systemPrompt', { extensions: { cost: 20 } }),
+    systemPrompt: t.exposeString('systemPrompt', { extensions: { cost: 5 } }),
     visibility: t.expose('visibility', { type: Visibility }),
     organizationId: t.exposeID('organizationId'),
     userId: t.exposeID('userId'),
@@ -72,7 +75,7 @@ export const Agent = builder.prismaObject('Agent', {
     image: t.exposeString('image', { nullable: true }),
     color: t.exposeString('color', { nullable: true }),
     initialGreeting: t.exposeString('initialGreeting', { nullable: true }),
-    skillIds: t.idList({ select: { skillIds: true }, resolve: seen('skillIds') }),
+    skillIds: t.idList({ extensions: { cost: IDS_COST }, select: { skillIds: true }, resolve: seen('skillIds') }),
     skillRefs: t.field({ type: [AgentSkillRef], extensions: { rows: RELATION_ROWS }, resolve: told('skillRefs') }),
     skills: t.field({
       type: [Skill],
@@ -86,7 +89,11 @@ export const Agent = builder.prismaObject('Agent', {
           return new Map(found.map((skill) => [skill.id, skill]))
         }),
     }),
-    mcpInstanceIds: t.idList({ select: { mcpInstanceIds: true }, resolve: seen('mcpInstanceIds') }),
+    mcpInstanceIds: t.idList({
+      extensions: { cost: IDS_COST },
+      select: { mcpInstanceIds: true },
+      resolve: seen('mcpInstanceIds'),
+    }),
     mcpServers: t.field({
       type: [Mcp],
       description: 'Its MCP servers that you can see',
@@ -96,7 +103,11 @@ export const Agent = builder.prismaObject('Agent', {
       resolve: ({ mcpInstanceIds }, _, context, info) => loadRows(context, info, MCP, strings(mcpInstanceIds)),
     }),
     mcpTypes: t.stringList({ select: { mcpTypes: true }, resolve: (row) => strings(row.mcpTypes) }),
-    subagentIds: t.idList({ select: { subagentIds: true }, resolve: seen('subagentIds') }),
+    subagentIds: t.idList({
+      extensions: { cost: IDS_COST },
+      select: { subagentIds: true },
+      resolve: seen('subagentIds'),
+    }),
     allowedTools: t.stringList({ select: { allowedTools: true }, resolve: (row) => strings(row.allowedTools) }),
     disallowedTools: t.stringList({
       select: { disallowedTools: true },
@@ -128,7 +139,7 @@ export const Agent = builder.prismaObject('Agent', {
 })
 
 const AgentSnapshot = objectFromZod('AgentSnapshot', schema.Agent, 'An agent as it was at a version', {
-  fields: { systemPrompt: { cost: 20 } },
+  fields: { systemPrompt: { cost: 5 } },
   resolve: {
     skillIds: seen('skillIds'),
     mcpInstanceIds: seen('mcpInstanceIds'),
@@ -154,7 +165,7 @@ const AgentVersion = builder.prismaObject('AgentVersion', {
       description: 'All that it was',
       select: { agent: true },
       // It is read as a whole, and most of it is a prompt.
-      extensions: { cost: 20 },
+      extensions: { cost: 5 },
       resolve: ({ agent }) => fromVersion(agent),
     }),
   }),

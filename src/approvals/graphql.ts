@@ -36,11 +36,11 @@ const Approval = builder.prismaObject('Approval', {
     mcpId: t.exposeID('mcpId', { nullable: true }),
     mcpName: t.exposeString('mcpName', { nullable: true }),
     origin: t.exposeString('origin', { nullable: true }),
-    description: t.exposeString('description', { nullable: true, extensions: { cost: 20 } }),
+    description: t.exposeString('description', { nullable: true, extensions: { cost: 5 } }),
     editedInput: t.field({
       type: 'JSON',
       nullable: true,
-      extensions: { cost: 50 },
+      extensions: { cost: 10 },
       select: { editedInput: true },
       resolve: ({ editedInput }) => editedInput && JSON.parse(editedInput),
     }),
@@ -48,7 +48,7 @@ const Approval = builder.prismaObject('Approval', {
     input: t.field({
       type: 'JSON',
       nullable: true,
-      extensions: { cost: 50 },
+      extensions: { cost: 10 },
       select: { input: true },
       resolve: ({ input }) => JSON.parse(input),
     }),

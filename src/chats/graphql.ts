@@ -54,7 +54,7 @@ export const Chat = builder.prismaObject('Chat', {
 })
 
 const ToolCall = objectFromZod('ToolCall', schema.ToolCall, 'A call of a tool', {
-  fields: { input: { cost: 20 }, result: { cost: 20 } },
+  fields: { input: { cost: 5 }, result: { cost: 20 } },
 })
 
 const MESSAGE = rowsOf('Message', 'Message', service.reachableMessages, {
@@ -76,7 +76,7 @@ export const Message = builder.prismaObject('Message', {
   fields: (t) => ({
     id: t.exposeID('id'),
     role: t.expose('role', { type: MessageRole }),
-    content: t.exposeString('content', { extensions: { cost: 20 } }),
+    content: t.exposeString('content', { extensions: { cost: 5 } }),
     toolCalls: t.field({
       type: [ToolCall],
       extensions: { rows: 3 },

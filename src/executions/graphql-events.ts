@@ -1,6 +1,7 @@
 import { builder } from '../graphql/builder.ts'
 import {
   connectionType,
+  LIST_COST,
   NOTHING,
   partOf,
   RELATION_ROWS,
@@ -88,12 +89,12 @@ builder.objectRef<Message<'stream_event'>>(TYPES.thinking).implement({
 
 const ThinkingBlock = builder.objectRef<Extract<ContentBlock, { type: 'thinking' }>>('ThinkingBlock').implement({
   description: 'What the model thought before it answered',
-  fields: (t) => ({ text: t.exposeString('text', { description: 'The text', extensions: { cost: 20 } }) }),
+  fields: (t) => ({ text: t.exposeString('text', { description: 'The text', extensions: { cost: 5 } }) }),
 })
 
 const TextBlock = builder.objectRef<Extract<ContentBlock, { type: 'text' }>>('TextBlock').implement({
   description: 'What the model said',
-  fields: (t) => ({ text: t.exposeString('text', { description: 'The text', extensions: { cost: 20 } }) }),
+  fields: (t) => ({ text: t.exposeString('text', { description: 'The text', extensions: { cost: 5 } }) }),
 })
 
 const ToolUseBlock = builder.objectRef<Extract<ContentBlock, { type: 'tool_use' }>>('ToolUseBlock').implement({
@@ -105,7 +106,7 @@ const ToolUseBlock = builder.objectRef<Extract<ContentBlock, { type: 'tool_use' 
       type: 'JSON',
       nullable: true,
       description: 'What the model gives to it',
-      extensions: { cost: 50 },
+      extensions: { cost: 10 },
     }),
   }),
 })
@@ -137,7 +138,7 @@ builder.objectRef<Message<'tool_result'>>(TYPES.tool_result).implement({
     toolUseId: t.id({ description: 'The call', resolve: ({ data }) => data.toolUseId }),
     output: t.string({
       description: 'The answer',
-      extensions: { cost: 50 },
+      extensions: { cost: 10 },
       resolve: ({ data }) => data.content,
     }),
     isError: t.boolean({ description: 'The tool failed', resolve: ({ data }) => data.isError }),
@@ -226,7 +227,7 @@ builder.prismaObjectFields(Execution, (t) => ({
     description: 'What has happened in it so far',
     nullable: true,
     args: argsFromZod(RelationArgs),
-    extensions: { ...shows(executions.logs).extensions, rows: RELATION_ROWS },
+    extensions: { ...shows(executions.logs).extensions, rows: RELATION_ROWS, cost: LIST_COST },
     select: EDGE_COLUMNS,
     resolve: async (row, args, context, info) => {
       const { first = RELATION_ROWS, after } = parseArgs(RelationArgs, args)

@@ -106,7 +106,7 @@ export const Execution = builder.prismaObject('Execution', {
     }),
     status: t.expose('status', { type: Status }),
     waitingFor: t.expose('waitingFor', { type: Wait, nullable: true }),
-    message: t.string({ select: { message: true }, extensions: { cost: 50 }, resolve: textOf('message', '') }),
+    message: t.string({ select: { message: true }, extensions: { cost: 10 }, resolve: textOf('message', '') }),
     mediaIds: t.idList({
       select: { mediaIds: true },
       resolve: async ({ id, mediaIds }, _, context, info) =>
@@ -120,7 +120,7 @@ export const Execution = builder.prismaObject('Execution', {
     result: t.string({
       nullable: true,
       select: { result: true },
-      extensions: { cost: 50 },
+      extensions: { cost: 10 },
       resolve: textOf<'result', string | null>('result', null),
     }),
     error: t.string({

@@ -3,6 +3,7 @@ import { notFound } from '../errors.ts'
 import { builder, type GraphQLContext } from '../graphql/builder.ts'
 import {
   connectionType,
+  LIST_COST,
   NOTHING,
   PATHS,
   partOf,
@@ -52,13 +53,13 @@ const SpaceFile = builder.prismaObject('SpaceFile', {
     updatedAt: t.expose('updatedAt', { type: 'DateTime' }),
     content: t.string({
       description: 'What is in it',
-      extensions: { cost: 50 },
+      extensions: { cost: 10 },
       select: { content: true },
       resolve: (row) => textOf(row.content).content,
     }),
     encoding: t.field({
       type: Encoding,
-      extensions: { cost: 50 },
+      extensions: { cost: 10 },
       select: { content: true },
       resolve: (row) => textOf(row.content).encoding,
     }),
@@ -74,7 +75,7 @@ builder.prismaObjectFields(Space, (t) => ({
     description: 'Its files, by path',
     nullable: true,
     args: argsFromZod(ListArgs),
-    extensions: { rows: RELATION_ROWS, procedure: files.list },
+    extensions: { rows: RELATION_ROWS, cost: LIST_COST, procedure: files.list },
     resolve: async ({ id }, args, context, info) => {
       const { first = RELATION_ROWS, after, path: prefix = '' } = parseArgs(ListArgs, args)
       const from = after === undefined ? '' : String(fromCursor(BY_PATH, after)[0])

@@ -10,7 +10,7 @@ import { inParts } from '../lib/parts.ts'
 import { builder, type Extensions, type GraphQLContext, type Types } from './builder.ts'
 import { behind, type Order, orderBy, toCursor } from './cursor.ts'
 import { argsFromZod, parseArgs } from './inputs.ts'
-import { addTo } from './limits.ts'
+import { addTo, LIMITS } from './limits.ts'
 import { loadOne } from './loader.ts'
 import { shows } from './procedures.ts'
 import { delegateOf, type Rows, readAll, selectRows } from './rows.ts'
@@ -93,13 +93,19 @@ export function connectionType<Row extends object>(
 /** Where a list has its rows. */
 export const PATHS = [['nodes'], ['edges', 'node']]
 
-const MAX_RELATION = 100
+/** Default page sizes (contract-2.md section 1.9). */
+export const ROOT_ROWS = 50
 export const RELATION_ROWS = 20
 
-const pageArgs = (most: number, byDefault: number) => ({
-  first: queryInt(1, most)
+/** Cost of a list of a row: finding its rows takes longer than many of its values (see limits.ts). */
+export const LIST_COST = 60
+
+const pageArgs = (byDefault: number) => ({
+  first: queryInt(1, MAX_ROWS)
     .optional()
-    .describe(`How many rows: ${byDefault} by default, ${most} at most; fewer if they are long`),
+    .describe(
+      `Maximum number of rows from the start: ${byDefault} by default, ${MAX_ROWS} at most (${LIMITS.page} in a list of lists); fewer if they are long`,
+    ),
   after: z.string().optional().describe('Only rows behind this cursor: an `endCursor` of the same list'),
 })
 
@@ -108,10 +114,10 @@ type Page = { first?: number | undefined; after?: string | undefined }
 /** What a REST list's input is here: its filters, and Relay's words for its pages. */
 export function listArgs<Shape extends z.ZodRawShape>(input: z.ZodObject<Shape>) {
   const { limit, cursor, count, ...filters } = input.shape
-  return z.object({ ...(filters as Omit<Shape, 'limit' | 'cursor' | 'count'>), ...pageArgs(MAX_ROWS, MAX_ROWS) })
+  return z.object({ ...(filters as Omit<Shape, 'limit' | 'cursor' | 'count'>), ...pageArgs(ROOT_ROWS) })
 }
 
-export const RelationArgs = z.object(pageArgs(MAX_RELATION, RELATION_ROWS))
+export const RelationArgs = z.object(pageArgs(RELATION_ROWS))
 
 export type Part<Row> = Pick<Connection<Row>, 'rows' | 'hasNextPage'>
 
@@ -148,12 +154,12 @@ export function rootList<Row extends object, Shape extends z.ZodRawShape>(
 ) {
   const Args = listArgs(input)
   return {
-    ...shows(procedure, { rows: MAX_ROWS, input: Args }),
+    ...shows(procedure, { rows: ROOT_ROWS, input: Args }),
     type,
     args: argsFromZod(Args),
     async resolve(_: unknown, args: object, context: GraphQLContext, info: GraphQLResolveInfo) {
       const said = parseArgs(Args, args) as Page & z.output<z.ZodObject<Shape>>
-      const { first = MAX_ROWS, after } = said
+      const { first = ROOT_ROWS, after } = said
       const all = await where(context, said)
       const delegate = delegateOf(context.deps.db, rows)
       const found = await delegate.findMany({
@@ -194,7 +200,7 @@ export function relationList<Row extends object>(
     description,
     nullable: true as const,
     args: argsFromZod(RelationArgs),
-    extensions: { rows: RELATION_ROWS, ...extensions },
+    extensions: { rows: RELATION_ROWS, cost: LIST_COST, ...extensions },
     async resolve({ id }: { id: string }, args: object, context: GraphQLContext, info: GraphQLResolveInfo) {
       const { first = RELATION_ROWS, after } = parseArgs(RelationArgs, args)
       const { db } = context.deps

@@ -61,6 +61,9 @@ export function delegateOf<Row extends object>(db: Db, { model }: Rows<Row>): De
   return (db as unknown as Record<string, Delegate<Row>>)[name]!
 }
 
+/** Cost of a value that takes a lookup (see limits.ts): it takes as long as several plain values. */
+const LOOK_UP_COST = 6
+
 /** As much JSON as an answer may be, if its characters are plain ones (bytes). */
 const ROOM = LIMITS.answer / 6
 
@@ -180,6 +183,7 @@ export const rowIn = <Row extends object, const Column extends string>(
   type,
   nullable: true as const,
   description,
+  extensions: { cost: LOOK_UP_COST },
   select: { [column]: true } as Record<Column, true>,
   resolve: (row: Record<Column, string | null>, _: object, context: GraphQLContext, info: GraphQLResolveInfo) =>
     loadRow(context, info, rows, row[column]) as never,

@@ -40,7 +40,7 @@ const Mission = builder.prismaObject('Mission', {
   fields: (t) => ({
     id: t.exposeID('id'),
     title: t.exposeString('title'),
-    goal: t.exposeString('goal', { extensions: { cost: 20 } }),
+    goal: t.exposeString('goal', { extensions: { cost: 5 } }),
     agentId: t.exposeID('agentId'),
     agentType: t.exposeString('agentType', { nullable: true }),
     spaceId: t.exposeID('spaceId'),

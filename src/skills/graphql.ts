@@ -1,13 +1,12 @@
 import { z } from 'zod'
 import { builder } from '../graphql/builder.ts'
-import { connectionType, listArgs } from '../graphql/connection.ts'
+import { connectionType, listArgs, ROOT_ROWS } from '../graphql/connection.ts'
 import { invalidCursor } from '../graphql/cursor.ts'
 import { argsFromZod, enumFromZod, inputFromZod, parseArgs } from '../graphql/inputs.ts'
 import { addTo } from '../graphql/limits.ts'
 import { nodeBy } from '../graphql/node.ts'
 import { objectFromZod } from '../graphql/outputs.ts'
 import { shows } from '../graphql/procedures.ts'
-import { MAX_ROWS } from '../lib/page.ts'
 import { skills } from './router.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
@@ -27,7 +26,7 @@ const fields = schema.Skill.extend({ category })
 export const Skill = objectFromZod('Skill', fields, 'A reusable prompt package', {
   interfaces,
   extensions: { scopes: ['skills:read'] },
-  fields: { prompt: { cost: 20 } },
+  fields: { prompt: { cost: 5 } },
 })
 const Skills = connectionType('Skill', Skill, "skills, one's own before those of other organizations, newest first")
 const ListSkills = listArgs(schema.ListSkills.extend({ category: category.optional() }))
@@ -44,11 +43,11 @@ const UpdateInput = inputFromZod(
 
 builder.queryFields((t) => ({
   skills: t.field({
-    ...shows(skills.list, { rows: MAX_ROWS, input: ListSkills }),
+    ...shows(skills.list, { rows: ROOT_ROWS, input: ListSkills }),
     type: Skills,
     args: argsFromZod(ListSkills),
     resolve: async (_, args, { actor, deps, answer }) => {
-      const { first = MAX_ROWS, after, category: named } = parseArgs(ListSkills, args)
+      const { first = ROOT_ROWS, after, category: named } = parseArgs(ListSkills, args)
       const category = schema.SkillCategory.optional().parse(named)
       // Their cursors are REST's, since some of them are no rows.
       if (after !== undefined && !service.isListCursor(after)) throw invalidCursor()

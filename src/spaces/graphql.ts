@@ -69,7 +69,7 @@ export const Space = builder.prismaObject('Space', {
       description: t.exposeString('description', { nullable: true }),
       visibility: t.expose('visibility', { type: Visibility }),
       ownerId: t.exposeID('ownerId'),
-      instructions: t.exposeString('instructions', { nullable: true, extensions: { cost: 20 } }),
+      instructions: t.exposeString('instructions', { nullable: true, extensions: { cost: 5 } }),
       permissions: t.field({
         type: [McpPermission],
         select: { permissions: true },

@@ -28,7 +28,7 @@ const Task = builder.prismaObject('Task', {
   fields: (t) => ({
     id: t.exposeID('id'),
     title: t.exposeString('title'),
-    description: t.exposeString('description', { nullable: true, extensions: { cost: 20 } }),
+    description: t.exposeString('description', { nullable: true, extensions: { cost: 5 } }),
     status: t.expose('status', { type: Status }),
     priority: t.expose('priority', { type: Priority }),
     assignedTo: t.exposeID('assignedTo', { nullable: true, description: 'The id of an agent or a member' }),
@@ -48,7 +48,7 @@ const Task = builder.prismaObject('Task', {
     result: t.string({
       nullable: true,
       description: 'What its run answered, if you can read the run',
-      extensions: { cost: 50 },
+      extensions: { cost: 10 },
       select: { result: true, executionId: true },
       async resolve({ result, executionId }, _, context, info) {
         if (result === null || executionId === null) return result

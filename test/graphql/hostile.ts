@@ -31,18 +31,18 @@ export const hostile: Record<string, string> = {
   'agents of executions of agents':
     '{agents{nodes{executions{nodes{agent{executions{nodes{agent{executions{nodes{id}}}}}}}}}}}',
   'subagents of subagents': '{agents(first:1){nodes{subagents{subagents{subagents{id}}}}}}',
-  'a list for each row': '{agents{nodes{executions(first:100){nodes{id}}}}}',
+  'a list for each row': '{agents(first:1000){nodes{executions(first:100){nodes{id}}}}}',
   'a list for each row, with the greatest limits':
     '{agents(first:1000){edges{node{executions(first:100){edges{node{id}}}}}}}',
   'a list for each row, by a fragment':
-    '{agents{nodes{...F}}} fragment F on Agent{versions(first:100){nodes{version}}}',
+    '{agents(first:1000){nodes{...F}}} fragment F on Agent{versions(first:100){nodes{version}}}',
   'a list for each row, limit in a default':
     'query($n:Int=1000){agents(first:$n){nodes{versions(first:100){nodes{version}}}}}',
-  'long texts of many rows': '{executions{nodes{message result}}}',
+  'long texts of many rows': '{agents(first:200){nodes{executions(first:100){nodes{message result}}}}}',
   'what many agents were, with their prompts':
-    '{agents(first:50){nodes{versions(first:100){nodes{agent{systemPrompt}}}}}}',
+    '{agents(first:300){nodes{versions(first:100){nodes{agent{systemPrompt}}}}}}',
   'long texts of many rows, twice':
-    '{executions(first:500){nodes{message result}} more:executions(first:500){nodes{message result}}}',
+    '{agents(first:100){nodes{...F}} more:agents(first:100){nodes{...F}}} fragment F on Agent{executions(first:100){nodes{message result}}}',
   'long logs':
     '{executions(first:500){nodes{events(first:100){nodes{seq at ...on TextDeltaEvent{text step} ...on ErrorEvent{message status} ...on MetaEvent{chatId sessionId}}}}}}',
   'the same list by many aliases': `{${times(31, (i) => `a${i}:agents(first:1){totalCount}`)}}`,
@@ -81,9 +81,10 @@ export const hostile: Record<string, string> = {
   'lists of lists of what changes':
     'subscription{taskChanges{executions(first:100){nodes{children(first:100){edges{node{children(first:100){totalCount}}}}}}}}',
   'lists of lists of a node':
-    '{node(id:"x"){...on Agent{executions(first:100){nodes{children(first:100){nodes{message result}}}}}}}',
+    '{node(id:"x"){...on Agent{executions(first:100){nodes{children(first:100){edges{cursor node{message result preview error}}}}}}}}',
   'lists of lists of members':
-    '{organization{members(first:100){nodes{user{id}} edges{node{user{id name image}}}}} agents{nodes{tasks(first:100){nodes{id}}}}}',
+    '{organization{members(first:100){nodes{user{id}} edges{node{user{id name image}}}}} agents(first:1000){nodes{tasks(first:100){nodes{id}}}}}',
+  'a page of 1,000 for each of many': '{agents(first:2){nodes{executions(first:1000){nodes{id}}}}}',
   'two subscriptions in one':
     'subscription{a:executionEvents(executionId:"x"){seq} b:executionEvents(executionId:"x"){seq}}',
 }

@@ -68,7 +68,7 @@ describe('node', () => {
   })
 
   test('finds a skill that comes with the service', async () => {
-    const { data } = await ask('{ skills { nodes { id source } } }', {})
+    const { data } = await ask('{ skills(first: 1000) { nodes { id source } } }', {})
     const { id } = data.skills.nodes.find(({ source }: { source: string }) => source === 'core')
     expect((await ask(NODE, { id })).data.node).toEqual({ __typename: 'Skill', id })
   })
