@@ -38,10 +38,16 @@ for (const file of files) {
   )
 }
 
+const FAST_PATH = 'src/db/fast-path/'
+const isInside = (file: string) => file.startsWith(FAST_PATH)
+
 const problems: string[] = []
 for (const [file, targets] of imports) {
   if (rankOf(file) === -1) problems.push(`${file} belongs to no layer: add it to .config/imports.ts`)
   for (const target of targets) {
+    if (isInside(target) && target !== `${FAST_PATH}index.ts` && !isInside(file)) {
+      problems.push(`${file} imports ${target}: outside ${FAST_PATH} only its index.ts is imported`)
+    }
     if (rankOf(target) <= rankOf(file)) continue
     problems.push(`${file} (${LAYERS[rankOf(file)]?.[0]}) imports ${target} (${LAYERS[rankOf(target)]?.[0]})`)
   }

@@ -1,5 +1,5 @@
 import { type Db, databaseFile, Prisma } from '../db/client.ts'
-import { padded } from '../db/dialects.ts'
+import { padded } from '../db/fast-path/index.ts'
 import type { Deps } from '../deps.ts'
 
 /** Of what no more agents have, they are all looked at; what is more frequent is soon met among the newest. */

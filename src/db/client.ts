@@ -3,21 +3,24 @@ import { fileURLToPath } from 'node:url'
 import type { SqlDriverAdapterFactory } from '@prisma/driver-adapter-utils'
 import { Prisma, PrismaClient } from '../../prisma/generated/sqlite/client.ts'
 import type { Settings } from '../settings.ts'
-import { direct, type Shortcut } from './direct.ts'
+import { createFastClient, type FastMethod, type FastPathDriver, overrideMembers } from './fast-path/index.ts'
 import { TRANSACTION } from './limits.ts'
 import { MigrationError, migratePostgresql, migrateSqlite, requirePostgresql, requireSqlite } from './migrate.ts'
-import { over } from './over.ts'
 import type { SqliteOptions } from './sqlite.ts'
 import { hasForeignLog, isOrphanedLog, logOf } from './sqlite-log.ts'
 
 export type * from '../../prisma/generated/sqlite/client.ts'
 export { Prisma } from '../../prisma/generated/sqlite/client.ts'
 
-/** The database as everybody sees it, whichever it is. */
-export type Db = PrismaClient
+/** The database client of either database: the methods that the fast path knows, and no others of Prisma's. */
+export type Db = Tx & {
+  $transaction<T>(work: (tx: Tx) => Promise<T>, options?: { maxWait?: number; timeout?: number }): Promise<T>
+}
 
 /** The client inside a transaction. */
-export type Tx = Prisma.TransactionClient
+export type Tx = Pick<PrismaClient, '$queryRaw' | '$executeRaw'> & {
+  [Model in Uncapitalize<Prisma.ModelName>]: Pick<PrismaClient[Model], FastMethod & keyof PrismaClient[Model]>
+}
 
 type Source = Pick<Settings, 'DATABASE_URL' | 'DATA_DIR' | 'DATABASE_POOL_SIZE'> &
   Partial<Pick<Settings, 'DATABASE_DIRECT_URL'>>
@@ -92,7 +95,7 @@ export async function openDatabase(settings: Source, options: OpenOptions = {}):
   const { adapter, create, wrap } = await opening
   const connected = await adapter.connect()
   // Prisma's, on connections that are not its own to end.
-  const lent = { ...adapter, connect: async () => over(() => connected, { dispose: async () => {} }) }
+  const lent = { ...adapter, connect: async () => overrideMembers(() => connected, { dispose: async () => {} }) }
   let prisma: PrismaClient | undefined
   function makePrisma(): PrismaClient {
     const client = create({
@@ -104,7 +107,7 @@ export async function openDatabase(settings: Source, options: OpenOptions = {}):
     return client
   }
   return {
-    client: wrap(direct(() => (prisma ??= makePrisma()), adapter, onQuery)),
+    client: wrap(createFastClient(() => (prisma ??= makePrisma()), adapter, onQuery)),
     kind: file ? 'sqlite' : 'postgresql',
     async close() {
       await prisma?.$disconnect()
@@ -122,7 +125,7 @@ type Options = {
 // Each driver is loaded only where it is used: loading takes most of the time that opening takes.
 
 type Opened = {
-  adapter: SqlDriverAdapterFactory & Shortcut
+  adapter: SqlDriverAdapterFactory & FastPathDriver
   create: (options: Options) => PrismaClient<'query'>
   /** What makes a client the one that everybody gets. */
   wrap: (client: PrismaClient) => PrismaClient

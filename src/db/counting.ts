@@ -1,5 +1,5 @@
 import { type Db, Prisma } from './client.ts'
-import { padded } from './dialects.ts'
+import { padded } from './fast-path/index.ts'
 
 /**
  * Rows `t` of the counted table that belong to rows `h` of another one of the organization. `on` names the columns of the

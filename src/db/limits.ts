@@ -1,7 +1,6 @@
 import type { AsyncLocalStorage } from 'node:async_hooks'
 import { DriverAdapterError, type Transaction as PrismaTransaction } from '@prisma/driver-adapter-utils'
-import type { Transaction } from './direct.ts'
-import type { Runner } from './read.ts'
+import type { Runner, Transaction } from './fast-path/index.ts'
 
 /** In milliseconds: how long to wait for a transaction to begin (the lock, or a connection), and for how long it may last. */
 export const TRANSACTION = { maxWait: 10_000, timeout: 10_000 }

@@ -15,12 +15,8 @@ import { Pool } from 'pg'
 import { PrismaClient } from '../../prisma/generated/postgresql/client.ts'
 import { Prisma, type PrismaClient as SqliteClient } from '../../prisma/generated/sqlite/client.ts'
 import { isDeadlock } from '../lib/database-errors.ts'
-import { POSTGRESQL } from './dialects.ts'
-import type { Shortcut } from './direct.ts'
+import { type FastPathDriver, overrideMembers, POSTGRESQL, type Runner, type Statement } from './fast-path/index.ts'
 import { bounded, inTime, KEEP_ALIVE, TRANSACTION } from './limits.ts'
-import { over } from './over.ts'
-import type { Runner } from './read.ts'
-import type { Statement } from './statements.ts'
 
 /** How often a transaction that was undone for another's sake is tried again, and how long at most in between (ms). */
 const RETRIES = 5
@@ -42,7 +38,7 @@ export async function postgresqlAdapter(
   url: string,
   connections: number,
   { pooled = false, statementTimeout }: PostgresqlOptions = {},
-): Promise<SqlDriverAdapterFactory & Shortcut> {
+): Promise<SqlDriverAdapterFactory & FastPathDriver> {
   const pool = new Pool({
     ...KEEP_ALIVE,
     connectionString: url,
@@ -63,7 +59,7 @@ export async function postgresqlAdapter(
   const adapter = await factory.connect()
   /** The transaction that Prisma joins instead of beginning one. */
   const joined = new AsyncLocalStorage<Transaction>()
-  const shared = over(() => adapter, {
+  const shared = overrideMembers(() => adapter, {
     startTransaction: async (level?: never) => joined.getStore() ?? adapter.startTransaction(level),
   })
   return {
@@ -254,5 +250,5 @@ export function retryDeadlocks<Client extends Pick<SqliteClient, '$transaction'>
       }
     }
   }
-  return over(() => client, { $transaction })
+  return overrideMembers(() => client, { $transaction })
 }

@@ -7,7 +7,7 @@ import {
   type SqlResultSet,
 } from '@prisma/driver-adapter-utils'
 import Sqlite from 'better-sqlite3'
-import type { Statement } from './statements.ts'
+import type { Statement } from './fast-path/index.ts'
 
 /** How many prepared statements a connection keeps. To prepare one costs as much as all the rest of a query. */
 const STATEMENTS = 500

@@ -6,10 +6,8 @@ import {
   type Transaction,
 } from '@prisma/driver-adapter-utils'
 import { startCheckpoints } from './checkpoints.ts'
-import { SQLITE } from './dialects.ts'
-import type { Shortcut } from './direct.ts'
+import { type FastPathDriver, type Runner, SQLITE } from './fast-path/index.ts'
 import { bounded, inTime } from './limits.ts'
-import type { Runner } from './read.ts'
 import { type Connection, connect } from './sqlite-connection.ts'
 import { createTurns, type Turn, untilFree } from './sqlite-turns.ts'
 
@@ -48,7 +46,7 @@ export type SqliteOptions = {
 export function sqliteAdapter(
   file: string,
   { keepsFile = false, onDamage }: SqliteOptions = {},
-): SqlDriverAdapterFactory & Shortcut {
+): SqlDriverAdapterFactory & FastPathDriver {
   let opened: SafeAdapter | undefined
   const connected = (): SafeAdapter => {
     if (opened) return opened
@@ -79,7 +77,7 @@ export function sqliteAdapter(
   }
 }
 
-type SafeAdapter = SqlDriverAdapter & Omit<Shortcut, 'dialect'>
+type SafeAdapter = SqlDriverAdapter & Omit<FastPathDriver, 'dialect'>
 
 function safeAdapter(writer: Connection, reader: Connection, kept: string | null): SafeAdapter {
   const turns = createTurns(writer, kept !== null)

@@ -1,5 +1,5 @@
 import { type Db, Prisma } from './client.ts'
-import { quote } from './tables.ts'
+import { quote } from './fast-path/index.ts'
 
 /** Rows of a table that has grown. */
 const GROWN = 200

@@ -164,7 +164,7 @@ export async function remove(actor: Actor, deps: Deps, { id: spaceId, path }: z.
     const key = { spaceId_path: { spaceId, path } }
     const file = await tx.spaceFile.findUnique({ where: key, select: { size: true } })
     if (!file) throw notFound('File')
-    await tx.spaceFile.delete({ where: key, select: { path: true } })
+    await tx.spaceFile.deleteMany({ where: { spaceId, path } })
     const less = { fileCount: { decrement: 1 }, fileBytes: { decrement: file.size } }
     await tx.space.update({ where: { id: spaceId }, data: less, select: { id: true } })
     await audit(tx, actor, 'file.delete', `${spaceId}/${path}`, now)

@@ -5,6 +5,7 @@ import { GraphQLError } from 'graphql'
 import type { z } from 'zod'
 import type PrismaTypes from '../../prisma/generated/pothos.ts'
 import { getDatamodel } from '../../prisma/generated/pothos.ts'
+import type { PrismaClient } from '../../prisma/generated/sqlite/client.ts'
 import type { Actor } from '../auth/actor.ts'
 import type { Scope } from '../auth/scopes.ts'
 import type { Caller } from '../router.ts'
@@ -51,7 +52,8 @@ export const builder = new SchemaBuilder<BuilderTypes>({
   plugins: [PrismaPlugin],
   defaultFieldNullability: false,
   prisma: {
-    client: (context) => context.deps.db,
+    // Of the client it asks for models alone.
+    client: (context) => context.deps.db as PrismaClient,
     dmmf: getDatamodel(),
     // A resolver that forgets what was selected would load it again, row by row.
     onUnusedQuery: process.env.NODE_ENV === 'production' ? null : 'error',

@@ -1,5 +1,5 @@
 import type { GraphQLResolveInfo } from 'graphql'
-import { MAX_IN } from '../db/filters.ts'
+import { MAX_IN } from '../db/fast-path/index.ts'
 import { inParts } from '../lib/parts.ts'
 import type { GraphQLContext } from './builder.ts'
 import { addTo } from './limits.ts'

@@ -1,6 +1,6 @@
 import { getDatamodel } from '../../prisma/generated/pothos.ts'
 import { type Db, Prisma } from '../db/client.ts'
-import { saysNull } from '../db/filters.ts'
+import { saysNull } from '../db/fast-path/index.ts'
 import { inParts } from '../lib/parts.ts'
 import type { Order } from './cursor.ts'
 

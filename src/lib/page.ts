@@ -73,7 +73,7 @@ export const ROOM = 4_000_000
 
 /**
  * Tells a query how much its rows may hold: it then finds as many as {@link fitting} keeps, and one. (`room` is no argument
- * of Prisma's: see db/statements.ts.)
+ * of Prisma's: see db/fast-path/statement.ts.)
  */
 export const withRoom = <Query extends object>(query: Query, room = ROOM): Query => Object.assign(query, { room })
 

@@ -399,7 +399,7 @@ describe('the holder of an ID token', () => {
     const { as, token, organizationId, userId } = await linked({ organization: 'Left' })
     const space = await createSpace(token)
     expect((await environment(as, space)).status).toBe(200)
-    await server.service.deps.db.membership.delete({ where: { organizationId_userId: { organizationId, userId } } })
+    await server.service.deps.db.membership.deleteMany({ where: { organizationId, userId } })
     expectError(await environment(as, space), 404, 'Space not found')
     expectError(await usage(as, organizationId), 403, FORBIDDEN)
   })
@@ -411,7 +411,7 @@ describe('the holder of an ID token', () => {
       'the membership ends',
       async ({ as }) => as,
       ({ organizationId, userId }) =>
-        server.service.deps.db.membership.delete({ where: { organizationId_userId: { organizationId, userId } } }),
+        server.service.deps.db.membership.deleteMany({ where: { organizationId, userId } }),
     ],
     ['the ID token expires', ({ sub }) => oidc.sign(claimsOf(sub, { exp: seconds() - 28 })), async () => {}],
   ])('sees an open stream end when %s, and others see it go on', async (_, tokenOf, end) => {

@@ -1,7 +1,7 @@
 import { expect, onTestFinished, test, vi } from 'vitest'
 import { openDatabase } from '../../src/db/client.ts'
 import { openDatabaseClock } from '../../src/db/clock.ts'
-import { over } from '../../src/db/over.ts'
+import { overrideMembers } from '../../src/db/fast-path/index.ts'
 import { createLog } from '../../src/lib/log.ts'
 import { hasPostgres, shareDatabase } from '../support/postgres-shared.ts'
 
@@ -21,7 +21,7 @@ test.runIf(hasPostgres)(
     let wrong = 0
     const machine = { now: () => new Date(Date.now() + wrong) }
     const opened = openDatabaseClock(
-      over(() => client, { $queryRaw }),
+      overrideMembers(() => client, { $queryRaw }),
       log,
       machine,
     )

@@ -1,6 +1,7 @@
 import { open } from 'node:fs/promises'
 import { join } from 'node:path'
 import { expect, it } from 'vitest'
+import { Prisma } from '../../src/db/client.ts'
 import { createFolder } from '../support/folder.ts'
 import { request } from '../support/rest.ts'
 import { startServer, type TestServer } from '../support/server.ts'
@@ -45,7 +46,9 @@ it('a server that has met a damaged page is not ready, and says that a backup is
 /** Bounds the file by its present size, as a full disk does, or takes the bound away. */
 async function boundFile({ service: { deps } }: TestServer, bound: 'full' | 'free'): Promise<void> {
   // SQLite takes the present number of pages for a smaller bound.
-  await deps.db.$transaction((tx) => tx.$queryRawUnsafe(`PRAGMA max_page_count = ${bound === 'full' ? 1 : 2 ** 30}`))
+  await deps.db.$transaction((tx) =>
+    tx.$queryRaw(Prisma.raw(`PRAGMA max_page_count = ${bound === 'full' ? 1 : 2 ** 30}`)),
+  )
 }
 
 it('a full disk is a 503 that loses nothing acknowledged, and writes go on once there is space', async () => {

@@ -47,11 +47,11 @@ async function logged({ client }: Database): Promise<string[]> {
   const errors = [
     await failure(client.organization.create({ data })),
     await failure(client.organization.create({ data: { ...data, slug: 5 as never } })),
-    await failure(client.organization.aggregate({ where: { name: SECRET, running: 1e19 }, _count: true })),
+    await failure(client.organization.count({ where: { name: SECRET, running: 1e19 } })),
     await failure(client.$executeRaw`INSERT INTO "Organization" SELECT ${SECRET}`),
     await failure(client.$transaction((tx) => tx.$queryRaw`SELECT CAST(${SECRET} AS timestamp), nothing`)),
   ]
-  await client.organization.delete({ where: { id: SECRET } })
+  await client.organization.deleteMany({ where: { id: SECRET } })
   for (const err of errors) {
     expect(err).toBeInstanceOf(Error)
     log.error({ err }, 'refused')

@@ -3,7 +3,9 @@ import { join } from 'node:path'
 import fc from 'fast-check'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { runAdmin } from '../../src/admin/run.ts'
+import type { Prisma } from '../../src/db/client.ts'
 import { seal, unseal } from '../../src/db/envelope.ts'
+import { overrideMembers } from '../../src/db/fast-path/index.ts'
 import { changeEncryptionKey, deriveKey, EncryptionKeyError, openMasterKey } from '../../src/db/secrets.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 import { createFolder } from '../support/folder.ts'
@@ -129,17 +131,14 @@ describe('the master key', () => {
   test('is not wrapped by a key that somebody else overtook: that change is refused, and leaves nothing', async () => {
     const key = await open()
     const [arrived, overtaken] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
-    const client = installation.db.$extends({
-      query: {
-        installation: {
-          async updateMany({ args, query }) {
-            arrived.resolve()
-            await overtaken.promise
-            return query(args)
-          },
-        },
-      },
-    }) as unknown as TestDatabase['db']
+    const { db } = installation
+    const updateMany = async (args: Prisma.InstallationUpdateManyArgs) => {
+      arrived.resolve()
+      await overtaken.promise
+      return db.installation.updateMany(args)
+    }
+    const late = overrideMembers(() => db.installation, { updateMany })
+    const client = overrideMembers(() => db, { installation: late })
     const slow = changeEncryptionKey({ ...installation.database, client }, source(), null, now)
     await arrived.promise
     await rotate(undefined, null)

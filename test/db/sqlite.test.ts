@@ -26,9 +26,9 @@ const insert = (id: string, name = 'a') =>
 
 let folder: string
 let file: string
-let db: Db
+let db: PrismaClient
 
-async function open(adapter: SqlDriverAdapterFactory): Promise<Db> {
+async function open(adapter: SqlDriverAdapterFactory): Promise<PrismaClient> {
   const client = new PrismaClient({ adapter })
   await client.$connect()
   return client

@@ -509,7 +509,7 @@ it('a space that is deleted takes its chats along, whichever part they were coun
 
 it('an organization that is deleted leaves no total, and takes what is public of it out of those of all', async () => {
   for (const model of ['chat', 'mission'] as const) await of(db, model).deleteMany({})
-  await db.organization.delete({ where: { id: 'other' } })
+  await db.organization.deleteMany({ where: { id: 'other' } })
   expect(await db.total.count({ where: { organizationId: 'other' } })).toBe(0)
   await createOrganization('other')
   await expectTotals()

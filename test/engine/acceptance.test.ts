@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { over } from '../../src/db/over.ts'
+import { overrideMembers } from '../../src/db/fast-path/index.ts'
 import type { Request } from '../../src/executions/engine/accept.ts'
 import type { ExecutionRow } from '../../src/executions/engine/events.ts'
 import type { Engine } from '../../src/executions/engine/worker.ts'
@@ -19,7 +19,7 @@ function gated(lab: Lab, { begin = open, end = open }: { begin?: Gate; end?: Gat
       return result
     })
   }
-  return lab.another({ db: over(() => lab.db, { $transaction }) })
+  return lab.another({ db: overrideMembers(() => lab.db, { $transaction }) })
 }
 
 /** What the model had been sent by now would have come before these. */

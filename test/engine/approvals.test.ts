@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
-import { over } from '../../src/db/over.ts'
+import { overrideMembers } from '../../src/db/fast-path/index.ts'
 import type { ExecutionRow } from '../../src/executions/engine/events.ts'
 import { createLog } from '../../src/lib/log.ts'
 import { type McpTestServer, startMcpServer } from '../support/mcp-server.ts'
@@ -234,10 +234,10 @@ describe('a run whose tool wants an approval', () => {
       await ended(lab.engine, row)
       return overdue
     }
-    const approval = over(() => lab.db.approval, { findMany })
+    const approval = overrideMembers(() => lab.db.approval, { findMany })
     const lines: string[] = []
     const log = createLog('error', { write: (line) => void lines.push(line) })
-    const late = lab.another({ db: over(() => lab.db, { approval }), log })
+    const late = lab.another({ db: overrideMembers(() => lab.db, { approval }), log })
     await late.start(false)
     await late.drain()
     expect(lines).toEqual([])
@@ -249,8 +249,8 @@ describe('a run whose tool wants an approval', () => {
     lab.clock.advance(3_700_000)
     lab.model.fallback = { tokens: 'Nobody there.' }
     const findMany = (query: never) => sleep(20).then(() => lab.db.executionStep.findMany(query))
-    const executionStep = over(() => lab.db.executionStep, { findMany })
-    const other = lab.another({ db: over(() => lab.db, { executionStep }) })
+    const executionStep = overrideMembers(() => lab.db.executionStep, { findMany })
+    const other = lab.another({ db: overrideMembers(() => lab.db, { executionStep }) })
     await other.start(true)
     for (const row of rows) expect(await ended(other, row)).toMatchObject({ status: 'completed', attempt: 2 })
     await other.drain()

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
-import { over } from '../../src/db/over.ts'
+import { overrideMembers } from '../../src/db/fast-path/index.ts'
 import type { ExecutionRow } from '../../src/executions/engine/events.ts'
 import { openTools } from '../../src/executions/tools.ts'
 import type { ModelRequest } from '../support/model-server.ts'
@@ -80,7 +80,7 @@ describe('an agent with subagents', () => {
         throw new Error('Connection terminated')
       }
     }
-    const engine = over(() => deps.engine, {
+    const engine = overrideMembers(() => deps.engine, {
       accept: once('accept', deps.engine.accept),
       ended: once('ended', deps.engine.ended),
     })

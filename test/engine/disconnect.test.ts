@@ -145,7 +145,7 @@ describe('open streams end within 5 s', () => {
   const endings: Record<string, (lab: Lab, member: Member) => Promise<unknown>> = {
     'when the token is revoked': ({ db, clock }, { tokenId: id }) =>
       db.token.update({ where: { id }, data: { revokedAt: clock.now() } }),
-    'when the token is deleted': ({ db }, { tokenId: id }) => db.token.delete({ where: { id } }),
+    'when the token is deleted': ({ db }, { tokenId: id }) => db.token.deleteMany({ where: { id } }),
     'when the token expires': async ({ clock }) => clock.advance(60_000),
   }
   for (const [title, end] of Object.entries(endings)) {

@@ -1,6 +1,6 @@
 import Sqlite from 'better-sqlite3'
 import { expect, test } from 'vitest'
-import { over } from '../../src/db/over.ts'
+import { overrideMembers } from '../../src/db/fast-path/index.ts'
 import type { ExecutionRow } from '../../src/executions/engine/events.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
 import { request } from '../support/rest.ts'
@@ -63,7 +63,7 @@ test('what is being accepted without room for it takes none from those who wait'
     await gate
     return lab.db.$transaction(work)
   }
-  const engine = lab.another({ db: over(() => lab.db, { $transaction }) })
+  const engine = lab.another({ db: overrideMembers(() => lab.db, { $transaction }) })
   const agent = await lab.db.agent.findFirstOrThrow()
   const accept = (message: string) =>
     engine.accept({ ...PLAIN, actor: lab.actor, agent, message, conversation: { spaceId: lab.spaceId } })

@@ -150,7 +150,7 @@ describe('who asks', () => {
       message: 'Invalid or expired token',
     })
     const { userId, organizationId, token } = await server.member()
-    await db.membership.delete({ where: { organizationId_userId: { organizationId, userId } } })
+    await db.membership.deleteMany({ where: { organizationId, userId } })
     const message = "You don't have permission to access this resource"
     expect(await graphql(server, QUERY, {}, { token })).toMatchObject({ status: 403, message })
   })

@@ -5,7 +5,7 @@ import { text } from 'node:stream/consumers'
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
 import { createActors } from '../../src/auth/actors.ts'
 import type { Db } from '../../src/db/client.ts'
-import { over } from '../../src/db/over.ts'
+import { overrideMembers } from '../../src/db/fast-path/index.ts'
 import { newToken } from '../../src/lib/token.ts'
 import { expectError, FACES, faces, onEachFace } from '../support/faces.ts'
 import { type Answer, request } from '../support/rest.ts'
@@ -34,7 +34,7 @@ const revokeElsewhere = ({ tokenId: id }: Member) =>
   server.service.deps.db.token.update({ where: { id }, data: { revokedAt: clock.now() } })
 
 const endMembership = ({ organizationId, userId }: Member) =>
-  server.service.deps.db.membership.delete({ where: { organizationId_userId: { organizationId, userId } } })
+  server.service.deps.db.membership.deleteMany({ where: { organizationId, userId } })
 
 /** What a token that is none, or no longer, is told: under `/api/v1` it differs from the rest. */
 const invalid = (face: string) =>
@@ -134,7 +134,7 @@ describe('the Authorization header', () => {
   it('with a token that is revoked while it is looked up is not remembered as good', async () => {
     const { deps } = server.service
     const member = await server.member()
-    const db = over(() => deps.db, {
+    const db = overrideMembers(() => deps.db, {
       async $queryRaw(...query: Parameters<Db['$queryRaw']>) {
         const rows = await deps.db.$queryRaw(...query)
         await revoke(member)

@@ -42,12 +42,8 @@ const paths = async (id: string, input: Fields = {}) =>
 const counters = (id: string) =>
   server.service.deps.db.space.findUniqueOrThrow({ where: { id }, select: { fileCount: true, fileBytes: true } })
 const counted = async (id: string) => {
-  const { _count, _sum } = await server.service.deps.db.spaceFile.aggregate({
-    where: { spaceId: id },
-    _count: true,
-    _sum: { size: true },
-  })
-  return { fileCount: _count, fileBytes: _sum.size ?? 0 }
+  const files = await server.service.deps.db.spaceFile.findMany({ where: { spaceId: id }, select: { size: true } })
+  return { fileCount: files.length, fileBytes: files.reduce((sum, { size }) => sum + size, 0) }
 }
 
 /** The address of a file's content, the path as it is told. */

@@ -115,7 +115,7 @@ describe.each(['folder', 'bucket'] as const)('media in a %s', (kind) => {
     const { db } = first.service.deps
     // What a process leaves that ends between the file and its row.
     for (const id of ids.slice(1)) {
-      await db.media.delete({ where: { id } })
+      await db.media.deleteMany({ where: { id } })
       await db.mediaDraft.create({ data: { id, createdAt: HOURS_AGO } })
     }
     await first.service.stop()

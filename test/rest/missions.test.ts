@@ -1220,8 +1220,8 @@ describe('a mission that cannot run any more pauses itself, and says why', () =>
     const missions = [await create({ schedule }, dan), await create({ schedule }, fay)] as const
     await db.$transaction((tx) => removeMember(tx, settings, dan.organizationId, dan.userId, clock.now()))
     await expectPaused(missions[0].id, 'The owner is no longer a member', admin)
-    await db.membership.delete({
-      where: { organizationId_userId: { organizationId: fay.organizationId, userId: fay.userId } },
+    await db.membership.deleteMany({
+      where: { organizationId: fay.organizationId, userId: fay.userId },
     })
     await fire()
     await expectPaused(missions[1].id, 'The owner is no longer a member', admin)

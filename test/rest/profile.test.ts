@@ -33,7 +33,7 @@ describe('GET /profile', () => {
     const ben = await server.member({ email, organization: 'Acme' })
     const beta = await server.member({ email, organization: 'Beta & Co' })
     const membership = { organizationId: ben.organizationId, userId: ben.userId }
-    await server.service.deps.db.membership.delete({ where: { organizationId_userId: membership } })
+    await server.service.deps.db.membership.deleteMany({ where: { ...membership } })
     expectError(await get(ben), 403, FORBIDDEN)
     const { organizations } = (await get(beta)).body.profile
     expect(organizations.map(({ slug }: { slug: string }) => slug)).toEqual(['beta-co'])

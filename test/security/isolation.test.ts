@@ -197,7 +197,7 @@ async function build(): Promise<void> {
   for (const place of (await rowsOf(server)).keys()) if (!ofOthers(place)) places.add(place)
   for (const foreigner of FOREIGNERS) owned[foreigner] = await everything(server, people[foreigner], `own-${foreigner}`)
   const { organizationId, userId } = people.revoked
-  await server.service.deps.db.membership.delete({ where: { organizationId_userId: { organizationId, userId } } })
+  await server.service.deps.db.membership.deleteMany({ where: { organizationId, userId } })
 }
 
 /** Does something; none of the victim's rows may change by it, and no other may come to speak of what is theirs. */

@@ -37,7 +37,7 @@ beforeAll(async () => {
   tokens.revoked = revoked.token
   await db.token.update({ where: { id: revoked.tokenId }, data: { revokedAt: new Date() } })
   const { token, organizationId, userId } = await server.member()
-  await db.membership.delete({ where: { organizationId_userId: { organizationId, userId } } })
+  await db.membership.deleteMany({ where: { organizationId, userId } })
   tokens.ended = token
   const leaver = await server.member()
   await maker(server, leaver).does('chats.create', { title: 'Left behind' })

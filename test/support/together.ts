@@ -1,4 +1,5 @@
 import { expect } from 'vitest'
+import { Prisma } from '../../src/db/client.ts'
 import type { Answer } from './rest.ts'
 import type { TestServer } from './server.ts'
 
@@ -43,7 +44,7 @@ export async function overtaken(
   const waiting = () => db.$queryRaw<object[]>`
     SELECT 1 FROM pg_locks WHERE NOT "granted" AND "relation" = ${`"${table}"`}::regclass`
   const { slow, quick } = await db.$transaction(async (tx) => {
-    await tx.$executeRawUnsafe(`LOCK TABLE "${table}" IN SHARE MODE`)
+    await tx.$executeRaw(Prisma.raw(`LOCK TABLE "${table}" IN SHARE MODE`))
     const slow = first()
     await expect.poll(waiting, { timeout: 5_000, interval: 5 }).toHaveLength(1)
     return { slow, quick: await other() }

@@ -201,7 +201,7 @@ it('once the membership has ended nothing can be called', async () => {
   const left = await toolsOf(gone, agentId)
   const { id } = await task()
   const { organizationId, userId } = gone
-  await lab.server.service.deps.db.membership.delete({ where: { organizationId_userId: { organizationId, userId } } })
+  await lab.server.service.deps.db.membership.deleteMany({ where: { organizationId, userId } })
   for (const [name, input] of [
     ['list_tasks', {}],
     ['create_task', { title: 'A' }],

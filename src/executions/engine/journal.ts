@@ -1,6 +1,6 @@
 import type { Logger } from 'pino'
 import { type Db, Prisma, type Tx } from '../../db/client.ts'
-import { padded } from '../../db/dialects.ts'
+import { padded } from '../../db/fast-path/index.ts'
 import type { Clock } from '../../lib/clock.ts'
 import { inParts } from '../../lib/parts.ts'
 import {

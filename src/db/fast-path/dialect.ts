@@ -1,4 +1,4 @@
-import type { Prisma } from '../../prisma/generated/sqlite/client.ts'
+import type { Prisma } from '../../../prisma/generated/sqlite/client.ts'
 import { type Columns, isFilter, quote, type Table, UNSUPPORTED } from './tables.ts'
 
 /** What is different in the SQL, and in the values, of the two databases. */
@@ -108,8 +108,8 @@ export function padded<T>(list: readonly T[]): readonly T[] {
   return Array.from({ length }, (_, index) => list[Math.min(index, list.length - 1)] as T)
 }
 
-/** A value as the column stores it; Prisma says what is wrong with any other. */
-export function encode(dialect: Dialect, type: string, value: unknown): unknown {
+/** Returns a value as a column of a type stores it. Every other value is for Prisma to refuse. */
+export function encode({ dialect, enums }: Table, type: string, value: unknown): unknown {
   if (value === null) return null
   switch (type) {
     case 'DateTime':
@@ -128,12 +128,25 @@ export function encode(dialect: Dialect, type: string, value: unknown): unknown 
       if (value instanceof Uint8Array) return value
       throw UNSUPPORTED
     case 'Json':
-      if (isFilter(value) || Array.isArray(value)) return JSON.stringify(value)
+      if ((isFilter(value) || Array.isArray(value)) && isJson(value)) return JSON.stringify(value)
       throw UNSUPPORTED
-    default:
+    case 'String':
       if (typeof value === 'string') return value
       throw UNSUPPORTED
+    default:
+      if (enums.get(type)?.has(value as string)) return value
+      throw UNSUPPORTED
   }
+}
+
+/** Returns whether JSON.stringify writes a value as Prisma does: Prisma refuses undefined, and has its own bigint and bytes. */
+function isJson(value: unknown): boolean {
+  if (value === undefined || typeof value === 'bigint') return false
+  if (typeof value !== 'object' || value === null) return true
+  if (Array.isArray(value)) return value.every(isJson)
+  if (ArrayBuffer.isView(value)) return false
+  for (const name in value) if (!isJson((value as Record<string, unknown>)[name])) return false
+  return true
 }
 
 /** A row as the column types say that Prisma would return it; of the row's own object. */

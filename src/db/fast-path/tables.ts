@@ -1,4 +1,4 @@
-import type { Dialect } from './dialects.ts'
+import type { Dialect } from './dialect.ts'
 
 /** A table, as far as calls on it can be turned into SQL here. */
 export type Table = {
@@ -6,11 +6,21 @@ export type Table = {
   /** With their Prisma types. */
   columns: ReadonlyMap<string, string>
   all: Columns
+  /** Columns that cannot be null. */
+  required: ReadonlySet<string>
+  /** Required columns without a default: an insert names each of them. */
+  needed: readonly string[]
+  /** The columns of each unique key, by its name in a `where`: the column's own, or several joined by `_`. */
+  keys: ReadonlyMap<string, readonly string[]>
+  /** The values of each enum, by its name. */
+  enums: Enums
   relations: ReadonlyMap<string, Relation>
   dialect: Dialect
   /** What inserts a row, by the columns that it says. */
   inserts: Map<string, string>
 }
+
+export type Enums = ReadonlyMap<string, ReadonlySet<string>>
 
 /** Rows of a table that belong to a row of another one. */
 export type Relation = {
@@ -24,7 +34,10 @@ export type Relation = {
 /** Columns by name, and as SQL lists them. */
 export type Columns = { names: readonly string[]; list: string }
 
-/** Thrown where a call says more than is made into SQL here: Json filters, most patterns, sums, a page of each relation. */
+/**
+ * Thrown for every call that the fast path does not turn into SQL: Json filters, most patterns, sums, a page of each
+ * relation, and all that is malformed. Prisma then answers the call, or says what is wrong with it.
+ */
 export const UNSUPPORTED = Symbol('for Prisma')
 
 /** What a call says of columns and relations, by their names. */
@@ -43,16 +56,6 @@ export function quote(name: string): string {
 
 export const columnsOf = (names: readonly string[]): Columns => ({ names, list: names.map(quote).join(', ') })
 
-/** A table whose relations are still to be told. */
-export const tableOf = (name: string, columns: ReadonlyMap<string, string>, dialect: Dialect) => ({
-  name,
-  columns,
-  all: columnsOf([...columns.keys()]),
-  relations: new Map<string, Relation>(),
-  dialect,
-  inserts: new Map<string, string>(),
-})
-
 /** The Prisma type of a column. */
 export function typeOf({ columns }: Table, name: string): string {
   const type = columns.get(name)
@@ -60,6 +63,9 @@ export function typeOf({ columns }: Table, name: string): string {
   return type
 }
 
-/** Whether a value is an object of what is said about something, and no Date, list or other thing of its own. */
+/** Returns the parts of what Prisma takes as one or as a list. */
+export const listOf = (said: unknown): readonly unknown[] => (Array.isArray(said) ? said : [said])
+
+/** Returns whether a value is a plain object: no Date, list, Prisma.skip or instance of another class. */
 export const isFilter = (value: unknown): value is Values =>
   typeof value === 'object' && value !== null && Object.getPrototypeOf(value) === Object.prototype

@@ -1,10 +1,10 @@
-import { Prisma, type PrismaClient } from '../../prisma/generated/sqlite/client.ts'
-import type { Dialect } from './dialects.ts'
+import { Prisma, type PrismaClient } from '../../../prisma/generated/sqlite/client.ts'
+import type { Dialect } from './dialect.ts'
+import type { Runner } from './load-relations.ts'
 import { type Delegate, METHODS, type Method, type Model } from './methods.ts'
-import { over } from './over.ts'
-import type { Runner } from './read.ts'
+import { overrideMembers } from './override-members.ts'
 import { tablesOf } from './schema.ts'
-import type { Args, Statement } from './statements.ts'
+import type { Args, Statement } from './statement.ts'
 import { type Table, UNSUPPORTED } from './tables.ts'
 
 /** A transaction that Prisma knows nothing of, unless it has to. */
@@ -18,7 +18,7 @@ export type Transaction = {
 }
 
 /** What a driver adapter offers beside Prisma's way. */
-export type Shortcut = {
+export type FastPathDriver = {
   dialect: Dialect
   plain: Runner
   /** Undone when it lasts too long; rejects when its turn does not come in time. */
@@ -31,21 +31,28 @@ export type Shortcut = {
  * whatever fails to be found, and every error in what was asked is Prisma's: its client is asked for then, and not
  * before, since it and its compiler take 60 MiB. `onQuery` is told the statements that Prisma does not see.
  */
-export function direct(
+export function createFastClient(
   prisma: () => PrismaClient,
-  { dialect, plain, begin }: Shortcut,
+  { dialect, plain, begin }: FastPathDriver,
   onQuery?: (sql: string) => void,
 ): PrismaClient {
   const tables = tablesOf(dialect)
-  const told = (runner: Runner) => (onQuery ? telling(runner, onQuery) : runner)
+  const logged = (runner: Runner) => (onQuery ? withQueryLog(runner, onQuery) : runner)
   const instead = (client: () => Tx, runner: Runner, more: object, inTransaction: boolean) =>
-    over(client, { ...rawOf(client, runner, dialect), ...more }, wrapAll(client, tables, runner, inTransaction))
+    overrideMembers(
+      client,
+      { ...rawOf(client, runner, dialect), ...more },
+      wrapAll(client, tables, runner, inTransaction),
+    )
   const $transaction = async (work: unknown, options?: object) => {
-    if (typeof work !== 'function' || options) return prisma().$transaction(work as never, options)
+    // Calls on this client begin at once: a list of them would be outside every transaction.
+    if (typeof work !== 'function')
+      throw new TypeError('$transaction takes a function; a list of calls is not supported')
+    if (options) return prisma().$transaction(work as never, options)
     const transaction = await begin()
     const theirs = joining(prisma, transaction)
     try {
-      const answer = await work(instead(() => theirs.client, told(transaction.runner), {}, true))
+      const answer = await work(instead(() => theirs.client, logged(transaction.runner), {}, true))
       await theirs.end()
       await transaction.commit()
       return answer
@@ -55,7 +62,7 @@ export function direct(
       throw error
     }
   }
-  return instead(prisma, told(plain), { $transaction }, false) as PrismaClient
+  return instead(prisma, logged(plain), { $transaction }, false) as PrismaClient
 }
 
 type Tx = Prisma.TransactionClient
@@ -98,7 +105,7 @@ function joining(prisma: () => PrismaClient, { adopt }: Transaction) {
 }
 
 /** The same, which tells of each statement when it is done, as Prisma does. */
-const telling = ({ rows, typedRows, changes }: Runner, tell: (sql: string) => void): Runner => ({
+const withQueryLog = ({ rows, typedRows, changes }: Runner, tell: (sql: string) => void): Runner => ({
   rows: (statement, exact) => rows(statement, exact).finally(() => tell(statement.sql)),
   typedRows: (statement) => typedRows(statement).finally(() => tell(statement.sql)),
   changes: (statement) => changes(statement).finally(() => tell(statement.sql)),
@@ -106,19 +113,19 @@ const telling = ({ rows, typedRows, changes }: Runner, tell: (sql: string) => vo
 
 /** Raw statements, and raw queries that only read. */
 function rawOf(client: () => Tx, { typedRows, changes }: Runner, { rawText }: Dialect) {
-  const statementOf = (query: Said, values: unknown[]): Statement => {
+  const statementOf = (query: RawQuery, values: unknown[]): Statement => {
     const sql: Prisma.Sql & Pick<Statement, 'adds'> = 'sql' in query ? query : Prisma.sql(query, ...values)
     return { sql: rawText(sql), args: sql.values, ...(sql.adds && { adds: sql.adds }) }
   }
   return {
-    async $queryRaw(query: Said, ...values: unknown[]): Promise<unknown> {
+    async $queryRaw(query: RawQuery, ...values: unknown[]): Promise<unknown> {
       return (await typedRows(statementOf(query, values))) ?? client().$queryRaw(query, ...values)
     },
-    $executeRaw: async (query: Said, ...values: unknown[]): Promise<number> => changes(statementOf(query, values)),
+    $executeRaw: async (query: RawQuery, ...values: unknown[]): Promise<number> => changes(statementOf(query, values)),
   }
 }
 
-type Said = Prisma.Sql | TemplateStringsArray
+type RawQuery = Prisma.Sql | TemplateStringsArray
 
 /** A statement that adds one row, or changes it where it is there: like an insert, a transaction need not wait for it. */
 export const addsOne = (sql: Prisma.Sql): Prisma.Sql => Object.assign(sql, { adds: 1 })
@@ -141,7 +148,7 @@ function wrapAll(client: () => object, tables: ReadonlyMap<string, Table>, runne
       inTransaction,
       prisma: (method, call) => (delegate()[method] as Method)(theirs(call)),
     }
-    const own: Delegate = over(delegate, {}, (method) => METHODS.get(method)?.(model, own))
+    const own: Delegate = overrideMembers(delegate, {}, (method) => METHODS.get(method)?.(model, own))
     return own
   }
 }

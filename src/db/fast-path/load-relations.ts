@@ -1,5 +1,6 @@
-import { decode } from './dialects.ts'
-import { type Nested, type Query, type Statement, toNested } from './statements.ts'
+import { decode } from './dialect.ts'
+import { toNested } from './projection.ts'
+import type { Nested, Query, Statement } from './statement.ts'
 import { isFilter, UNSUPPORTED, type Values } from './tables.ts'
 
 /** Runs statements without Prisma. */
@@ -17,7 +18,7 @@ export type Row = Record<string, unknown>
 /** The rows of a query, and what belongs to them: a statement for each relation. */
 export async function read(runner: Runner, query: Query): Promise<Row[]> {
   const rows = await readAll(runner, query)
-  hide(rows, query.choice.hidden)
+  hide(rows, query.projection.hidden)
   return rows
 }
 
@@ -29,11 +30,11 @@ export async function readEach(runner: Runner, nested: Nested, keys: readonly Va
 }
 
 async function readAll(runner: Runner, query: Query): Promise<Row[]> {
-  const { table, choice } = query
-  const exact = choice.names.some((name) => table.columns.get(name) === 'BigInt')
+  const { table, projection } = query
+  const exact = projection.names.some((name) => table.columns.get(name) === 'BigInt')
   const found = await runner.rows(query, exact)
-  for (const row of found) decode(table, choice.names, row)
-  if (choice.nested.length) await Promise.all(choice.nested.map((nested) => attach(runner, found, nested)))
+  for (const row of found) decode(table, projection.names, row)
+  if (projection.nested.length) await Promise.all(projection.nested.map((nested) => attach(runner, found, nested)))
   return found
 }
 
@@ -52,7 +53,7 @@ async function attach(runner: Runner, rows: readonly Row[], nested: Nested): Pro
   const query = toNested(having, nested)
   const found = having.length ? await readAll(runner, query) : []
   const known = Map.groupBy(found, (row) => keyOf(row, theirs))
-  hide(found, query.choice.hidden)
+  hide(found, query.projection.hidden)
   const given = new Set<Row>()
   for (const row of rows) {
     const belonging = known.get(keyOf(row, own)) ?? []

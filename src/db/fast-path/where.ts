@@ -1,6 +1,6 @@
-import { Prisma } from '../../prisma/generated/sqlite/client.ts'
-import { type Dialect, encode } from './dialects.ts'
-import { isFilter, quote, type Relation, type Table, UNSUPPORTED, type Values } from './tables.ts'
+import { Prisma } from '../../../prisma/generated/sqlite/client.ts'
+import { encode } from './dialect.ts'
+import { isFilter, listOf, quote, type Relation, type Table, UNSUPPORTED, type Values } from './tables.ts'
 
 /** The WHERE of a filter, and its parameters put to the others; nothing where it says nothing. */
 export function whereOf(table: Table, where: Values | undefined, args: unknown[]): string {
@@ -21,8 +21,9 @@ type Scope = {
   isOptional?: boolean
 }
 
-/** All that a filter says, empty where it says nothing. */
-function allOf(scope: Scope, where: Values, args: unknown[]): string {
+/** All conditions of a filter; empty if it has none. A filter that is no plain object is for Prisma to refuse. */
+function allOf(scope: Scope, where: unknown, args: unknown[]): string {
+  if (!isFilter(where)) throw UNSUPPORTED
   const conditions: string[] = []
   for (const name in where) {
     const value = where[name]
@@ -38,11 +39,10 @@ function conditionOf(scope: Scope, name: string, value: unknown, args: unknown[]
   const type = table.columns.get(name)
   if (type !== undefined) {
     const column = depth ? `${scope.name}.${quote(name)}` : quote(name)
-    return comparisonOf({ name: column, type, dialect: table.dialect }, value, args)
+    return comparisonOf({ name: column, type, table, isRequired: table.required.has(name) }, value, args)
   }
   if (name === 'AND') {
-    const parts = Array.isArray(value) ? (value as Values[]) : [value as Values]
-    return parts
+    return listOf(value)
       .map((part) => allOf(scope, part, args))
       .filter(Boolean)
       .join(' AND ')
@@ -53,16 +53,14 @@ function conditionOf(scope: Scope, name: string, value: unknown, args: unknown[]
     return `NOT (${denied})`
   }
   if (name === 'OR' && Array.isArray(value) && value.length) {
-    const parts = value.map((part: Values) => allOf({ ...scope, isOptional: true }, part, args))
+    const parts = value.map((part) => allOf({ ...scope, isOptional: true }, part, args))
     if (parts.includes('')) throw UNSUPPORTED
     return `(${parts.map((part) => `(${part})`).join(' OR ')})`
   }
   if (!isFilter(value)) throw UNSUPPORTED
   const relation = table.relations.get(name)
-  if (relation) return relatedOf(scope, relation, value, args)
-  // The name of a key of several columns is made of theirs.
-  if (!name.includes('_') || Object.keys(value).join('_') !== name) throw UNSUPPORTED
-  return allOf(scope, value, args)
+  if (!relation) throw UNSUPPORTED
+  return relatedOf(scope, relation, value, args)
 }
 
 function relatedOf(scope: Scope, relation: Relation, filter: Values, args: unknown[]): string {
@@ -87,40 +85,55 @@ function exists(scope: Scope, { to, on }: Relation, filter: Values, args: unknow
   return `EXISTS (SELECT 1 FROM ${quote(to.name)} AS ${name} WHERE ${conditions.join(' AND ')}${end})`
 }
 
-const OPERATORS: Readonly<Record<string, string>> = { equals: '=', not: '<>', lt: '<', lte: '<=', gt: '>', gte: '>=' }
+const EQUALITY = new Map([
+  ['equals', '='],
+  ['not', '<>'],
+])
+const ORDER = new Map([
+  ['lt', '<'],
+  ['lte', '<='],
+  ['gt', '>'],
+  ['gte', '>='],
+])
+
+/** Types whose values have an order that Prisma lets a filter ask for. */
+const ORDERED = new Set(['String', 'Int', 'BigInt', 'Float', 'DateTime'])
 
 /** A column as SQL names it here, with its Prisma type. */
-type Column = { name: string; type: string; dialect: Dialect }
+type Column = { name: string; type: string; table: Table; isRequired: boolean }
 
 function comparisonOf(column: Column, value: unknown, args: unknown[]): string {
   if (column.type === 'Json') throw UNSUPPORTED
   if (!isFilter(value)) return compare(column, '=', value, args)
-  return Object.entries(value)
+  const entries = Object.entries(value)
+  if (!entries.length) throw UNSUPPORTED
+  return entries
     .map(([name, operand]) => {
       if (name === 'in' || name === 'notIn') return membership(column, name, operand, args)
       if (name === 'contains' && typeof operand === 'string') return compare(column, 'LIKE', `%${operand}%`, args)
-      const operator = OPERATORS[name]
+      const operator = EQUALITY.get(name) ?? (ORDERED.has(column.type) ? ORDER.get(name) : undefined)
       if (!operator || isFilter(operand)) throw UNSUPPORTED
       return compare(column, operator, operand, args)
     })
     .join(' AND ')
 }
 
-function compare({ name, type, dialect }: Column, operator: string, value: unknown, args: unknown[]): string {
+function compare({ name, type, table, isRequired }: Column, operator: string, value: unknown, args: unknown[]): string {
   if (value === null) {
+    if (isRequired) throw UNSUPPORTED
     if (operator === '=') return `${name} IS NULL`
     if (operator === '<>') return `${name} IS NOT NULL`
     throw UNSUPPORTED
   }
-  return `${name} ${operator} ${dialect.operand(args.push(encode(dialect, type, value)), type)}`
+  return `${name} ${operator} ${table.dialect.operand(args.push(encode(table, type, value)), type)}`
 }
 
 /** More than so many are Prisma's to cut up, which takes long. */
 export const MAX_IN = 1000
 
-function membership({ name, type, dialect }: Column, is: 'in' | 'notIn', list: unknown, args: unknown[]): string {
-  if (!Array.isArray(list) || list.length > MAX_IN || list.includes(null)) throw UNSUPPORTED
+function membership({ name, type, table }: Column, is: 'in' | 'notIn', list: unknown, args: unknown[]): string {
+  if (!Array.isArray(list) || list.length > MAX_IN || list.includes(null) || type === 'Boolean') throw UNSUPPORTED
   if (!list.length) return is === 'in' ? '1=0' : '1=1'
-  const values = list.map((value) => encode(dialect, type, value))
-  return `${name} ${dialect[is](values, args, type)}`
+  const values = list.map((value) => encode(table, type, value))
+  return `${name} ${table.dialect[is](values, args, type)}`
 }

@@ -4,7 +4,8 @@ import { join } from 'node:path'
 import fc from 'fast-check'
 import { afterAll, beforeAll, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest'
 import { Prisma, PrismaClient } from '../../prisma/generated/sqlite/client.ts'
-import { addsOne, direct, type Shortcut } from '../../src/db/direct.ts'
+import { addsOne, createFastClient, type FastPathDriver, POSTGRESQL } from '../../src/db/fast-path/index.ts'
+import { tablesOf } from '../../src/db/fast-path/schema.ts'
 import { TRANSACTION } from '../../src/db/limits.ts'
 import { migrateSqlite } from '../../src/db/migrate.ts'
 import { postgresqlAdapter, postgresqlClient, retryDeadlocks } from '../../src/db/postgresql.ts'
@@ -25,7 +26,7 @@ let shared: SharedDatabase | undefined
 const AT_ONCE = onPostgres ? 3 : 1
 
 /** A client, and the way past it. */
-async function open(): Promise<[PrismaClient, Shortcut]> {
+async function open(): Promise<[PrismaClient, FastPathDriver]> {
   if (onPostgres) {
     shared = await shareDatabase()
     // What is written and read is the same wherever the database thinks that it is.
@@ -57,7 +58,7 @@ beforeAll(async () => {
   const [client, shortcut] = await open()
   prisma = client
   await prisma.$connect()
-  db = direct(
+  db = createFastClient(
     () => prisma,
     shortcut,
     (sql) => told.push(sql),
@@ -535,6 +536,104 @@ describe('a row that may be there', () => {
   })
 })
 
+describe('a malformed call', () => {
+  /** Values that are wrong in most places, and right in a few. */
+  const odd = fc.constantFrom<unknown>(
+    ...[undefined, null, [], {}, 5, '', 'm1', Prisma.skip, Number.NaN, 1n, true, new Date(Number.NaN), [undefined]],
+    ...[{ in: undefined }, { not: Prisma.skip }, { constructor: 'x' }, { equals: null }, { gt: null }, [null]],
+  )
+  const column = fc.constantFrom('id', 'name', 'size', 'createdAt', 'organizationId', 'nothing', 'constructor')
+  const part = fc.oneof(odd, fc.dictionary(column, odd, { maxKeys: 2, noNullPrototype: true }))
+  const group = fc.constantFrom('AND', 'OR', 'NOT', 'user', 'organizationId_id')
+  const filter = fc.oneof(
+    { arbitrary: part, weight: 3 },
+    fc.dictionary(group, fc.oneof(part, fc.array(part, { maxLength: 2 })), { maxKeys: 2, noNullPrototype: true }),
+    fc.constant({ id: 'm1' }),
+  )
+  const order = fc.oneof(odd, fc.dictionary(column, fc.constantFrom('asc', 'desc', 'up'), { noNullPrototype: true }))
+  // Without an order, a page has rows of the fast path's choice.
+  const notNumber = odd.filter((value) => value !== 5)
+  const data = fc.oneof(part, record({ name: odd }), record({ size: record({ increment: odd }) }))
+  const whole = fc.constant(media(99))
+  const arguments_ = record(
+    {
+      where: filter,
+      data: fc.oneof(data, whole),
+      create: whole,
+      update: data,
+      orderBy: order,
+      take: notNumber,
+      select: part,
+    },
+    { requiredKeys: [] },
+  )
+  const methods = {
+    findMany: ['where', 'orderBy', 'take', 'select'],
+    findFirst: ['where', 'orderBy', 'select'],
+    findUnique: ['where', 'select'],
+    count: ['where'],
+    create: ['data', 'select'],
+    update: ['where', 'data'],
+    updateMany: ['where', 'data'],
+    upsert: ['where', 'create', 'update'],
+    deleteMany: ['where'],
+  } as const
+  const method = fc.constantFrom(...(Object.keys(methods) as (keyof typeof methods)[]))
+
+  /** The outcome of a call in a transaction that is rolled back, and the writes that it logged. */
+  async function outcomeOf(client: PrismaClient, name: string, call: object) {
+    let outcome: unknown
+    let isMalformed = false
+    const undo = new Error('undo')
+    told.length = 0
+    await client
+      .$transaction(async (tx) => {
+        const [found] = await Promise.allSettled([
+          Promise.try(() => (tx.media as unknown as Record<string, (call: object) => unknown>)[name]?.(call)),
+        ])
+        outcome = found?.status === 'fulfilled' ? { value: found.value } : 'throws'
+        isMalformed = found?.status === 'rejected' && found.reason.name === 'PrismaClientValidationError'
+        throw undo
+      })
+      .catch((error) => expect(error).toBe(undo))
+    return { outcome, isMalformed, writes: told.filter((sql) => !sql.startsWith('SELECT')) }
+  }
+
+  it('throws as Prisma throws, and writes nothing', async () => {
+    let refused = 0
+    await fc.assert(
+      fc.asyncProperty(method, arguments_, async (name, given) => {
+        const call = Object.fromEntries(Object.entries(given).filter(([key]) => methods[name].includes(key as never)))
+        const theirs = await outcomeOf(prisma, name, call)
+        const ours = await outcomeOf(db, name, call)
+        expect(ours.outcome).toEqual(theirs.outcome)
+        if (!theirs.isMalformed) return
+        expect(ours.writes).toEqual([])
+        refused++
+      }),
+      { numRuns: 400 },
+    )
+    expect(refused).toBeGreaterThan(200)
+  })
+
+  it('is refused where it is a list of calls for one transaction', async () => {
+    await expect(db.$transaction([] as never)).rejects.toThrow('$transaction takes a function')
+  })
+})
+
+describe('a schema that the fast path does not know', () => {
+  const fields = [
+    'updatedAt DateTime @updatedAt',
+    'a String @map("b")',
+    'a String @default(uuid())',
+    'a String @db.Text',
+  ]
+  it.each([...fields, '@@map("B")', '@@ignore', '@@unique([a(sort: Desc)])'])('stops the start: %s', (line) => {
+    const schema = `model A {\n  id String @id\n  ${line}\n}\n`
+    expect(() => tablesOf(POSTGRESQL, schema)).toThrow('the fast path does not know')
+  })
+})
+
 describe('everything else is Prisma’s', () => {
   it.each<[what: string, call: () => Promise<unknown>]>([
     ['every one of a relation', () => db.user.findMany({ where: { media: { every: { size: 1 } } } })],
@@ -746,7 +845,7 @@ describe.runIf(onPostgres)('on PostgreSQL', () => {
   it('connections keep statements prepared, but long ones and what takes any row; none behind a pooler', async () => {
     const preparedBy = async (pooled: boolean) => {
       const adapter = await postgresqlAdapter(shared!.url, 1, { pooled })
-      const one = direct(() => postgresqlClient({ adapter }), adapter)
+      const one = createFastClient(() => postgresqlClient({ adapter }), adapter)
       await one.media.findFirst({ where: { id: 'm1' } })
       await one.media.findFirst({ where: { size: 1 } })
       await one.media.findFirst({ where: { size: 1 }, orderBy: { id: 'asc' } })
@@ -800,7 +899,7 @@ describe.runIf(onPostgres)('on PostgreSQL', () => {
   it('a transaction is committed where it says so, and only there, whichever connections end meanwhile', async () => {
     // On connections of its own: those of the other tests live.
     const adapter = await postgresqlAdapter(`${shared!.url}?application_name=ending`, 3)
-    const ending = direct(() => postgresqlClient({ adapter }), adapter)
+    const ending = createFastClient(() => postgresqlClient({ adapter }), adapter)
     const outcomes = new Map<string, boolean>()
     const all = Array.from({ length: 400 }, async (_, index) => {
       const failure = await failureOf(
@@ -826,7 +925,7 @@ describe.runIf(onPostgres)('on PostgreSQL', () => {
 
   it('a statement that is not answered in time is unavailability, and the next one has another connection', async () => {
     const adapter = await postgresqlAdapter(shared!.url, 1, { statementTimeout: 200 })
-    const hasty = direct(() => postgresqlClient({ adapter }), adapter)
+    const hasty = createFastClient(() => postgresqlClient({ adapter }), adapter)
     const failures = [
       await failureOf(hasty.$queryRaw(Prisma.sql`SELECT pg_sleep(60)::text`)),
       await failureOf(

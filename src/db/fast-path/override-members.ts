@@ -3,7 +3,7 @@
  * first asked for. The client is made only when another of its members is asked for. The proxy's target is an empty
  * object: Prisma's objects are proxies themselves, and would be asked at each look whether the member may change.
  */
-export function over<T extends object>(
+export function overrideMembers<T extends object>(
   client: () => T,
   methods: Record<string, unknown>,
   model: (name: string) => unknown = () => undefined,

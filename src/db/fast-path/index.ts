@@ -1,0 +1,9 @@
+/** The fast path past Prisma: see README.md. Nothing outside this folder imports another of its files. */
+export { addsOne, createFastClient, type FastPathDriver, type Transaction } from './client.ts'
+export { POSTGRESQL, padded, SQLITE } from './dialect.ts'
+export type { Runner } from './load-relations.ts'
+export type { FastMethod } from './methods.ts'
+export { overrideMembers } from './override-members.ts'
+export type { Statement } from './statement.ts'
+export { quote } from './tables.ts'
+export { MAX_IN, saysNull } from './where.ts'

@@ -1,0 +1,54 @@
+import { type Columns, isFilter, type Relation, type Table, UNSUPPORTED, type Values } from './tables.ts'
+
+export type Statement = {
+  sql: string
+  args: unknown[]
+  /** Number of rows that an insert adds. */
+  adds?: number
+  /**
+   * Maximum size of a query's rows (bytes, as stored). The rows end with the first beyond it and one more, which shows the
+   * reader that there are others.
+   */
+  room?: number
+}
+
+/** A statement with the shape of its rows, to turn them into what Prisma would return. */
+export type Query = Statement & { table: Table; projection: Projection }
+
+/** What a query returns of each row. */
+export type Projection = Columns & {
+  /** Columns that are read to find related rows, and left out of the result. */
+  hidden: readonly string[]
+  nested: readonly Nested[]
+}
+
+/** Related rows of another table, and the arguments of their part of a call. */
+export type Nested = { name: string; relation: Relation; call: Args }
+
+export type Args = Readonly<{
+  where?: Values
+  data?: unknown
+  create?: Values
+  update?: Values
+  select?: Values
+  omit?: Values
+  include?: Values
+  by?: readonly string[]
+  _count?: unknown
+  orderBy?: unknown
+  take?: number
+  skip?: number
+  /** {@link Statement.room}, which Prisma does not know (lib/page.ts). */
+  room?: number
+}>
+
+/** Returns the arguments of a call. Any that the fast path does not know, or that is undefined, is Prisma's. */
+export function knownArgs(args: unknown, ...names: (keyof Args)[]): Args {
+  if (args === undefined) return {}
+  if (!isFilter(args)) throw UNSUPPORTED
+  for (const name in args) {
+    if (!names.includes(name as keyof Args)) throw UNSUPPORTED
+    if (args[name] === undefined && name !== 'room') throw UNSUPPORTED
+  }
+  return args as Args
+}

@@ -1,0 +1,117 @@
+import { Prisma } from '../../../prisma/generated/sqlite/client.ts'
+import { encode } from './dialect.ts'
+import { NOTHING, writtenProjection } from './projection.ts'
+import { knownArgs, type Projection, type Query, type Statement } from './statement.ts'
+import { type Columns, isFilter, listOf, quote, type Table, typeOf, UNSUPPORTED } from './tables.ts'
+import { uniqueWhere } from './unique-key.ts'
+import { whereOf } from './where.ts'
+
+/** `create`. What is left out has the column's default. */
+export function toInsert(table: Table, call: unknown): Query {
+  const { data, select } = knownArgs(call, 'data', 'select')
+  return insertOf(table, [data], writtenProjection(table, select))
+}
+
+/** `createMany`: of rows that all say the same columns. */
+export function toInserts(table: Table, call: unknown): Query[] {
+  const { data } = knownArgs(call, 'data')
+  const rows = listOf(data)
+  if (!table.dialect.insertsTogether) return rows.map((row) => insertOf(table, [row], NOTHING))
+  return rows.length ? [{ ...insertOf(table, rows, NOTHING), adds: rows.length }] : []
+}
+
+/** More parameters are Prisma's to cut up. */
+const MAX_PARAMETERS = 30_000
+
+/** `upsert`, where what is created is what is looked for. */
+export function toUpsert(table: Table, call: unknown): Query {
+  const { where, create, update, select } = knownArgs(call, 'where', 'create', 'update', 'select')
+  const key = uniqueWhere(table, where)
+  const names = Object.keys(key)
+  if (!isFilter(create) || !isFilter(update) || Object.keys(where ?? {}).length > 1) throw UNSUPPORTED
+  const isPlain = assignedColumns(update).every(
+    (column) => typeOf(table, column) === 'Json' || !isFilter(update[column]),
+  )
+  if (!isPlain || !names.every((column) => key[column] === create[column])) throw UNSUPPORTED
+  return insertOf(table, [create], writtenProjection(table, select), (args) => {
+    const [first = ''] = names
+    const changes = assignedColumns(update).map((column) => changeOf(table, column, update[column], args))
+    // Nothing would return nothing.
+    const change = changes.join(', ') || `${quote(first)} = excluded.${quote(first)}`
+    return ` ON CONFLICT (${names.map(quote).join(', ')}) DO UPDATE SET ${change}`
+  })
+}
+
+function insertOf(
+  table: Table,
+  rows: readonly unknown[],
+  projection: Projection,
+  onConflict: (args: unknown[]) => string = () => '',
+): Query {
+  const names = assignedColumns(rows[0])
+  if (rows.length * names.length > MAX_PARAMETERS) throw UNSUPPORTED
+  const args: unknown[] = []
+  for (const row of rows) {
+    if (!isFilter(row) || (row !== rows[0] && assignedColumns(row).length !== names.length)) throw UNSUPPORTED
+    for (const name of names) args.push(storedValue(table, name, row[name]))
+  }
+  return { sql: intoOf(table, names, rows.length) + onConflict(args) + returning(projection), args, table, projection }
+}
+
+/** Kept for one row: a table's rows are made in few ways, which say the same columns each time. */
+function intoOf(table: Table, names: readonly string[], count: number): string {
+  const key = names.join()
+  const known = count === 1 && table.inserts.get(key)
+  if (known) return known
+  if (!table.needed.every((name) => names.includes(name))) throw UNSUPPORTED
+  let number = 0
+  const tuple = () => `(${names.map(() => table.dialect.place(++number)).join(', ')})`
+  const tuples = Array.from({ length: count }, tuple).join(', ')
+  const sql = `INSERT INTO ${quote(table.name)} (${names.map(quote).join(', ')}) VALUES ${tuples}`
+  if (count === 1) table.inserts.set(key, sql)
+  return sql
+}
+
+/** `update` and `updateManyAndReturn`, and `updateMany` where nothing is returned. */
+export function toUpdate(table: Table, call: unknown, returns: boolean): Query {
+  const { where, data, select } = knownArgs(call, 'where', 'data', 'select')
+  const args: unknown[] = []
+  if (!isFilter(data)) throw UNSUPPORTED
+  const changes = assignedColumns(data).map((name) => changeOf(table, name, data[name], args))
+  if (!changes.length) throw UNSUPPORTED
+  const projection = returns ? writtenProjection(table, select) : NOTHING
+  const sql = `UPDATE ${quote(table.name)} SET ${changes.join(', ')}${whereOf(table, where, args)}`
+  return { sql: sql + returning(projection), args, table, projection }
+}
+
+export function toDelete(table: Table, call: unknown): Statement {
+  const { where } = knownArgs(call, 'where')
+  const args: unknown[] = []
+  return { sql: `DELETE FROM ${quote(table.name)}${whereOf(table, where, args)}`, args }
+}
+
+const returning = ({ list }: Columns) => list && ` RETURNING ${list}`
+
+function assignedColumns(values: unknown): string[] {
+  if (!isFilter(values)) throw UNSUPPORTED
+  return Object.keys(values).filter((name) => values[name] !== Prisma.skip)
+}
+
+/** Returns a value as a column stores it. Null is no value of a column that cannot be null. */
+function storedValue(table: Table, name: string, value: unknown): unknown {
+  if (value === null && table.required.has(name)) throw UNSUPPORTED
+  return encode(table, typeOf(table, name), value)
+}
+
+function changeOf(table: Table, name: string, value: unknown, args: unknown[]): string {
+  const { dialect } = table
+  const type = typeOf(table, name)
+  const column = quote(name)
+  if (type === 'Json' || !isFilter(value)) {
+    return `${column} = ${dialect.place(args.push(storedValue(table, name, value)))}`
+  }
+  const [[step, by] = [], ...more] = Object.entries(value)
+  if (more.length || (step !== 'increment' && step !== 'decrement')) throw UNSUPPORTED
+  if (by === null || (type !== 'Int' && type !== 'BigInt')) throw UNSUPPORTED
+  return `${column} = ${column} ${step === 'increment' ? '+' : '-'} ${dialect.place(args.push(encode(table, type, by)))}`
+}
