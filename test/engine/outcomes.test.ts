@@ -1,12 +1,13 @@
 import { afterAll, beforeAll, expect, test } from 'vitest'
+import { event } from '../support/model-replies.ts'
 import { request } from '../support/rest.ts'
 import { call, type Equipped, results, startEquipped } from './equipped.ts'
-import { ended, followed, type Lab } from './lab.ts'
+import { ended, followed, type Lab, PLAIN } from './lab.ts'
 
 let equipped: Equipped
 let lab: Lab
 beforeAll(async () => {
-  equipped = await startEquipped({ MODEL_RETRIES: '0' })
+  equipped = await startEquipped({ MODEL_RETRIES: '0', LEASE_DURATION: '600', DRAIN_TIMEOUT: '0.1' })
   lab = equipped.lab
 })
 afterAll(() => equipped[Symbol.asyncDispose]())
@@ -68,3 +69,86 @@ test('a run has the name of its model from its acceptance on', async () => {
   expect(await accepted({ model: 'some-model' })).toBe('compatible/some-model')
   expect(await accepted({})).toMatch(/^compatible\/./)
 })
+
+/** A reply with a finish reason of its own. */
+const reply = (delta: object, finish_reason: string) => ({
+  tokens: [event({ choices: [{ index: 0, delta, finish_reason }] }), Buffer.from('data: [DONE]\n\n')],
+  end: 'cut' as const,
+})
+
+test('a run that another process takes over keeps what was cut, and tells how it ended', async () => {
+  const agent = await equipped.agent()
+  const pieces = ['{"text":"whole"}', '{"text":"ha'].map((input, index) => ({
+    ...{ index, id: `call_${index}` },
+    function: { name: 'echo', arguments: input },
+  }))
+  const index = lab.model.requests.length
+  lab.model.script(reply({ tool_calls: pieces }, 'length'), { end: 'hang' })
+  const dying = lab.another()
+  const row = await dying.accept({ ...PLAIN, actor: lab.actor, agent, conversation: { spaceId: lab.spaceId } })
+  await lab.model.request(index + 1)
+  lab.model.script(reply({ content: 'The answer is' }, 'length'))
+  const heir = lab.another()
+  lab.clock.advance(700_000)
+  await heir.start(false)
+  const end = { status: 'completed', attempt: 2, result: 'The answer is', stopReason: 'max_tokens' }
+  expect(await ended(heir, row)).toMatchObject(end)
+  const { body } = await request(lab.server, 'GET', `/api/v1/executions/${row.id}`)
+  expect(body.execution).toMatchObject({ stopReason: 'max_tokens', warnings: [{ code: 'cut_off' }] })
+  // The half call was not made, by either process, and the model was told so.
+  const seen = await followed(lab.engine, await lab.row(row.id))
+  expect(results(seen).map(({ isError }) => isError)).toEqual([false, true])
+  expect(seen.at(-1)?.data).toMatchObject({ stopReason: 'max_tokens' })
+  expect(JSON.stringify(lab.model.requests.at(-1)!.body.messages)).toMatch(/Not called/)
+  await dying.drain()
+  await heir.drain()
+})
+
+test('a provider that keeps failing is skipped by runs with a fallback model until its time is over', async () => {
+  const model = `compatible/busy-${index()}`
+  const agent = await equipped.agent({ model, fallbackModels: ['openai/other'] })
+  const plain = await equipped.agent({ model })
+  const busy = { error: { status: 503, message: 'busy' } }
+  const asked = async (from: { id: string }) => {
+    const before = lab.model.requests.length
+    const { row } = await equipped.run(from)
+    return [row.model, ...lab.model.requests.slice(before).map(({ body }) => body.model)]
+  }
+  const [, id] = model.split('/')
+  for (let failures = 0; failures < 5; failures++) {
+    lab.model.script(busy)
+    expect(await asked(plain)).toEqual([model, id])
+  }
+  expect(await asked(agent)).toEqual(['openai/other', 'other'])
+  // A run without another model asks all the same.
+  lab.model.script(busy)
+  expect(await asked(plain)).toEqual([model, id])
+  lab.clock.advance(31_000)
+  expect(await asked(agent)).toEqual([model, id])
+  expect(await asked(agent)).toEqual([model, id])
+})
+
+test('a task shows on REST and GraphQL why its last run failed, and that it has gone well since', async () => {
+  const agent = await equipped.agent()
+  const body = { title: 'Try', description: 'Try it', assignTo: agent.id }
+  const { id } = (await request(lab.server, 'POST', '/api/v1/tasks', { body })).body
+  const shown = async () => {
+    const { task } = (await request(lab.server, 'GET', `/api/v1/tasks/${id}`)).body
+    const found = await graphql(`{ task(id: "${id}") { lastError lastExecutionId } }`)
+    const { lastError, lastExecutionId, status } = task
+    expect(found.task).toEqual({ lastError, lastExecutionId })
+    return { status, lastError }
+  }
+  lab.model.script({ error: { status: 400, message: 'The request is wrong' } })
+  await request(lab.server, 'POST', `/api/v1/tasks/${id}/execute`, { body: {} })
+  expect(await shown()).toEqual({ status: 'pending', lastError: 'HTTP 400: The request is wrong' })
+  lab.model.script(reply({ content: 'Half' }, 'length'))
+  await request(lab.server, 'POST', `/api/v1/tasks/${id}/execute`, { body: {} })
+  expect(await shown()).toEqual({ status: 'pending', lastError: expect.stringContaining('max_tokens') })
+  lab.model.script({ tokens: 'Done.' })
+  await request(lab.server, 'POST', `/api/v1/tasks/${id}/execute`, { body: {} })
+  expect(await shown()).toEqual({ status: 'completed', lastError: null })
+})
+
+let count = 0
+const index = () => ++count

@@ -1,13 +1,20 @@
+import { execFile } from 'node:child_process'
 import { channel } from 'node:diagnostics_channel'
 import { once } from 'node:events'
+import { writeFile } from 'node:fs/promises'
 import { createServer } from 'node:http'
+import { createServer as createSecureServer } from 'node:https'
 import type { AddressInfo } from 'node:net'
+import { join } from 'node:path'
+import { promisify } from 'node:util'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { readModelList } from '../../src/executions/engine/compatible.ts'
 import { createModels } from '../../src/executions/engine/models.ts'
 import type { OwnProvider } from '../../src/executions/engine/own-providers.ts'
 import { systemClock } from '../../src/lib/clock.ts'
 import { readSettings } from '../../src/settings.ts'
+import { createCertificate } from '../support/certificate.ts'
+import { createFolder } from '../support/folder.ts'
 import { type ModelServer, startModelServer } from '../support/model-server.ts'
 
 const KEY = 'key-5b0e7c41'
@@ -174,6 +181,31 @@ describe('a connection to a model server', () => {
       expect(found).toEqual([[0, 0]])
     },
   )
+})
+
+it('certificates of an authority in NODE_EXTRA_CA_CERTS are trusted by each kind of provider, and no others', async () => {
+  await using folder = await createFolder()
+  const { key, cert } = createCertificate()
+  const file = join(folder.path, 'authority.pem')
+  await writeFile(file, cert)
+  const asked: string[] = []
+  const secure = createSecureServer({ key, cert }, (request, response) => {
+    asked.push(`${request.method} ${request.url}`)
+    response.writeHead(400).end('{"error":{"message":"Reached"}}')
+  }).listen(0, '127.0.0.1')
+  await once(secure, 'listening')
+  const address = `https://127.0.0.1:${(secure.address() as AddressInfo).port}`
+  // Node reads the file when a process starts.
+  const ask = async (env: Record<string, string>) => {
+    const script = join(import.meta.dirname, '..', 'support', 'ask-models.ts')
+    const { stdout } = await promisify(execFile)(process.execPath, [script, address], { env })
+    return JSON.parse(stdout) as string[]
+  }
+  expect(await ask({ NODE_EXTRA_CA_CERTS: file })).toEqual(Array(4).fill('HTTP 400: Reached'))
+  expect(asked).toHaveLength(4)
+  for (const cause of await ask({})) expect(cause).toContain('is not trusted')
+  expect(asked).toHaveLength(4)
+  secure.close()
 })
 
 describe('the providers of an organization', () => {

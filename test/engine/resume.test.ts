@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { subscribe } from '../graphql/support.ts'
 import { createFolder } from '../support/folder.ts'
+import { event as chunk } from '../support/model-replies.ts'
 import { type ModelServer, startModelServer } from '../support/model-server.ts'
 import { request } from '../support/rest.ts'
 import { startServer, type TestServer } from '../support/server.ts'
@@ -78,7 +79,8 @@ async function* overTrpc(input: object, headers: Record<string, string> = {}): A
 
 const QUERY = `subscription ($executionId: ID!, $after: Int) {
   executionEvents(executionId: $executionId, after: $after) {
-    __typename seq ... on TextDeltaEvent { text } ... on AssistantEvent { content { ... on TextBlock { text } } }
+    __typename seq ... on TextDeltaEvent { text } ... on ThinkingDeltaEvent { text }
+    ... on AssistantEvent { content { __typename ... on TextBlock { text } ... on ThinkingBlock { text } } }
   }
 }`
 
@@ -216,4 +218,44 @@ test('a run that waits for its session is followed from its meta on through its 
   const rest = await stream.rest()
   expect(rest.map(({ event }) => event)).toEqual(['message', 'message', 'result'])
   expect((await follower).slice(1).map(({ seq }) => seq)).toEqual(rest.map(({ id }) => id))
+})
+
+/** What a run has thought and said, in the order in which it was told; fragments beside each other are one. */
+function thoughts(seen: readonly Seen[]): string[] {
+  const told: [kind: string, text: string][] = []
+  for (const { what } of seen as { what: any }[]) {
+    const { __typename: type, text, content, data } = what
+    const block = (one: any) => `block ${one.type ?? (one.__typename === 'ThinkingBlock' ? 'thinking' : 'text')}`
+    const blocks = content ?? (data?.messageType === 'assistant' ? data.content : [])
+    const delta = data?.delta ?? (text === undefined ? null : { type, text })
+    const kind = /^thinking/i.test(delta?.type) ? 'thinking' : 'text'
+    if (delta && told.at(-1)?.[0] === kind) told.at(-1)![1] += delta.text
+    else if (delta) told.push([kind, delta.text])
+    told.push(...blocks.map((one: any): [string, string] => [block(one), one.text]))
+  }
+  return told.map((one) => one.join(': '))
+}
+
+test.each(Object.entries(FACES))('thinking is shown as it comes, and again later, over %s', async (_, follow) => {
+  const goOn = Promise.withResolvers<void>()
+  const think = (reasoning_content: string) => chunk({ choices: [{ index: 0, delta: { reasoning_content } }] })
+  model.script({ tokens: [think('First '), goOn.promise, think('this.'), 'Then ', 'that.'] })
+  const body = { message: 'Hello', background: true }
+  const { executionId } = (await request(server, 'POST', executePath(), { body })).body
+  const live: Seen[] = []
+  for await (const seen of follow(executionId, 0)) {
+    live.push(seen)
+    // The model says no more before somebody has seen this.
+    if (thoughts(live)[0] === 'thinking: First ') goOn.resolve()
+  }
+  const expected = [
+    'thinking: First this.',
+    'text: Then that.',
+    'block thinking: First this.',
+    'block text: Then that.',
+  ]
+  expect(thoughts(live)).toEqual(expected)
+  expect(thoughts(await Array.fromAsync(follow(executionId, 0)))).toEqual(expected)
+  const { body: read } = await request(server, 'GET', `/api/v1/executions/${executionId}`)
+  expect(read.execution.result).toBe('Then that.')
 })
