@@ -14,7 +14,9 @@ import {
   unsupportedType,
 } from './errors.ts'
 import { isJson, sendJson } from './http/body.ts'
-import { allowCrossOrigin } from './http/cors.ts'
+import { compressWritten } from './http/compress.ts'
+import { digestTag, sendTagged } from './http/conditional.ts'
+import { createCors } from './http/cors.ts'
 import { createHostCheck } from './http/hosts.ts'
 import { checkProtocol } from './http/malformed.ts'
 import { handleRest } from './http/rest.ts'
@@ -51,9 +53,13 @@ export function createApp(deps: Deps, ready: () => Promise<Readiness>): RequestL
   if (hosts.isOpen) {
     deps.log.warn('every Host header is accepted: set PUBLIC_URL or ALLOWED_HOSTS to the names that this service has')
   }
+  const allowCrossOrigin = createCors(settings, deps.log)
   const unread = createUnreadLimit(settings, deps.log)
   // Loaded at the first request for them: half of the start-up time is theirs.
-  const openapi = once(async () => (await import('./http/openapi.ts')).createDocument(settings))
+  const openapi = once(async () => {
+    const json = JSON.stringify((await import('./http/openapi.ts')).createDocument(settings))
+    return { json, etag: digestTag(json) }
+  })
   const docs = () => import('./http/docs.ts')
   const graphql = once(async () => (await import('./graphql/server.ts')).createGraphql(settings))
 
@@ -77,7 +83,7 @@ export function createApp(deps: Deps, ready: () => Promise<Readiness>): RequestL
         return sendJson(res, 200, { success: true, status: 'ok', ...readiness })
       }
       case '/api/openapi.json':
-        return sendJson(res, 200, await openapi())
+        return sendTagged(req, res, await openapi())
       case '/api/docs':
         return (await docs()).sendDocs(res)
       default:
@@ -100,7 +106,7 @@ export function createApp(deps: Deps, ready: () => Promise<Readiness>): RequestL
       checkProtocol(req)
       if (!PROBES.has(pathOf(req))) hosts.check(req)
       await allRead()
-      if (allowCrossOrigin(settings, req, res)) return
+      if (allowCrossOrigin(req, res)) return
       const context = createContext(deps, requestId, req, res)
       unread.watch(res, context.authenticate)
       await route(context, req, res)
@@ -129,6 +135,7 @@ function createContext(deps: Deps, requestId: string, req: IncomingMessage, res:
     gone: () => closing().signal,
     streamTo: (actor) => attend(res, deps.revocations.watch(actor, closing())),
     idempotency: null,
+    precondition: null,
     onAccepted: null,
   }
 }
@@ -161,6 +168,8 @@ async function handleTrpc(context: Context, path: string, req: IncomingMessage, 
     // tRPC would answer it without a look. Node sends no body.
     req.method = 'GET'
   }
+  // A mutation may show a secret, and a batch that streams is to come at once.
+  if (req.method === 'GET' && req.headers['accept-encoding'] && !req.headers['trpc-accept']) compressWritten(res)
   return nodeHTTPRequestHandler({
     router: appRouter,
     req,

@@ -40,4 +40,6 @@ export type Deps = {
   readonly idempotencyKey: KeyObject
   /** Wraps the data keys under which secrets are encrypted. */
   readonly wrappingKey: KeyObject
+  /** Of a request whose writes are in one transaction: does something once that is committed. See idempotency.ts. */
+  readonly afterCommit?: (act: () => unknown) => void
 }

@@ -115,6 +115,16 @@ export const methodNotAllowed = (allowed: readonly string[]) =>
     detail: `Use ${allowed.join(' or ')}`,
     headers: { Allow: allowed.join(', ') },
   })
+/** The 412 of a change to what is not as the caller has seen it (contract-2.md section 1.17). */
+export const hasChanged = (detail = 'Get the resource again, and repeat the change with its new ETag or version') =>
+  new AppError(412, 'The resource has changed', { detail })
+/** The 416 of a part that a file does not have. */
+export const rangeNotSatisfiable = (size: number) =>
+  new AppError(416, 'Range not satisfiable', {
+    code: 'invalid_value',
+    detail: `The file has ${size} bytes`,
+    headers: { 'Content-Range': `bytes */${size}` },
+  })
 export const conflict = (message: string, options: Omit<ErrorOptions, 'headers'> = {}) =>
   new AppError(409, message, options)
 /** The answer of a run that was cancelled. */

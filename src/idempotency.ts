@@ -11,13 +11,17 @@ import { IDEMPOTENCY_KEY, INVALID_IDEMPOTENCY_KEY } from './lib/fields.ts'
 export const LIFETIME = 24 * 60 * 60 * 1000
 const LEASE = 60_000
 
-/** The `Idempotency-Key` of a request, and the concrete path it belongs to. */
+/** The `Idempotency-Key` of a request, and the method and concrete path it belongs to. */
 export type IdempotencyKey = {
   readonly key: string
+  readonly method: string
   readonly path: string
   /** Set once the answer turned out to be an earlier one. */
   replayed: boolean
 }
+
+/** Checks, in the transaction of a change, that a thing is as its caller has seen it. Throws 412. */
+export type Precondition = (tx: Tx, db: Db) => Promise<void>
 
 /** A key as it is kept: nothing of what the caller sent can be read from it. */
 export type KeyClaim = {
@@ -36,20 +40,20 @@ export class KeyTaken extends Error {
 type IdempotencyRow = Prisma.IdempotencyRecordGetPayload<object>
 
 /** Checks the header's form (contract.md section 1). */
-export function readKey(key: string, path: string): IdempotencyKey {
+export function readKey(key: string, method: string, path: string): IdempotencyKey {
   if (!IDEMPOTENCY_KEY.test(key)) throw badRequest(INVALID_IDEMPOTENCY_KEY)
-  return { key, path, replayed: false }
+  return { key, method, path, replayed: false }
 }
 
 /**
  * What is known of the key: its record, or the claim with which to make one. Throws 422 when the key was used with
  * another request.
  */
-export async function lookUp(actor: Actor, deps: Deps, { key, path }: IdempotencyKey, input: unknown) {
+export async function lookUp(actor: Actor, deps: Deps, { key, method, path }: IdempotencyKey, input: unknown) {
   const digest = (...parts: string[]) =>
     createHmac('sha256', deps.idempotencyKey).update(JSON.stringify(parts)).digest('base64url')
   const { organizationId } = actor
-  const id = digest(organizationId, actor.userId, 'POST', path, key)
+  const id = digest(organizationId, actor.userId, method, path, key)
   const inputDigest = digest(canonical(input))
   const record = await deps.db.idempotencyRecord.findUnique({ where: { id } })
   const expired = record && record.createdAt.getTime() <= deps.clock.now().getTime() - LIFETIME
@@ -96,32 +100,51 @@ type Visible = () => unknown
 export const namesNothing: Visible = () => {}
 
 /**
- * Does a POST at most once for its Idempotency-Key: the record is committed with the effect, and a repetition gets the
+ * Does something in one transaction: the `deps` that it is given write in it. Notices, and whatever else it leaves to
+ * {@link whenCommitted}, wait for the commit.
+ */
+export async function inTransaction<T>(deps: Deps, work: (deps: Deps, tx: Tx) => Promise<T>): Promise<T> {
+  const later: (() => unknown)[] = []
+  const bus: Bus = { ...deps.bus, publish: (channel, ids) => void later.push(() => deps.bus.publish(channel, ids)) }
+  const own = {
+    ...deps,
+    bus,
+    afterCommit: (act: () => unknown) => void later.push(act),
+  }
+  const answer = await deps.db.$transaction((tx) => {
+    // It may be done again, after a deadlock.
+    later.length = 0
+    return work({ ...own, db: asDb(tx) }, tx)
+  })
+  for (const act of later) await act()
+  return answer
+}
+
+/** Does what must not be part of a transaction: after the commit of the one that `deps` write in, or else at once. */
+export async function whenCommitted(deps: Deps, act: () => unknown): Promise<void> {
+  if (deps.afterCommit) deps.afterCommit(act)
+  else await act()
+}
+
+/**
+ * Does a request at most once for its Idempotency-Key: the record is committed with the effect, and a repetition gets the
  * first answer. `effect` uses the `deps` it is given, so that its writes are in the record's transaction.
  */
 export const once = <T extends object>(
   ctx: Ctx,
   input: unknown,
   visible: Visible,
-  effect: (deps: Deps) => Promise<T>,
+  effect: (deps: Deps, tx?: Tx) => Promise<T>,
 ): Promise<T> => {
   const { deps } = ctx
-  async function inTransaction(claim: KeyClaim) {
-    const told: (() => void)[] = []
-    // Whoever hears of it reads the rows: not before they are there.
-    const bus: Bus = { ...deps.bus, publish: (channel, ids) => told.push(() => deps.bus.publish(channel, ids)) }
-    const answer = await deps.db.$transaction(async (tx) => {
-      // It may be done again, after a deadlock.
-      told.length = 0
+  const keeping = (claim: KeyClaim) =>
+    inTransaction(deps, async (own, tx) => {
       await take(tx, claim, deps.clock.now())
-      const answer = await effect({ ...deps, bus, db: asDb(tx) })
+      const answer = await effect(own, tx)
       await store(tx, claim, answer)
       return answer
     })
-    for (const tell of told) tell()
-    return answer
-  }
-  return onceClaimed(ctx, input, visible, (claim) => (claim ? inTransaction(claim) : effect(deps)))
+  return onceClaimed(ctx, input, visible, (claim) => (claim ? keeping(claim) : effect(deps)))
 }
 
 /**
@@ -228,7 +251,7 @@ export const store = (tx: Tx, { id }: KeyClaim, answer: object, createdAt?: Date
 }
 
 /** A transaction in the place of the database: what would be a transaction of its own is part of it. */
-const asDb = (tx: Tx): Db =>
+export const asDb = (tx: Tx): Db =>
   new Proxy(tx, {
     get: (target, name) =>
       name === '$transaction' ? (work: (tx: Tx) => unknown) => work(tx) : Reflect.get(target, name),

@@ -18,7 +18,7 @@ import {
   unsupportedType,
 } from './errors.ts'
 import type { ExecutionRow } from './executions/engine/events.ts'
-import type { IdempotencyKey } from './idempotency.ts'
+import type { IdempotencyKey, Precondition } from './idempotency.ts'
 import { checkInput } from './lib/fields.ts'
 import { find as findSpace } from './spaces/service.ts'
 import type { ErrorShape } from './wire.ts'
@@ -42,8 +42,10 @@ export type Context = {
    * nothing of the stream for long, or a moment later has not taken what was left of it, is cut off.
    */
   readonly streamTo: (actor: Actor) => AbortSignal
-  /** Of a REST POST with an Idempotency-Key. */
+  /** Of a REST POST with an Idempotency-Key; of other requests where the procedure has a transaction of its own. */
   readonly idempotency: IdempotencyKey | null
+  /** The check of an If-Match, for a procedure that has a transaction of its own. Throws 412. */
+  readonly precondition: Precondition | null
   /** Is told of the run that a request has begun, or has joined by its key, as soon as there is one. */
   readonly onAccepted: ((row: ExecutionRow, actor: Actor) => void) | null
 }
@@ -81,6 +83,7 @@ const CODES: Record<number, TRPC_ERROR_CODE_KEY> = {
   404: 'NOT_FOUND',
   405: 'METHOD_NOT_SUPPORTED',
   409: 'CONFLICT',
+  412: 'PRECONDITION_FAILED',
   413: 'PAYLOAD_TOO_LARGE',
   415: 'UNSUPPORTED_MEDIA_TYPE',
   422: 'UNPROCESSABLE_CONTENT',

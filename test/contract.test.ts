@@ -322,12 +322,13 @@ describe('REST ignores no unknown name silently', () => {
 
   test('a write that succeeds names the unknown field', async () => {
     const answers: Record<string, unknown> = {}
-    for (const name of writes) {
+    const withBody = writes.filter((name) => !pathOf(name).startsWith('DELETE'))
+    for (const name of withBody) {
       const input = { ...inputWith(name, null, undefined, own), zzz: 1 }
       const { status, body } = await faces.REST(server, name, input, { token: member.token })
       if (status === 200) answers[name] = body.warnings?.at(-1)
     }
-    expect(Object.keys(answers).length).toBeGreaterThan(writes.length / 2)
+    expect(Object.keys(answers).length).toBeGreaterThan(withBody.length / 2)
     expect(new Set(Object.values(answers))).toEqual(new Set(['Unknown field: zzz']))
   })
 })

@@ -76,6 +76,9 @@ export const UpdateAgent = z.object({
   name: name.optional(),
   systemPrompt: systemPrompt.optional(),
   archived: bool().optional().describe('true archives the agent, as DELETE does'),
+  version: int(1, 2_147_483_647)
+    .optional()
+    .describe('The version that you have seen: 412 if the agent has changed since'),
   ...optionalFields,
   system_message: systemMessage.optional(),
 })

@@ -6,7 +6,7 @@ import { lockRows, Prisma, rowLock, type Tx } from '../db/client.ts'
 import type { Hidden } from '../db/counting.ts'
 import { lockMissionCounts, totalOf } from '../db/totals.ts'
 import type { Deps } from '../deps.ts'
-import { badRequest, invalidField, notFound } from '../errors.ts'
+import { badRequest, hasChanged, invalidField, notFound } from '../errors.ts'
 import { newId, newSortableId } from '../lib/id.ts'
 import { encodeCursor, MAX_ROWS, pageOf, pageQuery, toPage, withRoom } from '../lib/page.ts'
 import { typesOf } from '../mcps/service.ts'
@@ -506,7 +506,7 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
 
 /** PATCH /agents/{id}. A change of nothing makes no version. */
 export async function update(actor: Actor, deps: Deps, input: z.output<typeof UpdateAgent>) {
-  if (input.archived) return remove(actor, deps, input.id)
+  if (input.archived) return remove(actor, deps, input.id, input.version)
   const said = valuesOf(input)
   checkPrompt(said)
   let newest: ReadonlyMap<string, number> = new Map()
@@ -515,12 +515,19 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
     // What it names is nothing to whoever may not change it.
     newest = await checkReferences(actor, deps, said, authorize(actor, agent))
   }
-  await change(actor, deps, input.id, 'agent.update', (row) => {
-    const before = valuesOf(row) as Values
-    const after = { ...before, ...said }
-    if (isDeepStrictEqual(before, after)) return null
-    return { ...toColumns(after), skillRefs: pinned(after.skillIds, pinsIn(row), newest) }
-  })
+  await change(
+    actor,
+    deps,
+    input.id,
+    'agent.update',
+    (row) => {
+      const before = valuesOf(row) as Values
+      const after = { ...before, ...said }
+      if (isDeepStrictEqual(before, after)) return null
+      return { ...toColumns(after), skillRefs: pinned(after.skillIds, pinsIn(row), newest) }
+    },
+    input.version,
+  )
   return { message: 'Agent updated successfully' }
 }
 
@@ -541,8 +548,8 @@ export async function updateSkill(actor: Actor, deps: Deps, { id, skillId }: z.o
 }
 
 /** DELETE /agents/{id}: archives it; its executions stay (service.md, "Agent lifecycle"). */
-export async function remove(actor: Actor, deps: Deps, id: string) {
-  await change(actor, deps, id, 'agent.archive', () => ({ archivedAt: deps.clock.now() }))
+export async function remove(actor: Actor, deps: Deps, id: string, version?: number) {
+  await change(actor, deps, id, 'agent.archive', () => ({ archivedAt: deps.clock.now() }), version)
   return { message: 'Agent deleted successfully' }
 }
 
@@ -562,8 +569,13 @@ async function change(
   id: string,
   action: string,
   decide: (row: Authorized<AgentRow>) => Prisma.AgentUpdateManyMutationInput | null,
+  version?: number,
 ): Promise<void> {
-  const decideOn = (row: AgentRow) => decide(authorize(actor, row))
+  const decideOn = (row: AgentRow) => {
+    const authorized = authorize(actor, row)
+    if (version !== undefined && row.version !== version) throw hasChanged()
+    return decide(authorized)
+  }
   // Who changes nothing waits for nobody.
   if (!decideOn(await find(actor, deps, id))) return
   await deps.db.$transaction(async (tx) => {

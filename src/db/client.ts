@@ -72,7 +72,7 @@ export const keyLock = (settings: Place): Prisma.Sql => lock(settings, 'KEY SHAR
 /** Takes one of these locks on the rows of these ids that are there: what is read of them next holds until the end. */
 export async function lockRows(
   tx: Tx,
-  table: 'Agent' | 'McpServer' | 'Mission' | 'Skill',
+  table: 'Agent' | 'Chat' | 'McpServer' | 'Media' | 'Mission' | 'Organization' | 'Skill' | 'Space' | 'Task' | 'User',
   ids: readonly string[],
   lock: Prisma.Sql,
 ): Promise<void> {

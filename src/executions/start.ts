@@ -118,7 +118,7 @@ async function acceptOnce(
   const { idempotencyKey, ...rest } = input
   const { parentExecutionId = null } = input
   const path = purpose?.path ?? `/api/v1/agents/${agent.id}/execute`
-  const key = header ?? (idempotencyKey ? { key: idempotencyKey, path, replayed: false } : null)
+  const key = header ?? (idempotencyKey ? { key: idempotencyKey, method: 'POST', path, replayed: false } : null)
   const mediaIds = input.mediaIds ?? []
   if (mediaIds.length) requireScope(actor, 'media:read')
   await checkMedia(actor, deps, mediaIds)

@@ -3,6 +3,7 @@ import { pipeline } from 'node:stream/promises'
 import type { DocumentNode } from 'graphql'
 import { _createLRUCache, createYoga } from 'graphql-yoga'
 import { finish } from '../http/body.ts'
+import { compress, headersOf } from '../http/compress.ts'
 import { createCaller } from '../router.ts'
 import type { Settings } from '../settings.ts'
 import type { Context } from '../trpc.ts'
@@ -64,9 +65,10 @@ async function send(res: ServerResponse, isHead: boolean, response: Response): P
   const headers = Object.fromEntries(response.headers)
   if (!response.body || !response.headers.get('content-type')?.startsWith('text/event-stream')) {
     const bytes = Buffer.from(await response.arrayBuffer())
+    const compressed = await compress(res, bytes)
     const isPage = response.headers.get('content-type')?.startsWith('text/html')
-    res.writeHead(response.status, { ...headers, ...(isPage && (await pageHeaders())), 'Content-Length': bytes.length })
-    return finish(res, bytes)
+    res.writeHead(response.status, { ...headers, ...(isPage && (await pageHeaders())), ...headersOf(compressed) })
+    return finish(res, compressed.bytes)
   }
   // Proxies would keep back what is meant to come at once.
   res.writeHead(response.status, { ...headers, 'X-Accel-Buffering': 'no' }).flushHeaders()

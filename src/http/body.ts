@@ -2,6 +2,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http'
 import { finished } from 'node:stream/promises'
 import { bodyTooLarge, invalidField, invalidJson, unsupportedType } from '../errors.ts'
 import { toJson } from '../lib/constant.ts'
+import { compress, headersOf, MIN_LENGTH } from './compress.ts'
 import { malformed } from './malformed.ts'
 import { PIECE, writeInPieces } from './unread.ts'
 
@@ -78,10 +79,43 @@ export function sendJson(
   body: object,
   headers: Readonly<Record<string, string>> = {},
 ): void {
-  const json = toJson(body)
+  // What shows a secret stays as it is: the length of a compressed text would tell of its parts.
+  sendText(res, status, toJson(body), headers, !('token' in body || 'secret' in body))
+}
+
+/** Answers with a text that is JSON, compressed if it is long, the client asks for it, and it `mayShrink`. */
+export function sendText(
+  res: ServerResponse,
+  status: number,
+  json: string,
+  headers: Readonly<Record<string, string>> = {},
+  mayShrink = true,
+): void {
   const length = Buffer.byteLength(json)
+  const accepted = res.req.headers['accept-encoding']
+  if (mayShrink && accepted !== undefined && length > MIN_LENGTH) {
+    return void sendCompressed(res, status, Buffer.from(json), headers)
+  }
   res.writeHead(status, { 'Content-Type': 'application/json; charset=utf-8', 'Content-Length': length, ...headers })
   finish(res, json)
+}
+
+/** Answers as the client asks, in zlib's threads. */
+async function sendCompressed(
+  res: ServerResponse,
+  status: number,
+  bytes: Buffer,
+  headers: Readonly<Record<string, string>>,
+): Promise<void> {
+  const compressed = await compress(res, bytes)
+  if (res.destroyed) return
+  res.appendHeader('Vary', 'Accept-Encoding')
+  res.writeHead(status, {
+    'Content-Type': 'application/json; charset=utf-8',
+    ...headersOf(compressed),
+    ...headers,
+  })
+  finish(res, compressed.bytes)
 }
 
 /** Of a request that was answered before its end: how much more is read, in bytes, and for how long, in milliseconds. */

@@ -1,26 +1,61 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
+import type { Logger } from 'pino'
 import type { Settings } from '../settings.ts'
 
-/** What the documented clients send, tRPC's streaming one among them. */
-const ALLOWED_HEADERS = 'Authorization, Content-Type, Idempotency-Key, Last-Event-ID, X-Request-Id, trpc-accept'
+/** Headers that pages may send where their preflight asks for none. */
+const ALLOWED_HEADERS =
+  'Authorization, Content-Type, Idempotency-Key, If-Match, If-None-Match, Last-Event-ID, X-Request-Id, trpc-accept'
 
 const EXPOSED_HEADERS =
-  'X-Request-Id, Retry-After, Idempotent-Replayed, X-Execution-Id, X-Muster-Warnings, WWW-Authenticate'
+  'X-Request-Id, Retry-After, Idempotent-Replayed, X-Execution-Id, X-Muster-Warnings, WWW-Authenticate, ETag, ' +
+  'Content-Range, Accept-Ranges, Content-Disposition'
 
-/** Lets pages of the allowed origins use the service; true when that was the whole request (a preflight). */
-export function allowCrossOrigin({ CORS_ORIGINS }: Settings, req: IncomingMessage, res: ServerResponse): boolean {
-  const { origin } = req.headers
-  if (!CORS_ORIGINS.length) return false
-  res.setHeader('Vary', 'Origin')
-  if (!origin || !(CORS_ORIGINS.includes(origin) || CORS_ORIGINS.includes('*'))) return false
-  res.setHeader('Access-Control-Allow-Origin', origin)
-  res.setHeader('Access-Control-Expose-Headers', EXPOSED_HEADERS)
-  if (req.method !== 'OPTIONS' || !req.headers['access-control-request-method']) return false
-  res.writeHead(204, {
-    'Access-Control-Allow-Methods': 'GET, POST, PATCH, PUT, DELETE',
-    'Access-Control-Allow-Headers': ALLOWED_HEADERS,
-    'Access-Control-Max-Age': '600',
-  })
-  res.end()
-  return true
+/** Names of headers as a browser lists them. */
+const HEADER_NAMES = /^[\w!#$%&'*+.^`|~-]+( *, *[\w!#$%&'*+.^`|~-]+)*$/
+
+/** How long the next refusal of an origin is not logged (ms), and the maximum number of origins remembered for that. */
+const LOG_INTERVAL = 60_000
+const MAX_ORIGINS = 100
+
+/**
+ * Lets pages of the allowed origins use the service. Returns a function that returns true when a preflight was the whole
+ * request. A refused preflight is logged, once a minute for each origin: the browser tells its page nothing of why.
+ */
+export function createCors({ CORS_ORIGINS }: Settings, log: Logger) {
+  const refused = new Map<string, number>()
+
+  function logRefusal(origin: string, req: IncomingMessage): void {
+    const now = performance.now()
+    if (now - (refused.get(origin) ?? Number.NEGATIVE_INFINITY) < LOG_INTERVAL) return
+    if (refused.size >= MAX_ORIGINS) refused.clear()
+    refused.set(origin, now)
+    const details = { origin, wanted: req.headers['access-control-request-method'], path: req.url?.split('?', 1)[0] }
+    log.warn(
+      details,
+      'a preflight of a browser was refused: add its origin to CORS_ORIGINS if the page may use this service',
+    )
+  }
+
+  return (req: IncomingMessage, res: ServerResponse): boolean => {
+    const { origin } = req.headers
+    const isPreflight = req.method === 'OPTIONS' && req.headers['access-control-request-method'] !== undefined
+    if (CORS_ORIGINS.length) res.setHeader('Vary', 'Origin')
+    if (!origin) return false
+    if (!(CORS_ORIGINS.includes(origin) || CORS_ORIGINS.includes('*'))) {
+      if (isPreflight) logRefusal(origin.slice(0, 200), req)
+      return false
+    }
+    res.setHeader('Access-Control-Allow-Origin', origin)
+    res.setHeader('Access-Control-Expose-Headers', EXPOSED_HEADERS)
+    if (!isPreflight) return false
+    const wanted = req.headers['access-control-request-headers']
+    res.setHeader('Vary', 'Origin, Access-Control-Request-Headers')
+    res.writeHead(204, {
+      'Access-Control-Allow-Methods': 'GET, HEAD, POST, PATCH, PUT, DELETE',
+      'Access-Control-Allow-Headers': wanted !== undefined && HEADER_NAMES.test(wanted) ? wanted : ALLOWED_HEADERS,
+      'Access-Control-Max-Age': '600',
+    })
+    res.end()
+    return true
+  }
 }

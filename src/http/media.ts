@@ -3,11 +3,13 @@ import type { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import { Busboy, type BusboyInstance } from '@fastify/busboy'
 import { type Actor, requireScope } from '../auth/actor.ts'
-import { AppError, badRequest, bodyTooLarge, invalidField, unsupportedType } from '../errors.ts'
+import { AppError, badRequest, bodyTooLarge, invalidField, rangeNotSatisfiable, unsupportedType } from '../errors.ts'
 import { type IdempotencyKey, namesNothing, onceOutside } from '../idempotency.ts'
 import { MediaCreated, PICTURES } from '../media/schema.ts'
 import * as service from '../media/service.ts'
+import type { Range } from '../media/storage.ts'
 import type { Context } from '../trpc.ts'
+import { names } from './conditional.ts'
 
 /** A file, and room for what a form has around it. */
 const MAX_FORM = service.MAX_BYTES + 1024 * 1024
@@ -96,11 +98,21 @@ const malformed = () => badRequest('Malformed multipart body')
 export async function download(context: Context, req: IncomingMessage, res: ServerResponse, id: string): Promise<void> {
   const actor = await context.authenticate()
   requireScope(actor, 'media:read')
-  const { name, mimeType, size, stream } = await service.content(actor, context.deps, id)
+  const { name, mimeType, size, read } = await service.content(actor, context.deps, id)
+  // A file never changes: its id says all of it.
+  const etag = `"${id}"`
   const disposition = PICTURES.has(mimeType) ? 'inline' : 'attachment'
-  res.writeHead(200, {
+  const known = req.headers['if-none-match']
+  if (known !== undefined && names(known, etag)) return void res.writeHead(304, { ETag: etag }).end()
+  const range = rangeOf(req, size, etag)
+  if (range === 'none') throw rangeNotSatisfiable(size)
+  const stream = await read(range ?? undefined)
+  res.writeHead(range ? 206 : 200, {
     'Content-Type': mimeType,
-    'Content-Length': size,
+    'Content-Length': range ? range.end - range.start + 1 : size,
+    ...(range && { 'Content-Range': `bytes ${range.start}-${range.end}/${size}` }),
+    'Accept-Ranges': 'bytes',
+    ETag: etag,
     'Content-Disposition': `${disposition}; filename*=UTF-8''${encodeName(name)}`,
     'X-Content-Type-Options': 'nosniff',
     'Content-Security-Policy': "default-src 'none'; sandbox",
@@ -115,6 +127,25 @@ export async function download(context: Context, req: IncomingMessage, res: Serv
     // Whoever hangs up has had enough.
     if (!context.gone().aborted) throw error
   })
+}
+
+/**
+ * Returns the part of a file that a request asks for (RFC 9110 section 14); null for all of it: several parts, another
+ * unit, or a file that is not the one of If-Range. `none` if the file has no such part.
+ */
+export function rangeOf(
+  { headers }: Pick<IncomingMessage, 'headers'>,
+  size: number,
+  etag: string,
+): Range | null | 'none' {
+  const { range = '', 'if-range': expected } = headers
+  if (expected !== undefined && expected !== etag) return null
+  const [, from = '', to = ''] = /^bytes=\s*(\d*)-(\d*)\s*$/i.exec(range) ?? []
+  if (!from && !to) return null
+  if (!from) return Number(to) && size ? { start: Math.max(0, size - Number(to)), end: size - 1 } : 'none'
+  const [start, end] = [Number(from), to ? Math.min(Number(to), size - 1) : size - 1]
+  if (to && Number(to) < start) return null
+  return start < size ? { start, end } : 'none'
 }
 
 /** RFC 8187: what `encodeURIComponent` leaves, and a header may not hold. */

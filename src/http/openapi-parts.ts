@@ -49,6 +49,11 @@ const HEADERS = {
     description: 'Number of warnings about fields of the body that the operation does not have',
     schema: { type: 'string', pattern: '^[0-9]+$' },
   },
+  ETag: {
+    description:
+      'Names what was read, for If-None-Match and If-Match. An agent\'s is `"v<version>"`, any other is opaque',
+    schema: { type: 'string' },
+  },
   Allow: {
     description: 'Methods of this path, separated by commas',
     schema: { type: 'string' },
@@ -62,6 +67,18 @@ const PARAMETERS = {
     description:
       'Your name for this request: sent again within a day, it gets the first answer and has no second effect',
     schema: { type: 'string', minLength: 1, maxLength: 255, pattern: '^[ -~]+$' },
+  },
+  'If-Match': {
+    in: 'header',
+    name: 'If-Match',
+    description: 'The ETag that was read: 412 if the resource has changed since. `*` means that it exists',
+    schema: { type: 'string' },
+  },
+  'If-None-Match': {
+    in: 'header',
+    name: 'If-None-Match',
+    description: 'The ETag that was read: 304 without a body if the resource is still the same',
+    schema: { type: 'string' },
   },
   onDisconnect: {
     in: 'query',
@@ -97,8 +114,10 @@ const ERRORS: Record<string, [name: string, description: string, example?: error
   404: ['NotFound', 'There is no such thing, or none that you can see', errors.notFound('Agent')],
   405: ['MethodNotAllowed', 'The path has other methods', errors.methodNotAllowed(['GET', 'HEAD', 'POST'])],
   409: ['Conflict', 'Its state, or what others do to it, does not allow it', errors.conflict('Session is busy')],
+  412: ['PreconditionFailed', 'The resource is not as If-Match says', errors.hasChanged()],
   413: ['BodyTooLarge', 'The body is larger than 1 MiB', errors.bodyTooLarge()],
   415: ['UnsupportedContentType', 'The body is not JSON', errors.unsupportedType()],
+  416: ['RangeNotSatisfiable', 'The file has no such part', errors.rangeNotSatisfiable(100)],
   422: [
     'KeyReused',
     'The Idempotency-Key was used with another body',
@@ -234,6 +253,12 @@ export const PATHS: ZodOpenApiPathsObject = {
       requestParams: { path: MediaId },
       responses: {
         200: { description: 'The bytes', content: { '*/*': { schema: z.string().meta({ format: 'binary' }) } } },
+        206: {
+          description: 'Those bytes that `Range` asks for: one part, from an unchanged file if there is an `If-Range`',
+          headers: headers('ETag'),
+          content: { '*/*': { schema: z.string().meta({ format: 'binary' }) } },
+        },
+        304: { description: 'It is still what If-None-Match names', headers: headers('ETag') },
       },
     },
   },

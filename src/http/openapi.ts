@@ -8,6 +8,7 @@ import type { Settings } from '../settings.ts'
 import type { rest } from '../trpc.ts'
 import * as parts from './openapi-parts.ts'
 import { CONTENT_PATH, EVENTS_PATH, MEDIA_PATH } from './paths.ts'
+import { findRoute } from './routes.ts'
 
 type Meta = ReturnType<typeof rest>
 type Procedure = { _def: { meta?: Meta; inputs: z.ZodType[] } }
@@ -59,7 +60,13 @@ const BINARY: Described[] = [
     },
     inputs: [],
   },
-  { name: 'media.content', method: 'GET', path: CONTENT_PATH, meta: { scopes: ['media:read'] }, inputs: [] },
+  {
+    name: 'media.content',
+    method: 'GET',
+    path: CONTENT_PATH,
+    meta: { scopes: ['media:read'], errors: { 416: 'The file has no such part' } },
+    inputs: [],
+  },
 ]
 
 const describe = (prefix: string) => `Runs your organization's AI agents.
@@ -146,9 +153,18 @@ function complete(operation: Operation, { name, method, path, meta, inputs }: De
 
   const success = operation.responses[200]
   success.headers = parts.headers()
-  if (method === 'POST') {
+  if (method === 'POST' || isChange(method)) {
     success.headers = parts.headers('Idempotent-Replayed')
     addParameter(operation, 'Idempotency-Key')
+  }
+  if (isChange(method)) addParameter(operation, 'If-Match')
+  if (findRoute(method, path)?.route.isSingle) {
+    success.headers = parts.headers('ETag')
+    addParameter(operation, 'If-None-Match')
+    operation.responses = {
+      ...operation.responses,
+      304: { description: 'It is still what If-None-Match names', headers: parts.headers('ETag') },
+    } as Operation['responses']
   }
   if (operation.requestBody && body) {
     Object.assign(success.headers, parts.headers('X-Muster-Warnings'))
@@ -177,6 +193,8 @@ function addWarnings(schema: oas31.SchemaObject | undefined): void {
     : parts.WARNINGS
 }
 
+const isChange = (method: string): boolean => method === 'PATCH' || method === 'DELETE'
+
 /** The errors that an operation can give, as far as its method, its path and the fields of its body tell. */
 function errorStatuses(method: string, path: string, fields: string[]): string[] {
   const names = path.includes('{') || fields.some((field) => field.endsWith('Id'))
@@ -184,7 +202,8 @@ function errorStatuses(method: string, path: string, fields: string[]): string[]
     ...['400', '401', '403', '500', '503', 'default'],
     ...(names ? ['404'] : []),
     ...(method === 'GET' ? [] : ['413', '415']),
-    ...(method === 'POST' ? ['409', '422'] : []),
+    ...(method === 'POST' || isChange(method) ? ['409', '422'] : []),
+    ...(isChange(method) ? ['412'] : []),
   ]
 }
 

@@ -5,9 +5,11 @@ import type { ExecutionRow } from '../executions/engine/events.ts'
 import { batchesOf } from '../executions/router.ts'
 import { cancel, followFrom } from '../executions/service.ts'
 import { readKey } from '../idempotency.ts'
+import { toJson } from '../lib/constant.ts'
 import { createCaller } from '../router.ts'
 import { type Context, fromTRPCError } from '../trpc.ts'
 import { hasBody, readJson, sendJson } from './body.ts'
+import { etagOf, makeChange, sendTagged } from './conditional.ts'
 import { download, upload } from './media.ts'
 import { CONTENT_PATH, EVENTS_PATH, MEDIA_PATH, patternOf } from './paths.ts'
 import { findRoute, methodsAt, type Route } from './routes.ts'
@@ -65,9 +67,10 @@ export async function handleRest(context: Context, req: IncomingMessage, res: Se
   const found = findRoute(method, path)
   const isUpload = method === 'POST' && MEDIA.test(path)
   if (!found && !isUpload) throw refuseMethod(path)
-  const key = method === 'POST' ? req.headers['idempotency-key'] : undefined
+  const isChange = method === 'PATCH' || method === 'DELETE'
+  const key = method === 'POST' || isChange ? req.headers['idempotency-key'] : undefined
   if (key !== undefined) await context.identify()
-  const idempotency = key === undefined ? null : readKey(String(key), path.replace(/\/$/, ''))
+  const idempotency = key === undefined ? null : readKey(String(key), method, path.replace(/\/$/, ''))
   if (!found) {
     await checkQuery(context, req.url ?? '', [])
     const created = await upload(context, req, idempotency)
@@ -93,8 +96,13 @@ export async function handleRest(context: Context, req: IncomingMessage, res: Se
     // An error, too, is of a run that can be looked at.
     res.setHeader('X-Execution-Id', row.id)
   }
-  const answer = await route
-    .call({ ...context, idempotency, onAccepted: isExecute ? onAccepted : null }, async () => input)
+  const ifMatch = isChange ? req.headers['if-match'] : undefined
+  const isConditional = ifMatch !== undefined || (isChange && idempotency !== null)
+  const twin = isConditional ? (findRoute('GET', path)?.route ?? null) : null
+  const called = isConditional
+    ? makeChange(context, { route, twin: twin?.isSingle ? twin : null, parameters, input, idempotency, ifMatch })
+    : route.call({ ...context, idempotency, onAccepted: isExecute ? onAccepted : null }, async () => input)
+  const answer = await called
     .catch((error: unknown) => {
       throw explainByFields(fromTRPCError(error), unknown, route.known ?? [])
     })
@@ -103,6 +111,10 @@ export async function handleRest(context: Context, req: IncomingMessage, res: Se
       if (idempotency?.replayed) res.setHeader('Idempotent-Replayed', 'true')
     })
   if (accepted && input.stream === true) return streamRun(context, res, accepted, input.onDisconnect === 'cancel')
+  if (route.isSingle) {
+    const json = toJson(answer as object)
+    return sendTagged(req, res, { json, etag: etagOf(route, answer as object, json) })
+  }
   sendJson(res, 200, warnings ? withWarnings(answer as object, warnings) : (answer as object))
 }
 

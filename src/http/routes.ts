@@ -1,15 +1,18 @@
 import { z } from 'zod'
+import { type Actor, requireScope } from '../auth/actor.ts'
+import type { Scope } from '../auth/scopes.ts'
 import { unwrap } from '../lib/fields.ts'
 import { appRouter } from '../router.ts'
 import type { Context } from '../trpc.ts'
 import { callerOf, type Procedure } from './call.ts'
 
 type Described = Procedure & {
-  _def: { inputs: z.ZodType[]; meta?: { openapi?: { method?: string; path?: string } } }
+  _def: { inputs: z.ZodType[]; meta?: { openapi?: { method?: string; path?: string }; scopes?: Scope[] } }
 }
 
 /** A procedure by its REST method and path. */
 export type Route = {
+  method: string
   /** Its path as it is documented, with the names of its parameters. */
   pattern: string
   /** Which of the query's names are lists, though they be given once. */
@@ -18,6 +21,10 @@ export type Route = {
   inQuery: ReadonlySet<string> | null
   /** Every name that its query or body may have; null where that cannot be told. */
   known: ReadonlySet<string> | null
+  /** Whether it reads one thing, which has an ETag. */
+  isSingle: boolean
+  /** Throws 403 for somebody whose token has none of its scopes. */
+  checkScope: (actor: Actor) => void
   /** Calls the procedure as any other face does. Throws a TRPCError. */
   call: (ctx: Context, getRawInput: () => Promise<unknown>) => Promise<unknown>
 }
@@ -26,6 +33,13 @@ export type Route = {
 type Node = { children: Map<string, Node>; parameter: Node | null; routes: Map<string, Route & { names: string[] }> }
 
 const WITH_BODY: ReadonlySet<string> = new Set(['POST', 'PUT', 'PATCH'])
+
+/** Paths of single things that end with a name. */
+const SINGLE: ReadonlySet<string> = new Set([
+  '/api/v1/profile',
+  '/api/v1/organizations/{id}/policy',
+  '/api/v1/spaces/{id}/files/content',
+])
 
 const isList = (field: z.ZodType): boolean => unwrap(field) instanceof z.ZodArray
 
@@ -50,7 +64,10 @@ for (const [path, procedure] of Object.entries(appRouter._def.procedures as unkn
     place = next
   }
   place.routes.set(method, {
+    method,
     pattern,
+    isSingle: method === 'GET' && (pattern.endsWith('}') || SINGLE.has(pattern)),
+    checkScope: (actor) => void (meta?.scopes?.length && requireScope(actor, ...meta.scopes)),
     names,
     lists: namesOf(inputs, isList),
     inQuery: WITH_BODY.has(method) ? namesOf(inputs, isInQuery) : null,

@@ -116,9 +116,13 @@ export async function createS3Storage(
 
   return {
     ...drafts,
-    async read(id) {
+    async read(id, range) {
       for (const Key of keysOf(id)) {
-        const found = await ifAny(client.send(new GetObjectCommand({ Bucket, Key })))
+        const found = await ifAny(
+          client.send(
+            new GetObjectCommand({ Bucket, Key, ...(range && { Range: `bytes=${range.start}-${range.end}` }) }),
+          ),
+        )
         // In Node it is one.
         if (found) return (found.Body as Readable | undefined) ?? null
       }

@@ -8,14 +8,14 @@ import { audit } from '../auth/audit.ts'
 import type { Prisma } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
 import { AppError, badRequest, bodyTooLarge, notFound } from '../errors.ts'
-import type { Keep } from '../idempotency.ts'
+import { type Keep, whenCommitted } from '../idempotency.ts'
 import { countPassed } from '../lib/buffers.ts'
 import { isUnavailable } from '../lib/database-errors.ts'
 import { newId } from '../lib/id.ts'
 import { pageQuery, toPage } from '../lib/page.ts'
 import { beginningWhole } from '../lib/text.ts'
 import type { ListMedia, Media } from './schema.ts'
-import type { Draft } from './storage.ts'
+import type { Draft, Range } from './storage.ts'
 
 type MediaRow = Prisma.MediaGetPayload<object>
 
@@ -61,12 +61,16 @@ export async function get(actor: Actor, deps: Deps, id: string) {
   return { media: toMedia(await find(actor, deps, id)) }
 }
 
-/** GET /media/{id}/content. */
+/** GET /media/{id}/content: what is known of the file, and its bytes, whole or in part. */
 export async function content(actor: Actor, deps: Deps, id: string) {
+  const { storage } = deps
   const row = await find(actor, deps, id)
-  const stream = await deps.storage.read(row.id)
-  if (!stream) throw notFound('Media')
-  return { ...row, stream }
+  const read = async (range?: Range): Promise<Readable> => {
+    const stream = await storage.read(row.id, range)
+    if (!stream) throw notFound('Media')
+    return stream
+  }
+  return { ...row, read }
 }
 
 /** DELETE /media/{id}, by whoever uploaded it or an admin. No file is left behind. */
@@ -82,7 +86,7 @@ export async function remove(actor: Actor, deps: Deps, id: string) {
     await tx.mediaDraft.createMany({ data: { id, createdAt: now } })
     await audit(tx, actor, 'media.delete', id, now)
   })
-  await removeFile(deps, id)
+  await whenCommitted(deps, () => removeFile(deps, id))
   return { message: 'Media deleted successfully' }
 }
 

@@ -16,6 +16,9 @@ export type Draft = {
   discard(): Promise<void>
 }
 
+/** A part of a file: its first and its last byte. */
+export type Range = { start: number; end: number }
+
 /** A file in the trash, by the day (YYYY-MM-DD, UTC) on which it was put there. */
 export type Trashed = { id: string; day: string }
 
@@ -29,8 +32,8 @@ export type MediaStorage = {
   draft(source: Readable, meter: Transform): Promise<Draft>
   /** Removes what processes that have ended left half-uploaded: all of it, or only what is older than an hour. */
   cleanDrafts(which: 'all' | 'old'): Promise<void>
-  /** Its bytes; null when it is gone. */
-  read(id: string): Promise<Readable | null>
+  /** Its bytes, or those from `start` to `end` (both included); null when it is gone. */
+  read(id: string, range?: Range): Promise<Readable | null>
   has(id: string): Promise<boolean>
   /** Deletes a file for good. Nothing happens if it is gone already. */
   remove(id: string): Promise<void>
@@ -95,9 +98,9 @@ async function createFolderStorage(folder: string, installationId: string): Prom
 
   return {
     ...drafts,
-    async read(id) {
+    async read(id, range) {
       const file = (await ifAny(open(pathOf(id)))) ?? (await ifAny(open(oldPathOf(id))))
-      return file?.createReadStream() ?? null
+      return file?.createReadStream(range) ?? null
     },
     has: async (id) => Boolean((await ifAny(stat(pathOf(id)))) ?? (await ifAny(stat(oldPathOf(id))))),
     async remove(id) {

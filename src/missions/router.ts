@@ -45,7 +45,11 @@ export const missions = router({
     )
     .input(schema.UpdateMission)
     .output(schema.MissionResponse)
-    .mutation(({ ctx, input }) => service.update(ctx.actor, ctx.deps, input)),
+    .mutation(({ ctx, input }) => {
+      const { actor, deps, precondition } = ctx
+      const visible = () => service.get(actor, deps, input.id)
+      return onceClaimed(ctx, input, visible, (key) => service.update(actor, deps, input, { key, precondition }))
+    }),
 
   delete: token('missions:write')
     .meta(rest('DELETE', '/api/v1/missions/{id}', 'Archive a mission'))

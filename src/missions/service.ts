@@ -10,7 +10,7 @@ import { badRequest, conflict, notFound } from '../errors.ts'
 import { LIVE, markRuns } from '../executions/engine/endings.ts'
 import type { ExecutionRow } from '../executions/engine/events.ts'
 import { readableOf as findRuns, list as listExecutions } from '../executions/service.ts'
-import { type KeyClaim, store } from '../idempotency.ts'
+import { asDb, type KeyClaim, type Precondition, store, take, whenCommitted } from '../idempotency.ts'
 import { given, isNews } from '../lib/changes.ts'
 import { newId } from '../lib/id.ts'
 import { pageQuery, toPage } from '../lib/page.ts'
@@ -231,7 +231,12 @@ const COUNTED = ['visibility', 'agentId', 'spaceId'] as const
  * one that it has changes nothing. Where it changes when it runs, it begins anew. From then on it runs within the scopes of
  * the owner's token, or of what it had and an admin's token both have ({@link scopesBy}), unless only its status changes.
  */
-export async function update(actor: Actor, deps: Deps, input: z.output<typeof UpdateMission>) {
+export async function update(
+  actor: Actor,
+  deps: Deps,
+  input: z.output<typeof UpdateMission>,
+  { key = null, precondition = null }: { key?: KeyClaim | null; precondition?: Precondition | null } = {},
+) {
   const mission = authorize(actor, await find(actor, deps, input.id))
   const status = input.status === mission.status ? undefined : input.status
   if (status) checkMove(mission.status, status)
@@ -248,6 +253,10 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
     if (isCounted) await lockCounts(tx, deps.settings, mission.organizationId)
   }
   let written: MissionRow = mission
+  const check = async (tx: Tx) => precondition?.(tx, asDb(tx))
+  const keep = async (tx: Tx) => {
+    if (key) await store(tx, key, { mission: await shown(actor, { db: tx }, written) })
+  }
   const change = async (tx: Tx) => {
     if (changes) {
       const current = await hold(tx, actor, deps, mission.id)
@@ -262,15 +271,26 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
     written = await tx.mission.findUniqueOrThrow({ where: { id: mission.id } })
   }
   if (status === 'running') {
-    await beginNow(actor, deps, changed, { key: null, first: lock, also: change })
-  } else if (status || changes) {
+    const first = async (tx: Tx) => {
+      await check(tx)
+      await lock(tx)
+    }
+    const also = async (tx: Tx) => {
+      await change(tx)
+      await keep(tx)
+    }
+    await beginNow(actor, deps, changed, { key, first, also })
+  } else if (status || changes || key || precondition) {
     await deps.db.$transaction(async (tx) => {
+      if (key) await take(tx, key, now)
+      await check(tx)
       if (status === 'pending') await holdRun(tx, mission)
       await lock(tx)
       if (schedule !== undefined) await lockPhase(tx, deps, mission.id)
       if (status === 'paused') await pauseIn(tx, actor, deps, mission, now)
       if (status === 'pending') await resumeIn(tx, actor, deps, mission, now)
       await change(tx)
+      await keep(tx)
     })
   }
   return { mission: await shown(actor, deps, written) }
@@ -455,7 +475,7 @@ export async function remove(actor: Actor, deps: Deps, id: string) {
   })
   // No other begins from here on.
   const runs = await deps.db.execution.findMany({ where: live })
-  await Promise.all(runs.map((run) => deps.engine.cancel(run, actor)))
+  await whenCommitted(deps, () => Promise.all(runs.map((run) => deps.engine.cancel(run, actor))))
   return { message: 'Mission deleted successfully' }
 }
 

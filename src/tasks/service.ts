@@ -9,6 +9,7 @@ import { LIVE, markRuns } from '../executions/engine/endings.ts'
 import type { ExecutionRow } from '../executions/engine/events.ts'
 import { readableOf as findRuns, readable as readableRun } from '../executions/service.ts'
 import { type Call, start } from '../executions/start.ts'
+import { whenCommitted } from '../idempotency.ts'
 import { given, isNews } from '../lib/changes.ts'
 import { newTimedId } from '../lib/id.ts'
 import { pageQuery, toPage } from '../lib/page.ts'
@@ -274,9 +275,9 @@ async function endRuns(tx: Tx, actor: Actor, task: TaskRow, now: Date): Promise<
 }
 
 /** Also what goes on for a task that was taken from it by hand. */
-async function cancelRuns(actor: Actor, { db, engine }: Deps, task: TaskRow): Promise<void> {
-  const runs = await db.execution.findMany({ where: runsOf(task) })
-  await Promise.all(runs.map((run) => engine.cancel(run, actor)))
+async function cancelRuns(actor: Actor, deps: Deps, task: TaskRow): Promise<void> {
+  const runs = await deps.db.execution.findMany({ where: runsOf(task) })
+  await whenCommitted(deps, () => Promise.all(runs.map((run) => deps.engine.cancel(run, actor))))
 }
 
 /** DELETE /tasks/{id}. What runs for it is cancelled. */

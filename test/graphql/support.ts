@@ -55,6 +55,7 @@ export function callerOf(server: TestServer, token = server.token): Caller {
     streamTo: (actor) => deps.revocations.watch(actor, new AbortController()),
     idempotency: null,
     onAccepted: null,
+    precondition: null,
   })
 }
 

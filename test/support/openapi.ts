@@ -59,14 +59,18 @@ const parseEvents = (text: string) =>
 
 function checkResponse(pointer: string[], headers: Headers, body: unknown): void {
   const located = locate(pointer)
+  checkHeaders(located.response, headers)
+  if (!located.response.content && body === null) return
   const said = headers.get('content-type')?.split(';', 1)[0] ?? 'no content type'
   const type = located.response.content?.['*/*'] ? '*/*' : said
   if (!located.response.content?.[type]) throw new Error(`${type} is not among its content types`)
   const schema = [...located.pointer, 'content', type, 'schema']
   if (type !== 'text/event-stream') check(schema, body)
   else for (const event of parseEvents(String(body))) check(schema, event)
+}
 
-  for (const name of Object.keys(located.response.headers ?? {})) {
+function checkHeaders(response: oas31.ResponseObject, headers: Headers): void {
+  for (const name of Object.keys(response.headers ?? {})) {
     const header = document.components?.headers?.[name] as oas31.HeaderObject
     const value = headers.get(name)
     if (value === null && header.required) throw new Error(`the header ${name} is missing`)

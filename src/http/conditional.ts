@@ -1,0 +1,130 @@
+import { hash } from 'node:crypto'
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import { createKnownAgents } from '../agents/known.ts'
+import type { Actor } from '../auth/actor.ts'
+import { lockRows, rowLock, type Tx } from '../db/client.ts'
+import type { Deps } from '../deps.ts'
+import { hasChanged } from '../errors.ts'
+import { type IdempotencyKey, inTransaction, namesNothing, once } from '../idempotency.ts'
+import { toJson } from '../lib/constant.ts'
+import type { Context } from '../trpc.ts'
+import { sendText } from './body.ts'
+import type { Route } from './routes.ts'
+
+// Conditional requests (RFC 9110 section 13, contract-2.md section 1.17), and Idempotency-Key on PATCH and DELETE.
+
+const AGENT = '/api/v1/agents/{id}'
+const MISSION = '/api/v1/missions/{id}'
+
+/** Returns the ETag of an answer: an agent's names its version, any other is a digest of the JSON. */
+export function etagOf({ pattern }: Pick<Route, 'pattern'>, answer: object, json: string): string {
+  if (pattern === AGENT && 'agent' in answer) return `"v${(answer.agent as { version: number }).version}"`
+  return digestTag(json)
+}
+
+/** Returns an ETag for a text. */
+export const digestTag = (text: string): string => `"${hash('sha1', text, 'base64url')}"`
+
+/** Tells whether a list of ETags names one, weak or strong alike. `*` names any. A tag may stand without its quotes. */
+export function names(header: string, etag: string): boolean {
+  if (header.trim() === '*') return true
+  const tags = header.match(/"[^"]*"/g) ?? header.split(',').map((tag) => `"${tag.trim().replace(/^W\//, '')}"`)
+  return tags.includes(etag)
+}
+
+/** Answers with one thing and its ETag, or 304 if the caller has it already. */
+export function sendTagged(
+  req: IncomingMessage,
+  res: ServerResponse,
+  { json, etag }: { json: string; etag: string },
+): void {
+  const known = req.headers['if-none-match']
+  if (known !== undefined && names(known, etag)) res.writeHead(304, { ETag: etag }).end()
+  else sendText(res, 200, json, { ETag: etag })
+}
+
+/** A PATCH or DELETE that must happen once, or only to what the caller has seen. */
+export type Change = {
+  route: Route
+  /** The GET of the same path, if there is one. */
+  twin: Route | null
+  parameters: Record<string, string>
+  input: Record<string, unknown>
+  idempotency: IdempotencyKey | null
+  ifMatch: string | undefined
+}
+
+/**
+ * Makes a change with its precondition and its Idempotency-Key in one transaction: between the check and the write nobody
+ * else writes the row. Throws 412 if the resource is not as `ifMatch` says, and whatever the procedure throws.
+ */
+export async function makeChange(context: Context, change: Change): Promise<unknown> {
+  const { route, input, idempotency } = change
+  const { deps } = context
+  // Not in the transaction: it may write when the token was used.
+  const actor = await context.authenticate()
+  route.checkScope(actor)
+  const check = (own: Deps, tx: Tx) => checkMatch(context, own, tx, actor, change)
+  if (route.pattern === MISSION && input.status === 'running') {
+    // It begins a run, which has a transaction of its own.
+    return route.call(
+      { ...context, idempotency, precondition: (tx, db) => check({ ...deps, db }, tx) },
+      async () => input,
+    )
+  }
+  const effect = async (within: Deps, tx: Tx) => {
+    // What an uncommitted agent looks like is for nobody else.
+    const own = { ...within, knownAgents: createKnownAgents() }
+    await check(own, tx)
+    return (await callIn(context, own, route, input)) as object
+  }
+  // What a deletion answers is nothing that a caller may not see any more.
+  const visible = () => (route.method === 'PATCH' && change.twin ? look(context, deps, change) : namesNothing())
+  if (!idempotency) return inTransaction(deps, effect)
+  return once({ deps, actor, idempotency }, input, visible, (own, tx) => effect(own, tx as Tx))
+}
+
+/** Calls a procedure within a transaction. Throws what it has thrown itself, by which a deadlock is told. */
+async function callIn(context: Context, deps: Deps, route: Route, input: Record<string, unknown>): Promise<unknown> {
+  try {
+    return await route.call({ ...context, deps, idempotency: null, precondition: null }, async () => input)
+  } catch (error) {
+    const { cause } = error as Error
+    throw cause instanceof Error && cause.name !== 'ZodError' && cause.name !== '$ZodError' ? cause : error
+  }
+}
+
+/** Reads the resource as the caller may see it. */
+const look = (context: Context, deps: Deps, { twin, parameters, input }: Change) =>
+  callIn(context, deps, twin as Route, { ...('path' in input && { path: input.path }), ...parameters })
+
+async function checkMatch(context: Context, deps: Deps, tx: Tx, actor: Actor, change: Change): Promise<void> {
+  const { ifMatch, twin, parameters } = change
+  if (ifMatch === undefined || ifMatch.trim() === '*') return
+  if (!twin) throw hasChanged('This resource has no ETag: send the request without If-Match')
+  // Whether there is anything to lock for the caller.
+  await look(context, deps, change)
+  const [table, id] = rowOf(twin.pattern, parameters, actor)
+  if (table && id) await lockRows(tx, table, [id], rowLock(deps.settings))
+  const current = (await look(context, deps, change)) as object
+  if (!names(ifMatch, etagOf(twin, current, toJson(current)))) throw hasChanged()
+}
+
+const TABLES = {
+  agents: 'Agent',
+  chats: 'Chat',
+  mcps: 'McpServer',
+  media: 'Media',
+  missions: 'Mission',
+  organizations: 'Organization',
+  skills: 'Skill',
+  spaces: 'Space',
+  tasks: 'Task',
+} as const
+
+/** The row that every write of a resource locks. */
+function rowOf(pattern: string, { id }: Record<string, string>, { userId }: Actor) {
+  const [, , , name = ''] = pattern.split('/')
+  if (name === 'profile') return ['User', userId] as const
+  return [Object.hasOwn(TABLES, name) ? TABLES[name as keyof typeof TABLES] : undefined, id] as const
+}

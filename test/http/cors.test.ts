@@ -1,0 +1,42 @@
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { startServer, type TestServer } from '../support/server.ts'
+
+let server: TestServer
+beforeAll(async () => {
+  server = await startServer({ CORS_ORIGINS: 'https://app.example' })
+})
+afterAll(() => server[Symbol.asyncDispose]())
+
+const preflight = (origin: string, headers?: string) =>
+  fetch(`${server.url}/api/v1/agents`, {
+    method: 'OPTIONS',
+    headers: {
+      Origin: origin,
+      'Access-Control-Request-Method': 'POST',
+      ...(headers !== undefined && { 'Access-Control-Request-Headers': headers }),
+    },
+  })
+
+test.each([
+  ['authorization, x-stainless-os, traceparent', 'authorization, x-stainless-os, traceparent'],
+  [undefined, expect.stringContaining('Authorization')],
+  ['<script>', expect.stringContaining('Authorization')],
+])('a preflight of an allowed origin for the headers %s is allowed', async (wanted, allowed) => {
+  const answer = await preflight('https://app.example', wanted)
+  expect(answer.status).toBe(204)
+  expect(answer.headers.get('access-control-allow-origin')).toBe('https://app.example')
+  expect(answer.headers.get('access-control-allow-headers')).toEqual(allowed)
+  expect(answer.headers.get('vary')).toContain('Access-Control-Request-Headers')
+})
+
+test('a refused preflight is logged once a minute for its origin, with the setting that allows it', async () => {
+  for (const origin of ['https://evil.example', 'https://evil.example', 'https://other.example']) {
+    const answer = await preflight(origin, 'authorization')
+    expect([answer.status, answer.headers.get('access-control-allow-origin')]).toEqual([405, null])
+  }
+  const lines = server.logs.map((line) => JSON.parse(line)).filter(({ msg }) => /preflight/.test(msg))
+  expect(lines).toMatchObject([
+    { level: 40, origin: 'https://evil.example', path: '/api/v1/agents', msg: expect.stringContaining('CORS_ORIGINS') },
+    { origin: 'https://other.example' },
+  ])
+})
