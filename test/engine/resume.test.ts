@@ -223,7 +223,7 @@ test('a run that waits for its session is followed from its meta on through its 
 /** What a run has thought and said, in the order in which it was told; fragments beside each other are one. */
 function thoughts(seen: readonly Seen[]): string[] {
   const told: [kind: string, text: string][] = []
-  for (const { what } of seen as { what: any }[]) {
+  for (const { what } of seen as readonly { what: any }[]) {
     const { __typename: type, text, content, data } = what
     const block = (one: any) => `block ${one.type ?? (one.__typename === 'ThinkingBlock' ? 'thinking' : 'text')}`
     const blocks = content ?? (data?.messageType === 'assistant' ? data.content : [])
