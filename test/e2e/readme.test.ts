@@ -6,6 +6,7 @@ import { promisify } from 'node:util'
 import { expect, test } from 'vitest'
 import { runAdmin } from '../../src/admin/run.ts'
 import { isWellFormed, newToken } from '../../src/lib/token.ts'
+import { ERROR_CODES } from '../../src/wire.ts'
 import { createFolder } from '../support/folder.ts'
 import { spawnServer } from '../support/process.ts'
 import { startServer } from '../support/server.ts'
@@ -31,6 +32,13 @@ test('every setting is in the table of the README, and nothing else is', () => {
   expect(settings.length).toBeGreaterThan(20)
   // NODE_EXTRA_CA_CERTS is Node's own.
   expect(cells.filter((name) => name !== 'NODE_EXTRA_CA_CERTS').toSorted()).toEqual(settings.toSorted())
+})
+
+test('every error code is on the page of error codes, once', () => {
+  const page = readFileSync(join(ROOT, 'docs', 'error-codes.md'), 'utf8')
+  const [tables = '', reserved = ''] = page.split('\nReserved')
+  const listed = [...tables.matchAll(/^\| `(\w+)`/gm), ...reserved.matchAll(/`(\w+)`/g)].map(([, code]) => code)
+  expect(listed.toSorted()).toEqual(ERROR_CODES.toSorted())
 })
 
 test('the image and the unit of systemd start the service as `npm start` does, with the flags it is compiled with', () => {
