@@ -6,8 +6,8 @@ import { AGENT, Agent } from './graphql.ts'
 import { agents } from './router.ts'
 import * as schema from './schema.ts'
 
-// The other name of systemPrompt is for clients of old, who speak REST.
-const ALIAS = { system_message: true } as const
+// The other names of fields are for clients of old, who speak REST.
+const ALIAS = { system_message: true, characterDescription: true } as const
 
 const CreateInput = inputFromZod('CreateAgentInput', schema.CreateAgent.omit(ALIAS), 'A new agent')
 const UpdateInput = inputFromZod(

@@ -16,6 +16,7 @@ import { fromVersion, strings } from './known.ts'
 import { agents } from './router.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
+import { slugOf } from './slugs.ts'
 
 const Visibility = enumFromZod('AgentVisibility', schema.Visibility, 'Who sees an agent and may run it')
 enumFromZod('AgentOwner', schema.ListAgents.shape.owner, 'Whose agents to list')
@@ -63,6 +64,7 @@ export const Agent = builder.prismaObject('Agent', {
   fields: (t) => ({
     id: t.exposeID('id'),
     name: t.exposeString('name'),
+    slug: t.string({ select: { slug: true, name: true }, resolve: ({ slug, name }) => slug ?? slugOf(name) }),
     role: t.exposeString('role'),
     systemPrompt: t.exposeString('systemPrompt', { extensions: { cost: 5 } }),
     visibility: t.expose('visibility', { type: Visibility }),
@@ -112,6 +114,10 @@ export const Agent = builder.prismaObject('Agent', {
     disallowedTools: t.stringList({
       select: { disallowedTools: true },
       resolve: (row) => strings(row.disallowedTools),
+    }),
+    advanced_tools: t.stringList({
+      select: { advanced_tools: true },
+      resolve: ({ advanced_tools }) => strings(advanced_tools),
     }),
     permissions: t.field({
       type: [McpPermission],

@@ -8,6 +8,7 @@ import { ROOM } from '../lib/page.ts'
 import { inParts } from '../lib/parts.ts'
 import { beginning } from '../lib/text.ts'
 import { Agent } from './schema.ts'
+import { slugOf } from './slugs.ts'
 
 // What agents say is long, and asked for again and again: what was read once is kept by the version it had, which every
 // change raises. So it is never wrong, and nobody need tell anybody that it has changed.
@@ -24,6 +25,7 @@ export const pinsIn = ({ skillRefs }: { skillRefs: unknown }) => skillRefs as { 
 export const toAgent = (row: AgentRow): z.output<typeof Agent> => ({
   id: row.id,
   name: row.name,
+  slug: row.slug ?? slugOf(row.name),
   role: row.role,
   systemPrompt: row.systemPrompt,
   visibility: row.visibility,
@@ -44,6 +46,7 @@ export const toAgent = (row: AgentRow): z.output<typeof Agent> => ({
   subagentIds: strings(row.subagentIds),
   allowedTools: strings(row.allowedTools),
   disallowedTools: strings(row.disallowedTools),
+  advanced_tools: strings(row.advanced_tools),
   permissions: row.permissions as KnownAgent['permissions'],
   maxTurns: row.maxTurns,
   modelSettings: row.modelSettings as ModelSettings,
@@ -60,8 +63,12 @@ export const toAgent = (row: AgentRow): z.output<typeof Agent> => ({
 export type KnownAgent = Readonly<z.output<typeof Agent>>
 
 /** Reads an agent from a version's column. A version of an older release has no value for the newest fields. */
-export const fromVersion = (stored: unknown): KnownAgent => ({ ...NEWEST, ...(stored as KnownAgent) })
+export function fromVersion(stored: unknown): KnownAgent {
+  const agent = stored as KnownAgent
+  return { ...NEWEST, ...agent, slug: agent.slug ?? slugOf(agent.name) }
+}
 const NEWEST = {
+  advanced_tools: [] as string[],
   permissions: [] as KnownAgent['permissions'],
   skillRefs: [] as KnownAgent['skillRefs'],
   modelSettings: {},

@@ -17,6 +17,11 @@ const agentId = z.string().describe('The agent')
 const BY_ANY_NAME =
   'By any name: as its server names a tool, as models call it, or with the name of the server before it'
 
+const SLUG = "Name in addresses (a-z, 0-9 and -), unique among the organization's agents"
+const Slug = z
+  .string()
+  .regex(/^[a-z0-9-]{1,64}$/, { error: 'Invalid slug. Must be 1 to 64 characters of a-z, 0-9 and -' })
+
 /** What a client may say of an agent, beside name and system prompt (contract.md section 3). */
 const optionalFields = {
   role: text(200).nullable().optional().describe('Default: `Assistant`'),
@@ -37,6 +42,11 @@ const optionalFields = {
     .optional()
     .describe(`The only tools that it may call; all that are attached where it is empty. ${BY_ANY_NAME}`),
   disallowedTools: textList(500).nullable().optional().describe(`The tools that it may not call. ${BY_ANY_NAME}`),
+  slug: Slug.nullable().optional().describe(`${SLUG}. Default: made from the name`),
+  advanced_tools: textList(500)
+    .nullable()
+    .optional()
+    .describe('Stored and returned for clients that keep names of tools or MCP servers here; runs do not use it'),
   permissions: Permissions.nullable()
     .optional()
     .describe('What it takes to call a built-in tool. Of agent, space and organization the strictest holds'),
@@ -58,6 +68,7 @@ const optionalFields = {
 const name = requiredText(200)
 const systemPrompt = requiredText(100_000)
 const systemMessage = text(100_000).describe('Another name of systemPrompt, which wins')
+const characterDescription = text(2000).nullish().describe('Another name of description, which wins')
 
 /** POST /agents (service.md, "A. Agents"; contract.md section 3). */
 export const CreateAgent = z
@@ -67,6 +78,7 @@ export const CreateAgent = z
     basedOnAgentId: z.string().nullish().describe('Copy this agent; the other fields win'),
     ...optionalFields,
     system_message: systemMessage.nullish(),
+    characterDescription,
   })
   .meta({ examples: [{ name: 'Ada', systemPrompt: 'You are a helpful assistant.' }] })
 
@@ -81,6 +93,7 @@ export const UpdateAgent = z.object({
     .describe('The version that you have seen: 412 if the agent has changed since'),
   ...optionalFields,
   system_message: systemMessage.optional(),
+  characterDescription,
 })
 
 /** GET and DELETE /agents/{id}, GET /public/agents/{id} (contract.md section 2). */
@@ -114,6 +127,7 @@ export const Agent = takingConstants(
     .object({
       id: z.string(),
       name: z.string(),
+      slug: z.string().describe(SLUG),
       role: z.string(),
       systemPrompt: z.string(),
       visibility: Visibility,
@@ -133,6 +147,7 @@ export const Agent = takingConstants(
       subagentIds: z.array(z.string()),
       allowedTools: z.array(z.string()),
       disallowedTools: z.array(z.string()),
+      advanced_tools: z.array(z.string()),
       permissions: z.array(Permission),
       maxTurns: z.int().nullable(),
       modelSettings: ModelSettings,
@@ -168,6 +183,7 @@ export const AgentsResponse = ok({ agents: z.array(Agent), total: z.int(), nextC
 export const AgentCreated = ok({
   id: z.string(),
   name: z.string(),
+  slug: z.string(),
   status: z.literal('active'),
   chatUrl: z.string().describe('/<organization>/spaces/<spaceId>/chats/<chatId>'),
   agent: Agent,

@@ -6,7 +6,8 @@ import { lockRows, Prisma, rowLock, type Tx } from '../db/client.ts'
 import type { Hidden } from '../db/counting.ts'
 import { lockMissionCounts, totalOf } from '../db/totals.ts'
 import type { Deps } from '../deps.ts'
-import { badRequest, hasChanged, invalidField, notFound } from '../errors.ts'
+import { badRequest, conflict, hasChanged, invalidField, notFound } from '../errors.ts'
+import { isUniqueViolation } from '../lib/database-errors.ts'
 import { newId, newSortableId } from '../lib/id.ts'
 import { encodeCursor, MAX_ROWS, pageOf, pageQuery, toPage, withRoom } from '../lib/page.ts'
 import { typesOf } from '../mcps/service.ts'
@@ -30,6 +31,7 @@ import {
   Visibility,
 } from './schema.ts'
 import { findRare, findTagged, type Listed, searchable } from './search.ts'
+import { freeSlug } from './slugs.ts'
 import { checkPrompt, DEFAULTS, toColumns, type Values, valuesOf } from './values.ts'
 
 type AgentRow = Prisma.AgentGetPayload<object>
@@ -454,7 +456,7 @@ const copyOf = async (actor: Actor, deps: Deps, id: string) => (await get(actor,
 async function newValues(actor: Actor, deps: Deps, input: z.output<typeof CreateAgent>) {
   const { basedOnAgentId = null } = input
   const copied = basedOnAgentId === null ? null : await copyOf(actor, deps, basedOnAgentId)
-  const base = copied ? valuesOf(copied) : {}
+  const { slug: _, ...base } = copied ? valuesOf(copied) : {}
   const said = valuesOf(input)
   const values: Values = { ...DEFAULTS, ...base, ...said }
   checkPrompt(values)
@@ -469,17 +471,23 @@ export async function findNamed(actor: Actor, deps: Deps, input: z.output<typeof
   await findReferences(actor, deps, valuesOf(input))
 }
 
+/** Throws 409 for a slug that another unarchived agent of the organization has. */
+function refuseSlug(error: unknown): never {
+  throw isUniqueViolation(error) ? conflict('Agent slug already exists') : error
+}
+
 /** POST /agents: the agent, its first version and a chat with it in the organization's default space. */
 export async function create(actor: Actor, deps: Deps, input: z.output<typeof CreateAgent>) {
-  const { db, clock } = deps
+  const { clock } = deps
   const values = await newValues(actor, deps, input)
   const { organizationId, organizationSlug, userId } = actor
   const now = clock.now()
   const [agentId, chatId] = [newId(), newSortableId(now)]
-  const created = await db.$transaction(async (tx) => {
+  const write = async (tx: Tx) => {
+    const slug = values.slug ?? (await freeSlug(tx, deps, { id: agentId, organizationId, name: values.name }))
     const space = await tx.space.findFirstOrThrow({ where: { organizationId, isDefault: true }, select: { id: true } })
     const row = await tx.agent.create({
-      data: { id: agentId, organizationId, userId, ...values, version: 1, createdAt: now, updatedAt: now },
+      data: { id: agentId, organizationId, userId, ...values, slug, version: 1, createdAt: now, updatedAt: now },
     })
     await tx.chat.create({
       data: {
@@ -498,8 +506,9 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
     })
     await recordChange(tx, actor, 'agent.create', row)
     const chatUrl = `/${organizationSlug}/spaces/${space.id}/chats/${chatId}`
-    return { id: row.id, name: row.name, status: 'active' as const, chatUrl, agent: toAgent(row) }
-  })
+    return { id: row.id, name: row.name, slug, status: 'active' as const, chatUrl, agent: toAgent(row) }
+  }
+  const created = await deps.db.$transaction(write).catch(refuseSlug)
   deps.bus.publish('chat', [chatId])
   return created
 }
@@ -578,14 +587,16 @@ async function change(
   }
   // Who changes nothing waits for nobody.
   if (!decideOn(await find(actor, deps, id))) return
-  await deps.db.$transaction(async (tx) => {
+  const write = async (tx: Tx) => {
     await lockRows(tx, 'Agent', [id], rowLock(deps.settings))
     const row = await find(actor, { db: tx }, id)
     const data = decideOn(row)
     if (!data) return
-    const news = { ...data, version: row.version + 1, updatedAt: deps.clock.now() }
+    const slug = data.slug === null && (await freeSlug(tx, deps, row))
+    const news = { ...data, ...(slug && { slug }), version: row.version + 1, updatedAt: deps.clock.now() }
     const changed = await tx.agent.update({ where: { id }, data: news })
     await recordChange(tx, actor, action, changed)
     if (changed.archivedAt) await pauseMissions(tx, deps, changed)
-  })
+  }
+  await deps.db.$transaction(write).catch(refuseSlug)
 }

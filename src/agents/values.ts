@@ -16,6 +16,7 @@ const LISTS = [
   'subagentIds',
   'allowedTools',
   'disallowedTools',
+  'advanced_tools',
   'fallbackModels',
 ] as const
 
@@ -23,6 +24,7 @@ const LISTS = [
 export type Values = { [Field in (typeof LISTS)[number]]: string[] } & Pick<
   AgentRow,
   | 'name'
+  | 'slug'
   | 'role'
   | 'systemPrompt'
   | 'visibility'
@@ -39,6 +41,7 @@ export type Values = { [Field in (typeof LISTS)[number]]: string[] } & Pick<
 
 export const DEFAULTS: Values = {
   name: '',
+  slug: null,
   role: 'Assistant',
   systemPrompt: '',
   visibility: 'organization',
@@ -57,14 +60,20 @@ export const DEFAULTS: Values = {
 }
 
 /**
- * The client's part of a row or of an input: what is said, null as the default. `systemPrompt` wins over its alias; null
- * says none, which the alias or what is copied may have.
+ * The client's part of a row or of an input: what is said, null as the default. `systemPrompt` and `description` win over
+ * their aliases; null says none, which the alias or what is copied may have.
  */
 export function valuesOf(
   source: AgentRow | KnownAgent | z.output<typeof CreateAgent> | z.output<typeof UpdateAgent>,
 ): Partial<Values> {
   const alias = 'system_message' in source ? source.system_message : undefined
-  const said = Object.entries({ ...source, systemPrompt: source.systemPrompt ?? alias ?? undefined })
+  const description = 'characterDescription' in source ? source.characterDescription : undefined
+  const said = Object.entries({
+    ...(description !== undefined && { description }),
+    ...source,
+    ...(source.description === undefined && description !== undefined && { description }),
+    systemPrompt: source.systemPrompt ?? alias ?? undefined,
+  })
     .filter(([field, value]) => field in DEFAULTS && value !== undefined)
     .map(([field, value]) => [field, value ?? DEFAULTS[field as keyof Values]])
   return Object.fromEntries(said)

@@ -38,6 +38,7 @@ test('the schema that the next migration starts from is the one that the models 
 
 /** The indexes that have not all rows. Prisma knows nothing of them, and its engine fails where it finds one in SQLite. */
 const PARTIAL = [
+  'Agent_organizationId_slug_key',
   'Chat_organizationId_missionId_idx',
   'Chat_wasPrivate_idx',
   'Execution_organizationId_missionId_createdAt_id_idx',
