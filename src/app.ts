@@ -66,7 +66,7 @@ export function createApp(deps: Deps, ready: () => Promise<Readiness>): RequestL
   async function route(context: Context, req: IncomingMessage, res: ServerResponse): Promise<void> {
     const path = pathOf(req)
     if (settings.ROLE === 'worker' && !PROBES.has(path)) throw noSuchPath()
-    if (/^\/api\/(v1|spaces|agent|usage)\//.test(path)) return handleRest(context, req, res)
+    if (/^\/api\/(v1|spaces|agent|usage|tokens|files|public)\//.test(path)) return handleRest(context, req, res)
     if (path.startsWith('/trpc/')) return handleTrpc(context, path.slice('/trpc/'.length), req, res)
     if (path === '/graphql') return (await graphql())(context, req, res)
     if (req.method !== 'GET' && req.method !== 'HEAD') {

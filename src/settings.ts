@@ -147,6 +147,7 @@ const Settings = z
       'must be *, or host names without a scheme, such as muster.example.com',
     ),
     TRUST_PROXY: flag,
+    PUBLIC_DIRECTORY: flag,
     LOG_LEVEL: z.enum(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent']).default('info'),
 
     ROLE: z.enum(['all', 'api', 'worker']).default('all'),

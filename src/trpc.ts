@@ -138,22 +138,48 @@ const authenticated = t.middleware(async ({ ctx, meta, getRawInput, next }) => {
 /** A procedure for holders of a token (or ID token) with any of these scopes; none given means any token at all. */
 export const token = (...scopes: Scope[]) => t.procedure.use(errors).meta({ scopes }).use(authenticated)
 
+/**
+ * A procedure of the public directory (contract-2.md section 1.15): for holders of a token with any of these scopes, and
+ * for everybody where PUBLIC_DIRECTORY says so.
+ */
+export const directory = (...scopes: Scope[]) =>
+  t.procedure
+    .use(errors)
+    .meta({ scopes })
+    .use(async ({ ctx, getRawInput, next }) => {
+      if (!ctx.deps.settings.PUBLIC_DIRECTORY) requireScope(await ctx.authenticate(), ...scopes)
+      checkInput(await getRawInput())
+      return next()
+    })
+
 type PlaceField = 'spaceId' | 'orgId'
 
 const identified = (field: PlaceField) =>
-  t.middleware(async ({ ctx, meta, getRawInput, next }) => {
-    const identity = await ctx.identify()
-    if ('actor' in identity) requireScope(identity.actor, ...(meta?.scopes ?? []))
-    const input = await getRawInput()
-    checkInput(input)
-    const actor = 'actor' in identity ? identity.actor : await actorAt(ctx.deps, field, input, identity)
-    const { orgId } = z.object({ orgId: z.unknown().optional() }).parse(input ?? {})
-    if (typeof orgId === 'string' && orgId !== actor.organizationId) throw forbidden()
-    return next({ ctx: { actor } })
-  })
+  t.middleware(async ({ ctx, meta, getRawInput, next }) =>
+    next({ ctx: { actor: await actorAt(ctx, field, meta?.scopes ?? [], await getRawInput()) } }),
+  )
+
+/**
+ * Finds who asks in the place that a field of the input names: the holder of a token with any of these scopes, or of an ID
+ * token. Throws 401, 403 and 404 as contract.md sections 1 and 6 say.
+ */
+export async function actorAt(
+  ctx: Pick<Context, 'deps' | 'identify'>,
+  field: PlaceField,
+  scopes: readonly Scope[],
+  input: unknown,
+): Promise<Actor> {
+  const identity = await ctx.identify()
+  if ('actor' in identity) requireScope(identity.actor, ...scopes)
+  checkInput(input)
+  const actor = 'actor' in identity ? identity.actor : await userAt(ctx.deps, field, input, identity)
+  const { orgId } = z.object({ orgId: z.unknown().optional() }).parse(input ?? {})
+  if (typeof orgId === 'string' && orgId !== actor.organizationId) throw forbidden()
+  return actor
+}
 
 /** Who the holder of an ID token is in the place that the field of the input names. */
-async function actorAt(deps: Deps, field: PlaceField, input: unknown, who: IdTokenUser): Promise<Actor> {
+async function userAt(deps: Deps, field: PlaceField, input: unknown, who: IdTokenUser): Promise<Actor> {
   const place = z.object({ [field]: z.string() }).parse(input ?? {}) as Record<PlaceField, string>
   const actor = await actorIn(deps.db, place, who)
   if (field === 'spaceId') await findSpace(actor, deps, place.spaceId)

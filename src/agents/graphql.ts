@@ -189,6 +189,7 @@ const AgentCard = builder.prismaObject('Agent', {
   fields: (t) => ({
     id: t.exposeID('id'),
     name: t.exposeString('name'),
+    slug: t.string({ select: { slug: true, name: true }, resolve: ({ slug, name }) => slug ?? slugOf(name) }),
     role: t.exposeString('role'),
     description: t.exposeString('description', { nullable: true }),
     tags: t.stringList({ select: { tags: true }, resolve: ({ tags }) => strings(tags) }),

@@ -2,6 +2,7 @@ import { EXECUTE_ERRORS, Execute, Executed } from '../executions/schema.ts'
 import { start } from '../executions/start.ts'
 import { once } from '../idempotency.ts'
 import { rest, router, token } from '../trpc.ts'
+import { withCharacters } from './characters.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
 
@@ -10,7 +11,7 @@ export const agents = router({
     .meta(rest('GET', '/api/v1/agents', 'List the agents of your organization'))
     .input(schema.ListAgents.prefault({}))
     .output(schema.AgentsResponse)
-    .query(({ ctx, input }) => service.list(ctx.actor, ctx.deps, input)),
+    .query(async ({ ctx, input }) => withCharacters(ctx.deps, await service.list(ctx.actor, ctx.deps, input))),
 
   create: token('agents:write')
     .meta(rest('POST', '/api/v1/agents', 'Create an agent'))
@@ -21,7 +22,7 @@ export const agents = router({
         ctx,
         input,
         () => service.findNamed(ctx.actor, ctx.deps, input),
-        (deps) => service.create(ctx.actor, deps, input),
+        async (deps) => withCharacters(deps, await service.create(ctx.actor, deps, input)),
       ),
     ),
 
@@ -29,10 +30,10 @@ export const agents = router({
     .meta(rest('GET', '/api/v1/agents/{id}', 'Get an agent'))
     .input(schema.AgentId)
     .output(schema.AgentResponse)
-    .query(({ ctx, input }) => service.get(ctx.actor, ctx.deps, input.id)),
+    .query(async ({ ctx, input }) => withCharacters(ctx.deps, await service.get(ctx.actor, ctx.deps, input.id))),
 
   update: token('agents:write')
-    .meta(rest('PATCH', '/api/v1/agents/{id}', 'Change an agent'))
+    .meta(rest('PATCH', '/api/v1/agents/{id}', 'Change an agent', { 409: 'Another agent has the slug' }))
     .input(schema.UpdateAgent)
     .output(schema.AgentMessage)
     .mutation(({ ctx, input }) => service.update(ctx.actor, ctx.deps, input)),
@@ -52,7 +53,7 @@ export const agents = router({
         ctx,
         input,
         () => service.get(ctx.actor, ctx.deps, input.id),
-        (deps) => service.updateSkill(ctx.actor, deps, input),
+        async (deps) => withCharacters(deps, await service.updateSkill(ctx.actor, deps, input)),
       ),
     ),
 

@@ -171,6 +171,7 @@ export const AgentCard = z
   .object({
     id: z.string(),
     name: z.string(),
+    slug: z.string().describe(SLUG),
     role: z.string(),
     description: z.string().nullable(),
     tags: z.array(z.string()),
@@ -178,8 +179,21 @@ export const AgentCard = z
   })
   .meta({ id: 'AgentCard' })
 
-export const AgentResponse = ok({ agent: Agent })
-export const AgentsResponse = ok({ agents: z.array(Agent), total: z.int(), nextCursor })
+/** An agent as the hosted original's client reads it (contract-2.md section 1.15). */
+export const Character = z
+  .object({ ...Agent.shape, characterDescription: z.string().nullable(), system_message: z.string() })
+  .meta({ id: 'Character' })
+
+const CHARACTER = 'The same for clients of old, where TOKEN_PREFIX is `td`'
+const character = Character.optional().describe(CHARACTER)
+
+export const AgentResponse = ok({ agent: Agent, character })
+export const AgentsResponse = ok({
+  agents: z.array(Agent),
+  characters: z.array(Character).optional().describe(CHARACTER),
+  total: z.int(),
+  nextCursor,
+})
 export const AgentCreated = ok({
   id: z.string(),
   name: z.string(),
@@ -187,6 +201,7 @@ export const AgentCreated = ok({
   status: z.literal('active'),
   chatUrl: z.string().describe('/<organization>/spaces/<spaceId>/chats/<chatId>'),
   agent: Agent,
+  character,
 })
 export const AgentMessage = ok({ message: z.string() })
 

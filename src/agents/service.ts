@@ -31,7 +31,7 @@ import {
   Visibility,
 } from './schema.ts'
 import { findRare, findTagged, type Listed, searchable } from './search.ts'
-import { freeSlug } from './slugs.ts'
+import { freeSlug, slugOf } from './slugs.ts'
 import { checkPrompt, DEFAULTS, toColumns, type Values, valuesOf } from './values.ts'
 
 type AgentRow = Prisma.AgentGetPayload<object>
@@ -280,6 +280,7 @@ async function find(actor: Actor, { db }: { db: Tx }, id: string): Promise<Agent
 const CARD = {
   ...HEAD,
   name: true,
+  slug: true,
   role: true,
   description: true,
   tags: true,
@@ -291,6 +292,7 @@ type CardRow = Prisma.AgentGetPayload<{ select: typeof CARD }>
 const toCard = (row: CardRow): z.output<typeof AgentCard> => ({
   id: row.id,
   name: row.name,
+  slug: row.slug ?? slugOf(row.name),
   role: row.role,
   description: row.description,
   tags: strings(row.tags),

@@ -1,10 +1,15 @@
+import { listPublic } from '../agents/service.ts'
 import { EXECUTE_ERRORS, Executed } from '../executions/schema.ts'
 import { start } from '../executions/start.ts'
-import { once, onceOutside } from '../idempotency.ts'
+import { namesNothing, once, onceOutside } from '../idempotency.ts'
+import * as keys from '../keys/service.ts'
 import * as secrets from '../secrets/service.ts'
-import { idToken, rest, router } from '../trpc.ts'
+import { find as findSpace } from '../spaces/service.ts'
+import { directory, idToken, rest, router, token } from '../trpc.ts'
+import * as files from './files.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
+import * as tokens from './tokens.ts'
 
 const EXECUTE = '/api/agent/execute'
 
@@ -48,5 +53,85 @@ export const client = router({
     .output(Executed)
     .mutation(({ ctx, input: { characterId: id, orgId: _, ...input } }) =>
       start(ctx.actor, ctx.deps, { ...input, id }, ctx, { path: EXECUTE }),
+    ),
+
+  publicAgents: directory('agents:read')
+    .meta(rest('GET', '/api/public/agents', "Browse every organization's public agents"))
+    .input(schema.BrowseAgents.prefault({}))
+    .output(schema.DirectoryResponse)
+    .query(async ({ ctx: { deps }, input }) => {
+      const { agents: data, total, nextCursor } = await listPublic(deps, input)
+      return { data, meta: { timestamp: deps.clock.now().toISOString(), version: 'v1', total, nextCursor } }
+    }),
+
+  createToken: token('keys:write')
+    .meta(rest('POST', '/api/tokens/create', 'Create a key'))
+    .input(schema.CreateToken)
+    .output(schema.TokenCreated)
+    .mutation(({ ctx, input }) =>
+      once(
+        ctx,
+        input,
+        () => keys.scopesOf(ctx.actor, input),
+        (deps) => tokens.create(ctx.actor, deps, input),
+      ),
+    ),
+
+  listTokens: token('keys:read')
+    .meta(rest('GET', '/api/tokens/list', 'List your keys'))
+    .input(schema.ListTokens.prefault({}))
+    .output(schema.TokensResponse)
+    .query(({ ctx, input }) => tokens.list(ctx.actor, ctx.deps, input)),
+
+  revokeToken: token('keys:write')
+    .meta(rest('POST', '/api/tokens/{tokenId}/revoke', 'Revoke a key'))
+    .input(schema.RevokeToken)
+    .output(schema.TokenRevoked)
+    .mutation(({ ctx, input: { tokenId: id } }) =>
+      once(ctx, { id }, namesNothing, (deps) => keys.remove(ctx.actor, deps, { id })),
+    ),
+
+  browseFiles: idToken('spaceId', 'spaces:read')
+    .meta(rest('GET', '/api/files/browse', 'List a folder of a space'))
+    .input(schema.BrowseFiles)
+    .output(schema.FolderResponse)
+    .query(({ ctx, input }) => files.browse(ctx.actor, ctx.deps, input)),
+
+  browseSpace: idToken('spaceId', 'spaces:read')
+    .meta(rest('GET', '/api/spaces/{spaceId}/files/browse', 'List a folder of a space'))
+    .input(schema.BrowseFiles)
+    .output(schema.FolderResponse)
+    .query(({ ctx, input }) => files.browse(ctx.actor, ctx.deps, input)),
+
+  readFile: idToken('spaceId', 'spaces:read')
+    .meta(rest('GET', '/api/files/read', 'Read a file of a space'))
+    .input(schema.OneFile)
+    .output(schema.OneFileResponse)
+    .query(({ ctx, input }) => files.read(ctx.actor, ctx.deps, input)),
+
+  writeFile: idToken('spaceId', 'spaces:write')
+    .meta(rest('POST', '/api/files/write', 'Write a file of a space', { 413: 'The body is larger than 4 MiB' }))
+    .input(schema.WriteSpaceFile)
+    .output(schema.OneFileResponse)
+    .mutation(({ ctx, input }) =>
+      once(
+        ctx,
+        input,
+        () => findSpace(ctx.actor, ctx.deps, input.spaceId),
+        (deps) => files.write(ctx.actor, deps, input),
+      ),
+    ),
+
+  deleteFile: idToken('spaceId', 'spaces:write')
+    .meta(rest('POST', '/api/files/delete', 'Delete a file of a space'))
+    .input(schema.OneFile)
+    .output(schema.OneFileDeleted)
+    .mutation(({ ctx, input }) =>
+      once(
+        ctx,
+        input,
+        () => findSpace(ctx.actor, ctx.deps, input.spaceId),
+        (deps) => files.remove(ctx.actor, deps, input),
+      ),
     ),
 })

@@ -1,6 +1,10 @@
 import { z } from 'zod'
+import { AgentCard, ListPublicAgents } from '../agents/schema.ts'
 import { Execute } from '../executions/schema.ts'
-import { ok, requiredEnum, requiredText, text } from '../lib/fields.ts'
+import { FileDeleted, FileResponse, WriteFile } from '../files/schema.ts'
+import { CreateKey, Key, KeyCreated, KeyDeleted, ListKeys } from '../keys/schema.ts'
+import { ok, requiredEnum, requiredText, text, timestamp } from '../lib/fields.ts'
+import { nextCursor } from '../lib/page.ts'
 import { Secrets } from '../secrets/schema.ts'
 import { Space } from '../spaces/schema.ts'
 
@@ -43,3 +47,117 @@ export const EnvironmentSet = ok({ keys: z.array(z.string()), count: z.int() })
 export const ExecuteCharacter = Execute.omit({ id: true })
   .extend({ characterId: requiredText(100).describe('The agent'), orgId })
   .meta({ examples: [{ characterId: 'k3Jx0aQ9mZr7TbYc2LwVn5', message: 'Hello' }] })
+
+const organizationId = z
+  .string()
+  .nullish()
+  .describe('Your organization, if you want to be sure: another one is refused')
+
+/** POST /tokens/create (contract-2.md section 1.15): {@link CreateKey}. */
+export const CreateToken = CreateKey.extend({ organizationId }).meta({ examples: [{ name: 'CI', expiresInDays: 90 }] })
+export const TokenCreated = KeyCreated
+
+/** GET /tokens/list. */
+export const ListTokens = ListKeys.extend({ organizationId })
+
+const ListedToken = Key.omit({ preview: true, expiresAt: true })
+  .extend({
+    tokenPreview: Key.shape.preview,
+    expiresAt: timestamp.describe('When it ends; in the year 9999 for a key that does not'),
+  })
+  .meta({ id: 'ListedToken' })
+
+export const TokensResponse = ok({
+  tokens: z.array(ListedToken),
+  count: z.int().describe('Number of keys in this answer'),
+  nextCursor,
+})
+
+/** POST /tokens/{tokenId}/revoke. */
+export const RevokeToken = z.object({ tokenId: z.string().describe('The key') })
+export const TokenRevoked = KeyDeleted
+
+const path = z
+  .string()
+  .max(1000)
+  .describe('Such as `docs/plan.md`. Slashes at both ends are passed over; `/` is the root of the space')
+
+/** `true` or `false` in a query. */
+const flag = (name: string) =>
+  z
+    .union([z.enum(['true', 'false']), z.boolean()], {
+      error: `Invalid value for field: ${name}. Expected true or false`,
+    })
+    .transform((yes) => yes === true || yes === 'true')
+    .optional()
+
+/** GET /files/browse and /spaces/{spaceId}/files/browse. */
+export const BrowseFiles = z.object({
+  spaceId,
+  path: path.optional(),
+  recursive: flag('recursive').describe('List all that is below, too'),
+  showHidden: flag('showHidden').describe('List names that begin with a dot, too'),
+  organizationId,
+})
+
+/** A file or a folder of a space. */
+export const Entry = z
+  .object({
+    name: z.string().describe('Its name in the folder; with `recursive` its path below the folder'),
+    path: z.string().describe('Its path in the space'),
+    type: z.enum(['file', 'directory']),
+    size: z.int().describe('In bytes; 0 for a folder'),
+    modified: timestamp.nullable().describe('When a file was last written; null for a folder'),
+  })
+  .meta({ id: 'SpaceEntry' })
+
+const entries = z.array(Entry)
+
+export const FolderResponse = ok({
+  spaceId: z.string(),
+  path: z.string().describe('The folder, with a slash before it'),
+  type: z.literal('directory'),
+  contents: entries.describe('What is in the folder, folders first'),
+  files: entries.describe('The same'),
+})
+
+/** GET /files/read and POST /files/delete. */
+export const OneFile = z
+  .object({ spaceId, path, organizationId })
+  .meta({ examples: [{ spaceId: 'k3Jx0aQ9mZr7TbYc2LwVn5', path: 'docs/plan.md' }] })
+
+/** POST /files/write. */
+export const WriteSpaceFile = OneFile.extend({
+  content: WriteFile.shape.content,
+  encoding: WriteFile.shape.encoding,
+}).meta({ examples: [{ spaceId: 'k3Jx0aQ9mZr7TbYc2LwVn5', path: 'docs/plan.md', content: '# Plan' }] })
+
+export const OneFileResponse = FileResponse
+export const OneFileDeleted = FileDeleted
+
+/** POST /files/upload: a form with a `file`, whose place is in the address. */
+export const UploadFile = z.object({ spaceId, path: path.optional(), organizationId })
+export const FileUploaded = ok({
+  results: z.array(
+    z
+      .object({
+        success: z.literal(true),
+        fileName: z.string(),
+        filePath: z.string().describe('Its path in the space'),
+        size: z.int().describe('In bytes'),
+      })
+      .meta({ id: 'UploadedSpaceFile' }),
+  ),
+})
+
+/** GET /public/agents. */
+export const BrowseAgents = ListPublicAgents
+export const DirectoryResponse = ok({
+  data: z.array(AgentCard),
+  meta: z.object({
+    timestamp,
+    version: z.string().describe('The version of this answer'),
+    total: z.int().describe('Number of agents in the directory that match'),
+    nextCursor,
+  }),
+})

@@ -17,6 +17,12 @@ const ExecuteInput = inputFromZod(
   'A message for an agent. To follow the run, say `background` and subscribe to `executionEvents`',
 )
 
+const ExecuteAnyInput = inputFromZod(
+  'ExecuteInput',
+  schema.ExecuteAny.omit({ stream: true, characterId: true }),
+  'A message for an agent: the one that is named, else your newest one, else your private agent `Assistant`',
+)
+
 const ExecutePayload = builder.objectRef<z.output<typeof schema.Executed>>('ExecuteAgentPayload').implement({
   description: 'A run that was accepted and, unless it is in the background, has completed',
   fields: (t) => ({
@@ -64,6 +70,12 @@ builder.mutationFields((t) => ({
     type: ExecutePayload,
     args: { input: t.arg({ type: ExecuteInput, required: true }) },
     resolve: (_, { input }, { caller }) => caller.agents.execute(input),
+  }),
+  execute: t.field({
+    ...shows(executions.create),
+    type: ExecutePayload,
+    args: { input: t.arg({ type: ExecuteAnyInput, required: true }) },
+    resolve: (_, { input }, { caller }) => caller.executions.create(input),
   }),
   cancelExecution: t.field({
     ...shows(executions.cancel),

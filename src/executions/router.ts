@@ -1,11 +1,18 @@
 import { tracked } from '@trpc/server'
 import { onceOutside } from '../idempotency.ts'
 import { rest, router, token } from '../trpc.ts'
+import { startAny } from './assistant.ts'
 import type { ExecutionEvent } from './engine/events.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
 
 export const executions = router({
+  create: token('agents:execute')
+    .meta(rest('POST', '/api/v1/execute', 'Run an agent on a message: by default your own', schema.EXECUTE_ERRORS))
+    .input(schema.ExecuteAny)
+    .output(schema.Executed)
+    .mutation(({ ctx, input }) => startAny(ctx.actor, ctx.deps, input, ctx)),
+
   list: token('executions:read')
     .meta(rest('GET', '/api/v1/executions', 'List executions'))
     .input(schema.ListExecutions.prefault({}))

@@ -69,6 +69,17 @@ export const Execute = z
   })
   .meta({ examples: [{ message: 'Hello' }] })
 
+/** POST /execute (contract-2.md section 1.15): {@link Execute} with the agent, if any, in the body. */
+export const ExecuteAny = Execute.omit({ id: true })
+  .extend({
+    agentId: z
+      .string()
+      .nullish()
+      .describe('The agent. Default: the newest one that you created, else your private agent `Assistant`'),
+    characterId: z.string().nullish().describe('Another name of agentId, which wins'),
+  })
+  .meta({ examples: [{ message: 'Hello' }] })
+
 const stopReason = z
   .enum(STOP_REASONS)
   .nullable()

@@ -108,7 +108,7 @@ async function store(
   now: Date,
 ): Promise<void> {
   const size = content.length
-  if (size > MAX_FILE_BYTES) throw badRequest('File too large. At most 1 MiB')
+  if (size > MAX_FILE_BYTES) throw fileTooLarge()
   const { fileCount } = await lock(tx, actor, spaceId, now)
   const key = { spaceId_path: { spaceId, path } }
   const before = await tx.spaceFile.findUnique({ where: key, select: { size: true } })
@@ -123,6 +123,7 @@ async function store(
   })
 }
 
+export const fileTooLarge = () => badRequest('File too large. At most 1 MiB')
 export const tooManyFiles = () => badRequest(`Too many files. At most ${MAX_FILES} in a space`)
 export const spaceFull = () => badRequest('Space is full. At most 50 MiB of files')
 

@@ -9,7 +9,7 @@ import { PIECE, writeInPieces } from './unread.ts'
 const MIB = 1024 * 1024
 
 /** Written in base64, a file of 1 MiB is larger than anything else may be. */
-const FILE_CONTENT = /^\/api\/v1\/spaces\/[\w-]+\/files\/content\/?(\?|$)/
+const FILE_CONTENT = /^\/api\/(v1\/spaces\/[\w-]+\/files\/content|files\/write)\/?(\?|$)/
 
 const maxBytes = ({ url = '' }: IncomingMessage): number => (FILE_CONTENT.test(url) ? 4 * MIB : MIB)
 

@@ -3,12 +3,17 @@ import type { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import { Busboy, type BusboyInstance } from '@fastify/busboy'
 import { type Actor, requireScope } from '../auth/actor.ts'
+import { newKey, write } from '../client/files.ts'
+import { FileUploaded, UploadFile } from '../client/schema.ts'
 import { AppError, badRequest, bodyTooLarge, invalidField, rangeNotSatisfiable, unsupportedType } from '../errors.ts'
-import { type IdempotencyKey, namesNothing, onceOutside } from '../idempotency.ts'
+import { MAX_FILE_BYTES } from '../files/schema.ts'
+import { fileTooLarge } from '../files/service.ts'
+import { type IdempotencyKey, namesNothing, once, onceOutside } from '../idempotency.ts'
 import { MediaCreated, PICTURES } from '../media/schema.ts'
 import * as service from '../media/service.ts'
 import type { Range } from '../media/storage.ts'
-import type { Context } from '../trpc.ts'
+import { find as findSpace } from '../spaces/service.ts'
+import { actorAt, type Context } from '../trpc.ts'
 import { names } from './conditional.ts'
 
 /** A file, and room for what a form has around it. */
@@ -31,22 +36,72 @@ export async function upload(context: Context, req: IncomingMessage, idempotency
   }
 }
 
+/**
+ * POST /api/files/upload (contract-2.md section 1.15): multipart/form-data with one `file` of at most 1 MiB, which is
+ * written into the folder of the space that the address names.
+ */
+export async function uploadToSpace(
+  context: Context,
+  req: IncomingMessage,
+  query: Readonly<Record<string, unknown>>,
+  idempotency: IdempotencyKey | null,
+) {
+  const { deps } = context
+  const actor = await actorAt(context, 'spaceId', ['spaces:write'], query)
+  const { spaceId, path: folder = '', organizationId } = UploadFile.parse(query)
+  const { name, content } = await receiveForm(req, async (stream, name) => ({ name, content: await readFile(stream) }))
+  const path = newKey(`${folder}/${name.replace(/^.*[/\\]/s, '')}`)
+  const input = { spaceId, path, content: content.toString('base64'), encoding: 'base64' as const, organizationId }
+  const written = await once(
+    { deps, actor, idempotency },
+    input,
+    () => findSpace(actor, deps, spaceId),
+    (deps) => write(actor, deps, input),
+  )
+  const fileName = written.path.replace(/^.*\//s, '')
+  return FileUploaded.parse({ results: [{ success: true, fileName, filePath: written.path, size: written.size }] })
+}
+
+/** Reads a file of a space as it comes. Throws 400 when it is larger than one may be. */
+async function readFile(stream: Readable): Promise<Buffer> {
+  const chunks: Buffer[] = []
+  let size = 0
+  for await (const chunk of stream as AsyncIterable<Buffer>) {
+    size += chunk.length
+    if (size > MAX_FILE_BYTES) throw fileTooLarge()
+    chunks.push(chunk)
+  }
+  return Buffer.concat(chunks, size)
+}
+
 /** The file that is named `file`; what else the form holds is passed over. */
-async function receiveFile({ deps }: Context, actor: Actor, req: IncomingMessage): Promise<service.Upload> {
+const receiveFile = ({ deps }: Context, actor: Actor, req: IncomingMessage): Promise<service.Upload> =>
+  receiveForm(
+    req,
+    (stream, name) => service.receive(actor, deps, stream, name),
+    ({ draft }) => draft.discard(),
+  )
+
+/** Takes the file of a form as it comes. `discard` ends what was taken of a form that turns out to be none. */
+async function receiveForm<Received>(
+  req: IncomingMessage,
+  take: (stream: Readable, name: string) => Promise<Received>,
+  discard: (received: Received) => unknown = () => undefined,
+): Promise<Received> {
   const contentType = req.headers['content-type'] ?? ''
   if (!/^multipart\/form-data *(;|$)/i.test(contentType)) throw unsupportedType()
   if (!/; *boundary=("[^"]+"|[^\s;"]+)/i.test(contentType)) throw malformed()
   if (Number(req.headers['content-length']) > MAX_FORM) throw bodyTooLarge()
   const form = openForm(contentType)
   const files: Readable[] = []
-  let received: Promise<service.Upload> | undefined
+  let received: Promise<Received> | undefined
   form.on('file', (field, stream, name) => {
     files.push(stream)
     // A form that breaks off says so here, too, whether anybody listens or not.
     stream.on('error', () => {})
     if (field !== 'file') return void stream.resume()
     if (received) return void form.destroy(invalidField('file', 'one file'))
-    received = service.receive(actor, deps, stream, name ?? '')
+    received = take(stream, name ?? '')
     // What is wrong with the file ends the reading of the rest.
     received.catch((error) => form.destroy(error))
   })
@@ -54,10 +109,7 @@ async function receiveFile({ deps }: Context, actor: Actor, req: IncomingMessage
     await pipeline(readForm(req), form)
   } catch (error) {
     for (const file of files) file.destroy(error as Error)
-    const failure = await received?.then(
-      ({ draft }) => draft.discard(),
-      (refused: unknown) => refused,
-    )
+    const failure = await received?.then(discard, (refused: unknown) => refused)
     throw reasonOf([error, failure])
   }
   if (!received) throw badRequest('Missing required field: file')

@@ -1,10 +1,11 @@
 import { z } from 'zod'
 import type { oas31, ZodOpenApiOperationObject, ZodOpenApiPathsObject } from 'zod-openapi'
+import { FileUploaded, UploadFile } from '../client/schema.ts'
 import * as errors from '../errors.ts'
 import { EventData, Execute, ExecutionId, FollowExecution } from '../executions/schema.ts'
 import { MediaCreated, MediaId } from '../media/schema.ts'
 import { ERROR_CODES } from '../wire.ts'
-import { CONTENT_PATH, EVENTS_PATH, MEDIA_PATH } from './paths.ts'
+import { CONTENT_PATH, EVENTS_PATH, MEDIA_PATH, SPACE_UPLOAD_PATH } from './paths.ts'
 
 // What http/openapi.ts puts the document together from, beside the procedures.
 
@@ -244,6 +245,18 @@ export const PATHS: ZodOpenApiPathsObject = {
         content: { 'multipart/form-data': { schema: z.object({ file: z.string().meta({ format: 'binary' }) }) } },
       },
       responses: { 200: { description: 'Success', content: { 'application/json': { schema: MediaCreated } } } },
+    },
+  },
+  [SPACE_UPLOAD_PATH]: {
+    post: {
+      summary: 'Upload a file into a space',
+      description: 'At most 1 MiB. `path` is the folder; a file that is there already is replaced.',
+      requestParams: { query: UploadFile },
+      requestBody: {
+        required: true,
+        content: { 'multipart/form-data': { schema: z.object({ file: z.string().meta({ format: 'binary' }) }) } },
+      },
+      responses: { 200: { description: 'Success', content: { 'application/json': { schema: FileUploaded } } } },
     },
   },
   [CONTENT_PATH]: {

@@ -7,7 +7,7 @@ import { appRouter } from '../router.ts'
 import type { Settings } from '../settings.ts'
 import type { rest } from '../trpc.ts'
 import * as parts from './openapi-parts.ts'
-import { CONTENT_PATH, EVENTS_PATH, MEDIA_PATH } from './paths.ts'
+import { CONTENT_PATH, EVENTS_PATH, MEDIA_PATH, SPACE_UPLOAD_PATH } from './paths.ts'
 import { findRoute } from './routes.ts'
 
 type Meta = ReturnType<typeof rest>
@@ -58,6 +58,13 @@ const BINARY: Described[] = [
       scopes: ['media:write'],
       errors: { 413: 'The file is too large, or the organization has no room for it', 415: 'The body is no form' },
     },
+    inputs: [],
+  },
+  {
+    name: 'client.uploadFile',
+    method: 'POST',
+    path: SPACE_UPLOAD_PATH,
+    meta: { scopes: ['spaces:write'], errors: { 404: 'The space does not exist', 415: 'The body is no form' } },
     inputs: [],
   },
   {

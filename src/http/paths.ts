@@ -2,6 +2,7 @@
 
 export const EVENTS_PATH = '/api/v1/executions/{id}/events'
 export const MEDIA_PATH = '/api/v1/media'
+export const SPACE_UPLOAD_PATH = '/api/files/upload'
 export const CONTENT_PATH = '/api/v1/media/{id}/content'
 
 /** Matches such a path, with a slash at its end or without, and captures the id in it, if there is one. */

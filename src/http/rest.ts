@@ -1,5 +1,6 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Actor } from '../auth/actor.ts'
+import { UploadFile } from '../client/schema.ts'
 import { AppError, methodNotAllowed, noSuchPath } from '../errors.ts'
 import type { ExecutionRow } from '../executions/engine/events.ts'
 import { batchesOf } from '../executions/router.ts'
@@ -10,8 +11,8 @@ import { createCaller } from '../router.ts'
 import { type Context, fromTRPCError } from '../trpc.ts'
 import { hasBody, readJson, sendJson } from './body.ts'
 import { etagOf, makeChange, sendTagged } from './conditional.ts'
-import { download, upload } from './media.ts'
-import { CONTENT_PATH, EVENTS_PATH, MEDIA_PATH, patternOf } from './paths.ts'
+import { download, upload, uploadToSpace } from './media.ts'
+import { CONTENT_PATH, EVENTS_PATH, MEDIA_PATH, patternOf, SPACE_UPLOAD_PATH } from './paths.ts'
 import { findRoute, methodsAt, type Route } from './routes.ts'
 import { EVENT_STREAM, writeEvents } from './sse.ts'
 import { checkQuery, explainByFields, isAdded, refuseParameter, unknownFields, warningsOf } from './unknown-names.ts'
@@ -19,13 +20,18 @@ import { checkQuery, explainByFields, isAdded, refuseParameter, unknownFields, w
 const EVENTS = patternOf(EVENTS_PATH)
 const MEDIA_CONTENT = patternOf(CONTENT_PATH)
 const MEDIA = patternOf(MEDIA_PATH)
-const EXECUTE = /^\/api\/(v1\/agents\/[\w-]+|agent)\/execute\/?$/
+const SPACE_UPLOAD = patternOf(SPACE_UPLOAD_PATH)
+const isUploadPath = (path: string) => MEDIA.test(path) || SPACE_UPLOAD.test(path)
+const EXECUTE = /^\/api\/(v1\/(agents\/[\w-]+\/)?|agent\/)execute\/?$/
 
 /**
  * What the query says: a text for each name, a list where it is given more than once or is one. Returns the
  * 400 for an unknown parameter: who asks comes before what they say.
  */
-function readQuery(url: string, { lists, inQuery, known }: Route): Record<string, unknown> | AppError {
+function readQuery(
+  url: string,
+  { lists, inQuery, known }: Pick<Route, 'lists' | 'inQuery' | 'known'>,
+): Record<string, unknown> | AppError {
   const query: Record<string, unknown> = Object.create(null)
   const start = url.indexOf('?')
   if (start === -1) return query
@@ -41,6 +47,16 @@ function readQuery(url: string, { lists, inQuery, known }: Route): Record<string
   }
   return query
 }
+
+/** The same. Throws the 400 once it is known who asks. */
+async function checkedQuery({ identify }: Context, ...of: Parameters<typeof readQuery>) {
+  const query = readQuery(...of)
+  if (!(query instanceof AppError)) return query
+  await identify()
+  throw query
+}
+
+const UPLOAD_QUERY = { lists: new Set<string>(), inQuery: null, known: new Set(Object.keys(UploadFile.shape)) }
 
 /** `%41` is `A` (RFC 3986, 6.2.2.2). Ids have unreserved characters only, so that nothing else needs decoding. */
 function decodeUnreserved(path: string): string {
@@ -65,24 +81,21 @@ export async function handleRest(context: Context, req: IncomingMessage, res: Se
   }
 
   const found = findRoute(method, path)
-  const isUpload = method === 'POST' && MEDIA.test(path)
+  const isUpload = method === 'POST' && isUploadPath(path)
   if (!found && !isUpload) throw refuseMethod(path)
   const isChange = method === 'PATCH' || method === 'DELETE'
   const key = method === 'POST' || isChange ? req.headers['idempotency-key'] : undefined
   if (key !== undefined) await context.identify()
   const idempotency = key === undefined ? null : readKey(String(key), method, path.replace(/\/$/, ''))
   if (!found) {
-    await checkQuery(context, req.url ?? '', [])
-    const created = await upload(context, req, idempotency)
+    const created = MEDIA.test(path)
+      ? await checkQuery(context, req.url ?? '', []).then(() => upload(context, req, idempotency))
+      : await uploadToSpace(context, req, await checkedQuery(context, req.url ?? '', UPLOAD_QUERY), idempotency)
     if (idempotency?.replayed) res.setHeader('Idempotent-Replayed', 'true')
     return sendJson(res, 200, created)
   }
   const { route, parameters } = found
-  const query = readQuery(req.url ?? '', route)
-  if (query instanceof AppError) {
-    await context.identify()
-    throw query
-  }
+  const query = await checkedQuery(context, req.url ?? '', route)
   // Who asks comes before what they say. What has its place in the address beats the body: `onDisconnect` may be in both.
   const body = hasBody(req) && method !== 'GET' ? await context.identify().then(() => readJson(req)) : {}
   const input: Record<string, unknown> = { ...body, ...query, ...parameters }
@@ -126,7 +139,7 @@ function withWarnings(answer: object & { warnings?: unknown }, warnings: readonl
 /** Returns the 405 of a path that other methods have, or the 404 of an unknown one. */
 function refuseMethod(path: string): Error {
   const isStream = EVENTS.test(path) || MEDIA_CONTENT.test(path)
-  const methods = [...methodsAt(path), ...(isStream ? ['GET'] : []), ...(MEDIA.test(path) ? ['POST'] : [])]
+  const methods = [...methodsAt(path), ...(isStream ? ['GET'] : []), ...(isUploadPath(path) ? ['POST'] : [])]
   if (!methods.length) return noSuchPath()
   return methodNotAllowed(methods.flatMap((method) => (method === 'GET' ? ['GET', 'HEAD'] : [method])))
 }

@@ -73,7 +73,9 @@ export const UpdateMission = z.object({
   agentId: agentId.optional().describe('The agent that works on it'),
   characterId: agentId.optional().describe('Another name of agentId, which wins'),
   schedule: ScheduleChange.nullish(),
-  status: MissionStatus.optional().describe('running runs it now, paused pauses it, pending resumes it'),
+  status: MissionStatus.optional().describe(
+    'running runs it now, paused pauses it, pending resumes it, completed ends it: no run of it begins any more',
+  ),
 })
 
 /** GET and DELETE /missions/{id}, POST /missions/{id}/run, …/pause and …/resume (contract.md section 7). */
@@ -139,7 +141,13 @@ export const Mission = z
   .meta({ id: 'Mission' })
 
 export const MissionResponse = ok({ mission: Mission })
-export const MissionCreated = ok({ id: z.string(), title: z.string(), status: MissionStatus, mission: Mission })
+export const MissionCreated = ok({
+  id: z.string(),
+  title: z.string(),
+  status: MissionStatus,
+  schedule: Mission.shape.schedule,
+  mission: Mission,
+})
 export const MissionsResponse = ok({ missions: z.array(Mission), count: z.int(), nextCursor })
 export const MissionDeleted = ok({ message: z.string() })
 export const MissionRun = ok({

@@ -207,7 +207,8 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
     await audit(tx, actor, 'mission.create', created.id, now)
     return created
   })
-  return { id: row.id, title: row.title, status: row.status, mission: toMission(actor, row, false) }
+  const mission = toMission(actor, row, false)
+  return { id: row.id, title: row.title, status: row.status, schedule: mission.schedule, mission }
 }
 
 /**
@@ -227,7 +228,7 @@ const authorityBy = (actor: Actor, mission: Pick<MissionRow, 'userId' | 'scopes'
 const COUNTED = ['visibility', 'agentId', 'spaceId'] as const
 
 /**
- * PATCH /missions/{id}. `status` runs, pauses or resumes it as it is after the other changes, all of it or nothing; the
+ * PATCH /missions/{id}. `status` runs, pauses, resumes or completes it as it is after the other changes, all of it or nothing; the
  * one that it has changes nothing. Where it changes when it runs, it begins anew. From then on it runs within the scopes of
  * the owner's token, or of what it had and an admin's token both have ({@link scopesBy}), unless only its status changes.
  */
@@ -290,6 +291,10 @@ export async function update(
       if (status === 'paused') await pauseIn(tx, actor, deps, mission, now)
       if (status === 'pending') await resumeIn(tx, actor, deps, mission, now)
       await change(tx)
+      if (status === 'completed') {
+        await completeIn(tx, actor, deps, mission, now)
+        written = await tx.mission.findUniqueOrThrow({ where: { id: mission.id } })
+      }
       await keep(tx)
     })
   }
@@ -341,7 +346,7 @@ const isNotPaused = () => conflict('Mission is not paused')
 
 /** Before anything is written, what {@link update} would fail with afterwards. */
 function checkMove(from: MissionRow['status'], to: MissionRow['status']): void {
-  if (to === 'completed' || to === 'failed') throw badRequest(`Invalid status transition: ${from} to ${to}`)
+  if (to === 'failed') throw badRequest(`Invalid status transition: ${from} to ${to}`)
   if (to === 'running' && from === 'paused') throw isPaused()
   if (to === 'paused' && (from === 'completed' || from === 'failed')) throw isOver(from)
   if (to === 'pending' && from !== 'paused') throw isNotPaused()
@@ -418,6 +423,13 @@ async function pauseIn(tx: Tx, actor: Actor, deps: Deps, mission: Authorized<Mis
     return
   const { status } = await find(actor, { db: tx }, mission.id)
   throw isOver(status === 'failed' ? status : 'completed')
+}
+
+/** Ends a mission by hand: no other run begins; one that is on goes on, and leaves the status as it is. */
+async function completeIn(tx: Tx, actor: Actor, deps: Deps, mission: Authorized<MissionRow>, now: Date): Promise<void> {
+  await lockPhase(tx, deps, mission.id)
+  const data = { status: 'completed', pauseReason: null, nextRunAt: null } as const
+  await write(tx, actor, mission, 'mission.complete', now, data)
 }
 
 /**

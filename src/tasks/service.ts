@@ -251,9 +251,11 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
 
 /** What changes with a status. Throws 400 when it does not follow from the one before. */
 function moveTo(from: Status, to: Status, now: Date) {
-  if (!TRANSITIONS[from].includes(to)) throw badRequest(`Invalid status transition: ${from} to ${to}`)
+  // By hand, a task that is done is completed at once: both moves in one (contract-2.md section 1.15).
+  const isBoth = from === 'pending' && to === 'completed'
+  if (!isBoth && !TRANSITIONS[from].includes(to)) throw badRequest(`Invalid status transition: ${from} to ${to}`)
   // A run settles the task whose `executionId` it is: not one that somebody has begun by hand since.
-  const begun = to === 'in_progress' && { executionId: null }
+  const begun = (to === 'in_progress' || isBoth) && { executionId: null }
   return { status: to, completedAt: to === 'completed' ? now : null, ...begun }
 }
 

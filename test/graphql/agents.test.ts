@@ -13,9 +13,9 @@ beforeAll(async () => {
 })
 afterAll(() => server[Symbol.asyncDispose]())
 
-const LISTED = `id name role systemPrompt visibility organizationId userId model description tags category image color
-  initialGreeting skillIds mcpInstanceIds mcpTypes subagentIds allowedTools disallowedTools maxTurns version archived
-  createdAt updatedAt fallbackModels contextWindow requireTools modelSettings`
+const LISTED = `id name slug role systemPrompt visibility organizationId userId model description tags category image color
+  initialGreeting skillIds mcpInstanceIds mcpTypes subagentIds allowedTools disallowedTools advanced_tools maxTurns
+  version archived createdAt updatedAt fallbackModels contextWindow requireTools modelSettings`
 /** A list of 1,000 agents with all of them would be too much at once. */
 const FIELDS = `${LISTED} permissions { tool mode } skillRefs { skillId version latestVersion foreign }`
 
@@ -51,6 +51,8 @@ describe('the same through GraphQL and tRPC', () => {
       mcpTypes: ['t'],
       allowedTools: ['a'],
       disallowedTools: ['b'],
+      advanced_tools: ['c'],
+      slug: 'ada-l',
       maxTurns: 7,
       modelSettings: {
         temperature: 0.5,

@@ -671,7 +671,7 @@ describe('a tag that a few of many agents have, and one that all have', () => {
     }))
     const rows = made.map(({ isRare, ...row }) => {
       const tags = isRare ? ['all-have', 'few-have'] : ['all-have']
-      return { ...like, ...row, tags } as Prisma.AgentCreateManyInput
+      return { ...like, ...row, tags, slug: null } as Prisma.AgentCreateManyInput
     })
     await db.agent.createMany({ data: rows })
     const tag = (tag: string, of: Made[]) => of.map(({ id: agentId }) => ({ organizationId, agentId, tag }))

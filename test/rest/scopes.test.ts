@@ -33,6 +33,16 @@ const NEEDED: Record<string, string[]> = {
   'client.init': ['spaces:write'],
   'client.environment': ['secrets:write'],
   'client.execute': ['agents:execute'],
+  'client.publicAgents': ['agents:read'],
+  'client.createToken': ['keys:write'],
+  'client.listTokens': ['keys:read'],
+  'client.revokeToken': ['keys:write'],
+  'client.browseFiles': ['spaces:read'],
+  'client.browseSpace': ['spaces:read'],
+  'client.readFile': ['spaces:read'],
+  'client.writeFile': ['spaces:write'],
+  'client.deleteFile': ['spaces:write'],
+  'executions.create': ['agents:execute'],
   'executions.list': ['executions:read'],
   'executions.get': ['executions:read', 'agents:execute'],
   'executions.cancel': ['executions:write', 'agents:execute'],
@@ -109,6 +119,7 @@ const NEEDED: Record<string, string[]> = {
 /** What is no procedure, being a stream of bytes. */
 const ROUTES: [method: string, path: string, scope: string][] = [
   ['POST', '/api/v1/media', 'media:write'],
+  ['POST', '/api/files/upload?spaceId=none', 'spaces:write'],
   ['GET', '/api/v1/media/none/content', 'media:read'],
 ]
 

@@ -65,6 +65,7 @@ const OF_FIELD: Record<string, Kind[]> = {
   mediaIds: ['media'],
   missionId: ['mission'],
   orgId: ['organization'],
+  organizationId: ['organization'],
   sessionId: ['session'],
   skillId: ['skill'],
   skillIds: ['skill'],
@@ -72,6 +73,7 @@ const OF_FIELD: Record<string, Kind[]> = {
   removeSkills: ['skill'],
   spaceId: ['space'],
   taskId: ['task'],
+  tokenId: ['key'],
   userId: ['user'],
 }
 
@@ -92,6 +94,7 @@ export const neverWas = (kind: Kind): string =>
 const ALSO: Record<string, (own: Ids) => Input> = {
   'agents.create': () => ({ systemPrompt: 'Be good.' }),
   'agents.execute': () => ({ background: true }),
+  'executions.create': () => ({ background: true }),
   'client.execute': ({ space }) => ({ background: true, spaceId: space }),
   'missions.create': ({ agent }) => ({ agentId: agent }),
   'skills.create': () => ({ name: `skill-${newId().toLowerCase()}` }),

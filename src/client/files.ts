@@ -1,0 +1,97 @@
+import type { z } from 'zod'
+import type { Actor } from '../auth/actor.ts'
+import type { Deps } from '../deps.ts'
+import { badRequest, notFound } from '../errors.ts'
+import { isNewPath, isPath } from '../files/schema.ts'
+import * as files from '../files/service.ts'
+import { checkOrganization } from './organization.ts'
+import type { BrowseFiles, Entry, OneFile, WriteSpaceFile } from './schema.ts'
+
+// The files of spaces under the names that the hosted original's client has for them (contract-2.md section 1.15).
+
+/** Turns `/docs/`, `./docs` and `docs` into `docs`; the root is empty. Throws 400 for what is no path of a space. */
+export function toKey(path: string): string {
+  const key = path
+    .normalize('NFC')
+    .replace(/^(\.?\/)+|^\.$/g, '')
+    .replace(/\/+$/, '')
+  if (key !== '' && !isPath(key)) throw badRequest('Invalid path')
+  return key
+}
+
+const fileKey = (path: string): string => {
+  const key = toKey(path)
+  if (key === '') throw badRequest('Missing required field: path')
+  return key
+}
+
+/** Returns the key of a file that is to be written. Throws 400 for one that a space cannot have. */
+export function newKey(path: string): string {
+  const key = fileKey(path)
+  if (!isNewPath(key)) throw badRequest('Invalid path')
+  return key
+}
+
+/**
+ * GET /api/files/browse and /api/spaces/{spaceId}/files/browse: lists a folder of a space, folders first; the whole of what
+ * is below it with `recursive`. A name that begins with a dot is left out unless `showHidden`. Throws 404 for a folder in
+ * which there is no file.
+ */
+export async function browse(actor: Actor, deps: Deps, input: z.output<typeof BrowseFiles>) {
+  checkOrganization(actor, input.organizationId)
+  const key = toKey(input.path ?? '')
+  const prefix = key === '' ? '' : `${key}/`
+  const listed = await listAll(actor, deps, input.spaceId, prefix)
+  if (key !== '' && !listed.length) throw notFound('File')
+  const entries = new Map<string, z.input<typeof Entry>>()
+  for (const { path, size, updatedAt } of listed) {
+    const below = path.slice(prefix.length).split('/')
+    if (!input.showHidden && below.some((part) => part.startsWith('.'))) continue
+    for (const depth of input.recursive ? below.keys() : [0]) {
+      const name = below.slice(0, depth + 1).join('/')
+      const isFile = depth === below.length - 1
+      if (isFile || !entries.has(name))
+        entries.set(name, {
+          name,
+          path: prefix + name,
+          type: isFile ? 'file' : 'directory',
+          size: isFile ? size : 0,
+          modified: isFile ? updatedAt : null,
+        })
+    }
+  }
+  const contents = [...entries.values()].sort(
+    (a, b) => Number(a.type === 'file') - Number(b.type === 'file') || (a.name < b.name ? -1 : 1),
+  )
+  return { spaceId: input.spaceId, path: `/${key}`, type: 'directory' as const, contents, files: contents }
+}
+
+/** Lists all files below a folder: a space has at most 2,000. */
+async function listAll(actor: Actor, deps: Deps, id: string, path: string) {
+  const found: Awaited<ReturnType<typeof files.list>>['files'] = []
+  for (let cursor: string | null | undefined; cursor !== null; ) {
+    const page = await files.list(actor, deps, { id, path, ...(cursor && { cursor }) })
+    found.push(...page.files)
+    cursor = page.nextCursor
+  }
+  return found
+}
+
+/** GET /api/files/read. */
+export function read(actor: Actor, deps: Deps, { spaceId: id, path, organizationId }: z.output<typeof OneFile>) {
+  checkOrganization(actor, organizationId)
+  return files.get(actor, deps, { id, path: fileKey(path) })
+}
+
+/** POST /api/files/write: creates or replaces a file. */
+export function write(actor: Actor, deps: Deps, input: z.output<typeof WriteSpaceFile>) {
+  const { spaceId: id, path, content, encoding, organizationId } = input
+  checkOrganization(actor, organizationId)
+  return files.write(actor, deps, { id, path: newKey(path), content, encoding })
+}
+
+/** POST /api/files/delete. */
+export function remove(actor: Actor, deps: Deps, { spaceId: id, path, organizationId }: z.output<typeof OneFile>) {
+  checkOrganization(actor, organizationId)
+  return files.remove(actor, deps, { id, path: fileKey(path) })
+}
