@@ -1,3 +1,4 @@
+import { readFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 import { z } from 'zod'
 import { describeIssue } from './errors.ts'
@@ -51,6 +52,46 @@ const json = <Schema extends z.ZodType>(schema: Schema, example: string) =>
       }
     })
     .pipe(schema)
+
+/** The content of a JSON file that a variable names; an empty list without one. */
+const file = <Item extends z.ZodType>(schema: z.ZodObject<{ types: z.ZodArray<Item> }>, example: string) =>
+  z
+    .string()
+    .transform((path, context): z.output<Item>[] => {
+      const refuse = (message: string) => {
+        context.addIssue({ code: 'custom', message })
+        return z.NEVER
+      }
+      let text: string
+      try {
+        text = readFileSync(path, 'utf8')
+      } catch (error) {
+        return refuse(`cannot be read: ${(error as Error).message}`)
+      }
+      let content: unknown
+      try {
+        content = JSON.parse(text)
+      } catch {
+        return refuse(`must name a JSON file, such as ${example}`)
+      }
+      const { data, error } = schema.safeParse(content, { error: describeIssue })
+      if (data) return data.types
+      const [issue] = error.issues
+      return refuse(`${issue?.path.join('.')}: ${issue?.message}. The file is such as ${example}`)
+    })
+    .default([])
+
+/** MCP servers by type (contract-2.md section 1.16). */
+const McpCatalogue = z.object({
+  types: z.array(
+    z.object({
+      mcpType: z.string().min(1).max(100),
+      name: z.string().min(1).max(200),
+      url: web,
+      auth: z.enum(['none', 'bearer', 'oauth']),
+    }),
+  ),
+})
 
 const headers = json(ProviderHeaders, '{"api-key": "…"}').optional()
 
@@ -173,6 +214,10 @@ const Settings = z
     OIDC_AUDIENCE: z.string().optional(),
     OIDC_JWKS_URL: address,
     ALLOW_PRIVATE_NETWORK: flag,
+    MCP_CATALOGUE: file(
+      McpCatalogue,
+      '{"types": [{"mcpType": "wiki", "name": "Wiki", "url": "https://…", "auth": "none"}]}',
+    ),
     HTTP_PROXY: proxy,
     HTTPS_PROXY: proxy,
     NO_PROXY: z.string().optional(),

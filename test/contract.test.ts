@@ -118,6 +118,7 @@ PATCH /api/v1/skills/{id}
 DELETE /api/v1/skills/{id}
 GET /api/v1/mcps
 POST /api/v1/mcps
+GET /api/v1/mcps/catalogue
 GET /api/v1/mcps/{id}
 PATCH /api/v1/mcps/{id}
 DELETE /api/v1/mcps/{id}

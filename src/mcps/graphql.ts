@@ -92,6 +92,9 @@ export const Mcp = builder.prismaObject('McpServer', {
   }),
 })
 
+enumFromZod('McpAuth', schema.McpType.shape.auth, 'What a server asks for')
+const McpType = objectFromZod('McpType', schema.McpType, 'A well-known kind of MCP server')
+
 const Mcps = connectionType('Mcp', Mcp, 'MCP servers, newest first')
 
 builder.queryFields((t) => ({
@@ -106,6 +109,11 @@ builder.queryFields((t) => ({
     ),
   ),
   mcp: t.field(rootRow(Mcp, MCP, mcps.get, schema.McpId)),
+  mcpCatalogue: t.field({
+    ...shows(mcps.catalogue),
+    type: [McpType],
+    resolve: async (_, _args, { caller }) => (await caller.mcps.catalogue()).types,
+  }),
   mcpTools: t.field({
     ...shows(mcps.tools),
     type: [McpTool],

@@ -1,5 +1,6 @@
 import { namesNothing, once } from '../idempotency.ts'
 import { rest, router, token } from '../trpc.ts'
+import { listTypes } from './catalogue.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
 
@@ -21,6 +22,11 @@ export const mcps = router({
     .input(schema.CreateMcp)
     .output(schema.McpCreated)
     .mutation(({ ctx, input }) => once(ctx, input, namesNothing, (deps) => service.create(ctx.actor, deps, input))),
+
+  catalogue: token('mcps:read')
+    .meta(rest('GET', '/api/v1/mcps/catalogue', 'List well-known MCP servers'))
+    .output(schema.McpTypesResponse)
+    .query(({ ctx }) => ({ types: listTypes(ctx.deps.settings) })),
 
   get: token('mcps:read')
     .meta(rest('GET', '/api/v1/mcps/{id}', 'Get an MCP server'))

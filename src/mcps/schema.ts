@@ -111,18 +111,25 @@ const fields = {
 }
 
 /** POST /mcps (contract.md section 7). */
-export const CreateMcp = z.object(fields).meta({
-  examples: [
-    {
-      mcpType: 'github',
-      name: 'GitHub',
-      url: 'https://mcp.example.com/mcp',
-      headers: { Authorization: `Bearer \${GITHUB_TOKEN}` },
-      credentials: { GITHUB_TOKEN: { value: 'ghp_your_token', isSecret: true } },
-      permissions: [{ tool: 'delete_repository', mode: 'ask' }],
-    },
-  ],
-})
+export const CreateMcp = z
+  .object({
+    ...fields,
+    url: fields.url
+      .nullish()
+      .describe('Where it is, http or https. Default: the address of its mcpType in the catalogue'),
+  })
+  .meta({
+    examples: [
+      {
+        mcpType: 'github',
+        name: 'GitHub',
+        url: 'https://mcp.example.com/mcp',
+        headers: { Authorization: `Bearer \${GITHUB_TOKEN}` },
+        credentials: { GITHUB_TOKEN: { value: 'ghp_your_token', isSecret: true } },
+        permissions: [{ tool: 'delete_repository', mode: 'ask' }],
+      },
+    ],
+  })
 
 const mcpId = z.string().describe('The MCP server')
 
@@ -136,6 +143,18 @@ export const UpdateMcp = z.object({
 
 /** GET and DELETE /mcps/{id}, GET /mcps/{id}/tools (contract.md section 7). */
 export const McpId = z.object({ id: mcpId })
+
+/** A well-known kind of server (contract-2.md section 1.16). */
+export const McpType = z
+  .object({
+    mcpType: z.string().describe('What `mcpType` of a server is'),
+    name: z.string().describe('What people call it'),
+    url: z.string().describe('Where it is'),
+    auth: z
+      .enum(['none', 'bearer', 'oauth'])
+      .describe('What it asks for: nothing, a token that you make there, or a token that it gives after a sign-in'),
+  })
+  .meta({ id: 'McpType' })
 
 /** GET /mcps (contract.md section 7). */
 export const ListMcps = z.object(pageInput)
@@ -174,4 +193,5 @@ export const McpResponse = ok({ mcp: Mcp })
 export const McpCreated = ok({ id: z.string(), name: z.string(), mcpType: z.string(), mcp: Mcp })
 export const McpsResponse = ok({ mcps: z.array(Mcp), total: z.int(), nextCursor })
 export const McpDeleted = ok({ message: z.string() })
+export const McpTypesResponse = ok({ types: z.array(McpType) })
 export const McpToolsResponse = ok({ tools: z.array(McpTool) })

@@ -12,6 +12,7 @@ import { newId } from '../lib/id.ts'
 import { pageQuery, toPage } from '../lib/page.ts'
 import { createProxyFor } from '../lib/proxies.ts'
 import { createQueues } from '../lib/queue.ts'
+import { findType, listTypes } from './catalogue.ts'
 import type { McpClient } from './client.ts'
 import { type CreateMcp, type ListMcps, MAX_CREDENTIALS, type Mcp, type Permission, type UpdateMcp } from './schema.ts'
 
@@ -89,9 +90,31 @@ export async function get(actor: Actor, deps: Deps, id: string) {
   return { mcp: toMcp(await find(actor, deps, id)) }
 }
 
+/**
+ * Returns the address and the headers of a server that is to be. One without an address is of a well-known type; the only
+ * credential of one that takes a bearer token is that token, unless headers say otherwise. Throws 400 for any other type.
+ */
+function wayTo({ settings }: Pick<Deps, 'settings'>, input: z.output<typeof CreateMcp>) {
+  const headers = input.headers ?? {}
+  if (input.url) return { url: input.url, headers }
+  const type = input.mcpType ? findType(settings, input.mcpType) : null
+  if (!type) throw noAddress(settings, input.mcpType)
+  const [credential, ...others] = Object.keys(input.credentials ?? {})
+  const isToken = type.auth !== 'none' && credential !== undefined && !others.length && !Object.keys(headers).length
+  return { url: type.url, headers: isToken ? { Authorization: `Bearer \${${credential}}` } : headers }
+}
+
+function noAddress(settings: Deps['settings'], mcpType: string | null | undefined): AppError {
+  const known = listTypes(settings).map((type) => type.mcpType)
+  const detail = `Give the url of the server, or one of these as mcpType: ${known.join(', ')}`
+  if (!mcpType) return badRequest('Missing required field: url', { detail })
+  return badRequest(`Unknown mcpType without url. Known types: ${known.join(', ')}`, { detail })
+}
+
 /** POST /mcps. */
 export async function create(actor: Actor, deps: Deps, input: z.output<typeof CreateMcp>) {
-  const { mcpType, name, description, isActive, url, transport, headers, permissions } = input
+  const { mcpType, name, description, isActive, transport, permissions } = input
+  const { url, headers } = wayTo(deps, input)
   const { organizationId, userId: ownerId } = actor
   const now = deps.clock.now()
   const row = await deps.db.$transaction(async (tx) => {
@@ -106,7 +129,7 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
         isActive: isActive ?? true,
         url,
         transport: transport ?? 'streamable-http',
-        headers: headers ?? {},
+        headers,
         permissions: permissions ?? [],
         createdAt: now,
         updatedAt: now,

@@ -56,6 +56,7 @@ const NEEDED: Record<string, string[]> = {
   'keys.list': ['keys:read'],
   'keys.create': ['keys:write'],
   'keys.delete': ['keys:write'],
+  'mcps.catalogue': ['mcps:read'],
   'mcps.list': ['mcps:read'],
   'mcps.create': ['mcps:write'],
   'mcps.get': ['mcps:read'],
