@@ -34,7 +34,7 @@ type Status = (typeof STATUSES)[number]
 
 /** The state table of the service description, "Task status". */
 const NEXT: Record<Status, readonly Status[]> = {
-  pending: ['in_progress', 'cancelled'],
+  pending: ['in_progress', 'cancelled', 'completed'],
   in_progress: ['completed', 'cancelled', 'pending'],
   completed: [],
   cancelled: [],

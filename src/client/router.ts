@@ -11,6 +11,7 @@ import * as schema from './schema.ts'
 import * as service from './service.ts'
 import * as tokens from './tokens.ts'
 
+const NO_SPACE = { 404: 'The space or the file does not exist' }
 const EXECUTE = '/api/agent/execute'
 
 /** The endpoints for client libraries (service.md, "F"): thin procedures over the services of the others. */
@@ -92,7 +93,7 @@ export const client = router({
     ),
 
   browseFiles: idToken('spaceId', 'spaces:read')
-    .meta(rest('GET', '/api/files/browse', 'List a folder of a space'))
+    .meta(rest('GET', '/api/files/browse', 'List a folder of a space', NO_SPACE))
     .input(schema.BrowseFiles)
     .output(schema.FolderResponse)
     .query(({ ctx, input }) => files.browse(ctx.actor, ctx.deps, input)),
@@ -104,7 +105,7 @@ export const client = router({
     .query(({ ctx, input }) => files.browse(ctx.actor, ctx.deps, input)),
 
   readFile: idToken('spaceId', 'spaces:read')
-    .meta(rest('GET', '/api/files/read', 'Read a file of a space'))
+    .meta(rest('GET', '/api/files/read', 'Read a file of a space', NO_SPACE))
     .input(schema.OneFile)
     .output(schema.OneFileResponse)
     .query(({ ctx, input }) => files.read(ctx.actor, ctx.deps, input)),

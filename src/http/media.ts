@@ -3,7 +3,7 @@ import type { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import { Busboy, type BusboyInstance } from '@fastify/busboy'
 import { type Actor, requireScope } from '../auth/actor.ts'
-import { newKey, write } from '../client/files.ts'
+import { newKey, toKey, write } from '../client/files.ts'
 import { FileUploaded, UploadFile } from '../client/schema.ts'
 import { AppError, badRequest, bodyTooLarge, invalidField, rangeNotSatisfiable, unsupportedType } from '../errors.ts'
 import { MAX_FILE_BYTES } from '../files/schema.ts'
@@ -50,7 +50,7 @@ export async function uploadToSpace(
   const actor = await actorAt(context, 'spaceId', ['spaces:write'], query)
   const { spaceId, path: folder = '', organizationId } = UploadFile.parse(query)
   const { name, content } = await receiveForm(req, async (stream, name) => ({ name, content: await readFile(stream) }))
-  const path = newKey(`${folder}/${name.replace(/^.*[/\\]/s, '')}`)
+  const path = newKey([toKey(folder), name.replace(/^.*[/\\]/s, '')].join('/'))
   const input = { spaceId, path, content: content.toString('base64'), encoding: 'base64' as const, organizationId }
   const written = await once(
     { deps, actor, idempotency },

@@ -128,11 +128,14 @@ export async function handleRest(context: Context, req: IncomingMessage, res: Se
     const json = toJson(answer as object)
     return sendTagged(req, res, { json, etag: etagOf(route, answer as object, json) })
   }
-  sendJson(res, 200, warnings ? withWarnings(answer as object, warnings) : (answer as object))
+  const said = warnings ? withWarnings(answer as object, warnings) : (answer as { warnings?: unknown })
+  const count = Array.isArray(said.warnings) ? said.warnings.filter((warning) => typeof warning === 'string').length : 0
+  if (count) res.setHeader('X-Muster-Warnings', String(count))
+  sendJson(res, 200, said)
 }
 
 /** Adds warnings to an answer, behind those that it has. */
-function withWarnings(answer: object & { warnings?: unknown }, warnings: readonly string[]): object {
+function withWarnings(answer: object & { warnings?: unknown }, warnings: readonly string[]): { warnings: unknown[] } {
   return { ...answer, warnings: [...(Array.isArray(answer.warnings) ? answer.warnings : []), ...warnings] }
 }
 

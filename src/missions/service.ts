@@ -505,7 +505,8 @@ export async function next(actor: Actor, deps: Deps, { id, count = 10 }: z.outpu
   const known = nextRunAt ? [nextRunAt] : []
   const left = mission.maxRuns === null ? count : Math.min(count, Math.max(0, mission.maxRuns - mission.runCount))
   const fires = scheduleType === 'continuous' ? known : nextFires(mission, deps.clock.now(), left)
-  return { next: status === 'paused' ? [] : fires.map((fire) => fire.toISOString()) }
+  const isOver = status === 'paused' || status === 'completed'
+  return { next: isOver ? [] : fires.map((fire) => fire.toISOString()) }
 }
 
 const PREVIEWED = 10

@@ -22,7 +22,17 @@ export const READING_TOOLS: ReadonlySet<string> = new Set([
   'current_time',
 ])
 
-const isBuiltIn = (name: string) => (BUILT_IN_TOOLS as readonly string[]).includes(name)
+/** What other products call the built-in tools (contract-2.md section 1.6). */
+const COMMON_NAMES: ReadonlyMap<string, (typeof BUILT_IN_TOOLS)[number]> = new Map([
+  ['Read', 'read_file'],
+  ['Write', 'write_file'],
+  ['Glob', 'list_files'],
+  ['LS', 'list_files'],
+])
+
+/** Lists the names that are of no built-in tool. Skills keep them, and runs do without. */
+export const unknownTools = (names: readonly string[]): string[] =>
+  names.filter((name) => !(BUILT_IN_TOOLS as readonly string[]).includes(name))
 
 const CATEGORIES = [
   'research',
@@ -58,9 +68,12 @@ const prompt = requiredText(100_000).describe('Markdown')
 const optionalFields = {
   category: SkillCategory.nullish().describe('Default: `other`'),
   builtInTools: textList()
-    .refine((names) => names.every(isBuiltIn), `Invalid builtInTools. Must be: ${BUILT_IN_TOOLS.join(', ')}`)
+    .transform((names) => [...new Set(names.map((name) => COMMON_NAMES.get(name) ?? name))])
     .nullish()
-    .describe('Tools of the service that it works with: runs that have the skill have them'),
+    .describe(
+      `Tools of the service that it works with: runs that have the skill have them. There are: ${BUILT_IN_TOOLS.join(', ')}. ` +
+        'Read, Write, Glob and LS become the names of these. Other names are kept, and runs do without',
+    ),
   requiredMCPs: textList().nullish().describe('The types of MCP servers that must be there where it is attached'),
   visibility: SkillVisibility.optional().describe('Default: `organization`. `public` shows it to everybody'),
 }
@@ -130,8 +143,10 @@ export const Skill = z
 /** A skill in a list: its prompt, which is long, is shown by id. */
 const SkillSummary = Skill.omit({ prompt: true }).meta({ id: 'SkillSummary' })
 
-export const SkillResponse = ok({ skill: Skill })
-export const SkillCreated = ok({ id: z.string(), name: z.string(), skill: Skill })
+const warnings = z.array(z.string()).optional().describe('What of the request has no effect')
+
+export const SkillResponse = ok({ skill: Skill, warnings })
+export const SkillCreated = ok({ id: z.string(), name: z.string(), skill: Skill, warnings })
 export const SkillsResponse = ok({
   skills: z.object({
     core: z.array(SkillSummary).describe('They come with the service'),

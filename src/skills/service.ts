@@ -9,8 +9,9 @@ import { given, isNews } from '../lib/changes.ts'
 import { isUniqueViolation } from '../lib/database-errors.ts'
 import { newId } from '../lib/id.ts'
 import { encodeCursor, isBehind, isCursor, MAX_ROWS, pageOf, pageQuery } from '../lib/page.ts'
+import { cut } from '../lib/text.ts'
 import { CORE_SKILLS, toDisplayName } from './core.ts'
-import type { CreateSkill, ListSkills, Skill, UpdateSkill } from './schema.ts'
+import { type CreateSkill, type ListSkills, type Skill, type UpdateSkill, unknownTools } from './schema.ts'
 
 /** Who looks: a user in an organization. */
 type Viewer = Pick<Actor, 'organizationId' | 'userId'>
@@ -293,7 +294,13 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
     await audit(tx, actor, 'skill.create', created.id, now)
     return created
   })
-  return { id: row.id, name: row.name, skill: toSkill(actor, row) }
+  return { id: row.id, name: row.name, skill: toSkill(actor, row), ...warningsOf(builtInTools) }
+}
+
+/** Names the built-in tools of a request that there are not: they are kept, and runs do without. */
+function warningsOf(builtInTools: readonly string[] | null | undefined): { warnings?: string[] } {
+  const unknown = unknownTools(builtInTools ?? [])
+  return unknown.length ? { warnings: unknown.map((name) => cut(`Unknown built-in tool: ${name}`, 100)) } : {}
 }
 
 /** What the caller may change. 403 for what they only see: shipped skills, other people's. */
@@ -314,7 +321,8 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
   const builtInTools = input.builtInTools === null ? [] : input.builtInTools
   const requiredMCPs = input.requiredMCPs === null ? [] : input.requiredMCPs
   const said = given({ name, displayName, description, prompt, category, visibility, builtInTools, requiredMCPs })
-  if (!isNews(skill, said)) return { skill: toSkill(actor, skill) }
+  const warnings = warningsOf(builtInTools)
+  if (!isNews(skill, said)) return { skill: toSkill(actor, skill), ...warnings }
   const now = deps.clock.now()
   const row = await deps.db.$transaction(async (tx) => {
     const data = { ...said, version: { increment: 1 }, updatedAt: now }
@@ -324,7 +332,7 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
     await audit(tx, actor, 'skill.update', skill.id, now)
     return changed
   })
-  return { skill: toSkill(actor, row) }
+  return { skill: toSkill(actor, row), ...warnings }
 }
 
 /** DELETE /skills/{id}. It is gone from agents and spaces, and from runs that begin later. */

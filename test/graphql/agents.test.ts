@@ -265,7 +265,7 @@ describe('the same through GraphQL and tRPC', () => {
 })
 
 describe('public agents', () => {
-  const CARD = 'id name role description tags organizationName'
+  const CARD = 'id name slug role description tags organizationName'
 
   test('are shown to everybody as cards, never with their prompt', async () => {
     const shown = await create('public', foreigner.token, 'Shown')

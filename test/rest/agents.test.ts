@@ -617,6 +617,7 @@ describe('public cards', () => {
     const card = {
       id,
       name: 'Ada',
+      slug: expect.any(String),
       role: FULL.role,
       description: FULL.description,
       tags: ['on-show'],

@@ -45,6 +45,7 @@ describe('the document', () => {
     expected.push(
       `GET ${EVENTS}`,
       'POST /api/v1/media',
+      'POST /api/files/upload',
       'GET /api/v1/media/{id}/content',
       'GET /healthz',
       'GET /readyz',
@@ -84,7 +85,9 @@ describe('the document', () => {
   })
 
   it('names all that requests with a body may say in their query', () => {
-    const withBody = operations.filter(({ method, path }) => /POST|PUT|PATCH/.test(method) && path !== '/api/v1/media')
+    const withBody = operations.filter(
+      ({ method, path }) => /POST|PUT|PATCH/.test(method) && !['/api/v1/media', '/api/files/upload'].includes(path),
+    )
     const said = withBody.map(({ method, path, parameters = [] }) => {
       const named = (parameters as (oas31.ParameterObject | oas31.ReferenceObject)[]).map((parameter) =>
         '$ref' in parameter ? COMPONENTS.parameters[parameter.$ref.split('/').at(-1) as 'onDisconnect'] : parameter,

@@ -158,10 +158,6 @@ describe('what is missing or wrong is a 400 that names it', () => {
       { visibility },
       'Invalid visibility value. Must be: private, organization, or public',
     ]),
-    ...['load_skill', 'rm', 'List_tasks'].map((name): [Fields, string] => [
-      { builtInTools: ['list_tasks', name] },
-      `Invalid builtInTools. Must be: ${BUILT_IN_TOOLS.join(', ')}`,
-    ]),
     [{ builtInTools: 'list_tasks' }, invalid('builtInTools', 'array')],
     [{ requiredMCPs: [5] }, invalid('requiredMCPs.0', 'string')],
   ]
@@ -415,6 +411,24 @@ describe('the skills that come with the service', () => {
       for (const tool of builtInTools) expect(prompt).toContain(`\`${tool}\``)
     },
   )
+})
+
+it('unknown built-in tools are kept and named in warnings, and common names become ours', async () => {
+  const body = {
+    name: 'tools',
+    description: 'd',
+    prompt: 'p',
+    builtInTools: ['Read', 'read_file', 'Glob', 'Bash', 'rm'],
+  }
+  const made = await request(server, 'POST', '/api/v1/skills', { body })
+  expect(made.body.skill.builtInTools).toEqual(['read_file', 'list_files', 'Bash', 'rm'])
+  expect(made.body.warnings).toEqual(['Unknown built-in tool: Bash', 'Unknown built-in tool: rm'])
+  const path = `/api/v1/skills/${made.body.id}`
+  const changed = await request(server, 'PATCH', path, { body: { builtInTools: ['Write', 'WebFetch'], colour: 'red' } })
+  expect(changed.body.warnings).toEqual(['Unknown built-in tool: WebFetch', 'Unknown field: colour'])
+  expect(changed.headers.get('x-muster-warnings')).toBe('2')
+  const { skill, ...rest } = (await request(server, 'PATCH', path, { body: { builtInTools: ['Write'] } })).body
+  expect([skill.builtInTools, rest]).toEqual([['write_file'], { success: true }])
 })
 
 describe('GraphQL', () => {

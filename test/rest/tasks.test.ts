@@ -85,7 +85,7 @@ type Status = (typeof STATUSES)[number]
 
 /** Where a status may go (service description, "Task status"). */
 const NEXT: Record<Status, readonly Status[]> = {
-  pending: ['in_progress', 'cancelled'],
+  pending: ['in_progress', 'cancelled', 'completed'],
   in_progress: ['completed', 'cancelled', 'pending'],
   completed: [],
   cancelled: [],

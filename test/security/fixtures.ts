@@ -226,6 +226,7 @@ export async function everything(server: TestServer, who: Member, canary: string
     make.key(marks),
   ])
   const space = await make.space(marks, { addAgents: [agent], addSkills: [skill], addMcps: [mcp] })
+  await make.does('files.write', { id: space, path: 'kept.txt', content: canary })
   const run = await make.run(marks, { id: agent, spaceId: space, mediaIds: [media] })
   const mission = await make.mission(marks, { agentId: agent, spaceId: space })
   const task = await make.task(marks, { spaceId: space })

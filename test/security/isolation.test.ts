@@ -328,7 +328,7 @@ const isTarget = (procedure: string, field: string): boolean =>
   field === (procedure.startsWith('client.') ? 'spaceId' : 'id') || procedure.endsWith('Env')
 
 /** What any member may write, also where it is another's (contract.md section 2): tasks, files, and runs of one's own. */
-const isAnybodys = (procedure: string) => /^(tasks|files)\.|\.execute$/.test(procedure)
+const isAnybodys = (procedure: string) => /^(tasks|files)\.|\.execute$|^executions\.create$/.test(procedure)
 
 describe('another member, of what everybody in the organization sees', () => {
   const writes = ofType('mutation').filter((procedure) => !isAnybodys(procedure))
@@ -607,6 +607,8 @@ const OPEN: Record<'agent' | 'skill', Record<string, number>> = {
   agent: {
     'agents.getPublic.id': 200,
     'agents.execute.id': 200,
+    'executions.create.agentId': 200,
+    'executions.create.characterId': 200,
     'client.execute.characterId': 200,
     'chats.create.agentId': 200,
     'missions.create.agentId': 200,
@@ -702,6 +704,8 @@ describe('every field is tried with what is there, too', () => {
         const { agent, skill, mcp } = own
         const attached = { addAgents: [agent], addSkills: [skill], addMcps: [mcp] }
         if (field.startsWith('remove')) await make.does('spaces.update', { id: own.space, ...attached })
+        // Each of two procedures revokes it.
+        if (kind === 'key') own.key = await make.key({ canary: 'control' })
         const ask = (id: string) => call(face, procedure, inputWith(procedure, field, id, own), member.token, field)
         const never = neverWas(kind)
         const nobodys = (await ask(never)).map((answer) => plain(answer, never))
