@@ -212,6 +212,7 @@ const Settings = z
     BOOTSTRAP_TOKEN: z.string().optional(),
     OIDC_ISSUER: address,
     OIDC_AUDIENCE: z.string().optional(),
+    OIDC_CLIENT_IDS: list,
     OIDC_JWKS_URL: address,
     ALLOW_PRIVATE_NETWORK: flag,
     MCP_CATALOGUE: file(

@@ -1,5 +1,6 @@
 import { createRemoteJWKSet, customFetch, errors, type JWTPayload, type JWTVerifyGetKey, jwtVerify } from 'jose'
 import { z } from 'zod'
+import type { Deps } from '../deps.ts'
 import { tokenExpired, unauthorized, unavailable } from '../errors.ts'
 import type { Clock } from '../lib/clock.ts'
 import { normalizeEmail } from '../lib/email.ts'
@@ -30,13 +31,29 @@ const DISCOVERY_TIMEOUT = 5_000
  * algorithm, `iss`, `aud`, `exp`, `nbf`. The keys are fetched at the first need, kept, and fetched anew for a key that
  * is not among them, at most every half minute. A paused service fetches them too, because sign-in works while it is
  * paused (contract-2.md section 8.7). Null when no provider is configured.
+ *
+ * An issuer whose discovery document differs from OIDC_ISSUER by a slash at the end is taken by its own spelling, and the
+ * log has both.
  */
-export function createIdTokens(settings: Settings, clock: Clock): IdTokens | null {
-  const { OIDC_ISSUER: issuer, OIDC_AUDIENCE: audience, OIDC_JWKS_URL: url } = settings
-  if (!issuer || !audience) return null
+export function createIdTokens(settings: Settings, clock: Clock, log: Pick<Deps['log'], 'warn'>): IdTokens | null {
+  const { OIDC_ISSUER: configured, OIDC_AUDIENCE: audience, OIDC_JWKS_URL: url } = settings
+  if (!configured || !audience) return null
+  const parties = [audience, ...settings.OIDC_CLIENT_IDS]
+  let issuer = configured
+  let isTold = false
+  const tellSpelling = (spelling: string) => {
+    if (!isTold)
+      log.warn({ configured, spelling }, `the identity provider spells itself ${spelling}: set OIDC_ISSUER so`)
+    isTold = true
+  }
+  const findAddress = async () => {
+    const found = await findKeys(configured, fetch)
+    if (found.issuer !== configured) tellSpelling(found.issuer)
+    issuer = found.issuer
+    return found.jwks_uri
+  }
   const { fetch } = openNetwork({ proxyFor: createProxyFor(settings) })
-  const discover = async () =>
-    createRemoteJWKSet(new URL(url ?? (await findKeys(issuer, fetch))), { [customFetch]: fetch })
+  const discover = async () => createRemoteJWKSet(new URL(url ?? (await findAddress())), { [customFetch]: fetch })
   let keys: ReturnType<typeof discover> | undefined
 
   const findKey: JWTVerifyGetKey = async (header, token) => {
@@ -53,14 +70,20 @@ export function createIdTokens(settings: Settings, clock: Clock): IdTokens | nul
 
   return {
     async verify(token) {
-      const options = { issuer, audience, algorithms: ALGORITHMS, requiredClaims: ['sub', 'exp'] }
+      const options = { audience, algorithms: ALGORITHMS, requiredClaims: ['iss', 'sub', 'exp'] }
       const now = { currentDate: clock.now(), clockTolerance: LEEWAY }
       const { payload, protectedHeader } = await jwtVerify(token, findKey, { ...options, ...now }).catch(refuse)
-      const { sub, exp = 0, email, email_verified } = payload
+      const { iss, sub, exp = 0, email, email_verified } = payload
+      // Its spelling is known only now: the keys came with it.
+      if (iss !== issuer) {
+        if (typeof iss === 'string' && isSameButSlash(iss, issuer)) tellSpelling(iss)
+        throw invalid()
+      }
       // Other tokens that the same issuer signs, for other ends, say so.
-      const isOther = !/^JWT$/i.test(protectedHeader.typ ?? 'JWT') || isForAnother(payload, audience)
+      const isOther = !/^JWT$/i.test(protectedHeader.typ ?? 'JWT') || isForAnother(payload, parties)
       if (isOther || typeof sub !== 'string' || !sub) throw invalid()
-      const verified = email_verified === true && typeof email === 'string'
+      // Some issuers write it as a text.
+      const verified = (email_verified === true || email_verified === 'true') && typeof email === 'string'
       return {
         issuer,
         subject: sub,
@@ -85,14 +108,21 @@ const isTokensFault = (error: unknown): boolean =>
   error instanceof errors.JOSENotSupported
 
 /** A token for several parties names the one that it was issued to (OpenID Connect Core, 3.1.3.7). */
-const isForAnother = ({ aud, azp }: JWTPayload, audience: string): boolean =>
-  azp === undefined ? Array.isArray(aud) && aud.length > 1 : azp !== audience
+const isForAnother = ({ aud, azp }: JWTPayload, parties: readonly unknown[]): boolean =>
+  azp === undefined ? Array.isArray(aud) && aud.length > 1 : !parties.includes(azp)
 
-/** Where the issuer says that its keys are (OpenID Connect Discovery, 4). */
-async function findKeys(issuer: string, fetch: typeof globalThis.fetch): Promise<string> {
-  const address = `${issuer.replace(/\/$/, '')}/.well-known/openid-configuration`
+const withoutSlash = (issuer: string) => issuer.replace(/\/$/, '')
+
+const isSameButSlash = (a: string, b: string): boolean => withoutSlash(a) === withoutSlash(b)
+
+/** Finds how the issuer spells itself, and where its keys are (OpenID Connect Discovery, 4). */
+async function findKeys(issuer: string, fetch: typeof globalThis.fetch) {
+  const address = `${withoutSlash(issuer)}/.well-known/openid-configuration`
   const response = await fetch(address, { redirect: 'error', signal: AbortSignal.timeout(DISCOVERY_TIMEOUT) })
   if (!response.ok) throw new Error(`The discovery of the identity provider answered ${response.status}`)
-  const Configuration = z.object({ issuer: z.literal(issuer), jwks_uri: z.url({ protocol: /^https?$/ }) })
-  return Configuration.parse(await response.json()).jwks_uri
+  const Configuration = z.object({
+    issuer: z.string().refine((said) => isSameButSlash(said, issuer), `The issuer is not ${issuer}`),
+    jwks_uri: z.url({ protocol: /^https?$/ }),
+  })
+  return Configuration.parse(await response.json())
 }

@@ -248,7 +248,7 @@ describe('an ID token', () => {
     await oidc.rotate(...own)
     const settings = readSettings({ OIDC_ISSUER: oidc.issuer, OIDC_AUDIENCE: AUDIENCE })
     const token = await oidc.sign(claimsOf('x'), { key: own[1] })
-    const { subject } = (await createIdTokens(settings, systemClock)?.verify(token)) ?? {}
+    const { subject } = (await createIdTokens(settings, systemClock, log)?.verify(token)) ?? {}
     expect(subject).toBe('x')
     await oidc.rotate(own[0])
   })
@@ -454,10 +454,13 @@ it.each([
   expectError(await request(other, 'GET', '/api/usage/organization/x', options), 401, message)
 })
 
+const warned: { said: unknown; message: unknown }[] = []
+const log = { warn: (said: unknown, message: unknown) => void warned.push({ said, message }) } as never
+
 describe('the keys of the provider', () => {
   let idTokens: NonNullable<ReturnType<typeof createIdTokens>>
   const create = (more: Record<string, string> = {}) =>
-    createIdTokens(readSettings({ OIDC_ISSUER: oidc.issuer, OIDC_AUDIENCE: AUDIENCE, ...more }), systemClock)!
+    createIdTokens(readSettings({ OIDC_ISSUER: oidc.issuer, OIDC_AUDIENCE: AUDIENCE, ...more }), systemClock, log)!
   beforeEach(() => {
     idTokens = create()
     Object.assign(oidc.fetches, { jwks: 0, discovery: 0 })
@@ -474,6 +477,44 @@ describe('the keys of the provider', () => {
     await Promise.all(Array.from({ length: 10 }, () => verify()))
     await verify()
     expect(oidc.fetches).toEqual({ jwks: 1, discovery: 1 })
+  })
+
+  describe('of an issuer that differs from OIDC_ISSUER by the slash at its end', () => {
+    it('are taken by the spelling of the issuer, and the log has both spellings once', async () => {
+      const OIDC_ISSUER = `${oidc.issuer}/`
+      idTokens = create({ OIDC_ISSUER })
+      warned.length = 0
+      for (let time = 0; time < 2; time++) expect((await verify()).issuer).toBe(oidc.issuer)
+      expect(warned).toEqual([
+        { said: { configured: OIDC_ISSUER, spelling: oidc.issuer }, message: expect.stringContaining(oidc.issuer) },
+      ])
+      await expect(verify({ iss: OIDC_ISSUER })).rejects.toThrow(INVALID)
+    })
+
+    it('without discovery are refused with both spellings in the log, not with a 503', async () => {
+      const OIDC_ISSUER = `${oidc.issuer}/`
+      idTokens = create({ OIDC_ISSUER, OIDC_JWKS_URL: `${oidc.issuer}/jwks` })
+      warned.length = 0
+      await expect(verify()).rejects.toThrow(INVALID)
+      expect(warned).toMatchObject([{ said: { configured: OIDC_ISSUER, spelling: oidc.issuer } }])
+    })
+  })
+
+  it('sign tokens of a mobile client whose id is in OIDC_CLIENT_IDS, and of no other', async () => {
+    idTokens = create({ OIDC_CLIENT_IDS: 'ios-app, android-app' })
+    for (const azp of ['ios-app', 'android-app', AUDIENCE]) expect((await verify({ azp })).subject).toBe('x')
+    await expect(verify({ azp: 'another-app' })).rejects.toThrow(INVALID)
+    await expect(verify({ azp: 'ios-app', aud: 'ios-app' })).rejects.toThrow(INVALID)
+  })
+
+  it.each([
+    [true, 'x@example.com'],
+    ['true', 'x@example.com'],
+    [false, null],
+    ['false', null],
+    [1, null],
+  ])('sign that email_verified is %j, which counts as %j', async (email_verified, email) => {
+    expect((await verify({ email: 'X@example.com', email_verified })).email).toBe(email)
   })
 
   it('are fetched from OIDC_JWKS_URL without discovery', async () => {
