@@ -61,6 +61,7 @@ export function createApp(deps: Deps, ready: () => Promise<Readiness>): RequestL
     return { json, etag: digestTag(json) }
   })
   const docs = () => import('./http/docs.ts')
+  const welcome = () => import('./http/welcome.ts')
   const graphql = once(async () => (await import('./graphql/server.ts')).createGraphql(settings))
 
   async function route(context: Context, req: IncomingMessage, res: ServerResponse): Promise<void> {
@@ -72,6 +73,7 @@ export function createApp(deps: Deps, ready: () => Promise<Readiness>): RequestL
     if (req.method !== 'GET' && req.method !== 'HEAD') {
       throw routeOf('GET', path) === 'other' ? noSuchPath() : methodNotAllowed(['GET', 'HEAD'])
     }
+    if (!path.startsWith('/api/') && (await welcome()).sendWelcome(settings, path, req, res)) return
     if (path.startsWith('/api/docs/')) return (await docs()).sendDocs(res, path.slice('/api/docs/'.length))
     switch (path) {
       case '/healthz':

@@ -134,7 +134,9 @@ export async function startService(
   const actors = createActors({ ...base, tokenKey })
   cleanup.defer(() => actors.stop())
   // Imported only where it is configured: it is slow to load.
-  const idTokens = settings.OIDC_ISSUER ? (await import('./auth/id-tokens.ts')).createIdTokens(settings, clock, log) : null
+  const idTokens = settings.OIDC_ISSUER
+    ? (await import('./auth/id-tokens.ts')).createIdTokens(settings, clock, log)
+    : null
   const deps: Deps = {
     ...base,
     engine,

@@ -75,18 +75,20 @@ const POLICY = [
  * (@scarf/scarf) is switched off in package.json.
  */
 export async function sendDocs(res: ServerResponse, asset?: string): Promise<void> {
-  if (asset === undefined) {
-    return send(res, PAGE, {
-      'Content-Type': 'text/html; charset=utf-8',
-      'Cache-Control': 'no-cache',
-      'Content-Security-Policy': POLICY,
-    })
-  }
+  if (asset === undefined) return sendPage(res, PAGE, POLICY)
   const type = Object.hasOwn(ASSETS, asset) && ASSETS[asset]
   if (!type) throw noSuchPath()
   const bytes = await readFile(new URL(asset, import.meta.resolve('swagger-ui-dist/package.json')))
   send(res, bytes, { 'Content-Type': type, 'Cache-Control': 'public, max-age=31536000, immutable' })
 }
+
+/** Answers with a page under a policy. */
+export const sendPage = (res: ServerResponse, page: string, policy: string): void =>
+  send(res, page, {
+    'Content-Type': 'text/html; charset=utf-8',
+    'Cache-Control': 'no-cache',
+    'Content-Security-Policy': policy,
+  })
 
 function send(res: ServerResponse, body: string | Buffer, headers: Record<string, string>): void {
   res.writeHead(200, {
