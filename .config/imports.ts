@@ -20,7 +20,7 @@ const LAYERS: readonly (readonly [name: string, pattern: RegExp])[] = [
   ['http', /^src\/(http|graphql)\//],
   ['app', /^src\/app\.ts/],
   ['start', /^src\/start\.ts/],
-  ['programs', /^src\/(main|serve|demo)\.ts|^src\/(admin|sdk)\//],
+  ['programs', /^src\/(main|serve|greeting|demo)\.ts|^src\/(admin|sdk)\//],
 ]
 const rankOf = (file: string) => LAYERS.findIndex(([, pattern]) => pattern.test(file))
 

@@ -2,11 +2,12 @@ import { flushCompileCache } from 'node:module'
 import { DatabaseLockedError } from './db/lock.ts'
 import { MigrationError } from './db/migrate.ts'
 import { EncryptionKeyError } from './db/secrets.ts'
+import { greet } from './greeting.ts'
 import { NewInstallationError } from './installation.ts'
 import { isUnavailable } from './lib/database-errors.ts'
 import { createLog } from './lib/log.ts'
-import { readSettings, type Settings, SettingsError } from './settings.ts'
-import { type Service, startService } from './start.ts'
+import { readSettings, SettingsError } from './settings.ts'
+import { startService } from './start.ts'
 
 /** When the compiled modules are kept for the next start (ms): the first requests come before. */
 const FLUSH_DELAY = 5_000
@@ -24,37 +25,6 @@ function refuseToStart(error: unknown): never {
   else if (syscall || isUnavailable(error)) console.error(`Muster cannot start. ${message || code}.${wayOut}`)
   else console.error(EXPECTED.some((kind) => error instanceof kind) ? message : error)
   process.exit(1)
-}
-
-function greet({ url, firstToken, newInstallation }: Service, { DATABASE_URL, DATA_DIR, ROLE }: Settings): void {
-  const faces = [
-    `  REST      ${url}/api/v1      reference: ${url}/api/docs`,
-    `  GraphQL   ${url}/graphql`,
-    `  tRPC      ${url}/trpc`,
-  ]
-  const lines = [
-    '',
-    `  Muster is ready at ${url}`,
-    '',
-    ...(ROLE === 'worker' ? [] : faces),
-    `  Data      ${DATABASE_URL?.startsWith('postgres') ? new URL(DATABASE_URL).host : (DATABASE_URL ?? DATA_DIR)}`,
-    '',
-  ]
-  if (newInstallation) lines.push(`  A new installation was made in ${newInstallation}`, '')
-  if (firstToken) {
-    lines.push(
-      '  Your first token. It is shown this once:',
-      '',
-      `  ${firstToken}`,
-      '',
-      '  Try it:',
-      '',
-      `  curl ${url}/api/v1/agents -H 'Authorization: Bearer ${firstToken}' \\`,
-      `    -H 'Content-Type: application/json' -d '{"name": "Ada", "systemPrompt": "You are a helpful assistant."}'`,
-      '',
-    )
-  }
-  console.log(lines.join('\n'))
 }
 
 /** Runs the service as the environment sets it, until it is told to stop. */
@@ -80,7 +50,7 @@ export async function serve(): Promise<void> {
     }
     process.on('SIGTERM', stop).on('SIGINT', stop)
     // Whoever reads that it is ready may stop it at once.
-    greet(service, settings)
+    await greet(service, settings)
     // Not left to the end, which may never be an orderly one.
     setTimeout(flushCompileCache, FLUSH_DELAY).unref()
   } catch (error) {

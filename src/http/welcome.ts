@@ -43,7 +43,7 @@ const ESCAPED: Readonly<Record<string, string>> = {
   '"': '&quot;',
   "'": '&#39;',
 }
-const escape = (text: string) => text.replace(/[&<>"']/g, (character) => ESCAPED[character] ?? '')
+const escaped = (text: string) => text.replace(/[&<>"']/g, (character) => ESCAPED[character] ?? '')
 
 /** Whether a browser asks for a page, rather than a client for JSON. */
 const wantsPage = ({ headers }: IncomingMessage): boolean => /\btext\/html\b/i.test(headers.accept ?? '')
@@ -56,12 +56,12 @@ export function sendWelcome(settings: Settings, path: string, req: IncomingMessa
   const [, chatId] = CHAT.exec(path) ?? []
   if (!wantsPage(req) || (path !== '/' && !chatId)) return false
   const address = (settings.PUBLIC_URL ?? `http://${req.headers.host}`).replace(/\/$/, '')
-  sendPage(res, page(settings, escape(address), chatId), POLICY)
+  sendPage(res, page(settings, escaped(address), chatId), POLICY)
   return true
 }
 
 function page({ NODE_ENV, TOKEN_PREFIX, PUBLIC_URL }: Settings, address: string, chatId: string | undefined): string {
-  const base = PUBLIC_URL ? escape(new URL(PUBLIC_URL).pathname.replace(/\/$/, '')) : ''
+  const base = PUBLIC_URL ? escaped(new URL(PUBLIC_URL).pathname.replace(/\/$/, '')) : ''
   const links = [
     [`${base}/api/docs`, 'API reference', 'Every operation, to read and to try'],
     [`${base}/api/openapi.json`, 'OpenAPI document', 'To generate clients from'],

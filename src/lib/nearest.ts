@@ -16,7 +16,7 @@ export function nearest(misspelt: string, words: Iterable<string>): string | nul
 const MAX_LENGTH = 50
 
 /** The distance of Damerau and Levenshtein, with adjacent letters swapped at most once. */
-function distanceOf(a: string, b: string): number {
+export function distanceOf(a: string, b: string): number {
   let before: number[] = []
   let last = Array.from({ length: b.length + 1 }, (_, index) => index)
   for (let i = 1; i <= a.length; i++) {

@@ -1,0 +1,80 @@
+import { findMisspelt } from './lib/misspelt.ts'
+import { readModelName } from './lib/model-name.ts'
+import { SETTINGS, type Settings } from './settings.ts'
+import type { Service } from './start.ts'
+
+/** Settings that make the providers usable which every installation has. */
+const KEYS: Readonly<Record<string, string>> = {
+  anthropic: 'ANTHROPIC_API_KEY',
+  openai: 'OPENAI_API_KEY',
+  google: 'GOOGLE_GENERATIVE_AI_API_KEY',
+  compatible: 'OPENAI_BASE_URL',
+}
+
+/** Says which model agents use that name none, and whose it is. */
+async function describeModel({ deps: { models } }: Service): Promise<string> {
+  const name = await models.nameOf(null, '')
+  const [provider = '', ...id] = name.split('/')
+  if (provider === 'offline') {
+    const others = models.ofServer().some((other) => other !== 'offline')
+    return others
+      ? name
+      : `${name}   no provider: set ${Object.values(KEYS).slice(0, -1).join(', ')} or ${KEYS.compatible}`
+  }
+  if (id.join('/') === 'default') return `the first that ${provider} lists   provider: ${provider}`
+  return id.length ? `${name}   provider: ${provider}` : name
+}
+
+/** Lists what of the settings is probably not meant, a sentence each (the settings' values are in none). */
+export function warningsOf(
+  { DEFAULT_MODEL }: Pick<Settings, 'DEFAULT_MODEL'>,
+  configured: readonly string[],
+  env: Readonly<Record<string, string | undefined>>,
+): string[] {
+  const warnings = findMisspelt(env, SETTINGS).map(([name, meant]) => `${name} is no setting. Did you mean ${meant}?`)
+  const told =
+    DEFAULT_MODEL && readModelName(DEFAULT_MODEL, (provider) => provider in KEYS || configured.includes(provider))
+  if (told && !configured.includes(told.provider)) {
+    const key = KEYS[told.provider]
+    warnings.push(
+      `DEFAULT_MODEL is ${DEFAULT_MODEL}, and the provider ${told.provider} has no key: set ${key}, or runs of it fail`,
+    )
+  }
+  return warnings
+}
+
+/** Prints where the service is, what it uses, and the first token where this start has made it. */
+export async function greet(service: Service, settings: Settings): Promise<void> {
+  const { url, firstToken, newInstallation, deps } = service
+  const { DATABASE_URL, DATA_DIR, ROLE } = settings
+  const apis = [
+    `  REST      ${url}/api/v1      reference: ${url}/api/docs`,
+    `  GraphQL   ${url}/graphql`,
+    `  tRPC      ${url}/trpc`,
+  ]
+  const lines = [
+    '',
+    `  Muster is ready at ${url}`,
+    '',
+    ...(ROLE === 'worker' ? [] : apis),
+    `  Model     ${await describeModel(service)}`,
+    `  Data      ${DATABASE_URL?.startsWith('postgres') ? new URL(DATABASE_URL).host : (DATABASE_URL ?? DATA_DIR)}`,
+    '',
+    ...warningsOf(settings, deps.models.ofServer(), process.env).flatMap((warning) => [`  Warning: ${warning}`, '']),
+  ]
+  if (newInstallation) lines.push(`  A new installation was made in ${newInstallation}`, '')
+  if (firstToken) {
+    lines.push(
+      '  Your first token. It is shown this once:',
+      '',
+      `  ${firstToken}`,
+      '',
+      '  Try it:',
+      '',
+      `  curl ${url}/api/v1/agents -H 'Authorization: Bearer ${firstToken}' \\`,
+      `    -H 'Content-Type: application/json' -d '{"name": "Ada", "systemPrompt": "You are a helpful assistant."}'`,
+      '',
+    )
+  }
+  console.log(lines.join('\n'))
+}
