@@ -1,22 +1,58 @@
 import type { z } from 'zod'
 import * as agents from '../agents/service.ts'
 import type { Actor } from '../auth/actor.ts'
+import { ownSessions, reachable as reachableChat } from '../chats/service.ts'
 import type { Deps } from '../deps.ts'
-import { AppError } from '../errors.ts'
+import { AppError, notFound } from '../errors.ts'
 import type { ExecuteAny } from './schema.ts'
 import { type Call, start } from './start.ts'
 
 const PATH = '/api/v1/execute'
 
 /**
- * POST /execute (contract-2.md section 1.15): runs the agent that the input names, else the newest one that the caller
- * created, else the caller's `Assistant`. Throws as {@link start} does.
+ * POST /execute (contract-2.md section 1.15): runs the agent that the input names, else that of the session or chat which
+ * it continues, else the newest one that the caller created, else the caller's `Assistant`. Throws as {@link start} does.
  */
 export async function startAny(actor: Actor, deps: Deps, input: z.output<typeof ExecuteAny>, call: Call) {
   const { agentId, characterId, ...rest } = input
-  const id = agentId ?? characterId ?? (await findOwn(actor, deps)) ?? (await createAssistant(actor, deps))
+  const id =
+    agentId ??
+    characterId ??
+    (await findContinued(actor, deps, input)) ??
+    (await findOwn(actor, deps)) ??
+    (await createAssistant(actor, deps))
   const { idempotencyKey: _, ...said } = input
   return start(actor, deps, { ...rest, id }, call, { path: PATH, said })
+}
+
+/**
+ * Returns the agent of the latest session that an input continues, or of its chat; null if it continues neither. Throws 404
+ * for a session or a chat that the caller cannot reach.
+ */
+async function findContinued(
+  actor: Actor,
+  { db }: Deps,
+  { chatId = null, sessionId = null }: z.output<typeof ExecuteAny>,
+): Promise<string | null> {
+  if (chatId === null && sessionId === null) return null
+  const session = await db.session.findFirst({
+    where: {
+      ...(sessionId !== null && { id: sessionId }),
+      ...(chatId !== null && { chatId }),
+      chat: reachableChat(actor),
+      ...ownSessions(actor),
+    },
+    orderBy: [{ createdAt: 'desc' }, { id: 'desc' }],
+    select: { agentId: true },
+  })
+  if (session) return session.agentId
+  if (sessionId !== null || chatId === null) throw notFound('Session')
+  const chat = await db.chat.findFirst({
+    where: { AND: [{ id: chatId }, reachableChat(actor)] },
+    select: { agentId: true },
+  })
+  if (!chat) throw notFound('Chat')
+  return chat.agentId
 }
 
 /** Returns the newest agent that the caller created in the organization; null if there is none. */

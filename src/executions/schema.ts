@@ -75,7 +75,9 @@ export const ExecuteAny = Execute.omit({ id: true })
     agentId: z
       .string()
       .nullish()
-      .describe('The agent. Default: the newest one that you created, else your private agent `Assistant`'),
+      .describe(
+        'The agent. Default: that of the session or chat, else the newest one that you created, else your private agent `Assistant`',
+      ),
     characterId: z.string().nullish().describe('Another name of agentId, which wins'),
   })
   .meta({ examples: [{ message: 'Hello' }] })

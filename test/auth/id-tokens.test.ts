@@ -104,7 +104,7 @@ describe('a subject', () => {
     ['no e-mail address', {}],
     ['an address that is said nothing of', { email: 'known@example.com' }],
     ['an address that is not verified', { email: 'known@example.com', email_verified: false }],
-    ['an address whose verification is a word', { email: 'known@example.com', email_verified: 'true' }],
+    ['an address whose verification is a word', { email: 'known@example.com', email_verified: 'yes' }],
     ['an address that looks like a known one (U+212A)', { email: '\u212Anown@example.com', email_verified: true }],
     ['an address of nobody', { email: 'nobody@example.com', email_verified: true }],
     ['an address that is no text', { email: ['known@example.com'], email_verified: true }],

@@ -184,6 +184,15 @@ describe('chat without an agent', () => {
     await expect(post('/api/v1/execute', { message: 'Who?', agentId: 'none' })).rejects.toThrow('404: Agent not found')
   })
 
+  test('goes on with the agent of its session, though a newer agent has come', async () => {
+    await agent({ name: 'Before' })
+    const { sessionId, chatId } = await post('/api/v1/execute', { message: 'One' })
+    await agent({ name: 'After' })
+    const next = await post('/api/v1/execute', { message: 'Two', sessionId, chatId })
+    expect([next.sessionId, next.result]).toEqual([sessionId, expect.stringContaining('Before')])
+    await expect(post('/api/v1/execute', { message: 'Three', sessionId: 'none' })).rejects.toThrow('404')
+  })
+
   test('repeated with its Idempotency-Key is one run, though a newer agent has come', async () => {
     const send = () =>
       faces.REST(server, 'executions.create', { message: 'Once' }, {
