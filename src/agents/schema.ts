@@ -180,7 +180,7 @@ export const AgentCard = z
   .meta({ id: 'AgentCard' })
 
 /** An agent as the hosted original's client reads it (contract-2.md section 1.15). */
-export const Character = z
+const Character = z
   .object({ ...Agent.shape, characterDescription: z.string().nullable(), system_message: z.string() })
   .meta({ id: 'Character' })
 

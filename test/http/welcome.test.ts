@@ -1,0 +1,63 @@
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { request } from '../support/rest.ts'
+import { startServer, type TestServer } from '../support/server.ts'
+
+/** What a browser gets where there is no API (contract-2.md section 1.21). */
+
+let server: TestServer
+beforeAll(async () => {
+  server = await startServer({ TOKEN_PREFIX: 'td' })
+})
+afterAll(() => server[Symbol.asyncDispose]())
+
+const BROWSER = 'text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8'
+const open = (path: string, accept = BROWSER, method = 'GET') =>
+  fetch(server.url + path, { method, headers: { Accept: accept } })
+
+test('a browser gets a page at / and at the address of a chat, and every link on it leads somewhere', async () => {
+  const { chatUrl } = (await request(server, 'POST', '/api/v1/agents', { body: { name: 'Ada', systemPrompt: 'x' } }))
+    .body
+  for (const path of ['/', chatUrl]) {
+    const response = await open(path)
+    expect([response.status, response.headers.get('content-type')]).toEqual([200, 'text/html; charset=utf-8'])
+    const html = await response.text()
+    expect(html).toContain('Bearer td_')
+    expect(html).toContain('npm run admin -- token create')
+    for (const [, href = ''] of html.matchAll(/ href="(\/[^"]*)"/g)) expect((await open(href)).status).toBe(200)
+    expect((await open(path, BROWSER, 'HEAD')).status).toBe(200)
+  }
+  const chatId = chatUrl.split('/').at(-1)
+  expect(await (await open(chatUrl)).text()).toContain(`/api/v1/chats/${chatId}/messages`)
+})
+
+test('its policy lets the browser load nothing and run nothing', async () => {
+  const response = await open('/')
+  const policy = response.headers.get('content-security-policy') ?? ''
+  expect(policy).toMatch(/^default-src 'none'; style-src 'sha256-[\w+/=]+'; /)
+  expect(policy).not.toMatch(/unsafe|script-src/)
+  const html = await response.text()
+  expect(html).not.toMatch(/<script|style="|https?:\/\/(?!127\.0\.0\.1)/)
+})
+
+test('others get the JSON of a path that there is not, and so does a browser anywhere else', async () => {
+  for (const [path, accept] of [
+    ['/', '*/*'],
+    ['/', 'application/json'],
+    ['/default/spaces/a/chats/b', 'application/json'],
+    ['/nowhere', BROWSER],
+    ['/default/spaces/a', BROWSER],
+    ['/api/nowhere', BROWSER],
+  ] as const) {
+    const response = await open(path, accept)
+    expect([path, response.status]).toEqual([path, 404])
+    expect(await response.json()).toMatchObject({ error: true, message: 'Not found' })
+  }
+})
+
+test('the page tells whose server it is by PUBLIC_URL, and repeats no Host that is no name', async () => {
+  await using other = await startServer({ PUBLIC_URL: 'https://agents.example.com/muster/', NODE_ENV: 'production' })
+  const html = await (await fetch(other.url, { headers: { Accept: BROWSER } })).text()
+  expect(html).toContain('curl https://agents.example.com/muster/api/v1/agents')
+  expect(html).toContain('href="/muster/api/docs"')
+  expect(html).not.toContain('GraphiQL')
+})
