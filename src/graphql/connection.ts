@@ -14,7 +14,6 @@ import { addTo, LIMITS } from './limits.ts'
 import { loadOne } from './loader.ts'
 import { shows } from './procedures.ts'
 import { delegateOf, type Rows, readAll, selectRows } from './rows.ts'
-import { firstOfEach } from './top.ts'
 
 /** A part of a list, in the terms of Relay. */
 export type Connection<Row> = {
@@ -227,6 +226,9 @@ export function relationList<Row extends object>(
 
 export const NOTHING = { rows: [], hasNextPage: false }
 
+/** Maximum number of lists that one statement reads: SQLite compiles 500 at most. */
+const LISTS_AT_ONCE = 250
+
 type Read = { ids: string[]; column: string; where: object; take: number; query: object }
 
 /**
@@ -238,14 +240,19 @@ export async function readLists<Row extends object>(
   rows: Rows<Row>,
   { ids, column, where, take, query }: Read,
 ): Promise<Row[]> {
-  const { model, order, key } = rows
+  const { order, key } = rows
   const ordered = { ...query, orderBy: orderBy(order) }
   if (ids.length === 1) {
     const page = withRoom({ where: { AND: [{ [column]: ids[0] }, where] }, take })
     return delegateOf(db, rows).findMany({ ...ordered, ...page })
   }
   const columns = [column, ...key]
-  const found = await firstOfEach<Keys>(db, { model, column, keys: ids, where: where as never, order, take, columns })
+  const select = Object.fromEntries(columns.map((name) => [name, true as const]))
+  const found: Keys[] = []
+  for (const keys of inParts(ids, LISTS_AT_ONCE)) {
+    const call = { column, keys, where, orderBy: orderBy(order), take, select }
+    found.push(...(await delegateOf(db, rows).findFirstOfEach(call)))
+  }
   const lists = Map.groupBy(found, (row) => row[column])
   return readKeyed(db, rows, [...lists.values()], columns, ordered)
 }
@@ -260,7 +267,7 @@ export async function readKeyed<Row extends object>(
   columns: readonly string[],
   query: object,
 ): Promise<Row[]> {
-  const keyOf = (row: object) => columns.map((name) => plain((row as Keys)[name])).join(' ')
+  const keyOf = (row: object) => columns.map((name) => (row as Keys)[name]).join(' ')
   const longest = Math.max(1, ...lists.map(({ length }) => length))
   const answer = { size: 0 }
   const read: Row[] = []
@@ -268,13 +275,10 @@ export async function readKeyed<Row extends object>(
     const wanted = some.flat()
     if (!wanted.length) continue
     // With keys of several columns that finds more than wanted.
-    const where = columns.map((name) => [name, { in: [...new Set(wanted.map((row) => plain(row[name])))] }] as const)
+    const where = columns.map((name) => [name, { in: [...new Set(wanted.map((row) => row[name]))] }] as const)
     const known = new Set(wanted.map(keyOf))
     const found = await readAll(db, rows, { ...query, where: Object.fromEntries(where) }, answer)
     read.push(...found.filter((row) => known.has(keyOf(row))))
   }
   return read
 }
-
-/** Raw rows have big integers. */
-const plain = (value: unknown) => (typeof value === 'bigint' ? Number(value) : value)

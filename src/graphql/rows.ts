@@ -22,6 +22,17 @@ type Delegate<Row> = {
   findFirst(query: object): Promise<Row | null>
   count(query: { where: Where }): Promise<number>
   groupBy(query: object): Promise<(Record<string, string> & { _count: number })[]>
+  /** The first rows of each of many lists (src/db/fast-path/select.ts). */
+  findFirstOfEach(query: FirstOfEach): Promise<Readonly<Record<string, unknown>>[]>
+}
+
+type FirstOfEach = {
+  column: string
+  keys: readonly string[]
+  where: object
+  orderBy: readonly Readonly<Record<string, 'asc' | 'desc'>>[]
+  take: number
+  select: Readonly<Record<string, true>>
 }
 
 /** How the rows of a type are found, whoever asks for them and from where. */

@@ -1,5 +1,5 @@
 import { type Row, type Runner, read, readEach } from './load-relations.ts'
-import { toCount, toGroups, toSelect } from './select.ts'
+import { toCount, toFirstOfEach, toGroups, toSelect } from './select.ts'
 import type { Query, Statement } from './statement.ts'
 import { type Table, UNSUPPORTED } from './tables.ts'
 import { requireWhere, type UniqueKey, uniqueKeyOf } from './unique-key.ts'
@@ -134,6 +134,14 @@ const MAKERS = {
       (call) => toGroups(model.table, call),
       async (query) => (await read(model.runner, query)).map((row) => ({ ...row, _count: Number(row._count) })),
     ),
+  findFirstOfEach: (model) => async (call) => {
+    try {
+      return await read(model.runner, toFirstOfEach(model.table, call))
+    } catch (error) {
+      if (error === UNSUPPORTED) throw new TypeError(`findFirstOfEach of ${model.table.name}: unsupported arguments`)
+      throw error
+    }
+  },
   findUnique,
   findUniqueOrThrow: (model, own) => orThrowViaPrisma(model, 'findUniqueOrThrow', own.findUnique),
   // Outside a transaction, rows that differ in their columns are Prisma's to create together.

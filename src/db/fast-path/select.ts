@@ -71,6 +71,27 @@ function rangesOf(table: Table, where: Values): Values[] | null {
 const SCALARS = new Set(['String', 'Int', 'BigInt', 'Float', 'Decimal', 'Boolean', 'DateTime', 'Json', 'Bytes'])
 const isEnum = (type: string | undefined) => type !== undefined && !SCALARS.has(type)
 
+/**
+ * `findFirstOfEach`: the first rows of the lists of many `keys`, whose `column` has one of them. The statement reads each
+ * list from its index, and no further than `take`; Prisma would read all lists to their ends.
+ */
+export function toFirstOfEach(table: Table, call: unknown): Query {
+  const { column = '', keys = [], where, orderBy, take, select } = knownArgs(call, ...OF_EACH)
+  const projection = projectionOf(table, select === undefined ? {} : { select })
+  const order = orderOf(table, orderBy)
+  if (projection.nested.length || !keys.length || !order.text) throw UNSUPPORTED
+  const args: unknown[] = []
+  const lists = keys.map((key) => {
+    const filter = { AND: [{ [column]: key }, where ?? {}] }
+    const end = `${indexOrder(table, filter, order)} LIMIT ${wholeNumber(take)}`
+    const list = `SELECT ${projection.list} FROM ${quote(table.name)}${whereOf(table, filter, args, true)}${end}`
+    return `SELECT * FROM (${list}) AS "list"`
+  })
+  return { sql: lists.join(' UNION ALL '), args, table, projection }
+}
+
+const OF_EACH = ['column', 'keys', 'where', 'orderBy', 'take', 'select'] as const
+
 function wholeNumber(value: unknown): number {
   if (!Number.isSafeInteger(value) || (value as number) < 0) throw UNSUPPORTED
   return value as number

@@ -37,6 +37,9 @@ export type Args = Readonly<{
   _count?: unknown
   orderBy?: unknown
   take?: number
+  /** The column of `findFirstOfEach`, and its values. */
+  column?: string
+  keys?: readonly string[]
   skip?: number
   /** {@link Statement.room}, which Prisma does not know (lib/page.ts). */
   room?: number

@@ -2,9 +2,13 @@ import { Prisma } from '../../../prisma/generated/sqlite/client.ts'
 import { encode } from './dialect.ts'
 import { isFilter, listOf, quote, type Relation, type Table, UNSUPPORTED, type Values } from './tables.ts'
 
-/** The WHERE of a filter, and its parameters put to the others; nothing where it says nothing. */
-export function whereOf(table: Table, where: Values | undefined, args: unknown[]): string {
-  const condition = where === undefined ? '' : allOf({ table, name: quote(table.name), depth: 0 }, where, args)
+/**
+ * Returns the WHERE of a filter, empty if it has no condition, and adds its parameters to `args`. With `isRowByRow` the
+ * database looks related rows up for each row, as it does within an OR.
+ */
+export function whereOf(table: Table, where: Values | undefined, args: unknown[], isRowByRow = false): string {
+  const scope = { table, name: quote(table.name), depth: 0, isOptional: isRowByRow }
+  const condition = where === undefined ? '' : allOf(scope, where, args)
   return condition && ` WHERE ${condition}`
 }
 
@@ -52,7 +56,8 @@ function conditionOf(scope: Scope, name: string, value: unknown, args: unknown[]
     if (!denied) throw UNSUPPORTED
     return `NOT (${denied})`
   }
-  if (name === 'OR' && Array.isArray(value) && value.length) {
+  if (name === 'OR' && Array.isArray(value)) {
+    if (!value.length) return '1=0'
     const parts = value.map((part) => allOf({ ...scope, isOptional: true }, part, args))
     if (parts.includes('')) throw UNSUPPORTED
     return `(${parts.map((part) => `(${part})`).join(' OR ')})`
