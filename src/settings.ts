@@ -169,117 +169,112 @@ function isOrigin(text: string): boolean {
   return host !== '' && text === `${protocol}//${host}`
 }
 
-const fields = {
-  NODE_ENV: z.enum(['development', 'production', 'test']).default('development'),
-  HOST: z.string().default('127.0.0.1'),
-  PORT: z.coerce.number().int().min(0).max(65535).default(3000),
-  PUBLIC_URL: web.refine((url) => !/[?#]/.test(url), 'must end before any ? or #').optional(),
-  CORS_ORIGINS: list.refine(
-    (origins) => origins.every((origin) => origin === '*' || isOrigin(origin)),
-    'must be *, or origins without a path, such as https://app.example.com (no slash at the end, in lower case)',
-  ),
-  ALLOWED_HOSTS: list.refine(
-    (hosts) => hosts.every((host) => host === '*' || (!/[/@?#]/.test(host) && URL.canParse(`http://${host}`))),
-    'must be *, or host names without a scheme, such as muster.example.com',
-  ),
-  TRUST_PROXY: flag,
-  PUBLIC_DIRECTORY: flag,
-  LOG_LEVEL: z.enum(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent']).default('info'),
-
-  ROLE: z.enum(['all', 'api', 'worker']).default('all'),
-  PAUSED: flag,
-  METRICS_PORT: z.coerce.number().int().min(0).max(65535).optional(),
-  OTEL_EXPORTER_OTLP_ENDPOINT: address,
-  OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT: flag,
-
-  DATA_DIR: z.string().default('./data'),
-  ALLOW_NEW_INSTALLATION: flag,
-  DATABASE_URL: database(/^(file:|postgres(ql)?:\/\/)/, 'file: or postgresql://'),
-  DATABASE_DIRECT_URL: database(/^postgres(ql)?:\/\//, 'postgresql://'),
-  DATABASE_POOL_SIZE: z.coerce.number().int().min(1).max(500).default(10),
-  ENCRYPTION_KEY: Key.optional(),
-  // For the command line alone, which checks it.
-  NEW_ENCRYPTION_KEY: z.string().optional(),
-  TOKEN_PREFIX: z
-    .string()
-    .regex(/^[a-z][a-z0-9]{0,15}$/, 'must be 1 to 16 lower-case letters or digits, a letter first')
-    .default('mst'),
-  BOOTSTRAP_TOKEN: z.string().optional(),
-  OIDC_ISSUER: address,
-  OIDC_AUDIENCE: z.string().optional(),
-  OIDC_CLIENT_IDS: list,
-  OIDC_JWKS_URL: address,
-  ALLOW_PRIVATE_NETWORK: flag,
-  MCP_CATALOGUE: file(
-    McpCatalogue,
-    '{"types": [{"mcpType": "wiki", "name": "Wiki", "url": "https://…", "auth": "none"}]}',
-  ),
-  HTTP_PROXY: proxy,
-  HTTPS_PROXY: proxy,
-  NO_PROXY: z.string().optional(),
-
-  DEFAULT_MODEL: z.string().trim().optional(),
-  ANTHROPIC_API_KEY: ProviderKey.optional(),
-  ANTHROPIC_BASE_URL: baseAddress('anthropic').optional(),
-  ANTHROPIC_HEADERS: headers,
-  OPENAI_API_KEY: ProviderKey.optional(),
-  OPENAI_BASE_URL: baseAddress('compatible').optional(),
-  OPENAI_RESPONSES_BASE_URL: baseAddress('openai').optional(),
-  OPENAI_HEADERS: headers,
-  GOOGLE_GENERATIVE_AI_API_KEY: ProviderKey.optional(),
-  GOOGLE_BASE_URL: baseAddress('google').optional(),
-  THINK_TAGS: switchOf('true'),
-  COMPATIBLE_PROVIDERS: json(
-    CompatibleProviders,
-    '[{"name": "groq", "baseUrl": "https://api.groq.com/openai/v1", "apiKey": "…"}]',
-  ).default([]),
-
-  MAX_HISTORY_TOKENS: z.coerce.number().int().min(0).max(100_000_000).default(100_000),
-  EXECUTION_TIMEOUT: seconds(30 * 60),
-  MODEL_IDLE_TIMEOUT: seconds(120),
-  MODEL_RETRIES: z.coerce.number().int().min(0).max(10).default(2),
-  TOOL_TIMEOUT: seconds(60),
-  APPROVAL_TIMEOUT: seconds(7 * 24 * 60 * 60, MAX_WAIT),
-  QUEUE_TIMEOUT: seconds(60 * 60, MAX_WAIT),
-  LEASE_DURATION: seconds(15),
-  SHUTDOWN_DELAY: duration(MAX_TIMER).min(0).default(0).transform(toMs),
-  DRAIN_TIMEOUT: seconds(20),
-  MAX_RUNNING: count(1).default(5000),
-  MAX_RUNNING_PER_ORGANIZATION: count(1).optional(),
-  MAX_PENDING_RUNS: count(0).optional(),
-  MAX_RUN_BYTES: z.coerce
-    .number()
-    .int()
-    .min(1024 * 1024)
-    .default(512 * 1024 ** 2),
-  MAX_UNSENT_BYTES: z.coerce
-    .number()
-    .int()
-    .min(1024 * 1024)
-    .default(64 * 1024 ** 2),
-  MEDIA_QUOTA: z.coerce
-    .number()
-    .int()
-    .min(0)
-    .default(10 * 1024 ** 3),
-  MEDIA_DIR: z.string().optional(),
-  S3_BUCKET: z.string().optional(),
-  S3_REGION: z.string().default('us-east-1'),
-  S3_ENDPOINT: address,
-  S3_ACCESS_KEY_ID: z.string().optional(),
-  S3_SECRET_ACCESS_KEY: z.string().optional(),
-  EVENT_RETENTION_DAYS: z.coerce.number().positive().max(MAX_DAYS).default(90),
-}
-
-/** The names of all settings. */
-export const SETTINGS: readonly string[] = Object.keys(fields)
-
 /**
  * Everything the environment can set (contract.md section 0). Durations are given in seconds and kept in milliseconds.
  * An empty or blank variable counts as absent.
  */
 const Settings = z
-  .object(fields)
+  .object({
+    NODE_ENV: z.enum(['development', 'production', 'test']).default('development'),
+    HOST: z.string().default('127.0.0.1'),
+    PORT: z.coerce.number().int().min(0).max(65535).default(3000),
+    PUBLIC_URL: web.refine((url) => !/[?#]/.test(url), 'must end before any ? or #').optional(),
+    CORS_ORIGINS: list.refine(
+      (origins) => origins.every((origin) => origin === '*' || isOrigin(origin)),
+      'must be *, or origins without a path, such as https://app.example.com (no slash at the end, in lower case)',
+    ),
+    ALLOWED_HOSTS: list.refine(
+      (hosts) => hosts.every((host) => host === '*' || (!/[/@?#]/.test(host) && URL.canParse(`http://${host}`))),
+      'must be *, or host names without a scheme, such as muster.example.com',
+    ),
+    TRUST_PROXY: flag,
+    PUBLIC_DIRECTORY: flag,
+    LOG_LEVEL: z.enum(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent']).default('info'),
+
+    ROLE: z.enum(['all', 'api', 'worker']).default('all'),
+    PAUSED: flag,
+    METRICS_PORT: z.coerce.number().int().min(0).max(65535).optional(),
+    OTEL_EXPORTER_OTLP_ENDPOINT: address,
+    OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT: flag,
+
+    DATA_DIR: z.string().default('./data'),
+    ALLOW_NEW_INSTALLATION: flag,
+    DATABASE_URL: database(/^(file:|postgres(ql)?:\/\/)/, 'file: or postgresql://'),
+    DATABASE_DIRECT_URL: database(/^postgres(ql)?:\/\//, 'postgresql://'),
+    DATABASE_POOL_SIZE: z.coerce.number().int().min(1).max(500).default(10),
+    ENCRYPTION_KEY: Key.optional(),
+    // For the command line alone, which checks it.
+    NEW_ENCRYPTION_KEY: z.string().optional(),
+    TOKEN_PREFIX: z
+      .string()
+      .regex(/^[a-z][a-z0-9]{0,15}$/, 'must be 1 to 16 lower-case letters or digits, a letter first')
+      .default('mst'),
+    BOOTSTRAP_TOKEN: z.string().optional(),
+    OIDC_ISSUER: address,
+    OIDC_AUDIENCE: z.string().optional(),
+    OIDC_CLIENT_IDS: list,
+    OIDC_JWKS_URL: address,
+    ALLOW_PRIVATE_NETWORK: flag,
+    MCP_CATALOGUE: file(
+      McpCatalogue,
+      '{"types": [{"mcpType": "wiki", "name": "Wiki", "url": "https://…", "auth": "none"}]}',
+    ),
+    HTTP_PROXY: proxy,
+    HTTPS_PROXY: proxy,
+    NO_PROXY: z.string().optional(),
+
+    DEFAULT_MODEL: z.string().trim().optional(),
+    ANTHROPIC_API_KEY: ProviderKey.optional(),
+    ANTHROPIC_BASE_URL: baseAddress('anthropic').optional(),
+    ANTHROPIC_HEADERS: headers,
+    OPENAI_API_KEY: ProviderKey.optional(),
+    OPENAI_BASE_URL: baseAddress('compatible').optional(),
+    OPENAI_RESPONSES_BASE_URL: baseAddress('openai').optional(),
+    OPENAI_HEADERS: headers,
+    GOOGLE_GENERATIVE_AI_API_KEY: ProviderKey.optional(),
+    GOOGLE_BASE_URL: baseAddress('google').optional(),
+    THINK_TAGS: switchOf('true'),
+    COMPATIBLE_PROVIDERS: json(
+      CompatibleProviders,
+      '[{"name": "groq", "baseUrl": "https://api.groq.com/openai/v1", "apiKey": "…"}]',
+    ).default([]),
+
+    MAX_HISTORY_TOKENS: z.coerce.number().int().min(0).max(100_000_000).default(100_000),
+    EXECUTION_TIMEOUT: seconds(30 * 60),
+    MODEL_IDLE_TIMEOUT: seconds(120),
+    MODEL_RETRIES: z.coerce.number().int().min(0).max(10).default(2),
+    TOOL_TIMEOUT: seconds(60),
+    APPROVAL_TIMEOUT: seconds(7 * 24 * 60 * 60, MAX_WAIT),
+    QUEUE_TIMEOUT: seconds(60 * 60, MAX_WAIT),
+    LEASE_DURATION: seconds(15),
+    SHUTDOWN_DELAY: duration(MAX_TIMER).min(0).default(0).transform(toMs),
+    DRAIN_TIMEOUT: seconds(20),
+    MAX_RUNNING: count(1).default(5000),
+    MAX_RUNNING_PER_ORGANIZATION: count(1).optional(),
+    MAX_PENDING_RUNS: count(0).optional(),
+    MAX_RUN_BYTES: z.coerce
+      .number()
+      .int()
+      .min(1024 * 1024)
+      .default(512 * 1024 ** 2),
+    MAX_UNSENT_BYTES: z.coerce
+      .number()
+      .int()
+      .min(1024 * 1024)
+      .default(64 * 1024 ** 2),
+    MEDIA_QUOTA: z.coerce
+      .number()
+      .int()
+      .min(0)
+      .default(10 * 1024 ** 3),
+    MEDIA_DIR: z.string().optional(),
+    S3_BUCKET: z.string().optional(),
+    S3_REGION: z.string().default('us-east-1'),
+    S3_ENDPOINT: address,
+    S3_ACCESS_KEY_ID: z.string().optional(),
+    S3_SECRET_ACCESS_KEY: z.string().optional(),
+    EVENT_RETENTION_DAYS: z.coerce.number().positive().max(MAX_DAYS).default(90),
+  })
   .refine((env) => env.BOOTSTRAP_TOKEN === undefined || isWellFormed(env.BOOTSTRAP_TOKEN, env.TOKEN_PREFIX), {
     path: ['BOOTSTRAP_TOKEN'],
     message:
@@ -325,6 +320,9 @@ const Settings = z
     path: ['OIDC_AUDIENCE'],
     message: 'is required with OIDC_ISSUER: tokens that were issued for others are refused',
   })
+
+/** The names of all settings. */
+export const SETTINGS: readonly string[] = Object.keys(Settings.shape)
 
 export type Settings = z.output<typeof Settings>
 

@@ -1,4 +1,4 @@
-import { execFile, spawn } from 'node:child_process'
+import { execFile, spawn, spawnSync } from 'node:child_process'
 import { join } from 'node:path'
 import { text } from 'node:stream/consumers'
 import { promisify } from 'node:util'
@@ -22,9 +22,9 @@ afterAll(async () => {
 })
 
 /** All that a program says that was given this input; what it says of an error, too. */
-async function run(name: string, input = ''): Promise<string> {
+async function run(name: string, input = '', program = process.execPath): Promise<string> {
   const env = { PATH: process.env.PATH, MUSTER_URL: server.url, TOKEN: server.token }
-  const child = spawn(process.execPath, [join('examples', name)], { cwd: ROOT, env })
+  const child = spawn(program, [join('examples', name)], { cwd: ROOT, env })
   child.stdin.end(input)
   const [out, err] = await Promise.all([text(child.stdout), text(child.stderr)])
   return out + err
@@ -54,4 +54,30 @@ test('the client that is generated from the OpenAPI document runs agents and tas
 
 test('the GraphQL client starts a run, follows it and looks at it', async () => {
   expect(await run('graphql.ts')).toBe('A reply of the test model.\nAda: completed\n')
+})
+
+/** Why a program cannot be run on this machine; empty if it can. */
+const missing = (program: string, ...args: string[]): string =>
+  spawnSync(program, args).status === 0 ? '' : `${[program, ...args].join(' ')} fails on this machine`
+
+test.for([
+  ['python_stdlib.py', missing('python3', '--version')],
+  ['python_requests.py', missing('python3', '-c', 'import requests')],
+])('%s runs an agent once, streams a second run, and reads an error', async ([name = '', reason = ''], { skip }) => {
+  skip(reason !== '', reason)
+  expect((await run(name, '', 'python3')).split('\n')).toEqual([
+    'A reply of the test model. true',
+    'A reply of the test model.',
+    'completed',
+    '404 Agent not found',
+    '',
+  ])
+})
+
+test('curl.sh runs an agent, and streams a second run', async ({ skip }) => {
+  const reason = missing('curl', '--version')
+  skip(reason !== '', reason)
+  const [reply, ...events] = (await run('curl.sh', '', 'sh')).trimEnd().split('\n')
+  expect(reply).toBe('A reply of the test model.')
+  expect([events[0], events.at(-1)]).toEqual(['event: meta', 'event: result'])
 })
