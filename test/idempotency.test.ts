@@ -135,6 +135,23 @@ const CASES: Record<string, Case> = {
     body: { characterId: lab.agentId, message: 'Hello' },
     other: { characterId: lab.agentId, message: 'Bye' },
   }),
+  'client.createToken': async () => ({ path: '/api/tokens/create', body: { name: 'ci' }, other: { name: 'other' } }),
+  'client.revokeToken': async () => ({ path: `/api/tokens/${await create('/api/v1/keys', { name: 'ci' })}/revoke` }),
+  'client.writeFile': async () => {
+    const spaceId = await space()
+    const named = (content: string) => ({ spaceId, path: 'a.txt', content })
+    return { path: '/api/files/write', body: named('a'), other: named('b') }
+  },
+  'client.deleteFile': async () => {
+    const spaceId = await space()
+    await post('/api/files/write', null, { body: { spaceId, path: 'a.txt', content: 'a' } })
+    return { path: '/api/files/delete', body: { spaceId, path: 'a.txt' }, other: { spaceId, path: 'b.txt' } }
+  },
+  'executions.create': async () => ({
+    path: '/api/v1/execute',
+    body: { agentId: lab.agentId, message: 'Hello' },
+    other: { agentId: lab.agentId, message: 'Bye' },
+  }),
   'executions.cancel': async () => ({ path: `/api/v1/executions/${await hangingRun()}/cancel` }),
   'keys.create': async () => ({ path: '/api/v1/keys', body: { name: 'ci' }, other: { name: 'other' } }),
   'media.create': async () => ({ path: '/api/v1/media', body: file('one'), other: file('two') }),
@@ -353,6 +370,16 @@ const NAMING: [procedure: string, refusal: string, naming: Naming][] = [
     NO_AGENT,
     async ({ agentId }) => [`/api/v1/tasks/${await create('/api/v1/tasks', { title: 'Free' })}/claim`, { agentId }],
   ],
+  ['executions.create', NO_AGENT, ({ agentId }) => ['/api/v1/execute', { ...hello, agentId }]],
+  ['client.writeFile', NO_SPACE, ({ spaceId }) => ['/api/files/write', { spaceId, path: 'a.txt', content: 'a' }]],
+  [
+    'client.deleteFile',
+    NO_SPACE,
+    async ({ token, spaceId }) => {
+      await post('/api/files/write', null, { token, body: { spaceId, path: 'a.txt', content: 'a' } })
+      return ['/api/files/delete', { spaceId, path: 'a.txt' }]
+    },
+  ],
   ['tasks.execute', NO_AGENT, async (by) => [`/api/v1/tasks/${await task(by)}/execute`, {}]],
 ]
 
@@ -361,6 +388,8 @@ const NAMING: [procedure: string, refusal: string, naming: Naming][] = [
  * always be cancelled by those who could cancel it once (contract-2.md section 8.3), see below.
  */
 const NAMING_NOTHING = [
+  'client.createToken',
+  'client.revokeToken',
   'executions.cancel',
   'keys.create',
   'mcps.create',

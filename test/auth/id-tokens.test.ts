@@ -367,11 +367,14 @@ describe('the holder of an ID token', () => {
     const [spaceId, other] = [await createSpace(token), await createSpace(token)]
     const agent = { name: 'Ada', systemPrompt: 'You are Ada.' }
     const characterId = (await request(server, 'POST', '/api/v1/agents', { token, body: agent })).body.id
-    const path = `/api/agent/execute?spaceId=${other}`
+    const path = '/api/agent/execute'
     const body = { characterId, message: 'Hi' }
     for (const stream of [false, true]) {
       const nowhere = await request(server, 'POST', path, { token: as, body: { ...body, stream } })
       expectError(nowhere, 400, 'Missing required field: spaceId')
+      const inAddress = { token: as, body: { ...body, spaceId, stream } }
+      const there = await request(server, 'POST', `${path}?spaceId=${other}`, inAddress)
+      expectError(there, 400, 'Unknown parameter: spaceId')
     }
     expect((await request(server, 'POST', path, { token: as, body: { ...body, spaceId } })).status).toBe(200)
     const stream = await openStream(server, path, {
