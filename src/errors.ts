@@ -92,10 +92,31 @@ const CHALLENGE = { 'WWW-Authenticate': 'Bearer' }
 /** The 400 for a query parameter that an operation does not have (contract-2.md section 1.3). */
 export const unknownParameter = (name: string, detail: string) =>
   badRequest(`Unknown parameter: ${name}`, { code: 'invalid_parameter', detail })
-export const unauthorized = (message: string) => new AppError(401, message, { headers: CHALLENGE })
-export const tokenExpired = () => new AppError(401, 'Token expired', { code: 'token_expired', headers: CHALLENGE })
+const ANOTHER_TOKEN = 'make another with POST /api/v1/keys, or the operator with `npm run admin -- token create`'
+
+/** What to do about a 401, by the beginning of its message: never by whose token it was. */
+const ADVICE: readonly (readonly [message: string, detail: string])[] = [
+  ['Authorization header required', 'Send the header `Authorization: Bearer <token>`'],
+  ['Invalid token format', 'Send the header `Authorization: Bearer <token>`, with the whole token'],
+  ['Token expired', `The time of this token is over: ${ANOTHER_TOKEN}`],
+  ['', `The token is unknown, mistyped or revoked: copy it again, or ${ANOTHER_TOKEN}`],
+]
+
+export const unauthorized = (message: string) => {
+  const [, detail] = ADVICE.find(([beginning]) => message.startsWith(beginning)) ?? []
+  return new AppError(401, message, { headers: CHALLENGE, ...(detail && { detail }) })
+}
+export const tokenExpired = () =>
+  new AppError(401, 'Token expired', {
+    code: 'token_expired',
+    headers: CHALLENGE,
+    detail: `The time of this token is over: ${ANOTHER_TOKEN}`,
+  })
 export const forbidden = (options: Pick<ErrorOptions, 'code' | 'detail' | 'headers'> = {}) =>
-  new AppError(403, "You don't have permission to access this resource", options)
+  new AppError(403, "You don't have permission to access this resource", {
+    detail: 'Your role does not allow it, or it belongs to another organization. Ask its owner or an admin.',
+    ...options,
+  })
 /** The 403 for a token that has none of some scopes. */
 export const lacksScopes = (anyOf: readonly string[]) =>
   forbidden({
@@ -107,8 +128,12 @@ export const lacksScopes = (anyOf: readonly string[]) =>
 /** What the model of a run is told whose token does not allow a call. */
 export const lacksScope = (scope: string) =>
   new AppError(403, `This run's token lacks the scope ${scope}`, { code: 'insufficient_scope' })
-export const notFound = (resource: ResourceName) => new AppError(404, `${resource} not found`)
-export const noSuchPath = () => new AppError(404, 'Not found')
+export const notFound = (resource: ResourceName) =>
+  new AppError(404, `${resource} not found`, {
+    detail: 'There is none with this id, or none that you can see. Check the id and the organization of the token.',
+  })
+export const noSuchPath = () =>
+  new AppError(404, 'Not found', { detail: 'There is no such path. /api/docs and /api/openapi.json list them.' })
 /** The 405 of a path that is there for other methods (contract-2.md section 1.4). */
 export const methodNotAllowed = (allowed: readonly string[]) =>
   new AppError(405, 'Method not allowed', {
@@ -131,16 +156,38 @@ export const conflict = (message: string, options: Omit<ErrorOptions, 'headers'>
 export const cancelled = (executionId?: string) =>
   conflict('Execution was cancelled', { code: 'cancelled', ...(executionId && { executionId }) })
 export const tooLong = () => badRequest('The answer would be too long: ask for fewer rows, or fewer long texts')
-export const invalidJson = () => badRequest('Invalid JSON in request body')
-export const bodyTooLarge = () => new AppError(413, 'Request body too large')
-export const misdirected = () => new AppError(421, 'Misdirected request')
-export const unsupportedType = () => new AppError(415, 'Unsupported content type')
+/** The 400 of a body that is no JSON. `position`: the character at which it stops being any. */
+export const invalidJson = (position?: string) =>
+  badRequest('Invalid JSON in request body', {
+    detail:
+      (position === undefined ? '' : `The mistake is at character ${position}. `) +
+      'Send one JSON object in UTF-8, with double quotes around names and texts.',
+  })
+/** The 413 of a body. Sizes in bytes. */
+export const bodyTooLarge = (limit = 1024 * 1024, actual?: number) => {
+  const sent = actual !== undefined && actual > limit ? `, and this one has ${actual}` : ''
+  return new AppError(413, 'Request body too large', { detail: `A body has at most ${limit} bytes here${sent}` })
+}
+export const misdirected = () =>
+  new AppError(421, 'Misdirected request', {
+    detail: 'The operator has to add the host of this address to ALLOWED_HOSTS, or to set PUBLIC_URL.',
+  })
+export const unsupportedType = (wanted = 'application/json') =>
+  new AppError(415, 'Unsupported content type', { detail: `Send the header Content-Type: ${wanted}` })
 export const tooManyRequests = (code: 'rate_limited' | 'queue_full' = 'rate_limited') =>
-  new AppError(429, 'Rate limit exceeded. Retry after 60 seconds.', { code, headers: { 'Retry-After': '60' } })
+  new AppError(429, 'Rate limit exceeded. Retry after 60 seconds.', {
+    code,
+    headers: { 'Retry-After': '60' },
+    detail: code === 'queue_full' ? 'Too many runs wait already: try again when some have ended.' : 'Try again later.',
+  })
 export const chatFailed = (options: Pick<ErrorOptions, 'code' | 'detail' | 'executionId'> = {}) =>
   new AppError(500, 'Chat execution failed', options)
 export const unavailable = (cause?: unknown) =>
-  new AppError(503, 'Service temporarily unavailable. Please retry.', { cause, headers: { 'Retry-After': '1' } })
+  new AppError(503, 'Service temporarily unavailable. Please retry.', {
+    cause,
+    headers: { 'Retry-After': '1' },
+    detail: 'The database does not answer, or the server is starting or stopping. Repeat the request in a moment.',
+  })
 
 /** The 503 of `/readyz` once SQLite has reported that the database file is damaged. */
 export const damaged = (code: string) =>
@@ -186,7 +233,10 @@ export function toAppError(error: unknown): AppError {
     // What V8 says of JSON beyond half a gigabyte. Lists end long before that, see lib/page.ts.
     if (cause instanceof RangeError && cause.message === 'Invalid string length') return tooLong()
   }
-  return new AppError(500, 'An unexpected error occurred', { cause: error })
+  return new AppError(500, 'An unexpected error occurred', {
+    cause: error,
+    detail: 'The log of the server has the cause: give its operator the requestId.',
+  })
 }
 
 export const toBody = (error: AppError, requestId: string): ErrorBody => ({

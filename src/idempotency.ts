@@ -58,7 +58,9 @@ export async function lookUp(actor: Actor, deps: Deps, { key, method, path }: Id
   const record = await deps.db.idempotencyRecord.findUnique({ where: { id } })
   const expired = record && record.createdAt.getTime() <= deps.clock.now().getTime() - LIFETIME
   if (record && !expired && record.inputDigest !== inputDigest) {
-    throw new AppError(422, 'Idempotency-Key was used with another request')
+    throw new AppError(422, 'Idempotency-Key was used with another request', {
+      detail: 'Send another request with another key.',
+    })
   }
   const claim: KeyClaim = { id, organizationId, inputDigest, replaces: record?.createdAt ?? null }
   return { record: expired ? null : record, claim }
@@ -235,7 +237,10 @@ export async function onceOutside<T extends object>(
 }
 
 const inProgress = () =>
-  conflict('A request with this Idempotency-Key is in progress', { code: 'idempotency_in_progress' })
+  conflict('A request with this Idempotency-Key is in progress', {
+    code: 'idempotency_in_progress',
+    detail: 'Repeat the request with the same key in a moment.',
+  })
 
 function replay<T>({ answer }: IdempotencyRow, idempotency: IdempotencyKey): T {
   if (answer === null) throw inProgress()

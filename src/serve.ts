@@ -32,6 +32,8 @@ export async function serve(): Promise<void> {
   // Nobody else reads what is created: database, log, key, media, folders.
   process.umask(0o077)
   try {
+    // A greeting that nobody can read is no reason to end.
+    for (const stream of [process.stdout, process.stderr]) stream.on('error', () => {})
     const settings = readSettings(process.env)
     const log = createLog(settings.LOG_LEVEL)
     const service = await startService(settings, log)

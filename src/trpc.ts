@@ -113,12 +113,13 @@ export function fromTRPCError(error: unknown): AppError {
 }
 
 const THEIRS: { [Code in TRPC_ERROR_CODE_KEY]?: () => AppError } = {
-  PARSE_ERROR: invalidJson,
+  PARSE_ERROR: () => invalidJson(),
   BAD_REQUEST: () => badRequest('Malformed tRPC request'),
   NOT_FOUND: noSuchPath,
-  METHOD_NOT_SUPPORTED: () => new AppError(405, 'Method not allowed'),
-  PAYLOAD_TOO_LARGE: bodyTooLarge,
-  UNSUPPORTED_MEDIA_TYPE: unsupportedType,
+  METHOD_NOT_SUPPORTED: () =>
+    new AppError(405, 'Method not allowed', { detail: 'Queries are GET, mutations are POST' }),
+  PAYLOAD_TOO_LARGE: () => bodyTooLarge(),
+  UNSUPPORTED_MEDIA_TYPE: () => unsupportedType(),
 }
 
 /** First of all middlewares, before any input parser: whatever fails, in input, policy or service, leaves as AppError. */

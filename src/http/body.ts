@@ -40,8 +40,9 @@ export async function readJson(req: IncomingMessage): Promise<Record<string, unk
   let value: unknown
   try {
     value = JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(bytes))
-  } catch {
-    throw invalidJson()
+  } catch (error) {
+    // Of the message only the position: the rest repeats the body.
+    throw invalidJson(/at position (\d+)/.exec((error as Error).message)?.[1])
   }
   if (typeof value !== 'object' || value === null || Array.isArray(value)) throw invalidField('body', 'object')
   return value as Record<string, unknown>
@@ -56,7 +57,7 @@ function readBytes(req: IncomingMessage, length: number): Promise<Buffer> {
     const add = (chunk: Buffer) => {
       size += chunk.length
       chunks.push(chunk)
-      if (size > most) end(bodyTooLarge())
+      if (size > most) end(bodyTooLarge(most))
     }
     const end = (error?: Error) => {
       req.off('data', add).off('end', end).off('error', leave)
@@ -65,7 +66,7 @@ function readBytes(req: IncomingMessage, length: number): Promise<Buffer> {
     }
     // It broke off: nobody's fault here, and no answer arrives.
     const leave = () => end(malformed())
-    if (length > most) reject(bodyTooLarge())
+    if (length > most) reject(bodyTooLarge(most, length))
     // Whoever left before tells it no more.
     else if (req.destroyed) reject(malformed())
     else req.on('data', add).on('end', end).on('error', leave)

@@ -89,9 +89,10 @@ async function receiveForm<Received>(
   discard: (received: Received) => unknown = () => undefined,
 ): Promise<Received> {
   const contentType = req.headers['content-type'] ?? ''
-  if (!/^multipart\/form-data *(;|$)/i.test(contentType)) throw unsupportedType()
+  if (!/^multipart\/form-data *(;|$)/i.test(contentType)) throw unsupportedType('multipart/form-data')
   if (!/; *boundary=("[^"]+"|[^\s;"]+)/i.test(contentType)) throw malformed()
-  if (Number(req.headers['content-length']) > MAX_FORM) throw bodyTooLarge()
+  const length = Number(req.headers['content-length'])
+  if (length > MAX_FORM) throw bodyTooLarge(service.MAX_BYTES, length)
   const form = openForm(contentType)
   const files: Readable[] = []
   let received: Promise<Received> | undefined
@@ -130,7 +131,7 @@ async function* readForm(req: IncomingMessage): AsyncGenerator<Buffer> {
   let size = 0
   for await (const chunk of req.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>) {
     size += chunk.length
-    if (size > MAX_FORM) throw bodyTooLarge()
+    if (size > MAX_FORM) throw bodyTooLarge(service.MAX_BYTES)
     yield chunk
   }
 }

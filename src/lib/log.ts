@@ -1,8 +1,57 @@
+import { writeSync } from 'node:fs'
 import { type DestinationStream, type Logger, pino, stdSerializers } from 'pino'
 import { describeDatabaseError } from './database-errors.ts'
 
 const serializers = { err: (error: Error) => describeDatabaseError(error) ?? stdSerializers.err(error) }
 
 /** The log: lines of JSON, by default on stdout. Of errors of the database it has no texts: they repeat its values. */
-export const createLog = (level: string, destination: DestinationStream = pino.destination(1)): Logger =>
+export const createLog = (level: string, destination: DestinationStream = createDestination()): Logger =>
   pino({ level, serializers }, destination)
+
+/** How often a full pipe is tried again, and the pause before each (ms). */
+const TRIES = 10
+const PAUSE = 10
+
+/**
+ * Writes lines to a file descriptor. A line that cannot be written (the disk is full, the terminal or the reader is gone)
+ * is dropped and counted; the next one that can be written is preceded by a line with their number and the reason.
+ */
+export function createDestination(fd = 1, write: (fd: number, bytes: Buffer) => number = writeSync): DestinationStream {
+  let lost = 0
+  let reason = ''
+  let isTorn = false
+
+  function writeAll(text: string): void {
+    let left = Buffer.from(text)
+    let tries = 0
+    while (left.length) {
+      try {
+        left = left.subarray(write(fd, left))
+        isTorn = left.length > 0
+      } catch (error) {
+        if ((error as NodeJS.ErrnoException).code !== 'EAGAIN' || ++tries > TRIES) throw error
+        Atomics.wait(SLEEP, 0, 0, PAUSE)
+      }
+    }
+  }
+
+  function note(): string {
+    if (!lost) return ''
+    const line = { level: 40, time: Date.now(), lost, reason, msg: 'log lines could not be written and were dropped' }
+    return `${JSON.stringify(line)}\n`
+  }
+
+  return {
+    write(line) {
+      try {
+        writeAll(`${isTorn ? '\n' : ''}${note()}${line}`)
+        lost = 0
+      } catch (error) {
+        lost++
+        reason = (error as NodeJS.ErrnoException).code ?? String(error)
+      }
+    },
+  }
+}
+
+const SLEEP = new Int32Array(new SharedArrayBuffer(4))

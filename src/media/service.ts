@@ -135,7 +135,7 @@ export async function receive(actor: Actor, deps: Deps, source: Readable, name: 
       const unfinished = count(chunk.length)
       hash.update(chunk)
       countPassed(chunk.length)
-      if (size > MAX_BYTES) done(bodyTooLarge())
+      if (size > MAX_BYTES) done(bodyTooLarge(MAX_BYTES))
       else if (stored + unfinished > settings.MEDIA_QUOTA) done(quotaExceeded())
       else done(null, chunk)
     },
@@ -155,7 +155,8 @@ export async function receive(actor: Actor, deps: Deps, source: Readable, name: 
   }
 }
 
-const quotaExceeded = () => new AppError(413, 'Media quota exceeded')
+const quotaExceeded = () =>
+  new AppError(413, 'Media quota exceeded', { detail: 'Delete media, or ask the operator to raise MEDIA_QUOTA.' })
 
 /** Returns how many bytes the files of the actor's organization have. */
 async function storedBytes({ organizationId: id }: Actor, { db }: Deps): Promise<number> {
