@@ -99,7 +99,8 @@ export type StopReason = (typeof STOP_REASONS)[number]
 /** What a `message` event tells (contract.md section 4, "SSE"). Steps count from 1. */
 export type MessageData =
   | { messageType: 'stream_event'; step: number; delta: Delta }
-  | { messageType: 'assistant'; step: number; content: ContentBlock[] }
+  /** `text` is all text of the step (contract-2.md section 1.14). */
+  | { messageType: 'assistant'; step: number; text: string; content: ContentBlock[] }
   | { messageType: 'tool_result'; toolUseId: string; content: string; isError: boolean }
   | ({ messageType: 'warning' } & Warning)
   /** The model is asked again after a wait (contract-2.md section 2.1). */

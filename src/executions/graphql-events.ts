@@ -10,7 +10,7 @@ import {
   toConnection,
 } from '../graphql/connection.ts'
 import { fromCursor } from '../graphql/cursor.ts'
-import { argsFromZod, parseArgs } from '../graphql/inputs.ts'
+import { argsFromZod, enumFromZod, parseArgs } from '../graphql/inputs.ts'
 import { loadOne } from '../graphql/loader.ts'
 import { shows } from '../graphql/procedures.ts'
 import { rowsOf } from '../graphql/rows.ts'
@@ -122,6 +122,7 @@ builder.objectRef<Message<'assistant'>>(TYPES.assistant).implement({
   interfaces: [Event],
   fields: (t) => ({
     step: t.int({ description: 'Which answer of the model, from 1', resolve: ({ data }) => data.step }),
+    text: t.string({ description: 'All text of the step', extensions: { cost: 20 }, resolve: ({ data }) => data.text }),
     content: t.field({
       type: [Block],
       description: 'Its parts',
@@ -266,6 +267,8 @@ function* eventsOf(row: Edge, segments: readonly Segment[], toEnd: boolean): Gen
   const terminal = toEnd && terminalEvent(row)
   if (terminal) yield terminal
 }
+
+enumFromZod('StreamContent', schema.FollowExecution.shape.content, 'Which content a complete step of a stream has')
 
 const Follow = schema.FollowExecution.omit({ lastEventId: true })
 

@@ -20,7 +20,7 @@ import {
 } from './engine/events.ts'
 import { belowRoot, MAX_DEPTH } from './engine/tree.ts'
 import { warningsOf } from './engine/warnings.ts'
-import type { Execution, ExecutionNode, FollowExecution, ListExecutions, ReadLogs } from './schema.ts'
+import type { Content, Execution, ExecutionNode, FollowExecution, ListExecutions, ReadLogs } from './schema.ts'
 
 /** An execution is open to whoever can see its agent and its space, and its mission, whose goal it says. */
 const isOpen = (actor: Actor): Prisma.ExecutionWhereInput => ({
@@ -368,20 +368,27 @@ export async function logs(actor: Actor, deps: Deps, input: z.output<typeof Read
   }
 }
 
-/** The events after a number, in batches, as {@link followFrom} gives them. Throws before the first one, or not at all. */
+/**
+ * The events after a number, in batches, as {@link followFrom} gives them. Throws before the first one, or not at all.
+ * `isOver`: the caller has come back with the number of the last event, or a later one.
+ */
 export async function follow(
   actor: Actor,
   deps: Deps,
   input: z.output<typeof FollowExecution>,
   streamTo: (actor: Actor) => AbortSignal,
-): Promise<AsyncGenerator<readonly ExecutionEvent[]>> {
+): Promise<{ batches: AsyncGenerator<readonly ExecutionEvent[]>; isOver: boolean }> {
   const { row, isReadable } = await see(actor, deps, input.executionId)
-  return followFrom(actor, deps, row, input.lastEventId ?? input.after ?? 0, streamTo, isReadable)
+  const { lastEventId, after = 0, content } = input
+  const isOver = row.terminalSeq !== null && (lastEventId ?? 0) >= row.terminalSeq
+  const batches = followFrom(actor, deps, row, lastEventId ?? after, streamTo, { isReadable, content })
+  return { batches, isOver }
 }
 
 /**
  * The events after a number of an execution that the caller can see, in batches, live while it runs, as long as they may
- * follow it. `isReadable`: with their texts.
+ * follow it. `isReadable`: with their texts. `content`: see {@link withoutStreamed}; clients of the hosted original, which
+ * `TOKEN_PREFIX=td` is for, print what was streamed and the whole content, too.
  */
 export function followFrom(
   actor: Actor,
@@ -389,13 +396,46 @@ export function followFrom(
   row: ExecutionRow,
   after: number,
   streamTo: (actor: Actor) => AbortSignal,
-  isReadable = true,
+  { isReadable = true, content }: { isReadable?: boolean; content?: Content | null | undefined } = {},
 ): AsyncGenerator<readonly ExecutionEvent[]> {
   // No more of its row: it is kept as long as the stream is on.
   const { id, userId } = row
-  const batches = deps.engine.follow(edgeOf(row), after, streamTo(actor))
+  const batches = contentOf(deps, deps.engine.follow(edgeOf(row), after, streamTo(actor)), after, content)
   return asReadable(actor, deps, { id, userId }, batches, isReadable)
 }
+
+type Batches = AsyncGenerator<readonly ExecutionEvent[]>
+
+/** The events with all content of complete steps, or the rest of it: the caller's choice, else the operator's. */
+export const contentOf = (
+  { settings }: Pick<Deps, 'settings'>,
+  batches: Batches,
+  after: number,
+  content: Content | null | undefined,
+): Batches =>
+  (content ?? (settings.TOKEN_PREFIX === 'td' ? 'rest' : 'all')) === 'rest' ? withoutStreamed(batches, after) : batches
+
+/**
+ * Leaves out of complete steps the blocks that were streamed as fragments (contract-2.md section 1.14). A stream that
+ * goes on behind an event has shown them before.
+ */
+async function* withoutStreamed(batches: Batches, after: number): Batches {
+  const streamed = new Set<string>()
+  const isLeftOut = (step: number, type: string) => after > META_SEQ || streamed.has(`${step} ${type}`)
+  for await (const batch of batches) {
+    yield batch.map((event): ExecutionEvent => {
+      if (event.event !== 'message') return event
+      const { data } = event
+      if (data.messageType === 'stream_event') streamed.add(`${data.step} ${BLOCKS[data.delta.type]}`)
+      if (data.messageType !== 'assistant') return event
+      const content = data.content.filter(({ type }) => type === 'tool_use' || !isLeftOut(data.step, type))
+      return { ...event, data: { ...data, content } }
+    })
+  }
+}
+
+/** The block of a complete step that fragments belong to. */
+const BLOCKS = { text_delta: 'text', thinking_delta: 'thinking' } as const
 
 /** How long a stream goes on before the caller's access is checked again (ms). */
 const ACCESS_INTERVAL = 5_000

@@ -87,6 +87,12 @@ const PARAMETERS = {
     description: 'As in the body, which it beats',
     schema: { type: 'string', enum: Execute.shape.onDisconnect.unwrap().unwrap().options },
   },
+  content: {
+    in: 'query',
+    name: 'content',
+    description: 'As in the body, which it beats',
+    schema: { type: 'string', enum: Execute.shape.content.unwrap().unwrap().options },
+  },
 } satisfies Record<string, oas31.ParameterObject>
 
 /** References to {@link HEADERS}. */
@@ -169,7 +175,7 @@ const ExecutionEvent = z
 const EXAMPLE: z.output<typeof ExecutionEvent> = {
   id: '3',
   event: 'message',
-  data: { messageType: 'stream_event', step: 1, delta: { type: 'text_delta', text: 'Hello' } },
+  data: { type: 'message', messageType: 'stream_event', step: 1, delta: { type: 'text_delta', text: 'Hello' } },
 }
 
 /** What an event stream is. OpenAPI 3.1 can say it in words only; by custom the schema is that of one event. */
@@ -214,7 +220,7 @@ const health = (operationId: string, summary: string, canFail: boolean): { get: 
   },
 })
 
-const { after } = FollowExecution.shape
+const { after, content } = FollowExecution.shape
 
 /** What is no procedure that trpc-to-openapi knows: the bridge over the subscription, and the state of the process. */
 export const PATHS: ZodOpenApiPathsObject = {
@@ -226,12 +232,13 @@ export const PATHS: ZodOpenApiPathsObject = {
         'a client that lost the connection goes on after the last event it has.',
       requestParams: {
         path: ExecutionId,
-        query: z.object({ after: after.describe('Only what comes after this event') }),
+        query: z.object({ after: after.describe('Only what comes after this event'), content: content.unwrap().unwrap().optional() }),
         header: z.object({
           'Last-Event-ID': after.describe('The same, as clients of event streams send it when they come back. It wins'),
         }),
       },
       responses: {
+        204: { description: '`Last-Event-ID` is the last event, or later: the client stops', headers: headers() },
         200: { description: STREAM, content: { 'text/event-stream': { schema: ExecutionEvent, example: EXAMPLE } } },
       },
     },

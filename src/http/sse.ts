@@ -14,7 +14,8 @@ export const EVENT_STREAM = {
   'X-Accel-Buffering': 'no',
 }
 
-export type ServerSentEvent = { seq: number; event: string; data: unknown }
+/** `data` is an object with at least one key. */
+export type ServerSentEvent = { seq: number; event: string; data: object }
 
 /**
  * Writes the events as a stream (contract.md section 4, "SSE") and ends it after the last one. A reader that is too
@@ -86,8 +87,9 @@ function write(res: ServerResponse, text: string): boolean {
 
 const textOf = (events: readonly ServerSentEvent[]): string => events.map(toText).join('')
 
+/** The data begins with its `type`, for readers that do not see names of events (contract-2.md section 1.14). */
 const toText = ({ seq, event, data }: ServerSentEvent): string =>
-  `id: ${seq}\nevent: ${event}\ndata: ${toLine(JSON.stringify(data))}\n\n`
+  `id: ${seq}\nevent: ${event}\ndata: {"type":"${event}",${toLine(JSON.stringify(data)).slice(1)}\n\n`
 
 /** Matches what some readers, such as Python's `splitlines`, take for the end of a line. */
 const LINE_ENDS = /[\u0085\u2028\u2029]/g

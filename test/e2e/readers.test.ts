@@ -56,10 +56,10 @@ test('a reader that leaves while its next events are looked for is forgotten', a
   let ended = false
   const late = async function* () {
     try {
-      yield [{ seq: 1, event: 'message', data: 'in time' }]
+      yield [{ seq: 1, event: 'message', data: { text: 'in time' } }]
       await left.promise
-      yield [{ seq: 2, event: 'message', data: 'late' }]
-      yield [{ seq: 3, event: 'message', data: 'for nobody' }]
+      yield [{ seq: 2, event: 'message', data: { text: 'late' } }]
+      yield [{ seq: 3, event: 'message', data: { text: 'for nobody' } }]
     } finally {
       ended = true
     }
@@ -78,7 +78,7 @@ test('a reader that leaves while its next events are looked for is forgotten', a
 })
 
 test('a batch of nothing is not the end of a stream', async () => {
-  const event = (seq: number): ServerSentEvent => ({ seq, event: 'message', data: seq })
+  const event = (seq: number): ServerSentEvent => ({ seq, event: 'message', data: { seq } })
   const batches = async function* () {
     yield* [[event(1)], [], [event(2)]]
   }
@@ -95,5 +95,5 @@ async function until(holds: () => boolean): Promise<void> {
 }
 
 async function* endless(): AsyncGenerator<ServerSentEvent[]> {
-  for (let seq = 1; ; seq++) yield [{ seq, event: 'message', data: 'x'.repeat(64 * 1024) }]
+  for (let seq = 1; ; seq++) yield [{ seq, event: 'message', data: { text: 'x'.repeat(64 * 1024) } }]
 }

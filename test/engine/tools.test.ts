@@ -33,13 +33,14 @@ describe('a run whose model calls a tool of an MCP server', () => {
       {
         messageType: 'assistant',
         step: 1,
+        text: 'Let me add.',
         content: [
           { type: 'text', text: 'Let me add.' },
           { type: 'tool_use', id: 'add-1', name: 'add', input: { a: 2, b: 3 } },
         ],
       },
       { messageType: 'tool_result', toolUseId: 'add-1', content: '5', isError: false },
-      { messageType: 'assistant', step: 2, content: [{ type: 'text', text: 'It is 5.' }] },
+      { messageType: 'assistant', step: 2, text: 'It is 5.', content: [{ type: 'text', text: 'It is 5.' }] },
     ])
     expect(row).toMatchObject({ status: 'completed', result: 'It is 5.', inputTokens: 30, outputTokens: 6 })
     expect(row.usageEstimated).toBe(false)

@@ -96,7 +96,7 @@ describe('the document', () => {
       expect([path, findRoute(method, path)?.route.inQuery]).toEqual([path, new Set(inQuery)])
       return inQuery
     })
-    expect(new Set(said.flat())).toEqual(new Set(['check', 'onDisconnect', 'path']))
+    expect(new Set(said.flat())).toEqual(new Set(['check', 'content', 'onDisconnect', 'path']))
   })
 
   it('keeps what is said of an optional query field', () => {
@@ -177,6 +177,7 @@ describe('the document', () => {
     expect(find('GET', EVENTS).parameters).toMatchObject([
       { in: 'path', name: 'id' },
       { in: 'query', name: 'after', schema: { type: 'integer' } },
+      { in: 'query', name: 'content', schema: { enum: ['all', 'rest'] } },
       { in: 'header', name: 'Last-Event-ID', schema: { type: 'integer' } },
     ])
   })
@@ -282,7 +283,7 @@ describe('expectDocumented', () => {
   const stream = headers('text/event-stream; charset=utf-8')
   const list = { success: true, agents: [], total: 0, nextCursor: null }
   const error = { error: true, statusCode: 404, statusMessage: 'Not Found', message: 'Not found', requestId: 'r' }
-  const meta = 'id: 1\nevent: meta\ndata: {"executionId":"e","chatId":"c","sessionId":"s"}\n\n'
+  const meta = 'id: 1\nevent: meta\ndata: {"type":"meta","executionId":"e","chatId":"c","sessionId":"s"}\n\n'
 
   it('accepts what the document declares', () => {
     expectDocumented('GET', '/api/v1/agents?limit=1', 200, json, { ...list, more: 1 })

@@ -86,8 +86,11 @@ function unchunked(body: string): string {
 }
 
 const textsOf = (all: StreamEvent[]) => all.flatMap(({ data }) => data.delta?.text ?? [])
+/** Without the ends of lines that JSON leaves as they are. */
+const escaped = (json: string) =>
+  json.replaceAll('\u2028', '\\u2028').replaceAll('\u2029', '\\u2029').replaceAll('\u0085', '\\u0085')
 const delta = (text: string, step = 1) =>
-  `{"messageType":"stream_event","step":${step},"delta":{"type":"text_delta","text":${JSON.stringify(text)}}}`
+  `{"type":"message","messageType":"stream_event","step":${step},"delta":{"type":"text_delta","text":${JSON.stringify(text)}}}`
 
 describe('the stream of a run', () => {
   it.each([
@@ -105,21 +108,22 @@ describe('the stream of a run', () => {
   })
 
   it('is, byte for byte, what is documented', async () => {
-    const tokens = ['Hel', 'lo,\n', '"Wörld"', ' 👋 ', '\u2028']
+    const tokens = ['Hel', 'lo,\n', '"Wörld"', ' 👋 ', '\u2028', '\u2029\u0085']
     model.script({ tokens, usage: { input: 7, output: 5 } })
     const stream = await execute()
     const all = await stream.rest()
     const { executionId, chatId, sessionId } = all[0]!.data
+    const said = JSON.stringify(tokens.join(''))
     const expected: [event: string, data: string][] = [
-      ['meta', `{"executionId":"${executionId}","chatId":"${chatId}","sessionId":"${sessionId}"}`],
+      ['meta', `{"type":"meta","executionId":"${executionId}","chatId":"${chatId}","sessionId":"${sessionId}"}`],
       ...tokens.map((token): [string, string] => ['message', delta(token)]),
       [
         'message',
-        `{"messageType":"assistant","step":1,"content":[{"type":"text","text":${JSON.stringify(tokens.join(''))}}]}`,
+        `{"type":"message","messageType":"assistant","step":1,"text":${said},"content":[{"type":"text","text":${said}}]}`,
       ],
       [
         'result',
-        `{"sessionId":"${sessionId}","usage":{"input_tokens":7,"output_tokens":5},"executionId":"${executionId}","status":"completed","stopReason":"end_turn"}`,
+        `{"type":"result","sessionId":"${sessionId}","usage":{"input_tokens":7,"output_tokens":5},"executionId":"${executionId}","status":"completed","stopReason":"end_turn"}`,
       ],
     ]
     const ids = all.map(({ id }) => id)
@@ -128,7 +132,7 @@ describe('the stream of a run', () => {
     const text = expected
       .map(
         ([event, data], index) =>
-          `id: ${ids[index]}\nevent: ${event}\ndata: ${data.replaceAll('\u2028', '\\u2028')}\n\n`,
+          `id: ${ids[index]}\nevent: ${event}\ndata: ${escaped(data)}\n\n`,
       )
       .join('')
     expect(stream.text).toBe(text)
@@ -188,17 +192,22 @@ describe('the stream of a run', () => {
     expect(all.slice(1, -1).map(({ data }) => data)).toEqual([
       JSON.parse(delta('Let me see.')),
       {
-        messageType: 'assistant',
-        step: 1,
+        ...{ type: 'message', messageType: 'assistant', step: 1, text: 'Let me see.' },
         content: [
           { type: 'text', text: 'Let me see.' },
           { type: 'tool_use', id: 'call-1', name: 'nothing', input: { a: [1] } },
         ],
       },
-      { messageType: 'tool_result', toolUseId: 'call-1', content: 'There is no tool named nothing', isError: true },
+      {
+        ...{ type: 'message', messageType: 'tool_result', toolUseId: 'call-1' },
+        ...{ content: 'There is no tool named nothing', isError: true },
+      },
       JSON.parse(delta('There is ', 2)),
       JSON.parse(delta('none.', 2)),
-      { messageType: 'assistant', step: 2, content: [{ type: 'text', text: 'There is none.' }] },
+      {
+        ...{ type: 'message', messageType: 'assistant', step: 2, text: 'There is none.' },
+        content: [{ type: 'text', text: 'There is none.' }],
+      },
     ])
     expect((await get(all[0]!.data.executionId)).result).toBe('There is none.')
   })
@@ -258,6 +267,53 @@ describe('the stream of a run', () => {
   })
 })
 
+describe('the content of a complete step', () => {
+  const streamed = { tokens: ['Let me ', 'see.'], toolCalls: [{ id: 'call-1', name: 'nothing', input: {} }] }
+  const call = { type: 'tool_use', id: 'call-1', name: 'nothing', input: {} }
+  const text = { type: 'text', text: 'Let me see.' }
+  const firstOf = (all: StreamEvent[]) => all.find(({ data }) => data.messageType === 'assistant')?.data
+
+  it.each([
+    ['is whole', '', {}, [text, call]],
+    ['is whole, if that was asked for', '?content=all', {}, [text, call]],
+    ['leaves out what was streamed, if that was asked for in the query', '?content=rest', {}, [call]],
+    ['leaves out what was streamed, if that was asked for in the body', '', { content: 'rest' }, [call]],
+  ])('%s', async (_, query, fields, content) => {
+    model.script(streamed)
+    model.script({ tokens: ['None.'] })
+    const all = await (await execute(fields, query)).rest()
+    expect(firstOf(all)).toMatchObject({ text: 'Let me see.', content })
+    expect(textsOf(all)).toEqual(['Let me ', 'see.', 'None.'])
+  })
+
+  it('leaves out what was streamed for whoever follows from the start or comes back', async () => {
+    model.script(streamed)
+    model.script({ tokens: ['None.'] })
+    const [meta, ...rest] = await (await execute()).rest()
+    const { executionId } = meta!.data
+    for (const after of [0, 1, rest[1]!.id]) {
+      const all = await (await events(executionId, `?content=rest&after=${after}`)).rest()
+      expect(firstOf(all)).toMatchObject({ text: 'Let me see.', content: [call] })
+    }
+    const refused = await events(executionId, '?content=some')
+    const expected = 'Invalid value for field: content. Expected one of: all, rest'
+    expectError({ ...refused, body: JSON.parse(refused.text) }, 400, expected)
+  })
+
+  it('leaves out what was streamed by default for clients of the hosted original', async () => {
+    await using hosted = await startServer({ ...env(), TOKEN_PREFIX: 'td' })
+    const path = `/api/v1/agents/${await create(hosted)}/execute`
+    for (const [query, content] of [
+      ['', []],
+      ['?content=all', [{ type: 'text', text: 'Hello' }]],
+    ] as const) {
+      model.script({ tokens: ['Hel', 'lo'] })
+      const stream = await openStream(hosted, path + query, { method: 'POST', body: { message: 'Hi', stream: true } })
+      expect(firstOf(await stream.rest())).toMatchObject({ text: 'Hello', content })
+    }
+  })
+})
+
 describe('the last event', () => {
   const failed = { message: 'Chat execution failed', status: 'failed' }
   const cancelled = { message: 'Execution was cancelled', status: 'cancelled' }
@@ -274,7 +330,7 @@ describe('the last event', () => {
     const { executionId } = all[0]!.data
     expect(all.at(-1)).toMatchObject({ event: 'error' })
     const why = { code: 'provider_error', detail: expect.any(String), stopReason: 'error' }
-    expect(all.at(-1)?.data).toEqual({ ...failed, ...why, executionId })
+    expect(all.at(-1)?.data).toEqual({ type: 'error', ...failed, ...why, executionId })
     expect((await (await events(executionId)).rest()).map(({ text }) => text)).toEqual(all.map(({ text }) => text))
   })
 
@@ -288,7 +344,7 @@ describe('the last event', () => {
     await cancel(executionId)
     const end = await stream.rest()
     const why = { code: 'cancelled', stopReason: 'cancelled' }
-    expect(end.map(({ event, data }) => [event, data])).toEqual([['error', { ...cancelled, ...why, executionId }]])
+    expect(end.map(({ event, data }) => [event, data])).toEqual([['error', { type: 'error', ...cancelled, ...why, executionId }]])
     expect((await other.rest()).at(-1)?.text).toBe(end[0]?.text)
     reply.openAll()
   })
@@ -310,6 +366,17 @@ describe('whoever comes back', () => {
     const { executionId } = (await (await execute()).next())!.data
     const stream = await events(executionId, `?after=${'9'.repeat(20)}`)
     expect((await stream.rest()).map(({ event }) => event)).toEqual(['result'])
+  })
+
+  it('with the last event, or a later one, is told by a 204 not to come again', async () => {
+    const stream = await execute()
+    const { executionId } = (await stream.next())!.data
+    const last = (await stream.rest()).at(-1)!.id
+    for (const id of [last, last + 1, '9'.repeat(20)]) {
+      const over = await events(executionId, '', { 'Last-Event-ID': String(id) })
+      expect([over.status, over.text]).toEqual([204, ''])
+    }
+    expect((await events(executionId, '', { 'Last-Event-ID': String(last - 1) })).status).toBe(200)
   })
 
   const HOW: [how: string, open: (id: string, after: number, at?: Server) => Promise<EventStream>][] = [
@@ -339,7 +406,7 @@ describe('whoever comes back', () => {
     }
     await stream.rest()
     const numbers = [0, ...all.map((text) => Number(/^id: (\d+)/.exec(text)?.[1]))]
-    for (const [index, after] of numbers.entries()) {
+    for (const [index, after] of numbers.slice(0, -1).entries()) {
       const got = (await (await open(executionId, after)).rest()).map(({ text }) => text)
       expect(got).toEqual(all.slice(index))
     }
@@ -359,7 +426,7 @@ describe('whoever comes back', () => {
       before = await startServer(env(), { folder })
       const at = { url: before.url, token }
       for (const [, open] of HOW) {
-        for (const [index, after] of [0, ...all.map((event) => event.id)].entries()) {
+        for (const [index, after] of [0, ...all.slice(0, -1).map((event) => event.id)].entries()) {
           const again = await (await open(all[0]!.data.executionId, after, at)).rest()
           expect(again).toEqual(all.slice(index))
         }

@@ -60,7 +60,7 @@ const parseEvents = (text: string) =>
 function checkResponse(pointer: string[], headers: Headers, body: unknown): void {
   const located = locate(pointer)
   checkHeaders(located.response, headers)
-  if (!located.response.content && body === null) return
+  if (!located.response.content && !body) return
   const said = headers.get('content-type')?.split(';', 1)[0] ?? 'no content type'
   const type = located.response.content?.['*/*'] ? '*/*' : said
   if (!located.response.content?.[type]) throw new Error(`${type} is not among its content types`)

@@ -76,7 +76,10 @@ export const isTerminal = ({ event }: { event: string }): boolean => event === '
  * How a segment is stored: adjacent text deltas of a step as one text with the length of each, the rest as it is.
  * Every delta and every other event takes one number, counted from the segment's first.
  */
-type Stored = StoredText | { data: MessageData }
+type Stored = StoredText | { data: StoredData }
+/** The text of a step is in its content: it is not stored twice. */
+type StoredData = Exclude<MessageData, Assistant> | Omit<Assistant, 'text'>
+type Assistant = Extract<MessageData, { messageType: 'assistant' }>
 type StoredText = { step: number; text: string; lengths: number[]; thinking?: true }
 
 type SegmentRow = Prisma.ExecutionEventGetPayload<object>
@@ -97,7 +100,7 @@ export function toSegments(executionId: string, at: Date, events: readonly Numbe
     }
     segments.at(-1)!.push(event)
     const { data } = event
-    size += data.messageType === 'stream_event' ? data.delta.text.length : JSON.stringify(data).length
+    size += data.messageType === 'stream_event' ? data.delta.text.length : JSON.stringify(toStored(data)).length
   }
   return segments.map((segment) => toSegment(executionId, at, segment))
 }
@@ -106,7 +109,7 @@ function toSegment(executionId: string, at: Date, events: readonly NumberedMessa
   const stored: Stored[] = []
   for (const { data } of events) {
     const last = stored.at(-1)
-    if (data.messageType !== 'stream_event') stored.push({ data })
+    if (data.messageType !== 'stream_event') stored.push({ data: toStored(data) })
     else if (last && 'text' in last && last.step === data.step && !!last.thinking === isThinking(data.delta)) {
       last.text += data.delta.text
       last.lengths.push(data.delta.text.length)
@@ -118,6 +121,18 @@ function toSegment(executionId: string, at: Date, events: readonly NumberedMessa
   }
   const firstSeq = events[0]!.seq
   return { executionId, firstSeq, lastSeq: events.at(-1)!.seq, at, events: JSON.stringify(stored) }
+}
+
+function toStored(data: MessageData): StoredData {
+  if (data.messageType !== 'assistant') return data
+  const { text: _, ...rest } = data
+  return rest
+}
+
+function fromStored(data: StoredData): MessageData {
+  if (data.messageType !== 'assistant') return data
+  const { content, ...rest } = data
+  return { ...rest, text: textOf(content), content }
 }
 
 const isThinking = ({ type }: Delta): boolean => type === 'thinking_delta'
@@ -185,7 +200,7 @@ export function* fromSegment(row: SegmentRow): Generator<ExecutionEvent> {
   const message = (data: MessageData): ExecutionEvent => ({ seq: seq++, at: row.at, event: 'message', data })
   for (const stored of JSON.parse(row.events) as Stored[]) {
     if ('data' in stored) {
-      yield message(stored.data)
+      yield message(fromStored(stored.data))
       continue
     }
     let from = 0
@@ -227,7 +242,7 @@ export type Said = { step: number; text: string }
 /** The text of the step that is on, or of the last one that said something, after one more message. */
 export function textSoFar(said: Said, data: MessageData): Said {
   if (data.messageType === 'resumed') return data.step === said.step ? { ...said, text: '' } : said
-  if (data.messageType === 'assistant') return { step: data.step, text: textOf(data.content) }
+  if (data.messageType === 'assistant') return { step: data.step, text: data.text }
   if (data.messageType !== 'stream_event' || isThinking(data.delta)) return said
   const before = data.step === said.step ? said.text : ''
   return { step: data.step, text: concat(before, data.delta.text) }

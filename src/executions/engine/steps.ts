@@ -81,6 +81,7 @@ export const assistantEvent = (step: number, parts: readonly ReplyPart[]): Messa
   return {
     messageType: 'assistant',
     step,
+    text,
     content: [
       ...(thinking ? [{ type: 'thinking' as const, text: thinking }] : []),
       ...(text || !calls.length ? [{ type: 'text' as const, text }] : []),
