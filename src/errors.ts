@@ -72,6 +72,7 @@ export type ResourceName =
   | 'Execution'
   | 'Space'
   | 'Chat'
+  | 'Message'
   | 'Session'
   | 'Mission'
   | 'Skill'

@@ -10,6 +10,7 @@ import { shows } from '../graphql/procedures.ts'
 import { computedBy, reload, rootRow, rowIn, rowsOf } from '../graphql/rows.ts'
 import { USER, User } from '../organizations/graphql.ts'
 import { SPACE, Space, told as toldOfSpace } from '../spaces/graphql.ts'
+import { ofBranch } from './branches.ts'
 import { chats } from './router.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
@@ -68,6 +69,8 @@ const MESSAGE = rowsOf('Message', 'Message', service.reachableMessages, {
 
 const ended = computedBy(MESSAGE, ({ actor, deps }, ids) => service.findEnds(actor, deps, ids))
 
+const before = computedBy(MESSAGE, ({ deps }, ids) => service.findParents(deps, ids))
+
 export const Message = builder.prismaObject('Message', {
   description: 'One turn of a chat',
   interfaces: nodeOf(MESSAGE),
@@ -75,6 +78,8 @@ export const Message = builder.prismaObject('Message', {
   extensions: { scopes: ['chats:read'], like: schema.Message },
   fields: (t) => ({
     id: t.exposeID('id'),
+    parentId: t.id({ nullable: true, resolve: before('parentId') }),
+    branch: t.exposeID('sessionId'),
     role: t.expose('role', { type: MessageRole }),
     content: t.exposeString('content', { extensions: { cost: 5 } }),
     toolCalls: t.field({
@@ -99,7 +104,12 @@ builder.prismaObjectFields(Chat, (t) => ({
   messages: t.field(
     relationList(Messages, MESSAGE, {
       column: 'chatId',
-      description: 'What was said in the sessions that you may see, oldest first',
+      description: 'What was said in the sessions that you may see, oldest first; of branches the active one',
+      narrow: {
+        args: schema.OfBranch,
+        where: ({ actor, deps }, ids, { branch }) =>
+          ofBranch(deps.db, service.ownSessions(actor), ids, branch as string | undefined),
+      },
       extensions: { procedure: chats.messages },
       total: told('messageCount'),
     }),

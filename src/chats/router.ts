@@ -1,5 +1,7 @@
 import { once } from '../idempotency.ts'
 import { rest, router, token } from '../trpc.ts'
+import { send } from '../executions/again.ts'
+import { EXECUTE_ERRORS, Executed } from '../executions/schema.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
 
@@ -40,6 +42,17 @@ export const chats = router({
     .input(schema.ChatId)
     .output(schema.ChatDeleted)
     .mutation(({ ctx, input }) => service.remove(ctx.actor, ctx.deps, input.id)),
+
+  send: token('agents:execute')
+    .meta(
+      rest('POST', '/api/v1/chats/{id}/messages', "Say something in a chat: run its agent on a message", {
+        ...EXECUTE_ERRORS,
+        404: 'The chat, session, message or agent is none that you can use',
+      }),
+    )
+    .input(schema.SendMessage)
+    .output(Executed)
+    .mutation(({ ctx, input }) => send(ctx.actor, ctx.deps, input, ctx)),
 
   messages: token('chats:read')
     .meta(rest('GET', '/api/v1/chats/{id}/messages', 'List the messages of a chat, oldest first'))

@@ -1,4 +1,5 @@
 import { z } from 'zod'
+import { Execute } from '../executions/schema.ts'
 import { bool, ok, requiredText, timestamp } from '../lib/fields.ts'
 import { countInput, nextCursor, onlyTrue, pageInput, total } from '../lib/page.ts'
 import { STOP_REASONS } from '../wire.ts'
@@ -41,8 +42,32 @@ export const ListChats = z.object({
 /** GET and DELETE /chats/{id} (contract.md section 6). */
 export const ChatId = z.object({ id: chatId })
 
-/** GET /chats/{id}/messages (contract.md section 6). */
-export const ListMessages = z.object({ id: chatId, ...pageInput })
+/** Which messages of a chat are listed. */
+const branch = z
+  .string()
+  .optional()
+  .describe(
+    'By default only the active branch: what was continued last. `all` for every branch, or the id of one (`branch` of a message)',
+  )
+
+/** How messages are listed in GraphQL, beside their page. */
+export const OfBranch = z.object({ branch })
+
+/** GET /chats/{id}/messages (contract.md section 6; contract-2.md section 1.12). */
+export const ListMessages = z.object({ id: chatId, branch, ...pageInput })
+
+/** POST /chats/{id}/messages (contract-2.md section 1.12): execute on the chat's agent. */
+export const SendMessage = Execute.omit({ spaceId: true, chatId: true })
+  .extend({
+    id: chatId,
+    message: requiredText(200_000).nullish().describe('What to say. Required unless `regenerate` is true'),
+    sessionId: z.string().nullish().describe('Session, or branch, of the chat to continue. Default: the active one'),
+    replaces: z.string().nullish().describe('A user message of the chat. The new one takes its place, in a branch'),
+    regenerate: bool()
+      .nullish()
+      .describe('Answer the last message, or the one that `replaces` names, again in a branch'),
+  })
+  .meta({ examples: [{ message: 'Hello' }] })
 
 /** A conversation (service.md, "Client-library resource shapes"; contract.md section 6). */
 export const Chat = z
@@ -84,6 +109,8 @@ export const ToolCall = z
 export const Message = z
   .object({
     id: z.string(),
+    parentId: z.string().nullable().describe('The message before it in its branch; null for the first'),
+    branch: z.string().describe('The branch that it was said in. As `sessionId` of a message it is gone on with'),
     role: MessageRole,
     content: z.string(),
     toolCalls: z.array(ToolCall),

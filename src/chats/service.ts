@@ -3,7 +3,7 @@ import { executable, NAMED, nameIn, notPrivate, notThenPrivate, ofPrivateAgents 
 import { type Actor, type Authorized, isAdmin, permit } from '../auth/actor.ts'
 import { audit } from '../auth/audit.ts'
 import { type Db, Prisma, type Tx } from '../db/client.ts'
-import { columnsAre, countOf, isHiddenBy } from '../db/counting.ts'
+import { columnsAre, countOf } from '../db/counting.ts'
 import { padded } from '../db/fast-path/index.ts'
 import type { Deps } from '../deps.ts'
 import { conflict, invalidField, notFound } from '../errors.ts'
@@ -14,6 +14,7 @@ import { newSortableId } from '../lib/id.ts'
 import { MAX_ROWS, pageOf, pageQuery, toPage, withRoom } from '../lib/page.ts'
 import { chatsFor, findOrDefault, hiddenChats, inPrivateSpaces, inSpaces, visible } from '../spaces/service.ts'
 import type { StopReason } from '../wire.ts'
+import { countActive, hiddenSessions, ofBranch, parentsOf } from './branches.ts'
 import type {
   Chat,
   CreateChat,
@@ -80,7 +81,8 @@ const toChat = (row: ChatRow, { messageCount, hides }: Counted): z.input<typeof 
 })
 
 /**
- * The chats of a page, with what is counted beside their rows: one statement, however many chats and messages they are.
+ * The chats of a page, with what is counted beside their rows: one statement, however many chats and messages they are, and
+ * another one for those with branches, of which the active ones count.
  * A session knows how many messages its runs have left; the one that is on has its question, once it has begun.
  */
 async function toChats(actor: Actor, db: Db, rows: readonly ChatRow[]) {
@@ -88,17 +90,19 @@ async function toChats(actor: Actor, db: Db, rows: readonly ChatRow[]) {
   if (!rows.length) return []
   const sessions = await db.$queryRaw<{ chatId: string; isHidden: unknown; messages: number | bigint }[]>(Prisma.sql`
     SELECT "chatId", "isHidden", sum("messages") AS "messages" FROM (
-      SELECT t."chatId", (${isHiddenBy(organizationId, ofPrivateAgents(actor))} OR (t."wasPrivate" = ${true}
-        AND (SELECT a."userId" FROM "Agent" a WHERE a."id" = t."agentId") <> ${actor.userId})) AS "isHidden", t."messageCount" + (
+      SELECT t."chatId", ${hiddenSessions(actor, ofPrivateAgents(actor))} AS "isHidden", t."messageCount" + (
           SELECT count(*) FROM "Execution" e WHERE e."id" = t."activeExecutionId" AND e."attempt" > 0) AS "messages"
       FROM "Session" t WHERE t."organizationId" = ${organizationId}
         AND t."chatId" IN (${Prisma.join(padded(rows.map(({ id }) => id)))})
     ) AS "sessions" GROUP BY "chatId", "isHidden"`)
+  const branched = rows.flatMap(({ id, isBranched }) => (isBranched ? id : []))
+  const active = await countActive(db, organizationId, branched, hiddenSessions(actor, ofPrivateAgents(actor)))
   const byChat = Map.groupBy(sessions, ({ chatId }) => chatId)
   return rows.map((row) => {
     const own = byChat.get(row.id) ?? []
     const shown = own.find(({ isHidden }) => !isHidden)
-    return toChat(row, { messageCount: Number(shown?.messages ?? 0), hides: own.some(({ isHidden }) => isHidden) })
+    const messageCount = row.isBranched ? (active.get(row.id) ?? 0) : Number(shown?.messages ?? 0)
+    return toChat(row, { messageCount, hides: own.some(({ isHidden }) => isHidden) })
   })
 }
 
@@ -250,28 +254,34 @@ async function write(
 
 type MessageRow = Omit<Prisma.MessageGetPayload<object>, 'replay'>
 
-/** GET /chats/{id}/messages, oldest first: those of the sessions that the caller may see. */
+/**
+ * GET /chats/{id}/messages, oldest first: those of the sessions that the caller may see, of the active branch unless another
+ * is asked for. 404 for a branch that the caller cannot see.
+ */
 export async function messages(
   actor: Actor,
   deps: Deps,
-  { id, limit = MAX_ROWS, cursor }: z.output<typeof ListMessages>,
+  { id, branch, limit = MAX_ROWS, cursor }: z.output<typeof ListMessages>,
 ): Promise<z.input<typeof MessagesResponse>> {
   const after = cursor === undefined ? {} : afterCursor(cursor)
-  const { id: chatId, title, status } = await find(actor, deps, id)
+  const { id: chatId, title, status, isBranched } = await find(actor, deps, id)
+  const active = branch === undefined && !isBranched ? {} : await ofBranch(deps.db, ownSessions(actor), [id], branch)
   const found = await deps.db.message.findMany({
-    where: { AND: [{ chatId }, listedMessages(actor), after] },
+    where: { AND: [{ chatId }, listedMessages(actor), active, after] },
     orderBy: [{ createdAt: 'asc' }, { position: 'asc' }, { id: 'asc' }],
     omit: { replay: true },
     ...withRoom({ take: limit + 1 }),
   })
   const { rows, nextCursor } = pageOf(found, limit, encodeCursor)
-  const ends = await endsOf(actor, deps.db, rows)
+  const [ends, parents] = await Promise.all([endsOf(actor, deps.db, rows), parentsIn(deps.db, rows)])
   return {
     chatId,
     title,
     status,
     messages: rows.map((row) => ({
       id: row.id,
+      parentId: parents.get(row.id) ?? null,
+      branch: row.sessionId,
       role: row.role,
       content: row.content,
       toolCalls: row.toolCalls as z.input<typeof ToolCall>[],
@@ -282,6 +292,26 @@ export async function messages(
     })),
     nextCursor,
   }
+}
+
+/** The parents of a page of messages. Most stand before them in the page, or are the first of all. */
+async function parentsIn(db: Db, rows: readonly MessageRow[]): Promise<ReadonlyMap<string, string>> {
+  const last = new Map<string, string>()
+  const parents = new Map<string, string>()
+  const others: string[] = []
+  for (const { id, sessionId, position } of rows) {
+    const before = last.get(sessionId)
+    if (before) parents.set(id, before)
+    else if (position > 1) others.push(id)
+    last.set(sessionId, id)
+  }
+  return new Map([...parents, ...(await parentsOf(db, others))])
+}
+
+/** Returns the parents of messages that the caller can reach. */
+export async function findParents({ db }: Deps, ids: readonly string[]) {
+  const parents = await parentsOf(db, ids)
+  return ids.map((id) => ({ id, parentId: parents.get(id) ?? null }))
 }
 
 type End = Pick<z.input<typeof Message>, 'stopReason' | 'code' | 'detail'>

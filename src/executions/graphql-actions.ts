@@ -1,5 +1,7 @@
 import type { z } from 'zod'
 import { agents } from '../agents/router.ts'
+import { chats } from '../chats/router.ts'
+import { SendMessage } from '../chats/schema.ts'
 import { builder } from '../graphql/builder.ts'
 import { argsFromZod, enumFromZod, inputFromZod } from '../graphql/inputs.ts'
 import { shows } from '../graphql/procedures.ts'
@@ -13,14 +15,26 @@ enumFromZod('OnDisconnect', schema.Execute.shape.onDisconnect, 'What becomes of 
 
 const ExecuteInput = inputFromZod(
   'ExecuteAgentInput',
-  schema.Execute.omit({ stream: true }),
+  schema.Execute.omit({ stream: true, content: true }),
   'A message for an agent. To follow the run, say `background` and subscribe to `executionEvents`',
 )
 
 const ExecuteAnyInput = inputFromZod(
   'ExecuteInput',
-  schema.ExecuteAny.omit({ stream: true, characterId: true }),
+  schema.ExecuteAny.omit({ stream: true, content: true, characterId: true }),
   'A message for an agent: the one that is named, else your newest one, else your private agent `Assistant`',
+)
+
+const SendInput = inputFromZod(
+  'SendMessageInput',
+  SendMessage.omit({ stream: true, content: true }),
+  'A message for the agent of a chat. To follow the run, say `background` and subscribe to `chatEvents`',
+)
+
+const RerunInput = inputFromZod(
+  'RerunExecutionInput',
+  schema.Rerun.omit({ stream: true, content: true }),
+  'How to run an agent on the message of an execution again',
 )
 
 const ExecutePayload = builder.objectRef<z.output<typeof schema.Executed>>('ExecuteAgentPayload').implement({
@@ -76,6 +90,18 @@ builder.mutationFields((t) => ({
     type: ExecutePayload,
     args: { input: t.arg({ type: ExecuteAnyInput, required: true }) },
     resolve: (_, { input }, { caller }) => caller.executions.create(input),
+  }),
+  sendMessage: t.field({
+    ...shows(chats.send),
+    type: ExecutePayload,
+    args: { input: t.arg({ type: SendInput, required: true }) },
+    resolve: (_, { input }, { caller }) => caller.chats.send(input),
+  }),
+  rerunExecution: t.field({
+    ...shows(executions.rerun),
+    type: ExecutePayload,
+    args: { input: t.arg({ type: RerunInput, required: true }) },
+    resolve: (_, { input }, { caller }) => caller.executions.rerun(input),
   }),
   cancelExecution: t.field({
     ...shows(executions.cancel),

@@ -1,6 +1,7 @@
 import { tracked } from '@trpc/server'
 import { onceOutside } from '../idempotency.ts'
 import { rest, router, token } from '../trpc.ts'
+import { rerun } from './again.ts'
 import { startAny } from './assistant.ts'
 import type { ExecutionEvent } from './engine/events.ts'
 import * as schema from './schema.ts'
@@ -39,6 +40,17 @@ export const executions = router({
       return ctx.idempotency?.replayed ? service.withoutClosed(ctx.actor, ctx.deps, answer) : answer
     }),
 
+  rerun: token('agents:execute')
+    .meta(
+      rest('POST', '/api/v1/executions/{id}/rerun', 'Run an agent on the message of an execution again', {
+        ...schema.EXECUTE_ERRORS,
+        404: 'The execution, its agent or its chat is none that you can use',
+      }),
+    )
+    .input(schema.Rerun)
+    .output(schema.Executed)
+    .mutation(({ ctx, input }) => rerun(ctx.actor, ctx.deps, input, ctx)),
+
   tree: token('executions:read', 'agents:execute')
     .meta(rest('GET', '/api/v1/executions/{id}/tree', 'Get the whole tree an execution belongs to'))
     .input(schema.ExecutionId)
@@ -55,14 +67,18 @@ export const executions = router({
   events: token('executions:read', 'agents:execute')
     .input(schema.FollowExecution)
     .subscription(async ({ ctx, input }) => {
-      const batches = await service.follow(ctx.actor, ctx.deps, input, ctx.streamTo)
-      return { batches, [Symbol.asyncIterator]: () => trackEach(batches) }
+      const { batches, isOver } = await service.follow(ctx.actor, ctx.deps, input, ctx.streamTo)
+      return { batches, isOver, [Symbol.asyncIterator]: () => trackEach(batches) }
     }),
 })
 
 /** What the caller's `events` gives to the other faces: they need not track each event. Its type says otherwise. */
-export const batchesOf = (events: AsyncIterable<unknown>) =>
-  (events as unknown as { batches: AsyncIterable<readonly ExecutionEvent[]> }).batches
+type Followed = { batches: AsyncIterable<readonly ExecutionEvent[]>; isOver: boolean }
+
+export const batchesOf = (events: AsyncIterable<unknown>) => (events as unknown as Followed).batches
+
+/** Tells whether the caller has the last event already, and should not come back. */
+export const isOver = (events: AsyncIterable<unknown>) => (events as unknown as Followed).isOver
 
 /** What tRPC needs to resume. */
 async function* trackEach(batches: AsyncIterable<readonly ExecutionEvent[]>) {

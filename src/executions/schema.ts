@@ -32,6 +32,15 @@ export const EXECUTE_ERRORS = {
   500: 'The model failed; the execution that `X-Execution-Id` names says why',
 }
 
+/** Which content the event of a complete step has. `rest` is for readers who print the fragments, too. */
+const content = z
+  .enum(['all', 'rest'])
+  .describe(
+    'Which content a complete step of the stream has: all of it, or the rest, without the blocks that were streamed',
+  )
+
+export type Content = z.output<typeof content>
+
 /** POST /agents/{id}/execute (service.md, "A. Agents"; contract.md section 4). */
 export const Execute = z
   .object({
@@ -56,6 +65,7 @@ export const Execute = z
       .nullish()
       .describe('What becomes of the run when the caller goes away; over REST also a query parameter')
       .meta({ param: { in: 'query', id: 'onDisconnect' } }),
+    content: content.nullish().meta({ param: { in: 'query', id: 'content' } }),
     parentExecutionId: z
       .string()
       .nullish()
@@ -81,6 +91,15 @@ export const ExecuteAny = Execute.omit({ id: true })
     characterId: z.string().nullish().describe('Another name of agentId, which wins'),
   })
   .meta({ examples: [{ message: 'Hello' }] })
+
+/** POST /executions/{id}/rerun (contract-2.md section 1.12): execute without what the run says itself. */
+export const Rerun = z.object({
+  id: z.string().describe('The execution'),
+  ...Execute.pick({
+    ...{ stream: true, background: true, model: true, modelSettings: true, fallbackModels: true },
+    ...{ onBusy: true, onDisconnect: true, content: true, idempotencyKey: true },
+  }).shape,
+})
 
 const stopReason = z
   .enum(STOP_REASONS)
@@ -231,6 +250,7 @@ export const FollowExecution = z.object({
   executionId: z.string(),
   after: seq.optional(),
   lastEventId: seq.nullish(),
+  content: content.nullish(),
 })
 
 const textDelta = z
@@ -244,38 +264,39 @@ const contentBlock = z.discriminatedUnion('type', [
     .meta({ id: 'ToolUseBlock' }),
 ])
 
-/** The data of each event, by its name (service.md, "Events"; contract.md section 4, "SSE"). */
+const message = <Shape extends z.ZodRawShape>(shape: Shape) => z.object({ type: z.literal('message'), ...shape })
+
+/** The data of each event of a stream, by its name, which is its `type` (service.md, "Events"; contract-2.md section 1.14). */
 export const EventData = {
-  meta: z.object({ executionId: z.string(), chatId: z.string(), sessionId: z.string() }),
+  meta: z.object({ type: z.literal('meta'), executionId: z.string(), chatId: z.string(), sessionId: z.string() }),
   message: z.discriminatedUnion('messageType', [
-    z
-      .object({ messageType: z.literal('stream_event'), step: z.int(), delta: textDelta })
+    message({ messageType: z.literal('stream_event'), step: z.int(), delta: textDelta })
       .meta({ id: 'StreamEventMessage', description: 'A fragment of the text' }),
-    z
-      .object({ messageType: z.literal('assistant'), step: z.int(), content: z.array(contentBlock) })
+    message({
+        messageType: z.literal('assistant'),
+        step: z.int(),
+        text: z.string().describe('All text of the step'),
+        content: z.array(contentBlock).describe('With `content=rest` without the blocks that were streamed'),
+      })
       .meta({ id: 'AssistantMessage', description: 'A complete step of the model' }),
-    z
-      .object({
+    message({
         messageType: z.literal('tool_result'),
         toolUseId: z.string(),
         content: z.string(),
         isError: z.boolean(),
       })
       .meta({ id: 'ToolResultMessage', description: 'What a tool answered' }),
-    z
-      .object({ messageType: z.literal('retry'), attempt: z.int(), afterMs: z.int(), reason: z.string() })
+    message({ messageType: z.literal('retry'), attempt: z.int(), afterMs: z.int(), reason: z.string() })
       .meta({ id: 'RetryMessage', description: 'The model failed, and is asked again after a wait (ms)' }),
-    z
-      .object({ messageType: z.literal('approval'), approvalId: z.string(), toolUseId: z.string(), name: z.string() })
+    message({ messageType: z.literal('approval'), approvalId: z.string(), toolUseId: z.string(), name: z.string() })
       .meta({ id: 'ApprovalMessage', description: 'The run waits for a person to decide about this call of a tool' }),
-    z
-      .object({ messageType: z.literal('warning'), code: z.string(), text: z.string() })
+    message({ messageType: z.literal('warning'), code: z.string(), text: z.string() })
       .meta({ id: 'WarningMessage', description: 'The run does without something; its execution lists all warnings' }),
-    z
-      .object({ messageType: z.literal('resumed'), step: z.int() })
+    message({ messageType: z.literal('resumed'), step: z.int() })
       .meta({ id: 'ResumedMessage', description: 'The server restarted: the fragments of this step begin anew' }),
   ]),
   result: z.object({
+    type: z.literal('result'),
     executionId: z.string(),
     status: z.literal('completed'),
     sessionId: z.string(),
@@ -283,6 +304,7 @@ export const EventData = {
     stopReason,
   }),
   error: z.object({
+    type: z.literal('error'),
     executionId: z.string(),
     status: z.enum(['failed', 'cancelled']),
     message: z.string(),

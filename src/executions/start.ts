@@ -4,7 +4,7 @@ import { executable } from '../agents/service.ts'
 import { type Actor, actorOf, hasExpired, permit, requireScope } from '../auth/actor.ts'
 import { covers } from '../auth/scopes.ts'
 import { ownSessions, reachable as reachableChat } from '../chats/service.ts'
-import type { Db, Tx } from '../db/client.ts'
+import type { Db, Prisma, Tx } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
 import { cancelled, chatFailed, notFound, paused, unauthorized } from '../errors.ts'
 import { type IdempotencyKey, KeyTaken, lookUp } from '../idempotency.ts'
@@ -29,6 +29,10 @@ export type Purpose = {
   /** What its request said, where the run's input is made of more than that: the key is compared by it. */
   said?: object
   taskId?: string
+  /** Where it is to be, if that is known already. */
+  conversation?: Conversation
+  /** What is attached to the message that it repeats, unless its input names something else. */
+  attached?: readonly string[]
   /** What else happens in the transaction that accepts it; throwing refuses the run. */
   also?: (tx: Tx, executionId: string, now: Date) => Promise<void>
 }
@@ -126,13 +130,13 @@ async function acceptOnce(
     actor,
     agent,
     message: input.message,
-    mediaIds,
+    mediaIds: input.mediaIds ?? purpose?.attached ?? [],
     model: input.model ?? null,
     overrides: {
       ...(input.modelSettings && { modelSettings: input.modelSettings }),
       ...(input.fallbackModels && { fallbackModels: input.fallbackModels }),
     },
-    conversation: await findConversation(actor, deps, agent, input),
+    conversation: purpose?.conversation ?? (await findConversation(actor, deps, agent, input)),
     onBusy: input.onBusy ?? 'queue',
     parent: parentExecutionId === null ? null : await findParent(actor, deps, parentExecutionId),
     taskId: purpose?.taskId ?? null,
@@ -167,18 +171,63 @@ async function findParent(actor: Actor, deps: Deps, id: string): Promise<Executi
 
 /**
  * Throws 403 for a token without `chats:read` that goes on with what others have said: the model is told it, and answers
- * the caller. What the caller alone has said in a session is theirs to go on with.
+ * the caller. What the caller alone has said in a session, and its branches, is theirs to go on with.
  */
-async function checkHistory(actor: Actor, { db }: Deps, chatId: string, sessionId: string | undefined): Promise<void> {
+export async function checkHistory(actor: Actor, { db }: Deps, chatId: string, session: InBranches | null): Promise<void> {
   if (covers(actor.scopes, 'chats:read')) return
   const { organizationId, userId } = actor
-  const ofOthers = sessionId
+  const root = session && rootOf(session)
+  const ofSession = root ? { session: { OR: [{ id: root }, { rootSessionId: root }] } } : { sessionId: session?.id }
+  const ofOthers = session
     ? await db.execution.findFirst({
-        where: { organizationId, sessionId, userId: { not: userId } },
+        where: { organizationId, chatId, userId: { not: userId }, ...ofSession } as Prisma.ExecutionWhereInput,
         select: { id: true },
       })
     : await db.chat.findFirst({ where: { id: chatId, ownerId: { not: userId } }, select: { id: true } })
   if (ofOthers) requireScope(actor, 'chats:read')
+}
+
+/** What tells whether a session has branches, or is one. */
+export type InBranches = { id: string; rootSessionId: string | null; activeBranchId: string | null }
+
+/** The session that all branches lead to; null for a session without branches. */
+const rootOf = ({ id, rootSessionId, activeBranchId }: InBranches): string | null =>
+  rootSessionId ?? (activeBranchId === null ? null : id)
+
+/** Columns of a session that {@link activeOf} needs, and where it is. */
+const PLACE = {
+  ...{ id: true, agentId: true, rootSessionId: true, activeBranchId: true },
+  chat: { select: { id: true, spaceId: true } },
+} as const
+
+/** The session itself, or the branch that has taken its place. */
+async function activeOf(actor: Actor, { db }: Deps, session: Prisma.SessionGetPayload<{ select: typeof PLACE }>) {
+  const root = rootOf(session)
+  if (!root) return session
+  const of = root === session.id ? session : await db.session.findUnique({ where: { id: root }, select: PLACE })
+  const id = of?.activeBranchId ?? root
+  if (id === session.id) return session
+  return (await db.session.findFirst({ where: { id, ...ownSessions(actor) }, select: PLACE })) ?? session
+}
+
+/** The session that a chat goes on with, or the named one of it, if the caller may see it; of this agent, if one is named. */
+export async function findSession(
+  actor: Actor,
+  deps: Deps,
+  { agentId = null, sessionId = null, chatId = null }: { [Name in 'agentId' | 'sessionId' | 'chatId']?: string | null },
+) {
+  const found = await deps.db.session.findFirst({
+    where: {
+      ...(agentId !== null && { agentId }),
+      ...(sessionId !== null && { id: sessionId }),
+      ...(chatId !== null && { chatId }),
+      chat: reachableChat(actor),
+      ...ownSessions(actor),
+    },
+    orderBy: [{ createdAt: 'desc' }, { id: 'desc' }],
+    select: PLACE,
+  })
+  return found && sessionId === null ? activeOf(actor, deps, found) : found
 }
 
 /** Where a run is to be. An empty id is unknown: taken for none, it would put the run where others read it. */
@@ -190,24 +239,14 @@ async function findConversation(
 ): Promise<Conversation> {
   const { db } = deps
   if (chatId === null && sessionId === null) return { spaceId: await findOrDefault(actor, deps, spaceId) }
-  const session = await db.session.findFirst({
-    where: {
-      agentId: agent.id,
-      ...(sessionId !== null && { id: sessionId }),
-      ...(chatId !== null && { chatId }),
-      chat: reachableChat(actor),
-      ...ownSessions(actor),
-    },
-    orderBy: [{ createdAt: 'desc' }, { id: 'desc' }],
-    select: { id: true, chat: { select: { id: true, spaceId: true } } },
-  })
+  const session = await findSession(actor, deps, { agentId: agent.id, sessionId, chatId })
   const chatBy = (id: string) =>
     db.chat.findFirst({ where: { AND: [{ id }, reachableChat(actor)] }, select: { id: true, spaceId: true } })
   const chat = session?.chat ?? (chatId === null ? null : await chatBy(chatId))
   if (!session && sessionId !== null) throw notFound(chatId === null || chat ? 'Session' : 'Chat')
   if (!chat) throw notFound('Chat')
   if (spaceId !== null && spaceId !== chat.spaceId) throw notFound('Space')
-  await checkHistory(actor, deps, chat.id, session?.id)
+  await checkHistory(actor, deps, chat.id, session)
   return { spaceId: chat.spaceId, chatId: chat.id, ...(session && { sessionId: session.id }) }
 }
 

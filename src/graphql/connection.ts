@@ -180,6 +180,11 @@ export type Relation = {
   column: string
   description: string
   extensions?: Extensions
+  /** More arguments, and the rows that they ask for, of the lists that hang on these rows. */
+  narrow?: {
+    args: z.ZodObject
+    where: (context: GraphQLContext, ids: readonly string[], args: Record<string, unknown>) => Promise<object>
+  }
   /** How many rows it has, where somebody knows without counting: the resolver of a field of the row. */
   total?: (row: { id: string }, args: object, context: GraphQLContext, info: GraphQLResolveInfo) => Promise<number>
 }
@@ -191,35 +196,39 @@ export type Relation = {
 export function relationList<Row extends object>(
   type: ObjectRef<Types, Connection<Row>>,
   rows: Rows<Row>,
-  { column, description, extensions = {}, total }: Relation,
+  { column, description, extensions = {}, total, narrow }: Relation,
 ) {
   const key: string = column
+  const Args = narrow ? RelationArgs.extend(narrow.args.shape) : RelationArgs
   return {
     type,
     description,
     nullable: true as const,
-    args: argsFromZod(RelationArgs),
+    args: argsFromZod(Args),
     extensions: { rows: RELATION_ROWS, cost: LIST_COST, ...extensions },
     async resolve({ id }: { id: string }, args: object, context: GraphQLContext, info: GraphQLResolveInfo) {
-      const { first = RELATION_ROWS, after } = parseArgs(RelationArgs, args)
+      const said = parseArgs(Args, args) as z.output<typeof RelationArgs> & Record<string, unknown>
+      const { first = RELATION_ROWS, after, ...more } = said
       const { db } = context.deps
+      const narrowed = async (ids: readonly string[]) => (narrow ? narrow.where(context, ids, more) : {})
       const delegate = delegateOf(db, rows)
       const listed = rows.listed(context.actor)
       const query = selectRows(context, info, { ...rows, columns: { ...rows.columns, [key]: true } }, PATHS)
       const part = await loadOne(context, info, id, async (ids) => {
-        const condition = { AND: [listed, behind(rows.order, after)] }
+        const condition = { AND: [listed, await narrowed(ids), behind(rows.order, after)] }
         const found = await readLists(context, rows, { ids, column: key, where: condition, take: first + 1, query })
         const lists = Map.groupBy(found, (row) => (row as Record<string, string>)[key]!)
         return new Map(Array.from(lists, ([id, list]) => [id, partOf(list, first)]))
       })
       const count = (info: GraphQLResolveInfo) =>
         loadOne(context, info, id, async (ids) => {
-          const counted = { AND: [{ [key]: { in: ids } }, listed] }
+          const counted = { AND: [{ [key]: { in: ids } }, listed, await narrowed(ids)] }
           const counts = await delegate.groupBy({ by: [key], where: counted, _count: true })
           return new Map(counts.map((row) => [row[key]!, row._count]))
         }).then((counted) => counted ?? 0)
-      const known = total && ((info: GraphQLResolveInfo) => total({ id }, {}, context, info))
-      return toConnection(part ?? NOTHING, { after }, rows.order, known ?? count)
+      // What is asked for by more arguments is counted.
+      const known = total && !Object.keys(more).length && ((info: GraphQLResolveInfo) => total({ id }, {}, context, info))
+      return toConnection(part ?? NOTHING, { after }, rows.order, known || count)
     },
   }
 }

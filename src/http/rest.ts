@@ -1,9 +1,11 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
+import type { z } from 'zod'
 import type { Actor } from '../auth/actor.ts'
 import { UploadFile } from '../client/schema.ts'
 import { AppError, methodNotAllowed, noSuchPath } from '../errors.ts'
 import type { ExecutionRow } from '../executions/engine/events.ts'
-import { batchesOf } from '../executions/router.ts'
+import { batchesOf, isOver } from '../executions/router.ts'
+import type { Execute } from '../executions/schema.ts'
 import { cancel, followFrom } from '../executions/service.ts'
 import { readKey } from '../idempotency.ts'
 import { toJson } from '../lib/constant.ts'
@@ -22,7 +24,6 @@ const MEDIA_CONTENT = patternOf(CONTENT_PATH)
 const MEDIA = patternOf(MEDIA_PATH)
 const SPACE_UPLOAD = patternOf(SPACE_UPLOAD_PATH)
 const isUploadPath = (path: string) => MEDIA.test(path) || SPACE_UPLOAD.test(path)
-const EXECUTE = /^\/api\/(v1\/(agents\/[\w-]+\/)?|agent\/)execute\/?$/
 
 /**
  * What the query says: a text for each name, a list where it is given more than once or is one. Returns the
@@ -102,7 +103,6 @@ export async function handleRest(context: Context, req: IncomingMessage, res: Se
   const unknown = unknownFields(body, route.known)
   const warnings = unknown.length ? warningsOf(unknown) : null
   if (warnings) res.setHeader('X-Muster-Warnings', String(warnings.length))
-  const isExecute = EXECUTE.test(path)
   let accepted: Accepted | undefined
   const onAccepted = (row: ExecutionRow, actor: Actor) => {
     accepted = { row, actor }
@@ -114,7 +114,7 @@ export async function handleRest(context: Context, req: IncomingMessage, res: Se
   const twin = isConditional ? (findRoute('GET', path)?.route ?? null) : null
   const called = isConditional
     ? makeChange(context, { route, twin: twin?.isSingle ? twin : null, parameters, input, idempotency, ifMatch })
-    : route.call({ ...context, idempotency, onAccepted: isExecute ? onAccepted : null }, async () => input)
+    : route.call({ ...context, idempotency, onAccepted: route.canStream ? onAccepted : null }, async () => input)
   const answer = await called
     .catch((error: unknown) => {
       throw explainByFields(fromTRPCError(error), unknown, route.known ?? [])
@@ -123,7 +123,7 @@ export async function handleRest(context: Context, req: IncomingMessage, res: Se
       // An error, too, can be the first answer: that of a cancelled run.
       if (idempotency?.replayed) res.setHeader('Idempotent-Replayed', 'true')
     })
-  if (accepted && input.stream === true) return streamRun(context, res, accepted, input.onDisconnect === 'cancel')
+  if (accepted && input.stream === true) return streamRun(context, res, accepted, input as StreamOptions)
   if (route.isSingle) {
     const json = toJson(answer as object)
     return sendTagged(req, res, { json, etag: etagOf(route, answer as object, json) })
@@ -150,16 +150,19 @@ function refuseMethod(path: string): Error {
 /** The run that a request has begun, or has joined by its key, and who it was accepted for. */
 type Accepted = { row: ExecutionRow; actor: Actor }
 
+/** What a request says of its stream, in the words of `Execute`. */
+type StreamOptions = Pick<z.output<typeof Execute>, 'onDisconnect' | 'content'>
+
 /** From its first event on, whatever the request says of others: it is no resumption, and can no longer be refused. */
 function streamRun(
   { deps, streamTo }: Context,
   res: ServerResponse,
   { row, actor }: Accepted,
-  cancelWhenGone: boolean,
+  { onDisconnect, content }: StreamOptions,
 ): Promise<void> {
-  const written = writeEvents(res, followFrom(actor, deps, row, 0, streamTo))
+  const written = writeEvents(res, followFrom(actor, deps, row, 0, streamTo, { content }))
   // Not async: most streams need nothing to wait beside them.
-  if (!cancelWhenGone) return written
+  if (onDisconnect !== 'cancel') return written
   return written.then(async () => {
     // Whose access has ended has not gone. The run may have ended already.
     if (res.closed) await cancel(actor, deps, row.id).catch(() => {})
@@ -173,11 +176,18 @@ async function sendEvents(
   res: ServerResponse,
   executionId: string,
 ): Promise<void> {
-  await checkQuery(context, req.url ?? '', ['after'])
+  await checkQuery(context, req.url ?? '', ['after', 'content'])
   const { searchParams } = new URL(req.url ?? '/', 'http://localhost')
   const after = searchParams.get('after') ?? undefined
+  const content = searchParams.get('content') ?? undefined
   const lastEventId = req.headers['last-event-id']
-  const events = await createCaller(context).executions.events({ executionId, after, lastEventId } as never)
+  const events = await createCaller(context).executions.events({ executionId, after, lastEventId, content } as never)
+  // Otherwise an EventSource would come back for ever.
+  if (isOver(events)) {
+    await events[Symbol.asyncIterator]().return?.()
+    res.writeHead(204).end()
+    return
+  }
   if (req.method !== 'HEAD') return writeEvents(res, batchesOf(events))
   await events[Symbol.asyncIterator]().return?.()
   res.writeHead(200, EVENT_STREAM).end()

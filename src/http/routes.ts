@@ -25,6 +25,8 @@ export type Route = {
   isSingle: boolean
   /** Throws 403 for somebody whose token has none of its scopes. */
   checkScope: (actor: Actor) => void
+  /** Whether its body can ask for a stream: it starts a run. */
+  canStream: boolean
   /** Calls the procedure as any other face does. Throws a TRPCError. */
   call: (ctx: Context, getRawInput: () => Promise<unknown>) => Promise<unknown>
 }
@@ -72,6 +74,7 @@ for (const [path, procedure] of Object.entries(appRouter._def.procedures as unkn
     lists: namesOf(inputs, isList),
     inQuery: WITH_BODY.has(method) ? namesOf(inputs, isInQuery) : null,
     known: knownNames(inputs, names),
+    canStream: namesOf(inputs, () => true).has('stream'),
     call: callerOf(procedure, path),
   })
 }

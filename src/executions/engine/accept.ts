@@ -16,8 +16,26 @@ import { holdParent } from './tree.ts'
 
 // The transaction that accepts a run. It takes its locks in the order that claims.ts tells.
 
-/** Where a run belongs: an existing session, a new session of an existing chat, or a new chat in a space. */
-export type Conversation = { spaceId: string; chatId?: string; sessionId?: string }
+/** Where a run belongs: an existing session, a new session or branch of an existing chat, or a new chat in a space. */
+export type Conversation = { spaceId: string; chatId?: string; sessionId?: string; branch?: Branch }
+
+/**
+ * A session that is to take the place of another one from a turn on (contract-2.md section 1.12). Its turns have the
+ * numbers that they would have in the other one, so that a position is there once on the way from the first turn.
+ */
+export type Branch = {
+  /** The session that it is a branch of. */
+  of: string
+  rootSessionId: string
+  parentSessionId: string | null
+  parentPosition: number | null
+  /** Of its first run. */
+  queueSeq: number
+  wasPrivate: boolean
+}
+
+/** The maximum number of sessions of a chat that has branches. */
+export const MAX_BRANCHES = 2_000
 
 /** A run that may be: who may not, or may not see, does not get here. */
 export type Request = {
@@ -112,27 +130,54 @@ export async function accept(
 
 /**
  * Puts a run into its session, with the session's lock if that is free; makes session and chat where they are new.
- * Returns its row with the session and its number in the queue. Throws 404 for a deleted chat, 409 for `onBusy: reject`,
- * and SessionTaken.
+ * Returns its row with the session and its number in the queue. Throws 404 for a deleted chat, 409 for `onBusy: reject` and
+ * for one branch too many, and SessionTaken.
  */
 async function joinConversation(tx: Tx, request: NamedRequest, fresh: ExecutionRow, now: Date) {
   const { agent, conversation, onBusy } = request
   const { id, organizationId, chatId } = fresh
+  const { branch } = conversation
   const known =
     conversation.sessionId ??
-    (conversation.chatId &&
+    (!branch &&
+      conversation.chatId &&
       (await latestSession(tx, { organizationId, chatId, wasPrivate: fresh.wasPrivate }, agent.id, now)))
   if (!conversation.chatId) await createChat(tx, request, fresh, now)
-  const { free: isFree, queueSeq } = known ? await joinQueue(tx, known, onBusy, now) : { free: true, queueSeq: 1 }
-  const row = known ? { ...fresh, sessionId: known, queueSeq } : fresh
-  if (!known) await createSession(tx, fresh, now)
+  if (branch) await checkBranch(tx, branch, fresh, onBusy)
+  const joined = known ? await joinQueue(tx, known, onBusy, now) : null
+  const { free: isFree, queueSeq } = joined ?? { free: true, queueSeq: branch?.queueSeq ?? 1 }
+  const row = { ...fresh, sessionId: known || fresh.sessionId, queueSeq }
+  if (!known) await createSession(tx, row, now, branch)
   else if (isFree) {
     await tx.session.update({ where: { id: known }, data: { activeExecutionId: id }, select: { id: true } })
   }
-  if (conversation.chatId) await joinChat(tx, fresh, row.sessionId, now)
+  const rootSessionId = branch?.rootSessionId ?? joined?.rootSessionId
+  if (rootSessionId) await activate(tx, rootSessionId, row.sessionId)
+  if (conversation.chatId) await joinChat(tx, fresh, row.sessionId, now, branch && { isBranched: true })
   if (row.wasPrivate && conversation.chatId) await closeToOthers(tx, row)
-  return { row, isFree, isNew: !known }
+  return { row, isFree, isNew: !known && !branch }
 }
+
+/** Throws 409 for `onBusy: reject` while a run is on in the session that is branched, and for one branch too many. */
+async function checkBranch(tx: Tx, { of }: Branch, { organizationId, chatId }: ExecutionRow, onBusy: Request['onBusy']) {
+  if (onBusy === 'reject') {
+    const session = await tx.session.findUnique({ where: { id: of }, select: { activeExecutionId: true } })
+    if (session?.activeExecutionId) throw sessionBusy()
+  }
+  if ((await tx.session.count({ where: { organizationId, chatId } })) >= MAX_BRANCHES) {
+    const detail = `A chat can have at most ${MAX_BRANCHES} sessions and branches. Begin a new chat.`
+    throw conflict('Chat has too many branches', { detail })
+  }
+}
+
+const sessionBusy = () => conflict('Session is busy', { code: 'session_busy' })
+
+/** What was continued last is what goes on. Sessions are locked before their roots. */
+const activate = (tx: Tx, rootSessionId: string, sessionId: string) =>
+  tx.session.updateMany({
+    where: { id: rootSessionId, OR: [{ activeBranchId: null }, { activeBranchId: { not: sessionId } }] },
+    data: { activeBranchId: sessionId },
+  })
 
 /** What a run's chat and session have of it when they are made for it. */
 const ownedBy = ({ organizationId, agentId, agentOrganizationId, wasPrivate }: ExecutionRow, now: Date) => ({
@@ -149,10 +194,14 @@ async function createChat(tx: Tx, { message, mission }: NamedRequest, row: Execu
 }
 
 /** With its lock. */
-async function createSession(tx: Tx, row: ExecutionRow, now: Date): Promise<void> {
-  const { sessionId: id, chatId, userId, id: activeExecutionId } = row
-  const data = { id, chatId, userId, activeExecutionId, lastQueueSeq: 1 }
-  await tx.session.createMany({ data: { ...data, ...ownedBy(row, now) } })
+async function createSession(tx: Tx, row: ExecutionRow, now: Date, branch?: Branch): Promise<void> {
+  const { sessionId: id, chatId, userId, id: activeExecutionId, queueSeq: lastQueueSeq } = row
+  const data = { id, chatId, userId, activeExecutionId, lastQueueSeq, ...ownedBy(row, now) }
+  if (!branch) return void (await tx.session.createMany({ data }))
+  const { rootSessionId, parentSessionId, parentPosition } = branch
+  // What was private in the session that it goes on with is known in it.
+  const wasPrivate = row.wasPrivate || branch.wasPrivate
+  await tx.session.createMany({ data: { ...data, rootSessionId, parentSessionId, parentPosition, wasPrivate } })
 }
 
 /** Whether a run begins as soon as it is written, a session of its own in a chat of its own. */
@@ -239,9 +288,15 @@ async function latestSession(
 }
 
 /** A chat goes on with this session, unless it was deleted. One in which a run waits for an approval says so still. */
-async function joinChat(tx: Tx, row: ExecutionRow, sessionId: string, now: Date): Promise<void> {
+async function joinChat(
+  tx: Tx,
+  row: ExecutionRow,
+  sessionId: string,
+  now: Date,
+  also: { isBranched?: true } = {},
+): Promise<void> {
   const where = { id: row.chatId, archivedAt: null }
-  const data = { status: 'working' as const, sessionId, closedAt: null, updatedAt: now }
+  const data = { status: 'working' as const, sessionId, closedAt: null, updatedAt: now, ...also }
   const usual = await tx.chat.updateMany({ where: { ...where, status: { not: 'needs_attention' } }, data })
   if (usual.count) return
   const status = await chatStatus(tx, row, 'working', now)
@@ -258,15 +313,17 @@ async function closeToOthers(tx: Tx, { chatId, sessionId, agentId }: ExecutionRo
 
 /** Takes a number in the session's queue, which locks the session's row until the transaction ends. */
 async function joinQueue(tx: Tx, id: string, onBusy: Request['onBusy'], now: Date) {
-  const { activeExecutionId, lastQueueSeq } = await tx.session.update({
+  const { activeExecutionId, lastQueueSeq, rootSessionId, activeBranchId } = await tx.session.update({
     where: { id },
     data: { lastQueueSeq: { increment: 1 }, updatedAt: now },
-    select: { activeExecutionId: true, lastQueueSeq: true },
+    select: { activeExecutionId: true, lastQueueSeq: true, rootSessionId: true, activeBranchId: true },
   })
-  if (activeExecutionId && onBusy === 'reject') throw conflict('Session is busy', { code: 'session_busy' })
+  if (activeExecutionId && onBusy === 'reject') throw sessionBusy()
   if (activeExecutionId && onBusy === 'interrupt') {
     const where = { sessionId: id, status: { in: ['pending' as const, 'running' as const] }, wantsCancel: false }
     if (await tx.execution.findFirst({ where, select: { id: true } })) throw new SessionTaken(id)
   }
-  return { free: activeExecutionId === null, queueSeq: lastQueueSeq }
+  // Of a session without branches there is nothing to activate.
+  const root = rootSessionId ?? (activeBranchId === null ? null : id)
+  return { free: activeExecutionId === null, queueSeq: lastQueueSeq, rootSessionId: root }
 }

@@ -138,10 +138,17 @@ export async function takeOver(deps: ClaimDeps, row: ExecutionRow): Promise<Exec
   })
 }
 
-/** Returns when the message before a position of a session was written, if there is one. */
+/** Returns when the message before a position of a session was written, if there is one. Most sessions are no branches. */
 async function writtenBefore(tx: Tx, { sessionId }: ExecutionRow, position: number): Promise<Date | undefined> {
-  const where = { sessionId, position: { lt: position } }
-  return (await tx.message.findFirst({ where, orderBy: { position: 'desc' }, select: { createdAt: true } }))?.createdAt
+  const find = (where: Prisma.MessageWhereInput) =>
+    tx.message.findFirst({ where, orderBy: { position: 'desc' }, select: { createdAt: true } })
+  const own = await find({ sessionId, position: { lt: position } })
+  if (own) return own.createdAt
+  // The first message of a branch comes behind one of another session.
+  const of = { parentSessionId: true, parentPosition: true }
+  const branch = await tx.session.findUnique({ where: { id: sessionId }, select: of })
+  if (!branch?.parentSessionId) return undefined
+  return (await find({ sessionId: branch.parentSessionId, position: { lte: branch.parentPosition ?? 0 } }))?.createdAt
 }
 
 /**

@@ -117,13 +117,21 @@ const MAX_MESSAGES = 1_000
 /** What a token is taken for, in bytes: models differ, and their tokenizers are not here. */
 const BYTES_PER_TOKEN = 4
 
-type HistoryRow = Pick<Turn, 'role' | 'content' | 'toolCalls' | 'replay'> & { mediaIds: string[] }
+type HistoryRow = Pick<Turn, 'role' | 'content' | 'toolCalls' | 'replay'> & { position: number; mediaIds: string[] }
+
+const TURN = Prisma.sql`m."position", m."role", m."content", m."toolCalls", m."replay", e."mediaIds"`
+/** Size of a message (bytes). */
+const SIZE = Prisma.sql`octet_length(m."content") + octet_length(CAST(m."toolCalls" AS TEXT))
+  + coalesce(octet_length(m."replay"), 0)`
 
 /** The latest turns of a session that fit in `MAX_HISTORY_TOKENS`, from a question on; {@link MAX_MESSAGES} at most. */
 async function readHistory(deps: PromptDeps, execution: ExecutionRow): Promise<Turn[]> {
   if (execution.queueSeq === 1) return []
   let rows = await readLatest(deps, execution, LATEST_MESSAGES)
   if (rows.length === LATEST_MESSAGES) rows = await readLatest(deps, execution, MAX_MESSAGES)
+  if (rows.length < MAX_MESSAGES && Number(rows[0]?.position) !== 1 && (await isBranch(deps, execution))) {
+    rows = await readBranch(deps, execution)
+  }
   const begin = rows.findIndex(({ role }) => role === 'user')
   return rows
     .slice(begin === -1 ? rows.length : begin)
@@ -139,15 +147,45 @@ function readLatest(
   const room = settings.MAX_HISTORY_TOKENS * BYTES_PER_TOKEN
   const earlier = Prisma.sql`m."sessionId" = ${sessionId} AND m."position" < CAST(${queueSeq * 2 - 1} AS INTEGER)`
   return db.$queryRaw(Prisma.sql`
-    SELECT m."role", m."content", m."toolCalls", m."replay", e."mediaIds"
+    SELECT ${TURN}
     FROM "Message" m JOIN "Execution" e ON e."id" = m."executionId"
     WHERE ${earlier} AND m."position" >= (
       SELECT min("position") FROM (
         SELECT "position", sum("size") OVER (ORDER BY "position" DESC) AS "total" FROM (
-          SELECT "position", octet_length("content") + octet_length(CAST("toolCalls" AS TEXT))
-            + coalesce(octet_length("replay"), 0) AS "size"
+          SELECT "position", ${SIZE} AS "size"
           FROM "Message" m WHERE ${earlier} ORDER BY "position" DESC LIMIT ${Prisma.raw(String(limit))}) AS "latest"
       ) AS "sized" WHERE "total" <= CAST(${room} AS BIGINT))
+    ORDER BY m."position"`)
+}
+
+/** Whether a session goes on with another one, whose turns come before its own. */
+async function isBranch({ db }: PromptDeps, { sessionId: id }: ExecutionRow): Promise<boolean> {
+  const session = await db.session.findUnique({ where: { id }, select: { parentSessionId: true } })
+  return session?.parentSessionId != null
+}
+
+/**
+ * The same of a branch: the way leads from session to session, each up to where the next one goes on with it. One statement,
+ * however many they are.
+ */
+function readBranch({ db, settings }: PromptDeps, { sessionId, queueSeq }: ExecutionRow): Promise<HistoryRow[]> {
+  const room = settings.MAX_HISTORY_TOKENS * BYTES_PER_TOKEN
+  return db.$queryRaw(Prisma.sql`
+    WITH RECURSIVE "path" ("id", "upTo", "parentId", "parentPosition") AS (
+      SELECT s."id", CAST(${queueSeq * 2 - 2} AS INTEGER), s."parentSessionId", s."parentPosition"
+        FROM "Session" s WHERE s."id" = ${sessionId}
+      UNION ALL SELECT s."id", p."parentPosition", s."parentSessionId", s."parentPosition"
+        FROM "path" p JOIN "Session" s ON s."id" = p."parentId"
+    ), "latest" AS (
+      SELECT m."id", m."position" FROM "path" p JOIN "Message" m ON m."sessionId" = p."id" AND m."position" <= p."upTo"
+      ORDER BY m."position" DESC LIMIT ${Prisma.raw(String(MAX_MESSAGES))}
+    ), "sized" AS (
+      SELECT m."id", sum(${SIZE}) OVER (ORDER BY m."position" DESC) AS "total"
+      FROM "latest" l JOIN "Message" m ON m."id" = l."id"
+    )
+    SELECT ${TURN}
+    FROM "sized" s JOIN "Message" m ON m."id" = s."id" JOIN "Execution" e ON e."id" = m."executionId"
+    WHERE s."total" <= CAST(${room} AS BIGINT)
     ORDER BY m."position"`)
 }
 

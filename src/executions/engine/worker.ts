@@ -295,7 +295,7 @@ export function createEngine(deps: EngineDeps): Engine {
   const engine: Engine = {
     async accept(request) {
       const { actor, model, agent } = request
-      let { sessionId } = request.conversation
+      let { sessionId = request.conversation.branch?.of } = request.conversation
       for (;;) {
         if (draining && !request.delegated) throw unavailable()
         if (request.onBusy === 'interrupt' && sessionId) await interrupt(sessionId, request)

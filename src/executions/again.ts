@@ -1,0 +1,139 @@
+import type { z } from 'zod'
+import type { Actor } from '../auth/actor.ts'
+import type { SendMessage } from '../chats/schema.ts'
+import { listedMessages, ownSessions, reachable as reachableChat } from '../chats/service.ts'
+import type { Prisma } from '../db/client.ts'
+import type { Deps } from '../deps.ts'
+import { badRequest, invalidField, notFound } from '../errors.ts'
+import type { Branch, Overrides } from './engine/accept.ts'
+import type { Rerun } from './schema.ts'
+import { find } from './service.ts'
+import { type Call, checkHistory, findSession, start } from './start.ts'
+
+// Runs that take the place of earlier turns, in branches (contract-2.md section 1.12).
+
+/** Columns of a session that a branch of it needs. */
+const SESSION = {
+  ...{ id: true, agentId: true, rootSessionId: true, activeBranchId: true },
+  ...{ parentSessionId: true, parentPosition: true, wasPrivate: true },
+} as const
+
+/** Columns of a run that is repeated. */
+const RUN = { queueSeq: true, message: true, mediaIds: true, modelOverride: true, overrides: true } as const
+
+type SessionRow = Prisma.SessionGetPayload<{ select: typeof SESSION }>
+type RunRow = Prisma.ExecutionGetPayload<{ select: typeof RUN }>
+type Turn = { session: SessionRow; run: RunRow }
+
+/** The branch of a session that begins in place of its turn with a number. */
+function branchOf({ id, rootSessionId, parentSessionId, parentPosition, wasPrivate }: SessionRow, queueSeq: number): Branch {
+  const first = (parentPosition ?? 0) / 2 + 1
+  const parent =
+    queueSeq > first
+      ? { parentSessionId: id, parentPosition: queueSeq * 2 - 2 }
+      : // Nothing of this session is left before it.
+        { parentSessionId, parentPosition }
+  return { of: id, rootSessionId: rootSessionId ?? id, ...parent, queueSeq, wasPrivate }
+}
+
+/**
+ * POST /chats/{id}/messages: executes the chat's agent on a message, in the session that the chat goes on with. With
+ * `replaces` the message takes the place of an earlier one, with `regenerate` an earlier one is answered again, both in a
+ * branch. 400 for a chat without an agent or without a message to answer again, and for a message that is not a user's;
+ * 404 for a chat, session or message that the caller cannot reach; else what {@link start} throws.
+ */
+export async function send(actor: Actor, deps: Deps, input: z.output<typeof SendMessage>, call: Call) {
+  const { id, message = null, replaces = null, regenerate, sessionId = null, ...options } = input
+  if (regenerate && message !== null) throw invalidField('message', 'none beside regenerate')
+  if (!regenerate && message === null) throw badRequest('Missing required field: message')
+  const chat = await deps.db.chat.findFirst({
+    where: { AND: [{ id }, reachableChat(actor)] },
+    select: { id: true, spaceId: true, agentId: true },
+  })
+  if (!chat) throw notFound('Chat')
+  const { idempotencyKey: _, ...said } = input
+  const purpose = { path: `/api/v1/chats/${id}/messages`, said }
+  const turn =
+    replaces !== null
+      ? await findTurn(actor, deps, id, replaces)
+      : regenerate
+        ? await findLastTurn(actor, deps, chat, sessionId)
+        : null
+  if (turn) return repeat(actor, deps, { ...options, message }, call, { ...purpose, turn, chat })
+  const session = sessionId === null && chat.agentId ? null : await findSession(actor, deps, { chatId: id, sessionId })
+  if (sessionId !== null && !session) throw notFound('Session')
+  const agentId = session?.agentId ?? chat.agentId
+  if (!agentId) {
+    const detail = 'Run an agent in it: POST /agents/{id}/execute with its chatId.'
+    throw badRequest('Chat has no agent', { detail })
+  }
+  return start(actor, deps, { ...options, id: agentId, message: message ?? '', chatId: id, sessionId }, call, purpose)
+}
+
+/** The turn of a user's message of a chat. */
+async function findTurn(actor: Actor, { db }: Deps, chatId: string, id: string): Promise<Turn> {
+  const found = await db.message.findFirst({
+    where: { id, chatId, ...listedMessages(actor) },
+    select: { role: true, session: { select: SESSION }, execution: { select: RUN } },
+  })
+  if (!found) throw notFound('Message')
+  if (found.role !== 'user') throw invalidField('replaces', 'the id of a user message')
+  return { session: found.session, run: found.execution }
+}
+
+/** The last turn of the session that a chat goes on with, or of the named one. */
+async function findLastTurn(
+  actor: Actor,
+  deps: Deps,
+  chat: { id: string; agentId: string | null },
+  sessionId: string | null,
+): Promise<Turn> {
+  const of = sessionId === null ? { agentId: chat.agentId } : { sessionId }
+  const found = await findSession(actor, deps, { chatId: chat.id, ...of })
+  if (!found && sessionId !== null) throw notFound('Session')
+  const session = found && (await deps.db.session.findUnique({ where: { id: found.id }, select: SESSION }))
+  const where = { sessionId: session?.id ?? '' }
+  const run = await deps.db.execution.findFirst({ where, orderBy: { queueSeq: 'desc' }, select: RUN })
+  if (!session || !run) throw badRequest('Chat has no message to answer again')
+  return { session, run }
+}
+
+/**
+ * POST /executions/{id}/rerun: executes the agent on the message of a run again, in a branch of its session in place of
+ * that run. It is no run of the task, the mission or the tree that the first one was a part of. 404 for a run that the
+ * caller cannot read, and once its chat is deleted; else what {@link start} throws.
+ */
+export async function rerun(actor: Actor, deps: Deps, input: z.output<typeof Rerun>, call: Call) {
+  const { id, ...options } = input
+  const run = await find(actor, deps, id)
+  const found = await deps.db.session.findFirst({
+    where: { id: run.sessionId, chat: reachableChat(actor), ...ownSessions(actor) },
+    select: SESSION,
+  })
+  if (!found) throw notFound('Chat')
+  const { idempotencyKey: _, ...said } = input
+  const purpose = { path: `/api/v1/executions/${id}/rerun`, said }
+  const chat = { id: run.chatId, spaceId: run.spaceId }
+  return repeat(actor, deps, options, call, { ...purpose, turn: { session: found, run }, chat })
+}
+
+type Options = Omit<z.output<typeof SendMessage>, 'id' | 'message'> & { message?: string | null | undefined }
+
+type Repeated = { path: string; said: object; turn: Turn; chat: { id: string; spaceId: string } }
+
+/** Runs in place of a turn: on another message, or on the same one and with the same model unless another is named. */
+async function repeat(
+  actor: Actor,
+  deps: Deps,
+  { message = null, ...options }: Options,
+  call: Call,
+  { path, said, turn: { session, run }, chat }: Repeated,
+) {
+  await checkHistory(actor, deps, chat.id, session)
+  const { modelSettings = null, fallbackModels = null } = run.overrides as Overrides
+  const before = message === null ? { model: run.modelOverride, modelSettings, fallbackModels } : {}
+  const given = Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined && value !== null))
+  const input = { ...before, ...given, id: session.agentId, message: message ?? run.message }
+  const conversation = { spaceId: chat.spaceId, chatId: chat.id, branch: branchOf(session, run.queueSeq) }
+  return start(actor, deps, input, call, { path, said, conversation, attached: run.mediaIds as string[] })
+}
