@@ -7,6 +7,7 @@ import type { Revocations } from './auth/revocations.ts'
 import type { Bus } from './bus/index.ts'
 import type { Db } from './db/client.ts'
 import type { Models } from './executions/engine/models.ts'
+import type { Notices } from './executions/engine/notices.ts'
 import type { Engine } from './executions/engine/worker.ts'
 import type { Clock } from './lib/clock.ts'
 import type { MediaStorage } from './media/storage.ts'
@@ -23,6 +24,8 @@ export type Deps = {
   readonly log: Logger
   readonly models: Models
   readonly engine: Engine
+  /** Wakes those who follow a chat. */
+  readonly chatNotices: Notices
   readonly actors: Actors
   /** What is shown of agents, by their version. */
   readonly knownAgents: KnownAgents

@@ -19,6 +19,7 @@ import { hasForeignLog, setLogAside } from './db/sqlite-log.ts'
 import type { Deps } from './deps.ts'
 import { damaged } from './errors.ts'
 import { createModels } from './executions/engine/models.ts'
+import { createNotices } from './executions/engine/notices.ts'
 import { createEngine } from './executions/engine/worker.ts'
 import { agentFor } from './executions/start.ts'
 import { openTools } from './executions/tools.ts'
@@ -128,6 +129,8 @@ export async function startService(
       await countUsage(tx, ended, now)
     },
   })
+  const chatNotices = createNotices(bus, 'chat')
+  cleanup.defer(() => chatNotices.stop())
   const revocations = createRevocations(base)
   cleanup.defer(() => revocations.stop())
   const tokenKey = deriveKey(masterKey, 'tokens')
@@ -140,6 +143,7 @@ export async function startService(
   const deps: Deps = {
     ...base,
     engine,
+    chatNotices,
     actors,
     knownAgents: createKnownAgents(),
     revocations,

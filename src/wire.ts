@@ -129,6 +129,22 @@ export type ExecutionEvent =
       data: ErrorData
     }
 
+/**
+ * One event of a chat (contract-2.md section 1.12): what its runs say, each with its run, and what goes on in it. `id` is
+ * what a client that comes back has to send. After a `reset` it reads the messages again.
+ */
+export type ChatEvent = { id: string; executionId: string | null; at: Date } & (
+  | { event: 'status'; data: { executionId: string | null; status: ChatStatus; at: string } }
+  | { event: 'reset'; data: { executionId: string | null } }
+  | OfRun<ExecutionEvent>
+)
+
+type OfRun<Event extends ExecutionEvent> = Event extends ExecutionEvent
+  ? Pick<Event, 'event' | 'seq'> & { data: Event['data'] & { executionId: string } }
+  : never
+
+export type ChatStatus = 'standby' | 'working' | 'done' | 'needs_attention' | 'error'
+
 /** `code` and `detail` say why a run failed (contract-2.md section 1.2). */
 type ErrorData = {
   message: string

@@ -55,6 +55,7 @@ GET /api/v1/agents/{id}/versions
 GET /api/v1/public/agents
 GET /api/v1/public/agents/{id}
 GET /api/v1/models
+GET /api/v1/organizations/{id}/members
 GET /api/v1/tasks
 POST /api/v1/tasks
 GET /api/v1/tasks/{id}
@@ -68,6 +69,8 @@ GET /api/v1/executions/{id}/tree
 GET /api/v1/executions/{id}/logs
 GET /api/v1/executions/{id}/events
 POST /api/v1/executions/{id}/cancel
+POST /api/v1/executions/{id}/rerun
+POST /api/v1/chats/{id}/messages
 GET /api/v1/spaces
 POST /api/v1/spaces
 GET /api/v1/spaces/{id}
@@ -100,6 +103,7 @@ GET /api/v1/chats/{id}
 PATCH /api/v1/chats/{id}
 DELETE /api/v1/chats/{id}
 GET /api/v1/chats/{id}/messages
+GET /api/v1/chats/{id}/events
 GET /api/v1/missions
 POST /api/v1/missions
 POST /api/v1/missions/preview
@@ -159,11 +163,11 @@ GET /api/health
 
 const NAMES = Object.keys(procedures)
 
-/** Where REST has the procedures; the one that is a stream there has a path of its own. */
+/** Where REST has the procedures; those that are streams there have paths of their own. */
 const pathOf = (name: string): string => {
   const { method, path } = procedures[name]?._def.meta.openapi ?? {
     method: 'GET',
-    path: '/api/v1/executions/{id}/events',
+    path: `/api/v1/${name.replace('.', '/{id}/')}`,
   }
   return `${method} ${path}`
 }

@@ -107,7 +107,10 @@ export async function countActive(
 }
 
 /** The sessions, named `t`, that the caller may not see. */
-export const hiddenSessions = ({ organizationId, userId }: Actor, agents: Parameters<typeof isHiddenBy>[1]): Prisma.Sql =>
+export const hiddenSessions = (
+  { organizationId, userId }: Actor,
+  agents: Parameters<typeof isHiddenBy>[1],
+): Prisma.Sql =>
   Prisma.sql`(${isHiddenBy(organizationId, agents)} OR (t."wasPrivate" = ${true}
     AND (SELECT a."userId" FROM "Agent" a WHERE a."id" = t."agentId") <> ${userId}))`
 

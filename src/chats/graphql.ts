@@ -15,7 +15,7 @@ import { chats } from './router.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
 
-const Status = enumFromZod('ChatStatus', schema.ChatStatus, 'What goes on in a chat')
+export const Status = enumFromZod('ChatStatus', schema.ChatStatus, 'What goes on in a chat')
 const MessageRole = enumFromZod('MessageRole', schema.MessageRole, 'Who says it')
 
 export const CHAT = rowsOf('Chat', 'Chat', service.reachable, { name: 'Chat' })

@@ -1,5 +1,5 @@
 import { z } from 'zod'
-import { Execute } from '../executions/schema.ts'
+import { EventData, Execute, FollowExecution } from '../executions/schema.ts'
 import { bool, ok, requiredText, timestamp } from '../lib/fields.ts'
 import { countInput, nextCursor, onlyTrue, pageInput, total } from '../lib/page.ts'
 import { STOP_REASONS } from '../wire.ts'
@@ -37,6 +37,13 @@ export const ListChats = z.object({
   status: ChatStatus.optional(),
   ...countInput,
   ...pageInput,
+})
+
+/** GET /chats/{id}/events (contract-2.md section 1.12). */
+export const FollowChat = z.object({
+  id: chatId,
+  lastEventId: z.string().nullish().describe('The id of the last event that you have'),
+  content: FollowExecution.shape.content,
 })
 
 /** GET and DELETE /chats/{id} (contract.md section 6). */
@@ -141,3 +148,23 @@ export const MessagesResponse = ok({
   nextCursor,
 })
 export const ChatDeleted = ok({ message: z.string() })
+
+const ofRun = z.string().describe('The run')
+
+/** The data of each event of a chat, by its name, which is its `type`. */
+export const ChatEventData = {
+  status: z.object({
+    type: z.literal('status'),
+    executionId: z.string().nullable().describe('The run that changed it; null if there is none'),
+    status: ChatStatus,
+    at: timestamp,
+  }),
+  meta: EventData.meta,
+  message: z.intersection(EventData.message, z.object({ executionId: ofRun })),
+  result: EventData.result,
+  error: EventData.error,
+  reset: z.object({
+    type: z.literal('reset'),
+    executionId: z.string().nullable().describe('The run whose event is gone, if the id named one'),
+  }),
+}

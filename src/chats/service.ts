@@ -137,7 +137,7 @@ export async function list(actor: Actor, { db }: Deps, input: z.output<typeof Li
   return { chats: await toChats(actor, db, rows), nextCursor, ...total }
 }
 
-async function find(actor: Actor, { db }: { db: Tx }, id: string): Promise<ChatRow> {
+export async function find(actor: Actor, { db }: { db: Tx }, id: string): Promise<ChatRow> {
   const row = await db.chat.findFirst({ where: { AND: [{ id }, reachable(actor)] }, include: withNames })
   if (!row) throw notFound('Chat')
   return row

@@ -26,7 +26,10 @@ type RunRow = Prisma.ExecutionGetPayload<{ select: typeof RUN }>
 type Turn = { session: SessionRow; run: RunRow }
 
 /** The branch of a session that begins in place of its turn with a number. */
-function branchOf({ id, rootSessionId, parentSessionId, parentPosition, wasPrivate }: SessionRow, queueSeq: number): Branch {
+function branchOf(
+  { id, rootSessionId, parentSessionId, parentPosition, wasPrivate }: SessionRow,
+  queueSeq: number,
+): Branch {
   const first = (parentPosition ?? 0) / 2 + 1
   const parent =
     queueSeq > first

@@ -50,7 +50,7 @@ const TYPES = {
 const kindOf = (data: MessageData) =>
   data.messageType === 'stream_event' && data.delta.type === 'thinking_delta' ? 'thinking' : data.messageType
 
-const Event = builder.interfaceRef<ExecutionEvent>('ExecutionEvent').implement({
+export const Event = builder.interfaceRef<ExecutionEvent>('ExecutionEvent').implement({
   description: 'Something that happened in a run: first its MetaEvent, last its ResultEvent or ErrorEvent',
   resolveType: ({ event, data }) => TYPES[event === 'message' ? kindOf(data as MessageData) : event],
   fields: (t) => ({

@@ -270,30 +270,40 @@ const message = <Shape extends z.ZodRawShape>(shape: Shape) => z.object({ type: 
 export const EventData = {
   meta: z.object({ type: z.literal('meta'), executionId: z.string(), chatId: z.string(), sessionId: z.string() }),
   message: z.discriminatedUnion('messageType', [
-    message({ messageType: z.literal('stream_event'), step: z.int(), delta: textDelta })
-      .meta({ id: 'StreamEventMessage', description: 'A fragment of the text' }),
+    message({ messageType: z.literal('stream_event'), step: z.int(), delta: textDelta }).meta({
+      id: 'StreamEventMessage',
+      description: 'A fragment of the text',
+    }),
     message({
-        messageType: z.literal('assistant'),
-        step: z.int(),
-        text: z.string().describe('All text of the step'),
-        content: z.array(contentBlock).describe('With `content=rest` without the blocks that were streamed'),
-      })
-      .meta({ id: 'AssistantMessage', description: 'A complete step of the model' }),
+      messageType: z.literal('assistant'),
+      step: z.int(),
+      text: z.string().describe('All text of the step'),
+      content: z.array(contentBlock).describe('With `content=rest` without the blocks that were streamed'),
+    }).meta({ id: 'AssistantMessage', description: 'A complete step of the model' }),
     message({
-        messageType: z.literal('tool_result'),
-        toolUseId: z.string(),
-        content: z.string(),
-        isError: z.boolean(),
-      })
-      .meta({ id: 'ToolResultMessage', description: 'What a tool answered' }),
-    message({ messageType: z.literal('retry'), attempt: z.int(), afterMs: z.int(), reason: z.string() })
-      .meta({ id: 'RetryMessage', description: 'The model failed, and is asked again after a wait (ms)' }),
-    message({ messageType: z.literal('approval'), approvalId: z.string(), toolUseId: z.string(), name: z.string() })
-      .meta({ id: 'ApprovalMessage', description: 'The run waits for a person to decide about this call of a tool' }),
-    message({ messageType: z.literal('warning'), code: z.string(), text: z.string() })
-      .meta({ id: 'WarningMessage', description: 'The run does without something; its execution lists all warnings' }),
-    message({ messageType: z.literal('resumed'), step: z.int() })
-      .meta({ id: 'ResumedMessage', description: 'The server restarted: the fragments of this step begin anew' }),
+      messageType: z.literal('tool_result'),
+      toolUseId: z.string(),
+      content: z.string(),
+      isError: z.boolean(),
+    }).meta({ id: 'ToolResultMessage', description: 'What a tool answered' }),
+    message({ messageType: z.literal('retry'), attempt: z.int(), afterMs: z.int(), reason: z.string() }).meta({
+      id: 'RetryMessage',
+      description: 'The model failed, and is asked again after a wait (ms)',
+    }),
+    message({
+      messageType: z.literal('approval'),
+      approvalId: z.string(),
+      toolUseId: z.string(),
+      name: z.string(),
+    }).meta({ id: 'ApprovalMessage', description: 'The run waits for a person to decide about this call of a tool' }),
+    message({ messageType: z.literal('warning'), code: z.string(), text: z.string() }).meta({
+      id: 'WarningMessage',
+      description: 'The run does without something; its execution lists all warnings',
+    }),
+    message({ messageType: z.literal('resumed'), step: z.int() }).meta({
+      id: 'ResumedMessage',
+      description: 'The server restarted: the fragments of this step begin anew',
+    }),
   ]),
   result: z.object({
     type: z.literal('result'),

@@ -173,7 +173,12 @@ async function findParent(actor: Actor, deps: Deps, id: string): Promise<Executi
  * Throws 403 for a token without `chats:read` that goes on with what others have said: the model is told it, and answers
  * the caller. What the caller alone has said in a session, and its branches, is theirs to go on with.
  */
-export async function checkHistory(actor: Actor, { db }: Deps, chatId: string, session: InBranches | null): Promise<void> {
+export async function checkHistory(
+  actor: Actor,
+  { db }: Deps,
+  chatId: string,
+  session: InBranches | null,
+): Promise<void> {
   if (covers(actor.scopes, 'chats:read')) return
   const { organizationId, userId } = actor
   const root = session && rootOf(session)

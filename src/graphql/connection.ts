@@ -227,7 +227,8 @@ export function relationList<Row extends object>(
           return new Map(counts.map((row) => [row[key]!, row._count]))
         }).then((counted) => counted ?? 0)
       // What is asked for by more arguments is counted.
-      const known = total && !Object.keys(more).length && ((info: GraphQLResolveInfo) => total({ id }, {}, context, info))
+      const known =
+        total && !Object.keys(more).length && ((info: GraphQLResolveInfo) => total({ id }, {}, context, info))
       return toConnection(part ?? NOTHING, { after }, rows.order, known || count)
     },
   }

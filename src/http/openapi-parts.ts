@@ -1,11 +1,12 @@
 import { z } from 'zod'
 import type { oas31, ZodOpenApiOperationObject, ZodOpenApiPathsObject } from 'zod-openapi'
+import { ChatEventData, ChatId } from '../chats/schema.ts'
 import { FileUploaded, UploadFile } from '../client/schema.ts'
 import * as errors from '../errors.ts'
 import { EventData, Execute, ExecutionId, FollowExecution } from '../executions/schema.ts'
 import { MediaCreated, MediaId } from '../media/schema.ts'
 import { ERROR_CODES } from '../wire.ts'
-import { CONTENT_PATH, EVENTS_PATH, MEDIA_PATH, SPACE_UPLOAD_PATH } from './paths.ts'
+import { CHAT_EVENTS_PATH, CONTENT_PATH, EVENTS_PATH, MEDIA_PATH, SPACE_UPLOAD_PATH } from './paths.ts'
 
 // What http/openapi.ts puts the document together from, beside the procedures.
 
@@ -192,6 +193,31 @@ export const STREAM_CONTENT = {
   'text/event-stream': { schema: { $ref: '#/components/schemas/ExecutionEvent' }, example: EXAMPLE },
 }
 
+const chatEvent = <Name extends keyof typeof ChatEventData>(name: Name, id: string, description: string) =>
+  z
+    .object({ id: z.string().describe('Opaque'), event: z.literal(name), data: ChatEventData[name] })
+    .meta({ id, description })
+
+const ChatEvent = z
+  .discriminatedUnion('event', [
+    chatEvent('status', 'ChatStatusEvent', 'What goes on in the chat: at first, and whenever it changes'),
+    chatEvent('meta', 'ChatMetaEvent', 'A run was accepted'),
+    chatEvent('message', 'ChatMessageEvent', 'A fragment of text, a complete step, or the answer of a tool'),
+    chatEvent('result', 'ChatResultEvent', 'A run has completed'),
+    chatEvent('error', 'ChatErrorEvent', 'A run has failed or was cancelled'),
+    chatEvent('reset', 'ChatResetEvent', 'The event that was named is gone: read the messages again'),
+  ])
+  .meta({ id: 'ChatEvent' })
+
+const CHAT_EXAMPLE = {
+  id: 'exec-1795242860041-Jcvu16FTDoklGU0gRCgv5d:3',
+  event: 'status' as const,
+  data: {
+    ...{ type: 'status' as const, executionId: 'exec-1795242860041-Jcvu16FTDoklGU0gRCgv5d' },
+    ...{ status: 'working' as const, at: '2026-11-25T10:00:00.000Z' },
+  },
+}
+
 const Alive = z.object({ success: z.literal(true), status: z.literal('ok') })
 
 const Ready = Alive.extend({
@@ -232,7 +258,10 @@ export const PATHS: ZodOpenApiPathsObject = {
         'a client that lost the connection goes on after the last event it has.',
       requestParams: {
         path: ExecutionId,
-        query: z.object({ after: after.describe('Only what comes after this event'), content: content.unwrap().unwrap().optional() }),
+        query: z.object({
+          after: after.describe('Only what comes after this event'),
+          content: content.unwrap().unwrap().optional(),
+        }),
         header: z.object({
           'Last-Event-ID': after.describe('The same, as clients of event streams send it when they come back. It wins'),
         }),
@@ -240,6 +269,28 @@ export const PATHS: ZodOpenApiPathsObject = {
       responses: {
         204: { description: '`Last-Event-ID` is the last event, or later: the client stops', headers: headers() },
         200: { description: STREAM, content: { 'text/event-stream': { schema: ExecutionEvent, example: EXAMPLE } } },
+      },
+    },
+  },
+  [CHAT_EVENTS_PATH]: {
+    get: {
+      summary: 'Follow a chat',
+      description:
+        'What goes on in a chat from now on, in all of its runs; those that are on are shown from their start. A client ' +
+        'that lost the connection goes on behind the last event it has. The stream ends with the connection, or when the ' +
+        'chat is out of your reach.',
+      requestParams: {
+        path: ChatId,
+        query: z.object({ content: content.unwrap().unwrap().optional() }),
+        header: z.object({
+          'Last-Event-ID': z.string().optional().describe('The id of the last event, as clients send it who come back'),
+        }),
+      },
+      responses: {
+        200: {
+          description: 'An event stream. The schema is that of each event.',
+          content: { 'text/event-stream': { schema: ChatEvent, example: CHAT_EXAMPLE } },
+        },
       },
     },
   },

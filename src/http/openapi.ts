@@ -7,7 +7,7 @@ import { appRouter } from '../router.ts'
 import type { Settings } from '../settings.ts'
 import type { rest } from '../trpc.ts'
 import * as parts from './openapi-parts.ts'
-import { CONTENT_PATH, EVENTS_PATH, MEDIA_PATH, SPACE_UPLOAD_PATH } from './paths.ts'
+import { CHAT_EVENTS_PATH, CONTENT_PATH, EVENTS_PATH, MEDIA_PATH, SPACE_UPLOAD_PATH } from './paths.ts'
 import { findRoute } from './routes.ts'
 
 type Meta = ReturnType<typeof rest>
@@ -45,6 +45,7 @@ const TAGS: Record<keyof (typeof appRouter)['_def']['record'] | 'health', string
 
 /** Subscriptions that REST has a bridge for, which is none of trpc-to-openapi's. */
 const BRIDGES: Record<string, { method: string; path: string }> = {
+  'chats.events': { method: 'GET', path: CHAT_EVENTS_PATH },
   'executions.events': { method: 'GET', path: EVENTS_PATH },
 }
 

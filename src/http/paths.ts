@@ -1,6 +1,7 @@
 // What REST serves beside the procedures: streams of events and of bytes.
 
 export const EVENTS_PATH = '/api/v1/executions/{id}/events'
+export const CHAT_EVENTS_PATH = '/api/v1/chats/{id}/events'
 export const MEDIA_PATH = '/api/v1/media'
 export const SPACE_UPLOAD_PATH = '/api/files/upload'
 export const CONTENT_PATH = '/api/v1/media/{id}/content'

@@ -1,6 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { z } from 'zod'
 import type { Actor } from '../auth/actor.ts'
+import { batchesOf as chatBatchesOf } from '../chats/router.ts'
 import { UploadFile } from '../client/schema.ts'
 import { AppError, methodNotAllowed, noSuchPath } from '../errors.ts'
 import type { ExecutionRow } from '../executions/engine/events.ts'
@@ -11,15 +12,17 @@ import { readKey } from '../idempotency.ts'
 import { toJson } from '../lib/constant.ts'
 import { createCaller } from '../router.ts'
 import { type Context, fromTRPCError } from '../trpc.ts'
+import type { ChatEvent } from '../wire.ts'
 import { hasBody, readJson, sendJson } from './body.ts'
 import { etagOf, makeChange, sendTagged } from './conditional.ts'
 import { download, upload, uploadToSpace } from './media.ts'
-import { CONTENT_PATH, EVENTS_PATH, MEDIA_PATH, patternOf, SPACE_UPLOAD_PATH } from './paths.ts'
+import { CHAT_EVENTS_PATH, CONTENT_PATH, EVENTS_PATH, MEDIA_PATH, patternOf, SPACE_UPLOAD_PATH } from './paths.ts'
 import { findRoute, methodsAt, type Route } from './routes.ts'
 import { EVENT_STREAM, writeEvents } from './sse.ts'
 import { checkQuery, explainByFields, isAdded, refuseParameter, unknownFields, warningsOf } from './unknown-names.ts'
 
 const EVENTS = patternOf(EVENTS_PATH)
+const CHAT_EVENTS = patternOf(CHAT_EVENTS_PATH)
 const MEDIA_CONTENT = patternOf(CONTENT_PATH)
 const MEDIA = patternOf(MEDIA_PATH)
 const SPACE_UPLOAD = patternOf(SPACE_UPLOAD_PATH)
@@ -75,6 +78,8 @@ export async function handleRest(context: Context, req: IncomingMessage, res: Se
   const method = req.method === 'HEAD' ? 'GET' : (req.method ?? '')
   const [, executionId] = EVENTS.exec(path) ?? []
   if (executionId && method === 'GET') return sendEvents(context, req, res, executionId)
+  const [, chatId] = CHAT_EVENTS.exec(path) ?? []
+  if (chatId && method === 'GET') return sendChatEvents(context, req, res, chatId)
   const [, mediaId] = MEDIA_CONTENT.exec(path) ?? []
   if (mediaId && method === 'GET') {
     await checkQuery(context, req.url ?? '', [])
@@ -141,7 +146,7 @@ function withWarnings(answer: object & { warnings?: unknown }, warnings: readonl
 
 /** Returns the 405 of a path that other methods have, or the 404 of an unknown one. */
 function refuseMethod(path: string): Error {
-  const isStream = EVENTS.test(path) || MEDIA_CONTENT.test(path)
+  const isStream = EVENTS.test(path) || CHAT_EVENTS.test(path) || MEDIA_CONTENT.test(path)
   const methods = [...methodsAt(path), ...(isStream ? ['GET'] : []), ...(isUploadPath(path) ? ['POST'] : [])]
   if (!methods.length) return noSuchPath()
   return methodNotAllowed(methods.flatMap((method) => (method === 'GET' ? ['GET', 'HEAD'] : [method])))
@@ -191,4 +196,19 @@ async function sendEvents(
   if (req.method !== 'HEAD') return writeEvents(res, batchesOf(events))
   await events[Symbol.asyncIterator]().return?.()
   res.writeHead(200, EVENT_STREAM).end()
+}
+
+/** The subscription `chats.events` as the documented stream. It ends with the connection. */
+async function sendChatEvents(context: Context, req: IncomingMessage, res: ServerResponse, id: string): Promise<void> {
+  await checkQuery(context, req.url ?? '', ['content'])
+  const content = new URL(req.url ?? '/', 'http://localhost').searchParams.get('content') ?? undefined
+  const lastEventId = req.headers['last-event-id'] || undefined
+  const events = await createCaller(context).chats.events({ id, lastEventId, content } as never)
+  if (req.method !== 'HEAD') return writeEvents(res, numbered(chatBatchesOf(events)), () => false)
+  await events[Symbol.asyncIterator]().return?.()
+  res.writeHead(200, EVENT_STREAM).end()
+}
+
+async function* numbered(batches: AsyncIterable<readonly ChatEvent[]>) {
+  for await (const events of batches) yield events.map(({ id: seq, event, data }) => ({ seq, event, data }))
 }

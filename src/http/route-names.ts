@@ -1,5 +1,5 @@
 import { appRouter } from '../router.ts'
-import { CONTENT_PATH, EVENTS_PATH, MEDIA_PATH, patternOf, SPACE_UPLOAD_PATH } from './paths.ts'
+import { CHAT_EVENTS_PATH, CONTENT_PATH, EVENTS_PATH, MEDIA_PATH, patternOf, SPACE_UPLOAD_PATH } from './paths.ts'
 import { findRoute } from './routes.ts'
 
 const OTHERS: ReadonlySet<string> = new Set([
@@ -13,7 +13,7 @@ const OTHERS: ReadonlySet<string> = new Set([
 
 /** Of what is served beside the procedures, whatever is given for an id. */
 const BESIDE: readonly (readonly [pattern: RegExp, name: string])[] = [
-  ...[EVENTS_PATH, CONTENT_PATH, MEDIA_PATH, SPACE_UPLOAD_PATH].map(
+  ...[EVENTS_PATH, CHAT_EVENTS_PATH, CONTENT_PATH, MEDIA_PATH, SPACE_UPLOAD_PATH].map(
     (path) => [patternOf(path, '[^/]+'), path] as const,
   ),
   [/^\/api\/docs\//, '/api/docs/*'],

@@ -15,15 +15,17 @@ export const EVENT_STREAM = {
 }
 
 /** `data` is an object with at least one key. */
-export type ServerSentEvent = { seq: number; event: string; data: object }
+export type ServerSentEvent = { seq: number | string; event: string; data: object }
 
 /**
  * Writes the events as a stream (contract.md section 4, "SSE") and ends it after the last one. A reader that is too
- * slow, and a source that fails in mid-stream, cost the connection: the client resumes with the last id it has.
+ * slow, and a source that fails in mid-stream, cost the connection: the client resumes with the last id it has. `isLast`
+ * tells the event that the source ends with, if there is such a one.
  */
 export async function writeEvents(
   res: ServerResponse,
   batches: AsyncIterable<readonly ServerSentEvent[]>,
+  isLast: (event: ServerSentEvent) => boolean = isTerminal,
 ): Promise<void> {
   res.writeHead(200, EVENT_STREAM)
   // With the first events, if they are there: most streams begin with some, and each write costs as much as its text.
@@ -34,7 +36,7 @@ export async function writeEvents(
       if (res.destroyed) return
       if (headers) clearImmediate(headers)
       // The end leaves with the last event.
-      if (events.some(isTerminal)) res.socket?.cork()
+      if (events.some(isLast)) res.socket?.cork()
       const hasRoom = headers ? begin(res, textOf(events)) : write(res, textOf(events))
       headers = null
       ping.refresh()

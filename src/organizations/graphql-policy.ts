@@ -3,6 +3,7 @@ import { argsFromZod, enumFromZod, inputFromZod } from '../graphql/inputs.ts'
 import { objectFromZod } from '../graphql/outputs.ts'
 import { shows } from '../graphql/procedures.ts'
 import '../mcps/graphql.ts'
+import './graphql.ts'
 import { organizations } from './router.ts'
 import * as schema from './schema.ts'
 
@@ -12,6 +13,15 @@ const Policy = objectFromZod('Policy', schema.Policy, 'What an organization allo
   extensions: { scopes: ['organization:read'] },
 })
 const UpdateInput = inputFromZod('UpdatePolicyInput', schema.UpdatePolicy, 'What to change of a policy; the rest stays')
+
+const OrganizationMember = objectFromZod(
+  'OrganizationMember',
+  schema.OrganizationMember,
+  'A member of an organization',
+  {
+    extensions: { scopes: ['organization:read'] },
+  },
+)
 
 enumFromZod('ThingKind', schema.ThingKind, 'What kind of thing somebody owns')
 const extensions = { scopes: ['organization:read'] as const }
@@ -25,6 +35,12 @@ const FormerMember = objectFromZod(
 const Thing = objectFromZod('Thing', schema.Thing, 'Something that a former member owns', { extensions })
 
 builder.queryFields((t) => ({
+  organizationMembers: t.field({
+    ...shows(organizations.members, { rows: 100 }),
+    type: [OrganizationMember],
+    args: argsFromZod(schema.OrganizationId),
+    resolve: async (_, args, { caller }) => (await caller.organizations.members(args)).members,
+  }),
   formerMembers: t.field({
     ...shows(organizations.listFormer, { rows: 100 }),
     type: [FormerMember],

@@ -1,6 +1,7 @@
 import { once } from '../idempotency.ts'
 import { rest, router, token } from '../trpc.ts'
 import * as former from './former.ts'
+import * as members from './members.ts'
 import * as policy from './policy.ts'
 import * as schema from './schema.ts'
 
@@ -10,6 +11,12 @@ const POLICY = '/api/v1/organizations/{id}/policy'
 const IS_MEMBER = { 409: 'The user is a member of the organization' }
 
 export const organizations = router({
+  members: token('organization:read')
+    .meta(rest('GET', '/api/v1/organizations/{id}/members', 'List the members of your organization'))
+    .input(schema.OrganizationId)
+    .output(schema.MembersResponse)
+    .query(({ ctx, input }) => members.listMembers(ctx.actor, ctx.deps, input)),
+
   getPolicy: token('organization:read')
     .meta(rest('GET', POLICY, 'Get the policy of your organization'))
     .input(schema.OrganizationId)

@@ -1,6 +1,7 @@
 import { z } from 'zod'
 import { ok, requiredEnum, timestamp } from '../lib/fields.ts'
 import { Permissions } from '../mcps/schema.ts'
+import { Profile } from '../profile/schema.ts'
 
 const id = z.string().describe('Your organization')
 
@@ -35,6 +36,19 @@ export const UpdatePolicy = z
     attachments: Attachments.optional().describe(`${ATTACHED}. Default: \`pinned\``),
   })
   .meta({ examples: [{ foreignAgents: 'read' }] })
+
+/** A member of an organization (contract-2.md section 1.11). */
+export const OrganizationMember = z
+  .object({
+    userId: z.string().describe('The user, as in assignees of tasks'),
+    name: z.string(),
+    email: z.string().describe('Their e-mail'),
+    role: Profile.shape.organization.shape.role.describe('What they may do'),
+    joinedAt: timestamp.describe('Since when they are a member'),
+  })
+  .meta({ id: 'OrganizationMember' })
+
+export const MembersResponse = ok({ members: z.array(OrganizationMember).describe('In the order of joining') })
 
 export const PolicyResponse = ok({ policy: Policy })
 

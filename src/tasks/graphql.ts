@@ -118,7 +118,9 @@ const ExecutePayload = builder.objectRef<{ executionId: string; taskId: string }
 
 builder.queryFields((t) => ({
   tasks: t.field(
-    rootList(Tasks, TASK, tasks.list, schema.ListTasks, ({ actor }, input) => service.listedBy(actor, input)),
+    rootList(Tasks, TASK, tasks.list, schema.ListTasks, ({ actor, deps }, input) =>
+      service.listedBy(actor, deps, input),
+    ),
   ),
   task: t.field(rootRow(Task, TASK, tasks.get, schema.TaskId)),
 }))

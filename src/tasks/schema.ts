@@ -13,7 +13,10 @@ export const TaskPriority = z
   .enum(['low', 'medium', 'high', 'urgent'], { error: 'Invalid priority. Must be: low, medium, high, urgent' })
   .meta({ id: 'TaskPriority' })
 
-const assignee = z.string().nullish().describe('An agent or a member of the organization; null for nobody')
+const assignee = z
+  .string()
+  .nullish()
+  .describe('An agent or a member of the organization, by id; a member also by e-mail, or as `me`; null for nobody')
 const title = requiredText(500)
 const taskId = z.string().describe('The task')
 
@@ -45,7 +48,7 @@ export const UpdateTask = z.object({
 export const ListTasks = z.object({
   status: TaskStatus.optional(),
   priority: TaskPriority.optional(),
-  assignedTo: z.string().optional().describe('An agent or user id, `me`, or `none`'),
+  assignedTo: z.string().optional().describe('An agent or user id, the e-mail of a member, `me`, or `none`'),
   spaceId: z.string().optional(),
   ...countInput,
   ...pageInput,

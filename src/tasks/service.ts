@@ -13,6 +13,7 @@ import { whenCommitted } from '../idempotency.ts'
 import { given, isNews } from '../lib/changes.ts'
 import { newTimedId } from '../lib/id.ts'
 import { pageQuery, toPage } from '../lib/page.ts'
+import { findMember } from '../organizations/members.ts'
 import { reachable as reachableSpace } from '../spaces/service.ts'
 import type { ClaimTask, CreateTask, ExecuteTask, ListTasks, Task, TaskStatus, UpdateTask } from './schema.ts'
 
@@ -75,16 +76,22 @@ const toTask = (row: TaskRow): z.input<typeof Task> => ({
 })
 
 /** What `list` lists: the filters of its input on top of {@link reachable}. */
-export function listedBy(actor: Actor, input: z.output<typeof ListTasks>): Prisma.TaskWhereInput {
+export async function listedBy(
+  actor: Actor,
+  deps: Deps,
+  input: z.output<typeof ListTasks>,
+): Promise<Prisma.TaskWhereInput> {
   const { status, priority, assignedTo, spaceId } = input
-  const assignee = assignedTo === 'me' ? actor.userId : assignedTo === 'none' ? null : assignedTo
+  const named = assignedTo?.includes('@') ? ((await findMember(actor, deps, assignedTo)) ?? assignedTo) : assignedTo
+  const assignee = named === 'me' ? actor.userId : named === 'none' ? null : named
   const given = Object.entries({ status, priority, assignedTo: assignee, spaceId })
   return { ...reachable(actor), ...Object.fromEntries(given.filter(([, value]) => value !== undefined)) }
 }
 
 /** GET /tasks, newest first. */
-export async function list(actor: Actor, { db }: Deps, input: z.output<typeof ListTasks>) {
-  const where = listedBy(actor, input)
+export async function list(actor: Actor, deps: Deps, input: z.output<typeof ListTasks>) {
+  const { db } = deps
+  const where = await listedBy(actor, deps, input)
   const { where: after, ...page } = pageQuery(input)
   const { rows, nextCursor } = toPage(await db.task.findMany({ where: { AND: [where, after ?? {}] }, ...page }), input)
   const total = input.count && { total: await db.task.count({ where }) }
@@ -111,18 +118,17 @@ async function findAgent(actor: Actor, { db }: Deps, id: string): Promise<Assign
   return agent && { assignedTo: id, assignedAgentId: id }
 }
 
-/** An agent that the caller can reach in the organization, or a member of it (contract.md section 5). */
+/**
+ * An agent that the caller can reach in the organization, or a member of it, by id, by e-mail, or as `me` (contract.md
+ * section 5; contract-2.md section 1.11).
+ */
 async function findAssignee(actor: Actor, deps: Deps, id: string | null): Promise<Assignee> {
   if (id === null) return toUser(null)
   const agent = await findAgent(actor, deps, id)
   if (agent) return agent
-  const { organizationId } = actor
-  const member = await deps.db.membership.findUnique({
-    where: { organizationId_userId: { organizationId, userId: id } },
-    select: { userId: true },
-  })
-  if (!member) throw badRequest('Invalid assignTo. Must be an agent or user id of this organization')
-  return toUser(id)
+  const userId = await findMember(actor, deps, id)
+  if (!userId) throw badRequest('Invalid assignTo. Must be an agent or user id of this organization')
+  return toUser(userId)
 }
 
 async function checkSpace(actor: Actor, { db }: Deps, id: string | null | undefined): Promise<void> {

@@ -227,7 +227,12 @@ test('what a run says last comes together with its end, or as soon as it is stor
     })()
     run.journal.append(run.channel, delta('Done.'))
     await expect.poll(() => batches).toEqual([['stream_event']])
-    run.journal.append(run.channel, { messageType: 'assistant', step: 1, text: 'Done.', content: [{ type: 'text', text: 'Done.' }] })
+    run.journal.append(run.channel, {
+      messageType: 'assistant',
+      step: 1,
+      text: 'Done.',
+      content: [{ type: 'text', text: 'Done.' }],
+    })
     if (isStored) {
       await run.journal.flush()
       await expect.poll(() => batches.slice(1)).toEqual([['assistant']])
@@ -245,7 +250,12 @@ test('what a run says last is seen by nobody before it is stored, though what ca
   // It is said between the write of what came before and the word of it.
   run.hooks.onStored = () => {
     run.hooks.onStored = () => {}
-    run.journal.append(run.channel, { messageType: 'assistant', step: 1, text: 'Done.', content: [{ type: 'text', text: 'Done.' }] })
+    run.journal.append(run.channel, {
+      messageType: 'assistant',
+      step: 1,
+      text: 'Done.',
+      content: [{ type: 'text', text: 'Done.' }],
+    })
   }
   run.journal.append(run.channel, delta('Done.'))
   expect(await more(follower)).toBe(true)
@@ -392,7 +402,12 @@ test.skipIf(onPostgres)(
         await run.journal.flush()
       }
       const text = tokens.join('')
-      await run.journal.append(run.channel, { messageType: 'assistant', step: 1, text, content: [{ type: 'text', text }] })
+      await run.journal.append(run.channel, {
+        messageType: 'assistant',
+        step: 1,
+        text,
+        content: [{ type: 'text', text }],
+      })
       await run.complete(text)
       const events = await storedEvents(lab.db, run.row.id)
       expect(events).toHaveLength(count + 1)

@@ -273,8 +273,10 @@ describe('GET /chats/{id}/messages', () => {
       runs.push(await say(agentId, { chatId: id, message }))
     }
     const { body } = await on(face, 'chats.messages', { id }, 'ben')
-    const [first, second] = runs.map(({ executionId }) => ({
+    const parents = [null, ...body.messages.map((message: { id: string }) => message.id)]
+    const [first, second] = runs.map(({ executionId, sessionId }) => ({
       id: expect.stringMatching(/^\w{31}$/),
+      branch: sessionId,
       toolCalls: [],
       executionId,
       interrupted: false,
@@ -286,10 +288,10 @@ describe('GET /chats/{id}/messages', () => {
       title: 'Talk',
       status: 'done',
       messages: [
-        { ...first, role: 'user', content: 'One?' },
-        { ...first, role: 'assistant', content: 'One.', stopReason: 'end_turn' },
-        { ...second, role: 'user', content: 'Two?' },
-        { ...second, role: 'assistant', content: 'Two.', stopReason: 'end_turn' },
+        { ...first, parentId: parents[0], role: 'user', content: 'One?' },
+        { ...first, parentId: parents[1], role: 'assistant', content: 'One.', stopReason: 'end_turn' },
+        { ...second, parentId: parents[2], role: 'user', content: 'Two?' },
+        { ...second, parentId: parents[3], role: 'assistant', content: 'Two.', stopReason: 'end_turn' },
       ],
       nextCursor: null,
     })

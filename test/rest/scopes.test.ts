@@ -30,6 +30,8 @@ const NEEDED: Record<string, string[]> = {
   'chats.update': ['chats:write'],
   'chats.delete': ['chats:write'],
   'chats.messages': ['chats:read'],
+  'chats.events': ['chats:read'],
+  'chats.send': ['agents:execute'],
   'client.init': ['spaces:write'],
   'client.environment': ['secrets:write'],
   'client.execute': ['agents:execute'],
@@ -45,6 +47,7 @@ const NEEDED: Record<string, string[]> = {
   'executions.create': ['agents:execute'],
   'executions.list': ['executions:read'],
   'executions.get': ['executions:read', 'agents:execute'],
+  'executions.rerun': ['agents:execute'],
   'executions.cancel': ['executions:write', 'agents:execute'],
   'executions.tree': ['executions:read', 'agents:execute'],
   'executions.logs': ['executions:read', 'agents:execute'],
@@ -78,6 +81,7 @@ const NEEDED: Record<string, string[]> = {
   'missions.runs': ['missions:read'],
   'missions.next': ['missions:read'],
   'models.list': [],
+  'organizations.members': ['organization:read'],
   'organizations.getPolicy': ['organization:read'],
   'organizations.listFormer': ['organization:read'],
   'organizations.listThings': ['organization:read'],
@@ -153,6 +157,7 @@ beforeAll(async () => {
   const { id } = (await request(server, 'POST', '/api/v1/agents', { token, body })).body
   const run = { token, body: { message: 'Hi' } }
   const { executionId } = (await request(server, 'POST', `/api/v1/agents/${id}/execute`, run)).body
+  inputs['organizations.members'] = { id: nothing.orgId }
   inputs['organizations.getPolicy'] = { id: nothing.orgId }
   inputs['organizations.listFormer'] = { id: nothing.orgId }
   for (const name of ['listThings', 'takeOver']) inputs[`organizations.${name}`] = { id: nothing.orgId, userId: 'none' }

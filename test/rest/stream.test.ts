@@ -93,15 +93,10 @@ const delta = (text: string, step = 1) =>
   `{"type":"message","messageType":"stream_event","step":${step},"delta":{"type":"text_delta","text":${JSON.stringify(text)}}}`
 
 describe('the stream of a run', () => {
-  it.each([
-    ['', '3'],
-    ['', 'abc'],
-    ['?after=3', undefined],
-    ['?after=x', undefined],
-  ])('begins with meta, whatever the request says of other events: %s %s', async (query, lastEventId) => {
-    const headers = { 'Idempotency-Key': crypto.randomUUID(), ...(lastEventId && { 'Last-Event-ID': lastEventId }) }
+  it.each(['3', 'abc'])('begins with meta, whatever the request says of other events: %s', async (lastEventId) => {
+    const headers = { 'Idempotency-Key': crypto.randomUUID(), 'Last-Event-ID': lastEventId }
     for (const replayed of [null, 'true']) {
-      const stream = await execute({ message: `${query} ${lastEventId}` }, query, headers)
+      const stream = await execute({ message: lastEventId }, '', headers)
       expect([stream.status, stream.headers.get('idempotent-replayed')]).toEqual([200, replayed])
       expect((await stream.rest()).map(({ id, event }) => [id, event])[0]).toEqual([1, 'meta'])
     }
@@ -130,10 +125,7 @@ describe('the stream of a run', () => {
     expect(ids).toEqual(ids.toSorted((a, b) => a - b))
     expect(new Set(ids).size).toBe(ids.length)
     const text = expected
-      .map(
-        ([event, data], index) =>
-          `id: ${ids[index]}\nevent: ${event}\ndata: ${escaped(data)}\n\n`,
-      )
+      .map(([event, data], index) => `id: ${ids[index]}\nevent: ${event}\ndata: ${escaped(data)}\n\n`)
       .join('')
     expect(stream.text).toBe(text)
     expect(executionId).toMatch(/^exec-\d+-\w{22}$/)
@@ -344,7 +336,9 @@ describe('the last event', () => {
     await cancel(executionId)
     const end = await stream.rest()
     const why = { code: 'cancelled', stopReason: 'cancelled' }
-    expect(end.map(({ event, data }) => [event, data])).toEqual([['error', { type: 'error', ...cancelled, ...why, executionId }]])
+    expect(end.map(({ event, data }) => [event, data])).toEqual([
+      ['error', { type: 'error', ...cancelled, ...why, executionId }],
+    ])
     expect((await other.rest()).at(-1)?.text).toBe(end[0]?.text)
     reply.openAll()
   })

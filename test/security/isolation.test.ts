@@ -49,7 +49,9 @@ const FIELDS: Field[] = Object.keys(procedures).flatMap((procedure) =>
 )
 
 /** Chats and sessions again: beside an agent that anybody may run, and a session of the caller's own. */
-const BESIDE: Field[] = FIELDS.filter(({ procedure }) => 'sessionId' in shapeOf(procedure)).flatMap((field) => {
+const BESIDE: Field[] = FIELDS.filter(
+  ({ procedure }) => procedure !== 'chats.send' && 'sessionId' in shapeOf(procedure),
+).flatMap((field) => {
   if (field.kind === 'session') return [{ ...field, beside: 'agent' }]
   return field.kind === 'chat'
     ? [
@@ -328,7 +330,7 @@ const isTarget = (procedure: string, field: string): boolean =>
   field === (procedure.startsWith('client.') ? 'spaceId' : 'id') || procedure.endsWith('Env')
 
 /** What any member may write, also where it is another's (contract.md section 2): tasks, files, and runs of one's own. */
-const isAnybodys = (procedure: string) => /^(tasks|files)\.|\.execute$|^executions\.create$/.test(procedure)
+const isAnybodys = (procedure: string) => /^(tasks|files)\.|\.(execute|send|rerun)$|^executions\.create$/.test(procedure)
 
 describe('another member, of what everybody in the organization sees', () => {
   const writes = ofType('mutation').filter((procedure) => !isAnybodys(procedure))

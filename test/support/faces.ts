@@ -23,8 +23,9 @@ type Procedure = {
 /** Every procedure by its dotted name, as the router has it. */
 export const procedures = appRouter._def.procedures as unknown as Record<string, Procedure>
 
-/** What REST makes of the one kind of procedure that has no path of its own. */
+/** What REST makes of the kind of procedure that has no path of its own. */
 const BRIDGES: Record<string, Route> = {
+  'chats.events': { method: 'GET', path: '/api/v1/chats/{id}/events' },
   'executions.events': { method: 'GET', path: '/api/v1/executions/{executionId}/events' },
 }
 

@@ -22,10 +22,10 @@ export const isList = (schema: z.ZodType): boolean => unwrap(schema) instanceof 
 
 /**
  * Whether a field takes the ids of things that there are, by its name: `id`, `…Id`, `…Ids`, and what adds, removes or
- * assigns. `Last-Event-ID` is the number of an event.
+ * assigns or replaces. `Last-Event-ID` is the number of an event.
  */
 export const takesId = (name: string): boolean =>
-  /^id$|Ids?$|^(add|remove|assign|assigned)[A-Z]/.test(name) && name !== 'lastEventId'
+  /^id$|Ids?$|^replaces$|^(add|remove|assign|assigned)[A-Z]/.test(name) && name !== 'lastEventId'
 
 const texts = [
   'an-example',

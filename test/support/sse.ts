@@ -2,7 +2,7 @@ import { checkDocumented, type RequestOptions, toFetch } from './rest.ts'
 import type { TestServer } from './server.ts'
 
 /** One event as it came: `text` is its lines without the blank one that ends it. */
-export type StreamEvent = { id: number; event: string; data: any; text: string }
+export type StreamEvent = { id: number; event: string; data: any; text: string; lastEventId: string }
 
 export type EventStream = AsyncDisposable & {
   status: number
@@ -17,12 +17,12 @@ export type EventStream = AsyncDisposable & {
   close(): Promise<void>
 }
 
-const EVENT = /^id: (\d+)\nevent: (\w+)\ndata: ([^\r\n]*)$/
+const EVENT = /^id: ([^\n]+)\nevent: (\w+)\ndata: ([^\r\n]*)$/
 
 function parse(text: string): StreamEvent {
   const [, id, event = '', data = ''] = EVENT.exec(text) ?? []
   if (id === undefined) throw new Error(`Not an event: ${JSON.stringify(text)}`)
-  return { id: Number(id), event, data: JSON.parse(data), text }
+  return { id: Number(id), event, data: JSON.parse(data), text, lastEventId: id }
 }
 
 /**

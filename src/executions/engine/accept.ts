@@ -159,7 +159,12 @@ async function joinConversation(tx: Tx, request: NamedRequest, fresh: ExecutionR
 }
 
 /** Throws 409 for `onBusy: reject` while a run is on in the session that is branched, and for one branch too many. */
-async function checkBranch(tx: Tx, { of }: Branch, { organizationId, chatId }: ExecutionRow, onBusy: Request['onBusy']) {
+async function checkBranch(
+  tx: Tx,
+  { of }: Branch,
+  { organizationId, chatId }: ExecutionRow,
+  onBusy: Request['onBusy'],
+) {
   if (onBusy === 'reject') {
     const session = await tx.session.findUnique({ where: { id: of }, select: { activeExecutionId: true } })
     if (session?.activeExecutionId) throw sessionBusy()

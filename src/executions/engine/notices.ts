@@ -4,23 +4,23 @@ import type { Bus } from '../../bus/index.ts'
 const LOOK_AGAIN = 5_000
 
 export type Notices = {
-  /** Armed at once: `happened` resolves at the next notice of the execution, when the signal aborts, or in 5 s. */
-  expect(executionId: string, signal: AbortSignal): Disposable & { happened: Promise<void> }
+  /** Armed at once: `happened` resolves at the next notice of it, when the signal aborts, or in 5 s. */
+  expect(id: string, signal: AbortSignal): Disposable & { happened: Promise<void> }
   stop(): void
 }
 
-/** One subscription for all who wait for something to happen to an execution. */
-export function createNotices(bus: Bus): Notices {
+/** One subscription for all who wait for something to happen to an execution, or to a chat. */
+export function createNotices(bus: Bus, channel: 'execution' | 'chat' = 'execution'): Notices {
   const waiting = new Map<string, Set<() => void>>()
-  const stop = bus.subscribe('execution', (ids) => {
+  const stop = bus.subscribe(channel, (ids) => {
     for (const id of ids ?? waiting.keys()) for (const wake of waiting.get(id) ?? []) wake()
   })
   return {
     stop,
-    expect(executionId, signal) {
+    expect(id, signal) {
       const { promise, resolve } = Promise.withResolvers<void>()
-      const wakes = waiting.get(executionId) ?? new Set()
-      waiting.set(executionId, wakes.add(resolve))
+      const wakes = waiting.get(id) ?? new Set()
+      waiting.set(id, wakes.add(resolve))
       const timer = setTimeout(resolve, LOOK_AGAIN)
       const abort = () => resolve()
       signal.addEventListener('abort', abort)
@@ -31,7 +31,7 @@ export function createNotices(bus: Bus): Notices {
           clearTimeout(timer)
           signal.removeEventListener('abort', abort)
           wakes.delete(resolve)
-          if (!wakes.size && waiting.get(executionId) === wakes) waiting.delete(executionId)
+          if (!wakes.size && waiting.get(id) === wakes) waiting.delete(id)
         },
       }
     },

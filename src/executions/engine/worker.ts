@@ -62,6 +62,8 @@ export type Engine = {
    */
   accept(request: Request): Promise<ExecutionRow>
   follow(row: Edge, after: number, signal: AbortSignal): AsyncGenerator<readonly ExecutionEvent[]>
+  /** Aborted when this process ends: streams end then. */
+  stopped: AbortSignal
   /** The execution once it has ended, or as it is when the signal aborts. */
   ended(row: ExecutionRow, signal: AbortSignal): Promise<ExecutionRow>
   /** Cancels it and its descendants if they have not ended, on somebody's word, and returns it as it then is. */
@@ -316,6 +318,7 @@ export function createEngine(deps: EngineDeps): Engine {
         }
       }
     },
+    stopped: stopped.signal,
     follow: (row, after, signal) => follow(followDeps, row, after, signal),
     ended: (row, signal) => whenEnded(followDeps, row, signal),
     goOn(row) {

@@ -1,0 +1,295 @@
+import type { z } from 'zod'
+import type { Actor } from '../auth/actor.ts'
+import type { Prisma } from '../db/client.ts'
+import type { Deps } from '../deps.ts'
+import { throwRefusal, unavailable } from '../errors.ts'
+import { LIVE } from '../executions/engine/endings.ts'
+import { EDGE_COLUMNS, type Edge, type ExecutionEvent, isTerminal, META_SEQ } from '../executions/engine/events.ts'
+import { contentOf, readable, readableOf } from '../executions/service.ts'
+import type { ChatEvent } from '../wire.ts'
+import type { FollowChat } from './schema.ts'
+import { find, reachable } from './service.ts'
+
+/**
+ * How far a follower has come, in the order in which runs were accepted: all of a chat's runs up to the newest one named
+ * have been shown, those that are named up to a number. Its text is `<executionId>:<seq>`, of the latest event first, then
+ * of each other run that is on and of the newest.
+ */
+type Place = { executionId: string; seq: number }[]
+
+/** The place of a follower of a chat without runs. */
+const NOWHERE = '-'
+const MAX_PLACES = 50
+/** More runs than this are not shown again: the client reads the messages instead. */
+const MAX_MISSED = 100
+/** The maximum number of runs that are looked at for new ones at once. */
+const MAX_FOUND = 1_000
+/** Clocks of servers differ (ms): a run may come to light after one that was accepted later. */
+const LOOK_BACK = 10_000
+const DAY = 24 * 60 * 60 * 1000
+
+const toId = (place: Place): string => place.map(({ executionId, seq }) => `${executionId}:${seq}`).join(',')
+
+/** Reads an id; null for one that is none of ours. */
+function toPlace(id: string): Place | null {
+  const parts = id.split(',').map((part) => /^([\w-]{1,64}):(\d{1,10})$/.exec(part))
+  if (parts.length > MAX_PLACES + 2) return null
+  const place = parts.flatMap((part) => (part ? [{ executionId: part[1]!, seq: Number(part[2]) }] : []))
+  return place.length === parts.length ? place : null
+}
+
+/** A run of the chat, as far as it has been shown. */
+type Run = Edge & { seq: number; isOver: boolean }
+
+/**
+ * GET /chats/{id}/events (contract-2.md section 1.12): what goes on in a chat from now on, runs that are on from their
+ * start, or behind the event with an id. Batches, none empty. 404 for a chat that the caller cannot reach, before the
+ * first event. Ends with the signal, and within 5 s once the chat is deleted or out of the caller's reach; throws 503 when
+ * this process ends.
+ */
+export async function follow(
+  actor: Actor,
+  deps: Deps,
+  input: z.output<typeof FollowChat>,
+  streamTo: (actor: Actor) => AbortSignal,
+): Promise<AsyncGenerator<readonly ChatEvent[]>> {
+  await find(actor, deps, input.id)
+  return events(actor, deps, input, streamTo(actor))
+}
+
+async function* events(
+  actor: Actor,
+  deps: Deps,
+  { id: chatId, lastEventId = null, content }: z.output<typeof FollowChat>,
+  signal: AbortSignal,
+): AsyncGenerator<readonly ChatEvent[]> {
+  const { db } = deps
+  const left = new AbortController()
+  const inner = AbortSignal.any([signal, left.signal, deps.engine.stopped])
+  const ofChat: Prisma.ExecutionWhereInput = { AND: [{ chatId }, readable(actor)] }
+  const runs = new Map<string, Run>()
+  const channel = createChannel()
+  let newest: Run | null = null
+  let told: string | null = null
+
+  const idOf = (run: Run | null): string => {
+    const others = [...runs.values()].filter((other) => other !== run && other !== newest && !other.isOver)
+    const named = [run, ...others.slice(-MAX_PLACES), newest === run ? null : newest].filter((other) => other !== null)
+    return named.length ? toId(named.map(({ id: executionId, seq }) => ({ executionId, seq }))) : `${NOWHERE}:0`
+  }
+
+  const show = (run: Run, event: ExecutionEvent): ChatEvent => {
+    run.seq = event.seq
+    run.isOver = isTerminal(event)
+    const shown = { ...event, id: idOf(run), executionId: run.id, data: { ...event.data, executionId: run.id } }
+    if (run.isOver && run !== newest) runs.delete(run.id)
+    return shown as ChatEvent
+  }
+
+  const statusEvent = (status: ChatStatus, at: Date, run: Run | null): ChatEvent => {
+    told = status
+    const executionId = run?.id ?? null
+    const data = { executionId, status, at: at.toISOString() }
+    return { event: 'status', id: idOf(run), executionId, at, data }
+  }
+
+  /** Follows a run from a number on. Those that come later are newer. */
+  const begin = (edge: Edge, seq: number): Run => {
+    const run = { ...edge, seq, isOver: false }
+    runs.set(run.id, run)
+    if (!newest || isAfter(run, newest)) {
+      if (newest?.isOver) runs.delete(newest.id)
+      newest = run
+    }
+    const batches = deps.engine.follow(edge, seq, inner)
+    channel.carry(run, contentOf(deps, batches, seq, content))
+    return run
+  }
+
+  /** Takes a run for one that has been shown. */
+  const pass = (edge: Edge) => {
+    newest = { ...edge, seq: edge.terminalSeq ?? META_SEQ, isOver: true }
+    runs.set(edge.id, newest)
+  }
+
+  const known = new Set<string>()
+  const fresh = (edges: readonly Edge[]) => edges.filter(({ id }) => !known.has(id) && known.add(id))
+  const since = (time: Date | null, take: number) =>
+    db.execution.findMany({
+      where: time ? { AND: [ofChat, { createdAt: { gte: time } }] } : ofChat,
+      select: EDGE_COLUMNS,
+      orderBy: ORDER,
+      take,
+    })
+  const live = () => db.execution.findMany({ where: { AND: [ofChat, LIVE] }, select: EDGE_COLUMNS, orderBy: ORDER })
+
+  /** Begins behind an id. False where its event is gone, or too much has happened since. */
+  async function resume(place: Place): Promise<boolean> {
+    const isNowhere = place[0]?.executionId === NOWHERE
+    const seqs = new Map(place.map(({ executionId, seq }) => [executionId, seq]))
+    const where = { AND: [{ id: { in: [...seqs.keys()] } }, ofChat] }
+    const named = isNowhere ? [] : await db.execution.findMany({ where, select: EDGE_COLUMNS, orderBy: ORDER })
+    const own = named.find(({ id }) => id === place[0]?.executionId)
+    const last = named.at(-1)
+    if (!isNowhere && (!own || (await isForgotten(deps, own, seqs.get(own.id) ?? 0)))) return false
+    const later = (await since(last?.createdAt ?? null, MAX_MISSED + seqs.size + 1)).filter(
+      (edge) => !last || isAfter(edge, last),
+    )
+    if (later.length > MAX_MISSED) return false
+    for (const edge of named) {
+      const seq = seqs.get(edge.id) ?? 0
+      known.add(edge.id)
+      if (edge.terminalSeq !== null && seq >= edge.terminalSeq) pass(edge)
+      else begin(edge, seq)
+    }
+    for (const edge of fresh([...(await live()), ...later])) begin(edge, 0)
+    return true
+  }
+
+  async function beginNow(): Promise<void> {
+    const last = await db.execution.findFirst({ where: ofChat, select: EDGE_COLUMNS, orderBy: NEWEST })
+    for (const edge of fresh(await live())) begin(edge, 0)
+    for (const edge of last ? fresh([last]) : []) pass(edge)
+  }
+
+  /** Takes what was accepted shortly before the newest run for shown: {@link discover} looks back. */
+  async function passOthers(): Promise<void> {
+    const last = newest
+    if (!last) return
+    const before = await since(new Date(last.createdAt.getTime() - LOOK_BACK), MAX_FOUND)
+    for (const edge of before) if (!isAfter(edge, last)) known.add(edge.id)
+  }
+
+  /** Finds runs that have been accepted since, oldest first. */
+  async function discover(): Promise<Edge[]> {
+    const from = newest && new Date(newest.createdAt.getTime() - LOOK_BACK)
+    return fresh(await since(from, MAX_FOUND))
+  }
+
+  try {
+    const place = lastEventId === null ? null : toPlace(lastEventId)
+    const isResumed = place !== null && (await resume(place))
+    if (!isResumed) await beginNow()
+    await passOthers()
+    if (lastEventId !== null && !isResumed) {
+      const executionId = place?.[0]?.executionId ?? null
+      const at = deps.clock.now()
+      yield [{ event: 'reset', id: idOf(null), executionId, at, data: { executionId } }]
+    }
+    while (!inner.aborted) {
+      // Armed before the rows are read.
+      using notice = deps.chatNotices.expect(chatId, inner)
+      const chat = await db.chat.findFirst({
+        where: { AND: [{ id: chatId }, reachable(actor)] },
+        select: { status: true, updatedAt: true },
+      })
+      if (!chat) return
+      // What a run says is shown as long as the caller may read it.
+      const open = [...runs.values()].filter(({ isOver }) => !isOver)
+      const allowed = await readableOf(
+        actor,
+        db,
+        open.map(({ id }) => id),
+      )
+      for (const run of open) if (!allowed.has(run.id)) runs.delete(run.id)
+      for (const edge of await discover()) {
+        const run = begin(edge, 0)
+        if (!isActive(told)) yield [statusEvent('working', edge.createdAt, run)]
+      }
+      const isOn = [...runs.values()].some(({ isOver }) => !isOver)
+      // The end of a run comes before what the chat is then.
+      if (chat.status !== told && (isActive(chat.status) || !isOn || told === null)) {
+        yield [statusEvent(chat.status, chat.updatedAt, newest)]
+      }
+      const news = channel.until(notice.happened)
+      for (let batch = await channel.take(news); batch; batch = await channel.take(news)) {
+        const run = runs.get(batch.run.id)
+        if (run !== batch.run) continue
+        const shown = batch.events.map((event) => show(run, event))
+        if (shown.length) yield shown
+        if (run.isOver) break
+      }
+    }
+    throwRefusal(signal)
+    if (!signal.aborted) throw unavailable()
+  } finally {
+    left.abort()
+    channel.close()
+  }
+}
+
+type ChatStatus = Prisma.ChatGetPayload<object>['status']
+
+const isActive = (status: string | null) => status === 'working' || status === 'needs_attention'
+
+const ORDER: Prisma.ExecutionOrderByWithRelationInput[] = [{ createdAt: 'asc' }, { id: 'asc' }]
+const NEWEST: Prisma.ExecutionOrderByWithRelationInput[] = [{ createdAt: 'desc' }, { id: 'desc' }]
+
+/** Whether a run comes after another one in the order of acceptance. */
+const isAfter = (a: Edge, b: Edge): boolean =>
+  a.createdAt > b.createdAt || (a.createdAt.getTime() === b.createdAt.getTime() && a.id > b.id)
+
+/** Whether the events behind a number of a run that has ended were removed for their age. */
+async function isForgotten({ db, clock, settings }: Deps, { id, terminalSeq, createdAt }: Edge, seq: number) {
+  if (terminalSeq === null || seq >= terminalSeq) return false
+  if (createdAt.getTime() > clock.now().getTime() - settings.EVENT_RETENTION_DAYS * DAY) return false
+  return !(await db.executionEvent.findFirst({ where: { executionId: id }, select: { firstSeq: true } }))
+}
+
+type Batch = { run: Run; events: readonly ExecutionEvent[] }
+
+/**
+ * Brings together what several runs say, as it comes. Each waits until what it has said was taken: of a slow reader the
+ * events stay in the database.
+ */
+function createChannel() {
+  const waiting: (Batch & { taken: () => void })[] = []
+  let failure: { error: unknown } | null = null
+  let isClosed = false
+  let wake = () => {}
+
+  async function pump(run: Run, batches: AsyncIterable<readonly ExecutionEvent[]>): Promise<void> {
+    for await (const events of batches) {
+      if (isClosed) return
+      const { promise, resolve } = Promise.withResolvers<void>()
+      waiting.push({ run, events, taken: resolve })
+      wake()
+      await promise
+    }
+  }
+
+  return {
+    carry(run: Run, batches: AsyncIterable<readonly ExecutionEvent[]>): void {
+      pump(run, batches).catch((error) => {
+        failure ??= { error }
+        wake()
+      })
+    },
+    /** Tells {@link take} when to look no further. */
+    until(happened: Promise<void>): { isOver: boolean } {
+      const news = { isOver: false }
+      void happened.then(() => {
+        news.isOver = true
+        wake()
+      })
+      return news
+    },
+    /** What comes next; null once there is news. Throws what one of the runs has thrown. */
+    async take(news: { isOver: boolean }): Promise<Batch | null> {
+      while (!news.isOver) {
+        if (failure) throw failure.error
+        const batch = waiting.shift()
+        batch?.taken()
+        if (batch) return batch
+        const { promise, resolve } = Promise.withResolvers<void>()
+        wake = resolve
+        await promise
+      }
+      return null
+    },
+    close(): void {
+      isClosed = true
+      for (const { taken } of waiting) taken()
+    },
+  }
+}
