@@ -35,7 +35,7 @@ export type Branch = {
 }
 
 /** The maximum number of sessions of a chat that has branches. */
-export const MAX_BRANCHES = 2_000
+const MAX_BRANCHES = 2_000
 
 /** A run that may be: who may not, or may not see, does not get here. */
 export type Request = {
