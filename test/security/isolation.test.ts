@@ -330,7 +330,8 @@ const isTarget = (procedure: string, field: string): boolean =>
   field === (procedure.startsWith('client.') ? 'spaceId' : 'id') || procedure.endsWith('Env')
 
 /** What any member may write, also where it is another's (contract.md section 2): tasks, files, and runs of one's own. */
-const isAnybodys = (procedure: string) => /^(tasks|files)\.|\.(execute|send|rerun)$|^executions\.create$/.test(procedure)
+const isAnybodys = (procedure: string) =>
+  /^(tasks|files)\.|\.(execute|send|rerun)$|^executions\.create$/.test(procedure)
 
 describe('another member, of what everybody in the organization sees', () => {
   const writes = ofType('mutation').filter((procedure) => !isAnybodys(procedure))
