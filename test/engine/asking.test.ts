@@ -200,14 +200,15 @@ describe('a refusal that names something', () => {
 
 describe('settings', () => {
   test('those of a call win over those of the agent, key by key, and reach the request', async () => {
-    const agent = { temperature: 0.1, topP: 0.5, providerOptions: { compatible: { top_k: 5, model: 'other' } } }
+    const agent = { temperature: 0.1, topP: 0.5, providerOptions: { compatible: { top_k: 5, model: 'other', n: 2 } } }
     const call = { temperature: 0.9, seed: 7, stopSequences: ['END'], reasoningEffort: 'low', maxOutputTokens: 50 }
     const { requests, execution } = await run({ modelSettings: call }, { modelSettings: agent })
     expect(requests[0]).toMatchObject({
       ...{ model: model.split('/')[1], temperature: 0.9, top_p: 0.5, top_k: 5, seed: 7, stop: ['END'] },
       ...{ reasoning_effort: 'low', max_tokens: 50 },
     })
-    expect(execution.warnings).toMatchObject([{ code: 'setting_ignored' }])
+    expect(requests[0]).not.toHaveProperty('n')
+    expect(execution.warnings).toMatchObject([{ code: 'setting_ignored' }, { code: 'setting_ignored' }])
   })
 
   test.each([

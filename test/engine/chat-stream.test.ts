@@ -179,6 +179,10 @@ describe('the reader of chat completions', () => {
     ],
     ['base_resp', data({ choices: null, base_resp: { status_code: 1002, status_msg: 'Too hot' } })],
     ['a JSON body', JSON.stringify({ code: 1001, msg: 'Too hot' })],
+    ['a success that is false', JSON.stringify({ result: null, success: false, errors: [{ message: 'Too hot' }] })],
+    ['an errorMessage', JSON.stringify({ errorMessage: 'Too hot' })],
+    ['an Error of a cloud', JSON.stringify({ Error: { Message: 'Too hot' } })],
+    ['a fault of a gateway', JSON.stringify({ fault: { faultstring: 'Too hot' } })],
     ['a JSON body over lines', JSON.stringify([{ error: { message: 'Too hot' } }], null, 2)],
   ])('fails at %s', (_, bytes) => {
     expect(errorOf(bytes)).toMatchObject({ type: 'error', error: expect.any(ReportedError) })
@@ -217,6 +221,11 @@ describe('the reader of chat completions', () => {
       ['Wh', 'Whol', 'Whole'].map((content) =>
         data({ choices: [{ message: { content }, finish_reason: content === 'Whole' ? 'stop' : null }] }),
       ),
+    ],
+    ['an end in lower case', [chunk({ content: 'Whole' }), 'data: [done]\n\n']],
+    [
+      'the end of thinking that came in its own field',
+      [chunk({ reasoning: 'Hm' }), chunk({ content: '</thi' }), chunk({ content: 'nk>\n\nWhole' }, 'stop')],
     ],
     ['a last event without its end', [chunk({ content: 'Whole' }), chunk({}, 'stop').trimEnd()]],
     [

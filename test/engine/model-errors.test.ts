@@ -174,6 +174,11 @@ describe('the kind of a failure', () => {
     })
   })
 
+  it('of a gateway that reached no server, told inside of a stream, is worth asking again', () => {
+    const error = new ReportedError('upstream connect error or disconnect/reset before headers')
+    expect(failureOf(error)).toMatchObject({ kind: 'overloaded', retryable: true })
+  })
+
   it('names the field that the provider names apart', () => {
     const error = {
       message: 'Invalid value',

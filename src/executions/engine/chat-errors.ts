@@ -7,6 +7,11 @@ const COMPLAINTS = [
   'error_message',
   'error_msg',
   'error_code',
+  'errorMessage',
+  'ErrorMessage',
+  'Error',
+  'fault',
+  'exception',
   'errors',
   'detail',
   'msg',
@@ -36,6 +41,7 @@ function complains(chunk: Fields, event: string | undefined): boolean {
   if (HARMLESS.test(event ?? '') || HARMLESS.test(asText(chunk.type)) || HARMLESS.test(asText(chunk.status)))
     return false
   if (chunk.code === 0 || chunk.code === 200 || chunk.usage !== undefined) return false
+  if (chunk.success === false) return true
   return COMPLAINTS.some((key) => key in chunk && (says(chunk[key]) || typeof chunk[key] === 'number'))
 }
 

@@ -122,7 +122,7 @@ function parse(reply: ChatReply, data: string, event: string | undefined, parts:
   try {
     return JSON.parse(data)
   } catch (cause) {
-    if (data.trim() === '[DONE]') reply.end(false, parts)
+    if (/^\s*\[done\]\s*$/i.test(data)) reply.end(false, parts)
     if (reply.isSettled || reply.isOver || !data.trim()) return null
     if (event === 'error' || !/^\s*[[{]/.test(data)) {
       if (

@@ -73,10 +73,22 @@ const SENTENCES = [
   'error_msg',
   'error_message',
   'errorMessage',
+  'ErrorMessage',
+  'faultstring',
   'error_description',
 ] as const
 /** The keys of another error inside an error. */
-const INNER = ['error', 'errors', 'detail', 'details', 'error_details', 'response', 'fault', 'exception'] as const
+const INNER = [
+  'error',
+  'Error',
+  'errors',
+  'detail',
+  'details',
+  'error_details',
+  'response',
+  'fault',
+  'exception',
+] as const
 
 function readFields(fields: Fields, depth: number): ErrorBody {
   const own = ownFacts(fields)

@@ -25,7 +25,10 @@ const HEADERS: readonly string[] = [
   '<|channel|>final<|message|>',
   '<|START_RESPONSE|>',
 ]
-const MARKS = [...TAGS.map(([open]) => open), ...HEADERS]
+/** The end of thinking that came in a field of its own. */
+const ENDS = ['</think>', '</thinking>', '◁/think▷', '[/THINK]']
+const SKIPPED = [...HEADERS, ...ENDS]
+const MARKS = [...TAGS.map(([open]) => open), ...SKIPPED]
 
 type Say = (kind: 'text' | 'reasoning', text: string) => void
 
@@ -66,7 +69,7 @@ export function createInlineReasoning(): InlineReasoning {
   function begin(reader: InlineReasoning, say: Say): boolean {
     const trimmed = held.trimStart()
     const tag = TAGS.find(([open]) => trimmed.startsWith(open))
-    const header = HEADERS.find((header) => trimmed.startsWith(header))
+    const header = SKIPPED.find((header) => trimmed.startsWith(header))
     if (tag) {
       close = tag[1]
       held = trimmed.slice(tag[0].length)

@@ -77,7 +77,7 @@ const KINDS: readonly (readonly [FailureKind, RegExp])[] = [
   ['rate_limit', /rate[_ -]?limit|too many requests|resource_exhausted|throttl|tokens per min|requests per/i],
   [
     'overloaded',
-    /overloaded|unavailable|server_error|internal_?(?:server_?)?error|at capacity|try again later|is loading|insufficient_system_resource|network_error|no (?:healthy upstream|available channel)|server is busy|engine_overloaded/i,
+    /overloaded|unavailable|upstream connect|connection (?:error|refused|reset|closed|terminat)|server_error|internal_?(?:server_?)?error|at capacity|try again later|is loading|insufficient_system_resource|network_error|no (?:healthy upstream|available channel)|server is busy|engine_overloaded/i,
   ],
   [
     'content_filter',

@@ -233,8 +233,8 @@ export function changeTools(
 export const changeSettings = (settings: ModelSettings, changes: ReadonlySet<Change>): ModelSettings =>
   changes.size === 0 ? settings : Object.fromEntries(Object.entries(settings).filter(([name]) => !changes.has(name)))
 
-/** Fields of a request that the service needs itself. */
-const RESERVED = ['model', 'messages', 'stream']
+/** Fields of a request that the service needs itself; it reads one answer alone (`n`). */
+const RESERVED = ['model', 'messages', 'stream', 'n']
 
 /** Returns the names in `extra` that are not merged into a body. */
 export const reservedIn = (extra: Fields): string[] => RESERVED.filter((name) => name in extra)
