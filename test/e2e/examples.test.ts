@@ -66,7 +66,7 @@ test.for([
 ])('%s runs an agent once, streams a second run, and reads an error', async ([name = '', reason = ''], { skip }) => {
   skip(reason !== '', reason)
   expect((await run(name, '', 'python3')).split('\n')).toEqual([
-    'A reply of the test model. true',
+    'A reply of the test model. True',
     'A reply of the test model.',
     'completed',
     '404 Agent not found',

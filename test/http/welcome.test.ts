@@ -53,11 +53,3 @@ test('others get the JSON of a path that there is not, and so does a browser any
     expect(await response.json()).toMatchObject({ error: true, message: 'Not found' })
   }
 })
-
-test('the page tells whose server it is by PUBLIC_URL, and repeats no Host that is no name', async () => {
-  await using other = await startServer({ PUBLIC_URL: 'https://agents.example.com/muster/', NODE_ENV: 'production' })
-  const html = await (await fetch(other.url, { headers: { Accept: BROWSER } })).text()
-  expect(html).toContain('curl https://agents.example.com/muster/api/v1/agents')
-  expect(html).toContain('href="/muster/api/docs"')
-  expect(html).not.toContain('GraphiQL')
-})
