@@ -33,7 +33,7 @@ const timeouts = { testTimeout: 30_000, hookTimeout: 30_000, expect: { poll: { t
  * documents, programs), what waits for the clock, and what is SQLite's own (its files, locks and plans).
  */
 const ON_POSTGRESQL = [
-  'test/db/{direct,pages,search,totals}.test.ts',
+  'test/db/{fast-path,pages,search,totals}.test.ts',
   'test/engine/{acceptance,approvals,cancel,delegation,fencing,history,journal,limits,pause,recovery,retention}.test.ts',
   'test/engine/{sessions,states}.test.ts',
   'test/missions/kill.test.ts',

@@ -129,7 +129,7 @@ it.each([
       const { status, data } = await graphql(server, query)
       expect([status, data[root].nodes.length]).toEqual([200, 2])
     })
-    const lists = statements.filter((sql) => sql.includes(' AS l'))
+    const lists = statements.filter((sql) => sql.includes(' AS "list"'))
     expect(lists).not.toEqual([])
     for (const sql of lists) expect(await wholesOf(sql), sql).toEqual([])
   },
