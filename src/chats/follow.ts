@@ -246,6 +246,7 @@ function createChannel() {
   const waiting: (Batch & { taken: () => void })[] = []
   let failure: { error: unknown } | null = null
   let isClosed = false
+  let before = Promise.resolve()
   let wake = () => {}
 
   async function pump(run: Run, batches: AsyncIterable<readonly ExecutionEvent[]>): Promise<void> {
@@ -260,10 +261,15 @@ function createChannel() {
 
   return {
     carry(run: Run, batches: AsyncIterable<readonly ExecutionEvent[]>): void {
-      pump(run, batches).catch((error) => {
-        failure ??= { error }
-        wake()
-      })
+      // Runs that have ended are shown one after the other.
+      const turn = run.terminalSeq === null ? Promise.resolve() : before
+      const done = turn
+        .then(() => pump(run, batches))
+        .catch((error) => {
+          failure ??= { error }
+          wake()
+        })
+      if (run.terminalSeq !== null) before = done
     },
     /** Tells {@link take} when to look no further. */
     until(happened: Promise<void>): { isOver: boolean } {
