@@ -190,11 +190,11 @@ export const unavailable = (cause?: unknown) =>
     detail: 'The database does not answer, or the server is starting or stopping. Repeat the request in a moment.',
   })
 
-/** The 503 of `/readyz` once SQLite has reported that the database file is damaged. */
+/** The 503 of `/readyz` once the database has reported that it is damaged. */
 export const damaged = (code: string) =>
   new AppError(503, 'Service temporarily unavailable. Please retry.', {
     headers: { 'Retry-After': '60' },
-    detail: `The database file is damaged (${code}). The operator has to restore a backup.`,
+    detail: `The database is damaged (${code}). The operator has to restore a backup.`,
   })
 
 /** The 503 of a server whose runs and missions are paused (contract-2.md section 8.7). */

@@ -77,7 +77,7 @@ export async function startService(
   }
   let damage: string | null = null
   function onDamage(code: string): void {
-    if (damage === null) log.fatal({ database: file, code }, `the database file is damaged: ${REPAIR}`)
+    if (damage === null) log.fatal({ database: file, code }, file ? DAMAGED_FILE : DAMAGED_DATABASE)
     damage = code
   }
   const database = cleanup.adopt(
@@ -220,8 +220,10 @@ export async function startService(
   }
 }
 
-const REPAIR =
-  'stop the server and restore a backup (npm run admin -- restore), or repair the file with sqlite3 .recover'
+const DAMAGED_FILE =
+  'the database file is damaged: stop the server and restore a backup (npm run admin -- restore), or repair the file with sqlite3 .recover'
+const DAMAGED_DATABASE =
+  'PostgreSQL reports a damaged page or index: check its disk, REINDEX a damaged index or restore a backup, then start this server again'
 
 /** How long the database may take to answer whether it is there (ms): who asks waits for 5 s. */
 const READY_PATIENCE = 4_000

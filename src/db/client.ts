@@ -37,12 +37,12 @@ type OpenOptions = {
   migrate?: boolean
   /** Whether an SQLite file is kept up to date with its log, as its one server does. Default: no. */
   keepsFile?: boolean
-  /** Is called with SQLite's code for each statement that finds the file damaged. */
-  onDamage?: (code: string) => void
+  /** Is called with the database's own code for each statement that finds it damaged. */
+  onDamage?: ((code: string) => void) | undefined
   /** Is told every SQL statement. */
   onQuery?: ((sql: string) => void) | undefined
   /** How long to wait for PostgreSQL's answer to one (ms). Default: for ever. */
-  statementTimeout?: number
+  statementTimeout?: number | undefined
 }
 
 /** The absolute path of the SQLite file that the settings name; null where they name a PostgreSQL. */
@@ -91,7 +91,7 @@ export async function openDatabase(settings: Source, options: OpenOptions = {}):
   const file = databaseFile(settings)
   const opening = file
     ? openSqlite(file, migrate, { keepsFile, onDamage })
-    : openPostgresql(settings, migrate, statementTimeout)
+    : openPostgresql(settings, migrate, { statementTimeout, onDamage })
   const { adapter, create, wrap } = await opening
   const connected = await adapter.connect()
   // Prisma's, on connections that are not its own to end.
@@ -151,13 +151,17 @@ export function requireOwnLog(file: string): void {
     throw new MigrationError(`${log} belongs to another database than ${file}, and would damage it. Remove ${log}.`)
 }
 
-async function openPostgresql(settings: Source, migrate: boolean, statementTimeout?: number): Promise<Opened> {
+async function openPostgresql(
+  settings: Source,
+  migrate: boolean,
+  options: Pick<OpenOptions, 'statementTimeout' | 'onDamage'>,
+): Promise<Opened> {
   const prepare = migrate ? migratePostgresql : requirePostgresql
   const { DATABASE_URL: url = '', DATABASE_DIRECT_URL: directUrl = url, DATABASE_POOL_SIZE: connections } = settings
   const [{ postgresqlAdapter, postgresqlClient, retryDeadlocks }] = await Promise.all([
     import('./postgresql.ts'),
     prepare(directUrl),
   ])
-  const adapter = await postgresqlAdapter(url, connections, { pooled: directUrl !== url, statementTimeout })
+  const adapter = await postgresqlAdapter(url, connections, { pooled: directUrl !== url, ...options })
   return { adapter, create: postgresqlClient, wrap: retryDeadlocks }
 }

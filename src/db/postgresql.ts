@@ -31,13 +31,18 @@ type PostgresqlOptions = {
   pooled?: boolean
   /** How long to wait for the answer to a statement (ms): then its connection is closed. Default: for ever. */
   statementTimeout?: number | undefined
+  /** Is called with PostgreSQL's code for each statement that finds a damaged page or index. */
+  onDamage?: ((code: string) => void) | undefined
 }
+
+/** PostgreSQL's codes for a damaged page and a damaged index. */
+const DAMAGE = /^XX00[12]$/
 
 /** Prisma's own adapter with so many connections, and the short way beside it: on the same ones, with the same errors. */
 export async function postgresqlAdapter(
   url: string,
   connections: number,
-  { pooled = false, statementTimeout }: PostgresqlOptions = {},
+  { pooled = false, statementTimeout, onDamage = () => {} }: PostgresqlOptions = {},
 ): Promise<SqlDriverAdapterFactory & FastPathDriver> {
   const pool = new Pool({
     ...KEEP_ALIVE,
@@ -56,7 +61,17 @@ export async function postgresqlAdapter(
   })
   const named = pooled ? {} : { statementNameGenerator: statementNames() }
   const factory = new PrismaPg(pool, { disposeExternalPool: true, ...named })
-  const adapter = await factory.connect()
+  /** Looks at why a statement failed, and fails for it. */
+  function failed(error: unknown): never {
+    const code = error instanceof DriverAdapterError ? (error.cause.originalCode ?? '') : ''
+    if (DAMAGE.test(code)) onDamage(code)
+    throw error
+  }
+  const connected = await factory.connect()
+  const adapter = overrideMembers(() => connected, {
+    queryRaw: (query: SqlQuery) => connected.queryRaw(query).catch(failed),
+    executeRaw: (query: SqlQuery) => connected.executeRaw(query).catch(failed),
+  })
   /** The transaction that Prisma joins instead of beginning one. */
   const joined = new AsyncLocalStorage<Transaction>()
   const shared = overrideMembers(() => adapter, {
@@ -69,14 +84,14 @@ export async function postgresqlAdapter(
     dialect: POSTGRESQL,
     plain: runnerOf(adapter),
     async begin() {
-      const transaction = openTransaction(await inTime(adapter.startTransaction(), undo))
+      const transaction = openTransaction(await inTime(adapter.startTransaction(), undo), failed)
       return bounded(transaction, pipelining(runnerOf(transaction)), joined)
     },
   }
 }
 
-/** A transaction of the adapter's, which says COMMIT and ROLLBACK itself. */
-function openTransaction(begun: Transaction): Transaction {
+/** A transaction of the adapter's, which says COMMIT and ROLLBACK itself. `failed` throws why a statement failed. */
+function openTransaction(begun: Transaction, failed: (error: unknown) => never): Transaction {
   let isOpen = true
   /** Whatever fails in a transaction of PostgreSQL's undoes it: its COMMIT would be a ROLLBACK, and say nothing. */
   let failure: unknown
@@ -90,7 +105,7 @@ function openTransaction(begun: Transaction): Transaction {
   async function inside<T>(statement: () => Promise<T>): Promise<T> {
     assertOpen()
     try {
-      return await statement()
+      return await statement().catch(failed)
     } catch (error) {
       failure ??= error
       throw failure

@@ -1,8 +1,9 @@
 import { open } from 'node:fs/promises'
 import { join } from 'node:path'
 import { expect, it } from 'vitest'
-import { Prisma } from '../../src/db/client.ts'
+import { Prisma, Prisma } from '../../src/db/client.ts'
 import { createFolder } from '../support/folder.ts'
+import { onPostgres } from '../support/postgres-shared.ts'
 import { request } from '../support/rest.ts'
 import { startServer, type TestServer } from '../support/server.ts'
 
@@ -22,7 +23,7 @@ async function damagePages(path: string, mark: string): Promise<void> {
   expect(damaged).toBeGreaterThan(0)
 }
 
-it('a server that has met a damaged page is not ready, and says that a backup is needed', async () => {
+it.skipIf(onPostgres)('a server that has met a damaged page is not ready, and says that a backup is needed', async () => {
   await using folder = await createFolder()
   const mark = 'written over later '
   const first = await startServer({}, { folder: folder.path })
@@ -51,7 +52,7 @@ async function boundFile({ service: { deps } }: TestServer, bound: 'full' | 'fre
   )
 }
 
-it('a full disk is a 503 that loses nothing acknowledged, and writes go on once there is space', async () => {
+it.skipIf(onPostgres)('a full disk is a 503 that loses nothing acknowledged, and writes go on once there is space', async () => {
   await using server = await startServer()
   const add = (title: string) =>
     request(server, 'POST', '/api/v1/tasks', { body: { title, description: 'x'.repeat(50_000) } })
@@ -69,4 +70,20 @@ it('a full disk is a 503 that loses nothing acknowledged, and writes go on once 
   await boundFile(server, 'free')
   expect((await add('after')).status).toBe(200)
   expect((await titles()).sort()).toEqual([...kept, 'after', 'before'].sort())
+})
+
+it.runIf(onPostgres).each(['XX001', 'XX002'])('a server whose PostgreSQL reports damage is not ready: %s', async (code) => {
+  await using server = await startServer()
+  const { db } = server.service.deps
+  // As PostgreSQL itself reports a damaged page or index.
+  const report = (tx: Pick<typeof db, '$executeRaw'>) =>
+    tx.$executeRaw(Prisma.raw(`DO $$ BEGIN RAISE EXCEPTION 'damaged' USING ERRCODE = '${code}'; END $$`))
+  expect((await fetch(`${server.url}/readyz`)).status).toBe(200)
+  await expect(code === 'XX001' ? report(db) : db.$transaction(report)).rejects.toThrow()
+  for (const path of ['/readyz', '/api/health']) {
+    const answer = await request(server, 'GET', path)
+    expect([answer.status, answer.body.detail]).toEqual([503, expect.stringContaining(code)])
+  }
+  expect((await fetch(`${server.url}/healthz`)).status).toBe(200)
+  expect(server.logs.filter((line) => line.includes('damaged page or index'))).toHaveLength(1)
 })

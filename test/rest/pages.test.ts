@@ -25,8 +25,8 @@ type List = {
   of: string
   rows: string
   input?: () => object
-  /** Whether long rows are cut before a page ends early. */
-  isCut?: true
+  /** The long text of a row that is cut before a page ends early, and what gets one row by its id. */
+  cut?: { text: (row: any) => string; get?: [procedure: string, field: string] }
   /** Makes its rows longer. */
   lengthen: (db: Db, text: string) => Promise<unknown>
   /** The same list over GraphQL, `ARGS` for its arguments. */
@@ -44,10 +44,10 @@ const ALL: List[] = [
   {
     of: 'agents.list',
     rows: 'agents',
-    isCut: true,
+    cut: { text: ({ systemPrompt }) => systemPrompt, get: ['agents.get', 'agent'] },
     lengthen: (db, systemPrompt) =>
       db.agent.updateMany({ where: everywhere, data: { systemPrompt, version: { increment: 1 } } }),
-    graphql: () => '{ agents(ARGS) { totalCount nodes { id systemPrompt } PAGE } }',
+    graphql: () => '{ agents(ARGS) { totalCount nodes { id text: systemPrompt truncated } PAGE } }',
   },
   {
     of: 'agents.listPublic',
@@ -59,6 +59,7 @@ const ALL: List[] = [
     of: 'agents.versions',
     rows: 'versions',
     input: () => ({ id: hubs.Agent }),
+    cut: { text: ({ agent }) => agent.systemPrompt },
     lengthen: async (db, systemPrompt) => {
       const { agent } = await db.agentVersion.findFirstOrThrow({ where: { agentId: hubs.Agent } })
       const data = { agent: { ...(agent as Prisma.InputJsonObject), systemPrompt } }
@@ -70,20 +71,23 @@ const ALL: List[] = [
   {
     of: 'missions.list',
     rows: 'missions',
+    cut: { text: ({ goal }) => goal, get: ['missions.get', 'mission'] },
     lengthen: (db, goal) => db.mission.updateMany({ where: everywhere, data: { goal } }),
-    graphql: () => '{ missions(ARGS) { totalCount nodes { id goal } PAGE } }',
+    graphql: () => '{ missions(ARGS) { totalCount nodes { id text: goal truncated } PAGE } }',
   },
   {
     of: 'tasks.list',
     rows: 'tasks',
-    lengthen: (db, result) => db.task.updateMany({ where: everywhere, data: { result } }),
-    graphql: () => '{ tasks(ARGS) { totalCount nodes { id result } PAGE } }',
+    cut: { text: ({ description }) => description, get: ['tasks.get', 'task'] },
+    lengthen: (db, description) => db.task.updateMany({ where: everywhere, data: { description } }),
+    graphql: () => '{ tasks(ARGS) { totalCount nodes { id text: description truncated } PAGE } }',
   },
   {
     of: 'spaces.list',
     rows: 'spaces',
+    cut: { text: ({ instructions }) => instructions, get: ['spaces.get', 'space'] },
     lengthen: (db, instructions) => db.space.updateMany({ where: everywhere, data: { instructions } }),
-    graphql: () => '{ spaces(ARGS) { totalCount nodes { id instructions } PAGE } }',
+    graphql: () => '{ spaces(ARGS) { totalCount nodes { id text: instructions truncated } PAGE } }',
   },
   {
     of: 'mcps.list',
@@ -106,8 +110,10 @@ const ALL: List[] = [
     of: 'chats.messages',
     rows: 'messages',
     input: () => ({ id: hubs.Chat }),
+    cut: { text: ({ content }) => content },
     lengthen: (db, content) => db.message.updateMany({ where: everywhere, data: { content } }),
-    graphql: () => `{ chat(id: "${hubs.Chat}") { messages(ARGS) { totalCount nodes { id content } PAGE } } }`,
+    graphql: () =>
+      `{ chat(id: "${hubs.Chat}") { messages(ARGS) { totalCount nodes { id text: content truncated } PAGE } } }`,
   },
 ]
 
@@ -156,6 +162,7 @@ const idsOf = (pages: Pages) => pages.flatMap(({ ids }) => ids)
 
 /** A text as long as some are, in JSON twice as many bytes, more than it has characters there. */
 const LONG = '\u0001中'.repeat(10_000)
+const CUT = LONG.slice(0, 4_000)
 /** The rows of a page, and what it has beside them. */
 const MOST = 4_000_000 + 20_000
 
@@ -196,21 +203,29 @@ describe.each(LISTS)('$of', (list) => {
     expect(new Set(ids).size).toBe(ids.length)
   })
 
-  it.runIf(list.isCut)('cuts long texts before it ends a page early, and shows them whole by id', async () => {
+  it.runIf(list.cut)('cuts long texts before it ends a page early, and shows them whole by id', async () => {
+    const { text, get } = list.cut!
     await lengthen(server.service.deps.db, LONG)
     for (const face of FACES) {
       const [page, ...more] = await pagesOf(face, list)
       expect([page!.ids, more, page!.size < MOST]).toEqual([ids, [], true])
-      const { agents } = (await faces[face](server, of, input(), member)).body
-      for (const { systemPrompt, truncated } of agents) {
-        expect([systemPrompt === LONG.slice(0, 4_000), truncated]).toEqual([true, true])
+      const found = (await faces[face](server, of, input(), member)).body[list.rows]
+      for (const row of found) {
+        expect([text(row) === CUT, (row.agent ?? row).truncated]).toEqual([true, true])
       }
-      const { agent } = (await faces[face](server, 'agents.get', { id: agents[0].id }, member)).body
-      expect([agent.systemPrompt === LONG, agent.truncated]).toEqual([true, undefined])
+      if (!get) continue
+      const one = (await faces[face](server, get[0], { id: found[0].id }, member)).body[get[1]]
+      expect([text(one) === LONG, one.truncated]).toEqual([true, undefined])
     }
+    if (!list.graphql || of === 'agents.versions') return
+    const document = list.graphql().replace('ARGS', 'first: 100').replace('PAGE', 'pageInfo { hasNextPage }')
+    const { data } = await graphql(server, document, {}, member)
+    const [{ nodes }]: any = Object.values(data).map((one: any) => (one.nodes ? one : Object.values(one)[0]))
+    expect(nodes).toHaveLength(100)
+    for (const row of nodes) expect([row.text === CUT, row.truncated]).toEqual([true, true])
   })
 
-  it.runIf(!list.isCut)('ends a page of long rows early, and leaves none out', async () => {
+  it.runIf(!list.cut)('ends a page of long rows early, and leaves none out', async () => {
     await lengthen(server.service.deps.db, LONG)
     for (const face of isFirst ? FACES : (['REST'] as const)) expectWhole(await pagesOf(face, list), ids, total)
   })
@@ -234,7 +249,7 @@ describe.each(LISTS)('$of', (list) => {
     }
   })
 
-  it.runIf(list.graphql && !onPostgres)(
+  it.runIf(list.graphql && !onPostgres && (!list.cut || of === 'agents.versions'))(
     'ends a page of long rows early over GraphQL, and leaves none out',
     async () => {
       const pages = await connectionOf(list.graphql!(), 100)
@@ -253,13 +268,12 @@ describe.each(LISTS)('$of', (list) => {
 describe('a row that is longer than a page', () => {
   const LONGER = 'x'.repeat(5_000_000)
 
-  it.each(['tasks', 'approvals'])('has one of its own: %s', async (name) => {
+  it('has one of its own', async () => {
     const { db } = server.service.deps
-    const list = ALL.find(({ of }) => of === `${name}.list`)!
+    const list = ALL.find(({ of }) => of === 'approvals.list')!
     const { ids } = (await pagesOf('REST', list))[0]!
     const where = { id: { in: ids.slice(3, 5) as string[] } }
-    if (name === 'tasks') await db.task.updateMany({ where, data: { result: LONGER } })
-    else await db.approval.updateMany({ where, data: { input: JSON.stringify(LONGER) } })
+    await db.approval.updateMany({ where, data: { input: JSON.stringify(LONGER) } })
     const pages = await pagesOf('REST', list)
     expect(pages.map(({ ids }) => ids.length)).toEqual([3, 1, 1, ids.length - 5])
     expect(idsOf(pages)).toEqual(ids)
