@@ -5,14 +5,14 @@ import { enumFromZod, inputFromZod } from '../graphql/inputs.ts'
 import { loadOne } from '../graphql/loader.ts'
 import { nodeOf } from '../graphql/node.ts'
 import { jsonFromZod, objectFromZod } from '../graphql/outputs.ts'
-import { computedBy, loadRows, rootRow, rowIn, rowsOf } from '../graphql/rows.ts'
+import { computedBy, isTruncated, loadRows, rootRow, rowIn, rowsOf } from '../graphql/rows.ts'
 import { MAX_ITEMS } from '../lib/fields.ts'
 import * as settings from '../lib/model-settings.ts'
 import { MCP, Mcp, McpPermission } from '../mcps/graphql.ts'
 import { USER, User } from '../organizations/graphql.ts'
 import { Skill } from '../skills/graphql.ts'
 import { findMany as findSkills } from '../skills/service.ts'
-import { fromVersion, strings } from './known.ts'
+import { fromVersion, LONG_TEXTS, strings } from './known.ts'
 import { agents } from './router.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
@@ -51,7 +51,11 @@ const seen =
       return new Map(Array.from(found.keys(), (id) => [id, id]))
     })
 
-export const AGENT = rowsOf('Agent', 'Agent', service.reachable, { name: 'Agent', listed: service.listed })
+export const AGENT = rowsOf('Agent', 'Agent', service.reachable, {
+  name: 'Agent',
+  listed: service.listed,
+  texts: LONG_TEXTS,
+})
 
 const AgentSkillRef = objectFromZod('AgentSkillRef', schema.AgentSkillRef, 'A skill of an agent')
 const told = computedBy(AGENT, ({ actor, deps }, ids) => service.findSkillRefs(actor, deps, ids))
@@ -63,6 +67,7 @@ export const Agent = builder.prismaObject('Agent', {
   extensions: { scopes: ['agents:read'], like: schema.Agent },
   fields: (t) => ({
     id: t.exposeID('id'),
+    truncated: t.boolean({ nullable: true, resolve: isTruncated }),
     name: t.exposeString('name'),
     slug: t.string({ select: { slug: true, name: true }, resolve: ({ slug, name }) => slug ?? slugOf(name) }),
     role: t.exposeString('role'),

@@ -4,9 +4,8 @@ import type { Prisma } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
 import { constant, toJson } from '../lib/constant.ts'
 import type { ModelSettings } from '../lib/model-settings.ts'
-import { ROOM } from '../lib/page.ts'
+import { cutTexts, ROOM } from '../lib/page.ts'
 import { inParts } from '../lib/parts.ts'
-import { beginning } from '../lib/text.ts'
 import { Agent } from './schema.ts'
 import { slugOf } from './slugs.ts'
 
@@ -101,16 +100,11 @@ export type Head = Pick<AgentRow, keyof typeof HEAD>
 /** So many are read at once: each may be as long as all of its fields allow. */
 const AT_ONCE = 100
 
-/** Maximum length of a long text of an agent in a list whose whole rows are too large (characters). */
-const MAX_CUT = 4_000
+/** The long texts of an agent, which long lists cut. */
+export const LONG_TEXTS = ['systemPrompt', 'initialGreeting'] as const
 
 /** Shortens an agent's long texts and marks it as truncated, unless it has none. */
-function shortened(agent: KnownAgent): KnownAgent {
-  const systemPrompt = beginning(agent.systemPrompt, MAX_CUT)
-  const initialGreeting = agent.initialGreeting === null ? null : beginning(agent.initialGreeting, MAX_CUT)
-  const isWhole = systemPrompt === agent.systemPrompt && initialGreeting === agent.initialGreeting
-  return isWhole ? agent : { ...agent, systemPrompt, initialGreeting, truncated: true }
-}
+export const shortened = (agent: KnownAgent): KnownAgent => cutTexts(agent, LONG_TEXTS)
 
 const bytesOf = (agent: KnownAgent): number => Buffer.byteLength(toJson(agent))
 

@@ -9,7 +9,7 @@ import type { Deps } from '../deps.ts'
 import { badRequest, conflict, hasChanged, invalidField, notFound } from '../errors.ts'
 import { isUniqueViolation } from '../lib/database-errors.ts'
 import { newId, newSortableId } from '../lib/id.ts'
-import { encodeCursor, MAX_ROWS, pageOf, pageQuery, toPage, withRoom } from '../lib/page.ts'
+import { encodeCursor, MAX_ROWS, pageQuery, readPage, toPage, withRoom } from '../lib/page.ts'
 import { typesOf } from '../mcps/service.ts'
 import { followLatest } from '../organizations/policy.ts'
 import {
@@ -19,7 +19,18 @@ import {
   type Newest,
   toAttachedAt,
 } from '../skills/service.ts'
-import { findKnown, fromVersion, HEAD, type Head, type KnownAgent, pinsIn, strings, toAgent, whole } from './known.ts'
+import {
+  findKnown,
+  fromVersion,
+  HEAD,
+  type Head,
+  type KnownAgent,
+  pinsIn,
+  shortened,
+  strings,
+  toAgent,
+  whole,
+} from './known.ts'
 import {
   type AgentCard,
   type AgentSkill,
@@ -353,12 +364,18 @@ export async function versions(
 ) {
   const below = cursor === undefined ? MAX_VERSION : versionAt(cursor)
   const { id: agentId } = await find(actor, deps, id)
-  const found = await deps.db.agentVersion.findMany({
-    where: { agentId, version: { lt: below }, ...seenVersions(actor) },
-    orderBy: { version: 'desc' },
-    ...withRoom({ take: limit + 1 }),
+  type VersionRow = Prisma.AgentVersionGetPayload<object>
+  const { rows, hasMore } = await readPage<VersionRow, number>(limit, below, {
+    read: (most, lt) =>
+      deps.db.agentVersion.findMany({
+        where: { agentId, version: { lt }, ...seenVersions(actor) },
+        orderBy: { version: 'desc' },
+        ...withRoom({ take: most + 1 }),
+      }),
+    positionOf: ({ version }) => version,
+    cut: (row) => ({ ...row, agent: shortened(fromVersion(row.agent)) }) as VersionRow,
   })
-  const { rows, nextCursor } = pageOf(found, limit, versionCursor)
+  const nextCursor = hasMore ? versionCursor(rows.at(-1)!) : null
   const agents = await asSeenBy(
     actor,
     deps,

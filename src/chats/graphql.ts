@@ -7,7 +7,7 @@ import { argsFromZod, enumFromZod, inputFromZod } from '../graphql/inputs.ts'
 import { nodeOf } from '../graphql/node.ts'
 import { objectFromZod } from '../graphql/outputs.ts'
 import { shows } from '../graphql/procedures.ts'
-import { computedBy, reload, rootRow, rowIn, rowsOf } from '../graphql/rows.ts'
+import { computedBy, isTruncated, reload, rootRow, rowIn, rowsOf } from '../graphql/rows.ts'
 import { USER, User } from '../organizations/graphql.ts'
 import { SPACE, Space, told as toldOfSpace } from '../spaces/graphql.ts'
 import { ofBranch } from './branches.ts'
@@ -59,6 +59,7 @@ const ToolCall = objectFromZod('ToolCall', schema.ToolCall, 'A call of a tool', 
 })
 
 const MESSAGE = rowsOf('Message', 'Message', service.reachableMessages, {
+  texts: ['content'],
   listed: service.listedMessages,
   order: [
     ['createdAt', 'asc'],
@@ -80,6 +81,7 @@ export const Message = builder.prismaObject('Message', {
     id: t.exposeID('id'),
     parentId: t.id({ nullable: true, resolve: before('parentId') }),
     branch: t.exposeID('sessionId'),
+    truncated: t.boolean({ nullable: true, resolve: isTruncated }),
     role: t.expose('role', { type: MessageRole }),
     content: t.exposeString('content', { extensions: { cost: 5 } }),
     toolCalls: t.field({

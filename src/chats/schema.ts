@@ -1,7 +1,7 @@
 import { z } from 'zod'
 import { EventData, Execute, FollowExecution } from '../executions/schema.ts'
 import { bool, ok, requiredText, timestamp } from '../lib/fields.ts'
-import { countInput, nextCursor, onlyTrue, pageInput, total } from '../lib/page.ts'
+import { countInput, nextCursor, onlyTrue, pageInput, total, truncated } from '../lib/page.ts'
 import { STOP_REASONS } from '../wire.ts'
 
 export const ChatStatus = z
@@ -124,6 +124,7 @@ export const Message = z
     executionId: z.string(),
     interrupted: z.boolean().describe('The run was cancelled or failed; this is what it had said'),
     createdAt: timestamp,
+    truncated: truncated.describe('In long lists: `content` is cut at 4,000 characters; its execution has it whole'),
     stopReason: z
       .enum(STOP_REASONS)
       .nullish()

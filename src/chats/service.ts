@@ -11,7 +11,7 @@ import { LIVE } from '../executions/engine/endings.ts'
 import { readableOf } from '../executions/service.ts'
 import { given, isNews } from '../lib/changes.ts'
 import { newSortableId } from '../lib/id.ts'
-import { MAX_ROWS, pageOf, pageQuery, toPage, withRoom } from '../lib/page.ts'
+import { cutTexts, MAX_ROWS, pageQuery, readPage, toPage, withRoom } from '../lib/page.ts'
 import { chatsFor, findOrDefault, hiddenChats, inPrivateSpaces, inSpaces, visible } from '../spaces/service.ts'
 import type { StopReason } from '../wire.ts'
 import { countActive, hiddenSessions, ofBranch, parentsOf } from './branches.ts'
@@ -252,7 +252,7 @@ async function write(
   return count === 1
 }
 
-type MessageRow = Omit<Prisma.MessageGetPayload<object>, 'replay'>
+type MessageRow = Omit<Prisma.MessageGetPayload<object>, 'replay'> & { truncated?: boolean }
 
 /**
  * GET /chats/{id}/messages, oldest first: those of the sessions that the caller may see, of the active branch unless another
@@ -266,13 +266,18 @@ export async function messages(
   const after = cursor === undefined ? {} : afterCursor(cursor)
   const { id: chatId, title, status, isBranched } = await find(actor, deps, id)
   const active = branch === undefined && !isBranched ? {} : await ofBranch(deps.db, ownSessions(actor), [id], branch)
-  const found = await deps.db.message.findMany({
-    where: { AND: [{ chatId }, listedMessages(actor), active, after] },
-    orderBy: [{ createdAt: 'asc' }, { position: 'asc' }, { id: 'asc' }],
-    omit: { replay: true },
-    ...withRoom({ take: limit + 1 }),
+  const { rows, hasMore } = await readPage<MessageRow, Prisma.MessageWhereInput>(limit, after, {
+    read: (most, behind) =>
+      deps.db.message.findMany({
+        where: { AND: [{ chatId }, listedMessages(actor), active, behind] },
+        orderBy: [{ createdAt: 'asc' }, { position: 'asc' }, { id: 'asc' }],
+        omit: { replay: true },
+        ...withRoom({ take: most + 1 }),
+      }),
+    positionOf: (row) => afterCursor(encodeCursor(row)),
+    cut: (row) => cutTexts(row, ['content']),
   })
-  const { rows, nextCursor } = pageOf(found, limit, encodeCursor)
+  const nextCursor = hasMore ? encodeCursor(rows.at(-1)!) : null
   const [ends, parents] = await Promise.all([endsOf(actor, deps.db, rows), parentsIn(deps.db, rows)])
   return {
     chatId,
@@ -288,6 +293,7 @@ export async function messages(
       executionId: row.executionId,
       interrupted: row.interrupted,
       createdAt: row.createdAt.toISOString(),
+      ...(row.truncated && { truncated: true }),
       ...ends.get(row.id),
     })),
     nextCursor,

@@ -5,7 +5,7 @@ import { z } from 'zod'
 import type { Db } from '../db/client.ts'
 import { MAX_IN } from '../db/fast-path/index.ts'
 import { queryInt } from '../lib/fields.ts'
-import { fitting, MAX_ROWS, withRoom } from '../lib/page.ts'
+import { cutTexts, fitting, MAX_ROWS, readPage, withRoom } from '../lib/page.ts'
 import { inParts } from '../lib/parts.ts'
 import { builder, type Extensions, type GraphQLContext, type Types } from './builder.ts'
 import { behind, type Order, orderBy, toCursor } from './cursor.ts'
@@ -161,13 +161,19 @@ export function rootList<Row extends object, Shape extends z.ZodRawShape>(
       const { first = ROOT_ROWS, after } = said
       const all = await where(context, said)
       const delegate = delegateOf(context.deps.db, rows)
-      const found = await delegate.findMany({
-        ...selectRows(context, info, rows, PATHS),
-        where: { AND: [all, behind(rows.order, after)] },
-        orderBy: orderBy(rows.order),
-        ...withRoom({ take: first + 1 }),
+      const selected = selectRows(context, info, rows, PATHS)
+      const { rows: page, hasMore: hasNextPage } = await readPage<Row, object>(first, behind(rows.order, after), {
+        read: (limit, from) =>
+          delegate.findMany({
+            ...selected,
+            where: { AND: [all, from] },
+            orderBy: orderBy(rows.order),
+            ...withRoom({ take: limit + 1 }),
+          }),
+        positionOf: (row) => behind(rows.order, toCursor(rows.order, row)),
+        cut: (row) => cutTexts(row, rows.texts as (keyof Row)[]),
       })
-      const part = partOf(found, first)
+      const part = { rows: page, hasNextPage }
       addTo(context.answer, part.rows)
       const total = () => count?.(context, said, all) ?? delegate.count({ where: all })
       return toConnection(part, { after }, rows.order, total)
@@ -215,7 +221,19 @@ export function relationList<Row extends object>(
       const listed = rows.listed(context.actor)
       const query = selectRows(context, info, { ...rows, columns: { ...rows.columns, [key]: true } }, PATHS)
       const part = await loadOne(context, info, id, async (ids) => {
-        const condition = { AND: [listed, await narrowed(ids), behind(rows.order, after)] }
+        const from = behind(rows.order, after)
+        const wanted = { AND: [listed, await narrowed(ids)] }
+        const [only] = ids
+        if (ids.length === 1 && only !== undefined) {
+          const { rows: page, hasMore: hasNextPage } = await readPage<Row, object>(first, from, {
+            read: (limit, from) =>
+              readLists(context, rows, { ids, column: key, where: { AND: [wanted, from] }, take: limit + 1, query }),
+            positionOf: (row) => behind(rows.order, toCursor(rows.order, row)),
+            cut: (row) => cutTexts(row, rows.texts as (keyof Row)[]),
+          })
+          return new Map([[only, { rows: page, hasNextPage }]])
+        }
+        const condition = { AND: [wanted, from] }
         const found = await readLists(context, rows, { ids, column: key, where: condition, take: first + 1, query })
         const lists = Map.groupBy(found, (row) => (row as Record<string, string>)[key]!)
         return new Map(Array.from(lists, ([id, list]) => [id, partOf(list, first)]))

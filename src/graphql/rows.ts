@@ -51,21 +51,29 @@ export type Rows<Row extends object = object> = {
   key: readonly string[]
   /** What resolvers need of a row, whatever else is selected. */
   columns: Readonly<Record<string, true>>
+  /** Columns with long texts, which long lists cut (contract-2.md section 1.20). */
+  texts: readonly string[]
   /** For the type alone. */
   row?: Row
 }
 
-type Options = Partial<Pick<Rows, 'name' | 'listed' | 'order' | 'key'>> & { columns?: Readonly<Record<string, true>> }
+type Options = Partial<Pick<Rows, 'name' | 'listed' | 'order' | 'key' | 'texts'>> & {
+  columns?: Readonly<Record<string, true>>
+}
 
 export function rowsOf<Row extends object = { id: string }>(
   type: string,
   model: Prisma.ModelName,
   reachable: Rows['reachable'],
-  { name = null, listed = reachable, order = NEWEST_FIRST, key = ['id'], columns = {} }: Options = {},
+  { name = null, listed = reachable, order = NEWEST_FIRST, key = ['id'], columns = {}, texts = [] }: Options = {},
 ): Rows<Row> {
   const needed = [...key, ...order.map(([column]) => column)].map((column) => [column, true] as const)
-  return { type, model, name, reachable, listed, order, key, columns: { ...columns, ...Object.fromEntries(needed) } }
+  const all = { ...columns, ...Object.fromEntries(needed) }
+  return { type, model, name, reachable, listed, order, key, columns: all, texts }
 }
+
+/** Resolves whether the long texts of a row were cut: null unless they were. */
+export const isTruncated = (row: object): boolean | null => ('truncated' in row ? true : null)
 
 export function delegateOf<Row extends object>(db: Db, { model }: Rows<Row>): Delegate<Row> {
   const name = model.charAt(0).toLowerCase() + model.slice(1)

@@ -1,6 +1,8 @@
+import { setImmediate as nextTurn } from 'node:timers/promises'
 import { z } from 'zod'
 import { invalidField } from '../errors.ts'
 import { queryInt } from './fields.ts'
+import { beginning } from './text.ts'
 
 export const MAX_ROWS = 1000
 
@@ -66,6 +68,82 @@ export function pageOf<T>(found: readonly T[], limit: number | undefined, cursor
   const rows = fitting(found, limit)
   const last = rows.length < found.length ? rows.at(-1) : undefined
   return { rows, nextCursor: last ? cursorOf(last) : null }
+}
+
+/** Maximum length of a long text in a list whose whole rows do not fit into one page (characters). */
+export const MAX_CUT = 4_000
+
+/** Says of a row of a list that its long texts were cut (contract-2.md section 1.20). */
+export const truncated = z
+  .boolean()
+  .optional()
+  .describe('In long lists: texts are cut at 4,000 characters. Get the row by its id for the whole texts')
+
+type Cut<T> = T & { truncated?: boolean }
+
+/** Cuts the named texts of a row at 4,000 characters and marks it as truncated. Returns the row itself if none is longer. */
+export function cutTexts<T extends object>(row: T, names: readonly (keyof T)[]): Cut<T> {
+  const cut: Partial<T> = {}
+  for (const name of names) {
+    const text = row[name]
+    if (typeof text !== 'string' || text.length <= MAX_CUT) continue
+    const short = beginning(text, MAX_CUT)
+    if (short !== text) cut[name] = short as T[keyof T]
+  }
+  return Object.keys(cut).length ? { ...row, ...cut, truncated: true } : row
+}
+
+/** How {@link readPage} reads the rows of a list, and what it does with them. */
+type Reading<T, P> = {
+  /** Reads one row more than the limit behind the position, as far as they have room: see {@link withRoom}. */
+  read: (limit: number, from: P) => Promise<readonly T[]>
+  /** The position of a row. */
+  positionOf: (row: T) => P
+  /** Shortens the long texts of a row. */
+  cut: (row: T) => Cut<T>
+}
+
+/**
+ * Reads the rows of a page. If whole rows do not fit into it, their long texts are cut, and it ends early only if rows are
+ * too long even so (contract-2.md section 1.20). Returns whether the list goes on behind them.
+ */
+export async function readPage<T extends object, P>(
+  limit: number,
+  from: P,
+  { read, positionOf, cut }: Reading<T, P>,
+): Promise<{ rows: Cut<T>[]; hasMore: boolean }> {
+  let found = await read(limit, from)
+  const whole = fitting(found, limit)
+  if (whole.length === found.length || whole.length === limit)
+    return { rows: whole, hasMore: whole.length < found.length }
+  const rows: Cut<T>[] = []
+  let said = 0
+  for (let part = whole; ; part = fitting(found, limit - rows.length)) {
+    for (const row of part) {
+      const short = cut(row)
+      said += 1 + sizeOf(short, writtenOut)
+      if (said > ROOM && rows.length) return { rows, hasMore: true }
+      rows.push(short)
+    }
+    if (part.length === found.length || rows.length === limit) return { rows, hasMore: part.length < found.length }
+    await nextTurn()
+    found = await read(limit - rows.length, positionOf(part.at(-1)!))
+  }
+}
+
+/** Reads a page of a list that is newest first, by {@link readPage}: the texts with these names are cut if they have to. */
+export async function listPage<T extends Row>(
+  input: { limit?: number | undefined; cursor?: string | undefined },
+  texts: readonly (keyof T)[],
+  read: (query: ReturnType<typeof pageQuery>) => Promise<readonly T[]>,
+): Promise<{ rows: Cut<T>[]; nextCursor: string | null }> {
+  const { rows, hasMore } = await readPage<T, string | undefined>(input.limit ?? MAX_ROWS, input.cursor, {
+    read: (limit, cursor) => read(pageQuery({ limit, cursor })),
+    positionOf: encodeCursor,
+    cut: (row) => cutTexts(row, texts),
+  })
+  const last = hasMore ? rows.at(-1) : undefined
+  return { rows, nextCursor: last ? encodeCursor(last) : null }
 }
 
 /** How long the rows of a page are together (bytes of JSON): each may be as long as somebody has made it. */

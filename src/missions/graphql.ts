@@ -9,7 +9,7 @@ import { argsFromZod, enumFromZod, inputFromZod, parseArgs } from '../graphql/in
 import { loadOne } from '../graphql/loader.ts'
 import { nodeOf } from '../graphql/node.ts'
 import { shows } from '../graphql/procedures.ts'
-import { reload, rootRow, rowIn, rowsOf } from '../graphql/rows.ts'
+import { isTruncated, reload, rootRow, rowIn, rowsOf } from '../graphql/rows.ts'
 import { USER, User } from '../organizations/graphql.ts'
 import { SPACE, Space } from '../spaces/graphql.ts'
 import { missions } from './router.ts'
@@ -30,7 +30,10 @@ const ALIAS = { characterId: true } as const
 const CreateInput = inputFromZod('CreateMissionInput', schema.CreateMission.omit(ALIAS), 'A new mission')
 const UpdateInput = inputFromZod('UpdateMissionInput', schema.UpdateMission.omit(ALIAS), 'What to change of a mission')
 
-const MISSION = rowsOf('Mission', 'Mission', service.reachable, { name: 'Mission' })
+const MISSION = rowsOf('Mission', 'Mission', service.reachable, {
+  name: 'Mission',
+  texts: service.LONG_TEXTS,
+})
 
 const Mission = builder.prismaObject('Mission', {
   description: 'Long-running work of an agent',
@@ -39,6 +42,7 @@ const Mission = builder.prismaObject('Mission', {
   extensions: { scopes: ['missions:read'], like: schema.Mission },
   fields: (t) => ({
     id: t.exposeID('id'),
+    truncated: t.boolean({ nullable: true, resolve: isTruncated }),
     title: t.exposeString('title'),
     goal: t.exposeString('goal', { extensions: { cost: 5 } }),
     agentId: t.exposeID('agentId'),

@@ -1,7 +1,7 @@
 import { z } from 'zod'
 import { Status as ExecutionStatus, ExecutionsResponse, ListExecutions } from '../executions/schema.ts'
 import { int, ok, queryInt, requiredEnum, requiredText, text, timestamp } from '../lib/fields.ts'
-import { nextCursor, pageInput } from '../lib/page.ts'
+import { nextCursor, pageInput, truncated } from '../lib/page.ts'
 
 export const MissionStatus = z
   .enum(['pending', 'running', 'completed', 'paused', 'failed'], {
@@ -137,6 +137,7 @@ export const Mission = z
     }),
     createdAt: timestamp,
     updatedAt: timestamp,
+    truncated,
   })
   .meta({ id: 'Mission' })
 

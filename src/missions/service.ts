@@ -13,7 +13,7 @@ import { readableOf as findRuns, list as listExecutions } from '../executions/se
 import { asDb, type KeyClaim, type Precondition, store, take, whenCommitted } from '../idempotency.ts'
 import { given, isNews } from '../lib/changes.ts'
 import { newId } from '../lib/id.ts'
-import { pageQuery, toPage } from '../lib/page.ts'
+import { listPage } from '../lib/page.ts'
 import { findOrDefault, visible as visibleSpace } from '../spaces/service.ts'
 import { run as begin, type Cause } from './runs.ts'
 import {
@@ -38,7 +38,10 @@ import type {
   UpdateMission,
 } from './schema.ts'
 
-export type MissionRow = Prisma.MissionGetPayload<object>
+export type MissionRow = Prisma.MissionGetPayload<object> & { truncated?: boolean }
+
+/** The long texts of a mission, which long lists cut. */
+export const LONG_TEXTS = ['goal', 'lastError'] as const
 
 /** The organization's, but for what is private, lies in a private space or belongs to a private agent. */
 export const reachable = (actor: Actor): Prisma.MissionWhereInput => ({
@@ -105,6 +108,7 @@ const toMission = (actor: Actor, row: MissionRow, showsError: boolean): z.input<
   },
   createdAt: row.createdAt.toISOString(),
   updatedAt: row.updatedAt.toISOString(),
+  ...(row.truncated && { truncated: true }),
 })
 
 /** What `list` lists: the filter of its input on top of {@link reachable}. */
@@ -132,10 +136,10 @@ export async function countListed(actor: Actor, db: Db, { status }: z.output<typ
 /** GET /missions, newest first. */
 export async function list(actor: Actor, { db }: Deps, input: z.output<typeof ListMissions>) {
   const where = listedBy(actor, input)
-  const { where: after, ...page } = pageQuery(input)
-  const found = await db.mission.findMany({ where: { AND: [where, after ?? {}] }, ...page })
-  const { rows, nextCursor } = toPage(found, input)
-  const count = after || nextCursor ? await countListed(actor, db, input) : rows.length
+  const { rows, nextCursor } = await listPage<MissionRow>(input, LONG_TEXTS, ({ where: after, ...page }) =>
+    db.mission.findMany({ where: { AND: [where, after ?? {}] }, ...page }),
+  )
+  const count = input.cursor !== undefined || nextCursor ? await countListed(actor, db, input) : rows.length
   return { missions: await toMissions(actor, db, rows), count, nextCursor }
 }
 

@@ -6,7 +6,7 @@ import { loadOne } from '../graphql/loader.ts'
 import { nodeOf } from '../graphql/node.ts'
 import { objectFromZod } from '../graphql/outputs.ts'
 import { shows } from '../graphql/procedures.ts'
-import { computedBy, loadRow, reload, rootRow, rowIn, rowsOf } from '../graphql/rows.ts'
+import { computedBy, isTruncated, loadRow, reload, rootRow, rowIn, rowsOf } from '../graphql/rows.ts'
 import { MCP, Mcp, McpPermission } from '../mcps/graphql.ts'
 import { USER, User } from '../organizations/graphql.ts'
 import { Skill } from '../skills/graphql.ts'
@@ -51,7 +51,10 @@ builder.objectField(SpaceMcp, 'mcp', (t) =>
   }),
 )
 
-export const SPACE = rowsOf('Space', 'Space', service.reachable, { name: 'Space' })
+export const SPACE = rowsOf('Space', 'Space', service.reachable, {
+  name: 'Space',
+  texts: service.LONG_TEXTS,
+})
 
 export const told = computedBy(SPACE, ({ actor, deps }, ids) => service.findMany(actor, deps, ids))
 
@@ -64,6 +67,7 @@ export const Space = builder.prismaObject('Space', {
     const extensions = { rows: RELATION_ROWS }
     return {
       id: t.exposeID('id'),
+      truncated: t.boolean({ nullable: true, resolve: isTruncated }),
       organizationId: t.exposeID('organizationId'),
       name: t.exposeString('name'),
       description: t.exposeString('description', { nullable: true }),

@@ -1,6 +1,6 @@
 import { z } from 'zod'
 import { ok, requiredText, text, textList, timestamp } from '../lib/fields.ts'
-import { nextCursor, pageInput } from '../lib/page.ts'
+import { nextCursor, pageInput, truncated } from '../lib/page.ts'
 import { Permission, Permissions } from '../mcps/schema.ts'
 import { AttachedSkill, attachedAt } from '../skills/schema.ts'
 
@@ -93,6 +93,7 @@ export const Space = z
     fileCount: z.int(),
     createdAt: timestamp,
     updatedAt: timestamp,
+    truncated,
   })
   .meta({ id: 'Space' })
 

@@ -15,7 +15,7 @@ import type { Deps } from '../deps.ts'
 import { badRequest, notFound } from '../errors.ts'
 import { given, isNews } from '../lib/changes.ts'
 import { newId } from '../lib/id.ts'
-import { pageQuery, toPage } from '../lib/page.ts'
+import { listPage } from '../lib/page.ts'
 import { followLatest } from '../organizations/policy.ts'
 import { findVersions as findSkillVersions, type Newest, toAttachedAt } from '../skills/service.ts'
 import { addedBy, attach, checkAdded, detach, isNothing, removedBy } from './attachments.ts'
@@ -87,7 +87,12 @@ const withRefs = (actor: Actor) =>
     mcpRefs: { orderBy: [{ addedAt: 'asc' }, { mcpId: 'asc' }] },
   }) satisfies Prisma.SpaceInclude
 
-type FullRow = Prisma.SpaceGetPayload<{ include: { agentRefs: true; skillRefs: true; mcpRefs: true } }>
+type FullRow = Prisma.SpaceGetPayload<{ include: { agentRefs: true; skillRefs: true; mcpRefs: true } }> & {
+  truncated?: boolean
+}
+
+/** The long texts of a space, which long lists cut. */
+export const LONG_TEXTS = ['description', 'instructions'] as const
 type Found = {
   chatCount: number
   secretKeys: string[]
@@ -123,6 +128,7 @@ const toSpace = (row: FullRow, { chatCount, secretKeys, skills, isLatest }: Foun
   fileCount: row.fileCount,
   createdAt: row.createdAt.toISOString(),
   updatedAt: row.updatedAt.toISOString(),
+  ...(row.truncated && { truncated: true }),
 })
 
 /** How many chats of each space {@link chatsFor} finds: triggers keep it, by who alone may see them (as `Total` is kept). */
@@ -172,14 +178,10 @@ export const countListed = (actor: Actor, db: Db): Promise<number> =>
 
 /** GET /spaces, newest first. */
 export async function list(actor: Actor, { db }: Deps, input: z.output<typeof ListSpaces>) {
-  const { where: after, ...page } = pageQuery(input)
-  const found = await db.space.findMany({
-    where: { AND: [listed(actor), after ?? {}] },
-    include: withRefs(actor),
-    ...page,
-  })
-  const { rows, nextCursor } = toPage(found, input)
-  const total = after || nextCursor ? await countListed(actor, db) : rows.length
+  const { rows, nextCursor } = await listPage<FullRow>(input, LONG_TEXTS, ({ where: after, ...page }) =>
+    db.space.findMany({ where: { AND: [listed(actor), after ?? {}] }, include: withRefs(actor), ...page }),
+  )
+  const total = input.cursor !== undefined || nextCursor ? await countListed(actor, db) : rows.length
   return { spaces: await toSpaces(actor, db, rows), total, nextCursor }
 }
 

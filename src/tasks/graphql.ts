@@ -8,7 +8,7 @@ import { argsFromZod, enumFromZod, inputFromZod } from '../graphql/inputs.ts'
 import { loadOne } from '../graphql/loader.ts'
 import { nodeOf } from '../graphql/node.ts'
 import { shows } from '../graphql/procedures.ts'
-import { reload, rootRow, rowIn, rowsOf } from '../graphql/rows.ts'
+import { isTruncated, reload, rootRow, rowIn, rowsOf } from '../graphql/rows.ts'
 import { USER, User } from '../organizations/graphql.ts'
 import { SPACE, Space } from '../spaces/graphql.ts'
 import { tasks } from './router.ts'
@@ -18,7 +18,10 @@ import * as service from './service.ts'
 const Status = enumFromZod('TaskStatus', schema.TaskStatus, 'The status of a task')
 const Priority = enumFromZod('TaskPriority', schema.TaskPriority, 'How soon a task is wanted')
 
-const TASK = rowsOf('Task', 'Task', service.reachable, { name: 'Task' })
+const TASK = rowsOf('Task', 'Task', service.reachable, {
+  name: 'Task',
+  texts: service.LONG_TEXTS,
+})
 
 const Task = builder.prismaObject('Task', {
   description: 'A work item, for a person or an agent',
@@ -27,6 +30,7 @@ const Task = builder.prismaObject('Task', {
   extensions: { scopes: ['tasks:read'], like: schema.Task },
   fields: (t) => ({
     id: t.exposeID('id'),
+    truncated: t.boolean({ nullable: true, resolve: isTruncated }),
     title: t.exposeString('title'),
     description: t.exposeString('description', { nullable: true, extensions: { cost: 5 } }),
     status: t.expose('status', { type: Status }),

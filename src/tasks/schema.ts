@@ -1,7 +1,7 @@
 import { z } from 'zod'
 import { Execute, Executed } from '../executions/schema.ts'
 import { bool, ok, requiredText, text, timestamp } from '../lib/fields.ts'
-import { countInput, nextCursor, pageInput, total } from '../lib/page.ts'
+import { countInput, nextCursor, pageInput, total, truncated } from '../lib/page.ts'
 
 export const TaskStatus = z
   .enum(['pending', 'in_progress', 'completed', 'cancelled'], {
@@ -89,6 +89,7 @@ export const Task = z
     createdAt: timestamp,
     updatedAt: timestamp,
     completedAt: timestamp.nullable(),
+    truncated,
   })
   .meta({ id: 'Task' })
 

@@ -12,12 +12,15 @@ import { type Call, start } from '../executions/start.ts'
 import { whenCommitted } from '../idempotency.ts'
 import { given, isNews } from '../lib/changes.ts'
 import { newTimedId } from '../lib/id.ts'
-import { pageQuery, toPage } from '../lib/page.ts'
+import { listPage } from '../lib/page.ts'
 import { findMember } from '../organizations/members.ts'
 import { reachable as reachableSpace } from '../spaces/service.ts'
 import type { ClaimTask, CreateTask, ExecuteTask, ListTasks, Task, TaskStatus, UpdateTask } from './schema.ts'
 
-type TaskRow = Prisma.TaskGetPayload<object>
+type TaskRow = Prisma.TaskGetPayload<object> & { truncated?: boolean }
+
+/** The long texts of a task, which long lists cut. */
+export const LONG_TEXTS = ['description', 'result', 'lastError'] as const
 type Status = z.output<typeof TaskStatus>
 
 /** Tasks are the organization's, and any member may write them (contract.md section 2). */
@@ -73,6 +76,7 @@ const toTask = (row: TaskRow): z.input<typeof Task> => ({
   createdAt: row.createdAt.toISOString(),
   updatedAt: row.updatedAt.toISOString(),
   completedAt: row.completedAt?.toISOString() ?? null,
+  ...(row.truncated && { truncated: true }),
 })
 
 /** What `list` lists: the filters of its input on top of {@link reachable}. */
@@ -92,8 +96,9 @@ export async function listedBy(
 export async function list(actor: Actor, deps: Deps, input: z.output<typeof ListTasks>) {
   const { db } = deps
   const where = await listedBy(actor, deps, input)
-  const { where: after, ...page } = pageQuery(input)
-  const { rows, nextCursor } = toPage(await db.task.findMany({ where: { AND: [where, after ?? {}] }, ...page }), input)
+  const { rows, nextCursor } = await listPage<TaskRow>(input, LONG_TEXTS, ({ where: after, ...page }) =>
+    db.task.findMany({ where: { AND: [where, after ?? {}] }, ...page }),
+  )
   const total = input.count && { total: await db.task.count({ where }) }
   return { tasks: await toTasks(actor, db, rows), nextCursor, ...total }
 }

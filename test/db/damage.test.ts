@@ -1,7 +1,7 @@
 import { open } from 'node:fs/promises'
 import { join } from 'node:path'
 import { expect, it } from 'vitest'
-import { Prisma, Prisma } from '../../src/db/client.ts'
+import { Prisma } from '../../src/db/client.ts'
 import { createFolder } from '../support/folder.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
 import { request } from '../support/rest.ts'
@@ -23,26 +23,29 @@ async function damagePages(path: string, mark: string): Promise<void> {
   expect(damaged).toBeGreaterThan(0)
 }
 
-it.skipIf(onPostgres)('a server that has met a damaged page is not ready, and says that a backup is needed', async () => {
-  await using folder = await createFolder()
-  const mark = 'written over later '
-  const first = await startServer({}, { folder: folder.path })
-  const { token } = first
-  const body = { name: 'Ada', systemPrompt: mark.repeat(5_000) }
-  const { id } = (await request(first, 'POST', '/api/v1/agents', { body })).body
-  await first.service.stop()
+it.skipIf(onPostgres)(
+  'a server that has met a damaged page is not ready, and says that a backup is needed',
+  async () => {
+    await using folder = await createFolder()
+    const mark = 'written over later '
+    const first = await startServer({}, { folder: folder.path })
+    const { token } = first
+    const body = { name: 'Ada', systemPrompt: mark.repeat(5_000) }
+    const { id } = (await request(first, 'POST', '/api/v1/agents', { body })).body
+    await first.service.stop()
 
-  await using server = await startServer({}, { folder: folder.path })
-  expect((await fetch(`${server.url}/readyz`)).status).toBe(200)
-  await damagePages(join(folder.path, 'muster.db'), mark)
-  expect((await request(server, 'GET', `/api/v1/agents/${id}`, { token })).status).toBe(500)
-  for (const path of ['/readyz', '/api/health']) {
-    const answer = await request(server, 'GET', path)
-    expect([answer.status, answer.body.detail]).toEqual([503, expect.stringContaining('restore a backup')])
-  }
-  expect((await fetch(`${server.url}/healthz`)).status).toBe(200)
-  expect(server.logs.filter((line) => line.includes('the database file is damaged'))).toHaveLength(1)
-})
+    await using server = await startServer({}, { folder: folder.path })
+    expect((await fetch(`${server.url}/readyz`)).status).toBe(200)
+    await damagePages(join(folder.path, 'muster.db'), mark)
+    expect((await request(server, 'GET', `/api/v1/agents/${id}`, { token })).status).toBe(500)
+    for (const path of ['/readyz', '/api/health']) {
+      const answer = await request(server, 'GET', path)
+      expect([answer.status, answer.body.detail]).toEqual([503, expect.stringContaining('restore a backup')])
+    }
+    expect((await fetch(`${server.url}/healthz`)).status).toBe(200)
+    expect(server.logs.filter((line) => line.includes('the database file is damaged'))).toHaveLength(1)
+  },
+)
 
 /** Bounds the file by its present size, as a full disk does, or takes the bound away. */
 async function boundFile({ service: { deps } }: TestServer, bound: 'full' | 'free'): Promise<void> {
@@ -52,38 +55,44 @@ async function boundFile({ service: { deps } }: TestServer, bound: 'full' | 'fre
   )
 }
 
-it.skipIf(onPostgres)('a full disk is a 503 that loses nothing acknowledged, and writes go on once there is space', async () => {
-  await using server = await startServer()
-  const add = (title: string) =>
-    request(server, 'POST', '/api/v1/tasks', { body: { title, description: 'x'.repeat(50_000) } })
-  const titles = async () =>
-    (await request(server, 'GET', '/api/v1/tasks?limit=1000')).body.tasks.map((task: { title: string }) => task.title)
-  expect((await add('before')).status).toBe(200)
-  await boundFile(server, 'full')
-  const during = await Promise.all(['a', 'b', 'c'].map(add))
-  const refused = during.filter(({ status }) => status === 503)
-  expect(refused.length).toBeGreaterThan(0)
-  for (const { body } of refused) expect(body.message).toBe(UNAVAILABLE)
-  const kept = during.flatMap(({ status }, index) => (status === 200 ? ['a', 'b', 'c'][index]! : []))
-  expect((await titles()).sort()).toEqual([...kept, 'before'].sort())
-  expect((await fetch(`${server.url}/readyz`)).status).toBe(200)
-  await boundFile(server, 'free')
-  expect((await add('after')).status).toBe(200)
-  expect((await titles()).sort()).toEqual([...kept, 'after', 'before'].sort())
-})
+it.skipIf(onPostgres)(
+  'a full disk is a 503 that loses nothing acknowledged, and writes go on once there is space',
+  async () => {
+    await using server = await startServer()
+    const add = (title: string) =>
+      request(server, 'POST', '/api/v1/tasks', { body: { title, description: 'x'.repeat(50_000) } })
+    const titles = async () =>
+      (await request(server, 'GET', '/api/v1/tasks?limit=1000')).body.tasks.map((task: { title: string }) => task.title)
+    expect((await add('before')).status).toBe(200)
+    await boundFile(server, 'full')
+    const during = await Promise.all(['a', 'b', 'c'].map(add))
+    const refused = during.filter(({ status }) => status === 503)
+    expect(refused.length).toBeGreaterThan(0)
+    for (const { body } of refused) expect(body.message).toBe(UNAVAILABLE)
+    const kept = during.flatMap(({ status }, index) => (status === 200 ? ['a', 'b', 'c'][index]! : []))
+    expect((await titles()).sort()).toEqual([...kept, 'before'].sort())
+    expect((await fetch(`${server.url}/readyz`)).status).toBe(200)
+    await boundFile(server, 'free')
+    expect((await add('after')).status).toBe(200)
+    expect((await titles()).sort()).toEqual([...kept, 'after', 'before'].sort())
+  },
+)
 
-it.runIf(onPostgres).each(['XX001', 'XX002'])('a server whose PostgreSQL reports damage is not ready: %s', async (code) => {
-  await using server = await startServer()
-  const { db } = server.service.deps
-  // As PostgreSQL itself reports a damaged page or index.
-  const report = (tx: Pick<typeof db, '$executeRaw'>) =>
-    tx.$executeRaw(Prisma.raw(`DO $$ BEGIN RAISE EXCEPTION 'damaged' USING ERRCODE = '${code}'; END $$`))
-  expect((await fetch(`${server.url}/readyz`)).status).toBe(200)
-  await expect(code === 'XX001' ? report(db) : db.$transaction(report)).rejects.toThrow()
-  for (const path of ['/readyz', '/api/health']) {
-    const answer = await request(server, 'GET', path)
-    expect([answer.status, answer.body.detail]).toEqual([503, expect.stringContaining(code)])
-  }
-  expect((await fetch(`${server.url}/healthz`)).status).toBe(200)
-  expect(server.logs.filter((line) => line.includes('damaged page or index'))).toHaveLength(1)
-})
+it.runIf(onPostgres).each(['XX001', 'XX002'])(
+  'a server whose PostgreSQL reports damage is not ready: %s',
+  async (code) => {
+    await using server = await startServer()
+    const { db } = server.service.deps
+    // As PostgreSQL itself reports a damaged page or index.
+    const report = (tx: Pick<typeof db, '$executeRaw'>) =>
+      tx.$executeRaw(Prisma.raw(`DO $$ BEGIN RAISE EXCEPTION 'damaged' USING ERRCODE = '${code}'; END $$`))
+    expect((await fetch(`${server.url}/readyz`)).status).toBe(200)
+    await expect(code === 'XX001' ? report(db) : db.$transaction(report)).rejects.toThrow()
+    for (const path of ['/readyz', '/api/health']) {
+      const answer = await request(server, 'GET', path)
+      expect([answer.status, answer.body.detail]).toEqual([503, expect.stringContaining(code)])
+    }
+    expect((await fetch(`${server.url}/healthz`)).status).toBe(200)
+    expect(server.logs.filter((line) => line.includes('damaged page or index'))).toHaveLength(1)
+  },
+)
