@@ -1,4 +1,5 @@
 import { builder } from '../graphql/builder.ts'
+import { Deletion } from '../graphql/deletion.ts'
 import { argsFromZod, inputFromZod } from '../graphql/inputs.ts'
 import { shows } from '../graphql/procedures.ts'
 import { loadRow, reload } from '../graphql/rows.ts'
@@ -35,7 +36,7 @@ const ChangePayload = builder.objectRef<{ id: string; message: string }>('Change
     agent: t.field({
       type: Agent,
       nullable: true,
-      description: 'The agent as it is now; null when it was archived',
+      description: 'The agent as it is now; null when it was archived meanwhile',
       resolve: ({ id }, _, context, info) => loadRow(context, info, AGENT, id),
     }),
   }),
@@ -65,8 +66,8 @@ builder.mutationFields((t) => ({
   }),
   deleteAgent: t.field({
     ...shows(agents.delete),
-    type: ChangePayload,
+    type: Deletion,
     args: argsFromZod(schema.AgentId),
-    resolve: async (_, args, { caller }) => ({ ...args, ...(await caller.agents.delete(args)) }),
+    resolve: async (_, { id }, { caller }) => ({ deletedId: id, ...(await caller.agents.delete({ id })) }),
   }),
 }))

@@ -3,6 +3,7 @@ import { AGENT, Agent } from '../agents/graphql.ts'
 import { builder } from '../graphql/builder.ts'
 import { changeField } from '../graphql/changes.ts'
 import { connectionType, relationList, rootList } from '../graphql/connection.ts'
+import { Deletion } from '../graphql/deletion.ts'
 import { argsFromZod, enumFromZod, inputFromZod } from '../graphql/inputs.ts'
 import { nodeOf } from '../graphql/node.ts'
 import { objectFromZod } from '../graphql/outputs.ts'
@@ -180,9 +181,10 @@ builder.mutationFields((t) => ({
       return reload(context, info, CHAT, input.id)
     },
   }),
-  deleteChat: t.string({
+  deleteChat: t.field({
     ...shows(chats.delete),
     args: argsFromZod(schema.ChatId),
-    resolve: async (_, args, { caller }) => (await caller.chats.delete(args)).message,
+    type: Deletion,
+    resolve: async (_, args, { caller }) => ({ deletedId: args.id, ...(await caller.chats.delete(args)) }),
   }),
 }))

@@ -1,15 +1,17 @@
+import type { GraphQLResolveInfo } from 'graphql'
 import { builder } from '../graphql/builder.ts'
 import {
   connectionType,
   LIST_COST,
   NOTHING,
+  pageOf,
   partOf,
   RELATION_ROWS,
   RelationArgs,
   readLists,
   toConnection,
 } from '../graphql/connection.ts'
-import { fromCursor } from '../graphql/cursor.ts'
+import { fromCursor, type Order, reversed } from '../graphql/cursor.ts'
 import { argsFromZod, enumFromZod, parseArgs } from '../graphql/inputs.ts'
 import { loadOne } from '../graphql/loader.ts'
 import { shows } from '../graphql/procedures.ts'
@@ -231,38 +233,53 @@ builder.prismaObjectFields(Execution, (t) => ({
     extensions: { ...shows(executions.logs).extensions, rows: RELATION_ROWS, cost: LIST_COST },
     select: EDGE_COLUMNS,
     resolve: async (row, args, context, info) => {
-      const { first = RELATION_ROWS, after } = parseArgs(RelationArgs, args)
+      const page = pageOf(parseArgs(RelationArgs, args), RELATION_ROWS)
+      const { take, backwards, after, before } = page
       const from = after === undefined ? 0 : Number(fromCursor(EVENT_ORDER, after)[0])
+      const to = before === undefined ? Number.MAX_SAFE_INTEGER : Number(fromCursor(EVENT_ORDER, before, 'before')[0])
       const isOpen = await isReadable(row.id, context, info)
       const stored = !isOpen
         ? null
         : await loadOne(context, info, row.id, async (ids) => {
-            // Of each segment at least one event is behind the cursor.
-            const where = { lastSeq: { gt: from } }
-            const found = await readLists(context, SEGMENT, {
-              ids,
-              column: 'executionId',
-              where,
-              take: first + 1,
-              query: {},
-            })
+            // At least one event of each segment is between the cursors.
+            const where = { lastSeq: { gt: from }, ...(before !== undefined && { firstSeq: { lt: to } }) }
+            const order = backwards ? reversed(SEGMENT.order) : SEGMENT.order
+            const read = { ids, column: 'executionId', where, take: take + 1, query: {} }
+            const found = await readLists(context, { ...SEGMENT, order }, read)
             const lists = Map.groupBy(found, ({ executionId }) => executionId)
-            return new Map(Array.from(lists, ([id, list]) => [id, partOf(list, first)]))
+            return new Map(Array.from(lists, ([id, list]) => [id, partOf(list, page)]))
           })
-      const { rows: segments, hasNextPage } = stored ?? NOTHING
-      const found: ExecutionEvent[] = []
-      for (const event of eventsOf(row, segments, !hasNextPage)) {
-        if (event.seq > from && found.push(event) > first) break
+      const { rows: segments, more } = stored ?? NOTHING
+      const between: ExecutionEvent[] = []
+      for (const event of eventsOf(row, segments, { fromStart: !(more && backwards), toEnd: !(more && !backwards) })) {
+        if (event.seq > from && event.seq < to) between.push(event)
+        if (!backwards && between.length > take) break
       }
-      const part = partOf(found, first)
-      return toConnection({ ...part, hasNextPage: hasNextPage || part.hasNextPage }, { after }, EVENT_ORDER, () => 0)
+      const part = partOf(backwards ? between.reverse() : between, page)
+      const exists = async (order: Order, _: object, info: GraphQLResolveInfo): Promise<boolean> => {
+        if (order[0]?.[1] === 'desc') return metaEvent(row).seq <= from
+        if ((terminalEvent(row)?.seq ?? -1) >= to) return true
+        if (!isOpen) return false
+        return (
+          (await loadOne(context, info, row.id, async (ids) => {
+            const read = { ids, column: 'executionId', where: { lastSeq: { gte: to } }, take: 1, query: {} }
+            const found = await readLists(context, SEGMENT, read)
+            return new Map(found.map(({ executionId }) => [executionId, true]))
+          })) ?? false
+        )
+      }
+      return toConnection({ ...part, more: more || part.more }, page, EVENT_ORDER, () => 0, exists)
     },
   }),
 }))
 
-/** In their order, of as many segments as there are; `toEnd` says that these are all. */
-function* eventsOf(row: Edge, segments: readonly Segment[], toEnd: boolean): Generator<ExecutionEvent> {
-  yield metaEvent(row)
+/** In their order, of as many segments as there are: whether these are the first, and the last ones. */
+function* eventsOf(
+  row: Edge,
+  segments: readonly Segment[],
+  { fromStart, toEnd }: { fromStart: boolean; toEnd: boolean },
+): Generator<ExecutionEvent> {
+  if (fromStart) yield metaEvent(row)
   for (const segment of segments) yield* fromSegment(segment)
   const terminal = toEnd && terminalEvent(row)
   if (terminal) yield terminal

@@ -6,13 +6,15 @@ import {
   LIST_COST,
   NOTHING,
   PATHS,
+  pageOf,
   partOf,
   RELATION_ROWS,
   RelationArgs,
   readKeyed,
   toConnection,
 } from '../graphql/connection.ts'
-import { fromCursor } from '../graphql/cursor.ts'
+import { fromCursor, type Order } from '../graphql/cursor.ts'
+import { Deletion } from '../graphql/deletion.ts'
 import { argsFromZod, enumFromZod, parseArgs } from '../graphql/inputs.ts'
 import { loadOne } from '../graphql/loader.ts'
 import { shows } from '../graphql/procedures.ts'
@@ -77,26 +79,36 @@ builder.prismaObjectFields(Space, (t) => ({
     args: argsFromZod(ListArgs),
     extensions: { rows: RELATION_ROWS, cost: LIST_COST, procedure: files.list },
     resolve: async ({ id }, args, context, info) => {
-      const { first = RELATION_ROWS, after, path: prefix = '' } = parseArgs(ListArgs, args)
-      const from = after === undefined ? '' : String(fromCursor(BY_PATH, after)[0])
+      const { path: prefix = '', ...given } = parseArgs(ListArgs, args)
+      const page = pageOf(given, RELATION_ROWS)
+      const from = page.after === undefined ? '' : String(fromCursor(BY_PATH, page.after)[0])
+      const to = page.before === undefined ? null : String(fromCursor(BY_PATH, page.before, 'before')[0])
       const query = selectRows(context, info, FILE, PATHS)
       const list = await loadOne(context, info, id, async (ids) => {
         const lists = Map.groupBy(await pathsIn(context, ids), ({ spaceId }) => spaceId)
         const pages = ids.map((id) => {
           const all = service.inOrder(lists.get(id) ?? [], prefix, '')
-          return { id, total: all.length, page: service.inOrder(all, prefix, from).slice(0, first + 1) }
+          const behind = service.inOrder(all, prefix, from)
+          const end = to === null ? -1 : behind.findIndex(({ path }) => path >= to)
+          const range = end === -1 ? behind : behind.slice(0, end)
+          const files = page.backwards ? range.reverse().slice(0, page.take + 1) : range.slice(0, page.take + 1)
+          return { id, all, files }
         })
-        const keys = pages.map(({ page }) => ('content' in query.select ? withRoom(page) : page))
+        const keys = pages.map(({ files }) => ('content' in query.select ? withRoom(files) : files))
         const found = await readKeyed(context.deps.db, FILE, keys, FILE.key, query)
         const rows = new Map(found.map((row) => [keyOf(row), row]))
         return new Map(
-          pages.map(({ id, total, page }) => {
-            const files = page.flatMap((row) => rows.get(keyOf(row)) ?? [])
-            return [id, { total, ...partOf(files, first) }]
+          pages.map(({ id, all, files }) => {
+            const found = files.flatMap((row) => rows.get(keyOf(row)) ?? [])
+            return [id, { all, ...partOf(found, page) }]
           }),
         )
       })
-      return toConnection(list ?? NOTHING, { after }, BY_PATH, () => list?.total ?? 0)
+      const all = list?.all ?? []
+      // All paths are here: the filter is not needed.
+      const exists = async (order: Order) =>
+        all.some(({ path }) => (order[0]?.[1] === 'asc' ? to !== null && path >= to : path <= from))
+      return toConnection(list ?? NOTHING, page, BY_PATH, () => all.length, exists)
     },
   }),
 }))
@@ -148,9 +160,10 @@ builder.mutationFields((t) => ({
       return findFile(deps.db, query, { spaceId: args.id, path })
     },
   }),
-  deleteSpaceFile: t.string({
+  deleteSpaceFile: t.field({
     ...shows(files.delete),
     args: argsFromZod(schema.FilePath),
-    resolve: async (_, args, { caller }) => (await caller.files.delete(args)).message,
+    type: Deletion,
+    resolve: async (_, args, { caller }) => ({ deletedId: args.path, ...(await caller.files.delete(args)) }),
   }),
 }))

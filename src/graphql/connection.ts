@@ -4,23 +4,29 @@ import type { GraphQLResolveInfo } from 'graphql'
 import { z } from 'zod'
 import type { Db } from '../db/client.ts'
 import { MAX_IN } from '../db/fast-path/index.ts'
+import { invalidField } from '../errors.ts'
 import { queryInt } from '../lib/fields.ts'
 import { cutTexts, fitting, MAX_ROWS, readPage, withRoom } from '../lib/page.ts'
 import { inParts } from '../lib/parts.ts'
 import { builder, type Extensions, type GraphQLContext, type Types } from './builder.ts'
-import { behind, type Order, orderBy, toCursor } from './cursor.ts'
+import { behind, type Order, orderBy, reversed, toCursor } from './cursor.ts'
 import { argsFromZod, parseArgs } from './inputs.ts'
 import { addTo, LIMITS } from './limits.ts'
 import { loadOne } from './loader.ts'
 import { shows } from './procedures.ts'
 import { delegateOf, type Rows, readAll, selectRows } from './rows.ts'
 
+/** Whether there is a row beyond an end of a page: known from reading it, or looked up when it is asked for. */
+type Beyond = boolean | ((info: GraphQLResolveInfo) => Promise<boolean>)
+
+const isBeyond = (beyond: Beyond, info: GraphQLResolveInfo) => (typeof beyond === 'function' ? beyond(info) : beyond)
+
 /** A part of a list, in the terms of Relay. */
 export type Connection<Row> = {
   rows: readonly Row[]
   cursorOf: (row: Row) => string
-  hasNextPage: boolean
-  hasPreviousPage: boolean
+  hasNextPage: Beyond
+  hasPreviousPage: Beyond
   /** Counts when it is asked for. */
   total: (info: GraphQLResolveInfo) => Promise<number> | number
 }
@@ -28,11 +34,17 @@ export type Connection<Row> = {
 const PageInfo = builder.objectRef<Connection<never>>('PageInfo').implement({
   description: 'Where a part of a list stands in it',
   fields: (t) => ({
-    hasNextPage: t.exposeBoolean('hasNextPage', { description: 'Whether the list goes on behind it' }),
-    hasPreviousPage: t.exposeBoolean('hasPreviousPage', { description: 'Whether it began behind a cursor' }),
+    hasNextPage: t.boolean({
+      description: 'Whether the list has rows behind the page',
+      resolve: ({ hasNextPage }, _, __, info) => isBeyond(hasNextPage, info),
+    }),
+    hasPreviousPage: t.boolean({
+      description: 'Whether the list has rows before the page',
+      resolve: ({ hasPreviousPage }, _, __, info) => isBeyond(hasPreviousPage, info),
+    }),
     startCursor: t.string({
       nullable: true,
-      description: 'Where its first row stands; null when it has none',
+      description: 'Where its first row stands: `before` it lies the previous page; null when it has none',
       resolve: ({ rows: [first], cursorOf }) => first && cursorOf(first),
     }),
     endCursor: t.string({
@@ -106,9 +118,37 @@ const pageArgs = (byDefault: number) => ({
       `Maximum number of rows from the start: ${byDefault} by default, ${MAX_ROWS} at most (${LIMITS.page} in a list of lists); fewer if they are long`,
     ),
   after: z.string().optional().describe('Only rows behind this cursor: an `endCursor` of the same list'),
+  last: queryInt(1, MAX_ROWS)
+    .optional()
+    .describe('Maximum number of rows from the end, or from `before` backwards, instead of `first`; in the same order'),
+  before: z
+    .string()
+    .optional()
+    .describe('Only rows before this cursor: a `startCursor` of the same list. Without `first` it implies `last`'),
 })
 
-type Page = { first?: number | undefined; after?: string | undefined }
+type PageArgs = {
+  first?: number | undefined
+  after?: string | undefined
+  last?: number | undefined
+  before?: string | undefined
+}
+
+/** A page to read: at most `take` rows, from the start of the range between its cursors, or `backwards` from its end. */
+export type Page = { take: number; backwards: boolean; after: string | undefined; before: string | undefined }
+
+/** Reads the arguments of a page. Throws a 400 for both `first` and `last`, which would contradict each other. */
+export function pageOf({ first, after, last, before }: PageArgs, byDefault: number): Page {
+  if (first !== undefined && last !== undefined) throw invalidField('last', 'no first beside it')
+  const backwards = last !== undefined || (before !== undefined && first === undefined)
+  return { take: first ?? last ?? byDefault, backwards, after, before }
+}
+
+/** Returns the order in which a page is read, and the filter for the range between its cursors. */
+const readingOf = (order: Order, { backwards, after, before }: Page) => ({
+  order: backwards ? reversed(order) : order,
+  range: [behind(order, after), behind(reversed(order), before, { name: 'before' })],
+})
 
 /** What a REST list's input is here: its filters, and Relay's words for its pages. */
 export function listArgs<Shape extends z.ZodRawShape>(input: z.ZodObject<Shape>) {
@@ -118,27 +158,60 @@ export function listArgs<Shape extends z.ZodRawShape>(input: z.ZodObject<Shape>)
 
 export const RelationArgs = z.object(pageArgs(RELATION_ROWS))
 
-export type Part<Row> = Pick<Connection<Row>, 'rows' | 'hasNextPage'>
+/** The rows of a page in the order of the list, and whether there are `more` in the direction of reading. */
+export type Part<Row> = { rows: readonly Row[]; more: boolean }
 
-/** Cuts off what was read beyond the page. */
-export function partOf<Row>(found: readonly Row[], first: number): Part<Row> {
-  const rows = fitting(found, first)
-  return { rows, hasNextPage: rows.length < found.length }
+/** Cuts off what was read beyond the page. `found` is in the order of reading. */
+export function partOf<Row>(found: readonly Row[], { take, backwards }: Page): Part<Row> {
+  const rows = fitting(found, take)
+  const more = rows.length < found.length
+  return { rows: backwards ? rows.reverse() : rows, more }
 }
 
+/**
+ * Reads a page whose long texts are cut where it would end early (contract-2.md section 1.20). `read` finds rows in the order
+ * of reading, one more than the limit.
+ */
+async function readPart<Row extends object>(
+  { order: listed, texts }: Rows<Row>,
+  page: Page,
+  read: (limit: number, from: object) => Promise<Row[]>,
+): Promise<Part<Row>> {
+  const { order, range } = readingOf(listed, page)
+  const { rows, hasMore } = await readPage<Row, object>(
+    page.take,
+    { AND: range },
+    {
+      read,
+      positionOf: (row) => ({ AND: [...range, behind(order, toCursor(order, row))] }),
+      cut: (row) => cutTexts(row, texts as (keyof Row)[]),
+    },
+  )
+  return { rows: page.backwards ? rows.reverse() : rows, more: hasMore }
+}
+
+/** Looks up whether a list has rows that a filter lets through, read in an order. */
+type Exists = (order: Order, where: object, info: GraphQLResolveInfo) => Promise<boolean>
+
+/**
+ * Makes a page a connection. Rows beyond the cursor from which a page was read are looked up only if somebody asks for
+ * them; `count` likewise.
+ */
 export function toConnection<Row extends object>(
-  { rows, hasNextPage }: Part<Row>,
-  { after }: Page,
+  { rows, more }: Part<Row>,
+  { backwards, after, before }: Page,
   order: Order,
   count: Connection<Row>['total'],
+  exists: Exists,
 ): Connection<Row> {
-  const all = after === undefined && !hasNextPage
+  const beyond = (order: Order, cursor: string | undefined): Beyond =>
+    cursor !== undefined && ((info) => exists(order, behind(order, cursor, { inclusive: true }), info))
   return {
     rows,
     cursorOf: (row) => toCursor(order, row),
-    hasNextPage,
-    hasPreviousPage: after !== undefined,
-    total: all ? () => rows.length : count,
+    hasNextPage: (more && !backwards) || beyond(order, before),
+    hasPreviousPage: (more && backwards) || beyond(reversed(order), after),
+    total: after === undefined && before === undefined && !more ? () => rows.length : count,
   }
 }
 
@@ -157,26 +230,27 @@ export function rootList<Row extends object, Shape extends z.ZodRawShape>(
     type,
     args: argsFromZod(Args),
     async resolve(_: unknown, args: object, context: GraphQLContext, info: GraphQLResolveInfo) {
-      const said = parseArgs(Args, args) as Page & z.output<z.ZodObject<Shape>>
-      const { first = ROOT_ROWS, after } = said
+      const said = parseArgs(Args, args) as PageArgs & z.output<z.ZodObject<Shape>>
+      const page = pageOf(said, ROOT_ROWS)
+      const { order } = readingOf(rows.order, page)
       const all = await where(context, said)
       const delegate = delegateOf(context.deps.db, rows)
       const selected = selectRows(context, info, rows, PATHS)
-      const { rows: page, hasMore: hasNextPage } = await readPage<Row, object>(first, behind(rows.order, after), {
-        read: (limit, from) =>
-          delegate.findMany({
-            ...selected,
-            where: { AND: [all, from] },
-            orderBy: orderBy(rows.order),
-            ...withRoom({ take: limit + 1 }),
-          }),
-        positionOf: (row) => behind(rows.order, toCursor(rows.order, row)),
-        cut: (row) => cutTexts(row, rows.texts as (keyof Row)[]),
-      })
-      const part = { rows: page, hasNextPage }
+      const part = await readPart<Row>(rows, page, (limit, from) =>
+        delegate.findMany({
+          ...selected,
+          where: { AND: [all, from] },
+          orderBy: orderBy(order),
+          ...withRoom({ take: limit + 1 }),
+        }),
+      )
       addTo(context.answer, part.rows)
       const total = () => count?.(context, said, all) ?? delegate.count({ where: all })
-      return toConnection(part, { after }, rows.order, total)
+      const exists: Exists = async (order, where) => {
+        const query = { select: rows.columns, where: { AND: [all, where] }, orderBy: orderBy(order), take: 1 }
+        return (await delegate.findMany(query)).length > 0
+      }
+      return toConnection(part, page, rows.order, total, exists)
     },
   }
 }
@@ -214,30 +288,37 @@ export function relationList<Row extends object>(
     extensions: { rows: RELATION_ROWS, cost: LIST_COST, ...extensions },
     async resolve({ id }: { id: string }, args: object, context: GraphQLContext, info: GraphQLResolveInfo) {
       const said = parseArgs(Args, args) as z.output<typeof RelationArgs> & Record<string, unknown>
-      const { first = RELATION_ROWS, after, ...more } = said
+      const { first, after, last, before, ...more } = said
+      const page = pageOf(said, RELATION_ROWS)
+      const { order, range } = readingOf(rows.order, page)
       const { db } = context.deps
       const narrowed = async (ids: readonly string[]) => (narrow ? narrow.where(context, ids, more) : {})
       const delegate = delegateOf(db, rows)
       const listed = rows.listed(context.actor)
       const query = selectRows(context, info, { ...rows, columns: { ...rows.columns, [key]: true } }, PATHS)
       const part = await loadOne(context, info, id, async (ids) => {
-        const from = behind(rows.order, after)
-        const wanted = { AND: [listed, await narrowed(ids)] }
+        const where = { AND: [listed, await narrowed(ids)] }
+        const read = { ids, column: key, query }
         const [only] = ids
         if (ids.length === 1 && only !== undefined) {
-          const { rows: page, hasMore: hasNextPage } = await readPage<Row, object>(first, from, {
-            read: (limit, from) =>
-              readLists(context, rows, { ids, column: key, where: { AND: [wanted, from] }, take: limit + 1, query }),
-            positionOf: (row) => behind(rows.order, toCursor(rows.order, row)),
-            cut: (row) => cutTexts(row, rows.texts as (keyof Row)[]),
-          })
-          return new Map([[only, { rows: page, hasNextPage }]])
+          const part = await readPart<Row>(rows, page, (limit, from) =>
+            readLists(context, { ...rows, order }, { ...read, where: { AND: [where, from] }, take: limit + 1 }),
+          )
+          return new Map([[only, part]])
         }
-        const condition = { AND: [wanted, from] }
-        const found = await readLists(context, rows, { ids, column: key, where: condition, take: first + 1, query })
+        const condition = { AND: [where, ...range] }
+        const found = await readLists(context, { ...rows, order }, { ...read, where: condition, take: page.take + 1 })
         const lists = Map.groupBy(found, (row) => (row as Record<string, string>)[key]!)
-        return new Map(Array.from(lists, ([id, list]) => [id, partOf(list, first)]))
+        return new Map(Array.from(lists, ([id, list]) => [id, partOf(list, page)]))
       })
+      const exists: Exists = async (order, where, info) =>
+        (await loadOne(context, info, id, async (ids) => {
+          const select = { ...rows.columns, [key]: true }
+          const condition = { AND: [listed, await narrowed(ids), where] }
+          const read = { ids, column: key, where: condition, take: 1, query: { select } }
+          const found = await readLists(context, { ...rows, order }, read)
+          return new Map(found.map((row) => [(row as Record<string, string>)[key]!, true]))
+        })) ?? false
       const count = (info: GraphQLResolveInfo) =>
         loadOne(context, info, id, async (ids) => {
           const counted = { AND: [{ [key]: { in: ids } }, listed, await narrowed(ids)] }
@@ -247,12 +328,12 @@ export function relationList<Row extends object>(
       // What is asked for by more arguments is counted.
       const known =
         total && !Object.keys(more).length && ((info: GraphQLResolveInfo) => total({ id }, {}, context, info))
-      return toConnection(part ?? NOTHING, { after }, rows.order, known || count)
+      return toConnection(part ?? NOTHING, page, rows.order, known || count, exists)
     },
   }
 }
 
-export const NOTHING = { rows: [], hasNextPage: false }
+export const NOTHING = { rows: [], more: false }
 
 /** Maximum number of lists that one statement reads: SQLite compiles 500 at most. */
 const LISTS_AT_ONCE = 250

@@ -1,4 +1,5 @@
 import type { IncomingMessage } from 'node:http'
+import { GraphQLError } from 'graphql'
 import type { Plugin } from 'graphql-yoga'
 import { badRequest } from '../errors.ts'
 import { readJson } from '../http/body.ts'
@@ -22,9 +23,15 @@ export const useRequests = (): Plugin<object, GraphQLRequest> => ({
   },
 })
 
-function withQuery<Params extends object>(params: Params): Params {
-  if (!('query' in params)) throw badRequest('Missing required field: query')
-  return params
+/** Throws what a request without a document is refused with: Apollo's clients then send the document itself. */
+function withQuery<Params extends { extensions?: unknown }>(params: Params): Params {
+  if ('query' in params) return params
+  const { persistedQuery = null } = (params.extensions ?? {}) as { persistedQuery?: unknown }
+  if (persistedQuery !== null) {
+    const extensions = { code: 'PERSISTED_QUERY_NOT_SUPPORTED', http: { status: 200 } }
+    throw new GraphQLError('PersistedQueryNotSupported', { extensions })
+  }
+  throw badRequest('Missing required field: query')
 }
 
 function readQuery(query: URLSearchParams) {

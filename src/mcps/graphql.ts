@@ -1,6 +1,7 @@
 import { z } from 'zod'
 import { builder } from '../graphql/builder.ts'
 import { connectionType, rootList } from '../graphql/connection.ts'
+import { Deletion } from '../graphql/deletion.ts'
 import { argsFromZod, enumFromZod, inputFromZod } from '../graphql/inputs.ts'
 import { nodeOf } from '../graphql/node.ts'
 import { objectFromZod } from '../graphql/outputs.ts'
@@ -158,9 +159,10 @@ builder.mutationFields((t) => ({
       return reload(context, info, MCP, input.id)
     },
   }),
-  deleteMcp: t.string({
+  deleteMcp: t.field({
     ...shows(mcps.delete),
     args: argsFromZod(schema.McpId),
-    resolve: async (_, args, { caller }) => (await caller.mcps.delete(args)).message,
+    type: Deletion,
+    resolve: async (_, args, { caller }) => ({ deletedId: args.id, ...(await caller.mcps.delete(args)) }),
   }),
 }))

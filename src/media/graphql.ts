@@ -1,5 +1,6 @@
 import { builder } from '../graphql/builder.ts'
 import { connectionType, rootList } from '../graphql/connection.ts'
+import { Deletion } from '../graphql/deletion.ts'
 import { argsFromZod } from '../graphql/inputs.ts'
 import { nodeOf } from '../graphql/node.ts'
 import { shows } from '../graphql/procedures.ts'
@@ -37,9 +38,10 @@ builder.queryFields((t) => ({
 }))
 
 builder.mutationField('deleteMedia', (t) =>
-  t.string({
+  t.field({
     ...shows(media.delete),
+    type: Deletion,
     args: argsFromZod(schema.MediaId),
-    resolve: async (_, args, { caller }) => (await caller.media.delete(args)).message,
+    resolve: async (_, { id }, { caller }) => ({ deletedId: id, ...(await caller.media.delete({ id })) }),
   }),
 )

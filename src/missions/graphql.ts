@@ -5,6 +5,7 @@ import { EXECUTION, Execution, Executions } from '../executions/graphql.ts'
 import { readableOf as findRuns } from '../executions/service.ts'
 import { builder } from '../graphql/builder.ts'
 import { connectionType, relationList, rootList } from '../graphql/connection.ts'
+import { Deletion } from '../graphql/deletion.ts'
 import { argsFromZod, enumFromZod, inputFromZod, parseArgs } from '../graphql/inputs.ts'
 import { loadOne } from '../graphql/loader.ts'
 import { nodeOf } from '../graphql/node.ts'
@@ -211,10 +212,11 @@ builder.mutationFields((t) => {
         return reload(context, info, MISSION, input.id)
       },
     }),
-    deleteMission: t.string({
+    deleteMission: t.field({
       ...shows(missions.delete),
       args: argsFromZod(schema.MissionId),
-      resolve: async (_, args, { caller }) => (await caller.missions.delete(args)).message,
+      type: Deletion,
+      resolve: async (_, args, { caller }) => ({ deletedId: args.id, ...(await caller.missions.delete(args)) }),
     }),
     runMission: t.field({
       ...shows(missions.run),

@@ -1,5 +1,6 @@
 import { z } from 'zod'
 import { builder } from '../graphql/builder.ts'
+import { Deletion } from '../graphql/deletion.ts'
 import { argsFromZod, enumFromZod, inputFromZod } from '../graphql/inputs.ts'
 import { objectFromZod } from '../graphql/outputs.ts'
 import { shows } from '../graphql/procedures.ts'
@@ -43,9 +44,10 @@ builder.mutationFields((t) => ({
       ).provider
     },
   }),
-  deleteProvider: t.string({
+  deleteProvider: t.field({
     ...shows(providers.delete),
     args: argsFromZod(schema.DeleteProvider),
-    resolve: async (_, args, { caller }) => (await caller.providers.delete(args)).message,
+    type: Deletion,
+    resolve: async (_, args, { caller }) => ({ deletedId: args.name, ...(await caller.providers.delete(args)) }),
   }),
 }))

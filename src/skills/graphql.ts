@@ -2,6 +2,7 @@ import { z } from 'zod'
 import { builder } from '../graphql/builder.ts'
 import { connectionType, listArgs, ROOT_ROWS } from '../graphql/connection.ts'
 import { invalidCursor } from '../graphql/cursor.ts'
+import { Deletion } from '../graphql/deletion.ts'
 import { argsFromZod, enumFromZod, inputFromZod, parseArgs } from '../graphql/inputs.ts'
 import { addTo } from '../graphql/limits.ts'
 import { nodeBy } from '../graphql/node.ts'
@@ -29,7 +30,11 @@ export const Skill = objectFromZod('Skill', fields, 'A reusable prompt package',
   fields: { prompt: { cost: 5 } },
 })
 const Skills = connectionType('Skill', Skill, "skills, one's own before those of other organizations, newest first")
-const ListSkills = listArgs(schema.ListSkills.extend({ category: category.optional() }))
+const ListSkills = listArgs(schema.ListSkills.extend({ category: category.optional() })).omit({
+  // They are read in several ranges, from the first to the last.
+  last: true,
+  before: true,
+})
 const CreateInput = inputFromZod(
   'CreateSkillInput',
   schema.CreateSkill.extend({ category: category.optional() }),
@@ -89,9 +94,10 @@ builder.mutationFields((t) => ({
     args: { input: t.arg({ type: UpdateInput, required: true }) },
     resolve: async (_, { input }, { caller }) => (await caller.skills.update(input)).skill,
   }),
-  deleteSkill: t.string({
+  deleteSkill: t.field({
     ...shows(skills.delete),
     args: argsFromZod(schema.SkillId),
-    resolve: async (_, args, { caller }) => (await caller.skills.delete(args)).message,
+    type: Deletion,
+    resolve: async (_, args, { caller }) => ({ deletedId: args.id, ...(await caller.skills.delete(args)) }),
   }),
 }))

@@ -1,6 +1,7 @@
 import { AGENT, Agent } from '../agents/graphql.ts'
 import { builder } from '../graphql/builder.ts'
 import { connectionType, RELATION_ROWS, rootList } from '../graphql/connection.ts'
+import { Deletion } from '../graphql/deletion.ts'
 import { argsFromZod, enumFromZod, inputFromZod } from '../graphql/inputs.ts'
 import { loadOne } from '../graphql/loader.ts'
 import { nodeOf } from '../graphql/node.ts'
@@ -150,9 +151,10 @@ builder.mutationFields((t) => ({
       return reload(context, info, SPACE, args.id)
     },
   }),
-  deleteSpace: t.string({
+  deleteSpace: t.field({
     ...shows(spaces.delete),
     args: argsFromZod(schema.SpaceId),
-    resolve: async (_, args, { caller }) => (await caller.spaces.delete(args)).message,
+    type: Deletion,
+    resolve: async (_, args, { caller }) => ({ deletedId: args.id, ...(await caller.spaces.delete(args)) }),
   }),
 }))

@@ -4,6 +4,7 @@ import { readableOf as findRuns } from '../executions/service.ts'
 import { builder } from '../graphql/builder.ts'
 import { changeField } from '../graphql/changes.ts'
 import { connectionType, relationList, rootList } from '../graphql/connection.ts'
+import { Deletion } from '../graphql/deletion.ts'
 import { argsFromZod, enumFromZod, inputFromZod } from '../graphql/inputs.ts'
 import { loadOne } from '../graphql/loader.ts'
 import { nodeOf } from '../graphql/node.ts'
@@ -157,10 +158,11 @@ builder.mutationFields((t) => ({
       return reload(context, info, TASK, input.id)
     },
   }),
-  deleteTask: t.string({
+  deleteTask: t.field({
     ...shows(tasks.delete),
     args: argsFromZod(schema.TaskId),
-    resolve: async (_, args, { caller }) => (await caller.tasks.delete(args)).message,
+    type: Deletion,
+    resolve: async (_, args, { caller }) => ({ deletedId: args.id, ...(await caller.tasks.delete(args)) }),
   }),
   claimTask: t.field({
     ...shows(tasks.claim),

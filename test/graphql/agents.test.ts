@@ -21,7 +21,7 @@ const FIELDS = `${LISTED} permissions { tool mode } skillRefs { skillId version 
 
 const CREATE = `mutation ($input: CreateAgentInput!) { createAgent(input: $input) { chatUrl agent { ${FIELDS} } } }`
 const UPDATE = `mutation ($input: UpdateAgentInput!) { updateAgent(input: $input) { message agent { ${FIELDS} } } }`
-const DELETE = 'mutation ($id: ID!) { deleteAgent(id: $id) { message agent { id } } }'
+const DELETE = 'mutation ($id: ID!) { deleteAgent(id: $id) { deletedId message } }'
 const GET = `query ($id: ID!) { agent(id: $id) { ${FIELDS} } }`
 const LIST = `query ($owner: AgentOwner, $visibility: AgentVisibility, $tag: String, $search: String, $first: Int, $after: String) {
   agents(owner: $owner, visibility: $visibility, tag: $tag, search: $search, first: $first, after: $after) {
@@ -228,7 +228,7 @@ describe('the same through GraphQL and tRPC', () => {
   test('a deleted agent is gone', async () => {
     const { id } = await create('organization')
     const { data } = await graphql(server, DELETE, { id })
-    expect(data.deleteAgent).toEqual({ message: 'Agent deleted successfully', agent: null })
+    expect(data.deleteAgent).toEqual({ deletedId: id, message: 'Agent deleted successfully' })
     expect((await graphql(server, DELETE, { id })).message).toBe('Agent not found')
   })
 

@@ -564,8 +564,10 @@ describe('over GraphQL', () => {
     const listed = await run('query ($id: ID!) { mcpTools(id: $id) { name description inputSchema } }', { id })
     expect(listed.data.mcpTools[0]).toMatchObject({ name: 'echo', inputSchema: { type: 'object' } })
     expect((await run('query ($id: ID!) { mcp(id: $id) { id } }', { id }, eve)).message).toBe(NOT_FOUND)
-    expect((await run('mutation ($id: ID!) { deleteMcp(id: $id) }', { id }, ben)).message).toBe(FORBIDDEN)
-    expect((await run('mutation ($id: ID!) { deleteMcp(id: $id) }', { id })).data.deleteMcp).toContain('deleted')
+    expect((await run('mutation ($id: ID!) { deleteMcp(id: $id) { message } }', { id }, ben)).message).toBe(FORBIDDEN)
+    expect(
+      (await run('mutation ($id: ID!) { deleteMcp(id: $id) { message } }', { id })).data.deleteMcp.message,
+    ).toContain('deleted')
   })
 
   it('errors have the words of REST', async () => {

@@ -154,11 +154,11 @@ describe('a provider of an organization', () => {
     expect(refused.message).toBe(FORBIDDEN)
     const deleted = await graphql(
       server,
-      'mutation ($orgId: ID!, $name: String!) { deleteProvider(orgId: $orgId, name: $name) }',
+      'mutation ($orgId: ID!, $name: String!) { deleteProvider(orgId: $orgId, name: $name) { deletedId } }',
       { orgId, name: given.name },
       owner,
     )
-    expect(deleted.data?.deleteProvider).toBe('Provider deleted successfully')
+    expect(deleted.data?.deleteProvider).toEqual({ deletedId: given.name })
   })
 
   it("answers for another organization's public agent that its members run", async () => {

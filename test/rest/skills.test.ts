@@ -464,8 +464,8 @@ describe('GraphQL', () => {
       const nodes = data.skills.nodes.filter((node: Fields) => node.source === source)
       expect(nodes.map(withoutPrompt)).toEqual(skills[source])
     }
-    const deleted = await ask(`mutation ($id: ID!) { deleteSkill(id: $id) }`, { id: skill.id })
-    expect(deleted.data.deleteSkill).toBe('Skill deleted successfully')
+    const deleted = await ask(`mutation ($id: ID!) { deleteSkill(id: $id) { deletedId } }`, { id: skill.id })
+    expect(deleted.data.deleteSkill).toEqual({ deletedId: skill.id })
     expect((await ask(`query ($id: ID!) { skill(id: $id) { id } }`, { id: skill.id })).message).toBe('Skill not found')
   })
 
