@@ -25,6 +25,8 @@ beforeEach(() => {
   lab.model.fallback = { tokens: 'Done.' }
 })
 
+const hello = { message: 'Hello' }
+
 let keys = 0
 const newKey = () => `key ${++keys}`
 
@@ -64,6 +66,10 @@ async function hangingRun({ token = lab.server.token, agentId }: By = {}): Promi
   await asked
   return body.executionId
 }
+
+/** A run that has ended, with its chat. */
+const run = async ({ token = lab.server.token, agentId }: By = {}) =>
+  (await post(executePath(agentId), null, { token, body: hello })).body
 
 /** Attaches a skill to an agent or a space, and changes the skill: the path to take its newer version. */
 async function updatable(path: string, { token = lab.server.token }: By = {}): Promise<string> {
@@ -120,6 +126,11 @@ const CASES: Record<string, Case> = {
     other: { reason: 'No' },
   }),
   'chats.create': async () => ({ path: '/api/v1/chats', body: { title: 'A' }, other: { title: 'B' } }),
+  'chats.send': async () => ({
+    path: `/api/v1/chats/${(await run()).chatId}/messages`,
+    body: hello,
+    other: { message: 'Bye' },
+  }),
   'client.init': async () => ({
     path: `/api/spaces/${await space()}/init`,
     body: { type: 'readme' },
@@ -153,6 +164,7 @@ const CASES: Record<string, Case> = {
     other: { agentId: lab.agentId, message: 'Bye' },
   }),
   'executions.cancel': async () => ({ path: `/api/v1/executions/${await hangingRun()}/cancel` }),
+  'executions.rerun': async () => ({ path: `/api/v1/executions/${(await run()).executionId}/rerun`, body: {} }),
   'keys.create': async () => ({ path: '/api/v1/keys', body: { name: 'ci' }, other: { name: 'other' } }),
   'media.create': async () => ({ path: '/api/v1/media', body: file('one'), other: file('two') }),
   'missions.create': async () => ({
@@ -250,6 +262,7 @@ describe.each(Object.entries(CASES))('POST %s', (_, prepare) => {
         statusMessage: 'Unprocessable Entity',
         code: 'idempotency_conflict',
         message: 'Idempotency-Key was used with another request',
+        detail: expect.any(String),
       })
     }
     expect(await effects()).toBe(done)
@@ -307,7 +320,6 @@ const OF_ADMINS = ['agents.updateSkill', 'approvals.approve', 'approvals.deny']
 const [NO_AGENT, NO_SPACE, NO_MISSION] = ['Agent not found', 'Space not found', 'Mission not found']
 const bo = { name: 'Bo', systemPrompt: 'You are Bo.' }
 const news = { title: 'News', goal: 'Sum up.' }
-const hello = { message: 'Hello' }
 
 const NAMING: [procedure: string, refusal: string, naming: Naming][] = [
   ['agents.create', NO_AGENT, ({ agentId }) => ['/api/v1/agents', { ...bo, basedOnAgentId: agentId }]],
@@ -327,6 +339,8 @@ const NAMING: [procedure: string, refusal: string, naming: Naming][] = [
   ],
   ['chats.create', NO_AGENT, ({ agentId }) => ['/api/v1/chats', { agentId }]],
   ['chats.create', NO_SPACE, ({ spaceId }) => ['/api/v1/chats', { spaceId }]],
+  ['chats.send', 'Chat not found', async (by) => [`/api/v1/chats/${(await run(by)).chatId}/messages`, hello]],
+  ['executions.rerun', 'Execution not found', async (by) => [`/api/v1/executions/${(await run(by)).executionId}/rerun`, {}]],
   ['client.init', NO_SPACE, ({ spaceId }) => [`/api/spaces/${spaceId}/init`, { type: 'readme' }]],
   [
     'client.environment',

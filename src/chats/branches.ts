@@ -35,9 +35,13 @@ function anyOf(conditions: readonly Prisma.MessageWhereInput[]): Prisma.MessageW
 }
 
 /** Finds the messages of the branches that some chats go on with. Sessions without branches are not filtered. */
-async function inActiveBranches(db: Tx, chatIds: readonly string[]): Promise<Prisma.MessageWhereInput> {
+async function inActiveBranches(
+  db: Tx,
+  organizationId: string,
+  chatIds: readonly string[],
+): Promise<Prisma.MessageWhereInput> {
   if (!chatIds.length) return {}
-  const where = { chatId: { in: [...chatIds] }, chat: { isBranched: true } }
+  const where = { organizationId, chatId: { in: [...chatIds] }, chat: { isBranched: true } }
   const parts = await db.session.findMany({ where, select: PART })
   const byId = new Map(parts.map((part) => [part.id, part]))
   const left: string[] = []
@@ -58,6 +62,7 @@ async function inActiveBranches(db: Tx, chatIds: readonly string[]): Promise<Pri
 /** Finds the messages on the way of one branch. 404 for a session that is not visible, or of another chat. */
 async function inBranch(
   db: Tx,
+  organizationId: string,
   visible: Prisma.SessionWhereInput,
   chatIds: readonly string[],
   id: string,
@@ -66,7 +71,7 @@ async function inBranch(
   const branch = await db.session.findFirst({ where, select: PART })
   if (!branch) throw notFound('Session')
   const root = branch.rootSessionId ?? branch.id
-  const group = { chatId: branch.chatId, OR: [{ id: root }, { rootSessionId: root }] }
+  const group = { organizationId, chatId: branch.chatId, OR: [{ id: root }, { rootSessionId: root }] }
   const parts = await db.session.findMany({ where: group, select: PART })
   const way = wayOf(branch, new Map(parts.map((part) => [part.id, part])))
   return anyOf(
@@ -77,12 +82,15 @@ async function inBranch(
 /** Finds the messages of some chats that a caller asks for: `all`, those of one branch, or of the active ones. */
 export async function ofBranch(
   db: Tx,
+  { organizationId }: Actor,
   visible: Prisma.SessionWhereInput,
   chatIds: readonly string[],
   branch: string | undefined,
 ): Promise<Prisma.MessageWhereInput> {
   if (branch === 'all') return {}
-  return branch === undefined ? inActiveBranches(db, chatIds) : inBranch(db, visible, chatIds, branch)
+  return branch === undefined
+    ? inActiveBranches(db, organizationId, chatIds)
+    : inBranch(db, organizationId, visible, chatIds, branch)
 }
 
 /** Counts the messages of the branches that some chats go on with: one statement. `hidden`: of sessions `t`. */

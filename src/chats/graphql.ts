@@ -111,7 +111,7 @@ builder.prismaObjectFields(Chat, (t) => ({
       narrow: {
         args: schema.OfBranch,
         where: ({ actor, deps }, ids, { branch }) =>
-          ofBranch(deps.db, service.ownSessions(actor), ids, branch as string | undefined),
+          ofBranch(deps.db, actor, service.ownSessions(actor), ids, branch as string | undefined),
       },
       extensions: { procedure: chats.messages },
       total: told('messageCount'),

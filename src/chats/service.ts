@@ -265,7 +265,8 @@ export async function messages(
 ): Promise<z.input<typeof MessagesResponse>> {
   const after = cursor === undefined ? {} : afterCursor(cursor)
   const { id: chatId, title, status, isBranched } = await find(actor, deps, id)
-  const active = branch === undefined && !isBranched ? {} : await ofBranch(deps.db, ownSessions(actor), [id], branch)
+  const active =
+    branch === undefined && !isBranched ? {} : await ofBranch(deps.db, actor, ownSessions(actor), [id], branch)
   const { rows, hasMore } = await readPage<MessageRow, Prisma.MessageWhereInput>(limit, after, {
     read: (most, behind) =>
       deps.db.message.findMany({

@@ -143,6 +143,9 @@ test('nothing that is asked for over REST goes through rows that nobody asked fo
   const known = [
     ...['approvals.approve', 'approvals.deny', 'client.init', 'client.environment', 'client.execute', 'mcps.tools'],
     ...['agents.updateSkill', 'media.get', 'media.delete', 'organizations.listFormer', 'organizations.listThings'],
+    ...['chats.events', 'chats.send', 'client.browseFiles', 'client.browseSpace', 'client.createToken'],
+    ...['client.deleteFile', 'client.listTokens', 'client.publicAgents', 'client.readFile', 'client.revokeToken'],
+    ...['client.writeFile', 'executions.create', 'executions.rerun', 'mcps.catalogue', 'organizations.members'],
     ...['organizations.takeOver', 'providers.set', 'providers.delete', 'secrets.delete', 'spaces.updateSkill'],
   ]
   expect(left.toSorted()).toEqual(known.toSorted())

@@ -66,6 +66,7 @@ describe('a run whose tool wants an approval', () => {
     let event = await stream.next()
     while (event?.data.messageType !== 'approval') event = await stream.next()
     expect(event.data).toEqual({
+      type: 'message',
       ...{ messageType: 'approval', approvalId: approval.id, toolUseId: 'echo-a', name: 'echo' },
     })
     lab.model.script({ tokens: 'Thank you.' })

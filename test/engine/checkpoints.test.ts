@@ -50,11 +50,13 @@ test('a run with two steps is the same wherever its stream is cut, for every one
   const { row, events } = await equipped.run(agent)
   expect(events.length).toBeGreaterThan(8)
   for (const { seq } of events) {
-    const expected = events.filter((event) => event.seq > seq).map(({ seq: id, event, data }) => ({ id, event, data }))
+    const expected = events
+      .filter((event) => event.seq > seq)
+      .map(({ seq: id, event, data }) => ({ id, event, data: { type: event, ...data } }))
     for (const resume of [{ headers: { 'Last-Event-ID': String(seq) } }, `?after=${seq}`]) {
       const path = `/api/v1/executions/${row.id}/events${typeof resume === 'string' ? resume : ''}`
       const stream = await openStream(lab.server, path, typeof resume === 'string' ? {} : resume)
-      expect((await stream.rest()).map(({ text: _, ...event }) => event)).toEqual(expected)
+      expect((await stream.rest()).map(({ id, event, data }) => ({ id, event, data }))).toEqual(expected)
     }
   }
 })

@@ -106,7 +106,7 @@ describe('onDisconnect=cancel: a caller that goes away takes the run along, down
     const body = { message: 'Hello', stream: true }
     const first = await openStream(lab.server, execute('?onDisconnect=cancel'), { method: 'POST', body })
     const meta = await first.next()
-    const events = `/api/v1/executions/${meta!.data.executionId}/events?onDisconnect=cancel`
+    const events = `/api/v1/executions/${meta!.data.executionId}/events`
     const second = await openStream(lab.server, events)
     await second.next()
     await second.close()

@@ -171,7 +171,13 @@ describe('the same through GraphQL and tRPC', () => {
       const { requestId, ...extensions } = errors![0]!.extensions
       expect(errors![0]!.message).toBe('Agent not found')
       expect(requestId).toEqual(expect.any(String))
-      expect(extensions).toEqual({ error: true, statusCode: 404, statusMessage: 'Not Found', code: 'not_found' })
+      expect(extensions).toEqual({
+        error: true,
+        statusCode: 404,
+        statusMessage: 'Not Found',
+        code: 'not_found',
+        detail: expect.any(String),
+      })
     }
   })
 

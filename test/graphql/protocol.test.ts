@@ -133,6 +133,7 @@ describe('who asks', () => {
             statusMessage: 'Unauthorized',
             requestId: expect.any(String),
             code: 'unauthorized',
+            detail: expect.any(String),
           },
         },
       ])

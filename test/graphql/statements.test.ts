@@ -196,7 +196,10 @@ const RELATIONS = fieldsOf(query)
       const inner = `{ ${leaf!.name} }`
       return {
         ...{ list: list.name, field: field.name },
-        ...(isConnection(field) ? { inner: `(first: 2) { nodes ${inner} }`, most: 2 } : { inner, most: 1 }),
+        // The messages of chats take one more, which finds their branches.
+        ...(isConnection(field)
+          ? { inner: `(first: 2) { nodes ${inner} }`, most: field.name === 'messages' ? 3 : 2 }
+          : { inner, most: 1 }),
       }
     }),
   )
@@ -216,8 +219,9 @@ test.each([
   ['a row that a row of a row names', 'executions { nodes { chat { agent { user { name } } } } }', 4],
   [
     'a row that each of a list of each names',
+    // One more finds the branches of chats that have some.
     'chats { nodes { messages(first: 2) { nodes { execution { status } } } } }',
-    4,
+    5,
   ],
   [
     'a list of each of a list of each',
@@ -267,7 +271,9 @@ test('no list of the schema is left out', () => {
     'Profile.organizations',
     'Query.formerMemberThings',
     'Query.formerMembers',
+    'Query.mcpCatalogue',
     'Query.mcpTools',
+    'Query.organizationMembers',
     'Query.providers',
     'UsageEntry.byAgent',
     'UsageEntry.byModel',

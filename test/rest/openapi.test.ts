@@ -44,6 +44,7 @@ describe('the document', () => {
     const expected = procedures.map(({ method, path }) => `${method} ${path}`)
     expected.push(
       `GET ${EVENTS}`,
+      'GET /api/v1/chats/{id}/events',
       'POST /api/v1/media',
       'POST /api/files/upload',
       'GET /api/v1/media/{id}/content',

@@ -170,6 +170,7 @@ describe('a call', () => {
       statusCode: 404,
       statusMessage: 'Not Found',
       message: 'Agent not found',
+      detail: expect.any(String),
       requestId: expect.stringMatching(/^\w{22}$/),
     })
   })
@@ -227,7 +228,8 @@ describe('the subscription to an execution', () => {
     expect(events.map(({ id }) => Number(id))).toEqual(events.map(({ data }) => data.seq))
     const stream = await request(server, 'GET', `/api/v1/executions/${executionId}/events`)
     const lines = events.map(
-      ({ id, data: { event, data } }) => `id: ${id}\nevent: ${event}\ndata: ${JSON.stringify(data)}\n\n`,
+      ({ id, data: { event, data } }) =>
+        `id: ${id}\nevent: ${event}\ndata: ${JSON.stringify({ type: event, ...data })}\n\n`,
     )
     expect(stream.body).toBe(lines.join(''))
   })
