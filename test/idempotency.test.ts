@@ -340,7 +340,11 @@ const NAMING: [procedure: string, refusal: string, naming: Naming][] = [
   ['chats.create', NO_AGENT, ({ agentId }) => ['/api/v1/chats', { agentId }]],
   ['chats.create', NO_SPACE, ({ spaceId }) => ['/api/v1/chats', { spaceId }]],
   ['chats.send', 'Chat not found', async (by) => [`/api/v1/chats/${(await run(by)).chatId}/messages`, hello]],
-  ['executions.rerun', 'Execution not found', async (by) => [`/api/v1/executions/${(await run(by)).executionId}/rerun`, {}]],
+  [
+    'executions.rerun',
+    'Execution not found',
+    async (by) => [`/api/v1/executions/${(await run(by)).executionId}/rerun`, {}],
+  ],
   ['client.init', NO_SPACE, ({ spaceId }) => [`/api/spaces/${spaceId}/init`, { type: 'readme' }]],
   [
     'client.environment',

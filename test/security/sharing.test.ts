@@ -109,7 +109,7 @@ test.each(FACES)('%s: publishing an agent shows nothing of its private past', as
     ...{
       id: agent,
       name: 'Open',
-      slug: 'open',
+      slug: `open-${face.toLowerCase()}`,
       role: 'Open',
       description: 'Open',
       systemPrompt: 'Open',
