@@ -71,7 +71,7 @@ export function pageOf<T>(found: readonly T[], limit: number | undefined, cursor
 }
 
 /** Maximum length of a long text in a list whose whole rows do not fit into one page (characters). */
-export const MAX_CUT = 4_000
+const MAX_CUT = 4_000
 
 /** Says of a row of a list that its long texts were cut (contract-2.md section 1.20). */
 export const truncated = z
