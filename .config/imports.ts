@@ -6,7 +6,7 @@ import { dirname, join } from 'node:path'
 /** From the ground up; a file has the rank of the first pattern that fits. */
 const LAYERS: readonly (readonly [name: string, pattern: RegExp])[] = [
   ['foundation', /^src\/(lib\/|errors\.ts|settings\.ts|wire\.ts)/],
-  ['infrastructure', /^src\/(db|auth|bus|telemetry)\/|^src\/(deps|idempotency|pause)\.ts/],
+  ['infrastructure', /^src\/(crypto|db|auth|bus|telemetry)\/|^src\/(deps|idempotency|pause)\.ts/],
   ['resource schema', /^src\/(?!graphql)\w+\/schema\.ts/],
   ['engine', /^src\/executions\/engine\//],
   [
@@ -41,12 +41,28 @@ for (const file of files) {
 const FAST_PATH = 'src/db/fast-path/'
 const isInside = (file: string) => file.startsWith(FAST_PATH)
 
+/** The rooms of the engine, each with the rooms it may import. `engine.ts` puts them together and may import all. */
+const ENGINE = 'src/executions/engine/'
+const ROOMS: Record<string, readonly string[]> = {
+  events: [],
+  models: [],
+  run: ['events', 'models', 'queue'],
+  queue: ['events', 'run'],
+  maintenance: ['events', 'queue', 'run'],
+}
+const roomOf = (file: string): string | undefined =>
+  file.startsWith(ENGINE) ? file.slice(ENGINE.length).match(/^(\w+)\//)?.[1] : undefined
+
 const problems: string[] = []
 for (const [file, targets] of imports) {
   if (rankOf(file) === -1) problems.push(`${file} belongs to no layer: add it to .config/imports.ts`)
   for (const target of targets) {
     if (isInside(target) && target !== `${FAST_PATH}index.ts` && !isInside(file)) {
       problems.push(`${file} imports ${target}: outside ${FAST_PATH} only its index.ts is imported`)
+    }
+    const [from, to] = [roomOf(file), roomOf(target)]
+    if (from && to && from !== to && !ROOMS[from]?.includes(to)) {
+      problems.push(`${file} imports ${target}: the room ${from} of the engine may not import ${to}`)
     }
     if (rankOf(target) <= rankOf(file)) continue
     problems.push(`${file} (${LAYERS[rankOf(file)]?.[0]}) imports ${target} (${LAYERS[rankOf(target)]?.[0]})`)

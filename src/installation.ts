@@ -2,7 +2,7 @@ import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync 
 import { join, resolve } from 'node:path'
 import type { Logger } from 'pino'
 import { type Database, databaseFile, Prisma } from './db/client.ts'
-import { isOrphanedLog, logOf, setLogAside } from './db/sqlite-log.ts'
+import { isOrphanedLog, logOf, setLogAside } from './db/sqlite/write-ahead-log.ts'
 import { findMedia, mediaFolder } from './media/storage.ts'
 import type { Settings } from './settings.ts'
 

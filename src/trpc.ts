@@ -17,7 +17,7 @@ import {
   toBody,
   unsupportedType,
 } from './errors.ts'
-import type { ExecutionRow } from './executions/engine/events.ts'
+import type { ExecutionRow } from './executions/engine/events/events.ts'
 import type { IdempotencyKey, Precondition } from './idempotency.ts'
 import { checkInput } from './lib/fields.ts'
 import { find as findSpace } from './spaces/service.ts'

@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { afterAll, beforeAll, expect, it } from 'vitest'
 import { type Db, Prisma } from '../src/db/client.ts'
-import type { ExecutionRow } from '../src/executions/engine/events.ts'
+import type { ExecutionRow } from '../src/executions/engine/events/events.ts'
 import { expectError, FACES, type Face, faces } from './support/faces.ts'
 import { type ModelServer, startModelServer } from './support/model-server.ts'
 import { times } from './support/postgres-shared.ts'

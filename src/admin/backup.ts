@@ -43,7 +43,7 @@ async function reserve(file: string): Promise<void> {
 
 /**
  * Marks an SQLite file as a copy, whatever its version: by a negative `user_version`. It is a random one, so that a log
- * which is left beside the file is not taken for its own (db/sqlite-log.ts).
+ * which is left beside the file is not taken for its own (db/sqlite/write-ahead-log.ts).
  */
 export function markCopy(file: string): void {
   const connection = new Sqlite(file, { timeout: 10_000 })

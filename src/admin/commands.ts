@@ -1,6 +1,6 @@
 import { resolve } from 'node:path'
+import { deriveKey, openMasterKey } from '../crypto/secrets.ts'
 import { type Database, openDatabase, type Tx } from '../db/client.ts'
-import { deriveKey, openMasterKey } from '../db/secrets.ts'
 import { createToken, revokeToken } from '../keys/service.ts'
 import { isUniqueViolation } from '../lib/database-errors.ts'
 import { table } from '../lib/table.ts'

@@ -1,5 +1,5 @@
+import { openMasterKey } from '../crypto/secrets.ts'
 import { databaseFile } from '../db/client.ts'
-import { openMasterKey } from '../db/secrets.ts'
 import { createLog } from '../lib/log.ts'
 import { installationId } from '../media/installation.ts'
 import { cleanMedia, findLeftovers, restoreMedia, TRASH_DAYS } from '../media/leftovers.ts'

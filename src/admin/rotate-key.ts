@@ -1,6 +1,6 @@
 import { resolve } from 'node:path'
+import { changeEncryptionKey } from '../crypto/secrets.ts'
 import { databaseFile } from '../db/client.ts'
-import { changeEncryptionKey } from '../db/secrets.ts'
 import { Key } from '../settings.ts'
 import type { Admin, Answer } from './commands.ts'
 import { AdminError } from './values.ts'

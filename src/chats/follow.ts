@@ -3,8 +3,14 @@ import type { Actor } from '../auth/actor.ts'
 import type { Prisma } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
 import { throwRefusal, unavailable } from '../errors.ts'
-import { LIVE } from '../executions/engine/endings.ts'
-import { EDGE_COLUMNS, type Edge, type ExecutionEvent, isTerminal, META_SEQ } from '../executions/engine/events.ts'
+import {
+  EDGE_COLUMNS,
+  type Edge,
+  type ExecutionEvent,
+  isTerminal,
+  META_SEQ,
+} from '../executions/engine/events/events.ts'
+import { LIVE } from '../executions/engine/queue/endings.ts'
 import { contentOf, readable, readableOf } from '../executions/service.ts'
 import type { ChatEvent } from '../wire.ts'
 import type { FollowChat } from './schema.ts'

@@ -6,8 +6,8 @@ import type { Settings } from '../settings.ts'
 import { createFastClient, type FastMethod, type FastPathDriver, overrideMembers } from './fast-path/index.ts'
 import { TRANSACTION } from './limits.ts'
 import { MigrationError, migratePostgresql, migrateSqlite, requirePostgresql, requireSqlite } from './migrate.ts'
-import type { SqliteOptions } from './sqlite.ts'
-import { hasForeignLog, isOrphanedLog, logOf } from './sqlite-log.ts'
+import type { SqliteOptions } from './sqlite/adapter.ts'
+import { hasForeignLog, isOrphanedLog, logOf } from './sqlite/write-ahead-log.ts'
 
 export type * from '../../prisma/generated/sqlite/client.ts'
 export { Prisma } from '../../prisma/generated/sqlite/client.ts'
@@ -134,7 +134,7 @@ type Opened = {
 async function openSqlite(file: string, migrate: boolean, options: SqliteOptions): Promise<Opened> {
   requireOwnLog(file)
   const prepare = migrate ? migrateSqlite : requireSqlite
-  const [{ sqliteAdapter }] = await Promise.all([import('./sqlite.ts'), prepare(file)])
+  const [{ sqliteAdapter }] = await Promise.all([import('./sqlite/adapter.ts'), prepare(file)])
   return {
     adapter: sqliteAdapter(file, options),
     create: (options) => new PrismaClient(options),
@@ -159,7 +159,7 @@ async function openPostgresql(
   const prepare = migrate ? migratePostgresql : requirePostgresql
   const { DATABASE_URL: url = '', DATABASE_DIRECT_URL: directUrl = url, DATABASE_POOL_SIZE: connections } = settings
   const [{ postgresqlAdapter, postgresqlClient, retryDeadlocks }] = await Promise.all([
-    import('./postgresql.ts'),
+    import('./postgresql/adapter.ts'),
     prepare(directUrl),
   ])
   const adapter = await postgresqlAdapter(url, connections, { pooled: directUrl !== url, ...options })

@@ -3,7 +3,7 @@ import { accessSync, constants, existsSync, mkdirSync, readdirSync, readFileSync
 import { dirname, join } from 'node:path'
 import { isUnavailable } from '../lib/database-errors.ts'
 import { KEEP_ALIVE } from './limits.ts'
-import { tellStatistics } from './sqlite-statistics.ts'
+import { tellStatistics } from './sqlite/statistics.ts'
 
 /** The tables could not be brought up to date, and are as they were before. The message says why. */
 export class MigrationError extends Error {

@@ -5,7 +5,7 @@ import { listedMessages, ownSessions, reachable as reachableChat } from '../chat
 import type { Prisma } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
 import { badRequest, invalidField, notFound } from '../errors.ts'
-import type { Branch, Overrides } from './engine/accept.ts'
+import type { Branch, Overrides } from './engine/queue/accept.ts'
 import type { Rerun } from './schema.ts'
 import { find } from './service.ts'
 import { type Call, checkHistory, findSession, start } from './start.ts'

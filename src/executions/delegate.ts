@@ -6,11 +6,11 @@ import { conflict, notFound } from '../errors.ts'
 import { requiredText } from '../lib/fields.ts'
 import { cut } from '../lib/text.ts'
 import { toSlug } from '../organizations/service.ts'
-import type { AgentRow } from './engine/claims.ts'
-import type { ExecutionRow } from './engine/events.ts'
-import { outlast } from './engine/outlast.ts'
-import { defineTool, type IsOffered, type Tool, type ToolCall, type ToolUser } from './engine/tools.ts'
-import { MAX_DEPTH, MAX_TREE } from './engine/tree.ts'
+import type { ExecutionRow } from './engine/events/events.ts'
+import type { AgentRow } from './engine/queue/claims.ts'
+import { MAX_DEPTH, MAX_TREE } from './engine/queue/tree.ts'
+import { outlast } from './engine/run/retry.ts'
+import { defineTool, type IsOffered, type Tool, type ToolCall, type ToolUser } from './engine/run/tools.ts'
 
 const MAX_NAME = 64
 const MAX_DESCRIPTION = 1_000

@@ -25,7 +25,7 @@ import {
   type MessageData,
   metaEvent,
   terminalEvent,
-} from './engine/events.ts'
+} from './engine/events/events.ts'
 import { Execution, isReadable, Status, Usage } from './graphql.ts'
 import { batchesOf, executions } from './router.ts'
 import * as schema from './schema.ts'

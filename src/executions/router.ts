@@ -3,7 +3,7 @@ import { onceOutside } from '../idempotency.ts'
 import { rest, router, token } from '../trpc.ts'
 import { rerun } from './again.ts'
 import { startAny } from './assistant.ts'
-import type { ExecutionEvent } from './engine/events.ts'
+import type { ExecutionEvent } from './engine/events/events.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
 

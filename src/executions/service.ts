@@ -17,9 +17,9 @@ import {
   metaEvent,
   readEvents,
   terminalEvent,
-} from './engine/events.ts'
-import { belowRoot, MAX_DEPTH } from './engine/tree.ts'
-import { warningsOf } from './engine/warnings.ts'
+} from './engine/events/events.ts'
+import { belowRoot, MAX_DEPTH } from './engine/queue/tree.ts'
+import { warningsOf } from './engine/run/warnings.ts'
 import type { Content, Execution, ExecutionNode, FollowExecution, ListExecutions, ReadLogs } from './schema.ts'
 
 /** An execution is open to whoever can see its agent and its space, and its mission, whose goal it says. */

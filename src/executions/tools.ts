@@ -7,7 +7,7 @@ import { checkMode, readModes } from '../organizations/policy.ts'
 import { openSkills } from '../skills/tools.ts'
 import { taskTools } from '../tasks/tools.ts'
 import { delegates } from './delegate.ts'
-import type { IsOffered, Tool, Toolbox, ToolUser } from './engine/tools.ts'
+import type { IsOffered, Tool, Toolbox, ToolUser } from './engine/run/tools.ts'
 
 /**
  * Opens all that a run can call: see `OpenTools`. What the service itself offers is there for those who name it, in a

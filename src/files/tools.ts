@@ -1,7 +1,7 @@
 import { z } from 'zod'
 import type { Deps } from '../deps.ts'
 import { badRequest } from '../errors.ts'
-import { defineTool, type Tool, type ToolUser } from '../executions/engine/tools.ts'
+import { defineTool, type Tool, type ToolUser } from '../executions/engine/run/tools.ts'
 import { endOf } from '../lib/text.ts'
 import { FilePath, ListFiles, WriteFile } from './schema.ts'
 import { get, list, write } from './service.ts'

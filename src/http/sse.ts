@@ -1,5 +1,5 @@
 import type { ServerResponse } from 'node:http'
-import { isTerminal } from '../executions/engine/events.ts'
+import { isTerminal } from '../executions/engine/events/events.ts'
 import { drained } from './unread.ts'
 
 /** How often an idle stream says that it is alive (ms). */

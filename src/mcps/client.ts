@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { type Client, SdkError, SdkErrorCode, SdkHttpError } from '@modelcontextprotocol/client'
-import type { ToolResult } from '../executions/engine/tools.ts'
+import type { ToolResult } from '../executions/engine/run/tools.ts'
 import { isPublicAddress } from '../lib/addresses.ts'
 import type { ProxyFor } from '../lib/proxies.ts'
 import { createSafeFetch } from '../lib/safe-fetch.ts'

@@ -1,5 +1,5 @@
 import type { CallToolResult } from '@modelcontextprotocol/client'
-import type { Picture, ToolResult } from '../executions/engine/tools.ts'
+import type { Picture, ToolResult } from '../executions/engine/run/tools.ts'
 import { scrubber } from './scrub.ts'
 
 /** In characters: what a model is shown of one answer. */

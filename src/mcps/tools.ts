@@ -2,7 +2,7 @@ import type { JSONSchema7 } from '@ai-sdk/provider'
 import type { Prisma } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
 import { conflict } from '../errors.ts'
-import type { Tool, Toolbox, ToolUser } from '../executions/engine/tools.ts'
+import type { Tool, Toolbox, ToolUser } from '../executions/engine/run/tools.ts'
 import type { McpClient } from './client.ts'
 import {
   type NamedServer,

@@ -3,7 +3,7 @@ import { audit, operator } from '../auth/audit.ts'
 import { Prisma, type Role, type Tx } from '../db/client.ts'
 import { lockMissionCounts } from '../db/totals.ts'
 import { conflict } from '../errors.ts'
-import { LIVE } from '../executions/engine/endings.ts'
+import { LIVE } from '../executions/engine/queue/endings.ts'
 import { newId } from '../lib/id.ts'
 import type { Settings } from '../settings.ts'
 

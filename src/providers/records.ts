@@ -1,8 +1,8 @@
-import { dataKeyPlace } from '../db/data-key.ts'
-import { unseal } from '../db/envelope.ts'
+import { dataKeyPlace } from '../crypto/data-key.ts'
+import { unseal } from '../crypto/envelope.ts'
 import type { Deps } from '../deps.ts'
-import type { OwnProvider, ReadProviders } from '../executions/engine/own-providers.ts'
-import { publicAddress } from '../executions/engine/providers.ts'
+import type { OwnProvider, ReadProviders } from '../executions/engine/models/own-providers.ts'
+import { publicAddress } from '../executions/engine/models/providers.ts'
 import type { ProviderKind } from '../lib/base-address.ts'
 
 /** The parts of a record that are encrypted. */

@@ -1,7 +1,7 @@
 import { z } from 'zod'
 import type { Deps } from '../deps.ts'
 import { notFound } from '../errors.ts'
-import { defineTool, type Toolbox, type ToolUser } from '../executions/engine/tools.ts'
+import { defineTool, type Toolbox, type ToolUser } from '../executions/engine/run/tools.ts'
 import { followLatest } from '../organizations/policy.ts'
 import { atPins, findMany, type Pin, type SkillOutput } from './service.ts'
 

@@ -1,6 +1,6 @@
 import { z } from 'zod'
 import type { Deps } from '../deps.ts'
-import { defineTool, shownWhole, type Tool, type ToolUser } from '../executions/engine/tools.ts'
+import { defineTool, shownWhole, type Tool, type ToolUser } from '../executions/engine/run/tools.ts'
 import { encodeCursor } from '../lib/page.ts'
 import { cut } from '../lib/text.ts'
 import { CreateTask, TaskId, TaskPriority, TaskStatus } from './schema.ts'

@@ -1,6 +1,6 @@
 import type { LanguageModelV4Prompt } from '@ai-sdk/provider'
 import { type Span, SpanStatusCode } from '@opentelemetry/api'
-import type { Part, Parts } from '../executions/engine/text-model.ts'
+import type { Part, Parts } from '../executions/engine/models/text-model.ts'
 
 /** The kind of what went wrong. */
 export function mark(span: Span, type: string): void {

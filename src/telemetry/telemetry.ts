@@ -1,7 +1,7 @@
 import type { ServerResponse } from 'node:http'
-import type { AgentRow } from '../executions/engine/claims.ts'
-import type { ExecutionRow } from '../executions/engine/events.ts'
-import type { RunInput } from '../executions/engine/run.ts'
+import type { ExecutionRow } from '../executions/engine/events/events.ts'
+import type { AgentRow } from '../executions/engine/queue/claims.ts'
+import type { RunInput } from '../executions/engine/run/run.ts'
 
 /** What the service tells of itself while it works. Nothing here fails, or waits for anybody. */
 export type Telemetry = {

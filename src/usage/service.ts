@@ -5,8 +5,8 @@ import { Prisma, type Tx } from '../db/client.ts'
 import { addsOne } from '../db/fast-path/index.ts'
 import type { Deps } from '../deps.ts'
 import { badRequest } from '../errors.ts'
-import type { ExecutionRow } from '../executions/engine/events.ts'
-import { isCurrentModel } from '../executions/engine/providers.ts'
+import type { ExecutionRow } from '../executions/engine/events/events.ts'
+import { isCurrentModel } from '../executions/engine/models/providers.ts'
 import type { GetUsage, Period, Totals } from './schema.ts'
 
 /**

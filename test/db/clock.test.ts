@@ -1,7 +1,7 @@
 import { expect, onTestFinished, test, vi } from 'vitest'
 import { openDatabase } from '../../src/db/client.ts'
-import { openDatabaseClock } from '../../src/db/clock.ts'
 import { overrideMembers } from '../../src/db/fast-path/index.ts'
+import { openDatabaseClock } from '../../src/db/postgresql/clock.ts'
 import { createLog } from '../../src/lib/log.ts'
 import { hasPostgres, shareDatabase } from '../support/postgres-shared.ts'
 

@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, expect, test } from 'vitest'
 import { openDatabase } from '../../src/db/client.ts'
-import { DatabaseLockedError, lockDatabase } from '../../src/db/lock.ts'
+import { DatabaseLockedError, lockDatabase } from '../../src/db/sqlite/file-lock.ts'
 
 let folder: string
 let file: string
@@ -17,7 +17,7 @@ afterEach(() => rmSync(folder, { recursive: true, force: true }))
 
 /** Another process that holds the lock until it is killed. */
 async function otherServer() {
-  const lock = join(import.meta.dirname, '..', '..', 'src', 'db', 'lock.ts')
+  const lock = join(import.meta.dirname, '..', '..', 'src', 'db', 'sqlite', 'file-lock.ts')
   const script = `
     const { lockDatabase } = await import(process.argv[1])
     lockDatabase(process.argv[2])

@@ -1,6 +1,6 @@
 import { Client } from 'pg'
 import { afterAll, beforeAll, expect, it } from 'vitest'
-import { findDescendants } from '../../src/executions/engine/tree.ts'
+import { findDescendants } from '../../src/executions/engine/queue/tree.ts'
 import { graphql } from '../graphql/support.ts'
 import { planOf } from '../support/plan.ts'
 import { onPostgres } from '../support/postgres-shared.ts'

@@ -9,9 +9,9 @@ import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { PrismaClient } from '../../prisma/generated/sqlite/client.ts'
 import type { Db } from '../../src/db/client.ts'
 import { migrateSqlite } from '../../src/db/migrate.ts'
-import { sqliteAdapter } from '../../src/db/sqlite.ts'
-import { connect } from '../../src/db/sqlite-connection.ts'
-import { createTurns } from '../../src/db/sqlite-turns.ts'
+import { sqliteAdapter } from '../../src/db/sqlite/adapter.ts'
+import { connect } from '../../src/db/sqlite/connection.ts'
+import { createTurns } from '../../src/db/sqlite/transaction-queue.ts'
 import { isUnavailable } from '../../src/lib/database-errors.ts'
 
 const now = new Date('2026-01-02T03:04:05.678Z')

@@ -1,8 +1,8 @@
 import { expect, test } from 'vitest'
 import { overrideMembers } from '../../src/db/fast-path/index.ts'
-import type { Request } from '../../src/executions/engine/accept.ts'
-import type { ExecutionRow } from '../../src/executions/engine/events.ts'
-import type { Engine } from '../../src/executions/engine/worker.ts'
+import type { Engine } from '../../src/executions/engine/engine.ts'
+import type { ExecutionRow } from '../../src/executions/engine/events/events.ts'
+import type { Request } from '../../src/executions/engine/queue/accept.ts'
 import { violations } from './invariants.ts'
 import { type Lab, PLAIN, startLab } from './lab.ts'
 

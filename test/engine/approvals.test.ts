@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
 import { overrideMembers } from '../../src/db/fast-path/index.ts'
-import type { ExecutionRow } from '../../src/executions/engine/events.ts'
+import type { ExecutionRow } from '../../src/executions/engine/events/events.ts'
 import { createLog } from '../../src/lib/log.ts'
 import { type McpTestServer, startMcpServer } from '../support/mcp-server.ts'
 import { times } from '../support/postgres-shared.ts'

@@ -1,7 +1,7 @@
 import type { LanguageModelV4Message, LanguageModelV4Prompt } from '@ai-sdk/provider'
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
-import { arrange, writtenBy } from '../../src/executions/engine/history.ts'
+import { arrange, writtenBy } from '../../src/executions/engine/run/history.ts'
 
 const COMPATIBLE = { provider: 'compatible.chat', modelId: 'm' }
 const MODELS = [

@@ -1,6 +1,6 @@
 import type { LanguageModelV4StreamPart } from '@ai-sdk/provider'
-import { createChatReader } from '../../src/executions/engine/chat-stream.ts'
-import type { Part } from '../../src/executions/engine/text-model.ts'
+import { createChatReader } from '../../src/executions/engine/models/chat-stream.ts'
+import type { Part } from '../../src/executions/engine/models/text-model.ts'
 
 /** The tools that the request of a read reply offered. */
 export const TOOLS = ['add', 'get_weather', 'search']

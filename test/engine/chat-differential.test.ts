@@ -1,7 +1,7 @@
 import { OpenAICompatibleChatLanguageModel } from '@ai-sdk/openai-compatible'
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { unifiedReason } from '../../src/executions/engine/finish-reasons.ts'
+import { unifiedReason } from '../../src/executions/engine/models/finish-reasons.ts'
 import { chunk, DONE, data, partsOf, summarize, TOOLS } from './chat-bytes.ts'
 
 // Our reader of chat completions against the AI SDK's, over generated streams. A stream is a reply that some server

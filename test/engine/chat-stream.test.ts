@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
-import { separateReasoning, splitUnopened } from '../../src/executions/engine/inline-reasoning.ts'
-import { ReportedError } from '../../src/executions/engine/model-errors.ts'
-import type { TextModel } from '../../src/executions/engine/text-model.ts'
+import { separateReasoning, splitUnopened } from '../../src/executions/engine/models/inline-reasoning.ts'
+import { ReportedError } from '../../src/executions/engine/models/model-errors.ts'
+import type { TextModel } from '../../src/executions/engine/models/text-model.ts'
 import { calls, chunk, DONE, data, partsOf, summarize } from './chat-bytes.ts'
 
 const call = (name: string | undefined, input: unknown, more: object = {}) =>

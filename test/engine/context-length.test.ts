@@ -1,6 +1,6 @@
 import { APICallError } from '@ai-sdk/provider'
 import { describe, expect, it } from 'vitest'
-import { classifyModelError } from '../../src/executions/engine/model-errors.ts'
+import { classifyModelError } from '../../src/executions/engine/models/model-errors.ts'
 
 const failureOf = (statusCode: number, message: string) =>
   classifyModelError(

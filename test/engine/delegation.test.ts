@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { overrideMembers } from '../../src/db/fast-path/index.ts'
-import type { ExecutionRow } from '../../src/executions/engine/events.ts'
+import type { ExecutionRow } from '../../src/executions/engine/events/events.ts'
 import { openTools } from '../../src/executions/tools.ts'
 import type { ModelRequest } from '../support/model-server.ts'
 import { onPostgres } from '../support/postgres-shared.ts'

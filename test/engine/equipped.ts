@@ -1,5 +1,5 @@
 import { expect } from 'vitest'
-import type { ExecutionEvent, ExecutionRow, MessageData } from '../../src/executions/engine/events.ts'
+import type { ExecutionEvent, ExecutionRow, MessageData } from '../../src/executions/engine/events/events.ts'
 import { type McpTestServer, startMcpServer } from '../support/mcp-server.ts'
 import type { ModelRequest } from '../support/model-server.ts'
 import { request } from '../support/rest.ts'

@@ -1,5 +1,5 @@
 import { type Db, Prisma } from '../../src/db/client.ts'
-import { type ExecutionEvent, type ExecutionRow, readEvents } from '../../src/executions/engine/events.ts'
+import { type ExecutionEvent, type ExecutionRow, readEvents } from '../../src/executions/engine/events/events.ts'
 import { createTrigger } from '../support/trigger.ts'
 
 /**

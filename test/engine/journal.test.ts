@@ -2,20 +2,27 @@ import Sqlite from 'better-sqlite3'
 import fc from 'fast-check'
 import { expect, test, vi } from 'vitest'
 import { rowLock } from '../../src/db/client.ts'
-import { accept } from '../../src/executions/engine/accept.ts'
-import type { ClaimDeps } from '../../src/executions/engine/claims.ts'
-import { createCompaction } from '../../src/executions/engine/compaction.ts'
-import { finish } from '../../src/executions/engine/endings.ts'
+import { createCompaction } from '../../src/executions/engine/events/compaction.ts'
+import {
+  type Channel,
+  createJournal,
+  type Journal,
+  leave,
+  more,
+  take,
+} from '../../src/executions/engine/events/event-log.ts'
 import {
   type ExecutionEvent,
   type ExecutionRow,
   META_SEQ,
   type MessageData,
   readEvents,
-} from '../../src/executions/engine/events.ts'
-import { follow } from '../../src/executions/engine/follow.ts'
-import { type Channel, createJournal, type Journal, leave, more, take } from '../../src/executions/engine/journal.ts'
-import { createNotices } from '../../src/executions/engine/notices.ts'
+} from '../../src/executions/engine/events/events.ts'
+import { createNotices } from '../../src/executions/engine/events/notices.ts'
+import { follow } from '../../src/executions/engine/events/subscribe.ts'
+import { accept } from '../../src/executions/engine/queue/accept.ts'
+import type { ClaimDeps } from '../../src/executions/engine/queue/claims.ts'
+import { finish } from '../../src/executions/engine/queue/endings.ts'
 import { onPostgres, times } from '../support/postgres-shared.ts'
 import { storedEvents, textOf, violations } from './invariants.ts'
 import { type Lab, nextTurn, PLAIN, startLab } from './lab.ts'

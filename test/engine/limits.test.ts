@@ -1,7 +1,7 @@
 import Sqlite from 'better-sqlite3'
 import { expect, test } from 'vitest'
 import { overrideMembers } from '../../src/db/fast-path/index.ts'
-import type { ExecutionRow } from '../../src/executions/engine/events.ts'
+import type { ExecutionRow } from '../../src/executions/engine/events/events.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
 import { request } from '../support/rest.ts'
 import { call, startEquipped } from './equipped.ts'

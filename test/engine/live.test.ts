@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
-import type { ExecutionRow } from '../../src/executions/engine/events.ts'
-import { createLive, type LiveDeps } from '../../src/executions/engine/live.ts'
+import type { ExecutionRow } from '../../src/executions/engine/events/events.ts'
+import { createLive, type LiveDeps } from '../../src/executions/engine/run/live.ts'
 import { nextTurn } from './lab.ts'
 
 test('the end of a run’s earlier attempt, told late, leaves the attempt that is on', async () => {

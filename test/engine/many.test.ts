@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import type { ExecutionRow } from '../../src/executions/engine/events.ts'
+import type { ExecutionRow } from '../../src/executions/engine/events/events.ts'
 import { textOf, violations } from './invariants.ts'
 import { caretakerOf, followed, nextTurn, startLab } from './lab.ts'
 

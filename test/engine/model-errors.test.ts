@@ -1,6 +1,6 @@
 import { APICallError } from '@ai-sdk/provider'
 import { describe, expect, it } from 'vitest'
-import { classifyModelError, ModelError, ReportedError } from '../../src/executions/engine/model-errors.ts'
+import { classifyModelError, ModelError, ReportedError } from '../../src/executions/engine/models/model-errors.ts'
 
 const NOW = Date.parse('2026-01-01T00:00:00Z')
 

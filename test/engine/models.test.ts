@@ -9,9 +9,9 @@ import {
   type LanguageModelV4Prompt,
 } from '@ai-sdk/provider'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
-import { ModelError } from '../../src/executions/engine/model-errors.ts'
-import { createModels } from '../../src/executions/engine/models.ts'
-import { type Part, type TextModel, textModel } from '../../src/executions/engine/text-model.ts'
+import { ModelError } from '../../src/executions/engine/models/model-errors.ts'
+import { createModels } from '../../src/executions/engine/models/models.ts'
+import { type Part, type TextModel, textModel } from '../../src/executions/engine/models/text-model.ts'
 import type { Clock } from '../../src/lib/clock.ts'
 import { readSettings } from '../../src/settings.ts'
 import { event, type Reply } from '../support/model-replies.ts'

@@ -1,9 +1,9 @@
 import type { JSONSchema7 } from '@ai-sdk/provider'
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { findTool, offerable, offersOf, understood } from '../../src/executions/engine/offers.ts'
-import { fitSchema } from '../../src/executions/engine/tool-schemas.ts'
-import type { Tool } from '../../src/executions/engine/tools.ts'
+import { fitSchema } from '../../src/executions/engine/models/tool-schemas.ts'
+import { findTool, offerable, offersOf, understood } from '../../src/executions/engine/run/offers.ts'
+import type { Tool } from '../../src/executions/engine/run/tools.ts'
 
 const tool = (name: string, more: Partial<Tool> = {}): Tool => ({
   ...{ name, target: name, description: 'Test', mode: 'allow', inputSchema: { type: 'object' } },

@@ -4,10 +4,10 @@ import type { AddressInfo } from 'node:net'
 import { brotliCompressSync, deflateRawSync, deflateSync, gzipSync, zstdCompressSync } from 'node:zlib'
 import { Agent } from 'undici'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { createChatReader } from '../../src/executions/engine/chat-stream.ts'
-import { describeModelError } from '../../src/executions/engine/model-errors.ts'
-import { post } from '../../src/executions/engine/post.ts'
-import type { Part } from '../../src/executions/engine/text-model.ts'
+import { createChatReader } from '../../src/executions/engine/models/chat-stream.ts'
+import { describeModelError } from '../../src/executions/engine/models/model-errors.ts'
+import { post } from '../../src/executions/engine/models/post.ts'
+import type { Part } from '../../src/executions/engine/models/text-model.ts'
 
 let answer: (response: ServerResponse) => void
 const server = createServer((request, response) => {

@@ -5,9 +5,9 @@ import { createAnthropic } from '@ai-sdk/anthropic'
 import { createGoogle } from '@ai-sdk/google'
 import { createOpenAI } from '@ai-sdk/openai'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { classifyModelError } from '../../src/executions/engine/model-errors.ts'
-import { repairStreams } from '../../src/executions/engine/provider-streams.ts'
-import { textModel } from '../../src/executions/engine/text-model.ts'
+import { classifyModelError } from '../../src/executions/engine/models/model-errors.ts'
+import { repairStreams } from '../../src/executions/engine/models/provider-streams.ts'
+import { textModel } from '../../src/executions/engine/models/text-model.ts'
 
 type Kind = 'anthropic' | 'openai' | 'google'
 /** An answer: its bytes, and how its connection ends. */

@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
-import { createCompaction } from '../../src/executions/engine/compaction.ts'
-import type { ExecutionEvent } from '../../src/executions/engine/events.ts'
+import { createCompaction } from '../../src/executions/engine/events/compaction.ts'
+import type { ExecutionEvent } from '../../src/executions/engine/events/events.ts'
 import { planOf } from '../support/plan.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
 import { openStream } from '../support/sse.ts'

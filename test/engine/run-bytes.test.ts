@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { createRunBytes } from '../../src/executions/engine/run-bytes.ts'
+import { createRunBytes } from '../../src/executions/engine/run/run-bytes.ts'
 import { startModelServer } from '../support/model-server.ts'
 import { request } from '../support/rest.ts'
 import { startServer } from '../support/server.ts'

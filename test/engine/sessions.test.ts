@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import type { ExecutionRow } from '../../src/executions/engine/events.ts'
+import type { ExecutionRow } from '../../src/executions/engine/events/events.ts'
 import { questionOf } from '../support/model-server.ts'
 import { onPostgres, times } from '../support/postgres-shared.ts'
 import { type Answer, request } from '../support/rest.ts'

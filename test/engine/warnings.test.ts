@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import type { EngineDeps } from '../../src/executions/engine/worker.ts'
+import type { EngineDeps } from '../../src/executions/engine/engine.ts'
 import { openTools } from '../../src/executions/tools.ts'
 import { request } from '../support/rest.ts'
 import { call, type Equipped, startEquipped, told } from './equipped.ts'

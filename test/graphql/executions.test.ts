@@ -1,6 +1,6 @@
 import { type ExecutionResult, parse, subscribe as run } from 'graphql'
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
-import type { ExecutionEvent } from '../../src/executions/engine/events.ts'
+import type { ExecutionEvent } from '../../src/executions/engine/events/events.ts'
 import { createSchema } from '../../src/graphql/schema.ts'
 import { chainBelow } from '../support/chain.ts'
 import { tickingClock } from '../support/clock.ts'

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
-import { toolUser } from '../../src/executions/engine/equip.ts'
-import type { Tool, ToolUser } from '../../src/executions/engine/tools.ts'
+import { toolUser } from '../../src/executions/engine/run/prepare.ts'
+import type { Tool, ToolUser } from '../../src/executions/engine/run/tools.ts'
 import { openTools } from '../../src/executions/tools.ts'
 import { openMcpTools } from '../../src/mcps/tools.ts'
 import { calling, type HostileMcp, startHostileMcp } from '../support/hostile-mcp.ts'

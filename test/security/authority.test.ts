@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import type { ExecutionRow } from '../../src/executions/engine/events.ts'
+import type { ExecutionRow } from '../../src/executions/engine/events/events.ts'
 import { call, type Equipped, results, startEquipped } from '../engine/equipped.ts'
 import { ended, followed, type Lab } from '../engine/lab.ts'
 import { type Face, faces, onEachFace } from '../support/faces.ts'

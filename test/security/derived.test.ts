@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { readAuthority } from '../../src/executions/engine/authority.ts'
+import { readAuthority } from '../../src/executions/engine/queue/authority.ts'
 import { expectError, faces, onEachFace } from '../support/faces.ts'
 import { type ModelServer, startModelServer } from '../support/model-server.ts'
 import { request } from '../support/rest.ts'

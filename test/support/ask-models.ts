@@ -1,4 +1,4 @@
-import { createModels } from '../../src/executions/engine/models.ts'
+import { createModels } from '../../src/executions/engine/models/models.ts'
 import { readSettings } from '../../src/settings.ts'
 
 // A process of its own: asks a model of each kind of provider at an address, and prints how each of them fails.

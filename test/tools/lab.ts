@@ -1,5 +1,5 @@
-import { toolUser } from '../../src/executions/engine/equip.ts'
-import type { Tool, ToolUser } from '../../src/executions/engine/tools.ts'
+import { toolUser } from '../../src/executions/engine/run/prepare.ts'
+import type { Tool, ToolUser } from '../../src/executions/engine/run/tools.ts'
 import { tickingClock } from '../support/clock.ts'
 import { request } from '../support/rest.ts'
 import { type Member, startServer, type TestServer } from '../support/server.ts'

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import type { Tool } from '../../src/executions/engine/tools.ts'
+import type { Tool } from '../../src/executions/engine/run/tools.ts'
 import { fileTools } from '../../src/files/tools.ts'
 import { BUILT_IN_TOOLS } from '../../src/skills/schema.ts'
 import { taskTools } from '../../src/tasks/tools.ts'

@@ -1,0 +1,249 @@
+import type { Db, Prisma, Tx } from '../../../db/client.ts'
+import { fitting, withRoom } from '../../../lib/page.ts'
+import { concat } from '../../../lib/text.ts'
+import type { ContentBlock, Delta, ExecutionEvent, MessageData } from '../../../wire.ts'
+import type { ReplyPart } from '../run/steps.ts'
+
+export type { ContentBlock, Delta, ExecutionEvent, MessageData, Warning } from '../../../wire.ts'
+
+export type ExecutionRow = Prisma.ExecutionGetPayload<object>
+
+/**
+ * The number of `meta`. It and the terminal event are not stored: they say what the execution's row says, so that they
+ * are there for ever and cannot disagree with it.
+ */
+export const META_SEQ = 1
+
+/** What the first and the last event are made of. */
+export const EDGE_COLUMNS = {
+  id: true,
+  chatId: true,
+  sessionId: true,
+  status: true,
+  terminalSeq: true,
+  inputTokens: true,
+  outputTokens: true,
+  stopReason: true,
+  error: true,
+  errorCode: true,
+  createdAt: true,
+  completedAt: true,
+} as const
+
+export type Edge = Pick<ExecutionRow, keyof typeof EDGE_COLUMNS>
+
+export const edgeOf = (row: Edge): Edge => ({
+  id: row.id,
+  chatId: row.chatId,
+  sessionId: row.sessionId,
+  status: row.status,
+  terminalSeq: row.terminalSeq,
+  inputTokens: row.inputTokens,
+  outputTokens: row.outputTokens,
+  stopReason: row.stopReason,
+  error: row.error,
+  errorCode: row.errorCode,
+  createdAt: row.createdAt,
+  completedAt: row.completedAt,
+})
+
+export const metaEvent = (row: Edge): ExecutionEvent => ({
+  seq: META_SEQ,
+  at: row.createdAt,
+  event: 'meta',
+  data: { executionId: row.id, chatId: row.chatId, sessionId: row.sessionId },
+})
+
+/** The last event of an execution that has ended, null while it has not. */
+export function terminalEvent(row: Edge): ExecutionEvent | null {
+  if (row.terminalSeq === null || row.completedAt === null) return null
+  const { id: executionId, sessionId, terminalSeq: seq, completedAt: at, stopReason } = row
+  if (row.status === 'completed') {
+    const usage = { input_tokens: row.inputTokens, output_tokens: row.outputTokens }
+    return { seq, at, event: 'result', data: { sessionId, usage, executionId, status: 'completed', stopReason } }
+  }
+  const status = row.status === 'cancelled' ? 'cancelled' : 'failed'
+  const message = status === 'cancelled' ? 'Execution was cancelled' : 'Chat execution failed'
+  const code = status === 'cancelled' ? 'cancelled' : (row.errorCode ?? 'internal')
+  const detail = row.error === null ? {} : { detail: row.error }
+  return { seq, at, event: 'error', data: { message, executionId, status, code, ...detail, stopReason } }
+}
+
+/** Whether an event is such a one: nothing comes behind it. */
+export const isTerminal = ({ event }: { event: string }): boolean => event === 'result' || event === 'error'
+
+/**
+ * How a segment is stored: adjacent text deltas of a step as one text with the length of each, the rest as it is.
+ * Every delta and every other event takes one number, counted from the segment's first.
+ */
+type Stored = StoredText | { data: StoredData }
+/** The text of a step is in its content: it is not stored twice. */
+type StoredData = Exclude<MessageData, Assistant> | Omit<Assistant, 'text'>
+type Assistant = Extract<MessageData, { messageType: 'assistant' }>
+type StoredText = { step: number; text: string; lengths: number[]; thinking?: true }
+
+type SegmentRow = Prisma.ExecutionEventGetPayload<object>
+
+export type NumberedMessage = { seq: number; data: MessageData }
+
+/** Text beyond this (characters) begins another segment. */
+const MAX_SEGMENT = 32 * 1024
+
+/** The rows of consecutive events: segments of a bounded size, apart from an event that is larger by itself. */
+export function toSegments(executionId: string, at: Date, events: readonly NumberedMessage[]) {
+  const segments: NumberedMessage[][] = []
+  let size = MAX_SEGMENT
+  for (const event of events) {
+    if (size >= MAX_SEGMENT) {
+      segments.push([])
+      size = 0
+    }
+    segments.at(-1)!.push(event)
+    const { data } = event
+    size += data.messageType === 'stream_event' ? data.delta.text.length : JSON.stringify(toStored(data)).length
+  }
+  return segments.map((segment) => toSegment(executionId, at, segment))
+}
+
+function toSegment(executionId: string, at: Date, events: readonly NumberedMessage[]) {
+  const stored: Stored[] = []
+  for (const { data } of events) {
+    const last = stored.at(-1)
+    if (data.messageType !== 'stream_event') stored.push({ data: toStored(data) })
+    else if (last && 'text' in last && last.step === data.step && !!last.thinking === isThinking(data.delta)) {
+      last.text += data.delta.text
+      last.lengths.push(data.delta.text.length)
+    } else {
+      const { text } = data.delta
+      const thinking = isThinking(data.delta) && ({ thinking: true } as const)
+      stored.push({ step: data.step, text, lengths: [text.length], ...thinking })
+    }
+  }
+  const firstSeq = events[0]!.seq
+  return { executionId, firstSeq, lastSeq: events.at(-1)!.seq, at, events: JSON.stringify(stored) }
+}
+
+function toStored(data: MessageData): StoredData {
+  if (data.messageType !== 'assistant') return data
+  const { text: _, ...rest } = data
+  return rest
+}
+
+function fromStored(data: StoredData): MessageData {
+  if (data.messageType !== 'assistant') return data
+  const { content, ...rest } = data
+  return { ...rest, text: textOf(content), content }
+}
+
+const isThinking = ({ type }: Delta): boolean => type === 'thinking_delta'
+
+/**
+ * Removes a run's events from a number on, for a fenced transaction that stores them again: an earlier one failed, and may
+ * have been committed all the same.
+ */
+export const forgetFrom = (tx: Tx, executionId: string, seq: number) =>
+  tx.executionEvent.deleteMany({ where: { executionId, firstSeq: { gte: seq } } })
+
+/** Stores the last events of a run that is fenced. */
+export async function storeLast(
+  tx: Tx,
+  executionId: string,
+  at: Date,
+  { events, mayBeStored }: { events: readonly NumberedMessage[]; mayBeStored: boolean },
+): Promise<void> {
+  const [first] = events
+  if (!first) return
+  if (mayBeStored) await forgetFrom(tx, executionId, first.seq)
+  await tx.executionEvent.createMany({ data: toSegments(executionId, at, events) })
+}
+
+const MAX_JOINED = 32 * 1024
+
+/**
+ * The segments that take the place of adjacent ones which hold nothing but text of the same step. Only their times are
+ * lost: a joined segment has that of its first.
+ */
+function joinText(rows: readonly SegmentRow[]): SegmentRow[] {
+  const joined: (SegmentRow & { text: StoredText; count: number })[] = []
+  for (const row of rows) {
+    const last = joined.at(-1)
+    const [text, ...more] = JSON.parse(row.events) as Stored[]
+    if (!text || !('text' in text) || more.length) continue
+    const follows =
+      last?.lastSeq === row.firstSeq - 1 && last.text.step === text.step && last.text.thinking === text.thinking
+    if (!follows || last.text.text.length > MAX_JOINED) joined.push({ ...row, text, count: 1 })
+    else {
+      last.text.text += text.text
+      last.text.lengths.push(...text.lengths)
+      last.lastSeq = row.lastSeq
+      last.count++
+    }
+  }
+  return joined.flatMap(({ text, count, ...row }) => (count > 1 ? { ...row, events: JSON.stringify([text]) } : []))
+}
+
+/** Stores the text of a run that has ended in as few segments as it fits in. */
+export async function joinSegments(tx: Tx, executionId: string): Promise<void> {
+  const rows = await tx.executionEvent.findMany({ where: { executionId }, orderBy: { firstSeq: 'asc' } })
+  for (const { firstSeq, lastSeq, events } of joinText(rows)) {
+    const joined = { executionId, firstSeq: { gt: firstSeq, lte: lastSeq } }
+    await tx.executionEvent.deleteMany({ where: joined })
+    // Throws, and so takes nothing away, where the first has been removed meanwhile for its age.
+    const key = { executionId_firstSeq: { executionId, firstSeq } }
+    await tx.executionEvent.update({ where: key, data: { lastSeq, events }, select: { executionId: true } })
+  }
+}
+
+/** The events of a segment. */
+export function* fromSegment(row: SegmentRow): Generator<ExecutionEvent> {
+  let seq = row.firstSeq
+  const message = (data: MessageData): ExecutionEvent => ({ seq: seq++, at: row.at, event: 'message', data })
+  for (const stored of JSON.parse(row.events) as Stored[]) {
+    if ('data' in stored) {
+      yield message(fromStored(stored.data))
+      continue
+    }
+    let from = 0
+    for (const length of stored.lengths) {
+      const text = stored.text.slice(from, from + length)
+      from += length
+      const type = stored.thinking ? 'thinking_delta' : 'text_delta'
+      yield message({ messageType: 'stream_event', step: stored.step, delta: { type, text } })
+    }
+  }
+}
+
+/** A batch ends with the segment that takes it beyond so many bytes: a slow reader keeps a whole batch in memory. */
+const MAX_BATCH = 64 * 1024
+const MAX_SEGMENTS = 100
+
+/** The stored events after a number, in order, a batch at a time. */
+export async function* readEvents(db: Db | Tx, executionId: string, after: number): AsyncGenerator<ExecutionEvent[]> {
+  for (let last = after; ; ) {
+    const rows = await db.executionEvent.findMany({
+      where: { executionId, lastSeq: { gt: last } },
+      orderBy: { firstSeq: 'asc' },
+      ...withRoom({ take: MAX_SEGMENTS + 1 }, MAX_BATCH),
+    })
+    const events = rows.flatMap((row) => [...fromSegment(row)]).filter((event) => event.seq > last)
+    if (events.length) yield events
+    if (fitting(rows, MAX_SEGMENTS, MAX_BATCH).length === rows.length) return
+    last = rows.at(-1)!.lastSeq
+  }
+}
+
+/** What the parts of a reply say, without what they ask of tools. */
+export const textOf = (parts: readonly (ContentBlock | ReplyPart)[]): string =>
+  parts.map((part) => (part.type === 'text' ? part.text : '')).join('')
+
+/** What a step has said. */
+export type Said = { step: number; text: string }
+
+/** The text of the step that is on, or of the last one that said something, after one more message. */
+export function textSoFar(said: Said, data: MessageData): Said {
+  if (data.messageType === 'resumed') return data.step === said.step ? { ...said, text: '' } : said
+  if (data.messageType === 'assistant') return { step: data.step, text: data.text }
+  if (data.messageType !== 'stream_event' || isThinking(data.delta)) return said
+  const before = data.step === said.step ? said.text : ''
+  return { step: data.step, text: concat(before, data.delta.text) }
+}

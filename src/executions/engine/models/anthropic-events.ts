@@ -1,0 +1,228 @@
+import { asList, asObject, asText, type Fields, isObject } from '../../../lib/unknown.ts'
+import { type Emit, errorIn, type ProviderEvents, unknownUsage } from './provider-events.ts'
+
+type Block = {
+  type: string
+  index: number
+  /** The input that the start of a call holds; used if no pieces follow. */
+  input: Fields | null
+  json: string
+  hasPieces: boolean
+}
+
+/** The deltas of each type of block that the package reads. */
+const DELTAS: Readonly<Record<string, readonly string[]>> = {
+  text: ['text_delta'],
+  thinking: ['thinking_delta', 'signature_delta'],
+  redacted_thinking: [],
+  tool_use: ['input_json_delta'],
+}
+const TEXT_OF: Readonly<Record<string, string>> = {
+  text_delta: 'text',
+  thinking_delta: 'thinking',
+  signature_delta: 'signature',
+  input_json_delta: 'partial_json',
+}
+/** The type of the block to which a delta without a start belongs. */
+const TYPE_OF: Readonly<Record<string, string>> = {
+  text_delta: 'text',
+  thinking_delta: 'thinking',
+  signature_delta: 'thinking',
+}
+
+const TOKENS = ['input_tokens', 'output_tokens', 'cache_creation_input_tokens', 'cache_read_input_tokens'] as const
+
+/**
+ * Reads the events of Anthropic's Messages API. Blocks of tools that run at the server, and blocks, deltas and events of
+ * later versions, are left out: they are neither text nor calls for this service.
+ */
+export function createAnthropicEvents(emit: Emit): ProviderEvents {
+  const open = new Map<number, Block>()
+  /** The blocks that are left out, so that their deltas are, too. */
+  const skipped = new Set<number>()
+  let usage: Record<string, number> = {}
+  let isBegun = false
+  let isSettled = false
+  let isWhole = false
+
+  function begin(message: Fields): void {
+    if (isBegun) return
+    isBegun = true
+    readUsage(message.usage)
+    const { input_tokens = 0, output_tokens = 0, ...cache } = usage
+    emit({
+      type: 'message_start',
+      message: {
+        ...{ id: asText(message.id) || null, model: asText(message.model) || null, role: 'assistant', content: [] },
+        ...{ stop_reason: null, usage: { input_tokens, output_tokens, ...cache } },
+      },
+    })
+  }
+
+  function readUsage(reported: unknown): void {
+    const fields = asObject(reported)
+    for (const name of TOKENS) {
+      const tokens = fields[name]
+      // Gateways repeat the input as 0 in the last event.
+      if (typeof tokens === 'number' && (tokens > 0 || usage[name] === undefined)) usage = { ...usage, [name]: tokens }
+    }
+  }
+
+  function start(index: number, block: Fields): void {
+    const { type } = block
+    if (typeof type !== 'string' || !DELTAS[type]) {
+      skipped.add(index)
+      emit({ type: 'ping' })
+      return
+    }
+    const known = open.get(index)
+    if (known) stop(known)
+    skipped.delete(index)
+    const input = type === 'tool_use' && isObject(block.input) && Object.keys(block.input).length ? block.input : null
+    open.set(index, { type, index, input, json: '', hasPieces: false })
+    const content_block = {
+      text: { type, text: '' },
+      thinking: { type, thinking: '', signature: '' },
+      redacted_thinking: { type, data: asText(block.data) },
+      tool_use: { type, id: asText(block.id), name: asText(block.name), input: {} },
+    }[type]
+    emit({ type: 'content_block_start', index, content_block })
+    const given = type === 'text' ? block.text : type === 'thinking' ? block.thinking : ''
+    if (asText(given)) read({ type: 'content_block_delta', index, delta: { type: `${type}_delta`, [type]: given } })
+    if (type === 'thinking' && asText(block.signature)) {
+      read({ type: 'content_block_delta', index, delta: { type: 'signature_delta', signature: block.signature } })
+    }
+  }
+
+  function add(index: number, delta: Fields): void {
+    const type = asText(delta.type)
+    const field = TEXT_OF[type]
+    const text = field && asText(delta[field])
+    if (!field || !text || skipped.has(index)) {
+      emit({ type: 'ping' })
+      return
+    }
+    if (!open.has(index) && TYPE_OF[type]) start(index, { type: TYPE_OF[type] })
+    const block = open.get(index)
+    if (!block || !DELTAS[block.type]?.includes(type)) {
+      emit({ type: 'ping' })
+      return
+    }
+    if (type === 'input_json_delta') {
+      block.json += text
+      block.hasPieces = true
+    }
+    emit({ type: 'content_block_delta', index, delta: { type, [field]: text } })
+  }
+
+  function stop({ index, input, hasPieces }: Block): void {
+    open.delete(index)
+    if (input && !hasPieces) {
+      const partial_json = JSON.stringify(input)
+      emit({ type: 'content_block_delta', index, delta: { type: 'input_json_delta', partial_json } })
+    }
+    emit({ type: 'content_block_stop', index })
+  }
+
+  /** Ends the blocks that are open. A call that was cut off is none. */
+  function stopAll(reason: string): void {
+    for (const block of open.values()) {
+      if (block.type !== 'tool_use' || reason === 'tool_use' || isComplete(block)) stop(block)
+    }
+  }
+
+  function finish(delta: Fields, reported: unknown): void {
+    readUsage(reported)
+    const reason = asText(delta.stop_reason)
+    if (!reason) {
+      emit({ type: 'ping' })
+      return
+    }
+    stopAll(reason)
+    if (!isSettled) settle(reason, asText(delta.stop_sequence) || null)
+  }
+
+  function settle(stop_reason: string, stop_sequence: string | null): void {
+    isSettled = true
+    const { input_tokens, output_tokens = 0, ...cache } = usage
+    if (input_tokens === undefined || usage.output_tokens === undefined) emit(unknownUsage)
+    const counted = { ...(input_tokens && { input_tokens }), output_tokens, ...cache }
+    emit({ type: 'message_delta', delta: { stop_reason, stop_sequence }, usage: counted })
+  }
+
+  function readMessage(message: Fields): void {
+    begin(message)
+    for (const [index, block] of asList(message.content).entries()) {
+      start(index, asObject(block))
+      const opened = open.get(index)
+      if (opened) stop(opened)
+    }
+    finish(message, message.usage)
+    isWhole = true
+  }
+
+  function read(event: Fields): void {
+    const error = errorIn(event)
+    if (error) throw error
+    const index = typeof event.index === 'number' ? event.index : 0
+    switch (event.type) {
+      case 'message':
+        readMessage(event)
+        return
+      case 'message_start':
+        begin(asObject(event.message))
+        return
+      case 'content_block_start':
+        begin({})
+        start(index, asObject(event.content_block))
+        return
+      case 'content_block_delta':
+        begin({})
+        add(index, asObject(event.delta))
+        return
+      case 'content_block_stop': {
+        const block = open.get(index)
+        if (block) stop(block)
+        else emit({ type: 'ping' })
+        return
+      }
+      case 'message_delta':
+        begin({})
+        finish(asObject(event.delta), event.usage)
+        return
+      case 'message_stop':
+        if (!isBegun) return
+        stopAll('end_turn')
+        if (!isSettled) settle('end_turn', null)
+        isWhole = true
+        return
+      default:
+        emit({ type: 'ping' })
+    }
+  }
+
+  return {
+    read,
+    close() {
+      if (isSettled) emit({ type: 'message_stop' })
+    },
+    get isBegun() {
+      return isBegun
+    },
+    get isSettled() {
+      return isSettled
+    },
+    get isWhole() {
+      return isWhole
+    },
+  }
+}
+
+function isComplete({ json, input, hasPieces }: Block): boolean {
+  if (!hasPieces) return input !== null
+  try {
+    return isObject(JSON.parse(json))
+  } catch {
+    return false
+  }
+}

@@ -1,0 +1,69 @@
+import type { SharedV4Warning } from '@ai-sdk/provider'
+import type { ModelSettings } from '../../../lib/model-settings.ts'
+import type { Fields } from '../../../lib/unknown.ts'
+import type { CallOptions } from './text-model.ts'
+
+/** What the settings of a call depend on. */
+export type Call = {
+  /** The provider as its model names it (`openai.responses`, `compatible.chat`). */
+  provider: string
+  /** Whether tools are offered. */
+  hasTools: boolean
+  /** Whether it is the first step of its run. */
+  isFirst: boolean
+}
+
+/** Whether a model is one of an OpenAI-compatible server. */
+export const isCompatible = (provider: string): boolean => provider.endsWith('.chat')
+
+/** The fields that settings merge into the body of a request to an OpenAI-compatible server. */
+export function bodyFieldsOf(settings: ModelSettings, { provider, hasTools }: Omit<Call, 'isFirst'>): Fields {
+  const { providerOptions = {}, parallelToolCalls } = settings
+  const name = provider.split('.', 1)[0] ?? ''
+  return {
+    ...(hasTools && parallelToolCalls !== undefined && { parallel_tool_calls: parallelToolCalls }),
+    ...providerOptions.compatible,
+    ...(name !== 'compatible' && providerOptions[name]),
+  }
+}
+
+/** Translates settings into the options of a call (contract-2.md section 2.3). `ignored` is told of what has no option. */
+export function optionsOf(
+  settings: ModelSettings,
+  { provider, hasTools, isFirst }: Call,
+  ignored: (name: keyof ModelSettings) => void,
+): Omit<CallOptions, 'prompt'> {
+  const { temperature, topP, maxOutputTokens, stopSequences, seed, reasoningEffort, parallelToolCalls } = settings
+  // A model that must call tools at every step never answers.
+  const toolChoice = settings.toolChoice === 'required' && !isFirst ? 'auto' : settings.toolChoice
+  const own: Record<string, Fields> = { ...settings.providerOptions }
+  const isResponses = provider.startsWith('openai.')
+  // OpenAI keeps nothing: its reasoning comes back encrypted, and goes with each request.
+  if (isResponses) own.openai = { store: false, ...own.openai }
+  if (parallelToolCalls !== undefined && hasTools) {
+    if (isResponses) own.openai = { parallelToolCalls, ...own.openai }
+    else if (provider.startsWith('anthropic'))
+      own.anthropic = { disableParallelToolUse: !parallelToolCalls, ...own.anthropic }
+    else if (!isCompatible(provider)) ignored('parallelToolCalls')
+  }
+  return {
+    ...(temperature !== undefined && { temperature }),
+    ...(topP !== undefined && { topP }),
+    ...(maxOutputTokens !== undefined && { maxOutputTokens }),
+    ...(stopSequences?.length && { stopSequences }),
+    ...(seed !== undefined && { seed }),
+    ...(reasoningEffort !== undefined && { reasoning: reasoningEffort }),
+    ...(toolChoice && hasTools && { toolChoice: { type: toolChoice } }),
+    // Those of a compatible server are merged into its body.
+    ...(!isCompatible(provider) && { providerOptions: own as never }),
+  }
+}
+
+/** How the packages name settings in their warnings, where they do not use ours. */
+const NAMES: Readonly<Record<string, keyof ModelSettings>> = { reasoning: 'reasoningEffort' }
+
+/** Returns the settings that a package says it did not send. */
+export const ignoredIn = (warnings: readonly SharedV4Warning[], settings: ModelSettings): string[] =>
+  warnings
+    .flatMap((warning) => (warning.type === 'unsupported' ? (NAMES[warning.feature] ?? warning.feature) : []))
+    .filter((name) => name in settings)

@@ -1,0 +1,53 @@
+import { asObject, asText, type Fields, isObject } from '../../../lib/unknown.ts'
+import { ReportedError } from './model-errors.ts'
+
+/** The keys with which a chunk without choices says that something failed. */
+const COMPLAINTS = [
+  'error_type',
+  'error_message',
+  'error_msg',
+  'error_code',
+  'errorMessage',
+  'ErrorMessage',
+  'Error',
+  'fault',
+  'exception',
+  'errors',
+  'detail',
+  'msg',
+  'message',
+  'Message',
+]
+const HARMLESS = /^(?:ping|keep-?alive|heartbeat|info|status|ok|success)$/i
+
+/** The error that a chunk reports in any of the forms that servers use; undefined if it reports none. */
+export function reportedError(chunk: Fields, choice: Fields, event: string | undefined): ReportedError | undefined {
+  if (says(chunk.error)) return new ReportedError(chunk.error === true ? chunk : detailed(chunk))
+  if (says(choice.error)) return new ReportedError({ error: choice.error })
+  const { status_code: code, status_msg: message } = asObject(chunk.base_resp)
+  if (typeof code === 'number' && code !== 0) return new ReportedError({ code, message })
+  if (Array.isArray(chunk.choices)) return undefined
+  const isError = event === 'error' || chunk.object === 'error' || chunk.type === 'error'
+  return isError || complains(chunk, event) ? new ReportedError(chunk) : undefined
+}
+
+/** Some say the kind of an error beside it. */
+const detailed = ({ error, error_type, code, status, message }: Fields): Fields => ({
+  ...{ error, error_type, code, status },
+  ...(!isObject(error) && typeof message === 'string' && { message }),
+})
+
+function complains(chunk: Fields, event: string | undefined): boolean {
+  if (HARMLESS.test(event ?? '') || HARMLESS.test(asText(chunk.type)) || HARMLESS.test(asText(chunk.status)))
+    return false
+  if (chunk.code === 0 || chunk.code === 200 || chunk.usage !== undefined) return false
+  if (chunk.success === false) return true
+  return COMPLAINTS.some((key) => key in chunk && (says(chunk[key]) || typeof chunk[key] === 'number'))
+}
+
+/** Whether a value says anything: servers send `error: null`, `""` and `{}` in each chunk of a good reply. */
+function says(value: unknown): boolean {
+  if (Array.isArray(value)) return value.some(says)
+  if (isObject(value)) return Object.values(value).some((inner) => says(inner) || typeof inner === 'number')
+  return value === true || (typeof value === 'string' && value !== '')
+}

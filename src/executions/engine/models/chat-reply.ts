@@ -1,0 +1,274 @@
+import type { LanguageModelV4Usage, SharedV4ProviderMetadata } from '@ai-sdk/provider'
+import { asList, asObject, asText, type Fields, isObject } from '../../../lib/unknown.ts'
+import { reportedError } from './chat-errors.ts'
+import { isNoReason, unifiedReason } from './finish-reasons.ts'
+import { createInlineReasoning } from './inline-reasoning.ts'
+import { ModelError } from './model-errors.ts'
+import { laterUsage, NO_USAGE, usageIn } from './reported-usage.ts'
+import { createStreamedCalls } from './streamed-calls.ts'
+import type { Part } from './text-model.ts'
+
+export type ReplyOptions = {
+  /** The key of what this server wants back with its reasoning and calls, in `providerMetadata`. */
+  metadataKey: string
+  /** The names of the offered tools. */
+  tools: ReadonlySet<string>
+  /** Whether `<think>…</think>` at the start of an answer is reasoning. */
+  thinkTags: boolean
+}
+
+/** Makes parts of the chunks of one chat completion. */
+export type ChatReply = {
+  /** Takes a chunk, or a whole completion. */
+  read(chunk: Fields, event: string | undefined, parts: Part[]): void
+  /** Says the rest. `isClosed`: the server ended the connection without `[DONE]`. */
+  end(isClosed: boolean, parts: Part[]): void
+  /** Whether its finish reason has come: only usage may follow. */
+  readonly isSettled: boolean
+  readonly isOver: boolean
+  /** Whether anything of the protocol has come. */
+  readonly isBegun: boolean
+}
+
+export function createChatReply({ metadataKey, tools, thinkTags }: ReplyOptions): ChatReply {
+  const calls = createStreamedCalls(tools)
+  const inline = createInlineReasoning()
+  inline.isOver = !thinkTags
+  let open: 'text' | 'reasoning' | null = null
+  let hasText = false
+  let reason: string | undefined
+  let isRefusal = false
+  let usage: LanguageModelV4Usage | null = null
+  let isOver = false
+  let isBegun = false
+  /** The text of messages that came instead of deltas. */
+  let messages = ''
+  /** The field that the open reasoning came in, and what goes back beside its text. */
+  let field = ''
+  let details: Details = {}
+  let textExtra: Fields | null = null
+
+  const metadata = (fields: Fields): { providerMetadata: SharedV4ProviderMetadata } => ({
+    providerMetadata: { [metadataKey]: fields as SharedV4ProviderMetadata[string] },
+  })
+
+  function turnTo(kind: typeof open, parts: Part[]): void {
+    if (open === kind) return
+    if (open === 'text') {
+      parts.push({ type: 'text-end', id: 'text', ...(textExtra && metadata({ extraContent: textExtra })) })
+      textExtra = null
+    }
+    if (open === 'reasoning') {
+      parts.push({ type: 'reasoning-end', id: 'reasoning', ...metadata({ field, ...details }) })
+      details = {}
+    }
+    if (kind === 'text') parts.push({ type: 'text-start', id: kind })
+    if (kind === 'reasoning') parts.push({ type: 'reasoning-start', id: kind, ...metadata({ field }) })
+    open = kind
+  }
+
+  function say(kind: 'text' | 'reasoning', delta: string, parts: Part[]): void {
+    if (!delta) return
+    if (open !== kind) turnTo(kind, parts)
+    if (kind === 'text') hasText = true
+    parts.push({ type: `${kind}-delta`, id: kind, delta })
+  }
+
+  function think(from: string, delta: string, parts: Part[]): void {
+    if (!delta) return
+    if (open === 'reasoning' && field !== from) turnTo(null, parts)
+    field = from
+    say('reasoning', delta, parts)
+  }
+
+  const sayInline = (parts: Part[]) => (kind: 'text' | 'reasoning', text: string) =>
+    kind === 'text' ? say('text', text, parts) : think('content', text, parts)
+
+  function sayText(text: string, parts: Part[]): void {
+    if (inline.isOver) say('text', text, parts)
+    else if (text) inline.read(text, sayInline(parts))
+  }
+
+  /** Some servers send a list of parts where others send text. */
+  function sayContent(content: unknown, parts: Part[]): void {
+    if (typeof content === 'string') sayText(content, parts)
+    else for (const part of isObject(content) ? [content] : asList(content)) sayPart(part, parts)
+  }
+
+  function sayPart(part: unknown, parts: Part[]): void {
+    const { type, text, thinking, reasoning, refusal } = asObject(part)
+    if (type === 'thinking' || type === 'reasoning') think('content', wordsOf(thinking ?? text ?? reasoning), parts)
+    else if (type === 'refusal') sayRefusal(asText(refusal), parts)
+    else sayText(asText(part) || wordsOf(text), parts)
+  }
+
+  function sayRefusal(text: string, parts: Part[]): void {
+    if (!text) return
+    isRefusal = true
+    say('text', text, parts)
+  }
+
+  function sayReasoning(delta: Fields, parts: Part[]): void {
+    for (const key of REASONING) {
+      const text = wordsOf(delta[key])
+      if (!text) continue
+      think(key, text, parts)
+      break
+    }
+    for (const key of DETAILS) {
+      const list = asList(delta[key]).map(asObject)
+      if (!list.length) continue
+      const text = REASONING.some((key) => wordsOf(delta[key]))
+        ? ''
+        : list.map((entry) => wordsOf(entry.text ?? entry.summary ?? entry.thinking)).join('')
+      think(key, text, parts)
+      details[key] = mergeDetails(details[key] ?? [], list)
+    }
+  }
+
+  /** Reads `delta`, or `message` where servers send that; then the same text may come again with the finish reason. */
+  function readMessage(delta: Fields, isMessage: boolean, isLast: boolean, parts: Part[]): void {
+    const { content } = delta
+    // Nearly all chunks: a few more fields for each token would cost as much as reading it.
+    if (!isMessage && inline.isOver && typeof content === 'string' && hasContentAlone(delta)) {
+      say('text', content, parts)
+      return
+    }
+    if (!isMessage || !hasText || !isLast || messages) {
+      const isRepeated =
+        isMessage &&
+        messages &&
+        typeof content === 'string' &&
+        content.startsWith(messages) &&
+        (isLast || content.length > messages.length)
+      const text = isRepeated ? content.slice(messages.length) : content
+      if (isMessage && typeof text === 'string') messages += text
+      if (!isRepeated) sayReasoning(delta, parts)
+      if (content) sayContent(text, parts)
+      sayRefusal(asText(delta.refusal), parts)
+    }
+    const { tool_calls: listed, function_call: legacy, extra_content: extra } = delta
+    for (const call of isObject(listed) ? [listed] : asList(listed)) addCall(asObject(call), parts)
+    if (isObject(legacy) && (legacy.name || legacy.arguments)) addCall({ function: legacy }, parts)
+    if (isObject(extra)) textExtra = extra
+  }
+
+  function addCall(piece: Fields, parts: Part[]): void {
+    const { id, input } = calls.add(piece)
+    if (input) parts.push({ type: 'tool-input-delta', id, delta: input })
+  }
+
+  function read(chunk: Fields, event: string | undefined, parts: Part[]): void {
+    const choice = asObject(asList(chunk.choices)[0])
+    const error = reportedError(chunk, choice, event)
+    if (error !== undefined) {
+      // Behind the finish reason nothing can take the reply back.
+      if (reason !== undefined) return
+      isOver = true
+      parts.push({ type: 'error', error })
+      return
+    }
+    const { choices } = chunk
+    isBegun ||= Array.isArray(choices)
+    if (choices !== undefined && choices !== null && !isBegun)
+      throw new ModelError('The model server sent something that cannot be read', 'unreadable')
+    const raw = asText(choice.finish_reason)
+    const isLast = !isNoReason(raw)
+    const { delta, message, text } = choice
+    if (isObject(delta)) readMessage(delta, false, isLast, parts)
+    if (isObject(message) && !(isObject(delta) && Object.keys(delta).length)) readMessage(message, true, isLast, parts)
+    if (typeof text === 'string') sayText(text, parts)
+    if (isLast) reason = raw
+    const reported = usageIn(chunk, choice)
+    if (!reported) return
+    usage = laterUsage(usage, reported)
+    parts.push({ type: 'usage', usage })
+  }
+
+  function endCalls(parts: Part[]): void {
+    for (const { id, name, input, extra, signature } of calls.end()) {
+      const extras = { ...(signature && { thoughtSignature: signature }), ...(extra && { extraContent: extra }) }
+      parts.push({
+        ...{ type: 'tool-call', toolCallId: id, toolName: name, input },
+        ...((signature || extra) && metadata(extras)),
+      })
+    }
+  }
+
+  function finishOf(isClosed: boolean) {
+    if (reason !== undefined) {
+      const unified = unifiedReason(reason)
+      return unified === 'stop' && isRefusal ? 'content-filter' : unified
+    }
+    // The server said that it is done, though not why. Without a word of it the answer may go on: it counts as cut.
+    if (isClosed) return hasText || calls.size ? 'length' : 'error'
+    return calls.size ? 'tool-calls' : 'stop'
+  }
+
+  return {
+    read,
+    end(isClosed, parts) {
+      if (isOver) return
+      isOver = true
+      inline.end(sayInline(parts))
+      if (details && Object.keys(details).length && open !== 'reasoning') {
+        field = Object.keys(details)[0] ?? ''
+        turnTo('reasoning', parts)
+      }
+      turnTo(null, parts)
+      endCalls(parts)
+      const unified = finishOf(isClosed)
+      if (unified === 'error' && reason === undefined) {
+        const message = 'The stream of the model ended without an answer and without a finish reason'
+        parts.push({ type: 'error', error: new ModelError(message, 'broken_off') })
+      }
+      parts.push({ type: 'finish', finishReason: { unified, raw: reason }, usage: usage ?? NO_USAGE })
+    },
+    get isSettled() {
+      return reason !== undefined
+    },
+    get isOver() {
+      return isOver
+    },
+    get isBegun() {
+      return isBegun
+    },
+  }
+}
+
+/** The fields of reasoning, each the same text where a server sends several. */
+const REASONING = ['reasoning_content', 'reasoning', 'thinking', 'reasoning_text'] as const
+/** The fields of reasoning that have to go back as they came (OpenRouter, LiteLLM). */
+const DETAILS = ['reasoning_details', 'thinking_blocks'] as const
+
+type Details = { [Key in (typeof DETAILS)[number]]?: readonly Fields[] }
+
+function hasContentAlone(delta: Fields): boolean {
+  for (const key in delta) if (key !== 'content' && key !== 'role') return false
+  return true
+}
+
+/** A text, the text of an object, or those of a list. */
+function wordsOf(value: unknown): string {
+  if (typeof value === 'string') return value
+  if (Array.isArray(value)) return value.map(wordsOf).join('')
+  return isObject(value) ? asText(value.text) || asText(value.content) : ''
+}
+
+/** Joins the texts of the same entry, which come in pieces like the text itself. */
+function mergeDetails(before: readonly Fields[], more: readonly Fields[]): readonly Fields[] {
+  const merged = [...before]
+  for (const entry of more) {
+    const last = merged.at(-1)
+    const isSame = last && last.type === entry.type && last.index === entry.index && (!entry.id || last.id === entry.id)
+    if (!isSame || entry.data !== undefined) merged.push(entry)
+    else merged[merged.length - 1] = joined(last, entry)
+  }
+  return merged
+}
+
+function joined(last: Fields, entry: Fields): Fields {
+  const texts = ['text', 'summary', 'thinking'].filter((key) => typeof entry[key] === 'string')
+  const known = Object.fromEntries(Object.entries(entry).filter(([, value]) => value !== null && value !== ''))
+  return { ...last, ...known, ...Object.fromEntries(texts.map((key) => [key, asText(last[key]) + asText(entry[key])])) }
+}

@@ -1,0 +1,188 @@
+import { StringDecoder } from 'node:string_decoder'
+import { JSONParseError } from '@ai-sdk/provider'
+import { createParser, type EventSourceParser, type ParseError } from 'eventsource-parser'
+import { isObject } from '../../../lib/unknown.ts'
+import { type ChatReply, createChatReply, type ReplyOptions } from './chat-reply.ts'
+import { isPage, readErrorBody } from './error-bodies.ts'
+import { ModelError, ReportedError } from './model-errors.ts'
+import type { Reading } from './post.ts'
+import type { Part } from './text-model.ts'
+
+/** Maximum length of an event, or of a body without events (characters). */
+const MAX_EVENT = 16 * 1024 * 1024
+/** How much of an answer without a single event is kept to say what it is (characters). */
+const MAX_HEAD = 4_000
+const LF = 10
+
+/**
+ * Makes parts of the bytes of a chat completion as they come: an event stream, or what servers send in its place (one
+ * JSON body, a line of JSON for each chunk). Says when the reply is settled, and when it is whole.
+ */
+export function createChatReader(options: ReplyOptions): (bytes: Buffer | null, parts: Part[]) => Reading {
+  const reply = createChatReply(options)
+  let decoder: StringDecoder | null = null
+  let parser: EventSourceParser | null = null
+  let into: Part[] = []
+  /** What came first; null once the server speaks the protocol. */
+  let head: string | null = ''
+  /** A body that is JSON, until its end. */
+  let body: string[] | null = null
+  let length = 0
+  const config = {
+    maxBufferSize: MAX_EVENT,
+    onEvent: ({ data, event }: { data: string; event?: string | undefined }) => readData(reply, data, event, into),
+    onError: (error: ParseError) => readOdd(reply, error, into),
+  }
+
+  function feed(text: string): void {
+    if (body) {
+      length += text.length
+      if (length > MAX_EVENT) refuseLong()
+      body.push(text)
+      return
+    }
+    parser ??= createParser(config)
+    parser.feed(text)
+  }
+
+  function begin(text: string): void {
+    // An event stream may begin with a byte order mark, which is no part of it.
+    const begun = `${head}${text}`.replace(/^\ufeff/, '')
+    const first = /\S/.exec(begun)?.[0]
+    if (!first) {
+      head = begun
+      return
+    }
+    if (first === '{' || first === '[') body = []
+    head = head === '' ? begun.slice(0, MAX_HEAD) : begun
+    feed(begun)
+    isBegun = true
+  }
+  let isBegun = false
+
+  function end(): void {
+    if (body) readBody(reply, body.join(''), into)
+    // The last event may lack the blank line behind it.
+    else if (isBegun && !reply.isOver) closeLast()
+    if (reply.isOver) return
+    if (!reply.isBegun && !reply.isSettled) throw oddAnswer(head ?? '')
+    reply.end(true, into)
+  }
+
+  function closeLast(): void {
+    try {
+      parser?.feed('\n\n')
+    } catch (error) {
+      // It was cut off.
+      if (!JSONParseError.isInstance(error)) throw error
+    }
+  }
+
+  return (bytes, parts) => {
+    into = parts
+    if (!bytes) end()
+    else {
+      const before = parts.length
+      const last = bytes.at(-1) ?? 0
+      // A character may be cut in two.
+      if (last > 0x7f) decoder ??= new StringDecoder()
+      const text = decoder ? decoder.write(bytes) : bytes.toString()
+      if (isBegun) feed(text)
+      else begin(text)
+      if (head !== null && reply.isBegun) head = null
+      // Most have come whole: what waits for the next is small.
+      if (last === LF && text.endsWith('\n\n')) parser = decoder = null
+      // Whatever comes says that the model is not silent.
+      if (parts.length === before) parts.push({ type: 'raw', rawValue: null })
+    }
+    if (reply.isOver) return 'whole'
+    return reply.isSettled ? 'settled' : 'open'
+  }
+}
+
+function readData(reply: ChatReply, data: string, event: string | undefined, parts: Part[]): void {
+  if (reply.isOver) return
+  if (data === '[DONE]') {
+    reply.end(false, parts)
+    return
+  }
+  const chunk = parse(reply, data, event, parts)
+  if (isObject(chunk)) {
+    reply.read(chunk, event, parts)
+    return
+  }
+  for (const one of Array.isArray(chunk) ? chunk : [chunk]) {
+    if (isObject(one) && !reply.isOver) reply.read(one, event, parts)
+    else if (event === 'error' && typeof one === 'string') fail(reply, one, parts)
+  }
+}
+
+/** Texts instead of JSON are errors or signs of life; broken JSON is neither. */
+function parse(reply: ChatReply, data: string, event: string | undefined, parts: Part[]): unknown {
+  try {
+    return JSON.parse(data)
+  } catch (cause) {
+    if (/^\s*\[done\]\s*$/i.test(data)) reply.end(false, parts)
+    if (reply.isSettled || reply.isOver || !data.trim()) return null
+    if (event === 'error' || !/^\s*[[{]/.test(data)) {
+      if (
+        event === 'error' ||
+        /error|fail|exceed|denied|invalid|incorrect|not found|too (?:long|many)|limit/i.test(data)
+      )
+        fail(reply, data, parts)
+      return null
+    }
+    throw new JSONParseError({ text: data, cause })
+  }
+}
+
+function fail(reply: ChatReply, body: unknown, parts: Part[]): void {
+  reply.read({ error: body }, undefined, parts)
+}
+
+/** Lines that are no part of an event stream: llama.cpp's `error: {…}`, and chunks without `data:`. */
+function readOdd(reply: ChatReply, { type, field, value, line }: ParseError, parts: Part[]): void {
+  if (type === 'max-buffer-size-exceeded') refuseLong()
+  if (type !== 'unknown-field' || reply.isOver) return
+  if (field === 'error' && value) fail(reply, readErrorBody(value), parts)
+  else if (line?.startsWith('{')) readData(reply, line, undefined, parts)
+}
+
+function refuseLong(): never {
+  throw new ModelError('The model sent more than 16 MiB in one event')
+}
+
+/** Reads a body that is one JSON value, or one for each line. */
+function readBody(reply: ChatReply, body: string, parts: Part[]): void {
+  let values: unknown
+  try {
+    values = JSON.parse(body)
+  } catch {
+    for (const line of body.split('\n')) readData(reply, line.replace(/^data:\s*/, ''), undefined, parts)
+    return
+  }
+  for (const value of Array.isArray(values) ? values : [values]) {
+    if (isObject(value) && !reply.isOver) reply.read(value, undefined, parts)
+  }
+  // A body that came whole is whole.
+  if (reply.isBegun && !reply.isOver) reply.end(false, parts)
+}
+
+/** Returns the failure of an answer that is not of the protocol, by its first characters. */
+export function oddAnswer(head: string): Error {
+  const text = head.trim()
+  if (!text) return new ModelError('The model server sent an empty answer', 'unreadable')
+  if (isPage(text)) {
+    const title = /<title[^>]*>([^<]{1,200})<\/title>/i.exec(text)?.[1]?.trim()
+    const page = title ? `a web page titled "${title}"` : 'a web page'
+    return new ModelError(
+      `The model server answered with ${page} (HTML), not with a model's answer. Check its base address`,
+      'unreadable',
+    )
+  }
+  if (/^[[{]/.test(text))
+    return new ModelError('The model server answered with JSON that is not a chat completion', 'unreadable')
+  if (/^(?:data|event|id|retry)?:/m.test(text))
+    return new ModelError('The model server ended its stream without an answer', 'broken_off')
+  return new ReportedError(text)
+}

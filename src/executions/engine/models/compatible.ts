@@ -1,0 +1,150 @@
+import type { Clock } from '../../../lib/clock.ts'
+import { isModelId } from '../../../lib/model-name.ts'
+import type { Network } from '../../../lib/network.ts'
+import { asObject, asText, type Fields } from '../../../lib/unknown.ts'
+import { ModelError } from './model-errors.ts'
+
+const TIMEOUT = 2_000
+const FRESH = 60_000
+/** The longest list that is read (bytes, models): OpenRouter's has half a megabyte. */
+const MAX_BYTES = 8 * 1024 * 1024
+const MAX_MODELS = 5_000
+
+// Local servers list these beside what can chat.
+const CANNOT_CHAT = /embed|rerank|whisper|tts|dall-e|moderation/i
+/** What servers call the kinds of models that do not chat. */
+const OTHER_KINDS = /^(text[-_])?(embedding|rerank|image|audio|video|speech|transcri|moderation|tts|stt)/i
+
+export type ListedModel = { id: string; chats: boolean }
+
+/** Where models are listed. */
+export type Listing = { url: string; headers: Readonly<Record<string, string>>; isOperators: boolean }
+
+type Deps = { network(isOperators: boolean): Promise<Network>; clock: Clock }
+
+/**
+ * Asks a provider for its list of models, within `timeout` (ms). Throws what `describeModelError` describes; a redirect
+ * is not followed.
+ */
+export async function fetchModels(listing: Listing, { network }: Deps, timeout: number): Promise<ListedModel[]> {
+  const { url, headers, isOperators } = listing
+  const { fetch } = await network(isOperators)
+  const signal = AbortSignal.timeout(timeout)
+  const response = await fetch(url, { headers, signal }).catch((error) => {
+    throw signal.aborted ? new ModelError(`No answer within ${timeout / 1000} s`) : error
+  })
+  const responseBody = await readText(response)
+  if (!response.ok) {
+    const { status: statusCode, statusText, headers: responseHeaders } = response
+    const details = { statusCode, responseBody, responseHeaders: Object.fromEntries(responseHeaders) }
+    throw Object.assign(new Error(statusText), details)
+  }
+  const models = readModelList(responseBody)
+  if (!models) throw new ModelError('The answer is no list of models')
+  return models
+}
+
+async function readText(response: Response): Promise<string> {
+  const chunks: Uint8Array[] = []
+  let size = 0
+  for await (const chunk of response.body ?? []) {
+    size += chunk.length
+    if (size > MAX_BYTES) throw new ModelError('The list of models is longer than 8 MiB')
+    chunks.push(chunk)
+  }
+  return Buffer.concat(chunks).toString()
+}
+
+/**
+ * Reads a list of models in any of the usual forms: `{data: […]}` (OpenAI), a bare list (Together, GitHub), `{models: […]}`
+ * (Ollama, Google, Cohere), `{result: […]}` (Cloudflare), `{data: {models: […]}}`; each a name, or an object with `id`,
+ * `name` or `model`. What is none is left out. Returns null for anything else.
+ */
+export function readModelList(text: string): ListedModel[] | null {
+  let body: unknown
+  try {
+    body = JSON.parse(text)
+  } catch {
+    return null
+  }
+  const { data, models, result } = asObject(body)
+  const lists = [body, data, models, result, asObject(data).models, asObject(result).models].filter(Array.isArray)
+  const list: unknown[] | undefined = lists.find(({ length }) => length > 0) ?? lists[0]
+  if (!list) return null
+  const found = new Map<string, ListedModel>()
+  for (const item of list) {
+    const fields = typeof item === 'string' ? { id: item } : asObject(item)
+    const id = idOf(fields)
+    if (isModelId('compatible', id) && !found.has(id)) found.set(id, { id, chats: canChat(id, fields) })
+    if (found.size === MAX_MODELS) break
+  }
+  return [...found.values()]
+}
+
+function idOf({ id, model, name }: Fields): string {
+  const given = typeof id === 'number' ? String(id) : asText(id) || asText(model) || asText(name)
+  return given.trim().replace(/^models\/(?=gem)/, '')
+}
+
+function canChat(id: string, { type, architecture, capabilities }: Fields): boolean {
+  if (CANNOT_CHAT.test(id) || OTHER_KINDS.test(asText(type))) return false
+  if (asObject(capabilities).completion_chat === false) return false
+  const { output_modalities: gives } = asObject(architecture)
+  return !Array.isArray(gives) || gives.includes('text')
+}
+
+/** The models that an OpenAI-compatible server lists. */
+export type Catalogue = {
+  /** Their ids, at most a minute old. A server that cannot be asked within 2 s gives what is known, or nothing. */
+  list(): Promise<readonly string[]>
+  /** Whether one is listed: told by what is known, if it is. */
+  has(id: string): Promise<boolean>
+  /** The first one that can chat, undefined if there is none; asked for once. Rejects when the server cannot be asked. */
+  first(): Promise<string | undefined>
+  /** The same without asking the server; undefined if it was not asked yet. */
+  known(): string | undefined
+}
+
+export function createCatalogue(listing: Listing, deps: Deps): Catalogue {
+  const { clock } = deps
+  let models: readonly ListedModel[] = []
+  let askedAt = Number.NEGATIVE_INFINITY
+  let asking: Promise<readonly ListedModel[]> | undefined
+
+  function ask(): Promise<readonly ListedModel[]> {
+    askedAt = clock.now().getTime()
+    asking ??= fetchModels(listing, deps, TIMEOUT)
+      .then((found) => {
+        models = found
+        return found
+      })
+      .finally(() => {
+        asking = undefined
+      })
+    return asking
+  }
+
+  async function refresh(): Promise<void> {
+    if (asking || clock.now().getTime() - askedAt >= FRESH) await ask().catch(() => undefined)
+  }
+
+  const firstOf = (some: readonly ListedModel[]) => (some.find(({ chats }) => chats) ?? some[0])?.id
+
+  return {
+    known: () => firstOf(models),
+    async list() {
+      await refresh()
+      return models.map(({ id }) => id)
+    },
+    async has(id) {
+      const refreshed = refresh()
+      if (!models.some((model) => model.id === id)) await refreshed
+      return models.some((model) => model.id === id)
+    },
+    async first() {
+      // What is known is used at once, and renewed behind: the server may have got another model.
+      if (models.length > 0) void refresh()
+      return firstOf(models.length > 0 ? models : await ask())
+    },
+  }
+}

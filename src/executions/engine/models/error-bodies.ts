@@ -1,0 +1,163 @@
+import { asObject, asText, type Fields, isObject } from '../../../lib/unknown.ts'
+
+/** The facts that a provider's error body states, each absent if the body does not state it. */
+export type ErrorBody = {
+  /** The sentence for a person. Only fields that hold one are read: others may repeat the request and its prompt. */
+  message?: string
+  /** The machine-readable word (`context_length_exceeded`, `overloaded_error`, `UNAVAILABLE`). */
+  code?: string
+  /** The HTTP status, for errors inside a stream and for proxies that answer 200. */
+  status?: number
+  /** The request's field that the provider complains about, as it names it (`stream_options`, `messages.1.name`). */
+  field?: string
+  /** How long to wait before asking again (ms). */
+  retryAfter?: number
+  /** The provider behind a gateway (`Mistral` behind OpenRouter). */
+  upstream?: string
+}
+
+/** Nesting depth at which a body is no longer searched. */
+const MAX_DEPTH = 6
+/** Maximum number of entries of a list that are read. */
+const MAX_ENTRIES = 5
+
+/** Reads a body: text of an HTTP response, or the object of an error event. Never throws. */
+export function readErrorBody(body: unknown): ErrorBody {
+  return typeof body === 'string' ? readText(body, 0) : readValue(body, 0)
+}
+
+function readText(text: string, depth: number): ErrorBody {
+  const trimmed = text.trim()
+  if (/^[[{"]/.test(trimmed)) {
+    try {
+      return readValue(JSON.parse(trimmed), depth + 1)
+    } catch {
+      // A stream of events, or a text that begins like JSON.
+    }
+  }
+  const event = /^(?:data|error):\s*([[{].*)$/m.exec(trimmed)
+  if (event?.[1] && depth < MAX_DEPTH) return readText(event[1], depth + 1)
+  if (isPage(trimmed)) return titleOf(trimmed)
+  // JSON that was cut off, or bytes that are no text.
+  return !trimmed || /^[[{]\s*["{[]/.test(trimmed) || /\ufffd.*\ufffd/s.test(trimmed) ? {} : { message: trimmed }
+}
+
+/** Whether a text is a web page, such as the error page of a proxy or the sign-in of a gateway. */
+export const isPage = (text: string): boolean =>
+  /^\ufeff?\s*(?:<!--[\s\S]*?-->\s*)?<(?:!doctype|html|head|body|title|\?xml|h1|center)\b/i.test(text)
+
+function titleOf(page: string): ErrorBody {
+  const title = /<title[^>]*>([^<]{1,200})<\/title>/i.exec(page)?.[1]?.trim()
+  return title ? { message: `the server answered with a web page titled "${title}"` } : {}
+}
+
+function readValue(value: unknown, depth: number): ErrorBody {
+  if (depth > MAX_DEPTH) return {}
+  if (typeof value === 'string') return readText(value, depth)
+  if (Array.isArray(value)) return readList(value, depth)
+  return isObject(value) ? readFields(value, depth) : {}
+}
+
+/** Reads a list of errors: Gemini's has one error, FastAPI's and Cloudflare's one for each complaint. */
+function readList(list: readonly unknown[], depth: number): ErrorBody {
+  const errors = list.slice(0, MAX_ENTRIES).map((entry) => readValue(entry, depth + 1))
+  const messages = errors.flatMap(({ message }) => message ?? [])
+  return { ...errors[0], ...(messages.length && { message: messages.join('; ') }) }
+}
+
+/** The keys of a sentence, the most telling one first. `title` is what problem details say without a `detail`. */
+const SENTENCES = [
+  'message',
+  'Message',
+  'msg',
+  'error_msg',
+  'error_message',
+  'errorMessage',
+  'ErrorMessage',
+  'faultstring',
+  'error_description',
+] as const
+/** The keys of another error inside an error. */
+const INNER = [
+  'error',
+  'Error',
+  'errors',
+  'detail',
+  'details',
+  'error_details',
+  'response',
+  'fault',
+  'exception',
+] as const
+
+function readFields(fields: Fields, depth: number): ErrorBody {
+  const own = ownFacts(fields)
+  const inner = [...INNER.map((key) => readInner(fields[key], depth)), readUpstream(fields, depth)]
+  const sentence = SENTENCES.map((key) => readInner(fields[key], depth)).find(({ message }) => message) ?? {}
+  const message = pickMessage(sentence.message, inner, fields)
+  const facts: ErrorBody = Object.assign({}, ...inner.toReversed(), sentence, own)
+  // FastAPI's complaints say where: without it they are "Extra inputs are not permitted".
+  const place = Array.isArray(fields.loc) && own.field ? `${own.field}: ` : ''
+  return message ? { ...facts, message: place + message } : facts
+}
+
+function readInner(value: unknown, depth: number): ErrorBody {
+  if (value === undefined || value === null || value === '') return {}
+  return readValue(value, depth + 1)
+}
+
+/** The error of the provider behind a gateway: OpenRouter's `metadata.raw`, a text of JSON. */
+function readUpstream({ metadata }: Fields, depth: number): ErrorBody {
+  const { raw, provider_name: upstream, retry_after_seconds: seconds } = asObject(metadata)
+  return {
+    ...readInner(raw, depth),
+    ...(asText(upstream) && { upstream: asText(upstream).slice(0, 64) }),
+    ...(typeof seconds === 'number' && { retryAfter: seconds * 1000 }),
+  }
+}
+
+/** A gateway says that its provider failed; the provider says why. */
+const SAYS_NOTHING =
+  /^(?:provider returned error|bad request|error|internal server error|upstream error|unknown error|invalid request)\.?$/i
+
+function pickMessage(sentence: string | undefined, inner: readonly ErrorBody[], { title, reason, error_type }: Fields) {
+  const told = inner.flatMap(({ message }) => message ?? [])
+  const first = sentence && !SAYS_NOTHING.test(sentence) ? sentence : told.find((text) => !SAYS_NOTHING.test(text))
+  return first ?? sentence ?? told[0] ?? (asText(title) || asText(reason) || asText(error_type) || undefined)
+}
+
+function ownFacts(fields: Fields): ErrorBody {
+  const { param, loc } = fields
+  const field = asText(param) || (Array.isArray(loc) ? loc.filter((step) => step !== 'body').join('.') : '')
+  const code = ['code', 'error_code', 'status', 'type', 'error_type', '__type', 'name']
+    .map((key) => wordOf(fields[key]))
+    .find(Boolean)
+  const status = ['status', 'code', 'status_code', 'statusCode', 'http_code', 'error_code']
+    .map((key) => statusOf(fields[key]))
+    .find(Boolean)
+  const delay = secondsOf(fields.retryDelay) ?? secondsOf(fields.retry_after)
+  return {
+    ...(field && { field: field.slice(0, 200) }),
+    ...(code && { code }),
+    ...(status && { status }),
+    ...(delay !== undefined && { retryAfter: delay * 1000 }),
+  }
+}
+
+/** A word for machines. `error`, the name of a key in many bodies, says nothing. */
+function wordOf(value: unknown): string | undefined {
+  const word = asText(value)
+  return /^[A-Za-z][\w.:-]{1,63}$/.test(word) && !/^(?:error|object|none|null)$/i.test(word) ? word : undefined
+}
+
+function statusOf(value: unknown): number | undefined {
+  const status = typeof value === 'number' ? value : /^\d{3}$/.test(asText(value)) ? Number(value) : 0
+  return Number.isInteger(status) && status >= 400 && status < 600 ? status : undefined
+}
+
+/** Seconds as a number, or as Google writes them (`"23.5s"`). */
+function secondsOf(value: unknown): number | undefined {
+  if (typeof value === 'number' && value >= 0) return value
+  const text = /^(\d+(?:\.\d+)?)s?$/.exec(asText(value))
+  return text ? Number(text[1]) : undefined
+}

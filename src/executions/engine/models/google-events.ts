@@ -1,0 +1,89 @@
+import { asList, asObject, asText, type Fields, isObject } from '../../../lib/unknown.ts'
+import { type Emit, errorIn, type ProviderEvents } from './provider-events.ts'
+
+/** Reads the chunks of Gemini's `streamGenerateContent`. Parts that are neither text nor calls are left out. */
+export function createGoogleEvents(emit: Emit): ProviderEvents {
+  let isBegun = false
+  let isSettled = false
+
+  function read(event: Fields): void {
+    const error = errorIn(event)
+    if (error) throw error
+    // Gateways wrap the chunk (Code Assist, Vertex).
+    if (isObject(event.response)) {
+      read(event.response)
+      return
+    }
+    const usageMetadata = usageOf(event.usageMetadata)
+    const { blockReason } = asObject(event.promptFeedback)
+    const candidate = asList(event.candidates).find((one) => isObject(one) && (one.index ?? 0) === 0)
+    if (!candidate && !usageMetadata && !blockReason) {
+      if (Array.isArray(event.candidates)) isBegun = true
+      emit({ type: 'ping' })
+      return
+    }
+    isBegun = true
+    // Older models send a finish reason with every chunk.
+    const chunk = candidate ? { candidates: [candidateOf(asObject(candidate))] } : {}
+    emit({
+      ...chunk,
+      ...(usageMetadata && { usageMetadata }),
+      ...(typeof blockReason === 'string' && { promptFeedback: { blockReason } }),
+    })
+    if (blockReason || asObject(candidate).finishReason) isSettled = true
+  }
+
+  return {
+    read,
+    close() {},
+    get isBegun() {
+      return isBegun
+    },
+    get isSettled() {
+      return isSettled
+    },
+    // Usage may follow the finish reason: only the end of the stream is its end.
+    isWhole: false,
+  }
+}
+
+function candidateOf({ content, finishReason }: Fields): Fields {
+  const parts = asList(asObject(content).parts).flatMap(partOf)
+  const isReason = typeof finishReason === 'string' || typeof finishReason === 'number'
+  return {
+    ...(parts.length && { content: { role: 'model', parts } }),
+    ...(isReason && finishReason && { finishReason: String(finishReason) }),
+  }
+}
+
+function partOf(value: unknown): Fields[] {
+  const { text, thought, functionCall, thoughtSignature } = asObject(value)
+  const signature = typeof thoughtSignature === 'string' && { thoughtSignature }
+  if (isObject(functionCall)) return [{ functionCall, ...signature }]
+  if (typeof text !== 'string') return signature ? [{ text: '', ...signature }] : []
+  return [{ text, ...(thought === true && { thought }), ...signature }]
+}
+
+const COUNTS = [
+  'promptTokenCount',
+  'candidatesTokenCount',
+  'totalTokenCount',
+  'cachedContentTokenCount',
+  'thoughtsTokenCount',
+  'toolUsePromptTokenCount',
+] as const
+
+/** The counts that are numbers. Output that was not reported is the rest of the total. */
+function usageOf(value: unknown): Fields | null {
+  if (!isObject(value)) return null
+  const counts: Record<string, number> = {}
+  for (const name of COUNTS) {
+    const count = typeof value[name] === 'string' && asText(value[name]) ? Number(value[name]) : value[name]
+    if (typeof count === 'number' && Number.isFinite(count)) counts[name] = count
+  }
+  const { promptTokenCount: input, totalTokenCount: total, thoughtsTokenCount: thoughts = 0 } = counts
+  if (counts.candidatesTokenCount === undefined && input !== undefined && total !== undefined) {
+    counts.candidatesTokenCount = Math.max(0, total - input - thoughts)
+  }
+  return Object.keys(counts).length ? counts : null
+}

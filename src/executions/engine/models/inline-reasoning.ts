@@ -1,0 +1,140 @@
+import type { ReplyPart } from '../run/steps.ts'
+import type { TextModel } from './text-model.ts'
+
+/** How models that think inside of their text begin and end it. */
+const TAGS: readonly (readonly [open: string, close: string])[] = [
+  // DeepSeek, Qwen, MiniMax, GLM and most others.
+  ['<think>', '</think>'],
+  ['<thinking>', '</thinking>'],
+  ['<thought>', '</thought>'],
+  ['<reasoning>', '</reasoning>'],
+  // Kimi, Seed-OSS, Magistral, Command A.
+  ['◁think▷', '◁/think▷'],
+  ['<seed:think>', '</seed:think>'],
+  ['[THINK]', '[/THINK]'],
+  ['<|START_THINKING|>', '<|END_THINKING|>'],
+  // gpt-oss on servers that do not read its channels; Gemma.
+  ['<|channel|>analysis<|message|>', '<|end|>'],
+  ['<|start|>assistant<|channel|>analysis<|message|>', '<|end|>'],
+  ['<|channel>thought\n', '<channel|>'],
+]
+
+/** What stands between thinking and the answer, and is part of neither. */
+const HEADERS: readonly string[] = [
+  '<|start|>assistant<|channel|>final<|message|>',
+  '<|channel|>final<|message|>',
+  '<|START_RESPONSE|>',
+]
+/** The end of thinking that came in a field of its own. */
+const ENDS = ['</think>', '</thinking>', '◁/think▷', '[/THINK]']
+const SKIPPED = [...HEADERS, ...ENDS]
+const MARKS = [...TAGS.map(([open]) => open), ...SKIPPED]
+
+type Say = (kind: 'text' | 'reasoning', text: string) => void
+
+/**
+ * Splits the text of an answer that begins with its thinking, cut anywhere, into reasoning and text; never looks for
+ * thinking behind the first word of the answer (contract-2.md section 2.4).
+ */
+export type InlineReasoning = {
+  /** Whether the answer has begun, so that all that comes is text. */
+  isOver: boolean
+  read(delta: string, say: Say): void
+  /** Says the rest at the end of the answer. */
+  end(say: Say): void
+}
+
+export function createInlineReasoning(): InlineReasoning {
+  let held = ''
+  /** The tag that ends the thinking; null before and behind it. */
+  let close: string | null = null
+  let hasThought = false
+
+  function think(end: string, say: Say): boolean {
+    const at = held.indexOf(end)
+    if (at === -1) {
+      const kept = overlap(held, end)
+      say('reasoning', held.slice(0, held.length - kept))
+      held = kept ? held.slice(-kept) : ''
+      return false
+    }
+    say('reasoning', held.slice(0, at))
+    held = held.slice(at + end.length)
+    close = null
+    hasThought = true
+    return true
+  }
+
+  /** At the beginning: an opening tag, the text, or too little to tell. Returns whether there is more to read. */
+  function begin(reader: InlineReasoning, say: Say): boolean {
+    const trimmed = held.trimStart()
+    const tag = TAGS.find(([open]) => trimmed.startsWith(open))
+    const header = SKIPPED.find((header) => trimmed.startsWith(header))
+    if (tag) {
+      close = tag[1]
+      held = trimmed.slice(tag[0].length)
+      return true
+    }
+    if (header) {
+      hasThought = true
+      held = trimmed.slice(header.length)
+      return true
+    }
+    if (MARKS.some((mark) => mark.startsWith(trimmed))) return false
+    reader.isOver = true
+    say('text', hasThought ? trimmed : held)
+    held = ''
+    return false
+  }
+
+  return {
+    isOver: false,
+    read(delta, say) {
+      held += delta
+      while (close === null ? begin(this, say) : think(close, say));
+    },
+    end(say) {
+      if (close !== null) say('reasoning', held)
+      else if (!this.isOver && !(hasThought && !held.trim())) say('text', hasThought ? held.trimStart() : held)
+      held = ''
+    },
+  }
+}
+
+/** How many characters at the end of a text may be the beginning of a mark. */
+function overlap(text: string, mark: string): number {
+  for (let length = Math.min(text.length, mark.length - 1); length > 0; length--)
+    if (text.endsWith(mark.slice(0, length))) return length
+  return 0
+}
+
+/**
+ * Splits a whole answer whose thinking has no opening tag: chat templates put it into the prompt, and some servers show
+ * what is behind the prompt alone. The closing tag must end a line or have the answer right behind it, outside of
+ * code, with no opening tag before it. Returns null for any other text.
+ */
+export function splitUnopened(text: string): { reasoning: string; text: string } | null {
+  const unread = /^analysis(?=[A-Z"'])([\s\S]*?)assistantfinal/.exec(text)
+  if (unread) return { reasoning: unread[1] ?? '', text: text.slice(unread[0].length).trimStart() }
+  for (const [open, close] of TAGS.slice(0, 8)) {
+    const at = text.indexOf(close)
+    if (at === -1) continue
+    const before = text.slice(0, at)
+    const after = text.slice(at + close.length)
+    // A sentence about the tag goes on behind it, mostly in quotes.
+    const isTag = !/[`'"]$/.test(before) && /^(?:[ \t]*(?:\r?\n|$)|[\p{L}\p{N}])/u.test(after)
+    const isCode = (before.match(/```/g)?.length ?? 0) % 2 === 1
+    if (isTag && !isCode && !before.includes(open)) return { reasoning: before, text: after.trimStart() }
+  }
+  return null
+}
+
+/** Sets the thinking in the text of a whole reply apart, if its model may think there and the reply has no reasoning. */
+export function separateReasoning(reply: ReplyPart[], { splitReasoning }: TextModel): ReplyPart[] {
+  const at = reply.findIndex(({ type }) => type === 'text')
+  const part = reply[at]
+  if (!splitReasoning || part?.type !== 'text' || reply.some(({ type }) => type === 'reasoning')) return reply
+  const split = splitReasoning(part.text)
+  if (!split) return reply
+  return reply.toSpliced(at, 1, { type: 'reasoning', text: split.reasoning }, { ...part, text: split.text })
+}

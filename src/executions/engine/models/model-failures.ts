@@ -1,0 +1,179 @@
+import { asObject, asText } from '../../../lib/unknown.ts'
+import { isTooLong } from './context-length.ts'
+import type { ErrorBody } from './error-bodies.ts'
+
+/**
+ * The kind of a failure, by what helps:
+ * - `connection`: the server was not reached, or the connection broke; `overloaded`: 5xx, 529, a model that is loading;
+ *   `rate_limit`: 429; `timeout`: 408, 504. Asking again later helps.
+ * - `quota`: no credit left. `auth`: key missing, wrong, or not allowed to do this. A person has to act.
+ * - `unknown_model`: the provider has no such model. `not_configured`: the provider has no key here.
+ * - `context_too_long`: the request is longer than the model takes.
+ * - `unsupported`: the request has something that the model does not take; {@link ModelFailure.field} names it.
+ * - `content_filter`: the provider's rules forbid the request or the answer.
+ * - `unreadable`: the answer is not of the protocol (a web page, garbage, no answer at all). `broken_off`: the reply
+ *   ended without a finish reason, or with one that says that it failed.
+ * - `refused`: any other 4xx. `unknown`: none of these.
+ */
+export type FailureKind =
+  | 'connection'
+  | 'overloaded'
+  | 'rate_limit'
+  | 'timeout'
+  | 'quota'
+  | 'auth'
+  | 'unknown_model'
+  | 'not_configured'
+  | 'context_too_long'
+  | 'unsupported'
+  | 'content_filter'
+  | 'unreadable'
+  | 'broken_off'
+  | 'refused'
+  | 'unknown'
+
+/** A failure of a model as the engine handles it (contract-2.md sections 2.1, 2.2): no field holds a prompt or a key. */
+export type ModelFailure = {
+  kind: FailureKind
+  /** The provider's name in model ids (`anthropic`, `compatible`); null if the error does not belong to one. */
+  provider: string | null
+  /** The provider behind a gateway, if the gateway names it. */
+  upstream: string | null
+  /** The HTTP status, or the one inside the error event of a stream; null if there is none. */
+  status: number | null
+  /** The provider's machine-readable word (`context_length_exceeded`, `overloaded_error`). */
+  code: string | null
+  /** Whether asking again without a change may help (contract-2.md section 2.1). */
+  retryable: boolean
+  /** How long the provider wants its client to wait (ms); null if it does not say. */
+  retryAfter: number | null
+  /**
+   * The part of the request that the provider does not take: a field's name as the provider writes it, or `system`
+   * (the role), `image`, `file`, `tools`, `reasoning`; null if the failure names none.
+   */
+  field: string | null
+  /** The model's context window in tokens, if a `context_too_long` states it. */
+  contextWindow: number | null
+  /** One sentence of at most 500 characters: status and reason, for `execution.error` and `detail`. */
+  detail: string
+}
+
+type Facts = Omit<ErrorBody, 'message'> & { message: string; headers?: unknown }
+
+const RETRYABLE: ReadonlySet<number> = new Set([408, 409, 429, 500, 502, 503, 504, 529])
+
+/** Whether a failure of this kind and status is worth asking again. */
+export const isRetryable = (kind: FailureKind, status: number | null): boolean =>
+  status === null || (status >= 200 && status < 300)
+    ? ['connection', 'overloaded', 'rate_limit', 'timeout'].includes(kind)
+    : RETRYABLE.has(status)
+
+/** Patterns over the provider's code and message, in order: the first that matches names the kind. */
+const KINDS: readonly (readonly [FailureKind, RegExp])[] = [
+  [
+    'quota',
+    /insufficient[_ ](?:quota|balance|credits?|funds)|credit balance is too low|billing|payment required|out of credits|requires more credits|arrears/i,
+  ],
+  ['rate_limit', /rate[_ -]?limit|too many requests|resource_exhausted|throttl|tokens per min|requests per/i],
+  [
+    'overloaded',
+    /overloaded|unavailable|upstream connect|connection (?:error|refused|reset|closed|terminat)|server_error|internal_?(?:server_?)?error|at capacity|try again later|is loading|insufficient_system_resource|network_error|no (?:healthy upstream|available channel)|server is busy|engine_overloaded/i,
+  ],
+  [
+    'content_filter',
+    /content[_ ](?:filter|policy|management)|contentfilter|responsibleai|data_inspection_failed|moderation|prohibited_content|safety|flagged|sensitive/i,
+  ],
+  [
+    'unknown_model',
+    /model_not_found|invalid_model|unknown_model|models?\b.{0,120}?(?:not found|does not exist|doesn't exist|not exist|is not a valid model|not available|no longer|deprecated|decommissioned|not loaded|unknown)|(?:no such|unknown|invalid|unrecognized|non-existing) model|not a valid model|no endpoints found for/i,
+  ],
+  [
+    'auth',
+    /invalid_api_key|(?:incorrect|invalid|missing|no|wrong|expired) (?:api )?(?:key|token|credential)|api key not valid|api_key_invalid|unauthenticated|unauthorized|authentication|permission/i,
+  ],
+  ['timeout', /timed? ?out|deadline_exceeded/i],
+]
+
+/** Texts that name the part of the request that a provider does not take; the group is the field. */
+const FIELDS: readonly RegExp[] = [
+  /([\w.[\]-]+): extra inputs are not permitted/i,
+  /unsupported (?:parameter|value|field|argument|option)s?(?: \(s\))?:? ['"`]?([\w.[\]-]+)/i,
+  /(?:unknown|unrecognized|unexpected|unsupported|invalid|extra|additional|not permitted)(?: request)? (?:parameter|field|argument|name|key|property|option|input)s?(?: supplied)?:? ?\(?['"`]?([\w.[\]-]+)/i,
+  /(?:property|parameter|field|argument|option|feature) ['"`]([\w.[\]-]+)['"`] (?:is |are )?(?:not |un)/i,
+  /['"`]([\w.[\]-]+)['"`](?: \w+){0,3} (?:is|are|was) (?:not (?:supported|allowed|permitted|a valid|recognized|available)|unsupported|deprecated|no longer)/i,
+  /does(?: not|n't) support (?:the )?(?:parameter |field )?['"`]([\w.[\]-]+)['"`]/i,
+]
+
+/** Wordings without a field's name. */
+const PARTS: readonly (readonly [string, RegExp])[] = [
+  [
+    'system',
+    /(?:system|developer)['"`]?(?: role| message| prompt| instruction)s?(?: is| are)?(?: \w+)? (?:not|un)|(?:not|n't) support (?:the )?(?:system|developer)|conversation roles must alternate|only user and assistant roles/i,
+  ],
+  [
+    'image',
+    /(?:image|vision|multimodal|picture)s?(?:_url)?(?: \w+){0,4} (?:not|un|n't)|(?:not|n't|no)(?: \w+){0,5} (?:image|vision|multimodal)/i,
+  ],
+  ['file', /(?:pdf|file|document)s?(?: \w+){0,4} (?:not|un|n't)|(?:not|n't|no)(?: \w+){0,5} (?:pdf|file|document)/i],
+  ['tools', /(?:tool|function)s?(?: \w+){0,3} (?:not|un|n't)|(?:not|n't|no)(?: \w+){0,5} (?:tool|function)s?\b/i],
+  ['reasoning', /(?:thinking|reasoning)(?: \w+){0,4} (?:not|un|n't)|(?:not|n't)(?: \w+){0,5} (?:thinking|reasoning)/i],
+]
+
+const REFUSALS: ReadonlySet<number> = new Set([400, 404, 405, 415, 422, 501])
+
+/** Names the kind of a failure by its status, code and message, and the field that a refusal names. */
+export function kindOf({ message, code = '', status, field }: Facts): Pick<ModelFailure, 'kind' | 'field'> {
+  const text = `${code} ${message}`
+  const none = { field: null }
+  if (status === 413) return { kind: 'context_too_long', ...none }
+  if (status === 402) return { kind: 'quota', ...none }
+  const isRefusal = status !== undefined && REFUSALS.has(status)
+  const kind = isTooLong(text, message) ? 'context_too_long' : KINDS.find(([, pattern]) => pattern.test(text))?.[0]
+  const isServers = status === 429 || (status !== undefined && status >= 500 && status !== 501)
+  if (
+    kind &&
+    ['context_too_long', 'quota', 'content_filter'].includes(kind) &&
+    !(isServers && kind === 'content_filter')
+  ) {
+    return { kind, ...none }
+  }
+  if (status === 429) return { kind: 'rate_limit', ...none }
+  if (status === 401 || status === 403) return { kind: 'auth', ...none }
+  if (status === 408 || status === 504) return { kind: 'timeout', ...none }
+  if (isServers) return { kind: kind === 'unknown_model' || kind === 'rate_limit' ? kind : 'overloaded', ...none }
+  if (kind === 'unknown_model' || (kind === 'auth' && status === 400)) return { kind, ...none }
+  if (isRefusal || status === undefined) {
+    const named = field ?? namedField(message)
+    if (named && (isRefusal || kind === undefined)) return { kind: 'unsupported', field: named }
+  }
+  if (kind) return { kind: isRefusal && kind !== 'timeout' ? 'refused' : kind, ...none }
+  return { kind: status !== undefined && status >= 300 ? 'refused' : 'unknown', ...none }
+}
+
+/** What stands where a field's name would, in sentences without one. */
+const WORDS = /^(?:are|is|was|were|not|the|for|in|to|with|and|or|of|value|values|role|roles)$/i
+
+function namedField(message: string): string | null {
+  for (const pattern of FIELDS) {
+    const field = pattern.exec(message)?.[1]
+    if (field && !WORDS.test(field)) return field.slice(0, 200)
+  }
+  return PARTS.find(([, pattern]) => pattern.test(message))?.[0] ?? null
+}
+
+/** How long a provider wants its client to wait (ms): by its headers, its body, or the words of its message. */
+export function retryAfterOf({ headers, retryAfter, message }: Facts, now: number): number | null {
+  const { 'retry-after-ms': milliseconds, 'retry-after': seconds } = asObject(headers)
+  if (/^\d+(\.\d+)?$/.test(asText(milliseconds))) return Number(milliseconds)
+  if (/^\d+(\.\d+)?$/.test(asText(seconds))) return Number(seconds) * 1000
+  const date = Date.parse(asText(seconds))
+  if (!Number.isNaN(date)) return Math.max(0, date - now)
+  if (retryAfter !== undefined) return retryAfter
+  const said =
+    /(?:try again|retry)(?: \w+)? (?:in|after) (?:(\d+)m(?!s))?(\d+(?:\.\d+)?)?\s?(ms|s\b|sec|second|minute)?/i.exec(
+      message,
+    )
+  if (!said || (said[1] === undefined && said[2] === undefined)) return null
+  const unit = said[3] === 'ms' ? 1 : said[3]?.startsWith('minute') ? 60_000 : 1000
+  return Number(said[1] ?? 0) * 60_000 + Number(said[2] ?? 0) * unit
+}

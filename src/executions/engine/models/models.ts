@@ -1,0 +1,263 @@
+import { type Clock, systemClock } from '../../../lib/clock.ts'
+import { isModelId, type ModelName, readModelName } from '../../../lib/model-name.ts'
+import type { Network } from '../../../lib/network.ts'
+import { createProxyFor } from '../../../lib/proxies.ts'
+import type { Settings } from '../../../settings.ts'
+import { fetchModels } from './compatible.ts'
+import { classifyModelError, describeModelError, isModelError, ModelError, UNEXPECTED } from './model-errors.ts'
+import type { ModelFailure } from './model-failures.ts'
+import { createOwnProviders, type ReadProviders } from './own-providers.ts'
+import { createProviders, type Endpoint, listingOf, type Provider, type ProviderDeps } from './providers.ts'
+import type { TextModel } from './text-model.ts'
+
+export type ModelInfo = { id: string; provider: string; available: boolean }
+
+export type Models = {
+  /** Lists the models that an organization can use: current ones, those that servers list, the offline one. Never rejects. */
+  list(organizationId: string): Promise<ModelInfo[]>
+  /** Loads the packages of the provider that serves agents without a model: the first run would wait for them. */
+  preload(): Promise<void>
+  /** Returns the full id of the model of agents that name none. Rejects with a {@link ModelError}. */
+  defaultModel(organizationId: string): Promise<string>
+  /**
+   * Resolves a model's name (null for the default model) with the providers of an organization: the one that runs and
+   * pays, also where the agent is another organization's. Returns the model, its full id, and whether the
+   * provider is the organization's own. Its `doStream` sends one
+   * request. Rejects with a {@link ModelError} if there is no such model or its provider is not configured.
+   */
+  resolve(name: string | null, organizationId: string): Promise<{ id: string; model: TextModel; isOwn?: boolean }>
+  /**
+   * Names the model that a run will ask (null for the default model), without asking a server: its full id, or the name
+   * as given where only a server can tell its provider. `<provider>/default` is the first model of a list that is not
+   * known yet.
+   */
+  nameOf(name: string | null, organizationId: string): Promise<string>
+  /**
+   * An error of `resolve`, `doStream` or its stream as the caller may read it, see {@link describeModelError};
+   * {@link UNEXPECTED} for any other error. Do not log a provider's error itself: it holds the prompt.
+   */
+  describeError(error: unknown, organizationId: string): string
+  /**
+   * Classifies an error of `resolve`, `doStream` or its stream, see {@link classifyModelError}; null if the error is
+   * not a model's. `model` is the full id of the model that was asked.
+   */
+  classifyError(error: unknown, organizationId: string, model?: string | null): ModelFailure | null
+  /** Names the providers that the settings configure. */
+  ofServer(): readonly string[]
+  /** Names the settings' providers whose names nobody else may have: the built-in ones, and COMPATIBLE_PROVIDERS. */
+  isTaken(name: string): boolean
+  /** Asks a provider for its models with a key that is about to be kept. Returns why that fails, null if it does not. */
+  check(kind: 'anthropic' | 'openai' | 'google' | 'compatible', endpoint: Endpoint): Promise<string | null>
+  /** Forgets the providers that an organization has set. */
+  forget(organizationIds: readonly string[] | null): void
+}
+
+const WAY_OUT = 'Name a model, or set DEFAULT_MODEL'
+/** How long the check of a key may take (ms). */
+const CHECK_TIMEOUT = 10_000
+
+type Options = {
+  clock?: Clock | undefined
+  /** While it is so, no provider is asked for its list. */
+  isPaused?: () => boolean
+  readProviders?: ReadProviders
+}
+
+type Providers = ReadonlyMap<string, Provider>
+type Found = { provider: Provider; id: string }
+
+/**
+ * Creates the models that the settings and the organizations give, by the rules of contract.md section 8 and contract-2.md
+ * section 2.9.
+ */
+export function createModels(
+  settings: Settings,
+  { clock = systemClock, isPaused = () => false, readProviders }: Options = {},
+): Models {
+  const { DEFAULT_MODEL } = settings
+  const deps: ProviderDeps = { clock, network: createNetworks(settings), thinkTags: settings.THINK_TAGS }
+  const ofServer = createProviders(settings, deps)
+  const own = createOwnProviders(ofServer, deps, readProviders)
+
+  /** Reads a model's name, and finds its model where that needs no server. */
+  function read(name: string, providers: Providers) {
+    const told = readModelName(name, (provider) => providers.has(provider))
+    const provider = told && providers.get(told.provider)
+    const compatible = providers.get('compatible')
+    const lists = [...providers.values()].filter(({ catalogue }) => catalogue)
+    // The first segment of a name is its provider; a name without one can be a model of OPENAI_BASE_URL's.
+    const isBare = !told && compatible?.configured && isModelId('compatible', name) && !name.includes('/')
+    let found: Found | null = null
+    if (told && provider?.configured && !(provider.isAlias && told.isNamed)) found = { provider, id: told.id }
+    // The only place where it can be is not asked whether it is there.
+    else if (isBare && lists.length === 1) found = { provider: compatible, id: name }
+    return { told, provider, compatible, isBare, lists, found }
+  }
+
+  /** Finds the provider of a name, and the model's id there (contract-2.md section 2.9). */
+  async function find(name: string, providers: Providers): Promise<Found> {
+    const { told, provider, compatible, isBare, lists, found } = read(name, providers)
+    if (found) return found
+    const listed = isModelId('compatible', name) ? await findListed(name, lists) : undefined
+    if (listed) return { provider: listed, id: name }
+    if (told && provider?.configured) return { provider, id: told.id }
+    if (isBare && compatible) return { provider: compatible, id: name }
+    throw told && provider ? unavailable(told, provider) : unknown(name, providers)
+  }
+
+  /** The model of agents that name none, without asking anybody; null if a provider's list says which. */
+  function configuredDefault(providers: Providers): Found | null {
+    for (const provider of providers.values()) {
+      const [id] = provider.models
+      if (provider.configured && id !== undefined && provider.name !== 'offline') return { provider, id }
+    }
+    return null
+  }
+
+  async function findDefault(providers: Providers, organizationId: string): Promise<Found> {
+    if (DEFAULT_MODEL !== undefined) return find(DEFAULT_MODEL, providers)
+    const ready = configuredDefault(providers)
+    if (ready) return ready
+    let problem: ModelError | undefined
+    for (const provider of providers.values()) {
+      if (!provider.catalogue) continue
+      const name = provider.name === 'compatible' ? 'server at OPENAI_BASE_URL' : `provider ${provider.name}`
+      try {
+        const id = await provider.catalogue.first()
+        if (id !== undefined) return { provider, id }
+        problem ??= new ModelError(`The ${name} lists no models. ${WAY_OUT}`)
+      } catch (error) {
+        const cause = describeModelError(error, secretsOf(organizationId))
+        problem ??= new ModelError(`The ${name} does not list its models (${cause}). ${WAY_OUT}`)
+      }
+    }
+    if (problem) throw problem
+    return { provider: providers.get('offline') as Provider, id: 'echo' }
+  }
+
+  const secretsOf = (organizationId: string) => [
+    ...[...ofServer.values()].flatMap(({ secrets }) => secrets),
+    ...own.secretsOf(organizationId),
+  ]
+
+  async function resolve(name: string | null, organizationId: string): Promise<Found> {
+    const providers = await own.of(organizationId)
+    return name === null ? findDefault(providers, organizationId) : find(name, providers)
+  }
+
+  return {
+    async defaultModel(organizationId) {
+      return idOf(await resolve(null, organizationId))
+    },
+
+    async preload() {
+      const named = DEFAULT_MODEL && readModelName(DEFAULT_MODEL, (provider) => ofServer.has(provider))
+      const provider = named ? ofServer.get(named.provider) : configuredDefault(ofServer)?.provider
+      const first = provider ?? [...ofServer.values()].find(({ catalogue }) => catalogue)
+      if (first?.configured) await first.load()
+    },
+
+    describeError: (error, organizationId) =>
+      isModelError(error) ? describeModelError(error, secretsOf(organizationId)) : UNEXPECTED,
+
+    classifyError(error, organizationId, model) {
+      if (!isModelError(error)) return null
+      return classifyModelError(error, { provider: model?.split('/')[0] ?? null, secrets: secretsOf(organizationId) })
+    },
+
+    async list(organizationId) {
+      const lists = [...(await own.of(organizationId)).values()].map(async ({ name, models, catalogue, configured }) =>
+        (catalogue ? (isPaused() ? [] : await catalogue.list()) : models).map((id) => ({
+          id: `${name}/${id}`,
+          provider: name,
+          available: configured,
+        })),
+      )
+      return (await Promise.all(lists)).flat()
+    },
+
+    async resolve(name, organizationId) {
+      const found = await resolve(name, organizationId)
+      const isOwn = ofServer.get(found.provider.name) !== found.provider
+      return { id: idOf(found), model: await found.provider.model(found.id), isOwn }
+    },
+
+    async nameOf(name, organizationId) {
+      const providers = await own.of(organizationId)
+      const given = name ?? DEFAULT_MODEL
+      if (given !== undefined) {
+        const { found } = read(given, providers)
+        return found ? idOf(found) : given
+      }
+      const ready = configuredDefault(providers)
+      if (ready) return idOf(ready)
+      const list = [...providers.values()].find(({ catalogue }) => catalogue)
+      return list ? `${list.name}/${list.catalogue?.known() ?? 'default'}` : 'offline/echo'
+    },
+
+    ofServer: () => [...ofServer.values()].flatMap(({ name, configured }) => (configured ? name : [])),
+    isTaken: (name) => ofServer.has(name),
+
+    async check(kind, endpoint) {
+      try {
+        await fetchModels(listingOf(kind, endpoint), deps, CHECK_TIMEOUT)
+        return null
+      } catch (error) {
+        return describeModelError(error, [
+          ...(endpoint.apiKey ? [endpoint.apiKey] : []),
+          ...Object.values(endpoint.headers),
+        ])
+      }
+    },
+
+    forget: own.forget,
+  }
+}
+
+const idOf = ({ provider, id }: Found) => `${provider.name}/${id}`
+
+/** The first of the providers that lists a model of that name. */
+async function findListed(name: string, lists: readonly Provider[]): Promise<Provider | undefined> {
+  const found = await Promise.all(lists.map((provider) => provider.catalogue?.has(name)))
+  return lists.find((_, index) => found[index])
+}
+
+const unavailable = ({ provider, id }: ModelName, { hint }: Provider) =>
+  new ModelError(`The model ${provider}/${id} is not available: ${hint}`, 'not_configured')
+
+/** The error for a name whose first segment is no provider, and that no compatible provider lists. */
+function unknown(name: string, providers: Providers): ModelError {
+  const start = `Unknown model: ${name.slice(0, 100)}.`
+  const [prefix = ''] = name.split('/', 1)
+  if (!name.includes('/') || providers.has(prefix) || !isModelId('compatible', name)) {
+    return new ModelError(`${start} A model is named like anthropic/claude-sonnet-5-5`, 'unknown_model')
+  }
+  const lists = [...providers.values()].filter(({ catalogue }) => catalogue).map((provider) => provider.name)
+  const [first] = lists
+  const advice = first
+    ? `${lists.slice(0, 10).join(', ')} ${lists.length > 1 ? 'do' : 'does'} not list it. For a model that is not listed, put its provider in front: ${first}/${name.slice(0, 100)}`
+    : 'A model is named like anthropic/claude-sonnet-5-5'
+  return new ModelError(`${start} There is no provider ${prefix.slice(0, 40)} here. ${advice}`, 'unknown_model')
+}
+
+/** The ways out to addresses of the operator's choice and, guarded, to those of organizations; opened at the first need. */
+function createNetworks(settings: Settings): ProviderDeps['network'] {
+  const proxyFor = createProxyFor(settings)
+  let opened: Promise<{ operators: Network; others: Network }> | undefined
+  return async (isOperators) => {
+    opened ??= open()
+    const { operators, others } = await opened
+    return isOperators ? operators : others
+  }
+
+  async function open() {
+    const [{ openNetwork }, { isPublicAddress }] = await Promise.all([
+      import('../../../lib/network.ts'),
+      import('../../../lib/addresses.ts'),
+    ])
+    // How long is too long is for the caller to say, who aborts.
+    const options = { proxyFor, headersTimeout: 0, bodyTimeout: 0 }
+    const guard = settings.ALLOW_PRIVATE_NETWORK ? undefined : { isAllowed: isPublicAddress }
+    return { operators: openNetwork(options), others: openNetwork({ ...options, guard }) }
+  }
+}

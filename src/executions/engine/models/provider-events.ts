@@ -1,0 +1,82 @@
+import { asObject, asText, type Fields, isObject } from '../../../lib/unknown.ts'
+import { readErrorBody } from './error-bodies.ts'
+import { classifyModelError, ModelError, ReportedError } from './model-errors.ts'
+import type { FailureKind } from './model-failures.ts'
+
+/** Passes an event on to the provider package. */
+export type Emit = (event: Fields) => void
+
+/**
+ * Reads the events of one answer and emits those that the provider package reads. Throws {@link ReportedError} or
+ * {@link ModelError} where the answer failed.
+ */
+export type ProviderEvents = {
+  /** Reads an event, or a whole answer in one JSON object. */
+  read(event: Fields): void
+  /** Ends the answer: emits what a server that said why it stopped has left out. */
+  close(): void
+  /** Whether anything of an answer has come. */
+  readonly isBegun: boolean
+  /** Whether the finish reason has come: nothing that follows can spoil the answer. */
+  readonly isSettled: boolean
+  /** Whether nothing follows. */
+  readonly isWhole: boolean
+}
+
+/** The key under which a failure stands in a `ping`, which all three packages ignore and hand on as a raw chunk. */
+const FAILURE = 'musterFailure'
+/** The key that says that the server did not report its usage. */
+const NO_USAGE = 'musterNoUsage'
+
+/** Marks the usage of the answer as unknown. */
+export const unknownUsage: Fields = { type: 'ping', [NO_USAGE]: true }
+
+/** Whether a raw chunk says that the usage is unknown. */
+export const isUnknownUsage = (raw: unknown): boolean => asObject(raw)[NO_USAGE] === true
+
+/** Returns the failure that a raw chunk carries; null if it carries none. */
+export function failureIn(raw: unknown): Error | null {
+  const failure = asObject(raw)[FAILURE]
+  if (!isObject(failure)) return null
+  if ('body' in failure) return new ReportedError(failure.body)
+  return new ModelError(asText(failure.message), failure.kind as FailureKind)
+}
+
+/** Makes the event that carries a failure. */
+export const failureEvent = (error: unknown): Fields => ({ type: 'ping', [FAILURE]: factsOf(error) })
+
+function factsOf(error: unknown): Fields {
+  if (error instanceof ReportedError) return { body: error.body }
+  if (error instanceof ModelError) return { message: error.message, kind: error.kind }
+  const { kind, detail } = classifyModelError(error)
+  return { message: detail, kind }
+}
+
+/** The error event of an answer: `error` as an object or a text, or an event of that name. Null if it is none. */
+export function errorIn(event: Fields): ReportedError | null {
+  const { error, type } = event
+  const isError = isObject(error) || (typeof error === 'string' && error !== '')
+  return isError || type === 'error' ? new ReportedError(withStatus(event)) : null
+}
+
+const STATUSES: Readonly<Record<string, number>> = {
+  invalid_request_error: 400,
+  authentication_error: 401,
+  billing_error: 402,
+  permission_error: 403,
+  not_found_error: 404,
+  request_too_large: 413,
+  rate_limit_error: 429,
+  rate_limit_exceeded: 429,
+  api_error: 500,
+  server_error: 500,
+  timeout_error: 504,
+  overloaded_error: 529,
+}
+
+/** Adds the HTTP status that a code of Anthropic or OpenAI stands for. */
+export function withStatus(body: Fields): Fields {
+  const { code, status } = readErrorBody(body)
+  const known = code ? STATUSES[code] : undefined
+  return known && !status ? { status: known, error: body } : body
+}

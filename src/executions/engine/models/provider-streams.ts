@@ -1,0 +1,239 @@
+import { createParser, type ParseError } from 'eventsource-parser'
+import type { ProviderKind } from '../../../lib/base-address.ts'
+import { asText, type Fields, isObject } from '../../../lib/unknown.ts'
+import { createAnthropicEvents } from './anthropic-events.ts'
+import { oddAnswer } from './chat-stream.ts'
+import { createGoogleEvents } from './google-events.ts'
+import { ModelError, ReportedError } from './model-errors.ts'
+import { type Emit, failureEvent, type ProviderEvents, withStatus } from './provider-events.ts'
+import { createResponsesEvents } from './responses-events.ts'
+
+const CREATORS: Readonly<Record<Exclude<ProviderKind, 'compatible'>, (emit: Emit) => ProviderEvents>> = {
+  anthropic: createAnthropicEvents,
+  openai: createResponsesEvents,
+  google: createGoogleEvents,
+}
+
+/** How long (ms) the rest of a settled answer is awaited. */
+const MAX_REST = 1_000
+/** Maximum length of an event, or of a body without events (characters). */
+const MAX_EVENT = 16 * 1024 * 1024
+/** How much of an answer without an event is kept to describe it (characters). */
+const MAX_HEAD = 4_000
+
+/**
+ * Wraps the `fetch` of a provider package so that the package reads what servers and gateways send in the wild: it gets
+ * only the events that it knows, with every field that it requires. An answer that fails is reported in the stream, behind
+ * all that came before; {@link failureIn} finds it. Answers that are no success pass unchanged.
+ */
+export function repairStreams(kind: Exclude<ProviderKind, 'compatible'>, fetch: typeof globalThis.fetch): typeof fetch {
+  return async (input, init) => {
+    const response = await fetch(input, init)
+    if (!response.ok || !response.body) return response
+    const body = repair(response.body, CREATORS[kind], init?.signal ?? null)
+    return new Response(body, { status: response.status, headers: { 'content-type': 'text/event-stream' } })
+  }
+}
+
+function repair(
+  body: ReadableStream<Uint8Array>,
+  create: (emit: Emit) => ProviderEvents,
+  signal: AbortSignal | null,
+): ReadableStream<Uint8Array> {
+  const reader = body.getReader()
+  const encoder = new TextEncoder()
+  let written = ''
+  const emit: Emit = (event) => {
+    written += `data: ${JSON.stringify(event)}\n\n`
+  }
+  const text = createReader(create(emit), () => emit({ type: 'ping' }))
+  const decoder = new TextDecoder()
+
+  /** Reads on until there is something to pass on. Returns whether the answer has ended. */
+  async function readMore(): Promise<boolean> {
+    while (!written) {
+      const { done, value } = await next(reader, text.isSettled)
+      if (!done) text.feed(decoder.decode(value, { stream: true }))
+      if (done) text.end()
+      if (done || text.isWhole) return true
+    }
+    return false
+  }
+
+  return new ReadableStream(
+    {
+      async pull(controller) {
+        let isOver = true
+        try {
+          isOver = await readMore()
+          if (isOver) text.close()
+        } catch (error) {
+          if (signal?.aborted) throw error
+          if (text.isSettled) text.close()
+          else emit(failureEvent(error))
+        }
+        if (written) controller.enqueue(encoder.encode(written))
+        written = ''
+        if (!isOver) return
+        controller.close()
+        void drain(reader)
+      },
+      cancel: (reason) => reader.cancel(reason),
+    },
+    { highWaterMark: 0 },
+  )
+}
+
+type Reader = ReadableStreamDefaultReader<Uint8Array>
+
+/** The next bytes; the end if the answer is settled and its rest does not come in time or is broken. */
+async function next(reader: Reader, isSettled: boolean): Promise<{ done: boolean; value?: Uint8Array | undefined }> {
+  if (!isSettled) return reader.read().catch(broken)
+  let timer: NodeJS.Timeout | undefined
+  const late = new Promise<{ done: true }>((resolve) => {
+    timer = setTimeout(() => resolve({ done: true }), MAX_REST)
+  })
+  return Promise.race([reader.read().catch(() => ({ done: true })), late]).finally(() => clearTimeout(timer))
+}
+
+function broken(error: unknown): never {
+  throw Object.assign(new TypeError('Failed to process successful response', { cause: error }))
+}
+
+/** Reads the rest, so that the connection is free for the next request; closes it if there is more than a rest. */
+async function drain(reader: Reader): Promise<void> {
+  const timer = setTimeout(() => void reader.cancel().catch(() => {}), MAX_REST)
+  try {
+    while (!(await reader.read()).done);
+  } catch {
+    // Nobody needs it.
+  } finally {
+    clearTimeout(timer)
+  }
+}
+
+/** Reads the text of an answer: an event stream, or the JSON or web page that servers send in its place. */
+function createReader(events: ProviderEvents, onLife: () => void) {
+  let head = ''
+  let body: string[] | null = null
+  let length = 0
+  let isStream = false
+  const parser = createParser({
+    maxBufferSize: MAX_EVENT,
+    onEvent: ({ data, event }) => readData(data, event),
+    onComment: onLife,
+    onError: ({ type, field, value, line }: ParseError) => {
+      if (type === 'max-buffer-size-exceeded') refuseLong()
+      if (type !== 'unknown-field') return
+      if (field === 'error' && value) fail(value)
+      else if (line?.startsWith('{')) readData(line, undefined)
+    },
+  })
+
+  function fail(error: string): void {
+    if (!events.isSettled) throw new ReportedError(withStatus({ error: parseOr(error, error) }))
+  }
+
+  function readData(data: string, event: string | undefined): void {
+    if (events.isWhole) return
+    if (!data.trim() || data.trim() === '[DONE]') {
+      onLife()
+      return
+    }
+    let value: unknown
+    try {
+      value = JSON.parse(data)
+    } catch {
+      if (events.isSettled) return
+      if (event === 'error' || !/^\s*[[{"]/.test(data)) {
+        if (event === 'error') fail(data)
+        else onLife()
+        return
+      }
+      throw new ModelError('The model server sent something that cannot be read', 'unreadable')
+    }
+    if (event === 'error' && !isObject(value)) fail(asText(value) || data)
+    readValue(value, event)
+  }
+
+  function readValue(value: unknown, event: string | undefined): void {
+    for (const one of Array.isArray(value) ? value : [value]) {
+      if (events.isWhole) return
+      if (!isObject(one)) onLife()
+      else readEvent(typeof one.type === 'string' || !event ? one : { ...one, type: event })
+    }
+  }
+
+  function readEvent(value: Fields): void {
+    const { isSettled } = events
+    try {
+      events.read(value)
+    } catch (error) {
+      // Nothing behind the finish reason makes the answer fail.
+      if (!isSettled) throw error
+    }
+  }
+
+  return {
+    get isSettled() {
+      return events.isSettled
+    },
+    get isWhole() {
+      return events.isWhole
+    },
+    feed(text: string): void {
+      if (isStream) {
+        parser.feed(text)
+        return
+      }
+      if (!body) {
+        head += text
+        const first = /[^\s\ufeff]/.exec(head)?.[0]
+        if (!first) return
+        if (first !== '{' && first !== '[' && first !== '<') {
+          isStream = true
+          const begun = head.replace(/^\ufeff/, '')
+          head = begun.slice(0, MAX_HEAD)
+          parser.feed(begun)
+          return
+        }
+        body = [head.replace(/^\ufeff/, '')]
+        head = head.slice(0, MAX_HEAD)
+      } else body.push(text)
+      length += text.length
+      if (length > MAX_EVENT) refuseLong()
+    },
+    end(): void {
+      const whole = body?.join('') ?? ''
+      if (isStream) closeLast()
+      else if (whole && !whole.trimStart().startsWith('<')) {
+        const value = parseOr(whole, null)
+        if (value !== null) readValue(value, undefined)
+        else for (const line of whole.split('\n')) if (line.trim()) readData(line, undefined)
+      }
+      if (!events.isBegun && !events.isSettled) throw oddAnswer(head)
+    },
+    close: () => events.close(),
+  }
+
+  function closeLast(): void {
+    try {
+      parser.feed('\n\n')
+    } catch (error) {
+      const isCutOff = error instanceof ModelError && error.kind === 'unreadable'
+      if (!isCutOff) throw error
+    }
+  }
+}
+
+function parseOr<T>(text: string, otherwise: T): unknown {
+  try {
+    return JSON.parse(text)
+  } catch {
+    return otherwise
+  }
+}
+
+function refuseLong(): never {
+  throw new ModelError('The model sent more than 16 MiB in one event')
+}

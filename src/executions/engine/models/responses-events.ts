@@ -1,0 +1,299 @@
+import { asList, asObject, asText, type Fields, isObject } from '../../../lib/unknown.ts'
+import { ModelError, ReportedError } from './model-errors.ts'
+import { type Emit, errorIn, type ProviderEvents, withStatus } from './provider-events.ts'
+
+type Item = {
+  type: 'message' | 'function_call' | 'reasoning'
+  /** The first id that the server gave the item. Some servers change it from event to event. */
+  id: string
+  index: number
+  callId: string
+  name: string
+  /** The text, the arguments or the thinking so far. */
+  text: string
+  /** The part of a reasoning summary that is being streamed; -1 before the first. */
+  part: number
+  /** Whether the whole arguments of a call have come. */
+  isRead: boolean
+  isDone: boolean
+}
+
+const TYPES: ReadonlySet<unknown> = new Set(['message', 'function_call', 'reasoning'])
+
+/**
+ * Reads the events of OpenAI's Responses API. What a server leaves out (deltas, the start or the end of an item) is
+ * made of what it sends; items and events that are neither text, thinking nor calls are left out.
+ */
+export function createResponsesEvents(emit: Emit): ProviderEvents {
+  const items = new Map<string, Item>()
+  let isBegun = false
+  let isWhole = false
+
+  /** Finds the item of an event; adds one of the given type if there is none. */
+  function itemOf(event: Fields, type: Item['type'], given: Fields = {}): Item {
+    const id = asText(given.id) || asText(event.item_id)
+    const byId = id ? items.values().find((item) => item.id === id) : undefined
+    const index = typeof event.output_index === 'number' ? event.output_index : undefined
+    const known = byId ?? (index === undefined ? lastOpen(type) : items.get(`${index}`))
+    if (known && known.type === type) return known
+    const place = index ?? items.size
+    const item: Item = {
+      ...{ type, id: id || `item_${place}`, index: place, text: '', part: -1, isRead: false, isDone: false },
+      callId: asText(given.call_id) || id || `call_${place}`,
+      name: asText(given.name),
+    }
+    items.set(items.has(`${place}`) ? `${place} ${item.id}` : `${place}`, item)
+    if (type !== 'function_call' || item.name) begin(item, given)
+    return item
+  }
+
+  const lastOpen = (type: Item['type']) => [...items.values()].findLast((item) => item.type === type && !item.isDone)
+
+  function begin({ type, id, index, callId, name }: Item, given: Fields): void {
+    isBegun = true
+    const encrypted = asText(given.encrypted_content)
+    const item = {
+      message: { type, id },
+      function_call: { type, id, call_id: callId, name, arguments: '' },
+      reasoning: { type, id, ...(encrypted && { encrypted_content: encrypted }) },
+    }[type]
+    emit({ type: 'response.output_item.added', output_index: index, item })
+  }
+
+  function addText(item: Item, delta: string): void {
+    if (!delta || item.isDone) return
+    item.text += delta
+    emit({ type: 'response.output_text.delta', item_id: item.id, output_index: item.index, delta })
+  }
+
+  function refuse(item: Item, delta: string): void {
+    if (!delta || item.isDone) return
+    item.text += delta
+    emit({ type: 'response.refusal.delta', item_id: item.id, output_index: item.index, delta })
+  }
+
+  /** Adds what the whole text has beyond the deltas. */
+  function addRest(item: Item, whole: string, add: (item: Item, delta: string) => void): void {
+    if (whole.length > item.text.length && whole.startsWith(item.text)) add(item, whole.slice(item.text.length))
+  }
+
+  function addArguments(item: Item, delta: string): void {
+    if (!delta || item.isDone) return
+    item.text += delta
+    emit({ type: 'response.function_call_arguments.delta', item_id: item.id, output_index: item.index, delta })
+  }
+
+  function think(item: Item, delta: string, part = 0): void {
+    if (!delta || item.isDone) return
+    item.text += delta
+    const at = { item_id: item.id, output_index: item.index }
+    // The package knows the first part from the start of the item.
+    for (; item.part < part; item.part++) {
+      if (item.part >= 0) {
+        emit({ type: 'response.reasoning_summary_part.done', ...at, summary_index: item.part })
+      }
+      emit({ type: 'response.reasoning_summary_part.added', ...at, summary_index: item.part + 1 })
+    }
+    emit({ type: 'response.reasoning_summary_text.delta', ...at, summary_index: item.part, delta })
+  }
+
+  /** Ends an item by what the server says of it as a whole. */
+  function finish(event: Fields, given: Fields): void {
+    const item = itemOf(event, given.type as Item['type'], given)
+    if (item.isDone) return
+    const { id, index } = item
+    const at = { type: 'response.output_item.done', output_index: index }
+    if (item.type === 'message') {
+      const refusal = textOf(given.content, 'refusal')
+      if (refusal && !item.text) refuse(item, refusal)
+      else addRest(item, textOf(given.content), addText)
+      emit({ ...at, item: { type: 'message', id } })
+    } else if (item.type === 'reasoning') {
+      const thinking = textOf(given.summary) || textOf(given.content)
+      if (!item.text) think(item, thinking)
+      const encrypted = asText(given.encrypted_content) || null
+      const summary = thinking ? [{ type: 'summary_text', text: thinking }] : []
+      emit({ ...at, item: { type: 'reasoning', id, encrypted_content: encrypted, summary } })
+    } else {
+      item.name = asText(given.name) || item.name
+      finishCall(item, argumentsOf(given.arguments) || item.text, asText(given.call_id) || item.callId)
+    }
+    item.isDone = true
+  }
+
+  function finishCall({ id, index, name }: Item, args: string, callId: string): void {
+    isBegun = true
+    const item = { type: 'function_call', id, call_id: callId, name, arguments: args || '{}', status: 'completed' }
+    emit({ type: 'response.output_item.done', output_index: index, item })
+  }
+
+  /** Ends the answer: by the items that its last event holds, and those that have come whole without an end. */
+  function end(response: Fields, isIncomplete: boolean): void {
+    for (const [index, given] of asList(response.output).entries()) {
+      if (isObject(given) && TYPES.has(given.type)) finish({ output_index: index }, given)
+    }
+    for (const item of items.values()) {
+      if (item.isDone) continue
+      if (item.type !== 'function_call') finish({ output_index: item.index, item_id: item.id }, { type: item.type })
+      else if (item.name && (item.isRead || (!isIncomplete && isJson(item.text)))) {
+        finishCall(item, item.text, item.callId)
+      }
+    }
+    isBegun = true
+    isWhole = true
+    const reason = asText(asObject(response.incomplete_details).reason) || (isIncomplete ? 'incomplete' : '')
+    const type = reason ? 'response.incomplete' : 'response.completed'
+    const incomplete_details = reason ? { reason } : null
+    emit({ type, response: { incomplete_details, usage: usageOf(response.usage) } })
+  }
+
+  function readResponse(response: Fields, isIncomplete: boolean): void {
+    const { status, error } = response
+    if (isObject(error) || asText(error)) throw new ReportedError(withStatus({ error }))
+    if (status === 'failed' || status === 'cancelled') {
+      throw new ModelError(`The model broke off its reply (finish reason: ${status})`, 'broken_off')
+    }
+    end(response, isIncomplete || status === 'incomplete')
+  }
+
+  function readOfItem(event: Fields): void {
+    const delta = asText(event.delta)
+    switch (event.type) {
+      case 'response.output_item.added': {
+        const item = asObject(event.item)
+        if (!TYPES.has(item.type)) {
+          emit({ type: 'ping' })
+          return
+        }
+        void itemOf(event, item.type as Item['type'], item)
+        return
+      }
+      case 'response.output_item.done': {
+        const item = asObject(event.item)
+        if (TYPES.has(item.type)) finish(event, item)
+        else emit({ type: 'ping' })
+        return
+      }
+      case 'response.output_text.delta':
+      case 'response.refusal.delta': {
+        const item = itemOf(event, 'message')
+        if (event.type === 'response.refusal.delta') refuse(item, delta)
+        else addText(item, delta)
+        return
+      }
+      case 'response.output_text.done':
+        addRest(itemOf(event, 'message'), asText(event.text), addText)
+        return
+      case 'response.function_call_arguments.delta':
+        addArguments(itemOf(event, 'function_call'), delta)
+        return
+      case 'response.function_call_arguments.done': {
+        const item = itemOf(event, 'function_call')
+        item.text = argumentsOf(event.arguments) || item.text
+        item.name ||= asText(event.name)
+        item.isRead = true
+        return
+      }
+      case 'response.reasoning_summary_text.delta':
+      case 'response.reasoning_text.delta':
+      case 'response.reasoning.delta': {
+        const part = typeof event.summary_index === 'number' ? event.summary_index : 0
+        think(itemOf(event, 'reasoning'), delta, Math.max(0, Math.min(part, 1_000)))
+        return
+      }
+      default:
+        emit({ type: 'ping' })
+    }
+  }
+
+  function read(event: Fields): void {
+    const error =
+      event.type === 'response.error'
+        ? new ReportedError(withStatus({ error: event.error ?? event.message }))
+        : errorIn(event)
+    // A whole response has an `error` that is null or its own.
+    if (error) throw error
+    if (Array.isArray(event.choices)) {
+      throw new ModelError(
+        'The server answers with chat completions, not with responses: set OPENAI_BASE_URL to its address, not OPENAI_RESPONSES_BASE_URL',
+        'unreadable',
+      )
+    }
+    const response = asObject(event.response)
+    switch (event.type) {
+      case 'response.created': {
+        isBegun = true
+        const { id, created_at: at, model } = response
+        const created_at = typeof at === 'number' ? at : 0
+        emit({ type: event.type, response: { id: asText(id), created_at, model: asText(model) } })
+        return
+      }
+      case 'response.completed':
+      case 'response.done':
+        readResponse(response, false)
+        return
+      case 'response.incomplete':
+        readResponse(response, true)
+        return
+      case 'response.failed':
+        readResponse({ ...response, status: 'failed' }, false)
+        return
+      case 'response.cancelled':
+      case 'response.canceled':
+        readResponse({ ...response, status: 'cancelled' }, false)
+        return
+    }
+    if (event.object === 'response' && Array.isArray(event.output)) {
+      readResponse(event, false)
+      return
+    }
+    readOfItem(event)
+  }
+
+  return {
+    read,
+    close() {},
+    get isBegun() {
+      return isBegun
+    },
+    get isSettled() {
+      return isWhole
+    },
+    get isWhole() {
+      return isWhole
+    },
+  }
+}
+
+/** The texts of the parts of an item. */
+const textOf = (parts: unknown, field: 'text' | 'refusal' = 'text'): string =>
+  asList(parts)
+    .map((part) => asText(asObject(part)[field]))
+    .join('')
+
+const argumentsOf = (value: unknown): string =>
+  typeof value === 'string' ? value : isObject(value) ? JSON.stringify(value) : ''
+
+function isJson(text: string): boolean {
+  try {
+    return isObject(JSON.parse(text))
+  } catch {
+    return false
+  }
+}
+
+/** Usage as the package reads it, also where a server uses the names of chat completions; undefined if not reported. */
+function usageOf(value: unknown): Fields | undefined {
+  const usage = asObject(value)
+  const number = (...values: unknown[]) => values.find((one): one is number => typeof one === 'number')
+  const input = number(usage.input_tokens, usage.prompt_tokens)
+  const output = number(usage.output_tokens, usage.completion_tokens)
+  if (input === undefined || output === undefined) return undefined
+  const cached = number(asObject(usage.input_tokens_details).cached_tokens)
+  const reasoning = number(asObject(usage.output_tokens_details).reasoning_tokens)
+  return {
+    ...{ input_tokens: input, output_tokens: output },
+    ...(cached !== undefined && { input_tokens_details: { cached_tokens: cached } }),
+    ...(reasoning !== undefined && { output_tokens_details: { reasoning_tokens: reasoning } }),
+  }
+}

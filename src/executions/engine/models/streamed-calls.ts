@@ -1,0 +1,238 @@
+import { isDeepStrictEqual } from 'node:util'
+import { newId } from '../../../lib/id.ts'
+import { asObject, asText, type Fields, isObject } from '../../../lib/unknown.ts'
+import { ModelError } from './model-errors.ts'
+
+/** A tool call as far as its pieces have come. */
+type StreamedCall = {
+  /** Given by the server, or made here where it gives none. */
+  id: string
+  hasId: boolean
+  index: number | undefined
+  name: string
+  input: string
+  scan: Scan
+  extra: Fields | null
+  signature: string
+}
+
+/** A tool call as a part of a reply has it. */
+export type WholeCall = { id: string; name: string; input: string; extra: Fields | null; signature: string }
+
+/** Maximum number of calls of a reply. */
+const MAX_CALLS = 1_000
+
+type Piece = { id: string; index: number | undefined; name: string; input: string; extra: unknown; signature: string }
+
+/**
+ * Puts the tool calls of a reply together from pieces, whatever they leave out: a new id or a new name is a new call; an
+ * id comes before an index; a piece with neither belongs to the call that is being streamed; a whole JSON value ends a
+ * call, so that a repetition changes nothing.
+ */
+export type StreamedCalls = {
+  /** Takes an entry of `tool_calls`; returns the id of its call and the input that it adds. */
+  add(piece: Fields): { id: string; input: string }
+  readonly size: number
+  /** The calls in their order. An input that is no finished JSON object stays the text that came. */
+  end(): WholeCall[]
+}
+
+/** @param tools the names of the offered tools: a name that comes in pieces is told from two names by them */
+export function createStreamedCalls(tools: ReadonlySet<string>): StreamedCalls {
+  const calls: StreamedCall[] = []
+
+  function open({ id, index, name }: Piece): StreamedCall {
+    const call: StreamedCall = {
+      ...{ id: id || newId(), hasId: id !== '', index, name, input: '' },
+      ...{ scan: newScan(), extra: null, signature: '' },
+    }
+    if (calls.push(call) > MAX_CALLS) throw new ModelError(`The model makes more than ${MAX_CALLS} calls at once`)
+    return call
+  }
+
+  /** The call that a piece may go on with. */
+  function find({ id, index, name }: Piece): StreamedCall | undefined {
+    const last = calls.at(-1)
+    const withId = id ? calls.filter((call) => call.hasId && call.id === id) : []
+    const sameId = withId.findLast((call) => call.index === index) ?? withId.at(-1)
+    if (sameId) return sameId
+    const sameIndex = index === undefined ? undefined : calls.findLast((call) => call.index === index)
+    if (sameIndex) return sameIndex
+    // Some servers make another id for each piece, or count on in the middle of a call.
+    if (id) return index === undefined && !name ? last : undefined
+    return name && index !== undefined ? undefined : last
+  }
+
+  /** Whether a name that comes for a call is the rest of its name, or all of it once more. */
+  function nameOf(call: StreamedCall, name: string, isSame: boolean): string | null {
+    if (!call.name || call.name === name) return name
+    if (call.input || tools.has(call.name)) return null
+    const joined = call.name + name
+    const isPart = (text: string) => [...tools].some((tool) => tool.startsWith(text))
+    if (isPart(joined)) return joined
+    if (name.startsWith(call.name) && isPart(name)) return name
+    return isSame && !tools.has(name) ? joined : null
+  }
+
+  /** What a piece is to the call that it may belong to: more of it, nothing new, or the beginning of another. */
+  function relate(call: StreamedCall, piece: Piece): 'more' | 'nothing' | 'another' | 'instead' {
+    const { id, index, name, input } = piece
+    const isOthers = id !== '' && call.hasId && id !== call.id
+    const begins = /^\s*[{"]/.test(input)
+    if (name && nameOf(call, name, !isOthers && (id !== '' || index !== undefined)) === null) return 'another'
+    if (isOthers && !name && begins && call.input && isEmpty(call.input)) return 'instead'
+    if (isOthers && (call.scan.isDone || (name && (!call.input || !input || begins)))) return 'another'
+    const isElsewhere = index !== undefined && call.index !== undefined && index !== call.index
+    if (name && isElsewhere && call.scan.isDone) return 'another'
+    if (!call.scan.isDone) return begins && call.input.trim() && isEmpty(call.input) ? 'instead' : 'more'
+    if (!input.trim()) return name && !id && index === undefined ? 'another' : 'nothing'
+    if (isEmpty(call.input)) return begins && !isEmpty(input) ? 'instead' : 'nothing'
+    if (!name && !id) return isOtherObject(input, call.input) ? 'more' : 'nothing'
+    if (isEmpty(input) || isDeepStrictEqual(parseInput(input), parseInput(call.input))) return 'nothing'
+    return begins && name ? 'another' : 'nothing'
+  }
+
+  return {
+    add(delta) {
+      const piece = readPiece(delta)
+      const found = find(piece)
+      const relation = found ? relate(found, piece) : 'another'
+      const call = found && relation !== 'another' ? found : open(piece)
+      if (relation === 'instead') {
+        call.input = ''
+        call.scan = newScan()
+      }
+      if (relation !== 'another' && piece.name && !call.input) call.name = nameOf(call, piece.name, true) ?? call.name
+      if (piece.id && !call.hasId) Object.assign(call, { id: piece.id, hasId: true })
+      call.index ??= piece.index
+      call.extra ??= isObject(piece.extra) ? piece.extra : null
+      call.signature ||= piece.signature
+      if (relation === 'nothing') return { id: call.id, input: '' }
+      call.input += piece.input
+      scan(call.scan, piece.input)
+      return { id: call.id, input: piece.input }
+    },
+    get size() {
+      return calls.length
+    },
+    end: () =>
+      calls
+        .filter(isCall)
+        .flatMap(({ id, name, input, extra, signature }) =>
+          inputsOf(input).map((one, place) => ({ id: place ? newId() : id, name, input: one, extra, signature })),
+        ),
+  }
+}
+
+/** Whether a call is more than a repetition of the one before it, with an id of its own and without a name. */
+function isCall({ name, input }: StreamedCall, place: number, calls: readonly StreamedCall[]): boolean {
+  if (name) return true
+  const before = calls[place - 1]
+  const object = parseInput(input)
+  return !isEmpty(input) && !(before && object && isDeepStrictEqual(object, parseInput(before.input)))
+}
+
+/** Whether a piece is a whole object, and another one than that of the call before it. */
+function isOtherObject(piece: string, input: string): boolean {
+  const object = piece.trim() ? parseInput(piece) : undefined
+  return object !== undefined && !isEmpty(piece) && !isDeepStrictEqual(object, parseInput(input))
+}
+
+/**
+ * The inputs of one arguments string. Several objects in a row are as many calls of the same tool if all have the same
+ * keys, and one call if they are equal; anything else stays one text, which no tool is called with.
+ */
+function inputsOf(input: string): string[] {
+  if (parseInput(input) !== undefined) return [wholeInput(input)]
+  const objects = objectsIn(input)
+  const [first] = objects
+  if (!first) return [input]
+  const keysOf = (object: Fields) => Object.keys(object).sort()
+  if (objects.every((object) => isDeepStrictEqual(object, first))) return [JSON.stringify(first)]
+  const isSameTool = objects.every((object) => isDeepStrictEqual(keysOf(object), keysOf(first)))
+  return isSameTool ? objects.map((object) => JSON.stringify(object)) : [input]
+}
+
+/** The objects of a text that consists of them; none if there is anything else in it. */
+function objectsIn(text: string): Fields[] {
+  const objects: Fields[] = []
+  for (let rest = text.trim(); rest; ) {
+    const state = newScan()
+    const length = scan(state, rest)
+    const object = rest.startsWith('{') && state.isDone ? parseInput(rest.slice(0, length)) : undefined
+    if (!object || objects.push(object) > MAX_CALLS) return []
+    rest = rest.slice(length).trimStart()
+  }
+  return objects
+}
+
+function readPiece(delta: Fields): Piece {
+  const { index, id, extra_content: extra } = delta
+  const { name, arguments: given, thought_signature, parameters } = asObject(delta.function ?? delta)
+  const input = given ?? (isObject(parameters) ? parameters : undefined)
+  const specific = asObject(delta.provider_specific_fields).thought_signature
+  return {
+    id: typeof id === 'number' ? String(id) : asText(id),
+    index: typeof index === 'number' ? index : /^\d+$/.test(asText(index)) ? Number(index) : undefined,
+    name: asText(name),
+    // Some servers send the input itself, not its JSON.
+    input: typeof input === 'string' ? input : input === undefined || input === null ? '' : JSON.stringify(input),
+    extra,
+    signature:
+      asText(asObject(asObject(extra).google).thought_signature) || asText(thought_signature) || asText(specific),
+  }
+}
+
+/** Where a JSON text has come to: each character is looked at once, however small the pieces are. */
+type Scan = { depth: number; isText: boolean; isEscaped: boolean; isDone: boolean }
+
+const newScan = (): Scan => ({ depth: 0, isText: false, isEscaped: false, isDone: false })
+
+/** Reads on, and notes when the outermost object, list or text ends. Returns how many characters it has read. */
+function scan(state: Scan, piece: string): number {
+  let at = 0
+  for (; at < piece.length && !state.isDone; at++) {
+    const character = piece.charCodeAt(at)
+    if (state.isText) {
+      if (state.isEscaped) state.isEscaped = false
+      else if (character === BACKSLASH) state.isEscaped = true
+      else if (character === QUOTE) {
+        state.isText = false
+        state.isDone = state.depth === 0
+      }
+    } else if (character === QUOTE) state.isText = true
+    else if (character === OPEN_BRACE || character === OPEN_BRACKET) state.depth++
+    else if (character === CLOSE_BRACE || character === CLOSE_BRACKET) state.isDone = --state.depth <= 0
+  }
+  return at
+}
+
+const QUOTE = 0x22
+const BACKSLASH = 0x5c
+const OPEN_BRACE = 0x7b
+const CLOSE_BRACE = 0x7d
+const OPEN_BRACKET = 0x5b
+const CLOSE_BRACKET = 0x5d
+
+/** The object of an input: as JSON, as JSON in a JSON text, or absent; undefined for anything else. */
+function parseInput(input: string): Fields | undefined {
+  if (!input.trim()) return {}
+  try {
+    let value: unknown = JSON.parse(input)
+    for (let depth = 0; typeof value === 'string' && depth < 3; depth++) value = value.trim() ? JSON.parse(value) : {}
+    if (value === null) return {}
+    return isObject(value) ? value : undefined
+  } catch {
+    return undefined
+  }
+}
+
+const isEmpty = (input: string): boolean => /^\s*(?:\{\s*\}|null|"(?:\{\s*\})?")?\s*$/.test(input)
+
+/** The JSON of an input's object; the text as it came where it is none, which no tool is called with. */
+export function wholeInput(input: string): string {
+  const trimmed = input.trim()
+  const value = parseInput(trimmed)
+  if (value === undefined) return input
+  return trimmed.startsWith('{') ? trimmed : JSON.stringify(value)
+}

@@ -1,0 +1,332 @@
+import type { JSONSchema7 } from '@ai-sdk/provider'
+import { cut } from '../../../lib/text.ts'
+import { type Fields, isObject } from '../../../lib/unknown.ts'
+
+/** What every provider takes as the name of a property; Anthropic refuses others, Gemini dots and `$`. */
+const PROPERTY = /^[A-Za-z0-9_-]{1,64}$/
+const MAX_PROPERTY = 64
+/** OpenAI takes descriptions of 1,024 characters: the mark of a cut is the last one. */
+const MAX_DESCRIPTION = 1023
+/** Limits of a schema: its depth, its nodes once references are resolved, its characters as JSON. */
+const MAX_DEPTH = 24
+const MAX_NODES = 3_000
+const MAX_SCHEMA = 64 * 1024
+/** How often a schema that refers to itself is unrolled: less where that becomes too large. */
+const UNROLLED = [2, 1, 0]
+
+/** One place in an input: how its properties are named there for the model, and by the tool. */
+type Place = {
+  /** By the tool's name the model's, and the other way round. */
+  shown: Map<string, string>
+  own: Map<string, string>
+  inside: Map<string, Place>
+  items: Place | null
+  values: Place | null
+}
+
+/** A schema that providers take, and how an input by it becomes one of the tool's own. */
+export type FittedSchema = { schema: JSONSchema7; restore: (input: unknown) => unknown }
+
+type Context = { root: Fields; unrolled: number; depth: number; refs: readonly string[]; count: { nodes: number } }
+
+class TooLarge extends Error {}
+
+const known = new WeakMap<object, FittedSchema | null>()
+
+/**
+ * Makes the schema of a tool's input acceptable to the APIs of OpenAI, Anthropic and Gemini and to the servers that are
+ * compatible with them: an object at the top without alternatives, arrays with items, no references, plain names of
+ * properties. It admits at least what the tool's own schema admits; the tool checks the rest. Returns null where that
+ * cannot be done. The outcome is kept for as long as the schema is.
+ */
+export function fitSchema(schema: object): FittedSchema | null {
+  const found = known.get(schema)
+  if (found !== undefined) return found
+  const fitted = fitOnce(schema as Fields)
+  known.set(schema, fitted)
+  return fitted
+}
+
+function fitOnce(root: Fields): FittedSchema | null {
+  for (const unrolled of UNROLLED) {
+    const place = createPlace()
+    try {
+      const fitted = fitNode(root, place, { root, unrolled, depth: 0, refs: [], count: { nodes: 0 } }, true)
+      if (!typesOf(fitted).includes('object')) return null
+      if (JSON.stringify(fitted).length > MAX_SCHEMA) continue
+      const restore = isRenamed(place) ? (input: unknown) => restoreAt(input, place) : (input: unknown) => input
+      return { schema: fitted as JSONSchema7, restore }
+    } catch (error) {
+      if (!(error instanceof TooLarge)) throw error
+    }
+  }
+  return null
+}
+
+const createPlace = (): Place => ({ shown: new Map(), own: new Map(), inside: new Map(), items: null, values: null })
+
+/** Fits one node. `isTop`: no alternatives may stand there. */
+function fitNode(given: unknown, place: Place, outer: Context, isTop = false): Fields {
+  if (++outer.count.nodes > MAX_NODES) throw new TooLarge()
+  if (!isObject(given) || outer.depth > MAX_DEPTH) return {}
+  const { node, refs } = flatten(given, outer)
+  const context = { ...outer, refs, depth: outer.depth + 1 }
+  const branches = [node.anyOf, node.oneOf].flatMap((list) => (Array.isArray(list) ? list : []))
+  const isOfObjects = isTop || isObject(node.properties) || (typesOf(node).join() === 'object' && branches.length > 0)
+  if (branches.length && isOfObjects) return fitObject(joinBranches(node, branches, context), place, context, isTop)
+  if (branches.length) return fitAlternatives(node, branches, place, context)
+  const types = isTop ? ['object'] : typesOf(node)
+  if (isTop && typesOf(node).length && !typesOf(node).includes('object')) return {}
+  if (types.includes('object') || isObject(node.properties)) return fitObject(node, place, context, isTop)
+  const values = enumOf(node)
+  const type = types.length ? types : values?.every((value) => typeof value === 'string') ? ['string'] : []
+  return {
+    ...(type.length && { type: type.length === 1 ? type[0] : type }),
+    ...described(node),
+    ...(values && { enum: values }),
+    ...limitsOf(node),
+    ...(type.includes('array') && { items: itemsOf(node, place, context) }),
+  }
+}
+
+function fitAlternatives(node: Fields, branches: unknown[], place: Place, context: Context): Fields {
+  const fitted = branches
+    .map((branch) => fitNode(branch, place, context))
+    .filter((branch) => Object.keys(branch).length)
+  const [only] = fitted
+  if (fitted.length === 1 && only) return { ...only, ...described(node) }
+  return { ...described(node), ...(fitted.length > 1 && { anyOf: fitted }), ...limitsOf({ default: node.default }) }
+}
+
+function fitObject(node: Fields, place: Place, context: Context, isTop: boolean): Fields {
+  const given = Object.entries(isObject(node.properties) ? node.properties : {}).filter(([, one]) => one !== false)
+  // Those that keep their names come first: a name that is made for another one must not take theirs.
+  const ordered = given.toSorted(([one], [other]) => Number(PROPERTY.test(other)) - Number(PROPERTY.test(one)))
+  for (const [name] of ordered) nameFor(name, place)
+  const properties = given.map(([name, schema]): [string, Fields] => {
+    const inside = place.inside.get(name) ?? createPlace()
+    place.inside.set(name, inside)
+    const shown = nameFor(name, place)
+    const fitted = fitNode(schema, inside, context)
+    return [shown, shown === name ? fitted : { ...fitted, ...renamed(name, fitted.description) }]
+  })
+  const required = Array.isArray(node.required) ? node.required : []
+  const names = given.flatMap(([name]) => (required.includes(name) ? nameFor(name, place) : []))
+  const types = isTop ? ['object'] : typesOf(node)
+  return {
+    type: types.length > 1 ? types : 'object',
+    ...described(node),
+    properties: Object.fromEntries(properties),
+    ...(names.length && { required: names }),
+    ...additionalOf(node, place, context),
+    ...(types.includes('array') && { items: itemsOf(node, place, context) }),
+  }
+}
+
+const renamed = (name: string, description: unknown) => ({
+  description: cut(`${name}${typeof description === 'string' ? `: ${description}` : ''}`, MAX_DESCRIPTION),
+})
+
+function additionalOf(node: Fields, place: Place, context: Context): Fields {
+  const { additionalProperties } = node
+  if (typeof additionalProperties === 'boolean') return { additionalProperties }
+  if (!isObject(additionalProperties)) return {}
+  place.values ??= createPlace()
+  return { additionalProperties: fitNode(additionalProperties, place.values, context) }
+}
+
+/** What an array holds. Where nobody says it, its examples do; else texts, since providers want a type. */
+function itemsOf(node: Fields, place: Place, context: Context): Fields {
+  const { items, prefixItems, examples } = node
+  const listed = [prefixItems, items].flatMap((list) => (Array.isArray(list) ? list : []))
+  place.items ??= createPlace()
+  const inside = place.items
+  const alternatives = [...listed, ...(isObject(items) ? [items] : [])].map((one) => fitNode(one, inside, context))
+  const distinct = [...new Map(alternatives.map((one) => [JSON.stringify(one), one])).values()]
+  if (distinct.length > 1) return { anyOf: distinct }
+  if (distinct[0] && Object.keys(distinct[0]).length) return distinct[0]
+  const shown = [node.default, ...(Array.isArray(examples) ? examples : [])].find(
+    (one): one is unknown[] => Array.isArray(one) && one.length > 0,
+  )
+  const kind = typeof shown?.[0]
+  return { type: kind === 'number' || kind === 'boolean' ? kind : 'string' }
+}
+
+/** The name of a property for the model: its own where providers take it, else one made of it that no other has. */
+function nameFor(name: string, { shown, own }: Place): string {
+  const found = shown.get(name)
+  if (found !== undefined) return found
+  const plain = PROPERTY.test(name) ? name : name.replace(/[^A-Za-z0-9_-]+/g, '_').replace(/^_+|_+$/g, '') || 'property'
+  let unique = plain.slice(0, MAX_PROPERTY)
+  for (let count = 2; own.has(unique); count++) unique = `${plain.slice(0, MAX_PROPERTY - 5)}_${count}`
+  shown.set(name, unique)
+  own.set(unique, name)
+  return unique
+}
+
+const isRenamed = (place: Place | null): boolean =>
+  place !== null &&
+  ([...place.shown].some(([name, shown]) => name !== shown) ||
+    [...place.inside.values(), place.items, place.values].some(isRenamed))
+
+function restoreAt(input: unknown, place: Place | null): unknown {
+  if (!place || typeof input !== 'object' || input === null) return input
+  if (Array.isArray(input)) return input.map((item) => restoreAt(item, place.items))
+  return Object.fromEntries(
+    Object.entries(input).map(([shown, value]) => {
+      const name = place.own.get(shown) ?? shown
+      return [name, restoreAt(value, place.inside.get(name) ?? place.values)]
+    }),
+  )
+}
+
+/** Resolves the references of a node, and joins what it wants all of. */
+function flatten(given: Fields, { root, unrolled, refs: outer }: Context): { node: Fields; refs: readonly string[] } {
+  let node = given
+  let refs = outer
+  for (let steps = 0; steps < MAX_DEPTH; steps++) {
+    const { $ref: ref, allOf, ...rest } = node
+    if (typeof ref === 'string') {
+      const isTooDeep = refs.filter((one) => one === ref).length > unrolled
+      const target = isTooDeep ? undefined : targetOf(root, ref)
+      refs = [...refs, ref]
+      node = isObject(target) ? join(rest, target) : rest
+      if (allOf !== undefined) node = { ...node, allOf: Array.isArray(node.allOf) ? [node.allOf, allOf].flat() : allOf }
+      continue
+    }
+    if (!Array.isArray(allOf)) return { node, refs }
+    node = allOf.filter(isObject).reduce<Fields>(join, rest)
+  }
+  return { node: {}, refs }
+}
+
+function targetOf(root: Fields, ref: string): unknown {
+  if (!ref.startsWith('#')) return undefined
+  const path = ref.slice(1).split('/').filter(Boolean)
+  return path.reduce<unknown>((at, part) => {
+    const name = decoded(part).replaceAll('~1', '/').replaceAll('~0', '~')
+    return (isObject(at) || Array.isArray(at)) && Object.hasOwn(at, name) ? (at as Fields)[name] : undefined
+  }, root)
+}
+
+function decoded(part: string): string {
+  try {
+    return decodeURIComponent(part)
+  } catch {
+    return part
+  }
+}
+
+/** What both want: properties and required ones of both, of anything else what the first one says. */
+function join(one: Fields, other: Fields): Fields {
+  const properties = [one.properties, other.properties].filter(isObject)
+  const required = [one.required, other.required].flatMap((list) => (Array.isArray(list) ? list : []))
+  return {
+    ...other,
+    ...one,
+    ...(properties.length && { properties: joinProperties(properties, 'allOf') }),
+    ...(required.length && { required }),
+  }
+}
+
+function joinProperties(all: readonly Fields[], how: 'allOf' | 'anyOf'): Fields {
+  const joined = new Map<string, unknown>()
+  for (const [name, schema] of all.flatMap((properties) => Object.entries(properties))) {
+    const before = joined.get(name)
+    const isSame = before === undefined || JSON.stringify(before) === JSON.stringify(schema)
+    joined.set(name, isSame ? schema : { [how]: [before, schema] })
+  }
+  return Object.fromEntries(joined)
+}
+
+/** An object with alternatives as one: it may have the properties of any, and has to have what all of them require. */
+function joinBranches(node: Fields, branches: readonly unknown[], context: Context): Fields {
+  const { anyOf, oneOf, ...rest } = node
+  context.count.nodes += branches.length
+  if (context.count.nodes > MAX_NODES) throw new TooLarge()
+  if (context.depth > MAX_DEPTH) return rest
+  const objects = branches.filter(isObject).map((branch) => {
+    const { node: flat, refs } = flatten(branch, context)
+    const inner = [flat.anyOf, flat.oneOf].flatMap((list) => (Array.isArray(list) ? list : []))
+    return inner.length ? joinBranches(flat, inner, { ...context, refs, depth: context.depth + 1 }) : flat
+  })
+  const properties = joinProperties(objects.map((branch) => branch.properties).filter(isObject), 'anyOf')
+  const lists = objects.map(({ required }) => new Set<unknown>(Array.isArray(required) ? required : []))
+  const common = lists.length ? lists.reduce((one, other) => one.intersection(other)) : new Set()
+  return join({ ...rest, type: 'object' }, { properties, required: [...common] })
+}
+
+const TYPES: Record<string, string> = {
+  ...{ object: 'object', array: 'array', string: 'string', number: 'number', integer: 'integer', boolean: 'boolean' },
+  ...{ null: 'null', int: 'integer', int32: 'integer', int64: 'integer', long: 'integer', float: 'number' },
+  ...{
+    double: 'number',
+    decimal: 'number',
+    str: 'string',
+    text: 'string',
+    bool: 'boolean',
+    list: 'array',
+    dict: 'object',
+  },
+}
+
+/** The types of a node by their names in JSON Schema; what a node has shows the type of one that says none. */
+function typesOf({ type, properties, items, prefixItems }: Fields): string[] {
+  const named = (Array.isArray(type) ? type : [type]).flatMap((name) =>
+    typeof name === 'string' ? (TYPES[name.toLowerCase()] ?? []) : [],
+  )
+  if (named.length) return [...new Set(named)]
+  if (isObject(properties)) return ['object']
+  return items !== undefined || Array.isArray(prefixItems) ? ['array'] : []
+}
+
+/** The values that a node admits: texts, numbers and truth values, none of them empty (Gemini refuses that). */
+function enumOf(node: Fields): unknown[] | null {
+  const given = Array.isArray(node.enum) ? node.enum : node.const === undefined ? [] : [node.const]
+  const isPlain = (value: unknown) => ['string', 'number', 'boolean'].includes(typeof value)
+  const values = [...new Set(given)].filter((value) => isPlain(value) && value !== '')
+  return values.length && given.every((value) => isPlain(value) || value === null) ? values : null
+}
+
+const isCount = (value: unknown) => Number.isSafeInteger(value) && Number(value) >= 0
+const isNumber = (value: unknown) => typeof value === 'number' && Number.isFinite(value)
+
+/** Keywords that are kept where their value is one of JSON Schema 2020-12. */
+const LIMITS: Record<string, (value: unknown) => boolean> = {
+  minimum: isNumber,
+  maximum: isNumber,
+  exclusiveMinimum: isNumber,
+  exclusiveMaximum: isNumber,
+  multipleOf: (value) => isNumber(value) && Number(value) > 0,
+  minLength: isCount,
+  maxLength: isCount,
+  minItems: isCount,
+  maxItems: isCount,
+  // Gemini takes no other format of a text; grammars of local servers take whole patterns without groups that look ahead.
+  format: (value) => value === 'date-time',
+  pattern: (value) => typeof value === 'string' && /^\^.*\$$/s.test(value) && !value.includes('(?') && isPattern(value),
+  default: (value) => value !== undefined && value !== null,
+}
+
+const limitsOf = (node: Fields): Fields =>
+  Object.fromEntries(Object.entries(LIMITS).flatMap(([name, isFit]) => (isFit(node[name]) ? [[name, node[name]]] : [])))
+
+function isPattern(value: string): boolean {
+  try {
+    new RegExp(value, 'u')
+    return true
+  } catch {
+    return false
+  }
+}
+
+/** The description of a node, with the format that is not sent as one. */
+function described({ description, title, format }: Fields): Fields {
+  const text = typeof description === 'string' ? description : typeof title === 'string' ? title : ''
+  const isTold = typeof format === 'string' && format !== 'date-time' && /^[\w-]{1,30}$/.test(format)
+  const whole = [text, ...(isTold && !text.includes(format) ? [`(format: ${format})`] : [])].filter(Boolean).join(' ')
+  return whole ? { description: cut(whole, MAX_DESCRIPTION) } : {}
+}
+
+/** Cuts the description of a tool to what providers take. */
+export const fitDescription = (description: string): string => cut(description, MAX_DESCRIPTION)

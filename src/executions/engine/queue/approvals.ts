@@ -1,0 +1,154 @@
+import type { Prisma, Tx } from '../../../db/client.ts'
+import { conflict } from '../../../errors.ts'
+import { SEQ_BLOCK } from '../events/event-log.ts'
+import { type ExecutionRow, type MessageData, storeLast } from '../events/events.ts'
+import type { Checkpoint } from '../run/checkpoint.ts'
+import type { Ask } from '../run/run.ts'
+import { digestOf } from '../run/tools.ts'
+import { toColumn } from '../run/warnings.ts'
+import { chatStatus } from './chat-status.ts'
+import type { ClaimDeps } from './claims.ts'
+import { giveSlotBack } from './concurrency.ts'
+import type { Remains } from './endings.ts'
+
+export type ApprovalRow = Prisma.ApprovalGetPayload<object>
+
+/** A call that a person has to decide about, by the id of its approval. */
+export type Asked = Ask & { id: string; step: number }
+
+/** What a run leaves that is to go on later. */
+type Kept = Pick<Remains, 'model' | 'modelsTried' | 'usage' | 'warnings' | 'events' | 'mayBeStored' | 'terminalSeq'>
+
+/** What a run leaves, and what its followers are told behind it. */
+function telling(kept: Kept, messages: readonly MessageData[], at: Date): Kept {
+  const first = kept.terminalSeq
+  const told = messages.map((data, index) => ({ seq: first + index, at, event: 'message' as const, data }))
+  return { ...kept, events: [...kept.events, ...told], terminalSeq: first + told.length }
+}
+
+/** Gives back the lease of a run. Fenced as its end is; false when it was taken away or shall be cancelled. */
+async function letGo(
+  tx: Tx,
+  row: ExecutionRow,
+  waitingFor: ExecutionRow['waitingFor'],
+  kept: Kept,
+  now: Date,
+): Promise<boolean> {
+  const { count } = await tx.execution.updateMany({
+    where: { id: row.id, attempt: row.attempt, status: 'running', wantsCancel: false },
+    data: {
+      ...{ status: 'pending', waitingFor, waitingSince: now, leaseOwner: null, leaseUntil: null },
+      ...kept.usage,
+      model: kept.model,
+      warnings: toColumn(kept.warnings),
+      modelsTried: [...kept.modelsTried],
+      // Whoever goes on numbers its events behind these.
+      seqReserved: kept.terminalSeq,
+      updatedAt: now,
+    },
+  })
+  if (count) await storeLast(tx, row.id, now, kept)
+  return count > 0
+}
+
+/**
+ * Lets a run wait for its approvals (contract.md section 4, "Time"): it gives back its lease and its place, and keeps
+ * its session. Fenced as its end is; false when it was taken away or shall be cancelled.
+ */
+export async function suspend(
+  deps: ClaimDeps & { approvalTimeout: number },
+  row: ExecutionRow,
+  asked: readonly Asked[],
+  remains: Remains,
+): Promise<boolean> {
+  const now = deps.clock.now()
+  const { id: executionId, organizationId, chatId } = row
+  const messages = asked.map(
+    ({ id, call }): MessageData => ({ messageType: 'approval', approvalId: id, toolUseId: call.id, name: call.name }),
+  )
+  const kept = telling(remains, messages, now)
+  return deps.db.$transaction(async (tx) => {
+    if (!(await letGo(tx, row, 'approval', kept, now))) return false
+    const expiresAt = new Date(now.getTime() + deps.approvalTimeout)
+    const before = await tx.approval.findMany({ where: { executionId }, select: { step: true, position: true } })
+    await tx.approval.createMany({
+      data: asked.map(({ id, step, call, tool: { server }, said }) => ({
+        ...{ id, organizationId, executionId, chatId, step, position: call.position },
+        round: before.filter((one) => one.step === step && one.position === call.position).length,
+        ...{ toolUseId: call.id, tool: call.name, input: JSON.stringify(call.input) },
+        ...(server && { mcpId: server.id, mcpName: server.name, origin: server.origin }),
+        ...{ description: said.description, inputSchema: JSON.stringify(said.inputSchema), digest: digestOf(said) },
+        ...{ status: 'pending' as const, createdAt: now, expiresAt },
+      })),
+    })
+    await tx.chat.update({
+      where: { id: chatId },
+      data: { status: 'needs_attention', updatedAt: now },
+      select: { id: true },
+    })
+    await giveSlotBack(tx, deps, organizationId)
+    return true
+  })
+}
+
+/**
+ * Lets a run wait for room that was taken over where there is none: it gives back its lease and its place, keeps its
+ * session, and has its followers told where it will go on. Fenced as the other.
+ */
+export async function waitForRoom(
+  deps: ClaimDeps,
+  row: ExecutionRow,
+  { usage, opening, warnings }: Checkpoint,
+): Promise<boolean> {
+  const now = deps.clock.now()
+  const begun = {
+    model: row.model,
+    modelsTried: row.modelsTried as string[],
+    usage,
+    warnings,
+    events: [],
+    mayBeStored: false,
+    terminalSeq: row.seqReserved - SEQ_BLOCK + 1,
+  }
+  const kept = telling(begun, opening, now)
+  return deps.db.$transaction(async (tx) => {
+    if (!(await letGo(tx, row, null, kept, now))) return false
+    await giveSlotBack(tx, deps, row.organizationId)
+    return true
+  })
+}
+
+/** Approved or denied by a user, or expired. An approval may come with another input, as JSON text. */
+export type Verdict = {
+  status: 'approved' | 'denied' | 'expired'
+  reason: string | null
+  decidedBy: string | null
+  editedInput?: string
+}
+
+/**
+ * Decides about a call. With the last decision that it waited for the run can be claimed again; its time of waiting
+ * ends with the claim. Throws 409 when it was decided already, or nobody can decide any more.
+ */
+export async function decide(tx: Tx, approval: ApprovalRow, verdict: Verdict, now: Date): Promise<ApprovalRow> {
+  const { id, executionId } = approval
+  // The run's row is the lock: of two who decide, the second sees what the first has.
+  await tx.execution.updateMany({ where: { id: executionId, waitingFor: 'approval' }, data: { updatedAt: now } })
+  const [decided] = await tx.approval.updateManyAndReturn({
+    where: { id, status: 'pending', ...(verdict.status !== 'expired' && { expiresAt: { gt: now } }) },
+    data: {
+      ...verdict,
+      ...(verdict.editedInput !== undefined && { editedBy: verdict.decidedBy }),
+      decidedAt: now,
+    },
+  })
+  if (!decided) throw conflict('Approval was already decided')
+  if (await tx.approval.findFirst({ where: { executionId, status: 'pending' }, select: { id: true } })) return decided
+  const where = { id: executionId, waitingFor: 'approval' as const }
+  const { count } = await tx.execution.updateMany({ where, data: { waitingFor: null, updatedAt: now } })
+  if (count) {
+    const status = await chatStatus(tx, approval, 'working', now)
+    await tx.chat.updateMany({ where: { id: approval.chatId }, data: { status } })
+  }
+  return decided
+}

@@ -1,0 +1,341 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import type {
+  LanguageModelV4FinishReason,
+  LanguageModelV4Prompt,
+  LanguageModelV4ToolCall,
+  LanguageModelV4Usage,
+  SharedV4ProviderMetadata,
+} from '@ai-sdk/provider'
+import { concat } from '../../../lib/text.ts'
+import type { StopReason } from '../../../wire.ts'
+import type { Delta } from '../events/events.ts'
+import { separateReasoning } from '../models/inline-reasoning.ts'
+import { ModelError } from '../models/model-errors.ts'
+import type { CallOptions, Part } from '../models/text-model.ts'
+import { Stop, TimeoutError } from './abort.ts'
+import type { Again } from './asking.ts'
+import { arrange } from './history.ts'
+import type { RunInput, RunUsage, Say } from './run.ts'
+import type { Reply, ReplyPart } from './steps.ts'
+
+/**
+ * Asks the model for one reply, shows its text as it comes, and returns all of it. Adds what it used to `usage`. A failure
+ * of which nothing was shown is handled by {@link Asking.recover}: the request may be sent again, changed, or to another
+ * model. A failure that is left, or silence for `idleTimeout`, stops the run. Throws why the run was stopped: what the
+ * provider throws, {@link TimeoutError}, or the reason that somebody else had.
+ */
+export async function ask(
+  input: RunInput,
+  prompt: LanguageModelV4Prompt,
+  step: number,
+  usage: RunUsage,
+  say: Say,
+): Promise<Reply> {
+  const { controller, asking } = input
+  const { signal } = controller
+  for (;;) {
+    signal.throwIfAborted()
+    const draft: Draft = { pieces: [], half: '', length: 0, used: undefined, isFinished: false, finish: null }
+    try {
+      await receiveReply(input, arranged(input, prompt, step), draft, step, say)
+      count(usage, draft)
+      const parts = draft.pieces.map(({ part }) => part)
+      const separated = separateReasoning(parts, asking.current.model)
+      return { parts: separated, stopReason: endOf(separated, draft.finish) }
+    } catch (error) {
+      // It is whole, and has been counted: the same question would get the same answer.
+      if (error instanceof EmptyReply) {
+        controller.abort(error)
+        throw signal.reason
+      }
+      if (!signal.aborted && isUnseen(draft)) {
+        const again = await asking.recover(error)
+        if (again) {
+          // What a reply has used that broke off is not known.
+          if (draft.used || draft.pieces.length) count(usage, draft)
+          if (again.retry) await pause(input, again.retry, say)
+          continue
+        }
+      }
+      count(usage, draft)
+      controller.abort(error)
+      throw signal.reason
+    }
+  }
+}
+
+/** The request of a step, its prompt as the model that is asked takes it. */
+function arranged({ asking, tools, question }: RunInput, prompt: LanguageModelV4Prompt, step: number): CallOptions {
+  const options = asking.request(prompt, tools, question, step)
+  return { ...options, prompt: arrange(options.prompt, asking.current.model) }
+}
+
+/** Whether nothing of a reply was shown, nor thought. */
+const isUnseen = ({ length, pieces }: Draft): boolean =>
+  length === 0 && !pieces.some(({ part }) => part.type === 'tool-call')
+
+/** Waits before the model is asked again. Ends at once when the run is stopped, or this process is about to end. */
+async function pause({ controller, draining }: RunInput, retry: NonNullable<Again['retry']>, say: Say): Promise<void> {
+  const { signal } = controller
+  await say(retry)
+  const ended = new AbortController()
+  const stop = () => controller.abort(new Stop('drained'))
+  if (draining.aborted) stop()
+  else draining.addEventListener('abort', stop, { signal: ended.signal })
+  try {
+    await sleep(retry.afterMs, undefined, { signal })
+  } catch {
+    throw signal.reason
+  } finally {
+    ended.abort()
+  }
+}
+
+/** Sends one request and reads its reply into `draft`. A failure ends the request. */
+async function receiveReply(
+  input: RunInput,
+  options: CallOptions,
+  draft: Draft,
+  step: number,
+  say: Say,
+): Promise<void> {
+  const { controller, idleTimeout, asking } = input
+  const { signal } = controller
+  const call = new AbortController()
+  const abort = () => call.abort(signal.reason)
+  signal.addEventListener('abort', abort)
+  const silent = () => controller.abort(new TimeoutError(`The model was silent for ${idleTimeout / 1000} s`))
+  let watchdog = setTimeout(silent, idleTimeout)
+  let hasBegun = false
+  try {
+    const { id, model: plain } = asking.current
+    const model = input.watch?.(plain, id) ?? plain
+    // Hidden thinking and pings are no parts of their own, but a model that sends them is not silent.
+    const { stream } = await model.doStream({ ...options, abortSignal: call.signal, includeRawChunks: true })
+    for await (const parts of stream) {
+      for (const part of parts) {
+        signal.throwIfAborted()
+        watchdog.refresh()
+        if (part.type === 'stream-start') asking.heard(part.warnings)
+        const delta = receive(draft, part)
+        if (!hasBegun && !isUnseen(draft)) {
+          hasBegun = true
+          asking.answered()
+        }
+        const said = delta.text && say({ messageType: 'stream_event', step, delta })
+        // Most of what is said keeps nobody waiting. Where the database does, the model is not silent.
+        if (!said) continue
+        clearTimeout(watchdog)
+        await said
+        watchdog = setTimeout(silent, idleTimeout)
+      }
+      if (draft.length > MAX_LENGTH) throw new ModelError('The reply of the model is longer than 16 MiB')
+    }
+  } catch (error) {
+    call.abort(error)
+    throw error
+  } finally {
+    signal.removeEventListener('abort', abort)
+    clearTimeout(watchdog)
+  }
+}
+
+/** What has come of a reply so far. */
+type Draft = {
+  pieces: Piece[]
+  /** The first half of a character, whose other half is to come. */
+  half: string
+  /** Of all that it says, thinks and tells tools (characters). */
+  length: number
+  used: LanguageModelV4Usage | undefined
+  isFinished: boolean
+  finish: LanguageModelV4FinishReason | null
+}
+
+/**
+ * Says why a reply ended. Throws {@link ModelError} for one that is none: no text and no call, whatever the provider
+ * says of it (contract-2.md section 2.8).
+ */
+function endOf(parts: readonly ReplyPart[], finish: LanguageModelV4FinishReason | null): StopReason {
+  const { unified = 'stop', raw } = finish ?? {}
+  // A filter is named by its word. OpenAI's package gives none where the model itself has refused.
+  const isRefusal = unified === 'content-filter' && /^(?:refusal|stop|completed|)$/i.test(raw ?? '')
+  const stopReason = isRefusal
+    ? 'refusal'
+    : unified === 'content-filter'
+      ? 'content_filter'
+      : unified === 'length'
+        ? 'max_tokens'
+        : 'end_turn'
+  if (!parts.some((part) => part.type === 'tool-call' || (part.type === 'text' && part.text))) {
+    throw new EmptyReply(stopReason, raw)
+  }
+  return stopReason
+}
+
+/** A reply without text and calls. */
+export class EmptyReply extends ModelError {
+  readonly stopReason: StopReason
+  constructor(stopReason: StopReason, raw: string | undefined) {
+    const isFiltered = stopReason === 'content_filter' || stopReason === 'refusal'
+    const why = raw ? ` (finish reason: ${raw.slice(0, 100)})` : ''
+    const what = isFiltered
+      ? 'The provider blocked the answer'
+      : stopReason === 'max_tokens'
+        ? 'The model reached its limit of tokens before it answered'
+        : 'The model answered nothing'
+    super(what + why, isFiltered ? 'content_filter' : 'broken_off')
+    this.stopReason = stopReason === 'end_turn' ? 'error' : stopReason
+  }
+}
+
+const NOTHING: Delta = { type: 'text_delta', text: '' }
+const textDelta = (text: string): Delta => ({ type: 'text_delta', text })
+
+/** Adds a part of a reply to what has come of it. Returns the fragment to show now; throws where the reply failed. */
+function receive(draft: Draft, part: Part): Delta {
+  const { pieces } = draft
+  switch (part.type) {
+    case 'text-delta': {
+      draft.length += part.delta.length
+      const text = draft.half + (part.delta.includes('\0') ? part.delta.replaceAll('\0', '') : part.delta)
+      draft.half = halfAtEnd(text)
+      return textDelta(add(pieces, 'text', part, (draft.half ? text.slice(0, -1) : text).toWellFormed()))
+    }
+    case 'text-start':
+      return textDelta(add(pieces, 'text', part, ''))
+    case 'text-end': {
+      const rest = draft.half.toWellFormed()
+      draft.half = ''
+      return textDelta(end(pieces, 'text', part, rest))
+    }
+    case 'reasoning-delta':
+      draft.length += part.delta.length
+      return { type: 'thinking_delta', text: add(pieces, 'reasoning', part, clean(part.delta) as string) }
+    case 'reasoning-start':
+      add(pieces, 'reasoning', part, '')
+      break
+    case 'reasoning-end':
+      end(pieces, 'reasoning', part, '')
+      break
+    case 'tool-input-delta':
+      draft.length += part.delta.length
+      break
+    case 'tool-call':
+      pieces.push({ id: null, part: readCall(part, pieces) })
+      break
+    case 'usage':
+      draft.used = part.usage
+      break
+    case 'finish':
+      draft.isFinished = true
+      draft.used = part.usage
+      draft.finish = part.finishReason
+      if (BROKEN_OFF.has(part.finishReason.unified)) {
+        const raw = part.finishReason.raw
+        throw new ModelError(
+          `The model broke off its reply${raw ? ` (finish reason: ${raw.slice(0, 100)})` : ''}`,
+          'broken_off',
+        )
+      }
+      break
+    case 'error':
+      throw part.error
+  }
+  return NOTHING
+}
+
+/** How long a reply may be, what it thinks and tells tools included (characters). */
+const MAX_LENGTH = 16 * 1024 * 1024
+
+/** The first half of a character at the end of a text, mostly nothing: the second may come with what is said next. */
+function halfAtEnd(text: string): string {
+  const last = text.charCodeAt(text.length - 1)
+  return last >= 0xd800 && last < 0xdc00 ? text.slice(-1) : ''
+}
+
+type TextPart = Extract<ReplyPart, { text: string }>
+type Fragment = { id: string; providerMetadata?: SharedV4ProviderMetadata }
+
+/** A part of a reply, by its id while there may be more of it. */
+type Piece = { id: string | null; part: ReplyPart }
+
+const find = (reply: readonly Piece[], type: TextPart['type'], id: string) =>
+  reply.findLast((piece) => piece.id === id && piece.part.type === type)
+
+/** Adds text to its piece, and returns it. */
+function add(reply: Piece[], type: TextPart['type'], { id, providerMetadata }: Fragment, text: string): string {
+  const known = find(reply, type, id)
+  const part = (known?.part ?? { type, text: '' }) as TextPart
+  if (!known) reply.push({ id, part })
+  part.text = concat(part.text, text)
+  if (providerMetadata) part.providerOptions = { ...part.providerOptions, ...providerMetadata }
+  return text
+}
+
+function end(reply: Piece[], type: TextPart['type'], fragment: Fragment, text: string): string {
+  add(reply, type, fragment, text)
+  const piece = find(reply, type, fragment.id)
+  if (piece) piece.id = null
+  return text
+}
+
+/** A call, its id told apart from those before it. Some models refuse their own calls without their signature. */
+function readCall(part: LanguageModelV4ToolCall, reply: readonly Piece[]): ReplyPart {
+  const taken = new Set(reply.flatMap(({ part: other }) => (other.type === 'tool-call' ? other.toolCallId : [])))
+  const given = clean(part.toolCallId) as string
+  let toolCallId = given
+  for (let count = taken.size + 1; !toolCallId || taken.has(toolCallId); count++) {
+    toolCallId = `${given || 'call'}_${count}`
+  }
+  return {
+    type: 'tool-call',
+    toolCallId,
+    toolName: clean(part.toolName) as string,
+    input: readInput(part.input),
+    ...(part.providerMetadata && { providerOptions: part.providerMetadata }),
+  }
+}
+
+/** Deeper than this is no input of a tool, and would be too much for whoever writes it out again. */
+const MAX_DEPTH = 64
+
+/** The JSON of an input, the text itself where it is none. */
+function readInput(input: string): unknown {
+  try {
+    return clean(JSON.parse(input || '{}'))
+  } catch {
+    return clean(input)
+  }
+}
+
+/** Without what PostgreSQL stores in no text: NUL, and halves of surrogate pairs. Throws for what is too deep. */
+function clean(value: unknown, depth = 0): unknown {
+  if (typeof value === 'string') return value.replaceAll('\0', '').toWellFormed()
+  if (typeof value !== 'object' || value === null) return value
+  if (depth === MAX_DEPTH) throw new RangeError('Too deep')
+  if (Array.isArray(value)) return value.map((item) => clean(item, depth + 1))
+  return Object.fromEntries(Object.entries(value).map(([key, inner]) => [clean(key), clean(inner, depth + 1)]))
+}
+
+/** How a provider says that its reply is not whole, though its stream ended in order. */
+const BROKEN_OFF: ReadonlySet<string> = new Set(['error', 'interrupted'])
+
+/** As many tokens as the row of a run can hold. */
+const MAX_TOKENS = 2 ** 31 - 1
+
+const isCount = (value: unknown): value is number =>
+  Number.isInteger(value) && Number(value) >= 0 && Number(value) <= MAX_TOKENS
+
+/** What the provider does not report as a number of tokens is 0, and said to be unknown (contract.md section 8). */
+function count(usage: RunUsage, { used, isFinished }: Draft): void {
+  // There may have been more.
+  if (!isFinished) usage.usageEstimated = true
+  const reported = { inputTokens: used?.inputTokens.total, outputTokens: used?.outputTokens.total }
+  for (const key of ['inputTokens', 'outputTokens'] as const) {
+    const tokens = reported[key]
+    const total = usage[key] + (isCount(tokens) ? tokens : 0)
+    if (!isCount(tokens) || total > MAX_TOKENS) usage.usageEstimated = true
+    usage[key] = Math.min(total, MAX_TOKENS)
+  }
+}

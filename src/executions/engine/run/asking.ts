@@ -1,0 +1,251 @@
+import type { LanguageModelV4Prompt, SharedV4Warning } from '@ai-sdk/provider'
+import type { ModelSettings } from '../../../lib/model-settings.ts'
+import { asObject, asText, type Fields } from '../../../lib/unknown.ts'
+import type { MessageData } from '../events/events.ts'
+import { bodyFieldsOf, ignoredIn, isCompatible, optionsOf } from '../models/call-settings.ts'
+import { classifyModelError, withoutWords } from '../models/model-errors.ts'
+import type { ModelFailure } from '../models/model-failures.ts'
+import type { ModelKnowledge } from '../models/model-knowledge.ts'
+import type { Models } from '../models/models.ts'
+import type { CallOptions } from '../models/text-model.ts'
+import type { Breaker } from './breaker.ts'
+import { type ChosenModel, openChain } from './model-chain.ts'
+import { offersOf } from './offers.ts'
+import * as changed from './request-changes.ts'
+import { roomIn, shorten, shorterRoom } from './shorten.ts'
+import type { Tool } from './tools.ts'
+import type { Warn } from './warnings.ts'
+
+/** What all runs of a process share. */
+export type AskingDeps = {
+  models: Pick<Models, 'resolve'>
+  breaker: Breaker
+  knowledge: ModelKnowledge
+  /** MODEL_RETRIES. */
+  retries: number
+}
+
+/** Whom one run may ask, and how. */
+export type AskingInput = {
+  /** Its model (null for the default model), then its fallback models. */
+  names: readonly (string | null)[]
+  organizationId: string
+  settings: ModelSettings
+  /** Size of the model's context window (tokens), if the agent states it. */
+  contextWindow: number | null
+  agentName: string
+  /** Whether the run's events may repeat the words of a provider. */
+  isOwn: boolean
+  /** Files that a provider refused are left out of the next turns of a session. */
+  sessionId: string
+  /** The full id of the model that answered last, if the run goes on. */
+  answered: string | null
+  warn: Warn
+}
+
+/** A request that may be sent after a failure: at once, or after a wait that followers are told of. */
+export type Again = { retry: Extract<MessageData, { messageType: 'retry' }> | null }
+
+/** How one run asks its models: settings, changed requests, retries and fallback (contract-2.md sections 2.1 to 2.3). */
+export type Asking = {
+  /** The model that is asked. */
+  readonly current: ChosenModel
+  /** Models that were asked or skipped before. */
+  readonly tried: readonly string[]
+  /** Makes the options of a request. `question` is the index of the message that the run answers. */
+  request(prompt: LanguageModelV4Prompt, tools: readonly Tool[], question: number, step: number): CallOptions
+  /** Records that the model has begun to answer. */
+  answered(): void
+  /** Reads what a package says about the settings of a request. */
+  heard(warnings: readonly SharedV4Warning[]): void
+  /** Decides about a failure of the last request of which nothing was shown. Returns null if nothing is left to try. */
+  recover(error: unknown): Promise<Again | null>
+}
+
+/** Maximum number of requests of a step that are changed because a refusal named something. */
+const MAX_CHANGES = 8
+/** The longest wait that a provider may ask for, and the first of ours (ms). */
+const MAX_RETRY_AFTER = 60_000
+const BACKOFF = 500
+
+/** What was done in the step to the current model. */
+const unasked = (step: number) => ({ step, retries: 0, changes: 0, shortened: 0, isRepeated: false })
+
+/** The last request: its prompt before it was shortened, and what a change is decided by. */
+type LastRequest = {
+  prompt: LanguageModelV4Prompt
+  question: number
+  messages: number
+  asked: changed.Asked
+  sent: LanguageModelV4Prompt
+}
+
+const AT_ONCE: Again = { retry: null }
+
+/** Prepares a run to ask the first of its models that can be asked. Throws a `ModelError` if none can. */
+export async function createAsking(
+  { models, breaker, knowledge, retries }: AskingDeps,
+  { names, organizationId, settings, contextWindow, agentName, isOwn, sessionId, answered, warn }: AskingInput,
+): Promise<Asking> {
+  const chain = await openChain({ models, breaker, organizationId, warn }, names, answered)
+  const keyOf = () => `${organizationId} ${chain.current.id}`
+  const sessionKey = () => `${sessionId} ${chain.current.id}`
+  const known = () => new Set([...lessons.changes, ...knowledge.of(sessionKey()).changes])
+  let lessons = knowledge.of(keyOf())
+  /** Changes of the requests to the current model, and those among them that were not remembered yet. */
+  let changes = known()
+  let untold = new Set<changed.Change>()
+  let { room } = lessons
+  let done = unasked(0)
+  let last: LastRequest | null = null
+  /** Index of the first message whose reasoning is the current model's. */
+  let ownFrom = 0
+
+  const ignored = (name: string) =>
+    warn('setting_ignored', `The model ${chain.current.id} does not take the setting ${name}: it was left out`)
+
+  function warnOf(change: changed.Change): void {
+    const { id } = chain.current
+    const [kind = '', name = ''] = change.split(/:(.*)/s)
+    if (kind === 'files')
+      warn('attachment_not_read', `The model ${id} does not take the attached files: it was told their names`)
+    else if (change === 'tools') warn('tool_missing', `The model ${id} takes no tools: it was offered none`)
+    else if (kind === 'tool') warn('tool_missing', `The provider of ${id} refuses the tool ${name}: it was left out`)
+    else if (kind === 'extra') ignored(`providerOptions.compatible.${name}`)
+    else if (change in settings) ignored(change)
+  }
+
+  function change(failure: ModelFailure): boolean {
+    if (!last || done.changes === MAX_CHANGES) return false
+    const next = changed.changesFor(failure, last.asked).find((each) => !changes.has(each))
+    if (!next) return false
+    done.changes++
+    changes.add(next)
+    if (changed.isOfModel(next) || changed.isOfSession(next)) untold.add(next)
+    return true
+  }
+
+  function shortenFurther(failure: ModelFailure): boolean {
+    if (!last) return false
+    const next = shorterRoom(failure, last, ++done.shortened)
+    room = next ?? room
+    return next !== null
+  }
+
+  async function fallBack(reason: string): Promise<Again | null> {
+    const { id } = chain.current
+    if (!(await chain.next())) return null
+    warn('model_fallback', `The model ${id} failed (${reason}): the run goes on with ${chain.current.id}`)
+    lessons = knowledge.of(keyOf())
+    changes = known()
+    untold = new Set()
+    room = lessons.room
+    done = unasked(done.step)
+    ownFrom = last?.messages ?? 0
+    return AT_ONCE
+  }
+
+  return {
+    get current() {
+      return chain.current
+    },
+    get tried() {
+      return chain.tried
+    },
+
+    request(given, tools, answers, step) {
+      if (step !== done.step) done = unasked(step)
+      for (const each of changes) warnOf(each)
+      const { provider } = chain.current.model
+      const offered = [...offersOf(tools)]
+      const kept = changed.changeTools(offered, changes)
+      const call = { provider, hasTools: kept.length > 0, isFirst: step === 1 }
+      const fields = isCompatible(provider) ? bodyFieldsOf(settings, call) : {}
+      for (const name of changed.reservedIn(fields)) ignored(`providerOptions.compatible.${name}`)
+      // Counted from the end: changes leave messages out before the question alone.
+      const fromEnd = given.length - answers
+      const own = ownFrom
+        ? given.flatMap((message, index) => (index < ownFrom ? changed.withoutReasoning(message) : message))
+        : given
+      const prompt = changed.changePrompt(own, changes)
+      const question = prompt.length - fromEnd
+      const stated = contextWindow === null ? null : roomIn(contextWindow, settings.maxOutputTokens, offered)
+      const limit = Math.min(room ?? Number.POSITIVE_INFINITY, stated ?? Number.POSITIVE_INFINITY)
+      const sent = limit === Number.POSITIVE_INFINITY ? prompt : shorten(prompt, question, limit)
+      const asked = {
+        prompt: own,
+        question: own.length - fromEnd,
+        tools: offered,
+        settings,
+        fields,
+        isCompatible: isCompatible(provider),
+      }
+      last = { prompt, question, messages: given.length, asked, sent }
+      const options = optionsOf(changed.changeSettings(settings, changes), call, ignored)
+      const isChanged = isCompatible(provider) && (changes.size > 0 || Object.keys(fields).length > 0)
+      return {
+        prompt: sent,
+        ...(kept.length && { tools: kept }),
+        ...options,
+        ...(provider === 'offline' && { providerOptions: { offline: { agentName } } }),
+        ...(isChanged && { changeBody: (body: Fields) => changed.changeBody(body, fields, changes) }),
+      }
+    },
+
+    answered() {
+      breaker.succeeded(chain.current.circuit)
+      const ofSession = [...untold].filter(changed.isOfSession)
+      const ofModel = [...untold].filter(changed.isOfModel)
+      if (ofModel.length) knowledge.learn(keyOf(), { changes: ofModel })
+      if (ofSession.length) knowledge.learn(sessionKey(), { changes: ofSession })
+      if (done.shortened && room !== null) knowledge.learn(keyOf(), { room })
+      untold = new Set()
+    },
+
+    heard(warnings) {
+      for (const name of warnings.length ? ignoredIn(warnings, settings) : []) ignored(name)
+    },
+
+    async recover(error) {
+      const { provider, circuit } = chain.current
+      const failure = classifyModelError(error, { provider })
+      if (!done.isRepeated && isResetBeforeAnswer(error)) {
+        done.isRepeated = true
+        return AT_ONCE
+      }
+      const isTooLong = failure.kind === 'context_too_long'
+      if (isTooLong ? shortenFurther(failure) : change(failure)) return AT_ONCE
+      const reason = withoutWords(failure.detail)
+      const isRetryable = failure.retryable && !isTooLong
+      if (isRetryable) breaker.failed(circuit)
+      const isSkipped = chain.hasNext() && breaker.isOpen(circuit)
+      if (isRetryable && done.retries < retries && !isSkipped) {
+        const afterMs = delayOf(failure, done.retries++)
+        return {
+          retry: { messageType: 'retry', attempt: done.retries, afterMs, reason: isOwn ? failure.detail : reason },
+        }
+      }
+      return isRetryable || FALLS_BACK.has(failure.kind) ? fallBack(reason) : null
+    },
+  }
+}
+
+/** Failures that fall back although they are not retried. */
+const FALLS_BACK: ReadonlySet<string> = new Set(['unknown_model', 'not_configured'])
+
+function delayOf({ retryAfter }: ModelFailure, retries: number): number {
+  if (retryAfter !== null && retryAfter <= MAX_RETRY_AFTER) return Math.ceil(retryAfter)
+  return Math.round(BACKOFF * 2 ** retries * (0.75 + Math.random() / 2))
+}
+
+const RESETS = /ECONNRESET|EPIPE|UND_ERR_SOCKET|other side closed|socket hang up/
+
+/** Whether a connection broke before its answer began, as one does that the server has given up while it was idle. */
+function isResetBeforeAnswer(error: unknown): boolean {
+  let cause = asObject(error)
+  if (!/^Cannot connect to API/.test(asText(cause.message))) return false
+  for (let depth = 0; depth < 8; depth++, cause = asObject(cause.cause)) {
+    if (RESETS.test(`${asText(cause.code)} ${asText(cause.message)}`)) return true
+  }
+  return false
+}

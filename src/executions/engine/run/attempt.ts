@@ -1,0 +1,265 @@
+import type { Bus } from '../../../bus/index.ts'
+import { AppError } from '../../../errors.ts'
+import { newId } from '../../../lib/id.ts'
+import { unlessAborted } from '../../../lib/unless-aborted.ts'
+import type { Telemetry } from '../../../telemetry/telemetry.ts'
+import type { StopReason } from '../../../wire.ts'
+import type { Channel, Journal } from '../events/event-log.ts'
+import { type ExecutionRow, type MessageData, type Said, textSoFar, type Warning } from '../events/events.ts'
+import { classifyModelError, ModelError, UNEXPECTED, withoutWords } from '../models/model-errors.ts'
+import * as waits from '../queue/approvals.ts'
+import * as claims from '../queue/claims.ts'
+import * as endings from '../queue/endings.ts'
+import { waitedBelow } from '../queue/tree.ts'
+import { Stop, TimeoutError } from './abort.ts'
+import type { Asking } from './asking.ts'
+import type { Checkpoint } from './checkpoint.ts'
+import { failedBy } from './failures.ts'
+import { close, type EquipDeps, equip } from './prepare.ts'
+import { outlast } from './retry.ts'
+import { type Progress, run, type Say } from './run.ts'
+import { createRunBytes, type RunText } from './run-bytes.ts'
+import { recordsOf, replayOf } from './steps.ts'
+import type { Toolbox } from './tools.ts'
+import { createWarnings, type Warnings } from './warnings.ts'
+
+export type AttemptDeps = EquipDeps & {
+  bus: Bus
+  claimDeps: claims.ClaimDeps
+  journal: Journal
+  telemetry: Telemetry
+  /** Aborted when this process ends. */
+  stopped: AbortSignal
+  /** The terminal write; null when the run was taken away. */
+  end: (row: ExecutionRow, outcome: endings.Outcome, remains: endings.Remains) => Promise<ExecutionRow | null>
+}
+
+/**
+ * One attempt at a run, from its claim to its end, or until it waits for an approval, or is taken away. Until it is
+ * `claimed` for good the model is asked, and nothing else is done.
+ */
+export type RunAttempt = (
+  row: ExecutionRow,
+  agent: claims.AgentRow,
+  from: Checkpoint,
+  channel: Channel,
+  controller: AbortController,
+  claimed: Promise<void>,
+) => Promise<ExecutionRow | null>
+
+type Prepared = Awaited<ReturnType<typeof equip>>
+
+/** An attempt, and how far it has come: also what is left of one that is stopped. */
+type State = {
+  readonly row: ExecutionRow
+  readonly channel: Channel
+  readonly controller: AbortController
+  readonly claimed: Promise<void>
+  readonly progress: Progress
+  readonly warnings: Warnings
+  said: Said
+  asking: Pick<Asking, 'current' | 'tried'> | null
+  /** What it counts for the limit of all runs. */
+  readonly text: RunText
+}
+
+export function createAttempts(deps: AttemptDeps): RunAttempt {
+  const { settings, db, clock, bus, log, models, journal } = deps
+  const runBytes = createRunBytes(settings.MAX_RUN_BYTES)
+
+  /** What the attempt runs with. */
+  async function prepare({ row, controller, warnings, progress }: State, agent: claims.AgentRow): Promise<Prepared> {
+    const { warn } = warnings
+    const answered = progress.steps.at(-1)?.model ?? null
+    const equipment = await outlast(() => equip(deps, { row, agent, controller, warn }, answered), controller.signal)
+    return { ...equipment, input: deps.telemetry.begin(row, agent, equipment) }
+  }
+
+  /** Numbers what a run says and shows it, once its claim is on the disk. */
+  function sayIn(state: State): Say {
+    const { channel, claimed } = state
+    const { signal } = state.controller
+    let isClaimed = false
+    const say: Say = (data) => {
+      if (!isClaimed) {
+        return claimed.then(() => {
+          isClaimed = true
+          return say(data)
+        })
+      }
+      signal.throwIfAborted()
+      if (data.messageType === 'warning') return void state.warnings.warn(data.code, data.text)
+      state.said = textSoFar(state.said, data)
+      runBytes.add(state.text, data)
+      const room = journal.append(channel, data)
+      return room && unlessAborted(room, signal).then(() => signal.throwIfAborted())
+    }
+    return say
+  }
+
+  /** Shows a warning. Nobody waits: there are few of them, and the next message waits for room in the numbers. */
+  const tell = (channel: Channel, warning: Warning) =>
+    void journal.append(channel, { messageType: 'warning', ...warning })
+
+  /** Runs it to its outcome. Null when it was taken away, or this process ends: it goes on elsewhere. */
+  async function play(
+    state: State,
+    opening: readonly MessageData[],
+    preparing: Promise<Prepared>,
+  ): Promise<endings.Outcome | null> {
+    const { channel, progress, claimed } = state
+    const { signal } = state.controller
+    const stopClock = limitTime(state)
+    let toolbox: Toolbox | null = null
+    try {
+      for (const data of opening) await journal.append(channel, data)
+      void claimed.then(() => state.warnings.show((warning) => tell(channel, warning)))
+      const prepared = await preparing
+      state.asking = prepared.input.asking
+      toolbox = prepared.toolbox
+      const stopReason = await run(prepared.input, progress, sayIn(state), claimed)
+      await claimed
+      if (stopReason === 'max_turns' && !state.said.text) {
+        state.said = { ...state.said, text: `[${limitText(prepared.input.maxTurns)}]` }
+      }
+      const why = stopReason && stopReason !== 'end_turn' && CUT[stopReason]
+      if (why) state.warnings.warn('cut_off', stopReason === 'max_turns' ? limitText(prepared.input.maxTurns) : why)
+      return { status: 'completed', result: state.said.text, stopReason: stopReason ?? 'end_turn' }
+    } catch (error) {
+      await claimed
+      const why = signal.aborted ? signal.reason : error
+      if (!(why instanceof Stop)) return failedBy(why, causeOf(state, why))
+      if (why.why === 'cancelled') return endings.CANCELLED
+      if (why.why === 'drained') await journal.flush()
+      return null
+    } finally {
+      if (toolbox) close(deps, toolbox)
+      stopClock()
+    }
+  }
+
+  /** The terminal write, or that of a run which waits for a person: null then, and when it was taken away. */
+  async function conclude(state: State, played: endings.Outcome | null): Promise<ExecutionRow | null> {
+    const { row, channel, progress, said } = state
+    if (!played) {
+      journal.close(channel, null)
+      return null
+    }
+    let outcome = played
+    const asked = outcome.status === 'completed' ? askedIn(progress) : []
+    const { usage, steps } = progress
+    state.warnings.show(null)
+    const by = askedOf(state)
+    const isKept = steps.length > 0 && steps.at(-1)?.parts === progress.last
+    const left = {
+      text: said.text,
+      toolCalls: recordsOf(steps),
+      ...by,
+      usage,
+      warnings: state.warnings.all,
+      replay: replayOf(steps, isKept ? [] : progress.last, by.model),
+    }
+    const remains = { ...left, ...(await journal.drain(channel)) }
+    const again = (error: unknown) =>
+      log.error({ err: error, executionId: row.id }, 'the end of a run could not be stored, trying again')
+    if (asked.length) {
+      const suspend = () =>
+        waits.suspend({ ...deps.claimDeps, approvalTimeout: settings.APPROVAL_TIMEOUT }, row, asked, remains)
+      try {
+        if (await outlast(suspend, deps.stopped, again)) {
+          journal.close(channel, null)
+          bus.publish('execution', [row.id])
+          bus.publish('chat', [row.chatId])
+          return null
+        }
+        outcome = endings.CANCELLED
+      } catch (error) {
+        if (deps.stopped.aborted) throw error
+        outcome = failedBy(error, causeOf(state, error))
+      }
+    }
+    const ended = await outlast(() => deps.end(row, outcome, remains), deps.stopped, again)
+    journal.close(channel, ended)
+    return ended
+  }
+
+  /**
+   * Ends a run after EXECUTION_TIMEOUT, without the time in which it waited for an approval, or one that its calls have
+   * started did. One that has waited for longer than is counted begins with all of its time. Returns what stops the clock.
+   */
+  function limitTime({ row, controller }: State): () => void {
+    const now = clock.now().getTime()
+    const since = row.waitedMs < claims.MAX_WAITED ? (row.startedAt ?? row.createdAt).getTime() + row.waitedMs : now
+    const patience = since + settings.EXECUTION_TIMEOUT - now
+    let over = false
+    let granted = 0
+    const expire = async () => {
+      const waited = await waitedBelow(db, row, clock.now()).catch(() => 0)
+      if (over) return
+      if (waited <= granted) return controller.abort(new TimeoutError('The run took too long'))
+      timer = setTimeout(expire, waited - granted)
+      granted = waited
+    }
+    let timer = setTimeout(expire, Math.max(0, patience))
+    return () => {
+      over = true
+      clearTimeout(timer)
+    }
+  }
+
+  /** A provider may repeat the prompt that it was given: not in the log, and not to another organization. */
+  function causeOf(state: State, why: unknown): string {
+    const { row } = state
+    const { model } = askedOf(state)
+    const isOurs = why instanceof TimeoutError || why instanceof ModelError || why instanceof AppError
+    const cause = statedBy(why) ?? models.describeError(why, row.organizationId)
+    const isProviders = !(isOurs || cause === UNEXPECTED)
+    const untold = isProviders ? withoutWords(cause) : cause
+    const { status, provider } = classifyModelError(why, { provider: model?.split('/', 1)[0] ?? null })
+    const facts = { provider, model, status, code: failedBy(why, cause).errorCode, detail: untold }
+    log.warn({ executionId: row.id, ...facts, ...(cause === UNEXPECTED && { err: why }) }, 'a run failed')
+    return row.agentOrganizationId === row.organizationId ? cause : untold
+  }
+
+  // Not async: it would keep what it is given, the agent with its prompt, until the end.
+  return (row, agent, from, channel, controller, claimed) => {
+    const { usage, steps, said, opening, warnings } = from
+    const progress: Progress = { usage: { ...usage }, steps: [...steps], asks: [], last: [] }
+    const state: State = {
+      ...{ row, channel, controller, claimed, progress },
+      warnings: createWarnings(warnings),
+      said,
+      asking: null,
+      text: runBytes.open(controller),
+    }
+    const preparing = prepare(state, agent)
+    preparing.catch(() => {})
+    return play(state, opening, preparing)
+      .then((outcome) => conclude(state, outcome))
+      .finally(() => runBytes.close(state.text))
+  }
+}
+
+/** The cause that an error of the service states; null if another error ended the run. */
+function statedBy(why: unknown): string | null {
+  if (why instanceof TimeoutError) return 'timeout'
+  return why instanceof AppError ? (why.detail ?? why.message) : null
+}
+
+/** The model that a run has asked, and those before it. */
+const askedOf = ({ row, asking }: State) =>
+  asking
+    ? { model: asking.current.id, modelsTried: asking.tried }
+    : { model: row.model, modelsTried: row.modelsTried as string[] }
+const limitText = (maxTurns: number) => `The run reached its limit of ${maxTurns} turns before it was done`
+
+/** What a run that completed without a whole answer is warned of. */
+const CUT: Partial<Record<StopReason, string>> = {
+  max_tokens: 'The answer was cut off: the model reached its limit of tokens (max_tokens)',
+  content_filter: 'The answer was cut off by a content filter (content_filter)',
+  max_turns: 'The run reached its limit of turns (max_turns)',
+}
+
+/** The calls that a person has to decide about, each with the id of its approval. */
+const askedIn = ({ steps, asks }: Progress): waits.Asked[] =>
+  asks.map((ask) => ({ id: newId(), step: steps.at(-1)?.step ?? 0, ...ask }))

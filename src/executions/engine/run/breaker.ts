@@ -1,0 +1,33 @@
+import type { Clock } from '../../../lib/clock.ts'
+
+/** Number of failures in a row, and the time (ms) in which they happen, that open the breaker of a provider. */
+const FAILURES = 5
+const WINDOW = 30_000
+/** How long a provider is skipped (ms). */
+const OPEN_FOR = 30_000
+
+/** Skips providers that keep failing (contract-2.md section 2.2). Each process counts for itself. */
+export type Breaker = {
+  failed(provider: string): void
+  succeeded(provider: string): void
+  isOpen(provider: string): boolean
+}
+
+/** Creates a breaker without any failures. A success closes a provider's breaker and forgets its failures. */
+export function createBreaker(clock: Clock): Breaker {
+  const failures = new Map<string, number[]>()
+  const openUntil = new Map<string, number>()
+  return {
+    failed(provider) {
+      const now = clock.now().getTime()
+      const recent = [...(failures.get(provider) ?? []).filter((at) => at > now - WINDOW), now]
+      if (recent.length >= FAILURES) openUntil.set(provider, now + OPEN_FOR)
+      failures.set(provider, recent.slice(-FAILURES))
+    },
+    succeeded(provider) {
+      failures.delete(provider)
+      openUntil.delete(provider)
+    },
+    isOpen: (provider) => (openUntil.get(provider) ?? 0) > clock.now().getTime(),
+  }
+}

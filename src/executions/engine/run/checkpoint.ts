@@ -1,0 +1,88 @@
+import type { Db } from '../../../db/client.ts'
+import {
+  type ExecutionRow,
+  type MessageData,
+  readEvents,
+  type Said,
+  textOf,
+  textSoFar,
+  type Warning,
+} from '../events/events.ts'
+import type { RunUsage } from './run.ts'
+import { assistantEvent, loadSteps, resultEvent, type Step } from './steps.ts'
+import { joined, warningsOf } from './warnings.ts'
+
+/** Where a run goes on. */
+export type Checkpoint = {
+  steps: Step[]
+  usage: RunUsage
+  said: Said
+  /** What its followers are told first. */
+  opening: MessageData[]
+  /** Those that earlier attempts have shown. */
+  warnings: readonly Warning[]
+}
+
+export const BEGIN: Checkpoint = {
+  steps: [],
+  usage: { inputTokens: 0, outputTokens: 0, usageEstimated: false },
+  said: { step: 0, text: '' },
+  opening: [],
+  warnings: [],
+}
+
+/** Where a run goes on that had waited. */
+export async function loadCheckpoint(db: Db, row: ExecutionRow): Promise<Checkpoint> {
+  const steps = await loadSteps(db, row.id)
+  const last = steps.at(-1)
+  const warnings = warningsOf(row)
+  if (!last) return { ...BEGIN, warnings, usage: { ...BEGIN.usage, usageEstimated: row.usageEstimated } }
+  const sum = (key: 'inputTokens' | 'outputTokens') => steps.reduce((total, { usage }) => total + usage[key], 0)
+  const usageEstimated = row.usageEstimated || last.usage.usageEstimated
+  return {
+    steps,
+    usage: { inputTokens: sum('inputTokens'), outputTokens: sum('outputTokens'), usageEstimated },
+    said: { step: last.step, text: textOf(last.parts) },
+    opening: [],
+    warnings,
+  }
+}
+
+/**
+ * The same of a run whose process has died: it may have stored what it had not shown yet, and shown the beginning of
+ * an answer that is lost. `shown`: whether anybody may have seen anything of it; `said`: what it had said last.
+ */
+export async function loadRemains(db: Db, row: ExecutionRow) {
+  const checkpoint = await loadCheckpoint(db, row)
+  let said: Said = BEGIN.said
+  let shown = false
+  const warned: Warning[] = []
+  let step = 0
+  let results = new Set<string>()
+  for await (const events of readEvents(db, row.id, 0)) {
+    for (const { event, data } of events) {
+      if (event !== 'message') continue
+      // Of a run that has only warned, or waited to ask again, the answer has not begun.
+      if (data.messageType === 'warning') warned.push({ code: data.code, text: data.text })
+      else if (data.messageType !== 'retry') shown = true
+      said = textSoFar(said, data)
+      if (data.messageType === 'assistant') {
+        step = data.step
+        results = new Set()
+      } else if (data.messageType === 'tool_result') results.add(data.toolUseId)
+    }
+  }
+  const missing = checkpoint.steps.flatMap((kept): MessageData[] => {
+    const stored = kept.step === step ? results : new Set()
+    const answers = kept.calls.flatMap((call) =>
+      call.result && !stored.has(call.id) ? resultEvent(call, call.result) : [],
+    )
+    return kept.step > step ? [assistantEvent(kept.step, kept.parts), ...answers] : kept.step === step ? answers : []
+  })
+  const opening: MessageData[] = [{ messageType: 'resumed', step: checkpoint.said.step + 1 }, ...missing]
+  // What the model was just being asked may have been counted, and is not known here.
+  const usage = { ...checkpoint.usage, usageEstimated: true }
+  const warnings = joined(checkpoint.warnings, warned)
+  const isBegun = checkpoint.steps.length > 0
+  return { shown, said, warnings, checkpoint: isBegun ? { ...checkpoint, usage, opening, warnings } : null }
+}

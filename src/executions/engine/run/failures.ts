@@ -1,0 +1,38 @@
+import { AppError } from '../../../errors.ts'
+import type { ErrorCode, StopReason } from '../../../wire.ts'
+import { classifyModelError, isModelError, UNEXPECTED } from '../models/model-errors.ts'
+import type { FailureKind } from '../models/model-failures.ts'
+import { TimeoutError } from './abort.ts'
+import { EmptyReply } from './ask.ts'
+
+/** The codes of what a model server can do wrong (contract-2.md section 1.1); every other kind is a provider's error. */
+const CODES: Partial<Record<FailureKind, ErrorCode>> = {
+  context_too_long: 'context_too_long',
+  content_filter: 'content_filtered',
+  unknown_model: 'model_not_available',
+  not_configured: 'model_not_available',
+}
+
+type Failed = { status: 'failed'; error: string; errorCode: ErrorCode; stopReason: StopReason }
+
+/** The outcome of a run that a thrown error ended; `error` is what may be shown of it. */
+export function failedBy(thrown: unknown, error: string): Failed {
+  const outcome = { status: 'failed', error, errorCode: codeOf(thrown, error) } as const
+  if (thrown instanceof EmptyReply) return { ...outcome, stopReason: thrown.stopReason }
+  return { ...outcome, stopReason: outcome.errorCode === 'timeout' ? 'timeout' : 'error' }
+}
+
+function codeOf(thrown: unknown, error: string): ErrorCode {
+  if (thrown instanceof TimeoutError) return 'timeout'
+  if (thrown instanceof AppError) return thrown.code
+  if (error === UNEXPECTED || !isModelError(thrown)) return 'internal'
+  return CODES[classifyModelError(thrown).kind] ?? 'provider_error'
+}
+
+/** The outcome of a run that could not go on, by the sentence that says why. */
+export function failedWith(error: string): Failed {
+  const failed = { status: 'failed', error } as const
+  if (error === 'interrupted' || error === 'timeout') return { ...failed, errorCode: error, stopReason: error }
+  const errorCode = /not found$/.test(error) ? 'not_found' : 'internal'
+  return { ...failed, errorCode, stopReason: 'error' }
+}

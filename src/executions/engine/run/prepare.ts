@@ -1,0 +1,155 @@
+import type { Logger } from 'pino'
+import { covers } from '../../../auth/scopes.ts'
+import { type Db, Prisma } from '../../../db/client.ts'
+import { lacksScope } from '../../../errors.ts'
+import type { Clock } from '../../../lib/clock.ts'
+import type { ModelSettings } from '../../../lib/model-settings.ts'
+import { unlessAborted } from '../../../lib/unless-aborted.ts'
+import type { MediaStorage } from '../../../media/storage.ts'
+import type { Settings } from '../../../settings.ts'
+import type { ExecutionRow } from '../events/events.ts'
+import type { Models } from '../models/models.ts'
+import type { Overrides } from '../queue/accept.ts'
+import { readAuthority } from '../queue/authority.ts'
+import type { AgentRow } from '../queue/claims.ts'
+import { type Asking, type AskingDeps, createAsking } from './asking.ts'
+import { offerable } from './offers.ts'
+import { buildPrompt } from './prompt.ts'
+import type { RunInput } from './run.ts'
+import { createStepStore } from './steps.ts'
+import type { OpenTools, Toolbox, ToolUser } from './tools.ts'
+import type { Warn } from './warnings.ts'
+
+export type EquipDeps = {
+  settings: Settings
+  db: Db
+  clock: Clock
+  log: Logger
+  models: Models
+  /** What the runs of this process share of asking models. */
+  asking: Pick<AskingDeps, 'breaker' | 'knowledge'>
+  /** Aborts as soon as this process is about to end. */
+  draining: AbortSignal
+  storage: MediaStorage
+  openTools: OpenTools
+}
+
+/** A run that begins or goes on in this process. */
+export type Attempt = {
+  row: ExecutionRow
+  agent: AgentRow
+  controller: AbortController
+  warn: Warn
+}
+
+const DEFAULT_MAX_TURNS = 50
+const NOTHING: Toolbox = { tools: [], instructions: [], close: async () => {} }
+
+/**
+ * All that a run needs: its model, its tools, to be closed with it, and its prompt. `answered`: the model that answered
+ * last, if the run goes on. Throws what keeps it from it.
+ */
+export async function equip(
+  deps: EquipDeps,
+  attempt: Attempt,
+  answered: string | null,
+): Promise<{ input: RunInput; toolbox: Toolbox }> {
+  const { settings, db, log } = deps
+  const { row, agent, controller, warn } = attempt
+  const asking = await choose(deps, attempt, answered)
+  const space = await readSpace(db, row.spaceId)
+  const isEquipped = hasTools(agent) || space.isEquipped
+  const toolbox = isEquipped ? await open(deps, attempt) : NOTHING
+  const tools = offerable(toolbox.tools, agent.allowedTools as string[], warn)
+  const instructions = [space.instructions, ...toolbox.instructions].flatMap((text) => text || [])
+  try {
+    const prompt = await buildPrompt(deps, agent, row, { instructions, withCalls: tools.length > 0 })
+    const input: RunInput = {
+      asking,
+      prompt,
+      question: prompt.length - 1,
+      tools,
+      maxTurns: agent.maxTurns ?? DEFAULT_MAX_TURNS,
+      idleTimeout: settings.MODEL_IDLE_TIMEOUT,
+      toolTimeout: settings.TOOL_TIMEOUT,
+      steps: () => createStepStore({ ...deps, leaseDuration: settings.LEASE_DURATION, signal: controller.signal }, row),
+      onToolError: (tool, error) => log.warn({ executionId: row.id, tool, err: error }, 'a tool failed'),
+      warn,
+      draining: deps.draining,
+      controller,
+    }
+    return { input, toolbox }
+  } catch (error) {
+    close(deps, toolbox)
+    throw error
+  }
+}
+
+/** Chooses whom a run asks, and how: what its caller says wins over what its agent says. */
+function choose(
+  { asking, settings, models }: EquipDeps,
+  { row, agent, warn }: Attempt,
+  answered: string | null,
+): Promise<Asking> {
+  const { modelSettings, fallbackModels = agent.fallbackModels as string[] } = row.overrides as Overrides
+  return createAsking(
+    { ...asking, models, retries: settings.MODEL_RETRIES },
+    {
+      names: [row.modelOverride ?? agent.model, ...fallbackModels],
+      organizationId: row.organizationId,
+      settings: { ...(agent.modelSettings as ModelSettings), ...modelSettings },
+      contextWindow: agent.contextWindow,
+      agentName: agent.name,
+      isOwn: row.agentOrganizationId === row.organizationId,
+      sessionId: row.sessionId,
+      answered,
+      warn,
+    },
+  )
+}
+
+/** What a space adds to its runs: instructions, and whether there are skills or MCP servers to look for. */
+async function readSpace(db: Db, id: string) {
+  const [space] = await db.$queryRaw<{ instructions: string | null; isEquipped: boolean | bigint }[]>(Prisma.sql`
+    SELECT s."instructions", (
+      EXISTS (SELECT 1 FROM "SpaceSkill" k WHERE k."spaceId" = s."id") OR
+      EXISTS (SELECT 1 FROM "SpaceMcp" m WHERE m."spaceId" = s."id")) AS "isEquipped"
+    FROM "Space" s WHERE s."id" = ${id}`)
+  return { instructions: space?.instructions, isEquipped: Boolean(space?.isEquipped) }
+}
+
+/** Most agents have none: their runs ask nobody about it. */
+const hasTools = ({ skillIds, mcpInstanceIds, mcpTypes, subagentIds, allowedTools }: AgentRow): boolean =>
+  [skillIds, mcpInstanceIds, mcpTypes, subagentIds, allowedTools].some((list) => (list as string[]).length > 0)
+
+/** For whom the tools of a run are opened. */
+export const toolUser = (db: Db, { row, agent, controller, warn }: Attempt): ToolUser => ({
+  row,
+  agent,
+  warn,
+  signal: controller.signal,
+  async actor(needed) {
+    const { actor } = await readAuthority(db, row, null)
+    if (needed && !covers(actor.scopes, needed)) throw lacksScope(needed)
+    return actor
+  },
+  server: async (id) => (await readAuthority(db, row, id)).server,
+})
+
+/** Those who come too late, since the run was stopped meanwhile, are closed at once. */
+async function open(deps: EquipDeps, attempt: Attempt): Promise<Toolbox> {
+  const { signal } = attempt.controller
+  const opening = deps.openTools(toolUser(deps.db, attempt))
+  const toolbox = await unlessAborted(opening, signal)
+  if (toolbox) return toolbox
+  opening.then(
+    (late) => close(deps, late),
+    () => {},
+  )
+  throw signal.reason
+}
+
+/** Nobody waits for what a server says to its end. */
+export function close({ log }: Pick<EquipDeps, 'log'>, toolbox: Toolbox): void {
+  toolbox.close().catch((error) => log.warn({ err: error }, 'the tools of a run could not be closed'))
+}

@@ -1,0 +1,220 @@
+import { buffer } from 'node:stream/consumers'
+import type {
+  LanguageModelV4FilePart,
+  LanguageModelV4Message,
+  LanguageModelV4Prompt,
+  LanguageModelV4TextPart,
+} from '@ai-sdk/provider'
+import { type Db, Prisma } from '../../../db/client.ts'
+import { cut } from '../../../lib/text.ts'
+import { isObject } from '../../../lib/unknown.ts'
+import { PICTURES } from '../../../media/schema.ts'
+import type { MediaStorage } from '../../../media/storage.ts'
+import type { Settings } from '../../../settings.ts'
+import { type ExecutionRow, textOf } from '../events/events.ts'
+import type { AgentRow } from '../queue/claims.ts'
+import { writtenBy } from './history.ts'
+import type { CallRecord, Replay } from './steps.ts'
+
+type PromptDeps = { db: Db; storage: MediaStorage; settings: Settings }
+
+type Turn = {
+  role: 'user' | 'assistant'
+  content: string
+  toolCalls: readonly CallRecord[]
+  mediaIds: readonly string[]
+  /** JSON text of {@link Replay}. */
+  replay: string | null
+}
+
+/**
+ * What the model is asked: the agent's prompt and the instructions, the session as far as it fits, the message.
+ * `withCalls`: there are tools, so that the model may be told of those it called before.
+ */
+export async function buildPrompt(
+  deps: PromptDeps,
+  agent: AgentRow,
+  execution: ExecutionRow,
+  { instructions, withCalls }: { instructions: readonly string[]; withCalls: boolean },
+): Promise<LanguageModelV4Prompt> {
+  const { message, organizationId } = execution
+  const system = [agent.systemPrompt, ...instructions].join('\n\n')
+  const asked: Turn = {
+    role: 'user',
+    content: message,
+    toolCalls: [],
+    mediaIds: execution.mediaIds as string[],
+    replay: null,
+  }
+  const turns = [...(await readHistory(deps, execution)), asked]
+  const attached = await readAttachments(deps, organizationId, turns)
+  return [
+    { role: 'system', content: system },
+    ...turns.flatMap(({ role, content, toolCalls, replay }, index): LanguageModelV4Message[] => {
+      if (role === 'user') return [{ role, content: [text(content), ...(attached[index] ?? [])] }]
+      if (replay && withCalls) return replayed(JSON.parse(replay), content, toolCalls, index)
+      const answer: LanguageModelV4Message[] = content ? [{ role, content: [text(content)] }] : []
+      return [...(withCalls && toolCalls.length ? recall(toolCalls, index) : []), ...answer]
+    }),
+  ]
+}
+
+/** How much of an earlier call's input and result a model is told again, in characters. */
+const MAX_RECALLED = 1_000
+
+/** An earlier run, step by step, with what its model wants back; inputs and results in brief. */
+function replayed({ model, steps }: Replay, content: string, calls: readonly CallRecord[], turn: number) {
+  const rest = [...calls.entries()]
+  const messages = steps.slice(0, -1).flatMap((parts): LanguageModelV4Message[] => {
+    const own = rest.splice(0, parts.filter(({ type }) => type === 'tool-call').length)
+    const briefs = own.map(([, call]) => call)
+    const [assistant, tool] = recall(briefs, turn, own[0]?.[0] ?? 0)
+    const made = assistant?.role === 'assistant' ? [...assistant.content] : []
+    const said = parts.flatMap((part) => {
+      if (part.type !== 'tool-call') return part
+      const call = made.shift()
+      return call ? { ...call, ...(part.providerOptions && { providerOptions: part.providerOptions }) } : []
+    })
+    return [{ role: 'assistant', ...writtenBy(model), content: said }, ...(tool ? [tool] : [])]
+  })
+  const thoughts = (steps.at(-1) ?? []).filter((part) => part.type === 'reasoning')
+  const isOfLast = !steps.at(-1)?.length && textOf(steps.at(-2) ?? []) === content
+  if (!content || isOfLast) return messages
+  return [...messages, { role: 'assistant' as const, ...writtenBy(model), content: [...thoughts, text(content)] }]
+}
+
+/**
+ * The calls of an earlier run, in brief. Their ids are made anew: the session's next model may be another provider's,
+ * which would not take the first one's.
+ */
+function recall(calls: readonly CallRecord[], turn: number, first = 0): LanguageModelV4Message[] {
+  if (!calls.length) return []
+  const called = calls.map(({ name, input, result, isError }, index) => {
+    const whole = isObject(input) ? input : {}
+    const json = JSON.stringify(whole)
+    const told = cut(json, MAX_RECALLED)
+    return {
+      toolCallId: `call_${turn}_${first + index}`,
+      toolName: name,
+      input: told === json ? whole : { cut: told },
+      output: {
+        type: isError || result === null ? ('error-text' as const) : ('text' as const),
+        value: cut(result ?? 'The run ended before the tool answered', MAX_RECALLED),
+      },
+    }
+  })
+  return [
+    { role: 'assistant', content: called.map(({ output, ...call }) => ({ type: 'tool-call', ...call })) },
+    { role: 'tool', content: called.map(({ input, ...call }) => ({ type: 'tool-result', ...call })) },
+  ]
+}
+
+const text = (content: string): LanguageModelV4TextPart => ({ type: 'text', text: content })
+
+/** How many messages are looked at: more than most sessions have, or than fit; and where all of these do, at most. */
+const LATEST_MESSAGES = 100
+const MAX_MESSAGES = 1_000
+/** What a token is taken for, in bytes: models differ, and their tokenizers are not here. */
+const BYTES_PER_TOKEN = 4
+
+type HistoryRow = Pick<Turn, 'role' | 'content' | 'toolCalls' | 'replay'> & { position: number; mediaIds: string[] }
+
+const TURN = Prisma.sql`m."position", m."role", m."content", m."toolCalls", m."replay", e."mediaIds"`
+/** Size of a message (bytes). */
+const SIZE = Prisma.sql`octet_length(m."content") + octet_length(CAST(m."toolCalls" AS TEXT))
+  + coalesce(octet_length(m."replay"), 0)`
+
+/** The latest turns of a session that fit in `MAX_HISTORY_TOKENS`, from a question on; {@link MAX_MESSAGES} at most. */
+async function readHistory(deps: PromptDeps, execution: ExecutionRow): Promise<Turn[]> {
+  if (execution.queueSeq === 1) return []
+  let rows = await readLatest(deps, execution, LATEST_MESSAGES)
+  if (rows.length === LATEST_MESSAGES) rows = await readLatest(deps, execution, MAX_MESSAGES)
+  if (rows.length < MAX_MESSAGES && Number(rows[0]?.position) !== 1 && (await isBranch(deps, execution))) {
+    rows = await readBranch(deps, execution)
+  }
+  const begin = rows.findIndex(({ role }) => role === 'user')
+  return rows
+    .slice(begin === -1 ? rows.length : begin)
+    .map((row) => ({ ...row, mediaIds: row.role === 'user' ? row.mediaIds : [] }))
+}
+
+/** Of the latest messages those that fit. What does not fit is not read: its size alone is looked at. */
+function readLatest(
+  { db, settings }: PromptDeps,
+  { sessionId, queueSeq }: ExecutionRow,
+  limit: number,
+): Promise<HistoryRow[]> {
+  const room = settings.MAX_HISTORY_TOKENS * BYTES_PER_TOKEN
+  const earlier = Prisma.sql`m."sessionId" = ${sessionId} AND m."position" < CAST(${queueSeq * 2 - 1} AS INTEGER)`
+  return db.$queryRaw(Prisma.sql`
+    SELECT ${TURN}
+    FROM "Message" m JOIN "Execution" e ON e."id" = m."executionId"
+    WHERE ${earlier} AND m."position" >= (
+      SELECT min("position") FROM (
+        SELECT "position", sum("size") OVER (ORDER BY "position" DESC) AS "total" FROM (
+          SELECT "position", ${SIZE} AS "size"
+          FROM "Message" m WHERE ${earlier} ORDER BY "position" DESC LIMIT ${Prisma.raw(String(limit))}) AS "latest"
+      ) AS "sized" WHERE "total" <= CAST(${room} AS BIGINT))
+    ORDER BY m."position"`)
+}
+
+/** Whether a session goes on with another one, whose turns come before its own. */
+async function isBranch({ db }: PromptDeps, { sessionId: id }: ExecutionRow): Promise<boolean> {
+  const session = await db.session.findUnique({ where: { id }, select: { parentSessionId: true } })
+  return session?.parentSessionId != null
+}
+
+/**
+ * The same of a branch: the way leads from session to session, each up to where the next one goes on with it. One statement,
+ * however many they are.
+ */
+function readBranch({ db, settings }: PromptDeps, { sessionId, queueSeq }: ExecutionRow): Promise<HistoryRow[]> {
+  const room = settings.MAX_HISTORY_TOKENS * BYTES_PER_TOKEN
+  return db.$queryRaw(Prisma.sql`
+    WITH RECURSIVE "path" ("id", "upTo", "parentId", "parentPosition") AS (
+      SELECT s."id", CAST(${queueSeq * 2 - 2} AS INTEGER), s."parentSessionId", s."parentPosition"
+        FROM "Session" s WHERE s."id" = ${sessionId}
+      UNION ALL SELECT s."id", p."parentPosition", s."parentSessionId", s."parentPosition"
+        FROM "path" p JOIN "Session" s ON s."id" = p."parentId"
+    ), "latest" AS (
+      SELECT m."id", m."position" FROM "path" p JOIN "Message" m ON m."sessionId" = p."id" AND m."position" <= p."upTo"
+      ORDER BY m."position" DESC LIMIT ${Prisma.raw(String(MAX_MESSAGES))}
+    ), "sized" AS (
+      SELECT m."id", sum(${SIZE}) OVER (ORDER BY m."position" DESC) AS "total"
+      FROM "latest" l JOIN "Message" m ON m."id" = l."id"
+    )
+    SELECT ${TURN}
+    FROM "sized" s JOIN "Message" m ON m."id" = s."id" JOIN "Execution" e ON e."id" = m."executionId"
+    WHERE s."total" <= CAST(${room} AS BIGINT)
+    ORDER BY m."position"`)
+}
+
+/** How much of pictures a model is shown at once. */
+const MAX_PICTURES = 25 * 1024 * 1024
+
+/**
+ * What is attached to each turn: pictures, at later turns again, as far as they fit, the latest turn's first; of
+ * anything else that there is such a file. What was deleted since is left out.
+ */
+async function readAttachments({ db, storage }: PromptDeps, organizationId: string, turns: readonly Turn[]) {
+  const attached: (LanguageModelV4TextPart | LanguageModelV4FilePart)[][] = turns.map(() => [])
+  const ids = turns.flatMap(({ mediaIds }) => mediaIds)
+  if (!ids.length) return attached
+  const rows = await db.media.findMany({ where: { organizationId, id: { in: [...new Set(ids)] } } })
+  const known = new Map(rows.map((row) => [row.id, row]))
+  let room = MAX_PICTURES
+  for (const [index, { mediaIds }] of [...turns.entries()].reverse()) {
+    for (const { id, name, mimeType, size } of mediaIds.flatMap((id) => known.get(id) ?? [])) {
+      if (!PICTURES.has(mimeType) || size > room) {
+        attached[index]?.push(text(`[Attached file: ${name} (${mimeType})]`))
+        continue
+      }
+      const stream = await storage.read(id)
+      if (!stream) continue
+      room -= size
+      const data = { type: 'data' as const, data: await buffer(stream) }
+      attached[index]?.push({ type: 'file', mediaType: mimeType, filename: name, data })
+    }
+  }
+  return attached
+}

@@ -1,0 +1,259 @@
+import { createHash } from 'node:crypto'
+import type {
+  LanguageModelV4FilePart,
+  LanguageModelV4FunctionTool,
+  LanguageModelV4Message,
+  LanguageModelV4Prompt,
+  LanguageModelV4TextPart,
+} from '@ai-sdk/provider'
+import type { ModelSettings } from '../../../lib/model-settings.ts'
+import type { Fields } from '../../../lib/unknown.ts'
+import type { ModelFailure } from '../models/model-failures.ts'
+
+// What a provider refuses by name is left out of the next request (contract-2.md section 2.1).
+
+/**
+ * A change of the requests to one model:
+ * - `stream_options`, `temperature` and other fields: leave the field of the body or the setting out.
+ * - `max_completion_tokens`: name the limit of the answer so.
+ * - `system`: put the system prompt into the first user message. `files`: name all files instead of sending them;
+ *   `files:<digest>,<digest>`: only these, which the provider could not read.
+ * - `reasoning`: leave earlier reasoning out. `add_reasoning`: give every earlier call an empty one.
+ * - `tools`: offer no tools. `schema:<tool>`: send a tool without its input schema. `tool:<tool>`: leave the tool out.
+ */
+export type Change = string
+
+/** What a change is decided by. */
+export type Asked = {
+  prompt: LanguageModelV4Prompt
+  /** Index of the message that the run answers. */
+  question: number
+  tools: readonly LanguageModelV4FunctionTool[]
+  settings: ModelSettings
+  /** Fields that are merged into the body. */
+  fields: Fields
+  /** Whether the provider is an OpenAI-compatible server. */
+  isCompatible: boolean
+}
+
+/** The names under which providers refuse a setting. */
+const SETTINGS: Readonly<Record<Exclude<keyof ModelSettings, 'providerOptions'>, RegExp>> = {
+  temperature: /\btemperature\b/i,
+  topP: /\btop_?p\b/i,
+  maxOutputTokens: /\b(?:max_?(?:completion_|output_?)?tokens|max_new_tokens|num_predict)\b/i,
+  stopSequences: /\b(?:stop|stop_?sequences)\b/i,
+  seed: /\bseed\b/i,
+  reasoningEffort:
+    /\b(?:reasoning_?effort|reasoning\.effort|reasoning|thinking(?:_?config|_?level|_?budget)?|effort)\b/i,
+  toolChoice: /\btool_?choice\b/i,
+  parallelToolCalls: /\b(?:disable_)?parallel_tool_(?:calls|use)\b/i,
+}
+const SETTING_NAMES = Object.keys(SETTINGS) as (keyof typeof SETTINGS)[]
+
+const hasParts = (prompt: LanguageModelV4Prompt, types: readonly string[], from = 0): boolean =>
+  prompt.some(
+    ({ content }, index) =>
+      index >= from && typeof content !== 'string' && content.some(({ type }) => types.includes(type)),
+  )
+
+const hasFiles = (prompt: LanguageModelV4Prompt): boolean =>
+  hasParts(prompt, ['file']) ||
+  prompt.some(
+    ({ role, content }) =>
+      role === 'tool' &&
+      content.some(
+        (part) =>
+          part.type === 'tool-result' &&
+          part.output.type === 'content' &&
+          part.output.value.some(({ type }) => type !== 'text'),
+      ),
+  )
+
+/**
+ * Names the changes that may help after a refusal, the likeliest first. Only what the request has is left out: a name
+ * in a refusal that is none of its fields changes nothing.
+ */
+export function changesFor({ kind, field, detail }: ModelFailure, asked: Asked): Change[] {
+  if (kind !== 'unsupported' && kind !== 'refused' && kind !== 'unknown') return []
+  const { prompt, question, tools, settings, fields, isCompatible } = asked
+  const changes: Change[] = []
+  // The field alone first: the sentence around it may name others.
+  for (const text of [field ?? '', detail]) {
+    if (!text) continue
+    if (isCompatible && /stream_options|include_usage/i.test(text)) changes.push('stream_options')
+    if (settings.maxOutputTokens !== undefined && isCompatible && /max_completion_tokens/.test(detail)) {
+      if (SETTINGS.maxOutputTokens.test(text)) changes.push('max_completion_tokens')
+    }
+    for (const name of SETTING_NAMES) if (settings[name] !== undefined && SETTINGS[name].test(text)) changes.push(name)
+    for (const name of Object.keys(fields)) if (hasWord(text, name)) changes.push(`extra:${name}`)
+    const isAboutReasoning = /reasoning|thinking|encrypted_content|\brs_|signature/i.test(text)
+    if (isAboutReasoning && hasParts(prompt, ['reasoning'])) changes.push('reasoning')
+    if (isCompatible && /reasoning_content/.test(text) && hasParts(prompt, ['tool-call'])) changes.push('add_reasoning')
+    const isAboutFiles =
+      /image|vision|multimodal|picture|media|\bfile|pdf|document|content.{0,40}(?:string|text)/i.test(text)
+    if (isAboutFiles && hasFiles(prompt)) {
+      changes.push(isOfSomeFiles(detail) ? `files:${digestsIn(prompt).join(',')}` : 'files')
+    }
+    if (/\b(?:system|developer)\b|roles? must alternate/i.test(text)) changes.push('system')
+    for (const name of refusedTools(text, detail, tools)) changes.push(`schema:${name}`, `tool:${name}`)
+    const isAboutTools = /tool|function/i.test(text) && /support|enable|allow|available|capab|endpoints/i.test(detail)
+    if (tools.length && isAboutTools && !hasParts(prompt, ['tool-call'], question)) changes.push('tools')
+  }
+  return [...new Set(changes)]
+}
+
+const hasWord = (text: string, word: string): boolean =>
+  new RegExp(`(?<![\\w-])${word.replace(/[^\w-]/g, '\\$&')}(?![\\w-])`).test(text)
+
+/** The tools that a refusal of a schema names, by their place or their name. */
+function refusedTools(text: string, detail: string, tools: readonly LanguageModelV4FunctionTool[]): string[] {
+  if (!/schema|parameters|function_declarations|input_schema|properties/i.test(detail)) return []
+  const place = /function_declarations[[.](\d{1,4})/.exec(text) ?? /(?:tools|functions)[[.](\d{1,4})/.exec(text)
+  const placed = place ? (tools[Number(place[1])]?.name ?? []) : []
+  const named = tools.filter(({ name }) => hasWord(text, name)).map(({ name }) => name)
+  return [placed, named].flat()
+}
+
+/** Whether a refusal is of the files that were sent, and not of all files: one may be broken, or too large. */
+const isOfSomeFiles = (detail: string): boolean =>
+  /could not|process|invalid image|corrupt|large|exceed|size|download|fetch|decode/i.test(detail)
+
+/** Whether a change holds for every request to the model, and not only for what one request had in it. */
+export const isOfModel = (change: Change): boolean =>
+  !/^(?:schema|tool|files):/.test(change) && change !== 'maxOutputTokens'
+
+/** Whether a change holds for the next turns of the session: the files of a turn are sent again with later ones. */
+export const isOfSession = (change: Change): boolean => change.startsWith('files:')
+
+/** Applies changes to a prompt. */
+export function changePrompt(prompt: LanguageModelV4Prompt, changes: ReadonlySet<Change>): LanguageModelV4Prompt {
+  if (!changes.size) return prompt
+  let changed = prompt
+  const refused = new Set([...changes].flatMap((change) => (isOfSession(change) ? change.slice(6).split(',') : [])))
+  if (changes.has('files') || refused.size) {
+    const isRefused = (file: LanguageModelV4FilePart) => changes.has('files') || refused.has(digestOf(file))
+    changed = changed.map((message) => withoutFiles(message, isRefused))
+  }
+  if (changes.has('reasoning')) changed = changed.flatMap(withoutReasoning)
+  if (changes.has('tools')) changed = withoutCalls(changed)
+  return changes.has('system') ? withoutSystem(changed) : changed
+}
+
+const digests = new WeakMap<Uint8Array, string>()
+
+/** Identifies a file by its bytes. */
+function digestOf({ data }: LanguageModelV4FilePart): string {
+  const bytes = data.type === 'data' ? data.data : JSON.stringify(data)
+  const known = typeof bytes === 'string' ? undefined : digests.get(bytes)
+  const digest = known ?? createHash('sha256').update(bytes).digest('base64url').slice(0, 22)
+  if (typeof bytes !== 'string') digests.set(bytes, digest)
+  return digest
+}
+
+const filesIn = ({ role, content }: LanguageModelV4Message): LanguageModelV4FilePart[] => {
+  if (role === 'user') return content.flatMap((part) => (part.type === 'file' ? part : []))
+  if (role !== 'tool') return []
+  return content.flatMap((part) =>
+    part.type === 'tool-result' && part.output.type === 'content'
+      ? part.output.value.flatMap((item) => (item.type === 'file' ? (item as LanguageModelV4FilePart) : []))
+      : [],
+  )
+}
+
+const digestsIn = (prompt: LanguageModelV4Prompt): string[] => [...new Set(prompt.flatMap(filesIn).map(digestOf))]
+
+const named = ({ filename, mediaType }: LanguageModelV4FilePart): LanguageModelV4TextPart => ({
+  type: 'text',
+  text: `[Attached file: ${filename ?? 'without a name'} (${mediaType}), which this model does not take]`,
+})
+
+function withoutFiles(
+  message: LanguageModelV4Message,
+  isRefused: (file: LanguageModelV4FilePart) => boolean,
+): LanguageModelV4Message {
+  if (message.role === 'user') {
+    const content = message.content.map((part) => (part.type === 'file' && isRefused(part) ? named(part) : part))
+    return { ...message, content }
+  }
+  if (message.role !== 'tool') return message
+  return {
+    ...message,
+    content: message.content.map((part) => {
+      if (part.type !== 'tool-result' || part.output.type !== 'content') return part
+      const value = part.output.value.map((item) => {
+        const file = item as LanguageModelV4FilePart
+        return item.type === 'file' && isRefused(file) ? named(file) : item
+      })
+      return { ...part, output: { ...part.output, value } }
+    }),
+  }
+}
+
+/** Leaves reasoning out of an answer, and the answer out if nothing else is in it. */
+export function withoutReasoning(message: LanguageModelV4Message): LanguageModelV4Message[] {
+  if (message.role !== 'assistant') return [message]
+  const content = message.content.filter(({ type }) => type !== 'reasoning')
+  return content.length ? [{ ...message, content }] : []
+}
+
+function withoutCalls(prompt: LanguageModelV4Prompt): LanguageModelV4Prompt {
+  return prompt.flatMap((message): LanguageModelV4Message[] => {
+    if (message.role === 'tool') return []
+    if (message.role !== 'assistant') return [message]
+    const content = message.content.filter(({ type }) => type !== 'tool-call')
+    return content.length ? [{ ...message, content }] : []
+  })
+}
+
+function withoutSystem(prompt: LanguageModelV4Prompt): LanguageModelV4Prompt {
+  const texts = prompt.flatMap((message) => (message.role === 'system' ? message.content : []))
+  const rest = prompt.filter(({ role }) => role !== 'system')
+  const instructions: LanguageModelV4TextPart = { type: 'text', text: texts.join('\n\n') }
+  const first = rest.findIndex(({ role }) => role === 'user')
+  return rest.map((message, index) =>
+    index === first && message.role === 'user' ? { ...message, content: [instructions, ...message.content] } : message,
+  )
+}
+
+/** Applies changes to the tools that are offered. */
+export function changeTools(
+  tools: readonly LanguageModelV4FunctionTool[],
+  changes: ReadonlySet<Change>,
+): LanguageModelV4FunctionTool[] {
+  if (!changes.size) return [...tools]
+  if (changes.has('tools')) return []
+  return tools
+    .filter(({ name }) => !changes.has(`tool:${name}`))
+    .map((tool) =>
+      changes.has(`schema:${tool.name}`) ? { ...tool, inputSchema: { type: 'object', properties: {} } } : tool,
+    )
+}
+
+/** Applies changes to the settings of a model. */
+export const changeSettings = (settings: ModelSettings, changes: ReadonlySet<Change>): ModelSettings =>
+  changes.size === 0 ? settings : Object.fromEntries(Object.entries(settings).filter(([name]) => !changes.has(name)))
+
+/** Fields of a request that the service needs itself; it reads one answer alone (`n`). */
+const RESERVED = ['model', 'messages', 'stream', 'n']
+
+/** Returns the names in `extra` that are not merged into a body. */
+export const reservedIn = (extra: Fields): string[] => RESERVED.filter((name) => name in extra)
+
+/** Merges fields into the body of a request to an OpenAI-compatible server, and applies changes. */
+export function changeBody(body: Fields, extra: Fields, changes: ReadonlySet<Change>): Fields {
+  const changed: Record<string, unknown> = { ...body, ...extra }
+  for (const name of RESERVED) changed[name] = body[name]
+  if (changes.has('stream_options')) delete changed.stream_options
+  if (changes.has('max_completion_tokens')) {
+    changed.max_completion_tokens = body.max_tokens
+    delete changed.max_tokens
+  }
+  for (const name of Object.keys(extra)) if (changes.has(`extra:${name}`)) delete changed[name]
+  if (changes.has('add_reasoning')) changed.messages = (body.messages as readonly Fields[]).map(withReasoning)
+  return changed
+}
+
+const withReasoning = (message: Fields): Fields =>
+  message.role === 'assistant' && message.tool_calls && !message.reasoning_content
+    ? { ...message, reasoning_content: ' ' }
+    : message

@@ -1,0 +1,64 @@
+import { AppError } from '../../../errors.ts'
+import type { MessageData } from '../events/events.ts'
+
+/** The text that one run keeps in this process. */
+export type RunText = { size: number; readonly controller: AbortController }
+
+export type RunBytes = {
+  open(controller: AbortController): RunText
+  /** Counts a message of a run. Beyond the limit, stops the run of this process that has the most text. */
+  add(text: RunText, data: MessageData): void
+  close(text: RunText): void
+}
+
+const tooMuch = (size: number, limit: number) =>
+  new AppError(413, 'Run too large', {
+    code: 'too_large',
+    detail:
+      `The runs of this server hold more than ${limit} bytes of text (MAX_RUN_BYTES), and this run has the most: ` +
+      `${size} bytes. Ask for shorter replies, or raise the limit.`,
+  })
+
+/**
+ * Bounds the text that all runs of this process keep, which replies and results of tools would otherwise fill its memory
+ * with. A character counts as one byte, as V8 keeps most text. A run that is stopped fails with code `too_large`.
+ */
+export function createRunBytes(limit: number): RunBytes {
+  const texts = new Set<RunText>()
+  let total = 0
+
+  function stopLargest(): void {
+    let largest: RunText | undefined
+    for (const text of texts) if (text.size > (largest?.size ?? 0)) largest = text
+    if (!largest) return
+    // It counts no more while it ends: otherwise the next word of any other run would stop that one too.
+    close(largest)
+    largest.controller.abort(tooMuch(largest.size, limit))
+  }
+
+  function close(text: RunText): void {
+    if (texts.delete(text)) total -= text.size
+  }
+
+  return {
+    close,
+    open(controller) {
+      const text: RunText = { size: 0, controller }
+      texts.add(text)
+      return text
+    },
+    add(text, data) {
+      const size = sizeOf(data)
+      if (!size || !texts.has(text)) return
+      text.size += size
+      total += size
+      if (total > limit) stopLargest()
+    },
+  }
+}
+
+/** An assistant's whole message repeats its deltas. */
+const sizeOf = (data: MessageData): number => {
+  if (data.messageType === 'stream_event') return data.delta.text.length
+  return data.messageType === 'tool_result' ? data.content.length : 0
+}

@@ -1,0 +1,259 @@
+import type { SharedV4ProviderOptions } from '@ai-sdk/provider'
+import type { ApprovalStatus, Db, Prisma, Tx } from '../../../db/client.ts'
+import type { Clock } from '../../../lib/clock.ts'
+import { isUniqueViolation } from '../../../lib/database-errors.ts'
+import { cut } from '../../../lib/text.ts'
+import { isObject } from '../../../lib/unknown.ts'
+import type { StopReason } from '../../../wire.ts'
+import { type ExecutionRow, type MessageData, textOf } from '../events/events.ts'
+import { Stop } from './abort.ts'
+import { outlast } from './retry.ts'
+import type { RunUsage } from './run.ts'
+import type { Tool, ToolResult } from './tools.ts'
+
+/** What the model said, part by part in its order, with what its provider wants to be told again with each. */
+export type ReplyPart =
+  | { type: 'text'; text: string; providerOptions?: SharedV4ProviderOptions }
+  | { type: 'reasoning'; text: string; providerOptions?: SharedV4ProviderOptions }
+  | {
+      type: 'tool-call'
+      toolCallId: string
+      toolName: string
+      /** The text itself where that is no JSON. */
+      input: unknown
+      providerOptions?: SharedV4ProviderOptions
+    }
+
+/**
+ * What a person said of a call that waited for it; `pending` is not yet. `digest` is of what the tool said of itself then
+ * (null in older versions), `edited` the input that the person gave instead of the model's.
+ */
+export type Decision = { status: ApprovalStatus; reason: string | null; digest: string | null; edited?: unknown }
+
+export type Call = {
+  /** Its place in the step. */
+  position: number
+  id: string
+  name: string
+  input: unknown
+  /** That of its tool; empty where there was none, null where an older version stored it. */
+  target: string | null
+  /** Whether it was begun by a process that has died since. */
+  inFlight: boolean
+  result: ToolResult | null
+  childExecutionId: string | null
+  decision: Decision | null
+}
+
+/** What the model said, and why it ended there. */
+export type Reply = { parts: ReplyPart[]; stopReason: StopReason }
+
+/** An answer of the model that calls tools. */
+export type Step = Reply & { step: number; usage: RunUsage; calls: Call[]; model: string | null }
+
+/** How it is stored, beside its calls. `isCut` is for processes of older versions. */
+type Stored = Pick<Step, 'parts' | 'stopReason' | 'usage' | 'model'> & { isCut: boolean }
+
+/** Whether the model finished a call (contract-2.md section 2.8). */
+export function isFinished({ stopReason, calls }: Step, { position, input }: Call): boolean {
+  if (stopReason === 'end_turn') return true
+  // Nothing is done by half of what a filter has let through.
+  if (stopReason !== 'max_tokens' || !isObject(input)) return false
+  // Some packages write an empty input where the reply was cut before the input began.
+  return position < calls.length - 1 || Object.keys(input).length > 0
+}
+
+/** The calls of an answer that has just come, of the tools that its model was offered. */
+export const callsOf = (parts: readonly ReplyPart[], tools: readonly Tool[] = []): Call[] =>
+  parts
+    .flatMap((part) => (part.type === 'tool-call' ? part : []))
+    .map(({ toolCallId: id, toolName: name, input }, position) => ({
+      ...{ position, id, name, input },
+      target: tools.find((tool) => tool.name === name)?.target ?? '',
+      ...{ inFlight: false, result: null, childExecutionId: null, decision: null },
+    }))
+
+/** A step as the event that shows it. */
+export const assistantEvent = (step: number, parts: readonly ReplyPart[]): MessageData => {
+  const text = textOf(parts)
+  const thinking = parts.map((part) => (part.type === 'reasoning' ? part.text : '')).join('')
+  const calls = callsOf(parts).map(({ id, name, input }) => ({ type: 'tool_use' as const, id, name, input }))
+  return {
+    messageType: 'assistant',
+    step,
+    text,
+    content: [
+      ...(thinking ? [{ type: 'thinking' as const, text: thinking }] : []),
+      ...(text || !calls.length ? [{ type: 'text' as const, text }] : []),
+      ...calls,
+    ],
+  }
+}
+
+export const resultEvent = ({ id }: Call, { content, isError }: ToolResult): MessageData => ({
+  messageType: 'tool_result',
+  toolUseId: id,
+  content,
+  isError,
+})
+
+/** A call in the history of a chat. `result` is null where it never came. */
+export type CallRecord = { id: string; name: string; input: unknown; result: string | null; isError: boolean }
+
+/** How much of an input and of a result stands in the history, in characters; the events have them whole. */
+const MAX_RECORDED = 10_000
+
+export const recordsOf = (steps: readonly Step[]): CallRecord[] =>
+  steps.flatMap(({ calls }) =>
+    calls.map(({ id, name, input, result }) => ({
+      ...{ id, name },
+      input: brief(input),
+      result: result && cut(result.content, MAX_RECORDED),
+      isError: result?.isError ?? false,
+    })),
+  )
+
+function brief(input: unknown): unknown {
+  const json = JSON.stringify(input)
+  const told = cut(json, MAX_RECORDED)
+  return told === json ? input : told
+}
+
+/** How much of the thinking of a step, and of a provider's fields of a part, a later turn hands back (characters). */
+const MAX_THINKING = 10_000
+const MAX_FIELDS = 20_000
+/** The maximum size of all steps of a run that later turns hand back (characters). */
+const MAX_REPLAY = 100_000
+
+/** The steps of an earlier run as its model wrote them, without inputs: those stand in the records of its calls. */
+export type Replay = { model: string | null; steps: ReplyPart[][] }
+
+/**
+ * Makes what later turns hand back to the model of a run: its steps, and the last answer. Null if nothing but text was
+ * said, or if it is too much; providers do without.
+ */
+export function replayOf(steps: readonly Step[], last: readonly ReplyPart[], model: string | null): string | null {
+  const replies = [...steps.map(({ parts }) => parts), last]
+  if (!steps.length && !last.some(({ type }) => type === 'reasoning')) return null
+  const replay: Replay = { model, steps: replies.map((parts) => parts.map(shortened)) }
+  const json = JSON.stringify(replay)
+  return json.length > MAX_REPLAY ? null : json
+}
+
+function shortened(part: ReplyPart): ReplyPart {
+  const { providerOptions, ...plain } = part
+  const fits = providerOptions && JSON.stringify(providerOptions).length <= MAX_FIELDS
+  const kept = { ...plain, ...(fits && { providerOptions }) } as ReplyPart
+  if (kept.type === 'tool-call') return { ...kept, input: {} }
+  return kept.type === 'reasoning' ? { ...kept, text: cut(kept.text, MAX_THINKING) } : kept
+}
+
+/** The steps of a run that went before, in order, with what became of their calls. */
+export async function loadSteps(db: Db | Tx, executionId: string): Promise<Step[]> {
+  const where = { executionId }
+  const rows = await db.executionStep.findMany({ where, orderBy: { step: 'asc' }, include: { toolCalls: true } })
+  // The last of those about one call counts.
+  const approvals = rows.length ? await db.approval.findMany({ where, orderBy: { round: 'desc' } }) : []
+  return rows.map(({ step, reply, toolCalls }) => {
+    const stored = JSON.parse(reply) as Partial<Stored> & Pick<Stored, 'parts' | 'usage'>
+    // Those of older versions say at most that they were cut off.
+    const { parts, usage, model = null, stopReason = stored.isCut ? 'content_filter' : 'end_turn' } = stored
+    const calls = callsOf(parts).map((call): Call => {
+      const row = toolCalls.find(({ position }) => position === call.position)
+      const asked = approvals.find((approval) => approval.step === step && approval.position === call.position)
+      return {
+        ...call,
+        target: row?.target ?? null,
+        inFlight: !!row?.startedAt && !row.completedAt,
+        result: row?.completedAt ? { content: row.content ?? '', isError: row.isError } : null,
+        childExecutionId: row?.childExecutionId ?? null,
+        decision: asked ? decisionOf(asked) : null,
+      }
+    })
+    return { step, parts, stopReason, usage, calls, model }
+  })
+}
+
+const decisionOf = ({ status, reason, digest, editedInput }: Prisma.ApprovalGetPayload<object>): Decision => ({
+  ...{ status, reason, digest },
+  ...(editedInput !== null && { edited: JSON.parse(editedInput) as unknown }),
+})
+
+/** Keeps the steps of a run, each write fenced by its attempt: throws `Stop('lost')` when it was taken away. */
+export type StepStore = {
+  /** An answer, before any of its calls is made. */
+  save(step: Step): Promise<void>
+  /** A call that is about to be made: once this is stored, nobody makes it again. */
+  begin(step: number, call: Call): Promise<void>
+  complete(step: number, call: Call, result: ToolResult): Promise<void>
+  /** The run that a call starts, in the transaction that accepts it. */
+  adopt(tx: Tx, step: number, call: Call, childExecutionId: string): Promise<void>
+  /** The run that a call has started, if it has. */
+  findChild(step: number, call: Call): Promise<string | null>
+}
+
+/** A run that has ended goes on from nothing; its events and its message tell what it did. */
+export const forgetSteps = (tx: Tx, executionId: string) => tx.executionStep.deleteMany({ where: { executionId } })
+
+type StoreDeps = { db: Db; clock: Clock; leaseDuration: number; signal: AbortSignal }
+
+/**
+ * The store of the steps of one attempt. Each write renews the lease (`leaseDuration`, ms), and waits for a database
+ * that is away until `signal` aborts.
+ */
+export function createStepStore({ signal, ...deps }: StoreDeps, row: ExecutionRow): StepStore {
+  const { id: executionId, attempt } = row
+
+  const once = (write: (tx: Tx, now: Date) => Promise<unknown>) =>
+    deps.db.$transaction(async (tx) => {
+      const now = deps.clock.now()
+      const { count } = await tx.execution.updateMany({
+        where: { id: executionId, attempt, status: 'running' },
+        data: { leaseUntil: new Date(now.getTime() + deps.leaseDuration) },
+      })
+      if (!count) throw new Stop('lost')
+      await write(tx, now)
+    })
+
+  const fenced = (write: (tx: Tx, now: Date) => Promise<unknown>) => outlast(() => once(write), signal)
+
+  return {
+    async save({ step, parts, stopReason, usage, calls, model }) {
+      const reply: Stored = { parts, stopReason, isCut: stopReason !== 'end_turn', usage, model }
+      await fenced(async (tx, createdAt) => {
+        const data = { executionId, step, reply: JSON.stringify(reply), createdAt }
+        await tx.executionStep.create({ data, select: { step: true } })
+        await tx.toolCall.createMany({
+          data: calls.map(({ position, id: toolUseId, target }) => ({
+            ...{ executionId, step, position, toolUseId, target },
+          })),
+        })
+      }).catch((error) => {
+        // It was stored, and the word of it got lost.
+        if (!isUniqueViolation(error)) throw error
+      })
+    },
+    begin: (step, { position }) =>
+      fenced((tx, startedAt) =>
+        tx.toolCall.updateMany({ where: { executionId, step, position, startedAt: null }, data: { startedAt } }),
+      ),
+    complete: (step, { position }, { content, isError }) =>
+      fenced((tx, completedAt) =>
+        tx.toolCall.updateMany({ where: { executionId, step, position }, data: { completedAt, content, isError } }),
+      ),
+    async adopt(tx, step, { position }, childExecutionId) {
+      const { count } = await tx.toolCall.updateMany({
+        where: { executionId, step, position, completedAt: null, execution: { attempt, status: 'running' } },
+        data: { childExecutionId },
+      })
+      if (!count) throw new Stop('lost')
+    },
+    async findChild(step, { position }) {
+      const found = await deps.db.toolCall.findFirst({
+        where: { executionId, step, position },
+        select: { childExecutionId: true },
+      })
+      return found?.childExecutionId ?? null
+    },
+  }
+}

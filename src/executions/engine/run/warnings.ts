@@ -1,0 +1,60 @@
+import { cut } from '../../../lib/text.ts'
+import type { Warning, WarningCode } from '../../../wire.ts'
+
+/** The maximum number of warnings of a run, and of characters of each. */
+const MAX_WARNINGS = 50
+const MAX_LENGTH = 500
+
+/**
+ * Adds a warning to a run, for the person who reads its answer: what was not done, and what to do about it. A second one
+ * of the same code and text is dropped, and everything beyond {@link MAX_WARNINGS}. The text carries no secret and no prompt.
+ */
+export type Warn = (code: WarningCode, text: string) => void
+
+/** The warnings of one attempt at a run. */
+export type Warnings = {
+  readonly warn: Warn
+  /** All of the run, those of earlier attempts included. */
+  readonly all: readonly Warning[]
+  /** Shows the warnings so far, and every later one as it comes, until `null` is given. */
+  show(tell: ((warning: Warning) => void) | null): void
+}
+
+/** Makes the warnings of an attempt. `known`: those that an earlier attempt has shown. */
+export function createWarnings(known: readonly Warning[]): Warnings {
+  const all = [...known]
+  let shown = all.length
+  let tell: ((warning: Warning) => void) | null = null
+  const showRest = () => {
+    while (tell && shown < all.length) tell(all[shown++]!)
+  }
+  return {
+    all,
+    warn(code, given) {
+      const text = cut(given.replace(/[\s\0]+/g, ' ').trim(), MAX_LENGTH).toWellFormed()
+      const isKnown = all.some((warning) => warning.code === code && warning.text === text)
+      if (isKnown || all.length >= MAX_WARNINGS) return
+      all.push({ code, text })
+      showRest()
+    },
+    show(given) {
+      tell = given
+      showRest()
+    },
+  }
+}
+
+/** Reads the column of an execution. */
+export const warningsOf = ({ warnings }: { warnings: string | null }): Warning[] =>
+  warnings === null ? [] : JSON.parse(warnings)
+
+/** Writes it. */
+export const toColumn = (warnings: readonly Warning[]): string | null =>
+  warnings.length ? JSON.stringify(warnings) : null
+
+/** Joins two lists, without what is in both. */
+export function joined(some: readonly Warning[], others: readonly Warning[]): Warning[] {
+  const { all, warn } = createWarnings(some)
+  for (const { code, text } of others) warn(code, text)
+  return [...all]
+}
