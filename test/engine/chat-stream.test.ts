@@ -55,6 +55,14 @@ describe('the reader of chat completions', () => {
       ['add({"x":1})', 'add({"x":2})'],
     ],
     ['an input in a JSON text', [call('add', JSON.stringify('{"x":1}'), a)], ['add({"x":1})']],
+    ['an input in a code fence', [call('add', '```json\n{"x":1}\n```', a)], ['add({"x":1})']],
+    [
+      'an input in a code fence, in pieces',
+      [call('add', '```json\n', a), call(undefined, '{"x":1}', { index: 0 }), call(undefined, '\n```', { index: 0 })],
+      ['add({"x":1})'],
+    ],
+    ['an unfinished input in a code fence', [call('add', '```json\n{"x":1', a)], ['add(```json\n{"x":1)']],
+    ['raw line breaks in a text of the input', [call('add', '{"x":"a\nb\tc"}', a)], ['add({"x":"a\\nb\\tc"})']],
     ['an input that is an object', [call('add', { x: 1 }, a)], ['add({"x":1})']],
     ['null as input', [call('add', 'null', a)], ['add({})']],
     [

@@ -214,25 +214,46 @@ const CLOSE_BRACE = 0x7d
 const OPEN_BRACKET = 0x5b
 const CLOSE_BRACKET = 0x5d
 
-/** The object of an input: as JSON, as JSON in a JSON text, or absent; undefined for anything else. */
+/**
+ * Reads the object of an input: JSON, JSON in a JSON text, either of them in a code fence or with raw line breaks in its
+ * texts, or nothing at all. Returns undefined for anything else.
+ */
 function parseInput(input: string): Fields | undefined {
-  if (!input.trim()) return {}
+  let value: unknown = input
+  for (let depth = 0; typeof value === 'string' && depth < 4; depth++) value = value.trim() ? parseLoosely(value) : {}
+  if (value === null) return {}
+  return isObject(value) ? value : undefined
+}
+
+/** Parses a JSON text; undefined if it is none, even without its code fence and with its control characters escaped. */
+function parseLoosely(text: string): unknown {
+  const strict = parse(text)
+  if (strict !== undefined) return strict
+  const bare = FENCE.exec(text)?.[1] ?? text
+  return parse(bare.replace(JSON_TEXT, (whole) => whole.replace(CONTROL, escapeControl)))
+}
+
+function parse(text: string): unknown {
   try {
-    let value: unknown = JSON.parse(input)
-    for (let depth = 0; typeof value === 'string' && depth < 3; depth++) value = value.trim() ? JSON.parse(value) : {}
-    if (value === null) return {}
-    return isObject(value) ? value : undefined
+    return JSON.parse(text)
   } catch {
     return undefined
   }
 }
+
+/** A text in a code fence of Markdown, whose end may have come in a later piece. */
+const FENCE = /^\s*```\w*\s*([\s\S]*?)\s*(?:```)?\s*$/
+/** A text of JSON with its quotes. */
+const JSON_TEXT = /"(?:[^"\\]|\\[\s\S])*"/g
+const CONTROL = /[\u0000-\u001f]/g
+const escapeControl = (character: string): string => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`
 
 const isEmpty = (input: string): boolean => /^\s*(?:\{\s*\}|null|"(?:\{\s*\})?")?\s*$/.test(input)
 
 /** The JSON of an input's object; the text as it came where it is none, which no tool is called with. */
 export function wholeInput(input: string): string {
   const trimmed = input.trim()
+  if (trimmed.startsWith('{') && parse(trimmed) !== undefined) return trimmed
   const value = parseInput(trimmed)
-  if (value === undefined) return input
-  return trimmed.startsWith('{') ? trimmed : JSON.stringify(value)
+  return value === undefined ? input : JSON.stringify(value)
 }
