@@ -12,9 +12,9 @@ import {
   type Transaction,
 } from '@prisma/driver-adapter-utils'
 import { Pool } from 'pg'
-import { isDeadlock } from '../../lib/database-errors.ts'
 import { PrismaClient } from '../../../prisma/generated/postgresql/client.ts'
 import { Prisma, type PrismaClient as SqliteClient } from '../../../prisma/generated/sqlite/client.ts'
+import { isDeadlock } from '../../lib/database-errors.ts'
 import { type FastPathDriver, overrideMembers, POSTGRESQL, type Runner, type Statement } from '../fast-path/index.ts'
 import { bounded, inTime, KEEP_ALIVE, TRANSACTION } from '../limits.ts'
 
