@@ -471,7 +471,11 @@ describe('a tree', () => {
     })
     await db.execution.createMany({ data: rows })
     expect((await execute({ parentExecutionId: root })).status).toBe(200)
-    expectError(await execute({ parentExecutionId: root }), 409, 'A tree has at most 1000 executions')
+    expectError(
+      await execute({ parentExecutionId: root }),
+      409,
+      'Execution tree limit reached: a tree can have at most 1000 executions',
+    )
     expect(withAll(await treeOf(root))).toHaveLength(1_000)
   })
 

@@ -43,8 +43,8 @@ export type EngineDeps = {
   models: Models
   storage: MediaStorage
   /**
-   * The agent of a run that is about to begin or to go on, if its user may still run it (contract.md section 2); else why
-   * the run fails.
+   * Returns the agent of a run that is about to start or resume if its user may still run it (contract.md section 2),
+   * otherwise the reason the run fails.
    */
   agentFor: (db: Db, row: ExecutionRow) => Promise<claims.AgentRow | string>
   lockSettled: claims.ClaimDeps['lockSettled']
@@ -54,32 +54,37 @@ export type EngineDeps = {
   pause: Pause
 }
 
-/** What runs agents: accepts, runs, recovers and ends executions, and shows their events. */
+/** Accepts, executes, recovers and finishes executions, and streams their events. */
 export type Engine = {
   /**
-   * Accepts a run and, where its session is free, begins it. Throws what `accept` throws, 403 where it would
-   * interrupt what its user may not cancel, 503 in a drain.
+   * Accepts a run and starts it if its session is free. Throws the errors of `accept`, 403 if it would interrupt a run
+   * that its user may not cancel, and 503 during a drain.
    */
   accept(request: Request): Promise<ExecutionRow>
   follow(row: Edge, after: number, signal: AbortSignal): AsyncGenerator<readonly ExecutionEvent[]>
-  /** Aborted when this process ends: streams end then. */
+  /** Aborted when this process shuts down. Event streams end then. */
   stopped: AbortSignal
-  /** The execution once it has ended, or as it is when the signal aborts. */
+  /** Returns the execution once it has ended, or its current state if the signal aborts first. */
   ended(row: ExecutionRow, signal: AbortSignal): Promise<ExecutionRow>
-  /** Cancels it and its descendants if they have not ended, on somebody's word, and returns it as it then is. */
+  /**
+   * Cancels the execution and its descendants unless they have ended, on behalf of `by`. Returns the resulting
+   * execution.
+   */
   cancel(row: ExecutionRow, by: endings.Canceller): Promise<ExecutionRow>
-  /** A run whose approvals have been decided: it goes on when there is room for it. */
+  /** Resumes a run whose approvals have been decided, as soon as there is capacity. */
   goOn(row: Pick<ExecutionRow, 'id' | 'organizationId'>): void
   /**
-   * Takes care of what was left behind, now and from then on, if runs are on in this process. `alone`: no other process
+   * Starts maintenance and recovers orphaned runs, unless this process only serves the API. `alone`: no other process
    * uses this database.
    */
   start(alone: boolean): Promise<void>
-  /** Accepts nothing more, gives live runs time to end, hands the rest back, ends the streams. */
+  /**
+   * Rejects new runs, lets live runs finish until the timeout, hands the rest to other processes and ends the streams.
+   */
   drain(): Promise<void>
 }
 
-/** What a run leaves of whose remains the database refuses something. */
+/** Fallback result for a run whose final state the database rejects. */
 const NOTHING = {
   text: '',
   toolCalls: [],
@@ -89,9 +94,9 @@ const NOTHING = {
   events: [],
 }
 
-/** How long a cancel waits for the run's end before it answers (ms). */
+/** Maximum time a cancel request waits for the run to end before it responds (ms). */
 const CANCEL_PATIENCE = 5_000
-/** How long the end of a process waits for each of: its last runs to let go, and the database to hear of it (ms). */
+/** Maximum time that shutdown waits for the last runs to stop, and again for the lease release to be stored (ms). */
 const HAND_BACK_PATIENCE = 1_000
 
 export function createEngine(deps: EngineDeps): Engine {
@@ -110,7 +115,7 @@ export function createEngine(deps: EngineDeps): Engine {
   const stopped = new AbortController()
   const leaving = new AbortController()
   const asking = { breaker: createBreaker(clock), knowledge: createModelKnowledge(clock) }
-  /** Whether runs are on in this process, or only accepted for others. */
+  /** Whether this process executes runs or only accepts them for other processes. */
   const runs = settings.ROLE !== 'api'
   let draining = false
   const room = createRoom({
@@ -145,7 +150,7 @@ export function createEngine(deps: EngineDeps): Engine {
 
   const subscriptions = [
     bus.subscribe('cancel', (ids) => {
-      if (!ids) background(stopMarked(), 'what is to be cancelled could not be looked for')
+      if (!ids) background(stopMarked(), 'failed to poll for cancelled runs')
       for (const id of ids ?? []) live.cancel(id)
     }),
     bus.subscribe('pending', (ids) => {
@@ -155,7 +160,7 @@ export function createEngine(deps: EngineDeps): Engine {
     }),
   ]
 
-  /** Launches a run, if it can begin, already while it is written that it has. */
+  /** Accepts a run and, if it can start at once, launches it while the acceptance is still being written. */
   async function acceptAndLaunch(request: NamedRequest, hasRoom: boolean, launch: Launch): Promise<ExecutionRow> {
     const claimed = Promise.withResolvers<void>()
     let launched: ExecutionRow | undefined
@@ -175,21 +180,21 @@ export function createEngine(deps: EngineDeps): Engine {
     }
   }
 
-  /** A run that shall be cancelled has no other outcome. */
+  /** A run marked for cancellation can only end as cancelled. */
   const finish = async (row: ExecutionRow, outcome: endings.Outcome, remains: endings.Remains) =>
     (await endings.finish(claimDeps, row, outcome, remains)) ??
     (await endings.finish(claimDeps, row, endings.CANCELLED, remains))
 
   /**
-   * The terminal write. Null when the run was taken away. One of which the database refuses something, for whatever
-   * reason, ends as failed without it: it would never end otherwise.
+   * Writes the final state. Returns null if another process took the run over. If the database rejects the data, the
+   * run fails without it, because it would otherwise never end.
    */
   async function end(row: ExecutionRow, outcome: endings.Outcome, remains: endings.Remains) {
     const ended = await finish(row, outcome, remains).catch((error) => {
       if (isUnavailable(error)) throw error
       log.error(
         { err: error, executionId: row.id },
-        'the end of a run could not be stored: it fails, and leaves nothing',
+        'failed to store the final state of a run; the run fails without a result',
       )
       return finish(row, failedWith(UNEXPECTED), { ...remains, ...NOTHING, model: row.model })
     })
@@ -199,7 +204,7 @@ export function createEngine(deps: EngineDeps): Engine {
     return ended.execution
   }
 
-  /** What changes with a run, when it is accepted and when it ends. */
+  /** Notifies subscribers of the chat and the task that a run was accepted or has ended. */
   function tellOwners({ chatId, taskId }: ExecutionRow): void {
     bus.publish('chat', [chatId])
     if (taskId) bus.publish('task', [taskId])
@@ -210,16 +215,16 @@ export function createEngine(deps: EngineDeps): Engine {
     bus.publish('execution', [execution.id])
     tellOwners(execution)
     if (next) begin(next, execution.organizationId)
-    for (const row of abandoned) background(cancelTree(row, execution), 'what a run had started could not be cancelled')
+    for (const row of abandoned) background(cancelTree(row, execution), 'failed to cancel the delegates of a run')
   }
 
-  /** Begins a pending run when its turn comes: here, if there is room, or wherever there is some first. */
+  /** Starts a pending run here if there is capacity, otherwise announces it to all processes. */
   function begin(id: string, organizationId: string): void {
     if (runs && !draining && !pause.isPaused() && room.isFor(organizationId)) background(beginPending(id))
     else bus.publish('pending', [organizationId])
   }
 
-  /** Begins a pending run that holds its session's lock. False when there is no room for it. */
+  /** Starts a pending run that holds its session's lock. Returns false if there is no capacity. */
   async function beginPending(id: string): Promise<boolean> {
     return !draining && !pause.isPaused() && live.claim((launch) => claimAndLaunch(id, launch))
   }
@@ -242,29 +247,35 @@ export function createEngine(deps: EngineDeps): Engine {
     return true
   }
 
-  /** Ends a run that has not begun, or waits: as cancelled where somebody wants that, as failed otherwise. */
+  /**
+   * Ends a run that has not started or waits for an approval, as cancelled if it is marked for cancellation and as
+   * failed otherwise.
+   */
   async function endPending(row: ExecutionRow, error: string): Promise<void> {
     const outcome = row.wantsCancel ? endings.CANCELLED : failedWith(error)
     const ended = await endings.finishPending(claimDeps, row, outcome)
     if (ended) afterwards(ended)
   }
 
-  /** The sweep, and the heartbeat, come to what failed. */
-  const background = (task: Promise<unknown>, failure = 'a pending run could not be begun') => {
-    task.catch((error) => log.error({ err: error }, `${failure}; the sweep will try again`))
+  /** Failures are only logged because the sweep and the heartbeat retry the work. */
+  const background = (task: Promise<unknown>, failure = 'failed to start a pending run') => {
+    task.catch((error) => log.error({ err: error }, `${failure}; the sweep will retry`))
   }
 
-  /** Cancels what a session has under way. */
+  /** Cancels the running and pending runs of a session. */
   async function interrupt(sessionId: string, request: Request): Promise<void> {
     for (const row of await findBusy(sessionId, request)) await engine.cancel(row, request.actor)
   }
 
-  /** Whoever looks next takes over what is left. Without it, they do when the leases end. */
+  /**
+   * Expires the leases of the remaining runs, so that the next sweep of any process takes them over. If this fails, the
+   * leases expire by themselves.
+   */
   async function handBack(): Promise<void> {
     const where = { terminalSeq: null, status: 'running' as const, leaseOwner: owner }
     await db.execution
       .updateMany({ where, data: { leaseUntil: clock.now() } })
-      .catch((error) => log.error({ err: error }, 'the runs that are left could not be handed back'))
+      .catch((error) => log.error({ err: error }, 'failed to release the leases of the remaining runs'))
   }
 
   async function expireApproval(approval: waits.ApprovalRow): Promise<void> {
@@ -272,7 +283,7 @@ export function createEngine(deps: EngineDeps): Engine {
     try {
       await db.$transaction((tx) => waits.decide(tx, approval, verdict, clock.now()))
     } catch (error) {
-      // Another server has expired it, or somebody decided at the last moment.
+      // Another server expired the approval, or a user decided at the last moment.
       if (error instanceof AppError && error.status === 409) return
       throw error
     }
@@ -304,7 +315,7 @@ export function createEngine(deps: EngineDeps): Engine {
         const hasRoom = !pause.isPaused() && (request.delegated || room.isFor(actor.organizationId))
         try {
           return await live.claim(async (launch) => {
-            // Counted as accepted by now: the end of this process waits for it.
+            // The claim already counts as accepted here, so shutdown waits for it.
             const modelName = await deps.models.nameOf(model ?? agent.model, actor.organizationId)
             const row = await acceptAndLaunch({ ...request, modelName }, hasRoom, launch)
             tellOwners(row)

@@ -11,20 +11,23 @@ import type { Settings } from '../../../settings.ts'
 import type { ExecutionRow } from '../events/events.ts'
 import type { ApprovalRow } from '../queue/approvals.ts'
 
-/** How many leases one statement keeps: of thousands at once everybody else would notice. */
+/** Maximum number of leases that one statement renews. Thousands at once would delay other requests. */
 const HEARTBEAT_SIZE = 500
-/** How many heartbeats there are at once, each on a connection of its own: one that hangs keeps no lease. */
+/** Number of concurrent heartbeats, each on its own connection, so that a hung one does not block renewal. */
 const HEARTBEATS = 3
 const SWEEP_INTERVAL = 2_000
 const SWEEP_SIZE = 100
-/** How far the clocks of servers may be apart (ms). */
+/** Maximum clock difference between servers (ms). */
 const SKEW = 2_000
-/** How many runs are taken over at once: while one reads, another writes, and others have connections left. */
+/**
+ * Maximum number of runs taken over concurrently. One can read while another writes, and connections remain for
+ * requests.
+ */
 const TAKEN_AT_ONCE = 4
 const COMPACTION_INTERVAL = 1_000
 const RETENTION_INTERVAL = 60_000
 const RETENTION_BATCH = 500
-/** The share of all events that one look removes at most; no more of them are counted than this. */
+/** Maximum share of all events that one pass removes. No more events than this are counted. */
 const RETENTION_SHARE = 0.1
 const MAX_COUNTED_EVENTS = 500_000
 const STATISTICS_INTERVAL = 5_000
@@ -37,29 +40,29 @@ export type CaretakerDeps = {
   log: Logger
   pause: Pause
   owner: string
-  /** The rows, as claimed, of what runs in this process. */
+  /** Returns the claimed rows of the runs of this process. */
   heldRows: () => ExecutionRow[]
   stop: (executionId: string, why: 'lost' | 'cancelled') => void
   recover: (row: ExecutionRow) => Promise<void>
-  /** Ends a run that has waited too long, or shall be cancelled. */
+  /** Ends a run that has waited too long or is marked for cancellation. */
   expire: (row: ExecutionRow) => Promise<void>
   expireApproval: (approval: ApprovalRow) => Promise<void>
-  /** Begins pending runs whose turn it is. */
+  /** Starts pending runs that are due. */
   begin: () => Promise<void>
-  /** Puts together what ended runs have said. */
+  /** Merges the event segments of ended runs. */
   compact: () => Promise<void>
 }
 
-/** What is done again and again: leases kept, those of dead processes taken over, old rows removed. */
+/** Runs the periodic maintenance: renews leases, takes over runs of dead processes, removes old rows. */
 export function createCaretaker(deps: CaretakerDeps) {
   const { settings, db, clock, log, pause, owner } = deps
   const heartbeatInterval = settings.LEASE_DURATION / 3
   const timers: NodeJS.Timeout[] = []
   let stopped = false
-  /** When the database was last away: it failed this process, or was late. */
+  /** Last time the database was unavailable or slow. */
   let awayAt = Number.NEGATIVE_INFINITY
 
-  /** What the database answers, and whether it took too long to. */
+  /** Runs a query and records whether the database failed or was slow. */
   async function timed<T>(question: () => Promise<T>): Promise<T> {
     const asked = performance.now()
     let isLate = true
@@ -72,7 +75,7 @@ export function createCaretaker(deps: CaretakerDeps) {
     }
   }
 
-  /** Keeps the leases of what runs here, and hears what other processes want of it. */
+  /** Renews the leases of local runs and applies cancellations requested by other processes. */
   async function heartbeat(): Promise<void> {
     for (const held of inParts(deps.heldRows(), HEARTBEAT_SIZE)) await timed(() => keep(held))
   }
@@ -80,11 +83,11 @@ export function createCaretaker(deps: CaretakerDeps) {
   async function keep(held: readonly ExecutionRow[]): Promise<void> {
     const ours = { id: { in: held.map(({ id }) => id) }, leaseOwner: owner, status: 'running' as const }
     const leaseUntil = new Date(clock.now().getTime() + settings.LEASE_DURATION)
-    // Never back: the database may come to this when it was given up long ago.
+    // Never shortens a lease: a delayed heartbeat may reach the database after a newer one.
     await db.execution.updateMany({ where: { ...ours, leaseUntil: { lt: leaseUntil } }, data: { leaseUntil } })
     const kept = await db.execution.findMany({ where: ours, select: { id: true, attempt: true, wantsCancel: true } })
     const found = new Map(kept.map((row) => [row.id, row]))
-    // What has ended or waited meanwhile may be on again, in another attempt: that one is not lost.
+    // A run that ended or was suspended meanwhile may be active again in another attempt, which is not lost.
     const stillHeld = new Set(deps.heldRows())
     for (const row of held) {
       if (!stillHeld.has(row)) continue
@@ -96,8 +99,8 @@ export function createCaretaker(deps: CaretakerDeps) {
   }
 
   /**
-   * Marks the runs of those who are members no longer: whoever ended a membership has marked those that there were
-   * (`removeMember`), and one that was being accepted was not among them.
+   * Marks the runs of former members for cancellation. `removeMember` marks the existing ones, but a run that was being
+   * accepted at that moment escapes it.
    */
   async function markOrphaned(now: Date): Promise<void> {
     const found = await db.$queryRaw<{ id: string }[]>(Prisma.sql`
@@ -111,7 +114,7 @@ export function createCaretaker(deps: CaretakerDeps) {
     await db.execution.updateMany({ where, data: { wantsCancel: true, updatedAt: now } })
   }
 
-  /** What no process takes care of. `all`: every run that is not of this process is such a one. */
+  /** Recovers runs that no live process owns. With `all`, treats every run not owned by this process as orphaned. */
   async function sweep(all: boolean): Promise<void> {
     const now = clock.now()
     await timed(() => markOrphaned(now))
@@ -132,7 +135,7 @@ export function createCaretaker(deps: CaretakerDeps) {
     )
     for (const approval of pause.isPaused() ? [] : overdue)
       await tryFor({ id: approval.executionId }, () => deps.expireApproval(approval))
-    // While it was away, nobody could keep a lease: those who live do that first.
+    // While the database was unavailable, no process could renew a lease. Live processes get the time to do so first.
     const awayLately = now.getTime() - awayAt < settings.LEASE_DURATION + SWEEP_INTERVAL
     await shortenLeases(now)
     if (!awayLately) await recover(all, now)
@@ -140,8 +143,8 @@ export function createCaretaker(deps: CaretakerDeps) {
   }
 
   /**
-   * Has a lease that is further ahead than it may last count from now: it was taken before the clock was put back. Who
-   * lives renews it. Without this a killed server's run would wait until the clock has caught up.
+   * Shortens leases that end later than a new one would, because they were taken before the clock was set back. Live
+   * processes renew theirs; without this, a killed server's run would wait until the clock has caught up.
    */
   async function shortenLeases(now: Date): Promise<void> {
     const longest = now.getTime() + settings.LEASE_DURATION
@@ -150,7 +153,7 @@ export function createCaretaker(deps: CaretakerDeps) {
     if (!ahead.length) return
     const ids = ahead.map(({ id }) => id)
     await db.execution.updateMany({ where: { ...where, id: { in: ids } }, data: { leaseUntil: new Date(longest) } })
-    log.warn({ runs: ids.length }, 'the clock was put back: leases of runs that lay too far ahead count from now')
+    log.warn({ runs: ids.length }, 'clock was set back: shortened leases that lay too far in the future')
   }
 
   async function recover(all: boolean, now: Date): Promise<void> {
@@ -160,7 +163,7 @@ export function createCaretaker(deps: CaretakerDeps) {
           terminalSeq: null,
           status: 'running',
           ...(all ? { leaseOwner: { not: owner } } : { leaseUntil: { lt: now } }),
-          // A paused server takes over no run but to end it.
+          // A paused server takes over only runs that it must cancel.
           ...(pause.isPaused() && { wantsCancel: true }),
           ...(after && { OR: laterThan(after) }),
         },
@@ -175,14 +178,14 @@ export function createCaretaker(deps: CaretakerDeps) {
     }
   }
 
-  /** What cannot be done for one run is no reason not to do it for the others. */
+  /** Runs a task for one row, so that a failure does not affect the others. */
   async function tryFor<Row extends { id: string }>(row: Row, task: (row: Row) => Promise<void>): Promise<void> {
-    await task(row).catch((error) => log.error({ err: error, executionId: row.id }, 'a run could not be taken care of'))
+    await task(row).catch((error) => log.error({ err: error, executionId: row.id }, 'failed to recover or end a run'))
   }
 
   /**
-   * Events past their time and idempotency records past theirs, a small batch at a time; executions stay. What is that
-   * old is of runs that began before: by their ids, they are the first.
+   * Removes expired events and idempotency records in small batches; executions stay. Old events belong to the runs
+   * with the smallest ids.
    */
   async function forget(): Promise<void> {
     if (pause.isPaused()) return
@@ -204,8 +207,8 @@ export function createCaretaker(deps: CaretakerDeps) {
   }
 
   /**
-   * Returns how many events one look may remove of those before a moment: a share of all, so that a clock which is wrong
-   * for a minute does not cost the history. Logs where there are more.
+   * Returns how many events before a date one pass may remove: a share of all, so that a wrong clock does not cost the
+   * history. Logs a warning if there are more.
    */
   async function mayForget(before: Date): Promise<number> {
     const count = async (which: Prisma.Sql, limit: number) => {
@@ -220,18 +223,18 @@ export function createCaretaker(deps: CaretakerDeps) {
     if (found > most)
       log.warn(
         { removed: most, olderThan: before },
-        'more than a tenth of the events is past EVENT_RETENTION_DAYS: check the clock; the others are removed later',
+        'more than a tenth of all events is older than EVENT_RETENTION_DAYS: check the clock; the rest is removed later',
       )
     return Math.min(found, most)
   }
 
-  /** Repeats a task, so many times at once at most; what fails is logged and tried again. */
-  function every(interval: number, what: string, task: () => Promise<void>, atOnce = 1): void {
+  /** Repeats a task with at most `atOnce` concurrent executions. Logs failures and tries again. */
+  function every(interval: number, action: string, task: () => Promise<void>, atOnce = 1): void {
     let busy = 0
     const timer = setInterval(async () => {
       if (busy === atOnce) return
       busy++
-      await task().catch((error) => log.error({ err: error }, `${what} failed, trying again`))
+      await task().catch((error) => log.error({ err: error }, `failed to ${action}, retrying`))
       busy--
     }, interval)
     timers.push(timer)
@@ -244,13 +247,13 @@ export function createCaretaker(deps: CaretakerDeps) {
 
   return {
     async start(alone: boolean): Promise<void> {
-      // What the first sweep takes over has leases to keep, before it has come to its end.
-      every(heartbeatInterval, 'the heartbeat', heartbeat, HEARTBEATS)
+      // Runs that the first sweep takes over need renewed leases before the sweep has finished.
+      every(heartbeatInterval, 'renew leases', heartbeat, HEARTBEATS)
       await sweep(alone)
-      every(SWEEP_INTERVAL, 'the sweep', () => sweep(false))
-      every(COMPACTION_INTERVAL, 'putting events together', deps.compact)
-      every(RETENTION_INTERVAL, 'the removal of old events', forget)
-      if (!databaseFile(settings)) every(STATISTICS_INTERVAL, 'looking at tables that have grown', () => analyzeNew(db))
+      every(SWEEP_INTERVAL, 'recover runs', () => sweep(false))
+      every(COMPACTION_INTERVAL, 'compact events', deps.compact)
+      every(RETENTION_INTERVAL, 'remove old events', forget)
+      if (!databaseFile(settings)) every(STATISTICS_INTERVAL, 'analyze grown tables', () => analyzeNew(db))
     },
     stop,
   }
@@ -261,7 +264,7 @@ const laterThan = ({ createdAt, id }: ExecutionRow): Prisma.ExecutionWhereInput[
   { createdAt, id: { gt: id } },
 ]
 
-/** Everybody else has a turn between two batches: SQLite answers at once, and would not let go of the event loop. */
+/** Yields between two batches, because SQLite answers synchronously and would block the event loop. */
 async function inBatches(most: number, remove: (limit: number) => Promise<number>): Promise<void> {
   for (let left = most; left > 0; left -= RETENTION_BATCH) {
     const limit = Math.min(left, RETENTION_BATCH)

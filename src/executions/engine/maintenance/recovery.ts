@@ -20,16 +20,17 @@ export type RecoveryDeps = {
   telemetry: Telemetry
   claimDeps: claims.ClaimDeps
   live: Live
-  /** Whether there is no room in this process. */
+  /** Whether this process has no free slot. */
   isFull: () => boolean
   agentFor: (db: Db, row: ExecutionRow) => Promise<claims.AgentRow | string>
-  /** The terminal write; null when the run was taken away. */
+  /** Writes the final state. Returns null if another process took the run over. */
   end: (row: ExecutionRow, outcome: endings.Outcome, remains: endings.Remains) => Promise<ExecutionRow | null>
 }
 
 /**
- * Goes on with a run whose process has died: behind its last step, or again if it had shown nothing; otherwise it ends
- * as interrupted (contract.md section 4, "Durability"). Where there is no room here it waits for some, anywhere.
+ * Resumes a run whose process has died: after its last step, or from the start if it had published nothing. Otherwise
+ * the run ends as interrupted (contract.md section 4, "Durability"). Without capacity here, the run waits until any
+ * process has some.
  */
 export function createRecovery(deps: RecoveryDeps): (left: ExecutionRow) => Promise<void> {
   const { db, bus, log, claimDeps, live } = deps
@@ -37,12 +38,12 @@ export function createRecovery(deps: RecoveryDeps): (left: ExecutionRow) => Prom
   async function takeOver(left: ExecutionRow, hasRoom: boolean, launch: Launch): Promise<void> {
     const row = await claims.takeOver(claimDeps, left)
     if (!row) return
-    log.warn({ executionId: row.id, attempt: row.attempt }, 'taking over a run whose process has died')
+    log.warn({ executionId: row.id, attempt: row.attempt }, 'taking over a run of a dead process')
     deps.telemetry.takenOver()
     const { shown, said, warnings, checkpoint } = await loadRemains(db, row)
     const canGoOn = checkpoint !== null || !shown
     const agent = canGoOn && !row.wantsCancel ? await deps.agentFor(db, row) : 'interrupted'
-    // What the model was asked by whoever had it before may have been counted, and is not known here.
+    // The dead process may have used tokens that are counted nowhere.
     const from = checkpoint ?? { ...BEGIN, warnings, usage: { ...BEGIN.usage, usageEstimated: true } }
     const isFound = typeof agent !== 'string'
     if (isFound && (hasRoom || (await isDelegated(db, row)))) {
@@ -55,7 +56,7 @@ export function createRecovery(deps: RecoveryDeps): (left: ExecutionRow) => Prom
       bus.publish('pending', [row.organizationId])
       return
     }
-    // One that could go on, and cannot even wait, shall be cancelled since.
+    // A run that could resume but cannot even be suspended was marked for cancellation meanwhile.
     const isCancelled = row.wantsCancel || isFound
     const outcome: endings.Outcome = isCancelled ? endings.CANCELLED : failedWith(agent)
     const { model, inputTokens, outputTokens } = row

@@ -14,60 +14,63 @@ import { type AgentRow, begun, type ClaimDeps, PREVIEW_LENGTH, writeMessage } fr
 import { checkBacklog, takeSlot } from './concurrency.ts'
 import { holdParent } from './tree.ts'
 
-// The transaction that accepts a run. It takes its locks in the order that claims.ts tells.
+// The transaction that accepts a run. Lock order: see claims.ts.
 
-/** Where a run belongs: an existing session, a new session or branch of an existing chat, or a new chat in a space. */
+/** Place of a run: an existing session, a new session or branch of an existing chat, or a new chat in a space. */
 export type Conversation = { spaceId: string; chatId?: string; sessionId?: string; branch?: Branch }
 
 /**
- * A session that is to take the place of another one from a turn on (contract-2.md section 1.12). Its turns have the
- * numbers that they would have in the other one, so that a position is there once on the way from the first turn.
+ * A session that replaces another one from a turn on (contract-2.md section 1.12). Its turns continue the numbering of
+ * the other session, so that each position occurs once on the path from the first turn.
  */
 export type Branch = {
-  /** The session that it is a branch of. */
+  /** Id of the session that is branched. */
   of: string
   rootSessionId: string
   parentSessionId: string | null
   parentPosition: number | null
-  /** Of its first run. */
+  /** Queue number of the branch's first run. */
   queueSeq: number
   wasPrivate: boolean
 }
 
-/** The maximum number of sessions of a chat that has branches. */
+/** Maximum number of sessions in a chat that has branches. */
 const MAX_BRANCHES = 2_000
 
-/** A run that may be: who may not, or may not see, does not get here. */
+/** A run request whose permissions have been checked. */
 export type Request = {
   actor: Actor
   agent: AgentRow
   message: string
   mediaIds: readonly string[]
-  /** The caller's choice of a model. */
+  /** Model chosen by the caller. */
   model: string | null
-  /** The caller's choice of settings and fallback models. */
+  /** Settings and fallback models chosen by the caller. */
   overrides: Overrides
   conversation: Conversation
   onBusy: 'queue' | 'reject' | 'interrupt'
   parent: ExecutionRow | null
-  /** The Idempotency-Key that is bound to it. */
+  /** The Idempotency-Key of the request. */
   key: KeyClaim | null
-  /** The task that it works on. */
+  /** The task that the run works on. */
   taskId: string | null
-  /** The mission whose run it is; its chat says so too. */
+  /** The mission that started the run. Its chat refers to it too. */
   mission: { id: string; title: string; runNumber: number } | null
-  /** A run waits for it, and holds a place meanwhile: it begins however many are on. */
+  /** Set if a parent run waits for this one and holds a slot meanwhile. Such a run starts regardless of capacity. */
   delegated?: true
-  /** Takes locks that are to be had before all others, in the transaction that accepts it. */
+  /** Takes the locks that must precede all others in the accepting transaction. */
   first?: (tx: Tx) => Promise<void>
-  /** What else happens in the transaction that accepts it; throwing refuses the run. */
+  /** Further changes in the accepting transaction. An error rejects the run. */
   also: ((tx: Tx, executionId: string, now: Date) => Promise<void>) | null
 }
 
-/** A request whose model is named (contract-2.md section 1.20). */
+/** A request with a resolved model name (contract-2.md section 1.20). */
 export type NamedRequest = Request & { modelName: string }
 
-/** Somebody else has begun a run in the session since it was interrupted, or a session in the chat: look again. */
+/**
+ * Thrown if another request started a run in the session, or a session in the chat, since the interrupt. The caller
+ * retries.
+ */
 export class SessionTaken extends Error {
   override name = 'SessionTaken'
   readonly sessionId: string
@@ -77,22 +80,24 @@ export class SessionTaken extends Error {
   }
 }
 
-/** The settings and fallback models of a run that beat those of its agent (contract-2.md sections 2.2 and 2.3). */
+/** Settings and fallback models of a run, which override those of its agent (contract-2.md sections 2.2 and 2.3). */
 export type Overrides = { modelSettings?: ModelSettings; fallbackModels?: string[] }
 
 const TITLE_LENGTH = 80
 const MISSION_TITLE_LENGTH = 200
-/** The title of a chat that begins with nothing visible. */
+/** Title of a chat whose first message has no visible text. */
 const NO_TITLE = 'New chat'
 
 /**
- * The one transaction in which a run is accepted. Where its session is free it takes the session's lock, and is claimed
- * by this process if it `hasRoom`; otherwise it waits as `pending`, in the order of `queueSeq`.
- * `onBegun` is told of a run that begins a session, so that the model can be asked meanwhile: at once of one that nothing
- * here can refuse, of another when all that is left to do is to write it to the disk. It may be told twice, and of a run
- * that then is not accepted. One that goes on with a session could not read yet what was said before.
- * Throws 400 for a child that would lie too deep, 404 for a deleted chat, 409 for `onBusy: reject`, for a child of a
- * cancelled run and for one too many of a tree, 429 beyond the backlog, KeyTaken and SessionTaken.
+ * Accepts a run in one transaction. If its session is free, the run takes the session's lock, and this process claims
+ * it if it `hasRoom`. Otherwise the run waits as `pending`, in the order of `queueSeq`.
+ *
+ * Calls `onBegun` for a run that starts a session, so that the model request can start early: at once if nothing here
+ * can reject the run, otherwise just before the commit. `onBegun` may be called twice, and for a run that is then
+ * rejected. It is not called for a run that continues a session, because the history is not readable yet.
+ *
+ * Throws 400 for a child that is nested too deep; 404 for a deleted chat; 409 for `onBusy: reject`, for a child of a
+ * cancelled run and for a full tree; 429 beyond the backlog; KeyTaken; SessionTaken.
  */
 export async function accept(
   deps: ClaimDeps,
@@ -107,7 +112,7 @@ export async function accept(
   const launched = hasRoom && cannotBeRefused(deps, request) ? begun(deps, fresh, now) : null
   if (launched) {
     onBegun(launched)
-    // Whoever else comes in this turn of the event loop asks a model, too, before anything is written.
+    // Other runs accepted in this turn of the event loop also send their model requests before any of them is written.
     await setImmediate()
   }
   return deps.db.$transaction(async (tx) => {
@@ -117,7 +122,7 @@ export async function accept(
     const { row, isFree, isNew } = await joinConversation(tx, request, fresh, now)
     const begins = isFree && hasRoom && (await takeSlot(tx, deps, actor.organizationId, request.delegated))
     if (!begins) await checkBacklog(tx, deps, actor.organizationId)
-    // Whoever was before it in the session may have ended only while this waited for the lock.
+    // The previous run of the session may have ended while this transaction waited for the lock.
     const execution = launched ?? (begins ? begun(deps, row, deps.clock.now()) : row)
     await tx.execution.createMany({ data: execution as Prisma.ExecutionCreateManyInput })
     if (begins) await writeMessage(tx, execution, 'user', execution.message, now)
@@ -129,9 +134,9 @@ export async function accept(
 }
 
 /**
- * Puts a run into its session, with the session's lock if that is free; makes session and chat where they are new.
- * Returns its row with the session and its number in the queue. Throws 404 for a deleted chat, 409 for `onBusy: reject` and
- * for one branch too many, and SessionTaken.
+ * Adds a run to its session, and takes the session's lock if it is free. Creates the session and the chat if they are
+ * new. Returns the row with its session and queue number. Throws 404 for a deleted chat, 409 for `onBusy: reject` and
+ * for too many branches, and SessionTaken.
  */
 async function joinConversation(tx: Tx, request: NamedRequest, fresh: ExecutionRow, now: Date) {
   const { agent, conversation, onBusy } = request
@@ -158,7 +163,7 @@ async function joinConversation(tx: Tx, request: NamedRequest, fresh: ExecutionR
   return { row, isFree, isNew: !known && !branch }
 }
 
-/** Throws 409 for `onBusy: reject` while a run is on in the session that is branched, and for one branch too many. */
+/** Throws 409 for `onBusy: reject` while a run is active in the branched session, and for too many branches. */
 async function checkBranch(
   tx: Tx,
   { of }: Branch,
@@ -170,21 +175,21 @@ async function checkBranch(
     if (session?.activeExecutionId) throw sessionBusy()
   }
   if ((await tx.session.count({ where: { organizationId, chatId } })) >= MAX_BRANCHES) {
-    const detail = `A chat can have at most ${MAX_BRANCHES} sessions and branches. Begin a new chat.`
+    const detail = `A chat can have at most ${MAX_BRANCHES} sessions and branches. Start a new chat.`
     throw conflict('Chat has too many branches', { detail })
   }
 }
 
 const sessionBusy = () => conflict('Session is busy', { code: 'session_busy' })
 
-/** What was continued last is what goes on. Sessions are locked before their roots. */
+/** Makes the session the active branch. Sessions are locked before their root sessions. */
 const activate = (tx: Tx, rootSessionId: string, sessionId: string) =>
   tx.session.updateMany({
     where: { id: rootSessionId, OR: [{ activeBranchId: null }, { activeBranchId: { not: sessionId } }] },
     data: { activeBranchId: sessionId },
   })
 
-/** What a run's chat and session have of it when they are made for it. */
+/** Columns that a new chat and a new session copy from their first run. */
 const ownedBy = ({ organizationId, agentId, agentOrganizationId, wasPrivate }: ExecutionRow, now: Date) => ({
   ...{ organizationId, agentId, agentOrganizationId, wasPrivate },
   ...{ createdAt: now, updatedAt: now },
@@ -198,22 +203,22 @@ async function createChat(tx: Tx, { message, mission }: NamedRequest, row: Execu
   await tx.chat.createMany({ data: { ...data, ...run, ...ownedBy(row, now) } })
 }
 
-/** With its lock. */
+/** Creates the session with its lock taken by the run. */
 async function createSession(tx: Tx, row: ExecutionRow, now: Date, branch?: Branch): Promise<void> {
   const { sessionId: id, chatId, userId, id: activeExecutionId, queueSeq: lastQueueSeq } = row
   const data = { id, chatId, userId, activeExecutionId, lastQueueSeq, ...ownedBy(row, now) }
   if (!branch) return void (await tx.session.createMany({ data }))
   const { rootSessionId, parentSessionId, parentPosition } = branch
-  // What was private in the session that it goes on with is known in it.
+  // A session that continues a private one contains its private messages.
   const wasPrivate = row.wasPrivate || branch.wasPrivate
   await tx.session.createMany({ data: { ...data, rootSessionId, parentSessionId, parentPosition, wasPrivate } })
 }
 
-/** Whether a run begins as soon as it is written, a session of its own in a chat of its own. */
+/** Returns whether no check can reject a run: it has no limit, key, parent or hook, and starts a new chat. */
 const cannotBeRefused = ({ limits }: ClaimDeps, { conversation, key, parent, also }: Request): boolean =>
   !(conversation.chatId || conversation.sessionId || key || parent || also) && limits.running === undefined
 
-/** The row of a run that has not begun, in a session of its own. */
+/** Returns the row of a run that has not started, with a new session. */
 function rowOf(request: NamedRequest, id: string, chatId: string, now: Date): ExecutionRow {
   const { actor, agent, message, conversation, parent } = request
   return {
@@ -268,9 +273,9 @@ function rowOf(request: NamedRequest, id: string, chatId: string, now: Date): Ex
 }
 
 /**
- * The session that a chat's next message belongs to, if there is one. Of two first messages the second goes on with the
- * session of the first: the chat's row is the lock. Nobody waits for a session while holding it: whoever ends a run has
- * the session, and waits for the chat.
+ * Returns the session that a chat's next message belongs to, if there is one. The chat's row lock makes the second of
+ * two concurrent first messages join the first one's session. The chat's lock is never held while waiting for a
+ * session, because ending a run locks the session before the chat.
  */
 async function latestSession(
   tx: Tx,
@@ -278,7 +283,7 @@ async function latestSession(
   agentId: string,
   now: Date,
 ): Promise<string | undefined> {
-  // Once the agent is shared, its private sessions are its owner's, who names them.
+  // Once the agent is shared, its private sessions belong to its owner, who must name them explicitly.
   const where = { ...chat, agentId, ...(!wasPrivate && { wasPrivate }) }
   const find = async () => {
     const orderBy = [{ createdAt: 'desc' as const }, { id: 'desc' as const }]
@@ -292,7 +297,10 @@ async function latestSession(
   return undefined
 }
 
-/** A chat goes on with this session, unless it was deleted. One in which a run waits for an approval says so still. */
+/**
+ * Moves a chat on to this session unless the chat was deleted. Keeps the chat's status if a run in it waits for an
+ * approval.
+ */
 async function joinChat(
   tx: Tx,
   row: ExecutionRow,
@@ -309,14 +317,17 @@ async function joinChat(
   if (!count) throw notFound('Chat')
 }
 
-/** What a private agent says stays its owner's, also once others see the agent (contract-2.md section 8.6). */
+/**
+ * Keeps messages of a private agent visible to its owner only, even after the agent is shared (contract-2.md section
+ * 8.6).
+ */
 async function closeToOthers(tx: Tx, { chatId, sessionId, agentId }: ExecutionRow): Promise<void> {
   const data = { wasPrivate: true }
   await tx.session.updateMany({ where: { id: sessionId, wasPrivate: false }, data })
   await tx.chat.updateMany({ where: { id: chatId, agentId, wasPrivate: false }, data })
 }
 
-/** Takes a number in the session's queue, which locks the session's row until the transaction ends. */
+/** Takes a number in the session's queue. This locks the session's row until the transaction ends. */
 async function joinQueue(tx: Tx, id: string, onBusy: Request['onBusy'], now: Date) {
   const { activeExecutionId, lastQueueSeq, rootSessionId, activeBranchId } = await tx.session.update({
     where: { id },
@@ -328,7 +339,7 @@ async function joinQueue(tx: Tx, id: string, onBusy: Request['onBusy'], now: Dat
     const where = { sessionId: id, status: { in: ['pending' as const, 'running' as const] }, wantsCancel: false }
     if (await tx.execution.findFirst({ where, select: { id: true } })) throw new SessionTaken(id)
   }
-  // Of a session without branches there is nothing to activate.
+  // A session without branches has none to activate.
   const root = rootSessionId ?? (activeBranchId === null ? null : id)
   return { free: activeExecutionId === null, queueSeq: lastQueueSeq, rootSessionId: root }
 }

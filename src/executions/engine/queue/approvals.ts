@@ -13,20 +13,23 @@ import type { Remains } from './endings.ts'
 
 export type ApprovalRow = Prisma.ApprovalGetPayload<object>
 
-/** A call that a person has to decide about, by the id of its approval. */
+/** A tool call that a person must decide, with the id of its approval. */
 export type Asked = Ask & { id: string; step: number }
 
-/** What a run leaves that is to go on later. */
+/** Partial result of a run that resumes later. */
 type Kept = Pick<Remains, 'model' | 'modelsTried' | 'usage' | 'warnings' | 'events' | 'mayBeStored' | 'terminalSeq'>
 
-/** What a run leaves, and what its followers are told behind it. */
+/** Returns the partial result with messages for subscribers appended. */
 function telling(kept: Kept, messages: readonly MessageData[], at: Date): Kept {
   const first = kept.terminalSeq
   const told = messages.map((data, index) => ({ seq: first + index, at, event: 'message' as const, data }))
   return { ...kept, events: [...kept.events, ...told], terminalSeq: first + told.length }
 }
 
-/** Gives back the lease of a run. Fenced as its end is; false when it was taken away or shall be cancelled. */
+/**
+ * Releases the lease of a run, fenced by the attempt. Returns false if another process took the run over or it is
+ * marked for cancellation.
+ */
 async function letGo(
   tx: Tx,
   row: ExecutionRow,
@@ -42,7 +45,7 @@ async function letGo(
       model: kept.model,
       warnings: toColumn(kept.warnings),
       modelsTried: [...kept.modelsTried],
-      // Whoever goes on numbers its events behind these.
+      // The next attempt numbers its events after these.
       seqReserved: kept.terminalSeq,
       updatedAt: now,
     },
@@ -52,8 +55,9 @@ async function letGo(
 }
 
 /**
- * Lets a run wait for its approvals (contract.md section 4, "Time"): it gives back its lease and its place, and keeps
- * its session. Fenced as its end is; false when it was taken away or shall be cancelled.
+ * Suspends a run until its approvals are decided (contract.md section 4, "Time"). The run releases its lease and slot
+ * and keeps its session. Fenced by the attempt: returns false if another process took the run over or it is marked for
+ * cancellation.
  */
 export async function suspend(
   deps: ClaimDeps & { approvalTimeout: number },
@@ -92,8 +96,8 @@ export async function suspend(
 }
 
 /**
- * Lets a run wait for room that was taken over where there is none: it gives back its lease and its place, keeps its
- * session, and has its followers told where it will go on. Fenced as the other.
+ * Suspends a recovered run until there is capacity. The run releases its lease and slot, keeps its session, and
+ * publishes where it will resume. Fenced like {@link suspend}.
  */
 export async function waitForRoom(
   deps: ClaimDeps,
@@ -118,7 +122,7 @@ export async function waitForRoom(
   })
 }
 
-/** Approved or denied by a user, or expired. An approval may come with another input, as JSON text. */
+/** Decision of a user, or an expiry. An approval may replace the tool input (JSON text). */
 export type Verdict = {
   status: 'approved' | 'denied' | 'expired'
   reason: string | null
@@ -127,12 +131,12 @@ export type Verdict = {
 }
 
 /**
- * Decides about a call. With the last decision that it waited for the run can be claimed again; its time of waiting
- * ends with the claim. Throws 409 when it was decided already, or nobody can decide any more.
+ * Decides an approval. After the last open decision the run can be claimed again; its waiting time ends with the claim.
+ * Throws 409 if the approval was already decided or the run no longer waits.
  */
 export async function decide(tx: Tx, approval: ApprovalRow, verdict: Verdict, now: Date): Promise<ApprovalRow> {
   const { id, executionId } = approval
-  // The run's row is the lock: of two who decide, the second sees what the first has.
+  // The run's row is the lock: the second of two concurrent decisions sees the first.
   await tx.execution.updateMany({ where: { id: executionId, waitingFor: 'approval' }, data: { updatedAt: now } })
   const [decided] = await tx.approval.updateManyAndReturn({
     where: { id, status: 'pending', ...(verdict.status !== 'expired' && { expiresAt: { gt: now } }) },

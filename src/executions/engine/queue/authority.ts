@@ -4,7 +4,7 @@ import { type Db, Prisma, type Role } from '../../../db/client.ts'
 import { forbidden, notFound, unauthorized } from '../../../errors.ts'
 import type { ExecutionRow } from '../events/events.ts'
 
-/** An MCP server as it is at the moment of a call. */
+/** Current state of an MCP server at the time of a call. */
 export type ServerNow = {
   url: string
   permissions: Prisma.JsonValue
@@ -39,7 +39,7 @@ type Row = {
  */
 export async function readAuthority(db: Db, run: Run, mcpId: string | null): Promise<Authority> {
   const { organizationId, userId, spaceId, tokenId, missionId } = run
-  // Subqueries where joins would do: SQLite plans a join with parameters anew each time.
+  // Subqueries instead of joins, because SQLite replans a join with parameters on each execution.
   const [row] = await db.$queryRaw<Row[]>(Prisma.sql`
     SELECT m."role",
       (SELECT o."slug" FROM "Organization" o WHERE o."id" = m."organizationId") AS "slug",
@@ -78,5 +78,5 @@ function serverOf({ url, permissions, inSpace, ofAgent, updatedAt }: Row, mcpId:
   }
 }
 
-/** Parses a JSON column of a raw row: SQLite gives its text. */
+/** Parses a JSON column of a raw row, which SQLite returns as text. */
 const jsonOf = (value: unknown): unknown => (typeof value === 'string' ? JSON.parse(value) : value)

@@ -14,15 +14,15 @@ export type CancelDeps = {
   bus: Bus
   claimDeps: claims.ClaimDeps
   live: Live
-  /** What is to be done once a run has ended that was not on. */
+  /** Called after a run that was not executing has ended. */
   afterwards: (ended: endings.Ended) => void
 }
 
-/** Cancels runs and what they have started, wherever they are on. */
+/** Cancels runs and their descendants in any process. */
 export function createCancel({ db, bus, claimDeps, live, afterwards }: CancelDeps) {
   /**
-   * Ends it here if it does not run; otherwise marks it, and it is one of the `marked`, for whoever runs it. What it then
-   * is, once that is known here.
+   * Ends the run if no process executes it; otherwise marks it, adds it to `marked` and leaves the end to its process.
+   * Returns the resulting row if it is final here.
    */
   async function cancelOne(
     row: Standing,
@@ -42,17 +42,19 @@ export function createCancel({ db, bus, claimDeps, live, afterwards }: CancelDep
         marked.push(row.id)
         return null
       }
-      // It has ended, or begun to wait.
+      // The run has ended or been suspended meanwhile.
       current = await db.execution.findUniqueOrThrow({ where: { id: row.id } })
     }
     return null
   }
 
   /**
-   * Cancels a run and its descendants, on somebody's word. What the run then is, where it did not run; null where whoever
-   * runs it has been told to stop. What there is below it is marked in the same transaction: should this process or the
-   * database go away, the heartbeat and the sweep come to it. A marked run gets no more children. They are told once all
-   * are marked: the end of one would mark those that it waits for itself, on its own user's word.
+   * Cancels a run and its descendants on behalf of `by`. Returns the ended run, or null if a process executes it and
+   * was asked to stop.
+   *
+   * All descendants are marked in the same transaction, so that the heartbeat and the sweep find them even if this
+   * process or the database fails. A marked run gets no more children. Processes are notified only after all runs are
+   * marked, because a run that ends marks its own delegates on behalf of its own user.
    */
   async function cancelTree(row: ExecutionRow, by: endings.Canceller): Promise<ExecutionRow | null> {
     const marked: string[] = []
@@ -79,8 +81,8 @@ export function createCancel({ db, bus, claimDeps, live, afterwards }: CancelDep
     cancelTree,
 
     /**
-     * What a session has under way, the last first, lest the end of one begins the next. Throws `KeyTaken` where this
-     * request itself, made before, has begun it, and 403 where one of the runs is not this user's to cancel.
+     * Returns the active runs of a session, newest first, so that ending one does not start the next. Throws `KeyTaken`
+     * if an earlier attempt of this request started one of them, and 403 if the user may not cancel one of them.
      */
     async findBusy(sessionId: string, { actor, key }: Request): Promise<ExecutionRow[]> {
       const where = { sessionId, status: { in: ['pending' as const, 'running' as const] } }
@@ -90,7 +92,7 @@ export function createCancel({ db, bus, claimDeps, live, afterwards }: CancelDep
       return busy
     },
 
-    /** Stops what runs here and was marked while notices did not arrive. */
+    /** Stops local runs that were marked while no notifications arrived. */
     async stopMarked(): Promise<void> {
       const where = { terminalSeq: null, status: 'running' as const, leaseOwner: claimDeps.owner, wantsCancel: true }
       for (const { id } of await db.execution.findMany({ where, select: { id: true } })) live.stop(id, 'cancelled')

@@ -7,22 +7,22 @@ import { findCrowded, findReady, READY_AT_ONCE } from './concurrency.ts'
 export type RoomDeps = {
   db: Db
   log: Logger
-  /** How many runs may be on in this process, and of one organization in all. */
+  /** Maximum number of concurrent runs of this process and of one organization. */
   limits: { process: number; organization: number | undefined }
-  /** How many places are taken in this process. */
+  /** Number of slots in use in this process. */
   taken: () => number
-  /** Begins a pending run. False when there is no room in its organization, or any more in this process. */
+  /** Starts a pending run. Returns false if its organization or this process has no capacity. */
   begin: (id: string) => Promise<boolean>
 }
 
 /**
- * Room for runs: in this process, and in their organizations. While some wait for it, nobody who came later gets it
- * before them; one organization's waiting runs do not keep another's from theirs.
+ * Tracks capacity for runs, per process and per organization. Waiting runs take precedence over later ones, and one
+ * organization's waiting runs do not block another's.
  */
 export function createRoom({ db, log, limits, taken, begin }: RoomDeps) {
-  /** Some wait for room in this process. */
+  /** Whether runs wait for a slot in this process. */
   let crowded = false
-  /** Of these organizations, some wait for others to end. */
+  /** Organizations whose runs wait for others of the same organization to end. */
   let crowdedOrganizations: ReadonlySet<string> = new Set()
   let filling: Promise<void> | null = null
   let again = false
@@ -50,11 +50,11 @@ export function createRoom({ db, log, limits, taken, begin }: RoomDeps) {
     again ||= crowded && begun > 0
   }
 
-  /** Null where it fails, and not for the database's sake: that is no reason not to begin the others. */
+  /** Returns null on a failure other than an unavailable database, so that one faulty run does not block the others. */
   const tryToBegin = (id: string): Promise<boolean | null> =>
     begin(id).catch((error) => {
       if (isUnavailable(error)) throw error
-      log.error({ err: error, executionId: id }, 'a pending run could not be begun; the sweep will try again')
+      log.error({ err: error, executionId: id }, 'failed to start a pending run; the sweep will retry')
       return null
     })
 
@@ -67,12 +67,12 @@ export function createRoom({ db, log, limits, taken, begin }: RoomDeps) {
   }
 
   return {
-    /** Whether as many runs as may be are on in this process. */
+    /** Returns whether this process executes as many runs as it may. */
     isFull,
     isFor: (organizationId: string): boolean => !crowded && !crowdedOrganizations.has(organizationId) && !isFull(),
-    /** Whether anybody is known to wait for room. */
+    /** Returns whether any run is known to wait for capacity. */
     isWanted: (): boolean => crowded || crowdedOrganizations.size > 0,
-    /** Begins what waits for room, the oldest first; what is asked for meanwhile is done, too. */
+    /** Starts runs that wait for capacity, oldest first. Repeats if it is called again meanwhile. */
     fill(): Promise<void> {
       again = true
       filling ??= fillUp().finally(() => {
@@ -80,7 +80,7 @@ export function createRoom({ db, log, limits, taken, begin }: RoomDeps) {
       })
       return filling
     },
-    /** A run of this organization waits, and nobody may overtake it. */
+    /** Records that a run of this organization waits and must not be overtaken. */
     wait(organizationId: string): void {
       crowded ||= isFull()
       crowdedOrganizations = new Set([...crowdedOrganizations, organizationId])

@@ -3,9 +3,9 @@ import { Prisma, type Tx } from '../../../db/client.ts'
 type Status = Prisma.ChatGetPayload<object>['status']
 
 /**
- * What goes on in a chat (contract.md section 6), which may have several sessions: a run waits for an approval, or one is
- * on; `otherwise` where neither is so. For whoever has just changed one of them, and changes the chat next: of two at the
- * same time the second sees what the first has done, since the chat's row is the lock.
+ * Returns the status of a chat (contract.md section 6), which can have several sessions: one for a run that waits for
+ * an approval, one for an active run, else `otherwise`. The caller has just changed a run and updates the chat next;
+ * the chat's row lock makes the second of two concurrent callers see the change of the first.
  */
 export async function chatStatus(
   tx: Tx,

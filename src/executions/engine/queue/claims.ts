@@ -6,7 +6,7 @@ import type { ExecutionRow } from '../events/events.ts'
 import type { CallRecord } from '../run/steps.ts'
 import { isDelegated, takeSlot } from './concurrency.ts'
 
-/** What a run needs to know of its agent, as it was when the run began. */
+/** Columns of the agent that a run uses, as of the start of the run. */
 export type AgentRow = Pick<
   Prisma.AgentGetPayload<object>,
   | 'id'
@@ -30,7 +30,7 @@ export type AgentRow = Pick<
   | 'disallowedTools'
   | 'fallbackModels'
 > & {
-  /** Settings of its model, as `ModelSettings` has them. */
+  /** Settings of the agent's model (`ModelSettings`). */
   modelSettings: unknown
 }
 
@@ -38,33 +38,33 @@ export type ClaimDeps = {
   db: Db
   clock: Clock
   owner: string
-  /** In milliseconds. */
+  /** Lease duration (ms). */
   leaseDuration: number
-  /** What stands at the end of a SELECT that locks its rows; and of one that leaves out those that somebody has locked. */
+  /** SQL suffixes of a SELECT that lock its rows: `rowLock` waits for locked rows, `freeRowLock` skips them. */
   rowLock: Prisma.Sql
   freeRowLock: Prisma.Sql
-  /** How many runs of an organization may run, and wait. */
+  /** Maximum number of running and of pending runs per organization. */
   limits: { running: number | undefined; pending: number | undefined }
-  /** Takes the locks of what `settle` changes that come before the organization's. */
+  /** Takes the locks for `settle` that precede the organization's lock. */
   lockSettled: (tx: Tx, ended: ExecutionRow) => Promise<void>
   /**
-   * What else changes when an execution ends, last in the same transaction: many runs may count in one row, which is
-   * locked from then on.
+   * Applies the further changes of an ended run, last in the same transaction: many runs may count in one row, which
+   * stays locked from then on.
    */
   settle: (tx: Tx, ended: ExecutionRow, now: Date) => Promise<void>
 }
 
-/** How much of a run's waiting is counted at most (ms, 24 days): what the column holds. */
+/** Maximum waiting time that is recorded for a run (ms, 24 days), limited by the column. */
 export const MAX_WAITED = 2 ** 31 - 1
 
-/** How much of a text is told where a list shows it. */
+/** Maximum length of a text in list previews (characters). */
 export const PREVIEW_LENGTH = 200
 
-// Locks are taken in one order, so that no two transactions wait for each other: the execution, those that its calls have
-// started, its session, its chat, the counts of missions if it completes one (`lockMissionCounts`), its organization, then
-// what it was for (a task, a mission) and its day's usage. With a new chat PostgreSQL takes the lock of its counts, too:
-// whoever changes what hides a mission takes that one first (`lockCounts`), and those of missions before it. Rows are made
-// by `createMany`, which reads nothing back.
+// Lock order, which prevents deadlocks: the execution, its delegates, its session, its chat, the mission counts if it
+// completes a mission (`lockMissionCounts`), its organization, then its task or mission and the day's usage. On
+// PostgreSQL, creating a chat also locks the chat counts. A transaction that changes the visibility of a mission takes
+// that lock first (`lockCounts`), and the lock of the mission counts before it. Rows are inserted with `createMany`,
+// which does not read them back.
 
 const claimed = ({ owner, leaseDuration }: ClaimDeps, now: Date, attempt: number, seqReserved: number) => ({
   status: 'running' as const,
@@ -74,7 +74,7 @@ const claimed = ({ owner, leaseDuration }: ClaimDeps, now: Date, attempt: number
   leaseUntil: new Date(now.getTime() + leaseDuration),
 })
 
-/** The row of a run that this process claims as it accepts it. */
+/** Returns the row of a run that this process claims as it accepts it. */
 export const begun = (deps: ClaimDeps, row: ExecutionRow, since: Date): ExecutionRow => ({
   ...row,
   ...claimed(deps, since, row.attempt, row.seqReserved),
@@ -82,8 +82,8 @@ export const begun = (deps: ClaimDeps, row: ExecutionRow, since: Date): Executio
 })
 
 /**
- * Claims a pending run that holds its session's lock, to be run with this agent. Null when another process was first,
- * when it has ended, or when its organization has no room for it yet.
+ * Claims a pending run that holds its session's lock, for execution with this agent. Returns null if another process
+ * was first, the run has ended, or its organization has no capacity.
  */
 export async function claimPending(
   deps: ClaimDeps,
@@ -115,14 +115,14 @@ export async function claimPending(
   })
 }
 
-/** The organization has no room for a run, whose claim is undone. */
+/** Thrown to roll back a claim if the organization has no capacity. */
 class NoRoom extends Error {
   override name = 'NoRoom'
 }
 
 /**
- * Takes over a run whose process has died: the attempt as read is the condition. Null, too, while somebody has its row
- * locked: a process that hangs may have it for long, and others wait to be taken over.
+ * Takes over a run whose process has died, on the condition that its attempt is unchanged. Also returns null while
+ * another transaction holds its row: a hung process may hold it for long, and other runs must not wait for it.
  */
 export async function takeOver(deps: ClaimDeps, row: ExecutionRow): Promise<ExecutionRow | null> {
   return deps.db.$transaction(async (tx) => {
@@ -138,13 +138,13 @@ export async function takeOver(deps: ClaimDeps, row: ExecutionRow): Promise<Exec
   })
 }
 
-/** Returns when the message before a position of a session was written, if there is one. Most sessions are no branches. */
+/** Returns the time of the message before a position of a session, if there is one. Most sessions are no branches. */
 async function writtenBefore(tx: Tx, { sessionId }: ExecutionRow, position: number): Promise<Date | undefined> {
   const find = (where: Prisma.MessageWhereInput) =>
     tx.message.findFirst({ where, orderBy: { position: 'desc' }, select: { createdAt: true } })
   const own = await find({ sessionId, position: { lt: position } })
   if (own) return own.createdAt
-  // The first message of a branch comes behind one of another session.
+  // The first message of a branch follows a message of another session.
   const of = { parentSessionId: true, parentPosition: true }
   const branch = await tx.session.findUnique({ where: { id: sessionId }, select: of })
   if (!branch?.parentSessionId) return undefined
@@ -152,8 +152,8 @@ async function writtenBefore(tx: Tx, { sessionId }: ExecutionRow, position: numb
 }
 
 /**
- * Writes what a run leaves in its session's history: its question when it begins, its answer when it ends. No message is
- * older than the one before it, though the clock was put back meanwhile: chats are listed by these times.
+ * Writes the question of a run to its session when the run starts, and the answer when it ends. No message is older
+ * than its predecessor even if the clock was set back, because chats are sorted by these times.
  */
 export async function writeMessage(
   tx: Tx,

@@ -3,9 +3,10 @@ import { tooManyRequests } from '../../../errors.ts'
 import type { ExecutionRow } from '../events/events.ts'
 import type { ClaimDeps } from './claims.ts'
 
-// How many runs of an organization may be on, and wait.
-
-/** Counts a run of the organization that begins, if it may have one more. Without a limit nobody counts. */
+/**
+ * Counts a started run of the organization. Returns false if the organization is at its limit. Without a limit nothing
+ * is counted.
+ */
 export async function takeSlot(
   tx: Tx,
   { limits }: ClaimDeps,
@@ -20,7 +21,7 @@ export async function takeSlot(
   return count === 1
 }
 
-/** A run that {@link takeSlot} has counted is on no more. */
+/** Releases the slot that {@link takeSlot} counted. */
 export async function giveSlotBack(tx: Tx, { limits }: ClaimDeps, organizationId: string): Promise<void> {
   if (limits.running === undefined) return
   await tx.organization.updateMany({
@@ -30,8 +31,8 @@ export async function giveSlotBack(tx: Tx, { limits }: ClaimDeps, organizationId
 }
 
 /**
- * Counts what runs, where a limit was set since: the counters were not kept before. Other servers may be at it: a run
- * begins and ends with the lock of its organization's row, so that the second statement sees what the first waited for.
+ * Recounts the running runs after a limit was set, because counters are not kept without one. Runs that start or end
+ * meanwhile lock the row of their organization, so the second statement sees the runs that the first one waited for.
  */
 export async function countRunning({ db, limits }: ClaimDeps): Promise<void> {
   if (limits.running === undefined) return
@@ -43,12 +44,15 @@ export async function countRunning({ db, limits }: ClaimDeps): Promise<void> {
   })
 }
 
-/** How many runs may be about to wait at once, on all servers: so close to the limit they are counted one by one. */
+/**
+ * Maximum number of runs that may be about to queue at once, over all servers. Closer to the limit than this, accepts
+ * are counted one by one.
+ */
 const ABOUT_TO_WAIT = 100
 
 /**
- * Others may be about to wait, too, and are not seen yet. Who comes close to the limit waits for those of the organization
- * that have come as close: all others count without a lock, which would have an organization's runs accepted one by one.
+ * Throws 429 if the organization's backlog is full. Near the limit, accepts are serialized per organization by a row
+ * lock so that concurrent requests cannot overshoot it. Far from the limit no lock is taken.
  */
 export async function checkBacklog(tx: Tx, { limits, rowLock }: ClaimDeps, organizationId: string): Promise<void> {
   const { pending: limit } = limits
@@ -63,29 +67,29 @@ export async function checkBacklog(tx: Tx, { limits, rowLock }: ClaimDeps, organ
   throw tooManyRequests('queue_full')
 }
 
-/** Whether a call of its parent waits for it. */
+/** Returns whether a call of the parent run waits for this run. */
 export async function isDelegated(tx: Db | Tx, { id, parentExecutionId }: ExecutionRow): Promise<boolean> {
   if (!parentExecutionId) return false
   const call = { executionId: parentExecutionId, childExecutionId: id }
   return (await tx.toolCall.findFirst({ where: call, select: { step: true } })) !== null
 }
 
-/** Whether a pending run holds its session's lock: what keeps it is room. */
+/** A pending run that holds its session's lock and therefore waits only for capacity. */
 const READY = Prisma.sql`
   FROM "Execution" e JOIN "Session" s ON s."id" = e."sessionId" AND s."activeExecutionId" = e."id"
   JOIN "Organization" o ON o."id" = e."organizationId"
   WHERE e."terminalSeq" IS NULL AND e."status" = 'pending' AND e."waitingFor" IS NULL`
 
-/** Whether a call of its parent waits for it, as `isDelegated` says. */
+/** Whether a call of the parent waits for the run, as in `isDelegated`. */
 const DELEGATED = Prisma.sql`EXISTS (SELECT 1 FROM "ToolCall" c
   WHERE c."executionId" = e."parentExecutionId" AND c."childExecutionId" = e."id")`
 
-/** How many of them are read at a time. */
+/** Maximum number of ready runs read at a time. */
 export const READY_AT_ONCE = 100
 
 /**
- * Pending runs that only wait for room, the oldest first; of organizations that run as many as they may, only those
- * that another run waits for: that one holds a place, and would wait for ever.
+ * Finds pending runs that wait only for capacity, oldest first. Of organizations at their limit only delegates are
+ * returned: their parents hold slots, so waiting would deadlock.
  */
 export const findReady = (db: Db, limit: number | undefined) =>
   db.$queryRaw<{ id: string; organizationId: string; delegated: boolean | number | bigint }[]>(Prisma.sql`
@@ -93,7 +97,7 @@ export const findReady = (db: Db, limit: number | undefined) =>
     ${limit === undefined ? Prisma.empty : Prisma.sql`AND (o."running" < ${limit} OR ${DELEGATED})`}
     ORDER BY "delegated" DESC, e."createdAt", e."id" LIMIT ${READY_AT_ONCE}`)
 
-/** The organizations with pending runs that only wait for room. */
+/** Finds the organizations with pending runs that wait only for capacity. */
 export async function findCrowded(db: Db): Promise<string[]> {
   const rows = await db.$queryRaw<{ organizationId: string }[]>(Prisma.sql`SELECT DISTINCT e."organizationId" ${READY}`)
   return rows.map(({ organizationId }) => organizationId)

@@ -10,7 +10,7 @@ import { type ClaimDeps, PREVIEW_LENGTH, writeMessage } from './claims.ts'
 import { giveSlotBack } from './concurrency.ts'
 import type { Standing } from './tree.ts'
 
-// The transactions that end a run. They take their locks in the order that claims.ts tells.
+// The transactions that end a run. Lock order: see claims.ts.
 
 export type Outcome =
   | { status: 'completed'; result: string; stopReason: StopReason }
@@ -19,38 +19,38 @@ export type Outcome =
 
 export const CANCELLED = { status: 'cancelled', stopReason: 'cancelled' } as const
 
-/** What a run leaves beside its outcome. */
+/** Final state of a run beside its outcome. */
 export type Remains = {
-  /** The text of the last step, whole or as far as it came. */
+  /** Text of the last step, possibly incomplete. */
   text: string
-  /** What the history says of its tool calls. */
+  /** Tool calls as recorded in the history. */
   toolCalls: readonly CallRecord[]
   model: string | null
-  /** Models that were asked or skipped before it. */
+  /** Models that were tried or skipped before `model`. */
   modelsTried: readonly string[]
   usage: { inputTokens: number; outputTokens: number; usageEstimated: boolean }
   warnings: readonly Warning[]
-  /** The steps that later turns hand back to the model, see {@link replayOf}. */
+  /** Steps that later turns replay to the model, see {@link replayOf}. */
   replay: string | null
   events: readonly Extract<ExecutionEvent, { event: 'message' }>[]
-  /** They may be stored: a transaction failed, and it may have been only the word of it that got lost. */
+  /** Whether the events may already be stored, because a transaction failed after it may have committed. */
   mayBeStored: boolean
   terminalSeq: number
-  /** What is stored already lies in many small segments. */
+  /** Whether the stored events consist of many small segments. */
   scattered: boolean
 }
 
 export type Ended = {
   execution: ExecutionRow
-  /** The pending run that holds the session's lock now. */
+  /** The pending run that now holds the session's lock. */
   next: string | null
-  /** What its calls had started, marked to be cancelled with it. */
+  /** Delegates of its open calls, marked for cancellation. */
   abandoned: readonly ExecutionRow[]
 }
 
 /**
- * The terminal write, fenced by the attempt: state, last events, answer, and the session's lock to the next in line.
- * Null when the run was taken away, or shall be cancelled and the outcome is another.
+ * Writes the final state, fenced by the attempt: status, last events, answer, and the session's lock for the next run.
+ * Returns null if another process took the run over, or if the run is marked for cancellation and `outcome` differs.
  */
 export async function finish(
   deps: ClaimDeps,
@@ -94,7 +94,7 @@ export async function finish(
         toolCalls,
         replay: remains.replay,
       })
-    // Of one that did not complete there may be steps although `toolCalls` is empty.
+    // A run that did not complete may have stored steps although `toolCalls` is empty.
     if (!completed || toolCalls.length) await forgetSteps(tx, row.id)
     const next = await release(tx, deps, execution, now, { text, messages: answers ? 2 : 1 })
     await deps.lockSettled(tx, execution)
@@ -104,14 +104,14 @@ export async function finish(
   })
 }
 
-/** Whose word a cancel is: a user's, in an organization. */
+/** User, in an organization, on whose behalf a run is cancelled. */
 export type Canceller = Pick<ExecutionRow, 'organizationId' | 'userId'>
 
 const auditCancel = (tx: Tx, by: Canceller, id: string, now: Date) => audit(tx, by, 'execution.cancel', id, now)
 
 /**
- * Marks the runs that the open calls of a run have started, as far as they have not ended: they go with one that did not
- * complete, whatever happens to this process. Returns those that nobody had marked.
+ * Marks the unfinished delegates of a run's open calls for cancellation, so that they end with it even if this process
+ * dies. Returns the newly marked ones.
  */
 async function abandon(tx: Tx, row: ExecutionRow, now: Date, by: Canceller = row): Promise<ExecutionRow[]> {
   const open = { executionId: row.id, completedAt: null, childExecutionId: { not: null } }
@@ -120,18 +120,18 @@ async function abandon(tx: Tx, row: ExecutionRow, now: Date, by: Canceller = row
   return markRuns(tx, { id: { in: calls.flatMap(({ childExecutionId }) => childExecutionId ?? []) } }, by, now)
 }
 
-/** What else happens in the transaction that cancels a run. */
+/** Further changes in the transaction that cancels a run. */
 type Also = (tx: Tx, now: Date) => Promise<void>
 
-/** What has not ended, in the words of an index that has no other runs. */
+/** Runs that have not ended. The condition matches that of a partial index. */
 export const LIVE = {
   status: { in: ['pending', 'running'] },
   terminalSeq: null,
 } satisfies Prisma.ExecutionWhereInput
 
 /**
- * Marks those of some runs that have not ended: they have no other end then, whatever happens to whoever tells them.
- * Returns those that nobody had marked.
+ * Marks the given runs for cancellation unless they have ended, so that cancelled is the only way they can end. Returns
+ * the newly marked ones.
  */
 export async function markRuns(
   tx: Tx,
@@ -147,7 +147,10 @@ export async function markRuns(
   return marked
 }
 
-/** Marks a run that is on, for whoever runs it: then it has no other end. False for one that is not on. */
+/**
+ * Marks a running run for cancellation, so that its process can only end it as cancelled. Returns false if it is not
+ * running.
+ */
 export async function markCancelled(
   { db, clock }: ClaimDeps,
   id: string,
@@ -169,8 +172,8 @@ export async function markCancelled(
 }
 
 /**
- * Ends a run that has not begun, or waits for an approval. Null when it has begun or ended meanwhile. `by`: who cancels
- * it, where nobody has marked it before.
+ * Ends a run that has not started or waits for an approval. Returns null if it started or ended meanwhile. `by` is
+ * audited as the canceller unless the run was marked before.
  */
 export async function finishPending(
   deps: ClaimDeps,
@@ -211,8 +214,8 @@ export async function finishPending(
 const CHAT_STATUS = { completed: 'done', failed: 'error', cancelled: 'standby' } as const
 
 /**
- * Hands the session's lock to the oldest pending run, or frees it, and adds the run's `messages` and last `text` to its
- * session and chat. Does nothing for a run that does not hold the lock: it has left no messages.
+ * Passes the session's lock to the oldest pending run, or frees it, and adds the run's `messages` and last `text` to
+ * its session and chat. Does nothing for a run that does not hold the lock, because it has left no messages.
  */
 async function release(
   tx: Tx,
@@ -223,7 +226,7 @@ async function release(
 ): Promise<string | null> {
   const { sessionId: id, id: activeExecutionId, queueSeq: lastQueueSeq } = ended
   const left = { messageCount: { increment: messages }, updatedAt: now }
-  // Whoever queues takes a number under the lock of the row: no later number, nobody waits.
+  // A run that queues takes its number under the row's lock, so an unchanged number means that no run waits.
   const { count } = await tx.session.updateMany({
     where: { id, activeExecutionId, lastQueueSeq },
     data: { ...left, activeExecutionId: null },
@@ -239,8 +242,8 @@ async function release(
     ...(text && { lastMessage: beginning(text, PREVIEW_LENGTH) }),
     updatedAt: now,
   }
-  // Most chats have one session. This sees others as they were before it waited for the chat's row; if a run has begun in
-  // one of them meanwhile, that one is the chat's now.
+  // Most chats have one session. The subquery sees other sessions as they were before this statement waited for the
+  // chat's row. If a run has started in one of them meanwhile, the chat belongs to that run.
   const others = { none: { id: { not: id }, activeExecutionId: { not: null } } }
   const alone = await tx.chat.updateMany({ where: { ...where, sessionId: id, sessions: others }, data })
   if (!alone.count) {
@@ -251,8 +254,8 @@ async function release(
 }
 
 /**
- * Who waits for the lock that a run has, null where nobody does any more. Undefined where the run has no lock: which can
- * be told only with the session's row locked, since somebody may be handing it the lock just now.
+ * Returns the next run for the session's lock, or null if none waits. Returns undefined if the given run does not hold
+ * the lock. The session's row is locked first, because another transaction may be passing the lock to this run.
  */
 async function findNext(tx: Tx, { rowLock }: ClaimDeps, { id, sessionId }: ExecutionRow) {
   const [session] = await tx.$queryRaw<{ activeExecutionId: string | null }[]>(Prisma.sql`

@@ -2,16 +2,18 @@ import type { Db, Tx } from '../../../db/client.ts'
 import { badRequest, cancelled, conflict } from '../../../errors.ts'
 import type { ExecutionRow } from '../events/events.ts'
 
-/** How deep below its root an execution may lie. */
+/** Maximum depth of an execution below its root. */
 export const MAX_DEPTH = 5
 
-/** How many executions a tree may have before no call starts another in it: what a call starts needs no room. */
+/**
+ * Maximum number of executions in a tree before calls can no longer delegate. Delegates need no capacity of their own.
+ */
 export const MAX_TREE = 200
 
-/** How many it may have at all: they are shown in one answer. */
+/** Maximum number of executions in a tree, because one response lists them all. */
 const MAX_FAMILY = 1000
 
-/** What has to be known of a run in order to end it. */
+/** Columns needed to end a run. */
 const STANDING = {
   id: true,
   status: true,
@@ -22,7 +24,7 @@ const STANDING = {
 } as const
 export type Standing = Pick<ExecutionRow, keyof typeof STANDING>
 
-/** All of an execution's tree but the root, which alone has no parent: the index has only rows that have one. */
+/** Matches all executions of a tree but the root, which has no parent. The partial index covers rows with a parent. */
 export const belowRoot = ({
   organizationId,
   rootExecutionId,
@@ -32,7 +34,7 @@ export const belowRoot = ({
   parentExecutionId: { not: null },
 })
 
-/** The descendants of an execution that have not ended, children before their own children. */
+/** Finds the unfinished descendants of an execution, parents before their children. */
 export async function findDescendants(db: Db | Tx, row: ExecutionRow) {
   const select = { ...STANDING, parentExecutionId: true }
   const tree = await db.execution.findMany({ where: belowRoot(row), orderBy: { depth: 'asc' }, select })
@@ -42,8 +44,8 @@ export async function findDescendants(db: Db | Tx, row: ExecutionRow) {
 }
 
 /**
- * How long the runs that an execution's calls have started, and theirs, have waited for approvals (ms): of those that did
- * so side by side, each.
+ * Returns how long the delegates of an execution's calls, and theirs, have waited for approvals (ms). Parallel waits
+ * are added up.
  */
 export async function waitedBelow(db: Db, row: ExecutionRow, now: Date): Promise<number> {
   const calls = await db.toolCall.findMany({
@@ -66,7 +68,11 @@ export async function waitedBelow(db: Db, row: ExecutionRow, now: Date): Promise
   return waited
 }
 
-/** Whoever cancels a tree marks the parent before looking for children: this waits for the mark, or is found. */
+/**
+ * Locks the parent and checks that it may have another child. A cancel marks the parent before it looks for children,
+ * so this either waits for the mark or the new child is found. Throws 400 if the parent is too deep, and 409 if it is
+ * cancelled or the tree is full.
+ */
 export async function holdParent(tx: Tx, parent: ExecutionRow, now: Date): Promise<void> {
   if (parent.depth >= MAX_DEPTH) {
     throw badRequest(`Invalid parentExecutionId. Must be less than ${MAX_DEPTH} levels deep`)
@@ -77,6 +83,6 @@ export async function holdParent(tx: Tx, parent: ExecutionRow, now: Date): Promi
   })
   if (!count) throw cancelled()
   if ((await tx.execution.count({ where: belowRoot(parent) })) >= MAX_FAMILY - 1) {
-    throw conflict(`A tree has at most ${MAX_FAMILY} executions`)
+    throw conflict(`Execution tree limit reached: a tree can have at most ${MAX_FAMILY} executions`)
   }
 }
