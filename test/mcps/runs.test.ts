@@ -39,6 +39,12 @@ async function post(path: string, body: object): Promise<any> {
 
 const execute = (agentId: string) => post(`/agents/${agentId}/execute`, { message: 'Hello' })
 
+/** Returns the log lines about MCP servers and tools since the last look. */
+const logged = () =>
+  server.logs
+    .splice(0)
+    .flatMap((line) => (/an? (?:call to an )?(?:MCP server|tool) /.test(line) ? JSON.parse(line) : []))
+
 /** Runs against the hostile server, while another run goes on; what its tool answered, and that nothing is left. */
 async function run(answer: hostileMcp.Answer): Promise<any[]> {
   hostile.answer = answer
@@ -68,10 +74,13 @@ it.each<[string, hostileMcp.Answer]>([
       response.writeHead(200, JSON_TYPE).end(JSON.stringify({ jsonrpc: '2.0', id, error }))
     },
   ],
-])('a run whose tool %s has an error for its result, and goes on; other runs do too', async (_, call) => {
+])('a run whose tool %s has an error result and a log line, and other runs continue', async (what, call) => {
   const [result, ...more] = await run(calling(['a'], call))
   expect(result).toMatchObject({ toolUseId: 'call-1', isError: true })
   expect(result.content.length).toBeLessThan(5000)
+  // An error in the words of the protocol is an answer: the model reads it, and the log does not.
+  const lines = what === 'gives a huge error' ? [] : [{ level: 40, msg: expect.stringMatching(/failed/) }]
+  expect(logged()).toMatchObject(lines)
   expect(more).toEqual([])
 })
 
@@ -103,7 +112,7 @@ describe('an agent whose tools are not there', () => {
   const create = (fields: object) => post('/agents', { name: 'C', systemPrompt: 'x', ...fields })
   const DETAIL = 'The MCP server "Away" cannot be used: the connection was refused: nothing listens at its address'
 
-  it('has a warning for each server and allowed name that is missing', async () => {
+  it('has a warning for each missing server and allowed name, and one log line', async () => {
     hostile.answer = calling(['a'], (response, message) => reply(response, message, { content: [] }))
     const working = await post('/mcps', { name: 'Works', url: hostile.url })
     const [unreachable, off] = [
@@ -113,8 +122,10 @@ describe('an agent whose tools are not there', () => {
     const mcpInstanceIds = [working.id, unreachable.id, off.id]
     const allowedTools = ['a', 'Works__a', `${working.id}/a`, 'nothing', `${working.id}/b`, 'Away__c', 'read_file']
     const { id } = await create({ mcpInstanceIds, allowedTools })
+    logged()
     const { status, warnings } = await execute(id)
     expect(status).toBe('completed')
+    expect(logged()).toMatchObject([{ level: 40, mcpId: unreachable.id, reason: expect.stringContaining('refused') }])
     expect(warnings).toEqual([
       { code: 'mcp_unreachable', text: 'The MCP server "Off" cannot be used: it is switched off' },
       { code: 'mcp_unreachable', text: DETAIL },

@@ -347,12 +347,16 @@ describe('the health of a mission', () => {
   it.each([
     [{ catchUp: 'last' }, 2, 1],
     [{ catchUp: 'skip' }, 3, 0],
-  ])('counts the fire times that %j passes over', async (policy, skippedCount, runCount) => {
+  ])('counts the fire times that %j passes over, and logs them in one line', async (policy, skippedCount, runCount) => {
     lab.clock.set('2026-06-01T12:00:00Z')
     const { id } = await lab.create({ schedule: { ...hourly, ...policy } })
     lab.clock.advance(3 * HOUR + 5 * MINUTE)
     await lab.tick()
     expect(await lab.get(id)).toMatchObject({ skippedCount, schedule: { runCount } })
+    const lines = lab.server.logs.map((line) => JSON.parse(line)).filter(({ missionId }) => missionId === id)
+    expect(lines).toMatchObject([
+      { level: 40, skipped: skippedCount, reason: expect.any(String), msg: expect.stringContaining('fire times') },
+    ])
     await lab.call('DELETE', `/missions/${id}`)
   })
 

@@ -85,6 +85,11 @@ describe('a run that fails', () => {
     else expect(execution.error).toMatch(error)
     expect(JSON.stringify(execution)).not.toContain(KEY)
     expect(execution.error).not.toMatch(/\n| at .*\.(ts|js)/)
+    const lines = server.logs.map((line) => JSON.parse(line)).filter(({ executionId }) => executionId === execution.id)
+    expect(lines).toMatchObject([
+      { level: 40, msg: 'a run failed', provider: 'compatible', model: expect.any(String), detail: expect.any(String) },
+    ])
+    expect(JSON.stringify(lines)).not.toMatch(/You are Ada|on fire|test-key/)
 
     // The session is free, and what was said is kept.
     const next = await execute(server, agent, { sessionId: execution.sessionId, message: 'Again' })

@@ -56,14 +56,16 @@ async function stream(path: string, body: object) {
     body: JSON.stringify({ ...body, stream: true }),
   })
   expect(response.headers.get('content-type')).toMatch(/^text\/event-stream/)
-  const read = { deltas: '', executionId: '', chatId: '', sessionId: '', errors: [] as string[] }
+  const read = { printed: '', executionId: '', chatId: '', sessionId: '', errors: [] as string[] }
   for (const message of (await response.text()).split('\n\n')) {
     const event = /^event: (.*)$/m.exec(message)?.[1]
     const data = JSON.parse(/^data: (.*)$/m.exec(message)?.[1] ?? 'null')
     if (event === 'meta') Object.assign(read, data)
     if (event === 'result') read.sessionId = data.sessionId
     if (event === 'error') read.errors.push(data.message)
-    if (event === 'message' && data.messageType === 'stream_event') read.deltas += data.delta.text
+    if (event === 'message' && data.messageType === 'stream_event') read.printed += data.delta.text
+    if (event === 'message' && data.messageType === 'assistant')
+      for (const block of data.content) if (block.type === 'text') read.printed += block.text
   }
   return read
 }
@@ -145,7 +147,7 @@ describe('agents', () => {
     expect([changed.description, changed.systemPrompt]).toEqual(['Two', 'Be brief.'])
   })
 
-  test('exec waits for the result, or follows the stream, and goes on with its session', async () => {
+  test('exec waits for the result, or prints the stream with each word once, and continues its session', async () => {
     const id = await agent()
     const waited = await post(`/api/v1/agents/${id}/execute`, { message: 'Hello', stream: false })
     expect(waited.result).toContain('Hello')
@@ -153,7 +155,7 @@ describe('agents', () => {
     const streamed = await stream(`/api/v1/agents/${id}/execute`, { message: 'Again', sessionId, chatId })
     expect(streamed).toMatchObject({ sessionId, chatId, errors: [] })
     const { execution } = await get(`/api/v1/executions/${streamed.executionId}`)
-    expect(streamed.deltas).toBe(execution.result)
+    expect(streamed.printed).toBe(execution.result)
   })
 })
 
@@ -175,8 +177,8 @@ describe('chat without an agent', () => {
     await agent({ name: 'Older' })
     const named = await agent({ name: 'Named' })
     await agent({ name: 'Newest' })
-    const { executionId, deltas } = await stream('/api/v1/execute', { message: 'Who?' })
-    expect(deltas).toContain('Newest')
+    const { executionId, printed } = await stream('/api/v1/execute', { message: 'Who?' })
+    expect(printed).toContain('Newest')
     expect((await get(`/api/v1/executions/${executionId}`)).execution.status).toBe('completed')
     expect((await post('/api/v1/execute', { message: 'Who?', characterId: named })).result).toContain('Named')
     const two = { message: 'Who?', agentId: named, characterId: 'none' }

@@ -145,8 +145,20 @@ export function classifyModelError(
 export const describeModelError = (error: unknown, secrets: readonly string[]): string =>
   classifyModelError(error, { secrets }).detail
 
-/** A cause without the words of a provider or a network: a status, or the code of a connection that could not be had. */
-export const withoutWords = (cause: string): string =>
-  /^HTTP \d+|\bE(?:CONN(?:REFUSED|RESET|ABORTED)|NOTFOUND|TIMEDOUT|(?:HOST|NET)UNREACH|AI_AGAIN|PIPE)\b/.exec(
-    cause,
-  )?.[0] ?? 'The model failed'
+/**
+ * Returns a cause without the words of a provider, which may repeat a prompt: a status, the code of a network error, or
+ * one of this service's own sentences.
+ */
+export const withoutWords = (cause: string): string => WORDLESS.exec(cause)?.[0] ?? 'The model failed'
+
+const WORDLESS = new RegExp(
+  [
+    /^HTTP \d+/,
+    /\bE(?:CONN(?:REFUSED|RESET|ABORTED)|NOTFOUND|TIMEDOUT|(?:HOST|NET)UNREACH|AI_AGAIN|PIPE)\b/,
+    /\b(?:self-signed certificate|certificate has expired|unable to verify the first certificate)\b/,
+    /^The connection to the model broke/,
+    /^The model server sent something that cannot be read/,
+  ]
+    .map(({ source }) => source)
+    .join('|'),
+)

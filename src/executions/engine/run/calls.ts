@@ -155,13 +155,15 @@ async function answerOf(input: RunInput, step: number, call: Call, tool: Tool): 
   // A tool that does not heed the signal must not keep the run waiting.
   const result = await unlessAborted(answer, either).finally(() => patience?.end())
   signal.throwIfAborted()
-  return tellEdited(result && !patience?.signal.aborted ? result : failure('Tool call timed out'), edited)
+  if (result && !patience?.signal.aborted) return tellEdited(result, edited)
+  input.onToolError(tool.name, patience?.signal.reason)
+  return tellEdited(failure('Tool call timed out'), edited)
 }
 
 /** Aborts once nothing was heard for so long (ms). The run's own time is its upper bound. */
 function createPatience(timeout: number) {
   const controller = new AbortController()
-  const expire = () => controller.abort(new TimeoutError('Tool call timed out'))
+  const expire = () => controller.abort(new TimeoutError(`No answer for ${timeout / 1000} s (TOOL_TIMEOUT)`))
   let timer: NodeJS.Timeout | null = setTimeout(expire, timeout)
   const end = () => {
     clearTimeout(timer ?? undefined)
