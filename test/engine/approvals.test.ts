@@ -218,7 +218,7 @@ describe('a run whose tool wants an approval', () => {
     await other.start(false)
     expect(await ended(other, row)).toMatchObject({ status: 'completed', result: 'Nobody there.' })
     expect(results(await followed(other, row))).toMatchObject([
-      { content: 'Nobody approved this call in time', isError: true },
+      { content: 'The approval of this call expired before anyone decided', isError: true },
     ])
     expect((await approvalsOf(row))[0]).toMatchObject({ status: 'expired' })
     expect(await decide(row, 'approve')).toMatchObject({ status: 409 })

@@ -151,7 +151,10 @@ describe('a run that is waited for', () => {
     model.script({ tokens: [] })
     const answer = await execute({})
     expectError(answer, 500, 'Chat execution failed')
-    expect(answer.body).toMatchObject({ code: 'provider_error', detail: expect.stringContaining('answered nothing') })
+    expect(answer.body).toMatchObject({
+      code: 'provider_error',
+      detail: expect.stringContaining('returned an empty answer'),
+    })
   })
 
   it('records the version of the agent that it ran, and follows a changed prompt from the next one on', async () => {

@@ -129,7 +129,7 @@ test('a person approves another input: it fits the tool, is called, and the mode
   expect(body.approval).toMatchObject(edited)
   await ended(lab.engine, row)
   expect([made('original'), made('edited')]).toEqual([0, 1])
-  expect(results(await followed(lab.engine, row))[0]?.content).toContain('with another input')
+  expect(results(await followed(lab.engine, row))[0]?.content).toContain('with a different input')
 })
 
 const schemaOf = (type: string) => ({ type: 'object', properties: { to: { type } } })

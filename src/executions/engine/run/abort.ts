@@ -1,4 +1,4 @@
-/** Why a run is stopped from outside. */
+/** Reason for which a run is stopped from outside. */
 export class Stop extends Error {
   readonly why: 'cancelled' | 'lost' | 'drained'
   constructor(why: Stop['why']) {
@@ -7,7 +7,7 @@ export class Stop extends Error {
   }
 }
 
-/** The model said nothing for too long, or the whole run took too long (contract.md section 4, "Time"). */
+/** The model was silent for too long, or the whole run took too long (contract.md section 4, "Time"). */
 export class TimeoutError extends Error {
   override name = 'TimeoutError'
 }

@@ -19,10 +19,11 @@ import type { RunInput, RunUsage, Say } from './run.ts'
 import type { Reply, ReplyPart } from './steps.ts'
 
 /**
- * Asks the model for one reply, shows its text as it comes, and returns all of it. Adds what it used to `usage`. A failure
- * of which nothing was shown is handled by {@link Asking.recover}: the request may be sent again, changed, or to another
- * model. A failure that is left, or silence for `idleTimeout`, stops the run. Throws why the run was stopped: what the
- * provider throws, {@link TimeoutError}, or the reason that somebody else had.
+ * Asks the model for one reply, streams its text and returns the whole reply. Adds the tokens it used to `usage`.
+ *
+ * {@link Asking.recover} handles a failure before any output: the request may be repeated, changed or sent to another
+ * model. Any other failure, and silence for `idleTimeout`, stops the run. Throws the provider's error, {@link
+ * TimeoutError}, or the reason of the abort.
  */
 export async function ask(
   input: RunInput,
@@ -43,7 +44,7 @@ export async function ask(
       const separated = separateReasoning(parts, asking.current.model)
       return { parts: separated, stopReason: endOf(separated, draft.finish) }
     } catch (error) {
-      // It is whole, and has been counted: the same question would get the same answer.
+      // The reply is complete and counted. The same request would get the same reply.
       if (error instanceof EmptyReply) {
         controller.abort(error)
         throw signal.reason
@@ -51,7 +52,7 @@ export async function ask(
       if (!signal.aborted && isUnseen(draft)) {
         const again = await asking.recover(error)
         if (again) {
-          // What a reply has used that broke off is not known.
+          // The usage of a reply that broke off is unknown.
           if (draft.used || draft.pieces.length) count(usage, draft)
           if (again.retry) await pause(input, again.retry, say)
           continue
@@ -64,17 +65,17 @@ export async function ask(
   }
 }
 
-/** The request of a step, its prompt as the model that is asked takes it. */
+/** Returns the request of a step, with the prompt arranged for the current model. */
 function arranged({ asking, tools, question }: RunInput, prompt: LanguageModelV4Prompt, step: number): CallOptions {
   const options = asking.request(prompt, tools, question, step)
   return { ...options, prompt: arrange(options.prompt, asking.current.model) }
 }
 
-/** Whether nothing of a reply was shown, nor thought. */
+/** Returns whether the reply has had no visible output and no reasoning yet. */
 const isUnseen = ({ length, pieces }: Draft): boolean =>
   length === 0 && !pieces.some(({ part }) => part.type === 'tool-call')
 
-/** Waits before the model is asked again. Ends at once when the run is stopped, or this process is about to end. */
+/** Waits before the next request. Ends at once if the run is stopped or this process drains. */
 async function pause({ controller, draining }: RunInput, retry: NonNullable<Again['retry']>, say: Say): Promise<void> {
   const { signal } = controller
   await say(retry)
@@ -110,7 +111,7 @@ async function receiveReply(
   try {
     const { id, model: plain } = asking.current
     const model = input.watch?.(plain, id) ?? plain
-    // Hidden thinking and pings are no parts of their own, but a model that sends them is not silent.
+    // Hidden reasoning and pings produce no parts, but they show that the model is not silent.
     const { stream } = await model.doStream({ ...options, abortSignal: call.signal, includeRawChunks: true })
     for await (const parts of stream) {
       for (const part of parts) {
@@ -123,7 +124,7 @@ async function receiveReply(
           asking.answered()
         }
         const said = delta.text && say({ messageType: 'stream_event', step, delta })
-        // Most of what is said keeps nobody waiting. Where the database does, the model is not silent.
+        // Most output is emitted without waiting. A slow database does not count as silence of the model.
         if (!said) continue
         clearTimeout(watchdog)
         await said
@@ -140,12 +141,12 @@ async function receiveReply(
   }
 }
 
-/** What has come of a reply so far. */
+/** State of a reply that is being received. */
 type Draft = {
   pieces: Piece[]
-  /** The first half of a character, whose other half is to come. */
+  /** First half of a surrogate pair whose second half has not arrived. */
   half: string
-  /** Of all that it says, thinks and tells tools (characters). */
+  /** Length of all text, reasoning and tool input (characters). */
   length: number
   used: LanguageModelV4Usage | undefined
   isFinished: boolean
@@ -153,12 +154,12 @@ type Draft = {
 }
 
 /**
- * Says why a reply ended. Throws {@link ModelError} for one that is none: no text and no call, whatever the provider
- * says of it (contract-2.md section 2.8).
+ * Returns the reason why a reply ended. Throws {@link ModelError} for a reply without text and calls, regardless of its
+ * finish reason (contract-2.md section 2.8).
  */
 function endOf(parts: readonly ReplyPart[], finish: LanguageModelV4FinishReason | null): StopReason {
   const { unified = 'stop', raw } = finish ?? {}
-  // A filter is named by its word. OpenAI's package gives none where the model itself has refused.
+  // A filter names its reason. OpenAI's package reports none if the model itself refused.
   const isRefusal = unified === 'content-filter' && /^(?:refusal|stop|completed|)$/i.test(raw ?? '')
   const stopReason = isRefusal
     ? 'refusal'
@@ -182,8 +183,8 @@ export class EmptyReply extends ModelError {
     const what = isFiltered
       ? 'The provider blocked the answer'
       : stopReason === 'max_tokens'
-        ? 'The model reached its limit of tokens before it answered'
-        : 'The model answered nothing'
+        ? 'The model reached its token limit before it answered'
+        : 'The model returned an empty answer'
     super(what + why, isFiltered ? 'content_filter' : 'broken_off')
     this.stopReason = stopReason === 'end_turn' ? 'error' : stopReason
   }
@@ -192,7 +193,7 @@ export class EmptyReply extends ModelError {
 const NOTHING: Delta = { type: 'text_delta', text: '' }
 const textDelta = (text: string): Delta => ({ type: 'text_delta', text })
 
-/** Adds a part of a reply to what has come of it. Returns the fragment to show now; throws where the reply failed. */
+/** Adds a part to the reply. Returns the fragment to publish now. Throws if the reply failed. */
 function receive(draft: Draft, part: Part): Delta {
   const { pieces } = draft
   switch (part.type) {
@@ -245,10 +246,13 @@ function receive(draft: Draft, part: Part): Delta {
   return NOTHING
 }
 
-/** How long a reply may be, what it thinks and tells tools included (characters). */
+/** Maximum length of a reply, with its reasoning and tool inputs (characters). */
 const MAX_LENGTH = 16 * 1024 * 1024
 
-/** The first half of a character at the end of a text, mostly nothing: the second may come with what is said next. */
+/**
+ * Returns the first half of a surrogate pair at the end of a text, usually empty. The second half may follow in the
+ * next part.
+ */
 function halfAtEnd(text: string): string {
   const last = text.charCodeAt(text.length - 1)
   return last >= 0xd800 && last < 0xdc00 ? text.slice(-1) : ''
@@ -257,7 +261,7 @@ function halfAtEnd(text: string): string {
 type TextPart = Extract<ReplyPart, { text: string }>
 type Fragment = { id: string; providerMetadata?: SharedV4ProviderMetadata }
 
-/** A part of a reply, by its id while there may be more of it. */
+/** A part of a reply, with its id while more of it may follow. */
 type Piece = { id: string | null; part: ReplyPart }
 
 const find = (reply: readonly Piece[], type: TextPart['type'], id: string) =>
@@ -280,7 +284,9 @@ function end(reply: Piece[], type: TextPart['type'], fragment: Fragment, text: s
   return text
 }
 
-/** A call, its id told apart from those before it. Some models refuse their own calls without their signature. */
+/**
+ * Returns a call with an id that is unique in the reply. Some models refuse their own calls without their signature.
+ */
 function readCall(part: LanguageModelV4ToolCall, reply: readonly Piece[]): ReplyPart {
   const taken = new Set(reply.flatMap(({ part: other }) => (other.type === 'tool-call' ? other.toolCallId : [])))
   const given = clean(part.toolCallId) as string
@@ -297,10 +303,10 @@ function readCall(part: LanguageModelV4ToolCall, reply: readonly Piece[]): Reply
   }
 }
 
-/** Deeper than this is no input of a tool, and would be too much for whoever writes it out again. */
+/** Maximum nesting of a tool input. Deeper input would exceed the stack when it is serialized. */
 const MAX_DEPTH = 64
 
-/** The JSON of an input, the text itself where it is none. */
+/** Parses an input as JSON. Returns the text itself if it is invalid. */
 function readInput(input: string): unknown {
   try {
     return clean(JSON.parse(input || '{}'))
@@ -309,7 +315,9 @@ function readInput(input: string): unknown {
   }
 }
 
-/** Without what PostgreSQL stores in no text: NUL, and halves of surrogate pairs. Throws for what is too deep. */
+/**
+ * Removes characters that PostgreSQL cannot store: NUL and unpaired surrogates. Throws if the value is nested too deep.
+ */
 function clean(value: unknown, depth = 0): unknown {
   if (typeof value === 'string') return value.replaceAll('\0', '').toWellFormed()
   if (typeof value !== 'object' || value === null) return value
@@ -318,18 +326,21 @@ function clean(value: unknown, depth = 0): unknown {
   return Object.fromEntries(Object.entries(value).map(([key, inner]) => [clean(key), clean(inner, depth + 1)]))
 }
 
-/** How a provider says that its reply is not whole, though its stream ended in order. */
+/** Finish reasons of replies that are incomplete although their streams ended normally. */
 const BROKEN_OFF: ReadonlySet<string> = new Set(['error', 'interrupted'])
 
-/** As many tokens as the row of a run can hold. */
+/** Maximum number of tokens that the column of a run holds. */
 const MAX_TOKENS = 2 ** 31 - 1
 
 const isCount = (value: unknown): value is number =>
   Number.isInteger(value) && Number(value) >= 0 && Number(value) <= MAX_TOKENS
 
-/** What the provider does not report as a number of tokens is 0, and said to be unknown (contract.md section 8). */
+/**
+ * Adds the reported usage. A value that is not a number counts as 0 and marks the usage as estimated (contract.md
+ * section 8).
+ */
 function count(usage: RunUsage, { used, isFinished }: Draft): void {
-  // There may have been more.
+  // The model may have used more tokens.
   if (!isFinished) usage.usageEstimated = true
   const reported = { inputTokens: used?.inputTokens.total, outputTokens: used?.outputTokens.total }
   for (const key of ['inputTokens', 'outputTokens'] as const) {

@@ -16,7 +16,7 @@ import { roomIn, shorten, shorterRoom } from './shorten.ts'
 import type { Tool } from './tools.ts'
 import type { Warn } from './warnings.ts'
 
-/** What all runs of a process share. */
+/** Dependencies shared by all runs of a process. */
 export type AskingDeps = {
   models: Pick<Models, 'resolve'>
   breaker: Breaker
@@ -25,7 +25,7 @@ export type AskingDeps = {
   retries: number
 }
 
-/** Whom one run may ask, and how. */
+/** Models of one run and how to ask them. */
 export type AskingInput = {
   /** Its model (null for the default model), then its fallback models. */
   names: readonly (string | null)[]
@@ -34,21 +34,21 @@ export type AskingInput = {
   /** Size of the model's context window (tokens), if the agent states it. */
   contextWindow: number | null
   agentName: string
-  /** Whether the run's events may repeat the words of a provider. */
+  /** Whether events of the run may repeat the provider's messages. */
   isOwn: boolean
   /** Files that a provider refused are left out of the next turns of a session. */
   sessionId: string
-  /** The full id of the model that answered last, if the run goes on. */
+  /** The full id of the model that answered last, if the run resumes. */
   answered: string | null
   warn: Warn
 }
 
-/** A request that may be sent after a failure: at once, or after a wait that followers are told of. */
+/** A request to send after a failure: at once, or after a wait that is published to subscribers. */
 export type Again = { retry: Extract<MessageData, { messageType: 'retry' }> | null }
 
-/** How one run asks its models: settings, changed requests, retries and fallback (contract-2.md sections 2.1 to 2.3). */
+/** Asks the models of one run: settings, changed requests, retries and fallback (contract-2.md sections 2.1 to 2.3). */
 export type Asking = {
-  /** The model that is asked. */
+  /** The model that is asked now. */
   readonly current: ChosenModel
   /** Models that were asked or skipped before. */
   readonly tried: readonly string[]
@@ -56,22 +56,25 @@ export type Asking = {
   request(prompt: LanguageModelV4Prompt, tools: readonly Tool[], question: number, step: number): CallOptions
   /** Records that the model has begun to answer. */
   answered(): void
-  /** Reads what a package says about the settings of a request. */
+  /** Reads the warnings of a provider package about the settings of a request. */
   heard(warnings: readonly SharedV4Warning[]): void
-  /** Decides about a failure of the last request of which nothing was shown. Returns null if nothing is left to try. */
+  /**
+   * Decides how to handle a failure of the last request that happened before any output. Returns null if nothing is
+   * left to try.
+   */
   recover(error: unknown): Promise<Again | null>
 }
 
-/** Maximum number of requests of a step that are changed because a refusal named something. */
+/** Maximum number of changed requests in a step. */
 const MAX_CHANGES = 8
-/** The longest wait that a provider may ask for, and the first of ours (ms). */
+/** Maximum wait that a provider may ask for, and maximum initial wait of our own (ms). */
 const MAX_RETRY_AFTER = 60_000
 const BACKOFF = 500
 
-/** What was done in the step to the current model. */
+/** Returns a fresh count of the retries and changes for the current model in a step. */
 const unasked = (step: number) => ({ step, retries: 0, changes: 0, shortened: 0, isRepeated: false })
 
-/** The last request: its prompt before it was shortened, and what a change is decided by. */
+/** The last request: its prompt before it was shortened, and the facts that decide changes. */
 type LastRequest = {
   prompt: LanguageModelV4Prompt
   question: number
@@ -92,25 +95,25 @@ export async function createAsking(
   const sessionKey = () => `${sessionId} ${chain.current.id}`
   const known = () => new Set([...lessons.changes, ...knowledge.of(sessionKey()).changes])
   let lessons = knowledge.of(keyOf())
-  /** Changes of the requests to the current model, and those among them that were not remembered yet. */
+  /** Changes of the requests to the current model, and those among them that are not remembered yet. */
   let changes = known()
   let untold = new Set<changed.Change>()
   let { room } = lessons
   let done = unasked(0)
   let last: LastRequest | null = null
-  /** Index of the first message whose reasoning is the current model's. */
+  /** Index of the first message whose reasoning belongs to the current model. */
   let ownFrom = 0
 
   const ignored = (name: string) =>
-    warn('setting_ignored', `The model ${chain.current.id} does not take the setting ${name}: it was left out`)
+    warn('setting_ignored', `The model ${chain.current.id} does not support the setting ${name}: it was left out`)
 
   function warnOf(change: changed.Change): void {
     const { id } = chain.current
     const [kind = '', name = ''] = change.split(/:(.*)/s)
     if (kind === 'files')
-      warn('attachment_not_read', `The model ${id} does not take the attached files: it was told their names`)
-    else if (change === 'tools') warn('tool_missing', `The model ${id} takes no tools: it was offered none`)
-    else if (kind === 'tool') warn('tool_missing', `The provider of ${id} refuses the tool ${name}: it was left out`)
+      warn('attachment_not_read', `The model ${id} does not support the attached files: it received only their names`)
+    else if (change === 'tools') warn('tool_missing', `The model ${id} does not support tools: none were offered`)
+    else if (kind === 'tool') warn('tool_missing', `The provider of ${id} rejects the tool ${name}: it was left out`)
     else if (kind === 'extra') ignored(`providerOptions.compatible.${name}`)
     else if (change in settings) ignored(change)
   }
@@ -135,7 +138,7 @@ export async function createAsking(
   async function fallBack(reason: string): Promise<Again | null> {
     const { id } = chain.current
     if (!(await chain.next())) return null
-    warn('model_fallback', `The model ${id} failed (${reason}): the run goes on with ${chain.current.id}`)
+    warn('model_fallback', `The model ${id} failed (${reason}): the run continues with ${chain.current.id}`)
     lessons = knowledge.of(keyOf())
     changes = known()
     untold = new Set()
@@ -162,7 +165,7 @@ export async function createAsking(
       const call = { provider, hasTools: kept.length > 0, isFirst: step === 1 }
       const fields = isCompatible(provider) ? bodyFieldsOf(settings, call) : {}
       for (const name of changed.reservedIn(fields)) ignored(`providerOptions.compatible.${name}`)
-      // Counted from the end: changes leave messages out before the question alone.
+      // Counted from the end, because changes only remove messages before the question.
       const fromEnd = given.length - answers
       const own = ownFrom
         ? given.flatMap((message, index) => (index < ownFrom ? changed.withoutReasoning(message) : message))
@@ -230,7 +233,7 @@ export async function createAsking(
   }
 }
 
-/** Failures that fall back although they are not retried. */
+/** Failures that fall back to another model although they are not retried. */
 const FALLS_BACK: ReadonlySet<string> = new Set(['unknown_model', 'not_configured'])
 
 function delayOf({ retryAfter }: ModelFailure, retries: number): number {
@@ -240,7 +243,10 @@ function delayOf({ retryAfter }: ModelFailure, retries: number): number {
 
 const RESETS = /ECONNRESET|EPIPE|UND_ERR_SOCKET|other side closed|socket hang up/
 
-/** Whether a connection broke before its answer began, as one does that the server has given up while it was idle. */
+/**
+ * Returns whether the connection broke before the answer began, for example because the server closed it while it was
+ * idle.
+ */
 function isResetBeforeAnswer(error: unknown): boolean {
   let cause = asObject(error)
   if (!/^Cannot connect to API/.test(asText(cause.message))) return false

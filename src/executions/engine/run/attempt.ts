@@ -28,15 +28,15 @@ export type AttemptDeps = EquipDeps & {
   claimDeps: claims.ClaimDeps
   journal: Journal
   telemetry: Telemetry
-  /** Aborted when this process ends. */
+  /** Aborted when this process shuts down. */
   stopped: AbortSignal
-  /** The terminal write; null when the run was taken away. */
+  /** Writes the final state. Returns null if another process took the run over. */
   end: (row: ExecutionRow, outcome: endings.Outcome, remains: endings.Remains) => Promise<ExecutionRow | null>
 }
 
 /**
- * One attempt at a run, from its claim to its end, or until it waits for an approval, or is taken away. Until it is
- * `claimed` for good the model is asked, and nothing else is done.
+ * One attempt at a run, from its claim until the run ends, waits for an approval or is taken over. Until `claimed`
+ * resolves, the attempt only asks the model.
  */
 export type RunAttempt = (
   row: ExecutionRow,
@@ -49,7 +49,7 @@ export type RunAttempt = (
 
 type Prepared = Awaited<ReturnType<typeof equip>>
 
-/** An attempt, and how far it has come: also what is left of one that is stopped. */
+/** State of an attempt, which is also the partial result if the attempt is stopped. */
 type State = {
   readonly row: ExecutionRow
   readonly channel: Channel
@@ -59,7 +59,7 @@ type State = {
   readonly warnings: Warnings
   said: Said
   asking: Pick<Asking, 'current' | 'tried'> | null
-  /** What it counts for the limit of all runs. */
+  /** Text counted towards the limit of all runs. */
   readonly text: RunText
 }
 
@@ -67,7 +67,7 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
   const { settings, db, clock, bus, log, models, journal } = deps
   const runBytes = createRunBytes(settings.MAX_RUN_BYTES)
 
-  /** What the attempt runs with. */
+  /** Opens the model, tools and prompt of the attempt. */
   async function prepare({ row, controller, warnings, progress }: State, agent: claims.AgentRow): Promise<Prepared> {
     const { warn } = warnings
     const answered = progress.steps.at(-1)?.model ?? null
@@ -75,7 +75,7 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
     return { ...equipment, input: deps.telemetry.begin(row, agent, equipment) }
   }
 
-  /** Numbers what a run says and shows it, once its claim is on the disk. */
+  /** Returns a function that numbers and publishes messages once the claim is stored. */
   function sayIn(state: State): Say {
     const { channel, claimed } = state
     const { signal } = state.controller
@@ -97,11 +97,11 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
     return say
   }
 
-  /** Shows a warning. Nobody waits: there are few of them, and the next message waits for room in the numbers. */
+  /** Publishes a warning without waiting. Warnings are few, and the next message waits for a sequence number anyway. */
   const tell = (channel: Channel, warning: Warning) =>
     void journal.append(channel, { messageType: 'warning', ...warning })
 
-  /** Runs it to its outcome. Null when it was taken away, or this process ends: it goes on elsewhere. */
+  /** Runs the attempt to its outcome. Returns null if another process took the run over or this process shuts down. */
   async function play(
     state: State,
     opening: readonly MessageData[],
@@ -138,7 +138,10 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
     }
   }
 
-  /** The terminal write, or that of a run which waits for a person: null then, and when it was taken away. */
+  /**
+   * Writes the final state, or suspends a run that waits for an approval. Returns null if it was suspended or taken
+   * over.
+   */
   async function conclude(state: State, played: endings.Outcome | null): Promise<ExecutionRow | null> {
     const { row, channel, progress, said } = state
     if (!played) {
@@ -161,7 +164,7 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
     }
     const remains = { ...left, ...(await journal.drain(channel)) }
     const again = (error: unknown) =>
-      log.error({ err: error, executionId: row.id }, 'the end of a run could not be stored, trying again')
+      log.error({ err: error, executionId: row.id }, 'failed to store the end of a run, retrying')
     if (asked.length) {
       const suspend = () =>
         waits.suspend({ ...deps.claimDeps, approvalTimeout: settings.APPROVAL_TIMEOUT }, row, asked, remains)
@@ -184,8 +187,8 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
   }
 
   /**
-   * Ends a run after EXECUTION_TIMEOUT, without the time in which it waited for an approval, or one that its calls have
-   * started did. One that has waited for longer than is counted begins with all of its time. Returns what stops the clock.
+   * Stops a run after EXECUTION_TIMEOUT, not counting the time in which it or its delegates waited for approvals. A run
+   * that waited longer than can be recorded restarts with the full time. Returns a function that stops the timer.
    */
   function limitTime({ row, controller }: State): () => void {
     const now = clock.now().getTime()
@@ -207,7 +210,10 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
     }
   }
 
-  /** A provider may repeat the prompt that it was given: not in the log, and not to another organization. */
+  /**
+   * Returns the provider's message only where it may appear: a provider may repeat the prompt, which must not reach the
+   * log or another organization.
+   */
   function causeOf(state: State, why: unknown): string {
     const { row } = state
     const { model } = askedOf(state)
@@ -221,7 +227,7 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
     return row.agentOrganizationId === row.organizationId ? cause : untold
   }
 
-  // Not async: it would keep what it is given, the agent with its prompt, until the end.
+  // Not async, because an async function would retain its arguments, including the agent's prompt, until the end.
   return (row, agent, from, channel, controller, claimed) => {
     const { usage, steps, said, opening, warnings } = from
     const progress: Progress = { usage: { ...usage }, steps: [...steps], asks: [], last: [] }
@@ -240,26 +246,26 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
   }
 }
 
-/** The cause that an error of the service states; null if another error ended the run. */
+/** Returns the message of an error of the service, or null for any other error. */
 function statedBy(why: unknown): string | null {
   if (why instanceof TimeoutError) return 'timeout'
   return why instanceof AppError ? (why.detail ?? why.message) : null
 }
 
-/** The model that a run has asked, and those before it. */
+/** Returns the model that the run asked last and those before it. */
 const askedOf = ({ row, asking }: State) =>
   asking
     ? { model: asking.current.id, modelsTried: asking.tried }
     : { model: row.model, modelsTried: row.modelsTried as string[] }
 const limitText = (maxTurns: number) => `The run reached its limit of ${maxTurns} turns before it was done`
 
-/** What a run that completed without a whole answer is warned of. */
+/** Warnings of runs that completed with an incomplete answer. */
 const CUT: Partial<Record<StopReason, string>> = {
   max_tokens: 'The answer was cut off: the model reached its limit of tokens (max_tokens)',
   content_filter: 'The answer was cut off by a content filter (content_filter)',
   max_turns: 'The run reached its limit of turns (max_turns)',
 }
 
-/** The calls that a person has to decide about, each with the id of its approval. */
+/** The calls that a person must decide, each with the id of its approval. */
 const askedIn = ({ steps, asks }: Progress): waits.Asked[] =>
   asks.map((ask) => ({ id: newId(), step: steps.at(-1)?.step ?? 0, ...ask }))

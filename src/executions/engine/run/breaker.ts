@@ -1,9 +1,9 @@
 import type { Clock } from '../../../lib/clock.ts'
 
-/** Number of failures in a row, and the time (ms) in which they happen, that open the breaker of a provider. */
+/** Number of consecutive failures that open a provider's breaker, and the period in which they must happen (ms). */
 const FAILURES = 5
 const WINDOW = 30_000
-/** How long a provider is skipped (ms). */
+/** Time for which a provider is skipped (ms). */
 const OPEN_FOR = 30_000
 
 /** Skips providers that keep failing (contract-2.md section 2.2). Each process counts for itself. */
@@ -13,7 +13,7 @@ export type Breaker = {
   isOpen(provider: string): boolean
 }
 
-/** Creates a breaker without any failures. A success closes a provider's breaker and forgets its failures. */
+/** Creates a breaker without failures. A success closes a provider's breaker and clears its failures. */
 export function createBreaker(clock: Clock): Breaker {
   const failures = new Map<string, number[]>()
   const openUntil = new Map<string, number>()

@@ -11,12 +11,12 @@ import type { Progress, RunInput } from './run.ts'
 import { type Call, isFinished, resultEvent, type Step } from './steps.ts'
 import { type Described, digestOf, MAX_RESULT, type Tool, type ToolResult } from './tools.ts'
 
-/** How many of a step's calls that start runs are under way at a time: what they start needs no room. */
+/** Maximum number of concurrent delegating calls in a step. Delegates need no capacity of their own. */
 const MAX_TOGETHER = 10
 
 /**
- * Makes the calls of a step that have not been made: one after the other, those that start runs side by side. Yields
- * each result as it comes, once it is stored. Calls that a person has to decide about first go to `progress.asks`.
+ * Makes the open calls of a step: one after the other, delegating calls in parallel. Yields each result once it is
+ * stored. Adds calls that a person must decide to `progress.asks`.
  */
 export async function* makeCalls(input: RunInput, step: Step, progress: Progress): AsyncGenerator<MessageData> {
   const open = step.calls.filter(({ result }) => !result)
@@ -35,7 +35,7 @@ export async function* makeCalls(input: RunInput, step: Step, progress: Progress
   progress.asks.sort((one, other) => one.call.position - other.call.position)
 }
 
-/** The tool that a call is of, by whatever name it is offered now. */
+/** Returns the tool of a call, under whatever name it is offered now. */
 const toolOf = ({ tools }: RunInput, { name, target }: Call) =>
   tools.find((tool) => (target === null ? tool.name === name : tool.target === target))
 
@@ -43,18 +43,18 @@ const isToAsk = (call: Call, tool: Tool | undefined): tool is Tool =>
   tool?.mode === 'ask' && !call.inFlight && isObject(call.input) && mustAsk(call, tool)
 
 /**
- * Whether a person has to decide about a call: nobody has, or the tool said something else of itself when it was approved
- * (contract-2.md section 8.2). Approvals of older versions do not say what the tool said.
+ * Returns whether a person must decide a call: no decision was made, or the tool's description has changed since the
+ * approval (contract-2.md section 8.2). Approvals of older versions carry no description.
  */
 const mustAsk = ({ decision }: Call, said: Described): boolean => {
   if (!decision || decision.status === 'pending') return true
   return decision.status === 'approved' && decision.digest !== null && decision.digest !== digestOf(said)
 }
 
-/** Adds a call to those that a person has to decide about. */
+/** Adds a call to those that a person must decide. */
 type Ask = (call: Call, tool: Tool, said?: Described) => void
 
-/** Makes a call, stores its result and returns the event that shows it. Null if a person has to decide first. */
+/** Makes a call, stores its result and returns its event. Returns null if a person must decide first. */
 async function make(input: RunInput, whole: Step, call: Call, ask: Ask): Promise<MessageData | null> {
   const { step } = whole
   const tool = toolOf(input, call)
@@ -73,7 +73,10 @@ const unfinished = ({ stopReason }: Step) =>
     ? 'Not called: the reply was cut off by its limit of tokens before the input of this call was finished'
     : 'Not called: the reply was cut off by a content filter'
 
-/** Checks whether a call may be made at this moment. Returns why not, `asks` if a person has to decide first, or null. */
+/**
+ * Checks whether a call may be made now. Returns the error result if it may not, `asks` if a person must decide first,
+ * or null.
+ */
 async function check(input: RunInput, call: Call, tool: Tool, ask: Ask): Promise<ToolResult | 'asks' | null> {
   const { signal } = input.controller
   try {
@@ -97,7 +100,7 @@ const goneBy = (name: string) => `The tool ${name} is gone by now, or is another
 
 const failure = (content: string): ToolResult => ({ content, isError: true })
 
-/** Why a call is not made. */
+/** Returns the reason why a call is not made. */
 function refusal(
   { name, target, input, inFlight, decision }: Call,
   tool: Tool | undefined,
@@ -111,13 +114,13 @@ function refusal(
   if (typeof input === 'string') return notJson(input)
   if (!isObject(input)) return `The arguments were valid JSON, but not an object: ${CALL_AGAIN}`
   if (decision?.status === 'denied') return `A person denied this call${decision.reason ? `: ${decision.reason}` : ''}`
-  if (decision?.status === 'expired') return 'Nobody approved this call in time'
+  if (decision?.status === 'expired') return 'The approval of this call expired before anyone decided'
   return null
 }
 
 const CALL_AGAIN = 'call the tool again with a complete JSON object'
 
-/** Tells the model why a call was not made whose arguments have stayed text. */
+/** Returns the error for the model if the arguments of a call are not a JSON object. */
 function notJson(text: string): string {
   try {
     const isDeep = isObject(JSON.parse(text))
@@ -128,10 +131,10 @@ function notJson(text: string): string {
   }
 }
 
-/** How much of a parser's message, which quotes the arguments, the model is told (characters). */
+/** Maximum length of a JSON parser's message in an error, which quotes the arguments (characters). */
 const MAX_REASON = 200
 
-/** What the tool says; an error result when it fails or takes too long. Throws the signal's reason when aborted. */
+/** Calls a tool. Returns an error result if it fails or times out. Throws the signal's reason when aborted. */
 async function answerOf(input: RunInput, step: number, call: Call, tool: Tool): Promise<ToolResult> {
   const { toolTimeout } = input
   const { signal } = input.controller
@@ -152,7 +155,7 @@ async function answerOf(input: RunInput, step: number, call: Call, tool: Tool): 
     if (!either.aborted) input.onToolError(tool.name, error)
     return failure('The tool failed')
   })
-  // A tool that does not heed the signal must not keep the run waiting.
+  // A tool that ignores the signal must not block the run.
   const result = await unlessAborted(answer, either).finally(() => patience?.end())
   signal.throwIfAborted()
   if (result && !patience?.signal.aborted) return tellEdited(result, edited)
@@ -160,7 +163,7 @@ async function answerOf(input: RunInput, step: number, call: Call, tool: Tool): 
   return tellEdited(failure('Tool call timed out'), edited)
 }
 
-/** Aborts once nothing was heard for so long (ms). The run's own time is its upper bound. */
+/** Creates a signal that aborts after `timeout` without progress (ms). The run's own time limit is the upper bound. */
 function createPatience(timeout: number) {
   const controller = new AbortController()
   const expire = () => controller.abort(new TimeoutError(`No answer for ${timeout / 1000} s (TOOL_TIMEOUT)`))
@@ -172,11 +175,11 @@ function createPatience(timeout: number) {
   return { signal: controller.signal, renew: () => void timer?.refresh(), end }
 }
 
-/** Tells the model with what a call was made if a person has changed its input (contract-2.md section 1.13). */
+/** Adds the input that a person has changed to the result, for the model (contract-2.md section 1.13). */
 const tellEdited = (result: ToolResult, edited: unknown): ToolResult =>
   edited === undefined ? result : { ...result, content: `${EDITED}${JSON.stringify(edited)}\n\n${result.content}` }
 
-const EDITED = 'A person approved this call with another input, with which it was made: '
+const EDITED = 'A person approved this call with a different input, which was used: '
 
 function bounded({ content, ...result }: ToolResult): ToolResult {
   const text = content.replaceAll('\0', '').toWellFormed()
@@ -186,7 +189,7 @@ function bounded({ content, ...result }: ToolResult): ToolResult {
   return { ...result, content: `${kept.toString().replace(/\ufffd$/, '')}${note}` }
 }
 
-/** What each comes to, whichever is done first; no more than {@link MAX_TOGETHER} are under way. */
+/** Yields results in the order of completion, with at most {@link MAX_TOGETHER} tasks in progress. */
 async function* asTheyCome<T>(works: readonly (() => Promise<T>)[]): AsyncGenerator<T> {
   const begun = new Map<number, Promise<{ index: number; value: T }>>()
   for (let next = 0; next < works.length || begun.size; ) {

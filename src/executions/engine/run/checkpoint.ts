@@ -12,14 +12,14 @@ import type { RunUsage } from './run.ts'
 import { assistantEvent, loadSteps, resultEvent, type Step } from './steps.ts'
 import { joined, warningsOf } from './warnings.ts'
 
-/** Where a run goes on. */
+/** Point from which a run resumes. */
 export type Checkpoint = {
   steps: Step[]
   usage: RunUsage
   said: Said
-  /** What its followers are told first. */
+  /** Messages published first after the resumption. */
   opening: MessageData[]
-  /** Those that earlier attempts have shown. */
+  /** Warnings that earlier attempts have published. */
   warnings: readonly Warning[]
 }
 
@@ -31,7 +31,7 @@ export const BEGIN: Checkpoint = {
   warnings: [],
 }
 
-/** Where a run goes on that had waited. */
+/** Loads the point from which a suspended run resumes. */
 export async function loadCheckpoint(db: Db, row: ExecutionRow): Promise<Checkpoint> {
   const steps = await loadSteps(db, row.id)
   const last = steps.at(-1)
@@ -49,8 +49,9 @@ export async function loadCheckpoint(db: Db, row: ExecutionRow): Promise<Checkpo
 }
 
 /**
- * The same of a run whose process has died: it may have stored what it had not shown yet, and shown the beginning of
- * an answer that is lost. `shown`: whether anybody may have seen anything of it; `said`: what it had said last.
+ * Loads the checkpoint of a run whose process has died. Its last step may be stored but not published, and the
+ * beginning of a lost answer may be published. `shown`: whether output may have been published; `said`: the last
+ * published text.
  */
 export async function loadRemains(db: Db, row: ExecutionRow) {
   const checkpoint = await loadCheckpoint(db, row)
@@ -62,7 +63,7 @@ export async function loadRemains(db: Db, row: ExecutionRow) {
   for await (const events of readEvents(db, row.id, 0)) {
     for (const { event, data } of events) {
       if (event !== 'message') continue
-      // Of a run that has only warned, or waited to ask again, the answer has not begun.
+      // Warnings and retry messages do not count as the beginning of an answer.
       if (data.messageType === 'warning') warned.push({ code: data.code, text: data.text })
       else if (data.messageType !== 'retry') shown = true
       said = textSoFar(said, data)
@@ -80,7 +81,7 @@ export async function loadRemains(db: Db, row: ExecutionRow) {
     return kept.step > step ? [assistantEvent(kept.step, kept.parts), ...answers] : kept.step === step ? answers : []
   })
   const opening: MessageData[] = [{ messageType: 'resumed', step: checkpoint.said.step + 1 }, ...missing]
-  // What the model was just being asked may have been counted, and is not known here.
+  // The interrupted request may have used tokens that are counted nowhere.
   const usage = { ...checkpoint.usage, usageEstimated: true }
   const warnings = joined(checkpoint.warnings, warned)
   const isBegun = checkpoint.steps.length > 0

@@ -5,7 +5,7 @@ import type { FailureKind } from '../models/model-failures.ts'
 import { TimeoutError } from './abort.ts'
 import { EmptyReply } from './ask.ts'
 
-/** The codes of what a model server can do wrong (contract-2.md section 1.1); every other kind is a provider's error. */
+/** Error codes of model server failures (contract-2.md section 1.1). Every other kind is a provider error. */
 const CODES: Partial<Record<FailureKind, ErrorCode>> = {
   context_too_long: 'context_too_long',
   content_filter: 'content_filtered',
@@ -15,7 +15,7 @@ const CODES: Partial<Record<FailureKind, ErrorCode>> = {
 
 type Failed = { status: 'failed'; error: string; errorCode: ErrorCode; stopReason: StopReason }
 
-/** The outcome of a run that a thrown error ended; `error` is what may be shown of it. */
+/** Returns the outcome of a run that ended with a thrown error. `error` is its public message. */
 export function failedBy(thrown: unknown, error: string): Failed {
   const outcome = { status: 'failed', error, errorCode: codeOf(thrown, error) } as const
   if (thrown instanceof EmptyReply) return { ...outcome, stopReason: thrown.stopReason }
@@ -29,7 +29,7 @@ function codeOf(thrown: unknown, error: string): ErrorCode {
   return CODES[classifyModelError(thrown).kind] ?? 'provider_error'
 }
 
-/** The outcome of a run that could not go on, by the sentence that says why. */
+/** Returns the outcome of a run that could not continue, with the sentence that states the reason. */
 export function failedWith(error: string): Failed {
   const failed = { status: 'failed', error } as const
   if (error === 'interrupted' || error === 'timeout') return { ...failed, errorCode: error, stopReason: error }

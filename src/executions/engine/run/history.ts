@@ -15,18 +15,19 @@ const ORIGIN = 'muster'
 export const writtenBy = (model: string | null): { providerOptions?: SharedV4ProviderOptions } =>
   model === null ? {} : { providerOptions: { [ORIGIN]: { model } } }
 
-/** Stands between the result of a tool and the next question, where the run ended before its answer. */
+/** Placed between a tool result and the next question if the run ended before its answer. */
 const NO_ANSWER = '[The turn ended here, without an answer]'
 const NO_RESULT = 'The run ended before the tool answered'
-/** Stands between results and their pictures, where a provider takes pictures of a user only. */
+/** Placed between tool results and their pictures for providers that accept pictures from a user only. */
 const PICTURES_FOLLOW = '[The pictures of these results follow]'
 
 /**
- * Makes the prompt that every provider takes, of any sequence of turns: user turns without an answer are merged, each
- * call has its result and each result its call, an assistant turn stands between a tool and a user, blank texts are
- * gone, call ids are nine letters and digits, and tools have names that providers take. Reasoning and provider fields go
- * back in the field they came in, to the model that they came from, and nowhere else. Chat completions take no pictures
- * in a result: a user turn shows them. Made anew of the same prompt, it is the same.
+ * Arranges any sequence of turns into a prompt that every provider accepts: user turns without an answer are merged;
+ * calls and results are paired; an assistant turn separates a tool from a user; blank texts are removed; call ids have
+ * nine letters and digits; tool names are valid.
+ *
+ * Reasoning and provider fields are sent only to the model that produced them, in their original fields. Chat
+ * completions accept no pictures in a result, so a user turn carries them. The result is deterministic.
  */
 export function arrange(prompt: LanguageModelV4Prompt, model: Pick<TextModel, 'provider' | 'modelId'>) {
   const arranged: LanguageModelV4Prompt = []
@@ -38,12 +39,14 @@ export function arrange(prompt: LanguageModelV4Prompt, model: Pick<TextModel, 'p
 
 const keyOf = ({ provider }: Pick<TextModel, 'provider'>) => provider.split('.')[0] ?? provider
 
-/** Whether a model is asked by chat completions, whose provider package spreads `openaiCompatible` into the body. */
+/**
+ * Returns whether the model uses chat completions, where the provider package spreads `openaiCompatible` into the body.
+ */
 const isCompatible = ({ provider }: Pick<TextModel, 'provider'>) => provider.endsWith('.chat')
 
 const isBlank = (part: { type: string; text?: string }) => part.type === 'text' && !part.text?.trim()
 
-/** Adds a message behind those before, so that roles alternate. */
+/** Appends a message so that roles alternate. */
 function add(
   to: LanguageModelV4Prompt,
   message: LanguageModelV4Message,
@@ -72,7 +75,7 @@ function add(
   const isOwn = isWrittenBy(message, model)
   const content = message.content.flatMap((part) => own(part, keyOf(model), isOwn)).filter((part) => !isBlank(part))
   if (!content.some(({ type }) => type !== 'reasoning')) return
-  // What comes before the first question belongs to turns that are left out.
+  // Messages before the first question belong to turns that were left out.
   if (!last || last.role === 'system') return
   if (openCalls(last).length) closeCalls(to, [])
   const before = to.at(-1)
@@ -80,7 +83,7 @@ function add(
   else to.push({ role: 'assistant', content })
 }
 
-/** Joins texts that stand beside each other: not every chat server takes a list of texts where it expects one. */
+/** Joins adjacent texts, because some chat servers reject a list of texts. */
 function joined(content: Of<'user'>['content']): Of<'user'>['content'] {
   const parts: Of<'user'>['content'] = []
   for (const part of content) {
@@ -92,13 +95,13 @@ function joined(content: Of<'user'>['content']): Of<'user'>['content'] {
   return parts
 }
 
-/** Messages of older versions do not say who wrote them: their provider fields have to be the provider's. */
+/** Messages of older versions do not name their model, so their provider fields must match the provider. */
 function isWrittenBy(message: Of<'assistant'>, { modelId, provider }: Pick<TextModel, 'provider' | 'modelId'>) {
   const origin = asText(message.providerOptions?.[ORIGIN]?.model)
   return !origin || origin === `${keyOf({ provider })}/${modelId}` || origin.slice(origin.indexOf('/') + 1) === modelId
 }
 
-/** A part without what belongs to another provider or model; none where nothing is left of it. */
+/** Returns a part without the fields of other providers or models, or nothing if nothing remains. */
 function own(part: AssistantPart, key: string, isOwn: boolean): AssistantPart[] {
   const { providerOptions, ...plain } = part
   const mine = isOwn ? providerOptions?.[key] : undefined
@@ -111,7 +114,7 @@ const callsIn = (message: LanguageModelV4Message): CallPart[] =>
 
 const openCalls = callsIn
 
-/** Adds the results of the last message's calls, in their order: an error in place of one that is missing. */
+/** Adds the results of the last message's calls in order, with an error for each missing one. */
 function closeCalls(to: LanguageModelV4Prompt, given: Of<'tool'>['content']): void {
   const results = given.flatMap((part) => (part.type === 'tool-result' ? part : []))
   const content = callsIn(to.at(-1)!).map(
@@ -124,7 +127,7 @@ function closeCalls(to: LanguageModelV4Prompt, given: Of<'tool'>['content']): vo
   to.push({ role: 'tool', content: content.map(withText) })
 }
 
-/** Moves the pictures of the last message's results into a user turn behind it. */
+/** Moves the pictures of the last message's results into a user turn after it. */
 function showPictures(to: LanguageModelV4Prompt): void {
   const last = to.at(-1)
   if (last?.role !== 'tool') return
@@ -140,10 +143,10 @@ function showPictures(to: LanguageModelV4Prompt): void {
   to[to.length - 1] = { ...last, content }
   if (!pictures.length) return
   to.push({ role: 'assistant', content: [{ type: 'text', text: PICTURES_FOLLOW }] })
-  to.push({ role: 'user', content: [{ type: 'text', text: 'The images that the tools answered with:' }, ...pictures] })
+  to.push({ role: 'user', content: [{ type: 'text', text: 'The images returned by the tools:' }, ...pictures] })
 }
 
-/** Some providers refuse a blank result. */
+/** Some providers reject a blank result. */
 function withText(result: ResultPart): ResultPart {
   const { output } = result
   if ((output.type !== 'text' && output.type !== 'error-text') || output.value.trim()) return result
@@ -155,21 +158,21 @@ function complete(prompt: LanguageModelV4Prompt): void {
   if (last && openCalls(last).length) closeCalls(prompt, [])
 }
 
-/** What a model has called may be no name that a provider takes back; the result says so by its own name. */
+/** A model may call a name that the provider rejects in a later request. The result states the real name. */
 const fitName = (name: string) =>
   /^[a-zA-Z_][\w-]{0,63}$/.test(name) ? name : `_${name.replace(/[^\w-]+/g, '_')}`.slice(0, 64)
 
 const NINE = /^[a-zA-Z0-9]{9}$/
 const DIGITS = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz'
 
-/** Gives each call an id that strict servers take (Mistral), the same one in later requests, and a valid name. */
+/** Gives each call an id that strict servers accept (Mistral), stable across requests, and a valid name. */
 function rename(prompt: LanguageModelV4Prompt): void {
   const taken = new Set<string>()
   let names = new Map<string, string>()
   for (const [index, message] of prompt.entries()) {
     if (message.role === 'assistant') {
       names = new Map()
-      // A call that the provider keeps on its side is known there by its own id.
+      // A call stored by the provider is known there by its own id.
       for (const { toolCallId, providerOptions } of callsIn(message)) {
         const isKept = providerOptions?.openai?.itemId !== undefined
         names.set(toolCallId, isKept ? toolCallId : nineOf(toolCallId, taken))
@@ -198,7 +201,7 @@ function nineOf(id: string, taken: Set<string>): string {
   return nine
 }
 
-/** A call by its new id, and reasoning that names a call by its old one (OpenRouter) by the new one, too. */
+/** Returns a call with its new id, and reasoning that refers to calls (OpenRouter) with their new ids. */
 function renamed(part: AssistantPart, names: ReadonlyMap<string, string>): AssistantPart {
   if (part.type === 'tool-call') {
     return { ...part, toolCallId: names.get(part.toolCallId) ?? part.toolCallId, toolName: fitName(part.toolName) }
@@ -210,12 +213,12 @@ function renamed(part: AssistantPart, names: ReadonlyMap<string, string>): Assis
   return { ...part, providerOptions: JSON.parse(text) }
 }
 
-/** The fields of reasoning that go back beside its text (chat-reply.ts). */
+/** Reasoning fields that are sent back beside its text (chat-reply.ts). */
 const DETAILS = ['reasoning_details', 'thinking_blocks'] as const
 
 /**
- * Moves reasoning and what belongs to calls into the fields of the body that they came in. Where a server shows its
- * thinking in `reasoning_content`, every assistant turn carries that field: DeepSeek and Kimi refuse one without.
+ * Moves reasoning and call metadata into the body fields they came from. If a server uses `reasoning_content`, every
+ * assistant turn gets that field, because DeepSeek and Kimi reject turns without it.
  */
 function withFields(prompt: LanguageModelV4Prompt, key: string): LanguageModelV4Prompt {
   const thinks = prompt.some(
@@ -233,7 +236,7 @@ function withFields(prompt: LanguageModelV4Prompt, key: string): LanguageModelV4
       const mine = asObject(part.providerOptions?.[key])
       if (part.type === 'reasoning') {
         const field = asText(mine.field)
-        // Thinking that came inside of the text is not wanted back.
+        // Reasoning that was part of the text is not sent back.
         if (field && field !== 'content' && part.text) texts.set(field, (texts.get(field) ?? '') + part.text)
         for (const name of DETAILS) if (mine[name]) fields[name] = [...asRows(fields[name]), ...asRows(mine[name])]
         return []
@@ -241,7 +244,7 @@ function withFields(prompt: LanguageModelV4Prompt, key: string): LanguageModelV4
       if (part.type === 'text' && mine.extraContent) fields.extra_content = mine.extraContent
       return [part.type === 'tool-call' && mine.extraContent ? withExtra(part, key, mine) : part]
     })
-    // A field of structured reasoning is no text field: its text is inside.
+    // A field of structured reasoning contains its text.
     for (const [field, text] of texts) if (!DETAILS.includes(field as never)) fields[field] = text
     if (!Object.keys(fields).length) return { ...message, content }
     return { ...message, content, providerOptions: { openaiCompatible: fields as SharedV4ProviderOptions[string] } }

@@ -8,37 +8,37 @@ import { Stop } from './abort.ts'
 import type { RunAttempt } from './attempt.ts'
 import { BEGIN, type Checkpoint } from './checkpoint.ts'
 
-/** A run that is on in this process. */
+/** A run that executes in this process. */
 type Run = {
   row: ExecutionRow
   controller: AbortController
   ended: Promise<ExecutionRow | null>
-  /** Whether its claim is on the disk: it may have begun before. */
+  /** Whether its claim is stored. The run may start before that. */
   isClaimed: boolean
 }
 
-/** Begins a run in this process. Its claim is on the disk once `claimed` has resolved. */
+/** Starts a run in this process. Its claim is stored once `claimed` has resolved. */
 export type Launch = (row: ExecutionRow, agent: AgentRow, from?: Checkpoint, claimed?: Promise<void>) => void
 
 export type LiveDeps = {
   journal: Journal
   log: Logger
   attempt: RunAttempt
-  /** Aborted when this process ends. */
+  /** Aborted when this process shuts down. */
   stopped: AbortSignal
-  /** A run is not on here any more. */
+  /** Called when a run no longer executes in this process. */
   onLeft: (executionId: string) => void
 }
 
 export type Live = ReturnType<typeof createLive>
 
-/** The runs that are on in this process, and the places of those that are about to be. */
+/** Tracks the runs of this process and the slots reserved for runs that are about to start. */
 export function createLive({ journal, log, attempt, stopped, onLeft }: LiveDeps) {
   const runs = new Map<string, Run>()
-  /** How many runs are being claimed, and how many of these keep a place in which to begin. */
+  /** Number of runs that are being claimed, and the number of slots reserved for them. */
   let claiming = 0
   let places = 0
-  /** Who shall be cancelled while claims are under way: their own may be one of them. */
+  /** Runs cancelled while claims are in progress, in case the claim is theirs. */
   const early = new Set<string>()
 
   const stop = (id: string, why: Stop['why']) => runs.get(id)?.controller.abort(new Stop(why))
@@ -48,12 +48,13 @@ export function createLive({ journal, log, attempt, stopped, onLeft }: LiveDeps)
     const channel = journal.open(row, () => controller.abort(new Stop('lost')))
     const ended = attempt(row, agent, from, channel, controller, claimed)
       .catch((error) => {
-        log.error({ err: error, executionId: row.id }, 'a run could not be ended')
+        log.error({ err: error, executionId: row.id }, 'failed to end a run')
         journal.close(channel, null)
         return null
       })
       .finally(() => {
-        // It may be on again already: one that waited for an approval goes on while its end here is still being told.
+        // The run may already execute again: after an approval it resumes while its previous attempt still finishes
+        // here.
         if (runs.get(row.id) === run) runs.delete(row.id)
         onLeft(row.id)
       })
@@ -70,21 +71,21 @@ export function createLive({ journal, log, attempt, stopped, onLeft }: LiveDeps)
     ids: (): string[] => [...runs.keys()],
     has: (id: string): boolean => runs.has(id),
     stop,
-    /** Stops a run that shall be cancelled, though it be just about to begin. */
+    /** Cancels a run, even if it is just starting. */
     cancel(id: string): void {
       if (runs.has(id)) stop(id, 'cancelled')
       else if (claiming) early.add(id)
     },
-    /** What a run that is on has become when it ends; undefined where none is. */
+    /** Resolves with the final state of a live run. Returns undefined if the run is not live. */
     ended: (id: string): Promise<ExecutionRow | null> | undefined => runs.get(id)?.ended,
-    /** How many places are taken. */
+    /** Number of slots in use. */
     taken: (): number => runs.size + places,
-    /** The rows whose leases this process has for sure. */
+    /** Returns the rows whose leases this process certainly holds. */
     heldRows: (): ExecutionRow[] => [...runs.values()].flatMap(({ row, isClaimed }) => (isClaimed ? row : [])),
 
     /**
-     * Does what claims a run, and begins it by `launch`: in a place that is kept for it meanwhile, if it `hasRoom`. What
-     * comes meanwhile from those who find its row already is not lost.
+     * Executes a task that claims a run and starts it with `launch`. If `hasRoom`, a slot is reserved for the run
+     * meanwhile. Cancellations that arrive during the claim are applied.
      */
     async claim<T>(task: (launch: Launch) => Promise<T>, hasRoom = true): Promise<T> {
       let kept = hasRoom ? 1 : 0
@@ -106,7 +107,7 @@ export function createLive({ journal, log, attempt, stopped, onLeft }: LiveDeps)
       }
     },
 
-    /** Resolves when nothing runs here, and nothing is being begun; or a little after the signal has aborted. */
+    /** Resolves when no run is live or starting, or shortly after the signal aborts. */
     async quiet(signal: AbortSignal): Promise<void> {
       while ((runs.size || claiming) && !signal.aborted) {
         await unlessAborted(Promise.all([...runs.values()].map((run) => run.ended)), signal)

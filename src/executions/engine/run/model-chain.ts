@@ -12,7 +12,7 @@ export type ChosenModel = {
   readonly id: string
   /** The first segment of the id. */
   readonly provider: string
-  /** Names the provider to the breaker: an organization's own provider is nobody else's. */
+  /** Key of the provider's breaker. An organization's own provider has a key of its own. */
   readonly circuit: string
   readonly model: TextModel
 }
@@ -24,16 +24,16 @@ export type ModelChain = {
   readonly tried: readonly string[]
   /** Whether another model is left to ask. */
   hasNext(): boolean
-  /** Gives the current model up and turns to the next one. Returns false if none that is left can be asked. */
+  /** Switches to the next usable model. Returns false if there is none. */
   next(): Promise<boolean>
 }
 
 type Candidate = { name: string | null; chosen: ChosenModel | null; isLeft: boolean }
 
 /**
- * Resolves the first model that can be asked. A model that is unknown or has no key is passed over, and so is one whose
- * breaker is open while another one is left. A run that goes on elsewhere does so with the model that `answered` last
- * (its full id), if it is still one of them. Throws the {@link ModelError} of the first model if none can be asked.
+ * Resolves the first usable model. Skips models that are unknown or have no key, and those whose breaker is open while
+ * another one remains. A resumed run continues with the model that `answered` last (its full id), if it is still in the
+ * list. Throws the {@link ModelError} of the first model if none is usable.
  */
 export async function openChain(
   { models, breaker, organizationId, warn }: ChainDeps,

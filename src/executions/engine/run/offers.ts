@@ -4,15 +4,15 @@ import type { ReplyPart } from './steps.ts'
 import type { Tool } from './tools.ts'
 import type { Warn } from './warnings.ts'
 
-/** The maximum number of tools in a request: OpenAI's. */
+/** Maximum number of tools in a request, which is OpenAI's limit. */
 const MAX_TOOLS = 128
 
-/** A tool as its model is told of it. */
+/** A tool as described to the model. */
 export type Offer = { type: 'function'; name: string; description: string; inputSchema: JSONSchema7 }
 
 const known = new WeakMap<readonly Tool[], readonly Offer[]>()
 
-/** What a model is told of the tools of its run: made once for all of its steps. */
+/** Describes the tools of a run to the model, once for all steps. */
 export function offersOf(tools: readonly Tool[]): readonly Offer[] {
   const found = known.get(tools)
   if (found) return found
@@ -27,20 +27,21 @@ export function offersOf(tools: readonly Tool[]): readonly Offer[] {
 }
 
 /**
- * The tools of a run that its model can be offered: those whose input can be described to a provider, no more than
- * {@link MAX_TOOLS}, those that the agent's list of allowed tools names before all others. The run is warned of the rest.
+ * Returns the tools that can be offered to the model: those whose input schema providers accept, at most {@link
+ * MAX_TOOLS}, tools in the agent's allow list first. Warns about the others.
  */
 export function offerable(tools: readonly Tool[], allowed: readonly string[], warn: Warn): readonly Tool[] {
   const fit = tools.filter(({ inputSchema }) => fitSchema(inputSchema))
   const unfit = tools.filter((tool) => !fit.includes(tool))
-  if (unfit.length) warn('tool_missing', `These tools are left out, since no model takes their schemas: ${list(unfit)}`)
+  if (unfit.length)
+    warn('tool_missing', `These tools were left out because models do not accept their schemas: ${list(unfit)}`)
   if (fit.length <= MAX_TOOLS) return unfit.length ? fit : tools
   const isNamed = (tool: Tool) => namesOf(tool).some((name) => allowed.includes(name))
   const first = fit.toSorted((one, other) => Number(isNamed(other)) - Number(isNamed(one)))
   const over = first.slice(MAX_TOOLS)
   warn(
     'tool_missing',
-    `A model takes ${MAX_TOOLS} tools, and there are ${fit.length}: name those you need in allowedTools. Left out: ${list(over)}`,
+    `A model accepts at most ${MAX_TOOLS} tools, and there are ${fit.length}. List the ones you need in allowedTools. Left out: ${list(over)}`,
   )
   return first.slice(0, MAX_TOOLS)
 }
@@ -55,8 +56,8 @@ function list(tools: readonly Tool[]): string {
 const namesOf = ({ name, aliases = [] }: Tool) => [name, ...aliases]
 
 /**
- * Reads the calls of a reply as its model means them: by the names of the tools that it was offered, with inputs as these
- * tools take them. Everything else stays what it is.
+ * Resolves the calls of a reply to the offered tools, and their inputs to the tools' schemas. Leaves everything else
+ * unchanged.
  */
 export function understood(parts: ReplyPart[], tools: readonly Tool[]): ReplyPart[] {
   if (!tools.length || parts.every(({ type }) => type !== 'tool-call')) return parts
@@ -67,13 +68,13 @@ export function understood(parts: ReplyPart[], tools: readonly Tool[]): ReplyPar
   })
 }
 
-/** What some models write around the name of a tool. */
+/** Prefixes that some models write before a tool name. */
 const PREFIX = /^(?:functions?|default_api|tools?|multi_tool_use)[.:/]+/i
 const SUFFIX = /<\|.*$|\(\s*\)\s*$|:\d+$/s
 
 /**
- * Finds the tool that a model calls: by its name, by the name that its server gives it, or by one of these as models
- * misspell them (`functions.x`, `default_api:x`, `x<|channel|>…`, `mail.send`, `Mail__send`), unless two are meant.
+ * Finds the tool that a model calls: by its name, its name on its server, or a common misspelling of these
+ * (`functions.x`, `default_api:x`, `x<|channel|>…`, `mail.send`, `Mail__send`), unless it is ambiguous.
  */
 export function findTool(tools: readonly Tool[], name: string): Tool | undefined {
   const exact = tools.find((tool) => tool.name === name)
@@ -97,7 +98,7 @@ const canonical = (name: string) =>
     .replace(/[^a-z0-9]+/g, '_')
     .replace(/^_|_$/g, '')
 
-/** What a model is told that calls a tool that there is not. */
+/** Returns the error for a model that calls an unknown tool. */
 export function noSuchTool(name: string, tools: readonly Tool[]): string {
   const names = tools.map((tool) => tool.name).join(', ')
   return `There is no tool named ${name.slice(0, 200)}${tools.length ? `. The tools are: ${names}` : ''}`

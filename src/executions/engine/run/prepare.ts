@@ -26,15 +26,15 @@ export type EquipDeps = {
   clock: Clock
   log: Logger
   models: Models
-  /** What the runs of this process share of asking models. */
+  /** State shared by the model requests of all runs of this process. */
   asking: Pick<AskingDeps, 'breaker' | 'knowledge'>
-  /** Aborts as soon as this process is about to end. */
+  /** Aborts as soon as this process starts to shut down. */
   draining: AbortSignal
   storage: MediaStorage
   openTools: OpenTools
 }
 
-/** A run that begins or goes on in this process. */
+/** A run that starts or resumes in this process. */
 export type Attempt = {
   row: ExecutionRow
   agent: AgentRow
@@ -46,8 +46,8 @@ const DEFAULT_MAX_TURNS = 50
 const NOTHING: Toolbox = { tools: [], instructions: [], close: async () => {} }
 
 /**
- * All that a run needs: its model, its tools, to be closed with it, and its prompt. `answered`: the model that answered
- * last, if the run goes on. Throws what keeps it from it.
+ * Prepares a run: its model, its tools, which are closed with it, and its prompt. `answered`: the model that answered
+ * last, if the run resumes. Throws if the run cannot proceed.
  */
 export async function equip(
   deps: EquipDeps,
@@ -85,7 +85,7 @@ export async function equip(
   }
 }
 
-/** Chooses whom a run asks, and how: what its caller says wins over what its agent says. */
+/** Chooses the models and settings of a run. The caller's choice overrides the agent's. */
 function choose(
   { asking, settings, models }: EquipDeps,
   { row, agent, warn }: Attempt,
@@ -108,7 +108,7 @@ function choose(
   )
 }
 
-/** What a space adds to its runs: instructions, and whether there are skills or MCP servers to look for. */
+/** Reads the instructions of a space and whether it has skills or MCP servers. */
 async function readSpace(db: Db, id: string) {
   const [space] = await db.$queryRaw<{ instructions: string | null; isEquipped: boolean | bigint }[]>(Prisma.sql`
     SELECT s."instructions", (
@@ -118,11 +118,11 @@ async function readSpace(db: Db, id: string) {
   return { instructions: space?.instructions, isEquipped: Boolean(space?.isEquipped) }
 }
 
-/** Most agents have none: their runs ask nobody about it. */
+/** Most agents have no tools, so their runs skip the query. */
 const hasTools = ({ skillIds, mcpInstanceIds, mcpTypes, subagentIds, allowedTools }: AgentRow): boolean =>
   [skillIds, mcpInstanceIds, mcpTypes, subagentIds, allowedTools].some((list) => (list as string[]).length > 0)
 
-/** For whom the tools of a run are opened. */
+/** Returns the context in which the tools of a run are opened. */
 export const toolUser = (db: Db, { row, agent, controller, warn }: Attempt): ToolUser => ({
   row,
   agent,
@@ -136,7 +136,7 @@ export const toolUser = (db: Db, { row, agent, controller, warn }: Attempt): Too
   server: async (id) => (await readAuthority(db, row, id)).server,
 })
 
-/** Those who come too late, since the run was stopped meanwhile, are closed at once. */
+/** Tools that finish opening after the run was stopped are closed at once. */
 async function open(deps: EquipDeps, attempt: Attempt): Promise<Toolbox> {
   const { signal } = attempt.controller
   const opening = deps.openTools(toolUser(deps.db, attempt))
@@ -149,7 +149,7 @@ async function open(deps: EquipDeps, attempt: Attempt): Promise<Toolbox> {
   throw signal.reason
 }
 
-/** Nobody waits for what a server says to its end. */
+/** Closes tools without waiting for their servers. */
 export function close({ log }: Pick<EquipDeps, 'log'>, toolbox: Toolbox): void {
-  toolbox.close().catch((error) => log.warn({ err: error }, 'the tools of a run could not be closed'))
+  toolbox.close().catch((error) => log.warn({ err: error }, 'failed to close the tools of a run'))
 }

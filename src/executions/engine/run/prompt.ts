@@ -28,8 +28,8 @@ type Turn = {
 }
 
 /**
- * What the model is asked: the agent's prompt and the instructions, the session as far as it fits, the message.
- * `withCalls`: there are tools, so that the model may be told of those it called before.
+ * Builds the prompt: system prompt and instructions, the session's history as far as it fits, the message. `withCalls`:
+ * whether the history includes earlier tool calls, which requires tools.
  */
 export async function buildPrompt(
   deps: PromptDeps,
@@ -59,10 +59,12 @@ export async function buildPrompt(
   ]
 }
 
-/** How much of an earlier call's input and result a model is told again, in characters. */
+/** Maximum length of an earlier call's input and result in the history (characters). */
 const MAX_RECALLED = 1_000
 
-/** An earlier run, step by step, with what its model wants back; inputs and results in brief. */
+/**
+ * Returns an earlier run step by step with the fields that its model expects back, and shortened inputs and results.
+ */
 function replayed({ model, steps }: Replay, content: string, calls: readonly CallRecord[], turn: number) {
   const rest = [...calls.entries()]
   const messages = steps.slice(0, -1).flatMap((parts): LanguageModelV4Message[] => {
@@ -84,8 +86,7 @@ function replayed({ model, steps }: Replay, content: string, calls: readonly Cal
 }
 
 /**
- * The calls of an earlier run, in brief. Their ids are made anew: the session's next model may be another provider's,
- * which would not take the first one's.
+ * Returns the calls of an earlier run in brief, with new ids, because another provider may reject the original ones.
  */
 function recall(calls: readonly CallRecord[], turn: number, first = 0): LanguageModelV4Message[] {
   if (!calls.length) return []
@@ -111,10 +112,13 @@ function recall(calls: readonly CallRecord[], turn: number, first = 0): Language
 
 const text = (content: string): LanguageModelV4TextPart => ({ type: 'text', text: content })
 
-/** How many messages are looked at: more than most sessions have, or than fit; and where all of these do, at most. */
+/**
+ * Number of messages read at first, which is enough for most sessions, and the maximum number of messages if all of
+ * these fit.
+ */
 const LATEST_MESSAGES = 100
 const MAX_MESSAGES = 1_000
-/** What a token is taken for, in bytes: models differ, and their tokenizers are not here. */
+/** Estimated bytes per token. Tokenizers differ between models and are not available here. */
 const BYTES_PER_TOKEN = 4
 
 type HistoryRow = Pick<Turn, 'role' | 'content' | 'toolCalls' | 'replay'> & { position: number; mediaIds: string[] }
@@ -124,7 +128,10 @@ const TURN = Prisma.sql`m."position", m."role", m."content", m."toolCalls", m."r
 const SIZE = Prisma.sql`octet_length(m."content") + octet_length(CAST(m."toolCalls" AS TEXT))
   + coalesce(octet_length(m."replay"), 0)`
 
-/** The latest turns of a session that fit in `MAX_HISTORY_TOKENS`, from a question on; {@link MAX_MESSAGES} at most. */
+/**
+ * Reads the latest turns of a session that fit in `MAX_HISTORY_TOKENS`, beginning with a question; at most {@link
+ * MAX_MESSAGES} messages.
+ */
 async function readHistory(deps: PromptDeps, execution: ExecutionRow): Promise<Turn[]> {
   if (execution.queueSeq === 1) return []
   let rows = await readLatest(deps, execution, LATEST_MESSAGES)
@@ -138,7 +145,7 @@ async function readHistory(deps: PromptDeps, execution: ExecutionRow): Promise<T
     .map((row) => ({ ...row, mediaIds: row.role === 'user' ? row.mediaIds : [] }))
 }
 
-/** Of the latest messages those that fit. What does not fit is not read: its size alone is looked at. */
+/** Reads the latest messages that fit. Only the size of the others is read. */
 function readLatest(
   { db, settings }: PromptDeps,
   { sessionId, queueSeq }: ExecutionRow,
@@ -158,15 +165,15 @@ function readLatest(
     ORDER BY m."position"`)
 }
 
-/** Whether a session goes on with another one, whose turns come before its own. */
+/** Returns whether a session continues another one, whose turns precede its own. */
 async function isBranch({ db }: PromptDeps, { sessionId: id }: ExecutionRow): Promise<boolean> {
   const session = await db.session.findUnique({ where: { id }, select: { parentSessionId: true } })
   return session?.parentSessionId != null
 }
 
 /**
- * The same of a branch: the way leads from session to session, each up to where the next one goes on with it. One statement,
- * however many they are.
+ * Reads the history of a branch from session to session, each up to the position where the next one continues it, in
+ * one statement.
  */
 function readBranch({ db, settings }: PromptDeps, { sessionId, queueSeq }: ExecutionRow): Promise<HistoryRow[]> {
   const room = settings.MAX_HISTORY_TOKENS * BYTES_PER_TOKEN
@@ -189,12 +196,12 @@ function readBranch({ db, settings }: PromptDeps, { sessionId, queueSeq }: Execu
     ORDER BY m."position"`)
 }
 
-/** How much of pictures a model is shown at once. */
+/** Maximum size of the pictures in one prompt (bytes). */
 const MAX_PICTURES = 25 * 1024 * 1024
 
 /**
- * What is attached to each turn: pictures, at later turns again, as far as they fit, the latest turn's first; of
- * anything else that there is such a file. What was deleted since is left out.
+ * Reads the attachments of each turn: pictures, repeated in later prompts as far as they fit, latest turn first; other
+ * files by name only. Deleted files are left out.
  */
 async function readAttachments({ db, storage }: PromptDeps, organizationId: string, turns: readonly Turn[]) {
   const attached: (LanguageModelV4TextPart | LanguageModelV4FilePart)[][] = turns.map(() => [])

@@ -10,20 +10,21 @@ import type { ModelSettings } from '../../../lib/model-settings.ts'
 import type { Fields } from '../../../lib/unknown.ts'
 import type { ModelFailure } from '../models/model-failures.ts'
 
-// What a provider refuses by name is left out of the next request (contract-2.md section 2.1).
+// Leaves the parts of a request that a provider rejects by name out of the next one (contract-2.md section 2.1).
 
 /**
  * A change of the requests to one model:
- * - `stream_options`, `temperature` and other fields: leave the field of the body or the setting out.
- * - `max_completion_tokens`: name the limit of the answer so.
- * - `system`: put the system prompt into the first user message. `files`: name all files instead of sending them;
- *   `files:<digest>,<digest>`: only these, which the provider could not read.
- * - `reasoning`: leave earlier reasoning out. `add_reasoning`: give every earlier call an empty one.
- * - `tools`: offer no tools. `schema:<tool>`: send a tool without its input schema. `tool:<tool>`: leave the tool out.
+ * - `stream_options`, `temperature` and other fields: omit the body field or the setting.
+ * - `max_completion_tokens`: use this name for the answer limit.
+ * - `system`: move the system prompt into the first user message.
+ * - `files`: send only the names of all files. `files:<digest>,<digest>`: only of these, which the provider could not
+ *   read.
+ * - `reasoning`: omit earlier reasoning. `add_reasoning`: give every earlier call an empty one.
+ * - `tools`: offer no tools. `schema:<tool>`: omit the tool's input schema. `tool:<tool>`: omit the tool.
  */
 export type Change = string
 
-/** What a change is decided by. */
+/** Facts of a request that decide its changes. */
 export type Asked = {
   prompt: LanguageModelV4Prompt
   /** Index of the message that the run answers. */
@@ -36,7 +37,7 @@ export type Asked = {
   isCompatible: boolean
 }
 
-/** The names under which providers refuse a setting. */
+/** Names under which providers reject a setting. */
 const SETTINGS: Readonly<Record<Exclude<keyof ModelSettings, 'providerOptions'>, RegExp>> = {
   temperature: /\btemperature\b/i,
   topP: /\btop_?p\b/i,
@@ -70,14 +71,13 @@ const hasFiles = (prompt: LanguageModelV4Prompt): boolean =>
   )
 
 /**
- * Names the changes that may help after a refusal, the likeliest first. Only what the request has is left out: a name
- * in a refusal that is none of its fields changes nothing.
+ * Returns the changes that may help after a rejection, the likeliest first. Considers only parts that the request has.
  */
 export function changesFor({ kind, field, detail }: ModelFailure, asked: Asked): Change[] {
   if (kind !== 'unsupported' && kind !== 'refused' && kind !== 'unknown') return []
   const { prompt, question, tools, settings, fields, isCompatible } = asked
   const changes: Change[] = []
-  // The field alone first: the sentence around it may name others.
+  // The field itself comes first, because the sentence around it may name others.
   for (const text of [field ?? '', detail]) {
     if (!text) continue
     if (isCompatible && /stream_options|include_usage/i.test(text)) changes.push('stream_options')
@@ -105,7 +105,7 @@ export function changesFor({ kind, field, detail }: ModelFailure, asked: Asked):
 const hasWord = (text: string, word: string): boolean =>
   new RegExp(`(?<![\\w-])${word.replace(/[^\w-]/g, '\\$&')}(?![\\w-])`).test(text)
 
-/** The tools that a refusal of a schema names, by their place or their name. */
+/** Returns the tools whose schemas a rejection names, by index or name. */
 function refusedTools(text: string, detail: string, tools: readonly LanguageModelV4FunctionTool[]): string[] {
   if (!/schema|parameters|function_declarations|input_schema|properties/i.test(detail)) return []
   const place = /function_declarations[[.](\d{1,4})/.exec(text) ?? /(?:tools|functions)[[.](\d{1,4})/.exec(text)
@@ -114,15 +114,15 @@ function refusedTools(text: string, detail: string, tools: readonly LanguageMode
   return [placed, named].flat()
 }
 
-/** Whether a refusal is of the files that were sent, and not of all files: one may be broken, or too large. */
+/** Returns whether a rejection concerns only some of the files, such as a broken or too large one. */
 const isOfSomeFiles = (detail: string): boolean =>
   /could not|process|invalid image|corrupt|large|exceed|size|download|fetch|decode/i.test(detail)
 
-/** Whether a change holds for every request to the model, and not only for what one request had in it. */
+/** Returns whether a change applies to every request to the model rather than to one request's contents. */
 export const isOfModel = (change: Change): boolean =>
   !/^(?:schema|tool|files):/.test(change) && change !== 'maxOutputTokens'
 
-/** Whether a change holds for the next turns of the session: the files of a turn are sent again with later ones. */
+/** Returns whether a change applies to the next turns of the session, which send the files again. */
 export const isOfSession = (change: Change): boolean => change.startsWith('files:')
 
 /** Applies changes to a prompt. */
@@ -164,7 +164,7 @@ const digestsIn = (prompt: LanguageModelV4Prompt): string[] => [...new Set(promp
 
 const named = ({ filename, mediaType }: LanguageModelV4FilePart): LanguageModelV4TextPart => ({
   type: 'text',
-  text: `[Attached file: ${filename ?? 'without a name'} (${mediaType}), which this model does not take]`,
+  text: `[Attached file: ${filename ?? 'unnamed'} (${mediaType}), which this model does not support]`,
 })
 
 function withoutFiles(
@@ -189,7 +189,7 @@ function withoutFiles(
   }
 }
 
-/** Leaves reasoning out of an answer, and the answer out if nothing else is in it. */
+/** Removes reasoning from an answer, and the whole answer if nothing else remains. */
 export function withoutReasoning(message: LanguageModelV4Message): LanguageModelV4Message[] {
   if (message.role !== 'assistant') return [message]
   const content = message.content.filter(({ type }) => type !== 'reasoning')
@@ -215,7 +215,7 @@ function withoutSystem(prompt: LanguageModelV4Prompt): LanguageModelV4Prompt {
   )
 }
 
-/** Applies changes to the tools that are offered. */
+/** Applies changes to the offered tools. */
 export function changeTools(
   tools: readonly LanguageModelV4FunctionTool[],
   changes: ReadonlySet<Change>,
@@ -233,7 +233,7 @@ export function changeTools(
 export const changeSettings = (settings: ModelSettings, changes: ReadonlySet<Change>): ModelSettings =>
   changes.size === 0 ? settings : Object.fromEntries(Object.entries(settings).filter(([name]) => !changes.has(name)))
 
-/** Fields of a request that the service needs itself; it reads one answer alone (`n`). */
+/** Request fields that the service sets itself. It reads only one answer (`n`). */
 const RESERVED = ['model', 'messages', 'stream', 'n']
 
 /** Returns the names in `extra` that are not merged into a body. */

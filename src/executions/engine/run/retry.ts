@@ -3,7 +3,10 @@ import { isUnavailable } from '../../../lib/database-errors.ts'
 
 const RETRY_INTERVAL = 500
 
-/** Does a task again for as long as the database is away, or until the signal aborts. `again` is told why, each time. */
+/**
+ * Retries a task while the database is unavailable, until the signal aborts. Calls `again` with the error before each
+ * retry.
+ */
 export async function outlast<T>(
   task: () => Promise<T>,
   signal: AbortSignal,

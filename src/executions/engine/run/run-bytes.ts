@@ -1,12 +1,12 @@
 import { AppError } from '../../../errors.ts'
 import type { MessageData } from '../events/events.ts'
 
-/** The text that one run keeps in this process. */
+/** Amount of text that one run holds in this process. */
 export type RunText = { size: number; readonly controller: AbortController }
 
 export type RunBytes = {
   open(controller: AbortController): RunText
-  /** Counts a message of a run. Beyond the limit, stops the run of this process that has the most text. */
+  /** Counts a message of a run. Over the limit, stops the run of this process with the most text. */
   add(text: RunText, data: MessageData): void
   close(text: RunText): void
 }
@@ -20,8 +20,8 @@ const tooMuch = (size: number, limit: number) =>
   })
 
 /**
- * Bounds the text that all runs of this process keep, which replies and results of tools would otherwise fill its memory
- * with. A character counts as one byte, as V8 keeps most text. A run that is stopped fails with code `too_large`.
+ * Limits the text that all runs of this process hold in memory, such as replies and tool results. A character counts as
+ * one byte, as V8 stores most text. A stopped run fails with code `too_large`.
  */
 export function createRunBytes(limit: number): RunBytes {
   const texts = new Set<RunText>()
@@ -31,7 +31,7 @@ export function createRunBytes(limit: number): RunBytes {
     let largest: RunText | undefined
     for (const text of texts) if (text.size > (largest?.size ?? 0)) largest = text
     if (!largest) return
-    // It counts no more while it ends: otherwise the next word of any other run would stop that one too.
+    // A stopped run no longer counts, so that the next message of another run does not stop that one too.
     close(largest)
     largest.controller.abort(tooMuch(largest.size, limit))
   }
@@ -57,7 +57,7 @@ export function createRunBytes(limit: number): RunBytes {
   }
 }
 
-/** An assistant's whole message repeats its deltas. */
+/** The complete message of an assistant repeats its deltas. */
 const sizeOf = (data: MessageData): number => {
   if (data.messageType === 'stream_event') return data.delta.text.length
   return data.messageType === 'tool_result' ? data.content.length : 0

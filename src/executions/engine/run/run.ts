@@ -17,60 +17,62 @@ import { assistantEvent, type Call, callsOf, type ReplyPart, resultEvent, type S
 import type { Described, Tool, ToolResult } from './tools.ts'
 import type { Warn } from './warnings.ts'
 
-/** What a run is made of. */
+/** Inputs of a run. */
 export type RunInput = {
-  /** Asks its model, or one that it falls back to. */
+  /** Asks the run's model or a fallback. */
   asking: Asking
-  /** Watches a model, for traces. */
+  /** Wraps a model with tracing. */
   watch?: (model: TextModel, id: string) => TextModel
   prompt: LanguageModelV4Prompt
   /** Index of the message in the prompt that the run answers. */
   question: number
   tools: readonly Tool[]
-  /** How often the model is asked, at most. */
+  /** Maximum number of model requests. */
   maxTurns: number
-  /** How long the model may say nothing, and a tool take (ms). */
+  /** Maximum time that the model may be silent and a tool call may take (ms). */
   idleTimeout: number
   toolTimeout: number
-  /** Made when it is needed: most runs call no tools. */
+  /** Created on demand, because most runs call no tools. */
   steps: () => StepStore
-  /** Told of what a tool threw that is nobody's to read. */
+  /** Called with tool errors whose details must not be published. */
   onToolError: (tool: string, error: unknown) => void
   warn: Warn
-  /** Aborts when this process is about to end: a run that waits to ask again goes on elsewhere. */
+  /** Aborts when this process starts to shut down. A run that waits to retry then resumes elsewhere. */
   draining: AbortSignal
-  /** Stops it, whoever aborts, and with it all that it has under way. */
+  /** Aborts the run and all of its pending work. */
   controller: AbortController
 }
 
 export type RunUsage = { inputTokens: number; outputTokens: number; usageEstimated: boolean }
 
-/** How far a run has come: what a run that is cut short has used and done, and what one goes on from. */
+/** Progress of a run: the partial result of a stopped run and the starting point of a resumed one. */
 export type Progress = {
   usage: RunUsage
-  /** The steps that called tools. */
+  /** Steps that called tools. */
   steps: Step[]
-  /** What a person has to decide about before the run can go on: it then stops. */
+  /** Calls that a person must decide. The run stops until then. */
   asks: Ask[]
   /** The parts of the latest reply. */
   last: readonly ReplyPart[]
 }
 
-/** A call that a person has to decide about, its tool, and what that says of itself. */
+/** A call that a person must decide, with its tool and the tool's description. */
 export type Ask = { call: Call; tool: Tool; said: Described }
 
 /**
- * Tells what a run says. Whoever tells waits for what it returns, if anything, before the run goes on; it throws what
- * stops the run.
+ * Emits a message of a run. The caller awaits the returned promise, if any, before the run continues. It throws to stop
+ * the run.
  */
 export type Say = (data: MessageData) => Promise<unknown> | undefined
 
 /**
- * One run: asks the model, step by step while it calls tools, and tells what it says and what they answer. Goes on
- * behind the last step of `progress`, with those of its calls first that have no result. The calls of the last turn
- * that it may take are not made: the run ends with what it has said (contract.md section 3, `maxTurns`). Nothing is kept
- * of it before it has `begun`: the model may have been asked while that is written. Returns why it ended, null if it
- * waits for a person.
+ * Executes one run: asks the model, step by step while it calls tools, and emits its messages and the tools' results.
+ *
+ * Resumes after the last step of `progress` and first makes that step's calls without results. Calls of the last
+ * permitted turn are not made: the run ends with its text (contract.md section 3, `maxTurns`). Nothing is stored before
+ * `begun`, because the model may be asked while the claim is written.
+ *
+ * Returns the reason for the end, or null if the run waits for an approval.
  */
 export async function run(
   input: RunInput,
@@ -102,9 +104,10 @@ export async function run(
       calls: callsOf(reply.parts, input.tools),
     }
     const isLast = number === input.maxTurns
-    // Before it is kept: what is kept of a step is forgotten with a run that is stopped meanwhile.
+    // Added before it is stored, because stored steps are deleted with a run that is stopped meanwhile.
     if (last.calls.length) steps.push(last)
-    // Before it is told: whoever takes the run over tells what is missing of a step that is kept, and asks for any other again.
+    // Stored before it is emitted: a process that takes the run over emits the missing part of a stored step, and
+    // requests any other step again.
     if (last.calls.length && !isLast) {
       await begun
       await input.steps().save(last)
@@ -131,13 +134,13 @@ const difference = (usage: RunUsage, before: RunUsage): RunUsage => ({
   usageEstimated: usage.usageEstimated,
 })
 
-/** A step and its results, as the model is told of them. */
+/** Returns a step and its results as prompt messages. */
 const toPrompt = ({ parts, calls, model }: Step): LanguageModelV4Message[] => [
   {
     role: 'assistant',
     ...writtenBy(model),
     content: parts.flatMap((part) => {
-      // Models are told of objects alone, whatever they gave.
+      // Providers accept only objects as tool inputs.
       if (part.type === 'tool-call') return { ...part, input: isObject(part.input) ? part.input : {} }
       return part.type === 'reasoning' || part.text ? part : []
     }),

@@ -51,10 +51,9 @@ const sizeOf = (prompt: readonly LanguageModelV4Message[]): number =>
   prompt.reduce((sum, message) => sum + sizeOfMessage(message), 0)
 
 /**
- * Shortens a prompt to `room` (bytes, as {@link sizeOf} measures): leaves out the oldest whole turns before the message
- * at index `question`, never a part of one, so that no tool call is parted from its result. If that is not enough, cuts
- * the longest tool results that came after the question. Returns the prompt itself if it fits, and the shortest one that
- * there is if none does.
+ * Shortens a prompt to `room` (bytes, as {@link sizeOf} measures). Removes the oldest whole turns before the message at
+ * index `question`, so that calls keep their results. If that is not enough, cuts the longest tool results after the
+ * question. Returns the prompt itself if it fits, and the shortest possible prompt if none does.
  */
 export function shorten(prompt: LanguageModelV4Prompt, question: number, room: number): LanguageModelV4Prompt {
   let size = sizeOf(prompt)
@@ -71,18 +70,18 @@ export function shorten(prompt: LanguageModelV4Prompt, question: number, room: n
   return size <= room ? kept : cutResults(kept, size - room)
 }
 
-/** Returns the size of a prompt that has nothing before its question. */
+/** Returns the size of a prompt without the messages before its question. */
 const sizeWithoutHistory = (prompt: LanguageModelV4Prompt, question: number): number =>
   sizeOf(prompt.filter(({ role }, index) => role === 'system' || index >= question))
 
-/** Length of the longest text of a result. */
+/** Returns the length of the longest text of a result. */
 function lengthOf({ output }: LanguageModelV4ToolResultPart): number {
   if (output.type === 'text' || output.type === 'error-text') return output.value.length
   if (output.type !== 'content') return 0
   return Math.max(0, ...output.value.map((item) => (item.type === 'text' ? item.text.length : 0)))
 }
 
-/** Cuts the longest tool results to one length, so that at least `excess` characters go if there are as many. */
+/** Cuts the longest tool results to one common length that removes at least `excess` characters, if possible. */
 function cutResults(prompt: LanguageModelV4Prompt, excess: number): LanguageModelV4Prompt {
   const lengths = prompt
     .flatMap((message) => (message.role === 'tool' ? message.content : []))
@@ -117,16 +116,16 @@ function cutResult(part: LanguageModelV4ToolResultPart, limit: number): Language
   return { ...part, output: { ...output, value } }
 }
 
-/** Bytes of text that are taken for a token: tokenizers differ, and are not here. */
+/** Estimated bytes per token. Tokenizers differ and are not available here. */
 const BYTES_PER_TOKEN = 4
 /** Share of a context window that a prompt may fill, because its size is an estimate. */
 const MARGIN = 0.9
-/** Tokens that are kept for an answer of which no setting says how long it may be. */
+/** Tokens reserved for the answer if no setting limits it. */
 const ANSWER = 4_096
-/** Maximum number of requests of a step that are shortened (contract-2.md section 2.1). */
+/** Maximum number of shortened requests in a step (contract-2.md section 2.1). */
 const MAX_SHORTENED = 4
 
-/** The room for a prompt in a context window (tokens) beside the answer and the tools. */
+/** Returns the prompt size that fits a context window (tokens) beside the answer and the tools (bytes). */
 export function roomIn(contextWindow: number, maxOutputTokens: number | undefined, tools: readonly object[]): number {
   const answer = Math.min(maxOutputTokens ?? ANSWER, contextWindow / 4)
   return Math.floor(
@@ -138,9 +137,9 @@ type TooLong = { detail: string; contextWindow: number | null }
 type Request = { prompt: LanguageModelV4Prompt; question: number; sent: LanguageModelV4Prompt }
 
 /**
- * The room for a request after one that was refused as too long, the `attempt`-th of its step. Goes by the numbers that
- * the refusal states, else by half; the third leaves all history out, the fourth also half of the tool results. Null if
- * nothing is left to leave out.
+ * Returns the prompt size for the next request after the `attempt`-th rejection as too long in a step. Uses the numbers
+ * in the rejection, otherwise halves the size. The third attempt omits all history, the fourth also half of the tool
+ * results. Returns null if nothing is left to omit.
  */
 export function shorterRoom({ detail, contextWindow }: TooLong, request: Request, attempt: number): number | null {
   const { prompt, question, sent } = request
@@ -160,7 +159,7 @@ function ratioOf(detail: string, limit: number | null, size: number): number {
   return Math.min(0.75, (limit * BYTES_PER_TOKEN * MARGIN) / size)
 }
 
-/** The size of a refused request (tokens), if the refusal states it beside the limit. */
+/** Returns the size of a rejected request (tokens) if the rejection states it beside the limit. */
 function requestedIn(detail: string, limit: number): number | null {
   const numbers = [...detail.matchAll(/(?<![\w.-])\d[\d,_]*(?![\w-]|\.\d)/g)].map(([text]) =>
     Number(text.replace(/[,_]/g, '')),

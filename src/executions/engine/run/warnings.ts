@@ -6,21 +6,21 @@ const MAX_WARNINGS = 50
 const MAX_LENGTH = 500
 
 /**
- * Adds a warning to a run, for the person who reads its answer: what was not done, and what to do about it. A second one
- * of the same code and text is dropped, and everything beyond {@link MAX_WARNINGS}. The text carries no secret and no prompt.
+ * Adds a warning to a run for the person who reads its answer: it names the omission and the fix. Drops duplicates and
+ * everything beyond {@link MAX_WARNINGS}. The text contains no secrets and no prompts.
  */
 export type Warn = (code: WarningCode, text: string) => void
 
 /** The warnings of one attempt at a run. */
 export type Warnings = {
   readonly warn: Warn
-  /** All of the run, those of earlier attempts included. */
+  /** All warnings of the run, including those of earlier attempts. */
   readonly all: readonly Warning[]
-  /** Shows the warnings so far, and every later one as it comes, until `null` is given. */
+  /** Publishes the warnings so far and every later one, until called with `null`. */
   show(tell: ((warning: Warning) => void) | null): void
 }
 
-/** Makes the warnings of an attempt. `known`: those that an earlier attempt has shown. */
+/** Creates the warnings of an attempt. `known`: those that an earlier attempt has published. */
 export function createWarnings(known: readonly Warning[]): Warnings {
   const all = [...known]
   let shown = all.length
@@ -48,11 +48,11 @@ export function createWarnings(known: readonly Warning[]): Warnings {
 export const warningsOf = ({ warnings }: { warnings: string | null }): Warning[] =>
   warnings === null ? [] : JSON.parse(warnings)
 
-/** Writes it. */
+/** Serializes warnings for the column of an execution. */
 export const toColumn = (warnings: readonly Warning[]): string | null =>
   warnings.length ? JSON.stringify(warnings) : null
 
-/** Joins two lists, without what is in both. */
+/** Joins two lists and removes duplicates. */
 export function joined(some: readonly Warning[], others: readonly Warning[]): Warning[] {
   const { all, warn } = createWarnings(some)
   for (const { code, text } of others) warn(code, text)
