@@ -592,7 +592,7 @@ describe('the cause of a failed run', () => {
     [
       'garbage',
       { tokens: ['Hello', Buffer.from('data: {garbage\n\n')] },
-      'The model server sent something that cannot be read',
+      'The model server sent data that cannot be read',
     ],
     [
       'an error in the stream',

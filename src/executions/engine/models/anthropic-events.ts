@@ -4,13 +4,13 @@ import { type Emit, errorIn, type ProviderEvents, unknownUsage } from './provide
 type Block = {
   type: string
   index: number
-  /** The input that the start of a call holds; used if no pieces follow. */
+  /** Input in the start event of a call, used if no pieces follow. */
   input: Fields | null
   json: string
   hasPieces: boolean
 }
 
-/** The deltas of each type of block that the package reads. */
+/** Delta types that the provider package reads for each block type. */
 const DELTAS: Readonly<Record<string, readonly string[]>> = {
   text: ['text_delta'],
   thinking: ['thinking_delta', 'signature_delta'],
@@ -23,7 +23,7 @@ const TEXT_OF: Readonly<Record<string, string>> = {
   signature_delta: 'signature',
   input_json_delta: 'partial_json',
 }
-/** The type of the block to which a delta without a start belongs. */
+/** Block type of a delta without a start. */
 const TYPE_OF: Readonly<Record<string, string>> = {
   text_delta: 'text',
   thinking_delta: 'thinking',
@@ -33,12 +33,12 @@ const TYPE_OF: Readonly<Record<string, string>> = {
 const TOKENS = ['input_tokens', 'output_tokens', 'cache_creation_input_tokens', 'cache_read_input_tokens'] as const
 
 /**
- * Reads the events of Anthropic's Messages API. Blocks of tools that run at the server, and blocks, deltas and events of
- * later versions, are left out: they are neither text nor calls for this service.
+ * Reads the events of Anthropic's Messages API. Leaves out blocks of server-side tools, and block, delta and event
+ * types of later versions, because they are neither text nor calls for this service.
  */
 export function createAnthropicEvents(emit: Emit): ProviderEvents {
   const open = new Map<number, Block>()
-  /** The blocks that are left out, so that their deltas are, too. */
+  /** Blocks that are left out together with their deltas. */
   const skipped = new Set<number>()
   let usage: Record<string, number> = {}
   let isBegun = false
@@ -124,7 +124,7 @@ export function createAnthropicEvents(emit: Emit): ProviderEvents {
     emit({ type: 'content_block_stop', index })
   }
 
-  /** Ends the blocks that are open. A call that was cut off is none. */
+  /** Ends the open blocks. A call that was cut off is dropped. */
   function stopAll(reason: string): void {
     for (const block of open.values()) {
       if (block.type !== 'tool_use' || reason === 'tool_use' || isComplete(block)) stop(block)

@@ -3,7 +3,7 @@ import type { ModelSettings } from '../../../lib/model-settings.ts'
 import type { Fields } from '../../../lib/unknown.ts'
 import type { CallOptions } from './text-model.ts'
 
-/** What the settings of a call depend on. */
+/** Facts about a call that its settings depend on. */
 export type Call = {
   /** The provider as its model names it (`openai.responses`, `compatible.chat`). */
   provider: string
@@ -13,10 +13,10 @@ export type Call = {
   isFirst: boolean
 }
 
-/** Whether a model is one of an OpenAI-compatible server. */
+/** Returns whether the model belongs to an OpenAI-compatible server. */
 export const isCompatible = (provider: string): boolean => provider.endsWith('.chat')
 
-/** The fields that settings merge into the body of a request to an OpenAI-compatible server. */
+/** Returns the fields that settings merge into the body of a request to an OpenAI-compatible server. */
 export function bodyFieldsOf(settings: ModelSettings, { provider, hasTools }: Omit<Call, 'isFirst'>): Fields {
   const { providerOptions = {}, parallelToolCalls } = settings
   const name = provider.split('.', 1)[0] ?? ''
@@ -27,18 +27,21 @@ export function bodyFieldsOf(settings: ModelSettings, { provider, hasTools }: Om
   }
 }
 
-/** Translates settings into the options of a call (contract-2.md section 2.3). `ignored` is told of what has no option. */
+/**
+ * Translates settings into the options of a call (contract-2.md section 2.3). Calls `ignored` for settings without an
+ * option.
+ */
 export function optionsOf(
   settings: ModelSettings,
   { provider, hasTools, isFirst }: Call,
   ignored: (name: keyof ModelSettings) => void,
 ): Omit<CallOptions, 'prompt'> {
   const { temperature, topP, maxOutputTokens, stopSequences, seed, reasoningEffort, parallelToolCalls } = settings
-  // A model that must call tools at every step never answers.
+  // A model that must call tools at every step would never answer.
   const toolChoice = settings.toolChoice === 'required' && !isFirst ? 'auto' : settings.toolChoice
   const own: Record<string, Fields> = { ...settings.providerOptions }
   const isResponses = provider.startsWith('openai.')
-  // OpenAI keeps nothing: its reasoning comes back encrypted, and goes with each request.
+  // OpenAI stores nothing: its reasoning comes back encrypted and is sent with each request.
   if (isResponses) own.openai = { store: false, ...own.openai }
   if (parallelToolCalls !== undefined && hasTools) {
     if (isResponses) own.openai = { parallelToolCalls, ...own.openai }
@@ -54,15 +57,15 @@ export function optionsOf(
     ...(seed !== undefined && { seed }),
     ...(reasoningEffort !== undefined && { reasoning: reasoningEffort }),
     ...(toolChoice && hasTools && { toolChoice: { type: toolChoice } }),
-    // Those of a compatible server are merged into its body.
+    // Options for a compatible server are merged into the body.
     ...(!isCompatible(provider) && { providerOptions: own as never }),
   }
 }
 
-/** How the packages name settings in their warnings, where they do not use ours. */
+/** Names that packages use for settings in their warnings where they differ from ours. */
 const NAMES: Readonly<Record<string, keyof ModelSettings>> = { reasoning: 'reasoningEffort' }
 
-/** Returns the settings that a package says it did not send. */
+/** Returns the settings that a package reports as not sent. */
 export const ignoredIn = (warnings: readonly SharedV4Warning[], settings: ModelSettings): string[] =>
   warnings
     .flatMap((warning) => (warning.type === 'unsupported' ? (NAMES[warning.feature] ?? warning.feature) : []))

@@ -4,14 +4,14 @@ import { splitUnopened } from './inline-reasoning.ts'
 import { post, type Target } from './post.ts'
 import type { TextModel } from './text-model.ts'
 
-/** Makes a request's body of a call: what the provider package knows best. */
+/** Builds the request body of a call, with the provider package. */
 type Prepare = (options: LanguageModelV4CallOptions) => Promise<{ body: object }>
 
 /**
- * A model of an OpenAI-compatible server by `POST /chat/completions`. The provider package makes the request; its
- * stream costs three times as much as the whole rest of a run: four web streams and two schemas for each token. This one
- * reads the chunks as they come, and more of what servers send in their place. Errors: see {@link classifyModelError}.
- * `thinkTags`: whether thinking inside of the text is read as reasoning (contract-2.md section 2.4).
+ * Creates a model of an OpenAI-compatible server (`POST /chat/completions`). The provider package builds the request.
+ * Its stream costs three times as much as the rest of a run (four web streams and two schemas per token), so this
+ * module reads the chunks itself, and more of the deviations of servers. Errors: see {@link classifyModelError}.
+ * `thinkTags`: whether thinking inside the text is read as reasoning (contract-2.md section 2.4).
  */
 export function chatCompletions(
   { provider, modelId }: Pick<TextModel, 'provider' | 'modelId'>,

@@ -1,7 +1,7 @@
 import { asObject, asText, type Fields, isObject } from '../../../lib/unknown.ts'
 import { ReportedError } from './model-errors.ts'
 
-/** The keys with which a chunk without choices says that something failed. */
+/** Keys that report a failure in a chunk without choices. */
 const COMPLAINTS = [
   'error_type',
   'error_message',
@@ -20,7 +20,7 @@ const COMPLAINTS = [
 ]
 const HARMLESS = /^(?:ping|keep-?alive|heartbeat|info|status|ok|success)$/i
 
-/** The error that a chunk reports in any of the forms that servers use; undefined if it reports none. */
+/** Returns the error that a chunk reports in any of the forms that servers use, or undefined. */
 export function reportedError(chunk: Fields, choice: Fields, event: string | undefined): ReportedError | undefined {
   if (says(chunk.error)) return new ReportedError(chunk.error === true ? chunk : detailed(chunk))
   if (says(choice.error)) return new ReportedError({ error: choice.error })
@@ -31,7 +31,7 @@ export function reportedError(chunk: Fields, choice: Fields, event: string | und
   return isError || complains(chunk, event) ? new ReportedError(chunk) : undefined
 }
 
-/** Some say the kind of an error beside it. */
+/** Some servers state the kind of an error beside it. */
 const detailed = ({ error, error_type, code, status, message }: Fields): Fields => ({
   ...{ error, error_type, code, status },
   ...(!isObject(error) && typeof message === 'string' && { message }),
@@ -45,7 +45,7 @@ function complains(chunk: Fields, event: string | undefined): boolean {
   return COMPLAINTS.some((key) => key in chunk && (says(chunk[key]) || typeof chunk[key] === 'number'))
 }
 
-/** Whether a value says anything: servers send `error: null`, `""` and `{}` in each chunk of a good reply. */
+/** Returns whether a value is a real error: servers send `error: null`, `""` and `{}` in each chunk of a good reply. */
 function says(value: unknown): boolean {
   if (Array.isArray(value)) return value.some(says)
   if (isObject(value)) return Object.values(value).some((inner) => says(inner) || typeof inner === 'number')

@@ -9,7 +9,7 @@ import { createStreamedCalls } from './streamed-calls.ts'
 import type { Part } from './text-model.ts'
 
 export type ReplyOptions = {
-  /** The key of what this server wants back with its reasoning and calls, in `providerMetadata`. */
+  /** Key in `providerMetadata` for fields that this server expects back with its reasoning and calls. */
   metadataKey: string
   /** The names of the offered tools. */
   tools: ReadonlySet<string>
@@ -17,16 +17,16 @@ export type ReplyOptions = {
   thinkTags: boolean
 }
 
-/** Makes parts of the chunks of one chat completion. */
+/** Converts the chunks of one chat completion into parts. */
 export type ChatReply = {
-  /** Takes a chunk, or a whole completion. */
+  /** Reads a chunk or a whole completion. */
   read(chunk: Fields, event: string | undefined, parts: Part[]): void
-  /** Says the rest. `isClosed`: the server ended the connection without `[DONE]`. */
+  /** Emits the remaining parts. `isClosed`: the server closed the connection without `[DONE]`. */
   end(isClosed: boolean, parts: Part[]): void
-  /** Whether its finish reason has come: only usage may follow. */
+  /** Whether the finish reason has arrived, after which only usage may follow. */
   readonly isSettled: boolean
   readonly isOver: boolean
-  /** Whether anything of the protocol has come. */
+  /** Whether anything of the protocol has arrived. */
   readonly isBegun: boolean
 }
 
@@ -41,9 +41,9 @@ export function createChatReply({ metadataKey, tools, thinkTags }: ReplyOptions)
   let usage: LanguageModelV4Usage | null = null
   let isOver = false
   let isBegun = false
-  /** The text of messages that came instead of deltas. */
+  /** Text of messages that arrived instead of deltas. */
   let messages = ''
-  /** The field that the open reasoning came in, and what goes back beside its text. */
+  /** Field of the open reasoning, and the fields that are sent back beside its text. */
   let field = ''
   let details: Details = {}
   let textExtra: Fields | null = null
@@ -126,10 +126,12 @@ export function createChatReply({ metadataKey, tools, thinkTags }: ReplyOptions)
     }
   }
 
-  /** Reads `delta`, or `message` where servers send that; then the same text may come again with the finish reason. */
+  /**
+   * Reads `delta`, or `message` from servers that send it. Such a server may repeat the text with the finish reason.
+   */
   function readMessage(delta: Fields, isMessage: boolean, isLast: boolean, parts: Part[]): void {
     const { content } = delta
-    // Nearly all chunks: a few more fields for each token would cost as much as reading it.
+    // Fast path for nearly all chunks: checking a few more fields per token would cost as much as reading it.
     if (!isMessage && inline.isOver && typeof content === 'string' && hasContentAlone(delta)) {
       say('text', content, parts)
       return
@@ -162,7 +164,7 @@ export function createChatReply({ metadataKey, tools, thinkTags }: ReplyOptions)
     const choice = asObject(asList(chunk.choices)[0])
     const error = reportedError(chunk, choice, event)
     if (error !== undefined) {
-      // Behind the finish reason nothing can take the reply back.
+      // Nothing after the finish reason can invalidate the reply.
       if (reason !== undefined) return
       isOver = true
       parts.push({ type: 'error', error })
@@ -171,7 +173,7 @@ export function createChatReply({ metadataKey, tools, thinkTags }: ReplyOptions)
     const { choices } = chunk
     isBegun ||= Array.isArray(choices)
     if (choices !== undefined && choices !== null && !isBegun)
-      throw new ModelError('The model server sent something that cannot be read', 'unreadable')
+      throw new ModelError('The model server sent data that cannot be read', 'unreadable')
     const raw = asText(choice.finish_reason)
     const isLast = !isNoReason(raw)
     const { delta, message, text } = choice
@@ -200,7 +202,7 @@ export function createChatReply({ metadataKey, tools, thinkTags }: ReplyOptions)
       const unified = unifiedReason(reason)
       return unified === 'stop' && isRefusal ? 'content-filter' : unified
     }
-    // The server said that it is done, though not why. Without a word of it the answer may go on: it counts as cut.
+    // The server signaled the end without a reason. Without that signal the answer counts as cut off.
     if (isClosed) return hasText || calls.size ? 'length' : 'error'
     return calls.size ? 'tool-calls' : 'stop'
   }
@@ -236,9 +238,9 @@ export function createChatReply({ metadataKey, tools, thinkTags }: ReplyOptions)
   }
 }
 
-/** The fields of reasoning, each the same text where a server sends several. */
+/** Reasoning fields. If a server sends several, they have the same text. */
 const REASONING = ['reasoning_content', 'reasoning', 'thinking', 'reasoning_text'] as const
-/** The fields of reasoning that have to go back as they came (OpenRouter, LiteLLM). */
+/** Reasoning fields that must be sent back unchanged (OpenRouter, LiteLLM). */
 const DETAILS = ['reasoning_details', 'thinking_blocks'] as const
 
 type Details = { [Key in (typeof DETAILS)[number]]?: readonly Fields[] }
@@ -248,14 +250,14 @@ function hasContentAlone(delta: Fields): boolean {
   return true
 }
 
-/** A text, the text of an object, or those of a list. */
+/** Returns a text, the text of an object, or the joined texts of a list. */
 function wordsOf(value: unknown): string {
   if (typeof value === 'string') return value
   if (Array.isArray(value)) return value.map(wordsOf).join('')
   return isObject(value) ? asText(value.text) || asText(value.content) : ''
 }
 
-/** Joins the texts of the same entry, which come in pieces like the text itself. */
+/** Merges the texts of the same entry, which arrive in pieces. */
 function mergeDetails(before: readonly Fields[], more: readonly Fields[]): readonly Fields[] {
   const merged = [...before]
   for (const entry of more) {

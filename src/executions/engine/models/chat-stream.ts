@@ -10,22 +10,22 @@ import type { Part } from './text-model.ts'
 
 /** Maximum length of an event, or of a body without events (characters). */
 const MAX_EVENT = 16 * 1024 * 1024
-/** How much of an answer without a single event is kept to say what it is (characters). */
+/** Maximum length of the start of an answer without events that is kept to describe the failure (characters). */
 const MAX_HEAD = 4_000
 const LF = 10
 
 /**
- * Makes parts of the bytes of a chat completion as they come: an event stream, or what servers send in its place (one
- * JSON body, a line of JSON for each chunk). Says when the reply is settled, and when it is whole.
+ * Converts the bytes of a chat completion into parts as they arrive: an event stream, one JSON body, or a line of JSON
+ * per chunk. Returns whether the reply is settled and whether it is complete.
  */
 export function createChatReader(options: ReplyOptions): (bytes: Buffer | null, parts: Part[]) => Reading {
   const reply = createChatReply(options)
   let decoder: StringDecoder | null = null
   let parser: EventSourceParser | null = null
   let into: Part[] = []
-  /** What came first; null once the server speaks the protocol. */
+  /** First characters of the answer; null once the server speaks the protocol. */
   let head: string | null = ''
-  /** A body that is JSON, until its end. */
+  /** Pieces of a JSON body, until it is complete. */
   let body: string[] | null = null
   let length = 0
   const config = {
@@ -46,7 +46,7 @@ export function createChatReader(options: ReplyOptions): (bytes: Buffer | null, 
   }
 
   function begin(text: string): void {
-    // An event stream may begin with a byte order mark, which is no part of it.
+    // An event stream may begin with a byte order mark, which is not part of it.
     const begun = `${head}${text}`.replace(/^\ufeff/, '')
     const first = /\S/.exec(begun)?.[0]
     if (!first) {
@@ -62,7 +62,7 @@ export function createChatReader(options: ReplyOptions): (bytes: Buffer | null, 
 
   function end(): void {
     if (body) readBody(reply, body.join(''), into)
-    // The last event may lack the blank line behind it.
+    // The last event may lack its blank line.
     else if (isBegun && !reply.isOver) closeLast()
     if (reply.isOver) return
     if (!reply.isBegun && !reply.isSettled) throw oddAnswer(head ?? '')
@@ -73,7 +73,7 @@ export function createChatReader(options: ReplyOptions): (bytes: Buffer | null, 
     try {
       parser?.feed('\n\n')
     } catch (error) {
-      // It was cut off.
+      // The event was cut off.
       if (!JSONParseError.isInstance(error)) throw error
     }
   }
@@ -84,15 +84,15 @@ export function createChatReader(options: ReplyOptions): (bytes: Buffer | null, 
     else {
       const before = parts.length
       const last = bytes.at(-1) ?? 0
-      // A character may be cut in two.
+      // A multi-byte character may be split.
       if (last > 0x7f) decoder ??= new StringDecoder()
       const text = decoder ? decoder.write(bytes) : bytes.toString()
       if (isBegun) feed(text)
       else begin(text)
       if (head !== null && reply.isBegun) head = null
-      // Most have come whole: what waits for the next is small.
+      // Most events arrive whole, so little is buffered.
       if (last === LF && text.endsWith('\n\n')) parser = decoder = null
-      // Whatever comes says that the model is not silent.
+      // Any bytes show that the model is not silent.
       if (parts.length === before) parts.push({ type: 'raw', rawValue: null })
     }
     if (reply.isOver) return 'whole'
@@ -117,7 +117,7 @@ function readData(reply: ChatReply, data: string, event: string | undefined, par
   }
 }
 
-/** Texts instead of JSON are errors or signs of life; broken JSON is neither. */
+/** Plain texts instead of JSON are errors or keep-alives; broken JSON is neither. */
 function parse(reply: ChatReply, data: string, event: string | undefined, parts: Part[]): unknown {
   try {
     return JSON.parse(data)
@@ -140,7 +140,7 @@ function fail(reply: ChatReply, body: unknown, parts: Part[]): void {
   reply.read({ error: body }, undefined, parts)
 }
 
-/** Lines that are no part of an event stream: llama.cpp's `error: {…}`, and chunks without `data:`. */
+/** Reads lines that violate the event stream format: llama.cpp's `error: {…}`, and chunks without `data:`. */
 function readOdd(reply: ChatReply, { type, field, value, line }: ParseError, parts: Part[]): void {
   if (type === 'max-buffer-size-exceeded') refuseLong()
   if (type !== 'unknown-field' || reply.isOver) return
@@ -152,7 +152,7 @@ function refuseLong(): never {
   throw new ModelError('The model sent more than 16 MiB in one event')
 }
 
-/** Reads a body that is one JSON value, or one for each line. */
+/** Reads a body of one JSON value, or one value per line. */
 function readBody(reply: ChatReply, body: string, parts: Part[]): void {
   let values: unknown
   try {
@@ -164,11 +164,11 @@ function readBody(reply: ChatReply, body: string, parts: Part[]): void {
   for (const value of Array.isArray(values) ? values : [values]) {
     if (isObject(value) && !reply.isOver) reply.read(value, undefined, parts)
   }
-  // A body that came whole is whole.
+  // A complete body is a complete reply.
   if (reply.isBegun && !reply.isOver) reply.end(false, parts)
 }
 
-/** Returns the failure of an answer that is not of the protocol, by its first characters. */
+/** Returns the failure for an answer outside the protocol, from its first characters. */
 export function oddAnswer(head: string): Error {
   const text = head.trim()
   if (!text) return new ModelError('The model server sent an empty answer', 'unreadable')
@@ -176,7 +176,7 @@ export function oddAnswer(head: string): Error {
     const title = /<title[^>]*>([^<]{1,200})<\/title>/i.exec(text)?.[1]?.trim()
     const page = title ? `a web page titled "${title}"` : 'a web page'
     return new ModelError(
-      `The model server answered with ${page} (HTML), not with a model's answer. Check its base address`,
+      `The model server answered with ${page} (HTML) instead of a model's answer. Check its base address`,
       'unreadable',
     )
   }

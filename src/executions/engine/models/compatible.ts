@@ -6,25 +6,25 @@ import { ModelError } from './model-errors.ts'
 
 const TIMEOUT = 2_000
 const FRESH = 60_000
-/** The longest list that is read (bytes, models): OpenRouter's has half a megabyte. */
+/** Maximum size of a model list (bytes, models). OpenRouter's has half a megabyte. */
 const MAX_BYTES = 8 * 1024 * 1024
 const MAX_MODELS = 5_000
 
-// Local servers list these beside what can chat.
+// Local servers list these beside chat models.
 const CANNOT_CHAT = /embed|rerank|whisper|tts|dall-e|moderation/i
-/** What servers call the kinds of models that do not chat. */
+/** Names for kinds of models that do not chat. */
 const OTHER_KINDS = /^(text[-_])?(embedding|rerank|image|audio|video|speech|transcri|moderation|tts|stt)/i
 
 export type ListedModel = { id: string; chats: boolean }
 
-/** Where models are listed. */
+/** Endpoint that lists models. */
 export type Listing = { url: string; headers: Readonly<Record<string, string>>; isOperators: boolean }
 
 type Deps = { network(isOperators: boolean): Promise<Network>; clock: Clock }
 
 /**
- * Asks a provider for its list of models, within `timeout` (ms). Throws what `describeModelError` describes; a redirect
- * is not followed.
+ * Fetches a provider's list of models within `timeout` (ms). Throws errors that `describeModelError` describes. Does
+ * not follow redirects.
  */
 export async function fetchModels(listing: Listing, { network }: Deps, timeout: number): Promise<ListedModel[]> {
   const { url, headers, isOperators } = listing
@@ -40,7 +40,7 @@ export async function fetchModels(listing: Listing, { network }: Deps, timeout: 
     throw Object.assign(new Error(statusText), details)
   }
   const models = readModelList(responseBody)
-  if (!models) throw new ModelError('The answer is no list of models')
+  if (!models) throw new ModelError('The answer is not a list of models')
   return models
 }
 
@@ -56,9 +56,9 @@ async function readText(response: Response): Promise<string> {
 }
 
 /**
- * Reads a list of models in any of the usual forms: `{data: […]}` (OpenAI), a bare list (Together, GitHub), `{models: […]}`
- * (Ollama, Google, Cohere), `{result: […]}` (Cloudflare), `{data: {models: […]}}`; each a name, or an object with `id`,
- * `name` or `model`. What is none is left out. Returns null for anything else.
+ * Reads a list of models in any of the usual forms: `{data: […]}` (OpenAI), a bare list (Together, GitHub), `{models:
+ * […]}` (Ollama, Google, Cohere), `{result: […]}` (Cloudflare), `{data: {models: […]}}`. Each entry is a name, or an
+ * object with `id`, `name` or `model`; others are left out. Returns null for anything else.
  */
 export function readModelList(text: string): ListedModel[] | null {
   let body: unknown
@@ -95,13 +95,15 @@ function canChat(id: string, { type, architecture, capabilities }: Fields): bool
 
 /** The models that an OpenAI-compatible server lists. */
 export type Catalogue = {
-  /** Their ids, at most a minute old. A server that cannot be asked within 2 s gives what is known, or nothing. */
+  /**
+   * Returns their ids, at most a minute old. If the server does not answer within 2 s, returns the cached ids or none.
+   */
   list(): Promise<readonly string[]>
-  /** Whether one is listed: told by what is known, if it is. */
+  /** Returns whether a model is listed, from the cached list if possible. */
   has(id: string): Promise<boolean>
-  /** The first one that can chat, undefined if there is none; asked for once. Rejects when the server cannot be asked. */
+  /** Returns the first model that can chat, or undefined. Requested once. Rejects if the server is unreachable. */
   first(): Promise<string | undefined>
-  /** The same without asking the server; undefined if it was not asked yet. */
+  /** Returns the cached value of `first` without asking the server. */
   known(): string | undefined
 }
 
@@ -142,7 +144,8 @@ export function createCatalogue(listing: Listing, deps: Deps): Catalogue {
       return models.some((model) => model.id === id)
     },
     async first() {
-      // What is known is used at once, and renewed behind: the server may have got another model.
+      // The cached list is used at once and refreshed in the background, because the server may have loaded another
+      // model.
       if (models.length > 0) void refresh()
       return firstOf(models.length > 0 ? models : await ask())
     },

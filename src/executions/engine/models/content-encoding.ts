@@ -12,13 +12,13 @@ import {
 } from 'node:zlib'
 import { ModelError } from './model-errors.ts'
 
-/** Decodes an answer that its server has compressed, though nobody asked for that. */
+/** Decodes a compressed answer, which some servers send unasked. */
 export type Decoder = { write(bytes: Buffer): void; end(): void }
 
-/** Maximum size of a refusal when it is decoded (bytes). */
+/** Maximum decoded size of an error body (bytes). */
 const MAX_WHOLE = 1024 * 1024
 
-/** What is there of a stream is wanted at once; one that was cut off tells what it has. */
+/** Flush partial output at once, and return the decoded start of a truncated stream. */
 const ZLIB = { flush: constants.Z_SYNC_FLUSH, finishFlush: constants.Z_SYNC_FLUSH }
 const BROTLI = { flush: constants.BROTLI_OPERATION_FLUSH, finishFlush: constants.BROTLI_OPERATION_FLUSH }
 const ZSTD = { flush: constants.ZSTD_e_flush, finishFlush: constants.ZSTD_e_flush }
@@ -43,8 +43,8 @@ function codingOf(encoding: string): (typeof CODINGS)[keyof typeof CODINGS] | nu
 }
 
 /**
- * The decoder of a `content-encoding`, null where the bytes are as they are. `take` is given the bytes, and null at their
- * end. Throws a {@link ModelError} for an encoding that nobody knows.
+ * Creates the decoder of a `content-encoding`, or returns null for plain bytes. `take` receives the bytes, and null at
+ * their end. Throws a {@link ModelError} for an unknown encoding.
  */
 export function createDecoder(
   encoding: string | string[] | undefined,
@@ -56,7 +56,7 @@ export function createDecoder(
   if (coding === null) return null
   if (!coding)
     throw new ModelError(
-      `The model server encodes its answers as ${String(encoding).slice(0, 50)}: unknown`,
+      `The model server uses an unknown content encoding: ${String(encoding).slice(0, 50)}`,
       'unreadable',
     )
   let stream: Transform | null = null
@@ -81,11 +81,11 @@ export function createDecoder(
   }
 }
 
-/** Whether the bytes are `deflate` without the zlib format around it, as some servers send it. */
+/** Returns whether the bytes are raw `deflate` without the zlib wrapper, as some servers send it. */
 const isRawDeflate = (encoding: string, [first = 0]: Buffer): boolean =>
   /^\s*deflate\s*$/i.test(encoding) && (first & 0x0f) !== 0x08
 
-/** Decodes the body of a refusal; as it is where that is not possible. */
+/** Decodes an error body. Returns it unchanged if that fails. */
 export function decodeWhole(encoding: string, bytes: Buffer): Buffer {
   try {
     if (isRawDeflate(encoding, bytes)) return inflateRawSync(bytes, { ...ZLIB, maxOutputLength: MAX_WHOLE })

@@ -1,6 +1,6 @@
-// How providers say that a request is longer than their model takes, and how long it may be.
+// Recognizes rejections of requests that exceed the context window, and reads the limit.
 
-/** Wordings of it, in the provider's code or message. */
+/** Wordings of such rejections in the provider's code or message. */
 const TOO_LONG: readonly RegExp[] = [
   /context[ _-]?(?:length|window|size|limit)|ContextWindowExceeded|exceed_context_size|context shift is disabled/i,
   /(?:prompt|input|request|messages?|conversation)(?: \w+){0,3} (?:is|are|was) too (?:long|large|big)/i,
@@ -17,15 +17,15 @@ const TOO_LONG: readonly RegExp[] = [
   /prompt ?超长|(?:输入|上下文|提示词)\S{0,6}(?:长度)?(?:超过|超出|过长)/i,
 ]
 
-/** Wordings that are about the length of the answer, or about tokens in a time. */
+/** Wordings that concern the answer's length or a token rate. */
 const NOT_THAT: readonly RegExp[] = [
   /^(?:HTTP \d+: )?\W*max_(?:completion_|output_|new_)?tokens\b\W{0,3}(?:exceeds|must|cannot|should|is greater|:? ?\d+ ?>)/i,
   /tokens? per (?:min|hour|day)|rate limit reached/i,
 ]
 
-/** Whether a provider's code and message say that the request is too long. */
+/** Returns whether a provider's code and message state that the request is too long. */
 export function isTooLong(text: string, message: string): boolean {
-  // Groq and OpenAI refuse a request that alone is longer than what they take in a minute.
+  // Groq and OpenAI reject a single request that exceeds the limit per minute.
   if (/request too large for/i.test(text)) return true
   return !NOT_THAT.some((pattern) => pattern.test(message)) && TOO_LONG.some((pattern) => pattern.test(text))
 }
@@ -33,7 +33,7 @@ export function isTooLong(text: string, message: string): boolean {
 const NUMBER = '(\\d[\\d,_.]*)\\s*(k?)'
 const numberIn = (source: string) => new RegExp(source.replace('N', NUMBER), 'i')
 
-/** Where a message states the limit, the surest wording first. */
+/** Wordings that state the limit, most reliable first. */
 const LIMITS: readonly RegExp[] = [
   numberIn('n_ctx\\W{1,4}N'),
   numberIn('\\d \\+ \\d+ > N'),
@@ -49,7 +49,7 @@ const LIMITS: readonly RegExp[] = [
   numberIn('N[- ]?tokens? (?:context|limit|maximum|max)'),
 ]
 
-/** The context window that a provider states when it refuses a request as too long (tokens). */
+/** Returns the context window stated in a rejection (tokens). */
 export function contextWindowIn(message: string): number | null {
   if (/\bbytes\b|maxLength/i.test(message)) return null
   const stated = LIMITS.map((pattern) => pattern.exec(message)).find((found) => found !== null)

@@ -2,23 +2,23 @@ import { asObject, asText, type Fields, isObject } from '../../../lib/unknown.ts
 
 /** The facts that a provider's error body states, each absent if the body does not state it. */
 export type ErrorBody = {
-  /** The sentence for a person. Only fields that hold one are read: others may repeat the request and its prompt. */
+  /** Message for a person. Only fields that hold one are read, because others may repeat the request and its prompt. */
   message?: string
-  /** The machine-readable word (`context_length_exceeded`, `overloaded_error`, `UNAVAILABLE`). */
+  /** Machine-readable code (`context_length_exceeded`, `overloaded_error`, `UNAVAILABLE`). */
   code?: string
   /** The HTTP status, for errors inside a stream and for proxies that answer 200. */
   status?: number
-  /** The request's field that the provider complains about, as it names it (`stream_options`, `messages.1.name`). */
+  /** Request field that the provider rejects, as it names it (`stream_options`, `messages.1.name`). */
   field?: string
-  /** How long to wait before asking again (ms). */
+  /** Time to wait before the next request (ms). */
   retryAfter?: number
   /** The provider behind a gateway (`Mistral` behind OpenRouter). */
   upstream?: string
 }
 
-/** Nesting depth at which a body is no longer searched. */
+/** Maximum nesting depth that is searched. */
 const MAX_DEPTH = 6
-/** Maximum number of entries of a list that are read. */
+/** Maximum number of list entries that are read. */
 const MAX_ENTRIES = 5
 
 /** Reads a body: text of an HTTP response, or the object of an error event. Never throws. */
@@ -32,13 +32,13 @@ function readText(text: string, depth: number): ErrorBody {
     try {
       return readValue(JSON.parse(trimmed), depth + 1)
     } catch {
-      // A stream of events, or a text that begins like JSON.
+      // An event stream, or text that begins like JSON.
     }
   }
   const event = /^(?:data|error):\s*([[{].*)$/m.exec(trimmed)
   if (event?.[1] && depth < MAX_DEPTH) return readText(event[1], depth + 1)
   if (isPage(trimmed)) return titleOf(trimmed)
-  // JSON that was cut off, or bytes that are no text.
+  // Truncated JSON, or bytes that are not text.
   return !trimmed || /^[[{]\s*["{[]/.test(trimmed) || /\ufffd.*\ufffd/s.test(trimmed) ? {} : { message: trimmed }
 }
 
@@ -58,14 +58,14 @@ function readValue(value: unknown, depth: number): ErrorBody {
   return isObject(value) ? readFields(value, depth) : {}
 }
 
-/** Reads a list of errors: Gemini's has one error, FastAPI's and Cloudflare's one for each complaint. */
+/** Reads a list of errors: Gemini's has one entry, FastAPI's and Cloudflare's one per problem. */
 function readList(list: readonly unknown[], depth: number): ErrorBody {
   const errors = list.slice(0, MAX_ENTRIES).map((entry) => readValue(entry, depth + 1))
   const messages = errors.flatMap(({ message }) => message ?? [])
   return { ...errors[0], ...(messages.length && { message: messages.join('; ') }) }
 }
 
-/** The keys of a sentence, the most telling one first. `title` is what problem details say without a `detail`. */
+/** Keys of a message, most specific first. Problem details may have only a `title`. */
 const SENTENCES = [
   'message',
   'Message',
@@ -77,7 +77,7 @@ const SENTENCES = [
   'faultstring',
   'error_description',
 ] as const
-/** The keys of another error inside an error. */
+/** Keys of an error inside an error. */
 const INNER = [
   'error',
   'Error',
@@ -96,7 +96,7 @@ function readFields(fields: Fields, depth: number): ErrorBody {
   const sentence = SENTENCES.map((key) => readInner(fields[key], depth)).find(({ message }) => message) ?? {}
   const message = pickMessage(sentence.message, inner, fields)
   const facts: ErrorBody = Object.assign({}, ...inner.toReversed(), sentence, own)
-  // FastAPI's complaints say where: without it they are "Extra inputs are not permitted".
+  // FastAPI states the location separately; without it the message is only "Extra inputs are not permitted".
   const place = Array.isArray(fields.loc) && own.field ? `${own.field}: ` : ''
   return message ? { ...facts, message: place + message } : facts
 }
@@ -106,7 +106,7 @@ function readInner(value: unknown, depth: number): ErrorBody {
   return readValue(value, depth + 1)
 }
 
-/** The error of the provider behind a gateway: OpenRouter's `metadata.raw`, a text of JSON. */
+/** Reads the error of the provider behind a gateway: OpenRouter's `metadata.raw`, a JSON text. */
 function readUpstream({ metadata }: Fields, depth: number): ErrorBody {
   const { raw, provider_name: upstream, retry_after_seconds: seconds } = asObject(metadata)
   return {
@@ -116,7 +116,7 @@ function readUpstream({ metadata }: Fields, depth: number): ErrorBody {
   }
 }
 
-/** A gateway says that its provider failed; the provider says why. */
+/** Generic messages of gateways, for which the upstream message is used. */
 const SAYS_NOTHING =
   /^(?:provider returned error|bad request|error|internal server error|upstream error|unknown error|invalid request)\.?$/i
 
@@ -144,7 +144,7 @@ function ownFacts(fields: Fields): ErrorBody {
   }
 }
 
-/** A word for machines. `error`, the name of a key in many bodies, says nothing. */
+/** Returns a machine-readable code. `error`, a key in many bodies, carries no information. */
 function wordOf(value: unknown): string | undefined {
   const word = asText(value)
   return /^[A-Za-z][\w.:-]{1,63}$/.test(word) && !/^(?:error|object|none|null)$/i.test(word) ? word : undefined

@@ -3,8 +3,8 @@ import type { LanguageModelV4FinishReason } from '@ai-sdk/provider'
 type Unified = LanguageModelV4FinishReason['unified']
 
 /**
- * Every finish reason that providers and servers are known to send, in lower case, by what it means: the only table of
- * them. Provider packages map a few themselves and call the rest `other`; this table wins.
+ * The finish reasons of known providers and servers, in lower case, by meaning. Provider packages map only a few and
+ * call the rest `other`; this table takes precedence.
  */
 const MEANINGS: Readonly<Partial<Record<Unified, readonly string[]>>> = {
   stop: [
@@ -23,7 +23,7 @@ const MEANINGS: Readonly<Partial<Record<Unified, readonly string[]>>> = {
       'truncated',
     ],
     ...['max_tokens_reached', 'token_limit', 'model_context_window_exceeded', 'context_length_exceeded', 'incomplete'],
-    // Anthropic gives the turn back to its client in the middle.
+    // Anthropic interrupts its turn and expects the client to continue.
     'pause_turn',
   ],
   'content-filter': [
@@ -43,7 +43,7 @@ const UNIFIED: ReadonlyMap<string, Unified> = new Map(
   Object.entries(MEANINGS).flatMap(([unified, words]) => words.map((word) => [word, unified as Unified] as const)),
 )
 
-/** Returns what a provider's finish reason means, in any spelling; `otherwise` if it is not a known one. */
+/** Returns the meaning of a provider's finish reason in any spelling, or `otherwise` if it is unknown. */
 export const unifiedReason = (raw: string, otherwise: Unified = 'other'): Unified =>
   UNIFIED.get(
     raw
@@ -52,5 +52,5 @@ export const unifiedReason = (raw: string, otherwise: Unified = 'other'): Unifie
       .replaceAll('-', '_'),
   ) ?? otherwise
 
-/** Whether a text stands for a missing finish reason (SGLang sends `None`, older Ollama an empty text). */
+/** Returns whether a text stands for a missing finish reason (SGLang sends `None`, older Ollama an empty text). */
 export const isNoReason = (raw: string): boolean => raw === '' || /^(?:none|null|undefined)$/i.test(raw)

@@ -1,7 +1,7 @@
 import { asList, asObject, asText, type Fields, isObject } from '../../../lib/unknown.ts'
 import { type Emit, errorIn, type ProviderEvents } from './provider-events.ts'
 
-/** Reads the chunks of Gemini's `streamGenerateContent`. Parts that are neither text nor calls are left out. */
+/** Reads the chunks of Gemini's `streamGenerateContent`. Leaves out parts that are neither text nor calls. */
 export function createGoogleEvents(emit: Emit): ProviderEvents {
   let isBegun = false
   let isSettled = false
@@ -42,7 +42,7 @@ export function createGoogleEvents(emit: Emit): ProviderEvents {
     get isSettled() {
       return isSettled
     },
-    // Usage may follow the finish reason: only the end of the stream is its end.
+    // Usage may follow the finish reason, so only the end of the stream is final.
     isWhole: false,
   }
 }
@@ -73,7 +73,7 @@ const COUNTS = [
   'toolUsePromptTokenCount',
 ] as const
 
-/** The counts that are numbers. Output that was not reported is the rest of the total. */
+/** Returns the numeric counts. Output that is not reported is computed from the total. */
 function usageOf(value: unknown): Fields | null {
   if (!isObject(value)) return null
   const counts: Record<string, number> = {}

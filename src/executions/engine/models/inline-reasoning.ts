@@ -1,7 +1,7 @@
 import type { ReplyPart } from '../run/steps.ts'
 import type { TextModel } from './text-model.ts'
 
-/** How models that think inside of their text begin and end it. */
+/** Markers around reasoning inside the text of models. */
 const TAGS: readonly (readonly [open: string, close: string])[] = [
   // DeepSeek, Qwen, MiniMax, GLM and most others.
   ['<think>', '</think>'],
@@ -13,19 +13,19 @@ const TAGS: readonly (readonly [open: string, close: string])[] = [
   ['<seed:think>', '</seed:think>'],
   ['[THINK]', '[/THINK]'],
   ['<|START_THINKING|>', '<|END_THINKING|>'],
-  // gpt-oss on servers that do not read its channels; Gemma.
+  // gpt-oss on servers that do not parse its channels; Gemma.
   ['<|channel|>analysis<|message|>', '<|end|>'],
   ['<|start|>assistant<|channel|>analysis<|message|>', '<|end|>'],
   ['<|channel>thought\n', '<channel|>'],
 ]
 
-/** What stands between thinking and the answer, and is part of neither. */
+/** Markers between reasoning and answer that belong to neither. */
 const HEADERS: readonly string[] = [
   '<|start|>assistant<|channel|>final<|message|>',
   '<|channel|>final<|message|>',
   '<|START_RESPONSE|>',
 ]
-/** The end of thinking that came in a field of its own. */
+/** Ends of reasoning that arrived in a separate field. */
 const ENDS = ['</think>', '</thinking>', '◁/think▷', '[/THINK]']
 const SKIPPED = [...HEADERS, ...ENDS]
 const MARKS = [...TAGS.map(([open]) => open), ...SKIPPED]
@@ -33,20 +33,20 @@ const MARKS = [...TAGS.map(([open]) => open), ...SKIPPED]
 type Say = (kind: 'text' | 'reasoning', text: string) => void
 
 /**
- * Splits the text of an answer that begins with its thinking, cut anywhere, into reasoning and text; never looks for
- * thinking behind the first word of the answer (contract-2.md section 2.4).
+ * Splits the text of an answer that begins with reasoning into reasoning and text, in chunks of any size. Ignores
+ * markers after the first word of the answer (contract-2.md section 2.4).
  */
 export type InlineReasoning = {
-  /** Whether the answer has begun, so that all that comes is text. */
+  /** Whether the answer has begun, so that everything that follows is text. */
   isOver: boolean
   read(delta: string, say: Say): void
-  /** Says the rest at the end of the answer. */
+  /** Emits the rest at the end of the answer. */
   end(say: Say): void
 }
 
 export function createInlineReasoning(): InlineReasoning {
   let held = ''
-  /** The tag that ends the thinking; null before and behind it. */
+  /** Closing tag of the reasoning; null before and after it. */
   let close: string | null = null
   let hasThought = false
 
@@ -65,7 +65,7 @@ export function createInlineReasoning(): InlineReasoning {
     return true
   }
 
-  /** At the beginning: an opening tag, the text, or too little to tell. Returns whether there is more to read. */
+  /** Reads the beginning: an opening tag, text, or too little to decide. Returns whether there is more to read. */
   function begin(reader: InlineReasoning, say: Say): boolean {
     const trimmed = held.trimStart()
     const tag = TAGS.find(([open]) => trimmed.startsWith(open))
@@ -101,7 +101,7 @@ export function createInlineReasoning(): InlineReasoning {
   }
 }
 
-/** How many characters at the end of a text may be the beginning of a mark. */
+/** Returns the number of characters at the end of a text that may be the beginning of a marker. */
 function overlap(text: string, mark: string): number {
   for (let length = Math.min(text.length, mark.length - 1); length > 0; length--)
     if (text.endsWith(mark.slice(0, length))) return length
@@ -109,9 +109,9 @@ function overlap(text: string, mark: string): number {
 }
 
 /**
- * Splits a whole answer whose thinking has no opening tag: chat templates put it into the prompt, and some servers show
- * what is behind the prompt alone. The closing tag must end a line or have the answer right behind it, outside of
- * code, with no opening tag before it. Returns null for any other text.
+ * Splits a complete answer whose reasoning has no opening tag, because the chat template put it into the prompt and the
+ * server returns only the completion. The closing tag must end a line or directly precede the answer, outside code,
+ * without an opening tag before it. Returns null for any other text.
  */
 export function splitUnopened(text: string): { reasoning: string; text: string } | null {
   const unread = /^analysis(?=[A-Z"'])([\s\S]*?)assistantfinal/.exec(text)
@@ -121,7 +121,7 @@ export function splitUnopened(text: string): { reasoning: string; text: string }
     if (at === -1) continue
     const before = text.slice(0, at)
     const after = text.slice(at + close.length)
-    // A sentence about the tag goes on behind it, mostly in quotes.
+    // A sentence about the tag continues after it, mostly in quotes.
     const isTag = !/[`'"]$/.test(before) && /^(?:[ \t]*(?:\r?\n|$)|[\p{L}\p{N}])/u.test(after)
     const isCode = (before.match(/```/g)?.length ?? 0) % 2 === 1
     if (isTag && !isCode && !before.includes(open)) return { reasoning: before, text: after.trimStart() }
@@ -129,7 +129,10 @@ export function splitUnopened(text: string): { reasoning: string; text: string }
   return null
 }
 
-/** Sets the thinking in the text of a whole reply apart, if its model may think there and the reply has no reasoning. */
+/**
+ * Separates the reasoning in the text of a complete reply, if its model may put it there and the reply has no reasoning
+ * part.
+ */
 export function separateReasoning(reply: ReplyPart[], { splitReasoning }: TextModel): ReplyPart[] {
   const at = reply.findIndex(({ type }) => type === 'text')
   const part = reply[at]

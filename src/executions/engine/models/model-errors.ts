@@ -4,7 +4,7 @@ import { contextWindowIn } from './context-length.ts'
 import { type ErrorBody, readErrorBody } from './error-bodies.ts'
 import { type FailureKind, isRetryable, kindOf, type ModelFailure, retryAfterOf } from './model-failures.ts'
 
-/** A model that cannot be used. Its message is for the caller: what is wrong, and what would help. */
+/** Thrown if a model cannot be used. The message tells the caller the problem and its fix. */
 export class ModelError extends Error {
   override name = 'ModelError'
   readonly kind: FailureKind
@@ -24,19 +24,19 @@ export class ReportedError extends Error {
   }
 }
 
-/** What the caller reads of an error that is not a model's (contract.md section 1). */
+/** Public message of an error that does not belong to a model (contract.md section 1). */
 export const UNEXPECTED = 'An unexpected error occurred'
 
-/** Errors of our own have names and messages that are not for the caller; provider packages mark theirs. */
+/** Internal errors have names and messages that must not reach the caller. Provider packages mark theirs. */
 export const isModelError = (error: unknown): boolean =>
   !(error instanceof Error) || error instanceof ModelError || error.name.startsWith('AI_')
 
 const MAX_LENGTH = 500
 
-// More than this of a message is not looked at. Configured keys are taken out before: none is cut in two.
+// Maximum number of characters of a message that are scanned. Configured keys are removed first, so that none is split.
 const MAX_SCANNED = 20_000
 
-// Shorter "keys" (none, EMPTY, ollama) are placeholders for servers that want none, and words of ordinary messages.
+// Minimum length of a key to redact. Shorter "keys" (none, EMPTY, ollama) are placeholders and ordinary words.
 const MIN_SECRET_LENGTH = 8
 
 const UNREADABLE = new Set(['AI_JSONParseError', 'AI_TypeValidationError'])
@@ -51,14 +51,14 @@ const PATTERNS: readonly (readonly [RegExp, string])[] = [
   [/\b(x-[\w-]{0,32}key["']?\s*:\s*["']?)[^\s"',;]+/gi, '$1[redacted]'],
 ]
 
-/** What is at the bottom of a chain of causes. Node's AggregateError has no message of its own, only a code. */
+/** Returns the message of the innermost cause. Node's AggregateError has only a code. */
 function rootCause(error: Fields): string {
   let bottom = error
   for (let depth = 0; depth < 8 && bottom.cause !== undefined; depth++) bottom = asObject(bottom.cause)
   return bottom === error ? '' : asText(bottom.message) || asText(bottom.code)
 }
 
-/** The facts of an error, its words still with everything that they may hold. */
+/** Facts of an error before redaction. */
 type Cause = ErrorBody & { message: string; kind?: FailureKind; headers?: unknown }
 
 function causeOf(error: unknown): Cause {
@@ -66,9 +66,8 @@ function causeOf(error: unknown): Cause {
   if (error instanceof ReportedError || !(error instanceof Error)) return reportedCause(error)
   const fields = asObject(error)
   const { message, name } = error
-  // Their messages quote what was received, whatever it was.
-  if (UNREADABLE.has(name))
-    return { message: 'The model server sent something that cannot be read', kind: 'unreadable' }
+  // These errors quote the received data in their messages.
+  if (UNREADABLE.has(name)) return { message: 'The model server sent data that cannot be read', kind: 'unreadable' }
   if (typeof fields.statusCode === 'number' && fields.statusCode >= 300) return responseCause(fields, fields.statusCode)
   const reason = rootCause(fields) || 'no reason given'
   if (message === 'Failed to process successful response')
@@ -83,14 +82,14 @@ function causeOf(error: unknown): Cause {
 
 const NO_REASON = 'The model failed: no reason given'
 
-/** An error inside a stream: its status is the one that it states, if it states any. */
+/** Reads an error inside a stream. Its status is the one it states, if any. */
 function reportedCause(error: unknown): Cause {
   const body = readErrorBody(error instanceof ReportedError ? error.body : error)
   const message = body.message ?? (body.code ? `The model failed: ${body.code}` : NO_REASON)
   return { ...body, message: body.status === undefined ? message : `HTTP ${body.status}: ${message}` }
 }
 
-/** An HTTP answer that is no success. Its body tells the reason, else its status does. */
+/** Reads an unsuccessful HTTP response. The reason comes from its body, otherwise from its status. */
 function responseCause({ message, responseBody, responseHeaders }: Fields, status: number): Cause {
   const { status: stated, ...body } = readErrorBody(asText(responseBody))
   const { location } = asObject(responseHeaders)
@@ -99,10 +98,10 @@ function responseCause({ message, responseBody, responseHeaders }: Fields, statu
   return { ...body, status, headers: responseHeaders, message: told ? `HTTP ${status}: ${told}` : `HTTP ${status}` }
 }
 
-/** Redirects are not followed: the key is for the configured address alone. */
+/** Describes a redirect. Redirects are not followed because the key is for the configured address only. */
 function redirection(message: string, location: string): string {
   const target = location.replace(/[?#].*$/, '')
-  const advice = 'redirects are not followed, set the base address to where it leads'
+  const advice = 'redirects are not followed, set the base address to the target'
   return target ? `${message}, a redirect to ${target}: ${advice}` : message
 }
 
@@ -112,15 +111,15 @@ function redact(message: string, secrets: readonly string[]): string {
   for (const secret of secrets) if (secret.length >= MIN_SECRET_LENGTH) text = text.replaceAll(secret, '[redacted]')
   text = text.slice(0, MAX_SCANNED)
   for (const [pattern, replacement] of PATTERNS) text = text.replace(pattern, replacement)
-  // PostgreSQL stores neither NUL nor half a surrogate pair.
+  // PostgreSQL can store neither NUL nor unpaired surrogates.
   text = text.replace(/[\s\x00-\x1f\x7f]+/g, ' ').trim()
   return cut(text, MAX_LENGTH - 1).toWellFormed()
 }
 
 /**
  * Classifies an error of a provider: one that `doStream` or its stream throws, or the `error` of a stream part.
- * `provider` is the first segment of the model's id. Retries, fallback models, changed requests and error codes go by
- * this alone (contract.md section 4, contract-2.md sections 1.2, 2.1, 2.2).
+ * `provider` is the first segment of the model's id. Retries, fallback models, changed requests and error codes depend
+ * only on the result (contract.md section 4, contract-2.md sections 1.2, 2.1, 2.2).
  */
 export function classifyModelError(
   error: unknown,
@@ -141,7 +140,7 @@ export function classifyModelError(
   }
 }
 
-/** The `detail` of {@link classifyModelError}, for `Execution.error` (contract.md section 4). */
+/** Returns the `detail` of {@link classifyModelError}, for `Execution.error` (contract.md section 4). */
 export const describeModelError = (error: unknown, secrets: readonly string[]): string =>
   classifyModelError(error, { secrets }).detail
 

@@ -3,16 +3,16 @@ import { isTooLong } from './context-length.ts'
 import type { ErrorBody } from './error-bodies.ts'
 
 /**
- * The kind of a failure, by what helps:
- * - `connection`: the server was not reached, or the connection broke; `overloaded`: 5xx, 529, a model that is loading;
- *   `rate_limit`: 429; `timeout`: 408, 504. Asking again later helps.
- * - `quota`: no credit left. `auth`: key missing, wrong, or not allowed to do this. A person has to act.
+ * Kind of a failure, by remedy:
+ * - Retry later: `connection` (unreachable, or the connection broke), `overloaded` (5xx, 529, a model that is loading),
+ *   `rate_limit` (429), `timeout` (408, 504).
+ * - A person must act: `quota` (no credit left), `auth` (key missing, wrong or without permission).
  * - `unknown_model`: the provider has no such model. `not_configured`: the provider has no key here.
- * - `context_too_long`: the request is longer than the model takes.
- * - `unsupported`: the request has something that the model does not take; {@link ModelFailure.field} names it.
+ * - `context_too_long`: the request exceeds the context window.
+ * - `unsupported`: the model does not support a part of the request, which {@link ModelFailure.field} names.
  * - `content_filter`: the provider's rules forbid the request or the answer.
- * - `unreadable`: the answer is not of the protocol (a web page, garbage, no answer at all). `broken_off`: the reply
- *   ended without a finish reason, or with one that says that it failed.
+ * - `unreadable`: the answer violates the protocol (a web page, garbage, an empty body). `broken_off`: the reply ended
+ *   without a finish reason, or with one that reports a failure.
  * - `refused`: any other 4xx. `unknown`: none of these.
  */
 export type FailureKind =
@@ -32,27 +32,27 @@ export type FailureKind =
   | 'refused'
   | 'unknown'
 
-/** A failure of a model as the engine handles it (contract-2.md sections 2.1, 2.2): no field holds a prompt or a key. */
+/** A failure of a model (contract-2.md sections 2.1, 2.2). No field holds a prompt or a key. */
 export type ModelFailure = {
   kind: FailureKind
-  /** The provider's name in model ids (`anthropic`, `compatible`); null if the error does not belong to one. */
+  /** Name of the provider in model ids (`anthropic`, `compatible`); null if the error belongs to none. */
   provider: string | null
   /** The provider behind a gateway, if the gateway names it. */
   upstream: string | null
   /** The HTTP status, or the one inside the error event of a stream; null if there is none. */
   status: number | null
-  /** The provider's machine-readable word (`context_length_exceeded`, `overloaded_error`). */
+  /** Machine-readable code of the provider (`context_length_exceeded`, `overloaded_error`). */
   code: string | null
-  /** Whether asking again without a change may help (contract-2.md section 2.1). */
+  /** Whether the same request may succeed later (contract-2.md section 2.1). */
   retryable: boolean
-  /** How long the provider wants its client to wait (ms); null if it does not say. */
+  /** Time to wait before the next request, as stated by the provider (ms); null if not stated. */
   retryAfter: number | null
   /**
-   * The part of the request that the provider does not take: a field's name as the provider writes it, or `system`
-   * (the role), `image`, `file`, `tools`, `reasoning`; null if the failure names none.
+   * Part of the request that the provider rejects: a field name in the provider's spelling, or `system` (the role),
+   * `image`, `file`, `tools`, `reasoning`; null if the failure names none.
    */
   field: string | null
-  /** The model's context window in tokens, if a `context_too_long` states it. */
+  /** Context window of the model (tokens), if a `context_too_long` states it. */
   contextWindow: number | null
   /** One sentence of at most 500 characters: status and reason, for `execution.error` and `detail`. */
   detail: string
@@ -62,13 +62,13 @@ type Facts = Omit<ErrorBody, 'message'> & { message: string; headers?: unknown }
 
 const RETRYABLE: ReadonlySet<number> = new Set([408, 409, 429, 500, 502, 503, 504, 529])
 
-/** Whether a failure of this kind and status is worth asking again. */
+/** Returns whether the same request may succeed later. */
 export const isRetryable = (kind: FailureKind, status: number | null): boolean =>
   status === null || (status >= 200 && status < 300)
     ? ['connection', 'overloaded', 'rate_limit', 'timeout'].includes(kind)
     : RETRYABLE.has(status)
 
-/** Patterns over the provider's code and message, in order: the first that matches names the kind. */
+/** Patterns for the provider's code and message. The first match determines the kind. */
 const KINDS: readonly (readonly [FailureKind, RegExp])[] = [
   [
     'quota',
@@ -94,7 +94,7 @@ const KINDS: readonly (readonly [FailureKind, RegExp])[] = [
   ['timeout', /timed? ?out|deadline_exceeded/i],
 ]
 
-/** Texts that name the part of the request that a provider does not take; the group is the field. */
+/** Patterns that name a rejected part of the request. The group is the field. */
 const FIELDS: readonly RegExp[] = [
   /([\w.[\]-]+): extra inputs are not permitted/i,
   /unsupported (?:parameter|value|field|argument|option)s?(?: \(s\))?:? ['"`]?([\w.[\]-]+)/i,
@@ -104,7 +104,7 @@ const FIELDS: readonly RegExp[] = [
   /does(?: not|n't) support (?:the )?(?:parameter |field )?['"`]([\w.[\]-]+)['"`]/i,
 ]
 
-/** Wordings without a field's name. */
+/** Patterns for rejected parts without a field name. */
 const PARTS: readonly (readonly [string, RegExp])[] = [
   [
     'system',
@@ -121,7 +121,7 @@ const PARTS: readonly (readonly [string, RegExp])[] = [
 
 const REFUSALS: ReadonlySet<number> = new Set([400, 404, 405, 415, 422, 501])
 
-/** Names the kind of a failure by its status, code and message, and the field that a refusal names. */
+/** Returns the kind of a failure from its status, code and message, and the field that a rejection names. */
 export function kindOf({ message, code = '', status, field }: Facts): Pick<ModelFailure, 'kind' | 'field'> {
   const text = `${code} ${message}`
   const none = { field: null }
@@ -150,7 +150,7 @@ export function kindOf({ message, code = '', status, field }: Facts): Pick<Model
   return { kind: status !== undefined && status >= 300 ? 'refused' : 'unknown', ...none }
 }
 
-/** What stands where a field's name would, in sentences without one. */
+/** Words in the position of a field name, in sentences without one. */
 const WORDS = /^(?:are|is|was|were|not|the|for|in|to|with|and|or|of|value|values|role|roles)$/i
 
 function namedField(message: string): string | null {
@@ -161,7 +161,7 @@ function namedField(message: string): string | null {
   return PARTS.find(([, pattern]) => pattern.test(message))?.[0] ?? null
 }
 
-/** How long a provider wants its client to wait (ms): by its headers, its body, or the words of its message. */
+/** Returns how long a provider asks its client to wait (ms), from the headers, the body or the message. */
 export function retryAfterOf({ headers, retryAfter, message }: Facts, now: number): number | null {
   const { 'retry-after-ms': milliseconds, 'retry-after': seconds } = asObject(headers)
   if (/^\d+(\.\d+)?$/.test(asText(milliseconds))) return Number(milliseconds)

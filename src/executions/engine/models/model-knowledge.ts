@@ -2,21 +2,21 @@ import { LRUCache } from 'lru-cache'
 import type { Clock } from '../../../lib/clock.ts'
 import type { Change } from '../run/request-changes.ts'
 
-/** What refusals have taught about a model: `room` is the size of a prompt that it takes (bytes). */
+/** Lessons from a model's rejections. `room` is a prompt size that the model accepts (bytes). */
 export type Lessons = { readonly changes: ReadonlySet<Change>; readonly room: number | null }
 
-/** Remembers what refusals have taught, so that the next run does not pay for it again. Each process learns for itself. */
+/** Remembers lessons from rejections, so that later runs avoid them. Each process learns separately. */
 export type ModelKnowledge = {
   of(key: string): Lessons
   learn(key: string, lessons: { changes?: Iterable<Change>; room?: number }): void
 }
 
 const MAX_MODELS = 1_000
-/** Time after which a lesson is forgotten (ms): a server may have loaded the model with other settings. */
+/** Lifetime of a lesson (ms). The server may have reloaded the model with other settings. */
 const LIFETIME = 60 * 60 * 1000
 const NOTHING: Lessons = { changes: new Set(), room: null }
 
-/** Creates a memory without any lessons. */
+/** Creates an empty store of lessons. */
 export function createModelKnowledge(clock: Clock): ModelKnowledge {
   const known = new LRUCache<string, Lessons & { since: number }>({ max: MAX_MODELS })
   const of = (key: string): Lessons & { since?: number } => {

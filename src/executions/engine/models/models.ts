@@ -13,52 +13,57 @@ import type { TextModel } from './text-model.ts'
 export type ModelInfo = { id: string; provider: string; available: boolean }
 
 export type Models = {
-  /** Lists the models that an organization can use: current ones, those that servers list, the offline one. Never rejects. */
+  /**
+   * Lists the models that an organization can use: current ones, those listed by servers, the offline one. Never
+   * rejects.
+   */
   list(organizationId: string): Promise<ModelInfo[]>
-  /** Loads the packages of the provider that serves agents without a model: the first run would wait for them. */
+  /** Loads the packages of the default model's provider, which would delay the first run. */
   preload(): Promise<void>
-  /** Returns the full id of the model of agents that name none. Rejects with a {@link ModelError}. */
+  /** Returns the full id of the default model. Rejects with a {@link ModelError}. */
   defaultModel(organizationId: string): Promise<string>
   /**
-   * Resolves a model's name (null for the default model) with the providers of an organization: the one that runs and
-   * pays, also where the agent is another organization's. Returns the model, its full id, and whether the
-   * provider is the organization's own. Its `doStream` sends one
-   * request. Rejects with a {@link ModelError} if there is no such model or its provider is not configured.
+   * Resolves a model name (null for the default model) with the providers of an organization: the one that executes and
+   * pays, even if the agent belongs to another organization. Returns the model, its full id, and whether the provider
+   * is the organization's own. `doStream` of the model sends one request. Rejects with a {@link ModelError} if the
+   * model does not exist or its provider is not configured.
    */
   resolve(name: string | null, organizationId: string): Promise<{ id: string; model: TextModel; isOwn?: boolean }>
   /**
-   * Names the model that a run will ask (null for the default model), without asking a server: its full id, or the name
-   * as given where only a server can tell its provider. `<provider>/default` is the first model of a list that is not
-   * known yet.
+   * Returns the full id of the model that a run will use (null for the default model) without asking a server. Returns
+   * the name as given if only a server can tell its provider. `<provider>/default` stands for the first model of a list
+   * that is not loaded yet.
    */
   nameOf(name: string | null, organizationId: string): Promise<string>
   /**
-   * An error of `resolve`, `doStream` or its stream as the caller may read it, see {@link describeModelError};
-   * {@link UNEXPECTED} for any other error. Do not log a provider's error itself: it holds the prompt.
+   * Returns the public message for an error of `resolve`, `doStream` or its stream, see {@link describeModelError};
+   * {@link UNEXPECTED} for any other error. Never log a provider's error itself, because it contains the prompt.
    */
   describeError(error: unknown, organizationId: string): string
   /**
-   * Classifies an error of `resolve`, `doStream` or its stream, see {@link classifyModelError}; null if the error is
-   * not a model's. `model` is the full id of the model that was asked.
+   * Classifies an error of `resolve`, `doStream` or its stream, see {@link classifyModelError}. Returns null if the
+   * error does not belong to a model. `model` is the full id of the requested model.
    */
   classifyError(error: unknown, organizationId: string, model?: string | null): ModelFailure | null
-  /** Names the providers that the settings configure. */
+  /** Returns the names of the providers in the settings. */
   ofServer(): readonly string[]
-  /** Names the settings' providers whose names nobody else may have: the built-in ones, and COMPATIBLE_PROVIDERS. */
+  /**
+   * Returns whether a name is reserved for a provider of the settings: a built-in one or one of COMPATIBLE_PROVIDERS.
+   */
   isTaken(name: string): boolean
-  /** Asks a provider for its models with a key that is about to be kept. Returns why that fails, null if it does not. */
+  /** Lists a provider's models to check a key before it is stored. Returns the reason if that fails, otherwise null. */
   check(kind: 'anthropic' | 'openai' | 'google' | 'compatible', endpoint: Endpoint): Promise<string | null>
-  /** Forgets the providers that an organization has set. */
+  /** Drops the cached providers of these organizations, or of all for null. */
   forget(organizationIds: readonly string[] | null): void
 }
 
 const WAY_OUT = 'Name a model, or set DEFAULT_MODEL'
-/** How long the check of a key may take (ms). */
+/** Maximum duration of a key check (ms). */
 const CHECK_TIMEOUT = 10_000
 
 type Options = {
   clock?: Clock | undefined
-  /** While it is so, no provider is asked for its list. */
+  /** While this returns true, no provider is asked for its list. */
   isPaused?: () => boolean
   readProviders?: ReadProviders
 }
@@ -67,7 +72,7 @@ type Providers = ReadonlyMap<string, Provider>
 type Found = { provider: Provider; id: string }
 
 /**
- * Creates the models that the settings and the organizations give, by the rules of contract.md section 8 and contract-2.md
+ * Creates the models from the settings and the organizations' providers, by contract.md section 8 and contract-2.md
  * section 2.9.
  */
 export function createModels(
@@ -79,17 +84,17 @@ export function createModels(
   const ofServer = createProviders(settings, deps)
   const own = createOwnProviders(ofServer, deps, readProviders)
 
-  /** Reads a model's name, and finds its model where that needs no server. */
+  /** Parses a model name, and finds its model if that needs no server. */
   function read(name: string, providers: Providers) {
     const told = readModelName(name, (provider) => providers.has(provider))
     const provider = told && providers.get(told.provider)
     const compatible = providers.get('compatible')
     const lists = [...providers.values()].filter(({ catalogue }) => catalogue)
-    // The first segment of a name is its provider; a name without one can be a model of OPENAI_BASE_URL's.
+    // The first segment of a name is its provider. A name without one can be a model of OPENAI_BASE_URL.
     const isBare = !told && compatible?.configured && isModelId('compatible', name) && !name.includes('/')
     let found: Found | null = null
     if (told && provider?.configured && !(provider.isAlias && told.isNamed)) found = { provider, id: told.id }
-    // The only place where it can be is not asked whether it is there.
+    // If only one server can have the model, it is not asked.
     else if (isBare && lists.length === 1) found = { provider: compatible, id: name }
     return { told, provider, compatible, isBare, lists, found }
   }
@@ -105,7 +110,7 @@ export function createModels(
     throw told && provider ? unavailable(told, provider) : unknown(name, providers)
   }
 
-  /** The model of agents that name none, without asking anybody; null if a provider's list says which. */
+  /** Returns the default model without asking a server, or null if it depends on a provider's list. */
   function configuredDefault(providers: Providers): Found | null {
     for (const provider of providers.values()) {
       const [id] = provider.models
@@ -216,7 +221,7 @@ export function createModels(
 
 const idOf = ({ provider, id }: Found) => `${provider.name}/${id}`
 
-/** The first of the providers that lists a model of that name. */
+/** Returns the first provider that lists a model of that name. */
 async function findListed(name: string, lists: readonly Provider[]): Promise<Provider | undefined> {
   const found = await Promise.all(lists.map((provider) => provider.catalogue?.has(name)))
   return lists.find((_, index) => found[index])
@@ -225,7 +230,7 @@ async function findListed(name: string, lists: readonly Provider[]): Promise<Pro
 const unavailable = ({ provider, id }: ModelName, { hint }: Provider) =>
   new ModelError(`The model ${provider}/${id} is not available: ${hint}`, 'not_configured')
 
-/** The error for a name whose first segment is no provider, and that no compatible provider lists. */
+/** Returns the error for a name whose first segment is no provider and that no compatible provider lists. */
 function unknown(name: string, providers: Providers): ModelError {
   const start = `Unknown model: ${name.slice(0, 100)}.`
   const [prefix = ''] = name.split('/', 1)
@@ -240,7 +245,10 @@ function unknown(name: string, providers: Providers): ModelError {
   return new ModelError(`${start} There is no provider ${prefix.slice(0, 40)} here. ${advice}`, 'unknown_model')
 }
 
-/** The ways out to addresses of the operator's choice and, guarded, to those of organizations; opened at the first need. */
+/**
+ * Creates the network dispatchers for operator-chosen addresses and, guarded, for organizations' addresses; each on
+ * first use.
+ */
 function createNetworks(settings: Settings): ProviderDeps['network'] {
   const proxyFor = createProxyFor(settings)
   let opened: Promise<{ operators: Network; others: Network }> | undefined
@@ -255,7 +263,7 @@ function createNetworks(settings: Settings): ProviderDeps['network'] {
       import('../../../lib/network.ts'),
       import('../../../lib/addresses.ts'),
     ])
-    // How long is too long is for the caller to say, who aborts.
+    // The caller limits the duration by aborting.
     const options = { proxyFor, headersTimeout: 0, bodyTimeout: 0 }
     const guard = settings.ALLOW_PRIVATE_NETWORK ? undefined : { isAllowed: isPublicAddress }
     return { operators: openNetwork(options), others: openNetwork({ ...options, guard }) }

@@ -7,18 +7,18 @@ import type {
   LanguageModelV4Usage,
 } from '@ai-sdk/provider'
 
-// A long message must not keep the event loop: after this many parts others get their turn.
+// Maximum number of parts per turn of the event loop, so that a long message does not block it.
 const PARTS_PER_TURN = 256
 
 const finishReason: LanguageModelV4FinishReason = { unified: 'stop', raw: undefined }
 
-// There are no tokens here to count, so none are invented: unknown, which is 0 with `usageEstimated`.
+// There are no tokens to count, so usage is unknown: 0 with `usageEstimated`.
 const usage: LanguageModelV4Usage = {
   inputTokens: { total: undefined, noCache: undefined, cacheRead: undefined, cacheWrite: undefined },
   outputTokens: { total: undefined, text: undefined, reasoning: undefined },
 }
 
-/** What the model says: a function of the prompt and `providerOptions.offline.agentName`, nothing else. */
+/** Returns the reply, which depends only on the prompt and `providerOptions.offline.agentName`. */
 function reply({ prompt, providerOptions }: LanguageModelV4CallOptions): string {
   const questions = prompt.filter((message) => message.role === 'user')
   const question = questions.at(-1)?.content.flatMap((part) => (part.type === 'text' ? part.text : []))
@@ -39,9 +39,8 @@ function* parts(text: string): Generator<LanguageModelV4StreamPart, undefined> {
 }
 
 /**
- * `offline/echo`, the model of an installation without a provider (contract.md section 8): in process, no network,
- * deterministic, streamed word by word. Its stream fails with the reason of `abortSignal` at the next read after an
- * abort.
+ * `offline/echo`, the model of an installation without a provider (contract.md section 8): in process, deterministic,
+ * streamed word by word. Its stream fails with the reason of `abortSignal` at the next read after an abort.
  */
 export const offlineEcho: LanguageModelV4 = {
   specificationVersion: 'v4',

@@ -2,20 +2,20 @@ import { LRUCache } from 'lru-cache'
 import type { ProviderKind } from '../../../lib/base-address.ts'
 import { createProvider, type Endpoint, type Provider, type ProviderDeps } from './providers.ts'
 
-/** A provider that an organization has set. */
+/** A provider that an organization has configured. */
 export type OwnProvider = Pick<Endpoint, 'apiKey' | 'baseUrl' | 'headers'> & {
   name: string
   kind: ProviderKind
-  /** Differs when anything of it was changed. */
+  /** Changes whenever the provider's settings change. */
   version: string
 }
 
-/** Reads the providers that an organization has set. */
+/** Reads the providers that an organization has configured. */
 export type ReadProviders = (organizationId: string) => Promise<readonly OwnProvider[]>
 
 /**
- * For how long an organization's providers are taken for what they were (ms). A change is heard of at once; one whose
- * notice got lost has its effect after so long: within 5 s (contract-2.md section 2.9).
+ * Maximum age of cached providers (ms). A change is normally published at once; if the notification is lost, it takes
+ * effect after this time, within 5 s (contract-2.md section 2.9).
  */
 const FRESH = 4_000
 const MAX_KNOWN = 10_000
@@ -24,11 +24,11 @@ type Known = {
   readAt: number
   providers: ReadonlyMap<string, Provider>
   own: ReadonlyMap<string, { version: string; provider: Provider }>
-  /** Of the records that this process has used, those before a change too: a run may still be using them. */
+  /** Secrets of all records that this process has used, including replaced ones that a run may still use. */
   secrets: ReadonlySet<string>
 }
 
-/** Keeps for a moment which providers each organization has: its own, and those of the server that it has not replaced. */
+/** Caches the providers of each organization: its own, and those of the server that it has not replaced. */
 export function createOwnProviders(
   ofServer: ReadonlyMap<string, Provider>,
   deps: ProviderDeps,
@@ -56,7 +56,7 @@ export function createOwnProviders(
       ...(before?.secrets ?? []),
       ...[...own.values()].flatMap(({ provider }) => provider.secrets),
     ])
-    // What was read before a change is not to be kept after it.
+    // Providers read before a change must not be cached after it.
     const loaded = { readAt: countBefore === changes ? readAt : Number.NEGATIVE_INFINITY, providers, own, secrets }
     known.set(organizationId, loaded)
     return loaded
@@ -69,9 +69,9 @@ export function createOwnProviders(
       const isFresh = found && Math.abs(deps.clock.now().getTime() - found.readAt) < FRESH
       return (isFresh ? found : await load(organizationId, found)).providers
     },
-    /** Returns what must not be shown of the providers that an organization has set. */
+    /** Returns the secrets of an organization's providers, for redaction. */
     secretsOf: (organizationId: string): Iterable<string> => known.get(organizationId)?.secrets ?? [],
-    /** Reads the providers of these organizations anew at their next use; those of all where it is null. */
+    /** Reloads the providers of these organizations at their next use, or of all organizations for null. */
     forget(organizationIds: readonly string[] | null): void {
       changes++
       for (const [id, entry] of known.entries()) {

@@ -4,37 +4,38 @@ import type { Dispatcher } from 'undici'
 import { createDecoder, type Decoder, decodeWhole } from './content-encoding.ts'
 import { isModelError } from './model-errors.ts'
 
-/** How much of a refusal is read (bytes). */
+/** Maximum size of an error body that is read (bytes). */
 const MAX_REFUSAL = 64 * 1024
 const NOTHING = Buffer.alloc(0)
 const encoder = new TextEncoder()
-/** For how long (ms) a connection is waited for that is not free again though its answer is whole. */
+/** Maximum wait for a connection that is still busy although its answer is complete (ms). */
 const MAX_LINGER = 1_000
-/** For how long (ms) the rest of a settled answer is waited for. */
+/** Maximum wait for the rest of a settled answer (ms). */
 const MAX_REST = 1_000
-/** The response headers that errors need. */
+/** Response headers used to classify errors. */
 const TELLING = ['retry-after', 'retry-after-ms', 'x-should-retry', 'location', 'content-type'] as const
-/** With so many parts waiting to be taken the server waits, too. */
+/** Number of pending parts at which reading pauses. */
 const MANY = 100
 
-/** Where requests go, by which way out, and what lets them in there. */
+/** Address of requests, with the dispatcher and the authentication headers. */
 export type Target = { url: string; headers: Readonly<Record<string, string>>; dispatcher: Dispatcher }
 
 type Request = Target & { body: string; signal: AbortSignal | undefined }
 
 /**
- * How far an answer is: `settled` says that only a second is waited for what may follow, and that a connection that breaks
- * changes nothing; `whole` that nothing is waited for.
+ * Progress of an answer. `settled`: only usage may follow, so the rest is awaited for one second and a broken
+ * connection is no error. `whole`: nothing is awaited.
  */
 export type Reading = 'open' | 'settled' | 'whole'
 
 /**
- * Sends a POST, once, and gives the parts of its answer as they come, those together that wait already: `read` makes them
- * of bytes, and of null at the end. Throws the errors of provider packages, those of `read` among them, behind the parts
- * before; and the signal's reason, which ends the connection. Follows no redirect: the key is for this address alone.
+ * Sends one POST request and yields the parts of its answer in batches as they arrive. `read` converts bytes into
+ * parts, and null at the end. Throws the errors of provider packages, including those of `read`, after the preceding
+ * parts, and the signal's reason, which closes the connection. Does not follow redirects, because the key is for this
+ * address only.
  *
- * Here a run waits most of its time: a stream between undici's parser and who takes the parts, or headers that nobody
- * reads, would be there as often as there are runs.
+ * Runs spend most of their time here, so there is no stream between undici's parser and the consumer, and unused
+ * headers are dropped: both would exist once per run.
  */
 export function post<Part>(
   { url, dispatcher, headers, body, signal }: Request,
@@ -80,7 +81,7 @@ export function post<Part>(
     controller?.abort(signal?.reason)
   }
 
-  /** Reads bytes, or the end; whatever `read` throws ends the answer. */
+  /** Reads bytes, or the end. An error of `read` ends the answer. */
   function take(bytes: Buffer | null): void {
     if (over) return
     const reading = read(bytes, parts)
@@ -96,7 +97,7 @@ export function post<Part>(
     if (parts.length > MANY) controller?.pause()
   }
 
-  /** The same, where nobody hears of an error that is thrown. */
+  /** Like `take`, for callers that cannot handle a thrown error. */
   function takeOrFail(bytes: Buffer | null): void {
     try {
       take(bytes)
@@ -106,10 +107,10 @@ export function post<Part>(
     }
   }
 
-  /** The answer is whole. Most connections are free at once, for the next request. */
+  /** Completes the answer. Most connections are free at once for the next request. */
   function end(): void {
     clearTimeout(lingering)
-    if (!isEnded) lingering = setTimeout(() => controller?.abort(new Error('Nobody waits any longer')), MAX_LINGER)
+    if (!isEnded) lingering = setTimeout(() => controller?.abort(new Error('The request was aborted')), MAX_LINGER)
     finish({})
   }
   let isEnded = false
@@ -133,8 +134,8 @@ export function post<Part>(
   signal?.addEventListener('abort', abort)
   if (signal?.aborted) abort()
   const { origin, pathname, search } = new URL(url)
-  // Bytes of its own: undici keeps them as long as the stream is on, and with them all else that is in the 64 KiB from
-  // which Buffer takes small ones.
+  // Allocates separate bytes. undici holds them while the stream is open, and small Buffers would retain their shared
+  // 64 KiB slab.
   const bytes = encoder.encode(body)
   dispatcher.dispatch(
     { origin, path: pathname + search, method: 'POST', headers, body: bytes },
@@ -144,7 +145,7 @@ export function post<Part>(
         if (over) started.abort(signal?.reason)
       },
       onResponseStart(started, status, responseHeaders) {
-        // Pieces of what came with them, all of which they would keep.
+        // The raw headers are slices that would retain the whole received chunk.
         started.rawHeaders = null
         if (status < 200) return
         statusCode = status
@@ -157,7 +158,7 @@ export function post<Part>(
       onResponseData(started, bytes) {
         if (statusCode < 300) return decoder ? decoder.write(bytes) : take(bytes)
         refusal = Buffer.concat([refusal, bytes])
-        if (refusal.length > MAX_REFUSAL) started.abort(new Error('Nobody reads more'))
+        if (refusal.length > MAX_REFUSAL) started.abort(new Error('The reader stopped'))
       },
       onResponseEnd() {
         isEnded = true
@@ -182,7 +183,7 @@ function itself<T>(this: T): T {
   return this
 }
 
-/** The headers that errors need, and the encoding of the body. */
+/** Returns the headers used to classify errors, and the content encoding. */
 function pick(headers: Readonly<Record<string, string | string[] | undefined>>): Record<string, string> {
   const known = TELLING.flatMap((name) => (typeof headers[name] === 'string' ? [[name, headers[name]]] : []))
   const encoding = headers['content-encoding']

@@ -7,31 +7,31 @@ import type { FailureKind } from './model-failures.ts'
 export type Emit = (event: Fields) => void
 
 /**
- * Reads the events of one answer and emits those that the provider package reads. Throws {@link ReportedError} or
- * {@link ModelError} where the answer failed.
+ * Reads the events of one answer and emits those that the provider package understands. Throws {@link ReportedError} or
+ * {@link ModelError} if the answer failed.
  */
 export type ProviderEvents = {
   /** Reads an event, or a whole answer in one JSON object. */
   read(event: Fields): void
-  /** Ends the answer: emits what a server that said why it stopped has left out. */
+  /** Ends the answer: emits the events that a server with a finish reason has left out. */
   close(): void
-  /** Whether anything of an answer has come. */
+  /** Whether any part of an answer has arrived. */
   readonly isBegun: boolean
-  /** Whether the finish reason has come: nothing that follows can spoil the answer. */
+  /** Whether the finish reason has arrived, after which nothing can invalidate the answer. */
   readonly isSettled: boolean
-  /** Whether nothing follows. */
+  /** Whether the answer is complete. */
   readonly isWhole: boolean
 }
 
-/** The key under which a failure stands in a `ping`, which all three packages ignore and hand on as a raw chunk. */
+/** Key that carries a failure in a `ping`, which all three packages ignore and pass on as a raw chunk. */
 const FAILURE = 'musterFailure'
-/** The key that says that the server did not report its usage. */
+/** Key that marks usage as not reported. */
 const NO_USAGE = 'musterNoUsage'
 
 /** Marks the usage of the answer as unknown. */
 export const unknownUsage: Fields = { type: 'ping', [NO_USAGE]: true }
 
-/** Whether a raw chunk says that the usage is unknown. */
+/** Returns whether a raw chunk marks the usage as unknown. */
 export const isUnknownUsage = (raw: unknown): boolean => asObject(raw)[NO_USAGE] === true
 
 /** Returns the failure that a raw chunk carries; null if it carries none. */
@@ -42,7 +42,7 @@ export function failureIn(raw: unknown): Error | null {
   return new ModelError(asText(failure.message), failure.kind as FailureKind)
 }
 
-/** Makes the event that carries a failure. */
+/** Creates the event that carries a failure. */
 export const failureEvent = (error: unknown): Fields => ({ type: 'ping', [FAILURE]: factsOf(error) })
 
 function factsOf(error: unknown): Fields {
@@ -52,7 +52,9 @@ function factsOf(error: unknown): Fields {
   return { message: detail, kind }
 }
 
-/** The error event of an answer: `error` as an object or a text, or an event of that name. Null if it is none. */
+/**
+ * Returns the error of an event: `error` as an object or text, or an event of that name. Returns null if there is none.
+ */
 export function errorIn(event: Fields): ReportedError | null {
   const { error, type } = event
   const isError = isObject(error) || (typeof error === 'string' && error !== '')
@@ -74,7 +76,7 @@ const STATUSES: Readonly<Record<string, number>> = {
   overloaded_error: 529,
 }
 
-/** Adds the HTTP status that a code of Anthropic or OpenAI stands for. */
+/** Adds the HTTP status that corresponds to an error code of Anthropic or OpenAI. */
 export function withStatus(body: Fields): Fields {
   const { code, status } = readErrorBody(body)
   const known = code ? STATUSES[code] : undefined

@@ -14,17 +14,17 @@ const CREATORS: Readonly<Record<Exclude<ProviderKind, 'compatible'>, (emit: Emit
   google: createGoogleEvents,
 }
 
-/** How long (ms) the rest of a settled answer is awaited. */
+/** Maximum wait for the rest of a settled answer (ms). */
 const MAX_REST = 1_000
 /** Maximum length of an event, or of a body without events (characters). */
 const MAX_EVENT = 16 * 1024 * 1024
-/** How much of an answer without an event is kept to describe it (characters). */
+/** Maximum length of the start of an answer without events that is kept to describe the failure (characters). */
 const MAX_HEAD = 4_000
 
 /**
- * Wraps the `fetch` of a provider package so that the package reads what servers and gateways send in the wild: it gets
- * only the events that it knows, with every field that it requires. An answer that fails is reported in the stream, behind
- * all that came before; {@link failureIn} finds it. Answers that are no success pass unchanged.
+ * Wraps the `fetch` of a provider package so that deviating answers of servers and gateways are repaired: the package
+ * receives only known events, with all required fields. A failure is reported in the stream after the preceding events;
+ * {@link failureIn} finds it. Unsuccessful responses pass unchanged.
  */
 export function repairStreams(kind: Exclude<ProviderKind, 'compatible'>, fetch: typeof globalThis.fetch): typeof fetch {
   return async (input, init) => {
@@ -49,7 +49,7 @@ function repair(
   const text = createReader(create(emit), () => emit({ type: 'ping' }))
   const decoder = new TextDecoder()
 
-  /** Reads on until there is something to pass on. Returns whether the answer has ended. */
+  /** Reads until there is an event to pass on. Returns whether the answer has ended. */
   async function readMore(): Promise<boolean> {
     while (!written) {
       const { done, value } = await next(reader, text.isSettled)
@@ -86,7 +86,7 @@ function repair(
 
 type Reader = ReadableStreamDefaultReader<Uint8Array>
 
-/** The next bytes; the end if the answer is settled and its rest does not come in time or is broken. */
+/** Returns the next bytes, or the end if the answer is settled and its rest is late or broken. */
 async function next(reader: Reader, isSettled: boolean): Promise<{ done: boolean; value?: Uint8Array | undefined }> {
   if (!isSettled) return reader.read().catch(broken)
   let timer: NodeJS.Timeout | undefined
@@ -100,19 +100,19 @@ function broken(error: unknown): never {
   throw Object.assign(new TypeError('Failed to process successful response', { cause: error }))
 }
 
-/** Reads the rest, so that the connection is free for the next request; closes it if there is more than a rest. */
+/** Reads a short rest so that the connection can be reused. Closes the connection if the rest is long. */
 async function drain(reader: Reader): Promise<void> {
   const timer = setTimeout(() => void reader.cancel().catch(() => {}), MAX_REST)
   try {
     while (!(await reader.read()).done);
   } catch {
-    // Nobody needs it.
+    // Errors of the unneeded rest are ignored.
   } finally {
     clearTimeout(timer)
   }
 }
 
-/** Reads the text of an answer: an event stream, or the JSON or web page that servers send in its place. */
+/** Reads the text of an answer: an event stream, or the JSON or web page that servers send instead. */
 function createReader(events: ProviderEvents, onLife: () => void) {
   let head = ''
   let body: string[] | null = null
@@ -150,7 +150,7 @@ function createReader(events: ProviderEvents, onLife: () => void) {
         else onLife()
         return
       }
-      throw new ModelError('The model server sent something that cannot be read', 'unreadable')
+      throw new ModelError('The model server sent data that cannot be read', 'unreadable')
     }
     if (event === 'error' && !isObject(value)) fail(asText(value) || data)
     readValue(value, event)
@@ -169,7 +169,7 @@ function createReader(events: ProviderEvents, onLife: () => void) {
     try {
       events.read(value)
     } catch (error) {
-      // Nothing behind the finish reason makes the answer fail.
+      // Errors after the finish reason are ignored.
       if (!isSettled) throw error
     }
   }

@@ -10,46 +10,46 @@ import { type Catalogue, createCatalogue } from './compatible.ts'
 import { offlineEcho } from './offline.ts'
 import { type TextModel, textModel } from './text-model.ts'
 
-/** Where a provider is, and what lets one in there: one record, so that a key goes to its own address only. */
+/** Address and authentication of a provider in one record, so that a key is sent only to its own address. */
 export type Endpoint = {
   readonly baseUrl: string
   readonly apiKey: string | undefined
   /** Further headers, their names in lower case. */
   readonly headers: Readonly<Record<string, string>>
-  /** Who chose the address: an organization's is under the private-network rule. */
+  /** Whether the operator chose the address. An organization's address is subject to the private-network rule. */
   readonly isOperators: boolean
 }
 
 export type Provider = {
   readonly name: string
   readonly configured: boolean
-  /** What to do to have it. */
+  /** Advice on how to configure the provider. */
   readonly hint: string
-  /** The provider of OPENAI_BASE_URL, under the name that models of OpenAI's have. */
+  /** Set for the provider of OPENAI_BASE_URL under OpenAI's name. */
   readonly isAlias?: boolean
   /** Ids of current models, the default one first. */
   readonly models: readonly string[]
-  /** The models that an OpenAI-compatible server lists; null for the other providers. */
+  /** Models that an OpenAI-compatible server lists; null for other providers. */
   readonly catalogue: Catalogue | null
-  /** What must not be shown of it. */
+  /** Values to redact from messages. */
   readonly secrets: readonly string[]
   /** Imports the packages of the provider (up to 60 ms and 20 MB). */
   load(): Promise<void>
   model(id: string): Promise<TextModel>
 }
 
-/** What a provider needs of the process: the ways out (loaded at the first need) and the time. */
+/** Dependencies of providers: network dispatchers, loaded on first use, and the clock. */
 export type ProviderDeps = {
   network(isOperators: boolean): Promise<Network>
   clock: Clock
-  /** Whether thinking inside of the text is read as reasoning (contract-2.md section 2.4). */
+  /** Whether thinking inside the text is read as reasoning (contract-2.md section 2.4). */
   thinkTags: boolean
 }
 
-/** The ids that a package's type names, without the `string & {}` that stands for all others. */
+/** The literal ids of a package's type, without its `string & {}`. */
 type Named<Id> = Id extends string ? (Record<never, never> extends Record<Id, 1> ? never : Id) : never
 
-// First the one that the provider recommends for a balance of quality and price.
+// The first entry is the provider's recommendation for a balance of quality and price.
 const CURRENT = {
   anthropic: ['claude-sonnet-5-5', 'claude-opus-5-5', 'claude-haiku-5-5', 'claude-fable-5-2'],
   openai: ['gpt-6.1-sol', 'gpt-6-astra', 'gpt-6.1-terra', 'gpt-6-luna'],
@@ -68,11 +68,11 @@ const PUBLIC_ADDRESSES: Readonly<Record<Exclude<ProviderKind, 'compatible'>, str
   google: 'https://generativelanguage.googleapis.com',
 }
 
-/** The base address of a built-in provider where none is given. */
+/** Returns the default base address of a built-in provider. */
 export const publicAddress = (kind: Exclude<ProviderKind, 'compatible'>): string =>
   normalizeBaseAddress(kind, PUBLIC_ADDRESSES[kind])
 
-/** The header in which each API takes its key. */
+/** Header that carries the key in each API. */
 const KEY_HEADER: Readonly<Record<ProviderKind, string>> = {
   anthropic: 'x-api-key',
   openai: 'authorization',
@@ -81,7 +81,10 @@ const KEY_HEADER: Readonly<Record<ProviderKind, string>> = {
 }
 const KEY_HEADERS = [...new Set([...Object.values(KEY_HEADER), 'api-key'])]
 
-/** The headers of a request: the key in its header, unless a given header takes its place; then those given. */
+/**
+ * Returns the headers of a request: the key in its header, unless a configured header replaces it, and the configured
+ * headers.
+ */
 function headersOf(kind: ProviderKind, { apiKey, headers }: Endpoint): Record<string, string> {
   const isReplaced = KEY_HEADERS.some((name) => headers[name] !== undefined)
   const name = KEY_HEADER[kind]
@@ -94,12 +97,12 @@ const CURRENT_NAMES: ReadonlySet<string> = new Set(
   Object.entries(CURRENT).flatMap(([provider, ids]) => ids.map((id) => `${provider}/${id}`)),
 )
 
-/** Whether a full name is that of a provider's current model. */
+/** Returns whether a full name is a provider's current model. */
 export const isCurrentModel = (name: string): boolean => CURRENT_NAMES.has(name)
 
 /**
- * A `fetch` for the AI SDK's packages that sends an endpoint's own headers, and the query of its base address behind the
- * path that the package appends. A redirect is not followed, so that no key reaches another address.
+ * Returns a `fetch` for the AI SDK's packages that sends the endpoint's own headers and moves the query of its base
+ * address behind the path. Does not follow redirects, so that no key reaches another address.
  */
 function fetchFor(kind: ProviderKind, endpoint: Endpoint, network: Network): typeof fetch {
   const query = new URLSearchParams(splitQuery(endpoint.baseUrl)[1])
@@ -118,7 +121,10 @@ type Make = (id: string) => TextModel
 
 const streams = () => import('./provider-streams.ts')
 
-/** Makes the models of an endpoint. The packages are given every address and key: what is left out, they would read from the environment. */
+/**
+ * Creates the model factory of an endpoint. Passes every address and key explicitly, because packages read missing ones
+ * from the environment.
+ */
 async function load(name: string, kind: ProviderKind, endpoint: Endpoint, deps: ProviderDeps): Promise<Make> {
   const network = await deps.network(endpoint.isOperators)
   const [baseURL] = splitQuery(endpoint.baseUrl)
@@ -154,12 +160,13 @@ async function load(name: string, kind: ProviderKind, endpoint: Endpoint, deps: 
   }
 }
 
-// A model builds schemas when it is made, which costs more than a short reply: it is kept. Callers choose the names.
+// Maximum number of cached models. Creating one builds schemas, which costs more than a short reply; the limit exists
+// because callers choose the names.
 const MAX_KEPT = 100
 
 type Definition = { name: string; kind: ProviderKind; hint: string; endpoint: Endpoint | null }
 
-/** Creates a provider; one without an endpoint is not configured. */
+/** Creates a provider. Without an endpoint it is not configured. */
 export function createProvider({ name, kind, hint, endpoint }: Definition, deps: ProviderDeps): Provider {
   let loading: Promise<Make> | undefined
   const kept = new Map<string, TextModel>()
@@ -188,7 +195,7 @@ export function createProvider({ name, kind, hint, endpoint }: Definition, deps:
   }
 }
 
-/** Where an endpoint lists its models, and with which headers it is asked. */
+/** Returns the address and headers for listing an endpoint's models. */
 export const listingOf = (kind: ProviderKind, endpoint: Endpoint) => ({
   url: withPath(endpoint.baseUrl, '/models'),
   headers: { ...(kind === 'anthropic' && { 'anthropic-version': '2023-06-01' }), ...headersOf(kind, endpoint) },
@@ -198,8 +205,8 @@ export const listingOf = (kind: ProviderKind, endpoint: Endpoint) => ({
 const isThere = (headers: Readonly<Record<string, string>> | undefined) => Object.keys(headers ?? {}).length > 0
 
 /**
- * Creates the providers that the settings configure, by name, the first ones first in the choice of a default
- * (contract.md section 8, contract-2.md section 2.9).
+ * Creates the providers of the settings by name, in the order in which a default is chosen (contract.md section 8,
+ * contract-2.md section 2.9).
  */
 export function createProviders(settings: Settings, deps: ProviderDeps): ReadonlyMap<string, Provider> {
   const { ANTHROPIC_API_KEY, ANTHROPIC_BASE_URL, ANTHROPIC_HEADERS = {} } = settings
@@ -253,7 +260,7 @@ export function createProviders(settings: Settings, deps: ProviderDeps): Readonl
     },
     deps,
   )
-  // Beside OPENAI_BASE_URL alone the key belongs to that server and must not go to OpenAI.
+  // If only OPENAI_BASE_URL is set, the key belongs to that server and must not be sent to OpenAI.
   const isAlias = compatible.configured && !OPENAI_RESPONSES_BASE_URL
   const further = settings.COMPATIBLE_PROVIDERS.map(({ name, baseUrl, apiKey, headers }) =>
     createProvider({ name, kind: 'compatible', hint: '', endpoint: { baseUrl, apiKey, headers, isOperators } }, deps),
@@ -269,7 +276,7 @@ export function createProviders(settings: Settings, deps: ProviderDeps): Readonl
   return new Map(all.map((provider) => [provider.name, provider]))
 }
 
-/** Built in, and always there for those who name it (contract-2.md section 1.5). */
+/** The offline provider is always available by name (contract-2.md section 1.5). */
 const offline: Provider = {
   name: 'offline',
   configured: true,

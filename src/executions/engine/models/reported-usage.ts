@@ -1,7 +1,7 @@
 import type { LanguageModelV4Usage } from '@ai-sdk/provider'
 import { asObject, type Fields, isObject } from '../../../lib/unknown.ts'
 
-/** Tokens as servers write them: numbers, floats, texts of digits. Anything else says nothing. */
+/** Parses token counts as servers write them: numbers, floats, digit strings. Returns undefined for anything else. */
 function tokensOf(value: unknown): number | undefined {
   const tokens = typeof value === 'string' && value.trim() ? Number(value) : value
   return typeof tokens === 'number' && Number.isFinite(tokens) && tokens >= 0 ? Math.round(tokens) : undefined
@@ -9,16 +9,16 @@ function tokensOf(value: unknown): number | undefined {
 
 const first = (...values: unknown[]): number | undefined => values.map(tokensOf).find((tokens) => tokens !== undefined)
 
-/** Finds the usage of a chunk: at its top, in `x_groq`, or in its choice (Moonshot). */
+/** Returns the usage of a chunk: at its top level, in `x_groq`, or in its choice (Moonshot). */
 export function usageIn(chunk: Fields, choice: Fields): Fields | null {
   const { usage, x_groq: groq, timings } = chunk
-  // Most chunks have none.
+  // Fast path: most chunks have no usage.
   if (!usage && !groq && !timings && !choice.usage) return null
   const found = [usage, asObject(groq).usage, choice.usage, timings]
   return (found.find((one) => isObject(one) && total(one)) as Fields | undefined) ?? null
 }
 
-/** The two totals, under any of their names; undefined if it has neither. */
+/** Returns the two totals under any of their names, or undefined if there is neither. */
 function total(usage: Fields): { input: number | undefined; output: number | undefined } | undefined {
   const input = first(
     usage.prompt_tokens,
@@ -35,8 +35,8 @@ function total(usage: Fields): { input: number | undefined; output: number | und
 }
 
 /**
- * Merges a later report into an earlier one. Reports are cumulative, so the later number wins, except for a zero or a
- * missing one behind a real one (Vertex and some gateways end with `{output_tokens: 0}`).
+ * Merges a later report into an earlier one. Reports are cumulative, so the later number wins, except for a zero or
+ * missing number after a real one (Vertex and some gateways end with `{output_tokens: 0}`).
  */
 export function laterUsage(before: LanguageModelV4Usage | null, usage: Fields): LanguageModelV4Usage {
   const { input, output } = total(usage) ?? {}
@@ -72,5 +72,5 @@ function usageOf({ input, output, cacheRead, cacheWrite, reasoning }: Counts): L
   }
 }
 
-/** The usage of a reply that reports none. */
+/** Usage of a reply that reports none. */
 export const NO_USAGE: LanguageModelV4Usage = usageOf({})

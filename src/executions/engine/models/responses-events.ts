@@ -4,16 +4,16 @@ import { type Emit, errorIn, type ProviderEvents, withStatus } from './provider-
 
 type Item = {
   type: 'message' | 'function_call' | 'reasoning'
-  /** The first id that the server gave the item. Some servers change it from event to event. */
+  /** First id of the item. Some servers change it between events. */
   id: string
   index: number
   callId: string
   name: string
-  /** The text, the arguments or the thinking so far. */
+  /** Text, arguments or reasoning so far. */
   text: string
   /** The part of a reasoning summary that is being streamed; -1 before the first. */
   part: number
-  /** Whether the whole arguments of a call have come. */
+  /** Whether the complete arguments of a call have arrived. */
   isRead: boolean
   isDone: boolean
 }
@@ -21,15 +21,15 @@ type Item = {
 const TYPES: ReadonlySet<unknown> = new Set(['message', 'function_call', 'reasoning'])
 
 /**
- * Reads the events of OpenAI's Responses API. What a server leaves out (deltas, the start or the end of an item) is
- * made of what it sends; items and events that are neither text, thinking nor calls are left out.
+ * Reads the events of OpenAI's Responses API. Derives missing deltas, starts and ends of items from the other events.
+ * Leaves out items and events that are neither text, reasoning nor calls.
  */
 export function createResponsesEvents(emit: Emit): ProviderEvents {
   const items = new Map<string, Item>()
   let isBegun = false
   let isWhole = false
 
-  /** Finds the item of an event; adds one of the given type if there is none. */
+  /** Finds the item of an event, or adds one of the given type. */
   function itemOf(event: Fields, type: Item['type'], given: Fields = {}): Item {
     const id = asText(given.id) || asText(event.item_id)
     const byId = id ? items.values().find((item) => item.id === id) : undefined
@@ -72,7 +72,7 @@ export function createResponsesEvents(emit: Emit): ProviderEvents {
     emit({ type: 'response.refusal.delta', item_id: item.id, output_index: item.index, delta })
   }
 
-  /** Adds what the whole text has beyond the deltas. */
+  /** Adds the part of the complete text that the deltas did not contain. */
   function addRest(item: Item, whole: string, add: (item: Item, delta: string) => void): void {
     if (whole.length > item.text.length && whole.startsWith(item.text)) add(item, whole.slice(item.text.length))
   }
@@ -97,7 +97,7 @@ export function createResponsesEvents(emit: Emit): ProviderEvents {
     emit({ type: 'response.reasoning_summary_text.delta', ...at, summary_index: item.part, delta })
   }
 
-  /** Ends an item by what the server says of it as a whole. */
+  /** Ends an item with the server's complete version of it. */
   function finish(event: Fields, given: Fields): void {
     const item = itemOf(event, given.type as Item['type'], given)
     if (item.isDone) return
@@ -127,7 +127,7 @@ export function createResponsesEvents(emit: Emit): ProviderEvents {
     emit({ type: 'response.output_item.done', output_index: index, item })
   }
 
-  /** Ends the answer: by the items that its last event holds, and those that have come whole without an end. */
+  /** Ends the answer with the items of its last event and complete items without an end event. */
   function end(response: Fields, isIncomplete: boolean): void {
     for (const [index, given] of asList(response.output).entries()) {
       if (isObject(given) && TYPES.has(given.type)) finish({ output_index: index }, given)
@@ -211,7 +211,7 @@ export function createResponsesEvents(emit: Emit): ProviderEvents {
       event.type === 'response.error'
         ? new ReportedError(withStatus({ error: event.error ?? event.message }))
         : errorIn(event)
-    // A whole response has an `error` that is null or its own.
+    // The `error` of a complete response is null or an error of its own.
     if (error) throw error
     if (Array.isArray(event.choices)) {
       throw new ModelError(
@@ -282,7 +282,10 @@ function isJson(text: string): boolean {
   }
 }
 
-/** Usage as the package reads it, also where a server uses the names of chat completions; undefined if not reported. */
+/**
+ * Returns usage in the package's format, also if a server uses the names of chat completions; undefined if not
+ * reported.
+ */
 function usageOf(value: unknown): Fields | undefined {
   const usage = asObject(value)
   const number = (...values: unknown[]) => values.find((one): one is number => typeof one === 'number')

@@ -3,9 +3,9 @@ import { newId } from '../../../lib/id.ts'
 import { asObject, asText, type Fields, isObject } from '../../../lib/unknown.ts'
 import { ModelError } from './model-errors.ts'
 
-/** A tool call as far as its pieces have come. */
+/** A tool call as received so far. */
 type StreamedCall = {
-  /** Given by the server, or made here where it gives none. */
+  /** Id from the server, or generated if there is none. */
   id: string
   hasId: boolean
   index: number | undefined
@@ -16,28 +16,28 @@ type StreamedCall = {
   signature: string
 }
 
-/** A tool call as a part of a reply has it. */
+/** A complete tool call. */
 export type WholeCall = { id: string; name: string; input: string; extra: Fields | null; signature: string }
 
-/** Maximum number of calls of a reply. */
+/** Maximum number of calls in a reply. */
 const MAX_CALLS = 1_000
 
 type Piece = { id: string; index: number | undefined; name: string; input: string; extra: unknown; signature: string }
 
 /**
- * Puts the tool calls of a reply together from pieces, whatever they leave out: a new id or a new name is a new call; an
- * id comes before an index; a piece with neither belongs to the call that is being streamed; a whole JSON value ends a
- * call, so that a repetition changes nothing.
+ * Assembles the tool calls of a reply from incomplete pieces. A new id or name begins a new call, and an id takes
+ * precedence over an index. A piece with neither belongs to the current call. A complete JSON value ends a call, so
+ * that repetitions have no effect.
  */
 export type StreamedCalls = {
-  /** Takes an entry of `tool_calls`; returns the id of its call and the input that it adds. */
+  /** Adds an entry of `tool_calls`. Returns the id of its call and the added input. */
   add(piece: Fields): { id: string; input: string }
   readonly size: number
-  /** The calls in their order. An input that is no finished JSON object stays the text that came. */
+  /** Returns the calls in order. An input that is not a complete JSON object remains text. */
   end(): WholeCall[]
 }
 
-/** @param tools the names of the offered tools: a name that comes in pieces is told from two names by them */
+/** @param tools names of the offered tools, used to tell a split name from two names */
 export function createStreamedCalls(tools: ReadonlySet<string>): StreamedCalls {
   const calls: StreamedCall[] = []
 
@@ -50,7 +50,7 @@ export function createStreamedCalls(tools: ReadonlySet<string>): StreamedCalls {
     return call
   }
 
-  /** The call that a piece may go on with. */
+  /** Returns the call that a piece may continue. */
   function find({ id, index, name }: Piece): StreamedCall | undefined {
     const last = calls.at(-1)
     const withId = id ? calls.filter((call) => call.hasId && call.id === id) : []
@@ -58,12 +58,12 @@ export function createStreamedCalls(tools: ReadonlySet<string>): StreamedCalls {
     if (sameId) return sameId
     const sameIndex = index === undefined ? undefined : calls.findLast((call) => call.index === index)
     if (sameIndex) return sameIndex
-    // Some servers make another id for each piece, or count on in the middle of a call.
+    // Some servers use a different id for each piece, or increase the index within a call.
     if (id) return index === undefined && !name ? last : undefined
     return name && index !== undefined ? undefined : last
   }
 
-  /** Whether a name that comes for a call is the rest of its name, or all of it once more. */
+  /** Returns the name of a call after a further piece, which may be the rest of the name or a repetition of it. */
   function nameOf(call: StreamedCall, name: string, isSame: boolean): string | null {
     if (!call.name || call.name === name) return name
     if (call.input || tools.has(call.name)) return null
@@ -74,7 +74,10 @@ export function createStreamedCalls(tools: ReadonlySet<string>): StreamedCalls {
     return isSame && !tools.has(name) ? joined : null
   }
 
-  /** What a piece is to the call that it may belong to: more of it, nothing new, or the beginning of another. */
+  /**
+   * Returns the relation of a piece to the current call: a continuation, a repetition, the start of another call, or a
+   * replacement.
+   */
   function relate(call: StreamedCall, piece: Piece): 'more' | 'nothing' | 'another' | 'instead' {
     const { id, index, name, input } = piece
     const isOthers = id !== '' && call.hasId && id !== call.id
@@ -124,7 +127,7 @@ export function createStreamedCalls(tools: ReadonlySet<string>): StreamedCalls {
   }
 }
 
-/** Whether a call is more than a repetition of the one before it, with an id of its own and without a name. */
+/** Returns whether a call is more than a nameless repetition of the previous one with an id of its own. */
 function isCall({ name, input }: StreamedCall, place: number, calls: readonly StreamedCall[]): boolean {
   if (name) return true
   const before = calls[place - 1]
@@ -132,15 +135,15 @@ function isCall({ name, input }: StreamedCall, place: number, calls: readonly St
   return !isEmpty(input) && !(before && object && isDeepStrictEqual(object, parseInput(before.input)))
 }
 
-/** Whether a piece is a whole object, and another one than that of the call before it. */
+/** Returns whether a piece is a complete object that differs from the call's input. */
 function isOtherObject(piece: string, input: string): boolean {
   const object = piece.trim() ? parseInput(piece) : undefined
   return object !== undefined && !isEmpty(piece) && !isDeepStrictEqual(object, parseInput(input))
 }
 
 /**
- * The inputs of one arguments string. Several objects in a row are as many calls of the same tool if all have the same
- * keys, and one call if they are equal; anything else stays one text, which no tool is called with.
+ * Splits an arguments string. Several objects are separate calls of the same tool if all have the same keys, and one
+ * call if they are equal. Anything else remains one text, with which no tool is called.
  */
 function inputsOf(input: string): string[] {
   if (parseInput(input) !== undefined) return [wholeInput(input)]
@@ -153,7 +156,7 @@ function inputsOf(input: string): string[] {
   return isSameTool ? objects.map((object) => JSON.stringify(object)) : [input]
 }
 
-/** The objects of a text that consists of them; none if there is anything else in it. */
+/** Returns the objects of a text that consists only of objects, otherwise none. */
 function objectsIn(text: string): Fields[] {
   const objects: Fields[] = []
   for (let rest = text.trim(); rest; ) {
@@ -175,7 +178,7 @@ function readPiece(delta: Fields): Piece {
     id: typeof id === 'number' ? String(id) : asText(id),
     index: typeof index === 'number' ? index : /^\d+$/.test(asText(index)) ? Number(index) : undefined,
     name: asText(name),
-    // Some servers send the input itself, not its JSON.
+    // Some servers send the input as an object instead of JSON text.
     input: typeof input === 'string' ? input : input === undefined || input === null ? '' : JSON.stringify(input),
     extra,
     signature:
@@ -183,12 +186,12 @@ function readPiece(delta: Fields): Piece {
   }
 }
 
-/** Where a JSON text has come to: each character is looked at once, however small the pieces are. */
+/** State of an incremental JSON scan, which reads each character once regardless of the piece size. */
 type Scan = { depth: number; isText: boolean; isEscaped: boolean; isDone: boolean }
 
 const newScan = (): Scan => ({ depth: 0, isText: false, isEscaped: false, isDone: false })
 
-/** Reads on, and notes when the outermost object, list or text ends. Returns how many characters it has read. */
+/** Continues the scan until the outermost object, list or string ends. Returns the number of characters read. */
 function scan(state: Scan, piece: string): number {
   let at = 0
   for (; at < piece.length && !state.isDone; at++) {
@@ -215,8 +218,8 @@ const OPEN_BRACKET = 0x5b
 const CLOSE_BRACKET = 0x5d
 
 /**
- * Reads the object of an input: JSON, JSON in a JSON text, either of them in a code fence or with raw line breaks in its
- * texts, or nothing at all. Returns undefined for anything else.
+ * Parses an input object: JSON, JSON in a JSON string, either of them in a code fence or with raw line breaks, or an
+ * empty text. Returns undefined for anything else.
  */
 function parseInput(input: string): Fields | undefined {
   let value: unknown = input
@@ -225,7 +228,7 @@ function parseInput(input: string): Fields | undefined {
   return isObject(value) ? value : undefined
 }
 
-/** Parses a JSON text; undefined if it is none, even without its code fence and with its control characters escaped. */
+/** Parses JSON, also in a code fence or with unescaped control characters. Returns undefined if it is invalid. */
 function parseLoosely(text: string): unknown {
   const strict = parse(text)
   if (strict !== undefined) return strict
@@ -241,16 +244,16 @@ function parse(text: string): unknown {
   }
 }
 
-/** A text in a code fence of Markdown, whose end may have come in a later piece. */
+/** A Markdown code fence, whose end may be missing. */
 const FENCE = /^\s*```\w*\s*([\s\S]*?)\s*(?:```)?\s*$/
-/** A text of JSON with its quotes. */
+/** A JSON string with its quotes. */
 const JSON_TEXT = /"(?:[^"\\]|\\[\s\S])*"/g
 const CONTROL = /[\u0000-\u001f]/g
 const escapeControl = (character: string): string => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`
 
 const isEmpty = (input: string): boolean => /^\s*(?:\{\s*\}|null|"(?:\{\s*\})?")?\s*$/.test(input)
 
-/** The JSON of an input's object; the text as it came where it is none, which no tool is called with. */
+/** Returns the JSON of an input object, or the original text if it is invalid. No tool is called with such a text. */
 export function wholeInput(input: string): string {
   const trimmed = input.trim()
   if (trimmed.startsWith('{') && parse(trimmed) !== undefined) return trimmed

@@ -10,10 +10,10 @@ import { unifiedReason } from './finish-reasons.ts'
 import { failureIn, isUnknownUsage } from './provider-events.ts'
 import { wholeInput } from './streamed-calls.ts'
 
-/** A part of an answer: one of the AI SDK's, or what the answer has used, as far as that is known before its end. */
+/** A part of an answer: a part of the AI SDK, or interim usage. */
 export type Part = LanguageModelV4StreamPart | { type: 'usage'; usage: LanguageModelV4Usage }
 
-/** An answer as it comes: together what has come together, since each time that somebody waits costs as much as a part. */
+/** An answer in batches of parts that arrived together, because each await costs as much as a part. */
 export type Parts = AsyncIterable<readonly Part[]>
 
 /** The options of one request. */
@@ -22,14 +22,14 @@ export type CallOptions = LanguageModelV4CallOptions & {
   changeBody?: (body: Fields) => Fields
 }
 
-/** What the engine needs of a model. */
+/** The model interface that the engine uses. */
 export type TextModel = Pick<LanguageModelV4, 'provider' | 'modelId'> & {
   doStream(options: CallOptions): PromiseLike<{ stream: Parts }>
-  /** Finds thinking in the whole text of an answer that has no reasoning; null if there is none. */
+  /** Splits reasoning from the complete text of an answer without a reasoning part. Returns null if there is none. */
   splitReasoning?(text: string): { reasoning: string; text: string } | null
 }
 
-/** A model of the AI SDK's. */
+/** Adapts a model of the AI SDK. */
 export const textModel = (model: LanguageModelV4): TextModel => ({
   provider: model.provider,
   modelId: model.modelId,
@@ -42,13 +42,13 @@ export const textModel = (model: LanguageModelV4): TextModel => ({
 function reasonOf({ unified, raw = '' }: LanguageModelV4FinishReason, blocked: string): LanguageModelV4FinishReason {
   if (blocked && !raw) return { unified: 'content-filter', raw: blocked }
   const meaning = unifiedReason(raw, unified)
-  // That it has stopped in order, the package knows better: it has seen the calls.
+  // For a normal stop the package's own reason is better, because it has seen the calls.
   return { unified: meaning === 'stop' ? unified : meaning, raw: raw || undefined }
 }
 
 type Finish = Extract<LanguageModelV4StreamPart, { type: 'finish' }>
 
-/** The last part, with what the provider package does not say or says otherwise. */
+/** Returns the final part, corrected where the provider package is wrong or incomplete. */
 function finished(part: Finish, blocked: string, isUsageKnown: boolean): Finish {
   const { inputTokens, outputTokens } = part.usage
   const usage = isUsageKnown
@@ -61,7 +61,7 @@ function finished(part: Finish, blocked: string, isUsageKnown: boolean): Finish 
   return { ...part, usage, finishReason: reasonOf(part.finishReason, blocked) }
 }
 
-/** A provider's stream, which need not heed the signal itself. */
+/** Reads a provider's stream, which may ignore the signal. */
 async function* readAll(
   stream: ReadableStream<LanguageModelV4StreamPart>,
   signal: AbortSignal | undefined,
@@ -74,17 +74,17 @@ async function* readAll(
   try {
     for (;;) {
       const { done, value } = await reader.read()
-      // It ends so too when it was cancelled.
+      // A cancelled stream also ends normally.
       signal?.throwIfAborted()
       if (done) return
       if (value.type === 'raw') {
         const failure = failureIn(value.rawValue)
         if (failure) throw failure
         if (isUnknownUsage(value.rawValue)) isUsageKnown = false
-        // Google says nothing of a prompt that it blocks but this.
+        // Google reports a blocked prompt only in this field.
         blocked ||= asText(asObject(asObject(value.rawValue).promptFeedback).blockReason)
       }
-      // A call that the provider makes itself is no call of this service.
+      // Calls that the provider executes itself are not calls of this service.
       if (value.type === 'tool-call' && value.providerExecuted) continue
       if (value.type === 'finish') yield [finished(value, blocked, isUsageKnown)]
       else yield [value.type === 'tool-call' ? { ...value, input: wholeInput(value.input) } : value]

@@ -2,21 +2,21 @@ import type { JSONSchema7 } from '@ai-sdk/provider'
 import { cut } from '../../../lib/text.ts'
 import { type Fields, isObject } from '../../../lib/unknown.ts'
 
-/** What every provider takes as the name of a property; Anthropic refuses others, Gemini dots and `$`. */
+/** Property names that every provider accepts. Anthropic rejects others, Gemini dots and `$`. */
 const PROPERTY = /^[A-Za-z0-9_-]{1,64}$/
 const MAX_PROPERTY = 64
-/** OpenAI takes descriptions of 1,024 characters: the mark of a cut is the last one. */
+/** Maximum length of a description: OpenAI's limit of 1,024 characters minus the ellipsis. */
 const MAX_DESCRIPTION = 1023
-/** Limits of a schema: its depth, its nodes once references are resolved, its characters as JSON. */
+/** Limits of a schema: depth, number of nodes after references are resolved, length as JSON (characters). */
 const MAX_DEPTH = 24
 const MAX_NODES = 3_000
 const MAX_SCHEMA = 64 * 1024
-/** How often a schema that refers to itself is unrolled: less where that becomes too large. */
+/** Number of times a recursive schema is unrolled; the next smaller one is used if the result is too large. */
 const UNROLLED = [2, 1, 0]
 
-/** One place in an input: how its properties are named there for the model, and by the tool. */
+/** A location in an input, with the names of its properties for the model and for the tool. */
 type Place = {
-  /** By the tool's name the model's, and the other way round. */
+  /** Maps the tool's property names to the model's; `own` maps them back. */
   shown: Map<string, string>
   own: Map<string, string>
   inside: Map<string, Place>
@@ -24,7 +24,7 @@ type Place = {
   values: Place | null
 }
 
-/** A schema that providers take, and how an input by it becomes one of the tool's own. */
+/** A schema that providers accept, with a function that converts its inputs into the tool's own. */
 export type FittedSchema = { schema: JSONSchema7; restore: (input: unknown) => unknown }
 
 type Context = { root: Fields; unrolled: number; depth: number; refs: readonly string[]; count: { nodes: number } }
@@ -34,10 +34,10 @@ class TooLarge extends Error {}
 const known = new WeakMap<object, FittedSchema | null>()
 
 /**
- * Makes the schema of a tool's input acceptable to the APIs of OpenAI, Anthropic and Gemini and to the servers that are
- * compatible with them: an object at the top without alternatives, arrays with items, no references, plain names of
- * properties. It admits at least what the tool's own schema admits; the tool checks the rest. Returns null where that
- * cannot be done. The outcome is kept for as long as the schema is.
+ * Converts the input schema of a tool into one that the APIs of OpenAI, Anthropic and Gemini and compatible servers
+ * accept: an object without alternatives at the top, arrays with items, no references, plain property names. It admits
+ * at least the inputs of the tool's own schema; the tool checks the rest. Returns null if that is impossible. The
+ * result is cached with the schema.
  */
 export function fitSchema(schema: object): FittedSchema | null {
   const found = known.get(schema)
@@ -65,7 +65,7 @@ function fitOnce(root: Fields): FittedSchema | null {
 
 const createPlace = (): Place => ({ shown: new Map(), own: new Map(), inside: new Map(), items: null, values: null })
 
-/** Fits one node. `isTop`: no alternatives may stand there. */
+/** Converts one node. `isTop`: alternatives are not allowed there. */
 function fitNode(given: unknown, place: Place, outer: Context, isTop = false): Fields {
   if (++outer.count.nodes > MAX_NODES) throw new TooLarge()
   if (!isObject(given) || outer.depth > MAX_DEPTH) return {}
@@ -100,7 +100,7 @@ function fitAlternatives(node: Fields, branches: unknown[], place: Place, contex
 
 function fitObject(node: Fields, place: Place, context: Context, isTop: boolean): Fields {
   const given = Object.entries(isObject(node.properties) ? node.properties : {}).filter(([, one]) => one !== false)
-  // Those that keep their names come first: a name that is made for another one must not take theirs.
+  // Properties that keep their names come first, so that no generated name takes theirs.
   const ordered = given.toSorted(([one], [other]) => Number(PROPERTY.test(other)) - Number(PROPERTY.test(one)))
   for (const [name] of ordered) nameFor(name, place)
   const properties = given.map(([name, schema]): [string, Fields] => {
@@ -135,7 +135,10 @@ function additionalOf(node: Fields, place: Place, context: Context): Fields {
   return { additionalProperties: fitNode(additionalProperties, place.values, context) }
 }
 
-/** What an array holds. Where nobody says it, its examples do; else texts, since providers want a type. */
+/**
+ * Returns the items schema of an array. A missing one is derived from the examples, otherwise it is text, because
+ * providers require a type.
+ */
 function itemsOf(node: Fields, place: Place, context: Context): Fields {
   const { items, prefixItems, examples } = node
   const listed = [prefixItems, items].flatMap((list) => (Array.isArray(list) ? list : []))
@@ -152,7 +155,7 @@ function itemsOf(node: Fields, place: Place, context: Context): Fields {
   return { type: kind === 'number' || kind === 'boolean' ? kind : 'string' }
 }
 
-/** The name of a property for the model: its own where providers take it, else one made of it that no other has. */
+/** Returns the property name for the model: its own if providers accept it, otherwise a unique one derived from it. */
 function nameFor(name: string, { shown, own }: Place): string {
   const found = shown.get(name)
   if (found !== undefined) return found
@@ -180,7 +183,7 @@ function restoreAt(input: unknown, place: Place | null): unknown {
   )
 }
 
-/** Resolves the references of a node, and joins what it wants all of. */
+/** Resolves the references of a node and merges its `allOf`. */
 function flatten(given: Fields, { root, unrolled, refs: outer }: Context): { node: Fields; refs: readonly string[] } {
   let node = given
   let refs = outer
@@ -217,7 +220,7 @@ function decoded(part: string): string {
   }
 }
 
-/** What both want: properties and required ones of both, of anything else what the first one says. */
+/** Intersects two schemas: properties and required names of both, for other keywords those of the first. */
 function join(one: Fields, other: Fields): Fields {
   const properties = [one.properties, other.properties].filter(isObject)
   const required = [one.required, other.required].flatMap((list) => (Array.isArray(list) ? list : []))
@@ -239,7 +242,7 @@ function joinProperties(all: readonly Fields[], how: 'allOf' | 'anyOf'): Fields 
   return Object.fromEntries(joined)
 }
 
-/** An object with alternatives as one: it may have the properties of any, and has to have what all of them require. */
+/** Merges an object with alternatives: it may have the properties of any, and must have those that all require. */
 function joinBranches(node: Fields, branches: readonly unknown[], context: Context): Fields {
   const { anyOf, oneOf, ...rest } = node
   context.count.nodes += branches.length
@@ -270,7 +273,7 @@ const TYPES: Record<string, string> = {
   },
 }
 
-/** The types of a node by their names in JSON Schema; what a node has shows the type of one that says none. */
+/** Returns the JSON Schema types of a node, inferred from its keywords if none is stated. */
 function typesOf({ type, properties, items, prefixItems }: Fields): string[] {
   const named = (Array.isArray(type) ? type : [type]).flatMap((name) =>
     typeof name === 'string' ? (TYPES[name.toLowerCase()] ?? []) : [],
@@ -280,7 +283,7 @@ function typesOf({ type, properties, items, prefixItems }: Fields): string[] {
   return items !== undefined || Array.isArray(prefixItems) ? ['array'] : []
 }
 
-/** The values that a node admits: texts, numbers and truth values, none of them empty (Gemini refuses that). */
+/** Returns the values that a node admits: strings, numbers and booleans, none of them empty (Gemini rejects those). */
 function enumOf(node: Fields): unknown[] | null {
   const given = Array.isArray(node.enum) ? node.enum : node.const === undefined ? [] : [node.const]
   const isPlain = (value: unknown) => ['string', 'number', 'boolean'].includes(typeof value)
@@ -291,7 +294,7 @@ function enumOf(node: Fields): unknown[] | null {
 const isCount = (value: unknown) => Number.isSafeInteger(value) && Number(value) >= 0
 const isNumber = (value: unknown) => typeof value === 'number' && Number.isFinite(value)
 
-/** Keywords that are kept where their value is one of JSON Schema 2020-12. */
+/** Keywords that are kept if their value is valid in JSON Schema 2020-12. */
 const LIMITS: Record<string, (value: unknown) => boolean> = {
   minimum: isNumber,
   maximum: isNumber,
@@ -302,7 +305,7 @@ const LIMITS: Record<string, (value: unknown) => boolean> = {
   maxLength: isCount,
   minItems: isCount,
   maxItems: isCount,
-  // Gemini takes no other format of a text; grammars of local servers take whole patterns without groups that look ahead.
+  // Gemini accepts no other text format. Grammars of local servers accept only anchored patterns without lookaheads.
   format: (value) => value === 'date-time',
   pattern: (value) => typeof value === 'string' && /^\^.*\$$/s.test(value) && !value.includes('(?') && isPattern(value),
   default: (value) => value !== undefined && value !== null,
@@ -320,7 +323,7 @@ function isPattern(value: string): boolean {
   }
 }
 
-/** The description of a node, with the format that is not sent as one. */
+/** Returns the description of a node, with a format that cannot be sent as such. */
 function described({ description, title, format }: Fields): Fields {
   const text = typeof description === 'string' ? description : typeof title === 'string' ? title : ''
   const isTold = typeof format === 'string' && format !== 'date-time' && /^[\w-]{1,30}$/.test(format)
@@ -328,5 +331,5 @@ function described({ description, title, format }: Fields): Fields {
   return whole ? { description: cut(whole, MAX_DESCRIPTION) } : {}
 }
 
-/** Cuts the description of a tool to what providers take. */
+/** Cuts a tool description to the length that providers accept. */
 export const fitDescription = (description: string): string => cut(description, MAX_DESCRIPTION)
