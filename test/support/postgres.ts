@@ -136,7 +136,7 @@ async function installProgram(folder: string): Promise<void> {
   for (const name of ['initdb', 'postgres']) await chmod(join(folder, 'bin', name), 0o755).catch(() => {})
 }
 
-async function freePort(): Promise<number> {
+export async function freePort(): Promise<number> {
   const server = createServer().listen(0, '127.0.0.1')
   await once(server, 'listening')
   const address = server.address()
