@@ -3,12 +3,12 @@ import type { Tx } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
 import { seal, unseal } from './envelope.ts'
 
-/** What the key of an organization is bound to. */
+/** Returns the place that an organization's key is bound to. */
 export const dataKeyPlace = (organizationId: string) => ['data key', organizationId]
 
 /**
- * The key of an organization's secrets, made at the first need. Its row stays locked until the transaction ends: who
- * writes secrets of one organization does it one after the other.
+ * Returns the key of an organization's secrets, and creates it on first use. Its row stays locked until the transaction
+ * ends, which serializes writers of one organization's secrets.
  */
 export async function dataKeyOf(
   tx: Tx,

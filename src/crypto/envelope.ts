@@ -5,8 +5,8 @@ const NONCE = 12
 const TAG = 16
 
 /**
- * Encrypts under a 32-byte key, with a random nonce: nonce, tag and ciphertext in one piece. It is bound to its
- * `place`, the words that say what it is and whose: somewhere else it does not open.
+ * Encrypts under a 32-byte key with a random nonce. Returns nonce, tag and ciphertext in one piece, bound to its
+ * `place`: words that identify the content and its owner. It cannot be decrypted for another place.
  */
 export function seal(key: Buffer | KeyObject, place: readonly string[], content: Uint8Array): Buffer<ArrayBuffer> {
   const nonce = randomBytes(NONCE)
@@ -15,7 +15,7 @@ export function seal(key: Buffer | KeyObject, place: readonly string[], content:
   return Buffer.concat([nonce, cipher.getAuthTag(), ciphertext])
 }
 
-/** What {@link seal} was given. Throws for another key, another place, and anything that was changed. */
+/** Decrypts the result of {@link seal}. Throws for another key, another place, and modified content. */
 export function unseal(key: Buffer | KeyObject, place: readonly string[], sealed: Uint8Array): Buffer {
   const nonce = sealed.subarray(0, NONCE)
   const decipher = createDecipheriv(ALGORITHM, key, nonce, { authTagLength: TAG }).setAAD(boundTo(place))
@@ -23,5 +23,5 @@ export function unseal(key: Buffer | KeyObject, place: readonly string[], sealed
   return Buffer.concat([decipher.update(sealed.subarray(NONCE + TAG)), decipher.final()])
 }
 
-/** As JSON no two lists of words read the same. */
+/** JSON encodes different lists of words differently. */
 const boundTo = (place: readonly string[]): Buffer => Buffer.from(JSON.stringify(place))

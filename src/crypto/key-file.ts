@@ -4,13 +4,16 @@ import { basename, dirname, join } from 'node:path'
 
 export type KeyFile = { path: string; key: Buffer }
 
-/** The 32-byte key in a file, in base64; null when it holds something else. Throws when it cannot be read. */
+/**
+ * Reads the 32-byte key in a file, in base64. Returns null if the file holds something else. Throws if it is
+ * unreadable.
+ */
 export async function readKeyFile(path: string): Promise<Buffer | null> {
   const key = Buffer.from(await readFile(path, 'utf8'), 'base64')
   return key.length === 32 ? key : null
 }
 
-/** Makes the file whole or not at all, and leaves alone one that is there, even if it came a moment ago. */
+/** Creates the file atomically, unless it exists, even since a moment ago. */
 export async function createKeyFile(path: string): Promise<void> {
   await mkdir(dirname(path), { recursive: true, mode: 0o700 })
   const draft = await draftKeyFile(path)
@@ -24,8 +27,8 @@ export async function createKeyFile(path: string): Promise<void> {
 }
 
 /**
- * Writes a new key into a file of its own beside `path`, which its owner alone can read: the owner of `path`, where there
- * is one, though root may write it.
+ * Writes a new key into a draft file beside `path`, readable by its owner only: the owner of `path` if it exists, even
+ * if root writes it.
  */
 export async function draftKeyFile(path: string): Promise<KeyFile> {
   const key = randomBytes(32)
@@ -36,7 +39,7 @@ export async function draftKeyFile(path: string): Promise<KeyFile> {
   return { path: draft, key }
 }
 
-/** The drafts beside `path` that nobody has put in its place. */
+/** Finds the drafts beside `path` that were not put in its place. */
 export async function findDrafts(path: string): Promise<KeyFile[]> {
   const names = await readdir(dirname(path))
   const drafts = names.filter((name) => name.startsWith(`${basename(path)}.`))
@@ -48,7 +51,7 @@ export async function findDrafts(path: string): Promise<KeyFile[]> {
   return (await Promise.all(read)).flat()
 }
 
-/** Puts a draft in the place of the file, unless somebody else has done it. */
+/** Replaces the file with a draft, unless another process already did. */
 export async function putInPlace(draft: KeyFile, path: string): Promise<void> {
   await rename(draft.path, path).catch((error: unknown) => {
     if (!hasCode(error, 'ENOENT')) throw error

@@ -7,12 +7,12 @@ import type { Settings } from '../settings.ts'
 import { seal, unseal } from './envelope.ts'
 import { createKeyFile, draftKeyFile, findDrafts, putInPlace, readKeyFile } from './key-file.ts'
 
-/** The encryption key is missing, malformed, or not the one of this database. */
+/** Thrown if the encryption key is missing, malformed, or does not match the database. */
 export class EncryptionKeyError extends Error {
   override name = 'EncryptionKeyError'
 }
 
-/** Where the encryption key is: in ENCRYPTION_KEY, or in a file under DATA_DIR. */
+/** Source of the encryption key: ENCRYPTION_KEY, or a file under DATA_DIR. */
 type Source = Pick<Settings, 'ENCRYPTION_KEY' | 'DATA_DIR'>
 
 const PLACE = ['master key']
@@ -20,10 +20,10 @@ const PLACE = ['master key']
 const pathOf = ({ DATA_DIR }: Source) => join(DATA_DIR, 'encryption.key')
 
 /**
- * The installation's 32-byte master key, from which all others are derived. It is made the first time and kept in the
- * database, wrapped by the encryption key: ENCRYPTION_KEY, or on SQLite the file `encryption.key` under DATA_DIR, made
- * the first time too (contract.md section 0). A process with another encryption key stops here, with an
- * EncryptionKeyError.
+ * Opens the installation's 32-byte master key, from which all others are derived. It is created on first use and stored
+ * in the database, wrapped by the encryption key: ENCRYPTION_KEY, or on SQLite the file `encryption.key` under
+ * DATA_DIR, which is created on first use too (contract.md section 0). Throws an EncryptionKeyError for a different
+ * encryption key.
  */
 export async function openMasterKey({ client, kind }: Database, source: Source, now: Date): Promise<Buffer> {
   const find = () => client.installation.findUnique({ where: { id: 1 }, select: { masterKey: true } })
@@ -61,7 +61,7 @@ async function unwrap(source: Source, encryptionKey: Buffer, wrapped: Uint8Array
   const masterKey = tryUnwrap(encryptionKey, wrapped)
   if (masterKey) return masterKey
   const path = pathOf(source)
-  // A change of the key file that was broken off after the database had it.
+  // A key file change was interrupted after the database had the new key.
   for (const draft of source.ENCRYPTION_KEY ? [] : await findDrafts(path)) {
     const unwrapped = tryUnwrap(draft.key, wrapped)
     if (!unwrapped) continue
@@ -81,9 +81,9 @@ function tryUnwrap(encryptionKey: Buffer, wrapped: Uint8Array): Buffer | null {
 }
 
 /**
- * Wraps the master key by another encryption key: the given one (base64), or that of a new key file, which takes the
- * place of the old one. Nothing else changes: servers that run have the master key and go on, their next start needs
- * the new encryption key. Throws an EncryptionKeyError, also when somebody else does the same.
+ * Rewraps the master key with another encryption key: the given one (base64), or that of a new key file, which replaces
+ * the old one. Running servers hold the master key and continue; their next start needs the new encryption key. Throws
+ * an EncryptionKeyError, also after a concurrent change.
  */
 export async function changeEncryptionKey(database: Database, source: Source, given: string | null, now: Date) {
   const masterKey = await openMasterKey(database, source, now)
@@ -94,12 +94,14 @@ export async function changeEncryptionKey(database: Database, source: Source, gi
   const { count } = await installation.updateMany({ where: { id: 1, masterKey: before }, data: { masterKey: wrapped } })
   if (!count) {
     if (draft) await rm(draft.path, { force: true })
-    throw new EncryptionKeyError('Somebody else has changed the encryption key at the same moment. Nothing was done.')
+    throw new EncryptionKeyError(
+      'The encryption key was changed at the same moment by another process. No change was made; try again.',
+    )
   }
   if (draft) await putInPlace(draft, pathOf(source))
 }
 
-/** A 32-byte key for one purpose (`tokens`, `secrets`…), by HKDF-SHA256. */
+/** Derives a 32-byte key for one purpose (`tokens`, `secrets`…) by HKDF-SHA256. */
 export function deriveKey(master: Buffer, purpose: string): KeyObject {
   return createSecretKey(Buffer.from(hkdfSync('sha256', master, '', `muster ${purpose}`, 32)))
 }

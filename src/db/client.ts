@@ -12,7 +12,7 @@ import { hasForeignLog, isOrphanedLog, logOf } from './sqlite/write-ahead-log.ts
 export type * from '../../prisma/generated/sqlite/client.ts'
 export { Prisma } from '../../prisma/generated/sqlite/client.ts'
 
-/** The database client of either database: the methods that the fast path knows, and no others of Prisma's. */
+/** Database client for both databases, with the methods that the fast path supports. */
 export type Db = Tx & {
   $transaction<T>(work: (tx: Tx) => Promise<T>, options?: { maxWait?: number; timeout?: number }): Promise<T>
 }
@@ -28,24 +28,24 @@ type Source = Pick<Settings, 'DATABASE_URL' | 'DATA_DIR' | 'DATABASE_POOL_SIZE'>
 export type Database = {
   client: Db
   kind: 'sqlite' | 'postgresql'
-  /** Ends every connection, when the transactions that are open have ended. */
+  /** Closes all connections after open transactions have ended. */
   close: () => Promise<void>
 }
 
 type OpenOptions = {
-  /** Whether its tables are brought up to date. Default: they are. */
+  /** Whether to apply pending migrations. Default: true. */
   migrate?: boolean
-  /** Whether an SQLite file is kept up to date with its log, as its one server does. Default: no. */
+  /** Whether to checkpoint an SQLite file regularly, as its only server does. Default: false. */
   keepsFile?: boolean
-  /** Is called with the database's own code for each statement that finds it damaged. */
+  /** Called with the database's own error code for each statement that finds damage. */
   onDamage?: ((code: string) => void) | undefined
-  /** Is told every SQL statement. */
+  /** Called with every SQL statement. */
   onQuery?: ((sql: string) => void) | undefined
-  /** How long to wait for PostgreSQL's answer to one (ms). Default: for ever. */
+  /** Maximum wait for PostgreSQL's answer to a statement (ms). Default: unlimited. */
   statementTimeout?: number | undefined
 }
 
-/** The absolute path of the SQLite file that the settings name; null where they name a PostgreSQL. */
+/** Returns the absolute path of the configured SQLite file, or null for PostgreSQL. */
 export function databaseFile({ DATABASE_URL, DATA_DIR }: Place): string | null {
   if (!DATABASE_URL) return resolve(join(DATA_DIR, 'muster.db'))
   if (!DATABASE_URL.startsWith('file:')) return null
@@ -58,18 +58,18 @@ const lock = (settings: Place, strength: string): Prisma.Sql =>
   databaseFile(settings) === null ? Prisma.raw(`FOR ${strength}`) : Prisma.empty
 
 /**
- * What stands at the end of a SELECT in a transaction, so that nobody changes its rows before the transaction ends. On
- * SQLite nobody else writes meanwhile.
+ * Returns an SQL suffix that locks the rows of a SELECT until the transaction ends. It is empty on SQLite, which has
+ * one writer.
  */
 export const rowLock = (settings: Place): Prisma.Sql => lock(settings, 'NO KEY UPDATE')
 
-/** The same, leaving out rows that somebody else has locked. */
+/** Like {@link rowLock}, but skips rows that are locked already. */
 export const freeRowLock = (settings: Place): Prisma.Sql => lock(settings, 'NO KEY UPDATE SKIP LOCKED')
 
-/** So that nobody deletes its rows: what refers to them can be written. */
+/** Returns an SQL suffix that prevents the deletion of rows, so that references to them can be written. */
 export const keyLock = (settings: Place): Prisma.Sql => lock(settings, 'KEY SHARE')
 
-/** Takes one of these locks on the rows of these ids that are there: what is read of them next holds until the end. */
+/** Locks the existing rows with these ids with one of these locks, so that later reads stay valid until the end. */
 export async function lockRows(
   tx: Tx,
   table: 'Agent' | 'Chat' | 'McpServer' | 'Media' | 'Mission' | 'Organization' | 'Skill' | 'Space' | 'Task' | 'User',
@@ -82,9 +82,9 @@ export async function lockRows(
 }
 
 /**
- * Opens the database that the settings name, with its tables brought up to date; makes an SQLite file that is missing.
- * With `migrate: false` it is left as it is, and refused unless its tables are up to date. Throws a MigrationError, or the
- * driver's error when nothing answers.
+ * Opens the configured database and applies pending migrations; creates a missing SQLite file. With `migrate: false` it
+ * changes nothing and requires an up-to-date schema. Throws a MigrationError, or the driver's error if the database is
+ * unreachable.
  */
 export async function openDatabase(settings: Source, options: OpenOptions = {}): Promise<Database> {
   const { migrate = true, keepsFile = false, onDamage, onQuery, statementTimeout } = options
@@ -94,7 +94,7 @@ export async function openDatabase(settings: Source, options: OpenOptions = {}):
     : openPostgresql(settings, migrate, { statementTimeout, onDamage })
   const { adapter, create, wrap } = await opening
   const connected = await adapter.connect()
-  // Prisma's, on connections that are not its own to end.
+  // A Prisma adapter whose connections Prisma must not close.
   const lent = { ...adapter, connect: async () => overrideMembers(() => connected, { dispose: async () => {} }) }
   let prisma: PrismaClient | undefined
   function makePrisma(): PrismaClient {
@@ -122,12 +122,12 @@ type Options = {
   transactionOptions: typeof TRANSACTION
 }
 
-// Each driver is loaded only where it is used: loading takes most of the time that opening takes.
+// Each driver is imported on demand, because the import takes most of the opening time.
 
 type Opened = {
   adapter: SqlDriverAdapterFactory & FastPathDriver
   create: (options: Options) => PrismaClient<'query'>
-  /** What makes a client the one that everybody gets. */
+  /** Wraps the client for all users. */
   wrap: (client: PrismaClient) => PrismaClient
 }
 
@@ -142,13 +142,13 @@ async function openSqlite(file: string, migrate: boolean, options: SqliteOptions
   }
 }
 
-/** Throws where the log beside an SQLite file would be mixed into it, or be deleted (sqlite-log.ts). */
+/** Throws if the log beside an SQLite file would be mixed into it or deleted (sqlite/write-ahead-log.ts). */
 export function requireOwnLog(file: string): void {
   const log = logOf(file)
   if (isOrphanedLog(file))
-    throw new MigrationError(`${file} is missing or empty, and ${log} has its data. Put the file back beside it.`)
+    throw new MigrationError(`${file} is missing or empty, but ${log} holds its data. Restore the file beside it.`)
   if (hasForeignLog(file))
-    throw new MigrationError(`${log} belongs to another database than ${file}, and would damage it. Remove ${log}.`)
+    throw new MigrationError(`${log} belongs to another database than ${file} and would corrupt it. Remove ${log}.`)
 }
 
 async function openPostgresql(

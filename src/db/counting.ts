@@ -2,12 +2,12 @@ import { type Db, Prisma } from './client.ts'
 import { padded } from './fast-path/index.ts'
 
 /**
- * Rows `t` of the counted table that belong to rows `h` of another one of the organization. `on` names the columns of the
- * index that finds them, and no others.
+ * Rows `t` of the counted table that belong to rows `h` of another one of the organization. `on` names exactly the
+ * columns of the index that finds them.
  */
 export type Hidden = { of: string; where: Prisma.Sql; on: Prisma.Sql }
 
-/** An organization's rows of a table that meet every condition of `given`, but for the hidden ones. */
+/** An organization's rows of a table that meet every condition of `given`, except the hidden ones. */
 export type Counted = {
   table: string
   organizationId: string
@@ -17,7 +17,7 @@ export type Counted = {
 
 const name = (text: string): Prisma.Sql => Prisma.raw(`"${text}"`)
 
-/** Conditions on `t` by column: one value, or one of a list; nothing for what is undefined. */
+/** Returns conditions on `t` by column: one value, or one of a list. Undefined values are ignored. */
 export const columnsAre = (values: Readonly<Record<string, unknown>>): Prisma.Sql[] =>
   Object.entries(values).flatMap(([column, value]) => {
     if (value === undefined) return []
@@ -26,14 +26,14 @@ export const columnsAre = (values: Readonly<Record<string, unknown>>): Prisma.Sq
     return value.length ? Prisma.sql`t.${name(column)} IN (${Prisma.join(padded(value))})` : Prisma.sql`1 = 0`
   })
 
-/** Whether a row `t` of a table is hidden by those. */
+/** Returns the condition that a row `t` of a table is hidden. */
 export const isHiddenBy = (organizationId: string, hidden: Hidden): Prisma.Sql =>
   Prisma.sql`EXISTS (SELECT 1 FROM ${name(hidden.of)} h WHERE ${hiddenRows(organizationId, hidden)})`
 
 const hiddenRows = (organizationId: string, { where, on }: Hidden): Prisma.Sql =>
   Prisma.sql`h."organizationId" = ${organizationId} AND ${where} AND ${on}`
 
-/** Counts rows, without those that somebody may not see. */
+/** Counts rows without the hidden ones. */
 export async function countOf(db: Db, counted: Counted): Promise<number> {
   const { table } = counted
   const all = Prisma.sql`SELECT count(*) AS "n" FROM ${name(table)} t WHERE ${conditionOf(counted)}`
@@ -47,10 +47,10 @@ const conditionOf = ({ organizationId, given }: Counted): Prisma.Sql =>
   Prisma.join([Prisma.sql`t."organizationId" = ${organizationId}`, ...given], ' AND ')
 
 /**
- * Of many rows all are counted within an index, and those that are hidden, which are few, taken off, each once: where it
- * is hidden for the first reason. To ask of each whether it can be seen takes fifty times as long. The joins are CROSS so
- * that SQLite keeps to their order, and of hidden rows the conditions are said in a way for which it uses no index: it
- * would read all others.
+ * Returns the counts of hidden rows to subtract. Visible rows are counted as all rows of an index minus the few hidden
+ * ones, each counted once, for its first reason. Checking visibility per row takes fifty times as long. The joins are
+ * CROSS to fix SQLite's join order, and the conditions on hidden rows are written so that no index is used for them,
+ * which would read all other rows.
  */
 function takenOff(counted: Counted): Prisma.Sql[] {
   const { table, organizationId, hidden } = counted

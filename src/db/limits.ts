@@ -2,16 +2,16 @@ import type { AsyncLocalStorage } from 'node:async_hooks'
 import { DriverAdapterError, type Transaction as PrismaTransaction } from '@prisma/driver-adapter-utils'
 import type { Runner, Transaction } from './fast-path/index.ts'
 
-/** In milliseconds: how long to wait for a transaction to begin (the lock, or a connection), and for how long it may last. */
+/** Maximum wait for a transaction to start (the lock, or a connection), and maximum duration of one (ms). */
 export const TRANSACTION = { maxWait: 10_000, timeout: 10_000 }
 
-/** How long a server waits for the answer to a statement (ms). */
+/** Maximum wait for the answer to a statement (ms). */
 export const STATEMENT_TIMEOUT = TRANSACTION.timeout
 
-/** A connection to PostgreSQL whose other end has vanished is found out within 20 s, however long an answer may take. */
+/** Detects a vanished peer of a PostgreSQL connection within 20 s, regardless of how long an answer takes. */
 export const KEEP_ALIVE = { keepAlive: true, keepAliveInitialDelayMillis: 10_000 }
 
-/** What a transaction waits for to begin. What does not come in time is given back when it comes. */
+/** Waits until a transaction can start. A resource that arrives too late is given back. */
 export async function inTime<T extends object>(coming: Promise<T>, giveBack: (late: T) => Promise<void>): Promise<T> {
   let timer: NodeJS.Timeout | undefined
   const late = new Promise<null>((resolve) => {
@@ -23,7 +23,10 @@ export async function inTime<T extends object>(coming: Promise<T>, giveBack: (la
   throw new DriverAdapterError({ kind: 'SocketTimeout' })
 }
 
-/** A transaction of a driver adapter that is undone when it lasts too long, and that Prisma finds in `joined` to join. */
+/**
+ * Creates a driver adapter transaction that is rolled back when it exceeds its time limit, and that Prisma joins
+ * through `joined`.
+ */
 export function bounded(
   transaction: PrismaTransaction,
   runner: Runner,

@@ -5,7 +5,7 @@ import { isUnavailable } from '../lib/database-errors.ts'
 import { KEEP_ALIVE } from './limits.ts'
 import { tellStatistics } from './sqlite/statistics.ts'
 
-/** The tables could not be brought up to date, and are as they were before. The message says why. */
+/** Thrown if migrations failed. The tables are unchanged. The message states the reason. */
 export class MigrationError extends Error {
   override name = 'MigrationError'
 }
@@ -13,8 +13,8 @@ export class MigrationError extends Error {
 type Applied = { name: string }
 
 /**
- * The page size of a new SQLite file. A run changes a row or two in each of thirty tables and indexes, and the whole page of
- * each is written to the log: with SQLite's usual 4 KiB that takes twice as long.
+ * Page size of a new SQLite file (bytes). A run changes one or two rows in each of thirty tables and indexes, and each
+ * changed page goes to the log. SQLite's default of 4 KiB takes twice as long.
  */
 const PAGE_SIZE = 2048
 
@@ -40,20 +40,20 @@ const RECORD = `INSERT INTO "_prisma_migrations"
   ("id", "checksum", "migration_name", "started_at", "finished_at", "applied_steps_count") VALUES`
 
 /**
- * Applies what is missing to an SQLite file, which is made if there is none. It all happens in one transaction: a
- * failing migration leaves the file as it was, and another process that does the same waits.
+ * Applies pending migrations to an SQLite file, which is created if missing. All run in one transaction: a failure
+ * leaves the file unchanged, and another migrating process waits.
  */
 export const migrateSqlite = (file: string, migrations = MIGRATIONS): Promise<void> =>
   naming(file, () => inSqlite(file, migrations, true))
 
-/** Applies nothing, and throws where something is missing: the servers' database is theirs to migrate. */
+/** Throws if migrations are pending. Only servers migrate the database. */
 export const requireSqlite = (file: string): Promise<void> => naming(file, () => inSqlite(file, MIGRATIONS, false))
 
 async function inSqlite(file: string, migrations: string, mayApply: boolean): Promise<void> {
   const { default: Sqlite } = await import('better-sqlite3')
   const folder = join(migrations, 'sqlite')
   mkdirSync(dirname(file), { recursive: true, mode: 0o700 })
-  // One that cannot be written would be opened all the same, to be read.
+  // An unwritable file would be opened read-only.
   if (existsSync(file)) accessSync(file, constants.R_OK | constants.W_OK)
   const connection = new Sqlite(file, { timeout: 10_000 })
   const missing = () => {
@@ -62,7 +62,7 @@ async function inSqlite(file: string, migrations: string, mayApply: boolean): Pr
   }
   const apply = () => {
     connection.pragma(`page_size = ${PAGE_SIZE}`)
-    // Rebuilding a table means to drop it: references are left alone meanwhile and checked as a whole at the end.
+    // Rebuilding a table drops it, so references are disabled meanwhile and checked at the end.
     connection.pragma('foreign_keys = OFF')
     connection.exec('BEGIN IMMEDIATE')
     connection.exec(HISTORY.sqlite)
@@ -84,16 +84,16 @@ async function inSqlite(file: string, migrations: string, mayApply: boolean): Pr
     if (missing().length) apply()
     if (mayApply) tellStatistics(connection)
   } finally {
-    // Closing rolls back what is open.
+    // Closing rolls back an open transaction.
     connection.close()
   }
 }
 
-/** The same for PostgreSQL, each migration in a transaction of its own, under an advisory lock that ends with it. */
+/** Applies pending migrations to PostgreSQL, each in its own transaction under an advisory lock. */
 export const migratePostgresql = (url: string, migrations = MIGRATIONS): Promise<void> =>
   naming(new URL(url).host, () => inPostgresql(url, migrations, true))
 
-/** As {@link requireSqlite}. */
+/** Like {@link requireSqlite}. */
 export const requirePostgresql = (url: string): Promise<void> =>
   naming(new URL(url).host, () => inPostgresql(url, MIGRATIONS, false))
 
@@ -128,7 +128,7 @@ async function inPostgresql(url: string, migrations: string, mayApply: boolean):
         await connection.query('COMMIT')
       }
     } finally {
-      // true: the connection is closed, not kept, which rolls back what is open.
+      // true closes the connection instead of pooling it, which rolls back an open transaction.
       connection.release(true)
     }
   } finally {
@@ -136,7 +136,7 @@ async function inPostgresql(url: string, migrations: string, mayApply: boolean):
   }
 }
 
-/** Names the database in what goes wrong: a file that is none, a database or a role that there is not. */
+/** Adds the database to errors, such as a file that is not a database, or a missing database or role. */
 async function naming(database: string, work: () => Promise<void>): Promise<void> {
   try {
     await work()
@@ -146,7 +146,7 @@ async function naming(database: string, work: () => Promise<void>): Promise<void
   }
 }
 
-/** What the folder has and the database has not, in order. Throws where that may not be applied. */
+/** Returns the pending migrations of a folder in order. Throws if they may not be applied. */
 function missingIn(folder: string, applied: Applied[], mayApply: boolean): string[] {
   const names = readdirSync(folder)
     .filter((name) => /^\d/.test(name))
@@ -160,7 +160,9 @@ function missingIn(folder: string, applied: Applied[], mayApply: boolean): strin
   const missing = names.filter((name) => !done.has(name))
   if (mayApply || missing.length === 0) return missing
   if (applied.length === 0) throw new MigrationError('The database is empty. Start Muster once.')
-  throw new MigrationError('The database is of an earlier version of Muster. Start the server once: that migrates it.')
+  throw new MigrationError(
+    'The database schema is from an earlier version of Muster. Start the server once to migrate it.',
+  )
 }
 
 function read(folder: string, name: string): { sql: string; checksum: string } {

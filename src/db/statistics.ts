@@ -1,13 +1,13 @@
 import { type Db, Prisma } from './client.ts'
 import { quote } from './fast-path/index.ts'
 
-/** Rows of a table that has grown. */
+/** Minimum number of rows of a grown table. */
 const GROWN = 200
 
 /**
- * Has PostgreSQL look at tables that have grown and that it has never looked at. It makes plans for an empty table, keeps
- * them, and finds by the wrong index what rows refer to: each run takes longer than the one before. Its own autovacuum
- * comes round once a minute, and all plans are made anew then.
+ * Analyzes PostgreSQL tables that have grown and were never analyzed. PostgreSQL otherwise keeps plans for empty tables
+ * with the wrong indexes, so that each run takes longer than the one before. Its own autovacuum runs once a minute and
+ * discards all plans.
  */
 export async function analyzeNew(db: Db): Promise<void> {
   const tables = await db.$queryRaw<{ name: string }[]>(Prisma.sql`

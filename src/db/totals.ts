@@ -4,8 +4,8 @@ import { type Db, databaseFile, Prisma, type Tx } from './client.ts'
 type Place = Pick<Settings, 'DATABASE_URL' | 'DATA_DIR'>
 
 /**
- * The sum of kept totals: by default those of nobody in particular and of no value. Triggers keep them, in the
- * transaction that changes a row, whoever's it is; the migration `totals` says what each of them counts.
+ * Returns the sum of kept totals. By default it reads totals without a user and a value. Triggers update them in the
+ * transaction that changes a row; the migration `totals` defines them.
  */
 export async function totalOf(db: Db, where: Prisma.TotalWhereInput): Promise<number> {
   const rows = await db.total.findMany({ where: { userId: '', value: '', ...where }, select: { count: true } })
@@ -13,9 +13,9 @@ export async function totalOf(db: Db, where: Prisma.TotalWhereInput): Promise<nu
 }
 
 /**
- * What a transaction begins with that changes who may see the chats of a mission. PostgreSQL's triggers wait for those who
- * write chats of the organization: with the mission's row locked, that may be for a run that wants this row next. On SQLite
- * nobody else writes meanwhile.
+ * Takes the lock of the chat counts before a transaction changes the visibility of a mission's chats. PostgreSQL's
+ * triggers wait for writers of the organization's chats; with the mission's row already locked, such a writer could
+ * wait for this transaction. On SQLite there is one writer.
  */
 export async function lockCounts(tx: Tx, settings: Place, organizationId: string): Promise<void> {
   if (databaseFile(settings)) return
@@ -23,8 +23,9 @@ export async function lockCounts(tx: Tx, settings: Place, organizationId: string
 }
 
 /**
- * What a transaction does before it completes or pauses missions, or makes them active again: `where` says which may be
- * among them. The trigger waits for whoever counts missions of their organization, and that one may want their rows.
+ * Takes the lock of the mission counts before a transaction completes, pauses or reactivates missions; `where` selects
+ * the ones concerned. The trigger waits for other transactions that count missions of the organization, and these may
+ * wait for the missions' rows.
  */
 export async function lockMissionCounts(tx: Tx, settings: Place, where: Prisma.Sql): Promise<void> {
   if (databaseFile(settings)) return

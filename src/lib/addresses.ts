@@ -1,7 +1,7 @@
 import { lookup } from 'node:dns/promises'
 import { BlockList, isIP } from 'node:net'
 
-/** What is not on the internet, of the addresses that look as if they were (IANA's special-purpose registries). */
+/** Addresses that look global but are reserved (IANA's special-purpose registries). */
 const SPECIAL = new BlockList()
 for (const [network, prefix] of [
   ['0.0.0.0', 8],
@@ -21,7 +21,7 @@ for (const [network, prefix] of [
 ] as const) {
   SPECIAL.addSubnet(network, prefix, 'ipv4')
 }
-// Protocol assignments, Teredo among them; documentation; 6to4, which carries any IPv4 address; documentation again.
+// Protocol assignments, including Teredo; documentation; 6to4, which embeds any IPv4 address; documentation again.
 for (const [network, prefix] of [
   ['2001::', 23],
   ['2001:db8::', 32],
@@ -31,19 +31,19 @@ for (const [network, prefix] of [
   SPECIAL.addSubnet(network, prefix, 'ipv6')
 }
 
-/** All of the internet's IPv6 addresses lie here. */
+/** The range of global IPv6 addresses. */
 const GLOBAL = new BlockList()
 GLOBAL.addSubnet('2000::', 3, 'ipv6')
 
-/** Whether an IP address is one of the internet: no loopback, link-local, private, multicast or reserved one. */
+/** Returns whether an IP address is global: not loopback, link-local, private, multicast or reserved. */
 export function isPublicAddress(address: string): boolean {
   if (isIP(address) === 4) return !SPECIAL.check(address, 'ipv4')
   return isIP(address) === 6 && GLOBAL.check(address, 'ipv6') && !SPECIAL.check(address, 'ipv6')
 }
 
 /**
- * The addresses of a URL's host, to connect to and to no other: asked again, the name may have others. Null when there
- * are none, or when one is not public and `allowPrivate` is not set (contract.md section 7).
+ * Resolves a URL's host once, to connect to exactly these addresses, because a second lookup may differ. Returns null
+ * if there are none, or if one is not public and `allowPrivate` is not set (contract.md section 7).
  */
 export async function addressesOf({ hostname }: URL, allowPrivate: boolean): Promise<string[] | null> {
   const host = hostname.replace(/^\[(.*)\]$/, '$1')

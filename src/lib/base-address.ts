@@ -1,7 +1,7 @@
-/** The APIs whose base addresses people write in several ways. */
+/** APIs whose base addresses are written in several ways. */
 export type ProviderKind = 'anthropic' | 'openai' | 'google' | 'compatible'
 
-/** What a base address of each API may end with though we append it: the path of a request. */
+/** Request paths of each API that a pasted base address may end with. */
 const REQUEST_PATHS: Readonly<Record<ProviderKind, RegExp>> = {
   anthropic: /\/(messages|models)$/,
   openai: /\/(responses|models)$/,
@@ -13,16 +13,16 @@ const REQUEST_PATHS: Readonly<Record<ProviderKind, RegExp>> = {
 const VERSION = /\/v\d+((alpha|beta)\d*)?$/
 
 /**
- * Reads a base address as people copy it: with blanks around it, with slashes at its end, with the whole path of a
- * request. Anthropic's and Google's own clients want it without the version, the AI SDK with it: either is right. For
- * OpenAI's APIs it stays as given, since servers differ. A query stays where it is, see {@link withPath}.
+ * Normalizes a pasted base address: removes blanks, trailing slashes and a request path. Anthropic's and Google's own
+ * clients expect it without the version, the AI SDK with it; both are accepted. For OpenAI's APIs the version stays as
+ * given, because servers differ. The query is preserved, see {@link withPath}.
  */
 export function normalizeBaseAddress(kind: ProviderKind, text: string): string {
   const url = new URL(text.trim())
   let path = url.pathname.replace(/\/+$/, '')
   path = path.replace(REQUEST_PATHS[kind], '').replace(/\/+$/, '')
   if (kind === 'anthropic' && !VERSION.test(path)) path += '/v1'
-  // Vertex AI has more behind its version.
+  // Vertex AI paths have more segments after their version.
   if (kind === 'google' && !VERSION.test(path) && !path.endsWith('/publishers/google')) path += '/v1beta'
   return `${url.origin}${path}${url.search}`
 }

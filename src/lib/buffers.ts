@@ -1,16 +1,16 @@
 import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
 
-/** How many bytes may pass before what held them is collected. */
+/** Number of passed bytes after which their buffers are collected. */
 const PORTION = 8 * 1024 * 1024
 
 let passed = 0
 let collect: ((options: { type: 'minor' }) => void) | undefined
 
 /**
- * To be told of the bytes that a stream lets pass. V8 sees the small objects only, not the buffers behind them: left to
- * itself it lets 64 MiB of dead ones pile up and then goes through its whole heap, many times in a large upload. They
- * are all young, and a collection of the young ones takes a millisecond.
+ * Counts the bytes that pass through a stream and collects garbage regularly. V8 sees only the small wrapper objects:
+ * it would let 64 MiB of dead buffers pile up and then scan its whole heap, many times in a large upload. A collection
+ * of the young generation takes a millisecond.
  */
 export function countPassed(bytes: number): void {
   passed += bytes

@@ -1,14 +1,14 @@
 import { isDeepStrictEqual } from 'node:util'
 
-/** The fields of a PATCH that are given: the others are undefined. */
+/** Returns the given fields of a PATCH, without undefined ones. */
 export const given = <Said extends object>(said: Said) =>
   Object.fromEntries(Object.entries(said).filter(([, value]) => value !== undefined)) as {
     [Field in keyof Said]?: Exclude<Said[Field], undefined>
   }
 
 /**
- * Whether a PATCH says of a row what is not so already. All that it says is written then, not only what differs: somebody
- * else may be changing the row.
+ * Returns whether a PATCH changes a row. If so, all of its fields are written rather than only the differing ones,
+ * because the row may change concurrently.
  */
 export const isNews = <Row extends object>(
   row: Row,

@@ -1,4 +1,4 @@
-/** Where the time comes from: the machine, or PostgreSQL (db/postgresql/clock.ts); tests give another. */
+/** Source of the time: the machine, or PostgreSQL (db/postgresql/clock.ts). Tests supply their own. */
 export type Clock = { now: () => Date }
 
 export const systemClock: Clock = { now: () => new Date() }

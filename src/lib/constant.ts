@@ -1,15 +1,14 @@
 import type { z } from 'zod'
 
-// What is asked for again and again and never changes is checked against its output schema once, and written once: both
-// cost more than all the rest of a request for it.
+// Validates and serializes values that are requested often and never change once instead of per request.
 
 type Constant = { schema: z.ZodType; json: string }
 
 const constants = new WeakMap<object, Constant>()
 
 /**
- * What the schema makes of a value, frozen as deep as it goes: it is checked by {@link takingConstants} and written by
- * {@link toJson} no more. A value that the schema refuses is given back as it is, for whoever checks it to complain of.
+ * Validates a value with its schema and deep-freezes the result. {@link takingConstants} and {@link toJson} then skip
+ * validation and serialization. An invalid value is returned unchanged, so that the normal validation reports it.
  */
 export function constant<Schema extends z.ZodObject>(schema: Schema, value: z.output<Schema>): z.output<Schema> {
   const { data, success } = schema.safeParse(value)
@@ -24,7 +23,10 @@ function freeze<T extends object>(value: T): T {
   return Object.freeze(value)
 }
 
-/** The same schema, which takes its constants as they are, the same objects. To be said last of it: any change is a copy. */
+/**
+ * Returns the schema with support for its constants, which it returns unchanged. Apply it last, because any change
+ * copies the schema.
+ */
 export function takingConstants<Schema extends z.ZodObject>(schema: Schema): Schema {
   const { run } = schema._zod
   schema._zod.run = (payload, context) => (isConstant(payload.value, schema) ? payload : run(payload, context))
@@ -36,7 +38,7 @@ const isConstant = (value: unknown, schema: z.ZodType): boolean => known(value)?
 const known = (value: unknown): Constant | undefined =>
   typeof value === 'object' && value !== null ? constants.get(value) : undefined
 
-/** What `JSON.stringify` says of an object, which has constants for its members, or lists of them. */
+/** Serializes an object like `JSON.stringify`, with constants as members or in lists of them. */
 export function toJson(value: object): string {
   const whole = known(value)
   if (whole) return whole.json
@@ -49,5 +51,5 @@ export function toJson(value: object): string {
   return `{${members}}`
 }
 
-/** Undefined for what JSON leaves out. */
+/** Undefined for values that JSON omits. */
 const jsonOf = (value: unknown): string | undefined => known(value)?.json ?? JSON.stringify(value)

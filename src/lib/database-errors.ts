@@ -1,7 +1,7 @@
-/** Prisma's codes: not reached, timed out, closed, no connection or transaction to be had, undone by a deadlock. */
+/** Prisma's error codes: unreachable, timed out, closed, no connection or transaction available, deadlock. */
 const CODES = new Set(['P1001', 'P1002', 'P1008', 'P1017', 'P2024', 'P2028', 'P2034', 'P2037'])
 
-/** The same as its adapters say it, whose errors come through bare when they meet a COMMIT. */
+/** The same in Prisma's adapters, whose errors are not wrapped when a COMMIT fails. */
 const KINDS = new Set([
   'DatabaseNotReachable',
   'SocketTimeout',
@@ -12,22 +12,22 @@ const KINDS = new Set([
 ])
 
 /**
- * The operating system's and SQLite's, and PostgreSQL's: class 08 (connections), 25006 (a standby, or a full disk of the
- * provider's), class 53 (no memory, disk or connection left), shutting down, starting up, and what an operator's limits,
- * or ours for a transaction (25P03), have cut short.
+ * Codes of the operating system, SQLite and PostgreSQL: class 08 (connections), 25006 (read-only standby, or a
+ * provider's full disk), class 53 (out of memory, disk or connections), shutdown, startup, and cancellation by an
+ * operator's or our own limit for a transaction (25P03).
  */
 const DRIVER =
   /^(E(CONN(REFUSED|RESET|ABORTED)|PIPE|TIMEDOUT|(HOST|NET)UNREACH|NOTFOUND|AI_AGAIN)|SQLITE_(BUSY|FULL|IOERR).*|08...|25006|25P03|53...|55P03|57014|57P0[1-3])$/
 
-/** What pg says without any code, of a connection that broke or keeps silent, and of a pool that is exhausted. */
+/** Messages of pg errors without a code: a broken or silent connection, an exhausted pool. */
 const MESSAGE =
   /^(Connection terminated|Query read timeout|Client has encountered a connection error|Client was closed|timeout exceeded when trying to connect)/
 
 type Details = { code?: unknown; message?: unknown; kind?: unknown; originalCode?: unknown }
 
 /**
- * Whether an error says that the database cannot be reached or has no room just now: nothing was written, and the same
- * request may succeed later (contract.md section 1: 503).
+ * Returns whether the database is unreachable or overloaded: nothing was written, and the same request may succeed
+ * later (contract.md section 1: 503).
  */
 export function isUnavailable(error: unknown): boolean {
   const { code, message, kind, originalCode } = details(error)
@@ -35,22 +35,21 @@ export function isUnavailable(error: unknown): boolean {
   return DRIVER.test(String(originalCode ?? code)) || MESSAGE.test(String(message))
 }
 
-/** Whether an error says that a unique key has the value already, whether a model's or a raw statement's. */
+/** Returns whether a unique key has the value already, in a model call or a raw statement. */
 export function isUniqueViolation(error: unknown): boolean {
   const { code, kind } = details(error)
   return code === 'P2002' || kind === 'UniqueConstraintViolation'
 }
 
-/** Whether the database has undone a transaction because it and another waited for each other. */
+/** Returns whether the database rolled a transaction back because of a deadlock. */
 export function isDeadlock(error: unknown): boolean {
   const { code, kind } = details(error)
   return code === 'P2034' || kind === 'TransactionWriteConflict'
 }
 
 /**
- * What may be logged of an error that is one of the database, or has come of one, or of JSON that cannot be read: its
- * codes, and where it happened. What such an error says may repeat what was asked, answered or stored. Undefined for any
- * other.
+ * Returns the loggable part of an error that comes from the database or from unreadable JSON: its codes and stack
+ * locations. The message may repeat queries or stored data. Returns undefined for any other error.
  */
 export function describeDatabaseError(error: unknown): object | undefined {
   let cause = error
@@ -64,7 +63,7 @@ export function describeDatabaseError(error: unknown): object | undefined {
 
 const REPEATING = /^(PrismaClient|DriverAdapterError|SyntaxError)/
 
-/** An error's own fields, and those of the driver adapter's error that it is or carries. */
+/** Returns an error's own fields and those of the driver adapter's error that it is or contains. */
 function details(error: unknown): Details {
   if (!(error instanceof Error)) return {}
   const { code, meta, cause } = error as Error & { code?: unknown; meta?: { driverAdapterError?: { cause?: Details } } }

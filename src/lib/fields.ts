@@ -1,7 +1,7 @@
 import { z } from 'zod'
 import { badRequest } from '../errors.ts'
 
-// The building blocks of request bodies.
+// Building blocks of request bodies.
 
 export const bool = () => z.boolean()
 export const int = (min: number, max: number) => z.int().min(min).max(max)
@@ -9,9 +9,8 @@ export const int = (min: number, max: number) => z.int().min(min).max(max)
 const MAX_DEPTH = 64
 
 /**
- * Refuses, whatever the field and whichever the face, what is deeper than allowed (contract.md section 1, "Limits") and
- * text that PostgreSQL cannot keep: NUL (in a path it has the message of contract.md section 6) and half a surrogate
- * pair.
+ * Rejects input that is nested too deep (contract.md section 1, "Limits") and text that PostgreSQL cannot store: NUL
+ * (in a path with the message of contract.md section 6) and unpaired surrogates. Applies to every field in every API.
  */
 export function checkInput(value: unknown, depth = 1, field = ''): void {
   if (typeof value === 'string' && value.includes('\0')) {
@@ -24,13 +23,13 @@ export function checkInput(value: unknown, depth = 1, field = ''): void {
   for (const [name, item] of Object.entries(value)) checkInput(item, depth + 1, name)
 }
 
-/** Absent, null, empty or blank: contract.md section 1. */
+/** Returns whether a value counts as missing: absent, null, empty or blank (contract.md section 1). */
 const isMissing = (given: unknown): boolean =>
   typeof given === 'string' ? given.trim() === '' : given === undefined || given === null
 
 const missing = ({ path }: z.core.$ZodRawIssue) => `Missing required field: ${(path ?? []).join('.')}`
 
-/** A string that must be there and say something; blank counts as missing. */
+/** Creates a required string. A blank one counts as missing. */
 export const requiredText = (max: number) =>
   z
     .string()
@@ -38,13 +37,15 @@ export const requiredText = (max: number) =>
     .refine((text) => !isMissing(text), { error: missing })
     .meta({ minLength: 1, pattern: '\\S' })
 
-/** One of a few words, which must be there; blank counts as missing. `otherwise` is what any other is told. */
+/**
+ * Creates a required choice of words. A blank value counts as missing. `otherwise` is the message for any other value.
+ */
 export const requiredEnum = <const Words extends readonly string[]>(words: Words, otherwise?: string) =>
   z.enum(words, { error: (issue) => (isMissing(issue.input) ? missing(issue) : otherwise) })
 
 export const text = (max: number) => z.string().max(max)
 
-/** Of a list in a request, unless another bound is told. */
+/** Default maximum length of a list in a request. */
 export const MAX_ITEMS = 100
 
 const HTTP_ADDRESS = /^https?:\/\/[^\s\p{Cc}]+$/iu
@@ -63,7 +64,10 @@ const IMAGE_DETAIL =
   `An image is an http or https address of at most ${MAX_ADDRESS} characters, the id of an uploaded media, or ` +
   `data:image/<png|jpeg|gif|webp|avif>;base64 of at most ${MAX_DATA_IMAGE} characters. Upload larger pictures as media.`
 
-/** A picture of an agent or a user. Other schemes are refused, since clients put it into pages. */
+/**
+ * Creates a picture field of an agent or a user. Other schemes are rejected, because clients embed the address in
+ * pages.
+ */
 export const image = () =>
   z
     .string()
@@ -75,14 +79,14 @@ export const image = () =>
     })
     .describe('Picture: http(s) address, id of a media, or `data:image/…;base64,`')
 
-/** A list of short strings, without doubles; the order is kept. */
+/** Creates a list of short strings. Duplicates are removed; the order is preserved. */
 export const textList = (maxItems = MAX_ITEMS, maxLength = 200) =>
   z
     .array(z.string().min(1).max(maxLength))
     .max(maxItems)
     .transform((items) => [...new Set(items)])
 
-/** A number in a query string. */
+/** Creates a number in a query string. */
 export const queryInt = (min: number, max: number) => z.coerce.number<number>().int().min(min).max(max)
 
 export const timestamp = z.iso.datetime()
@@ -90,7 +94,7 @@ export const timestamp = z.iso.datetime()
 const TIME = '([01]\\d|2[0-3]):[0-5]\\d'
 const DATE = z.regexes.date.source.slice(1, -1)
 
-/** A moment that a client names: an ISO 8601 date (UTC), or a date and time with an offset. */
+/** A point in time from a client: an ISO 8601 date (UTC), or a date and time with an offset. */
 export const moment = new z.ZodISODateTime({
   type: 'string',
   format: 'datetime',
@@ -103,28 +107,31 @@ export const moment = new z.ZodISODateTime({
 
 const [FIRST, LAST] = [Date.parse('0001-01-01T00:00:00.000Z'), Date.parse('9999-12-31T23:59:59.999Z')]
 
-/** What a moment must be, once its offset is applied: ISO 8601 writes years in four digits, PostgreSQL has no year 0. */
+/**
+ * Description of valid points in time after the offset is applied: ISO 8601 years have four digits, and PostgreSQL has
+ * no year 0.
+ */
 export const IN_RANGE = 'a date in the years 1 to 9999 (UTC)'
 
-/** Whether a moment is {@link IN_RANGE}. */
+/** Returns whether a point in time is {@link IN_RANGE}. */
 export const isInRange = (moment: Date): boolean => moment.getTime() >= FIRST && moment.getTime() <= LAST
 
-/** The check of a date, or a time, that a client names. */
+/** Checks a date or time from a client. */
 export const inRange = z.refine<string>((text) => isInRange(new Date(text)), {
   error: ({ path }) => `Invalid value for field: ${(path ?? []).join('.')}. Expected ${IN_RANGE}`,
 })
 
-/** What a schema is within optional, nullable, a default and the like; of one that transforms, what it takes. */
+/** Returns the schema inside optional, nullable, defaults and the like; for a transformation, its input. */
 export function unwrap(schema: z.core.$ZodType): z.ZodType {
   const { innerType, in: taken } = schema._zod.def as { innerType?: z.core.$ZodType; in?: z.core.$ZodType }
   const inner = innerType ?? taken
   return inner ? unwrap(inner) : (schema as z.ZodType)
 }
 
-/** The output of a procedure: `success: true` beside its fields (service.md, "What the service does"). */
+/** Creates the output of a procedure: `success: true` beside its fields (service.md, "What the service does"). */
 export const ok = <Shape extends z.ZodRawShape>(shape: Shape) =>
   z.object({ success: z.literal(true).default(true), ...shape })
 
-/** What an Idempotency-Key is (contract.md section 1), in the header and in a field. */
+/** Format of an Idempotency-Key (contract.md section 1), in the header and in a field. */
 export const IDEMPOTENCY_KEY = /^[\x20-\x7e]{1,255}$/
 export const INVALID_IDEMPOTENCY_KEY = 'Invalid Idempotency-Key. Must be 1-255 printable ASCII characters'

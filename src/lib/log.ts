@@ -4,17 +4,20 @@ import { describeDatabaseError } from './database-errors.ts'
 
 const serializers = { err: (error: Error) => describeDatabaseError(error) ?? stdSerializers.err(error) }
 
-/** The log: lines of JSON, by default on stdout. Of errors of the database it has no texts: they repeat its values. */
+/**
+ * Creates the log: lines of JSON, by default on stdout. Messages of database errors are omitted, because they repeat
+ * stored values.
+ */
 export const createLog = (level: string, destination: DestinationStream = createDestination()): Logger =>
   pino({ level, serializers }, destination)
 
-/** How often a full pipe is tried again, and the pause before each (ms). */
+/** Number of retries for a full pipe, and the pause before each (ms). */
 const TRIES = 10
 const PAUSE = 10
 
 /**
- * Writes lines to a file descriptor. A line that cannot be written (the disk is full, the terminal or the reader is gone)
- * is dropped and counted; the next one that can be written is preceded by a line with their number and the reason.
+ * Writes lines to a file descriptor. A line that cannot be written (full disk, closed terminal or reader) is dropped
+ * and counted. The next successful line is preceded by one with their number and the reason.
  */
 export function createDestination(fd = 1, write: (fd: number, bytes: Buffer) => number = writeSync): DestinationStream {
   let lost = 0

@@ -1,11 +1,11 @@
 import { distanceOf } from './nearest.ts'
 
-/** A shorter name is like too many others (letters). */
+/** Minimum length of a compared name (letters), because shorter ones resemble too many others. */
 const MIN_LENGTH = 8
-/** Maximum number of letters in which a misspelt name differs. */
+/** Maximum edit distance of a misspelt name (letters). */
 const MAX_DISTANCE = 2
 
-/** Whether a name is another one without some of the words between its first and its last: `OPENAI_KEY`. */
+/** Returns whether a name is another one without some of its inner words: `OPENAI_KEY`. */
 function isShortened(name: string, whole: string): boolean {
   const [words, all] = [name.split('_'), whole.split('_')]
   if (words.length < 2 || words.length >= all.length || words[0] !== all[0] || words.at(-1) !== all.at(-1)) return false
@@ -16,8 +16,8 @@ const isTypo = (name: string, whole: string): boolean =>
   name.length >= MIN_LENGTH && distanceOf(name, whole) <= MAX_DISTANCE
 
 /**
- * Finds variables of an environment that are no settings and look like one that is not set: pairs of the name that is
- * there and the one that is probably meant.
+ * Finds environment variables that are no settings and resemble an unset one. Returns pairs of the given name and the
+ * probable one.
  */
 export function findMisspelt(
   env: Readonly<Record<string, string | undefined>>,

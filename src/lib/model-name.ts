@@ -1,9 +1,9 @@
-/** The providers that every installation has. */
+/** Providers of every installation. */
 export const BUILT_IN = ['anthropic', 'openai', 'google', 'compatible', 'offline'] as const
 
 export type BuiltInName = (typeof BUILT_IN)[number]
 
-/** What the name of a further OpenAI-compatible provider is: the first segment of its models' names. */
+/** Name of a further OpenAI-compatible provider, which is the first segment of its models' names. */
 export const PROVIDER_NAME = /^[a-z0-9][a-z0-9._-]{0,39}$/
 
 const ANY_ID = /^[^\x00-\x1f\x7f]{1,200}$/
@@ -20,16 +20,16 @@ const TOLD_BY_NAME: readonly (readonly [RegExp, BuiltInName])[] = [
   [/^gemini-/, 'google'],
 ]
 
-/** A model's provider and its id there. `isNamed`: the provider was the first segment of the name. */
+/** A model's provider and its id there. `isNamed`: whether the name starts with the provider. */
 export type ModelName = { provider: string; id: string; isNamed: boolean }
 
-/** Whether a provider may have a model of that id. */
+/** Returns whether a provider may have a model with that id. */
 export const isModelId = (provider: string, id: string): boolean => (VALID_IDS[provider] ?? ANY_ID).test(id)
 
 /**
- * Reads the provider and the id of a model's name (contract.md section 8, contract-2.md section 2.9): the first segment
- * if it is a provider that `knows` knows (`compatible:<name>/…` means `<name>/…`), else what the shape of a bare id
- * tells. Returns null if the name tells no provider or can be no id of it.
+ * Parses a model's name (contract.md section 8, contract-2.md section 2.9). The first segment is the provider if
+ * `knows` accepts it (`compatible:<name>/…` means `<name>/…`); otherwise the shape of a bare id decides. Returns null
+ * if the provider is undetermined or the id is invalid for it.
  */
 export function readModelName(name: string, knows: (provider: string) => boolean): ModelName | null {
   const slash = name.indexOf('/')

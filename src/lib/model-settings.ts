@@ -43,14 +43,14 @@ export const ModelSettingsGiven = z.strictObject(nullish(options), {
 })
 
 /**
- * Checks the settings of a model that a request gives (contract-2.md section 2.3). An unknown setting and a value out of
- * range are a 400 with the name of the field. A setting that is null counts as absent.
+ * Validates the model settings of a request (contract-2.md section 2.3). An unknown setting or a value out of range is
+ * a 400 that names the field. A null setting counts as absent.
  */
 export const NewModelSettings = ModelSettingsGiven.transform(
   (given): ModelSettings => Object.fromEntries(Object.entries(given).filter(([, value]) => value !== null)),
 ).describe("Settings of the model. Default: the provider's own")
 
-/** The settings of a model as they are stored and returned. */
+/** The settings of a model as stored and returned. */
 export const ModelSettings = z
   .object(optional(options))
   .meta({ id: 'ModelSettings', description: "Settings of a model. An absent one is the provider's own" })

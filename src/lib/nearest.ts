@@ -1,6 +1,6 @@
 /**
- * Returns the word that is most like a misspelt one: with the fewest letters inserted, deleted, replaced or swapped, and
- * at most a third of its letters. Null if no word is that near.
+ * Returns the word closest to a misspelt one by inserted, deleted, replaced or swapped letters, at most a third of its
+ * letters. Returns null if no word is that close.
  */
 export function nearest(misspelt: string, words: Iterable<string>): string | null {
   if (misspelt.length > MAX_LENGTH) return null
@@ -15,7 +15,7 @@ export function nearest(misspelt: string, words: Iterable<string>): string | nul
 /** Maximum length of a name that is compared (characters). */
 const MAX_LENGTH = 50
 
-/** The distance of Damerau and Levenshtein, with adjacent letters swapped at most once. */
+/** Returns the Damerau-Levenshtein distance, with adjacent letters swapped at most once. */
 export function distanceOf(a: string, b: string): number {
   let before: number[] = []
   let last = Array.from({ length: b.length + 1 }, (_, index) => index)

@@ -6,7 +6,7 @@ import { skipContinue } from './skip-continue.ts'
 
 const CONNECT_TIMEOUT = 10_000
 
-/** A connection that was not made, because of where it would have gone. */
+/** Thrown if a connection is forbidden because of its target address. */
 export class ForbiddenAddress extends Error {
   override name = 'ForbiddenAddress'
   override message = 'The address is not allowed'
@@ -16,30 +16,30 @@ export class ForbiddenAddress extends Error {
 export type Guard = {
   /** Which IP addresses may be connected to. */
   isAllowed: (address: string) => boolean
-  /** How names become addresses; by default the system's way. */
+  /** Resolves names. Default: the system resolver. */
   lookup?: LookupFunction | undefined
 }
 
 type Options = Omit<Agent.Options, 'connect' | 'factory' | 'allowH2'> & {
   proxyFor: ProxyFor
   guard?: Guard | undefined
-  /** Whether HTTP/2 is spoken with servers that choose it; true if absent. */
+  /** Whether to use HTTP/2 with servers that choose it. Default: true. */
   allowH2?: boolean
 }
 
-/** A way out of this process. */
+/** An outgoing network path. */
 export type Network = {
   dispatcher: Dispatcher
-  /** Sends a request by Node's own `fetch`, over this network. Redirects are not followed. */
+  /** Sends a request with Node's own `fetch` over this network. Does not follow redirects. */
   fetch: typeof fetch
-  /** Ends every connection, those in use too. */
+  /** Closes every connection, including those in use. */
   close(): Promise<void>
 }
 
 /**
- * Opens a way out: directly, or through the proxy that `proxyFor` names. With a `guard`, only allowed IP addresses are
- * connected to. The address that is checked is the one that is connected to; through a proxy too, which is given the
- * checked address instead of the name (the name stays in TLS and in `Host`), so that it resolves nothing itself.
+ * Opens a network path, direct or through the proxy that `proxyFor` selects. With a `guard` it connects only to allowed
+ * IP addresses, and to exactly the checked one. A proxy receives the checked address instead of the name (which stays
+ * in TLS and in `Host`), so that it does not resolve anything itself.
  */
 export function openNetwork({ proxyFor, guard, ...options }: Options): Network {
   const { allowH2 = true } = options
@@ -86,7 +86,7 @@ function guardedConnector(
   const connect = connector({ allowH2, lookup: onlyAllowed(lookup, isAllowed) })
   return (target, callback) => {
     const host = unbracketed(target.hostname)
-    // An address in numbers is not looked up.
+    // A numeric address is not looked up.
     if (!isIP(host) || isAllowed(host)) connect(target, callback)
     else callback(new ForbiddenAddress(), null)
   }
@@ -94,7 +94,7 @@ function guardedConnector(
 
 const unbracketed = (host: string) => host.replace(/^\[(.*)\]$/, '$1')
 
-/** Looks a name up for a connection, and finds it only if all of its addresses are allowed. */
+/** Resolves a name for a connection. Fails unless all of its addresses are allowed. */
 const onlyAllowed =
   (lookup: LookupFunction, isAllowed: (address: string) => boolean): LookupFunction =>
   (hostname, options, callback) =>
@@ -103,7 +103,7 @@ const onlyAllowed =
       callback(error ?? (addresses.every(isAllowed) ? null : new ForbiddenAddress()), found, family)
     })
 
-/** Makes a client of a proxy ask for tunnels to checked IP addresses, never to names. */
+/** Makes a proxy client request tunnels to checked IP addresses instead of names. */
 function pinned(pool: Pool, { isAllowed, lookup = systemLookup as LookupFunction }: Guard): Pool {
   const tunnel = pool.connect.bind(pool) as (options: Dispatcher.ConnectOptions) => Promise<Dispatcher.ConnectData>
   const connect = async (options: Dispatcher.ConnectOptions) => {
@@ -126,7 +126,7 @@ function resolve(host: string, lookup: LookupFunction, isAllowed: Guard['isAllow
   })
 }
 
-/** A pool of connections through a proxy, whose failures say that it was the proxy's. */
+/** Creates a pool of connections through a proxy, with errors that name the proxy. */
 function proxied(proxy: string, origin: string | URL, options: Pool.Options): Pool {
   const connect = options.connect as buildConnector.connector
   const name = new URL(proxy).host
@@ -151,12 +151,12 @@ function viaProxy(name: string, cause: Error): Error {
   return Object.assign(new Error(`The proxy ${name} did not connect: ${reason}`), { cause })
 }
 
-/** How OpenSSL and Node name a certificate that is not trusted, has expired or is for another name. */
+/** Codes of OpenSSL and Node for a certificate that is untrusted, expired or for another name. */
 const CERTIFICATE = /CERT|ISSUER|SELF_SIGNED|ERR_TLS/
 
 const isCertificates = (error: Error) => CERTIFICATE.test((error as NodeJS.ErrnoException).code ?? '')
 
-/** A connector whose certificate errors say what to do about them, and whose sockets skip `100 Continue`. */
+/** Creates a connector with helpful certificate errors and sockets that skip `100 Continue`. */
 const explained =
   (connect: buildConnector.connector): buildConnector.connector =>
   (target, callback) =>

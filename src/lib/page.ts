@@ -12,23 +12,23 @@ export const pageInput = {
   cursor: z.string().optional().describe('`nextCursor` of the page before'),
 }
 
-/** A query field that can only say yes in a query string. Where inputs are typed (tRPC) it is a boolean as well. */
+/** Creates a query field that accepts only `true` in a query string. In typed inputs (tRPC) it is a boolean too. */
 export const onlyTrue = (field: string) =>
   z
     .union([z.literal('true'), z.boolean()], { error: `Invalid value for field: ${field}. Expected true` })
     .transform((yes) => yes === true || yes === 'true')
     .optional()
 
-/** Of the lists that grow without end, which are counted for those alone who ask (contract.md section 1, "Lists"). */
+/** Query field of unbounded lists, which are counted only on request (contract.md section 1, "Lists"). */
 export const countInput = { count: onlyTrue('count') }
 export const total = z.int().optional().describe('With count=true')
 
-/** What every list says of its end. */
+/** Cursor field of every list output. */
 export const nextCursor = z.string().nullable().describe('Where the list goes on; null at its end')
 
 type Row = { id: string; createdAt: Date }
 
-/** Where a row stands in such a list. */
+/** Encodes the position of a row as a cursor. */
 export const encodeCursor = (row: Row) => Buffer.from(`${row.createdAt.getTime()}.${row.id}`).toString('base64url')
 
 const CURSOR = /^(\d{1,15})\.([\w-]+)$/
@@ -43,13 +43,13 @@ function decodeCursor(cursor: string): Row {
   return { id, createdAt: new Date(Number(time)) }
 }
 
-/** Prisma's arguments for one page, newest first by creation and id, and one row more to see whether it goes on. */
+/** Returns Prisma's arguments for one page, newest first by creation and id, plus one row to detect a next page. */
 export function pageQuery(input: { limit?: number | undefined; cursor?: string | undefined }) {
   const after = input.cursor === undefined ? undefined : decodeCursor(input.cursor)
   return {
     ...(after && {
       where: {
-        // Said once more, so that an index is entered where the page begins and not at its top.
+        // Redundant condition that lets an index scan start at the page instead of at its top.
         createdAt: { lte: after.createdAt },
         OR: [{ createdAt: { lt: after.createdAt } }, { createdAt: after.createdAt, id: { lt: after.id } }],
       },
@@ -59,11 +59,11 @@ export function pageQuery(input: { limit?: number | undefined; cursor?: string |
   }
 }
 
-/** Cuts off again what is no part of the page. */
+/** Removes the extra row of a page. */
 export const toPage = <T extends Row>(found: readonly T[], { limit }: { limit?: number | undefined }) =>
   pageOf(found, limit, encodeCursor)
 
-/** The same of a list that is in another order. `nextCursor` is null at the end. */
+/** Returns a page of a list in another order. `nextCursor` is null at the end. */
 export function pageOf<T>(found: readonly T[], limit: number | undefined, cursorOf: (row: T) => string) {
   const rows = fitting(found, limit)
   const last = rows.length < found.length ? rows.at(-1) : undefined
@@ -73,7 +73,7 @@ export function pageOf<T>(found: readonly T[], limit: number | undefined, cursor
 /** Maximum length of a long text in a list whose whole rows do not fit into one page (characters). */
 const MAX_CUT = 4_000
 
-/** Says of a row of a list that its long texts were cut (contract-2.md section 1.20). */
+/** Output field that marks a list row whose long texts were cut (contract-2.md section 1.20). */
 export const truncated = z
   .boolean()
   .optional()
@@ -93,19 +93,19 @@ export function cutTexts<T extends object>(row: T, names: readonly (keyof T)[]):
   return Object.keys(cut).length ? { ...row, ...cut, truncated: true } : row
 }
 
-/** How {@link readPage} reads the rows of a list, and what it does with them. */
+/** Configuration of {@link readPage}. */
 type Reading<T, P> = {
-  /** Reads one row more than the limit behind the position, as far as they have room: see {@link withRoom}. */
+  /** Reads one row more than the limit after the position, within the byte limit: see {@link withRoom}. */
   read: (limit: number, from: P) => Promise<readonly T[]>
-  /** The position of a row. */
+  /** Returns the position of a row. */
   positionOf: (row: T) => P
   /** Shortens the long texts of a row. */
   cut: (row: T) => Cut<T>
 }
 
 /**
- * Reads the rows of a page. If whole rows do not fit into it, their long texts are cut, and it ends early only if rows are
- * too long even so (contract-2.md section 1.20). Returns whether the list goes on behind them.
+ * Reads the rows of a page. If they do not fit, long texts are cut, and the page ends early only if the rows are still
+ * too long (contract-2.md section 1.20). Returns whether more rows follow.
  */
 export async function readPage<T extends object, P>(
   limit: number,
@@ -131,7 +131,7 @@ export async function readPage<T extends object, P>(
   }
 }
 
-/** Reads a page of a list that is newest first, by {@link readPage}: the texts with these names are cut if they have to. */
+/** Reads a page of a newest-first list with {@link readPage}. The named texts may be cut. */
 export async function listPage<T extends Row>(
   input: { limit?: number | undefined; cursor?: string | undefined },
   texts: readonly (keyof T)[],
@@ -146,19 +146,19 @@ export async function listPage<T extends Row>(
   return { rows, nextCursor: last ? encodeCursor(last) : null }
 }
 
-/** How long the rows of a page are together (bytes of JSON): each may be as long as somebody has made it. */
+/** Maximum size of a page (bytes of JSON), because users determine the size of a row. */
 export const ROOM = 4_000_000
 
 /**
- * Tells a query how much its rows may hold: it then finds as many as {@link fitting} keeps, and one. (`room` is no argument
- * of Prisma's: see db/fast-path/statement.ts.)
+ * Adds a byte limit to a query, which then returns the rows that {@link fitting} keeps, and one more. (`room` is not an
+ * argument of Prisma: see db/fast-path/statement.ts.)
  */
 export const withRoom = <Query extends object>(query: Query, room = ROOM): Query => Object.assign(query, { room })
 
-/** The first of some rows: as many as are wanted and have room in one answer, one at least. */
+/** Returns as many of the first rows as are wanted and fit in one response, at least one. */
 export function fitting<T>(rows: readonly T[], limit = MAX_ROWS, room = ROOM): T[] {
   const wanted = rows.slice(0, limit)
-  // Most are short: to see that costs little, to see how long they are as much as to write them.
+  // Fast path: most rows are short, and measuring them exactly costs as much as serializing them.
   if (sizeOf(wanted) <= room) return wanted
   let said = 0
   const end = wanted.findIndex((row, index) => {
@@ -168,18 +168,18 @@ export function fitting<T>(rows: readonly T[], limit = MAX_ROWS, room = ROOM): T
   return end === -1 ? wanted : wanted.slice(0, end)
 }
 
-/** How long a text can become in JSON (bytes): there are characters that are written as six. */
+/** Returns the maximum JSON size of a text (bytes): some characters are written as six. */
 const atMost = (text: string): number => 6 * text.length + 2
 
 const writtenOut = (text: string): number => Buffer.byteLength(JSON.stringify(text))
 
-/** How long the JSON of a value is at most (bytes). */
+/** Returns an upper bound for the JSON size of a value (bytes). */
 export function sizeOf(value: unknown, ofText: (text: string) => number = atMost): number {
   if (typeof value === 'string') return ofText(value)
-  // PostgreSQL writes out in full what JSON writes with an exponent.
+  // PostgreSQL writes numbers in full that JSON writes with an exponent.
   if (typeof value === 'number') return Number.isSafeInteger(value) || !`${value}`.includes('e') ? 28 : 400
   if (typeof value !== 'object' || value === null || value instanceof Date) return 28
-  // Bytes are told as the text that they are.
+  // Byte arrays contain text here.
   if (ArrayBuffer.isView(value)) return ofText(new TextDecoder().decode(value))
   let size = 2
   if (Array.isArray(value)) for (const item of value) size += 1 + sizeOf(item, ofText)
@@ -189,7 +189,7 @@ export function sizeOf(value: unknown, ofText: (text: string) => number = atMost
 
 type Values = Readonly<Record<string, unknown>>
 
-/** Whether a row stands behind the cursor: for rows that are in no table. */
+/** Returns whether a row comes after the cursor, for rows that are in no table. */
 export function isBehind(row: Row, { cursor }: { cursor?: string | undefined }): boolean {
   if (cursor === undefined) return true
   const after = decodeCursor(cursor)

@@ -3,7 +3,7 @@ import { z } from 'zod'
 const MAX_HEADERS = 20
 const MAX_LENGTH = 8_192
 
-/** What the service or the connection sets by itself. */
+/** Headers that the service or the connection sets. */
 const RESERVED = new Set([
   'accept-encoding',
   'connection',
@@ -33,8 +33,8 @@ const Value = z
   .regex(/^[\t\x20-\x7e\x80-\xff]+$/, 'must be one line of Latin-1 characters')
 
 /**
- * Further headers of a model provider: `{"api-key": "…"}`. Their names come out in lower case. One in which a key is
- * sent (`Authorization`, `api-key`, `x-api-key`, `x-goog-api-key`) takes the place of the header of the provider's key.
+ * Further headers of a model provider: `{"api-key": "…"}`. Their names are lowercased. A header that carries a key
+ * (`Authorization`, `api-key`, `x-api-key`, `x-goog-api-key`) replaces the header of the provider's key.
  */
 export const ProviderHeaders = z
   .record(Name, Value, {
@@ -46,7 +46,7 @@ export const ProviderHeaders = z
     Object.fromEntries(Object.entries(headers).map(([name, value]) => [name.toLowerCase(), value])),
   )
 
-/** A provider's key: blanks and line breaks around it are dropped, there are none inside. */
+/** A provider's key. Surrounding blanks and line breaks are removed; inner ones are rejected. */
 export const ProviderKey = z
   .string()
   .trim()

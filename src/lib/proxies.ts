@@ -1,6 +1,6 @@
 import { BlockList, isIP } from 'node:net'
 
-/** The settings that say which proxies outgoing connections use. */
+/** The settings that select proxies for outgoing connections. */
 export type ProxySettings = {
   HTTP_PROXY?: string | undefined
   HTTPS_PROXY?: string | undefined
@@ -13,10 +13,9 @@ export type ProxyFor = (url: URL | string) => string | null
 type Exception = { matches: (host: string) => boolean; port: string }
 
 /**
- * Creates the one rule by which every outgoing connection chooses its proxy: HTTPS_PROXY for `https:`, HTTP_PROXY for
- * `http:`, none for hosts that NO_PROXY names. An entry of NO_PROXY is a host (with its subdomains, with or without a
- * dot before it), `*.host` (the subdomains alone), an IP address, a network (`10.0.0.0/8`) or `*`, each with or
- * without a port.
+ * Creates the rule that selects the proxy of every outgoing connection: HTTPS_PROXY for `https:`, HTTP_PROXY for
+ * `http:`, none for hosts in NO_PROXY. An entry of NO_PROXY is a host (with its subdomains, with or without a leading
+ * dot), `*.host` (subdomains only), an IP address, a network (`10.0.0.0/8`) or `*`, each with or without a port.
  */
 export function createProxyFor({ HTTP_PROXY, HTTPS_PROXY, NO_PROXY = '' }: ProxySettings): ProxyFor {
   if (!HTTP_PROXY && !HTTPS_PROXY) return () => null

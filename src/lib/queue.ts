@@ -1,8 +1,8 @@
 type Line = { busy: number; waiting: (() => void)[] }
 
 /**
- * Runs the work of each key in the order it came, at most `most` of it at a time. Whoever has given up while waiting
- * does not work: the signal's reason is thrown in their turn.
+ * Executes the work of each key in order of arrival, with at most `most` in progress. An aborted waiter throws the
+ * signal's reason in its turn.
  */
 export function createQueues(most: number) {
   const lines = new Map<string, Line>()

@@ -5,45 +5,45 @@ import type { ProxyFor } from './proxies.ts'
 
 const MAX_HEADERS = 32 * 1024
 const MAX_REDIRECTS = 5
-/** How much of a body is handed on at once, before others get their turn. */
+/** Maximum part of a body that is passed on before the event loop gets a turn (bytes). */
 const PORTION = 64 * 1024
 
-/** What says nothing of who asks, and so may follow a redirect to another server. */
+/** Headers that do not identify the caller and may follow a redirect to another server. */
 const IMPERSONAL = ['accept', 'content-type', 'user-agent']
 
-/** An answer that is not taken. Its message says why, and nothing that the server said. */
+/** Thrown for an unacceptable answer. The message states the reason and nothing from the server. */
 export class BadAnswer extends Error {
   override name = 'BadAnswer'
 }
 
 export type SafeFetchOptions = {
-  /** Which IP addresses may be connected to: any if absent. */
+  /** Which IP addresses may be connected to. Default: any. */
   isAllowed?: Guard['isAllowed'] | undefined
-  /** How names become addresses; by default the system's way. */
+  /** Resolves names. Default: the system resolver. */
   lookup?: Guard['lookup']
-  /** Which proxy to use; none if absent. */
+  /** Selects the proxy. Default: none. */
   proxyFor?: ProxyFor | undefined
-  /** Of one response, after decompression and however long it goes on, in bytes. */
+  /** Maximum size of one response after decompression (bytes). */
   maxResponse: number
-  /** Looks at the body of a response, portion by portion, before it is handed on: what it throws ends it. */
+  /** Inspects the body of a response portion by portion before it is passed on. An error ends the response. */
   inspect?: (response: Response) => (portion: Uint8Array) => void
-  /** For how long a server may think before it answers, in milliseconds. */
+  /** Maximum time until a server answers (ms). */
   headersTimeout: number
-  /** For how long it may be silent in the middle of a body, in milliseconds. */
+  /** Maximum pause within a body (ms). */
   idleTimeout: number
 }
 
 export type SafeFetch = {
   fetch(url: string | URL, init?: RequestInit): Promise<Response>
-  /** Ends every connection, those in use too. */
+  /** Closes every connection, including those in use. */
   close(): Promise<void>
 }
 
 /**
- * The one way out to an address that a user has given (contract.md section 7). It connects to allowed IP addresses
- * only: what is checked is the one that is connected to, so that neither a spelling nor a name that stands for another
- * one the next time gets around it. Redirects are followed to where the same holds, up to five, and headers do not
- * follow to another origin. Sizes and times are bounded. Its connections live until it is closed.
+ * Creates a `fetch` for user-supplied addresses (contract.md section 7). It connects only to allowed IP addresses and
+ * checks the very address it connects to, so that neither unusual spellings nor DNS rebinding bypass the check. Follows
+ * up to five redirects under the same rule, without headers to another origin. Sizes and times are limited. Its
+ * connections live until it is closed.
  */
 export function createSafeFetch(options: SafeFetchOptions): SafeFetch {
   const { isAllowed, lookup, headersTimeout, idleTimeout, proxyFor = () => null } = options
@@ -64,7 +64,7 @@ export function createSafeFetch(options: SafeFetchOptions): SafeFetch {
   }
 }
 
-/** Follows a redirect that keeps the method; another one is the answer itself. */
+/** Follows redirects that preserve the method. Any other redirect is returned as the answer. */
 async function follow(start: URL, request: DispatchedInit): Promise<Awaited<ReturnType<typeof fetch>>> {
   let url = start
   let init = request
@@ -84,8 +84,9 @@ async function follow(start: URL, request: DispatchedInit): Promise<Awaited<Retu
 }
 
 /**
- * Whether a redirect is followed with the same method and body. For 301 and 302 that is the sender's choice (RFC 9110,
- * section 15.4): within an origin they mostly add a slash to a path, and to make a GET of a POST would help nobody.
+ * Returns whether a redirect is followed with the same method and body. For 301 and 302 the sender may choose (RFC
+ * 9110, section 15.4): within an origin such redirects mostly add a slash to a path, and turning a POST into a GET
+ * would not help.
  */
 const keepsMethod = (status: number, method: string | undefined, isSameOrigin: boolean) =>
   /^(GET|HEAD)$/i.test(method ?? 'GET') || status === 307 || status === 308 || (isSameOrigin && status !== 303)
@@ -93,7 +94,7 @@ const keepsMethod = (status: number, method: string | undefined, isSameOrigin: b
 const impersonal = (headers: Headers) =>
   Object.fromEntries(IMPERSONAL.flatMap((name) => (headers.has(name) ? [[name, headers.get(name) ?? '']] : [])))
 
-/** The same response, whose body fails beyond so many bytes and comes in portions that keep nobody waiting. */
+/** Limits the size of a response's body and splits it into portions that do not block the event loop. */
 function bounded(response: Response, { maxResponse, inspect }: SafeFetchOptions): Response {
   if (!response.body) return response
   const look = inspect?.(response)

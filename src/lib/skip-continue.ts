@@ -2,17 +2,17 @@ import type { Socket } from 'node:net'
 
 const H = 0x48
 const INTERIM = /^HTTP\/1\.[01] 100[ \r][^\n]*\r\n(?:[^\r\n]+\r\n)*\r\n/
-/** Maximum length of an interim response (bytes); a longer one is left to the parser, which refuses it. */
+/** Maximum length of an interim response (bytes). A longer one is left to the parser, which rejects it. */
 const MAX_LENGTH = 4_096
 
 /**
- * Removes `100 Continue` responses before undici's parser, which closes the connection at one that no `Expect` header
- * asked for (undici 8; RFC 9110, section 15.2, has clients ignore it). Only the first bytes behind a request are looked
- * at, so that a body that says the same is untouched.
+ * Removes unsolicited `100 Continue` responses before undici's parser, which closes the connection for them (undici 8;
+ * RFC 9110, section 15.2, tells clients to ignore them). Only the first bytes after a request are inspected, so that a
+ * body with the same text is unchanged.
  */
 export function skipContinue<T extends Socket>(socket: T): T {
   const read = socket.read.bind(socket)
-  /** How much had been sent when the last response began: more since then means that another response is awaited. */
+  /** Bytes sent when the last response began. A larger count means that another response is expected. */
   let answered = 0
   let held: Buffer | null = null
   socket.read = (size?: number) => {
@@ -38,7 +38,7 @@ export function skipContinue<T extends Socket>(socket: T): T {
 
 const CONTINUE = 'HTTP/1.1 100'
 
-/** Whether a text may be the beginning of an interim response whose rest is still to come. */
+/** Returns whether a text may be the incomplete beginning of an interim response. */
 const isBeginning = (head: string): boolean => {
   const start = head.replace(/^HTTP\/1\.0/, 'HTTP/1.1')
   return start.startsWith(CONTINUE) || CONTINUE.startsWith(start)

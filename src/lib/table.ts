@@ -1,7 +1,7 @@
-/** Text for a terminal: control characters, which could move its cursor or colour it, are shown as `?`. */
+/** Replaces control characters, which could move the cursor or change colors, with `?` for a terminal. */
 const printable = (text: string): string => text.replace(/[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]/g, '?')
 
-/** Rows as columns of equal width, the first row being the headings. */
+/** Formats rows as columns of equal width. The first row contains the headings. */
 export function table(rows: readonly (readonly string[])[]): string {
   const cells = rows.map((row) => row.map(printable))
   const widths = (cells[0] ?? []).map((_, column) => Math.max(...cells.map((row) => row[column]?.length ?? 0)))

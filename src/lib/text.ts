@@ -1,13 +1,13 @@
-/** Cuts a text of more characters than told, and says so. */
+/** Cuts a text at `length` characters and marks the cut. */
 export function cut(text: string, length: number): string {
   const end = endOf(text, length)
   return end === text.length ? text : `${text.slice(0, end)}…`
 }
 
-/** The first characters of a text. */
+/** Returns the first characters of a text. */
 export const beginning = (text: string, length: number): string => text.slice(0, endOf(text, length))
 
-/** Where so many characters of a text end, from an index on. They are code points, as in all limits. */
+/** Returns the index after `length` characters, from an index on. Characters are code points, as in all limits. */
 export function endOf(text: string, length: number, from = 0): number {
   if (text.length - from <= length) return text.length
   let end = from
@@ -25,7 +25,7 @@ export function beginningWhole(text: string, length: number): string {
   const end = endOf(text, length)
   if (end === text.length) return text
   graphemes ??= new Intl.Segmenter()
-  // Whether two characters belong together depends on what is before them.
+  // Whether two characters form a grapheme depends on the preceding ones.
   const start = graphemes.segment(text.slice(0, end + 2)).containing(end)?.index
   return text.slice(0, start || end)
 }
@@ -40,7 +40,7 @@ const SEEN = /[^\p{Z}\p{Cc}\p{Cf}\p{Default_Ignorable_Code_Point}\u2800]/u
  * invisible characters, and blanks in place of line ends. Null if nothing visible is left.
  */
 export function toTitle(text: string, length: number): string | null {
-  // A message may be long: its title needs no more than this.
+  // Limits the work for long messages.
   const line = beginning(text.trimStart(), length * 50)
     .toWellFormed()
     .replace(/[\s\u0085]+/gu, ' ')
@@ -50,12 +50,12 @@ export function toTitle(text: string, length: number): string | null {
   return SEEN.test(line) ? beginningWhole(line, length).trimEnd() : null
 }
 
-/** Texts shorter than this (characters) are left as they are. */
+/** Maximum length of texts that are never flattened (characters). */
 const SHORT = 128
 
 /**
- * A text with more at its end. V8 keeps what was put together as a tree of its pieces, six times as large as the text where
- * they are tokens, until somebody searches it: here that is done whenever it has grown by an eighth.
+ * Appends to a text. V8 stores concatenated strings as a tree, which takes six times the memory for token-sized pieces
+ * until the string is flattened; this flattens it whenever it has grown by an eighth.
  */
 export function concat(text: string, more: string): string {
   const whole = text + more

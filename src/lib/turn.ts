@@ -1,23 +1,23 @@
 import { setImmediate } from 'node:timers/promises'
 
-/** For so long (ms) requests wait at most while connections come in. */
+/** Maximum time that requests wait while connections arrive (ms). */
 const MAX_WAIT = 50
 
 let hasConnected = false
 let reading: Promise<void> | null = null
 
-/** Told of each connection that comes. */
+/** Called for each new connection. */
 export function connected(): void {
   hasConnected = true
 }
 
 /**
- * Resolves when all that has come for this process in this turn of the event loop has been read, for everybody who waits
- * for it together. What they then do they do one after the other: the code that one has run is at hand for the next,
- * what they write to the database shares a commit, and those who are answered together send what comes next together.
+ * Resolves when all input that arrived in this event loop turn has been read, for all waiting requests together. They
+ * then run one after another: code stays warm, database writes share a commit, and clients that are answered together
+ * send their next requests together.
  *
- * A turn takes in one new connection, which is read in the next. While some come, those who are there wait for them: what
- * the first of a burst have begun makes each turn long, and the last would be let in seconds later.
+ * Each turn accepts one new connection, which is read in the next turn. While connections arrive, existing requests
+ * wait for them; otherwise the long turns of the first requests in a burst would delay the last connections by seconds.
  */
 export const allRead = (): Promise<void> => (reading ??= readAll())
 

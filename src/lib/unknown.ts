@@ -1,17 +1,17 @@
-// What others have sent, and may be anything.
+// An object of unknown origin.
 
 export type Fields = Readonly<Record<string, unknown>>
 
-/** Whether it is an object as JSON has them: neither a list nor null. */
+/** Returns whether a value is an object in the sense of JSON: neither a list nor null. */
 export const isObject = (value: unknown): value is Fields =>
   typeof value === 'object' && value !== null && !Array.isArray(value)
 
-/** What has fields, as it is; anything else as an object without any. */
+/** Returns an object unchanged, and an empty object for anything else. */
 export const asObject = (value: unknown): Fields =>
   typeof value === 'object' && value !== null ? (value as Fields) : {}
 
-/** A text as it is; anything else as none. */
+/** Returns a text unchanged, and an empty text for anything else. */
 export const asText = (value: unknown): string => (typeof value === 'string' ? value : '')
 
-/** A list as it is; anything else as an empty one. */
+/** Returns a list unchanged, and an empty list for anything else. */
 export const asList = (value: unknown): readonly unknown[] => (Array.isArray(value) ? value : [])

@@ -1,4 +1,4 @@
-/** What the promise gives, or undefined if the signal aborts before. */
+/** Resolves with the promise's value, or with undefined if the signal aborts first. */
 export function unlessAborted<T>(promise: Promise<T> | undefined, signal: AbortSignal): Promise<T | undefined> {
   const { promise: aborted, resolve } = Promise.withResolvers<undefined>()
   const abort = () => resolve(undefined)

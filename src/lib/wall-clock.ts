@@ -1,9 +1,9 @@
-// Local time as a wall clock shows it: a Date whose UTC fields are the local ones. Where the clock is put forward some
-// readings never come, where it is put back some come twice.
+// Converts between moments and wall-clock times. A wall-clock time is a Date whose UTC fields are the local ones. Some
+// times do not exist when the clock is put forward, and some occur twice when it is put back.
 
 const formats = new Map<string, Intl.DateTimeFormat>()
 
-/** Throws a RangeError for what is no timezone. */
+/** Throws a RangeError for an unknown timezone. */
 function formatOf(timezone: string): Intl.DateTimeFormat {
   const name = timezone.toLowerCase()
   const known = formats.get(name)
@@ -22,7 +22,7 @@ function formatOf(timezone: string): Intl.DateTimeFormat {
   return format
 }
 
-/** Whether it is a name of the IANA database; an offset is none. */
+/** Returns whether a name is in the IANA database. Offsets are not. */
 export function isTimezone(name: string): boolean {
   if (/^[+-]/.test(name)) return false
   try {
@@ -33,7 +33,7 @@ export function isTimezone(name: string): boolean {
   }
 }
 
-/** What the clock shows at a moment, to the second. */
+/** Returns the wall-clock time at a moment, to the second. */
 export function toWallClock(moment: Date, timezone: string): Date {
   const parts = formatOf(timezone).formatToParts(moment)
   const { year, month, day, hour, minute, second } = Object.fromEntries(
@@ -46,8 +46,8 @@ const DAY = 24 * 60 * 60 * 1000
 const SECOND = 1000
 
 /**
- * The first moment at which the clock shows this or later: of a reading that comes twice the first time, of one that is
- * left out the moment at which the clock is put forward.
+ * Returns the first moment at which the clock shows this time or later: the first of two occurrences, or the moment of
+ * the change for a skipped time.
  */
 export function toMoment(wallClock: Date, timezone: string): Date {
   const reading = wallClock.getTime()

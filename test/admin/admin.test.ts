@@ -299,7 +299,7 @@ describe('backups', () => {
   })
 })
 
-const EARLIER = 'The database is of an earlier version of Muster. Start the server once: that migrates it.'
+const EARLIER = 'The database schema is from an earlier version of Muster. Start the server once to migrate it.'
 const failed = (err: string) => ({ code: 1, out: '', err })
 const member = ['--org', 'default', '--role', 'member']
 const token = ['token', 'create', '--user', 'owner@localhost', '--org', 'default', '--name', 'x']

@@ -143,7 +143,7 @@ describe('the master key', () => {
     await arrived.promise
     await rotate(undefined, null)
     overtaken.resolve()
-    await expect(slow).rejects.toThrow('Somebody else has changed the encryption key at the same moment')
+    await expect(slow).rejects.toThrow('The encryption key was changed at the same moment')
     expect(await open()).toEqual(key)
     expect(keyFiles()).toEqual(['encryption.key'])
   })

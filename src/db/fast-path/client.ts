@@ -7,29 +7,32 @@ import { tablesOf } from './schema.ts'
 import type { Args, Statement } from './statement.ts'
 import { type Table, UNSUPPORTED } from './tables.ts'
 
-/** A transaction that Prisma knows nothing of, unless it has to. */
+/** A transaction that begins without Prisma and involves it only if needed. */
 export type Transaction = {
   runner: Runner
-  /** The transaction of Prisma's that `start` begins is this one, and how it ends is not Prisma's to say. */
+  /** Lets the Prisma transaction that `start` begins join this one. Prisma cannot commit or roll it back. */
   adopt: <T>(start: () => T) => T
   commit: () => Promise<void>
-  /** Does nothing when it has ended. */
+  /** Rolls back. Does nothing after the transaction has ended. */
   rollback: () => Promise<void>
 }
 
-/** What a driver adapter offers beside Prisma's way. */
+/** Interface of a driver adapter for the fast path. */
 export type FastPathDriver = {
   dialect: Dialect
   plain: Runner
-  /** Undone when it lasts too long; rejects when its turn does not come in time. */
+  /**
+   * Begins a transaction, which is rolled back when it exceeds its time limit. Rejects if its turn does not come in
+   * time.
+   */
   begin: () => Promise<Transaction>
 }
 
 /**
- * A Prisma client that does without Prisma's query compiler where a call concerns rows of a table, known by what they are
- * related to or not, or reads what belongs to them: that costs a tenth of the time. Everything else ({@link UNSUPPORTED}),
- * whatever fails to be found, and every error in what was asked is Prisma's: its client is asked for then, and not
- * before, since it and its compiler take 60 MiB. `onQuery` is told the statements that Prisma does not see.
+ * Creates a Prisma client that bypasses Prisma's query compiler for supported calls, in a tenth of the time. Everything
+ * else ({@link UNSUPPORTED}), rows that are not found where that is an error, and all errors in the arguments are left
+ * to Prisma. Its client is created on first use because it takes 60 MiB with its compiler. `onQuery` receives the
+ * statements that Prisma does not see.
  */
 export function createFastClient(
   prisma: () => PrismaClient,
@@ -45,7 +48,7 @@ export function createFastClient(
       wrapAll(client, tables, runner, inTransaction),
     )
   const $transaction = async (work: unknown, options?: object) => {
-    // Calls on this client begin at once: a list of them would be outside every transaction.
+    // Calls on this client start at once, so a list of them would be outside any transaction.
     if (typeof work !== 'function')
       throw new TypeError('$transaction takes a function; a list of calls is not supported')
     if (options) return prisma().$transaction(work as never, options)
@@ -68,8 +71,8 @@ export function createFastClient(
 type Tx = Prisma.TransactionClient
 
 /**
- * Prisma's client within a transaction, which Prisma joins when it is first asked for something: most transactions can
- * do without, and to begin one costs it as much as all their statements.
+ * Wraps Prisma's client in a transaction, which Prisma joins on first use. Most transactions need no Prisma, and
+ * joining costs as much as all their statements.
  */
 function joining(prisma: () => PrismaClient, { adopt }: Transaction) {
   let joined: { tx: Promise<Tx>; end: () => Promise<void> } | undefined
@@ -104,14 +107,14 @@ function joining(prisma: () => PrismaClient, { adopt }: Transaction) {
   return { client: within as Tx, end: async () => joined?.end() }
 }
 
-/** The same, which tells of each statement when it is done, as Prisma does. */
+/** Wraps a runner to report each statement when it is done, as Prisma does. */
 const withQueryLog = ({ rows, typedRows, changes }: Runner, tell: (sql: string) => void): Runner => ({
   rows: (statement, exact) => rows(statement, exact).finally(() => tell(statement.sql)),
   typedRows: (statement) => typedRows(statement).finally(() => tell(statement.sql)),
   changes: (statement) => changes(statement).finally(() => tell(statement.sql)),
 })
 
-/** Raw statements, and raw queries that only read. */
+/** Executes raw statements and read-only raw queries. */
 function rawOf(client: () => Tx, { typedRows, changes }: Runner, { rawText }: Dialect) {
   const statementOf = (query: RawQuery, values: unknown[]): Statement => {
     const sql: Prisma.Sql & Pick<Statement, 'adds'> = 'sql' in query ? query : Prisma.sql(query, ...values)
@@ -127,16 +130,16 @@ function rawOf(client: () => Tx, { typedRows, changes }: Runner, { rawText }: Di
 
 type RawQuery = Prisma.Sql | TemplateStringsArray
 
-/** A statement that adds one row, or changes it where it is there: like an insert, a transaction need not wait for it. */
+/** Marks a statement that adds or updates one row. Like an insert, it can be pipelined in a transaction. */
 export const addsOne = (sql: Prisma.Sql): Prisma.Sql => Object.assign(sql, { adds: 1 })
 
-/** A call without what Prisma knows nothing of. */
+/** Returns a call without the arguments that Prisma does not support. */
 function theirs(call: unknown): unknown {
   const { room, ...rest } = (call ?? {}) as Args
   return room === undefined ? call : rest
 }
 
-/** The models of a client. */
+/** Wraps the models of a client. */
 function wrapAll(client: () => object, tables: ReadonlyMap<string, Table>, runner: Runner, inTransaction: boolean) {
   return (name: string): unknown => {
     const table = tables.get(name)

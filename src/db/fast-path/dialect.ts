@@ -1,22 +1,22 @@
 import type { Prisma } from '../../../prisma/generated/sqlite/client.ts'
 import { type Columns, isFilter, quote, type Table, UNSUPPORTED } from './tables.ts'
 
-/** What is different in the SQL, and in the values, of the two databases. */
+/** Differences between the two databases in SQL and values. */
 export type Dialect = {
-  /** Where a parameter stands, by its position among them from 1. */
+  /** Returns the placeholder of a parameter by its position, from 1. */
   place: (position: number) => string
-  /** The same where a column of a Prisma type is compared with it. */
+  /** Returns the placeholder for a comparison with a column of a Prisma type. */
   operand: (position: number, type: string) => string
-  /** After a column: that it has one of some values, or none of them. */
+  /** Returns the condition that a column has one of some values, or none of them. */
   in: (values: readonly unknown[], args: unknown[], type: string) => string
   notIn: (values: readonly unknown[], args: unknown[], type: string) => string
-  /** Behind a subquery in a condition that not every row has to meet: it is asked row by row. */
+  /** Suffix of a subquery in an optional condition, which makes the database evaluate it row by row. */
   rowByRow: string
-  /** The statement for the first rows of an order. */
+  /** Returns the statement for the first rows of an order. */
   page: (page: Page) => string
-  /** The same query with `room` for what its rows say (statements.ts), as far as the statement has to say so. */
+  /** Limits a query to `room` bytes of rows (statement.ts), if the statement itself must do that. */
   within: (query: string, table: Table, columns: Columns, room: number) => string
-  /** Whether many rows are inserted by one statement. */
+  /** Whether one statement inserts several rows. */
   insertsTogether: boolean
   rawText: (query: Prisma.Sql) => string
   date: (value: Date) => unknown
@@ -24,7 +24,7 @@ export type Dialect = {
   toDate: (stored: unknown) => Date
 }
 
-/** A page of a table, or of some parts of it together. */
+/** A page of a table, or of several ranges of it together. */
 export type Page = {
   selects: readonly string[]
   order: string
@@ -37,7 +37,7 @@ const NUMBERS = new Set(['Int', 'BigInt', 'DateTime', 'Boolean'])
 
 export const SQLITE: Dialect = {
   place: () => '?',
-  // A parameter that SQLite does not look at when it plans: for those it does, it plans anew at each run.
+  // Casts parameters so that SQLite ignores their values when planning; otherwise it replans at each execution.
   operand: (_, type) => {
     if (type === 'Bytes') return '?'
     return NUMBERS.has(type) ? 'CAST(? AS INTEGER)' : 'CAST(? AS TEXT)'
@@ -46,9 +46,9 @@ export const SQLITE: Dialect = {
   notIn: (values, args, type) => `NOT IN (${operandsOf(values, args, type)})`,
   rowByRow: '',
   page: ({ selects, order, limit }) => selects.join(' UNION ALL ') + order + limit,
-  // Its rows are read one by one, and no further than wanted (sqlite-connection.ts).
+  // Rows are read one by one and only as far as needed (sqlite/connection.ts).
   within: (query) => query,
-  // One statement for all rows would be another for each number of them.
+  // One statement for all rows would need a separate statement for each row count.
   insertsTogether: false,
   rawText: ({ sql }) => sql,
   date: (value) => value.getTime(),
@@ -61,29 +61,29 @@ const operandsOf = (values: readonly unknown[], args: unknown[], type: string): 
     .map((value) => SQLITE.operand(args.push(value), type))
     .join(', ')
 
-/** How much a column says, at the least: PostgreSQL writes JSON with blanks between its parts. */
+/** SQL for the minimum JSON size of a column. PostgreSQL writes JSON with blanks between its parts. */
 const SIZES: Readonly<Record<string, (column: string) => string>> = {
   String: (column) => `coalesce(octet_length(${column}), 0)`,
   Bytes: (column) => `coalesce(octet_length(${column}), 0)`,
   Json: (column) => `coalesce(octet_length(${column}::text) / 2, 0)`,
 }
 
-/** PostgreSQL takes the type of a parameter from where it stands. */
+/** PostgreSQL infers parameter types from their context. */
 export const POSTGRESQL: Dialect = {
   place: (position) => `$${position}`,
   operand: (position) => `$${position}`,
-  // Not even of one value has an index the rows in the order of a page, if it is in a list.
+  // For a list, even of one value, an index does not return the rows in page order.
   in: (values, args) => (values.length === 1 ? `= $${args.push(values[0])}` : `= ANY($${args.push(values)})`),
   notIn: (values, args) => `<> ALL($${args.push(values)})`,
-  // Otherwise it may read all of the other table first, for the few rows of a page.
+  // Otherwise PostgreSQL may read the whole other table first for the few rows of a page.
   rowByRow: ' OFFSET 0',
-  // It does not see that rows in which a column is NULL are in one order by it, nor that a page needs few of each part.
+  // PostgreSQL does not recognize that a NULL column preserves the order, nor that a page needs few rows of each range.
   page({ selects: [select = '', ...more], order, indexOrder, limit }) {
     if (!more.length) return select + indexOrder + limit
     return [select, ...more].map((part) => `(${part}${indexOrder}${limit})`).join(' UNION ALL ') + order + limit
   },
-  // All rows of an answer are sent at once: what is to be left out it must leave out itself. It knows how long a text is
-  // without reading it.
+  // PostgreSQL sends all rows of an answer at once, so the statement itself must limit them. It knows the length of a
+  // text without reading it.
   within(query, table, { names, list }, room) {
     const sizes = names.flatMap((name) => SIZES[table.columns.get(name) ?? '']?.(quote(name)) ?? [])
     if (!sizes.length) return query
@@ -99,8 +99,8 @@ export const POSTGRESQL: Dialect = {
 }
 
 /**
- * A list with its last element repeated until its length is a power of two: lists of any length then make a few
- * statements, which are kept prepared, and not as many as there are lengths.
+ * Pads a list to a power of two by repeating its last element, so that lists of any length share few prepared
+ * statements.
  */
 export function padded<T>(list: readonly T[]): readonly T[] {
   const length = 2 ** Math.ceil(Math.log2(list.length))
@@ -108,7 +108,7 @@ export function padded<T>(list: readonly T[]): readonly T[] {
   return Array.from({ length }, (_, index) => list[Math.min(index, list.length - 1)] as T)
 }
 
-/** Returns a value as a column of a type stores it. Every other value is for Prisma to refuse. */
+/** Encodes a value for a column type. Throws UNSUPPORTED for any other value. */
 export function encode({ dialect, enums }: Table, type: string, value: unknown): unknown {
   if (value === null) return null
   switch (type) {
@@ -139,7 +139,10 @@ export function encode({ dialect, enums }: Table, type: string, value: unknown):
   }
 }
 
-/** Returns whether JSON.stringify writes a value as Prisma does: Prisma refuses undefined, and has its own bigint and bytes. */
+/**
+ * Returns whether JSON.stringify writes a value as Prisma does. Prisma rejects undefined and has its own encoding of
+ * bigint and bytes.
+ */
 function isJson(value: unknown): boolean {
   if (value === undefined || typeof value === 'bigint') return false
   if (typeof value !== 'object' || value === null) return true
@@ -149,7 +152,7 @@ function isJson(value: unknown): boolean {
   return true
 }
 
-/** A row as the column types say that Prisma would return it; of the row's own object. */
+/** Decodes a row in place into the values that Prisma would return. */
 export function decode({ columns, dialect }: Table, selected: readonly string[], row: Record<string, unknown>): object {
   for (const name of selected) {
     const value = row[name]

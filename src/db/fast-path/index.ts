@@ -1,4 +1,4 @@
-/** The fast path past Prisma: see README.md. Nothing outside this folder imports another of its files. */
+/** The fast path past Prisma: see README.md. Code outside this folder imports only this file. */
 export { addsOne, createFastClient, type FastPathDriver, type Transaction } from './client.ts'
 export { POSTGRESQL, padded, SQLITE } from './dialect.ts'
 export type { Runner } from './load-relations.ts'

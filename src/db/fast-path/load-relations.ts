@@ -3,26 +3,28 @@ import { toNested } from './projection.ts'
 import type { Nested, Query, Statement } from './statement.ts'
 import { isFilter, UNSUPPORTED, type Values } from './tables.ts'
 
-/** Runs statements without Prisma. */
+/** Executes statements without Prisma. */
 export type Runner = {
-  /** Rows with the values as they are stored, numbers as BigInt if `exact`. */
+  /** Returns rows with stored values; numbers as BigInt if `exact`. */
   rows: (statement: Statement, exact: boolean) => Promise<Record<string, unknown>[]>
-  /** Rows with the values that the columns declare; null, and it was not run, if the statement writes. */
+  /**
+   * Returns rows with values of the declared column types. Returns null without executing the statement if it writes.
+   */
   typedRows: (statement: Statement) => Promise<object[] | null>
-  /** How many rows the statement changed. */
+  /** Returns the number of changed rows. */
   changes: (statement: Statement) => Promise<number>
 }
 
 export type Row = Record<string, unknown>
 
-/** The rows of a query, and what belongs to them: a statement for each relation. */
+/** Reads the rows of a query and their related rows, with one statement per relation. */
 export async function read(runner: Runner, query: Query): Promise<Row[]> {
   const rows = await readAll(runner, query)
   hide(rows, query.projection.hidden)
   return rows
 }
 
-/** The row of each key, null where there is none: one statement for all. */
+/** Reads the row of each key, or null, with one statement for all keys. */
 export async function readEach(runner: Runner, nested: Nested, keys: readonly Values[]): Promise<unknown[]> {
   const rows = keys.map((key): Row => ({ ...key }))
   await attach(runner, rows, nested)
@@ -42,7 +44,7 @@ function hide(rows: readonly Row[], names: readonly string[]): void {
   for (const name of names) for (const row of rows) delete row[name]
 }
 
-/** Gives each row those that belong to it. Of what there always is, none means that it changed just now. */
+/** Attaches related rows. A missing row of a required relation means that the data changed between the statements. */
 async function attach(runner: Runner, rows: readonly Row[], nested: Nested): Promise<void> {
   const { name, relation } = nested
   const { number, on } = relation
@@ -64,7 +66,7 @@ async function attach(runner: Runner, rows: readonly Row[], nested: Nested): Pro
   }
 }
 
-/** Of what belongs to several rows each has its own, as Prisma has it: whoever knows rows by their identity relies on it. */
+/** Copies a row that belongs to several parents, as Prisma does, because callers may rely on object identity. */
 function copyOf<T>(value: T): T {
   if (Array.isArray(value)) return value.map(copyOf) as T
   if (!isFilter(value)) return value

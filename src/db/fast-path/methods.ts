@@ -8,7 +8,7 @@ import { toDelete, toInsert, toInserts, toUpdate, toUpsert } from './write.ts'
 export type Method = (call?: unknown) => Promise<unknown>
 export type Delegate = Record<string, Method>
 
-/** A table, and how its rows are reached: by statements, or by a method of Prisma's. */
+/** A table with the ways to reach its rows: statements, or methods of Prisma. */
 export type Model = {
   table: Table
   runner: Runner
@@ -16,7 +16,7 @@ export type Model = {
   prisma: (method: string, call: unknown) => Promise<unknown>
 }
 
-/** The short way, where there is one. */
+/** Uses the fast path if it supports the call, otherwise Prisma. */
 function fastOrPrisma<S>(
   { prisma }: Model,
   name: string,
@@ -35,13 +35,13 @@ function fastOrPrisma<S>(
   }
 }
 
-/** What is not there is for Prisma to say. */
+/** Prisma throws the error for a missing row. */
 const orThrowViaPrisma =
   ({ prisma }: Model, name: string, method: Method | undefined): Method =>
   async (call) =>
     (await method?.(call)) ?? prisma(name, call)
 
-/** Those that are asked in one turn of the event loop, and differ only in whom they look for, are one statement. */
+/** Merges `findUnique` calls of one event loop turn that differ only in their keys into one statement. */
 function batchFindUnique({ table, runner, prisma }: Model, name: string, method: Method): Method {
   type Asked = { call: unknown; unique: UniqueKey | null; resolve: (answer: Promise<unknown>) => void }
   let turn: Asked[] = []
@@ -54,7 +54,7 @@ function batchFindUnique({ table, runner, prisma }: Model, name: string, method:
       const found = nested && alike.length > 1 ? readEach(runner, nested, keys) : null
       for (const [index, { call, resolve }] of alike.entries()) {
         const otherwise = (error: unknown) => (error === UNSUPPORTED ? prisma(name, call) : Promise.reject(error))
-        // Nobody would hear of what is thrown here.
+        // An error thrown here would be unhandled.
         resolve(found ? found.then((rows) => rows[index], otherwise) : Promise.try(method, call))
       }
     }
@@ -68,8 +68,8 @@ function batchFindUnique({ table, runner, prisma }: Model, name: string, method:
 }
 
 /**
- * Reads rows and what belongs to them. Whether that needs more parameters than a statement may have is known only once the
- * rows are there: then it is Prisma's.
+ * Reads rows and their relations. Falls back to Prisma if the rows turn out to need more parameters than a statement
+ * may have.
  */
 const reading = <T>(model: Model, name: string, plan: (call: unknown) => Query, answer: (rows: Row[]) => T) =>
   fastOrPrisma(
@@ -88,11 +88,11 @@ const reading = <T>(model: Model, name: string, plan: (call: unknown) => Query, 
 
 const head = (found: Row[]) => found[0] ?? null
 
-/** Writes a row, and reads it back. */
+/** Writes a row and returns it. */
 const writing = (model: Model, name: string, plan: (call: unknown) => Query) =>
   fastOrPrisma(model, name, plan, async (query) => head(await read(model.runner, query)))
 
-/** Writes rows, and tells how many. */
+/** Writes rows and returns their number. */
 const changing = (model: Model, name: string, plan: (call: unknown) => readonly Statement[]) =>
   fastOrPrisma(model, name, plan, async (statements) => {
     let count = 0
@@ -144,7 +144,7 @@ const MAKERS = {
   },
   findUnique,
   findUniqueOrThrow: (model, own) => orThrowViaPrisma(model, 'findUniqueOrThrow', own.findUnique),
-  // Outside a transaction, rows that differ in their columns are Prisma's to create together.
+  // Outside a transaction, Prisma creates rows that differ in their columns, so that they are atomic.
   createMany: (model) =>
     model.inTransaction ? changing(model, 'createMany', (call) => toInserts(model.table, call)) : undefined,
   create: (model) => writing(model, 'create', (call) => toInsert(model.table, call)),
@@ -166,8 +166,10 @@ const MAKERS = {
   deleteMany: (model) => changing(model, 'deleteMany', (call) => [toDelete(model.table, call)]),
 } satisfies Record<string, Make>
 
-/** The methods that the fast path knows. */
+/** Methods that the fast path supports. */
 export type FastMethod = keyof typeof MAKERS
 
-/** Makes the methods of a model, each when it is first called: most transactions call few methods, and once. */
+/**
+ * Factories of the model methods. Each method is created on first use, because most transactions call few methods once.
+ */
 export const METHODS = new Map<string, Make>(Object.entries(MAKERS))

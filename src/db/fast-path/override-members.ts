@@ -1,7 +1,7 @@
 /**
- * A client, or a model of it, with some members replaced: by `methods`, and by what `model` makes of a name when it is
- * first asked for. The client is made only when another of its members is asked for. The proxy's target is an empty
- * object: Prisma's objects are proxies themselves, and would be asked at each look whether the member may change.
+ * Returns a client or model with some members replaced: by `methods`, and by the result of `model` for a name when it
+ * is first read. The original is created only when another member is read. The proxy's target is an empty object,
+ * because Prisma's objects are proxies themselves and would be queried for each property's invariants.
  */
 export function overrideMembers<T extends object>(
   client: () => T,
@@ -11,7 +11,7 @@ export function overrideMembers<T extends object>(
   const own = (name: string): unknown => (methods[name] ??= model(name))
   return new Proxy({} as T, {
     get(_, name) {
-      // Whoever awaits it, or a promise of it, asks whether it is a promise.
+      // `await` checks for a `then` member, which must not create the client.
       if (typeof name !== 'string' || name === 'then') return undefined
       return own(name) ?? Reflect.get(client(), name)
     },

@@ -18,7 +18,10 @@ export function writtenProjection(table: Table, select: Values | undefined): Pro
   return projection
 }
 
-/** Returns what a call selects, omits or includes. `keys` are columns that are read in any case. */
+/**
+ * Returns the columns and relations that a call selects, omits or includes. `keys` are columns that are read in any
+ * case.
+ */
 export function projectionOf(table: Table, { select, omit, include }: Args, keys: readonly string[] = []): Projection {
   if ((select && (omit || include)) || (omit && include)) throw UNSUPPORTED
   if (select === null || omit === null || include === null) throw UNSUPPORTED
@@ -34,7 +37,7 @@ export function projectionOf(table: Table, { select, omit, include }: Args, keys
     } else if (value !== false) {
       if (value !== true && !isFilter(value)) throw UNSUPPORTED
       const each = { name, relation, call: value === true ? {} : value }
-      // For no rows: finds out whether it is supported before anything is read.
+      // Compiled with no rows to find out whether it is supported before anything is read.
       toNested([], each)
       nested.push(each)
     }
@@ -50,7 +53,7 @@ export function projectionOf(table: Table, { select, omit, include }: Args, keys
   return { ...columnsOf([...shown, ...hidden]), hidden, nested }
 }
 
-/** Returns the query for the rows that are related to any of `parents`. Its rows have the columns that relate them. */
+/** Returns the query for the rows related to any of `parents`, including the columns that relate them. */
 export function toNested(parents: readonly Values[], { relation: { to, number, on }, call }: Nested): Query {
   const { where = {}, orderBy, ...wanted } = knownArgs(call, ...PROJECTION, ...(number === 'many' ? MANY : []))
   const keys = on.map(([own, theirs]) => [theirs, { in: [...new Set(parents.map((row) => row[own]))] }])

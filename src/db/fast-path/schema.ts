@@ -8,20 +8,20 @@ type Field = {
   name: string
   type: string
   isOptional: boolean
-  /** Everything after the type. */
+  /** Text after the type. */
   attributes: string
-  /** The arguments of `@relation`; empty without one. */
+  /** Arguments of `@relation`; empty without one. */
   relation: string
 }
 
 type Model = { fields: readonly Field[]; keys: ReadonlyMap<string, readonly string[]> }
 
-/** Attributes that the fast path knows. With any other, Prisma would do something that it does not. */
+/** Attributes that the fast path supports. With any other, its behavior would differ from Prisma's. */
 const ATTRIBUTES = new Set(['@id', '@unique', '@default', '@relation', '@@id', '@@unique', '@@index'])
 
 /**
- * Reads the tables of the Prisma schema with their relations, each by the client's name of its model. Throws if the
- * schema uses something that the fast path does not know, such as `@updatedAt`, `@map` or `@default(uuid())`.
+ * Reads the tables and relations of the Prisma schema, by the client's model names. Throws if the schema uses an
+ * unsupported feature, such as `@updatedAt`, `@map` or `@default(uuid())`.
  */
 export function tablesOf(dialect: Dialect, schema = readFileSync(SCHEMA, 'utf8')): ReadonlyMap<string, Table> {
   const models = readModels(schema)
@@ -42,7 +42,7 @@ export function tablesOf(dialect: Dialect, schema = readFileSync(SCHEMA, 'utf8')
   return new Map([...tables].map(([name, table]) => [name.charAt(0).toLowerCase() + name.slice(1), table]))
 }
 
-/** Makes a table of a model. Its relations are still empty: they need the other tables. */
+/** Creates the table of a model without its relations, which need the other tables. */
 function tableOf(
   name: string,
   { fields, keys }: Model,
@@ -99,7 +99,7 @@ function keysOf(code: string, fields: readonly Field[]): ReadonlyMap<string, rea
   return new Map([...single, ...several].map((names) => [names.join('_'), names]))
 }
 
-/** Throws if a model or enum has an attribute that the fast path would pass over. */
+/** Throws if a model or enum has an attribute that the fast path would ignore. */
 function requireKnownAttributes(model: string, code: string): void {
   const unquoted = code.replaceAll(/"[^"]*"/g, '""')
   for (const [attribute] of unquoted.matchAll(/@@?[\w.]+/g)) if (!ATTRIBUTES.has(attribute)) refuse(model, attribute)
@@ -109,11 +109,11 @@ function requireKnownAttributes(model: string, code: string): void {
 
 function refuse(model: string, attribute: string): never {
   throw new Error(
-    `prisma/schema.prisma: the fast path does not know ${attribute} (in ${model}). Teach it, or leave it out.`,
+    `prisma/schema.prisma: the fast path does not support ${attribute} (in ${model}). Add support for it, or remove it.`,
   )
 }
 
-/** Whether a field is the other side of a relation: of the same name, if it has one. */
+/** Returns whether a field is the other side of a relation, with the same relation name if it has one. */
 const isBack = (other: Field, model: string, { relation }: Field): boolean =>
   other.type === model && nameOf(other.relation) === nameOf(relation)
 

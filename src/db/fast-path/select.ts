@@ -6,7 +6,7 @@ import { saysNull, whereOf } from './where.ts'
 
 const SELECT = [...PROJECTION, 'where', 'orderBy', 'take', 'skip', 'room'] as const
 
-/** `findFirst`, `findUnique` and, without a limit of its own, `findMany`. */
+/** Compiles `findFirst`, `findUnique` and, without an extra limit, `findMany`. */
 export function toSelect(table: Table, call: unknown, limit?: number): Query {
   const { where, orderBy, take, skip, room, ...wanted } = knownArgs(call, ...SELECT)
   const projection = projectionOf(table, wanted)
@@ -14,7 +14,7 @@ export function toSelect(table: Table, call: unknown, limit?: number): Query {
   const order = orderOf(table, orderBy)
   if (limit !== undefined && take !== undefined) throw UNSUPPORTED
   const most = limit ?? take
-  // Numbers of their own: SQLite prepares a statement anew for each limit that is a parameter.
+  // Limits are literals, because SQLite replans a statement for each parameterized limit.
   const end = most === undefined ? '' : ` LIMIT ${wholeNumber(most)}`
   const from = (range?: Values) => `SELECT ${projection.list} FROM ${quote(table.name)}${whereOf(table, range, args)}`
   const start = skip === undefined ? '' : ` OFFSET ${wholeNumber(most === undefined ? Number.NaN : skip)}`
@@ -35,21 +35,20 @@ export function toSelect(table: Table, call: unknown, limit?: number): Query {
 }
 
 /**
- * The order of a page as indexes have it: those of what can be archived have `archivedAt` before the time
- * (prisma/schema.prisma). Of rows that are not archived it is the same order.
+ * Returns the order of a page as its index has it: indexes of archivable tables have `archivedAt` before the time
+ * (prisma/schema.prisma). For rows that are not archived the order is the same.
  */
 function indexOrder(table: Table, where: Values, { names, text }: { names: readonly string[]; text: string }): string {
   if (names[0] !== 'createdAt' || !table.columns.has('archivedAt') || !saysNull(where, 'archivedAt')) return text
   return text.replace(/ ORDER BY ("createdAt" (ASC|DESC))/, ' ORDER BY "archivedAt" $2, $1')
 }
 
-/** More ranges are not worth it. */
+/** Maximum number of ranges worth splitting. */
 const MAX_RANGES = 3
 
 /**
- * A filter by several values of an enum as one for each of them. An index has the rows of each in the order of a page;
- * all of them it has in no order, and whoever reads them in order goes through everybody else's too. Null where a filter
- * says no such thing.
+ * Splits a filter by several enum values into one filter per value, or returns null. An index holds the rows of each
+ * value in the order of a page; a scan over all values in that order would read other organizations' rows too.
  */
 function rangesOf(table: Table, where: Values): Values[] | null {
   for (const name in where) {
@@ -72,8 +71,8 @@ const SCALARS = new Set(['String', 'Int', 'BigInt', 'Float', 'Decimal', 'Boolean
 const isEnum = (type: string | undefined) => type !== undefined && !SCALARS.has(type)
 
 /**
- * `findFirstOfEach`: the first rows of the lists of many `keys`, whose `column` has one of them. The statement reads each
- * list from its index, and no further than `take`; Prisma would read all lists to their ends.
+ * Compiles `findFirstOfEach`: the first rows of the lists of many `keys`, matched by `column`. The statement reads each
+ * list from its index and at most `take` rows of it; Prisma would read all lists to their ends.
  */
 export function toFirstOfEach(table: Table, call: unknown): Query {
   const { column = '', keys = [], where, orderBy, take, select } = knownArgs(call, ...OF_EACH)
@@ -103,7 +102,7 @@ export function toCount(table: Table, call: unknown): Statement {
   return { sql: `SELECT count(*) AS "count" FROM ${quote(table.name)}${whereOf(table, where, args)}`, args }
 }
 
-/** `groupBy` of columns, for how many rows there are of each. */
+/** Compiles `groupBy` of columns with row counts. */
 export function toGroups(table: Table, call: unknown): Query {
   const { by, where, _count } = knownArgs(call, 'by', 'where', '_count')
   if (!Array.isArray(by) || !by.length || _count !== true) throw UNSUPPORTED

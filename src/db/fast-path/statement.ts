@@ -6,16 +6,16 @@ export type Statement = {
   /** Number of rows that an insert adds. */
   adds?: number
   /**
-   * Maximum size of a query's rows (bytes, as stored). The rows end with the first beyond it and one more, which shows the
-   * reader that there are others.
+   * Maximum size of a query's rows (bytes, as stored). The result includes the first row beyond it and one more, which
+   * shows the reader that there are others.
    */
   room?: number
 }
 
-/** A statement with the shape of its rows, to turn them into what Prisma would return. */
+/** A statement with the shape of its rows, to decode them into Prisma's values. */
 export type Query = Statement & { table: Table; projection: Projection }
 
-/** What a query returns of each row. */
+/** Columns and relations that a query returns. */
 export type Projection = Columns & {
   /** Columns that are read to find related rows, and left out of the result. */
   hidden: readonly string[]
@@ -41,11 +41,11 @@ export type Args = Readonly<{
   column?: string
   keys?: readonly string[]
   skip?: number
-  /** {@link Statement.room}, which Prisma does not know (lib/page.ts). */
+  /** {@link Statement.room}, which Prisma does not support (lib/page.ts). */
   room?: number
 }>
 
-/** Returns the arguments of a call. Any that the fast path does not know, or that is undefined, is Prisma's. */
+/** Returns the arguments of a call. Throws UNSUPPORTED for an unknown or undefined argument. */
 export function knownArgs(args: unknown, ...names: (keyof Args)[]): Args {
   if (args === undefined) return {}
   if (!isFilter(args)) throw UNSUPPORTED

@@ -1,51 +1,51 @@
 import type { Dialect } from './dialect.ts'
 
-/** A table, as far as calls on it can be turned into SQL here. */
+/** A table, as far as the fast path can compile calls on it. */
 export type Table = {
   name: string
-  /** With their Prisma types. */
+  /** Columns with their Prisma types. */
   columns: ReadonlyMap<string, string>
   all: Columns
-  /** Columns that cannot be null. */
+  /** Non-nullable columns. */
   required: ReadonlySet<string>
-  /** Required columns without a default: an insert names each of them. */
+  /** Required columns without a default, which every insert must name. */
   needed: readonly string[]
-  /** The columns of each unique key, by its name in a `where`: the column's own, or several joined by `_`. */
+  /** Columns of each unique key, by its name in a `where`: the column's own, or several joined by `_`. */
   keys: ReadonlyMap<string, readonly string[]>
-  /** The values of each enum, by its name. */
+  /** Values of each enum, by its name. */
   enums: Enums
   relations: ReadonlyMap<string, Relation>
   dialect: Dialect
-  /** What inserts a row, by the columns that it says. */
+  /** Cached INSERT statements, by column list. */
   inserts: Map<string, string>
 }
 
 export type Enums = ReadonlyMap<string, ReadonlySet<string>>
 
-/** Rows of a table that belong to a row of another one. */
+/** Related rows in another table. */
 export type Relation = {
   to: Table
-  /** Many, one, or maybe none. */
+  /** Cardinality of the relation. */
   number: 'many' | 'one' | 'maybe'
-  /** Which columns are the same: the own one, the other's. */
+  /** Pairs of columns with equal values. */
   on: readonly (readonly [own: string, theirs: string])[]
 }
 
-/** Columns by name, and as SQL lists them. */
+/** Column names and the same as an SQL list. */
 export type Columns = { names: readonly string[]; list: string }
 
 /**
- * Thrown for every call that the fast path does not turn into SQL: Json filters, most patterns, sums, a page of each
- * relation, and all that is malformed. Prisma then answers the call, or says what is wrong with it.
+ * Thrown for every call that the fast path does not compile: Json filters, most patterns, sums, a page of each
+ * relation, and every malformed call. Prisma then executes or rejects the call.
  */
 export const UNSUPPORTED = Symbol('for Prisma')
 
-/** What a call says of columns and relations, by their names. */
+/** Values of columns and relations in a call, by name. */
 export type Values = Readonly<Record<string, unknown>>
 
 const quoted = new Map<string, string>()
 
-/** A name as SQL has it. Of those of a schema there are few, and each is needed in every statement. */
+/** Quotes an SQL identifier. Results are cached because a schema has few names and every statement needs them. */
 export function quote(name: string): string {
   const known = quoted.get(name)
   if (known !== undefined) return known
@@ -56,14 +56,14 @@ export function quote(name: string): string {
 
 export const columnsOf = (names: readonly string[]): Columns => ({ names, list: names.map(quote).join(', ') })
 
-/** The Prisma type of a column. */
+/** Returns the Prisma type of a column. */
 export function typeOf({ columns }: Table, name: string): string {
   const type = columns.get(name)
   if (type === undefined) throw UNSUPPORTED
   return type
 }
 
-/** Returns the parts of what Prisma takes as one or as a list. */
+/** Returns a list for an argument that Prisma accepts as one value or a list. */
 export const listOf = (said: unknown): readonly unknown[] => (Array.isArray(said) ? said : [said])
 
 /** Returns whether a value is a plain object: no Date, list, Prisma.skip or instance of another class. */

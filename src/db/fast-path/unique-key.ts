@@ -1,7 +1,10 @@
 import type { Args, Nested } from './statement.ts'
 import { isFilter, type Table, UNSUPPORTED, type Values } from './tables.ts'
 
-/** Returns a call whose `where` names a unique key, with the key's columns as conditions. Any other is Prisma's to refuse. */
+/**
+ * Returns a call whose `where` names a unique key, with the key's columns as conditions. Leaves any other call to
+ * Prisma.
+ */
 export function requireWhere(table: Table, call: unknown): unknown {
   if (!isFilter(call)) throw UNSUPPORTED
   const where = uniqueWhere(table, call.where)
@@ -34,7 +37,10 @@ export function uniqueWhere(table: Table, where: unknown): Values {
 const isScalar = (value: unknown): boolean =>
   typeof value === 'string' || typeof value === 'number' || typeof value === 'bigint' || value instanceof Date
 
-/** The key of a `findUnique`, as a relation of the row to itself, and a text that is equal for calls of the same shape. */
+/**
+ * Key of a `findUnique`, expressed as a relation of the row to itself, and a text that is equal for calls of the same
+ * shape.
+ */
 export type UniqueKey = { key: Values; shape: string; nested: Nested }
 
 /** Returns null unless a call has a unique key and no other condition. */

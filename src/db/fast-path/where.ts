@@ -4,7 +4,7 @@ import { isFilter, listOf, quote, type Relation, type Table, UNSUPPORTED, type V
 
 /**
  * Returns the WHERE of a filter, empty if it has no condition, and adds its parameters to `args`. With `isRowByRow` the
- * database looks related rows up for each row, as it does within an OR.
+ * database evaluates relations for each row, as it does within an OR.
  */
 export function whereOf(table: Table, where: Values | undefined, args: unknown[], isRowByRow = false): string {
   const scope = { table, name: quote(table.name), depth: 0, isOptional: isRowByRow }
@@ -12,20 +12,22 @@ export function whereOf(table: Table, where: Values | undefined, args: unknown[]
   return condition && ` WHERE ${condition}`
 }
 
-/** Whether a filter says of every row it finds that a column is NULL. */
+/** Returns whether a filter requires a column to be NULL. */
 export const saysNull = (where: Values | undefined, name: string): boolean =>
   where?.[name] === null || [where?.AND ?? []].flat().some((part) => saysNull(part as Values | undefined, name))
 
-/** What a filter speaks of: the statement's own table, or one at some depth of relations, by the name it has there. */
+/** Context of a filter: the statement's own table or a related one, with its alias. */
 type Scope = {
   table: Table
   name: string
   depth: number
-  /** Within an OR or a NOT: not every row has to meet what is said. */
+  /** Within an OR or a NOT, where not every row must match. */
   isOptional?: boolean
 }
 
-/** All conditions of a filter; empty if it has none. A filter that is no plain object is for Prisma to refuse. */
+/**
+ * Returns all conditions of a filter, empty if it has none. Throws UNSUPPORTED for a filter that is not a plain object.
+ */
 function allOf(scope: Scope, where: unknown, args: unknown[]): string {
   if (!isFilter(where)) throw UNSUPPORTED
   const conditions: string[] = []
@@ -74,7 +76,7 @@ function relatedOf(scope: Scope, relation: Relation, filter: Values, args: unkno
     if (more.length || !isFilter(those) || (quantifier !== 'some' && quantifier !== 'none')) throw UNSUPPORTED
     return (quantifier === 'none' ? 'NOT ' : '') + exists(scope, relation, those, args)
   }
-  // A relation that is always there meets an empty filter; one that may be missing is left to Prisma.
+  // An empty filter on a required relation always matches; one on an optional relation is left to Prisma.
   if (Object.keys(filter).length) return exists(scope, relation, filter, args)
   if (relation.number === 'maybe') throw UNSUPPORTED
   return ''
@@ -101,10 +103,10 @@ const ORDER = new Map([
   ['gte', '>='],
 ])
 
-/** Types whose values have an order that Prisma lets a filter ask for. */
+/** Types whose values Prisma can compare in a filter. */
 const ORDERED = new Set(['String', 'Int', 'BigInt', 'Float', 'DateTime'])
 
-/** A column as SQL names it here, with its Prisma type. */
+/** A column by its SQL name and Prisma type. */
 type Column = { name: string; type: string; table: Table; isRequired: boolean }
 
 function comparisonOf(column: Column, value: unknown, args: unknown[]): string {
@@ -133,7 +135,7 @@ function compare({ name, type, table, isRequired }: Column, operator: string, va
   return `${name} ${operator} ${table.dialect.operand(args.push(encode(table, type, value)), type)}`
 }
 
-/** More than so many are Prisma's to cut up, which takes long. */
+/** Maximum length of a list of values. Prisma splits longer ones, which takes long. */
 export const MAX_IN = 1000
 
 function membership({ name, type, table }: Column, is: 'in' | 'notIn', list: unknown, args: unknown[]): string {

@@ -6,13 +6,13 @@ import { type Columns, isFilter, listOf, quote, type Table, typeOf, UNSUPPORTED 
 import { uniqueWhere } from './unique-key.ts'
 import { whereOf } from './where.ts'
 
-/** `create`. What is left out has the column's default. */
+/** Compiles `create`. Omitted columns get their defaults. */
 export function toInsert(table: Table, call: unknown): Query {
   const { data, select } = knownArgs(call, 'data', 'select')
   return insertOf(table, [data], writtenProjection(table, select))
 }
 
-/** `createMany`: of rows that all say the same columns. */
+/** Compiles `createMany` if all rows have the same columns. */
 export function toInserts(table: Table, call: unknown): Query[] {
   const { data } = knownArgs(call, 'data')
   const rows = listOf(data)
@@ -20,10 +20,10 @@ export function toInserts(table: Table, call: unknown): Query[] {
   return rows.length ? [{ ...insertOf(table, rows, NOTHING), adds: rows.length }] : []
 }
 
-/** More parameters are Prisma's to cut up. */
+/** Maximum number of parameters. Prisma splits larger statements. */
 const MAX_PARAMETERS = 30_000
 
-/** `upsert`, where what is created is what is looked for. */
+/** Compiles `upsert` if the created row has the key that is looked up. */
 export function toUpsert(table: Table, call: unknown): Query {
   const { where, create, update, select } = knownArgs(call, 'where', 'create', 'update', 'select')
   const key = uniqueWhere(table, where)
@@ -36,7 +36,7 @@ export function toUpsert(table: Table, call: unknown): Query {
   return insertOf(table, [create], writtenProjection(table, select), (args) => {
     const [first = ''] = names
     const changes = assignedColumns(update).map((column) => changeOf(table, column, update[column], args))
-    // Nothing would return nothing.
+    // Without a change, RETURNING would return no row.
     const change = changes.join(', ') || `${quote(first)} = excluded.${quote(first)}`
     return ` ON CONFLICT (${names.map(quote).join(', ')}) DO UPDATE SET ${change}`
   })
@@ -58,7 +58,7 @@ function insertOf(
   return { sql: intoOf(table, names, rows.length) + onConflict(args) + returning(projection), args, table, projection }
 }
 
-/** Kept for one row: a table's rows are made in few ways, which say the same columns each time. */
+/** Caches the statement for one row, because a table's rows are created with few column sets. */
 function intoOf(table: Table, names: readonly string[], count: number): string {
   const key = names.join()
   const known = count === 1 && table.inserts.get(key)
@@ -72,7 +72,7 @@ function intoOf(table: Table, names: readonly string[], count: number): string {
   return sql
 }
 
-/** `update` and `updateManyAndReturn`, and `updateMany` where nothing is returned. */
+/** Compiles `update` and `updateManyAndReturn`, and `updateMany` if nothing is returned. */
 export function toUpdate(table: Table, call: unknown, returns: boolean): Query {
   const { where, data, select } = knownArgs(call, 'where', 'data', 'select')
   const args: unknown[] = []
@@ -97,7 +97,7 @@ function assignedColumns(values: unknown): string[] {
   return Object.keys(values).filter((name) => values[name] !== Prisma.skip)
 }
 
-/** Returns a value as a column stores it. Null is no value of a column that cannot be null. */
+/** Returns a value as a column stores it. Throws UNSUPPORTED for null in a non-nullable column. */
 function storedValue(table: Table, name: string, value: unknown): unknown {
   if (value === null && table.required.has(name)) throw UNSUPPORTED
   return encode(table, typeOf(table, name), value)

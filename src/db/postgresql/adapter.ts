@@ -18,27 +18,27 @@ import { isDeadlock } from '../../lib/database-errors.ts'
 import { type FastPathDriver, overrideMembers, POSTGRESQL, type Runner, type Statement } from '../fast-path/index.ts'
 import { bounded, inTime, KEEP_ALIVE, TRANSACTION } from '../limits.ts'
 
-/** How often a transaction that was undone for another's sake is tried again, and how long at most in between (ms). */
+/** Maximum number of retries of a transaction rolled back by a deadlock, and maximum delay between them (ms). */
 const RETRIES = 5
 const PAUSE = 50
 
-/** A client that uses the adapter. Those of the two databases differ in what nobody uses: isolation levels. */
+/** Creates a client that uses the adapter. The clients of both databases differ only in unused isolation levels. */
 export const postgresqlClient = (options: ConstructorParameters<typeof PrismaClient>[0]) =>
   new PrismaClient(options) as unknown as SqliteClient<'query'>
 
 type PostgresqlOptions = {
-  /** Another program shares out the real connections, each for a transaction, so that they keep nothing. */
+  /** Whether an external pooler shares connections per transaction, so that no session state survives. */
   pooled?: boolean
-  /** How long to wait for the answer to a statement (ms): then its connection is closed. Default: for ever. */
+  /** Maximum wait for the answer to a statement (ms), after which its connection is closed. Default: unlimited. */
   statementTimeout?: number | undefined
-  /** Is called with PostgreSQL's code for each statement that finds a damaged page or index. */
+  /** Called with PostgreSQL's error code for each statement that finds a damaged page or index. */
   onDamage?: ((code: string) => void) | undefined
 }
 
-/** PostgreSQL's codes for a damaged page and a damaged index. */
+/** PostgreSQL's error codes for a damaged page and a damaged index. */
 const DAMAGE = /^XX00[12]$/
 
-/** Prisma's own adapter with so many connections, and the short way beside it: on the same ones, with the same errors. */
+/** Creates Prisma's own adapter with a limited pool, and the fast path on the same connections with the same errors. */
 export async function postgresqlAdapter(
   url: string,
   connections: number,
@@ -54,14 +54,14 @@ export async function postgresqlAdapter(
     stream: batchingSocket,
   })
   pool.on('connect', (client) => {
-    // It may be lost before whoever asked for it listens; what is said next finds out.
+    // The connection may be lost before its user listens for errors; the next statement then fails.
     client.on('error', () => {})
-    // Nobody waits for this: it goes with the first statement.
+    // Not awaited, because it is sent with the first statement.
     client.query(ABANDONED).catch(() => {})
   })
   const named = pooled ? {} : { statementNameGenerator: statementNames() }
   const factory = new PrismaPg(pool, { disposeExternalPool: true, ...named })
-  /** Looks at why a statement failed, and fails for it. */
+  /** Inspects and rethrows the error of a statement. */
   function failed(error: unknown): never {
     const code = error instanceof DriverAdapterError ? (error.cause.originalCode ?? '') : ''
     if (DAMAGE.test(code)) onDamage(code)
@@ -90,10 +90,13 @@ export async function postgresqlAdapter(
   }
 }
 
-/** A transaction of the adapter's, which says COMMIT and ROLLBACK itself. `failed` throws why a statement failed. */
+/**
+ * Wraps a transaction of the adapter, and sends COMMIT and ROLLBACK itself. `failed` throws the translated error of a
+ * statement.
+ */
 function openTransaction(begun: Transaction, failed: (error: unknown) => never): Transaction {
   let isOpen = true
-  /** Whatever fails in a transaction of PostgreSQL's undoes it: its COMMIT would be a ROLLBACK, and say nothing. */
+  /** PostgreSQL aborts a transaction after any failure: its COMMIT would silently be a ROLLBACK. */
   let failure: unknown
 
   function assertOpen(): void {
@@ -101,7 +104,7 @@ function openTransaction(begun: Transaction, failed: (error: unknown) => never):
     throw new DriverAdapterError({ kind: 'TransactionAlreadyClosed', cause: 'The transaction has ended.' })
   }
 
-  /** Statements are sent at once, and answered in their order. What comes after one that failed, fails for its sake. */
+  /** Statements are sent at once and answered in order. Statements after a failed one fail with its error. */
   async function inside<T>(statement: () => Promise<T>): Promise<T> {
     assertOpen()
     try {
@@ -121,7 +124,7 @@ function openTransaction(begun: Transaction, failed: (error: unknown) => never):
   return {
     provider: begun.provider,
     adapterName: begun.adapterName,
-    // Prisma then sends no COMMIT and ROLLBACK of its own.
+    // Makes Prisma send no COMMIT and ROLLBACK of its own.
     options: { usePhantomQuery: true },
     queryRaw: (query) => inside(() => begun.queryRaw(query)),
     executeRaw: (query) => inside(() => begun.executeRaw(query)),
@@ -133,14 +136,14 @@ function openTransaction(begun: Transaction, failed: (error: unknown) => never):
         throw failure
       }
       isOpen = false
-      // The adapter's commit gives the connection back.
+      // The adapter's commit releases the connection.
       await begun.executeRaw(plainQuery('COMMIT')).finally(() => begun.commit())
       if (failure) throw failure
     },
   }
 }
 
-/** Undoes a transaction. Where it cannot be said, the connection is broken, and the transaction has ended with it. */
+/** Rolls back a transaction. If that fails, the connection is broken and the transaction has ended with it. */
 const undo = (begun: Transaction): Promise<void> =>
   begun
     .executeRaw(plainQuery('ROLLBACK'))
@@ -164,12 +167,12 @@ const runnerOf = (connection: SqlQueryable): Runner => ({
   changes: (statement) => connection.executeRaw(toSqlQuery(statement)),
 })
 
-/** How many inserts of a transaction may be on their way. */
+/** Maximum number of unanswered inserts in a transaction. */
 const IN_FLIGHT = 8
 
 /**
- * The same within a transaction, which does not wait for the insert of a row: one that fails is told of by whatever comes
- * after it, by COMMIT at the latest.
+ * Wraps a runner for a transaction so that inserts are not awaited. A later statement, at the latest COMMIT, reports a
+ * failure.
  */
 function pipelining(runner: Runner): Runner {
   let inFlight = 0
@@ -186,7 +189,10 @@ function pipelining(runner: Runner): Runner {
   }
 }
 
-/** A socket by which the statements of one turn of the event loop go together: each write is dear, and wakes the database. */
+/**
+ * Creates a socket that sends the statements of one event loop turn together, because each write is expensive and wakes
+ * the database.
+ */
 function batchingSocket(): Socket {
   const socket = new Socket()
   const { uncork } = socket
@@ -195,26 +201,28 @@ function batchingSocket(): Socket {
 }
 
 /**
- * The database ends a transaction of which it has heard nothing for longer than one may last: its server hangs, and would
- * keep all others from the rows that it has locked.
+ * PostgreSQL ends a transaction that is idle for longer than the limit, because a hung server would block the rows it
+ * has locked.
  */
 const ABANDONED = `SET idle_in_transaction_session_timeout = ${TRANSACTION.timeout}`
 
-/** How many statements each connection keeps prepared, and how long one may be: the database has a plan of each in memory. */
+/**
+ * Maximum number of prepared statements per connection, and maximum length of one (characters). The database holds a
+ * plan of each in memory.
+ */
 const MAX_PREPARED = 500
 const MAX_LENGTH = 4096
 
 /**
- * The names under which connections keep statements prepared. The first so many have one, but none that takes any rows
- * that meet a condition: PostgreSQL believes that they are soon met, keeps the plan to look at all rows, and finds out
- * at the last.
+ * Returns names for prepared statements. The first ones get a name, except statements that take any row that meets a
+ * condition: PostgreSQL would keep a sequential scan, expecting a match soon, and reach the match last.
  */
 function statementNames(): (query: SqlQuery) => string {
   const names = new Map<string, string>()
   return ({ sql, args }) => {
     const known = names.get(sql)
     if (known !== undefined) return known
-    // COMMIT among them: prepared, it is several messages, and a connection that ends between them has committed.
+    // This includes COMMIT: prepared, it is several messages, and a connection that breaks between them has committed.
     if (!args.length) return ''
     const takesAny = / LIMIT /.test(sql) && !/ ORDER BY |"id" = \$/.test(sql)
     if (takesAny || sql.length > MAX_LENGTH || names.size === MAX_PREPARED) return ''
@@ -233,7 +241,7 @@ const toSqlQuery = ({ sql, args }: Statement): SqlQuery => ({
   argTypes: args.map((value) => (Array.isArray(value) ? LIST : SCALAR)),
 })
 
-/** What Prisma's raw queries make of what the adapter says, of the types that columns and expressions have here. */
+/** Converts the adapter's values of raw queries, by PostgreSQL types of columns and expressions. */
 const CONVERSIONS = new Map<unknown, (value: string) => unknown>([
   [ColumnTypeEnum.Int64, BigInt],
   [ColumnTypeEnum.Numeric, (value) => new Prisma.Decimal(value)],
@@ -251,8 +259,8 @@ function objectsOf({ columnNames, rows }: SqlResultSet): Record<string, unknown>
 }
 
 /**
- * The same client, whose transactions are done again when the database has undone them because two waited for each
- * other. So a transaction does nothing that may not happen twice: it awaits the database and changes nothing else.
+ * Wraps a client so that transactions are retried after a deadlock. A transaction must therefore only await the
+ * database and change nothing else.
  */
 export function retryDeadlocks<Client extends Pick<SqliteClient, '$transaction'>>(client: Client): Client {
   const $transaction = async (work: never, options?: object): Promise<unknown> => {

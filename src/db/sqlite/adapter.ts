@@ -11,37 +11,38 @@ import { startCheckpoints } from './checkpoints.ts'
 import { type Connection, connect } from './connection.ts'
 import { createTurns, type Turn, untilFree } from './transaction-queue.ts'
 
-/** SQLite's own limit of parameters in a statement; Prisma would take it for 999, and fail a page of 1,000 rows. */
+/** SQLite's limit of parameters in a statement. Prisma assumes 999 and would fail for a page of 1,000 rows. */
 const MAX_BIND_VALUES = 32_766
 
 /**
- * After so many pages of the log (32 MiB) they are written to the file, while everybody waits. By default it is 2 MiB,
- * which two dozen runs fill; most of it are the same pages again.
+ * Log pages (32 MiB) after which a checkpoint runs and blocks writers. The default of 2 MiB is filled by two dozen
+ * runs, mostly with repeated pages.
  */
 const CHECKPOINT = 16_000
 
 /**
- * How much of the file the writing connection keeps (KiB): what runs write lies together, and 16 MiB, better-sqlite3's
- * default, would fill with what nobody asks for again.
+ * Page cache of the writing connection (KiB). Runs write adjacent pages, and better-sqlite3's default of 16 MiB would
+ * fill with pages that are not read again.
  */
 const WRITER_CACHE = 2_000
 
 const NAMES = { provider: 'sqlite', adapterName: 'muster-sqlite' } as const
 
 export type SqliteOptions = {
-  /** Whether the log is copied into the file again and again (checkpoints.ts), as the one server of a file does. */
+  /** Whether checkpoints run regularly (checkpoints.ts), as in the only server of a file. */
   keepsFile?: boolean
-  /** Is called with SQLite's code for each statement that finds the file damaged. */
+  /** Called with SQLite's error code for each statement that finds the file damaged. */
   onDamage?: ((code: string) => void) | undefined
 }
 
 /**
- * SQLite for Prisma, safe under concurrency. (Prisma's own adapter has one connection and no lock on it: everybody's
- * queries run inside whoever's transaction is open, and an acknowledged write vanishes when that one is rolled back.)
+ * Creates an SQLite adapter for Prisma that is safe under concurrency. (Prisma's own adapter shares one connection
+ * without a lock, so queries of other requests run inside an open transaction, and a rollback discards their
+ * acknowledged writes.)
  *
- * Writes and transactions take turns on one connection, first come first served. Plain reads outside a transaction run
- * on another, which sees what is committed and nothing else. Within a process nobody ever finds the file locked; while
- * another process has it, a statement is tried again from a timer, since SQLite's own waiting would stop the event loop.
+ * Writes and transactions take turns on one connection in order of arrival. Plain reads outside a transaction run on
+ * another connection, which sees committed data only. Within a process the file is never locked. While another process
+ * holds it, statements are retried from a timer, because SQLite's own waiting would block the event loop.
  */
 export function sqliteAdapter(
   file: string,
@@ -60,8 +61,8 @@ export function sqliteAdapter(
       await untilFree(() => writer.script('PRAGMA journal_mode = WAL'))
       writer.script('PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON')
       writer.script(`PRAGMA wal_autocheckpoint = ${CHECKPOINT}; PRAGMA cache_size = -${WRITER_CACHE}`)
-      // Where what a savepoint would take back is kept: by default in a file beyond 64 KiB, which the forty pages of a run
-      // are, and each insert would take three times as long.
+      // Savepoint journals stay in memory. By default they spill into a file beyond 64 KiB, the size of a run's forty
+      // pages, and each insert would take three times as long.
       writer.script('PRAGMA temp_store = MEMORY')
       reader.script('PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; PRAGMA query_only = ON')
       opened = safeAdapter(writer, reader, keepsFile ? file : null)
@@ -85,7 +86,7 @@ function safeAdapter(writer: Connection, reader: Connection, kept: string | null
   /** The transaction that Prisma joins instead of beginning one. */
   const joined = new AsyncLocalStorage<Transaction>()
 
-  /** One statement in its turn on the writing connection. */
+  /** Executes one statement in its turn on the writing connection. */
   async function write<T>(statement: () => T): Promise<T> {
     const turn = await turns.take()
     let answer: T
@@ -138,11 +139,11 @@ function safeAdapter(writer: Connection, reader: Connection, kept: string | null
   }
 }
 
-/** The transaction that is open on the writing connection, and has it for itself until it ends. */
+/** Opens a transaction with exclusive use of the writing connection until it ends. */
 function openTransaction(writer: Connection, turn: Turn): { transaction: Transaction; inside: () => Connection } {
   let isOpen = true
 
-  // SQLite ends a transaction by itself when the disk is full, and what came after would be a transaction of its own.
+  // SQLite rolls a transaction back by itself when the disk is full. Later statements would then run outside it.
   function inside(): Connection {
     if (isOpen && writer.inTransaction()) return writer
     throw new DriverAdapterError({ kind: 'TransactionAlreadyClosed', cause: 'The transaction has ended.' })
@@ -150,7 +151,7 @@ function openTransaction(writer: Connection, turn: Turn): { transaction: Transac
 
   const transaction: Transaction = {
     ...NAMES,
-    // Prisma then sends no COMMIT and ROLLBACK of its own, and the lock cannot outlive them.
+    // Makes Prisma send no COMMIT and ROLLBACK of its own, so that the lock cannot outlive them.
     options: { usePhantomQuery: true },
     queryRaw: async (query) => inside().query(query),
     executeRaw: async (query) => inside().execute(query),

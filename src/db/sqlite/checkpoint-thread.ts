@@ -1,7 +1,7 @@
 import { parentPort, workerData } from 'node:worker_threads'
 import Sqlite from 'better-sqlite3'
 
-// Copies the log of an SQLite file into the file, beside the connections of the main thread, which go on meanwhile.
+// Copies the log of an SQLite file into the file, while the connections of the main thread continue.
 
 const connection = new Sqlite(workerData as string, { timeout: 0 })
 parentPort?.on('message', () => {

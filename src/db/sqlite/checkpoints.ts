@@ -2,23 +2,23 @@ import { stat } from 'node:fs/promises'
 import { Worker } from 'node:worker_threads'
 import { logOf } from './write-ahead-log.ts'
 
-/** How often the log is looked at, how long it may be idle, and how long it may have grown before a checkpoint (ms). */
+/** Interval of checks, idle time before a checkpoint, and maximum time between checkpoints under load (ms). */
 const INTERVAL = 1_000
 const IDLE = 5_000
 const LONGEST = 60_000
 
 /**
- * Copies the log of an SQLite file into the file when nobody has written for 5 s, and every 60 s while somebody does: a
- * plain copy of the file then lacks little. The work is a thread's, with a connection of its own: a log of 32 MiB takes
- * 0.25 to 0.4 s, in which the event loop would stand still. `onCheckpoint` is called before each. The result stops it.
+ * Checkpoints the log of an SQLite file after 5 s without writes, and every 60 s under load, so that a plain copy of
+ * the file is nearly complete. A worker thread does this on its own connection, because a log of 32 MiB takes 0.25 to
+ * 0.4 s, which would block the event loop. Calls `onCheckpoint` before each one. Returns a function that stops it.
  */
 export function startCheckpoints(file: string, onCheckpoint: () => void): () => Promise<void> {
   let thread: Worker | undefined
   let isBusy = false
-  /** When the log was last written to, by its own time stamp, and up to which it is in the file. */
+  /** Time stamp of the log's last write, and the time stamp up to which the file contains it. */
   let written = 0
   let done = 0
-  /** When that was noticed, and since when the log has more than the file (ms, by the clock that nobody sets). */
+  /** Time at which the last write was noticed, and since which the log is ahead of the file (ms, monotonic clock). */
   let writtenAt = 0
   let since = 0
 
@@ -44,7 +44,7 @@ export function startCheckpoints(file: string, onCheckpoint: () => void): () => 
     thread.once('message', ({ isDone }: { isDone: boolean }) => {
       isBusy = false
       since = performance.now()
-      // What was written meanwhile has a later time stamp.
+      // Writes during the checkpoint have a later time stamp.
       if (isDone) done = upTo
       else writtenAt = since
     })

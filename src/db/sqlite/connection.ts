@@ -9,10 +9,10 @@ import {
 import Sqlite from 'better-sqlite3'
 import type { Statement } from '../fast-path/index.ts'
 
-/** How many prepared statements a connection keeps. To prepare one costs as much as all the rest of a query. */
+/** Maximum number of prepared statements per connection. Preparing one costs as much as the rest of a query. */
 const STATEMENTS = 500
 
-/** The column types that Prisma's migrations declare. Of anything else (an expression) the value tells the type. */
+/** Column types that Prisma's migrations declare. The type of an expression is inferred from its value. */
 const TYPES: Record<string, ColumnType> = {
   TEXT: ColumnTypeEnum.Text,
   INTEGER: ColumnTypeEnum.Int32,
@@ -25,35 +25,35 @@ const TYPES: Record<string, ColumnType> = {
   BLOB: ColumnTypeEnum.Bytes,
 }
 
-/** SQLite's codes for a file that is damaged, or is no database. */
+/** SQLite's error codes for a damaged file or a file that is not a database. */
 const DAMAGE = /^SQLITE_(CORRUPT|NOTADB)/
 
 type Row = Record<string, unknown>
 
 export type Connection = {
   query: (query: SqlQuery) => SqlResultSet
-  /** The same if the statement writes nothing; else null, and it was not run. */
+  /** Executes a read-only query. Returns null without executing it if it writes. */
   read: (query: SqlQuery) => SqlResultSet | null
-  /** The number of rows changed. */
+  /** Returns the number of changed rows. */
   execute: (query: SqlQuery) => number
   /**
-   * Rows as objects with the values as they are stored, numbers as BigInt if `exact`. Null if `readOnly` and the
-   * statement writes, and then it was not run.
+   * Returns rows as objects with stored values, numbers as BigInt if `exact`. Returns null without executing the
+   * statement if `readOnly` and it writes.
    */
   rows: (statement: Statement, options: { exact: boolean; readOnly: boolean }) => Row[] | null
-  /** Rows as objects with the values that the columns declare, as Prisma's raw queries have them. */
+  /** Returns rows as objects with values of the declared column types, like Prisma's raw queries. */
   typedRows: (statement: Statement) => Row[] | null
   changes: (statement: Statement) => number
-  /** Statements without parameters. */
+  /** Executes statements without parameters. */
   script: (sql: string) => void
   inTransaction: () => boolean
   close: () => void
 }
 
 /**
- * One connection to an SQLite file, in Prisma's terms. Everything is synchronous and throws a DriverAdapterError; where
- * another process holds the file, at once and of kind SocketTimeout. A DateTime is stored in milliseconds since 1970. `onDamage` is called with SQLite's
- * code when a statement finds the file damaged.
+ * Opens a connection to an SQLite file with Prisma's error and value types. All methods are synchronous and throw a
+ * DriverAdapterError, of kind SocketTimeout at once if another process holds the file. A DateTime is stored in
+ * milliseconds since 1970. `onDamage` receives SQLite's error code when a statement finds the file damaged.
  */
 export function connect(file: string, onDamage: (code: string) => void = () => {}): Connection {
   const client = new Sqlite(file, { timeout: 0 })
@@ -103,7 +103,7 @@ export function connect(file: string, onDamage: (code: string) => void = () => {
   }
 }
 
-/** Rows up to the one that goes beyond the room, and one more. */
+/** Returns rows until the size exceeds `room`, plus one more. */
 function upTo(room: number, found: Iterable<Row>): Row[] {
   const rows: Row[] = []
   let said = 0
@@ -118,14 +118,14 @@ function upTo(room: number, found: Iterable<Row>): Row[] {
   return rows
 }
 
-/** What is made for a text, kept for as many texts as are in use. */
+/** Caches a value per statement text, with a limited number of entries. */
 function cache<T>(make: (sql: string) => T): (sql: string) => T {
   const kept = new Map<string, T>()
   return (sql) => {
     const known = kept.get(sql)
     if (known !== undefined && kept.size < STATEMENTS / 2) return known
     const value = known ?? make(sql)
-    // Put back at the end: the first one is then the one not used for longest.
+    // Reinserted at the end, so that the first entry is the least recently used.
     kept.delete(sql)
     kept.set(sql, value)
     for (const [oldest] of kept) {
@@ -144,7 +144,7 @@ const DECLARED: Record<string, (value: unknown) => unknown> = {
   BLOB: (value) => new Uint8Array(value as Buffer),
 }
 
-/** A statement whose integers are exact, and what makes its rows' values what their columns declare. */
+/** Prepares a statement with a function that converts its rows to their declared types. */
 function declare(handle: Sqlite.Statement<unknown[], Row>) {
   const conversions = (handle.reader ? handle.columns() : []).flatMap(({ name, type }) => {
     const convert = DECLARED[type ?? '']
@@ -165,19 +165,19 @@ const plain = (arg: unknown): unknown => {
 type Described = {
   handle: Sqlite.Statement<unknown[], unknown[]>
   columnNames: string[]
-  /** null: an expression, whose type its values tell. */
+  /** null for an expression, whose type is inferred from its values. */
   columnTypes: (ColumnType | null)[]
 }
 
 function describe(handle: Sqlite.Statement<unknown[], unknown[]>): Described {
   const columns = handle.reader ? handle.raw().columns() : []
   const columnTypes = columns.map(({ type }) => TYPES[type ?? ''] ?? null)
-  // As BigInt, an integer is exact and can be told from a real. It is slow, and needless for most statements.
+  // A BigInt is exact and distinguishable from a real, but slow and unnecessary for most statements.
   handle.safeIntegers(columnTypes.some((type) => type === null || type === ColumnTypeEnum.Int64))
   return { handle, columnNames: columns.map(({ name }) => name), columnTypes }
 }
 
-/** With the limit in the text: SQLite prepares a statement anew for each limit that is a parameter. */
+/** Inlines the limit, because SQLite replans a statement for each parameterized limit. */
 function withLimit(query: SqlQuery): SqlQuery {
   if (!query.sql.endsWith(' LIMIT ? OFFSET ?')) return query
   const [limit, offset] = query.args.slice(-2)
@@ -213,7 +213,7 @@ function fromSqlite(value: unknown, type: ColumnType | undefined): unknown {
   return typeof value === 'number' || Number.isSafeInteger(number) ? number : String(value)
 }
 
-/** The parameters as SQLite takes them: no booleans, dates as milliseconds, what Prisma writes as text as what it is. */
+/** Converts parameters for SQLite: no booleans, dates as milliseconds, and Prisma's text encodings as their values. */
 function bind({ args, argTypes }: SqlQuery): unknown[] {
   return args.map((arg, index) => {
     if (typeof arg !== 'string') return plain(arg)
@@ -234,7 +234,7 @@ function bind({ args, argTypes }: SqlQuery): unknown[] {
   })
 }
 
-/** An SQLite error in Prisma's terms: https://www.sqlite.org/rescode.html. */
+/** Translates an SQLite error into Prisma's terms: https://www.sqlite.org/rescode.html. */
 function translate({ code, message }: { code: string; message: string }): MappedError {
   const after = (text: string) => message.split(text)[1] ?? ''
   const fields = after('constraint failed: ')

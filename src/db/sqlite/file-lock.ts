@@ -2,36 +2,38 @@ import { existsSync, mkdirSync, readFileSync, realpathSync, rmSync, statSync, wr
 import { dirname } from 'node:path'
 import Sqlite from 'better-sqlite3'
 
-/** The file cannot be had for oneself: another server has it, or could have it unnoticed. The message says why. */
+/**
+ * Thrown if the file cannot be used exclusively: another server uses it, or could use it unnoticed. The message states
+ * the reason.
+ */
 export class DatabaseLockedError extends Error {
   override name = 'DatabaseLockedError'
 }
 
 export type Lock = { release: () => void }
 
-/** A connection that nobody refers to is closed by the garbage collector, and its lock is lost. */
+/** An unreferenced connection is closed by the garbage collector, which would release its lock. */
 const held = new Set<Sqlite.Database>()
 
 /**
- * Keeps a second server off an SQLite file, which is made if it is missing, from before it is opened until `release`.
- * The operator's command line works beside a server and takes no lock, except to move the database. Throws a
- * DatabaseLockedError.
+ * Locks an SQLite file against a second server until `release`, before the file is opened; creates it if it is missing.
+ * The command line works beside a server and takes the lock only to move the database. Throws a DatabaseLockedError.
  *
- * The lock is the operating system's, on an empty file beside the database (as SQLite takes it), where symbolic links
- * lead to: it ends with the process, however that ends, so that no stale one can be left and no pid can be mistaken.
- * `<file>.pid` is for the message only.
+ * The operating system holds the lock, on an empty file beside the database (where symbolic links lead), in SQLite's
+ * own way. It ends with the process, so no stale lock can remain and no pid can be confused. `<file>.pid` is used only
+ * in the message.
  */
 export function lockDatabase(path: string): Lock {
   mkdirSync(dirname(path), { recursive: true, mode: 0o700 })
-  // A link may lead to a file that is not there yet. One that is there must not be opened: closing it would take away
-  // the locks that SQLite has on it in this process.
+  // A link may point to a missing file. An existing one must not be opened here, because closing it would release
+  // SQLite's locks in this process.
   if (!existsSync(path)) writeFileSync(path, '', { flag: 'a', mode: 0o600 })
   const file = realpathSync(path)
   const stats = statSync(file)
-  if (!stats.isFile()) throw new DatabaseLockedError(`${file} is no file. An SQLite database is one.`)
+  if (!stats.isFile()) throw new DatabaseLockedError(`${file} is not a regular file, which an SQLite database must be.`)
   if (stats.nlink > 1) {
     throw new DatabaseLockedError(
-      `${file} has hard links: a server that uses it by another name would not be noticed. Leave it one name.`,
+      `${file} has hard links: a server that uses it by another name would not be noticed. Remove the other links.`,
     )
   }
   const pidFile = `${file}.pid`

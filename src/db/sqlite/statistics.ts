@@ -1,11 +1,12 @@
 import type { Database } from 'better-sqlite3'
 
-/** Rows of a table that has grown. */
+/** Assumed number of rows of a grown table. */
 const ROWS = 10_000_000
 
 /**
- * How many of them have the same value in a column, whatever stands before it in an index; of any other column one. As in
- * an installation with an organization that has a tenth of everything. A table's own column stands with its name.
+ * Assumed number of rows with the same value in a column, wherever it stands in an index; 1 for any other column.
+ * Models an installation with an organization that has a tenth of everything. A table's own column is prefixed with the
+ * table's name.
  */
 const SAME: Readonly<Record<string, number>> = {
   ...of(ROWS, 'archivedAt', 'revokedAt', 'issuer', 'list'),
@@ -18,7 +19,7 @@ const SAME: Readonly<Record<string, number>> = {
   ...of(10, 'chatId', 'sessionId', 'taskId', 'parentExecutionId', 'rootExecutionId', 'scope'),
 }
 
-/** Indexes that few of the rows are in: what is under way. */
+/** Partial indexes with few rows: active runs. */
 const SMALL: Readonly<Record<string, number>> = { Execution_status_leaseUntil_idx: 100 }
 
 function of(rows: number, ...columns: string[]): Record<string, number> {
@@ -34,14 +35,14 @@ const PARTS = `SELECT t."name" AS "table", l."name" AS "index", l."unique" AS "i
 
 const TOLD = 'sqlite_stat1'
 
-/** What is told is kept in, and the samples of rows that ANALYZE takes. */
+/** Tables that hold statistics, and the row samples that ANALYZE takes. */
 const KEPT = `SELECT "name" FROM "sqlite_schema" WHERE "type" = 'table' AND "name" GLOB 'sqlite_stat?' ORDER BY 1`
 
 /**
- * Tells SQLite how rows are spread in a database that has grown: what ANALYZE would find in one. Who knows nothing takes it
- * that a value of an index's first column, which is the organization in most, finds ten rows, and goes through all chats of
- * an organization for twenty that are named by their ids. What is said does not depend on what is there, so that a
- * statement has one plan, which tests can hold. Connections that are open already do not learn of it.
+ * Gives SQLite fixed statistics of a grown database instead of running ANALYZE. Without statistics it assumes that a
+ * value of an index's first column, mostly the organization, matches ten rows, and scans all chats of an organization
+ * for twenty named by id. The statistics do not depend on the data, so each statement has one plan that tests can
+ * check. Open connections do not see the change.
  */
 export function tellStatistics(connection: Database): void {
   const parts = connection.prepare<[], Part>(PARTS).all()
@@ -51,7 +52,7 @@ export function tellStatistics(connection: Database): void {
   const isTold = tables.includes(TOLD) && JSON.stringify(tables.flatMap(rowsOf)) === JSON.stringify(wanted)
   if (isTold) return
   connection.transaction(() => {
-    // The one way to make the table.
+    // ANALYZE is the only way to create the table.
     if (!tables.includes(TOLD)) connection.exec('ANALYZE "_prisma_migrations"')
     for (const table of connection.prepare<[], string>(KEPT).pluck().all()) connection.exec(`DELETE FROM "${table}"`)
     const tell = connection.prepare<Told>(`INSERT INTO "${TOLD}" ("tbl", "idx", "stat") VALUES (@tbl, @idx, @stat)`)
@@ -59,7 +60,10 @@ export function tellStatistics(connection: Database): void {
   })()
 }
 
-/** https://sqlite.org/fileformat2.html#stat1tab: how many rows an index has, and a value of its first columns in it. */
+/**
+ * Returns the statistics of an index (https://sqlite.org/fileformat2.html#stat1tab): its rows, and the rows per value
+ * of its first columns.
+ */
 function toldOf(parts: readonly Part[]): Told {
   const [{ table: tbl, index: idx, isUnique } = { table: '', index: '', isUnique: 0 }] = parts
   const all = SMALL[idx] ?? ROWS
@@ -69,6 +73,6 @@ function toldOf(parts: readonly Part[]): Told {
     const same = SAME[`${tbl}.${column}`] ?? SAME[column] ?? 1
     found.push(isKey ? 1 : Math.min(found.at(-1) ?? all, same))
   }
-  // What lies in an index behind another organization's rows is not looked for in it: there may be very many of those.
+  // Prevents skip scans past other organizations' rows, of which there may be many.
   return { tbl, idx, stat: [all, ...found, 'noskipscan'].join(' ') }
 }

@@ -2,46 +2,47 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { DriverAdapterError } from '@prisma/driver-adapter-utils'
 import type { Connection } from './connection.ts'
 
-/** How long, in milliseconds, a statement is tried again while another process holds the file. */
+/** Maximum time that a statement is retried while another process holds the file (ms). */
 const BUSY_TIMEOUT = 5_000
 
-/** A group takes nobody in any more when it has so many members, or is so old (ms). */
+/** Maximum number of members of a group, and maximum age of a group that can be joined (ms). */
 const MAX_MEMBERS = 256
 const MAX_AGE = 20
 
-/** Somebody's time alone on the writing connection, in a transaction of their own as far as they can tell. */
+/** Exclusive time on the writing connection, which appears as a separate transaction to its owner. */
 export type Turn = {
-  /** Resolves when what was done is on the disk; rejects, and it never was, when it cannot be. `last`: nobody joins. */
+  /** Resolves when the changes are on the disk, and rejects if they cannot be written. `last`: closes the group. */
   keep: (last?: boolean) => Promise<void>
-  /** Takes back what was done. */
+  /** Rolls the changes back. */
   undo: () => Promise<void>
 }
 
 type Turns = {
   take: () => Promise<Turn>
-  /** Has the next write raise the file's number: a checkpoint is about to begin the log anew. */
+  /** Makes the next write increment the file's number, because a checkpoint is about to restart the log. */
   beginLog: () => void
 }
 
-/** Turns whose work goes to the disk together. */
+/** Turns that are committed to the disk together. */
 type Group = { members: number; begun: number; end: PromiseWithResolvers<void> }
 
 /**
- * Turns on the writing connection, first come first served. A write to the disk takes longer than most transactions:
- * those that wait for each other share one, as savepoints in one transaction of SQLite's, and none is told that it is
- * done before all are on the disk. Whoever is alone is written when the event loop has come round.
+ * Serializes turns on the writing connection in order of arrival. A disk write takes longer than most transactions, so
+ * concurrent ones become savepoints of one SQLite transaction, and none resolves before all are on the disk. A single
+ * turn is committed at the end of the event loop turn.
  *
- * `numbered`: the first write, and the first after each `beginLog`, raises the file's `user_version` (sqlite-log.ts).
+ * `numbered`: the first write, and the first one after each `beginLog`, increments the file's `user_version`
+ * (write-ahead-log.ts).
  */
 export function createTurns(writer: Connection, numbered = false): Turns {
   const waiting: (() => void)[] = []
   let taken = false
   let group: Group | null = null
-  /** Whether the next write is to raise the number, and how many changes there were before it. */
+  /** Whether the next write must increment the number, and the number of changes before it. */
   let isDue = numbered
   let changes = 0
 
-  /** Lets the next one in. */
+  /** Starts the next turn. */
   function handOver(): void {
     const next = waiting.shift()
     if (next) next()
@@ -51,7 +52,7 @@ export function createTurns(writer: Connection, numbered = false): Turns {
   function end({ end: { resolve, reject } }: Group): void {
     group = null
     try {
-      // SQLite gives a transaction up by itself when the disk is full.
+      // SQLite rolls a transaction back by itself when the disk is full.
       if (!writer.inTransaction())
         throw new DriverAdapterError({ kind: 'TransactionAlreadyClosed', cause: 'Given up.' })
       if (isDue) raise()
@@ -63,7 +64,7 @@ export function createTurns(writer: Connection, numbered = false): Turns {
     }
   }
 
-  /** Raises the file's number, unless nothing was changed: an idle server writes nothing. */
+  /** Increments the file's number unless nothing was changed, because an idle server should write nothing. */
   function raise(): void {
     const { total = 0 } = ask<{ total: number }>('SELECT total_changes() AS "total"')
     if (total === changes) return
@@ -78,7 +79,7 @@ export function createTurns(writer: Connection, numbered = false): Turns {
 
   async function join(): Promise<Group> {
     if (!group) {
-      // At once for writing: a transaction that reads first and writes later could find that somebody else has.
+      // Locks for writing at once. A transaction that reads first could fail to upgrade its lock later.
       await untilFree(() => writer.script('BEGIN IMMEDIATE'))
       group = { members: 0, begun: performance.now(), end: Promise.withResolvers() }
       group.end.promise.catch(() => {})
@@ -90,11 +91,11 @@ export function createTurns(writer: Connection, numbered = false): Turns {
   function leave(own: Group, last: boolean): Promise<void> {
     const full = own.members >= MAX_MEMBERS || performance.now() - own.begun >= MAX_AGE
     if (last || full || !writer.inTransaction()) end(own)
-    // A burst of transactions would keep the event loop from all that is under way, until the last one is done.
+    // Yields to the event loop, which a burst of transactions would otherwise block until the last one is done.
     if (full) setImmediate(handOver)
     else handOver()
-    // Whoever comes in the same turn of the event loop shares it. What they have sent by then is under way while the disk
-    // is written, which keeps this process from everything else.
+    // Turns of the same event loop turn share the group. Their model requests are already on the way while the disk
+    // write blocks this process.
     const endIfIdle = () => group === own && !taken && end(own)
     if (!taken && group === own) setImmediate(() => setImmediate(endIfIdle))
     return own.end.promise
@@ -130,7 +131,8 @@ export function createTurns(writer: Connection, numbered = false): Turns {
             return
           }
           if (writer.inTransaction()) writer.script('ROLLBACK TO turn; RELEASE turn')
-          // It may have failed for what it saw of others in its group: its caller is told once that is on the disk.
+          // The transaction may have failed because of data of its group, so its caller gets the error only after that
+          // data is on the disk.
           await leave(own, false).catch(() => {})
         },
       }
@@ -138,7 +140,7 @@ export function createTurns(writer: Connection, numbered = false): Turns {
   }
 }
 
-/** Runs a statement, again and again while another process has the file. Nothing of it has happened until then. */
+/** Executes a statement and retries it while another process holds the file. A failed try has no effect. */
 export async function untilFree<T>(statement: () => T): Promise<T> {
   const deadline = Date.now() + BUSY_TIMEOUT
   for (let pause = 1; ; pause = Math.min(pause * 2, 50)) {

@@ -1,11 +1,13 @@
 import { closeSync, existsSync, openSync, readSync, renameSync, rmSync, statSync } from 'node:fs'
 
-// Every first write after a checkpoint raises the database's `user_version` by one (sqlite-turns.ts), in the first page of
-// the file and of its log (`-wal`). A copy that is put in place of the file, with the log of the one before still beside
-// it, is told by that: SQLite itself would apply the log to it and mix the two. `admin backup` gives its copies a random
-// number, negative: they are marked as copies. Formats: https://sqlite.org/fileformat2.html, sections 1.3 and 4.
+// Detects a write-ahead log that does not belong to its database file.
+//
+// The first write after each checkpoint increments the database's `user_version` (transaction-queue.ts), in the first
+// page of the file and of its log (`-wal`). If a copy replaces the file while the old log remains, the numbers differ;
+// SQLite itself would apply the log and corrupt the data. `admin backup` marks its copies with a random negative
+// number. Formats: https://sqlite.org/fileformat2.html, sections 1.3 and 4.
 
-/** Where `user_version` is in the first page. */
+/** Offset of `user_version` in the first page (bytes). */
 const VERSION_AT = 60
 const LOG_HEADER = 32
 const FRAME_HEADER = 24
@@ -15,13 +17,16 @@ export const logOf = (file: string): string => `${file}-wal`
 
 const sizeOf = (path: string): number => (existsSync(path) ? statSync(path).size : 0)
 
-/** Returns whether there is a log although its database is missing or empty: SQLite would delete that log. */
+/** Returns whether a log exists although its database is missing or empty. SQLite would delete that log. */
 export const isOrphanedLog = (file: string): boolean => sizeOf(file) === 0 && sizeOf(logOf(file)) > LOG_HEADER
 
-/** Returns whether the log beside an SQLite file was written for another file. False where that cannot be told. */
+/**
+ * Returns whether the log beside an SQLite file was written for another file. Returns false if that cannot be
+ * determined.
+ */
 export function hasForeignLog(file: string): boolean {
   if (sizeOf(file) < 100 || sizeOf(logOf(file)) <= LOG_HEADER) return false
-  // Beside a running server both may change between two reads.
+  // With a running server both may change between two reads.
   for (let attempt = 0; attempt < 3; attempt++) if (fits(file)) return false
   return true
 }
@@ -43,7 +48,7 @@ function readHead(file: string): Buffer {
   return head
 }
 
-/** Reads the first and the last `user_version` in a log; null when no frame has the first page. */
+/** Reads the first and last `user_version` in a log. Returns null if no frame contains the first page. */
 function readVersions(log: string): { first: number; last: number } | null {
   const handle = openSync(log, 'r')
   try {
@@ -55,7 +60,7 @@ function readVersions(log: string): { first: number; last: number } | null {
     for (let at = LOG_HEADER; ; at += chunk.length) {
       const length = readSync(handle, chunk, 0, chunk.length, at)
       for (let frame = 0; frame + frameSize <= length; frame += frameSize) {
-        // Frames behind are of the log's earlier life.
+        // Later frames belong to a previous generation of the log.
         if (chunk.compare(header, 16, 24, frame + 8, frame + 16) !== 0) return versions
         if (chunk.readUInt32BE(frame) !== 1) continue
         const last = Math.abs(chunk.readInt32BE(frame + FRAME_HEADER + VERSION_AT))
@@ -68,7 +73,7 @@ function readVersions(log: string): { first: number; last: number } | null {
   }
 }
 
-/** Moves the log beside a file out of SQLite's way, and returns its new name. Nobody may have the file open. */
+/** Renames the log of a file so that SQLite ignores it. Returns the new name. No process may have the file open. */
 export function setLogAside(file: string, now: Date): string {
   const aside = `${logOf(file)}.replaced-${now.toISOString().replace(/\D/g, '').slice(0, 14)}`
   renameSync(logOf(file), aside)

@@ -156,7 +156,7 @@ const WORDLESS = new RegExp(
     /\bE(?:CONN(?:REFUSED|RESET|ABORTED)|NOTFOUND|TIMEDOUT|(?:HOST|NET)UNREACH|AI_AGAIN|PIPE)\b/,
     /\b(?:self-signed certificate|certificate has expired|unable to verify the first certificate)\b/,
     /^The connection to the model broke/,
-    /^The model server sent something that cannot be read/,
+    /^The model server sent data that cannot be read/,
   ]
     .map(({ source }) => source)
     .join('|'),
