@@ -29,6 +29,13 @@ export const Skill = objectFromZod('Skill', fields, 'A reusable prompt package',
   extensions: { scopes: ['skills:read'] },
   fields: { prompt: { cost: 5 } },
 })
+// REST answers of changes have these as `warnings`; here they stand on the skill.
+builder.objectField(Skill, 'unknownTools', (t) =>
+  t.stringList({
+    description: 'The names in builtInTools that this service has no tool for. Runs ignore them.',
+    resolve: ({ builtInTools }) => schema.unknownTools(builtInTools),
+  }),
+)
 const Skills = connectionType('Skill', Skill, "skills, one's own before those of other organizations, newest first")
 const ListSkills = listArgs(schema.ListSkills.extend({ category: category.optional() })).omit({
   // They are read in several ranges, from the first to the last.

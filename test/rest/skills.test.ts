@@ -423,6 +423,9 @@ it('unknown built-in tools are kept and named in warnings, and common names beco
   const made = await request(server, 'POST', '/api/v1/skills', { body })
   expect(made.body.skill.builtInTools).toEqual(['read_file', 'list_files', 'Bash', 'rm'])
   expect(made.body.warnings).toEqual(['Unknown built-in tool: Bash', 'Unknown built-in tool: rm'])
+  const query = 'query ($id: ID!) { skill(id: $id) { unknownTools } }'
+  const { data } = await graphql(server, query, { id: made.body.id })
+  expect(data).toEqual({ skill: { unknownTools: ['Bash', 'rm'] } })
   const path = `/api/v1/skills/${made.body.id}`
   const changed = await request(server, 'PATCH', path, { body: { builtInTools: ['Write', 'WebFetch'], colour: 'red' } })
   expect(changed.body.warnings).toEqual(['Unknown built-in tool: WebFetch', 'Unknown field: colour'])
