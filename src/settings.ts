@@ -173,7 +173,7 @@ function isOrigin(text: string): boolean {
  * Everything the environment can set (contract.md section 0). Durations are given in seconds and kept in milliseconds.
  * An empty or blank variable counts as absent.
  */
-const Settings = z
+export const Settings = z
   .object({
     NODE_ENV: z.enum(['development', 'production', 'test']).default('development'),
     HOST: z.string().default('127.0.0.1'),
@@ -278,7 +278,7 @@ const Settings = z
   .refine((env) => env.BOOTSTRAP_TOKEN === undefined || isWellFormed(env.BOOTSTRAP_TOKEN, env.TOKEN_PREFIX), {
     path: ['BOOTSTRAP_TOKEN'],
     message:
-      'must be a token: <TOKEN_PREFIX>_, 30 base62 characters and their checksum (the README has how to make one)',
+      'must be a token: <TOKEN_PREFIX>_, 30 base62 characters and their checksum (docs/guides/operating.md has how to make one)',
   })
   .refine((env) => !env.DATABASE_URL?.startsWith('postgres') || env.ENCRYPTION_KEY, {
     path: ['ENCRYPTION_KEY'],

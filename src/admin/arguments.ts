@@ -34,7 +34,7 @@ type Command = {
   run: commands.Work<commands.Operator>
 }
 
-const COMMANDS: readonly Command[] = [
+export const COMMANDS: readonly Command[] = [
   {
     usage: 'org create NAME [--slug SLUG]',
     summary: 'Create an organization',

@@ -21,7 +21,7 @@ const RESOURCES = [
 /** `agents:execute` is to execute, cancel and follow one's own runs. */
 export type Scope = `${(typeof RESOURCES)[number]}:${'read' | 'write'}` | 'agents:execute'
 
-const SCOPES: ReadonlySet<string> = new Set([
+export const SCOPES: ReadonlySet<string> = new Set([
   '*',
   'agents:execute',
   ...RESOURCES.flatMap((resource) => [`${resource}:read`, `${resource}:write`]),
