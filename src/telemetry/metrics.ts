@@ -10,7 +10,7 @@ type MetricsDeps = { db: Db; clock: Clock }
 const METHODS: ReadonlySet<string> = new Set(['GET', 'POST', 'PATCH', 'PUT', 'DELETE', 'HEAD', 'OPTIONS'])
 
 /**
- * What docs/operating.md says of each metric. No label has values that users choose: neither organizations nor models,
+ * What docs/guides/monitoring.md says of each metric. No label has values that users choose: neither organizations nor models,
  * whose number nobody bounds, nor the paths of requests, but their routes.
  */
 export function createMetrics({ db, clock }: MetricsDeps): { registry: Registry; telemetry: Telemetry } {

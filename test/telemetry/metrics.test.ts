@@ -32,8 +32,8 @@ async function metric(name: string): Promise<number | null> {
 const execute = (body: object) => request(server, 'POST', `/api/v1/agents/${agentId}/execute`, { body })
 
 describe('the metrics', () => {
-  it('are all told of in the page for operators, which tells of no others', async () => {
-    const page = readFileSync(new URL('../../docs/operating.md', import.meta.url), 'utf8')
+  it('are the ones that the guide about monitoring lists', async () => {
+    const page = readFileSync(new URL('../../docs/guides/monitoring.md', import.meta.url), 'utf8')
     const told = [...page.matchAll(/^\| `(muster_\w+)` \|/gm)].map(([, name]) => name)
     const shown = [...(await scrape()).matchAll(/^# TYPE (muster_\w+)/gm)].map(([, name]) => name)
     expect(told.toSorted()).toEqual(shown.toSorted())
