@@ -1,8 +1,8 @@
 import { execFileSync } from 'node:child_process'
 import { existsSync, globSync, readFileSync } from 'node:fs'
-import { stripTypeScriptTypes } from 'node:module'
 import { dirname, join, relative } from 'node:path'
 import { buildSchema, type GraphQLSchema, parse, validate } from 'graphql'
+import { parseSync } from 'vite'
 import { readPage } from './markdown.ts'
 import { SIDEBAR } from './sidebar.ts'
 
@@ -16,13 +16,24 @@ const MAX_WORDS = 1000
 function checkSample(language: string, text: string, schema: GraphQLSchema): string | null {
   try {
     if (language === 'json') JSON.parse(text)
-    if (language === 'ts') stripTypeScriptTypes(text)
+    if (language === 'ts') return parseSync('sample.ts', text).errors[0]?.message ?? null
     if (language === 'sh' || language === 'bash') execFileSync('bash', ['-n'], { input: text, stdio: 'pipe' })
     if (language === 'graphql') return validate(schema, parse(text))[0]?.message ?? null
     return language ? null : 'it names no language (text, if it has none)'
   } catch (error) {
     return error instanceof Error ? error.message : String(error)
   }
+}
+
+/** Returns the names of a walk's table that none of their row's files contains. */
+function checkWalk(root: string, page: string): string[] {
+  return [...page.matchAll(/^\| [^|]+ \| ([^|]+) \| ([^|]*) \|$/gm)].flatMap(([, files = '', names = '']) => {
+    const codesIn = (cell: string) => [...cell.matchAll(/`([^`]+)`/g)].map(([, code = '']) => code)
+    const text = codesIn(files)
+      .map((file) => (existsSync(join(root, file)) ? readFileSync(join(root, file), 'utf8') : ''))
+      .join('\n')
+    return codesIn(names).filter((name) => !new RegExp(`\\b${name}\\b`).test(text))
+  })
 }
 
 /** Returns all problems of the repository's Markdown: links, anchors, paths, code samples, and pages without a link. */
@@ -54,6 +65,11 @@ export function checkPages(root: string): string[] {
       const problem = checkSample(language, text, schema)
       if (problem) problems.push(`${file}:${line}: this code sample is invalid: ${problem}`)
     }
+  }
+
+  const walks = 'docs/architecture/walks.md'
+  for (const name of checkWalk(root, readFileSync(join(root, walks), 'utf8'))) {
+    problems.push(`${walks}: no file of its row contains ${name}`)
   }
 
   const listed = SIDEBAR.flatMap(({ items }) => items.map(({ link }) => `docs${link.replace(/\/$/, '/index')}.md`))
