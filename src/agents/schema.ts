@@ -10,7 +10,7 @@ export const Visibility = z
   .enum(['private', 'organization', 'public', 'unlisted'], {
     error: 'Invalid visibility value. Must be: private, organization, public, or unlisted',
   })
-  .meta({ id: 'AgentVisibility' })
+  .meta({ id: 'AgentVisibility', description: 'Who can see and run an agent' })
 
 const agentId = z.string().describe('The agent')
 
@@ -27,15 +27,18 @@ const optionalFields = {
   role: text(200).nullable().optional().describe('Default: `Assistant`'),
   visibility: Visibility.optional().describe('Default: `organization`'),
   model: requiredText(200).nullable().optional().describe('`<provider>/<id>`; null for the default model'),
-  description: text(2000).nullable().optional(),
-  tags: textList(50, 50).nullable().optional(),
-  category: text(100).nullable().optional(),
-  image: image().nullable().optional(),
-  color: text(50).nullable().optional(),
-  initialGreeting: text(10_000).nullable().optional(),
-  skillIds: textList().nullable().optional(),
-  mcpInstanceIds: textList().nullable().optional(),
-  mcpTypes: textList().nullable().optional(),
+  description: text(2000).nullable().optional().describe('What the agent is for, for people who choose one'),
+  tags: textList(50, 50).nullable().optional().describe('Words to find the agent by'),
+  category: text(100).nullable().optional().describe('Topic of the agent, to group agents by'),
+  image: image()
+    .nullable()
+    .optional()
+    .describe('Picture of the agent: http(s) address, id of a media, or `data:image/…;base64,`'),
+  color: text(50).nullable().optional().describe('Colour of the agent in user interfaces'),
+  initialGreeting: text(10_000).nullable().optional().describe('Text that a chat with the agent begins with'),
+  skillIds: textList().nullable().optional().describe('Ids of the skills that its runs can load'),
+  mcpInstanceIds: textList().nullable().optional().describe('Ids of the MCP servers whose tools its runs can call'),
+  mcpTypes: textList().nullable().optional().describe('Types of MCP servers that the agent is made for'),
   subagentIds: textList().nullable().optional().describe('Agents of the organization that this one may delegate to'),
   allowedTools: textList(500)
     .nullable()
@@ -51,8 +54,11 @@ const optionalFields = {
     .optional()
     .describe('What it takes to call a built-in tool. Of agent, space and organization the strictest holds'),
   maxTurns: int(1, 500).nullable().optional().describe('At most so many model steps in a run'),
-  modelSettings: NewModelSettings.nullable().optional(),
-  fallbackModels: fallbackModels.nullable().optional(),
+  modelSettings: NewModelSettings.nullable().optional().describe('Settings of the model, such as its temperature'),
+  fallbackModels: fallbackModels
+    .nullable()
+    .optional()
+    .describe('Models to ask, in order, when the one before cannot answer'),
   contextWindow: int(1_000, 100_000_000)
     .nullable()
     .optional()
@@ -73,38 +79,43 @@ const characterDescription = text(2000).nullish().describe('Another name of desc
 /** POST /agents (service.md, "A. Agents"; contract.md section 3). */
 export const CreateAgent = z
   .object({
-    name,
+    name: name.describe('Name of the agent'),
     systemPrompt: systemPrompt.nullish().describe('Required, unless basedOnAgentId or system_message says it'),
     basedOnAgentId: z.string().nullish().describe('Copy this agent; the other fields win'),
     ...optionalFields,
-    system_message: systemMessage.nullish(),
+    system_message: systemMessage.nullish().describe('Alias of `systemPrompt`, which wins'),
     characterDescription,
   })
   .meta({ examples: [{ name: 'Ada', systemPrompt: 'You are a helpful assistant.' }] })
 
 /** PATCH /agents/{id} (contract.md section 3). */
-export const UpdateAgent = z.object({
-  id: agentId,
-  name: name.optional(),
-  systemPrompt: systemPrompt.optional(),
-  archived: bool().optional().describe('true archives the agent, as DELETE does'),
-  version: int(1, 2_147_483_647)
-    .optional()
-    .describe('The version that you have seen: 412 if the agent has changed since'),
-  ...optionalFields,
-  system_message: systemMessage.optional(),
-  characterDescription,
-})
+export const UpdateAgent = z
+  .object({
+    id: agentId,
+    name: name.optional().describe('Name of the agent'),
+    systemPrompt: systemPrompt.optional().describe('Instructions that the model gets before the conversation'),
+    archived: bool().optional().describe('true archives the agent, as DELETE does'),
+    version: int(1, 2_147_483_647)
+      .optional()
+      .describe('The version that you have seen: 412 if the agent has changed since'),
+    ...optionalFields,
+    system_message: systemMessage.optional().describe('Alias of `systemPrompt`, which wins'),
+    characterDescription,
+  })
+  .meta({ examples: [{ description: 'Writes release notes.' }] })
 
 /** GET and DELETE /agents/{id}, GET /public/agents/{id} (contract.md section 2). */
 export const AgentId = z.object({ id: agentId })
 
 /** GET /agents (contract.md section 2). */
 export const ListAgents = z.object({
-  owner: z.literal('me', { error: 'Invalid value for field: owner. Expected me' }).optional(),
-  visibility: Visibility.optional(),
-  tag: z.string().optional(),
-  category: z.string().max(100).optional(),
+  owner: z
+    .literal('me', { error: 'Invalid value for field: owner. Expected me' })
+    .optional()
+    .describe('`me`: only your own agents, of every visibility'),
+  visibility: Visibility.optional().describe('Only agents with this visibility'),
+  tag: z.string().optional().describe('Only agents with this tag'),
+  category: z.string().max(100).optional().describe('Only agents of this category'),
   search: z.string().max(200).optional().describe('In name, role, description and tags, without regard to case'),
   ...pageInput,
 })
@@ -113,100 +124,121 @@ export const ListAgents = z.object({
 export const ListVersions = z.object({ id: agentId, ...pageInput })
 
 /** GET /public/agents (contract.md section 2). */
-export const ListPublicAgents = z.object({ search: ListAgents.shape.search, tag: ListAgents.shape.tag, ...pageInput })
+export const ListPublicAgents = z.object({
+  search: ListAgents.shape.search,
+  tag: ListAgents.shape.tag.describe('Only agents with this tag'),
+  ...pageInput,
+})
 
 /** POST /agents/{id}/skills/{skillId}/update (contract-2.md section 8.5). */
 export const AgentSkill = AttachedSkill('The agent')
 
 /** A skill of an agent. */
-export const AgentSkillRef = z.object({ skillId: z.string(), ...attachedAt }).meta({ id: 'AgentSkillRef' })
+export const AgentSkillRef = z
+  .object({ skillId: z.string().describe('Id of the skill'), ...attachedAt })
+  .meta({ id: 'AgentSkillRef', description: 'A skill of an agent, with its version' })
 
 /** An agent as its organization sees it (service.md, "Agent"; contract.md section 3). */
 export const Agent = takingConstants(
   z
     .object({
-      id: z.string(),
-      name: z.string(),
+      id: z.string().describe('Id of the agent'),
+      name: z.string().describe('Name of the agent'),
       slug: z.string().describe(SLUG),
-      role: z.string(),
-      systemPrompt: z.string(),
-      visibility: Visibility,
-      organizationId: z.string(),
+      role: z.string().describe("Short description of the agent's role"),
+      systemPrompt: z.string().describe('Instructions that the model gets before the conversation'),
+      visibility: Visibility.describe('Who can see the agent'),
+      organizationId: z.string().describe('Id of the organization that the agent belongs to'),
       userId: z.string().describe('The creator'),
-      model: z.string().nullable(),
-      description: z.string().nullable(),
-      tags: z.array(z.string()),
-      category: z.string().nullable(),
-      image: z.string().nullable(),
-      color: z.string().nullable(),
-      initialGreeting: z.string().nullable(),
-      skillIds: z.array(z.string()),
+      model: z.string().nullable().describe("Model as `<provider>/<id>`; null for the service's default model"),
+      description: z.string().nullable().describe('What the agent is for, for people who choose one'),
+      tags: z.array(z.string()).describe('Words to find the agent by'),
+      category: z.string().nullable().describe('Topic of the agent, to group agents by'),
+      image: z
+        .string()
+        .nullable()
+        .describe('Picture of the agent: http(s) address, id of a media, or `data:image/…;base64,`'),
+      color: z.string().nullable().describe('Colour of the agent in user interfaces'),
+      initialGreeting: z.string().nullable().describe('Text that a chat with the agent begins with'),
+      skillIds: z.array(z.string()).describe('Ids of its skills that you can see'),
       skillRefs: z.array(AgentSkillRef).describe('The same with their versions'),
-      mcpInstanceIds: z.array(z.string()),
-      mcpTypes: z.array(z.string()),
-      subagentIds: z.array(z.string()),
-      allowedTools: z.array(z.string()),
-      disallowedTools: z.array(z.string()),
-      advanced_tools: z.array(z.string()),
-      permissions: z.array(Permission),
-      maxTurns: z.int().nullable(),
-      modelSettings: ModelSettings,
-      fallbackModels: z.array(z.string()),
-      contextWindow: z.int().nullable(),
-      requireTools: z.boolean(),
-      version: z.int(),
-      archived: z.boolean(),
-      createdAt: timestamp,
-      updatedAt: timestamp,
+      mcpInstanceIds: z.array(z.string()).describe('Ids of its MCP servers that you can see'),
+      mcpTypes: z.array(z.string()).describe('Types of MCP servers that the agent is made for'),
+      subagentIds: z.array(z.string()).describe('Ids of the agents that it may delegate to and you can see'),
+      allowedTools: z.array(z.string()).describe('The only tools that it may call; empty for all attached tools'),
+      disallowedTools: z.array(z.string()).describe('Tools that it may not call'),
+      advanced_tools: z.array(z.string()).describe('Names that a client stores with the agent; runs do not use them'),
+      permissions: z.array(Permission).describe('Whether a call of a built-in tool needs a decision'),
+      maxTurns: z.int().nullable().describe('Maximum number of model steps in a run; null for the default'),
+      modelSettings: ModelSettings.describe('Settings of the model, such as its temperature'),
+      fallbackModels: z.array(z.string()).describe('Models to ask, in order, when the one before cannot answer'),
+      contextWindow: z
+        .int()
+        .nullable()
+        .describe('Size of the context window of its model (tokens); null where the service learns it'),
+      requireTools: z.boolean().describe('Whether a run fails if one of its tools or MCP servers is missing'),
+      version: z.int().describe('Version of the agent: 1 at creation, one more with each change'),
+      archived: z.boolean().describe('Whether the agent was deleted'),
+      createdAt: timestamp.describe('Time at which the agent was created'),
+      updatedAt: timestamp.describe('Time of the last change to the agent'),
       truncated: z
         .boolean()
         .optional()
         .describe('In long lists: texts are cut at 4,000 characters. GET the agent by id for its whole texts'),
     })
-    .meta({ id: 'Agent' }),
+    .meta({ id: 'Agent', description: 'An AI agent' }),
 )
 
 /** What everybody may know of a public agent: never its prompt (contract.md section 2). */
 export const AgentCard = z
   .object({
-    id: z.string(),
-    name: z.string(),
+    id: z.string().describe('Id of the agent'),
+    name: z.string().describe('Name of the agent'),
     slug: z.string().describe(SLUG),
-    role: z.string(),
-    description: z.string().nullable(),
-    tags: z.array(z.string()),
-    organizationName: z.string(),
+    role: z.string().describe("Short description of the agent's role"),
+    description: z.string().nullable().describe('What the agent is for'),
+    tags: z.array(z.string()).describe('Words to find the agent by'),
+    organizationName: z.string().describe('Name of the owning organization'),
   })
-  .meta({ id: 'AgentCard' })
+  .meta({ id: 'AgentCard', description: 'What everybody can see of a public agent' })
 
 /** An agent as the hosted original's client reads it (contract-2.md section 1.15). */
 const Character = z
-  .object({ ...Agent.shape, characterDescription: z.string().nullable(), system_message: z.string() })
-  .meta({ id: 'Character' })
+  .object({
+    ...Agent.shape,
+    characterDescription: z.string().nullable().describe('Alias of `description`'),
+    system_message: z.string().describe('Alias of `systemPrompt`'),
+  })
+  .meta({ id: 'Character', description: 'An agent, with names that earlier clients use' })
 
 const CHARACTER = 'The same for clients of old, where TOKEN_PREFIX is `td`'
 const character = Character.optional().describe(CHARACTER)
 
 export const AgentResponse = ok({ agent: Agent, character })
 export const AgentsResponse = ok({
-  agents: z.array(Agent),
+  agents: z.array(Agent).describe('Agents on this page'),
   characters: z.array(Character).optional().describe(CHARACTER),
-  total: z.int(),
+  total: z.int().describe('Number of agents that match, on all pages'),
   nextCursor,
 })
 export const AgentCreated = ok({
-  id: z.string(),
-  name: z.string(),
-  slug: z.string(),
-  status: z.literal('active'),
+  id: z.string().describe('Id of the agent'),
+  name: z.string().describe('Name of the agent'),
+  slug: z.string().describe('Name of the agent in addresses'),
+  status: z.literal('active').describe('A new agent is active at once'),
   chatUrl: z.string().describe('/<organization>/spaces/<spaceId>/chats/<chatId>'),
   agent: Agent,
   character,
 })
-export const AgentMessage = ok({ message: z.string() })
+export const AgentMessage = ok({ message: z.string().describe('Confirmation for people') })
 
 const AgentVersion = z
-  .object({ version: z.int(), createdAt: timestamp, userId: z.string().describe('Who made it so'), agent: Agent })
+  .object({
+    version: z.int().describe('Number of the version'),
+    createdAt: timestamp.describe('Time at which the version was made'),
+    userId: z.string().describe('Who made it so'),
+    agent: Agent,
+  })
   .meta({
     id: 'AgentVersion',
     description:
@@ -214,8 +246,12 @@ const AgentVersion = z
   })
 
 export const AgentVersionsResponse = ok({
-  versions: z.array(AgentVersion),
+  versions: z.array(AgentVersion).describe('Versions on this page, newest first'),
   nextCursor,
 })
 export const AgentCardResponse = ok({ agent: AgentCard })
-export const AgentCardsResponse = ok({ agents: z.array(AgentCard), total: z.int(), nextCursor })
+export const AgentCardsResponse = ok({
+  agents: z.array(AgentCard).describe('Agents on this page'),
+  total: z.int().describe('Number of agents that match, on all pages'),
+  nextCursor,
+})

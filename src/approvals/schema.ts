@@ -6,19 +6,19 @@ export const ApprovalStatus = z
   .enum(['pending', 'approved', 'denied', 'expired'], {
     error: 'Invalid status. Must be: pending, approved, denied, expired',
   })
-  .meta({ id: 'ApprovalStatus' })
+  .meta({ id: 'ApprovalStatus', description: 'State of an approval' })
 
 /** A tool call that needs, or needed, a person's approval (contract.md section 7). */
 export const Approval = z
   .object({
-    id: z.string(),
+    id: z.string().describe('Id of the approval'),
     executionId: z.string().describe('The run that waits'),
-    chatId: z.string(),
+    chatId: z.string().describe('Id of the chat that the run belongs to'),
     agentId: z.string().describe('The agent whose run waits'),
     agentName: z.string().optional().describe('Name of the agent, if you can see the run'),
     chatTitle: z.string().optional().describe('Title of the chat, if you can see the run'),
-    missionId: z.string().optional(),
-    taskId: z.string().optional(),
+    missionId: z.string().optional().describe('Id of the mission that the run belongs to'),
+    taskId: z.string().optional().describe('Id of the task that the run works on'),
     toolUseId: z.string().describe('The call, as the events of the run name it'),
     tool: z.string().describe('What the model wants to call'),
     input: z.unknown().describe('What it wants to call it with: all of it, in lists too'),
@@ -30,15 +30,15 @@ export const Approval = z
     editedBy: z.string().optional().describe('The user who gave it'),
     status: ApprovalStatus.describe('`expired` too when the run ended before anybody decided'),
     reason: z.string().optional().describe('Why, in the words of whoever decided'),
-    createdAt: timestamp,
+    createdAt: timestamp.describe('Time at which the run asked'),
     expiresAt: timestamp.describe('Until when somebody can decide; then the run goes on without the call'),
     decidedBy: z.string().optional().describe('The user who decided'),
-    decidedAt: timestamp.optional(),
+    decidedAt: timestamp.optional().describe('Time of the decision'),
   })
-  .meta({ id: 'Approval' })
+  .meta({ id: 'Approval', description: 'A call of a tool that waits for a decision, or did' })
 
 export const ListApprovals = z.object({
-  status: ApprovalStatus.optional(),
+  status: ApprovalStatus.optional().describe('Only approvals with this status'),
   executionId: z.string().optional().describe('Of this run'),
   ...pageInput,
 })
@@ -62,5 +62,5 @@ export const Approve = z
   })
   .meta({ examples: [{ reason: 'Fine' }] })
 
-export const ApprovalsResponse = ok({ approvals: z.array(Approval), nextCursor })
+export const ApprovalsResponse = ok({ approvals: z.array(Approval).describe('Approvals, newest first'), nextCursor })
 export const ApprovalResponse = ok({ approval: Approval })

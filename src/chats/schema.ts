@@ -1,5 +1,5 @@
 import { z } from 'zod'
-import { EventData, Execute, FollowExecution } from '../executions/schema.ts'
+import { Execute, FollowExecution } from '../executions/schema.ts'
 import { bool, ok, requiredText, timestamp } from '../lib/fields.ts'
 import { countInput, nextCursor, onlyTrue, pageInput, total, truncated } from '../lib/page.ts'
 import { STOP_REASONS } from '../wire.ts'
@@ -8,7 +8,7 @@ export const ChatStatus = z
   .enum(['standby', 'working', 'done', 'needs_attention', 'error'], {
     error: 'Invalid status. Must be: standby, working, done, needs_attention, error',
   })
-  .meta({ id: 'ChatStatus' })
+  .meta({ id: 'ChatStatus', description: 'What goes on in a chat' })
 
 const chatId = z.string().describe('The chat')
 const title = requiredText(200)
@@ -23,18 +23,20 @@ export const CreateChat = z
   .meta({ examples: [{ title: 'Release notes' }] })
 
 /** PATCH /chats/{id} (contract.md section 6). */
-export const UpdateChat = z.object({
-  id: chatId,
-  title: title.optional(),
-  closed: bool().optional().describe('A closed chat opens again with its next message'),
-})
+export const UpdateChat = z
+  .object({
+    id: chatId,
+    title: title.optional().describe('New title of the chat'),
+    closed: bool().optional().describe('A closed chat opens again with its next message'),
+  })
+  .meta({ examples: [{ title: 'Release notes of version 2.4' }] })
 
 /** GET /chats (contract.md section 6). */
 export const ListChats = z.object({
-  spaceId: z.string().optional(),
-  agentId: z.string().optional(),
+  spaceId: z.string().optional().describe('Only chats in this space'),
+  agentId: z.string().optional().describe('Only chats with this agent'),
   mission: onlyTrue('mission').describe('Only runs of missions'),
-  status: ChatStatus.optional(),
+  status: ChatStatus.optional().describe('Only chats with this status'),
   ...countInput,
   ...pageInput,
 })
@@ -43,7 +45,9 @@ export const ListChats = z.object({
 export const FollowChat = z.object({
   id: chatId,
   lastEventId: z.string().nullish().describe('The id of the last event that you have'),
-  content: FollowExecution.shape.content,
+  content: FollowExecution.shape.content.describe(
+    'Which content a complete step of the stream has: all of it, or the rest, without the blocks that were streamed',
+  ),
 })
 
 /** GET and DELETE /chats/{id} (contract.md section 6). */
@@ -79,28 +83,28 @@ export const SendMessage = Execute.omit({ spaceId: true, chatId: true })
 /** A conversation (service.md, "Client-library resource shapes"; contract.md section 6). */
 export const Chat = z
   .object({
-    id: z.string(),
-    organizationId: z.string(),
-    spaceId: z.string(),
+    id: z.string().describe('Id of the chat'),
+    organizationId: z.string().describe('Id of the organization that the chat belongs to'),
+    spaceId: z.string().describe('Id of the space that the chat belongs to'),
     agentId: z.string().nullable().describe('The agent it was opened with'),
-    agentName: z.string().nullable(),
-    ownerId: z.string(),
-    title: z.string(),
-    subtitle: z.string().optional(),
-    status: ChatStatus,
+    agentName: z.string().nullable().describe('Name of the agent; null if you cannot see it'),
+    ownerId: z.string().describe('Id of the user who opened the chat'),
+    title: z.string().describe('Short title of the chat'),
+    subtitle: z.string().optional().describe('Second line of the title'),
+    status: ChatStatus.describe('What goes on in the chat'),
     lastMessage: z.string().optional().describe('How the latest answer begins'),
     sessionId: z.string().optional().describe('The latest session'),
-    messageCount: z.int(),
+    messageCount: z.int().describe('Number of messages in the active branch that you can see'),
     missionTitle: z.string().optional().describe('Of the mission whose run it is'),
-    runNumber: z.int().optional(),
-    closed: z.boolean(),
-    closedAt: timestamp.nullable(),
-    createdAt: timestamp,
-    updatedAt: timestamp,
+    runNumber: z.int().optional().describe('Number of the run of its mission'),
+    closed: z.boolean().describe('Whether the chat is closed; its next message opens it again'),
+    closedAt: timestamp.nullable().describe('Time at which the chat was closed; null while it is open'),
+    createdAt: timestamp.describe('Time at which the chat was created'),
+    updatedAt: timestamp.describe('Time of the last change to the chat'),
   })
-  .meta({ id: 'Chat' })
+  .meta({ id: 'Chat', description: 'A conversation with an agent' })
 
-export const MessageRole = z.enum(['user', 'assistant']).meta({ id: 'MessageRole' })
+export const MessageRole = z.enum(['user', 'assistant']).meta({ id: 'MessageRole', description: 'Who wrote a message' })
 
 /** A call of a tool in a turn (contract.md section 6). */
 export const ToolCall = z
@@ -111,19 +115,19 @@ export const ToolCall = z
     result: z.string().nullable().describe('The beginning of what it answered; null when the run ended before'),
     isError: z.boolean().describe('It failed'),
   })
-  .meta({ id: 'ToolCall' })
+  .meta({ id: 'ToolCall', description: 'A call of a tool' })
 
 export const Message = z
   .object({
-    id: z.string(),
+    id: z.string().describe('Id of the message'),
     parentId: z.string().nullable().describe('The message before it in its branch; null for the first'),
     branch: z.string().describe('The branch that it was said in. As `sessionId` of a message it is gone on with'),
-    role: MessageRole,
-    content: z.string(),
-    toolCalls: z.array(ToolCall),
-    executionId: z.string(),
+    role: MessageRole.describe('Who wrote the message'),
+    content: z.string().describe('Text of the message'),
+    toolCalls: z.array(ToolCall).describe('Calls of tools in this turn'),
+    executionId: z.string().describe('Id of the run that the message belongs to'),
     interrupted: z.boolean().describe('The run was cancelled or failed; this is what it had said'),
-    createdAt: timestamp,
+    createdAt: timestamp.describe('Time of the message'),
     truncated: truncated.describe('In long lists: `content` is cut at 4,000 characters; its execution has it whole'),
     stopReason: z
       .enum(STOP_REASONS)
@@ -132,40 +136,39 @@ export const Message = z
     code: z.string().optional().describe('Of the last message of a failed run: the kind of the error'),
     detail: z.string().optional().describe('Of the last message of a failed run: why it failed'),
   })
-  .meta({ id: 'Message' })
+  .meta({ id: 'Message', description: 'A message of a chat' })
 
 export const ChatResponse = ok({ chat: Chat })
-export const ChatCreated = ok({ id: z.string(), title: z.string(), status: ChatStatus, chat: Chat })
+export const ChatCreated = ok({
+  id: z.string().describe('Id of the chat'),
+  title: z.string().describe('Short title of the chat'),
+  status: ChatStatus.describe('What goes on in the chat'),
+  chat: Chat,
+})
 export const ChatsResponse = ok({
-  chats: z.array(Chat),
+  chats: z.array(Chat).describe('Chats on this page'),
   nextCursor,
   total,
 })
 export const MessagesResponse = ok({
-  chatId: z.string(),
-  title: z.string(),
-  status: ChatStatus,
-  messages: z.array(Message),
+  chatId: z.string().describe('Id of the chat'),
+  title: z.string().describe('Short title of the chat'),
+  status: ChatStatus.describe('What goes on in the chat'),
+  messages: z.array(Message).describe('Messages on this page, oldest first'),
   nextCursor,
 })
-export const ChatDeleted = ok({ message: z.string() })
+export const ChatDeleted = ok({ message: z.string().describe('Confirmation for people') })
 
-const ofRun = z.string().describe('The run')
-
-/** The data of each event of a chat, by its name, which is its `type`. */
+/** Data of the events that chats have beside those of their runs, by name, which is their `type`. */
 export const ChatEventData = {
   status: z.object({
-    type: z.literal('status'),
+    type: z.literal('status').describe('Name of the event'),
     executionId: z.string().nullable().describe('The run that changed it; null if there is none'),
-    status: ChatStatus,
-    at: timestamp,
+    status: ChatStatus.describe('What goes on in the chat'),
+    at: timestamp.describe('Time of the change'),
   }),
-  meta: EventData.meta,
-  message: z.intersection(EventData.message, z.object({ executionId: ofRun })),
-  result: EventData.result,
-  error: EventData.error,
   reset: z.object({
-    type: z.literal('reset'),
+    type: z.literal('reset').describe('Name of the event'),
     executionId: z.string().nullable().describe('The run whose event is gone, if the id named one'),
   }),
 }

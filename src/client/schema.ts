@@ -14,7 +14,7 @@ const orgId = z.string().nullish().describe('Its organization, if you want to be
 const InitType = requiredEnum(
   ['empty', 'git', 'readme', 'starterKit'],
   'Invalid type. Must be: empty, git, readme, starterKit',
-).meta({ id: 'SpaceInitType' })
+).meta({ id: 'SpaceInitType', description: 'Which files a space begins with' })
 
 /** POST /spaces/{spaceId}/init (service.md, "F"; contract.md section 6). */
 export const InitSpace = z
@@ -38,10 +38,19 @@ export const SpaceInitialized = ok({
 
 /** POST /spaces/{spaceId}/environment. */
 export const SetEnvironment = z
-  .object({ spaceId, orgId, environmentVariables: Secrets })
+  .object({
+    spaceId,
+    orgId,
+    environmentVariables: Secrets.describe(
+      'Secrets of the space, by name; each a text, or an object with `value` and `hosts`',
+    ),
+  })
   .meta({ examples: [{ environmentVariables: { GITHUB_TOKEN: 'ghp_…' } }] })
 
-export const EnvironmentSet = ok({ keys: z.array(z.string()), count: z.int() })
+export const EnvironmentSet = ok({
+  keys: z.array(z.string()).describe('Names of the secrets that were set'),
+  count: z.int().describe('Number of the secrets that were set'),
+})
 
 /** POST /agent/execute: {@link Execute} with another name for the agent. */
 export const ExecuteCharacter = Execute.omit({ id: true })
@@ -62,13 +71,13 @@ export const ListTokens = ListKeys.extend({ organizationId })
 
 const ListedToken = Key.omit({ preview: true, expiresAt: true })
   .extend({
-    tokenPreview: Key.shape.preview,
+    tokenPreview: Key.shape.preview.describe('Alias of `preview`'),
     expiresAt: timestamp.describe('When it ends; in the year 9999 for a key that does not'),
   })
-  .meta({ id: 'ListedToken' })
+  .meta({ id: 'ListedToken', description: 'A personal access token, without its secret' })
 
 export const TokensResponse = ok({
-  tokens: z.array(ListedToken),
+  tokens: z.array(ListedToken).describe('Your keys, newest first'),
   count: z.int().describe('Number of keys in this answer'),
   nextCursor,
 })
@@ -94,7 +103,7 @@ const flag = (name: string) =>
 /** GET /files/browse and /spaces/{spaceId}/files/browse. */
 export const BrowseFiles = z.object({
   spaceId,
-  path: path.optional(),
+  path: path.optional().describe('Folder in the space. Default: its top'),
   recursive: flag('recursive').describe('List all that is below, too'),
   showHidden: flag('showHidden').describe('List names that begin with a dot, too'),
   organizationId,
@@ -105,18 +114,18 @@ export const Entry = z
   .object({
     name: z.string().describe('Its name in the folder; with `recursive` its path below the folder'),
     path: z.string().describe('Its path in the space'),
-    type: z.enum(['file', 'directory']),
+    type: z.enum(['file', 'directory']).describe('Whether the entry is a file or a folder'),
     size: z.int().describe('In bytes; 0 for a folder'),
     modified: timestamp.nullable().describe('When a file was last written; null for a folder'),
   })
-  .meta({ id: 'SpaceEntry' })
+  .meta({ id: 'SpaceEntry', description: 'A file or folder of a space' })
 
 const entries = z.array(Entry)
 
 export const FolderResponse = ok({
-  spaceId: z.string(),
+  spaceId: z.string().describe('Id of the space'),
   path: z.string().describe('The folder, with a slash before it'),
-  type: z.literal('directory'),
+  type: z.literal('directory').describe('The path is a folder'),
   contents: entries.describe('What is in the folder, folders first'),
   files: entries.describe('The same'),
 })
@@ -128,36 +137,44 @@ export const OneFile = z
 
 /** POST /files/write. */
 export const WriteSpaceFile = OneFile.extend({
-  content: WriteFile.shape.content,
-  encoding: WriteFile.shape.encoding,
+  content: WriteFile.shape.content.describe('Content of the file, in the given encoding'),
+  encoding: WriteFile.shape.encoding.describe('How `content` is encoded. Default: `utf8`'),
 }).meta({ examples: [{ spaceId: 'k3Jx0aQ9mZr7TbYc2LwVn5', path: 'docs/plan.md', content: '# Plan' }] })
 
 export const OneFileResponse = FileResponse
 export const OneFileDeleted = FileDeleted
 
 /** POST /files/upload: a form with a `file`, whose place is in the address. */
-export const UploadFile = z.object({ spaceId, path: path.optional(), organizationId })
+export const UploadFile = z.object({
+  spaceId,
+  path: path.optional().describe('Folder in the space. Default: its top'),
+  organizationId,
+})
 export const FileUploaded = ok({
-  results: z.array(
-    z
-      .object({
-        success: z.literal(true),
-        fileName: z.string(),
-        filePath: z.string().describe('Its path in the space'),
-        size: z.int().describe('In bytes'),
-      })
-      .meta({ id: 'UploadedSpaceFile' }),
-  ),
+  results: z
+    .array(
+      z
+        .object({
+          success: z.literal(true).describe('The file was stored'),
+          fileName: z.string().describe('Name of the file'),
+          filePath: z.string().describe('Its path in the space'),
+          size: z.int().describe('In bytes'),
+        })
+        .meta({ id: 'UploadedSpaceFile', description: 'An uploaded file of a space' }),
+    )
+    .describe('The uploaded files'),
 })
 
 /** GET /public/agents. */
 export const BrowseAgents = ListPublicAgents
 export const DirectoryResponse = ok({
-  data: z.array(AgentCard),
-  meta: z.object({
-    timestamp,
-    version: z.string().describe('The version of this answer'),
-    total: z.int().describe('Number of agents in the directory that match'),
-    nextCursor,
-  }),
+  data: z.array(AgentCard).describe('Agents on this page'),
+  meta: z
+    .object({
+      timestamp: timestamp.describe('Time of the answer'),
+      version: z.string().describe('The version of this answer'),
+      total: z.int().describe('Number of agents in the directory that match'),
+      nextCursor,
+    })
+    .meta({ id: 'DirectoryMeta', description: 'About the answer' }),
 })

@@ -19,7 +19,7 @@ export const Status = z
   .enum(['pending', 'running', 'completed', 'failed', 'cancelled'], {
     error: 'Invalid status. Must be: pending, running, completed, failed, cancelled',
   })
-  .meta({ id: 'ExecutionStatus' })
+  .meta({ id: 'ExecutionStatus', description: 'State of a run' })
 
 /** When a run is refused with 429. */
 export const TOO_MANY_WAIT = 'Too many runs wait, if the operator set a limit'
@@ -33,11 +33,9 @@ export const EXECUTE_ERRORS = {
 }
 
 /** Which content the event of a complete step has. `rest` is for readers who print the fragments, too. */
-const content = z
-  .enum(['all', 'rest'])
-  .describe(
-    'Which content a complete step of the stream has: all of it, or the rest, without the blocks that were streamed',
-  )
+const CONTENT =
+  'Which content a complete step of the stream has: all of it, or the rest, without the blocks that were streamed'
+const content = z.enum(['all', 'rest']).describe(CONTENT)
 
 export type Content = z.output<typeof content>
 
@@ -45,11 +43,13 @@ export type Content = z.output<typeof content>
 export const Execute = z
   .object({
     id: z.string().describe('The agent'),
-    message: requiredText(200_000),
+    message: requiredText(200_000).describe('Message to the agent'),
     spaceId: z.string().nullish().describe('Space to run in. Default: the default space'),
     chatId: z.string().nullish().describe('Chat to continue: its latest session'),
     sessionId: z.string().nullish().describe('Session to continue'),
-    stream: bool().nullish().describe('Answer with the events (text/event-stream)'),
+    stream: bool()
+      .nullish()
+      .describe('`true`: answer with the event stream, as the same path with `/stream` at its end does'),
     background: bool().nullish().describe('Answer as soon as the run is accepted'),
     model: requiredText(200).nullish().describe("Instead of the agent's model"),
     modelSettings: NewModelSettings.nullish().describe("Settings of the model. Each wins over the agent's own"),
@@ -65,7 +65,10 @@ export const Execute = z
       .nullish()
       .describe('What becomes of the run when the caller goes away; over REST also a query parameter')
       .meta({ param: { in: 'query', id: 'onDisconnect' } }),
-    content: content.nullish().meta({ param: { in: 'query', id: 'content' } }),
+    content: content
+      .nullish()
+      .describe(CONTENT)
+      .meta({ param: { in: 'query', id: 'content' } }),
     parentExecutionId: z
       .string()
       .nullish()
@@ -93,13 +96,15 @@ export const ExecuteAny = Execute.omit({ id: true })
   .meta({ examples: [{ message: 'Hello' }] })
 
 /** POST /executions/{id}/rerun (contract-2.md section 1.12): execute without what the run says itself. */
-export const Rerun = z.object({
-  id: z.string().describe('The execution'),
-  ...Execute.pick({
-    ...{ stream: true, background: true, model: true, modelSettings: true, fallbackModels: true },
-    ...{ onBusy: true, onDisconnect: true, content: true, idempotencyKey: true },
-  }).shape,
-})
+export const Rerun = z
+  .object({
+    id: z.string().describe('The execution'),
+    ...Execute.pick({
+      ...{ stream: true, background: true, model: true, modelSettings: true, fallbackModels: true },
+      ...{ onBusy: true, onDisconnect: true, content: true, idempotencyKey: true },
+    }).shape,
+  })
+  .meta({ examples: [{ model: 'anthropic/claude-sonnet-4-5' }] })
 
 const stopReason = z
   .enum(STOP_REASONS)
@@ -112,21 +117,26 @@ const warnings = z.array(
       code: z.string().describe(`What kind of warning: ${WARNING_CODES.join(', ')}; new ones may appear`),
       text: z.string().describe('What the run did without, for a person to read'),
     })
-    .meta({ id: 'Warning' }),
+    .meta({ id: 'Warning', description: 'What a run did without' }),
 )
 
 /** `result` and `warnings` are there when the run was waited for. */
 export const Executed = ok({
-  executionId: z.string(),
-  chatId: z.string(),
-  sessionId: z.string(),
-  status: Status,
+  executionId: z.string().describe('Id of the run'),
+  chatId: z.string().describe('Id of the chat that the run belongs to'),
+  sessionId: z.string().describe('Id of the session; a next message continues it'),
+  status: Status.describe('State of the run'),
   result: z.string().optional().describe('The text of the last step, when the run was waited for'),
   warnings: warnings.optional().describe('What the run did without, when it was waited for'),
   stopReason: stopReason.optional().describe('Why it ended, when it was waited for'),
 })
 
-const usage = z.object({ input_tokens: z.int(), output_tokens: z.int() }).meta({ id: 'Usage' })
+const usage = z
+  .object({
+    input_tokens: z.int().describe('Number of tokens that the models read'),
+    output_tokens: z.int().describe('Number of tokens that the models wrote'),
+  })
+  .meta({ id: 'Usage', description: 'Number of tokens' })
 
 /**
  * One run of an agent (contract.md section 4). In lists, and of the others in a tree with more than 1 MiB of text,
@@ -134,17 +144,17 @@ const usage = z.object({ input_tokens: z.int(), output_tokens: z.int() }).meta({
  */
 export const Execution = z
   .object({
-    id: z.string(),
+    id: z.string().describe('Id of the execution'),
     executionId: z.string().describe('The same as id'),
-    agentId: z.string(),
-    agentVersion: z.int(),
-    organizationId: z.string(),
-    userId: z.string(),
+    agentId: z.string().describe('Id of the agent'),
+    agentVersion: z.int().describe('Version of the agent that ran'),
+    organizationId: z.string().describe('Id of the organization that the execution belongs to'),
+    userId: z.string().describe('Id of the user that the run acts for'),
     tokenId: z.string().nullable().describe('The key it was started with; for its user and admins'),
-    status: Status,
-    waitingFor: z.literal('approval').optional(),
-    message: z.string(),
-    mediaIds: z.array(z.string()),
+    status: Status.describe('State of the run'),
+    waitingFor: z.literal('approval').optional().describe('What a running execution waits for'),
+    message: z.string().describe('Message to the agent'),
+    mediaIds: z.array(z.string()).describe('Ids of the files that are attached to the message'),
     result: z.string().optional().describe('The text of the last step'),
     error: z.string().optional().describe('Why it failed'),
     errorCode: z.string().optional().describe('The kind of the error, for programs: the codes of error bodies'),
@@ -154,40 +164,40 @@ export const Execution = z
       .nullable()
       .describe('The model that answered; until the run has ended or waits, the one that it asks first'),
     modelsTried: z.array(z.string()).describe('Models that were asked or skipped before `model`'),
-    usage,
+    usage: usage.describe('Tokens that the run used'),
     warnings: warnings.describe('What the run did without: at most 50'),
     usageEstimated: z.boolean().describe('The provider did not report all of the usage'),
-    chatId: z.string(),
-    sessionId: z.string(),
-    spaceId: z.string(),
-    taskId: z.string().optional(),
-    missionId: z.string().optional(),
-    parentExecutionId: z.string().optional(),
+    chatId: z.string().describe('Id of the chat'),
+    sessionId: z.string().describe('Id of the session'),
+    spaceId: z.string().describe('Id of the space'),
+    taskId: z.string().optional().describe('Id of the task that the run works on'),
+    missionId: z.string().optional().describe('Id of the mission that started the run'),
+    parentExecutionId: z.string().optional().describe('Id of the run that started this one'),
     restricted: z
       .literal(true)
       .optional()
       .describe(
         'Your run, whose agent, space or mission you cannot see any more: state, times and usage, without texts',
       ),
-    depth: z.int(),
+    depth: z.int().describe('Number of runs above this one in its tree'),
     attempt: z.int().describe('How often a process began it'),
     executionTime: z.int().optional().describe('From begin to end, in milliseconds'),
-    createdAt: timestamp,
-    startedAt: timestamp.optional(),
-    completedAt: timestamp.optional(),
-    updatedAt: timestamp,
+    createdAt: timestamp.describe('Time at which the execution was created'),
+    startedAt: timestamp.optional().describe('Time at which the run began'),
+    completedAt: timestamp.optional().describe('Time at which the run ended'),
+    updatedAt: timestamp.describe('Time of the last change to the execution'),
   })
-  .meta({ id: 'Execution' })
+  .meta({ id: 'Execution', description: 'A run of an agent' })
 
 /** GET /executions (contract.md section 4). */
 export const ListExecutions = z.object({
-  agentId: z.string().optional(),
-  status: Status.optional(),
+  agentId: z.string().optional().describe('Only runs of this agent'),
+  status: Status.optional().describe('Only runs in this state'),
   since: moment.check(inRange).optional().describe('Created at this time or later; a date begins at midnight UTC'),
-  spaceId: z.string().optional(),
-  chatId: z.string().optional(),
-  taskId: z.string().optional(),
-  missionId: z.string().optional(),
+  spaceId: z.string().optional().describe('Only runs in this space'),
+  chatId: z.string().optional().describe('Only runs in this chat'),
+  taskId: z.string().optional().describe('Only runs on this task'),
+  missionId: z.string().optional().describe('Only runs of this mission'),
   ...countInput,
   ...pageInput,
 })
@@ -196,19 +206,26 @@ export const ListExecutions = z.object({
 export const ExecutionId = z.object({ id: z.string().describe('The execution') })
 
 export const ExecutionsResponse = ok({
-  executions: z.array(Execution.omit({ result: true }).meta({ id: 'ExecutionListed' })),
+  executions: z
+    .array(
+      Execution.omit({ result: true }).meta({
+        id: 'ExecutionListed',
+        description: 'A run of an agent, as lists have it',
+      }),
+    )
+    .describe('Executions on this page, newest first'),
   nextCursor,
   total,
 })
 export const ExecutionResponse = ok({ execution: Execution })
-export const ExecutionCancelled = ok({ message: z.string(), execution: Execution })
+export const ExecutionCancelled = ok({ message: z.string().describe('Confirmation for people'), execution: Execution })
 
 /** The whole tree that the execution belongs to, as far as the caller may see it. */
 export type ExecutionNode = z.output<typeof Execution> & { children: ExecutionNode[] }
 
 const Node: z.ZodType<ExecutionNode> = Execution.extend({
   get children() {
-    return z.array(Node)
+    return z.array(Node).describe('Runs that this one started')
   },
 }).meta({
   id: 'ExecutionNode',
@@ -216,7 +233,10 @@ const Node: z.ZodType<ExecutionNode> = Execution.extend({
     'In a tree with more than 1 MiB of text what was asked for is whole; of the others `message` is cut at 200 characters and `result` left out',
 })
 
-export const TreeResponse = ok({ tree: Node, usage: usage.describe('Of the whole tree, seen or not') })
+export const TreeResponse = ok({
+  tree: Node,
+  usage: usage.describe('Of the whole tree, seen or not'),
+})
 
 /** Events have no number beyond it: PostgreSQL's largest integer. */
 const MAX_SEQ = 2 ** 31 - 1
@@ -236,9 +256,18 @@ export const ReadLogs = z.object({
 })
 
 export const LogsResponse = ok({
-  logs: z.array(
-    z.object({ seq: z.int(), at: timestamp, event: z.enum(['meta', 'message', 'result', 'error']), data: z.unknown() }),
-  ),
+  logs: z
+    .array(
+      z
+        .object({
+          seq: z.int().describe('Number of the event: it grows, and may have gaps'),
+          at: timestamp.describe('Time of the event'),
+          event: z.enum(['meta', 'message', 'result', 'error']).describe('Name of the event'),
+          data: z.unknown().describe('Data of the event, as in the event stream'),
+        })
+        .meta({ id: 'ExecutionLogEntry', description: 'A stored event of a run' }),
+    )
+    .describe('Events of the run, oldest first'),
   nextAfter: z.int().nullable().describe('Where to go on; null at the end'),
 })
 
@@ -247,79 +276,115 @@ export const LogsResponse = ok({
  * of the last event it has.
  */
 export const FollowExecution = z.object({
-  executionId: z.string(),
-  after: seq.optional(),
-  lastEventId: seq.nullish(),
+  executionId: z.string().describe('Id of the execution'),
+  after: seq.optional().describe('Only events after this number'),
+  lastEventId: seq.nullish().describe('Number of the last event that the client has; it wins over `after`'),
   content: content.nullish(),
 })
 
 const textDelta = z
-  .object({ type: z.enum(['text_delta', 'thinking_delta']), text: z.string() })
+  .object({
+    type: z
+      .enum(['text_delta', 'thinking_delta'])
+      .describe('Whether the fragment belongs to the answer or to the reasoning'),
+    text: z.string().describe('The fragment'),
+  })
   .meta({ id: 'TextDelta', description: 'A fragment of the answer, or of what the model thinks before it' })
 const contentBlock = z.discriminatedUnion('type', [
-  z.object({ type: z.literal('text'), text: z.string() }).meta({ id: 'TextBlock' }),
-  z.object({ type: z.literal('thinking'), text: z.string() }).meta({ id: 'ThinkingBlock' }),
   z
-    .object({ type: z.literal('tool_use'), id: z.string(), name: z.string(), input: z.unknown() })
-    .meta({ id: 'ToolUseBlock' }),
+    .object({ type: z.literal('text').describe('Kind of block'), text: z.string().describe('Text of the block') })
+    .meta({ id: 'TextBlock', description: 'A part of the answer' }),
+  z
+    .object({ type: z.literal('thinking').describe('Kind of block'), text: z.string().describe('Text of the block') })
+    .meta({ id: 'ThinkingBlock', description: 'A part of the reasoning' }),
+  z
+    .object({
+      type: z.literal('tool_use').describe('Kind of block'),
+      id: z.string().describe('Id of the call'),
+      name: z.string().describe('Name of the tool'),
+      input: z.unknown().describe('Arguments of the call'),
+    })
+    .meta({ id: 'ToolUseBlock', description: 'A call of a tool' }),
 ])
 
-const message = <Shape extends z.ZodRawShape>(shape: Shape) => z.object({ type: z.literal('message'), ...shape })
+const message = <Shape extends z.ZodRawShape>(shape: Shape) =>
+  z.object({ type: z.literal('message').describe('Name of the event'), ...shape })
 
 /** The data of each event of a stream, by its name, which is its `type` (service.md, "Events"; contract-2.md section 1.14). */
 export const EventData = {
-  meta: z.object({ type: z.literal('meta'), executionId: z.string(), chatId: z.string(), sessionId: z.string() }),
+  meta: z.object({
+    type: z.literal('meta').describe('Name of the event'),
+    executionId: z.string().describe('Id of the run'),
+    chatId: z.string().describe('Id of the chat'),
+    sessionId: z.string().describe('Id of the session'),
+  }),
   message: z.discriminatedUnion('messageType', [
-    message({ messageType: z.literal('stream_event'), step: z.int(), delta: textDelta }).meta({
+    message({
+      messageType: z.literal('stream_event').describe('Kind of message'),
+      step: z.int().describe('Number of the model step, from 1'),
+      delta: textDelta.describe('The fragment'),
+    }).meta({
       id: 'StreamEventMessage',
       description: 'A fragment of the text',
     }),
     message({
-      messageType: z.literal('assistant'),
-      step: z.int(),
+      messageType: z.literal('assistant').describe('Kind of message'),
+      step: z.int().describe('Number of the model step, from 1'),
       text: z.string().describe('All text of the step'),
       content: z.array(contentBlock).describe('With `content=rest` without the blocks that were streamed'),
     }).meta({ id: 'AssistantMessage', description: 'A complete step of the model' }),
     message({
-      messageType: z.literal('tool_result'),
-      toolUseId: z.string(),
-      content: z.string(),
-      isError: z.boolean(),
+      messageType: z.literal('tool_result').describe('Kind of message'),
+      toolUseId: z.string().describe('Id of the call'),
+      content: z.string().describe('Answer of the tool'),
+      isError: z.boolean().describe('Whether the call failed'),
     }).meta({ id: 'ToolResultMessage', description: 'What a tool answered' }),
-    message({ messageType: z.literal('retry'), attempt: z.int(), afterMs: z.int(), reason: z.string() }).meta({
+    message({
+      messageType: z.literal('retry').describe('Kind of message'),
+      attempt: z.int().describe('Number of the attempt that failed'),
+      afterMs: z.int().describe('Wait before the next attempt (ms)'),
+      reason: z.string().describe('Why the attempt failed'),
+    }).meta({
       id: 'RetryMessage',
       description: 'The model failed, and is asked again after a wait (ms)',
     }),
     message({
-      messageType: z.literal('approval'),
-      approvalId: z.string(),
-      toolUseId: z.string(),
-      name: z.string(),
+      messageType: z.literal('approval').describe('Kind of message'),
+      approvalId: z.string().describe('Id of the approval'),
+      toolUseId: z.string().describe('Id of the call'),
+      name: z.string().describe('Name of the tool'),
     }).meta({ id: 'ApprovalMessage', description: 'The run waits for a person to decide about this call of a tool' }),
-    message({ messageType: z.literal('warning'), code: z.string(), text: z.string() }).meta({
+    message({
+      messageType: z.literal('warning').describe('Kind of message'),
+      code: z.string().describe('Kind of warning'),
+      text: z.string().describe('The warning, for people'),
+    }).meta({
       id: 'WarningMessage',
       description: 'The run does without something; its execution lists all warnings',
     }),
-    message({ messageType: z.literal('resumed'), step: z.int() }).meta({
+    message({
+      messageType: z.literal('resumed').describe('Kind of message'),
+      step: z.int().describe('Number of the model step, from 1'),
+    }).meta({
       id: 'ResumedMessage',
       description: 'The server restarted: the fragments of this step begin anew',
     }),
   ]),
   result: z.object({
-    type: z.literal('result'),
-    executionId: z.string(),
-    status: z.literal('completed'),
-    sessionId: z.string(),
-    usage,
+    type: z.literal('result').describe('Name of the event'),
+    executionId: z.string().describe('Id of the run'),
+    status: z.literal('completed').describe('State of the run'),
+    sessionId: z.string().describe('Id of the session; a next message continues it'),
+    usage: usage.describe('Tokens that the run used'),
     stopReason,
   }),
   error: z.object({
-    type: z.literal('error'),
-    executionId: z.string(),
-    status: z.enum(['failed', 'cancelled']),
-    message: z.string(),
-    code: z.string(),
-    detail: z.string().optional(),
+    type: z.literal('error').describe('Name of the event'),
+    executionId: z.string().describe('Id of the run'),
+    status: z.enum(['failed', 'cancelled']).describe('State of the run'),
+    message: z.string().describe('What failed'),
+    code: z.string().describe('Kind of error, for programs'),
+    detail: z.string().optional().describe('Why the run failed, as far as you may read it'),
     stopReason,
   }),
 }

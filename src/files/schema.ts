@@ -58,9 +58,15 @@ const Prefix = z
 
 const spaceId = z.string().describe('The space')
 
-export const Encoding = z.enum(['utf8', 'base64']).meta({ id: 'FileEncoding' })
+export const Encoding = z
+  .enum(['utf8', 'base64'])
+  .meta({ id: 'FileEncoding', description: 'How the content of a file is encoded' })
 
-export const ListFiles = z.object({ id: spaceId, path: Prefix.optional(), ...pageInput })
+export const ListFiles = z.object({
+  id: spaceId,
+  path: Prefix.optional().describe('Only files whose path begins with this text'),
+  ...pageInput,
+})
 export const FilePath = z.object({ id: spaceId, path: Path })
 export const WriteFile = z
   .object({
@@ -71,15 +77,19 @@ export const WriteFile = z
   })
   .meta({ examples: [{ content: '# Plan' }] })
 
-const listed = { path: z.string(), size: z.int().describe('In bytes'), updatedAt: timestamp }
+const listed = {
+  path: z.string().describe('Path of the file in the space'),
+  size: z.int().describe('Size of the file (bytes)'),
+  updatedAt: timestamp.describe('Time of the last change to the file'),
+}
 
 /** A file of a space (contract.md section 6). */
-export const SpaceFile = z.object(listed).meta({ id: 'SpaceFile' })
+export const SpaceFile = z.object(listed).meta({ id: 'SpaceFile', description: 'A file of a space' })
 
-export const FilesResponse = ok({ files: z.array(SpaceFile), nextCursor })
+export const FilesResponse = ok({ files: z.array(SpaceFile).describe('Files of the space'), nextCursor })
 export const FileResponse = ok({
   ...listed,
-  content: z.string(),
+  content: z.string().describe('Content of the file, in the given encoding'),
   encoding: Encoding.describe('`base64` for what is no text'),
 })
-export const FileDeleted = ok({ message: z.string() })
+export const FileDeleted = ok({ message: z.string().describe('Confirmation for people') })

@@ -10,7 +10,7 @@ const scope = z
 /** POST /keys (contract.md section 7). */
 export const CreateKey = z
   .object({
-    name: requiredText(200),
+    name: requiredText(200).describe('Name of the key'),
     expiresInDays: int(1, 365).nullish().describe('Default: never expires'),
     scopes: z.array(scope).min(1).max(50).nullish().describe("Within the caller's own, which are the default"),
   })
@@ -30,23 +30,23 @@ export const ListKeys = z.object(pageInput)
 /** A personal access token as its user sees it: never the token itself (contract.md section 7). */
 export const Key = z
   .object({
-    id: z.string(),
-    name: z.string(),
+    id: z.string().describe('Id of the key'),
+    name: z.string().describe('Name of the key'),
     preview: z.string().describe('How the token begins'),
-    scopes: z.array(z.string()),
+    scopes: z.array(z.string()).describe('What the key may be used for; `*` for everything'),
     tokenId: z.string().nullable().describe('The key with which it was made; null if it was made otherwise'),
-    createdAt: timestamp,
-    expiresAt: timestamp.nullable(),
+    createdAt: timestamp.describe('Time at which the key was created'),
+    expiresAt: timestamp.nullable().describe('Time at which the key expires; null for never'),
     lastUsedAt: timestamp.nullable().describe('To the minute'),
   })
-  .meta({ id: 'Key' })
+  .meta({ id: 'Key', description: 'A personal access token, without its secret' })
 
-export const KeysResponse = ok({ keys: z.array(Key), nextCursor })
+export const KeysResponse = ok({ keys: z.array(Key).describe('Your keys, newest first'), nextCursor })
 export const KeyCreated = ok({
-  id: z.string(),
-  name: z.string(),
+  id: z.string().describe('Id of the key'),
+  name: z.string().describe('Name of the key'),
   token: z.string().nullable().describe('The token, this once; null when the request is repeated'),
-  expiresAt: timestamp.nullable(),
+  expiresAt: timestamp.nullable().describe('Time at which the key expires; null for never'),
   key: Key,
 })
 export const Derived = z
@@ -55,9 +55,9 @@ export const Derived = z
     missions: z.array(z.string()).describe('Missions last written with one of these keys, unless completed'),
     runs: z.array(z.string()).describe('Pending and running executions that one of these keys or missions started'),
   })
-  .meta({ id: 'DerivedOfKey' })
+  .meta({ id: 'DerivedOfKey', description: 'What was made with a key, and goes on without it' })
 
 export const KeyDeleted = ok({
-  message: z.string(),
+  message: z.string().describe('Confirmation for people'),
   derived: Derived.describe('What was made with the key: ended too with cascade=true, else still there'),
 })

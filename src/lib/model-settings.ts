@@ -35,12 +35,14 @@ const optional = <Shape extends Record<string, z.ZodType>>(shape: Shape) =>
   }
 
 /** The fields of {@link NewModelSettings}. */
-export const ModelSettingsGiven = z.strictObject(nullish(options), {
-  error: (issue) =>
-    issue.code === 'unrecognized_keys'
-      ? `Unknown field: ${[...(issue.path ?? []), issue.keys[0]].join('.')}. Settings of one provider go into providerOptions`
-      : undefined,
-})
+export const ModelSettingsGiven = z
+  .strictObject(nullish(options), {
+    error: (issue) =>
+      issue.code === 'unrecognized_keys'
+        ? `Unknown field: ${[...(issue.path ?? []), issue.keys[0]].join('.')}. Settings of one provider go into providerOptions`
+        : undefined,
+  })
+  .meta({ id: 'ModelSettingsInput', description: "Settings of the model. Default: the provider's own" })
 
 /**
  * Validates the model settings of a request (contract-2.md section 2.3). An unknown setting or a value out of range is

@@ -20,7 +20,7 @@ export const onlyTrue = (field: string) =>
     .optional()
 
 /** Query field of unbounded lists, which are counted only on request (contract.md section 1, "Lists"). */
-export const countInput = { count: onlyTrue('count') }
+export const countInput = { count: onlyTrue('count').describe('`true`: count all matches, in `total`') }
 export const total = z.int().optional().describe('With count=true')
 
 /** Cursor field of every list output. */

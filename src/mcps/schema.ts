@@ -11,15 +11,22 @@ export const MAX_CREDENTIALS = 50
 const MAX_VALUE = 8192
 const MAX_PERMISSIONS = 500
 
-const Transport = z.enum(['streamable-http', 'sse']).meta({ id: 'McpTransport' })
+const Transport = z
+  .enum(['streamable-http', 'sse'])
+  .meta({ id: 'McpTransport', description: 'Transport of the protocol' })
 
-export const PermissionMode = requiredEnum(['ask', 'allow', 'deny']).meta({ id: 'McpPermissionMode' })
+export const PermissionMode = requiredEnum(['ask', 'allow', 'deny']).meta({
+  id: 'McpPermissionMode',
+  description: '`ask`: a person decides about each call; `deny`: no agent sees the tool',
+})
 
 /** What it takes to call a tool, or with `*` all that have no entry of their own (contract.md section 7). */
-export const Permission = z.object({
-  tool: requiredText(200).describe('The name of a tool, or * for those that have no entry of their own'),
-  mode: PermissionMode.describe('ask: a person decides about each call; deny: no agent sees the tool'),
-})
+export const Permission = z
+  .object({
+    tool: requiredText(200).describe('The name of a tool, or * for those that have no entry of their own'),
+    mode: PermissionMode.describe('ask: a person decides about each call; deny: no agent sees the tool'),
+  })
+  .meta({ id: 'ToolPermission', description: 'Whether a call of a tool needs a decision' })
 
 export const Permissions = z
   .array(Permission)
@@ -55,10 +62,12 @@ const Headers = z
 const BAD_CREDENTIAL =
   'Invalid credentials. A name must be letters, digits, _ and -, a letter first, and no header that the protocol sets'
 
-const Credential = z.object({
-  value: Value.min(1),
-  isSecret: bool().nullish().describe('Default: true. The value is never shown in either case'),
-})
+const Credential = z
+  .object({
+    value: Value.min(1).describe('Value of the credential'),
+    isSecret: bool().nullish().describe('Default: true. The value is never shown in either case'),
+  })
+  .meta({ id: 'McpCredential', description: 'A credential of an MCP server' })
 
 const Credentials = z
   .record(
@@ -100,13 +109,15 @@ export function checkNoProcess(value: unknown): void {
 
 const fields = {
   mcpType: requiredText(100).nullish().describe('What kind of server it is. Default: `custom`'),
-  name: requiredText(200),
-  description: text(2000).nullish(),
+  name: requiredText(200).describe('Name of the MCP server'),
+  description: text(2000).nullish().describe('What the MCP server is for'),
   isActive: bool().nullish().describe('Default: true. Runs leave out one that is not'),
   url: Url.describe('Where it is, http or https'),
   transport: Transport.optional().describe('Default: `streamable-http`'),
-  headers: Headers.nullish(),
-  credentials: Credentials.nullish(),
+  headers: Headers.nullish().describe(`Headers that are sent with each request; \${NAME} stands for a credential`),
+  credentials: Credentials.nullish().describe(
+    'Credentials by name, each sent as a header of that name unless `headers` mention it; null removes one',
+  ),
   permissions: Permissions.nullish().describe('Default: no tool needs approval'),
 }
 
@@ -134,12 +145,14 @@ export const CreateMcp = z
 const mcpId = z.string().describe('The MCP server')
 
 /** PATCH /mcps/{id} (contract.md section 7). */
-export const UpdateMcp = z.object({
-  id: mcpId,
-  ...fields,
-  name: fields.name.optional(),
-  url: fields.url.optional(),
-})
+export const UpdateMcp = z
+  .object({
+    id: mcpId,
+    ...fields,
+    name: fields.name.optional().describe('Name of the MCP server'),
+    url: fields.url.optional().describe('Address of the MCP server'),
+  })
+  .meta({ examples: [{ description: 'Issues and pull requests.' }] })
 
 /** GET and DELETE /mcps/{id}, GET /mcps/{id}/tools (contract.md section 7). */
 export const McpId = z.object({ id: mcpId })
@@ -154,7 +167,7 @@ export const McpType = z
       .enum(['none', 'bearer', 'oauth'])
       .describe('What it asks for: nothing, a token that you make there, or a token that it gives after a sign-in'),
   })
-  .meta({ id: 'McpType' })
+  .meta({ id: 'McpType', description: 'A well-known MCP server' })
 
 /** GET /mcps (contract.md section 7). */
 export const ListMcps = z.object(pageInput)
@@ -162,36 +175,49 @@ export const ListMcps = z.object(pageInput)
 /** A remote MCP server (contract.md section 7). The values of its credentials never come out. */
 export const Mcp = z
   .object({
-    id: z.string(),
-    mcpType: z.string(),
-    name: z.string(),
-    description: z.string().nullable(),
-    isActive: z.boolean(),
-    ownerId: z.string(),
-    organizationId: z.string(),
-    url: z.string(),
-    transport: Transport,
-    headers: z.record(z.string(), z.string()),
+    id: z.string().describe('Id of the MCP server'),
+    mcpType: z.string().describe('Type of the MCP server, such as `github`'),
+    name: z.string().describe('Name of the MCP server'),
+    description: z.string().nullable().describe('What the MCP server is for'),
+    isActive: z.boolean().describe('Whether runs can use the MCP server'),
+    ownerId: z.string().describe('Id of the user who added the MCP server'),
+    organizationId: z.string().describe('Id of the organization that the MCP server belongs to'),
+    url: z.string().describe('Address of the MCP server'),
+    transport: Transport.describe('Transport of the protocol'),
+    headers: z
+      .record(z.string(), z.string())
+      .describe(`Headers that are sent with each request; \${NAME} stands for a credential`),
     credentialsSet: z.array(z.string()).describe('The names of its credentials'),
-    permissions: z.array(Permission),
+    permissions: z.array(Permission).describe('Whether a call of its tools needs a decision'),
     usageCount: z.int().describe('How many runs have connected to it'),
-    createdAt: timestamp,
-    updatedAt: timestamp,
+    createdAt: timestamp.describe('Time at which the MCP server was created'),
+    updatedAt: timestamp.describe('Time of the last change to the MCP server'),
   })
-  .meta({ id: 'Mcp' })
+  .meta({ id: 'Mcp', description: 'A remote MCP server' })
 
 /** A tool as its server describes it. */
 export const McpTool = z
   .object({
-    name: z.string(),
-    description: z.string(),
+    name: z.string().describe('Name of the tool'),
+    description: z.string().describe('What the tool does'),
     inputSchema: z.record(z.string(), z.unknown()).describe('JSON Schema'),
   })
-  .meta({ id: 'McpTool' })
+  .meta({ id: 'McpTool', description: 'A tool of an MCP server' })
 
 export const McpResponse = ok({ mcp: Mcp })
-export const McpCreated = ok({ id: z.string(), name: z.string(), mcpType: z.string(), mcp: Mcp })
-export const McpsResponse = ok({ mcps: z.array(Mcp), total: z.int(), nextCursor })
-export const McpDeleted = ok({ message: z.string() })
-export const McpTypesResponse = ok({ types: z.array(McpType) })
-export const McpToolsResponse = ok({ tools: z.array(McpTool) })
+export const McpCreated = ok({
+  id: z.string().describe('Id of the MCP server'),
+  name: z.string().describe('Name of the MCP server'),
+  mcpType: z.string().describe('Type of the MCP server, such as `github`'),
+  mcp: Mcp,
+})
+export const McpsResponse = ok({
+  mcps: z.array(Mcp).describe('MCP servers on this page'),
+  total: z.int().describe('Number of MCP servers, on all pages'),
+  nextCursor,
+})
+export const McpDeleted = ok({ message: z.string().describe('Confirmation for people') })
+export const McpTypesResponse = ok({
+  types: z.array(McpType).describe('Types of MCP servers that have a known address'),
+})
+export const McpToolsResponse = ok({ tools: z.array(McpTool).describe('Tools that the MCP server offers') })

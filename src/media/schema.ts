@@ -11,18 +11,22 @@ export const PICTURES: ReadonlySet<string> = new Set(['image/png', 'image/jpeg',
 /** An uploaded file (contract.md section 7). Its type is what its content says, not its name. */
 export const Media = z
   .object({
-    id: z.string(),
-    name: z.string(),
-    mimeType: z.string(),
+    id: z.string().describe('Id of the file'),
+    name: z.string().describe('Name of the file'),
+    mimeType: z.string().describe('Type of the file, found from its content'),
     size: z.int().describe('In bytes'),
-    organizationId: z.string(),
+    organizationId: z.string().describe('Id of the organization that the file belongs to'),
     userId: z.string().describe('Who uploaded it'),
     url: z.string().describe('Where its content is'),
-    createdAt: timestamp,
+    createdAt: timestamp.describe('Time at which the file was uploaded'),
   })
-  .meta({ id: 'Media' })
+  .meta({ id: 'Media', description: 'An uploaded file' })
 
 export const MediaResponse = ok({ media: Media })
-export const MediaCreated = ok({ id: z.string(), name: z.string(), media: Media })
-export const MediaListResponse = ok({ media: z.array(Media), nextCursor })
-export const MediaDeleted = ok({ message: z.string() })
+export const MediaCreated = ok({
+  id: z.string().describe('Id of the file'),
+  name: z.string().describe('Name of the file'),
+  media: Media,
+})
+export const MediaListResponse = ok({ media: z.array(Media).describe('Files on this page'), nextCursor })
+export const MediaDeleted = ok({ message: z.string().describe('Confirmation for people') })

@@ -7,49 +7,56 @@ export const MissionStatus = z
   .enum(['pending', 'running', 'completed', 'paused', 'failed'], {
     error: 'Invalid status. Must be: pending, running, completed, paused, failed',
   })
-  .meta({ id: 'MissionStatus' })
+  .meta({ id: 'MissionStatus', description: 'State of a mission' })
 
 export const MissionVisibility = z.enum(['private', 'organization', 'public'], {
   error: 'Invalid visibility value. Must be: private, organization, or public',
 })
 
 /** When a mission runs. */
-export const Schedule = z.object({
-  type: requiredEnum(['none', 'once', 'cron', 'continuous']),
-  value: text(200)
-    .nullish()
-    .describe('cron: an expression of five or six fields; once: a date and time; continuous: the pause in seconds'),
-  timezone: text(100).nullish().describe('IANA. Default: UTC'),
-  overlap: z
-    .enum(['skip', 'queue'])
-    .nullish()
-    .describe('A fire time while the last run is on: passes (the default), or waits'),
-  catchUp: z
-    .enum(['last', 'skip'])
-    .nullish()
-    .describe('Of the fire times that were missed by more than a minute the last one runs (the default), or none'),
-  maxRuns: int(1, 1_000_000)
-    .nullish()
-    .describe('Maximum number of runs, by hand too; the mission is `completed` after them. Default: no limit'),
-})
+export const Schedule = z
+  .object({
+    type: requiredEnum(['none', 'once', 'cron', 'continuous']).describe(
+      'Kind of schedule: by hand, once, by a cron expression, or again and again',
+    ),
+    value: text(200)
+      .nullish()
+      .describe('cron: an expression of five or six fields; once: a date and time; continuous: the pause in seconds'),
+    timezone: text(100).nullish().describe('IANA. Default: UTC'),
+    overlap: z
+      .enum(['skip', 'queue'])
+      .nullish()
+      .describe('A fire time while the last run is on: passes (the default), or waits'),
+    catchUp: z
+      .enum(['last', 'skip'])
+      .nullish()
+      .describe('Of the fire times that were missed by more than a minute the last one runs (the default), or none'),
+    maxRuns: int(1, 1_000_000)
+      .nullish()
+      .describe('Maximum number of runs, by hand too; the mission is `completed` after them. Default: no limit'),
+  })
+  .meta({ id: 'MissionScheduleInput', description: 'When a mission runs' })
 
 /** What to change of it. What is not said stays, but for the value of a schedule of another type. */
-export const ScheduleChange = Schedule.partial()
+export const ScheduleChange = Schedule.partial().meta({
+  id: 'MissionScheduleChange',
+  description: 'What to change of the schedule of a mission',
+})
 
 const missionId = z.string().describe('The mission')
 const agentId = requiredText(100)
 
 const fields = {
-  title: requiredText(200),
-  goal: requiredText(100_000),
+  title: requiredText(200).describe('Short title of the mission'),
+  goal: requiredText(100_000).describe('What the agent has to reach: the message of each run'),
   spaceId: z.string().nullish().describe('Default: the default space'),
-  icon: text(200).nullish(),
+  icon: text(200).nullish().describe('Picture of the mission in user interfaces'),
   visibility: MissionVisibility.optional().describe('Default: `organization`'),
-  maxTurns: int(1, 500).nullish(),
-  agentType: text(100).nullish(),
+  maxTurns: int(1, 500).nullish().describe('Maximum number of model steps in a run'),
+  agentType: text(100).nullish().describe('Kind of agent that the mission needs, in your own words'),
   agentId: agentId.nullish().describe('The agent that works on it'),
   characterId: agentId.nullish().describe('Another name of agentId, which wins'),
-  schedule: Schedule.nullish(),
+  schedule: Schedule.nullish().describe('When the mission runs'),
 }
 
 /** POST /missions (contract.md section 7). */
@@ -65,24 +72,29 @@ export const CreateMission = z.object(fields).meta({
 })
 
 /** PATCH /missions/{id} (contract.md section 7). */
-export const UpdateMission = z.object({
-  id: missionId,
-  ...fields,
-  title: fields.title.optional(),
-  goal: fields.goal.optional(),
-  agentId: agentId.optional().describe('The agent that works on it'),
-  characterId: agentId.optional().describe('Another name of agentId, which wins'),
-  schedule: ScheduleChange.nullish(),
-  status: MissionStatus.optional().describe(
-    'running runs it now, paused pauses it, pending resumes it, completed ends it: no run of it begins any more',
-  ),
-})
+export const UpdateMission = z
+  .object({
+    id: missionId,
+    ...fields,
+    title: fields.title.optional().describe('Short title of the mission'),
+    goal: fields.goal.optional().describe('What the agent has to reach: the message of each run'),
+    agentId: agentId.optional().describe('The agent that works on it'),
+    characterId: agentId.optional().describe('Another name of agentId, which wins'),
+    schedule: ScheduleChange.nullish().describe('When the mission runs; absent fields keep their value'),
+    status: MissionStatus.optional().describe(
+      'running runs it now, paused pauses it, pending resumes it, completed ends it: no run of it begins any more',
+    ),
+  })
+  .meta({ examples: [{ title: 'Evening news' }] })
 
 /** GET and DELETE /missions/{id}, POST /missions/{id}/run, …/pause and …/resume (contract.md section 7). */
 export const MissionId = z.object({ id: missionId })
 
 /** GET /missions (contract.md section 7). */
-export const ListMissions = z.object({ status: MissionStatus.optional(), ...pageInput })
+export const ListMissions = z.object({
+  status: MissionStatus.optional().describe('Only missions with this status'),
+  ...pageInput,
+})
 
 /** GET /missions/{id}/runs (contract.md section 7). */
 export const ListRuns = ListExecutions.pick({ count: true, limit: true, cursor: true }).extend({ id: missionId })
@@ -92,26 +104,26 @@ export const NextRuns = z.object({ id: missionId, count: queryInt(1, 100).option
 
 /** POST /missions/preview (contract-2.md section 1.21). */
 export const PreviewSchedule = z
-  .object({ schedule: Schedule })
+  .object({ schedule: Schedule.describe('The schedule to try') })
   .meta({ examples: [{ schedule: { type: 'cron', value: '0 8 * * *', timezone: 'Europe/Berlin' } }] })
 
 /** An agent's long-running work (service.md, "Client-library resource shapes"; contract.md section 7). */
 export const Mission = z
   .object({
-    id: z.string(),
-    title: z.string(),
-    goal: z.string(),
-    agentId: z.string(),
-    agentType: z.string().nullable(),
-    spaceId: z.string(),
-    icon: z.string().nullable(),
-    visibility: MissionVisibility,
-    maxTurns: z.int().nullable(),
-    organizationId: z.string(),
+    id: z.string().describe('Id of the mission'),
+    title: z.string().describe('Short title of the mission'),
+    goal: z.string().describe('What the agent has to reach: the message of each run'),
+    agentId: z.string().describe('Id of the agent that works on the mission'),
+    agentType: z.string().nullable().describe('Kind of agent that the mission needs, in your own words'),
+    spaceId: z.string().describe('Id of the space that its runs belong to'),
+    icon: z.string().nullable().describe('Picture of the mission in user interfaces'),
+    visibility: MissionVisibility.describe('Who can see the mission'),
+    maxTurns: z.int().nullable().describe('Maximum number of model steps in a run; null for the default'),
+    organizationId: z.string().describe('Id of the organization that the mission belongs to'),
     userId: z.string().describe('The owner, as whom it runs'),
     tokenId: z.string().nullable().describe('The key it was last written with; for its owner and admins'),
-    status: MissionStatus,
-    pauseReason: z.string().optional(),
+    status: MissionStatus.describe('State of the mission'),
+    pauseReason: z.string().optional().describe('Why the mission is paused'),
     lastStatus: z.enum(['completed', 'failed', 'cancelled']).nullable().describe('How its latest run ended'),
     lastError: z
       .string()
@@ -120,44 +132,55 @@ export const Mission = z
     lastExecutionId: z.string().nullable().describe('Its latest run that has ended'),
     failureCount: z.int().describe('Number of failed runs since the last one that completed'),
     skippedCount: z.int().describe('Number of fire times that passed without a run'),
-    schedule: z.object({
-      type: Schedule.shape.type,
-      value: z.string().nullable(),
-      timezone: z.string(),
-      overlap: z.enum(['skip', 'queue']),
-      catchUp: z.enum(['last', 'skip']),
-      lastRun: timestamp.nullable(),
-      nextRun: timestamp.nullable(),
-      runCount: z.int(),
-      maxRuns: z.int().nullable(),
-      backoffSeconds: z
-        .int()
-        .nullable()
-        .describe('The pause of a continuous mission (seconds) while its runs fail, in place of the one it was given'),
-    }),
-    createdAt: timestamp,
-    updatedAt: timestamp,
+    schedule: z
+      .object({
+        type: Schedule.shape.type.describe('Kind of schedule'),
+        value: z
+          .string()
+          .nullable()
+          .describe('Cron expression, time, or pause in seconds; null where the schedule has none'),
+        timezone: z.string().describe('Time zone of the schedule (IANA)'),
+        overlap: z.enum(['skip', 'queue']).describe('Whether a fire time during a run is skipped or waits'),
+        catchUp: z.enum(['last', 'skip']).describe('Which of the missed fire times runs: the last one or none'),
+        lastRun: timestamp.nullable().describe('Time at which the latest run began'),
+        nextRun: timestamp.nullable().describe('Time of the next run; null if there is none'),
+        runCount: z.int().describe('Number of runs so far'),
+        maxRuns: z.int().nullable().describe('Maximum number of runs; null for no limit'),
+        backoffSeconds: z
+          .int()
+          .nullable()
+          .describe(
+            'The pause of a continuous mission (seconds) while its runs fail, in place of the one it was given',
+          ),
+      })
+      .meta({ id: 'MissionSchedule', description: 'When the mission runs' }),
+    createdAt: timestamp.describe('Time at which the mission was created'),
+    updatedAt: timestamp.describe('Time of the last change to the mission'),
     truncated,
   })
-  .meta({ id: 'Mission' })
+  .meta({ id: 'Mission', description: 'Long-running work of an agent' })
 
 export const MissionResponse = ok({ mission: Mission })
 export const MissionCreated = ok({
-  id: z.string(),
-  title: z.string(),
-  status: MissionStatus,
-  schedule: Mission.shape.schedule,
+  id: z.string().describe('Id of the mission'),
+  title: z.string().describe('Short title of the mission'),
+  status: MissionStatus.describe('State of the mission'),
+  schedule: Mission.shape.schedule.describe('When the mission runs'),
   mission: Mission,
 })
-export const MissionsResponse = ok({ missions: z.array(Mission), count: z.int(), nextCursor })
-export const MissionDeleted = ok({ message: z.string() })
+export const MissionsResponse = ok({
+  missions: z.array(Mission).describe('Missions on this page'),
+  count: z.int().describe('Number of missions that match, on all pages'),
+  nextCursor,
+})
+export const MissionDeleted = ok({ message: z.string().describe('Confirmation for people') })
 export const MissionRun = ok({
   mission: Mission,
-  executionId: z.string(),
-  chatId: z.string(),
-  sessionId: z.string(),
-  status: ExecutionStatus,
+  executionId: z.string().describe('Id of the run'),
+  chatId: z.string().describe('Id of the chat that the run belongs to'),
+  sessionId: z.string().describe('Id of the session'),
+  status: ExecutionStatus.describe('State of the run'),
 })
 const { executions: runs, total } = ExecutionsResponse.shape
-export const RunsResponse = ok({ runs, nextCursor, total })
-export const NextResponse = ok({ next: z.array(timestamp) })
+export const RunsResponse = ok({ runs: runs.describe('Runs on this page, newest first'), nextCursor, total })
+export const NextResponse = ok({ next: z.array(timestamp).describe('The next times at which the mission runs') })

@@ -8,7 +8,7 @@ export const Model = z
     provider: z.string().describe('Who offers it'),
     available: z.boolean().describe('Its provider has a key'),
   })
-  .meta({ id: 'Model' })
+  .meta({ id: 'Model', description: 'A language model' })
 
 export const ModelsResponse = ok({
   models: z.array(Model).describe('All of them'),

@@ -5,8 +5,14 @@ import { Profile } from '../profile/schema.ts'
 
 const id = z.string().describe('Your organization')
 
-export const ForeignAgents = requiredEnum(['off', 'read', 'all']).meta({ id: 'ForeignAgents' })
-export const Attachments = requiredEnum(['pinned', 'latest']).meta({ id: 'AttachmentsPolicy' })
+export const ForeignAgents = requiredEnum(['off', 'read', 'all']).meta({
+  id: 'ForeignAgents',
+  description: 'Which built-in tools agents of other organizations have',
+})
+export const Attachments = requiredEnum(['pinned', 'latest']).meta({
+  id: 'AttachmentsPolicy',
+  description: 'Which version of an attached skill runs have',
+})
 
 const FOREIGN =
   'Which built-in tools agents of other organizations have in your runs: none (`off`), those that only read (`read`), or as your own (`all`)'
@@ -22,7 +28,7 @@ export const Policy = z
     builtInTools: Permissions.describe(TOOLS),
     attachments: Attachments.describe(ATTACHED),
   })
-  .meta({ id: 'Policy' })
+  .meta({ id: 'Policy', description: 'What the organization allows in its runs' })
 
 /** GET /organizations/{id}/policy. */
 export const OrganizationId = z.object({ id })
@@ -41,12 +47,12 @@ export const UpdatePolicy = z
 export const OrganizationMember = z
   .object({
     userId: z.string().describe('The user, as in assignees of tasks'),
-    name: z.string(),
+    name: z.string().describe('Name of the member'),
     email: z.string().describe('Their e-mail'),
     role: Profile.shape.organization.shape.role.describe('What they may do'),
     joinedAt: timestamp.describe('Since when they are a member'),
   })
-  .meta({ id: 'OrganizationMember' })
+  .meta({ id: 'OrganizationMember', description: 'A member of the organization' })
 
 export const MembersResponse = ok({ members: z.array(OrganizationMember).describe('In the order of joining') })
 
@@ -55,35 +61,39 @@ export const PolicyResponse = ok({ policy: Policy })
 /** Kinds of things that people own. */
 export const KINDS = ['agents', 'chats', 'mcps', 'media', 'missions', 'skills', 'spaces'] as const
 
-export const ThingKind = z.enum(KINDS).meta({ id: 'ThingKind' })
+export const ThingKind = z.enum(KINDS).meta({ id: 'ThingKind', description: 'Kind of resource' })
 
 /** GET /organizations/{id}/former-members/{userId}, POST …/take-over. */
 export const FormerMemberId = z.object({ id, userId: z.string().describe('The former member') })
 
-export const ThingCount = z.object({
-  kind: ThingKind.describe('What kind of things'),
-  count: z.int().describe('How many'),
-})
+export const ThingCount = z
+  .object({
+    kind: ThingKind.describe('What kind of things'),
+    count: z.int().describe('How many'),
+  })
+  .meta({ id: 'ThingCount', description: 'Number of resources of one kind' })
 
 /** Somebody who is no member any more, and owns something still. */
 export const FormerMember = z
   .object({
-    userId: z.string(),
-    name: z.string(),
+    userId: z.string().describe('Id of the former member'),
+    name: z.string().describe('Name of the former member'),
     email: z.string().describe('Their e-mail'),
     things: z.array(ThingCount).describe('How much they own, by kind'),
   })
-  .meta({ id: 'FormerMember' })
+  .meta({ id: 'FormerMember', description: 'A former member' })
 
 export const Thing = z
   .object({
     kind: ThingKind.describe('What kind of thing it is'),
-    id: z.string(),
-    name: z.string(),
-    createdAt: timestamp,
+    id: z.string().describe('Id of the resource'),
+    name: z.string().describe('Name of the resource'),
+    createdAt: timestamp.describe('Time at which the resource was created'),
   })
-  .meta({ id: 'Thing' })
+  .meta({ id: 'Thing', description: 'A resource of a former member' })
 
-export const FormerMembersResponse = ok({ members: z.array(FormerMember) })
-export const ThingsResponse = ok({ things: z.array(Thing) })
+export const FormerMembersResponse = ok({
+  members: z.array(FormerMember).describe('Former members who left resources behind'),
+})
+export const ThingsResponse = ok({ things: z.array(Thing).describe('Resources on this page') })
 export const TakenOver = ok({ taken: z.array(ThingCount).describe('How much the caller owns now, by kind') })

@@ -30,7 +30,7 @@ export const Provider = z
       .describe('Whether the provider listed its models with this key when it was set'),
     error: z.string().nullable().describe('Why the check failed'),
   })
-  .meta({ id: 'Provider' })
+  .meta({ id: 'Provider', description: 'A provider of language models' })
 
 export const ListProviders = z.object({ orgId })
 

@@ -38,9 +38,18 @@ export const SetOrganizationSecrets = z.object({ orgId, secrets: Secrets }).meta
 export const DeleteOrganizationSecrets = z.object({ orgId, keys })
 export const DeleteOrganizationSecret = z.object({ orgId, name })
 
-const names = { secrets: z.array(z.string()).describe('Their names'), count: z.int() }
+const names = {
+  secrets: z.array(z.string()).describe('Names of the secrets'),
+  count: z.int().describe('Number of secrets'),
+}
 
-export const SpaceSecretsResponse = ok({ spaceId: z.string(), ...names })
-export const OrganizationSecretsResponse = ok({ organizationId: z.string(), ...names })
-export const SecretsSet = ok({ keys: z.array(z.string()) })
-export const SecretsDeleted = ok({ message: z.string(), keys: z.array(z.string()) })
+export const SpaceSecretsResponse = ok({ spaceId: z.string().describe('Id of the space'), ...names })
+export const OrganizationSecretsResponse = ok({
+  organizationId: z.string().describe('Id of the organization'),
+  ...names,
+})
+export const SecretsSet = ok({ keys: z.array(z.string()).describe('Names of the secrets that were set') })
+export const SecretsDeleted = ok({
+  message: z.string().describe('Confirmation for people'),
+  keys: z.array(z.string()).describe('Names of the secrets that were deleted'),
+})

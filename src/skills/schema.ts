@@ -47,15 +47,17 @@ const CATEGORIES = [
 
 export const SkillCategory = z
   .enum(CATEGORIES, { error: `Invalid category. Must be: ${CATEGORIES.join(', ')}` })
-  .meta({ id: 'SkillCategory' })
+  .meta({ id: 'SkillCategory', description: 'Topic of a skill' })
 
 export const SkillVisibility = z
   .enum(['private', 'organization', 'public'], {
     error: 'Invalid visibility value. Must be: private, organization, or public',
   })
-  .meta({ id: 'SkillVisibility' })
+  .meta({ id: 'SkillVisibility', description: 'Who can see a skill' })
 
-export const SkillSource = z.enum(['core', 'organization', 'marketplace']).meta({ id: 'SkillSource' })
+export const SkillSource = z
+  .enum(['core', 'organization', 'marketplace'])
+  .meta({ id: 'SkillSource', description: 'Where a skill comes from' })
 
 const skillId = z.string().describe('The skill')
 
@@ -94,14 +96,16 @@ export const CreateSkill = z
   })
 
 /** PATCH /skills/{id} (contract.md section 7). */
-export const UpdateSkill = z.object({
-  id: skillId,
-  name: name.optional(),
-  displayName: requiredText(200).nullish().describe('What people call it; null for one that is made of the name'),
-  description: description.optional(),
-  prompt: prompt.optional(),
-  ...optionalFields,
-})
+export const UpdateSkill = z
+  .object({
+    id: skillId,
+    name: name.optional(),
+    displayName: requiredText(200).nullish().describe('What people call it; null for one that is made of the name'),
+    description: description.optional(),
+    prompt: prompt.optional(),
+    ...optionalFields,
+  })
+  .meta({ examples: [{ displayName: 'Release notes' }] })
 
 /** GET and DELETE /skills/{id} (contract.md section 7). */
 export const SkillId = z.object({ id: skillId })
@@ -117,43 +121,56 @@ export const attachedAt = {
 }
 
 /** GET /skills (contract.md section 7). */
-export const ListSkills = z.object({ category: SkillCategory.optional(), ...pageInput })
+export const ListSkills = z.object({
+  category: SkillCategory.optional().describe('Only skills of this category'),
+  ...pageInput,
+})
 
 /** A reusable prompt package (service.md, "Client-library resource shapes"). */
 export const Skill = z
   .object({
-    id: z.string(),
-    name: z.string(),
-    displayName: z.string(),
-    description: z.string(),
-    prompt: z.string(),
-    category: SkillCategory,
-    builtInTools: z.array(z.string()),
-    requiredMCPs: z.array(z.string()),
-    visibility: SkillVisibility,
+    id: z.string().describe('Id of the skill'),
+    name: z.string().describe('Name by which a model loads the skill, in kebab-case'),
+    displayName: z.string().describe('Name of the skill for people'),
+    description: z.string().describe('What the skill is for: a model decides by it when to load the prompt'),
+    prompt: z.string().describe('Instructions that the model gets when it loads the skill, in Markdown'),
+    category: SkillCategory.describe('Topic of the skill'),
+    builtInTools: z.array(z.string()).describe('Built-in tools that runs with the skill have'),
+    requiredMCPs: z.array(z.string()).describe('Types of MCP servers that must be attached beside the skill'),
+    visibility: SkillVisibility.describe('Who can see the skill'),
     source: SkillSource.describe("Comes with the service, is your organization's, or another's public one"),
     organizationId: z.string().describe('`core` where it comes with the service'),
     ownerId: z.string().describe('`core` where it comes with the service'),
     version: z.int().describe('1 at creation, one more with each change'),
-    createdAt: timestamp,
-    updatedAt: timestamp,
+    createdAt: timestamp.describe('Time at which the skill was created'),
+    updatedAt: timestamp.describe('Time of the last change to the skill'),
   })
-  .meta({ id: 'Skill' })
+  .meta({ id: 'Skill', description: 'A reusable set of instructions' })
 
 /** A skill in a list: its prompt, which is long, is shown by id. */
-const SkillSummary = Skill.omit({ prompt: true }).meta({ id: 'SkillSummary' })
+const SkillSummary = Skill.omit({ prompt: true }).meta({
+  id: 'SkillSummary',
+  description: 'A skill without its prompt',
+})
 
 const warnings = z.array(z.string()).optional().describe('What of the request has no effect')
 
 export const SkillResponse = ok({ skill: Skill, warnings })
-export const SkillCreated = ok({ id: z.string(), name: z.string(), skill: Skill, warnings })
+export const SkillCreated = ok({
+  id: z.string().describe('Id of the skill'),
+  name: z.string().describe('Name by which a model loads the skill, in kebab-case'),
+  skill: Skill,
+  warnings,
+})
 export const SkillsResponse = ok({
-  skills: z.object({
-    core: z.array(SkillSummary).describe('They come with the service'),
-    organization: z.array(SkillSummary).describe("Your organization's"),
-    marketplace: z.array(SkillSummary).describe("Other organizations' public ones, when your own are all shown"),
-  }),
+  skills: z
+    .object({
+      core: z.array(SkillSummary).describe('They come with the service'),
+      organization: z.array(SkillSummary).describe("Your organization's"),
+      marketplace: z.array(SkillSummary).describe("Other organizations' public ones, when your own are all shown"),
+    })
+    .meta({ id: 'SkillsBySource', description: 'Skills on this page, by where they come from' }),
   total: z.int().describe('Of all three'),
   nextCursor,
 })
-export const SkillDeleted = ok({ message: z.string() })
+export const SkillDeleted = ok({ message: z.string().describe('Confirmation for people') })

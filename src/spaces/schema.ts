@@ -8,13 +8,13 @@ export const SpaceVisibility = z
   .enum(['private', 'organization', 'public'], {
     error: 'Invalid visibility value. Must be: private, organization, or public',
   })
-  .meta({ id: 'SpaceVisibility' })
+  .meta({ id: 'SpaceVisibility', description: 'Who can see a space' })
 
 const spaceId = z.string().describe('The space')
 const name = requiredText(200)
 
 const optionalFields = {
-  description: text(2000).nullish(),
+  description: text(2000).nullish().describe('What the space is for'),
   visibility: SpaceVisibility.optional().describe('Default: `organization`. `public` behaves the same'),
   instructions: text(100_000).nullish().describe('What every agent is told that runs here'),
   permissions: Permissions.nullish().describe(
@@ -29,22 +29,24 @@ const optionalFields = {
 /** POST /spaces (contract.md section 6). */
 export const CreateSpace = z
   .object({
-    name,
+    name: name.describe('Name of the space'),
     ...optionalFields,
     assignedAgents: textList().nullish().describe('The same as addAgents'),
   })
   .meta({ examples: [{ name: 'Research', instructions: 'Name your sources.' }] })
 
 /** PATCH /spaces/{id} (contract.md section 6). */
-export const UpdateSpace = z.object({
-  id: spaceId,
-  name: name.optional(),
-  ...optionalFields,
-  removeAgents: textList().nullish().describe('Agents to detach; what is added, too, stays'),
-  removeCharacters: textList().nullish().describe('Alias of `removeAgents`'),
-  removeSkills: textList().nullish().describe('Skills to detach'),
-  removeMcps: textList().nullish().describe('MCP servers to detach'),
-})
+export const UpdateSpace = z
+  .object({
+    id: spaceId,
+    name: name.optional().describe('Name of the space'),
+    ...optionalFields,
+    removeAgents: textList().nullish().describe('Agents to detach; what is added, too, stays'),
+    removeCharacters: textList().nullish().describe('Alias of `removeAgents`'),
+    removeSkills: textList().nullish().describe('Skills to detach'),
+    removeMcps: textList().nullish().describe('MCP servers to detach'),
+  })
+  .meta({ examples: [{ description: 'Everything about releases.' }] })
 
 /** GET and DELETE /spaces/{id} (contract.md section 6). */
 export const SpaceId = z.object({ id: spaceId })
@@ -56,31 +58,37 @@ export const SpaceSkillId = AttachedSkill('The space')
 export const ListSpaces = z.object(pageInput)
 
 const added = {
-  enabled: z.boolean(),
-  addedAt: timestamp,
+  enabled: z.boolean().describe('Whether runs in the space use it'),
+  addedAt: timestamp.describe('Time at which it was attached'),
   addedBy: z.string().describe('The user'),
 }
 
 /** An agent that is attached to a space. */
-export const AgentRef = z.object({ agentId: z.string(), ...added })
+export const AgentRef = z
+  .object({ agentId: z.string().describe('Id of the agent'), ...added })
+  .meta({ id: 'SpaceAgent', description: 'An agent that is attached to a space' })
 
 /** A skill that is attached to a space. */
-export const SkillRef = z.object({ skillId: z.string(), ...added, ...attachedAt })
+export const SkillRef = z
+  .object({ skillId: z.string().describe('Id of the skill'), ...added, ...attachedAt })
+  .meta({ id: 'SpaceSkill', description: 'A skill that is attached to a space' })
 
 /** An MCP server that is attached to a space. */
-export const McpRef = z.object({ mcpId: z.string(), ...added })
+export const McpRef = z
+  .object({ mcpId: z.string().describe('Id of the MCP server'), ...added })
+  .meta({ id: 'SpaceMcp', description: 'An MCP server that is attached to a space' })
 
 /** A workspace (service.md, "Client-library resource shapes"; contract.md section 6). */
 export const Space = z
   .object({
-    id: z.string(),
-    organizationId: z.string(),
-    name: z.string(),
-    description: z.string().nullable(),
-    visibility: SpaceVisibility,
-    ownerId: z.string(),
-    instructions: z.string().nullable(),
-    permissions: z.array(Permission),
+    id: z.string().describe('Id of the space'),
+    organizationId: z.string().describe('Id of the organization that the space belongs to'),
+    name: z.string().describe('Name of the space'),
+    description: z.string().nullable().describe('What the space is for'),
+    visibility: SpaceVisibility.describe('Who can see the space'),
+    ownerId: z.string().describe('Id of the user who made the space'),
+    instructions: z.string().nullable().describe('Instructions for every agent that runs in the space'),
+    permissions: z.array(Permission).describe('Whether a call of a built-in tool needs a decision here'),
     isDefault: z.boolean().describe('Where chats and runs are that name no space'),
     assignedAgents: z.array(z.string()).describe('The ids of the enabled ones among agentRefs'),
     skillIds: z.array(z.string()).describe('The ids of the enabled ones among skillRefs'),
@@ -90,14 +98,22 @@ export const Space = z
     mcpRefs: z.array(McpRef).describe('The attached MCP servers'),
     secretKeys: z.array(z.string()).describe('The names of its secrets'),
     chatCount: z.int().describe('The chats that you can see'),
-    fileCount: z.int(),
-    createdAt: timestamp,
-    updatedAt: timestamp,
+    fileCount: z.int().describe('Number of files in the space'),
+    createdAt: timestamp.describe('Time at which the space was created'),
+    updatedAt: timestamp.describe('Time of the last change to the space'),
     truncated,
   })
-  .meta({ id: 'Space' })
+  .meta({ id: 'Space', description: 'A workspace' })
 
 export const SpaceResponse = ok({ space: Space })
-export const SpaceCreated = ok({ id: z.string(), name: z.string(), space: Space })
-export const SpacesResponse = ok({ spaces: z.array(Space), total: z.int(), nextCursor })
-export const SpaceDeleted = ok({ message: z.string() })
+export const SpaceCreated = ok({
+  id: z.string().describe('Id of the space'),
+  name: z.string().describe('Name of the space'),
+  space: Space,
+})
+export const SpacesResponse = ok({
+  spaces: z.array(Space).describe('Spaces on this page'),
+  total: z.int().describe('Number of spaces, on all pages'),
+  nextCursor,
+})
+export const SpaceDeleted = ok({ message: z.string().describe('Confirmation for people') })

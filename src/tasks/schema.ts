@@ -7,11 +7,11 @@ export const TaskStatus = z
   .enum(['pending', 'in_progress', 'completed', 'cancelled'], {
     error: 'Invalid status. Must be: pending, in_progress, completed, cancelled',
   })
-  .meta({ id: 'TaskStatus' })
+  .meta({ id: 'TaskStatus', description: 'Status of a task' })
 
 export const TaskPriority = z
   .enum(['low', 'medium', 'high', 'urgent'], { error: 'Invalid priority. Must be: low, medium, high, urgent' })
-  .meta({ id: 'TaskPriority' })
+  .meta({ id: 'TaskPriority', description: 'How urgent a task is' })
 
 const assignee = z
   .string()
@@ -23,33 +23,35 @@ const taskId = z.string().describe('The task')
 /** POST /tasks (service.md, "B. Tasks"; contract.md section 5). */
 export const CreateTask = z
   .object({
-    title,
-    description: text(100_000).nullish(),
+    title: title.describe('Short title of the task'),
+    description: text(100_000).nullish().describe('What is to be done'),
     priority: TaskPriority.optional().describe('Default: `medium`'),
     assignTo: assignee,
     assignedTo: assignee.describe('Another name of assignTo, which wins'),
-    spaceId: z.string().nullish(),
+    spaceId: z.string().nullish().describe('Id of the space that the task belongs to; null for none'),
   })
   .meta({ examples: [{ title: 'Write the release notes', priority: 'high' }] })
 
 /** PATCH /tasks/{id} (contract.md section 5). */
-export const UpdateTask = z.object({
-  id: taskId,
-  title: title.optional(),
-  description: text(100_000).nullish(),
-  status: TaskStatus.optional(),
-  priority: TaskPriority.optional(),
-  assignTo: assignee,
-  assignedTo: assignee.describe('Another name of assignTo, which wins'),
-  spaceId: z.string().nullish(),
-})
+export const UpdateTask = z
+  .object({
+    id: taskId,
+    title: title.optional().describe('Short title of the task'),
+    description: text(100_000).nullish().describe('What is to be done'),
+    status: TaskStatus.optional().describe('New status of the task'),
+    priority: TaskPriority.optional().describe('How urgent the task is'),
+    assignTo: assignee,
+    assignedTo: assignee.describe('Another name of assignTo, which wins'),
+    spaceId: z.string().nullish().describe('Id of the space that the task belongs to; null for none'),
+  })
+  .meta({ examples: [{ description: 'For version 2.4.' }] })
 
 /** GET /tasks (contract.md section 5). */
 export const ListTasks = z.object({
-  status: TaskStatus.optional(),
-  priority: TaskPriority.optional(),
+  status: TaskStatus.optional().describe('Only tasks with this status'),
+  priority: TaskPriority.optional().describe('Only tasks with this priority'),
   assignedTo: z.string().optional().describe('An agent or user id, the e-mail of a member, `me`, or `none`'),
-  spaceId: z.string().optional(),
+  spaceId: z.string().optional().describe('Only tasks in this space'),
   ...countInput,
   ...pageInput,
 })
@@ -58,47 +60,56 @@ export const ListTasks = z.object({
 export const TaskId = z.object({ id: taskId })
 
 /** POST /tasks/{id}/claim (contract.md section 5). */
-export const ClaimTask = z.object({
-  id: taskId,
-  agentId: z.string().nullish().describe('The agent that takes it, instead of the caller'),
-})
+export const ClaimTask = z
+  .object({
+    id: taskId,
+    agentId: z.string().nullish().describe('The agent that takes it, instead of the caller'),
+  })
+  .meta({ examples: [{ agentId: 'k3Jx0aQ9mZr7TbYc2LwVn5' }] })
 
 /** POST /tasks/{id}/execute (contract.md section 5). */
-export const ExecuteTask = z.object({
-  id: taskId,
-  background: bool().nullish().describe('Answer as soon as the run is accepted'),
-  idempotencyKey: Execute.shape.idempotencyKey,
-})
+export const ExecuteTask = z
+  .object({
+    id: taskId,
+    background: bool().nullish().describe('Answer as soon as the run is accepted'),
+    idempotencyKey: Execute.shape.idempotencyKey.describe('Alternative to the header Idempotency-Key, which wins'),
+  })
+  .meta({ examples: [{ background: true }] })
 
 /** A work item (service.md, "Task"). */
 export const Task = z
   .object({
-    id: z.string(),
-    title: z.string(),
-    description: z.string(),
-    status: TaskStatus,
-    priority: TaskPriority,
-    assignedTo: z.string().nullable(),
-    spaceId: z.string().nullable(),
-    organizationId: z.string(),
+    id: z.string().describe('Id of the task'),
+    title: z.string().describe('Short title of the task'),
+    description: z.string().describe('What is to be done'),
+    status: TaskStatus.describe('Status of the task'),
+    priority: TaskPriority.describe('How urgent the task is'),
+    assignedTo: z.string().nullable().describe('Id of the agent or member who works on the task; null for nobody'),
+    spaceId: z.string().nullable().describe('Id of the space that the task belongs to; null for none'),
+    organizationId: z.string().describe('Id of the organization that the task belongs to'),
     createdBy: z.string().describe('The user, or the agent whose tool made it'),
     executionId: z.string().nullable().describe('The run that works on it, or did'),
     result: z.string().nullable().describe('What the run answered, if you can read the run'),
     lastError: z.string().nullable().describe('Why the latest run that ended did not complete it'),
     lastExecutionId: z.string().nullable().describe('The latest run that ended'),
-    createdAt: timestamp,
-    updatedAt: timestamp,
-    completedAt: timestamp.nullable(),
+    createdAt: timestamp.describe('Time at which the task was created'),
+    updatedAt: timestamp.describe('Time of the last change to the task'),
+    completedAt: timestamp.nullable().describe('Time at which the task was completed; null before'),
     truncated,
   })
-  .meta({ id: 'Task' })
+  .meta({ id: 'Task', description: 'A work item' })
 
 export const TaskResponse = ok({ task: Task })
-export const TaskCreated = ok({ id: z.string(), title: z.string(), status: TaskStatus, task: Task })
+export const TaskCreated = ok({
+  id: z.string().describe('Id of the task'),
+  title: z.string().describe('Short title of the task'),
+  status: TaskStatus.describe('Status of the task'),
+  task: Task,
+})
 export const TasksResponse = ok({
-  tasks: z.array(Task),
+  tasks: z.array(Task).describe('Tasks on this page, newest first'),
   nextCursor,
   total,
 })
-export const TaskDeleted = ok({ message: z.string() })
+export const TaskDeleted = ok({ message: z.string().describe('Confirmation for people') })
 export const TaskExecuted = Executed.extend({ task: Task })

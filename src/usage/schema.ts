@@ -3,7 +3,7 @@ import { inRange, ok } from '../lib/fields.ts'
 
 export const Period = z
   .enum(['daily', 'weekly', 'monthly'], { error: 'Invalid period. Must be: daily, weekly, monthly' })
-  .meta({ id: 'UsagePeriod' })
+  .meta({ id: 'UsagePeriod', description: 'Length of one entry of a usage report' })
 
 const date = z.iso
   .date({ error: (issue) => `Invalid value for field: ${issue.path?.join('.')}. Expected YYYY-MM-DD` })
@@ -18,13 +18,20 @@ export const GetUsage = z.object({
 })
 
 const tokens = z.int().meta({ format: 'int64' })
-const amounts = { executions: z.int(), failed: z.int(), input_tokens: tokens, output_tokens: tokens }
+const amounts = {
+  executions: z.int().describe('Number of runs that ended'),
+  failed: z.int().describe('Number of runs that failed'),
+  input_tokens: tokens.describe('Number of tokens that the models read'),
+  output_tokens: tokens.describe('Number of tokens that the models wrote'),
+}
 
-export const Totals = z.object(amounts).meta({ id: 'UsageTotals' })
-export const AgentUsage = z.object({ agentId: z.string(), ...amounts }).meta({ id: 'AgentUsage' })
+export const Totals = z.object(amounts).meta({ id: 'UsageTotals', description: 'Sum of a usage report' })
+export const AgentUsage = z
+  .object({ agentId: z.string().describe('Id of the agent'), ...amounts })
+  .meta({ id: 'AgentUsage', description: 'Usage of one agent' })
 export const ModelUsage = z
   .object({ model: z.string().nullable().describe('null: the runs ended before one was asked'), ...amounts })
-  .meta({ id: 'ModelUsage' })
+  .meta({ id: 'ModelUsage', description: 'Usage of one model' })
 
 export const UsageEntry = z
   .object({
@@ -33,15 +40,15 @@ export const UsageEntry = z
     byAgent: z
       .array(AgentUsage)
       .describe("The most runs first. Without other people's private agents, which are in the sums"),
-    byModel: z.array(ModelUsage),
+    byModel: z.array(ModelUsage).describe('Usage by model, the most runs first'),
   })
-  .meta({ id: 'UsageEntry' })
+  .meta({ id: 'UsageEntry', description: 'Usage of one period' })
 
 export const UsageResponse = ok({
-  organizationId: z.string(),
-  period: Period,
-  start: z.iso.date(),
-  end: z.iso.date(),
+  organizationId: z.string().describe('Id of the organization'),
+  period: Period.describe('Length of one entry'),
+  start: z.iso.date().describe('First day of the report'),
+  end: z.iso.date().describe('Last day of the report'),
   usage: z.array(UsageEntry).describe('In order of time; periods in which no run ended are left out'),
-  totals: Totals,
+  totals: Totals.describe('Sum of all entries'),
 })
