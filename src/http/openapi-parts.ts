@@ -10,19 +10,21 @@ import { CHAT_EVENTS_PATH, CONTENT_PATH, EVENTS_PATH, MEDIA_PATH, SPACE_UPLOAD_P
 
 // What http/openapi.ts puts the document together from, beside the procedures.
 
-export const ErrorBody = z.object({
-  error: z.literal(true),
-  statusCode: z.int().describe('The HTTP status'),
-  statusMessage: z.string().describe('The standard phrase of the status'),
-  message: z.string().describe('What is wrong, for a person to read'),
-  code: z
-    .string()
-    .optional()
-    .describe(`The kind of the error, for programs. New ones may appear. One of: ${ERROR_CODES.join(', ')}`),
-  detail: z.string().optional().describe('One sentence for the person who has to act'),
-  executionId: z.string().optional().describe('The run that failed'),
-  requestId: z.string().describe('What the logs call this request; also in the header X-Request-Id'),
-})
+export const ErrorBody = z
+  .object({
+    error: z.literal(true).describe('The request failed'),
+    statusCode: z.int().describe('The HTTP status'),
+    statusMessage: z.string().describe('The standard phrase of the status'),
+    message: z.string().describe('What is wrong, for a person to read'),
+    code: z
+      .string()
+      .optional()
+      .describe(`The kind of the error, for programs. New ones may appear. One of: ${ERROR_CODES.join(', ')}`),
+    detail: z.string().optional().describe('One sentence for the person who has to act'),
+    executionId: z.string().optional().describe('The run that failed'),
+    requestId: z.string().describe('What the logs call this request; also in the header X-Request-Id'),
+  })
+  .describe('The body of every error')
 
 const HEADERS = {
   'X-Request-Id': {
@@ -108,7 +110,7 @@ const errorResponse = (description: string, example?: errors.AppError): oas31.Re
   headers: headers('X-Execution-Id', ...OF_ERRORS.filter((name) => example?.headers[name])),
   content: {
     'application/json': {
-      schema: { $ref: '#/components/schemas/Error' },
+      schema: { $ref: '#/components/schemas/ErrorResponse' },
       ...(example && { example: errors.toBody(example, 'k3Jx0aQ9mZr7TbYc2LwVn5') }),
     },
   },
@@ -159,66 +161,70 @@ export function errorReference(status: string, description?: string): oas31.Refe
   return { $ref: `#/components/responses/${name}`, ...(description && { description }) }
 }
 
-const event = <Name extends keyof typeof EventData>(name: Name, id: string, description: string) =>
-  z
-    .object({ id: z.string().describe('A growing number'), event: z.literal(name), data: EventData[name] })
-    .meta({ id, description })
-
-const ExecutionEvent = z
-  .discriminatedUnion('event', [
-    event('meta', 'MetaEvent', 'The first: the run was accepted'),
-    event('message', 'MessageEvent', 'A fragment of text, a complete step, or the answer of a tool'),
-    event('result', 'ResultEvent', 'The last of a run that completed'),
-    event('error', 'ErrorEvent', 'The last of a run that failed or was cancelled'),
-  ])
-  .meta({ id: 'ExecutionEvent' })
-
-const EXAMPLE: z.output<typeof ExecutionEvent> = {
-  id: '3',
-  event: 'message',
-  data: { type: 'message', messageType: 'stream_event', step: 1, delta: { type: 'text_delta', text: 'Hello' } },
+const ExecutionEvents = {
+  meta: EventData.meta.meta({ id: 'ExecutionMetaEvent', description: 'The first event: the run was accepted' }),
+  message: EventData.message.meta({
+    id: 'ExecutionMessageEvent',
+    description: 'A fragment of text, a complete step, or the answer of a tool',
+  }),
+  result: EventData.result.meta({ id: 'ExecutionResultEvent', description: 'The last event of a completed run' }),
+  error: EventData.error.meta({
+    id: 'ExecutionErrorEvent',
+    description: 'The last event of a run that failed or was cancelled',
+  }),
 }
 
-/** What an event stream is. OpenAPI 3.1 can say it in words only; by custom the schema is that of one event. */
-export const STREAM = `An event stream has one \`meta\` first, then any number of \`message\`, then one \`result\` or
-\`error\`, and ends. The schema is that of each event, here as it is sent:
+const ExecutionEvent = z.union(Object.values(ExecutionEvents)).meta({
+  id: 'ExecutionEvent',
+  description: 'The data of one event of a run. `type` is the name of the event',
+})
+
+const EXAMPLE: z.output<typeof ExecutionEvent> = {
+  ...{ type: 'message', messageType: 'stream_event', step: 1, delta: { type: 'text_delta', text: 'Hello' } },
+}
+
+/** Describes an event stream. OpenAPI 3.1 has no schema for one: by custom the schema is that of the data of one event. */
+export const STREAM = `An event stream: one \`meta\` first, then any number of \`message\`, then one \`result\` or
+\`error\`, and the end. The schema is that of the \`data\` of each event. An event as it is sent:
 
 \`\`\`
-id: ${EXAMPLE.id}
-event: ${EXAMPLE.event}
-data: ${JSON.stringify(EXAMPLE.data)}
+id: 3
+event: ${EXAMPLE.type}
+data: ${JSON.stringify(EXAMPLE)}
 \`\`\``
 
 export const STREAM_CONTENT = {
   'text/event-stream': { schema: { $ref: '#/components/schemas/ExecutionEvent' }, example: EXAMPLE },
 }
 
-const chatEvent = <Name extends keyof typeof ChatEventData>(name: Name, id: string, description: string) =>
-  z
-    .object({ id: z.string().describe('Opaque'), event: z.literal(name), data: ChatEventData[name] })
-    .meta({ id, description })
-
 const ChatEvent = z
-  .discriminatedUnion('event', [
-    chatEvent('status', 'ChatStatusEvent', 'What goes on in the chat: at first, and whenever it changes'),
-    chatEvent('meta', 'ChatMetaEvent', 'A run was accepted'),
-    chatEvent('message', 'ChatMessageEvent', 'A fragment of text, a complete step, or the answer of a tool'),
-    chatEvent('result', 'ChatResultEvent', 'A run has completed'),
-    chatEvent('error', 'ChatErrorEvent', 'A run has failed or was cancelled'),
-    chatEvent('reset', 'ChatResetEvent', 'The event that was named is gone: read the messages again'),
+  .union([
+    ChatEventData.status.meta({
+      id: 'ChatStatusEvent',
+      description: 'The status of the chat: first the present one, then each change',
+    }),
+    ExecutionEvents.meta,
+    z
+      .intersection(ExecutionEvents.message, z.object({ executionId: z.string().describe('Id of the run') }))
+      .meta({ id: 'ChatMessageEvent', description: 'A message event of a run of the chat' }),
+    ExecutionEvents.result,
+    ExecutionEvents.error,
+    ChatEventData.reset.meta({
+      id: 'ChatResetEvent',
+      description: 'The event that `Last-Event-ID` names is gone: read the messages again',
+    }),
   ])
-  .meta({ id: 'ChatEvent' })
+  .meta({ id: 'ChatEvent', description: 'The data of one event of a chat. `type` is the name of the event' })
 
 const CHAT_EXAMPLE = {
-  id: 'exec-1795242860041-Jcvu16FTDoklGU0gRCgv5d:3',
-  event: 'status' as const,
-  data: {
-    ...{ type: 'status' as const, executionId: 'exec-1795242860041-Jcvu16FTDoklGU0gRCgv5d' },
-    ...{ status: 'working' as const, at: '2026-11-25T10:00:00.000Z' },
-  },
+  ...{ type: 'status' as const, executionId: 'exec-1795242860041-Jcvu16FTDoklGU0gRCgv5d' },
+  ...{ status: 'working' as const, at: '2026-11-25T10:00:00.000Z' },
 }
 
-const Alive = z.object({ success: z.literal(true), status: z.literal('ok') })
+const Alive = z.object({
+  success: z.literal(true).describe('The request succeeded'),
+  status: z.literal('ok').describe('The server answers'),
+})
 
 const Ready = Alive.extend({
   status: z.enum(['ok', 'paused']).describe('`paused`: requests are served, but no run begins and no mission fires'),
@@ -260,7 +266,13 @@ export const PATHS: ZodOpenApiPathsObject = {
         path: ExecutionId,
         query: z.object({
           after: after.describe('Only what comes after this event'),
-          content: content.unwrap().unwrap().optional(),
+          content: content
+            .unwrap()
+            .unwrap()
+            .optional()
+            .describe(
+              'Which content a complete step has: `all` of it, or the `rest`, without the blocks that were streamed',
+            ),
         }),
         header: z.object({
           'Last-Event-ID': after.describe('The same, as clients of event streams send it when they come back. It wins'),
@@ -281,14 +293,22 @@ export const PATHS: ZodOpenApiPathsObject = {
         'chat is out of your reach.',
       requestParams: {
         path: ChatId,
-        query: z.object({ content: content.unwrap().unwrap().optional() }),
+        query: z.object({
+          content: content
+            .unwrap()
+            .unwrap()
+            .optional()
+            .describe(
+              'Which content a complete step has: `all` of it, or the `rest`, without the blocks that were streamed',
+            ),
+        }),
         header: z.object({
           'Last-Event-ID': z.string().optional().describe('The id of the last event, as clients send it who come back'),
         }),
       },
       responses: {
         200: {
-          description: 'An event stream. The schema is that of each event.',
+          description: 'An event stream. The schema is that of the `data` of each event. The ids of events are opaque.',
           content: { 'text/event-stream': { schema: ChatEvent, example: CHAT_EXAMPLE } },
         },
       },
@@ -300,7 +320,11 @@ export const PATHS: ZodOpenApiPathsObject = {
       description: 'At most 25 MiB. Its type is told by its content.',
       requestBody: {
         required: true,
-        content: { 'multipart/form-data': { schema: z.object({ file: z.string().meta({ format: 'binary' }) }) } },
+        content: {
+          'multipart/form-data': {
+            schema: z.object({ file: z.string().meta({ format: 'binary' }).describe('The file') }),
+          },
+        },
       },
       responses: { 200: { description: 'Success', content: { 'application/json': { schema: MediaCreated } } } },
     },
@@ -312,7 +336,11 @@ export const PATHS: ZodOpenApiPathsObject = {
       requestParams: { query: UploadFile },
       requestBody: {
         required: true,
-        content: { 'multipart/form-data': { schema: z.object({ file: z.string().meta({ format: 'binary' }) }) } },
+        content: {
+          'multipart/form-data': {
+            schema: z.object({ file: z.string().meta({ format: 'binary' }).describe('The file') }),
+          },
+        },
       },
       responses: { 200: { description: 'Success', content: { 'application/json': { schema: FileUploaded } } } },
     },

@@ -6,8 +6,9 @@ import { unwrap } from '../lib/fields.ts'
 import { appRouter } from '../router.ts'
 import type { Settings } from '../settings.ts'
 import type { rest } from '../trpc.ts'
+import { exampleOf } from './openapi-examples.ts'
 import * as parts from './openapi-parts.ts'
-import { CHAT_EVENTS_PATH, CONTENT_PATH, EVENTS_PATH, MEDIA_PATH, SPACE_UPLOAD_PATH } from './paths.ts'
+import { CHAT_EVENTS_PATH, CONTENT_PATH, EVENTS_PATH, MEDIA_PATH, SPACE_UPLOAD_PATH, streamPathOf } from './paths.ts'
 import { findRoute } from './routes.ts'
 
 type Meta = ReturnType<typeof rest>
@@ -112,13 +113,17 @@ export function createDocument(settings: Pick<Settings, 'PUBLIC_URL' | 'TOKEN_PR
       token: { type: 'http', scheme: 'bearer', description: `A token that begins with \`${prefix}_\`.` },
     },
     paths: parts.PATHS,
-    defs: { Error: parts.ErrorBody },
+    defs: { ErrorResponse: parts.ErrorBody },
   })
   const schemas: Schemas = document.components?.schemas ?? {}
   for (const [name, { _def }] of Object.entries(appRouter._def.procedures as unknown as Record<string, Procedure>)) {
     const { method, path } = _def.meta?.openapi ?? BRIDGES[name] ?? {}
     const operation = path && method && document.paths?.[path]?.[method.toLowerCase() as 'get']
-    if (operation) complete(operation as Operation, { name, method, path, ..._def }, schemas)
+    if (!operation) continue
+    complete(operation as Operation, { name, method, path, ..._def }, schemas)
+    if (document.paths && findRoute(method, path)?.route.canStream) {
+      document.paths[streamPathOf(path)] = { post: toStream(operation as Operation, schemas) }
+    }
   }
   for (const described of BINARY) {
     const operation = document.paths?.[described.path]?.[described.method.toLowerCase() as 'get']
@@ -126,7 +131,10 @@ export function createDocument(settings: Pick<Settings, 'PUBLIC_URL' | 'TOKEN_PR
   }
   document.tags = Object.entries(TAGS).map(([name, description]) => ({ name, description }))
   document.components = { ...document.components, ...parts.COMPONENTS }
-  return withoutNoise(document)
+  const finished = withoutTwins(withoutNoise(document))
+  describeReferences(finished.components?.schemas ?? {})
+  addExamples(finished)
+  return finished
 }
 
 type Described = Procedure['_def'] & { name: string; method: string; path: string }
@@ -139,7 +147,8 @@ function complete(operation: Operation, { name, method, path, meta, inputs }: De
   operation.operationId = id
   operation.parameters ??= []
   operation.tags = [name.split('.', 1)[0] ?? '']
-  operation.security = scopes.length ? scopes.map((scope) => ({ token: [scope] })) : [{ token: [] }]
+  operation.security = [{ token: [] }]
+  Object.assign(operation, { 'x-required-scopes': scopes })
   const needs = scopes.length ? `Needs the scope ${scopes.map((scope) => `\`${scope}\``).join(' or ')}.` : ''
   operation.description = [operation.description, needs].filter(Boolean).join('\n\n')
 
@@ -148,13 +157,14 @@ function complete(operation: Operation, { name, method, path, meta, inputs }: De
   for (const parameter of operation.parameters) {
     const description = shapeOf(inputs[0])[parameter.name]?.description
     if (description) parameter.description ??= description
+    if (canOnlyBeTrue(parameter.schema)) parameter.schema = { type: 'boolean', const: true }
   }
   if (method === 'DELETE') moveListsToBody(operation)
   const body = operation.requestBody?.content['application/json']
   const fields = body?.schema as oas31.SchemaObject | undefined
   if (operation.requestBody && body) operation.requestBody.required = Boolean(fields?.required?.length)
   const [example] = objectOf(inputs[0])?.meta()?.examples ?? []
-  if (body && example) body.example = example
+  if (body && example) body.example = example as oas31.MediaTypeObject['example']
   // Zod leaves them out where a field is transformed.
   delete fields?.examples
   moveToComponents(body, `${component}Request`, schemas)
@@ -179,15 +189,63 @@ function complete(operation: Operation, { name, method, path, meta, inputs }: De
     addWarnings(success.content?.['application/json']?.schema as oas31.SchemaObject | undefined)
   }
   if (success.description === 'Successful response') success.description = 'Success'
-  moveToComponents(success.content?.['application/json'], `${component}Response`, schemas)
-  if (fields?.properties?.stream) {
-    success.headers = parts.headers('Idempotent-Replayed', 'X-Execution-Id', 'X-Muster-Warnings')
-    success.description = `The outcome. With \`stream: true\`, an event stream. ${parts.STREAM}`
-    success.content = { ...success.content, ...parts.STREAM_CONTENT }
-  }
+  moveToComponents(success.content?.['application/json'], `${component}Result`, schemas)
+  if (fields?.properties?.stream) Object.assign(success.headers, parts.headers('X-Execution-Id'))
   const statuses = errorStatuses(method, path, Object.keys(fields?.properties ?? {}))
   for (const status of [...statuses, ...Object.keys(meta?.errors ?? {})]) {
     Object.assign(operation.responses, { [status]: parts.errorReference(status, meta?.errors?.[Number(status)]) })
+  }
+}
+
+/**
+ * Returns the operation that streams what another one answers as JSON (contract-2.md section 1.14). Its body is the same,
+ * without the fields that choose between the two.
+ */
+function toStream(operation: Operation, schemas: Schemas): Operation {
+  const { operationId, requestBody, responses, ...rest } = structuredClone(operation)
+  const id = `${operationId}Stream`
+  const body = requestBody?.content['application/json']
+  const { $ref = '' } = (body?.schema ?? {}) as oas31.ReferenceObject
+  const { stream: _, background: __, ...properties } = (schemas[nameIn($ref)] as oas31.SchemaObject).properties ?? {}
+  const name = `${id.charAt(0).toUpperCase()}${id.slice(1)}Request`
+  schemas[name] = { ...schemas[nameIn($ref)], properties } as oas31.SchemaObject
+  const schema = { $ref: `#/components/schemas/${name}` }
+  return {
+    ...rest,
+    operationId: id,
+    summary: `${rest.summary}, and stream the events of the run`,
+    requestBody: { ...requestBody, content: { 'application/json': { ...body, schema } } },
+    responses: {
+      ...responses,
+      200: { description: parts.STREAM, headers: responses[200].headers ?? {}, content: parts.STREAM_CONTENT },
+    },
+  }
+}
+
+/** Returns the name of the component that a reference leads to. */
+const nameIn = ($ref: string): string => $ref.split('/').at(-1) ?? ''
+
+/** Gives each property that is nothing but a reference the description of its component. */
+function describeReferences(schemas: Schemas): void {
+  for (const schema of Object.values(schemas)) {
+    for (const property of Object.values((schema as oas31.SchemaObject).properties ?? {})) {
+      if (typeof property !== 'object' || !('$ref' in property)) continue
+      const { description } = (schemas[nameIn(property.$ref)] ?? {}) as oas31.SchemaObject
+      if (description) property.description ??= description
+    }
+  }
+}
+
+/** Gives each JSON body and success answer an example, where it has none of its own. */
+function addExamples(document: OpenAPIObject): void {
+  const schemas: Schemas = document.components?.schemas ?? {}
+  for (const item of Object.values(document.paths ?? {})) {
+    for (const { requestBody, responses } of Object.values(item as Record<string, Operation>)) {
+      for (const described of [requestBody, responses[200]]) {
+        const json = described?.content?.['application/json']
+        if (json?.schema && json.example === undefined) json.example = exampleOf(json.schema, schemas)
+      }
+    }
   }
 }
 
@@ -200,6 +258,10 @@ function addWarnings(schema: oas31.SchemaObject | undefined): void {
     ? { ...own, items: { anyOf: [items, { type: 'string', description: 'A field of the body that is unknown' }] } }
     : parts.WARNINGS
 }
+
+/** Whether a schema is that of a query field that can only say yes: lib/page.ts. */
+const canOnlyBeTrue = (schema: oas31.ParameterObject['schema']): boolean =>
+  JSON.stringify(schema) === '{"anyOf":[{"type":"string","const":"true"},{"type":"boolean"}]}'
 
 const isChange = (method: string): boolean => method === 'PATCH' || method === 'DELETE'
 
@@ -267,6 +329,24 @@ function moveToComponents(content: oas31.MediaTypeObject | undefined, name: stri
   if (!content?.schema || '$ref' in content.schema) return
   schemas[name] = content.schema
   content.schema = { $ref: `#/components/schemas/${name}` }
+}
+
+/**
+ * Leaves one of two schemas that are the same but for their names: zod-openapi has `<name>Output` beside `<name>` where
+ * requests allow fewer fields than answers.
+ */
+function withoutTwins(document: OpenAPIObject): OpenAPIObject {
+  const schemas: Schemas = document.components?.schemas ?? {}
+  const twins = Object.keys(schemas).filter((name) => {
+    const like = name.endsWith('Output') ? schemas[name.slice(0, -'Output'.length)] : undefined
+    return like && JSON.stringify(like) === JSON.stringify(schemas[name])
+  })
+  for (const name of twins) delete schemas[name]
+  const to = (name: string) => `#/components/schemas/${name}`
+  return JSON.parse(JSON.stringify(document), (_, value) => {
+    const twin = twins.find((name) => value === to(name))
+    return twin ? to(twin.slice(0, -'Output'.length)) : value
+  })
 }
 
 /**

@@ -104,7 +104,7 @@ export async function handleRest(context: Context, req: IncomingMessage, res: Se
   const query = await checkedQuery(context, req.url ?? '', route)
   // Who asks comes before what they say. What has its place in the address beats the body: `onDisconnect` may be in both.
   const body = hasBody(req) && method !== 'GET' ? await context.identify().then(() => readJson(req)) : {}
-  const input: Record<string, unknown> = { ...body, ...query, ...parameters }
+  const input: Record<string, unknown> = { ...body, ...query, ...parameters, ...(route.isStream && { stream: true }) }
   const unknown = unknownFields(body, route.known)
   const warnings = unknown.length ? warningsOf(unknown) : null
   if (warnings) res.setHeader('X-Muster-Warnings', String(warnings.length))

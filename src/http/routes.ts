@@ -5,6 +5,7 @@ import { unwrap } from '../lib/fields.ts'
 import { appRouter } from '../router.ts'
 import type { Context } from '../trpc.ts'
 import { callerOf, type Procedure } from './call.ts'
+import { streamPathOf } from './paths.ts'
 
 type Described = Procedure & {
   _def: { inputs: z.ZodType[]; meta?: { openapi?: { method?: string; path?: string }; scopes?: Scope[] } }
@@ -27,6 +28,8 @@ export type Route = {
   checkScope: (actor: Actor) => void
   /** Whether its body can ask for a stream: it starts a run. */
   canStream: boolean
+  /** Whether it answers with the stream of the run, whatever its body says: a path of {@link streamPathOf}. */
+  isStream: boolean
   /** Calls the procedure as any other face does. Throws a TRPCError. */
   call: (ctx: Context, getRawInput: () => Promise<unknown>) => Promise<unknown>
 }
@@ -52,12 +55,18 @@ const node = (): Node => ({ children: new Map(), parameter: null, routes: new Ma
 
 const root = node()
 for (const [path, procedure] of Object.entries(appRouter._def.procedures as unknown as Record<string, Described>)) {
-  const { inputs, meta } = procedure._def
-  const { method, path: pattern } = meta?.openapi ?? {}
+  const { method, path: pattern } = procedure._def.meta?.openapi ?? {}
   if (!method || !pattern) continue
+  const route = toRoute(path, procedure, method, pattern)
+  add(route)
+  if (route.canStream) add({ ...route, pattern: streamPathOf(pattern), isStream: true })
+}
+
+/** Adds a route at its pattern. */
+function add(route: Route): void {
   let place = root
   const names: string[] = []
-  for (const segment of pattern.split('/').slice(1)) {
+  for (const segment of route.pattern.split('/').slice(1)) {
     const [, name] = /^\{(\w+)\}$/.exec(segment) ?? []
     if (name) names.push(name)
     const next = name ? (place.parameter ?? node()) : (place.children.get(segment) ?? node())
@@ -65,18 +74,24 @@ for (const [path, procedure] of Object.entries(appRouter._def.procedures as unkn
     else place.children.set(segment, next)
     place = next
   }
-  place.routes.set(method, {
+  place.routes.set(route.method, { ...route, names })
+}
+
+function toRoute(path: string, procedure: Described, method: string, pattern: string): Route {
+  const { inputs, meta } = procedure._def
+  const names = [...pattern.matchAll(/\{(\w+)\}/g)].map(([, name = '']) => name)
+  return {
     method,
     pattern,
     isSingle: method === 'GET' && (pattern.endsWith('}') || SINGLE.has(pattern)),
     checkScope: (actor) => void (meta?.scopes?.length && requireScope(actor, ...meta.scopes)),
-    names,
     lists: namesOf(inputs, isList),
     inQuery: WITH_BODY.has(method) ? namesOf(inputs, isInQuery) : null,
     known: knownNames(inputs, names),
     canStream: namesOf(inputs, () => true).has('stream'),
+    isStream: false,
     call: callerOf(procedure, path),
-  })
+  }
 }
 
 /** The route of a request, with what its path says; null when there is none. A slash at the end is passed over. */

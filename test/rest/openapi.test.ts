@@ -6,7 +6,13 @@ import { createDocument } from '../../src/http/openapi.ts'
 import { COMPONENTS } from '../../src/http/openapi-parts.ts'
 import { findRoute } from '../../src/http/routes.ts'
 import { appRouter } from '../../src/router.ts'
-import { document, exampleOf, expectDocumented, expectEverySchemaToCompile } from '../support/openapi.ts'
+import {
+  document,
+  exampleOf,
+  expectDocumented,
+  expectEverySchemaToCompile,
+  expectExamples,
+} from '../support/openapi.ts'
 import { request } from '../support/rest.ts'
 import { startServer, type TestServer } from '../support/server.ts'
 
@@ -29,6 +35,15 @@ const find = (method: string, path: string) =>
 const schemas = document.components?.schemas as Record<string, oas31.SchemaObject>
 const bodyOf = (body: Operation['requestBody']) => body as oas31.RequestBodyObject | undefined
 const EVENTS = '/api/v1/executions/{id}/events'
+const CHAT_EVENTS = '/api/v1/chats/{id}/events'
+/** Paths that stream what the same path without its end answers as JSON. */
+const STREAMS = [
+  '/api/v1/agents/{id}/execute/stream',
+  '/api/v1/chats/{id}/messages/stream',
+  '/api/v1/execute/stream',
+  '/api/v1/executions/{id}/rerun/stream',
+  '/api/agent/execute/stream',
+]
 
 describe('the document', () => {
   it('is valid OpenAPI 3.1, and the validator would say if it were not', async () => {
@@ -44,6 +59,7 @@ describe('the document', () => {
     const expected = procedures.map(({ method, path }) => `${method} ${path}`)
     expected.push(
       `GET ${EVENTS}`,
+      ...STREAMS.map((path) => `POST ${path}`),
       'GET /api/v1/chats/{id}/events',
       'POST /api/v1/media',
       'POST /api/files/upload',
@@ -68,10 +84,11 @@ describe('the document', () => {
 
   it('asks for a token with the scopes of the procedure', () => {
     for (const { method, path, scopes } of procedures) {
-      const expected = scopes.length ? scopes.map((scope) => ({ token: [scope] })) : [{ token: [] }]
-      expect(find(method, path).security).toEqual(expected)
+      expect(find(method, path)).toMatchObject({ security: [{ token: [] }], 'x-required-scopes': scopes })
     }
-    expect(find('GET', EVENTS).security).toEqual([{ token: ['executions:read'] }, { token: ['agents:execute'] }])
+    const both = ['executions:read', 'agents:execute']
+    expect(find('GET', EVENTS)).toMatchObject({ security: [{ token: [] }], 'x-required-scopes': both })
+    for (const path of STREAMS) expect(find('POST', path)).toMatchObject({ 'x-required-scopes': ['agents:execute'] })
     expect(document.components?.securitySchemes?.token).toMatchObject({ type: 'http', scheme: 'bearer' })
     expect(JSON.stringify(createDocument({ PUBLIC_URL: undefined, TOKEN_PREFIX: 'td' }))).toContain('td_')
   })
@@ -120,17 +137,66 @@ describe('the document', () => {
         if (/^2|^304/.test(status)) continue
         const response = document.components?.responses?.[$ref?.split('/').at(-1) ?? ''] as oas31.ResponseObject
         expect(response.content).toMatchObject({
-          'application/json': { schema: { $ref: '#/components/schemas/Error' } },
+          'application/json': { schema: { $ref: '#/components/schemas/ErrorResponse' } },
         })
       }
     }
-    expect(schemas.Error?.required).toEqual(['error', 'statusCode', 'statusMessage', 'message', 'requestId'])
+    expect(schemas.ErrorResponse?.required).toEqual(['error', 'statusCode', 'statusMessage', 'message', 'requestId'])
   })
 
-  it('has no example of a request that does not fit its schema', () => {
-    const json = operations.filter(({ requestBody }) => bodyOf(requestBody)?.content['application/json'])
-    const examples = json.flatMap(({ method, path }) => exampleOf(method, path) ?? [])
-    expect(examples.length).toBeGreaterThan(9)
+  it('has an example, which fits the schema, for every body and every success answer', expectExamples)
+
+  it('changes exactly one field in the example of each PATCH', () => {
+    for (const { method, path } of operations) {
+      if (method === 'PATCH') expect([path, Object.keys(exampleOf(method, path) ?? {}).length]).toEqual([path, 1])
+    }
+  })
+
+  it('describes every parameter, property, named schema and answer', () => {
+    const missing: string[] = []
+    const visit = (value: unknown, path: string[]) => {
+      if (typeof value !== 'object' || value === null || path.at(-1) === 'example') return
+      const { properties } = value as oas31.SchemaObject
+      if (properties && path.at(-1) !== 'properties')
+        for (const [name, property] of Object.entries(properties))
+          if (!(property as oas31.SchemaObject).description) missing.push([...path, name].join('.'))
+      for (const [key, item] of Object.entries(value)) visit(item, [...path, key])
+    }
+    visit(document, [])
+    for (const [name, { description }] of Object.entries(schemas))
+      if (!description && !/Request$|Result$/.test(name)) missing.push(name)
+    for (const { method, path, parameters = [], responses = {} } of operations) {
+      for (const parameter of parameters as (oas31.ParameterObject | oas31.ReferenceObject)[])
+        if (!('$ref' in parameter) && !parameter.description) missing.push(`${method} ${path} ${parameter.name}`)
+      for (const [status, response] of Object.entries(responses) as [string, oas31.ResponseObject][])
+        if (!('$ref' in response) && !response.description) missing.push(`${method} ${path} ${status}`)
+    }
+    expect(missing).toEqual([])
+  })
+
+  it('names no schema like a global of browsers or Node', () => {
+    const globals = new Set([...Object.getOwnPropertyNames(globalThis), 'ErrorEvent', 'Permissions', 'Plugin', 'Text'])
+    expect(Object.keys(schemas).filter((name) => globals.has(name))).toEqual([])
+  })
+
+  it('has no operation that answers with JSON or with a stream, whichever was asked for', () => {
+    for (const { method, path, responses = {} } of operations) {
+      const types = Object.keys(responses[200]?.content ?? {})
+      expect([method, path, types.length]).toEqual([method, path, 1])
+      const isStream = [EVENTS, CHAT_EVENTS, ...STREAMS].includes(path)
+      expect([path, types[0] === 'text/event-stream']).toEqual([path, isStream])
+    }
+  })
+
+  it('asks for the same in a stream, without the fields that choose between stream and JSON', () => {
+    const fieldsOf = (path: string) => {
+      const { schema } = bodyOf(find('POST', path).requestBody)?.content['application/json'] ?? {}
+      return Object.keys(schemas[(schema as oas31.ReferenceObject).$ref.split('/').at(-1) ?? '']?.properties ?? {})
+    }
+    for (const path of STREAMS) {
+      const all = fieldsOf(path.replace(/\/stream$/, ''))
+      expect(fieldsOf(path)).toEqual(all.filter((field) => field !== 'stream' && field !== 'background'))
+    }
   })
 
   it('says when an operation gives an error of its own', () => {
@@ -162,19 +228,14 @@ describe('the document', () => {
     expect(JSON.stringify(document)).not.toContain('"additionalProperties":false')
   })
 
-  it('describes the two event streams by the shape of their events', () => {
-    for (const operation of [find('POST', '/api/v1/agents/{id}/execute'), find('GET', EVENTS)]) {
+  it('describes event streams by the data of their events', () => {
+    for (const operation of [...STREAMS.map((path) => find('POST', path)), find('GET', EVENTS)]) {
       expect(operation.responses?.[200].content['text/event-stream'].schema).toEqual({
         $ref: '#/components/schemas/ExecutionEvent',
       })
     }
-    expect(Object.keys(find('POST', '/api/v1/agents/{id}/execute').responses?.[200].content)).toHaveLength(2)
-    expect(schemas.ExecutionEvent?.discriminator?.mapping).toEqual({
-      meta: '#/components/schemas/MetaEvent',
-      message: '#/components/schemas/MessageEvent',
-      result: '#/components/schemas/ResultEvent',
-      error: '#/components/schemas/ErrorEvent',
-    })
+    const names = ['ExecutionMetaEvent', 'ExecutionMessageEvent', 'ExecutionResultEvent', 'ExecutionErrorEvent']
+    expect(schemas.ExecutionEvent?.anyOf).toEqual(names.map((name) => ({ $ref: `#/components/schemas/${name}` })))
     expect(find('GET', EVENTS).parameters).toMatchObject([
       { in: 'path', name: 'id' },
       { in: 'query', name: 'after', schema: { type: 'integer' } },
@@ -220,7 +281,7 @@ describe('over HTTP', () => {
     }
     const agent = JSON.parse(await call('POST', '/api/v1/agents', { name: 'Ada', systemPrompt: 'Be helpful.' }))
     await call('POST', '/api/v1/agents', {})
-    const stream = await call('POST', `/api/v1/agents/${agent.id}/execute`, { message: 'Hello', stream: true })
+    const stream = await call('POST', `/api/v1/agents/${agent.id}/execute/stream`, { message: 'Hello' })
     const [, executionId] = /"executionId":"([\w-]+)"/.exec(stream) ?? []
     expect(await call('GET', `/api/v1/executions/${executionId}/events`)).toContain('event: result')
     await call('GET', `/api/v1/executions/${executionId}`)
@@ -291,7 +352,7 @@ describe('expectDocumented', () => {
     expectDocumented('GET', '/api/v1/agents/x', 404, json, error)
     expectDocumented('GET', '/api/v1/nothing', 404, json, error)
     expectDocumented('GET', '/api/v1/executions/x/events', 200, stream, `${meta}: ping\n\nid: 2\nevent: mess`)
-    expectDocumented('POST', '/api/v1/agents/x/execute', 200, stream, meta)
+    expectDocumented('POST', '/api/v1/agents/x/execute/stream', 200, stream, meta)
   })
 
   it.each([
@@ -304,7 +365,8 @@ describe('expectDocumented', () => {
     ['an error without request id', '/api/v1/agents/x', 404, json, { ...error, requestId: undefined }, 'requestId'],
     ['a missing header', '/api/v1/agents', 200, headers('application/json', {}), list, 'X-Request-Id is missing'],
     ['an operation', '/api/v1/nothing', 200, json, list, 'not in the document'],
-    ['an event', '/api/v1/executions/x/events', 200, stream, meta.replace('meta', 'other'), 'exactly one schema'],
+    ['an event', '/api/v1/executions/x/events', 200, stream, meta.replaceAll('meta', 'other'), 'must match a schema'],
+    ['a name', '/api/v1/executions/x/events', 200, stream, meta.replace('meta', 'other'), 'says that it is meta'],
     ['event data', '/api/v1/executions/x/events', 200, stream, meta.replace('chatId', 'chat'), "property 'chatId'"],
   ])('refuses %s that the document does not have', (_, path, status, given, body, message) => {
     expect(() => expectDocumented('GET', path, status, given, JSON.parse(JSON.stringify(body)))).toThrow(message)

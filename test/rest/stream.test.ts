@@ -156,6 +156,40 @@ describe('the stream of a run', () => {
     }
   })
 
+  it('is the only answer of the paths that end with /stream, whatever the body says', async () => {
+    const ask = (path: string, body: Fields) => openStream(server, `/api/v1/${path}/stream`, { method: 'POST', body })
+    const first = await ask(`agents/${agent}/execute`, { message: 'Hi', stream: false })
+    const [meta] = await first.rest()
+    const { executionId, chatId } = meta?.data ?? {}
+    for (const [path, body] of [
+      ['execute', { agentId: agent, message: 'Hi' }],
+      [`chats/${chatId}/messages`, { message: 'Hi' }],
+      [`executions/${executionId}/rerun`, {}],
+    ] as const) {
+      const stream = await ask(path, body)
+      expect(stream.headers.get('x-execution-id')).toMatch(/^exec-/)
+      expect((await stream.rest()).map(({ event }) => event)).toEqual(
+        expect.arrayContaining(['meta', 'message', 'result']),
+      )
+    }
+    const refused = await ask(`agents/${agent}/execute`, {})
+    await refused.rest().catch(() => {})
+    expect(refused.status).toBe(400)
+    expectError(await request(server, 'GET', `/api/v1/agents/${agent}/execute/stream`), 405, 'Method not allowed')
+  })
+
+  it('joins the run of the same Idempotency-Key that the path without /stream has begun', async () => {
+    const headers = { 'Idempotency-Key': 'stream-or-not' }
+    const begun = await execute({}, '', headers)
+    await begun.rest()
+    const body = { message: 'Hi' }
+    const path = `/api/v1/agents/${agent}/execute/stream`
+    const joined = await openStream(server, path, { method: 'POST', body, headers })
+    await joined.rest()
+    expect(joined.text).toBe(begun.text)
+    expect(joined.headers.get('idempotent-replayed')).toBe('true')
+  })
+
   it('is whole for whoever speaks HTTP/1.0, and for whoever still waits for another answer on the connection', async () => {
     const reply = gated(['One ', 'two ', 'three'])
     const stream = await execute()

@@ -2,6 +2,7 @@ import { Ajv2020, type ValidateFunction } from 'ajv/dist/2020.js'
 import addFormats from 'ajv-formats'
 import type { oas31 } from 'zod-openapi'
 import { createDocument } from '../../src/http/openapi.ts'
+import { NO_SAMPLE } from '../../src/http/openapi-examples.ts'
 
 export const document = createDocument({ PUBLIC_URL: undefined, TOKEN_PREFIX: 'mst' })
 
@@ -66,7 +67,12 @@ function checkResponse(pointer: string[], headers: Headers, body: unknown): void
   if (!located.response.content?.[type]) throw new Error(`${type} is not among its content types`)
   const schema = [...located.pointer, 'content', type, 'schema']
   if (type !== 'text/event-stream') check(schema, body)
-  else for (const event of parseEvents(String(body))) check(schema, event)
+  else {
+    for (const { event, data } of parseEvents(String(body))) {
+      if (data.type !== event) throw new Error(`the event ${event} says that it is ${data.type}`)
+      check(schema, data)
+    }
+  }
 }
 
 function checkHeaders(response: oas31.ResponseObject, headers: Headers): void {
@@ -85,9 +91,13 @@ function checkHeaders(response: oas31.ResponseObject, headers: Headers): void {
  */
 export function expectDocumented(method: string, path: string, status: number, headers: Headers, body: unknown): void {
   const { pathname } = new URL(path, 'http://localhost')
-  const [operation] = operations
+  const [documented] = operations
     .filter((candidate) => candidate.method === method && candidate.path.test(pathname))
     .sort((a, b) => a.template.split('{').length - b.template.split('{').length)
+  // With `stream: true` a path answers as the one that streams.
+  const isStream = headers.get('content-type')?.startsWith('text/event-stream')
+  const sibling = isStream && operations.find(({ template }) => template === `${documented?.template}/stream`)
+  const operation = sibling || documented
   const key = BEFORE_ROUTING.includes(status) ? 'default' : String(status)
   try {
     if (!operation) {
@@ -106,6 +116,33 @@ export function expectDocumented(method: string, path: string, status: number, h
 /** Throws unless all components compile in Ajv's strict mode, references included. */
 export function expectEverySchemaToCompile(): void {
   for (const name of Object.keys(document.components?.schemas ?? {})) compile(['components', 'schemas', name])
+}
+
+/** Throws unless the example of every JSON body and success answer is there, whole, and fits its schema. */
+export function expectExamples(): void {
+  for (const { template, method, responses } of operations) {
+    const pointer = ['paths', template, method.toLowerCase()]
+    const { requestBody } = find(pointer) as oas31.OperationObject
+    const places = [
+      ...(requestBody ? [[...pointer, 'requestBody', 'content']] : []),
+      ...Object.keys(responses).flatMap((status) =>
+        status.startsWith('2') ? [[...pointer, 'responses', status, 'content']] : [],
+      ),
+    ]
+    for (const place of places) {
+      for (const [type, { example }] of Object.entries((find(place) ?? {}) as Record<string, oas31.MediaTypeObject>)) {
+        if (!/json|event-stream/.test(type)) continue
+        const said = JSON.stringify(example)
+        if (said === undefined) throw new Error(`${place.join(' ')} has no example`)
+        if (said.includes(`"${NO_SAMPLE}"`)) throw new Error(`A sample is missing in ${place.join(' ')}: ${said}`)
+        try {
+          check([...place, type, 'schema'], example)
+        } catch (error) {
+          throw new Error(`${place.join(' ')}: ${(error as Error).message}: ${said}`)
+        }
+      }
+    }
+  }
 }
 
 /** The example of a JSON request, which has to fit its schema; undefined where there is none. */
