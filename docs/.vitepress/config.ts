@@ -49,7 +49,11 @@ export default defineConfig({
   lang: 'en',
   outDir: '../dist/docs',
   cacheDir: '../node_modules/.cache/vitepress',
-  cleanUrls: false,
+  head: [
+    ['link', { rel: 'icon', href: 'data:,' }],
+    // Lines of pictures in text meet.
+    ['style', {}, '.vp-doc .language-text pre code { line-height: 1.3 }'],
+  ],
   markdown: { anchor: { slugify }, config: adapt },
   themeConfig: {
     search: { provider: 'local' },

@@ -116,7 +116,7 @@ const filtersOf = ({ agentId, spaceId, chatId, taskId, missionId }: z.output<typ
 
 /**
  * Whether a status is that of runs under way. They are few: a list of them starts from the status, and its other filters
- * are written `NOT (NOT …)`, so that SQLite uses no index for them (ARCHITECTURE.md, "The rarer one first").
+ * are written `NOT (NOT …)`, so that SQLite uses no index for them (docs/architecture/databases.md).
  */
 const isLive = (status: string | undefined) => status === 'pending' || status === 'running'
 

@@ -126,7 +126,7 @@ export type JournalDeps = {
 
 /**
  * The events of all executions that run in this process: one flusher writes the new segments of all of them in few
- * transactions, fenced per execution, while followers in this process see them at once (ARCHITECTURE.md, "How a run lives").
+ * transactions, fenced per execution, while followers in this process see them at once (docs/architecture/run.md).
  */
 export function createJournal(deps: JournalDeps): Journal {
   const { db, clock, log } = deps
