@@ -1,0 +1,46 @@
+/**
+ * Generates a client of the OpenAPI document at an address with each generator that people use, into a folder:
+ * `node generate-clients.ts URL FOLDER`. In a process of its own, since a module hook gives the generators a TypeScript
+ * whose compiler has a JavaScript API: the project's own has none.
+ */
+import { writeFileSync } from 'node:fs'
+import { createRequire, registerHooks } from 'node:module'
+import { join } from 'node:path'
+import { argv } from 'node:process'
+import { pathToFileURL } from 'node:url'
+
+const [, , url = '', folder = ''] = argv
+const typescript = createRequire(import.meta.resolve('oazapfts')).resolve('typescript')
+registerHooks({
+  resolve: (specifier, context, next) =>
+    specifier === 'typescript'
+      ? { url: pathToFileURL(typescript).href, format: 'commonjs', shortCircuit: true }
+      : next(specifier, context),
+})
+
+const document = join(folder, 'openapi.json')
+writeFileSync(document, await (await fetch(`${url}/api/openapi.json`)).text())
+
+const { default: openapiTypescript, astToString } = await import('openapi-typescript')
+const ast = await openapiTypescript(pathToFileURL(document))
+writeFileSync(join(folder, 'openapi-typescript.ts'), astToString(ast))
+
+const { createClient } = await import('@hey-api/openapi-ts')
+await createClient({
+  input: document,
+  output: join(folder, 'hey-api'),
+  plugins: ['@hey-api/client-fetch', '@hey-api/typescript', '@hey-api/sdk'],
+  logs: { level: 'silent' },
+})
+
+const { generate } = await import('orval')
+await generate(
+  { input: { target: document }, output: { target: join(folder, 'orval.ts'), client: 'fetch', baseUrl: url } },
+  folder,
+)
+
+const { generateApi } = await import('swagger-typescript-api')
+await generateApi({ input: document, output: folder, fileName: 'swagger-typescript-api.ts', silent: true })
+
+const { generateSource } = await import('oazapfts')
+writeFileSync(join(folder, 'oazapfts.ts'), await generateSource(document, { optimistic: true }))
