@@ -51,8 +51,12 @@ export default defineConfig({
   cacheDir: '../node_modules/.cache/vitepress',
   head: [
     ['link', { rel: 'icon', href: 'data:,' }],
-    // Lines of pictures in text meet.
-    ['style', {}, '.vp-doc .language-text pre code { line-height: 1.3 }'],
+    // The lines of a picture meet.
+    [
+      'style',
+      {},
+      '.vp-doc .language-text pre code { line-height: 1.3 } .vp-doc .language-text .lang { display: none }',
+    ],
   ],
   markdown: { anchor: { slugify }, config: adapt },
   themeConfig: {
