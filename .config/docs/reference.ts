@@ -82,8 +82,8 @@ function errors(): string {
   return page(
     'Error codes',
     `Every error carries \`code\`, a stable word for programs. Often it carries \`detail\`, one sentence that says how to fix
-it. The code is in the error body of REST, in \`extensions\` of GraphQL, in \`errorCode\` of tRPC, in the \`error\` event of a
-stream, and in \`execution.errorCode\` of a failed run. Later versions may add codes: treat an unknown code by its status.`,
+it. The code is in the error body of REST, in \`extensions\` of GraphQL, and in \`errorCode\` of tRPC. A failed run has it in the
+\`error\` event of its stream and in \`execution.errorCode\`. Later versions may add codes: treat an unknown code by its status.`,
     '## Requests',
     table(['Code', 'Status', 'When', 'How to fix it'], rowsOf(REQUEST_ERRORS)),
     '## Runs',
