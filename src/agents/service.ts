@@ -140,11 +140,14 @@ async function findIds(actor: Actor, db: Tx, ids: readonly string[]): Promise<Se
 export const REFERENCES = { skillIds: findSkillVersions, mcpInstanceIds: typesOf, subagentIds: findIds }
 const REFERRING = Object.keys(REFERENCES) as (keyof typeof REFERENCES)[]
 
+const hasReferences = (agent: KnownAgent): boolean => REFERRING.some((field) => agent[field].length > 0)
+
 /**
  * Agents as the caller sees them: without the skills, MCP servers and agents in them that are gone, or out of reach. No
  * statement for what none of them has.
  */
-async function asSeenBy(actor: Actor, { db }: Pick<Deps, 'db'>, agents: readonly KnownAgent[]): Promise<KnownAgent[]> {
+async function asSeenBy(actor: Actor, { db }: Pick<Deps, 'db'>, agents: KnownAgent[]): Promise<KnownAgent[]> {
+  if (!agents.some(hasReferences)) return agents
   const lists = await Promise.all(
     REFERRING.map(async (field) => {
       const ids = agents.flatMap((agent) => agent[field])
