@@ -80,6 +80,9 @@ const failureOf = ({ id: executionId, error, errorCode }: ExecutionRow) =>
     ...(error !== null && { detail: error }),
   })
 
+/** Made once: without a reason each `abort()` makes an error with a stack. */
+const OVER = new Error('The wait is over')
+
 /**
  * Waits until the run has ended or the caller has gone away. Throws 401 or 403 when the caller's access ends meanwhile:
  * nobody learns the result with a token that was revoked.
@@ -95,10 +98,10 @@ async function waitForEnd(
     const access = new AbortController()
     const lost = deps.revocations.watch(caller, access)
     try {
-      const found = await deps.engine.ended(row, AbortSignal.any([left, lost]))
+      const found = await deps.engine.ended(row, left, lost)
       if (!lost.aborted) return found
     } finally {
-      access.abort()
+      access.abort(OVER)
     }
     if (!caller.tokenId)
       throw unauthorized(hasExpired(caller, deps.clock.now()) ? 'Token expired' : 'Invalid or expired token')

@@ -64,8 +64,8 @@ export type Engine = {
   follow(row: Edge, after: number, signal: AbortSignal): AsyncGenerator<readonly ExecutionEvent[]>
   /** Aborted when this process shuts down. Event streams end then. */
   stopped: AbortSignal
-  /** Returns the execution once it has ended, or its current state if the signal aborts first. */
-  ended(row: ExecutionRow, signal: AbortSignal): Promise<ExecutionRow>
+  /** Returns the execution once it has ended, or its current state if one of the signals aborts first. */
+  ended(row: ExecutionRow, ...signals: AbortSignal[]): Promise<ExecutionRow>
   /**
    * Cancels the execution and its descendants unless they have ended, on behalf of `by`. Returns the resulting
    * execution.
@@ -331,7 +331,7 @@ export function createEngine(deps: EngineDeps): Engine {
     },
     stopped: stopped.signal,
     follow: (row, after, signal) => follow(followDeps, row, after, signal),
-    ended: (row, signal) => whenEnded(followDeps, row, signal),
+    ended: (row, ...signals) => whenEnded(followDeps, row, signals),
     goOn(row) {
       bus.publish('execution', [row.id])
       begin(row.id, row.organizationId)

@@ -86,19 +86,19 @@ export async function* follow(
   if (!signal.aborted) throw unavailable()
 }
 
-/** An execution once it has ended, or as it is when the signal aborts. Throws 503 when this process ends first. */
+/** Returns an execution once it has ended, or as it is when one of the signals aborts. Throws 503 if this process ends. */
 export async function whenEnded(
   { db, live, notices, stopped }: Omit<FollowDeps, 'journal'> & { live: Live },
   { id }: ExecutionRow,
-  signal: AbortSignal,
+  signals: readonly AbortSignal[],
 ): Promise<ExecutionRow> {
-  const patience = AbortSignal.any([signal, stopped])
+  const patience = AbortSignal.any([...signals, stopped])
   for (;;) {
     using notice = notices.expect(id, patience)
     const here = await unlessAborted(live.ended(id), patience)
     if (here) return here
     const current = await db.execution.findUniqueOrThrow({ where: { id } })
-    if (current.terminalSeq !== null || signal.aborted) return current
+    if (current.terminalSeq !== null || signals.some(({ aborted }) => aborted)) return current
     if (stopped.aborted) throw unavailable()
     if (!live.has(id)) await notice.happened
   }
