@@ -1,6 +1,9 @@
 import type { Socket } from 'node:net'
 
 const H = 0x48
+const ONE = 0x31
+/** Index of the first digit of the status in `HTTP/1.1 100`. */
+const STATUS = 9
 const INTERIM = /^HTTP\/1\.[01] 100[ \r][^\n]*\r\n(?:[^\r\n]+\r\n)*\r\n/
 /** Maximum length of an interim response (bytes). A longer one is left to the parser, which rejects it. */
 const MAX_LENGTH = 4_096
@@ -21,6 +24,11 @@ export function skipContinue<T extends Socket>(socket: T): T {
     if (held) chunk = Buffer.concat([held, chunk])
     held = null
     for (;;) {
+      // Fast path: no interim response has another first digit.
+      if (chunk.length > STATUS && chunk[STATUS] !== ONE) {
+        answered = socket.bytesWritten
+        return chunk
+      }
       const head = chunk.toString('latin1', 0, MAX_LENGTH)
       const interim = INTERIM.exec(head)?.[0]
       if (interim) {

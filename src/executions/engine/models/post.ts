@@ -185,9 +185,11 @@ function itself<T>(this: T): T {
 
 /** Returns the headers used to classify errors, and the content encoding. */
 function pick(headers: Readonly<Record<string, string | string[] | undefined>>): Record<string, string> {
-  const known = TELLING.flatMap((name) => (typeof headers[name] === 'string' ? [[name, headers[name]]] : []))
+  const picked: Record<string, string> = {}
+  for (const name of TELLING) if (typeof headers[name] === 'string') picked[name] = headers[name]
   const encoding = headers['content-encoding']
-  return Object.fromEntries(typeof encoding === 'string' ? [...known, ['encoding', encoding]] : known)
+  if (typeof encoding === 'string') picked.encoding = encoding
+  return picked
 }
 
 type Failure = {
