@@ -62,7 +62,7 @@ function tableOf(
     enums,
     relations: new Map<string, Relation>(),
     dialect,
-    inserts: new Map<string, string>(),
+    inserts: [],
   }
 }
 

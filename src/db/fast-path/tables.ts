@@ -16,9 +16,15 @@ export type Table = {
   enums: Enums
   relations: ReadonlyMap<string, Relation>
   dialect: Dialect
-  /** Cached INSERT statements, by column list. */
-  inserts: Map<string, string>
+  /** The INSERT statements that were compiled so far. */
+  inserts: Insert[]
 }
+
+/** An INSERT of one row into some columns. */
+export type Insert = { columns: readonly Column[]; sql: string }
+
+/** A column with its Prisma type. */
+export type Column = { name: string; type: string; isRequired: boolean }
 
 export type Enums = ReadonlyMap<string, ReadonlySet<string>>
 
@@ -62,6 +68,13 @@ export function typeOf({ columns }: Table, name: string): string {
   if (type === undefined) throw UNSUPPORTED
   return type
 }
+
+/** Returns a column. */
+export const columnOf = (table: Table, name: string): Column => ({
+  name,
+  type: typeOf(table, name),
+  isRequired: table.required.has(name),
+})
 
 /** Returns a list for an argument that Prisma accepts as one value or a list. */
 export const listOf = (said: unknown): readonly unknown[] => (Array.isArray(said) ? said : [said])

@@ -2,7 +2,18 @@ import { Prisma } from '../../../prisma/generated/sqlite/client.ts'
 import { encode } from './dialect.ts'
 import { NOTHING, writtenProjection } from './projection.ts'
 import { knownArgs, type Projection, type Query, type Statement } from './statement.ts'
-import { type Columns, isFilter, listOf, quote, type Table, typeOf, UNSUPPORTED } from './tables.ts'
+import {
+  type Column,
+  type Columns,
+  columnOf,
+  type Insert,
+  isFilter,
+  listOf,
+  quote,
+  type Table,
+  typeOf,
+  UNSUPPORTED,
+} from './tables.ts'
 import { uniqueWhere } from './unique-key.ts'
 import { whereOf } from './where.ts'
 
@@ -50,27 +61,32 @@ function insertOf(
 ): Query {
   const names = assignedColumns(rows[0])
   if (rows.length * names.length > MAX_PARAMETERS) throw UNSUPPORTED
+  const { columns, sql } = insertInto(table, names)
   const args: unknown[] = []
   for (const row of rows) {
     if (!isFilter(row) || (row !== rows[0] && assignedColumns(row).length !== names.length)) throw UNSUPPORTED
-    for (const name of names) args.push(storedValue(table, name, row[name]))
+    for (const column of columns) args.push(storedValue(table, column, row[column.name]))
   }
-  return { sql: intoOf(table, names, rows.length) + onConflict(args) + returning(projection), args, table, projection }
+  const more = rows.slice(1).map((_, index) => `, ${tupleOf(table, names, index + 1)}`)
+  return { sql: sql + more.join('') + onConflict(args) + returning(projection), args, table, projection }
 }
 
-/** Caches the statement for one row, because a table's rows are created with few column sets. */
-function intoOf(table: Table, names: readonly string[], count: number): string {
-  const key = names.join()
-  const known = count === 1 && table.inserts.get(key)
+/** Returns the INSERT of one row. It is compiled once, because a table's rows are created with few column sets. */
+function insertInto(table: Table, names: readonly string[]): Insert {
+  const isAlike = ({ columns }: Insert) =>
+    columns.length === names.length && columns.every(({ name }, index) => name === names[index])
+  const known = table.inserts.find(isAlike)
   if (known) return known
   if (!table.needed.every((name) => names.includes(name))) throw UNSUPPORTED
-  let number = 0
-  const tuple = () => `(${names.map(() => table.dialect.place(++number)).join(', ')})`
-  const tuples = Array.from({ length: count }, tuple).join(', ')
-  const sql = `INSERT INTO ${quote(table.name)} (${names.map(quote).join(', ')}) VALUES ${tuples}`
-  if (count === 1) table.inserts.set(key, sql)
-  return sql
+  const sql = `INSERT INTO ${quote(table.name)} (${names.map(quote).join(', ')}) VALUES ${tupleOf(table, names, 0)}`
+  const insert = { columns: names.map((name) => columnOf(table, name)), sql }
+  table.inserts.push(insert)
+  return insert
 }
+
+/** Returns the placeholders of a row by its index. */
+const tupleOf = ({ dialect }: Table, names: readonly string[], row: number): string =>
+  `(${names.map((_, index) => dialect.place(row * names.length + index + 1)).join(', ')})`
 
 /** Compiles `update` and `updateManyAndReturn`, and `updateMany` if nothing is returned. */
 export function toUpdate(table: Table, call: unknown, returns: boolean): Query {
@@ -98,17 +114,18 @@ function assignedColumns(values: unknown): string[] {
 }
 
 /** Returns a value as a column stores it. Throws UNSUPPORTED for null in a non-nullable column. */
-function storedValue(table: Table, name: string, value: unknown): unknown {
-  if (value === null && table.required.has(name)) throw UNSUPPORTED
-  return encode(table, typeOf(table, name), value)
+function storedValue(table: Table, { type, isRequired }: Column, value: unknown): unknown {
+  if (value === null && isRequired) throw UNSUPPORTED
+  return encode(table, type, value)
 }
 
 function changeOf(table: Table, name: string, value: unknown, args: unknown[]): string {
   const { dialect } = table
-  const type = typeOf(table, name)
+  const known = columnOf(table, name)
+  const { type } = known
   const column = quote(name)
   if (type === 'Json' || !isFilter(value)) {
-    return `${column} = ${dialect.place(args.push(storedValue(table, name, value)))}`
+    return `${column} = ${dialect.place(args.push(storedValue(table, known, value)))}`
   }
   const [[step, by] = [], ...more] = Object.entries(value)
   if (more.length || (step !== 'increment' && step !== 'decrement')) throw UNSUPPORTED
