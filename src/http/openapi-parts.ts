@@ -238,6 +238,7 @@ const health = (operationId: string, summary: string, canFail: boolean): { get: 
   get: {
     operationId,
     summary,
+    description: 'Needs no token.',
     tags: ['health'],
     security: [],
     responses: {

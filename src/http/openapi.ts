@@ -149,7 +149,9 @@ function complete(operation: Operation, { name, method, path, meta, inputs }: De
   operation.tags = [name.split('.', 1)[0] ?? '']
   operation.security = [{ token: [] }]
   Object.assign(operation, { 'x-required-scopes': scopes })
-  const needs = scopes.length ? `Needs the scope ${scopes.map((scope) => `\`${scope}\``).join(' or ')}.` : ''
+  const needs = scopes.length
+    ? `Needs the scope ${scopes.map((scope) => `\`${scope}\``).join(' or ')}.`
+    : 'Any token will do.'
   operation.description = [operation.description, needs].filter(Boolean).join('\n\n')
 
   moveToQuery(operation, shapeOf(inputs[0]))

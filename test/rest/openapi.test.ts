@@ -1,4 +1,5 @@
 import { createHash } from 'node:crypto'
+import { createConfig, lintFromString } from '@redocly/openapi-core'
 import { Validator } from '@seriousme/openapi-schema-validator'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import type { oas31 } from 'zod-openapi'
@@ -51,6 +52,23 @@ describe('the document', () => {
     expect(await new Validator().validate({ ...structuredClone(document) })).toMatchObject({ valid: true })
     const broken = { ...structuredClone(document), info: { title: 'no version' } }
     expect(await new Validator().validate(broken)).toMatchObject({ valid: false })
+  })
+
+  it('passes a linter: structure, references, ids, paths, descriptions and examples', async () => {
+    const wanted = [
+      ...['struct', 'no-unresolved-refs', 'no-identical-paths', 'no-ambiguous-paths', 'path-parameters-defined'],
+      ...['operation-operationId-unique', 'operation-operationId-url-safe', 'operation-parameters-unique'],
+      ...['operation-summary', 'operation-description', 'operation-tag-defined', 'tag-description', 'security-defined'],
+      ...['no-invalid-media-type-examples', 'no-invalid-parameter-examples', 'no-enum-type-mismatch'],
+      ...['no-schema-type-mismatch', 'no-required-schema-properties-undefined', 'operation-2xx-response'],
+    ]
+    const config = await createConfig({ rules: Object.fromEntries(wanted.map((rule) => [rule, 'error'])) })
+    const lint = async (value: object) => {
+      const problems = await lintFromString({ source: JSON.stringify(value), absoluteRef: 'openapi.json', config })
+      return problems.map(({ message, location }) => `${message} ${location[0]?.pointer}`)
+    }
+    expect(await lint(document)).toEqual([])
+    expect(await lint({ ...document, tags: [] })).not.toEqual([])
   })
 
   it('holds schemas that are valid JSON Schema, with every reference resolved', expectEverySchemaToCompile)
