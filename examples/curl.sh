@@ -19,4 +19,4 @@ field() {
 agent=$(call POST /agents -d '{"name": "Ada", "systemPrompt": "You are Ada."}' | grep -o '"id":"[^"]*"' | head -n 1 | cut -d '"' -f 4)
 result=$(call POST "/agents/$agent/execute" -d '{"message": "Hello"}' | field result)
 echo "$result"
-call POST "/agents/$agent/execute" -N -d '{"message": "Hello again", "stream": true}' | grep '^event: '
+call POST "/agents/$agent/execute/stream" -N -d '{"message": "Hello again"}' | grep '^event: '

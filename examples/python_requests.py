@@ -28,7 +28,7 @@ headers = {"Idempotency-Key": str(uuid.uuid4())}
 first, again = (post(run, {"message": "Hello"}, headers=headers).json() for _ in range(2))
 print(first["result"], first["executionId"] == again["executionId"])
 
-with post(run, {"message": "Again", "stream": True}, stream=True) as stream:
+with post(f"{run}/stream", {"message": "Again"}, stream=True) as stream:
     for line in stream.iter_lines():
         if not line.startswith(b"data: "):
             continue

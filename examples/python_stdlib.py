@@ -50,7 +50,7 @@ first = call("POST", f"/agents/{agent}/execute", {"message": "Hello"}, Idempoten
 again = call("POST", f"/agents/{agent}/execute", {"message": "Hello"}, Idempotency_Key=key)
 print(first["result"], first["executionId"] == again["executionId"])
 
-with open_url("POST", f"/agents/{agent}/execute", {"message": "Again", "stream": True}) as stream:
+with open_url("POST", f"/agents/{agent}/execute/stream", {"message": "Again"}) as stream:
     for name, data in events(stream):
         if data.get("messageType") == "stream_event":
             print(data["delta"]["text"], end="")
