@@ -1,22 +1,21 @@
 /**
  * Makes the package `@muster/client` in dist/client: the few lines of src/sdk, and the type of the router without the
- * service behind it, as the compiler tells it.
+ * service behind it, as the compiler emits it. Its comments come from the OpenAPI document.
  */
 import { execFileSync } from 'node:child_process'
 import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
+import { createDocument } from '../src/http/openapi.ts'
+import { readSettings } from '../src/settings.ts'
 
 const root = dirname(import.meta.dirname)
 const target = join(root, 'dist', 'client')
 const project = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'))
 
-/** What the package may import: these, and its own files. */
-const dependencies = {
-  '@trpc/client': project.devDependencies['@trpc/client'],
-  '@trpc/server': project.dependencies['@trpc/server'],
-  eventsource: project.devDependencies.eventsource,
-}
+/** The packages that the client may import, beside its own files. */
+const dependencies = { eventsource: `^${project.devDependencies.eventsource}` }
+const peerDependencies = { '@trpc/client': '^11', '@trpc/server': '^11' }
 
 const FILES = ['sdk/index.js', 'sdk/index.d.ts', 'router.d.ts', 'wire.d.ts']
 
@@ -26,21 +25,49 @@ const manifest = {
   description: 'The typed client of Muster',
   license: project.license,
   type: 'module',
-  exports: { '.': { types: './sdk/index.d.ts', default: './sdk/index.js' } },
+  keywords: ['muster', 'agents', 'trpc', 'client'],
+  engines: project.engines,
+  sideEffects: false,
+  exports: { '.': { types: './sdk/index.d.ts', default: './sdk/index.js' }, './package.json': './package.json' },
   files: FILES,
   dependencies,
+  peerDependencies,
+  publishConfig: { access: 'public' },
 }
 
 const README = `# @muster/client
 
-\`\`\`ts
-import { createClient } from '@muster/client'
+The typed client of Muster, for Node and browsers.
 
-const muster = createClient({ url: 'http://127.0.0.1:3000', token: 'mst_…' })
-const { agents } = await muster.agents.list.query()
+\`\`\`
+npm install @muster/client @trpc/client@11 @trpc/server@11
 \`\`\`
 
-It is a client of [tRPC](https://trpc.io/docs/client/vanilla), with the types of the service's version ${project.version}.
+\`\`\`ts
+import { createClient, type Outputs, TRPCClientError } from '@muster/client'
+
+const muster = createClient({ url: 'http://127.0.0.1:3000', token: 'mst_…' })
+
+const { agents } = await muster.agents.list.query({ limit: 10 })
+const first: Outputs['agents']['list']['agents'][number] | undefined = agents[0]
+const { total } = await muster.executions.list.query({ status: 'failed', count: true })
+
+try {
+  const run = await muster.agents.execute.mutate({ id: first?.id ?? '', message: 'Hello', background: true })
+  const subscription = muster.executions.events.subscribe(run, {
+    onData: ({ data }) => console.log(data.event, total),
+    onComplete: () => subscription.unsubscribe(),
+  })
+} catch (error) {
+  if (error instanceof TRPCClientError) console.error(error.message, error.data?.detail)
+}
+\`\`\`
+
+- The client is a client of [tRPC](https://trpc.io/docs/client/vanilla), with the types of version ${project.version} of the
+  service. Each procedure has a comment that says what it does and which scope it needs.
+- Subscriptions reconnect by themselves and continue behind the last event: \`executions.events\` follows a run,
+  \`chats.events\` a chat.
+- A refused call throws a \`TRPCClientError\`. Its \`data\` has \`statusCode\`, \`errorCode\`, \`detail\` and \`requestId\`.
 `
 
 /**
@@ -49,7 +76,7 @@ It is a client of [tRPC](https://trpc.io/docs/client/vanilla), with the types of
  */
 function withoutService(declarations: string): string {
   const [router = ''] = declarations.split(/^export declare const createCaller/m)
-  const types = router
+  const types = documented(router)
     .replaceAll('import("./trpc.ts").Context', 'object')
     .replaceAll('import("./trpc.ts").Meta', 'object')
     .replaceAll('import("./executions/schema.ts").ExecutionNode', 'ExecutionNode')
@@ -60,11 +87,37 @@ export type ExecutionNode = Execution & { children: ExecutionNode[] };
 `
 }
 
+/** Adds a comment to each router and procedure: what the OpenAPI document says of its tag or operation. */
+function documented(declarations: string): string {
+  const { tags = [], paths = {} } = createDocument(readSettings({}))
+  const operations = Object.values(paths).flatMap((item) => Object.values(item as object))
+  const comments = new Map<string, string>([
+    ...tags.map(({ name, description }) => [name, description ?? ''] as const),
+    ...operations.map(
+      ({ operationId, summary, description }) => [operationId, `${summary}.\n\n${description}`] as const,
+    ),
+  ])
+  let router = ''
+  return declarations.replace(
+    /^( {4}| {8})(\w+): import\("@trpc\/server"\)\.TRPC(?:BuiltRouter|\w+Procedure)</gm,
+    (line, indent: string, name: string) => {
+      if (indent.length === 4) router = name
+      const id = indent.length === 4 ? name : `${router}${name.charAt(0).toUpperCase()}${name.slice(1)}`
+      const comment = comments.get(id)
+      if (!comment) throw new Error(`The OpenAPI document does not describe ${id}`)
+      const lines = comment.replaceAll('*/', '').trim().split('\n')
+      return `${indent}/**\n${lines.map((text) => `${indent} * ${text}`.trimEnd()).join('\n')}\n${indent} */\n${line}`
+    },
+  )
+}
+
 /** Throws when a file of the package needs what the package does not bring. */
 function checkImports(file: string, text: string): void {
   for (const [, name = ''] of text.matchAll(/(?:from |import\()['"]([^'"]+)['"]/g)) {
     const isOwn = name.startsWith('.') && FILES.includes(join(dirname(file), name).replace(/\.ts$/, '.d.ts'))
-    const isGiven = Object.keys(dependencies).some((given) => name === given || name.startsWith(`${given}/`))
+    const isGiven = Object.keys({ ...dependencies, ...peerDependencies }).some(
+      (given) => name === given || name.startsWith(`${given}/`),
+    )
     if (!isOwn && !isGiven) throw new Error(`${file} of the client refers to ${name}, which is the service's alone.`)
   }
 }

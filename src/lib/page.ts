@@ -17,7 +17,7 @@ export const onlyTrue = (field: string) =>
   z
     .union([z.literal('true'), z.boolean()], { error: `Invalid value for field: ${field}. Expected true` })
     .transform((yes) => yes === true || yes === 'true')
-    .optional()
+    .optional() as unknown as z.ZodOptional<z.ZodType<boolean, boolean>>
 
 /** Query field of unbounded lists, which are counted only on request (contract.md section 1, "Lists"). */
 export const countInput = { count: onlyTrue('count').describe('`true`: count all matches, in `total`') }

@@ -10,13 +10,16 @@ import type { inferRouterInputs, inferRouterOutputs } from '@trpc/server'
 import { EventSource } from 'eventsource'
 import type { AppRouter } from '../router.ts'
 
+export { TRPCClientError } from '@trpc/client'
 export type { ContentBlock, ErrorBody, MessageData } from '../wire.ts'
 export type { AppRouter }
 
-/** What procedures take and give: `Outputs['agents']['get']['agent']`. */
+/** Inputs of procedures, such as `Inputs['agents']['create']`. */
 export type Inputs = inferRouterInputs<AppRouter>
+/** Outputs of procedures, such as `Outputs['agents']['get']['agent']`. */
 export type Outputs = inferRouterOutputs<AppRouter>
 
+/** A client with the procedures of the service, by router and name. */
 export type Client = TRPCClient<AppRouter>
 
 /** While it waits to reconnect, `eventsource` lets a process end that has nothing else to do: this one keeps it. */
@@ -30,10 +33,15 @@ class LastingEventSource extends EventSource {
 }
 
 /**
- * A client of the service at `url` (its address, without `/trpc`), as the holder of `token`. Queries made in the same
- * moment travel together, ten at most; mutations each by itself, so that none waits for another's answer or shares its
- * limit of 1 MiB. Subscriptions reconnect by themselves and go on behind the last event they had; they keep the process
- * until they end. What the service refuses is thrown as TRPCClientError, the error body in its `data`.
+ * Creates a client of the service at `url` (its address, without `/trpc`) for the holder of `token`. Queries of the same
+ * moment travel together, at most ten at a time. Each mutation travels alone, so that none waits for the answer of another.
+ * Subscriptions reconnect, continue behind the last event, and keep the process alive until they end. A refused call
+ * throws a TRPCClientError with the error body in its `data`.
+ *
+ * @param options - `url`: address of the service. `token`: personal access token.
+ * @example
+ * const muster = createClient({ url: 'http://127.0.0.1:3000', token: process.env.MUSTER_TOKEN ?? '' })
+ * const { agents } = await muster.agents.list.query()
  */
 export function createClient({ url, token }: { url: string; token: string }): Client {
   const endpoint = `${url.replace(/\/$/, '')}/trpc`

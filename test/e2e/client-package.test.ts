@@ -15,10 +15,8 @@ const MODULES = join(ROOT, 'node_modules')
 const run = promisify(execFile)
 const npm = (args: readonly string[], cwd: string) => run('npm', args, { cwd, shell: process.platform === 'win32' })
 
-/** What the package depends on, as it lies here, so that nothing is downloaded. */
-const overrides = Object.fromEntries(
-  ['@trpc/client', '@trpc/server', 'eventsource'].map((name) => [name, `file:${join(MODULES, name)}`]),
-)
+/** The dependency of the package, as it lies here, so that nothing is downloaded. */
+const overrides = { eventsource: `file:${join(MODULES, 'eventsource')}` }
 
 let folder: string
 
@@ -32,12 +30,15 @@ beforeAll(async () => {
   await run(process.execPath, ['.config/client.ts'], { cwd: ROOT })
   await npm(['pack', '--silent', '--ignore-scripts', join(ROOT, 'dist', 'client')], folder)
   const [packed] = (await readdir(folder)).filter((name) => name.endsWith('.tgz'))
-  const dependencies = { '@muster/client': `file:${packed}` }
+  const peers = Object.fromEntries(
+    ['@trpc/client', '@trpc/server'].map((name) => [name, `file:${join(MODULES, name)}`]),
+  )
+  const dependencies = { '@muster/client': `file:${packed}`, ...peers }
   await write('package.json', JSON.stringify({ private: true, type: 'module', dependencies, overrides }))
   const quiet = ['--ignore-scripts', '--legacy-peer-deps', '--no-audit', '--no-fund', '--no-package-lock']
   await npm(['install', '--offline', ...quiet], folder)
   return () => made[Symbol.asyncDispose]()
-})
+}, 120_000)
 
 describe('the package of the typed client', () => {
   it('brings neither the service nor a database: what is installed is it, tRPC and an EventSource', async () => {
@@ -46,7 +47,8 @@ describe('the package of the typed client', () => {
     expect(await installed('')).toEqual(['@muster', '@trpc', 'eventsource'])
     expect(await installed('@trpc')).toEqual(['client', 'server'])
     const files = await readdir(join(folder, 'node_modules/@muster/client'), { recursive: true })
-    expect(files.filter((name) => name.includes('.')).toSorted()).toEqual([
+    expect(files.filter((name) => !['sdk'].includes(name)).toSorted()).toEqual([
+      'LICENSE',
       'README.md',
       'package.json',
       'router.d.ts',
@@ -54,6 +56,27 @@ describe('the package of the typed client', () => {
       'sdk/index.js',
       'wire.d.ts',
     ])
+  })
+
+  it('can be published: it is not private, has a licence, and leaves the choice of tRPC 11 to its user', async () => {
+    const manifest = JSON.parse(await readFile(join(folder, 'node_modules/@muster/client/package.json'), 'utf8'))
+    expect(manifest).toMatchObject({
+      license: 'Apache-2.0',
+      peerDependencies: { '@trpc/client': '^11', '@trpc/server': '^11' },
+    })
+    expect(manifest).not.toHaveProperty('private')
+    expect(Object.keys(manifest.dependencies)).toEqual(['eventsource'])
+  })
+
+  it('has a comment on every exported name and every procedure', async () => {
+    const read = (name: string) => readFile(join(folder, 'node_modules/@muster/client', name), 'utf8')
+    const procedures = /(.*)\n {8}(\w+): import\("@trpc\/server"\)\.TRPC\w+Procedure</g
+    const found = [...(await read('router.d.ts')).matchAll(procedures)]
+    expect(found.length).toBeGreaterThan(90)
+    expect(found.filter(([, before]) => before?.trim() !== '*/').map(([, , name]) => name)).toEqual([])
+    const exported = /(.*)\nexport (?:declare function|type|interface) (\w+)/g
+    const bare = [...(await read('sdk/index.d.ts')).matchAll(exported)].filter(([, before]) => !before?.endsWith('*/'))
+    expect(bare.map(([, , name]) => name)).toEqual([])
   })
 
   it.each(['nodenext', 'bundler'])(
@@ -107,7 +130,7 @@ describe('the package of the typed client', () => {
 })
 
 const PROGRAM = `
-import { createClient, type Outputs } from '@muster/client'
+import { createClient, type Outputs, TRPCClientError } from '@muster/client'
 
 const muster = createClient({ url: 'http://127.0.0.1', token: 'mst_' })
 const { agent } = await muster.agents.get.query({ id: 'a' })
@@ -116,6 +139,10 @@ export const name: string = agent.name
 export const wrong: number = agent.name
 // @ts-expect-error there is no such field
 agent.nothing
+// @ts-expect-error a boolean is no text
+await muster.executions.list.query({ count: 'true' })
+await muster.executions.list.query({ count: true })
+export const detailOf = (error: unknown) => (error instanceof TRPCClientError ? error.data?.detail : undefined)
 // @ts-expect-error nor such a procedure
 muster.agents.nothing
 // @ts-expect-error a name is text

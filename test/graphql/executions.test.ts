@@ -157,7 +157,7 @@ describe('reading', () => {
       const { executions, nextCursor, total } = await callerOf(server).executions.list({
         ...rest,
         limit: first,
-        count: 'true',
+        count: true,
       })
       const nodes = executions.map(({ id, message }) => ({ id, preview: message }))
       const { data } = await graphql(server, text, input)
