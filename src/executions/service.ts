@@ -6,7 +6,7 @@ import { type Db, Prisma, type Tx } from '../db/client.ts'
 import { columnsAre, countOf } from '../db/counting.ts'
 import type { Deps } from '../deps.ts'
 import { badRequest, lacksScopes, notFound } from '../errors.ts'
-import { pageQuery, ROOM, toPage } from '../lib/page.ts'
+import { pageQuery, ROOM, sizeOf, toPage } from '../lib/page.ts'
 import { inPrivateSpaces, ofMissionFor, ofPrivateMissions, visible as visibleSpace } from '../spaces/service.ts'
 import type { StopReason } from '../wire.ts'
 import {
@@ -357,7 +357,7 @@ export async function logs(actor: Actor, deps: Deps, input: z.output<typeof Read
     isWhole = events.length <= limit && said <= ROOM
     if (!isWhole) break
     for (const event of batch) events.push(event)
-    said += Buffer.byteLength(JSON.stringify(batch))
+    said += sizeOf(batch, ({ length }) => length)
   }
   const terminal = terminalEvent(row)
   if (isWhole && terminal && terminal.seq > after) events.push(terminal)

@@ -1,7 +1,9 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { finished } from 'node:stream/promises'
+import { setImmediate as nextTurn } from 'node:timers/promises'
 import { bodyTooLarge, invalidField, invalidJson, unsupportedType } from '../errors.ts'
 import { toJson } from '../lib/constant.ts'
+import { hasLongText, jsonPieces } from '../lib/pieces.ts'
 import { compress, headersOf, MIN_LENGTH } from './compress.ts'
 import { malformed } from './malformed.ts'
 import { PIECE, writeInPieces } from './unread.ts'
@@ -81,17 +83,32 @@ export function sendJson(
   headers: Readonly<Record<string, string>> = {},
 ): void {
   // What shows a secret stays as it is: the length of a compressed text would tell of its parts.
-  sendText(res, status, toJson(body), headers, !('token' in body || 'secret' in body))
+  const mayShrink = !('token' in body || 'secret' in body)
+  if (!hasLongText(body)) sendText(res, status, toJson(body), headers, mayShrink)
+  else void writeJson(body).then((bytes) => sendText(res, status, bytes, headers, mayShrink))
 }
 
-/** Answers with a text that is JSON, compressed if it is long, the client asks for it, and it `mayShrink`. */
+/** Writes JSON with long texts in it, a piece at a time, with a turn for everybody else behind each. */
+export async function writeJson(body: object, onPiece: (bytes: Buffer) => void = () => {}): Promise<Buffer> {
+  const pieces: Buffer[] = []
+  for (const piece of jsonPieces(body)) {
+    const bytes = Buffer.from(piece)
+    onPiece(bytes)
+    pieces.push(bytes)
+    await nextTurn()
+  }
+  return Buffer.concat(pieces)
+}
+
+/** Answers with JSON that was written, compressed if it is long, the client asks for it, and it `mayShrink`. */
 export function sendText(
   res: ServerResponse,
   status: number,
-  json: string,
+  json: string | Buffer,
   headers: Readonly<Record<string, string>> = {},
   mayShrink = true,
 ): void {
+  if (res.destroyed) return
   const length = Buffer.byteLength(json)
   const accepted = res.req.headers['accept-encoding']
   if (mayShrink && accepted !== undefined && length > MIN_LENGTH) {

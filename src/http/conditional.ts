@@ -1,4 +1,4 @@
-import { hash } from 'node:crypto'
+import { createHash, hash } from 'node:crypto'
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { createKnownAgents } from '../agents/known.ts'
 import type { Actor } from '../auth/actor.ts'
@@ -7,8 +7,9 @@ import type { Deps } from '../deps.ts'
 import { hasChanged } from '../errors.ts'
 import { type IdempotencyKey, inTransaction, namesNothing, once } from '../idempotency.ts'
 import { toJson } from '../lib/constant.ts'
+import { hasLongText } from '../lib/pieces.ts'
 import type { Context } from '../trpc.ts'
-import { sendText } from './body.ts'
+import { sendText, writeJson } from './body.ts'
 import type { Route } from './routes.ts'
 
 // Conditional requests (RFC 9110 section 13, contract-2.md section 1.17), and Idempotency-Key on PATCH and DELETE.
@@ -17,13 +18,25 @@ const AGENT = '/api/v1/agents/{id}'
 const MISSION = '/api/v1/missions/{id}'
 
 /** Returns the ETag of an answer: an agent's names its version, any other is a digest of the JSON. */
-export function etagOf({ pattern }: Pick<Route, 'pattern'>, answer: object, json: string): string {
-  if (pattern === AGENT && 'agent' in answer) return `"v${(answer.agent as { version: number }).version}"`
-  return digestTag(json)
-}
+const etagOf = (route: Pick<Route, 'pattern'>, answer: object, json: string): string =>
+  versionTag(route, answer) ?? digestTag(json)
+
+const versionTag = ({ pattern }: Pick<Route, 'pattern'>, answer: object): string | null =>
+  pattern === AGENT && 'agent' in answer ? `"v${(answer.agent as { version: number }).version}"` : null
 
 /** Returns an ETag for a text. */
 export const digestTag = (text: string): string => `"${hash('sha1', text, 'base64url')}"`
+
+/** Writes an answer as JSON, with its ETag: see {@link sendTagged}. */
+export async function tagged(route: Route, answer: object): Promise<{ json: string | Buffer; etag: string }> {
+  if (!hasLongText(answer)) {
+    const json = toJson(answer)
+    return { json, etag: etagOf(route, answer, json) }
+  }
+  const digest = createHash('sha1')
+  const json = await writeJson(answer, (bytes) => digest.update(bytes))
+  return { json, etag: versionTag(route, answer) ?? `"${digest.digest('base64url')}"` }
+}
 
 /** Tells whether a list of ETags names one, weak or strong alike. `*` names any. A tag may stand without its quotes. */
 export function names(header: string, etag: string): boolean {
@@ -36,7 +49,7 @@ export function names(header: string, etag: string): boolean {
 export function sendTagged(
   req: IncomingMessage,
   res: ServerResponse,
-  { json, etag }: { json: string; etag: string },
+  { json, etag }: { json: string | Buffer; etag: string },
 ): void {
   const known = req.headers['if-none-match']
   if (known !== undefined && names(known, etag)) res.writeHead(304, { ETag: etag }).end()

@@ -9,12 +9,11 @@ import { batchesOf, isOver } from '../executions/router.ts'
 import type { Execute } from '../executions/schema.ts'
 import { cancel, followFrom } from '../executions/service.ts'
 import { readKey } from '../idempotency.ts'
-import { toJson } from '../lib/constant.ts'
 import { createCaller } from '../router.ts'
 import { type Context, fromTRPCError } from '../trpc.ts'
 import type { ChatEvent } from '../wire.ts'
 import { hasBody, readJson, sendJson } from './body.ts'
-import { etagOf, makeChange, sendTagged } from './conditional.ts'
+import { makeChange, sendTagged, tagged } from './conditional.ts'
 import { download, upload, uploadToSpace } from './media.ts'
 import { CHAT_EVENTS_PATH, CONTENT_PATH, EVENTS_PATH, MEDIA_PATH, patternOf, SPACE_UPLOAD_PATH } from './paths.ts'
 import { findRoute, methodsAt, type Route } from './routes.ts'
@@ -129,10 +128,7 @@ export async function handleRest(context: Context, req: IncomingMessage, res: Se
       if (idempotency?.replayed) res.setHeader('Idempotent-Replayed', 'true')
     })
   if (accepted && input.stream === true) return streamRun(context, res, accepted, input as StreamOptions)
-  if (route.isSingle) {
-    const json = toJson(answer as object)
-    return sendTagged(req, res, { json, etag: etagOf(route, answer as object, json) })
-  }
+  if (route.isSingle) return sendTagged(req, res, await tagged(route, answer as object))
   const said = warnings ? withWarnings(answer as object, warnings) : (answer as { warnings?: unknown })
   const count = Array.isArray(said.warnings) ? said.warnings.filter((warning) => typeof warning === 'string').length : 0
   if (count) res.setHeader('X-Muster-Warnings', String(count))

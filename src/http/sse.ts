@@ -1,5 +1,7 @@
 import type { ServerResponse } from 'node:http'
+import { setImmediate as nextTurn } from 'node:timers/promises'
 import { isTerminal } from '../executions/engine/events/events.ts'
+import { hasLongText, jsonPieces } from '../lib/pieces.ts'
 import { drained } from './unread.ts'
 
 /** How often an idle stream says that it is alive (ms). */
@@ -19,8 +21,9 @@ export type ServerSentEvent = { seq: number | string; event: string; data: objec
 
 /**
  * Writes the events as a stream (contract.md section 4, "SSE") and ends it after the last one. A reader that is too
- * slow, and a source that fails in mid-stream, cost the connection: the client resumes with the last id it has. `isLast`
- * tells the event that the source ends with, if there is such a one.
+ * slow, and a source that fails in mid-stream, cost the connection: the client resumes with the last id it has. A long
+ * event is written in pieces, with a turn for everybody else behind each. `isLast` tells the event that the source ends
+ * with, if there is such a one.
  */
 export async function writeEvents(
   res: ServerResponse,
@@ -30,20 +33,26 @@ export async function writeEvents(
   res.writeHead(200, EVENT_STREAM)
   // With the first events, if they are there: most streams begin with some, and each write costs as much as its text.
   let headers: NodeJS.Immediate | null = setImmediate(() => res.flushHeaders())
-  const ping = setInterval(() => res.write(': ping\n\n'), PING_INTERVAL)
+  /** Whether a part of an event was written, and the rest is to come. */
+  let isInside = false
+  const ping = setInterval(() => isInside || res.write(': ping\n\n'), PING_INTERVAL)
   try {
     for await (const events of batches) {
-      if (res.destroyed) return
       if (headers) clearImmediate(headers)
+      isInside = events.some(isLong)
       // The end leaves with the last event.
-      if (events.some(isLast)) res.socket?.cork()
-      const hasRoom = headers ? begin(res, textOf(events)) : write(res, textOf(events))
-      headers = null
-      ping.refresh()
-      if (!hasRoom) {
-        res.socket?.uncork()
-        await drained(res)
+      if (!isInside && events.some(isLast)) res.socket?.cork()
+      for (const text of isInside ? textsOf(events) : [textOf(events)]) {
+        if (res.destroyed) return
+        const hasRoom = headers ? begin(res, text) : write(res, text)
+        headers = null
+        ping.refresh()
+        if (!hasRoom) {
+          res.socket?.uncork()
+          await drained(res)
+        } else if (isInside) await nextTurn()
       }
+      isInside = false
     }
     res.end()
   } catch (error) {
@@ -90,8 +99,29 @@ function write(res: ServerResponse, text: string): boolean {
 const textOf = (events: readonly ServerSentEvent[]): string => events.map(toText).join('')
 
 /** The data begins with its `type`, for readers that do not see names of events (contract-2.md section 1.14). */
-const toText = ({ seq, event, data }: ServerSentEvent): string =>
-  `id: ${seq}\nevent: ${event}\ndata: {"type":"${event}",${toLine(JSON.stringify(data)).slice(1)}\n\n`
+const toText = (event: ServerSentEvent): string => `${headOf(event)}${toLine(JSON.stringify(event.data)).slice(1)}\n\n`
+
+const headOf = ({ seq, event }: ServerSentEvent): string => `id: ${seq}\nevent: ${event}\ndata: {"type":"${event}",`
+
+/** Fragments are short. Whole replies, and results of tools, may be megabytes. */
+const isLong = ({ data }: ServerSentEvent): boolean =>
+  'messageType' in data && data.messageType !== 'stream_event' && hasLongText(data)
+
+/** The same text in pieces. */
+function* textsOf(events: readonly ServerSentEvent[]): Generator<string> {
+  for (const event of events) {
+    if (!isLong(event)) yield toText(event)
+    else {
+      let start = 1
+      yield headOf(event)
+      for (const piece of jsonPieces(event.data)) {
+        yield toLine(piece).slice(start)
+        start = 0
+      }
+      yield '\n\n'
+    }
+  }
+}
 
 /** Matches what some readers, such as Python's `splitlines`, take for the end of a line. */
 const LINE_ENDS = /[\u0085\u2028\u2029]/g

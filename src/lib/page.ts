@@ -171,7 +171,9 @@ export function fitting<T>(rows: readonly T[], limit = MAX_ROWS, room = ROOM): T
 /** Returns the maximum JSON size of a text (bytes): some characters are written as six. */
 const atMost = (text: string): number => 6 * text.length + 2
 
-const writtenOut = (text: string): number => Buffer.byteLength(JSON.stringify(text))
+/** A text that is too long by itself need not be measured. */
+const writtenOut = (text: string): number =>
+  text.length > ROOM ? text.length : Buffer.byteLength(JSON.stringify(text))
 
 /** Returns an upper bound for the JSON size of a value (bytes). */
 export function sizeOf(value: unknown, ofText: (text: string) => number = atMost): number {

@@ -1,3 +1,4 @@
+import { setImmediate as nextTurn } from 'node:timers/promises'
 import type { Db, Prisma, Tx } from '../../../db/client.ts'
 import { fitting, withRoom } from '../../../lib/page.ts'
 import { concat } from '../../../lib/text.ts'
@@ -91,36 +92,39 @@ const MAX_SEGMENT = 32 * 1024
 
 /** The rows of consecutive events: segments of a bounded size, apart from an event that is larger by itself. */
 export function toSegments(executionId: string, at: Date, events: readonly NumberedMessage[]) {
-  const segments: NumberedMessage[][] = []
+  const segments: { firstSeq: number; lastSeq: number; stored: (StoredText | string)[] }[] = []
   let size = MAX_SEGMENT
-  for (const event of events) {
+  for (const { seq, data } of events) {
     if (size >= MAX_SEGMENT) {
-      segments.push([])
+      segments.push({ firstSeq: seq, lastSeq: seq, stored: [] })
       size = 0
     }
-    segments.at(-1)!.push(event)
-    const { data } = event
-    size += data.messageType === 'stream_event' ? data.delta.text.length : JSON.stringify(toStored(data)).length
-  }
-  return segments.map((segment) => toSegment(executionId, at, segment))
-}
-
-function toSegment(executionId: string, at: Date, events: readonly NumberedMessage[]) {
-  const stored: Stored[] = []
-  for (const { data } of events) {
-    const last = stored.at(-1)
-    if (data.messageType !== 'stream_event') stored.push({ data: toStored(data) })
-    else if (last && 'text' in last && last.step === data.step && !!last.thinking === isThinking(data.delta)) {
-      last.text += data.delta.text
-      last.lengths.push(data.delta.text.length)
+    const segment = segments.at(-1)!
+    segment.lastSeq = seq
+    if (data.messageType === 'stream_event') {
+      addText(segment.stored, data)
+      size += data.delta.text.length
     } else {
-      const { text } = data.delta
-      const thinking = isThinking(data.delta) && ({ thinking: true } as const)
-      stored.push({ step: data.step, text, lengths: [text.length], ...thinking })
+      const json = JSON.stringify({ data: toStored(data) })
+      segment.stored.push(json)
+      size += json.length
     }
   }
-  const firstSeq = events[0]!.seq
-  return { executionId, firstSeq, lastSeq: events.at(-1)!.seq, at, events: JSON.stringify(stored) }
+  return segments.map(({ stored, ...numbers }) => {
+    const list = stored.map((each) => (typeof each === 'string' ? each : JSON.stringify(each)))
+    return { executionId, ...numbers, at, events: `[${list}]` }
+  })
+}
+
+function addText(stored: (StoredText | string)[], { step, delta }: Extract<MessageData, { delta: Delta }>): void {
+  const last = stored.at(-1)
+  if (typeof last === 'object' && last.step === step && !!last.thinking === isThinking(delta)) {
+    last.text += delta.text
+    last.lengths.push(delta.text.length)
+  } else {
+    const thinking = isThinking(delta) && ({ thinking: true } as const)
+    stored.push({ step, text: delta.text, lengths: [delta.text.length], ...thinking })
+  }
 }
 
 function toStored(data: MessageData): StoredData {
@@ -227,9 +231,23 @@ export async function* readEvents(db: Db | Tx, executionId: string, after: numbe
     })
     const events = rows.flatMap((row) => [...fromSegment(row)]).filter((event) => event.seq > last)
     if (events.length) yield events
-    if (fitting(rows, MAX_SEGMENTS, MAX_BATCH).length === rows.length) return
+    if (rows.length <= 1 || (!isFull(rows) && fitting(rows, MAX_SEGMENTS, MAX_BATCH).length === rows.length)) return
     last = rows.at(-1)!.lastSeq
+    // A fast reader of a database that answers at once would block the event loop up to the end.
+    await nextTurn()
   }
+}
+
+/** Whether some segments fill a batch, as far as that is seen without writing them out. */
+const isFull = (rows: readonly SegmentRow[]): boolean =>
+  rows.reduce((sum, { events }) => sum + events.length, 0) > MAX_BATCH
+
+/** How long the text of an event is (characters), without what it says to tools. */
+export function lengthOf(data: MessageData): number {
+  if (data.messageType === 'stream_event') return data.delta.text.length
+  if (data.messageType === 'tool_result') return data.content.length
+  if (data.messageType !== 'assistant') return 0
+  return data.content.reduce((sum, block) => sum + ('text' in block ? block.text.length : 0), 0)
 }
 
 /** What the parts of a reply say, without what they ask of tools. */
