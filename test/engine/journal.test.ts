@@ -452,6 +452,24 @@ test('however much is said at once, and in whatever portions, nobody holds more 
   expect(Math.max(...sizes)).toBeLessThan(64 * 1024 + 2 * (32 * 1024 + 100_000))
 }, 60_000)
 
+test('megabytes that a run has said last are stored in several transactions before its end', async () => {
+  await using lab = await startLab()
+  const run = await puppet(lab)
+  let stored = 0
+  run.hooks.onStored = () => stored++
+  const part = 'x'.repeat(300_000)
+  for (let index = 0; index < 6; index++) void run.journal.append(run.channel, delta(part))
+  const text = part.repeat(6)
+  const content = [{ type: 'text' as const, text }]
+  void run.journal.append(run.channel, { messageType: 'assistant', step: 1, text, content })
+  await run.complete(text)
+  expect(stored).toBeGreaterThanOrEqual(6)
+  const said: ExecutionEvent[] = []
+  for await (const batch of readEvents(lab.db, run.row.id, 0)) said.push(...batch)
+  expect(said.map(({ seq }) => seq)).toEqual([2, 3, 4, 5, 6, 7, 8])
+  expect(textOf(said.slice(0, -1)) === text).toBe(true)
+})
+
 test('text that is put together keeps its steps, its tools between them, and whoever reads just then loses nothing', async () => {
   await using lab = await startLab()
   const run = await puppet(lab)

@@ -1,3 +1,4 @@
+import { setImmediate as nextTurn } from 'node:timers/promises'
 import type { Logger } from 'pino'
 import { type Db, Prisma, type Tx } from '../../../db/client.ts'
 import { padded } from '../../../db/fast-path/index.ts'
@@ -7,6 +8,7 @@ import {
   type ExecutionEvent,
   type ExecutionRow,
   forgetFrom,
+  lengthOf,
   type MessageData,
   terminalEvent,
   toSegments,
@@ -22,6 +24,8 @@ const FLUSH_SHARE = 0.05
 const RETRY_INTERVAL = 500
 /** How many executions' events are stored in one transaction: streams wait while they are put into it. */
 const MAX_IN_TRANSACTION = 500
+/** Maximum length of what is stored in one transaction (characters), apart from an event that is longer by itself. */
+const MAX_WRITE = 512 * 1024
 /** How many event numbers are reserved ahead at a time. */
 export const SEQ_BLOCK = 256
 /** A follower with so much waiting (bytes, roughly) is sent to the database instead. */
@@ -175,6 +179,13 @@ export function createJournal(deps: JournalDeps): Journal {
     return flushing
   }
 
+  async function flushNow(): Promise<void> {
+    // What is being written does not have what came since: the one behind it does, for all who wait.
+    if (flushing) wanted = 'all'
+    await flushing
+    await (flushing ?? flushAll())
+  }
+
   const hasNews = ({ tail, ending }: Channel) => tail.length > 0 && !ending
 
   async function write(): Promise<void> {
@@ -190,13 +201,22 @@ export function createJournal(deps: JournalDeps): Journal {
     if (all && due.length) interval = Math.min(Math.max(patience, FLUSH_INTERVAL), MAX_FLUSH_INTERVAL)
   }
 
-  /** Writes what some executions have said, in one transaction, and shows it to those who have waited for that. */
+  /** Writes what some executions have said, and shows it to those who have waited for that. */
   async function store(some: readonly Channel[]): Promise<void> {
     if (!some.length) return
     const batches = some.map((channel): Batch => {
       const reserve = channel.nextSeq + SEQ_BLOCK / 2 > channel.reserved ? channel.reserved + SEQ_BLOCK : null
       return { channel, events: [...channel.tail], reserve }
     })
+    for (const [index, part] of inWrites(batches).entries()) {
+      // Each write of megabytes blocks the event loop: other requests get a turn between two of them.
+      if (index) await nextTurn()
+      await storePart(part)
+    }
+  }
+
+  /** Does so in one transaction. */
+  async function storePart(batches: readonly Batch[]): Promise<void> {
     const at = clock.now()
     const kept = await db
       .$transaction((tx) => writeOwned(tx, deps, batches, at))
@@ -278,6 +298,11 @@ export function createJournal(deps: JournalDeps): Journal {
       return channel.room?.promise
     },
     async drain(channel) {
+      // The final transaction of a run writes the whole answer twice already.
+      if (lengthOfAll(channel.tail) > MAX_WRITE) {
+        await flushNow()
+        await nextTurn()
+      }
       channel.ending = true
       await storing?.catch(() => {})
       const { tail: events, mayBeStored, nextSeq: terminalSeq, segments, size } = channel
@@ -303,12 +328,7 @@ export function createJournal(deps: JournalDeps): Journal {
       return follower
     },
     find: (executionId) => channels.get(executionId),
-    async flush() {
-      // What is being written does not have what came since: the one behind it does, for all who wait.
-      if (flushing) wanted = 'all'
-      await flushing
-      await (flushing ?? flushAll())
-    },
+    flush: flushNow,
     dismiss() {
       for (const { followers } of channels.values()) for (const follower of followers) send(follower)
     },
@@ -317,6 +337,33 @@ export function createJournal(deps: JournalDeps): Journal {
 
 /** What an execution has said and is not stored yet, and up to which number it reserves those of its events with it. */
 type Batch = { channel: Channel; events: readonly MessageEvent[]; reserve: number | null }
+
+const lengthOfAll = (events: readonly MessageEvent[]): number =>
+  events.reduce((sum, { data }) => sum + lengthOf(data), 0)
+
+/** Divides what executions have said into transactions of a bounded size. Mostly there is one. */
+function inWrites(batches: readonly Batch[]): Batch[][] {
+  const writes: Batch[][] = [[]]
+  let length = 0
+  for (const { channel, events, reserve } of batches) {
+    let from = 0
+    const addUpTo = (end: number) => {
+      writes.at(-1)!.push({ channel, events: events.slice(from, end), reserve: from === 0 ? reserve : null })
+      from = end
+    }
+    for (const [index, { data }] of events.entries()) {
+      const more = lengthOf(data)
+      if (length && length + more > MAX_WRITE) {
+        if (index > from) addUpTo(index)
+        writes.push([])
+        length = 0
+      }
+      length += more
+    }
+    addUpTo(events.length)
+  }
+  return writes
+}
 
 /** Writes the batches of the attempts that are still this process's, and returns those: the others were taken away. */
 async function writeOwned(

@@ -1,3 +1,4 @@
+import { setImmediate as nextTurn } from 'node:timers/promises'
 import { audit } from '../../../auth/audit.ts'
 import { Prisma, type Tx } from '../../../db/client.ts'
 import { beginning } from '../../../lib/text.ts'
@@ -48,6 +49,9 @@ export type Ended = {
   abandoned: readonly ExecutionRow[]
 }
 
+/** Maximum length of a text that is written without a turn for other requests behind it (characters). */
+const MAX_AT_ONCE = 256 * 1024
+
 /**
  * Writes the final state, fenced by the attempt: status, last events, answer, and the session's lock for the next run.
  * Returns null if another process took the run over, or if the run is marked for cancellation and `outcome` differs.
@@ -84,6 +88,9 @@ export async function finish(
       data: changes,
     })
     if (!count) return null
+    // Each write of megabytes blocks the event loop: other requests get a turn between two of them.
+    const isLong = remains.text.length > MAX_AT_ONCE
+    if (isLong) await nextTurn()
     const abandoned = completed ? [] : await abandon(tx, row, now)
     await storeLast(tx, row.id, now, remains)
     const { text, toolCalls } = remains
@@ -94,6 +101,7 @@ export async function finish(
         toolCalls,
         replay: remains.replay,
       })
+    if (isLong) await nextTurn()
     // A run that did not complete may have stored steps although `toolCalls` is empty.
     if (!completed || toolCalls.length) await forgetSteps(tx, row.id)
     const next = await release(tx, deps, execution, now, { text, messages: answers ? 2 : 1 })

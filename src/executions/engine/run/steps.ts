@@ -135,6 +135,8 @@ export type Replay = { model: string | null; steps: ReplyPart[][] }
 export function replayOf(steps: readonly Step[], last: readonly ReplyPart[], model: string | null): string | null {
   const replies = [...steps.map(({ parts }) => parts), last]
   if (!steps.length && !last.some(({ type }) => type === 'reasoning')) return null
+  // What is too long is not written out to see it.
+  if (replies.some((parts) => textOf(parts).length > MAX_REPLAY)) return null
   const replay: Replay = { model, steps: replies.map((parts) => parts.map(shortened)) }
   const json = JSON.stringify(replay)
   return json.length > MAX_REPLAY ? null : json
