@@ -83,6 +83,9 @@ export type ResourceName =
   | 'Secret'
   | 'Provider'
   | 'Approval'
+  | 'Member'
+  | 'Invitation'
+  | 'Service account'
 
 export const badRequest = (message: string, options: Pick<ErrorOptions, 'code' | 'detail'> = {}) =>
   new AppError(400, message, options)

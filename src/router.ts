@@ -1,5 +1,6 @@
 import { agents } from './agents/router.ts'
 import { approvals } from './approvals/router.ts'
+import { audit } from './audit/router.ts'
 import { chats } from './chats/router.ts'
 import { client } from './client/router.ts'
 import { executions } from './executions/router.ts'
@@ -22,6 +23,7 @@ import { usage } from './usage/router.ts'
 export const appRouter = router({
   agents,
   approvals,
+  audit,
   chats,
   client,
   executions,

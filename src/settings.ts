@@ -189,6 +189,7 @@ export const Settings = z
     ),
     TRUST_PROXY: flag,
     PUBLIC_DIRECTORY: flag,
+    ALLOW_NEW_ORGANIZATIONS: flag,
     LOG_LEVEL: z.enum(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent']).default('info'),
 
     ROLE: z.enum(['all', 'api', 'worker']).default('all'),
@@ -274,6 +275,7 @@ export const Settings = z
     S3_ACCESS_KEY_ID: z.string().optional(),
     S3_SECRET_ACCESS_KEY: z.string().optional(),
     EVENT_RETENTION_DAYS: z.coerce.number().positive().max(MAX_DAYS).default(90),
+    AUDIT_RETENTION_DAYS: z.coerce.number().positive().max(MAX_DAYS).default(365),
   })
   .refine((env) => env.BOOTSTRAP_TOKEN === undefined || isWellFormed(env.BOOTSTRAP_TOKEN, env.TOKEN_PREFIX), {
     path: ['BOOTSTRAP_TOKEN'],

@@ -129,11 +129,17 @@ const errors = t.middleware(async ({ next }) => {
   return result
 })
 
-const authenticated = t.middleware(async ({ ctx, meta, getRawInput, next }) => {
+/** Adds the request to an actor, for the audit log. */
+export const asRequested = ({ requestId: id }: Context, actor: Actor): Actor => ({
+  ...actor,
+  request: { id, address: undefined },
+})
+
+const authenticated = t.middleware(async ({ ctx, meta, type, getRawInput, next }) => {
   const actor = await ctx.authenticate()
   if (meta?.scopes?.length) requireScope(actor, ...meta.scopes)
   checkInput(await getRawInput())
-  return next({ ctx: { actor } })
+  return next({ ctx: { actor: type === 'mutation' ? asRequested(ctx, actor) : actor } })
 })
 
 /** A procedure for holders of a token (or ID token) with any of these scopes; none given means any token at all. */

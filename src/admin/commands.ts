@@ -4,7 +4,14 @@ import { type Database, openDatabase, type Tx } from '../db/client.ts'
 import { createToken, revokeToken } from '../keys/service.ts'
 import { isUniqueViolation } from '../lib/database-errors.ts'
 import { table } from '../lib/table.ts'
-import { addMember, bySlug, createOrganization, removeMember, toSlug } from '../organizations/service.ts'
+import {
+  addMember,
+  createOrganization,
+  findBySlug,
+  isReserved,
+  removeMember,
+  toSlug,
+} from '../organizations/service.ts'
 import type { Settings } from '../settings.ts'
 import { backup } from './backup.ts'
 import { AdminError, checkedSlug, toEmail, toExpiry, toName, toRole, toScopes } from './values.ts'
@@ -42,8 +49,9 @@ export const withDatabase =
 
 const shown = { id: true, name: true, slug: true } as const
 
-async function findOrganization(tx: Tx, slug: string) {
-  const organization = await tx.organization.findFirst({ where: bySlug(slug), select: shown })
+async function findOrganization(tx: Tx, slug: string, now = new Date()) {
+  const id = await findBySlug(tx, slug, now)
+  const organization = id === null ? null : await tx.organization.findUnique({ where: { id }, select: shown })
   if (!organization) throw new AdminError(`There is no organization with the slug ${slug}.`)
   return organization
 }
@@ -64,7 +72,7 @@ export async function createOrg({ database, now }: Admin, [given = '']: string[]
   const organization = await database.client.$transaction(async (tx) => {
     let slug = wanted
     const taken = () => new AdminError(`The slug ${slug} is taken.`)
-    const isTaken = () => tx.organization.findFirst({ where: bySlug(slug), select: { id: true } })
+    const isTaken = async () => isReserved(slug) || (await findBySlug(tx, slug, now)) !== null
     for (let number = 2; await isTaken(); number++) {
       if (options.slug !== undefined) throw taken()
       slug = `${wanted}-${number}`

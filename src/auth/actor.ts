@@ -17,6 +17,8 @@ export type Actor = {
   readonly tokenId: string
   /** When the token ends that it came with, of either kind. */
   readonly expiresAt?: Date
+  /** The request that makes a change, for the audit log. */
+  readonly request?: { readonly id: string; readonly address: string | undefined }
 }
 
 declare const authorized: unique symbol

@@ -2,23 +2,38 @@ import type { Tx } from '../db/client.ts'
 import { newSortableId } from '../lib/id.ts'
 import type { Actor } from './actor.ts'
 
-/** The actor of what the command line does. */
-export const operator = (organizationId: string) => ({ organizationId, userId: 'operator' })
+/** The user id of events that the command line or the service itself causes. */
+export const OPERATOR = 'operator'
 
-/** Writes the audit event of a mutation, in its transaction, with the token that the actor used. `action` is `<resource>.<verb>`. */
-export const audit = (
-  tx: Tx,
-  actor: Pick<Actor, 'organizationId' | 'userId'> & { tokenId?: string },
-  action: string,
-  target: string,
-  at: Date,
-) =>
+/** The actor of what the command line does. */
+export const operator = (organizationId: string) => ({ organizationId, userId: OPERATOR })
+
+/** Who causes an audit event, and with which request if there is one. */
+export type Cause = Pick<Actor, 'organizationId' | 'userId' | 'request'> & { tokenId?: string }
+
+/**
+ * Writes an audit event in the transaction of its change. `action` is `<resource>.<verb>`, `target` an id. `changes`
+ * become public to the admins of the organization: never a secret, a prompt or a message.
+ */
+export const audit = (tx: Tx, cause: Cause, action: string, target: string, at: Date, changes?: object) =>
   tx.auditEvent.createMany({
     data: {
       id: newSortableId(at),
-      organizationId: actor.organizationId,
-      actor: actor.userId,
-      tokenId: actor.tokenId || null,
+      organizationId: cause.organizationId,
+      actor: cause.userId,
+      tokenId: cause.tokenId || null,
+      ip: cause.request?.address ?? null,
+      requestId: cause.request?.id ?? null,
+      changes: changes ? JSON.stringify(changes) : null,
       ...{ action, target, at },
     },
   })
+
+/** Returns the fields that two states of a thing differ in, as `{field: {from, to}}`. */
+export const changesOf = <State extends object>(before: State, after: Partial<State>): object =>
+  Object.fromEntries(
+    Object.entries(after).flatMap(([field, to]) => {
+      const from = before[field as keyof State]
+      return JSON.stringify(from) === JSON.stringify(to) ? [] : [[field, { from, to }]]
+    }),
+  )

@@ -15,7 +15,11 @@ const RESOURCES = [
   'usage',
   'approvals',
   'organization',
+  'members',
+  'audit',
+  'webhooks',
   'providers',
+  'budgets',
 ] as const
 
 /** `agents:execute` is to execute, cancel and follow one's own runs. */

@@ -27,7 +27,7 @@ const Values = z.array(z.union([Time, z.int32(), z.string().regex(/^[^\0]*$/)]))
 export function fromCursor(order: Order, cursor: string, name: CursorArg = 'after'): (Date | number | string)[] {
   try {
     const values = Values.parse(JSON.parse(Buffer.from(cursor, 'base64url').toString()))
-    const kinds = order.map(([column]) => (column.endsWith('At') ? Date : KINDS[column]) ?? String)
+    const kinds = order.map(([column]) => (/(?:^at|At)$/.test(column) ? Date : KINDS[column]) ?? String)
     if (values.length === order.length && values.every((value, i) => Object(value) instanceof kinds[i]!)) return values
   } catch {}
   throw invalidCursor(name)

@@ -1,12 +1,20 @@
 import { z } from 'zod'
 import type { oas31, ZodOpenApiOperationObject, ZodOpenApiPathsObject } from 'zod-openapi'
+import { AuditEvent, ExportAudit } from '../audit/schema.ts'
 import { ChatEventData, ChatId } from '../chats/schema.ts'
 import { FileUploaded, UploadFile } from '../client/schema.ts'
 import * as errors from '../errors.ts'
 import { EventData, Execute, ExecutionId, FollowExecution } from '../executions/schema.ts'
 import { MediaCreated, MediaId } from '../media/schema.ts'
 import { ERROR_CODES } from '../wire.ts'
-import { CHAT_EVENTS_PATH, CONTENT_PATH, EVENTS_PATH, MEDIA_PATH, SPACE_UPLOAD_PATH } from './paths.ts'
+import {
+  AUDIT_EXPORT_PATH,
+  CHAT_EVENTS_PATH,
+  CONTENT_PATH,
+  EVENTS_PATH,
+  MEDIA_PATH,
+  SPACE_UPLOAD_PATH,
+} from './paths.ts'
 
 // What http/openapi.ts puts the document together from, beside the procedures.
 
@@ -221,6 +229,17 @@ const CHAT_EXAMPLE = {
   ...{ status: 'working' as const, at: '2026-11-25T10:00:00.000Z' },
 }
 
+const AUDIT_EXAMPLE: z.output<typeof AuditEvent> = {
+  id: '06Kq3x9dTn2Vb8Lw5RzYcA',
+  at: '2026-11-25T10:00:00.000Z',
+  action: 'member.update',
+  actor: { id: '0eJx3aQ9mZr7TbYc2LwVn5', name: 'Ada', kind: 'token', tokenId: '8sWv2LwVn50eJx3aQ9mZr7' },
+  target: '2LwVn58sWv0eJx3aQ9mZr7',
+  ip: '192.0.2.7',
+  requestId: 'k3Jx0aQ9mZr7TbYc2LwVn5',
+  changes: { role: { from: 'member', to: 'admin' } },
+}
+
 const Alive = z.object({
   success: z.literal(true).describe('The request succeeded'),
   status: z.literal('ok').describe('The server answers'),
@@ -344,6 +363,21 @@ export const PATHS: ZodOpenApiPathsObject = {
         },
       },
       responses: { 200: { description: 'Success', content: { 'application/json': { schema: FileUploaded } } } },
+    },
+  },
+  [AUDIT_EXPORT_PATH]: {
+    get: {
+      summary: 'Export the audit events of your organization',
+      description:
+        'Streams all matching events, newest first, one JSON object per line. The export itself becomes an event. Only ' +
+        'admins can export.',
+      requestParams: { query: ExportAudit },
+      responses: {
+        200: {
+          description: 'Lines of JSON. The schema is that of each line.',
+          content: { 'application/x-ndjson': { schema: AuditEvent, example: AUDIT_EXAMPLE } },
+        },
+      },
     },
   },
   [CONTENT_PATH]: {

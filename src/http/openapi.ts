@@ -2,13 +2,22 @@ import { generateOpenApiDocument, type OpenAPIObject } from 'trpc-to-openapi'
 import { z } from 'zod'
 import type { oas31 } from 'zod-openapi'
 import packageJson from '../../package.json' with { type: 'json' }
+import { ExportAudit } from '../audit/schema.ts'
 import { unwrap } from '../lib/fields.ts'
 import { appRouter } from '../router.ts'
 import type { Settings } from '../settings.ts'
 import type { rest } from '../trpc.ts'
 import { exampleOf } from './openapi-examples.ts'
 import * as parts from './openapi-parts.ts'
-import { CHAT_EVENTS_PATH, CONTENT_PATH, EVENTS_PATH, MEDIA_PATH, SPACE_UPLOAD_PATH, streamPathOf } from './paths.ts'
+import {
+  AUDIT_EXPORT_PATH,
+  CHAT_EVENTS_PATH,
+  CONTENT_PATH,
+  EVENTS_PATH,
+  MEDIA_PATH,
+  SPACE_UPLOAD_PATH,
+  streamPathOf,
+} from './paths.ts'
 import { findRoute } from './routes.ts'
 
 type Meta = ReturnType<typeof rest>
@@ -36,6 +45,7 @@ const TAGS: Record<keyof (typeof appRouter)['_def']['record'] | 'health', string
   missions: 'Long-running work of agents: by hand, once, by the clock, or again and again.',
   skills: 'Reusable prompts that agents load when they need them.',
   organizations: 'Your organization, and what it allows in its runs.',
+  audit: 'The log of changes in your organization, for its admins.',
   profile: 'Who you are, and the organizations you belong to.',
   client: 'For client libraries. They take an ID token of your identity provider, too.',
   providers: 'Model providers with keys of your organization: what runs use in place of those of the server.',
@@ -68,6 +78,13 @@ const BINARY: Described[] = [
     path: SPACE_UPLOAD_PATH,
     meta: { scopes: ['spaces:write'], errors: { 404: 'The space does not exist', 415: 'The body is no form' } },
     inputs: [],
+  },
+  {
+    name: 'audit.export',
+    method: 'GET',
+    path: AUDIT_EXPORT_PATH,
+    meta: { scopes: ['audit:read'] },
+    inputs: [ExportAudit],
   },
   {
     name: 'media.content',

@@ -4,6 +4,7 @@ export const EVENTS_PATH = '/api/v1/executions/{id}/events'
 export const CHAT_EVENTS_PATH = '/api/v1/chats/{id}/events'
 export const MEDIA_PATH = '/api/v1/media'
 export const SPACE_UPLOAD_PATH = '/api/files/upload'
+export const AUDIT_EXPORT_PATH = '/api/v1/audit/export'
 export const CONTENT_PATH = '/api/v1/media/{id}/content'
 
 /** Returns the path that answers as another one does with `stream: true` (contract-2.md section 1.14). */

@@ -12,10 +12,19 @@ import { readKey } from '../idempotency.ts'
 import { createCaller } from '../router.ts'
 import { type Context, fromTRPCError } from '../trpc.ts'
 import type { ChatEvent } from '../wire.ts'
+import { exportAudit } from './audit.ts'
 import { hasBody, readJson, sendJson } from './body.ts'
 import { makeChange, sendTagged, tagged } from './conditional.ts'
 import { download, upload, uploadToSpace } from './media.ts'
-import { CHAT_EVENTS_PATH, CONTENT_PATH, EVENTS_PATH, MEDIA_PATH, patternOf, SPACE_UPLOAD_PATH } from './paths.ts'
+import {
+  AUDIT_EXPORT_PATH,
+  CHAT_EVENTS_PATH,
+  CONTENT_PATH,
+  EVENTS_PATH,
+  MEDIA_PATH,
+  patternOf,
+  SPACE_UPLOAD_PATH,
+} from './paths.ts'
 import { findRoute, methodsAt, type Route } from './routes.ts'
 import { EVENT_STREAM, writeEvents } from './sse.ts'
 import { checkQuery, explainByFields, isAdded, refuseParameter, unknownFields, warningsOf } from './unknown-names.ts'
@@ -24,6 +33,7 @@ const EVENTS = patternOf(EVENTS_PATH)
 const CHAT_EVENTS = patternOf(CHAT_EVENTS_PATH)
 const MEDIA_CONTENT = patternOf(CONTENT_PATH)
 const MEDIA = patternOf(MEDIA_PATH)
+const AUDIT_EXPORT = patternOf(AUDIT_EXPORT_PATH)
 const SPACE_UPLOAD = patternOf(SPACE_UPLOAD_PATH)
 const isUploadPath = (path: string) => MEDIA.test(path) || SPACE_UPLOAD.test(path)
 
@@ -85,6 +95,8 @@ export async function handleRest(context: Context, req: IncomingMessage, res: Se
     return download(context, req, res, mediaId)
   }
 
+  if (method === 'GET' && AUDIT_EXPORT.test(path)) return exportAudit(context, req, res)
+
   const found = findRoute(method, path)
   const isUpload = method === 'POST' && isUploadPath(path)
   if (!found && !isUpload) throw refuseMethod(path)
@@ -142,7 +154,7 @@ function withWarnings(answer: object & { warnings?: unknown }, warnings: readonl
 
 /** Returns the 405 of a path that other methods have, or the 404 of an unknown one. */
 function refuseMethod(path: string): Error {
-  const isStream = EVENTS.test(path) || CHAT_EVENTS.test(path) || MEDIA_CONTENT.test(path)
+  const isStream = EVENTS.test(path) || CHAT_EVENTS.test(path) || MEDIA_CONTENT.test(path) || AUDIT_EXPORT.test(path)
   const methods = [...methodsAt(path), ...(isStream ? ['GET'] : []), ...(isUploadPath(path) ? ['POST'] : [])]
   if (!methods.length) return noSuchPath()
   return methodNotAllowed(methods.flatMap((method) => (method === 'GET' ? ['GET', 'HEAD'] : [method])))

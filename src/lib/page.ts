@@ -37,7 +37,8 @@ const plain = (cursor: string): string => Buffer.from(cursor, 'base64url').toStr
 
 export const isCursor = (text: string): boolean => CURSOR.test(plain(text))
 
-function decodeCursor(cursor: string): Row {
+/** Decodes the position that {@link encodeCursor} encoded. Throws 400 for anything else. */
+export function decodeCursor(cursor: string): Row {
   const [, time, id] = CURSOR.exec(plain(cursor)) ?? []
   if (!time || !id) throw invalidField('cursor', 'a nextCursor of this list')
   return { id, createdAt: new Date(Number(time)) }

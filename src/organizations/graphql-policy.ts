@@ -14,12 +14,13 @@ const Policy = objectFromZod('Policy', schema.Policy, 'What an organization allo
 })
 const UpdateInput = inputFromZod('UpdatePolicyInput', schema.UpdatePolicy, 'What to change of a policy; the rest stays')
 
-const OrganizationMember = objectFromZod(
+enumFromZod('MemberKind', schema.MemberKind, 'Whether a member is a person')
+export const OrganizationMember = objectFromZod(
   'OrganizationMember',
   schema.OrganizationMember,
   'A member of an organization',
   {
-    extensions: { scopes: ['organization:read'] },
+    extensions: { scopes: ['members:read', 'organization:read'] },
   },
 )
 

@@ -1,9 +1,13 @@
+import { z } from 'zod'
 import { builder } from '../graphql/builder.ts'
 import { connectionType, relationList } from '../graphql/connection.ts'
-import { enumFromZod } from '../graphql/inputs.ts'
+import { argsFromZod, enumFromZod } from '../graphql/inputs.ts'
 import { nodeOf } from '../graphql/node.ts'
+import { shows } from '../graphql/procedures.ts'
 import { reload, rowIn, rowsOf } from '../graphql/rows.ts'
 import { Profile } from '../profile/schema.ts'
+import { organizations } from './router.ts'
+import { OrganizationId } from './schema.ts'
 import * as service from './service.ts'
 
 const scopes = ['profile:read'] as const
@@ -46,9 +50,9 @@ const Member = builder.prismaObject('Membership', {
 
 const Members = connectionType('Member', Member, 'members')
 
-const ORGANIZATION = rowsOf('Organization', 'Organization', service.reachable)
+export const ORGANIZATION = rowsOf('Organization', 'Organization', service.reachable)
 
-const Organization = builder.prismaObject('Organization', {
+export const Organization = builder.prismaObject('Organization', {
   description: 'A tenant: everything belongs to exactly one',
   interfaces: nodeOf(ORGANIZATION),
   select: { id: true },
@@ -67,11 +71,18 @@ const Organization = builder.prismaObject('Organization', {
   }),
 })
 
+const OrganizationArgs = OrganizationId.extend({
+  id: z.string().optional().describe('Your organization; by default the one of your token'),
+})
+
 builder.queryField('organization', (t) =>
   t.field({
+    ...shows(organizations.get, { input: OrganizationArgs }),
     type: Organization,
-    description: 'The organization that your token is of',
-    extensions: { scopes },
-    resolve: (_, __, context, info) => reload(context, info, ORGANIZATION, context.actor.organizationId),
+    args: argsFromZod(OrganizationArgs),
+    resolve: async (_, { id }, context, info) => {
+      const { organization } = await context.caller.organizations.get({ id: id ?? context.actor.organizationId })
+      return reload(context, info, ORGANIZATION, organization.id)
+    },
   }),
 )

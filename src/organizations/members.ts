@@ -1,25 +1,125 @@
 import type { z } from 'zod'
-import type { Actor } from '../auth/actor.ts'
-import type { Db } from '../db/client.ts'
+import { type Actor, isAdmin, permit } from '../auth/actor.ts'
+import { audit } from '../auth/audit.ts'
+import type { Db, Role, Tx } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
-import { forbidden } from '../errors.ts'
+import { forbidden, invalidField, lacksScopes, notFound } from '../errors.ts'
+import { LIVE } from '../executions/engine/queue/endings.ts'
 import { normalizeEmail } from '../lib/email.ts'
-import type { OrganizationId, OrganizationMember } from './schema.ts'
-import { listedMembers } from './service.ts'
+import { ownOrganization } from './details.ts'
+import type { MemberId, OrganizationId, OrganizationMember, UpdateMember } from './schema.ts'
+import { findServices, keepAnOwner, listedMembers, removeMember } from './service.ts'
 
-/** GET /organizations/{id}/members: all members, in the order of joining. 403 for an organization of others. */
+const COLUMNS = {
+  ...{ userId: true, role: true, createdAt: true },
+  user: { select: { name: true, email: true } },
+} as const
+
+type MemberRow = {
+  userId: string
+  role: Role
+  createdAt: Date
+  user: { name: string; email: string }
+}
+
+const toMember = (
+  { userId, role, createdAt, user }: MemberRow,
+  services: ReadonlySet<string>,
+): z.input<typeof OrganizationMember> => ({
+  ...{ userId, ...user, role },
+  kind: services.has(userId) ? 'service' : 'user',
+  joinedAt: createdAt.toISOString(),
+})
+
+/** GET /organizations/{id}/members: all members, in the order of joining. Throws 403 for another organization. */
 export async function listMembers(actor: Actor, { db }: Deps, { id }: z.output<typeof OrganizationId>) {
-  if (id !== actor.organizationId) throw forbidden()
+  ownOrganization(actor, id)
   const rows = await db.membership.findMany({
     where: listedMembers(actor),
-    include: { user: { select: { name: true, email: true } } },
+    select: COLUMNS,
     orderBy: [{ createdAt: 'asc' }, { userId: 'asc' }],
   })
-  return {
-    members: rows.map(({ userId, role, createdAt, user }): z.input<typeof OrganizationMember> => {
-      return { userId, ...user, role, joinedAt: createdAt.toISOString() }
-    }),
-  }
+  const services = await findServices(
+    db,
+    rows.map(({ userId }) => userId),
+  )
+  return { members: rows.map((row) => toMember(row, services)) }
+}
+
+async function find({ db }: { db: Tx }, organizationId: string, userId: string): Promise<MemberRow> {
+  const where = { organizationId_userId: { organizationId, userId } }
+  const row = await db.membership.findUnique({ where, select: COLUMNS })
+  if (!row) throw notFound('Member')
+  return row
+}
+
+const OWNERS_ONLY = { detail: 'Only an owner can change who is an owner.' }
+
+/** Throws 403 unless the caller may give somebody a role: owners by owners, and no more than the caller's token has. */
+export function checkGrant(actor: Actor, role: Role): void {
+  permit(actor, isAdmin(actor))
+  if (role === 'owner' && actor.role !== 'owner') throw forbidden(OWNERS_ONLY)
+  if (role !== 'member' && !actor.scopes.includes('*')) throw lacksScopes(['*'])
+}
+
+/**
+ * PATCH /organizations/{id}/members/{userId}: changes a role. Throws 403 for callers who are no admin, or no owner where
+ * an owner is concerned, 404 for users who are no member, 409 for the last owner.
+ */
+export async function updateMember(actor: Actor, deps: Deps, input: z.output<typeof UpdateMember>) {
+  const organizationId = ownOrganization(actor, input.id)
+  const userId = input.userId === 'me' ? actor.userId : input.userId
+  const { role } = input
+  checkGrant(actor, role)
+  const now = deps.clock.now()
+  const tokens = await deps.db.$transaction(async (tx) => {
+    // The lock of the organization: nobody else changes a role until the end of this transaction.
+    const membership = { organizationId, userId }
+    await lockRoles(tx, organizationId)
+    const before = await find({ db: tx }, organizationId, userId)
+    if (before.role === 'owner' && actor.role !== 'owner') throw forbidden(OWNERS_ONLY)
+    if (before.role === role) return null
+    if (role !== 'owner') await keepAnOwner(tx, membership)
+    else if ((await findServices(tx, [userId])).size) throw invalidField('role', 'member or admin for a service account')
+    await tx.membership.updateMany({ where: membership, data: { role } })
+    await audit(tx, actor, 'member.update', userId, now, { role: { from: before.role, to: role } })
+    return tokensOf(tx, organizationId, userId)
+  })
+  if (tokens) deps.bus.publish('token', [userId, ...tokens])
+  const services = await findServices(deps.db, [userId])
+  return { member: toMember(await find(deps, organizationId, userId), services) }
+}
+
+/** Locks the roles of an organization until the end of the transaction. */
+const lockRoles = (tx: Tx, id: string) =>
+  tx.organization.update({ where: { id }, data: { running: { increment: 0 } }, select: { id: true } })
+
+const tokensOf = async (tx: Tx, organizationId: string, userId: string): Promise<string[]> => {
+  const tokens = await tx.token.findMany({ where: { organizationId, userId, revokedAt: null }, select: { id: true } })
+  return tokens.map(({ id }) => id)
+}
+
+/**
+ * DELETE /organizations/{id}/members/{userId}: ends a membership, also one's own. Its tokens, sessions and streams end, runs
+ * are cancelled. Throws 403, 404 and 409 as {@link updateMember} does.
+ */
+export async function endMember(actor: Actor, deps: Deps, input: z.output<typeof MemberId>) {
+  const organizationId = ownOrganization(actor, input.id)
+  const userId = input.userId === 'me' ? actor.userId : input.userId
+  const isOwn = userId === actor.userId
+  if (!isOwn) permit(actor, isAdmin(actor))
+  const now = deps.clock.now()
+  const ended = await deps.db.$transaction(async (tx) => {
+    const member = await find({ db: tx }, organizationId, userId)
+    if (!isOwn && member.role === 'owner' && actor.role !== 'owner') throw forbidden(OWNERS_ONLY)
+    const tokens = await tokensOf(tx, organizationId, userId)
+    const runs = await tx.execution.findMany({ where: { organizationId, userId, ...LIVE }, select: { id: true } })
+    if (!(await removeMember(tx, deps.settings, organizationId, userId, now, actor))) throw notFound('Member')
+    return { tokens, runs: runs.map(({ id }) => id) }
+  })
+  deps.bus.publish('token', [userId, ...ended.tokens])
+  if (ended.runs.length) deps.bus.publish('cancel', ended.runs)
+  return { message: isOwn ? 'You left the organization' : 'Member removed successfully' }
 }
 
 /**

@@ -1,21 +1,66 @@
 import { once } from '../idempotency.ts'
 import { rest, router, token } from '../trpc.ts'
+import * as details from './details.ts'
 import * as former from './former.ts'
 import * as members from './members.ts'
 import * as policy from './policy.ts'
 import * as schema from './schema.ts'
 
 const FORMER = '/api/v1/organizations/{id}/former-members'
+const MEMBERS = '/api/v1/organizations/{id}/members'
 const POLICY = '/api/v1/organizations/{id}/policy'
 
+const NEEDS_OWNER = { 409: 'It is the last owner, or another change has the same Idempotency-Key' }
 const IS_MEMBER = { 409: 'The user is a member of the organization' }
 
 export const organizations = router({
-  members: token('organization:read')
-    .meta(rest('GET', '/api/v1/organizations/{id}/members', 'List the members of your organization'))
+  list: token('organization:read', 'profile:read')
+    .meta(rest('GET', '/api/v1/organizations', 'List your organizations'))
+    .output(schema.OrganizationsResponse)
+    .query(({ ctx }) => details.list(ctx.actor, ctx.deps)),
+
+  create: token('organization:write')
+    .meta(rest('POST', '/api/v1/organizations', 'Create an organization', { 409: 'The slug is taken' }))
+    .input(schema.CreateOrganization)
+    .output(schema.OrganizationCreated)
+    .mutation(({ ctx, input }) =>
+      once(
+        ctx,
+        input,
+        () => details.checkCreate(ctx.actor, ctx.deps),
+        (deps) => details.create(ctx.actor, deps, input),
+      ),
+    ),
+
+  get: token('organization:read', 'profile:read')
+    .meta(rest('GET', '/api/v1/organizations/{id}', 'Get your organization'))
+    .input(schema.OrganizationId)
+    .output(schema.OrganizationResponse)
+    .query(({ ctx, input }) => details.get(ctx.actor, ctx.deps, input)),
+
+  update: token('organization:write')
+    .meta(rest('PATCH', '/api/v1/organizations/{id}', 'Rename your organization', { 409: 'The slug is taken' }))
+    .input(schema.UpdateOrganization)
+    .output(schema.OrganizationResponse)
+    .mutation(({ ctx, input }) => details.update(ctx.actor, ctx.deps, input)),
+
+  members: token('members:read', 'organization:read')
+    .meta(rest('GET', MEMBERS, 'List the members of your organization'))
     .input(schema.OrganizationId)
     .output(schema.MembersResponse)
     .query(({ ctx, input }) => members.listMembers(ctx.actor, ctx.deps, input)),
+
+  updateMember: token('members:write')
+    .meta(rest('PATCH', `${MEMBERS}/{userId}`, 'Change the role of a member', NEEDS_OWNER))
+    .input(schema.UpdateMember)
+    .output(schema.MemberResponse)
+    .mutation(({ ctx, input }) => members.updateMember(ctx.actor, ctx.deps, input)),
+
+  removeMember: token('members:write')
+    .meta(rest('DELETE', `${MEMBERS}/{userId}`, 'End a membership', NEEDS_OWNER))
+    .input(schema.MemberId)
+    .output(schema.MemberRemoved)
+    .mutation(({ ctx, input }) => members.endMember(ctx.actor, ctx.deps, input)),
 
   getPolicy: token('organization:read')
     .meta(rest('GET', POLICY, 'Get the policy of your organization'))

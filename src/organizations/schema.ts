@@ -1,5 +1,5 @@
 import { z } from 'zod'
-import { ok, requiredEnum, timestamp } from '../lib/fields.ts'
+import { ok, requiredEnum, requiredText, timestamp } from '../lib/fields.ts'
 import { Permissions } from '../mcps/schema.ts'
 import { Profile } from '../profile/schema.ts'
 
@@ -43,6 +43,9 @@ export const UpdatePolicy = z
   })
   .meta({ examples: [{ foreignAgents: 'read' }] })
 
+/** Kinds of members. */
+export const MemberKind = z.enum(['user', 'service']).meta({ id: 'MemberKind' })
+
 /** A member of an organization (contract-2.md section 1.11). */
 export const OrganizationMember = z
   .object({
@@ -50,9 +53,62 @@ export const OrganizationMember = z
     name: z.string().describe('Name of the member'),
     email: z.string().describe('Their e-mail'),
     role: Profile.shape.organization.shape.role.describe('What they may do'),
+    kind: MemberKind.describe('`user`: a person; `service`: a service account'),
     joinedAt: timestamp.describe('Since when they are a member'),
   })
   .meta({ id: 'OrganizationMember', description: 'A member of the organization' })
+
+const { role } = Profile.shape.organization.shape
+
+/** DELETE /organizations/{id}/members/{userId} (contract-2.md section 3.5). */
+export const MemberId = z.object({ id, userId: z.string().describe('The member; `me` for yourself') })
+
+/** PATCH /organizations/{id}/members/{userId} (contract-2.md section 3.5). */
+export const UpdateMember = MemberId.extend({
+  role: role.describe('The new role. Only owners make owners and unmake them'),
+}).meta({ examples: [{ role: 'admin' }] })
+
+export const MemberResponse = ok({ member: OrganizationMember })
+export const MemberRemoved = ok({ message: z.string().describe('A confirmation for people') })
+
+const name = requiredText(200).describe('Display name')
+const slug = z
+  .string()
+  .max(100)
+  .describe('Name in addresses: lower-case letters, digits and single hyphens, at most 60')
+
+/** PATCH /organizations/{id} (contract-2.md section 3.5). */
+export const UpdateOrganization = z
+  .object({
+    id,
+    name: name.optional(),
+    slug: slug.optional().describe(`${slug.description}. The former slug leads on for a year`),
+  })
+  .meta({ examples: [{ name: 'Acme Research' }] })
+
+/** POST /organizations (contract-2.md section 3.5). */
+export const CreateOrganization = z
+  .object({ name, slug: slug.nullish().describe(`${slug.description}. Made from the name by default`) })
+  .meta({ examples: [{ name: 'Acme Research' }] })
+
+/** An organization of the caller. */
+export const Organization = z
+  .object({
+    id: z.string().describe('The organization'),
+    name: z.string().describe('Display name'),
+    slug: z.string().describe('Name in addresses'),
+    role: Profile.shape.organization.shape.role.describe('Your role in it'),
+    createdAt: timestamp.describe('Time of creation'),
+  })
+  .meta({ id: 'Organization' })
+
+export const OrganizationResponse = ok({ organization: Organization })
+export const OrganizationsResponse = ok({ organizations: z.array(Organization).describe('In the order of joining') })
+export const OrganizationCreated = ok({
+  id: z.string().describe('The organization'),
+  name: z.string().describe('Display name'),
+  organization: Organization,
+})
 
 export const MembersResponse = ok({ members: z.array(OrganizationMember).describe('In the order of joining') })
 

@@ -1,6 +1,6 @@
 import type { Actor } from '../auth/actor.ts'
-import { audit, operator } from '../auth/audit.ts'
-import { Prisma, type Role, type Tx } from '../db/client.ts'
+import { audit, type Cause, operator } from '../auth/audit.ts'
+import { type Db, Prisma, type Role, type Tx } from '../db/client.ts'
 import { lockMissionCounts } from '../db/totals.ts'
 import { conflict } from '../errors.ts'
 import { LIVE } from '../executions/engine/queue/endings.ts'
@@ -26,17 +26,61 @@ export const toSlug = (name: string): string => {
   return /[^-].{0,59}/u.exec(words)?.[0].replace(/-$/, '') ?? ''
 }
 
+/** Finds out which of some users are service accounts: one statement at most. */
+export async function findServices(db: Db | Tx, userIds: readonly string[]): Promise<Set<string>> {
+  if (!userIds.length) return new Set()
+  const where = { userId: { in: [...new Set(userIds)] } }
+  const rows = await db.serviceAccount.findMany({ where, select: { userId: true } })
+  return new Set(rows.map(({ userId }) => userId))
+}
+
 /** Finds by slug, however that is composed: those of Hangul were once stored decomposed. */
 export const bySlug = (slug: string): Prisma.OrganizationWhereInput => ({
   slug: { in: [slug.normalize('NFC'), slug.normalize('NFD')] },
 })
 
 /** An organization without members. Its default space comes with the first one, who owns it (contract.md section 3). */
-export async function createOrganization(tx: Tx, input: { name: string; slug: string }, at: Date) {
+export async function createOrganization(
+  tx: Tx,
+  input: { name: string; slug: string },
+  at: Date,
+  by: Omit<Cause, 'organizationId'> = operator(''),
+) {
   const id = newId()
   const organization = await tx.organization.create({ data: { id, ...input, createdAt: at } })
-  await audit(tx, operator(id), 'organization.create', id, at)
+  await audit(tx, { ...by, organizationId: id }, 'organization.create', id, at)
   return organization
+}
+
+/** First segments of paths that the server answers itself: an address of an organization begins with its slug. */
+const RESERVED: ReadonlySet<string> = new Set([
+  ...['a2a', 'api', 'app', 'assets', 'graphql', 'healthz', 'mcp', 'metrics', 'openai', 'readyz', 'trpc'],
+])
+
+/** Returns whether the server answers the paths below a slug itself. */
+export const isReserved = (slug: string): boolean => RESERVED.has(slug)
+
+/** How long a former slug leads to its organization (ms). */
+const FORMER_SLUG = 365 * 24 * 60 * 60 * 1000
+
+/** Finds the id of an organization by its slug, or by one that it had within a year. Null if there is none. */
+export async function findBySlug(db: Db | Tx, slug: string, now: Date): Promise<string | null> {
+  const found = await db.organization.findFirst({ where: bySlug(slug), select: { id: true } })
+  if (found) return found.id
+  const former = await db.formerSlug.findUnique({ where: { slug: slug.normalize('NFC') } })
+  return former && former.endsAt > now ? former.organizationId : null
+}
+
+/** Keeps a slug that an organization gives up, and takes back the one that it gets. */
+export async function leaveSlug(tx: Tx, organizationId: string, from: string, to: string, at: Date): Promise<void> {
+  const endsAt = new Date(at.getTime() + FORMER_SLUG)
+  const slug = from.normalize('NFC')
+  await tx.formerSlug.deleteMany({ where: { organizationId, slug: to } })
+  await tx.formerSlug.upsert({
+    where: { slug },
+    create: { slug, organizationId, endsAt },
+    update: { organizationId, endsAt },
+  })
 }
 
 /**
@@ -44,7 +88,14 @@ export async function createOrganization(tx: Tx, input: { name: string; slug: st
  * member who is added again needs new tokens.
  * 409 when it would take the role from the last owner.
  */
-export async function addMember(tx: Tx, organizationId: string, email: string, role: Role, at: Date) {
+export async function addMember(
+  tx: Tx,
+  organizationId: string,
+  email: string,
+  role: Role,
+  at: Date,
+  by: Cause = operator(organizationId),
+) {
   const name = email.split('@', 1)[0] ?? email
   const user = await tx.user.upsert({
     where: { email },
@@ -73,7 +124,7 @@ export async function addMember(tx: Tx, organizationId: string, email: string, r
       },
     })
   }
-  await audit(tx, operator(organizationId), 'member.add', user.id, at)
+  await audit(tx, by, 'member.add', user.id, at, { role })
   return user
 }
 
@@ -82,7 +133,14 @@ export async function addMember(tx: Tx, organizationId: string, email: string, r
  * them at the next heartbeat; open tasks become nobody's, missions pause. Returns how many runs and tasks that were, or
  * null for somebody who is no member. 409 for the last owner.
  */
-export async function removeMember(tx: Tx, settings: Settings, organizationId: string, userId: string, at: Date) {
+export async function removeMember(
+  tx: Tx,
+  settings: Settings,
+  organizationId: string,
+  userId: string,
+  at: Date,
+  by: Cause = operator(organizationId),
+) {
   const membership = { organizationId, userId }
   const live = { ...membership, ...LIVE }
   // Locks are taken in the order that claims.ts tells: its runs, the counts of missions, the organization.
@@ -104,15 +162,17 @@ export async function removeMember(tx: Tx, settings: Settings, organizationId: s
     where: { ...membership, status: { not: 'completed' } },
     data: { status: 'paused', pauseReason: 'The owner is no longer a member', nextRunAt: null, updatedAt: at },
   })
-  await audit(tx, operator(organizationId), 'member.remove', userId, at)
+  await audit(tx, by, 'member.remove', userId, at)
   return { runs: runs.count, tasks: tasks.count }
 }
 
 /** Throws 409 when the member is the only owner. Two owners cannot go at once: the organization's row is the lock. */
-async function keepAnOwner(tx: Tx, { organizationId, userId }: { organizationId: string; userId: string }) {
+export async function keepAnOwner(tx: Tx, { organizationId, userId }: { organizationId: string; userId: string }) {
   // Not its key: SQLite would look for whatever refers to it.
   const asItIs = { running: { increment: 0 } }
   await tx.organization.update({ where: { id: organizationId }, data: asItIs, select: { id: true } })
   const owners = await tx.membership.findMany({ where: { organizationId, role: 'owner' }, select: { userId: true } })
-  if (owners.length === 1 && owners[0]?.userId === userId) throw conflict('An organization keeps at least one owner')
+  if (owners.length === 1 && owners[0]?.userId === userId) {
+    throw conflict('An organization needs an owner', { detail: 'Make another member an owner first.' })
+  }
 }

@@ -98,7 +98,7 @@ describe('users', () => {
 
   test('the last owner can neither be removed nor get another role', async () => {
     const { slug } = await createOrganization('Owned')
-    const refused = failed('An organization keeps at least one owner')
+    const refused = failed('An organization needs an owner')
     expect(await run('user', 'remove', `owner@${slug}`, '--org', slug)).toEqual(refused)
     expect(await run('user', 'add', `owner@${slug}`, '--org', slug, '--role', 'admin')).toEqual(refused)
   })

@@ -17,7 +17,7 @@ beforeAll(async () => {
 afterAll(() => server[Symbol.asyncDispose]())
 
 const member = ({ userId }: Member, name: string, role: string) => ({
-  ...{ userId, name, email: `${name}@example.com`, role },
+  ...{ userId, name, email: `${name}@example.com`, role, kind: 'user' },
   joinedAt: expect.stringMatching(/^\d{4}-\d\d-\d\dT[\d:.]+Z$/),
 })
 

@@ -24,6 +24,7 @@ const NEEDED: Record<string, string[]> = {
   'approvals.list': ['approvals:read'],
   'approvals.approve': ['approvals:write'],
   'approvals.deny': ['approvals:write'],
+  'audit.list': ['audit:read'],
   'chats.list': ['chats:read'],
   'chats.create': ['chats:write'],
   'chats.get': ['chats:read'],
@@ -81,7 +82,13 @@ const NEEDED: Record<string, string[]> = {
   'missions.runs': ['missions:read'],
   'missions.next': ['missions:read'],
   'models.list': [],
-  'organizations.members': ['organization:read'],
+  'organizations.list': ['organization:read', 'profile:read'],
+  'organizations.create': ['organization:write'],
+  'organizations.get': ['organization:read', 'profile:read'],
+  'organizations.update': ['organization:write'],
+  'organizations.members': ['members:read', 'organization:read'],
+  'organizations.updateMember': ['members:write'],
+  'organizations.removeMember': ['members:write'],
   'organizations.getPolicy': ['organization:read'],
   'organizations.listFormer': ['organization:read'],
   'organizations.listThings': ['organization:read'],
@@ -126,11 +133,13 @@ const ROUTES: [method: string, path: string, scope: string][] = [
   ['POST', '/api/v1/media', 'media:write'],
   ['POST', '/api/files/upload?spaceId=none', 'spaces:write'],
   ['GET', '/api/v1/media/none/content', 'media:read'],
+  ['GET', '/api/v1/audit/export', 'audit:read'],
 ]
 
 const RESOURCES = [
   ...['agents', 'tasks', 'executions', 'spaces', 'chats', 'secrets', 'missions', 'skills'],
-  ...['mcps', 'keys', 'media', 'profile', 'usage', 'approvals', 'organization', 'providers'],
+  ...['mcps', 'keys', 'media', 'profile', 'usage', 'approvals', 'organization', 'members', 'audit'],
+  ...['providers', 'webhooks', 'budgets'],
 ]
 const SCOPES = ['*', 'agents:execute', ...RESOURCES.flatMap((name) => [`${name}:read`, `${name}:write`])]
 

@@ -45,6 +45,7 @@ const OF_ROUTER: Record<string, Kind> = {
 }
 
 const OF_FIELD: Record<string, Kind[]> = {
+  actorId: ['user'],
   agentId: ['agent'],
   basedOnAgentId: ['agent'],
   characterId: ['agent'],
@@ -114,6 +115,8 @@ export function inputWith(procedure: string, field: string | null, id: string | 
   for (const name of Object.keys(said)) {
     if (/^id$|Id$/.test(name)) said[name] = own[kindsOf(procedure, name)[0] as Kind] ?? exampleOf(shape[name]!)
   }
+  // Nobody takes their own role or membership away by the way.
+  if (procedure.endsWith('Member')) said.userId = neverWas('user')
   if (field === null) return said
   for (const name of WITHOUT[field] ?? []) delete said[name]
   return { ...said, [field]: isList(shape[field]!) ? [id] : id }

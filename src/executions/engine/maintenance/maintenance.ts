@@ -30,6 +30,8 @@ const RETENTION_BATCH = 500
 /** Maximum share of all events that one pass removes. No more events than this are counted. */
 const RETENTION_SHARE = 0.1
 const MAX_COUNTED_EVENTS = 500_000
+/** Maximum number of audit events that one pass removes. */
+const MAX_FORGOTTEN_AUDIT = 20_000
 const STATISTICS_INTERVAL = 5_000
 const DAY = 24 * 60 * 60 * 1000
 
@@ -204,6 +206,24 @@ export function createCaretaker(deps: CaretakerDeps) {
         DELETE FROM "IdempotencyRecord" WHERE "id" IN (
           SELECT "id" FROM "IdempotencyRecord" WHERE "createdAt" < ${records} LIMIT ${limit})`),
     )
+    await forgetAudit(now)
+  }
+
+  /** Removes a bounded number of audit events that are older than AUDIT_RETENTION_DAYS, and expired invitations and counts. */
+  async function forgetAudit(now: number): Promise<void> {
+    const old = new Date(now - settings.AUDIT_RETENTION_DAYS * DAY)
+    const expired = new Date(now)
+    // The join lets each organization's part of the key be entered at its oldest event.
+    await inBatches(MAX_FORGOTTEN_AUDIT, (limit) =>
+      db.$executeRaw(Prisma.sql`
+        DELETE FROM "AuditEvent" WHERE ("organizationId", "at", "id") IN (
+          SELECT a."organizationId", a."at", a."id" FROM "Organization" o
+          JOIN "AuditEvent" a ON a."organizationId" = o."id" AND a."at" < ${old} LIMIT ${limit})`),
+    )
+    await db.tokenAddress.deleteMany({ where: { seenAt: { lt: old } } })
+    await db.invitation.deleteMany({ where: { expiresAt: { lt: expired } } })
+    await db.formerSlug.deleteMany({ where: { endsAt: { lt: expired } } })
+    await db.rateWindow.deleteMany({ where: { endsAt: { lt: expired } } })
   }
 
   /**

@@ -1,0 +1,52 @@
+import { z } from 'zod'
+import { inRange, moment, ok, timestamp } from '../lib/fields.ts'
+import { nextCursor, pageInput } from '../lib/page.ts'
+
+const filters = {
+  action: z.string().max(100).optional().describe('Only this action, for example `member.update`'),
+  actorId: z.string().optional().describe('Only events that this user caused; `operator` for the command line'),
+  target: z.string().max(1000).optional().describe('Only events about the thing with this id'),
+  since: moment.check(inRange).optional().describe('At this time or later; a date begins at midnight UTC'),
+  until: moment.check(inRange).optional().describe('Before this time; a date begins at midnight UTC'),
+}
+
+/** GET /audit (contract-2.md section 3.7). */
+export const ListAudit = z.object({ ...filters, ...pageInput })
+
+/** GET /audit/export (contract-2.md section 3.7). */
+export const ExportAudit = z.object(filters)
+
+/** Kinds of actors. */
+export const ActorKind = z.enum(['user', 'token', 'service', 'system']).meta({ id: 'ActorKind' })
+
+/** The cause of an audit event. */
+export const AuditActor = z
+  .object({
+    id: z.string().describe('The user id, or `operator` for the command line and the service itself'),
+    name: z.string().describe('The present name of the user'),
+    kind: ActorKind.describe(
+      '`user`: a person with a session or ID token; `token`: a person with a key; `service`: a service account; `system`: the operator',
+    ),
+    tokenId: z.string().nullable().describe('The key that was used; null if none was'),
+  })
+  .meta({ id: 'AuditActor' })
+
+/** A change in an organization (contract-2.md section 3.7). */
+export const AuditEvent = z
+  .object({
+    id: z.string().describe('Identifies the event'),
+    at: timestamp.describe('When it happened'),
+    action: z.string().describe('`<resource>.<verb>`, for example `member.update`'),
+    actor: AuditActor.describe('The cause of the event'),
+    target: z.string().describe('The id of the changed thing'),
+    ip: z.string().nullable().describe('Network address of the request; null if it was none'),
+    requestId: z.string().nullable().describe('`X-Request-Id` of the request; null if it was none'),
+    changes: z
+      .unknown()
+      .describe(
+        'Details of the change, for example `{"role": {"from": "member", "to": "admin"}}`; null if there are none',
+      ),
+  })
+  .meta({ id: 'AuditEvent' })
+
+export const AuditResponse = ok({ events: z.array(AuditEvent).describe('Newest first'), nextCursor })

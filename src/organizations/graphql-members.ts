@@ -1,0 +1,60 @@
+import { builder } from '../graphql/builder.ts'
+import { Deletion } from '../graphql/deletion.ts'
+import { argsFromZod, inputFromZod } from '../graphql/inputs.ts'
+import { objectFromZod } from '../graphql/outputs.ts'
+import { shows } from '../graphql/procedures.ts'
+import { reload } from '../graphql/rows.ts'
+import { ORGANIZATION, Organization } from './graphql.ts'
+import { OrganizationMember } from './graphql-policy.ts'
+import { organizations } from './router.ts'
+import * as schema from './schema.ts'
+
+const UpdateInput = inputFromZod('UpdateOrganizationInput', schema.UpdateOrganization, 'Changes of an organization')
+const CreateInput = inputFromZod('CreateOrganizationInput', schema.CreateOrganization, 'A new organization')
+const MemberInput = inputFromZod('UpdateMemberInput', schema.UpdateMember, 'A new role of a member')
+
+// Of other organizations of the caller nothing else is shown: the token acts in one.
+const OwnOrganization = objectFromZod('OwnOrganization', schema.Organization, 'An organization that you belong to', {
+  extensions: { scopes: ['organization:read', 'profile:read'] },
+})
+
+builder.queryField('organizations', (t) =>
+  t.field({
+    ...shows(organizations.list, { rows: 20 }),
+    type: [OwnOrganization],
+    resolve: async (_, __, { caller }) => (await caller.organizations.list()).organizations,
+  }),
+)
+
+builder.mutationFields((t) => ({
+  updateOrganization: t.field({
+    ...shows(organizations.update),
+    type: Organization,
+    args: { input: t.arg({ type: UpdateInput, required: true }) },
+    resolve: async (_, { input }, context, info) => {
+      const { organization } = await context.caller.organizations.update(input)
+      return reload(context, info, ORGANIZATION, organization.id)
+    },
+  }),
+  createOrganization: t.field({
+    ...shows(organizations.create),
+    type: OwnOrganization,
+    args: { input: t.arg({ type: CreateInput, required: true }) },
+    resolve: async (_, { input }, { caller }) => (await caller.organizations.create(input)).organization,
+  }),
+  updateMember: t.field({
+    ...shows(organizations.updateMember),
+    type: OrganizationMember,
+    args: { input: t.arg({ type: MemberInput, required: true }) },
+    resolve: async (_, { input }, { caller }) => (await caller.organizations.updateMember(input)).member,
+  }),
+  removeMember: t.field({
+    ...shows(organizations.removeMember),
+    type: Deletion,
+    args: argsFromZod(schema.MemberId),
+    resolve: async (_, args, { caller, actor }) => {
+      const deletedId = args.userId === 'me' ? actor.userId : args.userId
+      return { deletedId, ...(await caller.organizations.removeMember(args)) }
+    },
+  }),
+}))

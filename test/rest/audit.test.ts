@@ -1,0 +1,165 @@
+import { Readable } from 'node:stream'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { audit } from '../../src/auth/audit.ts'
+import { graphql } from '../graphql/support.ts'
+import { expectError, faces, onEachFace } from '../support/faces.ts'
+import { request } from '../support/rest.ts'
+import { type Member, startServer, type TestServer } from '../support/server.ts'
+
+const FORBIDDEN = "You don't have permission to access this resource"
+
+let server: TestServer
+let ann: Member
+let ben: Member
+let eve: Member
+let agentId: string
+beforeAll(async () => {
+  server = await startServer()
+  ann = await server.member({ organization: 'Acme', email: 'ann@example.com', role: 'admin' })
+  ben = await server.member({ organization: 'Acme', email: 'ben@example.com' })
+  eve = await server.member({ organization: 'Evil', email: 'eve@example.com', role: 'owner' })
+  const created = await request(server, 'POST', '/api/v1/agents', {
+    body: { name: 'A', systemPrompt: 'x' },
+    token: ben.token,
+    headers: { 'X-Request-Id': 'the-request' },
+  })
+  agentId = created.body.id
+  await request(server, 'PATCH', `/api/v1/agents/${agentId}`, { body: { name: 'B' }, token: ann.token })
+})
+afterAll(() => server[Symbol.asyncDispose]())
+
+const list = async (query = '', { token }: Member = ann) =>
+  (await request(server, 'GET', `/api/v1/audit${query}`, { token })).body
+
+describe('GET /audit', () => {
+  it('lists the events of the organization, newest first, with actor, key and request', async () => {
+    const { events } = await list()
+    const actions = events.map(({ action }: { action: string }) => action)
+    expect(actions.slice(0, 2)).toEqual(['agent.update', 'agent.create'])
+    expect(events[1]).toMatchObject({
+      ...{ target: agentId, requestId: 'the-request', changes: null },
+      actor: { id: ben.userId, name: 'ben', kind: 'token', tokenId: ben.tokenId },
+    })
+    expect(events.find(({ action }: { action: string }) => action === 'organization.create')).toMatchObject({
+      actor: { id: 'operator', name: 'Operator', kind: 'system', tokenId: null },
+    })
+    expect(JSON.stringify(events)).not.toContain(eve.organizationId)
+  })
+
+  it.each(onEachFace([['action'], ['actorId'], ['target'], ['since'], ['until']] as const))(
+    '%s: the filter %s leaves out the other events',
+    async (face, filter) => {
+      const all = (await list()).events
+      const oldest = all.at(-1)
+      const values = {
+        action: 'agent.create',
+        actorId: ben.userId,
+        target: agentId,
+        since: all[0].at,
+        until: all[0].at,
+      }
+      const keeps = {
+        action: (event: typeof oldest) => event.action === 'agent.create',
+        actorId: (event: typeof oldest) => event.actor.id === ben.userId,
+        target: (event: typeof oldest) => event.target === agentId,
+        since: (event: typeof oldest) => event.at >= all[0].at,
+        until: (event: typeof oldest) => event.at < all[0].at,
+      }
+      const { body } = await faces[face](server, 'audit.list', { [filter]: values[filter] }, { token: ann.token })
+      const expected = all.filter(keeps[filter])
+      expect(body.events).toEqual(expected)
+      expect(expected.length).toBeGreaterThan(0)
+      expect(expected.length).toBeLessThan(all.length)
+    },
+  )
+
+  it('pages through all events once', async () => {
+    const all = (await list()).events
+    const found: unknown[] = []
+    let cursor: string | null = null
+    do {
+      const page: { events: unknown[]; nextCursor: string | null } = await list(
+        `?limit=2${cursor ? `&cursor=${cursor}` : ''}`,
+      )
+      found.push(...page.events)
+      cursor = page.nextCursor
+    } while (cursor)
+    expect(found).toEqual(all)
+  })
+
+  it('GraphQL lists the same events', async () => {
+    const query = `{ auditEvents(first: 100) { totalCount nodes {
+      id at action target ip requestId changes actor { id name kind tokenId } } } }`
+    const { data } = await graphql(server, query, {}, { token: ann.token })
+    const { events } = await list()
+    expect(data.auditEvents).toEqual({ totalCount: events.length, nodes: events })
+  })
+
+  it.each(onEachFace([['']] as const))('%s: a member is refused', async (face) => {
+    expectError(await faces[face](server, 'audit.list', {}, { token: ben.token }), 403, FORBIDDEN)
+  })
+
+  it('GraphQL refuses a member', async () => {
+    const { errors } = await graphql(server, '{ auditEvents { nodes { id } } }', {}, { token: ben.token })
+    expect(errors).toMatchObject([{ message: FORBIDDEN }])
+  })
+
+  it('a cursor of another list is refused', async () => {
+    expectError(
+      await request(server, 'GET', '/api/v1/audit?cursor=x', ann),
+      400,
+      'Invalid value for field: cursor. Expected a nextCursor of this list',
+    )
+  })
+})
+
+describe('GET /audit/export', () => {
+  const path = '/api/v1/audit/export'
+  const fetchExport = (token: string, query = '') =>
+    fetch(`${server.url}${path}${query}`, { headers: { Authorization: `Bearer ${token}` } })
+
+  it('streams every event as a line, and is an event itself', async () => {
+    const before = (await list()).events
+    const response = await fetchExport(ann.token, '?since=2020-01-01')
+    expect(response.headers.get('content-type')).toBe('application/x-ndjson; charset=utf-8')
+    const lines = (await response.text()).trimEnd().split('\n')
+    const [own, ...rest] = lines.map((line) => JSON.parse(line))
+    expect(own).toMatchObject({ action: 'audit.export', actor: { id: ann.userId }, changes: { since: '2020-01-01' } })
+    expect(rest).toEqual(before)
+  })
+
+  it.each([
+    ['a member', () => ben.token],
+    [
+      'an admin whose key lacks audit:read',
+      async () => (await server.member({ organization: 'Acme', role: 'admin', scopes: ['agents:write'] })).token,
+    ],
+  ])('refuses %s', async (_, token) => {
+    const answer = await request(server, 'GET', path, { token: await token() })
+    expectError(answer, 403, FORBIDDEN)
+  })
+
+  it('refuses an unknown parameter and a bad date', async () => {
+    expectError(await request(server, 'GET', `${path}?form=x`, ann), 400, 'Unknown parameter: form')
+    expect((await request(server, 'GET', `${path}?since=x`, ann)).status).toBe(400)
+    expectError(await request(server, 'POST', path, ann), 405, 'Method not allowed')
+  })
+
+  it('reads the database only as fast as the client reads', async () => {
+    const { deps } = server.service
+    const owner = await server.member({ organization: 'Large', role: 'owner' })
+    const now = deps.clock.now()
+    await deps.db.$transaction(async (tx) => {
+      for (let i = 0; i < 20_000; i++) await audit(tx, owner, 'test.fill', `${i}`.padEnd(1000, 'x'), now)
+    })
+    const response = await fetchExport(owner.token)
+    const reader = Readable.fromWeb(response.body as never)
+    const pagesRead = () => server.queries.filter((sql) => /FROM "AuditEvent"/.test(sql)).length
+    server.queries.length = 0
+    await new Promise((resolve) => reader.once('readable', resolve))
+    expect(pagesRead()).toBeLessThan(40)
+    let length = 0
+    for await (const chunk of reader) length += chunk.length
+    expect(length).toBeGreaterThan(20_000_000)
+  })
+})
