@@ -16,7 +16,7 @@ let member: Member
 let admin: Member
 
 beforeAll(async () => {
-  lab = await startLab({ DRAIN_TIMEOUT: '0.1' })
+  lab = await startLab({ DRAIN_TIMEOUT: '0.1', ALLOW_NEW_ORGANIZATIONS: 'true' })
   member = await lab.server.member()
   admin = await lab.server.member({ role: 'admin' })
 })
@@ -179,6 +179,11 @@ const CASES: Record<string, Case> = {
     await post(`/api/v1/missions/${id}/pause`, null)
     return { path: `/api/v1/missions/${id}/resume` }
   },
+  'organizations.create': async () => ({
+    path: '/api/v1/organizations',
+    body: { name: 'Acme' },
+    other: { name: 'Other' },
+  }),
   'organizations.takeOver': async () => ({
     path: `/api/v1/organizations/${lab.actor.organizationId}/former-members/${await formerMember()}/take-over`,
   }),
@@ -411,6 +416,7 @@ const NAMING_NOTHING = [
   'executions.cancel',
   'keys.create',
   'mcps.create',
+  'organizations.create',
   'organizations.takeOver',
   'secrets.setEnv',
   'skills.create',

@@ -24,6 +24,7 @@ describe('a setting that is', () => {
     ['MAX_RUNNING_PER_ORGANIZATION', '3000000000'],
     ['MAX_PENDING_RUNS', '3000000000'],
     ['EVENT_RETENTION_DAYS', '1e9'],
+    ['AUDIT_RETENTION_DAYS', '1e9'],
   ])('a number is at most what the databases can tell: %s', (name, value) => {
     expect(() => readSettings({ [name]: value })).toThrow(`  ${name}: `)
   })

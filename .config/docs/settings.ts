@@ -27,6 +27,9 @@ export const SETTINGS_HELP: Record<string, Partial<Record<keyof Settings, Settin
     PUBLIC_DIRECTORY: {
       text: 'Answer `GET /api/public/agents` without a token. The list has the public agents of all organizations, without their prompts.',
     },
+    ALLOW_NEW_ORGANIZATIONS: {
+      text: 'Let users create organizations with `POST /api/v1/organizations`. Otherwise only the operator creates them.',
+    },
     NODE_ENV: { text: '`production` turns GraphiQL off.' },
     LOG_LEVEL: {
       text: '`trace`, `debug`, `info`, `warn`, `error`, `fatal` or `silent`. Logs are JSON lines on stdout.',
@@ -81,6 +84,7 @@ export const SETTINGS_HELP: Record<string, Partial<Record<keyof Settings, Settin
     EVENT_RETENTION_DAYS: {
       text: 'Retention of events (days). The server then deletes the events of a run; the run and its result stay.',
     },
+    AUDIT_RETENTION_DAYS: { text: 'Retention of audit events (days).' },
   },
   'Keys and sign-in': {
     ENCRYPTION_KEY: {

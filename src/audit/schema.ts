@@ -17,7 +17,9 @@ export const ListAudit = z.object({ ...filters, ...pageInput })
 export const ExportAudit = z.object(filters)
 
 /** Kinds of actors. */
-export const ActorKind = z.enum(['user', 'token', 'service', 'system']).meta({ id: 'ActorKind' })
+export const ActorKind = z
+  .enum(['user', 'token', 'service', 'system'])
+  .meta({ id: 'ActorKind', description: 'Kind of actor' })
 
 /** The cause of an audit event. */
 export const AuditActor = z
@@ -29,7 +31,7 @@ export const AuditActor = z
     ),
     tokenId: z.string().nullable().describe('The key that was used; null if none was'),
   })
-  .meta({ id: 'AuditActor' })
+  .meta({ id: 'AuditActor', description: 'The cause of an audit event' })
 
 /** A change in an organization (contract-2.md section 3.7). */
 export const AuditEvent = z
@@ -47,6 +49,6 @@ export const AuditEvent = z
         'Details of the change, for example `{"role": {"from": "member", "to": "admin"}}`; null if there are none',
       ),
   })
-  .meta({ id: 'AuditEvent' })
+  .meta({ id: 'AuditEvent', description: 'A change in the organization' })
 
 export const AuditResponse = ok({ events: z.array(AuditEvent).describe('Newest first'), nextCursor })

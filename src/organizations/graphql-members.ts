@@ -48,7 +48,7 @@ builder.mutationFields((t) => ({
     args: { input: t.arg({ type: MemberInput, required: true }) },
     resolve: async (_, { input }, { caller }) => (await caller.organizations.updateMember(input)).member,
   }),
-  removeMember: t.field({
+  deleteMember: t.field({
     ...shows(organizations.removeMember),
     type: Deletion,
     args: argsFromZod(schema.MemberId),

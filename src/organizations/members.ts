@@ -80,7 +80,8 @@ export async function updateMember(actor: Actor, deps: Deps, input: z.output<typ
     if (before.role === 'owner' && actor.role !== 'owner') throw forbidden(OWNERS_ONLY)
     if (before.role === role) return null
     if (role !== 'owner') await keepAnOwner(tx, membership)
-    else if ((await findServices(tx, [userId])).size) throw invalidField('role', 'member or admin for a service account')
+    else if ((await findServices(tx, [userId])).size)
+      throw invalidField('role', 'member or admin for a service account')
     await tx.membership.updateMany({ where: membership, data: { role } })
     await audit(tx, actor, 'member.update', userId, now, { role: { from: before.role, to: role } })
     return tokensOf(tx, organizationId, userId)

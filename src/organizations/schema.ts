@@ -44,7 +44,7 @@ export const UpdatePolicy = z
   .meta({ examples: [{ foreignAgents: 'read' }] })
 
 /** Kinds of members. */
-export const MemberKind = z.enum(['user', 'service']).meta({ id: 'MemberKind' })
+export const MemberKind = z.enum(['user', 'service']).meta({ id: 'MemberKind', description: 'Kind of member' })
 
 /** A member of an organization (contract-2.md section 1.11). */
 export const OrganizationMember = z
@@ -68,7 +68,7 @@ export const UpdateMember = MemberId.extend({
   role: role.describe('The new role. Only owners make owners and unmake them'),
 }).meta({ examples: [{ role: 'admin' }] })
 
-export const MemberResponse = ok({ member: OrganizationMember })
+export const MemberResponse = ok({ member: OrganizationMember.describe('The member') })
 export const MemberRemoved = ok({ message: z.string().describe('A confirmation for people') })
 
 const name = requiredText(200).describe('Display name')
@@ -100,14 +100,14 @@ export const Organization = z
     role: Profile.shape.organization.shape.role.describe('Your role in it'),
     createdAt: timestamp.describe('Time of creation'),
   })
-  .meta({ id: 'Organization' })
+  .meta({ id: 'Organization', description: 'An organization of the caller' })
 
-export const OrganizationResponse = ok({ organization: Organization })
+export const OrganizationResponse = ok({ organization: Organization.describe('The organization') })
 export const OrganizationsResponse = ok({ organizations: z.array(Organization).describe('In the order of joining') })
 export const OrganizationCreated = ok({
   id: z.string().describe('The organization'),
   name: z.string().describe('Display name'),
-  organization: Organization,
+  organization: Organization.describe('The organization'),
 })
 
 export const MembersResponse = ok({ members: z.array(OrganizationMember).describe('In the order of joining') })

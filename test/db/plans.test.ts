@@ -111,6 +111,20 @@ async function askForEverything(server: TestServer): Promise<Set<string>> {
   await ask('spaces.get', { id: spaceId })
   await ask('usage.get', { orgId })
   await ask('organizations.getPolicy', { id: orgId })
+  await ask('organizations.list')
+  await ask('organizations.get', { id: orgId })
+  await ask('organizations.update', { id: orgId, slug: 'renamed' })
+  await ask('organizations.members', { id: orgId })
+  const now = new Date().toISOString()
+  for (const filter of [
+    {},
+    { action: 'agent.create' },
+    { actorId: 'none' },
+    { target: id },
+    { since: now, until: now },
+  ]) {
+    await ask('audit.list', filter)
+  }
   await ask('organizations.updatePolicy', { id: orgId, attachments: 'latest' })
   await ask('providers.list', { orgId })
   await ask('missions.preview', { schedule: { type: 'cron', value: '0 5 * * *' } })
@@ -145,7 +159,8 @@ test('nothing that is asked for over REST goes through rows that nobody asked fo
     ...['agents.updateSkill', 'media.get', 'media.delete', 'organizations.listFormer', 'organizations.listThings'],
     ...['chats.events', 'chats.send', 'client.browseFiles', 'client.browseSpace', 'client.createToken'],
     ...['client.deleteFile', 'client.listTokens', 'client.publicAgents', 'client.readFile', 'client.revokeToken'],
-    ...['client.writeFile', 'executions.create', 'executions.rerun', 'mcps.catalogue', 'organizations.members'],
+    ...['client.writeFile', 'executions.create', 'executions.rerun', 'mcps.catalogue'],
+    ...['organizations.create', 'organizations.updateMember', 'organizations.removeMember'],
     ...['organizations.takeOver', 'providers.set', 'providers.delete', 'secrets.delete', 'spaces.updateSkill'],
   ]
   expect(left.toSorted()).toEqual(known.toSorted())

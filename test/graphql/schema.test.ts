@@ -46,6 +46,7 @@ describe('the schema', () => {
       'AgentSnapshot.modelSettings',
       'Approval.editedInput',
       'Approval.input',
+      'AuditEvent.changes',
       'McpTool.inputSchema',
       'ModelSettingsInput.providerOptions',
       'ToolCall.input',

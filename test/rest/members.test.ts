@@ -31,7 +31,7 @@ it.each(onEachFace([['owner'], ['member']] as const))(
 )
 
 it('GraphQL lists them, too', async () => {
-  const query = 'query ($id: ID!) { organizationMembers(id: $id) { userId name email role joinedAt } }'
+  const query = 'query ($id: ID!) { organizationMembers(id: $id) { userId name email role kind joinedAt } }'
   const { data } = await graphql(server, query, { id: ben.organizationId }, { token: ben.token })
   expect(data.organizationMembers).toEqual([member(ann, 'ann', 'owner'), member(ben, 'ben', 'member')])
 })

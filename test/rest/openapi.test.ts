@@ -82,6 +82,7 @@ describe('the document', () => {
       'POST /api/v1/media',
       'POST /api/files/upload',
       'GET /api/v1/media/{id}/content',
+      'GET /api/v1/audit/export',
       'GET /healthz',
       'GET /readyz',
       'GET /api/health',

@@ -62,9 +62,9 @@ describe('PATCH /organizations/{id}/members/{userId}', () => {
     const input = { id, userId: member.userId, role: 'owner' }
     const { data } = await graphql(server, change, { input }, { token: owner.token })
     expect(data.updateMember).toEqual({ userId: member.userId, role: 'owner', kind: 'user' })
-    const end = 'mutation ($id: String!, $userId: ID!) { removeMember(id: $id, userId: $userId) { deletedId } }'
-    const ended = await graphql(server, end.replace('String!', 'ID!'), { id, userId: 'me' }, { token: member.token })
-    expect(ended.data.removeMember).toEqual({ deletedId: member.userId })
+    const end = 'mutation ($id: ID!, $userId: ID!) { deleteMember(id: $id, userId: $userId) { deletedId } }'
+    const ended = await graphql(server, end, { id, userId: 'me' }, { token: member.token })
+    expect(ended.data.deleteMember).toEqual({ deletedId: member.userId })
     expect(await roleOf(member)).toBeUndefined()
   })
 

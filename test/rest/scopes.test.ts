@@ -133,7 +133,7 @@ const ROUTES: [method: string, path: string, scope: string][] = [
   ['POST', '/api/v1/media', 'media:write'],
   ['POST', '/api/files/upload?spaceId=none', 'spaces:write'],
   ['GET', '/api/v1/media/none/content', 'media:read'],
-  ['GET', '/api/v1/audit/export', 'audit:read'],
+  ['GET', '/api/v1/audit/export?since=never', 'audit:read'],
 ]
 
 const RESOURCES = [
@@ -166,7 +166,9 @@ beforeAll(async () => {
   const { id } = (await request(server, 'POST', '/api/v1/agents', { token, body })).body
   const run = { token, body: { message: 'Hi' } }
   const { executionId } = (await request(server, 'POST', `/api/v1/agents/${id}/execute`, run)).body
-  inputs['organizations.members'] = { id: nothing.orgId }
+  for (const name of ['get', 'update', 'members']) inputs[`organizations.${name}`] = { id: nothing.orgId }
+  const gone = { id: nothing.orgId, userId: 'none', role: 'member' }
+  for (const name of ['updateMember', 'removeMember']) inputs[`organizations.${name}`] = gone
   inputs['organizations.getPolicy'] = { id: nothing.orgId }
   inputs['organizations.listFormer'] = { id: nothing.orgId }
   for (const name of ['listThings', 'takeOver']) inputs[`organizations.${name}`] = { id: nothing.orgId, userId: 'none' }

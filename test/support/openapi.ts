@@ -66,7 +66,9 @@ function checkResponse(pointer: string[], headers: Headers, body: unknown): void
   const type = located.response.content?.['*/*'] ? '*/*' : said
   if (!located.response.content?.[type]) throw new Error(`${type} is not among its content types`)
   const schema = [...located.pointer, 'content', type, 'schema']
-  if (type !== 'text/event-stream') check(schema, body)
+  if (type === 'application/x-ndjson') {
+    for (const line of String(body).split('\n')) if (line) check(schema, JSON.parse(line))
+  } else if (type !== 'text/event-stream') check(schema, body)
   else {
     for (const { event, data } of parseEvents(String(body))) {
       if (data.type !== event) throw new Error(`the event ${event} says that it is ${data.type}`)
@@ -86,7 +88,7 @@ function checkHeaders(response: oas31.ResponseObject, headers: Headers): void {
 
 /**
  * Throws unless the OpenAPI document declares this answer: the operation, the status by its number, the content type,
- * the headers, and a body that fits the schema. `body` is the parsed JSON, or the text of an event stream. What is no
+ * the headers, and a body that fits the schema. `body` is the parsed JSON, or the text of a stream. What is no
  * operation must answer 404 or 405 in the error body.
  */
 export function expectDocumented(method: string, path: string, status: number, headers: Headers, body: unknown): void {
