@@ -3,6 +3,7 @@ import { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import { ExportAudit } from '../audit/schema.ts'
 import { startExport } from '../audit/service.ts'
+import { requireScope } from '../auth/actor.ts'
 import { asRequested, type Context } from '../trpc.ts'
 import { checkQuery } from './unknown-names.ts'
 
@@ -13,6 +14,7 @@ import { checkQuery } from './unknown-names.ts'
 export async function exportAudit(context: Context, req: IncomingMessage, res: ServerResponse): Promise<void> {
   await checkQuery(context, req.url ?? '', Object.keys(ExportAudit.shape))
   const actor = await context.authenticate()
+  requireScope(actor, 'audit:read')
   const { searchParams } = new URL(req.url ?? '/', 'http://localhost')
   const query = Object.fromEntries(
     Object.keys(ExportAudit.shape).map((name) => [name, searchParams.get(name) ?? undefined]),
