@@ -12,9 +12,9 @@ import { addMember, createOrganization, findBySlug, isReserved, leaveSlug, toSlu
 const COLUMNS = { id: true, name: true, slug: true, createdAt: true } as const
 
 const toOrganization = (
-  { createdAt, ...row }: { id: string; name: string; slug: string; createdAt: Date },
+  { id, name, slug, createdAt }: { id: string; name: string; slug: string; createdAt: Date },
   role: Actor['role'],
-): z.input<typeof Organization> => ({ ...row, createdAt: createdAt.toISOString(), role })
+): z.input<typeof Organization> => ({ id, name, slug, createdAt: createdAt.toISOString(), role })
 
 /** Returns the id of the caller's own organization. Throws 403 for any other, whether it exists or not. */
 export function ownOrganization(actor: Actor, id: string): string {
