@@ -1,4 +1,13 @@
-# Everything that is needed to install and generate stays in the first stage.
+# The console. What builds it stays here.
+FROM node:24-trixie-slim AS console
+WORKDIR /app
+COPY package.json package-lock.json .npmrc ./
+RUN npm ci --ignore-scripts
+COPY .config .config
+COPY src src
+RUN node -e "import('./.config/build-console.ts').then(({ buildConsole }) => buildConsole(new URL('file:///app/dist/console/')))"
+
+# Everything that is needed to install and generate stays in this stage.
 FROM node:24-trixie-slim AS build
 WORKDIR /app
 COPY package.json package-lock.json .npmrc ./
@@ -7,6 +16,7 @@ RUN npm ci --omit=dev --omit=optional --ignore-scripts
 COPY .config .config
 COPY prisma prisma
 COPY src src
+COPY --from=console /app/dist/console dist/console
 RUN node .config/guard.js
 # What generates is half of it all, and nothing that runs asks for it.
 RUN npm pkg delete dependencies.prisma && npm prune --omit=dev --omit=optional --ignore-scripts
@@ -22,6 +32,7 @@ WORKDIR /app
 COPY --from=build /app/node_modules node_modules
 COPY --from=build /app/prisma prisma
 COPY --from=build /app/src src
+COPY --from=build /app/dist dist
 COPY --from=build /app/package.json ./
 COPY LICENSE ./
 ENV NODE_ENV=production HOST=0.0.0.0 PORT=3000 DATA_DIR=/data

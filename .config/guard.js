@@ -3,7 +3,7 @@
  * here, so that an old Node can read it and say what is wrong, and a new one is done in a few milliseconds.
  */
 import { createHash } from 'node:crypto'
-import { existsSync, readFileSync } from 'node:fs'
+import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs'
 
 const [major, minor] = process.versions.node.split('.')
 if (Number(major) < 24) {
@@ -32,4 +32,22 @@ if (!existsSync(found) || readFileSync(found, 'utf8') !== stamp) {
     )
     process.exit(1)
   })
+}
+
+// The console, where its sources are newer than what was built of them. Without it the API starts all the same, and /app
+// says how to build it.
+const built = fromRoot('dist/console/')
+const builtAt = existsSync(new URL('.stamp', built)) ? statSync(new URL('.stamp', built)).mtimeMs : 0
+const consoleSources = fromRoot('src/console/')
+const isNewer = (file) => statSync(file).mtimeMs > builtAt
+const isStale = () =>
+  ['.config/console.ts', 'package-lock.json'].some((path) => existsSync(fromRoot(path)) && isNewer(fromRoot(path))) ||
+  readdirSync(consoleSources, { recursive: true }).some((path) => isNewer(new URL(path, consoleSources)))
+if (existsSync(consoleSources) && isStale()) {
+  try {
+    const { buildConsole } = await import('./build-console.ts')
+    await buildConsole(built)
+  } catch (error) {
+    console.error(`The console was not built: ${error.message.split('\n')[0]}. The API works without it.`)
+  }
 }

@@ -5,6 +5,7 @@ import { dirname, join } from 'node:path'
 
 /** From the ground up; a file has the rank of the first pattern that fits. */
 const LAYERS: readonly (readonly [name: string, pattern: RegExp])[] = [
+  ['console', /^src\/console\//],
   ['foundation', /^src\/(lib\/|errors\.ts|settings\.ts|wire\.ts)/],
   ['infrastructure', /^src\/(crypto|db|auth|bus|telemetry)\/|^src\/(deps|idempotency|pause)\.ts/],
   ['resource schema', /^src\/(?!graphql)\w+\/schema\.ts/],
@@ -26,7 +27,7 @@ const rankOf = (file: string) => LAYERS.findIndex(([, pattern]) => pattern.test(
 
 const IMPORT = /^(?:import|export) (?!type )[^'"]*?from '(\.[^']+)'|^import '(\.[^']+)'/gm
 
-const files = globSync('src/**/*.ts').map((file) => file.replaceAll('\\', '/'))
+const files = globSync('src/**/*.{ts,tsx}').map((file) => file.replaceAll('\\', '/'))
 const imports = new Map<string, string[]>()
 for (const file of files) {
   const targets = [...readFileSync(file, 'utf8').matchAll(IMPORT)].map(([, from, bare]) =>
@@ -53,12 +54,18 @@ const ROOMS: Record<string, readonly string[]> = {
 const roomOf = (file: string): string | undefined =>
   file.startsWith(ENGINE) ? file.slice(ENGINE.length).match(/^(\w+)\//)?.[1] : undefined
 
+/** The console runs in browsers: what it needs of the server comes through the API. */
+const isConsole = (file: string) => file.startsWith('src/console/')
+
 const problems: string[] = []
 for (const [file, targets] of imports) {
   if (rankOf(file) === -1) problems.push(`${file} belongs to no layer: add it to .config/imports.ts`)
   for (const target of targets) {
     if (isInside(target) && target !== `${FAST_PATH}index.ts` && !isInside(file)) {
       problems.push(`${file} imports ${target}: outside ${FAST_PATH} only its index.ts is imported`)
+    }
+    if (isConsole(file) !== isConsole(target)) {
+      problems.push(`${file} imports ${target}: the console and the server share types only`)
     }
     const [from, to] = [roomOf(file), roomOf(target)]
     if (from && to && from !== to && !ROOMS[from]?.includes(to)) {

@@ -58,8 +58,14 @@ export default defineConfig({
     projects: [
       {
         ...common,
-        test: { name: 'sqlite', include: ['test/**/*.test.ts'], exclude: ['test/soak/**'], ...timeouts },
+        test: {
+          name: 'sqlite',
+          include: ['test/**/*.test.ts'],
+          exclude: ['test/soak/**', 'test/browser/**'],
+          ...timeouts,
+        },
       },
+      { ...common, test: { name: 'browser', include: ['test/browser/**/*.test.ts'], ...timeouts } },
       ...(withPostgres
         ? [
             {

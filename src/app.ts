@@ -62,6 +62,7 @@ export function createApp(deps: Deps, ready: () => Promise<Readiness>): RequestL
   })
   const docs = () => import('./http/docs.ts')
   const welcome = () => import('./http/welcome.ts')
+  const console = () => import('./http/console.ts')
   const graphql = once(async () => (await import('./graphql/server.ts')).createGraphql(settings))
 
   async function route(context: Context, req: IncomingMessage, res: ServerResponse): Promise<void> {
@@ -73,6 +74,7 @@ export function createApp(deps: Deps, ready: () => Promise<Readiness>): RequestL
     if (req.method !== 'GET' && req.method !== 'HEAD') {
       throw routeOf('GET', path) === 'other' ? noSuchPath() : methodNotAllowed(['GET', 'HEAD'])
     }
+    if (path === '/app' || path.startsWith('/app/')) return (await console()).sendConsole(settings, path, req, res)
     if (!path.startsWith('/api/') && (await welcome()).sendWelcome(settings, path, req, res)) return
     if (path.startsWith('/api/docs/')) return (await docs()).sendDocs(res, path.slice('/api/docs/'.length))
     switch (path) {

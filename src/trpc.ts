@@ -64,7 +64,8 @@ const t = initTRPC
   .meta<Meta>()
   .create({
     isDev: false,
-    sse: { ping: { enabled: true, intervalMs: 15_000 } },
+    // A client whose connection is silently dead comes back, once three pings have not come.
+    sse: { ping: { enabled: true, intervalMs: 15_000 }, client: { reconnectAfterInactivityMs: 45_000 } },
     errorFormatter({ shape, error, ctx }): ErrorShape {
       const { code, path } = shape.data
       const { code: errorCode, ...body } = toBody(fromTRPCError(error), ctx?.requestId ?? requestIds.get(error) ?? '')

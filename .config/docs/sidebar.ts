@@ -24,6 +24,7 @@ export const SIDEBAR: { text: string; collapsed?: boolean; items: Item[] }[] = [
   {
     text: 'Guides: build',
     items: [
+      item('Console', '/guides/console'),
       item('Front end with login', '/guides/front-end'),
       item('Python and curl', '/guides/python-and-curl'),
       item('Typed client', '/guides/typed-client'),

@@ -19,7 +19,7 @@ const ENCODERS = {
 export type Encoding = keyof typeof ENCODERS
 
 /** Returns the encoding that a client likes most, `br` before `gzip`; null if it takes neither or asks for none. */
-function encodingFor(accepted: string | undefined): Encoding | null {
+export function encodingFor(accepted: string | undefined): Encoding | null {
   if (accepted === undefined) return null
   const weights = new Map<string, number>()
   for (const part of accepted.toLowerCase().split(',')) {

@@ -83,10 +83,10 @@ export async function sendDocs(res: ServerResponse, asset?: string): Promise<voi
 }
 
 /** Answers with a page under a policy. */
-export const sendPage = (res: ServerResponse, page: string, policy: string): void =>
+export const sendPage = (res: ServerResponse, page: string, policy: string, cacheControl = 'no-cache'): void =>
   send(res, page, {
     'Content-Type': 'text/html; charset=utf-8',
-    'Cache-Control': 'no-cache',
+    'Cache-Control': cacheControl,
     'Content-Security-Policy': policy,
   })
 

@@ -1,0 +1,31 @@
+/**
+ * How the console is built: `vite build` for .config/guard.js, and `npm run dev:console` for whoever works on it, which
+ * passes requests on to a server at MUSTER_URL.
+ */
+import { fileURLToPath } from 'node:url'
+import tailwindcss from '@tailwindcss/vite'
+import react from '@vitejs/plugin-react'
+import { defineConfig } from 'vite'
+
+const path = (name: string) => fileURLToPath(new URL(`../${name}`, import.meta.url))
+const target = process.env.MUSTER_URL ?? 'http://127.0.0.1:3000'
+// The server takes writes from pages of its own origin only.
+const toServer = { target, changeOrigin: true, headers: { origin: new URL(target).origin } }
+
+export default defineConfig({
+  root: path('src/console'),
+  // Chunks find each other; the server writes the addresses into the page.
+  base: './',
+  plugins: [react(), tailwindcss()],
+  html: { cspNonce: '__NONCE__' },
+  build: {
+    outDir: path('dist/console'),
+    emptyOutDir: true,
+    target: 'es2023',
+    cssTarget: ['chrome123', 'firefox128', 'safari17.5'],
+    modulePreload: { polyfill: false },
+    assetsInlineLimit: 0,
+    reportCompressedSize: false,
+  },
+  server: { proxy: { '/api': toServer, '/trpc': toServer, '^/app/(sign-in|welcome|accept|password)': toServer } },
+})

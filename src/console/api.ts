@@ -1,0 +1,109 @@
+import {
+  createTRPCUntypedClient,
+  httpBatchLink,
+  httpLink,
+  httpSubscriptionLink,
+  splitLink,
+  TRPCClientError,
+} from '@trpc/client'
+import type { inferRouterInputs, inferRouterOutputs } from '@trpc/server'
+import type { AppRouter } from '../router.ts'
+import type { ErrorShape } from '../wire.ts'
+
+/** The path that the service is mounted at: empty, or `/muster`. */
+export const BASE = document.documentElement.dataset.base ?? ''
+
+export type Inputs = inferRouterInputs<AppRouter>
+export type Outputs = inferRouterOutputs<AppRouter>
+
+type PathOf<Resource extends keyof Outputs> = `${Resource}.${keyof Outputs[Resource] & string}`
+/** Names a procedure, such as `agents.list`. */
+export type Path = { [Resource in keyof Outputs]: PathOf<Resource> }[keyof Outputs]
+type At<Tree, Name extends Path> = Name extends `${infer Resource extends keyof Tree & string}.${infer Leaf}`
+  ? Leaf extends keyof Tree[Resource]
+    ? Tree[Resource][Leaf]
+    : never
+  : never
+export type Input<Name extends Path> = At<Inputs, Name>
+export type Output<Name extends Path> = At<Outputs, Name>
+
+const KEY = 'muster.organization'
+
+/** Remembers which organization the person looks at. The server checks the membership at every request. */
+export const chosenOrganization = {
+  get: (): string | null => localStorage.getItem(KEY),
+  set: (id: string) => localStorage.setItem(KEY, id),
+}
+
+/** The headers of every request: the organization, and the proof that a page of ours sends it. */
+const headers = (): Record<string, string> => {
+  const organization = chosenOrganization.get()
+  return { 'X-Muster-Request': '1', ...(organization && { 'X-Organization': organization }) }
+}
+
+const url = `${BASE}/trpc`
+
+export const client = createTRPCUntypedClient<AppRouter>({
+  links: [
+    splitLink({
+      condition: ({ type }) => type === 'subscription',
+      // An EventSource sends no header of ours, so the address names the organization.
+      true: httpSubscriptionLink({
+        url: () => `${url}?organization=${encodeURIComponent(chosenOrganization.get() ?? '')}`,
+      }),
+      false: splitLink({
+        condition: ({ type }) => type === 'mutation',
+        true: httpLink({ url, headers }),
+        false: httpBatchLink({ url, headers, maxItems: 10 }),
+      }),
+    }),
+  ],
+})
+
+/** Calls a query. */
+export const ask = <Name extends Path>(name: Name, input: Input<Name>, signal?: AbortSignal): Promise<Output<Name>> =>
+  client.query(name, input, { signal }) as Promise<Output<Name>>
+
+/** Calls a mutation. */
+export const tell = <Name extends Path>(name: Name, input: Input<Name>): Promise<Output<Name>> =>
+  client.mutation(name, input) as Promise<Output<Name>>
+
+/** What a failure says: what failed, what to do, and its status (0 without a connection). */
+export type Failure = { message: string; detail: string | null; status: number; code: string | null }
+
+/** Reads any error that a request or a page throws. */
+export function toFailure(error: unknown): Failure {
+  if (error instanceof TRPCClientError) {
+    const data = error.data as ErrorShape['data'] | undefined
+    if (!data) return { message: error.message, detail: null, status: 0, code: null }
+    return { message: error.message, detail: data.detail ?? null, status: data.httpStatus, code: data.errorCode }
+  }
+  if (error instanceof RestError) return error.failure
+  return { message: error instanceof Error ? error.message : String(error), detail: null, status: 0, code: null }
+}
+
+class RestError extends Error {
+  readonly failure: Failure
+  constructor(failure: Failure) {
+    super(failure.message)
+    this.failure = failure
+  }
+}
+
+/** Calls a REST route that has no procedure: uploads and sessions. Throws what {@link toFailure} reads. */
+export async function rest<Answer>(method: string, path: string, body?: object | FormData): Promise<Answer> {
+  const isForm = body instanceof FormData
+  const response = await fetch(BASE + path, {
+    method,
+    headers: { ...headers(), ...(body && !isForm && { 'Content-Type': 'application/json' }) },
+    ...(body && { body: isForm ? body : JSON.stringify(body) }),
+  })
+  const answer = await response.json().catch(() => null)
+  if (response.ok) return answer as Answer
+  throw new RestError({
+    message: answer?.message ?? response.statusText,
+    detail: answer?.detail ?? null,
+    status: response.status,
+    code: answer?.code ?? null,
+  })
+}

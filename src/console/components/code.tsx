@@ -1,0 +1,39 @@
+import { Check, Copy } from 'lucide-react'
+import { useState } from 'react'
+import { texts } from '../texts.ts'
+import { IconButton } from './button.tsx'
+import { toast } from './toast.tsx'
+
+export function CopyButton({ text, label = texts.copy }: { text: string; label?: string }) {
+  const [done, setDone] = useState(false)
+  return (
+    <IconButton
+      label={done ? texts.copied : label}
+      icon={done ? Check : Copy}
+      onClick={() =>
+        navigator.clipboard.writeText(text).then(
+          () => {
+            setDone(true)
+            setTimeout(() => setDone(false), 2_000)
+          },
+          () => toast(texts.notCopied, 'bad'),
+        )
+      }
+    />
+  )
+}
+
+/** Code or data, as it is, with a button that copies it. */
+export function Code({ text, language, className }: { text: string; language?: string; className?: string }) {
+  return (
+    <div className={`group relative overflow-hidden rounded-lg border border-line bg-panel ${className ?? ''}`}>
+      {language && <div className="border-line border-b px-3 py-1 font-mono text-soft text-xs">{language}</div>}
+      <pre tabIndex={0} dir="ltr" className="max-h-[32rem] overflow-auto px-3 py-2.5 font-mono text-xs leading-5">
+        {text}
+      </pre>
+      <div className="absolute top-0.5 right-0.5 rounded-md bg-panel">
+        <CopyButton text={text} />
+      </div>
+    </div>
+  )
+}

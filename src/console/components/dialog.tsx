@@ -1,0 +1,119 @@
+import { X } from 'lucide-react'
+import { type ReactNode, useEffect, useId, useRef, useState } from 'react'
+import { cn } from '../lib/class-names.ts'
+import { texts } from '../texts.ts'
+import { Button, IconButton } from './button.tsx'
+
+type Props = {
+  open: boolean
+  onClose: () => void
+  title: string
+  description?: string
+  children: ReactNode
+  /** `side` is a sheet from the left. */
+  as?: 'dialog' | 'wide' | 'side'
+}
+
+const SHAPES = {
+  dialog: 'm-auto mt-[10vh] max-h-[80vh] w-[min(32rem,calc(100vw-2rem))] rounded-xl border p-5',
+  wide: 'm-auto mt-[5vh] max-h-[90vh] w-[min(56rem,calc(100vw-2rem))] rounded-xl border p-5',
+  side: 'm-0 h-dvh max-h-none w-72 max-w-[85vw] border-r',
+} as const
+
+/**
+ * A modal dialog: the browser's own, which keeps the focus in it, makes the page behind inert and closes with Escape. A library
+ * for it would be 15 KB of the first load.
+ */
+export function Dialog({ open, ...rest }: Props) {
+  return open ? <Opened {...rest} /> : null
+}
+
+function Opened({ onClose, title, description, children, as = 'dialog' }: Omit<Props, 'open'>) {
+  const box = useRef<HTMLDialogElement>(null)
+  const id = useId()
+  useEffect(() => {
+    const before = document.activeElement
+    if (!box.current?.open) box.current?.showModal()
+    // It would be the button that closes.
+    box.current?.querySelector<HTMLElement>('input:not([hidden]), textarea, select')?.focus()
+    return () => {
+      if (before instanceof HTMLElement && before.isConnected) before.focus()
+    }
+  }, [])
+  return (
+    // biome-ignore lint/a11y/useKeyWithClickEvents: Escape closes it
+    <dialog
+      ref={box}
+      aria-labelledby={`${id}-title`}
+      aria-describedby={description ? `${id}-text` : undefined}
+      className={cn(
+        'animate-appear overflow-y-auto border-line bg-raised text-ink shadow-xl backdrop:bg-black/40',
+        SHAPES[as],
+      )}
+      onCancel={(event) => {
+        // Of an input of type file in it, too.
+        if (event.target !== box.current) return
+        event.preventDefault()
+        onClose()
+      }}
+      onClick={({ target }) => target === box.current && onClose()}
+    >
+      {as === 'side' ? (
+        <h2 id={`${id}-title`} className="sr-only">
+          {title}
+        </h2>
+      ) : (
+        <div className="mb-4 flex items-start justify-between gap-4">
+          <div className="min-w-0">
+            <h2 id={`${id}-title`} className="font-semibold text-lg" dir="auto">
+              {title}
+            </h2>
+            {description && (
+              <p id={`${id}-text`} className="mt-1 text-soft">
+                {description}
+              </p>
+            )}
+          </div>
+          <IconButton label={texts.close} icon={X} onClick={onClose} className="-mt-1 -mr-1" />
+        </div>
+      )}
+      {children}
+    </dialog>
+  )
+}
+
+type ConfirmProps = {
+  open: boolean
+  onClose: () => void
+  title: string
+  text: string
+  action: string
+  onConfirm: () => Promise<unknown>
+  children?: ReactNode
+}
+
+/** Asks before something that cannot be taken back. */
+export function Confirm({ open, onClose, title, text, action, onConfirm, children }: ConfirmProps) {
+  const [busy, setBusy] = useState(false)
+  return (
+    <Dialog open={open} onClose={onClose} title={title} description={text}>
+      {children}
+      <div className="flex justify-end gap-2">
+        <Button onClick={onClose}>{texts.cancel}</Button>
+        <Button
+          kind="danger"
+          busy={busy}
+          onClick={() => {
+            setBusy(true)
+            // The action itself says what failed.
+            onConfirm()
+              .then(onClose, () => {})
+              .finally(() => setBusy(false))
+          }}
+        >
+          {action}
+        </Button>
+      </div>
+    </Dialog>
+  )
+}

@@ -1,0 +1,126 @@
+import { type ComponentProps, type ReactNode, useId } from 'react'
+import { cn } from '../lib/class-names.ts'
+
+/** A label, what it labels, and a word of help. */
+export function Field({
+  label,
+  help,
+  error,
+  children,
+  className,
+}: {
+  label: string
+  help?: ReactNode
+  error?: string | null
+  children: (id: { id: string; 'aria-describedby'?: string; 'aria-invalid'?: true }) => ReactNode
+  className?: string
+}) {
+  const id = useId()
+  const said = error ?? help
+  return (
+    <div className={cn('mb-3', className)}>
+      <label htmlFor={id} className="mb-1 block font-medium">
+        {label}
+      </label>
+      {children({
+        id,
+        ...(said ? { 'aria-describedby': `${id}-help` } : {}),
+        ...(error ? { 'aria-invalid': true } : {}),
+      })}
+      {said && (
+        <p id={`${id}-help`} className={cn('mt-1 text-xs', error ? 'text-danger' : 'text-soft')}>
+          {said}
+        </p>
+      )}
+    </div>
+  )
+}
+
+type Labelled = { label: string; help?: ReactNode; error?: string | null; wrap?: string }
+
+export function TextField({ label, help, error, wrap, className, ...rest }: ComponentProps<'input'> & Labelled) {
+  return (
+    <Field label={label} help={help} error={error ?? null} className={wrap ?? ''}>
+      {(given) => <input dir="auto" className={cn('field', className)} {...given} {...rest} />}
+    </Field>
+  )
+}
+
+export function TextArea({ label, help, error, wrap, className, ...rest }: ComponentProps<'textarea'> & Labelled) {
+  return (
+    <Field label={label} help={help} error={error ?? null} className={wrap ?? ''}>
+      {(given) => <textarea dir="auto" className={cn('field max-h-[60vh] min-h-20', className)} {...given} {...rest} />}
+    </Field>
+  )
+}
+
+type Option = { value: string; label: string }
+
+export function Select({
+  label,
+  help,
+  options,
+  wrap,
+  className,
+  ...rest
+}: ComponentProps<'select'> & Labelled & { options: readonly Option[] }) {
+  return (
+    <Field label={label} help={help} className={wrap ?? ''}>
+      {(given) => (
+        <select className={cn('field', className)} {...given} {...rest}>
+          {options.map(({ value, label: text }) => (
+            <option key={value} value={value}>
+              {text}
+            </option>
+          ))}
+        </select>
+      )}
+    </Field>
+  )
+}
+
+/** A list of things to tick. */
+export function Ticks({
+  label,
+  help,
+  options,
+  value,
+  onChange,
+  empty,
+}: {
+  label: string
+  help?: string
+  options: readonly { value: string; label: string; detail?: string | null }[]
+  value: readonly string[]
+  onChange: (value: string[]) => void
+  empty: ReactNode
+}) {
+  return (
+    <fieldset className="mb-4">
+      <legend className="mb-1 font-medium">{label}</legend>
+      {help && <p className="mb-1 text-soft text-xs">{help}</p>}
+      {options.length === 0 ? (
+        <p className="text-soft">{empty}</p>
+      ) : (
+        <div className="max-h-72 divide-y divide-line overflow-y-auto rounded-md border border-line">
+          {options.map((option) => (
+            <label key={option.value} className="flex cursor-pointer items-start gap-2.5 px-3 py-2 hover:bg-hover">
+              <input
+                type="checkbox"
+                className="mt-0.5 size-4 accent-accent"
+                checked={value.includes(option.value)}
+                onChange={({ target }) =>
+                  onChange(target.checked ? [...value, option.value] : value.filter((each) => each !== option.value))
+                }
+              />
+              <span className="min-w-0">
+                <bdi className="block font-medium">{option.label}</bdi>
+                {option.detail && <bdi className="line-clamp-2 block text-soft text-xs">{option.detail}</bdi>}
+              </span>
+            </label>
+          ))}
+        </div>
+      )}
+    </fieldset>
+  )
+}

@@ -1,0 +1,70 @@
+import DOMPurify from 'dompurify'
+import { Marked, type Token } from 'marked'
+import { memo, useMemo } from 'react'
+import { texts } from '../texts.ts'
+import { Code } from './code.tsx'
+
+// What models and tools say (contract-2.md section 7.8): sanitised, and nothing is loaded from elsewhere.
+
+/** Longer texts are shown as they are (characters): reading them as Markdown would keep the page. */
+const MAX_MARKDOWN = 200_000
+
+const escaped = (text: string) => text.replace(/[&<>"']/g, (letter) => `&#${letter.charCodeAt(0)};`)
+
+const marked = new Marked({
+  gfm: true,
+  renderer: {
+    // A picture is a link: to load it would tell its server that somebody reads.
+    image: ({ href, text }) =>
+      `<a href="${escaped(href)}">${escaped(text || href)}</a> <small>(${texts.picture})</small>`,
+    // Raw HTML is text.
+    html: ({ text }) => escaped(text),
+  },
+})
+
+const purify = DOMPurify(window)
+purify.addHook('afterSanitizeAttributes', (node) => {
+  if (node.tagName !== 'A') return
+  node.setAttribute('target', '_blank')
+  node.setAttribute('rel', 'noopener noreferrer nofollow')
+})
+
+const ALLOWED = {
+  ALLOWED_TAGS: [
+    ...['p', 'br', 'hr', 'strong', 'em', 'del', 's', 'code', 'pre', 'blockquote', 'a', 'ul', 'ol', 'li', 'small'],
+    ...['h1', 'h2', 'h3', 'h4', 'h5', 'h6', 'table', 'thead', 'tbody', 'tr', 'th', 'td', 'input'],
+  ],
+  ALLOWED_ATTR: ['href', 'align', 'start', 'type', 'checked', 'disabled', 'target', 'rel'],
+  ALLOWED_URI_REGEXP: /^(?:https?|mailto):/i,
+}
+
+/** One block of a text: while an answer grows only its last block is made anew. */
+const Block = memo(
+  function Block({ token }: { token: Token }) {
+    if (token.type === 'code') return <Code text={token.text} language={token.lang ?? ''} />
+    const html = purify.sanitize(marked.parser([token]), ALLOWED)
+    // biome-ignore lint/security/noDangerouslySetInnerHtml: DOMPurify has sanitised it
+    return <div dangerouslySetInnerHTML={{ __html: html }} />
+  },
+  (before, after) => before.token.raw === after.token.raw && before.token.type === after.token.type,
+)
+
+const toBlocks = (text: string): Token[] => marked.lexer(text).filter(({ type }) => type !== 'space')
+
+/** Markdown of a model or a tool. */
+export const Markdown = memo(function Markdown({ text }: { text: string }) {
+  const isLong = text.length > MAX_MARKDOWN
+  const blocks = useMemo(() => (isLong ? [] : toBlocks(text)), [text, isLong])
+  if (isLong) return <Code text={text} />
+  return (
+    <div className="prose" dir="auto">
+      {blocks.map((token, index) => (
+        <Block
+          // biome-ignore lint/suspicious/noArrayIndexKey: blocks are only ever added at the end
+          key={index}
+          token={token}
+        />
+      ))}
+    </div>
+  )
+})

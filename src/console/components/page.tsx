@@ -1,0 +1,112 @@
+import { CircleAlert, type LucideIcon } from 'lucide-react'
+import { type ReactNode, useEffect } from 'react'
+import { toFailure } from '../api.ts'
+import { useBadge } from '../features/approvals/badge.ts'
+import { cn } from '../lib/class-names.ts'
+import { texts } from '../texts.ts'
+import { Button } from './button.tsx'
+
+/** Names the page in the browser's tab, with the number of approvals that wait. */
+export function useTitle(title: string): void {
+  const waiting = useBadge()
+  useEffect(() => {
+    document.title = `${waiting ? `(${waiting}) ` : ''}${title} · Muster`
+  }, [title, waiting])
+}
+
+type PageProps = { title: string; actions?: ReactNode; children: ReactNode; wide?: boolean; lead?: ReactNode }
+
+/** A page with a heading, its actions, and what scrolls below. */
+export function Page({ title, actions, children, wide, lead }: PageProps) {
+  useTitle(title)
+  return (
+    <div className="h-full overflow-y-auto">
+      <div className={cn('mx-auto px-4 pt-5 pb-16 sm:px-6', wide ? 'max-w-[90rem]' : 'max-w-5xl')}>
+        <header className="mb-4 flex flex-wrap items-center justify-between gap-x-4 gap-y-2">
+          <div className="min-w-0">
+            <h1 className="truncate font-semibold text-xl" dir="auto">
+              {title}
+            </h1>
+            {lead && <p className="mt-0.5 text-soft">{lead}</p>}
+          </div>
+          {actions && <div className="flex flex-wrap items-center gap-2">{actions}</div>}
+        </header>
+        {children}
+      </div>
+    </div>
+  )
+}
+
+/** What a list says when there is nothing in it, and what to do about it. */
+export function Empty({
+  icon: Icon,
+  title,
+  text,
+  children,
+}: {
+  icon?: LucideIcon
+  title: string
+  text?: string
+  children?: ReactNode
+}) {
+  return (
+    <div className="flex flex-col items-center gap-2 rounded-xl border border-line border-dashed px-6 py-14 text-center">
+      {Icon && <Icon size={28} aria-hidden className="text-soft" />}
+      <p className="font-medium text-base">{title}</p>
+      {text && <p className="max-w-md text-soft">{text}</p>}
+      {children && <div className="mt-2 flex flex-wrap justify-center gap-2">{children}</div>}
+    </div>
+  )
+}
+
+/** Says what failed, and offers to try again. */
+export function Problem({ error, retry }: { error: unknown; retry?: () => void }) {
+  const { message, detail, status } = toFailure(error)
+  return (
+    <div
+      role="alert"
+      className="flex flex-wrap items-start gap-3 rounded-xl border border-line bg-danger-tint px-4 py-3"
+    >
+      <CircleAlert size={18} aria-hidden className="mt-0.5 shrink-0 text-danger" />
+      <div className="min-w-0 flex-1">
+        <p className="font-medium">{status === 0 ? texts.noConnection : message}</p>
+        {detail && <p className="text-soft">{detail}</p>}
+      </div>
+      {retry && <Button onClick={retry}>{texts.tryAgain}</Button>}
+    </div>
+  )
+}
+
+/** Grey lines in place of what is on its way. */
+export function Loading({ lines = 5 }: { lines?: number }) {
+  return (
+    <div role="status" className="flex flex-col gap-3">
+      <span className="sr-only">{texts.loading}</span>
+      {Array.from({ length: lines }, (_, index) => (
+        <div
+          // biome-ignore lint/suspicious/noArrayIndexKey: they are all alike
+          key={index}
+          className="h-9 animate-pulse rounded-md bg-hover"
+          style={{ width: `${100 - ((index * 13) % 40)}%` }}
+        />
+      ))}
+    </div>
+  )
+}
+
+type Watched<Data> = { data: Data | undefined; error: unknown; isPending: boolean; refetch: () => unknown }
+
+/** Shows a query: on its way, failed, or what it has. Data that is there stays when a later read fails. */
+export function Loaded<Data>({
+  query,
+  lines,
+  children,
+}: {
+  query: Watched<Data>
+  lines?: number
+  children: (data: Data) => ReactNode
+}) {
+  if (query.data !== undefined) return children(query.data)
+  if (query.error) return <Problem error={query.error} retry={() => query.refetch()} />
+  return <Loading lines={lines ?? 5} />
+}

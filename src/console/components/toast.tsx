@@ -1,0 +1,53 @@
+import { X } from 'lucide-react'
+import { useSyncExternalStore } from 'react'
+import { cn } from '../lib/class-names.ts'
+import { texts } from '../texts.ts'
+import { IconButton } from './button.tsx'
+
+type Toast = { id: number; text: string; kind: 'good' | 'bad' }
+
+let toasts: readonly Toast[] = []
+let last = 0
+const listeners = new Set<() => void>()
+const set = (next: readonly Toast[]) => {
+  toasts = next
+  for (const listener of listeners) listener()
+}
+const dismiss = (id: number) => set(toasts.filter((toast) => toast.id !== id))
+
+/** Says something in a corner for a while. Failures stay longer. */
+export function toast(text: string, kind: Toast['kind'] = 'good'): void {
+  last += 1
+  const id = last
+  set([...toasts.slice(-3), { id, text, kind }])
+  setTimeout(() => dismiss(id), kind === 'bad' ? 12_000 : 4_000)
+}
+
+export function Toasts() {
+  const shown = useSyncExternalStore(
+    (listener) => {
+      listeners.add(listener)
+      return () => listeners.delete(listener)
+    },
+    () => toasts,
+  )
+  return (
+    <div className="pointer-events-none fixed right-4 bottom-4 left-4 z-50 flex flex-col items-end gap-2">
+      <div aria-live="polite" className="contents">
+        {shown.map(({ id, text, kind }) => (
+          <div
+            key={id}
+            role={kind === 'bad' ? 'alert' : undefined}
+            className={cn(
+              'pointer-events-auto flex max-w-md animate-appear items-start gap-2 rounded-lg border bg-raised py-1.5 pr-1 pl-3 shadow-lg',
+              kind === 'bad' ? 'border-danger text-danger' : 'border-line',
+            )}
+          >
+            <span className="min-w-0 py-1.5">{text}</span>
+            <IconButton label={texts.close} icon={X} onClick={() => dismiss(id)} />
+          </div>
+        ))}
+      </div>
+    </div>
+  )
+}

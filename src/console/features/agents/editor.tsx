@@ -1,0 +1,193 @@
+import { useQuery } from '@tanstack/react-query'
+import { Link, useBlocker, useNavigate, useParams } from '@tanstack/react-router'
+import { Archive, Ellipsis, MessageSquare } from 'lucide-react'
+import { useState } from 'react'
+import { tell, toFailure } from '../../api.ts'
+import { Badge } from '../../components/badge.tsx'
+import { Button, buttonClass, IconButton } from '../../components/button.tsx'
+import { Confirm } from '../../components/dialog.tsx'
+import { Menu, MenuItem } from '../../components/menu.tsx'
+import { Loaded, Page, Problem } from '../../components/page.tsx'
+import { Tabs } from '../../components/tabs.tsx'
+import { query, useAction } from '../../queries.ts'
+import { useIsAdmin, useSession } from '../../session.ts'
+import { texts } from '../../texts.ts'
+import { AsCode } from './as-code.tsx'
+import { Fields } from './fields.tsx'
+import { type Agent, type Draft, emptyDraft, toDraft, toInput } from './form.ts'
+import { TryIt } from './try-it.tsx'
+import { Versions } from './versions.tsx'
+
+const t = texts.agents
+
+/** Asks before unsaved changes are lost. */
+const useGuard = (isChanged: boolean) =>
+  useBlocker({ shouldBlockFn: () => isChanged && !confirm(texts.leave), enableBeforeUnload: () => isChanged })
+
+export function NewAgent() {
+  const navigate = useNavigate()
+  const [draft, setDraft] = useState(emptyDraft)
+  const [isDone, setIsDone] = useState(false)
+  useGuard(!isDone && draft !== emptyDraft)
+  const create = useAction((given: Draft) => tell('agents.create', toInput(given)), {
+    changes: ['agents.', 'chats.list'],
+    done: t.created,
+    quiet: true,
+    onDone: ({ id }) => {
+      setIsDone(true)
+      // The guard has to see it first.
+      setTimeout(() => void navigate({ to: '/agents/$agentId', params: { agentId: id } }))
+    },
+  })
+  const isReady = draft.name.trim() !== '' && draft.systemPrompt.trim() !== ''
+  return (
+    <Page
+      title={t.new}
+      actions={
+        <Button kind="primary" disabled={!isReady} busy={create.isPending} onClick={() => create.mutate(draft)}>
+          {texts.create}
+        </Button>
+      }
+    >
+      {create.error && (
+        <div className="mb-4">
+          <Problem error={create.error} />
+        </div>
+      )}
+      <div className="max-w-3xl">
+        <Fields draft={draft} onChange={setDraft} agentId={null} disabled={false} />
+      </div>
+    </Page>
+  )
+}
+
+export function EditAgent() {
+  const { agentId } = useParams({ from: '/agents/$agentId' })
+  const agent = useQuery(query('agents.get', { id: agentId }))
+  if (!agent.data) {
+    return (
+      <Page title={t.title}>
+        <Loaded query={agent}>{() => null}</Loaded>
+      </Page>
+    )
+  }
+  return <Editor key={agentId} agent={agent.data.agent} reload={() => void agent.refetch()} />
+}
+
+function Editor({ agent, reload }: { agent: Agent; reload: () => void }) {
+  const navigate = useNavigate()
+  const { user } = useSession()
+  const isAdmin = useIsAdmin()
+  // What was opened. A newer version appears when the person asks for it, or saves.
+  const [base, setBase] = useState(agent)
+  const [draft, setDraft] = useState(() => toDraft(agent))
+  const [tab, setTab] = useState<keyof typeof t.tabs>('edit')
+  const [isArchiving, setIsArchiving] = useState(false)
+  const isChanged = JSON.stringify(toInput(draft)) !== JSON.stringify(toInput(toDraft(base)))
+  useGuard(isChanged)
+
+  if (!isChanged && agent.version !== base.version) {
+    setBase(agent)
+    setDraft(toDraft(agent))
+  }
+
+  const save = useAction(
+    (given: Draft) => tell('agents.update', { id: agent.id, version: base.version, ...toInput(given) }),
+    {
+      changes: ['agents.'],
+      done: texts.saved,
+      quiet: true,
+      onDone: (_, given) => {
+        setBase({ ...base, ...fromDraft(given), version: base.version + 1 })
+      },
+    },
+  )
+  const archive = useAction(() => tell('agents.delete', { id: agent.id }), {
+    changes: ['agents.', 'chats.list'],
+    done: t.archived,
+    onDone: () => void navigate({ to: '/agents' }),
+  })
+  const mayWrite = agent.userId === user.id || (isAdmin && agent.visibility !== 'private')
+  const isStale = save.error !== null && toFailure(save.error).status === 412
+
+  return (
+    <Page
+      wide
+      title={agent.name}
+      lead={agent.role}
+      actions={
+        <>
+          {isChanged && <Badge kind="warn">{texts.unsaved}</Badge>}
+          <Link to="/" search={{ agent: agent.id }} className={buttonClass()}>
+            <MessageSquare size={15} aria-hidden />
+            {t.talk}
+          </Link>
+          {mayWrite && (
+            <>
+              <Button kind="primary" disabled={!isChanged} busy={save.isPending} onClick={() => save.mutate(draft)}>
+                {texts.save}
+              </Button>
+              <Menu trigger={<IconButton label={texts.actions} icon={Ellipsis} />}>
+                <MenuItem icon={Archive} danger onSelect={() => setIsArchiving(true)}>
+                  {t.archive}
+                </MenuItem>
+              </Menu>
+            </>
+          )}
+        </>
+      }
+    >
+      {!mayWrite && <p className="mb-4 text-soft">{t.readOnly}</p>}
+      {isStale ? (
+        <div role="alert" className="mb-4 flex flex-wrap items-center gap-3 rounded-xl bg-warn-tint px-4 py-3">
+          <p className="flex-1">{t.conflict}</p>
+          <Button
+            onClick={() => {
+              save.reset()
+              setDraft(toDraft(base))
+              reload()
+            }}
+          >
+            {t.reload}
+          </Button>
+        </div>
+      ) : (
+        save.error && (
+          <div className="mb-4">
+            <Problem error={save.error} />
+          </div>
+        )
+      )}
+      <div className="grid gap-6 xl:grid-cols-[minmax(0,1fr)_26rem]">
+        <div className="min-w-0">
+          <Tabs label={t.title} tabs={t.tabs} value={tab} onChange={setTab}>
+            {tab === 'edit' && <Fields draft={draft} onChange={setDraft} agentId={agent.id} disabled={!mayWrite} />}
+            {tab === 'versions' && (
+              <Versions agent={agent} onRestore={mayWrite ? (old) => save.mutate(toDraft(old)) : null} />
+            )}
+            {tab === 'code' && <AsCode agent={agent} />}
+          </Tabs>
+        </div>
+        <TryIt agentId={agent.id} isChanged={isChanged} />
+      </div>
+      <Confirm
+        open={isArchiving}
+        onClose={() => setIsArchiving(false)}
+        title={t.archiveTitle}
+        text={t.archiveText}
+        action={t.archive}
+        onConfirm={() => archive.mutateAsync(undefined)}
+      />
+    </Page>
+  )
+}
+
+/** The fields of an agent as a draft has them. */
+function fromDraft(draft: Draft): Partial<Agent> {
+  const input = toInput(draft)
+  return {
+    ...(input as Partial<Agent>),
+    role: input.role ?? 'Assistant',
+    modelSettings: (input.modelSettings ?? {}) as Agent['modelSettings'],
+  }
+}

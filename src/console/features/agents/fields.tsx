@@ -1,0 +1,210 @@
+import { useQuery } from '@tanstack/react-query'
+import { useId } from 'react'
+import { Select, TextArea, TextField, Ticks } from '../../components/field.tsx'
+import { query } from '../../queries.ts'
+import { texts } from '../../texts.ts'
+import type { Draft } from './form.ts'
+
+const t = texts.agents
+
+type Props = { draft: Draft; onChange: (draft: Draft) => void; agentId: string | null; disabled: boolean }
+
+const EFFORTS = ['none', 'minimal', 'low', 'medium', 'high'] as const
+
+/** The service's own tools, which ask, or not, before they are called. */
+const BUILT_IN = ['list_tasks', 'create_task', 'update_task', 'claim_task', 'list_files', 'read_file', 'write_file']
+
+/** All fields of an agent, in parts that fold. */
+export function Fields({ draft, onChange, agentId, disabled }: Props) {
+  const set = (said: Partial<Draft>) => onChange({ ...draft, ...said })
+  const text = (name: { [Key in keyof Draft]: Draft[Key] extends string ? Key : never }[keyof Draft]) => ({
+    value: draft[name],
+    onChange: ({ target }: { target: { value: string } }) => set({ [name]: target.value }),
+  })
+  return (
+    <fieldset disabled={disabled} className="min-w-0">
+      <legend className="sr-only">{t.tabs.edit}</legend>
+      <Part title={t.sections.about} open>
+        <div className="grid gap-x-4 sm:grid-cols-2">
+          <TextField label={t.name} required maxLength={200} {...text('name')} />
+          <TextField label={t.role} maxLength={200} {...text('role')} />
+        </div>
+        <TextField label={texts.description} help={t.descriptionHelp} maxLength={2000} {...text('description')} />
+        <TextArea
+          label={t.prompt}
+          help={t.promptHelp}
+          required
+          maxLength={100_000}
+          className="min-h-48 text-base"
+          {...text('systemPrompt')}
+        />
+        <div className="grid gap-x-4 sm:grid-cols-2">
+          <Select
+            label={texts.visibility}
+            options={Object.entries(texts.visibilities).map(([value, label]) => ({ value, label }))}
+            value={draft.visibility}
+            onChange={({ target }) => set({ visibility: target.value as Draft['visibility'] })}
+          />
+          <TextField label={t.tags} help={t.tagsHelp} {...text('tags')} />
+        </div>
+        <TextArea label={t.greeting} help={t.greetingHelp} maxLength={10_000} {...text('initialGreeting')} />
+      </Part>
+      <Part title={t.sections.model} open>
+        <ModelFields draft={draft} set={set} text={text} />
+      </Part>
+      <Part title={t.sections.tools}>
+        <fieldset className="mb-4">
+          <legend className="mb-1 font-medium">{t.permissions}</legend>
+          <div className="divide-y divide-line rounded-md border border-line">
+            {BUILT_IN.map((tool) => (
+              <label key={tool} className="flex items-center justify-between gap-3 px-3 py-1.5">
+                <span className="font-mono text-xs">{tool}</span>
+                <select
+                  className="field w-auto py-1"
+                  value={draft.permissions.find((each) => each.tool === tool)?.mode ?? 'allow'}
+                  onChange={({ target }) => {
+                    const rest = draft.permissions.filter((each) => each.tool !== tool)
+                    const mode = target.value as 'allow' | 'ask' | 'deny'
+                    set({ permissions: mode === 'allow' ? rest : [...rest, { tool, mode }] })
+                  }}
+                >
+                  {Object.entries(t.modes).map(([mode, label]) => (
+                    <option key={mode} value={mode}>
+                      {label}
+                    </option>
+                  ))}
+                </select>
+              </label>
+            ))}
+          </div>
+        </fieldset>
+        <div className="grid gap-x-4 sm:grid-cols-2">
+          <TextArea
+            label={t.allowedTools}
+            help={t.allowedHelp}
+            className="font-mono text-xs"
+            {...text('allowedTools')}
+          />
+          <TextArea
+            label={t.disallowedTools}
+            help={t.disallowedHelp}
+            className="font-mono text-xs"
+            {...text('disallowedTools')}
+          />
+        </div>
+        <label className="mb-3 flex items-center gap-2">
+          <input
+            type="checkbox"
+            className="size-4 accent-accent"
+            checked={draft.requireTools}
+            onChange={({ target }) => set({ requireTools: target.checked })}
+          />
+          {t.requireTools}
+        </label>
+        <Attached draft={draft} set={set} agentId={agentId} />
+      </Part>
+    </fieldset>
+  )
+}
+
+function Part({ title, open, children }: { title: string; open?: boolean; children: React.ReactNode }) {
+  return (
+    <details open={open} className="mb-4 rounded-xl border border-line">
+      <summary className="px-4 py-2.5 font-semibold">{title}</summary>
+      <div className="border-line border-t px-4 pt-4 pb-1">{children}</div>
+    </details>
+  )
+}
+
+type PartProps = { draft: Draft; set: (said: Partial<Draft>) => void }
+
+function ModelFields({
+  draft,
+  set,
+  text,
+}: PartProps & {
+  text: (name: 'model' | 'fallbackModels' | 'temperature' | 'topP' | 'maxOutputTokens' | 'maxTurns') => {
+    value: string
+    onChange: (event: { target: { value: string } }) => void
+  }
+}) {
+  const models = useQuery(query('models.list', undefined))
+  const id = useId()
+  return (
+    <>
+      <div className="grid gap-x-4 sm:grid-cols-2">
+        <TextField
+          label={t.model}
+          help={t.modelHelp}
+          list={`${id}-models`}
+          placeholder={t.defaultModel(models.data?.defaultModel ?? null)}
+          {...text('model')}
+        />
+        <datalist id={`${id}-models`}>
+          {models.data?.models.map(({ id: model, available }) => (
+            <option key={model} value={model}>
+              {available ? '' : t.notAvailable}
+            </option>
+          ))}
+        </datalist>
+        <TextField label={t.fallbackModels} help={t.fallbackHelp} {...text('fallbackModels')} />
+      </div>
+      <div className="grid grid-cols-2 gap-x-4 lg:grid-cols-3">
+        <TextField label={t.temperature} inputMode="decimal" placeholder={t.ownDefault} {...text('temperature')} />
+        <TextField label={t.topP} inputMode="decimal" placeholder={t.ownDefault} {...text('topP')} />
+        <Select
+          label={t.reasoningEffort}
+          options={[{ value: '', label: t.ownDefault }, ...EFFORTS.map((value) => ({ value, label: value }))]}
+          value={draft.reasoningEffort}
+          onChange={({ target }) => set({ reasoningEffort: target.value })}
+        />
+        <TextField
+          label={t.maxOutputTokens}
+          inputMode="numeric"
+          placeholder={t.ownDefault}
+          {...text('maxOutputTokens')}
+        />
+        <TextField label={t.maxTurns} inputMode="numeric" placeholder={t.ownDefault} {...text('maxTurns')} />
+      </div>
+    </>
+  )
+}
+
+function Attached({ draft, set, agentId }: PartProps & { agentId: string | null }) {
+  const skills = useQuery(query('skills.list', { limit: 1000 }))
+  const mcps = useQuery(query('mcps.list', { limit: 1000 }))
+  const agents = useQuery(query('agents.list', { limit: 1000 }))
+  const { core = [], organization = [], marketplace = [] } = skills.data?.skills ?? {}
+  return (
+    <>
+      <Ticks
+        label={t.sections.skills}
+        help={t.skillsHelp}
+        empty={t.noSkills}
+        options={[...organization, ...core, ...marketplace].map(({ id, displayName, description }) => ({
+          ...{ value: id, label: displayName, detail: description },
+        }))}
+        value={draft.skillIds}
+        onChange={(skillIds) => set({ skillIds })}
+      />
+      <Ticks
+        label={t.sections.mcps}
+        help={t.mcpsHelp}
+        empty={t.noMcps}
+        options={(mcps.data?.mcps ?? []).map(({ id, name, url }) => ({ value: id, label: name, detail: url }))}
+        value={draft.mcpInstanceIds}
+        onChange={(mcpInstanceIds) => set({ mcpInstanceIds })}
+      />
+      <Ticks
+        label={t.sections.subagents}
+        help={t.subagentsHelp}
+        empty={t.noSubagents}
+        options={(agents.data?.agents ?? [])
+          .filter(({ id }) => id !== agentId)
+          .map(({ id, name, description }) => ({ value: id, label: name, detail: description }))}
+        value={draft.subagentIds}
+        onChange={(subagentIds) => set({ subagentIds })}
+      />
+    </>
+  )
+}

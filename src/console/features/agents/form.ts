@@ -1,0 +1,108 @@
+import type { ModelSettings } from '../../../lib/model-settings.ts'
+import type { Input, Output } from '../../api.ts'
+
+export type Agent = Output<'agents.get'>['agent']
+
+/** What the editor holds: texts as they are typed. */
+export type Draft = {
+  name: string
+  role: string
+  description: string
+  systemPrompt: string
+  visibility: Agent['visibility']
+  model: string
+  fallbackModels: string
+  temperature: string
+  topP: string
+  maxOutputTokens: string
+  reasoningEffort: string
+  maxTurns: string
+  initialGreeting: string
+  tags: string
+  skillIds: string[]
+  mcpInstanceIds: string[]
+  subagentIds: string[]
+  allowedTools: string
+  disallowedTools: string
+  permissions: Agent['permissions']
+  requireTools: boolean
+  /** Settings that have no field here: they stay as they are. */
+  otherSettings: ModelSettings
+}
+
+const asText = (value: number | undefined | null) => (value === undefined || value === null ? '' : String(value))
+
+export const emptyDraft: Draft = {
+  ...{ name: '', role: 'Assistant', description: '', systemPrompt: '', visibility: 'organization', model: '' },
+  ...{ fallbackModels: '', temperature: '', topP: '', maxOutputTokens: '', reasoningEffort: '', maxTurns: '' },
+  ...{ initialGreeting: '', tags: '', skillIds: [], mcpInstanceIds: [], subagentIds: [], allowedTools: '' },
+  ...{ disallowedTools: '', permissions: [], requireTools: false, otherSettings: {} },
+}
+
+export function toDraft(agent: Agent): Draft {
+  const { temperature, topP, maxOutputTokens, reasoningEffort, ...otherSettings } = agent.modelSettings
+  return {
+    name: agent.name,
+    role: agent.role,
+    description: agent.description ?? '',
+    systemPrompt: agent.systemPrompt,
+    visibility: agent.visibility,
+    model: agent.model ?? '',
+    fallbackModels: agent.fallbackModels.join(', '),
+    temperature: asText(temperature),
+    topP: asText(topP),
+    maxOutputTokens: asText(maxOutputTokens),
+    reasoningEffort: reasoningEffort ?? '',
+    maxTurns: asText(agent.maxTurns),
+    initialGreeting: agent.initialGreeting ?? '',
+    tags: agent.tags.join(', '),
+    skillIds: agent.skillIds,
+    mcpInstanceIds: agent.mcpInstanceIds,
+    subagentIds: agent.subagentIds,
+    allowedTools: agent.allowedTools.join('\n'),
+    disallowedTools: agent.disallowedTools.join('\n'),
+    permissions: agent.permissions,
+    requireTools: agent.requireTools,
+    otherSettings,
+  }
+}
+
+const list = (text: string, by: RegExp) => [...new Set(text.split(by).map((each) => each.trim()))].filter(Boolean)
+const number = (text: string) => (text.trim() === '' ? undefined : Number(text))
+
+/** What is sent of a draft. The service checks it. */
+type Written = Omit<
+  Input<'agents.create'>,
+  'systemPrompt' | 'basedOnAgentId' | 'system_message' | 'characterDescription'
+>
+
+export function toInput(draft: Draft): Written & { systemPrompt: string } {
+  const settings = {
+    ...draft.otherSettings,
+    temperature: number(draft.temperature),
+    topP: number(draft.topP),
+    maxOutputTokens: number(draft.maxOutputTokens),
+    reasoningEffort: draft.reasoningEffort || undefined,
+  }
+  const modelSettings = Object.fromEntries(Object.entries(settings).filter(([, value]) => value !== undefined))
+  return {
+    name: draft.name,
+    role: draft.role.trim() || null,
+    description: draft.description.trim() || null,
+    systemPrompt: draft.systemPrompt,
+    visibility: draft.visibility,
+    model: draft.model.trim() || null,
+    fallbackModels: list(draft.fallbackModels, /,/),
+    modelSettings,
+    maxTurns: number(draft.maxTurns) ?? null,
+    initialGreeting: draft.initialGreeting.trim() || null,
+    tags: list(draft.tags, /,/),
+    skillIds: draft.skillIds,
+    mcpInstanceIds: draft.mcpInstanceIds,
+    subagentIds: draft.subagentIds,
+    allowedTools: list(draft.allowedTools, /\n/),
+    disallowedTools: list(draft.disallowedTools, /\n/),
+    permissions: draft.permissions,
+    requireTools: draft.requireTools,
+  }
+}

@@ -1,0 +1,154 @@
+import { useInfiniteQuery } from '@tanstack/react-query'
+import { Link, useNavigate, useSearch } from '@tanstack/react-router'
+import { Bot, MessageSquare, Plus } from 'lucide-react'
+import { useDeferredValue, useEffect, useState } from 'react'
+import { Avatar, Badge } from '../../components/badge.tsx'
+import { buttonClass } from '../../components/button.tsx'
+import { More } from '../../components/more.tsx'
+import { Empty, Loaded, Page } from '../../components/page.tsx'
+import { cn } from '../../lib/class-names.ts'
+import { pages } from '../../queries.ts'
+import { texts } from '../../texts.ts'
+
+const t = texts.agents
+
+type Card = {
+  id: string
+  name: string
+  role: string
+  description: string | null
+  tags: readonly string[]
+  visibility?: string
+  organizationName?: string
+}
+
+/** What both lists have in common. */
+type Listed = {
+  data: { pages: readonly { agents: readonly Card[] }[] } | undefined
+  error: unknown
+  isPending: boolean
+  hasNextPage: boolean
+  isFetchingNextPage: boolean
+  refetch: () => unknown
+  fetchNextPage: () => unknown
+}
+
+const SHOWS = { shared: t.shared, mine: t.mine, public: t.publicOnes }
+type Show = keyof typeof SHOWS
+
+/** All agents that the person can use, as cards. */
+export function Gallery() {
+  const navigate = useNavigate({ from: '/agents' })
+  const { search: given = '', show = 'shared' } = useSearch({ from: '/agents' })
+  const [text, setText] = useState(given)
+  const search = useDeferredValue(text.trim())
+  useEffect(() => {
+    void navigate({ search: (before) => ({ ...before, search: search || undefined }), replace: true })
+  }, [search, navigate])
+
+  const filter = search ? { search } : {}
+  const own = useInfiniteQuery({
+    ...pages('agents.list', { ...filter, ...(show === 'mine' && { owner: 'me' as const }) }),
+    enabled: show !== 'public',
+  })
+  const foreign = useInfiniteQuery({ ...pages('agents.listPublic', filter), enabled: show === 'public' })
+  const list: Listed = show === 'public' ? foreign : own
+
+  return (
+    <Page
+      title={t.title}
+      actions={
+        <Link to="/agents/new" className={buttonClass('primary')}>
+          <Plus size={15} aria-hidden />
+          {t.new}
+        </Link>
+      }
+    >
+      <div className="mb-4 flex flex-wrap items-center gap-2">
+        <input
+          type="search"
+          aria-label={texts.search}
+          placeholder={texts.search}
+          className="field max-w-72"
+          value={text}
+          onChange={({ target }) => setText(target.value)}
+        />
+        <fieldset className="flex rounded-lg border border-line p-0.5">
+          <legend className="sr-only">{t.show}</legend>
+          {(Object.keys(SHOWS) as Show[]).map((name) => (
+            <button
+              key={name}
+              type="button"
+              aria-pressed={show === name}
+              className={cn('rounded-md px-2.5 py-1', show === name ? 'bg-hover font-medium' : 'text-soft')}
+              onClick={() => void navigate({ search: (before) => ({ ...before, show: name }) })}
+            >
+              {SHOWS[name]}
+            </button>
+          ))}
+        </fieldset>
+      </div>
+      <Loaded query={list}>
+        {({ pages: read }) => {
+          const cards = read.flatMap((page) => page.agents)
+          if (cards.length) return <Cards cards={cards} isForeign={show === 'public'} />
+          if (search) return <Empty icon={Bot} title={t.noMatch} text={t.noMatchText} />
+          return (
+            <Empty icon={Bot} title={t.emptyTitle} text={t.emptyText}>
+              <Link to="/agents/new" className={buttonClass('primary')}>
+                {t.new}
+              </Link>
+            </Empty>
+          )
+        }}
+      </Loaded>
+      <More query={list} />
+    </Page>
+  )
+}
+
+const Cards = ({ cards, isForeign }: { cards: readonly Card[]; isForeign: boolean }) => (
+  <ul className="grid gap-3 sm:grid-cols-2 xl:grid-cols-3">
+    {cards.map(({ id, name, role, description, tags, visibility, organizationName }) => (
+      <li key={id} className="relative flex flex-col rounded-xl border border-line p-4 hover:bg-panel">
+        <div className="flex items-start gap-3">
+          <Avatar name={name} large />
+          <div className="min-w-0 flex-1">
+            <h2 className="truncate font-semibold text-base" dir="auto">
+              {isForeign ? (
+                <Link to="/" search={{ agent: id }} className="after:absolute after:inset-0">
+                  {name}
+                </Link>
+              ) : (
+                <Link to="/agents/$agentId" params={{ agentId: id }} className="after:absolute after:inset-0">
+                  {name}
+                </Link>
+              )}
+            </h2>
+            <p className="truncate text-soft" dir="auto">
+              {organizationName ? t.of(organizationName) : role}
+            </p>
+          </div>
+        </div>
+        <p className="mt-3 line-clamp-3 flex-1 text-soft" dir="auto">
+          {description}
+        </p>
+        <div className="mt-3 flex items-center gap-1.5">
+          <div className="flex min-w-0 flex-1 gap-1.5 overflow-hidden">
+            {visibility && visibility !== 'organization' && <Badge>{visibility}</Badge>}
+            {tags.slice(0, 3).map((tag) => (
+              <Badge key={tag}>
+                <bdi>{tag}</bdi>
+              </Badge>
+            ))}
+          </div>
+          <Link to="/" search={{ agent: id }} className={cn(buttonClass(), 'relative')}>
+            <MessageSquare size={14} aria-hidden />
+            {t.talk}
+            <span className="sr-only">: {name}</span>
+          </Link>
+        </div>
+      </li>
+    ))}
+  </ul>
+)

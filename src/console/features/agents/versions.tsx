@@ -1,0 +1,91 @@
+import { useInfiniteQuery } from '@tanstack/react-query'
+import { useState } from 'react'
+import { Button } from '../../components/button.tsx'
+import { More } from '../../components/more.tsx'
+import { Loaded } from '../../components/page.tsx'
+import { cn } from '../../lib/class-names.ts'
+import { diffLines } from '../../lib/diff.ts'
+import { moment, pretty } from '../../lib/format.ts'
+import { pages } from '../../queries.ts'
+import { texts } from '../../texts.ts'
+import { type Agent, toDraft, toInput } from './form.ts'
+
+const t = texts.agents
+
+/** The versions of an agent, two of them side by side. */
+export function Versions({ agent, onRestore }: { agent: Agent; onRestore: ((old: Agent) => void) | null }) {
+  const list = useInfiniteQuery(pages('agents.versions', { id: agent.id }))
+  const [older, setOlder] = useState<number | null>(null)
+  const [newer, setNewer] = useState<number | null>(null)
+  return (
+    <Loaded query={list}>
+      {({ pages: read }) => {
+        const versions = read.flatMap((page) => page.versions)
+        if (versions.length < 2) return <p className="text-soft">{t.onlyVersion}</p>
+        const right = versions.find(({ version }) => version === newer) ?? versions[0]
+        const left = versions.find(({ version }) => version === older) ?? versions[1]
+        if (!left || !right) return null
+        const pick = (label: string, value: number, onChange: (version: number) => void) => (
+          <select
+            aria-label={label}
+            className="field w-auto"
+            value={value}
+            onChange={({ target }) => onChange(Number(target.value))}
+          >
+            {versions.map(({ version, createdAt }) => (
+              <option key={version} value={version}>
+                {t.version(version)} · {moment(createdAt)}
+              </option>
+            ))}
+          </select>
+        )
+        return (
+          <>
+            <div className="mb-3 flex flex-wrap items-center gap-2">
+              {pick(t.compare, left.version, setOlder)}
+              <span className="text-soft">{t.with}</span>
+              {pick(t.with, right.version, setNewer)}
+              {onRestore && left.version !== agent.version && (
+                <Button small onClick={() => onRestore(left.agent)}>
+                  {t.restore}
+                </Button>
+              )}
+            </div>
+            <Diff before={left.agent} after={right.agent} />
+            <More query={list} />
+          </>
+        )
+      }}
+    </Loaded>
+  )
+}
+
+function Diff({ before, after }: { before: Agent; after: Agent }) {
+  const [a, b] = [toInput(toDraft(before)), toInput(toDraft(after))]
+  const names = Object.keys(a) as (keyof typeof a)[]
+  const changed = names.filter((name) => JSON.stringify(a[name]) !== JSON.stringify(b[name]))
+  if (!changed.length) return <p className="text-soft">{t.noDifference}</p>
+  return changed.map((name) => (
+    <section key={name} className="mb-4 overflow-x-auto rounded-lg border border-line">
+      <h3 className="border-line border-b bg-panel px-3 py-1.5 font-mono text-xs">{name}</h3>
+      <table className="w-full min-w-[36rem] table-fixed font-mono text-xs">
+        <tbody>
+          {diffLines(pretty(a[name] ?? ''), pretty(b[name] ?? '')).map(({ left, right }, index) => (
+            // biome-ignore lint/suspicious/noArrayIndexKey: lines have no other name
+            <tr key={index} className="align-top">
+              <Side text={left} isOther={left !== right} kind="bg-danger-tint" mark="−" />
+              <Side text={right} isOther={left !== right} kind="bg-good-tint" mark="+" />
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </section>
+  ))
+}
+
+const Side = ({ text, isOther, kind, mark }: { text: string | null; isOther: boolean; kind: string; mark: string }) => (
+  <td dir="auto" className={cn('whitespace-pre-wrap break-words px-2 py-0.5', isOther && text !== null && kind)}>
+    {isOther && text !== null && <span className="mr-1 select-none text-soft">{mark}</span>}
+    {text}
+  </td>
+)

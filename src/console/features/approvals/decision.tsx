@@ -1,0 +1,126 @@
+import { useState } from 'react'
+import { type Output, tell } from '../../api.ts'
+import { Button } from '../../components/button.tsx'
+import { Code } from '../../components/code.tsx'
+import { Field, TextField } from '../../components/field.tsx'
+import { pretty } from '../../lib/format.ts'
+import { useAction } from '../../queries.ts'
+import { texts } from '../../texts.ts'
+
+export type Approval = Output<'approvals.list'>['approvals'][number]
+
+const t = texts.approvals
+
+/** A call that waits: what it would do, and approve, edit or deny. */
+export function Decision({ approval }: { approval: Approval }) {
+  const [mode, setMode] = useState<'look' | 'edit' | 'deny'>('look')
+  const [edited, setEdited] = useState(() => pretty(approval.input))
+  const [reason, setReason] = useState('')
+  const [problem, setProblem] = useState<string | null>(null)
+  const options = { changes: ['approvals.', 'executions.', 'chats.messages'] }
+  const approve = useAction(
+    (input: Record<string, unknown> | undefined) =>
+      tell('approvals.approve', { id: approval.id, ...(input && { input }) }),
+    { ...options, done: t.approved },
+  )
+  const deny = useAction((why: string) => tell('approvals.deny', { id: approval.id, ...(why && { reason: why }) }), {
+    ...options,
+    done: t.denied,
+  })
+  const busy = approve.isPending || deny.isPending
+
+  const approveEdited = () => {
+    try {
+      const input = JSON.parse(edited)
+      if (typeof input !== 'object' || input === null || Array.isArray(input)) throw new Error()
+      setProblem(null)
+      approve.mutate(input)
+    } catch {
+      setProblem(t.notJson)
+    }
+  }
+
+  return (
+    <div
+      className="my-3 rounded-xl border border-warn bg-warn-tint p-4"
+      role="group"
+      aria-label={t.asks(approval.tool)}
+    >
+      <p className="font-medium">
+        {t.may} <bdi className="font-mono">{approval.tool}</bdi>
+        {approval.mcpName && (
+          <>
+            {' '}
+            {t.of} <bdi>{approval.mcpName}</bdi>
+          </>
+        )}
+        ?
+      </p>
+      {approval.origin && <p className="text-soft text-xs">{t.goesTo(approval.origin)}</p>}
+      {approval.description && (
+        <p className="mt-1 line-clamp-3 text-soft" dir="auto">
+          {approval.description}
+        </p>
+      )}
+      <div className="mt-3">
+        {mode === 'edit' ? (
+          <Field label={t.editInput} error={problem}>
+            {(given) => (
+              <textarea
+                className="field min-h-32 bg-canvas font-mono text-xs"
+                dir="ltr"
+                spellCheck={false}
+                value={edited}
+                onChange={({ target }) => setEdited(target.value)}
+                {...given}
+              />
+            )}
+          </Field>
+        ) : (
+          <Code text={pretty(approval.input)} />
+        )}
+        {mode === 'deny' && (
+          <TextField
+            label={t.why}
+            help={t.whyHelp}
+            value={reason}
+            wrap="mt-3"
+            autoFocus
+            onChange={({ target }) => setReason(target.value)}
+            onKeyDown={({ key }) => key === 'Enter' && deny.mutate(reason)}
+          />
+        )}
+      </div>
+      <div className="mt-3 flex flex-wrap gap-2">
+        {mode === 'look' && (
+          <>
+            <Button kind="primary" busy={busy} onClick={() => approve.mutate(undefined)}>
+              {t.approve}
+            </Button>
+            <Button disabled={busy} onClick={() => setMode('edit')}>
+              {t.edit}
+            </Button>
+            <Button kind="danger" disabled={busy} onClick={() => setMode('deny')}>
+              {t.deny}
+            </Button>
+          </>
+        )}
+        {mode === 'edit' && (
+          <Button kind="primary" busy={busy} onClick={approveEdited}>
+            {t.approveEdited}
+          </Button>
+        )}
+        {mode === 'deny' && (
+          <Button kind="danger" busy={busy} onClick={() => deny.mutate(reason)}>
+            {t.deny}
+          </Button>
+        )}
+        {mode !== 'look' && (
+          <Button kind="ghost" disabled={busy} onClick={() => setMode('look')}>
+            {texts.cancel}
+          </Button>
+        )}
+      </div>
+    </div>
+  )
+}

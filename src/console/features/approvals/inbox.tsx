@@ -1,0 +1,113 @@
+import { useInfiniteQuery } from '@tanstack/react-query'
+import { Link, useNavigate, useSearch } from '@tanstack/react-router'
+import { BellRing, CircleCheckBig } from 'lucide-react'
+import { useState } from 'react'
+import { Badge, kindOf } from '../../components/badge.tsx'
+import { Button } from '../../components/button.tsx'
+import { More } from '../../components/more.tsx'
+import { Empty, Loaded, Page } from '../../components/page.tsx'
+import { Tabs } from '../../components/tabs.tsx'
+import { Ago } from '../../components/time.tsx'
+import { toast } from '../../components/toast.tsx'
+import { pages } from '../../queries.ts'
+import { texts } from '../../texts.ts'
+import { type Approval, Decision } from './decision.tsx'
+
+const t = texts.approvals
+
+type Status = Approval['status']
+
+/** The calls of tools that wait for somebody, and those that did. */
+export function Inbox() {
+  const navigate = useNavigate({ from: '/approvals' })
+  const { status = 'pending' } = useSearch({ from: '/approvals' })
+  const list = useInfiniteQuery({
+    ...pages('approvals.list', { status: status as Status }),
+    refetchInterval: 5_000,
+  })
+  return (
+    <Page title={t.title} actions={<Notify />}>
+      <Tabs
+        label={t.title}
+        tabs={t.states}
+        value={status as Status}
+        onChange={(next) => void navigate({ search: { status: next }, replace: true })}
+      >
+        <Loaded query={list}>
+          {({ pages: read }) => {
+            const approvals = read.flatMap((page) => page.approvals)
+            if (!approvals.length) {
+              return status === 'pending' ? (
+                <Empty icon={CircleCheckBig} title={t.emptyTitle} text={t.emptyText} />
+              ) : (
+                <Empty icon={CircleCheckBig} title={t.noneOf} />
+              )
+            }
+            return (
+              <ul className="space-y-4">
+                {approvals.map((approval) => (
+                  <li key={approval.id}>
+                    <About approval={approval} />
+                    {approval.status === 'pending' ? <Decision approval={approval} /> : <Decided approval={approval} />}
+                  </li>
+                ))}
+              </ul>
+            )
+          }}
+        </Loaded>
+        <More query={list} />
+      </Tabs>
+    </Page>
+  )
+}
+
+const About = ({ approval }: { approval: Approval }) => (
+  <p className="flex flex-wrap items-center gap-x-3 gap-y-1 text-soft">
+    <bdi className="font-medium text-ink">{approval.agentName ?? texts.chat.agent}</bdi>
+    <Link to="/chats/$chatId" params={{ chatId: approval.chatId }} className="text-accent underline underline-offset-2">
+      <bdi>{approval.chatTitle ?? t.inChat}</bdi>
+    </Link>
+    <Ago at={approval.createdAt} />
+    {approval.status === 'pending' && (
+      <span>
+        {t.until} <Ago at={approval.expiresAt} />
+      </span>
+    )}
+  </p>
+)
+
+const Decided = ({ approval }: { approval: Approval }) => (
+  <div className="mt-1 flex flex-wrap items-center gap-2 rounded-xl border border-line px-4 py-3">
+    <Badge kind={kindOf(approval.status)}>{t.states[approval.status]}</Badge>
+    <bdi className="font-mono text-xs">{approval.tool}</bdi>
+    {approval.reason && (
+      <span className="text-soft" dir="auto">
+        {approval.reason}
+      </span>
+    )}
+  </div>
+)
+
+/** Turns the browser's notifications on. */
+function Notify() {
+  const [permission, setPermission] = useState(() => ('Notification' in window ? Notification.permission : 'denied'))
+  if (permission === 'granted') {
+    return (
+      <span className="flex items-center gap-1.5 text-soft">
+        <BellRing size={15} aria-hidden />
+        {t.notifyOn}
+      </span>
+    )
+  }
+  return (
+    <Button
+      icon={BellRing}
+      onClick={() => {
+        if (permission === 'denied' || !('Notification' in window)) return toast(t.notifyRefused, 'bad')
+        void Notification.requestPermission().then(setPermission)
+      }}
+    >
+      {t.notify}
+    </Button>
+  )
+}

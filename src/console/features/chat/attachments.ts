@@ -1,0 +1,47 @@
+import { useCallback, useState } from 'react'
+import { rest, toFailure } from '../../api.ts'
+import { toast } from '../../components/toast.tsx'
+import { size } from '../../lib/format.ts'
+import { texts } from '../../texts.ts'
+
+/** Largest file that the service takes (bytes). */
+const MAX_BYTES = 25 * 1024 * 1024
+const MAX_FILES = 20
+
+export type Attachment = { key: string; name: string; size: number; mediaId: string | null; error: string | null }
+
+/** Files on their way into a message. */
+export function useAttachments() {
+  const [attachments, setAttachments] = useState<readonly Attachment[]>([])
+
+  const change = useCallback(
+    (key: string, said: Partial<Attachment>) =>
+      setAttachments((before) => before.map((each) => (each.key === key ? { ...each, ...said } : each))),
+    [],
+  )
+
+  const add = useCallback(
+    (files: readonly File[]) => {
+      for (const file of files.slice(0, MAX_FILES)) {
+        if (file.size > MAX_BYTES) {
+          toast(texts.chat.tooLarge(file.name, size(MAX_BYTES)), 'bad')
+          continue
+        }
+        const key = crypto.randomUUID()
+        const name = file.name || texts.chat.pasted
+        setAttachments((before) => [...before, { key, name, size: file.size, mediaId: null, error: null }])
+        const form = new FormData()
+        form.set('file', file, name)
+        rest<{ id: string }>('POST', '/api/v1/media', form).then(
+          ({ id }) => change(key, { mediaId: id }),
+          (error) => change(key, { error: toFailure(error).message }),
+        )
+      }
+    },
+    [change],
+  )
+
+  const remove = useCallback((key: string) => setAttachments((before) => before.filter((each) => each.key !== key)), [])
+  const clear = useCallback(() => setAttachments([]), [])
+  return { attachments, add, remove, clear }
+}

@@ -1,0 +1,87 @@
+import { useInfiniteQuery } from '@tanstack/react-query'
+import { Link } from '@tanstack/react-router'
+import { SquarePen } from 'lucide-react'
+import type { Output } from '../../api.ts'
+import { buttonClass } from '../../components/button.tsx'
+import { More } from '../../components/more.tsx'
+import { Loaded } from '../../components/page.tsx'
+import { Ago } from '../../components/time.tsx'
+import { cn } from '../../lib/class-names.ts'
+import { pages } from '../../queries.ts'
+import { texts } from '../../texts.ts'
+
+const t = texts.chat
+
+type Chat = Output<'chats.list'>['chats'][number]
+
+const DOTS: Readonly<Record<string, string>> = {
+  working: 'bg-accent animate-pulse',
+  needs_attention: 'bg-warn',
+  error: 'bg-danger',
+}
+
+/** The chats, newest first. On narrow screens it is a page of its own. */
+export function ChatList({ current, alone }: { current?: string; alone?: boolean }) {
+  const chats = useInfiniteQuery({ ...pages('chats.list', {}, 40), refetchInterval: 15_000 })
+  return (
+    <aside
+      aria-label={t.chats}
+      className={cn(
+        'shrink-0 flex-col overflow-y-auto border-line',
+        alone ? 'flex w-full' : 'hidden w-64 border-r bg-panel lg:flex',
+      )}
+    >
+      <div className={cn('p-3', !alone && 'sticky top-0 bg-panel')}>
+        <Link to="/" className={cn(buttonClass(), 'w-full')}>
+          <SquarePen size={15} aria-hidden />
+          {t.newChat}
+        </Link>
+      </div>
+      <div className="px-2 pb-4">
+        <Loaded query={chats}>
+          {({ pages: read }) => {
+            const rows = read.flatMap((page) => page.chats)
+            if (!rows.length) return <p className="px-2 text-soft">{t.noChats}</p>
+            return (
+              <ul>
+                {rows.map((chat) => (
+                  <Row key={chat.id} chat={chat} isCurrent={chat.id === current} />
+                ))}
+              </ul>
+            )
+          }}
+        </Loaded>
+        <More query={chats} />
+      </div>
+    </aside>
+  )
+}
+
+function Row({ chat, isCurrent }: { chat: Chat; isCurrent: boolean }) {
+  const dot = DOTS[chat.status]
+  return (
+    <li>
+      <Link
+        to="/chats/$chatId"
+        params={{ chatId: chat.id }}
+        aria-current={isCurrent ? 'page' : undefined}
+        className={cn('block rounded-md px-2.5 py-1.5 hover:bg-hover', isCurrent && 'bg-hover')}
+      >
+        <span className="flex items-center gap-2">
+          {dot && (
+            <span className={cn('size-2 shrink-0 rounded-full', dot)}>
+              <span className="sr-only">{t.states[chat.status]}</span>
+            </span>
+          )}
+          <span dir="auto" className={cn('min-w-0 flex-1 truncate', isCurrent && 'font-medium')}>
+            {chat.title}
+          </span>
+        </span>
+        <span className="flex gap-2 text-soft text-xs">
+          <bdi className="min-w-0 flex-1 truncate">{chat.missionTitle ?? chat.agentName ?? ''}</bdi>
+          <Ago at={chat.updatedAt} />
+        </span>
+      </Link>
+    </li>
+  )
+}

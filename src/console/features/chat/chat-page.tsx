@@ -1,0 +1,100 @@
+import { Link, useNavigate, useParams } from '@tanstack/react-router'
+import { Ellipsis, Pencil, Trash2 } from 'lucide-react'
+import { useState } from 'react'
+import { tell } from '../../api.ts'
+import { Badge, kindOf } from '../../components/badge.tsx'
+import { Button, IconButton } from '../../components/button.tsx'
+import { Confirm, Dialog } from '../../components/dialog.tsx'
+import { TextField } from '../../components/field.tsx'
+import { Menu, MenuItem } from '../../components/menu.tsx'
+import { useTitle } from '../../components/page.tsx'
+import { useAction } from '../../queries.ts'
+import { texts } from '../../texts.ts'
+import { ChatList } from './chat-list.tsx'
+import { type About, Thread } from './thread.tsx'
+
+const t = texts.chat
+
+/** One chat, with the list of chats beside it. */
+export function ChatPage() {
+  const { chatId } = useParams({ from: '/chats/$chatId' })
+  return (
+    <div className="flex h-full">
+      <ChatList current={chatId} />
+      <Thread key={chatId} chatId={chatId} header={(about) => <ChatHeader chatId={chatId} {...about} />} />
+    </div>
+  )
+}
+
+function ChatHeader({ chatId, title, agentId, agentName, status }: About & { chatId: string }) {
+  useTitle(title)
+  const navigate = useNavigate()
+  const [open, setOpen] = useState<'rename' | 'delete' | null>(null)
+  const remove = useAction(() => tell('chats.delete', { id: chatId }), {
+    changes: ['chats.list'],
+    done: t.deleted,
+    onDone: () => void navigate({ to: '/' }),
+  })
+  return (
+    <header className="flex items-center gap-3 border-line border-b px-4 py-2.5">
+      <div className="min-w-0 flex-1">
+        <h1 className="truncate font-semibold text-base" dir="auto">
+          {title}
+        </h1>
+        <p className="truncate text-soft text-xs">
+          {agentId ? (
+            <Link to="/agents/$agentId" params={{ agentId }} className="hover:underline">
+              <bdi>{agentName}</bdi>
+            </Link>
+          ) : (
+            <bdi>{agentName}</bdi>
+          )}
+        </p>
+      </div>
+      {(status === 'needs_attention' || status === 'error') && <Badge kind={kindOf(status)}>{t.states[status]}</Badge>}
+      <Menu trigger={<IconButton label={t.menu} icon={Ellipsis} />}>
+        <MenuItem icon={Pencil} onSelect={() => setOpen('rename')}>
+          {t.rename}
+        </MenuItem>
+        <MenuItem icon={Trash2} danger onSelect={() => setOpen('delete')}>
+          {t.delete}
+        </MenuItem>
+      </Menu>
+      {open === 'rename' && <Rename chatId={chatId} title={title} onClose={() => setOpen(null)} />}
+      <Confirm
+        open={open === 'delete'}
+        onClose={() => setOpen(null)}
+        title={t.deleteTitle}
+        text={t.deleteText}
+        action={t.delete}
+        onConfirm={() => remove.mutateAsync(undefined)}
+      />
+    </header>
+  )
+}
+
+function Rename({ chatId, title, onClose }: { chatId: string; title: string; onClose: () => void }) {
+  const [name, setName] = useState(title)
+  const rename = useAction(() => tell('chats.update', { id: chatId, title: name }), {
+    changes: ['chats.'],
+    onDone: onClose,
+  })
+  return (
+    <Dialog open onClose={onClose} title={t.rename}>
+      <form
+        onSubmit={(event) => {
+          event.preventDefault()
+          rename.mutate(undefined)
+        }}
+      >
+        <TextField label={t.name} value={name} maxLength={200} onChange={({ target }) => setName(target.value)} />
+        <div className="flex justify-end gap-2">
+          <Button onClick={onClose}>{texts.cancel}</Button>
+          <Button kind="primary" type="submit" disabled={!name.trim()} busy={rename.isPending}>
+            {texts.save}
+          </Button>
+        </div>
+      </form>
+    </Dialog>
+  )
+}

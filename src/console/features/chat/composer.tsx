@@ -1,0 +1,154 @@
+import { ArrowUp, LoaderCircle, Paperclip, Square, X } from 'lucide-react'
+import { type DragEvent, type ReactNode, useEffect, useId, useRef, useState } from 'react'
+import { IconButton } from '../../components/button.tsx'
+import { cn } from '../../lib/class-names.ts'
+import { size } from '../../lib/format.ts'
+import { texts } from '../../texts.ts'
+import { useAttachments } from './attachments.ts'
+
+const t = texts.chat
+
+type Props = {
+  /** Under which the unsent text outlives a reload of this tab. */
+  draftKey: string
+  placeholder: string
+  /** Where it fails, the text stays. */
+  onSend: (text: string, mediaIds: string[]) => Promise<unknown> | null
+  onStop: (() => void) | null
+  /** Leaves the focus where it is. */
+  isQuiet?: boolean
+  children?: ReactNode
+}
+
+/** Where a message is written: Enter sends, files come by drop, paste or the button. */
+export function Composer({ draftKey, placeholder, onSend, onStop, isQuiet, children }: Props) {
+  const storageKey = `muster.draft.${draftKey}`
+  const [text, setText] = useState(() => sessionStorage.getItem(storageKey) ?? '')
+  const [isOver, setIsOver] = useState(false)
+  const { attachments, add, remove, clear } = useAttachments()
+  const id = useId()
+  const input = useRef<HTMLTextAreaElement>(null)
+  const picker = useRef<HTMLInputElement>(null)
+
+  useEffect(() => {
+    if (text) sessionStorage.setItem(storageKey, text)
+    else sessionStorage.removeItem(storageKey)
+  }, [text, storageKey])
+
+  useEffect(() => {
+    if (!isQuiet && matchMedia('(hover: hover)').matches) input.current?.focus()
+  }, [isQuiet])
+
+  const isUploading = attachments.some(({ mediaId, error }) => !mediaId && !error)
+  const [isSending, setIsSending] = useState(false)
+  const isReady = text.trim() !== '' && !isUploading && !isSending
+
+  const send = () => {
+    if (!isReady) return
+    const mediaIds = attachments.flatMap(({ mediaId }) => mediaId ?? [])
+    const done = () => {
+      setText('')
+      clear()
+    }
+    const sent = onSend(text, mediaIds)
+    if (!sent) return done()
+    setIsSending(true)
+    // The caller says what failed.
+    sent.then(done, () => {}).finally(() => setIsSending(false))
+  }
+
+  const drop = (event: DragEvent) => {
+    event.preventDefault()
+    setIsOver(false)
+    add([...event.dataTransfer.files])
+  }
+
+  return (
+    <form
+      className={cn(
+        'rounded-2xl border bg-raised shadow-sm focus-within:border-accent',
+        isOver ? 'border-accent bg-tint' : 'border-edge',
+      )}
+      onSubmit={(event) => {
+        event.preventDefault()
+        send()
+      }}
+      onDragOver={(event) => {
+        event.preventDefault()
+        setIsOver(true)
+      }}
+      onDragLeave={() => setIsOver(false)}
+      onDrop={drop}
+    >
+      {attachments.length > 0 && (
+        <ul className="flex flex-wrap gap-2 px-3 pt-3" aria-label={t.attachments}>
+          {attachments.map((file) => (
+            <li
+              key={file.key}
+              className={cn(
+                'flex max-w-full items-center gap-2 rounded-lg border bg-panel py-0.5 pr-0.5 pl-2.5 text-xs',
+                file.error ? 'border-danger text-danger' : 'border-line',
+              )}
+            >
+              {!file.mediaId && !file.error && (
+                <LoaderCircle size={13} aria-label={t.uploads} className="animate-spin text-soft" />
+              )}
+              <bdi className="truncate">{file.name}</bdi>
+              <span className="shrink-0 text-soft">{file.error ?? size(file.size)}</span>
+              <IconButton label={t.remove(file.name)} icon={X} className="size-6" onClick={() => remove(file.key)} />
+            </li>
+          ))}
+        </ul>
+      )}
+      <label className="sr-only" htmlFor={id}>
+        {t.message}
+      </label>
+      <textarea
+        id={id}
+        data-composer
+        ref={input}
+        rows={1}
+        dir="auto"
+        value={text}
+        placeholder={isOver ? t.dropHere : placeholder}
+        className="block max-h-[40vh] min-h-12 w-full resize-none bg-transparent px-4 pt-3 pb-1 text-base outline-none field-sizing-content"
+        onChange={({ target }) => setText(target.value)}
+        onPaste={(event) => {
+          const files = [...event.clipboardData.files]
+          if (!files.length) return
+          event.preventDefault()
+          add(files)
+        }}
+        onKeyDown={(event) => {
+          if (event.key !== 'Enter' || event.shiftKey || event.nativeEvent.isComposing) return
+          event.preventDefault()
+          send()
+        }}
+      />
+      <div className="flex items-center gap-1 px-2 pb-2">
+        <input
+          ref={picker}
+          type="file"
+          multiple
+          hidden
+          onChange={({ target }) => {
+            add([...(target.files ?? [])])
+            target.value = ''
+          }}
+        />
+        <IconButton label={t.attach} icon={Paperclip} onClick={() => picker.current?.click()} />
+        <div className="flex min-w-0 flex-1 items-center">{children}</div>
+        {onStop && <IconButton label={t.stop} icon={Square} className="border border-line text-ink" onClick={onStop} />}
+        <button
+          type="submit"
+          aria-label={t.send}
+          title={t.send}
+          disabled={!isReady}
+          className="inline-flex size-8 shrink-0 items-center justify-center rounded-lg bg-accent text-on-accent disabled:opacity-40"
+        >
+          <ArrowUp size={17} aria-hidden />
+        </button>
+      </div>
+    </form>
+  )
+}

@@ -1,0 +1,125 @@
+import type { ChatEvent } from '../../../wire.ts'
+
+// What the runs of a chat say while it is followed, put together from their events.
+
+export type LiveTool = {
+  id: string
+  name: string
+  input: unknown
+  result: string | null
+  isError: boolean
+  approvalId: string | null
+}
+
+export type LiveStep = { step: number; text: string; thinking: string; tools: LiveTool[] }
+
+export type LiveRun = {
+  executionId: string
+  /** The number of the last event that is in here: what comes again is passed over. */
+  seq: number
+  sessionId: string | null
+  steps: LiveStep[]
+  warnings: string[]
+  /** Why the model is asked again at the moment. */
+  retry: string | null
+  status: 'running' | 'completed' | 'failed' | 'cancelled'
+  error: { message: string; code: string; detail: string | null } | null
+}
+
+export type Live = ReadonlyMap<string, LiveRun>
+
+const newRun = (executionId: string): LiveRun => ({
+  ...{ executionId, seq: 0, sessionId: null, steps: [], warnings: [], retry: null, status: 'running', error: null },
+})
+
+/** Changes one step of a run, which is made when it is new. */
+function withStep(run: LiveRun, step: number, change: (step: LiveStep) => LiveStep): LiveRun {
+  const found = run.steps.find((each) => each.step === step) ?? { step, text: '', thinking: '', tools: [] }
+  const steps = [...run.steps.filter((each) => each.step !== step), change(found)].sort((a, b) => a.step - b.step)
+  return { ...run, steps, retry: null }
+}
+
+const withTool = (run: LiveRun, id: string, change: Partial<LiveTool>): LiveRun => ({
+  ...run,
+  steps: run.steps.map((step) => ({
+    ...step,
+    tools: step.tools.map((tool) => (tool.id === id ? { ...tool, ...change } : tool)),
+  })),
+})
+
+type MessageEvent = Extract<ChatEvent, { event: 'message' }>
+
+function applyMessage(run: LiveRun, { data }: MessageEvent): LiveRun {
+  switch (data.messageType) {
+    case 'stream_event': {
+      const { type, text } = data.delta
+      return withStep(run, data.step, (step) =>
+        type === 'text_delta' ? { ...step, text: step.text + text } : { ...step, thinking: step.thinking + text },
+      )
+    }
+    case 'assistant': {
+      const thinking = data.content.flatMap((block) => (block.type === 'thinking' ? block.text : [])).join('')
+      const tools = data.content.flatMap((block): LiveTool[] =>
+        block.type === 'tool_use'
+          ? [{ id: block.id, name: block.name, input: block.input, result: null, isError: false, approvalId: null }]
+          : [],
+      )
+      // The whole step takes the place of its fragments.
+      return withStep(run, data.step, (step) => ({
+        step: step.step,
+        text: data.text,
+        thinking: thinking || step.thinking,
+        tools: tools.map((tool) => step.tools.find(({ id }) => id === tool.id) ?? tool),
+      }))
+    }
+    case 'tool_result':
+      return withTool(run, data.toolUseId, { result: data.content, isError: data.isError, approvalId: null })
+    case 'approval':
+      return withTool(run, data.toolUseId, { approvalId: data.approvalId })
+    case 'warning':
+      return { ...run, warnings: [...run.warnings, data.text] }
+    case 'retry':
+      return { ...run, retry: data.reason }
+    case 'resumed':
+      // The fragments of that step begin anew.
+      return { ...run, steps: run.steps.filter(({ step }) => step < data.step), retry: null }
+    default:
+      return run
+  }
+}
+
+function applyToRun(run: LiveRun, event: ChatEvent): LiveRun {
+  switch (event.event) {
+    case 'meta':
+      return { ...run, sessionId: event.data.sessionId }
+    case 'message':
+      return applyMessage(run, event)
+    case 'result':
+      return { ...run, status: 'completed', retry: null }
+    case 'error': {
+      const { message, code, detail = null, status } = event.data
+      return { ...run, status, retry: null, error: { message, code, detail } }
+    }
+    default:
+      return run
+  }
+}
+
+/**
+ * Puts an event of a chat into what is known. An event that is in there already changes nothing, so that a connection may
+ * repeat some. After a `reset` all is read anew.
+ */
+export function apply(live: Live, event: ChatEvent): Live {
+  if (event.event === 'reset') return new Map()
+  if (event.event === 'status' || event.executionId === null) return live
+  const run = live.get(event.executionId) ?? newRun(event.executionId)
+  if (event.seq <= run.seq) return live
+  return new Map(live).set(event.executionId, { ...applyToRun(run, event), seq: event.seq })
+}
+
+/** Lists the approvals that a run waits for. */
+export const waitingIn = (run: LiveRun): LiveTool[] =>
+  run.steps.flatMap(({ tools }) => tools.filter(({ approvalId, result }) => approvalId !== null && result === null))
+
+/** All text that a run has said. */
+export const textOf = (run: LiveRun): string => run.steps.map(({ text }) => text).join('\n\n')

@@ -1,0 +1,106 @@
+import { useQuery } from '@tanstack/react-query'
+import { useNavigate, useSearch } from '@tanstack/react-router'
+import { ChevronDown } from 'lucide-react'
+import { useState } from 'react'
+import { type Output, tell } from '../../api.ts'
+import { Avatar } from '../../components/badge.tsx'
+import { Menu, MenuItem, MenuLabel } from '../../components/menu.tsx'
+import { Problem, useTitle } from '../../components/page.tsx'
+import { query, useAction } from '../../queries.ts'
+import { useSession } from '../../session.ts'
+import { texts } from '../../texts.ts'
+import { ChatList } from './chat-list.tsx'
+import { Composer } from './composer.tsx'
+import { NextSteps } from './next-steps.tsx'
+import { addAccepted } from './outgoing.ts'
+
+const t = texts.chat
+const LAST = 'muster.agent'
+
+type Agent = Pick<Output<'agents.list'>['agents'][number], 'id' | 'name' | 'role' | 'description' | 'initialGreeting'>
+
+/** The first page: says hello, and takes the first message of a new chat. */
+export function NewChat() {
+  useTitle(t.newChat)
+  const { user } = useSession()
+  const navigate = useNavigate()
+  const { agent: wanted } = useSearch({ from: '/' })
+  const shared = useQuery(query('agents.list', { limit: 100 }))
+  const own = useQuery(query('agents.list', { owner: 'me', limit: 100 }))
+  const [chosen, setChosen] = useState<string | null>(null)
+
+  const all = [...(own.data?.agents ?? []), ...(shared.data?.agents ?? [])]
+  const agents: Agent[] = [...new Map(all.map((each) => [each.id, each])).values()]
+  const id = chosen ?? wanted ?? localStorage.getItem(LAST)
+  const agent = agents.find((each) => each.id === id) ?? agents[0]
+  const models = useQuery(query('models.list', undefined))
+  const isOffline = models.data?.defaultModel === 'offline/echo'
+
+  const begin = useAction(
+    ({ text, mediaIds }: { text: string; mediaIds: string[] }) => {
+      const input = { message: text, background: true, mediaIds, idempotencyKey: crypto.randomUUID() }
+      // Without any agent the service makes the person one of their own.
+      return agent ? tell('agents.execute', { id: agent.id, ...input }) : tell('executions.create', input)
+    },
+    {
+      changes: ['chats.list', 'agents.list'],
+      onDone: ({ chatId, executionId }, { text }) => {
+        if (agent) localStorage.setItem(LAST, agent.id)
+        addAccepted(chatId, text, executionId)
+        void navigate({ to: '/chats/$chatId', params: { chatId } })
+      },
+      quiet: true,
+    },
+  )
+
+  const name = agent?.name ?? t.assistant
+  return (
+    <div className="flex h-full">
+      <ChatList />
+      <div className="min-w-0 flex-1 overflow-y-auto">
+        <div className="mx-auto flex min-h-full max-w-3xl flex-col justify-center px-4 py-10">
+          <h1 className="mb-1 font-semibold text-xl">{t.hello(user.name.split(' ')[0] ?? '')}</h1>
+          <p className="mb-5 text-base text-soft" dir="auto">
+            {agent?.initialGreeting || t.helloText(name)}
+          </p>
+          {begin.error && (
+            <div className="mb-3">
+              <Problem error={begin.error} />
+            </div>
+          )}
+          <Composer
+            draftKey="new"
+            placeholder={t.placeholder(name)}
+            onSend={(text, mediaIds) => begin.mutateAsync({ text, mediaIds })}
+            onStop={null}
+          >
+            <Menu
+              align="start"
+              trigger={
+                <button
+                  type="button"
+                  className="flex min-w-0 items-center gap-2 rounded-md px-2 py-1 hover:bg-hover"
+                  aria-label={t.talkTo(name)}
+                >
+                  <Avatar name={name} />
+                  <bdi className="truncate font-medium">{name}</bdi>
+                  <ChevronDown size={14} aria-hidden className="shrink-0 text-soft" />
+                </button>
+              }
+            >
+              <MenuLabel>{t.pickAgent}</MenuLabel>
+              {agents.map((each) => (
+                <MenuItem key={each.id} checked={each.id === agent?.id} onSelect={() => setChosen(each.id)}>
+                  <bdi>{each.name}</bdi>
+                </MenuItem>
+              ))}
+              <MenuItem onSelect={() => void navigate({ to: '/agents/new' })}>{t.newAgent}</MenuItem>
+            </Menu>
+          </Composer>
+          {isOffline && <p className="mt-3 text-soft">{t.offline}</p>}
+          <NextSteps />
+        </div>
+      </div>
+    </div>
+  )
+}

@@ -1,0 +1,64 @@
+import { useCallback, useSyncExternalStore } from 'react'
+import { toFailure } from '../../api.ts'
+
+/** A message that the chat does not list yet. With the same key it is never taken twice. */
+export type Outgoing = {
+  key: string
+  text: string
+  /** The run that answers it, once it is accepted. */
+  executionId: string | null
+  error: string | null
+  send: (key: string) => Promise<{ executionId: string }>
+}
+
+const NONE: readonly Outgoing[] = []
+const byChat = new Map<string, readonly Outgoing[]>()
+const listeners = new Set<() => void>()
+
+function change(chatId: string, next: (before: readonly Outgoing[]) => readonly Outgoing[]): void {
+  byChat.set(chatId, next(byChat.get(chatId) ?? NONE))
+  for (const listener of listeners) listener()
+}
+
+const patch = (chatId: string, key: string, said: Partial<Outgoing>) =>
+  change(chatId, (before) => before.map((each) => (each.key === key ? { ...each, ...said } : each)))
+
+/** Shows a message that was accepted already. */
+export const addAccepted = (chatId: string, text: string, executionId: string): void =>
+  change(chatId, (before) => [
+    ...before,
+    { key: executionId, text, executionId, error: null, send: async () => ({ executionId }) },
+  ])
+
+function attempt(chatId: string, { key, send }: Pick<Outgoing, 'key' | 'send'>): void {
+  patch(chatId, key, { error: null })
+  send(key).then(
+    ({ executionId }) => patch(chatId, key, { executionId }),
+    (error) => {
+      const { message, detail } = toFailure(error)
+      patch(chatId, key, { error: detail ? `${message}. ${detail}` : message })
+    },
+  )
+}
+
+/** The messages of a chat that are on their way. */
+export function useOutgoing(chatId: string) {
+  const outgoing = useSyncExternalStore(
+    useCallback((listener: () => void) => {
+      listeners.add(listener)
+      return () => listeners.delete(listener)
+    }, []),
+    () => byChat.get(chatId) ?? NONE,
+  )
+  const add = (text: string, send: Outgoing['send']) => {
+    const one = { key: crypto.randomUUID(), text, executionId: null, error: null, send }
+    change(chatId, (before) => [...before, one])
+    attempt(chatId, one)
+  }
+  return {
+    outgoing,
+    add,
+    again: (one: Outgoing) => attempt(chatId, one),
+    drop: (key: string) => change(chatId, (before) => before.filter((each) => each.key !== key)),
+  }
+}

@@ -1,0 +1,86 @@
+import { useQuery } from '@tanstack/react-query'
+import { Link } from '@tanstack/react-router'
+import { CircleAlert, LoaderCircle } from 'lucide-react'
+import { Markdown } from '../../components/markdown.tsx'
+import { query } from '../../queries.ts'
+import { texts } from '../../texts.ts'
+import { Decision } from '../approvals/decision.tsx'
+import { type LiveRun, waitingIn } from './live.ts'
+import { Reasoning, ToolCall } from './tool-call.tsx'
+
+/** What a run says, as it comes: reasoning, text, tools, approvals, warnings, and how it ended. */
+export function RunView({ run }: { run: LiveRun }) {
+  const running = run.status === 'running'
+  const waiting = waitingIn(run)
+  const last = run.steps.at(-1)
+  const isSilent = running && !waiting.length && (!last || (!last.text && !last.thinking && !last.tools.length))
+  return (
+    <>
+      {run.steps.map((step) => (
+        <div key={step.step}>
+          {step.thinking && <Reasoning text={step.thinking} active={running && step === last && !step.text} />}
+          {step.text && <Markdown text={step.text} />}
+          {step.tools.map((tool) => (
+            <ToolCall key={tool.id} call={tool} waits={waiting.includes(tool)} running={running} />
+          ))}
+        </div>
+      ))}
+      {running && waiting.length > 0 && <Waiting executionId={run.executionId} />}
+      {isSilent && (
+        <p className="flex items-center gap-2 text-soft" role="status">
+          <LoaderCircle size={15} aria-hidden className="animate-spin" />
+          {run.retry ? texts.chat.retries(run.retry) : texts.chat.works}
+        </p>
+      )}
+      <Warnings warnings={run.warnings} />
+      {run.error && (
+        <Ended
+          executionId={run.executionId}
+          cancelled={run.status === 'cancelled'}
+          message={run.error.detail ?? run.error.message}
+        />
+      )}
+    </>
+  )
+}
+
+function Waiting({ executionId }: { executionId: string }) {
+  const { data } = useQuery({ ...query('approvals.list', { status: 'pending', executionId }), refetchInterval: 15_000 })
+  return data?.approvals.map((approval) => <Decision key={approval.id} approval={approval} />)
+}
+
+export const Warnings = ({ warnings }: { warnings: readonly string[] }) =>
+  [...new Set(warnings)].map((text) => (
+    <p key={text} className="mt-2 flex items-start gap-2 rounded-lg bg-warn-tint px-3 py-2 text-warn">
+      <CircleAlert size={15} aria-hidden className="mt-0.5 shrink-0" />
+      <span className="min-w-0" dir="auto">
+        {text}
+      </span>
+    </p>
+  ))
+
+/** How a run ended that did not complete. */
+export function Ended({
+  executionId,
+  cancelled,
+  message,
+}: {
+  executionId: string
+  cancelled: boolean
+  message: string
+}) {
+  if (cancelled) return <p className="mt-2 text-soft">{texts.chat.stopped}</p>
+  return (
+    <div role="alert" className="mt-2 flex items-start gap-2 rounded-lg bg-danger-tint px-3 py-2">
+      <CircleAlert size={15} aria-hidden className="mt-0.5 shrink-0 text-danger" />
+      <div className="min-w-0">
+        <p dir="auto">
+          <span className="font-medium text-danger">{texts.chat.failed}</span> {message}
+        </p>
+        <Link to="/runs/$runId" params={{ runId: executionId }} className="text-accent underline underline-offset-2">
+          {texts.chat.lookAtRun}
+        </Link>
+      </div>
+    </div>
+  )
+}

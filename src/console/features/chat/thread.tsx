@@ -1,0 +1,214 @@
+import { useQuery } from '@tanstack/react-query'
+import { Link } from '@tanstack/react-router'
+import { ArrowDown, Bot, WifiOff } from 'lucide-react'
+import { type ReactNode, useEffect, useLayoutEffect, useMemo, useRef, useState } from 'react'
+import { tell } from '../../api.ts'
+import { Button, buttonClass } from '../../components/button.tsx'
+import { Empty, Loading, Problem } from '../../components/page.tsx'
+import { query, useAction } from '../../queries.ts'
+import { texts } from '../../texts.ts'
+import { Composer } from './composer.tsx'
+import { messagesKey, readMessages, useFollowedChat } from './follow.ts'
+import { textOf } from './live.ts'
+import { NextSteps } from './next-steps.tsx'
+import { useOutgoing } from './outgoing.ts'
+import { RunView } from './run-view.tsx'
+import { wayThrough } from './tree.ts'
+import { AnswerTurn, OutgoingTurn, QuestionTurn } from './turns.tsx'
+
+const t = texts.chat
+
+export type About = { title: string; agentId: string | null; agentName: string; status: string }
+
+/** The conversation of a chat and its composer. `header` stands above, and is given what is known of the chat. */
+export function Thread({ chatId, header }: { chatId: string; header?: (about: About) => ReactNode }) {
+  const chat = useQuery(query('chats.get', { id: chatId }))
+  const history = useQuery({
+    queryKey: messagesKey(chatId),
+    queryFn: ({ signal }) => readMessages(chatId, signal),
+  })
+  const { live, status: followed, connected, gone } = useFollowedChat(chatId)
+  const { outgoing, add, again, drop } = useOutgoing(chatId)
+  const [chosen, setChosen] = useState<Readonly<Record<string, string>>>({})
+
+  const messages = history.data?.messages
+  const way = useMemo(() => wayThrough(messages ?? [], chosen), [messages, chosen])
+  const listed = useMemo(() => new Set(messages?.map(({ executionId }) => executionId)), [messages])
+  const onWay = useMemo(() => new Set(way.map(({ message }) => message.executionId)), [way])
+
+  // A message that the chat lists is on its way no more.
+  useEffect(() => {
+    for (const { key, executionId } of outgoing) if (executionId && listed.has(executionId)) drop(key)
+  }, [outgoing, listed, drop])
+
+  const info = chat.data?.chat
+  const status = followed ?? info?.status ?? 'standby'
+  const running = [...live.values()].filter((run) => run.status === 'running')
+  // Runs whose question is not listed yet, such as those that somebody else has begun a moment ago.
+  const unlisted = running.filter(
+    ({ executionId }) => !listed.has(executionId) && !outgoing.some((each) => each.executionId === executionId),
+  )
+  const title = info?.title ?? history.data?.title ?? t.title
+
+  const cancel = useAction((id: string) => tell('executions.cancel', { id }))
+  const leaf = way.at(-1)?.message
+
+  const say = (text: string, mediaIds: string[], where: { replaces?: string } = {}) => {
+    const sessionId = where.replaces ? undefined : leaf?.branch
+    add(text, (idempotencyKey) =>
+      tell('chats.send', {
+        ...{ id: chatId, message: text, background: true, idempotencyKey },
+        ...(mediaIds.length > 0 && { mediaIds }),
+        ...(sessionId && { sessionId }),
+        ...where,
+      }),
+    )
+    setChosen({})
+    return null
+  }
+  const regenerate = useAction(
+    (replaces: string) => tell('chats.send', { id: chatId, regenerate: true, replaces, background: true }),
+    { changes: ['chats.messages'], onDone: () => setChosen({}) },
+  )
+
+  if (gone || (history.error && !messages)) {
+    return (
+      <div className="flex-1 p-6">
+        <Empty icon={Bot} title={t.goneTitle} text={t.goneText}>
+          <Link to="/" className={buttonClass('primary')}>
+            {t.newChat}
+          </Link>
+        </Empty>
+      </div>
+    )
+  }
+
+  const isEmpty = messages?.length === 0 && outgoing.length === 0 && running.length === 0
+  const agentName = info?.agentName ?? t.agent
+  return (
+    <section className="flex min-h-0 min-w-0 flex-1 flex-col" aria-label={title}>
+      {header?.({ title, agentId: info?.agentId ?? null, agentName, status })}
+      {!connected && (
+        <p role="status" className="flex items-center justify-center gap-2 bg-warn-tint px-4 py-1.5 text-warn">
+          <WifiOff size={15} aria-hidden />
+          {t.reconnects}
+        </p>
+      )}
+      <Scroller watch={[way, live, outgoing]}>
+        {history.isPending && <Loading lines={4} />}
+        {history.error && messages && <Problem error={history.error} retry={() => history.refetch()} />}
+        {isEmpty && <Empty icon={Bot} title={t.emptyTitle(agentName)} text={t.emptyText} />}
+        {way.map(({ message, siblings }) => {
+          const run = live.get(message.executionId)
+          if (message.role === 'user') {
+            const isAnswered = way.some(
+              (each) => each.message.role === 'assistant' && each.message.executionId === message.executionId,
+            )
+            return (
+              <div key={message.id}>
+                <QuestionTurn
+                  message={message}
+                  siblings={siblings}
+                  busy={run?.status === 'running'}
+                  onChoose={(id) => setChosen({ ...chosen, [message.parentId ?? '']: id })}
+                  onEdit={(text) => say(text, [], { replaces: message.id })}
+                  onAgain={() => regenerate.mutate(message.id)}
+                  onlyQuestion={!isAnswered && !run}
+                />
+                {run && !isAnswered && (
+                  <AnswerTurn agentName={agentName} text={textOf(run)} busy={run.status === 'running'}>
+                    <RunView run={run} />
+                  </AnswerTurn>
+                )}
+              </div>
+            )
+          }
+          return (
+            <AnswerTurn
+              key={message.id}
+              agentName={agentName}
+              message={message}
+              text={message.content}
+              busy={run?.status === 'running'}
+              onAgain={message.parentId ? () => regenerate.mutate(message.parentId ?? '') : undefined}
+            >
+              {run && <RunView run={run} />}
+            </AnswerTurn>
+          )
+        })}
+        {outgoing
+          .filter(({ executionId }) => !executionId || !onWay.has(executionId))
+          .map((one) => {
+            const run = one.executionId ? live.get(one.executionId) : undefined
+            return (
+              <div key={one.key}>
+                <OutgoingTurn one={one} onAgain={() => again(one)} onDrop={() => drop(one.key)} waits={!run} />
+                {run && (
+                  <AnswerTurn agentName={agentName} text="" busy>
+                    <RunView run={run} />
+                  </AnswerTurn>
+                )}
+              </div>
+            )
+          })}
+        {unlisted.map((run) => (
+          <AnswerTurn key={run.executionId} agentName={agentName} text="" busy>
+            <RunView run={run} />
+          </AnswerTurn>
+        ))}
+        {messages && messages.length > 0 && messages.length <= 2 && running.length === 0 && header && <NextSteps />}
+      </Scroller>
+      <div className="mx-auto w-full max-w-3xl px-4 pb-4">
+        <Composer
+          isQuiet={!header}
+          draftKey={chatId}
+          placeholder={t.placeholder(agentName)}
+          onSend={say}
+          onStop={
+            running.length
+              ? () => {
+                  for (const { executionId } of running) cancel.mutate(executionId)
+                }
+              : null
+          }
+        />
+      </div>
+    </section>
+  )
+}
+
+/** Scrolls along with what comes, as long as the person is at the end. */
+function Scroller({ watch, children }: { watch: readonly unknown[]; children: ReactNode }) {
+  const box = useRef<HTMLDivElement>(null)
+  const [isAtEnd, setIsAtEnd] = useState(true)
+  const follow = useRef(true)
+
+  useLayoutEffect(() => {
+    if (follow.current && box.current) box.current.scrollTop = box.current.scrollHeight
+  }, [...watch])
+
+  const toEnd = () => box.current?.scrollTo({ top: box.current.scrollHeight })
+  return (
+    <div className="relative min-h-0 flex-1">
+      <div
+        ref={box}
+        className="h-full overflow-y-auto"
+        role="log"
+        aria-label={t.conversation}
+        tabIndex={0}
+        onScroll={({ currentTarget: { scrollTop, scrollHeight, clientHeight } }) => {
+          const near = scrollHeight - scrollTop - clientHeight < 80
+          follow.current = near
+          setIsAtEnd(near)
+        }}
+      >
+        <div className="mx-auto flex max-w-3xl flex-col gap-3 px-4 py-6">{children}</div>
+      </div>
+      {!isAtEnd && (
+        <Button icon={ArrowDown} small onClick={toEnd} className="absolute bottom-3 left-1/2 -translate-x-1/2 shadow">
+          {t.toEnd}
+        </Button>
+      )}
+    </div>
+  )
+}

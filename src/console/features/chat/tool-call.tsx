@@ -1,0 +1,57 @@
+import { ChevronRight, CircleCheck, CircleX, Hand, LoaderCircle } from 'lucide-react'
+import { Code } from '../../components/code.tsx'
+import { pretty } from '../../lib/format.ts'
+import { texts } from '../../texts.ts'
+
+type Call = { name: string; input?: unknown; result: string | null; isError: boolean }
+
+function State({ call, waits, running }: { call: Call; waits: boolean; running: boolean }) {
+  if (waits) return <Hand size={15} aria-label={texts.chat.waits} className="text-warn" />
+  if (call.result === null && running)
+    return <LoaderCircle size={15} aria-label={texts.chat.runs} className="animate-spin text-soft" />
+  if (call.isError || call.result === null)
+    return <CircleX size={15} aria-label={texts.chat.callFailed} className="text-danger" />
+  return <CircleCheck size={15} aria-label={texts.chat.callDone} className="text-good" />
+}
+
+/** A call of a tool, folded: its name and how it went, and inside its input and result. */
+export function ToolCall({ call, waits, running }: { call: Call; waits: boolean; running: boolean }) {
+  return (
+    <details className="group/call my-2 rounded-lg border border-line bg-panel">
+      <summary className="flex list-none items-center gap-2 px-3 py-2">
+        <ChevronRight
+          size={14}
+          aria-hidden
+          className="shrink-0 text-soft transition-transform group-open/call:rotate-90"
+        />
+        <State call={call} waits={waits} running={running} />
+        <bdi className="min-w-0 truncate font-mono text-xs">{call.name}</bdi>
+      </summary>
+      <div className="space-y-2 border-line border-t px-3 py-3">
+        <p className="text-soft text-xs">{texts.chat.input}</p>
+        <Code text={pretty(call.input)} />
+        {call.result !== null && (
+          <>
+            <p className="text-soft text-xs">{call.isError ? texts.chat.errorResult : texts.chat.result}</p>
+            <Code text={call.result} />
+          </>
+        )}
+      </div>
+    </details>
+  )
+}
+
+/** What the model thinks before it answers, folded. */
+export function Reasoning({ text, active }: { text: string; active: boolean }) {
+  return (
+    <details className="group/thought my-2 text-soft">
+      <summary className="flex list-none items-center gap-1.5 text-xs">
+        <ChevronRight size={14} aria-hidden className="transition-transform group-open/thought:rotate-90" />
+        {active ? texts.chat.thinks : texts.chat.thought}
+      </summary>
+      <div className="mt-1 whitespace-pre-wrap border-line border-l-2 pl-3 text-sm" dir="auto">
+        {text}
+      </div>
+    </details>
+  )
+}

@@ -1,0 +1,200 @@
+import { Link } from '@tanstack/react-router'
+import { ChevronLeft, ChevronRight, ListTree, Pencil, RotateCcw } from 'lucide-react'
+import { memo, type ReactNode, useState } from 'react'
+import { Avatar } from '../../components/badge.tsx'
+import { Button, IconButton } from '../../components/button.tsx'
+import { CopyButton } from '../../components/code.tsx'
+import { Markdown } from '../../components/markdown.tsx'
+import { cn } from '../../lib/class-names.ts'
+import { texts } from '../../texts.ts'
+import type { Outgoing } from './outgoing.ts'
+import { Ended } from './run-view.tsx'
+import { ToolCall } from './tool-call.tsx'
+import type { Message } from './tree.ts'
+
+const t = texts.chat
+
+const ACTIONS =
+  'flex items-center opacity-0 transition-opacity group-focus-within:opacity-100 group-hover:opacity-100 [@media(hover:none)]:opacity-100'
+
+function Bubble({ text, faint }: { text: string; faint?: boolean }) {
+  return (
+    <div
+      dir="auto"
+      className={cn(
+        'max-w-[85%] whitespace-pre-wrap rounded-2xl rounded-br-md bg-tint px-4 py-2.5 text-base [unicode-bidi:isolate]',
+        faint && 'opacity-70',
+      )}
+    >
+      {text}
+    </div>
+  )
+}
+
+type QuestionProps = {
+  message: Message
+  siblings: readonly Message[]
+  busy: boolean
+  onChoose: (id: string) => void
+  onEdit: (text: string) => void
+  onAgain: () => void
+  /** It was never answered. */
+  onlyQuestion: boolean
+}
+
+/** What the person said: to edit, to answer again, and the branches that begin here. */
+export function QuestionTurn({ message, siblings, busy, onChoose, onEdit, onAgain, onlyQuestion }: QuestionProps) {
+  const [draft, setDraft] = useState<string | null>(null)
+  const index = siblings.findIndex(({ id }) => id === message.id)
+  if (draft !== null) {
+    return (
+      <form
+        className="turn rounded-2xl border border-accent bg-raised p-3"
+        onSubmit={(event) => {
+          event.preventDefault()
+          if (!draft.trim()) return
+          onEdit(draft)
+          setDraft(null)
+        }}
+      >
+        <label className="sr-only" htmlFor={`edit-${message.id}`}>
+          {t.editMessage}
+        </label>
+        <textarea
+          id={`edit-${message.id}`}
+          // biome-ignore lint/a11y/noAutofocus: the person has just asked to write here
+          autoFocus
+          dir="auto"
+          className="field min-h-20 text-base"
+          value={draft}
+          onChange={({ target }) => setDraft(target.value)}
+          onKeyDown={({ key }) => key === 'Escape' && setDraft(null)}
+        />
+        <div className="mt-2 flex items-center justify-end gap-2">
+          <span className="mr-auto text-soft text-xs">{t.editHelp}</span>
+          <Button onClick={() => setDraft(null)}>{texts.cancel}</Button>
+          <Button kind="primary" type="submit" disabled={!draft.trim()}>
+            {t.send}
+          </Button>
+        </div>
+      </form>
+    )
+  }
+  return (
+    <div className="turn group flex flex-col items-end gap-1" data-turn="user">
+      <Bubble text={message.content} />
+      <div className="flex min-h-8 items-center">
+        <div className={ACTIONS}>
+          <CopyButton text={message.content} />
+          <IconButton label={t.editMessage} icon={Pencil} disabled={busy} onClick={() => setDraft(message.content)} />
+          {onlyQuestion && <IconButton label={t.again} icon={RotateCcw} disabled={busy} onClick={onAgain} />}
+        </div>
+        {siblings.length > 1 && (
+          <div className="flex items-center text-soft text-xs">
+            <IconButton
+              label={t.earlier}
+              icon={ChevronLeft}
+              disabled={index === 0}
+              onClick={() => onChoose(siblings[index - 1]?.id ?? message.id)}
+            />
+            <span role="img" aria-label={t.branchOf(index + 1, siblings.length)}>
+              {index + 1}/{siblings.length}
+            </span>
+            <IconButton
+              label={t.later}
+              icon={ChevronRight}
+              disabled={index === siblings.length - 1}
+              onClick={() => onChoose(siblings[index + 1]?.id ?? message.id)}
+            />
+          </div>
+        )}
+      </div>
+    </div>
+  )
+}
+
+type AnswerProps = {
+  agentName: string
+  text: string
+  busy?: boolean
+  message?: Message
+  onAgain?: (() => void) | undefined
+  /** What is shown in place of the message: the run, while it is followed. */
+  children?: ReactNode
+}
+
+/** What the agent answered. */
+export function AnswerTurn({ agentName, text, busy, message, onAgain, children }: AnswerProps) {
+  return (
+    <div className="turn group flex gap-3" data-turn="assistant" aria-busy={busy || undefined}>
+      <div className="hidden pt-0.5 sm:block">
+        <Avatar name={agentName} />
+      </div>
+      <div className="min-w-0 flex-1">
+        {children || (message && <Said message={message} />)}
+        {!busy && (
+          <div className={cn(ACTIONS, 'mt-1')}>
+            {text && <CopyButton text={text} />}
+            {onAgain && <IconButton label={t.again} icon={RotateCcw} onClick={onAgain} />}
+            {message && (
+              <Link
+                to="/runs/$runId"
+                params={{ runId: message.executionId }}
+                aria-label={t.lookAtRun}
+                title={t.lookAtRun}
+                className="inline-flex size-8 items-center justify-center rounded-md text-soft hover:bg-hover hover:text-ink"
+              >
+                <ListTree size={16} aria-hidden />
+              </Link>
+            )}
+          </div>
+        )}
+      </div>
+    </div>
+  )
+}
+
+/** An answer that was not followed: as the chat lists it. */
+const Said = memo(function Said({ message }: { message: Message }) {
+  const hasFailed = message.code !== undefined
+  return (
+    <>
+      {message.toolCalls.map((call) => (
+        <ToolCall key={call.id} call={call} waits={false} running={false} />
+      ))}
+      {message.content && <Markdown text={message.content} />}
+      {hasFailed && (
+        <Ended executionId={message.executionId} cancelled={false} message={message.detail ?? message.code ?? ''} />
+      )}
+      {message.stopReason === 'cancelled' && <Ended executionId={message.executionId} cancelled message="" />}
+    </>
+  )
+})
+
+type OutgoingProps = { one: Outgoing; onAgain: () => void; onDrop: () => void; waits: boolean }
+
+/** What the person said a moment ago; if it could not be sent, why. */
+export function OutgoingTurn({ one, onAgain, onDrop, waits }: OutgoingProps) {
+  return (
+    <div className="mb-5 flex flex-col items-end gap-1" data-turn="user">
+      <Bubble text={one.text} faint={one.executionId === null} />
+      {one.error !== null ? (
+        <div role="alert" className="flex flex-wrap items-center justify-end gap-2 text-danger">
+          <span>{t.notSent(one.error)}</span>
+          <Button small onClick={onAgain}>
+            {texts.tryAgain}
+          </Button>
+          <Button small kind="ghost" onClick={onDrop}>
+            {t.discard}
+          </Button>
+        </div>
+      ) : (
+        waits && (
+          <p className="text-soft text-xs" role="status">
+            {one.executionId ? t.queued : t.sending}
+          </p>
+        )
+      )}
+    </div>
+  )
+}

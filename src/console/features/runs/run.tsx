@@ -1,0 +1,142 @@
+import { useQuery } from '@tanstack/react-query'
+import { Link, useNavigate, useParams, useSearch } from '@tanstack/react-router'
+import { CircleStop, MessageSquare, RotateCcw } from 'lucide-react'
+import { type Output, tell } from '../../api.ts'
+import { Badge, kindOf } from '../../components/badge.tsx'
+import { Button, buttonClass } from '../../components/button.tsx'
+import { Loaded, Page } from '../../components/page.tsx'
+import { Tabs } from '../../components/tabs.tsx'
+import { count, duration, moment } from '../../lib/format.ts'
+import { query, useAction } from '../../queries.ts'
+import { texts } from '../../texts.ts'
+import { useAgentNames } from '../agents/names.ts'
+import { Warnings } from '../chat/run-view.tsx'
+import { Events } from './events.tsx'
+import { useRunEvents } from './follow-run.ts'
+import { Timeline } from './timeline.tsx'
+import { Transcript } from './transcript.tsx'
+
+const t = texts.runs
+
+export type Execution = Output<'executions.get'>['execution']
+
+/** One run: how it went, in three ways, and what it used. */
+export function Run() {
+  const { runId } = useParams({ from: '/runs/$runId' })
+  const run = useQuery({ ...query('executions.get', { id: runId }), refetchInterval: 10_000 })
+  if (!run.data) {
+    return (
+      <Page title={t.one}>
+        <Loaded query={run}>{() => null}</Loaded>
+      </Page>
+    )
+  }
+  return <Shown key={runId} run={run.data.execution} />
+}
+
+const isTab = (name: string | undefined): name is keyof typeof t.tabs => !!name && Object.hasOwn(t.tabs, name)
+
+function Shown({ run }: { run: Execution }) {
+  const navigate = useNavigate()
+  const { tab, seq } = useSearch({ from: '/runs/$runId' })
+  const nameOf = useAgentNames()
+  const { events, error } = useRunEvents(run.id)
+  const tree = useQuery(query('executions.tree', { id: run.id }))
+  const isOn = run.status === 'pending' || run.status === 'running'
+  const isWaiting = run.waitingFor === 'approval'
+  const cancel = useAction(() => tell('executions.cancel', { id: run.id }), {
+    changes: ['executions.'],
+    done: t.cancelled,
+  })
+  const rerun = useAction(() => tell('executions.rerun', { id: run.id, background: true }), {
+    changes: ['executions.', 'chats.'],
+    onDone: ({ executionId }) => void navigate({ to: '/runs/$runId', params: { runId: executionId } }),
+  })
+  const shown = isTab(tab) ? tab : seq ? 'events' : 'timeline'
+  return (
+    <Page
+      wide
+      title={nameOf(run.agentId)}
+      lead={<span className="font-mono text-xs">{run.id}</span>}
+      actions={
+        <>
+          <Badge kind={isWaiting ? 'warn' : kindOf(run.status)}>{isWaiting ? t.waits : t.states[run.status]}</Badge>
+          <Link to="/chats/$chatId" params={{ chatId: run.chatId }} className={buttonClass()}>
+            <MessageSquare size={15} aria-hidden />
+            {t.openChat}
+          </Link>
+          {isOn ? (
+            <Button kind="danger" icon={CircleStop} busy={cancel.isPending} onClick={() => cancel.mutate(undefined)}>
+              {t.cancel}
+            </Button>
+          ) : (
+            <Button icon={RotateCcw} busy={rerun.isPending} onClick={() => rerun.mutate(undefined)}>
+              {t.rerun}
+            </Button>
+          )}
+        </>
+      }
+    >
+      {run.restricted && <p className="mb-4 text-soft">{t.restricted}</p>}
+      {run.error && (
+        <p role="alert" dir="auto" className="mb-4 rounded-xl bg-danger-tint px-4 py-3 text-danger">
+          {run.error}
+        </p>
+      )}
+      <Warnings warnings={run.warnings.map(({ text }) => text)} />
+      <Facts run={run} treeUsage={tree.data?.usage ?? null} />
+      {error !== null && error !== undefined ? (
+        <Loaded query={{ data: undefined, error, isPending: false, refetch: () => location.reload() }}>
+          {() => null}
+        </Loaded>
+      ) : (
+        <Tabs
+          label={t.one}
+          tabs={t.tabs}
+          value={shown}
+          onChange={(name) =>
+            void navigate({ to: '/runs/$runId', params: { runId: run.id }, search: { tab: name }, replace: true })
+          }
+        >
+          {shown === 'timeline' && (
+            <Timeline run={run} tree={tree.data?.tree ?? null} events={events} nameOf={nameOf} />
+          )}
+          {shown === 'transcript' && <Transcript run={run} events={events} />}
+          {shown === 'events' && <Events events={events} at={seq ? Number(seq) : null} />}
+        </Tabs>
+      )}
+    </Page>
+  )
+}
+
+function Facts({ run, treeUsage }: { run: Execution; treeUsage: Execution['usage'] | null }) {
+  const tokens = `${count(run.usage.input_tokens)} / ${count(run.usage.output_tokens)}`
+  const all = treeUsage && `${count(treeUsage.input_tokens)} / ${count(treeUsage.output_tokens)}`
+  const facts: readonly (readonly [string, string | null | undefined])[] = [
+    [t.model, run.model],
+    [`${t.inputTokens} / ${t.outputTokens}`, tokens],
+    [t.ofTree, all === tokens ? null : all],
+    [t.time, run.executionTime === undefined ? null : duration(run.executionTime)],
+    [t.started, moment(run.startedAt ?? run.createdAt)],
+    [t.stopReason, run.stopReason],
+    [t.tried, run.modelsTried.join(', ')],
+    [t.agentVersion, String(run.agentVersion)],
+    [t.attempt, run.attempt > 1 ? String(run.attempt) : null],
+  ]
+  return (
+    <dl className="mt-2 mb-5 grid grid-cols-2 gap-px overflow-hidden rounded-xl border border-line bg-line sm:grid-cols-3 lg:grid-cols-4">
+      {facts.map(
+        ([name, value]) =>
+          value && (
+            <div key={name} className="bg-canvas px-4 py-2.5">
+              <dt className="text-soft text-xs">{name}</dt>
+              <dd className="truncate font-medium tabular-nums" title={value}>
+                {value}
+              </dd>
+            </div>
+          ),
+      )}
+      <div className="bg-canvas" aria-hidden />
+    </dl>
+  )
+}

@@ -1,0 +1,239 @@
+import { useInfiniteQuery, useQuery } from '@tanstack/react-query'
+import { Link, useNavigate, useSearch } from '@tanstack/react-router'
+import { useVirtualizer } from '@tanstack/react-virtual'
+import { Activity } from 'lucide-react'
+import { useEffect, useMemo, useRef } from 'react'
+import type { Input, Output } from '../../api.ts'
+import { Badge, kindOf } from '../../components/badge.tsx'
+import { Button } from '../../components/button.tsx'
+import { Empty, Loading, Problem, useTitle } from '../../components/page.tsx'
+import { Ago } from '../../components/time.tsx'
+import { count, duration, short } from '../../lib/format.ts'
+import { pages, query } from '../../queries.ts'
+import { texts } from '../../texts.ts'
+import { useAgentNames } from '../agents/names.ts'
+
+const t = texts.runs
+
+type Row = Output<'executions.list'>['executions'][number]
+
+const HOUR = 3_600_000
+const SPANS = { hour: HOUR, day: 24 * HOUR, week: 168 * HOUR, month: 720 * HOUR }
+type Span = keyof typeof SPANS
+
+const ROW_HEIGHT = 44
+const COLUMNS =
+  'grid grid-cols-[7rem_minmax(0,1fr)_5rem] items-center gap-3 px-4 md:grid-cols-[8.5rem_11rem_minmax(0,1fr)_5rem_5rem_6rem]'
+
+/** All runs that the person may see, newest first. The filters stand in the address. */
+export function Runs() {
+  const search = useSearch({ from: '/runs' })
+  const navigate = useNavigate({ from: '/runs' })
+  const nameOf = useAgentNames()
+  useTitle(t.title)
+
+  const filter = useMemo((): Exclude<Input<'executions.list'>, void> => {
+    const span = SPANS[search.since as Span]
+    return {
+      ...(search.status && { status: search.status as Row['status'] }),
+      ...(search.agentId && { agentId: search.agentId }),
+      // To the minute, so that the query stays the same for a while.
+      ...(span && { since: new Date(Math.floor((Date.now() - span) / 60_000) * 60_000).toISOString() }),
+    }
+  }, [search])
+  const list = useInfiniteQuery(pages('executions.list', filter, 200))
+  // What is new comes on top by itself: one short page is read again and again, not all that was scrolled through.
+  const head = useQuery({ ...query('executions.list', { ...filter, limit: 50 }), refetchInterval: 3_000 })
+  const total = useQuery({
+    ...query('executions.list', { ...filter, limit: 1, count: 'true' }),
+    refetchInterval: 15_000,
+  })
+
+  const rows = useMemo(() => {
+    const byId = new Map<string, Row>()
+    for (const row of list.data?.pages.flatMap((page) => page.executions) ?? []) byId.set(row.id, row)
+    for (const row of head.data?.executions ?? []) byId.set(row.id, row)
+    return [...byId.values()].sort((a, b) =>
+      a.createdAt < b.createdAt ? 1 : a.createdAt > b.createdAt ? -1 : a.id < b.id ? 1 : -1,
+    )
+  }, [list.data, head.data])
+
+  const isFiltered = Object.keys(filter).length > 0
+  const set = (said: Partial<typeof search>) =>
+    void navigate({ search: (before) => ({ ...before, ...said }), replace: true })
+  return (
+    <div className="flex h-full flex-col">
+      <header className="flex flex-wrap items-end gap-x-4 gap-y-2 px-4 pt-5 pb-3 sm:px-6">
+        <div className="mr-auto">
+          <h1 className="font-semibold text-xl">{t.title}</h1>
+          <p className="text-soft" aria-live="polite">
+            {total.data?.total === undefined ? ' ' : t.total(count(total.data.total))}
+          </p>
+        </div>
+        <Filter label={t.status} value={search.status} options={t.states} onChange={(status) => set({ status })} />
+        <AgentFilter value={search.agentId} onChange={(agentId) => set({ agentId })} />
+        <Filter
+          label={t.since}
+          any={t.anyTime}
+          value={search.since}
+          options={t.sinceOf}
+          onChange={(since) => set({ since })}
+        />
+      </header>
+      {list.isPending ? (
+        <div className="px-6">
+          <Loading lines={8} />
+        </div>
+      ) : list.error && !rows.length ? (
+        <div className="px-6">
+          <Problem error={list.error} retry={() => void list.refetch()} />
+        </div>
+      ) : rows.length === 0 ? (
+        <div className="px-6">
+          <Empty
+            icon={Activity}
+            title={isFiltered ? t.noMatch : t.emptyTitle}
+            {...(isFiltered ? {} : { text: t.emptyText })}
+          >
+            {isFiltered && (
+              <Button onClick={() => set({ status: undefined, agentId: undefined, since: undefined })}>
+                {t.clear}
+              </Button>
+            )}
+          </Empty>
+        </div>
+      ) : (
+        <Table
+          rows={rows}
+          nameOf={nameOf}
+          more={() => {
+            if (list.hasNextPage && !list.isFetchingNextPage) void list.fetchNextPage()
+          }}
+        />
+      )}
+    </div>
+  )
+}
+
+function Table({ rows, nameOf, more }: { rows: readonly Row[]; nameOf: (id: string) => string; more: () => void }) {
+  const box = useRef<HTMLDivElement>(null)
+  const virtual = useVirtualizer({
+    count: rows.length,
+    getScrollElement: () => box.current,
+    estimateSize: () => ROW_HEIGHT,
+    overscan: 12,
+  })
+  const items = virtual.getVirtualItems()
+  const last = items.at(-1)?.index ?? 0
+  useEffect(() => {
+    if (last >= rows.length - 60) more()
+  }, [last, rows.length, more])
+  return (
+    <div
+      className="flex min-h-0 flex-1 flex-col border-line border-t"
+      role="table"
+      aria-label={t.title}
+      aria-rowcount={-1}
+    >
+      <div role="rowgroup" className="border-line border-b bg-panel">
+        <div role="row" className={`${COLUMNS} py-2 text-soft text-xs`}>
+          <span role="columnheader">{t.status}</span>
+          <span role="columnheader" className="hidden md:block">
+            {t.agent}
+          </span>
+          <span role="columnheader">{t.message}</span>
+          <span role="columnheader" className="hidden text-right md:block">
+            {t.tokens}
+          </span>
+          <span role="columnheader" className="hidden text-right md:block">
+            {t.time}
+          </span>
+          <span role="columnheader" className="text-right">
+            {t.started}
+          </span>
+        </div>
+      </div>
+      <div ref={box} className="min-h-0 flex-1 overflow-y-auto" role="rowgroup">
+        <div style={{ height: virtual.getTotalSize(), position: 'relative' }} role="presentation">
+          {items.map(({ index, start }) => {
+            const row = rows[index]
+            if (!row) return null
+            const isWaiting = row.waitingFor === 'approval'
+            return (
+              <div
+                key={row.id}
+                role="row"
+                aria-rowindex={index + 2}
+                className={`${COLUMNS} absolute inset-x-0 border-line border-b hover:bg-panel`}
+                style={{ height: ROW_HEIGHT, transform: `translateY(${start}px)` }}
+              >
+                <span role="cell">
+                  <Badge kind={isWaiting ? 'warn' : kindOf(row.status)}>
+                    {isWaiting ? t.waits : t.states[row.status]}
+                  </Badge>
+                </span>
+                <bdi role="cell" className="hidden truncate md:block">
+                  {nameOf(row.agentId)}
+                </bdi>
+                <span role="cell" className="min-w-0">
+                  <Link
+                    to="/runs/$runId"
+                    params={{ runId: row.id }}
+                    className="block truncate after:absolute after:inset-0"
+                    dir="auto"
+                  >
+                    {row.message || row.id}
+                  </Link>
+                </span>
+                <span role="cell" className="hidden text-right tabular-nums md:block">
+                  {short(row.usage.input_tokens + row.usage.output_tokens)}
+                </span>
+                <span role="cell" className="hidden text-right tabular-nums md:block">
+                  {row.executionTime === undefined ? '' : duration(row.executionTime)}
+                </span>
+                <span role="cell" className="text-right text-soft">
+                  <Ago at={row.createdAt} />
+                </span>
+              </div>
+            )
+          })}
+        </div>
+      </div>
+    </div>
+  )
+}
+
+type FilterProps = {
+  label: string
+  any?: string
+  value: string | undefined
+  options: Readonly<Record<string, string>>
+  onChange: (value: string | undefined) => void
+}
+
+function Filter({ label, any = texts.all, value, options, onChange }: FilterProps) {
+  return (
+    <label className="flex flex-col text-soft text-xs">
+      {label}
+      <select
+        className="field w-auto min-w-28 text-ink"
+        value={value ?? ''}
+        onChange={({ target }) => onChange(target.value || undefined)}
+      >
+        <option value="">{any}</option>
+        {Object.entries(options).map(([name, text]) => (
+          <option key={name} value={name}>
+            {text}
+          </option>
+        ))}
+      </select>
+    </label>
+  )
+}
+
+function AgentFilter({ value, onChange }: Pick<FilterProps, 'value' | 'onChange'>) {
+  const { data } = useQuery({ ...query('agents.list', { limit: 1000 }), staleTime: 60_000 })
+  const options = Object.fromEntries((data?.agents ?? []).map(({ id, name }) => [id, name]))
+  if (value && !options[value]) options[value] = value
+  return <Filter label={t.agent} value={value} options={options} onChange={onChange} />
+}

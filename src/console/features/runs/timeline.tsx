@@ -1,0 +1,163 @@
+import { Link } from '@tanstack/react-router'
+import { useEffect, useState } from 'react'
+import type { Output } from '../../api.ts'
+import { cn } from '../../lib/class-names.ts'
+import { duration } from '../../lib/format.ts'
+import { texts } from '../../texts.ts'
+import type { Numbered } from './follow-run.ts'
+import type { Execution } from './run.tsx'
+
+const t = texts.runs
+
+type Node = Output<'executions.tree'>['tree']
+type Span = {
+  key: string
+  label: string
+  kind: 'queue' | 'model' | 'tool' | 'wait'
+  from: number
+  to: number
+  seq: number
+}
+
+const time = (at: Date | string) => new Date(at).getTime()
+
+/** What a run did when, from its events: the model's steps, and the tools between them. */
+function spansOf(events: readonly Numbered[], run: Execution, now: number): Span[] {
+  const spans: Span[] = []
+  const open = new Map<string, Span>()
+  let since = time(run.startedAt ?? run.createdAt)
+  for (const { seq, at, event, data } of events) {
+    const when = time(at)
+    if (event === 'message' && data.messageType === 'assistant') {
+      spans.push({ key: `m${seq}`, label: t.step(data.step), kind: 'model', from: since, to: when, seq })
+      since = when
+      for (const block of data.content) {
+        if (block.type !== 'tool_use') continue
+        const span: Span = { key: block.id, label: block.name, kind: 'tool', from: when, to: now, seq }
+        open.set(block.id, span)
+        spans.push(span)
+      }
+    } else if (event === 'message' && data.messageType === 'approval') {
+      const span = open.get(data.toolUseId)
+      if (span) span.kind = 'wait'
+    } else if (event === 'message' && data.messageType === 'tool_result') {
+      const span = open.get(data.toolUseId)
+      if (span) span.to = when
+      open.delete(data.toolUseId)
+      since = when
+    } else if (event === 'result' || event === 'error') {
+      for (const span of open.values()) span.to = when
+      open.clear()
+    }
+  }
+  if (!run.completedAt && run.status === 'running' && !open.size) {
+    spans.push({ key: 'now', label: t.model_, kind: 'model', from: since, to: now, seq: events.at(-1)?.seq ?? 0 })
+  }
+  return spans
+}
+
+const flat = (node: Node): Node[] => [node, ...node.children.flatMap(flat)]
+
+const COLOURS = {
+  queue: 'bg-hover',
+  model: 'bg-accent text-on-accent',
+  tool: 'bg-good text-canvas',
+  wait: 'bg-warn text-canvas',
+}
+
+type Props = { run: Execution; tree: Node | null; events: readonly Numbered[]; nameOf: (id: string) => string }
+
+/** A lane for each run of the tree, on one axis of time. The run itself shows its steps and tools. */
+export function Timeline({ run, tree, events, nameOf }: Props) {
+  const [now, setNow] = useState(Date.now)
+  const isOn = !run.completedAt
+  useEffect(() => {
+    if (!isOn) return
+    const timer = setInterval(() => setNow(Date.now()), 500)
+    return () => clearInterval(timer)
+  }, [isOn])
+
+  const lanes: readonly Execution[] = tree ? flat(tree) : [run]
+  const start = Math.min(...lanes.map(({ createdAt }) => time(createdAt)))
+  const end = Math.max(...lanes.map(({ completedAt }) => (completedAt ? time(completedAt) : now)), start + 1)
+  const percent = (at: number) => ((Math.min(Math.max(at, start), end) - start) / (end - start)) * 100
+  const spans = spansOf(events, run, run.completedAt ? time(run.completedAt) : now)
+  return (
+    <div className="overflow-x-auto rounded-xl border border-line">
+      <div className="min-w-[40rem]">
+        <div className="flex justify-between border-line border-b bg-panel py-1.5 pr-3 pl-48 text-soft text-xs tabular-nums">
+          <span>0</span>
+          <span>{duration((end - start) / 2)}</span>
+          <span>{duration(end - start)}</span>
+        </div>
+        {lanes.map((lane) => {
+          const isSelf = lane.id === run.id
+          const from = time(lane.startedAt ?? lane.createdAt)
+          const to = lane.completedAt ? time(lane.completedAt) : now
+          const bars = isSelf
+            ? spans
+            : [{ key: lane.id, label: t.states[lane.status], kind: 'model' as const, from, to, seq: 0 }]
+          return (
+            <div key={lane.id} className={cn('flex border-line border-b last:border-b-0', isSelf && 'bg-panel')}>
+              <div
+                className="w-48 shrink-0 truncate border-line border-r px-3 py-2"
+                style={{ paddingLeft: `${0.75 + lane.depth}rem` }}
+              >
+                <Link to="/runs/$runId" params={{ runId: lane.id }} aria-current={isSelf ? 'true' : undefined}>
+                  <bdi className={cn(isSelf && 'font-medium')}>{nameOf(lane.agentId)}</bdi>
+                </Link>
+              </div>
+              <ul className="relative min-h-10 flex-1" aria-label={t.lane(nameOf(lane.agentId))}>
+                <Bar kind="queue" left={percent(time(lane.createdAt))} right={percent(from)} label={t.queue} />
+                {bars.map((bar) => (
+                  <Bar
+                    key={bar.key}
+                    kind={bar.kind}
+                    left={percent(bar.from)}
+                    right={percent(bar.to)}
+                    label={`${bar.label} · ${duration(bar.to - bar.from)}`}
+                    {...(isSelf && { link: { runId: run.id, seq: bar.seq } })}
+                  />
+                ))}
+              </ul>
+            </div>
+          )
+        })}
+      </div>
+    </div>
+  )
+}
+
+type BarProps = {
+  kind: Span['kind']
+  left: number
+  right: number
+  label: string
+  link?: { runId: string; seq: number }
+}
+
+function Bar({ kind, left, right, label, link }: BarProps) {
+  if (right <= left && kind === 'queue') return null
+  const text = (
+    <span
+      className={cn('block h-6 min-w-1 overflow-hidden truncate rounded px-1.5 text-xs leading-6', COLOURS[kind])}
+      title={label}
+    >
+      {label}
+    </span>
+  )
+  return (
+    <li
+      className="absolute top-2"
+      style={{ left: `min(${left}%, calc(100% - 0.25rem))`, width: `max(0.25rem, ${right - left}%)` }}
+    >
+      {link ? (
+        <Link to="/runs/$runId" params={{ runId: link.runId }} search={{ tab: 'events', seq: String(link.seq) }}>
+          {text}
+        </Link>
+      ) : (
+        text
+      )}
+    </li>
+  )
+}

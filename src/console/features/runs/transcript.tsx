@@ -1,0 +1,30 @@
+import { useMemo } from 'react'
+import type { ChatEvent } from '../../../wire.ts'
+import { Markdown } from '../../components/markdown.tsx'
+import { texts } from '../../texts.ts'
+import { apply, type Live } from '../chat/live.ts'
+import { RunView } from '../chat/run-view.tsx'
+import type { Numbered } from './follow-run.ts'
+import type { Execution } from './run.tsx'
+
+/** What was said, step by step. */
+export function Transcript({ run, events }: { run: Execution; events: readonly Numbered[] }) {
+  const live = useMemo(
+    () =>
+      events.reduce<Live>(
+        (before, event) => apply(before, { ...event, id: '', executionId: run.id } as unknown as ChatEvent),
+        new Map(),
+      ),
+    [events, run.id],
+  )
+  const shown = live.get(run.id)
+  return (
+    <div className="max-w-3xl">
+      <h2 className="mb-1 text-soft text-xs">{texts.runs.question}</h2>
+      <div className="mb-5 rounded-xl bg-tint px-4 py-3">
+        <Markdown text={run.message} />
+      </div>
+      {shown ? <RunView run={shown} /> : <p className="text-soft">{texts.runs.noSteps}</p>}
+    </div>
+  )
+}

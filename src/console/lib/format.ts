@@ -1,0 +1,42 @@
+// How numbers, times and sizes are written, in the person's own language.
+
+const relative = new Intl.RelativeTimeFormat(undefined, { numeric: 'auto', style: 'narrow' })
+const day = new Intl.DateTimeFormat(undefined, { month: 'short', day: 'numeric' })
+const full = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium', timeStyle: 'short' })
+const compact = new Intl.NumberFormat(undefined, { notation: 'compact', maximumFractionDigits: 1 })
+const whole = new Intl.NumberFormat()
+
+/** Says how long ago a moment is, or its day. */
+export function ago(iso: string, now = Date.now()): string {
+  const seconds = Math.round((new Date(iso).getTime() - now) / 1000)
+  const distance = Math.abs(seconds)
+  if (distance < 60) return relative.format(Math.trunc(seconds / 10) * 10, 'second')
+  if (distance < 3_600) return relative.format(Math.trunc(seconds / 60), 'minute')
+  if (distance < 86_400) return relative.format(Math.trunc(seconds / 3_600), 'hour')
+  if (distance < 7 * 86_400) return relative.format(Math.trunc(seconds / 86_400), 'day')
+  return day.format(new Date(iso))
+}
+
+export const moment = (iso: string): string => full.format(new Date(iso))
+export const count = (value: number): string => whole.format(value)
+export const short = (value: number): string => (value < 10_000 ? whole.format(value) : compact.format(value))
+
+/** Writes a time span (ms). */
+export function duration(ms: number): string {
+  if (ms < 1_000) return `${Math.round(ms)} ms`
+  if (ms < 60_000) return `${(ms / 1_000).toFixed(1)} s`
+  const minutes = Math.floor(ms / 60_000)
+  if (minutes < 60) return `${minutes} min ${Math.round((ms % 60_000) / 1_000)} s`
+  return `${Math.floor(minutes / 60)} h ${minutes % 60} min`
+}
+
+/** Writes a size (bytes). */
+export function size(bytes: number): string {
+  if (bytes < 1_024) return `${bytes} B`
+  if (bytes < 1_048_576) return `${(bytes / 1_024).toFixed(1)} KB`
+  return `${(bytes / 1_048_576).toFixed(1)} MB`
+}
+
+/** Writes a value as JSON for people. */
+export const pretty = (value: unknown): string =>
+  typeof value === 'string' ? value : (JSON.stringify(value, null, 2) ?? '')

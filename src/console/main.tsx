@@ -1,0 +1,23 @@
+import './styles.css'
+import { QueryClientProvider } from '@tanstack/react-query'
+import { RouterProvider } from '@tanstack/react-router'
+import { StrictMode } from 'react'
+import { createRoot } from 'react-dom/client'
+import { Gate } from './gate.tsx'
+import { queryClient } from './queries.ts'
+import { router } from './router.tsx'
+
+// A page that was open while the server was updated asks for parts that are gone.
+window.addEventListener('vite:preloadError', () => location.reload())
+
+const root = document.getElementById('root')
+if (!root) throw new Error('The page has no root')
+createRoot(root).render(
+  <StrictMode>
+    <QueryClientProvider client={queryClient}>
+      <Gate>
+        <RouterProvider router={router} />
+      </Gate>
+    </QueryClientProvider>
+  </StrictMode>,
+)

@@ -1,0 +1,85 @@
+import {
+  type InfiniteData,
+  infiniteQueryOptions,
+  keepPreviousData,
+  QueryCache,
+  QueryClient,
+  queryOptions,
+  useMutation,
+  useQueryClient,
+} from '@tanstack/react-query'
+import { ask, type Input, type Output, type Path, toFailure } from './api.ts'
+import { toast } from './components/toast.tsx'
+import { signIn } from './session.ts'
+
+const hasNoUse = (status: number) => status >= 400 && status < 500 && status !== 429
+
+/** Leads a person whose session has ended to the sign-in page. */
+const onRefused = (error: unknown) => {
+  if (toFailure(error).status === 401) signIn()
+}
+
+export const queryClient = new QueryClient({
+  queryCache: new QueryCache({ onError: onRefused }),
+  defaultOptions: {
+    queries: {
+      staleTime: 5_000,
+      retry: (count, error) => count < 2 && !hasNoUse(toFailure(error).status),
+    },
+  },
+})
+
+/** A query of a procedure. Pages that watch it pass `refetchInterval`. */
+export const query = <Name extends Path>(name: Name, input: Input<Name>) =>
+  queryOptions({
+    queryKey: [name, input],
+    queryFn: ({ signal }) => ask(name, input, signal),
+  })
+
+/** The same for a list that is read page by page. */
+export const pages = <Name extends Path>(name: Name, input: Input<Name>, limit = 50) =>
+  infiniteQueryOptions<
+    Output<Name>,
+    Error,
+    InfiniteData<Output<Name>, string | null>,
+    readonly unknown[],
+    string | null
+  >({
+    queryKey: [name, input, 'pages', limit],
+    queryFn: ({ pageParam, signal }) =>
+      ask(name, { ...(input as object), limit, ...(pageParam && { cursor: pageParam }) } as Input<Name>, signal),
+    initialPageParam: null,
+    getNextPageParam: (last) => (last as { nextCursor?: string | null }).nextCursor ?? null,
+    placeholderData: keepPreviousData,
+  })
+
+/**
+ * An action of the person: makes what has changed be read again (by the first words of query keys), and says what failed.
+ */
+export function useAction<Given, Answer>(
+  run: (given: Given) => Promise<Answer>,
+  options: {
+    changes?: readonly string[]
+    done?: string
+    onDone?: (answer: Answer, given: Given) => void
+    quiet?: boolean
+  } = {},
+) {
+  const cache = useQueryClient()
+  return useMutation({
+    mutationFn: run,
+    onSuccess: async (answer, given) => {
+      const { changes = [] } = options
+      void cache.invalidateQueries({
+        predicate: ({ queryKey: [name] }) => changes.some((prefix) => String(name).startsWith(prefix)),
+      })
+      if (options.done) toast(options.done)
+      options.onDone?.(answer, given)
+    },
+    onError: (error) => {
+      onRefused(error)
+      const { message, detail } = toFailure(error)
+      if (!options.quiet) toast(detail ? `${message}. ${detail}` : message, 'bad')
+    },
+  })
+}

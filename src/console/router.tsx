@@ -1,0 +1,107 @@
+import {
+  createRootRoute,
+  createRoute,
+  createRouter,
+  type ErrorComponentProps,
+  Link,
+  lazyRouteComponent,
+} from '@tanstack/react-router'
+import { BASE } from './api.ts'
+import { buttonClass } from './components/button.tsx'
+import { Empty, Problem } from './components/page.tsx'
+import { ChatPage } from './features/chat/chat-page.tsx'
+import { NewChat } from './features/chat/new-chat.tsx'
+import { Shell } from './shell.tsx'
+import { texts } from './texts.ts'
+
+/** Reads the texts of an address's query; what is empty or unknown is left out. */
+const only =
+  <Name extends string>(...names: readonly Name[]) =>
+  (search: Record<string, unknown>): { [Key in Name]?: string } =>
+    Object.fromEntries(
+      names.flatMap((name) =>
+        search[name] !== undefined && search[name] !== '' ? [[name, String(search[name])]] : [],
+      ),
+    ) as { [Key in Name]?: string }
+
+function Failed({ error, reset }: ErrorComponentProps) {
+  return (
+    <div className="mx-auto max-w-2xl p-6">
+      <Problem error={error} retry={reset} />
+    </div>
+  )
+}
+
+function NotFound() {
+  return (
+    <div className="mx-auto max-w-2xl p-6">
+      <h1 className="sr-only">{texts.notFound}</h1>
+      <Empty title={texts.notFound} text={texts.notFoundText}>
+        <Link to="/" className={buttonClass('primary')}>
+          {texts.toStart}
+        </Link>
+      </Empty>
+    </div>
+  )
+}
+
+const root = createRootRoute({ component: Shell, errorComponent: Failed, notFoundComponent: NotFound })
+const getParentRoute = () => root
+
+const routes = [
+  createRoute({ getParentRoute, path: '/', validateSearch: only('agent'), component: NewChat }),
+  createRoute({
+    getParentRoute,
+    path: '/chats',
+    component: lazyRouteComponent(() => import('./features/chat/all-chats.tsx'), 'AllChats'),
+  }),
+  createRoute({ getParentRoute, path: '/chats/$chatId', component: ChatPage }),
+  createRoute({
+    getParentRoute,
+    path: '/agents',
+    validateSearch: only('search', 'show'),
+    component: lazyRouteComponent(() => import('./features/agents/gallery.tsx'), 'Gallery'),
+  }),
+  createRoute({
+    getParentRoute,
+    path: '/agents/new',
+    component: lazyRouteComponent(() => import('./features/agents/editor.tsx'), 'NewAgent'),
+  }),
+  createRoute({
+    getParentRoute,
+    path: '/agents/$agentId',
+    component: lazyRouteComponent(() => import('./features/agents/editor.tsx'), 'EditAgent'),
+  }),
+  createRoute({
+    getParentRoute,
+    path: '/runs',
+    validateSearch: only('status', 'agentId', 'since'),
+    component: lazyRouteComponent(() => import('./features/runs/runs.tsx'), 'Runs'),
+  }),
+  createRoute({
+    getParentRoute,
+    path: '/runs/$runId',
+    validateSearch: only('tab', 'seq'),
+    component: lazyRouteComponent(() => import('./features/runs/run.tsx'), 'Run'),
+  }),
+  createRoute({
+    getParentRoute,
+    path: '/approvals',
+    validateSearch: only('status'),
+    component: lazyRouteComponent(() => import('./features/approvals/inbox.tsx'), 'Inbox'),
+  }),
+] as const
+
+export const router = createRouter({
+  routeTree: root.addChildren(routes),
+  basepath: `${BASE}/app`,
+  defaultPreload: 'intent',
+  defaultPreloadStaleTime: 0,
+  scrollRestoration: false,
+})
+
+declare module '@tanstack/react-router' {
+  interface Register {
+    router: typeof router
+  }
+}

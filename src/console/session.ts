@@ -1,0 +1,64 @@
+import { queryOptions, useQuery } from '@tanstack/react-query'
+import { BASE, chosenOrganization, rest } from './api.ts'
+
+export type Organization = { id: string; name: string; slug: string; role: 'owner' | 'admin' | 'member' }
+
+/** Who is signed in, and where (contract-2.md section 3.2). */
+export type Session = {
+  user: { id: string; name: string; email: string; image?: string | null }
+  organization: { id: string; name: string; slug: string } | null
+  organizations: Organization[]
+  role: 'owner' | 'admin' | 'member'
+  scopes: string[]
+}
+
+/** Leads to the sign-in page, and back here afterwards. */
+export function signIn(): void {
+  const here = location.pathname.slice(BASE.length) + location.search
+  location.assign(`${BASE}/app/sign-in?returnTo=${encodeURIComponent(here)}`)
+}
+
+/**
+ * Reads the session, in the organization that the address names, else the one chosen last, else the first. A choice that is no
+ * membership any more is dropped.
+ */
+async function readSession(): Promise<Session> {
+  const session = await rest<Session>('GET', '/api/auth/session')
+  const named = new URLSearchParams(location.search).get('organization')
+  const wanted = named ?? chosenOrganization.get()
+  const { organizations } = session
+  const found =
+    organizations.find(({ id, slug }) => id === wanted || slug === wanted) ??
+    organizations.find(({ id }) => id === session.organization?.id) ??
+    organizations[0]
+  if (!found) return session
+  chosenOrganization.set(found.id)
+  return { ...session, organization: found, role: found.role }
+}
+
+export const sessionQuery = queryOptions({
+  queryKey: ['session'],
+  queryFn: readSession,
+  staleTime: Number.POSITIVE_INFINITY,
+})
+
+/** The session. Pages are shown only once it is there. */
+export function useSession(): Session {
+  const { data } = useQuery(sessionQuery)
+  if (!data) throw new Error('No session')
+  return data
+}
+
+export const useIsAdmin = (): boolean => useSession().role !== 'member'
+
+/** Goes on in another organization. Nothing of the last one stays in memory. */
+export function switchOrganization(id: string): void {
+  chosenOrganization.set(id)
+  location.assign(`${BASE}/app`)
+}
+
+/** Ends the session. */
+export async function signOut(): Promise<void> {
+  await rest('POST', '/api/auth/logout')
+  location.assign(`${BASE}/app/sign-in`)
+}

@@ -1,0 +1,189 @@
+import { Link, Outlet, useRouterState } from '@tanstack/react-router'
+import { ChevronsUpDown, LogOut, Menu as MenuIcon, Search } from 'lucide-react'
+import { lazy, Suspense, useEffect, useState } from 'react'
+import { Avatar } from './components/badge.tsx'
+import { IconButton } from './components/button.tsx'
+import { Dialog } from './components/dialog.tsx'
+import { Menu, MenuItem, MenuLabel, MenuLine } from './components/menu.tsx'
+import { Toasts } from './components/toast.tsx'
+import { useBadge } from './features/approvals/badge.ts'
+import { useNotifications } from './features/approvals/notify.ts'
+import { cn } from './lib/class-names.ts'
+import { GROUPS } from './navigation.ts'
+import { useAction } from './queries.ts'
+import { signOut, switchOrganization, useSession } from './session.ts'
+import { texts } from './texts.ts'
+import { applyTheme, setTheme, THEMES, theme } from './theme.ts'
+
+const Palette = lazy(() => import('./palette.tsx'))
+
+const isMac = /Mac|iP(hone|ad)/.test(navigator.platform)
+
+/** What stands around every page: navigation, organization, user, palette. */
+export function Shell() {
+  const [drawer, setDrawer] = useState(false)
+  const [palette, setPalette] = useState(false)
+  const path = useRouterState({ select: ({ location }) => location.pathname })
+  useNotifications()
+  useEffect(applyTheme, [])
+
+  // biome-ignore lint/correctness/useExhaustiveDependencies: another page closes the drawer
+  useEffect(() => setDrawer(false), [path])
+
+  useEffect(() => {
+    const onKey = (event: KeyboardEvent) => {
+      if (event.key.toLowerCase() !== 'k' || !(event.metaKey || event.ctrlKey)) return
+      event.preventDefault()
+      setPalette((open) => !open)
+    }
+    window.addEventListener('keydown', onKey)
+    return () => window.removeEventListener('keydown', onKey)
+  }, [])
+
+  const navigation = <Navigation path={path} onSearch={() => setPalette(true)} />
+  return (
+    <div className="flex h-dvh flex-col md:flex-row">
+      <a
+        href="#main"
+        className="sr-only focus:not-sr-only focus:absolute focus:z-50 focus:m-2 focus:rounded focus:bg-raised focus:p-2"
+      >
+        {texts.skip}
+      </a>
+      <header className="flex items-center gap-2 border-line border-b bg-panel px-2 py-1.5 md:hidden">
+        <IconButton label={texts.nav.open} icon={MenuIcon} onClick={() => setDrawer(true)} />
+        <span className="flex-1 font-semibold">Muster</span>
+        <IconButton label={texts.palette.open} icon={Search} onClick={() => setPalette(true)} />
+      </header>
+      <div className="hidden w-56 shrink-0 border-line border-r bg-panel md:block">{navigation}</div>
+      <Dialog as="side" open={drawer} onClose={() => setDrawer(false)} title={texts.nav.title}>
+        {navigation}
+      </Dialog>
+      <main id="main" className="min-h-0 min-w-0 flex-1" tabIndex={-1}>
+        <Outlet />
+      </main>
+      {palette && (
+        <Suspense>
+          <Palette onClose={() => setPalette(false)} />
+        </Suspense>
+      )}
+      <Toasts />
+    </div>
+  )
+}
+
+const ROW = 'flex items-center gap-2.5 rounded-md px-2.5 py-1.5 hover:bg-hover'
+
+function Navigation({ path, onSearch }: { path: string; onSearch: () => void }) {
+  const waiting = useBadge()
+  const isAt = (to: string, also?: string) =>
+    to === '/' ? path === '/' || path.startsWith(also ?? '//') : path === to || path.startsWith(`${to}/`)
+  return (
+    <nav aria-label={texts.nav.title} className="flex h-full flex-col overflow-y-auto p-2">
+      <OrganizationSwitcher />
+      <button type="button" onClick={onSearch} className={cn(ROW, 'mt-1 mb-2 text-soft')}>
+        <Search size={16} aria-hidden />
+        <span className="flex-1 text-left">{texts.palette.open}</span>
+        <kbd className="font-sans text-xs">{isMac ? '⌘K' : 'Ctrl K'}</kbd>
+      </button>
+      {GROUPS.map((group) => (
+        <ul key={group[0].to} className="mb-3 space-y-0.5">
+          {group.map(({ to, label, icon: Icon, ...rest }) => {
+            const isCurrent = isAt(to, 'also' in rest ? rest.also : undefined)
+            return (
+              <li key={to}>
+                <Link
+                  to={to}
+                  aria-current={isCurrent ? 'page' : undefined}
+                  className={cn(ROW, isCurrent ? 'bg-hover font-medium' : 'text-soft')}
+                >
+                  <Icon size={16} aria-hidden className={cn('shrink-0', isCurrent && 'text-accent')} />
+                  <span className="flex-1">{label}</span>
+                  {to === '/approvals' && waiting > 0 && (
+                    <span className="rounded-full bg-warn-tint px-1.5 font-medium text-warn text-xs">
+                      {waiting}
+                      <span className="sr-only"> {texts.approvals.wait}</span>
+                    </span>
+                  )}
+                </Link>
+              </li>
+            )
+          })}
+        </ul>
+      ))}
+      <div className="mt-auto space-y-0.5 pt-2">
+        <UserMenu />
+      </div>
+    </nav>
+  )
+}
+
+function OrganizationSwitcher() {
+  const { organization, organizations } = useSession()
+  const name = organization?.name ?? 'Muster'
+  const inner = (
+    <>
+      <Avatar name={name} />
+      <bdi className="min-w-0 flex-1 truncate text-left font-semibold">{name}</bdi>
+    </>
+  )
+  if (organizations.length < 2) return <div className="flex items-center gap-2.5 px-1.5 py-1.5">{inner}</div>
+  return (
+    <Menu
+      align="start"
+      trigger={
+        <button
+          type="button"
+          className="flex items-center gap-2.5 rounded-md px-1.5 py-1.5 hover:bg-hover"
+          aria-label={texts.organization(name)}
+        >
+          {inner}
+          <ChevronsUpDown size={14} aria-hidden className="text-soft" />
+        </button>
+      }
+    >
+      <MenuLabel>{texts.organizations}</MenuLabel>
+      {organizations.map(({ id, name: each }) => (
+        <MenuItem key={id} checked={id === organization?.id} onSelect={() => switchOrganization(id)}>
+          <bdi>{each}</bdi>
+        </MenuItem>
+      ))}
+    </Menu>
+  )
+}
+
+function UserMenu() {
+  const { user } = useSession()
+  const [chosen, setChosen] = useState(theme)
+  const leave = useAction(signOut)
+  return (
+    <Menu
+      align="start"
+      trigger={
+        <button type="button" className={cn(ROW, 'w-full')} aria-label={texts.user(user.name)}>
+          <Avatar name={user.name} />
+          <bdi className="min-w-0 flex-1 truncate text-left">{user.name}</bdi>
+        </button>
+      }
+    >
+      <MenuLabel>{user.email}</MenuLabel>
+      <MenuLine />
+      <MenuLabel>{texts.theme}</MenuLabel>
+      {THEMES.map((each) => (
+        <MenuItem
+          key={each}
+          checked={each === chosen}
+          onSelect={() => {
+            setTheme(each)
+            setChosen(each)
+          }}
+        >
+          {texts.themes[each]}
+        </MenuItem>
+      ))}
+      <MenuLine />
+      <MenuItem icon={LogOut} onSelect={() => leave.mutate(undefined)}>
+        {texts.signOut}
+      </MenuItem>
+    </Menu>
+  )
+}

@@ -1,0 +1,196 @@
+import { mkdtemp, rm } from 'node:fs/promises'
+import { createServer } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import type { Browser } from 'playwright-core'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { createMcp } from '../engine/equipped.ts'
+import { composer, expectEachOnce, hasBrowser, lastAnswer, launch, say, visit } from '../support/browser.ts'
+import { startForwarder } from '../support/forwarder.ts'
+import { startMcpServer } from '../support/mcp-server.ts'
+import { type ModelServer, startModelServer } from '../support/model-server.ts'
+import { spawnServer } from '../support/process.ts'
+import { request } from '../support/rest.ts'
+import { startServer, type TestServer } from '../support/server.ts'
+
+const words = (from: number, to: number) => Array.from({ length: to - from }, (_, index) => `w${from + index} `)
+
+describe.skipIf(!hasBrowser)('a chat in the console', () => {
+  let browser: Browser
+  let model: ModelServer
+  let server: TestServer
+  beforeAll(async () => {
+    browser = await launch()
+    model = await startModelServer()
+    server = await startServer({ OPENAI_BASE_URL: model.baseUrl, ALLOW_PRIVATE_NETWORK: 'true' })
+  })
+  afterAll(async () => {
+    await browser?.close()
+    await server?.[Symbol.asyncDispose]()
+    await model?.close()
+  })
+
+  it('the first page takes a message and shows the answer and what to do next', async () => {
+    const { page, context, complaints } = await visit(browser, server)
+    await say(page, 'Hello')
+    await page.waitForURL('**/app/chats/*')
+    await expect.poll(() => lastAnswer(page)).toContain('A reply of the test model.')
+    await page.getByText('What to do next').waitFor()
+    expect(complaints).toEqual([])
+    await context.close()
+  })
+
+  it('a reload and a cut connection in the middle of an answer lose and double no word', async () => {
+    const { promise, resolve } = Promise.withResolvers<void>()
+    const second = Promise.withResolvers<void>()
+    await using forwarder = await startForwarder(server.url)
+    const through = { url: forwarder.url, token: server.token }
+    const { page, context } = await visit(browser, through)
+    model.script({ tokens: [...words(0, 20), promise, ...words(20, 40), second.promise, ...words(40, 60)] })
+    await say(page, 'Count')
+    await expect.poll(() => lastAnswer(page)).toContain('w19')
+    await page.reload()
+    await expect.poll(() => lastAnswer(page)).toContain('w19')
+    expectEachOnce(await lastAnswer(page), 20)
+    forwarder.cut()
+    await page.getByText('Reconnecting').waitFor()
+    resolve()
+    forwarder.mend()
+    await expect.poll(() => lastAnswer(page)).toContain('w39')
+    expectEachOnce(await lastAnswer(page), 40)
+    second.resolve()
+    await expect.poll(() => lastAnswer(page)).toContain('w59')
+    await page.getByRole('button', { name: 'Stop' }).waitFor({ state: 'detached' })
+    expectEachOnce(await lastAnswer(page), 60)
+    await page.reload()
+    await expect.poll(() => lastAnswer(page)).toContain('w59')
+    expectEachOnce(await lastAnswer(page), 60)
+    await context.close()
+  })
+
+  it('a call that asks is approved with an edited input, in place', async () => {
+    await using mcp = await startMcpServer()
+    const mcpId = await createMcp(server, mcp.url, [{ tool: '*', mode: 'ask' }])
+    const body = { name: 'Asker', systemPrompt: 'x', mcpInstanceIds: [mcpId] }
+    const { id } = (await request(server, 'POST', '/api/v1/agents', { body })).body
+    model.script({ toolCalls: [{ id: 'call', name: 'echo', input: { text: 'Hi' } }] }, { tokens: 'All done.' })
+    const { page, context, complaints } = await visit(browser, server, `/app?agent=${id}`)
+    await page.getByRole('button', { name: 'Talk to Asker' }).waitFor()
+    await say(page, 'Go')
+    const card = page.getByRole('group', { name: 'Approval of echo' })
+    await card.getByRole('button', { name: 'Edit' }).click()
+    await card.getByLabel('Input (JSON)').fill('{"text": "Edited"}')
+    await expect.poll(() => page.title()).toContain('(1)')
+    await card.getByRole('button', { name: 'Approve the edited input' }).click()
+    await expect.poll(() => lastAnswer(page)).toContain('All done.')
+    expect(mcp.calls).toEqual([{ tool: 'echo', input: { text: 'Edited' } }])
+    expect(complaints).toEqual([])
+    await context.close()
+  })
+
+  it('a file that is dropped goes with the message', async () => {
+    const { page, context } = await visit(browser, server)
+    await composer(page).waitFor()
+    const data = await page.evaluateHandle(() => {
+      const transfer = new DataTransfer()
+      transfer.items.add(new File(['# Plan'], 'plan.md', { type: 'text/markdown' }))
+      return transfer
+    })
+    await page.dispatchEvent('form', 'drop', { dataTransfer: data })
+    await page.getByText('plan.md').waitFor()
+    await page.getByLabel('Uploading').waitFor({ state: 'detached' })
+    await say(page, 'Read it')
+    await page.waitForURL('**/app/chats/*')
+    const chatId = page.url().split('/').at(-1)
+    await expect
+      .poll(
+        async () => (await request(server, 'GET', `/api/v1/executions?chatId=${chatId}`)).body.executions[0]?.mediaIds,
+      )
+      .toHaveLength(1)
+    await context.close()
+  })
+
+  it('an edited message begins a branch, and both branches can be read', async () => {
+    const { page, context } = await visit(browser, server)
+    model.script({ tokens: 'First answer.' }, { tokens: 'Second answer.' })
+    await say(page, 'One')
+    await expect.poll(() => lastAnswer(page)).toContain('First answer.')
+    await page.locator('[data-turn=user]').hover()
+    await page.getByRole('button', { name: 'Edit the message' }).click()
+    await page.getByLabel('Edit the message').fill('Two')
+    await page.getByRole('button', { name: 'Send' }).first().click()
+    await expect.poll(() => lastAnswer(page)).toContain('Second answer.')
+    await page.getByRole('button', { name: 'Earlier branch' }).click()
+    await expect.poll(() => lastAnswer(page)).toContain('First answer.')
+    await context.close()
+  })
+
+  it('what a model says is text and sanitised Markdown, and nothing is loaded from elsewhere', async () => {
+    const hostile = [
+      '<script>window.hacked = 1</script><img src=x onerror="window.hacked = 2">',
+      '<a href="javascript:window.hacked = 3">x</a> [y](javascript:window.hacked=4) [z](data:text/html,x)',
+      '![picture](https://evil.example/pixel.png) \u202etxet desrever',
+      `<style>body{display:none}</style><iframe src="https://evil.example"></iframe>`,
+    ].join('\n\n')
+    const name = '<img src=x onerror="window.hacked = 5">\u202e'
+    const { id } = (
+      await request(server, 'POST', '/api/v1/agents', { body: { name, systemPrompt: 'x', initialGreeting: hostile } })
+    ).body
+    const { page, context, complaints } = await visit(browser, server, `/app?agent=${id}`)
+    model.script({ tokens: [hostile] }, { tokens: ['*a*'.repeat(350_000)] })
+    await say(page, hostile)
+    await expect.poll(() => lastAnswer(page)).toContain('desrever')
+    const answer = page.locator('[data-turn=assistant]').last()
+    expect(await answer.locator('script, img, iframe, style').count()).toBe(0)
+    const hrefs = await answer
+      .locator('.prose a')
+      .evaluateAll((links) => links.map((link) => link.getAttribute('href')))
+    expect(hrefs.filter(Boolean)).toEqual(['https://evil.example/pixel.png'])
+    await say(page, 'Much')
+    await expect.poll(() => page.locator('[data-turn=assistant] pre').count()).toBeGreaterThan(0)
+    expect(await page.evaluate(() => (window as { hacked?: number }).hacked)).toBeUndefined()
+    expect(complaints).toEqual([])
+    await context.close()
+  })
+})
+
+describe.skipIf(!hasBrowser)('a chat while the server is killed', () => {
+  it('keeps what was shown, each word once, says what happened and goes on', async () => {
+    const folder = await mkdtemp(join(tmpdir(), 'muster-browser-'))
+    await using model = await startModelServer()
+    const env = {
+      DATA_DIR: folder,
+      PORT: String(await freePort()),
+      OPENAI_BASE_URL: model.baseUrl,
+      LEASE_DURATION: '1',
+    }
+    const first = await spawnServer(folder, env)
+    const token = /mst_\w{36}/.exec(first.out)?.[0] ?? ''
+    const browser = await launch()
+    try {
+      const { page } = await visit(browser, { url: first.url, token })
+      model.script({ tokens: words(0, 30), end: 'hang' }, { tokens: ['Back ', 'again.'] })
+      await say(page, 'Count')
+      await expect.poll(() => lastAnswer(page)).toContain('w29')
+      await first.stop('SIGKILL')
+      await page.getByText('Reconnecting').waitFor()
+      await using _second = await spawnServer(folder, env)
+      await page.getByText('The run failed.').waitFor()
+      expectEachOnce(await lastAnswer(page), 30)
+      await say(page, 'And now?')
+      await expect.poll(() => lastAnswer(page)).toContain('Back again.')
+    } finally {
+      await browser.close()
+      await first.stop('SIGKILL')
+      await rm(folder, { recursive: true, force: true })
+    }
+  }, 60_000)
+})
+
+async function freePort(): Promise<number> {
+  const probe = createServer().listen(0, '127.0.0.1')
+  await new Promise((resolve) => probe.once('listening', resolve))
+  const { port } = probe.address() as { port: number }
+  await new Promise((resolve) => probe.close(resolve))
+  return port
+}

@@ -1,0 +1,119 @@
+import axe from 'axe-core'
+import type { Browser, Page } from 'playwright-core'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { hasBrowser, launch, visit } from '../support/browser.ts'
+import { request } from '../support/rest.ts'
+import { startServer, type TestServer } from '../support/server.ts'
+
+type Finding = { id: string; impact: string; nodes: { html: string; failureSummary: string }[] }
+
+/** Serious and critical findings on a page. The script is given to the browser past the policy. */
+async function findings(page: Page): Promise<string[]> {
+  const session = await page.context().newCDPSession(page)
+  await session.send('Runtime.evaluate', { expression: axe.source })
+  const { result } = await session.send('Runtime.evaluate', {
+    expression: 'axe.run({ resultTypes: ["violations"] }).then(({ violations }) => JSON.stringify(violations))',
+    awaitPromise: true,
+  })
+  const violations: Finding[] = JSON.parse(result.value)
+  return violations
+    .filter(({ impact }) => impact === 'serious' || impact === 'critical')
+    .flatMap(({ id, nodes }) => nodes.map(({ html, failureSummary }) => `${id}: ${html}\n${failureSummary}`))
+}
+
+const KB = 1024
+const PAGES = ['/app', '/app/chats', '/app/agents', '/app/agents/new', '/app/runs', '/app/approvals']
+
+describe.skipIf(!hasBrowser)('the pages of the console', () => {
+  let browser: Browser
+  let server: TestServer
+  let paths: string[]
+  beforeAll(async () => {
+    browser = await launch()
+    server = await startServer()
+    const agent = { name: 'Ada', systemPrompt: 'You help.', description: 'Helps.', tags: ['one'] }
+    const { id } = (await request(server, 'POST', '/api/v1/agents', { body: agent })).body
+    const run = (await request(server, 'POST', `/api/v1/agents/${id}/execute`, { body: { message: 'Hello' } })).body
+    paths = [...PAGES, `/app/agents/${id}`, `/app/chats/${run.chatId}`, `/app/runs/${run.executionId}`, '/app/nowhere']
+  })
+  afterAll(async () => {
+    await browser?.close()
+    await server?.[Symbol.asyncDispose]()
+  })
+
+  it.each([
+    { colorScheme: 'light', width: 1440 },
+    { colorScheme: 'dark', width: 375 },
+  ] as const)(
+    'have no serious finding of axe, obey their policy and fit: $colorScheme, $width pixels',
+    async ({ colorScheme, width }) => {
+      const viewport = { width, height: 800 }
+      const { page, context, complaints } = await visit(browser, server, '/app', { colorScheme, viewport })
+      for (const path of paths) {
+        await page.goto(path)
+        await page.locator('h1').first().waitFor({ state: 'attached' })
+        await expect.poll(() => page.locator('.animate-pulse').count()).toBe(0)
+        expect([path, await findings(page)]).toEqual([path, []])
+        expect([path, await page.evaluate(() => document.documentElement.scrollWidth)]).toEqual([path, width])
+      }
+      expect(complaints).toEqual([])
+      await context.close()
+    },
+    90_000,
+  )
+
+  it('load 200 KB at first and at most 80 KB more for each page', async () => {
+    const { page, context } = await visit(browser, server, '/app')
+    let loaded = 0
+    const seen = new Set<string>()
+    const load = async (path: string) => {
+      const before = loaded
+      await page.goto(path)
+      await page.waitForLoadState('networkidle')
+      const names = await page.evaluate(() =>
+        performance.getEntriesByType('resource').flatMap(({ name }) => (name.includes('/assets/') ? name : [])),
+      )
+      for (const name of names) {
+        if (seen.has(name)) continue
+        seen.add(name)
+        const response = await fetch(name, { headers: { 'Accept-Encoding': 'gzip' } })
+        loaded += Number(response.headers.get('content-length'))
+        await response.arrayBuffer()
+      }
+      return loaded - before
+    }
+    expect(await load('/app')).toBeLessThan(200 * KB)
+    for (const path of paths) expect([path, (await load(path)) < 80 * KB]).toEqual([path, true])
+    await context.close()
+  }, 60_000)
+
+  it('files are kept for good, compressed, and answered with 304 to those who have them', async () => {
+    const html = await (await fetch(`${server.url}/app`)).text()
+    const path = /\/app\/assets\/[\w.-]+\.js/.exec(html)?.[0] ?? ''
+    const response = await fetch(server.url + path, { headers: { 'Accept-Encoding': 'br' } })
+    expect(Object.fromEntries(response.headers)).toMatchObject({
+      'cache-control': 'public, max-age=31536000, immutable',
+      'content-encoding': 'br',
+      'content-type': 'text/javascript; charset=utf-8',
+      vary: 'Accept-Encoding',
+    })
+    const headers = { 'Accept-Encoding': 'br', 'If-None-Match': response.headers.get('etag') ?? '' }
+    expect((await fetch(server.url + path, { headers })).status).toBe(304)
+    for (const bad of ['/app/assets/nothing.js', '/app/assets/..%2findex.html', '/app/assets/.stamp']) {
+      expect([bad, (await fetch(server.url + bad)).status]).toEqual([bad, 404])
+    }
+  })
+
+  it('the palette finds an agent by the keyboard alone', async () => {
+    const { page, context } = await visit(browser, server, '/app')
+    await page.locator('[data-composer]').waitFor()
+    await page.keyboard.press('Control+k')
+    await page.getByRole('combobox').waitFor()
+    await page.keyboard.type('ada agent')
+    await page.getByRole('option', { name: 'Ada' }).waitFor()
+    await page.keyboard.press('Enter')
+    await page.waitForURL('**/app/agents/*')
+    await page.getByLabel('System prompt').waitFor()
+    await context.close()
+  })
+})
