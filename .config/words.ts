@@ -17,6 +17,11 @@ const MIN_WORDS = 300
 const DONE = new Set([
   'src/crypto',
   'src/db',
+  'src/graphql',
+  'src/mcps',
+  'src/missions',
+  'src/spaces',
+  'src/tasks',
   'src/lib',
 
   'src/executions/engine/maintenance',

@@ -7,8 +7,8 @@ import { explain } from './refusals.ts'
 import type { GraphQLRequest } from './requests.ts'
 
 /**
- * Errors leave with the contract's messages and fields, whatever they come from. Who accepts nothing that there is gets
- * it as JSON, or as server-sent events where it is a stream. Multipart is for answers in parts, which there are none of.
+ * Returns errors with the contract's messages and fields. A client that accepts no supported media type gets JSON, or
+ * server-sent events for a stream. Multipart is not offered, because no response comes in parts.
  */
 export const useAnswers = (schema: GraphQLSchema): Plugin<object, GraphQLRequest> => ({
   onResultProcess({ request, result, setResult, resultProcessor, setResultProcessor, serverContext }) {
@@ -34,7 +34,7 @@ function toAnswer(schema: GraphQLSchema, result: ExecutionResult, request: Graph
   return { ...result, errors: errors.map((error) => present(error, request)) }
 }
 
-/** Found out when a field was read for it; or now, where it says the same again and again, by whatever names. */
+/** The size is checked when a field is read; this catches responses that repeat the same field under several names. */
 const isTooLong = ({ data, errors = [] }: ExecutionResult): boolean =>
   errors.some(({ path, extensions }) => path && extensions.code === TOO_MUCH) ||
   sizeOf([data, errors.map(({ path }) => path)]) > LIMITS.answer
@@ -42,8 +42,8 @@ const isTooLong = ({ data, errors = [] }: ExecutionResult): boolean =>
 type Http = { status: number; spec?: boolean; headers?: Readonly<Record<string, string>> }
 
 /**
- * The error as the caller may see it: the contract's message, and its error body under `extensions`. An error of the
- * whole request sets the HTTP status, one at a field of the answer does not.
+ * Returns the public form of an error: the contract's message, and its error body under `extensions`. A request error
+ * sets the HTTP status; a field error does not.
  */
 function present(error: GraphQLError, { deps, requestId }: GraphQLRequest): GraphQLError {
   const refusal = isRefusal(error)
@@ -51,17 +51,18 @@ function present(error: GraphQLError, { deps, requestId }: GraphQLRequest): Grap
   const app = refusal ? new AppError(http?.status ?? 400, error.message) : toAppError(error)
   if (app.status >= 500) deps.log.error({ requestId, err: app.cause ?? app }, app.message)
   const { message, ...body } = toBody(app, requestId)
-  // `spec` makes it 200 for those who accept `application/json` only: so GraphQL over HTTP wants GraphQL's refusals.
+  // `spec` returns 200 to clients that accept only `application/json`, as GraphQL over HTTP requires for request
+  // errors.
   const whole = { http: http ?? { status: app.status, spec: refusal, headers: app.headers } }
   const extensions = { ...body, ...(refusal && code && { code }), ...(!error.path && whole) }
   const { nodes, source, positions, path } = error
   return new GraphQLError(message, { nodes, source, positions, path, extensions })
 }
 
-/** Whether it may be the input of a procedure that GraphQL refuses, and not the document or its size. */
+/** Returns whether GraphQL rejects the input of a procedure rather than the document or its size. */
 const isOfInput = (error: GraphQLError) => isRefusal(error) && error.nodes && error.extensions.code !== TOO_MUCH
 
-/** Whether GraphQL refuses what the client wrote. What goes wrong at a field of the answer is no refusal. */
+/** Returns whether GraphQL rejects the client's document. Errors while a field is resolved are different. */
 function isRefusal(error: GraphQLError): boolean {
   for (let cause: unknown = error.originalError; cause; cause = (cause as GraphQLError).originalError) {
     if (!(cause instanceof GraphQLError)) return false

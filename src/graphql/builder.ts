@@ -12,22 +12,25 @@ import type { Caller } from '../router.ts'
 import type { Context } from '../trpc.ts'
 import type { Answer } from './limits.ts'
 
-/** What a resolver gets: the request, who asks, the procedures as that caller, and what the answer is made of. */
+/** Context of a resolver: the request, the actor, the procedures called as that actor, and the size of the response. */
 export type GraphQLContext = Context & { readonly actor: Actor; readonly caller: Caller; readonly answer: Answer }
 
-/** What types and fields say of themselves beside their GraphQL type, under `extensions`. */
+/** Metadata of types and fields in GraphQL `extensions`. */
 export type Extensions = {
-  /** A token needs any of them: for the rows of a type, or for a field, whose word beats its type's. */
+  /**
+   * A token needs one of these scopes for the rows of a type, or for a field. A field's scopes override those of its
+   * type.
+   */
   scopes?: readonly Scope[]
-  /** A root field: the procedure that it shows. */
+  /** For a root field: its procedure. */
   procedure?: AnyProcedure
-  /** The procedure's input, in whose words bad values are refused. */
+  /** Input schema of the procedure, whose messages are used for invalid values. */
   input?: z.ZodType
-  /** An object type: the schema whose descriptions its fields take over. */
+  /** For an object type: the schema with the descriptions of its fields. */
   like?: z.ZodObject
-  /** What a field costs where it is more than 1: long texts (see limits.ts). */
+  /** Cost of a field if it is more than 1, as for long texts (see limits.ts). */
   cost?: number
-  /** How many rows a list has when nobody says `first`. */
+  /** Default number of rows of a list without `first`. */
   rows?: number
 }
 
@@ -45,29 +48,29 @@ type BuilderTypes = {
   }
 }
 
-/** For those who write helpers over the builder. */
+/** Types for helpers over the builder. */
 export type Types = PothosSchemaTypes.ExtendDefaultTypes<BuilderTypes>
 
 export const builder = new SchemaBuilder<BuilderTypes>({
   plugins: [PrismaPlugin],
   defaultFieldNullability: false,
   prisma: {
-    // Of the client it asks for models alone.
+    // Pothos uses only the models of the client.
     client: (context) => context.deps.db as PrismaClient,
     dmmf: getDatamodel(),
-    // A resolver that forgets what was selected would load it again, row by row.
+    // A resolver that ignores the selection would reload it row by row.
     onUnusedQuery: process.env.NODE_ENV === 'production' ? null : 'error',
   },
 })
 
-builder.queryType({ description: 'Reading. Needs the same scopes as the REST paths.' })
-builder.mutationType({ description: 'Writing, through the same procedures as REST.' })
-builder.subscriptionType({ description: 'Following, as server-sent events.' })
+builder.queryType({ description: 'Queries. They need the same scopes as the REST paths.' })
+builder.mutationType({ description: 'Mutations, executed by the same procedures as REST.' })
+builder.subscriptionType({ description: 'Subscriptions, as server-sent events.' })
 
 builder.scalarType('DateTime', {
   description: 'ISO 8601 in UTC, with milliseconds',
   serialize: (value) => new Date(value).toISOString(),
-  // The text itself goes on: the procedure's own schema checks it, in its own words.
+  // Passes the text on, because the procedure's schema validates it with its own messages.
   parseValue(value) {
     if (typeof value === 'string') return value
     throw new GraphQLError('A DateTime is a string in ISO 8601')
@@ -84,7 +87,7 @@ builder.scalarType('Date', {
 })
 
 builder.scalarType('JSON', {
-  description: 'Any JSON value, where there is no schema: what a model gave to a tool, options of a provider',
+  description: 'Any JSON value without a schema, such as tool inputs and provider options',
   serialize: (value) => value,
   parseValue: (value) => value,
 })

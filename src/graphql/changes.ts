@@ -11,17 +11,17 @@ import { argsFromZod, parseArgs } from './inputs.ts'
 import { delegateOf, loadRow, missing, type Rows } from './rows.ts'
 
 const ChangeArgs = z.object({
-  id: z.string().optional().describe('Only of this one. The subscription ends when it is gone'),
+  id: z.string().optional().describe('Only this object. The subscription ends when it is deleted'),
   spaceId: z.string().optional().describe('Only in this space'),
 })
 
-/** Clocks of servers differ (ms). */
+/** Maximum clock difference between servers (ms). */
 const LOOK_BACK = 10_000
 
 /**
- * The options of a subscription to the rows of a type that are made or changed: each as it is by then, if the caller can
- * see it by then, so that several changes at once are told as one. What is deleted is told (as null) to who follows it
- * by its id, 404 if it is not there from the start.
+ * Returns the options of a subscription to created and changed rows of a type. Each row is sent in its current state if
+ * the caller can see it, so that several changes at once are one event. A deletion is sent as null to subscribers of
+ * that id. An id that does not exist at the start is a 404.
  */
 export const changeField = <Row extends { id: string }>(
   type: ObjectRef<Types, Row>,
@@ -34,7 +34,7 @@ export const changeField = <Row extends { id: string }>(
   description,
   extensions: { scopes, input: ChangeArgs },
   args: argsFromZod(ChangeArgs),
-  // Refused before the first event, or not at all.
+  // Errors are reported before the first event, or not at all.
   async subscribe(_: unknown, args: object, context: GraphQLContext) {
     const { id, spaceId } = parseArgs(ChangeArgs, args)
     const find = seen(context, rows, spaceId)
@@ -52,7 +52,7 @@ const OLDEST_FIRST: Order = [
   ['id', 'asc'],
 ]
 
-/** The ids of some rows that the caller can see: all of them, however many have changed while nobody took them. */
+/** Returns the visible ids among changed rows, however many accumulated before they were taken. */
 function seen({ actor, deps }: GraphQLContext, rows: Rows<{ id: string }>, spaceId?: string): Find {
   const inSpace = spaceId === undefined ? {} : { spaceId }
   const query = { orderBy: orderBy(OLDEST_FIRST), take: MAX_IN, select: { id: true, updatedAt: true } }
@@ -85,7 +85,7 @@ async function* follow(
     since = deps.clock.now()
     let found = false
     for await (const one of find(id !== undefined ? [id] : (told ?? { since: from }))) {
-      // They may be taken late, one by one, and each is read when it is taken.
+      // Ids may be taken late, one by one; each row is read at that time.
       throwRefusal(signal)
       if (signal.aborted) return
       found = true

@@ -16,26 +16,26 @@ import { loadOne } from './loader.ts'
 import { shows } from './procedures.ts'
 import { delegateOf, type Rows, readAll, selectRows } from './rows.ts'
 
-/** Whether there is a row beyond an end of a page: known from reading it, or looked up when it is asked for. */
+/** Whether there is a row beyond an end of a page: known, or looked up on demand. */
 type Beyond = boolean | ((info: GraphQLResolveInfo) => Promise<boolean>)
 
 const isBeyond = (beyond: Beyond, info: GraphQLResolveInfo) => (typeof beyond === 'function' ? beyond(info) : beyond)
 
-/** A part of a list, in the terms of Relay. */
+/** A part of a list, in Relay's terms. */
 export type Connection<Row> = {
   rows: readonly Row[]
   cursorOf: (row: Row) => string
   hasNextPage: Beyond
   hasPreviousPage: Beyond
-  /** Counts when it is asked for. */
+  /** Counts on demand. */
   total: (info: GraphQLResolveInfo) => Promise<number> | number
 }
 
 const PageInfo = builder.objectRef<Connection<never>>('PageInfo').implement({
-  description: 'Where a part of a list stands in it',
+  description: 'Position of a page in its list',
   fields: (t) => ({
     hasNextPage: t.boolean({
-      description: 'Whether the list has rows behind the page',
+      description: 'Whether the list has rows after the page',
       resolve: ({ hasNextPage }, _, __, info) => isBeyond(hasNextPage, info),
     }),
     hasPreviousPage: t.boolean({
@@ -44,18 +44,18 @@ const PageInfo = builder.objectRef<Connection<never>>('PageInfo').implement({
     }),
     startCursor: t.string({
       nullable: true,
-      description: 'Where its first row stands: `before` it lies the previous page; null when it has none',
+      description: 'Cursor of the first row, for the previous page (`before`); null for an empty page',
       resolve: ({ rows: [first], cursorOf }) => first && cursorOf(first),
     }),
     endCursor: t.string({
       nullable: true,
-      description: 'Where its last row stands: `after` it the list goes on; null when it has none',
+      description: 'Cursor of the last row, for the next page (`after`); null for an empty page',
       resolve: ({ rows, cursorOf }) => (rows.length ? cursorOf(rows.at(-1)!) : null),
     }),
   }),
 })
 
-/** The types of the lists of a type: `AgentConnection` and `AgentEdge` for `Agent`. */
+/** Creates the list types of a type: `AgentConnection` and `AgentEdge` for `Agent`. */
 export function connectionType<Row extends object>(
   name: string,
   rows: ObjectRef<Types, Row> | InterfaceRef<Types, Row>,
@@ -66,8 +66,8 @@ export function connectionType<Row extends object>(
   const edge = builder.objectRef<Edge>(`${name}Edge`).implement({
     description: `One of ${what}`,
     fields: (t) => ({
-      cursor: t.string({ description: 'Where it stands in the list', resolve: ({ row, cursorOf }) => cursorOf(row) }),
-      node: t.field({ type: rows, description: 'The row itself', resolve: ({ row }) => row as never }),
+      cursor: t.string({ description: 'Cursor of the row', resolve: ({ row, cursorOf }) => cursorOf(row) }),
+      node: t.field({ type: rows, description: 'The row', resolve: ({ row }) => row as never }),
     }),
   })
   return builder.objectRef<Connection<Row>>(`${name}Connection`).implement({
@@ -75,25 +75,25 @@ export function connectionType<Row extends object>(
     fields: (t) => ({
       edges: t.field({
         type: [edge],
-        description: 'The rows, each with its cursor',
-        // How many, the list itself says.
+        description: 'The rows with their cursors',
+        // The list itself determines the number of rows.
         extensions: { rows: 1 },
         resolve: ({ rows, cursorOf }) => rows.map((row) => ({ row, cursorOf })),
       }),
       nodes: t.field({
         type: [rows],
-        description: 'The rows alone',
+        description: 'The rows',
         extensions: { rows: 1 },
         resolve: ({ rows }) => rows as never,
       }),
       pageInfo: t.field({
         type: PageInfo,
-        description: 'Where it goes on',
+        description: 'Cursors of the page',
         resolve: (connection) => connection as never,
       }),
       ...(counted && {
         totalCount: t.int({
-          description: 'How many rows the whole list has',
+          description: 'Total number of rows in the list',
           resolve: ({ total }, _, __, info) => total(info),
         }),
       }),
@@ -101,14 +101,14 @@ export function connectionType<Row extends object>(
   })
 }
 
-/** Where a list has its rows. */
+/** Paths of the rows in a list. */
 export const PATHS = [['nodes'], ['edges', 'node']]
 
 /** Default page sizes (contract-2.md section 1.9). */
 export const ROOT_ROWS = 50
 export const RELATION_ROWS = 20
 
-/** Cost of a list of a row: finding its rows takes longer than many of its values (see limits.ts). */
+/** Cost of a list on a row, because finding its rows takes longer than many values (see limits.ts). */
 export const LIST_COST = 60
 
 const pageArgs = (byDefault: number) => ({
@@ -117,7 +117,7 @@ const pageArgs = (byDefault: number) => ({
     .describe(
       `Maximum number of rows from the start: ${byDefault} by default, ${MAX_ROWS} at most (${LIMITS.page} in a list of lists); fewer if they are long`,
     ),
-  after: z.string().optional().describe('Only rows behind this cursor: an `endCursor` of the same list'),
+  after: z.string().optional().describe('Only rows after this cursor: an `endCursor` of the same list'),
   last: queryInt(1, MAX_ROWS)
     .optional()
     .describe('Maximum number of rows from the end, or from `before` backwards, instead of `first`; in the same order'),
@@ -134,10 +134,10 @@ type PageArgs = {
   before?: string | undefined
 }
 
-/** A page to read: at most `take` rows, from the start of the range between its cursors, or `backwards` from its end. */
+/** A page to read: at most `take` rows from the start of the range between its cursors, or `backwards` from its end. */
 export type Page = { take: number; backwards: boolean; after: string | undefined; before: string | undefined }
 
-/** Reads the arguments of a page. Throws a 400 for both `first` and `last`, which would contradict each other. */
+/** Reads the arguments of a page. Throws a 400 for `first` together with `last`, which would contradict each other. */
 export function pageOf({ first, after, last, before }: PageArgs, byDefault: number): Page {
   if (first !== undefined && last !== undefined) throw invalidField('last', 'no first beside it')
   const backwards = last !== undefined || (before !== undefined && first === undefined)
@@ -150,7 +150,7 @@ const readingOf = (order: Order, { backwards, after, before }: Page) => ({
   range: [behind(order, after), behind(reversed(order), before, { name: 'before' })],
 })
 
-/** What a REST list's input is here: its filters, and Relay's words for its pages. */
+/** Returns the arguments of a list: the filters of the REST list, and Relay's page arguments. */
 export function listArgs<Shape extends z.ZodRawShape>(input: z.ZodObject<Shape>) {
   const { limit, cursor, count, ...filters } = input.shape
   return z.object({ ...(filters as Omit<Shape, 'limit' | 'cursor' | 'count'>), ...pageArgs(ROOT_ROWS) })
@@ -161,7 +161,7 @@ export const RelationArgs = z.object(pageArgs(RELATION_ROWS))
 /** The rows of a page in the order of the list, and whether there are `more` in the direction of reading. */
 export type Part<Row> = { rows: readonly Row[]; more: boolean }
 
-/** Cuts off what was read beyond the page. `found` is in the order of reading. */
+/** Removes the rows beyond the page. `found` is in the order of reading. */
 export function partOf<Row>(found: readonly Row[], { take, backwards }: Page): Part<Row> {
   const rows = fitting(found, take)
   const more = rows.length < found.length
@@ -169,8 +169,8 @@ export function partOf<Row>(found: readonly Row[], { take, backwards }: Page): P
 }
 
 /**
- * Reads a page whose long texts are cut where it would end early (contract-2.md section 1.20). `read` finds rows in the order
- * of reading, one more than the limit.
+ * Reads a page, and cuts long texts if it would otherwise end early (contract-2.md section 1.20). `read` finds rows in
+ * the order of reading, one more than the limit.
  */
 async function readPart<Row extends object>(
   { order: listed, texts }: Rows<Row>,
@@ -190,13 +190,10 @@ async function readPart<Row extends object>(
   return { rows: page.backwards ? rows.reverse() : rows, more: hasMore }
 }
 
-/** Looks up whether a list has rows that a filter lets through, read in an order. */
+/** Returns whether a list has rows that match a filter. */
 type Exists = (order: Order, where: object, info: GraphQLResolveInfo) => Promise<boolean>
 
-/**
- * Makes a page a connection. Rows beyond the cursor from which a page was read are looked up only if somebody asks for
- * them; `count` likewise.
- */
+/** Converts a page into a connection. Rows beyond the cursor are looked up only on demand, and so is `count`. */
 export function toConnection<Row extends object>(
   { rows, more }: Part<Row>,
   { backwards, after, before }: Page,
@@ -215,7 +212,7 @@ export function toConnection<Row extends object>(
   }
 }
 
-/** A list at the root: what a procedure lists, by its own filters, and how it counts that if it does so otherwise. */
+/** Defines a root list with the filters and rows of a procedure, and its own count if it has one. */
 export function rootList<Row extends object, Shape extends z.ZodRawShape>(
   type: ObjectRef<Types, Connection<Row>>,
   rows: Rows<Row>,
@@ -255,23 +252,23 @@ export function rootList<Row extends object, Shape extends z.ZodRawShape>(
   }
 }
 
-/** A list that hangs on a row: of what it is, and the column that names the row. */
+/** A list on a row: its type, and the column that refers to the row. */
 export type Relation = {
   column: string
   description: string
   extensions?: Extensions
-  /** More arguments, and the rows that they ask for, of the lists that hang on these rows. */
+  /** Further arguments, and the filters for them. */
   narrow?: {
     args: z.ZodObject
     where: (context: GraphQLContext, ids: readonly string[], args: Record<string, unknown>) => Promise<object>
   }
-  /** How many rows it has, where somebody knows without counting: the resolver of a field of the row. */
+  /** Resolves the stored number of rows, if there is one. */
   total?: (row: { id: string }, args: object, context: GraphQLContext, info: GraphQLResolveInfo) => Promise<number>
 }
 
 /**
- * The options of such a list. Those of all rows of a list are read together: a statement that finds the first of each,
- * and one that reads them.
+ * Returns the options of a list on a row. The lists of all rows are read together: one statement finds the first keys
+ * of each, another reads the rows.
  */
 export function relationList<Row extends object>(
   type: ObjectRef<Types, Connection<Row>>,
@@ -325,7 +322,7 @@ export function relationList<Row extends object>(
           const counts = await delegate.groupBy({ by: [key], where: counted, _count: true })
           return new Map(counts.map((row) => [row[key]!, row._count]))
         }).then((counted) => counted ?? 0)
-      // What is asked for by more arguments is counted.
+      // Filtered lists are counted.
       const known =
         total && !Object.keys(more).length && ((info: GraphQLResolveInfo) => total({ id }, {}, context, info))
       return toConnection(part ?? NOTHING, page, rows.order, known || count, exists)
@@ -335,14 +332,14 @@ export function relationList<Row extends object>(
 
 export const NOTHING = { rows: [], more: false }
 
-/** Maximum number of lists that one statement reads: SQLite compiles 500 at most. */
+/** Maximum number of lists per statement. SQLite compiles at most 500. */
 const LISTS_AT_ONCE = 250
 
 type Read = { ids: string[]; column: string; where: object; take: number; query: object }
 
 /**
- * The first rows of the lists, in the order of each: all, or of one that is alone as many as have room in a page, and one
- * more.
+ * Reads the first rows of the lists, each in its order. A single list is read only as far as a page has room, plus one
+ * row.
  */
 export async function readLists<Row extends object>(
   { deps: { db } }: GraphQLContext,
@@ -368,7 +365,7 @@ export async function readLists<Row extends object>(
 
 type Keys = Readonly<Record<string, unknown>>
 
-/** The rows of these lists by their keys, those of a list in the order that the query says. */
+/** Reads the rows of these lists by key, in the order of the query. */
 export async function readKeyed<Row extends object>(
   db: Db,
   rows: Rows<Row>,
@@ -383,7 +380,7 @@ export async function readKeyed<Row extends object>(
   for (const some of inParts(lists, Math.floor(MAX_IN / longest))) {
     const wanted = some.flat()
     if (!wanted.length) continue
-    // With keys of several columns that finds more than wanted.
+    // With keys of several columns this matches too many rows.
     const where = columns.map((name) => [name, { in: [...new Set(wanted.map((row) => row[name]))] }] as const)
     const known = new Set(wanted.map(keyOf))
     const found = await readAll(db, rows, { ...query, where: Object.fromEntries(where) }, answer)

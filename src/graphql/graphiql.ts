@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto'
 
-/** The text that GraphiQL's editor begins with. Its own default would call it Muster, by the title of the page. */
+/** Initial text of GraphiQL's editor. Its default would name Muster, after the page title. */
 const FIRST_QUERY = `# Ctrl-Enter runs the query.
 query Agents {
   agents(first: 5) {
@@ -32,8 +32,8 @@ const BAR = `<form id="sign-in">
   <span id="sign-in-reason" role="status"></span>
 </form>`
 
-// GraphiQL keeps its tabs, queries and headers in localStorage: here it gets a storage that ends with the page. Requests
-// wait for a token, so that the schema loads as soon as there is one, and ask again after a 401.
+// GraphiQL stores tabs, queries and headers in localStorage; this replaces it with a storage that ends with the page.
+// Requests wait for a token, so that the schema loads as soon as there is one, and wait again after a 401.
 const BAR_SCRIPT = `{
   const kept = new Map()
   try {
@@ -90,9 +90,9 @@ type Page = { html: string; policy: string }
 let page: Promise<Page> | undefined
 
 /**
- * Makes the page of GraphiQL, once: it asks for a token, loads the schema with it and keeps nothing in the browser. Its
- * policy lets the browser run these scripts alone and ask this server alone (contract.md section 0). Monaco, the editor
- * in it, writes styles as it goes and runs its language services in workers made of blobs.
+ * Creates the page of GraphiQL, once. It asks for a token, loads the schema and stores nothing in the browser. Its
+ * policy permits only these scripts and this server (contract.md section 0). Its editor, Monaco, writes styles at run
+ * time and runs language services in blob workers.
  */
 export function graphiqlPage(): Promise<Page> {
   page ??= makePage().catch((error) => {

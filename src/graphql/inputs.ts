@@ -4,8 +4,8 @@ import { checkInput, unwrap } from '../lib/fields.ts'
 import { builder, type Types } from './builder.ts'
 
 /**
- * GraphQL's inputs from the schemas of the procedures, so that a field is defined once. Only types are taken over: what
- * a value must be beyond them is checked by the procedure, with the same message on every face.
+ * Derives GraphQL inputs from the procedures' schemas, so that each field is defined once. Only types are taken over.
+ * The procedure validates values with the same message in every API.
  */
 
 type Leaf = InputType<Types> &
@@ -22,13 +22,13 @@ type Leaf = InputType<Types> &
     | InputRef<object>
   )
 
-/** A field of a Zod object in the terms of GraphQL. */
+/** A field of a Zod object in GraphQL terms. */
 export type Field = { type: Leaf | [Leaf]; required: boolean; description?: string }
 
 const enums = new Map<z.ZodType, EnumRef<Types, string>>()
 const objects = new Map<z.ZodType, InputRef<object>>()
 
-/** Names an enum, or the literals, of a schema for GraphQL. The values are the same on every face. */
+/** Registers an enum, or the literals, of a schema for GraphQL. The values are the same in every API. */
 export function enumFromZod<Value extends string>(
   name: string,
   schema: z.ZodType<Value | null | undefined>,
@@ -41,13 +41,13 @@ export function enumFromZod<Value extends string>(
   return ref as EnumRef<Types, Value>
 }
 
-/** The arguments of a field, one for each field of the schema. */
+/** Returns the arguments of a field, one for each field of the schema. */
 export const argsFromZod = <Shape extends z.ZodRawShape>({ shape }: z.ZodObject<Shape>) =>
   builder.args((t) => mapFields(shape, (field) => t.field(field))) as {
     [Name in keyof Shape]: ArgumentRef<Types, z.input<Shape[Name]>>
   }
 
-/** An input type with the fields of the schema, also where the schema is a field of another one. */
+/** Creates an input type from a schema, used wherever the schema is a field of another one. */
 export function inputFromZod<Schema extends z.ZodObject>(name: string, schema: Schema, description: string) {
   const ref = builder.inputRef<z.input<Schema>, false>(name).implement({
     description,
@@ -57,7 +57,7 @@ export function inputFromZod<Schema extends z.ZodObject>(name: string, schema: S
   return ref
 }
 
-/** Checks the arguments of a query, as its procedure would. Clients send null for what they leave out. */
+/** Validates the arguments of a query like its procedure. Clients send null for absent arguments. */
 export function parseArgs<Schema extends z.ZodObject>(schema: Schema, args: object): z.output<Schema> {
   checkInput(args)
   return schema.parse(Object.fromEntries(Object.entries(args).filter(([, value]) => value !== null)))
@@ -77,7 +77,7 @@ export function toField(name: string, given: z.core.$ZodType): Field {
   }
 }
 
-/** Finds the description of a schema, or of the one that it makes optional. */
+/** Returns the description of a schema, or of the one that it makes optional. */
 function descriptionOf(schema: z.ZodType): string | undefined {
   if (schema.description) return schema.description
   const isWrapped = schema instanceof z.ZodOptional || schema instanceof z.ZodNullable
@@ -94,10 +94,10 @@ function toLeaf(name: string, schema: z.ZodType): Leaf {
   if (schema instanceof z.ZodRecord) return 'JSON'
   const named = lookUp(enums, schema) ?? lookUp(objects, schema)
   if (named) return named
-  throw new Error(`The field ${name} has a type that GraphQL has no name for: ${schema.def.type}`)
+  throw new Error(`The field ${name} has a type without an equivalent in GraphQL: ${schema.def.type}`)
 }
 
-/** What is known of a schema, or of the one that it is but for its description. */
+/** Finds the entry of a schema, or of the schema from which it differs only in its description. */
 export function lookUp<Known>(known: ReadonlyMap<z.ZodType, Known>, schema: z.core.$ZodType): Known | undefined {
   const { parent } = schema._zod
   return known.get(schema as z.ZodType) ?? (parent && lookUp(known, parent))

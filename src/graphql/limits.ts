@@ -29,10 +29,10 @@ import { extensionsOf } from './builder.ts'
 import { argumentsOf, type Values, variablesOf } from './values.ts'
 
 /**
- * Limits of a document (contract-2.md section 1.9). The cost is the number of values in the answer if every list is as
- * long as its page allows; long texts and values that take a lookup count more. Validation stops after `errors` errors.
- * The size of the `answer` (bytes, if every character took six) is checked while it is made: the longest text of a model
- * has room in it. `page` is the maximum number of rows of a nested list unless its parent is a single row.
+ * Limits of a document (contract-2.md section 1.9). The cost is the number of values in the response if every list has
+ * its maximum length; long texts and looked-up values count more. Validation stops after `errors` errors. The size of
+ * the `answer` (bytes, counting six per character) is checked while it is built; the longest text of a model fits.
+ * `page` is the maximum number of rows of a nested list unless its parent is a single row.
  */
 export const LIMITS = {
   length: 100_000,
@@ -51,10 +51,10 @@ export const LIMITS = {
 
 export const TOO_MUCH = 'LIMIT_EXCEEDED'
 
-/** What an answer is made of, as far as it has been read (bytes, at most). */
+/** Size of the data read for a response so far (upper bound, bytes). */
 export type Answer = { size: number }
 
-/** Adds what was read for an answer. Throws where it would be too long. */
+/** Adds data to a response. Throws if the response becomes too long. */
 export function addTo(answer: Answer, read: unknown): void {
   answer.size += sizeOf(read)
   if (answer.size > LIMITS.answer) throw answerTooLong()
@@ -62,10 +62,10 @@ export function addTo(answer: Answer, read: unknown): void {
 
 export const answerTooLong = () => new GraphQLError(tooLong().message, { extensions: { code: TOO_MUCH } })
 
-/** The rows of a list that does not say how many. So the introspection of the whole schema fits, and not twice. */
+/** Assumed rows of a list without a limit. Allows one introspection of the whole schema, but not two. */
 const ROWS = 15
 
-/** Refuses what asks for too much before it is validated: queries, mutations and subscriptions. */
+/** Rejects queries, mutations and subscriptions over the limits before validation. */
 export function useLimits(): Plugin {
   return {
     onParse({ params, setParseFn }) {
@@ -74,7 +74,7 @@ export function useLimits(): Plugin {
       skim(text)
       setParseFn((source, options) => withStack(() => parse(source, options)))
     },
-    // Thrown, not set as the result: that would be kept for the document, with other variables too.
+    // Thrown instead of set as the result, which would be cached for the document regardless of its variables.
     onValidate({ params: { schema, documentAST }, context, setValidationFn }) {
       const { variables } = (context as { params?: { variables?: Values | null } }).params ?? {}
       withStack(() => checkLimits(schema, documentAST, variables ?? {}))
@@ -83,15 +83,15 @@ export function useLimits(): Plugin {
   }
 }
 
-/** More than any document needs, and less than the parser's calls can be nested. */
+/** Maximum nesting of brackets: more than a document needs and less than the parser's stack allows. */
 const BRACKETS = 200
 
 /**
- * Refuses what would take long to parse, and all of it in vain: too many tokens, or brackets nested so deeply that it
- * ended at the end of the stack.
+ * Rejects documents that would be expensive to parse: too many tokens, or brackets nested so deeply that the stack
+ * overflows.
  */
 function skim(text: string): void {
-  // Those in texts are counted too, until it matters.
+  // Brackets in strings are counted too; the exact check follows only if necessary.
   const brackets = text.match(/[[{(]/g)?.length ?? 0
   if (brackets <= BRACKETS && text.length <= LIMITS.tokens) return
   const lexer = new Lexer(new Source(text))
@@ -106,7 +106,7 @@ function skim(text: string): void {
   refuse('is nested too deeply', `${LIMITS.depth} levels`)
 }
 
-/** Null for what is no token: that is for the parser to say. */
+/** Returns the next token's kind, or null for an invalid token, which the parser reports. */
 function kindOfNext(lexer: Lexer): TokenKind | null {
   try {
     return lexer.advance().kind
@@ -115,7 +115,7 @@ function kindOfNext(lexer: Lexer): TokenKind | null {
   }
 }
 
-/** What is nested too deeply for the stack is nested too deeply. */
+/** Reports a stack overflow as nesting that is too deep. */
 function withStack<T>(work: () => T): T {
   try {
     return work()
@@ -124,7 +124,7 @@ function withStack<T>(work: () => T): T {
   }
 }
 
-/** Throws a GraphQLError for a document beyond {@link LIMITS}, which need not be valid otherwise. */
+/** Throws a GraphQLError for a document beyond {@link LIMITS}. The document need not be valid otherwise. */
 export function checkLimits(schema: GraphQLSchema, document: DocumentNode, variables: Values): void {
   for (const node of document.definitions) {
     if (node.kind !== Kind.OPERATION_DEFINITION) continue
@@ -146,7 +146,7 @@ export function checkLimits(schema: GraphQLSchema, document: DocumentNode, varia
   }
 }
 
-/** Names the list to shorten, its cost, and the largest `first` with which the document passes. */
+/** Returns an error that names the list to shorten, its cost, and the largest `first` that passes. */
 function tooDear(total: number, { path, cost, page }: Dearest): GraphQLError {
   const what = `asks for too much at once: ${path} would cost ${cost}${cost < total ? ` of ${total} in all` : ''}`
   return tooMuch(what, `${LIMITS.cost}; use ${page ? `${path}(${page}) or ` : ''}fewer fields`)
@@ -159,20 +159,20 @@ function refuse(what: string, atMost: string): never {
   throw tooMuch(what, atMost)
 }
 
-/** What selections amount to: `fields` of their own level, the rest with all that is below. */
+/** Weight of selections: `fields` of their own level, everything else including all levels below. */
 type Weight = {
   fields: number
   depth: number
   aliases: number
   directives: number
   cost: number
-  /** The longest list: `first` of those whose parent may be one row, and `inLists` of those that are in a list. */
+  /** The longest list: `first` for lists whose parent may be a single row, `inLists` for lists within lists. */
   page: Page
 }
 
 type Page = { name: string; first: number; inLists: number }
 
-/** A list, by the names on the way to it, with its cost in the answer, and the page that would do, such as `first: 10`. */
+/** A list by its path, with its cost and a page size that passes, such as `first: 10`. */
 type Dearest = { path: string; cost: number; page?: string }
 
 const NO_PAGE: Page = { name: '', first: 0, inLists: 0 }
@@ -181,10 +181,10 @@ const NOTHING: Weight = { fields: 0, depth: 0, aliases: 0, directives: 0, cost: 
 const longer = (one: Page, other: Page): Page =>
   one.inLists > other.inLists || (one.inLists === other.inLists && one.first >= other.first) ? one : other
 
-/** Names that every connection has: they say nothing about where a list is. */
+/** Fields of every connection, which are omitted from a list's path. */
 const WRAPPERS: ReadonlySet<string> = new Set(['nodes', 'edges', 'node'])
 
-/** Weighs each fragment and field once, so that the work grows with the document, whatever it amounts to. */
+/** Weighs each fragment and field once, so that the time is linear in the size of the document. */
 function weigh(
   schema: GraphQLSchema,
   document: DocumentNode,
@@ -201,7 +201,7 @@ function weigh(
   function once<Node extends SelectionNode | FragmentDefinitionNode>(node: Node, weightOf: () => Weight): Weight {
     const known = weighed.get(node)
     if (known) return known
-    // A fragment in itself weighs nothing: validation refuses it.
+    // A fragment that contains itself weighs nothing; validation rejects it.
     weighed.set(node, NOTHING)
     const weight = weightOf()
     weighed.set(node, weight)
@@ -228,7 +228,7 @@ function weigh(
     return of ? once(of, () => ofAll(selections, condition)) : NOTHING
   }
 
-  /** The selections of a fragment, and the type that they are of. */
+  /** Returns the selections of a fragment and their type. */
   function spread(node: InlineFragmentNode | FragmentSpreadNode, type: string | undefined) {
     const of = node.kind === Kind.INLINE_FRAGMENT ? node : fragments.get(node.name.value)
     return [of, of?.selectionSet.selections ?? [], of?.typeCondition?.name.value ?? type] as const
@@ -243,7 +243,7 @@ function weigh(
     const page = rows > 1 ? { ...below.page, inLists: Math.max(below.page.first, below.page.inLists) } : below.page
     return {
       fields: 1,
-      // How deep the schema may be asked of itself is a rule of GraphQL's own.
+      // GraphQL has its own rule for the depth of introspection.
       depth: target && isIntrospectionType(target) ? 1 : below.depth + 1,
       aliases: below.aliases + (node.alias ? 1 : 0),
       directives: below.directives,
@@ -253,8 +253,9 @@ function weigh(
   }
 
   /**
-   * Finds the list to shorten: along the dearest way down from the dearest root field, the first that is short enough
-   * with one row or more; else the same from the next root field. Without one, names the dearest root field.
+   * Finds the list to shorten: the first on the most expensive path from the most expensive root field that passes when
+   * shortened to one row or more, otherwise the same from the next root field. If there is none, names the most
+   * expensive root field.
    */
   function dearest(): Dearest {
     const { cost: whole } = ofAll(operation.selectionSet.selections, root)
@@ -290,7 +291,7 @@ function weigh(
     return down(operation.selectionSet.selections, root, 1, []) ?? whatever
   }
 
-  /** The fields of selections and of the fragments in them, the dearest first. */
+  /** Returns the fields of selections and their fragments, most expensive first. */
   function fieldsIn(selections: readonly SelectionNode[], type: string | undefined) {
     const found = new Map<FieldNode, string | undefined>()
     const seen = new Set<SelectionNode | FragmentDefinitionNode>()

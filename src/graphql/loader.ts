@@ -9,9 +9,8 @@ type Batch = { keys: Set<string>; found: Promise<ReadonlyMap<string, unknown>> }
 const batches = new WeakMap<GraphQLContext, Map<string, Batch>>()
 
 /**
- * Finds what belongs to a row, together with what belongs to the other rows at the same place of the answer: `find` is
- * called once, with the keys of them all, or once for every thousand. Null for a key it does not find. Throws where the
- * answer would be too long.
+ * Loads the row of a key together with those of other rows at the same place of the response: calls `find` once per
+ * thousand keys. Returns null for a key without a row. Throws if the response becomes too long.
  */
 export async function loadOne<Found>(
   context: GraphQLContext,
@@ -43,16 +42,16 @@ export async function loadOne<Found>(
   return ((await batch.found).get(key) as Found | undefined) ?? null
 }
 
-/** A place for what several fields of a row share. No field of the answer can be called so. */
+/** Returns a batching place that several fields of a row share. No field of the response can have this name. */
 export const beside = (info: GraphQLResolveInfo, key: string): Pick<GraphQLResolveInfo, 'path'> => ({
   path: { ...info.path, key: `(${key})` },
 })
 
-/** The rows of a list share it: the path without the positions in lists. */
+/** Returns the path without list positions, which all rows of a list share. */
 function placeOf(path: GraphQLResolveInfo['path'] | undefined): string {
   if (!path) return ''
   return typeof path.key === 'number' ? placeOf(path.prev) : `${placeOf(path.prev)}.${path.typename}.${path.key}`
 }
 
-/** Once all promises that are settled by now have called on their resolvers: ticks come after them. */
+/** Resolves after all settled promises have called their resolvers, because ticks come after promise callbacks. */
 const allAsked = () => Promise.resolve().then(() => new Promise<void>((resolve) => process.nextTick(resolve)))

@@ -10,26 +10,26 @@ import { delegateOf, type Rows, selectRows } from './rows.ts'
 type Found = { id: string }
 type Find = (context: GraphQLContext, info: GraphQLResolveInfo, id: string) => Promise<object | null>
 
-/** What is a node and in a table. */
+/** Node types that are stored in a table. */
 const tables = new Map<string, Rows>()
-/** What is none, or not always, by GraphQL's name. */
+/** Other node types, by GraphQL name. */
 const others = new Map<string, Find>()
 
 type Typed = Found & { __typename?: string }
 
 const Node = builder.interfaceRef<Found>('Node').implement({
-  description: 'What has an id. Ids are the same on every face, and no two things have the same one',
-  fields: (t) => ({ id: t.exposeID('id', { description: 'As it is everywhere' }) }),
+  description: 'An object with an id. Ids are unique across all types and the same in every API',
+  fields: (t) => ({ id: t.exposeID('id', { description: 'Id, the same in every API' }) }),
   resolveType: (row: Typed) => row.__typename,
 })
 
-/** The interfaces of a type whose rows `node` finds. */
+/** Returns the interfaces of a type whose rows `node` finds. */
 export function nodeOf(rows: Rows) {
   tables.set(rows.model, rows)
   return [Node]
 }
 
-/** The same for a type that is no row, or not always: asked when no table has the id. */
+/** Registers a type that is not always a table row. It is asked if no table has the id. */
 export function nodeBy(type: string, find: Find) {
   others.set(type, find)
   return [Node]
@@ -55,14 +55,14 @@ const find: Find = async (context, info, id) => {
   return null
 }
 
-const NodeArgs = z.object({ id: z.string().describe('Of anything that is a Node') })
+const NodeArgs = z.object({ id: z.string().describe('Id of any Node') })
 
 builder.queryField('node', (t) =>
   t.field({
     type: Node,
     nullable: true,
-    description: 'Whatever has this id, if you can reach it. Needs the scope of what it is',
-    // Which, is known when it is found.
+    description: 'Returns the object with this id if you can reach it. Needs the scope of its type',
+    // The needed scopes are known once the object is found.
     extensions: { scopes: [], input: NodeArgs },
     args: argsFromZod(NodeArgs),
     async resolve(_, args, context, info) {

@@ -7,23 +7,23 @@ import { type Field, lookUp, toField } from './inputs.ts'
 
 const objects = new Map<z.ZodType, ObjectRef<Types, object>>()
 
-/** Shows a schema as plain JSON wherever it is a field of an object. */
+/** Represents a schema as plain JSON wherever it is a field of an object. */
 export const jsonFromZod = (schema: z.ZodObject): unknown => objects.set(schema, 'JSON' as never)
 
 type Options<Shown> = {
   interfaces?: InterfaceRef<Types, { id: string }>[]
   extensions?: Extensions
-  /** Those of its fields. */
+  /** Extensions of its fields. */
   fields?: { [Field in keyof Shown]?: Extensions }
-  /** What is not shown as it is. */
+  /** Fields that need a resolver. */
   resolve?: {
     [Field in keyof Shown]?: (of: Shown, args: object, context: GraphQLContext, info: GraphQLResolveInfo) => unknown
   }
 }
 
 /**
- * An object type with the fields of a schema, for what is no row: all that is known of it stands in the schema. It is
- * the type of the schema's other uses too, in objects that are made after it.
+ * Creates an object type from a schema, for data that is not a table row. Objects created later use the type wherever
+ * they contain the schema.
  */
 export function objectFromZod<Schema extends z.ZodObject>(
   name: string,

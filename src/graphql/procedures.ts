@@ -7,7 +7,7 @@ type Definition = {
   inputs: Extensions['input'][]
 }
 
-/** What a field takes over from the procedure it shows: its description, its scopes, and its words for bad input. */
+/** Returns the description, scopes and input messages that a field inherits from its procedure. */
 export function shows(
   procedure: AnyProcedure,
   more: Extensions = {},

@@ -6,9 +6,8 @@ import type { GraphQLRequest } from './requests.ts'
 import { argumentsOf, variablesOf } from './values.ts'
 
 /**
- * Why a procedure would refuse the input, where GraphQL's types refused it first: a missing field or a wrong value is
- * told in the contract's words on every face. Null when the procedure has nothing against it, or the document is not
- * one.
+ * Returns the procedure's error for input that GraphQL's types rejected first, so that a missing field or wrong value
+ * has the contract's message in every API. Returns null if the procedure accepts the input or the document is invalid.
  */
 export function explain(
   schema: GraphQLSchema,

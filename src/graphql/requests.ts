@@ -7,14 +7,16 @@ import type { Context } from '../trpc.ts'
 import type { Answer } from './limits.ts'
 import type { Values } from './values.ts'
 
-/** What Yoga's plugins are given of a request; `params` once it is read. Of a subscription `answer` is the next one. */
+/**
+ * Request as seen by Yoga's plugins; `params` once it is read. For a subscription, `answer` belongs to the next event.
+ */
 export type GraphQLRequest = Context & {
   readonly req: IncomingMessage
   readonly answer: Answer
   readonly params?: { query?: string; operationName?: string | null; variables?: Values | null }
 }
 
-/** Who asks comes before what they ask. Bodies are read as those of REST. */
+/** Authenticates before the query is read. Reads bodies like REST. */
 export const useRequests = (): Plugin<object, GraphQLRequest> => ({
   async onRequestParse({ request, url, serverContext, setRequestParser }) {
     await serverContext.authenticate()
@@ -23,7 +25,7 @@ export const useRequests = (): Plugin<object, GraphQLRequest> => ({
   },
 })
 
-/** Throws what a request without a document is refused with: Apollo's clients then send the document itself. */
+/** Throws the error for a request without a document, after which Apollo's clients send the document itself. */
 function withQuery<Params extends { extensions?: unknown }>(params: Params): Params {
   if ('query' in params) return params
   const { persistedQuery = null } = (params.extensions ?? {}) as { persistedQuery?: unknown }

@@ -16,7 +16,7 @@ import { shows } from './procedures.ts'
 
 type Where = object
 
-/** What of Prisma's models is used whatever the model. */
+/** Methods of Prisma's models that are used for any model. */
 type Delegate<Row> = {
   findMany(query: object): Promise<Row[]>
   findFirst(query: object): Promise<Row | null>
@@ -35,25 +35,25 @@ type FirstOfEach = {
   select: Readonly<Record<string, true>>
 }
 
-/** How the rows of a type are found, whoever asks for them and from where. */
+/** Describes how the rows of a type are found, for every caller and field. */
 export type Rows<Row extends object = object> = {
-  /** GraphQL's name. */
+  /** GraphQL type name. */
   type: string
   model: Prisma.ModelName
-  /** What a 404 calls one; null where nobody asks for one by its id. */
+  /** Resource name in a 404; null if rows are not requested by id. */
   name: ResourceName | null
-  /** By id. */
+  /** Filter for access by id. */
   reachable: (actor: Actor) => Where
-  /** In lists. */
+  /** Filter for lists. */
   listed: (actor: Actor) => Where
   order: Order
-  /** The key, without what all rows of a list have in common. */
+  /** Key columns, without those shared by all rows of a list. */
   key: readonly string[]
-  /** What resolvers need of a row, whatever else is selected. */
+  /** Columns that resolvers always need. */
   columns: Readonly<Record<string, true>>
   /** Columns with long texts, which long lists cut (contract-2.md section 1.20). */
   texts: readonly string[]
-  /** For the type alone. */
+  /** Type-level only. */
   row?: Row
 }
 
@@ -72,7 +72,7 @@ export function rowsOf<Row extends object = { id: string }>(
   return { type, model, name, reachable, listed, order, key, columns: all, texts }
 }
 
-/** Resolves whether the long texts of a row were cut: null unless they were. */
+/** Resolves whether the long texts of a row were cut: true or null. */
 export const isTruncated = (row: object): boolean | null => ('truncated' in row ? true : null)
 
 export function delegateOf<Row extends object>(db: Db, { model }: Rows<Row>): Delegate<Row> {
@@ -80,13 +80,13 @@ export function delegateOf<Row extends object>(db: Db, { model }: Rows<Row>): De
   return (db as unknown as Record<string, Delegate<Row>>)[name]!
 }
 
-/** Cost of a value that takes a lookup (see limits.ts): it takes as long as several plain values. */
+/** Cost of a looked-up value (see limits.ts), which takes as long as several plain values. */
 const LOOK_UP_COST = 6
 
-/** As much JSON as an answer may be, if its characters are plain ones (bytes). */
+/** Maximum size of a response with plain characters only (bytes of JSON). */
 const ROOM = LIMITS.answer / 6
 
-/** Reads rows that are no page. Throws where the answer would be too long with them, and reads no more. */
+/** Reads rows that are not a page. Stops and throws if the response becomes too long. */
 export async function readAll<Row extends object>(
   db: Db,
   rows: Rows<Row>,
@@ -100,8 +100,9 @@ export async function readAll<Row extends object>(
 }
 
 /**
- * What the caller selected of a type's rows: of the field itself, or of what lies under any of the paths. To be asked at
- * each place of the answer, though one query reads the rows of them all: Pothos reads again whatever nobody asked it for.
+ * Returns the selected columns of a type's rows: of the field itself, or of the fields under any of the paths. Must be
+ * called at each place of the response, even if one query reads the rows of all places, because Pothos reloads
+ * selections that were never requested.
  */
 export const selectRows = (
   context: GraphQLContext,
@@ -110,11 +111,11 @@ export const selectRows = (
   paths: string[][] = [],
 ) => queryFromInfo({ context, info, typeName: type, paths, select: columns }) as { select: Record<string, true> }
 
-/** What is told of a row that is not there, or not for the caller. */
+/** Returns the error for a row that does not exist or that the caller cannot reach. */
 export const missing = ({ type, name }: Pick<Rows, 'type' | 'name'>): Error =>
-  name ? notFound(name) : new Error(`${type} is gone`)
+  name ? notFound(name) : new Error(`${type} no longer exists`)
 
-/** A row that a procedure has just shown to be the caller's to see, as it is now. Throws 404 once it is deleted. */
+/** Reloads a row after a procedure has checked access to it. Throws 404 if it was deleted meanwhile. */
 export async function reload<Row extends object>(
   context: GraphQLContext,
   info: GraphQLResolveInfo,
@@ -126,7 +127,7 @@ export async function reload<Row extends object>(
   return row
 }
 
-/** The options of a field at the root that shows a row by its id, as a procedure does. */
+/** Returns the options of a root field that returns a row by id, like a procedure. */
 export const rootRow = <Row extends object>(
   type: ObjectRef<Types, Row>,
   rows: Rows<Row>,
@@ -143,7 +144,7 @@ export const rootRow = <Row extends object>(
   },
 })
 
-/** Throws 404 for a row that the caller cannot reach. */
+/** Finds a row. Throws 404 if the caller cannot reach it. */
 export async function findRow<Row extends object>(
   context: GraphQLContext,
   info: GraphQLResolveInfo,
@@ -157,8 +158,8 @@ export async function findRow<Row extends object>(
 }
 
 /**
- * The row that another one names, with those that its neighbours name: one statement. Null when it names none, or none
- * that the caller can reach.
+ * Loads the row that another row refers to, together with those of its neighbors, in one statement. Returns null
+ * without a reference, or if the caller cannot reach the row.
  */
 export async function loadRow<Row extends object>(
   context: GraphQLContext,
@@ -170,7 +171,7 @@ export async function loadRow<Row extends object>(
   return loadOne(context, info, id, byId(context, info, rows))
 }
 
-/** The same for a list of ids, in its order: what can be reached of it. */
+/** Loads a list of ids in order. Leaves out unreachable rows. */
 export async function loadRows<Row extends object>(
   context: GraphQLContext,
   info: GraphQLResolveInfo,
@@ -192,7 +193,7 @@ function byId<Row extends object>(context: GraphQLContext, info: GraphQLResolveI
   }
 }
 
-/** The options of a field that shows the row which a column names. */
+/** Returns the options of a field for the row that a column refers to. */
 export const rowIn = <Row extends object, const Column extends string>(
   type: ObjectRef<Types, Row>,
   rows: Rows<Row>,
@@ -209,8 +210,8 @@ export const rowIn = <Row extends object, const Column extends string>(
 })
 
 /**
- * Fields whose values a service finds out beside the row (counts, names): asked once for all rows of a list, with
- * `findMany`. Throws 404 for a row that has gone meanwhile.
+ * Defines fields whose values a service computes (counts, names), once for all rows of a list with `findMany`. Throws
+ * 404 for a row that was deleted meanwhile.
  */
 export const computedBy =
   <Shown extends { id: string }>(

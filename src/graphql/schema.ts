@@ -28,10 +28,10 @@ import { builder, extensionsOf } from './builder.ts'
 import { guard } from './scopes.ts'
 import { WORDS } from './words.ts'
 
-/** The whole GraphQL schema: each resource adds its part to the builder when it is imported. */
+/** Creates the whole GraphQL schema. Each resource adds its part to the builder when it is imported. */
 export const createSchema = (): GraphQLSchema => guard(describe(builder.toSchema()))
 
-/** What says nothing of itself is described as in the OpenAPI document, or in the words for all of that name. */
+/** Adds missing descriptions from the OpenAPI document, otherwise from the descriptions by name. */
 function describe(schema: GraphQLSchema): GraphQLSchema {
   for (const type of Object.values(schema.getTypeMap())) {
     if (!isObjectType(type) && !isInputObjectType(type) && !isInterfaceType(type)) continue

@@ -12,15 +12,15 @@ import { requireScope } from '../auth/actor.ts'
 import { type Extensions, extensionsOf, type GraphQLContext } from './builder.ts'
 
 /**
- * Puts the scopes before the resolvers: a field that answers rows of a type needs the scopes of that type, wherever it
- * stands, unless it names its own. What mutations and subscriptions do is checked by their procedures; what they answer
- * is rows like any other. Throws when something has not said which scopes it needs.
+ * Adds scope checks to the resolvers. A field that returns rows of a type needs the scopes of that type, wherever it
+ * occurs, unless it declares its own. Procedures check what mutations and subscriptions do; the rows they return are
+ * checked like any others. Throws if a type or field declares no scopes.
  */
 export function guard(schema: GraphQLSchema): GraphQLSchema {
   for (const type of Object.values(schema.getTypeMap())) {
     if (!isObjectType(type) || isIntrospectionType(type)) continue
     if ('pothosPrismaModel' in type.extensions && type.extensions.pothosPrismaModel && !extensionsOf(type).scopes) {
-      throw new Error(`The type ${type.name} shows rows and declares no scopes`)
+      throw new Error(`The type ${type.name} returns rows but declares no scopes`)
     }
     for (const field of Object.values(type.getFields())) guardField(schema, type, field)
   }
@@ -50,7 +50,7 @@ function guardField(
   }
 }
 
-/** What shows no procedure says itself which scopes it needs. */
+/** A subscription without a procedure declares its scopes itself. */
 function guardSubscription(field: GraphQLField<unknown, GraphQLContext>): void {
   const { procedure, scopes } = extensionsOf(field)
   if (procedure) return
@@ -62,7 +62,7 @@ function guardSubscription(field: GraphQLField<unknown, GraphQLContext>): void {
   }
 }
 
-/** Those of the rows, for a list of them: how many there are is a thing to know, too. */
+/** Returns the scopes of a type's rows, also for a list of them, because their number is information too. */
 function scopesOf(type: GraphQLObjectType): Extensions['scopes'] {
   const rows = type.getFields().nodes
   return extensionsOf(type).scopes ?? (rows && extensionsOf(getNamedType(rows.type)).scopes)

@@ -13,14 +13,14 @@ import { useLimits } from './limits.ts'
 import { type GraphQLRequest, useRequests } from './requests.ts'
 import { createSchema } from './schema.ts'
 
-/** How many documents are kept parsed and validated. */
+/** Maximum number of documents that are kept parsed and validated. */
 const documentCache = _createLRUCache<DocumentNode>({ max: 200 })
-/** Documents that do not parse are not kept. */
+/** Documents that do not parse are not cached. */
 const errorCache = { get: () => undefined, set() {} }
 
 /**
- * The GraphQL face: queries and mutations over GET and POST, subscriptions as server-sent events, and GraphiQL for
- * browsers outside production. Everything but the page of GraphiQL needs a token.
+ * Creates the GraphQL API: queries and mutations over GET and POST, subscriptions as server-sent events, and GraphiQL
+ * for browsers outside production. Everything but GraphiQL's page needs a token.
  */
 export function createGraphql({ NODE_ENV }: Pick<Settings, 'NODE_ENV'>) {
   const schema = createSchema()
@@ -31,12 +31,12 @@ export function createGraphql({ NODE_ENV }: Pick<Settings, 'NODE_ENV'>) {
     parserAndValidationCache: { documentCache, errorCache, validationCache: true },
     graphiql: NODE_ENV !== 'production',
     renderGraphiQL: async () => (await graphiqlPage()).html,
-    // Done elsewhere: by the app, by `useRequests`, by `useAnswers`.
+    // Handled elsewhere: by the app, by `useRequests`, by `useAnswers`.
     cors: false,
     maxRequestBodySize: false,
     maskedErrors: false,
     logging: false,
-    // Not wanted.
+    // Disabled.
     batching: false,
     multipart: false,
     landingPage: false,
@@ -48,10 +48,10 @@ export function createGraphql({ NODE_ENV }: Pick<Settings, 'NODE_ENV'>) {
   }
 }
 
-/** What is said of a client that is gone, in the midst of a stream or before it. */
+/** Error codes of a disconnected client, during a stream or before it. */
 const GONE: ReadonlySet<string | undefined> = new Set(['ERR_STREAM_PREMATURE_CLOSE', 'ERR_STREAM_UNABLE_TO_PIPE'])
 
-/** The headers of GraphiQL's page, as the reference page has them (http/docs.ts). */
+/** Headers of GraphiQL's page, like those of the reference page (http/docs.ts). */
 const pageHeaders = async () => ({
   'Content-Security-Policy': (await graphiqlPage()).policy,
   'Content-Type': 'text/html; charset=utf-8',
@@ -60,7 +60,7 @@ const pageHeaders = async () => ({
   'X-Content-Type-Options': 'nosniff',
 })
 
-/** Whole, or as it comes where it is a stream: to its end, or until the client is gone. */
+/** Sends a response whole, or incrementally for a stream, until its end or until the client disconnects. */
 async function send(res: ServerResponse, isHead: boolean, response: Response): Promise<void> {
   const headers = Object.fromEntries(response.headers)
   if (!response.body || !response.headers.get('content-type')?.startsWith('text/event-stream')) {
@@ -70,7 +70,7 @@ async function send(res: ServerResponse, isHead: boolean, response: Response): P
     res.writeHead(response.status, { ...headers, ...(isPage && (await pageHeaders())), ...headersOf(compressed) })
     return finish(res, compressed.bytes)
   }
-  // Proxies would keep back what is meant to come at once.
+  // Keeps proxies from buffering the stream.
   res.writeHead(response.status, { ...headers, 'X-Accel-Buffering': 'no' }).flushHeaders()
   if (isHead) {
     await response.body.cancel()

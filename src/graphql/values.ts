@@ -1,9 +1,9 @@
 import { type FieldNode, type OperationDefinitionNode, valueFromASTUntyped } from 'graphql'
 
-/** Values as the client wrote them, of documents that may not be valid. */
+/** Values as the client wrote them, in documents that may be invalid. */
 export type Values = Readonly<Record<string, unknown>>
 
-/** The variables of an operation: those that were sent, and its defaults for the rest. */
+/** Returns the variables of an operation, with defaults for those that were not sent. */
 export const variablesOf = ({ variableDefinitions = [] }: OperationDefinitionNode, sent: Values): Values => ({
   ...Object.fromEntries(
     variableDefinitions.flatMap(({ variable, defaultValue }) =>
@@ -13,9 +13,9 @@ export const variablesOf = ({ variableDefinitions = [] }: OperationDefinitionNod
   ...sent,
 })
 
-/** The arguments that a field is given. */
+/** Returns the arguments of a field. */
 export function argumentsOf({ arguments: given = [] }: FieldNode, variables: Values): Values {
-  // No variable is there by being named like something of every object's.
+  // Without a prototype, so that inherited names such as `constructor` are not variables.
   const known = Object.assign(Object.create(null), variables)
   return Object.fromEntries(given.map(({ name, value }) => [name.value, valueFromASTUntyped(value, known)]))
 }

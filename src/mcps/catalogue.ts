@@ -4,7 +4,7 @@ import type { McpType } from './schema.ts'
 
 type Type = z.output<typeof McpType>
 
-/** Well-known remote servers, with the addresses that their vendors document (contract-2.md section 1.16). */
+/** Well-known remote servers with the addresses that their vendors document (contract-2.md section 1.16). */
 const SHIPPED: readonly Type[] = [
   { mcpType: 'asana', name: 'Asana', url: 'https://mcp.asana.com/v2/mcp', auth: 'oauth' },
   {
@@ -25,12 +25,12 @@ const SHIPPED: readonly Type[] = [
   { mcpType: 'stripe', name: 'Stripe', url: 'https://mcp.stripe.com', auth: 'bearer' },
 ]
 
-/** Lists the known types by name: the shipped ones, and those of MCP_CATALOGUE, which win. */
+/** Lists the known types by name: the shipped ones and those of MCP_CATALOGUE, which take precedence. */
 export function listTypes({ MCP_CATALOGUE: own }: Pick<Settings, 'MCP_CATALOGUE'>): Type[] {
   const types = new Map([...SHIPPED, ...own].map((type) => [type.mcpType, type]))
   return [...types.values()].sort((a, b) => (a.mcpType < b.mcpType ? -1 : 1))
 }
 
-/** Returns a known type; null for any other name. */
+/** Returns a known type, or null for any other name. */
 export const findType = (settings: Pick<Settings, 'MCP_CATALOGUE'>, mcpType: string): Type | null =>
   listTypes(settings).find((type) => type.mcpType === mcpType) ?? null

@@ -15,19 +15,19 @@ import { type Address, asking, createClient, isServerError } from './transport.t
 const MINUTE = 60_000
 const MEBIBYTE = 1024 * 1024
 
-/** To connect and to list the tools, in milliseconds, where a call may take longer. */
+/** Maximum time to connect and list the tools (ms). A call may take longer. */
 const CONNECT_TIMEOUT = 20_000
-/** What is not heard of for so long is given up: a standing stream may well be silent while the model thinks. */
+/** Maximum silence on a connection (ms). A standing stream may be silent while the model works. */
 const SILENCE = { headersTimeout: 10 * MINUTE, idleTimeout: 30 * MINUTE }
-/** Of an answer, in bytes; SSE has one stream for all answers of a run. */
+/** Maximum size of an answer (bytes). SSE has one stream for all answers of a run. */
 const MAX_RESPONSE = { one: 8 * MEBIBYTE, all: 32 * MEBIBYTE }
 const GOODBYE_TIMEOUT = 1000
-/** Of an error that a server gives, in characters. */
+/** Maximum length of a server's error message (characters). */
 const MAX_MESSAGE = 4000
-/** How often a server that has too much to do is asked again, and how long it may want that to be put off (ms). */
+/** Number of retries for an overloaded server, and the longest delay that it may ask for (ms). */
 const PATIENCE = { retries: 2, most: 10_000 }
 
-/** A server that cannot be used now. Its message is for people, and says nothing that the server said. */
+/** Thrown if a server cannot be used. The public message contains nothing from the server. */
 export class UnreachableServer extends Error {
   override name = 'UnreachableServer'
 }
@@ -35,45 +35,48 @@ export class UnreachableServer extends Error {
 /** A connection to an MCP server, for one run. */
 export type McpClient = {
   readonly tools: readonly McpTool[]
-  /** Whether it has more tools than can be used. */
+  /** Whether the server has more tools than can be used. */
   readonly hasMore: boolean
   /**
-   * Calls one of its tools, by its name. What goes wrong is an error result; rejects with the signal's reason only. A
-   * session that the server has lost is begun anew: a call that it refused for that is made once more. `onProgress` is
-   * called whenever the server says how far it has come.
+   * Calls a tool by its name. Failures are error results; rejects only with the signal's reason. If the server has lost
+   * the session, starts a new one and repeats the rejected call once. Calls `onProgress` for each progress
+   * notification.
    */
   call(name: string, input: unknown, signal: AbortSignal, onProgress?: () => void): Promise<ToolResult>
-  /** Lists its tools as they are now. Throws an {@link UnreachableServer} or the signal's reason. */
+  /** Lists the current tools. Throws an {@link UnreachableServer} or the signal's reason. */
   list(signal: AbortSignal): Promise<readonly McpTool[]>
-  /** Without a `goodbye` the server is sent nothing, such as the credentials of its headers. */
+  /**
+   * Closes the connection. Without `goodbye` nothing is sent to the server, including the credentials in its headers.
+   */
   close(goodbye?: boolean): Promise<void>
 }
 
 export type Connection = Address & {
-  /** Whether it may have a private address. */
+  /** Whether private addresses are allowed. */
   allowPrivate: boolean
-  /** Which proxy to use; none if absent. */
+  /** Selects the proxy; none if absent. */
   proxyFor?: ProxyFor | undefined
-  /** How long a call may take, in milliseconds. */
+  /** Maximum duration of a call (ms). */
   toolTimeout: number
-  /** What the server was sent and nobody may read: taken out of all that it says. */
+  /** Secrets sent to the server, which are removed from everything it returns. */
   secrets: readonly string[]
-  /** Told why a call of a tool failed, where the server did not answer it. */
+  /** Called with the reason if the server did not answer a tool call. */
   onFailure?: (tool: string, reason: string) => void
 }
 
-/** A way to speak with a server. `isLatest`: it is asked whether it speaks the latest revision. */
+/** A protocol variant. `isLatest`: negotiates the latest revision. */
 type Way = { transport: string; isLatest: boolean }
 
 const HTTP: Way = { transport: 'streamable-http', isLatest: false }
 const SSE: Way = { transport: 'sse', isLatest: false }
 /**
- * Most servers speak older revisions, alone or beside the latest, and are not asked which. Servers that do not know the
- * transport may speak its predecessor, as the specification says ("Backwards Compatibility").
+ * Variants in order of preference. Most servers support older revisions, alone or beside the latest, without
+ * negotiation. Servers without the transport may support its predecessor, as the specification says ("Backwards
+ * Compatibility").
  */
 const WAYS: readonly Way[] = [HTTP, { ...HTTP, isLatest: true }, SSE]
 
-/** What a server answers that does not understand a greeting: it may understand another one. */
+/** Answers to a greeting that a server does not understand, after which the next variant is tried. */
 const NOT_UNDERSTOOD: ReadonlySet<number | undefined> = new Set([400, 404, 405, 406, 415, 501, -32601, -32602, -32022])
 
 const isRefusal = (error: unknown) => NOT_UNDERSTOOD.has(isServerError(error) ? error.code : statusOf(error))
@@ -81,8 +84,8 @@ const isRefusal = (error: unknown) => NOT_UNDERSTOOD.has(isServerError(error) ? 
 type Live = Awaited<ReturnType<typeof open>>
 
 /**
- * Connects to an MCP server and lists its tools. Throws an {@link UnreachableServer}, also when that takes too long, or
- * the signal's reason.
+ * Connects to an MCP server and lists its tools. Throws an {@link UnreachableServer}, also on a timeout, or the
+ * signal's reason.
  */
 export async function connectMcp(connection: Connection, signal: AbortSignal): Promise<McpClient> {
   const until = AbortSignal.any([signal, AbortSignal.timeout(Math.min(CONNECT_TIMEOUT, connection.toolTimeout))])
@@ -95,7 +98,7 @@ export async function connectMcp(connection: Connection, signal: AbortSignal): P
       return toClient(connection, way, clean, await openPatiently(connection, way, clean, seen, until))
     } catch (error) {
       signal.throwIfAborted()
-      // Of a server that speaks neither, the older transport's refusal tells less.
+      // If the server supports neither transport, the older one's error is less informative.
       if (!reason || way !== SSE) reason = until.aborted ? 'it takes too long' : reasonOf(error, seen, clean)
       if (until.aborted || !isRefusal(error)) break
     }
@@ -103,7 +106,7 @@ export async function connectMcp(connection: Connection, signal: AbortSignal): P
   throw new UnreachableServer(reason)
 }
 
-/** Waits as long as a server asks for that has too much to do. */
+/** Retries after the delay that an overloaded server asks for. */
 async function openPatiently(connection: Connection, way: Way, clean: Clean, seen: Seen, until: AbortSignal) {
   for (let retries = 0; ; retries++) {
     try {
@@ -128,7 +131,7 @@ function toClient(connection: Connection, way: Way, clean: Clean, opened: Live):
     await lost.end()
   }
 
-  /** Asks something; where it turns out that the session is lost, begins another and asks again. */
+  /** Executes a task. If the session is lost, starts a new one and tries again. */
   async function inSession<T>(task: (live: Live) => Promise<T>, signal: AbortSignal): Promise<T> {
     const used = live
     try {
@@ -185,7 +188,7 @@ function toClient(connection: Connection, way: Way, clean: Clean, opened: Live):
   }
 }
 
-/** What a server said of a call that it refused, in the words of the protocol; undefined where it said nothing. */
+/** Returns the protocol's error message for a rejected call, or undefined without one. */
 function saidBy(error: unknown): string | undefined {
   if (isServerError(error)) return error.message
   if (!(error instanceof SdkHttpError) || typeof error.data?.text !== 'string') return undefined
@@ -198,7 +201,7 @@ function saidBy(error: unknown): string | undefined {
   }
 }
 
-/** Whether a call never reached the tool, since the session or the stream that it was for is gone. */
+/** Returns whether a call certainly did not reach the tool, because its session or stream is gone. */
 function isLost(error: unknown, { isSession }: Live): boolean {
   if (error instanceof SdkError && error.code === SdkErrorCode.NotConnected) return true
   if (error instanceof Error && error.message === 'Not connected') return true
@@ -235,9 +238,9 @@ async function open(connection: Connection, way: Way, clean: Clean, seen: Seen, 
       hasMore,
       seen,
       end,
-      /** Whether the server keeps something of this connection, which it can lose. */
+      /** Whether the server has a session for this connection, which it can lose. */
       isSession: !('sessionId' in transport) || transport.sessionId !== undefined,
-      /** What it was told last has arrived, and it can forget the session. */
+      /** Waits for the last messages and ends the session. */
       async sayGoodbye() {
         const until = AbortSignal.timeout(GOODBYE_TIMEOUT)
         await orAbort(settled(), until).catch(() => {})
@@ -260,7 +263,7 @@ async function callTool(client: Client, { name, input, onProgress }: Call, signa
   return orAbort(calling, signal)
 }
 
-/** The outcome, or the signal's reason when that comes first. */
+/** Returns the outcome, or throws the signal's reason if that comes first. */
 function orAbort<T>(outcome: Promise<T>, signal: AbortSignal): Promise<T> {
   return new Promise((resolve, reject) => {
     const abort = () => reject(signal.reason)

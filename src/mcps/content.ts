@@ -2,23 +2,25 @@ import type { CallToolResult } from '@modelcontextprotocol/client'
 import type { Picture, ToolResult } from '../executions/engine/run/tools.ts'
 import { scrubber } from './scrub.ts'
 
-/** In characters: what a model is shown of one answer. */
+/** Maximum length of one answer for a model (characters). */
 const MAX_CONTENT = 256 * 1024
 
-/** Control characters, and what changes a direction or hides a text. The joiners that scripts and emoji need are none. */
+/**
+ * Control characters, and characters that change the text direction or hide text. Joiners needed by scripts and emoji
+ * are kept.
+ */
 const INVISIBLE = /[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u2028-\u202e\u2060-\u2069\ufeff\u{e0000}-\u{e007f}]/gu
 
 /**
- * A server's words as text that can be stored and shown: at most so many characters, without the invisible ones and
- * without what the server was sent and nobody may read.
+ * Cleans a server's text for storage and display: at most `max` characters, without invisible characters and secrets.
  */
 export type Clean = (text: string, max: number) => string
 
-/** How everything that a server says is cleaned, whose credentials have these values. */
+/** Returns the function that cleans all texts of a server with these credentials. */
 export function cleaner(secrets: readonly string[]): Clean {
   const scrub = scrubber(secrets)
   return (text, max) => {
-    // What is shown is cut last, so that no secret is cut in two.
+    // The text is cut last, so that no secret is split.
     const looked = text.slice(0, 2 * max)
     return scrub(visible(looked), looked !== text)
       .slice(0, max)
@@ -28,13 +30,13 @@ export function cleaner(secrets: readonly string[]): Clean {
 
 const visible = (text: string) => text.toWellFormed().replaceAll('\r\n', '\n').replace(INVISIBLE, '')
 
-/** A name: nothing in it is invisible, so that two that differ can be told apart. */
+/** Cleans a name of invisible characters, so that different names look different. */
 export const toName = (text: string): string => text.replace(/[\p{C}\p{Z}]+/gu, ' ').trim()
 
-/** What all pictures of an answer may have, in characters of base64. */
+/** Maximum size of all pictures of an answer (characters of base64). */
 const MAX_PICTURES = 8 * 1024 * 1024
 
-/** An answer as the model reads it. A text that is too long is cut, and says so; pictures stand beside it. */
+/** Converts an answer for the model. A long text is cut and marked; pictures are separate. */
 export function toToolResult(result: CallToolResult, clean: Clean): ToolResult {
   const pictures: Picture[] = []
   let size = 0

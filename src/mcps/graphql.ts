@@ -13,12 +13,12 @@ import { mcps } from './router.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
 
-// GraphQL has no objects with names of the client's choice, where a list of pairs says the same, and no hyphens in the
-// values of an enum: the transport is a string.
+// GraphQL has no objects with arbitrary keys, so lists of pairs are used, and no hyphens in enum values, so the
+// transport is a string.
 const Header = z.object({ name: z.string(), value: z.string() })
 const Credential = z.object({
   name: z.string(),
-  value: z.string().nullish().describe('null takes it away'),
+  value: z.string().nullish().describe('null removes it'),
   isSecret: bool().nullish(),
 })
 const { transport, headers, credentials } = schema.CreateMcp.shape
@@ -39,17 +39,21 @@ const lists = {
 const CreateFields = schema.CreateMcp.extend(lists)
 const UpdateFields = schema.UpdateMcp.extend(lists)
 
-enumFromZod('McpPermissionMode', schema.PermissionMode, 'What it takes to call a tool')
-inputFromZod('McpPermissionInput', schema.Permission, 'What it takes to call a tool, or all others')
+enumFromZod('McpPermissionMode', schema.PermissionMode, 'Permission to call a tool')
+inputFromZod('McpPermissionInput', schema.Permission, 'Permission to call a tool, or all others')
 inputFromZod('McpHeaderInput', Header, 'A header')
 inputFromZod('McpCredentialInput', Credential, 'A credential')
 const CreateInput = inputFromZod('CreateMcpInput', CreateFields, 'A new MCP server')
-const UpdateInput = inputFromZod('UpdateMcpInput', UpdateFields, 'What to change of an MCP server; the rest stays')
+const UpdateInput = inputFromZod(
+  'UpdateMcpInput',
+  UpdateFields,
+  'Changes of an MCP server; absent fields are unchanged',
+)
 
 export const McpPermission = objectFromZod(
   'McpPermission',
   schema.Permission,
-  'What it takes to call a tool, or all others',
+  'Permission to call a tool, or all others',
 )
 const McpHeader = objectFromZod('McpHeader', Header, 'A header that is sent with each request')
 const McpTool = objectFromZod(
@@ -89,11 +93,11 @@ export const Mcp = builder.prismaObject('McpServer', {
     usageCount: t.exposeInt('usageCount'),
     createdAt: t.expose('createdAt', { type: 'DateTime' }),
     updatedAt: t.expose('updatedAt', { type: 'DateTime' }),
-    owner: t.field(rowIn(User, USER, 'ownerId', 'Who made it')),
+    owner: t.field(rowIn(User, USER, 'ownerId', 'Creator of the server')),
   }),
 })
 
-enumFromZod('McpAuth', schema.McpType.shape.auth, 'What a server asks for')
+enumFromZod('McpAuth', schema.McpType.shape.auth, 'A credential that a server needs')
 const McpType = objectFromZod('McpType', schema.McpType, 'A well-known kind of MCP server')
 
 const Mcps = connectionType('Mcp', Mcp, 'MCP servers, newest first')
@@ -125,7 +129,7 @@ builder.queryFields((t) => ({
 
 type Lists = Pick<z.input<typeof UpdateFields>, 'headers' | 'credentials'>
 
-/** What the procedures take for the lists of pairs. */
+/** Converts the lists of pairs into the objects of the procedures. */
 const byName = <Input extends Lists>({ headers, credentials, ...rest }: Input) => ({
   ...(rest as Omit<Input, keyof Lists | 'transport'> & { transport?: never }),
   ...(headers !== undefined && {

@@ -6,19 +6,19 @@ const MAX_TOOLS = 200
 const MAX_PAGES = 20
 const MAX_NAME = 200
 const MAX_DESCRIPTION = 4000
-/** In characters of JSON: of one tool's schema, and of all of a server's. */
+/** Maximum size of one tool's schema, and of all schemas of a server (characters of JSON). */
 const MAX_SCHEMA = 32 * 1024
 const MAX_SCHEMAS = 512 * 1024
 
-/** A tool as its server describes it, cleaned. */
+/** A tool as described by its server, cleaned. */
 export type McpTool = { name: string; description: string; inputSchema: Record<string, unknown> }
 
-/** By the cleaned name: the tool, and the name that the server knows it by. */
+/** Tools by cleaned name, with the name on the server. */
 type McpTools = Map<string, { tool: McpTool; calledAs: string }>
 
 /**
- * Its tools as they can be used: as many and as large as allowed, each name once. A list ends also where its cursor does
- * not advance, or a page has nothing new.
+ * Lists the tools within the limits on number and size, each name once. Also stops if the cursor does not advance or a
+ * page has nothing new.
  */
 export async function listTools(client: Client, clean: Clean, signal: AbortSignal) {
   const tools: McpTools = new Map()
@@ -45,7 +45,7 @@ export async function listTools(client: Client, clean: Clean, signal: AbortSigna
   return { tools, hasMore: true }
 }
 
-/** A server that has other things than tools may not know the method. */
+/** A server without tools may not support the method. */
 async function readPage(client: Client, cursor: string | undefined, signal: AbortSignal): Promise<ListToolsResult> {
   const params = cursor === undefined ? {} : { cursor }
   const request = { method: 'tools/list', params } as const
@@ -60,7 +60,7 @@ async function readPage(client: Client, cursor: string | undefined, signal: Abor
 
 type Described = { name: string; description?: string | undefined; inputSchema: unknown }
 
-/** Null for one whose name is empty or schema too long, or that has in a property's name what would have to be taken out. */
+/** Returns null for a tool with an empty name, an oversized schema, or a property name that cleaning would change. */
 function toTool(described: Described, clean: Clean): McpTool | null {
   const name = toName(clean(described.name, MAX_NAME))
   if (!name) return null

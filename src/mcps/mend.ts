@@ -1,11 +1,11 @@
-/** Types that say nothing of what an answer is: its first character does. */
+/** Content types that carry no information, so that the first character decides. */
 const VAGUE = /^\s*(?:$|text\/plain\b|application\/octet-stream\b)/i
 const EVENT_STREAM = /^\s*text\/event-stream\b/i
 const END_OF_EVENT = new TextEncoder().encode('\n\n')
 
 /**
- * Repairs an answer that the SDK would not read: one without a content type gets the one that its first character
- * shows, and the last event of a stream is ended where the server did not.
+ * Repairs a response that the SDK would not read: derives a missing content type from the first character, and
+ * terminates the last event of a stream.
  */
 export async function mend(response: Response): Promise<Response> {
   const type = response.headers.get('content-type') ?? ''
@@ -28,7 +28,7 @@ function withBody({ status, statusText, headers }: Response, body: ReadableStrea
   return new Response(body, { status, statusText, headers: mended })
 }
 
-/** Passes everything on, and ends the last event. */
+/** Passes everything on and terminates the last event. */
 const ended = () =>
   new TransformStream<Uint8Array, Uint8Array>({ flush: (controller) => controller.enqueue(END_OF_EVENT) })
 

@@ -1,14 +1,16 @@
 import { createParser } from 'eventsource-parser'
 import { BadAnswer } from '../lib/safe-fetch.ts'
 
-/** Of one message. What is made of so many already keeps everybody waiting for a tenth of a second. */
+/**
+ * Maximum number of values in one message. Processing this many already blocks the event loop for a tenth of a second.
+ */
 const MAX_VALUES = 50_000
 
 const [QUOTE, COMMA, BRACKET, BACKSLASH, BRACE] = Buffer.from('",[\\{')
 
 /**
- * Looks at the body of an answer as it comes, JSON or an event stream of it, before anybody parses it: throws where a
- * message has too many values.
+ * Checks the body of a response, JSON or an event stream, while it arrives and before it is parsed. Throws if a message
+ * has too many values.
  */
 export function checkSize({ headers }: Response): (portion: Uint8Array) => void {
   if (!/^\s*text\/event-stream/i.test(headers.get('content-type') ?? '')) return counter()
@@ -17,7 +19,7 @@ export function checkSize({ headers }: Response): (portion: Uint8Array) => void 
   return (portion) => parser.feed(decoder.decode(portion, { stream: true }))
 }
 
-/** Counts the values of a JSON text that comes piece by piece: each begins with a bracket, or behind one or a comma. */
+/** Counts the values of a JSON text incrementally: each follows a bracket or a comma. */
 function counter(): (piece: Uint8Array) => void {
   let values = 0
   let isString = false

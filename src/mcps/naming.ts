@@ -1,13 +1,13 @@
-/** A server of a run. `isOwn`: the agent has it itself, rather than the space. */
+/** A server of a run. `isOwn`: attached to the agent rather than to the space. */
 export type NamedServer = { id: string; name: string; isOwn: boolean }
 
-/** A server and the text, unique in its run, that stands before `__` in the names of its tools. */
+/** A server with the prefix of its tool names (before `__`), which is unique in the run. */
 export type Prefixed = NamedServer & { prefix: string }
 
-/** A tool of a server: the name that the server gives it, and the same as a model can call it. */
+/** A tool of a server: its name on the server, and the name for the model. */
 export type NamedTool = { server: Prefixed; name: string; plain: string }
 
-/** The lists of an agent. `allowed` is null if the agent has none, which allows everything. */
+/** The tool lists of an agent. A null `allowed` allows everything. */
 export type ToolLists = { allowed: ReadonlySet<string> | null; disallowed: ReadonlySet<string> }
 
 const SEPARATOR = '__'
@@ -19,22 +19,22 @@ const SERVER_ID = /^[0-9A-Za-z]{22}\//
 
 const toPlain = (text: string) => text.replace(/[^A-Za-z0-9_-]+/g, '_')
 
-/** Gemini takes no name that begins with a digit or a hyphen. */
+/** Gemini rejects names that begin with a digit or a hyphen. */
 const withLetterFirst = (text: string) => (/^[0-9-]/.test(text) ? `_${text}` : text)
 
-/** Turns a text into what providers accept as the name of a tool. */
+/** Converts a text into a valid tool name for providers. */
 export const toToolName = (text: string) => withLetterFirst(toPlain(text)).slice(0, MAX_TOOL_NAME) || '_'
 
-/** The server's name as it stood before the names of its tools in earlier versions, which lists may still have. */
+/** The prefix of tool names in earlier versions, which lists may still contain. */
 const formerPrefix = (name: string) => toPlain(name).slice(0, MAX_PREFIX) || '_'
 
-/** Has no `__`: the first one in a name then ends the prefix, and no name can be read in two ways. */
+/** Contains no `__`, so that the first one in a name ends the prefix and every name is unambiguous. */
 const basePrefix = (name: string) =>
   withLetterFirst(formerPrefix(name).replace(/_{2,}/g, '_').replace(/^_|_$/g, '') || 'mcp').slice(0, MAX_PREFIX)
 
 /**
- * Gives each server of a run a prefix of its own, ignoring case. Of servers with equal or similar names the first keeps
- * it, the others get a number: an agent's own servers come before those of its space.
+ * Gives each server of a run a unique prefix, ignoring case. Of servers with equal or similar names the first keeps it
+ * and the others get a number; an agent's own servers precede those of its space.
  */
 export function withPrefixes<Server extends NamedServer>(servers: readonly Server[]): (Server & { prefix: string })[] {
   const bases = new Set(servers.map(({ name }) => basePrefix(name).toLowerCase()))
@@ -53,9 +53,8 @@ export function withPrefixes<Server extends NamedServer>(servers: readonly Serve
 }
 
 /**
- * Names the tools of a run for its model. A tool keeps its own name if no other tool has the same one, ignoring case, and
- * the name has no `__`: prefixed names are reserved for their server (contract-2.md section 8.2). `taken` are the names
- * of other tools.
+ * Names the tools of a run for its model. A tool keeps its own name if it is unique, ignoring case, and contains no
+ * `__`: prefixed names are reserved for their server (contract-2.md section 8.2). `taken` are the names of other tools.
  */
 export function nameTools<Tool extends NamedTool>(
   tools: readonly Tool[],
@@ -75,7 +74,7 @@ export function nameTools<Tool extends NamedTool>(
   })
 }
 
-/** Returns the name, or the first similar one that is not taken. */
+/** Returns the name, or the first similar one that is free. */
 function vacant(name: string, taken: ReadonlySet<string>): string {
   for (let count = 1; ; count++) {
     const ending = count === 1 ? '' : `_${count}`
@@ -85,10 +84,9 @@ function vacant(name: string, taken: ReadonlySet<string>): string {
 }
 
 /**
- * Keeps the tools that the lists of an agent let it have. An entry is `<mcpId>/<tool>`, `<server name>__<tool>`, or the
- * name of a tool alone. An entry that allows means the agent's own servers if one of them fits, and else those of the
- * space: a server that comes with a space never takes over what the agent's list allows another one. An entry that
- * disallows means all that it fits.
+ * Returns the tools that an agent's lists permit. An entry is `<mcpId>/<tool>`, `<server name>__<tool>`, or a tool
+ * name. An allowing entry applies to the agent's own servers if one of them matches, otherwise to those of the space,
+ * so that a space's server never captures an entry for another server. A disallowing entry applies to every match.
  */
 export function offeredTools<Tool extends NamedTool>(
   tools: readonly Tool[],
@@ -99,14 +97,14 @@ export function offeredTools<Tool extends NamedTool>(
   return tools.filter((tool) => !isBanned(tool, disallowed) && (!permitted || permitted.has(tool)))
 }
 
-/** Returns the allowed names that fit none of the tools. */
+/** Returns the allowed names that match no tool. */
 export const unknownNames = <Tool extends NamedTool>(
   tools: readonly Tool[],
   servers: readonly Prefixed[],
   { allowed }: ToolLists,
 ): string[] => [...(allowed ?? [])].filter((entry) => !allowedBy(entry, tools, servers).length)
 
-/** Both forms of a tool's name, without `__` only where `before` is empty. */
+/** Returns both forms of a tool's name, without `__` only if `before` is empty. */
 const formsOf = ({ name, plain }: NamedTool, before = '') => [before + name, before + plain]
 
 const prefixesOf = ({ name, prefix }: Prefixed) => [...new Set([name, prefix, formerPrefix(name)])]
@@ -131,7 +129,7 @@ function allowedBy<Tool extends NamedTool>(
     const own = found.filter(({ server }) => server.isOwn)
     return own.length ? own : found
   }
-  // Which server an entry means depends on the servers alone, not on the tools that they list at the moment.
+  // The server of an entry depends only on the servers, not on the tools that they currently list.
   const meant = [...ranks(entry, servers)].find((rank) => rank.size) ?? new Map<string, string>()
   return tools.filter((tool) => {
     const before = meant.get(tool.server.id)
@@ -139,7 +137,7 @@ function allowedBy<Tool extends NamedTool>(
   })
 }
 
-/** The servers whose name the entry begins with, with that beginning: the most trusted first. */
+/** Yields the servers whose name the entry begins with, most trusted first. */
 function* ranks(entry: string, servers: readonly Prefixed[]): Generator<ReadonlyMap<string, string>> {
   const fitting = (isOwn: boolean, namesOf: (server: Prefixed) => readonly string[]) =>
     new Map(

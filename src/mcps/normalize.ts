@@ -1,16 +1,15 @@
 import { type Fields, isObject } from '../lib/unknown.ts'
 import { PICTURES } from '../media/schema.ts'
 
-/** Of one picture, in characters of base64: what providers take. */
+/** Maximum size of one picture (characters of base64), as providers accept. */
 const MAX_PICTURE = 5 * 1024 * 1024
 
-/** In levels: deeper schemas are of no use. */
+/** Maximum nesting of a schema (levels). */
 const MAX_DEPTH = 64
 
 /**
- * An answer of a server in the form that the SDK wants, as far as it is of use: for one tool or one part that is wrong the
- * SDK would refuse all of it, and for many it would say of each at length what is wrong. Tools that are, are left out; the
- * parts of an answer to a call become texts and pictures.
+ * Normalizes an answer for the SDK, which would reject all of it for one invalid tool or part, and report each of many
+ * at length. Invalid tools are left out; the parts of a call's answer become texts and pictures.
  */
 export function normalize(result: Fields): Fields {
   const { structuredContent, isError, content, toolResult, ...said } = withoutNull(result)
@@ -27,8 +26,8 @@ export function normalize(result: Fields): Fields {
 type Part = { type: 'text'; text: string } | { type: 'image'; data: string; mimeType: string }
 
 /**
- * The parts of an answer that can be read. What is structured counts where no text says anything: servers are to give
- * both, and many give one. `content` may be a single part, or a text.
+ * Returns the readable parts of an answer. Structured content is used if no part contains text: servers should send
+ * both, but many send one. `content` may be a single part or a text.
  */
 function toParts(content: unknown, structured: unknown): Part[] {
   const given = Array.isArray(content) ? content : content === undefined ? [] : [content]
@@ -37,10 +36,10 @@ function toParts(content: unknown, structured: unknown): Part[] {
   return [...parts.filter(({ type }) => type !== 'text'), { type: 'text', text: JSON.stringify(structured) }]
 }
 
-/** What is base64, however a server wraps its lines. */
+/** Base64, with any line wrapping removed. */
 const BASE64 = /^[A-Za-z0-9+/]+={0,2}$/
 
-/** A picture that models can see stays one. */
+/** Preserves pictures that models can see. */
 function toPart(part: unknown): Part {
   if (isText(part)) return { type: 'text', text: part }
   const { type, data, mimeType, resource } = isObject(part) ? part : {}
@@ -55,11 +54,11 @@ function toPart(part: unknown): Part {
 
 const isText = (value: unknown): value is string => typeof value === 'string'
 
-/** What is null is not there. */
+/** Treats null fields as absent. */
 const withoutNull = (fields: Fields): Fields =>
   Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== null))
 
-/** Without a schema, or its type, a tool takes an object. */
+/** A tool without a schema or its type accepts an object. */
 function toTool(described: unknown) {
   if (!isObject(described)) return []
   const { name, description } = described
@@ -75,12 +74,12 @@ const isTooDeep = (value: unknown, left = MAX_DEPTH): boolean =>
   left === 0 ||
   (typeof value === 'object' && value !== null && Object.values(value).some((part) => isTooDeep(part, left - 1)))
 
-/** A part of an answer as the model reads it: text as it is, the rest in words. */
+/** Describes a part of an answer as text for the model. */
 function toText(part: unknown): string {
   const { type, text, data, mimeType, name, uri, resource } = isObject(part) ? part : {}
   if (type === 'text' && isText(text)) return text
   if ((type === 'image' || type === 'audio') && isText(data)) {
-    return `[${type}, ${isText(mimeType) ? mimeType : 'of no type'}, ${sizeOf(data)} bytes: not shown]`
+    return `[${type}, ${isText(mimeType) ? mimeType : 'without a type'}, ${sizeOf(data)} bytes: not shown]`
   }
   if (type === 'resource_link' && isText(name) && isText(uri)) return `[link to ${name}: ${uri}]`
   if (type === 'resource' && isObject(resource) && isText(resource.uri)) {
@@ -88,7 +87,7 @@ function toText(part: unknown): string {
     if (isText(text)) return `[${uri}]\n${text}`
     if (isText(blob)) return `[${uri}, ${isText(mimeType) ? mimeType : 'binary'}, ${sizeOf(blob)} bytes: not shown]`
   }
-  return '[something that cannot be shown]'
+  return '[unsupported content]'
 }
 
 const sizeOf = (base64: string) => Math.floor((base64.length * 3) / 4)

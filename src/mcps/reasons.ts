@@ -4,24 +4,24 @@ import { BadAnswer } from '../lib/safe-fetch.ts'
 import type { Clean } from './content.ts'
 import { isServerError } from './transport.ts'
 
-/** What was seen of a server on the wire, beside what the SDK says of it. */
+/** Observations on the wire that the SDK does not report. */
 export type Seen = {
-  /** The latest answer that was no success. */
+  /** The latest unsuccessful response. */
   refusal: { status: number; headers: Headers } | null
-  /** The latest request that got no answer. */
+  /** The error of the latest request without a response. */
   error: unknown
 }
 
 type Fetch = (url: string | URL, init?: RequestInit) => Promise<Response>
 
-/** Writes down what the SDK does not hand on: the headers of a refusal, and why a request failed. */
+/** Wraps `fetch` to record the headers of unsuccessful responses and network errors, which the SDK discards. */
 export const watching =
   (fetch: Fetch, seen: Seen): Fetch =>
   async (url, init) => {
     try {
       const response = await fetch(url, init)
       const { ok, status, headers } = response
-      // What a server answers to a GET is often a refusal, and harmless.
+      // A rejected GET is common and harmless.
       if (!ok && init?.method !== 'GET' && init?.method !== 'DELETE') seen.refusal = { status, headers }
       return response
     } catch (error) {
@@ -30,7 +30,7 @@ export const watching =
     }
   }
 
-/** The HTTP status that an error of the SDK's stands for; undefined where it stands for none. */
+/** Returns the HTTP status of an SDK error, or undefined. */
 export function statusOf(error: unknown): number | undefined {
   if (error instanceof SdkHttpError) return error.status
   if (error instanceof SseError) return error.code
@@ -38,7 +38,7 @@ export function statusOf(error: unknown): number | undefined {
   return posted ? Number(posted[1]) : undefined
 }
 
-/** How long a server asks to wait before it is asked again (ms); null where it does not want to be asked again. */
+/** Returns the delay that a server asks for (ms), or null if it must not be asked again. */
 export function waitOf(error: unknown, { refusal }: Seen): number | null {
   const status = statusOf(error)
   if (status !== 429 && status !== 503) return null
@@ -48,34 +48,34 @@ export function waitOf(error: unknown, { refusal }: Seen): number | null {
 
 const MAX_CHALLENGE = 500
 
-/** Why a connection was not made, by the codes of Node.js. */
+/** Reasons of connection failures by Node.js code. */
 const CAUSES: Record<string, string> = {
   ECONNREFUSED: 'the connection was refused: nothing listens at its address',
   ENOTFOUND: 'its host name is unknown (DNS)',
-  EAI_AGAIN: 'its host name cannot be looked up now (DNS)',
+  EAI_AGAIN: 'its host name cannot be resolved now (DNS)',
   EHOSTUNREACH: 'its host cannot be reached',
   ENETUNREACH: 'its network cannot be reached',
   ETIMEDOUT: 'the connection timed out',
   UND_ERR_CONNECT_TIMEOUT: 'the connection timed out',
   UND_ERR_HEADERS_TIMEOUT: 'it did not answer in time',
   UND_ERR_BODY_TIMEOUT: 'it was silent in the middle of its answer for too long',
-  ECONNRESET: 'it closed the connection before its answer was whole',
-  EPIPE: 'it closed the connection before its answer was whole',
-  UND_ERR_SOCKET: 'it closed the connection before its answer was whole',
+  ECONNRESET: 'it closed the connection before its answer was complete',
+  EPIPE: 'it closed the connection before its answer was complete',
+  UND_ERR_SOCKET: 'it closed the connection before its answer was complete',
   EPROTO: 'TLS failed: does it speak https at this port?',
   ERR_SSL_WRONG_VERSION_NUMBER: 'TLS failed: does it speak https at this port?',
   ERR_TLS_CERT_ALTNAME_INVALID: 'its TLS certificate is for another host name',
   CERT_HAS_EXPIRED: 'its TLS certificate has expired',
   CERT_NOT_YET_VALID: 'its TLS certificate is not valid yet',
   DEPTH_ZERO_SELF_SIGNED_CERT: 'its TLS certificate is self-signed (see NODE_EXTRA_CA_CERTS)',
-  SELF_SIGNED_CERT_IN_CHAIN: 'its TLS certificate is of an unknown authority (see NODE_EXTRA_CA_CERTS)',
-  UNABLE_TO_GET_ISSUER_CERT_LOCALLY: 'its TLS certificate is of an unknown authority (see NODE_EXTRA_CA_CERTS)',
+  SELF_SIGNED_CERT_IN_CHAIN: 'its TLS certificate is from an unknown authority (see NODE_EXTRA_CA_CERTS)',
+  UNABLE_TO_GET_ISSUER_CERT_LOCALLY: 'its TLS certificate is from an unknown authority (see NODE_EXTRA_CA_CERTS)',
   UNABLE_TO_VERIFY_LEAF_SIGNATURE: 'its TLS certificate cannot be verified (see NODE_EXTRA_CA_CERTS)',
 }
 
 /**
- * Says why a server cannot be used, for people. Of what the server said only what its protocol has for this purpose, and
- * that `clean`: the rest may be anything, the credentials that it was sent among it.
+ * Returns the public reason why a server cannot be used. Quotes only the protocol's error fields, cleaned, because the
+ * rest may contain anything, including the credentials sent.
  */
 export function reasonOf(error: unknown, seen: Seen, clean: Clean): string {
   const status = statusOf(error)
@@ -89,7 +89,7 @@ export function reasonOf(error: unknown, seen: Seen, clean: Clean): string {
   return causeIn(error, clean) ?? causeIn(seen.error, clean) ?? 'the connection failed'
 }
 
-const NO_MESSAGE = 'its answer is no message of the protocol'
+const NO_MESSAGE = 'its answer is not a message of the protocol'
 
 function causeIn(error: unknown, clean: Clean): string | null {
   for (let cause = error; cause instanceof Error; cause = cause.cause) {
@@ -126,7 +126,7 @@ function ofStatus(status: number, { refusal }: Seen, clean: Clean): string {
   return answered
 }
 
-/** What `WWW-Authenticate` asks for: where its metadata is (RFC 9728), the scope, the error. */
+/** Returns the request of `WWW-Authenticate`: the metadata address (RFC 9728), the scope, the error. */
 function challengeOf(headers: Headers, clean: Clean): string | null {
   const header = headers.get('www-authenticate')?.slice(0, 4 * MAX_CHALLENGE)
   if (!header) return null

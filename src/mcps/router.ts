@@ -4,7 +4,7 @@ import { listTypes } from './catalogue.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
 
-/** Before anything else is said of the input: what it has of this kind, parsing it would take away in silence. */
+/** Checks the raw input first, because parsing would silently remove the forbidden fields. */
 const writing = token('mcps:write').use(async ({ getRawInput, next }) => {
   schema.checkNoProcess(await getRawInput())
   return next()
@@ -49,7 +49,7 @@ export const mcps = router({
   tools: token('mcps:read')
     .meta(
       rest('GET', '/api/v1/mcps/{id}/tools', 'Connect to an MCP server and list its tools', {
-        502: 'The server cannot be reached',
+        502: 'The server is unreachable',
       }),
     )
     .input(schema.McpId)

@@ -1,27 +1,26 @@
-/** Shorter ones are words that anybody may say. */
+/** Minimum length of a secret to redact; shorter ones may be ordinary words. */
 const SHORTEST = 6
 const REMOVED = '[removed]'
 
-/** How often a text is read anew without JSON's escapes: JSON may stand in JSON. */
+/** Number of times that a text is searched with JSON escapes decoded, because JSON can be nested in JSON. */
 const LEVELS = 2
 
-/** JSON's escapes of what a secret may be made of, as any writer has them. */
+/** JSON escapes of characters that a secret may contain, in the forms of all encoders. */
 const ESCAPE = /\\(?:u00([2-7][\da-f])|(["\\/]))/gi
 
-/** For each beginning of the word: the length of the longest shorter one that it ends with. */
+/** A secret with its KMP table: for each prefix, the length of its longest border. */
 type Secret = { word: string; borders: Uint16Array }
 
 /**
- * Takes secrets out of texts: printable ASCII, as it is or as JSON escapes it; of a text that `isCut`, also the beginning
- * of one at its end. In time that grows with the text alone (Knuth, Morris and Pratt), since both may be made up by
- * somebody who wants this server to stand still.
+ * Removes secrets (printable ASCII, plain or JSON-escaped) from texts, and from a text that `isCut` also a prefix at
+ * its end. Takes time linear in the text (Knuth, Morris and Pratt), because an attacker may choose both.
  */
 export function scrubber(values: readonly string[]): (text: string, isCut: boolean) => string {
-  // Headers are sent without blanks around them.
+  // Headers are sent without surrounding blanks.
   const words = values.map((value) => value.trim()).filter(({ length }) => length >= SHORTEST)
   const secrets = words.map((word): Secret => ({ word, borders: bordersOf(word) }))
 
-  /** For each character whether it belongs to a secret. */
+  /** Marks the characters that belong to a secret. */
   function hiddenIn(text: string, isCut: boolean, levels: number): Uint8Array {
     const hidden = new Uint8Array(text.length)
     for (const secret of secrets) if (text.includes(secret.word.slice(0, SHORTEST))) hide(hidden, text, secret, isCut)
@@ -52,14 +51,14 @@ function bordersOf(word: string): Uint16Array {
   return borders
 }
 
-/** How much of the word's beginning a text ends with after one more character, when it was `length` before. */
+/** Returns the length of the secret's prefix that the text ends with after one more character. */
 function lengthAfter(code: number, length: number, { word, borders }: Secret): number {
   let left = length
   while (left && word.charCodeAt(left) !== code) left = borders[left - 1]!
   return word.charCodeAt(left) === code ? left + 1 : 0
 }
 
-/** Marks where the secret stands in the text; of two that overlap, both. */
+/** Marks all occurrences of the secret, including overlapping ones. */
 function hide(hidden: Uint8Array, text: string, secret: Secret, isCut: boolean): void {
   let length = 0
   let marked = 0
@@ -74,7 +73,7 @@ function hide(hidden: Uint8Array, text: string, secret: Secret, isCut: boolean):
   if (isCut && length >= SHORTEST) mark(text.length)
 }
 
-/** A text without JSON's escapes, and where each character of it began, and its end was. */
+/** Decodes the JSON escapes of a text and returns the original position of each character and of the end. */
 function unescaped(text: string): { plain: string; places: number[] } {
   const places: number[] = []
   let next = 0

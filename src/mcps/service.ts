@@ -16,23 +16,23 @@ import { findType, listTypes } from './catalogue.ts'
 import type { McpClient } from './client.ts'
 import { type CreateMcp, type ListMcps, MAX_CREDENTIALS, type Mcp, type Permission, type UpdateMcp } from './schema.ts'
 
-/** With the names of its credentials. */
+/** An MCP server with the names of its credentials. */
 export type McpRow = Prisma.McpServerGetPayload<{ include: typeof NAMES }>
 
 const NAMES = {
   credentials: { select: { name: true }, orderBy: { name: 'asc' } },
 } satisfies Prisma.McpServerInclude
 
-/** Every member sees the organization's (contract.md section 2). */
+/** Every member sees the organization's servers (contract.md section 2). */
 export const reachable = ({ organizationId }: Actor): Prisma.McpServerWhereInput => ({ organizationId })
 
 const authorize = <Row extends { ownerId: string }>(actor: Actor, row: Row): Authorized<Row> =>
   permit(row, row.ownerId === actor.userId || isAdmin(actor))
 
-/** The headers of a server by name, as they were given: with `${NAME}` for credentials, never their values. */
+/** Returns the headers of a server as stored: with `${NAME}` for credentials, never their values. */
 export const headersOf = ({ headers }: { headers: Prisma.JsonValue }) => headers as Record<string, string>
 
-/** What a server's permissions say of its tools. One that none names needs no approval (contract.md section 7). */
+/** Returns the permissions of a server's tools. A tool without an entry needs no approval (contract.md section 7). */
 export const permissionsOf = ({ permissions }: { permissions: Prisma.JsonValue }) =>
   permissions as z.infer<typeof Permission>[]
 
@@ -54,7 +54,7 @@ const toMcp = (row: McpRow): z.input<typeof Mcp> => ({
   updatedAt: row.updatedAt.toISOString(),
 })
 
-/** How many {@link reachable} finds. */
+/** Returns how many servers {@link reachable} finds. */
 export const countListed = ({ organizationId }: Actor, db: Db): Promise<number> =>
   totalOf(db, { organizationId, list: 'mcps' })
 
@@ -71,14 +71,14 @@ export async function list(actor: Actor, { db }: Deps, input: z.output<typeof Li
   return { mcps: rows.map(toMcp), total, nextCursor }
 }
 
-/** The server, if the caller can reach it. 404 for any other. */
+/** Finds a server. Throws 404 if the caller cannot reach it. */
 async function find(actor: Actor, { db }: { db: Tx }, id: string): Promise<McpRow> {
   const row = await db.mcpServer.findFirst({ where: { id, ...reachable(actor) }, include: NAMES })
   if (!row) throw notFound('MCP')
   return row
 }
 
-/** Those of the ids that the caller can reach, with their types: one statement at most. */
+/** Returns the reachable ids with their types, in at most one statement. */
 export async function typesOf(actor: Actor, db: Tx, ids: readonly string[]): Promise<Map<string, string>> {
   const where = { id: { in: [...new Set(ids)] }, ...reachable(actor) }
   const rows = ids.length ? await db.mcpServer.findMany({ where, select: { id: true, mcpType: true } }) : []
@@ -91,8 +91,8 @@ export async function get(actor: Actor, deps: Deps, id: string) {
 }
 
 /**
- * Returns the address and the headers of a server that is to be. One without an address is of a well-known type; the only
- * credential of one that takes a bearer token is that token, unless headers say otherwise. Throws 400 for any other type.
+ * Returns the address and headers of a new server. Without an address it must be of a well-known type. The only
+ * credential of a type with a bearer token is that token, unless headers are given. Throws 400 for any other type.
  */
 function wayTo({ settings }: Pick<Deps, 'settings'>, input: z.output<typeof CreateMcp>) {
   const headers = input.headers ?? {}
@@ -106,7 +106,7 @@ function wayTo({ settings }: Pick<Deps, 'settings'>, input: z.output<typeof Crea
 
 function noAddress(settings: Deps['settings'], mcpType: string | null | undefined): AppError {
   const known = listTypes(settings).map((type) => type.mcpType)
-  const detail = `Give the url of the server, or one of these as mcpType: ${known.join(', ')}`
+  const detail = `Specify the url of the server, or one of these as mcpType: ${known.join(', ')}`
   if (!mcpType) return badRequest('Missing required field: url', { detail })
   return badRequest(`Unknown mcpType without url. Known types: ${known.join(', ')}`, { detail })
 }
@@ -144,8 +144,8 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
 }
 
 /**
- * PATCH /mcps/{id}, by its owner or an admin. Credentials are changed one by one, since nobody can read them to say all
- * of them again; null takes all of them away.
+ * PATCH /mcps/{id}, by its owner or an admin. Credentials are changed individually, because their values cannot be read
+ * back; null removes all of them.
  */
 export async function update(actor: Actor, deps: Deps, input: z.output<typeof UpdateMcp>) {
   const mcp = authorize(actor, await find(actor, deps, input.id))
@@ -173,8 +173,9 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
 }
 
 /**
- * A credential goes to the address that it was given for, path and query included: several people's servers may share a
- * host. Whoever did not give it cannot have it sent somewhere else, and so read it. 400 unless all that others have set are given anew, or taken away.
+ * Checks a change of the address. A credential may be sent only to the address it was given for, including path and
+ * query, because servers of several people may share a host. Otherwise another user could redirect and read it. Throws
+ * 400 unless all credentials set by others are given again or removed.
  */
 async function checkMove(
   tx: Tx,
@@ -203,7 +204,7 @@ export async function remove(actor: Actor, deps: Deps, id: string) {
 
 type Place = { organizationId: string; mcpId: string }
 
-/** What a credential is bound to: with another server or name it does not decrypt. */
+/** Returns the encryption context of a credential. With another server or name it does not decrypt. */
 const placeOf = ({ organizationId, mcpId }: Place, name: string) => ['mcp credential', organizationId, mcpId, name]
 
 async function setCredentials(
@@ -231,7 +232,7 @@ async function setCredentials(
   }
 }
 
-/** The credentials of a server by name, for its requests alone: none if it has another address by now. */
+/** Returns the credentials of a server by name, for its requests only. Returns none if its address has changed. */
 async function readCredentials(
   { db, wrappingKey }: ConnectDeps,
   { id: mcpId, organizationId, url }: ServerRow,
@@ -246,11 +247,14 @@ async function readCredentials(
   )
 }
 
-/** Lists of tools that are made at a time for an organization, by one process: to read what a server says takes its time. */
+/**
+ * Maximum number of concurrent tool listings per organization and process, because reading a server's answer is
+ * expensive.
+ */
 const MAX_LISTINGS = 4
 const inTurn = createQueues(MAX_LISTINGS)
 
-/** GET /mcps/{id}/tools: connects and asks, once it is the caller's turn. 502 that says why when that cannot be. */
+/** GET /mcps/{id}/tools: connects and lists the tools, in turn. Throws a 502 with the reason if that fails. */
 export const listTools = (actor: Actor, deps: Deps, id: string, signal: AbortSignal) =>
   inTurn(actor.organizationId, signal, async () => {
     const row = await find(actor, deps, id)
@@ -258,7 +262,7 @@ export const listTools = (actor: Actor, deps: Deps, id: string, signal: AbortSig
     const client = await connect(deps, row, signal).catch((error: unknown) => {
       signal.throwIfAborted()
       const reason = whyUnreachable(error)
-      deps.log.warn({ mcpId: row.id, reason, err: error }, 'an MCP server cannot be used')
+      deps.log.warn({ mcpId: row.id, reason, err: error }, 'failed to use an MCP server')
       throw new AppError(502, 'MCP server unreachable', {
         code: 'mcp_unreachable',
         detail: `The MCP server ${row.name} cannot be used: ${reason}`,
@@ -269,7 +273,7 @@ export const listTools = (actor: Actor, deps: Deps, id: string, signal: AbortSig
     return { tools: [...tools] }
   })
 
-/** Why a server cannot be used, as its users may read it. Anything else that was thrown is for the log alone. */
+/** Returns the public reason why a server cannot be used. Other errors are only logged. */
 export const whyUnreachable = (error: unknown): string =>
   error instanceof Error && error.name === 'UnreachableServer' ? error.message : 'the connection failed'
 
@@ -278,12 +282,12 @@ export type ConnectDeps = Pick<Deps, 'db' | 'settings' | 'wrappingKey' | 'log'>
 type ServerRow = Pick<Prisma.McpServerGetPayload<object>, 'id' | 'organizationId' | 'url' | 'transport' | 'headers'>
 
 /**
- * Connects to a server, as whoever may: with its credentials in their places. Throws the signal's reason, or an error
- * whose message says why it cannot be reached.
+ * Connects to a server with its credentials filled in. Throws the signal's reason, or an error that states why the
+ * server cannot be reached.
  */
 export async function connect(deps: ConnectDeps, row: ServerRow, signal: AbortSignal): Promise<McpClient> {
   const { url, transport } = row
-  // Loaded at the first need: most of what a start would otherwise take.
+  // Imported on demand, because the import would dominate the start-up time.
   const [{ connectMcp, UnreachableServer }, credentials] = await Promise.all([
     import('./client.ts'),
     readCredentials(deps, row),

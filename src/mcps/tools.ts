@@ -16,20 +16,20 @@ import {
 } from './naming.ts'
 import { type ConnectDeps, connect, permissionsOf, whyUnreachable } from './service.ts'
 
-/** Of one run. */
+/** Maximum number of servers of one run. */
 const MAX_SERVERS = 50
 
 type ServerRow = Prisma.McpServerGetPayload<object>
 
-/** `unusable`: a sentence for each server that is not there. `unknown`: the allowed names of which no server has a tool. */
+/** `unusable`: a sentence for each unavailable server. `unknown`: allowed names that match no tool. */
 type ServerTools = Toolbox & { unusable: readonly string[]; unknown: readonly string[] }
 
 type Opened = { server: Prefixed & { row: ServerRow }; client: McpClient }
 
 /**
- * The tools of the MCP servers of a run: those of its agent, unless it is another organization's, and those of its
- * space; none has a name that is `taken`. Each server has one connection, which ends with the toolbox. One that cannot be
- * reached is left out, and the model is told so. Rejects with the signal's reason.
+ * Opens the tools of a run's MCP servers: those of its agent, unless it belongs to another organization, and those of
+ * its space. No tool gets a name in `taken`. Each server has one connection, closed with the toolbox. An unreachable
+ * server is left out and the model is informed. Rejects with the signal's reason.
  */
 export async function openMcpTools(
   deps: Pick<Deps, 'db' | 'log' | 'settings' | 'wrappingKey'>,
@@ -71,7 +71,7 @@ export async function openMcpTools(
     }
     const err: unknown = outcome?.reason
     const reason = whyUnreachable(err)
-    deps.log.warn({ mcpId: server.id, executionId: user.row.id, reason, err }, 'an MCP server cannot be reached')
+    deps.log.warn({ mcpId: server.id, executionId: user.row.id, reason, err }, 'failed to reach an MCP server')
     unusable.push(cannotBeUsed(server, reason))
     return isAway(server)
   })
@@ -84,12 +84,12 @@ export async function openMcpTools(
 const cannotBeUsed = ({ name }: { name: string }, reason: string) =>
   `The MCP server "${name}" cannot be used: ${reason}`
 
-/** Says which servers of a run are switched off, or were deleted while its agent still names them. */
+/** Describes the servers of a run that are disabled or were deleted while the agent still refers to them. */
 function absent(ofAgent: readonly string[], found: readonly ServerRow[]): string[] {
   const known = new Set(found.map(({ id }) => id))
   const deleted = found.length < MAX_SERVERS ? ofAgent.filter((id) => !known.has(id)) : []
   return [
-    ...found.filter(({ isActive }) => !isActive).map((row) => cannotBeUsed(row, 'it is switched off')),
+    ...found.filter(({ isActive }) => !isActive).map((row) => cannotBeUsed(row, 'it is disabled')),
     ...(deleted.length ? ['An MCP server of this agent was deleted: set mcpInstanceIds of the agent again'] : []),
   ]
 }
@@ -100,8 +100,8 @@ const hasMore = ({ name }: NamedServer) =>
   `The MCP server "${name}" has more tools than can be used: these are its first ones.`
 
 /**
- * The servers that the run has from its agent: none of another organization's. A run that goes on has its agent as it
- * was when the run began, without the servers that have been taken from the agent since (contract-2.md section 8.4).
+ * Returns the servers of the run's agent, unless it belongs to another organization. A resumed run uses the agent as of
+ * its start, without servers removed from the agent since (contract-2.md section 8.4).
  */
 async function serversOfAgent(db: Deps['db'], { row, agent }: ToolUser): Promise<string[]> {
   if (agent.organizationId !== row.organizationId) return []
@@ -119,7 +119,7 @@ function serversOf({ row }: ToolUser, ofAgent: readonly string[]): Prisma.McpSer
   }
 }
 
-/** Ends the connections. Servers that were deleted, switched off or moved meanwhile are sent nothing more. */
+/** Closes the connections. Sends nothing more to servers that were deleted, disabled or moved meanwhile. */
 async function closeAll(db: Deps['db'], opened: readonly Opened[]): Promise<void> {
   if (!opened.length) return
   const where = { id: { in: opened.map(({ server }) => server.id) }, isActive: true }
@@ -129,14 +129,14 @@ async function closeAll(db: Deps['db'], opened: readonly Opened[]): Promise<void
   await Promise.allSettled(opened.map(({ server, client }) => client.close(isKnown(server))))
 }
 
-/** Once for a run, however often it goes on. */
+/** Counts the use once per run, regardless of how often it resumes. */
 async function countUse({ db }: Pick<Deps, 'db'>, { row }: ToolUser, opened: readonly Opened[]): Promise<void> {
   if (!opened.length || row.attempt > 1) return
   const where = { id: { in: opened.map(({ server }) => server.id) } }
   await db.mcpServer.updateMany({ where, data: { usageCount: { increment: 1 } } })
 }
 
-/** The tools of the servers that are not denied. */
+/** Returns the tools that are not denied. */
 const listed = (opened: readonly Opened[]) =>
   opened.flatMap((one) =>
     one.client.tools.flatMap((tool) => {
@@ -180,7 +180,7 @@ function toTool(deps: ConnectDeps, user: ToolUser, { opened, server, tool, mode,
   }
 }
 
-/** Connects anew to a server that was changed: the open connection has the headers and credentials of before. */
+/** Reconnects to a changed server, because the open connection has its previous headers and credentials. */
 async function reconnect(deps: ConnectDeps, { signal }: ToolUser, opened: Opened): Promise<void> {
   const { server, client } = opened
   const row = await deps.db.mcpServer.findUnique({ where: { id: server.id } })
@@ -193,7 +193,7 @@ async function reconnect(deps: ConnectDeps, { signal }: ToolUser, opened: Opened
   client.close(false).catch(() => {})
 }
 
-/** What its permissions say of a tool: the entry of its name, else that of all others (contract.md section 7). */
+/** Returns the permission of a tool: its own entry, otherwise that of `*` (contract.md section 7). */
 function modeOf(server: Pick<ServerRow, 'permissions'>, name: string): 'ask' | 'allow' | 'deny' {
   const permissions = permissionsOf(server)
   const entry = permissions.find(({ tool }) => tool === name) ?? permissions.find(({ tool }) => tool === '*')

@@ -14,36 +14,36 @@ import {
 import packageJson from '../../package.json' with { type: 'json' }
 import { normalize } from './normalize.ts'
 
-/** In one connection: a server that says more has nothing to say. */
+/** Maximum number of messages in one connection, against flooding. */
 const MAX_MESSAGES = 10_000
-/** A request of the server's, such as a ping, is answered by a request of ours. */
+/** Weight of a request by the server, such as a ping, because this service must answer it. */
 const REQUEST_WEIGHT = 50
-/** A long call may tell of its progress very often. */
+/** Weight of a progress notification, which a long call may send often. */
 const PROGRESS_WEIGHT = 0.1
 
-/** The requests of this service have signals of their own; the SDK wants a number of milliseconds too. */
+/** Timeout passed to the SDK (ms). The service's own signals limit requests. */
 const LONGEST = 24 * 60 * 60 * 1000
 
-/** Tells the error that stands for a missing answer from those that servers give, whatever their code. */
+/** Marks the error for a missing answer, to distinguish it from errors of the server. */
 const GAVE_UP = Symbol('gave up')
 
-/** Whether a server's answer is an error, rather than none. */
+/** Returns whether an error is the server's answer rather than a missing one. */
 export const isServerError = (error: unknown): error is ProtocolError =>
   error instanceof ProtocolError && error.data !== GAVE_UP
 
 export type Address = { url: string; transport: string; headers: Headers }
 
-/** How long to wait before a stream that broke off is asked for again, whatever the server says (ms). */
+/** Minimum and maximum delay before a broken stream is resumed, whatever the server asks for (ms). */
 const RESUME_AFTER = { least: 50, most: 60_000 }
-/** How often that may fail in a row. */
+/** Maximum number of consecutive failed resumptions. */
 const MAX_RESUMES = 5
 
-/** What a message is sent for: the request, once it has an id, and what gives it up. */
+/** Context of an outgoing message: the id of its request, and the signal that aborts it. */
 const sending = new AsyncLocalStorage<{ id: unknown; signal: AbortSignal }>()
 
 /**
- * Takes an answer only where its question was asked: with streamable HTTP each request has its answer in a response of
- * its own, and one that claims to be another's is none.
+ * Accepts an answer only on the response of its own request. With streamable HTTP each request has its own response,
+ * and an answer on another one is ignored.
  */
 class StrictClient extends Client {
   protected override _onresponse(response: JSONRPCResponse | JSONRPCErrorResponse): void {
@@ -54,22 +54,22 @@ class StrictClient extends Client {
     super._onresponse(answer as JSONRPCResponse)
   }
 
-  /** The request's response has ended. If its answer was not in it, there is none. */
+  /** Fails a request whose response has ended without an answer. */
   giveUp(id: string | number): void {
     super._onresponse({ jsonrpc: '2.0', id, error: { code: -32000, message: 'Closed', data: GAVE_UP } })
   }
 }
 
-/** Asks something of a server, until the signal: `options` are for the SDK. */
+/** Sends a request to a server and applies the signal. `options` are for the SDK. */
 export const asking = <T>(
   signal: AbortSignal,
   ask: (options: { signal: AbortSignal; timeout: number }) => Promise<T>,
 ): Promise<T> => sending.run({ id: null, signal }, () => ask({ signal, timeout: LONGEST }))
 
-/** Whether a request is under way here that a stream belongs to: the standing stream of a session has none. */
+/** Returns whether a stream belongs to a request; a session's standing stream does not. */
 const isOfRequest = () => (sending.getStore()?.id ?? null) !== null
 
-/** A client for the address, not connected yet. `isLatest`: it finds out whether the server speaks the latest revision. */
+/** Creates an unconnected client. `isLatest`: it negotiates the latest revision. */
 export function createClient(address: Address, fetch: FetchLike, isLatest: boolean) {
   const transport = createTransport(address, fetch)
   const client = new StrictClient(
@@ -80,7 +80,10 @@ export function createClient(address: Address, fetch: FetchLike, isLatest: boole
   return { client, transport, settled }
 }
 
-/** Signs in nowhere. Resumes the streams of requests alone (SEP-1699): nothing that a run needs comes by another. */
+/**
+ * Creates a transport without OAuth. It resumes only the streams of requests (SEP-1699), because runs need nothing from
+ * other streams.
+ */
 function createTransport({ url, transport, headers }: Address, fetch: FetchLike) {
   const options = { fetch, requestInit: { headers }, redirectPolicy: 'follow' as const }
   if (transport === 'sse') return new SSEClientTransport(new URL(url), options)
@@ -102,8 +105,8 @@ function createTransport({ url, transport, headers }: Address, fetch: FetchLike)
 }
 
 /**
- * Before it is connected: what goes out says for which request, and what comes in is counted. `settled` waits until
- * what was sent without a question, such as that a call is given up, has arrived.
+ * Prepares the client before it connects: tags outgoing messages with their request and counts incoming ones. `settled`
+ * waits until notifications, such as cancellations, have been delivered.
  */
 function prepare(client: StrictClient, transport: Transport): { settled: () => Promise<unknown> } {
   let messages = 0
@@ -115,7 +118,7 @@ function prepare(client: StrictClient, transport: Transport): { settled: () => P
   transport.onmessage = (message) => count(weigh(message))
   transport.onerror = (error) => {
     count(1)
-    // The one stream of an SSE server has ended.
+    // The only stream of an SSE server has ended.
     if (error instanceof SseError) void transport.close()
   }
   const send = transport.send.bind(transport)

@@ -19,17 +19,21 @@ import * as service from './service.ts'
 
 const { type, overlap, catchUp } = schema.Schedule.shape
 const Status = enumFromZod('MissionStatus', schema.MissionStatus, 'The status of a mission')
-const Visibility = enumFromZod('MissionVisibility', schema.MissionVisibility, 'Who sees a mission')
-const Type = enumFromZod('ScheduleType', type, 'When a mission runs')
-const Overlap = enumFromZod('ScheduleOverlap', overlap, 'What a fire time does while the last run is on')
-const CatchUp = enumFromZod('ScheduleCatchUp', catchUp, 'What becomes of fire times that nobody was there for')
+const Visibility = enumFromZod('MissionVisibility', schema.MissionVisibility, 'Visibility of a mission')
+const Type = enumFromZod('ScheduleType', type, 'Kind of a schedule')
+const Overlap = enumFromZod('ScheduleOverlap', overlap, 'Handling of a fire time while the previous run is active')
+const CatchUp = enumFromZod(
+  'ScheduleCatchUp',
+  catchUp,
+  'Handling of fire times that passed while no server was running',
+)
 
-const ScheduleInput = inputFromZod('ScheduleInput', schema.Schedule, 'When a mission runs')
-inputFromZod('ScheduleChangeInput', schema.ScheduleChange, 'What to change of when a mission runs')
-// The other name is for clients of old, who speak REST.
+const ScheduleInput = inputFromZod('ScheduleInput', schema.Schedule, 'Schedule of a mission')
+inputFromZod('ScheduleChangeInput', schema.ScheduleChange, 'Changes of the schedule of a mission')
+// The alias is for older REST clients.
 const ALIAS = { characterId: true } as const
 const CreateInput = inputFromZod('CreateMissionInput', schema.CreateMission.omit(ALIAS), 'A new mission')
-const UpdateInput = inputFromZod('UpdateMissionInput', schema.UpdateMission.omit(ALIAS), 'What to change of a mission')
+const UpdateInput = inputFromZod('UpdateMissionInput', schema.UpdateMission.omit(ALIAS), 'Changes of a mission')
 
 const MISSION = rowsOf('Mission', 'Mission', service.reachable, {
   name: 'Mission',
@@ -56,38 +60,47 @@ const Mission = builder.prismaObject('Mission', {
     userId: t.exposeID('userId'),
     tokenId: t.id({
       nullable: true,
-      description: 'The key it was last written with; for its owner and admins',
+      description: 'Idempotency-Key of its last write; for its owner and admins',
       select: { userId: true, tokenId: true },
       resolve: ({ userId, tokenId }, _, { actor }) => (isAdmin(actor) || userId === actor.userId ? tokenId : null),
     }),
     status: t.expose('status', { type: Status }),
-    pauseReason: t.exposeString('pauseReason', { nullable: true, description: 'Why it paused itself' }),
-    scheduleType: t.expose('scheduleType', { type: Type, description: 'When it runs' }),
-    scheduleValue: t.exposeString('scheduleValue', { nullable: true, description: 'What the type needs' }),
-    timezone: t.exposeString('timezone', { description: 'Of the schedule, IANA' }),
-    overlap: t.expose('overlap', { type: Overlap, description: 'A fire time while the last run is on' }),
-    catchUp: t.expose('catchUp', { type: CatchUp, description: 'Fire times nobody was there for' }),
+    pauseReason: t.exposeString('pauseReason', { nullable: true, description: 'Reason for which it paused itself' }),
+    scheduleType: t.expose('scheduleType', { type: Type, description: 'Kind of the schedule' }),
+    scheduleValue: t.exposeString('scheduleValue', {
+      nullable: true,
+      description: 'Value of the schedule, depending on the type',
+    }),
+    timezone: t.exposeString('timezone', { description: 'IANA timezone of the schedule' }),
+    overlap: t.expose('overlap', {
+      type: Overlap,
+      description: 'Handling of a fire time while the previous run is active',
+    }),
+    catchUp: t.expose('catchUp', {
+      type: CatchUp,
+      description: 'Handling of fire times that passed while no server was running',
+    }),
     lastRunAt: t.expose('lastRunAt', {
       type: 'DateTime',
       nullable: true,
-      description: 'The fire time of its last run',
+      description: 'Fire time of the last run',
     }),
-    nextRunAt: t.expose('nextRunAt', { type: 'DateTime', nullable: true, description: 'Its next fire time' }),
-    runCount: t.exposeInt('runCount', { description: 'How often it has run' }),
-    maxRuns: t.exposeInt('maxRuns', { nullable: true, description: 'Maximum number of runs, by hand too' }),
+    nextRunAt: t.expose('nextRunAt', { type: 'DateTime', nullable: true, description: 'Next fire time' }),
+    runCount: t.exposeInt('runCount', { description: 'Number of runs' }),
+    maxRuns: t.exposeInt('maxRuns', { nullable: true, description: 'Maximum number of runs, including those by hand' }),
     backoffSeconds: t.int({
       nullable: true,
-      description: 'The pause of a continuous mission (seconds) while its runs fail, in place of the one it was given',
+      description: 'Pause of a continuous mission while its runs fail (seconds), instead of its normal one',
       select: { scheduleType: true, scheduleValue: true, timezone: true, failureCount: true },
       resolve: service.backoffOf,
     }),
     lastStatus: t.exposeString('lastStatus', {
       nullable: true,
-      description: 'How its latest run ended: completed, failed or cancelled',
+      description: 'Status of the latest ended run: completed, failed or cancelled',
     }),
     lastError: t.string({
       nullable: true,
-      description: 'Why its latest run failed, if you can read that run',
+      description: 'Error of the latest run, if it failed and you can read that run',
       select: { lastError: true, lastExecutionId: true },
       async resolve({ lastError, lastExecutionId }, _, context, info) {
         if (lastError === null || lastExecutionId === null) return null
@@ -100,7 +113,7 @@ const Mission = builder.prismaObject('Mission', {
     }),
     lastExecutionId: t.exposeID('lastExecutionId', {
       nullable: true,
-      description: 'Its latest run that has ended',
+      description: 'Latest ended run',
     }),
     failureCount: t.exposeInt('failureCount', {
       description: 'Number of failed runs since the last one that completed',
@@ -108,13 +121,13 @@ const Mission = builder.prismaObject('Mission', {
     skippedCount: t.exposeInt('skippedCount', { description: 'Number of fire times that passed without a run' }),
     createdAt: t.expose('createdAt', { type: 'DateTime' }),
     updatedAt: t.expose('updatedAt', { type: 'DateTime' }),
-    agent: t.field(rowIn(Agent, AGENT, 'agentId', 'Whose work it is; null when you cannot reach it')),
-    space: t.field(rowIn(Space, SPACE, 'spaceId', 'Where it runs')),
-    user: t.field(rowIn(User, USER, 'userId', 'Its owner, as whom it runs')),
+    agent: t.field(rowIn(Agent, AGENT, 'agentId', 'Agent of the mission; null if you cannot reach it')),
+    space: t.field(rowIn(Space, SPACE, 'spaceId', 'Space of the mission')),
+    user: t.field(rowIn(User, USER, 'userId', 'Owner, as whom it runs')),
     runs: t.field(
       relationList(Executions, EXECUTION, {
         column: 'missionId',
-        description: 'Its runs, newest first',
+        description: 'Runs, newest first',
         extensions: { procedure: missions.runs },
       }),
     ),
@@ -125,7 +138,7 @@ const Missions = connectionType('Mission', Mission, 'missions, newest first')
 
 for (const [type, column, what] of [
   [Agent, 'agentId', 'Its missions'],
-  [Space, 'spaceId', 'The missions that run in it'],
+  [Space, 'spaceId', 'Missions of the space'],
 ] as const) {
   builder.prismaObjectFields(type, (t) => ({
     missions: t.field(relationList(Missions, MISSION, { column, description: `${what}, newest first` })),
@@ -133,11 +146,11 @@ for (const [type, column, what] of [
 }
 
 builder.prismaObjectFields(Execution, (t) => ({
-  mission: t.field(rowIn(Mission, MISSION, 'missionId', 'The mission whose run it is')),
+  mission: t.field(rowIn(Mission, MISSION, 'missionId', 'Mission of the run')),
 }))
 
 builder.prismaObjectFields(Chat, (t) => ({
-  mission: t.field(rowIn(Mission, MISSION, 'missionId', 'The mission that began it')),
+  mission: t.field(rowIn(Mission, MISSION, 'missionId', 'Mission that started the run')),
 }))
 
 const RunPayload = builder.objectRef<{ executionId: string; missionId: string }>('RunMissionPayload').implement({
@@ -146,7 +159,7 @@ const RunPayload = builder.objectRef<{ executionId: string; missionId: string }>
     executionId: t.exposeID('executionId', { description: 'The run' }),
     mission: t.field({
       type: Mission,
-      description: 'The mission as it is now',
+      description: 'The mission after the change',
       resolve: ({ missionId }, _, context, info) => reload(context, info, MISSION, missionId),
     }),
   }),
@@ -182,7 +195,7 @@ builder.queryFields((t) => ({
 }))
 
 builder.mutationFields((t) => {
-  /** A mutation that answers the mission as it then is. */
+  /** Defines a mutation that returns the changed mission. */
   const changing = (procedure: 'pause' | 'resume') =>
     t.field({
       ...shows(missions[procedure]),

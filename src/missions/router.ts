@@ -39,7 +39,7 @@ export const missions = router({
   update: token('missions:write')
     .meta(
       rest('PATCH', '/api/v1/missions/{id}', 'Change, run, pause or resume a mission', {
-        409: 'It is not in a state for that',
+        409: 'The mission is not in a suitable state',
         429: TOO_MANY_WAIT,
       }),
     )
@@ -60,7 +60,7 @@ export const missions = router({
   run: token('missions:write')
     .meta(
       rest('POST', '/api/v1/missions/{id}/run', 'Run a mission now', {
-        409: 'It is running or paused',
+        409: 'The mission is running or paused',
         429: TOO_MANY_WAIT,
       }),
     )
@@ -76,7 +76,7 @@ export const missions = router({
     ),
 
   pause: token('missions:write')
-    .meta(rest('POST', '/api/v1/missions/{id}/pause', 'Pause a mission', { 409: 'It is completed' }))
+    .meta(rest('POST', '/api/v1/missions/{id}/pause', 'Pause a mission', { 409: 'The mission is completed' }))
     .input(schema.MissionId)
     .output(schema.MissionResponse)
     .mutation(({ ctx, input }) =>
@@ -89,7 +89,7 @@ export const missions = router({
     ),
 
   resume: token('missions:write')
-    .meta(rest('POST', '/api/v1/missions/{id}/resume', 'Resume a paused mission', { 409: 'It is not paused' }))
+    .meta(rest('POST', '/api/v1/missions/{id}/resume', 'Resume a paused mission', { 409: 'The mission is not paused' }))
     .input(schema.MissionId)
     .output(schema.MissionResponse)
     .mutation(({ ctx, input }) =>

@@ -11,11 +11,11 @@ import { countDue, hasAllRuns, lastDue, nextFire, pauseOf } from './schedule.ts'
 
 type MissionRow = Prisma.MissionGetPayload<object>
 
-/** A fire time that is late by more than this (ms) was missed: nobody was there. */
+/** Delay after which a fire time counts as missed because no server was running (ms). */
 const MISSED = 60_000
 const SECOND = 1000
 
-/** Whoever claims its fire time, or changes when it runs, changes one of these. */
+/** Returns the columns that change when a fire time is claimed or the schedule changes. */
 const timesOf = ({ nextRunAt, scheduleType, scheduleValue, timezone }: MissionRow) => ({
   nextRunAt,
   scheduleType,
@@ -23,27 +23,27 @@ const timesOf = ({ nextRunAt, scheduleType, scheduleValue, timezone }: MissionRo
   timezone,
 })
 
-/** Somebody else has claimed the fire time, or the mission was paused or is running. */
+/** Thrown if another server has claimed the fire time, or the mission was paused or is running. */
 class NotNow extends Error {
   override name = 'NotNow'
 }
 
-/** How a run begins: by hand, or at a fire time that is thereby claimed. */
+/** Trigger of a run: by hand, or a fire time that the run claims. */
 export type Cause = {
   actor: Actor
   fire: { at: Date; next: Date | null; skipped: number } | null
   /** The Idempotency-Key of a run by hand. */
   key: KeyClaim | null
-  /** Takes locks that the transaction which accepts it needs before all others. */
+  /** Takes the locks that must precede all others in the accepting transaction. */
   first?: (tx: Tx) => Promise<void>
-  /** What else happens in that transaction. */
+  /** Further changes in that transaction. */
   also?: (tx: Tx, executionId: string) => Promise<void>
 }
 
 /**
- * Begins a run of a mission in a chat of its own. The mission moves on in the transaction that accepts the run, so that
- * each fire time starts one, whatever the number of servers; null when it is not to be. Throws 404 when the actor may
- * not use the agent or the space any more, and what the engine throws.
+ * Starts a run of a mission in a chat of its own. The mission moves on in the transaction that accepts the run, so that
+ * each fire time starts one run regardless of the number of servers. Returns null if the run must not start. Throws 404
+ * if the actor may no longer use the agent or the space, and the engine's errors.
  */
 export async function run(
   deps: Deps,
@@ -73,7 +73,8 @@ export async function run(
       mission: { id: mission.id, title: mission.title, runNumber },
       async first(tx) {
         await first?.(tx)
-        // Completed by then, it is active again: whoever counts it waits for those who write chats, as this does next.
+        // A completed mission becomes active again. Transactions that count missions wait for writers of chats, and
+        // this one writes a chat next.
         if (mission.status !== 'pending') await lockMissionCounts(tx, settings, Prisma.sql`"id" = ${mission.id}`)
       },
       async also(tx, executionId, now) {
@@ -107,12 +108,12 @@ export async function run(
   }
 }
 
-/** How far the clocks of servers may be apart (ms): a fire time that one of them has just claimed is not claimed again. */
+/** Maximum clock difference between servers (ms), so that a just claimed fire time is not claimed again. */
 const SKEW = 60_000
 
 /**
- * Puts back the fire time of a mission if it is later than the next one from now: it was set under a wrong clock, or the
- * clock was put back since.
+ * Moves the fire time of a mission back if it is later than the next one from now, because it was set under a wrong
+ * clock or the clock was set back.
  */
 export async function putBack(deps: Deps, mission: MissionRow, now: Date): Promise<void> {
   const { nextRunAt, lastRunAt } = mission
@@ -125,25 +126,25 @@ export async function putBack(deps: Deps, mission: MissionRow, now: Date): Promi
   if (await moveOn(deps, mission, { nextRunAt: next }, now))
     deps.log.warn(
       { missionId: mission.id, nextRunAt, putBackTo: next },
-      'a fire time of a mission that was set under a wrong clock was put back',
+      'moved back the fire time of a mission that was set under a wrong clock',
     )
 }
 
 /**
- * Does what the due fire time of a mission asks for: a run, nothing but the next one, or a pause with its reason. One
- * that waits for the run before it (`overlap: queue`) stays due until that has ended.
+ * Handles the due fire time of a mission: starts a run, skips it, or pauses the mission with a reason. A mission that
+ * waits for its previous run (`overlap: queue`) stays due until that has ended.
  */
 export async function fire(deps: Deps, mission: MissionRow, now: Date): Promise<void> {
   const due = mission.nextRunAt
   if (!due) return
   const before = await findLastRun(deps, mission)
   if (mission.status === 'running') {
-    // What was due before that run began is late, but does not overlap with it.
+    // A fire time from before the run started is late, but does not overlap with it.
     const passes = mission.overlap === 'skip' && !(before && due <= before.createdAt)
-    if (passes) await skip(deps, mission, lastDue(mission, due, now), 'the run before is still on', now)
+    if (passes) await skip(deps, mission, lastDue(mission, due, now), 'the previous run is still active', now)
     return
   }
-  // A fire time may have waited until then. A run that was taken over from a process that died was itself late.
+  // The fire time may have waited until then. A run that was taken over from a dead process was itself late.
   const freeSince = mission.overlap === 'queue' && before?.attempt === 1 ? (before.completedAt?.getTime() ?? 0) : 0
   const isMissed = (time: Date) =>
     mission.scheduleType !== 'continuous' && now.getTime() - Math.max(time.getTime(), freeSince) > MISSED
@@ -159,7 +160,7 @@ export async function fire(deps: Deps, mission: MissionRow, now: Date): Promise<
     if (mission.scheduleType === 'continuous' && mission.failureCount) logBackoff(deps, mission)
   } catch (error) {
     const { status, message } = error as { status?: number; message: string }
-    // Too many runs wait already: it stays due.
+    // The backlog is full, so the mission stays due.
     if (status === 429) return
     if (status !== 404) throw error
     await stop(deps, mission, message, now)
@@ -177,7 +178,7 @@ const logBackoff = ({ log }: Deps, mission: MissionRow) =>
     'a continuous mission runs less often because its runs fail; its lastError says why',
   )
 
-/** Passes over the fire times of a mission from the one that is due to `last`. */
+/** Skips the fire times of a mission from the one that is due to `last`. */
 async function skip(deps: Deps, mission: MissionRow, last: Date, reason: string, now: Date): Promise<void> {
   const skipped = countDue(mission, mission.nextRunAt ?? last, last)
   const data = { nextRunAt: nextFire(mission, last), skippedCount: { increment: skipped } }
@@ -192,14 +193,14 @@ const findLastRun = async ({ db }: Deps, { executionId }: MissionRow) =>
         select: { createdAt: true, completedAt: true, attempt: true },
       })
 
-/** Pauses a mission that cannot run any more, and says why. */
+/** Pauses a mission that cannot run any more, with a reason. */
 const stop = ({ db, settings }: Deps, mission: MissionRow, pauseReason: string, now: Date) =>
   db.$transaction(async (tx) => {
     await lockMissionCounts(tx, settings, Prisma.sql`"id" = ${mission.id}`)
     await moveOn({ db: tx }, mission, { status: 'paused', pauseReason, nextRunAt: null }, now)
   })
 
-/** Changes a mission unless its fire time was claimed, or its schedule changed, meanwhile. Returns whether it did. */
+/** Changes a mission unless its fire time was claimed or its schedule changed meanwhile. Returns whether it did. */
 async function moveOn(
   { db }: { db: Tx },
   mission: MissionRow,

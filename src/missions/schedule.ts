@@ -5,7 +5,7 @@ import { IN_RANGE, isInRange } from '../lib/fields.ts'
 import { isTimezone, toMoment, toWallClock } from '../lib/wall-clock.ts'
 import type { ScheduleChange } from './schema.ts'
 
-/** When a mission runs, as it is stored. */
+/** A schedule as stored. */
 export type Schedule = {
   scheduleType: 'none' | 'once' | 'cron' | 'continuous'
   scheduleValue: string | null
@@ -23,7 +23,9 @@ export const NO_SCHEDULE: FullSchedule = {
   maxRuns: null,
 }
 
-/** A schedule after a change: what is not said stays, null is the default. A value is of its type only. */
+/**
+ * Applies a change to a schedule. Absent fields stay, null is the default, and a value is reset when the type changes.
+ */
 export function changeSchedule(before: FullSchedule, change: z.output<typeof ScheduleChange> | null): FullSchedule {
   if (!change) return NO_SCHEDULE
   const { type = before.scheduleType, value, timezone, overlap, catchUp, maxRuns } = change
@@ -38,7 +40,7 @@ export function changeSchedule(before: FullSchedule, change: z.output<typeof Sch
   }
 }
 
-/** Whether both run at the same times, and the same number of times. */
+/** Returns whether two schedules have the same fire times and number of runs. */
 export const isSameTime = (a: FullSchedule, b: FullSchedule): boolean =>
   a.scheduleType === b.scheduleType &&
   a.scheduleValue === b.scheduleValue &&
@@ -48,7 +50,7 @@ export const isSameTime = (a: FullSchedule, b: FullSchedule): boolean =>
 const DEFAULT_PAUSE = 60
 const MAX_PAUSE = 30 * 24 * 60 * 60
 
-/** Throws a 400 that says what is wrong with it. `now` is what a date must be after. */
+/** Throws a 400 that states the error of a schedule. Dates must be after `now`. */
 export function checkSchedule(schedule: Schedule, now: Date): void {
   const { scheduleType, scheduleValue, timezone } = schedule
   if (!isTimezone(timezone)) throw invalidField('schedule.timezone', 'an IANA timezone, like Europe/Berlin')
@@ -74,46 +76,48 @@ function checkCron(schedule: Schedule, now: Date): void {
     const why = error instanceof Error ? error.message.replace(/^\w+: /, '') : ''
     throw invalidField('schedule.value', `a cron expression. ${why}`)
   }
-  if (!next) throw invalidField('schedule.value', 'a cron expression that is ever due')
+  if (!next) throw invalidField('schedule.value', 'a cron expression with at least one fire time')
 }
 
-/** An ISO 8601 date and time; without an offset it is local to the timezone. */
+/** Parses an ISO 8601 date and time. Without an offset it is local to the timezone. */
 function parseDate({ scheduleValue, timezone }: Schedule): Date {
   const [, day, time, offset] =
     /^(\d{4}-\d\d-\d\d)(T\d\d:\d\d(?::\d\d(?:\.\d{1,3})?)?)(Z|[+-]\d\d:\d\d)?$/.exec(scheduleValue ?? '') ?? []
   const local = new Date(`${day}${time}Z`)
   const date = new Date(`${day}${time}${offset ?? 'Z'}`)
-  // JavaScript takes the 30th of February for the 2nd of March.
+  // JavaScript accepts February 30 as March 2.
   const isDate = !Number.isNaN(date.getTime()) && local.toISOString().slice(0, 10) === day
   if (!isDate) throw invalidField('schedule.value', 'an ISO 8601 date and time')
   return offset ? date : toMoment(local, timezone)
 }
 
 /**
- * The pattern of a cron expression, matched against what the clock on the wall shows: a clock change is none of its
- * business (contract.md section 7: a local time that is skipped runs at the next there is, a repeated one once).
+ * Returns the pattern of a cron expression, which is matched against wall-clock times and ignores clock changes
+ * (contract.md section 7: a skipped local time runs at the next existing one, a repeated one once).
  */
 function patternOf({ scheduleValue }: Schedule): Cron {
   const [, , day = '', , weekday = ''] = fieldsOf(scheduleValue)
-  // As cron has always done: either day counts where both are said, and both where one begins with a star.
+  // Standard cron semantics: if both day fields are restricted, either matches; if one begins with a star, both must
+  // match.
   const domAndDow = isWild(day) || isWild(weekday)
   return new Cron(scheduleValue ?? '', { timezone: 'UTC', paused: true, domAndDow })
 }
 
-/** Returns the five fields of a cron expression, without the seconds of one that has six. */
+/** Returns the five fields of a cron expression, without the seconds of a six-field one. */
 const fieldsOf = (value: string | null): string[] => (value ?? '').trim().split(/\s+/).slice(-5)
 
 const isWild = (field: string): boolean => /^[*?]/.test(field)
 
-/** The longest time that a clock is put back by, and more (ms). */
+/** Upper bound for the time by which a clock is set back (ms). */
 const MAX_SET_BACK = 3 * 60 * 60 * 1000
 const SECOND = 1000
 
 const floor = (time: number): number => Math.floor(time / SECOND) * SECOND
 
 /**
- * Returns the fire time after a moment among the readings that come again because the clock is put back. Fixed times have
- * been before. Expressions whose minute or hour begins with a star go on (the rule of Debian's cron). Null if there is none.
+ * Returns the fire time after a moment among the wall-clock times that repeat because the clock is set back. Fixed
+ * times already ran. Expressions whose minute or hour begins with a star run again (the rule of Debian's cron). Returns
+ * null if there is none.
  */
 function nextRepeated(schedule: Schedule, after: Date): Date | null {
   const [minute = '', hour = ''] = fieldsOf(schedule.scheduleValue)
@@ -124,7 +128,7 @@ function nextRepeated(schedule: Schedule, after: Date): Date | null {
   const pattern = patternOf(schedule)
   const start = floor(after.getTime())
   const offset = offsetAt(start)
-  /** The next fire time if the clock goes on from there as it is. */
+  /** Returns the next fire time with a constant clock offset. */
   const from = (time: number, before: Date) => {
     const reading = pattern.nextRun(before)
     const fire = reading && time + reading.getTime() - readingAt(time).getTime()
@@ -140,7 +144,7 @@ function nextRepeated(schedule: Schedule, after: Date): Date | null {
   return from(late, new Date(readingAt(late).getTime() - SECOND))
 }
 
-/** The first fire time after a moment; null when there is none. A continuous mission's comes when its run ends. */
+/** Returns the first fire time after a moment, or null. A continuous mission gets its fire time when its run ends. */
 export function nextFire(schedule: Schedule, after: Date): Date | null {
   const { scheduleType, timezone } = schedule
   if (scheduleType === 'once') {
@@ -152,7 +156,7 @@ export function nextFire(schedule: Schedule, after: Date): Date | null {
   let reading = pattern.nextRun(toWallClock(after, timezone))
   for (; reading; reading = pattern.nextRun(reading)) {
     const fire = toMoment(reading, timezone)
-    // Otherwise the clock was put back, and this reading has been before.
+    // Otherwise the clock was set back and this wall-clock time is over.
     if (fire <= after) continue
     const repeated = nextRepeated(schedule, after)
     return repeated && repeated < fire ? repeated : fire
@@ -160,18 +164,18 @@ export function nextFire(schedule: Schedule, after: Date): Date | null {
   return null
 }
 
-/** When a schedule begins that was set, or resumed, now. */
+/** Returns the first fire time of a schedule that is set or resumed now. */
 export const firstFire = (schedule: Schedule, now: Date): Date | null =>
   schedule.scheduleType === 'continuous' ? now : nextFire(schedule, now)
 
-/** Tells whether a mission has had all the runs that its schedule allows. */
+/** Returns whether a mission has had all the runs that its schedule allows. */
 export const hasAllRuns = ({ maxRuns, runCount }: { maxRuns: number | null; runCount: number }): boolean =>
   maxRuns !== null && runCount >= maxRuns
 
 const MAX_BACKOFF = 60 * 60
 
 /**
- * Returns the pause of a continuous mission (seconds). It doubles with each failed run in a row, up to an hour or the
+ * Returns the pause of a continuous mission (seconds). It doubles with each consecutive failure, up to an hour or the
  * mission's own pause if that is longer.
  */
 export function pauseOf({ scheduleValue, failureCount }: Schedule & { failureCount: number }): number {
@@ -189,7 +193,7 @@ export function countDue(schedule: Schedule, due: Date, last: Date): number {
   return count
 }
 
-/** The next so many fire times. */
+/** Returns the next `count` fire times. */
 export function nextFires(schedule: Schedule, after: Date, count: number): Date[] {
   const fires: Date[] = []
   for (let next = nextFire(schedule, after); next && fires.length < count; next = nextFire(schedule, next)) {
@@ -198,7 +202,7 @@ export function nextFires(schedule: Schedule, after: Date, count: number): Date[
   return fires
 }
 
-/** The last fire time that is not after `now`, from one that is due on. */
+/** Returns the last fire time that is not after `now`, starting from one that is due. */
 export function lastDue(schedule: Schedule, due: Date, now: Date): Date {
   if (schedule.scheduleType !== 'cron') return due
   const { timezone } = schedule

@@ -3,26 +3,29 @@ import type { Deps } from '../deps.ts'
 import { inParts } from '../lib/parts.ts'
 import { fire, putBack } from './runs.ts'
 
-/** How often due missions are looked for (ms). */
+/** Polling interval for due missions (ms). */
 const INTERVAL = 500
 const PAGE = 100
-/** How many are fired at once: while one reads, another writes. */
+/** Maximum number of missions fired concurrently. One can read while another writes. */
 const AT_ONCE = 10
 
 export type Scheduler = {
-  /** Fires what is due. */
+  /** Fires due missions. */
   tick(): Promise<void>
   stop(): Promise<void>
 }
 
 type Due = Prisma.MissionGetPayload<object>
 
-/** Fires missions when they are due. Any number of servers do so at once: a fire time is claimed by a condition. */
+/**
+ * Fires missions when they are due. Any number of servers can do so concurrently, because each fire time is claimed
+ * conditionally.
+ */
 export function createScheduler(deps: Deps): Scheduler {
   const { db, clock, log } = deps
   let ticking: Promise<void> | null = null
   let stopped = false
-  /** When it last looked, if it has: a time before that is one to which the clock was put back. */
+  /** Time of the last poll. An earlier current time means that the clock was set back. */
   let seen = new Date(8.64e15)
 
   async function fireAll(): Promise<void> {
@@ -38,7 +41,9 @@ export function createScheduler(deps: Deps): Scheduler {
     }
   }
 
-  /** Corrects fire times that were set under a clock that was ahead, at the start and whenever the clock is put back. */
+  /**
+   * Corrects fire times that were set under a clock that was ahead, at the start and whenever the clock is set back.
+   */
   async function putAllBack(now: Date): Promise<void> {
     const later = (after?: Due) =>
       db.mission.findMany({
@@ -57,12 +62,12 @@ export function createScheduler(deps: Deps): Scheduler {
     }
   }
 
-  /** What is due, by its fire time: what cannot be fired keeps nobody behind it waiting. */
+  /** Reads due missions by fire time, so that a failing one does not block later ones. */
   const read = (now: Date, after?: Due): Promise<Due[]> =>
     db.mission.findMany({
       where: {
         archivedAt: null,
-        // One that waits for its own run to end is looked at when that has ended.
+        // A mission that waits for its own run is handled when that has ended.
         OR: [{ status: 'pending' }, { status: 'running', overlap: 'skip' }],
         nextRunAt: { lte: now },
         ...(after && { AND: { OR: laterThan(after) } }),
@@ -73,7 +78,7 @@ export function createScheduler(deps: Deps): Scheduler {
 
   const tryToFire = (mission: Due, now: Date) =>
     fire(deps, mission, now).catch((error) => {
-      log.error({ err: error, missionId: mission.id }, 'a mission could not be started, trying again')
+      log.error({ err: error, missionId: mission.id }, 'failed to start a mission, retrying')
     })
 
   const tick = () => {
@@ -83,7 +88,7 @@ export function createScheduler(deps: Deps): Scheduler {
     return ticking
   }
   const timer = setInterval(() => {
-    tick().catch((error) => log.error({ err: error }, 'due missions could not be read, trying again'))
+    tick().catch((error) => log.error({ err: error }, 'failed to read due missions, retrying'))
   }, INTERVAL)
 
   return {

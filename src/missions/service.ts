@@ -43,7 +43,7 @@ export type MissionRow = Prisma.MissionGetPayload<object> & { truncated?: boolea
 /** The long texts of a mission, which long lists cut. */
 export const LONG_TEXTS = ['goal', 'lastError'] as const
 
-/** The organization's, but for what is private, lies in a private space or belongs to a private agent. */
+/** The organization's missions, except private ones and those of private spaces or agents of others. */
 export const reachable = (actor: Actor): Prisma.MissionWhereInput => ({
   organizationId: actor.organizationId,
   archivedAt: null,
@@ -55,7 +55,8 @@ const authorize = (actor: Actor, mission: MissionRow): Authorized<MissionRow> =>
   permit(mission, mission.userId === actor.userId || (isAdmin(actor) && mission.visibility !== 'private'))
 
 /**
- * Returns missions as the caller sees them. The error of a run goes to those who can read the run. One statement at most.
+ * Returns missions as the caller sees them, in at most one statement. The error of a run is visible only to users who
+ * can read the run.
  */
 async function toMissions(actor: Actor, db: Tx, rows: readonly MissionRow[]): Promise<z.input<typeof Mission>[]> {
   const ids = rows.flatMap(({ lastError, lastExecutionId }) =>
@@ -70,7 +71,7 @@ async function shown(actor: Actor, { db }: { db: Tx }, row: MissionRow): Promise
   return mission!
 }
 
-/** Returns the seconds that a continuous mission pauses for because its runs fail, or null. */
+/** Returns the pause of a continuous mission that was extended because of failures (seconds), or null. */
 export const backoffOf = (row: Pick<MissionRow, 'scheduleType' | 'scheduleValue' | 'timezone' | 'failureCount'>) =>
   row.scheduleType === 'continuous' && row.failureCount > 0 ? pauseOf(row) : null
 
@@ -111,16 +112,16 @@ const toMission = (actor: Actor, row: MissionRow, showsError: boolean): z.input<
   ...(row.truncated && { truncated: true }),
 })
 
-/** What `list` lists: the filter of its input on top of {@link reachable}. */
+/** Returns the filter of `list`: its input on top of {@link reachable}. */
 export const listedBy = (actor: Actor, { status }: z.output<typeof ListMissions>): Prisma.MissionWhereInput => ({
   ...reachable(actor),
   ...(status && { status }),
 })
 
-/** What totals are kept of: those that are running count as pending, since they are what runs change. */
+/** Statuses with kept totals. Running missions count as pending, because runs change that often. */
 const KEPT = ['pending', 'completed', 'paused', 'failed'] as const
 
-/** How many {@link listedBy} finds. Those that are running, which are few, are counted, and taken off the others. */
+/** Counts the missions that {@link listedBy} finds. The few running ones are counted and subtracted from the others. */
 export async function countListed(actor: Actor, db: Db, { status }: z.output<typeof ListMissions>): Promise<number> {
   if (status === 'running') return db.mission.count({ where: listedBy(actor, { status }) })
   const total = await totalOf(db, {
@@ -129,7 +130,7 @@ export async function countListed(actor: Actor, db: Db, { status }: z.output<typ
     userId: { in: ['', actor.userId] },
     value: status ?? { in: [...KEPT] },
   })
-  // One may have ended for good in between.
+  // A mission may have completed between the two statements.
   return status === 'pending' ? Math.max(0, total - (await countListed(actor, db, { status: 'running' }))) : total
 }
 
@@ -149,7 +150,7 @@ async function find(actor: Actor, { db }: { db: Tx }, id: string): Promise<Missi
   return row
 }
 
-/** The same in a transaction, until the end of which nobody else changes it. */
+/** Finds and locks a mission until the transaction ends. */
 async function hold(tx: Tx, actor: Actor, { settings }: Deps, id: string): Promise<Authorized<MissionRow>> {
   await lockRows(tx, 'Mission', [id], rowLock(settings))
   return authorize(actor, await find(actor, { db: tx }, id))
@@ -172,7 +173,7 @@ async function findAgent(actor: Actor, { db }: Deps, id: string) {
   return { agentId: agent.id, agentOrganizationId: agent.organizationId }
 }
 
-/** The agent and the space of a mission that is to be. 404 for what the caller cannot run, or reach. */
+/** Finds the agent and the space of a new mission. Throws 404 if the caller cannot run or reach them. */
 export async function findPlace(actor: Actor, deps: Deps, input: z.output<typeof CreateMission>) {
   const agentId = agentOf(input)
   if (agentId === undefined) throw badRequest('Missing required field: agentId')
@@ -216,25 +217,26 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
 }
 
 /**
- * Returns the scopes of a mission when the caller writes or runs it. The owner brings those of their own token. Anybody
- * else acts for the owner, or has the owner's goal act for them, so they only narrow what the mission has.
+ * Returns the scopes of a mission that the caller writes or runs. The owner contributes those of the current token. Any
+ * other caller can only narrow the mission's scopes, because the mission acts for its owner.
  */
 const scopesBy = (actor: Actor, mission: Pick<MissionRow, 'userId' | 'scopes'>): readonly string[] =>
   mission.userId === actor.userId ? actor.scopes : intersect(fromColumn(mission.scopes), actor.scopes)
 
-/** Returns what a mission acts with once the caller has written it: the scopes, and its owner's token. */
+/** Returns the authority of a mission after the caller has written it: the scopes, and its owner's token. */
 const authorityBy = (actor: Actor, mission: Pick<MissionRow, 'userId' | 'scopes' | 'tokenId'>) => ({
   scopes: toColumn(scopesBy(actor, mission)),
   tokenId: mission.userId === actor.userId ? actor.tokenId || null : mission.tokenId,
 })
 
-/** What changes who may see a mission, and its chats. */
+/** Fields that change the visibility of a mission and its chats. */
 const COUNTED = ['visibility', 'agentId', 'spaceId'] as const
 
 /**
- * PATCH /missions/{id}. `status` runs, pauses, resumes or completes it as it is after the other changes, all of it or nothing; the
- * one that it has changes nothing. Where it changes when it runs, it begins anew. From then on it runs within the scopes of
- * the owner's token, or of what it had and an admin's token both have ({@link scopesBy}), unless only its status changes.
+ * PATCH /missions/{id}. A new `status` runs, pauses, resumes or completes the mission as it is after the other changes,
+ * all or nothing; the current status changes nothing. A new schedule starts over. The mission then runs within the
+ * scopes of its owner's token, or within the common scopes of the mission and an admin's token ({@link scopesBy}),
+ * unless only its status changes.
  */
 export async function update(
   actor: Actor,
@@ -247,7 +249,7 @@ export async function update(
   if (status) checkMove(mission.status, status)
   const now = deps.clock.now()
   const { schedule } = input
-  // What is none is refused before anything else is looked for.
+  // An invalid schedule is rejected before anything else is looked up.
   const times = schedule === undefined ? {} : reschedule(mission, schedule, now)
   const said = await saidOf(actor, deps, mission, input)
   const changes = isNews(mission, { ...said, ...times })
@@ -272,7 +274,7 @@ export async function update(
         ...authorityBy(actor, current),
       })
     }
-    // Of somebody's mission that is private from now on an admin sees no more than this.
+    // After this change the mission may be private and invisible to the admin.
     written = await tx.mission.findUniqueOrThrow({ where: { id: mission.id } })
   }
   if (status === 'running') {
@@ -306,8 +308,8 @@ export async function update(
 }
 
 /**
- * What a PATCH says beside schedule and status. 404 for an agent that the caller cannot run, or a space out of reach; for
- * those of the mission's owner, too: as whom it runs, and who would not find it any more.
+ * Returns the changes of a PATCH besides schedule and status. Throws 404 for an agent or space that the caller or the
+ * mission's owner cannot use, because the mission runs as its owner.
  */
 async function saidOf(actor: Actor, deps: Deps, mission: MissionRow, input: z.output<typeof UpdateMission>) {
   const { title, goal, icon, visibility, maxTurns, agentType, spaceId } = input
@@ -324,8 +326,8 @@ async function saidOf(actor: Actor, deps: Deps, mission: MissionRow, input: z.ou
 }
 
 /**
- * Returns what a change makes of a schedule. With a new time a paused mission still has none, and one that is over waits
- * for it. A mission that already had `maxRuns` runs is over.
+ * Returns the changes of a new schedule. A paused mission still has no fire time, and a completed one becomes pending.
+ * A mission that already had `maxRuns` runs is completed.
  */
 function reschedule(mission: MissionRow, change: z.output<typeof ScheduleChange> | null, now: Date) {
   const schedule = changeSchedule(mission, change)
@@ -348,7 +350,7 @@ const isOver = (status: 'completed' | 'failed') =>
   conflict(status === 'completed' ? 'Mission is completed' : 'Mission has failed')
 const isNotPaused = () => conflict('Mission is not paused')
 
-/** Before anything is written, what {@link update} would fail with afterwards. */
+/** Throws the errors that {@link update} would otherwise throw after it has written. */
 function checkMove(from: MissionRow['status'], to: MissionRow['status']): void {
   if (to === 'failed') throw badRequest(`Invalid status transition: ${from} to ${to}`)
   if (to === 'running' && from === 'paused') throw isPaused()
@@ -356,11 +358,11 @@ function checkMove(from: MissionRow['status'], to: MissionRow['status']): void {
   if (to === 'pending' && from !== 'paused') throw isNotPaused()
 }
 
-/** Before the row of a mission is changed that may be completed or paused by it, or be active again. */
+/** Locks the mission counts before a row changes that may be completed, paused or reactivated. */
 const lockPhase = (tx: Tx, { settings }: Pick<Deps, 'settings'>, id: string, isSo = Prisma.sql`true`) =>
   lockMissionCounts(tx, settings, Prisma.sql`"id" = ${id} AND ${isSo}`)
 
-/** Changes a mission that meets the condition and has not been archived. Whether it did. */
+/** Changes a mission that meets the condition and is not archived. Returns whether it did. */
 async function write(
   tx: Tx,
   actor: Actor,
@@ -377,8 +379,9 @@ async function write(
 }
 
 /**
- * Begins a run by hand, if the mission is there by then, and neither paused nor running. It runs within the mission's
- * scopes, and within the caller's if the mission is somebody else's: the run acts as the caller, on that other's goal.
+ * Starts a run by hand if the mission still exists and is neither paused nor running. It runs within the mission's
+ * scopes, and for another user's mission within the caller's too, because the run acts as the caller on another user's
+ * goal.
  */
 async function beginNow(
   actor: Actor,
@@ -396,8 +399,8 @@ async function beginNow(
 }
 
 /**
- * POST /missions/{id}/run: now, whatever its schedule says. 409 while it runs or is paused. The answer is stored with
- * the Idempotency-Key, if there is one, in the transaction that accepts the run.
+ * POST /missions/{id}/run: runs now regardless of the schedule. Throws 409 while it runs or is paused. The response is
+ * stored under the Idempotency-Key, if there is one, in the transaction that accepts the run.
  */
 export async function run(actor: Actor, deps: Deps, id: string, key: KeyClaim | null = null) {
   const mission = authorize(actor, await find(actor, deps, id))
@@ -413,7 +416,7 @@ export async function run(actor: Actor, deps: Deps, id: string, key: KeyClaim | 
   return answer
 }
 
-/** POST /missions/{id}/pause: once this has answered no run starts; one that is on goes on. */
+/** POST /missions/{id}/pause: no run starts after the response; an active one continues. */
 export async function pause(actor: Actor, deps: Deps, id: string) {
   const mission = authorize(actor, await find(actor, deps, id))
   await deps.db.$transaction((tx) => pauseIn(tx, actor, deps, mission, deps.clock.now()))
@@ -429,7 +432,7 @@ async function pauseIn(tx: Tx, actor: Actor, deps: Deps, mission: Authorized<Mis
   throw isOver(status === 'failed' ? status : 'completed')
 }
 
-/** Ends a mission by hand: no other run begins; one that is on goes on, and leaves the status as it is. */
+/** Completes a mission by hand: no further run starts; an active one continues and leaves the status unchanged. */
 async function completeIn(tx: Tx, actor: Actor, deps: Deps, mission: Authorized<MissionRow>, now: Date): Promise<void> {
   await lockPhase(tx, deps, mission.id)
   const data = { status: 'completed', pauseReason: null, nextRunAt: null } as const
@@ -437,8 +440,8 @@ async function completeIn(tx: Tx, actor: Actor, deps: Deps, mission: Authorized<
 }
 
 /**
- * POST /missions/{id}/resume: it waits for its next fire time; those it was paused for have passed. It is `running`
- * again where the run that was on when it was paused still is.
+ * POST /missions/{id}/resume: waits for its next fire time; those during the pause have passed. The mission is
+ * `running` again if its run is still active.
  */
 export async function resume(actor: Actor, deps: Deps, id: string) {
   const mission = authorize(actor, await find(actor, deps, id))
@@ -467,18 +470,18 @@ async function resumeIn(
 }
 
 /**
- * Whether the latest run of a mission has not ended: its end then waits for this transaction, and finds the mission as this
- * leaves it. Runs are locked before what missions are counted by.
+ * Locks the latest run of a mission. Returns whether it is active: its end then waits for this transaction and sees the
+ * updated mission. Runs are locked before the mission counts.
  */
 async function holdRun(tx: Tx, { executionId: id }: Pick<MissionRow, 'executionId'>): Promise<boolean> {
   if (id === null) return false
-  // Not its key: SQLite would look for whatever refers to it.
+  // Updating the key instead would make SQLite check all references to it.
   const asItIs = { attempt: { increment: 0 } }
   const { count } = await tx.execution.updateMany({ where: { id, terminalSeq: null }, data: asItIs })
   return count === 1
 }
 
-/** DELETE /missions/{id}: archives it, and cancels the run that is on; its runs and chats stay. */
+/** DELETE /missions/{id}: archives it and cancels the active run; its runs and chats stay. */
 export async function remove(actor: Actor, deps: Deps, id: string) {
   const mission = authorize(actor, await find(actor, deps, id))
   const now = deps.clock.now()
@@ -489,7 +492,7 @@ export async function remove(actor: Actor, deps: Deps, id: string) {
     const data = { archivedAt: now, nextRunAt: null }
     if (!(await write(tx, actor, mission, 'mission.archive', now, data))) throw notFound('Mission')
   })
-  // No other begins from here on.
+  // No other run starts from here on.
   const runs = await deps.db.execution.findMany({ where: live })
   await whenCommitted(deps, () => Promise.all(runs.map((run) => deps.engine.cancel(run, actor))))
   return { message: 'Mission deleted successfully' }
@@ -502,7 +505,7 @@ export async function runs(actor: Actor, deps: Deps, { id, ...input }: z.output<
   return { runs: executions, ...page }
 }
 
-/** GET /missions/{id}/next: the fire times to come; of a continuous mission the next one, where it is known. */
+/** GET /missions/{id}/next: the upcoming fire times; of a continuous mission the next one, if known. */
 export async function next(actor: Actor, deps: Deps, { id, count = 10 }: z.output<typeof NextRuns>) {
   const mission = await find(actor, deps, id)
   const { status, scheduleType, nextRunAt } = mission
@@ -515,7 +518,7 @@ export async function next(actor: Actor, deps: Deps, { id, count = 10 }: z.outpu
 
 const PREVIEWED = 10
 
-/** POST /missions/preview: the first fire times of a schedule that is set now. 400 for one that a mission cannot have. */
+/** POST /missions/preview: the first fire times of a schedule that is set now. Throws 400 for an invalid schedule. */
 export function preview({ clock }: Pick<Deps, 'clock'>, input: z.output<typeof PreviewSchedule>) {
   const now = clock.now()
   const schedule = changeSchedule(NO_SCHEDULE, input.schedule)
@@ -525,7 +528,10 @@ export function preview({ clock }: Pick<Deps, 'clock'>, input: z.output<typeof P
   return { next: fires.map((fire) => fire.toISOString()) }
 }
 
-/** In the terminal transaction of a run, before its organization's row is locked: what {@link settle} may need. */
+/**
+ * Takes the locks that {@link settle} may need, in the final transaction of a run before its organization's row is
+ * locked.
+ */
 export async function lockSettled(tx: Tx, deps: Pick<Deps, 'settings'>, ended: ExecutionRow): Promise<void> {
   if (!ended.missionId) return
   const ends = { completed: ['none', 'once'], failed: ['once'] }[ended.status as string] ?? []
@@ -536,7 +542,7 @@ export async function lockSettled(tx: Tx, deps: Pick<Deps, 'settings'>, ended: E
 
 const MAX_LAST_ERROR = 1_000
 
-/** Returns how a run that has ended changes the health of its mission (contract-2.md section 1.7). */
+/** Returns the changes of a mission's health after a run (contract-2.md section 1.7). */
 const healthOf = ({ id, status, error }: ExecutionRow) => ({
   lastStatus: status,
   lastError: error?.slice(0, MAX_LAST_ERROR) ?? null,
@@ -545,7 +551,7 @@ const healthOf = ({ id, status, error }: ExecutionRow) => ({
   ...(status === 'failed' && { failureCount: { increment: 1 } }),
 })
 
-/** Returns the status of a mission once a run of it has ended. One that was run by hand before its time still has that. */
+/** Returns the status of a mission after a run. A mission that was run by hand early keeps its fire time. */
 function statusAfter({ scheduleType, nextRunAt, ...mission }: MissionRow, ended: ExecutionRow['status']) {
   const isOnce = scheduleType === 'once' && nextRunAt === null
   if (isOnce && ended === 'failed') return 'failed'
@@ -554,13 +560,13 @@ function statusAfter({ scheduleType, nextRunAt, ...mission }: MissionRow, ended:
 }
 
 /**
- * In the terminal transaction of a run: notes how it ended, and moves its mission on, unless it was paused or has begun
- * another run.
+ * Records the end of a run and moves its mission on, in the run's final transaction, unless the mission was paused or
+ * has started another run.
  */
 export async function settle(tx: Tx, ended: ExecutionRow, now: Date): Promise<void> {
   if (!ended.missionId) return
   const where = { id: ended.missionId, executionId: ended.id }
-  // The write locks it: its schedule stays what it is read as.
+  // The update locks the row, so that the schedule read here stays current.
   const [mission] = await tx.mission.updateManyAndReturn({ where, data: { ...healthOf(ended), updatedAt: now } })
   if (mission?.status !== 'running') return
   const status = statusAfter(mission, ended.status)

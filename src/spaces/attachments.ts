@@ -8,7 +8,7 @@ import { typesOf } from '../mcps/service.ts'
 import { checkRequirements, findMany as findSkills, type Newest } from '../skills/service.ts'
 import type { CreateSpace, UpdateSpace } from './schema.ts'
 
-/** Ids of what hangs on a space. */
+/** Ids of the objects attached to a space. */
 export type Attachments = { agents: string[]; skills: string[]; mcps: string[] }
 
 type Said = Partial<Omit<z.output<typeof CreateSpace> & z.output<typeof UpdateSpace>, 'name'>>
@@ -17,24 +17,24 @@ const union = (...lists: (readonly string[] | null | undefined)[]) => [...new Se
 
 export const isNothing = ({ agents, skills, mcps }: Attachments) => !agents.length && !skills.length && !mcps.length
 
-/** What is to be detached; it need not be there. */
+/** Returns the objects to detach, which need not be attached. */
 export const removedBy = (said: Said): Attachments => ({
   agents: union(said.removeAgents, said.removeCharacters),
   skills: union(said.removeSkills),
   mcps: union(said.removeMcps),
 })
 
-/** The fields that name agents to attach. */
+/** Fields that name agents to attach. */
 const ADDED_AGENTS = ['addAgents', 'addCharacters', 'assignedAgents'] as const
 
-/** What is to be attached. */
+/** Returns the objects to attach. */
 export const addedBy = (said: Said): Attachments => ({
   agents: union(...ADDED_AGENTS.map((field) => said[field])),
   skills: union(said.addSkills),
   mcps: union(said.addMcps),
 })
 
-/** The skills that are to be attached, and the types of the MCP servers. 400 for what the caller cannot reach. */
+/** Finds the skills to attach and the types of the MCP servers. Throws 400 for objects that the caller cannot reach. */
 export async function findAdded(actor: Actor, db: Tx, said: Said) {
   const { agents, skills: ids, mcps } = addedBy(said)
   const where = { id: { in: agents }, ...reachableAgent(actor) }
@@ -51,9 +51,9 @@ export async function findAdded(actor: Actor, db: Tx, said: Said) {
 }
 
 /**
- * The same in the transaction that attaches them: nobody deletes any of it meanwhile. 400 also for a skill that requires
- * MCP servers of types that the space will not have (contract.md sections 6 and 7). Returns the skills with the versions
- * at which they are attached.
+ * Checks and locks the objects to attach, in the attaching transaction. Also throws 400 for a skill that requires MCP
+ * server types that the space will not have (contract.md sections 6 and 7). Returns the skills with the versions to
+ * attach.
  */
 export async function checkAdded(
   tx: Tx,
@@ -62,7 +62,7 @@ export async function checkAdded(
   said: Said,
 ): Promise<Map<string, Newest>> {
   const added = addedBy(said)
-  // Agents are archived, never deleted: their rows need no lock.
+  // Agents are archived, never deleted, so their rows need no lock.
   if (added.mcps.length) await lockRows(tx, 'McpServer', added.mcps, keyLock(settings))
   if (added.skills.length) await lockRows(tx, 'Skill', added.skills, keyLock(settings))
   const { skills, types } = await findAdded(actor, tx, said)
@@ -71,7 +71,7 @@ export async function checkAdded(
   return new Map(skills.map(({ id, version, source }) => [id, { version, foreign: source === 'marketplace' }]))
 }
 
-/** The types of the MCP servers that the space has, and keeps. */
+/** Returns the types of the space's MCP servers that are not being removed. */
 async function typesIn(tx: Tx, { id, removeMcps }: Said): Promise<string[]> {
   if (id === undefined) return []
   const rows = await tx.spaceMcp.findMany({
@@ -81,14 +81,16 @@ async function typesIn(tx: Tx, { id, removeMcps }: Said): Promise<string[]> {
   return rows.map(({ mcp }) => mcp.mcpType)
 }
 
-/** In a transaction that has written the space's row: until it ends nobody else attaches or detaches anything. */
+/**
+ * Detaches objects, in a transaction that has written the space's row and thereby serializes attaching and detaching.
+ */
 export async function detach(tx: Tx, spaceId: string, { agents, skills, mcps }: Attachments): Promise<void> {
   if (agents.length) await tx.spaceAgent.deleteMany({ where: { spaceId, agentId: { in: agents } } })
   if (skills.length) await tx.spaceSkill.deleteMany({ where: { spaceId, skillId: { in: skills } } })
   if (mcps.length) await tx.spaceMcp.deleteMany({ where: { spaceId, mcpId: { in: mcps } } })
 }
 
-/** In such a transaction too. What is there already stays as it is. */
+/** Attaches objects, in such a transaction. Existing attachments are unchanged. */
 export async function attach(
   tx: Tx,
   actor: Actor,

@@ -16,7 +16,7 @@ import { spaces } from './router.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
 
-const Visibility = enumFromZod('SpaceVisibility', schema.SpaceVisibility, 'Who sees a space')
+const Visibility = enumFromZod('SpaceVisibility', schema.SpaceVisibility, 'Visibility of a space')
 const SpaceAgent = objectFromZod('SpaceAgent', schema.AgentRef, 'An agent that is attached to a space')
 const SpaceSkill = objectFromZod('SpaceSkill', schema.SkillRef, 'A skill that is attached to a space')
 const SpaceMcp = objectFromZod('SpaceMcp', schema.McpRef, 'An MCP server that is attached to a space')
@@ -60,7 +60,7 @@ export const SPACE = rowsOf('Space', 'Space', service.reachable, {
 export const told = computedBy(SPACE, ({ actor, deps }, ids) => service.findMany(actor, deps, ids))
 
 export const Space = builder.prismaObject('Space', {
-  description: 'A workspace: what its runs share',
+  description: 'A workspace with files, instructions and secrets that its runs share',
   interfaces: nodeOf(SPACE),
   select: { id: true },
   extensions: { scopes: ['spaces:read'], like: schema.Space },
@@ -92,22 +92,18 @@ export const Space = builder.prismaObject('Space', {
       fileCount: t.exposeInt('fileCount'),
       createdAt: t.expose('createdAt', { type: 'DateTime' }),
       updatedAt: t.expose('updatedAt', { type: 'DateTime' }),
-      owner: t.field(rowIn(User, USER, 'ownerId', 'Whose it is')),
+      owner: t.field(rowIn(User, USER, 'ownerId', 'Owner of the space')),
     }
   },
 })
 
 const Spaces = connectionType('Space', Space, 'spaces, newest first')
 
-// The other names are for clients of old, who speak REST.
+// The aliases are for older REST clients.
 const CREATE_ALIASES = { addCharacters: true, assignedAgents: true } as const
 const UPDATE_ALIASES = { addCharacters: true, removeCharacters: true } as const
 const CreateInput = inputFromZod('CreateSpaceInput', schema.CreateSpace.omit(CREATE_ALIASES), 'A new space')
-const UpdateInput = inputFromZod(
-  'UpdateSpaceInput',
-  schema.UpdateSpace.omit(UPDATE_ALIASES),
-  'What to change of a space',
-)
+const UpdateInput = inputFromZod('UpdateSpaceInput', schema.UpdateSpace.omit(UPDATE_ALIASES), 'Changes of a space')
 
 builder.queryFields((t) => ({
   spaces: t.field(

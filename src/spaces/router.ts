@@ -31,13 +31,13 @@ export const spaces = router({
     .query(({ ctx, input }) => service.get(ctx.actor, ctx.deps, input.id)),
 
   update: token('spaces:write')
-    .meta(rest('PATCH', '/api/v1/spaces/{id}', 'Change a space, and what is attached to it'))
+    .meta(rest('PATCH', '/api/v1/spaces/{id}', 'Change a space and its attachments'))
     .input(schema.UpdateSpace)
     .output(schema.SpaceResponse)
     .mutation(({ ctx, input }) => service.update(ctx.actor, ctx.deps, input)),
 
   updateSkill: token('spaces:write')
-    .meta(rest('POST', '/api/v1/spaces/{id}/skills/{skillId}/update', 'Take the newer version of a skill of a space'))
+    .meta(rest('POST', '/api/v1/spaces/{id}/skills/{skillId}/update', 'Adopt the newer version of a skill of a space'))
     .input(schema.SpaceSkillId)
     .output(schema.SpaceResponse)
     .mutation(({ ctx, input }) =>
@@ -50,7 +50,11 @@ export const spaces = router({
     ),
 
   delete: token('spaces:write')
-    .meta(rest('DELETE', '/api/v1/spaces/{id}', 'Archive a space with its chats', { 400: 'It is the default space' }))
+    .meta(
+      rest('DELETE', '/api/v1/spaces/{id}', 'Archive a space with its chats', {
+        400: 'The space is the default space',
+      }),
+    )
     .input(schema.SpaceId)
     .output(schema.SpaceDeleted)
     .mutation(({ ctx, input }) => service.remove(ctx.actor, ctx.deps, input.id)),

@@ -27,18 +27,21 @@ type SpaceRow = Prisma.SpaceGetPayload<object>
 export const visible = (actor: Actor): Prisma.SpaceWhereInput =>
   isAdmin(actor) ? {} : { OR: [{ visibility: { not: 'private' } }, { ownerId: actor.userId }] }
 
-/** What lies in some spaces. */
+/** Describes rows that belong to certain spaces. */
 export const inSpaces = (where: Prisma.Sql): Hidden => ({
   of: 'Space',
   where,
   on: Prisma.sql`t."organizationId" = h."organizationId" AND t."spaceId" = h."id"`,
 })
 
-/** What {@link visible} leaves out: what lies in other people's private spaces, unless the caller is an admin. */
+/**
+ * Describes the rows that {@link visible} excludes: those in other users' private spaces, unless the caller is an
+ * admin.
+ */
 export const inPrivateSpaces = (actor: Actor): Hidden[] =>
   isAdmin(actor) ? [] : [inSpaces(Prisma.sql`h."visibility" = 'private' AND h."ownerId" <> ${actor.userId}`)]
 
-/** By id: what is visible in the organization and not archived. */
+/** Filter for access by id: visible in the organization and not archived. */
 export const reachable = (actor: Actor): Prisma.SpaceWhereInput => ({
   organizationId: actor.organizationId,
   archivedAt: null,
@@ -47,39 +50,39 @@ export const reachable = (actor: Actor): Prisma.SpaceWhereInput => ({
 
 export const listed = reachable
 
-/** Chats of no mission, or of one that is not somebody else's private one. */
+/** Chats without a mission, or of a mission that is not another user's private one. */
 export const ofMissionFor = ({ userId }: Actor): Prisma.ChatWhereInput => ({
   OR: [{ missionId: null }, { mission: { visibility: { not: 'private' } } }, { mission: { userId } }],
 })
 
-/** What {@link ofMissionFor} leaves out: what belongs to other people's private missions. */
+/** Describes the rows that {@link ofMissionFor} excludes: those of other users' private missions. */
 export const ofPrivateMissions = ({ userId }: Actor): Hidden => ({
   of: 'Mission',
   where: Prisma.sql`h."visibility" = 'private' AND h."userId" <> ${userId}`,
   on: Prisma.sql`t."organizationId" = h."organizationId" AND t."missionId" = h."id"`,
 })
 
-/** The organization's chats that the caller may see wherever they can see the space: those of their agent and mission. */
+/** The organization's chats that the caller may see in a visible space, by agent and mission. */
 export const chatsFor = (actor: Actor): Prisma.ChatWhereInput => ({
   organizationId: actor.organizationId,
   archivedAt: null,
   AND: [{ OR: [{ agentId: null }, notPrivate(actor)] }, notThenPrivate(actor), ofMissionFor(actor)],
 })
 
-/** What {@link chatsFor} leaves out of the organization's chats that are not archived. */
+/** Describes the unarchived chats that {@link chatsFor} excludes. */
 export const hiddenChats = (actor: Actor): Hidden[] => [
   ofPrivateAgents(actor),
   ofThenPrivate(actor, 'Chat'),
   ofPrivateMissions(actor),
 ]
 
-/** Whether the caller may change a space that they can reach, and its files: its owner and admins may. */
+/** Returns whether the caller may change a reachable space and its files: its owner and admins may. */
 export const mayChange = (actor: Actor, { ownerId }: Pick<SpaceRow, 'ownerId'>): boolean =>
   ownerId === actor.userId || isAdmin(actor)
 
 const authorize = (actor: Actor, space: SpaceRow): Authorized<SpaceRow> => permit(space, mayChange(actor, space))
 
-/** With what is attached that the caller can see: MCP servers are everybody's, and of skills not all are rows. */
+/** Includes attached objects that the caller can see. MCP servers are visible to all; some skills are not rows. */
 const withRefs = (actor: Actor) =>
   ({
     agentRefs: { where: { agent: reachableAgent(actor) }, orderBy: [{ addedAt: 'asc' }, { agentId: 'asc' }] },
@@ -131,7 +134,10 @@ const toSpace = (row: FullRow, { chatCount, secretKeys, skills, isLatest }: Foun
   ...(row.truncated && { truncated: true }),
 })
 
-/** How many chats of each space {@link chatsFor} finds: triggers keep it, by who alone may see them (as `Total` is kept). */
+/**
+ * Returns the number of chats that {@link chatsFor} finds in each space, from totals kept by triggers per viewer (like
+ * `Total`).
+ */
 async function chatCounts({ organizationId, userId }: Actor, db: Tx, ids: readonly string[]) {
   const of = columnsAre({ organizationId, spaceId: ids, userId: ['', userId] })
   const rows = await db.$queryRaw<{ spaceId: string; count: number | bigint }[]>(Prisma.sql`
@@ -140,7 +146,7 @@ async function chatCounts({ organizationId, userId }: Actor, db: Tx, ids: readon
   return new Map(rows.map(({ spaceId, count }) => [spaceId, Number(count)]))
 }
 
-/** The spaces of a page, with what is counted and named beside their rows: four statements, however many they are. */
+/** Returns the spaces of a page with their counts and references, in four statements. */
 async function toSpaces(actor: Actor, db: Tx, rows: readonly FullRow[]) {
   const ids = rows.map(({ id }) => id)
   const skillIds = rows.flatMap(({ skillRefs }) => skillRefs.map(({ skillId }) => skillId))
@@ -169,7 +175,7 @@ async function toSpaces(actor: Actor, db: Tx, rows: readonly FullRow[]) {
   )
 }
 
-/** How many {@link listed} finds. */
+/** Returns how many spaces {@link listed} finds. */
 export const countListed = (actor: Actor, db: Db): Promise<number> =>
   totalOf(db, {
     organizationId: actor.organizationId,
@@ -185,7 +191,7 @@ export async function list(actor: Actor, { db }: Deps, input: z.output<typeof Li
   return { spaces: await toSpaces(actor, db, rows), total, nextCursor }
 }
 
-/** Those of the ids that the caller can reach. */
+/** Returns the spaces with these ids that the caller can reach. */
 export async function findMany(actor: Actor, { db }: { db: Tx }, ids: readonly string[]) {
   const where = { id: { in: [...ids] }, ...reachable(actor) }
   return toSpaces(actor, db, await db.space.findMany({ where, include: withRefs(actor) }))
@@ -198,14 +204,14 @@ export async function get(actor: Actor, deps: { db: Tx }, id: string) {
   return { space }
 }
 
-/** The space. 404 when the caller cannot reach it. */
+/** Finds a space. Throws 404 if the caller cannot reach it. */
 export async function find(actor: Actor, { db }: Pick<Deps, 'db'>, id: string): Promise<SpaceRow> {
   const row = await db.space.findFirst({ where: { id, ...reachable(actor) } })
   if (!row) throw notFound('Space')
   return row
 }
 
-/** The id of the space that is named, or of the default one where none is. 404 when the caller cannot reach it. */
+/** Returns the id of the named space, or of the default one. Throws 404 if the caller cannot reach it. */
 export async function findOrDefault(
   actor: Actor,
   { db }: Pick<Deps, 'db'>,
@@ -269,8 +275,8 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
 }
 
 /**
- * POST /spaces/{id}/skills/{skillId}/update, by the owner of the space or an admin: takes the newer version of a skill. 404
- * for a skill that the space does not have, or that the caller cannot see.
+ * POST /spaces/{id}/skills/{skillId}/update, by the owner of the space or an admin: adopts the newer version of a
+ * skill. Throws 404 for a skill that is not attached or that the caller cannot see.
  */
 export async function updateSkill(actor: Actor, deps: Deps, { id, skillId }: z.output<typeof SpaceSkillId>) {
   const space = authorize(actor, await find(actor, deps, id))
@@ -286,7 +292,7 @@ export async function updateSkill(actor: Actor, deps: Deps, { id, skillId }: z.o
   return get(actor, deps, id)
 }
 
-/** DELETE /spaces/{id}: archives it, and its chats are out of reach with it; executions stay. */
+/** DELETE /spaces/{id}: archives it, which also hides its chats; executions stay. */
 export async function remove(actor: Actor, deps: Deps, id: string) {
   const space = authorize(actor, await find(actor, deps, id))
   if (space.isDefault) throw badRequest('The default space cannot be deleted')
@@ -295,7 +301,7 @@ export async function remove(actor: Actor, deps: Deps, id: string) {
   return { message: 'Space deleted successfully' }
 }
 
-/** Changes a space, unless it has been archived meanwhile: 404. */
+/** Changes a space. Throws 404 if it was archived meanwhile. */
 async function write(
   tx: Tx,
   actor: Actor,

@@ -17,7 +17,7 @@ import * as schema from './schema.ts'
 import * as service from './service.ts'
 
 const Status = enumFromZod('TaskStatus', schema.TaskStatus, 'The status of a task')
-const Priority = enumFromZod('TaskPriority', schema.TaskPriority, 'How soon a task is wanted')
+const Priority = enumFromZod('TaskPriority', schema.TaskPriority, 'Priority of a task')
 
 const TASK = rowsOf('Task', 'Task', service.reachable, {
   name: 'Task',
@@ -38,21 +38,16 @@ const Task = builder.prismaObject('Task', {
     priority: t.expose('priority', { type: Priority }),
     assignedTo: t.exposeID('assignedTo', { nullable: true, description: 'The id of an agent or a member' }),
     assignedAgent: t.field(
-      rowIn(
-        Agent,
-        AGENT,
-        'assignedAgentId',
-        'The agent that it is assigned to; null when it is none, or none that you can reach',
-      ),
+      rowIn(Agent, AGENT, 'assignedAgentId', 'Assigned agent; null if there is none that you can reach'),
     ),
-    assignedUser: t.field(rowIn(User, USER, 'assignedTo', 'The member that it is assigned to; null when it is none')),
+    assignedUser: t.field(rowIn(User, USER, 'assignedTo', 'Assigned member; null if there is none')),
     spaceId: t.exposeID('spaceId', { nullable: true }),
     organizationId: t.exposeID('organizationId'),
     createdBy: t.exposeID('createdBy'),
     executionId: t.exposeID('executionId', { nullable: true }),
     result: t.string({
       nullable: true,
-      description: 'What its run answered, if you can read the run',
+      description: 'Answer of the run, if you can read the run',
       extensions: { cost: 10 },
       select: { result: true, executionId: true },
       async resolve({ result, executionId }, _, context, info) {
@@ -66,7 +61,7 @@ const Task = builder.prismaObject('Task', {
     }),
     lastError: t.string({
       nullable: true,
-      description: 'Why the latest run that ended did not complete it, if you can read that run',
+      description: 'Reason why the latest ended run did not complete it, if you can read that run',
       select: { lastError: true, lastExecutionId: true },
       async resolve({ lastError, lastExecutionId }, _, context, info) {
         if (lastError === null || lastExecutionId === null) return lastError
@@ -81,10 +76,10 @@ const Task = builder.prismaObject('Task', {
     createdAt: t.expose('createdAt', { type: 'DateTime' }),
     updatedAt: t.expose('updatedAt', { type: 'DateTime' }),
     completedAt: t.expose('completedAt', { type: 'DateTime', nullable: true }),
-    space: t.field(rowIn(Space, SPACE, 'spaceId', 'The space that it belongs to')),
-    execution: t.field(rowIn(Execution, EXECUTION, 'executionId', 'The run that works on it, or did')),
+    space: t.field(rowIn(Space, SPACE, 'spaceId', 'Space of the task')),
+    execution: t.field(rowIn(Execution, EXECUTION, 'executionId', 'Run that works or worked on the task')),
     executions: t.field(
-      relationList(Executions, EXECUTION, { column: 'taskId', description: 'All of its runs, newest first' }),
+      relationList(Executions, EXECUTION, { column: 'taskId', description: 'All runs of the task, newest first' }),
     ),
   }),
 })
@@ -92,8 +87,8 @@ const Task = builder.prismaObject('Task', {
 const Tasks = connectionType('Task', Task, 'tasks, newest first')
 
 for (const [type, column, what] of [
-  [Agent, 'assignedTo', 'What is assigned to it'],
-  [Space, 'spaceId', 'The tasks of it'],
+  [Agent, 'assignedTo', 'Tasks assigned to it'],
+  [Space, 'spaceId', 'Tasks of the space'],
 ] as const) {
   builder.prismaObjectFields(type, (t) => ({
     tasks: t.field(relationList(Tasks, TASK, { column, description: `${what}, newest first` })),
@@ -101,13 +96,13 @@ for (const [type, column, what] of [
 }
 
 builder.prismaObjectFields(Execution, (t) => ({
-  task: t.field(rowIn(Task, TASK, 'taskId', 'The task that it works on')),
+  task: t.field(rowIn(Task, TASK, 'taskId', 'Task of the run')),
 }))
 
-// The other names are for clients of old, who speak REST.
+// The aliases are for older REST clients.
 const ALIAS = { assignedTo: true } as const
 const CreateInput = inputFromZod('CreateTaskInput', schema.CreateTask.omit(ALIAS), 'A new task')
-const UpdateInput = inputFromZod('UpdateTaskInput', schema.UpdateTask.omit(ALIAS), 'What to change of a task')
+const UpdateInput = inputFromZod('UpdateTaskInput', schema.UpdateTask.omit(ALIAS), 'Changes of a task')
 
 const ExecutePayload = builder.objectRef<{ executionId: string; taskId: string }>('ExecuteTaskPayload').implement({
   description: 'A run of the agent of a task on it',
@@ -115,7 +110,7 @@ const ExecutePayload = builder.objectRef<{ executionId: string; taskId: string }
     executionId: t.exposeID('executionId', { description: 'The run' }),
     task: t.field({
       type: Task,
-      description: 'The task as it is now',
+      description: 'The task after the change',
       resolve: ({ taskId }, _, context, info) => reload(context, info, TASK, taskId),
     }),
   }),
@@ -133,7 +128,7 @@ builder.queryFields((t) => ({
 builder.subscriptionField('taskChanges', (t) =>
   t.field(
     changeField(Task, TASK, 'task', {
-      description: 'Tasks that are made or changed, each as it is then',
+      description: 'Created and changed tasks, each in its current state',
       scopes: ['tasks:read'],
     }),
   ),

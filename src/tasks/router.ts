@@ -58,10 +58,10 @@ export const tasks = router({
   execute: token('tasks:write')
     .meta(
       rest('POST', '/api/v1/tasks/{id}/execute', 'Run the agent of a task on it', {
-        404: 'The task, its agent or its space is none that you can use',
+        404: 'The task, its agent or its space does not exist or is not accessible',
         409: 'Task is already running, or its execution was cancelled',
         429: TOO_MANY_WAIT,
-        500: 'The model failed; the execution says why, and the task is pending again',
+        500: 'The model failed; the execution has the reason, and the task is pending again',
       }),
     )
     .input(schema.ExecuteTask)

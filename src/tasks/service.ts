@@ -23,7 +23,7 @@ type TaskRow = Prisma.TaskGetPayload<object> & { truncated?: boolean }
 export const LONG_TEXTS = ['description', 'result', 'lastError'] as const
 type Status = z.output<typeof TaskStatus>
 
-/** Tasks are the organization's, and any member may write them (contract.md section 2). */
+/** Tasks belong to the organization, and any member may write them (contract.md section 2). */
 export const reachable = (actor: Actor): Prisma.TaskWhereInput => ({ organizationId: actor.organizationId })
 
 /** The state table of service.md, "Task status". */
@@ -35,8 +35,8 @@ const TRANSITIONS: Readonly<Record<Status, readonly Status[]>> = {
 }
 
 /**
- * Tasks as the caller sees them. What a run has said is shown to those who can read the run: the result of one that is
- * out of reach, being of somebody's private agent or space, is null. One statement at most.
+ * Returns tasks as the caller sees them, in at most one statement. The result of a run is null for users who cannot
+ * read the run, because it may belong to a private agent or space.
  */
 async function toTasks(actor: Actor, db: Tx, rows: readonly TaskRow[]): Promise<z.input<typeof Task>[]> {
   const ids = rows.flatMap(({ result, executionId, lastError, lastExecutionId }) => [
@@ -79,7 +79,7 @@ const toTask = (row: TaskRow): z.input<typeof Task> => ({
   ...(row.truncated && { truncated: true }),
 })
 
-/** What `list` lists: the filters of its input on top of {@link reachable}. */
+/** Returns the filter of `list`: its input on top of {@link reachable}. */
 export async function listedBy(
   actor: Actor,
   deps: Deps,
@@ -124,8 +124,8 @@ async function findAgent(actor: Actor, { db }: Deps, id: string): Promise<Assign
 }
 
 /**
- * An agent that the caller can reach in the organization, or a member of it, by id, by e-mail, or as `me` (contract.md
- * section 5; contract-2.md section 1.11).
+ * Finds an assignee: an agent that the caller can reach in the organization, or a member, by id, by e-mail, or as `me`
+ * (contract.md section 5; contract-2.md section 1.11).
  */
 async function findAssignee(actor: Actor, deps: Deps, id: string | null): Promise<Assignee> {
   if (id === null) return toUser(null)
@@ -142,12 +142,15 @@ async function checkSpace(actor: Actor, { db }: Deps, id: string | null | undefi
   if (!space) throw notFound('Space')
 }
 
-/** What a request may name. */
+/** References of a request. */
 type Named = { id?: string } & {
   [Field in 'spaceId' | 'agentId' | 'assignTo' | 'assignedTo']?: string | null | undefined
 }
 
-/** Refuses what it names and the caller cannot see: also where an earlier answer is repeated (contract.md section 1). */
+/**
+ * Throws if the caller cannot see a referenced object, also before a stored response is repeated (contract.md section
+ * 1).
+ */
 export async function checkVisible(actor: Actor, deps: Deps, { id, spaceId, agentId, ...assignee }: Named) {
   if (id !== undefined) await find(actor, deps, id)
   await checkSpace(actor, deps, spaceId)
@@ -155,7 +158,7 @@ export async function checkVisible(actor: Actor, deps: Deps, { id, spaceId, agen
   await findAssignee(actor, deps, assigneeOf(assignee) ?? null)
 }
 
-/** The agent that takes a task, or the caller. */
+/** Finds the agent that claims a task, or returns the caller. */
 async function findClaimant(actor: Actor, deps: Deps, agentId: string | null | undefined): Promise<Assignee> {
   if (agentId === null || agentId === undefined) return toUser(actor.userId)
   const agent = await findAgent(actor, deps, agentId)
@@ -163,11 +166,11 @@ async function findClaimant(actor: Actor, deps: Deps, agentId: string | null | u
   return agent
 }
 
-/** `assignTo` and its other name, which loses; undefined when neither is said. */
+/** Returns `assignTo`, otherwise its alias; undefined if neither is given. */
 const assigneeOf = (input: { assignTo?: string | null | undefined; assignedTo?: string | null | undefined }) =>
   input.assignTo === undefined ? input.assignedTo : input.assignTo
 
-/** POST /tasks. `createdBy` is the caller, or the agent whose tool asked for it. */
+/** POST /tasks. `createdBy` is the caller, or the agent whose tool made the call. */
 export async function create(
   actor: Actor,
   deps: Deps,
@@ -200,7 +203,7 @@ export async function create(
   return { id: row.id, title: row.title, status: row.status, task: toTask(row) }
 }
 
-/** Changes a task if its status is still the one it was decided on; null when it is not. */
+/** Changes a task if its status is unchanged since it was read. Returns null otherwise. */
 async function write(
   tx: Tx,
   actor: Actor,
@@ -217,7 +220,7 @@ async function write(
   return row ?? null
 }
 
-/** Somebody else has changed the task meanwhile: nothing is written. */
+/** Thrown if the task was changed concurrently. Nothing is written. */
 class Overtaken extends Error {
   override name = 'Overtaken'
 }
@@ -228,8 +231,8 @@ function nullIfOvertaken(error: unknown): null {
 }
 
 /**
- * PATCH /tasks/{id}. A change of nothing writes nothing. A status must follow from the one it has: 400 for a transition
- * that the state table does not have. Cancelling it, or putting it back to `pending`, cancels what runs for it.
+ * PATCH /tasks/{id}. An empty change writes nothing. Throws 400 for a status transition outside the state table.
+ * Cancelling a task, or returning it to `pending`, cancels its active runs.
  */
 export async function update(actor: Actor, deps: Deps, input: z.output<typeof UpdateTask>) {
   const { title, priority, spaceId, status } = input
@@ -246,7 +249,7 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
       ...(status !== undefined && status !== task.status && moveTo(task.status, status, now)),
     })
     const change = async (tx: Tx) => {
-      // Runs are locked before what they are for.
+      // Runs are locked before their tasks.
       if (ends && status !== task.status) await endRuns(tx, actor, task, now)
       const row = await write(tx, actor, task, 'task.update', now, said)
       if (!row) throw new Overtaken()
@@ -260,23 +263,23 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
   }
 }
 
-/** What changes with a status. Throws 400 when it does not follow from the one before. */
+/** Returns the changes for a new status. Throws 400 for an invalid transition. */
 function moveTo(from: Status, to: Status, now: Date) {
-  // By hand, a task that is done is completed at once: both moves in one (contract-2.md section 1.15).
+  // Completing a pending task by hand combines both transitions (contract-2.md section 1.15).
   const isBoth = from === 'pending' && to === 'completed'
   if (!isBoth && !TRANSITIONS[from].includes(to)) throw badRequest(`Invalid status transition: ${from} to ${to}`)
-  // A run settles the task whose `executionId` it is: not one that somebody has begun by hand since.
+  // A run settles the task whose `executionId` it is, so a task started by hand has none.
   const begun = (to === 'in_progress' || isBoth) && { executionId: null }
   return { status: to, completedAt: to === 'completed' ? now : null, ...begun }
 }
 
-/** What is under way for a task. */
+/** Filter for the active runs of a task. */
 const runsOf = ({ organizationId, id: taskId }: TaskRow) => ({ organizationId, taskId, ...LIVE })
 
 /**
- * Marks what is under way for a task, in the transaction that cancels or deletes it. Throws 403 unless the caller can
- * reach each of these runs, has started it, owns its agent, or is an admin: a task is every member's, the run that
- * works on it need not be.
+ * Marks the active runs of a task for cancellation, in the transaction that cancels or deletes it. Throws 403 unless
+ * the caller can reach each run and has started it, owns its agent, or is an admin. A task belongs to all members, but
+ * its run may not.
  */
 async function endRuns(tx: Tx, actor: Actor, task: TaskRow, now: Date): Promise<void> {
   const marked = await markRuns(tx, runsOf(task), actor, now)
@@ -287,13 +290,13 @@ async function endRuns(tx: Tx, actor: Actor, task: TaskRow, now: Date): Promise<
   if ((await tx.execution.count({ where: { id: { in: ids }, OR: allowed } })) < ids.length) throw forbidden()
 }
 
-/** Also what goes on for a task that was taken from it by hand. */
+/** Cancels the runs of a task, including those that it was detached from by hand. */
 async function cancelRuns(actor: Actor, deps: Deps, task: TaskRow): Promise<void> {
   const runs = await deps.db.execution.findMany({ where: runsOf(task) })
   await whenCommitted(deps, () => Promise.all(runs.map((run) => deps.engine.cancel(run, actor))))
 }
 
-/** DELETE /tasks/{id}. What runs for it is cancelled. */
+/** DELETE /tasks/{id}. Cancels its active runs. */
 export async function remove(actor: Actor, deps: Deps, id: string) {
   const task = await find(actor, deps, id)
   const now = deps.clock.now()
@@ -308,7 +311,9 @@ export async function remove(actor: Actor, deps: Deps, id: string) {
   return { message: 'Task deleted successfully' }
 }
 
-/** POST /tasks/{id}/claim: of two who claim it, one gets it. 404 for an agent that the caller cannot reach. */
+/**
+ * POST /tasks/{id}/claim: of two concurrent claims, one succeeds. Throws 404 for an agent that the caller cannot reach.
+ */
 export async function claim(actor: Actor, deps: Deps, input: z.output<typeof ClaimTask>) {
   const task = await find(actor, deps, input.id)
   const assignee = await findClaimant(actor, deps, input.agentId)
@@ -323,9 +328,9 @@ export async function claim(actor: Actor, deps: Deps, input: z.output<typeof Cla
 const alreadyAssigned = () => conflict('Task is already assigned')
 
 /**
- * POST /tasks/{id}/execute: runs its agent on its title and description. It is `in_progress` meanwhile, then
- * `completed` with the result, or `pending` again. 409 when it is running already, 400 when it has ended or has no
- * agent.
+ * POST /tasks/{id}/execute: runs its agent on the title and description. The task is `in_progress` meanwhile, then
+ * `completed` with the result, or `pending` again. Throws 409 if it is running already, and 400 if it has ended or has
+ * no agent.
  */
 export async function execute(actor: Actor, deps: Deps, input: z.output<typeof ExecuteTask>, call: Call) {
   const task = await find(actor, deps, input.id)
@@ -342,32 +347,32 @@ export async function execute(actor: Actor, deps: Deps, input: z.output<typeof E
   return { ...executed, ...(await get(actor, deps, task.id)) }
 }
 
-/** In the transaction that accepts a run. The task is pending, or it is told what became of it meanwhile. */
+/** Sets the task to running, in the transaction that accepts its run. Throws if the task is no longer pending. */
 async function begin(tx: Tx, actor: Actor, task: TaskRow, executionId: string, now: Date): Promise<void> {
   const moveFrom = (status: Status) => {
     if (status === 'in_progress') throw conflict('Task is already running')
     return moveTo(status, 'in_progress', now)
   }
   if (await write(tx, actor, task, 'task.execute', now, { ...moveFrom(task.status), executionId })) {
-    // The run from which the task was taken by hand has been cancelled, but may not have stopped.
+    // A run that was detached by hand is cancelled, but may not have stopped yet.
     const isRunning = await tx.execution.count({ where: { ...runsOf(task), id: { not: executionId } } })
     if (isRunning) throw conflict('Task is already running')
     return
   }
   moveFrom((await find(actor, { db: tx }, task.id)).status)
-  throw conflict('The task is being changed by others. Please retry.')
+  throw conflict('The task was changed concurrently. Please retry.')
 }
 
 const MAX_LAST_ERROR = 1_000
 
-/** Why a run that did not fail has not completed its task. */
+/** Returns the reason why a run that did not fail has not completed its task. */
 const unfinished = ({ status, stopReason }: ExecutionRow) =>
-  status === 'cancelled' ? 'Execution was cancelled' : `The answer is not whole: it ended with ${stopReason}`
+  status === 'cancelled' ? 'Execution was cancelled' : `The answer is incomplete: it ended with ${stopReason}`
 
-/** In the terminal transaction of a run: moves its task on, unless somebody has moved it by hand meanwhile. */
+/** Moves a task on in the final transaction of its run, unless it was moved by hand meanwhile. */
 export async function settle(tx: Tx, run: ExecutionRow, now: Date): Promise<void> {
   if (!run.taskId) return
-  // A run of a server before this version has no stop reason.
+  // Runs of older versions have no stop reason.
   const completed = run.status === 'completed' && (run.stopReason ?? 'end_turn') === 'end_turn'
   const lastError = completed ? null : (run.error ?? unfinished(run)).slice(0, MAX_LAST_ERROR)
   await tx.task.updateMany({

@@ -6,11 +6,11 @@ import { cut } from '../lib/text.ts'
 import { CreateTask, TaskId, TaskPriority, TaskStatus } from './schema.ts'
 import { claim, create, list, update } from './service.ts'
 
-/** How much of a text of a task a model is shown. */
+/** Maximum length of a task's text for a model (characters). */
 const MAX_TEXT = 2000
 const MAX_ROWS = 50
 
-// Without the names that make the API's schemas refer to each other: a model's tool says all of itself.
+// Without schema names, which would become references; a tool's schema for a model must be self-contained.
 const status = z.enum(TaskStatus.options)
 const priority = z.enum(TaskPriority.options)
 const { title, description } = CreateTask.shape
@@ -30,37 +30,37 @@ const listTasks = defineTool(
 
 const createTask = defineTool(
   'create_task',
-  'Creates a task, which is pending at first.',
+  'Creates a task, which is initially pending.',
   z.object({
     title,
     description,
     priority: priority.optional().describe('Default: medium'),
-    assignTo: z.string().nullish().describe('`me` for you, or the id of an agent or a member. Default: nobody'),
+    assignTo: z.string().nullish().describe('`me` for you, or the id of an agent or a member. Default: unassigned'),
   }),
 )
 
 const updateTask = defineTool(
   'update_task',
-  'Changes a task; what is not named stays. A status moves pending → in_progress → completed, and to cancelled.',
+  'Changes a task; absent fields are unchanged. A status moves pending → in_progress → completed, and to cancelled.',
   z.object({
     id,
     title: title.optional(),
     description,
     status: status.optional(),
     priority: priority.optional(),
-    assignTo: z.string().nullish().describe('`me` for you, or the id of an agent or a member; null for nobody'),
+    assignTo: z.string().nullish().describe('`me` for you, or the id of an agent or a member; null to unassign'),
   }),
 )
 
 const claimTask = defineTool(
   'claim_task',
-  'Takes a pending task that nobody has, for you to do. Of two who try, one gets it.',
+  'Claims a pending unassigned task for you. Of two concurrent claims, one succeeds.',
   z.object({ id }),
 )
 
 type Shown = Awaited<ReturnType<typeof update>>['task']
 
-/** What a model is told of a task: long texts cut, nothing of its organization. */
+/** Returns a task for a model: long texts cut, without the organization. */
 const show = ({ organizationId: _, ...task }: Shown) => ({
   ...task,
   description: cut(task.description, MAX_TEXT),
@@ -68,11 +68,11 @@ const show = ({ organizationId: _, ...task }: Shown) => ({
 })
 
 /**
- * Tasks, as the user of the run may see and change them, within its scopes (contract.md sections 2 and 5). What is made
- * is made by the agent, in the space of the run.
+ * Creates the task tools, with the rights of the run's user within its scopes (contract.md sections 2 and 5). New tasks
+ * are created by the agent, in the space of the run.
  */
 export function taskTools(deps: Deps, { row, agent, actor }: ToolUser): Tool[] {
-  // An agent of another organization can be nobody's assignee here: its user is, for whom it works.
+  // An agent of another organization cannot be an assignee here, so `me` is its user.
   const me = agent.organizationId === row.organizationId ? agent.id : row.userId
   const named = (who: string | null | undefined) => (who === 'me' ? me : who)
   return [

@@ -169,7 +169,7 @@ describe('the schema', () => {
 
   test('a type that shows rows must say which scopes it needs', () => {
     expect(() => guard(schemaOf(rows({ pothosPrismaModel: 'Row' }), { scopes: [] }))).toThrow(
-      'The type Row shows rows and declares no scopes',
+      'The type Row returns rows but declares no scopes',
     )
     expect(() => guard(schemaOf(rows({ pothosPrismaModel: 'Row', scopes: ['agents:read'] })))).not.toThrow()
   })

@@ -99,7 +99,7 @@ describe('a server whose list of tools', () => {
     ],
     [
       'is no JSON',
-      'its answer is no message of the protocol',
+      'its answer is not a message of the protocol',
       (response) => void response.writeHead(200, JSON_TYPE).end('{nope'),
     ],
     [
@@ -109,7 +109,7 @@ describe('a server whose list of tools', () => {
     ],
     [
       'breaks off',
-      'it closed the connection before its answer was whole',
+      'it closed the connection before its answer was complete',
       (response) =>
         void response.writeHead(200, { ...JSON_TYPE, 'content-length': 999 }).write('{', () => response.destroy()),
     ],
@@ -136,7 +136,7 @@ describe('a server whose list of tools', () => {
     ],
     [
       'is of another form',
-      'its answer is no message of the protocol',
+      'its answer is not a message of the protocol',
       (response, message) => reply(response, message, { tools: 'all' }),
     ],
   ])('%s cannot be used: %s', async (_, reason, answering) => {
@@ -333,8 +333,8 @@ describe('a call', () => {
     ]
     hostile.answer = calling(['a'], (response, message) => reply(response, message, { content: parts }))
     const client = await connect()
-    const unknown = '[something that cannot be shown]'
-    const told = ['one', unknown, unknown, '[image, of no type, 3 bytes: not shown]', unknown, 'two']
+    const unknown = '[unsupported content]'
+    const told = ['one', unknown, unknown, '[image, without a type, 3 bytes: not shown]', unknown, 'two']
     expect(await client.call('a', {}, signal)).toEqual({ content: told.join('\n\n'), isError: false })
     await client.close()
   })

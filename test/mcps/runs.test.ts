@@ -127,7 +127,7 @@ describe('an agent whose tools are not there', () => {
     expect(status).toBe('completed')
     expect(logged()).toMatchObject([{ level: 40, mcpId: unreachable.id, reason: expect.stringContaining('refused') }])
     expect(warnings).toEqual([
-      { code: 'mcp_unreachable', text: 'The MCP server "Off" cannot be used: it is switched off' },
+      { code: 'mcp_unreachable', text: 'The MCP server "Off" cannot be used: it is disabled' },
       { code: 'mcp_unreachable', text: DETAIL },
       {
         code: 'tool_missing',

@@ -252,8 +252,8 @@ describe('a schedule that is none', () => {
       '🕛 * * * *',
       '*/61 * * * *',
     ].map((value): Row => ['cron', value, /^Invalid value for field: schedule\.value\. Expected a cron expression/]),
-    ['cron', '0 0 31 2 *', refused('a cron expression that is ever due')],
-    ['cron', '0 0 30 2 *', refused('a cron expression that is ever due')],
+    ['cron', '0 0 31 2 *', refused('a cron expression with at least one fire time')],
+    ['cron', '0 0 30 2 *', refused('a cron expression with at least one fire time')],
     ...[
       null,
       '',

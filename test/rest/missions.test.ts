@@ -241,7 +241,7 @@ describe('POST /missions', () => {
     [invalid('schedule.value', 'a cron expression of five or six fields'), cron('@daily')],
     [invalid('schedule.value', 'a cron expression of five or six fields'), cron('0 0 0 1 1 * 2030')],
     [/^Invalid value for field: schedule\.value\. Expected a cron expression\. .*minute: 61/, cron('61 * * * *')],
-    [invalid('schedule.value', 'a cron expression that is ever due'), cron('0 0 30 2 *')],
+    [invalid('schedule.value', 'a cron expression with at least one fire time'), cron('0 0 30 2 *')],
     [
       invalid('schedule.timezone', 'an IANA timezone, like Europe/Berlin'),
       cron('* * * * *', { timezone: 'Mars/Phobos' }),

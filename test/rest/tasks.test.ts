@@ -717,7 +717,7 @@ describe('POST /tasks/{id}/execute', () => {
       'given to somebody else',
       (id) => patch(id, { assignTo: ben.userId }),
       409,
-      'The task is being changed by others. Please retry.',
+      'The task was changed concurrently. Please retry.',
     ],
   ])('does not run a task that is %s at the same moment', async (_, change, status, message) => {
     const { id } = await create({ assignTo: agentId })
