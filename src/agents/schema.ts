@@ -22,7 +22,7 @@ const Slug = z
   .string()
   .regex(/^[a-z0-9-]{1,64}$/, { error: 'Invalid slug. Must be 1 to 64 characters of a-z, 0-9 and -' })
 
-/** What a client may say of an agent, beside name and system prompt (contract.md section 3). */
+/** Optional fields of an agent besides name and system prompt (contract.md section 3). */
 const optionalFields = {
   role: text(200).nullable().optional().describe('Default: `Assistant`'),
   visibility: Visibility.optional().describe('Default: `organization`'),
@@ -189,7 +189,7 @@ export const Agent = takingConstants(
     .meta({ id: 'Agent', description: 'An AI agent' }),
 )
 
-/** What everybody may know of a public agent: never its prompt (contract.md section 2). */
+/** Public information about a public agent, without its prompt (contract.md section 2). */
 export const AgentCard = z
   .object({
     id: z.string().describe('Id of the agent'),

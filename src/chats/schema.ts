@@ -53,7 +53,7 @@ export const FollowChat = z.object({
 /** GET and DELETE /chats/{id} (contract.md section 6). */
 export const ChatId = z.object({ id: chatId })
 
-/** Which messages of a chat are listed. */
+/** Selection of the listed messages of a chat. */
 const branch = z
   .string()
   .optional()
@@ -61,7 +61,7 @@ const branch = z
     'By default only the active branch: what was continued last. `all` for every branch, or the id of one (`branch` of a message)',
   )
 
-/** How messages are listed in GraphQL, beside their page. */
+/** Arguments of a message list in GraphQL, besides its page. */
 export const OfBranch = z.object({ branch })
 
 /** GET /chats/{id}/messages (contract.md section 6; contract-2.md section 1.12). */
@@ -106,7 +106,7 @@ export const Chat = z
 
 export const MessageRole = z.enum(['user', 'assistant']).meta({ id: 'MessageRole', description: 'Who wrote a message' })
 
-/** A call of a tool in a turn (contract.md section 6). */
+/** A tool call in a turn (contract.md section 6). */
 export const ToolCall = z
   .object({
     id: z.string().describe('As the events of the run name it'),

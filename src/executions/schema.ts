@@ -21,10 +21,10 @@ export const Status = z
   })
   .meta({ id: 'ExecutionStatus', description: 'State of a run' })
 
-/** When a run is refused with 429. */
+/** Condition of a 429 for a run. */
 export const TOO_MANY_WAIT = 'Too many runs wait, if the operator set a limit'
 
-/** When {@link Execute} is answered with which error. */
+/** Conditions of the errors of {@link Execute}. */
 export const EXECUTE_ERRORS = {
   404: 'The agent, space, chat or session is none that you can use',
   409: 'The session is busy (`onBusy: "reject"`), or the execution was cancelled',
@@ -32,7 +32,7 @@ export const EXECUTE_ERRORS = {
   500: 'The model failed; the execution that `X-Execution-Id` names says why',
 }
 
-/** Which content the event of a complete step has. `rest` is for readers who print the fragments, too. */
+/** Content of the event of a complete step. `rest` is for readers who also print the fragments. */
 const CONTENT =
   'Which content a complete step of the stream has: all of it, or the rest, without the blocks that were streamed'
 const content = z.enum(['all', 'rest']).describe(CONTENT)
@@ -95,7 +95,9 @@ export const ExecuteAny = Execute.omit({ id: true })
   })
   .meta({ examples: [{ message: 'Hello' }] })
 
-/** POST /executions/{id}/rerun (contract-2.md section 1.12): execute without what the run says itself. */
+/**
+ * POST /executions/{id}/rerun (contract-2.md section 1.12): execute, without the fields that the run itself provides.
+ */
 export const Rerun = z
   .object({
     id: z.string().describe('The execution'),
@@ -120,7 +122,7 @@ const warnings = z.array(
     .meta({ id: 'Warning', description: 'What a run did without' }),
 )
 
-/** `result` and `warnings` are there when the run was waited for. */
+/** `result` and `warnings` are present if the caller waited for the run. */
 export const Executed = ok({
   executionId: z.string().describe('Id of the run'),
   chatId: z.string().describe('Id of the chat that the run belongs to'),
@@ -238,10 +240,10 @@ export const TreeResponse = ok({
   usage: usage.describe('Of the whole tree, seen or not'),
 })
 
-/** Events have no number beyond it: PostgreSQL's largest integer. */
+/** Maximum number of an event: PostgreSQL's largest integer. */
 const MAX_SEQ = 2 ** 31 - 1
 
-/** The number of an event that a client has: one that is larger than any is as good as the largest. */
+/** Number of an event that a client has. A larger number counts as the maximum. */
 const seq = z.coerce
   .number<number>()
   .overwrite((given) => Math.min(given, MAX_SEQ))
@@ -272,8 +274,8 @@ export const LogsResponse = ok({
 })
 
 /**
- * GET /executions/{id}/events (contract.md section 4). `after` or, when a client comes back, `lastEventId`: the number
- * of the last event it has.
+ * GET /executions/{id}/events (contract.md section 4). `after`, or `lastEventId` after a reconnection, is the number of
+ * the client's last event.
  */
 export const FollowExecution = z.object({
   executionId: z.string().describe('Id of the execution'),
@@ -310,7 +312,7 @@ const contentBlock = z.discriminatedUnion('type', [
 const message = <Shape extends z.ZodRawShape>(shape: Shape) =>
   z.object({ type: z.literal('message').describe('Name of the event'), ...shape })
 
-/** The data of each event of a stream, by its name, which is its `type` (service.md, "Events"; contract-2.md section 1.14). */
+/** Data of each event of a stream by its `type` (service.md, "Events"; contract-2.md section 1.14). */
 export const EventData = {
   meta: z.object({
     type: z.literal('meta').describe('Name of the event'),

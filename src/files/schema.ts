@@ -2,23 +2,26 @@ import { z } from 'zod'
 import { ok, timestamp } from '../lib/fields.ts'
 import { nextCursor, pageInput } from '../lib/page.ts'
 
-/** What a space holds at most (contract.md section 6). */
+/** Maximum number of files in a space (contract.md section 6). */
 export const MAX_FILES = 2000
 export const MAX_FILE_BYTES = 1024 * 1024
 export const MAX_SPACE_BYTES = 50 * 1024 * 1024
 
 const MAX_PATH_BYTES = 512
 
-/** What no path holds: control characters, ends of lines, what is not seen (but joiners), and what was no text. */
+/**
+ * Characters that no path may contain: control characters, line ends, invisible characters except joiners, and
+ * replacement characters.
+ */
 const UNSEEN = /[\p{Cc}\p{Cs}\p{Zl}\p{Zp}\ufffd]|(?![\u200c\u200d])\p{Cf}/u
 
-/** Empty, or dots and blanks only, which some file systems take for each other. */
+/** Empty, or only dots and blanks, which some file systems treat as equal. */
 const NO_NAME = /^[.\s]*$/
 
 /**
- * Whether it is a path as they are kept: a key of the form `a/b.md` in Unicode's NFC, which never names a path of the
- * server's. None is what might lead elsewhere once somebody writes the file to a disk: absolute, with `..`, `.` or empty
- * parts, a backslash, a drive or anything percent-encoded, also where it only looks so (contract.md section 6).
+ * Returns whether a text is a valid path: a key of the form `a/b.md` in Unicode's NFC, which never names a path of the
+ * server. Rejects everything that could escape if the file is written to a disk: absolute paths, `..`, `.` or empty
+ * parts, backslashes, drives and percent-encoding, including look-alikes (contract.md section 6).
  */
 export function isPath(path: string): boolean {
   if (path !== path.normalize('NFC') || Buffer.byteLength(path) > MAX_PATH_BYTES || UNSEEN.test(path)) return false
@@ -27,12 +30,12 @@ export function isPath(path: string): boolean {
   return !look.split('/').some((part) => NO_NAME.test(part) || part !== part.trim())
 }
 
-/** Parts that git, or the file system of a machine that a space is written to, takes for its own. */
+/** Names reserved by git or by the file system of a machine that a space is written to. */
 const RESERVED = /^(\.git|git~\d)([. ]*$|:)|^(con|prn|aux|nul|conin\$|conout\$|com[\d¹²³]|lpt[\d¹²³])\s*([.:]|$)/i
 
 /**
- * Checks whether a new file may have this path: a path ({@link isPath}) without `.git` and without the names of devices.
- * Files that have such names already can still be read and deleted.
+ * Returns whether a new file may have this path: a path ({@link isPath}) without `.git` and device names. Existing
+ * files with such names can still be read and deleted.
  */
 export const isNewPath = (path: string): boolean =>
   isPath(path) &&

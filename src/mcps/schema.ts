@@ -5,7 +5,7 @@ import { nextCursor, pageInput } from '../lib/page.ts'
 
 const MAX_HEADERS = 50
 
-/** Of one server. */
+/** Maximum number of credentials of one server. */
 export const MAX_CREDENTIALS = 50
 
 const MAX_VALUE = 8192
@@ -20,7 +20,7 @@ export const PermissionMode = requiredEnum(['ask', 'allow', 'deny']).meta({
   description: '`ask`: a person decides about each call; `deny`: no agent sees the tool',
 })
 
-/** What it takes to call a tool, or with `*` all that have no entry of their own (contract.md section 7). */
+/** Permission to call a tool, or with `*` all tools without an entry of their own (contract.md section 7). */
 export const Permission = z
   .object({
     tool: requiredText(200).describe('The name of a tool, or * for those that have no entry of their own'),
@@ -35,7 +35,7 @@ export const Permissions = z
     error: 'Invalid permissions. A tool is named twice',
   })
 
-/** What the protocol itself sends, and what would change where a message ends or who it is for. */
+/** Headers that the protocol itself sends, or that would change message framing or routing. */
 const RESERVED =
   /^(host|connection|content-.*|transfer-encoding|accept-encoding|upgrade|te|trailer|keep-alive|expect|proxy-.*|last-event-id|mcp-(session-id|protocol-version|method|name|param-.*))$/i
 
@@ -89,12 +89,12 @@ const Url = requiredText(2000).refine(
   { error: ({ input }) => (typeof input === 'string' && input.trim() ? BAD_URL : undefined) },
 )
 
-/** What starts a program, in no spelling: servers are reached over the network (contract.md section 7). */
+/**
+ * Field names that start a program, in any spelling. Servers are reached over the network only (contract.md section 7).
+ */
 const PROCESS = new Set(['command', 'cmd', 'args', 'argv', 'arguments', 'env', 'environment'])
 
-/**
- * Refuses an input with such a field, wherever it is in it: 400. Its depth is bounded already, see lib/fields.ts.
- */
+/** Throws 400 for an input with such a field at any depth. The depth is already limited, see lib/fields.ts. */
 export function checkNoProcess(value: unknown): void {
   if (typeof value !== 'object' || value === null) return
   for (const [name, item] of Object.entries(value)) {
@@ -172,7 +172,7 @@ export const McpType = z
 /** GET /mcps (contract.md section 7). */
 export const ListMcps = z.object(pageInput)
 
-/** A remote MCP server (contract.md section 7). The values of its credentials never come out. */
+/** A remote MCP server (contract.md section 7). The values of its credentials are never returned. */
 export const Mcp = z
   .object({
     id: z.string().describe('Id of the MCP server'),

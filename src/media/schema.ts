@@ -5,10 +5,10 @@ import { nextCursor, pageInput } from '../lib/page.ts'
 export const MediaId = z.object({ id: z.string().describe('The media') })
 export const ListMedia = z.object(pageInput)
 
-/** The types that browsers may show as they are, and models see (contract.md section 7). */
+/** Types that browsers may display inline and models can see (contract.md section 7). */
 export const PICTURES: ReadonlySet<string> = new Set(['image/png', 'image/jpeg', 'image/gif', 'image/webp'])
 
-/** An uploaded file (contract.md section 7). Its type is what its content says, not its name. */
+/** An uploaded file (contract.md section 7). Its type is detected from its content, not its name. */
 export const Media = z
   .object({
     id: z.string().describe('Id of the file'),

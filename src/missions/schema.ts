@@ -13,7 +13,7 @@ export const MissionVisibility = z.enum(['private', 'organization', 'public'], {
   error: 'Invalid visibility value. Must be: private, organization, or public',
 })
 
-/** When a mission runs. */
+/** Schedule of a mission. */
 export const Schedule = z
   .object({
     type: requiredEnum(['none', 'once', 'cron', 'continuous']).describe(
@@ -37,7 +37,7 @@ export const Schedule = z
   })
   .meta({ id: 'MissionScheduleInput', description: 'When a mission runs' })
 
-/** What to change of it. What is not said stays, but for the value of a schedule of another type. */
+/** A change of a schedule. Absent fields stay, except for the value of a schedule of another type. */
 export const ScheduleChange = Schedule.partial().meta({
   id: 'MissionScheduleChange',
   description: 'What to change of the schedule of a mission',

@@ -2,7 +2,7 @@ import { z } from 'zod'
 import { ok, requiredText, text, textList, timestamp } from '../lib/fields.ts'
 import { nextCursor, pageInput } from '../lib/page.ts'
 
-/** The tools that come with the service, for whom a skill or an agent asks by name (see tasks/tools.ts, files/tools.ts). */
+/** The built-in tools, which skills and agents request by name (see tasks/tools.ts, files/tools.ts). */
 export const BUILT_IN_TOOLS = [
   'list_tasks',
   'create_task',
@@ -13,7 +13,9 @@ export const BUILT_IN_TOOLS = [
   'write_file',
 ] as const
 
-/** Built-in tools that only read, and tell nothing outside: what strangers' agents have by default (contract-2.md 8.5). */
+/**
+ * Built-in tools that only read and send nothing out: the default for other organizations' agents (contract-2.md 8.5).
+ */
 export const READING_TOOLS: ReadonlySet<string> = new Set([
   'list_tasks',
   'list_files',
@@ -22,7 +24,7 @@ export const READING_TOOLS: ReadonlySet<string> = new Set([
   'current_time',
 ])
 
-/** What other products call the built-in tools (contract-2.md section 1.6). */
+/** Names of the built-in tools in other products (contract-2.md section 1.6). */
 const COMMON_NAMES: ReadonlyMap<string, (typeof BUILT_IN_TOOLS)[number]> = new Map([
   ['Read', 'read_file'],
   ['Write', 'write_file'],
@@ -30,7 +32,7 @@ const COMMON_NAMES: ReadonlyMap<string, (typeof BUILT_IN_TOOLS)[number]> = new M
   ['LS', 'list_files'],
 ])
 
-/** Lists the names that are of no built-in tool. Skills keep them, and runs do without. */
+/** Returns the names that belong to no built-in tool. Skills store them, and runs ignore them. */
 export const unknownTools = (names: readonly string[]): string[] =>
   names.filter((name) => !(BUILT_IN_TOOLS as readonly string[]).includes(name))
 
@@ -113,7 +115,7 @@ export const SkillId = z.object({ id: skillId })
 /** POST /agents/{id}/skills/{skillId}/update, and the same of a space (contract-2.md section 8.5). */
 export const AttachedSkill = (of: string) => z.object({ id: z.string().describe(of), skillId })
 
-/** At which version a skill is attached (contract-2.md section 8.5). */
+/** The version at which a skill is attached (contract-2.md section 8.5). */
 export const attachedAt = {
   version: z.int().describe('The version that runs have'),
   latestVersion: z.int().describe('The newest version: an update is available if it differs'),
@@ -147,7 +149,7 @@ export const Skill = z
   })
   .meta({ id: 'Skill', description: 'A reusable set of instructions' })
 
-/** A skill in a list: its prompt, which is long, is shown by id. */
+/** A skill in a list, without its long prompt. */
 const SkillSummary = Skill.omit({ prompt: true }).meta({
   id: 'SkillSummary',
   description: 'A skill without its prompt',

@@ -43,7 +43,7 @@ const execute = (agentId: string) => post(`/agents/${agentId}/execute`, { messag
 const logged = () =>
   server.logs
     .splice(0)
-    .flatMap((line) => (/an? (?:call to an )?(?:MCP server|tool) /.test(line) ? JSON.parse(line) : []))
+    .flatMap((line) => (/an? (?:call to an )?(?:MCP server|tool)\b/.test(line) ? JSON.parse(line) : []))
 
 /** Runs against the hostile server, while another run goes on; what its tool answered, and that nothing is left. */
 async function run(answer: hostileMcp.Answer): Promise<any[]> {
