@@ -71,8 +71,8 @@ try {
 `
 
 /**
- * The type of the router alone. What a client never sees, its context and the notes for REST, becomes \`object\`; the
- * one type that contains itself is told in terms of the others.
+ * Extracts the type of the router. Types that clients never use, its context and REST metadata, become \`object\`; the
+ * one recursive type is defined in terms of the others.
  */
 function withoutService(declarations: string): string {
   const [router = ''] = declarations.split(/^export declare const createCaller/m)
@@ -111,7 +111,7 @@ function documented(declarations: string): string {
   )
 }
 
-/** Throws when a file of the package needs what the package does not bring. */
+/** Throws if a file of the package imports anything that the package does not contain. */
 function checkImports(file: string, text: string): void {
   for (const [, name = ''] of text.matchAll(/(?:from |import\()['"]([^'"]+)['"]/g)) {
     const isOwn = name.startsWith('.') && FILES.includes(join(dirname(file), name).replace(/\.ts$/, '.d.ts'))

@@ -1,6 +1,6 @@
 /**
- * `npm run compile`: uses all of the service once, so that the first start finds it compiled. For an image: what a
- * container's first start compiles is gone with the container.
+ * `npm run compile`: uses the whole service once, so that the first start finds it compiled. For container images,
+ * because a container's own compile cache is lost with it.
  */
 import '../src/compile-cache.js'
 import { globSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
@@ -9,11 +9,11 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 
 const root = new URL('../', import.meta.url)
-/** The commands, and what is for other programs. */
+/** Commands, and files for other programs. */
 const exclude = ['src/demo.ts', 'src/admin/main.ts', 'src/sdk/index.ts']
 const paths = globSync(['src/**/*.ts', 'prisma/generated/*/client.ts'], { cwd: root, exclude })
 for (const path of paths) await import(new URL(path, root).href)
-// The providers' packages are loaded by whoever has their models.
+// Provider packages are loaded only with their models.
 const { dependencies } = JSON.parse(readFileSync(new URL('package.json', root), 'utf8'))
 for (const name of Object.keys(dependencies)) if (name.startsWith('@ai-sdk/')) await import(name)
 
@@ -35,7 +35,7 @@ try {
 }
 flushCompileCache()
 
-/** An agent is made, streams a run, and is looked at. */
+/** Creates an agent, streams a run, and reads it. */
 async function use(url: string, token: string): Promise<void> {
   const call = async (path: string, body: object): Promise<string> => {
     const headers = { Authorization: `Bearer ${token}`, 'Content-Type': 'application/json' }

@@ -9,14 +9,14 @@ const schemaPath = join(root, 'prisma', 'schema.prisma')
 const generated = join(root, 'prisma', 'generated')
 
 /**
- * Makes prisma/generated: the SQLite client with the Pothos types, and the PostgreSQL client from a twin of the schema.
- * Leaves `stamp` there at the end, and does nothing where it is already.
+ * Generates prisma/generated: the SQLite client with the Pothos types, and the PostgreSQL client from a twin of the
+ * schema. Writes `stamp` at the end, and does nothing if it is there already.
  */
 export async function generate(stamp: string): Promise<void> {
   const stampPath = join(generated, '.stamp')
   const twinPath = join(generated, 'postgresql.prisma')
   mkdirSync(generated, { recursive: true })
-  // One process at a time. The lock is the operating system's: it goes with a process that dies.
+  // One process at a time. The operating system's lock ends with its process.
   const lock = new Sqlite(join(generated, '.lock'), { timeout: 120_000 })
   lock.exec('BEGIN EXCLUSIVE')
   try {
@@ -31,7 +31,7 @@ export async function generate(stamp: string): Promise<void> {
   }
 }
 
-/** A schema as it is on PostgreSQL: another provider and output; the Pothos types come from the SQLite one alone. */
+/** Returns the PostgreSQL version of a schema: another provider and output, without Pothos types. */
 export function postgresqlTwin(schema: string): string {
   return schema
     .replace('provider = "sqlite"', 'provider = "postgresql"')
@@ -40,8 +40,8 @@ export function postgresqlTwin(schema: string): string {
 }
 
 /**
- * Prisma carries its query compiler as text in a module, of which every process would keep two copies of some MB. Puts
- * it into a file of its own, and has the client in `folder` read that.
+ * Moves the query compiler, which Prisma embeds as text in a module (two copies of some MB per process), into a file,
+ * and makes the client in `folder` read that.
  */
 async function unpackCompiler(folder: string): Promise<void> {
   const path = join(folder, 'internal', 'class.ts')
@@ -56,7 +56,7 @@ async function unpackCompiler(folder: string): Promise<void> {
   writeFileSync(path, client.replace(found, reading))
 }
 
-/** `prisma generate`, silent unless it fails. It finds its generators on PATH. */
+/** Runs `prisma generate`, silently unless it fails. It finds its generators on PATH. */
 async function prismaGenerate(path: string): Promise<void> {
   const modules = join(root, 'node_modules')
   const pathKey = Object.keys(process.env).find((key) => key.toUpperCase() === 'PATH') ?? 'PATH'

@@ -1,6 +1,6 @@
 /**
- * What must hold before anything starts: the right Node, and what Prisma generates is there and fresh. No TypeScript
- * here, so that an old Node can read it and say what is wrong, and a new one is done in a few milliseconds.
+ * Checks the prerequisites of every program: the right Node, and a fresh output of Prisma's generators. Written in
+ * JavaScript, so that an old Node can report the problem and a new one needs only a few milliseconds.
  */
 import { createHash } from 'node:crypto'
 import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs'
@@ -11,7 +11,7 @@ if (Number(major) < 24) {
   process.exit(1)
 }
 
-/** All that decides about what is generated. */
+/** Files that determine the generated output. */
 const sources = [
   'prisma/schema.prisma',
   '.config/generate.ts',

@@ -1,9 +1,9 @@
-// Which way imports go: a file uses only what stands below it, and there are no circles. Types are free to point
-// anywhere, since they are gone when the code runs. See ARCHITECTURE.md.
+// Checks import directions: a file imports only from lower layers, and there are no circles. Type imports may point
+// anywhere, because they do not exist at run time. See ARCHITECTURE.md.
 import { globSync, readFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 
-/** From the ground up; a file has the rank of the first pattern that fits. */
+/** Layers from bottom to top. A file belongs to the first matching pattern. */
 const LAYERS: readonly (readonly [name: string, pattern: RegExp])[] = [
   ['console', /^src\/console\//],
   ['foundation', /^src\/(lib\/|errors\.ts|settings\.ts|wire\.ts)/],
@@ -42,7 +42,7 @@ for (const file of files) {
 const FAST_PATH = 'src/db/fast-path/'
 const isInside = (file: string) => file.startsWith(FAST_PATH)
 
-/** The rooms of the engine, each with the rooms it may import. `engine.ts` puts them together and may import all. */
+/** The modules of the engine, each with the modules it may import. `engine.ts` may import all of them. */
 const ENGINE = 'src/executions/engine/'
 const ROOMS: Record<string, readonly string[]> = {
   events: [],
@@ -69,7 +69,7 @@ for (const [file, targets] of imports) {
     }
     const [from, to] = [roomOf(file), roomOf(target)]
     if (from && to && from !== to && !ROOMS[from]?.includes(to)) {
-      problems.push(`${file} imports ${target}: the room ${from} of the engine may not import ${to}`)
+      problems.push(`${file} imports ${target}: the module ${from} of the engine may not import ${to}`)
     }
     if (rankOf(target) <= rankOf(file)) continue
     problems.push(`${file} (${LAYERS[rankOf(file)]?.[0]}) imports ${target} (${LAYERS[rankOf(target)]?.[0]})`)

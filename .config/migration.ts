@@ -1,9 +1,9 @@
 /**
- * `npm run migration -- NAME`: writes the SQL that leads from the last migration to prisma/schema.prisma, for both
- * databases, into prisma/migrations/{sqlite,postgresql}/<timestamp>_<name>/migration.sql. Read it before you commit.
+ * `npm run migration -- NAME`: writes the SQL from the last migration to prisma/schema.prisma, for both databases, into
+ * prisma/migrations/{sqlite,postgresql}/<timestamp>_<name>/migration.sql. Review it before you commit.
  *
- * The schema that the migrations amount to is kept beside them (migrations/schema.prisma), so that no database is
- * needed; the tests compare what the SQL really gives with the models.
+ * The schema that results from the migrations is stored beside them (migrations/schema.prisma), so that no database is
+ * needed. Tests compare the result of the SQL with the models.
  */
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { dirname, join, relative } from 'node:path'

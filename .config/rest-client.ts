@@ -1,4 +1,4 @@
-/** Makes dist/rest-client.ts: a client in TypeScript, generated from the OpenAPI document. */
+/** Generates dist/rest-client.ts: a TypeScript client from the OpenAPI document. */
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { generateSource } from 'oazapfts'

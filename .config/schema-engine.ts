@@ -1,4 +1,4 @@
-/** Prisma's schema engine (WebAssembly), as the migration script and the tests use it. The service does without. */
+/** Prisma's schema engine (WebAssembly), for the migration script and tests. The service does not use it. */
 import {
   bindMigrationAwareSqlAdapterFactory,
   ColumnTypeEnum,
@@ -8,7 +8,7 @@ import {
 } from '@prisma/driver-adapter-utils'
 import type { DiffTarget } from '@prisma/schema-engine-wasm'
 
-/** The SQL that leads from one side to the other; empty when they are equal. */
+/** Returns the SQL from one schema to another; empty if they are equal. */
 export async function diff(
   factory: SqlMigrationAwareDriverAdapterFactory,
   from: DiffTarget,
@@ -33,17 +33,17 @@ export async function diff(
   }
 }
 
-/** For SQLite the engine writes defaults of JSON as they are, and there `[]` is an identifier: an empty text. */
+/** The engine writes JSON defaults unquoted for SQLite, where `[]` is an identifier: an empty text. */
 const quoted = (sql: string): string =>
   sql.replace(
     /( JSONB(?: NOT NULL)? DEFAULT )(?!')(.*?)([,;]?)$/gm,
     (_, column: string, json: string, end: string) => `${column}'${json.replaceAll("'", "''")}'${end}`,
   )
 
-/** A side: what a schema says. */
+/** Returns a diff target for a schema. */
 export const schema = (content: string): DiffTarget => ({ tag: 'schemaDatamodel', files: files(content) })
 
-/** A side: the tables of the database that `diff` is given, whose kind the schema says. */
+/** Returns a diff target for the tables of the database given to `diff`, whose kind the schema states. */
 export const database = (content: string): DiffTarget => ({
   tag: 'schemaDatasource',
   files: files(content),
@@ -52,10 +52,10 @@ export const database = (content: string): DiffTarget => ({
 
 const files = (content: string) => [{ path: 'schema.prisma', content }]
 
-/** A schema without its models: what an empty database has. */
+/** Returns a schema without its models, for an empty database. */
 export const emptied = (content: string): string => content.slice(0, content.search(/^(\/\/\/|enum|model)/m))
 
-/** To compare schemas, no database is needed. The engine asks PostgreSQL for its version all the same. */
+/** A stub adapter: comparing schemas needs no database, but the engine asks PostgreSQL for its version. */
 export function noDatabase(provider: 'sqlite' | 'postgres'): SqlMigrationAwareDriverAdapterFactory {
   const mock = mockMigrationAwareAdapterFactory(provider)
   const connect = async () => ({
@@ -71,7 +71,7 @@ export function noDatabase(provider: 'sqlite' | 'postgres'): SqlMigrationAwareDr
   return { ...mock, connect }
 }
 
-/** Node warns, once, that importing WebAssembly is experimental. Nobody who runs this can do anything about it. */
+/** Suppresses Node's warning that importing WebAssembly is experimental. */
 async function loadQuietly() {
   const emitWarning = process.emitWarning
   process.emitWarning = () => {}

@@ -1,6 +1,6 @@
 /**
- * Prints the GraphQL schema into schema.graphql. With `--check` it writes nothing and fails when the file is not what
- * the code gives.
+ * Prints the GraphQL schema into schema.graphql. With `--check` it writes nothing and fails if the file differs from
+ * the code.
  */
 import { readFileSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'

@@ -6,31 +6,31 @@ import { defineConfig } from 'vitest/config'
 const file = (path: string) => fileURLToPath(new URL(path, import.meta.url))
 
 const common = {
-  // Vite would take another build of graphql than Node does for the packages that use it: there may be only one.
+  // Vite would load a different build of graphql than Node does for its dependents; there may be only one.
   resolve: { alias: [{ find: /^graphql$/, replacement: fileURLToPath(import.meta.resolve('graphql')) }] },
   root: file('..'),
 }
 
-// Databases are put in memory where there is room: each of their commits waits for a disk, where there is one. What
-// outlives a process that is killed is the same.
+// Databases are placed in memory if there is enough, because each commit waits for a disk otherwise. Data still
+// survives a killed process.
 if (roomAt('/dev/shm') > 4 * 2 ** 30) process.env.TMPDIR = '/dev/shm'
 
-/** In bytes; none where there is no such folder. */
+/** Returns the free space of a folder (bytes), 0 if it does not exist. */
 function roomAt(folder: string): number {
   if (!existsSync(folder)) return 0
   const { bavail, bsize } = statfsSync(folder)
   return bavail * bsize
 }
 
-// The ends of what is waited for, met only by what is broken: a machine may be slow.
+// Generous time limits, which only broken tests reach, because a machine may be slow.
 const timeouts = { testTimeout: 30_000, hookTimeout: 30_000, expect: { poll: { timeout: 15_000 } } }
 
 /**
- * What runs on PostgreSQL a second time: whatever goes through the database in a way that may differ there. That is how
- * transactions meet (the engine, missions, idempotency, what is done by many at once), what our own SQL finds, sorts and
- * counts, who sees what, and GraphQL's own statements. Not: what comes to the database only through services
- * that are tried there already (protocols, errors, streams' clients, uploads), what never does (models, addresses, the
- * documents, programs), what waits for the clock, and what is SQLite's own (its files, locks and plans).
+ * Tests that also run on PostgreSQL: those whose database behavior may differ, such as concurrent transactions (the
+ * engine, missions, idempotency), our own SQL for searching, sorting and counting, visibility, and GraphQL's own
+ * statements. Excluded: tests that reach the database only through services covered elsewhere (protocols, errors,
+ * stream clients, uploads), tests without a database (models, addresses, documents, programs), tests that wait for the
+ * clock, and SQLite's own files, locks and plans.
  */
 const ON_POSTGRESQL = [
   'test/db/{fast-path,pages,search,totals}.test.ts',
@@ -50,9 +50,9 @@ export default defineConfig({
   ...common,
   test: {
     globalSetup: [file('../test/support/postgres-shared.ts'), file('../test/support/sqlite-shared.ts')],
-    // One more than can compute: some wait for a clock or another process.
+    // One more than there are cores, because some wait for a clock or another process.
     maxWorkers: availableParallelism() + 1,
-    // The files of a worker share what they import: a third less to compute.
+    // The files of a worker share their imports, which saves a third of the work.
     isolate: false,
     reporters: ['default', file('reporter.ts')],
     projects: [

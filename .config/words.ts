@@ -13,8 +13,16 @@ const MAX_TITLE = 90
 /** Below this number of words a group has too few words for a share (words). */
 const MIN_WORDS = 300
 
-/** Groups that hold. A group that is missing here is only printed. */
+/** Groups that must hold. Other groups are only printed. */
 const DONE = new Set([
+  '.config',
+  'src/admin',
+  'src/agents',
+  'src/approvals',
+  'src/auth',
+  'src/bus',
+  'src/chats',
+  'src/client',
   'src/crypto',
   'src/db',
   'src/graphql',
@@ -22,7 +30,20 @@ const DONE = new Set([
   'src/missions',
   'src/spaces',
   'src/tasks',
+  'src/executions',
+  'src/files',
+  'src/keys',
   'src/lib',
+  'src/media',
+  'src/models',
+  'src/profile',
+  'src/providers',
+  'src/sdk',
+  'src/secrets',
+  'src/skills',
+  'src/telemetry',
+  'src/usage',
+  'src',
 
   'src/executions/engine/maintenance',
   'src/executions/engine/models',

@@ -31,21 +31,21 @@ import { type Context, fromTRPCError, requestIds, toTRPCError } from './trpc.ts'
 
 const MAX_BATCH = 10
 const MAX_BODY = 1024 * 1024
-/** So many bytes left unsent are worth a look at all unread responses (1 MiB). */
+/** Number of unsent bytes of one response that triggers a check of all unread responses (1 MiB). */
 const LARGE = 1024 * 1024
 const PROBES: ReadonlySet<string> = new Set(['/healthz', '/readyz', '/api/health'])
 
-/** What `/readyz` says beside its status; null while the server is not ready. */
+/** Body of `/readyz` besides its status; null while the server is not ready. */
 export type Readiness = {
-  /** Runs and missions are held back, see pause.ts. */
+  /** Set while runs and missions are held back, see pause.ts. */
   status?: 'paused'
-  /** Whether this server hears of what others do, or looks for itself; only where there may be others. */
+  /** Whether this server receives notifications or polls; only if there may be other servers. */
   notices?: 'listening' | 'polling'
 } | null
 
 /**
- * Everything the service answers, by the prefix table of contract.md section 0. A server that only runs agents answers
- * how it is, and nothing else.
+ * Creates the HTTP handler of the service, by the prefix table of contract.md section 0. A server that only executes
+ * runs serves only health checks.
  */
 export function createApp(deps: Deps, ready: () => Promise<Readiness>): RequestListener {
   const { settings } = deps
@@ -55,7 +55,7 @@ export function createApp(deps: Deps, ready: () => Promise<Readiness>): RequestL
   }
   const allowCrossOrigin = createCors(settings, deps.log)
   const unread = createUnreadLimit(settings, deps.log)
-  // Loaded at the first request for them: half of the start-up time is theirs.
+  // Imported at the first request, because they take half of the start-up time.
   const openapi = once(async () => {
     const json = JSON.stringify((await import('./http/openapi.ts')).createDocument(settings))
     return { json, etag: digestTag(json) }
@@ -144,7 +144,7 @@ function createContext(deps: Deps, requestId: string, req: IncomingMessage, res:
   }
 }
 
-/** Why every caller's signal aborts in the end, made once: without a reason each `abort()` makes an error with a stack. */
+/** Shared abort reason, because without one each `abort()` creates an error with a stack. */
 const GONE = new Error('The connection has been closed')
 
 function abortedByClose(res: ServerResponse): AbortController {
@@ -154,7 +154,7 @@ function abortedByClose(res: ServerResponse): AbortController {
   return controller
 }
 
-/** Lists the methods of the procedures that a path under `/trpc/` names, if they are all called alike; else null. */
+/** Returns the methods of the procedures in a path under `/trpc/` if all are of the same kind, else null. */
 function methodsOf(path: string): string[] | null {
   const types = path.split(',').map((name) => Object.hasOwn(procedures, name) && procedures[name]?._def.type)
   if (types.every((type) => type === 'query')) return ['GET', 'HEAD']
@@ -169,10 +169,10 @@ async function handleTrpc(context: Context, path: string, req: IncomingMessage, 
     const methods = methodsOf(path)
     if (!methods) throw noSuchPath()
     if (!methods.includes('HEAD')) throw methodNotAllowed(methods)
-    // tRPC would answer it without a look. Node sends no body.
+    // tRPC would answer it without executing the procedure. Node sends no body.
     req.method = 'GET'
   }
-  // A mutation may show a secret, and a batch that streams is to come at once.
+  // A mutation may return a secret, and a streaming batch must not be buffered.
   if (req.method === 'GET' && req.headers['accept-encoding'] && !req.headers['trpc-accept']) compressWritten(res)
   return nodeHTTPRequestHandler({
     router: appRouter,
@@ -180,18 +180,18 @@ async function handleTrpc(context: Context, path: string, req: IncomingMessage, 
     res,
     path,
     createContext: ({ info }) => {
-      // It would read forms and files, too.
+      // tRPC would also accept forms and files.
       if (req.method === 'POST' && !isJson(req)) throw toTRPCError(unsupportedType())
       const { length } = info.calls
       if (length > MAX_BATCH) {
         throw toTRPCError(badRequest(`A batch has at most ${MAX_BATCH} calls, this one ${length}: set maxItems`))
       }
-      // The token would stand in the URL of a subscription, and so in other people's logs.
+      // A token in a subscription's URL would appear in the logs of proxies.
       if (info.connectionParams) throw toTRPCError(badRequest('Send an Authorization header, not connectionParams'))
       return context
     },
     maxBodySize: MAX_BODY,
-    // Its codes cannot say all of our statuses, nor when to try again.
+    // tRPC's codes cannot express all statuses, nor a Retry-After.
     responseMeta: ({ errors: [error], data }) => {
       if (!error || data.length > 1) return {}
       const { status, headers } = fromTRPCError(error)
@@ -213,7 +213,7 @@ const once = <T>(make: () => Promise<T>) => {
   return () => (made ??= make())
 }
 
-/** Of a target that is named in full what comes behind the host (RFC 9112, 3.2.2). */
+/** Of an absolute request target, the part after the host (RFC 9112, 3.2.2). */
 function toOriginForm(req: IncomingMessage): void {
   if (!req.url?.startsWith('/')) req.url = req.url?.replace(/^https?:\/\/[^/?]*\/?/i, '/')
 }
@@ -231,19 +231,19 @@ function sendError(deps: Deps, error: AppError, res: ServerResponse, requestId: 
   else sendJson(res, error.status, toBody(error, requestId), error.headers)
 }
 
-/** What nobody expected has a cause, which is worth its stack; the rest says all in the request's own line. */
+/** Only unexpected errors have a cause, whose stack is logged; the request line contains the rest. */
 function report({ log }: Deps, error: AppError, requestId: string): void {
   if (error.status >= 500 && error.cause) log.error({ requestId, err: error.cause }, error.message)
 }
 
-/** Never the query string: it may hold what a caller should not have put there. */
+/** Never the query string, which may contain misplaced secrets. */
 function logRequest({ log }: Deps, req: IncomingMessage, res: ServerResponse, details: object): void {
   const status = res.statusCode
   const level = status >= 500 ? 'error' : status === 401 || status === 404 ? 'info' : status >= 400 ? 'warn' : 'debug'
   log[level]({ ...details, method: req.method, path: pathOf(req), status }, 'request')
 }
 
-/** Who asks: the connection's other end, or what a trusted proxy says of its own one (the last it was forwarded for). */
+/** Returns the client address: the peer of the connection, or the last `X-Forwarded-For` entry of a trusted proxy. */
 function addressOf(req: IncomingMessage, { TRUST_PROXY }: Settings): string | undefined {
   const forwarded =
     TRUST_PROXY &&

@@ -6,8 +6,8 @@ import { addMember, createOrganization } from './organizations/service.ts'
 const EMAIL = 'owner@localhost'
 
 /**
- * The first start on an empty database: the organization `default`, its owner and one token with every scope, which is
- * returned to be shown once; null later, and when BOOTSTRAP_TOKEN gave it (contract.md section 0).
+ * Initializes an empty database: the organization `default`, its owner and one token with every scope, which is
+ * returned to be displayed once. Returns null later, and if BOOTSTRAP_TOKEN set the token (contract.md section 0).
  */
 export async function bootstrap({ db, clock, settings, tokenKey }: Deps): Promise<string | null> {
   const { TOKEN_PREFIX: prefix, BOOTSTRAP_TOKEN: given } = settings

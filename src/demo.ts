@@ -1,6 +1,6 @@
 /**
- * `npm run demo`: a tour of the main job. It starts the service on a temporary folder and a free port, uses it over
- * HTTP as any client would, and leaves nothing behind.
+ * `npm run demo`: a tour of the main features. Starts the service on a temporary folder and a free port, uses it over
+ * HTTP like any client, and leaves nothing behind.
  */
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -18,19 +18,19 @@ import { startService } from './start.ts'
 const { stdout } = process
 const INDENT = '  '
 const WIDTH = Math.min(stdout.columns || 80, 96) - 2 * INDENT.length
-/** So that a person can read along (ms for each delta): the offline model says all it has to say at once. */
+/** Delay between deltas, so that a person can read along (ms). The offline model answers at once. */
 const PACE = stdout.isTTY ? 20 : 0
 const MODEL_SETTINGS =
   /^(DEFAULT_MODEL|(ANTHROPIC|OPENAI|GOOGLE_GENERATIVE_AI|GOOGLE|OPENAI_RESPONSES)_(API_KEY|BASE_URL|HEADERS)|COMPATIBLE_PROVIDERS|(HTTPS?|NO)_PROXY)$/i
 
-// It heeds NO_COLOR, and whether this is a terminal.
+// Respects NO_COLOR and non-terminals.
 const paint = (style: 'bold' | 'cyan' | 'dim' | 'green', text: string) => styleText(style, text, { stream: stdout })
 const say = (text = '') => stdout.write(`${text.replace(/^(?=.)/gm, INDENT)}\n`)
 const title = (text: string) => say(`\n${paint('bold', text)}`)
 
 type Call = (method: 'GET' | 'POST', path: string, body?: object) => Promise<Response>
 
-/** Makes a call and says which. Throws unless it succeeds. */
+/** Makes a call and prints it. Throws unless it succeeds. */
 const caller =
   (url: string, token: string): Call =>
   async (method, path, body) => {
@@ -50,7 +50,7 @@ const bodyOf = async <Schema extends z.ZodType>(response: Response) => (await re
 type Names = keyof typeof EventData
 type Event = { [Name in Names]: { event: Name; data: z.output<(typeof EventData)[Name]> } }[Names]
 
-/** The events of a stream (text/event-stream) as they come. */
+/** Yields the events of a stream (text/event-stream) as they arrive. */
 async function* eventsOf({ body }: Response): AsyncGenerator<Event> {
   let rest = ''
   for await (const chunk of body?.pipeThrough(new TextDecoderStream()) ?? []) {
@@ -63,7 +63,7 @@ async function* eventsOf({ body }: Response): AsyncGenerator<Event> {
   }
 }
 
-/** Writes text as it comes, and breaks its lines between words. */
+/** Writes text as it arrives, and breaks its lines between words. */
 function createWriter() {
   let column = 0
   let gap = ''
@@ -80,7 +80,7 @@ function createWriter() {
   }
 }
 
-/** Streams a reply into the terminal, token by token. The session, to go on with. */
+/** Streams a reply into the terminal, token by token. Returns the session to continue. */
 async function converse(call: Call, agentId: string, message: string, sessionId?: string): Promise<string> {
   const input = { message, stream: true, ...(sessionId && { sessionId }) }
   const response = await call('POST', `/api/v1/agents/${agentId}/execute`, input)

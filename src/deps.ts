@@ -15,7 +15,7 @@ import type { Pause } from './pause.ts'
 import type { Settings } from './settings.ts'
 import type { Telemetry } from './telemetry/telemetry.ts'
 
-/** What the service is made of; a test gives other parts. */
+/** Dependencies of the service; tests replace some. */
 export type Deps = {
   readonly settings: Settings
   readonly db: Db
@@ -24,25 +24,25 @@ export type Deps = {
   readonly log: Logger
   readonly models: Models
   readonly engine: Engine
-  /** Wakes those who follow a chat. */
+  /** Wakes subscribers of a chat. */
   readonly chatNotices: Notices
   readonly actors: Actors
-  /** What is shown of agents, by their version. */
+  /** Cache of agents by version. */
   readonly knownAgents: KnownAgents
   readonly revocations: Revocations
   readonly storage: MediaStorage
-  /** How many bytes of unfinished uploads each organization has in this process. */
+  /** Bytes of unfinished uploads in this process, by organization. */
   readonly uploads: Map<string, number>
   readonly pause: Pause
   readonly telemetry: Telemetry
-  /** Null when no identity provider is configured. */
+  /** Null if no identity provider is configured. */
   readonly idTokens: IdTokens | null
   /** Keys the digests of tokens. */
   readonly tokenKey: KeyObject
   /** Keys the digests of idempotency keys and their inputs. */
   readonly idempotencyKey: KeyObject
-  /** Wraps the data keys under which secrets are encrypted. */
+  /** Wraps the data keys that encrypt secrets. */
   readonly wrappingKey: KeyObject
-  /** Of a request whose writes are in one transaction: does something once that is committed. See idempotency.ts. */
+  /** Set for a request whose writes share one transaction: runs a function after the commit. See idempotency.ts. */
   readonly afterCommit?: (act: () => unknown) => void
 }

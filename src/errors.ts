@@ -8,17 +8,17 @@ type ErrorOptions = {
   /** For the log only. */
   cause?: unknown
   headers?: Record<string, string>
-  /** Overrides the code that the status and the message imply, see {@link codeOf}. */
+  /** Overrides the code derived from status and message, see {@link codeOf}. */
   code?: ErrorCode
-  /** One sentence for the person who has to act. A `detail` of a 401 or 404 never depends on an id. */
+  /** One sentence that says how to fix the problem. A `detail` of a 401 or 404 never depends on an id. */
   detail?: string
   /** The run that failed. */
   executionId?: string
 }
 
 /**
- * Carries everything a caller sees of a failure: the status and message of contract.md section 1, the `code` and
- * `detail` of contract-2.md section 1.1. Services throw nothing else on purpose; everything else becomes a 500.
+ * The public form of a failure: status and message of contract.md section 1, `code` and `detail` of contract-2.md
+ * section 1.1. Services intentionally throw nothing else; any other error becomes a 500.
  */
 export class AppError extends Error {
   override name = 'AppError'
@@ -38,7 +38,7 @@ export class AppError extends Error {
   }
 }
 
-/** Maps a status to the code of its errors. A more specific code is given where the error is made. */
+/** Default error codes by status. A more specific code is set where the error is created. */
 const CODES: Readonly<Record<number, ErrorCode>> = {
   400: 'invalid_value',
   401: 'unauthorized',
@@ -59,7 +59,7 @@ const CODES: Readonly<Record<number, ErrorCode>> = {
   503: 'unavailable',
 }
 
-/** Returns the code of an error that gives none: by its status, or by its message where Zod alone made that. */
+/** Returns the code of an error without one: by its status, or by its message for errors of Zod. */
 function codeOf(status: number, message: string): ErrorCode {
   if (status === 400 && message.startsWith('Missing required field')) return 'missing_field'
   return CODES[status] ?? (status < 500 ? 'invalid_value' : 'internal')
@@ -93,12 +93,12 @@ export const invalidField = (field: string, expected: string) =>
   badRequest(`Invalid value for field: ${field}. Expected ${expected}`)
 const CHALLENGE = { 'WWW-Authenticate': 'Bearer' }
 
-/** The 400 for a query parameter that an operation does not have (contract-2.md section 1.3). */
+/** Returns the 400 for a query parameter that an operation does not have (contract-2.md section 1.3). */
 export const unknownParameter = (name: string, detail: string) =>
   badRequest(`Unknown parameter: ${name}`, { code: 'invalid_parameter', detail })
 const ANOTHER_TOKEN = 'make another with POST /api/v1/keys, or the operator with `npm run admin -- token create`'
 
-/** What to do about a 401, by the beginning of its message: never by whose token it was. */
+/** Details of a 401 by the beginning of its message, independent of the token's owner. */
 const ADVICE: readonly (readonly [message: string, detail: string])[] = [
   ['Authorization header required', 'Send the header `Authorization: Bearer <token>`'],
   ['Invalid token format', 'Send the header `Authorization: Bearer <token>`, with the whole token'],
@@ -121,15 +121,15 @@ export const forbidden = (options: Pick<ErrorOptions, 'code' | 'detail' | 'heade
     detail: 'Your role does not allow it, or it belongs to another organization. Ask its owner or an admin.',
     ...options,
   })
-/** The 403 for a token that has none of some scopes. */
+/** Returns the 403 for a token without any of some scopes. */
 export const lacksScopes = (anyOf: readonly string[]) =>
   forbidden({
     code: 'insufficient_scope',
     detail: `The token needs the scope ${anyOf.join(' or ')}`,
-    // All the scopes of a challenge are wanted (RFC 6750 section 3), and one of these is enough.
+    // A challenge's scopes are all required (RFC 6750 section 3), so only one of the alternatives is named.
     headers: { 'WWW-Authenticate': `Bearer error="insufficient_scope", scope="${anyOf[0]}"` },
   })
-/** What the model of a run is told whose token does not allow a call. */
+/** Returns the message for a model whose run's token does not permit a call. */
 export const lacksScope = (scope: string) =>
   new AppError(403, `This run's token lacks the scope ${scope}`, { code: 'insufficient_scope' })
 export const notFound = (resource: ResourceName) =>
@@ -138,16 +138,16 @@ export const notFound = (resource: ResourceName) =>
   })
 export const noSuchPath = () =>
   new AppError(404, 'Not found', { detail: 'There is no such path. /api/docs and /api/openapi.json list them.' })
-/** The 405 of a path that is there for other methods (contract-2.md section 1.4). */
+/** Returns the 405 of a path that has other methods (contract-2.md section 1.4). */
 export const methodNotAllowed = (allowed: readonly string[]) =>
   new AppError(405, 'Method not allowed', {
     detail: `Use ${allowed.join(' or ')}`,
     headers: { Allow: allowed.join(', ') },
   })
-/** The 412 of a change to what is not as the caller has seen it (contract-2.md section 1.17). */
+/** Returns the 412 of a change to a resource that differs from the caller's version (contract-2.md section 1.17). */
 export const hasChanged = (detail = 'Get the resource again, and repeat the change with its new ETag or version') =>
   new AppError(412, 'The resource has changed', { detail })
-/** The 416 of a part that a file does not have. */
+/** Returns the 416 of an unsatisfiable range. */
 export const rangeNotSatisfiable = (size: number) =>
   new AppError(416, 'Range not satisfiable', {
     code: 'invalid_value',
@@ -156,18 +156,18 @@ export const rangeNotSatisfiable = (size: number) =>
   })
 export const conflict = (message: string, options: Omit<ErrorOptions, 'headers'> = {}) =>
   new AppError(409, message, options)
-/** The answer of a run that was cancelled. */
+/** Returns the error of a cancelled run. */
 export const cancelled = (executionId?: string) =>
   conflict('Execution was cancelled', { code: 'cancelled', ...(executionId && { executionId }) })
 export const tooLong = () => badRequest('The answer would be too long: ask for fewer rows, or fewer long texts')
-/** The 400 of a body that is no JSON. `position`: the character at which it stops being any. */
+/** Returns the 400 of a body with invalid JSON. `position`: the first invalid character. */
 export const invalidJson = (position?: string) =>
   badRequest('Invalid JSON in request body', {
     detail:
       (position === undefined ? '' : `The mistake is at character ${position}. `) +
       'Send one JSON object in UTF-8, with double quotes around names and texts.',
   })
-/** The 413 of a body. Sizes in bytes. */
+/** Returns the 413 of a body. Sizes in bytes. */
 export const bodyTooLarge = (limit = 1024 * 1024, actual?: number) => {
   const sent = actual !== undefined && actual > limit ? `, and this one has ${actual}` : ''
   return new AppError(413, 'Request body too large', { detail: `A body has at most ${limit} bytes here${sent}` })
@@ -193,25 +193,25 @@ export const unavailable = (cause?: unknown) =>
     detail: 'The database does not answer, or the server is starting or stopping. Repeat the request in a moment.',
   })
 
-/** The 503 of `/readyz` once the database has reported that it is damaged. */
+/** Returns the 503 of `/readyz` after the database has reported damage. */
 export const damaged = (code: string) =>
   new AppError(503, 'Service temporarily unavailable. Please retry.', {
     headers: { 'Retry-After': '60' },
     detail: `The database is damaged (${code}). The operator has to restore a backup.`,
   })
 
-/** The 503 of a server whose runs and missions are paused (contract-2.md section 8.7). */
+/** Returns the 503 of a server whose runs and missions are paused (contract-2.md section 8.7). */
 export const paused = () =>
   new AppError(503, 'Runs are paused on this server', {
     code: 'paused',
     detail: 'The operator ends the pause with `npm run admin -- resume`, or by unsetting PAUSED.',
   })
-/** The 503 of a server without a place for media. To try again does not help: the operator has to set one. */
+/** Returns the 503 of a server without media storage. Retrying does not help: the operator must configure it. */
 export const noMediaStore = () =>
   new AppError(503, 'Media storage is not configured', {
     detail: 'The operator has to set S3_BUCKET, or MEDIA_DIR to a folder that all servers share.',
   })
-/** The 503 of a disk that takes no more of an upload. */
+/** Returns the 503 of a disk without space for an upload. */
 export const diskFull = (cause: unknown) =>
   new AppError(503, 'Service temporarily unavailable. Please retry.', {
     cause,
@@ -219,12 +219,12 @@ export const diskFull = (cause: unknown) =>
     detail: 'The disk of the media storage is full. The operator has to make space.',
   })
 
-/** Throws the reason of a signal if it is for the client (an AppError). After a plain disconnect there is nobody to tell. */
+/** Throws the reason of a signal if it is for the client (an AppError). A plain disconnect has no recipient. */
 export function throwRefusal({ reason }: AbortSignal): void {
   if (reason instanceof AppError) throw reason
 }
 
-/** The one way from anything thrown to what the caller may see. An unknown error is a 500 without details. */
+/** Converts any thrown value into a public error. An unknown error is a 500 without details. */
 export function toAppError(error: unknown): AppError {
   for (let cause = error; cause instanceof Error; cause = cause.cause) {
     if (cause instanceof AppError) return cause
@@ -234,7 +234,7 @@ export function toAppError(error: unknown): AppError {
       return badRequest(issue?.message ?? 'Invalid input', typeof detail === 'string' ? { detail } : {})
     }
     if (isUnavailable(cause)) return unavailable(error)
-    // What V8 says of JSON beyond half a gigabyte. Lists end long before that, see lib/page.ts.
+    // V8's error for JSON beyond half a gigabyte. Lists end long before that, see lib/page.ts.
     if (cause instanceof RangeError && cause.message === 'Invalid string length') return tooLong()
   }
   return new AppError(500, 'An unexpected error occurred', {
@@ -257,8 +257,8 @@ export const toBody = (error: AppError, requestId: string): ErrorBody => ({
 const TYPE_NAMES: Record<string, string> = { int: 'integer', record: 'object', nan: 'number' }
 
 /**
- * The message of a failed check, for `z.config({ customError })`: contract.md section 1 to the letter for what is
- * missing or of a wrong type, the same pattern for what is out of bounds. A schema's own `error` wins over it.
+ * Returns the message of a failed check, for `z.config({ customError })`: contract.md section 1 to the letter for
+ * missing fields and wrong types, the same pattern for limits. A schema's own `error` takes precedence.
  */
 export function describeIssue(issue: z.core.$ZodRawIssue): string {
   const field = (issue.path ?? []).join('.') || 'body'

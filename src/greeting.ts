@@ -3,7 +3,7 @@ import { readModelName } from './lib/model-name.ts'
 import { SETTINGS, type Settings } from './settings.ts'
 import type { Service } from './start.ts'
 
-/** Settings that make the providers usable which every installation has. */
+/** Settings that enable the built-in providers. */
 const KEYS: Readonly<Record<string, string>> = {
   anthropic: 'ANTHROPIC_API_KEY',
   openai: 'OPENAI_API_KEY',
@@ -11,7 +11,7 @@ const KEYS: Readonly<Record<string, string>> = {
   compatible: 'OPENAI_BASE_URL',
 }
 
-/** Says which model agents use that name none, and whose it is. */
+/** Describes the default model and its provider. */
 async function describeModel({ deps: { models } }: Service): Promise<string> {
   const name = await models.nameOf(null, '')
   const [provider = '', ...id] = name.split('/')
@@ -25,7 +25,7 @@ async function describeModel({ deps: { models } }: Service): Promise<string> {
   return id.length ? `${name}   provider: ${provider}` : name
 }
 
-/** Lists what of the settings is probably not meant, a sentence each (the settings' values are in none). */
+/** Returns warnings about probable mistakes in the settings, one sentence each, without their values. */
 export function warningsOf(
   { DEFAULT_MODEL }: Pick<Settings, 'DEFAULT_MODEL'>,
   configured: readonly string[],
@@ -43,7 +43,7 @@ export function warningsOf(
   return warnings
 }
 
-/** Prints where the service is, what it uses, and the first token where this start has made it. */
+/** Prints the address of the service, its configuration, and the first token if this start created it. */
 export async function greet(service: Service, settings: Settings): Promise<void> {
   const { url, firstToken, newInstallation, deps } = service
   const { DATABASE_URL, DATA_DIR, ROLE } = settings

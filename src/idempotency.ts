@@ -7,48 +7,45 @@ import { AppError, badRequest, conflict } from './errors.ts'
 import { isUniqueViolation } from './lib/database-errors.ts'
 import { IDEMPOTENCY_KEY, INVALID_IDEMPOTENCY_KEY } from './lib/fields.ts'
 
-/** How long an answer is kept (ms; contract.md section 1). */
+/** Retention of stored responses (ms; contract.md section 1). */
 export const LIFETIME = 24 * 60 * 60 * 1000
 const LEASE = 60_000
 
-/** The `Idempotency-Key` of a request, and the method and concrete path it belongs to. */
+/** The `Idempotency-Key` of a request, with its method and concrete path. */
 export type IdempotencyKey = {
   readonly key: string
   readonly method: string
   readonly path: string
-  /** Set once the answer turned out to be an earlier one. */
+  /** Set once a stored response was used. */
   replayed: boolean
 }
 
-/** Checks, in the transaction of a change, that a thing is as its caller has seen it. Throws 412. */
+/** Checks, in the transaction of a change, that the resource matches the caller's version. Throws 412. */
 export type Precondition = (tx: Tx, db: Db) => Promise<void>
 
-/** A key as it is kept: nothing of what the caller sent can be read from it. */
+/** A key as stored: digests that reveal nothing of the request. */
 export type KeyClaim = {
   id: string
   organizationId: string
   inputDigest: string
-  /** The record that it takes the place of: expired, or of a run that failed. */
+  /** The record to replace: expired, or of a failed run. */
   replaces: Date | null
 }
 
-/** Somebody else has the key since it was looked up. */
+/** Thrown if another request took the key since the lookup. */
 export class KeyTaken extends Error {
   override name = 'KeyTaken'
 }
 
 type IdempotencyRow = Prisma.IdempotencyRecordGetPayload<object>
 
-/** Checks the header's form (contract.md section 1). */
+/** Checks the format of the header (contract.md section 1). */
 export function readKey(key: string, method: string, path: string): IdempotencyKey {
   if (!IDEMPOTENCY_KEY.test(key)) throw badRequest(INVALID_IDEMPOTENCY_KEY)
   return { key, method, path, replayed: false }
 }
 
-/**
- * What is known of the key: its record, or the claim with which to make one. Throws 422 when the key was used with
- * another request.
- */
+/** Returns the record of a key, or the claim to create one. Throws 422 if the key was used with another request. */
 export async function lookUp(actor: Actor, deps: Deps, { key, method, path }: IdempotencyKey, input: unknown) {
   const digest = (...parts: string[]) =>
     createHmac('sha256', deps.idempotencyKey).update(JSON.stringify(parts)).digest('base64url')
@@ -66,13 +63,13 @@ export async function lookUp(actor: Actor, deps: Deps, { key, method, path }: Id
   return { record: expired ? null : record, claim }
 }
 
-/** Whether somebody has the key since it was looked up. */
+/** Returns whether another request took the key since the lookup. */
 export async function isTaken(db: Db, { id, replaces }: KeyClaim): Promise<boolean> {
   const record = await db.idempotencyRecord.findUnique({ where: { id }, select: { createdAt: true } })
   return record !== null && record.createdAt.getTime() !== replaces?.getTime()
 }
 
-/** Writes the record, in the transaction of what the request does. Throws {@link KeyTaken}. */
+/** Writes the record in the transaction of the request's effect. Throws {@link KeyTaken}. */
 export async function take(
   tx: Tx,
   claim: KeyClaim,
@@ -95,15 +92,15 @@ export async function take(
 
 type Ctx = { deps: Deps; actor: Actor; idempotency: IdempotencyKey | null }
 
-/** Throws when the caller may not see, or use, what a request names; before anything else, replay or not. */
+/** Throws if the caller may not see or use a referenced object. Runs before anything else, for replays too. */
 type Visible = () => unknown
 
-/** Of a request that names nothing. */
+/** Check for a request without references. */
 export const namesNothing: Visible = () => {}
 
 /**
- * Does something in one transaction: the `deps` that it is given write in it. Notices, and whatever else it leaves to
- * {@link whenCommitted}, wait for the commit.
+ * Executes a function in one transaction, with `deps` that write in it. Notifications, and functions given to {@link
+ * whenCommitted}, wait for the commit.
  */
 export async function inTransaction<T>(deps: Deps, work: (deps: Deps, tx: Tx) => Promise<T>): Promise<T> {
   const later: (() => unknown)[] = []
@@ -114,7 +111,7 @@ export async function inTransaction<T>(deps: Deps, work: (deps: Deps, tx: Tx) =>
     afterCommit: (act: () => unknown) => void later.push(act),
   }
   const answer = await deps.db.$transaction((tx) => {
-    // It may be done again, after a deadlock.
+    // May run again after a deadlock.
     later.length = 0
     return work({ ...own, db: asDb(tx) }, tx)
   })
@@ -122,15 +119,15 @@ export async function inTransaction<T>(deps: Deps, work: (deps: Deps, tx: Tx) =>
   return answer
 }
 
-/** Does what must not be part of a transaction: after the commit of the one that `deps` write in, or else at once. */
+/** Executes a function after the commit of the transaction of `deps`, or at once outside one. */
 export async function whenCommitted(deps: Deps, act: () => unknown): Promise<void> {
   if (deps.afterCommit) deps.afterCommit(act)
   else await act()
 }
 
 /**
- * Does a request at most once for its Idempotency-Key: the record is committed with the effect, and a repetition gets the
- * first answer. `effect` uses the `deps` it is given, so that its writes are in the record's transaction.
+ * Executes a request at most once per Idempotency-Key: the record is committed with the effect, and a repetition gets
+ * the stored response. `effect` must use the given `deps`, so that it writes in the same transaction.
  */
 export const once = <T extends object>(
   ctx: Ctx,
@@ -150,8 +147,8 @@ export const once = <T extends object>(
 }
 
 /**
- * The same for an effect with a transaction of its own, in which it takes the claim, if there is one, and stores its
- * answer.
+ * Like the above for an effect with its own transaction, in which it takes the claim, if there is one, and stores its
+ * response.
  */
 export async function onceClaimed<T extends object>(
   ctx: Ctx,
@@ -173,20 +170,23 @@ export async function onceClaimed<T extends object>(
   }
 }
 
-/** Stores an answer in the transaction that gives it, and returns it. */
+/** Stores a response in the transaction that produces it, and returns it. */
 export type Keep = <T extends object>(tx: Tx, answer: T) => Promise<T>
 
-/** Of an effect that is under way. */
+/** Options of an effect in progress. */
 type UnderWay = {
-  /** Whether an earlier request with this key may have done it: its process died, or its answer could not be kept. */
+  /**
+   * Whether an earlier request with this key may have had its effect: its process died, or its response could not be
+   * stored.
+   */
   anew: boolean
-  /** For an effect that ends with a transaction. Throws {@link KeyTaken} when it took longer than its lease. */
+  /** For an effect that ends with a transaction. Throws {@link KeyTaken} if its lease has expired. */
   keep: Keep
 }
 
 /**
- * The same for an effect that is not one transaction: the record holds a lease while it is under way (409), and goes
- * when it fails.
+ * Like the above for an effect that is not one transaction: the record is a lease during the effect (409 for others)
+ * and is removed if it fails.
  */
 export async function onceOutside<T extends object>(
   ctx: Ctx,
@@ -220,16 +220,16 @@ export async function onceOutside<T extends object>(
   try {
     answer = await effect({ anew: record !== null, keep })
   } catch (error) {
-    // With its answer it is done, though the word of it got lost.
+    // With a stored response the effect is complete, even if the confirmation was lost.
     await db.idempotencyRecord.deleteMany({ where: own })
     throw error instanceof KeyTaken ? inProgress() : error
   }
   if (isKept) return answer
   try {
-    // Unless somebody took its place meanwhile.
+    // Unless another request replaced it meanwhile.
     await store(db, claim, answer, now)
   } catch (error) {
-    // It is done: whoever repeats it begins anew, and at once.
+    // The effect is complete; a repetition starts over at once.
     await db.idempotencyRecord.updateMany({ where: own, data: { leaseUntil: now } })
     throw error
   }
@@ -248,21 +248,21 @@ function replay<T>({ answer }: IdempotencyRow, idempotency: IdempotencyKey): T {
   return JSON.parse(answer)
 }
 
-/** A token is shown once: what is stored, and so the repetition, has null in its place. */
+/** A token is returned once: the stored response, and so the repetition, has null instead. */
 export const store = (tx: Tx, { id }: KeyClaim, answer: object, createdAt?: Date) => {
   const shown = 'token' in answer ? { ...answer, token: null } : answer
   const data = { answer: JSON.stringify(shown), leaseUntil: null }
   return tx.idempotencyRecord.updateMany({ where: { id, ...(createdAt && { createdAt }) }, data })
 }
 
-/** A transaction in the place of the database: what would be a transaction of its own is part of it. */
+/** Presents a transaction as a database: nested transactions become part of it. */
 export const asDb = (tx: Tx): Db =>
   new Proxy(tx, {
     get: (target, name) =>
       name === '$transaction' ? (work: (tx: Tx) => unknown) => work(tx) : Reflect.get(target, name),
   }) as Db
 
-/** JSON whose keys are in order, so that the same input has the same text. */
+/** Serializes JSON with sorted keys, so that equal inputs have equal texts. */
 function canonical(value: unknown): string {
   return JSON.stringify(value, (_, part: unknown) =>
     part && typeof part === 'object' && !Array.isArray(part)

@@ -6,14 +6,14 @@ import { isOrphanedLog, logOf, setLogAside } from './db/sqlite/write-ahead-log.t
 import { findMedia, mediaFolder } from './media/storage.ts'
 import type { Settings } from './settings.ts'
 
-/** A start would make a new installation beside what an older one has left. */
+/** Thrown if a start would create a new installation beside the remains of an older one. */
 export class NewInstallationError extends Error {
   override name = 'NewInstallationError'
 }
 
-/** A first start leaves this file until it has ended: one that was killed may begin again. */
+/** Marker file of a first start, removed at its end, so that a killed first start can be repeated. */
 const MARKER = 'first-start'
-/** Holds how often a server has started with this DATA_DIR, and on which installation. */
+/** File with the number of starts with this DATA_DIR and the id of the installation. */
 const COUNTER = 'starts.json'
 
 const refusal = (found: string, database: string) =>
@@ -21,7 +21,7 @@ const refusal = (found: string, database: string) =>
     `${database} has no installation yet, but ${found} is of one. If its database is elsewhere, set DATA_DIR or DATABASE_URL, or restore a backup (npm run admin -- restore FILE). To make a new installation anyway, set ALLOW_NEW_INSTALLATION=true.`,
   )
 
-/** Takes an orphaned log out of the way of a new installation that the operator wants. Throws where nobody said so. */
+/** Moves an orphaned log away for an intended new installation. Throws without the operator's permission. */
 export function checkLog(file: string, settings: Settings, now: Date, log: Logger): void {
   if (!isOrphanedLog(file)) return
   if (!settings.ALLOW_NEW_INSTALLATION) throw refusal(logOf(file), file)
@@ -29,12 +29,12 @@ export function checkLog(file: string, settings: Settings, now: Date, log: Logge
   log.warn({ file: aside }, 'the log of an earlier database was set aside')
 }
 
-/** What a start found of its installation: whether it makes one, and how to end its first start. */
+/** State of the installation at a start: whether it is new, and how to finish its first start. */
 type Found = { isNew: boolean; end: () => void }
 
 /**
- * Finds out whether this start makes a new installation, and marks a first start. Throws a NewInstallationError where a key
- * or media of another installation are there, unless ALLOW_NEW_INSTALLATION is set or a first start was killed.
+ * Detects whether this start creates a new installation, and marks a first start. Throws a NewInstallationError if a
+ * key or media of another installation exist, unless ALLOW_NEW_INSTALLATION is set or a first start was killed.
  */
 export async function findInstallation({ client }: Database, settings: Settings): Promise<Found> {
   const file = databaseFile(settings)
@@ -45,7 +45,7 @@ export async function findInstallation({ client }: Database, settings: Settings)
   if (!settings.ALLOW_NEW_INSTALLATION && !existsSync(marker)) {
     const key = resolve(settings.DATA_DIR, 'encryption.key')
     const left = file && existsSync(key) ? key : await findMedia(resolve(mediaFolder(settings)))
-    // Of several servers another may have made it meanwhile.
+    // Another server may have created it meanwhile.
     if (left && !(await find())) throw refusal(left, file ?? 'The database')
   }
   if (file) {
@@ -65,16 +65,16 @@ function readCounter(path: string): Counted | null {
   }
 }
 
-/** Returns how often a server has started with this DATA_DIR on an installation. */
+/** Returns the number of starts with this DATA_DIR on an installation. */
 export function countedStarts({ DATA_DIR }: Pick<Settings, 'DATA_DIR'>, installation: string): number {
   const counted = readCounter(join(DATA_DIR, COUNTER))
   return counted?.installation === installation && Number.isSafeInteger(counted.starts) ? counted.starts : 0
 }
 
 /**
- * Counts this start in an SQLite database and in DATA_DIR, and marks the database as paused (contract-2.md section 8.7)
- * where it is a copy: a backup, one that was put in place of another (`isReplaced`), or one that has seen fewer starts
- * than DATA_DIR. Uploads that its original had under way are no concern of a copy.
+ * Counts this start in an SQLite database and in DATA_DIR. Marks the database as paused (contract-2.md section 8.7) if
+ * it is a copy: a backup, a replacement (`isReplaced`), or one with fewer starts than DATA_DIR. Unfinished uploads of
+ * its original are ignored.
  */
 export async function countStart(
   { client }: Database,

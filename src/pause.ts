@@ -2,20 +2,20 @@ import type { Logger } from 'pino'
 import type { Db } from './db/client.ts'
 import type { Settings } from './settings.ts'
 
-/** How often a paused server asks whether the pause has ended (ms). */
+/** Polling interval of a paused server (ms). */
 const INTERVAL = 1_000
 
-/** Whether this server holds back runs and missions, and sends nothing outside (contract-2.md section 8.7). */
+/** Whether this server holds back runs and missions and sends nothing outside (contract-2.md section 8.7). */
 export type Pause = {
   isPaused(): boolean
-  /** Calls `work` once when the pause ends; never where there is none. */
+  /** Calls `work` once when the pause ends; never without a pause. */
   onResume(work: () => void): void
   stop(): void
 }
 
 /**
- * Opens the pause of this server: while PAUSED is set, or while the database is marked as a copy. A paused server asks the
- * database every second whether the mark is gone; any other asks nothing.
+ * Opens the pause of this server: while PAUSED is set, or while the database is marked as a copy. Only a paused server
+ * polls the database for the mark, every second.
  */
 export async function openPause(settings: Settings, db: Db, log: Logger): Promise<Pause> {
   const find = () => db.installation.findUnique({ where: { id: 1 }, select: { pausedBy: true } })
@@ -31,7 +31,7 @@ export async function openPause(settings: Settings, db: Db, log: Logger): Promis
     log.warn('the pause has ended: missions fire and runs begin')
     for (const work of waiting) work()
   }
-  // A setting does not change while the process runs.
+  // A setting is constant while the process runs.
   const timer = paused && !settings.PAUSED ? setInterval(() => look().catch(() => {}), INTERVAL) : undefined
 
   return {

@@ -43,7 +43,7 @@ export const appRouter = router({
   usage,
 })
 
-/** For typed clients: `createTRPCClient<AppRouter>`. */
+/** Type for typed clients: `createTRPCClient<AppRouter>`. */
 export type AppRouter = typeof appRouter
 
 export const createCaller = createCallerFactory(appRouter)

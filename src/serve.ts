@@ -9,30 +9,30 @@ import { createLog } from './lib/log.ts'
 import { readSettings, SettingsError } from './settings.ts'
 import { startService } from './start.ts'
 
-/** When the compiled modules are kept for the next start (ms): the first requests come before. */
+/** Delay before compiled modules are cached for the next start (ms), so that the first requests come first. */
 const FLUSH_DELAY = 5_000
 
 const EXPECTED = [DatabaseLockedError, MigrationError, EncryptionKeyError, NewInstallationError]
 
-/** A problem that the operator can solve gets its message alone; anything else its stack too. */
+/** A problem that the operator can solve is printed as its message; any other error with its stack. */
 function refuseToStart(error: unknown): never {
   const { message, code, syscall, port } = error as NodeJS.ErrnoException & { port?: number }
   const setting = port === Number(process.env.METRICS_PORT) ? 'METRICS_PORT' : 'PORT'
   const wayOut = code === 'EADDRINUSE' ? ` Set ${setting} to another.` : ''
   if (error instanceof SettingsError) console.error(`Muster cannot start. ${message}`)
-  // Of the operating system: an address or a folder that cannot be used, a database that does not answer. Of several
-  // addresses that were tried in vain there is only the code.
+  // Errors of the operating system: an unusable address or folder, an unreachable database. If several addresses
+  // failed, only the code is available.
   else if (syscall || isUnavailable(error)) console.error(`Muster cannot start. ${message || code}.${wayOut}`)
   else console.error(EXPECTED.some((kind) => error instanceof kind) ? message : error)
   process.exit(1)
 }
 
-/** Runs the service as the environment sets it, until it is told to stop. */
+/** Runs the service with the settings of the environment until it is asked to stop. */
 export async function serve(): Promise<void> {
-  // Nobody else reads what is created: database, log, key, media, folders.
+  // Makes all created files private: database, log, key, media, folders.
   process.umask(0o077)
   try {
-    // A greeting that nobody can read is no reason to end.
+    // A failed greeting must not end the process.
     for (const stream of [process.stdout, process.stderr]) stream.on('error', () => {})
     const settings = readSettings(process.env)
     const log = createLog(settings.LOG_LEVEL)
@@ -51,9 +51,9 @@ export async function serve(): Promise<void> {
       )
     }
     process.on('SIGTERM', stop).on('SIGINT', stop)
-    // Whoever reads that it is ready may stop it at once.
+    // A supervisor may stop the server as soon as it reports readiness.
     await greet(service, settings)
-    // Not left to the end, which may never be an orderly one.
+    // Saved early, because the process may be killed.
     setTimeout(flushCompileCache, FLUSH_DELAY).unref()
   } catch (error) {
     refuseToStart(error)

@@ -7,20 +7,20 @@ import { BUILT_IN, isModelId, PROVIDER_NAME, readModelName } from './lib/model-n
 import { ProviderHeaders, ProviderKey } from './lib/provider-headers.ts'
 import { isWellFormed } from './lib/token.ts'
 
-/** The longest that a timer waits (s): one that is set for longer is over at once. */
+/** Maximum duration of a timer (s). Node fires longer ones at once. */
 const MAX_TIMER = 2_147_483
-/** A hundred years, for what leads to a date. */
+/** Maximum duration that is added to a date: a hundred years. */
 const MAX_DAYS = 36_500
 const MAX_WAIT = MAX_DAYS * 24 * 60 * 60
 
 const duration = (max: number) => z.coerce.number().max(max, `must be at most ${max} seconds`)
 
-/** Whole milliseconds: `AbortSignal.timeout` takes no others. */
+/** Rounds to whole milliseconds, as `AbortSignal.timeout` requires. */
 const toMs = (value: number) => Math.ceil(value * 1000)
 
 const seconds = (fallback: number, max = MAX_TIMER) => duration(max).positive().default(fallback).transform(toMs)
 
-/** As many as a column of PostgreSQL can be compared with. */
+/** Maximum of a PostgreSQL integer column. */
 const count = (min: number) => z.coerce.number().int().min(min).max(2_147_483_647)
 
 const switchOf = (fallback: 'true' | 'false') =>
@@ -36,10 +36,10 @@ const web = z
   .pipe(z.url({ protocol: /^https?$/ }))
   .refine((url) => !/^[^/]*\/\/[^/?#]*@/.test(url), 'must not hold a user or password')
 
-/** The base address of a model provider, as it is used: see {@link normalizeBaseAddress}. */
+/** The normalized base address of a model provider: see {@link normalizeBaseAddress}. */
 const baseAddress = (kind: ProviderKind) => web.transform((url) => normalizeBaseAddress(kind, url))
 
-/** A value that is written as JSON in one variable. */
+/** A JSON value in one variable. */
 const json = <Schema extends z.ZodType>(schema: Schema, example: string) =>
   z
     .string()
@@ -95,7 +95,7 @@ const McpCatalogue = z.object({
 
 const headers = json(ProviderHeaders, '{"api-key": "…"}').optional()
 
-/** A proxy: `http://` where it has no scheme, as other programs read it. */
+/** A proxy address; `http://` is added if it has no scheme, as in other programs. */
 const proxy = z
   .string()
   .trim()
@@ -121,7 +121,7 @@ const CompatibleProvider = z.strictObject(
   { error: ({ code, keys }) => (code === 'unrecognized_keys' ? `has unknown fields: ${keys}` : undefined) },
 )
 
-/** OpenAI-compatible providers beside the one of OPENAI_BASE_URL (contract-2.md section 2.9). */
+/** OpenAI-compatible providers besides the one of OPENAI_BASE_URL (contract-2.md section 2.9). */
 const CompatibleProviders = z
   .array(CompatibleProvider)
   .max(50)
@@ -137,7 +137,7 @@ function isAddress(url: string): boolean {
   }
 }
 
-/** Tables are in the schema `public`: the drivers know nothing of another that is named. */
+/** Tables are in the schema `public`; the drivers ignore any other. */
 const namesNoSchema = (url: string) => (new URL(url).searchParams.get('schema') ?? 'public') === 'public'
 
 const database = (beginning: RegExp, names: string) =>
@@ -152,7 +152,7 @@ const database = (beginning: RegExp, names: string) =>
     .refine(namesNoSchema, 'must not name a schema: give it a database of its own')
     .optional()
 
-/** What an encryption key is. */
+/** Format of an encryption key. */
 export const Key = z
   .string()
   .refine((text) => Buffer.from(text, 'base64').length === 32, 'must be 32 bytes in base64 (openssl rand -base64 32)')
@@ -162,7 +162,7 @@ const list = z
   .default('')
   .transform((text) => text.split(',').flatMap((item) => item.trim() || []))
 
-/** As a browser names it in `Origin`, which is compared letter by letter. */
+/** In the form of a browser's `Origin`, which is compared literally. */
 function isOrigin(text: string): boolean {
   if (!URL.canParse(text)) return false
   const { protocol, host } = new URL(text)
@@ -170,7 +170,7 @@ function isOrigin(text: string): boolean {
 }
 
 /**
- * Everything the environment can set (contract.md section 0). Durations are given in seconds and kept in milliseconds.
+ * All settings of the environment (contract.md section 0). Durations are given in seconds and stored in milliseconds.
  * An empty or blank variable counts as absent.
  */
 export const Settings = z
@@ -204,7 +204,7 @@ export const Settings = z
     DATABASE_DIRECT_URL: database(/^postgres(ql)?:\/\//, 'postgresql://'),
     DATABASE_POOL_SIZE: z.coerce.number().int().min(1).max(500).default(10),
     ENCRYPTION_KEY: Key.optional(),
-    // For the command line alone, which checks it.
+    // Used and validated only by the command line.
     NEW_ENCRYPTION_KEY: z.string().optional(),
     TOKEN_PREFIX: z
       .string()
@@ -328,15 +328,17 @@ export const SETTINGS: readonly string[] = Object.keys(Settings.shape)
 
 export type Settings = z.output<typeof Settings>
 
-/** Thrown by {@link readSettings}; its message lists every problem, a line each. */
+/** Thrown by {@link readSettings}. The message lists every problem, one per line. */
 export class SettingsError extends Error {
   override name = 'SettingsError'
 }
 
-/** Those that programs read in lower case too. */
+/** Variables that programs also read in lower case. */
 const EITHER_CASE = ['HTTP_PROXY', 'HTTPS_PROXY', 'NO_PROXY']
 
-/** Reads and checks the environment. Throws a {@link SettingsError} that names every bad variable, never its value. */
+/**
+ * Reads and validates the environment. Throws a {@link SettingsError} that names every bad variable, never its value.
+ */
 export function readSettings(env: Record<string, string | undefined>): Settings {
   const given = Object.fromEntries(Object.entries(env).filter(([, value]) => value?.trim()))
   for (const name of EITHER_CASE) {

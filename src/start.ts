@@ -43,21 +43,26 @@ import { count as countUsage } from './usage/service.ts'
 
 export type Service = {
   deps: Deps
-  /** Where it listens. */
+  /** Address of the service. */
   url: string
-  /** Where the metrics are, if they are anywhere. */
+  /** Address of the metrics, if they are enabled. */
   metricsUrl: string | null
-  /** The first token, when this start made it: to be shown once. */
+  /** The first token if this start created it, to be displayed once. */
   firstToken: string | null
-  /** The absolute path of the SQLite file, or the host of the PostgreSQL, in which this start made an installation. */
+  /**
+   * The absolute path of the SQLite file, or the host of the PostgreSQL, in which this start created an installation.
+   */
   newInstallation: string | null
-  /** Says that it is not ready, after SHUTDOWN_DELAY refuses new work, gives runs time to end, closes everything. */
+  /**
+   * Stops the service: reports that it is not ready, rejects new work after SHUTDOWN_DELAY, lets runs finish, closes
+   * everything.
+   */
   stop: () => Promise<void>
 }
 
 /**
- * Starts the whole service in this process: locks, migrates and opens the database, listens, and recovers what a crash
- * left behind. Throws when any of it cannot be; nothing is left open then.
+ * Starts the whole service in this process: locks, migrates and opens the database, listens, and recovers after a
+ * crash. Throws and closes everything again if any step fails.
  */
 export async function startService(
   settings: Settings,
@@ -93,7 +98,7 @@ export async function startService(
   if (file) await countStart(database, settings, { installation, isReplaced, now: clock.now() })
   const pause = cleanup.adopt(await openPause(settings, db, log), (opened) => opened.stop())
   const storage = await openStorage(settings, installation, file !== null)
-  // A paused server may have the folder of another's database: what it does not know of is under way there.
+  // A paused server may use the folder of another database, whose uploads are in progress.
   if (!pause.isPaused()) await storage?.cleanDrafts(file ? 'all' : 'old')
   if (!storage) log.warn('media answer 503: the servers on a PostgreSQL need an S3_BUCKET or a MEDIA_DIR in common')
   const far = file ? null : cleanup.adopt(await openPostgresBus(settings, db, log), (bus) => bus.stop())
@@ -136,7 +141,7 @@ export async function startService(
   const tokenKey = deriveKey(masterKey, 'tokens')
   const actors = createActors({ ...base, tokenKey })
   cleanup.defer(() => actors.stop())
-  // Imported only where it is configured: it is slow to load.
+  // Imported only if it is configured, because it is slow to load.
   const idTokens = settings.OIDC_ISSUER
     ? (await import('./auth/id-tokens.ts')).createIdTokens(settings, clock, log)
     : null
@@ -165,7 +170,7 @@ export async function startService(
     if (!isStarted) return null
     if (damage !== null) throw damaged(damage)
     const asked = db.$queryRaw`SELECT 1`.then(Boolean, () => false)
-    // Who asked before is told, too: it would send requests here for as long as the answer is on its way.
+    // Requests received before must also end their connections, because clients would send further requests here.
     const patience = AbortSignal.any([stopping.signal, AbortSignal.timeout(READY_PATIENCE)])
     if (!(await unlessAborted(asked, patience))) return null
     if (damage !== null) throw damaged(damage)
@@ -173,25 +178,25 @@ export async function startService(
   }
   const app = createApp(deps, ready)
   const answer: RequestListener = (req, res) => {
-    // A connection that is kept would be closed while its next request may be on the way.
+    // A kept connection would be closed while its next request may be on the way.
     if (stopping.signal.aborted) res.setHeader('Connection', 'close')
     app(req, res)
   }
-  // Who names no host, or expects what there is not, is answered by the app, not by Node.
+  // The app handles a missing host or an unknown expectation instead of Node.
   const server = createServer({ keepAliveTimeout: KEEP_ALIVE, requireHostHeader: false }, answer)
   server.on('connection', connected).on('checkExpectation', answer).on('clientError', refuseMalformed)
   await limitConnections(server, log)
   await listen(server, settings)
   cleanup.defer(() => close(server))
   let scheduler: Scheduler | null = null
-  // From there on new runs are refused, those of missions too: the next server begins them.
+  // From here on new runs are rejected, including those of missions; the next server starts them.
   cleanup.defer(async () => {
     await Promise.all([scheduler?.stop(), engine.drain()])
   })
-  // Not before it listens: who starts again and again in vain takes no runs over. The lock proves that no other server uses
-  // the file: whatever runs there was left behind.
+  // Recovery starts after listening, so that a server that fails to start repeatedly takes over no runs. The lock
+  // proves that no other server uses the file, so all of its runs are orphaned.
   await engine.start(file !== null)
-  // What it returns is shown once: nothing may fail after it.
+  // The token in the result is displayed once, so nothing may fail after this.
   const firstToken = await bootstrap(deps)
   found.end()
   const made = found.isNew ? (file ?? new URL(settings.DATABASE_URL ?? '').host) : null
@@ -199,7 +204,7 @@ export async function startService(
   isStarted = true
   if (settings.ROLE !== 'api') {
     scheduler = createScheduler(deps)
-    // Who needs it is told if it fails.
+    // A failure is reported to its user later.
     const preload = () => models.preload().catch(() => {})
     const timer = setTimeout(preload, PRELOAD_AFTER)
     cleanup.defer(() => clearTimeout(timer))
@@ -213,7 +218,7 @@ export async function startService(
     newInstallation: made,
     async stop() {
       stopping.abort()
-      // Until proxies have seen that it is not ready, it takes what they send.
+      // Serves requests until proxies have noticed that it is not ready.
       if (settings.SHUTDOWN_DELAY) await sleep(settings.SHUTDOWN_DELAY)
       await resources.disposeAsync()
     },
@@ -225,16 +230,18 @@ const DAMAGED_FILE =
 const DAMAGED_DATABASE =
   'PostgreSQL reports a damaged page or index: check its disk, REINDEX a damaged index or restore a backup, then start this server again'
 
-/** How long the database may take to answer whether it is there (ms): who asks waits for 5 s. */
+/** Maximum wait for the database in a readiness check (ms), below the usual 5 s of probes. */
 const READY_PATIENCE = 4_000
 
-// Loaded only where it is used.
+// Imported on demand.
 async function openPostgresBus(settings: Settings, db: Db, log: Logger): Promise<PostgresBus> {
   const { createPostgresBus } = await import('./bus/postgres.ts')
   return createPostgresBus({ url: settings.DATABASE_DIRECT_URL ?? settings.DATABASE_URL ?? '', db, log })
 }
 
-/** How long (ms) after the start what the first run needs is loaded: the first answers do not wait for it. */
+/**
+ * Delay after the start before modules of the first run are preloaded (ms), so that the first responses do not wait.
+ */
 const PRELOAD_AFTER = 1_000
 
 function listen(server: Server, { HOST, PORT }: Settings): Promise<void> {
@@ -253,16 +260,16 @@ function urlOf(server: Server, { PUBLIC_URL }: Settings): string {
 }
 
 /**
- * How long a connection may be idle (ms): longer than in proxies, which would send a request on one that is just being
- * closed here.
+ * Idle timeout of connections (ms), longer than in proxies, which would otherwise send a request on a closing
+ * connection.
  */
 const KEEP_ALIVE = 150_000
-/** How long answers that are under way may still take (ms). */
+/** Maximum time for responses in progress at shutdown (ms). */
 const CLOSE_PATIENCE = 3_000
 
 async function close(server: Server): Promise<void> {
   const closed = new Promise((resolve) => server.close(resolve))
-  // Those that are answered only now become idle now.
+  // Connections whose responses have just ended become idle now.
   const idle = setInterval(() => server.closeIdleConnections(), 20)
   const timer = setTimeout(() => server.closeAllConnections(), CLOSE_PATIENCE)
   await closed

@@ -25,38 +25,38 @@ import type { ErrorShape } from './wire.ts'
 
 z.config({ customError: describeIssue })
 
-/** What every face gives a procedure: who asks (found out once, at the first need), and what the service is made of. */
+/** Context of a procedure in every API: the caller (authenticated once, on demand), and the dependencies. */
 export type Context = {
   readonly deps: Deps
   readonly requestId: string
-  /** The holder of a personal access token. Throws the 401s and 403s of contract.md section 1. */
+  /** Returns the holder of a personal access token. Throws the 401s and 403s of contract.md section 1. */
   readonly authenticate: () => Promise<Actor>
-  /** The same, looked up anew: a request that waits may outlive its token. */
+  /** Authenticates again, because a waiting request may outlive its token. */
   readonly authenticateAgain: () => Promise<Actor>
-  /** The same, or the holder of an ID token where those are taken. */
+  /** Returns the holder of a personal access token, or of an ID token where those are accepted. */
   readonly identify: () => Promise<Identity>
-  /** A signal that aborts when the caller has gone away; made when it is asked for. */
+  /** Returns a signal that aborts when the caller disconnects, created on demand. */
   readonly gone: () => AbortSignal
   /**
-   * That signal, for a stream that somebody follows: from now on it aborts, too, once they may follow it no more. Who takes
-   * nothing of the stream for long, or a moment later has not taken what was left of it, is cut off.
+   * Returns the signal of a stream: it also aborts when the caller loses access. A client that does not read for long,
+   * or does not take the rest in time, is disconnected.
    */
   readonly streamTo: (actor: Actor) => AbortSignal
-  /** Of a REST POST with an Idempotency-Key; of other requests where the procedure has a transaction of its own. */
+  /** Key of a REST POST; of other requests if the procedure has its own transaction. */
   readonly idempotency: IdempotencyKey | null
-  /** The check of an If-Match, for a procedure that has a transaction of its own. Throws 412. */
+  /** Check of an If-Match, for a procedure with its own transaction. Throws 412. */
   readonly precondition: Precondition | null
-  /** Is told of the run that a request has begun, or has joined by its key, as soon as there is one. */
+  /** Called with the run that a request has started, or joined by its key, as soon as there is one. */
   readonly onAccepted: ((row: ExecutionRow, actor: Actor) => void) | null
 }
 
 type Described = {
   scopes?: readonly Scope[]
-  /** When it gives which status, beyond what can be told from its method, path and input (http/openapi.ts). */
+  /** Conditions of statuses that do not follow from method, path and input (http/openapi.ts). */
   errors?: Readonly<Record<number, string>>
 }
 
-/** An interface, since that stays a name in the type of the router: the typed client leaves it out. */
+/** An interface, because interfaces stay names in the router's type and the typed client can leave them out. */
 export interface Meta extends OpenApiMeta<Described> {}
 
 const t = initTRPC
@@ -74,7 +74,7 @@ const t = initTRPC
     },
   })
 
-/** Of errors that tRPC makes before it asks for a context. */
+/** For errors that tRPC creates before the context. */
 export const requestIds = new WeakMap<TRPCError, string>()
 
 const CODES: Record<number, TRPC_ERROR_CODE_KEY> = {
@@ -93,20 +93,20 @@ const CODES: Record<number, TRPC_ERROR_CODE_KEY> = {
   503: 'SERVICE_UNAVAILABLE',
 }
 
-/** The same error for tRPC, the original as its cause: {@link toAppError} finds it there again. */
+/** Wraps an error for tRPC with the original as its cause, where {@link toAppError} finds it. */
 export const toTRPCError = (error: AppError): TRPCError =>
   new TRPCError({ code: CODES[error.status] ?? 'INTERNAL_SERVER_ERROR', message: error.message, cause: error })
 
 /**
- * What a caller may see of an error that left tRPC or trpc-to-openapi: ours, or one that they made themselves (of what
- * they could not read or find). What does not fit an output schema is our fault, not the caller's.
+ * Returns the public form of an error from tRPC or trpc-to-openapi: the service's own, or theirs for unreadable or
+ * unknown input. Output that does not fit its schema is a fault of the service.
  */
 export function fromTRPCError(error: unknown): AppError {
   if (error instanceof TRPCError && error.cause instanceof AppError) return error.cause
   const isOutput = error instanceof TRPCError && error.message === 'Output validation failed'
   const ours = toAppError(isOutput ? new Error(error.message, { cause: error.cause?.message }) : error)
   if (ours.status !== 500 || !(error instanceof TRPCError)) return ours
-  // Of the input, when it is read. Any other is of the service.
+  // Input errors keep their messages; others are errors of the service.
   const isSyntax = error.code === 'BAD_REQUEST' && error.cause instanceof SyntaxError
   const code = isSyntax ? 'PARSE_ERROR' : error.code
   const theirs = THEIRS[code]?.() ?? ours
@@ -123,7 +123,7 @@ const THEIRS: { [Code in TRPC_ERROR_CODE_KEY]?: () => AppError } = {
   UNSUPPORTED_MEDIA_TYPE: () => unsupportedType(),
 }
 
-/** First of all middlewares, before any input parser: whatever fails, in input, policy or service, leaves as AppError. */
+/** The outermost middleware: all failures of input, policy or service leave as AppError. */
 const errors = t.middleware(async ({ next }) => {
   const result = await next()
   if (!result.ok) throw toTRPCError(fromTRPCError(result.error))
@@ -143,12 +143,14 @@ const authenticated = t.middleware(async ({ ctx, meta, type, getRawInput, next }
   return next({ ctx: { actor: type === 'mutation' ? asRequested(ctx, actor) : actor } })
 })
 
-/** A procedure for holders of a token (or ID token) with any of these scopes; none given means any token at all. */
+/**
+ * A procedure for holders of a token (or ID token) with any of these scopes; without scopes any token is sufficient.
+ */
 export const token = (...scopes: Scope[]) => t.procedure.use(errors).meta({ scopes }).use(authenticated)
 
 /**
- * A procedure of the public directory (contract-2.md section 1.15): for holders of a token with any of these scopes, and
- * for everybody where PUBLIC_DIRECTORY says so.
+ * A procedure of the public directory (contract-2.md section 1.15): for holders of a token with any of these scopes,
+ * and for everyone if PUBLIC_DIRECTORY is set.
  */
 export const directory = (...scopes: Scope[]) =>
   t.procedure
@@ -168,8 +170,8 @@ const identified = (field: PlaceField) =>
   )
 
 /**
- * Finds who asks in the place that a field of the input names: the holder of a token with any of these scopes, or of an ID
- * token. Throws 401, 403 and 404 as contract.md sections 1 and 6 say.
+ * Returns the caller in the place that an input field names: the holder of a token with any of these scopes, or of an
+ * ID token. Throws 401, 403 and 404 according to contract.md sections 1 and 6.
  */
 export async function actorAt(
   ctx: Pick<Context, 'deps' | 'identify'>,
@@ -186,7 +188,7 @@ export async function actorAt(
   return actor
 }
 
-/** Who the holder of an ID token is in the place that the field of the input names. */
+/** Returns the holder of an ID token in the place that the input field names. */
 async function userAt(deps: Deps, field: PlaceField, input: unknown, who: IdTokenUser): Promise<Actor> {
   const place = z.object({ [field]: z.string() }).parse(input ?? {}) as Record<PlaceField, string>
   const actor = await actorIn(deps.db, place, who)
@@ -195,16 +197,16 @@ async function userAt(deps: Deps, field: PlaceField, input: unknown, who: IdToke
 }
 
 /**
- * A procedure of section F (contract.md section 6): for holders of a token with any of these scopes, and of an ID token,
- * which acts in the organization of the space, or in the organization, that this field of the input names. An `orgId`
- * in the input must be that organization, else 403.
+ * A procedure of section F (contract.md section 6): for holders of a token with any of these scopes, and of an ID
+ * token, which acts in the organization, or the organization of the space, that this input field names. Throws 403 if
+ * an `orgId` in the input differs.
  */
 export const idToken = (field: PlaceField, ...scopes: Scope[]) =>
   t.procedure.use(errors).meta({ scopes }).use(identified(field))
 
 /**
- * The REST side of a procedure. Its tag, its id and the errors that anything like it can give are added in
- * http/openapi.ts; `errors` says when it gives another status, or what one means here.
+ * Returns the REST metadata of a procedure. http/openapi.ts adds its tag, id and common errors; `errors` lists further
+ * statuses and their meanings.
  */
 export const rest = (
   method: 'GET' | 'POST' | 'PATCH' | 'PUT' | 'DELETE',

@@ -1,9 +1,8 @@
 import type { TRPCDefaultErrorData, TRPCDefaultErrorShape } from '@trpc/server'
 
-// What clients get under a name of its own. The package of the typed client carries this file: nothing of the service
-// is imported here.
+// Public types of clients. The typed client package contains this file, so it imports nothing from the service.
 
-/** Lists the codes of errors (contract-2.md section 1.1). Clients treat one that they do not know by its status. */
+/** Lists the codes of errors (contract-2.md section 1.1). Clients treat an unknown code by its status. */
 export const ERROR_CODES = [
   'missing_field',
   'invalid_value',
@@ -44,26 +43,26 @@ export const ERROR_CODES = [
 
 export type ErrorCode = (typeof ERROR_CODES)[number]
 
-/** The error body of every REST answer, and the fields that tRPC and GraphQL errors carry (contract.md section 1). */
+/** The error body of every REST response, and the fields of tRPC and GraphQL errors (contract.md section 1). */
 export type ErrorBody = {
   error: true
   statusCode: number
   statusMessage: string
   message: string
   code: ErrorCode
-  /** One sentence for the person who has to act. */
+  /** One sentence that says how to fix the problem. */
   detail?: string
   /** The run that failed. */
   executionId?: string
   requestId: string
 }
 
-/** An error as tRPC carries it. `code` is tRPC's own word there, `errorCode` the one of the error body. */
+/** An error in tRPC. `code` is tRPC's own code, `errorCode` that of the error body. */
 export interface ErrorShape extends TRPCDefaultErrorShape {
   data: TRPCDefaultErrorData & Omit<ErrorBody, 'code'> & { errorCode: ErrorCode }
 }
 
-/** Lists what a run warns of (contract-2.md section 1.8). */
+/** Lists the codes of warnings (contract-2.md section 1.8). */
 export const WARNING_CODES = [
   'mcp_unreachable',
   'tool_missing',
@@ -76,10 +75,10 @@ export const WARNING_CODES = [
 
 export type WarningCode = (typeof WARNING_CODES)[number]
 
-/** Says what a run did without, for the person who reads its answer. */
+/** Names a missing feature of a run, for the person who reads its answer. */
 export type Warning = { code: WarningCode; text: string }
 
-/** Lists why runs end (contract-2.md section 2.8). */
+/** Lists the reasons for which runs end (contract-2.md section 2.8). */
 export const STOP_REASONS = [
   'end_turn',
   'max_tokens',
@@ -96,7 +95,7 @@ export const STOP_REASONS = [
 
 export type StopReason = (typeof STOP_REASONS)[number]
 
-/** What a `message` event tells (contract.md section 4, "SSE"). Steps count from 1. */
+/** Data of a `message` event (contract.md section 4, "SSE"). Steps count from 1. */
 export type MessageData =
   | { messageType: 'stream_event'; step: number; delta: Delta }
   /** `text` is all text of the step (contract-2.md section 1.14). */
@@ -106,10 +105,10 @@ export type MessageData =
   /** The model is asked again after a wait (contract-2.md section 2.1). */
   | { messageType: 'retry'; attempt: number; afterMs: number; reason: string }
   | { messageType: 'approval'; approvalId: string; toolUseId: string; name: string }
-  /** A run whose process died goes on: the deltas of that step begin anew. */
+  /** A run resumes after its process died: the deltas of that step start over. */
   | { messageType: 'resumed'; step: number }
 
-/** A fragment of the answer, or of what the model thinks before it (contract-2.md section 2.4). */
+/** A fragment of the answer, or of the reasoning before it (contract-2.md section 2.4). */
 export type Delta = { type: 'text_delta' | 'thinking_delta'; text: string }
 
 export type ContentBlock =
@@ -117,7 +116,7 @@ export type ContentBlock =
   | { type: 'thinking'; text: string }
   | { type: 'tool_use'; id: string; name: string; input: unknown }
 
-/** One event of an execution as every face shows it. `seq` strictly increases and may have gaps. */
+/** An event of an execution, the same in every API. `seq` strictly increases and may have gaps. */
 export type ExecutionEvent =
   | { seq: number; at: Date; event: 'meta'; data: { executionId: string; chatId: string; sessionId: string } }
   | { seq: number; at: Date; event: 'message'; data: MessageData }
@@ -130,8 +129,8 @@ export type ExecutionEvent =
     }
 
 /**
- * One event of a chat (contract-2.md section 1.12): what its runs say, each with its run, and what goes on in it. `id` is
- * what a client that comes back has to send. After a `reset` it reads the messages again.
+ * An event of a chat (contract-2.md section 1.12): an event of one of its runs, or the chat's status. A reconnecting
+ * client sends the last `id`. After a `reset` it must read the messages again.
  */
 export type ChatEvent = { id: string; executionId: string | null; at: Date } & (
   | { event: 'status'; data: { executionId: string | null; status: ChatStatus; at: string } }
@@ -145,7 +144,7 @@ type OfRun<Event extends ExecutionEvent> = Event extends ExecutionEvent
 
 export type ChatStatus = 'standby' | 'working' | 'done' | 'needs_attention' | 'error'
 
-/** `code` and `detail` say why a run failed (contract-2.md section 1.2). */
+/** `code` and `detail` explain why a run failed (contract-2.md section 1.2). */
 type ErrorData = {
   message: string
   executionId: string

@@ -2,7 +2,7 @@ import { parseArgs } from 'node:util'
 import * as commands from './commands.ts'
 import { rotateKey } from './rotate-key.ts'
 
-/** The command line was not understood: exit code 2. */
+/** Thrown if the command line is invalid: exit code 2. */
 export class UsageError extends Error {
   override name = 'UsageError'
 }
@@ -27,7 +27,7 @@ type OptionName = keyof commands.Options
 type Command = {
   usage: string
   summary: string
-  /** How many arguments it takes, all of them needed. */
+  /** Number of required arguments. */
   args: number
   required: readonly OptionName[]
   optional: readonly OptionName[]
@@ -45,7 +45,7 @@ export const COMMANDS: readonly Command[] = [
   },
   {
     usage: 'user add EMAIL --org SLUG --role owner|admin|member',
-    summary: 'Make somebody a member, or give a member another role',
+    summary: 'Add a member, or change the role of one',
     args: 1,
     required: ['org', 'role'],
     optional: [],
@@ -53,7 +53,7 @@ export const COMMANDS: readonly Command[] = [
   },
   {
     usage: 'user remove EMAIL --org SLUG',
-    summary: 'End a membership: its tokens stop working for good, its runs are cancelled',
+    summary: 'End a membership: its tokens are revoked for good, its runs are cancelled',
     args: 1,
     required: ['org'],
     optional: [],
@@ -77,7 +77,7 @@ export const COMMANDS: readonly Command[] = [
   },
   {
     usage: 'token revoke ID',
-    summary: 'Revoke a token: its next request is refused',
+    summary: 'Revoke a token: its next request is rejected',
     args: 1,
     required: [],
     optional: [],
@@ -93,7 +93,7 @@ export const COMMANDS: readonly Command[] = [
   },
   {
     usage: 'restore FILE',
-    summary: 'Put a backup in the place of the SQLite database, with the server stopped; it then starts paused',
+    summary: 'Replace the SQLite database with a backup, with the server stopped; it then starts paused',
     args: 1,
     required: [],
     optional: [],
@@ -109,7 +109,7 @@ export const COMMANDS: readonly Command[] = [
   },
   {
     usage: 'resume',
-    summary: 'End the pause of a backup or copy, for servers that run too; cancel the runs that it found under way',
+    summary: 'End the pause of a backup or copy, also for running servers; cancel the runs that were active in it',
     args: 0,
     required: [],
     optional: [],
@@ -117,7 +117,8 @@ export const COMMANDS: readonly Command[] = [
   },
   {
     usage: 'media-clean [--yes]',
-    summary: 'List files of this installation that no row knows; with --yes, move them to the trash for 14 days',
+    summary:
+      'List files of this installation without a row in the database; with --yes, move them to the trash for 14 days',
     args: 0,
     required: [],
     optional: ['yes'],
@@ -125,7 +126,7 @@ export const COMMANDS: readonly Command[] = [
   },
   {
     usage: 'media-restore ID|all',
-    summary: 'Put a file back from the trash, or all files whose rows are there',
+    summary: 'Restore a file from the trash, or all files whose rows exist',
     args: 1,
     required: [],
     optional: [],
@@ -137,7 +138,7 @@ export const COMMANDS: readonly Command[] = [
     args: 0,
     required: ['to'],
     optional: [],
-    // Who does something else does not wait for what it needs.
+    // Imported on demand, because other commands do not need it.
     run: commands.withDatabase(async (...given) => (await import('./move.ts')).move(...given)),
   },
   {
@@ -162,7 +163,7 @@ export const HELP = [
 
 export type Invocation = { command: Command; args: string[]; options: commands.Options; json: boolean }
 
-/** The command that the arguments name, with what was given to it; null when help is asked for. */
+/** Returns the command named by the arguments with its options; null if help is requested. */
 export function readArguments(argv: string[]): Invocation | null {
   const { values, positionals } = parse(argv)
   const { json = false, help, ...options } = values
@@ -181,7 +182,7 @@ export function readArguments(argv: string[]): Invocation | null {
   return { command, args, options, json }
 }
 
-/** The words that name a command: what its usage begins with in lower case. */
+/** Returns the words of a command: the lower-case beginning of its usage. */
 const wordsOf = (usage: string): string[] => (/^[a-z-]+( [a-z]+)?/.exec(usage)?.[0] ?? '').split(' ')
 
 function parse(argv: string[]) {

@@ -8,15 +8,15 @@ import type { Settings } from '../settings.ts'
 import { AdminError } from './values.ts'
 
 /**
- * Copies the SQLite database as it is at one moment into a new file that only its owner can read, while a server may
- * go on writing. The encryption key is not in it. The copy is marked as one: a server that starts on it is paused.
+ * Copies a consistent snapshot of the SQLite database into a new file that only its owner can read, while a server may
+ * continue writing. It does not contain the encryption key. The copy is marked: a server that starts on it is paused.
  */
 export async function backup(settings: Settings, target: string): Promise<{ file: string; bytes: number }> {
   const source = databaseFile(settings)
   if (!source) throw new AdminError('The database is PostgreSQL: back it up with pg_dump, and keep ENCRYPTION_KEY.')
   const file = resolve(target)
   if (existsSync(file)) throw exists(file)
-  // It has its name when it is whole. What a process leaves that is killed before is taken for no backup.
+  // Renamed only when complete, so that an interrupted backup is not mistaken for one.
   const draft = `${file}.${randomBytes(4).toString('hex')}.part`
   try {
     await reserve(draft)
@@ -29,21 +29,21 @@ export async function backup(settings: Settings, target: string): Promise<{ file
     for (const left of [draft, `${draft}-journal`]) await rm(left, { force: true })
     throw describe(error, source, file)
   }
-  // Not every system can do it.
+  // Not every system supports this.
   await flush(dirname(file), 'r').catch(() => {})
   return { file, bytes: (await stat(file)).size }
 }
 
 const exists = (file: string) => new AdminError(`${file} exists already. A backup goes into a new file.`)
 
-/** Makes the file, empty, if there is none. */
+/** Creates the file if it does not exist. */
 async function reserve(file: string): Promise<void> {
   await (await open(file, 'wx', 0o600)).close()
 }
 
 /**
- * Marks an SQLite file as a copy, whatever its version: by a negative `user_version`. It is a random one, so that a log
- * which is left beside the file is not taken for its own (db/sqlite/write-ahead-log.ts).
+ * Marks an SQLite file of any version as a copy with a negative `user_version`. It is random, so that a leftover log
+ * beside the file does not appear to belong to it (db/sqlite/write-ahead-log.ts).
  */
 export function markCopy(file: string): void {
   const connection = new Sqlite(file, { timeout: 10_000 })
@@ -66,13 +66,13 @@ function copy(source: string, file: string): void {
   }
 }
 
-/** A backup that is said to be there survives a power failure. */
+/** Flushes a file or folder, so that a reported backup survives a power failure. */
 export async function flush(path: string, flags: 'r' | 'r+'): Promise<void> {
   await using handle = await open(path, flags)
   await handle.sync()
 }
 
-/** The source is only read: what cannot be written is the copy. */
+/** The source is only read, so these errors concern the copy. */
 const UNWRITTEN = /^SQLITE_(FULL|IOERR_(WRITE|FSYNC|TRUNCATE))$/
 
 function describe(error: unknown, source: string, file: string): unknown {

@@ -16,11 +16,11 @@ import type { Settings } from '../settings.ts'
 import { backup } from './backup.ts'
 import { AdminError, checkedSlug, toEmail, toExpiry, toName, toRole, toScopes } from './values.ts'
 
-/** What every command works with, and what most do: the database opened. */
+/** Context of every command; most also have the open database. */
 export type Operator = { settings: Settings; now: Date }
 export type Admin = Operator & { database: Database }
 
-/** What the command line may give to a command beside its arguments. */
+/** Options of the command line. */
 export type Options = Partial<
   Record<'org' | 'role' | 'user' | 'name' | 'slug' | 'expires' | 'expires-at' | 'to', string> & {
     scope: string[]
@@ -28,12 +28,15 @@ export type Options = Partial<
   }
 >
 
-/** What it says: `json` with --json (contract.md section 0), `text` without. */
+/** Output of a command: `json` with --json (contract.md section 0), otherwise `text`. */
 export type Answer = { json: object; text: string }
 
 export type Work<With> = (given: With, args: string[], options: Options) => Promise<Answer>
 
-/** Does it with the database opened as it is: to migrate it is the servers' part, who may still be of the version before. */
+/**
+ * Executes a command with the database unmigrated, because only servers migrate it and may still run the previous
+ * version.
+ */
 export const withDatabase =
   (work: Work<Admin>): Work<Operator> =>
   async (operator, args, options) => {
@@ -64,7 +67,7 @@ async function findUser(tx: Tx, email: string) {
 
 const notMember = (email: string, slug: string) => new AdminError(`${email} is not a member of ${slug}.`)
 
-/** A slug that is asked for must be free; one that is made from the name is numbered until it is. */
+/** An explicit slug must be free; one derived from the name is numbered until it is free. */
 export async function createOrg({ database, now }: Admin, [given = '']: string[], options: Options): Promise<Answer> {
   const name = toName(given, 'The name')
   const wanted = options.slug === undefined ? toSlug(name) : checkedSlug(options.slug)

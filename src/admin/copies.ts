@@ -16,8 +16,8 @@ const REPEAT = `What was changed after the copy was made is not in it. Before yo
 tokens that were revoked since, remove the members who left, and change secrets that were changed.`
 
 /**
- * Puts a backup in the place of the SQLite database, with the server stopped. The database that was there is set aside
- * with its log, so that nothing is lost and the log is not mixed into the backup. A server that starts on it is paused.
+ * Replaces the SQLite database with a backup, with the server stopped. The previous database is kept aside with its
+ * log, so that no data is lost and the log is not mixed into the backup. A server that starts on it is paused.
  */
 export async function restore({ settings, now }: Operator, [given = '']: string[]): Promise<Answer> {
   const file = databaseFile(settings)
@@ -35,7 +35,7 @@ export async function restore({ settings, now }: Operator, [given = '']: string[
     await chmod(draft, 0o600)
     markCopy(draft)
     await flush(draft, 'r+')
-    // The log first: a database without it is whole, if older; the new one must not meet it.
+    // The log is moved first: a database without it is consistent, if older, but the new database must not meet it.
     for (const suffix of ['-wal', '-shm', '-journal'])
       if (existsSync(file + suffix)) await rename(file + suffix, aside + suffix)
     if (existed) await rename(file, aside)
@@ -55,7 +55,7 @@ ${REPEAT}`
   return { json: { file, replaced: existed ? aside : null }, text }
 }
 
-/** Throws unless a file is a sound SQLite database of Muster, complete without a log beside it. */
+/** Throws unless a file is an intact SQLite database of Muster, complete without a log. */
 function checkBackup(source: string): void {
   if (!existsSync(source)) throw new AdminError(`There is no file ${source}.`)
   if (existsSync(logOf(source)))
@@ -75,7 +75,7 @@ function checkBackup(source: string): void {
   }
 }
 
-/** Marks a database as a copy, so that servers which start on it are paused: a restored dump, or a file that was copied. */
+/** Marks a database as a copy, so that servers started on it are paused: a restored dump, or a copied file. */
 export async function markDatabase({ database, now }: Admin): Promise<Answer> {
   const where = { id: 1, pausedBy: null }
   const { count } = await database.client.$transaction(async (tx) => {
@@ -88,8 +88,8 @@ export async function markDatabase({ database, now }: Admin): Promise<Answer> {
 }
 
 /**
- * Ends the pause of a copy, for servers that run on it too. Runs that the copy found under way are its original's: they are
- * cancelled, so that nothing they did is done a second time.
+ * Ends the pause of a copy, also for running servers. Runs that were active when the copy was made belong to the
+ * original, so they are cancelled and nothing is executed twice.
  */
 export async function resume(admin: Admin): Promise<Answer> {
   const { database, settings, now } = admin

@@ -16,8 +16,8 @@ async function open({ database, settings, now }: Admin) {
 }
 
 /**
- * Lists the installation's files that have no row, or moves them to the trash. A copy that is paused does not know the files
- * of its original, and moves none.
+ * Lists the installation's files without a row, or moves them to the trash. A paused copy does not know the files of
+ * its original, so it moves none.
  */
 export async function clean(admin: Admin, _: string[], { yes = false }: Options): Promise<Answer> {
   const parts = await open(admin)
@@ -32,7 +32,7 @@ export async function clean(admin: Admin, _: string[], { yes = false }: Options)
   return { json: { files: ids, moved: yes }, text: ids.length ? list + outcome : 'Every file has a row.' }
 }
 
-/** Puts a file back from the trash, or all files whose rows are there. */
+/** Restores a file from the trash, or all files whose rows exist. */
 export async function restore(admin: Admin, [given = '']: string[]): Promise<Answer> {
   const ids = await restoreMedia(await open(admin), given === 'all' ? null : given)
   if (!ids.length && given !== 'all') throw new AdminError(`The trash has no file ${given}.`)

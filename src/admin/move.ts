@@ -11,11 +11,11 @@ import { createProgress } from './progress.ts'
 import { allTables, createChecksum, fromPostgres, fromSqlite, type Row, type Table } from './tables.ts'
 import { AdminError } from './values.ts'
 
-/** Rows that are read and written at a time, and about how many characters they may have together. */
+/** Maximum number of rows per batch, and the approximate length of a batch (characters). */
 const BATCH = 500
 const BATCH_SIZE = 8 * 1024 * 1024
 
-/** What PostgreSQL says of `\u0000`. */
+/** PostgreSQL's error code for `\u0000`. */
 const NUL = '22P05'
 
 export type Moved = { name: string; rows: number; checksum: string }
@@ -24,8 +24,9 @@ const quote = (name: string) => `"${name.replaceAll('"', '""')}"`
 const listOf = ({ columns }: Table, form = quote) => columns.map(({ name }) => form(name)).join(', ')
 
 /**
- * Copies the SQLite database into an empty PostgreSQL, as it is at one moment, and reads it back to compare. It happens
- * in one transaction: what goes wrong leaves the target empty. No server may use the file, whose writes would be lost.
+ * Copies a consistent snapshot of the SQLite database into an empty PostgreSQL database and reads it back to compare,
+ * in one transaction, so that a failure leaves the target empty. No server may use the file, because its writes would
+ * be lost.
  */
 export async function move({ settings }: Operator, _: string[], { to = '' }: Options): Promise<Answer> {
   const file = databaseFile(settings)
@@ -46,14 +47,14 @@ export async function move({ settings }: Operator, _: string[], { to = '' }: Opt
     const rows = tables.reduce((sum, { rows }) => sum + rows, 0)
     return { json: { tables, rows }, text: report(tables, rows, settings) }
   } finally {
-    // Closing rolls back what is open.
+    // Closing rolls back an open transaction.
     await target.end()
     source.close()
     lock.release()
   }
 }
 
-/** The database of something else is not even migrated. */
+/** Throws for a database with foreign tables, before it is migrated. */
 async function refuseForeign(target: Client): Promise<void> {
   const { rows } = await target.query<{ name: string }>(
     `SELECT table_name AS name FROM information_schema.tables WHERE table_schema = current_schema()`,
@@ -70,14 +71,14 @@ async function copyAll(source: Sqlite.Database, target: Client): Promise<Moved[]
     if (rowCount) throw new AdminError(`The target is not empty: there are rows in ${name}.`)
   }
   const counts = tables.map(({ name }) => countIn(source, name))
-  // Each row is copied, and read again.
+  // Each row is copied and read back.
   const total = 2 * counts.reduce((sum, count) => sum + count, 0)
   const progress = createProgress(process.stderr)
   let done = 0
   const moved: Moved[] = []
   try {
     const restore = await setForeignKeysAside(target)
-    // What triggers keep is copied with the rest, and would be counted twice.
+    // Values kept by triggers are copied too and would otherwise be counted twice.
     for (const { name } of tables) await target.query(`ALTER TABLE ${quote(name)} DISABLE TRIGGER USER`)
     for (const [index, table] of tables.entries()) {
       const step = (count: number) => {
@@ -104,8 +105,8 @@ const countIn = (source: Sqlite.Database, name: string): number =>
   Number(source.prepare<[], { count: bigint }>(`SELECT count(*) AS "count" FROM ${quote(name)}`).get()?.count)
 
 /**
- * Takes the foreign keys away until the rows are there: an execution may refer to a later one, and all are checked
- * faster together. What is returned makes them again, which fails where a row refers to nothing.
+ * Drops the foreign keys until all rows are copied, because rows may refer to later ones and a joint check is faster.
+ * Returns a function that recreates them, which fails for dangling references.
  */
 async function setForeignKeysAside(target: Client): Promise<() => Promise<void>> {
   const { rows } = await target.query<{ of: string; name: string; definition: string }>(
@@ -119,10 +120,10 @@ async function setForeignKeysAside(target: Client): Promise<() => Promise<void>>
   }
 }
 
-/** Copies a table in batches; its checksum. */
+/** Copies a table in batches and returns its checksum. */
 async function copy(source: Sqlite.Database, target: Client, table: Table, step: (count: number) => void) {
   const checksum = createChecksum()
-  // PostgreSQL turns the text of a value into what the column wants.
+  // PostgreSQL converts the text of a value to the column type.
   const insert = `INSERT INTO ${quote(table.name)} (${listOf(table)})
     SELECT ${listOf(table)} FROM json_populate_recordset(NULL::${quote(table.name)}, $1::json)`
   let batch: string[] = []

@@ -4,7 +4,7 @@ export type Progress = { show: (done: number, total: number, what: string) => vo
 
 const WIDTH = 30
 
-/** A line that shows how far something is. Nothing at all where nobody watches. */
+/** Creates a progress line. It prints nothing without a terminal. */
 export function createProgress(stream: Pick<WriteStream, 'isTTY' | 'write'>): Progress {
   if (!stream.isTTY) return { show: () => {}, end: () => {} }
   let shown = ''

@@ -5,7 +5,7 @@ import { Key } from '../settings.ts'
 import type { Admin, Answer } from './commands.ts'
 import { AdminError } from './values.ts'
 
-/** Changes the encryption key, beside servers that run: to NEW_ENCRYPTION_KEY, or to a new key file. */
+/** Changes the encryption key beside running servers: to NEW_ENCRYPTION_KEY, or to a new key file. */
 export async function rotateKey({ database, settings, now }: Admin): Promise<Answer> {
   const { ENCRYPTION_KEY: before, NEW_ENCRYPTION_KEY: given, DATA_DIR } = settings
   if (before && !given) throw new AdminError('Set NEW_ENCRYPTION_KEY to the new key (openssl rand -base64 32).')

@@ -8,7 +8,7 @@ import { AdminError } from './values.ts'
 
 export type Outcome = { code: 0 | 1 | 2; out: string; err: string }
 
-/** The operator's command line (contract.md section 0): what to print and the exit code. Throws nothing. */
+/** Runs the operator's command line (contract.md section 0). Returns the output and the exit code. Throws nothing. */
 export async function runAdmin(argv: string[], env: Record<string, string | undefined>): Promise<Outcome> {
   try {
     const invocation = readArguments(argv)
@@ -22,17 +22,17 @@ export async function runAdmin(argv: string[], env: Record<string, string | unde
 
 async function perform({ command, args, options }: Invocation, settings: Settings): Promise<Answer> {
   const file = databaseFile(settings)
-  // It would be made, and the first start of the server would then find it set up by somebody else.
+  // Opening would create the database, and the first server start would then find an unexpected one.
   if (file && !existsSync(file) && !command.usage.startsWith('restore '))
     throw new AdminError(`There is no database at ${file}. Start Muster once, or set DATA_DIR.`)
   return command.run({ settings, now: new Date() }, args, options)
 }
 
-/** One line, without a stack. */
+/** Formats an error as one line, without a stack. */
 function describe(error: unknown): string {
   const { message = String(error), code } = error as NodeJS.ErrnoException
   if (error instanceof SettingsError) return message
-  // Of several addresses that were tried in vain there is only the code.
+  // If several addresses failed, only the code is available.
   const line = message.trim().split('\n').at(-1) || code || message
   return isUnavailable(error) ? `The database cannot be used: ${line}` : line
 }

@@ -1,13 +1,13 @@
 import { createHash } from 'node:crypto'
 import { getDatamodel } from '../../prisma/generated/pothos.ts'
 
-/** A table as Prisma's schema tells it, with its columns in their order and their Prisma types. */
+/** A table of Prisma's schema, with its columns in order and their Prisma types. */
 export type Table = { name: string; columns: readonly Column[] }
 type Column = { name: string; type: string }
 
 type Field = { name: string; kind: string; type: string }
 
-/** All tables of the service, from the schema. */
+/** Reads all tables of the service from the schema. */
 export function allTables(): Table[] {
   const { models } = getDatamodel().datamodel as unknown as { models: Record<string, { fields: Field[] }> }
   return Object.entries(models).map(([name, { fields }]) => ({
@@ -16,11 +16,11 @@ export function allTables(): Table[] {
   }))
 }
 
-/** A row in one form for both databases: text as PostgreSQL reads it, JSON as a value. */
+/** A row in a common form for both databases: text as PostgreSQL reads it, JSON as a value. */
 export type Row = (Text | { json: unknown })[]
 type Text = string | null
 
-/** A value as SQLite has it. */
+/** Converts a value from SQLite. */
 export function fromSqlite(type: string, value: unknown): Row[number] {
   if (value === null) return null
   switch (type) {
@@ -37,7 +37,7 @@ export function fromSqlite(type: string, value: unknown): Row[number] {
   }
 }
 
-/** A value as PostgreSQL writes it as text. */
+/** Converts a value from PostgreSQL's text format. */
 export function fromPostgres(type: string, value: string | null): Row[number] {
   if (value === null) return null
   if (type === 'DateTime') return new Date(`${value.replace(' ', 'T')}Z`).toISOString()
@@ -46,7 +46,7 @@ export function fromPostgres(type: string, value: string | null): Row[number] {
   return value
 }
 
-/** A checksum of rows in any order: the sum of their digests. */
+/** Creates an order-independent checksum of rows: the sum of their digests. */
 export function createChecksum(): { add: (row: Row) => void; digest: () => string } {
   let sum = 0n
   return {
@@ -60,7 +60,7 @@ export function createChecksum(): { add: (row: Row) => void; digest: () => strin
   }
 }
 
-/** PostgreSQL keeps the keys of an object in an order of its own. */
+/** PostgreSQL does not preserve the key order of objects. */
 function sorted(json: unknown): unknown {
   if (Array.isArray(json)) return json.map(sorted)
   if (json === null || typeof json !== 'object') return json

@@ -5,7 +5,7 @@ import { normalizeEmail } from '../lib/email.ts'
 import { IN_RANGE, isInRange } from '../lib/fields.ts'
 import { toSlug } from '../organizations/service.ts'
 
-/** The command was understood, and cannot be done: its message says why, in one line. */
+/** Thrown if a valid command cannot be executed. The message states the reason in one line. */
 export class AdminError extends Error {
   override name = 'AdminError'
 }
@@ -14,7 +14,7 @@ const ROLES: readonly string[] = ['owner', 'admin', 'member'] satisfies Role[]
 const MAX_LENGTH = 200
 const MAX_DAYS = 36_500
 
-/** A name: trimmed, not empty, of one line. */
+/** Validates a name: trimmed, not empty, one line. */
 export function toName(value: string, what: string): string {
   const name = value.trim()
   if (!name) throw new AdminError(`${what} must not be empty.`)
@@ -23,7 +23,7 @@ export function toName(value: string, what: string): string {
   return name
 }
 
-/** Addresses are compared as they are stored: {@link normalizeEmail}. */
+/** Addresses are compared in stored form: {@link normalizeEmail}. */
 export function toEmail(value: string): string {
   const email = normalizeEmail(value)
   if (email === null) throw new AdminError(`Not an e-mail address: ${value}`)
@@ -43,17 +43,17 @@ export function checkedSlug(value: string): string {
   return slug
 }
 
-/** `*` when none is given. */
+/** Returns the scopes, `*` by default. */
 export function toScopes(values: readonly string[] = ['*']): string[] {
   const unknown = values.find((value) => !isScope(value))
   if (unknown === undefined) return [...new Set(values)]
   throw new AdminError(`Unknown scope: ${unknown}. A scope is *, agents:execute, <resource>:read or <resource>:write`)
 }
 
-/** A date is the beginning of that day in UTC. */
+/** A date means the beginning of that day in UTC. */
 const Moment = z.iso.datetime({ offset: true }).or(z.iso.date())
 
-/** When a token expires; null when neither is given: never. */
+/** Returns the expiry of a token, or null (never) if neither option is given. */
 export function toExpiry(days: string | undefined, at: string | undefined, now: Date): Date | null {
   if (days !== undefined && at !== undefined) throw new AdminError('Give --expires or --expires-at, not both.')
   if (days !== undefined) {

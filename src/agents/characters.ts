@@ -1,7 +1,7 @@
 import type { Deps } from '../deps.ts'
 import type { KnownAgent } from './known.ts'
 
-// The hosted original's client calls an agent a character, and looks for it under that name (contract-2.md section 1.15).
+// Converts an agent for the hosted original's client, which expects agents as `character` (contract-2.md section 1.15).
 
 const toCharacter = (agent: KnownAgent) => ({
   ...agent,
@@ -9,10 +9,10 @@ const toCharacter = (agent: KnownAgent) => ({
   system_message: agent.systemPrompt,
 })
 
-/** The prefix of the hosted original's tokens. */
+/** Token prefix of the hosted original. */
 const PREFIX = 'td'
 
-/** Adds `character` beside `agent`, and `characters` beside `agents`, where tokens have the hosted original's prefix. */
+/** Adds `character` beside `agent`, and `characters` beside `agents`, if tokens have the hosted original's prefix. */
 export function withCharacters<Answer extends { agent?: KnownAgent; agents?: KnownAgent[] }>(
   { settings }: Pick<Deps, 'settings'>,
   answer: Answer,

@@ -7,14 +7,14 @@ import { AGENT, Agent } from './graphql.ts'
 import { agents } from './router.ts'
 import * as schema from './schema.ts'
 
-// The other names of fields are for clients of old, who speak REST.
+// The aliases are for older REST clients.
 const ALIAS = { system_message: true, characterDescription: true } as const
 
 const CreateInput = inputFromZod('CreateAgentInput', schema.CreateAgent.omit(ALIAS), 'A new agent')
 const UpdateInput = inputFromZod(
   'UpdateAgentInput',
   schema.UpdateAgent.omit(ALIAS),
-  'What to change of an agent; the rest stays',
+  'Changes of an agent; absent fields are unchanged',
 )
 
 const CreatePayload = builder.objectRef<{ id: string; chatUrl: string }>('CreateAgentPayload').implement({
@@ -30,13 +30,13 @@ const CreatePayload = builder.objectRef<{ id: string; chatUrl: string }>('Create
 })
 
 const ChangePayload = builder.objectRef<{ id: string; message: string }>('ChangeAgentPayload').implement({
-  description: 'What became of a change',
+  description: 'Result of a change',
   fields: (t) => ({
     message: t.exposeString('message', { description: 'For people' }),
     agent: t.field({
       type: Agent,
       nullable: true,
-      description: 'The agent as it is now; null when it was archived meanwhile',
+      description: 'The agent after the change; null if it was archived meanwhile',
       resolve: ({ id }, _, context, info) => loadRow(context, info, AGENT, id),
     }),
   }),

@@ -18,17 +18,17 @@ import * as schema from './schema.ts'
 import * as service from './service.ts'
 import { slugOf } from './slugs.ts'
 
-const Visibility = enumFromZod('AgentVisibility', schema.Visibility, 'Who sees an agent and may run it')
-enumFromZod('AgentOwner', schema.ListAgents.shape.owner, 'Whose agents to list')
+const Visibility = enumFromZod('AgentVisibility', schema.Visibility, 'Visibility of an agent')
+enumFromZod('AgentOwner', schema.ListAgents.shape.owner, 'Owner of the agents to list')
 
 const { reasoningEffort, toolChoice } = settings.ModelSettings.shape
-enumFromZod('ReasoningEffort', reasoningEffort, 'How much a model reasons before it answers')
+enumFromZod('ReasoningEffort', reasoningEffort, 'Reasoning effort of a model')
 enumFromZod('ToolChoice', toolChoice, 'Whether a model may, must or must not call tools')
 inputFromZod('ModelSettingsInput', settings.ModelSettingsGiven, 'Settings of a model; the provider decides the rest')
-// GraphQL would say null for each setting that is absent.
+// As a GraphQL type, every absent setting would be null.
 jsonFromZod(settings.ModelSettings)
 
-/** What a list of ids in an agent stands for, in its order: what `find` finds of it, for all agents of a list at once. */
+/** Resolves a list of ids in an agent, in order, with one call of `find` for all agents of a list. */
 async function loadAll<Found>(
   context: GraphQLContext,
   info: GraphQLResolveInfo,
@@ -42,7 +42,7 @@ async function loadAll<Found>(
 /** Cost of a list of ids, each of which is looked up (see limits.ts). */
 const IDS_COST = 10
 
-/** Those of a list of ids in an agent that the caller can reach, as it is now or was. */
+/** Resolves the reachable ids in a list of an agent or a version. */
 const seen =
   <const Field extends keyof typeof service.REFERENCES>(field: Field) =>
   (row: Record<Field, unknown>, _: object, context: GraphQLContext, info: GraphQLResolveInfo): Promise<string[]> =>
@@ -61,7 +61,7 @@ const AgentSkillRef = objectFromZod('AgentSkillRef', schema.AgentSkillRef, 'A sk
 const told = computedBy(AGENT, ({ actor, deps }, ids) => service.findSkillRefs(actor, deps, ids))
 
 export const Agent = builder.prismaObject('Agent', {
-  description: 'An assistant: name, role, system prompt and who may see and run it',
+  description: 'An assistant: name, role, system prompt and visibility',
   interfaces: nodeOf(AGENT),
   select: { id: true },
   extensions: { scopes: ['agents:read'], like: schema.Agent },
@@ -86,7 +86,7 @@ export const Agent = builder.prismaObject('Agent', {
     skillRefs: t.field({ type: [AgentSkillRef], extensions: { rows: RELATION_ROWS }, resolve: told('skillRefs') }),
     skills: t.field({
       type: [Skill],
-      description: 'Its skills that you can see',
+      description: 'Attached skills that you can see',
       nullable: true,
       select: { skillIds: true },
       extensions: { scopes: ['skills:read'], rows: RELATION_ROWS },
@@ -103,7 +103,7 @@ export const Agent = builder.prismaObject('Agent', {
     }),
     mcpServers: t.field({
       type: [Mcp],
-      description: 'Its MCP servers that you can see',
+      description: 'Attached MCP servers that you can see',
       nullable: true,
       select: { mcpInstanceIds: true },
       extensions: { rows: RELATION_ROWS },
@@ -145,7 +145,7 @@ export const Agent = builder.prismaObject('Agent', {
     archived: t.boolean({ select: { archivedAt: true }, resolve: ({ archivedAt }) => archivedAt !== null }),
     createdAt: t.expose('createdAt', { type: 'DateTime' }),
     updatedAt: t.expose('updatedAt', { type: 'DateTime' }),
-    user: t.field(rowIn(User, USER, 'userId', 'Who made it')),
+    user: t.field(rowIn(User, USER, 'userId', 'Creator of the agent')),
   }),
 })
 
@@ -164,18 +164,18 @@ const VERSION = rowsOf<{ agentId: string; version: number }>('AgentVersion', 'Ag
 })
 
 const AgentVersion = builder.prismaObject('AgentVersion', {
-  description: 'What an agent was at a version',
+  description: 'An agent at a version',
   select: { agentId: true, version: true },
   extensions: { scopes: ['agents:read'] },
   fields: (t) => ({
     version: t.exposeInt('version', { description: 'Counts from 1' }),
-    createdAt: t.expose('createdAt', { type: 'DateTime', description: 'Since when it was so' }),
-    userId: t.exposeID('userId', { description: 'Who made it so' }),
+    createdAt: t.expose('createdAt', { type: 'DateTime', description: 'Time of the change' }),
+    userId: t.exposeID('userId', { description: 'Author of the change' }),
     agent: t.field({
       type: AgentSnapshot,
-      description: 'All that it was',
+      description: 'All fields at this version',
       select: { agent: true },
-      // It is read as a whole, and most of it is a prompt.
+      // A version is read whole, and most of it is a prompt.
       extensions: { cost: 5 },
       resolve: ({ agent }) => fromVersion(agent),
     }),
@@ -188,7 +188,7 @@ const CARD = rowsOf('AgentCard', 'Agent', () => service.onShow('byId'), { name: 
 
 const AgentCard = builder.prismaObject('Agent', {
   variant: 'AgentCard',
-  description: 'What everybody may know of a public agent: never its prompt',
+  description: 'Public information about an agent, without its prompt',
   select: { id: true },
   extensions: { scopes: ['agents:read'], like: schema.AgentCard },
   fields: (t) => ({
@@ -208,17 +208,17 @@ const AgentCard = builder.prismaObject('Agent', {
 builder.prismaObjectFields(Agent, (t) => ({
   subagents: t.field({
     type: [Agent],
-    description: 'The agents that it may delegate to and you can reach',
+    description: 'Agents that it may delegate to and that you can reach',
     nullable: true,
     select: { subagentIds: true },
-    // As many as an agent may have: they have subagents themselves, and no `first` bounds those.
+    // The maximum number of subagents; the list has no `first`, and subagents have subagents themselves.
     extensions: { rows: MAX_ITEMS },
     resolve: ({ subagentIds }, _, context, info) => loadRows(context, info, AGENT, strings(subagentIds)),
   }),
   versions: t.field(
     relationList(Versions, VERSION, {
       column: 'agentId',
-      description: 'What it was, newest first; while it was private, for its owner only',
+      description: 'Versions, newest first; versions with private visibility for the owner only',
       extensions: { procedure: agents.versions },
     }),
   ),

@@ -9,18 +9,18 @@ import { inParts } from '../lib/parts.ts'
 import { Agent } from './schema.ts'
 import { slugOf } from './slugs.ts'
 
-// What agents say is long, and asked for again and again: what was read once is kept by the version it had, which every
-// change raises. So it is never wrong, and nobody need tell anybody that it has changed.
+// Caches whole agents, which are long and read often, by id and version. Every change increases the version, so entries
+// are never stale and need no invalidation.
 
 type AgentRow = Prisma.AgentGetPayload<object>
 
-/** A list of texts that is stored as JSON. */
+/** Reads a list of texts stored as JSON. */
 export const strings = (value: unknown) => value as string[]
 
-/** The versions at which the skills of an agent are attached. */
+/** Returns the versions at which an agent's skills are attached. */
 export const pinsIn = ({ skillRefs }: { skillRefs: unknown }) => skillRefs as { skillId: string; version: number }[]
 
-/** An agent as the API shows it. */
+/** Converts an agent's row for the API. */
 export const toAgent = (row: AgentRow): z.output<typeof Agent> => ({
   id: row.id,
   name: row.name,
@@ -38,7 +38,7 @@ export const toAgent = (row: AgentRow): z.output<typeof Agent> => ({
   color: row.color,
   initialGreeting: row.initialGreeting,
   skillIds: strings(row.skillIds),
-  // What others have made of the skills since is told to whoever looks (`asSeenBy`).
+  // The newest versions of the skills are added per viewer (`asSeenBy`).
   skillRefs: pinsIn(row).map(({ skillId, version }) => ({ skillId, version, latestVersion: version, foreign: false })),
   mcpInstanceIds: strings(row.mcpInstanceIds),
   mcpTypes: strings(row.mcpTypes),
@@ -58,10 +58,10 @@ export const toAgent = (row: AgentRow): z.output<typeof Agent> => ({
   updatedAt: row.updatedAt.toISOString(),
 })
 
-/** An agent as it was at one version. */
+/** An agent at one version. */
 export type KnownAgent = Readonly<z.output<typeof Agent>>
 
-/** Reads an agent from a version's column. A version of an older release has no value for the newest fields. */
+/** Reads an agent from the column of a version. Versions of older releases lack the newest fields. */
 export function fromVersion(stored: unknown): KnownAgent {
   const agent = stored as KnownAgent
   return { ...NEWEST, ...agent, slug: agent.slug ?? slugOf(agent.name) }
@@ -76,12 +76,12 @@ const NEWEST = {
   requireTools: false,
 }
 
-/** Agents by id, each as it was at some version: as long as it has that version, that is what it is. */
+/** Agents by id, each at some version. An entry is valid while the agent has that version. */
 export type KnownAgents = LRUCache<string, KnownAgent>
 
-/** In characters, of what agents say and of their JSON. */
+/** Maximum size of the cache (characters of agents and their JSON). */
 const MAX_KNOWN = 8_000_000
-/** What an agent costs that says nothing. */
+/** Base size of an agent (characters). */
 const LEAST = 1_000
 
 export const createKnownAgents = (): KnownAgents =>
@@ -93,24 +93,25 @@ function remember({ knownAgents }: Deps, row: AgentRow): KnownAgent {
   return agent
 }
 
-/** What tells where an agent stands in a list, and whether what is known of it is still true. */
+/** Columns that determine an agent's position in a list and the validity of its cache entry. */
 export const HEAD = { id: true, version: true, createdAt: true } as const
 export type Head = Pick<AgentRow, keyof typeof HEAD>
 
-/** So many are read at once: each may be as long as all of its fields allow. */
+/** Maximum number of agents read at once, because each may be as long as all of its fields allow. */
 const AT_ONCE = 100
 
 /** The long texts of an agent, which long lists cut. */
 export const LONG_TEXTS = ['systemPrompt', 'initialGreeting'] as const
 
-/** Shortens an agent's long texts and marks it as truncated, unless it has none. */
+/** Shortens an agent's long texts and marks it as truncated, if it has any. */
 export const shortened = (agent: KnownAgent): KnownAgent => cutTexts(agent, LONG_TEXTS)
 
 const bytesOf = (agent: KnownAgent): number => Buffer.byteLength(toJson(agent))
 
 /**
- * Reads the agents of the first heads that still meet `where`, as many as fit into one answer, and says how many heads
- * they are. If whole agents do not all fit, their long texts are cut at 4,000 characters (contract-2.md section 1.20).
+ * Reads the agents of the first heads that still match `where`, as many as fit in one response. Also returns the number
+ * of these heads. If whole agents do not all fit, cuts their long texts at 4,000 characters (contract-2.md section
+ * 1.20).
  */
 export async function whole(deps: Deps, where: Prisma.AgentWhereInput, heads: readonly Head[]) {
   let agents: KnownAgent[] = []
@@ -138,7 +139,7 @@ export async function whole(deps: Deps, where: Prisma.AgentWhereInput, heads: re
   return { agents, shown }
 }
 
-/** Agents by id: only those are read that nobody has asked for since they changed. */
+/** Returns agents by id. Reads only those that are not cached at their current version. */
 async function findWhole(deps: Deps, where: Prisma.AgentWhereInput, heads: readonly Head[]) {
   const agents = new Map<string, KnownAgent | undefined>()
   for (const { id, version } of heads) {
@@ -153,7 +154,7 @@ async function findWhole(deps: Deps, where: Prisma.AgentWhereInput, heads: reado
   return agents
 }
 
-/** One by id that meets `where`, null if it does not. Of a known one only its version is read. */
+/** Finds an agent by id if it matches `where`, otherwise returns null. For a cached agent it reads only the version. */
 export async function findKnown(deps: Deps, id: string, where: Prisma.AgentWhereInput): Promise<KnownAgent | null> {
   const known = deps.knownAgents.get(id)
   if (known) {

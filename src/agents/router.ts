@@ -45,7 +45,7 @@ export const agents = router({
     .mutation(({ ctx, input }) => service.remove(ctx.actor, ctx.deps, input.id)),
 
   updateSkill: token('agents:write')
-    .meta(rest('POST', '/api/v1/agents/{id}/skills/{skillId}/update', 'Take the newer version of a skill of an agent'))
+    .meta(rest('POST', '/api/v1/agents/{id}/skills/{skillId}/update', 'Adopt the newer version of a skill of an agent'))
     .input(schema.AgentSkill)
     .output(schema.AgentResponse)
     .mutation(({ ctx, input }) =>
@@ -58,7 +58,7 @@ export const agents = router({
     ),
 
   versions: token('agents:read')
-    .meta(rest('GET', '/api/v1/agents/{id}/versions', 'List what an agent was, newest first'))
+    .meta(rest('GET', '/api/v1/agents/{id}/versions', 'List the versions of an agent, newest first'))
     .input(schema.ListVersions)
     .output(schema.AgentVersionsResponse)
     .query(({ ctx, input }) => service.versions(ctx.actor, ctx.deps, input)),

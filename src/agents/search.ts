@@ -2,15 +2,21 @@ import { type Db, databaseFile, Prisma } from '../db/client.ts'
 import { padded } from '../db/fast-path/index.ts'
 import type { Deps } from '../deps.ts'
 
-/** Of what no more agents have, they are all looked at; what is more frequent is soon met among the newest. */
+/**
+ * Maximum number of agents that match rarely enough to be listed by id. More frequent matches are soon found among the
+ * newest agents.
+ */
 export const MAX_RARE = 500
 
-/** By how many parts of a text, spread over it, agents are looked for: more take longer, and seldom leave fewer of them. */
+/**
+ * Maximum number of trigrams that are searched, spread over the text. More take longer and seldom exclude further
+ * agents.
+ */
 const MAX_TRIGRAMS = 12
 
 /**
- * Returns a text as it is searched: composed (NFC), in lower case (the databases differ in what else they ignore case of)
- * with one form of sigma and without the second dot of a lowered İ, and without what LIKE takes for a pattern.
+ * Normalizes a text for searching: NFC, lower case (the databases differ in case folding) with one form of sigma and
+ * without the second dot of a lowercased İ, and without LIKE wildcards.
  */
 export const searchable = (text: string): string =>
   text
@@ -20,7 +26,7 @@ export const searchable = (text: string): string =>
     .replaceAll('i\u0307', 'i')
     .replace(/[%_\\]/g, (mark) => String.fromCharCode(0xe000 + mark.charCodeAt(0)))
 
-/** Three letters each, which are code points in both databases. */
+/** Returns the trigrams of a text, in code points as in both databases. */
 function trigramsOf(text: string): string[] {
   const letters = Array.from(text)
   const count = Math.max(letters.length - 2, 0)
@@ -29,7 +35,7 @@ function trigramsOf(text: string): string[] {
   return [...new Set(starts.map((start) => letters.slice(start, start + 3).join('')))]
 }
 
-/** The filter of a list of agents, by columns: one value, or one of several. */
+/** Filter of a list of agents by column: one value, or one of several. */
 export type Listed = {
   archivedAt: null
   organizationId?: string
@@ -40,14 +46,15 @@ export type Listed = {
 type SearchDeps = Pick<Deps, 'db' | 'settings'>
 
 /**
- * The ids of the agents of a list that may have a text in what is searched of them. Null where they are too many to be
- * named, or the text too short for the index (the migration `search_trigrams`).
+ * Returns the ids of listed agents that may contain a text. Returns null if there are too many, or if the text is too
+ * short for the index (the migration `search_trigrams`).
  */
 export async function findRare({ db, settings }: SearchDeps, text: string, listed: Listed): Promise<string[] | null> {
   const trigrams = trigramsOf(searchable(text))
   if (!trigrams.length) return null
   const among = listed.organizationId === undefined ? 'public' : `organization ${listed.organizationId}`
-  // On SQLite of all organizations, since their ids are in no trigrams: where others have many, none are named.
+  // On SQLite the index covers all organizations, because trigrams do not contain ids. If others have many matches,
+  // null is returned.
   const found = databaseFile(settings)
     ? Prisma.sql`SELECT k."agentId" FROM (
         SELECT "rowid" AS "key" FROM "AgentText" WHERE "AgentText" MATCH ${trigrams.map(quoted).join(' AND ')}
@@ -57,7 +64,7 @@ export async function findRare({ db, settings }: SearchDeps, text: string, liste
   return nameSeen(db, found, listed)
 }
 
-/** The ids of the agents of a list that have a tag, by the same rule. */
+/** Returns the ids of listed agents with a tag, by the same rule. */
 export function findTagged({ db }: SearchDeps, tag: string, listed: Listed): Promise<string[] | null> {
   const { organizationId } = listed
   const within = organizationId === undefined ? Prisma.empty : Prisma.sql`AND "organizationId" = ${organizationId}`
@@ -66,12 +73,12 @@ export function findTagged({ db }: SearchDeps, tag: string, listed: Listed): Pro
 }
 
 /**
- * Names those of the agents found that the list shows; null where more than {@link MAX_RARE} were found. One statement
- * does both: to look again for an agent that the caller may not see would take time, and tell of it.
+ * Returns the ids of the found agents that the list contains, or null if more than {@link MAX_RARE} were found. One
+ * statement does both, because a second look at hidden agents would take time and reveal their existence.
  */
 async function nameSeen(db: Db, found: Prisma.Sql, listed: Listed): Promise<string[] | null> {
   const isMany = Prisma.sql`(SELECT count(*) FROM "found") > ${Prisma.raw(`${MAX_RARE}`)}`
-  // Agents are found by their ids: for what is written so SQLite uses no index.
+  // Agents are found by id; the double negation keeps SQLite from using another index.
   const isListed = Prisma.sql`NOT (NOT (${Prisma.join(Object.entries(listed).flatMap(toCondition), ' AND ')}))`
   const rows = await db.$queryRaw<{ id: string | null }[]>(Prisma.sql`
     WITH "found" AS MATERIALIZED (${found})

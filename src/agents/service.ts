@@ -53,10 +53,12 @@ type Visible = AgentRow['visibility']
 
 const SHARED = ['organization', 'public'] as const
 
-/** Those of them that the organization's list shows. */
+/** Returns the shared visibilities that match a filter. */
 const sharedBy = ({ visibility }: Filter) => SHARED.filter((shared) => shared === (visibility ?? shared))
 
-/** In the organization's list: what is shared; with `owner: 'me'` the caller's own of every visibility. */
+/**
+ * Filter for the organization's list: shared agents; with `owner: 'me'` the caller's own agents of every visibility.
+ */
 export const listed = (actor: Actor, { owner, visibility }: Filter = {}) => ({
   organizationId: actor.organizationId,
   archivedAt: null,
@@ -65,22 +67,22 @@ export const listed = (actor: Actor, { owner, visibility }: Filter = {}) => ({
     : { visibility: { in: sharedBy({ visibility }) } }),
 })
 
-/** By id: everything of the organization but other people's private agents. */
+/** Filter for access by id: all agents of the organization but other users' private ones. */
 export const reachable = (actor: Actor): Prisma.AgentWhereInput => ({
   organizationId: actor.organizationId,
   archivedAt: null,
   OR: [{ visibility: { not: 'private' } }, { userId: actor.userId }],
 })
 
-/** What the caller may run: the reachable ones, and across organizations the public and unlisted ones. */
+/** Agents that the caller may run: the reachable ones, and public and unlisted ones of other organizations. */
 export const executable = (actor: Actor): Prisma.AgentWhereInput => ({
   archivedAt: null,
   OR: [{ visibility: { in: ['public', 'unlisted'] } }, reachable(actor)],
 })
 
 /**
- * What belongs to an agent (chats, executions) follows it: with a private one it is its owner's. Another
- * organization's agent was run by this organization, and stays its business (contract.md section 2).
+ * Filter for rows of an agent (chats, executions), which follow its visibility: with a private agent they belong to its
+ * owner. Rows for another organization's agent belong to the organization that ran it (contract.md section 2).
  */
 export const notPrivate = (actor: Actor) => ({
   OR: [
@@ -90,12 +92,12 @@ export const notPrivate = (actor: Actor) => ({
 })
 
 /**
- * What was said while an agent was private stays its owner's, whoever sees the agent now (contract-2.md section 8.6):
- * executions, sessions and chats, beside {@link notPrivate}.
+ * Filter in addition to {@link notPrivate} for executions, sessions and chats: what was written while an agent was
+ * private stays visible to its owner only (contract-2.md section 8.6).
  */
 export const notThenPrivate = ({ userId }: Actor) => ({ OR: [{ wasPrivate: false }, { agent: { userId } }] })
 
-/** What {@link notThenPrivate} leaves out of a table. */
+/** Describes the rows that {@link notThenPrivate} excludes. */
 export const ofThenPrivate = ({ userId }: Actor, of: 'Execution' | 'Chat'): Hidden => ({
   of,
   where: Prisma.sql`h."wasPrivate" = ${true}
@@ -103,48 +105,48 @@ export const ofThenPrivate = ({ userId }: Actor, of: 'Execution' | 'Chat'): Hidd
   on: Prisma.sql`t."id" = h."id"`,
 })
 
-/** What {@link notPrivate} leaves out: what belongs to other people's private agents. */
+/** Describes the rows that {@link notPrivate} excludes: those of other users' private agents. */
 export const ofPrivateAgents = ({ userId }: Actor): Hidden => ({
   of: 'Agent',
   where: Prisma.sql`h."visibility" = 'private' AND h."userId" <> ${userId}`,
   on: Prisma.sql`t."organizationId" = h."organizationId" AND t."agentId" = h."id"`,
 })
 
-/** The cards of everybody's agents: public ones in the list, unlisted ones by id too. */
+/** Filter for the cards of all organizations' agents: public ones in the list, unlisted ones also by id. */
 export const onShow = (how: 'listed' | 'byId') => {
   const shown: Visible[] = how === 'listed' ? ['public'] : ['public', 'unlisted']
   return { archivedAt: null, visibility: { in: shown } }
 }
 
-/** What it takes to say what an agent is called. */
+/** Columns that determine an agent's name for other organizations. */
 export const NAMED = { name: true, organizationId: true, visibility: true, archivedAt: true } as const
 
-/** What an agent is called in an organization: null once another one, whose agent it is, has withdrawn it. */
+/** Returns an agent's name as seen by an organization: null once its own organization has withdrawn it. */
 export function nameIn(organizationId: string, agent: Pick<AgentRow, keyof typeof NAMED>): string | null {
   const isOpen = agent.archivedAt === null && (agent.visibility === 'public' || agent.visibility === 'unlisted')
   return isOpen || agent.organizationId === organizationId ? agent.name : null
 }
 
-/** Changing is for the creator, and for admins unless the agent is private (contract.md section 2). */
+/** Checks that the caller may change an agent: its creator, and admins unless it is private (contract.md section 2). */
 const authorize = <Row extends Pick<AgentRow, 'userId' | 'visibility'>>(actor: Actor, agent: Row): Authorized<Row> =>
   permit(agent, agent.userId === actor.userId || (isAdmin(actor) && agent.visibility !== 'private'))
 
-/** Those of the ids that the caller can reach: one statement at most. */
+/** Returns the ids that the caller can reach, in at most one statement. */
 async function findIds(actor: Actor, db: Tx, ids: readonly string[]): Promise<Set<string>> {
   const where = { id: { in: [...new Set(ids)] }, ...reachable(actor) }
   const rows = ids.length ? await db.agent.findMany({ where, select: { id: true } }) : []
   return new Set(rows.map(({ id }) => id))
 }
 
-/** The lists of ids in an agent, and how those of them are found that the caller can reach: one statement each at most. */
+/** The id lists of an agent, with functions that find the reachable ids in at most one statement each. */
 export const REFERENCES = { skillIds: findSkillVersions, mcpInstanceIds: typesOf, subagentIds: findIds }
 const REFERRING = Object.keys(REFERENCES) as (keyof typeof REFERENCES)[]
 
 const hasReferences = (agent: KnownAgent): boolean => REFERRING.some((field) => agent[field].length > 0)
 
 /**
- * Agents as the caller sees them: without the skills, MCP servers and agents in them that are gone, or out of reach. No
- * statement for what none of them has.
+ * Returns agents as the caller sees them: without deleted or unreachable skills, MCP servers and subagents. Runs no
+ * statement for lists that are all empty.
  */
 async function asSeenBy(actor: Actor, { db }: Pick<Deps, 'db'>, agents: KnownAgent[]): Promise<KnownAgent[]> {
   if (!agents.some(hasReferences)) return agents
@@ -159,7 +161,7 @@ async function asSeenBy(actor: Actor, { db }: Pick<Deps, 'db'>, agents: KnownAge
     const cut = lists.filter(({ field, seen }) => !agent[field].every((id) => seen.has(id)))
     const left = cut.map(({ field, seen }) => [field, agent[field].filter((id) => seen.has(id))])
     const skillRefs = refs[index]!
-    // What is left whole stays the object whose JSON is known.
+    // An unchanged agent stays the same object, whose JSON is cached.
     const isSame = !cut.length && (!agent.skillIds.length || isDeepStrictEqual(skillRefs, agent.skillRefs))
     return isSame ? agent : { ...agent, ...Object.fromEntries(left), skillRefs }
   })
@@ -167,7 +169,7 @@ async function asSeenBy(actor: Actor, { db }: Pick<Deps, 'db'>, agents: KnownAge
 
 type Skilled = Pick<KnownAgent, 'skillIds'> & { skillRefs: readonly { skillId: string; version: number }[] }
 
-/** At which versions the skills of some agents of the organization are attached that can be seen. */
+/** Returns the versions of the visible skills attached to agents of the organization. */
 async function refsOf(
   { organizationId }: Actor,
   db: Tx,
@@ -186,7 +188,7 @@ async function refsOf(
   })
 }
 
-/** The skills of agents that the caller can reach, with their versions: for GraphQL, which reads rows by itself. */
+/** Returns the skills of reachable agents with their versions, for GraphQL, which reads rows itself. */
 export async function findSkillRefs(actor: Actor, { db }: Pick<Deps, 'db'>, ids: readonly string[]) {
   const where = { id: { in: [...ids] }, ...reachable(actor) }
   const rows = await db.agent.findMany({ where, select: { id: true, skillIds: true, skillRefs: true } })
@@ -201,8 +203,8 @@ export async function findSkillRefs(actor: Actor, { db }: Pick<Deps, 'db'>, ids:
 }
 
 /**
- * Agents that meet a filter, and what a client looks for. Those of a rare tag, or text, are named: their ids are what
- * finds them, and the rest is said in a way for which SQLite uses no index, since it would go through all others.
+ * Returns the condition for agents that match a filter and a search. Rare tags and texts are resolved to ids first; the
+ * remaining conditions are written so that SQLite uses no index for them, because it would read all other agents.
  */
 async function matching(
   deps: Pick<Deps, 'db' | 'settings'>,
@@ -222,7 +224,7 @@ async function matching(
   return named ? { id: { in: named }, NOT: { NOT: { AND: wanted } } } : { AND: wanted }
 }
 
-/** The count is asked only when the rows do not tell it. */
+/** Counts only if the rows do not determine the count. */
 async function pageOfAgents<Row extends Head>(
   where: Prisma.AgentWhereInput,
   input: z.output<typeof ListPublicAgents>,
@@ -236,19 +238,19 @@ async function pageOfAgents<Row extends Head>(
   return { rows, nextCursor, total }
 }
 
-/** The kept totals of agents that are shared: of those with a tag, if one is given. */
+/** Returns the filter for the kept totals of shared agents, of those with a tag if one is given. */
 const keptOf = (visibilities: readonly string[], tag: string | undefined): Prisma.TotalWhereInput =>
   tag === undefined
     ? { list: 'agents', value: { in: [...visibilities] } }
     : { list: 'tagged agents', value: { in: visibilities.map((visibility) => `${visibility} ${tag}`) } }
 
-/** What `list` lists: the filters of its input on top of {@link listed}. */
+/** Returns the filter of `list`: its input on top of {@link listed}. */
 export const listedBy = (actor: Actor, deps: Pick<Deps, 'db' | 'settings'>, input: z.output<typeof ListAgents>) =>
   matching(deps, listed(actor, input), input)
 
 /**
- * How many `where`, which is what {@link listedBy} gives, finds: counted where a search or a category is among the filters,
- * or a tag among the caller's own.
+ * Returns how many agents match `where`, the result of {@link listedBy}. Counts rows if the filters include a search, a
+ * category, or a tag among the caller's own agents.
  */
 export function countListed(
   { organizationId, userId }: Actor,
@@ -269,7 +271,7 @@ export async function list(actor: Actor, deps: Deps, input: z.output<typeof List
     where,
     input,
     () => countListed(actor, deps, input, where),
-    // All of the heads have room.
+    // All heads fit in a page.
     ({ where, orderBy, take }) => deps.db.agent.findMany({ where, orderBy, take, select: HEAD }),
   )
   const { agents, shown } = await whole(deps, where, rows)
@@ -313,11 +315,11 @@ const toCard = (row: CardRow): z.output<typeof AgentCard> => ({
   organizationName: row.organization.name,
 })
 
-/** What `listPublic` lists. */
+/** Returns the filter of `listPublic`. */
 export const onShowBy = (deps: Pick<Deps, 'db' | 'settings'>, input: z.output<typeof ListPublicAgents>) =>
   matching(deps, onShow('listed'), input)
 
-/** How many `where`, which is what {@link onShowBy} gives, finds: counted where a search is among the filters. */
+/** Returns how many agents match `where`, the result of {@link onShowBy}. Counts rows if there is a search. */
 export const countOnShow = (
   { db }: Pick<Deps, 'db'>,
   { search, tag }: z.output<typeof ListPublicAgents>,
@@ -325,7 +327,7 @@ export const countOnShow = (
 ): Promise<number> =>
   search ? db.agent.count({ where }) : totalOf(db, { organizationId: '', ...keptOf(['public'], tag) })
 
-/** GET /public/agents: every organization's public agents, as cards. */
+/** GET /public/agents: all organizations' public agents, as cards. */
 export async function listPublic(deps: Deps, input: z.output<typeof ListPublicAgents>) {
   const where = await onShowBy(deps, input)
   const { rows, ...page } = await pageOfAgents(
@@ -354,7 +356,7 @@ function versionAt(cursor: string): number {
 
 const MAX_VERSION = 2 ** 31 - 1
 
-/** Versions keep the visibility of their time: private ones are the owner's (contract-2.md section 8.6). */
+/** Versions keep the visibility of their time: private ones belong to the owner (contract-2.md section 8.6). */
 export const seenVersions = ({ userId }: Actor): Prisma.AgentVersionWhereInput => ({
   OR: [{ visibility: { not: 'private' } }, { of: { userId } }],
 })
@@ -395,7 +397,10 @@ export async function versions(
   }
 }
 
-/** The skills and MCP servers that an agent refers to. 400 for ids that the caller cannot reach (contract.md section 3). */
+/**
+ * Finds the skills and MCP servers of an agent. Throws 400 for ids that the caller cannot reach (contract.md section
+ * 3).
+ */
 async function findReferences(
   actor: Actor,
   { db }: Deps,
@@ -414,8 +419,8 @@ async function findReferences(
 }
 
 /**
- * Beside that, what a skill requires must be there when it is added to those that the agent has. Returns the newest
- * versions of the skills.
+ * Checks the references of an agent, and that the requirements of added skills are met. Returns the newest versions of
+ * the skills.
  */
 async function checkReferences(
   actor: Actor,
@@ -429,7 +434,7 @@ async function checkReferences(
   return new Map(skills.map(({ id, version }) => [id, version]))
 }
 
-/** Pins skills to the versions that they have, or have now if they are added (contract-2.md section 8.5). */
+/** Pins skills to their current pins, and added skills to their newest versions (contract-2.md section 8.5). */
 function pinned(
   skillIds: readonly string[],
   has: ReturnType<typeof pinsIn>,
@@ -442,7 +447,7 @@ function pinned(
   })
 }
 
-/** Every change leaves its version, its tags as rows and its audit event. */
+/** Records a change: the version, its tags as rows and the audit event. */
 async function recordChange(tx: Tx, actor: Actor, action: string, row: AgentRow): Promise<void> {
   const { organizationId, id: agentId, version, visibility, updatedAt: createdAt } = row
   await tx.agentVersion.create({
@@ -462,7 +467,10 @@ async function recordChange(tx: Tx, actor: Actor, action: string, row: AgentRow)
   await audit(tx, actor, action, agentId, createdAt)
 }
 
-/** Makes the caller the owner of a former member's agents, archived ones too: a change of each. Returns how many. */
+/**
+ * Makes the caller the owner of a former member's agents, including archived ones, and records a change of each.
+ * Returns their number.
+ */
 export async function recordTakeOver(tx: Tx, actor: Actor, from: string, now: Date): Promise<number> {
   const where = { organizationId: actor.organizationId, userId: from }
   const data = { userId: actor.userId, version: { increment: 1 }, updatedAt: now }
@@ -471,10 +479,10 @@ export async function recordTakeOver(tx: Tx, actor: Actor, from: string, now: Da
   return changed.length
 }
 
-/** What a copy of an agent takes over: not the subagents, skills and MCP servers that the copier cannot reach. */
+/** Returns the values that a copy inherits, without subagents, skills and MCP servers that the copier cannot reach. */
 const copyOf = async (actor: Actor, deps: Deps, id: string) => (await get(actor, deps, id)).agent
 
-/** What an agent that is to be is. Refuses what it would be based on, or refer to, and the caller cannot reach. */
+/** Returns the values of a new agent. Throws for references that the caller cannot reach. */
 async function newValues(actor: Actor, deps: Deps, input: z.output<typeof CreateAgent>) {
   const { basedOnAgentId = null } = input
   const copied = basedOnAgentId === null ? null : await copyOf(actor, deps, basedOnAgentId)
@@ -486,7 +494,10 @@ async function newValues(actor: Actor, deps: Deps, input: z.output<typeof Create
   return { ...toColumns(values), skillRefs: pinned(values.skillIds, copied?.skillRefs ?? [], newest) }
 }
 
-/** What a new agent names, if the caller can reach it: 404 for the agent that it copies, 400 for all else. */
+/**
+ * Finds the references of a new agent. Throws 404 for the agent that it copies and 400 for all others if the caller
+ * cannot reach them.
+ */
 export async function findNamed(actor: Actor, deps: Deps, input: z.output<typeof CreateAgent>): Promise<void> {
   const { basedOnAgentId = null } = input
   if (basedOnAgentId !== null) await copyOf(actor, deps, basedOnAgentId)
@@ -498,7 +509,7 @@ function refuseSlug(error: unknown): never {
   throw isUniqueViolation(error) ? conflict('Agent slug already exists') : error
 }
 
-/** POST /agents: the agent, its first version and a chat with it in the organization's default space. */
+/** POST /agents: creates the agent, its first version and a chat with it in the organization's default space. */
 export async function create(actor: Actor, deps: Deps, input: z.output<typeof CreateAgent>) {
   const { clock } = deps
   const values = await newValues(actor, deps, input)
@@ -535,7 +546,7 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
   return created
 }
 
-/** PATCH /agents/{id}. A change of nothing makes no version. */
+/** PATCH /agents/{id}. An empty change creates no version. */
 export async function update(actor: Actor, deps: Deps, input: z.output<typeof UpdateAgent>) {
   if (input.archived) return remove(actor, deps, input.id, input.version)
   const said = valuesOf(input)
@@ -543,7 +554,7 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
   let newest: ReadonlyMap<string, number> = new Map()
   if (REFERRING.some((field) => said[field]?.length)) {
     const { agent } = await get(actor, deps, input.id)
-    // What it names is nothing to whoever may not change it.
+    // Check permission before looking up references, so that they do not leak.
     newest = await checkReferences(actor, deps, said, authorize(actor, agent))
   }
   await change(
@@ -563,8 +574,8 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
 }
 
 /**
- * POST /agents/{id}/skills/{skillId}/update: takes the newer version of a skill, as a change of the agent. 404 for a skill
- * that the agent does not have, or that the caller cannot see.
+ * POST /agents/{id}/skills/{skillId}/update: adopts the newer version of a skill, as a change of the agent. Throws 404
+ * for a skill that is not attached or that the caller cannot see.
  */
 export async function updateSkill(actor: Actor, deps: Deps, { id, skillId }: z.output<typeof AgentSkill>) {
   const version = (await findSkillVersions(actor, deps.db, [skillId])).get(skillId)?.version
@@ -584,7 +595,7 @@ export async function remove(actor: Actor, deps: Deps, id: string, version?: num
   return { message: 'Agent deleted successfully' }
 }
 
-/** The missions of an agent that is archived say so at once, not only when they are due; runs that are on go on. */
+/** Pauses the missions of an archived agent at once instead of when they are due. Active runs continue. */
 async function pauseMissions(tx: Tx, { settings }: Deps, { organizationId, id, updatedAt }: AgentRow): Promise<void> {
   await lockMissionCounts(tx, settings, Prisma.sql`"agentId" = ${id}`)
   await tx.mission.updateMany({
@@ -593,7 +604,7 @@ async function pauseMissions(tx: Tx, { settings }: Deps, { organizationId, id, u
   })
 }
 
-/** Reads, decides and writes. Of several at once each decides on what the one before it has left. */
+/** Reads, decides and writes. Each of several concurrent changes decides on the result of the one before it. */
 async function change(
   actor: Actor,
   deps: Deps,
@@ -607,7 +618,7 @@ async function change(
     if (version !== undefined && row.version !== version) throw hasChanged()
     return decide(authorized)
   }
-  // Who changes nothing waits for nobody.
+  // An empty change takes no lock.
   if (!decideOn(await find(actor, deps, id))) return
   const write = async (tx: Tx) => {
     await lockRows(tx, 'Agent', [id], rowLock(deps.settings))

@@ -4,7 +4,7 @@ import { newId } from '../lib/id.ts'
 
 /** Maximum length of a slug (characters). */
 const MAX_SLUG = 64
-/** A name that this many agents have gets a random end instead of the next number. */
+/** Number of agents with the same name after which slugs get a random suffix instead of a number. */
 const NUMBERED = 9
 
 const trimmed = (text: string) => text.replace(/^-+|-+$/g, '')
@@ -16,12 +16,12 @@ const plain = (name: string) =>
     .toLowerCase()
     .replace(/[^a-z0-9]+/g, '-')
 
-/** Makes a slug from a name: its letters without accents, and digits; `agent` where it has none of either. */
+/** Makes a slug from a name: its letters without accents, and digits; `agent` if it has neither. */
 export const slugOf = (name: string): string => trimmed(trimmed(plain(name)).slice(0, MAX_SLUG)) || 'agent'
 
 /**
- * Returns a slug for an agent of this name that no other unarchived agent of the organization has: that of the name, with
- * a number behind it where that is taken. Agents of the same name that are written side by side wait for each other.
+ * Returns a free slug for an agent of this name in the organization: that of the name, with a number if it is taken.
+ * Concurrent creations with the same name wait for each other.
  */
 export async function freeSlug(
   tx: Tx,

@@ -20,7 +20,7 @@ const LISTS = [
   'fallbackModels',
 ] as const
 
-/** What a client sets. */
+/** Fields that a client can set. */
 export type Values = { [Field in (typeof LISTS)[number]]: string[] } & Pick<
   AgentRow,
   | 'name'
@@ -60,8 +60,8 @@ export const DEFAULTS: Values = {
 }
 
 /**
- * The client's part of a row or of an input: what is said, null as the default. `systemPrompt` and `description` win over
- * their aliases; null says none, which the alias or what is copied may have.
+ * Returns the client's fields of a row or an input: given fields, with null as the default. `systemPrompt` and
+ * `description` take precedence over their aliases, also as null.
  */
 export function valuesOf(
   source: AgentRow | KnownAgent | z.output<typeof CreateAgent> | z.output<typeof UpdateAgent>,
@@ -85,7 +85,7 @@ export const toColumns = (values: Values) => ({
   searchText: searchable([values.name, values.role, values.description ?? '', ...values.tags].join('\n')),
 })
 
-/** Whichever of its names it was given by. */
+/** Throws 400 if the prompt is missing under all of its names. */
 export function checkPrompt({ systemPrompt }: Partial<Values>): void {
   if (systemPrompt?.trim() === '') throw badRequest('Missing required field: systemPrompt')
 }

@@ -13,7 +13,7 @@ import { misfit } from '../lib/json-schema.ts'
 import { pageQuery, toPage } from '../lib/page.ts'
 import type { Approval, Approve, ListApprovals } from './schema.ts'
 
-/** Those of the executions that the caller can reach (contract.md section 2). */
+/** Filter for approvals of executions that the caller can reach (contract.md section 2). */
 export const reachable = (actor: Actor): Prisma.ApprovalWhereInput => ({
   organizationId: actor.organizationId,
   execution: reachableExecution(actor),
@@ -21,7 +21,7 @@ export const reachable = (actor: Actor): Prisma.ApprovalWhereInput => ({
 
 const listed = reachable
 
-/** What an approval shows of its run. */
+/** Columns of the run that an approval includes. */
 const WITH_RUN = {
   execution: {
     select: {
@@ -33,7 +33,7 @@ const WITH_RUN = {
 
 type FullRow = Prisma.ApprovalGetPayload<{ include: typeof WITH_RUN }>
 
-/** `isReadable`: the caller may read the texts of the run, of which the approval shows names. */
+/** Converts an approval. `isReadable`: the caller may read the texts of the run, whose names the approval contains. */
 const toApproval = ({ execution, ...row }: FullRow, isReadable: boolean): z.input<typeof Approval> => ({
   id: row.id,
   executionId: row.executionId,
@@ -62,7 +62,7 @@ const toApproval = ({ execution, ...row }: FullRow, isReadable: boolean): z.inpu
   ...(row.decidedAt && { decidedAt: row.decidedAt.toISOString() }),
 })
 
-/** What `list` lists: the filters of its input on top of {@link listed}. */
+/** Returns the filter of `list`: its input on top of {@link listed}. */
 export function listedBy(actor: Actor, input: z.output<typeof ListApprovals>): Prisma.ApprovalWhereInput {
   const { status, executionId } = input
   return { AND: [listed(actor), status ? { status } : {}, executionId === undefined ? {} : { executionId }] }
@@ -82,13 +82,13 @@ async function toApprovals(actor: Actor, db: Db, rows: readonly FullRow[]) {
   return rows.map((row) => toApproval(row, readable.has(row.executionId)))
 }
 
-/** Those of the ids that the caller can reach. */
+/** Returns the approvals with these ids that the caller can reach. */
 export async function findMany(actor: Actor, { db }: Deps, ids: readonly string[]) {
   const where = { AND: [{ id: { in: [...ids] } }, reachable(actor)] }
   return toApprovals(actor, db, await db.approval.findMany({ where, include: WITH_RUN }))
 }
 
-/** The approval and whose run waits for it, if the caller may see it. */
+/** Finds an approval with its run if the caller may see it. */
 export async function find(actor: Actor, { db }: Deps, id: string): Promise<FullRow> {
   const row = await db.approval.findFirst({ where: { AND: [{ id }, reachable(actor)] }, include: WITH_RUN })
   if (!row) throw notFound('Approval')
@@ -96,10 +96,10 @@ export async function find(actor: Actor, { db }: Deps, id: string): Promise<Full
 }
 
 /**
- * POST /approvals/{id}/approve and /deny: by whoever started the run, whatever has been closed to them since, or an admin
- * who can see it. 409 when it was decided already, or has expired; 400 for an `input` that does not fit the tool's schema,
- * and nothing is decided. With the last decision the run goes on. The answer is stored with the Idempotency-Key, if there
- * is one.
+ * POST /approvals/{id}/approve and /deny: by the user who started the run, even after losing access, or by an admin who
+ * can see it. Throws 409 if it was already decided or has expired, and 400 without a decision if `input` does not fit
+ * the tool's schema. After the last decision the run resumes. The response is stored under the Idempotency-Key, if
+ * there is one.
  */
 export async function decide(
   actor: Actor,
@@ -129,7 +129,10 @@ export async function decide(
   return answer
 }
 
-/** The input that a person gives instead, as JSON text; undefined if it is the model's own. 400 if the tool has no place for it. */
+/**
+ * Returns a person's replacement input as JSON text; undefined if the model's own is used. Throws 400 if it does not
+ * fit the tool's schema.
+ */
 async function edited({ input, inputSchema }: ApprovalRow, given: object): Promise<string | undefined> {
   if (isDeepStrictEqual(given, JSON.parse(input))) return undefined
   const wrong = inputSchema === null ? null : await misfit(JSON.parse(inputSchema), given)
@@ -139,7 +142,7 @@ async function edited({ input, inputSchema }: ApprovalRow, given: object): Promi
   return JSON.stringify(given)
 }
 
-/** Takes the names out of a kept answer whose run the caller may not read any more. */
+/** Removes names from a stored response whose run the caller may no longer read. */
 export async function withoutClosed<Answer extends { approval: z.input<typeof Approval> }>(
   actor: Actor,
   { db }: Deps,

@@ -6,16 +6,16 @@ import { isWellFormed, tokenDigest } from '../lib/token.ts'
 import type { Settings } from '../settings.ts'
 import { covers, fromColumn, type Scope } from './scopes.ts'
 
-/** Who asks: a user, in one organization, within their role and the token's scopes (contract.md section 2). */
+/** The actor of a request: a user in one organization, limited by role and token scopes (contract.md section 2). */
 export type Actor = {
   readonly userId: string
   readonly organizationId: string
   readonly organizationSlug: string
   readonly role: Role
   readonly scopes: readonly string[]
-  /** The personal access token it came with; empty for whoever came without one. */
+  /** Id of the personal access token, empty without one. */
   readonly tokenId: string
-  /** When the token ends that it came with, of either kind. */
+  /** Expiry of the token, of either kind. */
   readonly expiresAt?: Date
   /** The request that makes a change, for the audit log. */
   readonly request?: { readonly id: string; readonly address: string | undefined }
@@ -23,16 +23,16 @@ export type Actor = {
 
 declare const authorized: unique symbol
 
-/** A row on which the actor may act. Only {@link permit} makes it, so an unchecked row does not compile. */
+/** A row on which the actor may act. Only {@link permit} creates it, so that an unchecked row does not compile. */
 export type Authorized<T> = T & { readonly [authorized]: true }
 
-/** Brands the row if it is `allowed`; 403 if not. For rows the actor can see: the unseen ones are a 404 before this. */
+/** Brands the row if it is `allowed`, otherwise throws 403. For visible rows only; invisible ones are a 404 earlier. */
 export function permit<T>(row: T, allowed: boolean): Authorized<T> {
   if (!allowed) throw forbidden()
   return row as Authorized<T>
 }
 
-/** Owners are admins too. */
+/** Returns whether the actor is an admin. Owners are admins too. */
 export const isAdmin = (actor: Actor): boolean => actor.role !== 'member'
 
 export function requireScope(actor: Actor, ...anyOf: Scope[]): void {
@@ -54,9 +54,9 @@ type TokenRow = {
 const LAST_USED_PRECISION = 60_000
 
 /**
- * The actor of an `Authorization` header with a personal access token: one statement.
- * Throws the 401s of contract.md section 1 and 403 when the membership has ended. `invalid` is what an unknown token is
- * told, which differs between `/api/v1` and the rest.
+ * Returns the actor of an `Authorization` header with a personal access token, in one statement. Throws the 401s of
+ * contract.md section 1, and 403 if the membership has ended. `invalid` is the message for an unknown token, which
+ * differs between `/api/v1` and other paths.
  */
 export async function authenticate(
   deps: { db: Db; clock: Clock; tokenKey: KeyObject; settings: Pick<Settings, 'TOKEN_PREFIX'> },
@@ -70,7 +70,7 @@ export async function authenticate(
     throw unauthorized(`Invalid token format. Token must start with ${tokenPrefix}_`)
   }
   if (!isWellFormed(token, tokenPrefix)) throw unauthorized(invalid)
-  // Subqueries where joins would do: SQLite plans a join with parameters anew each time.
+  // Subqueries instead of joins, because SQLite replans a join with parameters on each execution.
   const [row] = await db.$queryRaw<TokenRow[]>(Prisma.sql`
     SELECT t."id", t."userId", t."organizationId", t."scopes", t."expiresAt", t."revokedAt", t."lastUsedAt",
       (SELECT m."role" FROM "Membership" m
@@ -96,11 +96,14 @@ export async function authenticate(
   }
 }
 
-/** Whether the token has ended that somebody came with. */
+/** Returns whether the actor's token has expired. */
 export const hasExpired = ({ expiresAt }: { expiresAt?: Date | undefined }, now: Date): boolean =>
   expiresAt !== undefined && expiresAt <= now
 
-/** Whom a run or a mission acts as, within its scopes (null for all) and of its token. Null when the membership has ended. */
+/**
+ * Returns the actor of a run or a mission, within its scopes (null for all) and its token. Returns null if the
+ * membership has ended.
+ */
 export async function actorOf(
   db: Db,
   who: { organizationId: string; userId: string; scopes: string | null; tokenId?: string | null },
@@ -116,5 +119,5 @@ export async function actorOf(
   return { userId, organizationId, organizationSlug: organization.slug, role, scopes, tokenId: who.tokenId ?? '' }
 }
 
-/** Raw rows carry dates as the driver gives them. */
+/** Dates in raw rows have the driver's type. */
 const time = (value: unknown): number => new Date(value as string | number | Date).getTime()

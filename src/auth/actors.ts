@@ -5,27 +5,30 @@ import { unauthorized } from '../errors.ts'
 import { type Actor, authenticate, hasExpired } from './actor.ts'
 
 /**
- * For how long somebody is taken for who they were (ms). A revocation is heard of at once; what no server tells of (the
- * operator's command line, a notice that got lost) has its effect after so long, and on a stream that was opened
- * meanwhile at the next look at it (revocations.ts): within 5 s (contract.md section 1).
+ * Maximum age of a cached actor (ms). A revocation is normally published at once. One that is not (a change by the
+ * command line, a lost notification) takes effect after this time, and on open streams at their next check
+ * (revocations.ts): within 5 s (contract.md section 1).
  */
 const FRESH = 800
 const MAX_KNOWN = 10_000
 
 export type Actors = {
-  /** Who an `Authorization` header speaks of, as {@link authenticate} has it. */
+  /** Returns the actor of an `Authorization` header, like {@link authenticate}. */
   of(header: string | undefined, invalid: string): Promise<Actor>
   stop(): void
 }
 
-/** Remembers for a moment who has shown which token: who asks much is looked up once a second, not at each request. */
+/**
+ * Creates a short-lived cache of actors by token, so that a busy caller is looked up once a second instead of at each
+ * request.
+ */
 export function createActors(deps: Parameters<typeof authenticate>[0] & { bus: Bus }): Actors {
   const { bus, clock } = deps
-  // It would set a timer at each use, to ask for the time more seldom.
+  // A resolution above 0 would set a timer at each use.
   const known = new LRUCache<string, Actor>({ max: MAX_KNOWN, ttl: FRESH, ttlResolution: 0 })
-  // What is kept of a token is of no use anywhere else.
+  // Salts the cache keys, so that they are useless outside this process.
   const salt = randomBytes(16).toString('base64url')
-  /** How often something was revoked: who was read before it is not to be remembered after it. */
+  /** Number of revocations. An actor read before a revocation must not be cached after it. */
   let revocations = 0
 
   const unsubscribe = bus.subscribe('token', (ids) => {

@@ -8,32 +8,34 @@ import { openNetwork } from '../lib/network.ts'
 import { createProxyFor } from '../lib/proxies.ts'
 import type { Settings } from '../settings.ts'
 
-/** What an ID token says of its bearer. */
+/** Claims of an ID token. */
 export type IdToken = {
   issuer: string
   subject: string
-  /** As {@link normalizeEmail} writes it; null unless the issuer has verified it. */
+  /** Address in the form of {@link normalizeEmail}; null unless the issuer has verified it. */
   email: string | null
   expiresAt: Date
 }
 
-/** Checks an ID token. Throws 401 `Token expired` or `Invalid or expired token`, 503 when its issuer does not answer. */
+/**
+ * Checks an ID token. Throws 401 `Token expired` or `Invalid or expired token`, and 503 if its issuer does not answer.
+ */
 export type IdTokens = { verify: (token: string) => Promise<IdToken> }
 
-/** Signatures by a key pair only: with a shared secret, or none, anybody could make a token. */
+/** Asymmetric signatures only, because a shared secret, or none, would let others create tokens. */
 const ALGORITHMS = ['RS256', 'RS384', 'RS512', 'PS256', 'PS384', 'PS512', 'ES256', 'ES384', 'ES512', 'EdDSA', 'Ed25519']
-/** By how much the issuer's clock may differ (s). */
+/** Tolerated clock difference of the issuer (s). */
 const LEEWAY = 30
 const DISCOVERY_TIMEOUT = 5_000
 
 /**
- * The check of ID tokens of the operator's identity provider (contract.md section 6): signature by a key of its JWKS,
- * algorithm, `iss`, `aud`, `exp`, `nbf`. The keys are fetched at the first need, kept, and fetched anew for a key that
- * is not among them, at most every half minute. A paused service fetches them too, because sign-in works while it is
- * paused (contract-2.md section 8.7). Null when no provider is configured.
+ * Creates the check of ID tokens of the operator's identity provider (contract.md section 6): signature by a key of its
+ * JWKS, algorithm, `iss`, `aud`, `exp`, `nbf`. The keys are fetched on first use, cached, and fetched again for an
+ * unknown key, at most every half minute. A paused service fetches them too, because sign-in works while it is paused
+ * (contract-2.md section 8.7). Returns null if no provider is configured.
  *
- * An issuer whose discovery document differs from OIDC_ISSUER by a slash at the end is taken by its own spelling, and the
- * log has both.
+ * If the issuer in the discovery document differs from OIDC_ISSUER by a trailing slash, the document's spelling is
+ * used, and both are logged.
  */
 export function createIdTokens(settings: Settings, clock: Clock, log: Pick<Deps['log'], 'warn'>): IdTokens | null {
   const { OIDC_ISSUER: configured, OIDC_AUDIENCE: audience, OIDC_JWKS_URL: url } = settings
@@ -43,7 +45,7 @@ export function createIdTokens(settings: Settings, clock: Clock, log: Pick<Deps[
   let isTold = false
   const tellSpelling = (spelling: string) => {
     if (!isTold)
-      log.warn({ configured, spelling }, `the identity provider spells itself ${spelling}: set OIDC_ISSUER so`)
+      log.warn({ configured, spelling }, `the identity provider spells its issuer ${spelling}: set OIDC_ISSUER to this`)
     isTold = true
   }
   const findAddress = async () => {
@@ -74,15 +76,15 @@ export function createIdTokens(settings: Settings, clock: Clock, log: Pick<Deps[
       const now = { currentDate: clock.now(), clockTolerance: LEEWAY }
       const { payload, protectedHeader } = await jwtVerify(token, findKey, { ...options, ...now }).catch(refuse)
       const { iss, sub, exp = 0, email, email_verified } = payload
-      // Its spelling is known only now: the keys came with it.
+      // The issuer's spelling is known only after its keys were fetched.
       if (iss !== issuer) {
         if (typeof iss === 'string' && isSameButSlash(iss, issuer)) tellSpelling(iss)
         throw invalid()
       }
-      // Other tokens that the same issuer signs, for other ends, say so.
+      // Tokens of the same issuer for other purposes declare a different type or party.
       const isOther = !/^JWT$/i.test(protectedHeader.typ ?? 'JWT') || isForAnother(payload, parties)
       if (isOther || typeof sub !== 'string' || !sub) throw invalid()
-      // Some issuers write it as a text.
+      // Some issuers send it as text.
       const verified = (email_verified === true || email_verified === 'true') && typeof email === 'string'
       return {
         issuer,
@@ -101,7 +103,7 @@ function refuse(error: unknown): never {
   throw error instanceof errors.JOSEError ? invalid() : error
 }
 
-/** Whether it is the token that names no key of ours, rather than the keys that could not be had. */
+/** Returns whether the error concerns the token itself rather than unavailable keys. */
 const isTokensFault = (error: unknown): boolean =>
   error instanceof errors.JWKSNoMatchingKey ||
   error instanceof errors.JWKSMultipleMatchingKeys ||
@@ -115,7 +117,7 @@ const withoutSlash = (issuer: string) => issuer.replace(/\/$/, '')
 
 const isSameButSlash = (a: string, b: string): boolean => withoutSlash(a) === withoutSlash(b)
 
-/** Finds how the issuer spells itself, and where its keys are (OpenID Connect Discovery, 4). */
+/** Fetches the issuer's spelling and the address of its keys (OpenID Connect Discovery, 4). */
 async function findKeys(issuer: string, fetch: typeof globalThis.fetch) {
   const address = `${withoutSlash(issuer)}/.well-known/openid-configuration`
   const response = await fetch(address, { redirect: 'error', signal: AbortSignal.timeout(DISCOVERY_TIMEOUT) })

@@ -7,18 +7,18 @@ import { audit } from './audit.ts'
 import type { IdToken } from './id-tokens.ts'
 
 /**
- * Who asks: somebody with a personal access token, and so in its organization, or a user with an ID token, whose
- * organization what they ask for tells.
+ * The authenticated caller: a user with a personal access token, which determines the organization, or with an ID
+ * token, for which the request determines it.
  */
 export type Identity = { actor: Actor } | IdTokenUser
 export type IdTokenUser = { userId: string; expiresAt: Date }
 
-/** Where the holder of an ID token acts: in the organization of a space, or in one that is named. */
+/** Place of an ID token's user: the organization of a space, or a named one. */
 export type Place = { spaceId: string } | { orgId: string }
 
 /**
- * Who an `Authorization` header speaks of. `authenticate` is asked about what cannot be an ID token: no personal access
- * token has a dot. Throws the 401s of contract.md section 1.
+ * Authenticates an `Authorization` header. Calls `authenticate` for everything that cannot be an ID token, because
+ * personal access tokens contain no dot. Throws the 401s of contract.md section 1.
  */
 export async function identify(
   deps: Pick<Deps, 'db' | 'clock' | 'idTokens'>,
@@ -40,8 +40,8 @@ async function findUser(db: Db, { issuer, subject }: IdToken): Promise<string | 
 }
 
 /**
- * Links the subject to the user with its verified e-mail address, for good: a user who has a subject at this issuer
- * gets no other one (contract.md section 6). Null when there is nobody to link it to.
+ * Permanently links the subject to the user with its verified e-mail address. A user with a subject at this issuer gets
+ * no other one (contract.md section 6). Returns null if there is no such user.
  */
 async function linkUser({ db, clock }: Pick<Deps, 'db' | 'clock'>, claims: IdToken): Promise<string | null> {
   const { issuer, subject, email } = claims
@@ -64,8 +64,8 @@ async function linkUser({ db, clock }: Pick<Deps, 'db' | 'clock'>, claims: IdTok
 }
 
 /**
- * Who a user with an ID token is in a place, with every scope. 404 for a space of an organization they are no member
- * of, 403 for such an organization (contract.md sections 1 and 6).
+ * Returns the actor of an ID token's user in a place, with every scope. Throws 404 for a space of an organization
+ * without membership, and 403 for such an organization (contract.md sections 1 and 6).
  */
 export async function actorIn(db: Db, place: Place, who: IdTokenUser): Promise<Actor> {
   const organizationId = await organizationOf(db, place)

@@ -5,13 +5,13 @@ import { unavailable } from '../errors.ts'
 import type { Clock } from '../lib/clock.ts'
 import { type Actor, hasExpired } from './actor.ts'
 
-/** How often the tokens of open streams are looked at (ms): they must end within 5 s (contract.md section 1). */
+/** Interval at which the tokens of open streams are checked (ms): they must end within 5 s (contract.md section 1). */
 const INTERVAL = 4_000
 
 export type Revocations = {
   /**
-   * Aborts the controller once the actor's token or membership has ended, or their role is another one, which is told as
-   * the reason, a 503; it must be aborted when the request ends. Returns its signal.
+   * Aborts the controller once the actor's token or membership has ended, or with a 503 once the role has changed. The
+   * controller must be aborted when the request ends. Returns its signal.
    */
   watch(actor: Actor, controller: AbortController): AbortSignal
   stop(): void
@@ -20,8 +20,8 @@ export type Revocations = {
 type Watch = { actor: Actor; controller: AbortController }
 
 /**
- * Ends what goes on after its request was let in, when the caller is let in no more, or as somebody else: one statement
- * for all of a kind.
+ * Ends open streams and waiting requests whose callers lose access or change roles, with one statement per kind of
+ * caller.
  */
 export function createRevocations(deps: { db: Db; clock: Clock; bus: Bus; log: Logger }): Revocations {
   const { db, clock, bus, log } = deps
@@ -35,12 +35,12 @@ export function createRevocations(deps: { db: Db; clock: Clock; bus: Bus; log: L
     for (const { actor, controller } of looked) {
       const role = actor.tokenId ? byToken.get(actor.tokenId) : byUser.get(keyOf(actor))
       if (role === undefined || hasExpired(actor, now)) controller.abort()
-      // Whoever has another role now shall come back with it.
+      // A caller whose role has changed must reconnect.
       else if (role !== actor.role) controller.abort(unavailable())
     }
   }
 
-  /** Of tokens that are valid, the roles of whose they are. */
+  /** Returns the roles of the owners of valid tokens. */
   async function rolesOfTokens(ids: string[]): Promise<Map<string, Role>> {
     if (!ids.length) return new Map()
     const rows = await db.$queryRaw<{ id: string; role: Role }[]>(Prisma.sql`
@@ -57,7 +57,7 @@ export function createRevocations(deps: { db: Db; clock: Clock; bus: Bus; log: L
     return new Map(rows.map((row) => [keyOf(row), row.role]))
   }
 
-  const check = () => void look().catch((error) => log.error({ err: error }, 'open streams could not be checked'))
+  const check = () => void look().catch((error) => log.error({ err: error }, 'failed to check open streams'))
   const timer = setInterval(check, INTERVAL)
   const unsubscribe = bus.subscribe('token', check)
   return {

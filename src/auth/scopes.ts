@@ -22,7 +22,7 @@ const RESOURCES = [
   'budgets',
 ] as const
 
-/** `agents:execute` is to execute, cancel and follow one's own runs. */
+/** `agents:execute` covers executing, cancelling and following the user's own runs. */
 export type Scope = `${(typeof RESOURCES)[number]}:${'read' | 'write'}` | 'agents:execute'
 
 export const SCOPES: ReadonlySet<string> = new Set([
@@ -33,11 +33,11 @@ export const SCOPES: ReadonlySet<string> = new Set([
 
 export const isScope = (scope: string): scope is Scope | '*' => SCOPES.has(scope)
 
-/** Whether the given scopes include the needed one; a `write` includes its `read`. */
+/** Returns whether the given scopes include the needed one. A `write` includes its `read`. */
 export const covers = (given: readonly string[], needed: Scope): boolean =>
   given.includes('*') || given.includes(needed) || given.includes(needed.replace(/:read$/, ':write'))
 
-/** Returns the scopes that two lists have in common: what a caller may pass on of an authority that is not theirs. */
+/** Returns the common scopes of two lists: the part of another user's authority that a caller may pass on. */
 export function intersect(ours: readonly string[], theirs: readonly string[]): readonly string[] {
   if (ours.includes('*')) return theirs
   if (theirs.includes('*')) return ours
@@ -46,8 +46,8 @@ export function intersect(ours: readonly string[], theirs: readonly string[]): r
   return [...new Set([...within(ours, theirs), ...within(theirs, ours)])]
 }
 
-/** Scopes as the row of a run or a mission has them: separated by spaces, null for all. */
+/** Encodes scopes for the row of a run or a mission: separated by spaces, null for all. */
 export const toColumn = (scopes: readonly string[]): string | null => (scopes.includes('*') ? null : scopes.join(' '))
 
-/** The scopes that {@link toColumn} made a column of. */
+/** Decodes the scopes that {@link toColumn} encoded. */
 export const fromColumn = (column: string | null): readonly string[] => column?.split(' ') ?? ['*']

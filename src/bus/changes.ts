@@ -2,8 +2,8 @@ import { throwRefusal } from '../errors.ts'
 import type { Bus, Notices } from './index.ts'
 
 /**
- * The ids that a channel tells, as it tells them, until the signal aborts; null when some may have been missed. For who
- * is slow they are put together: each id is there once, however often it was told.
+ * Yields the ids published on a channel until the signal aborts; null if some may have been missed. For a slow consumer
+ * they are merged, each id once.
  */
 export async function* changes(
   bus: Bus,

@@ -1,27 +1,27 @@
-/** What happened, with ids only: whoever hears of it reads the rows. */
+/** Notifications by channel. They contain only ids; subscribers read the rows. */
 export type Notices = {
-  /** Executions that were claimed, got events or ended. */
+  /** Executions that were claimed, ended or have new events. */
   execution: string
-  /** Executions that shall be cancelled. */
+  /** Executions to cancel. */
   cancel: string
   /** Tokens that were revoked. */
   token: string
-  /** Tasks that were made, changed or deleted. */
+  /** Tasks that were created, changed or deleted. */
   task: string
-  /** The same of chats. */
+  /** Chats that were created, changed or deleted. */
   chat: string
-  /** Organizations with runs that may begin wherever there is room. */
+  /** Organizations with runs that may start in any process with capacity. */
   pending: string
   /** Organizations whose model providers were changed. */
   provider: string
 }
 
-/** Is told ids; null when notices may have been missed, so that everything has to be looked at. Must not throw. */
+/** Receives ids, or null if notifications may have been missed and everything must be checked. Must not throw. */
 export type Handler = (ids: readonly string[] | null) => void
 
-/** How the parts of one process, and many processes on one PostgreSQL, tell each other that rows have changed. */
+/** Publishes changes of rows within a process and between the processes on one PostgreSQL database. */
 export type Bus = {
   publish<Channel extends keyof Notices>(channel: Channel, ids: readonly Notices[Channel][]): void
-  /** Returns what ends the subscription. */
+  /** Returns a function that ends the subscription. */
   subscribe(channel: keyof Notices, handler: Handler): () => void
 }

@@ -1,11 +1,11 @@
 import type { Bus, Handler, Notices } from './index.ts'
 
 export type LocalBus = Bus & {
-  /** Tells everybody to look for themselves. */
+  /** Makes all subscribers check everything. */
   tellAll(): void
 }
 
-/** A bus within one process: handlers run before `publish` returns. */
+/** Creates a bus within one process: handlers run before `publish` returns. */
 export function createLocalBus(): LocalBus {
   const handlers: { [Channel in keyof Notices]: Set<Handler> } = {
     execution: new Set(),
@@ -18,7 +18,7 @@ export function createLocalBus(): LocalBus {
   }
   return {
     publish(channel, ids) {
-      // A server of another version may tell of what this one does not know.
+      // A server of another version may use a channel unknown to this one.
       for (const handler of handlers[channel] ?? []) handler(ids)
     },
     subscribe(channel, handler) {

@@ -1,11 +1,11 @@
 import type { Notices } from './index.ts'
 
-/** What PostgreSQL takes in one notification is less than 8000 bytes. */
+/** PostgreSQL's limit for a notification is below 8000 bytes. */
 const MAX_BYTES = 7900
 
 export type Parcel = { from: string; channel: keyof Notices | 'ping'; ids: string[] }
 
-/** The payloads that tell of these ids, as few as hold them: `<who> <channel> <id> <id>…`. Ids are ASCII without spaces. */
+/** Packs ids into as few payloads as possible: `<sender> <channel> <id> <id>…`. Ids are ASCII without spaces. */
 export function pack(from: string, waiting: ReadonlyMap<Parcel['channel'], ReadonlySet<string>>): string[] {
   const payloads: string[] = []
   for (const [channel, ids] of waiting) {

@@ -8,23 +8,23 @@ import { createLocalBus } from './local.ts'
 import { type Parcel, pack, unpack } from './payload.ts'
 
 const CHANNEL = 'muster'
-/** How often everybody looks for themselves while notices do not arrive, and what failed is tried again (ms). */
+/** Polling interval while notifications do not arrive, and the retry interval after failures (ms). */
 const POLL_INTERVAL = 250
-/** How often the server sends itself a notice, and by when it must have come (ms). */
+/** Interval and deadline of the server's notifications to itself (ms). */
 const PING_INTERVAL = 5_000
 const CONNECT_TIMEOUT = 5_000
 
 export type PostgresBus = Bus & {
-  /** Whether notices of other servers arrive, or everybody looks for themselves. */
+  /** Whether notifications of other servers arrive or subscribers poll. */
   state(): 'listening' | 'polling'
   stop(): Promise<void>
 }
 
 /**
- * A bus between the processes on one PostgreSQL. Notices are sent through the pool, those of one moment together: a
- * commit with a NOTIFY takes a lock of the whole database server. They are received on a connection of the bus's own
- * to `url`, which must be a session's: it proves that it hears by a notice to itself. Until it does, and whenever it is
- * lost, everybody is told to look for themselves.
+ * Creates a bus between the processes on one PostgreSQL database. Notifications are sent through the pool, those of one
+ * moment together, because a commit with NOTIFY takes a lock of the whole database server. They are received on a
+ * dedicated connection to `url`, which must be a session. The bus verifies it with a notification to itself. Until that
+ * arrives, and whenever the connection is lost, subscribers must poll.
  */
 export function createPostgresBus({ url, db, log }: { url: string; db: Db; log: Logger }): PostgresBus {
   const local = createLocalBus()
@@ -41,7 +41,7 @@ export function createPostgresBus({ url, db, log }: { url: string; db: Db; log: 
     const known = waiting.get(channel) ?? new Set()
     waiting.set(channel, known)
     for (const id of ids) known.add(id)
-    // What is published in the same moment, or while others are on their way, goes together.
+    // Notifications of the same moment, or published while others are sent, go together.
     sending ??= send()
   }
 
@@ -76,11 +76,11 @@ export function createPostgresBus({ url, db, log }: { url: string; db: Db; log: 
     heard = true
     if (state === 'listening') return
     state = 'listening'
-    log.info('notices of other servers arrive')
+    log.info('receiving notifications of other servers')
     local.tellAll()
   }
 
-  /** Resolves when the connection is lost, or the bus stops. */
+  /** Resolves when the connection is lost or the bus stops. */
   async function listen(): Promise<void> {
     const client = new Client({
       connectionString: url,
@@ -90,7 +90,7 @@ export function createPostgresBus({ url, db, log }: { url: string; db: Db; log: 
     })
     const lost = new AbortController()
     client.on('error', () => lost.abort()).on('end', () => lost.abort())
-    // Also one that keeps its answer to itself.
+    // Closes the connection, even if it does not answer.
     const leave = () => void client.end().catch(() => {})
     stopped.signal.addEventListener('abort', leave, { once: true, signal: lost.signal })
     client.on('notification', ({ payload }) => receive(payload ?? ''))
@@ -105,12 +105,12 @@ export function createPostgresBus({ url, db, log }: { url: string; db: Db; log: 
       } while (heard && !signal.aborted)
       if (!heard && !signal.aborted) adviseOnPooler()
     } finally {
-      // Nobody waits for a connection that may be dead.
+      // Not awaited, because the connection may be dead.
       client.end().catch(() => {})
     }
   }
 
-  /** Says once what is wrong where the server accepts LISTEN and nothing arrives: a pooler that works by transactions. */
+  /** Logs advice once if the server accepts LISTEN but nothing arrives, as behind a transaction pooler. */
   function adviseOnPooler(): void {
     if (advised) return
     advised = true
@@ -122,9 +122,9 @@ export function createPostgresBus({ url, db, log }: { url: string; db: Db; log: 
 
   async function keepListening(): Promise<void> {
     while (!stopped.signal.aborted) {
-      await listen().catch((error) => log.debug({ err: error }, 'notices cannot be received'))
+      await listen().catch((error) => log.debug({ err: error }, 'failed to receive notifications'))
       if (stopped.signal.aborted) break
-      if (state === 'listening') log.warn('notices of other servers do not arrive: looking for news instead')
+      if (state === 'listening') log.warn('notifications of other servers do not arrive: polling instead')
       state = 'polling'
       await pause()
     }
@@ -142,7 +142,7 @@ export function createPostgresBus({ url, db, log }: { url: string; db: Db; log: 
     state: () => state,
     async stop() {
       clearInterval(polling)
-      // What was published is still told.
+      // Published notifications are still sent.
       await Promise.race([sending, sleep(POLL_INTERVAL)])
       stopped.abort()
       await listening

@@ -5,8 +5,8 @@ import { padded } from '../db/fast-path/index.ts'
 import { notFound } from '../errors.ts'
 import { inParts } from '../lib/parts.ts'
 
-// A branch is a session that goes on with another one from a position on (contract-2.md section 1.12). A message belongs to
-// the way of a branch from the first turn if it stands in one of the sessions on it, before the next one begins.
+// A branch is a session that continues another one from a position on (contract-2.md section 1.12). The path of a
+// branch consists of its sessions from the first turn on, each up to the position where the next one begins.
 
 const PART = {
   ...{ id: true, chatId: true, rootSessionId: true, activeBranchId: true },
@@ -15,7 +15,7 @@ const PART = {
 
 type Part = Prisma.SessionGetPayload<{ select: typeof PART }>
 
-/** The sessions on the way of a branch, with the position up to which each belongs to it. */
+/** Returns the sessions on the path of a branch, with the position up to which each belongs to it. */
 function wayOf(branch: Part | undefined, byId: ReadonlyMap<string, Part>): ReadonlyMap<string, number> {
   const way = new Map<string, number>()
   let upTo = Number.POSITIVE_INFINITY
@@ -26,7 +26,7 @@ function wayOf(branch: Part | undefined, byId: ReadonlyMap<string, Part>): Reado
   return way
 }
 
-/** How many conditions stand in one OR: SQLite nests them, 1,000 deep at most. */
+/** Maximum number of conditions in one OR. SQLite nests them, at most 1,000 deep. */
 const MAX_TOGETHER = 100
 
 function anyOf(conditions: readonly Prisma.MessageWhereInput[]): Prisma.MessageWhereInput {
@@ -34,7 +34,7 @@ function anyOf(conditions: readonly Prisma.MessageWhereInput[]): Prisma.MessageW
   return anyOf([...inParts(conditions, MAX_TOGETHER)].map(anyOf))
 }
 
-/** Finds the messages of the branches that some chats go on with. Sessions without branches are not filtered. */
+/** Returns the filter for messages on the active branches of some chats. Sessions without branches are not filtered. */
 async function inActiveBranches(
   db: Tx,
   organizationId: string,
@@ -59,7 +59,10 @@ async function inActiveBranches(
   return inactive.length ? { NOT: anyOf(inactive) } : {}
 }
 
-/** Finds the messages on the way of one branch. 404 for a session that is not visible, or of another chat. */
+/**
+ * Returns the filter for messages on the path of one branch. Throws 404 for a session that is not visible or belongs to
+ * another chat.
+ */
 async function inBranch(
   db: Tx,
   organizationId: string,
@@ -79,7 +82,7 @@ async function inBranch(
   )
 }
 
-/** Finds the messages of some chats that a caller asks for: `all`, those of one branch, or of the active ones. */
+/** Returns the filter for the requested messages of some chats: `all`, those of one branch, or of the active ones. */
 export async function ofBranch(
   db: Tx,
   { organizationId }: Actor,
@@ -93,7 +96,7 @@ export async function ofBranch(
     : inBranch(db, organizationId, visible, chatIds, branch)
 }
 
-/** Counts the messages of the branches that some chats go on with: one statement. `hidden`: of sessions `t`. */
+/** Counts the messages on the active branches of some chats, in one statement. `hidden` applies to sessions `t`. */
 export async function countActive(
   db: Db,
   organizationId: string,
@@ -114,7 +117,7 @@ export async function countActive(
   return new Map(rows.map(({ chatId, count }) => [chatId, Number(count)]))
 }
 
-/** The sessions, named `t`, that the caller may not see. */
+/** Returns the condition for sessions `t` that the caller may not see. */
 export const hiddenSessions = (
   { organizationId, userId }: Actor,
   agents: Parameters<typeof isHiddenBy>[1],
@@ -122,7 +125,7 @@ export const hiddenSessions = (
   Prisma.sql`(${isHiddenBy(organizationId, agents)} OR (t."wasPrivate" = ${true}
     AND (SELECT a."userId" FROM "Agent" a WHERE a."id" = t."agentId") <> ${userId}))`
 
-/** Returns the message before each of some messages, by its id: one statement. */
+/** Returns the message before each of these messages, by id, in one statement. */
 export async function parentsOf(db: Tx, ids: readonly string[]): Promise<ReadonlyMap<string, string>> {
   if (!ids.length) return new Map()
   const rows = await db.$queryRaw<{ id: string; parentId: string | null }[]>(Prisma.sql`

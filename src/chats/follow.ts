@@ -17,26 +17,26 @@ import type { FollowChat } from './schema.ts'
 import { find, reachable } from './service.ts'
 
 /**
- * How far a follower has come, in the order in which runs were accepted: all of a chat's runs up to the newest one named
- * have been shown, those that are named up to a number. Its text is `<executionId>:<seq>`, of the latest event first, then
- * of each other run that is on and of the newest.
+ * Position of a subscriber in the order in which runs were accepted: all runs of the chat up to the newest named one
+ * have been sent, the named ones up to a number. Its text is `<executionId>:<seq>`: the latest event first, then each
+ * other active run and the newest.
  */
 type Place = { executionId: string; seq: number }[]
 
-/** The place of a follower of a chat without runs. */
+/** Position of a subscriber of a chat without runs. */
 const NOWHERE = '-'
 const MAX_PLACES = 50
-/** More runs than this are not shown again: the client reads the messages instead. */
+/** Maximum number of runs that are replayed. Beyond it the client must read the messages instead. */
 const MAX_MISSED = 100
-/** The maximum number of runs that are looked at for new ones at once. */
+/** Maximum number of runs that one search for new ones reads. */
 const MAX_FOUND = 1_000
-/** Clocks of servers differ (ms): a run may come to light after one that was accepted later. */
+/** Maximum clock difference between servers (ms). A run may become visible after one that was accepted later. */
 const LOOK_BACK = 10_000
 const DAY = 24 * 60 * 60 * 1000
 
 const toId = (place: Place): string => place.map(({ executionId, seq }) => `${executionId}:${seq}`).join(',')
 
-/** Reads an id; null for one that is none of ours. */
+/** Parses an event id. Returns null for an invalid one. */
 function toPlace(id: string): Place | null {
   const parts = id.split(',').map((part) => /^([\w-]{1,64}):(\d{1,10})$/.exec(part))
   if (parts.length > MAX_PLACES + 2) return null
@@ -44,14 +44,14 @@ function toPlace(id: string): Place | null {
   return place.length === parts.length ? place : null
 }
 
-/** A run of the chat, as far as it has been shown. */
+/** A run of the chat with the position up to which it has been sent. */
 type Run = Edge & { seq: number; isOver: boolean }
 
 /**
- * GET /chats/{id}/events (contract-2.md section 1.12): what goes on in a chat from now on, runs that are on from their
- * start, or behind the event with an id. Batches, none empty. 404 for a chat that the caller cannot reach, before the
- * first event. Ends with the signal, and within 5 s once the chat is deleted or out of the caller's reach; throws 503 when
- * this process ends.
+ * GET /chats/{id}/events (contract-2.md section 1.12): yields the events of a chat from now on (of active runs from
+ * their start), or after the event with an id, in non-empty batches. Throws 404 before the first event for a chat that
+ * the caller cannot reach. Ends with the signal, and within 5 s after the chat was deleted or access was lost. Throws
+ * 503 when this process shuts down.
  */
 export async function follow(
   actor: Actor,
@@ -99,7 +99,7 @@ async function* events(
     return { event: 'status', id: idOf(run), executionId, at, data }
   }
 
-  /** Follows a run from a number on. Those that come later are newer. */
+  /** Subscribes to a run from a number on. Later runs are newer. */
   const begin = (edge: Edge, seq: number): Run => {
     const run = { ...edge, seq, isOver: false }
     runs.set(run.id, run)
@@ -112,7 +112,7 @@ async function* events(
     return run
   }
 
-  /** Takes a run for one that has been shown. */
+  /** Marks a run as completely sent. */
   const pass = (edge: Edge) => {
     newest = { ...edge, seq: edge.terminalSeq ?? META_SEQ, isOver: true }
     runs.set(edge.id, newest)
@@ -129,7 +129,7 @@ async function* events(
     })
   const live = () => db.execution.findMany({ where: { AND: [ofChat, LIVE] }, select: EDGE_COLUMNS, orderBy: ORDER })
 
-  /** Begins behind an id. False where its event is gone, or too much has happened since. */
+  /** Resumes after an id. Returns false if its event no longer exists or too much has happened since. */
   async function resume(place: Place): Promise<boolean> {
     const isNowhere = place[0]?.executionId === NOWHERE
     const seqs = new Map(place.map(({ executionId, seq }) => [executionId, seq]))
@@ -158,7 +158,7 @@ async function* events(
     for (const edge of last ? fresh([last]) : []) pass(edge)
   }
 
-  /** Takes what was accepted shortly before the newest run for shown: {@link discover} looks back. */
+  /** Marks runs accepted shortly before the newest one as sent, because {@link discover} looks back. */
   async function passOthers(): Promise<void> {
     const last = newest
     if (!last) return
@@ -166,7 +166,7 @@ async function* events(
     for (const edge of before) if (!isAfter(edge, last)) known.add(edge.id)
   }
 
-  /** Finds runs that have been accepted since, oldest first. */
+  /** Finds newly accepted runs, oldest first. */
   async function discover(): Promise<Edge[]> {
     const from = newest && new Date(newest.createdAt.getTime() - LOOK_BACK)
     return fresh(await since(from, MAX_FOUND))
@@ -190,7 +190,7 @@ async function* events(
         select: { status: true, updatedAt: true },
       })
       if (!chat) return
-      // What a run says is shown as long as the caller may read it.
+      // Events of a run are sent only while the caller may read it.
       const open = [...runs.values()].filter(({ isOver }) => !isOver)
       const allowed = await readableOf(
         actor,
@@ -203,7 +203,7 @@ async function* events(
         if (!isActive(told)) yield [statusEvent('working', edge.createdAt, run)]
       }
       const isOn = [...runs.values()].some(({ isOver }) => !isOver)
-      // The end of a run comes before what the chat is then.
+      // The end of a run precedes the new status of the chat.
       if (chat.status !== told && (isActive(chat.status) || !isOn || told === null)) {
         yield [statusEvent(chat.status, chat.updatedAt, newest)]
       }
@@ -231,11 +231,11 @@ const isActive = (status: string | null) => status === 'working' || status === '
 const ORDER: Prisma.ExecutionOrderByWithRelationInput[] = [{ createdAt: 'asc' }, { id: 'asc' }]
 const NEWEST: Prisma.ExecutionOrderByWithRelationInput[] = [{ createdAt: 'desc' }, { id: 'desc' }]
 
-/** Whether a run comes after another one in the order of acceptance. */
+/** Returns whether a run was accepted after another one. */
 const isAfter = (a: Edge, b: Edge): boolean =>
   a.createdAt > b.createdAt || (a.createdAt.getTime() === b.createdAt.getTime() && a.id > b.id)
 
-/** Whether the events behind a number of a run that has ended were removed for their age. */
+/** Returns whether events after a number of an ended run were removed because of their age. */
 async function isForgotten({ db, clock, settings }: Deps, { id, terminalSeq, createdAt }: Edge, seq: number) {
   if (terminalSeq === null || seq >= terminalSeq) return false
   if (createdAt.getTime() > clock.now().getTime() - settings.EVENT_RETENTION_DAYS * DAY) return false
@@ -245,8 +245,8 @@ async function isForgotten({ db, clock, settings }: Deps, { id, terminalSeq, cre
 type Batch = { run: Run; events: readonly ExecutionEvent[] }
 
 /**
- * Brings together what several runs say, as it comes. Each waits until what it has said was taken: of a slow reader the
- * events stay in the database.
+ * Merges the events of several runs. Each run waits until its events were taken, so that a slow reader leaves them in
+ * the database.
  */
 function createChannel() {
   const waiting: (Batch & { taken: () => void })[] = []
@@ -267,7 +267,7 @@ function createChannel() {
 
   return {
     carry(run: Run, batches: AsyncIterable<readonly ExecutionEvent[]>): void {
-      // Runs that have ended are shown one after the other.
+      // Ended runs are sent one after the other.
       const turn = run.terminalSeq === null ? Promise.resolve() : before
       const done = turn
         .then(() => pump(run, batches))
@@ -277,7 +277,7 @@ function createChannel() {
         })
       if (run.terminalSeq !== null) before = done
     },
-    /** Tells {@link take} when to look no further. */
+    /** Returns an object that makes {@link take} return early once the promise resolves. */
     until(happened: Promise<void>): { isOver: boolean } {
       const news = { isOver: false }
       void happened.then(() => {
@@ -286,7 +286,7 @@ function createChannel() {
       })
       return news
     },
-    /** What comes next; null once there is news. Throws what one of the runs has thrown. */
+    /** Returns the next batch, or null once there is news. Throws the error of a run. */
     async take(news: { isOver: boolean }): Promise<Batch | null> {
       while (!news.isOver) {
         if (failure) throw failure.error

@@ -8,34 +8,34 @@ import { batchesOf, chats } from './router.ts'
 import * as schema from './schema.ts'
 
 const Type = builder.enumType('ChatEventType', {
-  description: 'What an event of a chat tells',
+  description: 'Kind of a chat event',
   values: {
-    status: { description: 'What goes on in the chat: at first, and whenever it changes' },
+    status: { description: 'Status of the chat: initially, and whenever it changes' },
     meta: { description: 'A run was accepted' },
-    message: { description: 'A run says something' },
+    message: { description: 'An event of a run' },
     result: { description: 'A run has completed' },
     error: { description: 'A run has failed or was cancelled' },
-    reset: { description: 'The event that was named is gone: read the messages again' },
+    reset: { description: 'The given event no longer exists: read the messages again' },
   } as const,
 })
 
 const ChatEvent = builder.objectRef<ChatEventRow>('ChatEvent').implement({
-  description: 'Something that happened in a chat',
+  description: 'An event of a chat',
   fields: (t) => ({
-    id: t.exposeID('id', { description: 'Opaque. Give the last one you have as `after` to go on' }),
-    type: t.field({ type: Type, description: 'What it tells', resolve: ({ event }) => event }),
+    id: t.exposeID('id', { description: 'Opaque. Pass the last one as `after` to resume' }),
+    type: t.field({ type: Type, description: 'Kind of the event', resolve: ({ event }) => event }),
     executionId: t.exposeID('executionId', { nullable: true, description: 'The run; null if there is none' }),
-    at: t.expose('at', { type: 'DateTime', description: 'When it happened' }),
+    at: t.expose('at', { type: 'DateTime', description: 'Time of the event' }),
     status: t.field({
       type: Status,
       nullable: true,
-      description: 'What goes on in the chat, of a `status`',
+      description: 'Status of the chat, for a `status` event',
       resolve: (row) => (row.event === 'status' ? row.data.status : null),
     }),
     event: t.field({
       type: Event,
       nullable: true,
-      description: 'The event of the run, of all others but `reset`',
+      description: 'Event of the run, for all types but `status` and `reset`',
       resolve: (row) => (row.event === 'status' || row.event === 'reset' ? null : row),
     }),
   }),
@@ -47,10 +47,10 @@ const Follow = schema.FollowChat.omit({ lastEventId: true }).extend({ after: las
 builder.subscriptionField('chatEvents', (t) =>
   t.field({
     ...shows(chats.events),
-    description: 'What goes on in a chat from now on or `after` an event, in all of its runs',
+    description: 'Events of all runs of a chat, from now on or `after` an event',
     type: ChatEvent,
     args: argsFromZod(Follow),
-    // Refused before the first event, or not at all.
+    // Errors are reported before the first event, or not at all.
     subscribe: async (_, args, { caller }) => {
       const { after, ...input } = parseArgs(Follow, args)
       return each(batchesOf(await caller.chats.events({ ...input, lastEventId: after })))

@@ -16,8 +16,8 @@ import { chats } from './router.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
 
-export const Status = enumFromZod('ChatStatus', schema.ChatStatus, 'What goes on in a chat')
-const MessageRole = enumFromZod('MessageRole', schema.MessageRole, 'Who says it')
+export const Status = enumFromZod('ChatStatus', schema.ChatStatus, 'Status of a chat')
+const MessageRole = enumFromZod('MessageRole', schema.MessageRole, 'Author of a message')
 
 export const CHAT = rowsOf('Chat', 'Chat', service.reachable, { name: 'Chat' })
 
@@ -48,14 +48,14 @@ export const Chat = builder.prismaObject('Chat', {
       closedAt: t.expose('closedAt', { type: 'DateTime', nullable: true }),
       createdAt: t.expose('createdAt', { type: 'DateTime' }),
       updatedAt: t.expose('updatedAt', { type: 'DateTime' }),
-      agent: t.field(rowIn(Agent, AGENT, 'agentId', 'The agent it was opened with; null when you cannot reach it')),
-      space: t.field(rowIn(Space, SPACE, 'spaceId', 'The space that it is in')),
-      owner: t.field(rowIn(User, USER, 'ownerId', 'Who opened it')),
+      agent: t.field(rowIn(Agent, AGENT, 'agentId', 'Agent with which it was opened; null if you cannot reach it')),
+      space: t.field(rowIn(Space, SPACE, 'spaceId', 'Space of the chat')),
+      owner: t.field(rowIn(User, USER, 'ownerId', 'User who opened it')),
     }
   },
 })
 
-const ToolCall = objectFromZod('ToolCall', schema.ToolCall, 'A call of a tool', {
+const ToolCall = objectFromZod('ToolCall', schema.ToolCall, 'A tool call', {
   fields: { input: { cost: 5 }, result: { cost: 20 } },
 })
 
@@ -107,7 +107,7 @@ builder.prismaObjectFields(Chat, (t) => ({
   messages: t.field(
     relationList(Messages, MESSAGE, {
       column: 'chatId',
-      description: 'What was said in the sessions that you may see, oldest first; of branches the active one',
+      description: 'Messages of the sessions that you may see, oldest first; of branches the active one',
       narrow: {
         args: schema.OfBranch,
         where: ({ actor, deps }, ids, { branch }) =>
@@ -121,23 +121,23 @@ builder.prismaObjectFields(Chat, (t) => ({
 
 builder.prismaObjectFields(Agent, (t) => ({
   chats: t.field(
-    relationList(Chats, CHAT, { column: 'agentId', description: 'The chats that were opened with it, newest first' }),
+    relationList(Chats, CHAT, { column: 'agentId', description: 'Chats opened with the agent, newest first' }),
   ),
 }))
 builder.prismaObjectFields(Space, (t) => ({
   chats: t.field(
     relationList(Chats, CHAT, {
       column: 'spaceId',
-      description: 'The chats in it, newest first',
+      description: 'Chats of the space, newest first',
       total: toldOfSpace('chatCount'),
     }),
   ),
 }))
 
-// Missions are found by their runs.
+// Chats of missions are found through their runs.
 const ListChats = schema.ListChats.omit({ mission: true })
 const CreateInput = inputFromZod('CreateChatInput', schema.CreateChat, 'A new chat')
-const UpdateInput = inputFromZod('UpdateChatInput', schema.UpdateChat, 'What to change of a chat')
+const UpdateInput = inputFromZod('UpdateChatInput', schema.UpdateChat, 'Changes of a chat')
 
 builder.queryFields((t) => ({
   chats: t.field(
@@ -156,7 +156,7 @@ builder.queryFields((t) => ({
 builder.subscriptionField('chatChanges', (t) =>
   t.field(
     changeField(Chat, CHAT, 'chat', {
-      description: 'Chats that are opened or changed, by runs too, each as it is then',
+      description: 'Opened and changed chats, also those changed by runs, each in its current state',
       scopes: ['chats:read'],
     }),
   ),

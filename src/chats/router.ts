@@ -35,29 +35,33 @@ export const chats = router({
     .query(({ ctx, input }) => service.get(ctx.actor, ctx.deps, input.id)),
 
   update: token('chats:write')
-    .meta(rest('PATCH', '/api/v1/chats/{id}', 'Rename a chat, close it or open it again'))
+    .meta(rest('PATCH', '/api/v1/chats/{id}', 'Rename, close or reopen a chat'))
     .input(schema.UpdateChat)
     .output(schema.ChatResponse)
     .mutation(({ ctx, input }) => service.update(ctx.actor, ctx.deps, input)),
 
   delete: token('chats:write')
-    .meta(rest('DELETE', '/api/v1/chats/{id}', 'Delete a chat; its executions stay', { 409: 'A run is on in it' }))
+    .meta(
+      rest('DELETE', '/api/v1/chats/{id}', 'Delete a chat; its executions stay', {
+        409: 'A run is active in the chat',
+      }),
+    )
     .input(schema.ChatId)
     .output(schema.ChatDeleted)
     .mutation(({ ctx, input }) => service.remove(ctx.actor, ctx.deps, input.id)),
 
   send: token('agents:execute')
     .meta(
-      rest('POST', '/api/v1/chats/{id}/messages', 'Say something in a chat: run its agent on a message', {
+      rest('POST', '/api/v1/chats/{id}/messages', 'Send a message to the agent of a chat', {
         ...EXECUTE_ERRORS,
-        404: 'The chat, session, message or agent is none that you can use',
+        404: 'The chat, session, message or agent does not exist or is not accessible',
       }),
     )
     .input(schema.SendMessage)
     .output(Executed)
     .mutation(({ ctx, input }) => send(ctx.actor, ctx.deps, input, ctx)),
 
-  /** Follows a chat; it has no effect, and is repeated by clients that reconnect. */
+  /** A stream without side effects, which clients repeat when they reconnect. */
   events: token('chats:read')
     .input(schema.FollowChat)
     .subscription(async ({ ctx, input }) => {
@@ -72,11 +76,11 @@ export const chats = router({
     .query(({ ctx, input }) => service.messages(ctx.actor, ctx.deps, input)),
 })
 
-/** What the caller's `events` gives to the other faces. */
+/** Returns the batches of the caller's `events` for the other APIs. */
 export const batchesOf = (events: AsyncIterable<unknown>) =>
   (events as unknown as { batches: AsyncIterable<readonly ChatEvent[]> }).batches
 
-/** What tRPC needs to resume. */
+/** Adds the ids that tRPC needs to resume. */
 async function* trackEach(batches: AsyncIterable<readonly ChatEvent[]>) {
   for await (const events of batches) for (const event of events) yield tracked(event.id, event)
 }

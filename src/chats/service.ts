@@ -26,7 +26,7 @@ import type {
   UpdateChat,
 } from './schema.ts'
 
-/** By id: the organization's chats, in a space, with an agent and of a mission that the caller may see. */
+/** Filter for access by id: the organization's chats whose space, agent and mission the caller may see. */
 export const reachable = (actor: Actor): Prisma.ChatWhereInput => ({
   ...chatsFor(actor),
   space: { archivedAt: null, ...visible(actor) },
@@ -35,14 +35,14 @@ export const reachable = (actor: Actor): Prisma.ChatWhereInput => ({
 const listed = reachable
 
 /**
- * A chat may hold sessions of several agents. What a private one says in it is its owner's, as everything of it
- * (contract.md section 2).
+ * Filter for the visible sessions of a chat, which may have several agents. Sessions of a private agent belong to its
+ * owner (contract.md section 2).
  */
 export const ownSessions = (actor: Actor): Prisma.SessionWhereInput => ({
   AND: [notPrivate(actor), notThenPrivate(actor)],
 })
 
-/** The messages of a chat that the caller can reach: those of the sessions that they may see. */
+/** Filter for messages of the visible sessions in a reachable chat. */
 export const listedMessages = (actor: Actor): Prisma.MessageWhereInput => ({
   organizationId: actor.organizationId,
   session: ownSessions(actor),
@@ -81,9 +81,8 @@ const toChat = (row: ChatRow, { messageCount, hides }: Counted): z.input<typeof 
 })
 
 /**
- * The chats of a page, with what is counted beside their rows: one statement, however many chats and messages they are, and
- * another one for those with branches, of which the active ones count.
- * A session knows how many messages its runs have left; the one that is on has its question, once it has begun.
+ * Returns the chats of a page with their message counts, in one statement plus one for chats with branches, where only
+ * the active ones count. A session stores the number of messages of its ended runs; a started run adds its question.
  */
 async function toChats(actor: Actor, db: Db, rows: readonly ChatRow[]) {
   const { organizationId } = actor
@@ -106,7 +105,7 @@ async function toChats(actor: Actor, db: Db, rows: readonly ChatRow[]) {
   })
 }
 
-/** What `list` lists: the filters of its input on top of {@link listed}. */
+/** Returns the filter of `list`: its input on top of {@link listed}. */
 export function listedBy(actor: Actor, input: z.output<typeof ListChats>): Prisma.ChatWhereInput {
   const { spaceId, agentId, status } = input
   const given = Object.entries({ spaceId, agentId, status }).filter(([, value]) => value !== undefined)
@@ -114,7 +113,7 @@ export function listedBy(actor: Actor, input: z.output<typeof ListChats>): Prism
   return { AND: [listed(actor), filter, input.mission ? { missionId: { not: null } } : {}] }
 }
 
-/** How many {@link listedBy} finds. */
+/** Returns how many chats {@link listedBy} finds. */
 export function countListed(actor: Actor, db: Db, { spaceId, agentId, status, mission }: z.output<typeof ListChats>) {
   return countOf(db, {
     table: 'Chat',
@@ -143,7 +142,7 @@ export async function find(actor: Actor, { db }: { db: Tx }, id: string): Promis
   return row
 }
 
-/** Those of the ids that the caller can reach. */
+/** Returns the chats with these ids that the caller can reach. */
 export async function findMany(actor: Actor, { db }: Deps, ids: readonly string[]) {
   const where = { AND: [{ id: { in: [...ids] } }, reachable(actor)] }
   return toChats(actor, db, await db.chat.findMany({ where, include: withNames }))
@@ -156,7 +155,7 @@ export async function get(actor: Actor, deps: Deps, id: string) {
   return { chat }
 }
 
-/** The space and the agent of a chat that is to be. 404 for what the caller cannot reach, or run. */
+/** Finds the space and the agent of a new chat. Throws 404 if the caller cannot reach or run them. */
 export async function findPlace(actor: Actor, deps: Deps, input: z.output<typeof CreateChat>) {
   const { agentId = null } = input
   const spaceId = await findOrDefault(actor, deps, input.spaceId)
@@ -203,7 +202,7 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
 const authorize = (actor: Actor, chat: ChatRow): Authorized<ChatRow> =>
   permit(chat, chat.ownerId === actor.userId || isAdmin(actor))
 
-/** PATCH /chats/{id}, by its owner or an admin. Closing does not stop a run that is on. */
+/** PATCH /chats/{id}, by its owner or an admin. Closing does not stop an active run. */
 export async function update(actor: Actor, deps: Deps, { id, title, closed }: z.output<typeof UpdateChat>) {
   const chat = authorize(actor, await find(actor, deps, id))
   const now = deps.clock.now()
@@ -218,11 +217,11 @@ export async function update(actor: Actor, deps: Deps, { id, title, closed }: z.
   return get(actor, deps, id)
 }
 
-/** DELETE /chats/{id}, by its owner or an admin: archives it; its executions stay. 409 while a run is on in it. */
+/** DELETE /chats/{id}, by its owner or an admin: archives it; its executions stay. Throws 409 while a run is active. */
 export async function remove(actor: Actor, deps: Deps, id: string) {
   const chat = authorize(actor, await find(actor, deps, id))
   const now = deps.clock.now()
-  // Of the two the status is that of the row itself, which a run that is accepted at this moment locks.
+  // The status is a column of the row itself, which a concurrently accepted run locks.
   const idle: Prisma.ChatWhereInput = {
     status: { not: 'working' },
     executions: { none: LIVE },
@@ -236,7 +235,7 @@ export async function remove(actor: Actor, deps: Deps, id: string) {
   return { message: 'Chat deleted successfully' }
 }
 
-/** Changes a chat that meets the condition and has not been archived. Whether it did. */
+/** Changes a chat that meets the condition and is not archived. Returns whether it did. */
 async function write(
   tx: Tx,
   actor: Actor,
@@ -255,8 +254,8 @@ async function write(
 type MessageRow = Omit<Prisma.MessageGetPayload<object>, 'replay'> & { truncated?: boolean }
 
 /**
- * GET /chats/{id}/messages, oldest first: those of the sessions that the caller may see, of the active branch unless another
- * is asked for. 404 for a branch that the caller cannot see.
+ * GET /chats/{id}/messages, oldest first: messages of the visible sessions, of the active branch unless another is
+ * requested. Throws 404 for a branch that the caller cannot see.
  */
 export async function messages(
   actor: Actor,
@@ -301,7 +300,7 @@ export async function messages(
   }
 }
 
-/** The parents of a page of messages. Most stand before them in the page, or are the first of all. */
+/** Returns the parents of a page of messages. Most precede them on the page, or they are the first of all. */
 async function parentsIn(db: Db, rows: readonly MessageRow[]): Promise<ReadonlyMap<string, string>> {
   const last = new Map<string, string>()
   const parents = new Map<string, string>()
@@ -326,8 +325,8 @@ type End = Pick<z.input<typeof Message>, 'stopReason' | 'code' | 'detail'>
 type Ending = Pick<MessageRow, 'id' | 'executionId' | 'sessionId' | 'position' | 'role'>
 
 /**
- * Returns how the runs of some messages ended, by the last message of each run: its answer, or its question if it has
- * none. Why a run failed is left out unless the caller may read the run (contract-2.md sections 1.2 and 8.3).
+ * Returns how the runs of messages ended, by the last message of each run: its answer, or its question if it has none.
+ * The error is left out unless the caller may read the run (contract-2.md sections 1.2 and 8.3).
  */
 async function endsOf(actor: Actor, db: Db, rows: readonly Ending[]): Promise<ReadonlyMap<string, End>> {
   const last = new Map(rows.map(({ executionId, id }) => [executionId, id]))
@@ -348,7 +347,7 @@ async function endsOf(actor: Actor, db: Db, rows: readonly Ending[]): Promise<Re
   )
 }
 
-/** Returns the runs of some questions that have an answer. */
+/** Returns the runs of these questions that have an answer. */
 async function answeredOf(db: Db, questions: readonly Ending[]): Promise<string[]> {
   if (!questions.length) return []
   const found = await db.message.findMany({
@@ -361,7 +360,7 @@ async function answeredOf(db: Db, questions: readonly Ending[]): Promise<string[
   return found.map(({ executionId }) => executionId)
 }
 
-/** Returns how the runs of messages ended, for messages that the caller can reach: see {@link endsOf}. */
+/** Returns how the runs of reachable messages ended: see {@link endsOf}. */
 export async function findEnds(actor: Actor, { db }: Deps, ids: readonly string[]) {
   const rows = await db.message.findMany({
     where: { id: { in: [...ids] } },

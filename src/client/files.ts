@@ -7,9 +7,11 @@ import * as files from '../files/service.ts'
 import { checkOrganization } from './organization.ts'
 import type { BrowseFiles, Entry, OneFile, WriteSpaceFile } from './schema.ts'
 
-// The files of spaces under the names that the hosted original's client has for them (contract-2.md section 1.15).
+// Files of spaces under their names in the hosted original's client (contract-2.md section 1.15).
 
-/** Turns `/docs/`, `./docs` and `docs` into `docs`; the root is empty. Throws 400 for what is no path of a space. */
+/**
+ * Normalizes a path: `/docs/`, `./docs` and `docs` become `docs`; the root is empty. Throws 400 for an invalid path.
+ */
 export function toKey(path: string): string {
   const key = path
     .normalize('NFC')
@@ -25,7 +27,7 @@ const fileKey = (path: string): string => {
   return key
 }
 
-/** Returns the key of a file that is to be written. Throws 400 for one that a space cannot have. */
+/** Returns the path of a file to write. Throws 400 for an invalid one. */
 export function newKey(path: string): string {
   const key = fileKey(path)
   if (!isNewPath(key)) throw badRequest('Invalid path')
@@ -33,9 +35,9 @@ export function newKey(path: string): string {
 }
 
 /**
- * GET /api/files/browse and /api/spaces/{spaceId}/files/browse: lists a folder of a space, folders first; the whole of what
- * is below it with `recursive`. A name that begins with a dot is left out unless `showHidden`. Throws 404 for a folder in
- * which there is no file.
+ * GET /api/files/browse and /api/spaces/{spaceId}/files/browse: lists a folder of a space, folders first; with
+ * `recursive` all levels. Leaves out names that begin with a dot unless `showHidden`. Throws 404 for a folder without
+ * files.
  */
 export async function browse(actor: Actor, deps: Deps, input: z.output<typeof BrowseFiles>) {
   checkOrganization(actor, input.organizationId)
@@ -66,7 +68,7 @@ export async function browse(actor: Actor, deps: Deps, input: z.output<typeof Br
   return { spaceId: input.spaceId, path: `/${key}`, type: 'directory' as const, contents, files: contents }
 }
 
-/** Lists all files below a folder: a space has at most 2,000. */
+/** Lists all files below a folder. A space has at most 2,000. */
 async function listAll(actor: Actor, deps: Deps, id: string, path: string) {
   const found: Awaited<ReturnType<typeof files.list>>['files'] = []
   for (let cursor: string | null | undefined; cursor !== null; ) {

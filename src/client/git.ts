@@ -8,29 +8,29 @@ import { badRequest, unavailable } from '../errors.ts'
 import { addressesOf } from '../lib/addresses.ts'
 import { type ProxyFor, proxyVariables } from '../lib/proxies.ts'
 
-/** How a repository is reached. */
+/** Network options for reaching a repository. */
 export type Way = { allowPrivate: boolean; proxyFor: ProxyFor }
 
-/** A file of a commit, as git names it. */
+/** A file of a commit, in git's terms. */
 export type Entry = { id: string; path: string; size: number }
 
-/** For all of it, in milliseconds: less than the lease of an Idempotency-Key. */
+/** Total time limit (ms), shorter than the lease of an Idempotency-Key. */
 const TIMEOUT = 45_000
-/** Maximum number of clones at a time: in one process, and of one organization. */
+/** Maximum number of concurrent clones per process and per organization. */
 const MAX_CLONES = 4
 const MAX_CLONES_OF_ONE = 2
 /** Maximum number of names in a repository. */
 const MAX_NAMES = 100_000
 const MEBIBYTE = 1024 * 1024
-/** The largest file that git may write: the pack that it downloads. */
+/** Maximum size of a file that git may write: the downloaded pack (bytes). */
 const MAX_PACK = 100 * MEBIBYTE
 const MAX_MEMORY = 2048 * MEBIBYTE
 const MAX_OUTPUT = 64 * MEBIBYTE
 
-/** The shell that starts git limits it. Windows has none: there time is the only limit. */
+/** A shell sets the limits and starts git. Windows has none, so only the time limit applies there. */
 const LIMITED = `ulimit -f ${MAX_PACK / 512} || exit 1; ulimit -v ${MAX_MEMORY / 1024} 2>/dev/null; exec git "$@"`
 
-/** No helpers, hooks and redirects; one pack, which is inflated as a stream where it is large. */
+/** No helpers, hooks and redirects; one pack, inflated as a stream if it is large. */
 const CONFIG = Object.entries({
   'credential.helper': '',
   'core.hooksPath': '/dev/null',
@@ -45,7 +45,7 @@ const CONFIG = Object.entries({
 
 const INHERITED = ['PATH', 'SystemRoot', 'GIT_SSL_CAINFO', 'SSL_CERT_FILE', 'SSL_CERT_DIR']
 
-/** Nothing of the machine's or the operator's own configuration, nobody to ask, no other protocol. */
+/** Ignores the machine's and the operator's own git configuration, never prompts, and permits no other protocol. */
 const environment = (home: string, proxy: object) => ({
   ...proxy,
   ...Object.fromEntries(INHERITED.flatMap((name) => (process.env[name] ? [[name, process.env[name]]] : []))),
@@ -58,17 +58,17 @@ const environment = (home: string, proxy: object) => ({
   GIT_ALLOW_PROTOCOL: 'https',
 })
 
-/** The organizations whose repositories are being cloned. */
+/** Organizations with clones in progress. */
 const cloning: string[] = []
 
 export type Repository = { url: string; branch: string | null; organizationId: string }
 
 /**
- * Reads files of a public repository: a shallow clone of one branch into a temporary folder, without a working tree, so
- * that nothing of it becomes a file of this machine and no hook, filter or submodule comes into play. Calls `offer` with
- * each file as its name is read, then `choose` for those whose contents are wanted. Returns these contents, and in `total`
- * how many names there are. Throws what these throw, 400 with the reason why the repository cannot be read, and 503 when
- * too many clones are under way in the process or of the organization.
+ * Reads files of a public repository with a shallow clone of one branch into a temporary folder, without a working
+ * tree, so that no repository file is written here and no hook, filter or submodule runs. Calls `offer` with each file
+ * as its name is read, then `choose` to select the files to read. Returns their contents, and the number of names in
+ * `total`. Throws the errors of both callbacks, 400 with the reason if the repository cannot be read, and 503 if too
+ * many clones are in progress in the process or for the organization.
  */
 export async function readRepository(
   { url: address, branch: name, organizationId }: Repository,
@@ -78,7 +78,7 @@ export async function readRepository(
 ): Promise<{ contents: Buffer<ArrayBuffer>[]; total: number }> {
   const url = checkUrl(address)
   const branch = name === null ? [] : [`--branch=${checkBranch(name)}`]
-  // A proxy is given the name and resolves it; the certificate of the server proves it.
+  // A proxy resolves the name itself; the server's certificate proves its identity.
   const proxy = proxyVariables(proxyFor, url)
   const isChecked = !(proxy.HTTPS_PROXY && allowPrivate)
   const addresses = isChecked ? await addressesOf(url, allowPrivate) : []
@@ -97,7 +97,7 @@ export async function readRepository(
     await git('clone', ...options, '--', url.href, 'repository')
     const read = (input: string, ...args: string[]) =>
       readGit({ cwd: folder, proxy: {} }, ['--git-dir=repository', ...args], input, until)
-    // What is no repository at all may look like an empty one.
+    // A missing repository may look like an empty one.
     if (String(await read('HEAD', 'cat-file', '--batch-check')).includes('missing')) throw notCloned('it has no commit')
     const total = await readNames(folder, until, offer)
     const entries = choose()
@@ -109,12 +109,12 @@ export async function readRepository(
   }
 }
 
-/** Begins the name of a clone's folder; the process's id follows. */
+/** Prefix of a clone's folder, followed by the process id. */
 const FOLDER = 'muster-clone-'
 
 /**
- * Removes the folders of clones whose process has died: `kill -9` leaves them behind. Only folders of this user are
- * touched. Returns the removed folders' paths.
+ * Removes the clone folders of dead processes, which `kill -9` leaves behind. Touches only folders of this user.
+ * Returns the removed paths.
  */
 export async function removeStaleClones(): Promise<string[]> {
   const removed: string[] = []
@@ -131,7 +131,7 @@ export async function removeStaleClones(): Promise<string[]> {
 }
 
 function isAlive(pid: number): boolean {
-  // In a container every server has the same id. This one has cloned nothing yet.
+  // In a container every server has the same id. This process has cloned nothing yet.
   if (pid === process.pid) return cloning.length > 0
   try {
     process.kill(pid, 0)
@@ -141,7 +141,7 @@ function isAlive(pid: number): boolean {
   }
 }
 
-/** Offers each regular file of the commit, piece by piece as git prints them. Returns how many names there are. */
+/** Offers each regular file of the commit incrementally. Returns the number of names. */
 async function readNames(folder: string, signal: AbortSignal, offer: (entry: Entry) => void): Promise<number> {
   let total = 0
   let rest = ''
@@ -159,7 +159,9 @@ async function readNames(folder: string, signal: AbortSignal, offer: (entry: Ent
 
 const BAD_URL = 'Invalid url. Must be the https address of a public repository'
 
-/** As a URL, whose parts mean the same to us, to git and to curl; nothing in it can be an option of theirs. */
+/**
+ * Parses a repository address so that its parts mean the same to this service, git and curl, and none can be an option.
+ */
 function checkUrl(text: string): URL {
   const url = URL.parse(text)
   if (!url || /[\x00-\x20\x7f\\]/.test(text)) throw badRequest(BAD_URL)
@@ -169,14 +171,14 @@ function checkUrl(text: string): URL {
   return url
 }
 
-/** What `git check-ref-format` allows, and no hyphen first. */
+/** Checks a branch name: as `git check-ref-format`, without a leading hyphen. */
 function checkBranch(branch: string): string {
   const bad = /^[-/]|(^|\/)\.|\.\.|\/\/|@\{|^@$|[\x00-\x20\x7f~^:?*[\\]|(\/|\.|\.lock)$|\.lock\//
   if (!branch || branch.length > 250 || bad.test(branch)) throw badRequest('Invalid branch')
   return branch
 }
 
-/** That git connects to these addresses, whatever the name stands for when it asks. */
+/** Pins git's connections to these addresses, regardless of later name resolution. */
 const pin = ({ hostname, port }: URL, addresses: string[]): [string, string][] =>
   !addresses.length || isIP(hostname.replace(/^\[|\]$/g, ''))
     ? []
@@ -184,27 +186,27 @@ const pin = ({ hostname, port }: URL, addresses: string[]): [string, string][] =
 
 const bracketed = (address: string) => (isIP(address) === 6 ? `[${address}]` : address)
 
-/** An older git takes no notice of `http.curloptResolve`. */
+/** Older versions of git ignore `http.curloptResolve`. */
 function checkVersion(text: string): void {
   const [, major, minor] = /(\d+)\.(\d+)/.exec(text) ?? []
   if (Number(major) * 1000 + Number(minor) < 2037) throw new Error(`git 2.37 or later is needed, this is ${text}`)
 }
 
-/** What becomes of git's own words, which may tell more of this network than a caller should know. */
+/** Public reasons for git's messages, which may reveal details of this network. */
 const REASONS: readonly [RegExp, string][] = [
   [/Remote branch .* not found/, 'there is no such branch'],
   [/not found|could not read Username|Authentication failed|error: 40[134]/, 'there is none, or it is not public'],
   [/error: 30\d|redirect/, 'it has moved; give its present address'],
-  // What git says of a part of it that reached a limit, or got a pack that is none.
+  // git's message if a subprocess reached a limit or received an invalid pack.
   [/index-pack/, 'it is too large, or not whole'],
 ]
 
 const notCloned = (reason: string) => badRequest(`Repository could not be cloned: ${reason}`)
 
-/** Where git runs, and the variables that say which proxy it uses. */
+/** Working directory of git, and its proxy variables. */
 type Place = { cwd: string; proxy: object }
 
-/** Returns all that git prints. */
+/** Returns the whole output of git. */
 async function readGit(place: Place, args: string[], input: string, signal: AbortSignal): Promise<Buffer> {
   const pieces: Buffer[] = []
   await runGit(place, args, input, signal, (piece) => pieces.push(piece))
@@ -212,8 +214,8 @@ async function readGit(place: Place, args: string[], input: string, signal: Abor
 }
 
 /**
- * Runs git and hands over what it prints, piece by piece. `signal` kills it with all that it has started, and so does an
- * error that `receive` throws.
+ * Runs git and passes its output on incrementally. The signal, or an error of `receive`, kills it with all its
+ * subprocesses.
  */
 async function runGit(
   { cwd, proxy }: Place,
@@ -256,13 +258,13 @@ async function runGit(
   }
 }
 
-/** A line of `ls-tree -z -l`, if it is a regular file: no symbolic link and no submodule. */
+/** Parses a line of `ls-tree -z -l` if it is a regular file: no symbolic link and no submodule. */
 function parseEntry(line: string): Entry[] {
   const [, id = '', size, path = ''] = /^100\d{3} blob ([0-9a-f]+) +(\d+)\t(.*)$/s.exec(line) ?? []
   return size === undefined ? [] : [{ id, path, size: Number(size) }]
 }
 
-/** The contents in the output of `cat-file --batch`: for each a line, its bytes, and the end of a line. */
+/** Parses the output of `cat-file --batch`: for each file a line, its bytes, and a line end. */
 function parseBlobs(entries: Entry[], output: Buffer): Buffer<ArrayBuffer>[] {
   let offset = 0
   return entries.map(({ size }) => {

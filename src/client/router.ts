@@ -14,7 +14,7 @@ import * as tokens from './tokens.ts'
 const NO_SPACE = { 404: 'The space or the file does not exist' }
 const EXECUTE = '/api/agent/execute'
 
-/** The endpoints for client libraries (service.md, "F"): thin procedures over the services of the others. */
+/** The endpoints for client libraries (service.md, "F"): thin procedures over the other services. */
 export const client = router({
   init: idToken('spaceId', 'spaces:write')
     .meta(

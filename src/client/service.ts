@@ -14,15 +14,15 @@ import { readme, starterKit } from './starter.ts'
 
 type Contents = { files: { path: string; content: Buffer<ArrayBuffer> }[]; skipped: number }
 
-/** The space, if the caller may initialize it: its owner and admins may. */
+/** Finds a space that the caller may initialize: its owner and admins may. */
 export async function findInitializable(actor: Actor, deps: Deps, id: string) {
   const space = await find(actor, deps, id)
   return permit(space, mayChange(actor, space))
 }
 
 /**
- * POST /spaces/{spaceId}/init: gives a space its first files, once (contract.md section 6). 404 for an unknown space, 409
- * when it was done already, 400 for a repository that cannot be had or does not fit.
+ * POST /spaces/{spaceId}/init: creates the first files of a space, once (contract.md section 6). Throws 404 for an
+ * unknown space, 409 if it was already done, and 400 for a repository that cannot be read or does not fit.
  */
 export async function init(
   actor: Actor,
@@ -76,7 +76,7 @@ async function contentsOf(
   }
 }
 
-/** Reads a repository as files of a space. Leaves out what cannot be one; throws 400 as soon as more is there than fits. */
+/** Reads a repository as files of a space. Leaves out invalid paths. Throws 400 as soon as the limits are exceeded. */
 async function importRepository(repository: Repository, way: Way, signal: AbortSignal): Promise<Contents> {
   const paths = new Map<string, Entry>()
   let bytes = 0

@@ -3,7 +3,7 @@ type NewFile = { path: string; content: Buffer<ArrayBuffer> }
 
 const file = (path: string, text: string): NewFile => ({ path, content: Buffer.from(text) })
 
-/** The README.md of a space. */
+/** Returns the README.md of a space. */
 export const readme = ({ name, description }: Named): NewFile[] => [
   file('README.md', `# ${name}\n${description ? `\n${description}\n` : ''}`),
 ]
@@ -30,7 +30,7 @@ description: Sums up a long text for somebody who has no time to read it. Use it
 Add nothing that the text does not say.
 `
 
-/** What a space can begin with: what it is for, what agents should know, and a skill to learn from. */
+/** Returns the initial files of a space: its purpose, instructions for agents, and an example skill. */
 export const starterKit = (space: Named): NewFile[] => [
   ...readme(space),
   file('AGENTS.md', AGENTS),

@@ -10,7 +10,7 @@ import type { Rerun } from './schema.ts'
 import { find } from './service.ts'
 import { type Call, checkHistory, findSession, start } from './start.ts'
 
-// Runs that take the place of earlier turns, in branches (contract-2.md section 1.12).
+// Runs that replace earlier turns in branches (contract-2.md section 1.12).
 
 /** Columns of a session that a branch of it needs. */
 const SESSION = {
@@ -25,7 +25,7 @@ type SessionRow = Prisma.SessionGetPayload<{ select: typeof SESSION }>
 type RunRow = Prisma.ExecutionGetPayload<{ select: typeof RUN }>
 type Turn = { session: SessionRow; run: RunRow }
 
-/** The branch of a session that begins in place of its turn with a number. */
+/** Returns the branch of a session that replaces its turns from a number on. */
 function branchOf(
   { id, rootSessionId, parentSessionId, parentPosition, wasPrivate }: SessionRow,
   queueSeq: number,
@@ -34,16 +34,16 @@ function branchOf(
   const parent =
     queueSeq > first
       ? { parentSessionId: id, parentPosition: queueSeq * 2 - 2 }
-      : // Nothing of this session is left before it.
+      : // The branch keeps no turn of this session, so it continues the parent.
         { parentSessionId, parentPosition }
   return { of: id, rootSessionId: rootSessionId ?? id, ...parent, queueSeq, wasPrivate }
 }
 
 /**
- * POST /chats/{id}/messages: executes the chat's agent on a message, in the session that the chat goes on with. With
- * `replaces` the message takes the place of an earlier one, with `regenerate` an earlier one is answered again, both in a
- * branch. 400 for a chat without an agent or without a message to answer again, and for a message that is not a user's;
- * 404 for a chat, session or message that the caller cannot reach; else what {@link start} throws.
+ * POST /chats/{id}/messages: executes the chat's agent on a message in the chat's active session. `replaces` replaces
+ * an earlier message, `regenerate` answers an earlier one again, both in a branch. Throws 400 for a chat without an
+ * agent or a message to answer, and for a message that is not a user's; 404 for a chat, session or message that the
+ * caller cannot reach; and the errors of {@link start}.
  */
 export async function send(actor: Actor, deps: Deps, input: z.output<typeof SendMessage>, call: Call) {
   const { id, message = null, replaces = null, regenerate, sessionId = null, ...options } = input
@@ -73,7 +73,7 @@ export async function send(actor: Actor, deps: Deps, input: z.output<typeof Send
   return start(actor, deps, { ...options, id: agentId, message: message ?? '', chatId: id, sessionId }, call, purpose)
 }
 
-/** The turn of a user's message of a chat. */
+/** Finds the turn of a user's message in a chat. */
 async function findTurn(actor: Actor, { db }: Deps, chatId: string, id: string): Promise<Turn> {
   const found = await db.message.findFirst({
     where: { id, chatId, ...listedMessages(actor) },
@@ -84,7 +84,7 @@ async function findTurn(actor: Actor, { db }: Deps, chatId: string, id: string):
   return { session: found.session, run: found.execution }
 }
 
-/** The last turn of the session that a chat goes on with, or of the named one. */
+/** Finds the last turn of the chat's active session, or of the named one. */
 async function findLastTurn(
   actor: Actor,
   deps: Deps,
@@ -102,9 +102,9 @@ async function findLastTurn(
 }
 
 /**
- * POST /executions/{id}/rerun: executes the agent on the message of a run again, in a branch of its session in place of
- * that run. It is no run of the task, the mission or the tree that the first one was a part of. 404 for a run that the
- * caller cannot read, and once its chat is deleted; else what {@link start} throws.
+ * POST /executions/{id}/rerun: executes the agent again on the message of a run, in a branch of its session that
+ * replaces that run. The new run belongs to no task, mission or tree. Throws 404 for a run that the caller cannot read,
+ * and if its chat was deleted; and the errors of {@link start}.
  */
 export async function rerun(actor: Actor, deps: Deps, input: z.output<typeof Rerun>, call: Call) {
   const { id, ...options } = input
@@ -124,7 +124,7 @@ type Options = Omit<z.output<typeof SendMessage>, 'id' | 'message'> & { message?
 
 type Repeated = { path: string; said: object; turn: Turn; chat: { id: string; spaceId: string } }
 
-/** Runs in place of a turn: on another message, or on the same one and with the same model unless another is named. */
+/** Replaces a turn with another message, or with the same one and the same model unless another is named. */
 async function repeat(
   actor: Actor,
   deps: Deps,

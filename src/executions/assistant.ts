@@ -10,8 +10,8 @@ import { type Call, start } from './start.ts'
 const PATH = '/api/v1/execute'
 
 /**
- * POST /execute (contract-2.md section 1.15): runs the agent that the input names, else that of the session or chat which
- * it continues, else the newest one that the caller created, else the caller's `Assistant`. Throws as {@link start} does.
+ * POST /execute (contract-2.md section 1.15): runs the agent that the input names, else that of the continued session
+ * or chat, else the newest one that the caller created, else the caller's `Assistant`. Throws like {@link start}.
  */
 export async function startAny(actor: Actor, deps: Deps, input: z.output<typeof ExecuteAny>, call: Call) {
   const { agentId, characterId, ...rest } = input
@@ -26,8 +26,8 @@ export async function startAny(actor: Actor, deps: Deps, input: z.output<typeof 
 }
 
 /**
- * Returns the agent of the latest session that an input continues, or of its chat; null if it continues neither. Throws 404
- * for a session or a chat that the caller cannot reach.
+ * Returns the agent of the latest session that an input continues, or of its chat; null without one. Throws 404 for a
+ * session or a chat that the caller cannot reach.
  */
 async function findContinued(
   actor: Actor,
@@ -55,7 +55,7 @@ async function findContinued(
   return chat.agentId
 }
 
-/** Returns the newest agent that the caller created in the organization; null if there is none. */
+/** Returns the newest agent that the caller created in the organization, or null. */
 async function findOwn({ organizationId, userId }: Actor, { db }: Deps): Promise<string | null> {
   const agent = await db.agent.findFirst({
     where: { organizationId, userId, archivedAt: null },
@@ -65,7 +65,7 @@ async function findOwn({ organizationId, userId }: Actor, { db }: Deps): Promise
   return agent?.id ?? null
 }
 
-/** Creates the caller's private agent `Assistant`. Of several requests side by side one does, by the agent's slug. */
+/** Creates the caller's private agent `Assistant`. Its slug makes concurrent requests create only one. */
 async function createAssistant(actor: Actor, deps: Deps): Promise<string> {
   const slug = `assistant-${actor.userId.toLowerCase().replace(/[^a-z0-9]/g, '-')}`.slice(0, 64)
   const systemPrompt = 'You are a helpful assistant.'

@@ -15,11 +15,13 @@ import { defineTool, type IsOffered, type Tool, type ToolCall, type ToolUser } f
 const MAX_NAME = 64
 const MAX_DESCRIPTION = 1_000
 
-const Task = z.object({ message: requiredText(200_000).describe('What it is to do, with all that it has to know') })
+const Task = z.object({
+  message: requiredText(200_000).describe('The task, with all information that the agent needs'),
+})
 
 /**
- * A tool for each agent that the run's agent may delegate to, as far as its user can reach them: a call is a run of
- * that agent in a chat of its own, and the tool answers what the run did. Another organization's agent has none.
+ * Creates a tool for each agent that the run's agent may delegate to and its user can reach. A call is a run of that
+ * agent in a chat of its own, and returns the result. Another organization's agent has no such tools.
  */
 export async function delegates(deps: Deps, user: ToolUser, isOffered: IsOffered): Promise<Tool[]> {
   const { row, agent } = user
@@ -45,11 +47,11 @@ function nameOf({ name }: AgentRow): string {
 }
 
 function delegate(deps: Deps, user: ToolUser, { id, name, role, description }: AgentRow, tool: string): Tool {
-  const about = `Has the agent ${name} (${role}) do something, and answers with its result. ${description ?? ''}`.trim()
+  const about = `Delegates a task to the agent ${name} (${role}) and returns its result. ${description ?? ''}`.trim()
   const define = defineTool(tool, cut(about, MAX_DESCRIPTION), Task)
   const run = define(async ({ message }, call) => {
     let hasTried = false
-    // A database that is away for a moment is no reason to go on without the other run, nor to start a second one.
+    // A briefly unavailable database must neither lose the delegate nor start a second one.
     const child = await outlast(async () => {
       const known = call.childExecutionId ?? (hasTried ? await call.findChild() : null)
       hasTried = true
@@ -64,16 +66,16 @@ function delegate(deps: Deps, user: ToolUser, { id, name, role, description }: A
     if (status === 'failed') throw conflict(`${name} failed: ${error}`)
     if (status === 'cancelled') throw conflict(`The work of ${name} was cancelled`)
     if (stopReason === 'end_turn' || stopReason === null) return result ?? ''
-    return `${result ?? ''}\n\n[The answer of ${name} is not whole: it ended with ${stopReason}]`.trim()
+    return `${result ?? ''}\n\n[The answer of ${name} is incomplete: it ended with ${stopReason}]`.trim()
   })
   return { ...run, target: id, delegates: true }
 }
 
-/** Accepts the run of a call. Throws what the model is told when it may not be. */
+/** Accepts the run of a call. Throws errors for the model if it is not allowed. */
 async function begin(deps: Deps, user: ToolUser, agentId: string, message: string, call: ToolCall) {
   const { row } = user
   if (row.depth >= MAX_DEPTH) throw conflict(`Delegation goes no deeper than ${MAX_DEPTH} levels`)
-  if ((await line(deps.db, row)).has(agentId)) throw conflict('This agent waits for the result of this run itself')
+  if ((await line(deps.db, row)).has(agentId)) throw conflict('This agent itself waits for the result of this run')
   const actor = await user.actor()
   const agent = await deps.db.agent.findFirst({ where: { AND: [{ id: agentId }, reachable(actor)] } })
   if (!agent) throw notFound('Agent')
@@ -99,9 +101,9 @@ async function begin(deps: Deps, user: ToolUser, agentId: string, message: strin
 }
 
 /**
- * Throws 409 if the runs of a tree have started as many runs as they may. Only those are counted that calls have started:
- * what the user attached besides (`parentExecutionId`) takes no room from them. Called after the new run is written, while
- * its siblings wait for this transaction, and before the call adopts it.
+ * Throws 409 if a tree has reached its delegation limit. Counts only delegates, not runs that the user attached
+ * (`parentExecutionId`). Called after the new run is written, which makes its siblings wait for this transaction, and
+ * before the call adopts it.
  */
 async function checkTree(tx: Tx, { organizationId, rootExecutionId: root }: ExecutionRow): Promise<void> {
   const [delegated] = await tx.$queryRaw<{ count: number | bigint }[]>(Prisma.sql`
@@ -109,13 +111,13 @@ async function checkTree(tx: Tx, { organizationId, rootExecutionId: root }: Exec
       SELECT "id" FROM "Execution" WHERE "id" = ${root}
       UNION ALL SELECT "id" FROM "Execution"
         WHERE "organizationId" = ${organizationId} AND "rootExecutionId" = ${root} AND "parentExecutionId" IS NOT NULL)`)
-  // The new run and the root are a part of the tree, too.
+  // The new run and the root are part of the tree, too.
   if (Number(delegated?.count ?? 0) + 2 > MAX_TREE) {
     throw conflict(`Delegation limit reached: a run tree can have at most ${MAX_TREE} runs`)
   }
 }
 
-/** The agents of an execution and of all that it is a part of. */
+/** Returns the agents of an execution and its ancestors. */
 async function line(db: Db, { agentId, parentExecutionId }: ExecutionRow): Promise<Set<string>> {
   const agents = new Set([agentId])
   for (let id = parentExecutionId; id; ) {

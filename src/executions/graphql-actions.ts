@@ -10,55 +10,55 @@ import { EXECUTION, Execution, Status, Warning } from './graphql.ts'
 import { executions } from './router.ts'
 import * as schema from './schema.ts'
 
-enumFromZod('OnBusy', schema.Execute.shape.onBusy, 'What to do while the session runs another message')
-enumFromZod('OnDisconnect', schema.Execute.shape.onDisconnect, 'What becomes of the run when the caller goes away')
+enumFromZod('OnBusy', schema.Execute.shape.onBusy, 'Handling of a message while the session is busy')
+enumFromZod('OnDisconnect', schema.Execute.shape.onDisconnect, 'Handling of the run when the caller disconnects')
 
 const ExecuteInput = inputFromZod(
   'ExecuteAgentInput',
   schema.Execute.omit({ stream: true, content: true }),
-  'A message for an agent. To follow the run, say `background` and subscribe to `executionEvents`',
+  'A message for an agent. To follow the run, use `background` and subscribe to `executionEvents`',
 )
 
 const ExecuteAnyInput = inputFromZod(
   'ExecuteInput',
   schema.ExecuteAny.omit({ stream: true, content: true, characterId: true }),
-  'A message for an agent: the one that is named, else your newest one, else your private agent `Assistant`',
+  'A message for an agent: the named one, else your newest one, else your private agent `Assistant`',
 )
 
 const SendInput = inputFromZod(
   'SendMessageInput',
   SendMessage.omit({ stream: true, content: true }),
-  'A message for the agent of a chat. To follow the run, say `background` and subscribe to `chatEvents`',
+  'A message for the agent of a chat. To follow the run, use `background` and subscribe to `chatEvents`',
 )
 
 const RerunInput = inputFromZod(
   'RerunExecutionInput',
   schema.Rerun.omit({ stream: true, content: true }),
-  'How to run an agent on the message of an execution again',
+  'Options for running an agent again on the message of an execution',
 )
 
 const ExecutePayload = builder.objectRef<z.output<typeof schema.Executed>>('ExecuteAgentPayload').implement({
   description: 'A run that was accepted and, unless it is in the background, has completed',
   fields: (t) => ({
     executionId: t.exposeID('executionId', { description: 'The run' }),
-    chatId: t.exposeID('chatId', { description: 'Its chat, to continue' }),
-    sessionId: t.exposeID('sessionId', { description: 'Its session, to continue' }),
+    chatId: t.exposeID('chatId', { description: 'Chat of the run, to continue' }),
+    sessionId: t.exposeID('sessionId', { description: 'Session of the run, to continue' }),
     status: t.expose('status', { type: Status, description: 'Its status' }),
     result: t.exposeString('result', { nullable: true, description: 'The answer, unless it is in the background' }),
     stopReason: t.exposeString('stopReason', {
       nullable: true,
-      description: 'Why it ended, unless it is in the background',
+      description: 'Reason for the end, unless it is in the background',
     }),
     warnings: t.field({
       type: [Warning],
       nullable: true,
-      description: 'What the run did without, unless it is in the background',
+      description: 'Warnings about missing features, unless it is in the background',
       extensions: { rows: 3 },
       resolve: ({ warnings = null }) => warnings,
     }),
     execution: t.field({
       type: Execution,
-      description: 'The run as a whole',
+      description: 'The run',
       extensions: { scopes: ['executions:read', 'agents:execute'] },
       resolve: ({ executionId }, _, context, info) => reload(context, info, EXECUTION, executionId),
     }),
@@ -66,12 +66,12 @@ const ExecutePayload = builder.objectRef<z.output<typeof schema.Executed>>('Exec
 })
 
 const CancelPayload = builder.objectRef<{ id: string; message: string }>('CancelExecutionPayload').implement({
-  description: 'What became of a cancelled run',
+  description: 'Result of a cancellation',
   fields: (t) => ({
     message: t.exposeString('message', { description: 'For people' }),
     execution: t.field({
       type: Execution,
-      description: 'The run as it is now',
+      description: 'The run after the cancellation',
       extensions: { scopes: ['executions:read', 'agents:execute'] },
       resolve: ({ id }, _, context, info) => reload(context, info, EXECUTION, id),
     }),

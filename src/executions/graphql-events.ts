@@ -53,11 +53,13 @@ const kindOf = (data: MessageData) =>
   data.messageType === 'stream_event' && data.delta.type === 'thinking_delta' ? 'thinking' : data.messageType
 
 export const Event = builder.interfaceRef<ExecutionEvent>('ExecutionEvent').implement({
-  description: 'Something that happened in a run: first its MetaEvent, last its ResultEvent or ErrorEvent',
+  description: 'An event of a run: first a MetaEvent, last a ResultEvent or ErrorEvent',
   resolveType: ({ event, data }) => TYPES[event === 'message' ? kindOf(data as MessageData) : event],
   fields: (t) => ({
-    seq: t.exposeInt('seq', { description: 'Increases, with gaps; give the last one you have as `after` to go on' }),
-    at: t.expose('at', { type: 'DateTime', description: 'When it happened' }),
+    seq: t.exposeInt('seq', {
+      description: 'Sequence number, increasing with gaps; pass the last one as `after` to resume',
+    }),
+    at: t.expose('at', { type: 'DateTime', description: 'Time of the event' }),
   }),
 })
 
@@ -66,8 +68,8 @@ builder.objectRef<Of<'meta'>>(TYPES.meta).implement({
   interfaces: [Event],
   fields: (t) => ({
     executionId: t.id({ description: 'The run', resolve: ({ data }) => data.executionId }),
-    chatId: t.id({ description: 'Its chat, to continue', resolve: ({ data }) => data.chatId }),
-    sessionId: t.id({ description: 'Its session, to continue', resolve: ({ data }) => data.sessionId }),
+    chatId: t.id({ description: 'Chat of the run, to continue', resolve: ({ data }) => data.chatId }),
+    sessionId: t.id({ description: 'Session of the run, to continue', resolve: ({ data }) => data.sessionId }),
   }),
 })
 
@@ -75,55 +77,55 @@ builder.objectRef<Message<'stream_event'>>(TYPES.stream_event).implement({
   description: 'A fragment of the text; those of the last step make up the result',
   interfaces: [Event],
   fields: (t) => ({
-    step: t.int({ description: 'Which answer of the model, from 1', resolve: ({ data }) => data.step }),
+    step: t.int({ description: 'Number of the model response, from 1', resolve: ({ data }) => data.step }),
     text: t.string({ description: 'The fragment', resolve: ({ data }) => data.delta.text }),
   }),
 })
 
 builder.objectRef<Message<'stream_event'>>(TYPES.thinking).implement({
-  description: 'A fragment of what the model thinks before it answers; never a part of the result',
+  description: 'A fragment of the reasoning, which is never part of the result',
   interfaces: [Event],
   fields: (t) => ({
-    step: t.int({ description: 'Which answer of the model, from 1', resolve: ({ data }) => data.step }),
+    step: t.int({ description: 'Number of the model response, from 1', resolve: ({ data }) => data.step }),
     text: t.string({ description: 'The fragment', resolve: ({ data }) => data.delta.text }),
   }),
 })
 
 const ThinkingBlock = builder.objectRef<Extract<ContentBlock, { type: 'thinking' }>>('ThinkingBlock').implement({
-  description: 'What the model thought before it answered',
+  description: 'Reasoning of the model',
   fields: (t) => ({ text: t.exposeString('text', { description: 'The text', extensions: { cost: 5 } }) }),
 })
 
 const TextBlock = builder.objectRef<Extract<ContentBlock, { type: 'text' }>>('TextBlock').implement({
-  description: 'What the model said',
+  description: 'Text of the model',
   fields: (t) => ({ text: t.exposeString('text', { description: 'The text', extensions: { cost: 5 } }) }),
 })
 
 const ToolUseBlock = builder.objectRef<Extract<ContentBlock, { type: 'tool_use' }>>('ToolUseBlock').implement({
-  description: 'A tool that the model calls',
+  description: 'A tool call of the model',
   fields: (t) => ({
     id: t.exposeID('id', { description: 'The call' }),
     name: t.exposeString('name', { description: 'The tool' }),
     input: t.expose('input', {
       type: 'JSON',
       nullable: true,
-      description: 'What the model gives to it',
+      description: 'Input of the call',
       extensions: { cost: 10 },
     }),
   }),
 })
 
 const Block = builder.unionType('ContentBlock', {
-  description: 'A part of what the model answered',
+  description: 'A block of a model response',
   types: [TextBlock, ThinkingBlock, ToolUseBlock],
   resolveType: ({ type }) => ({ text: TextBlock, thinking: ThinkingBlock, tool_use: ToolUseBlock })[type],
 })
 
 builder.objectRef<Message<'assistant'>>(TYPES.assistant).implement({
-  description: 'A complete answer of the model',
+  description: 'A complete model response',
   interfaces: [Event],
   fields: (t) => ({
-    step: t.int({ description: 'Which answer of the model, from 1', resolve: ({ data }) => data.step }),
+    step: t.int({ description: 'Number of the model response, from 1', resolve: ({ data }) => data.step }),
     text: t.string({ description: 'All text of the step', extensions: { cost: 20 }, resolve: ({ data }) => data.text }),
     content: t.field({
       type: [Block],
@@ -135,7 +137,7 @@ builder.objectRef<Message<'assistant'>>(TYPES.assistant).implement({
 })
 
 builder.objectRef<Message<'tool_result'>>(TYPES.tool_result).implement({
-  description: 'What a tool answered',
+  description: 'Result of a tool',
   interfaces: [Event],
   fields: (t) => ({
     toolUseId: t.id({ description: 'The call', resolve: ({ data }) => data.toolUseId }),
@@ -149,39 +151,42 @@ builder.objectRef<Message<'tool_result'>>(TYPES.tool_result).implement({
 })
 
 builder.objectRef<Message<'warning'>>(TYPES.warning).implement({
-  description: 'The run does without something',
+  description: 'A warning about a missing feature',
   interfaces: [Event],
   fields: (t) => ({
-    code: t.string({ description: 'What kind of warning, for programs', resolve: ({ data }) => data.code }),
-    text: t.string({ description: 'For a person to read', resolve: ({ data }) => data.text }),
+    code: t.string({ description: 'Kind of the warning, for programs', resolve: ({ data }) => data.code }),
+    text: t.string({ description: 'Message for people', resolve: ({ data }) => data.text }),
   }),
 })
 
 builder.objectRef<Message<'retry'>>(TYPES.retry).implement({
-  description: 'The model failed, and is asked again after a wait',
+  description: 'The model failed, and the request is repeated after a wait',
   interfaces: [Event],
   fields: (t) => ({
     attempt: t.int({ description: 'Number of the repetition, from 1', resolve: ({ data }) => data.attempt }),
     afterMs: t.int({ description: 'Length of the wait (ms)', resolve: ({ data }) => data.afterMs }),
-    reason: t.string({ description: 'Why the model failed', resolve: ({ data }) => data.reason }),
+    reason: t.string({ description: 'Error of the model', resolve: ({ data }) => data.reason }),
   }),
 })
 
 builder.objectRef<Message<'approval'>>(TYPES.approval).implement({
-  description: 'The run waits for a person to decide about a call',
+  description: 'The run waits for the approval of a call',
   interfaces: [Event],
   fields: (t) => ({
-    approvalId: t.id({ description: 'What is to be decided', resolve: ({ data }) => data.approvalId }),
+    approvalId: t.id({ description: 'The approval to decide', resolve: ({ data }) => data.approvalId }),
     toolUseId: t.id({ description: 'The call', resolve: ({ data }) => data.toolUseId }),
     name: t.string({ description: 'The tool', resolve: ({ data }) => data.name }),
   }),
 })
 
 builder.objectRef<Message<'resumed'>>(TYPES.resumed).implement({
-  description: 'The server restarted, and the run goes on behind its last complete step',
+  description: 'The server restarted, and the run resumes after its last complete step',
   interfaces: [Event],
   fields: (t) => ({
-    step: t.int({ description: 'The answer whose fragments begin anew', resolve: ({ data }) => data.step }),
+    step: t.int({
+      description: 'Number of the model response whose fragments start over',
+      resolve: ({ data }) => data.step,
+    }),
   }),
 })
 
@@ -190,12 +195,12 @@ builder.objectRef<Of<'result'>>(TYPES.result).implement({
   interfaces: [Event],
   fields: (t) => ({
     executionId: t.id({ description: 'The run', resolve: ({ data }) => data.executionId }),
-    sessionId: t.id({ description: 'Its session, to continue', resolve: ({ data }) => data.sessionId }),
+    sessionId: t.id({ description: 'Session of the run, to continue', resolve: ({ data }) => data.sessionId }),
     status: t.field({ type: Status, description: 'Always `completed`', resolve: ({ data }) => data.status }),
-    stopReason: t.string({ nullable: true, description: 'Why it ended', resolve: ({ data }) => data.stopReason }),
+    stopReason: t.string({ nullable: true, description: 'Reason for the end', resolve: ({ data }) => data.stopReason }),
     usage: t.field({
       type: Usage,
-      description: 'Of the whole run',
+      description: 'Token usage of the whole run',
       resolve: ({ data: { usage } }) => ({ inputTokens: usage.input_tokens, outputTokens: usage.output_tokens }),
     }),
   }),
@@ -208,14 +213,14 @@ builder.objectRef<Of<'error'>>(TYPES.error).implement({
     executionId: t.id({ description: 'The run', resolve: ({ data }) => data.executionId }),
     status: t.field({ type: Status, description: '`failed` or `cancelled`', resolve: ({ data }) => data.status }),
     message: t.string({ description: 'What happened', resolve: ({ data }) => data.message }),
-    code: t.string({ description: 'The kind of the error, for programs', resolve: ({ data }) => data.code }),
-    detail: t.string({ nullable: true, description: 'Why it failed', resolve: ({ data }) => data.detail ?? null }),
-    stopReason: t.string({ nullable: true, description: 'Why it ended', resolve: ({ data }) => data.stopReason }),
+    code: t.string({ description: 'Kind of the error, for programs', resolve: ({ data }) => data.code }),
+    detail: t.string({ nullable: true, description: 'Error message', resolve: ({ data }) => data.detail ?? null }),
+    stopReason: t.string({ nullable: true, description: 'Reason for the end', resolve: ({ data }) => data.stopReason }),
   }),
 })
 
 const EVENT_ORDER = [['seq', 'asc']] as const
-const Events = connectionType('ExecutionEvent', Event, 'events of an execution, in their order', { counted: false })
+const Events = connectionType('ExecutionEvent', Event, 'events of an execution, in order', { counted: false })
 
 type Segment = { executionId: string; firstSeq: number; lastSeq: number; at: Date; events: string }
 
@@ -227,7 +232,7 @@ const SEGMENT = rowsOf<Segment>('ExecutionEvent', 'ExecutionEvent', () => ({}), 
 builder.prismaObjectFields(Execution, (t) => ({
   events: t.field({
     type: Events,
-    description: 'What has happened in it so far',
+    description: 'Events so far',
     nullable: true,
     args: argsFromZod(RelationArgs),
     extensions: { ...shows(executions.logs).extensions, rows: RELATION_ROWS, cost: LIST_COST },
@@ -273,7 +278,7 @@ builder.prismaObjectFields(Execution, (t) => ({
   }),
 }))
 
-/** In their order, of as many segments as there are: whether these are the first, and the last ones. */
+/** Yields the events of these segments in order, and whether they are the first and the last ones. */
 function* eventsOf(
   row: Edge,
   segments: readonly Segment[],
@@ -285,17 +290,17 @@ function* eventsOf(
   if (terminal) yield terminal
 }
 
-enumFromZod('StreamContent', schema.FollowExecution.shape.content, 'Which content a complete step of a stream has')
+enumFromZod('StreamContent', schema.FollowExecution.shape.content, 'Content of a complete step in a stream')
 
 const Follow = schema.FollowExecution.omit({ lastEventId: true })
 
 builder.subscriptionField('executionEvents', (t) =>
   t.field({
     ...shows(executions.events),
-    description: 'The events of an execution from the start or `after` a number, live while it runs, then the end',
+    description: 'Events of an execution from the start or `after` a number, live while it runs, then the end',
     type: Event,
     args: argsFromZod(Follow),
-    // Refused before the first event, or not at all.
+    // Errors are reported before the first event, or not at all.
     subscribe: async (_, args, { caller }) => each(batchesOf(await caller.executions.events(parseArgs(Follow, args)))),
     resolve: (event) => event,
   }),

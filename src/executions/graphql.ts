@@ -18,29 +18,33 @@ import * as schema from './schema.ts'
 import * as service from './service.ts'
 
 export const Status = enumFromZod('ExecutionStatus', schema.Status, 'The status of an execution')
-const Wait = enumFromZod('ExecutionWait', schema.Execution.shape.waitingFor, 'What a pending execution waits for')
+const Wait = enumFromZod(
+  'ExecutionWait',
+  schema.Execution.shape.waitingFor,
+  'Reason for which a pending execution waits',
+)
 
 type TokenUsage = { inputTokens: number; outputTokens: number }
 
 export const Usage = builder.objectRef<TokenUsage>('Usage').implement({
-  description: 'Tokens, as the provider counts them',
+  description: 'Tokens as counted by the provider',
   fields: (t) => ({
-    inputTokens: t.exposeFloat('inputTokens', { description: 'What the model read' }),
-    outputTokens: t.exposeFloat('outputTokens', { description: 'What it wrote' }),
+    inputTokens: t.exposeFloat('inputTokens', { description: 'Number of input tokens' }),
+    outputTokens: t.exposeFloat('outputTokens', { description: 'Number of output tokens' }),
   }),
 })
 
 export const Warning = builder.objectRef<{ code: string; text: string }>('Warning').implement({
-  description: 'Something that a run did without',
+  description: 'A warning about a feature that a run had to omit',
   fields: (t) => ({
-    code: t.exposeString('code', { description: 'What kind of warning, for programs; new ones may appear' }),
-    text: t.exposeString('text', { description: 'For a person to read' }),
+    code: t.exposeString('code', { description: 'Kind of the warning, for programs; new ones may appear' }),
+    text: t.exposeString('text', { description: 'Message for people' }),
   }),
 })
 
 type Row = { id: string; userId: string }
 
-/** Whether the caller may read the texts of a run: asked once for all rows of a list. */
+/** Returns whether the caller may read the texts of a run, with one query for all rows of a list. */
 export async function isReadable(id: string, context: GraphQLContext, info: GraphQLResolveInfo): Promise<boolean> {
   const found = await loadOne(context, beside(info, 'readable'), id, async (ids) => {
     const readable = await service.readableOf(context.actor, context.deps.db, ids)
@@ -49,7 +53,7 @@ export async function isReadable(id: string, context: GraphQLContext, info: Grap
   return found ?? false
 }
 
-/** Resolves a column of a run that is not shown unless the caller may read its texts. */
+/** Resolves a text column of a run, or null unless the caller may read its texts. */
 const textOf =
   <const Column extends string, Value>(column: Column, otherwise: Value) =>
   async (
@@ -68,7 +72,7 @@ export const EXECUTION = rowsOf<Row>('Execution', 'Execution', service.reachable
 export const Execution = builder.prismaObject('Execution', {
   description: 'One run of an agent',
   interfaces: nodeOf(EXECUTION),
-  // Whose run it is decides who may read it.
+  // The owner of the run determines who may read it.
   select: { id: true, userId: true },
   extensions: { scopes: ['executions:read'], like: schema.Execution },
   fields: (t) => ({
@@ -76,7 +80,7 @@ export const Execution = builder.prismaObject('Execution', {
     agentId: t.exposeID('agentId'),
     agentVersion: t.exposeInt('agentVersion'),
     agentName: t.string({
-      description: 'What the agent is called; null when another organization has withdrawn it',
+      description: 'Name of the agent; null if another organization has withdrawn it',
       nullable: true,
       select: { agentId: true },
       resolve: async ({ id, agentId }, _, context, info) => {
@@ -93,14 +97,14 @@ export const Execution = builder.prismaObject('Execution', {
         Agent,
         AGENT,
         'agentId',
-        'The agent as it is now; null when you cannot reach it, as that of another organization',
+        'The agent in its current state; null if you cannot reach it, as for another organization',
       ),
     ),
     organizationId: t.exposeID('organizationId'),
     userId: t.exposeID('userId'),
     tokenId: t.id({
       nullable: true,
-      description: 'The key it was started with; for its owner and admins',
+      description: 'Idempotency-Key of its start; for its owner and admins',
       select: { userId: true, tokenId: true },
       resolve: ({ userId, tokenId }, _, { actor }) => (isAdmin(actor) || userId === actor.userId ? tokenId : null),
     }),
@@ -169,9 +173,9 @@ export const Execution = builder.prismaObject('Execution', {
     startedAt: t.expose('startedAt', { type: 'DateTime', nullable: true }),
     completedAt: t.expose('completedAt', { type: 'DateTime', nullable: true }),
     updatedAt: t.expose('updatedAt', { type: 'DateTime' }),
-    user: t.field(rowIn(User, USER, 'userId', 'Whose run it is')),
-    chat: t.field(rowIn(Chat, CHAT, 'chatId', 'The chat that it is a part of')),
-    space: t.field(rowIn(Space, SPACE, 'spaceId', 'The space that it runs in')),
+    user: t.field(rowIn(User, USER, 'userId', 'Owner of the run')),
+    chat: t.field(rowIn(Chat, CHAT, 'chatId', 'Chat of the run')),
+    space: t.field(rowIn(Space, SPACE, 'spaceId', 'Space of the run')),
   }),
 })
 
@@ -180,15 +184,15 @@ export const Executions = connectionType('Execution', Execution, 'executions, ne
 type Tree = { nodes: schema.ExecutionNode[]; usage: TokenUsage }
 
 const ExecutionTree = builder.objectRef<Tree>('ExecutionTree').implement({
-  description: 'An execution with all that it is a part of, and all that is a part of it',
+  description: 'An execution with its ancestors and descendants',
   fields: (t) => ({
     executions: t.field({
       type: [Execution],
       description:
-        'The root first, then as deep as they are; those that you cannot reach are left out. Of more than 1 MiB of text what was asked for is whole; of the others `message` is cut at 200 characters and `result` null',
+        'The root first, then by depth, without unreachable ones. If the texts exceed 1 MiB, only the requested execution has them whole; for the others `message` is cut at 200 characters and `result` is null',
       extensions: { scopes: ['executions:read', 'agents:execute'], rows: 100 },
       resolve: async ({ nodes }, _, context, info) => {
-        // The texts are there already, as many as an answer can bear.
+        // The texts are loaded already, as far as they fit in a response.
         const { message, result, ...select } = selectRows(context, info, EXECUTION).select
         const texts = new Map(nodes.map(({ id, message, result = null }) => [id, { message, result }]))
         const rows = await delegateOf(context.deps.db, EXECUTION).findMany({
@@ -199,23 +203,18 @@ const ExecutionTree = builder.objectRef<Tree>('ExecutionTree').implement({
         return rows.map((row) => ({ ...row, ...texts.get(row.id) }))
       },
     }),
-    usage: t.expose('usage', { type: Usage, description: 'Of the whole tree, seen or not' }),
+    usage: t.expose('usage', { type: Usage, description: 'Usage of the whole tree, including unreachable executions' }),
   }),
 })
 
 builder.prismaObjectFields(Execution, (t) => ({
   parent: t.field(
-    rowIn(
-      Execution,
-      EXECUTION,
-      'parentExecutionId',
-      'The execution that it is a part of; null when there is none, or none that you can reach',
-    ),
+    rowIn(Execution, EXECUTION, 'parentExecutionId', 'Parent execution; null if there is none that you can reach'),
   ),
   children: t.field(
     relationList(Executions, EXECUTION, {
       column: 'parentExecutionId',
-      description: 'The executions that are a part of it, newest first',
+      description: 'Child executions, newest first',
     }),
   ),
 }))
@@ -224,24 +223,24 @@ builder.prismaObjectFields(Agent, (t) => ({
   executions: t.field(
     relationList(Executions, EXECUTION, {
       column: 'agentId',
-      description: 'Its runs in your organization, newest first',
+      description: 'Runs in your organization, newest first',
     }),
   ),
 }))
 
 builder.prismaObjectFields(Chat, (t) => ({
   executions: t.field(
-    relationList(Executions, EXECUTION, { column: 'chatId', description: 'The runs in it, newest first' }),
+    relationList(Executions, EXECUTION, { column: 'chatId', description: 'Runs of the chat, newest first' }),
   ),
 }))
 
 builder.prismaObjectFields(Message, (t) => ({
-  execution: t.field(rowIn(Execution, EXECUTION, 'executionId', 'The run that it belongs to')),
+  execution: t.field(rowIn(Execution, EXECUTION, 'executionId', 'Run of the message')),
 }))
 
 builder.prismaObjectFields(Space, (t) => ({
   executions: t.field(
-    relationList(Executions, EXECUTION, { column: 'spaceId', description: 'The runs in it, newest first' }),
+    relationList(Executions, EXECUTION, { column: 'spaceId', description: 'Runs of the space, newest first' }),
   ),
 }))
 

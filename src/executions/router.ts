@@ -9,7 +9,7 @@ import * as service from './service.ts'
 
 export const executions = router({
   create: token('agents:execute')
-    .meta(rest('POST', '/api/v1/execute', 'Run an agent on a message: by default your own', schema.EXECUTE_ERRORS))
+    .meta(rest('POST', '/api/v1/execute', 'Run an agent on a message, by default your own', schema.EXECUTE_ERRORS))
     .input(schema.ExecuteAny)
     .output(schema.Executed)
     .mutation(({ ctx, input }) => startAny(ctx.actor, ctx.deps, input, ctx)),
@@ -27,7 +27,9 @@ export const executions = router({
     .query(({ ctx, input }) => service.get(ctx.actor, ctx.deps, input.id)),
 
   cancel: token('executions:write', 'agents:execute')
-    .meta(rest('POST', '/api/v1/executions/{id}/cancel', 'Cancel an execution', { 400: 'It has ended already' }))
+    .meta(
+      rest('POST', '/api/v1/executions/{id}/cancel', 'Cancel an execution', { 400: 'The execution has already ended' }),
+    )
     .input(schema.ExecutionId)
     .output(schema.ExecutionCancelled)
     .mutation(async ({ ctx, input: { id } }) => {
@@ -42,9 +44,9 @@ export const executions = router({
 
   rerun: token('agents:execute')
     .meta(
-      rest('POST', '/api/v1/executions/{id}/rerun', 'Run an agent on the message of an execution again', {
+      rest('POST', '/api/v1/executions/{id}/rerun', 'Run an agent again on the message of an execution', {
         ...schema.EXECUTE_ERRORS,
-        404: 'The execution, its agent or its chat is none that you can use',
+        404: 'The execution, its agent or its chat does not exist or is not accessible',
       }),
     )
     .input(schema.Rerun)
@@ -52,7 +54,7 @@ export const executions = router({
     .mutation(({ ctx, input }) => rerun(ctx.actor, ctx.deps, input, ctx)),
 
   tree: token('executions:read', 'agents:execute')
-    .meta(rest('GET', '/api/v1/executions/{id}/tree', 'Get the whole tree an execution belongs to'))
+    .meta(rest('GET', '/api/v1/executions/{id}/tree', 'Get the whole tree of an execution'))
     .input(schema.ExecutionId)
     .output(schema.TreeResponse)
     .query(({ ctx, input }) => service.tree(ctx.actor, ctx.deps, input.id)),
@@ -63,7 +65,7 @@ export const executions = router({
     .output(schema.LogsResponse)
     .query(({ ctx, input }) => service.logs(ctx.actor, ctx.deps, input)),
 
-  /** Follows an execution; it has no effect, and is repeated by clients that reconnect. */
+  /** A stream without side effects, which clients repeat when they reconnect. */
   events: token('executions:read', 'agents:execute')
     .input(schema.FollowExecution)
     .subscription(async ({ ctx, input }) => {
@@ -72,15 +74,15 @@ export const executions = router({
     }),
 })
 
-/** What the caller's `events` gives to the other faces: they need not track each event. Its type says otherwise. */
+/** Value of the caller's `events` for the other APIs, which need not track each event; its declared type differs. */
 type Followed = { batches: AsyncIterable<readonly ExecutionEvent[]>; isOver: boolean }
 
 export const batchesOf = (events: AsyncIterable<unknown>) => (events as unknown as Followed).batches
 
-/** Tells whether the caller has the last event already, and should not come back. */
+/** Returns whether the caller already has the last event and should not reconnect. */
 export const isOver = (events: AsyncIterable<unknown>) => (events as unknown as Followed).isOver
 
-/** What tRPC needs to resume. */
+/** Adds the ids that tRPC needs to resume. */
 async function* trackEach(batches: AsyncIterable<readonly ExecutionEvent[]>) {
   for await (const events of batches) for (const event of events) yield tracked(String(event.seq), event)
 }

@@ -22,21 +22,23 @@ import { belowRoot, MAX_DEPTH } from './engine/queue/tree.ts'
 import { warningsOf } from './engine/run/warnings.ts'
 import type { Content, Execution, ExecutionNode, FollowExecution, ListExecutions, ReadLogs } from './schema.ts'
 
-/** An execution is open to whoever can see its agent and its space, and its mission, whose goal it says. */
+/** Filter for executions whose agent, space and mission the caller can see. */
 const isOpen = (actor: Actor): Prisma.ExecutionWhereInput => ({
   ...(isAdmin(actor) ? {} : { space: visibleSpace(actor) }),
   AND: [notPrivate(actor), notThenPrivate(actor), { OR: [{ missionId: null }, { chat: ofMissionFor(actor) }] }],
 })
 
-/** Executions whose texts the caller may read: they follow agent, space and mission (contract.md section 2). */
+/**
+ * Filter for executions whose texts the caller may read, which follow agent, space and mission (contract.md section 2).
+ */
 export const readable = (actor: Actor): Prisma.ExecutionWhereInput => ({
   organizationId: actor.organizationId,
   ...isOpen(actor),
 })
 
 /**
- * By id, and in lists: what is {@link readable}, and the state of the caller's own runs, whatever has been closed to the
- * caller since they began (contract-2.md section 8.3).
+ * Filter for access by id and in lists: {@link readable} runs, and the state of the caller's own runs even after access
+ * was lost (contract-2.md section 8.3).
  */
 export const reachable = (actor: Actor): Prisma.ExecutionWhereInput => ({
   organizationId: actor.organizationId,
@@ -85,7 +87,9 @@ const toListed = (actor: Actor, row: ListedRow): Omit<z.input<typeof Execution>,
   updatedAt: row.updatedAt.toISOString(),
 })
 
-/** Columns with what the caller, the model and the provider said: not shown of a run that is not {@link readable}. */
+/**
+ * Columns with texts of the caller, the model and the provider, which are hidden unless the run is {@link readable}.
+ */
 const NO_TEXTS = {
   message: '',
   preview: '',
@@ -96,7 +100,7 @@ const NO_TEXTS = {
   warnings: null,
 } satisfies Partial<ExecutionRow>
 
-/** An execution without its texts: state, times and usage. */
+/** Returns an execution without its texts: state, times and usage. */
 const toState = (actor: Actor, row: ExecutionRow) => ({
   ...toExecution(actor, { ...row, ...NO_TEXTS }),
   restricted: true as const,
@@ -108,7 +112,7 @@ const toExecution = (actor: Actor, row: ExecutionRow): z.input<typeof Execution>
   ...(row.result !== null && { result: row.result }),
 })
 
-/** What `list` filters by beside the status and the time. */
+/** Returns the filters of `list` besides the status and the time. */
 const filtersOf = ({ agentId, spaceId, chatId, taskId, missionId }: z.output<typeof ListExecutions>) =>
   Object.entries({ agentId, spaceId, chatId, taskId, missionId }).flatMap(([name, value]): [string, string][] =>
     value === undefined ? [] : [[name, value]],
@@ -120,7 +124,7 @@ const filtersOf = ({ agentId, spaceId, chatId, taskId, missionId }: z.output<typ
  */
 const isLive = (status: string | undefined) => status === 'pending' || status === 'running'
 
-/** What `list` lists: the filters of its input on top of {@link listed}. */
+/** Returns the filter of `list`: its input on top of {@link listed}. */
 export function listedBy(actor: Actor, input: z.output<typeof ListExecutions>): Prisma.ExecutionWhereInput {
   const { status, since } = input
   const given = filtersOf(input).map(
@@ -132,7 +136,7 @@ export function listedBy(actor: Actor, input: z.output<typeof ListExecutions>): 
   }
 }
 
-/** How many {@link listedBy} finds. */
+/** Returns how many executions {@link listedBy} finds. */
 export function countListed(actor: Actor, db: Db, input: z.output<typeof ListExecutions>) {
   const { status, since } = input
   const given = columnsAre(Object.fromEntries(filtersOf(input)))
@@ -153,7 +157,7 @@ export function countListed(actor: Actor, db: Db, input: z.output<typeof ListExe
   })
 }
 
-/** Those of some executions whose texts the caller may read: one statement, none for no ids. */
+/** Returns the ids whose texts the caller may read, in one statement, none without ids. */
 export async function readableOf(actor: Actor, db: Tx, ids: readonly string[]): Promise<ReadonlySet<string>> {
   if (!ids.length) return new Set()
   const where = { AND: [{ id: { in: [...ids] } }, readable(actor)] }
@@ -161,7 +165,7 @@ export async function readableOf(actor: Actor, db: Tx, ids: readonly string[]): 
   return new Set(rows.map(({ id }) => id))
 }
 
-/** Of rows that are {@link reachable}, the caller's own ones may be closed: the others are not. */
+/** Returns the caller's own rows among {@link reachable} ones that are not readable. Other users' rows always are. */
 async function closedOf(actor: Actor, db: Db, rows: readonly { id: string; userId: string }[]) {
   const own = rows.flatMap(({ id, userId }) => (userId === actor.userId ? id : []))
   return new Set(own).difference(await readableOf(actor, db, own))
@@ -186,10 +190,10 @@ export async function list(actor: Actor, { db }: Deps, input: z.output<typeof Li
   return { executions: rows.map(show), nextCursor, ...total }
 }
 
-/** A run that the caller may see, and whether with its texts. */
+/** A visible run, and whether its texts are readable. */
 type Seen = { row: ExecutionRow; isReadable: boolean }
 
-/** The execution, if the caller may see it, or its state. 404 for any other. */
+/** Finds a visible execution, or its state. Throws 404 for any other. */
 async function see(actor: Actor, { db }: Deps, id: string): Promise<Seen> {
   const row = await db.execution.findFirst({ where: { AND: [{ id }, readable(actor)] } })
   const { organizationId, userId } = actor
@@ -201,8 +205,9 @@ async function see(actor: Actor, { db }: Deps, id: string): Promise<Seen> {
 }
 
 /**
- * The execution if the caller may cancel it: its starter, an admin, or in the agent's own organization the agent's owner,
- * whether or not they can read it (contract-2.md section 8.3). 403 for others who can see it, else 404.
+ * Finds an execution that the caller may cancel: its starter, an admin, or the agent's owner in the agent's
+ * organization, whether or not they can read it (contract-2.md section 8.3). Throws 403 for others who can see it,
+ * otherwise 404.
  */
 export async function findToCancel(actor: Actor, deps: Deps, id: string): Promise<Seen> {
   const { db } = deps
@@ -219,7 +224,7 @@ async function ownsAgent({ organizationId, userId }: Actor, db: Db, { agentId: i
   return (await db.agent.findFirst({ where: { id, organizationId, userId }, select: { id: true } })) !== null
 }
 
-/** The execution, if the caller may read it. */
+/** Finds an execution that the caller may read. */
 export async function find(actor: Actor, { db }: Deps, id: string): Promise<ExecutionRow> {
   const row = await db.execution.findFirst({ where: { AND: [{ id }, readable(actor)] } })
   if (!row) throw notFound('Execution')
@@ -227,11 +232,11 @@ export async function find(actor: Actor, { db }: Deps, id: string): Promise<Exec
   return row
 }
 
-/** A token without `executions:read` sees its user's own runs only. */
+/** A token without `executions:read` can see only its user's own runs. */
 const mayRead = (actor: Actor, { userId }: { userId: string }): boolean =>
   userId === actor.userId || covers(actor.scopes, 'executions:read')
 
-/** Throws 403 for a run that the token is not for, of those that its user can reach. */
+/** Throws 403 for a reachable run that the token does not cover. */
 export function requireOwnRun(actor: Actor, row: { userId: string }): void {
   if (!mayRead(actor, row)) throw lacksScopes(['executions:read'])
 }
@@ -244,9 +249,9 @@ export async function get(actor: Actor, deps: Deps, id: string) {
 const show = (actor: Actor, { row, isReadable }: Seen) => (isReadable ? toExecution(actor, row) : toState(actor, row))
 
 /**
- * POST /executions/{id}/cancel, by those whom {@link findToCancel} lets. When the run completes at the same moment, one of
- * the two wins, and the answer agrees with it. `anew`: this caller asked before, and may have had it
- * done; that it is cancelled already is what they asked for.
+ * POST /executions/{id}/cancel, for callers accepted by {@link findToCancel}. If the run completes at the same moment,
+ * the response states which of the two succeeded. `anew`: a repeated request, for which an already cancelled run is a
+ * success.
  */
 export async function cancel(actor: Actor, deps: Deps, id: string, anew = false) {
   const { row, isReadable } = await findToCancel(actor, deps, id)
@@ -258,7 +263,7 @@ export async function cancel(actor: Actor, deps: Deps, id: string, anew = false)
   return { message: 'Execution cancelled successfully', execution: show(actor, { row: ended, isReadable }) }
 }
 
-/** Takes the texts out of a kept answer that the caller may not read any more. */
+/** Removes texts from a stored response that the caller may no longer read. */
 export async function withoutClosed<Answer extends Awaited<ReturnType<typeof cancel>>>(
   actor: Actor,
   { db }: Deps,
@@ -270,14 +275,14 @@ export async function withoutClosed<Answer extends Awaited<ReturnType<typeof can
   return { ...answer, execution: { ...execution, message: '', mediaIds: [], restricted: true } }
 }
 
-/** How long the texts of a tree may be together (bytes), so that all are shown. */
+/** Maximum size of the texts of a tree that are returned whole (bytes). */
 const MAX_TREE_TEXT = 1024 * 1024
 
 /**
- * GET /executions/{id}/tree: from the root down, as far as the caller may see it. Where an ancestor is out of reach,
- * the tree begins below it. Of a tree with more text than an answer can bear the execution itself is shown whole, the
- * others as in a list. Of old ones, what lies deeper than is allowed now stands beside its parent: nobody could write down
- * a thousand levels.
+ * GET /executions/{id}/tree: returns the tree from the root down, as far as the caller may see it. Begins below an
+ * unreachable ancestor. If the texts are too large for a response, only the execution itself is whole and the others
+ * are as in a list. In old trees, executions below the current depth limit are placed beside their parents, because a
+ * thousand levels cannot be serialized.
  */
 export async function tree(actor: Actor, deps: Deps, id: string) {
   const { row: found, isReadable } = await see(actor, deps, id)
@@ -293,7 +298,7 @@ export async function tree(actor: Actor, deps: Deps, id: string) {
   return { tree: toTree(rows.map(showOne), id), usage }
 }
 
-/** What all runs of a tree used, seen or not, and how long their texts are together (bytes). */
+/** Sums the usage of all runs of a tree, visible or not, and the size of their texts (bytes). */
 async function sumOf(db: Db, { organizationId, rootExecutionId }: ExecutionRow) {
   const [sum] = await db.$queryRaw<{ input: unknown; output: unknown; text: unknown }[]>(Prisma.sql`
     SELECT sum("inputTokens") AS "input", sum("outputTokens") AS "output",
@@ -309,7 +314,7 @@ async function sumOf(db: Db, { organizationId, rootExecutionId }: ExecutionRow) 
 
 type Omitted = { message: boolean; result: boolean }
 
-/** The runs of a tree that the caller may read, parents first; `found` is one of them, as it was read already. */
+/** Finds the runs of a tree that the caller may read, parents first. `found` is one of them, already loaded. */
 async function familyOf(actor: Actor, db: Db, found: ExecutionRow, omit: Omitted): Promise<ExecutionRow[]> {
   const { id, rootExecutionId } = found
   const [top, descendants] = await Promise.all([
@@ -326,7 +331,7 @@ async function familyOf(actor: Actor, db: Db, found: ExecutionRow, omit: Omitted
   return rows.map((row) => (row.id === id ? found : row))
 }
 
-/** The highest ancestor of an execution among those that are shown, with all below it. */
+/** Returns the highest visible ancestor of an execution with all of its descendants. */
 function toTree(shown: readonly Omit<ExecutionNode, 'children'>[], id: string): ExecutionNode {
   const nodes = new Map(shown.map((execution) => [execution.id, { ...execution, children: [] } as ExecutionNode]))
   const parentOf = (node: ExecutionNode) => nodes.get(node.parentExecutionId ?? '')
@@ -344,8 +349,8 @@ function toTree(shown: readonly Omit<ExecutionNode, 'children'>[], id: string): 
 }
 
 /**
- * GET /executions/{id}/logs: its events so far. They end early once they have said much. Of a run that the caller may not
- * read there are the first and the last one alone.
+ * GET /executions/{id}/logs: returns the events so far; a page ends early if they are long. For a run that the caller
+ * may not read, returns only the first and the last event.
  */
 export async function logs(actor: Actor, deps: Deps, input: z.output<typeof ReadLogs>) {
   const { id, after = 0, limit = 10_000 } = input
@@ -369,8 +374,8 @@ export async function logs(actor: Actor, deps: Deps, input: z.output<typeof Read
 }
 
 /**
- * The events after a number, in batches, as {@link followFrom} gives them. Throws before the first one, or not at all.
- * `isOver`: the caller has come back with the number of the last event, or a later one.
+ * Returns the events after a number in batches, like {@link followFrom}. Throws before the first one, or not at all.
+ * `isOver`: the caller has reconnected with the number of the last event, or a later one.
  */
 export async function follow(
   actor: Actor,
@@ -386,9 +391,9 @@ export async function follow(
 }
 
 /**
- * The events after a number of an execution that the caller can see, in batches, live while it runs, as long as they may
- * follow it. `isReadable`: with their texts. `content`: see {@link withoutStreamed}; clients of the hosted original, which
- * `TOKEN_PREFIX=td` is for, print what was streamed and the whole content, too.
+ * Yields the events after a number of a visible execution, in batches, live while it runs and the caller has access.
+ * `isReadable`: with texts. `content`: see {@link withoutStreamed}; clients of the hosted original (`TOKEN_PREFIX=td`)
+ * print the streamed and the complete content, too.
  */
 export function followFrom(
   actor: Actor,
@@ -398,7 +403,7 @@ export function followFrom(
   streamTo: (actor: Actor) => AbortSignal,
   { isReadable = true, content }: { isReadable?: boolean; content?: Content | null | undefined } = {},
 ): AsyncGenerator<readonly ExecutionEvent[]> {
-  // No more of its row: it is kept as long as the stream is on.
+  // Only these columns, because they are retained for the duration of the stream.
   const { id, userId } = row
   const batches = contentOf(deps, deps.engine.follow(edgeOf(row), after, streamTo(actor)), after, content)
   return asReadable(actor, deps, { id, userId }, batches, isReadable)
@@ -406,7 +411,10 @@ export function followFrom(
 
 type Batches = AsyncGenerator<readonly ExecutionEvent[]>
 
-/** The events with all content of complete steps, or the rest of it: the caller's choice, else the operator's. */
+/**
+ * Returns the events with all content of complete steps or only the rest, by the caller's choice, otherwise the
+ * operator's.
+ */
 export const contentOf = (
   { settings }: Pick<Deps, 'settings'>,
   batches: Batches,
@@ -416,8 +424,8 @@ export const contentOf = (
   (content ?? (settings.TOKEN_PREFIX === 'td' ? 'rest' : 'all')) === 'rest' ? withoutStreamed(batches, after) : batches
 
 /**
- * Leaves out of complete steps the blocks that were streamed as fragments (contract-2.md section 1.14). A stream that
- * goes on behind an event has shown them before.
+ * Removes blocks from complete steps that were streamed as fragments (contract-2.md section 1.14). A resumed stream has
+ * sent them before.
  */
 async function* withoutStreamed(batches: Batches, after: number): Batches {
   const streamed = new Set<string>()
@@ -434,15 +442,15 @@ async function* withoutStreamed(batches: Batches, after: number): Batches {
   }
 }
 
-/** The block of a complete step that fragments belong to. */
+/** Blocks of a complete step by the type of their fragments. */
 const BLOCKS = { text_delta: 'text', thinking_delta: 'thinking' } as const
 
-/** How long a stream goes on before the caller's access is checked again (ms). */
+/** Interval of access checks in a stream (ms). */
 const ACCESS_INTERVAL = 5_000
 
 /**
- * Checks every few seconds of a stream whether the caller may still read the run. If not, its starter is shown the rest
- * without texts, and the stream of anybody else ends.
+ * Checks regularly during a stream whether the caller may still read the run. If not, its starter receives the rest
+ * without texts, and any other stream ends.
  */
 async function* asReadable(
   actor: Actor,
@@ -465,7 +473,7 @@ async function* asReadable(
   }
 }
 
-/** The events that say no more than the state of a run, without what they say for people. */
+/** Returns the events that only describe the state of a run, without texts. */
 const stateOf = (events: readonly ExecutionEvent[]): ExecutionEvent[] =>
   events.flatMap((event) => {
     if (event.event === 'message') return []

@@ -19,30 +19,30 @@ import { warningsOf } from './engine/run/warnings.ts'
 import type { Execute, Executed } from './schema.ts'
 import { find } from './service.ts'
 
-/** How a run was asked for, beside its input. */
+/** Context of a run request besides its input. */
 export type Call = Pick<Context, 'gone' | 'idempotency' | 'onAccepted' | 'authenticateAgain'>
 
-/** What a run is for, when it is more than a message. */
+/** Options of a run beyond its message. */
 export type Purpose = {
   /** The path that an Idempotency-Key belongs to. */
   path: string
-  /** What its request said, where the run's input is made of more than that: the key is compared by it. */
+  /** Request to compare an Idempotency-Key with, if it differs from the run's input. */
   said?: object
   taskId?: string
-  /** Where it is to be, if that is known already. */
+  /** The conversation, if it is known already. */
   conversation?: Conversation
-  /** What is attached to the message that it repeats, unless its input names something else. */
+  /** Attachments of a repeated message, unless the input names others. */
   attached?: readonly string[]
-  /** What else happens in the transaction that accepts it; throwing refuses the run. */
+  /** Further changes in the accepting transaction. An error rejects the run. */
   also?: (tx: Tx, executionId: string, now: Date) => Promise<void>
 }
 
 /**
- * POST /agents/{id}/execute: accepts the run, and waits for its end unless it is to be streamed or in the background.
- * 400 for a parent that lies too deep; 403 for interrupting what the caller may not cancel, for a parent that is another
- * user's run, and for a token without the scope of what the model would be told beside the message; 404 for an agent, space, chat,
- * session or parent that the caller cannot use; 409 when the session is busy (`onBusy: reject`) or the run was cancelled;
- * 422 for an Idempotency-Key of another request; 500 `Chat execution failed`.
+ * POST /agents/{id}/execute: accepts the run and waits for its end unless it is streamed or in the background. Throws
+ * 400 for a parent that is nested too deep; 403 for interrupting a run that the caller may not cancel, for a parent
+ * that is another user's run, and for a token without the scope of history that the model would read; 404 for an agent,
+ * space, chat, session or parent that the caller cannot use; 409 if the session is busy (`onBusy: reject`) or the run
+ * was cancelled; 422 for an Idempotency-Key of another request; 500 `Chat execution failed`.
  */
 export async function start(
   actor: Actor,
@@ -72,7 +72,7 @@ export async function start(
   }
 }
 
-/** The 500 of a failed run, with why it failed (contract-2.md section 1.2). */
+/** Returns the 500 of a failed run with its error (contract-2.md section 1.2). */
 const failureOf = ({ id: executionId, error, errorCode }: ExecutionRow) =>
   chatFailed({
     executionId,
@@ -84,8 +84,8 @@ const failureOf = ({ id: executionId, error, errorCode }: ExecutionRow) =>
 const OVER = new Error('The wait is over')
 
 /**
- * Waits until the run has ended or the caller has gone away. Throws 401 or 403 when the caller's access ends meanwhile:
- * nobody learns the result with a token that was revoked.
+ * Waits until the run has ended or the caller has disconnected. Throws 401 or 403 if the caller's access ends
+ * meanwhile, so that a revoked token receives no result.
  */
 async function waitForEnd(
   actor: Actor,
@@ -105,13 +105,13 @@ async function waitForEnd(
     }
     if (!caller.tokenId)
       throw unauthorized(hasExpired(caller, deps.clock.now()) ? 'Token expired' : 'Invalid or expired token')
-    // A caller with another role waits on.
+    // A caller with a new role continues to wait.
     caller = await authenticateAgain()
   }
 }
 
 /**
- * The run of this request: a new one, or the one that its Idempotency-Key is bound to, unless that has failed
+ * Returns the run of this request: a new one, or the one bound to its Idempotency-Key, unless that has failed
  * (contract.md section 1).
  */
 async function acceptOnce(
@@ -146,7 +146,7 @@ async function acceptOnce(
     mission: null,
     also: purpose?.also ?? null,
   } as const
-  // A run in the background may wait for the end of a pause; the caller of any other would wait in vain.
+  // Only a run in the background can wait for the end of a pause.
   if (deps.pause.isPaused() && !input.background) throw paused()
   if (!key) return deps.engine.accept({ ...request, key: null })
   for (;;) {
@@ -166,15 +166,15 @@ async function acceptOnce(
   }
 }
 
-/** Finds the run that a new one is attached to. Its own user alone may: a tree has room for a limited number of runs. */
+/** Finds the parent of a new run. Only its own user may attach runs, because the size of a tree is limited. */
 async function findParent(actor: Actor, deps: Deps, id: string): Promise<ExecutionRow> {
   const parent = await find(actor, deps, id)
   return permit(parent, parent.userId === actor.userId)
 }
 
 /**
- * Throws 403 for a token without `chats:read` that goes on with what others have said: the model is told it, and answers
- * the caller. What the caller alone has said in a session, and its branches, is theirs to go on with.
+ * Throws 403 for a token without `chats:read` that continues a session with messages of others, because the model reads
+ * them and answers the caller. Sessions with only the caller's own messages, and their branches, are allowed.
  */
 export async function checkHistory(
   actor: Actor,
@@ -195,20 +195,20 @@ export async function checkHistory(
   if (ofOthers) requireScope(actor, 'chats:read')
 }
 
-/** What tells whether a session has branches, or is one. */
+/** Columns that determine whether a session has branches, or is one. */
 export type InBranches = { id: string; rootSessionId: string | null; activeBranchId: string | null }
 
-/** The session that all branches lead to; null for a session without branches. */
+/** Returns the root session of all branches, or null for a session without branches. */
 const rootOf = ({ id, rootSessionId, activeBranchId }: InBranches): string | null =>
   rootSessionId ?? (activeBranchId === null ? null : id)
 
-/** Columns of a session that {@link activeOf} needs, and where it is. */
+/** Columns of a session for {@link activeOf}, and its place. */
 const PLACE = {
   ...{ id: true, agentId: true, rootSessionId: true, activeBranchId: true },
   chat: { select: { id: true, spaceId: true } },
 } as const
 
-/** The session itself, or the branch that has taken its place. */
+/** Returns the session itself, or its active branch. */
 async function activeOf(actor: Actor, { db }: Deps, session: Prisma.SessionGetPayload<{ select: typeof PLACE }>) {
   const root = rootOf(session)
   if (!root) return session
@@ -218,7 +218,7 @@ async function activeOf(actor: Actor, { db }: Deps, session: Prisma.SessionGetPa
   return (await db.session.findFirst({ where: { id, ...ownSessions(actor) }, select: PLACE })) ?? session
 }
 
-/** The session that a chat goes on with, or the named one of it, if the caller may see it; of this agent, if one is named. */
+/** Finds the chat's active session, or the named one, if the caller may see it; of this agent, if one is named. */
 export async function findSession(
   actor: Actor,
   deps: Deps,
@@ -238,7 +238,7 @@ export async function findSession(
   return found && sessionId === null ? activeOf(actor, deps, found) : found
 }
 
-/** Where a run is to be. An empty id is unknown: taken for none, it would put the run where others read it. */
+/** Finds the conversation of a run. An empty id is unknown; ignoring it would put the run where others can read it. */
 async function findConversation(
   actor: Actor,
   deps: Deps,
@@ -259,8 +259,9 @@ async function findConversation(
 }
 
 /**
- * The agent of a run that is about to begin or to go on, if its user is still a member and may still run it, there; else
- * why the run fails. It begins with what the agent is now, and goes on with what it was then.
+ * Returns the agent of a run that is about to start or resume, if its user is still a member and may still run it;
+ * otherwise the reason for the failure. A run starts with the agent's current version and resumes with that of its
+ * start.
  */
 export async function agentFor(db: Db, row: ExecutionRow): Promise<AgentRow | string> {
   const actor = await actorOf(db, row)
@@ -274,7 +275,7 @@ export async function agentFor(db: Db, row: ExecutionRow): Promise<AgentRow | st
   return { ...agent, maxTurns: mission?.maxTurns ?? agent.maxTurns }
 }
 
-/** An agent as it was at the version of a run. */
+/** Returns an agent at the version of a run. */
 async function agentThen(db: Db, { agentId, agentVersion: version }: ExecutionRow): Promise<AgentRow> {
   const { agent } = await db.agentVersion.findUniqueOrThrow({ where: { agentId_version: { agentId, version } } })
   return fromVersion(agent)

@@ -10,12 +10,11 @@ import { delegates } from './delegate.ts'
 import type { IsOffered, Tool, Toolbox, ToolUser } from './engine/run/tools.ts'
 
 /**
- * Opens all that a run can call: see `OpenTools`. What the service itself offers is there for those who name it, in a
- * skill's `builtInTools` or the agent's `allowedTools`. A list of allowed tools then leaves out all others, except what
- * skills need; what is disallowed, by any of its names, is left out in any case. Of two tools of a name, the service's
- * own has it. A run of an agent with `requireTools` fails with an AppError if a tool or an MCP server is missing that it
- * is to have (contract-2.md section 1.8); others are warned of it. How the lists name the tools of MCP servers:
- * `offeredTools` (mcps/naming.ts).
+ * Opens all tools of a run: see `OpenTools`. Built-in tools must be named in a skill's `builtInTools` or the agent's
+ * `allowedTools`. A list of allowed tools excludes all others except those that skills need; disallowed tools, by any
+ * of their names, are always excluded. A built-in tool takes precedence over another of the same name. If a required
+ * tool or MCP server is missing, a run of an agent with `requireTools` fails with an AppError (contract-2.md section
+ * 1.8); others get a warning. How the lists name the tools of MCP servers: `offeredTools` (mcps/naming.ts).
  */
 export async function openTools(deps: Deps, user: ToolUser): Promise<Toolbox> {
   const allowed = new Set(user.agent.allowedTools as string[])
@@ -52,15 +51,15 @@ export async function openTools(deps: Deps, user: ToolUser): Promise<Toolbox> {
   }
 }
 
-/** Another organization's agent keeps what its list says to itself. */
+/** The allow list of another organization's agent is confidential. */
 const namesMissing = ({ row, agent }: ToolUser, names: readonly string[]) =>
   agent.organizationId === row.organizationId
-    ? `allowedTools names tools that are not there: ${names.join(', ')}`
-    : 'Some of the tools that this agent is allowed are not there'
+    ? `allowedTools names tools that do not exist: ${names.join(', ')}`
+    : 'Some of the tools that this agent is allowed do not exist'
 
 /**
- * Those of the built-in tools that the run may call, with the mode that organization, space and agent give them
- * (contract-2.md section 2.11). Whether they do so still is asked again at each call.
+ * Returns the built-in tools that the run may call, with the mode set by organization, space and agent (contract-2.md
+ * section 2.11). Each call checks again.
  */
 async function permitted({ db }: Deps, user: ToolUser, tools: readonly Tool[]): Promise<Tool[]> {
   if (!tools.length) return []

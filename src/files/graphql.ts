@@ -26,19 +26,19 @@ import { files } from './router.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
 
-const Encoding = enumFromZod('FileEncoding', schema.Encoding, 'What the content of a file is written in')
+const Encoding = enumFromZod('FileEncoding', schema.Encoding, 'Encoding of the content of a file')
 const { content, encoding } = schema.FileResponse.shape
 
 const BY_PATH = [['path', 'asc']] as const
 
-// Whoever reaches the space sees its files.
+// Files are visible to everyone who can reach the space.
 const FILE = rowsOf<Key>('SpaceFile', 'SpaceFile', () => ({}), { order: BY_PATH, key: ['spaceId', 'path'] })
 
 type Key = { spaceId: string; path: string }
 
 const texts = new WeakMap<Uint8Array, ReturnType<typeof service.toText>>()
 
-/** Made once, by however many names it is asked for. */
+/** Decodes the content once, for any number of aliases. */
 function textOf(content: Uint8Array) {
   const text = texts.get(content) ?? service.toText(content)
   texts.set(content, text)
@@ -54,7 +54,7 @@ const SpaceFile = builder.prismaObject('SpaceFile', {
     size: t.exposeInt('size'),
     updatedAt: t.expose('updatedAt', { type: 'DateTime' }),
     content: t.string({
-      description: 'What is in it',
+      description: 'Content of the file',
       extensions: { cost: 10 },
       select: { content: true },
       resolve: (row) => textOf(row.content).content,
@@ -74,7 +74,7 @@ const ListArgs = schema.ListFiles.pick({ path: true }).extend(RelationArgs.shape
 builder.prismaObjectFields(Space, (t) => ({
   files: t.field({
     type: SpaceFiles,
-    description: 'Its files, by path',
+    description: 'Files, by path',
     nullable: true,
     args: argsFromZod(ListArgs),
     extensions: { rows: RELATION_ROWS, cost: LIST_COST, procedure: files.list },
@@ -105,7 +105,7 @@ builder.prismaObjectFields(Space, (t) => ({
         )
       })
       const all = list?.all ?? []
-      // All paths are here: the filter is not needed.
+      // All paths are loaded, so no filter is needed.
       const exists = async (order: Order) =>
         all.some(({ path }) => (order[0]?.[1] === 'asc' ? to !== null && path >= to : path <= from))
       return toConnection(list ?? NOTHING, page, BY_PATH, () => all.length, exists)
@@ -113,11 +113,14 @@ builder.prismaObjectFields(Space, (t) => ({
   }),
 }))
 
-/** All paths of some spaces, with how long the files are, a bounded number each: what comes first is not for the databases to say, as in `list`. */
+/**
+ * Reads all paths of some spaces with the file sizes (their number is limited), because the databases sort paths
+ * differently, as in `list`.
+ */
 const pathsIn = ({ deps }: GraphQLContext, ids: string[]) =>
   deps.db.spaceFile.findMany({ where: { spaceId: { in: ids } }, select: { spaceId: true, path: true, size: true } })
 
-/** Of files whose content is wanted those that may have room in a page, and one more. */
+/** Returns the files whose contents may fit in a page, and one more. */
 function withRoom<File extends { size: number }>(page: readonly File[]): readonly File[] {
   let said = 0
   const end = page.findIndex(({ size }) => {
@@ -129,7 +132,7 @@ function withRoom<File extends { size: number }>(page: readonly File[]): readonl
 
 const keyOf = ({ spaceId, path }: Key) => `${spaceId} ${path}`
 
-/** What is to be selected of a file; 404 when it is not there. */
+/** Reads the selected columns of a file. Throws 404 if it does not exist. */
 async function findFile(db: Db, query: object, key: Key) {
   const row = await db.spaceFile.findUnique({ ...query, where: { spaceId_path: key } })
   if (!row) throw notFound('File')

@@ -30,10 +30,10 @@ const toListed = ({ path, size, updatedAt }: ListedRow): z.input<typeof SpaceFil
   updatedAt: updatedAt.toISOString(),
 })
 
-/** Content as the API shows it: text where it is some. */
+/** Returns content for the API, as text if it is valid UTF-8. */
 export function toText(content: Uint8Array) {
   const bytes = Buffer.from(content)
-  // JSON could carry NUL, but no request may.
+  // JSON can contain NUL, but requests may not.
   const encoding = isUtf8(bytes) && !bytes.includes(0) ? ('utf8' as const) : ('base64' as const)
   return { content: bytes.toString(encoding), encoding }
 }
@@ -44,8 +44,8 @@ const toFile = (row: ListedRow & { content: Uint8Array }): z.input<typeof FileRe
 })
 
 /**
- * GET /spaces/{id}/files, by path. All of a space are looked through, a bounded number: neither LIKE, nor `<`, nor ORDER
- * BY mean the same in both databases.
+ * GET /spaces/{id}/files, by path. Filters and sorts all files of a space (their number is limited) in memory, because
+ * LIKE, `<` and ORDER BY differ between the databases.
  */
 export async function list(actor: Actor, deps: Deps, input: z.output<typeof ListFiles>) {
   const { path: prefix = '', limit = MAX_ROWS, cursor } = input
@@ -58,7 +58,7 @@ export async function list(actor: Actor, deps: Deps, input: z.output<typeof List
   return { files: files.map(toListed), nextCursor: last && wanted.length > limit ? encodeCursor(last) : null }
 }
 
-/** Of the files of a space those whose path begins so and comes later, by path. */
+/** Returns the files whose path begins with `prefix` and comes after `after`, by path. */
 export const inOrder = <Row extends { path: string }>(rows: readonly Row[], prefix: string, after: string): Row[] =>
   rows.filter(({ path }) => path.startsWith(prefix) && path > after).sort((a, b) => (a.path < b.path ? -1 : 1))
 
@@ -78,7 +78,10 @@ export async function get(actor: Actor, deps: Deps, input: z.output<typeof FileP
   return toFile(row)
 }
 
-/** PUT /spaces/{id}/files/content: makes the file or replaces it, by whoever may change the space. 400 beyond a limit. */
+/**
+ * PUT /spaces/{id}/files/content: creates or replaces a file, for users who may change the space. Throws 400 beyond a
+ * limit.
+ */
 export async function write(actor: Actor, deps: Deps, input: z.output<typeof WriteFile>) {
   const { id: spaceId, path } = input
   const content = decode(input)
@@ -97,8 +100,8 @@ function decode({ content, encoding }: z.output<typeof WriteFile>): Buffer<Array
 }
 
 /**
- * Stores a file in the caller's transaction. The limits are conditions on the space's own counters, whose row is locked
- * first: what is there of the file cannot change meanwhile. Throws 404 for the space, 400 beyond a limit.
+ * Stores a file in the caller's transaction. The limits are conditions on the space's counters, whose row is locked
+ * first, so that the existing file cannot change meanwhile. Throws 404 for the space, and 400 beyond a limit.
  */
 async function store(
   tx: Tx,
@@ -127,7 +130,7 @@ export const fileTooLarge = () => badRequest('File too large. At most 1 MiB')
 export const tooManyFiles = () => badRequest(`Too many files. At most ${MAX_FILES} in a space`)
 export const spaceFull = () => badRequest('Space is full. At most 50 MiB of files')
 
-/** Makes room in a space whose row is locked. */
+/** Updates the counters of a space whose row is locked. Throws 400 beyond a limit. */
 async function grow(tx: Tx, { id, fileCount }: { id: string; fileCount: number }, files: number, bytes: number) {
   const { count } = await tx.space.updateMany({
     where: { id, fileCount: { lte: MAX_FILES - files }, fileBytes: { lte: MAX_SPACE_BYTES - bytes } },
@@ -140,8 +143,8 @@ async function grow(tx: Tx, { id, fileCount }: { id: string; fileCount: number }
 type NewFile = { path: string; content: Uint8Array<ArrayBuffer> }
 
 /**
- * Adds files in the caller's transaction, all or none; each is small enough, and its path is one. What is there already
- * stays. The paths that were added. Throws as {@link store} does.
+ * Adds files in the caller's transaction, all or none. Sizes and paths are validated already. Existing files stay.
+ * Returns the added paths. Throws like {@link store}.
  */
 export async function add(tx: Tx, actor: Actor, spaceId: string, files: NewFile[], now: Date): Promise<string[]> {
   const space = await lock(tx, actor, spaceId, now)
@@ -157,7 +160,7 @@ export async function add(tx: Tx, actor: Actor, spaceId: string, files: NewFile[
   return added.map(({ path }) => path)
 }
 
-/** DELETE /spaces/{id}/files/content, by whoever may change the space. */
+/** DELETE /spaces/{id}/files/content, for users who may change the space. */
 export async function remove(actor: Actor, deps: Deps, { id: spaceId, path }: z.output<typeof FilePath>) {
   const now = deps.clock.now()
   await deps.db.$transaction(async (tx) => {
@@ -174,8 +177,8 @@ export async function remove(actor: Actor, deps: Deps, { id: spaceId, path }: z.
 }
 
 /**
- * Locks a space whose files are to be written: writers take turns. Files follow the space's rule of who may change it:
- * 403 for a member who only sees the space, 404 for everybody else.
+ * Locks a space so that writers of its files take turns. Throws 403 for members who can only see the space, and 404 for
+ * everyone else.
  */
 async function lock(tx: Tx, actor: Actor, id: string, now: Date): Promise<{ fileCount: number }> {
   const [space] = await tx.space.updateManyAndReturn({

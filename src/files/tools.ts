@@ -6,7 +6,7 @@ import { endOf } from '../lib/text.ts'
 import { FilePath, ListFiles, WriteFile } from './schema.ts'
 import { get, list, write } from './service.ts'
 
-/** How much of a file a model is shown at once, in characters. */
+/** Maximum length of a file section for a model (characters). */
 const MAX_TEXT = 50_000
 const MAX_ROWS = 200
 
@@ -24,20 +24,20 @@ const listFiles = defineTool(
 
 const readFile = defineTool(
   'read_file',
-  'Reads a text file of the space. Of a long one it shows a part, and says where to go on.',
+  'Reads a text file of the space. For a long file it returns a section and the offset of the next one.',
   z.object({
     path,
-    offset: z.int().min(0).default(0).describe('At which character to begin'),
+    offset: z.int().min(0).default(0).describe('Offset of the first character'),
   }),
 )
 
 const writeFile = defineTool(
   'write_file',
-  'Writes a text file of the space: makes it, or replaces the whole of it.',
+  'Writes a text file of the space: creates it or replaces its whole content.',
   z.object({ path: WriteFile.shape.path, content: WriteFile.shape.content }),
 )
 
-/** The files of the run's space, as its user may read and write them, within its scopes (contract.md sections 2 and 6). */
+/** Creates the file tools, with the rights of the run's user within its scopes (contract.md sections 2 and 6). */
 export function fileTools(deps: Deps, { row, actor }: ToolUser): Tool[] {
   const { spaceId: id } = row
   return [
@@ -60,6 +60,6 @@ function excerpt(content: string, offset: number): string {
   const start = endOf(content, offset)
   const text = content.slice(start, endOf(content, MAX_TEXT, start))
   const next = offset + MAX_TEXT
-  if (next < length) return `${text}\n[Cut off after ${next} of ${length} characters: offset ${next} goes on]`
+  if (next < length) return `${text}\n[Cut off after ${next} of ${length} characters: continue with offset ${next}]`
   return text || '[Nothing: the file ends here]'
 }

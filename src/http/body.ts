@@ -10,32 +10,32 @@ import { PIECE, writeInPieces } from './unread.ts'
 
 const MIB = 1024 * 1024
 
-/** Written in base64, a file of 1 MiB is larger than anything else may be. */
+/** Encoded in base64, a file of 1 MiB exceeds the general limit. */
 const FILE_CONTENT = /^\/api\/(v1\/spaces\/[\w-]+\/files\/content|files\/write)\/?(\?|$)/
 
 const maxBytes = ({ url = '' }: IncomingMessage): number => (FILE_CONTENT.test(url) ? 4 * MIB : MIB)
 
-/** Whether a body is said to be JSON as it is read here: in UTF-8, and not compressed. */
+/** Returns whether a body is declared as supported JSON: UTF-8, not compressed. */
 export function isJson({ headers }: IncomingMessage): boolean {
   const { 'content-type': type = '', 'content-encoding': encoding = 'identity' } = headers
   const [, charset = 'utf-8'] = /; *charset *= *"?([^\s;"]+)/i.exec(type) ?? []
   return /^application\/json *(;|$)/i.test(type) && /^(utf-?8|us-ascii)$/i.test(charset) && /^identity$/i.test(encoding)
 }
 
-/** How long the body is said to be; NaN when it comes in pieces. */
+/** Returns the declared length of the body, or NaN for a chunked one. */
 const lengthOf = ({ headers }: IncomingMessage): number =>
   Number(headers['content-length'] ?? (headers['transfer-encoding'] ? Number.NaN : 0))
 
 export const hasBody = (req: IncomingMessage): boolean => lengthOf(req) !== 0
 
 /**
- * The JSON object in a request's body; an empty one when there is no body. Throws 400, 413 and 415 as contract.md
- * section 1 says.
+ * Reads the JSON object in a request's body, or returns an empty one without a body. Throws 400, 413 and 415 according
+ * to contract.md section 1.
  */
 export async function readJson(req: IncomingMessage): Promise<Record<string, unknown>> {
   const length = lengthOf(req)
   if (length === 0) return {}
-  // One that comes in pieces may have none: then it needs no type.
+  // A chunked body may be empty and then needs no type.
   const bytes = await readBytes(req, length)
   if (bytes.length === 0) return {}
   if (!isJson(req)) throw unsupportedType()
@@ -43,14 +43,14 @@ export async function readJson(req: IncomingMessage): Promise<Record<string, unk
   try {
     value = JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(bytes))
   } catch (error) {
-    // Of the message only the position: the rest repeats the body.
+    // Only the position of the message is used, because the rest repeats the body.
     throw invalidJson(/at position (\d+)/.exec((error as Error).message)?.[1])
   }
   if (typeof value !== 'object' || value === null || Array.isArray(value)) throw invalidField('body', 'object')
   return value as Record<string, unknown>
 }
 
-/** By events: an iterator leaves its listeners on the request, as long as its answer takes. */
+/** Uses events, because an iterator would leave its listeners on the request for the duration of the response. */
 function readBytes(req: IncomingMessage, length: number): Promise<Buffer> {
   const most = maxBytes(req)
   return new Promise((resolve, reject) => {
@@ -66,23 +66,23 @@ function readBytes(req: IncomingMessage, length: number): Promise<Buffer> {
       if (error) reject(error)
       else resolve(Buffer.concat(chunks, size))
     }
-    // It broke off: nobody's fault here, and no answer arrives.
+    // The client aborted, so no response will arrive.
     const leave = () => end(malformed())
     if (length > most) reject(bodyTooLarge(most, length))
-    // Whoever left before tells it no more.
+    // A request that was aborted earlier emits no event.
     else if (req.destroyed) reject(malformed())
     else req.on('data', add).on('end', end).on('error', leave)
   })
 }
 
-/** Answers with JSON. As a text, it leaves in one piece with its headers. */
+/** Sends JSON. As a text it leaves in one packet with its headers. */
 export function sendJson(
   res: ServerResponse,
   status: number,
   body: object,
   headers: Readonly<Record<string, string>> = {},
 ): void {
-  // What shows a secret stays as it is: the length of a compressed text would tell of its parts.
+  // Responses with secrets are not compressed, because the length would leak information.
   const mayShrink = !('token' in body || 'secret' in body)
   if (!hasLongText(body)) sendText(res, status, toJson(body), headers, mayShrink)
   else void writeJson(body).then((bytes) => sendText(res, status, bytes, headers, mayShrink))
@@ -118,7 +118,7 @@ export function sendText(
   finish(res, json)
 }
 
-/** Answers as the client asks, in zlib's threads. */
+/** Compresses in zlib's threads as the client accepts. */
 async function sendCompressed(
   res: ServerResponse,
   status: number,
@@ -136,13 +136,13 @@ async function sendCompressed(
   finish(res, compressed.bytes)
 }
 
-/** Of a request that was answered before its end: how much more is read, in bytes, and for how long, in milliseconds. */
+/** Maximum amount (bytes) and duration (ms) of reading the rest of a request that was answered early. */
 const MAX_DRAINED = 64 * MIB
 const DRAIN_TIMEOUT = 30_000
 
 /**
- * Ends an answer whose length was told. Whoever is still sending is answered at once, and then heard to the end: a
- * connection that is closed before takes the answer with it. On what does not end the server hangs up.
+ * Ends a response with a known length. If the client is still sending, the rest of its request is read afterwards,
+ * because closing the connection early would discard the response. A request without end is disconnected.
  */
 export function finish(res: ServerResponse, body: string | Buffer): void {
   if (res.req.complete && body.length > PIECE) {

@@ -16,15 +16,15 @@ type Call = {
 }
 type Middleware = ((call: Call & { next: (step?: Step) => Promise<Result> }) => Promise<Result>) & { _type?: string }
 
-/** A procedure as tRPC has built it. */
+/** A procedure as built by tRPC. */
 export type Procedure = {
   _def: { type: string; meta?: unknown; output?: z.ZodType; middlewares: readonly Middleware[] }
 }
 
 /**
- * How to call a procedure: all its middlewares, in their order, with what each hands to the next, as tRPC's own caller
- * does. That one copies the call twice for each middleware, and its check of the output the whole result, property by
- * property: a tenth of a whole request. Throws a TRPCError.
+ * Returns a caller for a procedure that executes all its middlewares in order, like tRPC's own caller. That one copies
+ * the call twice per middleware, and its output check copies the whole result: a tenth of a whole request. Throws a
+ * TRPCError.
  */
 export function callerOf({ _def }: Procedure, path: string) {
   const { type, meta, output } = _def
@@ -56,7 +56,7 @@ export function callerOf({ _def }: Procedure, path: string) {
   }
 }
 
-/** tRPC's check of the output. */
+/** tRPC's output check. */
 const checking =
   (output: z.ZodType): Middleware =>
   async ({ next }) => {

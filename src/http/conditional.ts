@@ -17,7 +17,7 @@ import type { Route } from './routes.ts'
 const AGENT = '/api/v1/agents/{id}'
 const MISSION = '/api/v1/missions/{id}'
 
-/** Returns the ETag of an answer: an agent's names its version, any other is a digest of the JSON. */
+/** Returns the ETag of a response: an agent's contains its version, any other is a digest of the JSON. */
 const etagOf = (route: Pick<Route, 'pattern'>, answer: object, json: string): string =>
   versionTag(route, answer) ?? digestTag(json)
 
@@ -38,14 +38,14 @@ export async function tagged(route: Route, answer: object): Promise<{ json: stri
   return { json, etag: versionTag(route, answer) ?? `"${digest.digest('base64url')}"` }
 }
 
-/** Tells whether a list of ETags names one, weak or strong alike. `*` names any. A tag may stand without its quotes. */
+/** Returns whether a list of ETags contains one, weak or strong. `*` matches any. Quotes are optional. */
 export function names(header: string, etag: string): boolean {
   if (header.trim() === '*') return true
   const tags = header.match(/"[^"]*"/g) ?? header.split(',').map((tag) => `"${tag.trim().replace(/^W\//, '')}"`)
   return tags.includes(etag)
 }
 
-/** Answers with one thing and its ETag, or 304 if the caller has it already. */
+/** Sends a single resource with its ETag, or 304 if the caller has it already. */
 export function sendTagged(
   req: IncomingMessage,
   res: ServerResponse,
@@ -56,7 +56,7 @@ export function sendTagged(
   else sendText(res, 200, json, { ETag: etag })
 }
 
-/** A PATCH or DELETE that must happen once, or only to what the caller has seen. */
+/** A PATCH or DELETE with an Idempotency-Key or an If-Match. */
 export type Change = {
   route: Route
   /** The GET of the same path, if there is one. */
@@ -68,36 +68,36 @@ export type Change = {
 }
 
 /**
- * Makes a change with its precondition and its Idempotency-Key in one transaction: between the check and the write nobody
- * else writes the row. Throws 412 if the resource is not as `ifMatch` says, and whatever the procedure throws.
+ * Makes a change with its precondition and Idempotency-Key in one transaction, so that no other write happens between
+ * check and change. Throws 412 if the resource does not match `ifMatch`, and the errors of the procedure.
  */
 export async function makeChange(context: Context, change: Change): Promise<unknown> {
   const { route, input, idempotency } = change
   const { deps } = context
-  // Not in the transaction: it may write when the token was used.
+  // Outside the transaction, because it may record the use of the token.
   const actor = await context.authenticate()
   route.checkScope(actor)
   const check = (own: Deps, tx: Tx) => checkMatch(context, own, tx, actor, change)
   if (route.pattern === MISSION && input.status === 'running') {
-    // It begins a run, which has a transaction of its own.
+    // A procedure that starts a run has its own transaction.
     return route.call(
       { ...context, idempotency, precondition: (tx, db) => check({ ...deps, db }, tx) },
       async () => input,
     )
   }
   const effect = async (within: Deps, tx: Tx) => {
-    // What an uncommitted agent looks like is for nobody else.
+    // An uncommitted agent must not enter the shared cache.
     const own = { ...within, knownAgents: createKnownAgents() }
     await check(own, tx)
     return (await callIn(context, own, route, input)) as object
   }
-  // What a deletion answers is nothing that a caller may not see any more.
+  // A deletion's response contains nothing that could become invisible.
   const visible = () => (route.method === 'PATCH' && change.twin ? look(context, deps, change) : namesNothing())
   if (!idempotency) return inTransaction(deps, effect)
   return once({ deps, actor, idempotency }, input, visible, (own, tx) => effect(own, tx as Tx))
 }
 
-/** Calls a procedure within a transaction. Throws what it has thrown itself, by which a deadlock is told. */
+/** Calls a procedure within a transaction. Rethrows its original error, which identifies a deadlock. */
 async function callIn(context: Context, deps: Deps, route: Route, input: Record<string, unknown>): Promise<unknown> {
   try {
     return await route.call({ ...context, deps, idempotency: null, precondition: null }, async () => input)
@@ -115,7 +115,7 @@ async function checkMatch(context: Context, deps: Deps, tx: Tx, actor: Actor, ch
   const { ifMatch, twin, parameters } = change
   if (ifMatch === undefined || ifMatch.trim() === '*') return
   if (!twin) throw hasChanged('This resource has no ETag: send the request without If-Match')
-  // Whether there is anything to lock for the caller.
+  // Checks that the caller can see the resource before its row is locked.
   await look(context, deps, change)
   const [table, id] = rowOf(twin.pattern, parameters, actor)
   if (table && id) await lockRows(tx, table, [id], rowLock(deps.settings))
@@ -135,7 +135,7 @@ const TABLES = {
   tasks: 'Task',
 } as const
 
-/** The row that every write of a resource locks. */
+/** Returns the row that every write of a resource locks. */
 function rowOf(pattern: string, { id }: Record<string, string>, { userId }: Actor) {
   const [, , , name = ''] = pattern.split('/')
   if (name === 'profile') return ['User', userId] as const

@@ -2,14 +2,15 @@ import { readFile } from 'node:fs/promises'
 import type { Server } from 'node:http'
 import type { Logger } from 'pino'
 
-/** File descriptors kept for the database, models, tools and files. */
+/** File descriptors reserved for the database, models, tools and files. */
 const RESERVED = 64
-/** How often refused connections are logged (ms). */
+/** Interval at which refused connections are logged (ms). */
 const LOG_INTERVAL = 60_000
 
 /**
- * Limits the connections of a server to 64 below the process's limit of file descriptors: a server without descriptors
- * could reach neither its database nor its models. Refused connections are counted and logged once a minute.
+ * Limits the connections of a server to 64 below the process's limit of file descriptors, because a server without
+ * descriptors could reach neither its database nor its models. Refused connections are counted and logged once a
+ * minute.
  */
 export async function limitConnections(server: Server, log: Logger): Promise<void> {
   const descriptors = await maxDescriptors()
@@ -27,7 +28,7 @@ export async function limitConnections(server: Server, log: Logger): Promise<voi
   })
 }
 
-/** Reads how many files the process may have open; null where there is no limit or the system does not say. */
+/** Returns the process's limit of open files; null without a limit or if it is unknown. */
 async function maxDescriptors(): Promise<number | null> {
   const text = await readFile('/proc/self/limits', 'utf8').catch(() => '')
   const [, soft] = /^Max open files +(\d+)/m.exec(text) ?? []

@@ -2,7 +2,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Logger } from 'pino'
 import type { Settings } from '../settings.ts'
 
-/** Headers that pages may send where their preflight asks for none. */
+/** Headers that pages may send if their preflight requests none. */
 const ALLOWED_HEADERS =
   'Authorization, Content-Type, Idempotency-Key, If-Match, If-None-Match, Last-Event-ID, X-Request-Id, trpc-accept'
 
@@ -10,16 +10,16 @@ const EXPOSED_HEADERS =
   'X-Request-Id, Retry-After, Idempotent-Replayed, X-Execution-Id, X-Muster-Warnings, WWW-Authenticate, ETag, ' +
   'Content-Range, Accept-Ranges, Content-Disposition'
 
-/** Names of headers as a browser lists them. */
+/** A list of header names as browsers send it. */
 const HEADER_NAMES = /^[\w!#$%&'*+.^`|~-]+( *, *[\w!#$%&'*+.^`|~-]+)*$/
 
-/** How long the next refusal of an origin is not logged (ms), and the maximum number of origins remembered for that. */
+/** Interval at which rejections of an origin are logged (ms), and the maximum number of origins remembered for that. */
 const LOG_INTERVAL = 60_000
 const MAX_ORIGINS = 100
 
 /**
- * Lets pages of the allowed origins use the service. Returns a function that returns true when a preflight was the whole
- * request. A refused preflight is logged, once a minute for each origin: the browser tells its page nothing of why.
+ * Handles CORS for the allowed origins. Returns a function that returns true if the request was a preflight. A rejected
+ * preflight is logged, once a minute per origin, because browsers do not report the reason to the page.
  */
 export function createCors({ CORS_ORIGINS }: Settings, log: Logger) {
   const refused = new Map<string, number>()

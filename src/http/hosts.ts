@@ -3,10 +3,10 @@ import { isIP } from 'node:net'
 import { badRequest, misdirected } from '../errors.ts'
 import type { Settings } from '../settings.ts'
 
-/** Throws 421 for a request whose `Host` is not one of the service's names, 400 where it is no host at all. */
+/** Throws 421 for a request whose `Host` is not one of the service's names, and 400 for an invalid host. */
 type CheckHost = (req: IncomingMessage) => void
 
-/** Without its port, in lower case. */
+/** Returns a host's name in lower case, without its port. */
 const nameOf = (host: string): string =>
   host
     .replace(/:\d*$/, '')
@@ -18,15 +18,15 @@ const isLoopback = (name: string): boolean =>
   name === 'localhost' || name.endsWith('.localhost') || name === '::1' || (isIP(name) === 4 && name.startsWith('127.'))
 
 /**
- * Makes the check that ends DNS rebinding (contract-2.md section 8.8). `ALLOWED_HOSTS` names the hosts; its default is
- * loopback, IP addresses and the host of `PUBLIC_URL`. Without `PUBLIC_URL`, a server that listens beyond loopback allows
- * every host: `isOpen` is true, and the operator should be warned.
+ * Creates the check that prevents DNS rebinding (contract-2.md section 8.8). `ALLOWED_HOSTS` lists the hosts; its
+ * default is loopback, IP addresses and the host of `PUBLIC_URL`. Without `PUBLIC_URL`, a server that listens beyond
+ * loopback allows every host: `isOpen` is true, and the operator should be warned.
  */
 export function createHostCheck({ ALLOWED_HOSTS, PUBLIC_URL, HOST }: Settings): { check: CheckHost; isOpen: boolean } {
   const names = new Set([...ALLOWED_HOSTS, ...(PUBLIC_URL ? [new URL(PUBLIC_URL).hostname] : [])].map(nameOf))
   const isOpen = ALLOWED_HOSTS.includes('*') || (!names.size && !isLoopback(nameOf(HOST)))
   const isDefault = !ALLOWED_HOSTS.length
-  // A client sends the same few, mostly one.
+  // Clients mostly send the same host.
   let latest: string | undefined
   return {
     isOpen: isOpen && isDefault,

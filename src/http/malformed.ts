@@ -5,7 +5,10 @@ import { newId } from '../lib/id.ts'
 
 const STATUS: Record<string, number> = { HPE_HEADER_OVERFLOW: 431, ERR_HTTP_REQUEST_TIMEOUT: 408 }
 
-/** Answers what is not HTTP, too large in its headers or too slow, in the service's error body, and hangs up. */
+/**
+ * Responds to malformed HTTP, oversized headers or slow requests with the service's error body, and closes the
+ * connection.
+ */
 export function refuseMalformed(error: NodeJS.ErrnoException, socket: Duplex): void {
   if (error.code === 'ECONNRESET' || !socket.writable) {
     socket.destroy()
@@ -19,16 +22,19 @@ export function refuseMalformed(error: NodeJS.ErrnoException, socket: Duplex): v
     `HTTP/1.1 ${status} ${phrase}\r\nContent-Type: application/json; charset=utf-8\r\nX-Request-Id: ${requestId}\r\n` +
       `Content-Length: ${Buffer.byteLength(body)}\r\nConnection: close\r\n\r\n${body}`,
   )
-  // A client that does not hang up, or does not read, must not keep its descriptor.
+  // Frees the descriptor even if the client neither closes nor reads.
   setTimeout(() => socket.destroy(), HANG_UP_AFTER).unref()
 }
 
-/** How long a client may take to read why its connection ends (ms). */
+/** Time that a client has to read the error before its connection is closed (ms). */
 const HANG_UP_AFTER = 1_000
 
-/** Refuses what Node would refuse without a body: HTTP/1.1 names a host, and there is nothing to expect but 100-continue. */
+/**
+ * Rejects requests that Node would reject without a body: HTTP/1.1 without a host, and expectations other than
+ * 100-continue.
+ */
 export function checkProtocol({ httpVersion, headers: { host, expect }, rawHeaders }: IncomingMessage): void {
-  // A proxy may believe the one and this server the other.
+  // A proxy may use the first host and this server the second.
   if (host !== undefined && countHosts(rawHeaders) > 1) throw malformed()
   if (httpVersion !== '1.1') return
   if (host === undefined) throw malformed()
@@ -44,5 +50,5 @@ function countHosts(rawHeaders: readonly string[]): number {
   return count
 }
 
-/** What is no request, or breaks off. */
+/** Returns the error for malformed or truncated requests. */
 export const malformed = () => badRequest('Malformed HTTP request')

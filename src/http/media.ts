@@ -16,10 +16,10 @@ import { find as findSpace } from '../spaces/service.ts'
 import { actorAt, type Context } from '../trpc.ts'
 import { names } from './conditional.ts'
 
-/** A file, and room for what a form has around it. */
+/** A file plus the overhead of a form (bytes). */
 const MAX_FORM = service.MAX_BYTES + 1024 * 1024
 
-/** POST /api/v1/media: multipart/form-data with one `file`, streamed into the storage as it comes. */
+/** POST /api/v1/media: multipart/form-data with one `file`, streamed into the storage while it arrives. */
 export async function upload(context: Context, req: IncomingMessage, idempotency: IdempotencyKey | null) {
   const { deps } = context
   const actor = await context.authenticate()
@@ -38,7 +38,7 @@ export async function upload(context: Context, req: IncomingMessage, idempotency
 
 /**
  * POST /api/files/upload (contract-2.md section 1.15): multipart/form-data with one `file` of at most 1 MiB, which is
- * written into the folder of the space that the address names.
+ * written into the given folder of the space.
  */
 export async function uploadToSpace(
   context: Context,
@@ -62,7 +62,7 @@ export async function uploadToSpace(
   return FileUploaded.parse({ results: [{ success: true, fileName, filePath: written.path, size: written.size }] })
 }
 
-/** Reads a file of a space as it comes. Throws 400 when it is larger than one may be. */
+/** Reads a file for a space. Throws 400 if it is too large. */
 async function readFile(stream: Readable): Promise<Buffer> {
   const chunks: Buffer[] = []
   let size = 0
@@ -74,7 +74,7 @@ async function readFile(stream: Readable): Promise<Buffer> {
   return Buffer.concat(chunks, size)
 }
 
-/** The file that is named `file`; what else the form holds is passed over. */
+/** Receives the part named `file` and ignores other parts of the form. */
 const receiveFile = ({ deps }: Context, actor: Actor, req: IncomingMessage): Promise<service.Upload> =>
   receiveForm(
     req,
@@ -82,7 +82,7 @@ const receiveFile = ({ deps }: Context, actor: Actor, req: IncomingMessage): Pro
     ({ draft }) => draft.discard(),
   )
 
-/** Takes the file of a form as it comes. `discard` ends what was taken of a form that turns out to be none. */
+/** Receives the file of a form while it arrives. `discard` cleans up if the form turns out to be invalid. */
 async function receiveForm<Received>(
   req: IncomingMessage,
   take: (stream: Readable, name: string) => Promise<Received>,
@@ -98,12 +98,12 @@ async function receiveForm<Received>(
   let received: Promise<Received> | undefined
   form.on('file', (field, stream, name) => {
     files.push(stream)
-    // A form that breaks off says so here, too, whether anybody listens or not.
+    // A form that breaks off emits an error here too, even without a listener.
     stream.on('error', () => {})
     if (field !== 'file') return void stream.resume()
     if (received) return void form.destroy(invalidField('file', 'one file'))
     received = take(stream, name ?? '')
-    // What is wrong with the file ends the reading of the rest.
+    // An invalid file ends the reading of the form.
     received.catch((error) => form.destroy(error))
   })
   try {
@@ -126,7 +126,9 @@ function openForm(contentType: string): BusboyInstance {
   }
 }
 
-/** The bytes of a form, which may hold a little beside the file. What is refused does not end the connection. */
+/**
+ * Yields the bytes of a form, with a limit for parts besides the file. A rejected form does not close the connection.
+ */
 async function* readForm(req: IncomingMessage): AsyncGenerator<Buffer> {
   let size = 0
   for await (const chunk of req.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>) {
@@ -136,7 +138,10 @@ async function* readForm(req: IncomingMessage): AsyncGenerator<Buffer> {
   }
 }
 
-/** Why a form was not taken: what is ours to say, then what the disk says; otherwise it broke off, or is none. */
+/**
+ * Returns the reason why a form was rejected: first the service's errors, then the disk's; otherwise the form was
+ * malformed or broke off.
+ */
 function reasonOf(errors: unknown[]): unknown {
   const isSystems = (error: unknown) => error instanceof Error && 'syscall' in error
   return errors.find((error) => error instanceof AppError) ?? errors.find(isSystems) ?? malformed()
@@ -145,14 +150,14 @@ function reasonOf(errors: unknown[]): unknown {
 const malformed = () => badRequest('Malformed multipart body')
 
 /**
- * GET /api/v1/media/{id}/content. Only pictures are shown by a browser, anything else is for saving, and never taken for
- * what it does not say it is (contract.md section 7).
+ * GET /api/v1/media/{id}/content. Browsers display only pictures and download everything else, without content sniffing
+ * (contract.md section 7).
  */
 export async function download(context: Context, req: IncomingMessage, res: ServerResponse, id: string): Promise<void> {
   const actor = await context.authenticate()
   requireScope(actor, 'media:read')
   const { name, mimeType, size, read } = await service.content(actor, context.deps, id)
-  // A file never changes: its id says all of it.
+  // Files never change, so the id identifies the content.
   const etag = `"${id}"`
   const disposition = PICTURES.has(mimeType) ? 'inline' : 'attachment'
   const known = req.headers['if-none-match']
@@ -177,14 +182,14 @@ export async function download(context: Context, req: IncomingMessage, res: Serv
     return
   }
   await pipeline(stream, res).catch((error) => {
-    // Whoever hangs up has had enough.
+    // A client that disconnects causes no error.
     if (!context.gone().aborted) throw error
   })
 }
 
 /**
- * Returns the part of a file that a request asks for (RFC 9110 section 14); null for all of it: several parts, another
- * unit, or a file that is not the one of If-Range. `none` if the file has no such part.
+ * Returns the requested range of a file (RFC 9110 section 14); null for the whole file: several ranges, another unit,
+ * or an If-Range that does not match. Returns `none` for an unsatisfiable range.
  */
 export function rangeOf(
   { headers }: Pick<IncomingMessage, 'headers'>,
@@ -201,6 +206,6 @@ export function rangeOf(
   return start < size ? { start, end } : 'none'
 }
 
-/** RFC 8187: what `encodeURIComponent` leaves, and a header may not hold. */
+/** RFC 8187: characters that `encodeURIComponent` leaves unescaped but a header may not contain. */
 const encodeName = (name: string): string =>
   encodeURIComponent(name).replace(/['()*]/g, (mark) => `%${mark.charCodeAt(0).toString(16).toUpperCase()}`)

@@ -16,7 +16,7 @@ import {
   SPACE_UPLOAD_PATH,
 } from './paths.ts'
 
-// What http/openapi.ts puts the document together from, beside the procedures.
+// Parts of the OpenAPI document besides the procedures.
 
 export const ErrorBody = z
   .object({
@@ -106,11 +106,11 @@ const PARAMETERS = {
   },
 } satisfies Record<string, oas31.ParameterObject>
 
-/** References to {@link HEADERS}. */
+/** Returns references to {@link HEADERS}. */
 export const headers = (...names: (keyof typeof HEADERS)[]): oas31.HeadersObject =>
   Object.fromEntries(['X-Request-Id', ...names].map((name) => [name, { $ref: `#/components/headers/${name}` }]))
 
-/** Headers that errors of some statuses carry. */
+/** Headers of errors with certain statuses. */
 const OF_ERRORS = ['Retry-After', 'WWW-Authenticate', 'Allow'] as const
 
 const errorResponse = (description: string, example?: errors.AppError): oas31.ResponseObject => ({
@@ -124,7 +124,7 @@ const errorResponse = (description: string, example?: errors.AppError): oas31.Re
   },
 })
 
-/** The errors by status, with what a client reads of them. */
+/** The errors by status, with their descriptions. */
 const ERRORS: Record<string, [name: string, description: string, example?: errors.AppError]> = {
   400: ['BadRequest', 'What was sent is incomplete or wrong', errors.badRequest('Missing required field: name')],
   401: ['Unauthorized', 'No token, or no valid one', errors.unauthorized('Unauthorized. Invalid or expired token')],
@@ -155,14 +155,14 @@ export const WARNINGS: oas31.SchemaObject = {
   description: 'If the body had fields that the operation does not have: `Unknown field: <name>`, at most 20',
 }
 
-/** What operations refer to. */
+/** Components that operations refer to. */
 export const COMPONENTS = {
   headers: HEADERS,
   parameters: PARAMETERS,
   responses: Object.fromEntries(Object.values(ERRORS).map(([name, ...response]) => [name, errorResponse(...response)])),
 }
 
-/** Throws for a status that has no response of its own yet: it wants a line in ERRORS. */
+/** Returns a reference to an error response. Throws for a status without one, which must be added to ERRORS. */
 export function errorReference(status: string, description?: string): oas31.ReferenceObject {
   const [name] = ERRORS[status] ?? []
   if (!name) throw new Error(`No error response for status ${status}`)
@@ -274,7 +274,7 @@ const health = (operationId: string, summary: string, canFail: boolean): { get: 
 
 const { after, content } = FollowExecution.shape
 
-/** What is no procedure that trpc-to-openapi knows: the bridge over the subscription, and the state of the process. */
+/** Paths that trpc-to-openapi does not know: the bridge over the subscription, and the health checks. */
 export const PATHS: ZodOpenApiPathsObject = {
   [EVENTS_PATH]: {
     get: {

@@ -54,13 +54,13 @@ const TAGS: Record<keyof (typeof appRouter)['_def']['record'] | 'health', string
   health: 'The state of this server. Needs no token.',
 }
 
-/** Subscriptions that REST has a bridge for, which is none of trpc-to-openapi's. */
+/** Subscriptions with a REST bridge that trpc-to-openapi does not know. */
 const BRIDGES: Record<string, { method: string; path: string }> = {
   'chats.events': { method: 'GET', path: CHAT_EVENTS_PATH },
   'executions.events': { method: 'GET', path: EVENTS_PATH },
 }
 
-/** Streams of bytes, which are no procedures: http/media.ts. */
+/** Byte streams, which are not procedures: http/media.ts. */
 const BINARY: Described[] = [
   {
     name: 'media.upload',
@@ -114,8 +114,8 @@ HEAD is answered wherever GET is. Another method that a path does not have is a 
 **Lists** come newest first, in pages of \`limit\`: the \`nextCursor\` of one is the \`cursor\` of the next, and null at the end.`
 
 /**
- * The OpenAPI 3.1 document of the REST face (contract.md section 0). It is made from the procedures: what an operation
- * can answer is told from its method, path and input, and from the `errors` that `rest()` was given.
+ * Creates the OpenAPI 3.1 document of the REST API (contract.md section 0) from the procedures. Possible responses
+ * follow from method, path and input, and from the `errors` given to `rest()`.
  */
 export function createDocument(settings: Pick<Settings, 'PUBLIC_URL' | 'TOKEN_PREFIX'>): OpenAPIObject {
   const prefix = settings.TOKEN_PREFIX
@@ -156,7 +156,7 @@ export function createDocument(settings: Pick<Settings, 'PUBLIC_URL' | 'TOKEN_PR
 
 type Described = Procedure['_def'] & { name: string; method: string; path: string }
 
-/** Says of an operation what trpc-to-openapi does not. */
+/** Completes an operation beyond the output of trpc-to-openapi. */
 function complete(operation: Operation, { name, method, path, meta, inputs }: Described, schemas: Schemas): void {
   const id = name.replace(/\.(\w)/g, (_, letter: string) => letter.toUpperCase())
   const component = id.charAt(0).toUpperCase() + id.slice(1)
@@ -172,7 +172,7 @@ function complete(operation: Operation, { name, method, path, meta, inputs }: De
   operation.description = [operation.description, needs].filter(Boolean).join('\n\n')
 
   moveToQuery(operation, shapeOf(inputs[0]))
-  // trpc-to-openapi takes `.optional()` off, and with it what was said of the field.
+  // trpc-to-openapi removes `.optional()`, and with it the field's description.
   for (const parameter of operation.parameters) {
     const description = shapeOf(inputs[0])[parameter.name]?.description
     if (description) parameter.description ??= description
@@ -184,7 +184,7 @@ function complete(operation: Operation, { name, method, path, meta, inputs }: De
   if (operation.requestBody && body) operation.requestBody.required = Boolean(fields?.required?.length)
   const [example] = objectOf(inputs[0])?.meta()?.examples ?? []
   if (body && example) body.example = example as oas31.MediaTypeObject['example']
-  // Zod leaves them out where a field is transformed.
+  // Zod removes them from transformed fields.
   delete fields?.examples
   moveToComponents(body, `${component}Request`, schemas)
 
@@ -268,7 +268,7 @@ function addExamples(document: OpenAPIObject): void {
   }
 }
 
-/** Says of an answer that it may warn of unknown fields, beside the warnings that it has. */
+/** Adds warnings about unknown fields to a response schema, beside its own warnings. */
 function addWarnings(schema: oas31.SchemaObject | undefined): void {
   if (!schema?.properties) return
   const own = schema.properties.warnings as oas31.SchemaObject | undefined
@@ -284,7 +284,7 @@ const canOnlyBeTrue = (schema: oas31.ParameterObject['schema']): boolean =>
 
 const isChange = (method: string): boolean => method === 'PATCH' || method === 'DELETE'
 
-/** The errors that an operation can give, as far as its method, its path and the fields of its body tell. */
+/** Returns the error statuses of an operation, derived from its method, path and body fields. */
 function errorStatuses(method: string, path: string, fields: string[]): string[] {
   const names = path.includes('{') || fields.some((field) => field.endsWith('Id'))
   return [
@@ -297,8 +297,8 @@ function errorStatuses(method: string, path: string, fields: string[]): string[]
 }
 
 /**
- * What a PUT, PATCH or POST takes is said to be in its body. A field may have its place in the address: `param` in its
- * meta, by which http/routes.ts takes it from there; one whose param is a component may stand in either.
+ * Documents fields of a PUT, PATCH or POST as body or query. `param` in a field's metadata places it in the query (see
+ * http/routes.ts); a field whose param is a component may be in either.
  */
 function moveToQuery(operation: Operation, shape: Record<string, z.ZodType>): void {
   const fields = operation.requestBody?.content['application/json']?.schema as oas31.SchemaObject | undefined
@@ -316,7 +316,7 @@ function moveToQuery(operation: Operation, shape: Record<string, z.ZodType>): vo
   }
 }
 
-/** What a DELETE takes is said to be in its query. It is taken from a body too, and that is the place for lists. */
+/** Documents fields of a DELETE as query parameters. A body is accepted too, and is the place for lists. */
 function moveListsToBody(operation: Operation): void {
   const parameters: oas31.ParameterObject[] = operation.parameters ?? []
   const isList = (parameter: oas31.ParameterObject) =>
@@ -343,7 +343,7 @@ function objectOf(schema: z.ZodType | undefined): z.ZodObject | undefined {
 const shapeOf = (schema: z.ZodType | undefined): Record<string, z.ZodType> =>
   (objectOf(schema)?.shape ?? {}) as Record<string, z.ZodType>
 
-/** A schema with a name is a type with a name in a generated client. */
+/** Moves a schema into the components, so that generated clients get a named type. */
 function moveToComponents(content: oas31.MediaTypeObject | undefined, name: string, schemas: Schemas): void {
   if (!content?.schema || '$ref' in content.schema) return
   schemas[name] = content.schema
@@ -369,8 +369,8 @@ function withoutTwins(document: OpenAPIObject): OpenAPIObject {
 }
 
 /**
- * Takes out what Zod says and nobody means: that an answer has no more fields than these (it may), that an integer is a
- * safe one, that a constant is its own default, and the pattern of a `date-time`, 300 characters long.
+ * Removes misleading details of Zod's output: that responses have no further fields (they may), that integers are safe
+ * ones, that constants are their own defaults, and the 300-character pattern of a `date-time`.
  */
 function withoutNoise(document: OpenAPIObject): OpenAPIObject {
   const text = JSON.stringify(document, function (this: { format?: unknown; const?: unknown }, key, value) {

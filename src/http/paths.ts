@@ -1,4 +1,4 @@
-// What REST serves beside the procedures: streams of events and of bytes.
+// REST paths besides the procedures: event and byte streams.
 
 export const EVENTS_PATH = '/api/v1/executions/{id}/events'
 export const CHAT_EVENTS_PATH = '/api/v1/chats/{id}/events'
@@ -10,5 +10,5 @@ export const CONTENT_PATH = '/api/v1/media/{id}/content'
 /** Returns the path that answers as another one does with `stream: true` (contract-2.md section 1.14). */
 export const streamPathOf = (path: string): string => `${path}/stream`
 
-/** Matches such a path, with a slash at its end or without, and captures the id in it, if there is one. */
+/** Returns a pattern for such a path, with an optional trailing slash, that captures its id. */
 export const patternOf = (path: string, id = '[\\w-]+'): RegExp => new RegExp(`^${path.replace('{id}', `(${id})`)}/?$`)

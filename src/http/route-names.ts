@@ -11,7 +11,7 @@ const OTHERS: ReadonlySet<string> = new Set([
   '/api/docs',
 ])
 
-/** Of what is served beside the procedures, whatever is given for an id. */
+/** Routes besides the procedures, for any id. */
 const BESIDE: readonly (readonly [pattern: RegExp, name: string])[] = [
   ...[EVENTS_PATH, CHAT_EVENTS_PATH, CONTENT_PATH, MEDIA_PATH, SPACE_UPLOAD_PATH].map(
     (path) => [patternOf(path, '[^/]+'), path] as const,
@@ -21,7 +21,7 @@ const BESIDE: readonly (readonly [pattern: RegExp, name: string])[] = [
 
 const procedures: Readonly<Record<string, unknown>> = appRouter._def.procedures
 
-/** The route of a request, of which there are only so many: what nobody serves is `other`. */
+/** Returns the route of a request, from a limited set. Unknown paths are `other`. */
 export function routeOf(method: string, path: string): string {
   const known = findRoute(method, path)?.route.pattern
   if (known) return known

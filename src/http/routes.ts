@@ -14,32 +14,32 @@ type Described = Procedure & {
 /** A procedure by its REST method and path. */
 export type Route = {
   method: string
-  /** Its path as it is documented, with the names of its parameters. */
+  /** Documented path with parameter names. */
   pattern: string
-  /** Which of the query's names are lists, though they be given once. */
+  /** Query parameters that are lists even if given once. */
   lists: ReadonlySet<string>
-  /** Which names of the query say anything, where all else is said in a body; null: all. */
+  /** Query parameters that are used beside a body; null for all. */
   inQuery: ReadonlySet<string> | null
-  /** Every name that its query or body may have; null where that cannot be told. */
+  /** All known names of the query or body; null if undetermined. */
   known: ReadonlySet<string> | null
-  /** Whether it reads one thing, which has an ETag. */
+  /** Whether the route reads a single resource, which has an ETag. */
   isSingle: boolean
-  /** Throws 403 for somebody whose token has none of its scopes. */
+  /** Throws 403 for a token without any of the scopes. */
   checkScope: (actor: Actor) => void
-  /** Whether its body can ask for a stream: it starts a run. */
+  /** Whether the body can request a stream, because the route starts a run. */
   canStream: boolean
   /** Whether it answers with the stream of the run, whatever its body says: a path of {@link streamPathOf}. */
   isStream: boolean
-  /** Calls the procedure as any other face does. Throws a TRPCError. */
+  /** Calls the procedure like any other API. Throws a TRPCError. */
   call: (ctx: Context, getRawInput: () => Promise<unknown>) => Promise<unknown>
 }
 
-/** What stands at a place in a path: a name of its own wins over a parameter. */
+/** A node of the path tree. A literal segment takes precedence over a parameter. */
 type Node = { children: Map<string, Node>; parameter: Node | null; routes: Map<string, Route & { names: string[] }> }
 
 const WITH_BODY: ReadonlySet<string> = new Set(['POST', 'PUT', 'PATCH'])
 
-/** Paths of single things that end with a name. */
+/** Paths of single resources that end with a name. */
 const SINGLE: ReadonlySet<string> = new Set([
   '/api/v1/profile',
   '/api/v1/organizations/{id}/policy',
@@ -48,7 +48,7 @@ const SINGLE: ReadonlySet<string> = new Set([
 
 const isList = (field: z.ZodType): boolean => unwrap(field) instanceof z.ZodArray
 
-/** As http/openapi.ts says it. */
+/** Same rule as in http/openapi.ts. */
 const isInQuery = (field: z.ZodType): boolean => field.meta()?.param?.in === 'query'
 
 const node = (): Node => ({ children: new Map(), parameter: null, routes: new Map() })
@@ -94,7 +94,7 @@ function toRoute(path: string, procedure: Described, method: string, pattern: st
   }
 }
 
-/** The route of a request, with what its path says; null when there is none. A slash at the end is passed over. */
+/** Finds the route of a request with its path parameters; null if there is none. Ignores a trailing slash. */
 export function findRoute(method: string, path: string): { route: Route; parameters: Record<string, string> } | null {
   const { place, values } = findPlace(path)
   const route = place?.routes.get(method)
@@ -119,14 +119,14 @@ function findPlace(path: string): { place: Node | null; values: string[] } {
   return { place, values }
 }
 
-/** The names of all fields of inputs but those of the path; null where an input is no object. */
+/** Returns the names of all input fields except path parameters; null if an input is not an object. */
 function knownNames(inputs: z.ZodType[], inPath: readonly string[]): ReadonlySet<string> | null {
   if (!inputs.map(unwrap).every((input) => input instanceof z.ZodObject)) return null
   const names = namesOf(inputs, () => true)
   return new Set([...names].filter((name) => !inPath.includes(name)))
 }
 
-/** The names of some fields of inputs, however those are wrapped. */
+/** Returns the names of matching input fields, inside any wrappers. */
 function namesOf(inputs: z.ZodType[], which: (field: z.ZodType) => boolean): ReadonlySet<string> {
   const objects = inputs.map(unwrap).filter((input) => input instanceof z.ZodObject)
   const fields = objects.flatMap(({ shape }) => Object.entries(shape as Record<string, z.ZodType>))

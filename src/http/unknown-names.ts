@@ -2,18 +2,18 @@ import { AppError, unknownParameter } from '../errors.ts'
 import { nearest } from '../lib/nearest.ts'
 import type { Context } from '../trpc.ts'
 
-// Nothing that a REST request names is ignored silently (contract-2.md section 1.3).
+// Reports unknown names in REST requests instead of ignoring them (contract-2.md section 1.3).
 
-/** Names that caches and trackers add to addresses. */
+/** Parameters that caches and trackers add to addresses. */
 const ADDED = /^(_$|utm_)/
-/** Fields that clients of the hosted original send to operations that have no use for them. */
+/** Fields that clients of the hosted original send to operations that do not use them. */
 const ALIASES: ReadonlySet<string> = new Set(['characterId', 'system_message', 'disabledTools', 'advanced_tools'])
-/** Maximum number of fields in one answer's warnings. */
+/** Maximum number of warnings about fields in one response. */
 const MAX_WARNINGS = 20
 /** Maximum length of a warning (characters). */
 const MAX_LENGTH = 100
 
-/** Whether a parameter that no operation takes says nothing to it. */
+/** Returns whether a parameter was added by a cache or tracker. */
 export const isAdded = (name: string): boolean => ADDED.test(name)
 
 /** Returns the 400 for a query parameter that the operation does not have. */
@@ -24,7 +24,7 @@ export function refuseParameter(name: string, known: Iterable<string>): AppError
   return unknownParameter(toPrintable(name), like ? `Did you mean ${like}?` : listed)
 }
 
-/** Checks the query of a route without a procedure. Throws 400 for a parameter that is not among `known`, 401 before. */
+/** Checks the query of a route without a procedure. Throws 401 first, then 400 for a parameter outside `known`. */
 export async function checkQuery({ identify }: Context, url: string, known: readonly string[]): Promise<void> {
   const start = url.indexOf('?')
   if (start === -1) return
@@ -40,11 +40,13 @@ export function unknownFields(body: object, known: ReadonlySet<string> | null): 
   return known ? Object.keys(body).filter((name) => !known.has(name) && !ALIASES.has(name)) : []
 }
 
-/** Returns what an answer says of unknown fields of the request, one text each. */
+/** Returns one warning for each unknown field of the request. */
 export const warningsOf = (fields: readonly string[]): string[] =>
   fields.slice(0, MAX_WARNINGS).map((name) => toPrintable(`Unknown field: ${name}`))
 
-/** Names the unknown fields of a request in a 400 that has no detail: one of them may be the missing one, misspelt. */
+/**
+ * Adds the unknown fields of a request to a 400 without a detail, because one of them may be a misspelt required field.
+ */
 export function explainByFields(error: AppError, fields: readonly string[], known: Iterable<string>): AppError {
   const [field] = fields
   if (error.status !== 400 || error.detail !== undefined || field === undefined) return error

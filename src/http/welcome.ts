@@ -3,7 +3,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Settings } from '../settings.ts'
 import { sendPage } from './docs.ts'
 
-// What a browser gets for `/` and for the address of a chat (contract-2.md section 1.21).
+// Pages for `/` and for the address of a chat in a browser (contract-2.md section 1.21).
 
 const CHAT = /^\/[\w-]+\/spaces\/[\w-]+\/chats\/([\w-]+)\/?$/
 
@@ -45,12 +45,12 @@ const ESCAPED: Readonly<Record<string, string>> = {
 }
 const escaped = (text: string) => text.replace(/[&<>"']/g, (character) => ESCAPED[character] ?? '')
 
-/** Whether a browser asks for a page, rather than a client for JSON. */
+/** Returns whether the client is a browser that requests a page rather than JSON. */
 const wantsPage = ({ headers }: IncomingMessage): boolean => /\btext\/html\b/i.test(headers.accept ?? '')
 
 /**
- * Answers a browser that asks for `/` or for a chat's address with a page: what is here, and how to get a token. It tells
- * nothing of any organization. Returns false for every other request.
+ * Sends a page to a browser that requests `/` or the address of a chat, with links and instructions for getting a
+ * token. It reveals nothing about any organization. Returns false for every other request.
  */
 export function sendWelcome(settings: Settings, path: string, req: IncomingMessage, res: ServerResponse): boolean {
   const [, chatId] = CHAT.exec(path) ?? []

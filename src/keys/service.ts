@@ -15,7 +15,7 @@ import type { CreateKey, Derived, Key, ListKeys, RevokeKey } from './schema.ts'
 
 type TokenRow = Prisma.TokenGetPayload<object>
 
-/** A user's own keys in the organization, unless revoked: nobody else's concern. */
+/** Filter for the user's own keys in the organization, without revoked ones. */
 export const reachable = ({ organizationId, userId }: Actor): Prisma.TokenWhereInput => ({
   organizationId,
   userId,
@@ -43,14 +43,14 @@ export async function list(actor: Actor, { db }: Deps, input: z.output<typeof Li
 
 const DAY = 24 * 60 * 60 * 1000
 
-/** The scopes of a key that is to be. It never outranks its maker: 403 for one that the caller does not have. */
+/** Returns the scopes of a new key. Throws 403 for a scope that the caller does not have. */
 export function scopesOf(actor: Actor, { scopes = null }: z.output<typeof CreateKey>): string[] {
   const wanted = scopes ?? [...actor.scopes]
   if (!wanted.every((scope) => covers(actor.scopes, scope as Scope))) throw forbidden()
   return wanted
 }
 
-/** POST /keys. A key never outlives the key with which it is made (contract-2.md section 8.1). */
+/** POST /keys. A key never outlives the key that created it (contract-2.md section 8.1). */
 export async function create(actor: Actor, deps: Deps, input: z.output<typeof CreateKey>) {
   const scopes = scopesOf(actor, input)
   const { organizationId, userId } = actor
@@ -68,8 +68,8 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
 }
 
 /**
- * DELETE /keys/{id}: revokes it; requests and streams that are open with it end. With `cascade` the keys made with it are
- * revoked too, missions written with any of them are paused and runs are cancelled; without, the answer lists these.
+ * DELETE /keys/{id}: revokes the key and ends its open requests and streams. With `cascade` also revokes the keys
+ * created with it, pauses missions written with any of them, and cancels their runs; without, the response lists these.
  */
 export async function remove(actor: Actor, deps: Deps, { id, cascade = false }: z.output<typeof RevokeKey>) {
   const { organizationId, userId } = actor
@@ -78,7 +78,7 @@ export async function remove(actor: Actor, deps: Deps, { id, cascade = false }: 
     if (!(await tx.token.findFirst({ where: { id, ...reachable(actor) }, select: { id: true } }))) throw notFound('Key')
     const keys = await keysMadeWith(tx, { organizationId, userId, id })
     const theirs = { organizationId, userId, tokenId: { in: [id, ...keys.all] } }
-    // In the order in which locks are taken: runs, the counts of missions, missions.
+    // Lock order: runs, mission counts, missions.
     const marked = cascade ? await markRuns(tx, theirs, actor, now) : null
     const active = { ...theirs, archivedAt: null, status: { not: 'completed' as const } }
     const missions = await tx.mission.findMany({ where: active, select: { id: true } })
@@ -111,14 +111,14 @@ export async function remove(actor: Actor, deps: Deps, { id, cascade = false }: 
   return { message: 'Key revoked successfully', derived: first(derived) }
 }
 
-/** At most as many of each as a list has rows. */
+/** Limits each list to the size of a page. */
 const first = ({ keys, missions, runs }: z.input<typeof Derived>) => ({
   keys: keys.slice(0, MAX_ROWS),
   missions: missions.slice(0, MAX_ROWS),
   runs: runs.slice(0, MAX_ROWS),
 })
 
-/** Finds the keys made with a key, and with those. `valid` are those that are not revoked. */
+/** Finds the keys created with a key, and with those. `valid` are the ones that are not revoked. */
 async function keysMadeWith(
   tx: Tx,
   { organizationId, userId, id }: { organizationId: string; userId: string; id: string },
@@ -144,12 +144,12 @@ export type NewToken = {
   name: string
   scopes: readonly string[]
   expiresAt: Date | null
-  /** The token with which it is made, if it is made with one. */
+  /** The token that creates the key, if there is one. */
   tokenId?: string | null
 }
 
 /**
- * Stores a token's digest and returns the token, which is never to be seen again. `token` is one that exists already
+ * Stores a token's digest and returns the token, which cannot be read again. `token` is an existing one
  * (BOOTSTRAP_TOKEN).
  */
 export async function createToken(
@@ -172,7 +172,7 @@ export async function createToken(
   return { row, token }
 }
 
-/** Revokes a token for good, if it is not already. When it was; null when there is none of that id. */
+/** Permanently revokes a token unless it is revoked. Returns the time of its revocation, or null for an unknown id. */
 export async function revokeToken(tx: Tx, id: string, at: Date): Promise<Date | null> {
   const { count } = await tx.token.updateMany({ where: { id, revokedAt: null }, data: { revokedAt: at } })
   const token = await tx.token.findUnique({ where: { id }, select: { organizationId: true, revokedAt: true } })

@@ -6,10 +6,10 @@ import { diskFull } from '../errors.ts'
 import { newId } from '../lib/id.ts'
 import type { Draft, MediaStorage } from './storage.ts'
 
-/** Nobody uploads for so long (ms). */
+/** Maximum duration of an upload (ms). */
 export const HOUR = 60 * 60 * 1000
 
-/** Stores an upload in a file of a folder until `keep` puts it where it stays. */
+/** Stores an upload in a temporary file until `keep` moves it to its place. */
 export async function createDrafts(
   folder: string,
   keep: (path: string, id: string) => Promise<void>,
@@ -48,6 +48,6 @@ export async function createDrafts(
   }
 }
 
-/** The codes of a disk, or of a user's share of it, that takes no more. */
+/** Returns whether an error means that the disk or the user's quota is full. */
 const isDiskFull = (error: unknown): boolean =>
   error instanceof Error && 'code' in error && /^(ENOSPC|EDQUOT|EFBIG)$/.test(String(error.code))

@@ -1,8 +1,8 @@
 import { hkdfSync } from 'node:crypto'
 
 /**
- * Derives the id of an installation, under which the storage keeps its files. It comes from the master key, so that every
- * server and every copy of one database has the same, no two installations share one, and no row has to be migrated.
+ * Derives the id of an installation, which prefixes its files in the storage. It comes from the master key, so that all
+ * servers and copies of one database share it, no two installations do, and no migration is needed.
  */
 export const installationId = (masterKey: Buffer): string =>
   `muster-${Buffer.from(hkdfSync('sha256', masterKey, '', 'muster installation', 8)).toString('hex')}`

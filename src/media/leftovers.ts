@@ -3,21 +3,21 @@ import { HOUR } from './drafts.ts'
 import { dayOf } from './service.ts'
 import type { Trashed } from './storage.ts'
 
-/** Share of the installation's files, and number of files, that a start moves to the trash at most. */
+/** Maximum share and number of the installation's files that one start moves to the trash. */
 const MAX_SHARE = 0.01
 const MAX_REMOVED = 100
-/** How many records of uploads and deletions a start looks at. */
+/** Maximum number of recorded uploads and deletions that a start checks. */
 const MAX_LOOKED_AT = 1_000
-/** How long a file stays in the trash (days). */
+/** Time that a file stays in the trash (days). */
 export const TRASH_DAYS = 14
 const DAY = 24 * HOUR
 
 type Parts = Pick<Deps, 'db' | 'storage' | 'clock' | 'log'>
 
 /**
- * Moves files to the trash that uploads and deletions of this installation left behind, as its database records them, and
- * empties the trash of what is older than 14 days. Nothing is ever removed because the database does not know it: the
- * storage may belong to others, and the database may be an older one. Runs at a start, unless the server is paused.
+ * Moves files to the trash that interrupted uploads and deletions of this installation left behind, as recorded in its
+ * database, and deletes trash older than 14 days. A file is never removed merely because it is unknown to the database:
+ * the storage may be shared, and the database may be older. Runs at a start, unless the server is paused.
  */
 export async function removeLeftovers(deps: Parts): Promise<void> {
   const { db, log } = deps
@@ -27,10 +27,10 @@ export async function removeLeftovers(deps: Parts): Promise<void> {
   const rest = leftovers.length - most
   if (rest > 0) {
     const advice = '`npm run admin -- media-clean` lists them, and with --yes moves them to the trash'
-    log.warn({ files: rest }, `files of broken-off uploads and deletions are left: ${advice}`)
+    log.warn({ files: rest }, `files of interrupted uploads and deletions remain: ${advice}`)
   }
   await emptyTrash(deps)
-  log.debug('media were looked after')
+  log.debug('cleaned up media files')
 }
 
 /** Returns the ids of files without a row that the database has recorded for more than an hour. */
@@ -61,10 +61,13 @@ async function findKnown({ db }: Pick<Parts, 'db'>, ids: string[]): Promise<Set<
 async function moveToTrash({ db, storage, clock, log }: Parts, id: string): Promise<void> {
   await storage.trash(id, dayOf(clock.now()))
   await db.mediaDraft.deleteMany({ where: { id } })
-  log.info({ mediaId: id, days: TRASH_DAYS }, 'a file without a row was moved to the trash')
+  log.info({ mediaId: id, days: TRASH_DAYS }, 'moved a file without a row to the trash')
 }
 
-/** Deletes for good what is too old in the trash. A file whose row is there, as after a restore, is put back instead. */
+/**
+ * Deletes expired files from the trash. A file whose row exists, as after a restore of the database, is put back
+ * instead.
+ */
 async function emptyTrash({ db, storage, clock, log }: Parts): Promise<void> {
   const oldest = dayOf(new Date(clock.now().getTime() - TRASH_DAYS * DAY))
   for await (const some of storage.listTrash()) {
@@ -76,16 +79,16 @@ async function emptyTrash({ db, storage, clock, log }: Parts): Promise<void> {
     for (const trashed of old) {
       if (known.has(trashed.id)) {
         await storage.restore(trashed.id)
-        log.warn({ mediaId: trashed.id }, 'a file that the database knows was in the trash, and was put back')
+        log.warn({ mediaId: trashed.id }, 'restored a file from the trash because the database refers to it')
         continue
       }
       await storage.purge(trashed)
-      log.info({ mediaId: trashed.id, trashed: trashed.day }, 'a file in the trash was deleted for good')
+      log.info({ mediaId: trashed.id, trashed: trashed.day }, 'deleted a file from the trash')
     }
   }
 }
 
-/** Lists the installation's own files without a row: recorded ones, and any under its prefix that are an hour old. */
+/** Lists the installation's files without a row: recorded ones, and any under its prefix that are an hour old. */
 export async function findLeftovers(deps: Parts): Promise<string[]> {
   const found = new Set(await findRecorded(deps))
   for await (const ids of deps.storage.list()) {
@@ -95,14 +98,14 @@ export async function findLeftovers(deps: Parts): Promise<string[]> {
   return [...found]
 }
 
-/** Moves the installation's own files without a row to the trash, however many there are; returns their ids. */
+/** Moves all of the installation's files without a row to the trash. Returns their ids. */
 export async function cleanMedia(deps: Parts): Promise<string[]> {
   const ids = await findLeftovers(deps)
   for (const id of ids) await moveToTrash(deps, id)
   return ids
 }
 
-/** Puts files back from the trash: one, or all whose row is there. Returns their ids. */
+/** Restores files from the trash: one, or all whose row exists. Returns their ids. */
 export async function restoreMedia({ db, storage }: Parts, id: string | null): Promise<string[]> {
   if (id !== null) return (await storage.restore(id)) ? [id] : []
   const trashed: Trashed[] = []

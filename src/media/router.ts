@@ -2,7 +2,7 @@ import { rest, router, token } from '../trpc.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
 
-/** Uploading and downloading are REST only, since they are streams of bytes: http/media.ts. */
+/** Uploads and downloads are REST only, because they are byte streams: http/media.ts. */
 export const media = router({
   list: token('media:read')
     .meta(rest('GET', '/api/v1/media', 'List uploaded files'))
@@ -11,7 +11,7 @@ export const media = router({
     .query(({ ctx, input }) => service.list(ctx.actor, ctx.deps, input)),
 
   get: token('media:read')
-    .meta(rest('GET', '/api/v1/media/{id}', 'Get what is known of an uploaded file'))
+    .meta(rest('GET', '/api/v1/media/{id}', 'Get the metadata of an uploaded file'))
     .input(schema.MediaId)
     .output(schema.MediaResponse)
     .query(({ ctx, input }) => service.get(ctx.actor, ctx.deps, input.id)),

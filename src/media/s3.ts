@@ -20,13 +20,13 @@ import { createDrafts, HOUR } from './drafts.ts'
 import type { MediaStorage, Trashed } from './storage.ts'
 
 const CONNECT_TIMEOUT = 5_000
-/** How long nothing may come from the bucket (ms). */
+/** Maximum silence of the bucket (ms). */
 const IDLE_TIMEOUT = 30_000
 
 /**
- * Media in a bucket of S3, or of what speaks its protocol at S3_ENDPOINT, as `<installation>/<id>`. An upload is taken in
- * under `folder` of this machine, so that nothing half-uploaded ever comes to the bucket, and is sent on as a stream. What
- * the bucket does not answer is a 503. The bucket may have objects of others: only keys with the prefix are listed.
+ * Stores media in an S3 bucket, or in an S3-compatible service at S3_ENDPOINT, as `<installation>/<id>`. An upload is
+ * first stored under the local `folder`, so that no partial upload reaches the bucket, and then streamed on. Failures
+ * of the bucket are a 503. Only keys with the prefix are listed, because the bucket may be shared.
  */
 export async function createS3Storage(
   settings: Settings & { S3_BUCKET: string },
@@ -40,7 +40,7 @@ export async function createS3Storage(
   )
   const client = new S3Client({
     region: S3_REGION,
-    // Servers other than AWS want the bucket in the path, and need not know the newer checksums.
+    // Services other than AWS expect the bucket in the path and may not support newer checksums.
     ...(S3_ENDPOINT && { endpoint: S3_ENDPOINT, forcePathStyle: true }),
     requestChecksumCalculation: 'WHEN_REQUIRED',
     responseChecksumValidation: 'WHEN_REQUIRED',
@@ -48,7 +48,7 @@ export async function createS3Storage(
       S3_SECRET_ACCESS_KEY && {
         credentials: { accessKeyId: S3_ACCESS_KEY_ID, secretAccessKey: S3_SECRET_ACCESS_KEY },
       }),
-    // It would write to the console otherwise.
+    // The default logger would write to the console.
     logger: { debug() {}, info() {}, warn() {}, error() {} },
     requestHandler: {
       connectionTimeout: CONNECT_TIMEOUT,
@@ -62,7 +62,7 @@ export async function createS3Storage(
 
   const own = (id: string) => `${installationId}/${id}`
   const inTrash = ({ id, day }: Trashed) => `${installationId}/trash/${day}/${id}`
-  /** The key of a file, and the one by which an earlier version stored it. */
+  /** Returns the key of a file, and the key used by earlier versions. */
   const keysOf = (id: string) => [own(id), id]
 
   const drafts = await createDrafts(join(folder, 'drafts'), async (path, id) => {
@@ -74,12 +74,12 @@ export async function createS3Storage(
     } catch (error) {
       refuse(error)
     } finally {
-      // Of an upload that fails, nobody reads the rest.
+      // The body of a failed request is not read to its end.
       Body.destroy()
     }
   })
 
-  /** Returns what an object has; null where there is none. */
+  /** Returns null if an object does not exist. */
   async function ifAny<T>(answer: Promise<T>): Promise<T | null> {
     try {
       return await answer
@@ -92,7 +92,7 @@ export async function createS3Storage(
 
   const drop = (Key: string) => client.send(new DeleteObjectCommand({ Bucket, Key })).catch(refuse)
 
-  /** Returns whether there was anything to move. */
+  /** Moves an object. Returns whether it existed. */
   async function move(from: string, to: string): Promise<boolean> {
     const source = `${Bucket}/${from.split('/').map(encodeURIComponent).join('/')}`
     const copied = await ifAny(client.send(new CopyObjectCommand({ Bucket, Key: to, CopySource: source })))
@@ -123,7 +123,7 @@ export async function createS3Storage(
             new GetObjectCommand({ Bucket, Key, ...(range && { Range: `bytes=${range.start}-${range.end}` }) }),
           ),
         )
-        // In Node it is one.
+        // In Node the body is a Readable.
         if (found) return (found.Body as Readable | undefined) ?? null
       }
       return null

@@ -19,16 +19,16 @@ import type { Draft, Range } from './storage.ts'
 
 type MediaRow = Prisma.MediaGetPayload<object>
 
-/** Of one file (contract.md section 7). */
+/** Maximum size of one file (contract.md section 7, bytes). */
 export const MAX_BYTES = 25 * 1024 * 1024
 const MAX_NAME = 255
-/** What `file-type` needs to see. */
+/** Number of bytes that `file-type` needs. */
 const HEAD = 4100
 
-/** Media are the organization's. */
+/** Media belong to the organization. */
 export const reachable = ({ organizationId }: Actor): Prisma.MediaWhereInput => ({ organizationId })
 
-/** Where its bytes are. */
+/** Returns the address of a file's content. */
 export const contentUrl = (id: string): string => `/api/v1/media/${id}/content`
 
 const toMedia = (row: MediaRow): z.input<typeof Media> => ({
@@ -61,7 +61,7 @@ export async function get(actor: Actor, deps: Deps, id: string) {
   return { media: toMedia(await find(actor, deps, id)) }
 }
 
-/** GET /media/{id}/content: what is known of the file, and its bytes, whole or in part. */
+/** GET /media/{id}/content: returns the metadata and the bytes, whole or a range. */
 export async function content(actor: Actor, deps: Deps, id: string) {
   const { storage } = deps
   const row = await find(actor, deps, id)
@@ -73,7 +73,7 @@ export async function content(actor: Actor, deps: Deps, id: string) {
   return { ...row, read }
 }
 
-/** DELETE /media/{id}, by whoever uploaded it or an admin. No file is left behind. */
+/** DELETE /media/{id}, by its uploader or an admin. Also removes the file. */
 export async function remove(actor: Actor, deps: Deps, id: string) {
   const found = await find(actor, deps, id)
   const { size } = permit(found, found.userId === actor.userId || isAdmin(actor))
@@ -91,8 +91,9 @@ export async function remove(actor: Actor, deps: Deps, id: string) {
 }
 
 /**
- * Removes a file that has no row any more. A paused server may work on a copy of a database whose original still needs the
- * file: there it goes to the trash. A file that cannot be removed stays recorded, and a later start moves it to the trash.
+ * Removes a file without a row. A paused server moves it to the trash instead, because the database may be a copy and
+ * the original may still need it. A file that cannot be removed stays recorded, and a later start moves it to the
+ * trash.
  */
 async function removeFile({ db, storage, pause, clock, log }: Deps, id: string): Promise<void> {
   try {
@@ -100,19 +101,19 @@ async function removeFile({ db, storage, pause, clock, log }: Deps, id: string):
     else await storage.remove(id)
     await db.mediaDraft.deleteMany({ where: { id } })
   } catch (error) {
-    log.warn({ err: error, mediaId: id }, 'a file could not be removed')
+    log.warn({ err: error, mediaId: id }, 'failed to remove a file')
   }
 }
 
 /** Returns the day (YYYY-MM-DD, UTC) of a time. */
 export const dayOf = (time: Date): string => time.toISOString().slice(0, 10)
 
-/** What somebody is uploading: received as a whole, and nobody's yet. */
+/** A complete upload without a row. */
 export type Upload = { draft: Draft; name: string; size: number; sha256: string }
 
 /**
- * Stores a file as it comes, never as a whole in memory. Its bytes count against the organization's quota as they come,
- * until `draft.discard`. Throws 413 from the 26th megabyte on and when the quota is reached; nothing is left of it then.
+ * Stores a file while it arrives, without holding it in memory. The bytes count against the organization's quota until
+ * `draft.discard`. Throws 413 above 25 MiB and above the quota, and then removes the file.
  */
 export async function receive(actor: Actor, deps: Deps, source: Readable, name: string): Promise<Upload> {
   const { storage, settings, uploads } = deps
@@ -158,15 +159,15 @@ export async function receive(actor: Actor, deps: Deps, source: Readable, name: 
 const quotaExceeded = () =>
   new AppError(413, 'Media quota exceeded', { detail: 'Delete media, or ask the operator to raise MEDIA_QUOTA.' })
 
-/** Returns how many bytes the files of the actor's organization have. */
+/** Returns the total size of the organization's files (bytes). */
 async function storedBytes({ organizationId: id }: Actor, { db }: Deps): Promise<number> {
   const { mediaBytes } = await db.organization.findUniqueOrThrow({ where: { id }, select: { mediaBytes: true } })
   return Number(mediaBytes)
 }
 
 /**
- * Returns a file's name without folders, control characters and invisible characters, and not too long. Joiners stay:
- * names in Persian or Hindi, and emoji, are made of them.
+ * Cleans a file name: removes folders, control and invisible characters, and limits its length. Joiners stay because
+ * Persian, Hindi and emoji need them.
  */
 function cleanName(name: string): string {
   const base = name.toWellFormed().split(/[/\\]/).at(-1) ?? ''
@@ -175,10 +176,7 @@ function cleanName(name: string): string {
   return isNone ? 'unnamed' : beginningWhole(clean, MAX_NAME)
 }
 
-/**
- * POST /media: makes an upload the organization's. 400 for an empty file, 413 when it would go over the organization's
- * quota.
- */
+/** POST /media: assigns an upload to the organization. Throws 400 for an empty file and 413 above the quota. */
 export async function create(actor: Actor, deps: Deps, { draft, name, size }: Upload, keep: Keep) {
   const { db, clock, settings } = deps
   const { organizationId, userId } = actor
@@ -186,7 +184,7 @@ export async function create(actor: Actor, deps: Deps, { draft, name, size }: Up
   const mimeType = await typeOf(await draft.head(HEAD))
   const id = newId()
   const now = clock.now()
-  // A crash leaves a file without a row, never the reverse, and a record by which a later start finds that file.
+  // A crash leaves a file without a row, never the reverse, and a record with which a later start finds the file.
   await db.mediaDraft.createMany({ data: { id, createdAt: now } })
   try {
     await draft.keep(id)
@@ -203,25 +201,25 @@ export async function create(actor: Actor, deps: Deps, { draft, name, size }: Up
       return keep(tx, { id, name, media: toMedia(created) })
     })
   } catch (error) {
-    // Of a database that has gone away nobody knows whether the row is there.
+    // If the database is unavailable, the row may have been stored.
     if (!isUnavailable(error)) await removeFile(deps, id)
     throw error
   }
 }
 
-/** Types whose content is never plain text, however it begins. */
+/** Types whose content is never plain text, even if it begins like text. */
 const BINARY = /^(image|audio|video|font)\//
 
 /**
- * Tells the type of a file by its first bytes. Some signatures are two or three letters (`GIF`, `BM`), with which a text may
- * begin as well: plain text is no picture, sound or film.
+ * Detects the type of a file by its first bytes. Some signatures have two or three letters (`GIF`, `BM`) and may begin
+ * a text, so plain text is never an image, audio or video.
  */
 async function typeOf(head: Uint8Array): Promise<string> {
   const type = (await fileTypeFromBuffer(head))?.mime ?? 'application/octet-stream'
   return BINARY.test(type) && isText(head) && !type.endsWith('+xml') ? 'application/octet-stream' : type
 }
 
-/** Returns whether bytes are UTF-8 without control characters; the last character may be cut off. */
+/** Returns whether bytes are UTF-8 without control characters. The last character may be cut off. */
 function isText(bytes: Uint8Array): boolean {
   try {
     const text = new TextDecoder('utf-8', { fatal: true }).decode(bytes, { stream: true })
@@ -231,7 +229,7 @@ function isText(bytes: Uint8Array): boolean {
   }
 }
 
-/** Throws 404 unless all of these ids, each of which is there once, are of media that the caller may use. */
+/** Throws 404 unless all of these unique ids are media that the caller may use. */
 export async function checkAll(actor: Actor, { db }: Deps, ids: readonly string[]): Promise<void> {
   if (!ids.length) return
   const found = await db.media.count({ where: { id: { in: [...ids] }, ...reachable(actor) } })

@@ -7,58 +7,58 @@ import type { Settings } from '../settings.ts'
 import { createDrafts, HOUR } from './drafts.ts'
 import { isInstallationId } from './installation.ts'
 
-/** Something being uploaded, not yet anybody's. */
+/** An unfinished upload. */
 export type Draft = {
-  /** The first bytes, by which its type is told. */
+  /** Returns the first bytes, from which the type is detected. */
   head(length: number): Promise<Uint8Array>
-  /** Keeps it under this id. */
+  /** Stores the upload under this id. */
   keep(id: string): Promise<void>
   discard(): Promise<void>
 }
 
-/** A part of a file: its first and its last byte. */
+/** A byte range: the first and the last byte. */
 export type Range = { start: number; end: number }
 
-/** A file in the trash, by the day (YYYY-MM-DD, UTC) on which it was put there. */
+/** A file in the trash, with the day (YYYY-MM-DD, UTC) on which it was moved there. */
 export type Trashed = { id: string; day: string }
 
 /**
- * Stores the bytes of media under a prefix that names the installation. Ids are ours, never a name that a caller gave.
- * Files that an earlier version stored without the prefix are still read and deleted by their id, and never listed:
- * the storage may hold objects of others.
+ * Stores the bytes of media under a prefix that names the installation. Ids are generated, never taken from a caller.
+ * Files that an earlier version stored without the prefix are still read and deleted by id, but never listed, because
+ * the storage may be shared.
  */
 export type MediaStorage = {
-  /** Takes in a stream, through `meter` (which may refuse it), as it comes. Nothing is left of one that fails. */
+  /** Stores a stream as it arrives, through `meter`, which may abort it. A failed upload leaves nothing behind. */
   draft(source: Readable, meter: Transform): Promise<Draft>
-  /** Removes what processes that have ended left half-uploaded: all of it, or only what is older than an hour. */
+  /** Removes unfinished uploads of dead processes: all, or only those older than an hour. */
   cleanDrafts(which: 'all' | 'old'): Promise<void>
-  /** Its bytes, or those from `start` to `end` (both included); null when it is gone. */
+  /** Reads the bytes, or those from `start` to `end` (both included). Returns null if the file does not exist. */
   read(id: string, range?: Range): Promise<Readable | null>
   has(id: string): Promise<boolean>
-  /** Deletes a file for good. Nothing happens if it is gone already. */
+  /** Deletes a file permanently. Does nothing if it does not exist. */
   remove(id: string): Promise<void>
-  /** Moves a file to the trash of a day. Nothing happens if it is gone already. */
+  /** Moves a file to the trash of a day. Does nothing if it does not exist. */
   trash(id: string, day: string): Promise<void>
-  /** Moves a file out of the trash. Returns false if the trash does not have it. */
+  /** Moves a file out of the trash. Returns false if it is not there. */
   restore(id: string): Promise<boolean>
   /** Lists the ids of this installation's files that are older than an hour, in batches. */
   list(): AsyncGenerator<string[]>
   /** Lists the trash, in batches. */
   listTrash(): AsyncGenerator<Trashed[]>
-  /** Deletes a file in the trash for good. */
+  /** Permanently deletes a file from the trash. */
   purge(trashed: Trashed): Promise<void>
 }
 
 const BATCH = 500
 
-/** Where media lie on this machine when there is no bucket. */
+/** Returns the local media folder that is used without a bucket. */
 export const mediaFolder = ({ MEDIA_DIR, DATA_DIR }: Pick<Settings, 'MEDIA_DIR' | 'DATA_DIR'>): string =>
   MEDIA_DIR ?? join(DATA_DIR, 'media')
 
 /**
- * Opens the storage that the settings name: a bucket, or a folder. `installationId` is the prefix of its files. `isLocal`:
- * the database is a file of this machine, so that a folder of this machine is as good as any. Returns null where several
- * servers have no place in common.
+ * Opens the configured storage: a bucket, or a folder. `installationId` is the prefix of its files. `isLocal`: the
+ * database is a local file, so that a local folder is sufficient. Returns null if several servers would have no common
+ * storage.
  */
 export async function openStorage(
   settings: Settings,
@@ -67,7 +67,7 @@ export async function openStorage(
 ): Promise<MediaStorage | null> {
   const { S3_BUCKET, MEDIA_DIR, DATA_DIR } = settings
   const local = join(DATA_DIR, 'media', installationId)
-  // Imported only where it is configured: it is slow to load.
+  // Imported on demand because it is slow to load.
   if (S3_BUCKET) return (await import('./s3.ts')).createS3Storage({ ...settings, S3_BUCKET }, installationId, local)
   if (!MEDIA_DIR && !isLocal) return null
   return createFolderStorage(mediaFolder(settings), installationId)
@@ -77,12 +77,12 @@ const shardOf = (id: string) => id.slice(0, 2).toLowerCase()
 const isShard = (name: string) => /^[0-9a-z]{2}$/.test(name)
 const isMediaId = (name: string) => /^[0-9A-Za-z]{22}$/.test(name)
 
-/** Media in a folder: `<installation>/<shard>/<id>`, with `drafts` and `trash/<day>` beside the shards. */
+/** Stores media in a folder: `<installation>/<shard>/<id>`, with `drafts` and `trash/<day>` beside the shards. */
 async function createFolderStorage(folder: string, installationId: string): Promise<MediaStorage> {
   const own = join(folder, installationId)
   const trash = join(own, 'trash')
   const pathOf = (id: string) => join(own, shardOf(id), id)
-  /** Where an earlier version put it. */
+  /** The path used by earlier versions. */
   const oldPathOf = (id: string) => join(folder, shardOf(id), id)
   const drafts = await createDrafts(join(own, 'drafts'), (path, id) => move(path, pathOf(id)))
 
@@ -134,7 +134,7 @@ async function createFolderStorage(folder: string, installationId: string): Prom
   }
 }
 
-/** Returns what a system call finds; undefined where there is nothing. */
+/** Returns undefined if a system call finds nothing. */
 const ifAny = <T>(found: Promise<T>): Promise<T | undefined> =>
   found.catch((error: NodeJS.ErrnoException) => {
     if (error.code !== 'ENOENT' && error.code !== 'ENOTDIR') throw error
@@ -149,8 +149,7 @@ async function move(from: string, to: string): Promise<void> {
 }
 
 /**
- * Returns a media folder that holds files of an installation, whichever; null when there are none. What else the folder
- * may hold (`lost+found`, `.snapshot`) is no concern of ours.
+ * Returns a media folder with files of any installation, or null. Ignores other contents (`lost+found`, `.snapshot`).
  */
 export async function findMedia(folder: string): Promise<string | null> {
   const names = await readdirIfAny(folder)
@@ -161,7 +160,7 @@ export async function findMedia(folder: string): Promise<string | null> {
   return null
 }
 
-/** Throws 503, saying what to set, for every upload and download: there is no place for media. */
+/** Storage that throws a 503, naming the setting to use, for every upload and download. */
 export const noStorage: MediaStorage = {
   async draft(source) {
     source.resume()

@@ -11,7 +11,7 @@ import { type FormerMember, type FormerMemberId, KINDS, type OrganizationId } fr
 
 type Kind = (typeof KINDS)[number]
 
-/** Where things of people are, by kind: the table, the columns of owner and name, and whether it archives. */
+/** Tables of owned objects by kind: the table, its owner and name columns, and whether it has an archive. */
 const TABLES: Record<Kind, { table: string; owner: string; name: string; archives: boolean }> = {
   agents: { table: 'Agent', owner: 'userId', name: 'name', archives: true },
   chats: { table: 'Chat', owner: 'ownerId', name: 'title', archives: true },
@@ -24,7 +24,7 @@ const TABLES: Record<Kind, { table: string; owner: string; name: string; archive
 
 const column = (name: string) => Prisma.raw(`"${name}"`)
 
-/** All that is there of some kinds in an organization: the owner, the kind, id, name and time of each. */
+/** Selects all objects of some kinds in an organization: owner, kind, id, name and time. */
 const thingsIn = (organizationId: string) =>
   Prisma.join(
     KINDS.map((kind) => {
@@ -36,13 +36,13 @@ const thingsIn = (organizationId: string) =>
     ' UNION ALL ',
   )
 
-/** Returns the id of the caller's own organization, of which they must be an owner. Throws 403 otherwise. */
+/** Returns the id of the caller's own organization. Throws 403 unless the caller is its owner. */
 export function ownOrganization(actor: Actor, id: string): string {
   if (id !== actor.organizationId) throw forbidden()
   return permit(id, actor.role === 'owner')
 }
 
-/** GET /organizations/{id}/former-members: people who are no members any more and own something still. Owners only. */
+/** GET /organizations/{id}/former-members: former members who still own objects. Owners only. */
 export async function listFormer(actor: Actor, { db }: Deps, { id }: z.output<typeof OrganizationId>) {
   const organizationId = ownOrganization(actor, id)
   const rows = await db.$queryRaw<{ userId: string; kind: Kind; count: number | bigint }[]>(Prisma.sql`
@@ -63,10 +63,13 @@ export async function listFormer(actor: Actor, { db }: Deps, { id }: z.output<ty
 
 const toCount = (kind: Kind, count: number | undefined) => (count ? [{ kind, count }] : [])
 
-/** How many things of a former member are listed at most. */
+/** Maximum number of a former member's objects that are listed. */
 const MAX_THINGS = 1000
 
-/** GET /organizations/{id}/former-members/{userId}: what a former member owns, newest first, private things too. */
+/**
+ * GET /organizations/{id}/former-members/{userId}: the objects of a former member, newest first, including private
+ * ones.
+ */
 export async function listThings(actor: Actor, { db }: Deps, input: z.output<typeof FormerMemberId>) {
   const organizationId = ownOrganization(actor, input.id)
   await checkFormer(db, organizationId, input.userId)
@@ -78,7 +81,7 @@ export async function listThings(actor: Actor, { db }: Deps, input: z.output<typ
   return { things: rows.map((row) => ({ ...row, createdAt: new Date(row.createdAt).toISOString() })) }
 }
 
-/** Throws 404 for a user who never had anything to do with the organization, 409 for a member. */
+/** Throws 404 for a user without any relation to the organization, and 409 for a member. */
 async function checkFormer(db: Db | Tx, organizationId: string, userId: string): Promise<void> {
   const isMember = await db.membership.count({ where: { organizationId, userId } })
   if (isMember) throw conflict('The user is a member of the organization')
@@ -88,9 +91,9 @@ async function checkFormer(db: Db | Tx, organizationId: string, userId: string):
 }
 
 /**
- * POST /organizations/{id}/former-members/{userId}/take-over: makes the caller the owner of all that a former member
- * owns, to be used, changed or deleted as their own. Missions stay paused, and run within the caller's scopes.
- * Credentials stay bound to the addresses that they were given for. 409 for somebody who is a member.
+ * POST /organizations/{id}/former-members/{userId}/take-over: makes the caller the owner of all objects of a former
+ * member, to use, change or delete them. Missions stay paused and run within the caller's scopes. Credentials stay
+ * bound to their addresses. Throws 409 for a member.
  */
 export async function takeOver(actor: Actor, deps: Deps, input: z.output<typeof FormerMemberId>) {
   const organizationId = ownOrganization(actor, input.id)

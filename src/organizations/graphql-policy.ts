@@ -27,13 +27,10 @@ export const OrganizationMember = objectFromZod(
 enumFromZod('ThingKind', schema.ThingKind, 'What kind of thing somebody owns')
 const extensions = { scopes: ['organization:read'] as const }
 const ThingCount = objectFromZod('ThingCount', schema.ThingCount, 'How much somebody owns of a kind', { extensions })
-const FormerMember = objectFromZod(
-  'FormerMember',
-  schema.FormerMember,
-  'Somebody who is no member any more, and owns something still',
-  { extensions },
-)
-const Thing = objectFromZod('Thing', schema.Thing, 'Something that a former member owns', { extensions })
+const FormerMember = objectFromZod('FormerMember', schema.FormerMember, 'A former member who still owns objects', {
+  extensions,
+})
+const Thing = objectFromZod('Thing', schema.Thing, 'An object of a former member', { extensions })
 
 builder.queryFields((t) => ({
   organizationMembers: t.field({

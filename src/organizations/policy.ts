@@ -20,7 +20,7 @@ const toPolicy = (row: PolicyRow): z.input<typeof Policy> => ({
   attachments: row.attachments as z.input<typeof Policy>['attachments'],
 })
 
-/** Reads the policy. Throws 403 for an organization that is not the caller's, whether it exists or not. */
+/** Reads the policy. Throws 403 for an organization other than the caller's, whether it exists or not. */
 async function find(actor: Actor, { db }: { db: Tx }, { id }: z.output<typeof OrganizationId>): Promise<PolicyRow> {
   if (id !== actor.organizationId) throw forbidden()
   return db.organization.findUniqueOrThrow({ where: { id }, select: POLICY })
@@ -31,7 +31,7 @@ export async function getPolicy(actor: Actor, deps: Deps, input: z.output<typeof
   return { policy: toPolicy(await find(actor, deps, input)) }
 }
 
-/** PATCH /organizations/{id}/policy, by admins. Runs that are on follow it from their next call on. */
+/** PATCH /organizations/{id}/policy, by admins. Active runs follow it from their next call on. */
 export async function updatePolicy(actor: Actor, deps: Deps, input: z.output<typeof UpdatePolicy>) {
   const before = permit(await find(actor, deps, input), isAdmin(actor))
   const { id, foreignAgents, builtInTools, attachments } = input
@@ -45,7 +45,7 @@ export async function updatePolicy(actor: Actor, deps: Deps, input: z.output<typ
   return getPolicy(actor, deps, input)
 }
 
-/** Which of some organizations have what is attached follow the newest version: one statement at most. */
+/** Returns the organizations whose attachments follow the newest version, in at most one statement. */
 export async function followLatest(db: Tx, organizationIds: readonly string[]): Promise<Set<string>> {
   const where = { id: { in: [...new Set(organizationIds)] }, attachments: 'latest' }
   const rows = organizationIds.length ? await db.organization.findMany({ where, select: { id: true } }) : []
@@ -60,9 +60,9 @@ const STRICTEST: readonly Mode[] = ['deny', 'ask', 'allow']
 type ModeRow = { foreignAgents: string; ofOrganization: unknown; ofSpace: unknown; ofAgent: unknown }
 
 /**
- * Reads in one statement which built-in tools a run may call now (contract-2.md sections 2.11 and 8.5): of what its
- * organization, space and agent say of a tool the strictest holds; none of them gives a run a tool that it has not. An
- * agent of another organization has no more than the policy of the run's organization leaves it.
+ * Reads in one statement which built-in tools a run may call now (contract-2.md sections 2.11 and 8.5). The strictest
+ * setting of organization, space and agent applies, and none adds a tool. An agent of another organization is also
+ * limited by the policy of the run's organization.
  */
 export async function readModes(db: Db, { row, agent }: ToolUser): Promise<(tool: string) => Mode> {
   const [found] = await db.$queryRaw<ModeRow[]>(Prisma.sql`
@@ -81,10 +81,10 @@ export async function readModes(db: Db, { row, agent }: ToolUser): Promise<(tool
   }
 }
 
-/** The permissions in a JSON column of a raw row: SQLite gives its text. */
+/** Parses permissions in a JSON column of a raw row, which SQLite returns as text. */
 const permissionsIn = (value: unknown): Permissions => (typeof value === 'string' ? JSON.parse(value) : value) ?? []
 
-/** What a list says of a tool: the entry of its name, else that of all others. */
+/** Returns the permission of a tool: its own entry, otherwise that of `*`. */
 const modeIn = (list: Permissions, name: string): Mode =>
   (list.find(({ tool }) => tool === name) ?? list.find(({ tool }) => tool === '*'))?.mode ?? 'allow'
 

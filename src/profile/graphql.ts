@@ -2,7 +2,7 @@ import { builder } from '../graphql/builder.ts'
 import { inputFromZod } from '../graphql/inputs.ts'
 import { objectFromZod } from '../graphql/outputs.ts'
 import { shows } from '../graphql/procedures.ts'
-// The enum of roles is named there.
+// Imported because the enum of roles is registered there.
 import '../organizations/graphql.ts'
 import { profile } from './router.ts'
 import * as schema from './schema.ts'

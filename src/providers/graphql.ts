@@ -11,7 +11,7 @@ enumFromZod('ProviderSource', schema.Provider.shape.source, 'Who set a model pro
 enumFromZod('ProviderStatus', schema.Provider.shape.status, 'The outcome of the check of a model provider')
 const ProviderObject = objectFromZod('Provider', schema.Provider, 'A model provider of an organization')
 
-// GraphQL has no objects with names of the client's choice: a list of pairs says the same.
+// GraphQL has no objects with arbitrary keys, so a list of pairs is used.
 const Header = z.object({ name: z.string(), value: z.string() })
 inputFromZod('ProviderHeaderInput', Header, 'A header of a model provider')
 const SetProvider = schema.SetProvider.extend({

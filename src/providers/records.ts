@@ -5,10 +5,10 @@ import type { OwnProvider, ReadProviders } from '../executions/engine/models/own
 import { publicAddress } from '../executions/engine/models/providers.ts'
 import type { ProviderKind } from '../lib/base-address.ts'
 
-/** The parts of a record that are encrypted. */
+/** The encrypted parts of a record. */
 export type Sealed = Pick<OwnProvider, 'headers'> & { apiKey: string }
 
-/** Says which record a ciphertext belongs to: with another name or address it does not open. */
+/** Returns the encryption context of a record. With another name or address it does not decrypt. */
 export const placeOf = (row: { organizationId: string; name: string; baseUrl: string | null }) => [
   'provider',
   row.organizationId,
@@ -16,20 +16,20 @@ export const placeOf = (row: { organizationId: string; name: string; baseUrl: st
   row.baseUrl ?? '',
 ]
 
-/** Returns the API of a provider of that name, and the first segment of its models' names. */
+/** Returns the API of a provider name, and the first segment of its models' names. */
 export function readName(name: string): { kind: ProviderKind; segment: string } {
   const segment = name.replace(/^compatible:/, '')
   return { kind: name.startsWith('compatible') ? 'compatible' : (name as ProviderKind), segment }
 }
 
-/** Returns the address of a provider: its own where the organization gave none. */
+/** Returns the address of a provider: its public one if the organization gave none. */
 export function addressOf(kind: ProviderKind, baseUrl: string | null): string {
   if (baseUrl !== null) return baseUrl
   if (kind === 'compatible') throw new Error('A compatible provider without an address')
   return publicAddress(kind)
 }
 
-/** Creates the reader of an organization's providers: one query, and a second if there are any. */
+/** Creates the reader of an organization's providers: one query, and a second one if there are any. */
 export function createReadProviders({ db, wrappingKey }: Pick<Deps, 'db' | 'wrappingKey'>): ReadProviders {
   return async (organizationId) => {
     const rows = await db.provider.findMany({ where: { organizationId }, orderBy: { name: 'asc' } })

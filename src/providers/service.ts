@@ -33,13 +33,13 @@ const toProvider = ({ name, baseUrl, status, error, setAt, setBy }: Row): z.inpu
   error,
 })
 
-/** Refuses another organization, whether it exists or not: 403. */
+/** Throws 403 for another organization, whether it exists or not. */
 function ownOrganization({ organizationId }: Actor, orgId: string): string {
   if (orgId !== organizationId) throw forbidden()
   return organizationId
 }
 
-/** Admins write the providers of their organization; 403 for others. */
+/** Finds providers that the caller may write: admins may. Throws 403 for others. */
 export async function findWritable(
   actor: Actor,
   { orgId }: { orgId: string },
@@ -47,14 +47,16 @@ export async function findWritable(
   return permit({ organizationId: ownOrganization(actor, orgId) }, isAdmin(actor))
 }
 
-/** GET /organizations/{orgId}/providers: those of the organization, and those of the server that it has not replaced. */
+/**
+ * GET /organizations/{orgId}/providers: those of the organization, and those of the server that it has not replaced.
+ */
 export async function list(actor: Actor, { db, models }: Deps, { orgId }: { orgId: string }) {
   const organizationId = ownOrganization(actor, orgId)
   const rows = await db.provider.findMany({ where: { organizationId }, select: SHOWN, orderBy: { name: 'asc' } })
   const own = new Set(rows.map(({ name }) => readName(name).segment))
   const ofServer = models
     .ofServer()
-    // The built-in one has no key and no address that anybody could set.
+    // The built-in provider has no key or address to set.
     .filter((name) => name !== 'offline' && !own.has(name))
     .map((name) => ({
       name,
@@ -69,8 +71,8 @@ export async function list(actor: Actor, { db, models }: Deps, { orgId }: { orgI
 }
 
 /**
- * Makes the record of PUT /organizations/{orgId}/providers/{name}, and asks the provider for its models with it. 400 for an
- * address that is none or is not allowed, 409 for a name that the server has.
+ * Creates the record of PUT /organizations/{orgId}/providers/{name}, and lists the provider's models with it. Throws
+ * 400 for an invalid or forbidden address, and 409 for a name of the server's providers.
  */
 export async function draft({ models, settings }: Deps, input: z.output<typeof SetProvider>) {
   const { name, apiKey, check } = input
@@ -95,14 +97,14 @@ async function checkAddress(kind: ProviderKind, given: string | null | undefined
   if (!url || !/^https?:$/.test(url.protocol) || url.username || url.password) {
     throw badRequest('Invalid baseUrl. Must be an http or https address without user and password')
   }
-  // A name without an address is not refused: the check says so, and each connection is checked again.
+  // An unresolvable name is accepted: the check reports it, and each connection is checked again.
   const isKnown = await addressesOf(url, true)
   if (isKnown && !(await addressesOf(url, allowPrivate)))
     throw badRequest('Invalid baseUrl. The address is not allowed')
   return normalizeBaseAddress(kind, given)
 }
 
-/** Stores a record as a whole: one of that name is replaced. 400 beyond the limit. */
+/** Stores a whole record and replaces one of the same name. Throws 400 beyond the limit. */
 export async function store(
   actor: Actor,
   deps: Deps,
@@ -131,7 +133,7 @@ export async function store(
   return { provider: toProvider(row) }
 }
 
-/** DELETE /organizations/{orgId}/providers/{name}; runs use the server's again, if it has one. */
+/** DELETE /organizations/{orgId}/providers/{name}. Runs use the server's provider again, if there is one. */
 export async function remove(actor: Actor, deps: Deps, input: { orgId: string; name: string }) {
   const { organizationId } = await findWritable(actor, input)
   const { name } = input

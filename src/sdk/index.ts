@@ -22,7 +22,7 @@ export type Outputs = inferRouterOutputs<AppRouter>
 /** A client with the procedures of the service, by router and name. */
 export type Client = TRPCClient<AppRouter>
 
-/** While it waits to reconnect, `eventsource` lets a process end that has nothing else to do: this one keeps it. */
+/** Keeps the process alive while it waits to reconnect, unlike `eventsource`. */
 class LastingEventSource extends EventSource {
   readonly #alive = setInterval(() => {}, 2 ** 31 - 1)
 
@@ -52,7 +52,7 @@ export function createClient({ url, token }: { url: string; token: string }): Cl
         condition: ({ type }) => type === 'subscription',
         true: httpSubscriptionLink({
           url: endpoint,
-          // The browser's own cannot send the token in a header, and it must not stand in the URL.
+          // A browser's EventSource cannot send the token in a header, and it must not be in the URL.
           EventSource: LastingEventSource,
           eventSourceOptions: {
             fetch: (input, init) => fetch(input, { ...init, headers: { ...init.headers, ...headers } }),

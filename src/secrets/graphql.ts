@@ -5,7 +5,7 @@ import { shows } from '../graphql/procedures.ts'
 import { secrets } from './router.ts'
 import * as schema from './schema.ts'
 
-// GraphQL has no objects with names of the client's choice: a list of pairs says the same.
+// GraphQL has no objects with arbitrary keys, so a list of pairs is used.
 const Secret = z.object({ name: z.string(), value: z.string() })
 const pairs = { secrets: z.array(Secret) }
 const SetSpaceSecrets = schema.SetSpaceSecrets.extend(pairs)

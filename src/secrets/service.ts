@@ -7,18 +7,21 @@ import { badRequest, forbidden, notFound } from '../errors.ts'
 import { reachable as reachableSpace } from '../spaces/service.ts'
 import { MAX_SECRETS } from './schema.ts'
 
-/** Whose secrets: those of a space, or of the organization itself. */
+/** Owner of secrets: a space, or the organization itself. */
 export type Owner = { spaceId: string } | { orgId: string }
 
-/** The rows that hold them. */
+/** Columns that identify the rows of an owner. */
 type Scope = { organizationId: string; scope: string }
 
-/** The scope of secrets that belong to no space. */
+/** Scope of secrets that belong to no space. */
 const OF_ORGANIZATION = 'organization'
 
 type Found = Scope & { ownerId: string | null }
 
-/** 404 for a space that the caller cannot reach, 403 for another organization, whether it exists or not. */
+/**
+ * Finds the owner. Throws 404 for a space that the caller cannot reach, and 403 for another organization, whether it
+ * exists or not.
+ */
 async function find(actor: Actor, { db }: Deps, owner: Owner): Promise<Found> {
   const { organizationId } = actor
   if ('orgId' in owner) {
@@ -32,8 +35,9 @@ async function find(actor: Actor, { db }: Deps, owner: Owner): Promise<Found> {
 }
 
 /**
- * The secrets of a space are written by its owner and by admins, those of the organization by admins: they are for any
- * run of any member (contract.md section 2), though none reads them yet. The names are for whoever can reach the space.
+ * Finds secrets that the caller may write: the owner of the space and admins may, and only admins those of the
+ * organization (contract.md section 2). Runs do not read secrets yet. The names are visible to everyone who can reach
+ * the space.
  */
 export async function findWritable(actor: Actor, deps: Deps, owner: Owner): Promise<Authorized<Scope>> {
   const { ownerId, ...scope } = await find(actor, deps, owner)
@@ -42,7 +46,7 @@ export async function findWritable(actor: Actor, deps: Deps, owner: Owner): Prom
 
 const rowsOf = ({ organizationId, scope }: Scope) => ({ organizationId, scope })
 
-/** The names, in alphabetical order. The values are for runs alone. */
+/** Lists the names in alphabetical order. The values are for runs only. */
 export async function list(actor: Actor, deps: Deps, owner: Owner) {
   const found = await find(actor, deps, owner)
   const rows = await deps.db.secret.findMany({
@@ -53,7 +57,7 @@ export async function list(actor: Actor, deps: Deps, owner: Owner) {
   return { organizationId: actor.organizationId, secrets: rows.map(({ name }) => name), count: rows.length }
 }
 
-/** Stores secrets, each encrypted for its own row: those that are there already are replaced. 400 beyond the limit. */
+/** Stores secrets, each encrypted for its own row, and replaces existing ones. Throws 400 beyond the limit. */
 export async function set(actor: Actor, deps: Deps, owner: Owner, secrets: Readonly<Record<string, string>>) {
   const scope = await findWritable(actor, deps, owner)
   const keys = Object.keys(secrets)
@@ -77,7 +81,7 @@ export async function set(actor: Actor, deps: Deps, owner: Owner, secrets: Reado
   return { keys }
 }
 
-/** Deletes all of the named secrets, or, when one is not there, none: 404. */
+/** Deletes all of the named secrets, or none with a 404 if one does not exist. */
 export async function remove(actor: Actor, deps: Deps, owner: Owner, names: readonly string[]) {
   const scope = await findWritable(actor, deps, owner)
   const keys = [...new Set(names)]
@@ -91,7 +95,7 @@ export async function remove(actor: Actor, deps: Deps, owner: Owner, names: read
 
 const targetOf = ({ scope }: Scope, names: readonly string[]) => `${scope}/${names.join(',')}`
 
-/** What a secret is bound to: in another row it does not decrypt. */
+/** Returns the encryption context of a secret. In another row it does not decrypt. */
 export const placeOf = ({ organizationId, scope, name }: Scope & { name: string }) => [
   'secret',
   organizationId,

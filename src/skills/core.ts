@@ -11,11 +11,10 @@ type About = {
 
 const FILES = ['list_files', 'read_file', 'write_file'] as const
 
-/** The skills that come with the service, by name. Their prompts stand in `core/<name>.md`. */
+/** The built-in skills by name. Their prompts are in `core/<name>.md`. */
 const ABOUT: Record<string, About> = {
   'research-brief': {
-    description:
-      'Answers a question from sources: what is known, how well, what is open. Writes a brief with citations.',
+    description: 'Answers a question from sources: findings, confidence, open points. Writes a brief with citations.',
     category: 'research',
     builtInTools: [...FILES],
   },
@@ -49,14 +48,11 @@ const ABOUT: Record<string, About> = {
 
 const SINCE = '2026-11-21T00:00:00.000Z'
 
-/** `data-analysis` → `Data Analysis`. */
+/** Converts a name: `data-analysis` → `Data Analysis`. */
 export const toDisplayName = (name: string): string =>
   name.replace(/(^|-)([a-z])/g, (_, dash: string, letter: string) => (dash && ' ') + letter.toUpperCase())
 
-/**
- * The skills that come with the service, newest first as in every list. Their ids are `core-<name>`, which is no id of a
- * row.
- */
+/** The built-in skills, newest first as in every list. Their ids are `core-<name>`, which no row has. */
 export const CORE_SKILLS: readonly z.input<typeof Skill>[] = Object.entries(ABOUT)
   .map(([name, about]) => ({
     id: `core-${name}`,

@@ -12,13 +12,13 @@ import { skills } from './router.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
 
-enumFromZod('SkillVisibility', schema.SkillVisibility, 'Who sees a skill and may use it')
-enumFromZod('SkillSource', schema.SkillSource, 'Where a skill comes from')
+enumFromZod('SkillVisibility', schema.SkillVisibility, 'Visibility of a skill')
+enumFromZod('SkillSource', schema.SkillSource, 'Origin of a skill')
 
-// One of the categories: GraphQL has no names with a hyphen, as in `file-handling`.
-const category = z.string().describe('What it is about') as unknown as typeof schema.SkillCategory
+// A plain string, because GraphQL enum values cannot contain a hyphen, as in `file-handling`.
+const category = z.string().describe('Subject, as free text') as unknown as typeof schema.SkillCategory
 
-// Those that come with the service are no rows.
+// Built-in skills are not rows.
 const interfaces = nodeBy('Skill', async ({ actor, deps }, _, id) => {
   const [skill] = await service.findMany(actor, deps.db, [id])
   return skill ?? null
@@ -29,7 +29,7 @@ export const Skill = objectFromZod('Skill', fields, 'A reusable prompt package',
   extensions: { scopes: ['skills:read'] },
   fields: { prompt: { cost: 5 } },
 })
-// REST answers of changes have these as `warnings`; here they stand on the skill.
+// REST returns these as `warnings` of a change; GraphQL has them as a field.
 builder.objectField(Skill, 'unknownTools', (t) =>
   t.stringList({
     description: 'The names in builtInTools that this service has no tool for. Runs ignore them.',
@@ -38,7 +38,7 @@ builder.objectField(Skill, 'unknownTools', (t) =>
 )
 const Skills = connectionType('Skill', Skill, "skills, one's own before those of other organizations, newest first")
 const ListSkills = listArgs(schema.ListSkills.extend({ category: category.optional() })).omit({
-  // They are read in several ranges, from the first to the last.
+  // Backward pages are possible because the list is read in several ranges.
   last: true,
   before: true,
 })
@@ -50,7 +50,7 @@ const CreateInput = inputFromZod(
 const UpdateInput = inputFromZod(
   'UpdateSkillInput',
   schema.UpdateSkill.extend({ category: category.optional() }),
-  'What to change of a skill; the rest stays',
+  'Changes of a skill; absent fields are unchanged',
 )
 
 builder.queryFields((t) => ({
@@ -61,7 +61,7 @@ builder.queryFields((t) => ({
     resolve: async (_, args, { actor, deps, answer }) => {
       const { first = ROOT_ROWS, after, category: named } = parseArgs(ListSkills, args)
       const category = schema.SkillCategory.optional().parse(named)
-      // Their cursors are REST's, since some of them are no rows.
+      // The cursors are those of REST, because some skills are not rows.
       if (after !== undefined && !service.isListCursor(after)) throw invalidCursor()
       const page = await service.listPage(
         actor,

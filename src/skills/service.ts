@@ -13,14 +13,14 @@ import { cut } from '../lib/text.ts'
 import { CORE_SKILLS, toDisplayName } from './core.ts'
 import { type CreateSkill, type ListSkills, type Skill, type UpdateSkill, unknownTools } from './schema.ts'
 
-/** Who looks: a user in an organization. */
+/** The viewer: a user in an organization. */
 type Viewer = Pick<Actor, 'organizationId' | 'userId'>
 type SkillRow = Prisma.SkillGetPayload<object>
 export type SkillOutput = z.input<typeof Skill>
 
 /**
- * The organization's, private ones for their owner only, and everybody's public ones (contract.md section 7): filters
- * that have no row in common. An index has the rows of each in the order of a page, and none has those of all.
+ * Returns disjoint filters for the organization's skills, private ones of their owner only, and all public ones
+ * (contract.md section 7). An index has the rows of each filter in page order, but not of their union.
  */
 export const listed = ({ organizationId, userId }: Viewer): Prisma.SkillWhereInput[] => [
   { visibility: 'public' },
@@ -30,7 +30,9 @@ export const listed = ({ organizationId, userId }: Viewer): Prisma.SkillWhereInp
 
 const reachable = (viewer: Viewer): Prisma.SkillWhereInput => ({ OR: listed(viewer) })
 
-/** Changing is for the owner and for admins, within the organization (contract.md section 2). */
+/**
+ * Checks that the caller may change a skill: its owner and admins may, within the organization (contract.md section 2).
+ */
 const authorize = (actor: Actor, skill: SkillRow): Authorized<SkillRow> =>
   permit(skill, skill.organizationId === actor.organizationId && (skill.ownerId === actor.userId || isAdmin(actor)))
 
@@ -52,7 +54,7 @@ const toSkill = ({ organizationId }: Pick<Viewer, 'organizationId'>, row: SkillR
   updatedAt: row.updatedAt.toISOString(),
 })
 
-/** Counts what {@link listed} finds and the skills that come with the service: those of one category row by row. */
+/** Counts the skills that {@link listed} finds and the built-in ones. With a category it counts row by row. */
 async function countAll(viewer: Viewer, db: Db, category: SkillOutput['category'] | undefined): Promise<number> {
   const { organizationId, userId } = viewer
   const shipped = shippedOf(category).length
@@ -89,24 +91,23 @@ const COLUMNS = {
 
 type ListedRow = Omit<SkillRow, 'prompt'> & { prompt?: string }
 
-/** What stands before the cursors of other organizations' skills, which follow when one's own are all shown. */
+/** Prefix of cursors of other organizations' skills, which follow the caller's own. */
 const MARKETPLACE = 'm~'
 
 const isForeign = ({ organizationId }: Viewer, row: { id: string; organizationId: string }) =>
   row.organizationId !== organizationId && !core.has(row.id)
 
-/** Makes the cursor of a skill in the list that somebody sees. */
+/** Returns the cursor of a skill in the viewer's list. */
 export const cursorOf = (viewer: Viewer, skill: Pick<SkillOutput, 'id' | 'organizationId' | 'createdAt'>): string =>
   (isForeign(viewer, skill) ? MARKETPLACE : '') + encodeCursor({ ...skill, createdAt: new Date(skill.createdAt) })
 
-/** Tells whether a text has the form of such a cursor. */
+/** Returns whether a text has the form of such a cursor. */
 export const isListCursor = (cursor: string): boolean =>
   isCursor(cursor.startsWith(MARKETPLACE) ? cursor.slice(MARKETPLACE.length) : cursor)
 
 /**
- * Lists the organization's skills and those that come with the service, newest first, and behind them other
- * organizations' public ones, newest first: however many there are, they leave the first page to one's own. The prompts
- * are read only `withPrompts`.
+ * Lists the organization's and the built-in skills, newest first, then other organizations' public ones, newest first,
+ * so that these never displace the caller's own from the first page. Reads the prompts only `withPrompts`.
  */
 export async function listPage(actor: Actor, { db }: Deps, input: z.output<typeof ListSkills>, withPrompts: boolean) {
   const { organizationId } = actor
@@ -129,13 +130,13 @@ export async function listPage(actor: Actor, { db }: Deps, input: z.output<typeo
   return { skills, total, nextCursor }
 }
 
-/** One's own skills of a page and those that come with the service, which have their place among them. */
+/** Finds the organization's skills of a page, merged with the built-in ones. */
 async function findOwn(
   { organizationId, userId: ownerId }: Actor,
   input: z.output<typeof ListSkills>,
   find: (where: Prisma.SkillWhereInput, from: typeof input) => Promise<ListedRow[]>,
 ): Promise<ListedRow[]> {
-  // An index has the rows of each in the order of a page, and none has those of all.
+  // An index has the rows of each filter in page order, but not of their union.
   const wheres: Prisma.SkillWhereInput[] = [
     { organizationId, visibility: 'public' },
     { organizationId, visibility: 'organization' },
@@ -152,7 +153,7 @@ async function findOwn(
   )
 }
 
-/** GET /skills, by where they come from, without their prompts. */
+/** GET /skills, by origin, without prompts. */
 export async function list(actor: Actor, deps: Deps, input: z.output<typeof ListSkills>) {
   const { skills, ...page } = await listPage(actor, deps, input, false)
   const short = skills.map(({ prompt, ...skill }) => skill)
@@ -161,7 +162,7 @@ export async function list(actor: Actor, deps: Deps, input: z.output<typeof List
   return { skills: groups, ...page }
 }
 
-/** GET /skills/{id}. A public skill is there to be used: its prompt is shown, whoever's it is. */
+/** GET /skills/{id}. The prompt of a public skill is visible to everyone, because the skill is there to be used. */
 export async function get(actor: Actor, { db }: Deps, id: string) {
   return { skill: core.get(id) ?? toSkill(actor, await find(actor, db, id)) }
 }
@@ -172,16 +173,16 @@ async function find(actor: Actor, db: Tx, id: string): Promise<SkillRow> {
   return row
 }
 
-/** Those of the ids that are rows which somebody can reach; null when none can be. */
+/** Returns the filter for the ids that are rows the viewer can reach, or null if there are none. */
 function rowsOf(viewer: Viewer, ids: readonly string[]): Prisma.SkillWhereInput | null {
   const rows = [...new Set(ids)].filter((id) => !core.has(id))
   return rows.length ? { id: { in: rows }, ...reachable(viewer) } : null
 }
 
-/** The newest version of a skill, and whether it is of another organization. */
+/** The newest version of a skill, and whether it belongs to another organization. */
 export type Newest = { version: number; foreign: boolean }
 
-/** The newest versions of those of the ids that somebody can reach: one statement at most. */
+/** Finds the newest versions of the reachable ids, in at most one statement. */
 export async function findVersions(viewer: Viewer, db: Tx, ids: readonly string[]): Promise<Map<string, Newest>> {
   const where = rowsOf(viewer, ids)
   const select = { id: true, version: true, organizationId: true } as const
@@ -193,17 +194,17 @@ export async function findVersions(viewer: Viewer, db: Tx, ids: readonly string[
   ])
 }
 
-/** A skill that is attached, and at which version; null for the newest. */
+/** An attached skill with its version; null for the newest. */
 export type Pin = { skillId: string; version: number | null }
 
-/** Shows at which version a skill is attached: at the newest where none is pinned, or the policy says so. */
+/** Returns the version at which a skill is attached: the newest if none is pinned or the policy says so. */
 export const toAttachedAt = (pinned: number | null | undefined, newest: Newest, isLatest: boolean) => ({
   version: isLatest ? newest.version : (pinned ?? newest.version),
   latestVersion: newest.version,
   foreign: newest.foreign,
 })
 
-/** Skills as they were at the versions that are pinned, by id: one statement at most, none where nothing has changed. */
+/** Returns skills at their pinned versions, by id. Takes at most one statement, none if nothing has changed. */
 export async function atPins(
   db: Tx,
   skills: readonly SkillOutput[],
@@ -231,7 +232,7 @@ const fieldsOf = (row: Prisma.SkillVersionGetPayload<object>) => ({
   requiredMCPs: row.requiredMCPs as string[],
 })
 
-/** Every change of a skill leaves its version, by which it is attached. */
+/** Records the version of a changed skill, by which it can be attached. */
 async function recordVersion(tx: Tx, { userId }: Actor, row: SkillRow): Promise<void> {
   const { organizationId, id: skillId, version, updatedAt: createdAt } = row
   const { name, displayName, description, prompt, category, builtInTools, requiredMCPs } = toSkill(row, row)
@@ -239,7 +240,7 @@ async function recordVersion(tx: Tx, { userId }: Actor, row: SkillRow): Promise<
   await tx.skillVersion.createMany({ data: { organizationId, skillId, version, userId, createdAt, ...fields } })
 }
 
-/** The same as skills, in the order of the ids. */
+/** Finds skills in the order of the ids. */
 export async function findMany(viewer: Viewer, db: Tx, ids: readonly string[]): Promise<SkillOutput[]> {
   const where = rowsOf(viewer, ids)
   const rows = where ? await db.skill.findMany({ where }) : []
@@ -248,8 +249,8 @@ export async function findMany(viewer: Viewer, db: Tx, ids: readonly string[]): 
 }
 
 /**
- * Said where a skill is attached: 400 for one that needs MCP servers of types that are not there (contract.md section
- * 7, "Skills").
+ * Throws 400 if a skill requires MCP servers of missing types (contract.md section 7, "Skills"). Called when a skill is
+ * attached.
  */
 export function checkRequirements(skills: readonly SkillOutput[], mcpTypes: readonly string[]): void {
   for (const { name, requiredMCPs } of skills) {
@@ -258,7 +259,7 @@ export function checkRequirements(skills: readonly SkillOutput[], mcpTypes: read
   }
 }
 
-/** A name is unique in the organization. */
+/** Converts a violation of the unique name into a 409. */
 async function unlessTaken<T>(write: Promise<T>): Promise<T> {
   try {
     return await write
@@ -267,7 +268,7 @@ async function unlessTaken<T>(write: Promise<T>): Promise<T> {
   }
 }
 
-/** POST /skills. 409 when the organization has one of that name, were it a private one. */
+/** POST /skills. Throws 409 if the organization has a skill of that name, even a private one. */
 export async function create(actor: Actor, deps: Deps, input: z.output<typeof CreateSkill>) {
   const { name, displayName, description, prompt, category, builtInTools, requiredMCPs, visibility } = input
   const { organizationId, userId: ownerId } = actor
@@ -297,21 +298,24 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
   return { id: row.id, name: row.name, skill: toSkill(actor, row), ...warningsOf(builtInTools) }
 }
 
-/** Names the built-in tools of a request that there are not: they are kept, and runs do without. */
+/** Returns warnings for unknown built-in tools. They are stored, and runs ignore them. */
 function warningsOf(builtInTools: readonly string[] | null | undefined): { warnings?: string[] } {
   const unknown = unknownTools(builtInTools ?? [])
   return unknown.length ? { warnings: unknown.map((name) => cut(`Unknown built-in tool: ${name}`, 100)) } : {}
 }
 
-/** What the caller may change. 403 for what they only see: shipped skills, other people's. */
+/**
+ * Finds a skill that the caller may change. Throws 403 for skills that are only visible: built-in ones and other
+ * users'.
+ */
 async function findWritable(actor: Actor, { db }: Deps, id: string): Promise<Authorized<SkillRow>> {
   if (core.has(id)) throw forbidden()
   return authorize(actor, await find(actor, db, id))
 }
 
 /**
- * PATCH /skills/{id}. A change of nothing makes no version. Where it is attached the version stays that was attached,
- * until somebody takes the newer one, or at once by the policy `attachments: latest`.
+ * PATCH /skills/{id}. An empty change creates no version. Attachments keep their version until they are updated, or
+ * follow at once under the policy `attachments: latest`.
  */
 export async function update(actor: Actor, deps: Deps, input: z.output<typeof UpdateSkill>) {
   const skill = await findWritable(actor, deps, input.id)
@@ -335,14 +339,14 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
   return { skill: toSkill(actor, row), ...warnings }
 }
 
-/** DELETE /skills/{id}. It is gone from agents and spaces, and from runs that begin later. */
+/** DELETE /skills/{id}. Removes it from agents, spaces and later runs. */
 export async function remove(actor: Actor, deps: Deps, id: string) {
   const skill = await findWritable(actor, deps, id)
   await deps.db.$transaction(async (tx) => {
     const { organizationId } = skill
     const { count } = await tx.skill.deleteMany({ where: { id } })
     if (!count) throw notFound('Skill')
-    // Once nobody attaches it any more. What names it elsewhere finds nothing from now on.
+    // Locked against new attachments; other references to it find nothing from now on.
     await tx.spaceSkill.deleteMany({ where: { organizationId, skillId: id } })
     await audit(tx, actor, 'skill.delete', id, deps.clock.now())
   })

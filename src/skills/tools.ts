@@ -5,20 +5,20 @@ import { defineTool, type Toolbox, type ToolUser } from '../executions/engine/ru
 import { followLatest } from '../organizations/policy.ts'
 import { atPins, findMany, type Pin, type SkillOutput } from './service.ts'
 
-/** The skills of a run: what it is told of them, the tool that loads one, and the built-in tools that they work with. */
+/** The skills of a run: their instructions, the tool that loads one, and the built-in tools they use. */
 export type OpenedSkills = Pick<Toolbox, 'tools' | 'instructions'> & { builtInTools: ReadonlySet<string> }
 
-/** What is told at once, of all skills together, in characters. */
+/** Maximum length of the instructions of all skills together (characters). */
 const MAX_TOLD = 200_000
 
 /**
- * The skills of a run's agent and of its space, as far as they can be reached now: one that was deleted, or has become
- * somebody's private one, is not there. Each is as it was when it was attached, unless the policy of the organization
- * that attached it says `attachments: latest` (contract-2.md section 8.5). The model knows names and descriptions, and loads a prompt when it needs it.
+ * Opens the skills of a run's agent and space that are currently reachable, so without deleted skills and those made
+ * private by others. Each has the version at which it was attached, unless the attaching organization's policy says
+ * `attachments: latest` (contract-2.md section 8.5). The model sees names and descriptions, and loads a prompt when it
+ * needs it.
  *
- * What an agent of another organization brings along are the skills that its organization shares. Their text is told to
- * the model at once and not loaded, since what a tool answers is shown to the caller, who may not see it (contract.md
- * section 2).
+ * An agent of another organization brings only the skills that its organization shares. Their text goes into the prompt
+ * instead of being loaded, because tool results are visible to the caller, who may not see it (contract.md section 2).
  */
 export async function openSkills({ db }: Pick<Deps, 'db'>, user: ToolUser): Promise<OpenedSkills> {
   const { row, agent } = user
@@ -34,7 +34,7 @@ export async function openSkills({ db }: Pick<Deps, 'db'>, user: ToolUser): Prom
   const latest = await followLatest(db, isEquipped ? [organizationId, row.organizationId] : [])
   const agentPins = latest.has(organizationId) ? [] : (agent.skillRefs as Pin[])
   const spacePins = latest.has(row.organizationId) ? [] : refs
-  // What is attached to both is as the agent has it.
+  // A skill attached to both has the agent's version.
   const pins = pinsOf(isForeign ? spacePins : [...spacePins, ...agentPins])
   const found = await findMany(await user.actor(), db, [...new Set(isForeign ? ofSpace : [...ofAgent, ...ofSpace])])
   const reachable = await atPins(db, found, pins)
@@ -50,7 +50,7 @@ export async function openSkills({ db }: Pick<Deps, 'db'>, user: ToolUser): Prom
 
 const pinsOf = (pins: readonly Pin[]) => new Map(pins.map(({ skillId, version }) => [skillId, version]))
 
-/** Several organizations may have used a name: the later ones are told apart by a number. */
+/** Gives each skill a unique name: later skills with the same name get a number. */
 function byName(skills: readonly SkillOutput[]): Map<string, SkillOutput> {
   const known = new Map<string, SkillOutput>()
   for (const skill of skills) {
@@ -64,8 +64,8 @@ function byName(skills: readonly SkillOutput[]): Map<string, SkillOutput> {
 const describe = (known: ReadonlyMap<string, SkillOutput>): string => {
   const list = [...known].map(([name, { description }]) => `- ${name}: ${description.replace(/\s+/g, ' ').trim()}`)
   return [
-    'You have skills: instructions for certain kinds of work. Before you begin work that one of these is for, call',
-    'load_skill with its name, once, and follow what it says.',
+    'You have skills: instructions for certain kinds of work. Before you start such work, call',
+    'load_skill with the name of the skill, once, and follow its instructions.',
     ...list,
   ].join('\n')
 }

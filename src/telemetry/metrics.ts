@@ -10,8 +10,8 @@ type MetricsDeps = { db: Db; clock: Clock }
 const METHODS: ReadonlySet<string> = new Set(['GET', 'POST', 'PATCH', 'PUT', 'DELETE', 'HEAD', 'OPTIONS'])
 
 /**
- * What docs/guides/monitoring.md says of each metric. No label has values that users choose: neither organizations nor models,
- * whose number nobody bounds, nor the paths of requests, but their routes.
+ * Creates the metrics of docs/guides/monitoring.md. No label has an unbounded number of values: no organizations, no
+ * models, and routes instead of paths.
  */
 export function createMetrics({ db, clock }: MetricsDeps): { registry: Registry; telemetry: Telemetry } {
   const registry = new Registry()
@@ -108,7 +108,7 @@ export function createMetrics({ db, clock }: MetricsDeps): { registry: Registry;
 
 const isStream = (res: ServerResponse) => String(res.getHeader('content-type') ?? '').startsWith('text/event-stream')
 
-/** By an index that has no others: those that have ended are not counted through. */
+/** Uses a partial index that excludes ended runs. */
 async function countRuns(db: Db): Promise<Record<'pending' | 'waiting' | 'running', number>> {
   const groups = await db.execution.groupBy({
     by: ['status', 'waitingFor'],
@@ -121,7 +121,7 @@ async function countRuns(db: Db): Promise<Record<'pending' | 'waiting' | 'runnin
   return counts
 }
 
-/** Answers `GET /metrics`, and nothing else. It is for the operator's network alone: nobody is asked for a token. */
+/** Serves only `GET /metrics`, without authentication, for the operator's network. */
 export async function serveMetrics(registry: Registry, host: string, port: number): Promise<Server> {
   const server = createServer(async (req, res) => {
     if (req.url !== '/metrics' || req.method !== 'GET') return res.writeHead(404).end()
@@ -129,7 +129,7 @@ export async function serveMetrics(registry: Registry, host: string, port: numbe
       const text = await registry.metrics()
       res.writeHead(200, { 'Content-Type': registry.contentType }).end(text)
     } catch {
-      // The database is away; the next scrape may find it.
+      // The database is unavailable; a later scrape may succeed.
       res.writeHead(503).end()
     }
   })

@@ -2,12 +2,12 @@ import type { LanguageModelV4Prompt } from '@ai-sdk/provider'
 import { type Span, SpanStatusCode } from '@opentelemetry/api'
 import type { Part, Parts } from '../executions/engine/models/text-model.ts'
 
-/** The kind of what went wrong. */
+/** Records the kind of a failure. */
 export function mark(span: Span, type: string): void {
   span.setAttribute('error.type', type).setStatus({ code: SpanStatusCode.ERROR })
 }
 
-/** The kind of an error alone: its text may hold what it was about. */
+/** Records only the kind of an error, because its message may contain content. */
 export function failed<E>(span: Span, error: E): E {
   const { statusCode } = Object(error) as { statusCode?: unknown }
   mark(span, typeof statusCode === 'number' ? String(statusCode) : error instanceof Error ? error.name : 'unknown')
@@ -15,7 +15,7 @@ export function failed<E>(span: Span, error: E): E {
   return error
 }
 
-/** Looks at what passes. */
+/** Observes the parts of a stream. */
 export async function* watchStream(stream: Parts, look: Look, span: Span): AsyncGenerator<readonly Part[]> {
   try {
     for await (const parts of stream) {
@@ -50,7 +50,7 @@ export function createLook(span: Span, withContent: boolean): Look {
   }
 }
 
-/** A prompt as OpenTelemetry's conventions tell it; of files only that they are there. */
+/** Converts a prompt into the format of OpenTelemetry's conventions. Files are only mentioned. */
 export function toMessages(prompt: LanguageModelV4Prompt): string {
   const messages = prompt.map(({ role, content }) => ({
     role,

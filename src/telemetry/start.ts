@@ -7,12 +7,12 @@ import { silent, type Telemetry } from './telemetry.ts'
 
 type Started = {
   telemetry: Telemetry
-  /** Where the metrics are; null without METRICS_PORT. */
+  /** Address of the metrics; null without METRICS_PORT. */
   metricsUrl: string | null
   stop: () => Promise<void>
 }
 
-/** What the settings ask for, and no more of it loaded: metrics on a port of their own, traces to a collector, or neither. */
+/** Starts and loads only the configured telemetry: metrics on a separate port, traces to a collector, or neither. */
 export async function startTelemetry(
   settings: Settings,
   deps: { db: Db; clock: Clock; isPaused: () => boolean },
@@ -34,7 +34,7 @@ export async function startTelemetry(
     async stop() {
       metrics?.server.close()
       metrics?.server.closeAllConnections()
-      // A collector that is away is no reason not to stop.
+      // An unavailable collector must not prevent the shutdown.
       await traces?.stop().catch(() => {})
     },
   }
@@ -48,7 +48,7 @@ async function startMetrics(deps: { db: Db; clock: Clock }, host: string, port: 
   return { telemetry, server, url }
 }
 
-/** Metrics want to know of requests, traces of what a run works with, and both how it ended. */
+/** Combines metrics, which need requests, traces, which need the inputs of a run, and the outcome, which both need. */
 function both(metrics: Telemetry, traces: Telemetry): Telemetry {
   return {
     ...(metrics.request && { request: metrics.request }),

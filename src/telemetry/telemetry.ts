@@ -3,21 +3,21 @@ import type { ExecutionRow } from '../executions/engine/events/events.ts'
 import type { AgentRow } from '../executions/engine/queue/claims.ts'
 import type { RunInput } from '../executions/engine/run/run.ts'
 
-/** What the service tells of itself while it works. Nothing here fails, or waits for anybody. */
+/** Hooks for telemetry. They neither fail nor block. */
 export type Telemetry = {
-  /** A request has come, of the route that it turns out to have. */
+  /** A request has arrived. `route` is known later. */
   request?: (res: ServerResponse, method: string, route: () => string) => void
-  /** An attempt at a run begins. What it is to work with: the same, watched. */
+  /** An attempt at a run starts. Returns its input with tracing. */
   begin: (row: ExecutionRow, agent: AgentRow, equipment: { input: RunInput }) => RunInput
-  /** A run has its outcome, wherever it was on. */
+  /** A run has ended, in any process. */
   ended: (row: ExecutionRow) => void
-  /** An attempt is over in this process, with an outcome or without. */
+  /** An attempt is over in this process, with or without an outcome. */
   left: (executionId: string) => void
-  /** A run was taken over, since its process gave no sign of life. */
+  /** A run was taken over from a dead process. */
   takenOver: () => void
 }
 
-/** For those who want to know nothing. */
+/** Telemetry that records nothing. */
 export const silent: Telemetry = {
   begin: (_row, _agent, { input }) => input,
   ended: () => {},

@@ -8,10 +8,10 @@ import { type ProxyFor, proxyVariables } from '../lib/proxies.ts'
 import { createLook, failed, mark, toMessages, watchStream } from './spans.ts'
 import { silent, type Telemetry } from './telemetry.ts'
 
-/** How long a collector may take to answer, also when the process ends (ms). */
+/** Maximum wait for a collector, also at shutdown (ms). */
 const PATIENCE = 3_000
 
-/** As OpenTelemetry names providers, where it has another name than we. */
+/** OpenTelemetry's names of providers, where they differ. */
 const PROVIDERS: Record<string, string> = { google: 'gcp.gemini' }
 
 function attributesOf(model: string): Attributes {
@@ -22,7 +22,7 @@ function attributesOf(model: string): Attributes {
 /** `ExportResultCode.SUCCESS` of OpenTelemetry. */
 const SUCCESS = 0
 
-/** Drops spans while the service is paused. A later batch would have to keep them for an unlimited time. */
+/** Drops spans while the service is paused, because keeping them would be unbounded. */
 const unlessPaused = (exporter: OTLPTraceExporter, isPaused: () => boolean): SpanExporter => ({
   export: (spans, done) => (isPaused() ? done({ code: SUCCESS }) : exporter.export(spans, done)),
   shutdown: () => exporter.shutdown(),
@@ -30,10 +30,10 @@ const unlessPaused = (exporter: OTLPTraceExporter, isPaused: () => boolean): Spa
 })
 
 /**
- * Traces by OpenTelemetry's conventions for generative AI, sent to a collector over OTLP/HTTP: a run (`invoke_agent`)
- * with its calls of the model (`chat`) and of tools (`execute_tool`), and the runs that it started. Unless `withContent`,
- * neither prompts nor answers are in them, nor what tools are told and say; the text of errors, which may repeat them,
- * never is. While `isPaused`, no span is sent (contract-2.md section 8.7).
+ * Creates traces by OpenTelemetry's conventions for generative AI, sent to a collector over OTLP/HTTP: a run
+ * (`invoke_agent`) with its model requests (`chat`), tool calls (`execute_tool`) and delegates. Without `withContent`
+ * they contain no prompts, answers, tool inputs and results; error messages, which may repeat them, are never included.
+ * While `isPaused`, no span is sent (contract-2.md section 8.7).
  */
 export function createTraces(
   endpoint: string,
@@ -49,7 +49,7 @@ export function createTraces(
     ],
   })
   const tracer = provider.getTracer('muster')
-  /** Of the runs in this process. */
+  /** Spans of the runs in this process. */
   const runs = new Map<string, Span>()
 
   const start = (name: string, parent: Span | undefined, kind: SpanKind, attributes: Attributes): Span => {
@@ -87,7 +87,7 @@ export function createTraces(
           'gen_ai.tool.type': 'function',
           'gen_ai.tool.call.id': call.toolUseId,
         })
-        // Nobody waits any longer for one that does not heed the signal.
+        // A tool that ignores the signal is no longer awaited.
         const abandon = () => void failed(span, call.signal.reason)
         call.signal.addEventListener('abort', abandon)
         try {

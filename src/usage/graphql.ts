@@ -25,7 +25,7 @@ builder.objectField(AgentUsage, 'agent', (t) =>
 )
 
 const Report = objectFromZod('UsageReport', schema.UsageResponse.omit({ success: true }), 'What the runs used', {
-  // By default as many as there are.
+  // All days by default.
   fields: { usage: { rows: 30 } },
 })
 

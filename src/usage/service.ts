@@ -10,8 +10,8 @@ import { isCurrentModel } from '../executions/engine/models/providers.ts'
 import type { GetUsage, Period, Totals } from './schema.ts'
 
 /**
- * In the terminal transaction of a run: adds it to its day's row, so that a report reads as many rows as days. Said last,
- * and together with COMMIT: whoever ends next waits for the row.
+ * Adds a run to its day's row in the run's final transaction, so that a report reads as many rows as days. Called last,
+ * directly before COMMIT, because concurrently ending runs wait for the row.
  */
 export async function count(tx: Tx, run: ExecutionRow, now: Date): Promise<void> {
   const failed = run.status === 'failed' ? 1 : 0
@@ -29,13 +29,13 @@ export async function count(tx: Tx, run: ExecutionRow, now: Date): Promise<void>
   await tx.$executeRaw(addsOne(added))
 }
 
-/** Maximum number of models that an organization's day tells apart beside the providers' current ones, in one process. */
+/** Maximum number of distinct models per organization and day besides the providers' current ones, per process. */
 const MAX_MODELS = 50
 
-/** The model names of an organization's day so far; names come from callers, who may make up any number of them. */
+/** Model names of an organization's day so far. Names come from callers and are unbounded. */
 const modelsOfDay = new LRUCache<string, Set<string>>({ max: 1_000 })
 
-/** Returns the model that a run is counted under: its own, or `other` when the day has had too many different ones. */
+/** Returns the model for the usage of a run: its own, or `other` if the day has too many different ones. */
 function groupOf({ organizationId, model }: ExecutionRow, date: string): string {
   if (!model || isCurrentModel(model)) return model ?? ''
   const key = `${organizationId} ${date}`
@@ -54,8 +54,8 @@ const DEFAULT_DAYS = 30
 const MAX_DAYS = 366
 
 /**
- * GET /usage/organization/{orgId}: what the organization's runs used, by period, from the rows of its days alone. Other
- * people's private agents are counted and not named (contract.md section 2).
+ * GET /usage/organization/{orgId}: returns the organization's usage by period, from its daily rows. Other users'
+ * private agents are counted but not named (contract.md section 2).
  */
 export async function get(actor: Actor, { db, clock }: Deps, input: z.output<typeof GetUsage>) {
   const { organizationId } = actor
@@ -93,7 +93,7 @@ function rangeOf(input: z.output<typeof GetUsage>, now: Date): Range {
   return { start, end }
 }
 
-/** The first day of the period that a day is in. */
+/** Returns the first day of the period that contains a day. */
 export function beginOf(date: string, period: z.output<typeof Period>): string {
   if (period === 'daily') return date
   if (period === 'monthly') return `${date.slice(0, 7)}-01`
@@ -104,7 +104,7 @@ export function beginOf(date: string, period: z.output<typeof Period>): string {
 
 async function hiddenAgents({ organizationId, userId }: Actor, db: Deps['db'], rows: UsageRow[]): Promise<Set<string>> {
   const ids = [...new Set(rows.map(({ agentId }) => agentId))]
-  // By id alone: with the organization beside, SQLite would rather read all agents that it has.
+  // Filters by id only, because with the organization SQLite would scan all of its agents.
   const select = { id: true, organizationId: true, visibility: true, userId: true } as const
   const agents = (await db.agent.findMany({ where: { id: { in: ids } }, select })).filter(
     (agent) => agent.organizationId === organizationId,
@@ -113,7 +113,7 @@ async function hiddenAgents({ organizationId, userId }: Actor, db: Deps['db'], r
   return new Set(hidden.map(({ id }) => id))
 }
 
-/** The rows by a key of theirs, in the order in which the keys come. */
+/** Groups rows by key, in order of first occurrence. */
 const group = (rows: UsageRow[], keyOf: (row: UsageRow) => string) => [...Map.groupBy(rows, keyOf)]
 
 function sum(rows: UsageRow[]): Amounts {

@@ -200,7 +200,7 @@ describe('an agent with subagents', () => {
       return { toolCalls: [delegate(speaker(asked) === 'Ping' ? 'pong' : 'ping', 'Yours')] }
     }
     const round = await run(ping)
-    expect(round.row.result).toBe('This agent waits for the result of this run itself')
+    expect(round.row.result).toBe('This agent itself waits for the result of this run')
     expect(await lab.db.execution.count({ where: { rootExecutionId: round.row.id } })).toBe(2)
   })
 

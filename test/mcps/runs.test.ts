@@ -131,7 +131,7 @@ describe('an agent whose tools are not there', () => {
       { code: 'mcp_unreachable', text: DETAIL },
       {
         code: 'tool_missing',
-        text: `allowedTools names tools that are not there: nothing, ${working.id}/b, Away__c`,
+        text: `allowedTools names tools that do not exist: nothing, ${working.id}/b, Away__c`,
       },
     ])
   })
@@ -151,7 +151,7 @@ describe('an agent whose tools are not there', () => {
     const failed = await request(server, 'POST', `/api/v1/agents/${unknown.id}/execute`, { body: { message: 'Hello' } })
     expect(failed.body).toMatchObject({
       code: 'mcp_unreachable',
-      detail: 'allowedTools names tools that are not there: nothing',
+      detail: 'allowedTools names tools that do not exist: nothing',
     })
   })
 })
