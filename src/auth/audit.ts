@@ -5,7 +5,7 @@ import type { Actor } from './actor.ts'
 /** The user id of events that the command line or the service itself causes. */
 export const OPERATOR = 'operator'
 
-/** The actor of what the command line does. */
+/** The actor of command line actions. */
 export const operator = (organizationId: string) => ({ organizationId, userId: OPERATOR })
 
 /** Who causes an audit event, and with which request if there is one. */

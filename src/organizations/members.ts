@@ -124,7 +124,7 @@ export async function endMember(actor: Actor, deps: Deps, input: z.output<typeof
 }
 
 /**
- * Finds the member that somebody names by id, by e-mail, or as `me` (contract-2.md section 1.11). Null for nobody of the
+ * Finds a member by id, by e-mail, or as `me` (contract-2.md section 1.11). Returns null for a user outside the
  * organization.
  */
 export async function findMember(actor: Actor, { db }: { db: Pick<Db, 'membership'> }, name: string) {

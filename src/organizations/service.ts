@@ -7,14 +7,14 @@ import { LIVE } from '../executions/engine/queue/endings.ts'
 import { newId } from '../lib/id.ts'
 import type { Settings } from '../settings.ts'
 
-/** Members see their organization, and each other. */
+/** Filter: members see their organization and each other. */
 export const reachable = ({ organizationId }: Actor): Prisma.OrganizationWhereInput => ({ id: organizationId })
 export const listedMembers = ({ organizationId }: Actor): Prisma.MembershipWhereInput => ({ organizationId })
 export const reachableUser = (actor: Actor): Prisma.UserWhereInput => ({ memberships: { some: listedMembers(actor) } })
 
 /**
- * A name as a part of a path: at most 60 lower-case letters and digits of any script without their accents, joined by
- * hyphens, in Unicode's NFC: what people type. Empty when the name has none.
+ * Converts a name into a path segment: at most 60 lower-case letters and digits of any script without accents, joined
+ * by hyphens, in Unicode's NFC. Returns an empty text if the name contains none.
  */
 export const toSlug = (name: string): string => {
   const words = name
@@ -34,12 +34,15 @@ export async function findServices(db: Db | Tx, userIds: readonly string[]): Pro
   return new Set(rows.map(({ userId }) => userId))
 }
 
-/** Finds by slug, however that is composed: those of Hangul were once stored decomposed. */
+/** Finds by slug in any normalization, because Hangul slugs were once stored decomposed. */
 export const bySlug = (slug: string): Prisma.OrganizationWhereInput => ({
   slug: { in: [slug.normalize('NFC'), slug.normalize('NFD')] },
 })
 
-/** An organization without members. Its default space comes with the first one, who owns it (contract.md section 3). */
+/**
+ * Creates an organization without members. Its default space is created with its first member, who owns it (contract.md
+ * section 3).
+ */
 export async function createOrganization(
   tx: Tx,
   input: { name: string; slug: string },
@@ -84,9 +87,8 @@ export async function leaveSlug(tx: Tx, organizationId: string, from: string, to
 }
 
 /**
- * Makes the user if there is none with that e-mail, and gives them the role. The first member owns the default space. A former
- * member who is added again needs new tokens.
- * 409 when it would take the role from the last owner.
+ * Adds a member with a role, and creates the user if the e-mail is unknown. The first member owns the default space. A
+ * former member needs new tokens. Throws 409 if the last owner would lose the role.
  */
 export async function addMember(
   tx: Tx,
@@ -106,7 +108,7 @@ export async function addMember(
   if (role !== 'owner') await keepAnOwner(tx, membership)
   const { count } = await tx.membership.updateMany({ where: membership, data: { role } })
   if (!count) {
-    // Those of a membership that has ended do not come back to life with a new one.
+    // Tokens of an ended membership are not revived by a new one.
     await tx.token.updateMany({ where: { ...membership, revokedAt: null }, data: { revokedAt: at } })
     await tx.membership.create({ data: { ...membership, role, createdAt: at }, select: { userId: true } })
   }
@@ -130,8 +132,8 @@ export async function addMember(
 
 /**
  * Ends a membership (contract.md section 2). The user's runs in the organization are marked, and their servers cancel
- * them at the next heartbeat; open tasks become nobody's, missions pause. Returns how many runs and tasks that were, or
- * null for somebody who is no member. 409 for the last owner.
+ * them at the next heartbeat; open tasks are unassigned, missions pause. Returns the number of runs and tasks, or null
+ * for a user who is not a member. Throws 409 for the last owner.
  */
 export async function removeMember(
   tx: Tx,
@@ -143,7 +145,7 @@ export async function removeMember(
 ) {
   const membership = { organizationId, userId }
   const live = { ...membership, ...LIVE }
-  // Locks are taken in the order that claims.ts tells: its runs, the counts of missions, the organization.
+  // Lock order of claims.ts: runs, mission counts, the organization.
   await tx.execution.updateMany({ where: live, data: { attempt: { increment: 0 } } })
   const isTheirs = Prisma.sql`"organizationId" = ${organizationId} AND "userId" = ${userId}`
   await lockMissionCounts(tx, settings, isTheirs)
@@ -166,9 +168,9 @@ export async function removeMember(
   return { runs: runs.count, tasks: tasks.count }
 }
 
-/** Throws 409 when the member is the only owner. Two owners cannot go at once: the organization's row is the lock. */
+/** Throws 409 if the member is the only owner. The organization's row lock serializes concurrent removals. */
 export async function keepAnOwner(tx: Tx, { organizationId, userId }: { organizationId: string; userId: string }) {
-  // Not its key: SQLite would look for whatever refers to it.
+  // Updating the key instead would make SQLite check all references to it.
   const asItIs = { running: { increment: 0 } }
   await tx.organization.update({ where: { id: organizationId }, data: asItIs, select: { id: true } })
   const owners = await tx.membership.findMany({ where: { organizationId, role: 'owner' }, select: { userId: true } })
