@@ -87,7 +87,7 @@ export type ExecutionNode = Execution & { children: ExecutionNode[] };
 `
 }
 
-/** Adds a comment to each router and procedure: what the OpenAPI document says of its tag or operation. */
+/** Adds a comment to each router and procedure: the description of its tag or operation in the OpenAPI document. */
 function documented(declarations: string): string {
   const { tags = [], paths = {} } = createDocument(readSettings({}))
   const operations = Object.values(paths).flatMap((item) => Object.values(item as object))

@@ -54,7 +54,7 @@ const ROOMS: Record<string, readonly string[]> = {
 const roomOf = (file: string): string | undefined =>
   file.startsWith(ENGINE) ? file.slice(ENGINE.length).match(/^(\w+)\//)?.[1] : undefined
 
-/** The console runs in browsers: what it needs of the server comes through the API. */
+/** The console runs in browsers and reaches the server only through the API. */
 const isConsole = (file: string) => file.startsWith('src/console/')
 
 const problems: string[] = []

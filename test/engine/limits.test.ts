@@ -298,5 +298,5 @@ test.skipIf(onPostgres)('a run that cannot be begun keeps no other from its turn
   const late = await lab.run({ message: 'late' })
   expect(await ended(lab.engine, late)).toMatchObject({ status: 'completed' })
   expect(await statuses(lab, [bad!])).toEqual(['pending'])
-  expect(lab.server.logs.join()).toContain('a pending run could not be begun; the sweep will try again')
+  expect(lab.server.logs.join()).toContain('failed to start a pending run; the sweep will retry')
 })

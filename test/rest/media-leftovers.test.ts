@@ -25,7 +25,7 @@ async function createPlace(kind: 'folder' | 'bucket') {
     /** Starts anew and waits until files without a row have been looked after. */
     async restart(more: Record<string, string> = {}) {
       const server = await startServer({ ...env, ...more }, { folder: path })
-      await expect.poll(() => server.logs.some((line) => line.includes('media were looked after'))).toBe(true)
+      await expect.poll(() => server.logs.some((line) => line.includes('cleaned up media files'))).toBe(true)
       return server
     },
     /** Lists objects by the last part of their names. */
@@ -122,7 +122,7 @@ describe.each(['folder', 'bucket'] as const)('media in a %s', (kind) => {
     const again = await place.restart()
     const trashed = (await place.names()).filter((name) => name.includes('/trash/'))
     expect(trashed).toHaveLength(1)
-    expect(again.logs.filter((line) => line.includes('was moved to the trash'))).toHaveLength(1)
+    expect(again.logs.filter((line) => line.includes('moved a file without a row to the trash'))).toHaveLength(1)
     expect(again.logs.filter((line) => line.includes('media-clean'))).toHaveLength(1)
     expect(await place.names()).toHaveLength(4)
     await again.service.stop()
@@ -151,7 +151,7 @@ describe.each(['folder', 'bucket'] as const)('media in a %s', (kind) => {
     expect(await contentOf(again, known, token)).toBe('file 1')
     const left = (await place.names()).filter((name) => name.includes('/trash/'))
     expect(left.map((name) => name.split('/').at(-1))).toEqual([young])
-    expect(again.logs.filter((line) => line.includes('deleted for good'))).toHaveLength(1)
+    expect(again.logs.filter((line) => line.includes('deleted a file from the trash'))).toHaveLength(1)
     await again.service.stop()
   })
 
