@@ -1,7 +1,8 @@
 import type { IncomingMessage, RequestListener, ServerResponse } from 'node:http'
 import { nodeHTTPRequestHandler } from '@trpc/server/adapters/node-http'
-import { authenticate } from './auth/actor.ts'
-import { identify } from './auth/identity.ts'
+import type { Credentials } from './auth/actors.ts'
+import { idTokenOf, userOfIdToken } from './auth/identity.ts'
+import { createCookieReader, requireOwnPage, setCookie } from './auth/session-cookie.ts'
 import type { Deps } from './deps.ts'
 import {
   type AppError,
@@ -33,6 +34,8 @@ const MAX_BATCH = 10
 const MAX_BODY = 1024 * 1024
 /** Number of unsent bytes of one response that triggers a check of all unread responses (1 MiB). */
 const LARGE = 1024 * 1024
+/** Addresses whose answers depend on who asks: no shared cache may keep them. */
+const OF_CALLER = /^\/(?:api\/(?!docs|openapi|health)|trpc\/|graphql)/
 const PROBES: ReadonlySet<string> = new Set(['/healthz', '/readyz', '/api/health'])
 
 /** Body of `/readyz` besides its status; null while the server is not ready. */
@@ -55,12 +58,14 @@ export function createApp(deps: Deps, ready: () => Promise<Readiness>): RequestL
   }
   const allowCrossOrigin = createCors(settings, deps.log)
   const unread = createUnreadLimit(settings, deps.log)
+  const readCookie = createCookieReader(settings)
   // Imported at the first request, because they take half of the start-up time.
   const openapi = once(async () => {
     const json = JSON.stringify((await import('./http/openapi.ts')).createDocument(settings))
     return { json, etag: digestTag(json) }
   })
   const docs = () => import('./http/docs.ts')
+  const pages = () => import('./http/pages/pages.ts')
   const welcome = () => import('./http/welcome.ts')
   const console = () => import('./http/console.ts')
   const graphql = once(async () => (await import('./graphql/server.ts')).createGraphql(settings))
@@ -68,12 +73,13 @@ export function createApp(deps: Deps, ready: () => Promise<Readiness>): RequestL
   async function route(context: Context, req: IncomingMessage, res: ServerResponse): Promise<void> {
     const path = pathOf(req)
     if (settings.ROLE === 'worker' && !PROBES.has(path)) throw noSuchPath()
-    if (/^\/api\/(v1|spaces|agent|usage|tokens|files|public)\//.test(path)) return handleRest(context, req, res)
+    if (/^\/api\/(auth|v1|spaces|agent|usage|tokens|files|public)\//.test(path)) return handleRest(context, req, res)
     if (path.startsWith('/trpc/')) return handleTrpc(context, path.slice('/trpc/'.length), req, res)
     if (path === '/graphql') return (await graphql())(context, req, res)
     if (req.method !== 'GET' && req.method !== 'HEAD') {
       throw routeOf('GET', path) === 'other' ? noSuchPath() : methodNotAllowed(['GET', 'HEAD'])
     }
+    if (path.startsWith('/app/') && (await (await pages()).sendPages(settings, path, req, res))) return
     if (path === '/app' || path.startsWith('/app/')) return (await console()).sendConsole(settings, path, req, res)
     if (!path.startsWith('/api/') && (await welcome()).sendWelcome(settings, path, req, res)) return
     if (path.startsWith('/api/docs/')) return (await docs()).sendDocs(res, path.slice('/api/docs/'.length))
@@ -110,8 +116,12 @@ export function createApp(deps: Deps, ready: () => Promise<Readiness>): RequestL
       checkProtocol(req)
       if (!PROBES.has(pathOf(req))) hosts.check(req)
       await allRead()
+      if (OF_CALLER.test(req.url ?? '')) {
+        res.setHeader('Vary', 'Authorization, Cookie, X-Organization')
+        res.setHeader('Cache-Control', 'private')
+      }
       if (allowCrossOrigin(req, res)) return
-      const context = createContext(deps, requestId, req, res)
+      const context = createContext(deps, { requestId, ip, readCookie }, req, res)
       unread.watch(res, context.authenticate)
       await route(context, req, res)
       if (res.writableLength > LARGE) unread.check()
@@ -121,26 +131,82 @@ export function createApp(deps: Deps, ready: () => Promise<Readiness>): RequestL
   }
 }
 
-function createContext(deps: Deps, requestId: string, req: IncomingMessage, res: ServerResponse): Context {
-  const documented = pathOf(req).startsWith('/api/v1/')
-  const invalid = documented ? 'Unauthorized. Invalid or expired token' : 'Invalid or expired token'
-  const { authorization } = req.headers
+type Connection = { requestId: string; ip: string | undefined; readCookie: ReturnType<typeof createCookieReader> }
+
+function createContext(
+  deps: Deps,
+  { requestId, ip, readCookie }: Connection,
+  req: IncomingMessage,
+  res: ServerResponse,
+): Context {
+  const { settings } = deps
+  const path = pathOf(req)
+  const documented = path.startsWith('/api/v1/')
+  const isWrite = req.method !== 'GET' && req.method !== 'HEAD'
+  const fromOwnPage = () => requireOwnPage(settings, req.headers)
+  const credentials: Credentials = {
+    authorization: req.headers.authorization,
+    cookie: readCookie(path, req.headers),
+    organization: takeOrganization(req, isWrite),
+    invalid: documented ? 'Unauthorized. Invalid or expired token' : 'Invalid or expired token',
+    checkCookieWrite: () => {
+      if (isWrite) fromOwnPage()
+    },
+  }
+  const { authorization, cookie, organization } = credentials
   let controller: AbortController | undefined
   const closing = () => (controller ??= abortedByClose(res))
-  const byToken = once(() => deps.actors.of(authorization, invalid))
+  const authenticate = once(() => deps.actors.of(credentials))
+  // Where the input tells the organization of an ID token, a header need not.
+  const idToken = documented || organization !== undefined ? undefined : idTokenOf(authorization)
   return {
     deps,
     requestId,
-    authenticate: byToken,
-    authenticateAgain: () => authenticate(deps, authorization ?? '', invalid),
-    identify: documented
-      ? async () => ({ actor: await byToken() })
-      : once(() => identify(deps, authorization, byToken)),
+    authenticate,
+    authenticateAgain: () => deps.actors.again(credentials),
+    identify: once(async () => (idToken ? userOfIdToken(deps, idToken) : { actor: await authenticate() })),
+    person: once(() => deps.actors.person(credentials)),
+    client: { address: ip, userAgent: req.headers['user-agent'] },
+    cookie,
+    requireOwnPage: fromOwnPage,
+    setCookie: (secret) => void (res.headersSent || res.setHeader('Set-Cookie', setCookie(settings, secret))),
     gone: () => closing().signal,
     streamTo: (actor) => attend(res, deps.revocations.watch(actor, closing())),
     idempotency: null,
     precondition: null,
     onAccepted: null,
+  }
+}
+
+/**
+ * Returns the organization that a request names: in its header or, of a read, in its query, from which it is taken away.
+ * Throws 400 when the two differ.
+ */
+function takeOrganization(req: IncomingMessage, isWrite: boolean): string | undefined {
+  const header = req.headers['x-organization']
+  const inHeader = typeof header === 'string' && header !== '' ? decoded(header) : undefined
+  const { url = '' } = req
+  const start = url.indexOf('?')
+  if (isWrite || start === -1 || !url.includes('organization=', start)) return inHeader
+  const parts = url.slice(start + 1).split('&')
+  const isNaming = (part: string) => part.startsWith('organization=')
+  const [first] = parts.filter(isNaming)
+  if (first === undefined) return inHeader
+  const others = parts.filter((part) => !isNaming(part))
+  req.url = url.slice(0, start) + (others.length ? `?${others.join('&')}` : '')
+  const inQuery = new URLSearchParams(first).get('organization') || undefined
+  if (inHeader !== undefined && inQuery !== undefined && inHeader !== inQuery) {
+    throw badRequest('Invalid value for field: organization. Expected the organization of the header X-Organization')
+  }
+  return inHeader ?? inQuery
+}
+
+/** Reads a slug of any script, which a header holds in percent-encoding. */
+function decoded(text: string): string {
+  try {
+    return decodeURIComponent(text)
+  } catch {
+    return text
   }
 }
 
@@ -186,6 +252,10 @@ async function handleTrpc(context: Context, path: string, req: IncomingMessage, 
       if (length > MAX_BATCH) {
         throw toTRPCError(badRequest(`A batch has at most ${MAX_BATCH} calls, this one ${length}: set maxItems`))
       }
+      const isStreamed = req.headers['trpc-accept'] !== undefined
+      if (isStreamed && info.calls.some(({ path }) => SIGNS_IN.has(path))) {
+        throw toTRPCError(badRequest('Sign in or out without streaming: the cookie could not be set (httpLink)'))
+      }
       // A token in a subscription's URL would appear in the logs of proxies.
       if (info.connectionParams) throw toTRPCError(badRequest('Send an Authorization header, not connectionParams'))
       return context
@@ -193,12 +263,19 @@ async function handleTrpc(context: Context, path: string, req: IncomingMessage, 
     maxBodySize: MAX_BODY,
     // tRPC's codes cannot express all statuses, nor a Retry-After.
     responseMeta: ({ errors: [error], data }) => {
-      if (!error || data.length > 1) return {}
+      // tRPC would replace the header.
+      const vary = { vary: `${res.getHeader('Vary')}, trpc-accept, accept` }
+      if (!error || data.length > 1) return { headers: vary }
       const { status, headers } = fromTRPCError(error)
       const allowed = status === 405 && methodsOf(path)
       return {
         status,
-        headers: { ...headers, ...(allowed && { Allow: allowed.join(', ') }), 'content-type': 'application/json' },
+        headers: {
+          ...vary,
+          ...headers,
+          ...(allowed && { Allow: allowed.join(', ') }),
+          'content-type': 'application/json',
+        },
       }
     },
     onError: ({ error }) => {
@@ -207,6 +284,9 @@ async function handleTrpc(context: Context, path: string, req: IncomingMessage, 
     },
   })
 }
+
+/** Procedures that must set a cookie, which a streamed batch cannot. */
+const SIGNS_IN: ReadonlySet<string> = new Set(['sessions.signIn', 'sessions.signOut', 'sessions.useLink'])
 
 const once = <T>(make: () => Promise<T>) => {
   let made: Promise<T> | undefined

@@ -39,6 +39,8 @@ export type Deps = {
   readonly idTokens: IdTokens | null
   /** Keys the digests of tokens. */
   readonly tokenKey: KeyObject
+  /** Keys the digests of browser sessions, one-time links and what limits attempts to sign in. */
+  readonly sessionKey: KeyObject
   /** Keys the digests of idempotency keys and their inputs. */
   readonly idempotencyKey: KeyObject
   /** Wraps the data keys that encrypt secrets. */

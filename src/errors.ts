@@ -110,6 +110,19 @@ export const unauthorized = (message: string) => {
   const [, detail] = ADVICE.find(([beginning]) => message.startsWith(beginning)) ?? []
   return new AppError(401, message, { headers: CHALLENGE, ...(detail && { detail }) })
 }
+/** The 401 of a browser whose session has ended. */
+export const signInRequired = () =>
+  new AppError(401, 'Sign in required', {
+    code: 'sign_in_required',
+    headers: CHALLENGE,
+    detail: 'The session has ended or is unknown: sign in again at /app/sign-in',
+  })
+/** The 400 for a user of several organizations who names none. */
+export const organizationRequired = () =>
+  badRequest('Missing required header: X-Organization', {
+    code: 'missing_field',
+    detail: 'You belong to several organizations: name one by its id or slug',
+  })
 export const tokenExpired = () =>
   new AppError(401, 'Token expired', {
     code: 'token_expired',
@@ -183,6 +196,12 @@ export const tooManyRequests = (code: 'rate_limited' | 'queue_full' = 'rate_limi
     code,
     headers: { 'Retry-After': '60' },
     detail: code === 'queue_full' ? 'Too many runs wait already: try again when some have ended.' : 'Try again later.',
+  })
+/** The 429 of a limit that frees itself, with the seconds until then. */
+export const rateLimited = (seconds: number) =>
+  new AppError(429, `Rate limit exceeded. Retry after ${seconds} seconds.`, {
+    headers: { 'Retry-After': String(seconds) },
+    detail: 'Try again later.',
   })
 export const chatFailed = (options: Pick<ErrorOptions, 'code' | 'detail' | 'executionId'> = {}) =>
   new AppError(500, 'Chat execution failed', options)

@@ -45,7 +45,7 @@ export function warningsOf(
 
 /** Prints the address of the service, its configuration, and the first token if this start created it. */
 export async function greet(service: Service, settings: Settings): Promise<void> {
-  const { url, firstToken, newInstallation, deps } = service
+  const { url, firstToken, firstLink, newInstallation, deps } = service
   const { DATABASE_URL, DATA_DIR, ROLE } = settings
   const apis = [
     `  REST      ${url}/api/v1      reference: ${url}/api/docs`,
@@ -73,6 +73,14 @@ export async function greet(service: Service, settings: Settings): Promise<void>
       '',
       `  curl ${url}/api/v1/agents -H 'Authorization: Bearer ${firstToken}' \\`,
       `    -H 'Content-Type: application/json' -d '{"name": "Ada", "systemPrompt": "You are a helpful assistant."}'`,
+      '',
+    )
+  }
+  if (firstLink && ROLE !== 'worker') {
+    lines.push(
+      '  Sign in with a browser. The link works once, for 15 minutes:',
+      '',
+      `  ${url}/app/welcome#${firstLink}`,
       '',
     )
   }

@@ -14,6 +14,7 @@ import { organizations } from './organizations/router.ts'
 import { profile } from './profile/router.ts'
 import { providers } from './providers/router.ts'
 import { secrets } from './secrets/router.ts'
+import { sessions } from './sessions/router.ts'
 import { skills } from './skills/router.ts'
 import { spaces } from './spaces/router.ts'
 import { tasks } from './tasks/router.ts'
@@ -37,6 +38,7 @@ export const appRouter = router({
   profile,
   providers,
   secrets,
+  sessions,
   skills,
   spaces,
   tasks,

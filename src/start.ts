@@ -49,6 +49,8 @@ export type Service = {
   metricsUrl: string | null
   /** The first token if this start created it, to be displayed once. */
   firstToken: string | null
+  /** The code that signs the first owner in once, beside that token. */
+  firstLink: string | null
   /**
    * The absolute path of the SQLite file, or the host of the PostgreSQL, in which this start created an installation.
    */
@@ -138,13 +140,14 @@ export async function startService(
   cleanup.defer(() => chatNotices.stop())
   const revocations = createRevocations(base)
   cleanup.defer(() => revocations.stop())
-  const tokenKey = deriveKey(masterKey, 'tokens')
-  const actors = createActors({ ...base, tokenKey })
-  cleanup.defer(() => actors.stop())
   // Imported only if it is configured, because it is slow to load.
   const idTokens = settings.OIDC_ISSUER
     ? (await import('./auth/id-tokens.ts')).createIdTokens(settings, clock, log)
     : null
+  const tokenKey = deriveKey(masterKey, 'tokens')
+  const sessionKey = deriveKey(masterKey, 'sessions')
+  const actors = createActors({ ...base, idTokens, tokenKey, sessionKey })
+  cleanup.defer(() => actors.stop())
   const deps: Deps = {
     ...base,
     engine,
@@ -154,6 +157,7 @@ export async function startService(
     revocations,
     idTokens,
     tokenKey,
+    sessionKey,
     idempotencyKey: deriveKey(masterKey, 'idempotency'),
     wrappingKey,
   }
@@ -197,7 +201,7 @@ export async function startService(
   // proves that no other server uses the file, so all of its runs are orphaned.
   await engine.start(file !== null)
   // The token in the result is displayed once, so nothing may fail after this.
-  const firstToken = await bootstrap(deps)
+  const first = await bootstrap(deps)
   found.end()
   const made = found.isNew ? (file ?? new URL(settings.DATABASE_URL ?? '').host) : null
   if (made) log.warn({ database: made }, 'a new installation was made')
@@ -214,7 +218,8 @@ export async function startService(
     deps,
     url: urlOf(server, settings),
     metricsUrl: told.metricsUrl,
-    firstToken,
+    firstToken: first?.token ?? null,
+    firstLink: first?.link ?? null,
     newInstallation: made,
     async stop() {
       stopping.abort()

@@ -2,8 +2,10 @@ import { initTRPC, type TRPC_ERROR_CODE_KEY, TRPCError } from '@trpc/server'
 import type { OpenApiMeta } from 'trpc-to-openapi'
 import { z } from 'zod'
 import { type Actor, requireScope } from './auth/actor.ts'
+import type { Person } from './auth/actors.ts'
 import { actorIn, type Identity, type IdTokenUser } from './auth/identity.ts'
-import type { Scope } from './auth/scopes.ts'
+import { covers, type Scope } from './auth/scopes.ts'
+import type { Client } from './auth/sessions.ts'
 import type { Deps } from './deps.ts'
 import {
   AppError,
@@ -12,6 +14,7 @@ import {
   describeIssue,
   forbidden,
   invalidJson,
+  lacksScopes,
   noSuchPath,
   toAppError,
   toBody,
@@ -33,9 +36,19 @@ export type Context = {
   readonly authenticate: () => Promise<Actor>
   /** Authenticates again, because a waiting request may outlive its token. */
   readonly authenticateAgain: () => Promise<Actor>
-  /** Returns the holder of a personal access token, or of an ID token where those are accepted. */
+  /** The same, or the holder of an ID token whose organization the input tells. */
   readonly identify: () => Promise<Identity>
-  /** Returns a signal that aborts when the caller disconnects, created on demand. */
+  /** The caller apart from any organization. Throws the 401s. */
+  readonly person: () => Promise<Person>
+  /** The other end of the connection. */
+  readonly client: Client
+  /** The secret in the cookie of a browser, if there is one. */
+  readonly cookie: string | undefined
+  /** Throws 403 unless the request comes from a page of this service (contract-2.md section 3.1). */
+  readonly requireOwnPage: () => void
+  /** Gives the browser the secret of its session; an empty one takes the cookie away. */
+  readonly setCookie: (secret: string) => void
+  /** A signal that aborts when the caller has gone away; made when it is asked for. */
   readonly gone: () => AbortSignal
   /**
    * Returns the signal of a stream: it also aborts when the caller loses access. A client that does not read for long,
@@ -54,6 +67,8 @@ type Described = {
   scopes?: readonly Scope[]
   /** Conditions of statuses that do not follow from method, path and input (http/openapi.ts). */
   errors?: Readonly<Record<number, string>>
+  /** Whom it lets in, unless that is a caller in an organization: a user apart from any, or everybody. */
+  admits?: 'person' | 'everybody'
 }
 
 /** An interface, because interfaces stay names in the router's type and the typed client can leave them out. */
@@ -158,6 +173,33 @@ export const directory = (...scopes: Scope[]) =>
     .meta({ scopes })
     .use(async ({ ctx, getRawInput, next }) => {
       if (!ctx.deps.settings.PUBLIC_DIRECTORY) requireScope(await ctx.authenticate(), ...scopes)
+      checkInput(await getRawInput())
+      return next()
+    })
+
+/**
+ * A procedure for a user apart from any organization: with a browser session, an ID token, or a token with any of these
+ * scopes. A POST of it must come from a page of this service.
+ */
+export const person = (...scopes: Scope[]) =>
+  t.procedure
+    .use(errors)
+    .meta({ scopes, admits: 'person' })
+    .use(async ({ ctx, meta, getRawInput, next }) => {
+      const found = await ctx.person()
+      if (scopes.length && !scopes.some((scope) => covers(found.scopes, scope))) throw lacksScopes(scopes)
+      if (meta?.openapi?.method === 'POST') ctx.requireOwnPage()
+      checkInput(await getRawInput())
+      return next({ ctx: { person: found } })
+    })
+
+/** A procedure that signs somebody in or out: for everybody, from a page of this service. */
+export const everybody = () =>
+  t.procedure
+    .use(errors)
+    .meta({ admits: 'everybody' })
+    .use(async ({ ctx, getRawInput, next }) => {
+      ctx.requireOwnPage()
       checkInput(await getRawInput())
       return next()
     })

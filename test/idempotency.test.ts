@@ -233,9 +233,10 @@ async function send(path: string, key: string | null, body: object | undefined, 
   return { status: response.status, headers: response.headers, body: await response.json() }
 }
 
-type Procedure = { _def: { meta?: { openapi?: { method: string; path: string } } } }
+type Procedure = { _def: { meta?: { openapi?: { method: string; path: string }; admits?: string } } }
 const posts = Object.entries(appRouter._def.procedures as unknown as Record<string, Procedure>)
-  .filter(([, { _def }]) => _def.meta?.openapi?.method === 'POST')
+  // What signs in or changes a password takes no key: its answer sets a cookie, or holds for one moment.
+  .filter(([, { _def }]) => _def.meta?.openapi?.method === 'POST' && !_def.meta.admits)
   .map(([name]) => name)
   // A preview changes nothing, so that there is nothing to repeat.
   .filter((name) => name !== 'missions.preview')

@@ -43,6 +43,7 @@ export const SIDEBAR: { text: string; collapsed?: boolean; items: Item[] }[] = [
     text: 'Guides: operate',
     items: [
       item('Operating', '/guides/operating'),
+      item('Signing in', '/guides/sign-in'),
       item('Model providers', '/guides/providers'),
       item('Moving to PostgreSQL', '/guides/postgresql'),
       item('Behind a proxy', '/guides/proxies'),

@@ -18,6 +18,7 @@ const OPTIONS = {
   scope: { type: 'string', multiple: true },
   to: { type: 'string' },
   yes: { type: 'boolean' },
+  'reset-password': { type: 'boolean' },
   json: { type: 'boolean' },
   help: { type: 'boolean', short: 'h' },
 } as const
@@ -42,6 +43,30 @@ export const COMMANDS: readonly Command[] = [
     required: [],
     optional: ['slug'],
     run: commands.withDatabase(commands.createOrg),
+  },
+  {
+    usage: 'org list',
+    summary: 'List all organizations',
+    args: 0,
+    required: [],
+    optional: [],
+    run: commands.withDatabase(commands.listOrgs),
+  },
+  {
+    usage: 'user list [--org SLUG]',
+    summary: 'List all users, or the members of an organization',
+    args: 0,
+    required: [],
+    optional: ['org'],
+    run: commands.withDatabase(commands.listUsers),
+  },
+  {
+    usage: 'sign-in-link [--user EMAIL] [--reset-password]',
+    summary: 'Make a link that signs somebody in once, for 15 minutes. Without --user: the first owner',
+    args: 0,
+    required: [],
+    optional: ['user', 'reset-password'],
+    run: commands.withDatabase(commands.signInLink),
   },
   {
     usage: 'user add EMAIL --org SLUG --role owner|admin|member',

@@ -1,4 +1,5 @@
 import { resolve } from 'node:path'
+import { createLink, LINK_LIFETIME } from '../auth/links.ts'
 import { deriveKey, openMasterKey } from '../crypto/secrets.ts'
 import { type Database, openDatabase, type Tx } from '../db/client.ts'
 import { createToken, revokeToken } from '../keys/service.ts'
@@ -25,6 +26,7 @@ export type Options = Partial<
   Record<'org' | 'role' | 'user' | 'name' | 'slug' | 'expires' | 'expires-at' | 'to', string> & {
     scope: string[]
     yes: boolean
+    'reset-password': boolean
   }
 >
 
@@ -183,6 +185,78 @@ export async function endToken({ database, now }: Admin, [id = '']: string[]): P
   const revokedAt = await database.client.$transaction((tx) => revokeToken(tx, id, now))
   if (!revokedAt) throw new AdminError(`There is no token with the id ${id}.`)
   return { json: { id, revokedAt }, text: `The token ${id} is revoked.` }
+}
+
+/** Makes a link that signs somebody in: the user, or else the owner who came first. */
+export async function signInLink({ database, settings, now }: Admin, _: string[], options: Options): Promise<Answer> {
+  const sessionKey = deriveKey(await openMasterKey(database, settings, now), 'sessions')
+  const purpose = options['reset-password'] ? 'reset_password' : 'sign_in'
+  return database.client.$transaction(async (tx) => {
+    const user = options.user === undefined ? await firstOwner(tx) : await findUser(tx, options.user)
+    const code = await createLink(tx, sessionKey, { userId: user.id, purpose }, now)
+    const base = (settings.PUBLIC_URL ?? `http://localhost:${settings.PORT}`).replace(/\/$/, '')
+    const url = `${base}/app/welcome#${code}`
+    const expiresAt = new Date(now.getTime() + LINK_LIFETIME)
+    const effect = options['reset-password'] ? 'It removes the password when it is used. ' : ''
+    const text = `It signs ${user.email} in, once, for 15 minutes. ${effect}Whoever has it can use it:\n\n  ${url}\n`
+    return { json: { user, url, expiresAt }, text }
+  })
+}
+
+async function firstOwner(tx: Tx) {
+  const owner = await tx.membership.findFirst({
+    where: { role: 'owner' },
+    orderBy: [{ createdAt: 'asc' }, { userId: 'asc' }],
+    select: { user: { select: { id: true, email: true } } },
+  })
+  if (!owner)
+    throw new AdminError('There is no owner. Add one: npm run admin -- user add EMAIL --org SLUG --role owner')
+  return owner.user
+}
+
+export async function listOrgs({ database }: Admin): Promise<Answer> {
+  const rows = await database.client.organization.findMany({
+    select: { ...shown, createdAt: true, memberships: { select: { userId: true } } },
+    orderBy: [{ createdAt: 'asc' }, { id: 'asc' }],
+  })
+  const organizations = rows.map(({ memberships, ...organization }) => ({
+    ...organization,
+    members: memberships.length,
+  }))
+  const lines = organizations.map(({ id, slug, name, members, createdAt }) => [
+    id,
+    slug,
+    name,
+    String(members),
+    day(createdAt),
+  ])
+  return { json: { organizations }, text: table([['ID', 'SLUG', 'NAME', 'MEMBERS', 'CREATED'], ...lines]) }
+}
+
+export async function listUsers({ database }: Admin, _: string[], options: Options): Promise<Answer> {
+  const organization = options.org === undefined ? null : await findOrganization(database.client, options.org)
+  const rows = await database.client.user.findMany({
+    where: organization ? { memberships: { some: { organizationId: organization.id } } } : {},
+    select: {
+      ...{ id: true, email: true, name: true, emailVerified: true, passwordHash: true, createdAt: true },
+      memberships: { select: { role: true, organization: { select: { slug: true } } } },
+    },
+    orderBy: [{ createdAt: 'asc' }, { id: 'asc' }],
+  })
+  const users = rows.map(({ memberships, passwordHash, ...user }) => ({
+    ...user,
+    hasPassword: passwordHash !== null,
+    organizations: memberships.map(({ role, organization }) => ({ slug: organization.slug, role })),
+  }))
+  const lines = users.map(({ id, email, name, hasPassword, organizations, createdAt }) => [
+    id,
+    email,
+    name,
+    organizations.map(({ slug, role }) => `${slug} (${role})`).join(' ') || 'none',
+    hasPassword ? 'yes' : 'no',
+    day(createdAt),
+  ])
+  return { json: { users }, text: table([['ID', 'EMAIL', 'NAME', 'ORGANIZATIONS', 'PASSWORD', 'CREATED'], ...lines]) }
 }
 
 export async function backUp({ settings }: Operator, [target = '']: string[]): Promise<Answer> {

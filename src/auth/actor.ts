@@ -15,6 +15,8 @@ export type Actor = {
   readonly scopes: readonly string[]
   /** Id of the personal access token, empty without one. */
   readonly tokenId: string
+  /** The browser session it came with, if it came with one. */
+  readonly sessionId?: string
   /** Expiry of the token, of either kind. */
   readonly expiresAt?: Date
   /** The request that makes a change, for the audit log. */

@@ -1,8 +1,11 @@
-import { hash, randomBytes } from 'node:crypto'
+import { hash, type KeyObject, randomBytes } from 'node:crypto'
 import { LRUCache } from 'lru-cache'
 import type { Bus } from '../bus/index.ts'
-import { unauthorized } from '../errors.ts'
+import type { Deps } from '../deps.ts'
+import { forbidden, unauthorized } from '../errors.ts'
 import { type Actor, authenticate, hasExpired } from './actor.ts'
+import { idTokenOf, userOfIdToken } from './identity.ts'
+import { actorOfUser, findSession, isNamed, type SessionRow } from './sessions.ts'
 
 /**
  * Maximum age of a cached actor (ms). A revocation is normally published at once. One that is not (a change by the
@@ -12,18 +15,47 @@ import { type Actor, authenticate, hasExpired } from './actor.ts'
 const FRESH = 800
 const MAX_KNOWN = 10_000
 
+/** The credentials of a request. */
+export type Credentials = {
+  authorization: string | undefined
+  /** The secret in the cookie of a browser. */
+  cookie: string | undefined
+  /** The organization that the request names, by its id or slug. */
+  organization: string | undefined
+  /** What the holder of an unknown token is told, which differs between `/api/v1` and the rest. */
+  invalid: string
+  /** Throws 403 for a write that another site may have made the browser send. */
+  checkCookieWrite: () => void
+}
+
+/** A user apart from any organization. */
+export type Person = {
+  userId: string
+  /** What they may do: less than all with a token that has fewer scopes. */
+  scopes: readonly string[]
+  /** The organization of the personal access token that they came with; of other credentials the named one, if any. */
+  organization: string | undefined
+  session: SessionRow | null
+}
+
 export type Actors = {
-  /** Returns the actor of an `Authorization` header, like {@link authenticate}. */
-  of(header: string | undefined, invalid: string): Promise<Actor>
+  /** Finds who asks, and in which organization. Throws the 401s, 403s and 400s of the contracts. */
+  of(credentials: Credentials): Promise<Actor>
+  /** The same, looked up anew. */
+  again(credentials: Credentials): Promise<Actor>
+  /** Finds the user alone. Throws the same 401s. */
+  person(credentials: Credentials): Promise<Person>
   stop(): void
 }
 
+type ActorsDeps = Parameters<typeof authenticate>[0] & Pick<Deps, 'idTokens'> & { bus: Bus; sessionKey: KeyObject }
+
 /**
- * Creates a short-lived cache of actors by token, so that a busy caller is looked up once a second instead of at each
+ * Creates a short-lived cache of actors by credential, so that a busy caller is looked up once a second instead of at each
  * request.
  */
-export function createActors(deps: Parameters<typeof authenticate>[0] & { bus: Bus }): Actors {
-  const { bus, clock } = deps
+export function createActors(deps: ActorsDeps): Actors {
+  const { bus, clock, db, idTokens } = deps
   // A resolution above 0 would set a timer at each use.
   const known = new LRUCache<string, Actor>({ max: MAX_KNOWN, ttl: FRESH, ttlResolution: 0 })
   // Salts the cache keys, so that they are useless outside this process.
@@ -33,19 +65,71 @@ export function createActors(deps: Parameters<typeof authenticate>[0] & { bus: B
 
   const unsubscribe = bus.subscribe('token', (ids) => {
     revocations++
-    for (const [key, { tokenId }] of known.entries()) if (!ids || ids.includes(tokenId)) known.delete(key)
+    if (!ids) return known.clear()
+    for (const [key, { tokenId, sessionId = '', userId }] of known.entries()) {
+      if (ids.includes(tokenId) || ids.includes(sessionId) || ids.includes(userId)) known.delete(key)
+    }
   })
 
+  async function remembered(text: string, look: () => Promise<Actor>): Promise<Actor> {
+    const key = hash('sha256', salt + text)
+    const found = known.get(key)
+    if (found && !hasExpired(found, clock.now())) return found
+    const before = revocations
+    const actor = await look()
+    if (before === revocations) known.set(key, actor)
+    return actor
+  }
+
+  async function ofToken({ authorization = '', organization, invalid }: Credentials, isFresh: boolean) {
+    const look = () => authenticate(deps, authorization, invalid)
+    const actor = await (isFresh ? look() : remembered(authorization, look))
+    const { organizationId: id, organizationSlug: slug } = actor
+    if (organization !== undefined && !isNamed({ id, slug }, organization)) throw forbidden()
+    return actor
+  }
+
+  async function ofIdToken(token: string, { organization, invalid }: Credentials): Promise<Actor> {
+    const { userId, expiresAt } = await userOfIdToken(deps, token, invalid)
+    return { ...(await actorOfUser(db, userId, organization)), expiresAt }
+  }
+
+  async function ofCookie(secret: string, organization: string | undefined, isFresh: boolean): Promise<Actor> {
+    const look = async () => {
+      const { id: sessionId, userId } = await findSession(deps, secret)
+      return { ...(await actorOfUser(db, userId, organization)), sessionId }
+    }
+    return isFresh ? look() : remembered(`cookie ${secret} ${organization ?? ''}`, look)
+  }
+
+  async function find(credentials: Credentials, isFresh: boolean): Promise<Actor> {
+    const { authorization, cookie, organization } = credentials
+    if (authorization !== undefined) {
+      const idToken = idTokens ? idTokenOf(authorization) : undefined
+      return idToken === undefined ? ofToken(credentials, isFresh) : ofIdToken(idToken, credentials)
+    }
+    if (cookie === undefined) throw unauthorized('Authorization header required')
+    credentials.checkCookieWrite()
+    return ofCookie(cookie, organization, isFresh)
+  }
+
   return {
-    async of(header, invalid) {
-      if (header === undefined) throw unauthorized('Authorization header required')
-      const key = hash('sha256', salt + header)
-      const found = known.get(key)
-      if (found && !hasExpired(found, clock.now())) return found
-      const before = revocations
-      const actor = await authenticate(deps, header, invalid)
-      if (before === revocations) known.set(key, actor)
-      return actor
+    of: (credentials) => find(credentials, false),
+    again: (credentials) => find(credentials, true),
+    async person(credentials) {
+      const { authorization, cookie, organization, invalid } = credentials
+      if (authorization === undefined && cookie !== undefined) {
+        credentials.checkCookieWrite()
+        const session = await findSession(deps, cookie)
+        return { userId: session.userId, scopes: ['*'], organization, session }
+      }
+      const idToken = idTokens ? idTokenOf(authorization) : undefined
+      if (idToken !== undefined) {
+        const { userId } = await userOfIdToken(deps, idToken, invalid)
+        return { userId, scopes: ['*'], organization, session: null }
+      }
+      const { userId, scopes, organizationId } = await find(credentials, false)
+      return { userId, scopes, organization: organizationId, session: null }
     },
     stop: unsubscribe,
   }

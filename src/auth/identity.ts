@@ -1,10 +1,11 @@
-import type { Db } from '../db/client.ts'
+import type { Db, Tx } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
-import { forbidden, notFound, unauthorized } from '../errors.ts'
+import { type AppError, forbidden, notFound, unauthorized } from '../errors.ts'
 import { isUniqueViolation } from '../lib/database-errors.ts'
 import { type Actor, actorOf } from './actor.ts'
 import { audit } from './audit.ts'
 import type { IdToken } from './id-tokens.ts'
+import { endSessions } from './sessions.ts'
 
 /**
  * The authenticated caller: a user with a personal access token, which determines the organization, or with an ID
@@ -16,22 +17,30 @@ export type IdTokenUser = { userId: string; expiresAt: Date }
 /** Place of an ID token's user: the organization of a space, or a named one. */
 export type Place = { spaceId: string } | { orgId: string }
 
-/**
- * Authenticates an `Authorization` header. Calls `authenticate` for everything that cannot be an ID token, because
- * personal access tokens contain no dot. Throws the 401s of contract.md section 1.
- */
-export async function identify(
-  deps: Pick<Deps, 'db' | 'clock' | 'idTokens'>,
-  header: string | undefined,
-  authenticate: () => Promise<Actor>,
-): Promise<Identity> {
-  const [, token] = /^Bearer ([\x21-\x7e]*\.[\x21-\x7e]*)$/i.exec(header ?? '') ?? []
-  if (!token) return { actor: await authenticate() }
-  const claims = await deps.idTokens?.verify(token)
-  const userId = claims && ((await findUser(deps.db, claims)) ?? (await linkUser(deps, claims)))
-  if (!userId) throw unauthorized('Invalid or expired token')
+/** Returns what may be an ID token in an `Authorization` header: no personal access token has a dot. */
+export const idTokenOf = (header: string | undefined): string | undefined =>
+  /^Bearer ([\x21-\x7e]*\.[\x21-\x7e]*)$/i.exec(header ?? '')?.[1]
+
+/** Finds the user of an ID token. Throws the 401s of contract.md section 1, with `invalid` for an unknown token. */
+export async function userOfIdToken(
+  deps: Pick<Deps, 'db' | 'clock' | 'idTokens' | 'bus'>,
+  token: string,
+  invalid = 'Invalid or expired token',
+): Promise<IdTokenUser> {
+  const refuse = (error: AppError): never => {
+    throw error.status === 401 && error.code === 'unauthorized' ? unauthorized(invalid) : error
+  }
+  const claims = await deps.idTokens?.verify(token).catch(refuse)
+  const userId = claims && (await findOrLinkUser(deps, claims))
+  if (!userId) throw unauthorized(invalid)
   return { userId, expiresAt: claims.expiresAt }
 }
+
+/** Finds the user of an identity, or links it to the user with its verified e-mail address. Null when there is neither. */
+const findOrLinkUser = async (deps: LinkDeps, claims: IdToken): Promise<string | null> =>
+  (await findUser(deps.db, claims)) ?? (await linkUser(deps, claims))
+
+type LinkDeps = Pick<Deps, 'db' | 'clock' | 'bus'>
 
 async function findUser(db: Db, { issuer, subject }: IdToken): Promise<string | null> {
   const where = { issuer_subject: { issuer, subject } }
@@ -43,7 +52,7 @@ async function findUser(db: Db, { issuer, subject }: IdToken): Promise<string | 
  * Permanently links the subject to the user with its verified e-mail address. A user with a subject at this issuer gets
  * no other one (contract.md section 6). Returns null if there is no such user.
  */
-async function linkUser({ db, clock }: Pick<Deps, 'db' | 'clock'>, claims: IdToken): Promise<string | null> {
+async function linkUser({ db, clock, bus }: LinkDeps, claims: IdToken): Promise<string | null> {
   const { issuer, subject, email } = claims
   if (!email) return null
   const user = await db.user.findUnique({ where: { email }, select: { id: true, memberships: true } })
@@ -53,14 +62,35 @@ async function linkUser({ db, clock }: Pick<Deps, 'db' | 'clock'>, claims: IdTok
   try {
     await db.$transaction(async (tx) => {
       await tx.userIdentity.create({ data: { issuer, subject, userId, createdAt: now } })
+      await verifyEmail(tx, userId, now)
       for (const { organizationId } of memberships)
         await audit(tx, { organizationId, userId }, 'user.link', userId, now)
     })
+    bus.publish('token', [userId])
     return userId
   } catch (error) {
     if (!isUniqueViolation(error)) throw error
     return findUser(db, claims)
   }
+}
+
+/**
+ * Takes note in a transaction that somebody has proved to own the e-mail address of a user. If nobody had before, the
+ * password, sessions and tokens end first: another person may have made them (contract-2.md section 3.5). Whoever commits
+ * it publishes the user's id on the bus.
+ */
+export async function verifyEmail(tx: Tx, userId: string, now: Date): Promise<void> {
+  const data = { emailVerified: true, passwordHash: null, updatedAt: now }
+  const { count } = await tx.user.updateMany({ where: { id: userId, emailVerified: false }, data })
+  if (!count) return
+  await endSessions(tx, userId, {}, now)
+  await tx.oneTimeLink.deleteMany({ where: { userId } })
+  const tokens = await tx.token.findMany({
+    where: { userId, revokedAt: null },
+    select: { id: true, organizationId: true },
+  })
+  await tx.token.updateMany({ where: { userId, revokedAt: null }, data: { revokedAt: now } })
+  for (const { id, organizationId } of tokens) await audit(tx, { organizationId, userId }, 'key.revoke', id, now)
 }
 
 /**

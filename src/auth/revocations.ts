@@ -32,9 +32,14 @@ export function createRevocations(deps: { db: Db; clock: Clock; bus: Bus; log: L
     const now = clock.now()
     const byToken = await rolesOfTokens(looked.flatMap(({ actor }) => actor.tokenId || []))
     const byUser = await rolesOfUsers(looked.flatMap(({ actor }) => (actor.tokenId ? [] : actor.userId)))
+    const sessions = await openSessions(
+      looked.flatMap(({ actor }) => actor.sessionId ?? []),
+      now,
+    )
     for (const { actor, controller } of looked) {
       const role = actor.tokenId ? byToken.get(actor.tokenId) : byUser.get(keyOf(actor))
-      if (role === undefined || hasExpired(actor, now)) controller.abort()
+      const hasEnded = hasExpired(actor, now) || (actor.sessionId !== undefined && !sessions.has(actor.sessionId))
+      if (role === undefined || hasEnded) controller.abort()
       // A caller whose role has changed must reconnect.
       else if (role !== actor.role) controller.abort(unavailable())
     }
@@ -48,6 +53,14 @@ export function createRevocations(deps: { db: Db; clock: Clock; bus: Bus; log: L
       JOIN "Membership" m ON m."organizationId" = t."organizationId" AND m."userId" = t."userId"
       WHERE t."revokedAt" IS NULL AND t."id" IN (${Prisma.join([...new Set(ids)])})`)
     return new Map(rows.map(({ id, role }) => [id, role]))
+  }
+
+  /** Of browser sessions, those that have not ended. */
+  async function openSessions(ids: string[], now: Date): Promise<Set<string>> {
+    if (!ids.length) return new Set()
+    const where = { id: { in: [...new Set(ids)] }, expiresAt: { gt: now } }
+    const rows = await db.browserSession.findMany({ where, select: { id: true } })
+    return new Set(rows.map(({ id }) => id))
   }
 
   async function rolesOfUsers(userIds: string[]): Promise<Map<string, Role>> {

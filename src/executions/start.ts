@@ -103,7 +103,7 @@ async function waitForEnd(
     } finally {
       access.abort(OVER)
     }
-    if (!caller.tokenId)
+    if (!caller.tokenId && !caller.sessionId)
       throw unauthorized(hasExpired(caller, deps.clock.now()) ? 'Token expired' : 'Invalid or expired token')
     // A caller with a new role continues to wait.
     caller = await authenticateAgain()

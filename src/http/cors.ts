@@ -39,7 +39,7 @@ export function createCors({ CORS_ORIGINS }: Settings, log: Logger) {
   return (req: IncomingMessage, res: ServerResponse): boolean => {
     const { origin } = req.headers
     const isPreflight = req.method === 'OPTIONS' && req.headers['access-control-request-method'] !== undefined
-    if (CORS_ORIGINS.length) res.setHeader('Vary', 'Origin')
+    if (CORS_ORIGINS.length) res.appendHeader('Vary', 'Origin')
     if (!origin) return false
     if (!(CORS_ORIGINS.includes(origin) || CORS_ORIGINS.includes('*'))) {
       if (isPreflight) logRefusal(origin.slice(0, 200), req)

@@ -3,6 +3,7 @@ import { z } from 'zod'
 import type { oas31 } from 'zod-openapi'
 import packageJson from '../../package.json' with { type: 'json' }
 import { ExportAudit } from '../audit/schema.ts'
+import { cookieName } from '../auth/session-cookie.ts'
 import { unwrap } from '../lib/fields.ts'
 import { appRouter } from '../router.ts'
 import type { Settings } from '../settings.ts'
@@ -49,6 +50,7 @@ const TAGS: Record<keyof (typeof appRouter)['_def']['record'] | 'health', string
   profile: 'Who you are, and the organizations you belong to.',
   client: 'For client libraries. They take an ID token of your identity provider, too.',
   providers: 'Model providers with keys of your organization: what runs use in place of those of the server.',
+  sessions: 'Signing in with a browser. A page of this service must send `X-Muster-Request: 1` with each POST.',
   secrets: 'Kept encrypted for runs, none of which reads them yet: names come back, values never do.',
   usage: 'What runs used, by day, week or month. Takes an ID token of your identity provider, too.',
   health: 'The state of this server. Needs no token.',
@@ -97,8 +99,9 @@ const BINARY: Described[] = [
 
 const describe = (prefix: string) => `Runs your organization's AI agents.
 
-**Authentication.** Every request carries \`Authorization: Bearer ${prefix}_…\`: a personal access token. It acts as its user, in
-one organization, within its scopes. A \`write\` scope includes its \`read\`; \`*\` is all of them. An agent's tools
+**Authentication.** A request carries \`Authorization: Bearer ${prefix}_…\`: a personal access token. It acts as its user, in
+one organization, within its scopes. An ID token, and the cookie of a browser that has signed in, act with all scopes in the organization
+that \`X-Organization: <id or slug>\` names (of a GET, \`?organization=\` too); a user of one organization may leave it out. A \`write\` scope includes its \`read\`; \`*\` is all of them. An agent's tools
 for tasks and files stay within the scopes of the token that started the run or, of a mission, that made or last changed it.
 
 **Answers** are JSON with \`success: true\`. They may carry more fields than are named here: ignore those you do not know.
@@ -127,7 +130,18 @@ export function createDocument(settings: Pick<Settings, 'PUBLIC_URL' | 'TOKEN_PR
     openApiVersion: '3.1.0',
     baseUrl: settings.PUBLIC_URL?.replace(/\/$/, '') ?? '/',
     securitySchemes: {
-      token: { type: 'http', scheme: 'bearer', description: `A token that begins with \`${prefix}_\`.` },
+      token: {
+        type: 'http',
+        scheme: 'bearer',
+        description: `A token that begins with \`${prefix}_\`, or an ID token of the identity provider.`,
+      },
+      session: {
+        type: 'apiKey',
+        in: 'cookie',
+        name: cookieName(settings),
+        description:
+          'The session of a browser, made by signing in. Writes need `X-Muster-Request: 1` and the `Origin` of this service.',
+      },
     },
     paths: parts.PATHS,
     defs: { ErrorResponse: parts.ErrorBody },
@@ -164,7 +178,7 @@ function complete(operation: Operation, { name, method, path, meta, inputs }: De
   operation.operationId = id
   operation.parameters ??= []
   operation.tags = [name.split('.', 1)[0] ?? '']
-  operation.security = [{ token: [] }]
+  operation.security = meta?.admits === 'everybody' ? [] : [{ token: [] }, { session: [] }]
   Object.assign(operation, { 'x-required-scopes': scopes })
   const needs = scopes.length
     ? `Needs the scope ${scopes.map((scope) => `\`${scope}\``).join(' or ')}.`
@@ -190,7 +204,7 @@ function complete(operation: Operation, { name, method, path, meta, inputs }: De
 
   const success = operation.responses[200]
   success.headers = parts.headers()
-  if (method === 'POST' || isChange(method)) {
+  if ((method === 'POST' && !meta?.admits) || isChange(method)) {
     success.headers = parts.headers('Idempotent-Replayed')
     addParameter(operation, 'Idempotency-Key')
   }

@@ -62,10 +62,10 @@ function readQuery(
 }
 
 /** The same. Throws the 400 once it is known who asks. */
-async function checkedQuery({ identify }: Context, ...of: Parameters<typeof readQuery>) {
+async function checkedQuery(admit: () => Promise<unknown>, ...of: Parameters<typeof readQuery>) {
   const query = readQuery(...of)
   if (!(query instanceof AppError)) return query
-  await identify()
+  await admit()
   throw query
 }
 
@@ -102,19 +102,20 @@ export async function handleRest(context: Context, req: IncomingMessage, res: Se
   if (!found && !isUpload) throw refuseMethod(path)
   const isChange = method === 'PATCH' || method === 'DELETE'
   const key = method === 'POST' || isChange ? req.headers['idempotency-key'] : undefined
-  if (key !== undefined) await context.identify()
+  const admit = found ? () => found.route.admit(context) : context.identify
+  if (key !== undefined) await admit()
   const idempotency = key === undefined ? null : readKey(String(key), method, path.replace(/\/$/, ''))
   if (!found) {
     const created = MEDIA.test(path)
       ? await checkQuery(context, req.url ?? '', []).then(() => upload(context, req, idempotency))
-      : await uploadToSpace(context, req, await checkedQuery(context, req.url ?? '', UPLOAD_QUERY), idempotency)
+      : await uploadToSpace(context, req, await checkedQuery(admit, req.url ?? '', UPLOAD_QUERY), idempotency)
     if (idempotency?.replayed) res.setHeader('Idempotent-Replayed', 'true')
     return sendJson(res, 200, created)
   }
   const { route, parameters } = found
-  const query = await checkedQuery(context, req.url ?? '', route)
+  const query = await checkedQuery(admit, req.url ?? '', route)
   // Who asks comes before what they say. What has its place in the address beats the body: `onDisconnect` may be in both.
-  const body = hasBody(req) && method !== 'GET' ? await context.identify().then(() => readJson(req)) : {}
+  const body = hasBody(req) && method !== 'GET' ? await admit().then(() => readJson(req)) : {}
   const input: Record<string, unknown> = { ...body, ...query, ...parameters, ...(route.isStream && { stream: true }) }
   const unknown = unknownFields(body, route.known)
   const warnings = unknown.length ? warningsOf(unknown) : null

@@ -17,6 +17,7 @@ const BESIDE: readonly (readonly [pattern: RegExp, name: string])[] = [
     (path) => [patternOf(path, '[^/]+'), path] as const,
   ),
   [/^\/api\/docs\//, '/api/docs/*'],
+  [/^\/app\//, '/app/*'],
 ]
 
 const procedures: Readonly<Record<string, unknown>> = appRouter._def.procedures

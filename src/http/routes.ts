@@ -8,7 +8,10 @@ import { callerOf, type Procedure } from './call.ts'
 import { streamPathOf } from './paths.ts'
 
 type Described = Procedure & {
-  _def: { inputs: z.ZodType[]; meta?: { openapi?: { method?: string; path?: string }; scopes?: Scope[] } }
+  _def: {
+    inputs: z.ZodType[]
+    meta?: { openapi?: { method?: string; path?: string }; scopes?: Scope[]; admits?: string }
+  }
 }
 
 /** A procedure by its REST method and path. */
@@ -26,6 +29,8 @@ export type Route = {
   isSingle: boolean
   /** Throws 403 for a token without any of the scopes. */
   checkScope: (actor: Actor) => void
+  /** Finds out whether the caller is let in, before anything is said of what they ask. */
+  admit: (ctx: Context) => Promise<unknown>
   /** Whether the body can request a stream, because the route starts a run. */
   canStream: boolean
   /** Whether it answers with the stream of the run, whatever its body says: a path of {@link streamPathOf}. */
@@ -45,6 +50,12 @@ const SINGLE: ReadonlySet<string> = new Set([
   '/api/v1/organizations/{id}/policy',
   '/api/v1/spaces/{id}/files/content',
 ])
+
+const ADMISSIONS: Readonly<Record<string, Route['admit']>> = {
+  actor: (ctx) => ctx.identify(),
+  person: (ctx) => ctx.person(),
+  everybody: async (ctx) => ctx.requireOwnPage(),
+}
 
 const isList = (field: z.ZodType): boolean => unwrap(field) instanceof z.ZodArray
 
@@ -88,6 +99,7 @@ function toRoute(path: string, procedure: Described, method: string, pattern: st
     lists: namesOf(inputs, isList),
     inQuery: WITH_BODY.has(method) ? namesOf(inputs, isInQuery) : null,
     known: knownNames(inputs, names),
+    admit: ADMISSIONS[meta?.admits ?? 'actor'] ?? ADMISSIONS.actor!,
     canStream: namesOf(inputs, () => true).has('stream'),
     isStream: false,
     call: callerOf(procedure, path),

@@ -43,7 +43,8 @@ const ESCAPED: Readonly<Record<string, string>> = {
   '"': '&quot;',
   "'": '&#39;',
 }
-const escaped = (text: string) => text.replace(/[&<>"']/g, (character) => ESCAPED[character] ?? '')
+/** Writes a text as HTML, in content and in attributes. */
+export const escapeHtml = (text: string): string => text.replace(/[&<>"']/g, (character) => ESCAPED[character] ?? '')
 
 /** Returns whether the client is a browser that requests a page rather than JSON. */
 const wantsPage = ({ headers }: IncomingMessage): boolean => /\btext\/html\b/i.test(headers.accept ?? '')
@@ -56,12 +57,12 @@ export function sendWelcome(settings: Settings, path: string, req: IncomingMessa
   const [, chatId] = CHAT.exec(path) ?? []
   if (!wantsPage(req) || (path !== '/' && !chatId)) return false
   const address = (settings.PUBLIC_URL ?? `http://${req.headers.host}`).replace(/\/$/, '')
-  sendPage(res, page(settings, escaped(address), chatId), POLICY)
+  sendPage(res, page(settings, escapeHtml(address), chatId), POLICY)
   return true
 }
 
 function page({ NODE_ENV, TOKEN_PREFIX, PUBLIC_URL }: Settings, address: string, chatId: string | undefined): string {
-  const base = PUBLIC_URL ? escaped(new URL(PUBLIC_URL).pathname.replace(/\/$/, '')) : ''
+  const base = PUBLIC_URL ? escapeHtml(new URL(PUBLIC_URL).pathname.replace(/\/$/, '')) : ''
   const links = [
     [`${base}/api/docs`, 'API reference', 'Every operation, to read and to try'],
     [`${base}/api/openapi.json`, 'OpenAPI document', 'To generate clients from'],

@@ -6,6 +6,7 @@ import { promisify } from 'node:util'
 import Sqlite from 'better-sqlite3'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { runAdmin } from '../../src/admin/run.ts'
+import { setPassword } from '../support/browser-session.ts'
 import { createFolder } from '../support/folder.ts'
 import { runSql, startPostgres } from '../support/postgres.ts'
 import { hasPostgres } from '../support/postgres-shared.ts'
@@ -36,6 +37,49 @@ async function createOrganization(name: string) {
   await json('user', 'add', `owner@${organization.slug}`, '--org', organization.slug, '--role', 'owner')
   return organization as { id: string; slug: string }
 }
+
+describe('a sign-in link', () => {
+  const use = (url: string) =>
+    request(server, 'POST', '/api/auth/link', { token: null, body: { code: new URL(url).hash.slice(1) } })
+
+  test('signs the named user in, or else the first owner', async () => {
+    const { organization } = await json('org', 'create', 'Linked')
+    await json('user', 'add', 'linked@example.com', '--org', organization.slug, '--role', 'member')
+    const named = await json('sign-in-link', '--user', 'Linked@example.com')
+    expect(named.url).toMatch(/^http:\/\/localhost:3000\/app\/welcome#[0-9A-Za-z]{43}$/)
+    expect((await use(named.url)).body.user.email).toBe('linked@example.com')
+    expect((await use(named.url)).status).toBe(401)
+    expect((await use((await json('sign-in-link')).url)).body.user.email).toBe('owner@localhost')
+    expect(await run('sign-in-link', '--user', 'nobody@example.com')).toEqual(
+      failed('There is no user with the e-mail address nobody@example.com.'),
+    )
+  })
+
+  test('removes the password if it is told to', async () => {
+    const { email, userId } = { email: 'reset@example.com', ...(await server.member({ email: 'reset@example.com' })) }
+    await setPassword(server, userId, 'eleven blue kettles sing')
+    const { url } = await json('sign-in-link', '--user', email, '--reset-password')
+    expect((await use(url)).body.user.hasPassword).toBe(false)
+  })
+})
+
+test('organizations and users are listed, with members, roles and passwords', async () => {
+  const { organization } = await json('org', 'create', 'Listed')
+  const { userId } = await server.member({ email: 'listed@example.com', organization: 'Listed', role: 'admin' })
+  await setPassword(server, userId, 'eleven blue kettles sing')
+  const { organizations } = await json('org', 'list')
+  expect(organizations).toContainEqual({
+    ...{ id: organization.id, name: 'Listed', slug: 'listed', members: 1 },
+    createdAt: expect.any(String),
+  })
+  const { users } = await json('user', 'list', '--org', 'listed')
+  expect(users).toMatchObject([
+    { id: userId, email: 'listed@example.com', hasPassword: true, organizations: [{ slug: 'listed', role: 'admin' }] },
+  ])
+  expect(JSON.stringify(users)).not.toContain('argon2')
+  expect((await json('user', 'list')).users.length).toBeGreaterThan(1)
+  expect((await run('user', 'list')).out).toContain('listed (admin)')
+})
 
 describe('organizations', () => {
   test('two of one name get slugs of their own', async () => {

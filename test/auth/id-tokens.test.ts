@@ -274,12 +274,31 @@ describe('an ID token', () => {
     expectError(await usage([header, payload, flipped(signature, 5)].join('.'), member.organizationId), 401, INVALID)
   })
 
-  it.each(FACES)('opens nothing but the endpoints for client libraries: %s', async (face) => {
-    for (const procedure of ['agents.list', 'spaces.list', 'profile.get', 'secrets.set', 'executions.list']) {
-      expectError(await faces[face](server, procedure, {}, { token: member.as }), 401, FORMAT)
+  it('opens every API, in the organization that a header names or the only one of its user', async () => {
+    const { email } = await server.service.deps.db.user.findUniqueOrThrow({ where: { id: member.userId } })
+    const body = { query: '{ profile { organization { id } } }' }
+    const organizations = async (headers: Record<string, string> = {}) => {
+      const options = { token: member.as, headers }
+      return [
+        (await request(server, 'GET', '/api/v1/profile', options)).body.profile?.organization.id,
+        (await request(server, 'GET', '/trpc/profile.get', options)).body.result?.data.profile.organization.id,
+        (await request(server, 'POST', '/graphql', { ...options, body })).body.data?.profile.organization.id,
+      ]
     }
-    const body = { query: '{ agents { nodes { id } } }' }
-    expect((await request(server, 'POST', '/graphql', { token: member.as, body })).status).toBe(401)
+    expect(await organizations()).toEqual(Array(3).fill(member.organizationId))
+    const second = await server.member({ email, organization: 'Second of an ID token' })
+    expect(await organizations()).toEqual(Array(3).fill(undefined))
+    const unnamed = await request(server, 'GET', '/api/v1/profile', { token: member.as })
+    expectError(unnamed, 400, 'Missing required header: X-Organization')
+    for (const { organizationId } of [member, second]) {
+      expect(await organizations({ 'X-Organization': organizationId })).toEqual(Array(3).fill(organizationId))
+    }
+    const stranger = await server.member({ organization: 'Strange to an ID token' })
+    const foreign = { token: member.as, headers: { 'X-Organization': stranger.organizationId } }
+    expectError(await request(server, 'GET', '/api/v1/agents', foreign), 403, FORBIDDEN)
+    const bad = await request(server, 'GET', '/api/v1/agents', { token: 'a.b.c' })
+    expectError(bad, 401, `Unauthorized. ${INVALID}`)
+    await server.service.deps.db.membership.deleteMany({ where: { organizationId: second.organizationId } })
   })
 
   it.each(FACES)('opens those: %s', async (face) => {

@@ -1,6 +1,7 @@
 import Sqlite from 'better-sqlite3'
 import { expect, test } from 'vitest'
 import { migrateSqlite } from '../../src/db/migrate.ts'
+import { newLink, setPassword } from '../support/browser-session.ts'
 import { faces, procedures } from '../support/faces.ts'
 import { createFolder } from '../support/folder.ts'
 import { walksOf } from '../support/plan.ts'
@@ -109,6 +110,15 @@ async function askForEverything(server: TestServer): Promise<Set<string>> {
   await ask('mcps.get', { id: mcpId })
   await ask('mcps.update', { id: mcpId, name: 'N' })
   await ask('spaces.get', { id: spaceId })
+  await setPassword(server, profile.id, 'eleven blue kettles sing')
+  await ask('sessions.signIn', { email: profile.email, password: 'eleven blue kettles sing' })
+  await ask('sessions.current')
+  const { sessions } = await ask('sessions.list')
+  await ask('sessions.end', { id: sessions[0].id })
+  await ask('sessions.changePassword', { current: 'eleven blue kettles sing', new: 'twelve red kettles whistle' })
+  await ask('sessions.useLink', { code: await newLink(server, profile.id) })
+  await ask('sessions.forgotPassword', { email: profile.email })
+  await ask('sessions.signOut')
   await ask('usage.get', { orgId })
   await ask('organizations.getPolicy', { id: orgId })
   await ask('organizations.list')

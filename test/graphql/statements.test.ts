@@ -265,10 +265,12 @@ test('no list of the schema is left out', () => {
   const left = plain.filter(({ field }) => !asked.has(field)).map(({ name }) => name)
   // No rows, or asked for above.
   expect(left.sort()).toEqual([
+    'CurrentSession.organizations',
     'FormerMember.things',
     'ModelList.models',
     'Mutation.claimFormerMemberThings',
     'Profile.organizations',
+    'Query.browserSessions',
     'Query.formerMemberThings',
     'Query.formerMembers',
     'Query.mcpCatalogue',

@@ -1,5 +1,6 @@
 import { toAppError } from '../../src/errors.ts'
 import { type Caller, createCaller } from '../../src/router.ts'
+import { credentialsOf } from '../support/rest.ts'
 import type { TestServer } from '../support/server.ts'
 
 type GraphQLAnswer = {
@@ -44,11 +45,17 @@ export const post = (
 /** The procedures as the holder of the token, to compare with. */
 export function callerOf(server: TestServer, token = server.token): Caller {
   const { deps } = server.service
-  const whoAsks = () => deps.actors.of(`Bearer ${token}`, 'Invalid or expired token')
+  const credentials = credentialsOf(`Bearer ${token}`)
+  const whoAsks = () => deps.actors.of(credentials)
   return createCaller({
     deps,
     requestId: 'test',
     authenticate: whoAsks,
+    person: () => deps.actors.person(credentials),
+    client: { address: undefined, userAgent: undefined },
+    cookie: undefined,
+    requireOwnPage: () => {},
+    setCookie: () => {},
     authenticateAgain: whoAsks,
     identify: async () => ({ actor: await whoAsks() }),
     gone: () => new AbortController().signal,

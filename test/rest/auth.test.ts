@@ -8,7 +8,7 @@ import type { Db } from '../../src/db/client.ts'
 import { overrideMembers } from '../../src/db/fast-path/index.ts'
 import { newToken } from '../../src/lib/token.ts'
 import { expectError, FACES, faces, onEachFace } from '../support/faces.ts'
-import { type Answer, request } from '../support/rest.ts'
+import { type Answer, credentialsOf, request } from '../support/rest.ts'
 import { type Member, startServer, type TestServer } from '../support/server.ts'
 
 const MISSING = 'Authorization header required'
@@ -121,7 +121,7 @@ describe('the Authorization header', () => {
     const time = vi.spyOn(performance, 'now').mockReturnValue(1_000)
     const lookups = async () => {
       const before = server.queries.length
-      expect(await actors.of(`Bearer ${token}`, 'x')).toMatchObject({ userId })
+      expect(await actors.of(credentialsOf(`Bearer ${token}`))).toMatchObject({ userId })
       return server.queries.slice(before).filter((sql) => sql.includes('t."digest"')).length
     }
     expect([await lookups(), await lookups(), await lookups()]).toEqual([1, 0, 0])
@@ -143,8 +143,8 @@ describe('the Authorization header', () => {
     })
     const actors = createActors({ ...deps, db })
     const header = `Bearer ${member.token}`
-    expect(await actors.of(header, 'x')).toMatchObject({ tokenId: member.tokenId })
-    await expect(actors.of(header, 'x')).rejects.toMatchObject({ status: 401 })
+    expect(await actors.of(credentialsOf(header))).toMatchObject({ tokenId: member.tokenId })
+    await expect(actors.of(credentialsOf(header))).rejects.toMatchObject({ status: 401 })
     actors.stop()
   })
 

@@ -19,7 +19,7 @@ import { createFolder } from '../support/folder.ts'
 import { type ModelServer, startModelServer } from '../support/model-server.ts'
 import { BOUNDARY, filePart, filesIn, form, post, upload } from '../support/multipart.ts'
 import { spawnServer } from '../support/process.ts'
-import { checkDocumented, request } from '../support/rest.ts'
+import { checkDocumented, credentialsOf, request } from '../support/rest.ts'
 import { type Member, startServer, type TestServer } from '../support/server.ts'
 
 const MIB = 1024 * 1024
@@ -472,7 +472,7 @@ describe('what is no upload', () => {
 
   it('of which nobody knows whether its row is there, since the database has gone away, stays', async () => {
     const { deps } = server.service
-    const actor = await deps.actors.of(`Bearer ${ann.token}`, '')
+    const actor = await deps.actors.of(credentialsOf(`Bearer ${ann.token}`))
     const received = await receive(actor, deps, Readable.from([Buffer.from('kept')]), 'a.txt')
     const $transaction = async (work: (tx: Tx) => Promise<unknown>) => {
       await deps.db.$transaction(work)

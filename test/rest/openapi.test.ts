@@ -18,10 +18,13 @@ import { request } from '../support/rest.ts'
 import { startServer, type TestServer } from '../support/server.ts'
 
 type Operation = oas31.OperationObject & { method: string; path: string }
-type Described = { _def: { meta?: { openapi?: { method: string; path: string }; scopes?: string[] } } }
+type Described = { _def: { meta?: { openapi?: { method: string; path: string }; scopes?: string[]; admits?: string } } }
 
 const procedures = Object.entries(appRouter._def.procedures as unknown as Record<string, Described>).flatMap(
-  ([name, { _def }]) => (_def.meta?.openapi ? [{ name, ..._def.meta.openapi, scopes: _def.meta.scopes ?? [] }] : []),
+  ([name, { _def }]) =>
+    _def.meta?.openapi
+      ? [{ name, ..._def.meta.openapi, scopes: _def.meta.scopes ?? [], admits: _def.meta.admits }]
+      : [],
 )
 const operations: Operation[] = Object.entries(document.paths ?? {}).flatMap(([path, item]) =>
   Object.entries(item as Record<string, oas31.OperationObject>).map(([method, operation]) => ({
@@ -102,12 +105,19 @@ describe('the document', () => {
   })
 
   it('asks for a token with the scopes of the procedure', () => {
-    for (const { method, path, scopes } of procedures) {
-      expect(find(method, path)).toMatchObject({ security: [{ token: [] }], 'x-required-scopes': scopes })
+    const credentials = [{ token: [] }, { session: [] }]
+    for (const { method, path, scopes, admits } of procedures) {
+      const security = admits === 'everybody' ? [] : credentials
+      expect(find(method, path)).toMatchObject({ security, 'x-required-scopes': scopes })
     }
     const both = ['executions:read', 'agents:execute']
-    expect(find('GET', EVENTS)).toMatchObject({ security: [{ token: [] }], 'x-required-scopes': both })
+    expect(find('GET', EVENTS)).toMatchObject({ security: credentials, 'x-required-scopes': both })
     for (const path of STREAMS) expect(find('POST', path)).toMatchObject({ 'x-required-scopes': ['agents:execute'] })
+    expect(document.components?.securitySchemes?.session).toMatchObject({
+      type: 'apiKey',
+      in: 'cookie',
+      name: 'muster',
+    })
     expect(document.components?.securitySchemes?.token).toMatchObject({ type: 'http', scheme: 'bearer' })
     expect(JSON.stringify(createDocument({ PUBLIC_URL: undefined, TOKEN_PREFIX: 'td' }))).toContain('td_')
   })

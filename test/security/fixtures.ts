@@ -1,4 +1,5 @@
 import { getDatamodel } from '../../prisma/generated/pothos.ts'
+import { beginSession } from '../../src/auth/sessions.ts'
 import { Prisma } from '../../src/db/client.ts'
 import { newId, newTimedId } from '../../src/lib/id.ts'
 import { faces } from '../support/faces.ts'
@@ -10,6 +11,7 @@ import type { Member, TestServer } from '../support/server.ts'
 export type Kind =
   | 'agent'
   | 'approval'
+  | 'browser'
   | 'chat'
   | 'execution'
   | 'key'
@@ -39,6 +41,7 @@ const OF_ROUTER: Record<string, Kind> = {
   missions: 'mission',
   organizations: 'organization',
   secrets: 'space',
+  sessions: 'browser',
   skills: 'skill',
   spaces: 'space',
   tasks: 'task',
@@ -185,6 +188,15 @@ export function maker(server: TestServer, who: Member) {
     async key({ canary }: Marks): Promise<string> {
       return (await does('keys.create', { name: `${canary} key` })).id
     },
+    /** A browser in which they are signed in. */
+    async browser({ canary }: Marks): Promise<string> {
+      const { deps } = server.service
+      const client = { address: '127.0.0.1', userAgent: `${canary} browser` }
+      const begun = await db.$transaction((tx) =>
+        beginSession(tx, deps, { userId: who.userId, method: 'password', client }),
+      )
+      return begun.session.id
+    },
     async media({ canary }: Marks): Promise<string> {
       const body = new FormData()
       body.set('file', new File([`${canary} content`], `${canary} media.txt`))
@@ -224,12 +236,13 @@ export function maker(server: TestServer, who: Member) {
 export async function everything(server: TestServer, who: Member, canary: string): Promise<Required<Ids>> {
   const make = maker(server, who)
   const marks = { canary }
-  const [agent, skill, mcp, media, key] = await Promise.all([
+  const [agent, skill, mcp, media, key, browser] = await Promise.all([
     make.agent(marks),
     make.skill(marks),
     make.mcp(marks),
     make.media(marks),
     make.key(marks),
+    make.browser({ canary: 'a' }),
   ])
   const space = await make.space(marks, { addAgents: [agent], addSkills: [skill], addMcps: [mcp] })
   await make.does('files.write', { id: space, path: 'kept.txt', content: canary })
@@ -238,7 +251,7 @@ export async function everything(server: TestServer, who: Member, canary: string
   const task = await make.task(marks, { spaceId: space })
   await make.does('agents.update', { id: agent, skillIds: [skill], mcpInstanceIds: [mcp] })
   const { organizationId: organization, userId: user } = who
-  return { agent, skill, mcp, media, key, space, mission, task, organization, user, ...run }
+  return { agent, skill, mcp, media, key, browser, space, mission, task, organization, user, ...run }
 }
 
 /** The request, answered by the files of the bytes: `GET /media/{id}/content` is no procedure. */

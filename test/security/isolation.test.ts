@@ -145,10 +145,13 @@ async function build(): Promise<void> {
   const make = maker(server, people.victim)
   const shared = await everything(server, people.victim, canaryOf('shared'))
   // Somebody who is in no other organization.
-  victims.shared = { ...shared, user: people.admin.userId }
+  const { browser: _browser, ...ofAll } = shared
+  victims.shared = { ...ofAll, user: people.admin.userId }
 
   const own = { visibility: 'private', canary: canaryOf('own') } as const
-  victims.own = { skill: await make.skill(own), key: await make.key(own) }
+  // Of somebody who is in no other organization: a browser is its user's in all of theirs.
+  const browser = await maker(server, await server.member({ organization })).browser(own)
+  victims.own = { skill: await make.skill(own), key: await make.key(own), browser }
 
   const ofAgent = { visibility: 'private', canary: canaryOf('ofAgent') } as const
   const agent = await make.agent(ofAgent)
@@ -348,7 +351,7 @@ describe('another member, of what everybody in the organization sees', () => {
     await untouched(() =>
       inParallel(fields, async ({ procedure, field, kind }) => {
         const id = kind === 'organization' ? people.victim.organizationId : victims.shared[kind]
-        if (kind === 'key') return
+        if (kind === 'key' || kind === 'browser') return
         for (const { text } of await call(
           face,
           procedure,
@@ -714,6 +717,7 @@ describe('every field is tried with what is there, too', () => {
         if (field.startsWith('remove')) await make.does('spaces.update', { id: own.space, ...attached })
         // Each of two procedures revokes it.
         if (kind === 'key') own.key = await make.key({ canary: 'control' })
+        if (kind === 'browser') own.browser = await make.browser({ canary: 'control' })
         const ask = (id: string) => call(face, procedure, inputWith(procedure, field, id, own), member.token, field)
         const never = neverWas(kind)
         const nobodys = (await ask(never)).map((answer) => plain(answer, never))

@@ -73,7 +73,8 @@ function invalid() {
   return { status: 401, message: INVALID, elsewhere: 'Invalid or expired token' }
 }
 
-const NAMES = Object.keys(procedures)
+/** All but those that sign somebody in or out, for which nobody needs a token. */
+const NAMES = Object.keys(procedures).filter((name) => procedures[name]!._def.meta.admits !== 'everybody')
 const pathOf = (name: string): string =>
   procedures[name]?._def.meta.openapi?.path ?? '/api/v1/executions/{executionId}/events'
 

@@ -15,7 +15,7 @@ type Route = { method: string; path: string }
 type Procedure = {
   _def: {
     type: 'query' | 'mutation' | 'subscription'
-    meta: { openapi?: Route; scopes?: string[] }
+    meta: { openapi?: Route; scopes?: string[]; admits?: string }
     inputs?: z.ZodType[]
   }
 }

@@ -1,7 +1,23 @@
+import type { Credentials } from '../../src/auth/actors.ts'
 import { expectDocumented } from './openapi.ts'
 import type { TestServer } from './server.ts'
 
 export type Answer = { status: number; headers: Headers; body: any }
+
+/** The credentials of a request that has nothing but this header. */
+export const credentialsOf = (authorization: string, invalid = 'Invalid or expired token'): Credentials => ({
+  authorization,
+  cookie: undefined,
+  organization: undefined,
+  invalid,
+  checkCookieWrite: () => {},
+})
+
+/** What a page of the service sends with each request. */
+export const ownPage = ({ url }: Pick<TestServer, 'url'>) => ({ 'X-Muster-Request': '1', Origin: url })
+
+/** Paths that take nothing but requests of such a page. */
+const OF_OWN_PAGE = /^\/(api\/auth\/|trpc\/sessions\.)/
 
 export type RequestOptions = { body?: unknown; token?: string | null; headers?: Record<string, string> }
 
@@ -55,7 +71,8 @@ export async function request(
   path: string,
   options: RequestOptions = {},
 ): Promise<Answer> {
-  const response = await fetch(server.url + path, toFetch(server, method, options))
+  const headers = { ...(OF_OWN_PAGE.test(path) && ownPage(server)), ...options.headers }
+  const response = await fetch(server.url + path, toFetch(server, method, { ...options, headers }))
   const text = ENDLESS.test(path) ? await beginningOf(response) : await response.text()
   const isJson = text && response.headers.get('content-type')?.startsWith('application/json')
   const body = isJson ? JSON.parse(text) : text || null

@@ -186,8 +186,8 @@ export function createCaretaker(deps: CaretakerDeps) {
   }
 
   /**
-   * Removes expired events and idempotency records in small batches; executions stay. Old events belong to the runs
-   * with the smallest ids.
+   * Removes expired events, idempotency records, browser sessions and links in small batches; executions stay. Old
+   * events belong to the runs with the smallest ids.
    */
   async function forget(): Promise<void> {
     if (pause.isPaused()) return
@@ -207,6 +207,10 @@ export function createCaretaker(deps: CaretakerDeps) {
           SELECT "id" FROM "IdempotencyRecord" WHERE "createdAt" < ${records} LIMIT ${limit})`),
     )
     await forgetAudit(now)
+    const past = { expiresAt: { lt: clock.now() } }
+    await db.browserSession.deleteMany({ where: past })
+    await db.oneTimeLink.deleteMany({ where: past })
+    await db.signInLimit.deleteMany({ where: past })
   }
 
   /** Removes a bounded number of audit events that are older than AUDIT_RETENTION_DAYS, and expired invitations and counts. */

@@ -1,0 +1,144 @@
+import crypto from 'node:crypto'
+import { promisify } from 'node:util'
+import { unavailable } from '../errors.ts'
+
+// Passwords (contract-2.md section 3.2): argon2id where this Node has it, scrypt elsewhere, both in the PHC string format.
+
+/** Minimum and maximum length of a password (characters). */
+export const MIN_PASSWORD = 12
+export const MAX_PASSWORD = 1_000
+
+/** Maximum number of hashes at a time, and of callers that wait for one: each hash takes 19 MiB for 20 ms. */
+const MAX_HASHES = 2
+const MAX_WAITING = 200
+
+/** Parameters of argon2id (OWASP's first choice), memory in KiB; and of scrypt. */
+const ARGON2 = { memory: 19_456, passes: 2, parallelism: 1, tagLength: 32 }
+const SCRYPT = { N: 2 ** 15, r: 8, p: 3, maxmem: 64 * 1024 * 1024 }
+const SALT_BYTES = 16
+
+let running = 0
+const waiting: (() => void)[] = []
+
+/** Waits for a place among the hashes. Throws 503 when too many callers wait already. */
+async function inTurn<T>(work: () => Promise<T>): Promise<T> {
+  if (waiting.length >= MAX_WAITING) throw unavailable()
+  if (running >= MAX_HASHES) await new Promise<void>((resolve) => waiting.push(resolve))
+  else running++
+  try {
+    return await work()
+  } finally {
+    const next = waiting.shift()
+    if (next) next()
+    else running--
+  }
+}
+
+/** Writes the same password the same way, whichever keyboard composed its letters. */
+const normalized = (password: string): string => password.normalize('NFKC')
+
+const scrypt = promisify<string, Buffer, number, crypto.ScryptOptions, Buffer>(crypto.scrypt)
+
+const argon2 = (message: string, nonce: Buffer, { memory, passes, parallelism, tagLength } = ARGON2) =>
+  new Promise<Buffer>((resolve, reject) => {
+    const parameters = { message, nonce, memory, passes, parallelism, tagLength }
+    crypto.argon2('argon2id', parameters, (error, key) => (error ? reject(error) : resolve(key)))
+  })
+
+const hasArgon2 = typeof crypto.argon2 === 'function'
+const toText = (bytes: Buffer): string => bytes.toString('base64').replace(/=+$/, '')
+
+/** Hashes a password for storage. Throws 503 when too many are hashed already. */
+export const hashPassword = (password: string): Promise<string> =>
+  inTurn(async () => {
+    const salt = crypto.randomBytes(SALT_BYTES)
+    if (hasArgon2) {
+      const { memory, passes, parallelism } = ARGON2
+      const tag = await argon2(normalized(password), salt)
+      return `$argon2id$v=19$m=${memory},t=${passes},p=${parallelism}$${toText(salt)}$${toText(tag)}`
+    }
+    const tag = await scrypt(normalized(password), salt, ARGON2.tagLength, SCRYPT)
+    return `$scrypt$ln=${Math.log2(SCRYPT.N)},r=${SCRYPT.r},p=${SCRYPT.p}$${toText(salt)}$${toText(tag)}`
+  })
+
+const HASH = /^\$(argon2id\$v=19|scrypt)\$([\w=,]+)\$([A-Za-z0-9+/]+)\$([A-Za-z0-9+/]+)$/
+
+/**
+ * Tells whether a password is the one of a hash. Without a hash, it takes the same time and answers false: nobody learns
+ * which accounts there are. Throws 503 when too many passwords are hashed already.
+ */
+export const isPassword = (password: string, hash: string | null): Promise<boolean> =>
+  inTurn(async () => {
+    const [, scheme, parameters = '', salt = '', tag = ''] = HASH.exec(hash ?? '') ?? []
+    if (!scheme) {
+      const nobody = Buffer.alloc(SALT_BYTES)
+      await (hasArgon2
+        ? argon2(normalized(password), nobody)
+        : scrypt(normalized(password), nobody, ARGON2.tagLength, SCRYPT))
+      return false
+    }
+    const of = Object.fromEntries(parameters.split(',').map((pair) => pair.split('='))) as Record<string, string>
+    const [nonce, expected] = [Buffer.from(salt, 'base64'), Buffer.from(tag, 'base64')]
+    const { m, t, p, ln, r } = of
+    const length = { tagLength: expected.length, parallelism: Number(p) }
+    const actual = await (scheme === 'scrypt'
+      ? scrypt(normalized(password), nonce, expected.length, {
+          ...SCRYPT,
+          ...{ N: 2 ** Number(ln), r: Number(r), p: Number(p) },
+        })
+      : argon2(normalized(password), nonce, { memory: Number(m), passes: Number(t), ...length }))
+    return crypto.timingSafeEqual(actual, expected)
+  })
+
+/** Words that passwords of attackers' lists are made of, beside digits and marks. */
+const COMMON =
+  `password passwort passphrase qwerty qwertyuiop qwertyui asdfghjkl asdfgh asdf zxcvbnm zxcvbn azerty qwertz letmein
+welcome admin administrator root login user test testing guest master monkey dragon football baseball basketball soccer
+iloveyou ilove you loveyou love lovely princess sunshine shadow superman batman pokemon trustno michael jordan jennifer
+hello helloworld world secret secretpassword abc abcd abcdef abcdefgh changeme change me default temp temporary
+mypassword my pass pwd your thisismypassword thisisa thisis starwars computer internet samsung google facebook microsoft
+whatever freedom flower cookie summer winter spring autumn monday january company muster musterai agent agents the is a
+correcthorsebatterystaple psswrd one two three four five six seven eight nine zero`
+    .split(/\s+/)
+    .filter((word) => word.length > 0)
+
+const LOOKALIKES: Readonly<Record<string, string>> = {
+  '@': 'a',
+  $: 's',
+  '0': 'o',
+  '1': 'l',
+  '3': 'e',
+  '5': 's',
+  '!': 'i',
+}
+
+/** Matches a text that consists of common words alone. */
+const ONLY_COMMON = new RegExp(`^(?:${COMMON.toSorted((a, b) => b.length - a.length).join('|')})*$`)
+
+/** Number of different characters that a password must have. */
+const MIN_DIFFERENT = 5
+const ROWS = [
+  '01234567890123456789',
+  'abcdefghijklmnopqrstuvwxyz',
+  'qwertyuiopasdfghjklzxcvbnm',
+  '1qaz2wsx3edc4rfv5tgb6yhn',
+]
+
+/**
+ * Tells whether a password is among those that are tried first: common words with digits or marks around them, one
+ * piece over and over, rows of the keyboard, or the name of its user.
+ */
+export function isCommonPassword(password: string, email: string): boolean {
+  const lower = normalized(password).toLowerCase()
+  if (new Set(lower).size < MIN_DIFFERENT || /^(.{1,6})\1+.{0,2}$/s.test(lower)) return true
+  const backwards = [...lower].reverse().join('')
+  if (ROWS.some((row) => row.includes(lower) || row.includes(backwards))) return true
+  const [name = ''] = email.toLowerCase().split('@')
+  const own = [email.toLowerCase(), ...(name.length > 3 ? [name] : [])]
+  const rest = own.reduce((text, part) => text.replaceAll(part, ''), lower)
+  const plain = rest.replace(/[@$0135!]/g, (mark) => LOOKALIKES[mark] ?? mark)
+  const isOnlyCommon = (text: string) => ONLY_COMMON.test(text.replace(/[^\p{Letter}]/gu, ''))
+  const hasLetters = /\p{Letter}/u.test(rest)
+  if (!hasLetters) return rest.length < MIN_PASSWORD || ROWS[0]!.includes(rest)
+  return isOnlyCommon(rest) || isOnlyCommon(plain)
+}

@@ -1,0 +1,129 @@
+import type { KeyObject } from 'node:crypto'
+import type { Db, Prisma, SignInMethod, Tx } from '../db/client.ts'
+import type { Deps } from '../deps.ts'
+import { forbidden, organizationRequired, signInRequired } from '../errors.ts'
+import type { Clock } from '../lib/clock.ts'
+import { newId, randomBase62 } from '../lib/id.ts'
+import { tokenDigest } from '../lib/token.ts'
+import type { Actor } from './actor.ts'
+import { audit } from './audit.ts'
+
+/** How long a session lasts after it was last used (ms). */
+const LIFETIME = 30 * 24 * 60 * 60_000
+/** How exactly the database has when a session was last used (ms). */
+const LAST_SEEN_PRECISION = 5 * 60_000
+/** 256 random bits. */
+const SECRET_LENGTH = 43
+const MAX_USER_AGENT = 500
+
+/** A browser session as its row has it, without its digest. */
+export type SessionRow = {
+  id: string
+  userId: string
+  method: SignInMethod
+  createdAt: Date
+  lastSeenAt: Date
+  expiresAt: Date
+  userAgent: string | null
+  address: string | null
+}
+
+/** The other end of a request. */
+export type Client = { address: string | undefined; userAgent: string | undefined }
+
+const shown = {
+  ...{ id: true, userId: true, method: true, createdAt: true, lastSeenAt: true },
+  ...{ expiresAt: true, userAgent: true, address: true },
+} as const satisfies Prisma.BrowserSessionSelect
+
+type SessionDeps = { db: Db; clock: Clock; sessionKey: KeyObject }
+
+/** Finds the session of a cookie's secret and prolongs it. Throws 401 if there is none, or it has ended. */
+export async function findSession({ db, clock, sessionKey }: SessionDeps, secret: string): Promise<SessionRow> {
+  const where = { digest: tokenDigest(sessionKey, secret) }
+  const session = await db.browserSession.findUnique({ where, select: shown })
+  const now = clock.now()
+  if (!session || session.expiresAt <= now) throw signInRequired()
+  if (session.lastSeenAt.getTime() < now.getTime() - LAST_SEEN_PRECISION) {
+    const data = { lastSeenAt: now, expiresAt: new Date(now.getTime() + LIFETIME) }
+    await db.browserSession.updateMany({ where: { id: session.id }, data })
+    return { ...session, ...data }
+  }
+  return session
+}
+
+/** Tells whether an organization is the one that a request names, by its id or slug. */
+export const isNamed = (organization: { id: string; slug: string }, name: string): boolean =>
+  organization.id === name || organization.slug.normalize('NFC') === name.normalize('NFC')
+
+/**
+ * Finds the membership with which a user acts: the one that `name` names, or the only one. Throws 400 when there are
+ * several and no name, 403 for an organization without the user.
+ */
+async function findMembership(db: Db, userId: string, name: string | undefined) {
+  const memberships = await db.membership.findMany({
+    where: { userId },
+    select: { role: true, organization: { select: { id: true, slug: true } } },
+  })
+  if (name === undefined && memberships.length > 1) throw organizationRequired()
+  const found = memberships.find(({ organization }) => name === undefined || isNamed(organization, name))
+  if (!found) throw forbidden()
+  return found
+}
+
+/** Returns a user's rights in an organization, with every scope. Throws as {@link findMembership} does. */
+export async function actorOfUser(db: Db, userId: string, name: string | undefined): Promise<Actor> {
+  const { role, organization } = await findMembership(db, userId, name)
+  const { id: organizationId, slug: organizationSlug } = organization
+  return { userId, organizationId, organizationSlug, role, scopes: ['*'], tokenId: '' }
+}
+
+/** Begins a session in a transaction. Returns the secret for the cookie, which the database never has. */
+export async function beginSession(
+  tx: Tx,
+  { clock, sessionKey }: Pick<Deps, 'clock' | 'sessionKey'>,
+  { userId, method, client }: { userId: string; method: SignInMethod; client: Client },
+): Promise<{ secret: string; session: SessionRow }> {
+  const secret = randomBase62(SECRET_LENGTH)
+  const now = clock.now()
+  const session = {
+    id: newId(),
+    ...{ userId, method, createdAt: now, lastSeenAt: now },
+    expiresAt: new Date(now.getTime() + LIFETIME),
+    userAgent: client.userAgent?.slice(0, MAX_USER_AGENT).replaceAll('\0', '').toWellFormed() ?? null,
+    address: client.address?.slice(0, 100) ?? null,
+  }
+  await tx.browserSession.create({
+    data: { ...session, digest: tokenDigest(sessionKey, secret) },
+    select: { id: true },
+  })
+  await auditUser(tx, userId, 'session.create', session.id, now)
+  return { secret, session }
+}
+
+/** Ends sessions of a user in a transaction: all, one, or all but one. Returns their ids, for the bus. */
+export async function endSessions(
+  tx: Tx,
+  userId: string,
+  which: { id?: string; except?: string | undefined },
+  now: Date,
+): Promise<string[]> {
+  const { id, except } = which
+  const where = {
+    userId,
+    ...(id !== undefined && { id }),
+    ...(except !== undefined && { NOT: { id: except } }),
+  }
+  const sessions = await tx.browserSession.findMany({ where, select: { id: true } })
+  const ids = sessions.map((session) => session.id)
+  if (!ids.length) return []
+  await tx.browserSession.deleteMany({ where: { userId, id: { in: ids } } })
+  for (const ended of ids) await auditUser(tx, userId, 'session.end', ended, now)
+  return ids
+}
+
+/** Writes an audit event in each organization of a user. */
+export async function auditUser(tx: Tx, userId: string, action: string, target: string, at: Date): Promise<void> {
+  const memberships = await tx.membership.findMany({ where: { userId }, select: { organizationId: true } })
+  for (const { organizationId } of memberships) await audit(tx, { organizationId, userId }, action, target, at)
+}

@@ -1,0 +1,78 @@
+import { isIPv6 } from 'node:net'
+import type { Db } from '../db/client.ts'
+import type { Deps } from '../deps.ts'
+import { rateLimited } from '../errors.ts'
+import { tokenDigest } from '../lib/token.ts'
+
+/** How long a failure counts (ms). */
+const WINDOW = 15 * 60_000
+/** Maximum number of failures in that time: of one account from one address, and of one address. */
+const MAX_OF_ACCOUNT = 5
+const MAX_OF_ADDRESS = 20
+
+/** Groups the addresses that one client can use at will: an IPv6 client has a /64. */
+export function networkOf(address: string | undefined): string {
+  const plain = (address ?? '')
+    .replace(/^::ffff:(?=\d+\.)/i, '')
+    .replace(/%.*$/, '')
+    .slice(0, 100)
+    .toLowerCase()
+  if (!isIPv6(plain)) return plain
+  const [before = '', after] = plain.split('::')
+  const [first, last] = [before, after ?? ''].map((part) => (part ? part.split(':') : []))
+  const missing = after === undefined ? 0 : 8 - first!.length - last!.length
+  const groups = [...first!, ...Array<string>(Math.max(0, missing)).fill('0'), ...last!]
+  return groups
+    .slice(0, 4)
+    .map((group) => Number.parseInt(group, 16).toString(16))
+    .join(':')
+}
+
+/** An attempt to sign in that counts as failed until it is {@link forgive}n. */
+export type Attempt = { keys: readonly string[]; at: number }
+
+/**
+ * Counts an attempt before it is checked, so that attempts at the same moment cannot exceed the limits, on however many
+ * servers. Throws 429 with the seconds to wait when there were too many failures (contract-2.md section 3.2).
+ */
+export async function countAttempt(
+  { db, clock, sessionKey }: Pick<Deps, 'db' | 'clock' | 'sessionKey'>,
+  email: string,
+  address: string | undefined,
+): Promise<Attempt> {
+  const network = networkOf(address)
+  const limits = [
+    { key: tokenDigest(sessionKey, `account ${network} ${email}`), max: MAX_OF_ACCOUNT },
+    { key: tokenDigest(sessionKey, `address ${network}`), max: MAX_OF_ADDRESS },
+  ].sort((a, b) => (a.key < b.key ? -1 : 1))
+  return db.$transaction(async (tx) => {
+    const at = clock.now().getTime()
+    const expiresAt = new Date(at + WINDOW)
+    const counted = []
+    for (const { key, max } of limits) {
+      // The upsert locks the row until the transaction ends.
+      const row = { key, times: [], expiresAt }
+      const { times } = await tx.signInLimit.upsert({ where: { key }, create: row, update: { expiresAt } })
+      const recent = (times as number[]).filter((time) => time > at - WINDOW).toSorted((a, b) => a - b)
+      if (recent.length >= max) throw rateLimited(Math.ceil((recent.at(-max)! + WINDOW - at) / 1000))
+      counted.push({ key, times: [...recent, at] })
+    }
+    for (const { key, times } of counted) await tx.signInLimit.updateMany({ where: { key }, data: { times } })
+    return { keys: counted.map(({ key }) => key), at }
+  })
+}
+
+/** Takes an attempt that succeeded off the failures. */
+export async function forgive(db: Db, { keys, at }: Attempt): Promise<void> {
+  await db.$transaction(async (tx) => {
+    for (const key of keys) {
+      // It locks the row.
+      const { count } = await tx.signInLimit.updateMany({ where: { key }, data: { key } })
+      if (!count) continue
+      const row = await tx.signInLimit.findUnique({ where: { key } })
+      const times = (row?.times ?? []) as number[]
+      const index = times.indexOf(at)
+      await tx.signInLimit.updateMany({ where: { key }, data: { times: times.filter((_, place) => place !== index) } })
+    }
+  })
+}

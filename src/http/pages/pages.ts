@@ -1,0 +1,80 @@
+import { hash } from 'node:crypto'
+import { readFile } from 'node:fs/promises'
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import { returnPath } from '../../lib/return-to.ts'
+import type { Settings } from '../../settings.ts'
+import * as views from './views.ts'
+
+// The pages around signing in (contract-2.md section 3), without a framework. All they do is in the API, too.
+
+/** The browser loads and asks nothing but this service, and shows the pages in no frame. */
+const POLICY = [
+  "default-src 'none'",
+  "script-src 'self'",
+  "style-src 'self'",
+  "img-src 'self' data:",
+  "connect-src 'self'",
+  "base-uri 'none'",
+  "form-action 'none'",
+  "frame-ancestors 'none'",
+].join('; ')
+
+const PAGES: Readonly<Record<string, (view: views.View) => string>> = {
+  '/app/sign-in': views.signIn,
+  '/app/welcome': views.welcome,
+  '/app/forgot': views.forgot,
+  '/app/password': views.password,
+  '/app/account': views.account,
+}
+
+const ASSETS: Readonly<Record<string, string>> = {
+  '/app/pages/pages.css': 'text/css; charset=utf-8',
+  '/app/pages/pages.js': 'text/javascript; charset=utf-8',
+}
+
+const SECURITY = {
+  'Content-Security-Policy': POLICY,
+  // The address of a page may hold a path to return to.
+  'Referrer-Policy': 'no-referrer',
+  'X-Content-Type-Options': 'nosniff',
+  'X-Frame-Options': 'DENY',
+}
+
+/** Lists the paths that {@link sendPages} answers. */
+export const PAGE_PATHS: ReadonlySet<string> = new Set([...Object.keys(PAGES), ...Object.keys(ASSETS)])
+
+/** Answers with a page around signing in, or with a file that it loads. Returns false for every other path. */
+export async function sendPages(
+  settings: Settings,
+  path: string,
+  req: IncomingMessage,
+  res: ServerResponse,
+): Promise<boolean> {
+  const plain = path.length > 1 ? path.replace(/\/$/, '') : path
+  const type = Object.hasOwn(ASSETS, plain) && ASSETS[plain]
+  if (type) {
+    const text = await readFile(new URL(`assets/${plain.slice('/app/pages/'.length)}`, import.meta.url), 'utf8')
+    send(req, res, text, type)
+    return true
+  }
+  const page = Object.hasOwn(PAGES, plain) && PAGES[plain]
+  if (!page) return false
+  const base = settings.PUBLIC_URL ? new URL(settings.PUBLIC_URL).pathname.replace(/\/$/, '') : ''
+  const query = new URLSearchParams((req.url ?? '').split('?')[1])
+  const html = page({ base, returnTo: returnPath(query.get('returnTo'), base), problem: query.get('problem') })
+  send(req, res, html, 'text/html; charset=utf-8')
+  return true
+}
+
+function send(req: IncomingMessage, res: ServerResponse, text: string, type: string): void {
+  const headers = {
+    'Cache-Control': 'no-cache',
+    ETag: `"${hash('sha256', text, 'base64url').slice(0, 22)}"`,
+    ...SECURITY,
+  }
+  if (req.headers['if-none-match'] === headers.ETag) {
+    res.writeHead(304, headers).end()
+    return
+  }
+  res.writeHead(200, { ...headers, 'Content-Type': type, 'Content-Length': Buffer.byteLength(text) }).end(text)
+}

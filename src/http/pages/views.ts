@@ -1,0 +1,127 @@
+import { escapeHtml } from '../welcome.ts'
+
+/** What a page is made from. */
+export type View = {
+  /** The path of PUBLIC_URL, without a slash at its end. */
+  base: string
+  /** Where to go after signing in. */
+  returnTo: string
+  /** Why signing in at a provider failed, by its word. */
+  problem: string | null
+}
+
+const page = ({ base, returnTo }: View, name: string, title: string, content: string): string => `<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="robots" content="noindex">
+<meta name="color-scheme" content="light dark">
+<title>${title} · Muster</title>
+<link rel="icon" href="data:,">
+<link rel="stylesheet" href="${escapeHtml(base)}/app/pages/pages.css">
+<script type="module" src="${escapeHtml(base)}/app/pages/pages.js"></script>
+</head>
+<body data-page="${name}" data-base="${escapeHtml(base)}" data-return-to="${escapeHtml(returnTo)}">
+<main>
+<p class="brand">Muster</p>
+<h1>${title}</h1>
+<noscript><p class="alert">This page needs JavaScript.</p></noscript>
+<p class="alert" role="alert" id="problem" hidden></p>
+<p class="done" role="status" id="done" hidden></p>
+${content}
+</main>
+</body>
+</html>
+`
+
+const newPassword = (label: string, hidden = false) => `<form id="password-form" novalidate${hidden ? ' hidden' : ''}>
+<label for="new">${label}</label>
+<input id="new" name="new" type="password" autocomplete="new-password" aria-describedby="rules" required>
+<p class="hint" id="rules">At least 12 characters. A sentence of your own is good.</p>
+<button type="submit">Set password</button>
+</form>`
+
+/** `/app/sign-in`. */
+export const signIn = (view: View): string =>
+  page(
+    view,
+    'sign-in',
+    'Sign in',
+    `<form id="sign-in-form" novalidate>
+<label for="email">E-mail address</label>
+<input id="email" name="email" type="email" autocomplete="username" required autofocus>
+<label for="current">Password</label>
+<input id="current" name="password" type="password" autocomplete="current-password" required>
+<button type="submit">Sign in</button>
+</form>
+<p class="links"><a href="${escapeHtml(view.base)}/app/forgot">Forgot your password?</a></p>`,
+  )
+
+/** `/app/welcome#<code>`: reading it uses nothing up, its button does. */
+export const welcome = (view: View): string =>
+  page(
+    view,
+    'link',
+    'Welcome',
+    `<div id="link">
+<p>This link signs you in once, on this browser.</p>
+<button type="button" id="use-link">Sign in</button>
+</div>
+${newPassword('Choose a password', true)}
+<p class="links" id="skip" hidden><a href="${escapeHtml(view.returnTo)}">Continue without a password</a></p>`,
+  )
+
+/** `/app/forgot`. */
+export const forgot = (view: View): string =>
+  page(
+    view,
+    'forgot',
+    'Forgot your password?',
+    `<form id="forgot-form" novalidate>
+<label for="email">E-mail address</label>
+<input id="email" name="email" type="email" autocomplete="username" required autofocus>
+<p class="hint">The operator of this service learns of it and can hand you a link to a new password.</p>
+<button type="submit">Ask for a link</button>
+</form>
+<p class="links"><a href="${escapeHtml(view.base)}/app/sign-in">Back to signing in</a></p>`,
+  )
+
+/** `/app/password#<code>`: the link of a forgotten password. */
+export const password = (view: View): string =>
+  page(
+    view,
+    'link',
+    'Set a new password',
+    `<div id="link">
+<p>This link removes your old password and signs you in. Other browsers are signed out.</p>
+<button type="button" id="use-link">Continue</button>
+</div>
+${newPassword('New password', true)}`,
+  )
+
+/** `/app/account`. */
+export const account = (view: View): string =>
+  page(
+    view,
+    'account',
+    'Your account',
+    `<div id="account" hidden>
+<dl id="user"></dl>
+<p class="links"><a href="${escapeHtml(view.base)}/app">Open Muster</a>
+<button type="button" class="plain" id="sign-out">Sign out</button></p>
+<h2>Browsers</h2>
+<p class="hint">You are signed in here:</p>
+<ul id="sessions"></ul>
+<h2>Password</h2>
+<form id="change-form" novalidate>
+<input type="hidden" name="username" autocomplete="username">
+<div id="current-field"><label for="current">Present password</label>
+<input id="current" name="current" type="password" autocomplete="current-password"></div>
+<label for="new">New password</label>
+<input id="new" name="new" type="password" autocomplete="new-password" aria-describedby="rules" required>
+<p class="hint" id="rules">At least 12 characters. Other browsers are signed out.</p>
+<button type="submit">Change password</button>
+</form>
+</div>`,
+  )

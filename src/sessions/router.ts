@@ -1,0 +1,56 @@
+import { everybody, person, rest, router } from '../trpc.ts'
+import * as schema from './schema.ts'
+import * as service from './service.ts'
+
+const FAILED = { 401: 'Wrong e-mail address or password', 429: 'Too many failures in 15 minutes' }
+
+export const sessions = router({
+  current: person()
+    .meta(rest('GET', '/api/auth/session', 'Find out who you are'))
+    .output(schema.CurrentSessionResponse)
+    .query(async ({ ctx }) => {
+      // The browser keeps it for another while.
+      if (ctx.person.session && ctx.cookie) ctx.setCookie(ctx.cookie)
+      return service.current(ctx.deps, ctx.person)
+    }),
+
+  list: person('profile:read')
+    .meta(rest('GET', '/api/auth/sessions', 'List the browsers in which you are signed in'))
+    .output(schema.SessionsResponse)
+    .query(({ ctx }) => service.list(ctx.deps, ctx.person)),
+
+  end: person('profile:write')
+    .meta(rest('DELETE', '/api/auth/sessions/{id}', 'Sign a browser out'))
+    .input(schema.SessionId)
+    .output(schema.Done)
+    .mutation(({ ctx, input }) => service.end(ctx, ctx.person, input)),
+
+  signIn: everybody()
+    .meta(rest('POST', '/api/auth/login', 'Sign in with a password', FAILED))
+    .input(schema.SignIn)
+    .output(schema.CurrentSessionResponse)
+    .mutation(({ ctx, input }) => service.signIn(ctx, input)),
+
+  signOut: everybody()
+    .meta(rest('POST', '/api/auth/logout', 'Sign this browser out'))
+    .output(schema.Done)
+    .mutation(({ ctx }) => service.signOut(ctx)),
+
+  useLink: everybody()
+    .meta(rest('POST', '/api/auth/link', 'Sign in by a link', { 401: 'The link is unknown, used or too old' }))
+    .input(schema.UseLink)
+    .output(schema.CurrentSessionResponse)
+    .mutation(({ ctx, input }) => service.useLink(ctx, input.code)),
+
+  forgotPassword: everybody()
+    .meta(rest('POST', '/api/auth/forgot', 'Ask for a link to a new password'))
+    .input(schema.ForgotPassword)
+    .output(schema.Done)
+    .mutation(({ ctx, input }) => service.forgotPassword(ctx, input)),
+
+  changePassword: person('profile:write')
+    .meta(rest('POST', '/api/auth/password', 'Set or change your password', { 429: FAILED[429] }))
+    .input(schema.ChangePassword)
+    .output(schema.PasswordChanged)
+    .mutation(({ ctx, input }) => service.changePassword(ctx, ctx.person, input)),
+})

@@ -1,0 +1,260 @@
+import type { z } from 'zod'
+import type { Person } from '../auth/actors.ts'
+import { verifyEmail } from '../auth/identity.ts'
+import { takeLink } from '../auth/links.ts'
+import { hashPassword, isCommonPassword, isPassword, MIN_PASSWORD } from '../auth/passwords.ts'
+import { auditUser, beginSession, endSessions, findSession, isNamed, type SessionRow } from '../auth/sessions.ts'
+import { type Attempt, countAttempt, forgive } from '../auth/sign-in-limits.ts'
+import type { Tx } from '../db/client.ts'
+import type { Deps } from '../deps.ts'
+import { AppError, forbidden, invalidField, notFound, unauthorized } from '../errors.ts'
+import { normalizeEmail } from '../lib/email.ts'
+import { tokenDigest } from '../lib/token.ts'
+import type { Context } from '../trpc.ts'
+import type { BrowserSession, ChangePassword, CurrentSession, ForgotPassword, SessionId, SignIn } from './schema.ts'
+
+/** Maximum age of a session that may set the first password of its user (ms). */
+const JUST_NOW = 15 * 60_000
+/** Maximum number of sessions in a list: the newest. */
+const MAX_SESSIONS = 200
+
+type SignInContext = Pick<Context, 'deps' | 'client' | 'cookie' | 'setCookie'>
+
+const toSession = (row: SessionRow, current: string | undefined): z.input<typeof BrowserSession> => ({
+  id: row.id,
+  method: row.method,
+  current: row.id === current,
+  userAgent: row.userAgent,
+  address: row.address,
+  createdAt: row.createdAt.toISOString(),
+  lastSeenAt: row.lastSeenAt.toISOString(),
+  expiresAt: row.expiresAt.toISOString(),
+})
+
+/** GET /api/auth/session. Throws 403 for an organization that the caller names and does not belong to. */
+export async function current({ db }: Deps, person: Person): Promise<z.input<typeof CurrentSession>> {
+  const { userId, scopes, session } = person
+  const [user, memberships] = await Promise.all([
+    db.user.findUniqueOrThrow({ where: { id: userId } }),
+    db.membership.findMany({
+      where: { userId },
+      select: { role: true, organization: { select: { id: true, name: true, slug: true } } },
+      orderBy: [{ createdAt: 'asc' }, { organizationId: 'asc' }],
+    }),
+  ])
+  const organizations = memberships.map(({ role, organization }) => ({ ...organization, role }))
+  const named = person.organization
+  const only = organizations.length === 1 ? organizations[0] : undefined
+  const organization = named === undefined ? only : organizations.find((each) => isNamed(each, named))
+  if (named !== undefined && !organization) throw forbidden()
+  const { id, email, name, image, emailVerified, passwordHash } = user
+  return {
+    user: { id, email, name, image, emailVerified, hasPassword: passwordHash !== null },
+    organization: organization ?? null,
+    organizations,
+    role: organization?.role ?? null,
+    scopes: [...scopes],
+    session: session && toSession(session, session.id),
+  }
+}
+
+/** GET /api/auth/sessions: the newest first. */
+export async function list({ db, clock }: Deps, { userId, session }: Person) {
+  const sessions = await db.browserSession.findMany({
+    where: { userId, expiresAt: { gt: clock.now() } },
+    orderBy: [{ createdAt: 'desc' }, { id: 'desc' }],
+    take: MAX_SESSIONS,
+  })
+  return { sessions: sessions.map((row) => toSession(row, session?.id)) }
+}
+
+/** DELETE /api/auth/sessions/{id}: its next request and its open streams end, on every server. Throws 404. */
+export async function end(context: SignInContext, { userId, session }: Person, { id }: z.output<typeof SessionId>) {
+  const { db, bus, clock } = context.deps
+  const ended = await db.$transaction((tx) => endSessions(tx, userId, { id }, clock.now()))
+  if (!ended.length) throw notFound('Session')
+  bus.publish('token', ended)
+  if (session?.id === id) context.setCookie('')
+  return { message: 'Session ended' }
+}
+
+const signInFailed = () =>
+  new AppError(401, 'Wrong e-mail address or password', {
+    headers: { 'WWW-Authenticate': 'Bearer' },
+    detail: 'Check both, or ask for a link: /app/forgot, or the operator with `npm run admin -- sign-in-link`',
+  })
+
+/**
+ * POST /api/auth/login. An unknown address takes as long as a known one and has the same answer. Throws 401, and 429
+ * after too many failures (contract-2.md section 3.2).
+ */
+export async function signIn(context: SignInContext, input: z.output<typeof SignIn>) {
+  const { deps, client } = context
+  const email = normalizeEmail(input.email) ?? input.email
+  const attempt = await countAttempt(deps, email, client.address)
+  const user = await deps.db.user.findUnique({ where: { email }, select: { id: true, passwordHash: true } })
+  const isRight = await check(deps, attempt, input.password, user?.passwordHash ?? null)
+  if (!user || !isRight) {
+    // Not waited for: it takes a moment for a known address only.
+    void noteFailure(deps, email, user?.id).catch((error) =>
+      deps.log.error({ err: error }, 'a failed sign-in was not audited'),
+    )
+    throw signInFailed()
+  }
+  await forgive(deps.db, attempt)
+  return start(context, user.id, 'password')
+}
+
+/** Checks a password. A check that could not be made counts as no failure. */
+async function check({ db }: Deps, attempt: Attempt, password: string, hash: string | null): Promise<boolean> {
+  try {
+    return await isPassword(password, hash)
+  } catch (error) {
+    await forgive(db, attempt)
+    throw error
+  }
+}
+
+async function noteFailure({ db, clock, log, sessionKey }: Deps, email: string, userId: string | undefined) {
+  if (userId === undefined)
+    log.info({ email: tokenDigest(sessionKey, email) }, 'sign-in with an unknown e-mail address')
+  else await db.$transaction((tx) => auditUser(tx, userId, 'session.fail', userId, clock.now()))
+}
+
+/**
+ * Begins a session and gives the browser its cookie. A session that the browser had before ends: whoever planted its
+ * cookie knows nothing of the new one.
+ */
+async function start(context: SignInContext, userId: string, method: SessionRow['method']) {
+  const { deps, client } = context
+  const { db, bus, clock } = deps
+  const before = await formerSession(context)
+  const { secret, session, ended } = await db.$transaction(async (tx) => {
+    const ended = before ? await endSessions(tx, before.userId, { id: before.id }, clock.now()) : []
+    return { ...(await beginSession(tx, deps, { userId, method, client })), ended }
+  })
+  if (ended.length) bus.publish('token', ended)
+  context.setCookie(secret)
+  return current(deps, { userId, scopes: ['*'], organization: undefined, session })
+}
+
+/** Finds the session that the browser has, if it has one. */
+const formerSession = ({ deps, cookie }: Pick<SignInContext, 'deps' | 'cookie'>): Promise<SessionRow | null> =>
+  cookie === undefined
+    ? Promise.resolve(null)
+    : findSession(deps, cookie).catch((error: unknown) => {
+        if (error instanceof AppError && error.status === 401) return null
+        throw error
+      })
+
+/** POST /api/auth/logout: ends the session of the browser, if it has one. */
+export async function signOut(context: SignInContext) {
+  const { db, bus, clock } = context.deps
+  const session = await formerSession(context)
+  if (session) {
+    const { userId, id } = session
+    bus.publish('token', await db.$transaction((tx) => endSessions(tx, userId, { id }, clock.now())))
+  }
+  context.setCookie('')
+  return { message: 'Signed out' }
+}
+
+/** POST /api/auth/link: signs in by a code, once. One that resets the password removes the old one. Throws 401. */
+export async function useLink(context: SignInContext, code: string) {
+  const { db, bus, clock, sessionKey } = context.deps
+  const now = clock.now()
+  const link = await db.$transaction(async (tx) => {
+    const taken = await takeLink(tx, sessionKey, code, now)
+    if (taken?.purpose === 'reset_password') await resetPassword(tx, taken.userId, now)
+    return taken
+  })
+  if (!link) {
+    throw new AppError(401, 'Invalid or expired link', {
+      headers: { 'WWW-Authenticate': 'Bearer' },
+      detail: 'A link works once, for 15 minutes: ask for another',
+    })
+  }
+  if (link.purpose === 'reset_password') bus.publish('token', [link.userId])
+  return start(context, link.userId, 'link')
+}
+
+/** Removes a password and ends all sessions. Only mail, or the operator, has carried the code: the address is verified. */
+async function resetPassword(tx: Tx, userId: string, now: Date): Promise<void> {
+  await verifyEmail(tx, userId, now)
+  await tx.user.updateMany({ where: { id: userId }, data: { passwordHash: null, updatedAt: now } })
+  await endSessions(tx, userId, {}, now)
+  await auditUser(tx, userId, 'password.reset', userId, now)
+}
+
+/**
+ * POST /api/auth/forgot: asks for a link to a new password. The answer tells nothing of which accounts there are; the log
+ * tells the operator, who hands the link over.
+ */
+export function forgotPassword({ deps }: Pick<Context, 'deps'>, input: z.output<typeof ForgotPassword>) {
+  void noteForgotten(deps, normalizeEmail(input.email) ?? input.email).catch((error) =>
+    deps.log.error({ err: error }, 'a request for a new password could not be noted'),
+  )
+  return {
+    message:
+      'If there is an account with this address, the operator of the service can now hand you a link to a new password.',
+  }
+}
+
+async function noteForgotten({ db, log, sessionKey }: Deps, email: string): Promise<void> {
+  const user = await db.user.findUnique({ where: { email }, select: { id: true } })
+  const advice = 'npm run admin -- sign-in-link --user EMAIL --reset-password'
+  if (user) log.warn({ userId: user.id }, `a user asked for a new password: hand over a link (${advice})`)
+  else
+    log.info({ email: tokenDigest(sessionKey, email) }, 'a new password was asked for with an unknown e-mail address')
+}
+
+/**
+ * POST /api/auth/password. The other sessions of the user end. Throws 400 for a wrong `current` or a poor password, 403
+ * where there is neither a present password nor a session that just began by a link or provider, 429 after failures.
+ */
+export async function changePassword(
+  { deps, client }: Pick<Context, 'deps' | 'client'>,
+  { userId, session }: Person,
+  input: z.output<typeof ChangePassword>,
+) {
+  const { db, bus, clock } = deps
+  const user = await db.user.findUniqueOrThrow({ where: { id: userId } })
+  const { email, passwordHash: before } = user
+  if (before === null) {
+    const isNew = session !== null && session.createdAt.getTime() > clock.now().getTime() - JUST_NOW
+    if (!isNew || session.method === 'password') {
+      throw forbidden({
+        detail: 'Sign in again by a link or your identity provider, and set the password within 15 minutes',
+      })
+    }
+  } else await checkCurrent(deps, client.address, email, input.current ?? '', before)
+  checkStrength(input.new, email)
+  const passwordHash = await hashPassword(input.new)
+  const ended = await db.$transaction(async (tx) => {
+    const now = clock.now()
+    // Nobody else has changed it meanwhile.
+    const { count } = await tx.user.updateMany({
+      where: { id: userId, passwordHash: before },
+      data: { passwordHash, updatedAt: now },
+    })
+    if (!count) throw unauthorized('Invalid or expired token')
+    await tx.oneTimeLink.deleteMany({ where: { userId } })
+    await auditUser(tx, userId, 'password.update', userId, now)
+    return endSessions(tx, userId, { except: session?.id }, now)
+  })
+  if (ended.length) bus.publish('token', ended)
+  return { message: 'Password changed', ended: ended.length }
+}
+
+async function checkCurrent(deps: Deps, address: string | undefined, email: string, given: string, hash: string) {
+  if (!given.trim()) throw new AppError(400, 'Missing required field: current')
+  const attempt = await countAttempt(deps, email, address)
+  if (!(await check(deps, attempt, given, hash))) throw invalidField('current', 'your present password')
+  await forgive(deps.db, attempt)
+}
+
+/** Throws 400 for a password that is too short, or among those that attackers try first. */
+function checkStrength(password: string, email: string): void {
+  if ([...password].length < MIN_PASSWORD) throw invalidField('new', `at least ${MIN_PASSWORD} characters`)
+  if (isCommonPassword(password, email)) throw invalidField('new', 'a password that is not among the common ones')
+}
