@@ -91,11 +91,16 @@ class RestError extends Error {
 }
 
 /** Calls a REST route that has no procedure: uploads and sessions. Throws what {@link toFailure} reads. */
-export async function rest<Answer>(method: string, path: string, body?: object | FormData): Promise<Answer> {
+export async function rest<Answer>(
+  method: string,
+  path: string,
+  body?: object | FormData,
+  sent = headers(),
+): Promise<Answer> {
   const isForm = body instanceof FormData
   const response = await fetch(BASE + path, {
     method,
-    headers: { ...headers(), ...(body && !isForm && { 'Content-Type': 'application/json' }) },
+    headers: { ...sent, ...(body && !isForm && { 'Content-Type': 'application/json' }) },
     ...(body && { body: isForm ? body : JSON.stringify(body) }),
   })
   const answer = await response.json().catch(() => null)

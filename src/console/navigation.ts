@@ -1,4 +1,16 @@
-import { Activity, Bot, CircleCheckBig, MessageSquare } from 'lucide-react'
+import {
+  Activity,
+  Bot,
+  Boxes,
+  CircleCheckBig,
+  FolderOpen,
+  Gauge,
+  KanbanSquare,
+  MessageSquare,
+  Plug,
+  Settings,
+  Target,
+} from 'lucide-react'
 import { texts } from './texts.ts'
 
 const t = texts.nav
@@ -10,5 +22,22 @@ export const GROUPS = [
     { to: '/agents', label: t.agents, icon: Bot },
     { to: '/runs', label: t.runs, icon: Activity },
   ],
-  [{ to: '/approvals', label: t.approvals, icon: CircleCheckBig }],
+  [
+    { to: '/tasks', label: t.tasks, icon: KanbanSquare },
+    { to: '/missions', label: t.missions, icon: Target },
+    { to: '/approvals', label: t.approvals, icon: CircleCheckBig },
+  ],
+  [
+    { to: '/spaces', label: t.spaces, icon: FolderOpen },
+    { to: '/skills', label: t.skills, icon: Boxes },
+    { to: '/mcps', label: t.mcps, icon: Plug },
+    { to: '/usage', label: t.usage, icon: Gauge },
+  ],
 ] as const
+
+export const SETTINGS = {
+  to: '/settings/$section',
+  params: { section: 'profile' },
+  label: t.settings,
+  icon: Settings,
+} as const

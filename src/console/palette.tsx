@@ -1,10 +1,10 @@
 import { useQuery } from '@tanstack/react-query'
 import { useNavigate } from '@tanstack/react-router'
-import { Bot, type LucideIcon, MessageSquare, SquarePen } from 'lucide-react'
+import { Bot, FolderOpen, type LucideIcon, MessageSquare, SquarePen } from 'lucide-react'
 import { useEffect, useRef, useState } from 'react'
 import { Dialog } from './components/dialog.tsx'
 import { cn } from './lib/class-names.ts'
-import { GROUPS } from './navigation.ts'
+import { GROUPS, SETTINGS } from './navigation.ts'
 import { query } from './queries.ts'
 import { texts } from './texts.ts'
 
@@ -22,11 +22,16 @@ export default function Palette({ onClose }: { onClose: () => void }) {
   const list = useRef<HTMLDivElement>(null)
   const agents = useQuery(query('agents.list', { limit: 200 }))
   const chats = useQuery(query('chats.list', { limit: 200 }))
+  const spaces = useQuery(query('spaces.list', { limit: 200 }))
 
   const items: Item[] = [
     { key: 'new', label: texts.chat.newChat, kind: t.action, icon: SquarePen, go: () => navigate({ to: '/' }) },
     { key: 'agent', label: texts.agents.new, kind: t.action, icon: Bot, go: () => navigate({ to: '/agents/new' }) },
     ...GROUPS.flat().map(({ to, label, icon }) => ({ key: to, label, kind: t.page, icon, go: () => navigate({ to }) })),
+    ...Object.entries(texts.settings.sections).map(([section, label]) => ({
+      ...{ key: `settings-${section}`, label, kind: SETTINGS.label, icon: SETTINGS.icon },
+      go: () => navigate({ to: SETTINGS.to, params: { section } }),
+    })),
     ...(agents.data?.agents ?? []).map(({ id, name }) => ({
       ...{ key: id, label: name, kind: t.agent, icon: Bot },
       go: () => navigate({ to: '/agents/$agentId', params: { agentId: id } }),
@@ -34,6 +39,10 @@ export default function Palette({ onClose }: { onClose: () => void }) {
     ...(chats.data?.chats ?? []).map(({ id, title }) => ({
       ...{ key: id, label: title, kind: t.chat, icon: MessageSquare },
       go: () => navigate({ to: '/chats/$chatId', params: { chatId: id } }),
+    })),
+    ...(spaces.data?.spaces ?? []).map(({ id, name }) => ({
+      ...{ key: id, label: name, kind: t.space, icon: FolderOpen },
+      go: () => navigate({ to: '/spaces/$spaceId', params: { spaceId: id } }),
     })),
   ]
   const words = text.toLowerCase().split(/\s+/).filter(Boolean)

@@ -86,9 +86,60 @@ const routes = [
   }),
   createRoute({
     getParentRoute,
+    path: '/tasks',
+    validateSearch: only('task', 'assignedTo', 'priority'),
+    component: lazyRouteComponent(() => import('./features/tasks/board.tsx'), 'Board'),
+  }),
+  createRoute({
+    getParentRoute,
+    path: '/missions',
+    validateSearch: only('mission'),
+    component: lazyRouteComponent(() => import('./features/missions/missions.tsx'), 'Missions'),
+  }),
+  createRoute({
+    getParentRoute,
+    path: '/missions/$missionId',
+    component: lazyRouteComponent(() => import('./features/missions/mission.tsx'), 'Mission'),
+  }),
+  createRoute({
+    getParentRoute,
     path: '/approvals',
     validateSearch: only('status'),
     component: lazyRouteComponent(() => import('./features/approvals/inbox.tsx'), 'Inbox'),
+  }),
+  createRoute({
+    getParentRoute,
+    path: '/spaces',
+    component: lazyRouteComponent(() => import('./features/spaces/spaces.tsx'), 'Spaces'),
+  }),
+  createRoute({
+    getParentRoute,
+    path: '/spaces/$spaceId',
+    validateSearch: only('tab', 'file'),
+    component: lazyRouteComponent(() => import('./features/spaces/space.tsx'), 'Space'),
+  }),
+  createRoute({
+    getParentRoute,
+    path: '/skills',
+    validateSearch: only('skill'),
+    component: lazyRouteComponent(() => import('./features/skills/skills.tsx'), 'Skills'),
+  }),
+  createRoute({
+    getParentRoute,
+    path: '/mcps',
+    validateSearch: only('mcp'),
+    component: lazyRouteComponent(() => import('./features/mcps/mcps.tsx'), 'Mcps'),
+  }),
+  createRoute({
+    getParentRoute,
+    path: '/usage',
+    validateSearch: only('period', 'start', 'end'),
+    component: lazyRouteComponent(() => import('./features/usage/usage.tsx'), 'Usage'),
+  }),
+  createRoute({
+    getParentRoute,
+    path: '/settings/$section',
+    component: lazyRouteComponent(() => import('./features/settings/settings.tsx'), 'Settings'),
   }),
 ] as const
 

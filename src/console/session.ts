@@ -23,7 +23,7 @@ export function signIn(): void {
  * membership any more is dropped.
  */
 async function readSession(): Promise<Session> {
-  const session = await rest<Session>('GET', '/api/auth/session')
+  const session = await rest<Session>('GET', '/api/auth/session', undefined, {})
   const named = new URLSearchParams(location.search).get('organization')
   const wanted = named ?? chosenOrganization.get()
   const { organizations } = session

@@ -1,5 +1,5 @@
-import { Link, Outlet, useRouterState } from '@tanstack/react-router'
-import { ChevronsUpDown, LogOut, Menu as MenuIcon, Search } from 'lucide-react'
+import { Link, Outlet, useNavigate, useRouterState } from '@tanstack/react-router'
+import { ChevronsUpDown, LogOut, Menu as MenuIcon, Search, UserRound } from 'lucide-react'
 import { lazy, Suspense, useEffect, useState } from 'react'
 import { Avatar } from './components/badge.tsx'
 import { IconButton } from './components/button.tsx'
@@ -9,7 +9,7 @@ import { Toasts } from './components/toast.tsx'
 import { useBadge } from './features/approvals/badge.ts'
 import { useNotifications } from './features/approvals/notify.ts'
 import { cn } from './lib/class-names.ts'
-import { GROUPS } from './navigation.ts'
+import { GROUPS, SETTINGS } from './navigation.ts'
 import { useAction } from './queries.ts'
 import { signOut, switchOrganization, useSession } from './session.ts'
 import { texts } from './texts.ts'
@@ -111,6 +111,15 @@ function Navigation({ path, onSearch }: { path: string; onSearch: () => void }) 
         </ul>
       ))}
       <div className="mt-auto space-y-0.5 pt-2">
+        <Link
+          to={SETTINGS.to}
+          params={SETTINGS.params}
+          aria-current={path.startsWith('/settings') ? 'page' : undefined}
+          className={cn(ROW, path.startsWith('/settings') ? 'bg-hover font-medium' : 'text-soft')}
+        >
+          <SETTINGS.icon size={16} aria-hidden />
+          {SETTINGS.label}
+        </Link>
         <UserMenu />
       </div>
     </nav>
@@ -153,6 +162,7 @@ function OrganizationSwitcher() {
 
 function UserMenu() {
   const { user } = useSession()
+  const navigate = useNavigate()
   const [chosen, setChosen] = useState(theme)
   const leave = useAction(signOut)
   return (
@@ -166,6 +176,12 @@ function UserMenu() {
       }
     >
       <MenuLabel>{user.email}</MenuLabel>
+      <MenuItem
+        icon={UserRound}
+        onSelect={() => void navigate({ to: '/settings/$section', params: { section: 'profile' } })}
+      >
+        {texts.settings.sections.profile}
+      </MenuItem>
       <MenuLine />
       <MenuLabel>{texts.theme}</MenuLabel>
       {THEMES.map((each) => (

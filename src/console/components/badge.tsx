@@ -39,8 +39,14 @@ const STATES: Readonly<Record<string, BadgeKind>> = {
 
 export const kindOf = (state: string): BadgeKind => STATES[state] ?? 'plain'
 
+const SIZES = {
+  small: 'size-5 rounded-md text-[0.625rem]',
+  medium: 'size-7 text-xs',
+  large: 'size-10 text-sm',
+} as const
+
 /** The first letters of a name on the colour that the name has. */
-export function Avatar({ name, large }: { name: string; large?: boolean }) {
+export function Avatar({ name, size = 'medium' }: { name: string; size?: keyof typeof SIZES }) {
   let hue = 0
   for (const letter of name) hue = (hue * 31 + (letter.codePointAt(0) ?? 0)) % 360
   const initials = (name.match(/[\p{L}\p{N}]+/gu) ?? ['?'])
@@ -54,7 +60,7 @@ export function Avatar({ name, large }: { name: string; large?: boolean }) {
       data-initials={initials}
       className={cn(
         'inline-flex shrink-0 before:content-[attr(data-initials)] items-center justify-center rounded-lg font-semibold',
-        large ? 'size-10 text-sm' : 'size-7 text-xs',
+        SIZES[size],
       )}
       style={{
         background: `light-dark(oklch(0.92 0.05 ${hue}), oklch(0.35 0.05 ${hue}))`,

@@ -110,3 +110,21 @@ export function Loaded<Data>({
   if (query.error) return <Problem error={query.error} retry={() => query.refetch()} />
   return <Loading lines={lines ?? 5} />
 }
+
+/** A part of a page in a frame. */
+export function Section({ title, actions, children }: { title: string; actions?: ReactNode; children: ReactNode }) {
+  return (
+    <section className="mb-6">
+      <div className="mb-2 flex min-h-8 items-center justify-between gap-3">
+        <h2 className="font-semibold text-base">{title}</h2>
+        {actions}
+      </div>
+      {children}
+    </section>
+  )
+}
+
+/** A list in a frame, one row below the other. */
+export const Rows = ({ children }: { children: ReactNode }) => (
+  <ul className="divide-y divide-line overflow-hidden rounded-xl border border-line bg-canvas">{children}</ul>
+)

@@ -158,7 +158,7 @@ function Editor({ agent, reload }: { agent: Agent; reload: () => void }) {
           </div>
         )
       )}
-      <div className="grid gap-6 xl:grid-cols-[minmax(0,1fr)_26rem]">
+      <div className="grid grid-cols-1 gap-6 xl:grid-cols-[minmax(0,1fr)_26rem]">
         <div className="min-w-0">
           <Tabs label={t.title} tabs={t.tabs} value={tab} onChange={setTab}>
             {tab === 'edit' && <Fields draft={draft} onChange={setDraft} agentId={agent.id} disabled={!mayWrite} />}

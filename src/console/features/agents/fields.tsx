@@ -12,7 +12,15 @@ type Props = { draft: Draft; onChange: (draft: Draft) => void; agentId: string |
 const EFFORTS = ['none', 'minimal', 'low', 'medium', 'high'] as const
 
 /** The service's own tools, which ask, or not, before they are called. */
-const BUILT_IN = ['list_tasks', 'create_task', 'update_task', 'claim_task', 'list_files', 'read_file', 'write_file']
+export const BUILT_IN = [
+  'list_tasks',
+  'create_task',
+  'update_task',
+  'claim_task',
+  'list_files',
+  'read_file',
+  'write_file',
+]
 
 /** All fields of an agent, in parts that fold. */
 export function Fields({ draft, onChange, agentId, disabled }: Props) {

@@ -112,7 +112,7 @@ const Cards = ({ cards, isForeign }: { cards: readonly Card[]; isForeign: boolea
     {cards.map(({ id, name, role, description, tags, visibility, organizationName }) => (
       <li key={id} className="relative flex flex-col rounded-xl border border-line p-4 hover:bg-panel">
         <div className="flex items-start gap-3">
-          <Avatar name={name} large />
+          <Avatar name={name} size="large" />
           <div className="min-w-0 flex-1">
             <h2 className="truncate font-semibold text-base" dir="auto">
               {isForeign ? (

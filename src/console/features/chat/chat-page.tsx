@@ -1,5 +1,5 @@
 import { Link, useNavigate, useParams } from '@tanstack/react-router'
-import { Ellipsis, Pencil, Trash2 } from 'lucide-react'
+import { Ellipsis, MessagesSquare, Pencil, Trash2 } from 'lucide-react'
 import { useState } from 'react'
 import { tell } from '../../api.ts'
 import { Badge, kindOf } from '../../components/badge.tsx'
@@ -37,6 +37,14 @@ function ChatHeader({ chatId, title, agentId, agentName, status }: About & { cha
   })
   return (
     <header className="flex items-center gap-3 border-line border-b px-4 py-2.5">
+      <Link
+        to="/chats"
+        aria-label={t.chats}
+        title={t.chats}
+        className="-ml-1 inline-flex size-8 shrink-0 items-center justify-center rounded-md text-soft hover:bg-hover lg:hidden"
+      >
+        <MessagesSquare size={16} aria-hidden />
+      </Link>
       <div className="min-w-0 flex-1">
         <h1 className="truncate font-semibold text-base" dir="auto">
           {title}

@@ -1,11 +1,13 @@
 import { useQuery } from '@tanstack/react-query'
-import { useNavigate, useSearch } from '@tanstack/react-router'
-import { ChevronDown } from 'lucide-react'
+import { Link, useNavigate, useSearch } from '@tanstack/react-router'
+import { ChevronDown, MessagesSquare } from 'lucide-react'
 import { useState } from 'react'
 import { type Output, tell } from '../../api.ts'
 import { Avatar } from '../../components/badge.tsx'
+import { buttonClass } from '../../components/button.tsx'
 import { Menu, MenuItem, MenuLabel } from '../../components/menu.tsx'
 import { Problem, useTitle } from '../../components/page.tsx'
+import { cn } from '../../lib/class-names.ts'
 import { query, useAction } from '../../queries.ts'
 import { useSession } from '../../session.ts'
 import { texts } from '../../texts.ts'
@@ -58,7 +60,11 @@ export function NewChat() {
     <div className="flex h-full">
       <ChatList />
       <div className="min-w-0 flex-1 overflow-y-auto">
-        <div className="mx-auto flex min-h-full max-w-3xl flex-col justify-center px-4 py-10">
+        <div className="mx-auto flex min-h-full max-w-3xl relative flex-col justify-center px-4 py-10">
+          <Link to="/chats" className={cn(buttonClass(), 'absolute top-3 right-4 md:top-4 lg:hidden')}>
+            <MessagesSquare size={15} aria-hidden />
+            {t.chats}
+          </Link>
           <h1 className="mb-1 font-semibold text-xl">{t.hello(user.name.split(' ')[0] ?? '')}</h1>
           <p className="mb-5 text-base text-soft" dir="auto">
             {agent?.initialGreeting || t.helloText(name)}

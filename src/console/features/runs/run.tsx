@@ -124,11 +124,11 @@ function Facts({ run, treeUsage }: { run: Execution; treeUsage: Execution['usage
     [t.attempt, run.attempt > 1 ? String(run.attempt) : null],
   ]
   return (
-    <dl className="mt-2 mb-5 grid grid-cols-2 gap-px overflow-hidden rounded-xl border border-line bg-line sm:grid-cols-3 lg:grid-cols-4">
+    <dl className="mt-2 mb-5 grid grid-cols-2 gap-x-6 gap-y-3 rounded-xl border border-line px-4 py-3 sm:grid-cols-3 lg:grid-cols-4">
       {facts.map(
         ([name, value]) =>
           value && (
-            <div key={name} className="bg-canvas px-4 py-2.5">
+            <div key={name} className="min-w-0">
               <dt className="text-soft text-xs">{name}</dt>
               <dd className="truncate font-medium tabular-nums" title={value}>
                 {value}
@@ -136,7 +136,6 @@ function Facts({ run, treeUsage }: { run: Execution; treeUsage: Execution['usage
             </div>
           ),
       )}
-      <div className="bg-canvas" aria-hidden />
     </dl>
   )
 }

@@ -45,7 +45,7 @@ export function Runs() {
   // What is new comes on top by itself: one short page is read again and again, not all that was scrolled through.
   const head = useQuery({ ...query('executions.list', { ...filter, limit: 50 }), refetchInterval: 3_000 })
   const total = useQuery({
-    ...query('executions.list', { ...filter, limit: 1, count: 'true' }),
+    ...query('executions.list', { ...filter, limit: 1, count: true }),
     refetchInterval: 15_000,
   })
 

@@ -1,0 +1,336 @@
+import { useInfiniteQuery, useQuery } from '@tanstack/react-query'
+import { useNavigate, useSearch } from '@tanstack/react-router'
+import { Plug, Plus } from 'lucide-react'
+import { useState } from 'react'
+import { type Output, tell } from '../../api.ts'
+import { Badge } from '../../components/badge.tsx'
+import { Button } from '../../components/button.tsx'
+import { Code } from '../../components/code.tsx'
+import { Confirm, Dialog } from '../../components/dialog.tsx'
+import { Field, Select, TextArea, TextField } from '../../components/field.tsx'
+import { More } from '../../components/more.tsx'
+import { Empty, Loaded, Page, Problem, Rows, Section } from '../../components/page.tsx'
+import { pretty } from '../../lib/format.ts'
+import { pages, query, useAction } from '../../queries.ts'
+import { useIsAdmin, useSession } from '../../session.ts'
+import { texts } from '../../texts.ts'
+
+const t = texts.mcps
+
+type Mcp = Output<'mcps.get'>['mcp']
+type Mode = Mcp['permissions'][number]['mode']
+
+/** The MCP servers that agents get tools from. */
+export function Mcps() {
+  const navigate = useNavigate({ from: '/mcps' })
+  const { mcp: opened } = useSearch({ from: '/mcps' })
+  const [isNew, setIsNew] = useState(false)
+  const list = useInfiniteQuery(pages('mcps.list', {}))
+  const open = (mcp: string | undefined) => void navigate({ search: { mcp } })
+  const add = (
+    <Button kind="primary" icon={Plus} onClick={() => setIsNew(true)}>
+      {t.new}
+    </Button>
+  )
+  return (
+    <Page title={t.title} actions={add}>
+      <Loaded query={list}>
+        {({ pages: read }) => {
+          const mcps = read.flatMap((page) => page.mcps)
+          if (!mcps.length) {
+            return (
+              <Empty icon={Plug} title={t.emptyTitle} text={t.emptyText}>
+                {add}
+              </Empty>
+            )
+          }
+          return (
+            <Rows>
+              {mcps.map((mcp) => (
+                <li key={mcp.id} className="relative flex items-center gap-4 px-4 py-3 hover:bg-panel">
+                  <div className="min-w-0 flex-1">
+                    <button
+                      type="button"
+                      dir="auto"
+                      className="block max-w-full truncate font-medium after:absolute after:inset-0"
+                      onClick={() => open(mcp.id)}
+                    >
+                      {mcp.name}
+                    </button>
+                    <p className="truncate text-soft">{mcp.url}</p>
+                  </div>
+                  <span className="hidden text-soft sm:inline">{t.used(mcp.usageCount)}</span>
+                  <Badge kind={mcp.isActive ? 'good' : 'plain'}>{mcp.isActive ? t.active : t.inactive}</Badge>
+                </li>
+              ))}
+            </Rows>
+          )
+        }}
+      </Loaded>
+      <More query={list} />
+      {isNew && (
+        <Dialog open onClose={() => setIsNew(false)} title={t.new} as="wide">
+          <Form mcp={null} onClose={() => setIsNew(false)} />
+        </Dialog>
+      )}
+      {opened && <Opened id={opened} onClose={() => open(undefined)} />}
+    </Page>
+  )
+}
+
+function Opened({ id, onClose }: { id: string; onClose: () => void }) {
+  const { user } = useSession()
+  const isAdmin = useIsAdmin()
+  const mcp = useQuery(query('mcps.get', { id }))
+  return (
+    <Dialog open onClose={onClose} title={mcp.data?.mcp.name ?? t.title} as="wide">
+      <Loaded query={mcp}>
+        {({ mcp: found }) => {
+          const mayWrite = found.ownerId === user.id || isAdmin
+          return (
+            <>
+              <Tools key={found.updatedAt} mcp={found} mayWrite={mayWrite} />
+              {mayWrite && <Form key={found.id} mcp={found} onClose={onClose} />}
+            </>
+          )
+        }}
+      </Loaded>
+    </Dialog>
+  )
+}
+
+/** Connects to the server and lists its tools, each with what it takes to call it. */
+function Tools({ mcp, mayWrite }: { mcp: Mcp; mayWrite: boolean }) {
+  const [isAsked, setIsAsked] = useState(false)
+  const tools = useQuery({ ...query('mcps.tools', { id: mcp.id }), enabled: isAsked, retry: false, staleTime: 60_000 })
+  const permit = useAction(
+    ({ tool, mode }: { tool: string; mode: Mode | '' }) => {
+      const rest = mcp.permissions.filter((each) => each.tool !== tool)
+      return tell('mcps.update', { id: mcp.id, permissions: mode ? [...rest, { tool, mode }] : rest })
+    },
+    { changes: ['mcps.get', 'mcps.list'], done: texts.saved },
+  )
+  const picker = (tool: string) => (
+    <select
+      aria-label={`${t.permissions}: ${tool}`}
+      className="field w-auto py-1"
+      disabled={!mayWrite || permit.isPending}
+      value={mcp.permissions.find((each) => each.tool === tool)?.mode ?? ''}
+      onChange={({ target }) => permit.mutate({ tool, mode: target.value as Mode | '' })}
+    >
+      <option value="">{tool === '*' ? texts.agents.modes.allow : t.default}</option>
+      {Object.entries(texts.agents.modes).map(([mode, label]) => (
+        <option key={mode} value={mode}>
+          {label}
+        </option>
+      ))}
+    </select>
+  )
+  return (
+    <Section
+      title={t.tools}
+      actions={
+        <Button small busy={tools.isFetching} onClick={() => (isAsked ? void tools.refetch() : setIsAsked(true))}>
+          {t.test}
+        </Button>
+      }
+    >
+      {isAsked ? (
+        <Loaded query={tools} lines={3}>
+          {({ tools: found }) =>
+            found.length ? (
+              <ul className="max-h-80 divide-y divide-line overflow-y-auto rounded-lg border border-line">
+                <li className="flex items-center justify-between gap-3 px-3 py-2">
+                  <span className="font-medium">{t.default}</span>
+                  {picker('*')}
+                </li>
+                {found.map((tool) => (
+                  <li key={tool.name} className="px-3 py-2">
+                    <div className="flex items-start justify-between gap-3">
+                      <div className="min-w-0">
+                        <code className="font-mono text-xs">{tool.name}</code>
+                        <p className="line-clamp-3 text-soft" dir="auto">
+                          {tool.description}
+                        </p>
+                      </div>
+                      {picker(tool.name)}
+                    </div>
+                    <details>
+                      <summary className="text-soft text-xs">{t.schema}</summary>
+                      <Code text={pretty(tool.inputSchema)} className="mt-1" />
+                    </details>
+                  </li>
+                ))}
+              </ul>
+            ) : (
+              <p className="text-soft">{t.noTools}</p>
+            )
+          }
+        </Loaded>
+      ) : (
+        <p className="text-soft">{t.toolsHelp}</p>
+      )}
+    </Section>
+  )
+}
+
+/** Reads lines such as `Name: value`. Throws for one that is none. */
+function toPairs(text: string, mark: string): [string, string][] {
+  const lines = text.split('\n').filter((line) => line.trim())
+  return lines.map((line) => {
+    const at = line.indexOf(mark)
+    if (at < 1) throw new Error(t.badLine(line))
+    return [line.slice(0, at).trim(), line.slice(at + 1).trim()]
+  })
+}
+
+function Form({ mcp, onClose }: { mcp: Mcp | null; onClose: () => void }) {
+  const catalogue = useQuery({ ...query('mcps.catalogue', undefined), enabled: !mcp })
+  const [draft, setDraft] = useState({
+    mcpType: mcp?.mcpType ?? 'custom',
+    name: mcp?.name ?? '',
+    description: mcp?.description ?? '',
+    url: mcp?.url ?? '',
+    transport: mcp?.transport ?? ('streamable-http' as Mcp['transport']),
+    isActive: mcp?.isActive ?? true,
+    headers: Object.entries(mcp?.headers ?? {})
+      .map(([name, value]) => `${name}: ${value}`)
+      .join('\n'),
+    credentials: '',
+  })
+  const [isDeleting, setIsDeleting] = useState(false)
+  const set = (said: Partial<typeof draft>) => setDraft({ ...draft, ...said })
+  const save = useAction(
+    async () => {
+      const credentials = Object.fromEntries(
+        toPairs(draft.credentials, '=').map(([name, value]) => [name, { value, isSecret: true }]),
+      )
+      const { headers, credentials: _, ...rest } = draft
+      const input = {
+        ...rest,
+        headers: Object.fromEntries(toPairs(headers, ':')),
+        ...(Object.keys(credentials).length > 0 && { credentials }),
+      }
+      return mcp ? tell('mcps.update', { id: mcp.id, ...input }) : tell('mcps.create', input)
+    },
+    { changes: ['mcps.'], done: mcp ? texts.saved : t.created, onDone: onClose, quiet: true },
+  )
+  const remove = useAction(() => tell('mcps.delete', { id: mcp?.id ?? '' }), {
+    changes: ['mcps.'],
+    done: texts.deleted,
+    onDone: onClose,
+  })
+  const types = catalogue.data?.types ?? []
+  return (
+    <form
+      onSubmit={(event) => {
+        event.preventDefault()
+        save.mutate(undefined)
+      }}
+    >
+      {!mcp && (
+        <Field label={t.type}>
+          {(given) => (
+            <select
+              className="field"
+              value={draft.mcpType}
+              onChange={({ target }) => {
+                const type = types.find((each) => each.mcpType === target.value)
+                set({ mcpType: target.value, ...(type && { name: type.name, url: type.url }) })
+              }}
+              {...given}
+            >
+              <option value="custom">{t.custom}</option>
+              {types.map(({ mcpType, name }) => (
+                <option key={mcpType} value={mcpType}>
+                  {name}
+                </option>
+              ))}
+            </select>
+          )}
+        </Field>
+      )}
+      <div className="grid gap-x-4 sm:grid-cols-2">
+        <TextField
+          label={texts.name}
+          required
+          maxLength={200}
+          value={draft.name}
+          onChange={({ target }) => set({ name: target.value })}
+        />
+        <Select
+          label={t.transport}
+          options={['streamable-http', 'sse'].map((value) => ({ value, label: value }))}
+          value={draft.transport}
+          onChange={({ target }) => set({ transport: target.value as Mcp['transport'] })}
+        />
+      </div>
+      <TextField
+        label={t.url}
+        type="url"
+        required
+        maxLength={2000}
+        value={draft.url}
+        onChange={({ target }) => set({ url: target.value })}
+      />
+      <TextField
+        label={texts.description}
+        maxLength={2000}
+        value={draft.description}
+        onChange={({ target }) => set({ description: target.value })}
+      />
+      <div className="grid gap-x-4 sm:grid-cols-2">
+        <TextArea
+          label={t.headers}
+          help={t.headersHelp}
+          className="font-mono text-xs"
+          spellCheck={false}
+          value={draft.headers}
+          onChange={({ target }) => set({ headers: target.value })}
+        />
+        <TextArea
+          label={t.credentials}
+          help={
+            mcp?.credentialsSet.length
+              ? `${t.credentialsHelp} ${t.credentialsSet(mcp.credentialsSet.join(', '))}`
+              : t.credentialsHelp
+          }
+          className="font-mono text-xs"
+          spellCheck={false}
+          autoComplete="off"
+          value={draft.credentials}
+          onChange={({ target }) => set({ credentials: target.value })}
+        />
+      </div>
+      <label className="mb-3 flex items-center gap-2">
+        <input
+          type="checkbox"
+          className="size-4 accent-accent"
+          checked={draft.isActive}
+          onChange={({ target }) => set({ isActive: target.checked })}
+        />
+        {t.active}
+      </label>
+      {save.error && <Problem error={save.error} />}
+      <div className="mt-3 flex justify-end gap-2">
+        {mcp && (
+          <Button kind="danger" className="mr-auto" onClick={() => setIsDeleting(true)}>
+            {t.delete}
+          </Button>
+        )}
+        <Button onClick={onClose}>{texts.cancel}</Button>
+        <Button kind="primary" type="submit" disabled={!draft.name.trim() || !draft.url.trim()} busy={save.isPending}>
+          {mcp ? texts.save : texts.add}
+        </Button>
+      </div>
+      <Confirm
+        open={isDeleting}
+        onClose={() => setIsDeleting(false)}
+        title={t.deleteTitle}
+        text={t.deleteText}
+        action={t.delete}
+        onConfirm={() => remove.mutateAsync(undefined)}
+      />
+    </form>
+  )
+}

@@ -1,0 +1,97 @@
+import { useQuery } from '@tanstack/react-query'
+import { useState } from 'react'
+import { tell } from '../../api.ts'
+import { Button } from '../../components/button.tsx'
+import { Dialog } from '../../components/dialog.tsx'
+import { Field, Select, TextArea, TextField } from '../../components/field.tsx'
+import { Problem } from '../../components/page.tsx'
+import { query, useAction } from '../../queries.ts'
+import { texts } from '../../texts.ts'
+import { type Mission, newSchedule, ScheduleFields, toSchedule, toScheduleDraft } from './schedule.tsx'
+
+const t = texts.missions
+
+const VISIBILITIES = ['private', 'organization', 'public'] as const
+
+/** Makes a mission, or changes one. */
+export function MissionForm({ mission, onClose }: { mission: Mission | null; onClose: (id: string | null) => void }) {
+  const agents = useQuery(query('agents.list', { limit: 1000 }))
+  const [draft, setDraft] = useState({
+    title: mission?.title ?? '',
+    goal: mission?.goal ?? '',
+    agentId: mission?.agentId ?? '',
+    visibility: mission?.visibility ?? 'organization',
+    schedule: mission ? toScheduleDraft(mission.schedule) : newSchedule(),
+  })
+  const set = (said: Partial<typeof draft>) => setDraft({ ...draft, ...said })
+  const save = useAction(
+    async () => {
+      const input = { ...draft, schedule: toSchedule(draft.schedule) }
+      if (!mission) return (await tell('missions.create', input)).id
+      await tell('missions.update', { id: mission.id, ...input })
+      return null
+    },
+    { changes: ['missions.'], done: texts.saved, onDone: onClose, quiet: true },
+  )
+  const isReady = draft.title.trim() !== '' && draft.goal.trim() !== '' && draft.agentId !== ''
+  return (
+    <Dialog open onClose={() => onClose(null)} title={mission ? t.edit : t.new} as="wide">
+      <form
+        onSubmit={(event) => {
+          event.preventDefault()
+          save.mutate(undefined)
+        }}
+      >
+        <TextField
+          label={t.name}
+          required
+          maxLength={200}
+          value={draft.title}
+          onChange={({ target }) => set({ title: target.value })}
+        />
+        <TextArea
+          label={t.goal}
+          help={t.goalHelp}
+          required
+          maxLength={100_000}
+          value={draft.goal}
+          onChange={({ target }) => set({ goal: target.value })}
+        />
+        <div className="grid gap-x-4 sm:grid-cols-2">
+          <Field label={t.agent}>
+            {(given) => (
+              <select
+                className="field"
+                required
+                value={draft.agentId}
+                onChange={({ target }) => set({ agentId: target.value })}
+                {...given}
+              >
+                <option value="">…</option>
+                {agents.data?.agents.map(({ id, name }) => (
+                  <option key={id} value={id}>
+                    {name}
+                  </option>
+                ))}
+              </select>
+            )}
+          </Field>
+          <Select
+            label={texts.visibility}
+            options={VISIBILITIES.map((value) => ({ value, label: texts.visibilities[value] }))}
+            value={draft.visibility}
+            onChange={({ target }) => set({ visibility: target.value as Mission['visibility'] })}
+          />
+        </div>
+        <ScheduleFields draft={draft.schedule} onChange={(schedule) => set({ schedule })} />
+        {save.error && <Problem error={save.error} />}
+        <div className="mt-3 flex justify-end gap-2">
+          <Button onClick={() => onClose(null)}>{texts.cancel}</Button>
+          <Button kind="primary" type="submit" disabled={!isReady} busy={save.isPending}>
+            {mission ? texts.save : texts.create}
+          </Button>
+        </div>
+      </form>
+    </Dialog>
+  )
+}

@@ -1,0 +1,173 @@
+import { useInfiniteQuery, useQuery } from '@tanstack/react-query'
+import { Link, useNavigate, useParams } from '@tanstack/react-router'
+import { Ellipsis, Pause, Pencil, Play, Trash2, Zap } from 'lucide-react'
+import { useState } from 'react'
+import { tell } from '../../api.ts'
+import { Badge, kindOf } from '../../components/badge.tsx'
+import { Button, IconButton } from '../../components/button.tsx'
+import { Confirm } from '../../components/dialog.tsx'
+import { Markdown } from '../../components/markdown.tsx'
+import { Menu, MenuItem } from '../../components/menu.tsx'
+import { More } from '../../components/more.tsx'
+import { Loaded, Page, Rows, Section } from '../../components/page.tsx'
+import { Ago } from '../../components/time.tsx'
+import { duration, moment } from '../../lib/format.ts'
+import { pages, query, useAction } from '../../queries.ts'
+import { texts } from '../../texts.ts'
+import { useAgentNames } from '../agents/names.ts'
+import { MissionForm } from './mission-form.tsx'
+import { Health } from './missions.tsx'
+import { type Mission as MissionShape, sayOf } from './schedule.tsx'
+
+const t = texts.missions
+
+/** One mission: its goal, its schedule and its runs. */
+export function Mission() {
+  const { missionId } = useParams({ from: '/missions/$missionId' })
+  const mission = useQuery({ ...query('missions.get', { id: missionId }), refetchInterval: 4_000 })
+  if (!mission.data) {
+    return (
+      <Page title={t.title}>
+        <Loaded query={mission}>{() => null}</Loaded>
+      </Page>
+    )
+  }
+  return <Shown mission={mission.data.mission} />
+}
+
+function Shown({ mission }: { mission: MissionShape }) {
+  const navigate = useNavigate()
+  const nameOf = useAgentNames()
+  const [open, setOpen] = useState<'edit' | 'delete' | null>(null)
+  const { id } = mission
+  const changes = ['missions.', 'executions.']
+  const run = useAction(() => tell('missions.run', { id }), { changes, done: t.started })
+  const pause = useAction(() => tell('missions.pause', { id }), { changes })
+  const resume = useAction(() => tell('missions.resume', { id }), { changes })
+  const remove = useAction(() => tell('missions.delete', { id }), {
+    changes,
+    done: t.deleted,
+    onDone: () => void navigate({ to: '/missions' }),
+  })
+  const isPaused = mission.status === 'paused'
+  const isOver = mission.status === 'completed' || mission.status === 'failed'
+  return (
+    <Page
+      title={mission.title}
+      lead={`${nameOf(mission.agentId)} · ${sayOf(mission.schedule)}`}
+      actions={
+        <>
+          <Health mission={mission} />
+          <Button kind="primary" icon={Zap} busy={run.isPending} onClick={() => run.mutate(undefined)}>
+            {t.runNow}
+          </Button>
+          {isPaused ? (
+            <Button icon={Play} busy={resume.isPending} onClick={() => resume.mutate(undefined)}>
+              {t.resume}
+            </Button>
+          ) : (
+            !isOver && (
+              <Button icon={Pause} busy={pause.isPending} onClick={() => pause.mutate(undefined)}>
+                {t.pauseIt}
+              </Button>
+            )
+          )}
+          <Menu trigger={<IconButton label={texts.actions} icon={Ellipsis} />}>
+            <MenuItem icon={Pencil} onSelect={() => setOpen('edit')}>
+              {t.edit}
+            </MenuItem>
+            <MenuItem icon={Trash2} danger onSelect={() => setOpen('delete')}>
+              {t.delete}
+            </MenuItem>
+          </Menu>
+        </>
+      }
+    >
+      {mission.pauseReason && <p className="mb-4 rounded-lg bg-warn-tint px-4 py-2 text-warn">{mission.pauseReason}</p>}
+      {mission.lastError && (
+        <p role="alert" dir="auto" className="mb-4 rounded-lg bg-danger-tint px-4 py-2 text-danger">
+          {mission.lastError}
+        </p>
+      )}
+      {mission.schedule.backoffSeconds !== null && (
+        <p className="mb-4 text-soft">{t.backoff(mission.schedule.backoffSeconds)}</p>
+      )}
+      <Section title={t.goal}>
+        <div className="rounded-xl border border-line px-4 py-3">
+          <Markdown text={mission.goal} />
+        </div>
+      </Section>
+      {mission.schedule.type === 'cron' && <Next id={id} />}
+      <Runs id={id} />
+      {open === 'edit' && <MissionForm mission={mission} onClose={() => setOpen(null)} />}
+      <Confirm
+        open={open === 'delete'}
+        onClose={() => setOpen(null)}
+        title={t.deleteTitle}
+        text={t.deleteText}
+        action={t.delete}
+        onConfirm={() => remove.mutateAsync(undefined)}
+      />
+    </Page>
+  )
+}
+
+function Next({ id }: { id: string }) {
+  const next = useQuery({ ...query('missions.next', { id, count: 5 }), refetchInterval: 30_000 })
+  return (
+    <Section title={t.next}>
+      <Loaded query={next} lines={2}>
+        {({ next: times }) =>
+          times.length ? (
+            <ul className="flex flex-wrap gap-2">
+              {times.map((time) => (
+                <li key={time}>
+                  <Badge>{moment(time)}</Badge>
+                </li>
+              ))}
+            </ul>
+          ) : (
+            <p className="text-soft">{t.noNext}</p>
+          )
+        }
+      </Loaded>
+    </Section>
+  )
+}
+
+function Runs({ id }: { id: string }) {
+  const list = useInfiniteQuery({ ...pages('missions.runs', { id }), refetchInterval: 4_000 })
+  return (
+    <Section title={t.runs}>
+      <Loaded query={list}>
+        {({ pages: read }) => {
+          const runs = read.flatMap((page) => page.runs)
+          if (!runs.length) return <p className="text-soft">{t.noRuns}</p>
+          return (
+            <Rows>
+              {runs.map((run) => (
+                <li key={run.id} className="relative flex items-center gap-4 px-4 py-2.5 hover:bg-panel">
+                  <Badge kind={kindOf(run.status)}>{texts.runs.states[run.status]}</Badge>
+                  <Link
+                    to="/runs/$runId"
+                    params={{ runId: run.id }}
+                    className="min-w-0 flex-1 truncate after:absolute after:inset-0"
+                  >
+                    {moment(run.createdAt)}
+                  </Link>
+                  <span className="text-soft tabular-nums">
+                    {run.executionTime === undefined ? '' : duration(run.executionTime)}
+                  </span>
+                  <span className="text-soft">
+                    <Ago at={run.createdAt} />
+                  </span>
+                </li>
+              ))}
+            </Rows>
+          )
+        }}
+      </Loaded>
+      <More query={list} />
+    </Section>
+  )
+}

@@ -1,0 +1,174 @@
+import { useQuery } from '@tanstack/react-query'
+import { useDeferredValue } from 'react'
+import { ask, type Output, toFailure } from '../../api.ts'
+import { Select, TextField } from '../../components/field.tsx'
+import { moment } from '../../lib/format.ts'
+import { texts } from '../../texts.ts'
+
+const t = texts.missions
+
+export type Mission = Output<'missions.get'>['mission']
+export type Schedule = Mission['schedule']
+
+/** What the editor holds of a schedule. */
+export type ScheduleDraft = {
+  type: Schedule['type']
+  value: string
+  timezone: string
+  overlap: Schedule['overlap']
+  maxRuns: string
+}
+
+const PRESETS = {
+  '0 * * * *': t.presets.hourly,
+  '0 8 * * *': t.presets.daily,
+  '0 8 * * 1-5': t.presets.weekdays,
+  '0 8 * * 1': t.presets.weekly,
+  '0 8 1 * *': t.presets.monthly,
+}
+
+const presetOf = (value: string | null) =>
+  value !== null && Object.hasOwn(PRESETS, value) ? PRESETS[value as keyof typeof PRESETS] : null
+
+export const newSchedule = (): ScheduleDraft => ({
+  ...{ type: 'none', value: '', overlap: 'skip', maxRuns: '' },
+  timezone: Intl.DateTimeFormat().resolvedOptions().timeZone,
+})
+
+export const toScheduleDraft = ({ type, value, timezone, overlap, maxRuns }: Schedule): ScheduleDraft => ({
+  ...{ type, value: value ?? '', timezone, overlap },
+  maxRuns: maxRuns === null ? '' : String(maxRuns),
+})
+
+/** What is sent of it. */
+export const toSchedule = ({ type, value, timezone, overlap, maxRuns }: ScheduleDraft) => ({
+  ...{ type, timezone, overlap },
+  value: type === 'none' ? null : value,
+  maxRuns: maxRuns.trim() === '' ? null : Number(maxRuns),
+})
+
+/** Says a schedule in words. */
+export function sayOf({ type, value, timezone }: Schedule): string {
+  if (type === 'none') return t.types.none
+  if (type === 'once') return value ? `${t.types.once} · ${moment(value)}` : t.types.once
+  if (type === 'continuous') return `${t.types.continuous} · ${value ?? 0} s`
+  return `${presetOf(value) ?? value} (${timezone})`
+}
+
+/** The fields of a schedule, with the times that follow from it. */
+export function ScheduleFields({
+  draft,
+  onChange,
+}: {
+  draft: ScheduleDraft
+  onChange: (draft: ScheduleDraft) => void
+}) {
+  const set = (said: Partial<ScheduleDraft>) => onChange({ ...draft, ...said })
+  const zones = Intl.supportedValuesOf('timeZone')
+  const preset = presetOf(draft.value) === null ? 'custom' : draft.value
+  return (
+    <fieldset className="mb-3 rounded-lg border border-line p-3">
+      <legend className="px-1 font-medium">{t.schedule}</legend>
+      <div className="grid gap-x-4 sm:grid-cols-2">
+        <Select
+          label={t.schedule}
+          options={Object.entries(t.types).map(([value, label]) => ({ value, label }))}
+          value={draft.type}
+          onChange={({ target }) => {
+            const type = target.value as ScheduleDraft['type']
+            set({ type, value: { cron: '0 8 * * *', continuous: '60', once: '', none: '' }[type] })
+          }}
+        />
+        {draft.type === 'cron' && (
+          <Select
+            label={t.cron}
+            options={[
+              ...Object.entries(PRESETS).map(([value, label]) => ({ value, label })),
+              { value: 'custom', label: t.presets.custom },
+            ]}
+            value={preset}
+            onChange={({ target }) => set({ value: target.value === 'custom' ? `${draft.value} ` : target.value })}
+          />
+        )}
+        {draft.type === 'once' && (
+          <TextField
+            label={t.at}
+            type="datetime-local"
+            required
+            value={toLocal(draft.value)}
+            onChange={({ target }) => set({ value: target.value && new Date(target.value).toISOString() })}
+          />
+        )}
+        {draft.type === 'continuous' && (
+          <TextField
+            label={t.pause}
+            inputMode="numeric"
+            value={draft.value}
+            onChange={({ target }) => set({ value: target.value })}
+          />
+        )}
+      </div>
+      {draft.type === 'cron' && (
+        <div className="grid gap-x-4 sm:grid-cols-2">
+          <TextField
+            label={t.expression}
+            help={t.expressionHelp}
+            className="font-mono"
+            value={draft.value}
+            onChange={({ target }) => set({ value: target.value })}
+          />
+          <TextField
+            label={t.timezone}
+            list="zones"
+            value={draft.timezone}
+            onChange={({ target }) => set({ timezone: target.value })}
+          />
+          <datalist id="zones">
+            {zones.map((zone) => (
+              <option key={zone} value={zone} />
+            ))}
+          </datalist>
+        </div>
+      )}
+      {draft.type !== 'none' && draft.type !== 'once' && (
+        <div className="grid gap-x-4 sm:grid-cols-2">
+          <Select
+            label={t.overlap}
+            options={Object.entries(t.overlaps).map(([value, label]) => ({ value, label }))}
+            value={draft.overlap}
+            onChange={({ target }) => set({ overlap: target.value as ScheduleDraft['overlap'] })}
+          />
+          <TextField
+            label={t.maxRuns}
+            inputMode="numeric"
+            value={draft.maxRuns}
+            onChange={({ target }) => set({ maxRuns: target.value })}
+          />
+        </div>
+      )}
+      {draft.type === 'cron' && <Preview draft={draft} />}
+    </fieldset>
+  )
+}
+
+function Preview({ draft }: { draft: ScheduleDraft }) {
+  const schedule = useDeferredValue(draft)
+  const { data, error } = useQuery({
+    queryKey: ['missions.preview', schedule.value, schedule.timezone],
+    queryFn: () => ask('missions.preview', { schedule: toSchedule(schedule) }),
+    retry: false,
+  })
+  if (error) return <p className="text-danger">{toFailure(error).message}</p>
+  return (
+    <p className="text-soft" aria-live="polite">
+      {t.next}: {data?.next.slice(0, 3).map(moment).join(' · ')}
+    </p>
+  )
+}
+
+/** A moment as inputs of the type datetime-local have it. */
+function toLocal(iso: string): string {
+  if (!iso) return ''
+  const date = new Date(iso)
+  return new Date(date.getTime() - date.getTimezoneOffset() * 60_000).toISOString().slice(0, 16)
+}

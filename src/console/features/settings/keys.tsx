@@ -1,0 +1,192 @@
+import { useInfiniteQuery } from '@tanstack/react-query'
+import { KeyRound, Plus, Trash2 } from 'lucide-react'
+import { useState } from 'react'
+import { type Output, tell } from '../../api.ts'
+import { Button, IconButton } from '../../components/button.tsx'
+import { Code } from '../../components/code.tsx'
+import { Confirm, Dialog } from '../../components/dialog.tsx'
+import { Select, TextField, Ticks } from '../../components/field.tsx'
+import { More } from '../../components/more.tsx'
+import { Empty, Loaded, Problem, Rows } from '../../components/page.tsx'
+import { Ago } from '../../components/time.tsx'
+import { moment } from '../../lib/format.ts'
+import { pages, useAction } from '../../queries.ts'
+import { texts } from '../../texts.ts'
+
+const t = texts.settings.keys
+
+type Key = Output<'keys.list'>['keys'][number]
+
+const DAYS = [7, 30, 90, 365]
+const RESOURCES = [
+  'agents',
+  'tasks',
+  'executions',
+  'spaces',
+  'chats',
+  'missions',
+  'skills',
+  'mcps',
+  'media',
+  'usage',
+  'approvals',
+]
+const SCOPES = ['agents:execute', ...RESOURCES.flatMap((name) => [`${name}:read`, `${name}:write`])]
+
+/** The personal access tokens of the person. */
+export function Keys() {
+  const [isNew, setIsNew] = useState(false)
+  const [doomed, setDoomed] = useState<Key | null>(null)
+  const [cascade, setCascade] = useState(false)
+  const list = useInfiniteQuery(pages('keys.list', {}))
+  const revoke = useAction((id: string) => tell('keys.delete', { id, ...(cascade && { cascade }) }), {
+    changes: ['keys.'],
+    done: t.revoked,
+  })
+  const add = (
+    <Button kind="primary" icon={Plus} onClick={() => setIsNew(true)}>
+      {t.new}
+    </Button>
+  )
+  return (
+    <>
+      <div className="mb-4 flex flex-wrap items-center justify-between gap-3">
+        <p className="text-soft">{t.help}</p>
+        {add}
+      </div>
+      <Loaded query={list}>
+        {({ pages: read }) => {
+          const keys = read.flatMap((page) => page.keys)
+          if (!keys.length) return <Empty icon={KeyRound} title={t.emptyTitle} text={t.emptyText} />
+          return (
+            <Rows>
+              {keys.map((key) => (
+                <li key={key.id} className="flex items-center gap-3 px-4 py-2.5">
+                  <div className="min-w-0 flex-1">
+                    <p className="truncate font-medium" dir="auto">
+                      {key.name}
+                    </p>
+                    <p className="truncate text-soft text-xs">
+                      <code>{key.preview}…</code> · {key.scopes.join(', ')}
+                    </p>
+                  </div>
+                  <p className="hidden text-right text-soft text-xs sm:block">
+                    {t.expires}: {key.expiresAt ? moment(key.expiresAt) : t.never}
+                    <br />
+                    {t.lastUsed}: {key.lastUsedAt ? <Ago at={key.lastUsedAt} /> : t.never}
+                  </p>
+                  <IconButton label={`${t.revoke} ${key.name}`} icon={Trash2} onClick={() => setDoomed(key)} />
+                </li>
+              ))}
+            </Rows>
+          )
+        }}
+      </Loaded>
+      <More query={list} />
+      {isNew && <NewKey onClose={() => setIsNew(false)} />}
+      <Confirm
+        open={doomed !== null}
+        onClose={() => setDoomed(null)}
+        title={t.revokeTitle(doomed?.name ?? '')}
+        text={t.revokeText}
+        action={t.revoke}
+        onConfirm={() => revoke.mutateAsync(doomed?.id ?? '')}
+      >
+        <label className="mb-4 flex items-start gap-2">
+          <input
+            type="checkbox"
+            className="mt-0.5 size-4 accent-accent"
+            checked={cascade}
+            onChange={({ target }) => setCascade(target.checked)}
+          />
+          {t.cascade}
+        </label>
+      </Confirm>
+    </>
+  )
+}
+
+function NewKey({ onClose }: { onClose: () => void }) {
+  const [name, setName] = useState('')
+  const [days, setDays] = useState('90')
+  const [isLimited, setIsLimited] = useState(false)
+  const [scopes, setScopes] = useState<string[]>([])
+  const create = useAction(
+    () =>
+      tell('keys.create', {
+        name,
+        ...(days && { expiresInDays: Number(days) }),
+        ...(isLimited && { scopes }),
+      }),
+    { changes: ['keys.'], quiet: true },
+  )
+  if (create.data) {
+    return (
+      <Dialog open onClose={onClose} title={t.made} description={t.madeText}>
+        <Code text={create.data.token ?? ''} />
+        <div className="mt-4 flex justify-end">
+          <Button kind="primary" onClick={onClose}>
+            {texts.close}
+          </Button>
+        </div>
+      </Dialog>
+    )
+  }
+  return (
+    <Dialog open onClose={onClose} title={t.new}>
+      <form
+        onSubmit={(event) => {
+          event.preventDefault()
+          create.mutate(undefined)
+        }}
+      >
+        <TextField
+          label={texts.name}
+          required
+          maxLength={200}
+          value={name}
+          onChange={({ target }) => setName(target.value)}
+        />
+        <Select
+          label={t.expires}
+          options={[
+            ...DAYS.map((each) => ({ value: String(each), label: t.days(each) })),
+            { value: '', label: t.never },
+          ]}
+          value={days}
+          onChange={({ target }) => setDays(target.value)}
+        />
+        <Select
+          label={t.scopes}
+          options={[
+            { value: '', label: t.everything },
+            { value: 'some', label: t.only },
+          ]}
+          value={isLimited ? 'some' : ''}
+          onChange={({ target }) => setIsLimited(target.value !== '')}
+        />
+        {isLimited && (
+          <Ticks
+            label={t.only}
+            empty={null}
+            options={SCOPES.map((value) => ({ value, label: value }))}
+            value={scopes}
+            onChange={setScopes}
+          />
+        )}
+        {create.error && <Problem error={create.error} />}
+        <div className="mt-3 flex justify-end gap-2">
+          <Button onClick={onClose}>{texts.cancel}</Button>
+          <Button
+            kind="primary"
+            type="submit"
+            disabled={!name.trim() || (isLimited && !scopes.length)}
+            busy={create.isPending}
+          >
+            {texts.create}
+          </Button>
+        </div>
+      </form>
+    </Dialog>
+  )
+}

@@ -1,0 +1,88 @@
+import { Trash2 } from 'lucide-react'
+import { useState } from 'react'
+import { type Output, tell } from '../../api.ts'
+import { Avatar, Badge } from '../../components/badge.tsx'
+import { IconButton } from '../../components/button.tsx'
+import { Confirm } from '../../components/dialog.tsx'
+import { Loaded, Rows } from '../../components/page.tsx'
+import { moment } from '../../lib/format.ts'
+import { useAction } from '../../queries.ts'
+import { useSession } from '../../session.ts'
+import { texts } from '../../texts.ts'
+import { useMembers } from '../agents/names.ts'
+
+const t = texts.settings.members
+
+type Member = Output<'organizations.members'>['members'][number]
+type Role = Member['role']
+
+/** Who belongs to the organization. Admins change roles and remove people; owners are made by owners only. */
+export function Members() {
+  const { organization, role: own } = useSession()
+  const id = organization?.id ?? ''
+  const members = useMembers()
+  const [doomed, setDoomed] = useState<Member | null>(null)
+  const update = useAction(
+    ({ userId, role }: { userId: string; role: Role }) => tell('organizations.updateMember', { id, userId, role }),
+    { changes: ['organizations.'], done: texts.saved },
+  )
+  const remove = useAction((userId: string) => tell('organizations.removeMember', { id, userId }), {
+    changes: ['organizations.'],
+    done: t.removed,
+  })
+  const mayChange = (role: Role) => own === 'owner' || (own === 'admin' && role !== 'owner')
+  const roles = (Object.keys(t.roles) as Role[]).filter((role) => role !== 'owner' || own === 'owner')
+  return (
+    <>
+      <p className="mb-4 text-soft">{t.help}</p>
+      <Loaded query={members}>
+        {({ members: found }) => (
+          <Rows>
+            {found.map((member) => (
+              <li key={member.userId} className="flex flex-wrap items-center gap-x-3 gap-y-1 px-4 py-2.5">
+                <Avatar name={member.name} />
+                <div className="min-w-0 flex-1 basis-40">
+                  <p className="truncate font-medium" dir="auto">
+                    {member.name}
+                  </p>
+                  <p className="truncate text-soft text-xs">{member.email}</p>
+                </div>
+                <span className="hidden text-soft text-xs lg:inline">
+                  {t.joined}: {moment(member.joinedAt)}
+                </span>
+                {mayChange(member.role) ? (
+                  <>
+                    <select
+                      aria-label={`${t.role}: ${member.name}`}
+                      className="field w-auto py-1"
+                      disabled={update.isPending}
+                      value={member.role}
+                      onChange={({ target }) => update.mutate({ userId: member.userId, role: target.value as Role })}
+                    >
+                      {roles.map((role) => (
+                        <option key={role} value={role}>
+                          {t.roles[role]}
+                        </option>
+                      ))}
+                    </select>
+                    <IconButton label={`${t.remove} ${member.name}`} icon={Trash2} onClick={() => setDoomed(member)} />
+                  </>
+                ) : (
+                  <Badge>{t.roles[member.role]}</Badge>
+                )}
+              </li>
+            ))}
+          </Rows>
+        )}
+      </Loaded>
+      <Confirm
+        open={doomed !== null}
+        onClose={() => setDoomed(null)}
+        title={t.removeTitle(doomed?.name ?? '')}
+        text={t.removeText}
+        action={t.remove}
+        onConfirm={() => remove.mutateAsync(doomed?.userId ?? '')}
+      />
+    </>
+  )
+}

@@ -1,0 +1,48 @@
+import { useQuery } from '@tanstack/react-query'
+import { type Input, tell } from '../../api.ts'
+import { Select } from '../../components/field.tsx'
+import { Loaded } from '../../components/page.tsx'
+import { query, useAction } from '../../queries.ts'
+import { useIsAdmin, useSession } from '../../session.ts'
+import { texts } from '../../texts.ts'
+
+const t = texts.settings.policy
+
+/** What runs may do in the organization. */
+export function Policy() {
+  const { organization } = useSession()
+  const isAdmin = useIsAdmin()
+  const id = organization?.id ?? ''
+  const policy = useQuery(query('organizations.getPolicy', { id }))
+  const save = useAction(
+    (said: Omit<Input<'organizations.updatePolicy'>, 'id'>) => tell('organizations.updatePolicy', { id, ...said }),
+    { changes: ['organizations.'], done: texts.saved },
+  )
+  const options = (labels: Readonly<Record<string, string>>) =>
+    Object.entries(labels).map(([value, label]) => ({ value, label }))
+  return (
+    <div className="max-w-md">
+      <p className="mb-4 text-soft">{t.help}</p>
+      <Loaded query={policy} lines={2}>
+        {({ policy: { foreignAgents, attachments } }) => (
+          <>
+            <Select
+              label={t.foreignAgents}
+              options={options(t.foreign)}
+              value={foreignAgents}
+              disabled={!isAdmin || save.isPending}
+              onChange={({ target }) => save.mutate({ foreignAgents: target.value as typeof foreignAgents })}
+            />
+            <Select
+              label={t.attachments}
+              options={options(t.attached)}
+              value={attachments}
+              disabled={!isAdmin || save.isPending}
+              onChange={({ target }) => save.mutate({ attachments: target.value as typeof attachments })}
+            />
+          </>
+        )}
+      </Loaded>
+    </div>
+  )
+}

@@ -1,0 +1,142 @@
+import { useQuery } from '@tanstack/react-query'
+import { Plus, ServerCog, Trash2 } from 'lucide-react'
+import { useState } from 'react'
+import { tell } from '../../api.ts'
+import { Badge } from '../../components/badge.tsx'
+import { Button, IconButton } from '../../components/button.tsx'
+import { Confirm, Dialog } from '../../components/dialog.tsx'
+import { Select, TextField } from '../../components/field.tsx'
+import { Empty, Loaded, Problem, Rows } from '../../components/page.tsx'
+import { query, useAction } from '../../queries.ts'
+import { useIsAdmin, useSession } from '../../session.ts'
+import { texts } from '../../texts.ts'
+
+const t = texts.settings.providers
+
+const KINDS = { ok: 'good', failed: 'bad', unchecked: 'plain' } as const
+
+/** Where models come from. */
+export function Providers() {
+  const { organization } = useSession()
+  const isAdmin = useIsAdmin()
+  const [isNew, setIsNew] = useState(false)
+  const [doomed, setDoomed] = useState<string | null>(null)
+  const orgId = organization?.id ?? ''
+  const list = useQuery(query('providers.list', { orgId }))
+  const remove = useAction((name: string) => tell('providers.delete', { orgId, name }), {
+    changes: ['providers.', 'models.'],
+    done: texts.deleted,
+  })
+  return (
+    <>
+      <div className="mb-4 flex flex-wrap items-center justify-between gap-3">
+        <p className="text-soft">{isAdmin ? t.help : t.onlyAdmins}</p>
+        {isAdmin && (
+          <Button kind="primary" icon={Plus} onClick={() => setIsNew(true)}>
+            {t.new}
+          </Button>
+        )}
+      </div>
+      <Loaded query={list} lines={3}>
+        {({ providers }) =>
+          providers.length ? (
+            <Rows>
+              {providers.map(({ name, baseUrl, source, status, error }) => (
+                <li key={`${source}-${name}`} className="flex items-center gap-3 px-4 py-2.5">
+                  <div className="min-w-0 flex-1">
+                    <p className="truncate font-medium">{name}</p>
+                    <p className="truncate text-soft text-xs">{error ?? baseUrl}</p>
+                  </div>
+                  {source === 'server' ? (
+                    <Badge>{t.ofServer}</Badge>
+                  ) : (
+                    <>
+                      <Badge kind={KINDS[status]}>{t.states[status]}</Badge>
+                      {isAdmin && (
+                        <IconButton label={`${texts.delete} ${name}`} icon={Trash2} onClick={() => setDoomed(name)} />
+                      )}
+                    </>
+                  )}
+                </li>
+              ))}
+            </Rows>
+          ) : (
+            <Empty icon={ServerCog} title={t.emptyTitle} text={t.emptyText} />
+          )
+        }
+      </Loaded>
+      {isNew && <NewProvider orgId={orgId} onClose={() => setIsNew(false)} />}
+      <Confirm
+        open={doomed !== null}
+        onClose={() => setDoomed(null)}
+        title={t.deleteTitle(doomed ?? '')}
+        text={t.deleteText}
+        action={texts.delete}
+        onConfirm={() => remove.mutateAsync(doomed ?? '')}
+      />
+    </>
+  )
+}
+
+const NAMES = ['anthropic', 'openai', 'google', 'compatible']
+
+function NewProvider({ orgId, onClose }: { orgId: string; onClose: () => void }) {
+  const [kind, setKind] = useState('anthropic')
+  const [own, setOwn] = useState('')
+  const [apiKey, setApiKey] = useState('')
+  const [baseUrl, setBaseUrl] = useState('')
+  const name = kind === 'custom' ? `compatible:${own.trim()}` : kind
+  const isCompatible = kind === 'custom' || kind === 'compatible'
+  const save = useAction(
+    () => tell('providers.set', { orgId, name, apiKey, ...(baseUrl.trim() && { baseUrl: baseUrl.trim() }) }),
+    { changes: ['providers.', 'models.'], done: t.saved, quiet: true, onDone: onClose },
+  )
+  const isReady = apiKey !== '' && (kind !== 'custom' || own.trim() !== '') && (!isCompatible || baseUrl.trim() !== '')
+  return (
+    <Dialog open onClose={onClose} title={t.new}>
+      <form
+        onSubmit={(event) => {
+          event.preventDefault()
+          save.mutate(undefined)
+        }}
+      >
+        <Select
+          label={t.name}
+          options={[...NAMES.map((value) => ({ value, label: value })), { value: 'custom', label: t.custom }]}
+          value={kind}
+          onChange={({ target }) => setKind(target.value)}
+        />
+        {kind === 'custom' && (
+          <TextField
+            label={t.customName}
+            help={t.customHelp}
+            value={own}
+            onChange={({ target }) => setOwn(target.value)}
+          />
+        )}
+        <TextField
+          label={t.apiKey}
+          help={t.apiKeyHelp}
+          type="password"
+          autoComplete="new-password"
+          value={apiKey}
+          onChange={({ target }) => setApiKey(target.value)}
+        />
+        <TextField
+          label={t.baseUrl}
+          help={isCompatible ? null : t.baseUrlHelp}
+          type="url"
+          value={baseUrl}
+          onChange={({ target }) => setBaseUrl(target.value)}
+        />
+        {save.error && <Problem error={save.error} />}
+        <div className="mt-3 flex justify-end gap-2">
+          <Button onClick={onClose}>{texts.cancel}</Button>
+          <Button kind="primary" type="submit" disabled={!isReady} busy={save.isPending}>
+            {texts.save}
+          </Button>
+        </div>
+      </form>
+    </Dialog>
+  )
+}

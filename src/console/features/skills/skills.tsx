@@ -1,0 +1,215 @@
+import { useQuery } from '@tanstack/react-query'
+import { useNavigate, useSearch } from '@tanstack/react-router'
+import { Boxes, Plus } from 'lucide-react'
+import { useState } from 'react'
+import { type Output, tell } from '../../api.ts'
+import { Badge } from '../../components/badge.tsx'
+import { Button } from '../../components/button.tsx'
+import { Confirm, Dialog } from '../../components/dialog.tsx'
+import { Select, TextArea, TextField, Ticks } from '../../components/field.tsx'
+import { Markdown } from '../../components/markdown.tsx'
+import { Empty, Loaded, Page, Problem, Rows, Section } from '../../components/page.tsx'
+import { query, useAction } from '../../queries.ts'
+import { useIsAdmin, useSession } from '../../session.ts'
+import { texts } from '../../texts.ts'
+import { BUILT_IN } from '../agents/fields.tsx'
+
+const t = texts.skills
+
+type Summary = Output<'skills.list'>['skills']['core'][number]
+type Skill = Output<'skills.get'>['skill']
+
+const CATEGORIES = ['research', 'writing', 'data', 'code', 'marketing', 'productivity', 'file-handling', 'other']
+const VISIBILITIES = ['private', 'organization', 'public'] as const
+
+/** The skills that agents can have, by where they come from. */
+export function Skills() {
+  const navigate = useNavigate({ from: '/skills' })
+  const { skill: opened } = useSearch({ from: '/skills' })
+  const [isNew, setIsNew] = useState(false)
+  const list = useQuery(query('skills.list', { limit: 1000 }))
+  const open = (skill: string | undefined) => void navigate({ search: { skill } })
+  const add = (
+    <Button kind="primary" icon={Plus} onClick={() => setIsNew(true)}>
+      {t.new}
+    </Button>
+  )
+  return (
+    <Page title={t.title} actions={add}>
+      <Loaded query={list}>
+        {({ skills: { core, organization, marketplace } }) => (
+          <>
+            <Section title={t.organization}>
+              {organization.length ? (
+                <Table skills={organization} onOpen={open} />
+              ) : (
+                <Empty icon={Boxes} title={t.emptyTitle} text={t.emptyText}>
+                  {add}
+                </Empty>
+              )}
+            </Section>
+            {core.length > 0 && (
+              <Section title={t.core}>
+                <Table skills={core} onOpen={open} />
+              </Section>
+            )}
+            {marketplace.length > 0 && (
+              <Section title={t.marketplace}>
+                <Table skills={marketplace} onOpen={open} />
+              </Section>
+            )}
+          </>
+        )}
+      </Loaded>
+      {isNew && (
+        <Dialog open onClose={() => setIsNew(false)} title={t.new} as="wide">
+          <Form skill={null} onClose={() => setIsNew(false)} />
+        </Dialog>
+      )}
+      {opened && <Opened id={opened} onClose={() => open(undefined)} />}
+    </Page>
+  )
+}
+
+const Table = ({ skills, onOpen }: { skills: readonly Summary[]; onOpen: (id: string) => void }) => (
+  <Rows>
+    {skills.map((skill) => (
+      <li key={skill.id} className="relative flex items-center gap-4 px-4 py-3 hover:bg-panel">
+        <div className="min-w-0 flex-1">
+          <button
+            type="button"
+            dir="auto"
+            className="block max-w-full truncate font-medium after:absolute after:inset-0"
+            onClick={() => onOpen(skill.id)}
+          >
+            {skill.displayName}
+          </button>
+          <p className="line-clamp-2 text-soft" dir="auto">
+            {skill.description}
+          </p>
+        </div>
+        <Badge>{skill.category}</Badge>
+        <span className="text-soft text-xs">{t.version(skill.version)}</span>
+      </li>
+    ))}
+  </Rows>
+)
+
+function Opened({ id, onClose }: { id: string; onClose: () => void }) {
+  const { user } = useSession()
+  const isAdmin = useIsAdmin()
+  const skill = useQuery(query('skills.get', { id }))
+  return (
+    <Dialog open onClose={onClose} title={skill.data?.skill.displayName ?? t.title} as="wide">
+      <Loaded query={skill}>
+        {({ skill: found }) => {
+          const isOwn = found.source === 'organization' && (found.ownerId === user.id || isAdmin)
+          if (isOwn) return <Form skill={found} onClose={onClose} />
+          return (
+            <>
+              <p className="mb-4 text-soft" dir="auto">
+                {found.description}
+              </p>
+              <div className="rounded-xl border border-line px-4 py-3">
+                <Markdown text={found.prompt} />
+              </div>
+            </>
+          )
+        }}
+      </Loaded>
+    </Dialog>
+  )
+}
+
+function Form({ skill, onClose }: { skill: Skill | null; onClose: () => void }) {
+  const [draft, setDraft] = useState({
+    name: skill?.name ?? '',
+    displayName: skill?.displayName ?? '',
+    description: skill?.description ?? '',
+    prompt: skill?.prompt ?? '',
+    category: skill?.category ?? ('other' as Skill['category']),
+    builtInTools: skill?.builtInTools ?? [],
+    visibility: skill?.visibility ?? ('organization' as Skill['visibility']),
+  })
+  const [isDeleting, setIsDeleting] = useState(false)
+  const set = (said: Partial<typeof draft>) => setDraft({ ...draft, ...said })
+  const save = useAction(
+    () => {
+      const input = { ...draft, displayName: draft.displayName.trim() || null }
+      return skill ? tell('skills.update', { id: skill.id, ...input }) : tell('skills.create', input)
+    },
+    { changes: ['skills.'], done: skill ? texts.saved : t.created, onDone: onClose, quiet: true },
+  )
+  const remove = useAction(() => tell('skills.delete', { id: skill?.id ?? '' }), {
+    changes: ['skills.'],
+    done: texts.deleted,
+    onDone: onClose,
+  })
+  const isReady = draft.name.trim() !== '' && draft.description.trim() !== '' && draft.prompt.trim() !== ''
+  const text = (name: 'name' | 'displayName' | 'description' | 'prompt') => ({
+    value: draft[name],
+    onChange: ({ target }: { target: { value: string } }) => set({ [name]: target.value }),
+  })
+  return (
+    <form
+      onSubmit={(event) => {
+        event.preventDefault()
+        save.mutate(undefined)
+      }}
+    >
+      <div className="grid gap-x-4 sm:grid-cols-2">
+        <TextField label={t.name} help={t.nameHelp} required maxLength={64} {...text('name')} />
+        <TextField label={t.displayName} help={texts.optional} maxLength={200} {...text('displayName')} />
+      </div>
+      <TextField label={t.description} help={t.descriptionHelp} required maxLength={1000} {...text('description')} />
+      <TextArea
+        label={t.prompt}
+        required
+        maxLength={100_000}
+        className="min-h-48 font-mono text-xs"
+        {...text('prompt')}
+      />
+      <div className="grid gap-x-4 sm:grid-cols-2">
+        <Select
+          label={t.category}
+          options={CATEGORIES.map((value) => ({ value, label: value }))}
+          value={draft.category}
+          onChange={({ target }) => set({ category: target.value as Skill['category'] })}
+        />
+        <Select
+          label={texts.visibility}
+          options={VISIBILITIES.map((value) => ({ value, label: texts.visibilities[value] }))}
+          value={draft.visibility}
+          onChange={({ target }) => set({ visibility: target.value as Skill['visibility'] })}
+        />
+      </div>
+      <Ticks
+        label={t.tools}
+        empty={null}
+        options={BUILT_IN.map((value) => ({ value, label: value }))}
+        value={draft.builtInTools}
+        onChange={(builtInTools) => set({ builtInTools })}
+      />
+      {save.error && <Problem error={save.error} />}
+      <div className="mt-3 flex justify-end gap-2">
+        {skill && (
+          <Button kind="danger" className="mr-auto" onClick={() => setIsDeleting(true)}>
+            {t.delete}
+          </Button>
+        )}
+        <Button onClick={onClose}>{texts.cancel}</Button>
+        <Button kind="primary" type="submit" disabled={!isReady} busy={save.isPending}>
+          {skill ? texts.save : texts.create}
+        </Button>
+      </div>
+      <Confirm
+        open={isDeleting}
+        onClose={() => setIsDeleting(false)}
+        title={t.deleteTitle}
+        text={t.deleteText}
+        action={t.delete}
+        onConfirm={() => remove.mutateAsync(undefined)}
+      />
+    </form>
+  )
+}

@@ -1,0 +1,259 @@
+import { useInfiniteQuery, useQuery } from '@tanstack/react-query'
+import { Download, FilePlus, FileText, Trash2, Upload } from 'lucide-react'
+import { useRef, useState } from 'react'
+import { type Output, tell } from '../../api.ts'
+import { Button, IconButton } from '../../components/button.tsx'
+import { Code } from '../../components/code.tsx'
+import { Confirm, Dialog } from '../../components/dialog.tsx'
+import { TextField } from '../../components/field.tsx'
+import { Markdown } from '../../components/markdown.tsx'
+import { More } from '../../components/more.tsx'
+import { Empty, Loaded, Problem } from '../../components/page.tsx'
+import { Tabs } from '../../components/tabs.tsx'
+import { cn } from '../../lib/class-names.ts'
+import { size } from '../../lib/format.ts'
+import { pages, query, useAction } from '../../queries.ts'
+import { texts } from '../../texts.ts'
+
+const t = texts.spaces
+
+type Props = { spaceId: string; path: string | null; onOpen: (path: string | null) => void }
+
+/** The files of a space, and one of them beside the list. */
+export function Files({ spaceId, path, onOpen }: Props) {
+  const [isNew, setIsNew] = useState(false)
+  const [isOver, setIsOver] = useState(false)
+  const picker = useRef<HTMLInputElement>(null)
+  const list = useInfiniteQuery({ ...pages('files.list', { id: spaceId }, 200), refetchInterval: 5_000 })
+  const upload = useAction(
+    async (files: readonly File[]) => {
+      for (const file of files) {
+        const content = await toBase64(file)
+        await tell('files.write', { id: spaceId, path: file.name, content, encoding: 'base64' })
+      }
+    },
+    { changes: ['files.', 'spaces.'], done: t.fileSaved },
+  )
+  return (
+    <div className="grid grid-cols-1 gap-4 lg:grid-cols-[18rem_minmax(0,1fr)]">
+      <section
+        aria-label={t.tabs.files}
+        className={cn('self-start rounded-xl border', isOver ? 'border-accent bg-tint' : 'border-line')}
+        onDragOver={(event) => {
+          event.preventDefault()
+          setIsOver(true)
+        }}
+        onDragLeave={() => setIsOver(false)}
+        onDrop={(event) => {
+          event.preventDefault()
+          setIsOver(false)
+          upload.mutate([...event.dataTransfer.files])
+        }}
+      >
+        <div className="flex gap-2 border-line border-b p-2">
+          <input
+            ref={picker}
+            type="file"
+            multiple
+            hidden
+            onChange={({ target }) => {
+              upload.mutate([...(target.files ?? [])])
+              target.value = ''
+            }}
+          />
+          <Button small icon={Upload} busy={upload.isPending} onClick={() => picker.current?.click()}>
+            {t.upload}
+          </Button>
+          <Button small icon={FilePlus} onClick={() => setIsNew(true)}>
+            {t.newFile}
+          </Button>
+        </div>
+        <Loaded query={list}>
+          {({ pages: read }) => {
+            const files = read.flatMap((page) => page.files)
+            if (!files.length) {
+              return (
+                <div className="p-4">
+                  <p className="font-medium">{t.noFiles}</p>
+                  <p className="text-soft">{t.noFilesText}</p>
+                </div>
+              )
+            }
+            return (
+              <ul className="max-h-[60vh] overflow-y-auto p-1">
+                {files.map((file) => (
+                  <li key={file.path}>
+                    <button
+                      type="button"
+                      aria-current={file.path === path ? 'true' : undefined}
+                      className={cn(
+                        'flex w-full items-center gap-2 rounded-md px-2 py-1.5 text-left hover:bg-hover',
+                        file.path === path && 'bg-hover font-medium',
+                      )}
+                      onClick={() => onOpen(file.path)}
+                    >
+                      <FileText size={15} aria-hidden className="shrink-0 text-soft" />
+                      <bdi className="min-w-0 flex-1 truncate">{file.path}</bdi>
+                      <span className="shrink-0 text-soft text-xs">{size(file.size)}</span>
+                    </button>
+                  </li>
+                ))}
+              </ul>
+            )
+          }}
+        </Loaded>
+        <More query={list} />
+      </section>
+      <div className="min-w-0">
+        {path ? (
+          <File key={path} spaceId={spaceId} path={path} onDeleted={() => onOpen(null)} />
+        ) : (
+          <Empty icon={FileText} title={t.pickFile} />
+        )}
+      </div>
+      {isNew && (
+        <NewFile
+          spaceId={spaceId}
+          onClose={(made) => {
+            setIsNew(false)
+            if (made) onOpen(made)
+          }}
+        />
+      )}
+    </div>
+  )
+}
+
+async function toBase64(file: Blob): Promise<string> {
+  const reader = new FileReader()
+  const done = new Promise((resolve, reject) => {
+    reader.onload = resolve
+    reader.onerror = () => reject(reader.error)
+  })
+  reader.readAsDataURL(file)
+  await done
+  return String(reader.result).replace(/^[^,]*,/, '')
+}
+
+function NewFile({ spaceId, onClose }: { spaceId: string; onClose: (path: string | null) => void }) {
+  const [path, setPath] = useState('')
+  const create = useAction(() => tell('files.write', { id: spaceId, path, content: '' }), {
+    changes: ['files.'],
+    quiet: true,
+    onDone: () => onClose(path),
+  })
+  return (
+    <Dialog open onClose={() => onClose(null)} title={t.newFile}>
+      <form
+        onSubmit={(event) => {
+          event.preventDefault()
+          create.mutate(undefined)
+        }}
+      >
+        <TextField label={t.path} help={t.pathHelp} value={path} onChange={({ target }) => setPath(target.value)} />
+        {create.error && <Problem error={create.error} />}
+        <div className="mt-3 flex justify-end gap-2">
+          <Button onClick={() => onClose(null)}>{texts.cancel}</Button>
+          <Button kind="primary" type="submit" disabled={!path.trim()} busy={create.isPending}>
+            {texts.create}
+          </Button>
+        </div>
+      </form>
+    </Dialog>
+  )
+}
+
+type Content = Output<'files.get'>
+
+function File({ spaceId, path, onDeleted }: { spaceId: string; path: string; onDeleted: () => void }) {
+  const file = useQuery(query('files.get', { id: spaceId, path }))
+  const [isDeleting, setIsDeleting] = useState(false)
+  const remove = useAction(() => tell('files.delete', { id: spaceId, path }), {
+    changes: ['files.', 'spaces.'],
+    done: texts.deleted,
+    onDone: onDeleted,
+  })
+  return (
+    <section aria-label={path}>
+      <header className="mb-2 flex items-center gap-2">
+        <h2 className="min-w-0 flex-1 truncate font-mono" dir="auto">
+          {path}
+        </h2>
+        {file.data && <IconButton label={t.download} icon={Download} onClick={() => download(path, file.data)} />}
+        <IconButton label={t.deleteFile} icon={Trash2} onClick={() => setIsDeleting(true)} />
+      </header>
+      <Loaded query={file}>
+        {(content) =>
+          content.encoding === 'base64' ? (
+            <p className="text-soft">{t.binary}</p>
+          ) : (
+            <TextFile spaceId={spaceId} path={path} content={content} />
+          )
+        }
+      </Loaded>
+      <Confirm
+        open={isDeleting}
+        onClose={() => setIsDeleting(false)}
+        title={t.deleteFileTitle(path)}
+        text={t.deleteFileText}
+        action={t.deleteFile}
+        onConfirm={() => remove.mutateAsync(undefined)}
+      />
+    </section>
+  )
+}
+
+function TextFile({ spaceId, path, content }: { spaceId: string; path: string; content: Content }) {
+  const [text, setText] = useState(content.content)
+  const [tab, setTab] = useState<'preview' | 'source'>('preview')
+  const save = useAction(() => tell('files.write', { id: spaceId, path, content: text }), {
+    changes: ['files.'],
+    done: t.fileSaved,
+    quiet: true,
+  })
+  return (
+    <Tabs label={path} tabs={{ preview: t.preview, source: t.source }} value={tab} onChange={setTab}>
+      {tab === 'preview' ? (
+        /\.(md|markdown)$/i.test(path) ? (
+          <Markdown text={text} />
+        ) : (
+          <Code text={text} />
+        )
+      ) : (
+        <form
+          onSubmit={(event) => {
+            event.preventDefault()
+            save.mutate(undefined)
+          }}
+        >
+          <textarea
+            aria-label={t.content}
+            dir="auto"
+            spellCheck={false}
+            className="field min-h-80 font-mono text-xs"
+            value={text}
+            onChange={({ target }) => setText(target.value)}
+          />
+          {save.error && <Problem error={save.error} />}
+          <Button
+            kind="primary"
+            type="submit"
+            className="mt-2"
+            disabled={text === content.content}
+            busy={save.isPending}
+          >
+            {texts.save}
+          </Button>
+        </form>
+      )}
+    </Tabs>
+  )
+}
+
+function download(path: string, { content, encoding }: Content): void {
+  const bytes = encoding === 'base64' ? Uint8Array.from(atob(content), (letter) => letter.charCodeAt(0)) : content
+  const url = URL.createObjectURL(new Blob([bytes], { type: 'application/octet-stream' }))
+  const link = Object.assign(document.createElement('a'), { href: url, download: path.replace(/^.*\//, '') })
+  link.click()
+  URL.revokeObjectURL(url)
+}

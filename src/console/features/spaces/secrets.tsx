@@ -1,0 +1,106 @@
+import { useQuery } from '@tanstack/react-query'
+import { Trash2 } from 'lucide-react'
+import { useState } from 'react'
+import { tell } from '../../api.ts'
+import { Button, IconButton } from '../../components/button.tsx'
+import { TextField } from '../../components/field.tsx'
+import { Loaded, Problem, Rows } from '../../components/page.tsx'
+import { query, useAction } from '../../queries.ts'
+import { texts } from '../../texts.ts'
+
+const t = texts.spaces
+
+type Names = { data: { secrets: string[] } | undefined; error: unknown; isPending: boolean; refetch: () => unknown }
+
+type Place = { spaceId: string } | { orgId: string }
+
+/** The names of secrets, of a space or of the organization. Their values never come back. */
+export function Secrets({ place }: { place: Place }) {
+  const isSpace = 'spaceId' in place
+  const ofSpace = useQuery({
+    ...query('secrets.list', { id: isSpace ? place.spaceId : '' }),
+    enabled: isSpace,
+  })
+  const ofOrganization = useQuery({
+    ...query('secrets.listEnv', { orgId: isSpace ? '' : place.orgId }),
+    enabled: !isSpace,
+  })
+  const list: Names = isSpace ? ofSpace : ofOrganization
+  const [name, setName] = useState('')
+  const [value, setValue] = useState('')
+  const save = useAction<void, unknown>(
+    () => {
+      const secrets = { [name.trim()]: value }
+      return isSpace
+        ? tell('secrets.set', { id: place.spaceId, secrets })
+        : tell('secrets.setEnv', { ...place, secrets })
+    },
+    {
+      changes: ['secrets.'],
+      done: t.secretSaved,
+      quiet: true,
+      onDone: () => {
+        setName('')
+        setValue('')
+      },
+    },
+  )
+  const remove = useAction<string, unknown>(
+    (secret) =>
+      isSpace
+        ? tell('secrets.deleteOne', { id: place.spaceId, name: secret })
+        : tell('secrets.deleteOneEnv', { ...place, name: secret }),
+    { changes: ['secrets.'], done: texts.deleted },
+  )
+  return (
+    <div className="max-w-3xl">
+      <p className="mb-3 text-soft">{t.secretHelp}</p>
+      <Loaded query={list}>
+        {({ secrets }) =>
+          secrets.length ? (
+            <Rows>
+              {secrets.map((secret) => (
+                <li key={secret} className="flex items-center gap-2 py-1.5 pr-2 pl-4">
+                  <code className="min-w-0 flex-1 truncate font-mono text-xs">{secret}</code>
+                  <IconButton label={t.deleteSecret(secret)} icon={Trash2} onClick={() => remove.mutate(secret)} />
+                </li>
+              ))}
+            </Rows>
+          ) : (
+            <p className="text-soft">{t.noSecrets}</p>
+          )
+        }
+      </Loaded>
+      <form
+        className="mt-6 rounded-xl border border-line p-4"
+        onSubmit={(event) => {
+          event.preventDefault()
+          save.mutate()
+        }}
+      >
+        <h2 className="mb-2 font-semibold">{t.addSecret}</h2>
+        <div className="grid gap-x-4 sm:grid-cols-2">
+          <TextField
+            label={t.secretName}
+            help={t.secretNameHelp}
+            className="font-mono"
+            autoComplete="off"
+            value={name}
+            onChange={({ target }) => setName(target.value.toUpperCase())}
+          />
+          <TextField
+            label={t.secretValue}
+            type="password"
+            autoComplete="new-password"
+            value={value}
+            onChange={({ target }) => setValue(target.value)}
+          />
+        </div>
+        {save.error && <Problem error={save.error} />}
+        <Button kind="primary" type="submit" disabled={!name.trim() || !value} busy={save.isPending}>
+          {texts.save}
+        </Button>
+      </form>
+    </div>
+  )
+}

@@ -1,0 +1,152 @@
+import { useInfiniteQuery, useQuery } from '@tanstack/react-query'
+import { Link, useNavigate, useParams, useSearch } from '@tanstack/react-router'
+import { Ellipsis, Pencil, Trash2 } from 'lucide-react'
+import { useState } from 'react'
+import { tell } from '../../api.ts'
+import { Button, IconButton } from '../../components/button.tsx'
+import { Confirm } from '../../components/dialog.tsx'
+import { TextArea } from '../../components/field.tsx'
+import { Menu, MenuItem } from '../../components/menu.tsx'
+import { More } from '../../components/more.tsx'
+import { Loaded, Page, Problem, Rows } from '../../components/page.tsx'
+import { Tabs } from '../../components/tabs.tsx'
+import { Ago } from '../../components/time.tsx'
+import { pages, query, useAction } from '../../queries.ts'
+import { texts } from '../../texts.ts'
+import { Files } from './files.tsx'
+import { Secrets } from './secrets.tsx'
+import { SpaceForm, type SpaceShape } from './spaces.tsx'
+
+const t = texts.spaces
+
+const TABS = { files: t.tabs.files, instructions: t.tabs.instructions, chats: t.tabs.chats, secrets: t.tabs.secrets }
+type Tab = keyof typeof TABS
+
+/** One space: files, instructions, chats and secrets. */
+export function Space() {
+  const { spaceId } = useParams({ from: '/spaces/$spaceId' })
+  const space = useQuery(query('spaces.get', { id: spaceId }))
+  if (!space.data) {
+    return (
+      <Page title={t.title}>
+        <Loaded query={space}>{() => null}</Loaded>
+      </Page>
+    )
+  }
+  return <Shown key={spaceId} space={space.data.space} />
+}
+
+function Shown({ space }: { space: SpaceShape }) {
+  const navigate = useNavigate()
+  const { tab, file } = useSearch({ from: '/spaces/$spaceId' })
+  const [open, setOpen] = useState<'edit' | 'delete' | null>(null)
+  const shown: Tab = tab && Object.hasOwn(TABS, tab) ? (tab as Tab) : 'files'
+  const go = (search: { tab?: string; file?: string }) =>
+    void navigate({ to: '/spaces/$spaceId', params: { spaceId: space.id }, search, replace: true })
+  const remove = useAction(() => tell('spaces.delete', { id: space.id }), {
+    changes: ['spaces.', 'chats.'],
+    done: t.deleted,
+    onDone: () => void navigate({ to: '/spaces' }),
+  })
+  return (
+    <Page
+      wide
+      title={space.name}
+      lead={space.description}
+      actions={
+        <Menu trigger={<IconButton label={texts.actions} icon={Ellipsis} />}>
+          <MenuItem icon={Pencil} onSelect={() => setOpen('edit')}>
+            {t.settings}
+          </MenuItem>
+          <MenuItem icon={Trash2} danger onSelect={() => setOpen('delete')}>
+            {t.delete}
+          </MenuItem>
+        </Menu>
+      }
+    >
+      <Tabs label={t.title} tabs={TABS} value={shown} onChange={(name) => go({ tab: name })}>
+        {shown === 'files' && (
+          <Files spaceId={space.id} path={file ?? null} onOpen={(path) => go({ tab: 'files', file: path ?? '' })} />
+        )}
+        {shown === 'instructions' && <Instructions space={space} />}
+        {shown === 'chats' && <Chats spaceId={space.id} />}
+        {shown === 'secrets' && <Secrets place={{ spaceId: space.id }} />}
+      </Tabs>
+      {open === 'edit' && <SpaceForm space={space} onClose={() => setOpen(null)} />}
+      <Confirm
+        open={open === 'delete'}
+        onClose={() => setOpen(null)}
+        title={t.deleteTitle}
+        text={t.deleteText}
+        action={t.delete}
+        onConfirm={() => remove.mutateAsync(undefined)}
+      />
+    </Page>
+  )
+}
+
+function Instructions({ space }: { space: SpaceShape }) {
+  const [text, setText] = useState(space.instructions ?? '')
+  const save = useAction(() => tell('spaces.update', { id: space.id, instructions: text }), {
+    changes: ['spaces.'],
+    done: texts.saved,
+    quiet: true,
+  })
+  return (
+    <form
+      className="max-w-3xl"
+      onSubmit={(event) => {
+        event.preventDefault()
+        save.mutate(undefined)
+      }}
+    >
+      <TextArea
+        label={t.instructions}
+        help={t.instructionsHelp}
+        maxLength={100_000}
+        className="min-h-48 text-base"
+        value={text}
+        onChange={({ target }) => setText(target.value)}
+      />
+      {save.error && <Problem error={save.error} />}
+      <Button kind="primary" type="submit" disabled={text === (space.instructions ?? '')} busy={save.isPending}>
+        {texts.save}
+      </Button>
+    </form>
+  )
+}
+
+function Chats({ spaceId }: { spaceId: string }) {
+  const list = useInfiniteQuery(pages('chats.list', { spaceId }))
+  return (
+    <>
+      <Loaded query={list}>
+        {({ pages: read }) => {
+          const chats = read.flatMap((page) => page.chats)
+          if (!chats.length) return <p className="text-soft">{t.noChats}</p>
+          return (
+            <Rows>
+              {chats.map((chat) => (
+                <li key={chat.id} className="relative flex items-center gap-4 px-4 py-2.5 hover:bg-panel">
+                  <Link
+                    to="/chats/$chatId"
+                    params={{ chatId: chat.id }}
+                    className="min-w-0 flex-1 truncate after:absolute after:inset-0"
+                    dir="auto"
+                  >
+                    {chat.title}
+                  </Link>
+                  <bdi className="truncate text-soft">{chat.agentName}</bdi>
+                  <span className="text-soft">
+                    <Ago at={chat.updatedAt} />
+                  </span>
+                </li>
+              ))}
+            </Rows>
+          )
+        }}
+      </Loaded>
+      <More query={list} />
+    </>
+  )
+}

@@ -1,0 +1,138 @@
+import { useInfiniteQuery } from '@tanstack/react-query'
+import { Link, useNavigate } from '@tanstack/react-router'
+import { FolderOpen, Plus } from 'lucide-react'
+import { useState } from 'react'
+import { type Output, tell } from '../../api.ts'
+import { Badge } from '../../components/badge.tsx'
+import { Button } from '../../components/button.tsx'
+import { Dialog } from '../../components/dialog.tsx'
+import { Select, TextField } from '../../components/field.tsx'
+import { More } from '../../components/more.tsx'
+import { Empty, Loaded, Page, Problem, Rows } from '../../components/page.tsx'
+import { pages, useAction } from '../../queries.ts'
+import { texts } from '../../texts.ts'
+
+const t = texts.spaces
+
+export type SpaceShape = Output<'spaces.get'>['space']
+
+const VISIBILITIES = ['private', 'organization', 'public'] as const
+
+/** The spaces that the person can see. */
+export function Spaces() {
+  const navigate = useNavigate()
+  const [isNew, setIsNew] = useState(false)
+  const list = useInfiniteQuery(pages('spaces.list', {}))
+  const add = (
+    <Button kind="primary" icon={Plus} onClick={() => setIsNew(true)}>
+      {t.new}
+    </Button>
+  )
+  return (
+    <Page title={t.title} actions={add}>
+      <Loaded query={list}>
+        {({ pages: read }) => {
+          const spaces = read.flatMap((page) => page.spaces)
+          if (!spaces.length) {
+            return (
+              <Empty icon={FolderOpen} title={t.emptyTitle} text={t.emptyText}>
+                {add}
+              </Empty>
+            )
+          }
+          return (
+            <Rows>
+              {spaces.map((space) => (
+                <li
+                  key={space.id}
+                  className="relative flex flex-wrap items-center gap-x-4 gap-y-1 px-4 py-3 hover:bg-panel"
+                >
+                  <div className="min-w-0 flex-1 basis-60">
+                    <Link
+                      to="/spaces/$spaceId"
+                      params={{ spaceId: space.id }}
+                      className="block truncate font-medium after:absolute after:inset-0"
+                      dir="auto"
+                    >
+                      {space.name}
+                    </Link>
+                    <p className="truncate text-soft" dir="auto">
+                      {space.description}
+                    </p>
+                  </div>
+                  {space.visibility === 'private' && <Badge>{space.visibility}</Badge>}
+                  <span className="text-soft">{t.chatCount(space.chatCount ?? 0)}</span>
+                  <span className="text-soft">{t.fileCount(space.fileCount ?? 0)}</span>
+                </li>
+              ))}
+            </Rows>
+          )
+        }}
+      </Loaded>
+      <More query={list} />
+      {isNew && (
+        <SpaceForm
+          space={null}
+          onClose={(id) => {
+            setIsNew(false)
+            if (id) void navigate({ to: '/spaces/$spaceId', params: { spaceId: id } })
+          }}
+        />
+      )}
+    </Page>
+  )
+}
+
+/** Makes a space, or changes its name and visibility. */
+export function SpaceForm({ space, onClose }: { space: SpaceShape | null; onClose: (id: string | null) => void }) {
+  const [draft, setDraft] = useState({
+    name: space?.name ?? '',
+    description: space?.description ?? '',
+    visibility: space?.visibility ?? ('organization' as SpaceShape['visibility']),
+  })
+  const save = useAction(
+    async () => {
+      if (!space) return (await tell('spaces.create', draft)).id
+      await tell('spaces.update', { id: space.id, ...draft })
+      return null
+    },
+    { changes: ['spaces.'], done: space ? texts.saved : t.created, onDone: onClose, quiet: true },
+  )
+  return (
+    <Dialog open onClose={() => onClose(null)} title={space ? t.settings : t.new}>
+      <form
+        onSubmit={(event) => {
+          event.preventDefault()
+          save.mutate(undefined)
+        }}
+      >
+        <TextField
+          label={texts.name}
+          required
+          maxLength={200}
+          value={draft.name}
+          onChange={({ target }) => setDraft({ ...draft, name: target.value })}
+        />
+        <TextField
+          label={texts.description}
+          maxLength={2000}
+          value={draft.description}
+          onChange={({ target }) => setDraft({ ...draft, description: target.value })}
+        />
+        <Select
+          label={texts.visibility}
+          options={VISIBILITIES.map((value) => ({ value, label: texts.visibilities[value] }))}
+          value={draft.visibility}
+          onChange={({ target }) => setDraft({ ...draft, visibility: target.value as SpaceShape['visibility'] })}
+        />
+        {save.error && <Problem error={save.error} />}
+        <div className="mt-3 flex justify-end gap-2">
+          <Button onClick={() => onClose(null)}>{texts.cancel}</Button>
+          <Button kind="primary" type="submit" disabled={!draft.name.trim()} busy={save.isPending}>
+            {space ? texts.save : texts.create}
+          </Button>
+        </div>
+      </form>
+    </Dialog>
+  )
+}

@@ -1,0 +1,43 @@
+import { useQuery } from '@tanstack/react-query'
+import { query } from '../../queries.ts'
+import { texts } from '../../texts.ts'
+import { useMembers } from '../agents/names.ts'
+
+const t = texts.tasks
+
+/** The people and agents that a task can be assigned to. */
+export function useAssignees() {
+  const members = useMembers()
+  const agents = useQuery({ ...query('agents.list', { limit: 1000 }), staleTime: 60_000 })
+  const people = (members.data?.members ?? []).map(({ userId, name }) => ({ id: userId, name }))
+  const bots = (agents.data?.agents ?? []).map(({ id, name }) => ({ id, name }))
+  const names = new Map([...people, ...bots].map(({ id, name }) => [id, name]))
+  return {
+    people,
+    agents: bots,
+    nameOf: (id: string) => names.get(id) ?? id,
+    isAgent: (id: string) => !people.some((each) => each.id === id),
+  }
+}
+
+type Assignees = Pick<ReturnType<typeof useAssignees>, 'people' | 'agents'>
+
+/** The same as options of a select. */
+export const AssigneeOptions = ({ people, agents }: Assignees) => (
+  <>
+    <optgroup label={t.people}>
+      {people.map(({ id, name }) => (
+        <option key={id} value={id}>
+          {name}
+        </option>
+      ))}
+    </optgroup>
+    <optgroup label={t.agents}>
+      {agents.map(({ id, name }) => (
+        <option key={id} value={id}>
+          {name}
+        </option>
+      ))}
+    </optgroup>
+  </>
+)

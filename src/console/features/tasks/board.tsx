@@ -1,0 +1,261 @@
+import { draggable, dropTargetForElements } from '@atlaskit/pragmatic-drag-and-drop/element/adapter'
+import { useInfiniteQuery } from '@tanstack/react-query'
+import { useNavigate, useSearch } from '@tanstack/react-router'
+import { Ellipsis, Play, Plus, Trash2, UserCheck } from 'lucide-react'
+import { useEffect, useRef, useState } from 'react'
+import { type Input, tell } from '../../api.ts'
+import { Avatar, Badge, type BadgeKind } from '../../components/badge.tsx'
+import { Button, IconButton } from '../../components/button.tsx'
+import { Menu, MenuItem, MenuLabel, MenuLine } from '../../components/menu.tsx'
+import { More } from '../../components/more.tsx'
+import { Loading, Problem, useTitle } from '../../components/page.tsx'
+import { Ago } from '../../components/time.tsx'
+import { toast } from '../../components/toast.tsx'
+import { cn } from '../../lib/class-names.ts'
+import { pages, useAction } from '../../queries.ts'
+import { texts } from '../../texts.ts'
+import { AssigneeOptions, useAssignees } from './assignees.tsx'
+import { movesOf, STATUSES, type Status, type Task } from './moves.ts'
+import { NewTask, TaskDialog } from './task-dialog.tsx'
+
+const t = texts.tasks
+
+const PRIORITY_KINDS: Readonly<Record<Task['priority'], BadgeKind>> = {
+  low: 'plain',
+  medium: 'plain',
+  high: 'warn',
+  urgent: 'bad',
+}
+
+/** The tasks of the organization in four columns. A card moves by the mouse, or by its menu. */
+export function Board() {
+  useTitle(t.title)
+  const navigate = useNavigate({ from: '/tasks' })
+  const { task: opened, assignedTo, priority } = useSearch({ from: '/tasks' })
+  const [isNew, setIsNew] = useState(false)
+  const assignees = useAssignees()
+  const filter: Filter = {
+    ...(assignedTo && { assignedTo }),
+    ...(priority && { priority: priority as Task['priority'] }),
+  }
+  const set = (said: { task?: string | undefined; assignedTo?: string; priority?: string }) =>
+    void navigate({ search: (before) => ({ ...before, ...said }), replace: true })
+
+  const move = useAction(
+    ({ task, status }: { task: Task; status: Status }) => tell('tasks.update', { id: task.id, status }),
+    {
+      changes: ['tasks.'],
+      onDone: (_, { task, status }) => toast(t.moved(task.title, t.states[status])),
+    },
+  )
+  const moveTo = (task: Task, status: Status) => {
+    if (task.status === status) return
+    if (!movesOf(task.status).includes(status)) return toast(t.noMove(t.states[task.status], t.states[status]), 'bad')
+    move.mutate({ task, status })
+  }
+  const moving = move.isPending ? move.variables : undefined
+
+  return (
+    <div className="flex h-full flex-col">
+      <header className="flex flex-wrap items-center gap-2 px-4 pt-5 pb-3 sm:px-6">
+        <h1 className="mr-auto font-semibold text-xl">{t.title}</h1>
+        <select
+          aria-label={t.assignee}
+          className="field w-auto max-w-48"
+          value={assignedTo ?? ''}
+          onChange={({ target }) => set({ assignedTo: target.value })}
+        >
+          <option value="">{t.anybody}</option>
+          <option value="me">{t.me}</option>
+          <option value="none">{t.nobody}</option>
+          <AssigneeOptions {...assignees} />
+        </select>
+        <select
+          aria-label={t.priority}
+          className="field w-auto"
+          value={priority ?? ''}
+          onChange={({ target }) => set({ priority: target.value })}
+        >
+          <option value="">{t.anyPriority}</option>
+          {Object.entries(t.priorities).map(([value, label]) => (
+            <option key={value} value={value}>
+              {label}
+            </option>
+          ))}
+        </select>
+        <Button kind="primary" icon={Plus} onClick={() => setIsNew(true)}>
+          {t.new}
+        </Button>
+      </header>
+      <div className="flex min-h-0 flex-1 gap-3 overflow-x-auto px-4 pb-4 sm:px-6">
+        {STATUSES.map((status) => (
+          <Column
+            key={status}
+            status={status}
+            filter={filter}
+            moving={moving}
+            nameOf={assignees.nameOf}
+            isAgent={assignees.isAgent}
+            onMove={moveTo}
+            onOpen={(id) => set({ task: id })}
+          />
+        ))}
+      </div>
+      {isNew && <NewTask onClose={() => setIsNew(false)} />}
+      {opened && <TaskDialog id={opened} onClose={() => set({ task: undefined })} />}
+    </div>
+  )
+}
+
+type Filter = Exclude<Input<'tasks.list'>, void>
+
+type ColumnProps = {
+  status: Status
+  filter: Filter
+  moving: { task: Task; status: Status } | undefined
+  nameOf: (id: string) => string
+  isAgent: (id: string) => boolean
+  onMove: (task: Task, status: Status) => void
+  onOpen: (id: string) => void
+}
+
+function Column({ status, filter, moving, nameOf, isAgent, onMove, onOpen }: ColumnProps) {
+  const box = useRef<HTMLElement>(null)
+  const [isOver, setIsOver] = useState(false)
+  const list = useInfiniteQuery({ ...pages('tasks.list', { ...filter, status }, 50), refetchInterval: 4_000 })
+  const drop = useRef(onMove)
+  drop.current = onMove
+
+  useEffect(() => {
+    const element = box.current
+    if (!element) return
+    return dropTargetForElements({
+      element,
+      onDragEnter: () => setIsOver(true),
+      onDragLeave: () => setIsOver(false),
+      onDrop: ({ source }) => {
+        setIsOver(false)
+        drop.current(source.data.task as Task, status)
+      },
+    })
+  }, [status])
+
+  const read = list.data?.pages.flatMap((page) => page.tasks) ?? []
+  // A card that was moved stands in its new column at once.
+  const rows = read.filter(({ id }) => id !== moving?.task.id)
+  const shown = moving?.status === status ? [{ ...moving.task, status }, ...rows] : rows
+  return (
+    <section
+      ref={box}
+      aria-label={t.states[status]}
+      data-status={status}
+      className={cn(
+        'flex w-72 min-w-64 flex-1 flex-col rounded-xl border bg-panel',
+        isOver ? 'border-accent bg-tint' : 'border-line',
+      )}
+    >
+      <h2 className="px-3 pt-3 pb-2 font-semibold">{t.states[status]}</h2>
+      {/* What scrolls must be reached with the keyboard. */}
+      <div
+        className="min-h-0 flex-1 space-y-2 overflow-y-auto px-2 pb-3"
+        tabIndex={0}
+        role="region"
+        aria-label={t.states[status]}
+      >
+        {list.isPending && <Loading lines={3} />}
+        {list.error && !list.data && <Problem error={list.error} retry={() => void list.refetch()} />}
+        {list.data && !shown.length && <p className="px-1 py-2 text-soft">{t.emptyColumn}</p>}
+        {shown.map((task) => (
+          <Card key={task.id} task={task} nameOf={nameOf} isAgent={isAgent} onMove={onMove} onOpen={onOpen} />
+        ))}
+        <More query={list} />
+      </div>
+    </section>
+  )
+}
+
+type CardProps = Pick<ColumnProps, 'nameOf' | 'isAgent' | 'onMove' | 'onOpen'> & { task: Task }
+
+function Card({ task, nameOf, isAgent, onMove, onOpen }: CardProps) {
+  const box = useRef<HTMLElement>(null)
+  const [isDragged, setIsDragged] = useState(false)
+  const moves = movesOf(task.status)
+  useEffect(() => {
+    const element = box.current
+    if (!element) return
+    return draggable({
+      element,
+      getInitialData: () => ({ task }),
+      onDragStart: () => setIsDragged(true),
+      onDrop: () => setIsDragged(false),
+    })
+  }, [task])
+  const claim = useAction(() => tell('tasks.claim', { id: task.id }), { changes: ['tasks.'] })
+  const run = useAction(() => tell('tasks.execute', { id: task.id, background: true }), {
+    changes: ['tasks.', 'executions.'],
+    done: t.runs,
+  })
+  const remove = useAction(() => tell('tasks.delete', { id: task.id }), { changes: ['tasks.'], done: t.deleted })
+  const { assignedTo } = task
+  const isPending = task.status === 'pending'
+  return (
+    <article
+      ref={box}
+      data-task={task.id}
+      className={cn(
+        'relative rounded-lg border border-line bg-raised p-3 hover:border-edge',
+        isDragged && 'opacity-40',
+      )}
+    >
+      <div className="flex items-start gap-1">
+        <button
+          type="button"
+          dir="auto"
+          className="line-clamp-3 min-w-0 flex-1 text-left font-medium after:absolute after:inset-0"
+          onClick={() => onOpen(task.id)}
+        >
+          {task.title}
+        </button>
+        <Menu
+          trigger={<IconButton label={t.menu(task.title)} icon={Ellipsis} className="relative -mt-1 -mr-1 size-7" />}
+        >
+          {moves.length > 0 && <MenuLabel>{t.moveTo}</MenuLabel>}
+          {moves.map((status) => (
+            <MenuItem key={status} onSelect={() => onMove(task, status)}>
+              {t.states[status]}
+            </MenuItem>
+          ))}
+          {moves.length > 0 && <MenuLine />}
+          {isPending && assignedTo === null && (
+            <MenuItem icon={UserCheck} onSelect={() => claim.mutate(undefined)}>
+              {t.claim}
+            </MenuItem>
+          )}
+          {isPending && assignedTo !== null && isAgent(assignedTo) && (
+            <MenuItem icon={Play} onSelect={() => run.mutate(undefined)}>
+              {t.run}
+            </MenuItem>
+          )}
+          <MenuItem icon={Trash2} danger onSelect={() => remove.mutate(undefined)}>
+            {t.delete}
+          </MenuItem>
+        </Menu>
+      </div>
+      <div className="mt-2 flex items-center gap-2 text-soft text-xs">
+        {task.priority !== 'medium' && (
+          <Badge kind={PRIORITY_KINDS[task.priority]}>{t.priorities[task.priority]}</Badge>
+        )}
+        {task.lastError && <Badge kind="bad">{t.lastError}</Badge>}
+        {assignedTo && (
+          <span className="flex min-w-0 items-center gap-1.5">
+            <Avatar name={nameOf(assignedTo)} size="small" />
+            <bdi className="truncate">{nameOf(assignedTo)}</bdi>
+          </span>
+        )}
+        <span className="ml-auto">
+          <Ago at={task.updatedAt} />
+        </span>
+      </div>
+    </article>
+  )
+}

@@ -1,0 +1,177 @@
+import { useQuery } from '@tanstack/react-query'
+import { Link } from '@tanstack/react-router'
+import { Play } from 'lucide-react'
+import { type ReactNode, useState } from 'react'
+import { tell } from '../../api.ts'
+import { Badge, kindOf } from '../../components/badge.tsx'
+import { Button, buttonClass } from '../../components/button.tsx'
+import { Dialog } from '../../components/dialog.tsx'
+import { Field, Select, TextArea, TextField } from '../../components/field.tsx'
+import { Markdown } from '../../components/markdown.tsx'
+import { Loaded, Problem } from '../../components/page.tsx'
+import { query, useAction } from '../../queries.ts'
+import { texts } from '../../texts.ts'
+import { AssigneeOptions, useAssignees } from './assignees.tsx'
+import { movesOf, type Status, type Task } from './moves.ts'
+
+const t = texts.tasks
+
+type Draft = Pick<Task, 'title' | 'description' | 'priority'> & { assignedTo: string }
+
+const PRIORITIES = Object.entries(t.priorities).map(([value, label]) => ({ value, label }))
+
+type FormProps = {
+  draft: Draft
+  onChange: (draft: Draft) => void
+  onSubmit: () => void
+  children: ReactNode
+}
+
+function Form({ draft, onChange, onSubmit, children }: FormProps) {
+  const assignees = useAssignees()
+  const set = (said: Partial<Draft>) => onChange({ ...draft, ...said })
+  return (
+    <form
+      onSubmit={(event) => {
+        event.preventDefault()
+        onSubmit()
+      }}
+    >
+      <TextField
+        label={t.name}
+        required
+        maxLength={500}
+        value={draft.title}
+        onChange={({ target }) => set({ title: target.value })}
+      />
+      <TextArea
+        label={texts.description}
+        maxLength={100_000}
+        value={draft.description}
+        onChange={({ target }) => set({ description: target.value })}
+      />
+      <div className="grid gap-x-4 sm:grid-cols-2">
+        <Field label={t.assignee}>
+          {(given) => (
+            <select
+              className="field"
+              value={draft.assignedTo}
+              onChange={({ target }) => set({ assignedTo: target.value })}
+              {...given}
+            >
+              <option value="">{t.nobody}</option>
+              <AssigneeOptions {...assignees} />
+            </select>
+          )}
+        </Field>
+        <Select
+          label={t.priority}
+          options={PRIORITIES}
+          value={draft.priority}
+          onChange={({ target }) => set({ priority: target.value as Task['priority'] })}
+        />
+      </div>
+      {children}
+    </form>
+  )
+}
+
+export function NewTask({ onClose }: { onClose: () => void }) {
+  const [draft, setDraft] = useState<Draft>({ title: '', description: '', priority: 'medium', assignedTo: '' })
+  const create = useAction(
+    () => tell('tasks.create', { ...draft, assignedTo: null, assignTo: draft.assignedTo || null }),
+    { changes: ['tasks.'], done: t.created, onDone: onClose, quiet: true },
+  )
+  return (
+    <Dialog open onClose={onClose} title={t.new}>
+      <Form draft={draft} onChange={setDraft} onSubmit={() => create.mutate(undefined)}>
+        {create.error && <Problem error={create.error} />}
+        <div className="mt-2 flex justify-end gap-2">
+          <Button onClick={onClose}>{texts.cancel}</Button>
+          <Button kind="primary" type="submit" disabled={!draft.title.trim()} busy={create.isPending}>
+            {texts.create}
+          </Button>
+        </div>
+      </Form>
+    </Dialog>
+  )
+}
+
+/** One task: to read, to change and to run, with its result. */
+export function TaskDialog({ id, onClose }: { id: string; onClose: () => void }) {
+  const task = useQuery({ ...query('tasks.get', { id }), refetchInterval: 3_000 })
+  return (
+    <Dialog open onClose={onClose} title={task.data?.task.title ?? t.title} as="wide">
+      <Loaded query={task}>{({ task: found }) => <Opened key={found.id} task={found} onClose={onClose} />}</Loaded>
+    </Dialog>
+  )
+}
+
+function Opened({ task, onClose }: { task: Task; onClose: () => void }) {
+  const { isAgent } = useAssignees()
+  const own: Draft = {
+    title: task.title,
+    description: task.description,
+    priority: task.priority,
+    assignedTo: task.assignedTo ?? '',
+  }
+  const [draft, setDraft] = useState(own)
+  const isChanged = JSON.stringify(draft) !== JSON.stringify(own)
+  const save = useAction(
+    () =>
+      tell('tasks.update', {
+        ...{ id: task.id, title: draft.title, description: draft.description, priority: draft.priority },
+        assignTo: draft.assignedTo || null,
+      }),
+    { changes: ['tasks.'], done: texts.saved, quiet: true, onDone: onClose },
+  )
+  const move = useAction((status: Status) => tell('tasks.update', { id: task.id, status }), { changes: ['tasks.'] })
+  const run = useAction(() => tell('tasks.execute', { id: task.id, background: true }), {
+    changes: ['tasks.', 'executions.'],
+    done: t.runs,
+  })
+  const runId = task.executionId ?? task.lastExecutionId
+  const canRun = task.status === 'pending' && task.assignedTo !== null && isAgent(task.assignedTo)
+  return (
+    <>
+      <div className="mb-4 flex flex-wrap items-center gap-2">
+        <Badge kind={kindOf(task.status)}>{t.states[task.status]}</Badge>
+        {movesOf(task.status).map((status) => (
+          <Button key={status} small disabled={move.isPending} onClick={() => move.mutate(status)}>
+            {t.moveTo}: {t.states[status]}
+          </Button>
+        ))}
+        {canRun && (
+          <Button small kind="primary" icon={Play} busy={run.isPending} onClick={() => run.mutate(undefined)}>
+            {t.run}
+          </Button>
+        )}
+        {runId && (
+          <Link to="/runs/$runId" params={{ runId }} className={buttonClass()}>
+            {t.lookAtRun}
+          </Link>
+        )}
+      </div>
+      {task.lastError && (
+        <p role="alert" dir="auto" className="mb-4 rounded-lg bg-danger-tint px-3 py-2 text-danger">
+          {t.lastError}: {task.lastError}
+        </p>
+      )}
+      {task.result && (
+        <section aria-label={t.result} className="mb-4 rounded-lg border border-line bg-panel px-4 py-3">
+          <h3 className="mb-1 text-soft text-xs">{t.result}</h3>
+          <Markdown text={task.result} />
+        </section>
+      )}
+      <Form draft={draft} onChange={setDraft} onSubmit={() => save.mutate(undefined)}>
+        {save.error && <Problem error={save.error} />}
+        <div className="mt-2 flex justify-end gap-2">
+          <Button onClick={onClose}>{texts.close}</Button>
+          <Button kind="primary" type="submit" disabled={!isChanged || !draft.title.trim()} busy={save.isPending}>
+            {texts.save}
+          </Button>
+        </div>
+      </Form>
+    </>
+  )
+}

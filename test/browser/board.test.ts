@@ -1,0 +1,59 @@
+import type { Browser } from 'playwright-core'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { hasBrowser, launch, visit } from '../support/browser.ts'
+import { request } from '../support/rest.ts'
+import { startServer, type TestServer } from '../support/server.ts'
+
+describe.skipIf(!hasBrowser)('the board of tasks', () => {
+  let browser: Browser
+  let server: TestServer
+  beforeAll(async () => {
+    browser = await launch()
+    server = await startServer()
+  })
+  afterAll(async () => {
+    await browser?.close()
+    await server?.[Symbol.asyncDispose]()
+  })
+
+  const create = async (body: object) => (await request(server, 'POST', '/api/v1/tasks', { body })).body.id as string
+  const statusOf = async (id: string) => (await request(server, 'GET', `/api/v1/tasks/${id}`)).body.task.status
+
+  it('a card that is dragged to another column changes its status', async () => {
+    const id = await create({ title: 'Drag me' })
+    const { page, context, complaints } = await visit(browser, server, '/app/tasks')
+    const card = page.locator(`[data-task="${id}"]`)
+    await card.waitFor()
+    await card.dragTo(page.locator('[data-status=in_progress]'))
+    await expect.poll(() => statusOf(id)).toBe('in_progress')
+    await page.locator(`[data-status=in_progress] [data-task="${id}"]`).waitFor()
+    expect(complaints).toEqual([])
+    await context.close()
+  })
+
+  it('a card moves by the keyboard alone', async () => {
+    const id = await create({ title: 'Move me' })
+    const { page, context } = await visit(browser, server, '/app/tasks')
+    await page.getByRole('button', { name: 'Actions for Move me' }).focus()
+    await page.keyboard.press('Enter')
+    await page.getByRole('menuitem', { name: 'In progress' }).waitFor()
+    await page.keyboard.press('ArrowDown')
+    await page.keyboard.press('ArrowUp')
+    await page.keyboard.press('Enter')
+    await expect.poll(() => statusOf(id)).toBe('in_progress')
+    await context.close()
+  })
+
+  it('a task is written, assigned to an agent, run, and shows its result in place', async () => {
+    await request(server, 'POST', '/api/v1/agents', { body: { name: 'Worker', systemPrompt: 'x' } })
+    const { page, context } = await visit(browser, server, '/app/tasks')
+    await page.getByRole('button', { name: 'New task' }).click()
+    await page.getByLabel('Title').fill('Say hello')
+    await page.getByRole('dialog').getByLabel('Assigned to').selectOption({ label: 'Worker' })
+    await page.getByRole('button', { name: 'Create' }).click()
+    await page.getByRole('button', { name: 'Say hello', exact: true }).click()
+    await page.getByRole('button', { name: 'Run the agent' }).click()
+    await page.getByRole('region', { name: 'Result' }).getByText('offline model').waitFor()
+    await context.close()
+  })
+})
