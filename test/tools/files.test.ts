@@ -52,7 +52,7 @@ it('reads a long file in parts that join to the whole, no character broken', asy
     const part: string = await call('read_file', { path: 'long.txt', offset })
     expect([...part].length).toBeLessThan(51_000)
     expect(part.isWellFormed()).toBe(true)
-    const note = /\n\[Cut off after \d+ of 60002 characters: offset (\d+) goes on\]$/.exec(part)
+    const note = /\n\[Cut off after \d+ of 60002 characters: continue with offset (\d+)\]$/.exec(part)
     text += part.slice(0, note?.index)
     if (!note) break
     offset = Number(note[1])

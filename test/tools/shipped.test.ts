@@ -99,7 +99,7 @@ const SCENARIOS: Record<string, Scenario> = {
       use('list_files', { path: 'data/' }),
       use('read_file', { path: 'data/sales.csv' }),
       (asked) => {
-        const offset = Number(/offset (\d+) goes on\]$/.exec(String(answers(asked).at(-1)))?.[1])
+        const offset = Number(/continue with offset (\d+)\]$/.exec(String(answers(asked).at(-1)))?.[1])
         return use('read_file', { path: 'data/sales.csv', offset })
       },
       (asked) => use('write_file', { path: 'data/by-month.csv', content: String(answers(asked).at(-1)).slice(-9) }),
