@@ -22,7 +22,7 @@ export type Credentials = {
   cookie: string | undefined
   /** The organization that the request names, by its id or slug. */
   organization: string | undefined
-  /** What the holder of an unknown token is told, which differs between `/api/v1` and the rest. */
+  /** Error message for an unknown token, which differs between `/api/v1` and the rest. */
   invalid: string
   /** Throws 403 for a write that another site may have made the browser send. */
   checkCookieWrite: () => void
@@ -31,7 +31,7 @@ export type Credentials = {
 /** A user apart from any organization. */
 export type Person = {
   userId: string
-  /** What they may do: less than all with a token that has fewer scopes. */
+  /** Permissions of the actor, limited by the scopes of the token. */
   scopes: readonly string[]
   /** The organization of the personal access token that they came with; of other credentials the named one, if any. */
   organization: string | undefined

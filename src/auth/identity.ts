@@ -17,7 +17,7 @@ export type IdTokenUser = { userId: string; expiresAt: Date }
 /** Place of an ID token's user: the organization of a space, or a named one. */
 export type Place = { spaceId: string } | { orgId: string }
 
-/** Returns what may be an ID token in an `Authorization` header: no personal access token has a dot. */
+/** Returns the possible ID token of an `Authorization` header. Personal access tokens contain no dot. */
 export const idTokenOf = (header: string | undefined): string | undefined =>
   /^Bearer ([\x21-\x7e]*\.[\x21-\x7e]*)$/i.exec(header ?? '')?.[1]
 

@@ -17,7 +17,7 @@ export const cookieName = (settings: Pick<Settings, 'PUBLIC_URL'>): string =>
 export const setCookie = (settings: Pick<Settings, 'PUBLIC_URL'>, secret: string): string =>
   `${cookieName(settings)}=${secret}; Path=/; HttpOnly; SameSite=Lax; Max-Age=${secret ? MAX_AGE : 0}${isHttps(settings) ? '; Secure' : ''}`
 
-/** Paths whose requests a cookie can authenticate. What other protocols serve takes tokens only. */
+/** Paths whose requests a cookie can authenticate. Other protocols accept tokens only. */
 const TAKES_COOKIE = /^\/(?:api|trpc)\/|^\/graphql$/
 
 /** Makes the function that reads the secret of a session from a request; undefined if there is none, or more than one. */
