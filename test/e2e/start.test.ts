@@ -211,7 +211,7 @@ test.concurrent('an SQLite file that is a folder, or something else, is said in 
   await using folder = await createFolder()
   const file = join(folder.path, 'muster.db')
   expect(await refusal(folder.path, { DATABASE_URL: `file:${folder.path}` })).toMatch(
-    /^.*muster-test-\w+ is no file.*\n$/,
+    /^.*muster-test-\w+ is not a regular file.*\n$/,
   )
   await writeFile(file, 'Not what it should be.')
   const said = await refusal(folder.path, { DATABASE_URL: `file:${file}` })
