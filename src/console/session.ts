@@ -14,8 +14,8 @@ export type Session = {
 
 /** Leads to the sign-in page, and back here afterwards. */
 export function signIn(): void {
-  const here = location.pathname.slice(BASE.length) + location.search
-  location.assign(`${BASE}/app/sign-in?returnTo=${encodeURIComponent(here)}`)
+  const here = encodeURIComponent(location.pathname + location.search)
+  location.assign(`${BASE}/app/sign-in?returnTo=${here}`)
 }
 
 /**

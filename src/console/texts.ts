@@ -545,6 +545,7 @@ export const texts = {
       sessionsHelp: 'Where you are signed in.',
       current: 'This browser',
       end: 'End',
+      ended: 'Session ended',
       lastSeen: 'Last used',
       password: 'Password',
       currentPassword: 'Current password',

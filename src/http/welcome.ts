@@ -1,11 +1,12 @@
 import { createHash } from 'node:crypto'
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Settings } from '../settings.ts'
+import { isBuilt } from './console.ts'
 import { sendPage } from './docs.ts'
 
 // Pages for `/` and for the address of a chat in a browser (contract-2.md section 1.21).
 
-const CHAT = /^\/[\w-]+\/spaces\/[\w-]+\/chats\/([\w-]+)\/?$/
+const CHAT = /^\/([\w-]+)\/spaces\/[\w-]+\/chats\/([\w-]+)\/?$/
 
 const STYLE = `
 :root { color-scheme: light dark; --line: #8884; --soft: #6b7280; --accent: #2f5fd0; }
@@ -50,12 +51,25 @@ export const escapeHtml = (text: string): string => text.replace(/[&<>"']/g, (ch
 const wantsPage = ({ headers }: IncomingMessage): boolean => /\btext\/html\b/i.test(headers.accept ?? '')
 
 /**
- * Sends a page to a browser that requests `/` or the address of a chat, with links and instructions for getting a
- * token. It reveals nothing about any organization. Returns false for every other request.
+ * Leads a browser that requests `/` or the address of a chat to the console. Without a console it sends a page with links
+ * and instructions for getting a token. Neither reveals anything about any organization. Returns false for every other
+ * request.
  */
-export function sendWelcome(settings: Settings, path: string, req: IncomingMessage, res: ServerResponse): boolean {
-  const [, chatId] = CHAT.exec(path) ?? []
+export function sendWelcome(
+  settings: Settings,
+  path: string,
+  req: IncomingMessage,
+  res: ServerResponse,
+  hasConsole = isBuilt(),
+): boolean {
+  const [, organization = '', chatId] = CHAT.exec(path) ?? []
   if (!wantsPage(req) || (path !== '/' && !chatId)) return false
+  if (hasConsole) {
+    const base = settings.PUBLIC_URL ? new URL(settings.PUBLIC_URL).pathname.replace(/\/$/, '') : ''
+    const Location = `${base}/app${chatId ? `/chats/${chatId}?organization=${organization}` : ''}`
+    res.writeHead(302, { Location, 'Cache-Control': 'no-cache' }).end()
+    return true
+  }
   const address = (settings.PUBLIC_URL ?? `http://${req.headers.host}`).replace(/\/$/, '')
   sendPage(res, page(settings, escapeHtml(address), chatId), POLICY)
   return true

@@ -1,15 +1,17 @@
 import type { Browser } from 'playwright-core'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { hasBrowser, launch, visit } from '../support/browser.ts'
+import { type Door, hasBrowser, launch, ownerOf, visit } from '../support/browser.ts'
 import { request } from '../support/rest.ts'
 import { startServer, type TestServer } from '../support/server.ts'
 
 describe.skipIf(!hasBrowser)('the board of tasks', () => {
   let browser: Browser
   let server: TestServer
+  let owner: Door
   beforeAll(async () => {
     browser = await launch()
     server = await startServer()
+    owner = await ownerOf(server)
   })
   afterAll(async () => {
     await browser?.close()
@@ -21,7 +23,7 @@ describe.skipIf(!hasBrowser)('the board of tasks', () => {
 
   it('a card that is dragged to another column changes its status', async () => {
     const id = await create({ title: 'Drag me' })
-    const { page, context, complaints } = await visit(browser, server, '/app/tasks')
+    const { page, context, complaints } = await visit(browser, owner, '/app/tasks')
     const card = page.locator(`[data-task="${id}"]`)
     await card.waitFor()
     await card.dragTo(page.locator('[data-status=in_progress]'))
@@ -33,7 +35,7 @@ describe.skipIf(!hasBrowser)('the board of tasks', () => {
 
   it('a card moves by the keyboard alone', async () => {
     const id = await create({ title: 'Move me' })
-    const { page, context } = await visit(browser, server, '/app/tasks')
+    const { page, context } = await visit(browser, owner, '/app/tasks')
     await page.getByRole('button', { name: 'Actions for Move me' }).focus()
     await page.keyboard.press('Enter')
     await page.getByRole('menuitem', { name: 'In progress' }).waitFor()
@@ -46,7 +48,7 @@ describe.skipIf(!hasBrowser)('the board of tasks', () => {
 
   it('a task is written, assigned to an agent, run, and shows its result in place', async () => {
     await request(server, 'POST', '/api/v1/agents', { body: { name: 'Worker', systemPrompt: 'x' } })
-    const { page, context } = await visit(browser, server, '/app/tasks')
+    const { page, context } = await visit(browser, owner, '/app/tasks')
     await page.getByRole('button', { name: 'New task' }).click()
     await page.getByLabel('Title').fill('Say hello')
     await page.getByRole('dialog').getByLabel('Assigned to').selectOption({ label: 'Worker' })

@@ -5,7 +5,17 @@ import { join } from 'node:path'
 import type { Browser } from 'playwright-core'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { createMcp } from '../engine/equipped.ts'
-import { composer, expectEachOnce, hasBrowser, lastAnswer, launch, say, visit } from '../support/browser.ts'
+import {
+  composer,
+  type Door,
+  expectEachOnce,
+  hasBrowser,
+  lastAnswer,
+  launch,
+  ownerOf,
+  say,
+  visit,
+} from '../support/browser.ts'
 import { startForwarder } from '../support/forwarder.ts'
 import { startMcpServer } from '../support/mcp-server.ts'
 import { type ModelServer, startModelServer } from '../support/model-server.ts'
@@ -19,10 +29,12 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
   let browser: Browser
   let model: ModelServer
   let server: TestServer
+  let owner: Door
   beforeAll(async () => {
     browser = await launch()
     model = await startModelServer()
     server = await startServer({ OPENAI_BASE_URL: model.baseUrl, ALLOW_PRIVATE_NETWORK: 'true' })
+    owner = await ownerOf(server)
   })
   afterAll(async () => {
     await browser?.close()
@@ -31,7 +43,7 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
   })
 
   it('the first page takes a message and shows the answer and what to do next', async () => {
-    const { page, context, complaints } = await visit(browser, server)
+    const { page, context, complaints } = await visit(browser, owner)
     await say(page, 'Hello')
     await page.waitForURL('**/app/chats/*')
     await expect.poll(() => lastAnswer(page)).toContain('A reply of the test model.')
@@ -44,7 +56,7 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     const { promise, resolve } = Promise.withResolvers<void>()
     const second = Promise.withResolvers<void>()
     await using forwarder = await startForwarder(server.url)
-    const through = { url: forwarder.url, token: server.token }
+    const through = { ...owner, url: forwarder.url }
     const { page, context } = await visit(browser, through)
     model.script({ tokens: [...words(0, 20), promise, ...words(20, 40), second.promise, ...words(40, 60)] })
     await say(page, 'Count')
@@ -74,7 +86,7 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     const body = { name: 'Asker', systemPrompt: 'x', mcpInstanceIds: [mcpId] }
     const { id } = (await request(server, 'POST', '/api/v1/agents', { body })).body
     model.script({ toolCalls: [{ id: 'call', name: 'echo', input: { text: 'Hi' } }] }, { tokens: 'All done.' })
-    const { page, context, complaints } = await visit(browser, server, `/app?agent=${id}`)
+    const { page, context, complaints } = await visit(browser, owner, `/app?agent=${id}`)
     await page.getByRole('button', { name: 'Talk to Asker' }).waitFor()
     await say(page, 'Go')
     const card = page.getByRole('group', { name: 'Approval of echo' })
@@ -89,7 +101,7 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
   })
 
   it('a file that is dropped goes with the message', async () => {
-    const { page, context } = await visit(browser, server)
+    const { page, context } = await visit(browser, owner)
     await composer(page).waitFor()
     const data = await page.evaluateHandle(() => {
       const transfer = new DataTransfer()
@@ -111,7 +123,7 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
   })
 
   it('an edited message begins a branch, and both branches can be read', async () => {
-    const { page, context } = await visit(browser, server)
+    const { page, context } = await visit(browser, owner)
     model.script({ tokens: 'First answer.' }, { tokens: 'Second answer.' })
     await say(page, 'One')
     await expect.poll(() => lastAnswer(page)).toContain('First answer.')
@@ -136,7 +148,7 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     const { id } = (
       await request(server, 'POST', '/api/v1/agents', { body: { name, systemPrompt: 'x', initialGreeting: hostile } })
     ).body
-    const { page, context, complaints } = await visit(browser, server, `/app?agent=${id}`)
+    const { page, context, complaints } = await visit(browser, owner, `/app?agent=${id}`)
     model.script({ tokens: [hostile] }, { tokens: ['*a*'.repeat(350_000)] })
     await say(page, hostile)
     await expect.poll(() => lastAnswer(page)).toContain('desrever')
@@ -165,10 +177,16 @@ describe.skipIf(!hasBrowser)('a chat while the server is killed', () => {
       LEASE_DURATION: '1',
     }
     const first = await spawnServer(folder, env)
-    const token = /mst_\w{36}/.exec(first.out)?.[0] ?? ''
     const browser = await launch()
     try {
-      const { page } = await visit(browser, { url: first.url, token })
+      // The link that the first start prints leads into a chat.
+      const [, link = ''] = /(http\S+\/app\/welcome#\S+)/.exec(first.out) ?? []
+      const { page } = await visit(browser, { url: first.url, cookie: '' })
+      await page.waitForURL('**/app/sign-in?returnTo=*')
+      await page.goto(link)
+      await page.getByRole('button', { name: 'Sign in' }).click()
+      await page.getByRole('link', { name: 'Continue without a password' }).click()
+      await composer(page).waitFor()
       model.script({ tokens: words(0, 30), end: 'hang' }, { tokens: ['Back ', 'again.'] })
       await say(page, 'Count')
       await expect.poll(() => lastAnswer(page)).toContain('w29')

@@ -1,7 +1,7 @@
 import axe from 'axe-core'
 import type { Browser, Page } from 'playwright-core'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { hasBrowser, launch, visit } from '../support/browser.ts'
+import { type Door, hasBrowser, launch, ownerOf, visit } from '../support/browser.ts'
 import { request } from '../support/rest.ts'
 import { startServer, type TestServer } from '../support/server.ts'
 
@@ -41,10 +41,12 @@ const PAGES = [
 describe.skipIf(!hasBrowser)('the pages of the console', () => {
   let browser: Browser
   let server: TestServer
+  let owner: Door
   let paths: string[]
   beforeAll(async () => {
     browser = await launch()
     server = await startServer()
+    owner = await ownerOf(server)
     const agent = { name: 'Ada', systemPrompt: 'You help.', description: 'Helps.', tags: ['one'] }
     const { id } = (await request(server, 'POST', '/api/v1/agents', { body: agent })).body
     const run = (await request(server, 'POST', `/api/v1/agents/${id}/execute`, { body: { message: 'Hello' } })).body
@@ -62,7 +64,7 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
     'have no serious finding of axe, obey their policy and fit: $colorScheme, $width pixels',
     async ({ colorScheme, width }) => {
       const viewport = { width, height: 800 }
-      const { page, context, complaints } = await visit(browser, server, '/app', { colorScheme, viewport })
+      const { page, context, complaints } = await visit(browser, owner, '/app', { colorScheme, viewport })
       for (const path of paths) {
         await page.goto(path)
         await page.locator('h1').first().waitFor({ state: 'attached' })
@@ -82,7 +84,7 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
   )
 
   it('load 200 KB at first and at most 80 KB more for each page', async () => {
-    const { page, context } = await visit(browser, server, '/app')
+    const { page, context } = await visit(browser, owner, '/app')
     let loaded = 0
     const seen = new Set<string>()
     const load = async (path: string) => {
@@ -124,7 +126,7 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
   })
 
   it('the palette finds an agent by the keyboard alone', async () => {
-    const { page, context } = await visit(browser, server, '/app')
+    const { page, context } = await visit(browser, owner, '/app')
     await page.locator('[data-composer]').waitFor()
     await page.keyboard.press('Control+k')
     await page.getByRole('combobox').waitFor()

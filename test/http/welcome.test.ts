@@ -1,24 +1,55 @@
+import { once } from 'node:events'
+import { createServer, type Server } from 'node:http'
+import type { AddressInfo } from 'node:net'
 import { afterAll, beforeAll, expect, test } from 'vitest'
+import { sendWelcome } from '../../src/http/welcome.ts'
 import { request } from '../support/rest.ts'
 import { startServer, type TestServer } from '../support/server.ts'
 
 /** What a browser gets where there is no API (contract-2.md section 1.21). */
 
 let server: TestServer
+/** The same answers as if the console was built, or was not. */
+let withConsole: Server
+let withoutConsole: Server
 beforeAll(async () => {
   server = await startServer({ TOKEN_PREFIX: 'td' })
+  withConsole = await welcomes(true)
+  withoutConsole = await welcomes(false)
 })
-afterAll(() => server[Symbol.asyncDispose]())
+afterAll(async () => {
+  withConsole.close()
+  withoutConsole.close()
+  await server[Symbol.asyncDispose]()
+})
+
+async function welcomes(hasConsole: boolean): Promise<Server> {
+  const { settings } = server.service.deps
+  const made = createServer((req, res) => void sendWelcome(settings, req.url ?? '', req, res, hasConsole))
+  await once(made.listen(0, '127.0.0.1'), 'listening')
+  return made
+}
+
+const urlOf = (one: Server) => `http://127.0.0.1:${(one.address() as AddressInfo).port}`
 
 const BROWSER = 'text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8'
 const open = (path: string, accept = BROWSER, method = 'GET') =>
   fetch(server.url + path, { method, headers: { Accept: accept } })
 
-test('a browser gets a page at / and at the address of a chat, and every link on it leads somewhere', async () => {
+test('a browser is led from / and from the address of a chat to the console', async () => {
+  const lead = async (path: string) => {
+    const response = await fetch(urlOf(withConsole) + path, { headers: { Accept: BROWSER }, redirect: 'manual' })
+    return [response.status, response.headers.get('location')]
+  }
+  expect(await lead('/')).toEqual([302, '/app'])
+  expect(await lead('/acme/spaces/a/chats/b')).toEqual([302, '/app/chats/b?organization=acme'])
+})
+
+test('without the console a browser gets a page, and every link on it leads somewhere', async () => {
   const { chatUrl } = (await request(server, 'POST', '/api/v1/agents', { body: { name: 'Ada', systemPrompt: 'x' } }))
     .body
   for (const path of ['/', chatUrl]) {
-    const response = await open(path)
+    const response = await fetch(urlOf(withoutConsole) + path, { headers: { Accept: BROWSER } })
     expect([response.status, response.headers.get('content-type')]).toEqual([200, 'text/html; charset=utf-8'])
     const html = await response.text()
     expect(html).toContain('Bearer td_')
@@ -27,11 +58,13 @@ test('a browser gets a page at / and at the address of a chat, and every link on
     expect((await open(path, BROWSER, 'HEAD')).status).toBe(200)
   }
   const chatId = chatUrl.split('/').at(-1)
-  expect(await (await open(chatUrl)).text()).toContain(`/api/v1/chats/${chatId}/messages`)
+  expect(await (await fetch(urlOf(withoutConsole) + chatUrl, { headers: { Accept: BROWSER } })).text()).toContain(
+    `/api/v1/chats/${chatId}/messages`,
+  )
 })
 
-test('its policy lets the browser load nothing and run nothing', async () => {
-  const response = await open('/')
+test('the policy of that page lets the browser load nothing and run nothing', async () => {
+  const response = await fetch(urlOf(withoutConsole), { headers: { Accept: BROWSER } })
   const policy = response.headers.get('content-security-policy') ?? ''
   expect(policy).toMatch(/^default-src 'none'; style-src 'sha256-[\w+/=]+'; /)
   expect(policy).not.toMatch(/unsafe|script-src/)

@@ -1,6 +1,9 @@
 import { existsSync } from 'node:fs'
 import { type Browser, type BrowserContext, type BrowserContextOptions, chromium, type Page } from 'playwright-core'
 import { expect } from 'vitest'
+import { signedIn } from './browser-session.ts'
+import { request } from './rest.ts'
+import type { TestServer } from './server.ts'
 
 /** Where Debian puts it. */
 const CHROMIUM_PATH = process.env.CHROMIUM_PATH ?? '/usr/bin/chromium'
@@ -26,26 +29,25 @@ export type Visitor = {
   complaints: string[]
 }
 
-/** Opens the console as the holder of a token. */
+/** Where the console is, and the cookie of somebody who has signed in. */
+export type Door = { url: string; cookie: string }
+
+/** Signs the owner of a server in. */
+export async function ownerOf(server: TestServer): Promise<Door> {
+  const { profile } = (await request(server, 'GET', '/api/v1/profile')).body
+  const { secret } = await signedIn(server, profile.id)
+  return { url: server.url, cookie: secret }
+}
+
+/** Opens the console as somebody who has signed in. */
 export async function visit(
   browser: Browser,
-  server: { url: string; token: string },
+  { url, cookie }: Door,
   path = '/app',
   options: BrowserContextOptions = {},
 ): Promise<Visitor> {
-  const context = await browser.newContext({
-    baseURL: server.url,
-    extraHTTPHeaders: { Authorization: `Bearer ${server.token}` },
-    locale: 'en-GB',
-    ...options,
-  })
-  const { profile } = await (
-    await fetch(new URL('/api/v1/profile', server.url), { headers: { Authorization: `Bearer ${server.token}` } })
-  ).json()
-  const { organization, organizations, ...user } = profile
-  await context.route('**/api/auth/session', (route) =>
-    route.fulfill({ json: { user, organization, organizations, role: organization.role, scopes: ['*'] } }),
-  )
+  const context = await browser.newContext({ baseURL: url, locale: 'en-GB', ...options })
+  if (cookie) await context.addCookies([{ name: 'muster', value: cookie, url, httpOnly: true, sameSite: 'Lax' }])
   const page = await context.newPage()
   const complaints: string[] = []
   page.on('pageerror', (error) => complaints.push(String(error)))
@@ -53,8 +55,8 @@ export async function visit(
     if (/Content Security Policy|Refused to/i.test(message.text())) complaints.push(message.text())
   })
   page.on('request', (request) => {
-    const url = new URL(request.url())
-    if (/^https?:$/.test(url.protocol) && url.origin !== new URL(server.url).origin) complaints.push(`asked ${url}`)
+    const asked = new URL(request.url())
+    if (/^https?:$/.test(asked.protocol) && asked.origin !== new URL(url).origin) complaints.push(`asked ${asked}`)
   })
   await page.goto(path)
   return { context, page, complaints }

@@ -6,13 +6,20 @@ import { TextField } from '../../components/field.tsx'
 import { Loaded, Problem } from '../../components/page.tsx'
 import { query, useAction } from '../../queries.ts'
 import { texts } from '../../texts.ts'
+import { Password, Sessions } from './sessions.tsx'
 
 const t = texts.settings.profile
 
 /** Who the person is to others. */
 export function Profile() {
   const profile = useQuery(query('profile.get', undefined))
-  return <Loaded query={profile}>{(found) => <Form profile={found.profile} />}</Loaded>
+  return (
+    <>
+      <Loaded query={profile}>{(found) => <Form profile={found.profile} />}</Loaded>
+      <Sessions />
+      <Password />
+    </>
+  )
 }
 
 function Form({ profile }: { profile: Output<'profile.get'>['profile'] }) {
@@ -24,7 +31,7 @@ function Form({ profile }: { profile: Output<'profile.get'>['profile'] }) {
   })
   return (
     <form
-      className="max-w-md"
+      className="mb-8 max-w-md"
       onSubmit={(event) => {
         event.preventDefault()
         save.mutate(undefined)

@@ -1,0 +1,96 @@
+import { useQuery } from '@tanstack/react-query'
+import { type FormEvent, useState } from 'react'
+import { tell } from '../../api.ts'
+import { Badge } from '../../components/badge.tsx'
+import { Button } from '../../components/button.tsx'
+import { TextField } from '../../components/field.tsx'
+import { Loaded, Problem, Rows, Section } from '../../components/page.tsx'
+import { Ago } from '../../components/time.tsx'
+import { query, useAction } from '../../queries.ts'
+import { texts } from '../../texts.ts'
+
+const t = texts.settings.profile
+
+/** The browsers in which the person is signed in. */
+export function Sessions() {
+  const list = useQuery(query('sessions.list', undefined))
+  const end = useAction((id: string) => tell('sessions.end', { id }), { changes: ['sessions.'], done: t.ended })
+  return (
+    <Section title={t.sessions}>
+      <p className="mb-2 text-soft">{t.sessionsHelp}</p>
+      <Loaded query={list} lines={2}>
+        {({ sessions }) => (
+          <Rows>
+            {sessions.map((session) => (
+              <li key={session.id} className="flex items-center gap-3 px-4 py-2.5">
+                <div className="min-w-0 flex-1">
+                  <p className="truncate" title={session.userAgent ?? ''}>
+                    {session.userAgent ?? session.method}
+                  </p>
+                  <p className="truncate text-soft text-xs">
+                    {session.address} · {t.lastSeen}: <Ago at={session.lastSeenAt} />
+                  </p>
+                </div>
+                {session.current ? (
+                  <Badge kind="good">{t.current}</Badge>
+                ) : (
+                  <Button small kind="danger" disabled={end.isPending} onClick={() => end.mutate(session.id)}>
+                    {t.end}
+                  </Button>
+                )}
+              </li>
+            ))}
+          </Rows>
+        )}
+      </Loaded>
+    </Section>
+  )
+}
+
+/** Sets or changes the person's password. */
+export function Password() {
+  const session = useQuery(query('sessions.current', undefined))
+  const [current, setCurrent] = useState('')
+  const [next, setNext] = useState('')
+  const change = useAction(() => tell('sessions.changePassword', { ...(current && { current }), new: next }), {
+    changes: ['sessions.'],
+    done: t.passwordChanged,
+    quiet: true,
+    onDone: () => {
+      setCurrent('')
+      setNext('')
+    },
+  })
+  const submit = (event: FormEvent) => {
+    event.preventDefault()
+    change.mutate(undefined)
+  }
+  return (
+    <Section title={t.password}>
+      <form className="max-w-md" onSubmit={submit}>
+        {session.data?.user.hasPassword && (
+          <TextField
+            label={t.currentPassword}
+            type="password"
+            autoComplete="current-password"
+            value={current}
+            onChange={({ target }) => setCurrent(target.value)}
+          />
+        )}
+        <TextField
+          label={t.newPassword}
+          help={t.newPasswordHelp}
+          type="password"
+          autoComplete="new-password"
+          minLength={12}
+          value={next}
+          onChange={({ target }) => setNext(target.value)}
+        />
+        {change.error && <Problem error={change.error} />}
+        <Button kind="primary" type="submit" disabled={next.length < 12} busy={change.isPending}>
+          {t.changePassword}
+        </Button>
+      </form>
+    </Section>
+  )
+}
