@@ -1,0 +1,59 @@
+import { expect, test } from 'vitest'
+import { apply, type Live, textOf, waitingIn } from '../../src/console/features/chat/live.ts'
+import { diffLines } from '../../src/console/lib/diff.ts'
+import type { ChatEvent, MessageData } from '../../src/wire.ts'
+
+const event = (seq: number, data: MessageData): ChatEvent => ({
+  ...{ id: `run:${seq}`, executionId: 'run', at: new Date(0), event: 'message', seq },
+  data: { ...data, executionId: 'run' },
+})
+const delta = (seq: number, text: string, step = 1): ChatEvent =>
+  event(seq, { messageType: 'stream_event', step, delta: { type: 'text_delta', text } })
+const run = (events: readonly ChatEvent[]) => events.reduce<Live>(apply, new Map()).get('run')
+
+test('an event that comes twice changes nothing', () => {
+  const events = [delta(1, 'One '), delta(2, 'two'), delta(1, 'One '), delta(2, 'two'), delta(3, '.')]
+  expect(textOf(run(events)!)).toBe('One two.')
+})
+
+test('the fragments of a step that is resumed begin anew, and those of earlier steps stay', () => {
+  const resumed = event(4, { messageType: 'resumed', step: 2 })
+  expect(textOf(run([delta(1, 'First.'), delta(2, 'Half', 2), resumed, delta(5, 'Whole.', 2)])!)).toBe(
+    'First.\n\nWhole.',
+  )
+})
+
+test('a whole step takes the place of its fragments', () => {
+  const whole = event(3, {
+    ...{ messageType: 'assistant', step: 1, text: 'All of it' },
+    content: [{ type: 'text', text: 'All of it' }],
+  })
+  expect(textOf(run([delta(1, 'All '), whole])!)).toBe('All of it')
+})
+
+test('a call waits from its approval event until its result', () => {
+  const called = event(1, {
+    ...{ messageType: 'assistant', step: 1, text: '' },
+    content: [{ type: 'tool_use', id: 'call', name: 'echo', input: {} }],
+  })
+  const asked = event(2, { messageType: 'approval', approvalId: 'a', toolUseId: 'call', name: 'echo' })
+  const answered = event(3, { messageType: 'tool_result', toolUseId: 'call', content: 'Hi', isError: false })
+  expect(waitingIn(run([called, asked])!).map(({ name }) => name)).toEqual(['echo'])
+  expect(waitingIn(run([called, asked, answered])!)).toEqual([])
+})
+
+test('a reset forgets every run', () => {
+  const reset: ChatEvent = {
+    ...{ id: '-:0', executionId: null, at: new Date(0), event: 'reset', data: { executionId: null } },
+  }
+  expect(run([delta(1, 'One'), reset])).toBeUndefined()
+})
+
+test('a comparison pairs changed lines and keeps common ones on both sides', () => {
+  expect(diffLines('a\nb\nc', 'a\nx\nc\nd')).toEqual([
+    { left: 'a', right: 'a' },
+    { left: 'b', right: 'x' },
+    { left: 'c', right: 'c' },
+    { left: null, right: 'd' },
+  ])
+})
