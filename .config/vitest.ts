@@ -39,6 +39,8 @@ const ON_POSTGRESQL = [
   'test/missions/kill.test.ts',
   'test/graphql/{executions,nodes}.test.ts',
   'test/rest/{agents,attachments,chats,counts,executions,missions}.test.ts',
+  'test/people/invitations.test.ts',
+  'test/rest/{audit-retention,limits,organizations}.test.ts',
   'test/rest/{pages,queries,spaces,tasks,usage,visibility}.test.ts',
   'test/security/{isolation,revocation}.test.ts',
   'test/{idempotency,tasks.property,values}.test.ts',

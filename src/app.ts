@@ -2,6 +2,7 @@ import type { IncomingMessage, RequestListener, ServerResponse } from 'node:http
 import { nodeHTTPRequestHandler } from '@trpc/server/adapters/node-http'
 import type { Credentials } from './auth/actors.ts'
 import { idTokenOf, userOfIdToken } from './auth/identity.ts'
+import { callerOf } from './auth/rate-limits.ts'
 import { createCookieReader, requireOwnPage, setCookie } from './auth/session-cookie.ts'
 import type { Deps } from './deps.ts'
 import {
@@ -19,6 +20,7 @@ import { compressWritten } from './http/compress.ts'
 import { digestTag, sendTagged } from './http/conditional.ts'
 import { createCors } from './http/cors.ts'
 import { createHostCheck } from './http/hosts.ts'
+import { createRequestLimits } from './http/limits.ts'
 import { checkProtocol } from './http/malformed.ts'
 import { handleRest } from './http/rest.ts'
 import { routeOf } from './http/route-names.ts'
@@ -156,7 +158,23 @@ function createContext(
   const { authorization, cookie, organization } = credentials
   let controller: AbortController | undefined
   const closing = () => (controller ??= abortedByClose(res))
-  const authenticate = once(() => deps.actors.of(credentials))
+  const request = { id: requestId, address: ip }
+  const count = deps.rateLimits && createRequestLimits(deps.rateLimits, deps.clock, res)
+  // A batch of tRPC counts its calls. Whoever asks is counted once, however often they are looked up.
+  const calls = path.startsWith('/trpc/') ? path.split(',').length : 1
+  let counted: Promise<void> | undefined
+  const admit = (caller: string) => (counted ??= count!('default', caller, calls))
+  const authenticate = once(async () => {
+    const actor = await deps.actors.of(credentials)
+    deps.keyNetworks.note(actor, request)
+    if (count) await admit(callerOf(actor))
+    return actor
+  })
+  const ofUser = async (token: string) => {
+    const user = await userOfIdToken(deps, token)
+    if (count) await admit(callerOf({ tokenId: '', userId: user.userId }))
+    return user
+  }
   // Where the input tells the organization of an ID token, a header need not.
   const idToken = documented || organization !== undefined ? undefined : idTokenOf(authorization)
   return {
@@ -164,8 +182,14 @@ function createContext(
     requestId,
     authenticate,
     authenticateAgain: () => deps.actors.again(credentials),
-    identify: once(async () => (idToken ? userOfIdToken(deps, idToken) : { actor: await authenticate() })),
-    person: once(() => deps.actors.person(credentials)),
+    identify: once(async () => (idToken ? ofUser(idToken) : { actor: await authenticate() })),
+    person: once(async () => {
+      const person = await deps.actors.person(credentials)
+      const { userId, tokenId, session } = person
+      if (count) await admit(callerOf({ userId, tokenId, ...(session && { sessionId: session.id }) }))
+      return person
+    }),
+    countRun: count && ((actor) => count('execute', callerOf(actor), 1)),
     client: { address: ip, userAgent: req.headers['user-agent'] },
     cookie,
     requireOwnPage: fromOwnPage,

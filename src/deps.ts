@@ -3,6 +3,8 @@ import type { Logger } from 'pino'
 import type { KnownAgents } from './agents/known.ts'
 import type { Actors } from './auth/actors.ts'
 import type { IdTokens } from './auth/id-tokens.ts'
+import type { KeyNetworks } from './auth/key-networks.ts'
+import type { RateLimits } from './auth/rate-limits.ts'
 import type { Revocations } from './auth/revocations.ts'
 import type { Bus } from './bus/index.ts'
 import type { Db } from './db/client.ts'
@@ -10,6 +12,7 @@ import type { Engine } from './executions/engine/engine.ts'
 import type { Notices } from './executions/engine/events/notices.ts'
 import type { Models } from './executions/engine/models/models.ts'
 import type { Clock } from './lib/clock.ts'
+import type { Mailer } from './mail/service.ts'
 import type { MediaStorage } from './media/storage.ts'
 import type { Pause } from './pause.ts'
 import type { Settings } from './settings.ts'
@@ -30,6 +33,12 @@ export type Deps = {
   /** Cache of agents by version. */
   readonly knownAgents: KnownAgents
   readonly revocations: Revocations
+  /** Null unless the operator has set a rate limit. */
+  readonly rateLimits: RateLimits | null
+  /** The networks from which keys are used. */
+  readonly keyNetworks: KeyNetworks
+  /** Null unless SMTP_URL is set. */
+  readonly mail: Mailer | null
   readonly storage: MediaStorage
   /** Bytes of unfinished uploads in this process, by organization. */
   readonly uploads: Map<string, number>

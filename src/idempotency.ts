@@ -248,9 +248,9 @@ function replay<T>({ answer }: IdempotencyRow, idempotency: IdempotencyKey): T {
   return JSON.parse(answer)
 }
 
-/** A token is returned once: the stored response, and so the repetition, has null instead. */
+/** A token, or a link, is returned once: the stored response, and so the repetition, has null instead. */
 export const store = (tx: Tx, { id }: KeyClaim, answer: object, createdAt?: Date) => {
-  const shown = 'token' in answer ? { ...answer, token: null } : answer
+  const shown = { ...answer, ...('token' in answer && { token: null }), ...('url' in answer && { url: null }) }
   const data = { answer: JSON.stringify(shown), leaseUntil: null }
   return tx.idempotencyRecord.updateMany({ where: { id, ...(createdAt && { createdAt }) }, data })
 }

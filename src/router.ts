@@ -6,6 +6,7 @@ import { client } from './client/router.ts'
 import { executions } from './executions/router.ts'
 import { files } from './files/router.ts'
 import { keys } from './keys/router.ts'
+import { limits } from './limits/router.ts'
 import { mcps } from './mcps/router.ts'
 import { media } from './media/router.ts'
 import { missions } from './missions/router.ts'
@@ -30,6 +31,7 @@ export const appRouter = router({
   executions,
   files,
   keys,
+  limits,
   mcps,
   media,
   missions,

@@ -129,6 +129,31 @@ const CompatibleProviders = z
 
 const address = web.optional()
 
+/** Maximum length of a window of a rate limit (seconds). */
+const MAX_WINDOW = 24 * 60 * 60
+
+/** A number of calls in a window, as `<calls>/<seconds>`. The window is kept in milliseconds. */
+const rateLimit = z
+  .string()
+  .trim()
+  .regex(/^[1-9]\d{0,8}\/[1-9]\d{0,4}$/, 'must be <calls>/<seconds>, such as 600/60')
+  .transform((text) => text.split('/').map(Number) as [number, number])
+  .refine(([, seconds]) => seconds <= MAX_WINDOW, `must have a window of at most ${MAX_WINDOW} seconds`)
+  .transform(([limit, seconds]) => ({ limit, window: seconds * 1000 }))
+  .optional()
+
+/** The address of a mail server. */
+const smtp = z
+  .string()
+  .trim()
+  .pipe(
+    z.url({
+      protocol: /^smtps?$/,
+      error: 'must be the address of a mail server, such as smtps://user:password@mail.example.com',
+    }),
+  )
+  .optional()
+
 function isAddress(url: string): boolean {
   try {
     return url.startsWith('file://') ? fileURLToPath(url) !== '' : URL.canParse(url)
@@ -190,6 +215,13 @@ export const Settings = z
     TRUST_PROXY: flag,
     PUBLIC_DIRECTORY: flag,
     ALLOW_NEW_ORGANIZATIONS: flag,
+    SMTP_URL: smtp,
+    MAIL_FROM: z
+      .string()
+      .trim()
+      .max(320)
+      .regex(/^[^\p{Cc}]+@[^\p{Cc}]+$/u, 'must be an e-mail address, such as Muster <muster@example.com>')
+      .optional(),
     LOG_LEVEL: z.enum(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent']).default('info'),
 
     ROLE: z.enum(['all', 'api', 'worker']).default('all'),
@@ -275,6 +307,8 @@ export const Settings = z
     S3_ACCESS_KEY_ID: z.string().optional(),
     S3_SECRET_ACCESS_KEY: z.string().optional(),
     EVENT_RETENTION_DAYS: z.coerce.number().positive().max(MAX_DAYS).default(90),
+    RATE_LIMIT: rateLimit,
+    EXECUTE_RATE_LIMIT: rateLimit,
     AUDIT_RETENTION_DAYS: z.coerce.number().positive().max(MAX_DAYS).default(365),
   })
   .refine((env) => env.BOOTSTRAP_TOKEN === undefined || isWellFormed(env.BOOTSTRAP_TOKEN, env.TOKEN_PREFIX), {

@@ -5,6 +5,8 @@ import type { Logger } from 'pino'
 import { createKnownAgents } from './agents/known.ts'
 import { createApp } from './app.ts'
 import { createActors } from './auth/actors.ts'
+import { createKeyNetworks } from './auth/key-networks.ts'
+import { createRateLimits } from './auth/rate-limits.ts'
 import { createRevocations } from './auth/revocations.ts'
 import { bootstrap } from './bootstrap.ts'
 import { createLocalBus } from './bus/local.ts'
@@ -29,6 +31,7 @@ import { checkLog, countStart, findInstallation } from './installation.ts'
 import { type Clock, systemClock } from './lib/clock.ts'
 import { connected } from './lib/turn.ts'
 import { unlessAborted } from './lib/unless-aborted.ts'
+import { createMailer } from './mail/service.ts'
 import { installationId } from './media/installation.ts'
 import { removeLeftovers } from './media/leftovers.ts'
 import { noStorage, openStorage } from './media/storage.ts'
@@ -148,8 +151,17 @@ export async function startService(
   const sessionKey = deriveKey(masterKey, 'sessions')
   const actors = createActors({ ...base, idTokens, tokenKey, sessionKey })
   cleanup.defer(() => actors.stop())
+  const rateLimits = createRateLimits(base)
+  cleanup.defer(() => rateLimits?.stop())
+  const keyNetworks = createKeyNetworks(base)
+  cleanup.defer(() => keyNetworks.stop())
+  const mail = createMailer(settings, log, pause)
+  cleanup.defer(() => mail?.stop())
   const deps: Deps = {
     ...base,
+    rateLimits,
+    keyNetworks,
+    mail,
     engine,
     chatNotices,
     actors,

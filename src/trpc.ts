@@ -46,6 +46,8 @@ export type Context = {
   readonly cookie: string | undefined
   /** Throws 403 unless the request comes from a page of this service (contract-2.md section 3.1). */
   readonly requireOwnPage: () => void
+  /** Counts a run that somebody starts. Throws 429 beyond EXECUTE_RATE_LIMIT. */
+  readonly countRun?: ((actor: Actor) => Promise<void>) | null | undefined
   /** Gives the browser the secret of its session; an empty one takes the cookie away. */
   readonly setCookie: (secret: string) => void
   /** A signal that aborts when the caller has gone away; made when it is asked for. */
@@ -65,6 +67,8 @@ export type Context = {
 
 type Described = {
   scopes?: readonly Scope[]
+  /** Whether it starts a run, which EXECUTE_RATE_LIMIT counts. */
+  startsRun?: boolean
   /** Conditions of statuses that do not follow from method, path and input (http/openapi.ts). */
   errors?: Readonly<Record<number, string>>
   /** Whom it lets in, unless that is a caller in an organization: a user apart from any, or everybody. */
@@ -146,15 +150,16 @@ const errors = t.middleware(async ({ next }) => {
 })
 
 /** Adds the request to an actor, for the audit log. */
-export const asRequested = ({ requestId: id }: Context, actor: Actor): Actor => ({
+export const asRequested = ({ requestId: id, client }: Pick<Context, 'requestId' | 'client'>, actor: Actor): Actor => ({
   ...actor,
-  request: { id, address: undefined },
+  request: { id, address: client.address },
 })
 
 const authenticated = t.middleware(async ({ ctx, meta, type, getRawInput, next }) => {
   const actor = await ctx.authenticate()
   if (meta?.scopes?.length) requireScope(actor, ...meta.scopes)
   checkInput(await getRawInput())
+  if (meta?.startsRun) await ctx.countRun?.(actor)
   return next({ ctx: { actor: type === 'mutation' ? asRequested(ctx, actor) : actor } })
 })
 
@@ -207,9 +212,11 @@ export const everybody = () =>
 type PlaceField = 'spaceId' | 'orgId'
 
 const identified = (field: PlaceField) =>
-  t.middleware(async ({ ctx, meta, getRawInput, next }) =>
-    next({ ctx: { actor: await actorAt(ctx, field, meta?.scopes ?? [], await getRawInput()) } }),
-  )
+  t.middleware(async ({ ctx, meta, type, getRawInput, next }) => {
+    const actor = await actorAt(ctx, field, meta?.scopes ?? [], await getRawInput())
+    if (meta?.startsRun) await ctx.countRun?.(actor)
+    return next({ ctx: { actor: type === 'mutation' ? asRequested(ctx, actor) : actor } })
+  })
 
 /**
  * Returns the caller in the place that an input field names: the holder of a token with any of these scopes, or of an
@@ -256,6 +263,9 @@ export const rest = (
   summary: string,
   errors: Readonly<Record<number, string>> = {},
 ): Meta => ({ openapi: { method, path, summary, errorResponses: [] }, errors })
+
+/** Of a procedure that starts a run. */
+export const STARTS_RUN: Meta = { startsRun: true } as Meta
 
 export const router = t.router
 export const createCallerFactory = t.createCallerFactory

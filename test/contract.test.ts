@@ -44,6 +44,8 @@ const EXCEPTIONS: Record<
   'POST /api/files/delete': { only: ['REST', 'tRPC'], why: 'section F' },
   'POST /api/files/upload': { only: ['REST'], why: 'multipart' },
   // They set a cookie, or lead to one, before which there is nobody whom GraphQL would answer.
+  'POST /api/auth/accept': { only: ['REST', 'tRPC'], why: 'cookie' },
+  'POST /api/auth/invitation': { only: ['REST', 'tRPC'], why: 'cookie' },
   'POST /api/auth/login': { only: ['REST', 'tRPC'], why: 'cookie' },
   'POST /api/auth/logout': { only: ['REST', 'tRPC'], why: 'cookie' },
   'POST /api/auth/link': { only: ['REST', 'tRPC'], why: 'cookie' },
@@ -73,6 +75,17 @@ POST /api/v1/organizations
 GET /api/v1/organizations/{id}
 PATCH /api/v1/organizations/{id}
 GET /api/v1/organizations/{id}/members
+GET /api/v1/limits
+GET /api/v1/organizations/{id}/invitations
+POST /api/v1/organizations/{id}/invitations
+DELETE /api/v1/organizations/{id}/invitations/{invitationId}
+GET /api/v1/organizations/{id}/service-accounts
+POST /api/v1/organizations/{id}/service-accounts
+PATCH /api/v1/organizations/{id}/service-accounts/{userId}
+DELETE /api/v1/organizations/{id}/service-accounts/{userId}
+GET /api/v1/organizations/{id}/service-accounts/{userId}/keys
+POST /api/v1/organizations/{id}/service-accounts/{userId}/keys
+DELETE /api/v1/organizations/{id}/service-accounts/{userId}/keys/{keyId}
 PATCH /api/v1/organizations/{id}/members/{userId}
 DELETE /api/v1/organizations/{id}/members/{userId}
 GET /api/v1/tasks
@@ -164,6 +177,8 @@ PATCH /api/v1/profile
 GET /api/auth/session
 GET /api/auth/sessions
 DELETE /api/auth/sessions/{id}
+POST /api/auth/accept
+POST /api/auth/invitation
 POST /api/auth/login
 POST /api/auth/logout
 POST /api/auth/link
@@ -241,7 +256,7 @@ test('every operation of the OpenAPI document is a procedure, the state of the s
 })
 
 test('the exceptions are few, and of a kind that has to be', () => {
-  expect(Object.keys(EXCEPTIONS).length).toBeLessThanOrEqual(20)
+  expect(Object.keys(EXCEPTIONS).length).toBeLessThanOrEqual(22)
   for (const [path, { why }] of Object.entries(EXCEPTIONS)) {
     const [method = '', address = ''] = path.split(' ')
     const operation = document.paths?.[address]?.[method.toLowerCase() as 'get'] as {

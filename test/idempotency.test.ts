@@ -100,6 +100,10 @@ async function approval({ token = lab.server.token, agentId }: By = {}): Promise
   return (await lab.db.approval.create({ data: { id: newKey().replace(' ', ''), ...data } })).id
 }
 
+/** A service account of the lab's organization. */
+const serviceAccount = (): Promise<string> =>
+  create(`/api/v1/organizations/${lab.actor.organizationId}/service-accounts`, { name: 'CI', role: 'member' })
+
 const file = (text: string) => {
   const form = new FormData()
   form.set('file', new File([text], 'notes.txt'))
@@ -184,6 +188,21 @@ const CASES: Record<string, Case> = {
     body: { name: 'Acme' },
     other: { name: 'Other' },
   }),
+  'organizations.createInvitation': async () => ({
+    path: `/api/v1/organizations/${lab.actor.organizationId}/invitations`,
+    body: { email: `guest-${++keys}@example.com`, role: 'member' },
+    other: { email: `guest-${++keys}@example.com`, role: 'admin' },
+  }),
+  'organizations.createServiceAccount': async () => ({
+    path: `/api/v1/organizations/${lab.actor.organizationId}/service-accounts`,
+    body: { name: 'CI', role: 'member' },
+    other: { name: 'CD', role: 'member' },
+  }),
+  'organizations.createServiceKey': async () => ({
+    path: `/api/v1/organizations/${lab.actor.organizationId}/service-accounts/${await serviceAccount()}/keys`,
+    body: { name: 'CI' },
+    other: { name: 'CD' },
+  }),
   'organizations.takeOver': async () => ({
     path: `/api/v1/organizations/${lab.actor.organizationId}/former-members/${await formerMember()}/take-over`,
   }),
@@ -257,8 +276,12 @@ describe.each(Object.entries(CASES))('POST %s', (_, prepare) => {
     expect(done).toBeGreaterThan(before)
     const second = await send(path, key, body)
     expect([second.status, isReplay(second)]).toEqual([200, true])
-    const { token = null, ...rest } = plain(first.body)
-    expect(plain(second.body)).toEqual({ ...rest, ...(token !== null && { token: null }) })
+    const { token = null, url = null, ...rest } = plain(first.body)
+    expect(plain(second.body)).toEqual({
+      ...rest,
+      ...(url !== null && { url: null }),
+      ...(token !== null && { token: null }),
+    })
     if (other) {
       const refused = await send(path, key, other)
       expect(refused.status).toBe(422)
@@ -418,6 +441,9 @@ const NAMING_NOTHING = [
   'keys.create',
   'mcps.create',
   'organizations.create',
+  'organizations.createInvitation',
+  'organizations.createServiceAccount',
+  'organizations.createServiceKey',
   'organizations.takeOver',
   'secrets.setEnv',
   'skills.create',

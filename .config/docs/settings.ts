@@ -27,6 +27,22 @@ export const SETTINGS_HELP: Record<string, Partial<Record<keyof Settings, Settin
     PUBLIC_DIRECTORY: {
       text: 'Answer `GET /api/public/agents` without a token. The list has the public agents of all organizations, without their prompts.',
     },
+    RATE_LIMIT: {
+      text: 'Maximum number of requests of one key or browser session, as `<requests>/<seconds>` (`600/60`).',
+      fallback: 'none',
+    },
+    EXECUTE_RATE_LIMIT: {
+      text: 'Maximum number of runs that one key or browser session may start, as `<runs>/<seconds>`.',
+      fallback: 'none',
+    },
+    SMTP_URL: {
+      text: 'Mail server for invitations and links (`smtps://user:password@mail.example.com`). Without it, people hand links over.',
+      fallback: 'none',
+    },
+    MAIL_FROM: {
+      text: 'Sender of mails.',
+      fallback: '`no-reply@` the host of `PUBLIC_URL`',
+    },
     ALLOW_NEW_ORGANIZATIONS: {
       text: 'Let users create organizations with `POST /api/v1/organizations`. Otherwise only the operator creates them.',
     },

@@ -44,6 +44,7 @@ export const SIDEBAR: { text: string; collapsed?: boolean; items: Item[] }[] = [
     items: [
       item('Operating', '/guides/operating'),
       item('Signing in', '/guides/sign-in'),
+      item('Members and organizations', '/guides/organizations'),
       item('Model providers', '/guides/providers'),
       item('Moving to PostgreSQL', '/guides/postgresql'),
       item('Behind a proxy', '/guides/proxies'),

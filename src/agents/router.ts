@@ -1,7 +1,7 @@
 import { EXECUTE_ERRORS, Execute, Executed } from '../executions/schema.ts'
 import { start } from '../executions/start.ts'
 import { once } from '../idempotency.ts'
-import { rest, router, token } from '../trpc.ts'
+import { rest, router, STARTS_RUN, token } from '../trpc.ts'
 import { withCharacters } from './characters.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
@@ -64,6 +64,7 @@ export const agents = router({
     .query(({ ctx, input }) => service.versions(ctx.actor, ctx.deps, input)),
 
   execute: token('agents:execute')
+    .meta(STARTS_RUN)
     .meta(rest('POST', '/api/v1/agents/{id}/execute', 'Run an agent on a message', EXECUTE_ERRORS))
     .input(Execute)
     .output(Executed)

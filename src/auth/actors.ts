@@ -36,6 +36,8 @@ export type Person = {
   /** The organization of the personal access token that they came with; of other credentials the named one, if any. */
   organization: string | undefined
   session: SessionRow | null
+  /** The personal access token; empty for other credentials. */
+  tokenId: string
 }
 
 export type Actors = {
@@ -91,13 +93,13 @@ export function createActors(deps: ActorsDeps): Actors {
 
   async function ofIdToken(token: string, { organization, invalid }: Credentials): Promise<Actor> {
     const { userId, expiresAt } = await userOfIdToken(deps, token, invalid)
-    return { ...(await actorOfUser(db, userId, organization)), expiresAt }
+    return { ...(await actorOfUser(db, userId, organization, clock.now())), expiresAt }
   }
 
   async function ofCookie(secret: string, organization: string | undefined, isFresh: boolean): Promise<Actor> {
     const look = async () => {
       const { id: sessionId, userId } = await findSession(deps, secret)
-      return { ...(await actorOfUser(db, userId, organization)), sessionId }
+      return { ...(await actorOfUser(db, userId, organization, clock.now())), sessionId }
     }
     return isFresh ? look() : remembered(`cookie ${secret} ${organization ?? ''}`, look)
   }
@@ -121,15 +123,15 @@ export function createActors(deps: ActorsDeps): Actors {
       if (authorization === undefined && cookie !== undefined) {
         credentials.checkCookieWrite()
         const session = await findSession(deps, cookie)
-        return { userId: session.userId, scopes: ['*'], organization, session }
+        return { userId: session.userId, scopes: ['*'], organization, session, tokenId: '' }
       }
       const idToken = idTokens ? idTokenOf(authorization) : undefined
       if (idToken !== undefined) {
         const { userId } = await userOfIdToken(deps, idToken, invalid)
-        return { userId, scopes: ['*'], organization, session: null }
+        return { userId, scopes: ['*'], organization, session: null, tokenId: '' }
       }
-      const { userId, scopes, organizationId } = await find(credentials, false)
-      return { userId, scopes, organization: organizationId, session: null }
+      const { userId, scopes, organizationId, tokenId } = await find(credentials, false)
+      return { userId, scopes, organization: organizationId, session: null, tokenId }
     },
     stop: unsubscribe,
   }

@@ -60,20 +60,25 @@ export const isNamed = (organization: { id: string; slug: string }, name: string
  * Finds the membership with which a user acts: the one that `name` names, or the only one. Throws 400 when there are
  * several and no name, 403 for an organization without the user.
  */
-async function findMembership(db: Db, userId: string, name: string | undefined) {
+async function findMembership(db: Db, userId: string, name: string | undefined, now: Date) {
   const memberships = await db.membership.findMany({
     where: { userId },
     select: { role: true, organization: { select: { id: true, slug: true } } },
   })
   if (name === undefined && memberships.length > 1) throw organizationRequired()
   const found = memberships.find(({ organization }) => name === undefined || isNamed(organization, name))
-  if (!found) throw forbidden()
-  return found
+  if (found) return found
+  // A former slug leads on for a year.
+  const former = await db.formerSlug.findUnique({ where: { slug: name?.normalize('NFC') ?? '' } })
+  const isRenamed = former && former.endsAt > now
+  const renamed = isRenamed && memberships.find(({ organization }) => organization.id === former.organizationId)
+  if (!renamed) throw forbidden()
+  return renamed
 }
 
 /** Returns a user's rights in an organization, with every scope. Throws as {@link findMembership} does. */
-export async function actorOfUser(db: Db, userId: string, name: string | undefined): Promise<Actor> {
-  const { role, organization } = await findMembership(db, userId, name)
+export async function actorOfUser(db: Db, userId: string, name: string | undefined, now: Date): Promise<Actor> {
+  const { role, organization } = await findMembership(db, userId, name, now)
   const { id: organizationId, slug: organizationSlug } = organization
   return { userId, organizationId, organizationSlug, role, scopes: ['*'], tokenId: '' }
 }

@@ -2,7 +2,7 @@ import { tracked } from '@trpc/server'
 import { send } from '../executions/again.ts'
 import { EXECUTE_ERRORS, Executed } from '../executions/schema.ts'
 import { once } from '../idempotency.ts'
-import { rest, router, token } from '../trpc.ts'
+import { rest, router, STARTS_RUN, token } from '../trpc.ts'
 import type { ChatEvent } from '../wire.ts'
 import { follow } from './follow.ts'
 import * as schema from './schema.ts'
@@ -51,6 +51,7 @@ export const chats = router({
     .mutation(({ ctx, input }) => service.remove(ctx.actor, ctx.deps, input.id)),
 
   send: token('agents:execute')
+    .meta(STARTS_RUN)
     .meta(
       rest('POST', '/api/v1/chats/{id}/messages', 'Send a message to the agent of a chat', {
         ...EXECUTE_ERRORS,

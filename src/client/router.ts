@@ -5,7 +5,7 @@ import { namesNothing, once, onceOutside } from '../idempotency.ts'
 import * as keys from '../keys/service.ts'
 import * as secrets from '../secrets/service.ts'
 import { find as findSpace } from '../spaces/service.ts'
-import { directory, idToken, rest, router, token } from '../trpc.ts'
+import { directory, idToken, rest, router, STARTS_RUN, token } from '../trpc.ts'
 import * as files from './files.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
@@ -49,6 +49,7 @@ export const client = router({
     }),
 
   execute: idToken('spaceId', 'agents:execute')
+    .meta(STARTS_RUN)
     .meta(rest('POST', EXECUTE, 'Run an agent on a message', EXECUTE_ERRORS))
     .input(schema.ExecuteCharacter)
     .output(Executed)

@@ -1,6 +1,6 @@
 import { tracked } from '@trpc/server'
 import { onceOutside } from '../idempotency.ts'
-import { rest, router, token } from '../trpc.ts'
+import { rest, router, STARTS_RUN, token } from '../trpc.ts'
 import { rerun } from './again.ts'
 import { startAny } from './assistant.ts'
 import type { ExecutionEvent } from './engine/events/events.ts'
@@ -9,6 +9,7 @@ import * as service from './service.ts'
 
 export const executions = router({
   create: token('agents:execute')
+    .meta(STARTS_RUN)
     .meta(rest('POST', '/api/v1/execute', 'Run an agent on a message, by default your own', schema.EXECUTE_ERRORS))
     .input(schema.ExecuteAny)
     .output(schema.Executed)
@@ -43,6 +44,7 @@ export const executions = router({
     }),
 
   rerun: token('agents:execute')
+    .meta(STARTS_RUN)
     .meta(
       rest('POST', '/api/v1/executions/{id}/rerun', 'Run an agent again on the message of an execution', {
         ...schema.EXECUTE_ERRORS,

@@ -8,7 +8,8 @@ const ALLOWED_HEADERS =
 
 const EXPOSED_HEADERS =
   'X-Request-Id, Retry-After, Idempotent-Replayed, X-Execution-Id, X-Muster-Warnings, WWW-Authenticate, ETag, ' +
-  'Content-Range, Accept-Ranges, Content-Disposition'
+  'Content-Range, Accept-Ranges, Content-Disposition, RateLimit, RateLimit-Policy, X-RateLimit-Limit, ' +
+  'X-RateLimit-Remaining, X-RateLimit-Reset'
 
 /** A list of header names as browsers send it. */
 const HEADER_NAMES = /^[\w!#$%&'*+.^`|~-]+( *, *[\w!#$%&'*+.^`|~-]+)*$/

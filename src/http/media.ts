@@ -13,7 +13,7 @@ import { MediaCreated, PICTURES } from '../media/schema.ts'
 import * as service from '../media/service.ts'
 import type { Range } from '../media/storage.ts'
 import { find as findSpace } from '../spaces/service.ts'
-import { actorAt, type Context } from '../trpc.ts'
+import { actorAt, asRequested, type Context } from '../trpc.ts'
 import { names } from './conditional.ts'
 
 /** A file plus the overhead of a form (bytes). */
@@ -22,7 +22,7 @@ const MAX_FORM = service.MAX_BYTES + 1024 * 1024
 /** POST /api/v1/media: multipart/form-data with one `file`, streamed into the storage while it arrives. */
 export async function upload(context: Context, req: IncomingMessage, idempotency: IdempotencyKey | null) {
   const { deps } = context
-  const actor = await context.authenticate()
+  const actor = asRequested(context, await context.authenticate())
   requireScope(actor, 'media:write')
   const received = await receiveFile(context, actor, req)
   try {
@@ -47,7 +47,7 @@ export async function uploadToSpace(
   idempotency: IdempotencyKey | null,
 ) {
   const { deps } = context
-  const actor = await actorAt(context, 'spaceId', ['spaces:write'], query)
+  const actor = asRequested(context, await actorAt(context, 'spaceId', ['spaces:write'], query))
   const { spaceId, path: folder = '', organizationId } = UploadFile.parse(query)
   const { name, content } = await receiveForm(req, async (stream, name) => ({ name, content: await readFile(stream) }))
   const path = newKey([toKey(folder), name.replace(/^.*[/\\]/s, '')].join('/'))

@@ -46,6 +46,7 @@ const TAGS: Record<keyof (typeof appRouter)['_def']['record'] | 'health', string
   missions: 'Long-running work of agents: by hand, once, by the clock, or again and again.',
   skills: 'Reusable prompts that agents load when they need them.',
   organizations: 'Your organization, and what it allows in its runs.',
+  limits: 'Your rate limits.',
   audit: 'The log of changes in your organization, for its admins.',
   profile: 'Who you are, and the organizations you belong to.',
   client: 'For client libraries. They take an ID token of your identity provider, too.',
@@ -113,6 +114,9 @@ Every answer has an \`X-Request-Id\`, yours if you sent one.
 unknown field of a body is accepted: the answer has \`warnings: ["Unknown field: …"]\`, and \`X-Muster-Warnings\` their number.
 
 HEAD is answered wherever GET is. Another method that a path does not have is a 405 whose \`Allow\` lists those it has.
+
+**Rate limits.** Where the operator has set one, answers carry \`RateLimit\`, \`RateLimit-Policy\` and \`X-RateLimit-*\`. Beyond a
+limit the answer is 429 with \`Retry-After\`.
 
 **Lists** come newest first, in pages of \`limit\`: the \`nextCursor\` of one is the \`cursor\` of the next, and null at the end.`
 
@@ -302,7 +306,7 @@ const isChange = (method: string): boolean => method === 'PATCH' || method === '
 function errorStatuses(method: string, path: string, fields: string[]): string[] {
   const names = path.includes('{') || fields.some((field) => field.endsWith('Id'))
   return [
-    ...['400', '401', '403', '500', '503', 'default'],
+    ...['400', '401', '403', '429', '500', '503', 'default'],
     ...(names ? ['404'] : []),
     ...(method === 'GET' ? [] : ['413', '415']),
     ...(method === 'POST' || isChange(method) ? ['409', '422'] : []),

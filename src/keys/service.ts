@@ -22,7 +22,8 @@ export const reachable = ({ organizationId, userId }: Actor): Prisma.TokenWhereI
   revokedAt: null,
 })
 
-const toKey = (row: TokenRow): z.input<typeof Key> => ({
+/** Describes a key as its user sees it. */
+export const toKey = (row: TokenRow): z.input<typeof Key> => ({
   id: row.id,
   name: row.name,
   preview: row.preview,
@@ -44,7 +45,7 @@ export async function list(actor: Actor, { db }: Deps, input: z.output<typeof Li
 const DAY = 24 * 60 * 60 * 1000
 
 /** Returns the scopes of a new key. Throws 403 for a scope that the caller does not have. */
-export function scopesOf(actor: Actor, { scopes = null }: z.output<typeof CreateKey>): string[] {
+export function scopesOf(actor: Actor, { scopes = null }: Pick<z.output<typeof CreateKey>, 'scopes'>): string[] {
   const wanted = scopes ?? [...actor.scopes]
   if (!wanted.every((scope) => covers(actor.scopes, scope as Scope))) throw forbidden()
   return wanted

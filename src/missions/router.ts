@@ -1,6 +1,6 @@
 import { TOO_MANY_WAIT } from '../executions/schema.ts'
 import { once, onceClaimed } from '../idempotency.ts'
-import { rest, router, token } from '../trpc.ts'
+import { rest, router, STARTS_RUN, token } from '../trpc.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
 
@@ -58,6 +58,7 @@ export const missions = router({
     .mutation(({ ctx, input }) => service.remove(ctx.actor, ctx.deps, input.id)),
 
   run: token('missions:write')
+    .meta(STARTS_RUN)
     .meta(
       rest('POST', '/api/v1/missions/{id}/run', 'Run a mission now', {
         409: 'The mission is running or paused',

@@ -12,7 +12,7 @@ import * as service from './service.ts'
 
 const scopes = ['profile:read'] as const
 
-const Role = enumFromZod('Role', Profile.shape.organization.shape.role, 'What a member may do')
+export const Role = enumFromZod('Role', Profile.shape.organization.shape.role, 'What a member may do')
 
 export const USER = rowsOf('User', 'User', service.reachableUser)
 

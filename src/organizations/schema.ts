@@ -1,5 +1,7 @@
 import { z } from 'zod'
+import { CreateKey } from '../keys/schema.ts'
 import { ok, requiredEnum, requiredText, timestamp } from '../lib/fields.ts'
+import { nextCursor, pageInput } from '../lib/page.ts'
 import { Permissions } from '../mcps/schema.ts'
 import { Profile } from '../profile/schema.ts'
 
@@ -153,3 +155,97 @@ export const FormerMembersResponse = ok({
 })
 export const ThingsResponse = ok({ things: z.array(Thing).describe('Resources on this page') })
 export const TakenOver = ok({ taken: z.array(ThingCount).describe('How much the caller owns now, by kind') })
+
+/** GET /organizations/{id}/invitations (contract-2.md section 3.5). */
+export const ListInvitations = z.object({ id, ...pageInput })
+
+/** POST /organizations/{id}/invitations (contract-2.md section 3.5). */
+export const CreateInvitation = z
+  .object({
+    id,
+    email: requiredText(254).describe('E-mail address of the person to invite'),
+    role: role.describe('Role of the new member. A role above `member` needs a token with the scope `*`'),
+    mailOnly: z
+      .boolean()
+      .nullish()
+      .describe('Send the link by mail only, which verifies the address. Default: the answer has it, too'),
+  })
+  .meta({ examples: [{ email: 'ada@example.com', role: 'member' }] })
+
+/** DELETE /organizations/{id}/invitations/{invitationId} (contract-2.md section 3.5). */
+export const InvitationId = z.object({ id, invitationId: z.string().describe('The invitation') })
+
+/** An open invitation. */
+export const Invitation = z
+  .object({
+    id: z.string().describe('The invitation'),
+    email: z.string().describe('E-mail address of the invited person'),
+    role: Profile.shape.organization.shape.role.describe('Role of the new member'),
+    createdBy: z.string().describe('User id of the member who invited'),
+    createdAt: timestamp.describe('Time of creation'),
+    expiresAt: timestamp.describe('Time at which the link ends'),
+  })
+  .meta({ id: 'Invitation', description: 'An open invitation' })
+
+export const InvitationsResponse = ok({ invitations: z.array(Invitation).describe('Newest first'), nextCursor })
+export const InvitationCreated = ok({
+  id: z.string().describe('The invitation'),
+  url: z
+    .string()
+    .nullable()
+    .describe('The link, this once; null if it goes by mail only, and when the request is repeated'),
+  mailed: z.boolean().describe('Whether a mail with the link is on its way'),
+  invitation: Invitation.describe('The invitation'),
+})
+export const InvitationDeleted = ok({ message: z.string().describe('A confirmation for people') })
+
+/** Roles of service accounts. */
+export const ServiceRole = z
+  .enum(['member', 'admin'])
+  .meta({ id: 'ServiceAccountRole', description: 'Role of a service account' })
+const account = z.string().describe('The service account')
+
+/** POST /organizations/{id}/service-accounts (contract-2.md section 3.6). */
+export const CreateServiceAccount = z
+  .object({ id, name, role: ServiceRole.describe('Its role. `admin` needs a token with the scope `*`') })
+  .meta({ examples: [{ name: 'Deployments', role: 'member' }] })
+
+/** DELETE /organizations/{id}/service-accounts/{userId} (contract-2.md section 3.6). */
+export const ServiceAccountId = z.object({ id, userId: account })
+
+/** PATCH /organizations/{id}/service-accounts/{userId} (contract-2.md section 3.6). */
+export const UpdateServiceAccount = ServiceAccountId.extend({
+  name: name.optional(),
+  role: ServiceRole.optional().describe('Its role. `admin` needs a token with the scope `*`'),
+}).meta({ examples: [{ name: 'Deployments' }] })
+
+/** GET /organizations/{id}/service-accounts/{userId}/keys (contract-2.md section 3.6). */
+export const ListServiceKeys = ServiceAccountId.extend(pageInput)
+
+/** POST /organizations/{id}/service-accounts/{userId}/keys (contract-2.md section 3.6). */
+export const CreateServiceKey = ServiceAccountId.extend(CreateKey.shape).meta({
+  examples: [{ name: 'CI', expiresInDays: 90, scopes: ['agents:execute'] }],
+})
+
+/** DELETE /organizations/{id}/service-accounts/{userId}/keys/{keyId} (contract-2.md section 3.6). */
+export const ServiceKeyId = ServiceAccountId.extend({ keyId: z.string().describe('The key') })
+
+/** A user who acts by keys alone. */
+export const ServiceAccount = z
+  .object({
+    id: z.string().describe('Its user id'),
+    name: z.string().describe('Display name'),
+    role: ServiceRole.describe('Its role'),
+    createdBy: z.string().describe('User id of the member who created it'),
+    createdAt: timestamp.describe('Time of creation'),
+  })
+  .meta({ id: 'ServiceAccount', description: 'A user who acts by keys alone' })
+
+export const ServiceAccountsResponse = ok({ serviceAccounts: z.array(ServiceAccount).describe('Newest first') })
+export const ServiceAccountResponse = ok({ serviceAccount: ServiceAccount.describe('The service account') })
+export const ServiceAccountCreated = ok({
+  id: z.string().describe('Its user id'),
+  name: z.string().describe('Display name'),
+  serviceAccount: ServiceAccount.describe('The service account'),
+})
+export const ServiceAccountDeleted = ok({ message: z.string().describe('A confirmation for people') })

@@ -173,8 +173,13 @@ export async function keepAnOwner(tx: Tx, { organizationId, userId }: { organiza
   // Updating the key instead would make SQLite check all references to it.
   const asItIs = { running: { increment: 0 } }
   await tx.organization.update({ where: { id: organizationId }, data: asItIs, select: { id: true } })
+  const own = await tx.membership.findUnique({
+    where: { organizationId_userId: { organizationId, userId } },
+    select: { role: true },
+  })
+  if (own?.role !== 'owner') return
   const owners = await tx.membership.findMany({ where: { organizationId, role: 'owner' }, select: { userId: true } })
-  if (owners.length === 1 && owners[0]?.userId === userId) {
+  if (owners.length === 1) {
     throw conflict('An organization needs an owner', { detail: 'Make another member an owner first.' })
   }
 }

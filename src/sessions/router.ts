@@ -1,8 +1,10 @@
 import { everybody, person, rest, router } from '../trpc.ts'
+import * as accept from './accept.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
 
 const FAILED = { 401: 'Wrong e-mail address or password', 429: 'Too many failures in 15 minutes' }
+const INVITATION = { 401: 'The invitation is unknown, used or too old', 429: 'Too many failures in 15 minutes' }
 
 export const sessions = router({
   current: person()
@@ -47,6 +49,18 @@ export const sessions = router({
     .input(schema.ForgotPassword)
     .output(schema.Done)
     .mutation(({ ctx, input }) => service.forgotPassword(ctx, input)),
+
+  readInvitation: everybody()
+    .meta(rest('POST', '/api/auth/invitation', 'Read an invitation', INVITATION))
+    .input(schema.ReadInvitation)
+    .output(schema.InvitationOfferResponse)
+    .mutation(({ ctx, input }) => accept.readInvitation(ctx, input.code)),
+
+  acceptInvitation: everybody()
+    .meta(rest('POST', '/api/auth/accept', 'Accept an invitation', INVITATION))
+    .input(schema.AcceptInvitation)
+    .output(schema.CurrentSessionResponse)
+    .mutation(({ ctx, input }) => accept.acceptInvitation(ctx, input)),
 
   changePassword: person('profile:write')
     .meta(rest('POST', '/api/auth/password', 'Set or change your password', { 429: FAILED[429] }))

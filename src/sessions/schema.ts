@@ -19,6 +19,32 @@ export const UseLink = z
 /** POST /api/auth/forgot (contract-2.md section 3.2). */
 export const ForgotPassword = z.object({ email }).meta({ examples: [{ email: 'ada@example.com' }] })
 
+const code = requiredText(200).describe('What stands behind the # of the link')
+
+/** POST /api/auth/invitation (contract-2.md section 3.5). */
+export const ReadInvitation = z
+  .object({ code })
+  .meta({ examples: [{ code: '7iXw2Jq0cVb9LrT4nYk1Zs8Dm3Ff6Hg5Pp0Aa2Ee4Uu' }] })
+
+/** POST /api/auth/accept (contract-2.md section 3.5). */
+export const AcceptInvitation = z
+  .object({
+    code,
+    name: z.string().max(200).nullish().describe('Your name. Required unless the invited address has an account'),
+    password: z.string().max(MAX_PASSWORD).nullish().describe('Your password: at least 12 characters. Default: none'),
+  })
+  .meta({ examples: [{ code: '7iXw2Jq0cVb9LrT4nYk1Zs8Dm3Ff6Hg5Pp0Aa2Ee4Uu', name: 'Ada Lovelace' }] })
+
+/** What the holder of an invitation's code may know. */
+export const InvitationOffer = z
+  .object({
+    organizationName: z.string().describe('Name of the organization'),
+    email: z.string().describe('The invited address'),
+    role: z.enum(['owner', 'admin', 'member']).describe('Role of the new member'),
+    hasAccount: z.boolean().describe('Whether the address has an account, which has to sign in first'),
+  })
+  .meta({ id: 'InvitationOffer', description: 'What an invitation offers' })
+
 /** POST /api/auth/password (contract-2.md section 3.2). */
 export const ChangePassword = z
   .object({
@@ -80,3 +106,4 @@ export const PasswordChanged = ok({
   message,
   ended: z.int().describe('Number of other browser sessions that ended'),
 })
+export const InvitationOfferResponse = ok({ invitation: InvitationOffer.describe('The offer') })

@@ -1,7 +1,7 @@
 import type { z } from 'zod'
 import type { Person } from '../auth/actors.ts'
 import { verifyEmail } from '../auth/identity.ts'
-import { takeLink } from '../auth/links.ts'
+import { createLink, takeLink } from '../auth/links.ts'
 import { hashPassword, isCommonPassword, isPassword, MIN_PASSWORD } from '../auth/passwords.ts'
 import { auditUser, beginSession, endSessions, findSession, isNamed, type SessionRow } from '../auth/sessions.ts'
 import { type Attempt, countAttempt, forgive } from '../auth/sign-in-limits.ts'
@@ -125,7 +125,7 @@ async function noteFailure({ db, clock, log, sessionKey }: Deps, email: string, 
  * Begins a session and gives the browser its cookie. A session that the browser had before ends: whoever planted its
  * cookie knows nothing of the new one.
  */
-async function start(context: SignInContext, userId: string, method: SessionRow['method']) {
+export async function start(context: SignInContext, userId: string, method: SessionRow['method']) {
   const { deps, client } = context
   const { db, bus, clock } = deps
   const before = await formerSession(context)
@@ -135,7 +135,7 @@ async function start(context: SignInContext, userId: string, method: SessionRow[
   })
   if (ended.length) bus.publish('token', ended)
   context.setCookie(secret)
-  return current(deps, { userId, scopes: ['*'], organization: undefined, session })
+  return current(deps, { userId, scopes: ['*'], organization: undefined, session, tokenId: '' })
 }
 
 /** Finds the session that the browser has, if it has one. */
@@ -194,18 +194,43 @@ export function forgotPassword({ deps }: Pick<Context, 'deps'>, input: z.output<
   void noteForgotten(deps, normalizeEmail(input.email) ?? input.email).catch((error) =>
     deps.log.error({ err: error }, 'a request for a new password could not be noted'),
   )
-  return {
-    message:
-      'If there is an account with this address, the operator of the service can now hand you a link to a new password.',
-  }
+  const outcome = deps.mail
+    ? 'a link to a new password is on its way.'
+    : 'the operator of the service can now hand you a link to a new password.'
+  return { message: `If there is an account with this address, ${outcome}` }
 }
 
-async function noteForgotten({ db, log, sessionKey }: Deps, email: string): Promise<void> {
+/** Maximum number of links to a new password that one account gets while a link lasts. */
+const MAX_RESETS = 3
+
+/** Mails a link to a new password, or asks the operator for one in the log. */
+async function noteForgotten(deps: Deps, email: string): Promise<void> {
+  const { db, clock, log, mail, sessionKey, settings } = deps
   const user = await db.user.findUnique({ where: { email }, select: { id: true } })
-  const advice = 'npm run admin -- sign-in-link --user EMAIL --reset-password'
-  if (user) log.warn({ userId: user.id }, `a user asked for a new password: hand over a link (${advice})`)
-  else
+  if (!user) {
     log.info({ email: tokenDigest(sessionKey, email) }, 'a new password was asked for with an unknown e-mail address')
+    return
+  }
+  const { id: userId } = user
+  if (!mail) {
+    const advice = 'npm run admin -- sign-in-link --user EMAIL --reset-password'
+    log.warn({ userId }, `a user asked for a new password: hand over a link (${advice})`)
+    return
+  }
+  const now = clock.now()
+  const code = await db.$transaction(async (tx) => {
+    const purpose = 'reset_password'
+    const open = await tx.oneTimeLink.count({ where: { userId, purpose, expiresAt: { gt: now } } })
+    return open >= MAX_RESETS ? null : createLink(tx, sessionKey, { userId, purpose }, now)
+  })
+  if (code === null) return
+  const base = (settings.PUBLIC_URL ?? `http://localhost:${settings.PORT}`).replace(/\/$/, '')
+  const text = `Somebody asked for a new password of your account on Muster. If it was you, open this link within 15 minutes:
+${base}/app/password#${code}
+
+The link works once and removes your present password. If it was not you, ignore this mail.
+`
+  mail.send({ to: email, subject: 'A new password', text })
 }
 
 /**
@@ -254,7 +279,7 @@ async function checkCurrent(deps: Deps, address: string | undefined, email: stri
 }
 
 /** Throws 400 for a password that is too short, or among those that attackers try first. */
-function checkStrength(password: string, email: string): void {
-  if ([...password].length < MIN_PASSWORD) throw invalidField('new', `at least ${MIN_PASSWORD} characters`)
-  if (isCommonPassword(password, email)) throw invalidField('new', 'a password that is not among the common ones')
+export function checkStrength(password: string, email: string, field = 'new'): void {
+  if ([...password].length < MIN_PASSWORD) throw invalidField(field, `at least ${MIN_PASSWORD} characters`)
+  if (isCommonPassword(password, email)) throw invalidField(field, 'a password that is not among the common ones')
 }

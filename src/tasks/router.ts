@@ -1,6 +1,6 @@
 import { TOO_MANY_WAIT } from '../executions/schema.ts'
 import { once } from '../idempotency.ts'
-import { rest, router, token } from '../trpc.ts'
+import { rest, router, STARTS_RUN, token } from '../trpc.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
 
@@ -56,6 +56,7 @@ export const tasks = router({
     ),
 
   execute: token('tasks:write')
+    .meta(STARTS_RUN)
     .meta(
       rest('POST', '/api/v1/tasks/{id}/execute', 'Run the agent of a task on it', {
         404: 'The task, its agent or its space does not exist or is not accessible',

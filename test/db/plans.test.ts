@@ -122,6 +122,19 @@ async function askForEverything(server: TestServer): Promise<Set<string>> {
   await ask('usage.get', { orgId })
   await ask('organizations.getPolicy', { id: orgId })
   await ask('organizations.list')
+  await ask('limits.get')
+  const { id: invitationId } = await ask('organizations.createInvitation', {
+    id: orgId,
+    email: 'a@example.com',
+    role: 'member',
+  })
+  await ask('organizations.listInvitations', { id: orgId })
+  await ask('organizations.deleteInvitation', { id: orgId, invitationId })
+  const { id: userId } = await ask('organizations.createServiceAccount', { id: orgId, name: 'S', role: 'member' })
+  await ask('organizations.updateServiceAccount', { id: orgId, userId, name: 'T' })
+  const { id: serviceKey } = await ask('organizations.createServiceKey', { id: orgId, userId, name: 'K' })
+  await ask('organizations.listServiceKeys', { id: orgId, userId })
+  await ask('organizations.deleteServiceKey', { id: orgId, userId, keyId: serviceKey })
   await ask('organizations.get', { id: orgId })
   await ask('organizations.update', { id: orgId, slug: 'renamed' })
   const now = new Date().toISOString()
@@ -171,6 +184,10 @@ test('nothing that is asked for over REST goes through rows that nobody asked fo
     ...['client.writeFile', 'executions.create', 'executions.rerun', 'mcps.catalogue'],
     ...['organizations.create', 'organizations.updateMember', 'organizations.removeMember'],
     'organizations.members',
+    'organizations.listServiceAccounts',
+    'organizations.deleteServiceAccount',
+    'sessions.readInvitation',
+    'sessions.acceptInvitation',
     ...['organizations.takeOver', 'providers.set', 'providers.delete', 'secrets.delete', 'spaces.updateSkill'],
   ]
   expect(left.toSorted()).toEqual(known.toSorted())

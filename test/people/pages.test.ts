@@ -3,6 +3,7 @@ import { type Browser, chromium, type Page } from 'playwright-core'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { returnPath } from '../../src/lib/return-to.ts'
 import { newLink, setPassword } from '../support/browser-session.ts'
+import { request } from '../support/rest.ts'
 import { startServer, type TestServer } from '../support/server.ts'
 
 const CHROMIUM = process.env.CHROMIUM_PATH ?? '/usr/bin/chromium'
@@ -13,7 +14,7 @@ const ARGS = [
   ...['--disable-background-networking', '--disable-component-update', '--disable-sync'],
 ]
 const PASSWORD = 'eleven blue kettles sing'
-const PAGES = ['/app/sign-in', '/app/welcome', '/app/forgot', '/app/password', '/app/account']
+const PAGES = ['/app/accept', '/app/sign-in', '/app/welcome', '/app/forgot', '/app/password', '/app/account']
 
 let server: TestServer
 beforeAll(async () => {
@@ -86,6 +87,46 @@ describe.skipIf(!hasChromium)('in a browser', () => {
     await page.getByLabel('Password', { exact: true }).fill(password)
     await page.getByRole('button', { name: 'Sign in' }).click()
   }
+
+  async function invited(email: string): Promise<string> {
+    const { token, organizationId } = await server.member({ organization: 'Hosts', role: 'admin' })
+    const { body } = await request(server, 'POST', `/api/v1/organizations/${organizationId}/invitations`, {
+      body: { email, role: 'member' },
+      token,
+    })
+    return `/app/accept#${body.url.split('#')[1]}`
+  }
+
+  it('an invited person chooses a name and a password, and is a member', async () => {
+    const email = `page-${++people}@example.com`
+    const page = await open(await invited(email))
+    await page.getByText(`${email} is invited to join Hosts as member.`).waitFor()
+    await page.getByLabel('Your name').fill('Grace')
+    await page.getByLabel('Choose a password').fill('short')
+    await page.getByRole('button', { name: 'Accept the invitation' }).click()
+    await page.getByRole('alert').getByText('at least 12 characters').waitFor()
+    await page.getByLabel('Choose a password').fill(PASSWORD)
+    await page.getByRole('button', { name: 'Accept the invitation' }).click()
+    await arrive(page, '/app')
+    await page.goto('/app/account')
+    await page.getByText('Hosts (member)').waitFor()
+    await page.context().close()
+  })
+
+  it('an invited account signs in first, and then joins', async () => {
+    const { email } = await person({ organization: 'Guests' })
+    const page = await open(await invited(email))
+    await page.getByRole('button', { name: 'Accept the invitation' }).click()
+    await page.getByRole('alert').getByText('Sign in required').waitFor()
+    await page.getByRole('link', { name: 'Sign in as the invited address first' }).click()
+    await signIn(page, email, PASSWORD)
+    await arrive(page, '/app/accept')
+    await page.getByRole('button', { name: 'Accept the invitation' }).click()
+    await arrive(page, '/app')
+    await page.goto('/app/account')
+    await page.getByText('Guests (member), Hosts (member)').waitFor()
+    await page.context().close()
+  })
 
   it('a person signs in with a password and comes to the page that they wanted', async () => {
     const { email } = await person()

@@ -81,12 +81,23 @@ const NEEDED: Record<string, string[]> = {
   'missions.resume': ['missions:write'],
   'missions.runs': ['missions:read'],
   'missions.next': ['missions:read'],
+  'limits.get': [],
   'models.list': [],
   'organizations.list': ['organization:read', 'profile:read'],
   'organizations.create': ['organization:write'],
   'organizations.get': ['organization:read', 'profile:read'],
   'organizations.update': ['organization:write'],
   'organizations.members': ['members:read', 'organization:read'],
+  'organizations.listInvitations': ['members:read'],
+  'organizations.createInvitation': ['members:write'],
+  'organizations.deleteInvitation': ['members:write'],
+  'organizations.listServiceAccounts': ['members:read'],
+  'organizations.createServiceAccount': ['members:write'],
+  'organizations.updateServiceAccount': ['members:write'],
+  'organizations.deleteServiceAccount': ['members:write'],
+  'organizations.listServiceKeys': ['members:read'],
+  'organizations.createServiceKey': ['members:write'],
+  'organizations.deleteServiceKey': ['members:write'],
   'organizations.updateMember': ['members:write'],
   'organizations.removeMember': ['members:write'],
   'organizations.getPolicy': ['organization:read'],
@@ -112,6 +123,8 @@ const NEEDED: Record<string, string[]> = {
   'sessions.end': ['profile:write'],
   'sessions.signIn': [],
   'sessions.signOut': [],
+  'sessions.readInvitation': [],
+  'sessions.acceptInvitation': [],
   'sessions.useLink': [],
   'sessions.forgotPassword': [],
   'sessions.changePassword': ['profile:write'],
@@ -175,6 +188,9 @@ beforeAll(async () => {
   const run = { token, body: { message: 'Hi' } }
   const { executionId } = (await request(server, 'POST', `/api/v1/agents/${id}/execute`, run)).body
   for (const name of ['get', 'update', 'members']) inputs[`organizations.${name}`] = { id: nothing.orgId }
+  for (const name of Object.keys(NEEDED).filter((each) => /Invitation|Service/.test(each))) {
+    inputs[name] = { id: nothing.orgId, userId: 'none', invitationId: 'none', keyId: 'none' }
+  }
   const gone = { id: nothing.orgId, userId: 'none', role: 'member' }
   for (const name of ['updateMember', 'removeMember']) inputs[`organizations.${name}`] = gone
   inputs['organizations.getPolicy'] = { id: nothing.orgId }

@@ -1,6 +1,7 @@
 import { getDatamodel } from '../../prisma/generated/pothos.ts'
 import { beginSession } from '../../src/auth/sessions.ts'
 import { Prisma } from '../../src/db/client.ts'
+import { createToken } from '../../src/keys/service.ts'
 import { newId, newTimedId } from '../../src/lib/id.ts'
 import { faces } from '../support/faces.ts'
 import { exampleOf, type Input, isList, leastOf, shapeOf } from '../support/inputs.ts'
@@ -14,12 +15,15 @@ export type Kind =
   | 'browser'
   | 'chat'
   | 'execution'
+  | 'invitation'
   | 'key'
   | 'mcp'
   | 'media'
   | 'message'
   | 'mission'
   | 'organization'
+  | 'service'
+  | 'serviceKey'
   | 'session'
   | 'skill'
   | 'space'
@@ -62,6 +66,8 @@ const OF_FIELD: Record<string, Kind[]> = {
   assignedTo: ['agent', 'user'],
   chatId: ['chat'],
   executionId: ['execution'],
+  invitationId: ['invitation'],
+  keyId: ['key'],
   parentExecutionId: ['execution'],
   mcpInstanceIds: ['mcp'],
   addMcps: ['mcp'],
@@ -85,6 +91,7 @@ const OF_FIELD: Record<string, Kind[]> = {
 /** What the ids of a field are of. Throws for one that nobody has said it of. */
 export function kindsOf(procedure: string, field: string): Kind[] {
   const router = procedure.split('.', 1)[0] ?? ''
+  if (/Service/.test(procedure) && field !== 'id') return field === 'keyId' ? ['serviceKey'] : ['service']
   const own = field === 'id' ? OF_ROUTER[router] : undefined
   const kinds = own ? [own] : OF_FIELD[field]
   if (!kinds) throw new Error(`Say in test/security/fixtures.ts what the ids in ${procedure}.${field} are of`)
@@ -197,6 +204,34 @@ export function maker(server: TestServer, who: Member) {
       )
       return begun.session.id
     },
+    /** An open invitation, which members cannot make themselves. */
+    async invitation({ canary }: Marks): Promise<string> {
+      const id = newId()
+      const { organizationId, userId: createdBy } = who
+      const email = `${canary}-${newId()}@example.com`
+      const times = { createdAt: clock.now(), expiresAt: new Date(clock.now().getTime() + 3_600_000) }
+      const data = { id, organizationId, email, role: 'member', digest: newId(), mailOnly: false, createdBy } as const
+      await db.invitation.create({ data: { ...data, ...times }, select: { id: true } })
+      return id
+    },
+    /** A service account with a key, which members cannot make themselves. */
+    async service({ canary }: Marks): Promise<{ service: string; serviceKey: string }> {
+      const now = clock.now()
+      const { organizationId, userId: createdBy } = who
+      const [userId, name] = [newId(), `${canary} service`]
+      const { tokenKey } = server.service.deps
+      return db.$transaction(async (tx) => {
+        const user = { id: userId, email: `${newId()}@service.invalid`, name, createdAt: now, updatedAt: now }
+        await tx.user.create({ data: user, select: { id: true } })
+        const account = { userId, organizationId, createdBy, createdAt: now }
+        await tx.serviceAccount.create({ data: account, select: { userId: true } })
+        const membership = { organizationId, userId, role: 'member', createdAt: now } as const
+        await tx.membership.create({ data: membership, select: { userId: true } })
+        const key = { organizationId, userId, name, scopes: ['*'], expiresAt: null }
+        const { row } = await createToken(tx, { tokenKey, prefix: 'mst', now }, key)
+        return { service: userId, serviceKey: row.id }
+      })
+    },
     async media({ canary }: Marks): Promise<string> {
       const body = new FormData()
       body.set('file', new File([`${canary} content`], `${canary} media.txt`))
@@ -249,9 +284,27 @@ export async function everything(server: TestServer, who: Member, canary: string
   const run = await make.run(marks, { id: agent, spaceId: space, mediaIds: [media] })
   const mission = await make.mission(marks, { agentId: agent, spaceId: space })
   const task = await make.task(marks, { spaceId: space })
+  const { service, serviceKey } = await make.service(marks)
+  const invitation = await make.invitation(marks)
   await make.does('agents.update', { id: agent, skillIds: [skill], mcpInstanceIds: [mcp] })
   const { organizationId: organization, userId: user } = who
-  return { agent, skill, mcp, media, key, browser, space, mission, task, organization, user, ...run }
+  return {
+    agent,
+    skill,
+    mcp,
+    media,
+    key,
+    browser,
+    space,
+    mission,
+    task,
+    organization,
+    user,
+    invitation,
+    service,
+    serviceKey,
+    ...run,
+  }
 }
 
 /** The request, answered by the files of the bytes: `GET /media/{id}/content` is no procedure. */

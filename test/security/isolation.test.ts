@@ -717,6 +717,8 @@ describe('every field is tried with what is there, too', () => {
         if (field.startsWith('remove')) await make.does('spaces.update', { id: own.space, ...attached })
         // Each of two procedures revokes it.
         if (kind === 'key') own.key = await make.key({ canary: 'control' })
+        if (/Invitation/.test(procedure)) own.invitation = await make.invitation({ canary: 'control' })
+        if (/Service/.test(procedure)) Object.assign(own, await make.service({ canary: 'control' }))
         if (kind === 'browser') own.browser = await make.browser({ canary: 'control' })
         const ask = (id: string) => call(face, procedure, inputWith(procedure, field, id, own), member.token, field)
         const never = neverWas(kind)

@@ -26,3 +26,14 @@ export function stopClock(start: string): StoppedClock {
     },
   }
 }
+
+/** The time, which a test can set forward. */
+export function movableClock(): Clock & Pick<StoppedClock, 'advance'> {
+  let ahead = 0
+  return {
+    now: () => new Date(Date.now() + ahead),
+    advance(ms) {
+      ahead += ms
+    },
+  }
+}

@@ -22,6 +22,7 @@ const POLICY = [
 const PAGES: Readonly<Record<string, (view: views.View) => string>> = {
   '/app/sign-in': views.signIn,
   '/app/welcome': views.welcome,
+  '/app/accept': views.accept,
   '/app/forgot': views.forgot,
   '/app/password': views.password,
   '/app/account': views.account,

@@ -72,6 +72,26 @@ ${newPassword('Choose a password', true)}
 <p class="links" id="skip" hidden><a href="${escapeHtml(view.returnTo)}">Continue without a password</a></p>`,
   )
 
+/** `/app/accept#<code>`: reading it uses nothing up, its button does. */
+export const accept = (view: View): string =>
+  page(
+    view,
+    'accept',
+    'Invitation',
+    `<div id="offer" hidden>
+<p id="offer-text"></p>
+<form id="accept-form" novalidate>
+<div id="new-account"><label for="name">Your name</label>
+<input id="name" name="name" autocomplete="name" maxlength="200">
+<label for="new">Choose a password</label>
+<input id="new" name="password" type="password" autocomplete="new-password" aria-describedby="rules">
+<p class="hint" id="rules">At least 12 characters. Without one, you sign in by a link or your identity provider.</p></div>
+<button type="submit">Accept the invitation</button>
+</form>
+<p class="links" id="sign-in-first" hidden><a id="sign-in-link" href="${escapeHtml(view.base)}/app/sign-in?returnTo=${escapeHtml(encodeURIComponent(`${view.base}/app/accept`))}">Sign in as the invited address first</a></p>
+</div>`,
+  )
+
 /** `/app/forgot`. */
 export const forgot = (view: View): string =>
   page(

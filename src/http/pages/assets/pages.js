@@ -103,6 +103,30 @@ const PAGES = {
     })
   },
 
+  async accept() {
+    // Signing in leads back here without the code: the tab keeps it meanwhile.
+    const code = location.hash.slice(1) || sessionStorage.getItem('invitation')
+    if (!code) return show('problem', 'This address is not complete: open the whole link.')
+    try {
+      const { invitation } = await ask('POST', 'invitation', { code })
+      const { organizationName, email, role, hasAccount } = invitation
+      find('offer-text').textContent = `${email} is invited to join ${organizationName} as ${role}.`
+      find('new-account').hidden = hasAccount
+      find('name').required = !hasAccount
+      find('sign-in-first').hidden = !hasAccount
+      find('offer').hidden = false
+    } catch (error) {
+      return show('problem', error.message)
+    }
+    find('sign-in-link').addEventListener('click', () => sessionStorage.setItem('invitation', code))
+    onSubmit('accept-form', async ({ name, password }) => {
+      await ask('POST', 'accept', { code, ...(name && { name }), ...(password && { password }) })
+      sessionStorage.removeItem('invitation')
+      history.replaceState(null, '', location.pathname)
+      leave()
+    })
+  },
+
   forgot() {
     onSubmit('forgot-form', async ({ email }, form) => {
       const { message } = await ask('POST', 'forgot', { email })

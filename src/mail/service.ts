@@ -1,0 +1,73 @@
+import type { Logger } from 'pino'
+import type { Pause } from '../pause.ts'
+import type { Settings } from '../settings.ts'
+
+/** A mail in plain text. */
+type Mail = { to: string; subject: string; text: string }
+
+export type Mailer = {
+  /** Sends a mail without waiting for it; a failure is logged, without the text of the mail. */
+  send(mail: Mail): void
+  /** Waits for mails that are on their way. */
+  stop(): Promise<void>
+}
+
+/** How often a mail is tried, and the time between two attempts (ms). */
+const ATTEMPTS = 3
+const RETRY_AFTER = 2_000
+const TIMEOUT = 10_000
+
+/** Returns the sender of mails: MAIL_FROM, else an address at the host of PUBLIC_URL. */
+const senderOf = ({ MAIL_FROM, PUBLIC_URL }: Settings): string =>
+  MAIL_FROM ?? `Muster <no-reply@${PUBLIC_URL ? new URL(PUBLIC_URL).hostname : 'localhost'}>`
+
+/** Creates the sender of mails through SMTP_URL; null without SMTP_URL. A paused server sends none. */
+export function createMailer(settings: Settings, log: Logger, pause: Pick<Pause, 'isPaused'>): Mailer | null {
+  const { SMTP_URL: url } = settings
+  if (url === undefined) return null
+  const stopping = new AbortController()
+  const sending = new Set<Promise<void>>()
+  // Loaded at the first mail.
+  const open = async () => {
+    const { createTransport } = await import('nodemailer')
+    const timeouts = { connectionTimeout: TIMEOUT, greetingTimeout: TIMEOUT, socketTimeout: TIMEOUT }
+    return createTransport({ url, pool: false, ...timeouts }, { from: senderOf(settings) })
+  }
+  let transport: ReturnType<typeof open> | undefined
+
+  async function deliver(mail: Mail): Promise<void> {
+    for (let attempt = 1; ; attempt++) {
+      try {
+        transport ??= open()
+        await (await transport).sendMail({ ...mail, disableFileAccess: true, disableUrlAccess: true })
+        return
+      } catch (error) {
+        if (attempt === ATTEMPTS || stopping.signal.aborted) {
+          log.error({ err: error, to: mail.to, subject: mail.subject }, 'failed to send a mail: check SMTP_URL')
+          return
+        }
+        await new Promise<void>((resolve) => {
+          const timer = setTimeout(resolve, RETRY_AFTER)
+          stopping.signal.addEventListener('abort', () => {
+            clearTimeout(timer)
+            resolve()
+          })
+        })
+      }
+    }
+  }
+
+  return {
+    send(mail) {
+      if (pause.isPaused())
+        return log.warn({ to: mail.to, subject: mail.subject }, 'a mail was not sent: the server is paused')
+      const sent = deliver(mail).finally(() => sending.delete(sent))
+      sending.add(sent)
+    },
+    async stop() {
+      stopping.abort()
+      await Promise.all(sending)
+      ;(await transport)?.close()
+    },
+  }
+}

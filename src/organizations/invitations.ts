@@ -1,0 +1,157 @@
+import type { z } from 'zod'
+import { type Actor, isAdmin, permit } from '../auth/actor.ts'
+import { audit } from '../auth/audit.ts'
+import type { Db, Prisma, Role, Tx } from '../db/client.ts'
+import type { Deps } from '../deps.ts'
+import { badRequest, conflict, invalidField, notFound } from '../errors.ts'
+import { whenCommitted } from '../idempotency.ts'
+import { normalizeEmail } from '../lib/email.ts'
+import { newId, randomBase62 } from '../lib/id.ts'
+import { pageQuery, toPage } from '../lib/page.ts'
+import { tokenDigest } from '../lib/token.ts'
+import type { Settings } from '../settings.ts'
+import { ownOrganization } from './details.ts'
+import { checkGrant } from './members.ts'
+import type { CreateInvitation, Invitation, InvitationId, ListInvitations } from './schema.ts'
+
+/** How long an invitation can be accepted (ms). */
+const LIFETIME = 7 * 24 * 60 * 60 * 1000
+/** 256 random bits. */
+const CODE_LENGTH = 43
+/** Maximum number of open invitations of an organization. */
+const MAX_OPEN = 1000
+
+export type InvitationRow = Prisma.InvitationGetPayload<object>
+
+const toInvitation = ({
+  id,
+  email,
+  role,
+  createdBy,
+  createdAt,
+  expiresAt,
+}: InvitationRow): z.input<typeof Invitation> => ({
+  ...{ id, email, role, createdBy },
+  createdAt: createdAt.toISOString(),
+  expiresAt: expiresAt.toISOString(),
+})
+
+/** Returns the id of the caller's organization. Throws 403 for another one, and for callers who are no admin. */
+export const administered = (actor: Actor, id: string): string => permit(ownOrganization(actor, id), isAdmin(actor))
+
+/** Filters the open invitations of the caller's organization. Throws 403 for callers who are no admin. */
+export const openInvitations = (actor: Actor, now: Date): Prisma.InvitationWhereInput => ({
+  organizationId: administered(actor, actor.organizationId),
+  expiresAt: { gt: now },
+})
+
+/** GET /organizations/{id}/invitations: those that are open, newest first. Throws 403 for callers who are no admin. */
+export async function list(actor: Actor, { db, clock }: Deps, input: z.output<typeof ListInvitations>) {
+  administered(actor, input.id)
+  const { where: after, ...page } = pageQuery(input)
+  const where = { AND: [openInvitations(actor, clock.now()), after ?? {}] }
+  const { rows, nextCursor } = toPage(await db.invitation.findMany({ where, ...page }), input)
+  return { invitations: rows.map(toInvitation), nextCursor }
+}
+
+/** Checks that the caller may invite. Throws 403 as {@link checkGrant} does. */
+export function checkInvite(actor: Actor, { id, role }: Pick<z.output<typeof CreateInvitation>, 'id' | 'role'>): void {
+  ownOrganization(actor, id)
+  checkGrant(actor, role)
+}
+
+/** Returns the address of the page on which an invitation is accepted. */
+const addressOf = ({ PUBLIC_URL, PORT }: Settings, code: string): string =>
+  `${(PUBLIC_URL ?? `http://localhost:${PORT}`).replace(/\/$/, '')}/app/accept#${code}`
+
+/**
+ * POST /organizations/{id}/invitations: invites an e-mail address. An open invitation of the same address ends. The answer
+ * has the link this once, unless the link goes by mail only. Throws 409 for a member.
+ */
+export async function create(actor: Actor, deps: Deps, input: z.output<typeof CreateInvitation>) {
+  checkInvite(actor, input)
+  const { clock, mail, sessionKey, settings } = deps
+  const { role } = input
+  const email = normalizeEmail(input.email)
+  if (email === null) throw invalidField('email', 'an e-mail address')
+  const mailOnly = input.mailOnly ?? false
+  if (mailOnly && !mail)
+    throw badRequest('Invalid mailOnly. This server sends no mail', { detail: 'The operator has to set SMTP_URL.' })
+  const now = clock.now()
+  const code = randomBase62(CODE_LENGTH)
+  const organizationId = actor.organizationId
+  const { row, name } = await deps.db.$transaction(async (tx) => {
+    const member = await tx.membership.findFirst({
+      where: { organizationId, user: { email } },
+      select: { userId: true },
+    })
+    if (member) throw conflict('The user is a member of the organization')
+    await tx.invitation.deleteMany({ where: { organizationId, email } })
+    const open = await tx.invitation.count({ where: { organizationId, expiresAt: { gt: now } } })
+    if (open >= MAX_OPEN) throw badRequest(`Too many open invitations. At most ${MAX_OPEN}`)
+    const created = await tx.invitation.create({
+      data: {
+        ...{ id: newId(), organizationId, email, role, mailOnly, createdBy: actor.userId, createdAt: now },
+        expiresAt: new Date(now.getTime() + LIFETIME),
+        digest: tokenDigest(sessionKey, code),
+      },
+    })
+    await audit(tx, actor, 'invitation.create', created.id, now, { email, role })
+    const organization = await tx.organization.findUniqueOrThrow({
+      where: { id: organizationId },
+      select: { name: true },
+    })
+    return { row: created, name: organization.name }
+  })
+  const url = addressOf(settings, code)
+  // The mail is nothing that a transaction could take back.
+  if (mail) await whenCommitted(deps, () => mail.send({ to: email, ...textOf(name, role, url) }))
+  return { id: row.id, url: mailOnly ? null : url, mailed: mail !== null, invitation: toInvitation(row) }
+}
+
+/** Writes the mail. A name of several lines could pose as more of the mail. */
+function textOf(organization: string, role: Role, url: string) {
+  const name = organization.replace(/[\p{Cc}\p{Cf}\u2028\u2029]+/gu, ' ').trim()
+  const article = role === 'member' ? 'a' : 'an'
+  return {
+    subject: `Invitation to ${name}`,
+    text: `You are invited to join the organization ${name} on Muster as ${article} ${role}.
+
+Accept the invitation within 7 days:
+${url}
+
+The link works once. If you do not expect this invitation, ignore this mail.
+`,
+  }
+}
+
+/** DELETE /organizations/{id}/invitations/{invitationId}: its link no longer works. Throws 403 and 404. */
+export async function remove(actor: Actor, { db, clock }: Deps, input: z.output<typeof InvitationId>) {
+  const organizationId = administered(actor, input.id)
+  const now = clock.now()
+  await db.$transaction(async (tx) => {
+    const { count } = await tx.invitation.deleteMany({
+      where: { id: input.invitationId, organizationId, expiresAt: { gt: now } },
+    })
+    if (!count) throw notFound('Invitation')
+    await audit(tx, actor, 'invitation.delete', input.invitationId, now)
+  })
+  return { message: 'Invitation deleted successfully' }
+}
+
+/**
+ * Finds an open invitation by its code. Null for an unknown, used or expired code, and once the one who invited may give
+ * that role no more.
+ */
+export async function findInvitation(
+  db: Db | Tx,
+  { sessionKey, clock }: Pick<Deps, 'sessionKey' | 'clock'>,
+  code: string,
+) {
+  const row = await db.invitation.findUnique({ where: { digest: tokenDigest(sessionKey, code) } })
+  if (!row || row.expiresAt <= clock.now()) return null
+  const { organizationId, createdBy: userId } = row
+  const inviter = await db.membership.findUnique({ where: { organizationId_userId: { organizationId, userId } } })
+  const mayInvite = inviter?.role === 'owner' || (inviter?.role === 'admin' && row.role !== 'owner')
+  return mayInvite ? row : null
+}

@@ -1,0 +1,100 @@
+import type { z } from 'zod'
+import { audit } from '../auth/audit.ts'
+import { hashPassword } from '../auth/passwords.ts'
+import { findSession } from '../auth/sessions.ts'
+import { countAttempt, forgive } from '../auth/sign-in-limits.ts'
+import type { Tx } from '../db/client.ts'
+import { AppError, badRequest, forbidden } from '../errors.ts'
+import { newId } from '../lib/id.ts'
+import { findInvitation, type InvitationRow } from '../organizations/invitations.ts'
+import { addMember } from '../organizations/service.ts'
+import type { Context } from '../trpc.ts'
+import type { AcceptInvitation, InvitationOffer } from './schema.ts'
+import { checkStrength, current, start } from './service.ts'
+
+type AcceptContext = Pick<Context, 'deps' | 'client' | 'cookie' | 'setCookie' | 'requestId'>
+
+const invalidCode = () =>
+  new AppError(401, 'Invalid or expired invitation', {
+    headers: { 'WWW-Authenticate': 'Bearer' },
+    detail: 'An invitation works once, for 7 days: ask for another',
+  })
+
+/** Finds an invitation by its code. A wrong code counts as a failed sign-in of the address. Throws 401, and 429. */
+async function open({ deps, client }: Pick<AcceptContext, 'deps' | 'client'>, code: string): Promise<InvitationRow> {
+  const attempt = await countAttempt(deps, 'invitation', client.address)
+  const row = await findInvitation(deps.db, deps, code)
+  if (!row) throw invalidCode()
+  await forgive(deps.db, attempt)
+  return row
+}
+
+/** POST /api/auth/invitation: what a code offers. Uses nothing up. Throws 401, and 429 after failures. */
+export async function readInvitation(
+  context: AcceptContext,
+  code: string,
+): Promise<{ invitation: z.input<typeof InvitationOffer> }> {
+  const { deps } = context
+  const { organizationId, email, role } = await open(context, code)
+  const [organization, user] = await Promise.all([
+    deps.db.organization.findUniqueOrThrow({ where: { id: organizationId }, select: { name: true } }),
+    deps.db.user.findUnique({ where: { email }, select: { id: true } }),
+  ])
+  return { invitation: { organizationName: organization.name, email, role, hasAccount: user !== null } }
+}
+
+/**
+ * POST /api/auth/accept (contract-2.md section 3.5). Of a new address it makes a user, who is signed in; the membership of
+ * an existing user begins only in that user's session. Throws 400, 401, 403 for the session of another user, 429.
+ */
+export async function acceptInvitation(context: AcceptContext, input: z.output<typeof AcceptInvitation>) {
+  const { deps, cookie } = context
+  const row = await open(context, input.code)
+  const user = await deps.db.user.findUnique({ where: { email: row.email }, select: { id: true } })
+  if (user) {
+    const session = cookie === undefined ? null : await findSession(deps, cookie).catch(() => null)
+    if (!session) {
+      throw new AppError(401, 'Sign in required', {
+        code: 'sign_in_required',
+        headers: { 'WWW-Authenticate': 'Bearer' },
+        detail: 'The invited address has an account: sign in with it, and open the invitation again',
+      })
+    }
+    if (session.userId !== user.id)
+      throw forbidden({ detail: 'The invitation is for another account: sign in with the invited address.' })
+    await deps.db.$transaction((tx) => join(tx, context, row, user.id))
+    deps.bus.publish('token', [user.id])
+    return current(deps, { userId: user.id, scopes: ['*'], organization: row.organizationId, session, tokenId: '' })
+  }
+  const name = input.name?.trim()
+  if (!name) throw badRequest('Missing required field: name')
+  const password = input.password ?? null
+  if (password !== null) checkStrength(password, row.email, 'password')
+  const passwordHash = password === null ? null : await hashPassword(password)
+  const now = deps.clock.now()
+  const userId = newId()
+  const { email, mailOnly: emailVerified } = row
+  await deps.db.$transaction(async (tx) => {
+    const data = { id: userId, email, name, passwordHash, emailVerified, createdAt: now, updatedAt: now }
+    await tx.user.create({ data, select: { id: true } })
+    await join(tx, context, row, userId)
+  })
+  return start(context, userId, 'link')
+}
+
+/** Takes the invitation and adds the membership, in a transaction. A member stays what they are. */
+async function join(
+  tx: Tx,
+  { deps, client, requestId }: AcceptContext,
+  row: InvitationRow,
+  userId: string,
+): Promise<void> {
+  const { organizationId, email, role, id } = row
+  const now = deps.clock.now()
+  const { count } = await tx.invitation.deleteMany({ where: { id } })
+  if (!count) throw invalidCode()
+  const by = { organizationId, userId, request: { id: requestId, address: client.address } }
+  await audit(tx, by, 'invitation.accept', id, now, { email, role })
+  const membership = await tx.membership.count({ where: { organizationId, userId } })
+  if (!membership) await addMember(tx, organizationId, email, role, now, by)
+}

@@ -1,0 +1,306 @@
+import { once } from 'node:events'
+import type { AddressInfo } from 'node:net'
+import { SMTPServer } from 'smtp-server'
+import { afterAll, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest'
+import { graphql } from '../graphql/support.ts'
+import { signedIn } from '../support/browser-session.ts'
+import { movableClock } from '../support/clock.ts'
+import { expectError, faces, onEachFace } from '../support/faces.ts'
+import { ownPage, request } from '../support/rest.ts'
+import { type Member, startServer, type TestServer } from '../support/server.ts'
+
+const FORBIDDEN = "You don't have permission to access this resource"
+const INVALID = 'Invalid or expired invitation'
+
+/** A real mail server on loopback, with the mails that it got. */
+async function startMailServer() {
+  const mails: { to: string[]; text: string }[] = []
+  const server = new SMTPServer({
+    authOptional: true,
+    disabledCommands: ['STARTTLS'],
+    onData(stream, session, done) {
+      let text = ''
+      stream.on('data', (chunk: Buffer) => {
+        text += chunk
+      })
+      stream.on('end', () => {
+        mails.push({ to: session.envelope.rcptTo.map(({ address }) => address), text: text.replaceAll('=\r\n', '') })
+        done()
+      })
+    },
+  })
+  const listening = server.listen(0, '127.0.0.1')
+  await once(listening, 'listening')
+  const { port } = listening.address() as AddressInfo
+  return { mails, url: `smtp://127.0.0.1:${port}`, close: () => new Promise<void>((resolve) => server.close(resolve)) }
+}
+
+const clock = movableClock()
+let mail: Awaited<ReturnType<typeof startMailServer>>
+let server: TestServer
+beforeAll(async () => {
+  mail = await startMailServer()
+  server = await startServer({ SMTP_URL: mail.url, MAIL_FROM: 'Muster <muster@example.com>' }, { clock })
+})
+afterAll(async () => {
+  await server[Symbol.asyncDispose]()
+  await mail.close()
+})
+
+// Wrong codes of one test are no failures of the next.
+beforeEach(() => server.service.deps.db.signInLimit.deleteMany({}))
+
+let count = 0
+async function people() {
+  const organization = `Inviting ${++count}`
+  const owner = await server.member({ organization, role: 'owner' })
+  const admin = await server.member({ organization, role: 'admin' })
+  const member = await server.member({ organization })
+  const path = `/api/v1/organizations/${owner.organizationId}/invitations`
+  return { organization, owner, admin, member, path, email: `guest-${count}@example.com` }
+}
+
+const invite = async (path: string, { token }: Member, body: object) => request(server, 'POST', path, { body, token })
+const codeOf = (url: string) => url.split('#')[1]!
+const accept = (body: object, headers: Record<string, string> = {}) =>
+  request(server, 'POST', '/api/auth/accept', { body, token: null, headers: { ...ownPage(server), ...headers } })
+const eventsOf = async ({ token }: Member, action: string) =>
+  (await request(server, 'GET', `/api/v1/audit?action=${action}`, { token })).body.events
+const userOf = (email: string) =>
+  server.service.deps.db.user.findUnique({ where: { email }, include: { memberships: true } })
+
+describe('creating invitations', () => {
+  it.each(onEachFace([['']] as const))('%s: an admin invites, lists and takes back', async (face) => {
+    const { admin, owner, email } = await people()
+    const id = owner.organizationId
+    const { token } = admin
+    const created = await faces[face](
+      server,
+      'organizations.createInvitation',
+      { id, email, role: 'member' },
+      { token },
+    )
+    expect(created.body).toMatchObject({
+      mailed: true,
+      url: expect.stringMatching(/\/app\/accept#[0-9A-Za-z]{43}$/),
+      invitation: { email, role: 'member', createdBy: admin.userId },
+    })
+    const list = await faces[face](server, 'organizations.listInvitations', { id }, { token })
+    expect(list.body.invitations).toEqual([created.body.invitation])
+    expect(JSON.stringify(list.body)).not.toContain(codeOf(created.body.url))
+    const [event] = await eventsOf(admin, 'invitation.create')
+    expect(event).toMatchObject({ actor: { id: admin.userId }, changes: { email, role: 'member' } })
+    expect(JSON.stringify(event)).not.toContain(codeOf(created.body.url))
+    const input = { id, invitationId: created.body.id }
+    expect((await faces[face](server, 'organizations.deleteInvitation', input, { token })).status).toBe(200)
+    expectError(
+      await faces[face](server, 'organizations.deleteInvitation', input, { token }),
+      404,
+      'Invitation not found',
+    )
+    expectError(await accept({ code: codeOf(created.body.url), name: 'G' }), 401, INVALID)
+  })
+
+  it('GraphQL invites, lists and takes back', async () => {
+    const { admin, owner, email } = await people()
+    const id = owner.organizationId
+    const { token } = admin
+    const create = `mutation ($input: CreateInvitationInput!) {
+      createInvitation(input: $input) { url mailed invitation { id email role } } }`
+    const { data } = await graphql(server, create, { input: { id, email, role: 'member' } }, { token })
+    expect(data.createInvitation).toMatchObject({ mailed: true, invitation: { email, role: 'member' } })
+    const list = 'query ($id: String!) { invitations(id: $id) { totalCount nodes { id email role createdBy } } }'
+    const listed = await graphql(server, list.replace('String!', 'ID!'), { id }, { token })
+    expect(listed.data.invitations).toMatchObject({ totalCount: 1, nodes: [{ email, createdBy: admin.userId }] })
+    const end =
+      'mutation ($id: ID!, $invitationId: ID!) { deleteInvitation(id: $id, invitationId: $invitationId) { deletedId } }'
+    const invitationId = data.createInvitation.invitation.id
+    const ended = await graphql(server, end, { id, invitationId }, { token })
+    expect(ended.data.deleteInvitation).toEqual({ deletedId: invitationId })
+  })
+
+  it('a mail with the link goes to the invited address', async () => {
+    const { admin, organization, path, email } = await people()
+    const { body } = await invite(path, admin, { email: ` ${email.toUpperCase()} `, role: 'admin' })
+    const mine = () => mail.mails.find(({ to }) => to.includes(email))
+    await vi.waitFor(() => expect(mine()).toBeDefined())
+    expect(mine()!.text).toContain(body.url)
+    expect(mine()!.text).toContain(`Subject: Invitation to ${organization}`)
+    expect(mine()!.text).toContain('From: Muster <muster@example.com>')
+  })
+
+  it('a link that goes by mail only is in no answer, and verifies the address', async () => {
+    const { admin, path, email } = await people()
+    const { body } = await invite(path, admin, { email, role: 'member', mailOnly: true })
+    expect(body).toMatchObject({ url: null, mailed: true })
+    const mine = () => mail.mails.find(({ to }) => to.includes(email))
+    await vi.waitFor(() => expect(mine()).toBeDefined())
+    const [, code] = /accept#([0-9A-Za-z]{43})/.exec(mine()!.text) ?? []
+    expect((await accept({ code, name: 'Guest' })).body.user.emailVerified).toBe(true)
+  })
+
+  it('a repeated request shows no link', async () => {
+    const { admin, path, email } = await people()
+    const options = { body: { email, role: 'member' }, token: admin.token, headers: { 'Idempotency-Key': 'once' } }
+    const first = await request(server, 'POST', path, options)
+    const second = await request(server, 'POST', path, options)
+    expect(second.body).toEqual({ ...first.body, url: null })
+  })
+
+  it('a new invitation of the same address ends the one before', async () => {
+    const { admin, path, email } = await people()
+    const first = (await invite(path, admin, { email, role: 'member' })).body
+    const second = (await invite(path, admin, { email, role: 'member' })).body
+    expectError(await accept({ code: codeOf(first.url), name: 'G' }), 401, INVALID)
+    expect((await accept({ code: codeOf(second.url), name: 'G' })).status).toBe(200)
+  })
+
+  it('members, strangers, admins for owners and keys without * are refused', async () => {
+    const { organization, owner, admin, member, path, email } = await people()
+    const stranger = await server.member({ organization: 'Strangers', role: 'owner' })
+    expectError(await invite(path, member, { email, role: 'member' }), 403, FORBIDDEN)
+    expectError(await invite(path, stranger, { email, role: 'member' }), 403, FORBIDDEN)
+    expectError(await invite(path, admin, { email, role: 'owner' }), 403, FORBIDDEN)
+    const narrow = await server.member({ organization, role: 'owner', scopes: ['members:write'] })
+    expectError(await invite(path, narrow, { email, role: 'admin' }), 403, FORBIDDEN)
+    for (const by of [member, stranger]) expectError(await request(server, 'GET', path, by), 403, FORBIDDEN)
+    expect((await request(server, 'GET', path, owner)).body.invitations).toEqual([])
+    expectError(
+      await invite(path, admin, { email: 'nobody', role: 'member' }),
+      400,
+      'Invalid value for field: email. Expected an e-mail address',
+    )
+  })
+
+  it('a member is not invited', async () => {
+    const { admin, path, organization } = await people()
+    await server.member({ organization, email: `present-${count}@example.com` })
+    const answer = await invite(path, admin, { email: `present-${count}@example.com`, role: 'member' })
+    expectError(answer, 409, 'The user is a member of the organization')
+  })
+})
+
+describe('accepting invitations', () => {
+  it('a new user is made, signed in and a member, once', async () => {
+    const { admin, owner, path, email, organization } = await people()
+    const { url, id } = (await invite(path, admin, { email, role: 'admin' })).body
+    const code = codeOf(url)
+    const offer = await request(server, 'POST', '/api/auth/invitation', { body: { code }, token: null })
+    expect(offer.body.invitation).toEqual({ organizationName: organization, email, role: 'admin', hasAccount: false })
+    expectError(await accept({ code }), 400, 'Missing required field: name')
+    const password = 'a quiet river in spring'
+    const { status, body, headers } = await accept({ code, name: ' Guest ', password })
+    expect([status, body.user, body.role]).toMatchObject([
+      200,
+      { email, name: 'Guest', emailVerified: false, hasPassword: true },
+      'admin',
+    ])
+    const cookie = headers.get('set-cookie')!.split(';')[0]!
+    const me = await request(server, 'GET', `/api/v1/organizations/${owner.organizationId}`, {
+      token: null,
+      headers: { Cookie: cookie },
+    })
+    expect(me.body.organization.role).toBe('admin')
+    expect(await eventsOf(admin, 'invitation.accept')).toMatchObject([
+      { target: id, actor: { id: body.user.id, kind: 'user' }, changes: { email, role: 'admin' } },
+    ])
+    expectError(await accept({ code, name: 'Guest', password }), 401, INVALID)
+  })
+
+  it('of two who accept at once one becomes a member', async () => {
+    const { admin, path, email } = await people()
+    const code = codeOf((await invite(path, admin, { email, role: 'member' })).body.url)
+    const answers = await Promise.all([1, 2, 3].map((n) => accept({ code, name: `Guest ${n}` })))
+    const statuses = answers.map(({ status }) => status).sort()
+    expect(statuses[0]).toBe(200)
+    expect(statuses.filter((status) => status === 200)).toHaveLength(1)
+    expect((await userOf(email))?.memberships).toHaveLength(1)
+  })
+
+  it('an existing user joins only in their own session', async () => {
+    const { admin, owner, path } = await people()
+    const known = await server.member({ organization: 'Elsewhere', email: `known-${count}@example.com` })
+    const other = await server.member({ organization: 'Elsewhere' })
+    const body = { email: `known-${count}@example.com`, role: 'member' }
+    const code = codeOf((await invite(path, admin, body)).body.url)
+    const refused = await accept({ code, name: 'Thief', password: 'a quiet river in spring' })
+    expectError(refused, 401, 'Sign in required')
+    expect(refused.headers.get('set-cookie')).toBeNull()
+    const thief = await signedIn(server, other.userId)
+    expectError(await accept({ code }, thief.headers), 403, FORBIDDEN)
+    const before = await userOf(body.email)
+    const own = await signedIn(server, known.userId)
+    const { status } = await accept({ code, name: 'Renamed', password: 'another quiet river' }, own.headers)
+    expect(status).toBe(200)
+    const after = await userOf(body.email)
+    expect(after?.memberships.map(({ organizationId }) => organizationId)).toContain(owner.organizationId)
+    expect({ ...after, memberships: [] }).toEqual({ ...before, memberships: [] })
+  })
+
+  it('an invitation ends after 7 days, and with the rights of the one who invited', async () => {
+    const { admin, owner, path, email } = await people()
+    const first = codeOf((await invite(path, admin, { email, role: 'member' })).body.url)
+    clock.advance(7 * 24 * 3_600_000)
+    expectError(await accept({ code: first, name: 'G' }), 401, INVALID)
+    const second = codeOf((await invite(path, admin, { email, role: 'member' })).body.url)
+    const body = { role: 'member' }
+    const role = `/api/v1/organizations/${owner.organizationId}/members/${admin.userId}`
+    expect((await request(server, 'PATCH', role, { body, token: owner.token })).status).toBe(200)
+    expectError(await accept({ code: second, name: 'G' }), 401, INVALID)
+    clock.advance(3_600_000)
+  })
+
+  it('a page of another origin, and a poor password, are refused', async () => {
+    const { admin, path, email } = await people()
+    const code = codeOf((await invite(path, admin, { email, role: 'member' })).body.url)
+    expectError(await accept({ code, name: 'G' }, { Origin: 'https://evil.example' }), 403, FORBIDDEN)
+    expect((await accept({ code, name: 'G', password: 'short' })).body.message).toBe(
+      'Invalid value for field: password. Expected at least 12 characters',
+    )
+    expect(await userOf(email)).toBeNull()
+  })
+
+  it('guessing codes is limited', async () => {
+    clock.advance(3_600_000)
+    const answers = []
+    for (let i = 0; i < 8; i++) answers.push((await accept({ code: `guess-${i}`, name: 'G' })).status)
+    expect(answers).toEqual([401, 401, 401, 401, 401, 429, 429, 429])
+    clock.advance(3_600_000)
+  })
+})
+
+describe('a forgotten password', () => {
+  it('is replaced by a link that goes by mail, at most three times in its lifetime', async () => {
+    const email = 'forgetful@example.com'
+    await server.member({ organization: 'Forgetful', email })
+    const forgot = (address: string) =>
+      request(server, 'POST', '/api/auth/forgot', { body: { email: address }, token: null })
+    const { body } = await forgot(email)
+    expect(body.message).toBe('If there is an account with this address, a link to a new password is on its way.')
+    expect((await forgot('unknown@example.com')).body).toEqual(body)
+    const mine = () => mail.mails.filter(({ to }) => to.includes(email))
+    await vi.waitFor(() => expect(mine()).toHaveLength(1))
+    const [, code] = /\/app\/password#([0-9A-Za-z]{43})/.exec(mine()[0]!.text) ?? []
+    for (let i = 0; i < 4; i++) await forgot(email)
+    await vi.waitFor(() => expect(mine()).toHaveLength(3))
+    const signedIn = await request(server, 'POST', '/api/auth/link', { body: { code }, token: null })
+    expect(signedIn.body.user).toMatchObject({ email, hasPassword: false })
+    expect(mail.mails.some(({ to }) => to.includes('unknown@example.com'))).toBe(false)
+  })
+})
+
+describe('without SMTP_URL', () => {
+  it('the link is handed over, and a link by mail only is refused', async () => {
+    await using silent = await startServer()
+    const profile = await request(silent, 'GET', '/api/v1/profile')
+    const path = `/api/v1/organizations/${profile.body.profile.organization.id}/invitations`
+    const body = { email: 'a@example.com', role: 'member' }
+    const { body: created } = await request(silent, 'POST', path, { body })
+    expect(created).toMatchObject({ mailed: false, url: expect.stringContaining('/app/accept#') })
+    expectError(
+      await request(silent, 'POST', path, { body: { ...body, mailOnly: true } }),
+      400,
+      'Invalid mailOnly. This server sends no mail',
+    )
+  })
+})
