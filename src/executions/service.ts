@@ -362,7 +362,7 @@ export async function logs(actor: Actor, deps: Deps, input: z.output<typeof Read
     isWhole = events.length <= limit && said <= ROOM
     if (!isWhole) break
     for (const event of batch) events.push(event)
-    said += sizeOf(batch, ({ length }) => length)
+    said += sizeOf(batch, (text) => Buffer.byteLength(text))
   }
   const terminal = terminalEvent(row)
   if (isWhole && terminal && terminal.seq > after) events.push(terminal)
