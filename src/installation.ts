@@ -65,10 +65,17 @@ function readCounter(path: string): Counted | null {
   }
 }
 
-/** Returns the number of starts with this DATA_DIR on an installation. */
-export function countedStarts({ DATA_DIR }: Pick<Settings, 'DATA_DIR'>, installation: string): number {
+/** Returns the number of starts with this DATA_DIR on an installation, or with null on the last one. */
+export function countedStarts({ DATA_DIR }: Pick<Settings, 'DATA_DIR'>, installation: string | null): number {
   const counted = readCounter(join(DATA_DIR, COUNTER))
-  return counted?.installation === installation && Number.isSafeInteger(counted.starts) ? counted.starts : 0
+  if (!counted || !Number.isSafeInteger(counted.starts)) return 0
+  return installation === null || counted.installation === installation ? counted.starts : 0
+}
+
+/** Returns why a database is a copy by its header and its number of starts, or null if it is none. */
+export function findCopy(version: number, isOlder: boolean): 'backup' | 'older' | null {
+  if (version < 0) return 'backup'
+  return isOlder ? 'older' : null
 }
 
 /**
@@ -90,7 +97,7 @@ export async function countStart(
   )
   const counted = countedStarts(settings, installation)
   const isOlder = isReplaced || counted > starts
-  const found = Number(header?.version ?? 0) < 0 ? 'backup' : isOlder ? 'older' : null
+  const found = findCopy(Number(header?.version ?? 0), isOlder)
   const mark = pausedBy === null && found ? { pausedBy: found, pausedAt: now } : {}
   const next = Math.max(starts, counted) + 1
   await client.$transaction(async (tx) => {

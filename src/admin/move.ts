@@ -5,6 +5,7 @@ import { databaseFile, requireOwnLog } from '../db/client.ts'
 import { KEEP_ALIVE } from '../db/limits.ts'
 import { migratePostgresql } from '../db/migrate.ts'
 import { lockDatabase } from '../db/sqlite/file-lock.ts'
+import { countedStarts, findCopy } from '../installation.ts'
 import { table } from '../lib/table.ts'
 import type { Answer, Operator, Options } from './commands.ts'
 import { createProgress } from './progress.ts'
@@ -26,9 +27,9 @@ const listOf = ({ columns }: Table, form = quote) => columns.map(({ name }) => f
 /**
  * Copies a consistent snapshot of the SQLite database into an empty PostgreSQL database and reads it back to compare,
  * in one transaction, so that a failure leaves the target empty. No server may use the file, because its writes would
- * be lost.
+ * be lost. A file on which a server would start paused becomes a database on which it does too (contract-2.md section 8.7).
  */
-export async function move({ settings }: Operator, _: string[], { to = '' }: Options): Promise<Answer> {
+export async function move({ settings, now }: Operator, _: string[], { to = '' }: Options): Promise<Answer> {
   const file = databaseFile(settings)
   if (!file) throw new AdminError('The database is PostgreSQL already. DATABASE_URL names what is to be moved.')
   if (!/^postgres(ql)?:\/\//.test(to)) throw new AdminError('--to takes an address that begins with postgresql://')
@@ -43,9 +44,9 @@ export async function move({ settings }: Operator, _: string[], { to = '' }: Opt
     })
     await refuseForeign(target)
     await migratePostgresql(to)
-    const tables = await copyAll(source, target)
+    const { tables, isPaused } = await copyAll(source, target, { settings, now })
     const rows = tables.reduce((sum, { rows }) => sum + rows, 0)
-    return { json: { tables, rows }, text: report(tables, rows, settings) }
+    return { json: { tables, rows, paused: isPaused }, text: report(tables, rows, settings, isPaused) }
   } finally {
     // Closing rolls back an open transaction.
     await target.end()
@@ -63,7 +64,11 @@ async function refuseForeign(target: Client): Promise<void> {
     throw new AdminError(`The target is not empty: it has a table ${rows[0]?.name}. Give it a database of its own.`)
 }
 
-async function copyAll(source: Sqlite.Database, target: Client): Promise<Moved[]> {
+async function copyAll(
+  source: Sqlite.Database,
+  target: Client,
+  operator: Operator,
+): Promise<{ tables: Moved[]; isPaused: boolean }> {
   const tables = allTables()
   await target.query(`BEGIN; LOCK TABLE ${tables.map(({ name }) => quote(name)).join(', ')} IN ACCESS EXCLUSIVE MODE`)
   for (const { name } of tables) {
@@ -76,6 +81,7 @@ async function copyAll(source: Sqlite.Database, target: Client): Promise<Moved[]
   const progress = createProgress(process.stderr)
   let done = 0
   const moved: Moved[] = []
+  let isPaused = false
   try {
     const restore = await setForeignKeysAside(target)
     // Values kept by triggers are copied too and would otherwise be counted twice.
@@ -93,12 +99,33 @@ async function copyAll(source: Sqlite.Database, target: Client): Promise<Moved[]
     }
     await restore()
     for (const { name } of tables) await target.query(`ALTER TABLE ${quote(name)} ENABLE TRIGGER USER`)
+    isPaused = await markCopy(source, target, operator)
     await target.query('COMMIT')
   } finally {
     progress.end()
   }
   await target.query('ANALYZE')
-  return moved
+  return { tables: moved, isPaused }
+}
+
+/**
+ * Marks the target if the file is a backup or an older copy on which no server has started yet: only such a start would
+ * write the mark into its rows. Returns whether servers on the target start paused.
+ */
+async function markCopy(source: Sqlite.Database, target: Client, { settings, now }: Operator): Promise<boolean> {
+  const { starts, pausedBy } = source
+    .prepare<[], { starts: bigint; pausedBy: string | null }>(
+      'SELECT "starts", "pausedBy" FROM "Installation" WHERE "id" = 1',
+    )
+    .get() ?? { starts: 0n, pausedBy: null }
+  if (pausedBy !== null) return true
+  const version = Number(source.pragma('user_version', { simple: true }))
+  const found = findCopy(version, countedStarts(settings, null) > Number(starts))
+  if (found === null) return false
+  const values = [found, now.toISOString()]
+  await target.query(`UPDATE "Installation" SET "pausedBy" = $1, "pausedAt" = $2 WHERE "id" = 1`, values)
+  await target.query('DELETE FROM "MediaDraft"')
+  return true
 }
 
 const countIn = (source: Sqlite.Database, name: string): number =>
@@ -173,17 +200,19 @@ function report(
   tables: Moved[],
   rows: number,
   { ENCRYPTION_KEY, DATA_DIR, MEDIA_DIR, S3_BUCKET }: Operator['settings'],
+  isPaused: boolean,
 ): string {
   const lines = tables.map(({ name, rows, checksum }) => [name, String(rows), checksum])
   const key = ENCRYPTION_KEY ? 'the same as now' : `what ${resolve(DATA_DIR, 'encryption.key')} holds`
   const media = S3_BUCKET
     ? 'Uploaded files stay in their bucket.'
     : `Uploaded files stay in ${resolve(MEDIA_DIR ?? join(DATA_DIR, 'media'))}: all servers need them, see MEDIA_DIR.`
+  const paused = isPaused ? '\nThe database is a copy: servers on it start paused until `npm run admin -- resume`.' : ''
   return `${table([['TABLE', 'ROWS', 'CHECKSUM'], ...lines])}
 
 Copied ${rows} rows, and read them back. To switch, start Muster with
   DATABASE_URL    the address that --to was given
   ENCRYPTION_KEY  ${key}
 ${media}
-The SQLite file is as it was. Start no server on it again.`
+The SQLite file is as it was. Start no server on it again.${paused}`
 }

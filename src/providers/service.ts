@@ -71,10 +71,10 @@ export async function list(actor: Actor, { db, models }: Deps, { orgId }: { orgI
 }
 
 /**
- * Creates the record of PUT /organizations/{orgId}/providers/{name}, and lists the provider's models with it. Throws
- * 400 for an invalid or forbidden address, and 409 for a name of the server's providers.
+ * Creates the record of PUT /organizations/{orgId}/providers/{name}, and lists the provider's models with it, unless the
+ * server is paused. Throws 400 for an invalid or forbidden address, and 409 for a name of the server's providers.
  */
-export async function draft({ models, settings }: Deps, input: z.output<typeof SetProvider>) {
+export async function draft({ models, settings, pause }: Deps, input: z.output<typeof SetProvider>) {
   const { name, apiKey, check } = input
   const headers = input.headers ?? {}
   const { kind, segment } = readName(name)
@@ -83,8 +83,9 @@ export async function draft({ models, settings }: Deps, input: z.output<typeof S
   }
   const baseUrl = await checkAddress(kind, input.baseUrl, settings.ALLOW_PRIVATE_NETWORK)
   const endpoint = { baseUrl: addressOf(kind, baseUrl), apiKey, headers, isOperators: false }
-  const error = check ? await models.check(kind, endpoint) : null
-  const status = !check ? 'unchecked' : error === null ? 'ok' : 'failed'
+  const isChecked = check && !pause.isPaused()
+  const error = isChecked ? await models.check(kind, endpoint) : null
+  const status = !isChecked ? 'unchecked' : error === null ? 'ok' : 'failed'
   return { name, baseUrl, sealed: { apiKey, headers } satisfies Sealed, status, error }
 }
 

@@ -1,4 +1,4 @@
-import { readFile } from 'node:fs/promises'
+import { copyFile, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import Sqlite from 'better-sqlite3'
 import { Client } from 'pg'
@@ -178,6 +178,65 @@ describe('a moved database', () => {
   test('takes no second copy', async () => {
     const { code, err } = await move(url)
     expect([code, err]).toEqual([1, 'The target is not empty: there are rows in Installation.'])
+  })
+})
+
+describe('a copy of the database', () => {
+  const markIn = async (url: string) =>
+    (await sql(url, 'SELECT "pausedBy", "pausedAt" FROM "Installation" WHERE "id" = 1'))[0]
+  const drafts = async (url: string) => (await sql(url, 'SELECT * FROM "MediaDraft"')).length
+
+  /** A folder with a copy of the source's database that `change` has been at. */
+  async function createCopy(change: (file: Sqlite.Database) => void) {
+    const folder = await createFolder()
+    const path = join(folder.path, 'muster.db')
+    new Sqlite(join(source.path, 'muster.db')).prepare('VACUUM INTO ?').run(path)
+    await copyFile(join(source.path, 'encryption.key'), join(folder.path, 'encryption.key'))
+    const file = new Sqlite(path)
+    change(file)
+    file.close()
+    return folder
+  }
+
+  test('that was paused is paused as PostgreSQL too, though no server has started on it yet', async () => {
+    const url = await postgres.createDatabase()
+    await using folder = await createCopy((file) => file.pragma('user_version = -70000'))
+    const { out, err } = await move(url, folder.path)
+    expect([err, JSON.parse(out || '{}').paused]).toEqual(['', true])
+    expect(await markIn(url)).toMatchObject({ pausedBy: 'backup', pausedAt: expect.any(Date) })
+    // Uploads of the original are no concern of the copy.
+    expect(await drafts(url)).toBe(0)
+    const key = (await readFile(join(folder.path, 'encryption.key'), 'utf8')).trim()
+    const env = { DATABASE_URL: url, ENCRYPTION_KEY: key }
+    await using server = await startServer(env, { folder: folder.path })
+    const readiness = async () => (await (await fetch(`${server.url}/readyz`)).json()).status
+    expect(await readiness()).toBe('paused')
+    const resumed = await runAdmin(['resume'], { ...env, DATA_DIR: folder.path })
+    expect([resumed.err, resumed.out]).toEqual(['', expect.stringContaining('The pause has ended')])
+    await expect.poll(readiness).toBe('ok')
+  })
+
+  test('that has seen fewer starts than its folder is paused, one with a mark keeps it', async () => {
+    const older = await postgres.createDatabase()
+    await using folder = await createCopy(() => {})
+    await writeFile(join(folder.path, 'starts.json'), JSON.stringify({ installation: 'muster-0', starts: 9 }))
+    expect((await move(older, folder.path)).err).toBe('')
+    expect(await markIn(older)).toMatchObject({ pausedBy: 'older' })
+
+    const marked = await postgres.createDatabase()
+    const at = Date.UTC(2026, 2, 3)
+    await using other = await createCopy((file) =>
+      file.prepare(`UPDATE "Installation" SET "pausedBy" = 'mark-copy', "pausedAt" = ? WHERE "id" = 1`).run(at),
+    )
+    expect((await move(marked, other.path)).err).toBe('')
+    expect(await markIn(marked)).toMatchObject({ pausedBy: 'mark-copy' })
+  })
+
+  test('is not what a database is that its own server has used', async () => {
+    const url = await postgres.createDatabase()
+    const { out } = await move(url)
+    expect(JSON.parse(out).paused).toBe(false)
+    expect(await markIn(url)).toEqual({ pausedBy: null, pausedAt: null })
   })
 })
 

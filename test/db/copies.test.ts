@@ -113,6 +113,28 @@ describe('a backup', () => {
     await using back = await place.start()
     expect(await titlesOf(back, token)).toEqual(['after', 'before'])
   })
+
+  it('accepts a token that was revoked after it was made, until the operator revokes it there too', async () => {
+    await using place = await createPlace()
+    const first = await place.start()
+    const { token } = first
+    const key = (await request(first, 'POST', '/api/v1/keys', { body: { name: 'Key', scopes: ['tasks:read'] } })).body
+    const backup = join(place.path, 'backup.db')
+    await place.admin('backup', backup)
+    expect((await request(first, 'DELETE', `/api/v1/keys/${key.id}`)).status).toBe(200)
+    const statusOf = async (server: { url: string }) =>
+      (await request({ ...server, token: key.token }, 'GET', '/api/v1/tasks')).status
+    expect(await statusOf(first)).toBe(401)
+    await first.service.stop()
+    expect(await place.admin('restore', backup)).toContain('tokens that were revoked since')
+    const copy = await place.start()
+    expect([await readiness(copy), await statusOf(copy)]).toEqual(['paused', 200])
+    await copy.service.stop()
+    await place.admin('token', 'revoke', key.id)
+    await using again = await place.start()
+    expect([await readiness(again), await statusOf(again)]).toEqual(['paused', 401])
+    expect((await request({ ...again, token }, 'GET', '/api/v1/tasks')).status).toBe(200)
+  })
 })
 
 describe('a plain copy of the database', () => {

@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { runAdmin } from '../../src/admin/run.ts'
 import { createFolder } from '../support/folder.ts'
+import { startMcpServer } from '../support/mcp-server.ts'
 import { type ModelServer, startModelServer } from '../support/model-server.ts'
 import { request } from '../support/rest.ts'
 import { startServer, type TestServer } from '../support/server.ts'
@@ -41,11 +42,6 @@ describe('a paused server', () => {
     const mission = { title: 'M', goal: 'G', agentId, scheduleType: 'interval', scheduleValue: '60' }
     const made = await ask(first, 'POST', '/missions', mission)
     expect(made.status, JSON.stringify(made.body)).toBe(200)
-    const { id: missionId } = await first.service.deps.db.mission.findFirstOrThrow()
-    await first.service.deps.db.mission.update({
-      where: { id: missionId },
-      data: { nextRunAt: new Date(Date.now() - 1) },
-    })
     await admin(first, 'mark-copy')
     await first.service.stop()
 
@@ -53,6 +49,8 @@ describe('a paused server', () => {
     await using server = await startServer(env, { folder: folder.path })
     const { db } = server.service.deps
     expect(await readiness(server)).toEqual([200, 'paused'])
+    const { id: missionId } = await db.mission.findFirstOrThrow()
+    await db.mission.update({ where: { id: missionId }, data: { nextRunAt: new Date(Date.now() - 1) } })
     expect((await ask(server, 'POST', '/tasks', { title: 'T' })).status).toBe(200)
     const refused = await ask(server, 'POST', `/agents/${agentId}/execute`, { message: 'now' })
     expect([refused.status, refused.body.code]).toEqual([503, 'paused'])
@@ -100,5 +98,117 @@ describe('a paused server', () => {
     const status = async () =>
       (await again.service.deps.db.execution.findUniqueOrThrow({ where: { id: executionId } })).status
     await expect.poll(status).toBe('completed')
+  })
+
+  it('asks no provider, MCP server or repository for anything, whichever route wants it', async () => {
+    await using mcp = await startMcpServer()
+    await using folder = await createFolder()
+    const env = { ENCRYPTION_KEY, OPENAI_BASE_URL: model.baseUrl, ALLOW_PRIVATE_NETWORK: 'true' }
+    const first = await startServer(env, { folder: folder.path })
+    const { token } = first
+    const ask = (server: TestServer, method: string, path: string, body?: object) =>
+      request(server, method, path.startsWith('/api') ? path : `/api/v1${path}`, { token, ...(body && { body }) })
+    const { id: organizationId } = await first.service.deps.db.organization.findFirstOrThrow()
+    const server = { name: 'Test', mcpType: 'test', url: mcp.url, transport: 'streamable-http' }
+    const mcpId = (await ask(first, 'POST', '/mcps', server)).body.id
+    const agent = { name: 'Ada', systemPrompt: 'S', mcpInstanceIds: [mcpId] }
+    const agentId = (await ask(first, 'POST', '/agents', agent)).body.id
+    const task = { title: 'T', assignTo: agentId }
+    const made = await ask(first, 'POST', '/tasks', task)
+    expect(made.status, JSON.stringify(made.body)).toBe(200)
+    const taskId = made.body.id
+    const spaceId = (await ask(first, 'POST', '/spaces', { name: 'Empty' })).body.id
+    model.script({ tokens: ['Hello'] })
+    const run = await ask(first, 'POST', `/agents/${agentId}/execute`, { message: 'before' })
+    expect(run.status, JSON.stringify(run.body)).toBe(200)
+    const { executionId, chatId } = run.body
+    await admin(first, 'mark-copy')
+    await first.service.stop()
+
+    const sent = [model.requests.length, mcp.requests.length]
+    await using copy = await startServer(env, { folder: folder.path })
+    const git = { type: 'git', url: `${model.baseUrl}/repository.git` }
+    const refused: [string, object?][] = [
+      ['/execute', { agentId, message: 'x' }],
+      [`/agents/${agentId}/execute/stream`, { message: 'x' }],
+      [`/chats/${chatId}/messages`, { message: 'x' }],
+      [`/executions/${executionId}/rerun`],
+      [`/tasks/${taskId}/execute`],
+      [`/api/spaces/${spaceId}/init`, git],
+    ]
+    for (const [path, body] of refused) {
+      const answer = await ask(copy, 'POST', path, body)
+      expect([path, answer.status, answer.body.code]).toEqual([path, 503, 'paused'])
+    }
+    const listed = await ask(copy, 'GET', `/mcps/${mcpId}/tools`)
+    expect([listed.status, listed.body.code]).toEqual([503, 'paused'])
+    const query = `mutation { executeAgent(input: { id: "${agentId}", message: "x" }) { executionId } }`
+    const { body } = await request(copy, 'POST', '/graphql', { token, body: { query } })
+    expect(JSON.stringify(body)).toContain('"code":"paused"')
+    expect((await ask(copy, 'GET', `/tasks/${taskId}`)).body.task.status).toBe('pending')
+    expect((await ask(copy, 'GET', '/models')).status).toBe(200)
+    const provider = { apiKey: 'k', baseUrl: model.baseUrl }
+    const set = await ask(copy, 'PUT', `/organizations/${organizationId}/providers/compatible:own`, provider)
+    expect([set.status, set.body.provider?.status]).toEqual([200, 'unchecked'])
+    expect([model.requests.length, mcp.requests.length]).toEqual(sent)
+    expect(await copy.service.deps.db.execution.count()).toBe(1)
+  })
+
+  it('makes no approved call of its original a second time, neither paused nor after resume', async () => {
+    await using mcp = await startMcpServer()
+    mcp.hold = new Promise(() => {})
+    await using folder = await createFolder()
+    const env = {
+      ...{ ENCRYPTION_KEY, OPENAI_BASE_URL: model.baseUrl, ALLOW_PRIVATE_NETWORK: 'true' },
+      ...{ DRAIN_TIMEOUT: '0.1', LEASE_DURATION: '1' },
+    }
+    const first = await startServer(env, { folder: folder.path })
+    const { token } = first
+    const ask = async (server: TestServer, method: string, path: string, body?: object) => {
+      const answer = await request(server, method, `/api/v1${path}`, { token, ...(body && { body }) })
+      expect(answer.status, JSON.stringify(answer.body)).toBe(200)
+      return answer.body
+    }
+    const permissions = ['wait', 'echo'].map((tool) => ({ tool, mode: 'ask' }))
+    const server = { name: 'Test', mcpType: 'test', url: mcp.url, transport: 'streamable-http', permissions }
+    const mcpInstanceIds = [(await ask(first, 'POST', '/mcps', server)).id]
+    const agentId = (await ask(first, 'POST', '/agents', { name: 'Ada', systemPrompt: 'S', mcpInstanceIds })).id
+    const approvalOf = async (on: TestServer, executionId: string) =>
+      (await ask(on, 'GET', `/approvals?executionId=${executionId}`)).approvals[0]
+    async function asking(name: string, input: object): Promise<string> {
+      model.script({ toolCalls: [{ id: `${name}-1`, name, input }] })
+      const { executionId } = await ask(first, 'POST', `/agents/${agentId}/execute`, {
+        message: name,
+        background: true,
+      })
+      await expect.poll(async () => (await approvalOf(first, executionId))?.status).toBe('pending')
+      return executionId
+    }
+    // One call is approved and under way when the copy is made; the other is approved on the copy.
+    const [approved, waiting] = [await asking('wait', {}), await asking('echo', { text: 'x' })]
+    await ask(first, 'POST', `/approvals/${(await approvalOf(first, approved)).id}/approve`)
+    await expect.poll(() => mcp.calls.map(({ tool }) => tool)).toEqual(['wait'])
+    await admin(first, 'mark-copy')
+    await first.service.stop()
+
+    const sent = [model.requests.length, mcp.calls.length]
+    await using copy = await startServer(env, { folder: folder.path })
+    await ask(copy, 'POST', `/approvals/${(await approvalOf(copy, waiting)).id}/approve`)
+    expect([model.requests.length, mcp.calls.length]).toEqual(sent)
+    model.fallback = { tokens: ['Done'] }
+    expect(await admin(copy, 'resume')).toContain('cancelled: 2')
+    const statusOf = async (id: string) =>
+      (await copy.service.deps.db.execution.findUniqueOrThrow({ where: { id } })).status
+    for (const id of [approved, waiting]) await expect.poll(() => statusOf(id)).toBe('cancelled')
+    // A new run of the copy calls the tool, so that calls would have been seen.
+    model.script({ toolCalls: [{ id: 'echo-2', name: 'echo', input: { text: 'new' } }] })
+    const { executionId } = await ask(copy, 'POST', `/agents/${agentId}/execute`, { message: 'new', background: true })
+    await expect.poll(async () => (await approvalOf(copy, executionId))?.status).toBe('pending')
+    await ask(copy, 'POST', `/approvals/${(await approvalOf(copy, executionId)).id}/approve`)
+    await expect.poll(() => statusOf(executionId)).toBe('completed')
+    expect(mcp.calls.map(({ tool, input }) => ({ tool, input }))).toEqual([
+      { tool: 'wait', input: {} },
+      { tool: 'echo', input: { text: 'new' } },
+    ])
   })
 })

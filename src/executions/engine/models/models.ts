@@ -150,9 +150,23 @@ export function createModels(
     return name === null ? findDefault(providers, organizationId) : find(name, providers)
   }
 
+  /** Names the model of a run without asking a server. */
+  async function nameOf(name: string | null, organizationId: string): Promise<string> {
+    const providers = await own.of(organizationId)
+    const given = name ?? DEFAULT_MODEL
+    if (given !== undefined) {
+      const { found } = read(given, providers)
+      return found ? idOf(found) : given
+    }
+    const ready = configuredDefault(providers)
+    if (ready) return idOf(ready)
+    const list = [...providers.values()].find(({ catalogue }) => catalogue)
+    return list ? `${list.name}/${list.catalogue?.known() ?? 'default'}` : 'offline/echo'
+  }
+
   return {
     async defaultModel(organizationId) {
-      return idOf(await resolve(null, organizationId))
+      return isPaused() ? nameOf(null, organizationId) : idOf(await resolve(null, organizationId))
     },
 
     async preload() {
@@ -187,18 +201,7 @@ export function createModels(
       return { id: idOf(found), model: await found.provider.model(found.id), isOwn }
     },
 
-    async nameOf(name, organizationId) {
-      const providers = await own.of(organizationId)
-      const given = name ?? DEFAULT_MODEL
-      if (given !== undefined) {
-        const { found } = read(given, providers)
-        return found ? idOf(found) : given
-      }
-      const ready = configuredDefault(providers)
-      if (ready) return idOf(ready)
-      const list = [...providers.values()].find(({ catalogue }) => catalogue)
-      return list ? `${list.name}/${list.catalogue?.known() ?? 'default'}` : 'offline/echo'
-    },
+    nameOf,
 
     ofServer: () => [...ofServer.values()].flatMap(({ name, configured }) => (configured ? name : [])),
     isTaken: (name) => ofServer.has(name),
