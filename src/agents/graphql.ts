@@ -161,6 +161,7 @@ const AgentSnapshot = objectFromZod('AgentSnapshot', schema.Agent, 'An agent as 
 const VERSION = rowsOf<{ agentId: string; version: number }>('AgentVersion', 'AgentVersion', service.seenVersions, {
   order: [['version', 'desc']],
   key: ['version'],
+  texts: ['agent'],
 })
 
 const AgentVersion = builder.prismaObject('AgentVersion', {
@@ -177,7 +178,7 @@ const AgentVersion = builder.prismaObject('AgentVersion', {
       select: { agent: true },
       // A version is read whole, and most of it is a prompt.
       extensions: { cost: 5 },
-      resolve: ({ agent }) => fromVersion(agent),
+      resolve: (row) => ({ ...fromVersion(row.agent), ...(isTruncated(row) && { truncated: true }) }),
     }),
   }),
 })

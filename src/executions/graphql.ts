@@ -9,7 +9,7 @@ import { argsFromZod, enumFromZod, parseArgs } from '../graphql/inputs.ts'
 import { beside, loadOne } from '../graphql/loader.ts'
 import { nodeOf } from '../graphql/node.ts'
 import { shows } from '../graphql/procedures.ts'
-import { delegateOf, findRow, rootRow, rowIn, rowsOf, selectRows } from '../graphql/rows.ts'
+import { delegateOf, findRow, isTruncated, rootRow, rowIn, rowsOf, selectRows } from '../graphql/rows.ts'
 import { USER, User } from '../organizations/graphql.ts'
 import { SPACE, Space } from '../spaces/graphql.ts'
 import { warningsOf } from './engine/run/warnings.ts'
@@ -67,6 +67,7 @@ const textOf =
 export const EXECUTION = rowsOf<Row>('Execution', 'Execution', service.reachable, {
   name: 'Execution',
   columns: { userId: true },
+  texts: ['message', 'result'],
 })
 
 export const Execution = builder.prismaObject('Execution', {
@@ -77,6 +78,12 @@ export const Execution = builder.prismaObject('Execution', {
   extensions: { scopes: ['executions:read'], like: schema.Execution },
   fields: (t) => ({
     id: t.exposeID('id'),
+    truncated: t.boolean({
+      nullable: true,
+      description:
+        'In long lists: `message` and `result` are cut at 4,000 characters. Get the execution by its id for both',
+      resolve: isTruncated,
+    }),
     agentId: t.exposeID('agentId'),
     agentVersion: t.exposeInt('agentVersion'),
     agentName: t.string({

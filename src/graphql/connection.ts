@@ -161,9 +161,19 @@ export const RelationArgs = z.object(pageArgs(RELATION_ROWS))
 /** The rows of a page in the order of the list, and whether there are `more` in the direction of reading. */
 export type Part<Row> = { rows: readonly Row[]; more: boolean }
 
-/** Removes the rows beyond the page. `found` is in the order of reading. */
-export function partOf<Row>(found: readonly Row[], { take, backwards }: Page): Part<Row> {
-  const rows = fitting(found, take)
+/**
+ * Removes the rows beyond the page. `found` is in the order of reading. Cuts long texts before it ends the page early
+ * (contract-2.md section 1.20).
+ */
+export function partOf<Row extends object>(
+  found: readonly Row[],
+  { take, backwards }: Page,
+  { texts }: Pick<Rows, 'texts'> = { texts: [] },
+): Part<Row> {
+  const whole = fitting(found, take)
+  const isShort = whole.length < Math.min(found.length, take)
+  const cut = (row: Row) => cutTexts(row, texts as (keyof Row)[])
+  const rows = isShort && texts.length ? fitting(found.map(cut), take) : whole
   const more = rows.length < found.length
   return { rows: backwards ? rows.reverse() : rows, more }
 }
@@ -306,7 +316,7 @@ export function relationList<Row extends object>(
         const condition = { AND: [where, ...range] }
         const found = await readLists(context, { ...rows, order }, { ...read, where: condition, take: page.take + 1 })
         const lists = Map.groupBy(found, (row) => (row as Record<string, string>)[key]!)
-        return new Map(Array.from(lists, ([id, list]) => [id, partOf(list, page)]))
+        return new Map(Array.from(lists, ([id, list]) => [id, partOf(list, page, rows)]))
       })
       const exists: Exists = async (order, where, info) =>
         (await loadOne(context, info, id, async (ids) => {

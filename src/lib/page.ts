@@ -82,16 +82,29 @@ export const truncated = z
 
 type Cut<T> = T & { truncated?: boolean }
 
-/** Cuts the named texts of a row at 4,000 characters and marks it as truncated. Returns the row itself if none is longer. */
+/**
+ * Cuts the named texts of a row, and those inside named JSON columns, at 4,000 characters and marks it as truncated. Returns
+ * the row itself if none is longer.
+ */
 export function cutTexts<T extends object>(row: T, names: readonly (keyof T)[]): Cut<T> {
   const cut: Partial<T> = {}
   for (const name of names) {
-    const text = row[name]
-    if (typeof text !== 'string' || text.length <= MAX_CUT) continue
-    const short = beginning(text, MAX_CUT)
-    if (short !== text) cut[name] = short as T[keyof T]
+    const short = cutValue(row[name])
+    if (short !== row[name]) cut[name] = short as T[keyof T]
   }
   return Object.keys(cut).length ? { ...row, ...cut, truncated: true } : row
+}
+
+function cutValue(value: unknown): unknown {
+  if (typeof value === 'string') return value.length <= MAX_CUT ? value : beginning(value, MAX_CUT)
+  if (typeof value !== 'object' || value === null) return value
+  if (Array.isArray(value)) {
+    const items = value.map(cutValue)
+    return items.some((item, index) => item !== value[index]) ? items : value
+  }
+  const entries = Object.entries(value).map(([name, item]) => [name, item, cutValue(item)] as const)
+  if (entries.every(([, item, short]) => short === item)) return value
+  return Object.fromEntries(entries.map(([name, , short]) => [name, short]))
 }
 
 /** Configuration of {@link readPage}. */

@@ -6,7 +6,7 @@ import { argsFromZod, enumFromZod, inputFromZod } from '../graphql/inputs.ts'
 import { nodeOf } from '../graphql/node.ts'
 import { objectFromZod } from '../graphql/outputs.ts'
 import { shows } from '../graphql/procedures.ts'
-import { reload, rootRow, rowIn, rowsOf } from '../graphql/rows.ts'
+import { isTruncated, reload, rootRow, rowIn, rowsOf } from '../graphql/rows.ts'
 import { bool } from '../lib/fields.ts'
 import { USER, User } from '../organizations/graphql.ts'
 import { mcps } from './router.ts'
@@ -62,7 +62,10 @@ const McpTool = objectFromZod(
   'A tool as its server describes it',
 )
 
-export const MCP = rowsOf('Mcp', 'McpServer', service.reachable, { name: 'MCP' })
+export const MCP = rowsOf('Mcp', 'McpServer', service.reachable, {
+  name: 'MCP',
+  texts: service.LONG_TEXTS,
+})
 
 export const Mcp = builder.prismaObject('McpServer', {
   name: 'Mcp',
@@ -72,6 +75,7 @@ export const Mcp = builder.prismaObject('McpServer', {
   extensions: { scopes: ['mcps:read'], like: schema.Mcp },
   fields: (t) => ({
     id: t.exposeID('id'),
+    truncated: t.boolean({ nullable: true, resolve: isTruncated }),
     mcpType: t.exposeString('mcpType'),
     name: t.exposeString('name'),
     description: t.exposeString('description', { nullable: true }),

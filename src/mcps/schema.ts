@@ -1,7 +1,7 @@
 import { z } from 'zod'
 import { badRequest } from '../errors.ts'
 import { bool, ok, requiredEnum, requiredText, text, timestamp } from '../lib/fields.ts'
-import { nextCursor, pageInput } from '../lib/page.ts'
+import { nextCursor, pageInput, truncated } from '../lib/page.ts'
 
 const MAX_HEADERS = 50
 
@@ -187,6 +187,9 @@ export const Mcp = z
     headers: z
       .record(z.string(), z.string())
       .describe(`Headers that are sent with each request; \${NAME} stands for a credential`),
+    truncated: truncated.describe(
+      'In long lists: values of `headers` are cut at 4,000 characters. GET it by id for all of them',
+    ),
     credentialsSet: z.array(z.string()).describe('The names of its credentials'),
     permissions: z.array(Permission).describe('Whether a call of its tools needs a decision'),
     usageCount: z.int().describe('How many runs have connected to it'),

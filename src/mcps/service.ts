@@ -9,7 +9,7 @@ import type { Deps } from '../deps.ts'
 import { AppError, badRequest, notFound, paused } from '../errors.ts'
 import { given, isNews } from '../lib/changes.ts'
 import { newId } from '../lib/id.ts'
-import { pageQuery, toPage } from '../lib/page.ts'
+import { listPage } from '../lib/page.ts'
 import { createProxyFor } from '../lib/proxies.ts'
 import { createQueues } from '../lib/queue.ts'
 import { findType, listTypes } from './catalogue.ts'
@@ -22,6 +22,9 @@ export type McpRow = Prisma.McpServerGetPayload<{ include: typeof NAMES }>
 const NAMES = {
   credentials: { select: { name: true }, orderBy: { name: 'asc' } },
 } satisfies Prisma.McpServerInclude
+
+/** The JSON column with long texts, which long lists cut. */
+export const LONG_TEXTS = ['headers'] as const
 
 /** Every member sees the organization's servers (contract.md section 2). */
 export const reachable = ({ organizationId }: Actor): Prisma.McpServerWhereInput => ({ organizationId })
@@ -36,8 +39,9 @@ export const headersOf = ({ headers }: { headers: Prisma.JsonValue }) => headers
 export const permissionsOf = ({ permissions }: { permissions: Prisma.JsonValue }) =>
   permissions as z.infer<typeof Permission>[]
 
-const toMcp = (row: McpRow): z.input<typeof Mcp> => ({
+const toMcp = (row: McpRow & { truncated?: boolean }): z.input<typeof Mcp> => ({
   id: row.id,
+  ...(row.truncated && { truncated: true }),
   mcpType: row.mcpType,
   name: row.name,
   description: row.description,
@@ -60,14 +64,13 @@ export const countListed = ({ organizationId }: Actor, db: Db): Promise<number> 
 
 /** GET /mcps, newest first. */
 export async function list(actor: Actor, { db }: Deps, input: z.output<typeof ListMcps>) {
-  const { where: after, ...page } = pageQuery(input)
-  const found = await db.mcpServer.findMany({
-    where: { AND: [reachable(actor), after ?? {}] },
-    include: NAMES,
-    ...page,
-  })
-  const { rows, nextCursor } = toPage(found, input)
-  const total = after || nextCursor ? await countListed(actor, db) : rows.length
+  const { rows, nextCursor } = await listPage<McpRow & { truncated?: boolean }>(
+    input,
+    LONG_TEXTS,
+    ({ where: after, ...page }) =>
+      db.mcpServer.findMany({ where: { AND: [reachable(actor), after ?? {}] }, include: NAMES, ...page }),
+  )
+  const total = input.cursor !== undefined || nextCursor ? await countListed(actor, db) : rows.length
   return { mcps: rows.map(toMcp), total, nextCursor }
 }
 

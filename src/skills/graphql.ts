@@ -8,6 +8,7 @@ import { addTo } from '../graphql/limits.ts'
 import { nodeBy } from '../graphql/node.ts'
 import { objectFromZod } from '../graphql/outputs.ts'
 import { shows } from '../graphql/procedures.ts'
+import { truncated } from '../lib/page.ts'
 import { skills } from './router.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
@@ -23,7 +24,12 @@ const interfaces = nodeBy('Skill', async ({ actor, deps }, _, id) => {
   const [skill] = await service.findMany(actor, deps.db, [id])
   return skill ?? null
 })
-const fields = schema.Skill.extend({ category })
+const fields = schema.Skill.extend({
+  category,
+  truncated: truncated.describe(
+    'In long lists: `prompt` is cut at 4,000 characters. Get the skill by its id for all of it',
+  ),
+})
 export const Skill = objectFromZod('Skill', fields, 'A reusable prompt package', {
   interfaces,
   extensions: { scopes: ['skills:read'] },

@@ -8,7 +8,7 @@ import { badRequest, conflict, forbidden, notFound } from '../errors.ts'
 import { given, isNews } from '../lib/changes.ts'
 import { isUniqueViolation } from '../lib/database-errors.ts'
 import { newId } from '../lib/id.ts'
-import { encodeCursor, isBehind, isCursor, MAX_ROWS, pageOf, pageQuery } from '../lib/page.ts'
+import { cutTexts, encodeCursor, isBehind, isCursor, MAX_ROWS, pageQuery, readPage } from '../lib/page.ts'
 import { cut } from '../lib/text.ts'
 import { CORE_SKILLS, toDisplayName } from './core.ts'
 import { type CreateSkill, type ListSkills, type Skill, type UpdateSkill, unknownTools } from './schema.ts'
@@ -107,26 +107,37 @@ export const isListCursor = (cursor: string): boolean =>
 
 /**
  * Lists the organization's and the built-in skills, newest first, then other organizations' public ones, newest first,
- * so that these never displace the caller's own from the first page. Reads the prompts only `withPrompts`.
+ * so that these never displace the caller's own from the first page. Reads the prompts only `withPrompts`, and
+ * cuts them before a page ends early (contract-2.md section 1.20).
  */
 export async function listPage(actor: Actor, { db }: Deps, input: z.output<typeof ListSkills>, withPrompts: boolean) {
   const { organizationId } = actor
   const { category } = input
-  const inMarketplace = input.cursor?.startsWith(MARKETPLACE) ?? false
   const select = { ...COLUMNS, ...(withPrompts && { prompt: true }) }
   const find = async (where: Prisma.SkillWhereInput, from: typeof input): Promise<ListedRow[]> => {
     const { where: after, ...query } = pageQuery(from)
     return db.skill.findMany({ where: { AND: [where, category ? { category } : {}, after ?? {}] }, ...query, select })
   }
-  const own = inMarketplace ? [] : await findOwn(actor, input, find)
-  const isFull = own.length > (input.limit ?? MAX_ROWS)
-  const cursor = inMarketplace ? input.cursor?.slice(MARKETPLACE.length) : undefined
   const market: Prisma.SkillWhereInput = { visibility: 'public', organizationId: { not: organizationId } }
-  const foreign = isFull ? [] : await find(market, { ...input, cursor })
+  const read = async (limit: number, cursor: string | undefined): Promise<ListedRow[]> => {
+    const from = { ...input, limit, cursor }
+    if (cursor?.startsWith(MARKETPLACE)) return find(market, { ...from, cursor: cursor.slice(MARKETPLACE.length) })
+    const own = await findOwn(actor, from, find)
+    return own.length > limit ? own : [...own, ...(await find(market, { ...from, cursor: undefined }))]
+  }
   const toCursor = (row: ListedRow) => cursorOf(actor, { ...row, createdAt: row.createdAt.toISOString() })
-  const { rows, nextCursor } = pageOf([...own, ...foreign], input.limit, toCursor)
+  const { rows, hasMore } = await readPage<ListedRow & { truncated?: boolean }, string | undefined>(
+    input.limit ?? MAX_ROWS,
+    input.cursor,
+    { read, positionOf: toCursor, cut: (row) => cutTexts(row, ['prompt']) },
+  )
+  const nextCursor = hasMore ? toCursor(rows.at(-1)!) : null
   const total = input.cursor !== undefined || nextCursor ? await countAll(actor, db, category) : rows.length
-  const skills = rows.map((row) => core.get(row.id) ?? toSkill(actor, { prompt: '', ...row }))
+  const show = ({ truncated, ...row }: (typeof rows)[number]) => ({
+    ...toSkill(actor, { prompt: '', ...row }),
+    ...(truncated && { truncated }),
+  })
+  const skills = rows.map((row) => core.get(row.id) ?? show(row))
   return { skills, total, nextCursor }
 }
 
