@@ -42,6 +42,17 @@ export async function fill(server: TestServer, { organizationId, userId }: Membe
       ...{ id: newId(), ...mine, userId, name: `K${i}`, digest: newId(), preview: 'x', scopes: [], createdAt: at(i) },
     })),
   })
+  await db.auditEvent.createMany({
+    data: indexes.map((i) => ({
+      ...{ id: newId(), ...mine, actor: of(user, i), action: 'agent.create', target: newId(), at: at(i) },
+    })),
+  })
+  await db.invitation.createMany({
+    data: indexes.map((i) => ({
+      ...{ id: newId(), ...mine, email: `i${i}@example.com`, role: 'member', digest: newId(), mailOnly: false },
+      ...{ createdBy: userId, createdAt: at(i), expiresAt: new Date(begin + 24 * 60 * 60 * 1000) },
+    })),
+  })
   await db.space.createMany({
     data: indexes.map((i) => ({
       ...{ id: of(space, i), ...mine, name: `S${i}`, visibility: 'organization', ownerId: of(user, i), fileCount: 1 },
