@@ -304,3 +304,17 @@ describe('without SMTP_URL', () => {
     )
   })
 })
+
+describe('a paused server', () => {
+  it('mails no invitation, and says so in its log', async () => {
+    const before = mail.mails.length
+    await using paused = await startServer({ SMTP_URL: mail.url, PAUSED: 'true' })
+    const { organizationId, token } = await paused.member({ organization: 'Paused', role: 'owner' })
+    const path = `/api/v1/organizations/${organizationId}/invitations`
+    const body = { email: 'guest@example.com', role: 'member' }
+    expect((await request(paused, 'POST', path, { token, body })).status).toBe(200)
+    await expect.poll(() => paused.logs.join('')).toContain('a mail was not sent: the server is paused')
+    await paused.service.stop()
+    expect(mail.mails.length).toBe(before)
+  })
+})
