@@ -34,7 +34,7 @@ const toAccount = ({ userId, name, role, createdBy, createdAt }: Row): z.input<t
 })
 
 /** Returns the id of the caller's organization. Throws 403 for another one, and for callers who are no admin. */
-export const administered = (actor: Actor, id: string): string => permit(ownOrganization(actor, id), isAdmin(actor))
+const administered = (actor: Actor, id: string): string => permit(ownOrganization(actor, id), isAdmin(actor))
 
 /** Reads the service accounts of an organization that have not ended, newest first; one of them, if one is named. */
 const read = (db: Pick<Tx, '$queryRaw'>, organizationId: string, userId?: string) =>

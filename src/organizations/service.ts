@@ -35,7 +35,7 @@ export async function findServices(db: Db | Tx, userIds: readonly string[]): Pro
 }
 
 /** Finds by slug in any normalization, because Hangul slugs were once stored decomposed. */
-export const bySlug = (slug: string): Prisma.OrganizationWhereInput => ({
+const bySlug = (slug: string): Prisma.OrganizationWhereInput => ({
   slug: { in: [slug.normalize('NFC'), slug.normalize('NFD')] },
 })
 

@@ -277,6 +277,23 @@ describe('PATCH /agents/{id}', () => {
     },
   )
 
+  it.each([
+    'javascript:alert(1)',
+    'file:///etc/passwd',
+    'data:text/html;base64,PGI+',
+    'data:image/svg+xml,<svg/>',
+    '//evil.example/a.png',
+  ])('refuses the picture %o when an agent is created and when it is changed', async (image) => {
+    const { id } = await create()
+    for (const answer of [await patch(id, { image }), await call('POST', '/agents', ann, { ...valid, image })])
+      expectError(
+        answer,
+        400,
+        'Invalid value for field: image. Expected an http(s) address, a data image or a media id',
+      )
+    expect((await get(id)).image).toBeNull()
+  })
+
   it('of several at once, all land, each as a version of its own', async () => {
     const { id } = await create()
     const fields = { role: 'R', description: 'D', category: 'C', color: '#123', image: 'http://i.example/i' }

@@ -1,0 +1,38 @@
+import { copyFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { setImmediate as turn } from 'node:timers/promises'
+import Sqlite from 'better-sqlite3'
+import { afterEach, expect, test, vi } from 'vitest'
+import { startCheckpoints } from '../../src/db/sqlite/checkpoints.ts'
+import { createFolder } from '../support/folder.ts'
+
+afterEach(() => void vi.useRealTimers())
+
+test('under writes in every second the file itself is never more than two minutes old', async () => {
+  await using folder = await createFolder()
+  const file = join(folder.path, 'muster.db')
+  const db = new Sqlite(file)
+  db.pragma('journal_mode = WAL')
+  db.pragma('wal_autocheckpoint = 0')
+  db.exec('CREATE TABLE written (second INTEGER)')
+  vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval', 'performance'] })
+  const stop = startCheckpoints(file, () => {})
+  try {
+    for (let second = 0; second < 130; second++) {
+      db.prepare('INSERT INTO written VALUES (?)').run(second)
+      vi.advanceTimersByTime(1000)
+      // The look at the log, and the checkpoint of its thread, take turns of the real loop.
+      for (let turns = 0; turns < 20; turns++) await turn()
+    }
+    // A plain copy without its log, as a careless backup takes it.
+    const copy = join(folder.path, 'copy.db')
+    await vi.waitFor(() => {
+      copyFileSync(file, copy)
+      using opened = { db: new Sqlite(copy), [Symbol.dispose]: () => opened.db.close() }
+      expect(opened.db.prepare('SELECT max(second) FROM written').pluck().get()).toBeGreaterThan(9)
+    })
+  } finally {
+    await stop()
+    db.close()
+  }
+})
