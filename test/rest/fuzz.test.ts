@@ -344,5 +344,7 @@ test('and the server goes on', async () => {
 })
 
 test('and most operations have been seen to succeed', () => {
-  expect(succeeded.size).toBeGreaterThan(OPERATIONS.length * 0.6)
+  // Those of sign-in need a browser's session or a code.
+  const open = OPERATIONS.filter(({ path }) => !path.startsWith('/api/auth'))
+  expect(succeeded.size).toBeGreaterThan(open.length * 0.6)
 })

@@ -34,6 +34,6 @@ export function createCertificate(...names: string[]): { key: string; cert: stri
   )
   const signature = der(0x03, bytes('00'), sign('sha256', content, privateKey))
   const text = sequence(content, ECDSA_WITH_SHA256, signature).toString('base64')
-  const cert = `-----BEGIN CERTIFICATE-----\n${text.replace(/.{64}/g, '$&\n')}\n-----END CERTIFICATE-----\n`
+  const cert = `-----BEGIN CERTIFICATE-----\n${text.match(/.{1,64}/g)!.join('\n')}\n-----END CERTIFICATE-----\n`
   return { cert, key: privateKey.export({ type: 'pkcs8', format: 'pem' }) as string }
 }
