@@ -32,7 +32,7 @@ const Invitation = builder.prismaObject('Invitation', {
 })
 
 const Invitations = connectionType('Invitation', Invitation, 'open invitations, newest first')
-const CreatedInvitation = objectFromZod('CreatedInvitation', schema.Invitation, 'The new invitation', { extensions })
+const CreatedInvitation = objectFromZod('CreatedInvitation', schema.Invitation, 'The new invitation')
 const CreateInput = inputFromZod('CreateInvitationInput', schema.CreateInvitation, 'An invitation')
 
 type Created = { url: string | null; mailed: boolean; invitation: z.output<typeof schema.Invitation> }
