@@ -16,11 +16,9 @@ const MAX_BIND_VALUES = 32_766
 
 /**
  * Log pages (32 MiB) after which a checkpoint runs and blocks writers. The default of 2 MiB is filled by two dozen
- * runs, mostly with repeated pages. Beside a thread that copies the log (checkpoints.ts) the limit is higher: otherwise
- * the end of each run with an answer of 8 MB would wait for such a checkpoint.
+ * runs, mostly with repeated pages.
  */
 const CHECKPOINT = 16_000
-const CHECKPOINT_BESIDE_THREAD = 64_000
 
 /**
  * Page cache of the writing connection (KiB). Runs write adjacent pages, and better-sqlite3's default of 16 MiB would
@@ -62,8 +60,7 @@ export function sqliteAdapter(
       const reader = connect(file, onDamage)
       await untilFree(() => writer.script('PRAGMA journal_mode = WAL'))
       writer.script('PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON')
-      const checkpoint = keepsFile ? CHECKPOINT_BESIDE_THREAD : CHECKPOINT
-      writer.script(`PRAGMA wal_autocheckpoint = ${checkpoint}; PRAGMA cache_size = -${WRITER_CACHE}`)
+      writer.script(`PRAGMA wal_autocheckpoint = ${CHECKPOINT}; PRAGMA cache_size = -${WRITER_CACHE}`)
       // Savepoint journals stay in memory. By default they spill into a file beyond 64 KiB, the size of a run's forty
       // pages, and each insert would take three times as long.
       writer.script('PRAGMA temp_store = MEMORY')

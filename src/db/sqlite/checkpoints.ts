@@ -1,23 +1,21 @@
-import { open as openFile, stat } from 'node:fs/promises'
+import { stat } from 'node:fs/promises'
 import { Worker } from 'node:worker_threads'
-import { framesIn, INDEX_HEAD, indexOf, logOf } from './write-ahead-log.ts'
+import { logOf } from './write-ahead-log.ts'
 
 /** Interval of checks, idle time before a checkpoint, and maximum time between checkpoints under load (ms). */
 const INTERVAL = 1_000
 const IDLE = 5_000
 const LONGEST = 60_000
-/** Log pages (16 MiB) that are not in the file yet, from which a checkpoint runs under load. */
-const MANY_PAGES = 8_000
 
 /**
- * Checkpoints the log of an SQLite file after 5 s without writes, every 60 s under load, and once 16 MiB of it are not
- * in the file yet. A plain copy of the file is then nearly complete. A worker thread does this on its own connection,
- * because a log of 32 MiB takes 0.25 to 0.4 s, which would block the event loop. Calls `onCheckpoint` before each one.
- * Returns a function that stops it.
+ * Checkpoints the log of an SQLite file after 5 s without writes, and every 60 s under load, so that a plain copy of
+ * the file is nearly complete. A worker thread does this on its own connection, because a log of 32 MiB takes 0.25 to
+ * 0.4 s, which would block the event loop. Calls `onCheckpoint` before each one. Returns a function that stops it.
  */
 export function startCheckpoints(file: string, onCheckpoint: () => void): () => Promise<void> {
   let thread: Worker | undefined
   let isBusy = false
+  let isStopped = false
   /** Time stamp of the log's last write, and the time stamp up to which the file contains it. */
   let written = 0
   let done = 0
@@ -27,7 +25,7 @@ export function startCheckpoints(file: string, onCheckpoint: () => void): () => 
 
   async function look(): Promise<void> {
     const log = await stat(logOf(file)).catch(() => null)
-    if (!log || log.size === 0 || isBusy) return
+    if (!log || log.size === 0 || isBusy || isStopped) return
     const now = performance.now()
     if (log.mtimeMs !== written) {
       if (written === done) since = now
@@ -35,8 +33,8 @@ export function startCheckpoints(file: string, onCheckpoint: () => void): () => 
       writtenAt = now
     }
     if (written === done) return
-    if (now - writtenAt < IDLE && now - since < LONGEST && (await pagesAhead(file)) < MANY_PAGES) return
-    if (!isBusy) checkpoint()
+    if (now - writtenAt < IDLE && now - since < LONGEST) return
+    checkpoint()
   }
 
   function checkpoint(): void {
@@ -66,19 +64,8 @@ export function startCheckpoints(file: string, onCheckpoint: () => void): () => 
 
   const timer = setInterval(() => void look(), INTERVAL).unref()
   return async () => {
+    isStopped = true
     clearInterval(timer)
     await thread?.terminate()
-  }
-}
-
-/** Returns how many pages of the log are not in the file yet; 0 where that cannot be told. */
-async function pagesAhead(file: string): Promise<number> {
-  const head = Buffer.alloc(INDEX_HEAD)
-  try {
-    await using handle = await openFile(indexOf(file))
-    const { bytesRead } = await handle.read(head, 0, INDEX_HEAD, 0)
-    return bytesRead < INDEX_HEAD ? 0 : framesIn(head)
-  } catch {
-    return 0
   }
 }

@@ -14,16 +14,6 @@ const FRAME_HEADER = 24
 const CHUNK = 1024 * 1024
 
 export const logOf = (file: string): string => `${file}-wal`
-export const indexOf = (file: string): string => `${file}-shm`
-
-/** Length of what {@link framesIn} reads (bytes): both headers of a log's index, and how far a checkpoint has come. */
-export const INDEX_HEAD = 100
-
-/** Returns how many frames of a log no checkpoint has copied, by the head of its index. https://sqlite.org/walformat.html */
-export function framesIn(head: Buffer): number {
-  const numbers = new Uint32Array(head.buffer, head.byteOffset, INDEX_HEAD / 4)
-  return Math.max(0, (numbers[4] ?? 0) - (numbers[24] ?? 0))
-}
 
 const sizeOf = (path: string): number => (existsSync(path) ? statSync(path).size : 0)
 
@@ -87,6 +77,6 @@ function readVersions(log: string): { first: number; last: number } | null {
 export function setLogAside(file: string, now: Date): string {
   const aside = `${logOf(file)}.replaced-${now.toISOString().replace(/\D/g, '').slice(0, 14)}`
   renameSync(logOf(file), aside)
-  rmSync(indexOf(file), { force: true })
+  rmSync(`${file}-shm`, { force: true })
   return aside
 }
