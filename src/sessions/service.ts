@@ -5,7 +5,7 @@ import { createLink, takeLink } from '../auth/links.ts'
 import { hashPassword, isCommonPassword, isPassword, MIN_PASSWORD } from '../auth/passwords.ts'
 import { auditUser, beginSession, endSessions, findSession, isNamed, type SessionRow } from '../auth/sessions.ts'
 import { type Attempt, countAttempt, forgive } from '../auth/sign-in-limits.ts'
-import type { Tx } from '../db/client.ts'
+import { lockRows, rowLock, type Tx } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
 import { AppError, forbidden, invalidField, notFound, unauthorized } from '../errors.ts'
 import { normalizeEmail } from '../lib/email.ts'
@@ -220,6 +220,7 @@ async function noteForgotten(deps: Deps, email: string): Promise<void> {
   const now = clock.now()
   const code = await db.$transaction(async (tx) => {
     const purpose = 'reset_password'
+    await lockRows(tx, 'User', [userId], rowLock(settings))
     const open = await tx.oneTimeLink.count({ where: { userId, purpose, expiresAt: { gt: now } } })
     return open >= MAX_RESETS ? null : createLink(tx, sessionKey, { userId, purpose }, now)
   })
