@@ -73,6 +73,8 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     second.resolve()
     await expect.poll(() => lastAnswer(page)).toContain('w59')
     await page.getByRole('button', { name: 'Stop' }).waitFor({ state: 'detached' })
+    // The stored message takes the place of the streamed one.
+    await expect.poll(() => lastAnswer(page)).toContain('w59')
     expectEachOnce(await lastAnswer(page), 60)
     await page.reload()
     await expect.poll(() => lastAnswer(page)).toContain('w59')
