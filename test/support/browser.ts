@@ -79,7 +79,11 @@ export const lastAnswer = (page: Page): Promise<string> =>
     .innerText()
     .catch(() => '')
 
-/** Checks that each of the words w0, w1, … up to a count is there, each once and in order. */
-export function expectEachOnce(text: string, count: number): void {
-  expect(text.match(/\bw\d+\b/g) ?? []).toEqual(Array.from({ length: count }, (_, index) => `w${index}`))
-}
+/**
+ * Waits until the last answer of a page has each of the words w0, w1, … up to a count, once and in order. The page may
+ * draw the answer anew meanwhile, when the stored message takes the place of the streamed one.
+ */
+export const expectEachOnce = (page: Page, count: number): Promise<void> =>
+  expect
+    .poll(async () => (await lastAnswer(page)).match(/\bw\d+\b/g) ?? [])
+    .toEqual(Array.from({ length: count }, (_, index) => `w${index}`))
