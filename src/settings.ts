@@ -362,6 +362,14 @@ export const SETTINGS: readonly string[] = Object.keys(Settings.shape)
 
 export type Settings = z.output<typeof Settings>
 
+/** Returns the address that links of mails and of the command line begin with, without a slash at its end. */
+export const publicAddress = ({ PUBLIC_URL, PORT }: Pick<Settings, 'PUBLIC_URL' | 'PORT'>): string =>
+  (PUBLIC_URL ?? `http://localhost:${PORT}`).replace(/\/$/, '')
+
+/** Returns the path that a proxy serves this service below, without a slash at its end; mostly empty. */
+export const basePath = ({ PUBLIC_URL }: Pick<Settings, 'PUBLIC_URL'>): string =>
+  PUBLIC_URL ? new URL(PUBLIC_URL).pathname.replace(/\/$/, '') : ''
+
 /** Thrown by {@link readSettings}. The message lists every problem, one per line. */
 export class SettingsError extends Error {
   override name = 'SettingsError'

@@ -3,6 +3,7 @@ import type { OpenApiMeta } from 'trpc-to-openapi'
 import { z } from 'zod'
 import { type Actor, requireScope } from './auth/actor.ts'
 import type { Person } from './auth/actors.ts'
+import { requestOf } from './auth/audit.ts'
 import { actorIn, type Identity, type IdTokenUser } from './auth/identity.ts'
 import { covers, type Scope } from './auth/scopes.ts'
 import type { Client } from './auth/sessions.ts'
@@ -150,9 +151,9 @@ const errors = t.middleware(async ({ next }) => {
 })
 
 /** Adds the request to an actor, for the audit log. */
-export const asRequested = ({ requestId: id, client }: Pick<Context, 'requestId' | 'client'>, actor: Actor): Actor => ({
+export const asRequested = (context: Pick<Context, 'requestId' | 'client'>, actor: Actor): Actor => ({
   ...actor,
-  request: { id, address: client.address },
+  request: requestOf(context),
 })
 
 const authenticated = t.middleware(async ({ ctx, meta, type, getRawInput, next }) => {

@@ -13,7 +13,7 @@ import {
   removeMember,
   toSlug,
 } from '../organizations/service.ts'
-import type { Settings } from '../settings.ts'
+import { publicAddress, type Settings } from '../settings.ts'
 import { backup } from './backup.ts'
 import { AdminError, checkedSlug, toEmail, toExpiry, toName, toRole, toScopes } from './values.ts'
 
@@ -194,8 +194,7 @@ export async function signInLink({ database, settings, now }: Admin, _: string[]
   return database.client.$transaction(async (tx) => {
     const user = options.user === undefined ? await firstOwner(tx) : await findUser(tx, options.user)
     const code = await createLink(tx, sessionKey, { userId: user.id, purpose }, now)
-    const base = (settings.PUBLIC_URL ?? `http://localhost:${settings.PORT}`).replace(/\/$/, '')
-    const url = `${base}/app/welcome#${code}`
+    const url = `${publicAddress(settings)}/app/welcome#${code}`
     const expiresAt = new Date(now.getTime() + LINK_LIFETIME)
     const effect = options['reset-password'] ? 'It removes the password when it is used. ' : ''
     const text = `It signs ${user.email} in, once, for 15 minutes. ${effect}Whoever has it can use it:\n\n  ${url}\n`

@@ -11,6 +11,12 @@ export const operator = (organizationId: string) => ({ organizationId, userId: O
 /** Who causes an audit event, and with which request if there is one. */
 export type Cause = Pick<Actor, 'organizationId' | 'userId' | 'request'> & { tokenId?: string }
 
+/** Returns what the audit log has of a request: its id, and the address of the other end. */
+export const requestOf = (context: { requestId: string; client: { address: string | undefined } }) => ({
+  id: context.requestId,
+  address: context.client.address,
+})
+
 /**
  * Writes an audit event in the transaction of its change. `action` is `<resource>.<verb>`, `target` an id. `changes`
  * become public to the admins of the organization: never a secret, a prompt or a message.

@@ -83,7 +83,7 @@ export async function verifyEmail(tx: Tx, userId: string, now: Date): Promise<vo
   const data = { emailVerified: true, passwordHash: null, updatedAt: now }
   const { count } = await tx.user.updateMany({ where: { id: userId, emailVerified: false }, data })
   if (!count) return
-  await endSessions(tx, userId, {}, now)
+  await endSessions(tx, { userId }, {}, now)
   await tx.oneTimeLink.deleteMany({ where: { userId } })
   const tokens = await tx.token.findMany({
     where: { userId, revokedAt: null },

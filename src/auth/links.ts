@@ -1,12 +1,10 @@
 import type { KeyObject } from 'node:crypto'
 import type { LinkPurpose, Tx } from '../db/client.ts'
-import { newId, randomBase62 } from '../lib/id.ts'
+import { newId, newSecret } from '../lib/id.ts'
 import { tokenDigest } from '../lib/token.ts'
 
 /** How long a link can be used (ms). */
 export const LINK_LIFETIME = 15 * 60_000
-/** 256 random bits. */
-const CODE_LENGTH = 43
 
 /** Makes a code that signs a user in once (contract-2.md section 3.4). Returns the code, which is never to be read again. */
 export async function createLink(
@@ -15,7 +13,7 @@ export async function createLink(
   { userId, purpose }: { userId: string; purpose: LinkPurpose },
   now: Date,
 ): Promise<string> {
-  const code = randomBase62(CODE_LENGTH)
+  const code = newSecret()
   const data = { id: newId(), userId, purpose, digest: tokenDigest(sessionKey, code), createdAt: now }
   await tx.oneTimeLink.create({
     data: { ...data, expiresAt: new Date(now.getTime() + LINK_LIFETIME) },

@@ -3,17 +3,15 @@ import type { Db, Prisma, SignInMethod, Tx } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
 import { forbidden, organizationRequired, signInRequired } from '../errors.ts'
 import type { Clock } from '../lib/clock.ts'
-import { newId, randomBase62 } from '../lib/id.ts'
+import { newId, newSecret } from '../lib/id.ts'
 import { tokenDigest } from '../lib/token.ts'
 import type { Actor } from './actor.ts'
-import { audit } from './audit.ts'
+import { audit, type Cause } from './audit.ts'
 
 /** How long a session lasts after it was last used (ms). */
 const LIFETIME = 30 * 24 * 60 * 60_000
 /** How exactly the database has when a session was last used (ms). */
 const LAST_SEEN_PRECISION = 5 * 60_000
-/** 256 random bits. */
-const SECRET_LENGTH = 43
 const MAX_USER_AGENT = 500
 
 /** A browser session as its row has it, without its digest. */
@@ -35,6 +33,9 @@ const shown = {
   ...{ id: true, userId: true, method: true, createdAt: true, lastSeenAt: true },
   ...{ expiresAt: true, userAgent: true, address: true },
 } as const satisfies Prisma.BrowserSessionSelect
+
+/** A user who does something about themselves, and with which request if there is one. */
+export type UserCause = Pick<Cause, 'userId' | 'request'>
 
 type SessionDeps = { db: Db; clock: Clock; sessionKey: KeyObject }
 
@@ -87,9 +88,10 @@ export async function actorOfUser(db: Db, userId: string, name: string | undefin
 export async function beginSession(
   tx: Tx,
   { clock, sessionKey }: Pick<Deps, 'clock' | 'sessionKey'>,
-  { userId, method, client }: { userId: string; method: SignInMethod; client: Client },
+  { method, client, ...who }: UserCause & { method: SignInMethod; client: Client },
 ): Promise<{ secret: string; session: SessionRow }> {
-  const secret = randomBase62(SECRET_LENGTH)
+  const secret = newSecret()
+  const { userId } = who
   const now = clock.now()
   const session = {
     id: newId(),
@@ -102,17 +104,18 @@ export async function beginSession(
     data: { ...session, digest: tokenDigest(sessionKey, secret) },
     select: { id: true },
   })
-  await auditUser(tx, userId, 'session.create', session.id, now)
+  await auditUser(tx, who, 'session.create', session.id, now)
   return { secret, session }
 }
 
 /** Ends sessions of a user in a transaction: all, one, or all but one. Returns their ids, for the bus. */
 export async function endSessions(
   tx: Tx,
-  userId: string,
+  who: UserCause,
   which: { id?: string; except?: string | undefined },
   now: Date,
 ): Promise<string[]> {
+  const { userId } = who
   const { id, except } = which
   const where = {
     userId,
@@ -123,12 +126,12 @@ export async function endSessions(
   const ids = sessions.map((session) => session.id)
   if (!ids.length) return []
   await tx.browserSession.deleteMany({ where: { userId, id: { in: ids } } })
-  for (const ended of ids) await auditUser(tx, userId, 'session.end', ended, now)
+  for (const ended of ids) await auditUser(tx, who, 'session.end', ended, now)
   return ids
 }
 
 /** Writes an audit event in each organization of a user. */
-export async function auditUser(tx: Tx, userId: string, action: string, target: string, at: Date): Promise<void> {
-  const memberships = await tx.membership.findMany({ where: { userId }, select: { organizationId: true } })
-  for (const { organizationId } of memberships) await audit(tx, { organizationId, userId }, action, target, at)
+export async function auditUser(tx: Tx, who: UserCause, action: string, target: string, at: Date): Promise<void> {
+  const memberships = await tx.membership.findMany({ where: { userId: who.userId }, select: { organizationId: true } })
+  for (const { organizationId } of memberships) await audit(tx, { ...who, organizationId }, action, target, at)
 }

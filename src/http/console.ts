@@ -3,7 +3,7 @@ import { existsSync } from 'node:fs'
 import { readFile } from 'node:fs/promises'
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { noSuchPath } from '../errors.ts'
-import type { Settings } from '../settings.ts'
+import { basePath, type Settings } from '../settings.ts'
 import { type Encoding, encodingFor } from './compress.ts'
 import { names } from './conditional.ts'
 import { sendPage } from './docs.ts'
@@ -54,7 +54,7 @@ export async function sendConsole(
   if (path.startsWith('/app/assets/')) return sendAsset(path, req, res)
   if (!isBuilt()) return sendMissing(res)
   const nonce = randomBytes(16).toString('base64')
-  const base = settings.PUBLIC_URL ? new URL(settings.PUBLIC_URL).pathname.replace(/\/$/, '') : ''
+  const base = basePath(settings)
   const page = (await readFile(new URL('index.html', BUILT), 'utf8'))
     .replaceAll('__NONCE__', nonce)
     .replaceAll('__BASE__', base)

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto'
 import type { IncomingMessage, ServerResponse } from 'node:http'
-import type { Settings } from '../settings.ts'
+import { basePath, type Settings } from '../settings.ts'
 import { isBuilt } from './console.ts'
 import { sendPage } from './docs.ts'
 
@@ -65,7 +65,7 @@ export function sendWelcome(
   const [, organization = '', chatId] = CHAT.exec(path) ?? []
   if (!wantsPage(req) || (path !== '/' && !chatId)) return false
   if (hasConsole) {
-    const base = settings.PUBLIC_URL ? new URL(settings.PUBLIC_URL).pathname.replace(/\/$/, '') : ''
+    const base = basePath(settings)
     const Location = `${base}/app${chatId ? `/chats/${chatId}?organization=${organization}` : ''}`
     res.writeHead(302, { Location, 'Cache-Control': 'no-cache' }).end()
     return true

@@ -35,6 +35,9 @@ export function toBase62(value: number, length: number): string {
   return text
 }
 
+/** Returns a secret of 256 random bits, for cookies and links. */
+export const newSecret = (): string => randomBase62(43)
+
 /**
  * Returns a resource id. It has at least 128 bits, because an unlisted agent is protected only by its id (contract.md
  * section 1).

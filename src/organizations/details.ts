@@ -22,6 +22,9 @@ export function ownOrganization(actor: Actor, id: string): string {
   return id
 }
 
+/** Returns the id of the caller's organization. Throws 403 for another one, and for callers who are no admin. */
+export const administered = (actor: Actor, id: string): string => permit(ownOrganization(actor, id), isAdmin(actor))
+
 /** GET /organizations: the organizations of the caller, in the order of joining. */
 export async function list({ userId }: Actor, { db }: Deps) {
   const rows = await db.membership.findMany({
@@ -60,7 +63,7 @@ const refuseTaken = (error: unknown): never => {
 
 /** PATCH /organizations/{id}, by admins. A former slug leads on for a year. */
 export async function update(actor: Actor, deps: Deps, input: z.output<typeof UpdateOrganization>) {
-  const id = permit(ownOrganization(actor, input.id), isAdmin(actor))
+  const id = administered(actor, input.id)
   const now = deps.clock.now()
   await deps.db
     .$transaction(async (tx) => {

@@ -6,6 +6,7 @@ import { argsFromZod, inputFromZod } from '../graphql/inputs.ts'
 import { objectFromZod } from '../graphql/outputs.ts'
 import { shows } from '../graphql/procedures.ts'
 import { rowsOf } from '../graphql/rows.ts'
+import { administered } from './details.ts'
 import { Role } from './graphql.ts'
 import * as service from './invitations.ts'
 import { organizations } from './router.ts'
@@ -53,7 +54,7 @@ const CreatePayload = builder.objectRef<Created>('CreateInvitationPayload').impl
 builder.queryField('invitations', (t) =>
   t.field(
     rootList(Invitations, INVITATION, organizations.listInvitations, schema.ListInvitations, (context, { id }) => {
-      service.administered(context.actor, id)
+      administered(context.actor, id)
       return service.openInvitations(context.actor, context.deps.clock.now())
     }),
   ),

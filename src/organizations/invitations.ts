@@ -1,23 +1,21 @@
 import type { z } from 'zod'
-import { type Actor, isAdmin, permit } from '../auth/actor.ts'
+import type { Actor } from '../auth/actor.ts'
 import { audit } from '../auth/audit.ts'
-import type { Db, Prisma, Role, Tx } from '../db/client.ts'
+import { type Db, lockRows, type Prisma, type Role, rowLock, type Tx } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
 import { badRequest, conflict, invalidField, notFound } from '../errors.ts'
 import { whenCommitted } from '../idempotency.ts'
 import { normalizeEmail } from '../lib/email.ts'
-import { newId, randomBase62 } from '../lib/id.ts'
+import { newId, newSecret } from '../lib/id.ts'
 import { pageQuery, toPage } from '../lib/page.ts'
 import { tokenDigest } from '../lib/token.ts'
-import type { Settings } from '../settings.ts'
-import { ownOrganization } from './details.ts'
+import { publicAddress, type Settings } from '../settings.ts'
+import { administered, ownOrganization } from './details.ts'
 import { checkGrant } from './members.ts'
 import type { CreateInvitation, Invitation, InvitationId, ListInvitations } from './schema.ts'
 
 /** How long an invitation can be accepted (ms). */
 const LIFETIME = 7 * 24 * 60 * 60 * 1000
-/** 256 random bits. */
-const CODE_LENGTH = 43
 /** Maximum number of open invitations of an organization. */
 const MAX_OPEN = 1000
 
@@ -35,9 +33,6 @@ const toInvitation = ({
   createdAt: createdAt.toISOString(),
   expiresAt: expiresAt.toISOString(),
 })
-
-/** Returns the id of the caller's organization. Throws 403 for another one, and for callers who are no admin. */
-export const administered = (actor: Actor, id: string): string => permit(ownOrganization(actor, id), isAdmin(actor))
 
 /** Filters the open invitations of the caller's organization. Throws 403 for callers who are no admin. */
 export const openInvitations = (actor: Actor, now: Date): Prisma.InvitationWhereInput => ({
@@ -61,8 +56,7 @@ export function checkInvite(actor: Actor, { id, role }: Pick<z.output<typeof Cre
 }
 
 /** Returns the address of the page on which an invitation is accepted. */
-const addressOf = ({ PUBLIC_URL, PORT }: Settings, code: string): string =>
-  `${(PUBLIC_URL ?? `http://localhost:${PORT}`).replace(/\/$/, '')}/app/accept#${code}`
+const addressOf = (settings: Settings, code: string): string => `${publicAddress(settings)}/app/accept#${code}`
 
 /**
  * POST /organizations/{id}/invitations: invites an e-mail address. An open invitation of the same address ends. The answer
@@ -78,9 +72,11 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
   if (mailOnly && !mail)
     throw badRequest('Invalid mailOnly. This server sends no mail', { detail: 'The operator has to set SMTP_URL.' })
   const now = clock.now()
-  const code = randomBase62(CODE_LENGTH)
+  const code = newSecret()
   const organizationId = actor.organizationId
   const { row, name } = await deps.db.$transaction(async (tx) => {
+    // Requests side by side leave one invitation of an address, and no more than the maximum of them.
+    await lockRows(tx, 'Organization', [organizationId], rowLock(settings))
     const member = await tx.membership.findFirst({
       where: { organizationId, user: { email } },
       select: { userId: true },

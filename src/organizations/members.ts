@@ -1,7 +1,7 @@
 import type { z } from 'zod'
 import { type Actor, isAdmin, permit } from '../auth/actor.ts'
 import { audit } from '../auth/audit.ts'
-import type { Db, Role, Tx } from '../db/client.ts'
+import { type Db, lockRows, type Role, rowLock, type Tx } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
 import { forbidden, invalidField, lacksScopes, notFound } from '../errors.ts'
 import { LIVE } from '../executions/engine/queue/endings.ts'
@@ -73,9 +73,8 @@ export async function updateMember(actor: Actor, deps: Deps, input: z.output<typ
   checkGrant(actor, role)
   const now = deps.clock.now()
   const tokens = await deps.db.$transaction(async (tx) => {
-    // The lock of the organization: nobody else changes a role until the end of this transaction.
     const membership = { organizationId, userId }
-    await lockRoles(tx, organizationId)
+    await lockRows(tx, 'Organization', [organizationId], rowLock(deps.settings))
     const before = await find({ db: tx }, organizationId, userId)
     if (before.role === 'owner' && actor.role !== 'owner') throw forbidden(OWNERS_ONLY)
     if (before.role === role) return null
@@ -91,11 +90,8 @@ export async function updateMember(actor: Actor, deps: Deps, input: z.output<typ
   return { member: toMember(await find(deps, organizationId, userId), services) }
 }
 
-/** Locks the roles of an organization until the end of the transaction. */
-const lockRoles = (tx: Tx, id: string) =>
-  tx.organization.update({ where: { id }, data: { running: { increment: 0 } }, select: { id: true } })
-
-const tokensOf = async (tx: Tx, organizationId: string, userId: string): Promise<string[]> => {
+/** Lists the tokens with which a user still acts in an organization. */
+export const tokensOf = async (tx: Tx, organizationId: string, userId: string): Promise<string[]> => {
   const tokens = await tx.token.findMany({ where: { organizationId, userId, revokedAt: null }, select: { id: true } })
   return tokens.map(({ id }) => id)
 }
@@ -109,18 +105,29 @@ export async function endMember(actor: Actor, deps: Deps, input: z.output<typeof
   const userId = input.userId === 'me' ? actor.userId : input.userId
   const isOwn = userId === actor.userId
   if (!isOwn) permit(actor, isAdmin(actor))
-  const now = deps.clock.now()
-  const ended = await deps.db.$transaction(async (tx) => {
+  await endMembership(actor, deps, userId, async (tx) => {
     const member = await find({ db: tx }, organizationId, userId)
     if (!isOwn && member.role === 'owner' && actor.role !== 'owner') throw forbidden(OWNERS_ONLY)
+  })
+  return { message: isOwn ? 'You left the organization' : 'Member removed successfully' }
+}
+
+/**
+ * Ends a membership in the caller's organization and tells all servers: its tokens, sessions and streams end, its runs are
+ * cancelled. `before` runs first in the same transaction, and throws where the caller may not do this.
+ */
+export async function endMembership(actor: Actor, deps: Deps, userId: string, before: (tx: Tx) => Promise<unknown>) {
+  const { organizationId } = actor
+  const ended = await deps.db.$transaction(async (tx) => {
     const tokens = await tokensOf(tx, organizationId, userId)
+    await before(tx)
     const runs = await tx.execution.findMany({ where: { organizationId, userId, ...LIVE }, select: { id: true } })
-    if (!(await removeMember(tx, deps.settings, organizationId, userId, now, actor))) throw notFound('Member')
+    const isEnded = await removeMember(tx, deps.settings, organizationId, userId, deps.clock.now(), actor)
+    if (!isEnded) throw notFound('Member')
     return { tokens, runs: runs.map(({ id }) => id) }
   })
   deps.bus.publish('token', [userId, ...ended.tokens])
   if (ended.runs.length) deps.bus.publish('cancel', ended.runs)
-  return { message: isOwn ? 'You left the organization' : 'Member removed successfully' }
 }
 
 /**

@@ -1,6 +1,6 @@
 import type { z } from 'zod'
 import { type Actor, isAdmin, permit } from '../auth/actor.ts'
-import { audit } from '../auth/audit.ts'
+import { audit, changesOf } from '../auth/audit.ts'
 import { type Db, Prisma, type Tx } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
 import { AppError, forbidden } from '../errors.ts'
@@ -39,7 +39,7 @@ export async function updatePolicy(actor: Actor, deps: Deps, input: z.output<typ
   if (isNews(before, said)) {
     await deps.db.$transaction(async (tx) => {
       await tx.organization.update({ where: { id }, data: said, select: { id: true } })
-      await audit(tx, actor, 'policy.update', id, deps.clock.now())
+      await audit(tx, actor, 'policy.update', id, deps.clock.now(), changesOf(toPolicy(before), said))
     })
   }
   return getPolicy(actor, deps, input)

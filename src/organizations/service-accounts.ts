@@ -1,16 +1,15 @@
 import type { z } from 'zod'
-import { type Actor, isAdmin, permit } from '../auth/actor.ts'
+import type { Actor } from '../auth/actor.ts'
 import { audit, changesOf } from '../auth/audit.ts'
 import { Prisma, type Role, type Tx } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
 import { badRequest, notFound } from '../errors.ts'
-import { LIVE } from '../executions/engine/queue/endings.ts'
 import { createToken, scopesOf, toKey } from '../keys/service.ts'
 import { given } from '../lib/changes.ts'
 import { newId } from '../lib/id.ts'
 import { MAX_ROWS, pageQuery, toPage } from '../lib/page.ts'
-import { ownOrganization } from './details.ts'
-import { checkGrant } from './members.ts'
+import { administered, ownOrganization } from './details.ts'
+import { checkGrant, endMembership, tokensOf } from './members.ts'
 import type {
   CreateServiceAccount,
   CreateServiceKey,
@@ -21,7 +20,6 @@ import type {
   ServiceKeyId,
   UpdateServiceAccount,
 } from './schema.ts'
-import { removeMember } from './service.ts'
 
 /** Maximum number of service accounts of an organization. */
 const MAX_ACCOUNTS = 500
@@ -32,9 +30,6 @@ const toAccount = ({ userId, name, role, createdBy, createdAt }: Row): z.input<t
   ...{ id: userId, name, role: role as 'member' | 'admin', createdBy },
   createdAt: new Date(createdAt).toISOString(),
 })
-
-/** Returns the id of the caller's organization. Throws 403 for another one, and for callers who are no admin. */
-const administered = (actor: Actor, id: string): string => permit(ownOrganization(actor, id), isAdmin(actor))
 
 /** Reads the service accounts of an organization that have not ended, newest first; one of them, if one is named. */
 const read = (db: Pick<Tx, '$queryRaw'>, organizationId: string, userId?: string) =>
@@ -110,11 +105,6 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
   return { serviceAccount: toAccount(await find(deps.db, organizationId, userId)) }
 }
 
-async function tokensOf(db: Tx, organizationId: string, userId: string): Promise<string[]> {
-  const tokens = await db.token.findMany({ where: { organizationId, userId, revokedAt: null }, select: { id: true } })
-  return tokens.map(({ id }) => id)
-}
-
 /**
  * DELETE /organizations/{id}/service-accounts/{userId}: ends the account. Its keys are revoked, its runs cancelled. Throws
  * 403 and 404.
@@ -122,17 +112,11 @@ async function tokensOf(db: Tx, organizationId: string, userId: string): Promise
 export async function remove(actor: Actor, deps: Deps, input: z.output<typeof ServiceAccountId>) {
   const organizationId = administered(actor, input.id)
   const { userId } = input
-  const now = deps.clock.now()
-  const ended = await deps.db.$transaction(async (tx) => {
+  await endMembership(actor, deps, userId, async (tx) => {
     await find(tx, organizationId, userId)
-    const tokens = await tokensOf(tx, organizationId, userId)
-    const runs = await tx.execution.findMany({ where: { organizationId, userId, ...LIVE }, select: { id: true } })
-    await removeMember(tx, deps.settings, organizationId, userId, now, actor)
-    await tx.token.updateMany({ where: { organizationId, userId, revokedAt: null }, data: { revokedAt: now } })
-    return { tokens, runs: runs.map(({ id }) => id) }
+    const where = { organizationId, userId, revokedAt: null }
+    await tx.token.updateMany({ where, data: { revokedAt: deps.clock.now() } })
   })
-  deps.bus.publish('token', [userId, ...ended.tokens])
-  if (ended.runs.length) deps.bus.publish('cancel', ended.runs)
   return { message: 'Service account deleted successfully' }
 }
 

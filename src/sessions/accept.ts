@@ -1,7 +1,6 @@
 import type { z } from 'zod'
-import { audit } from '../auth/audit.ts'
+import { audit, requestOf } from '../auth/audit.ts'
 import { hashPassword } from '../auth/passwords.ts'
-import { findSession } from '../auth/sessions.ts'
 import { countAttempt, forgive } from '../auth/sign-in-limits.ts'
 import type { Tx } from '../db/client.ts'
 import { AppError, badRequest, forbidden } from '../errors.ts'
@@ -10,7 +9,7 @@ import { findInvitation, type InvitationRow } from '../organizations/invitations
 import { addMember } from '../organizations/service.ts'
 import type { Context } from '../trpc.ts'
 import type { AcceptInvitation, InvitationOffer } from './schema.ts'
-import { checkStrength, current, start } from './service.ts'
+import { checkStrength, current, formerSession, start } from './service.ts'
 
 type AcceptContext = Pick<Context, 'deps' | 'client' | 'cookie' | 'setCookie' | 'requestId'>
 
@@ -48,11 +47,11 @@ export async function readInvitation(
  * an existing user begins only in that user's session. Throws 400, 401, 403 for the session of another user, 429.
  */
 export async function acceptInvitation(context: AcceptContext, input: z.output<typeof AcceptInvitation>) {
-  const { deps, cookie } = context
+  const { deps } = context
   const row = await open(context, input.code)
   const user = await deps.db.user.findUnique({ where: { email: row.email }, select: { id: true } })
   if (user) {
-    const session = cookie === undefined ? null : await findSession(deps, cookie).catch(() => null)
+    const session = await formerSession(context)
     if (!session) {
       throw new AppError(401, 'Sign in required', {
         code: 'sign_in_required',
@@ -62,7 +61,10 @@ export async function acceptInvitation(context: AcceptContext, input: z.output<t
     }
     if (session.userId !== user.id)
       throw forbidden({ detail: 'The invitation is for another account: sign in with the invited address.' })
-    await deps.db.$transaction((tx) => join(tx, context, row, user.id))
+    await deps.db.$transaction(async (tx) => {
+      await take(tx, row)
+      await join(tx, context, row, user.id)
+    })
     deps.bus.publish('token', [user.id])
     return current(deps, { userId: user.id, scopes: ['*'], organization: row.organizationId, session, tokenId: '' })
   }
@@ -75,6 +77,8 @@ export async function acceptInvitation(context: AcceptContext, input: z.output<t
   const userId = newId()
   const { email, mailOnly: emailVerified } = row
   await deps.db.$transaction(async (tx) => {
+    // First: of two requests at once, the second finds no invitation, rather than a user in its way.
+    await take(tx, row)
     const data = { id: userId, email, name, passwordHash, emailVerified, createdAt: now, updatedAt: now }
     await tx.user.create({ data, select: { id: true } })
     await join(tx, context, row, userId)
@@ -82,18 +86,17 @@ export async function acceptInvitation(context: AcceptContext, input: z.output<t
   return start(context, userId, 'link')
 }
 
-/** Takes the invitation and adds the membership, in a transaction. A member stays what they are. */
-async function join(
-  tx: Tx,
-  { deps, client, requestId }: AcceptContext,
-  row: InvitationRow,
-  userId: string,
-): Promise<void> {
-  const { organizationId, email, role, id } = row
-  const now = deps.clock.now()
+/** Uses an invitation up, in a transaction. Throws 401 where another request has. */
+async function take(tx: Tx, { id }: InvitationRow): Promise<void> {
   const { count } = await tx.invitation.deleteMany({ where: { id } })
   if (!count) throw invalidCode()
-  const by = { organizationId, userId, request: { id: requestId, address: client.address } }
+}
+
+/** Adds the membership of a used invitation, in a transaction. A member stays what they are. */
+async function join(tx: Tx, context: AcceptContext, row: InvitationRow, userId: string): Promise<void> {
+  const { organizationId, email, role, id } = row
+  const now = context.deps.clock.now()
+  const by = { organizationId, userId, request: requestOf(context) }
   await audit(tx, by, 'invitation.accept', id, now, { email, role })
   const membership = await tx.membership.count({ where: { organizationId, userId } })
   if (!membership) await addMember(tx, organizationId, email, role, now, by)

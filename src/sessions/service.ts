@@ -1,15 +1,25 @@
 import type { z } from 'zod'
 import type { Person } from '../auth/actors.ts'
+import { requestOf } from '../auth/audit.ts'
 import { verifyEmail } from '../auth/identity.ts'
 import { createLink, takeLink } from '../auth/links.ts'
 import { hashPassword, isCommonPassword, isPassword, MIN_PASSWORD } from '../auth/passwords.ts'
-import { auditUser, beginSession, endSessions, findSession, isNamed, type SessionRow } from '../auth/sessions.ts'
+import {
+  auditUser,
+  beginSession,
+  endSessions,
+  findSession,
+  isNamed,
+  type SessionRow,
+  type UserCause,
+} from '../auth/sessions.ts'
 import { type Attempt, countAttempt, forgive } from '../auth/sign-in-limits.ts'
 import { lockRows, rowLock, type Tx } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
 import { AppError, forbidden, invalidField, notFound, unauthorized } from '../errors.ts'
 import { normalizeEmail } from '../lib/email.ts'
 import { tokenDigest } from '../lib/token.ts'
+import { publicAddress } from '../settings.ts'
 import type { Context } from '../trpc.ts'
 import type { BrowserSession, ChangePassword, CurrentSession, ForgotPassword, SessionId, SignIn } from './schema.ts'
 
@@ -18,7 +28,7 @@ const JUST_NOW = 15 * 60_000
 /** Maximum number of sessions in a list: the newest. */
 const MAX_SESSIONS = 200
 
-type SignInContext = Pick<Context, 'deps' | 'client' | 'cookie' | 'setCookie'>
+type SignInContext = Pick<Context, 'deps' | 'client' | 'requestId' | 'cookie' | 'setCookie'>
 
 const toSession = (row: SessionRow, current: string | undefined): z.input<typeof BrowserSession> => ({
   id: row.id,
@@ -71,7 +81,9 @@ export async function list({ db, clock }: Deps, { userId, session }: Person) {
 /** DELETE /api/auth/sessions/{id}: its next request and its open streams end, on every server. Throws 404. */
 export async function end(context: SignInContext, { userId, session }: Person, { id }: z.output<typeof SessionId>) {
   const { db, bus, clock } = context.deps
-  const ended = await db.$transaction((tx) => endSessions(tx, userId, { id }, clock.now()))
+  const ended = await db.$transaction((tx) =>
+    endSessions(tx, { userId, request: requestOf(context) }, { id }, clock.now()),
+  )
   if (!ended.length) throw notFound('Session')
   bus.publish('token', ended)
   if (session?.id === id) context.setCookie('')
@@ -96,7 +108,7 @@ export async function signIn(context: SignInContext, input: z.output<typeof Sign
   const isRight = await check(deps, attempt, input.password, user?.passwordHash ?? null)
   if (!user || !isRight) {
     // Not waited for: it takes a moment for a known address only.
-    void noteFailure(deps, email, user?.id).catch((error) =>
+    void noteFailure(context, email, user?.id).catch((error) =>
       deps.log.error({ err: error }, 'a failed sign-in was not audited'),
     )
     throw signInFailed()
@@ -115,10 +127,12 @@ async function check({ db }: Deps, attempt: Attempt, password: string, hash: str
   }
 }
 
-async function noteFailure({ db, clock, log, sessionKey }: Deps, email: string, userId: string | undefined) {
+async function noteFailure(context: SignInContext, email: string, userId: string | undefined) {
+  const { db, clock, log, sessionKey } = context.deps
+  const request = requestOf(context)
   if (userId === undefined)
     log.info({ email: tokenDigest(sessionKey, email) }, 'sign-in with an unknown e-mail address')
-  else await db.$transaction((tx) => auditUser(tx, userId, 'session.fail', userId, clock.now()))
+  else await db.$transaction((tx) => auditUser(tx, { userId, request }, 'session.fail', userId, clock.now()))
 }
 
 /**
@@ -128,10 +142,13 @@ async function noteFailure({ db, clock, log, sessionKey }: Deps, email: string, 
 export async function start(context: SignInContext, userId: string, method: SessionRow['method']) {
   const { deps, client } = context
   const { db, bus, clock } = deps
+  const request = requestOf(context)
   const before = await formerSession(context)
   const { secret, session, ended } = await db.$transaction(async (tx) => {
-    const ended = before ? await endSessions(tx, before.userId, { id: before.id }, clock.now()) : []
-    return { ...(await beginSession(tx, deps, { userId, method, client })), ended }
+    const ended = before
+      ? await endSessions(tx, { userId: before.userId, request }, { id: before.id }, clock.now())
+      : []
+    return { ...(await beginSession(tx, deps, { userId, request, method, client })), ended }
   })
   if (ended.length) bus.publish('token', ended)
   context.setCookie(secret)
@@ -139,7 +156,7 @@ export async function start(context: SignInContext, userId: string, method: Sess
 }
 
 /** Finds the session that the browser has, if it has one. */
-const formerSession = ({ deps, cookie }: Pick<SignInContext, 'deps' | 'cookie'>): Promise<SessionRow | null> =>
+export const formerSession = ({ deps, cookie }: Pick<SignInContext, 'deps' | 'cookie'>): Promise<SessionRow | null> =>
   cookie === undefined
     ? Promise.resolve(null)
     : findSession(deps, cookie).catch((error: unknown) => {
@@ -153,7 +170,8 @@ export async function signOut(context: SignInContext) {
   const session = await formerSession(context)
   if (session) {
     const { userId, id } = session
-    bus.publish('token', await db.$transaction((tx) => endSessions(tx, userId, { id }, clock.now())))
+    const who = { userId, request: requestOf(context) }
+    bus.publish('token', await db.$transaction((tx) => endSessions(tx, who, { id }, clock.now())))
   }
   context.setCookie('')
   return { message: 'Signed out' }
@@ -165,7 +183,8 @@ export async function useLink(context: SignInContext, code: string) {
   const now = clock.now()
   const link = await db.$transaction(async (tx) => {
     const taken = await takeLink(tx, sessionKey, code, now)
-    if (taken?.purpose === 'reset_password') await resetPassword(tx, taken.userId, now)
+    if (taken?.purpose === 'reset_password')
+      await resetPassword(tx, { userId: taken.userId, request: requestOf(context) }, now)
     return taken
   })
   if (!link) {
@@ -179,11 +198,12 @@ export async function useLink(context: SignInContext, code: string) {
 }
 
 /** Removes a password and ends all sessions. Only mail, or the operator, has carried the code: the address is verified. */
-async function resetPassword(tx: Tx, userId: string, now: Date): Promise<void> {
+async function resetPassword(tx: Tx, who: UserCause, now: Date): Promise<void> {
+  const { userId } = who
   await verifyEmail(tx, userId, now)
   await tx.user.updateMany({ where: { id: userId }, data: { passwordHash: null, updatedAt: now } })
-  await endSessions(tx, userId, {}, now)
-  await auditUser(tx, userId, 'password.reset', userId, now)
+  await endSessions(tx, who, {}, now)
+  await auditUser(tx, who, 'password.reset', userId, now)
 }
 
 /**
@@ -225,9 +245,8 @@ async function noteForgotten(deps: Deps, email: string): Promise<void> {
     return open >= MAX_RESETS ? null : createLink(tx, sessionKey, { userId, purpose }, now)
   })
   if (code === null) return
-  const base = (settings.PUBLIC_URL ?? `http://localhost:${settings.PORT}`).replace(/\/$/, '')
   const text = `Somebody asked for a new password of your account on Muster. If it was you, open this link within 15 minutes:
-${base}/app/password#${code}
+${publicAddress(settings)}/app/password#${code}
 
 The link works once and removes your present password. If it was not you, ignore this mail.
 `
@@ -239,11 +258,13 @@ The link works once and removes your present password. If it was not you, ignore
  * where there is neither a present password nor a session that just began by a link or provider, 429 after failures.
  */
 export async function changePassword(
-  { deps, client }: Pick<Context, 'deps' | 'client'>,
+  context: Pick<Context, 'deps' | 'client' | 'requestId'>,
   { userId, session }: Person,
   input: z.output<typeof ChangePassword>,
 ) {
+  const { deps, client } = context
   const { db, bus, clock } = deps
+  const who = { userId, request: requestOf(context) }
   const user = await db.user.findUniqueOrThrow({ where: { id: userId } })
   const { email, passwordHash: before } = user
   if (before === null) {
@@ -265,8 +286,8 @@ export async function changePassword(
     })
     if (!count) throw unauthorized('Invalid or expired token')
     await tx.oneTimeLink.deleteMany({ where: { userId } })
-    await auditUser(tx, userId, 'password.update', userId, now)
-    return endSessions(tx, userId, { except: session?.id }, now)
+    await auditUser(tx, who, 'password.update', userId, now)
+    return endSessions(tx, who, { except: session?.id }, now)
   })
   if (ended.length) bus.publish('token', ended)
   return { message: 'Password changed', ended: ended.length }

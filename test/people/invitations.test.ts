@@ -101,6 +101,24 @@ describe('creating invitations', () => {
     expectError(await accept({ code: codeOf(created.body.url), name: 'G' }), 401, INVALID)
   })
 
+  it('leaves one invitation of an address, however many requests come at once', async () => {
+    const { admin, path, email } = await people()
+    await Promise.all(Array.from({ length: 6 }, () => invite(path, admin, { email, role: 'member' })))
+    const { body } = await request(server, 'GET', path, { token: admin.token })
+    expect(body.invitations).toHaveLength(1)
+  })
+
+  it('is accepted once, of several requests at once', async () => {
+    const { admin, path, email } = await people()
+    const { body } = await invite(path, admin, { email, role: 'member' })
+    const answers = await Promise.all(
+      Array.from({ length: 4 }, () => accept({ code: codeOf(body.url), name: 'Guest' })),
+    )
+    // The others found no invitation, or the account that the first has made.
+    expect(answers.map(({ status }) => status).sort()).toEqual([200, 401, 401, 401])
+    expect((await userOf(email))?.memberships).toHaveLength(1)
+  })
+
   it('GraphQL invites, lists and takes back', async () => {
     const { admin, owner, email } = await people()
     const id = owner.organizationId

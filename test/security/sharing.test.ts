@@ -47,6 +47,12 @@ test.each(FACES)('%s: the policy is read by members and changed by admins of the
   expect((await on(face, 'organizations.updatePolicy', { id, foreignAgents: 'some' }, boss)).status).toBe(400)
   const changed = await on(face, 'organizations.updatePolicy', { id, foreignAgents: 'off' }, boss)
   expect(changed.body.policy).toMatchObject({ foreignAgents: 'off', attachments: 'pinned' })
+  const [event] = await lab.server.service.deps.db.auditEvent.findMany({
+    where: { action: 'policy.update' },
+    orderBy: [{ at: 'desc' }, { id: 'desc' }],
+    take: 1,
+  })
+  expect(JSON.parse(event?.changes ?? '{}')).toEqual({ foreignAgents: { from: 'read', to: 'off' } })
   await policy({ foreignAgents: 'read' })
 })
 

@@ -2,7 +2,7 @@ import { hash } from 'node:crypto'
 import { readFile } from 'node:fs/promises'
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { returnPath } from '../../lib/return-to.ts'
-import type { Settings } from '../../settings.ts'
+import { basePath, type Settings } from '../../settings.ts'
 import * as views from './views.ts'
 
 // The pages around signing in (contract-2.md section 3), without a framework. All they do is in the API, too.
@@ -60,7 +60,7 @@ export async function sendPages(
   }
   const page = Object.hasOwn(PAGES, plain) && PAGES[plain]
   if (!page) return false
-  const base = settings.PUBLIC_URL ? new URL(settings.PUBLIC_URL).pathname.replace(/\/$/, '') : ''
+  const base = basePath(settings)
   const query = new URLSearchParams((req.url ?? '').split('?')[1])
   const html = page({ base, returnTo: returnPath(query.get('returnTo'), base), problem: query.get('problem') })
   send(req, res, html, 'text/html; charset=utf-8')
