@@ -15,6 +15,7 @@ import {
   ownerOf,
   say,
   visit,
+  watchWords,
 } from '../support/browser.ts'
 import { startForwarder } from '../support/forwarder.ts'
 import { startMcpServer } from '../support/mcp-server.ts'
@@ -58,6 +59,8 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     await using forwarder = await startForwarder(server.url)
     const through = { ...owner, url: forwarder.url }
     const { page, context } = await visit(browser, through)
+    const drops = await watchWords(page)
+    await page.reload()
     model.script({ tokens: [...words(0, 20), promise, ...words(20, 40), second.promise, ...words(40, 60)] })
     await say(page, 'Count')
     await expect.poll(() => lastAnswer(page)).toContain('w19')
@@ -77,6 +80,7 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     await page.reload()
     await expect.poll(() => lastAnswer(page)).toContain('w59')
     await expectEachOnce(page, 60)
+    expect(await drops()).toEqual([])
     await context.close()
   })
 

@@ -79,11 +79,33 @@ export const lastAnswer = (page: Page): Promise<string> =>
     .innerText()
     .catch(() => '')
 
+/** Expects the last answer of a page to have each of the words w0, w1, … up to a count, once and in order, at this moment. */
+export async function expectEachOnce(page: Page, count: number): Promise<void> {
+  const words = (await lastAnswer(page)).match(/\bw\d+\b/g) ?? []
+  expect(words).toEqual(Array.from({ length: count }, (_, index) => `w${index}`))
+}
+
 /**
- * Waits until the last answer of a page has each of the words w0, w1, … up to a count, once and in order. The page may
- * draw the answer anew meanwhile, when the stored message takes the place of the streamed one.
+ * Watches the words w0, w1, … of the answers in a page, at every change of it and in every frame. Returns a function that lists
+ * the times at which some that had been there were gone; a reload begins anew.
  */
-export const expectEachOnce = (page: Page, count: number): Promise<void> =>
-  expect
-    .poll(async () => (await lastAnswer(page)).match(/\bw\d+\b/g) ?? [])
-    .toEqual(Array.from({ length: count }, (_, index) => `w${index}`))
+export async function watchWords(page: Page): Promise<() => Promise<string[]>> {
+  const drops: string[] = []
+  await page.exposeFunction('dropped', (text: string) => void drops.push(text))
+  await page.addInitScript(() => {
+    let most = 0
+    const look = () => {
+      const answers = [...document.querySelectorAll<HTMLElement>('[data-turn=assistant]')]
+      const words = answers.flatMap((answer) => answer.innerText.match(/\bw\d+\b/g) ?? []).length
+      if (words < most) (window as unknown as { dropped: (text: string) => void }).dropped(`${words} of ${most}`)
+      most = Math.max(most, words)
+    }
+    new MutationObserver(look).observe(document, { subtree: true, childList: true, characterData: true })
+    const everyFrame = () => {
+      look()
+      requestAnimationFrame(everyFrame)
+    }
+    requestAnimationFrame(everyFrame)
+  })
+  return async () => drops
+}

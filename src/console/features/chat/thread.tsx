@@ -9,7 +9,7 @@ import { query, useAction } from '../../queries.ts'
 import { texts } from '../../texts.ts'
 import { Composer } from './composer.tsx'
 import { messagesKey, readMessages, useFollowedChat } from './follow.ts'
-import { textOf } from './live.ts'
+import { type LiveRun, textOf } from './live.ts'
 import { NextSteps } from './next-steps.tsx'
 import { useOutgoing } from './outgoing.ts'
 import { RunView } from './run-view.tsx'
@@ -17,6 +17,9 @@ import { wayThrough } from './tree.ts'
 import { AnswerTurn, OutgoingTurn, QuestionTurn } from './turns.tsx'
 
 const t = texts.chat
+
+/** Number of turns at the end that are always drawn. */
+const RECENT = 30
 
 export type About = { title: string; agentId: string | null; agentName: string; status: string }
 
@@ -34,6 +37,10 @@ export function Thread({ chatId, header }: { chatId: string; header?: (about: Ab
   const messages = history.data?.messages
   const way = useMemo(() => wayThrough(messages ?? [], chosen), [messages, chosen])
   const listed = useMemo(() => new Set(messages?.map(({ executionId }) => executionId)), [messages])
+  const answers = useMemo(
+    () => new Map(way.flatMap(({ message }) => (message.role === 'assistant' ? [[message.executionId, message]] : []))),
+    [way],
+  )
   const onWay = useMemo(() => new Set(way.map(({ message }) => message.executionId)), [way])
 
   // A message that the chat lists is on its way no more.
@@ -85,6 +92,66 @@ export function Thread({ chatId, header }: { chatId: string; header?: (about: Ab
 
   const isEmpty = messages?.length === 0 && outgoing.length === 0 && running.length === 0
   const agentName = info?.agentName ?? t.agent
+
+  // One list under keys of runs: an answer stays the same element while its run is followed, listed and ended.
+  const turns: { key: string; node: ReactNode }[] = []
+  const addRun = (run: LiveRun) =>
+    turns.push({
+      key: `answer-${run.executionId}`,
+      node: (
+        <AnswerTurn agentName={agentName} text={textOf(run)} busy={run.status === 'running'}>
+          <RunView run={run} />
+        </AnswerTurn>
+      ),
+    })
+  for (const { message, siblings } of way) {
+    const { executionId } = message
+    const run = live.get(executionId)
+    const answer = message.role === 'user' ? answers.get(executionId) : message
+    if (message.role === 'user') {
+      turns.push({
+        key: `question-${executionId}`,
+        node: (
+          <QuestionTurn
+            message={message}
+            siblings={siblings}
+            busy={run?.status === 'running'}
+            onChoose={(id) => setChosen({ ...chosen, [message.parentId ?? '']: id })}
+            onEdit={(text) => say(text, [], { replaces: message.id })}
+            onAgain={() => regenerate.mutate(message.id)}
+            onlyQuestion={!answer && !run}
+          />
+        ),
+      })
+      if (run && !answer) addRun(run)
+      continue
+    }
+    turns.push({
+      key: `answer-${executionId}`,
+      node: (
+        <AnswerTurn
+          agentName={agentName}
+          message={message}
+          text={message.content}
+          busy={run?.status === 'running'}
+          onAgain={message.parentId ? () => regenerate.mutate(message.parentId ?? '') : undefined}
+        >
+          {run && <RunView run={run} />}
+        </AnswerTurn>
+      ),
+    })
+  }
+  for (const one of outgoing) {
+    if (one.executionId && onWay.has(one.executionId)) continue
+    const run = one.executionId ? live.get(one.executionId) : undefined
+    turns.push({
+      key: `question-${one.executionId ?? one.key}`,
+      node: <OutgoingTurn one={one} onAgain={() => again(one)} onDrop={() => drop(one.key)} waits={!run} />,
+    })
+    if (run) addRun(run)
+  }
+  unlisted.forEach(addRun)
+
   return (
     <section className="flex min-h-0 min-w-0 flex-1 flex-col" aria-label={title}>
       {header?.({ title, agentId: info?.agentId ?? null, agentName, status })}
@@ -98,63 +165,11 @@ export function Thread({ chatId, header }: { chatId: string; header?: (about: Ab
         {history.isPending && <Loading lines={4} />}
         {history.error && messages && <Problem error={history.error} retry={() => history.refetch()} />}
         {isEmpty && <Empty icon={Bot} title={t.emptyTitle(agentName)} text={t.emptyText} />}
-        {way.map(({ message, siblings }) => {
-          const run = live.get(message.executionId)
-          if (message.role === 'user') {
-            const isAnswered = way.some(
-              (each) => each.message.role === 'assistant' && each.message.executionId === message.executionId,
-            )
-            return (
-              <div key={message.id}>
-                <QuestionTurn
-                  message={message}
-                  siblings={siblings}
-                  busy={run?.status === 'running'}
-                  onChoose={(id) => setChosen({ ...chosen, [message.parentId ?? '']: id })}
-                  onEdit={(text) => say(text, [], { replaces: message.id })}
-                  onAgain={() => regenerate.mutate(message.id)}
-                  onlyQuestion={!isAnswered && !run}
-                />
-                {run && !isAnswered && (
-                  <AnswerTurn agentName={agentName} text={textOf(run)} busy={run.status === 'running'}>
-                    <RunView run={run} />
-                  </AnswerTurn>
-                )}
-              </div>
-            )
-          }
-          return (
-            <AnswerTurn
-              key={message.id}
-              agentName={agentName}
-              message={message}
-              text={message.content}
-              busy={run?.status === 'running'}
-              onAgain={message.parentId ? () => regenerate.mutate(message.parentId ?? '') : undefined}
-            >
-              {run && <RunView run={run} />}
-            </AnswerTurn>
-          )
-        })}
-        {outgoing
-          .filter(({ executionId }) => !executionId || !onWay.has(executionId))
-          .map((one) => {
-            const run = one.executionId ? live.get(one.executionId) : undefined
-            return (
-              <div key={one.key}>
-                <OutgoingTurn one={one} onAgain={() => again(one)} onDrop={() => drop(one.key)} waits={!run} />
-                {run && (
-                  <AnswerTurn agentName={agentName} text="" busy>
-                    <RunView run={run} />
-                  </AnswerTurn>
-                )}
-              </div>
-            )
-          })}
-        {unlisted.map((run) => (
-          <AnswerTurn key={run.executionId} agentName={agentName} text="" busy>
-            <RunView run={run} />
-          </AnswerTurn>
+        {turns.map((turn, index) => (
+          // What is far from the end is drawn when it comes into view. The first frame of such an element is empty.
+          <div key={turn.key} className={index < turns.length - RECENT ? 'turn' : undefined}>
+            {turn.node}
+          </div>
         ))}
         {messages && messages.length > 0 && messages.length <= 2 && running.length === 0 && header && <NextSteps />}
       </Scroller>

@@ -49,7 +49,7 @@ export function QuestionTurn({ message, siblings, busy, onChoose, onEdit, onAgai
   if (draft !== null) {
     return (
       <form
-        className="turn rounded-2xl border border-accent bg-raised p-3"
+        className="rounded-2xl border border-accent bg-raised p-3"
         onSubmit={(event) => {
           event.preventDefault()
           if (!draft.trim()) return
@@ -81,7 +81,7 @@ export function QuestionTurn({ message, siblings, busy, onChoose, onEdit, onAgai
     )
   }
   return (
-    <div className="turn group flex flex-col items-end gap-1" data-turn="user">
+    <div className="group flex flex-col items-end gap-1" data-turn="user">
       <Bubble text={message.content} />
       <div className="flex min-h-8 items-center">
         <div className={ACTIONS}>
@@ -126,7 +126,7 @@ type AnswerProps = {
 /** What the agent answered. */
 export function AnswerTurn({ agentName, text, busy, message, onAgain, children }: AnswerProps) {
   return (
-    <div className="turn group flex gap-3" data-turn="assistant" aria-busy={busy || undefined}>
+    <div className="group flex gap-3" data-turn="assistant" aria-busy={busy || undefined}>
       <div className="hidden pt-0.5 sm:block">
         <Avatar name={agentName} />
       </div>
