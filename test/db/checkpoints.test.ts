@@ -8,7 +8,7 @@ import { createFolder } from '../support/folder.ts'
 
 afterEach(() => void vi.useRealTimers())
 
-test('under writes in every second the file itself is never more than two minutes old', async () => {
+test('under writes every second, the database file is never more than two minutes old', async () => {
   await using folder = await createFolder()
   const file = join(folder.path, 'muster.db')
   const db = new Sqlite(file)
@@ -21,10 +21,10 @@ test('under writes in every second the file itself is never more than two minute
     for (let second = 0; second < 130; second++) {
       db.prepare('INSERT INTO written VALUES (?)').run(second)
       vi.advanceTimersByTime(1000)
-      // The look at the log, and the checkpoint of its thread, take turns of the real loop.
+      // The fake clock alternates with turns of the real event loop, which run the checkpoint's thread.
       for (let turns = 0; turns < 20; turns++) await turn()
     }
-    // A plain copy without its log, as a careless backup takes it.
+    // Copies the file without its log, as a careless backup does.
     const copy = join(folder.path, 'copy.db')
     await vi.waitFor(() => {
       copyFileSync(file, copy)

@@ -6,7 +6,7 @@ import { createLog } from '../../src/lib/log.ts'
 import { hasPostgres, shareDatabase } from '../support/postgres-shared.ts'
 
 test.runIf(hasPostgres)(
-  'a machine whose clock goes wrong is put right once a minute; one whose clock is set is not followed, and told of once',
+  'a wrong machine clock is corrected once a minute; a clock that was set gets one warning',
   async () => {
     await using cleanup = new AsyncDisposableStack()
     const shared = cleanup.adopt(await shareDatabase(), ({ drop }) => drop())

@@ -36,7 +36,7 @@ const addTask = (server: { url: string }, token: string, title: string) =>
 
 const readiness = async (server: { url: string }) => (await (await fetch(`${server.url}/readyz`)).json()).status
 
-/** Copies the database and its log as they are at this moment, as a kill leaves them. */
+/** Copies the database and its log at this moment, as a killed process leaves them. */
 async function copyLive(from: string, to: string): Promise<void> {
   await mkdir(to, { recursive: true })
   for (const name of await readdir(from))
@@ -44,7 +44,7 @@ async function copyLive(from: string, to: string): Promise<void> {
 }
 
 describe('a backup', () => {
-  it('put in place with the old log beside it is what comes up, whole and paused, with the log set aside', async () => {
+  it('restored beside an old log starts whole and paused, with the log set aside', async () => {
     await using place = await createPlace()
     await using crashed = await createPlace()
     const first = await place.start()
@@ -56,7 +56,7 @@ describe('a backup', () => {
     await copyLive(place.path, crashed.path)
     await first.service.stop()
     await copyFile(backup, crashed.database)
-    // The command line does not touch it either.
+    // The command line leaves the old log alone too.
     const refused = await runAdmin(['token', 'list'], { DATA_DIR: crashed.path })
     expect(refused.err).toContain('muster.db-wal')
     const again = await crashed.start()
@@ -68,7 +68,7 @@ describe('a backup', () => {
     expect(new Sqlite(crashed.database).pragma('integrity_check', { simple: true })).toBe('ok')
   })
 
-  it('stays paused over a crash and a restart, until resume ends it on the running server', async () => {
+  it('stays paused over a crash and a restart, until resume ends the pause on the running server', async () => {
     await using place = await createPlace()
     await using copy = await createPlace()
     const first = await place.start()
@@ -83,13 +83,13 @@ describe('a backup', () => {
     expect(await readiness(again)).toBe('paused')
     expect(await copy.admin('resume')).toContain('The pause has ended')
     await expect.poll(() => readiness(again)).toBe('ok')
-    // The original was never marked.
+    // The original never carries the mark of a backup.
     await using original = await place.start()
     expect(await readiness(original)).toBe('ok')
     expect(token).toBeTruthy()
   })
 
-  it('is put in place by the command restore, which keeps what was there', async () => {
+  it('is restored by the command restore, which saves the previous database', async () => {
     await using place = await createPlace()
     const first = await place.start()
     const { token } = first
@@ -114,7 +114,7 @@ describe('a backup', () => {
     expect(await titlesOf(back, token)).toEqual(['after', 'before'])
   })
 
-  it('accepts a token that was revoked after it was made, until the operator revokes it there too', async () => {
+  it('accepts a token revoked after the backup, until the operator revokes it there too', async () => {
     await using place = await createPlace()
     const first = await place.start()
     const { token } = first
@@ -138,7 +138,7 @@ describe('a backup', () => {
 })
 
 describe('a plain copy of the database', () => {
-  it('that is older than the last start in its folder is paused; the whole folder elsewhere is not', async () => {
+  it('starts paused if a newer start happened in its folder, and normally in a moved folder', async () => {
     await using place = await createPlace()
     await using elsewhere = await createPlace()
     const first = await place.start()
@@ -157,12 +157,12 @@ describe('a plain copy of the database', () => {
     expect(await readiness(older)).toBe('paused')
   })
 
-  it('is set apart from a log that was begun anew since, even where no start lies between', async () => {
+  it('is separated from a newer log, even if no start lies between the two', async () => {
     await using place = await createPlace()
     await using crashed = await createPlace()
     const first = await place.start()
     await addTask(first, first.token, 'early')
-    // Two checkpoints, as idle seconds make them, each followed by a write.
+    // Two checkpoints, as an idle server makes them, each followed by a write.
     const checkpoint = async (title: string) => {
       await expect
         .poll(
@@ -187,7 +187,7 @@ describe('a plain copy of the database', () => {
 })
 
 describe('a server that is killed', () => {
-  it('leaves all but the last moments in the file itself, and files that only their owner can read', async () => {
+  it('leaves all but the last moments in the file itself, and files that only their owner reads', async () => {
     await using folder = await createFolder()
     await using copy = await createFolder()
     await using server = await spawnServer(folder.path, { DATA_DIR: folder.path })
@@ -235,7 +235,7 @@ describe('a new installation', () => {
     },
   }
 
-  it.each(Object.entries(kinds))('is refused beside %s, unless the operator says so', async (_, leave) => {
+  it.each(Object.entries(kinds))('is refused beside %s, unless the operator allows it', async (_, leave) => {
     await using place = await createPlace()
     await leave(place.path)
     await expect(place.start()).rejects.toThrow(NewInstallationError)
@@ -245,12 +245,13 @@ describe('a new installation', () => {
     expect(server.service.newInstallation).toBe(place.database)
   })
 
-  it('begins again where its first start was killed, and the next start makes none', async () => {
+  it('resumes after its first start was killed, and the next start installs nothing', async () => {
     await using place = await createPlace()
     const first = await place.start()
     await upload(first, 'x')
     await first.service.stop()
-    // As a kill leaves it between the key and the rows: an empty database, and the mark of a first start.
+    // Simulates a process that was killed between the key and the rows: an empty database with the mark of a first
+    // start.
     await rm(join(place.path, 'media'), { recursive: true })
     await truncate(place.database)
     await expect(place.start()).rejects.toThrow(/encryption\.key/)

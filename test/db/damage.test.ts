@@ -23,40 +23,37 @@ async function damagePages(path: string, mark: string): Promise<void> {
   expect(damaged).toBeGreaterThan(0)
 }
 
-it.skipIf(onPostgres)(
-  'a server that has met a damaged page is not ready, and says that a backup is needed',
-  async () => {
-    await using folder = await createFolder()
-    const mark = 'written over later '
-    const first = await startServer({}, { folder: folder.path })
-    const { token } = first
-    const body = { name: 'Ada', systemPrompt: mark.repeat(5_000) }
-    const { id } = (await request(first, 'POST', '/api/v1/agents', { body })).body
-    await first.service.stop()
+it.skipIf(onPostgres)('a server that read a damaged page is not ready, and asks for a backup', async () => {
+  await using folder = await createFolder()
+  const mark = 'written over later '
+  const first = await startServer({}, { folder: folder.path })
+  const { token } = first
+  const body = { name: 'Ada', systemPrompt: mark.repeat(5_000) }
+  const { id } = (await request(first, 'POST', '/api/v1/agents', { body })).body
+  await first.service.stop()
 
-    await using server = await startServer({}, { folder: folder.path })
-    expect((await fetch(`${server.url}/readyz`)).status).toBe(200)
-    await damagePages(join(folder.path, 'muster.db'), mark)
-    expect((await request(server, 'GET', `/api/v1/agents/${id}`, { token })).status).toBe(500)
-    for (const path of ['/readyz', '/api/health']) {
-      const answer = await request(server, 'GET', path)
-      expect([answer.status, answer.body.detail]).toEqual([503, expect.stringContaining('restore a backup')])
-    }
-    expect((await fetch(`${server.url}/healthz`)).status).toBe(200)
-    expect(server.logs.filter((line) => line.includes('the database file is damaged'))).toHaveLength(1)
-  },
-)
+  await using server = await startServer({}, { folder: folder.path })
+  expect((await fetch(`${server.url}/readyz`)).status).toBe(200)
+  await damagePages(join(folder.path, 'muster.db'), mark)
+  expect((await request(server, 'GET', `/api/v1/agents/${id}`, { token })).status).toBe(500)
+  for (const path of ['/readyz', '/api/health']) {
+    const answer = await request(server, 'GET', path)
+    expect([answer.status, answer.body.detail]).toEqual([503, expect.stringContaining('restore a backup')])
+  }
+  expect((await fetch(`${server.url}/healthz`)).status).toBe(200)
+  expect(server.logs.filter((line) => line.includes('the database file is damaged'))).toHaveLength(1)
+})
 
-/** Bounds the file by its present size, as a full disk does, or takes the bound away. */
+/** Limits the file to its present size, as a full disk does, or removes the limit. */
 async function boundFile({ service: { deps } }: TestServer, bound: 'full' | 'free'): Promise<void> {
-  // SQLite takes the present number of pages for a smaller bound.
+  // SQLite raises a smaller limit to the present number of pages.
   await deps.db.$transaction((tx) =>
     tx.$queryRaw(Prisma.raw(`PRAGMA max_page_count = ${bound === 'full' ? 1 : 2 ** 30}`)),
   )
 }
 
 it.skipIf(onPostgres)(
-  'a full disk is a 503 that loses nothing acknowledged, and writes go on once there is space',
+  'a full disk gives 503 without losing acknowledged writes, and writes resume with space',
   async () => {
     await using server = await startServer()
     const add = (title: string) =>
@@ -83,7 +80,7 @@ it.runIf(onPostgres).each(['XX001', 'XX002'])(
   async (code) => {
     await using server = await startServer()
     const { db } = server.service.deps
-    // As PostgreSQL itself reports a damaged page or index.
+    // Imitates PostgreSQL's own report of a damaged page or index.
     const report = (tx: Pick<typeof db, '$executeRaw'>) =>
       tx.$executeRaw(Prisma.raw(`DO $$ BEGIN RAISE EXCEPTION 'damaged' USING ERRCODE = '${code}'; END $$`))
     expect((await fetch(`${server.url}/readyz`)).status).toBe(200)

@@ -13,7 +13,7 @@ const failure = (promise: Promise<unknown>): Promise<unknown> =>
 
 const createdAt = new Date('2026-01-02T03:04:05.678Z')
 
-/** Every way in which a unique key is met twice, and some that look like it. */
+/** Returns the errors of every way to violate a unique key, and of some look-alikes. */
 async function violations({ client }: Database) {
   const data = { id: 'a', name: 'a', slug: 'a', createdAt }
   const membership = { organizationId: 'nowhere', userId: 'nobody', role: 'member' as const, createdAt }
@@ -38,7 +38,7 @@ async function violations({ client }: Database) {
 
 const SECRET = 'canary-value-51b0c7'
 
-/** What is logged of statements that fail, each with a value of its own. */
+/** Returns the log lines of failing statements, each with its own secret value. */
 async function logged({ client }: Database): Promise<string[]> {
   const lines: string[] = []
   const log = createLog('info', { write: (line) => void lines.push(line) })
@@ -60,7 +60,7 @@ async function logged({ client }: Database): Promise<string[]> {
   return lines
 }
 
-/** None with a value, each with the kind of the error and where it happened. */
+/** Each line has the kind of the error and its location, and no value. */
 function expectNoValues(lines: readonly string[]): void {
   expect(lines).toHaveLength(10)
   for (const line of lines) {
@@ -78,21 +78,21 @@ describe('SQLite', () => {
   })
   afterAll(() => database.dispose())
 
-  test('a unique key that is met twice is known, and nothing else is taken for it', async () => {
+  test('unique violations are recognized, and only they', async () => {
     const { unique, other } = await violations(database.database)
     expect(unique.map(isUniqueViolation)).toEqual([true, true, true, true])
     expect(other.filter(isUniqueViolation)).toEqual([])
     expect([...unique, ...other].filter(isUnavailable)).toEqual([])
   })
 
-  test('the values of a statement that failed are not logged', async () => {
+  test('the log omits the values of a failed statement', async () => {
     expectNoValues(await logged(database.database))
   })
 
-  test('a disk that is full is unavailability', async () => {
+  test('a full disk counts as unavailability', async () => {
     const { db } = database
     const [{ max_page_count: before }] = await db.$queryRaw<[{ max_page_count: bigint }]>`PRAGMA max_page_count`
-    // No page more than there are.
+    // Caps the file at its present number of pages.
     await db.$executeRaw`PRAGMA max_page_count = 1`
     const data = { id: 'large', name: 'x'.repeat(10_000_000), slug: 'large', createdAt }
     expect(isUnavailable(await failure(db.organization.create({ data })))).toBe(true)
@@ -116,18 +116,18 @@ describe.skipIf(process.env.SKIP_POSTGRES === '1')('PostgreSQL', () => {
     await postgres?.[Symbol.asyncDispose]()
   })
 
-  test('a unique key that is met twice is known, and nothing else is taken for it', async () => {
+  test('unique violations are recognized, and only they', async () => {
     const { unique, other } = await violations(database)
     expect(unique.map(isUniqueViolation)).toEqual([true, true, true, true])
     expect(other.filter(isUniqueViolation)).toEqual([])
     expect([...unique, ...other].filter(isUnavailable)).toEqual([])
   })
 
-  test('the values of a statement that failed are not logged', async () => {
+  test('the log omits the values of a failed statement', async () => {
     expectNoValues(await logged(database))
   })
 
-  test('a statement that the limits of an operator cut short is unavailability', async () => {
+  test("a statement that an operator's limit cuts short counts as unavailability", async () => {
     const slow = database.client.$transaction(async (tx) => {
       await tx.$executeRaw`SET LOCAL statement_timeout = 10`
       await tx.$queryRaw`SELECT pg_sleep(60)::text`
@@ -135,7 +135,7 @@ describe.skipIf(process.env.SKIP_POSTGRES === '1')('PostgreSQL', () => {
     expect(isUnavailable(await failure(slow))).toBe(true)
   })
 
-  test('an exhausted pool is unavailability', async () => {
+  test('an exhausted pool counts as unavailability', async () => {
     const release = Promise.withResolvers<void>()
     const began = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
     const held = began.map(({ resolve }) =>
@@ -151,7 +151,7 @@ describe.skipIf(process.env.SKIP_POSTGRES === '1')('PostgreSQL', () => {
     expect(isUnavailable(third)).toBe(true)
   })
 
-  test('a server that goes away and is away is unavailability, and the same client works when it is back', async () => {
+  test('a lost server counts as unavailability, and the same client works when the server is back', async () => {
     const { client } = database
     const began = Promise.withResolvers<void>()
     const stopped = Promise.withResolvers<void>()

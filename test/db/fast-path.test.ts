@@ -16,20 +16,20 @@ import { runSql } from '../support/postgres.ts'
 import { onPostgres, type SharedDatabase, shareDatabase, times } from '../support/postgres-shared.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'muster-direct-'))
-/** Prisma as it is, and the short way over it; both on the same connections. */
+/** Prisma itself, and the fast path over it. Both share their connections. */
 let prisma: PrismaClient
 let db: PrismaClient
 const told: string[] = []
 let shared: SharedDatabase | undefined
 
-/** How many transactions there can be at once. */
+/** Maximum number of concurrent transactions. */
 const AT_ONCE = onPostgres ? 3 : 1
 
-/** A client, and the way past it. */
+/** Opens a client and the driver of its fast path. */
 async function open(): Promise<[PrismaClient, FastPathDriver]> {
   if (onPostgres) {
     shared = await shareDatabase()
-    // What is written and read is the same wherever the database thinks that it is.
+    // Reads and writes must not depend on the database's time zone.
     const adapter = await postgresqlAdapter(`${shared.url}?options=-c%20TimeZone%3DAsia/Kathmandu`, AT_ONCE)
     return [postgresqlClient({ adapter }), adapter]
   }
@@ -78,7 +78,7 @@ afterAll(async () => {
   rmSync(folder, { recursive: true, force: true, maxRetries: 3 })
 })
 
-/** Objects as they are written, none without a prototype. */
+/** Objects with the usual prototype, as callers write them. */
 const record = <T, K extends keyof T = keyof T>(
   model: { [Key in keyof T]: fc.Arbitrary<T[Key]> },
   options: { requiredKeys?: K[] } = {},
@@ -133,12 +133,12 @@ const call = record(
   { requiredKeys: ['orderBy'] },
 )
 
-/** In an order of their own. */
+/** Sorts groups, because their order is undefined. */
 const groups = <Group extends object>(found: readonly Group[]) =>
   found.toSorted((a, b) => (JSON.stringify(a) < JSON.stringify(b) ? -1 : 1))
 
 describe('a call that concerns one table', () => {
-  it('finds and counts what Prisma finds, mostly without it', async () => {
+  it('finds and counts the same rows as Prisma, mostly by the fast path', async () => {
     let simple = 0
     await fc.assert(
       fc.asyncProperty(call, async ({ take, ...args }) => {
@@ -158,8 +158,8 @@ describe('a call that concerns one table', () => {
     expect(simple).toBeGreaterThan(times(130))
   })
 
-  it('with room for so much ends with the row that goes beyond it, and one more', async () => {
-    /** As the database counts: PostgreSQL bytes, SQLite characters. */
+  it('with a byte budget ends one row after the row that exceeds the budget', async () => {
+    /** Measures as the database does: PostgreSQL in bytes, SQLite in characters. */
     const lengthOf = (row: object) =>
       Object.values(row)
         .filter((value) => typeof value === 'string')
@@ -181,12 +181,12 @@ describe('a call that concerns one table', () => {
     expect(bounded).toBeGreaterThan(times(100))
   })
 
-  it('counts lists and bytes, too, where there is room for so much', async () => {
+  it('counts lists and bytes towards a byte budget', async () => {
     const token = { organizationId: 'o1', userId: 'u', name: 'n', preview: 'p', createdAt: new Date() }
     const ids = ['long0', 'long1', 'long2', 'long3', 'long4']
     for (const id of ids) await db.token.create({ data: { ...token, id, digest: id, scopes: Array(100).fill('x') } })
     const tokens = { where: { id: { in: ids } }, orderBy: { id: 'asc' }, select: { id: true, scopes: true } } as const
-    // A list of them is 401 characters, of which PostgreSQL, which writes 500, counts half.
+    // Each list is 401 characters. PostgreSQL stores 500 and counts half of them.
     expect(await db.token.findMany(withRoom({ ...tokens }, 402))).toHaveLength(onPostgres ? 3 : 2)
     const secret = { organizationId: 'o1', scope: 's', updatedBy: 'u', createdAt: new Date(), updatedAt: new Date() }
     for (const name of ids) await db.secret.create({ data: { ...secret, name, ciphertext: new Uint8Array(100) } })
@@ -194,14 +194,14 @@ describe('a call that concerns one table', () => {
     expect(await db.secret.findMany(withRoom({ ...secrets }, 150))).toHaveLength(3)
   })
 
-  it('says nothing of room to Prisma', async () => {
+  it('hides the byte budget from Prisma', async () => {
     const page = { where: { name: { startsWith: 'a' } }, orderBy: { id: 'asc' } } as const
     const all = await prisma.media.findMany(page)
     expect(all.length).toBeGreaterThan(2)
     expect(await db.media.findMany(withRoom({ ...page }, 1))).toEqual(all)
   })
 
-  it('changes and deletes what Prisma changes and deletes', async () => {
+  it('changes and deletes the same rows as Prisma', async () => {
     const all = () => prisma.media.findMany({ orderBy: { id: 'asc' } })
     class Undone extends Error {}
     const tryOut = async (client: PrismaClient, filter: Prisma.MediaWhereInput) => {
@@ -226,7 +226,7 @@ describe('a call that concerns one table', () => {
     expect(await all()).toEqual(before)
   })
 
-  it('makes what Prisma makes, every type and default of it', async () => {
+  it('creates the same rows as Prisma, with every type and default', async () => {
     const now = new Date(1_750_000_000_123)
     const token = { organizationId: 'o1', userId: 'u', name: 'n', preview: 'p', scopes: ['*'], createdAt: now }
     const usage = { organizationId: 'o1', agentId: 'a', model: 'm', executions: 1, failed: 0 }
@@ -262,7 +262,7 @@ describe('a call that concerns one table', () => {
     expect((await stored(prisma, 'short'))?.inputTokens).toBe(2n ** 53n + 1n)
   })
 
-  it('returns the rows it has changed', async () => {
+  it('returns the rows that it changed', async () => {
     const where = { organizationId_id: { organizationId: 'o1', id: 'm0' } }
     const updated = await db.media.update({ where, data: { size: 99 } })
     expect(updated).toEqual({ ...(await prisma.media.findUnique({ where })), size: 99 })
@@ -275,7 +275,7 @@ describe('a call that concerns one table', () => {
   })
 })
 
-it('a raw query answers with the values that Prisma would answer with, of every type that a column has', async () => {
+it('a raw query returns the same values as Prisma for every type of column', async () => {
   const [createdAt, secret] = [TIMES[3]!, { organizationId: 'o1', scope: 'raw', name: 'N', updatedBy: 'u' }]
   const bytes = new Uint8Array([0, 200, 255])
   await db.secret.create({ data: { ...secret, createdAt, updatedAt: createdAt, ciphertext: bytes } })
@@ -321,7 +321,7 @@ beforeAll(async () => {
   }
 })
 
-describe('a filter by what is related', () => {
+describe('a filter on relations', () => {
   const { task } = fc.letrec<{ task: Prisma.TaskWhereInput; space: Prisma.SpaceWhereInput }>((tie) => ({
     task: fc.oneof(
       { maxDepth: 3 },
@@ -342,7 +342,7 @@ describe('a filter by what is related', () => {
     ),
   }))
 
-  it('finds, counts and changes what Prisma finds, counts and changes, mostly without it', async () => {
+  it('finds, counts and changes the same rows as Prisma, mostly by the fast path', async () => {
     let short = 0
     await fc.assert(
       fc.asyncProperty(task, async (where) => {
@@ -361,8 +361,8 @@ describe('a filter by what is related', () => {
   })
 })
 
-describe('what belongs to rows', () => {
-  /** What is wanted of tasks and spaces, and of whom and what belongs to them. */
+describe('an include or select of relations', () => {
+  /** Generates arguments for tasks and spaces with their relations, nested. */
   const wanted = fc.letrec<{ task: Prisma.TaskDefaultArgs; space: Prisma.SpaceDefaultArgs }>((tie) => {
     const organization = fc.constantFrom<Prisma.OrganizationDefaultArgs | boolean>(
       true,
@@ -390,7 +390,7 @@ describe('what belongs to rows', () => {
     } as never
   })
 
-  it('is found as Prisma finds it, however deep, mostly without it', async () => {
+  it('returns the same objects as Prisma at any depth, mostly by the fast path', async () => {
     let short = 0
     await fc.assert(
       fc.asyncProperty(wanted.task, wanted.space, word, async (task, space, title) => {
@@ -410,7 +410,7 @@ describe('what belongs to rows', () => {
     expect(short).toBeGreaterThan(times(40))
   })
 
-  it('is one statement for each relation, however many rows there are', async () => {
+  it('takes one statement per relation, whatever the number of rows', async () => {
     told.length = 0
     const found = await db.space.findMany({ include: { tasks: { include: { organization: true } }, owner: true } })
     expect(found.length).toBeGreaterThan(2)
@@ -420,10 +420,10 @@ describe('what belongs to rows', () => {
   })
 })
 
-describe('a page of rows with one of several values', () => {
+describe('a page filtered by one of several values', () => {
   const states = fc.uniqueArray(fc.constantFrom('pending', 'completed', 'in_progress'), { maxLength: 3 })
 
-  it('has the rows that Prisma finds, in their order', async () => {
+  it('has the same rows as Prisma, in the same order', async () => {
     const page = fc.record({ states, title: operators(word), take: fc.integer({ min: 1, max: 12 }) })
     await fc.assert(
       fc.asyncProperty(page, fc.boolean(), async ({ states, title, take }, deep) => {
@@ -441,7 +441,7 @@ describe('a page of rows with one of several values', () => {
     )
   })
 
-  it('is read from one index, whatever else there is', async () => {
+  it('is read from one index', async () => {
     if (onPostgres) return
     const where = {
       organizationId: 'o1',
@@ -463,8 +463,8 @@ describe('a page of rows with one of several values', () => {
   })
 })
 
-describe('several that are looked for at once', () => {
-  it('are found as Prisma finds them, each its own, by a statement for each way of asking', async () => {
+describe('unique reads in the same turn', () => {
+  it('return the same rows as Prisma with one statement per shape', async () => {
     const find = (client: PrismaClient, id: string) =>
       client.task.findUnique({ where: { id }, select: { title: true, space: { select: { name: true } } } })
     const asked = (client: PrismaClient) =>
@@ -478,13 +478,14 @@ describe('several that are looked for at once', () => {
         client.media.findUniqueOrThrow({ where: { id: 'nothing' } }).catch(({ code }) => code),
       ])
     const found = await asked(db)
-    // Tasks and their spaces; media by their ids, with and without a name, by their organization too, and one alone.
+    // The statements: tasks, their spaces, media by id with and without a name, media by organization, and one single
+    // read.
     expect(told).toHaveLength(6)
     expect(found).toEqual(await asked(prisma))
     expect(found[0]).not.toBe(found[2])
   })
 
-  it('are refused one by one, and nobody else with them', async () => {
+  it('fail one by one, without failing the valid ones', async () => {
     const find = (call: object) =>
       db.media.findUnique(call as never).then(
         () => 'found',
@@ -498,8 +499,8 @@ describe('several that are looked for at once', () => {
   })
 })
 
-describe('a row that may be there', () => {
-  it('is created, or changed, as Prisma does it', async () => {
+describe('an upsert', () => {
+  it('creates or changes the same row as Prisma', async () => {
     const tryOut = async (client: PrismaClient) => {
       const [first, second] = TIMES.slice(1)
       const email = { email: 'new@example.com', name: 'New', createdAt: first!, updatedAt: first! }
@@ -526,7 +527,7 @@ describe('a row that may be there', () => {
     expect(found).toEqual(await tryOut(prisma))
   })
 
-  it('is the same one for all who come at once', async () => {
+  it('gives all concurrent callers the same row', async () => {
     const ask = (id: string) => {
       const create = { id, email: 'together@example.com', name: id, createdAt: TIMES[0]!, updatedAt: TIMES[0]! }
       return db.user.upsert({ where: { email: create.email }, create, update: {}, select: { id: true } })
@@ -537,7 +538,7 @@ describe('a row that may be there', () => {
 })
 
 describe('a malformed call', () => {
-  /** Values that are wrong in most places, and right in a few. */
+  /** Values that are invalid in most places and valid in a few. */
   const odd = fc.constantFrom<unknown>(
     ...[undefined, null, [], {}, 5, '', 'm1', Prisma.skip, Number.NaN, 1n, true, new Date(Number.NaN), [undefined]],
     ...[{ in: undefined }, { not: Prisma.skip }, { constructor: 'x' }, { equals: null }, { gt: null }, [null]],
@@ -551,7 +552,7 @@ describe('a malformed call', () => {
     fc.constant({ id: 'm1' }),
   )
   const order = fc.oneof(odd, fc.dictionary(column, fc.constantFrom('asc', 'desc', 'up'), { noNullPrototype: true }))
-  // Without an order, a page has rows of the fast path's choice.
+  // Without an order, the fast path chooses the rows of a page.
   const notNumber = odd.filter((value) => value !== 5)
   const data = fc.oneof(part, record({ name: odd }), record({ size: record({ increment: odd }) }))
   const whole = fc.constant(media(99))
@@ -580,7 +581,7 @@ describe('a malformed call', () => {
   } as const
   const method = fc.constantFrom(...(Object.keys(methods) as (keyof typeof methods)[]))
 
-  /** The outcome of a call in a transaction that is rolled back, and the writes that it logged. */
+  /** Returns the outcome of a call in a transaction that is rolled back, and the writes that it logged. */
   async function outcomeOf(client: PrismaClient, name: string, call: object) {
     let outcome: unknown
     let isMalformed = false
@@ -599,7 +600,7 @@ describe('a malformed call', () => {
     return { outcome, isMalformed, writes: told.filter((sql) => !sql.startsWith('SELECT')) }
   }
 
-  it('throws as Prisma throws, and writes nothing', async () => {
+  it('throws whenever Prisma throws, and writes nothing', async () => {
     let refused = 0
     await fc.assert(
       fc.asyncProperty(method, arguments_, async (name, given) => {
@@ -616,12 +617,12 @@ describe('a malformed call', () => {
     expect(refused).toBeGreaterThan(200)
   })
 
-  it('is refused where it is a list of calls for one transaction', async () => {
+  it('is refused as a list of calls for one transaction', async () => {
     await expect(db.$transaction([] as never)).rejects.toThrow('$transaction takes a function')
   })
 })
 
-describe('a schema that the fast path does not know', () => {
+describe('a schema with features that the fast path lacks', () => {
   const fields = [
     'updatedAt DateTime @updatedAt',
     'a String @map("b")',
@@ -634,7 +635,7 @@ describe('a schema that the fast path does not know', () => {
   })
 })
 
-describe('everything else is Prisma’s', () => {
+describe('calls without a fast path go to Prisma', () => {
   it.each<[what: string, call: () => Promise<unknown>]>([
     ['every one of a relation', () => db.user.findMany({ where: { media: { every: { size: 1 } } } })],
     ['so many of each one’s', () => db.user.findMany({ include: { media: { take: 1 } } })],
@@ -660,7 +661,7 @@ describe('everything else is Prisma’s', () => {
     expect(told).toEqual([])
   })
 
-  it('what is missing, and what is no value, is refused as Prisma refuses it', async () => {
+  it('missing and invalid values are refused as Prisma refuses them', async () => {
     for (const where of [{}, null, undefined]) {
       await expect(db.media.update({ where: where as never, data: { size: 9 } })).rejects.toThrow('where')
       await db.$transaction((tx) => expect(tx.media.findUnique({ where: where as never })).rejects.toThrow('where'))
@@ -675,7 +676,7 @@ describe('everything else is Prisma’s', () => {
 })
 
 describe('a transaction', () => {
-  it('sees what it has written, by either way, and others do not until it is done', async () => {
+  it('sees its own writes by both paths, and others see them only after the commit', async () => {
     await db.$transaction(async (tx) => {
       await tx.media.create({ data: { ...media(1), id: 'new' } })
       expect(await tx.media.findUnique({ where: { id: 'new' } })).toMatchObject({ id: 'new' })
@@ -686,7 +687,7 @@ describe('a transaction', () => {
     expect(await db.media.findFirst({ where: { id: 'new' } })).toMatchObject({ id: 'new' })
   })
 
-  it('is undone as a whole, whichever way its statements went', async () => {
+  it('rolls back as a whole, whichever path its statements took', async () => {
     const undone = db.$transaction(async (tx) => {
       await tx.media.create({ data: { ...media(1), id: 'short' } })
       await tx.user.update({ where: { id: 'u' }, data: { media: { create: { ...theirs, id: 'long' } } } })
@@ -698,7 +699,7 @@ describe('a transaction', () => {
     expect(await db.media.count({ where: { id: { in: ['short', 'long'] } } })).toBe(0)
   })
 
-  it('is begun by Prisma only where it has to be', async () => {
+  it('opens a Prisma transaction only if a statement needs one', async () => {
     const begun = vi.spyOn(prisma, '$transaction')
     await db.$transaction((tx) => tx.media.updateMany({ data: { name: 'new' } }))
     expect(begun).toHaveBeenCalledTimes(0)
@@ -709,7 +710,7 @@ describe('a transaction', () => {
     begun.mockRestore()
   })
 
-  it('that lasts too long is undone and frees the database; who waits too long for it is told so', async () => {
+  it('rolls back after its time limit and frees the database for the next transaction', async () => {
     vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
     const begun = Promise.withResolvers<void>()
     const go = Promise.withResolvers<void>()
@@ -730,7 +731,7 @@ describe('a transaction', () => {
     expect(await db.media.count({ where: { id: { in: ['slow', 'waited'] } } })).toBe(1)
   })
 
-  it('that has to wait too long to begin is refused, and never happens', async () => {
+  it('never happens if it waits too long to begin', async () => {
     const go = Promise.withResolvers<void>()
     const others = Array.from({ length: AT_ONCE }, () => {
       const begun = Promise.withResolvers<void>()
@@ -754,7 +755,7 @@ describe('a transaction', () => {
     await db.media.create({ data: { ...media(1), id: 'next' } })
   })
 
-  it('that has ended takes no more statements', async () => {
+  it('refuses statements after its end', async () => {
     const { left } = await db.$transaction(async (tx) => ({ left: tx }))
     const failure = await left.media.deleteMany({ where: { id: 'm1' } }).catch((error: unknown) => error)
     expect(isUnavailable(failure)).toBe(true)
@@ -762,7 +763,7 @@ describe('a transaction', () => {
   })
 })
 
-it('a key that is taken is told as such', async () => {
+it('a unique violation is recognized outside and inside a transaction', async () => {
   const taken = await db.media.create({ data: media(1) }).catch((error: unknown) => error)
   expect(isUniqueViolation(taken)).toBe(true)
   const inside = await db.$transaction((tx) => tx.media.create({ data: media(1) })).catch((error: unknown) => error)
@@ -774,7 +775,7 @@ describe.runIf(onPostgres)('on PostgreSQL', () => {
     (await prisma.media.findMany({ where: { id: { in: ids } }, orderBy: { id: 'asc' } })).map(({ id }) => id)
   const failureOf = (promise: Promise<unknown>) => promise.then(() => null).catch((error: unknown) => error)
 
-  it('a time means the same, alone and in a list, wherever the process thinks that it is', async () => {
+  it('a time means the same, alone and in a list, in every time zone of the process', async () => {
     const createdAt = TIMES[3]!
     vi.stubEnv('TZ', 'Asia/Kathmandu')
     onTestFinished(() => void vi.unstubAllEnvs())
@@ -785,7 +786,7 @@ describe.runIf(onPostgres)('on PostgreSQL', () => {
     expect(await prisma.media.findFirst({ where: { id: 'timed' } })).toMatchObject({ createdAt })
   })
 
-  it('a transaction in which a statement failed is undone, and says so, whatever was made of the failure', async () => {
+  it('a transaction with a failed statement rolls back and throws, even if the caller caught it', async () => {
     const failure = await failureOf(
       db.$transaction(async (tx) => {
         await tx.media.create({ data: { ...media(1), id: 'lost' } })
@@ -796,7 +797,7 @@ describe.runIf(onPostgres)('on PostgreSQL', () => {
     expect(await idsOf('lost')).toEqual([])
   })
 
-  it('an insert is not waited for: if it fails, whatever comes after it says so, and all is undone', async () => {
+  it('a deferred insert that fails makes every later statement fail and rolls back', async () => {
     const went = vi.fn()
     const failing = (after: (tx: Prisma.TransactionClient) => Promise<unknown>) =>
       failureOf(
@@ -815,7 +816,7 @@ describe.runIf(onPostgres)('on PostgreSQL', () => {
     expect(await idsOf('lost', 'after')).toEqual([])
   })
 
-  it('neither is SQL that adds one row, or changes it', async () => {
+  it('SQL that adds or changes one row is deferred, too', async () => {
     const went = vi.fn()
     const sized = (size: number | null) =>
       db.$transaction(async (tx) => {
@@ -831,7 +832,7 @@ describe.runIf(onPostgres)('on PostgreSQL', () => {
     expect(went.mock.calls).toEqual([[1], [1]])
   })
 
-  it('inserts are there for what comes after them, in their order, however many they are', async () => {
+  it('later statements see all deferred inserts, in their order', async () => {
     const made = Array.from({ length: 100 }, (_, index) => ({ ...media(index), id: `in order ${index}` }))
     await db.$transaction(async (tx) => {
       for (const data of made) {
@@ -842,7 +843,7 @@ describe.runIf(onPostgres)('on PostgreSQL', () => {
     })
   })
 
-  it('connections keep statements prepared, but long ones and what takes any row; none behind a pooler', async () => {
+  it('connections prepare short statements with one plan only, and none behind a pooler', async () => {
     const preparedBy = async (pooled: boolean) => {
       const adapter = await postgresqlAdapter(shared!.url, 1, { pooled })
       const one = createFastClient(() => postgresqlClient({ adapter }), adapter)
@@ -860,7 +861,7 @@ describe.runIf(onPostgres)('on PostgreSQL', () => {
     expect(await preparedBy(true)).toEqual([])
   })
 
-  it('a transaction that cannot be committed is undone, and says so', async () => {
+  it('a transaction whose commit fails rolls back and throws', async () => {
     await runSql(
       shared!.url,
       `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'refused'; END $$;
@@ -875,7 +876,7 @@ describe.runIf(onPostgres)('on PostgreSQL', () => {
     expect(await idsOf('refused', 'with it')).toEqual([])
   })
 
-  it('a connection that is lost takes its transaction with it, and the next one has another', async () => {
+  it('a lost connection fails its transaction, and the next one takes another connection', async () => {
     const lost = await failureOf(
       db.$transaction(async (tx) => {
         await tx.media.create({ data: { ...media(1), id: 'lost' } })
@@ -896,8 +897,8 @@ describe.runIf(onPostgres)('on PostgreSQL', () => {
     expect(await idsOf('lost', 'lost too', 'next 0', 'next 1', 'next 2')).toEqual(['next 0', 'next 1', 'next 2'])
   })
 
-  it('a transaction is committed where it says so, and only there, whichever connections end meanwhile', async () => {
-    // On connections of its own: those of the other tests live.
+  it('a transaction is stored exactly if its commit succeeded, whichever connections end', async () => {
+    // Uses its own connections, so that those of other tests live.
     const adapter = await postgresqlAdapter(`${shared!.url}?application_name=ending`, 3)
     const ending = createFastClient(() => postgresqlClient({ adapter }), adapter)
     const outcomes = new Map<string, boolean>()
@@ -923,7 +924,7 @@ describe.runIf(onPostgres)('on PostgreSQL', () => {
     expect([...outcomes.values()]).toContain(false)
   })
 
-  it('a statement that is not answered in time is unavailability, and the next one has another connection', async () => {
+  it('a statement that times out counts as unavailability, and the next one reconnects', async () => {
     const adapter = await postgresqlAdapter(shared!.url, 1, { statementTimeout: 200 })
     const hasty = createFastClient(() => postgresqlClient({ adapter }), adapter)
     const failures = [
@@ -941,7 +942,7 @@ describe.runIf(onPostgres)('on PostgreSQL', () => {
     await (await adapter.connect()).dispose()
   })
 
-  it('a transaction of which nothing is heard any more is ended by the database, which is unavailability', async () => {
+  it('the database ends an idle transaction, which counts as unavailability', async () => {
     const [limit] = await prisma.$queryRaw<{ ms: string }[]>`
       SELECT "setting" AS "ms" FROM pg_settings WHERE "name" = 'idle_in_transaction_session_timeout'`
     expect(Number(limit?.ms)).toBe(TRANSACTION.timeout)
@@ -957,7 +958,7 @@ describe.runIf(onPostgres)('on PostgreSQL', () => {
     expect(await idsOf('abandoned')).toEqual([])
   })
 
-  it('a failure that the database has not seen undoes the transaction, too, whatever was made of it', async () => {
+  it("a failure on the client's side rolls back the transaction, even if the caller caught it", async () => {
     const failure = await failureOf(
       db.$transaction(async (tx) => {
         await tx.media.createMany({ data: { ...media(1), id: 'unseen' } })
@@ -968,7 +969,7 @@ describe.runIf(onPostgres)('on PostgreSQL', () => {
     expect(await idsOf('unseen')).toEqual([])
   })
 
-  it('of two transactions that wait for each other, one is done again, by either way', async () => {
+  it('one of two deadlocked transactions is retried, by either path', async () => {
     const retrying = retryDeadlocks(db)
     let attempts = 0
     const met = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
@@ -979,7 +980,7 @@ describe.runIf(onPostgres)('on PostgreSQL', () => {
         await tx.media.updateMany({ where: { id: first! }, data: { size: { increment: 100 } } })
         met[own]?.resolve()
         await Promise.all(met.map(({ promise }) => promise))
-        // The one is Prisma's to do, with its relation.
+        // The relation sends this call to Prisma.
         if (own)
           await tx.media.update({ where: { id: second! }, data: { size: { increment: 100 } }, include: { user: true } })
         else await tx.media.updateMany({ where: { id: second! }, data: { size: { increment: 100 } } })
@@ -990,7 +991,7 @@ describe.runIf(onPostgres)('on PostgreSQL', () => {
     expect(rows.map(({ size }) => size)).toEqual([200, 201])
   })
 
-  it('rows that are created together are one statement, as long as they say the same columns', async () => {
+  it('rows created together take one statement if they set the same columns', async () => {
     const rows = [
       { ...media(0), id: 'a' },
       { ...media(1), id: 'b' },

@@ -15,7 +15,7 @@ beforeEach(() => {
 })
 afterEach(() => rmSync(folder, { recursive: true, force: true }))
 
-/** Another process that holds the lock until it is killed. */
+/** Another process, which holds the lock until it is killed. */
 async function otherServer() {
   const lock = join(import.meta.dirname, '..', '..', 'src', 'db', 'sqlite', 'file-lock.ts')
   const script = `
@@ -39,14 +39,14 @@ test('a second server on the same file is refused, with the pid of the first', a
   }
 })
 
-test('the lock of a server that was killed is free at once', async () => {
+test('the lock of a killed server is free at once', async () => {
   const other = await otherServer()
   other.kill('SIGKILL')
   await once(other, 'exit')
   lockDatabase(file).release()
 })
 
-test('a lock is held until it is released, within one process too', () => {
+test('a lock is held until its release, within one process too', () => {
   const lock = lockDatabase(file)
   expect(() => lockDatabase(file)).toThrow(`(pid ${process.pid})`)
   expect(() => lockDatabase(file)).toThrow(`(pid ${process.pid})`)
@@ -54,7 +54,7 @@ test('a lock is held until it is released, within one process too', () => {
   lockDatabase(file).release()
 })
 
-test.each(['file', 'folder'])('a second server is refused that comes by a symbolic link to the %s', (what) => {
+test.each(['file', 'folder'])('a second server that opens a symbolic link to the %s is refused', (what) => {
   const linked = join(folder, 'linked')
   const path = join(linked, 'muster.db')
   if (what === 'folder') symlinkSync(folder, linked)
@@ -69,7 +69,7 @@ test.each(['file', 'folder'])('a second server is refused that comes by a symbol
   }
 })
 
-test('a link to a file that is not there yet is a name of that file', () => {
+test("a symbolic link to a missing file locks the file's name", () => {
   const path = join(folder, 'linked.db')
   symlinkSync(file, path)
   const lock = lockDatabase(path)
@@ -77,14 +77,14 @@ test('a link to a file that is not there yet is a name of that file', () => {
   lock.release()
 })
 
-test('a file with a hard link is refused by both of its names', () => {
+test('a hard-linked file is refused under both of its names', () => {
   lockDatabase(file).release()
   const other = join(folder, 'other.db')
   linkSync(file, other)
   for (const name of [file, other]) expect(() => lockDatabase(name)).toThrow(`${name} has hard links`)
 })
 
-test('what takes no lock works beside a server', async () => {
+test('a reader that takes no lock works beside a server', async () => {
   const lock = lockDatabase(file)
   const database = await openDatabase({ DATA_DIR: folder, DATABASE_URL: undefined, DATABASE_POOL_SIZE: 1 })
   expect(await database.client.organization.count()).toBe(0)

@@ -22,7 +22,7 @@ beforeEach(() => {
 })
 afterEach(() => rmSync(folder, { recursive: true, force: true }))
 
-/** A migrations folder of its own: name → SQL. */
+/** Creates a migrations folder from pairs of name and SQL. */
 function migrations(kind: 'sqlite' | 'postgresql', scripts: Record<string, string>): string {
   for (const [name, sql] of Object.entries(scripts)) {
     mkdirSync(join(folder, kind, name), { recursive: true })
@@ -31,12 +31,12 @@ function migrations(kind: 'sqlite' | 'postgresql', scripts: Record<string, strin
   return folder
 }
 
-test('the schema that the next migration starts from is the one that the models want', async () => {
+test('the schema that the next migration starts from equals the models', async () => {
   const snapshot = readFileSync(join(prisma, 'migrations', 'schema.prisma'), 'utf8')
   expect(await diff(noDatabase('sqlite'), schema(snapshot), schema(models))).toBe('')
 })
 
-/** The indexes that have not all rows. Prisma knows nothing of them, and its engine fails where it finds one in SQLite. */
+/** Partial indexes. Prisma ignores them, and its engine fails on them in SQLite. */
 const PARTIAL = [
   'Agent_organizationId_slug_key',
   'Chat_organizationId_missionId_idx',
@@ -49,20 +49,20 @@ const PARTIAL = [
   'Execution_wasPrivate_idx',
 ]
 
-/** The indexes that have what is searched behind their columns, on SQLite: the models do not say so (`search_index`). */
+/** Covering indexes on SQLite (`search_index`), which the models cannot express. */
 const SEARCHED = [
   'Agent_organizationId_archivedAt_visibility_createdAt_id_idx',
   'Agent_organizationId_userId_archivedAt_createdAt_id_idx',
   'Agent_visibility_archivedAt_createdAt_id_idx',
 ]
 
-/** The index of what agents are searched by (`search_trigrams`): on SQLite tables of its own, on PostgreSQL of a function. */
+/** The trigram index of agents (`search_trigrams`): extra tables on SQLite, an index of a function on PostgreSQL. */
 const WITHOUT_SEARCH = {
   sqlite: 'DROP TABLE "AgentText"; DROP TABLE "AgentTextKey"',
   postgresql: 'DROP INDEX "Agent_searchKeys_idx"',
 }
 
-/** The migrations that come before one, in a folder of their own. */
+/** Copies the migrations before the given one into a folder. */
 function upTo(kind: 'sqlite' | 'postgresql', migration: string): string {
   cpSync(join(prisma, 'migrations'), folder, { recursive: true })
   const later = readdirSync(join(folder, kind)).filter((name) => name >= migration)
@@ -72,7 +72,10 @@ function upTo(kind: 'sqlite' | 'postgresql', migration: string): string {
 
 const MESSAGE_COUNT = '20261122000433_message_count'
 
-/** Two sessions with two runs each: the second of `busy` is on, and has its question only; `new` waits for its turn. */
+/**
+ * Two sessions with two runs each. The second run of `busy` is running and has its question only; that of `new` is
+ * pending.
+ */
 const CONVERSATIONS = [
   ...['idle', 'busy', 'new'].map(
     (id) => `INSERT INTO "Session" ("id", "organizationId", "chatId", "agentId", "agentOrganizationId", "userId",
@@ -100,7 +103,7 @@ const TOTALS = '20261122035200_totals'
 
 const CREDENTIAL_SETTERS = '20261123041310_credential_setters'
 
-/** Credentials of a server of `u`: one that came with it, one that `v` has set, and one that nobody knows of. */
+/** Credentials of a server of `u`: one created with it, one set by `v`, and one without a known author. */
 const CREDENTIALS = [
   `INSERT INTO "Organization" ("id", "name", "slug", "createdAt") VALUES ('o', 'O', 'o', '2026-01-01')`,
   `INSERT INTO "User" ("id", "email", "name", "createdAt", "updatedAt") VALUES ('u', 'u', 'U', '2026-01-01',
@@ -133,7 +136,7 @@ const EXPECTED_SETTERS = [
   ['unknown', 'u'],
 ]
 
-/** Rows of two organizations, some archived, some private: a mission's space or agent may be so too. */
+/** Rows of two organizations, some archived or private, including missions whose space or agent is. */
 const COUNTED = [
   ...['o', 'p'].map(
     (id) => `INSERT INTO "Organization" ("id", "name", "slug", "createdAt") VALUES
@@ -188,7 +191,7 @@ const COUNTED = [
     ['organization', 'shared', null],
     ['organization', 'secret', 0],
     ['organization', 'shared', 3],
-    // Its agent is one's and its mission another's.
+    // The agent belongs to one organization and its mission to the other.
     ['organization', 'secret', 3],
     ['private', 'shared', null],
     ['private', 'shared', null, `'2026-01-01'`],
@@ -247,7 +250,7 @@ describe('SQLite', () => {
     }
   }
 
-  test('the migrations give the tables that the models want', async () => {
+  test('the migrations create the tables of the models', async () => {
     await migrateSqlite(file)
     const indexes = (like: string) =>
       rows(`SELECT "name" FROM "sqlite_schema" WHERE "type" = 'index' AND "sql" LIKE '${like}' ORDER BY 1`)
@@ -264,12 +267,12 @@ describe('SQLite', () => {
     expect(await diff(new PrismaBetterSqlite3({ url: file }), database(models), schema(models))).toBe('')
   })
 
-  test('a new file has pages of 2 KiB, of which a run writes many', async () => {
+  test('a new file has pages of 2 KiB, because a run writes many pages', async () => {
     await migrateSqlite(file)
     expect(rows('PRAGMA page_size')).toEqual([2048])
   })
 
-  test('each migration is applied once, in order, however many processes start at once', async () => {
+  test('each migration is applied once, in order, whatever the number of starting processes', async () => {
     const scripts = migrations('sqlite', {
       '1_table': 'CREATE TABLE "t" ("n" INTEGER); INSERT INTO "t" VALUES (1)',
       '2_more': 'INSERT INTO "t" SELECT max("n") + 1 FROM "t"',
@@ -290,7 +293,7 @@ describe('SQLite', () => {
     ])
   })
 
-  test('a migration that fails leaves the file as it was, and the error says which and why', async () => {
+  test('a failing migration leaves the file unchanged, and the error names it and the reason', async () => {
     const scripts = migrations('sqlite', { '1_table': 'CREATE TABLE "t" ("n" INTEGER); INSERT INTO "t" VALUES (1)' })
     await migrateSqlite(file, scripts)
     migrations('sqlite', {
@@ -308,7 +311,7 @@ describe('SQLite', () => {
     expect(rows('SELECT "n" FROM "t"')).toEqual([])
   })
 
-  test('rebuilding a table keeps the rows that refer to it', async () => {
+  test('rebuilding a table preserves the rows that refer to it', async () => {
     const scripts = migrations('sqlite', {
       '1_tables': `CREATE TABLE "p" ("id" TEXT PRIMARY KEY);
         CREATE TABLE "c" ("p" TEXT NOT NULL REFERENCES "p" ("id") ON DELETE CASCADE);
@@ -322,7 +325,7 @@ describe('SQLite', () => {
     expect(rows('SELECT * FROM "p", "c"')).toEqual(['a', 0, 'a'])
   })
 
-  test('a migration that would leave a reference to nothing is undone', async () => {
+  test('a migration that would leave a dangling reference is undone', async () => {
     const scripts = migrations('sqlite', {
       '1_tables': `CREATE TABLE "p" ("id" TEXT PRIMARY KEY);
         CREATE TABLE "c" ("p" TEXT REFERENCES "p" ("id")); INSERT INTO "c" VALUES ('nobody')`,
@@ -338,9 +341,9 @@ describe('SQLite', () => {
     await expect(migrateSqlite(file, scripts)).rejects.toThrow('made by a newer version of Muster (it has 2_b)')
   })
 
-  test('an existing database with rows is brought up to date from its first version', async () => {
+  test('an existing database with rows is migrated from its first version', async () => {
     const names = readdirSync(join(prisma, 'migrations', 'sqlite')).sort()
-    // Each table has a row from the version on that brought it.
+    // Each table gets a row from the version that created it.
     for (const name of names) {
       cpSync(join(prisma, 'migrations', 'sqlite', name), join(folder, 'sqlite', name), { recursive: true })
       await migrateSqlite(file, folder)
@@ -359,7 +362,7 @@ describe('SQLite', () => {
     await close()
   })
 
-  /** A row in each table that has none, which refer to each other. `Installation` had another key at first. */
+  /** Adds a row to each empty table, with references between them. `Installation` had another key at first. */
   function fillTables(): void {
     const values: Record<string, string> = { JSONB: "'[]'", INTEGER: '1', BIGINT: '1', DATETIME: '0', BOOLEAN: '0' }
     const connection = new Sqlite(file)
@@ -375,7 +378,7 @@ describe('SQLite', () => {
     connection.close()
   }
 
-  test('a default of JSON is what the schema says, also with quotes in it', async () => {
+  test('a JSON default equals that of the schema, also with quotes in it', async () => {
     const [head] = models.split(/^(?=enum|model)/m)
     const model = `${head}model T {\n  id Int @id\n  list Json @default("[]")\n  text Json @default("\\"it's\\"")\n}`
     const sql = await diff(noDatabase('sqlite'), schema(emptied(models)), schema(model))
@@ -383,7 +386,7 @@ describe('SQLite', () => {
     expect(rows('SELECT "list", "text" FROM "T"')).toEqual(['[]', `"it's"`])
   })
 
-  test('the messages that are there already are counted, but for those of a run that is on', async () => {
+  test('existing messages are counted, except those of an unfinished run', async () => {
     await migrateSqlite(file, upTo('sqlite', MESSAGE_COUNT))
     const connection = new Sqlite(file)
     connection.exec(`PRAGMA foreign_keys = OFF; ${CONVERSATIONS}`)
@@ -392,7 +395,7 @@ describe('SQLite', () => {
     expect(rows(MESSAGE_COUNTS)).toEqual(['busy', 2, 'idle', 4, 'new', 0])
   })
 
-  /** A database from before a migration, with what these statements put into it. */
+  /** Migrates a database that contains these statements' rows from before the migration. */
   async function bringUpToDate(migration: string, filling: string): Promise<void> {
     await migrateSqlite(file, upTo('sqlite', migration))
     const connection = new Sqlite(file)
@@ -401,17 +404,17 @@ describe('SQLite', () => {
     await migrateSqlite(file)
   }
 
-  test('the credentials that are there already are those of whoever has set them, as far as that is known', async () => {
+  test('existing credentials belong to their author, as far as one is known', async () => {
     await bringUpToDate(CREDENTIAL_SETTERS, CREDENTIALS)
     expect(rows(SETTERS)).toEqual(EXPECTED_SETTERS.flat())
   })
 
-  test('the totals of lists are of the rows that are there already', async () => {
+  test('totals count the existing rows', async () => {
     await bringUpToDate(TOTALS, COUNTED)
     expect(rows(COUNTS)).toEqual(EXPECTED_COUNTS.flat())
   })
 
-  test('the agents that are there already are found by their trigrams', async () => {
+  test('a trigram search finds the existing agents', async () => {
     await bringUpToDate(TOTALS, COUNTED)
     const found = (trigrams: string) =>
       rows(`SELECT "agentId" FROM "AgentText" t JOIN "AgentTextKey" k ON k."key" = t."rowid"
@@ -437,7 +440,7 @@ describe.skipIf(process.env.SKIP_POSTGRES === '1')('PostgreSQL', () => {
     }
   }
 
-  test('the migrations give the tables that the models want', async () => {
+  test('the migrations create the tables of the models', async () => {
     const migrated = await postgres.createDatabase()
     await migratePostgresql(migrated)
     const wanted = await postgres.createDatabase()
@@ -452,7 +455,7 @@ describe.skipIf(process.env.SKIP_POSTGRES === '1')('PostgreSQL', () => {
     expect((await rows(migrated, CATALOG)).length).toBeGreaterThan(100)
   })
 
-  test('each migration is applied once, in order, however many servers start at once', async () => {
+  test('each migration is applied once, in order, whatever the number of starting servers', async () => {
     const url = await postgres.createDatabase()
     const scripts = migrations('postgresql', {
       '1_table': 'CREATE TABLE "t" ("n" INTEGER); INSERT INTO "t" VALUES (1)',
@@ -463,7 +466,7 @@ describe.skipIf(process.env.SKIP_POSTGRES === '1')('PostgreSQL', () => {
     expect(await rows(url, 'SELECT "n" FROM "t" ORDER BY 1')).toEqual([[1], [2]])
   })
 
-  test('a database of another encoding is refused', async () => {
+  test('a database with another encoding is refused', async () => {
     const url = new URL(await postgres.createDatabase())
     await rows(url.href, `CREATE DATABASE "bytes" ENCODING 'SQL_ASCII' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'`)
     url.pathname = '/bytes'
@@ -472,7 +475,7 @@ describe.skipIf(process.env.SKIP_POSTGRES === '1')('PostgreSQL', () => {
     )
   })
 
-  test('a migration that fails is undone as a whole, and the error says which and why', async () => {
+  test('a failing migration is undone as a whole, and the error names it and the reason', async () => {
     const url = await postgres.createDatabase()
     const scripts = migrations('postgresql', {
       '1_good': 'CREATE TABLE "t" ("n" INTEGER)',
@@ -486,7 +489,7 @@ describe.skipIf(process.env.SKIP_POSTGRES === '1')('PostgreSQL', () => {
     ])
   })
 
-  /** A database that had this in it before a migration, as it is now. */
+  /** Migrates a database that had these rows before the migration. */
   async function migrated(before: string, script: string): Promise<string> {
     const url = await postgres.createDatabase()
     await migratePostgresql(url, upTo('postgresql', before))
@@ -497,7 +500,7 @@ describe.skipIf(process.env.SKIP_POSTGRES === '1')('PostgreSQL', () => {
     return url
   }
 
-  test('the messages that are there already are counted, but for those of a run that is on', async () => {
+  test('existing messages are counted, except those of an unfinished run', async () => {
     const url = await migrated(MESSAGE_COUNT, `SET session_replication_role = replica; ${CONVERSATIONS}`)
     expect(await rows(url, MESSAGE_COUNTS)).toEqual([
       ['busy', 2],
@@ -506,17 +509,17 @@ describe.skipIf(process.env.SKIP_POSTGRES === '1')('PostgreSQL', () => {
     ])
   })
 
-  test('the credentials that are there already are those of whoever has set them, as far as that is known', async () => {
+  test('existing credentials belong to their author, as far as one is known', async () => {
     const url = await migrated(CREDENTIAL_SETTERS, CREDENTIALS)
     expect(await rows(url, SETTERS)).toEqual(EXPECTED_SETTERS)
   })
 
-  test('the totals of lists are of the rows that are there already', async () => {
+  test('totals count the existing rows', async () => {
     const url = await migrated(TOTALS, COUNTED)
     expect(await rows(url, COUNTS)).toEqual(EXPECTED_COUNTS)
   })
 
-  test('the client works on it as on SQLite', async () => {
+  test('the client works as on SQLite', async () => {
     const url = await postgres.createDatabase()
     const settings = { DATABASE_URL: url, DATA_DIR: folder, DATABASE_POOL_SIZE: 2 }
     const { client, kind, close } = await openDatabase(settings)
@@ -528,7 +531,7 @@ describe.skipIf(process.env.SKIP_POSTGRES === '1')('PostgreSQL', () => {
   })
 })
 
-/** Everything that makes a schema, a row each, in an order of its own: columns, constraints, indexes, enums. */
+/** Lists the parts of a schema in a fixed order: columns, constraints, indexes, enums. */
 const CATALOG = `
   SELECT 'column', table_name, column_name, udt_name || ' ' || is_nullable || ' ' || coalesce(column_default, '') ||
       ' ' || coalesce(datetime_precision::text, '') AS definition

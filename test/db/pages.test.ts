@@ -7,10 +7,10 @@ import { onPostgres } from '../support/postgres-shared.ts'
 import { request } from '../support/rest.ts'
 import { startServer, type TestServer } from '../support/server.ts'
 
-// What is sorted, or looked for in a list made of it, is read as a whole, however few rows a page has.
+// Plan nodes that read all of their input, even for a short page: sorts and scans of materialized lists.
 
 let server: TestServer
-/** What it asks by itself, for all organizations: what is left behind at start, and for its metrics. */
+/** Statements of the server itself, over all organizations: recovery at start, and metrics. */
 let ofAll: string[]
 beforeAll(async () => {
   server = await startServer({ METRICS_PORT: '0' })
@@ -31,7 +31,7 @@ async function post(path: string, body: object): Promise<{ id: string }> {
   return answer.body
 }
 
-/** How a statement is carried out. PostgreSQL is asked how it would do without reading all of a table, or sorting. */
+/** Returns the plan of a statement. PostgreSQL plans without sequential scans and sorts where it can. */
 async function stepsOf(sql: string, without = ['sort', 'seqscan', 'bitmapscan']): Promise<string[]> {
   if (!onPostgres) return planOf(server, sql)
   const client = new Client(server.databaseEnv.DATABASE_URL)
@@ -42,7 +42,7 @@ async function stepsOf(sql: string, without = ['sort', 'seqscan', 'bitmapscan'])
   return rows.map((row) => row['QUERY PLAN'].trim())
 }
 
-/** What a statement reads as a whole. The parts of a page that come together are few rows. */
+/** Returns the nodes that read all of their input. The merged parts of a page are few rows and do not count. */
 async function wholesOf(sql: string): Promise<string[]> {
   const whole = onPostgres ? /^Sort Key: (?!"\*SELECT)|hashed SubPlan/ : /TEMP B-TREE FOR ORDER/
   return (await stepsOf(sql)).filter((step) => whole.test(step))
@@ -56,7 +56,7 @@ it.each([
   ...['executions', 'executions?status=failed', 'executions?agentId=a', 'executions?spaceId=s', 'executions?chatId=c'],
   ...['executions?taskId=t', 'executions?missionId=m'],
   ...['tasks', 'tasks?status=pending', 'tasks?assignedTo=me', 'keys', 'approvals', 'approvals?status=pending'],
-])('GET /%s reads a page in the order of an index, and nothing as a whole', async (path) => {
+])('GET /%s reads a page in the order of an index, without reading a whole table', async (path) => {
   const page = `/api/v1/${path}${path.includes('?') ? '&' : '?'}limit=2`
   for (const asked of [page, `${page}&cursor=${cursor}`]) {
     const statements = await server.statementsOf(async () => {
@@ -73,31 +73,31 @@ it.skipIf(onPostgres).each([
   ['agents?visibility=public', 'Agent_organizationId_archivedAt_visibility_createdAt_id_idx'],
   ['agents?owner=me', 'Agent_organizationId_userId_archivedAt_createdAt_id_idx'],
   ['public/agents', 'Agent_visibility_archivedAt_createdAt_id_idx'],
-])(
-  'GET /%s: a search of two letters looks through an index, and for its total through nothing else',
-  async (path, index) => {
-    const asked = `/api/v1/${path}${path.includes('?') ? '&' : '?'}limit=2&cursor=${cursor}&search=no`
+])('GET /%s searches two letters in one index, and their total in no other', async (path, index) => {
+  const asked = `/api/v1/${path}${path.includes('?') ? '&' : '?'}limit=2&cursor=${cursor}&search=no`
+  const statements = await server.statementsOf(async () => {
+    expect((await request(server, 'GET', asked)).status).toBe(200)
+  })
+  const searches = statements.filter((sql) => sql.includes('"searchText" LIKE'))
+  expect(searches.map((sql) => /^SELECT count/.test(sql))).toEqual([false, true])
+  const [page, total] = await Promise.all(searches.map((sql) => stepsOf(sql)))
+  for (const step of page!.filter((step) => step.startsWith('SEARCH'))) expect(step).toContain(` INDEX ${index} (`)
+  expect(total).toEqual([expect.stringContaining(` COVERING INDEX ${index} (`)])
+})
+
+it.each(['agents', 'public/agents'])(
+  'GET /%s treats an empty search as no search, and reads its stored total',
+  async (path) => {
     const statements = await server.statementsOf(async () => {
-      expect((await request(server, 'GET', asked)).status).toBe(200)
+      expect((await request(server, 'GET', `/api/v1/${path}?limit=1&cursor=${cursor}&search=`)).status).toBe(200)
     })
-    const searches = statements.filter((sql) => sql.includes('"searchText" LIKE'))
-    expect(searches.map((sql) => /^SELECT count/.test(sql))).toEqual([false, true])
-    const [page, total] = await Promise.all(searches.map((sql) => stepsOf(sql)))
-    for (const step of page!.filter((step) => step.startsWith('SEARCH'))) expect(step).toContain(` INDEX ${index} (`)
-    expect(total).toEqual([expect.stringContaining(` COVERING INDEX ${index} (`)])
+    expect(statements).toContainEqual(expect.stringContaining('"Total"'))
+    expect(statements.filter((sql) => /"searchText" LIKE|SELECT count/.test(sql))).toEqual([])
   },
 )
 
-it.each(['agents', 'public/agents'])('GET /%s: an empty search is none, and its total is not counted', async (path) => {
-  const statements = await server.statementsOf(async () => {
-    expect((await request(server, 'GET', `/api/v1/${path}?limit=1&cursor=${cursor}&search=`)).status).toBe(200)
-  })
-  expect(statements).toContainEqual(expect.stringContaining('"Total"'))
-  expect(statements.filter((sql) => /"searchText" LIKE|SELECT count/.test(sql))).toEqual([])
-})
-
 it.each(['agents', 'agents?owner=me', 'public/agents'])(
-  'GET /%s: what few agents have is found by its trigrams, and no others are looked at',
+  'GET /%s finds text that few agents have by trigrams, without scanning other agents',
   async (path) => {
     await post('agents', { name: 'Zoë', systemPrompt: 'x', visibility: 'public' })
     const asked = `/api/v1/${path}${path.includes('?') ? '&' : '?'}limit=1&search=zoë`
@@ -121,26 +121,23 @@ it.each([
   ['spaces', 'executions'],
   ['tasks', 'executions'],
   ['missions', 'runs'],
-])(
-  'GraphQL: of the %s of a page, their %s are read in the order of an index, and nothing as a whole',
-  async (root, of) => {
-    const query = `{ ${root}(first: 2) { nodes { id ${of}(first: 2) { nodes { id } } } } }`
-    const statements = await server.statementsOf(async () => {
-      const { status, data } = await graphql(server, query)
-      expect([status, data[root].nodes.length]).toEqual([200, 2])
-    })
-    const lists = statements.filter((sql) => sql.includes(' AS "list"'))
-    expect(lists).not.toEqual([])
-    for (const sql of lists) expect(await wholesOf(sql), sql).toEqual([])
-  },
-)
+])('GraphQL reads, for a page of %s, their %s in the order of an index, and nothing as a whole', async (root, of) => {
+  const query = `{ ${root}(first: 2) { nodes { id ${of}(first: 2) { nodes { id } } } } }`
+  const statements = await server.statementsOf(async () => {
+    const { status, data } = await graphql(server, query)
+    expect([status, data[root].nodes.length]).toEqual([200, 2])
+  })
+  const lists = statements.filter((sql) => sql.includes(' AS "list"'))
+  expect(lists).not.toEqual([])
+  for (const sql of lists) expect(await wholesOf(sql), sql).toEqual([])
+})
 
-it('what looks after all runs finds those that have not ended by an index that has no others', async () => {
+it('maintenance finds unfinished runs by a partial index', async () => {
   expect(ofAll.length).toBeGreaterThanOrEqual(5)
   for (const sql of ofAll) expect((await stepsOf(sql)).join(), sql).toContain('Execution_status_leaseUntil_idx')
 })
 
-it('the runs of a tree are found by an index of those that have a parent', async () => {
+it('the runs of a tree are found by a partial index of runs with a parent', async () => {
   const { id } = await post('agents', { name: 'B', systemPrompt: 'x' })
   const { executionId } = (await request(server, 'POST', `/api/v1/agents/${id}/execute`, { body: { message: 'Hi' } }))
     .body

@@ -7,7 +7,7 @@ import { createFolder } from '../support/folder.ts'
 import { walksOf } from '../support/plan.ts'
 import { startServer, type TestServer } from '../support/server.ts'
 
-/** Asks for everything that a caller can ask for over REST, once or twice; returns what was. */
+/** Calls every REST route, once or twice; returns the statements. */
 async function askForEverything(server: TestServer): Promise<Set<string>> {
   const asked = new Set<string>()
   async function ask(procedure: string, input: object = {}) {
@@ -163,10 +163,10 @@ async function askForEverything(server: TestServer): Promise<Set<string>> {
   return asked
 }
 
-/** Who counts goes through what is counted, but in an index and no other rows (db/counting.ts). */
+/** Counting scans the counted rows, but in one index only (db/counting.ts). */
 const isCount = (sql: string) => /^\s*SELECT (count\(\*\)|sum\("n"\))/.test(sql)
 
-test('nothing that is asked for over REST goes through rows that nobody asked for', async () => {
+test('no statement of a REST route scans rows that the caller did not ask for', async () => {
   await using server = await startServer()
   server.queries.length = 0
   const asked = await askForEverything(server)
@@ -175,7 +175,7 @@ test('nothing that is asked for over REST goes through rows that nobody asked fo
   expect(statements.size).toBeGreaterThan(100)
   for (const sql of statements) expect(walksOf(server, sql), sql).toEqual([])
   const left = Object.keys(procedures).filter((name) => !asked.has(name))
-  // What needs others, or comes to the same as those above.
+  // Routes that need other set-up, or that run the same statements as those above.
   const known = [
     ...['approvals.approve', 'approvals.deny', 'client.init', 'client.environment', 'client.execute', 'mcps.tools'],
     ...['agents.updateSkill', 'media.get', 'media.delete', 'organizations.listFormer', 'organizations.listThings'],
@@ -193,7 +193,7 @@ test('nothing that is asked for over REST goes through rows that nobody asked fo
   expect(left.toSorted()).toEqual(known.toSorted())
 })
 
-test('SQLite is told how rows are spread: of every index, again after somebody has had it look for itself, and only then', async () => {
+test('SQLite has fixed statistics for every index, restored after ANALYZE, and written only then', async () => {
   await using folder = await createFolder()
   const file = `${folder.path}/muster.db`
   const open = () => new Sqlite(file)

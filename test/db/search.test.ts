@@ -8,7 +8,7 @@ import type { Deps } from '../../src/deps.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 import { onPostgres, times } from '../support/postgres-shared.ts'
 
-// Agents are found by an index of the trigrams of their text: whatever is written, a search must find what has its text.
+// A trigram index finds agents. After any writes, a search must find exactly the agents with its text.
 
 const ORGANIZATIONS = ['acme', 'other'] as const
 const now = new Date()
@@ -86,7 +86,7 @@ const actorOf = (organizationId: string): Actor => ({
 type AgentRow = Prisma.AgentGetPayload<object>
 const idsOf = (rows: readonly { id: string }[]) => rows.map(({ id }) => id).sort()
 
-/** What a search finds, as its list and its total, and what it should. */
+/** Compares a search's list and total with those expected. */
 async function* searches(text: string, rows: readonly AgentRow[]): AsyncGenerator<[found: unknown, wanted: unknown]> {
   const has = rows.filter((row) => row.searchText.includes(searchable(text)))
   const live = has.filter(({ archivedAt }) => archivedAt === null)
@@ -103,13 +103,13 @@ async function* searches(text: string, rows: readonly AgentRow[]): AsyncGenerato
   const shown = await agents.onShowBy(deps, { ...page, search: text })
   const wanted = live.filter(({ visibility }) => visibility === 'public')
   yield [idsOf(await db.agent.findMany({ where: shown })), idsOf(wanted)]
-  // A text of one trigram is what the index has, and nothing that has gone.
+  // Every trigram in the index must belong to an existing agent.
   if (Array.from(text).length !== 3) return
   const own = live.filter((row) => row.organizationId === 'acme')
   yield [(await findRare(deps, text, ACME))?.sort(), idsOf(own)]
 }
 
-/** A few steps in one transaction, which may be undone at its end. */
+/** Runs a few steps in one transaction, which may be rolled back at its end. */
 async function transaction(each: readonly Step[], isUndone: boolean): Promise<void> {
   const undone = new Error('undone')
   const done = db.$transaction(async (tx) => {
@@ -121,7 +121,7 @@ async function transaction(each: readonly Step[], isUndone: boolean): Promise<vo
   })
 }
 
-/** All that an organization has. */
+/** Lists everything of an organization. */
 const ACME = { archivedAt: null, organizationId: 'acme' }
 
 const texts = fc.array(fc.oneof(textOf(LETTERS, 1, 4), textOf(['a', 'b'], 3, 6)), { minLength: 5, maxLength: 5 })
@@ -129,13 +129,13 @@ const texts = fc.array(fc.oneof(textOf(LETTERS, 1, 4), textOf(['a', 'b'], 3, 6))
 it.each([
   ['in whatever order', false],
   ['all of it at once', true],
-])('a search finds the agents that have its text, whatever is written, %s', async (_, isAtOnce) => {
+])('a search finds the agents with its text after any writes, %s', async (_, isAtOnce) => {
   let found = 0
   const write = fc.asyncProperty(transactions, texts, fc.infiniteStream(fc.nat(99)), async (each, texts, numbers) => {
     if (isAtOnce) await Promise.all(each.map(([[step], chance]) => transaction([step!], chance === 0)))
     else for (const [some, chance] of each) await transaction(some, chance === 0)
     const rows = await db.agent.findMany()
-    // And parts of what is there, of any length.
+    // Also substrings of existing texts, of any length.
     const next = () => numbers.next().value ?? 0
     const parts = rows.slice(0, 8).map((row) => {
       const letters = Array.from(row.searchText)
@@ -153,7 +153,7 @@ it.each([
   expect(found).toBeGreaterThan(times(25))
 })
 
-it('what many have is found, too, and told how often; what few of those have, and nobody', async () => {
+it('a search finds and counts common texts, rare ones among them, and absent ones', async () => {
   const of = (text: string): Values => ({
     ...{ at: 0, organizationId: 'acme', visibility: 'organization', text, isArchived: false },
   })
@@ -172,7 +172,7 @@ it('what many have is found, too, and told how often; what few of those have, an
   expect(await total('x'.repeat(200))).toBe(0)
 })
 
-it('a text that is longer than the index looks at is found as a whole', async () => {
+it('a text longer than the indexed part is found as a whole', async () => {
   const text = 'The quick brown fox jumps over the lazy dog, and the dog over the fox.'
   const values = { at: 0, organizationId: 'acme', visibility: 'public', isArchived: false } as const
   const { id } = await create(db, { ...values, text })

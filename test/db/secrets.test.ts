@@ -31,7 +31,7 @@ describe('the master key', () => {
   const keyFiles = () => readdirSync(installation.folder).filter((name) => name.startsWith('encryption.key'))
   const wrapped = async () => (await installation.db.installation.findUniqueOrThrow({ where: { id: 1 } })).masterKey
 
-  test('is made once, and wrapped by the key in a file that its owner alone can read', async () => {
+  test('is created once, wrapped by the key in a file that only its owner can read', async () => {
     const key = await open()
     expect(key).toHaveLength(32)
     expect(readFileSync(keyFile(), 'utf8')).toMatch(/^[A-Za-z0-9+/]{43}=\n$/)
@@ -45,18 +45,18 @@ describe('the master key', () => {
     expect(keyFiles()).toEqual(['encryption.key'])
   })
 
-  test('is wrapped by ENCRYPTION_KEY where there is one, and is not that key; no file is made', async () => {
+  test('is wrapped by ENCRYPTION_KEY if that is set, differs from it, and needs no key file', async () => {
     expect(await open(given(7))).not.toEqual(Buffer.alloc(32, 7))
     expect(await open(given(7))).toEqual(await open(given(7)))
     expect(keyFiles()).toEqual([])
   })
 
-  test('is nowhere in the database as it is', async () => {
+  test('stands nowhere in the database in plain form', async () => {
     const key = await open(given(7))
     expect(Buffer.from(await wrapped()).includes(key)).toBe(false)
   })
 
-  test('is refused to a process with another encryption key, which is not named', async () => {
+  test('is refused to a process with another encryption key, and the error omits that key', async () => {
     await open(given(7))
     const other = open(given(8))
     await expect(other).rejects.toThrow(EncryptionKeyError)
@@ -64,26 +64,26 @@ describe('the master key', () => {
     await open(given(7))
   })
 
-  test('is lost with the key file, which is not silently replaced by a new one', async () => {
+  test('is lost with the key file, and no new key replaces it silently', async () => {
     await open()
     rmSync(keyFile())
     await expect(open()).rejects.toThrow('cannot be read')
     expect(keyFiles()).toEqual([])
   })
 
-  test('is refused where the key file is no key', async () => {
+  test('is refused if the key file is invalid', async () => {
     writeFileSync(keyFile(), 'half a key')
     await expect(open()).rejects.toThrow('is not a key: 32 bytes in base64 are expected')
   })
 
-  test('stays the same when the encryption key is changed; the old one is of no use then', async () => {
+  test('stays the same after a change of the encryption key, and the old one opens nothing', async () => {
     const key = await open(given(7))
     await rotate(given(7), given(8))
     expect(await open(given(8))).toEqual(key)
     await expect(open(given(7))).rejects.toThrow('is not the key')
   })
 
-  test('stays the same when the key file is changed: the new key is in its place, and nothing is left beside it', async () => {
+  test('stays the same after a change of the key file, which leaves no other file behind', async () => {
     const key = await open()
     const before = readFileSync(keyFile(), 'utf8')
     await rotate(undefined, null)
@@ -95,19 +95,19 @@ describe('the master key', () => {
     await expect(open()).rejects.toThrow('is not the key')
   })
 
-  test('is found again when the change of a key file was broken off, at whatever moment', async () => {
+  test('is found again after an interrupted change of the key file', async () => {
     const key = await open()
     const before = readFileSync(keyFile(), 'utf8')
     const wrappedBefore = await wrapped()
     await rotate(undefined, null)
-    // After the database had it, before the new file was in its place.
+    // Interrupted after the database was written, before the new file was in its place.
     const after = readFileSync(keyFile(), 'utf8')
     writeFileSync(`${keyFile()}.0123456789abcdef`, after)
     writeFileSync(keyFile(), before)
     expect(await open()).toEqual(key)
     expect(readFileSync(keyFile(), 'utf8')).toBe(after)
     expect(keyFiles()).toEqual(['encryption.key'])
-    // Before the database had it.
+    // Interrupted before the database was written.
     writeFileSync(`${keyFile()}.fedcba9876543210`, after)
     writeFileSync(keyFile(), before)
     await installation.db.installation.update({ where: { id: 1 }, data: { masterKey: wrappedBefore } })
@@ -115,7 +115,7 @@ describe('the master key', () => {
     expect(readFileSync(keyFile(), 'utf8')).toBe(before)
   })
 
-  test('is never lost when the key file is changed by several at once', async () => {
+  test('survives several concurrent changes of the key file', async () => {
     const key = await open()
     for (let round = 0; round < 10; round++) {
       const changes = await Promise.allSettled(Array.from({ length: 3 }, () => rotate(undefined, null)))
@@ -128,7 +128,7 @@ describe('the master key', () => {
     }
   })
 
-  test('is not wrapped by a key that somebody else overtook: that change is refused, and leaves nothing', async () => {
+  test('survives a change that another one overtook: the change is refused and leaves no trace', async () => {
     const key = await open()
     const [arrived, overtaken] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
     const { db } = installation
@@ -148,7 +148,7 @@ describe('the master key', () => {
     expect(keyFiles()).toEqual(['encryption.key'])
   })
 
-  test('gives keys for two purposes that have nothing in common with each other, nor with it', () => {
+  test('derives unrelated keys for two purposes', () => {
     const master = Buffer.alloc(32, 7)
     const hex = (purpose: string) => deriveKey(master, purpose).export().toString('hex')
     const keys = [master.toString('hex'), hex('tokens'), hex('secrets')]
@@ -157,11 +157,11 @@ describe('the master key', () => {
   })
 })
 
-describe('what is sealed', () => {
+describe('a sealed value', () => {
   const key = Buffer.alloc(32, 1)
   const content = Buffer.from('content')
 
-  test('opens where it was sealed, with the same key, and looks different each time', () => {
+  test('opens in its own place with the same key, and looks different each time', () => {
     fc.assert(
       fc.property(fc.uint8Array({ maxLength: 200 }), fc.array(fc.string()), (bytes, place) => {
         const sealed = seal(key, place, bytes)
@@ -175,7 +175,7 @@ describe('what is sealed', () => {
     expect(() => unseal(key, place, seal(key, ['a', 'b'], content))).toThrow()
   })
 
-  test('does not open with another key, nor after any of its bits was changed, nor when it was cut', () => {
+  test('does not open with another key, with any bit changed, or when cut', () => {
     const sealed = seal(key, ['a'], content)
     expect(() => unseal(Buffer.alloc(32, 2), ['a'], sealed)).toThrow()
     for (let bit = 0; bit < sealed.length * 8; bit++) {
@@ -190,10 +190,10 @@ describe('what is sealed', () => {
 })
 
 describe('npm run admin -- rotate-key', () => {
-  /** The environment with this encryption key; none is a key file. */
+  /** Returns an environment with this encryption key, or one with a key file. */
   const keyed = (env: Record<string, string>, key: string) => ({ ...env, ...(key && { ENCRYPTION_KEY: key }) })
 
-  /** A server answers while the key is changed from the first to the last; another one starts with the last. */
+  /** The first server runs while the key changes from the first to the last; another one starts with the last. */
   async function goesOn(keys: [string, string, ...string[]], env: Record<string, string> = {}) {
     await using folder = await createFolder()
     const start = (key: string) => startServer(keyed(env, key), { folder: folder.path })
@@ -228,15 +228,15 @@ describe('npm run admin -- rotate-key', () => {
     expect((await set(server, path, 'DURING')).status).toBe(200)
   }
 
-  test('makes a new key file beside a server that goes on; tokens and secrets work after its restart', () =>
+  test('writes a new key file beside a running server; tokens and secrets survive its restart', () =>
     goesOn(['', '', '', '']))
 
-  test('changes to NEW_ENCRYPTION_KEY beside a server that goes on, and the old key starts none', () =>
+  test('changes to NEW_ENCRYPTION_KEY beside a running server, and the old key starts none', () =>
     goesOn([given(1), given(2), given(3)]))
 
-  test('goes from a key file to ENCRYPTION_KEY', () => goesOn(['', given(1)]))
+  test('changes from a key file to ENCRYPTION_KEY', () => goesOn(['', given(1)]))
 
-  test.skipIf(process.getuid?.() !== 0)('leaves the key file to its owner, though root changes the key', async () => {
+  test.skipIf(process.getuid?.() !== 0)('leaves the key file to its owner when root changes the key', async () => {
     await using folder = await createFolder()
     await (await startServer({}, { folder: folder.path }))[Symbol.asyncDispose]()
     const file = join(folder.path, 'encryption.key')
@@ -247,11 +247,11 @@ describe('npm run admin -- rotate-key', () => {
     expect(statSync(file)).toMatchObject({ uid: 65534, gid: 65534 })
   })
 
-  test.runIf(hasPostgres)('does the same on PostgreSQL', async () => {
+  test.runIf(hasPostgres)('works the same on PostgreSQL', async () => {
     await goesOn([given(1), given(2)], { DATABASE_URL: (await shareDatabase()).url })
   })
 
-  test('says what is missing, and what to do', async () => {
+  test('names each missing setting and the remedy', async () => {
     await using folder = await createFolder()
     const env = { DATA_DIR: folder.path, ENCRYPTION_KEY: given(1) }
     await using server = await startServer(env, { folder: folder.path })

@@ -49,7 +49,7 @@ afterEach(async () => {
 const addOrganization = (client: Pick<Db, 'organization'>, id: string, name = 'a') =>
   client.organization.create({ data: { id, name, slug: id, createdAt: now } })
 
-/** A transaction that has done its work and waits to be told how to end. */
+/** Starts a transaction that has done its work and waits for `commit` or `rollback`. */
 async function begin(client: Db, work: (tx: Pick<Db, 'organization'>) => Promise<unknown>) {
   const ready = Promise.withResolvers<void>()
   const end = Promise.withResolvers<void>()
@@ -71,11 +71,11 @@ async function begin(client: Db, work: (tx: Pick<Db, 'organization'>) => Promise
   }
 }
 
-/** A write in the middle of somebody else's transaction, which is then rolled back; how many rows of it are left. */
+/** Writes while another transaction is open that is then rolled back. Returns the number of rows that survive. */
 async function writeBesideRollback(client: Db): Promise<number> {
   const transaction = await begin(client, (tx) => addOrganization(tx, 'undone'))
   const write = addOrganization(client, 'acknowledged')
-  // Where nothing holds the write back it happens now, inside the transaction.
+  // Without a queue the write happens at once, inside the transaction.
   await Promise.race([write, sleep(100)])
   await transaction.rollback()
   await write
@@ -95,18 +95,18 @@ describe('transactions', () => {
     expect(await writeBesideRollback(db)).toBe(1)
   })
 
-  test('a concurrent read sees nothing uncommitted', async () => {
+  test('a concurrent read sees no uncommitted row', async () => {
     expect(await readBesideTransaction(db)).toBe(0)
   })
 
-  test('the stock adapter fails both of these', async () => {
+  test('the stock adapter fails the two tests above', async () => {
     await db.$disconnect()
     db = await open(new PrismaBetterSqlite3({ url: file }))
     expect(await readBesideTransaction(db)).toBe(1)
     expect(await writeBesideRollback(db)).toBe(0)
   })
 
-  test('a transaction reads what it has written', async () => {
+  test('a transaction reads its own writes', async () => {
     const count = await db.$transaction(async (tx) => {
       await addOrganization(tx, 'a')
       return tx.organization.count()
@@ -125,7 +125,7 @@ describe('transactions', () => {
     expect((await db.organization.findUniqueOrThrow({ where: { id: 'counter' } })).name).toBe('50')
   })
 
-  test('a transaction that takes too long is undone and frees the database', async () => {
+  test('a transaction over its time limit rolls back and frees the database', async () => {
     const forever = db.$transaction(
       async (tx) => {
         await addOrganization(tx, 'late')
@@ -138,7 +138,7 @@ describe('transactions', () => {
     expect(await db.organization.findMany({ select: { id: true } })).toEqual([{ id: 'next' }])
   })
 
-  test('a caller that gave up waiting for its turn leaves the queue in order', async () => {
+  test('a caller that stops waiting leaves the queue in order', async () => {
     const transaction = await begin(db, (tx) => addOrganization(tx, 'first'))
     const impatient = db.$transaction((tx) => addOrganization(tx, 'impatient'), { maxWait: 20 })
     const failure = await impatient.catch((error: unknown) => error)
@@ -160,7 +160,7 @@ describe('transactions', () => {
     expect(await db.organization.findMany({ select: { id: true } })).toEqual([{ id: 'next' }])
   })
 
-  test("a statement that comes after its transaction's end is refused", async () => {
+  test('a statement after the end of its transaction is refused', async () => {
     const adapter = await sqliteAdapter(file).connect()
     const first = await adapter.startTransaction()
     await first.rollback()
@@ -175,7 +175,7 @@ describe('transactions', () => {
     expect(await db.organization.count()).toBe(0)
   })
 
-  test('writes and transactions take turns in the order in which they asked', async () => {
+  test('writes and transactions take turns in the order of their requests', async () => {
     const adapter = await sqliteAdapter(file).connect()
     const held = await adapter.startTransaction()
     const turns = [
@@ -197,8 +197,8 @@ describe('transactions', () => {
   })
 })
 
-describe('transactions that wait for each other', () => {
-  /** How often something was committed, by the log of the file: the frames that end a transaction. */
+describe('waiting transactions', () => {
+  /** Counts the commits in the file's log: the frames that end a transaction. */
   function commits(): number {
     const log = readFileSync(`${file}-wal`)
     let count = 0
@@ -211,7 +211,7 @@ describe('transactions that wait for each other', () => {
     return other.prepare('SELECT 1 FROM "Organization" WHERE "id" = ?').get(id) !== undefined
   }
 
-  test('share a write to the disk, and each is there when it is told so', async () => {
+  test('share a write to the disk, and each is committed when it is acknowledged', async () => {
     const adapter = await sqliteAdapter(file).connect()
     const before = commits()
     const held = await adapter.startTransaction()
@@ -225,7 +225,7 @@ describe('transactions that wait for each other', () => {
     await adapter.dispose()
   })
 
-  test('let the event loop come round, however many there are', async () => {
+  test('leave turns to the event loop, whatever their number', async () => {
     const connection = connect(file)
     const turns = createTurns(connection)
     let rounds = 0
@@ -243,11 +243,11 @@ describe('transactions that wait for each other', () => {
     await Promise.all(Array.from({ length: 100 }, one))
     over = true
     connection.close()
-    // Groups of 20 ms.
+    // A group lasts 20 ms.
     expect(rounds).toBeGreaterThanOrEqual(4)
   })
 
-  test('lose nothing by the rollback or the failure of one of them', async () => {
+  test('survive the rollback or the failure of another one', async () => {
     const adapter = await sqliteAdapter(file).connect()
     const held = await adapter.startTransaction()
     const transaction = async (id: string, end: 'commit' | 'rollback') => {
@@ -270,7 +270,7 @@ describe('transactions that wait for each other', () => {
     await adapter.dispose()
   })
 
-  test('are all told when the disk is full', async () => {
+  test('all fail if the disk is full', async () => {
     const adapter = await sqliteAdapter(file).connect()
     const { rows } = await adapter.queryRaw(query('PRAGMA page_count'))
     await adapter.executeScript(`PRAGMA max_page_count = ${Number(rows[0]?.[0]) + 10}`)
@@ -288,7 +288,7 @@ describe('transactions that wait for each other', () => {
 })
 
 describe('statements outside a transaction', () => {
-  test('a read of any form does not wait for an open transaction; what writes rows and answers them does', async () => {
+  test('only a statement that writes waits for an open transaction, also if it returns rows', async () => {
     const transaction = await begin(db, (tx) => addOrganization(tx, 'held'))
     const [{ n }] = await db.$queryRaw<
       [{ n: bigint }]
@@ -309,7 +309,7 @@ describe('statements outside a transaction', () => {
     expect(await db.organization.count()).toBe(2)
   })
 
-  test('a write waits for another process without stopping the event loop', async () => {
+  test('a write waits for another process without blocking the event loop', async () => {
     const other = new Sqlite(file)
     other.exec('BEGIN IMMEDIATE')
     let written = false
@@ -326,7 +326,7 @@ describe('statements outside a transaction', () => {
     expect(await db.organization.count()).toBe(2)
   })
 
-  test('every commit is on disk before it is acknowledged, and references hold', async () => {
+  test('every commit is on disk before its acknowledgement, and references hold', async () => {
     const adapter = await sqliteAdapter(file).connect()
     const transaction = await adapter.startTransaction()
     const pragma = async (name: string) => (await transaction.queryRaw(query(`PRAGMA ${name}`))).rows[0]?.[0]
@@ -338,7 +338,7 @@ describe('statements outside a transaction', () => {
     await adapter.dispose()
   })
 
-  test('a date filters and sorts as a date, and an aggregate of dates is one', async () => {
+  test('a date filters, sorts and aggregates as a date', async () => {
     const dates = [9, 10, 11].map((year) => new Date(`20${String(year).padStart(2, '0')}-01-01T00:00:00.000Z`))
     for (const [index, createdAt] of dates.entries()) {
       await db.organization.create({ data: { id: String(index), slug: String(index), name: 'a', createdAt } })

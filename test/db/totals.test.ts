@@ -16,7 +16,7 @@ import * as spaces from '../../src/spaces/service.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 import { onPostgres, times } from '../support/postgres-shared.ts'
 
-// Totals are kept by triggers: whatever is written, they must be what the filters of their lists find.
+// Triggers maintain the totals. After any writes, each total must equal the number of rows that its list finds.
 
 const ORGANIZATIONS = ['acme', 'other'] as const
 const USERS = ['ann', 'ben'] as const
@@ -37,7 +37,7 @@ afterAll(() => database.dispose())
 
 const createOrganization = (id: string) => db.organization.create({ data: { id, name: id, slug: id, createdAt: now } })
 
-/** What a row is made of, or changed to; `at` says which of those that are there. */
+/** Values of a created or changed row; `at` selects one of the existing rows. */
 type Values = {
   at: number
   organization: (typeof ORGANIZATIONS)[number]
@@ -73,7 +73,7 @@ const values: fc.Arbitrary<Values> = fc.record({
 
 const MODELS = ['agent', 'skill', 'mcpServer', 'space', 'mission', 'chat'] as const
 type Model = (typeof MODELS)[number]
-/** What is changed is one of the columns, unless it is `all`. */
+/** A step changes one column unless `all` is set. */
 type Step = { model: Model; step: 'create' | 'change' | 'remove'; values: Values; column: number; all: boolean }
 
 const steps: fc.Arbitrary<Step> = fc.record({
@@ -99,7 +99,7 @@ type Delegate = {
 }
 const of = (tx: Tx, model: Model) => tx[model] as unknown as Delegate
 
-/** One of the rows that are there. */
+/** Selects one of the existing rows. */
 async function one(tx: Tx, model: Model, index: number, where: object = {}): Promise<Row | undefined> {
   const rows = await of(tx, model).findMany({
     where,
@@ -111,7 +111,7 @@ async function one(tx: Tx, model: Model, index: number, where: object = {}): Pro
 
 const META = { createdAt: now, updatedAt: now }
 
-/** Writes as no service does: any column of the organization's rows, whatever that makes of them. */
+/** Writes any column of the organization's rows, in combinations that no service writes. */
 const does: Record<Model, (tx: Tx, values: Values) => Promise<{ change: object; rest: object } | null>> = {
   agent: async (_, { user, visibility, isUnlisted, tags, isArchived }) => ({
     change: {
@@ -181,7 +181,7 @@ async function take(tx: Tx, { model, step, values, column, all }: Step): Promise
   if (!data) return
   const id = step === 'create' ? `${model}-${++made}` : row?.id
   if (id === undefined) return
-  // An agent is named by two columns.
+  // Two columns name the agent.
   const named = (name: string) => name.replace('agentOrganizationId', 'agentId')
   const names = [...new Set(Object.keys(data.change).map(named))]
   const change = Object.fromEntries(
@@ -197,7 +197,7 @@ async function take(tx: Tx, { model, step, values, column, all }: Step): Promise
   await tx.agentTag.createMany({ data: tags.map((tag) => ({ organizationId, agentId: id, tag })) })
 }
 
-/** A few steps in one transaction, which may be undone at its end. Whether they were kept. */
+/** Runs a few steps in one transaction, which may be rolled back at its end. Returns whether it was committed. */
 const transaction = async (each: readonly Step[], isUndone: boolean): Promise<boolean> => {
   const undone = new Error('undone')
   const done = db.$transaction(async (tx) => {
@@ -207,7 +207,7 @@ const transaction = async (each: readonly Step[], isUndone: boolean): Promise<bo
   return done.then(
     () => true,
     (error) => {
-      // An agent cannot be removed whose missions are there; neither can what somebody else has removed be used.
+      // Foreign keys refuse the removal of an agent with missions, and the use of a row that was removed concurrently.
       if (error !== undone && !/foreign key|ForeignKey|P2003|Restrict/i.test(`${error.message} ${error.cause?.kind}`))
         throw error
       return false
@@ -231,7 +231,7 @@ const actors = ORGANIZATIONS.flatMap((organizationId) =>
 )
 const VISIBILITIES = [undefined, 'private', 'organization', 'public', 'unlisted'] as const
 
-/** What each list says that it has, and what its filters find. */
+/** Yields the total of each list and the number of rows that its filters find. */
 async function* totals(): AsyncGenerator<[list: string, total: number, found: number]> {
   const deps = { db } as Deps
   const page = { limit: 1 }
@@ -268,7 +268,7 @@ async function* totals(): AsyncGenerator<[list: string, total: number, found: nu
   }
 }
 
-/** How many rows there are. */
+/** Compares all totals. Returns the largest number of rows found. */
 async function expectTotals(): Promise<number> {
   const wrong: string[] = []
   let most = 0
@@ -286,7 +286,7 @@ const transactions = fc.array(fc.tuple(fc.array(steps, { minLength: 1, maxLength
   size: 'max',
 })
 
-it('every total is what its list finds, whatever is written, in whatever order', async () => {
+it("every total equals its list's length after any writes in any order", async () => {
   let [kept, most] = [0, 0]
   const write = fc.asyncProperty(transactions, async (each) => {
     for (const [some, chance] of each) if (await transaction(some, chance === 0)) kept++
@@ -297,7 +297,7 @@ it('every total is what its list finds, whatever is written, in whatever order',
   expect(most).toBeGreaterThan(5)
 })
 
-it('and when all of it is written at once', async () => {
+it("every total equals its list's length after concurrent writes", async () => {
   const write = fc.asyncProperty(transactions, async (each) => {
     await Promise.all(each.map(([[step], chance]) => transaction([step!], chance === 0)))
     await expectTotals()
@@ -305,7 +305,7 @@ it('and when all of it is written at once', async () => {
   await fc.assert(write, { numRuns: times(5), endOnFailure: true })
 })
 
-/** Who waits for a lock that counts. */
+/** Returns the transactions that wait for a counting lock. */
 const waiting = () => db.$queryRaw<object[]>`
   SELECT 1 FROM pg_locks JOIN pg_database d ON d.oid = database AND d.datname = current_database()
   WHERE locktype = 'advisory' AND NOT granted`
@@ -320,10 +320,10 @@ const SHARED: Values = {
   mission: 1,
 }
 
-/** A row that everybody in the organization sees, of the rows that are there. */
+/** Creates a row that all members of the organization see. */
 const create = (tx: Tx, model: Model) => take(tx, { model, step: 'create', values: SHARED, column: 0, all: true })
 
-/** Leaves these rows, each made in a transaction of its own, and no others of theirs. */
+/** Empties the tables and creates these rows, each in its own transaction. */
 async function startWith(...models: Model[]): Promise<void> {
   for (const model of ['chat', 'mission', 'space', 'agent'] as const) await of(db, model).deleteMany({})
   for (const model of models) await db.$transaction((tx) => create(tx, model))
@@ -334,7 +334,7 @@ it.runIf(onPostgres).each([
   ['mission', 'agent'],
   ['chat', 'agent'],
   ['chat', 'mission'],
-] as const)('a %s is counted before or after its %s is hidden, not meanwhile', async (counted, model) => {
+] as const)('a %s is counted before or after its %s is hidden, never in between', async (counted, model) => {
   await startWith('space', 'agent', 'mission')
   const { hidden } = await db.$transaction(async (tx) => {
     await create(tx, counted)
@@ -346,7 +346,7 @@ it.runIf(onPostgres).each([
   await expectTotals()
 })
 
-it.runIf(onPostgres)('a mission is hidden while a run of it begins: one waits for the other, not both', async () => {
+it.runIf(onPostgres)('hiding a mission while its run begins makes only one of the two wait', async () => {
   await startWith('space', 'agent', 'mission')
   const { id } = await db.mission.findFirstOrThrow()
   const settings = { DATABASE_URL: 'postgresql://', DATA_DIR: '' }
@@ -362,14 +362,14 @@ it.runIf(onPostgres)('a mission is hidden while a run of it begins: one waits fo
     return { hidden }
   })
   await hidden
-  // Neither was undone, and tried again.
+  // Neither was rolled back and retried.
   const hiding = database.queries.filter((sql) => /^UPDATE "Mission" SET .*"visibility" =/.test(sql))
   expect([begun, hiding.length]).toEqual([1, 1])
   expect(await db.mission.findFirst()).toMatchObject({ visibility: 'private', runCount: 1 })
   await expectTotals()
 })
 
-/** Whatever completes a mission, pauses it, or makes it active again; of one that is so. */
+/** Every change that completes, pauses or activates a mission, with the status before it. */
 const PHASES: [
   what: string,
   status: MissionStatus,
@@ -406,7 +406,7 @@ const ANN = actors[0]!
 const TOMORROW = { type: 'once' as const, value: new Date(now.getTime() + 86_400_000).toISOString() }
 const endOf = (missionId: string) => ({ id: 'run', missionId, status: 'completed' }) as ExecutionRow
 
-/** What these take of a service. A run is accepted as far as its mission is concerned. */
+/** The dependencies that these changes use. `accept` runs only the mission's part of an acceptance. */
 const deps = () =>
   ({
     db,
@@ -423,7 +423,7 @@ const deps = () =>
   }) as unknown as Deps
 
 it.runIf(onPostgres).each(PHASES)(
-  '%s waits for who counts its mission, and keeps no row meanwhile',
+  '%s waits for the counting lock of its mission without locking a row',
   async (_, status, change) => {
     await startWith('space', 'agent', 'mission')
     await db.membership.deleteMany()
@@ -444,7 +444,7 @@ it.runIf(onPostgres).each(PHASES)(
       return { changed }
     })
     await changed
-    // Neither was undone, and tried again.
+    // Neither was rolled back and retried.
     const locks = database.queries.filter((sql) => sql.includes('"lockMissionTotals"'))
     expect([begun, locks.length]).toEqual([1, 1])
     const after = await db.mission.findFirstOrThrow()
@@ -454,7 +454,7 @@ it.runIf(onPostgres).each(PHASES)(
 )
 
 it.runIf(onPostgres)(
-  'the end of a membership waits for its runs, who counts missions, and its organization, in turn',
+  'the end of a membership locks its runs, the mission totals and its organization, in order',
   async () => {
     await startWith('space', 'agent', 'mission')
     await db.membership.deleteMany()
@@ -468,27 +468,24 @@ it.runIf(onPostgres)(
   },
 )
 
-it.runIf(onPostgres)(
-  'a mission that is resumed and hidden at once waits for its run first, then for who counts',
-  async () => {
-    await startWith('space', 'agent', 'mission')
-    await db.mission.updateMany({ data: { status: 'paused', executionId: 'run' } })
-    const { id } = await db.mission.findFirstOrThrow()
-    database.queries.length = 0
-    await missions.update(ANN, deps(), { id, status: 'pending', visibility: 'private' })
-    const locks = database.queries.flatMap((sql) => /^UPDATE "(Execution|Mission)"|"lockCounts"/.exec(sql)?.[0] ?? [])
-    expect(locks.slice(0, 2)).toEqual(['UPDATE "Execution"', '"lockCounts"'])
-    expect(locks.slice(2)).toContain('UPDATE "Mission"')
-    await expectTotals()
-  },
-)
+it.runIf(onPostgres)('a mission that is resumed and hidden at once locks its run first, then the totals', async () => {
+  await startWith('space', 'agent', 'mission')
+  await db.mission.updateMany({ data: { status: 'paused', executionId: 'run' } })
+  const { id } = await db.mission.findFirstOrThrow()
+  database.queries.length = 0
+  await missions.update(ANN, deps(), { id, status: 'pending', visibility: 'private' })
+  const locks = database.queries.flatMap((sql) => /^UPDATE "(Execution|Mission)"|"lockCounts"/.exec(sql)?.[0] ?? [])
+  expect(locks.slice(0, 2)).toEqual(['UPDATE "Execution"', '"lockCounts"'])
+  expect(locks.slice(2)).toContain('UPDATE "Mission"')
+  await expectTotals()
+})
 
-it.runIf(onPostgres)('a chat is counted in one part, whatever PostgreSQL thinks of how many there are', async () => {
+it.runIf(onPostgres)('a chat is counted in one part, whatever row count PostgreSQL estimates', async () => {
   await startWith('space')
   await db.$executeRaw`VACUUM FULL "ChatCount"`
   await db.$transaction((tx) => create(tx, 'chat'))
   await db.$executeRaw`ANALYZE "ChatCount"`
-  // Two at once make a second part.
+  // Two concurrent creations make a second part.
   await db.$transaction(async (tx) => {
     await create(tx, 'chat')
     await db.$transaction((other) => create(other, 'chat'))
@@ -498,7 +495,7 @@ it.runIf(onPostgres)('a chat is counted in one part, whatever PostgreSQL thinks 
   await expectTotals()
 })
 
-it('a space that is deleted takes its chats along, whichever part they were counted in', async () => {
+it('a deleted space takes its chats along, whichever part counted them', async () => {
   await startWith('space', 'chat', 'chat')
   await expectTotals()
   await db.chatCount.updateMany({ data: { part: 99 } })
@@ -507,7 +504,7 @@ it('a space that is deleted takes its chats along, whichever part they were coun
   expect(await db.chatCount.count()).toBe(0)
 })
 
-it('an organization that is deleted leaves no total, and takes what is public of it out of those of all', async () => {
+it('a deleted organization leaves no totals, and public totals drop its rows', async () => {
   for (const model of ['chat', 'mission'] as const) await of(db, model).deleteMany({})
   await db.organization.deleteMany({ where: { id: 'other' } })
   expect(await db.total.count({ where: { organizationId: 'other' } })).toBe(0)

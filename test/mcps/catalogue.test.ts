@@ -44,7 +44,7 @@ test('the catalogue lists the shipped types, and those of MCP_CATALOGUE, which w
 })
 
 describe('a server without url', () => {
-  test('takes the address of its type, and its only credential as the bearer token', async () => {
+  test('gets the address of its type, and sends its only credential as the bearer token', async () => {
     const { status, body } = await create({ mcpType: 'github', credentials: { GITHUB_TOKEN: { value: 'ghp_x' } } })
     expect(status).toBe(200)
     expect(body.mcp).toMatchObject({
@@ -53,7 +53,7 @@ describe('a server without url', () => {
     })
   })
 
-  test('keeps headers that are given, and needs none where the type asks for nothing', async () => {
+  test('keeps its own headers, and needs none if the type requires none', async () => {
     const headers = { 'X-Api-Key': `\${KEY}` }
     const given = await create({ mcpType: 'wiki', headers, credentials: { KEY: { value: 'k' } } })
     expect(given.body.mcp).toMatchObject({ url: WIKI.url, headers })
@@ -61,7 +61,7 @@ describe('a server without url', () => {
     expect(open.body.mcp).toMatchObject({ url: LINEAR.url, headers: {} })
   })
 
-  test('of an unknown type is refused with the names of the known ones', async () => {
+  test('of an unknown type is refused with the names of the known types', async () => {
     const { status, body } = await create({ mcpType: 'gitbub' })
     expect(status).toBe(400)
     expect(body.message).toMatch(/^Unknown mcpType without url\. Known types: .*github.*linear.*wiki/)
@@ -71,13 +71,13 @@ describe('a server without url', () => {
   })
 })
 
-test('a type with a url of its own, known or not, keeps that url', async () => {
+test('a server with its own url keeps it, whether its type is known or not', async () => {
   const url = 'https://mcp.example.com/mcp'
   for (const mcpType of ['github', 'mine'])
     expect((await create({ mcpType, url })).body.mcp).toMatchObject({ mcpType, url })
 })
 
-describe('MCP_CATALOGUE stops the start', () => {
+describe('an invalid MCP_CATALOGUE stops the start', () => {
   test.each([
     ['that is missing', () => join(folder, 'none.json'), 'cannot be read'],
     ['that is no JSON', () => catalogue('{'), 'must name a JSON file'],

@@ -27,7 +27,7 @@ async function using<T>(client: McpClient, use: (client: McpClient) => Promise<T
 }
 
 describe.each(TRANSPORTS)('a server that speaks %s', (transport) => {
-  it('has its tools listed, with what they take', async () => {
+  it('lists its tools with their input schemas', async () => {
     const { tools, hasMore } = await using(await connect(transport), async (client) => client)
     expect(tools.map(({ name }) => name)).toEqual(['echo', 'add', 'fail', 'wait', 'much', 'show', 'headers'])
     expect(tools[1]).toMatchObject({
@@ -37,14 +37,14 @@ describe.each(TRANSPORTS)('a server that speaks %s', (transport) => {
     expect(hasMore).toBe(false)
   })
 
-  it('answers calls, several at once too', async () => {
+  it('answers calls, also several at once', async () => {
     await using(await connect(transport), async (client) => {
       const sums = await Promise.all([1, 2, 3, 4].map((a) => client.call('add', { a, b: 10 }, signal)))
       expect(sums).toEqual(['11', '12', '13', '14'].map((content) => ({ content, isError: false })))
     })
   })
 
-  it('fails a call as an error result: of the tool, of what it is given, of a name that there is not', async () => {
+  it('fails a call as an error result if the tool fails, its input is wrong, or it is unknown', async () => {
     await using(await connect(transport), async (client) => {
       const error = (pattern: RegExp) => ({ isError: true, content: expect.stringMatching(pattern) })
       expect(await client.call('fail', {}, signal)).toEqual(error(/It does not work/))
@@ -54,7 +54,7 @@ describe.each(TRANSPORTS)('a server that speaks %s', (transport) => {
     })
   })
 
-  it('gets the headers with every request', async () => {
+  it('gets the configured headers with every request', async () => {
     mcp.requests.length = 0
     await using(await connect(transport, { headers: { 'X-Key': 'k1' } }), async (client) => {
       await client.call('add', { a: 1, b: 2 }, signal)
@@ -63,7 +63,7 @@ describe.each(TRANSPORTS)('a server that speaks %s', (transport) => {
     expect(mcp.requests.map(({ headers }) => headers['x-key'])).toEqual(mcp.requests.map(() => 'k1'))
   })
 
-  it('is given up by the signal of a call, which says why; other calls go on', async () => {
+  it("loses a call whose signal aborts, with the signal's reason; other calls continue", async () => {
     const { promise, resolve } = Promise.withResolvers<void>()
     mcp.hold = promise
     await using(await connect(transport), async (client) => {
@@ -81,7 +81,7 @@ describe.each(TRANSPORTS)('a server that speaks %s', (transport) => {
     mcp.calls.length = 0
   })
 
-  it('has no session and no connection left when it is closed', async () => {
+  it('has no open session and no connection after it is closed', async () => {
     const client = await connect(transport)
     expect(mcp.sessions).toBe(1)
     await client.close()
@@ -90,8 +90,8 @@ describe.each(TRANSPORTS)('a server that speaks %s', (transport) => {
   })
 })
 
-describe('what a tool answers', () => {
-  it('is text, and the pictures that models can see; of other files it says what they are', async () => {
+describe('the result of a tool', () => {
+  it('has text and the images that models can see; other files become a description', async () => {
     const result = await using(await connect('streamable-http'), (client) => client.call('show', {}, signal))
     expect(result).toEqual({
       content: [
@@ -105,21 +105,21 @@ describe('what a tool answers', () => {
     })
   })
 
-  it('is cut where it is too long, and says so', async () => {
+  it('is cut at the limit, with a note', async () => {
     const { content } = await using(await connect('streamable-http'), (client) =>
       client.call('much', { characters: 300_000 }, signal),
     )
     expect(content).toBe(`${'x'.repeat(256 * 1024)}\n\n[Cut: 300000 characters in all]`)
   })
 
-  it('has no control characters, and nothing that hides', async () => {
+  it('has no control characters and no hidden characters', async () => {
     const { content } = await using(await connect('sse'), (client) =>
       client.call('echo', { text: 'a\u0000b\u001b[31mc\u202ed\u200be\u{e0041}f\tg\nh\ud800' }, signal),
     )
     expect(content).toBe('ab[31mcdef\tg\nh\ufffd')
   })
 
-  it('is without the credentials that the server was sent', async () => {
+  it('omits the credentials that the server received', async () => {
     const options = { headers: { Authorization: 'Bearer s3cret-value' }, secrets: ['s3cret-value'] }
     const { content } = await using(await connect('streamable-http', options), (client) =>
       client.call('headers', {}, signal),
@@ -128,7 +128,7 @@ describe('what a tool answers', () => {
     expect(content).not.toContain('s3cret')
   })
 
-  it('is without them where one begins like another, or has what JSON escapes', async () => {
+  it('omits credentials that are prefixes of others or contain characters that JSON escapes', async () => {
     const secrets = ['secret-shared', 'secret-shared-AND-THE-REST-OF-IT', 'pa"ss\\word-long', ' of-blanks-around ']
     const headers = Object.fromEntries(secrets.map((secret, index) => [`x-${index}`, secret]))
     const { content } = await using(await connect('streamable-http', { headers, secrets }), (client) =>

@@ -6,7 +6,7 @@ import { connectMcp } from '../../src/mcps/client.ts'
 
 type Message = { id?: number; method: string }
 
-/** What the one stream says when it begins, and what becomes of a message. */
+/** The first events of the stream, and the reaction to a message. */
 let begin: (stream: ServerResponse) => void
 let receive: (message: Message, stream: ServerResponse) => void
 let streams: number
@@ -46,7 +46,7 @@ const say = (to: ServerResponse, { id }: Message, result: unknown) =>
 const endpoint = (to: ServerResponse, path = '/messages') =>
   void to.write(`retry: 1\nevent: endpoint\ndata: ${path}\n\n`)
 
-/** As a server should, but for calls. */
+/** Behaves as a server should, except for calls. */
 const answering =
   (call: typeof receive): typeof receive =>
   (message, to) => {
@@ -84,14 +84,14 @@ it.each<[string, typeof begin, string]>([
     },
     'the connection failed',
   ],
-])('a stream that %s is no server: it is not connected to again', async (_, beginning, reason) => {
+])('a stream that %s is no server, and the client stops reconnecting', async (_, beginning, reason) => {
   begin = beginning
   receive = () => {}
   await expect(connect(reason.includes('long') ? 300 : 20_000)).rejects.toThrow(reason)
   expect([streams, elsewhere.requests]).toEqual([1, 0])
 })
 
-it('a stream that ends fails the calls that wait; the next call connects again', async () => {
+it('the end of a stream fails its pending calls, and the next call reconnects', async () => {
   begin = (to) => endpoint(to)
   receive = answering((_, to) => void to.end())
   const client = await connect()
@@ -104,7 +104,7 @@ it('a stream that ends fails the calls that wait; the next call connects again',
   await client.close()
 })
 
-it('an endpoint that is announced anew elsewhere gets nothing', async () => {
+it('an endpoint event that moves to another origin gets nothing', async () => {
   begin = (to) => endpoint(to)
   receive = answering((_, to) => endpoint(to, `${elsewhere.url}/messages`))
   const client = await connect()

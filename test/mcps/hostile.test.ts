@@ -37,7 +37,9 @@ const connect = (url = hostile.url, toolTimeout = 20_000, secrets: string[] = []
     signal,
   )
 
-/** What becomes of listing its tools. Nothing of the connection is left, and another server was not kept waiting. */
+/**
+ * Returns the outcome of listing its tools. Checks that no connection is left and that another server was not delayed.
+ */
 async function list(answering: Answer, toolTimeout?: number): Promise<McpClient['tools'] | string> {
   hostile.answer = answering
   hostile.sent = 0
@@ -162,11 +164,11 @@ describe('a server whose list of tools', () => {
         drip(response.writeHead(200, SSE_TYPE), `data: ${envelope({ ...message, id: 99 }, {})}\n\n`)
       },
     ],
-  ])('%s is given up after a while', async (_, answering) => {
+  ])('%s fails after a time limit', async (_, answering) => {
     expect(await list(answering, 500)).toBe('it takes too long')
   })
 
-  it('has ten thousand is used up to two hundred', async () => {
+  it('has ten thousand tools offers two hundred', async () => {
     const tools = Array.from({ length: 10_000 }, (_, index) => tool(`t${index}`))
     const listed = await list((response, message) => reply(response, message, { tools }))
     expect(listed).toHaveLength(200)
@@ -181,7 +183,7 @@ describe('a server whose list of tools', () => {
     expect(pages).toBe(20)
   })
 
-  it('has names and descriptions with control characters has them cleaned, and huge and bottomless schemas left out', async () => {
+  it('has unsafe names and schemas gets names cleaned, and huge or endless schemas dropped', async () => {
     const deep = JSON.parse(`${'{"items":'.repeat(1000)}{}${'}'.repeat(1000)}`)
     const tools = [
       tool('a\u0000b\u001b[2J\u202e\u200b c', { description: 'x\u0007y\u{e0041}z\nnext' }),
@@ -234,13 +236,13 @@ it.each<[string, unknown]>([
   ['has a list as its schema', tool('bad', { inputSchema: [] })],
   ['has no objects where its schema must have them', tool('bad', { inputSchema: { type: 'object', properties: [1] } })],
   ['has no list where its schema must have one', tool('bad', { inputSchema: { type: 'object', required: true } })],
-])('a tool that %s is left out, and no other', async (_, bad) => {
+])('a tool that %s is dropped, and no other', async (_, bad) => {
   const tools = [tool('first'), bad, tool('last', { annotations: 5, outputSchema: 'x', icons: [1] })]
   const listed = await list((response, message) => reply(response, message, { tools }))
   expect((listed as McpClient['tools']).map(({ name }) => name)).toEqual(['first', 'last'])
 })
 
-it('a list of tools that says of its next page that it is null is the last', async () => {
+it('a list of tools whose next page is null ends there', async () => {
   const listed = await list((response, message) => {
     reply(response, message, { tools: [tool('first')], nextCursor: null })
   })
@@ -248,7 +250,7 @@ it('a list of tools that says of its next page that it is null is the last', asy
 })
 
 describe('a call', () => {
-  it('is not answered by what is sent as the answer of another', async () => {
+  it('ignores an answer sent for another call', async () => {
     const waiting: { response: ServerResponse; message: Message }[] = []
     hostile.answer = calling(['a', 'b'], (response, message) => {
       response.writeHead(200, SSE_TYPE)
@@ -277,7 +279,7 @@ describe('a call', () => {
     ['something of another form', (response, message) => reply(response, message, 'x')],
     ['a status', (response) => void response.writeHead(503).end()],
     ['a redirect to elsewhere as a GET', (response) => void response.writeHead(302, { location: good.url }).end()],
-  ])('that is answered by %s is an error result', async (_, call) => {
+  ])('with the answer %s is an error result', async (_, call) => {
     hostile.answer = calling(['a', 'b'], call)
     const client = await connect()
     expect(await client.call('a', {}, signal)).toEqual({
@@ -297,7 +299,7 @@ describe('a call', () => {
           .writeHead(200, SSE_TYPE)
           .end(`data:${json.replace('"result":', '\r\ndata:"result":\r\ndata: ')}\r\n\r\n`),
     ],
-  ])('that is answered by %s of 50,000 values is an error result; what stands in a text is none', async (_, say) => {
+  ])('with the answer %s of 50,000 values is an error result, unless the values stand in a text', async (_, say) => {
     const called = async (result: string) => {
       hostile.answer = calling(['a'], (response, message) =>
         say(response, envelope(message, 0).replace(/0}$/, `${result}}`)),
@@ -322,7 +324,7 @@ describe('a call', () => {
     expect(await called(`{"content":${said}}`)).toEqual({ content: text, isError: false })
   })
 
-  it('is told the parts of its answer that can be read, and that there are others', async () => {
+  it('gets the readable parts of its answer, and a note about the others', async () => {
     const parts = [
       { type: 'text', text: 'one' },
       1,
@@ -342,7 +344,7 @@ describe('a call', () => {
   it.each<[string, object]>([
     ['null', { isError: null, structuredContent: null }],
     ['of another form', { isError: 'no', structuredContent: [1] }],
-  ])('whose answer has more that is %s is told the rest', async (_, more) => {
+  ])('whose answer has more parts that are %s gets a note about them', async (_, more) => {
     hostile.answer = calling(['a'], (response, message) => {
       reply(response, message, { content: [{ type: 'text', text: 'one' }], ...more })
     })
@@ -364,7 +366,7 @@ describe('a call', () => {
   })
 })
 
-describe('a server that tells what it was sent', () => {
+describe('a server that repeats the secrets that it received', () => {
   const [short, long, quoted] = ['secret-shared', 'secret-shared-AND-THE-REST-OF-IT', 'pa"ss\\word-long']
   const secrets = [short, long, quoted] as [string, string, string]
   const says = (what: object): Answer => {
@@ -384,7 +386,7 @@ describe('a server that tells what it was sent', () => {
     return content
   }
 
-  it('shows none of it in names, descriptions and schemas', async () => {
+  it('shows none of them in names, descriptions and schemas', async () => {
     const inputSchema = { type: 'object', properties: { p: { default: quoted, enum: [long], pattern: `^${short}$` } } }
     const [named, ...more] = await listed([
       tool(`a ${long}`, { description: `${quoted}, ${short}${long}`, inputSchema }),
@@ -405,7 +407,7 @@ describe('a server that tells what it was sent', () => {
     expect((await listed([tool('a', { inputSchema }), tool('b')])).map(({ name }) => name)).toEqual(['b'])
   })
 
-  it('shows no beginning of it where a text is cut', async () => {
+  it('shows no prefix of them where a text is cut', async () => {
     const key = `key-${'0123456789'.repeat(800)}`
     const lengths = [3990, 4000, 7990]
     const tools = lengths.map((length) => tool(`t${length}`, { description: `${'x'.repeat(length)}${key}` }))
@@ -434,13 +436,13 @@ describe('a server that tells what it was sent', () => {
       'a picture of another kind',
       { type: 'resource', resource: { uri: `file:///${short}`, mimeType: long, blob: 'AAAA' } },
     ],
-  ])('shows none of it in %s', async (_, block) => {
+  ])('shows none of them in %s', async (_, block) => {
     const content = await called(says({ content: [block] }))
     expect(content).toContain('[removed]')
     expect(content).not.toMatch(/secret|AND|pa|w.{0,6}rd/)
   })
 
-  it('shows none of it in what is structured, the names of properties and numbers included', async () => {
+  it('shows none of them in structured content, including property names and numbers', async () => {
     const structuredContent = { [quoted]: { [long]: [quoted, JSON.stringify({ quoted })] } }
     const content = await called(says({ content: [], structuredContent }))
     expect(content).toBe('{"[removed]":{"[removed]":["[removed]","{\\"quoted\\":\\"[removed]\\"}"]}}')

@@ -19,7 +19,7 @@ beforeAll(async () => {
   const { id } = await post('/mcps', { name: 'Hostile', url: hostile.url })
   equipped = (await post('/agents', { name: 'A', systemPrompt: 'x', mcpInstanceIds: [id] })).id
   plain = (await post('/agents', { name: 'B', systemPrompt: 'x' })).id
-  // Calls the tool where there is one, once, and then says that it is done.
+  // Calls the tool once if there is one, then says that it is done.
   model.fallback = ({ body }) => {
     const canCall = body.tools?.length && body.messages.at(-1)?.role !== 'tool'
     return canCall ? { toolCalls: [{ id: 'call-1', name: 'a', input: {} }] } : { tokens: 'Done' }
@@ -39,13 +39,13 @@ async function post(path: string, body: object): Promise<any> {
 
 const execute = (agentId: string) => post(`/agents/${agentId}/execute`, { message: 'Hello' })
 
-/** Returns the log lines about MCP servers and tools since the last look. */
+/** Returns the log lines about MCP servers and tools since the last call. */
 const logged = () =>
   server.logs
     .splice(0)
     .flatMap((line) => (/an? (?:call to an )?(?:MCP server|tool)\b/.test(line) ? JSON.parse(line) : []))
 
-/** Runs against the hostile server, while another run goes on; what its tool answered, and that nothing is left. */
+/** Runs an agent against the hostile server beside another run. Returns the tool's result; checks for leftovers. */
 async function run(answer: hostileMcp.Answer): Promise<any[]> {
   hostile.answer = answer
   hostile.sent = 0
@@ -78,7 +78,7 @@ it.each<[string, hostileMcp.Answer]>([
   const [result, ...more] = await run(calling(['a'], call))
   expect(result).toMatchObject({ toolUseId: 'call-1', isError: true })
   expect(result.content.length).toBeLessThan(5000)
-  // An error in the words of the protocol is an answer: the model reads it, and the log does not.
+  // A protocol error is an answer: the model reads it, and the log omits it.
   const lines = what === 'gives a huge error' ? [] : [{ level: 40, msg: expect.stringMatching(/failed/) }]
   expect(logged()).toMatchObject(lines)
   expect(more).toEqual([])
@@ -88,7 +88,7 @@ it.each<[string, hostileMcp.Answer]>([
   ['says nothing', () => {}],
   ['sends a gigabyte', (response) => pour(response.writeHead(200, SSE_TYPE), `data: ${'x'.repeat(MEBIBYTE)}`)],
   ['answers something else', (response, message) => reply(response, { ...message, id: 0 }, { tools: [] })],
-])('a run whose MCP server, asked for its tools, %s goes on without them, and its model is told', async (_, answer) => {
+])('a run whose MCP server %s when asked for its tools continues without them, with a note', async (_, answer) => {
   const before = model.requests.length
   expect(await run(answer)).toEqual([])
   const prompts = JSON.stringify(model.requests.slice(before).map(({ body }) => body.messages))
@@ -102,7 +102,7 @@ it('a result of control characters alone is an empty one', async () => {
   ])
 })
 
-describe('an agent whose tools are not there', () => {
+describe('an agent with missing tools', () => {
   const away = { name: 'Away', url: '' }
   beforeAll(async () => {
     await using closed = await hostileMcp.startHostileMcp()

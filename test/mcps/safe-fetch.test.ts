@@ -45,8 +45,8 @@ async function read(answering: RequestListener, options?: Partial<SafeFetchOptio
   }
 }
 
-describe('an answer', () => {
-  it('is what was sent: its status, its headers, its body, unpacked', async () => {
+describe('a response', () => {
+  it('arrives as it was sent: status, headers and decompressed body', async () => {
     const text = 'x'.repeat(LIMIT)
     expect(await read((_, response) => response.end(text))).toBe(text)
     expect(
@@ -81,7 +81,7 @@ describe('an answer', () => {
       (_, response) =>
         response.writeHead(200, { 'content-encoding': 'gzip, gzip' }).end(gzipSync(gzipSync(Buffer.alloc(50 * LIMIT)))),
     ],
-  ])('that %s fails beyond the limit, and its connection ends', async (_, answering) => {
+  ])('that %s fails at the limit, and its connection ends', async (_, answering) => {
     await expect(read(answering)).rejects.toThrow('its answer is too large')
   })
 
@@ -90,12 +90,12 @@ describe('an answer', () => {
     await expect(read((_, response) => response.writeHead(200, headers).end())).rejects.toThrow()
   })
 
-  it('that does not begin, or is silent in the middle, is given up', async () => {
+  it('that never begins, or stalls in the middle, times out', async () => {
     await expect(read(() => {}, { headersTimeout: 300 })).rejects.toThrow()
     await expect(read((_, response) => void response.write('x'), { idleTimeout: 300 })).rejects.toThrow()
   })
 
-  it('can be given up by a signal, before and in the middle', async () => {
+  it('can be aborted by a signal, before it begins and in the middle', async () => {
     const safe = create()
     for (const begin of [false, true]) {
       const arrived = Promise.withResolvers<void>()
@@ -115,7 +115,7 @@ describe('an answer', () => {
   })
 })
 
-it('nothing can be fetched any more when it is closed, and what was under way fails', async () => {
+it('a closed fetcher refuses requests and fails those in progress', async () => {
   const arrived = Promise.withResolvers<void>()
   answer = () => arrived.resolve()
   const safe = create()

@@ -2,7 +2,7 @@ import fc from 'fast-check'
 import { expect, it } from 'vitest'
 import { scrubber } from '../../src/mcps/scrub.ts'
 
-/** Of few characters, so that they overlap, repeat themselves and look like escapes. */
+/** Few characters, so that secrets overlap, repeat themselves and look like escapes. */
 const text = (minLength: number, maxLength: number) =>
   fc
     .array(fc.constantFrom('a', 'b', '"', '\\', '/', 'u', '0', '2', '5', 'c', ' '), { minLength, maxLength })
@@ -12,7 +12,7 @@ const secrets = fc.array(
   { minLength: 1, maxLength: 4 },
 )
 
-/** What is left where each character of each secret is taken out: looked for at every place. */
+/** A plain reference implementation: marks each character of each secret by a search at every position. */
 function naive(values: readonly string[], from: string): string {
   const hidden = new Set<number>()
   for (const value of values.map((value) => value.trim())) {
@@ -26,7 +26,7 @@ function naive(values: readonly string[], from: string): string {
     .replace(/\0+/g, '[removed]')
 }
 
-it('takes out every character of every secret, and nothing else', () => {
+it('scrubbing removes every character of every secret, and nothing else', () => {
   const plain = text(0, 60).map((all) => all.replaceAll('\\', 'b'))
   fc.assert(
     fc.property(secrets, plain, fc.nat(60), (values, around, at) => {
@@ -37,7 +37,7 @@ it('takes out every character of every secret, and nothing else', () => {
   )
 })
 
-it('takes them out however JSON escapes them, and leaves JSON', () => {
+it('scrubbing removes secrets however JSON escapes them, and leaves valid JSON', () => {
   fc.assert(
     fc.property(secrets, fc.nat(2), (values, levels) => {
       let said = JSON.stringify(values)
@@ -49,7 +49,7 @@ it('takes them out however JSON escapes them, and leaves JSON', () => {
   )
 })
 
-it('leaves no beginning of one at the end of a text that is cut', () => {
+it('scrubbing leaves no prefix of a secret at the end of a text that is cut', () => {
   fc.assert(
     fc.property(text(6, 40), fc.nat(40), (secret, length) => {
       const word = secret.trim()
@@ -60,10 +60,10 @@ it('leaves no beginning of one at the end of a text that is cut', () => {
   )
 })
 
-it('is done in time that grows with the text, whatever it and they are made of', () => {
+it('scrubbing takes time proportional to the text, whatever the text and the secrets are', () => {
   const half = 'a'.repeat(4000)
   const scrub = scrubber(Array.from({ length: 50 }, (_, index) => `${half}${index}b${half}`))
   const said = 'a'.repeat(512 * 1024)
-  // A search at each place would compare two hundred billion characters, and be over long after the test's patience.
+  // A search at each position would compare two hundred billion characters, and exceed the test's time limit.
   expect(scrub(said, false)).toBe(said)
 })

@@ -49,7 +49,7 @@ const attach = (mcpId: string, enabled = true) =>
 
 type More = { of?: Member; attempt?: number; signal?: AbortSignal }
 
-/** The user of a run of an agent with these servers, as far as the tools of MCP servers need one. */
+/** The user of a run of an agent with these servers, with the fields that MCP tools need. */
 async function user(ids: string[], more: More = {}): Promise<ToolUser> {
   const { of = ann, attempt = 1, signal } = more
   const created = await request(server, 'POST', '/api/v1/agents', {
@@ -81,7 +81,7 @@ const usage = async (id: string) =>
   (await server.service.deps.db.mcpServer.findUniqueOrThrow({ where: { id } })).usageCount
 
 describe('the tools of a run', () => {
-  it('are those of its agent and of its space, each server once', async () => {
+  it('are those of its agent and of its space, with each server once', async () => {
     const [ofAgent, ofBoth, ofSpace] = [
       await createMcp(),
       await createMcp({ url: two.url }),
@@ -97,7 +97,7 @@ describe('the tools of a run', () => {
     expect(await Promise.all([ofAgent, ofBoth, ofSpace].map(usage))).toEqual([1, 1, 1])
   })
 
-  it('are called, and closed with it', async () => {
+  it('can be called, and close with it', async () => {
     const toolbox = await open([await createMcp()])
     const add = toolbox.tools.find(({ name }) => name === 'add')!
     expect(add).toMatchObject({ description: 'The tool add', mode: 'allow', inputSchema: { type: 'object' } })
@@ -107,7 +107,7 @@ describe('the tools of a run', () => {
     await expect.poll(() => [one.sessions, one.connections]).toEqual([0, 0])
   })
 
-  it('are not those of servers that are inactive, disabled, deleted or of another organization', async () => {
+  it('exclude servers that are inactive, disabled, deleted or of another organization', async () => {
     const inactive = await createMcp({ isActive: false })
     const disabled = await createMcp()
     const foreign = await createMcp({}, eve)
@@ -117,7 +117,7 @@ describe('the tools of a run', () => {
     expect(one.requests).toEqual([])
   })
 
-  it('are those of the space alone where the agent is another organization’s', async () => {
+  it('are those of the space alone if the agent belongs to another organization', async () => {
     const ofAgent = await createMcp()
     const ofSpace = await createMcp({ url: two.url })
     await attach(ofSpace)
@@ -126,7 +126,7 @@ describe('the tools of a run', () => {
     expect(one.requests).toEqual([])
   })
 
-  it('count the run once, however often it goes on', async () => {
+  it('count the run once, even if it resumes several times', async () => {
     const id = await createMcp()
     for (const attempt of [1, 2, 3]) await opened([id], { attempt })
     expect(await usage(id)).toBe(1)
@@ -173,8 +173,8 @@ describe('permissions', () => {
   })
 })
 
-describe('names', () => {
-  it('that two servers share are told apart by theirs', async () => {
+describe('tool names', () => {
+  it("shared by two servers are distinguished by the servers' names", async () => {
     const permissions = [
       { tool: '*', mode: 'deny' },
       { tool: 'add', mode: 'allow' },
@@ -196,7 +196,7 @@ describe('names', () => {
   })
 })
 
-describe('the lists of an agent', () => {
+describe("an agent's lists of tools", () => {
   let hostile: HostileMcp
   beforeAll(async () => {
     hostile = await startHostileMcp()
@@ -207,7 +207,7 @@ describe('the lists of an agent', () => {
   beforeEach(() => offers('admin.wipe', 'echo'))
   afterAll(() => hostile[Symbol.asyncDispose]())
 
-  /** What a run is offered whose agent has these lists, and beside that server more of them. */
+  /** Returns the tools of a run whose agent has these lists and, beside that server, further ones. */
   const offered = async (lists: Body, more: Body[] = []) => (await named(lists, more)).map(({ name }) => name)
 
   const targetOf = (tool: Tool | undefined) => JSON.parse(tool?.target ?? 'null')?.[2]
@@ -232,19 +232,19 @@ describe('the lists of an agent', () => {
   ]
   const other = { name: 'Other', permissions: onlyEcho }
 
-  it.each(['admin.wipe', 'admin_wipe', 'Admin__admin_wipe'])('mean a tool by any of its names (%s)', async (name) => {
+  it.each(['admin.wipe', 'admin_wipe', 'Admin__admin_wipe'])('accept any name of a tool (%s)', async (name) => {
     expect(await offered({ disallowedTools: [name] })).toEqual(['echo'])
     expect(await offered({ allowedTools: [name] })).toEqual(['admin_wipe'])
     expect(await offered({ allowedTools: [name], disallowedTools: [name] })).toEqual([])
   })
 
-  it('hold when another server offers a tool of the same name', async () => {
+  it('apply when another server offers a tool of the same name', async () => {
     expect(await offered({}, [other])).toEqual(['admin_wipe', 'Admin__echo', 'Other__echo'])
     expect(await offered({ disallowedTools: ['echo'] }, [other])).toEqual(['admin_wipe'])
     expect(await offered({ allowedTools: ['echo'] }, [other])).toEqual(['Admin__echo', 'Other__echo'])
   })
 
-  it('tell the tools of two servers apart: the one that is left has the name that it has alone', async () => {
+  it('distinguish the tools of two servers: the one that is left has its plain name', async () => {
     expect(await offered({ disallowedTools: ['Other__echo'] }, [other])).toEqual(['admin_wipe', 'echo'])
     expect(await offered({ allowedTools: ['Other__echo'] }, [other])).toEqual(['echo'])
     const same = { ...other, name: 'Admin' }
@@ -252,14 +252,14 @@ describe('the lists of an agent', () => {
     expect(await offered({ disallowedTools: ['Admin_2__echo'] }, [same])).toEqual(['admin_wipe', 'echo'])
   })
 
-  it('hold when another server has a tool of a name that one was given to tell it apart', async () => {
+  it("apply when another server's tool has the name that distinguishes this one", async () => {
     offers('echo', 'Other__echo')
     expect(await offered({}, [other])).toEqual(['Admin__echo', 'Admin__Other__echo', 'Other__echo'])
     expect(await offered({ allowedTools: ['Other__echo'] }, [other])).toEqual(['echo'])
     expect(await offered({ disallowedTools: ['Other__echo'] }, [other])).toEqual(['echo'])
   })
 
-  it('give a server no tool of another by a name that looks the same, or that its tools make up', async () => {
+  it('give a server no tool of another by a look-alike name or one that its tools make up', async () => {
     const cyrillic = '\u0410dmin'
     offers('echo', 'Admin__echo', 'Other__echo', `${cyrillic}__echo`)
     const alike = [{ ...other, name: cyrillic, permissions: [] }, { ...other, name: '\uff21dmin' }, other]
@@ -271,7 +271,7 @@ describe('the lists of an agent', () => {
     }
   })
 
-  it('mean by an id the server that has it, whatever names servers and tools have with a slash', async () => {
+  it('take an id as its server, even if the names of servers and tools contain a slash', async () => {
     const victim = await createMcp({ name: 'Victim', url: two.url })
     offers(`${victim}/echo`, 'echo', 'a/b')
     const spoof = { name: `${victim}/echo`, permissions: onlyEcho }
@@ -282,7 +282,7 @@ describe('the lists of an agent', () => {
     expect(banned.map((tool) => [tool.server?.name, targetOf(tool)])).not.toContainEqual(['Victim', 'echo'])
   })
 
-  it('mean tools whose names models cannot use by the names that their servers give them', async () => {
+  it("match tools with names that models cannot use by their server's names for them", async () => {
     const names = ['3d.render', '-x', 'größe', '$ref']
     offers(...names)
     const shown = ['_3d_render', '_-x', 'gr_e', '_ref']
@@ -304,8 +304,8 @@ describe('the lists of an agent', () => {
   })
 })
 
-describe('a server that cannot be reached', () => {
-  it('is left out, and the model is told; the others are there', async () => {
+describe('an unreachable server', () => {
+  it('is left out with a note to the model, and the other servers stay', async () => {
     const gone = await createMcp({ name: 'Gone', url: 'http://127.0.0.1:1/' })
     const unset = await createMcp({ name: 'Unset', headers: { A: `\${NOTHING}` } })
     const { names, instructions } = await opened([gone, unset, await createMcp()])
@@ -321,7 +321,7 @@ describe('a server that cannot be reached', () => {
     )
   })
 
-  it('does not keep a run that is stopped: what was opened is closed', async () => {
+  it('does not delay the stop of a run, which closes its open connections', async () => {
     const controller = new AbortController()
     const hanging = await createMcp({ url: 'http://127.0.0.1:1/' })
     const opening = open([await createMcp(), await createMcp({ url: two.url }), hanging], { signal: controller.signal })

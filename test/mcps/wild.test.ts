@@ -5,7 +5,7 @@ import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { connectMcp, type McpClient } from '../../src/mcps/client.ts'
 import { envelope, JSON_TYPE, type Message, reply, SSE_TYPE, tool } from '../support/hostile-mcp.ts'
 
-/** MCP servers as people run them: they restart, break streams off, are busy, or speak an older transport alone. */
+/** MCP servers as people run them: they restart, drop streams, are busy, or speak only an older transport. */
 
 type Request = {
   message: (Message & { params?: any }) | null
@@ -18,7 +18,7 @@ type Handle = (request: Request, response: ServerResponse) => boolean | undefine
 let url: string
 let requests: Request[]
 let sessions: number
-/** Answers a request otherwise than a plain server would; false if it does not. */
+/** Answers a request instead of the plain server. Returns false if the plain server should answer. */
 let otherwise: Handle
 const http = createServer(async (incoming, response) => {
   const chunks: Buffer[] = []
@@ -76,7 +76,7 @@ describe('a session that the server has lost', () => {
     ['404', 404, {}],
     ['410', 410, {}],
     ['400 that names the session', 400, { error: { code: -32000, message: 'Bad Request: No valid session ID' } }],
-  ])('is begun anew after a %s, and the call is made once more', async (_, status, body) => {
+  ])('is renewed after a %s, and the call is made once more', async (_, status, body) => {
     otherwise = (request, response) => {
       const isLost = isCall(request) && request.headers['mcp-session-id'] === 'session-1'
       if (isLost) response.writeHead(status, JSON_TYPE).end(JSON.stringify({ jsonrpc: '2.0', id: null, ...body }))
@@ -87,7 +87,7 @@ describe('a session that the server has lost', () => {
     expect(sessions).toBe(2)
   })
 
-  it('is begun anew once: a server that loses each one has its call fail', async () => {
+  it('is renewed once: a server that loses each session fails its call', async () => {
     otherwise = (request, response) => {
       if (isCall(request)) response.writeHead(404).end()
       return isCall(request)
@@ -96,7 +96,7 @@ describe('a session that the server has lost', () => {
     expect([sessions, requests.filter(isCall).length]).toEqual([2, 2])
   })
 
-  it('makes no call twice that the server may have made', async () => {
+  it('repeats no call that the server may have executed', async () => {
     otherwise = (request, response) => {
       if (isCall(request)) response.destroy()
       return isCall(request)
@@ -106,7 +106,7 @@ describe('a session that the server has lost', () => {
   })
 })
 
-it('a stream that breaks off behind an id is resumed there, and brings the answer', async () => {
+it('a stream that breaks after an event with an id resumes there and brings the answer', async () => {
   let asked: Message | null = null
   otherwise = ({ message, method, headers }, response) => {
     if (method === 'GET' && headers['last-event-id'] === 'e-1' && asked) {
@@ -122,7 +122,7 @@ it('a stream that breaks off behind an id is resumed there, and brings the answe
   expect(requests.filter(isCall)).toHaveLength(1)
 })
 
-it('a server that speaks the older transport alone is found', async () => {
+it('a server that speaks only the older transport is found', async () => {
   let stream: ServerResponse
   otherwise = ({ message, method, path }, response) => {
     if (method === 'GET') stream = response.writeHead(200, SSE_TYPE)
@@ -143,7 +143,7 @@ it('a server that speaks the older transport alone is found', async () => {
   expect(await using((client) => client.call('act', {}, never))).toEqual({ content: 'Old', isError: false })
 })
 
-it.each([429, 503])('a server that answers %s when it is connected to is asked again when it wants', async (status) => {
+it.each([429, 503])('a server that answers %s at connecting is asked again at the requested time', async (status) => {
   let busy = 2
   otherwise = (_, response) => {
     if (busy > 0) response.writeHead(status, { 'retry-after': '0' }).end()
@@ -152,7 +152,7 @@ it.each([429, 503])('a server that answers %s when it is connected to is asked a
   expect(await using(async ({ tools }) => tools.map(({ name }) => name))).toEqual(['act'])
 })
 
-it('a server that wants to be asked in an hour is given up at once, with its reason', async () => {
+it("a server that asks for an hour's delay fails at once, with its reason", async () => {
   otherwise = (_, response) => {
     response.writeHead(429, { 'retry-after': '3600' }).end()
     return true
@@ -162,7 +162,7 @@ it('a server that wants to be asked in an hour is given up at once, with its rea
 })
 
 describe('a slow call', () => {
-  it('that is given up is cancelled on the server, as the specification says', async () => {
+  it('whose caller gives up is cancelled on the server, as the specification requires', async () => {
     const controller = new AbortController()
     otherwise = (request, response) => {
       if (!isCall(request)) return false
@@ -179,7 +179,7 @@ describe('a slow call', () => {
     expect(given?.message?.params.requestId).toBe(call?.message?.id)
   })
 
-  it('sends a progress token, and tells of the progress that comes with it', async () => {
+  it('sends a progress token, and reports the progress for it', async () => {
     otherwise = ({ message }, response) => {
       if (message?.method !== 'tools/call') return false
       const { progressToken } = message.params._meta

@@ -5,7 +5,7 @@ import { startModelServer } from '../support/model-server.ts'
 import { type ServerProcess, spawnServer } from '../support/process.ts'
 import { request } from '../support/rest.ts'
 
-it('a server killed at random while fire times come starts each of them once, in its next life', {
+it('a server killed at random during fire times starts each of them once after its restart', {
   timeout: 60_000,
 }, async () => {
   await using folder = await createFolder()
@@ -42,7 +42,7 @@ it('a server killed at random while fire times come starts each of them once, in
     expect(new Set(all.executions.map(({ missionId }: { missionId: string }) => missionId))).toEqual(new Set(ids))
     for (const { schedule, status } of (await call('GET', '/missions')).body.missions) {
       expect(schedule).toMatchObject({ runCount: 1, nextRun: null })
-      // Where the kill came in mid-sentence the run has failed: it is not said to be completed.
+      // If the kill came in mid-sentence, the run has failed and is not reported as completed.
       expect(['completed', 'failed']).toContain(status)
     }
   } finally {

@@ -14,7 +14,7 @@ import { startServer, type TestServer } from '../support/server.ts'
 
 type Body = Record<string, any>
 
-/** The service in this process, with a clock that stands still and a scheduler at hand. */
+/** The service in this process, with a fake clock and a scheduler under the test's control. */
 export type MissionLab = AsyncDisposable & {
   server: TestServer
   clock: StoppedClock
@@ -22,23 +22,23 @@ export type MissionLab = AsyncDisposable & {
   scheduler: Scheduler
   call(method: string, path: string, body?: Body, token?: string): Promise<Answer>
   createAgent(fields?: Body, token?: string): Promise<string>
-  /** A mission of an agent of its own, unless told. */
+  /** Creates a mission with its own agent unless one is given. */
   create(fields?: Body, token?: string): Promise<Body>
-  /** So many that are alike; their ids. */
+  /** Creates a number of equal missions. Returns their ids. */
   createMany(count: number, fields: Body, token?: string): Promise<string[]>
   get(id: string): Promise<Body>
-  /** Fires what is due, and waits for its end. */
+  /** Fires due missions, and waits for their end. */
   tick(): Promise<void>
-  /** Waits until nothing is pending or running. */
+  /** Waits until no run is pending or running. */
   idle(): Promise<void>
-  /** Another server on the same database, as far as it can tell. */
+  /** Starts another server on the same database, in this process. */
   another(): Promise<Other>
 }
 
 export type Other = {
   scheduler: Scheduler
   stop(): Promise<void>
-  /** What goes on is cut off from the database in the midst of it, and nothing is tidied up. */
+  /** Cuts the server off from its database in mid-work, without cleaning up. */
   kill(): void
 }
 
@@ -120,13 +120,13 @@ async function startOther(shared: Deps): Promise<Other> {
     kill() {
       kill()
       void scheduler.stop()
-      // Only ends its loops: what it wants to write is refused.
+      // Stops only its loops: the database refuses its writes.
       engine.drain().catch(() => {})
     },
   }
 }
 
-/** A database that answers nothing any more from some moment on, in the midst of a transaction too. */
+/** A database that stops answering at some moment, also in the middle of a transaction. */
 function mortal(db: Db): { db: Db; kill: () => void } {
   let dead = false
   const die = () => {
@@ -141,7 +141,7 @@ function mortal(db: Db): { db: Db; kill: () => void } {
           if (dead) die()
           if (name !== '$transaction') return value.apply(object, args)
           const [work, ...options] = args as [(tx: object) => Promise<unknown>, ...unknown[]]
-          // A dead process does not commit: its transaction is undone.
+          // A dead process does not commit, so its transaction rolls back.
           return value.call(object, async (tx: object) => [await work(wrap(tx)), dead && die()][0], ...options)
         }
       },

@@ -9,16 +9,16 @@ const once = (scheduleValue: string, timezone = 'UTC'): Schedule => ({ scheduleT
 const BERLIN = 'Europe/Berlin'
 const NEW_YORK = 'America/New_York'
 
-/** `2026-03-29T03:30+02:00`: what the clock on the wall shows, and how far it is from UTC. */
+/** Formats an instant as `2026-03-29T03:30+02:00`: the local time and its offset from UTC. */
 function local(moment: Date, timezone: string): string {
   const shown = toWallClock(moment, timezone)
   const offset = (shown.getTime() - moment.getTime()) / 3_600_000
   return `${shown.toISOString().slice(0, 16)}${offset < 0 ? '-' : '+'}${String(Math.abs(offset)).padStart(2, '0')}`
 }
 
-describe('a cron mission over a change of the clock', () => {
+describe('a cron mission at a clock change', () => {
   type Row = [timezone: string, expression: string, from: string, fires: string[]]
-  /** A local time that is skipped runs at the next there is, a repeated one once (contract.md section 7). */
+  /** A skipped local time fires at the next existing one, a repeated local time once (contract.md section 7). */
   const rows: Row[] = [
     // Europe/Berlin, 29 March 2026: 02:00 is followed by 03:00.
     [BERLIN, '30 2 * * *', '2026-03-28T00:00Z', ['2026-03-28T02:30+01', '2026-03-29T03:00+02', '2026-03-30T02:30+02']],
@@ -64,7 +64,7 @@ describe('a cron mission over a change of the clock', () => {
       '2026-10-24T22:30Z',
       ['2026-10-25T01:00+02', '2026-10-25T02:00+02', '2026-10-25T02:00+01', '2026-10-25T03:00+01'],
     ],
-    // From within the hour that comes again.
+    // Asked from within the repeated hour.
     [BERLIN, '*/30 * * * *', '2026-10-25T01:10Z', ['2026-10-25T02:30+01', '2026-10-25T03:00+01']],
     [BERLIN, '30 2 * * *', '2026-10-25T01:10Z', ['2026-10-26T02:30+01']],
     // America/New_York, 8 March 2026: 02:00 is followed by 03:00.
@@ -79,7 +79,7 @@ describe('a cron mission over a change of the clock', () => {
     [NEW_YORK, '30 1 * * *', '2026-10-31T12:00Z', ['2026-11-01T01:30-04', '2026-11-02T01:30-05']],
     [NEW_YORK, '0 2 * * *', '2026-10-31T12:00Z', ['2026-11-01T02:00-05', '2026-11-02T02:00-05']],
     [NEW_YORK, '0 * * * *', '2026-11-01T04:30Z', ['2026-11-01T01:00-04', '2026-11-01T01:00-05', '2026-11-01T02:00-05']],
-    // Where the day begins at one o'clock, the clock changes by half an hour, and there are no changes.
+    // Zones where the day begins at one o'clock, the clock changes by half an hour, or never changes.
     ['Asia/Beirut', '0 0 * * *', '2026-03-27T23:00Z', ['2026-03-29T01:00+03', '2026-03-30T00:00+03']],
     ['Australia/Lord_Howe', '15 2 * * *', '2026-10-03T00:00Z', ['2026-10-04T02:30+11', '2026-10-05T02:15+11']],
     ['UTC', '30 2 * * *', '2026-03-28T12:00Z', ['2026-03-29T02:30+00', '2026-03-30T02:30+00']],
@@ -96,7 +96,7 @@ describe('a cron mission over a change of the clock', () => {
     ['*/30 2 * * *', '2026-10-24T23:30:00Z', ['00:00:00', '00:30:00', '01:00:00', '01:30:00']],
     ['0,30 2 * * *', '2026-10-24T23:30:00Z', ['00:00:00', '00:30:00']],
     ['30 2,3 * * *', '2026-10-24T23:30:00Z', ['00:30:00', '02:30:00']],
-  ])('%s goes on through the hour that comes again only if its minute or hour is a star', (value, from, fires) => {
+  ])('%s continues through the repeated hour only if its minute or hour is a star', (value, from, fires) => {
     const found = nextFires(cron(value, BERLIN), new Date(from), fires.length)
     expect(found.map((fire) => fire.toISOString())).toEqual(fires.map((time) => `2026-10-25T${time}.000Z`))
   })
@@ -105,7 +105,7 @@ describe('a cron mission over a change of the clock', () => {
     ['0 0 */2 * 1', ['2026-06-01', '2026-06-15', '2026-06-29']],
     ['0 0 1-7 * */1', ['2026-06-01', '2026-06-02', '2026-06-03']],
     ['0 0 1 * 5', ['2026-06-01', '2026-06-05', '2026-06-12']],
-  ])('%s joins day and weekday by AND only where one begins with a star', (value, days) => {
+  ])('%s joins day and weekday by AND only if one begins with a star', (value, days) => {
     const found = nextFires(cron(value, 'UTC'), new Date('2026-05-31T12:00:00Z'), days.length)
     expect(found.map((fire) => fire.toISOString().slice(0, 10))).toEqual(days)
   })
@@ -136,8 +136,8 @@ const moments = fc.date({
   noInvalidDate: true,
 })
 
-describe('the clock on the wall', () => {
-  it('is read and set by the same rule: the first moment at which it shows as much', () => {
+describe('local time', () => {
+  it('is the first instant at which the clock shows it, for reading and for writing', () => {
     fc.assert(
       fc.property(moments, fc.constantFrom(...ZONES), (date, timezone) => {
         const moment = new Date(Math.floor(date.getTime() / 1000) * 1000)
@@ -162,7 +162,7 @@ describe('fire times', () => {
   )
   const FORTNIGHT = 14 * 24 * 60 * 60 * 1000
 
-  it('grow, are what the expression says, and none is left out', () => {
+  it('increase, match the expression, and omit no match', () => {
     fc.assert(
       fc.property(moments, fc.constantFrom(...ZONES), expressions, (from, timezone, expression) => {
         const fires = nextFires(cron(expression, timezone), from, 5)
@@ -176,7 +176,7 @@ describe('fire times', () => {
     )
   })
 
-  it('the last one that is due is what going from one to the next finds', () => {
+  it('the last due one equals the end of a walk from one to the next', () => {
     const spans = fc.integer({ min: 0, max: FORTNIGHT })
     fc.assert(
       fc.property(moments, spans, fc.constantFrom(...ZONES), expressions, (from, span, timezone, expression) => {
@@ -191,14 +191,14 @@ describe('fire times', () => {
     )
   })
 
-  it('the last of ten years of seconds is found without counting them', () => {
+  it('the last one of ten years of seconds is found without counting them', () => {
     const due = new Date('2016-01-01T00:00:00Z')
     expect(lastDue(cron('* * * * * *', BERLIN), due, new Date('2026-01-01T00:00:00.500Z')).toISOString()).toBe(
       '2026-01-01T00:00:00.000Z',
     )
   })
 
-  it('there is none for what is due by hand, or when the last run ends', () => {
+  it('are absent for missions that run by hand or when the last run ends', () => {
     const now = new Date('2026-01-01T00:00:00Z')
     for (const scheduleType of ['none', 'continuous'] as const) {
       expect(nextFire({ scheduleType, scheduleValue: '60', timezone: 'UTC' }, now)).toBeNull()
@@ -206,7 +206,7 @@ describe('fire times', () => {
   })
 })
 
-describe('a schedule that is none', () => {
+describe('an invalid schedule', () => {
   const now = new Date('2026-01-01T00:00:00Z')
   const refused = (what: string) => `Invalid value for field: schedule.value. Expected ${what}`
   const FIELDS = refused('a cron expression of five or six fields')
@@ -289,7 +289,7 @@ describe('a schedule that is none', () => {
       (value): Row => ['continuous', value, SECONDS],
     ),
   ]
-  it.each(rows)('%s %j is refused, and says why', (scheduleType, scheduleValue, message) => {
+  it.each(rows)('%s %j is refused with the reason', (scheduleType, scheduleValue, message) => {
     expect(() => checkSchedule({ scheduleType, scheduleValue, timezone: 'UTC' }, now)).toThrow(message)
   })
 
@@ -306,13 +306,13 @@ describe('a schedule that is none', () => {
     'Europe/Berlin\n',
     '../etc/localtime',
     'constructor',
-  ])('the timezone %j is refused', (timezone) => {
+  ])('with the timezone %j is refused', (timezone) => {
     for (const schedule of [cron('* * * * *', timezone), once('2030-01-01T00:00', timezone)]) {
       expect(() => checkSchedule(schedule, now)).toThrow(ZONE)
     }
   })
 
-  it('of those that are, none is refused', () => {
+  it('differs from valid schedules, which are accepted', () => {
     const good = [
       '* * * * *',
       '*/5 * * * * *',

@@ -10,7 +10,7 @@ const HOUR = 60 * MINUTE
 const everyMinute = { type: 'cron', value: '* * * * *' } as const
 const hourly = { type: 'cron', value: '0 * * * *' } as const
 
-/** A pseudo-random number generator (mulberry32), so that a failure can be seen again. */
+/** A pseudo-random number generator (mulberry32), so that failures can be repeated. */
 function seeded(seed: number): (below: number) => number {
   let state = seed
   return (below) => {
@@ -21,7 +21,7 @@ function seeded(seed: number): (below: number) => number {
   }
 }
 
-/** The runs of each mission by their number, each there once. */
+/** Returns the runs of each mission by number, and checks that each exists once. */
 async function expectNumbered({ db }: MissionLab, ids: readonly string[], count: number): Promise<void> {
   const chats = await db.chat.findMany({
     where: { missionId: { in: [...ids] } },
@@ -41,7 +41,7 @@ async function expectNumbered({ db }: MissionLab, ids: readonly string[], count:
 }
 
 describe('two servers', () => {
-  it('and 500 fire times, one of the two stopped or killed at random: 500 runs, none twice, none missing', {
+  it('give 500 fire times 500 runs without gap or duplicate while one server stops or dies', {
     timeout: 120_000,
   }, async () => {
     await using lab = await startLab()
@@ -58,7 +58,7 @@ describe('two servers', () => {
         if (fate === 0) {
           other.kill()
           killed++
-          // Nobody renews what it held.
+          // The lease of the dead server expires.
           lab.clock.advance(16_000)
         } else await other.stop()
         other = await lab.another()
@@ -80,7 +80,7 @@ describe('two servers', () => {
     }
   })
 
-  it('that look at the same moment start what is due once', async () => {
+  it('that look at the same moment start a due mission once', async () => {
     await using lab = await startLab()
     const ids = await lab.createMany(50, { schedule: everyMinute })
     const others = [await lab.another(), await lab.another()]
@@ -93,7 +93,7 @@ describe('two servers', () => {
 })
 
 describe('a server that sleeps between looking and starting', () => {
-  /** Has it look for what is due by its clock; what wakes it up again, once that is so many, and has it start them. */
+  /** Has the sleeper look for due missions by its clock, wakes it after a number of them, and lets it start them. */
   async function fallAsleep({ server, idle }: MissionLab, clock: Clock, due: number): Promise<() => Promise<void>> {
     const { deps } = server.service
     const { promise, resolve } = Promise.withResolvers<void>()
@@ -114,7 +114,7 @@ describe('a server that sleeps between looking and starting', () => {
     }
   }
 
-  it('starts nothing that another has started, or that has changed, meanwhile', async () => {
+  it('starts no mission that another server has started or that has changed meanwhile', async () => {
     await using lab = await startLab()
     const ids = await lab.createMany(10, { schedule: everyMinute })
     const [byHand = '', paused = '', deleted = ''] = ids
@@ -130,11 +130,11 @@ describe('a server that sleeps between looking and starting', () => {
     await expectNumbered(lab, [byHand], 2)
   })
 
-  it('does not have a mission go on by a schedule that it has no more', async () => {
+  it('does not continue a mission by a schedule that was replaced', async () => {
     await using lab = await startLab()
     const { id } = await lab.create({ schedule: everyMinute })
     const wakeUp = await fallAsleep(lab, stopClock('2026-06-01T12:01:00Z'), 1)
-    // By the clock of those who do not sleep the new schedule begins with the same fire time.
+    // By the clock of the other servers the new schedule begins with the same fire time.
     const { body } = await lab.call('PATCH', `/missions/${id}`, { schedule: { value: '1 * * * *' } })
     expect(body.mission.schedule.nextRun).toBe('2026-06-01T12:01:00.000Z')
     await wakeUp()
@@ -145,7 +145,7 @@ describe('a server that sleeps between looking and starting', () => {
 })
 
 describe('pausing', () => {
-  it('while 100 fire times come: no run starts after the answer, of a pause or of a deletion', async () => {
+  it('or deleting while 100 fire times come stops new runs once it is acknowledged', async () => {
     await using lab = await startLab()
     const ids = await lab.createMany(100, { schedule: everyMinute })
     const other = await lab.another()
@@ -158,7 +158,7 @@ describe('pausing', () => {
       expect(answer.status).toBe(200)
       answered.set(id, (await lab.db.mission.findUniqueOrThrow({ where: { id } })).runCount)
     }
-    // Nobody writes before everybody has read: the first to fire come first then, the others after the pauses.
+    // The first fires write before the pauses, because all of them read first.
     const { ended } = await lab.db.$transaction(async () => {
       queries.length = 0
       lab.clock.advance(MINUTE)
@@ -182,7 +182,7 @@ describe('pausing', () => {
       expect(now).toMatchObject({ runCount, nextRunAt: null })
       expect(await lab.db.execution.count({ where: { missionId: id } })).toBe(runCount)
     }
-    // Otherwise this says nothing.
+    // Both outcomes must occur for the test to mean anything.
     const total = [...answered.values()].reduce((sum, count) => sum + count, 0)
     expect(total).toBeGreaterThan(0)
     expect(total).toBeLessThan(50)
@@ -190,10 +190,10 @@ describe('pausing', () => {
   })
 })
 
-describe('what is due', () => {
-  it('is started though a hundred others before it cannot be', async () => {
+describe('a due mission', () => {
+  it('starts even if a hundred others before it cannot', async () => {
     await using lab = await startLab({ MAX_PENDING_RUNS: '0', MAX_RUNNING_PER_ORGANIZATION: '1' })
-    // The organization has a run, and room for no other.
+    // The organization has a run, and no capacity for another.
     const eve = await lab.server.member({ organization: 'Evil', role: 'owner' })
     const agentId = await lab.createAgent({}, eve.token)
     await lab.createMany(120, { agentId, schedule: everyMinute }, eve.token)
@@ -205,7 +205,7 @@ describe('what is due', () => {
     const [waiting] = (await lab.call('GET', '/missions?limit=1', undefined, eve.token)).body.missions
     expect((await lab.call('POST', `/missions/${waiting.id}/run`, undefined, eve.token)).status).toBe(429)
     expect((await lab.call('PATCH', `/missions/${waiting.id}`, { status: 'running' }, eve.token)).status).toBe(429)
-    // They stay due, and run when there is room.
+    // They stay due, and run when there is capacity.
     await lab.db.organization.update({ where: { id: eve.organizationId }, data: { running: 0 } })
     await expect
       .poll(
@@ -219,7 +219,7 @@ describe('what is due', () => {
     expect(lab.server.logs.filter((line) => JSON.parse(line).level >= 50)).toEqual([])
   })
 
-  it('is looked at by the server itself, again and again', async () => {
+  it('is looked for by the server itself, repeatedly', async () => {
     await using lab = await startLab()
     const { id } = await lab.create({ schedule: everyMinute })
     for (const minute of [1, 2]) {
@@ -229,7 +229,7 @@ describe('what is due', () => {
     }
   })
 
-  it('of a scheduler that has stopped is left to others', async () => {
+  it('of a stopped scheduler is left to other servers', async () => {
     await using lab = await startLab()
     const stopped = createScheduler(lab.server.service.deps)
     await stopped.stop()
@@ -240,7 +240,7 @@ describe('what is due', () => {
   })
 })
 
-describe('fire times that nobody was there for', () => {
+describe('missed fire times', () => {
   let lab: MissionLab
   beforeAll(async () => {
     lab = await startLab()
@@ -248,13 +248,13 @@ describe('fire times that nobody was there for', () => {
   afterAll(() => lab[Symbol.asyncDispose]())
 
   type Row = [schedule: object, after: number, runCount: number, lastRun: string | null, nextRun: string | null]
-  // It is 12:00 when they are made.
+  // The missions are created at 12:00.
   const rows: Row[] = [
     [{ ...hourly, catchUp: 'last' }, 3 * HOUR + 5 * MINUTE, 1, '15:00', '16:00'],
     [{ ...hourly, catchUp: 'skip' }, 3 * HOUR + 5 * MINUTE, 0, null, '16:00'],
     [{ ...hourly, catchUp: 'skip', overlap: 'queue' }, 3 * HOUR + 5 * MINUTE, 0, null, '16:00'],
     [{ ...hourly, catchUp: 'last', overlap: 'queue' }, 3 * HOUR + 5 * MINUTE, 1, '15:00', '16:00'],
-    // The last one is not missed: it is late by as much as a busy server may be.
+    // The last one does not count as missed: its delay is within that of a busy server.
     [{ ...hourly, catchUp: 'skip' }, 3 * HOUR + MINUTE / 2, 1, '15:00', '16:00'],
     [{ type: 'once', value: '2026-06-01T13:00', catchUp: 'last' }, 24 * HOUR, 1, '13:00', null],
     [{ type: 'once', value: '2026-06-01T13:00', catchUp: 'skip' }, 24 * HOUR, 0, null, null],
@@ -272,7 +272,7 @@ describe('fire times that nobody was there for', () => {
     await lab.call('DELETE', `/missions/${id}`)
   })
 
-  it('of a continuous mission: it goes on, whatever it says of those', async () => {
+  it('of a continuous mission leave it active, whatever its policy for them', async () => {
     lab.clock.set('2026-06-01T12:00:00Z')
     const { id } = await lab.create({ schedule: { type: 'continuous', value: '10', catchUp: 'skip' } })
     await lab.tick()
@@ -283,7 +283,7 @@ describe('fire times that nobody was there for', () => {
     await lab.call('DELETE', `/missions/${id}`)
   })
 
-  it('when a server is slow, each one still runs', async () => {
+  it('of a slow server all run', async () => {
     lab.clock.set('2026-06-01T12:00:00.500Z')
     const { id } = await lab.create({ schedule: { type: 'cron', value: '*/10 * * * * *' } })
     lab.clock.advance(45_000)
@@ -327,7 +327,7 @@ describe('the health of a mission', () => {
     await lab.call('DELETE', `/missions/${id}`)
   })
 
-  it('a mission that runs once ends as failed if its run fails, and can be run or scheduled again', async () => {
+  it('a one-time mission ends as failed with its run, and can be run or scheduled again', async () => {
     lab.clock.set('2026-06-01T12:00:00Z')
     const { id } = await lab.create({ schedule: { type: 'once', value: '2026-06-01T13:00' } })
     model.script({ error: { status: 400 } })
@@ -347,7 +347,7 @@ describe('the health of a mission', () => {
   it.each([
     [{ catchUp: 'last' }, 2, 1],
     [{ catchUp: 'skip' }, 3, 0],
-  ])('counts the fire times that %j passes over, and logs them in one line', async (policy, skippedCount, runCount) => {
+  ])('%j counts the fire times that it skips, and logs them in one line', async (policy, skippedCount, runCount) => {
     lab.clock.set('2026-06-01T12:00:00Z')
     const { id } = await lab.create({ schedule: { ...hourly, ...policy } })
     lab.clock.advance(3 * HOUR + 5 * MINUTE)
@@ -360,7 +360,7 @@ describe('the health of a mission', () => {
     await lab.call('DELETE', `/missions/${id}`)
   })
 
-  it('puts a fire time back that was set under a clock that was ahead', async () => {
+  it('a fire time that was set under a fast clock is set back', async () => {
     lab.clock.set('2026-06-03T12:00:00Z')
     const ids = await Promise.all(
       [hourly, { type: 'continuous', value: '600' }, { type: 'once', value: '2026-06-04T12:00' }].map(
@@ -375,7 +375,7 @@ describe('the health of a mission', () => {
     for (const id of ids) await lab.call('DELETE', `/missions/${id}`)
   })
 
-  it('fires no more than maxRuns times', async () => {
+  it('a mission fires at most maxRuns times', async () => {
     lab.clock.set('2026-06-01T12:00:00Z')
     const { id } = await lab.create({ schedule: { ...everyMinute, maxRuns: 2 } })
     for (let minute = 0; minute < 4; minute++) {
@@ -386,7 +386,7 @@ describe('the health of a mission', () => {
   })
 })
 
-describe('a fire time while the last run is on', () => {
+describe('a fire time during the previous run', () => {
   let model: ModelServer
   let lab: MissionLab
   beforeAll(async () => {
@@ -398,7 +398,7 @@ describe('a fire time while the last run is on', () => {
     await model.close()
   })
 
-  /** A mission whose first run goes on until it is let go. */
+  /** Creates a mission whose first run waits until the test releases it. */
   async function begin(schedule: object) {
     const { promise, resolve } = Promise.withResolvers<void>()
     model.script({ tokens: [promise, 'Done.'] })
@@ -431,7 +431,7 @@ describe('a fire time while the last run is on', () => {
     await lab.call('DELETE', `/missions/${id}`)
   })
 
-  it('waits for its end, and every one that came meanwhile runs, one after another (queue)', async () => {
+  it('waits for its end with all later ones, which run one after another (queue)', async () => {
     const { id, letGo } = await begin({ ...everyMinute, overlap: 'queue', catchUp: 'skip' })
     for (let minute = 2; minute <= 4; minute++) {
       lab.clock.advance(MINUTE)
@@ -440,7 +440,7 @@ describe('a fire time while the last run is on', () => {
     expect((await lab.get(id)).schedule).toMatchObject({ runCount: 1, nextRun: '2026-06-01T12:02:00.000Z' })
     letGo()
     await lab.idle()
-    // The server looks for what is due, too, so that there may be fewer left.
+    // The server looks for due missions, too, so fewer may be left.
     for (const _ of [2, 3, 4, 5]) await lab.tick()
     expect(await lab.get(id)).toMatchObject({
       status: 'pending',
@@ -449,14 +449,14 @@ describe('a fire time while the last run is on', () => {
     await lab.call('DELETE', `/missions/${id}`)
   })
 
-  it('waits for its end, but not for longer than anybody was there', async () => {
+  it('waits for its end, but only while a server is running', async () => {
     const { id, letGo } = await begin({ ...everyMinute, overlap: 'queue', catchUp: 'skip' })
     lab.clock.advance(MINUTE)
     letGo()
     await lab.idle()
     lab.clock.advance(HOUR)
     await lab.tick()
-    // Of the hour only the one that is due just now; before it, the one that waited may have been found by the server.
+    // Only the fire time due now counts; the server may have found the earlier, waiting one.
     const { schedule } = await lab.get(id)
     expect(schedule).toMatchObject({ lastRun: '2026-06-01T13:02:00.000Z', nextRun: '2026-06-01T13:03:00.000Z' })
     expect(schedule.runCount).toBeLessThanOrEqual(3)
@@ -483,7 +483,7 @@ describe('a fire time while the last run is on', () => {
     await lab.call('DELETE', `/missions/${id}`)
   })
 
-  it('is not missed by a mission that was paused and resumed meanwhile: it runs once at a time', async () => {
+  it('runs once if the mission was paused and resumed meanwhile', async () => {
     for (const overlap of ['skip', 'queue']) {
       const { id, letGo } = await begin({ ...everyMinute, overlap })
       expect((await lab.call('POST', `/missions/${id}/pause`)).body.mission).toMatchObject({
@@ -508,7 +508,7 @@ describe('a fire time while the last run is on', () => {
     }
   })
 
-  it('of a mission that was paused until its run had ended: it waits for the next one', async () => {
+  it('waits for the next one if the mission was paused until its run had ended', async () => {
     const { id, letGo } = await begin(everyMinute)
     await lab.call('POST', `/missions/${id}/pause`)
     letGo()
