@@ -16,7 +16,7 @@ afterAll(() => server[Symbol.asyncDispose]())
 const LISTED = `id name slug role systemPrompt visibility organizationId userId model description tags category image color
   initialGreeting skillIds mcpInstanceIds mcpTypes subagentIds allowedTools disallowedTools advanced_tools maxTurns
   version archived createdAt updatedAt fallbackModels contextWindow requireTools modelSettings`
-/** A list of 1,000 agents with all of them would be too much at once. */
+/** A list of 1,000 agents with all of these fields would exceed the complexity limit. */
 const FIELDS = `${LISTED} permissions { tool mode } skillRefs { skillId version latestVersion foreign }`
 
 const CREATE = `mutation ($input: CreateAgentInput!) { createAgent(input: $input) { chatUrl agent { ${FIELDS} } } }`
@@ -34,8 +34,8 @@ type Visibility = 'private' | 'organization' | 'public' | 'unlisted'
 const create = (visibility: Visibility, token = server.token, name: string = visibility) =>
   callerOf(server, token).agents.create({ name, systemPrompt: 'secret prompt', visibility, tags: ['a', 'b'] })
 
-describe('the same through GraphQL and tRPC', () => {
-  test('an agent is created with all of its fields, and read back', async () => {
+describe('agents over GraphQL and tRPC', () => {
+  test('are created with all of their fields, and read back', async () => {
     const input = {
       name: 'Ada',
       systemPrompt: 'p',
@@ -73,7 +73,7 @@ describe('the same through GraphQL and tRPC', () => {
     expect((await graphql(server, GET, { id: agent.id })).data.agent).toEqual(agent)
   })
 
-  test('a null system prompt is none: the agent that is copied has one', async () => {
+  test('keep their own prompt as a copy, because a null system prompt counts as absent', async () => {
     const { id: basedOnAgentId } = await create('organization')
     const input = { name: 'Copy', basedOnAgentId, systemPrompt: null }
     const { data, errors } = await graphql(server, CREATE, { input })
@@ -100,14 +100,14 @@ describe('the same through GraphQL and tRPC', () => {
     ['a subagent that there is not', { name: 'n', systemPrompt: 'p', subagentIds: ['nobody'] }],
     ['a base that there is not', { name: 'n', basedOnAgentId: 'nobody' }],
     ['a character that cannot be kept', { name: 'a\0b', systemPrompt: 'p' }],
-  ])('%s is refused in the same words', async (_, input) => {
+  ])('report %s with the same error', async (_, input) => {
     const expected = await refusal(callerOf(server).agents.create(input as never))
     const { message, errors } = await graphql(server, CREATE, { input })
     expect(message).toBe(expected.message)
     expect(errors?.[0]?.extensions).toMatchObject({ error: true, statusCode: expected.status })
   })
 
-  test('a bad value is refused in the same words where it stands in the document', async () => {
+  test('report an invalid value with the same error, at its place in the document', async () => {
     const text = 'mutation { createAgent(input: {name: "n", systemPrompt: "p", visibility: secret}) { chatUrl } }'
     expect((await graphql(server, text)).message).toBe(
       'Invalid visibility value. Must be: private, organization, public, or unlisted',
@@ -119,7 +119,7 @@ describe('the same through GraphQL and tRPC', () => {
     ['search', { search: 'a\0b' }],
     ['visibility', { visibility: 'secret' }],
     ['owner', { owner: 'you' }],
-  ])('a bad %s of a list is refused in the same words', async (_, input) => {
+  ])('report an invalid %s of a list with the same error', async (_, input) => {
     const expected = await refusal(callerOf(server).agents.list(input as never))
     expect((await graphql(server, LIST, input)).message).toBe(expected.message)
   })
@@ -130,12 +130,12 @@ describe('the same through GraphQL and tRPC', () => {
     [{ first: 'x' }, 'Invalid value for field: first. Expected number'],
     [{ after: 'nonsense' }, 'Invalid value for field: after. Expected an endCursor of this list'],
     [{ after: 'WzFd' }, 'Invalid value for field: after. Expected an endCursor of this list'],
-  ])('a bad page of a list is refused: %j', async (input, message) => {
+  ])('report an invalid page of a list: %j', async (input, message) => {
     expect((await graphql(server, LIST, input)).message).toBe(message)
   })
 
   test.each(['organization', 'public', 'unlisted', 'private'] as const)(
-    '%s agents are found by the same people',
+    'with %s visibility are found by the same users',
     async (visibility) => {
       const { id } = await create(visibility)
       for (const token of [server.token, member.token, foreigner.token]) {
@@ -158,7 +158,7 @@ describe('the same through GraphQL and tRPC', () => {
     },
   )
 
-  test('an unknown, an archived, a foreign and a private agent are told in the same words', async () => {
+  test('give unknown, archived, foreign and private agents the same error', async () => {
     const archived = await create('organization')
     await callerOf(server).agents.delete({ id: archived.id })
     const foreign = await create('organization', foreigner.token)
@@ -181,7 +181,7 @@ describe('the same through GraphQL and tRPC', () => {
     }
   })
 
-  test('a list is read page by page, to the last one', async () => {
+  test('are listed page by page to the last one', async () => {
     const { token } = await server.member({ organization: 'Paged', role: 'owner' })
     for (let i = 0; i < 5; i++) await create('organization', token, `agent ${i}`)
     const seen: string[] = []
@@ -197,7 +197,7 @@ describe('the same through GraphQL and tRPC', () => {
     expect(seen.sort()).toEqual(['agent 0', 'agent 1', 'agent 2', 'agent 3', 'agent 4'])
   })
 
-  test('a change is made by its creator, and shown in the answer', async () => {
+  test('are changed by their creator, and the answer has the change', async () => {
     const { id } = await create('organization', member.token)
     const input = { id, name: 'Grace', tags: null, description: 'new' }
     const { data } = await graphql(server, UPDATE, { input }, { token: member.token })
@@ -206,7 +206,7 @@ describe('the same through GraphQL and tRPC', () => {
     expect((await callerOf(server).agents.get({ id })).agent).toEqual(data.updateAgent.agent)
   })
 
-  test('another member who sees an agent may not change it, and who does not see it does not learn of it', async () => {
+  test('refuse a change by a member who sees them, and look absent to one who does not', async () => {
     const shared = await create('organization')
     const hidden = await create('private')
     for (const [agent, message, statusCode] of [
@@ -231,14 +231,14 @@ describe('the same through GraphQL and tRPC', () => {
     })
   })
 
-  test('a deleted agent is gone', async () => {
+  test('are gone after their deletion', async () => {
     const { id } = await create('organization')
     const { data } = await graphql(server, DELETE, { id })
     expect(data.deleteAgent).toEqual({ deletedId: id, message: 'Agent deleted successfully' })
     expect((await graphql(server, DELETE, { id })).message).toBe('Agent not found')
   })
 
-  test('its versions are told, newest first', async () => {
+  test('list their versions, newest first', async () => {
     const { id } = await create('organization')
     await callerOf(server).agents.update({ id, name: 'Second' })
     const text = `query ($id: ID!) { agent(id: $id) { versions(first: 10) { nodes { version userId createdAt agent { ${FIELDS} } } } } }`
@@ -248,7 +248,7 @@ describe('the same through GraphQL and tRPC', () => {
     expect(versions.map(({ version }) => version)).toEqual([2, 1])
   })
 
-  test('of the agents and skills in an agent, as it is and as it was, those are told that the caller can reach', async () => {
+  test('list, now and in old versions, only the agents and skills that the caller can reach', async () => {
     const skill = async (visibility: 'private' | 'organization') =>
       (await callerOf(server).skills.create({ name: `s-${visibility}`, description: 'd', prompt: 'p', visibility })).id
     const ids = {
@@ -273,7 +273,7 @@ describe('the same through GraphQL and tRPC', () => {
 describe('public agents', () => {
   const CARD = 'id name slug role description tags organizationName'
 
-  test('are shown to everybody as cards, never with their prompt', async () => {
+  test('are shown to everyone as cards, never with their prompt', async () => {
     const shown = await create('public', foreigner.token, 'Shown')
     const unlisted = await create('unlisted', foreigner.token, 'Unlisted')
     const { publicAgents } = (
@@ -291,7 +291,7 @@ describe('public agents', () => {
     expect(refused.message).toBe('Cannot query field "systemPrompt" on type "AgentCard".')
   })
 
-  test.each(['private', 'organization'] as const)('%s ones have no card', async (visibility) => {
+  test.each(['private', 'organization'] as const)('with visibility %s have no card', async (visibility) => {
     const { id } = await create(visibility, foreigner.token)
     expect((await graphql(server, 'query ($id: ID!) { publicAgent(id: $id) { id } }', { id })).message).toBe(
       'Agent not found',
@@ -299,7 +299,7 @@ describe('public agents', () => {
   })
 })
 
-test('the models are told', async () => {
+test('models lists the models', async () => {
   const { data } = await graphql(server, '{ models { models { id provider available } defaultModel } }')
   const { models, defaultModel } = await callerOf(server).models.list()
   expect(data.models).toEqual({ models, defaultModel })

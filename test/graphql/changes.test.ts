@@ -14,7 +14,7 @@ beforeAll(async () => {
 })
 afterAll(() => server[Symbol.asyncDispose]())
 
-/** Resolves once somebody else listens to what changes. */
+/** Resolves when the next subscriber listens to changes. */
 function listening(): Promise<void> {
   const { deps } = server.service
   const { promise, resolve } = Promise.withResolvers<void>()
@@ -32,7 +32,7 @@ function listening(): Promise<void> {
   return promise
 }
 
-/** Follows until it is disposed of; `next` is the next change. Resolves once it is heard. */
+/** Subscribes until it is disposed of; `next` returns the next change. Resolves once the server listens. */
 async function follow(text: string, variables: Record<string, unknown> = {}, token = ann.token) {
   const gone = new AbortController()
   const events = subscribe(server, text, variables, { token, signal: gone.signal })
@@ -54,7 +54,7 @@ async function follow(text: string, variables: Record<string, unknown> = {}, tok
 
 let heard = 0
 
-/** Tasks of somebody's organization, made just now, of which nobody was told. */
+/** Creates tasks in the member's organization without publishing them. */
 async function makeTasks({ organizationId, userId }: Member, count: number, description = ''): Promise<string[]> {
   const { db } = server.service.deps
   const now = new Date()
@@ -70,8 +70,8 @@ const TASKS =
   'subscription ($id: ID, $spaceId: ID) { taskChanges(id: $id, spaceId: $spaceId) { id title status result } }'
 const CHATS = 'subscription ($id: ID) { chatChanges(id: $id) { id title status messageCount agent { name } } }'
 
-describe('changes', () => {
-  test('of tasks are told: made, changed, claimed', async () => {
+describe('change subscriptions', () => {
+  test('send tasks that are created, changed and claimed', async () => {
     using events = await follow(TASKS)
     const caller = callerOf(server, ann.token)
     const { id } = await caller.tasks.create({ title: 'One' })
@@ -84,7 +84,7 @@ describe('changes', () => {
     expect((await events.next()).data.taskChanges).toMatchObject({ id, title: 'Two' })
   })
 
-  test('of a task that its agent works on are told, to its result', async () => {
+  test('send a task that its agent works on, to its result', async () => {
     const caller = callerOf(server, ann.token)
     const agent = await caller.agents.create({ name: 'Ada', systemPrompt: 'p' })
     const { id } = await caller.tasks.create({ title: 'Work', assignTo: agent.id })
@@ -95,7 +95,7 @@ describe('changes', () => {
     expect(new Set(seen)).toEqual(new Set(seen.length > 1 ? ['in_progress', 'completed'] : ['completed']))
   })
 
-  test('are told however long they are together, if each is no longer than an answer may be', async () => {
+  test('send more than one answer may hold in total, if each change is small enough', async () => {
     const caller = callerOf(server, ann.token)
     const { id } = await caller.tasks.create({ title: 'Long' })
     const result = 'r'.repeat(5_000_000)
@@ -109,7 +109,7 @@ describe('changes', () => {
     }
   })
 
-  test('of chats are told, whatever changes them', async () => {
+  test('send chats, whatever changes them', async () => {
     const caller = callerOf(server, ann.token)
     const agent = await caller.agents.create({ name: 'Ada', systemPrompt: 'p' })
     using events = await follow(CHATS)
@@ -123,12 +123,12 @@ describe('changes', () => {
     while (last.status !== 'done')
     expect(last).toMatchObject({ id, messageCount: 2 })
     await caller.chats.update({ id, title: 'Renamed' })
-    // The run's end may be told once more before.
+    // The end of the run may arrive once more before.
     let title = ''
     while (title !== 'Renamed') title = (await events.next()).data.chatChanges.title
   })
 
-  test('with an Idempotency-Key are told once they are there', async () => {
+  test('send changes made with an Idempotency-Key once they are committed', async () => {
     using events = await follow(TASKS)
     const send = () =>
       fetch(`${server.url}/api/v1/tasks`, {
@@ -144,7 +144,7 @@ describe('changes', () => {
     expect((await events.next()).data.taskChanges.title).toBe('Kept')
   })
 
-  test('are for those who can see the row, and of the one that they name', async () => {
+  test('reach only callers who can see the row, and only for the row that they name', async () => {
     const caller = callerOf(server, ann.token)
     const stranger = await server.member({ organization: 'Elsewhere' })
     using theirs = await follow(TASKS, {}, stranger.token)
@@ -157,7 +157,7 @@ describe('changes', () => {
     expect((await theirs.next()).data.taskChanges).toMatchObject({ id: own.id, title: 'Own' })
   })
 
-  test('of what is deleted end the subscription that names it', async () => {
+  test('that name a row end when it is deleted', async () => {
     const caller = callerOf(server, ann.token)
     const { id } = await caller.tasks.create({ title: 'Gone' })
     using events = await follow(TASKS, { id })
@@ -166,7 +166,7 @@ describe('changes', () => {
     expect(await events.next()).toBeNull()
   })
 
-  test('are refused before the first: without the scope, and for what is not there', async () => {
+  test('are refused before the first change without the scope, or for a missing row', async () => {
     const other = await server.member({ scopes: ['chats:read'] })
     const stranger = await server.member({ organization: 'Elsewhere' })
     const { id } = await callerOf(server, ann.token).tasks.create({ title: 'Mine' })
@@ -189,7 +189,7 @@ describe('changes', () => {
     expect(await events.next()).toBeNull()
   })
 
-  test('that may have been missed are looked for', async () => {
+  test('look for changes that may have been missed', async () => {
     using events = await follow(TASKS)
     const { db, bus } = server.service.deps
     const { id } = await callerOf(server, ann.token).tasks.create({ title: 'First' })
@@ -201,7 +201,7 @@ describe('changes', () => {
     while (title !== 'Elsewhere')
   })
 
-  test.each(['told', 'looked for'])('of more rows than a statement reads are %s, each of them', async (how) => {
+  test.each(['told', 'looked for'])('send each of more rows than one statement reads (%s)', async (how) => {
     const reader = await server.member({ organization: `Many ${how}` })
     const { db, bus } = server.service.deps
     const ids = await makeTasks(reader, 1500)
@@ -214,7 +214,7 @@ describe('changes', () => {
     await db.task.deleteMany({ where: { organizationId: reader.organizationId } })
   })
 
-  test('after the token was revoked are not told to who reads late', async () => {
+  test('send a slow reader nothing newer than the revocation of its token', async () => {
     const reader = await server.member({ organization: 'Late' })
     const { db, bus } = server.service.deps
     const ids = await makeTasks(reader, 100, 'x'.repeat(100_000))
@@ -237,12 +237,12 @@ describe('changes', () => {
     expect(told).not.toContain('Afterwards')
   })
 
-  test('are listened to no longer than somebody reads', async () => {
+  test('stop listening when the reader leaves', async () => {
     await expect.poll(() => heard).toBe(0)
   })
 })
 
-test('a client that follows by what a query gave it misses nothing of the chat', async () => {
+test('a client that subscribes after a query misses no change of the chat', async () => {
   const caller = callerOf(server, ann.token)
   const { id } = await caller.chats.create({ title: 'Here' })
   const { data } = await graphql(server, 'query ($id: ID!) { chat(id: $id) { id title } }', { id }, ann)
@@ -251,7 +251,7 @@ test('a client that follows by what a query gave it misses nothing of the chat',
   expect((await events.next()).data.chatChanges.id).toBe(id)
 })
 
-test('a client that leaves before its stream has begun, or just then, is no error', async () => {
+test('a client that leaves before or as its stream begins causes no error', async () => {
   const body = JSON.stringify({ query: 'subscription { taskChanges { id } }' })
   const headers = {
     authorization: `Bearer ${ann.token}`,

@@ -126,7 +126,7 @@ describe('a natural dashboard with default arguments is answered', () => {
   })
 })
 
-test('a list at the root has 50 rows by default, a list of a row has 20', async () => {
+test('a list at the root has 50 rows by default, and a list within a row has 20', async () => {
   const text = `{ executions { nodes { id } } agent(id: "${hubs.Agent}") { executions { nodes { id } } } }`
   const { data } = await graphql(server, text, {}, member)
   expect(data.executions.nodes).toHaveLength(50)

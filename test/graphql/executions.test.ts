@@ -70,8 +70,8 @@ const eventsOf = async (id: string, after?: number) => {
   return events
 }
 
-describe('executing', () => {
-  test('answers with the result, and the session goes on', async () => {
+describe('executeAgent', () => {
+  test('answers with the result, and its session continues', async () => {
     model.script({ tokens: 'Hello to you.' }, { tokens: 'Again.' })
     const first = await execute({})
     expect(first).toMatchObject({ status: 'completed', result: 'Hello to you.' })
@@ -93,7 +93,7 @@ describe('executing', () => {
     ['an unknown space', { spaceId: 'nowhere' }],
     ['an unknown chat', { chatId: 'nothing' }],
     ['an unknown session', { sessionId: 'nothing' }],
-  ])('with %s is refused in the same words', async (_, given) => {
+  ])('with %s gives the same error as tRPC', async (_, given) => {
     const input = { id: agentId, message: 'hi', ...given }
     const expected = await refusal(callerOf(server).agents.execute(input as never))
     const { message, errors } = await graphql(server, EXECUTE, { input })
@@ -101,7 +101,7 @@ describe('executing', () => {
     expect(errors?.[0]?.extensions.statusCode).toBe(expected.status)
   })
 
-  test('tells that the model failed, and why', async () => {
+  test('reports a failure of the model, with the reason', async () => {
     model.script({ error: { status: 500, message: 'out of memory' } })
     const { errors, message, data } = await graphql(server, EXECUTE, { input: { id: agentId, message: 'hi' } })
     expect(message).toBe('Chat execution failed')
@@ -113,15 +113,15 @@ describe('executing', () => {
     expect(data).toBeNull()
   })
 
-  test("somebody else's private agent is not found", async () => {
+  test('finds no private agent of another user', async () => {
     const id = await createAgent('private')
     const { message } = await graphql(server, EXECUTE, { input: { id, message: 'hi' } }, { token: member.token })
     expect(message).toBe('Agent not found')
   })
 })
 
-describe('reading', () => {
-  test('one execution gives the same as tRPC', async () => {
+describe('reading executions', () => {
+  test('gives the same execution as tRPC', async () => {
     const { executionId: id } = await execute({})
     const { execution } = await callerOf(server).executions.get({ id })
     const { executionId: _, usage, ...rest } = execution
@@ -137,7 +137,7 @@ describe('reading', () => {
     })
   })
 
-  test('lists give the same rows, filtered and in pages', async () => {
+  test('lists the same rows, filtered and in pages', async () => {
     const other = await createAgent()
     for (const message of ['one', 'two', 'three']) await execute({ id: other, message })
     const text = `query ($agentId: ID, $status: ExecutionStatus, $since: DateTime, $first: Int, $after: String) {
@@ -177,7 +177,7 @@ describe('reading', () => {
     }
   })
 
-  test('an unknown, a foreign and a hidden execution are told in the same words', async () => {
+  test('gives unknown, foreign and hidden executions the same error', async () => {
     const hidden = await execute({ id: await createAgent('private') })
     for (const [id, token] of [
       ['nothing', server.token],
@@ -192,7 +192,7 @@ describe('reading', () => {
     }
   })
 
-  test("a run of another organization's agent shows its id, name and version, and never the agent", async () => {
+  test("shows id, name and version of another organization's agent, and never the agent", async () => {
     const id = await createAgent('public', foreigner.token)
     const { executionId } = await execute({ id })
     const text = `query ($id: ID!) { execution(id: $id) { agentId agentName agentVersion agent { id systemPrompt } } }`
@@ -200,15 +200,15 @@ describe('reading', () => {
     expect(errors).toBeUndefined()
     expect(data.execution).toEqual({ agentId: id, agentName: 'Ada', agentVersion: 1, agent: null })
 
-    // What its owner calls it once it is theirs alone is their business.
+    // After the agent became private, its new name stays with its owner.
     await callerOf(server, foreigner.token).agents.update({ id, visibility: 'private', name: 'Secret' })
     expect((await graphql(server, text, { id: executionId })).data.execution.agentName).toBeNull()
-    // And of the runs they learn nothing.
+    // They also see none of its runs.
     const owner = 'query ($id: ID!) { agent(id: $id) { executions { nodes { id } } } }'
     expect((await graphql(server, owner, { id }, { token: foreigner.token })).data.agent.executions.nodes).toEqual([])
   })
 
-  test('the tree of a run tells its executions from the root down, and links parent and children', async () => {
+  test('gives the executions of a tree from the root down, with links between parent and children', async () => {
     const root = (await execute({ message: 'root' })).executionId
     const child = (await execute({ message: 'child', parentExecutionId: root })).executionId
     const text = `query ($id: ID!) {
@@ -229,7 +229,7 @@ describe('reading', () => {
     })
   })
 
-  test('a tree of long texts has those of what was asked for, and of the others what a list has, as over REST', async () => {
+  test("gives a tree's requested run its long texts, and the others short ones, as REST does", async () => {
     const long = 'x'.repeat(200_000)
     const root = (await execute({ message: long })).executionId
     for (let i = 0; i < 5; i++) await execute({ message: long, parentExecutionId: root })
@@ -242,7 +242,7 @@ describe('reading', () => {
     expect(data.executionTree.executions).toEqual(nodes)
   })
 
-  test('the usage of a tree may be more than an integer of 32 bits holds', async () => {
+  test('reports usage of a tree beyond 32-bit integers', async () => {
     const usage = { input: 2_000_000_000, output: 2_000_000_000 }
     model.script({ tokens: 'x', usage }, { tokens: 'x', usage })
     const root = (await execute({})).executionId
@@ -253,7 +253,7 @@ describe('reading', () => {
   })
 })
 
-test('a tree that is a thousand levels deep already has all of them, the root first', async () => {
+test('a tree of a thousand levels lists all of them, the root first', async () => {
   const { executionId } = await execute({})
   const ids = await chainBelow(server.service.deps.db, executionId, 1_000)
   const { data } = await graphql(server, 'query ($id: ID!) { executionTree(id: $id) { executions { id } } }', {
@@ -262,7 +262,7 @@ test('a tree that is a thousand levels deep already has all of them, the root fi
   expect(data.executionTree.executions.map(({ id }: { id: string }) => id)).toEqual(ids)
 })
 
-test('relations show the state alone of own runs whose agent cannot be reached any more', async () => {
+test('relations show only the state of own runs whose agent became unreachable', async () => {
   const [mine, theirs] = [await createAgent(), await createAgent('organization', member.token)]
   const run = (id: string, parent?: string) => execute({ id, ...(parent && { parentExecutionId: parent }) })
   const above = (await run(theirs)).executionId
@@ -294,13 +294,13 @@ test('relations show the state alone of own runs whose agent cannot be reached a
   expect((await graphql(server, text, { id: between })).data.execution.agent).toBeNull()
 })
 
-test("a token with agents:execute only is shown of a tree what is its user's", async () => {
+test("a token with only agents:execute sees its user's part of a tree", async () => {
   const email = 'climber@example.com'
   const narrow = await server.member({ email, scopes: ['agents:execute'] })
   const wide = await server.member({ email })
   const root = (await execute({ message: 'of another' }, wide.token)).executionId
   const own = (await execute({ parentExecutionId: root }, wide.token)).executionId
-  // In earlier versions a user could attach a run to another's.
+  // In earlier versions a user could attach a run to another user's run.
   await server.service.deps.db.execution.update({ where: { id: root }, data: { userId: member.userId } })
   const text = 'query ($id: ID!) { executionTree(id: $id) { executions { id message result } } }'
   const { data, errors } = await graphql(server, text, { id: own }, narrow)
@@ -313,8 +313,8 @@ test("a token with agents:execute only is shown of a tree what is its user's", a
   expect(related.message).toBe("You don't have permission to access this resource")
 })
 
-describe('following', () => {
-  test('a run in the background is followed live, from meta to result', async () => {
+describe('executionEvents', () => {
+  test('follows a background run live, from meta to result', async () => {
     const gate = Promise.withResolvers<void>()
     model.script({ tokens: ['One ', 'two ', gate.promise, 'three.'] })
     const { executionId: id, status } = await execute({ background: true })
@@ -343,7 +343,7 @@ describe('following', () => {
     expect(numbers).toEqual([...new Set(numbers)].sort((a, b) => a - b))
   })
 
-  test('the events of a run that has ended are there, from any number on', async () => {
+  test('replays the events of an ended run from any sequence number', async () => {
     const { executionId: id } = await execute({})
     const events = await eventsOf(id)
     const expected: { seq: number; event: string; data: any }[] = []
@@ -367,7 +367,7 @@ describe('following', () => {
     expect(told).toEqual(events.map(({ __typename, seq, at }) => ({ __typename, seq, at })))
   })
 
-  test('a cancelled run ends with an error event, and is told as cancelled', async () => {
+  test('ends with an error event for a cancelled run', async () => {
     model.script({ tokens: ['One '], end: 'hang' })
     const { executionId: id } = await execute({ background: true })
     const events: any[] = []
@@ -390,7 +390,7 @@ describe('following', () => {
     expect((await graphql(server, CANCEL, { id })).message).toBe('Cannot cancel execution with status: cancelled')
   })
 
-  test('what cannot be followed is refused before the first event', async () => {
+  test('refuses a run that the caller cannot follow before the first event', async () => {
     const { executionId: id } = await execute({ id: await createAgent('private') })
     for (const [wanted, token] of [
       ['nothing', server.token],
@@ -403,7 +403,7 @@ describe('following', () => {
     expect(after).toMatchObject([{ errors: [{ message: 'Invalid value for field: after. Expected at least 0' }] }])
   })
 
-  test('a client that goes away stops its subscription, not the run', async () => {
+  test('ends with its client, while the run continues', async () => {
     const gate = Promise.withResolvers<void>()
     model.script({ tokens: ['One ', gate.promise, 'two.'] })
     const { executionId: id } = await execute({ background: true })
@@ -421,7 +421,7 @@ describe('following', () => {
     expect((await eventsOf(id)).at(-1)).toMatchObject({ __typename: 'ResultEvent' })
   })
 
-  test('a stream ends when its token is revoked', async () => {
+  test('ends when the token is revoked', async () => {
     model.script({ tokens: ['One '], end: 'hang' })
     const asked = model.requests.length
     const reader = await server.member()
@@ -437,7 +437,7 @@ describe('following', () => {
     await graphql(server, CANCEL, { id })
   })
 
-  test('proxies are told not to keep the stream back', async () => {
+  test('asks proxies not to buffer the stream', async () => {
     const { executionId: id } = await execute({})
     const response = await post(
       server,
@@ -450,7 +450,7 @@ describe('following', () => {
     await response.body?.cancel()
   })
 
-  test('every kind of event has its fields', async () => {
+  test('has all fields of every kind of event', async () => {
     const at = new Date(0)
     const message = (data: object) => ({ seq: 2, at, event: 'message', data }) as ExecutionEvent
     const events: ExecutionEvent[] = [

@@ -1,6 +1,9 @@
 import { getIntrospectionQuery, Kind, parse, print, visit } from 'graphql'
 
-/** Documents that ask for too much, each in another way. All of them must be refused before a resolver or a statement. */
+/**
+ * Documents that ask for too much, each in another way. The server must refuse all of them before any resolver or
+ * statement.
+ */
 const nested = (depth: number, open: string, inner: string) => `${open} `.repeat(depth) + inner + '}'.repeat(depth)
 const times = (count: number, make: (i: number) => string, separator = ' ') =>
   Array.from({ length: count }, (_, i) => make(i)).join(separator)

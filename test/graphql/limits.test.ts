@@ -10,22 +10,22 @@ import { callerOf, graphql, post } from './support.ts'
 let server: TestServer
 
 beforeAll(async () => {
-  // That a token was used is written once a minute: no minute passes.
+  // The server records the last use of a token once a minute; here no minute passes.
   server = await startServer({}, { clock: stopClock(new Date().toISOString()) })
-  // The first use of a token is written down.
+  // Records the first use of the token.
   await graphql(server, '{ __typename }')
 })
 afterAll(() => server[Symbol.asyncDispose]())
 
 const GRAPHQL = { headers: { Accept: 'application/graphql-response+json' } }
 
-describe('what asks for too much is refused before anything of it runs', () => {
+describe('a query that asks for too much is refused before it runs', () => {
   test.each(Object.entries(hostile))('%s', async (_, query) => {
     const { status, data, errors } = await graphql(server, query, {}, GRAPHQL)
     expect({ status, data }).toEqual({ status: 400, data: undefined })
     expect(errors?.length).toBeLessThanOrEqual(LIMITS.errors + 1)
     for (const { extensions } of errors!) expect(extensions).toMatchObject({ error: true, statusCode: 400 })
-    // The one that tells who asks.
+    // The one statement authenticates the caller.
     expect(await server.statementsOf(() => post(server, { query }))).toHaveLength(1)
   })
 
@@ -55,13 +55,13 @@ describe('what asks for too much is refused before anything of it runs', () => {
       'subagents of subagents',
       'asks for too much at once: agents would cost 1010103. At most 250000; use fewer fields',
     ],
-  ])('%s, and it says why', async (name, why) => {
+  ])('%s is refused with the reason', async (name, why) => {
     const { message, errors } = await graphql(server, hostile[name]!)
     expect(message).toBe(`The document ${why}`)
     expect(errors?.[0]?.extensions.code).toBe('LIMIT_EXCEEDED')
   })
 
-  test('by what the variables say, too, and not for those who say less', async () => {
+  test('variables count, and a query with smaller variables passes', async () => {
     const text =
       'query ($first: Int) { agents(first: $first) { nodes { executions(first: 100) { nodes { message result } } } } }'
     expect((await graphql(server, text, { first: 10 })).errors).toBeUndefined()
@@ -79,21 +79,18 @@ const times = (count: number, field: string) => Array.from({ length: count }, (_
 
 test.each([
   [
-    'prompts of what agents were',
+    'prompts of agent versions',
     `{ agents(first: 20) { nodes { versions(first: 100) { nodes { agent { ${times(30, 'systemPrompt')} } } } } } }`,
   ],
-  ['what a model said', events(`... on AssistantEvent { content { ... on TextBlock { ${times(26, 'text')} } } }`)],
-  [
-    'what tools are given',
-    events(`... on AssistantEvent { content { ... on ToolUseBlock { ${times(26, 'input')} } } }`),
-  ],
-  ['what tools answer', events(`... on ToolResultEvent { ${times(26, 'output')} }`)],
+  ['texts of a model', events(`... on AssistantEvent { content { ... on TextBlock { ${times(26, 'text')} } } }`)],
+  ['inputs of tools', events(`... on AssistantEvent { content { ... on ToolUseBlock { ${times(26, 'input')} } } }`)],
+  ['results of tools', events(`... on ToolResultEvent { ${times(26, 'output')} }`)],
   [
     'calls of tools in messages',
     `{ chat(id: "x") { messages(first: 1000) { nodes { toolCalls { ${times(20, 'result')} } } } } }`,
   ],
   ['subagents of subagents', '{ agents(first: 1000) { nodes { subagents { subagents { id } } } } }'],
-])('%s cost what they are long, or many', (_, text) => {
+])('%s count towards the limit by length and number', (_, text) => {
   expect(() => checkLimits(schema, parse(text), {})).toThrow('asks for too much at once')
 })
 
@@ -102,7 +99,7 @@ function events(selected: string): string {
 }
 
 describe('an answer of more than 20 million characters is refused', () => {
-  test('however few texts make it, and it says what to do', async () => {
+  test('if few long texts exceed it, and the error has the remedy', async () => {
     const { db } = server.service.deps
     const { id: spaceId, organizationId, ownerId } = await db.space.findFirstOrThrow()
     const content = Buffer.alloc(1024 * 1024, 'x')
@@ -117,7 +114,7 @@ describe('an answer of more than 20 million characters is refused', () => {
     expect(refused.errors![0]!.extensions).toMatchObject({ code: 'LIMIT_EXCEEDED', error: true, statusCode: 400 })
   })
 
-  test('or what the caller calls its fields, where they fail, too', async () => {
+  test('if long aliases exceed it, also on fields that fail', async () => {
     const name = 'n'.repeat(90_000)
     const { message } = await graphql(server, `{ __schema { types { fields { ${name}: name } } } }`)
     expect(message).toMatch(/^The answer would be too long/)
@@ -131,7 +128,7 @@ describe('an answer of more than 20 million characters is refused', () => {
   })
 })
 
-describe('what asks for enough is let in', () => {
+describe('a query within the limits runs', () => {
   const AGENT = `id name role systemPrompt visibility organizationId userId model description tags category image color
     initialGreeting skillIds mcpInstanceIds mcpTypes subagentIds allowedTools disallowedTools maxTurns version archived`
 
@@ -189,14 +186,14 @@ describe('what asks for enough is let in', () => {
         oneOf: true,
       },
     ],
-  ])('the introspection query: %s', async (_, options) => {
+  ])('the introspection query runs: %s', async (_, options) => {
     const { data, errors } = await graphql(server, getIntrospectionQuery(options))
     expect(errors).toBeUndefined()
     expect(data.__schema.types.map(({ name }: { name: string }) => name)).toContain('Agent')
   })
 })
 
-describe('an answer that would be too long is refused, and what is short enough is not', () => {
+describe("the limit of an answer's length", () => {
   const PROMPT = 'p'.repeat(100_000)
   let member: Member
 
@@ -214,7 +211,7 @@ describe('an answer that would be too long is refused, and what is short enough 
     ['that reads much', times(20, (i) => `a${i}: ${agents('systemPrompt')}`)],
     ['that says the same again and again', agents(times(21, (i) => `a${i}: systemPrompt`))],
     ['of what its rows refer to', times(20, (i) => `a${i}: chats(first: 10) { nodes { agent { systemPrompt } } }`)],
-  ])('%s', async (_, fields) => {
+  ])('refuses an answer %s', async (_, fields) => {
     const options = { ...GRAPHQL, token: member.token }
     const { status, data, errors } = await graphql(server, `{ ${fields} }`, {}, options)
     expect({ status, data }).toEqual({ status: 400, data: undefined })
@@ -225,7 +222,7 @@ describe('an answer that would be too long is refused, and what is short enough 
     expect(server.logs.join()).not.toContain('"level":50')
   })
 
-  test('of half as much', async () => {
+  test('admits an answer of half the length', async () => {
     for (const fields of [
       times(10, (i) => `a${i}: ${agents('systemPrompt')}`),
       agents(times(10, (i) => `a${i}: systemPrompt`)),
@@ -237,7 +234,7 @@ describe('an answer that would be too long is refused, and what is short enough 
   })
 })
 
-test('a document of 2,000 tokens is looked at, one of more is not', async () => {
+test('a document of 2,000 tokens is parsed, and one of more is refused', async () => {
   const document = (tokens: number) => `{ # None in a comment.\n${'id '.repeat(tokens - 3)}"" }`
   const refusal = async (text: string) => (await graphql(server, text)).message
   expect(await refusal(document(2_000))).toBe('Syntax Error: Expected Name, found String "".')
@@ -245,7 +242,7 @@ test('a document of 2,000 tokens is looked at, one of more is not', async () => 
   expect(await refusal(`{ ? ${'id '.repeat(2_000)}}`)).toBe('Syntax Error: Unexpected character: "?".')
 })
 
-test('a long literal is no reason to refuse, a longer document is', async () => {
+test('a long literal is allowed until the whole document is too long', async () => {
   const text = (length: number) =>
     `mutation { createAgent(input: {name: "n", systemPrompt: "${'p'.repeat(length)}"}) { agent { id } } }`
   expect((await graphql(server, text(90_000))).errors).toBeUndefined()
@@ -254,7 +251,7 @@ test('a long literal is no reason to refuse, a longer document is', async () => 
   expect((await graphql(server, query, { p: 'p'.repeat(100_000) })).errors).toBeUndefined()
 })
 
-test('the server goes on after all of them', async () => {
+test('the server still answers after all hostile queries', async () => {
   for (const query of Object.values(hostile)) await post(server, { query })
   expect((await graphql(server, '{ __typename }')).data).toEqual({ __typename: 'Query' })
 })

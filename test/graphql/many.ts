@@ -3,21 +3,24 @@ import type { Prisma } from '../../src/db/client.ts'
 import { newId } from '../../src/lib/id.ts'
 import type { Member, TestServer } from '../support/server.ts'
 
-/** How many there are of everything, and how many hang on each of the hubs: the hubs are the oldest, and a hundred come before them. */
+/**
+ * Number of rows of each kind, and of rows that refer to each hub. Hubs are the oldest rows, with a hundred before
+ * them.
+ */
 export const MANY = 102
 
-/** What many rows hang on, by the name of its type. */
+/** The hub of each type: a row that many rows refer to. */
 export type Hubs = Record<'Agent' | 'Chat' | 'Execution' | 'Mission' | 'Space' | 'Task', string>
 
 /**
- * Fills the organization of a member: many rows of every kind, each of which refers to others of its own, and as
- * many older ones that all refer to the same: the hubs. `few` is a run with ten children.
+ * Fills a member's organization with many rows of every kind. Each refers to rows of its own; as many older ones all
+ * refer to the hubs. `few` is a run with ten children.
  */
 export async function fill(server: TestServer, { organizationId, userId }: Member): Promise<Hubs & { few: string }> {
   const { db } = server.service.deps
   const indexes = Array.from({ length: MANY }, (_, i) => i)
   const ids = () => indexes.map(() => newId())
-  // Recent: what is old is not kept.
+  // Recent, because retention deletes old rows.
   const begin = Date.now() - 60 * 60 * 1000
   const at = (i: number) => new Date(begin + i * 1000)
   const times = (i: number) => ({ createdAt: at(i), updatedAt: at(i) })
@@ -93,7 +96,7 @@ export async function fill(server: TestServer, { organizationId, userId }: Membe
   await db.spaceSkill.createMany({ data: indexes.map((i) => ({ ...added(i), skillId: of(skill, i) })) })
   await db.spaceMcp.createMany({ data: indexes.map((i) => ({ ...added(i), mcpId: of(mcp, i) })) })
 
-  // Each of its own, then those of the hubs, which are older.
+  // Rows with their own references, then the older rows of the hubs.
   const both = indexes.flatMap((i) => [
     { i, of: i, when: MANY + i, id: null },
     { i, of: 0, when: i, id: newId() },

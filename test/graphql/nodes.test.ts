@@ -11,7 +11,7 @@ let ids: Record<string, string>
 let hubs: Hubs
 
 beforeAll(async () => {
-  // That a token was used is written once a minute: no minute passes.
+  // The server records the last use of a token once a minute; here no minute passes.
   server = await startServer({}, { clock: stopClock(new Date().toISOString()) })
   ann = await server.member({ organization: 'Known', role: 'owner' })
   hubs = await fill(server, ann)
@@ -40,7 +40,7 @@ const LISTS = ROOTS.filter(
   ({ operation, field: { args } }) => operation === 'query' && args.some(({ name }) => name === 'after'),
 ).map(({ field }) => ({ list: field.name, needsId: field.args.some(({ name }) => name === 'id') }))
 
-test.each(LISTS)('$list refuses an invalid cursor in the same words as every list', async ({ list, needsId }) => {
+test.each(LISTS)('$list refuses an invalid cursor with the error of every list', async ({ list, needsId }) => {
   const of = needsId ? `, id: "${ann.organizationId}"` : ''
   for (const after of ['', 'bad', 'WzFd', btoa('1.'), btoa("1.a' OR 1")]) {
     const { message } = await ask(`query ($after: String) { ${list}(after: $after${of}) { totalCount } }`, { after })
@@ -49,13 +49,13 @@ test.each(LISTS)('$list refuses an invalid cursor in the same words as every lis
 })
 
 describe('node', () => {
-  test('finds everything by the id that it has elsewhere', async () => {
+  test('finds every row by its id', async () => {
     for (const [__typename, id] of Object.entries(ids)) {
       expect((await ask(NODE, { id })).data).toEqual({ node: { __typename, id } })
     }
   })
 
-  test('gives the fields of what it is, and its relations', async () => {
+  test("gives the fields and relations of the row's type", async () => {
     const text = `query ($id: ID!) {
       node(id: $id) { id ... on Agent { name tags user { name } executions(first: 1) { totalCount nodes { id } } } ... on Task { title } }
     }`
@@ -64,7 +64,7 @@ describe('node', () => {
     expect(data.node).toMatchObject({ id: hubs.Agent, name: 'A0', tags: [], user: { name: 'U0' } })
     expect(data.node.executions.nodes).toHaveLength(1)
     expect((await ask(text, { id: hubs.Task })).data.node).toEqual({ id: hubs.Task, title: 'T' })
-    // Who asks, which table, the row.
+    // Authentication, the table of the id, the row.
     expect(await server.statementsOf(() => ask(NODE, { id: hubs.Agent }))).toHaveLength(3)
   })
 
@@ -74,7 +74,7 @@ describe('node', () => {
     expect((await ask(NODE, { id })).data.node).toEqual({ __typename: 'Skill', id })
   })
 
-  test('tells of nothing that the caller cannot reach: as of an id that never was', async () => {
+  test('answers an unreachable id like one that never existed', async () => {
     const stranger = await server.member({ organization: 'Elsewhere', role: 'owner' })
     const expected = await ask(NODE, { id: 'never' }, stranger)
     expect(expected).toMatchObject({ data: { node: null }, message: 'Node not found' })
@@ -85,7 +85,7 @@ describe('node', () => {
     }
   })
 
-  test('needs the scope of what it finds', async () => {
+  test("needs the scope of the row's type", async () => {
     const reader = await server.member({ organization: 'Known', scopes: ['tasks:read'] })
     expect((await ask(NODE, { id: hubs.Task }, reader)).data.node).toEqual({ __typename: 'Task', id: hubs.Task })
     for (const id of [hubs.Agent, hubs.Space, hubs.Execution, ids.Skill, ids.User]) {
@@ -97,7 +97,7 @@ describe('node', () => {
 })
 
 describe('a connection', () => {
-  test('goes on behind any of its rows', async () => {
+  test('continues after any of its rows', async () => {
     const text = `query ($first: Int, $after: String, $id: ID!) {
       chat(id: $id) { messages(first: $first, after: $after) {
         totalCount edges { cursor node { id createdAt } } pageInfo { hasNextPage hasPreviousPage startCursor endCursor }
@@ -123,7 +123,7 @@ describe('a connection', () => {
     expect(seen).toHaveLength(all.totalCount)
   })
 
-  test('has no row with a number that no column holds', async () => {
+  test('refuses a cursor with a number that no column holds', async () => {
     const places: [string, (number: number) => unknown[]][] = [
       [`chat(id: "${hubs.Chat}") { list: messages`, (number) => [{ at: 0 }, number, 'a']],
       [`agent(id: "${hubs.Agent}") { list: versions`, (number) => [number]],
@@ -140,7 +140,7 @@ describe('a connection', () => {
     }
   })
 
-  test('of many rows has of each what it has of one', async () => {
+  test('of many rows gives each the same as one alone', async () => {
     const CHATS = 'chats(first: 3) { totalCount nodes { id title } pageInfo { hasNextPage endCursor } }'
     const { data } = await ask(`{ agents(first: 1000) { nodes { id ${CHATS} } } }`, {})
     expect(data.agents.nodes.length).toBeGreaterThan(100)
@@ -151,7 +151,7 @@ describe('a connection', () => {
     expect(data.agents.nodes.some((agent: any) => agent.chats.pageInfo.hasNextPage)).toBe(true)
   })
 
-  test('has of its rows what was asked for, whatever the caller calls it', async () => {
+  test("gives its rows' fields under any alias", async () => {
     for (const text of [
       '{ list: chats { nodes { NAME: agent { name } messageCount } } }',
       '{ list: spaces { nodes { NAME: owner { name } chatCount } } }',
@@ -163,7 +163,7 @@ describe('a connection', () => {
     }
   })
 
-  test('hides from others what is private, and counts it not', async () => {
+  test('hides private rows from other users, also from its total', async () => {
     const { db } = server.service.deps
     const ben = await server.member({ organization: 'Known' })
     const text = `{ spaces(first: 3) { nodes { id } } agents(first: 3) { nodes { id executions(first: 5) { totalCount nodes { id } } } } }`
@@ -179,7 +179,7 @@ describe('a connection', () => {
   })
 })
 
-test('an organization tells its members, without their addresses', async () => {
+test('an organization lists its members without their e-mail addresses', async () => {
   const text = `query ($after: String) {
     organization { id name slug members(first: 100, after: $after) { nodes { role user { id name } } pageInfo { endCursor } } }
   }`

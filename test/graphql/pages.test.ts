@@ -16,7 +16,7 @@ afterAll(() => server[Symbol.asyncDispose]())
 
 type Page = { ids: string[]; has: [previous: boolean, next: boolean]; cursors: string[] }
 
-/** One list: how it is asked for. */
+/** A list and the query for it. */
 const lists: Record<string, { wrap: (list: string) => string; id: string }> = {
   'a list at the root': { wrap: (list) => `{ executions${list} }`, id: 'id' },
   'a list of a row': { wrap: (list) => `{ agent(id: "${hubs.Agent}") { executions${list} } }`, id: 'id' },
@@ -54,7 +54,7 @@ async function read(name: string, args: string): Promise<Page> {
 }
 
 describe.each(Object.keys(lists))('%s', (name) => {
-  test('reads the same pages forwards and backwards, and knows its ends', async () => {
+  test('has the same pages forwards and backwards, and reports its ends', async () => {
     const all = await read(name, 'first: 100')
     expect(all.ids.length).toBeGreaterThan(0)
     expect(all.has[0]).toBe(false)
@@ -80,7 +80,7 @@ describe.each(Object.keys(lists))('%s', (name) => {
     expect(start).toEqual({ ids: [], cursors: [], has: [false, true] })
   })
 
-  test('begins at its end with `last` alone', async () => {
+  test('starts at its end with `last` alone', async () => {
     const all = await read(name, 'first: 100')
     const end = await read(name, 'last: 2')
     if (all.has[1]) return
@@ -89,14 +89,14 @@ describe.each(Object.keys(lists))('%s', (name) => {
   })
 })
 
-test('a page is not asked for from both of its ends', async () => {
+test('a page with both first and last is refused', async () => {
   const { message } = await graphql(server, '{ executions(first: 1, last: 1) { nodes { id } } }', {}, member)
   expect(message).toMatch(/^Invalid value for field: last/)
   const text = '{ executions(before: "x") { nodes { id } } }'
   expect((await graphql(server, text, {}, member)).message).toMatch(/^Invalid value for field: before/)
 })
 
-test('a persisted query of Apollo is answered such that its document follows', async () => {
+test('a persisted query of Apollo gets the error that makes the client send its document', async () => {
   const extensions = { persistedQuery: { version: 1, sha256Hash: 'ab' } }
   const answers = [
     await post(server, { operationName: 'Q', variables: {}, extensions }),

@@ -36,7 +36,7 @@ describe('GraphQL over HTTP', () => {
     ['an empty body', '', 400, 'Missing required field: query'],
     ['an unknown parameter', { query: QUERY, more: 1 }, 400, 'Unexpected parameter "more" in the request body.'],
     ['more than 1 MiB', { query: QUERY, variables: { a: 'x'.repeat(1024 * 1024) } }, 413, 'Request body too large'],
-  ])('%s is refused', async (_, body, status, message) => {
+  ])('refuses %s', async (_, body, status, message) => {
     const response = await post(server, body)
     const { errors, data } = (await response.json()) as any
     expect({ status: response.status, data, errors }).toEqual({
@@ -46,21 +46,24 @@ describe('GraphQL over HTTP', () => {
     })
   })
 
-  test('another content type is refused', async () => {
+  test('refuses another content type', async () => {
     const response = await post(server, JSON.stringify({ query: QUERY }), { headers: { 'Content-Type': 'text/plain' } })
     expect(response.status).toBe(415)
     expect(await response.json()).toMatchObject({ errors: [{ message: 'Unsupported content type' }] })
   })
 
-  test.each(['image/png', 'multipart/mixed'])('who accepts nothing that there is (%s) gets JSON', async (Accept) => {
-    const response = await post(server, { query: QUERY }, { headers: { Accept } })
-    expect(response.status).toBe(200)
-    expect(response.headers.get('content-type')).toBe('application/json; charset=utf-8')
-    expect(response.headers.get('transfer-encoding')).toBeNull()
-    expect(await response.json()).toEqual({ data: { agents: { totalCount: 0 } } })
-  })
+  test.each(['image/png', 'multipart/mixed'])(
+    'gives JSON to clients that accept no available type (%s)',
+    async (Accept) => {
+      const response = await post(server, { query: QUERY }, { headers: { Accept } })
+      expect(response.status).toBe(200)
+      expect(response.headers.get('content-type')).toBe('application/json; charset=utf-8')
+      expect(response.headers.get('transfer-encoding')).toBeNull()
+      expect(await response.json()).toEqual({ data: { agents: { totalCount: 0 } } })
+    },
+  )
 
-  test('a mutation is none over GET, and other methods are none at all', async () => {
+  test('refuses mutations over GET, and other methods altogether', async () => {
     const query = encodeURIComponent('mutation { deleteAgent(id: "x") { message } }')
     const headers = { Authorization: `Bearer ${server.token}` }
     for (const [url, method] of [
@@ -74,7 +77,7 @@ describe('GraphQL over HTTP', () => {
     }
   })
 
-  test('variables that are no JSON are refused over GET', async () => {
+  test('refuses variables that are no JSON over GET', async () => {
     const headers = { Authorization: `Bearer ${server.token}` }
     const response = await fetch(`${server.url}/graphql?query={__typename}&variables={no`, { headers })
     expect(response.status).toBe(400)
@@ -83,12 +86,15 @@ describe('GraphQL over HTTP', () => {
     })
   })
 
-  test.each(['some', 'constructor', '__proto__'])('the variable %s is missing where nobody gives it', async (name) => {
-    const response = await post(server, { query: `query ($${name}: String) { agent(id: $${name}) { id } }` })
-    expect(await response.json()).toMatchObject({ errors: [{ message: 'Missing required field: id' }] })
-  })
+  test.each(['some', 'constructor', '__proto__'])(
+    'reports a required value as missing if its variable %s is absent',
+    async (name) => {
+      const response = await post(server, { query: `query ($${name}: String) { agent(id: $${name}) { id } }` })
+      expect(await response.json()).toMatchObject({ errors: [{ message: 'Missing required field: id' }] })
+    },
+  )
 
-  test('a Host that is none is refused, and not told as an error of the server', async () => {
+  test('refuses an invalid Host header, without an error in the log', async () => {
     const { hostname, port } = new URL(server.url)
     const socket = connect(Number(port), hostname)
     socket.write(
@@ -97,14 +103,14 @@ describe('GraphQL over HTTP', () => {
     expect(await text(socket)).toMatch(/^HTTP\/1.1 400 .*Invalid Host header/s)
   })
 
-  test('every answer carries the request id, errors too', async () => {
+  test('has the request id in every answer, also in errors', async () => {
     const response = await post(server, { query: '{ nope }' }, { headers: { 'X-Request-Id': 'my-request' } })
     expect(response.headers.get('x-request-id')).toBe('my-request')
     expect(await response.json()).toMatchObject({ errors: [{ extensions: { requestId: 'my-request' } }] })
   })
 })
 
-describe('who asks', () => {
+describe('authentication', () => {
   const unknown = newToken('mst')
 
   test.each([
@@ -112,7 +118,7 @@ describe('who asks', () => {
     ['another prefix', 'sk_abc', 'Invalid token format. Token must start with mst_'],
     ['a bad checksum', 'mst_abc', 'Invalid or expired token'],
     ['an unknown token', unknown, 'Invalid or expired token'],
-  ])('%s: 401, whatever is asked', async (_, token, message) => {
+  ])('with %s fails with 401, whatever the query', async (_, token, message) => {
     for (const body of [
       { query: QUERY },
       { query: '{ __typename }' },
@@ -140,7 +146,7 @@ describe('who asks', () => {
     }
   })
 
-  test('an expired and a revoked token: 401; one whose membership has ended: 403', async () => {
+  test("fails with 401 for expired and revoked tokens, and with 403 after the membership's end", async () => {
     const expired = await server.member({ expiresAt: new Date(Date.now() - 1000) })
     expect(await graphql(server, QUERY, {}, expired)).toMatchObject({ status: 401, message: 'Token expired' })
     const { db } = server.service.deps
@@ -156,15 +162,15 @@ describe('who asks', () => {
     expect(await graphql(server, QUERY, {}, { token })).toMatchObject({ status: 403, message })
   })
 
-  test('is told in the same way to those who want a stream', async () => {
+  test('fails in the same way for clients that ask for a stream', async () => {
     const response = await post(server, { query: QUERY }, { token: null, headers: { Accept: 'text/event-stream' } })
     expect(response.status).toBe(401)
     expect(await response.text()).toContain('"message":"Authorization header required"')
   })
 })
 
-describe('what nobody expected', () => {
-  test('is told as such, without a word of it, and logged with its request', async () => {
+describe('an unexpected error', () => {
+  test('is answered without its text, and logged with its request', async () => {
     const list = vi.spyOn(server.service.deps.models, 'list').mockRejectedValue(new Error('secret of the database'))
     const answer = await graphql(server, '{ models { models { id } } }')
     list.mockRestore()
@@ -185,7 +191,7 @@ describe('what nobody expected', () => {
 describe('GraphiQL', () => {
   const page = (url: string) => fetch(`${url}/graphql`, { headers: { Accept: 'text/html' } })
 
-  test('is open to browsers, and loads nothing from elsewhere', async () => {
+  test('is open to browsers, and loads nothing from other origins', async () => {
     const response = await page(server.url)
     expect(response.status).toBe(200)
     expect(response.headers.get('content-type')).toContain('text/html')
@@ -194,7 +200,7 @@ describe('GraphiQL', () => {
     expect(html).not.toMatch(/<(script|link|img)[^>]+(src|href)=["']?(https?:)?\/\//)
   })
 
-  test('runs its own scripts alone, asks its own server alone, and has no place to keep a token', async () => {
+  test('runs only its own scripts, asks only its own server, and stores no token', async () => {
     const response = await page(server.url)
     const html = await response.text()
     const policy = response.headers.get('content-security-policy') ?? ''
@@ -212,14 +218,14 @@ describe('GraphiQL', () => {
     )
   })
 
-  test('begins with a query that can be run', async () => {
+  test('starts with a valid query', async () => {
     const [, options = ''] =
       /querySelector\('#root'\),\s*(\{.*\}),\s*\)/.exec(await (await page(server.url)).text()) ?? []
     const { data, message } = await graphql(server, JSON.parse(options).defaultQuery)
     expect([message, data?.agents.totalCount]).toEqual([undefined, expect.any(Number)])
   })
 
-  test('is not there in production', async () => {
+  test('is absent in production', async () => {
     await using production = await startServer({ NODE_ENV: 'production' })
     const response = await page(production.url)
     expect(response.status).toBe(401)
@@ -227,7 +233,7 @@ describe('GraphiQL', () => {
   })
 })
 
-test('nothing of GraphQL is loaded before it is asked for', () => {
+test('the server loads GraphQL at the first request to it', () => {
   const script = `
     import { registerHooks } from 'node:module'
     registerHooks({

@@ -22,7 +22,7 @@ const fields = types.flatMap((type) =>
 )
 
 describe('the schema', () => {
-  test('says of every type, field and argument what it is', () => {
+  test('describes every type, field and argument', () => {
     expect(types.filter(({ description }) => !description).map(({ name }) => name)).toEqual([])
     expect(fields.filter(({ field }) => !field.description).map(({ name }) => name)).toEqual([])
     const args = fields.flatMap(({ name, field }) =>
@@ -36,7 +36,7 @@ describe('the schema', () => {
     expect(args.filter(([, description]) => !description).map(([name]) => name)).toEqual([])
   })
 
-  test('has scalars of its own for dates, and JSON only for what has no schema', () => {
+  test('has its own scalars for dates, and JSON only for values without a schema', () => {
     const scalars = types.filter((type) => isScalarType(type) && !isSpecifiedScalarType(type)).map(({ name }) => name)
     expect(scalars.sort()).toEqual(['Date', 'DateTime', 'JSON'])
     const of = (scalar: string) =>
@@ -57,7 +57,7 @@ describe('the schema', () => {
       expect([name, String(field.type)]).toEqual([name, expect.stringMatching(/^Date/)])
   })
 
-  test('has one way to say what is a list: connections, whose rows have the same scopes', () => {
+  test('has connections as its only lists, with first and after', () => {
     const connections = types.filter(({ name }) => name.endsWith('Connection'))
     expect(connections.length).toBeGreaterThan(12)
     for (const type of connections) {
@@ -77,7 +77,7 @@ describe('the schema', () => {
     }
   })
 
-  test('names mutations by what they do, and what `node` finds has an id', () => {
+  test('names mutations by verbs, and gives each Node type its scopes', () => {
     for (const name of Object.keys(schema.getMutationType()!.getFields())) {
       expect(name).toMatch(
         /^(execute$|(create|update|delete|send|rerun|set|write|claim|execute|cancel|run|pause|resume|approve|deny)[A-Z])/,
@@ -95,7 +95,7 @@ describe('the schema', () => {
     for (const type of nodes) expect([type.name, extensionsOf(type).scopes]).toEqual([type.name, expect.any(Array)])
   })
 
-  test('the queries of the guide are valid and within the limits', () => {
+  test('covers the queries of the guide, which are valid and within the limits', () => {
     const queries = [...readFileSync('docs/guides/graphql.md', 'utf8').matchAll(/```graphql\n(.*?)```/gs)].map(
       ([, text = '']) => text,
     )

@@ -41,7 +41,7 @@ const schema = createSchema()
 
 type RootField = { name: string; text: string; procedure: string; scopes: readonly Scope[] }
 
-/** Each field of Query, Mutation and Subscription, asked with values that find nothing. */
+/** Each field of Query, Mutation and Subscription, with values that match nothing. */
 const ROOTS: RootField[] = (['query', 'mutation', 'subscription'] as const).flatMap((operation) => {
   const root = schema.getRootType(operation as OperationTypeNode)!
   return Object.values(root.getFields()).map((field) => {
@@ -65,7 +65,7 @@ const ROOTS: RootField[] = (['query', 'mutation', 'subscription'] as const).flat
   })
 })
 
-/** A value of the type, as it stands in a document. An organization is the caller's: another one is a 403 of its own. */
+/** Returns a literal of the type. An organization is the caller's, because another one gives a 403 of its own. */
 function literal(type: GraphQLInputType, name = ''): string {
   if (isNonNullType(type)) return literal(type.ofType, name)
   if (/^org(anization)?Id$/.test(name)) return '"ORGANIZATION"'
@@ -78,10 +78,10 @@ function literal(type: GraphQLInputType, name = ''): string {
   return { Int: '1', Float: '1', Boolean: 'true', DateTime: '"2100-01-01T00:00:00Z"' }[type.name] ?? '"x"'
 }
 
-/** What no procedure shows. */
+/** Fields without a procedure. */
 const OF_GRAPHQL = ['Query.node', 'Query.organization', 'Subscription.chatChanges', 'Subscription.taskChanges']
 
-/** Returns the code of the error: a 403 for the role of a member has another one than that of a missing scope. */
+/** Returns the code of the error. A missing role and a missing scope are both 403, with different codes. */
 const codeOf = async (root: RootField, { token, organizationId }: Member): Promise<unknown> => {
   const text = root.text.replace('ORGANIZATION', organizationId)
   const [answer] = text.startsWith('subscription')
@@ -91,14 +91,14 @@ const codeOf = async (root: RootField, { token, organizationId }: Member): Promi
 }
 
 describe('a token', () => {
-  test('every root field but those that only GraphQL has shows a procedure, and no two the same', () => {
+  test('meets one procedure per root field, except those of GraphQL alone', () => {
     const shown = ROOTS.filter(({ name }) => !OF_GRAPHQL.includes(name)).map(({ procedure }) => procedure)
     expect(shown).not.toContain('none')
     expect(shown).toEqual([...new Set(shown)])
   })
 
   test.each([...new Set(['usage:read', '*', ...ROOTS.flatMap(({ scopes }) => scopes)])])(
-    'with %s is let into the root fields whose procedures want it, and no others',
+    'with %s can use the root fields whose procedures need it, and no others',
     async (scope) => {
       const member = await server.member({ scopes: [scope] })
       const refused: Record<string, boolean> = {}
@@ -134,18 +134,18 @@ describe('a token', () => {
     const { db } = server.service.deps
     const { userId } = await db.execution.findUniqueOrThrow({ where: { id: executionId } })
     const { token, tokenId } = await server.member({ scopes: [scope] })
-    // The run is their own: what they lack is the scope.
+    // The run belongs to its user, so only the scope is missing.
     await db.token.update({ where: { id: tokenId }, data: { userId } })
     const answer = await graphql(server, text, { id: executionId, agentId }, { token })
     expect(answer.errors).toMatchObject([
       { message: FORBIDDEN, path, extensions: { statusCode: 403, code: 'insufficient_scope' } },
     ])
     expect(JSON.stringify(answer.data)).not.toMatch(/secret prompt|"hi"/)
-    // The rest of the answer is there.
+    // The rest of the answer is present.
     expect(path.reduce((value, key) => value[key], answer.data)).toBeNull()
   })
 
-  test('with agents:execute reads its own runs, and nobody else’s', async () => {
+  test('with agents:execute reads its own runs, and no others', async () => {
     const { token } = await server.member({ scopes: ['agents:execute'] })
     const text = 'mutation ($id: ID!) { executeAgent(input: {id: $id, message: "mine"}) { execution { id message } } }'
     const { data, errors } = await graphql(server, text, { id: agentId }, { token })
@@ -167,14 +167,14 @@ describe('the schema', () => {
       query: new GraphQLObjectType({ name: 'Query', fields: { rows: { type: new GraphQLList(type), extensions } } }),
     })
 
-  test('a type that shows rows must say which scopes it needs', () => {
+  test('refuses a type of rows without scopes', () => {
     expect(() => guard(schemaOf(rows({ pothosPrismaModel: 'Row' }), { scopes: [] }))).toThrow(
       'The type Row returns rows but declares no scopes',
     )
     expect(() => guard(schemaOf(rows({ pothosPrismaModel: 'Row', scopes: ['agents:read'] })))).not.toThrow()
   })
 
-  test('a root field must say which scopes it needs', () => {
+  test('refuses a root field without scopes', () => {
     expect(() => guard(schemaOf(rows({})))).toThrow('The field Query.rows declares no scopes')
     expect(() => guard(schemaOf(rows({}), { scopes: [] }))).not.toThrow()
   })

@@ -27,11 +27,11 @@ let hubs: Hubs & { few: string }
 
 beforeAll(async () => {
   server = await startServer({}, { clock: stopClock(new Date().toISOString()) })
-  // Not an admin: what they may see is a matter of more tables.
+  // A member, because the visibility rules of a member need more tables.
   member = await server.member({ organization: 'Many' })
   hubs = await fill(server, member)
   admin = await server.member({ organization: 'Many', role: 'admin' })
-  // That its token was used is written here, and not again: no minute passes.
+  // Records the first use of the token. No further one follows, because no minute passes.
   for (const who of [member, admin]) await graphql(server, '{ __typename }', {}, who)
 })
 afterAll(() => server[Symbol.asyncDispose]())
@@ -49,7 +49,9 @@ const rowsOf = (connection: unknown) => getNamedType(fieldsOf(connection).find((
 const isConnection = ({ type }: Field) => getNamedType(type).name.endsWith('Connection')
 const isRow = (type: GraphQLObjectType) => !/(Connection|Edge|Payload)$/.test(type.name) && type.name !== 'PageInfo'
 
-/** A field with all that can be asked of it without arguments, `depth` rows deep; null when that is nothing. */
+/**
+ * Returns a field with everything below it that needs no arguments, `depth` rows deep. Returns null if that is nothing.
+ */
 function ask(field: Field, depth: number): string | null {
   const type = getNamedType(field.type)
   if (field.args.some(({ type }) => isNonNullType(type))) return null
@@ -66,7 +68,7 @@ const all = (type: unknown, depth: number): string =>
 
 type List = { name: string; path: string; texts: string[] }
 
-/** The connections of the schema, each with documents that ask for all of its rows' fields and of what they refer to. */
+/** The connections of the schema, each with documents that select all fields of its rows and of related rows. */
 const LISTS: List[] = objects.flatMap((type) =>
   fieldsOf(type)
     .filter(isConnection)
@@ -80,7 +82,7 @@ const LISTS: List[] = objects.flatMap((type) =>
       const where = field.args.some(({ name, type }) => name === 'id' && isNonNullType(type)) ? ', id: "OWN"' : ''
       const document = (of: string) =>
         `query ($n: Int) ${wrap(`${field.name}(first: $n${where}) { ${counted} edges { cursor node { __typename ${of} } } }`)}`
-      // As much in one document as the limits allow.
+      // Puts as much into one document as the limits allow.
       const texts: string[] = []
       let said = ''
       const parts = fieldsOf(nodes).flatMap((of) => {
@@ -114,7 +116,7 @@ const rowsIn = (data: any): unknown[] => {
 
 const FOR_ADMINS = ['Query.auditEvents', 'Query.invitations']
 
-test.each(LISTS)('$name asks as many statements for forty rows as for ten', async ({ name, path, texts }) => {
+test.each(LISTS)('$name takes as many statements for forty rows as for ten', async ({ name, path, texts }) => {
   for (const text of texts) {
     async function statements(n: number): Promise<number> {
       const document = text.replace('HUB', hubs[path as keyof Hubs]).replace('OWN', member.organizationId)
@@ -129,9 +131,9 @@ test.each(LISTS)('$name asks as many statements for forty rows as for ten', asyn
   }
 })
 
-test.each(LISTS)('$name goes through no rows but those that are shown', async ({ path, texts }) => {
+test.each(LISTS)('$name reads only the rows that it shows', async ({ path, texts }) => {
   for (const text of texts) {
-    // To count is to go through them.
+    // Counting has to read them.
     const document = text
       .replace('HUB', hubs[path as keyof Hubs])
       .replace('OWN', member.organizationId)
@@ -141,7 +143,7 @@ test.each(LISTS)('$name goes through no rows but those that are shown', async ({
   }
 })
 
-test('a tree asks as many statements for a hundred rows as for ten', async () => {
+test('a tree takes as many statements for a hundred rows as for ten', async () => {
   const ofRun = 'id agent { name } user { name } chat { title messageCount } task { title } parent { id }'
   const statements = (id: string, rows: number) =>
     server.statementsOf(async () => {
@@ -153,7 +155,7 @@ test('a tree asks as many statements for a hundred rows as for ten', async () =>
   expect(await statements(hubs.Execution, 2 * MANY)).toHaveLength((await statements(hubs.few, 11)).length)
 })
 
-test('usage asks as many statements for the days of a hundred agents as for those of ten', async () => {
+test('usage takes as many statements for a hundred agents as for ten', async () => {
   const statements = (end: string, rows: number) =>
     server.statementsOf(async () => {
       const said = `orgId: "${member.organizationId}", start: "2026-01-01", end: "${end}", period: monthly`
@@ -166,10 +168,10 @@ test('usage asks as many statements for the days of a hundred agents as for thos
   expect(await statements('2026-01-02', MANY)).toHaveLength((await statements('2026-01-01', 10)).length)
 })
 
-test('former members ask as many statements for twenty, with what they own, as for one', async () => {
+test('a former member takes as many statements with twenty things as with one', async () => {
   const organization = 'Left behind'
   const owner = await server.member({ organization, role: 'owner' })
-  // The first use of a token is written.
+  // The first use of a token is recorded.
   await graphql(server, '{ __typename }', {}, owner)
   const { db } = server.service.deps
   async function leave() {
@@ -192,7 +194,10 @@ test('former members ask as many statements for twenty, with what they own, as f
   expect(await statements(things, 20)).toHaveLength(one.length)
 })
 
-/** Fields of the rows of a list that are rows of a table themselves: one, or a list of them, which are found and then read. */
+/**
+ * Fields of listed rows that are rows of a table themselves: one row, or a list, which takes one statement to find and
+ * one to read.
+ */
 const RELATIONS = fieldsOf(query)
   .filter(isConnection)
   .flatMap((list) =>
@@ -212,16 +217,19 @@ const RELATIONS = fieldsOf(query)
     }),
   )
 
-test.each(RELATIONS)('$field of $list are read once, for all of the list', async ({ list, field, inner, most }) => {
-  const statements = (of: string) =>
-    server.statementsOf(async () => {
-      const { errors } = await graphql(server, `{ ${list}(first: 10) { nodes { __typename ${of} } } }`, {}, member)
-      expect(errors).toBeUndefined()
-    })
-  const alone = await statements('')
-  const sent = await statements(field + inner)
-  expect(sent.length, sent.join('\n')).toBeLessThanOrEqual(alone.length + most)
-})
+test.each(RELATIONS)(
+  '$field of $list takes one read for all rows of the list',
+  async ({ list, field, inner, most }) => {
+    const statements = (of: string) =>
+      server.statementsOf(async () => {
+        const { errors } = await graphql(server, `{ ${list}(first: 10) { nodes { __typename ${of} } } }`, {}, member)
+        expect(errors).toBeUndefined()
+      })
+    const alone = await statements('')
+    const sent = await statements(field + inner)
+    expect(sent.length, sent.join('\n')).toBeLessThanOrEqual(alone.length + most)
+  },
+)
 
 test.each([
   ['a row that a row of a row names', 'executions { nodes { chat { agent { user { name } } } } }', 4],
@@ -238,11 +246,11 @@ test.each([
   ],
 ])('%s is read once', async (_, text, most) => {
   const sent = await server.statementsOf(() => graphql(server, `{ ${text} }`, {}, member))
-  // One tells who asks.
+  // One statement authenticates the caller.
   expect(sent.length, sent.join('\n')).toBe(most + 1)
 })
 
-test('the longest lists of as many rows as can be asked for are read', async () => {
+test('the longest allowed lists within lists are read', async () => {
   const { db } = server.service.deps
   const { token, organizationId, userId: ownerId } = await server.member({ organization: 'Long lists' })
   const spaces = Array.from({ length: 370 }, () => newId())
@@ -262,8 +270,8 @@ test('the longest lists of as many rows as can be asked for are read', async () 
   expect(data.spaces.nodes.flatMap((space: any) => space.tasks.nodes)).toHaveLength(37_000)
 })
 
-/** Lists that are no connections, of rows or of what has some: asked for with the rows that they stand in, or above. */
-test('no list of the schema is left out', () => {
+/** Lists without a connection: they must be selected within their row, or be tested above. */
+test('no list of the schema is untested', () => {
   const asked = new Set(LISTS.flatMap(({ texts }) => texts.flatMap((text) => text.match(/\w+/g) ?? [])))
   const plain = objects.filter(isRow).flatMap((type) =>
     fieldsOf(type)
@@ -271,7 +279,7 @@ test('no list of the schema is left out', () => {
       .map((field) => ({ name: `${type.name}.${field.name}`, field: field.name })),
   )
   const left = plain.filter(({ field }) => !asked.has(field)).map(({ name }) => name)
-  // No rows, or asked for above.
+  // These are no rows, or tested above.
   expect(left.sort()).toEqual([
     'CurrentSession.organizations',
     'FormerMember.things',

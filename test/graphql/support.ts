@@ -8,13 +8,13 @@ type GraphQLAnswer = {
   headers: Headers
   data: any
   errors: { message: string; path?: (string | number)[]; extensions: Record<string, unknown> }[] | undefined
-  /** The message of its only error; the errors themselves when there are more, undefined when there is none. */
+  /** The message of the only error, or undefined without one; the errors themselves if there are more. */
   message: unknown
 }
 
 type Options = { token?: string | null; headers?: Record<string, string> }
 
-/** One operation over real HTTP. */
+/** Sends one operation over real HTTP. */
 export async function graphql(
   server: Pick<TestServer, 'url' | 'token'>,
   query: string,
@@ -42,7 +42,7 @@ export const post = (
     body: typeof body === 'string' ? body : JSON.stringify(body),
   })
 
-/** The procedures as the holder of the token, to compare with. */
+/** Returns the tRPC caller of the token's holder, for comparison. */
 export function callerOf(server: TestServer, token = server.token): Caller {
   const { deps } = server.service
   const credentials = credentialsOf(`Bearer ${token}`)
@@ -66,14 +66,14 @@ export function callerOf(server: TestServer, token = server.token): Caller {
   })
 }
 
-/** What a call is refused with. */
+/** Returns the error of a call that must fail. */
 export const refusal = (call: Promise<unknown>): Promise<{ message: string; status: number }> =>
   call.then(
     () => Promise.reject(new Error('It was not refused')),
     (error) => toAppError(error),
   )
 
-/** The events of a subscription as they come: the `data` of each `next`, until `complete`. */
+/** Yields the `data` of each `next` event of a subscription, until `complete`. */
 export async function* subscribe(
   server: Pick<TestServer, 'url' | 'token'>,
   query: string,

@@ -25,7 +25,7 @@ const NEXT: Record<Status, readonly Status[]> = {
 
 const asAnn = () => ({ token: ann.token })
 
-/** A task in a status, as REST has it. */
+/** Creates a task in a status, by REST. */
 async function taskIn(status: Status) {
   const { body } = await request(server, 'POST', '/api/v1/tasks', { body: { title: 'Tidy up' }, ...asAnn() })
   for (const step of status === 'completed' ? ['in_progress', status] : [status]) {
@@ -41,7 +41,7 @@ const UPDATE = 'mutation ($input: UpdateTaskInput!) { updateTask(input: $input) 
 describe('the status over GraphQL', () => {
   const pairs = STATUSES.flatMap((from) => STATUSES.map((to): [Status, Status] => [from, to]))
 
-  it.each(pairs)('from %s to %s is as in the state table', async (from, to) => {
+  it.each(pairs)('moves from %s to %s as in the state table', async (from, to) => {
     const before = await taskIn(from)
     expect(before.status).toBe(from)
     const { data, message } = await graphql(server, UPDATE, { input: { id: before.id, status: to } }, asAnn())
@@ -61,7 +61,7 @@ describe('the status over GraphQL', () => {
 it.each([
   ['updateTask', 'task.update', 'mutation ($id: ID!) { updateTask(input: { id: $id, title: "New" }) { id } }'],
   ['claimTask', 'task.claim', 'mutation ($id: ID!) { claimTask(id: $id) { id } }'],
-])('%s: a task that is deleted before it can be shown is a 404', async (name, action, document) => {
+])('%s gives 404 for a task that is deleted before it can be shown', async (name, action, document) => {
   const { id } = await taskIn('pending')
   const { db } = server.service.deps
   await createTrigger(db, {

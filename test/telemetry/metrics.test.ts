@@ -23,7 +23,7 @@ afterAll(async () => {
 
 const scrape = async (): Promise<string> => (await fetch(server.service.metricsUrl ?? '')).text()
 
-/** The value of a metric, its labels in their order; null when there is none. */
+/** Returns the value of a metric with these labels in their order, or null without one. */
 async function metric(name: string): Promise<number | null> {
   const line = (await scrape()).split('\n').find((line) => line.startsWith(`${name} `))
   return line ? Number(line.slice(name.length)) : null
@@ -32,14 +32,14 @@ async function metric(name: string): Promise<number | null> {
 const execute = (body: object) => request(server, 'POST', `/api/v1/agents/${agentId}/execute`, { body })
 
 describe('the metrics', () => {
-  it('are the ones that the guide about monitoring lists', async () => {
+  it('are those that the guide about monitoring lists', async () => {
     const page = readFileSync(new URL('../../docs/guides/monitoring.md', import.meta.url), 'utf8')
     const told = [...page.matchAll(/^\| `(muster_\w+)` \|/gm)].map(([, name]) => name)
     const shown = [...(await scrape()).matchAll(/^# TYPE (muster_\w+)/gm)].map(([, name]) => name)
     expect(told.toSorted()).toEqual(shown.toSorted())
   })
 
-  it('are on a port of their own, and nowhere else', async () => {
+  it('are served on their own port only', async () => {
     expect((await request(server, 'GET', '/metrics')).status).toBe(404)
     const elsewhere = new URL('/', server.service.metricsUrl ?? '')
     expect((await fetch(elsewhere)).status).toBe(404)
@@ -48,7 +48,7 @@ describe('the metrics', () => {
     expect(plain.service.metricsUrl).toBe(null)
   })
 
-  it('count requests by route, method and status, never by what a caller chose', async () => {
+  it('count requests by route, method and status, never by a value from a caller', async () => {
     const count = (labels: string) => metric(`muster_http_request_duration_seconds_count{${labels}}`)
     const route = 'route="/api/v1/agents/{id}"'
     await request(server, 'GET', `/api/v1/agents/${agentId}`)
@@ -69,7 +69,7 @@ describe('the metrics', () => {
     for (const word of ['canary', agentId, server.token, 'default']) expect(text).not.toContain(word)
   })
 
-  it('tell of runs by state, the oldest that waits, open streams, outcomes and tokens', async () => {
+  it('count runs by state, open streams, outcomes and tokens, with the oldest waiting run', async () => {
     const tokens = async () => (await metric('muster_tokens_total{provider="compatible",direction="output"}')) ?? 0
     const completed = async () => (await metric('muster_runs_ended_total{status="completed"}')) ?? 0
     const [before, ended] = [await tokens(), await completed()]
@@ -83,7 +83,7 @@ describe('the metrics', () => {
     expect(await metric('muster_runs{state="pending"}')).toBe(1)
     expect(await metric('muster_runs{state="waiting"}')).toBe(0)
     expect(await metric('muster_oldest_pending_seconds')).toBeGreaterThan(0)
-    // One that has begun, and has been approved since, has not waited for its turn all the time.
+    // A run that began and was approved since has not waited in the queue all the time.
     const setAttempt = (attempt: number) =>
       server.service.deps.db.execution.update({ where: { id: next.executionId }, data: { attempt } })
     await setAttempt(1)

@@ -5,7 +5,7 @@ import { type ModelServer, startModelServer } from '../support/model-server.ts'
 import { request } from '../support/rest.ts'
 import { startServer } from '../support/server.ts'
 
-// What a collector gets of runs that have called tools, delegated, failed and been cancelled.
+// What a collector receives from runs that call tools, delegate, fail and are cancelled.
 
 let model: ModelServer
 let collector: Awaited<ReturnType<typeof startCollector>>
@@ -49,7 +49,7 @@ beforeAll(async () => {
   }, 10_000)
   await request(server, 'POST', `/api/v1/executions/${executionId}/cancel`)
   never.resolve()
-  // Its end sends what has not been sent.
+  // Its end sends the remaining spans.
   await server[Symbol.asyncDispose]()
 })
 afterAll(async () => {
@@ -64,7 +64,7 @@ const rootOf = (name: string, ended: string) =>
 const childrenOf = ({ spanId }: CollectedSpan) => collector.spans.filter(({ parentSpanId }) => parentSpanId === spanId)
 
 describe('traces', () => {
-  it('show a run with its calls of the model and of tools, by the conventions for generative AI', () => {
+  it('show a run with its model and tool calls, by the conventions for generative AI', () => {
     const root = rootOf('Ada', 'completed')
     expect(root.attributes).toMatchObject({
       'gen_ai.operation.name': 'invoke_agent',
@@ -94,7 +94,7 @@ describe('traces', () => {
     })
   })
 
-  it('show the runs that a run started as a part of it', () => {
+  it('show child runs as parts of their parent', () => {
     const root = rootOf('Chief', 'completed')
     const names = childrenOf(root).map(({ name }) => name)
     expect(names).toContain('execute_tool delegate_to_helper')
@@ -103,7 +103,7 @@ describe('traces', () => {
     expect(childrenOf(helper as CollectedSpan).map(({ name }) => name)).toEqual(['chat test'])
   })
 
-  it('mark what failed or was cancelled, by its kind', () => {
+  it('mark failed and cancelled runs by the kind of error', () => {
     const failed = rootOf('Ada', 'failed')
     expect([failed.status.code, failed.attributes['error.type']]).toEqual([2, 'failed'])
     const [chat] = childrenOf(failed)
@@ -113,7 +113,7 @@ describe('traces', () => {
     expect(childrenOf(cancelled).map(({ status }) => status.code)).toEqual([2])
   })
 
-  it('hold no prompt, no answer, nothing that a tool was told, and no error text', () => {
+  it('hold no prompt, no answer, no tool input and no error text', () => {
     expect(collector.bodies.length).toBeGreaterThan(0)
     expect(collector.bodies.every((body) => body.startsWith('POST /v1/traces '))).toBe(true)
     expect(collector.bodies.join('')).not.toContain('canary')
@@ -121,7 +121,7 @@ describe('traces', () => {
   })
 })
 
-test('with CAPTURE_MESSAGE_CONTENT, they hold what was asked and answered', async () => {
+test('with CAPTURE_MESSAGE_CONTENT, traces hold prompts and answers', async () => {
   await using other = await startCollector()
   {
     await using server = await startServer({
@@ -144,7 +144,7 @@ test('with CAPTURE_MESSAGE_CONTENT, they hold what was asked and answered', asyn
     { role: 'system', parts: [{ type: 'text', content: expect.stringContaining('the prompt') }] },
     { role: 'user', parts: text('the message') },
   ])
-  // As it was sent: ids in a prompt are nine letters and digits.
+  // In the form that is sent: ids in a prompt are nine letters and digits.
   const callId = second[2].parts[0].id
   expect(callId).toMatch(/^[a-zA-Z0-9]{9}$/)
   expect(second.slice(2)).toEqual([

@@ -19,7 +19,7 @@ import { type ModelServer, startModelServer } from '../support/model-server.ts'
 import { request } from '../support/rest.ts'
 import { startServer, type TestServer } from '../support/server.ts'
 
-// The service as a TypeScript front end uses it: tRPC's own client, over real HTTP.
+// Uses the service as a TypeScript front end does: with tRPC's own client over real HTTP.
 
 let model: ModelServer
 let server: TestServer
@@ -38,7 +38,7 @@ afterAll(async () => {
 type Target = Pick<TestServer, 'url' | 'token'>
 type Seen = { path: string; lastEventId: string | null }
 
-/** A client that authenticates by header throughout; `seen` takes down the connections of its subscriptions. */
+/** A client that authenticates by header throughout; `seen` records the connections of its subscriptions. */
 function connect(
   { url, token }: Target = server,
   {
@@ -76,7 +76,7 @@ type Client = ReturnType<typeof connect>
 type Input = Parameters<Client['executions']['events']['subscribe']>[0]
 type Event = { id: string; data: { seq: number; event: string; data: any } }
 
-/** A subscription: its events as they come, and how it ends. */
+/** Subscribes, and records the events and the end. */
 function subscribe(client: Client, input: Input) {
   const events: Event[] = []
   const { promise: ended, resolve, reject } = Promise.withResolvers<void>()
@@ -93,7 +93,7 @@ function subscribe(client: Client, input: Input) {
   return {
     events,
     ended,
-    /** Resolves once so many have come. */
+    /** Resolves after this number of events. */
     count: (number: number) =>
       new Promise<void>((done) => {
         const look = () => void (events.length >= number && done())
@@ -114,7 +114,7 @@ function gated(tokens: string[]) {
 }
 
 const begin = (client: Client, id = agentId) => client.agents.execute.mutate({ id, message: 'Hi', background: true })
-/** A way to a server on which all connections can be broken off. */
+/** A proxy to the server that can break off all its connections. */
 async function startProxy(target: string): Promise<AsyncDisposable & { url: string; hangUp: () => void }> {
   const sockets = new Set<Socket>()
   const proxy = createServer((socket) => {
@@ -139,7 +139,7 @@ async function startProxy(target: string): Promise<AsyncDisposable & { url: stri
 }
 
 const namesOf = (events: Event[]) => events.map(({ data }) => data.event)
-/** All but the times: what is stored has that of its segment. */
+/** All fields except times: a stored event has the time of its segment. */
 const said = (events: Event[]) => events.map(({ id, data: { seq, event, data } }) => ({ id, seq, event, data }))
 const failure = (promise: Promise<unknown>): Promise<TRPCClientError<AppRouter>> =>
   promise.then(
@@ -147,8 +147,8 @@ const failure = (promise: Promise<unknown>): Promise<TRPCClientError<AppRouter>>
     (error) => error,
   )
 
-describe('a call', () => {
-  it('has the types and the values of REST', async () => {
+describe('a tRPC call', () => {
+  it('has the types and values of REST', async () => {
     const client = connect()
     const { agent } = await client.agents.get.query({ id: agentId })
     const name: string = agent.name
@@ -158,7 +158,7 @@ describe('a call', () => {
     expect(result).toBe('A reply of the test model.')
   })
 
-  it('that fails carries the fields of an error body, and no stack', async () => {
+  it('that fails has the fields of an error body, and no stack', async () => {
     const { data, message } = await failure(connect().agents.get.query({ id: 'unknown' }))
     expect(message).toBe('Agent not found')
     expect(data).toEqual({
@@ -176,11 +176,11 @@ describe('a call', () => {
   })
 })
 
-describe('a batch', () => {
+describe('a tRPC batch', () => {
   const ask = (client: Client, count: number) =>
     Promise.all(Array.from({ length: count }, () => client.agents.get.query({ id: agentId })))
 
-  it('of ten is answered at once, each by itself', async () => {
+  it('of ten is answered at once, each call by itself', async () => {
     const client = connect(server, { maxItems: 10 })
     const ten = await Promise.allSettled([
       ...Array.from({ length: 9 }, () => client.agents.get.query({ id: agentId })),
@@ -189,7 +189,7 @@ describe('a batch', () => {
     expect(ten.map(({ status }) => status)).toEqual([...Array(9).fill('fulfilled'), 'rejected'])
   })
 
-  it.each([11, 100])('of %i is refused, with the limit told', async (count) => {
+  it.each([11, 100])('of %i is refused, and the error names the limit', async (count) => {
     const error = await failure(ask(connect(server, { maxItems: 1000 }), count))
     const message = `A batch has at most 10 calls, this one ${count}: set maxItems`
     expect(error).toMatchObject({ message, data: { statusCode: 400, message } })
@@ -207,7 +207,7 @@ describe('a batch', () => {
 })
 
 describe('the subscription to an execution', () => {
-  it('tells every event of it as it happens, each with its number, and completes', async () => {
+  it('sends every event as it happens, each with its number, and completes', async () => {
     const client = connect()
     const reply = gated(['One ', 'two'])
     const { executionId, chatId, sessionId } = await begin(client)
@@ -234,7 +234,7 @@ describe('the subscription to an execution', () => {
     expect(stream.body).toBe(lines.join(''))
   })
 
-  it.each(['after', 'lastEventId'])('goes on after any event by %s', async (name) => {
+  it.each(['after', 'lastEventId'])('resumes after any event by %s', async (name) => {
     const client = connect()
     model.script({ tokens: ['One ', 'two ', 'three'] })
     const { executionId } = await begin(client)
@@ -247,7 +247,7 @@ describe('the subscription to an execution', () => {
     }
   })
 
-  it('that loses its connection goes on by itself where it was, and misses and doubles nothing', async () => {
+  it('resumes by itself after a lost connection, without gaps or duplicates', async () => {
     const seen: Seen[] = []
     await using proxy = await startProxy(server.url)
     const reply = gated(['One ', 'two ', 'three'])
@@ -264,7 +264,7 @@ describe('the subscription to an execution', () => {
     expect(seen.map(({ lastEventId }) => lastEventId)).toEqual([null, events[1]?.id])
   })
 
-  it('survives a restart of the server: it goes on to the end', async () => {
+  it('survives a restart of the server and continues to the end', async () => {
     const folder = await mkdtemp(join(tmpdir(), 'muster-test-'))
     try {
       const seen: Seen[] = []
@@ -289,7 +289,7 @@ describe('the subscription to an execution', () => {
     }
   })
 
-  it('ends with the run, however often it is cancelled by those who follow', async () => {
+  it('ends with the run, however often its subscribers cancel it', async () => {
     const client = connect()
     const reply = gated(['One ', 'never'])
     const { executionId } = await begin(client)
@@ -308,7 +308,7 @@ describe('the subscription to an execution', () => {
     ["somebody else's", 'Execution not found', 404],
     ['asked for without a token', 'Authorization header required', 401],
     ['asked for with a bad number', 'Invalid value for field: after. Expected at least 0', 400],
-  ])('of one that is %s is refused once, and not tried again', async (what, message, statusCode) => {
+  ])('of a run that is %s is refused once, without a retry', async (what, message, statusCode) => {
     const seen: Seen[] = []
     const { executionId } = await begin(connect())
     const other = await server.member({ organization: 'Other' })
@@ -322,7 +322,7 @@ describe('the subscription to an execution', () => {
     expect(seen.length).toBe(1)
   })
 
-  it('takes no token in its URL: connectionParams are refused, and not tried again', async () => {
+  it('with a token in connectionParams is refused, without a retry', async () => {
     const seen: Seen[] = []
     const { executionId } = await begin(connect())
     const client = connect(server, { seen, connectionParams: { token: server.token } })
