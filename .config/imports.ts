@@ -19,6 +19,7 @@ const LAYERS: readonly (readonly [name: string, pattern: RegExp])[] = [
   ['all routers', /^src\/router\.ts/],
   ['graphql schema', /^src\/graphql\/schema\.ts/],
   ['http', /^src\/(http|graphql)\//],
+  ['doors', /^src\/protocols\//],
   ['app', /^src\/app\.ts/],
   ['start', /^src\/start\.ts/],
   ['programs', /^src\/(main|serve|greeting|demo)\.ts|^src\/(admin|sdk)\//],

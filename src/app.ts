@@ -28,6 +28,7 @@ import { attend } from './http/sse.ts'
 import { createUnreadLimit } from './http/unread.ts'
 import { newId } from './lib/id.ts'
 import { allRead } from './lib/turn.ts'
+import { doorOf } from './protocols/doors.ts'
 import { appRouter } from './router.ts'
 import type { Settings } from './settings.ts'
 import { type Context, fromTRPCError, requestIds, toTRPCError } from './trpc.ts'
@@ -37,7 +38,7 @@ const MAX_BODY = 1024 * 1024
 /** Number of unsent bytes of one response that triggers a check of all unread responses (1 MiB). */
 const LARGE = 1024 * 1024
 /** Addresses whose answers depend on who asks: no shared cache may keep them. */
-const OF_CALLER = /^\/(?:api\/(?!docs|openapi|health)|trpc\/|graphql)/
+const OF_CALLER = /^\/(?:api\/(?!docs|openapi|health)|trpc\/|graphql|openai\/|mcp|a2a\/)/
 const PROBES: ReadonlySet<string> = new Set(['/healthz', '/readyz', '/api/health'])
 
 /** Body of `/readyz` besides its status; null while the server is not ready. */
@@ -75,6 +76,8 @@ export function createApp(deps: Deps, ready: () => Promise<Readiness>): RequestL
   async function route(context: Context, req: IncomingMessage, res: ServerResponse): Promise<void> {
     const path = pathOf(req)
     if (settings.ROLE === 'worker' && !PROBES.has(path)) throw noSuchPath()
+    const door = doorOf(path)
+    if (door) return door(context, req, res)
     if (/^\/api\/(auth|v1|spaces|agent|usage|tokens|files|public)\//.test(path)) return handleRest(context, req, res)
     if (path.startsWith('/trpc/')) return handleTrpc(context, path.slice('/trpc/'.length), req, res)
     if (path === '/graphql') return (await graphql())(context, req, res)

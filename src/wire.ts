@@ -105,6 +105,8 @@ export type MessageData =
   /** The model is asked again after a wait (contract-2.md section 2.1). */
   | { messageType: 'retry'; attempt: number; afterMs: number; reason: string }
   | { messageType: 'approval'; approvalId: string; toolUseId: string; name: string }
+  /** The run waits for the client that started it to call one of the client's own tools (contract-2.md section 6.2). */
+  | { messageType: 'client_tool'; toolUseId: string; name: string }
   /** A run resumes after its process died: the deltas of that step start over. */
   | { messageType: 'resumed'; step: number }
 

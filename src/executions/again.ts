@@ -26,8 +26,8 @@ type RunRow = Prisma.ExecutionGetPayload<{ select: typeof RUN }>
 type Turn = { session: SessionRow; run: RunRow }
 
 /** Returns the branch of a session that replaces its turns from a number on. */
-function branchOf(
-  { id, rootSessionId, parentSessionId, parentPosition, wasPrivate }: SessionRow,
+export function branchOf(
+  { id, rootSessionId, parentSessionId, parentPosition, wasPrivate }: Omit<SessionRow, 'agentId' | 'activeBranchId'>,
   queueSeq: number,
 ): Branch {
   const first = (parentPosition ?? 0) / 2 + 1
@@ -77,10 +77,14 @@ export async function send(actor: Actor, deps: Deps, input: z.output<typeof Send
 async function findTurn(actor: Actor, { db }: Deps, chatId: string, id: string): Promise<Turn> {
   const found = await db.message.findFirst({
     where: { id, chatId, ...listedMessages(actor) },
-    select: { role: true, session: { select: SESSION }, execution: { select: RUN } },
+    select: { role: true, position: true, session: { select: SESSION }, execution: { select: RUN } },
   })
   if (!found) throw notFound('Message')
   if (found.role !== 'user') throw invalidField('replaces', 'the id of a user message')
+  // A client of another protocol gave it as history.
+  if (found.position !== found.execution.queueSeq * 2 - 1) {
+    throw invalidField('replaces', 'the id of a message that an agent was asked here')
+  }
   return { session: found.session, run: found.execution }
 }
 

@@ -44,6 +44,7 @@ const TYPES = {
   warning: 'WarningEvent',
   retry: 'RetryEvent',
   approval: 'ApprovalEvent',
+  client_tool: 'ClientToolEvent',
   resumed: 'ResumedEvent',
   result: 'ResultEvent',
   error: 'ErrorEvent',
@@ -174,6 +175,15 @@ builder.objectRef<Message<'approval'>>(TYPES.approval).implement({
   interfaces: [Event],
   fields: (t) => ({
     approvalId: t.id({ description: 'The approval to decide', resolve: ({ data }) => data.approvalId }),
+    toolUseId: t.id({ description: 'The call', resolve: ({ data }) => data.toolUseId }),
+    name: t.string({ description: 'The tool', resolve: ({ data }) => data.name }),
+  }),
+})
+
+builder.objectRef<Message<'client_tool'>>(TYPES.client_tool).implement({
+  description: 'The run waits for the client that started it to call one of its own tools',
+  interfaces: [Event],
+  fields: (t) => ({
     toolUseId: t.id({ description: 'The call', resolve: ({ data }) => data.toolUseId }),
     name: t.string({ description: 'The tool', resolve: ({ data }) => data.name }),
   }),

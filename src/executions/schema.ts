@@ -154,7 +154,7 @@ export const Execution = z
     userId: z.string().describe('Id of the user that the run acts for'),
     tokenId: z.string().nullable().describe('The key it was started with; for its user and admins'),
     status: Status.describe('State of the run'),
-    waitingFor: z.literal('approval').optional().describe('What a running execution waits for'),
+    waitingFor: z.enum(['approval', 'client_tool']).optional().describe('What a running execution waits for'),
     message: z.string().describe('Message to the agent'),
     mediaIds: z.array(z.string()).describe('Ids of the files that are attached to the message'),
     result: z.string().optional().describe('The text of the last step'),
@@ -356,6 +356,14 @@ export const EventData = {
       toolUseId: z.string().describe('Id of the call'),
       name: z.string().describe('Name of the tool'),
     }).meta({ id: 'ApprovalMessage', description: 'The run waits for a person to decide about this call of a tool' }),
+    message({
+      messageType: z.literal('client_tool').describe('Kind of message'),
+      toolUseId: z.string().describe('Id of the call'),
+      name: z.string().describe('Name of the tool'),
+    }).meta({
+      id: 'ClientToolMessage',
+      description: 'The run waits for the client that started it to call one of its own tools',
+    }),
     message({
       messageType: z.literal('warning').describe('Kind of message'),
       code: z.string().describe('Kind of warning'),

@@ -13,7 +13,7 @@ import { findOrDefault, reachable as reachableSpace } from '../spaces/service.ts
 import type { Context } from '../trpc.ts'
 import type { ErrorCode, StopReason } from '../wire.ts'
 import type { ExecutionRow } from './engine/events/events.ts'
-import type { Conversation } from './engine/queue/accept.ts'
+import type { Conversation, Overrides } from './engine/queue/accept.ts'
 import type { AgentRow } from './engine/queue/claims.ts'
 import { warningsOf } from './engine/run/warnings.ts'
 import type { Execute, Executed } from './schema.ts'
@@ -31,6 +31,10 @@ export type Purpose = {
   taskId?: string
   /** The conversation, if it is known already. */
   conversation?: Conversation
+  /** The agent, if it was found already. */
+  agent?: AgentRow
+  /** Texts and tools of a client of another protocol. */
+  client?: Pick<Overrides, 'instructions' | 'clientTools'>
   /** Attachments of a repeated message, unless the input names others. */
   attached?: readonly string[]
   /** Further changes in the accepting transaction. An error rejects the run. */
@@ -51,18 +55,11 @@ export async function start(
   call: Call,
   purpose?: Purpose,
 ): Promise<z.input<typeof Executed>> {
-  const { idempotency, onAccepted } = call
-  const agent = await findKnown(deps, input.id, executable(actor))
-  if (!agent) throw notFound('Agent')
-  const row = await acceptOnce(actor, deps, agent, input, idempotency, purpose)
-  onAccepted?.(row, actor)
+  const row = await accept(actor, deps, input, call, purpose)
   const { id: executionId, chatId, sessionId } = row
   const accepted = { executionId, chatId, sessionId }
   if (input.stream || input.background) return { ...accepted, status: row.status }
-  const ended = await waitForEnd(actor, deps, row, call)
-  if (ended.terminalSeq === null && input.onDisconnect === 'cancel') await deps.engine.cancel(ended, actor)
-  if (ended.status === 'cancelled') throw cancelled(executionId)
-  if (ended.status === 'failed') throw failureOf(ended)
+  const ended = await outcomeOf(actor, deps, row, call, input.onDisconnect)
   return {
     ...accepted,
     status: ended.status,
@@ -70,6 +67,39 @@ export async function start(
     warnings: warningsOf(ended),
     stopReason: ended.stopReason as StopReason | null,
   }
+}
+
+/** Accepts a run, and returns it. Throws the errors of {@link start} up to the acceptance. */
+export async function accept(
+  actor: Actor,
+  deps: Deps,
+  input: z.output<typeof Execute>,
+  { idempotency, onAccepted }: Pick<Call, 'idempotency' | 'onAccepted'>,
+  purpose?: Purpose,
+): Promise<ExecutionRow> {
+  const agent = purpose?.agent ?? (await findKnown(deps, input.id, executable(actor)))
+  if (!agent) throw notFound('Agent')
+  const row = await acceptOnce(actor, deps, agent, input, idempotency, purpose)
+  onAccepted?.(row, actor)
+  return row
+}
+
+/**
+ * Waits for the end of an accepted run, and returns it as it is then, or when its caller has gone. Throws 409 for a
+ * cancelled run, 500 for a failed one, and 401 or 403 if the caller's access ends.
+ */
+export async function outcomeOf(
+  actor: Actor,
+  deps: Deps,
+  row: ExecutionRow,
+  call: Pick<Call, 'gone' | 'authenticateAgain'>,
+  onDisconnect?: 'continue' | 'cancel' | null,
+): Promise<ExecutionRow> {
+  const ended = await waitForEnd(actor, deps, row, call)
+  if (ended.terminalSeq === null && onDisconnect === 'cancel') await deps.engine.cancel(ended, actor)
+  if (ended.status === 'cancelled') throw cancelled(row.id)
+  if (ended.status === 'failed') throw failureOf(ended)
+  return ended
 }
 
 /** Returns the 500 of a failed run with its error (contract-2.md section 1.2). */
@@ -138,6 +168,7 @@ async function acceptOnce(
     overrides: {
       ...(input.modelSettings && { modelSettings: input.modelSettings }),
       ...(input.fallbackModels && { fallbackModels: input.fallbackModels }),
+      ...purpose?.client,
     },
     conversation: purpose?.conversation ?? (await findConversation(actor, deps, agent, input)),
     onBusy: input.onBusy ?? 'queue',

@@ -127,5 +127,5 @@ function* textsOf(events: readonly ServerSentEvent[]): Generator<string> {
 const LINE_ENDS = /[\u0085\u2028\u2029]/g
 
 /** Escapes the ends of lines that JSON leaves as they are (contract-2.md section 1.14). */
-const toLine = (json: string): string =>
+export const toLine = (json: string): string =>
   json.replace(LINE_ENDS, (end) => `\\u${end.charCodeAt(0).toString(16).padStart(4, '0')}`)

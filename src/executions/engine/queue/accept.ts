@@ -1,4 +1,5 @@
 import { setImmediate } from 'node:timers/promises'
+import type { JSONSchema7 } from '@ai-sdk/provider'
 import type { Actor } from '../../../auth/actor.ts'
 import { audit } from '../../../auth/audit.ts'
 import { toColumn } from '../../../auth/scopes.ts'
@@ -12,12 +13,22 @@ import { type ExecutionRow, META_SEQ } from '../events/events.ts'
 import { chatStatus } from './chat-status.ts'
 import { type AgentRow, begun, type ClaimDeps, PREVIEW_LENGTH, writeMessage } from './claims.ts'
 import { checkBacklog, takeSlot } from './concurrency.ts'
+import { type GivenTurn, messagesOf, writeGiven } from './given.ts'
 import { holdParent } from './tree.ts'
 
 // The transaction that accepts a run. Lock order: see claims.ts.
 
-/** Place of a run: an existing session, a new session or branch of an existing chat, or a new chat in a space. */
-export type Conversation = { spaceId: string; chatId?: string; sessionId?: string; branch?: Branch }
+/**
+ * Place of a run: an existing session, a new session or branch of an existing chat, or a new chat in a space. `given`: the
+ * history of a new session or branch, as its client has it.
+ */
+export type Conversation = {
+  spaceId: string
+  chatId?: string
+  sessionId?: string
+  branch?: Branch
+  given?: readonly GivenTurn[]
+}
 
 /**
  * A session that replaces another one from a turn on (contract-2.md section 1.12). Its turns continue the numbering of
@@ -32,6 +43,8 @@ export type Branch = {
   /** Queue number of the branch's first run. */
   queueSeq: number
   wasPrivate: boolean
+  /** Whether the branch does not become the active one before it is continued. */
+  isAside?: boolean
 }
 
 /** Maximum number of sessions in a chat that has branches. */
@@ -81,7 +94,17 @@ export class SessionTaken extends Error {
 }
 
 /** Settings and fallback models of a run, which override those of its agent (contract-2.md sections 2.2 and 2.3). */
-export type Overrides = { modelSettings?: ModelSettings; fallbackModels?: string[] }
+export type Overrides = {
+  modelSettings?: ModelSettings
+  fallbackModels?: string[]
+  /** Texts of the client that follow the agent's prompt (contract-2.md section 6). */
+  instructions?: string
+  /** Function tools that the client calls itself. */
+  clientTools?: ClientTool[]
+}
+
+/** A function tool of a client (contract-2.md section 6.2). */
+export type ClientTool = { name: string; description: string; parameters: JSONSchema7 }
 
 const TITLE_LENGTH = 80
 const MISSION_TITLE_LENGTH = 200
@@ -125,6 +148,8 @@ export async function accept(
     // The previous run of the session may have ended while this transaction waited for the lock.
     const execution = launched ?? (begins ? begun(deps, row, deps.clock.now()) : row)
     await tx.execution.createMany({ data: execution as Prisma.ExecutionCreateManyInput })
+    const { given } = request.conversation
+    if (given?.length) await writeGiven(tx, execution, given, now)
     if (begins) await writeMessage(tx, execution, 'user', execution.message, now)
     await request.also?.(tx, id, now)
     await audit(tx, actor, 'agent.execute', id, now)
@@ -150,17 +175,17 @@ async function joinConversation(tx: Tx, request: NamedRequest, fresh: ExecutionR
   if (!conversation.chatId) await createChat(tx, request, fresh, now)
   if (branch) await checkBranch(tx, branch, fresh, onBusy)
   const joined = known ? await joinQueue(tx, known, onBusy, now) : null
-  const { free: isFree, queueSeq } = joined ?? { free: true, queueSeq: branch?.queueSeq ?? 1 }
+  const { free: isFree, queueSeq } = joined ?? { free: true, queueSeq: branch?.queueSeq ?? fresh.queueSeq }
   const row = { ...fresh, sessionId: known || fresh.sessionId, queueSeq }
-  if (!known) await createSession(tx, row, now, branch)
+  if (!known) await createSession(tx, row, now, conversation)
   else if (isFree) {
     await tx.session.update({ where: { id: known }, data: { activeExecutionId: id }, select: { id: true } })
   }
   const rootSessionId = branch?.rootSessionId ?? joined?.rootSessionId
-  if (rootSessionId) await activate(tx, rootSessionId, row.sessionId)
+  if (rootSessionId && !branch?.isAside) await activate(tx, rootSessionId, row.sessionId)
   if (conversation.chatId) await joinChat(tx, fresh, row.sessionId, now, branch && { isBranched: true })
   if (row.wasPrivate && conversation.chatId) await closeToOthers(tx, row)
-  return { row, isFree, isNew: !known && !branch }
+  return { row, isFree, isNew: !known && !branch && !conversation.given?.length }
 }
 
 /** Throws 409 for `onBusy: reject` while a run is active in the branched session, and for too many branches. */
@@ -195,7 +220,9 @@ const ownedBy = ({ organizationId, agentId, agentOrganizationId, wasPrivate }: E
   ...{ createdAt: now, updatedAt: now },
 })
 
-async function createChat(tx: Tx, { message, mission }: NamedRequest, row: ExecutionRow, now: Date): Promise<void> {
+async function createChat(tx: Tx, request: NamedRequest, row: ExecutionRow, now: Date): Promise<void> {
+  const { mission, conversation } = request
+  const message = conversation.given?.find((turn) => turn.message !== null)?.message ?? request.message
   const { chatId: id, spaceId, sessionId, userId: ownerId } = row
   const title = toTitle(mission?.title ?? message, mission ? MISSION_TITLE_LENGTH : TITLE_LENGTH) ?? NO_TITLE
   const run = mission && { missionId: mission.id, runNumber: mission.runNumber }
@@ -204,9 +231,15 @@ async function createChat(tx: Tx, { message, mission }: NamedRequest, row: Execu
 }
 
 /** Creates the session with its lock taken by the run. */
-async function createSession(tx: Tx, row: ExecutionRow, now: Date, branch?: Branch): Promise<void> {
+async function createSession(
+  tx: Tx,
+  row: ExecutionRow,
+  now: Date,
+  { branch, given = [] }: Pick<Conversation, 'branch' | 'given'>,
+): Promise<void> {
   const { sessionId: id, chatId, userId, id: activeExecutionId, queueSeq: lastQueueSeq } = row
-  const data = { id, chatId, userId, activeExecutionId, lastQueueSeq, ...ownedBy(row, now) }
+  const messageCount = given.length ? given.flatMap(messagesOf).length : 0
+  const data = { id, chatId, userId, activeExecutionId, lastQueueSeq, messageCount, ...ownedBy(row, now) }
   if (!branch) return void (await tx.session.createMany({ data }))
   const { rootSessionId, parentSessionId, parentPosition } = branch
   // A session that continues a private one contains its private messages.
@@ -216,7 +249,8 @@ async function createSession(tx: Tx, row: ExecutionRow, now: Date, branch?: Bran
 
 /** Returns whether no check can reject a run: it has no limit, key, parent or hook, and starts a new chat. */
 const cannotBeRefused = ({ limits }: ClaimDeps, { conversation, key, parent, also }: Request): boolean =>
-  !(conversation.chatId || conversation.sessionId || key || parent || also) && limits.running === undefined
+  !(conversation.chatId || conversation.sessionId || conversation.given?.length || key || parent || also) &&
+  limits.running === undefined
 
 /** Returns the row of a run that has not started, with a new session. */
 function rowOf(request: NamedRequest, id: string, chatId: string, now: Date): ExecutionRow {
@@ -256,7 +290,7 @@ function rowOf(request: NamedRequest, id: string, chatId: string, now: Date): Ex
     inputTokens: 0,
     outputTokens: 0,
     usageEstimated: false,
-    queueSeq: 1,
+    queueSeq: (conversation.given?.length ?? 0) + 1,
     attempt: 0,
     leaseOwner: null,
     leaseUntil: null,

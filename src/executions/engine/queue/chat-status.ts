@@ -17,6 +17,7 @@ export async function chatStatus(
   const active = await tx.$queryRaw<{ waitingFor: string | null }[]>(Prisma.sql`
     SELECT e."waitingFor" FROM "Session" s JOIN "Execution" e ON e."id" = s."activeExecutionId"
     WHERE s."organizationId" = ${organizationId} AND s."chatId" = ${chatId}`)
-  if (active.some(({ waitingFor }) => waitingFor)) return 'needs_attention'
+  // A client that calls its own tool needs nobody.
+  if (active.some(({ waitingFor }) => waitingFor && waitingFor !== 'client_tool')) return 'needs_attention'
   return active.length ? 'working' : otherwise
 }

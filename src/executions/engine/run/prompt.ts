@@ -12,6 +12,7 @@ import { PICTURES } from '../../../media/schema.ts'
 import type { MediaStorage } from '../../../media/storage.ts'
 import type { Settings } from '../../../settings.ts'
 import { type ExecutionRow, textOf } from '../events/events.ts'
+import type { Overrides } from '../queue/accept.ts'
 import type { AgentRow } from '../queue/claims.ts'
 import { writtenBy } from './history.ts'
 import type { CallRecord, Replay } from './steps.ts'
@@ -38,7 +39,8 @@ export async function buildPrompt(
   { instructions, withCalls }: { instructions: readonly string[]; withCalls: boolean },
 ): Promise<LanguageModelV4Prompt> {
   const { message, organizationId } = execution
-  const system = [agent.systemPrompt, ...instructions].join('\n\n')
+  const ofClient = (execution.overrides as Overrides).instructions ?? []
+  const system = [agent.systemPrompt, ...instructions, ofClient].flat().join('\n\n')
   const asked: Turn = {
     role: 'user',
     content: message,
@@ -121,9 +123,13 @@ const MAX_MESSAGES = 1_000
 /** Estimated bytes per token. Tokenizers differ between models and are not available here. */
 const BYTES_PER_TOKEN = 4
 
-type HistoryRow = Pick<Turn, 'role' | 'content' | 'toolCalls' | 'replay'> & { position: number; mediaIds: string[] }
+type HistoryRow = Pick<Turn, 'role' | 'content' | 'toolCalls' | 'replay'> & {
+  position: number
+  queueSeq: number
+  mediaIds: string[]
+}
 
-const TURN = Prisma.sql`m."position", m."role", m."content", m."toolCalls", m."replay", e."mediaIds"`
+const TURN = Prisma.sql`m."position", m."role", m."content", m."toolCalls", m."replay", e."queueSeq", e."mediaIds"`
 /** Size of a message (bytes). */
 const SIZE = Prisma.sql`octet_length(m."content") + octet_length(CAST(m."toolCalls" AS TEXT))
   + coalesce(octet_length(m."replay"), 0)`
@@ -142,8 +148,11 @@ async function readHistory(deps: PromptDeps, execution: ExecutionRow): Promise<T
   const begin = rows.findIndex(({ role }) => role === 'user')
   return rows
     .slice(begin === -1 ? rows.length : begin)
-    .map((row) => ({ ...row, mediaIds: row.role === 'user' ? row.mediaIds : [] }))
+    .map((row) => ({ ...row, mediaIds: isQuestion(row) ? row.mediaIds : [] }))
 }
+
+/** Returns whether a message is the question of its run, rather than an answer or history that a client gave. */
+const isQuestion = ({ position, queueSeq }: HistoryRow): boolean => Number(position) === Number(queueSeq) * 2 - 1
 
 /** Reads the latest messages that fit. Only the size of the others is read. */
 function readLatest(

@@ -1,0 +1,45 @@
+import { findKnown, type KnownAgent } from '../../agents/known.ts'
+import { executable, listed } from '../../agents/service.ts'
+import type { Actor } from '../../auth/actor.ts'
+import type { Deps } from '../../deps.ts'
+import { badRequest, notFound } from '../../errors.ts'
+import { findBySlug } from '../../organizations/service.ts'
+
+/**
+ * Finds the agent that a client of another protocol names: by id, as `<organization slug>/<agent slug>`, or by a name that
+ * only one of the listed or own agents of the organization has (contract-2.md section 6.2). Throws 404 for an agent that
+ * the caller cannot run, and 400 for a name of several.
+ */
+export async function findAgent(actor: Actor, deps: Deps, wanted: string): Promise<KnownAgent> {
+  const known = await findKnown(deps, wanted, executable(actor))
+  if (known) return known
+  const id = wanted.includes('/') ? await findBySlugs(actor, deps, wanted) : await findByName(actor, deps, wanted)
+  const agent = id && (await findKnown(deps, id, executable(actor)))
+  if (!agent) throw notFound('Agent')
+  return agent
+}
+
+async function findBySlugs(actor: Actor, { db, clock }: Deps, wanted: string): Promise<string | null> {
+  const [organization = '', slug = ''] = wanted.split('/', 2)
+  const organizationId =
+    organization === actor.organizationSlug
+      ? actor.organizationId
+      : await findBySlug(db, organization.toLowerCase(), clock.now())
+  if (!organizationId) return null
+  const where = { AND: [{ organizationId, slug }, executable(actor)] }
+  return (await db.agent.findFirst({ where, select: { id: true } }))?.id ?? null
+}
+
+async function findByName(actor: Actor, { db }: Deps, name: string): Promise<string | null> {
+  const mine = listed(actor, { owner: 'me' })
+  const found = await db.agent.findMany({
+    where: { AND: [{ name }, { OR: [listed(actor), mine] }] },
+    select: { id: true },
+    take: 2,
+  })
+  if (found.length > 1) {
+    const detail = 'Name the agent by its id, or as <organization slug>/<agent slug>: several agents have this name.'
+    throw badRequest('Several agents have this name', { detail })
+  }
+  return found[0]?.id ?? null
+}

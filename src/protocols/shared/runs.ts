@@ -1,0 +1,216 @@
+import type { z } from 'zod'
+import type { KnownAgent } from '../../agents/known.ts'
+import type { Actor } from '../../auth/actor.ts'
+import { ownSessions, reachable as reachableChat } from '../../chats/service.ts'
+import type { Prisma, Tx } from '../../db/client.ts'
+import type { Deps } from '../../deps.ts'
+import { notFound } from '../../errors.ts'
+import { branchOf } from '../../executions/again.ts'
+import type { ExecutionRow } from '../../executions/engine/events/events.ts'
+import type { Branch, Conversation } from '../../executions/engine/queue/accept.ts'
+import type { GivenTurn } from '../../executions/engine/queue/given.ts'
+import type { Execute } from '../../executions/schema.ts'
+import { accept, type Call, checkHistory, type Purpose } from '../../executions/start.ts'
+import { isUniqueViolation } from '../../lib/database-errors.ts'
+import { findOrDefault } from '../../spaces/service.ts'
+import { compare, readTurns, type StoredTurn } from './history.ts'
+
+export type Protocol = 'openai' | 'ai-sdk' | 'ag-ui' | 'a2a' | 'mcp'
+
+/** A run that a client of another protocol asks for. */
+export type Asked = {
+  agent: KnownAgent
+  protocol: Protocol
+  /** Address of the request, which an Idempotency-Key belongs to, and its body. */
+  path: string
+  body: object
+  message: string
+  /** The client's name of the conversation; null for a new conversation, or for one with `sessionId`. */
+  name: string | null
+  /** The session to continue. */
+  sessionId?: string | null
+  /** The messages before this one as the client has them; null if it leaves them to the service. */
+  history: readonly GivenTurn[] | null
+  /** Answers the message again, although a run may be answering it now. */
+  isAnew?: boolean
+  /** Further fields of an execute request. */
+  options?: Partial<Omit<z.output<typeof Execute>, 'id' | 'message' | 'sessionId' | 'chatId'>>
+  client?: Purpose['client']
+}
+
+/** Maximum length of a client's name of a conversation (characters). */
+export const MAX_NAME = 255
+
+/** Number of times that a run is placed anew because another request used the same new name. */
+const MAX_TRIES = 3
+
+/**
+ * Starts a run in the conversation that the client names (contract-2.md section 6). Messages that repeat the session are
+ * dropped; a history that differs goes into a branch. A repeated request whose run is still active joins that run. Throws
+ * the errors of `accept`.
+ */
+export async function startRun(
+  actor: Actor,
+  deps: Deps,
+  asked: Asked,
+  call: Pick<Call, 'idempotency' | 'onAccepted'>,
+): Promise<ExecutionRow> {
+  const { agent, path, body, message, options, client } = asked
+  for (let tries = 1; ; tries++) {
+    const { joins, ...place } = await findPlace(actor, deps, asked)
+    if (joins) {
+      call.onAccepted?.(joins, actor)
+      return joins
+    }
+    const input = { ...options, onBusy: options?.onBusy ?? place.onBusy, id: agent.id, message }
+    try {
+      return await accept(actor, deps, input, call, {
+        ...{ path, said: body, agent, conversation: place.conversation },
+        ...(place.also && { also: place.also }),
+        ...(client && { client }),
+      })
+    } catch (error) {
+      if (!place.also || !isUniqueViolation(error) || tries === MAX_TRIES) throw error
+    }
+  }
+}
+
+type Place = {
+  conversation: Conversation
+  onBusy?: 'interrupt'
+  also?: Purpose['also']
+  /** The active run of an earlier request with the same messages. */
+  joins?: ExecutionRow
+}
+
+/** Columns of a session that its continuation and its branches need. */
+const SESSION = {
+  ...{ id: true, agentId: true, chatId: true, rootSessionId: true, activeBranchId: true },
+  ...{ parentSessionId: true, parentPosition: true, wasPrivate: true, chat: { select: { id: true, spaceId: true } } },
+} as const
+
+type SessionRow = Prisma.SessionGetPayload<{ select: typeof SESSION }>
+
+/** Finds the place of a run. Throws 404 for a session or a space that the caller cannot reach. */
+async function findPlace(actor: Actor, deps: Deps, asked: Asked): Promise<Place> {
+  const { name, sessionId = null, history } = asked
+  const named = sessionId === null && name !== null ? await findName(actor, deps, asked, name) : null
+  const session = await findSession(actor, deps, asked, sessionId ?? named?.sessionId)
+  if (!session && sessionId !== null) throw notFound('Session')
+  if (!session) {
+    const spaceId = await findOrDefault(actor, deps, asked.options?.spaceId)
+    const given = history ?? []
+    return {
+      conversation: { spaceId, ...(given.length && { given }) },
+      ...(name !== null && { also: naming(actor, asked, name, named !== null) }),
+    }
+  }
+  await checkHistory(actor, deps, session.chatId, session)
+  const place = { spaceId: session.chat.spaceId, chatId: session.chatId }
+  if (!history) return { conversation: { ...place, sessionId: session.id }, onBusy: 'interrupt' }
+  return { ...(await continued(actor, deps, asked, session, history, place)) }
+}
+
+/** Continues a session with the messages that the client has, in it or in a branch. */
+async function continued(
+  actor: Actor,
+  deps: Deps,
+  asked: Asked,
+  session: SessionRow,
+  history: readonly GivenTurn[],
+  place: { spaceId: string; chatId: string },
+): Promise<Place> {
+  const { name, message, protocol } = asked
+  const turns = await readTurns(deps.db, session.id)
+  const compared = compare(history, turns)
+  const into = (branch: Branch, given?: readonly GivenTurn[]): Place => ({
+    conversation: { ...place, branch, ...(given?.length && { given }) },
+    ...(name !== null && !branch.isAside && { also: naming(actor, asked, name, true) }),
+  })
+  if (compared === 'same') return { conversation: { ...place, sessionId: session.id }, onBusy: 'interrupt' }
+  const other = compared ? null : await findSame(actor, deps, session, history)
+  if (other) {
+    return {
+      conversation: { ...place, sessionId: other.id },
+      onBusy: 'interrupt',
+      ...(name !== null && { also: naming(actor, asked, name, true) }),
+    }
+  }
+  if (!compared) {
+    const { id: of, rootSessionId, wasPrivate } = session
+    const start = { parentSessionId: null, parentPosition: null, queueSeq: history.length + 1 }
+    return into({ of, rootSessionId: rootSessionId ?? of, ...start, wasPrivate }, history)
+  }
+  const isLast = turns.at(-1) === compared
+  const joins = isLast && !asked.isAnew && compared.message === message && (await findActive(actor, deps, compared))
+  if (joins) return { conversation: place, joins }
+  const owner = compared.sessionId === session.id ? session : await findSession(actor, deps, asked, compared.sessionId)
+  // Clients of OpenAI ask for titles in the conversation: it is not what the person reads.
+  const isAside = protocol === 'openai' && !history.length && compared.message !== message
+  return into({ ...branchOf(owner ?? session, compared.queueSeq), isAside })
+}
+
+/** Finds the session that a name leads to. */
+function findName({ organizationId, userId }: Actor, { db }: Deps, { agent, protocol }: Asked, name: string) {
+  const key = { organizationId, userId, agentId: agent.id, protocol, name }
+  return db.conversationName.findUnique({
+    where: { organizationId_userId_agentId_protocol_name: key },
+    select: { sessionId: true },
+  })
+}
+
+/** Finds a session of the agent that the caller can reach. */
+async function findSession(actor: Actor, { db }: Deps, { agent }: Asked, id: string | undefined) {
+  if (id === undefined) return null
+  const where = { id, agentId: agent.id, chat: reachableChat(actor), ...ownSessions(actor) }
+  return db.session.findFirst({ where, select: SESSION })
+}
+
+/** Maximum number of branches that are compared with a client's history. */
+const MAX_BRANCHES = 20
+
+/** Finds the newest branch beside a session that has exactly the client's history. */
+async function findSame(actor: Actor, { db }: Deps, session: SessionRow, history: readonly GivenTurn[]) {
+  const root = session.rootSessionId ?? session.id
+  const branches = await db.session.findMany({
+    where: { AND: [{ chatId: session.chatId, OR: [{ id: root }, { rootSessionId: root }] }, ownSessions(actor)] },
+    orderBy: [{ createdAt: 'desc' }, { id: 'desc' }],
+    take: MAX_BRANCHES,
+    select: { id: true },
+  })
+  for (const { id } of branches) {
+    if (id !== session.id && compare(history, await readTurns(db, id)) === 'same') return { id }
+  }
+  return null
+}
+
+/** Returns the run of a turn if it is active and the caller's own. */
+async function findActive({ userId }: Actor, { db }: Deps, { executionId }: StoredTurn) {
+  return db.execution.findFirst({ where: { id: executionId, userId, terminalSeq: null, wantsCancel: false } })
+}
+
+/** Returns a function that makes a name lead to the session of a run, in the transaction that accepts it. */
+function naming({ organizationId, userId }: Actor, { agent, protocol }: Asked, name: string, isThere: boolean) {
+  const key = { organizationId, userId, agentId: agent.id, protocol, name }
+  return async (tx: Tx, executionId: string, updatedAt: Date): Promise<void> => {
+    const { sessionId } = await tx.execution.findUniqueOrThrow({
+      where: { id: executionId },
+      select: { sessionId: true },
+    })
+    if (isThere) await tx.conversationName.updateMany({ where: key, data: { sessionId, updatedAt } })
+    else await tx.conversationName.createMany({ data: { ...key, sessionId, createdAt: updatedAt, updatedAt } })
+  }
+}
+
+/** Returns the newest run of the conversation that a client names, or null if there is none that the caller can reach. */
+export async function findLatest(
+  actor: Actor,
+  deps: Deps,
+  asked: Pick<Asked, 'agent' | 'protocol'>,
+  name: string,
+): Promise<ExecutionRow | null> {
+  const named = await findName(actor, deps, asked as Asked, name)
+  const session = await findSession(actor, deps, asked as Asked, named?.sessionId)
+  if (!session) return null
+  return deps.db.execution.findFirst({ where: { sessionId: session.id }, orderBy: { queueSeq: 'desc' } })
+}
