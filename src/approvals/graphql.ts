@@ -2,11 +2,12 @@ import { CHAT, Chat } from '../chats/graphql.ts'
 import { EXECUTION, Execution } from '../executions/graphql.ts'
 import { builder } from '../graphql/builder.ts'
 import { connectionType, relationList, rootList } from '../graphql/connection.ts'
-import { argsFromZod, enumFromZod } from '../graphql/inputs.ts'
+import { argsFromZod, enumFromZod, parseArgs } from '../graphql/inputs.ts'
 import { nodeOf } from '../graphql/node.ts'
 import { shows } from '../graphql/procedures.ts'
-import { computedBy, reload, rowIn, rowsOf } from '../graphql/rows.ts'
+import { computedBy, loadRow, reload, rowIn, rowsOf } from '../graphql/rows.ts'
 import { USER, User } from '../organizations/graphql.ts'
+import type { ApprovalChange } from './follow.ts'
 import { approvals } from './router.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
@@ -79,6 +80,25 @@ builder.queryField('approvals', (t) =>
     ),
   ),
 )
+
+builder.subscriptionField('approvalChanges', (t) =>
+  t.field({
+    ...shows(approvals.changes),
+    description: 'Approvals that runs ask for, and those that are decided or expire, each as it is then',
+    type: Approval,
+    nullable: true,
+    args: argsFromZod(schema.FollowApprovals),
+    // Refused before the first event, or not at all.
+    subscribe: async (_, args, { caller }) =>
+      idsOf(await caller.approvals.changes(parseArgs(schema.FollowApprovals, args))),
+    // Each is read when it is taken.
+    resolve: (id, _, context, info) => loadRow(context, info, APPROVAL, id) as never,
+  }),
+)
+
+async function* idsOf(events: AsyncIterable<ApprovalChange>): AsyncGenerator<string> {
+  for await (const { data } of events) yield data.approval.id
+}
 
 builder.mutationFields((t) => ({
   approveToolCall: t.field({

@@ -2,6 +2,7 @@ import type { z } from 'zod'
 import type { Actor } from '../auth/actor.ts'
 import { onceClaimed } from '../idempotency.ts'
 import { type Context, rest, router, token } from '../trpc.ts'
+import { follow } from './follow.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
 
@@ -26,6 +27,12 @@ export const approvals = router({
     .input(schema.ListApprovals.prefault({}))
     .output(schema.ApprovalsResponse)
     .query(({ ctx, input }) => service.list(ctx.actor, ctx.deps, input)),
+
+  /** Follows approvals; it has no effect, and is repeated by clients that reconnect. */
+  changes: token('approvals:read')
+    .meta({ errors: { 404: 'The run is none that you can see' } })
+    .input(schema.FollowApprovals.prefault({}))
+    .subscription(({ ctx, input }) => follow(ctx.actor, ctx.deps, input, ctx.streamTo)),
 
   approve: token('approvals:write')
     .meta(rest('POST', '/api/v1/approvals/{id}/approve', 'Let a call be made', DECIDED))

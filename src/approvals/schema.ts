@@ -43,6 +43,17 @@ export const ListApprovals = z.object({
   ...pageInput,
 })
 
+/** GET /approvals/events (contract-2.md section 1.19). */
+export const FollowApprovals = z.object({
+  executionId: z.string().optional().describe('Only approvals of this run'),
+})
+
+/** Data of the event of approvals. */
+export const ApprovalEventData = z.object({
+  type: z.literal('changed').describe('Name of the event'),
+  approval: Approval.describe('The approval as it is now'),
+})
+
 const decision = {
   id: z.string().describe('The approval'),
   reason: text(2_000).nullish().describe('Why; the model is told when it is denied'),

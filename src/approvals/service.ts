@@ -124,6 +124,7 @@ export async function decide(
     if (key) await store(tx, key, shown)
     return shown
   })
+  deps.bus.publish('approval', [id])
   deps.bus.publish('chat', [approval.chatId])
   deps.engine.goOn(execution)
   return answer

@@ -1,32 +1,47 @@
+import { createHash } from 'node:crypto'
 import { throwRefusal } from '../errors.ts'
+import type { Clock } from '../lib/clock.ts'
 import type { Bus, Notices } from './index.ts'
 
+/** Clocks of servers differ (ms). */
+const LOOK_BACK = 10_000
+/** Maximum number of ids that wait for a slow reader. Beyond it the reader looks for changes by their time. */
+const MAX_WAITING = 10_000
+
+type Deps = { bus: Bus; clock: Clock }
+
+/** Which rows to look at: those with the ids or, if notices may have been missed (null), all that changed `since`. */
+export type Looked = { ids: readonly string[] | null; since: Date }
+
 /**
- * Yields the ids published on a channel until the signal aborts; null if some may have been missed. For a slow consumer
- * they are merged, each id once.
+ * Yields what a channel tells until the signal aborts. For a slow reader notices are put together: each id is there once,
+ * however often it was told. `since` is the time of the notices before, with a margin.
  */
 export async function* changes(
-  bus: Bus,
+  { bus, clock }: Deps,
   channel: keyof Notices,
   signal: AbortSignal,
-): AsyncGenerator<readonly string[] | null> {
+): AsyncGenerator<Looked> {
   const waiting = new Set<string>()
   let missed = false
   let wake = () => {}
   const stop = bus.subscribe(channel, (ids) => {
     for (const id of ids ?? []) waiting.add(id)
-    missed ||= ids === null
+    missed ||= ids === null || waiting.size > MAX_WAITING
+    if (missed) waiting.clear()
     wake()
   })
   const abort = () => wake()
   signal.addEventListener('abort', abort)
+  let since = clock.now()
   try {
     while (!signal.aborted) {
       if (missed || waiting.size) {
-        const told = missed ? null : [...waiting]
+        const looked = { ids: missed ? null : [...waiting], since: new Date(since.getTime() - LOOK_BACK) }
+        since = clock.now()
         waiting.clear()
         missed = false
-        yield told
+        yield looked
       } else {
         const { promise, resolve } = Promise.withResolvers<void>()
         wake = resolve
@@ -37,5 +52,35 @@ export async function* changes(
   } finally {
     stop()
     signal.removeEventListener('abort', abort)
+  }
+}
+
+/**
+ * Yields an event for each change that `find` sees, read when it is taken: several changes at once are one event. `find`
+ * yields ids of rows that the caller can see; `read` returns null for one that has gone meanwhile. An event that equals
+ * the one before of the same row is left out. Ends with the signal.
+ */
+export async function* followChanges<Found extends { id: string }, Event>(
+  deps: Deps,
+  channel: keyof Notices,
+  signal: AbortSignal,
+  find: (looked: Looked) => AsyncIterable<Found>,
+  read: (found: Found) => Promise<Event | null>,
+): AsyncGenerator<Event> {
+  const shown = new Map<string, string>()
+  for await (const looked of changes(deps, channel, signal)) {
+    for await (const found of find(looked)) {
+      throwRefusal(signal)
+      if (signal.aborted) return
+      const event = await read(found)
+      if (event === null) continue
+      const digest = createHash('sha1').update(JSON.stringify(event)).digest('base64')
+      const isNew = shown.get(found.id) !== digest
+      // The latest are last.
+      shown.delete(found.id)
+      shown.set(found.id, digest)
+      if (shown.size > MAX_WAITING) shown.delete(shown.keys().next().value ?? '')
+      if (isNew) yield event
+    }
   }
 }

@@ -10,6 +10,8 @@ export type Notices = {
   task: string
   /** Chats that were created, changed or deleted. */
   chat: string
+  /** Approvals that a run asked for, or that were decided or have expired. */
+  approval: string
   /** Organizations with runs that may start in any process with capacity. */
   pending: string
   /** Organizations whose model providers were changed. */

@@ -13,6 +13,7 @@ export function createLocalBus(): LocalBus {
     token: new Set(),
     task: new Set(),
     chat: new Set(),
+    approval: new Set(),
     pending: new Set(),
     provider: new Set(),
   }

@@ -1,7 +1,7 @@
 import type { ObjectRef } from '@pothos/core'
 import type { GraphQLResolveInfo } from 'graphql'
 import { z } from 'zod'
-import { changes } from '../bus/changes.ts'
+import { changes, type Looked } from '../bus/changes.ts'
 import { MAX_IN } from '../db/fast-path/index.ts'
 import { throwRefusal } from '../errors.ts'
 import { inParts } from '../lib/parts.ts'
@@ -14,9 +14,6 @@ const ChangeArgs = z.object({
   id: z.string().optional().describe('Only this object. The subscription ends when it is deleted'),
   spaceId: z.string().optional().describe('Only in this space'),
 })
-
-/** Maximum clock difference between servers (ms). */
-const LOOK_BACK = 10_000
 
 /**
  * Returns the options of a subscription to created and changed rows of a type. Each row is sent in its current state if
@@ -38,14 +35,14 @@ export const changeField = <Row extends { id: string }>(
   async subscribe(_: unknown, args: object, context: GraphQLContext) {
     const { id, spaceId } = parseArgs(ChangeArgs, args)
     const find = seen(context, rows, spaceId)
-    if (id !== undefined && (await find([id]).next()).done) throw missing(rows)
+    if (id !== undefined && (await find({ ids: [id] }).next()).done) throw missing(rows)
     return follow(context, channel, id, find)
   },
   resolve: (id: string, _: object, context: GraphQLContext, info: GraphQLResolveInfo) =>
     loadRow(context, info, rows, id) as never,
 })
 
-type Find = (which: readonly string[] | { since: Date }) => AsyncGenerator<string>
+type Find = (which: { ids: readonly string[]; since?: Date } | Looked) => AsyncGenerator<string>
 
 const OLDEST_FIRST: Order = [
   ['updatedAt', 'asc'],
@@ -66,8 +63,8 @@ function seen({ actor, deps }: GraphQLContext, rows: Rows<{ id: string }>, space
     } while (last)
   }
   return async function* (which) {
-    if ('since' in which) yield* pages({ updatedAt: { gte: which.since } })
-    else for (const ids of inParts(which, MAX_IN)) yield* pages({ id: { in: ids } })
+    if (!which.ids) yield* pages({ updatedAt: { gte: which.since } })
+    else for (const ids of inParts(which.ids, MAX_IN)) yield* pages({ id: { in: ids } })
   }
 }
 
@@ -78,14 +75,11 @@ async function* follow(
   find: Find,
 ): AsyncGenerator<string> {
   const signal = streamTo(actor)
-  let since = deps.clock.now()
-  for await (const told of changes(deps.bus, channel, signal)) {
-    if (id !== undefined && told && !told.includes(id)) continue
-    const from = new Date(since.getTime() - LOOK_BACK)
-    since = deps.clock.now()
+  for await (const told of changes(deps, channel, signal)) {
+    if (id !== undefined && told.ids && !told.ids.includes(id)) continue
     let found = false
-    for await (const one of find(id !== undefined ? [id] : (told ?? { since: from }))) {
-      // Ids may be taken late, one by one; each row is read at that time.
+    for await (const one of find(id !== undefined ? { ids: [id] } : told)) {
+      // They may be taken late, one by one, and each is read when it is taken.
       throwRefusal(signal)
       if (signal.aborted) return
       found = true

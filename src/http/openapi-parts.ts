@@ -1,19 +1,23 @@
 import { z } from 'zod'
 import type { oas31, ZodOpenApiOperationObject, ZodOpenApiPathsObject } from 'zod-openapi'
+import { ApprovalEventData, FollowApprovals } from '../approvals/schema.ts'
 import { AuditEvent, ExportAudit } from '../audit/schema.ts'
 import { ChatEventData, ChatId } from '../chats/schema.ts'
 import { FileUploaded, UploadFile } from '../client/schema.ts'
 import * as errors from '../errors.ts'
 import { EventData, Execute, ExecutionId, FollowExecution } from '../executions/schema.ts'
 import { MediaCreated, MediaId } from '../media/schema.ts'
+import { FollowTasks, TaskEventData } from '../tasks/schema.ts'
 import { ERROR_CODES } from '../wire.ts'
 import {
+  APPROVAL_CHANGES_PATH,
   AUDIT_EXPORT_PATH,
   CHAT_EVENTS_PATH,
   CONTENT_PATH,
   EVENTS_PATH,
   MEDIA_PATH,
   SPACE_UPLOAD_PATH,
+  TASK_CHANGES_PATH,
 } from './paths.ts'
 
 // Parts of the OpenAPI document besides the procedures.
@@ -240,6 +244,38 @@ const AUDIT_EXAMPLE: z.output<typeof AuditEvent> = {
   changes: { role: { from: 'member', to: 'admin' } },
 }
 
+const TaskEvent = z
+  .union([
+    TaskEventData.changed.meta({ id: 'TaskChangedEvent', description: 'A task was created or changed' }),
+    TaskEventData.deleted.meta({ id: 'TaskDeletedEvent', description: 'A task was deleted' }),
+  ])
+  .meta({ id: 'TaskEvent', description: 'The data of one event of tasks. `type` is the name of the event' })
+
+const TASK_EXAMPLE = { type: 'deleted' as const, id: 'task-1795242860041-Jcvu16FTDoklGU0gRCgv5d' }
+
+const ApprovalEvent = ApprovalEventData.meta({
+  id: 'ApprovalChangedEvent',
+  description: 'The data of one event of approvals: a run asked for one, or one was decided or has expired',
+})
+
+const APPROVAL_EXAMPLE: z.input<typeof ApprovalEvent> = {
+  type: 'changed',
+  approval: {
+    ...{ id: 'k3Jx0aQ9mZr7TbYc2LwVn5', executionId: 'exec-1795242860041-Jcvu16FTDoklGU0gRCgv5d' },
+    ...{ chatId: 'Jcvu16FTDoklGU0gRCgv5d', agentId: 'mZr7TbYc2LwVn5k3Jx0aQ9', toolUseId: 'call_1' },
+    ...{ tool: 'send_mail', input: { to: 'ann@example.com' }, status: 'pending' },
+    ...{ createdAt: '2026-11-25T10:00:00.000Z', expiresAt: '2026-12-02T10:00:00.000Z' },
+  },
+}
+
+/** Says of a stream of changes where it begins and ends. */
+const FROM_NOW_ON =
+  'The stream begins with the request and has no ids to resume from: open it first, then read the list, and after a lost ' +
+  'connection do both again. Several changes at once may be one event. The stream ends with the connection, and at ' +
+  'once when the token ends.'
+
+const CHANGES = 'An event stream. The schema is that of the `data` of each event. Events have no ids.'
+
 const Alive = z.object({
   success: z.literal(true).describe('The request succeeded'),
   status: z.literal('ok').describe('The server answers'),
@@ -330,6 +366,32 @@ export const PATHS: ZodOpenApiPathsObject = {
         200: {
           description: 'An event stream. The schema is that of the `data` of each event. The ids of events are opaque.',
           content: { 'text/event-stream': { schema: ChatEvent, example: CHAT_EXAMPLE } },
+        },
+      },
+    },
+  },
+  [TASK_CHANGES_PATH]: {
+    get: {
+      summary: 'Follow tasks',
+      description: `The tasks that are created, changed or deleted from now on, each as it is then. ${FROM_NOW_ON}`,
+      requestParams: { query: FollowTasks },
+      responses: {
+        200: {
+          description: CHANGES,
+          content: { 'text/event-stream': { schema: TaskEvent, example: TASK_EXAMPLE } },
+        },
+      },
+    },
+  },
+  [APPROVAL_CHANGES_PATH]: {
+    get: {
+      summary: 'Follow approvals',
+      description: `The approvals that runs ask for, and those that are decided or expire, from now on. ${FROM_NOW_ON}`,
+      requestParams: { query: FollowApprovals },
+      responses: {
+        200: {
+          description: CHANGES,
+          content: { 'text/event-stream': { schema: ApprovalEvent, example: APPROVAL_EXAMPLE } },
         },
       },
     },

@@ -11,6 +11,7 @@ import type { rest } from '../trpc.ts'
 import { exampleOf } from './openapi-examples.ts'
 import * as parts from './openapi-parts.ts'
 import {
+  APPROVAL_CHANGES_PATH,
   AUDIT_EXPORT_PATH,
   CHAT_EVENTS_PATH,
   CONTENT_PATH,
@@ -18,6 +19,7 @@ import {
   MEDIA_PATH,
   SPACE_UPLOAD_PATH,
   streamPathOf,
+  TASK_CHANGES_PATH,
 } from './paths.ts'
 import { findRoute } from './routes.ts'
 
@@ -59,8 +61,10 @@ const TAGS: Record<keyof (typeof appRouter)['_def']['record'] | 'health', string
 
 /** Subscriptions with a REST bridge that trpc-to-openapi does not know. */
 const BRIDGES: Record<string, { method: string; path: string }> = {
+  'approvals.changes': { method: 'GET', path: APPROVAL_CHANGES_PATH },
   'chats.events': { method: 'GET', path: CHAT_EVENTS_PATH },
   'executions.events': { method: 'GET', path: EVENTS_PATH },
+  'tasks.changes': { method: 'GET', path: TASK_CHANGES_PATH },
 }
 
 /** Byte streams, which are not procedures: http/media.ts. */

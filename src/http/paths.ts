@@ -2,6 +2,8 @@
 
 export const EVENTS_PATH = '/api/v1/executions/{id}/events'
 export const CHAT_EVENTS_PATH = '/api/v1/chats/{id}/events'
+export const TASK_CHANGES_PATH = '/api/v1/tasks/events'
+export const APPROVAL_CHANGES_PATH = '/api/v1/approvals/events'
 export const MEDIA_PATH = '/api/v1/media'
 export const SPACE_UPLOAD_PATH = '/api/files/upload'
 export const AUDIT_EXPORT_PATH = '/api/v1/audit/export'

@@ -17,6 +17,7 @@ import { hasBody, readJson, sendJson } from './body.ts'
 import { makeChange, sendTagged, tagged } from './conditional.ts'
 import { download, upload, uploadToSpace } from './media.ts'
 import {
+  APPROVAL_CHANGES_PATH,
   AUDIT_EXPORT_PATH,
   CHAT_EVENTS_PATH,
   CONTENT_PATH,
@@ -24,13 +25,16 @@ import {
   MEDIA_PATH,
   patternOf,
   SPACE_UPLOAD_PATH,
+  TASK_CHANGES_PATH,
 } from './paths.ts'
 import { findRoute, methodsAt, type Route } from './routes.ts'
-import { EVENT_STREAM, writeEvents } from './sse.ts'
+import { EVENT_STREAM, type ServerSentEvent, writeEvents } from './sse.ts'
 import { checkQuery, explainByFields, isAdded, refuseParameter, unknownFields, warningsOf } from './unknown-names.ts'
 
 const EVENTS = patternOf(EVENTS_PATH)
 const CHAT_EVENTS = patternOf(CHAT_EVENTS_PATH)
+const TASK_CHANGES = patternOf(TASK_CHANGES_PATH)
+const APPROVAL_CHANGES = patternOf(APPROVAL_CHANGES_PATH)
 const MEDIA_CONTENT = patternOf(CONTENT_PATH)
 const MEDIA = patternOf(MEDIA_PATH)
 const AUDIT_EXPORT = patternOf(AUDIT_EXPORT_PATH)
@@ -89,6 +93,12 @@ export async function handleRest(context: Context, req: IncomingMessage, res: Se
   if (executionId && method === 'GET') return sendEvents(context, req, res, executionId)
   const [, chatId] = CHAT_EVENTS.exec(path) ?? []
   if (chatId && method === 'GET') return sendChatEvents(context, req, res, chatId)
+  if (method === 'GET' && TASK_CHANGES.test(path)) {
+    return sendChanges(context, req, res, ['id'], (caller, input) => caller.tasks.changes(input))
+  }
+  if (method === 'GET' && APPROVAL_CHANGES.test(path)) {
+    return sendChanges(context, req, res, ['executionId'], (caller, input) => caller.approvals.changes(input))
+  }
   const [, mediaId] = MEDIA_CONTENT.exec(path) ?? []
   if (mediaId && method === 'GET') {
     await checkQuery(context, req.url ?? '', [])
@@ -155,7 +165,9 @@ function withWarnings(answer: object & { warnings?: unknown }, warnings: readonl
 
 /** Returns the 405 of a path that other methods have, or the 404 of an unknown one. */
 function refuseMethod(path: string): Error {
-  const isStream = EVENTS.test(path) || CHAT_EVENTS.test(path) || MEDIA_CONTENT.test(path) || AUDIT_EXPORT.test(path)
+  const isStream = [EVENTS, CHAT_EVENTS, TASK_CHANGES, APPROVAL_CHANGES, MEDIA_CONTENT, AUDIT_EXPORT].some((of) =>
+    of.test(path),
+  )
   const methods = [...methodsAt(path), ...(isStream ? ['GET'] : []), ...(isUploadPath(path) ? ['POST'] : [])]
   if (!methods.length) return noSuchPath()
   return methodNotAllowed(methods.flatMap((method) => (method === 'GET' ? ['GET', 'HEAD'] : [method])))
@@ -216,6 +228,31 @@ async function sendChatEvents(context: Context, req: IncomingMessage, res: Serve
   if (req.method !== 'HEAD') return writeEvents(res, numbered(chatBatchesOf(events)), () => false)
   await events[Symbol.asyncIterator]().return?.()
   res.writeHead(200, EVENT_STREAM).end()
+}
+
+type Caller = ReturnType<typeof createCaller>
+
+/** A subscription to changes as the documented stream, from now on. Its events have no ids: none can be gone behind. */
+async function sendChanges(
+  context: Context,
+  req: IncomingMessage,
+  res: ServerResponse,
+  known: readonly string[],
+  subscribe: (caller: Caller, input: object) => Promise<AsyncIterable<ServerSentEvent>>,
+): Promise<void> {
+  const query = await checkedQuery(context.identify, req.url ?? '', {
+    lists: new Set(),
+    inQuery: null,
+    known: new Set(known),
+  })
+  const events = await subscribe(createCaller(context), query)
+  if (req.method !== 'HEAD') return writeEvents(res, oneByOne(events), () => false)
+  await events[Symbol.asyncIterator]().return?.()
+  res.writeHead(200, EVENT_STREAM).end()
+}
+
+async function* oneByOne(events: AsyncIterable<ServerSentEvent>) {
+  for await (const event of events) yield [event]
 }
 
 async function* numbered(batches: AsyncIterable<readonly ChatEvent[]>) {

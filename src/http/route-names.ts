@@ -1,5 +1,5 @@
 import { appRouter } from '../router.ts'
-import { CHAT_EVENTS_PATH, CONTENT_PATH, EVENTS_PATH, MEDIA_PATH, patternOf, SPACE_UPLOAD_PATH } from './paths.ts'
+import * as paths from './paths.ts'
 import { findRoute } from './routes.ts'
 
 const OTHERS: ReadonlySet<string> = new Set([
@@ -13,9 +13,10 @@ const OTHERS: ReadonlySet<string> = new Set([
 
 /** Routes besides the procedures, for any id. */
 const BESIDE: readonly (readonly [pattern: RegExp, name: string])[] = [
-  ...[EVENTS_PATH, CHAT_EVENTS_PATH, CONTENT_PATH, MEDIA_PATH, SPACE_UPLOAD_PATH].map(
-    (path) => [patternOf(path, '[^/]+'), path] as const,
-  ),
+  ...[
+    ...[paths.EVENTS_PATH, paths.CHAT_EVENTS_PATH, paths.TASK_CHANGES_PATH, paths.APPROVAL_CHANGES_PATH],
+    ...[paths.CONTENT_PATH, paths.MEDIA_PATH, paths.SPACE_UPLOAD_PATH],
+  ].map((path) => [paths.patternOf(path, '[^/]+'), path] as const),
   [/^\/api\/docs\//, '/api/docs/*'],
   [/^\/app\//, '/app/*'],
 ]

@@ -5,7 +5,7 @@ import { unwrap } from '../lib/fields.ts'
 import { appRouter } from '../router.ts'
 import type { Context } from '../trpc.ts'
 import { callerOf, type Procedure } from './call.ts'
-import { streamPathOf } from './paths.ts'
+import { APPROVAL_CHANGES_PATH, streamPathOf, TASK_CHANGES_PATH } from './paths.ts'
 
 type Described = Procedure & {
   _def: {
@@ -73,11 +73,20 @@ for (const [path, procedure] of Object.entries(appRouter._def.procedures as unkn
   if (route.canStream) add({ ...route, pattern: streamPathOf(pattern), isStream: true })
 }
 
+// Streams are no routes, and their names are no ids.
+for (const path of [TASK_CHANGES_PATH, APPROVAL_CHANGES_PATH]) placeOf(path)
+
 /** Adds a route at its pattern. */
 function add(route: Route): void {
+  const { place, names } = placeOf(route.pattern)
+  place.routes.set(route.method, { ...route, names })
+}
+
+/** Finds the place of a pattern, made if there is none yet, and the names of its parameters. */
+function placeOf(pattern: string): { place: Node; names: string[] } {
   let place = root
   const names: string[] = []
-  for (const segment of route.pattern.split('/').slice(1)) {
+  for (const segment of pattern.split('/').slice(1)) {
     const [, name] = /^\{(\w+)\}$/.exec(segment) ?? []
     if (name) names.push(name)
     const next = name ? (place.parameter ?? node()) : (place.children.get(segment) ?? node())
@@ -85,7 +94,7 @@ function add(route: Route): void {
     else place.children.set(segment, next)
     place = next
   }
-  place.routes.set(route.method, { ...route, names })
+  return { place, names }
 }
 
 function toRoute(path: string, procedure: Described, method: string, pattern: string): Route {

@@ -16,8 +16,8 @@ export const EVENT_STREAM = {
   'X-Accel-Buffering': 'no',
 }
 
-/** `data` is an object with at least one key. */
-export type ServerSentEvent = { seq: number | string; event: string; data: object }
+/** `data` is an object with at least one key. `seq` is its id, if a client can resume behind it. */
+export type ServerSentEvent = { seq?: number | string; event: string; data: object }
 
 /**
  * Writes the events as a stream (contract.md section 4, "SSE") and ends it after the last one. A reader that is too
@@ -101,7 +101,8 @@ const textOf = (events: readonly ServerSentEvent[]): string => events.map(toText
 /** The data begins with its `type`, for readers that do not see names of events (contract-2.md section 1.14). */
 const toText = (event: ServerSentEvent): string => `${headOf(event)}${toLine(JSON.stringify(event.data)).slice(1)}\n\n`
 
-const headOf = ({ seq, event }: ServerSentEvent): string => `id: ${seq}\nevent: ${event}\ndata: {"type":"${event}",`
+const headOf = ({ seq, event }: ServerSentEvent): string =>
+  `${seq === undefined ? '' : `id: ${seq}\n`}event: ${event}\ndata: {"type":"${event}",`
 
 /** Fragments are short. Whole replies, and results of tools, may be megabytes. */
 const isLong = ({ data }: ServerSentEvent): boolean =>

@@ -1,6 +1,7 @@
 import { TOO_MANY_WAIT } from '../executions/schema.ts'
 import { once } from '../idempotency.ts'
 import { rest, router, STARTS_RUN, token } from '../trpc.ts'
+import { follow } from './follow.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
 
@@ -54,6 +55,12 @@ export const tasks = router({
         (deps) => service.claim(ctx.actor, deps, input),
       ),
     ),
+
+  /** Follows tasks; it has no effect, and is repeated by clients that reconnect. */
+  changes: token('tasks:read')
+    .meta({ errors: { 404: 'The task does not exist' } })
+    .input(schema.FollowTasks.prefault({}))
+    .subscription(({ ctx, input }) => follow(ctx.actor, ctx.deps, input, ctx.streamTo)),
 
   execute: token('tasks:write')
     .meta(STARTS_RUN)

@@ -56,6 +56,11 @@ export const ListTasks = z.object({
   ...pageInput,
 })
 
+/** GET /tasks/events (contract-2.md section 1.19). */
+export const FollowTasks = z.object({
+  id: z.string().optional().describe('Only changes of this task. The stream ends when the task is deleted'),
+})
+
 /** GET and DELETE /tasks/{id} (contract.md section 5). */
 export const TaskId = z.object({ id: taskId })
 
@@ -111,5 +116,17 @@ export const TasksResponse = ok({
   nextCursor,
   total,
 })
+/** Data of the events of tasks, by name, which is their `type`. */
+export const TaskEventData = {
+  changed: z.object({
+    type: z.literal('changed').describe('Name of the event'),
+    task: Task.describe('The task as it is now'),
+  }),
+  deleted: z.object({
+    type: z.literal('deleted').describe('Name of the event'),
+    id: z.string().describe('Id of the task that was deleted'),
+  }),
+}
+
 export const TaskDeleted = ok({ message: z.string().describe('Confirmation for people') })
 export const TaskExecuted = Executed.extend({ task: Task })

@@ -37,6 +37,8 @@ type Operation = {
 }
 
 const OPERATIONS: Operation[] = Object.entries(document.paths ?? {})
+  // A stream of changes has no end: rest/changes.test.ts.
+  .filter(([path]) => !/^\/api\/v1\/\w+\/events$/.test(path))
   .flatMap(([path, item]) =>
     Object.entries(item as Record<string, oas31.OperationObject>).map(([method, { parameters = [], requestBody }]) => {
       const content = (requestBody as oas31.RequestBodyObject | undefined)?.content

@@ -40,6 +40,7 @@ const schemas = document.components?.schemas as Record<string, oas31.SchemaObjec
 const bodyOf = (body: Operation['requestBody']) => body as oas31.RequestBodyObject | undefined
 const EVENTS = '/api/v1/executions/{id}/events'
 const CHAT_EVENTS = '/api/v1/chats/{id}/events'
+const CHANGES = ['/api/v1/tasks/events', '/api/v1/approvals/events']
 /** Paths that stream what the same path without its end answers as JSON. */
 const STREAMS = [
   '/api/v1/agents/{id}/execute/stream',
@@ -82,6 +83,7 @@ describe('the document', () => {
       `GET ${EVENTS}`,
       ...STREAMS.map((path) => `POST ${path}`),
       'GET /api/v1/chats/{id}/events',
+      ...CHANGES.map((path) => `GET ${path}`),
       'POST /api/v1/media',
       'POST /api/files/upload',
       'GET /api/v1/media/{id}/content',
@@ -212,7 +214,7 @@ describe('the document', () => {
     for (const { method, path, responses = {} } of operations) {
       const types = Object.keys(responses[200]?.content ?? {})
       expect([method, path, types.length]).toEqual([method, path, 1])
-      const isStream = [EVENTS, CHAT_EVENTS, ...STREAMS].includes(path)
+      const isStream = [EVENTS, CHAT_EVENTS, ...CHANGES, ...STREAMS].includes(path)
       expect([path, types[0] === 'text/event-stream']).toEqual([path, isStream])
     }
   })

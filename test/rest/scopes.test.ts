@@ -32,6 +32,8 @@ const NEEDED: Record<string, string[]> = {
   'chats.delete': ['chats:write'],
   'chats.messages': ['chats:read'],
   'chats.events': ['chats:read'],
+  'tasks.changes': ['tasks:read'],
+  'approvals.changes': ['approvals:read'],
   'chats.send': ['agents:execute'],
   'client.init': ['spaces:write'],
   'client.environment': ['secrets:write'],
@@ -199,6 +201,7 @@ beforeAll(async () => {
   inputs['organizations.updatePolicy'] = { id: nothing.orgId }
   for (const name of ['get', 'cancel', 'tree', 'logs']) inputs[`executions.${name}`] = { id: executionId }
   inputs['executions.events'] = { executionId }
+  inputs['approvals.changes'] = { executionId: 'none' }
 })
 afterAll(() => server[Symbol.asyncDispose]())
 

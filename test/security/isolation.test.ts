@@ -318,8 +318,8 @@ async function readRoots(foreigner: Foreigner, own: Ids): Promise<string[]> {
 const ofType = (type: string) => Object.keys(procedures).filter((name) => procedures[name]!._def.type === type)
 const READS = [...ofType('query'), ...ofType('subscription')]
 
-/** The subscriptions that show no procedure: to the changes of rows. */
-const CHANGES = ROOTS.filter(({ operation, procedure }) => operation === 'subscription' && procedure === null)
+/** The subscriptions to the changes of rows that have a title. */
+const CHANGES = ROOTS.filter(({ field }) => ['chatChanges', 'taskChanges'].includes(field.name))
 
 /** What the rows are that a root shows. */
 const kindOf = ({ field }: Root) => getNamedType(field.type).name.toLowerCase() as Kind

@@ -25,8 +25,10 @@ export const procedures = appRouter._def.procedures as unknown as Record<string,
 
 /** What REST makes of the kind of procedure that has no path of its own. */
 const BRIDGES: Record<string, Route> = {
+  'approvals.changes': { method: 'GET', path: '/api/v1/approvals/events' },
   'chats.events': { method: 'GET', path: '/api/v1/chats/{id}/events' },
   'executions.events': { method: 'GET', path: '/api/v1/executions/{executionId}/events' },
+  'tasks.changes': { method: 'GET', path: '/api/v1/tasks/events' },
 }
 
 /** The fields of an input that a procedure has: REST refuses others in a query, and a table has them for its neighbours. */

@@ -210,10 +210,11 @@ export function createEngine(deps: EngineDeps): Engine {
     if (taskId) bus.publish('task', [taskId])
   }
 
-  function afterwards({ execution, next, abandoned }: endings.Ended): void {
+  function afterwards({ execution, next, abandoned, expired = [] }: endings.Ended): void {
     deps.telemetry.ended(execution)
     bus.publish('execution', [execution.id])
     tellOwners(execution)
+    if (expired.length) bus.publish('approval', expired)
     if (next) begin(next, execution.organizationId)
     for (const row of abandoned) background(cancelTree(row, execution), 'failed to cancel the delegates of a run')
   }
@@ -287,6 +288,7 @@ export function createEngine(deps: EngineDeps): Engine {
       if (error instanceof AppError && error.status === 409) return
       throw error
     }
+    bus.publish('approval', [approval.id])
     bus.publish('chat', [approval.chatId])
     engine.goOn(await db.execution.findUniqueOrThrow({ where: { id: approval.executionId } }))
   }

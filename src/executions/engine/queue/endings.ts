@@ -47,6 +47,8 @@ export type Ended = {
   next: string | null
   /** Delegates of its open calls, marked for cancellation. */
   abandoned: readonly ExecutionRow[]
+  /** Ids of the approvals that nobody can decide any more. */
+  expired?: readonly string[]
 }
 
 /** Maximum length of a text that is written without a turn for other requests behind it (characters). */
@@ -204,9 +206,15 @@ export async function finishPending(
     const abandoned = begun ? await abandon(tx, execution, now, by) : []
     const text = textOf(steps.at(-1)?.parts ?? [])
     const answers = steps.length > 0
+    const expired: string[] = []
     if (answers) {
       const open = { executionId: row.id, status: 'pending' as const }
-      await tx.approval.updateMany({ where: open, data: { status: 'expired', decidedAt: now } })
+      const closed = await tx.approval.updateManyAndReturn({
+        where: open,
+        data: { status: 'expired', decidedAt: now },
+        select: { id: true },
+      })
+      expired.push(...closed.map(({ id }) => id))
       const replay = replayOf(steps, [], execution.model)
       const toolCalls = recordsOf(steps)
       await writeMessage(tx, execution, 'assistant', text, now, { interrupted: true, toolCalls, replay })
@@ -215,7 +223,7 @@ export async function finishPending(
     const next = await release(tx, deps, execution, now, { text, messages: Number(begun) + Number(answers) })
     await deps.lockSettled(tx, execution)
     await deps.settle(tx, execution, now)
-    return { execution, next, abandoned }
+    return { execution, next, abandoned, expired }
   })
 }
 

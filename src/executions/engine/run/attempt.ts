@@ -173,6 +173,10 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
           journal.close(channel, null)
           bus.publish('execution', [row.id])
           bus.publish('chat', [row.chatId])
+          bus.publish(
+            'approval',
+            asked.map(({ id }) => id),
+          )
           return null
         }
         outcome = endings.CANCELLED

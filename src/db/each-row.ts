@@ -1,0 +1,25 @@
+import { MAX_IN } from './fast-path/index.ts'
+
+type Row = { id: string }
+
+/** Narrows a query to the next page. */
+type Page = { where: object; orderBy: object[]; take: number }
+
+/**
+ * Yields rows in the order of a time column and the id, oldest first, a page at a time. `findPage` runs the query with the
+ * given `where` beside its own; its rows have both columns.
+ */
+export async function* eachRow<Column extends string, Found extends Row & Record<Column, Date>>(
+  column: Column,
+  findPage: (page: Page) => Promise<Found[]>,
+): AsyncGenerator<Found> {
+  let where = {}
+  for (;;) {
+    const rows = await findPage({ where, orderBy: [{ [column]: 'asc' }, { id: 'asc' }], take: MAX_IN })
+    yield* rows
+    const last = rows.at(-1)
+    if (!last || rows.length < MAX_IN) return
+    const at: Date = last[column]
+    where = { [column]: { gte: at }, OR: [{ [column]: { gt: at } }, { [column]: at, id: { gt: last.id } }] }
+  }
+}
