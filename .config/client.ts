@@ -81,10 +81,19 @@ function withoutService(declarations: string): string {
     .replaceAll('import("./trpc.ts").Context', 'object')
     .replaceAll('import("./trpc.ts").Meta', 'object')
     .replaceAll('import("./executions/schema.ts").ExecutionNode', 'ExecutionNode')
+    .replaceAll('import("./tasks/follow.ts").TaskChange', 'TaskChange')
+    .replaceAll('import("./approvals/follow.ts").ApprovalChange', 'ApprovalChange')
   return `${types.slice(types.indexOf('export declare const appRouter')).replace('export ', '')}
 type Execution = import('@trpc/server').inferRouterOutputs<AppRouter>['executions']['get']['execution'];
 /** An execution with those that it started. */
 export type ExecutionNode = Execution & { children: ExecutionNode[] };
+type Outputs = import('@trpc/server').inferRouterOutputs<AppRouter>;
+/** An event of tasks.changes. */
+export type TaskChange =
+  | { event: 'changed'; data: { task: Outputs['tasks']['get']['task'] } }
+  | { event: 'deleted'; data: { id: string } };
+/** An event of approvals.changes. */
+export type ApprovalChange = { event: 'changed'; data: { approval: Outputs['approvals']['list']['approvals'][number] } };
 `
 }
 
