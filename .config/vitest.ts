@@ -38,7 +38,7 @@ const ON_POSTGRESQL = [
   'test/engine/{sessions,states}.test.ts',
   'test/missions/kill.test.ts',
   'test/graphql/{executions,nodes}.test.ts',
-  'test/rest/{agents,attachments,chats,counts,executions,missions}.test.ts',
+  'test/rest/{agents,attachments,changes,chats,counts,executions,missions}.test.ts',
   'test/people/{ended-sessions,invitations,service-accounts,sessions}.test.ts',
   'test/rest/{audit-retention,limits,organizations}.test.ts',
   'test/rest/{pages,queries,spaces,tasks,usage,visibility}.test.ts',

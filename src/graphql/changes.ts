@@ -34,9 +34,11 @@ export const changeField = <Row extends { id: string }>(
   // Errors are reported before the first event, or not at all.
   async subscribe(_: unknown, args: object, context: GraphQLContext) {
     const { id, spaceId } = parseArgs(ChangeArgs, args)
+    const { actor, deps, streamTo } = context
     const find = seen(context, rows, spaceId)
     if (id !== undefined && (await find({ ids: [id] }).next()).done) throw missing(rows)
-    return follow(context, channel, id, find)
+    const signal = streamTo(actor)
+    return follow(changes(deps, channel, signal), signal, id, find)
   },
   resolve: (id: string, _: object, context: GraphQLContext, info: GraphQLResolveInfo) =>
     loadRow(context, info, rows, id) as never,
@@ -69,16 +71,15 @@ function seen({ actor, deps }: GraphQLContext, rows: Rows<{ id: string }>, space
 }
 
 async function* follow(
-  { actor, deps, streamTo }: GraphQLContext,
-  channel: 'task' | 'chat',
+  notices: AsyncIterable<Looked>,
+  signal: AbortSignal,
   id: string | undefined,
   find: Find,
 ): AsyncGenerator<string> {
-  const signal = streamTo(actor)
-  for await (const told of changes(deps, channel, signal)) {
-    if (id !== undefined && told.ids && !told.ids.includes(id)) continue
+  for await (const looked of notices) {
+    if (id !== undefined && looked.ids && !looked.ids.includes(id)) continue
     let found = false
-    for await (const one of find(id !== undefined ? { ids: [id] } : told)) {
+    for await (const one of find(id !== undefined ? { ids: [id] } : looked)) {
       // They may be taken late, one by one, and each is read when it is taken.
       throwRefusal(signal)
       if (signal.aborted) return

@@ -73,20 +73,21 @@ export const refusal = (call: Promise<unknown>): Promise<{ message: string; stat
     (error) => toAppError(error),
   )
 
-/** Yields the `data` of each `next` event of a subscription, until `complete`. */
+/** Yields the `data` of each `next` event of a subscription, until `complete`. Calls `started` once it is open. */
 export async function* subscribe(
   server: Pick<TestServer, 'url' | 'token'>,
   query: string,
   variables: Record<string, unknown>,
-  options: Options & { signal?: AbortSignal } = {},
+  options: Options & { signal?: AbortSignal; started?: () => void } = {},
 ): AsyncGenerator<any> {
-  const { token = server.token, signal } = options
+  const { token = server.token, signal, started } = options
   const response = await fetch(`${server.url}/graphql`, {
     method: 'POST',
     headers: { 'Content-Type': 'application/json', Accept: 'text/event-stream', Authorization: `Bearer ${token}` },
     body: JSON.stringify({ query, variables }),
     ...(signal && { signal }),
   })
+  started?.()
   let text = ''
   for await (const chunk of response.body!.pipeThrough(new TextDecoderStream())) {
     text += chunk

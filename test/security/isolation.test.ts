@@ -318,11 +318,43 @@ async function readRoots(foreigner: Foreigner, own: Ids): Promise<string[]> {
 const ofType = (type: string) => Object.keys(procedures).filter((name) => procedures[name]!._def.type === type)
 const READS = [...ofType('query'), ...ofType('subscription')]
 
-/** The subscriptions to the changes of rows that have a title. */
-const CHANGES = ROOTS.filter(({ field }) => ['chatChanges', 'taskChanges'].includes(field.name))
+/** GraphQL's subscriptions to the changes of rows. */
+const CHANGES = ROOTS.filter(({ field }) => field.name.endsWith('Changes'))
+
+type Changing = 'approval' | 'chat' | 'task'
 
 /** What the rows are that a root shows. */
-const kindOf = ({ field }: Root) => getNamedType(field.type).name.toLowerCase() as Kind
+const kindOf = ({ field }: Root) => getNamedType(field.type).name.toLowerCase() as Changing
+
+type ChangesStream = {
+  api: AnyFace
+  kind: Changing
+  open: (token: string, signal: AbortSignal) => AsyncIterable<string>
+}
+
+/** Every stream of the changes of rows. */
+const STREAMS: ChangesStream[] = [
+  ...CHANGES.map((root) => ({ api: 'GraphQL' as const, kind: kindOf(root), open: openRoot(root) })),
+  ...(['task', 'approval'] as const).flatMap((kind) => [
+    { api: 'REST' as const, kind, open: openPath(`/api/v1/${kind}s/events`) },
+    ...(onPostgres ? [] : [{ api: 'tRPC' as const, kind, open: openPath(`/trpc/${kind}s.changes`) }]),
+  ]),
+]
+
+function openRoot(root: Root): ChangesStream['open'] {
+  return async function* (token, signal) {
+    for await (const event of subscribe(server, documentOf(root, {}, 1), {}, { token, signal })) {
+      yield JSON.stringify(event)
+    }
+  }
+}
+
+function openPath(path: string): ChangesStream['open'] {
+  return async function* (token, signal) {
+    const { body } = await fetch(server.url + path, { headers: { Authorization: `Bearer ${token}` }, signal })
+    yield* body!.pipeThrough(new TextDecoderStream())
+  }
+}
 
 /** Each of their fields that takes an id, and of what. */
 const FOLLOWED = CHANGES.flatMap((root) =>
@@ -536,39 +568,43 @@ describe('subscriptions to changes', () => {
     },
   )
 
-  const rows = FOREIGNERS.filter((foreigner) => foreigner !== 'revoked').flatMap((foreigner) =>
-    CHANGES.map((root) => ({ foreigner, root, who: CLOSED[foreigner].who })),
+  const readers = FOREIGNERS.filter((foreigner) => foreigner !== 'revoked')
+  const rows = readers.flatMap((foreigner) =>
+    STREAMS.map((stream) => ({ ...stream, foreigner, who: CLOSED[foreigner].who })),
   )
 
-  test.each(rows)('$root.field.name tells $who nothing of what is not theirs', async ({ foreigner, root }) => {
-    const kind = kindOf(root)
-    const rename = (who: Member, id: string | undefined, title: string) =>
-      maker(server, who).does(`${kind}s.update`, { id, title })
+  test.each(rows)('$api: the changes of each $kind tell $who nothing of others', async ({ open, kind, foreigner }) => {
     const { token } = people[foreigner]
     const end = new AbortController()
     let said = ''
     const reading = (async () => {
-      for await (const event of subscribe(server, documentOf(root, {}, 1), {}, { token, signal: end.signal })) {
-        said += JSON.stringify(event)
-      }
+      for await (const text of open(token, end.signal)) said += text
     })().catch((error) => {
       if (!end.signal.aborted) throw error
     })
-    // Whoever hears of their own is following.
+    // A reader that gets its own changes is following.
     await until(async () => {
-      await rename(people[foreigner], owned[foreigner][kind], `begin ${newId()}`)
+      await change(kind, people[foreigner], owned[foreigner][kind], `begin ${newId()}`)
       return said.includes('begin')
     })
     for (const set of CLOSED[foreigner].of) {
-      if (victims[set][kind]) await rename(people.victim, victims[set][kind], `${canaryOf(set)} ${newId()}`)
+      if (victims[set][kind]) await change(kind, people.victim, victims[set][kind], `${canaryOf(set)} ${newId()}`)
     }
-    await rename(people[foreigner], owned[foreigner][kind], 'the end')
+    await change(kind, people[foreigner], owned[foreigner][kind], 'the end')
     await until(async () => said.includes('the end'))
     end.abort()
     await reading
-    expect(canariesIn(foreigner, said)).toEqual([])
+    expect(tracesIn(foreigner, said)).toEqual([])
   })
 })
+
+/** Changes a text of a row, as its owner. */
+async function change(kind: Changing, who: Member, id: string, text: string): Promise<void> {
+  if (kind !== 'approval') return void (await maker(server, who).does(`${kind}s.update`, { id, title: text }))
+  const { db, bus } = server.service.deps
+  await db.approval.updateMany({ where: { id }, data: { reason: text } })
+  bus.publish('approval', [id])
+}
 
 async function until(isSo: () => Promise<boolean>): Promise<void> {
   while (!(await isSo())) await new Promise((resolve) => setTimeout(resolve, 20))

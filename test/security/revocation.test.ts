@@ -49,6 +49,7 @@ it('an open stream ends soon after its token or membership has, and others go on
     expect((await stream.next())?.event).toBe('message')
   }
 
+  const changes = await changesFor(byMembership)
   const ended = streams.slice(0, 3).map(restOf)
   // On this server, by the interface: at once.
   const { status } = await request(server, 'DELETE', `/api/v1/keys/${byKey.tokenId}`, { token: byKey.token })
@@ -59,6 +60,8 @@ it('an open stream ends soon after its token or membership has, and others go on
   const { organizationId, userId } = byMembership
   await db.membership.deleteMany({ where: { organizationId, userId } })
   for (const events of await Promise.all(ended)) expect(events).not.toContain('result')
+  // They would be read without end.
+  for (const response of changes) await response.text().catch(() => 'broken off')
 
   for (const { token } of [byKey, byRow]) {
     expectError(await request(server, 'GET', path, { token }), 401, 'Unauthorized. Invalid or expired token')
@@ -83,13 +86,20 @@ async function hanging(mebibytes = 0): Promise<{ executionId: string; end: () =>
   return { executionId: begun.body.executionId, end: resolve }
 }
 
-/** What GraphQL tells of tasks as they change. */
-const changesFor = ({ token }: Member) =>
-  fetch(`${server.url}/graphql`, {
-    method: 'POST',
-    headers: { Authorization: `Bearer ${token}`, Accept: 'text/event-stream', 'Content-Type': 'application/json' },
-    body: JSON.stringify({ query: 'subscription { taskChanges { id } }' }),
-  })
+const CHANGES = ['/api/v1/tasks/events', '/api/v1/approvals/events', '/trpc/tasks.changes', '/trpc/approvals.changes']
+
+/** Opens the streams of changes of each API. */
+const changesFor = ({ token }: Member): Promise<Response[]> => {
+  const headers = { Authorization: `Bearer ${token}`, Accept: 'text/event-stream' }
+  const subscriptions = ['taskChanges', 'approvalChanges'].map((field) =>
+    fetch(`${server.url}/graphql`, {
+      method: 'POST',
+      headers: { ...headers, 'Content-Type': 'application/json' },
+      body: JSON.stringify({ query: `subscription { ${field} { id } }` }),
+    }),
+  )
+  return Promise.all([...CHANGES.map((path) => fetch(server.url + path, { headers })), ...subscriptions])
+}
 
 it('an open stream ends soon after the role of its reader has changed, on every face, and others go on', async () => {
   const { db } = server.service.deps
@@ -104,7 +114,7 @@ it('an open stream ends soon after the role of its reader has changed, on every 
         return fetch(server.url + path, { method, headers: { ...headers, 'Content-Type': 'application/json' }, body })
       }),
     )
-  const streams = [...(await open(demoted)), await changesFor(demoted)]
+  const streams = [...(await open(demoted)), ...(await changesFor(demoted))]
   const others = (await open(stays)).map((response) => response.text())
   const { organizationId, userId } = demoted
   const which = { organizationId_userId: { organizationId, userId } }

@@ -48,18 +48,25 @@ export function checkDocumented(method: string, path: string, response: Response
 }
 
 /** Streams that end with the connection. */
-const ENDLESS = /\/chats\/[^/]+\/events|\/trpc\/chats\.events/
+const ENDLESS = /\/(chats\/[^/]+|tasks|approvals)\/events|\/trpc\/(chats\.events|\w+\.changes)/
 
-/** The first event of a stream, and what tRPC says before it; all of any other answer. */
+/** The time after which an endless stream without an event counts as one that has none (ms). */
+const SILENCE = 300
+
+/** The first event of a stream, and the greeting of tRPC before it; the whole of any other answer. */
 async function beginningOf(response: Response): Promise<string> {
   if (!response.headers.get('content-type')?.startsWith('text/event-stream')) return response.text()
   const events = response.url.includes('/trpc/') ? 2 : 1
   const reader = response.body!.pipeThrough(new TextDecoderStream()).getReader()
+  // Chats begin with their status. Changes may never come.
+  const isChanges = !response.url.includes('chats')
+  const timer = isChanges ? setTimeout(() => void reader.cancel(), SILENCE) : undefined
   let text = ''
   for (let part = await reader.read(); !part.done; part = await reader.read()) {
     text += part.value
     if (text.split('\n\n').length > events) break
   }
+  clearTimeout(timer)
   await reader.cancel()
   return text
 }
